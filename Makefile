@@ -1,0 +1,43 @@
+# Elbowroom: everything a developer or the continuous integration runs. `make help` lists it.
+PREFIX ?= /usr/local
+CARGO ?= cargo
+TARGET := $(if $(CARGO_TARGET_DIR),$(CARGO_TARGET_DIR),target)
+ELBOW := $(TARGET)/release/elbow
+
+.PHONY: help build demo test soak bench-run fmt install clean
+
+help: ## list these targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## */\t/' | expand -t 12
+
+build: ## build target/release/elbow
+	@scripts/setup.sh
+	$(CARGO) build --release --locked -p elbow
+
+demo: build ## a real job on slow storage, directly and through elbow run
+	$(CARGO) run --release --locked -q -p elbow-bench -- demo
+
+test: ## the whole gate, as the continuous integration runs it
+	@scripts/setup.sh test
+	$(CARGO) xtask ci
+
+soak: ## the random tests with many more cases than in `make test`
+	@scripts/setup.sh test
+	ELBOW_SOAK=1 $(CARGO) test --release --workspace --locked
+
+bench-run: build ## all measurements of the README; raw results in bench/results
+	$(CARGO) run --release --locked -p elbow-bench -- run
+
+fmt: ## format the source
+	$(CARGO) fmt --all
+
+install: build ## install elbow, its man pages and completions below PREFIX (/usr/local)
+	install -D -m 755 $(ELBOW) $(DESTDIR)$(PREFIX)/bin/elbow
+	mkdir -p $(DESTDIR)$(PREFIX)/share/man/man1
+	$(ELBOW) man $(DESTDIR)$(PREFIX)/share/man/man1
+	for pair in bash:bash-completion/completions/elbow zsh:zsh/site-functions/_elbow fish:fish/vendor_completions.d/elbow.fish; do \
+	    file=$(DESTDIR)$(PREFIX)/share/$${pair#*:}; mkdir -p "$${file%/*}"; \
+	    $(ELBOW) completions $${pair%%:*} > "$$file" || exit 1; \
+	done
+
+clean: ## remove what was built
+	$(CARGO) clean

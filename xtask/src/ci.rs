@@ -1,0 +1,133 @@
+//! `cargo xtask ci`: the whole gate, in order, cheapest first; stops at the first step that fails.
+//!
+//! Steps are ordinary commands with their output left as it is, so that what fails here is run by hand in the
+//! same words. Advisories need a database from the network: they are checked where it can be had, and where it
+//! cannot be had the gate says so.
+
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+use crate::tidy;
+use crate::workspace::Workspace;
+
+const DENY: [&str; 6] = ["deny", "--log-level", "error", "check", "licenses", "bans"];
+
+struct Report(Vec<(&'static str, Duration)>);
+
+/// Runs the gate.
+pub(crate) fn run(workspace: &Workspace) -> Result<()> {
+    let mut report = Report(Vec::new());
+    report.step("format", || cargo(workspace, &["fmt", "--all", "--check"]))?;
+    report.step("tidy", || tidy::run(workspace))?;
+    let lints = [
+        "clippy",
+        "--workspace",
+        "--all-targets",
+        "--locked",
+        "--",
+        "-D",
+        "warnings",
+    ];
+    report.step("lints", || cargo(workspace, &lints))?;
+    report.step("licences and sources", || {
+        cargo(workspace, &[&DENY[..], &["sources"]].concat())
+    })?;
+    report.step("advisories", || advisories(workspace))?;
+    report.step("documentation", || documentation(workspace))?;
+    report.step("tests", || cargo(workspace, &["test", "--workspace", "--locked"]))?;
+    report.print();
+    Ok(())
+}
+
+impl Report {
+    fn step(&mut self, name: &'static str, work: impl FnOnce() -> Result<()>) -> Result<()> {
+        println!("=== {name}");
+        let start = Instant::now();
+        let result = work();
+        let took = start.elapsed();
+        println!(
+            "=== {name}: {} in {:.1} s",
+            if result.is_ok() { "ok" } else { "FAILED" },
+            took.as_secs_f64()
+        );
+        self.0.push((name, took));
+        result.context(name)
+    }
+
+    fn print(&self) {
+        println!("\nthe gate is green:");
+        self.0
+            .iter()
+            .for_each(|(name, took)| println!("  {:7.1} s  {name}", took.as_secs_f64()));
+    }
+}
+
+/// A cargo command in the workspace's root, with nothing on its standard input.
+fn command(workspace: &Workspace, arguments: &[&str]) -> Command {
+    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
+    let mut command = Command::new(cargo);
+    command
+        .current_dir(&workspace.root)
+        .args(arguments)
+        .stdin(Stdio::null());
+    command
+}
+
+fn cargo(workspace: &Workspace, arguments: &[&str]) -> Result<()> {
+    succeed(&mut command(workspace, arguments))
+}
+
+fn documentation(workspace: &Workspace) -> Result<()> {
+    let arguments = [
+        "doc",
+        "--workspace",
+        "--no-deps",
+        "--document-private-items",
+        "--locked",
+    ];
+    succeed(command(workspace, &arguments).env("RUSTDOCFLAGS", "-D warnings"))
+}
+
+/// Checks for known vulnerabilities where the database of them can be fetched.
+fn advisories(workspace: &Workspace) -> Result<()> {
+    let fetched = command(workspace, &["deny", "--log-level", "off", "fetch", "db"])
+        .stderr(Stdio::null())
+        .status()?;
+    if !fetched.success() {
+        println!("the advisory database cannot be fetched from here: advisories are NOT checked");
+        return Ok(());
+    }
+    cargo(
+        workspace,
+        &["deny", "--log-level", "error", "check", "--disable-fetch", "advisories"],
+    )
+}
+
+fn succeed(command: &mut Command) -> Result<()> {
+    let status = command.status().with_context(|| format!("running {command:?}"))?;
+    if !status.success() {
+        bail!("{command:?}: {status}");
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failing_step_stops_the_gate_and_is_named() {
+        let mut report = Report(Vec::new());
+        let error = report
+            .step("lints", || succeed(&mut Command::new("false")))
+            .expect_err("false fails");
+        assert!(format!("{error:#}").starts_with("lints: "), "{error:#}");
+    }
+
+    #[test]
+    fn a_command_that_is_not_there_is_a_failing_step() {
+        assert!(succeed(&mut Command::new("/nonexistent/program")).is_err());
+    }
+}

@@ -1,0 +1,34 @@
+//! `cargo xtask`: what the workspace checks about itself.
+//!
+//! ```text
+//! cargo xtask tidy    the rules of the house that no compiler checks
+//! cargo xtask ci      the whole gate: format, lints, tidy, licences, documentation, tests
+//! ```
+//!
+//! `make test` and `.ci/run` call `ci`; there is no other gate. This crate changes no file.
+
+mod ci;
+mod tidy;
+mod workspace;
+
+use std::process::ExitCode;
+
+use workspace::Workspace;
+
+const USAGE: &str = "usage: cargo xtask tidy|ci";
+
+fn main() -> ExitCode {
+    let task = std::env::args().nth(1);
+    let result = match task.as_deref() {
+        Some("tidy") => Workspace::read().and_then(|workspace| tidy::run(&workspace)),
+        Some("ci") => Workspace::read().and_then(|workspace| ci::run(&workspace)),
+        _ => Err(anyhow::anyhow!(USAGE)),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
