@@ -1,0 +1,1 @@
+//! Storage doubles: wrappers around a [`Storage`](crate::Storage) for tests.

@@ -1,0 +1,404 @@
+//! The storage itself: each call of the seam is the system call of the same name.
+//!
+//! Invariants: a name is one path component (`.` is allowed and means the directory itself; anything that would
+//! walk, such as `..` or `a/b`, is refused with EINVAL, so that a damaged record cannot reach outside its tree); no
+//! call follows a symbolic link in its last component; EINTR is retried; reads and writes are complete.
+//!
+//! Directories are held as `O_PATH` descriptors, which need no permission to read. What the kernel does not offer
+//! on those (listing, syncing) opens `.` for the one call; what it does not offer relative to a directory at all
+//! (xattrs, chmod without following links) goes through `/proc/self/fd`, which therefore has to be mounted.
+//!
+//! Source: open(2), path_resolution(7), proc_pid_fd(5), and the man page of each call.
+
+use std::ffi::{OsStr, OsString};
+use std::fmt::Write as _;
+use std::io::IoSlice;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{
+    AtFlags, FallocateFlags, FileType, Gid, Mode, OFlags, RawDir, RenameFlags, SeekFrom, Timespec, Timestamps,
+    UTIME_OMIT, Uid, XattrFlags,
+};
+use rustix::io::retry_on_intr;
+
+use crate::{Access, DirEntry, Errno, Handle, Kind, RenameMode, Result, Space, Stat, Storage, Time};
+
+/// Bytes asked of the kernel per getdents64(2): some thousand names.
+const LIST_BYTES: usize = 128 << 10;
+/// First try for an xattr value or list; nearly all fit.
+const XATTR_BYTES_FIRST: usize = 1 << 10;
+/// The kernel's limit for both (XATTR_SIZE_MAX, XATTR_LIST_MAX).
+const XATTR_BYTES_MAX: usize = 64 << 10;
+/// The kernel's limit for the pieces of one write (UIO_MAXIOV).
+const PIECES_MAX: usize = 1024;
+
+/// The storage itself, by system calls. It has no state.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RealStorage;
+
+impl RealStorage {
+    /// Opens the directory that everything else is relative to.
+    ///
+    /// # Errors
+    /// Those of open(2) with `O_PATH | O_DIRECTORY`.
+    pub fn open_root(path: &Path) -> Result<Handle> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        retry_on_intr(|| rustix::fs::open(path, flags, Mode::empty())).map(Handle::new)
+    }
+}
+
+impl Storage for RealStorage {
+    fn open_dir(&self, dir: &Handle, name: &OsStr) -> Result<Handle> {
+        open_at(dir, name, OFlags::PATH | OFlags::DIRECTORY, 0).map(Handle::new)
+    }
+
+    fn create(&self, dir: &Handle, name: &OsStr, mode: u32) -> Result<Handle> {
+        open_at(dir, name, OFlags::RDWR | OFlags::CREATE | OFlags::EXCL, mode).map(Handle::new)
+    }
+
+    fn open(&self, dir: &Handle, name: &OsStr, access: Access) -> Result<Handle> {
+        let flags = match access {
+            Access::Read => OFlags::RDONLY,
+            Access::ReadWrite => OFlags::RDWR,
+        };
+        open_at(dir, name, flags, 0).map(Handle::new)
+    }
+
+    fn mkdir(&self, dir: &Handle, name: &OsStr, mode: u32) -> Result<()> {
+        let name = component(name)?;
+        retry_on_intr(|| rustix::fs::mkdirat(dir, name, mode_of(mode)))
+    }
+
+    fn symlink(&self, target: &OsStr, dir: &Handle, name: &OsStr) -> Result<()> {
+        let name = component(name)?;
+        retry_on_intr(|| rustix::fs::symlinkat(target, dir, name))
+    }
+
+    fn mknod(&self, dir: &Handle, name: &OsStr, kind: Kind, mode: u32, rdev: u64) -> Result<()> {
+        let name = component(name)?;
+        let file_type = match kind {
+            Kind::File => FileType::RegularFile,
+            Kind::Fifo => FileType::Fifo,
+            Kind::Socket => FileType::Socket,
+            Kind::CharDevice => FileType::CharacterDevice,
+            Kind::BlockDevice => FileType::BlockDevice,
+            Kind::Dir | Kind::Symlink => return Err(Errno::INVAL),
+        };
+        retry_on_intr(|| rustix::fs::mknodat(dir, name, file_type, mode_of(mode), rdev))
+    }
+
+    fn link(&self, dir: &Handle, name: &OsStr, new_dir: &Handle, new_name: &OsStr) -> Result<()> {
+        let (name, new_name) = (component(name)?, component(new_name)?);
+        retry_on_intr(|| rustix::fs::linkat(dir, name, new_dir, new_name, AtFlags::empty()))
+    }
+
+    fn rename(&self, dir: &Handle, name: &OsStr, new_dir: &Handle, new_name: &OsStr, mode: RenameMode) -> Result<()> {
+        let (name, new_name) = (component(name)?, component(new_name)?);
+        let flags = match mode {
+            // Not every file system takes renameat2(2), and without flags there is no need for it.
+            RenameMode::Replace => return retry_on_intr(|| rustix::fs::renameat(dir, name, new_dir, new_name)),
+            RenameMode::NoReplace => RenameFlags::NOREPLACE,
+            RenameMode::Exchange => RenameFlags::EXCHANGE,
+        };
+        retry_on_intr(|| rustix::fs::renameat_with(dir, name, new_dir, new_name, flags))
+    }
+
+    fn unlink(&self, dir: &Handle, name: &OsStr) -> Result<()> {
+        let name = component(name)?;
+        retry_on_intr(|| rustix::fs::unlinkat(dir, name, AtFlags::empty()))
+    }
+
+    fn rmdir(&self, dir: &Handle, name: &OsStr) -> Result<()> {
+        let name = component(name)?;
+        retry_on_intr(|| rustix::fs::unlinkat(dir, name, AtFlags::REMOVEDIR))
+    }
+
+    fn stat(&self, dir: &Handle, name: &OsStr) -> Result<Stat> {
+        let name = component(name)?;
+        stat_of(&retry_on_intr(|| {
+            rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)
+        })?)
+    }
+
+    fn stat_handle(&self, handle: &Handle) -> Result<Stat> {
+        stat_of(&retry_on_intr(|| rustix::fs::fstat(handle))?)
+    }
+
+    fn list(&self, dir: &Handle) -> Result<Vec<DirEntry>> {
+        let readable = reopen_dir(dir)?;
+        let mut buffer = vec![MaybeUninit::uninit(); LIST_BYTES];
+        let mut names = RawDir::new(readable, &mut buffer);
+        let mut entries = Vec::new();
+        while let Some(next) = names.next() {
+            match next {
+                Ok(entry) if matches!(entry.file_name().to_bytes(), b"." | b"..") => (),
+                Ok(entry) => entries.push(DirEntry {
+                    name: OsStr::from_bytes(entry.file_name().to_bytes()).to_owned(),
+                    kind: kind_of(entry.file_type()),
+                    ino: entry.ino(),
+                }),
+                Err(Errno::INTR) => (),
+                Err(errno) => return Err(errno),
+            }
+        }
+        Ok(entries)
+    }
+
+    fn readlink(&self, dir: &Handle, name: &OsStr) -> Result<OsString> {
+        let name = component(name)?;
+        let target = retry_on_intr(|| rustix::fs::readlinkat(dir, name, Vec::new()))?;
+        Ok(OsString::from_vec(target.into_bytes()))
+    }
+
+    fn space(&self, handle: &Handle) -> Result<Space> {
+        let found = retry_on_intr(|| rustix::fs::fstatvfs(handle))?;
+        Ok(Space {
+            fragment_bytes: found.f_frsize,
+            blocks: found.f_blocks,
+            blocks_free: found.f_bfree,
+            blocks_available: found.f_bavail,
+            files: found.f_files,
+            files_free: found.f_ffree,
+            name_max: u32::try_from(found.f_namemax).unwrap_or(u32::MAX),
+        })
+    }
+
+    fn chmod(&self, dir: &Handle, name: &OsStr, mode: u32) -> Result<()> {
+        // fchmodat(2) follows links, and fchmodat2(2) is younger than the kernels we run on.
+        let object = open_at(dir, name, OFlags::PATH, 0)?;
+        retry_on_intr(|| rustix::fs::chmod(proc_path(object.as_fd(), None), mode_of(mode)))
+    }
+
+    fn chmod_handle(&self, file: &Handle, mode: u32) -> Result<()> {
+        retry_on_intr(|| rustix::fs::fchmod(file, mode_of(mode)))
+    }
+
+    fn chown(&self, dir: &Handle, name: &OsStr, uid: Option<u32>, gid: Option<u32>) -> Result<()> {
+        let name = component(name)?;
+        let (owner, group) = owner_of(uid, gid);
+        retry_on_intr(|| rustix::fs::chownat(dir, name, owner, group, AtFlags::SYMLINK_NOFOLLOW))
+    }
+
+    fn chown_handle(&self, file: &Handle, uid: Option<u32>, gid: Option<u32>) -> Result<()> {
+        let (owner, group) = owner_of(uid, gid);
+        retry_on_intr(|| rustix::fs::fchown(file, owner, group))
+    }
+
+    fn set_times(&self, dir: &Handle, name: &OsStr, atime: Option<Time>, mtime: Option<Time>) -> Result<()> {
+        let name = component(name)?;
+        let times = timestamps(atime, mtime)?;
+        retry_on_intr(|| rustix::fs::utimensat(dir, name, &times, AtFlags::SYMLINK_NOFOLLOW))
+    }
+
+    fn set_times_handle(&self, file: &Handle, atime: Option<Time>, mtime: Option<Time>) -> Result<()> {
+        let times = timestamps(atime, mtime)?;
+        retry_on_intr(|| rustix::fs::futimens(file, &times))
+    }
+
+    fn list_xattrs(&self, dir: &Handle, name: &OsStr) -> Result<Vec<OsString>> {
+        let path = proc_path(dir.as_fd(), Some(component(name)?));
+        let list = grown(|buffer| rustix::fs::llistxattr(&path, buffer))?;
+        let keys = list.split(|&byte| byte == 0).filter(|key| !key.is_empty());
+        Ok(keys.map(|key| OsStr::from_bytes(key).to_owned()).collect())
+    }
+
+    fn get_xattr(&self, dir: &Handle, name: &OsStr, key: &OsStr) -> Result<Vec<u8>> {
+        let path = proc_path(dir.as_fd(), Some(component(name)?));
+        grown(|buffer| rustix::fs::lgetxattr(&path, key, buffer))
+    }
+
+    fn set_xattr(&self, dir: &Handle, name: &OsStr, key: &OsStr, value: &[u8]) -> Result<()> {
+        let path = proc_path(dir.as_fd(), Some(component(name)?));
+        retry_on_intr(|| rustix::fs::lsetxattr(&path, key, value, XattrFlags::empty()))
+    }
+
+    fn remove_xattr(&self, dir: &Handle, name: &OsStr, key: &OsStr) -> Result<()> {
+        let path = proc_path(dir.as_fd(), Some(component(name)?));
+        retry_on_intr(|| rustix::fs::lremovexattr(&path, key))
+    }
+
+    fn read(&self, file: &Handle, buffer: &mut [u8], offset: u64) -> Result<usize> {
+        let mut done = 0;
+        while done < buffer.len() {
+            match retry_on_intr(|| rustix::io::pread(file, &mut buffer[done..], offset + done as u64))? {
+                0 => break,
+                read => done += read,
+            }
+        }
+        Ok(done)
+    }
+
+    fn write(&self, file: &Handle, pieces: &[IoSlice<'_>], mut offset: u64) -> Result<()> {
+        let mut pieces = pieces.to_vec();
+        let mut left = &mut pieces[..];
+        IoSlice::advance_slices(&mut left, 0); // drops empty pieces in front
+        while !left.is_empty() {
+            let batch = &left[..left.len().min(PIECES_MAX)];
+            let written = retry_on_intr(|| rustix::io::pwritev(file, batch, offset))?;
+            if written == 0 {
+                return Err(Errno::IO); // no file system may do this; it must not become an endless loop
+            }
+            offset += written as u64;
+            IoSlice::advance_slices(&mut left, written);
+        }
+        Ok(())
+    }
+
+    fn truncate(&self, file: &Handle, size: u64) -> Result<()> {
+        retry_on_intr(|| rustix::fs::ftruncate(file, size))
+    }
+
+    fn punch(&self, file: &Handle, offset: u64, length: u64) -> Result<()> {
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        retry_on_intr(|| rustix::fs::fallocate(file, flags, offset, length))
+    }
+
+    fn next_data(&self, file: &Handle, offset: u64) -> Result<Option<(u64, u64)>> {
+        let Some(start) = seek_extent(file, SeekFrom::Data(offset))? else {
+            return Ok(None);
+        };
+        let end = seek_extent(file, SeekFrom::Hole(start))?; // None: truncated in between
+        Ok(end.map(|end| (start, end)))
+    }
+
+    fn sync(&self, handle: &Handle) -> Result<()> {
+        with_syncable(handle, |fd| retry_on_intr(|| rustix::fs::fsync(fd)))
+    }
+
+    fn sync_all(&self, handle: &Handle) -> Result<()> {
+        with_syncable(handle, |fd| retry_on_intr(|| rustix::fs::syncfs(fd)))
+    }
+}
+
+/// A name, if it is one component and stays where it is.
+fn component(name: &OsStr) -> Result<&OsStr> {
+    match name.as_bytes() {
+        b"" | b".." => Err(Errno::INVAL),
+        bytes if bytes.contains(&b'/') => Err(Errno::INVAL),
+        _ => Ok(name),
+    }
+}
+
+fn open_at(dir: &Handle, name: &OsStr, flags: OFlags, mode: u32) -> Result<OwnedFd> {
+    let name = component(name)?;
+    let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    retry_on_intr(|| rustix::fs::openat(dir, name, flags, mode_of(mode)))
+}
+
+/// An open directory, once more, for reading.
+fn reopen_dir(dir: &Handle) -> Result<OwnedFd> {
+    open_at(dir, OsStr::new("."), OFlags::RDONLY | OFlags::DIRECTORY, 0)
+}
+
+/// Runs a call that does not take `O_PATH` descriptors.
+fn with_syncable(handle: &Handle, call: impl Fn(BorrowedFd<'_>) -> Result<()>) -> Result<()> {
+    if rustix::fs::fcntl_getfl(handle)?.contains(OFlags::PATH) {
+        return call(reopen_dir(handle)?.as_fd());
+    }
+    call(handle.as_fd())
+}
+
+/// The path of an open object, or of a name in an open directory, for calls that take no descriptor.
+fn proc_path(fd: BorrowedFd<'_>, name: Option<&OsStr>) -> PathBuf {
+    let mut path = String::from("/proc/self/fd/");
+    write!(path, "{}", fd.as_raw_fd()).expect("a String takes all that is written");
+    let path = PathBuf::from(path);
+    match name {
+        Some(name) => path.join(name),
+        None => path,
+    }
+}
+
+/// Runs a call with the usual buffer, then with the largest that can be needed.
+fn grown(call: impl Fn(&mut [u8]) -> Result<usize>) -> Result<Vec<u8>> {
+    let attempt = |capacity: usize| {
+        let mut buffer = vec![0; capacity];
+        let length = retry_on_intr(|| call(&mut buffer))?;
+        buffer.truncate(length);
+        Ok(buffer)
+    };
+    match attempt(XATTR_BYTES_FIRST) {
+        Err(Errno::RANGE) => attempt(XATTR_BYTES_MAX),
+        result => result,
+    }
+}
+
+/// Seeks to data or a hole; `None` where there is no more (ENXIO).
+fn seek_extent(file: &Handle, to: SeekFrom) -> Result<Option<u64>> {
+    match retry_on_intr(|| rustix::fs::seek(file, to)) {
+        Err(Errno::NXIO) => Ok(None),
+        result => result.map(Some),
+    }
+}
+
+fn mode_of(mode: u32) -> Mode {
+    Mode::from_raw_mode(mode & 0o7777)
+}
+
+/// Owner and group as chown(2) takes them, where the highest id says "leave it" too.
+fn owner_of(uid: Option<u32>, gid: Option<u32>) -> (Option<Uid>, Option<Gid>) {
+    let id = |id: Option<u32>| id.filter(|&id| id != u32::MAX);
+    (id(uid).map(Uid::from_raw), id(gid).map(Gid::from_raw))
+}
+
+/// Times as utimensat(2) takes them; EINVAL for nanoseconds that it would take for a command.
+fn timestamps(atime: Option<Time>, mtime: Option<Time>) -> Result<Timestamps> {
+    let timespec = |time: Option<Time>| match time {
+        Some(Time {
+            nanoseconds: 1_000_000_000..,
+            ..
+        }) => Err(Errno::INVAL),
+        Some(time) => Ok(Timespec {
+            tv_sec: time.seconds,
+            tv_nsec: time.nanoseconds.into(),
+        }),
+        None => Ok(Timespec {
+            tv_sec: 0,
+            tv_nsec: UTIME_OMIT,
+        }),
+    };
+    Ok(Timestamps {
+        last_access: timespec(atime)?,
+        last_modification: timespec(mtime)?,
+    })
+}
+
+fn kind_of(file_type: FileType) -> Option<Kind> {
+    match file_type {
+        FileType::RegularFile => Some(Kind::File),
+        FileType::Directory => Some(Kind::Dir),
+        FileType::Symlink => Some(Kind::Symlink),
+        FileType::Fifo => Some(Kind::Fifo),
+        FileType::Socket => Some(Kind::Socket),
+        FileType::CharacterDevice => Some(Kind::CharDevice),
+        FileType::BlockDevice => Some(Kind::BlockDevice),
+        FileType::Unknown => None,
+    }
+}
+
+/// What the kernel says, in our words; EIO for a kind of object that does not exist.
+#[allow(clippy::unnecessary_cast)] // field types differ between architectures
+fn stat_of(found: &rustix::fs::Stat) -> Result<Stat> {
+    let time = |seconds, nanoseconds| Time {
+        seconds: seconds as i64,
+        nanoseconds: nanoseconds as u32,
+    };
+    Ok(Stat {
+        kind: kind_of(FileType::from_raw_mode(found.st_mode)).ok_or(Errno::IO)?,
+        mode: found.st_mode as u32 & 0o7777,
+        uid: found.st_uid,
+        gid: found.st_gid,
+        nlink: u32::try_from(found.st_nlink).unwrap_or(u32::MAX),
+        size: found.st_size as u64,
+        blocks: found.st_blocks as u64,
+        rdev: found.st_rdev as u64,
+        ino: found.st_ino as u64,
+        dev: found.st_dev as u64,
+        atime: time(found.st_atime, found.st_atime_nsec),
+        mtime: time(found.st_mtime, found.st_mtime_nsec),
+        ctime: time(found.st_ctime, found.st_ctime_nsec),
+    })
+}
