@@ -1,1 +1,271 @@
-//! Storage doubles: wrappers around a [`Storage`](crate::Storage) for tests.
+//! Storage doubles: what stands between a job and the storage in tests.
+//!
+//! ```text
+//!   job -> Interposed<Recording> -> Interposed<Faulty> -> RealStorage
+//!               |  around(call, make the call)   |
+//! ```
+//!
+//! [`Interposed`] makes every call of the seam go through one [`Hook`], which sees what is called ([`Call`]) and
+//! decides whether and when it is made. The doubles are hooks: [`Counting`], [`Faulty`], [`Recording`],
+//! [`Delaying`] and [`Gated`]. They nest, since a double is a storage and wraps a storage.
+//!
+//! Not here: a model of the storage. Calls that are let through reach the real one.
+
+mod counting;
+mod delaying;
+mod faulty;
+mod gated;
+mod recording;
+
+use std::ffi::{OsStr, OsString};
+use std::io::IoSlice;
+use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::ffi::OsStringExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use crate::{Access, DirEntry, Handle, Kind, RenameMode, Result, Space, Stat, Storage, Time};
+
+pub use counting::Counting;
+pub use delaying::Delaying;
+pub use faulty::{Faulty, Plan};
+pub use gated::Gated;
+pub use recording::{Recorded, Recording};
+
+/// One call of the seam, before it is made.
+#[derive(Clone, Copy, Debug)]
+pub struct Call<'a> {
+    /// What is called.
+    pub operation: Operation,
+    /// The directory or file that it is called on.
+    pub handle: &'a Handle,
+    /// The name in that directory; `None` for calls on the object itself.
+    pub name: Option<&'a OsStr>,
+    /// The other text: new name of a link or rename, target of a symbolic link, key of an extended attribute.
+    pub other: Option<&'a OsStr>,
+    /// Offset in the file; 0 where there is none.
+    pub offset: u64,
+    /// Bytes that the call is about: asked for, given, punched, or the new size.
+    pub bytes: u64,
+}
+
+impl<'a> Call<'a> {
+    fn on(operation: Operation, handle: &'a Handle) -> Self {
+        Self {
+            operation,
+            handle,
+            name: None,
+            other: None,
+            offset: 0,
+            bytes: 0,
+        }
+    }
+
+    fn named(self, name: &'a OsStr) -> Self {
+        Self {
+            name: Some(name),
+            ..self
+        }
+    }
+
+    fn and(self, other: &'a OsStr) -> Self {
+        Self {
+            other: Some(other),
+            ..self
+        }
+    }
+
+    fn at(self, offset: u64) -> Self {
+        Self { offset, ..self }
+    }
+
+    fn of(self, bytes: u64) -> Self {
+        Self { bytes, ..self }
+    }
+
+    /// Where the object is now, as the kernel knows its directory or file. For real storage and predicates of
+    /// tests: it costs a system call.
+    #[must_use]
+    #[allow(
+        clippy::disallowed_methods,
+        reason = "asks for what the kernel knows, not the storage"
+    )]
+    pub fn path(&self) -> PathBuf {
+        let link = format!("/proc/self/fd/{}", self.handle.as_fd().as_raw_fd());
+        let target = rustix::fs::readlink(link, Vec::new()).unwrap_or_default();
+        let base = PathBuf::from(OsString::from_vec(target.into_bytes()));
+        match self.name {
+            Some(name) => base.join(name),
+            None => base,
+        }
+    }
+}
+
+/// What a double does around each call.
+pub trait Hook: Send + Sync {
+    /// Is given every call, and makes it by `make` or answers in its place.
+    ///
+    /// # Errors
+    /// Those of the call, or of the hook's choosing.
+    fn around<T>(&self, call: &Call<'_>, make: impl FnOnce() -> Result<T>) -> Result<T>;
+}
+
+/// A storage whose calls all go through a hook.
+///
+/// ```
+/// use std::ffi::OsStr;
+/// use std::sync::Arc;
+///
+/// use elbow_file::double::{Counting, Interposed, Operation};
+/// use elbow_file::{RealStorage, Storage};
+///
+/// let directory = tempfile::tempdir()?;
+/// let root = RealStorage::open_root(directory.path())?;
+/// let storage = Interposed::new(Arc::new(RealStorage), Counting::default());
+/// storage.mkdir(&root, OsStr::new("a"), 0o755)?;
+/// assert_eq!(storage.hook().count(Operation::Mkdir), 1);
+/// # Ok::<(), std::io::Error>(())
+/// ```
+pub struct Interposed<H> {
+    below: Arc<dyn Storage>,
+    hook: H,
+}
+
+impl<H: Hook> Interposed<H> {
+    /// Puts a hook in front of a storage.
+    pub fn new(below: Arc<dyn Storage>, hook: H) -> Self {
+        Self { below, hook }
+    }
+
+    /// The hook, to ask it or to change what it does.
+    pub fn hook(&self) -> &H {
+        &self.hook
+    }
+}
+
+/// Writes out, from one table, the operations and the interposition of each.
+macro_rules! operations {
+    ($(
+        #[doc = $doc:literal]
+        $variant:ident: $method:ident($first:ident: $first_type:ty $(, $arg:ident: $type:ty)*) -> $output:ty
+            = $handle:ident $(. $with:ident($value:expr))*;
+    )*) => {
+        /// The operations of [`Storage`], one per method.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum Operation {
+            $(#[doc = $doc] $variant,)*
+        }
+
+        impl Operation {
+            /// All operations, in the order of the trait.
+            pub const ALL: &[Self] = &[$(Self::$variant),*];
+
+            /// Name of the method.
+            #[must_use]
+            pub fn name(self) -> &'static str {
+                match self {
+                    $(Self::$variant => stringify!($method),)*
+                }
+            }
+        }
+
+        impl<H: Hook> Storage for Interposed<H> {
+            $(fn $method(&self, $first: $first_type $(, $arg: $type)*) -> Result<$output> {
+                let call = Call::on(Operation::$variant, $handle)$(.$with($value))*;
+                self.hook.around(&call, || self.below.$method($first $(, $arg)*))
+            })*
+        }
+    };
+}
+
+operations! {
+    /// [`Storage::open_dir`]
+    OpenDir: open_dir(dir: &Handle, name: &OsStr) -> Handle = dir.named(name);
+    /// [`Storage::create`]
+    Create: create(dir: &Handle, name: &OsStr, mode: u32) -> Handle = dir.named(name);
+    /// [`Storage::open`]
+    Open: open(dir: &Handle, name: &OsStr, access: Access) -> Handle = dir.named(name);
+    /// [`Storage::mkdir`]
+    Mkdir: mkdir(dir: &Handle, name: &OsStr, mode: u32) -> () = dir.named(name);
+    /// [`Storage::symlink`]
+    Symlink: symlink(target: &OsStr, dir: &Handle, name: &OsStr) -> () = dir.named(name).and(target);
+    /// [`Storage::mknod`]
+    Mknod: mknod(dir: &Handle, name: &OsStr, kind: Kind, mode: u32, rdev: u64) -> () = dir.named(name);
+    /// [`Storage::link`]
+    Link: link(dir: &Handle, name: &OsStr, new_dir: &Handle, new_name: &OsStr) -> () = dir.named(name).and(new_name);
+    /// [`Storage::rename`]
+    Rename: rename(dir: &Handle, name: &OsStr, new_dir: &Handle, new_name: &OsStr, mode: RenameMode) -> ()
+        = dir.named(name).and(new_name);
+    /// [`Storage::unlink`]
+    Unlink: unlink(dir: &Handle, name: &OsStr) -> () = dir.named(name);
+    /// [`Storage::rmdir`]
+    Rmdir: rmdir(dir: &Handle, name: &OsStr) -> () = dir.named(name);
+    /// [`Storage::stat`]
+    Stat: stat(dir: &Handle, name: &OsStr) -> Stat = dir.named(name);
+    /// [`Storage::stat_handle`]
+    StatHandle: stat_handle(handle: &Handle) -> Stat = handle;
+    /// [`Storage::list`]
+    List: list(dir: &Handle) -> Vec<DirEntry> = dir;
+    /// [`Storage::readlink`]
+    Readlink: readlink(dir: &Handle, name: &OsStr) -> OsString = dir.named(name);
+    /// [`Storage::space`]
+    Space: space(handle: &Handle) -> Space = handle;
+    /// [`Storage::chmod`]
+    Chmod: chmod(dir: &Handle, name: &OsStr, mode: u32) -> () = dir.named(name);
+    /// [`Storage::chmod_handle`]
+    ChmodHandle: chmod_handle(file: &Handle, mode: u32) -> () = file;
+    /// [`Storage::chown`]
+    Chown: chown(dir: &Handle, name: &OsStr, uid: Option<u32>, gid: Option<u32>) -> () = dir.named(name);
+    /// [`Storage::chown_handle`]
+    ChownHandle: chown_handle(file: &Handle, uid: Option<u32>, gid: Option<u32>) -> () = file;
+    /// [`Storage::set_times`]
+    SetTimes: set_times(dir: &Handle, name: &OsStr, atime: Option<Time>, mtime: Option<Time>) -> () = dir.named(name);
+    /// [`Storage::set_times_handle`]
+    SetTimesHandle: set_times_handle(file: &Handle, atime: Option<Time>, mtime: Option<Time>) -> () = file;
+    /// [`Storage::list_xattrs`]
+    ListXattrs: list_xattrs(dir: &Handle, name: &OsStr) -> Vec<OsString> = dir.named(name);
+    /// [`Storage::get_xattr`]
+    GetXattr: get_xattr(dir: &Handle, name: &OsStr, key: &OsStr) -> Vec<u8> = dir.named(name).and(key);
+    /// [`Storage::set_xattr`]
+    SetXattr: set_xattr(dir: &Handle, name: &OsStr, key: &OsStr, value: &[u8]) -> ()
+        = dir.named(name).and(key).of(value.len() as u64);
+    /// [`Storage::remove_xattr`]
+    RemoveXattr: remove_xattr(dir: &Handle, name: &OsStr, key: &OsStr) -> () = dir.named(name).and(key);
+    /// [`Storage::read`]
+    Read: read(file: &Handle, buffer: &mut [u8], offset: u64) -> usize = file.at(offset).of(buffer.len() as u64);
+    /// [`Storage::write`]
+    Write: write(file: &Handle, pieces: &[IoSlice<'_>], offset: u64) -> ()
+        = file.at(offset).of(pieces.iter().map(|piece| piece.len() as u64).sum());
+    /// [`Storage::truncate`]
+    Truncate: truncate(file: &Handle, size: u64) -> () = file.of(size);
+    /// [`Storage::punch`]
+    Punch: punch(file: &Handle, offset: u64, length: u64) -> () = file.at(offset).of(length);
+    /// [`Storage::next_data`]
+    NextData: next_data(file: &Handle, offset: u64) -> Option<(u64, u64)> = file.at(offset);
+    /// [`Storage::sync`]
+    Sync: sync(handle: &Handle) -> () = handle;
+    /// [`Storage::sync_all`]
+    SyncAll: sync_all(handle: &Handle) -> () = handle;
+}
+
+impl Operation {
+    /// Whether it only asks; all others change the storage or make changes durable.
+    #[must_use]
+    pub fn only_reads(self) -> bool {
+        use Operation as O;
+        matches!(
+            self,
+            O::OpenDir
+                | O::Open
+                | O::Stat
+                | O::StatHandle
+                | O::List
+                | O::Readlink
+                | O::Space
+                | O::ListXattrs
+                | O::GetXattr
+                | O::Read
+                | O::NextData
+        )
+    }
+}

@@ -145,7 +145,10 @@ impl<V> RangeMap<V> {
 
     /// The pieces that have a point in `[start, end)`, whole.
     pub fn whole_overlapping(&self, start: u64, end: u64) -> impl DoubleEndedIterator<Item = (Range<u64>, &V)> {
-        let first = self.get(start).map_or(start, |(range, _)| range.start);
+        let first = self
+            .get(start)
+            .filter(|_| start < end)
+            .map_or(start, |(range, _)| range.start);
         self.pieces
             .range(first..end.max(first))
             .map(|(&start, held)| (start..held.end, &held.value))

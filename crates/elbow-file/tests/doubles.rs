@@ -1,0 +1,249 @@
+//! The doubles do what tests will rely on.
+#![allow(clippy::unwrap_used)]
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::io::IoSlice;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use elbow_file::double::{Call, Counting, Delaying, Faulty, Gated, Hook, Interposed, Operation, Plan, Recording};
+use elbow_file::{Access, Errno, Handle, Kind, RealStorage, RenameMode, Storage};
+use tempfile::TempDir;
+
+fn bench<H: Hook>(hook: H) -> (TempDir, Handle, Interposed<H>) {
+    let dir = tempfile::tempdir().unwrap();
+    let root = RealStorage::open_root(dir.path()).unwrap();
+    (dir, root, Interposed::new(Arc::new(RealStorage), hook))
+}
+
+fn n(name: &str) -> &OsStr {
+    OsStr::new(name)
+}
+
+/// Calls every method of the trait once; each succeeds on an ordinary file system, or is refused as unsupported.
+fn call_everything(storage: &dyn Storage, root: &Handle) -> elbow_file::Result<()> {
+    fn supported(result: elbow_file::Result<()>) -> elbow_file::Result<()> {
+        if result == Err(Errno::OPNOTSUPP) {
+            Ok(())
+        } else {
+            result
+        }
+    }
+    storage.mkdir(root, n("d"), 0o755)?;
+    let dir = storage.open_dir(root, n("d"))?;
+    let file = storage.create(&dir, n("f"), 0o644)?;
+    storage.write(&file, &[IoSlice::new(b"abc"), IoSlice::new(b"de")], 2)?;
+    storage.open(&dir, n("f"), Access::Read)?;
+    storage.read(&file, &mut [0; 9], 1)?;
+    storage.truncate(&file, 4)?;
+    supported(storage.punch(&file, 0, 2))?;
+    storage.next_data(&file, 0)?;
+    storage.sync(&file)?;
+    storage.sync_all(root)?;
+    storage.symlink(n("to"), &dir, n("s"))?;
+    storage.readlink(&dir, n("s"))?;
+    storage.mknod(&dir, n("p"), Kind::Fifo, 0o600, 0)?;
+    storage.link(&dir, n("f"), root, n("g"))?;
+    storage.rename(root, n("g"), root, n("h"), RenameMode::Replace)?;
+    let stat = storage.stat(root, n("h"))?;
+    storage.stat_handle(&file)?;
+    storage.list(root)?;
+    storage.space(root)?;
+    storage.chmod(root, n("h"), 0o600)?;
+    storage.chmod_handle(&file, 0o640)?;
+    storage.chown(root, n("h"), Some(stat.uid), None)?;
+    storage.chown_handle(&file, None, Some(stat.gid))?;
+    storage.set_times(root, n("h"), Some(stat.atime), None)?;
+    storage.set_times_handle(&file, None, Some(stat.mtime))?;
+    supported(storage.set_xattr(root, n("h"), n("user.k"), b"12"))?;
+    supported(storage.get_xattr(root, n("h"), n("user.k")).map(drop))?;
+    supported(storage.list_xattrs(root, n("h")).map(drop))?;
+    supported(storage.remove_xattr(root, n("h"), n("user.k")))?;
+    for name in ["f", "s", "p"] {
+        storage.unlink(&dir, n(name))?;
+    }
+    storage.rmdir(root, n("d"))
+}
+
+#[test]
+fn every_method_is_counted_under_its_name() {
+    let (_dir, root, storage) = bench(Counting::default());
+    call_everything(&storage, &root).unwrap();
+    let mut expected: BTreeMap<_, _> = Operation::ALL.iter().map(|operation| (operation.name(), 1)).collect();
+    expected.insert("unlink", 3);
+    assert_eq!(storage.hook().counts(), expected);
+    assert_eq!(storage.hook().total(), Operation::ALL.len() as u64 + 2);
+    assert_eq!(storage.hook().bytes(Operation::Write), 5);
+    assert_eq!(storage.hook().bytes(Operation::Read), 9);
+    assert_eq!(storage.hook().bytes(Operation::SetXattr), 2);
+    assert_eq!(storage.hook().bytes(Operation::Mkdir), 0);
+}
+
+#[test]
+fn the_nth_call_that_counts_fails_and_is_not_made() {
+    let (_dir, root, storage) = bench(Faulty::new([Plan::fail(Errno::DQUOT).on(Operation::Mkdir).nth(2)]));
+    storage.create(&root, n("f"), 0o644).unwrap();
+    storage.mkdir(&root, n("a"), 0o755).unwrap();
+    assert_eq!(storage.hook().fired(), 0);
+    assert_eq!(storage.mkdir(&root, n("b"), 0o755), Err(Errno::DQUOT));
+    assert_eq!(storage.stat(&root, n("b")).unwrap_err(), Errno::NOENT);
+    storage.mkdir(&root, n("b"), 0o755).unwrap();
+    assert_eq!(storage.hook().fired(), 1);
+}
+
+#[test]
+fn a_plan_can_look_at_names_and_handles() {
+    let plans = [
+        Plan::fail(Errno::ACCESS).named("secret").times(2),
+        Plan::fail(Errno::IO)
+            .when(|call: &Call<'_>| call.path().ends_with("d/f") && call.offset >= 4)
+            .times(u64::MAX),
+    ];
+    let (_dir, root, storage) = bench(Faulty::new(plans));
+    assert_eq!(storage.mkdir(&root, n("secret"), 0o755), Err(Errno::ACCESS));
+    assert_eq!(storage.stat(&root, n("secret")).unwrap_err(), Errno::ACCESS);
+    assert_eq!(
+        storage.stat(&root, n("secret")).unwrap_err(),
+        Errno::NOENT,
+        "only twice"
+    );
+    storage.mkdir(&root, n("d"), 0o755).unwrap();
+    let dir = storage.open_dir(&root, n("d")).unwrap();
+    let file = storage.create(&dir, n("f"), 0o644).unwrap();
+    storage.write(&file, &[IoSlice::new(b"1234")], 0).unwrap();
+    assert_eq!(storage.write(&file, &[IoSlice::new(b"5")], 4), Err(Errno::IO));
+    assert_eq!(storage.hook().fired(), 3);
+}
+
+#[test]
+fn the_world_can_be_stopped_at_every_call() {
+    let all = {
+        let (_dir, root, storage) = bench(Faulty::default());
+        call_everything(&storage, &root).unwrap();
+        storage.hook().seen()
+    };
+    for n in 1..=all {
+        let (_dir, root, storage) = bench(Faulty::new([Plan::stop_at(n)]));
+        assert_eq!(
+            call_everything(&storage, &root),
+            Err(Errno::IO),
+            "stopped at call {n} of {all}"
+        );
+        assert_eq!(storage.hook().seen(), n);
+        assert_eq!(
+            storage.stat_handle(&root).unwrap_err(),
+            Errno::IO,
+            "nothing works after the end"
+        );
+        assert_eq!(storage.hook().fired(), 2);
+    }
+}
+
+#[test]
+fn the_world_can_be_stopped_at_every_change() {
+    let changes = {
+        let (_dir, root, storage) = bench(Faulty::default());
+        call_everything(&storage, &root).unwrap();
+        storage.hook().changes_seen()
+    };
+    for n in 1..=changes {
+        let (_dir, root, storage) = bench(Faulty::new([Plan::stop_at_change(n)]));
+        assert_eq!(
+            call_everything(&storage, &root),
+            Err(Errno::IO),
+            "stopped at change {n} of {changes}"
+        );
+        assert_eq!((storage.hook().changes_seen(), storage.hook().fired()), (n, 1));
+        storage.stat_handle(&root).unwrap();
+    }
+}
+
+#[test]
+fn faults_can_come_and_go() {
+    let (_dir, root, storage) = bench(Faulty::default());
+    storage.mkdir(&root, n("a"), 0o755).unwrap();
+    storage.hook().arm(Plan::stop_at(1));
+    assert_eq!(storage.mkdir(&root, n("b"), 0o755), Err(Errno::IO));
+    storage.hook().disarm();
+    storage.mkdir(&root, n("b"), 0o755).unwrap();
+    assert_eq!(storage.hook().fired(), 1);
+}
+
+#[test]
+fn the_log_says_what_was_done_to_what() {
+    let (dir, root, storage) = bench(Recording::default());
+    call_everything(&storage, &root).unwrap();
+    storage.mkdir(&root, n("h"), 0o755).unwrap_err();
+    let base = storage.hook().calls(Operation::SyncAll)[0].path.clone(); // that of the root
+    assert_eq!(base.file_name(), dir.path().file_name());
+    let line = |operation| {
+        storage.hook().calls(operation)[0]
+            .to_string()
+            .replace(base.to_str().unwrap(), "@")
+    };
+    assert_eq!(line(Operation::Mkdir), "mkdir @/d");
+    assert_eq!(line(Operation::Write), "write @/d/f 2+5");
+    assert_eq!(line(Operation::Symlink), "symlink @/d/s to");
+    assert_eq!(line(Operation::Rename), "rename @/g h");
+    assert_eq!(line(Operation::SyncAll), "sync_all @");
+
+    let log = storage.hook().log();
+    assert!(
+        log.windows(2)
+            .all(|pair| pair[0].is_before(&pair[1]) && !pair[1].is_before(&pair[0]))
+    );
+    assert_eq!(log.last().unwrap().errno, Some(Errno::EXIST));
+    storage.hook().clear();
+    assert!(storage.hook().log().is_empty());
+}
+
+#[test]
+fn a_slow_storage_serves_so_many_calls_at_once() {
+    let delay = Duration::from_millis(20);
+    let (_dir, root, storage) = bench(Delaying::new(delay, 3));
+    let begun = Instant::now();
+    thread::scope(|scope| {
+        for _ in 0..9 {
+            scope.spawn(|| storage.stat_handle(&root).unwrap());
+        }
+    });
+    assert!(begun.elapsed() >= 3 * delay, "9 calls, 3 at once");
+    assert_eq!(storage.hook().served_peak(), 3);
+    assert!(storage.hook().waiting_peak() >= 1);
+}
+
+#[test]
+fn a_gate_holds_the_calls_it_is_for() {
+    let (_dir, root, storage) = bench(Gated::new(|call| call.operation == Operation::Mkdir));
+    storage.mkdir(&root, n("before"), 0o755).unwrap();
+    storage.hook().close();
+    thread::scope(|scope| {
+        let held = scope.spawn(|| storage.mkdir(&root, n("held"), 0o755));
+        storage.hook().wait_for_held(1);
+        assert_eq!(
+            storage.stat(&root, n("held")).unwrap_err(),
+            Errno::NOENT,
+            "other calls pass"
+        );
+        storage.hook().open();
+        held.join().unwrap().unwrap();
+    });
+    assert_eq!(storage.hook().held(), 0);
+    storage.stat(&root, n("held")).unwrap();
+}
+
+#[test]
+fn doubles_nest() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = RealStorage::open_root(dir.path()).unwrap();
+    let faulty = Arc::new(Interposed::new(
+        Arc::new(RealStorage),
+        Faulty::new([Plan::fail(Errno::NOSPC).on(Operation::Create)]),
+    ));
+    let storage = Interposed::new(faulty.clone(), Recording::default());
+    assert_eq!(storage.create(&root, n("f"), 0o644).unwrap_err(), Errno::NOSPC);
+    assert_eq!(faulty.hook().fired(), 1);
+    assert_eq!(storage.hook().log()[0].errno, Some(Errno::NOSPC));
+}

@@ -1,0 +1,511 @@
+//! The real storage against a real directory: each method does what its system call does.
+#![allow(clippy::disallowed_methods, clippy::unwrap_used)] // the other side of the comparison is std::fs
+
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::io::IoSlice;
+use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, symlink};
+use std::path::PathBuf;
+
+use elbow_file::{Access, Errno, Handle, Kind, RealStorage, RenameMode, Storage, Time};
+use tempfile::TempDir;
+
+/// A directory of its own, and the storage opened on it.
+struct Bench {
+    dir: TempDir,
+    root: Handle,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let root = RealStorage::open_root(dir.path()).unwrap();
+        Self { dir, root }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn file(&self, name: &str, content: &[u8]) -> Handle {
+        let file = RealStorage.create(&self.root, n(name), 0o644).unwrap();
+        RealStorage.write(&file, &[IoSlice::new(content)], 0).unwrap();
+        file
+    }
+}
+
+fn n(name: &str) -> &OsStr {
+    OsStr::new(name)
+}
+
+fn read_all(file: &Handle) -> Vec<u8> {
+    let mut buffer = vec![0; 1 << 16];
+    let length = RealStorage.read(file, &mut buffer, 0).unwrap();
+    buffer.truncate(length);
+    buffer
+}
+
+#[test]
+fn a_root_has_to_be_a_directory() {
+    let bench = Bench::new();
+    bench.file("f", b"");
+    assert_eq!(RealStorage::open_root(&bench.path("f")).unwrap_err(), Errno::NOTDIR);
+    assert_eq!(RealStorage::open_root(&bench.path("none")).unwrap_err(), Errno::NOENT);
+}
+
+#[test]
+fn names_that_would_walk_are_refused() {
+    let bench = Bench::new();
+    let inner = {
+        fs::create_dir(bench.path("inner")).unwrap();
+        RealStorage.open_dir(&bench.root, n("inner")).unwrap()
+    };
+    bench.file("target", b"");
+    for name in ["..", "../target", "a/b", "/etc", "", "./target"] {
+        assert_eq!(
+            RealStorage.stat(&inner, n(name)).unwrap_err(),
+            Errno::INVAL,
+            "stat {name:?}"
+        );
+        assert_eq!(
+            RealStorage.unlink(&inner, n(name)).unwrap_err(),
+            Errno::INVAL,
+            "unlink {name:?}"
+        );
+        assert_eq!(
+            RealStorage.chmod(&inner, n(name), 0).unwrap_err(),
+            Errno::INVAL,
+            "chmod {name:?}"
+        );
+        assert_eq!(
+            RealStorage.get_xattr(&inner, n(name), n("user.k")).unwrap_err(),
+            Errno::INVAL,
+            "xattr {name:?}"
+        );
+        let moved = RealStorage.rename(&bench.root, n("target"), &inner, n(name), RenameMode::Replace);
+        assert_eq!(moved.unwrap_err(), Errno::INVAL, "rename to {name:?}");
+    }
+    assert_eq!(
+        RealStorage.stat(&bench.root, OsStr::from_bytes(b"a\0b")).unwrap_err(),
+        Errno::INVAL
+    );
+    assert!(bench.path("target").exists());
+    assert_eq!(
+        RealStorage.stat(&inner, n(".")).unwrap().kind,
+        Kind::Dir,
+        "the directory itself has a name"
+    );
+}
+
+#[test]
+fn created_files_are_new_and_hold_what_was_written() {
+    let bench = Bench::new();
+    let file = bench.file("f", b"hello");
+    assert_eq!(
+        RealStorage.create(&bench.root, n("f"), 0o644).unwrap_err(),
+        Errno::EXIST
+    );
+    RealStorage
+        .write(
+            &file,
+            &[IoSlice::new(b"y w"), IoSlice::new(b""), IoSlice::new(b"orld")],
+            4,
+        )
+        .unwrap();
+    assert_eq!(fs::read(bench.path("f")).unwrap(), b"helly world");
+    assert_eq!(read_all(&file), b"helly world");
+    let mut four = [0; 4];
+    assert_eq!(
+        RealStorage.read(&file, &mut four, 9).unwrap(),
+        2,
+        "short only at the end"
+    );
+    assert_eq!(&four[..2], b"ld");
+    assert_eq!(RealStorage.read(&file, &mut four, 100).unwrap(), 0);
+}
+
+#[test]
+fn a_write_of_nothing_writes_nothing() {
+    let bench = Bench::new();
+    let file = bench.file("f", b"");
+    RealStorage.write(&file, &[], 10).unwrap();
+    RealStorage
+        .write(&file, &[IoSlice::new(b""), IoSlice::new(b"")], 10)
+        .unwrap();
+    assert_eq!(fs::metadata(bench.path("f")).unwrap().len(), 0);
+}
+
+#[test]
+fn a_write_may_have_more_pieces_than_the_kernel_takes() {
+    let bench = Bench::new();
+    let file = bench.file("f", b"");
+    let content: Vec<u8> = (0..5000_u32).flat_map(u32::to_le_bytes).collect();
+    let pieces: Vec<_> = content.chunks(3).map(IoSlice::new).collect();
+    assert!(pieces.len() > 6 * 1024);
+    RealStorage.write(&file, &pieces, 7).unwrap();
+    assert_eq!(&fs::read(bench.path("f")).unwrap()[7..], content);
+}
+
+#[test]
+fn reading_only_is_reading_only() {
+    let bench = Bench::new();
+    bench.file("f", b"x");
+    let file = RealStorage.open(&bench.root, n("f"), Access::Read).unwrap();
+    assert_eq!(
+        RealStorage.write(&file, &[IoSlice::new(b"y")], 0).unwrap_err(),
+        Errno::BADF
+    );
+    let file = RealStorage.open(&bench.root, n("f"), Access::ReadWrite).unwrap();
+    RealStorage.write(&file, &[IoSlice::new(b"y")], 0).unwrap();
+    assert_eq!(
+        RealStorage.open(&bench.root, n("none"), Access::Read).unwrap_err(),
+        Errno::NOENT
+    );
+}
+
+#[test]
+fn symbolic_links_are_never_followed() {
+    let bench = Bench::new();
+    bench.file("target", b"x");
+    fs::set_permissions(bench.path("target"), fs::Permissions::from_mode(0o640)).unwrap();
+    fs::create_dir(bench.path("dir")).unwrap();
+    RealStorage.symlink(n("target"), &bench.root, n("link")).unwrap();
+    RealStorage.symlink(n("dir"), &bench.root, n("dirlink")).unwrap();
+    let before = fs::metadata(bench.path("target")).unwrap();
+
+    assert_eq!(RealStorage.readlink(&bench.root, n("link")).unwrap(), "target");
+    assert_eq!(RealStorage.stat(&bench.root, n("link")).unwrap().kind, Kind::Symlink);
+    assert_eq!(
+        RealStorage.open(&bench.root, n("link"), Access::Read).unwrap_err(),
+        Errno::LOOP
+    );
+    assert_eq!(
+        RealStorage.open_dir(&bench.root, n("dirlink")).unwrap_err(),
+        Errno::NOTDIR
+    );
+    RealStorage.chmod(&bench.root, n("link"), 0o777).ok(); // whether it is an error depends on the kernel
+    let time = Time {
+        seconds: 1_000_000,
+        nanoseconds: 7,
+    };
+    RealStorage
+        .set_times(&bench.root, n("link"), Some(time), Some(time))
+        .unwrap();
+    assert_eq!(RealStorage.stat(&bench.root, n("link")).unwrap().mtime, time);
+    RealStorage
+        .link(&bench.root, n("link"), &bench.root, n("link2"))
+        .unwrap();
+    assert_eq!(RealStorage.stat(&bench.root, n("link2")).unwrap().kind, Kind::Symlink);
+
+    let after = fs::metadata(bench.path("target")).unwrap();
+    assert_eq!(
+        (after.mode(), after.ctime_nsec(), after.mtime_nsec()),
+        (before.mode(), before.ctime_nsec(), before.mtime_nsec())
+    );
+}
+
+#[test]
+fn long_link_targets_come_back_whole() {
+    let bench = Bench::new();
+    let target = "t".repeat(4000);
+    RealStorage.symlink(n(&target), &bench.root, n("link")).unwrap();
+    assert_eq!(
+        RealStorage.readlink(&bench.root, n("link")).unwrap(),
+        OsString::from(target)
+    );
+}
+
+#[test]
+fn special_files_can_be_made() {
+    let bench = Bench::new();
+    RealStorage.mknod(&bench.root, n("pipe"), Kind::Fifo, 0o600, 0).unwrap();
+    RealStorage
+        .mknod(&bench.root, n("socket"), Kind::Socket, 0o600, 0)
+        .unwrap();
+    RealStorage.mknod(&bench.root, n("file"), Kind::File, 0o600, 0).unwrap();
+    assert!(fs::metadata(bench.path("pipe")).unwrap().file_type().is_fifo());
+    assert!(fs::metadata(bench.path("socket")).unwrap().file_type().is_socket());
+    assert!(fs::metadata(bench.path("file")).unwrap().is_file());
+    let made = RealStorage.mknod(&bench.root, n("d"), Kind::Dir, 0o700, 0);
+    assert_eq!(made.unwrap_err(), Errno::INVAL);
+}
+
+#[test]
+fn links_and_renames() {
+    let bench = Bench::new();
+    let (root, storage) = (&bench.root, RealStorage);
+    bench.file("a", b"A");
+    bench.file("b", b"B");
+    storage.link(root, n("a"), root, n("c")).unwrap();
+    assert_eq!(storage.stat(root, n("a")).unwrap().nlink, 2);
+    assert_eq!(storage.link(root, n("a"), root, n("b")).unwrap_err(), Errno::EXIST);
+    storage.mkdir(root, n("d"), 0o755).unwrap();
+    let inner = storage.open_dir(root, n("d")).unwrap();
+
+    assert_eq!(
+        storage
+            .rename(root, n("a"), root, n("b"), RenameMode::NoReplace)
+            .unwrap_err(),
+        Errno::EXIST
+    );
+    storage
+        .rename(root, n("a"), root, n("b"), RenameMode::Exchange)
+        .unwrap();
+    assert_eq!(
+        (fs::read(bench.path("a")).unwrap(), fs::read(bench.path("b")).unwrap()),
+        (b"B".into(), b"A".into())
+    );
+    storage
+        .rename(root, n("a"), &inner, n("e"), RenameMode::NoReplace)
+        .unwrap();
+    storage
+        .rename(root, n("b"), &inner, n("e"), RenameMode::Replace)
+        .unwrap();
+    assert_eq!(fs::read(bench.path("d/e")).unwrap(), b"A");
+
+    assert_eq!(storage.unlink(root, n("d")).unwrap_err(), Errno::ISDIR);
+    assert_eq!(storage.rmdir(root, n("d")).unwrap_err(), Errno::NOTEMPTY);
+    storage.unlink(&inner, n("e")).unwrap();
+    storage.rmdir(root, n("d")).unwrap();
+    assert_eq!(storage.rmdir(root, n("c")).unwrap_err(), Errno::NOTDIR);
+}
+
+#[test]
+fn attributes_are_those_of_stat() {
+    let bench = Bench::new();
+    let file = bench.file("f", &[1; 10_000]);
+    let (by_name, by_handle) = (
+        RealStorage.stat(&bench.root, n("f")).unwrap(),
+        RealStorage.stat_handle(&file).unwrap(),
+    );
+    assert_eq!(by_name, by_handle);
+    let found = fs::metadata(bench.path("f")).unwrap();
+    assert_eq!(by_name.kind, Kind::File);
+    assert_eq!(
+        (by_name.mode, by_name.uid, by_name.gid),
+        (found.mode() & 0o7777, found.uid(), found.gid())
+    );
+    assert_eq!(
+        (by_name.ino, by_name.dev, by_name.size),
+        (found.ino(), found.dev(), found.len())
+    );
+    assert_eq!(
+        (by_name.blocks, u64::from(by_name.nlink)),
+        (found.blocks(), found.nlink())
+    );
+    let time = |seconds, nanoseconds: i64| Time {
+        seconds,
+        nanoseconds: nanoseconds as u32,
+    };
+    assert_eq!(by_name.mtime, time(found.mtime(), found.mtime_nsec()));
+    assert_eq!(by_name.ctime, time(found.ctime(), found.ctime_nsec()));
+    assert_eq!(by_name.atime, time(found.atime(), found.atime_nsec()));
+}
+
+#[test]
+fn attributes_can_be_set_by_name_and_by_handle() {
+    let bench = Bench::new();
+    let file = bench.file("f", b"x");
+    let (root, storage) = (&bench.root, RealStorage);
+    let (early, late) = (
+        Time {
+            seconds: -5,
+            nanoseconds: 999_999_999,
+        },
+        Time {
+            seconds: 2_000_000_000,
+            nanoseconds: 1,
+        },
+    );
+
+    storage.chmod(root, n("f"), 0o4751).unwrap();
+    assert_eq!(storage.stat(root, n("f")).unwrap().mode, 0o4751);
+    storage.chmod_handle(&file, 0o600).unwrap();
+    assert_eq!(storage.stat(root, n("f")).unwrap().mode, 0o600);
+
+    storage.set_times(root, n("f"), Some(early), None).unwrap();
+    storage.set_times_handle(&file, None, Some(late)).unwrap();
+    let found = storage.stat(root, n("f")).unwrap();
+    assert_eq!((found.atime, found.mtime), (early, late));
+    let too_much = Time {
+        seconds: 0,
+        nanoseconds: 1_000_000_000,
+    };
+    assert_eq!(
+        storage.set_times(root, n("f"), None, Some(too_much)).unwrap_err(),
+        Errno::INVAL
+    );
+
+    // To itself: the one change of owner that everybody may make.
+    let (uid, gid) = (found.uid, found.gid);
+    storage.chown(root, n("f"), Some(uid), None).unwrap();
+    storage.chown_handle(&file, None, Some(gid)).unwrap();
+    storage.chown_handle(&file, Some(u32::MAX), None).unwrap();
+    let found = storage.stat(root, n("f")).unwrap();
+    assert_eq!((found.uid, found.gid), (uid, gid));
+    if rustix::process::geteuid().is_root() {
+        storage.chown(root, n("f"), Some(12), Some(34)).unwrap();
+        let found = storage.stat(root, n("f")).unwrap();
+        assert_eq!((found.uid, found.gid), (12, 34));
+    }
+}
+
+#[test]
+fn the_root_itself_is_named_by_a_dot() {
+    let bench = Bench::new();
+    let time = Time {
+        seconds: 1_234_567,
+        nanoseconds: 89,
+    };
+    RealStorage.chmod(&bench.root, n("."), 0o750).unwrap();
+    RealStorage.set_times(&bench.root, n("."), None, Some(time)).unwrap();
+    let found = RealStorage.stat_handle(&bench.root).unwrap();
+    assert_eq!((found.mode, found.mtime), (0o750, time));
+}
+
+#[test]
+fn a_list_has_all_names_with_their_kinds() {
+    let bench = Bench::new();
+    let mut expected = BTreeMap::new();
+    for index in 0..3000 {
+        let name = format!("{index:0>200}"); // in all some 600 KB: several times the buffer
+        bench.file(&name, b"");
+        expected.insert(OsString::from(name), Kind::File);
+    }
+    RealStorage.mkdir(&bench.root, n("dir"), 0o755).unwrap();
+    symlink("x", bench.path("link")).unwrap();
+    fs::File::create(bench.dir.path().join(OsStr::from_bytes(b"not utf-8 \xff"))).unwrap();
+    expected.insert("dir".into(), Kind::Dir);
+    expected.insert("link".into(), Kind::Symlink);
+    expected.insert(OsStr::from_bytes(b"not utf-8 \xff").to_owned(), Kind::File);
+
+    let listed = RealStorage.list(&bench.root).unwrap();
+    assert_eq!(listed.len(), expected.len(), "each name once");
+    let inode = fs::metadata(bench.path("dir")).unwrap().ino();
+    assert!(listed.iter().any(|entry| entry.name == "dir" && entry.ino == inode));
+    let found: BTreeMap<_, _> = listed
+        .into_iter()
+        .map(|entry| (entry.name, entry.kind.unwrap()))
+        .collect();
+    assert_eq!(found, expected);
+    assert_eq!(
+        RealStorage.list(&bench.root).unwrap().len(),
+        expected.len(),
+        "listing leaves no position behind"
+    );
+}
+
+#[test]
+fn xattrs_of_files_and_directories() {
+    let bench = Bench::new();
+    let (root, storage) = (&bench.root, RealStorage);
+    bench.file("f", b"");
+    if storage.set_xattr(root, n("f"), n("user.probe"), b"") == Err(Errno::OPNOTSUPP) {
+        eprintln!("skipped: no user xattrs on this file system");
+        return;
+    }
+    storage.remove_xattr(root, n("f"), n("user.probe")).unwrap();
+    for name in ["f", "."] {
+        let large = vec![7; 3000]; // more than the first buffer, and all that ext4 takes
+        storage.set_xattr(root, n(name), n("user.a"), b"value").unwrap();
+        storage.set_xattr(root, n(name), n("user.large"), &large).unwrap();
+        storage.set_xattr(root, n(name), n("user.empty"), b"").unwrap();
+        let mut keys = storage.list_xattrs(root, n(name)).unwrap();
+        keys.retain(|key| key.as_bytes().starts_with(b"user."));
+        keys.sort();
+        assert_eq!(keys, ["user.a", "user.empty", "user.large"]);
+        assert_eq!(storage.get_xattr(root, n(name), n("user.a")).unwrap(), b"value");
+        assert_eq!(storage.get_xattr(root, n(name), n("user.large")).unwrap(), large);
+        assert_eq!(storage.get_xattr(root, n(name), n("user.empty")).unwrap(), b"");
+        storage.remove_xattr(root, n(name), n("user.a")).unwrap();
+        assert_eq!(
+            storage.get_xattr(root, n(name), n("user.a")).unwrap_err(),
+            Errno::NODATA
+        );
+        assert_eq!(
+            storage.remove_xattr(root, n(name), n("user.a")).unwrap_err(),
+            Errno::NODATA
+        );
+    }
+}
+
+#[test]
+fn many_xattrs_are_listed_whole() {
+    let bench = Bench::new();
+    bench.file("f", b"");
+    let keys: Vec<OsString> = (0..60).map(|index| format!("user.{index:0>40}").into()).collect();
+    for key in &keys {
+        match RealStorage.set_xattr(&bench.root, n("f"), key, b"") {
+            Err(Errno::OPNOTSUPP | Errno::NOSPC) => return eprintln!("skipped: no room for xattrs here"),
+            result => result.unwrap(),
+        }
+    }
+    let mut found = RealStorage.list_xattrs(&bench.root, n("f")).unwrap();
+    found.retain(|key| key.as_bytes().starts_with(b"user."));
+    found.sort();
+    assert_eq!(found, keys);
+}
+
+#[test]
+fn holes_are_punched_and_found() {
+    const MIB: u64 = 1 << 20;
+    let bench = Bench::new();
+    let file = bench.file("f", b"");
+    RealStorage.truncate(&file, 4 * MIB).unwrap();
+    assert_eq!(RealStorage.next_data(&file, 0).unwrap(), None, "all hole");
+    RealStorage.write(&file, &[IoSlice::new(&vec![1; 3 << 20])], 0).unwrap();
+    match RealStorage.punch(&file, MIB, MIB) {
+        Err(Errno::OPNOTSUPP) => return eprintln!("skipped: no holes on this file system"),
+        result => result.unwrap(),
+    }
+    assert_eq!(RealStorage.next_data(&file, 0).unwrap(), Some((0, MIB)));
+    assert_eq!(RealStorage.next_data(&file, MIB + 5).unwrap(), Some((2 * MIB, 3 * MIB)));
+    assert_eq!(
+        RealStorage.next_data(&file, 2 * MIB + 5).unwrap(),
+        Some((2 * MIB + 5, 3 * MIB))
+    );
+    assert_eq!(RealStorage.next_data(&file, 3 * MIB).unwrap(), None);
+    assert_eq!(RealStorage.next_data(&file, 5 * MIB).unwrap(), None, "past the end");
+    assert_eq!(
+        RealStorage.stat_handle(&file).unwrap().size,
+        4 * MIB,
+        "punching keeps the size"
+    );
+    let mut byte = [9];
+    RealStorage.read(&file, &mut byte, MIB + 1).unwrap();
+    assert_eq!(byte, [0]);
+}
+
+#[test]
+fn directories_and_files_can_be_synced_and_asked_for_space() {
+    let bench = Bench::new();
+    let file = bench.file("f", b"x");
+    RealStorage.sync(&file).unwrap();
+    RealStorage.sync(&bench.root).unwrap();
+    RealStorage.sync_all(&bench.root).unwrap();
+    for handle in [&file, &bench.root] {
+        let (space, found) = (
+            RealStorage.space(handle).unwrap(),
+            rustix::fs::statvfs(bench.dir.path()).unwrap(),
+        );
+        assert_eq!((space.fragment_bytes, space.blocks), (found.f_frsize, found.f_blocks));
+        assert_eq!(
+            (space.files, u64::from(space.name_max)),
+            (found.f_files, found.f_namemax)
+        );
+    }
+}
+
+#[test]
+fn descriptors_do_not_leak_into_commands() {
+    let bench = Bench::new();
+    let file = bench.file("f", b"");
+    let inner = RealStorage.open_dir(&bench.root, n(".")).unwrap();
+    for handle in [&bench.root, &file, &inner] {
+        let flags = rustix::io::fcntl_getfd(handle.as_fd()).unwrap();
+        assert!(flags.contains(rustix::io::FdFlags::CLOEXEC));
+    }
+}
