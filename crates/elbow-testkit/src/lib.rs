@@ -1,0 +1,18 @@
+//! Slow storage, fault injection and tree comparison for the tests and benches of Elbowroom.
+//!
+//! ```text
+//!   test or bench ──> slowfs        a FUSE passthrough: a delay, a bandwidth, a limit and faults per operation
+//!                 ──> delayproxy    a TCP proxy that delays each direction (under a real sshfs, for example)
+//!                 ──> sshbed        a private sshd, the proxy and an sshfs mount in one piece
+//!                 ──> tree          what is below a directory, comparable, with a readable difference
+//! ```
+//!
+//! A dev-dependency only: nothing that ships depends on this crate, and it depends on none of the others, so that what
+//! it says about them is independent evidence.
+
+// The rule that storage is reached only through one trait is for the engine; here is the storage itself.
+#![allow(clippy::disallowed_methods)]
+
+pub mod signals;
+pub mod slowfs;
+pub mod tree;
