@@ -41,6 +41,21 @@ const XATTR_BYTES_MAX: usize = 64 << 10;
 const PIECES_MAX: usize = 1024;
 
 /// The storage itself, by system calls. It has no state.
+///
+/// ```
+/// use std::ffi::OsStr;
+/// use std::io::IoSlice;
+///
+/// use elbow_file::{Errno, RealStorage, Storage};
+///
+/// let directory = tempfile::tempdir()?;
+/// let root = RealStorage::open_root(directory.path())?;
+/// let file = RealStorage.create(&root, OsStr::new("greeting"), 0o644)?;
+/// RealStorage.write(&file, &[IoSlice::new(b"hello "), IoSlice::new(b"world")], 0)?;
+/// assert_eq!(RealStorage.stat(&root, OsStr::new("greeting"))?.size, 11);
+/// assert_eq!(RealStorage.unlink(&root, OsStr::new("../greeting")), Err(Errno::INVAL)); // a name, not a path
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RealStorage;
 

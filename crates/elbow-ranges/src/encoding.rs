@@ -218,6 +218,16 @@ impl Writer {
 }
 
 /// Reads values one after the other; the counterpart of [`Writer`].
+///
+/// ```
+/// use elbow_ranges::encoding::Reader;
+///
+/// let mut reader = Reader::new(&[0x07, 0x05, b'a']);
+/// assert_eq!(reader.varint()?, 7);
+/// let error = reader.bytes().unwrap_err(); // says that it has 5 bytes
+/// assert_eq!(error.to_string(), "truncated at byte 2: 5 more bytes were expected, 1 are left");
+/// # Ok::<(), elbow_ranges::encoding::DecodeError>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Reader<'a> {
     bytes: &'a [u8],

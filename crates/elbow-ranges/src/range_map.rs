@@ -131,6 +131,12 @@ impl<V> RangeMap<V> {
     }
 
     /// The points of `[start, end)` that have no value.
+    ///
+    /// ```
+    /// # use elbow_ranges::{RangeMap, RangeSet};
+    /// let map = RangeMap::from_iter([(2..4, ()), (6..8, ())]);
+    /// assert_eq!(map.gaps(0, 7), RangeSet::from_iter([0..2, 4..6]));
+    /// ```
     #[must_use]
     pub fn gaps(&self, start: u64, end: u64) -> RangeSet {
         let mut gaps = RangeSet::new();
@@ -166,6 +172,15 @@ impl<V: Piece> RangeMap<V> {
     }
 
     /// Takes the values of all points of `[start, end)` away; nothing when the range is empty.
+    ///
+    /// ```
+    /// # use elbow_ranges::RangeMap;
+    /// let mut map = RangeMap::from_iter([(0..10, ())]);
+    /// map.remove(3, 5);
+    /// assert_eq!(map.get(2), Some((0..3, &())));
+    /// assert_eq!(map.get(3), None);
+    /// assert_eq!(map.covered_bytes(), 8);
+    /// ```
     pub fn remove(&mut self, start: u64, end: u64) {
         if start >= end {
             return;

@@ -146,6 +146,13 @@ impl RangeSet {
     }
 
     /// Whether any point of `[start, end)` is in the set.
+    ///
+    /// ```
+    /// # use elbow_ranges::RangeSet;
+    /// let set = RangeSet::from_iter([0..4, 8..12]);
+    /// assert!(set.overlaps(3, 8) && !set.overlaps(4, 8));
+    /// assert!(set.covers(8, 12) && !set.covers(3, 8));
+    /// ```
     #[must_use]
     pub fn overlaps(&self, start: u64, end: u64) -> bool {
         start < end

@@ -10,6 +10,21 @@ use crate::Result;
 const OPERATIONS: usize = Operation::ALL.len();
 
 /// Lets every call through and counts it, whatever comes of it.
+///
+/// ```
+/// use std::sync::Arc;
+///
+/// use elbow_file::double::{Counting, Interposed};
+/// use elbow_file::{RealStorage, Storage};
+///
+/// let directory = tempfile::tempdir()?;
+/// let root = RealStorage::open_root(directory.path())?;
+/// let storage = Interposed::new(Arc::new(RealStorage), Counting::default());
+/// storage.list(&root)?;
+/// storage.list(&root)?;
+/// assert_eq!(storage.hook().counts().into_iter().collect::<Vec<_>>(), [("list", 2)]);
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct Counting {
     calls: [AtomicU64; OPERATIONS],

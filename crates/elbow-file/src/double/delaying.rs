@@ -9,6 +9,23 @@ use super::{Call, Hook};
 use crate::Result;
 
 /// Serves at most so many calls at once, each after a delay; more wait their turn.
+///
+/// ```
+/// use std::sync::Arc;
+/// use std::time::{Duration, Instant};
+///
+/// use elbow_file::double::{Delaying, Interposed};
+/// use elbow_file::{RealStorage, Storage};
+///
+/// let directory = tempfile::tempdir()?;
+/// let root = RealStorage::open_root(directory.path())?;
+/// let delay = Duration::from_millis(2);
+/// let storage = Interposed::new(Arc::new(RealStorage), Delaying::new(delay, 64));
+/// let begun = Instant::now();
+/// storage.list(&root)?;
+/// assert!(begun.elapsed() >= delay);
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct Delaying {
     delay: Duration,

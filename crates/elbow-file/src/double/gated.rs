@@ -13,6 +13,29 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// A gate that some calls have to pass. Open at first.
 ///
 /// A test that closes it has to open it again, or the held calls stay.
+///
+/// ```
+/// use std::ffi::OsStr;
+/// use std::sync::Arc;
+/// use std::thread;
+///
+/// use elbow_file::double::{Gated, Interposed, Operation};
+/// use elbow_file::{Errno, RealStorage, Storage};
+///
+/// let directory = tempfile::tempdir()?;
+/// let root = RealStorage::open_root(directory.path())?;
+/// let gated = Gated::new(|call| call.operation == Operation::Mkdir);
+/// let storage = Interposed::new(Arc::new(RealStorage), gated);
+/// storage.hook().close();
+/// thread::scope(|scope| {
+///     let made = scope.spawn(|| storage.mkdir(&root, OsStr::new("a"), 0o755));
+///     storage.hook().wait_for_held(1);
+///     assert_eq!(storage.stat(&root, OsStr::new("a")), Err(Errno::NOENT)); // not made yet, and stat passes
+///     storage.hook().open();
+///     assert_eq!(made.join().unwrap(), Ok(()));
+/// });
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub struct Gated {
     stops: Box<dyn Fn(&Call<'_>) -> bool + Send + Sync>,
     gate: Mutex<Gate>,

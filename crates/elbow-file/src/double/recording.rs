@@ -56,6 +56,25 @@ impl fmt::Display for Recorded {
 }
 
 /// Lets every call through and remembers it. The log has no bound: this is for tests.
+///
+/// ```
+/// use std::ffi::OsStr;
+/// use std::sync::Arc;
+///
+/// use elbow_file::double::{Interposed, Operation, Recording};
+/// use elbow_file::{RealStorage, Storage};
+///
+/// let directory = tempfile::tempdir()?;
+/// let root = RealStorage::open_root(directory.path())?;
+/// let storage = Interposed::new(Arc::new(RealStorage), Recording::default());
+/// storage.mkdir(&root, OsStr::new("a"), 0o755)?;
+/// storage.sync(&root)?;
+///
+/// let [made, synced] = &storage.hook().log()[..] else { panic!("two calls") };
+/// assert!(made.path.ends_with("a") && made.is_before(synced));
+/// assert_eq!(synced.operation, Operation::Sync);
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Debug, Default)]
 pub struct Recording {
     clock: AtomicU64,
