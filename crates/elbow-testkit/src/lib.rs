@@ -13,6 +13,9 @@
 // The rule that storage is reached only through one trait is for the engine; here is the storage itself.
 #![allow(clippy::disallowed_methods)]
 
+pub mod delayproxy;
+pub mod duration;
 pub mod signals;
 pub mod slowfs;
+pub mod sshbed;
 pub mod tree;

@@ -35,4 +35,10 @@ impl Signals {
         let signal = unsafe { libc::sigtimedwait(&raw const self.set, std::ptr::null_mut(), &raw const timeout) };
         (signal > 0).then_some(signal)
     }
+
+    /// Waits until SIGINT or SIGTERM.
+    pub fn wait_for_end(&self) {
+        const A_WHILE: Duration = Duration::from_secs(3600);
+        while !matches!(self.wait(A_WHILE), Some(libc::SIGINT | libc::SIGTERM)) {}
+    }
 }

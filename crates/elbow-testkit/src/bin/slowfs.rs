@@ -6,8 +6,9 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context, anyhow};
+use anyhow::Context;
 use clap::Parser;
+use elbow_testkit::duration::parse_duration;
 use elbow_testkit::signals::Signals;
 use elbow_testkit::slowfs::{BENCH_CONCURRENT, Fault, Mounted, SlowFs, SlowOptions};
 
@@ -98,19 +99,4 @@ fn write_stats(mounted: &Mounted, arguments: &Arguments) -> anyhow::Result<()> {
     let partial = path.with_extension("partial");
     std::fs::write(&partial, serde_json::to_vec_pretty(&mounted.counters())?)?;
     std::fs::rename(&partial, path).with_context(|| format!("writing {}", path.display()))
-}
-
-fn parse_duration(text: &str) -> anyhow::Result<Duration> {
-    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let number: f64 = digits
-        .parse()
-        .map_err(|_| anyhow!("'{text}' is not a time such as 2ms, 500us or 1s"))?;
-    let unit = match &text[digits.len()..] {
-        "us" => 1e-6,
-        "ms" => 1e-3,
-        "s" => 1.0,
-        "" if number == 0.0 => 1.0,
-        _ => return Err(anyhow!("'{text}' needs a unit: us, ms or s")),
-    };
-    Duration::try_from_secs_f64(number * unit).map_err(|_| anyhow!("'{text}' is not a possible time"))
 }

@@ -1,0 +1,163 @@
+//! A TCP proxy on loopback that delays each direction by a fixed time and limits nothing else.
+//!
+//! ```text
+//!   client ── reader ──(due, bytes)── writer ── server      and the same again for the other direction
+//! ```
+//!
+//! A reader takes what has arrived and notes when it is due; the writer passes it on then. Any number of pieces are on
+//! their way at once, so the throughput is that of loopback while every round trip costs twice the delay. What is on its
+//! way is bounded by [`MAX_PIECES`], the size of a generous network buffer.
+
+use std::io::{self, Read, Write};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// The most bytes that are passed on as one piece.
+const PIECE: usize = 64 * 1024;
+
+/// The most pieces on their way in one direction of a connection: 64 MiB when they are full.
+const MAX_PIECES: usize = 1024;
+
+/// A running proxy; it accepts no more connections once it is dropped.
+#[derive(Debug)]
+pub struct DelayProxy {
+    address: SocketAddr,
+    stopped: Arc<AtomicBool>,
+}
+
+impl DelayProxy {
+    /// Listens on a free port of loopback and passes connections on to `target`, each direction late by `one_way`.
+    ///
+    /// # Errors
+    /// What binding the port or starting a thread says.
+    pub fn start(target: SocketAddr, one_way: Duration) -> io::Result<Self> {
+        Self::listen((Ipv4Addr::LOCALHOST, 0).into(), target, one_way)
+    }
+
+    /// The same on a given address.
+    ///
+    /// # Errors
+    /// What binding it or starting a thread says.
+    pub fn listen(address: SocketAddr, target: SocketAddr, one_way: Duration) -> io::Result<Self> {
+        let listener = TcpListener::bind(address)?;
+        let address = listener.local_addr()?;
+        let stopped = Arc::new(AtomicBool::new(false));
+        let flag = Arc::clone(&stopped);
+        let accept = move || {
+            for client in listener.incoming().take_while(|_| !flag.load(Ordering::SeqCst)) {
+                if let Err(error) = client.and_then(|client| join(client, target, one_way)) {
+                    eprintln!("delayproxy: {error}");
+                }
+            }
+        };
+        thread::Builder::new().name("delayproxy".to_owned()).spawn(accept)?;
+        Ok(Self { address, stopped })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+}
+
+impl Drop for DelayProxy {
+    fn drop(&mut self) {
+        self.stopped.store(true, Ordering::SeqCst);
+        // Wakes the thread that accepts; when nobody listens any more, it has ended already.
+        let _ = TcpStream::connect(self.address);
+    }
+}
+
+fn join(client: TcpStream, target: SocketAddr, one_way: Duration) -> io::Result<()> {
+    let server = TcpStream::connect(target)?;
+    for stream in [&client, &server] {
+        stream.set_nodelay(true)?;
+    }
+    delay(client.try_clone()?, server.try_clone()?, one_way)?;
+    delay(server, client, one_way)
+}
+
+/// A piece and when it is due; an empty one is the end.
+type Piece = (Instant, Vec<u8>);
+
+fn delay(from: TcpStream, to: TcpStream, one_way: Duration) -> io::Result<()> {
+    let (sender, receiver) = sync_channel(MAX_PIECES);
+    thread::Builder::new().spawn(move || read_pieces(from, &sender, one_way))?;
+    thread::Builder::new().spawn(move || write_pieces(&to, &receiver))?;
+    Ok(())
+}
+
+fn read_pieces(mut from: TcpStream, sender: &SyncSender<Piece>, one_way: Duration) {
+    let mut buffer = vec![0; PIECE];
+    loop {
+        let length = from.read(&mut buffer).unwrap_or(0); // A broken connection ends as a closed one does.
+        let sent = sender.send((Instant::now() + one_way, buffer[..length].to_vec()));
+        if length == 0 || sent.is_err() {
+            return;
+        }
+    }
+}
+
+fn write_pieces(mut to: &TcpStream, receiver: &Receiver<Piece>) {
+    for (due, piece) in receiver {
+        thread::sleep(due.saturating_duration_since(Instant::now()));
+        if piece.is_empty() || to.write_all(&piece).is_err() {
+            break;
+        }
+    }
+    // The other side may have closed it already.
+    let _ = to.shutdown(Shutdown::Write);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn echo_server() -> SocketAddr {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let address = listener.local_addr().unwrap();
+        thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            io::copy(&mut stream.try_clone().unwrap(), &mut stream).unwrap();
+        });
+        address
+    }
+
+    #[test]
+    fn a_round_trip_takes_twice_the_delay_and_the_end_comes_through() {
+        let proxy = DelayProxy::start(echo_server(), Duration::from_millis(30)).unwrap();
+        let mut stream = TcpStream::connect(proxy.address()).unwrap();
+        let started = Instant::now();
+        stream.write_all(b"ping").unwrap();
+        let mut answer = [0; 4];
+        stream.read_exact(&mut answer).unwrap();
+        assert_eq!(&answer, b"ping");
+        assert!(
+            started.elapsed() >= Duration::from_millis(60),
+            "{:?}",
+            started.elapsed()
+        );
+        stream.shutdown(Shutdown::Write).unwrap();
+        assert_eq!(stream.read(&mut answer).unwrap(), 0);
+    }
+
+    #[test]
+    fn throughput_is_not_limited_by_the_delay() {
+        const BYTES: usize = 16 << 20;
+        let proxy = DelayProxy::start(echo_server(), Duration::from_millis(20)).unwrap();
+        let mut stream = TcpStream::connect(proxy.address()).unwrap();
+        let mut writer = stream.try_clone().unwrap();
+        let started = Instant::now();
+        let sender = thread::spawn(move || writer.write_all(&vec![7; BYTES]).unwrap());
+        let mut data = vec![0; BYTES];
+        stream.read_exact(&mut data).unwrap();
+        sender.join().unwrap();
+        assert!(data.iter().all(|byte| *byte == 7));
+        // One piece at a time would take 256 round trips of 40 ms.
+        assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
+    }
+}

@@ -1,0 +1,230 @@
+//! Real sshfs on a real network file server, far away: a private sshd, a [`DelayProxy`] before it, an sshfs mount.
+//!
+//! The server has its own keys and configuration in a directory of its own and listens on loopback only; nothing of the
+//! user's or the machine's ssh configuration is read. The mount has sshfs's default options, as users mount it.
+
+use std::fs;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+
+use crate::delayproxy::DelayProxy;
+
+/// A running sshd behind a delay; dropping it ends both.
+#[derive(Debug)]
+pub struct SshBed {
+    access: Access,
+    server: Child,
+    _proxy: DelayProxy,
+}
+
+/// How to reach the server.
+#[derive(Clone, Debug, Serialize)]
+pub struct Access {
+    /// `user@address`.
+    pub host: String,
+    /// Arguments for ssh before the host; sshfs takes the same `-o` and `-p`.
+    pub options: Vec<String>,
+}
+
+/// The programs that it needs and the Debian packages that have them.
+const PROGRAMS: [(&str, &str); 4] = [
+    ("sshd", "openssh-server"),
+    ("ssh", "openssh-client"),
+    ("ssh-keygen", "openssh-client"),
+    ("sshfs", "sshfs"),
+];
+
+/// How long the server and the mount may take to appear.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+impl SshBed {
+    /// What has to be installed before this can work, as a sentence; `None` when nothing.
+    pub fn missing() -> Option<String> {
+        let absent = |(program, _): &&(&str, &str)| find_program(program).is_none();
+        let mut packages: Vec<&str> = PROGRAMS.iter().filter(absent).map(|(_, package)| *package).collect();
+        packages.dedup();
+        (!packages.is_empty()).then(|| format!("sshfs needs packages that are not installed: {}", packages.join(" ")))
+    }
+
+    /// Starts the server with its files in `dir`, which must exist and be empty, each direction late by `one_way`.
+    ///
+    /// # Errors
+    /// `NotFound` with [`SshBed::missing`]'s sentence, or what ssh-keygen and sshd say.
+    pub fn start(dir: &Path, one_way: Duration) -> io::Result<Self> {
+        if let Some(sentence) = Self::missing() {
+            return Err(io::Error::new(io::ErrorKind::NotFound, sentence));
+        }
+        for name in ["host_key", "user_key"] {
+            make_key(&dir.join(name))?;
+        }
+        fs::copy(dir.join("user_key.pub"), dir.join("authorized_keys"))?;
+        let direct = free_address()?;
+        let server = start_server(dir, direct)?;
+        let proxy = DelayProxy::start(direct, one_way)?;
+        let access = access(dir, proxy.address());
+        Ok(Self {
+            access,
+            server,
+            _proxy: proxy,
+        })
+    }
+
+    /// How to reach it.
+    pub fn access(&self) -> &Access {
+        &self.access
+    }
+
+    /// Mounts `source` on `mountpoint` through the delay.
+    ///
+    /// What is changed in `source` directly while it is mounted is seen late, as sshfs keeps what it has listed for
+    /// 20 seconds: mount again after such a change.
+    ///
+    /// # Errors
+    /// What sshfs says.
+    pub fn mount(&self, source: &Path, mountpoint: &Path) -> io::Result<SshMount> {
+        let mut command = Command::new("sshfs");
+        command
+            .arg(format!("{}:{}", self.access.host, source.canonicalize()?.display()))
+            .arg(mountpoint);
+        check(command.args(&self.access.options))?;
+        Ok(SshMount {
+            mountpoint: mountpoint.canonicalize()?,
+        })
+    }
+}
+
+impl Drop for SshBed {
+    fn drop(&mut self) {
+        // It may have ended by itself; then there is nothing to do.
+        let _ = self.server.kill();
+        let _ = self.server.wait();
+    }
+}
+
+/// An sshfs mount; dropping it unmounts it.
+#[derive(Debug)]
+pub struct SshMount {
+    mountpoint: PathBuf,
+}
+
+impl SshMount {
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.mountpoint
+    }
+}
+
+impl Drop for SshMount {
+    fn drop(&mut self) {
+        if let Err(error) = check(Command::new("fusermount3").arg("-u").arg(&self.mountpoint)) {
+            eprintln!("sshbed: unmounting {}: {error}", self.mountpoint.display());
+        }
+    }
+}
+
+fn find_program(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let places = std::env::split_paths(&path).chain(["/usr/sbin".into(), "/sbin".into()]); // sshd is a daemon.
+    places.map(|place| place.join(name)).find(|file| file.is_file())
+}
+
+fn make_key(path: &Path) -> io::Result<()> {
+    check(
+        Command::new("ssh-keygen")
+            .args(["-q", "-t", "ed25519", "-N", "", "-f"])
+            .arg(path),
+    )
+}
+
+fn free_address() -> io::Result<SocketAddr> {
+    TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()
+}
+
+fn start_server(dir: &Path, address: SocketAddr) -> io::Result<Child> {
+    fs::write(dir.join("sshd_config"), server_config(dir, address))?;
+    fs::set_permissions(dir, fs::Permissions::from_mode(0o700))?;
+    if rustix::process::geteuid().is_root() {
+        fs::create_dir_all("/run/sshd")?; // Where sshd separates its privileges; gone after a boot without it.
+    }
+    let program = find_program("sshd").ok_or(io::ErrorKind::NotFound)?;
+    let log = fs::File::create(dir.join("sshd.log"))?;
+    let mut command = Command::new(program);
+    command.args(["-D", "-e", "-f"]).arg(dir.join("sshd_config"));
+    let mut server = command
+        .stdin(Stdio::null())
+        .stdout(log.try_clone()?)
+        .stderr(log)
+        .spawn()?;
+    wait_for_server(&mut server, dir, address)?;
+    Ok(server)
+}
+
+fn server_config(dir: &Path, address: SocketAddr) -> String {
+    let dir = dir.display();
+    format!(
+        "ListenAddress {address}\nHostKey {dir}/host_key\nAuthorizedKeysFile {dir}/authorized_keys\nPidFile none\n\
+         UsePAM no\nStrictModes no\nPermitRootLogin prohibit-password\nPasswordAuthentication no\nUseDNS no\n\
+         MaxStartups 100\nMaxSessions 100\nSubsystem sftp internal-sftp\nLogLevel ERROR\n"
+    )
+}
+
+fn wait_for_server(server: &mut Child, dir: &Path, address: SocketAddr) -> io::Result<()> {
+    let started = Instant::now();
+    while TcpStream::connect(address).is_err() {
+        if server.try_wait()?.is_some() || started.elapsed() > PATIENCE {
+            let log = fs::read_to_string(dir.join("sshd.log")).unwrap_or_default();
+            return Err(io::Error::other(format!("sshd does not listen: {}", log.trim())));
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
+    Ok(())
+}
+
+fn access(dir: &Path, address: SocketAddr) -> Access {
+    let user = rustix::process::geteuid().as_raw();
+    let name = passwd_name(user).unwrap_or_else(|| "root".to_owned());
+    let option = |text: String| ["-o".to_owned(), text];
+    let settings = [
+        format!("Port={}", address.port()),
+        format!("IdentityFile={}", dir.join("user_key").display()),
+        format!("UserKnownHostsFile={}", dir.join("known_hosts").display()),
+        "IdentitiesOnly=yes".to_owned(),
+        "StrictHostKeyChecking=no".to_owned(),
+        "BatchMode=yes".to_owned(),
+        "LogLevel=ERROR".to_owned(),
+    ];
+    let options = ["-F".to_owned(), "/dev/null".to_owned()]
+        .into_iter()
+        .chain(settings.into_iter().flat_map(option));
+    Access {
+        host: format!("{name}@{}", address.ip()),
+        options: options.collect(),
+    }
+}
+
+/// The name of a user, read from the file that sshd reads it from.
+fn passwd_name(user: u32) -> Option<String> {
+    let table = fs::read_to_string("/etc/passwd").ok()?;
+    let fields = table.lines().map(|line| line.split(':').collect::<Vec<_>>());
+    let own = |fields: &Vec<&str>| fields.get(2).and_then(|id| id.parse().ok()) == Some(user);
+    fields.into_iter().find(own).map(|fields| fields[0].to_owned())
+}
+
+fn check(command: &mut Command) -> io::Result<()> {
+    let output = command.stdin(Stdio::null()).output()?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let program = command.get_program().to_string_lossy().into_owned();
+    Err(io::Error::other(format!(
+        "{program}: {}",
+        String::from_utf8_lossy(&output.stderr).trim()
+    )))
+}
