@@ -1,0 +1,365 @@
+//! A FUSE mount and the `/dev/fuse` descriptor behind it.
+//!
+//! Root makes the mount *detached* (fsopen(2), fsmount(2)): it lies nowhere until a child moves it into its own
+//! namespace, or this process moves it to a path. Ordinary users ask `fusermount3`, which can mount at a path
+//! only; for a private namespace that is a hidden temporary directory, from which the child binds it over its
+//! directory before the temporary mount is taken away again (the child's copy stays alive).
+
+#![allow(clippy::disallowed_methods)] // mount points, devices and /proc: not the storage of a job
+
+use std::ffi::{OsStr, OsString};
+use std::io::{IoSliceMut, Read};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use elbow_file::Errno;
+use rustix::fs::{CWD, Mode, OFlags, StatVfsMountFlags};
+use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, UnmountFlags};
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
+
+use crate::namespace::Step;
+use crate::place::errno_of;
+use crate::{Front, MountError, Place, Session};
+
+const DEVICE: &str = "/dev/fuse";
+const FUSERMOUNT: &str = "fusermount3";
+
+/// A FUSE mount, served or not yet.
+#[derive(Debug)]
+pub struct Connection {
+    device: Option<OwnedFd>,
+    mount: Mount,
+}
+
+#[derive(Debug)]
+enum Mount {
+    /// Lies nowhere, or where a child has moved it.
+    Detached(OwnedFd),
+    /// Lies at a path for good.
+    At(PathBuf),
+    /// Lies at a hidden path until the child has its own copy.
+    Hidden(Hidden),
+    /// Lies only in the namespace of the child.
+    Handed,
+}
+
+/// A temporary mount point; gone when dropped.
+#[derive(Debug)]
+struct Hidden(PathBuf);
+
+impl Connection {
+    /// A mount for the private namespace of a child.
+    ///
+    /// # Errors
+    /// FUSE or the rights to use it are missing.
+    pub fn private(place: &Place) -> Result<Self, MountError> {
+        if rustix::process::geteuid().is_root() {
+            let (device, mount) = detached(place)?;
+            return Ok(Self {
+                device: Some(device),
+                mount: Mount::Detached(mount),
+            });
+        }
+        let hidden = Hidden::new()?;
+        let device = fusermount(&hidden.0, place.path())?;
+        Ok(Self {
+            device: Some(device),
+            mount: Mount::Hidden(hidden),
+        })
+    }
+
+    /// A mount of a directory at a path that everybody sees.
+    ///
+    /// # Errors
+    /// FUSE or the rights to use it are missing.
+    pub fn at(place: &Place, mount_point: &Path) -> Result<Self, MountError> {
+        let mount = Mount::At(mount_point.to_owned());
+        if !rustix::process::geteuid().is_root() {
+            let device = fusermount(mount_point, place.path())?;
+            return Ok(Self {
+                device: Some(device),
+                mount,
+            });
+        }
+        let (device, detached) = detached(place)?;
+        rustix::mount::move_mount(&detached, "", CWD, mount_point, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
+            .map_err(|errno| failed(Step::Attach, errno))?;
+        Ok(Self {
+            device: Some(device),
+            mount,
+        })
+    }
+
+    /// Serves the mount from now on.
+    ///
+    /// # Errors
+    /// It was served before, or the kernel did not greet back.
+    pub fn serve(&mut self, front: Front) -> std::io::Result<Session> {
+        let device = self
+            .device
+            .take()
+            .ok_or_else(|| std::io::Error::other("the mount is served already"))?;
+        Session::serve(device, front)
+    }
+
+    /// An open descriptor of the root of the mount. It keeps the mount busy. The mount must be served.
+    ///
+    /// # Errors
+    /// Those of open(2).
+    pub fn open_root(&self) -> Result<OwnedFd, MountError> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        match &self.mount {
+            Mount::Detached(mount) => rustix::fs::openat(mount, ".", flags, Mode::empty()),
+            Mount::At(path) | Mount::Hidden(Hidden(path)) => rustix::fs::open(path, flags, Mode::empty()),
+            Mount::Handed => Err(Errno::NOENT),
+        }
+        .map_err(|errno| failed(Step::OpenRoot, errno))
+    }
+
+    /// Once a child has its copy: takes the temporary mount away, so that nobody outside can reach it.
+    pub fn hide(&mut self) {
+        if let Mount::Hidden(_) = self.mount {
+            self.mount = Mount::Handed;
+        }
+    }
+
+    /// What a child has to attach; `None` when another child has it already.
+    pub(crate) fn source(&self) -> Option<Source<'_>> {
+        match &self.mount {
+            Mount::Detached(mount) => Some(Source::Detached(mount.as_fd())),
+            Mount::At(path) | Mount::Hidden(Hidden(path)) => Some(Source::Path(path)),
+            Mount::Handed => None,
+        }
+    }
+}
+
+/// Where a child finds a mount.
+#[derive(Debug)]
+pub(crate) enum Source<'a> {
+    Detached(BorrowedFd<'a>),
+    Path(&'a Path),
+}
+
+impl Hidden {
+    /// A directory that only its owner can enter, on a file system that is not the user's storage.
+    fn new() -> Result<Self, MountError> {
+        let runtime = std::env::var_os("XDG_RUNTIME_DIR")
+            .map(PathBuf::from)
+            .filter(|dir| dir.is_dir());
+        let parent = runtime.unwrap_or_else(std::env::temp_dir);
+        let made = tempfile::Builder::new().prefix("elbow-").tempdir_in(&parent);
+        let made = made.map_err(|error| MountError::Unwritable {
+            path: parent,
+            errno: errno_of(&error),
+        })?;
+        Ok(Self(made.keep()))
+    }
+}
+
+impl Drop for Hidden {
+    fn drop(&mut self) {
+        // Nothing to be done if either fails: an empty directory with mode 0700 stays behind.
+        let _ = unmount(&self.0, true);
+        let _ = rustix::fs::rmdir(&self.0);
+    }
+}
+
+/// Takes a mount away; `lazily` also while it is in use.
+///
+/// # Errors
+/// The errno of umount(2), or EBUSY where `fusermount3` refused.
+pub fn unmount(path: &Path, lazily: bool) -> Result<(), Errno> {
+    if rustix::process::geteuid().is_root() {
+        return rustix::mount::unmount(
+            path,
+            if lazily {
+                UnmountFlags::DETACH
+            } else {
+                UnmountFlags::empty()
+            },
+        );
+    }
+    let mut command = Command::new(FUSERMOUNT);
+    command
+        .arg("-u")
+        .args(lazily.then_some("-z"))
+        .arg("-q")
+        .arg("--")
+        .arg(path);
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let status = command.status().map_err(|error| errno_of(&error))?;
+    if status.success() { Ok(()) } else { Err(Errno::BUSY) }
+}
+
+/// Makes a mount that lies nowhere. The flags of the file system below hold for it as well.
+fn detached(place: &Place) -> Result<(OwnedFd, OwnedFd), MountError> {
+    let flags = OFlags::RDWR | OFlags::CLOEXEC;
+    let device = rustix::fs::open(DEVICE, flags, Mode::empty()).map_err(no_fuse)?;
+    let mount = mount_device(&device, place).map_err(|errno| failed(Step::Mount, errno))?;
+    Ok((device, mount))
+}
+
+fn mount_device(device: &OwnedFd, place: &Place) -> Result<OwnedFd, Errno> {
+    use rustix::mount::{fsconfig_create, fsconfig_set_flag, fsconfig_set_string, fsmount, fsopen};
+    let context = fsopen("fuse", FsOpenFlags::FSOPEN_CLOEXEC)?;
+    let set = |key: &str, value: &OsStr| fsconfig_set_string(context.as_fd(), key, value);
+    set("source", place.path().as_os_str())?;
+    set("subtype", OsStr::new("elbow"))?;
+    set("fd", OsStr::new(&device.as_raw_fd().to_string()))?;
+    set("rootmode", OsStr::new("40000"))?;
+    set("user_id", OsStr::new("0"))?;
+    set("group_id", OsStr::new("0"))?;
+    fsconfig_set_flag(context.as_fd(), "default_permissions")?;
+    fsconfig_set_flag(context.as_fd(), "allow_other")?;
+    fsconfig_create(context.as_fd())?;
+    fsmount(
+        context.as_fd(),
+        FsMountFlags::FSMOUNT_CLOEXEC,
+        attributes(place.flags()),
+    )
+}
+
+fn attributes(below: StatVfsMountFlags) -> MountAttrFlags {
+    let mut flags = MountAttrFlags::MOUNT_ATTR_NOATIME;
+    flags.set(
+        MountAttrFlags::MOUNT_ATTR_NOSUID,
+        below.contains(StatVfsMountFlags::NOSUID),
+    );
+    flags.set(
+        MountAttrFlags::MOUNT_ATTR_NODEV,
+        below.contains(StatVfsMountFlags::NODEV),
+    );
+    flags.set(
+        MountAttrFlags::MOUNT_ATTR_NOEXEC,
+        below.contains(StatVfsMountFlags::NOEXEC),
+    );
+    flags
+}
+
+fn no_fuse(errno: Errno) -> MountError {
+    MountError::NoFuse { errno }
+}
+
+pub(crate) fn failed(step: Step, errno: Errno) -> MountError {
+    match errno {
+        Errno::NODEV | Errno::NXIO if step == Step::Mount => no_fuse(errno),
+        Errno::PERM if rustix::process::geteuid().is_root() => MountError::NotPermitted { step, errno },
+        _ => MountError::Failed { step, errno },
+    }
+}
+
+/// Mounts by the setuid helper, which sends the open `/dev/fuse` back over a socket.
+/// Source: the protocol of libfuse's `fusermount3` (`_FUSE_COMMFD`).
+fn fusermount(mount_point: &Path, source: &Path) -> Result<OwnedFd, MountError> {
+    check_device()?;
+    let io = |error: std::io::Error| failed(Step::Mount, errno_of(&error));
+    let (ours, theirs) = UnixStream::pair().map_err(io)?;
+    let mut child = spawn_fusermount(mount_point, source, &theirs)?;
+    drop(theirs);
+    let device = receive_descriptor(&ours);
+    let mut message = String::new();
+    if let Some(mut stderr) = child.stderr.take() {
+        // A message that cannot be read is an empty one.
+        let _ = stderr.read_to_string(&mut message);
+    }
+    let status = child.wait().map_err(io)?;
+    match device {
+        Some(device) if status.success() => Ok(device),
+        _ => Err(MountError::Fusermount {
+            path: mount_point.to_owned(),
+            message: message.trim().to_owned(),
+        }),
+    }
+}
+
+/// The helper opens the device as the user; asking first gives the better message.
+fn check_device() -> Result<(), MountError> {
+    let wanted = rustix::fs::Access::READ_OK | rustix::fs::Access::WRITE_OK;
+    rustix::fs::access(DEVICE, wanted).map_err(no_fuse)
+}
+
+#[allow(unsafe_code)]
+fn spawn_fusermount(mount_point: &Path, source: &Path, socket: &UnixStream) -> Result<std::process::Child, MountError> {
+    let mut options = OsString::from("default_permissions,subtype=elbow,fsname=");
+    options.push(escape(source.as_os_str()));
+    let socket = socket.as_raw_fd();
+    let mut command = Command::new(FUSERMOUNT);
+    command
+        .arg("-o")
+        .arg(options)
+        .arg("--")
+        .arg(mount_point)
+        .env("_FUSE_COMMFD", socket.to_string());
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped());
+    // SAFETY: fcntl(2) is async-signal-safe, and the socket stays open until spawn() has returned.
+    unsafe { command.pre_exec(move || keep_over_exec(socket)) };
+    command.spawn().map_err(|error| match error.kind() {
+        std::io::ErrorKind::NotFound => MountError::NoFusermount,
+        _ => failed(Step::Mount, errno_of(&error)),
+    })
+}
+
+#[allow(unsafe_code)]
+fn keep_over_exec(descriptor: RawFd) -> std::io::Result<()> {
+    // SAFETY: the caller vouches that the descriptor is open.
+    let descriptor = unsafe { BorrowedFd::borrow_raw(descriptor) };
+    Ok(rustix::io::fcntl_setfd(descriptor, rustix::io::FdFlags::empty())?)
+}
+
+/// In mount options, commas and backslashes of a value are escaped.
+fn escape(value: &OsStr) -> OsString {
+    let special = |byte: &u8| matches!(byte, b',' | b'\\');
+    let bytes = value
+        .as_bytes()
+        .iter()
+        .flat_map(|b| special(b).then_some(b'\\').into_iter().chain([*b]));
+    OsString::from_vec(bytes.collect())
+}
+
+/// The descriptor that came over a socket; `None` when the other side closed it instead.
+fn receive_descriptor(socket: &UnixStream) -> Option<OwnedFd> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let mut byte = [0];
+    let mut pieces = [IoSliceMut::new(&mut byte)];
+    rustix::io::retry_on_intr(|| {
+        rustix::net::recvmsg(socket, &mut pieces, &mut control, RecvFlags::CMSG_CLOEXEC).map(|_| ())
+    })
+    .ok()?;
+    control.drain().find_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
+        _ => None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commas_in_a_source_do_not_become_options() {
+        assert_eq!(escape(OsStr::new("/data/a,b\\c")), OsStr::new("/data/a\\,b\\\\c"));
+    }
+
+    #[test]
+    fn a_closed_socket_gives_no_descriptor() {
+        let (ours, theirs) = UnixStream::pair().expect("a socket pair");
+        drop(theirs);
+        assert!(receive_descriptor(&ours).is_none());
+    }
+
+    #[test]
+    fn flags_of_the_file_system_below_are_kept() {
+        let flags = attributes(StatVfsMountFlags::NOSUID | StatVfsMountFlags::NOEXEC);
+        assert!(flags.contains(MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NOEXEC));
+        assert!(!flags.contains(MountAttrFlags::MOUNT_ATTR_NODEV));
+    }
+}

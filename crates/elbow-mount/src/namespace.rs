@@ -1,0 +1,349 @@
+//! The private mount namespace of a command.
+//!
+//! Everything happens in the child, between fork and exec, with what was prepared before the fork (no memory is
+//! allocated there, only system calls are made):
+//!
+//! ```text
+//!   root:           unshare(mount)        all mounts -> slaves   move the detached mount over DIR    chdir   exec
+//!   ordinary user:  unshare(user, mount)  map own uid and gid    bind the hidden mount over DIR      chdir   exec
+//! ```
+//!
+//! Slaves, not private: what the machine mounts later still appears inside; nothing from inside gets out. An
+//! ordinary user keeps uid, gid and supplementary groups; capabilities in the new user namespace are lost with
+//! exec, because the uid there is not 0. A step that fails is reported through a pipe with its errno.
+
+#![allow(clippy::disallowed_methods)] // mount points, devices and /proc: not the storage of a job
+
+use std::ffi::{CStr, CString};
+use std::fmt;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Command;
+
+use elbow_file::Errno;
+use rustix::fs::{CWD, Mode, OFlags};
+use rustix::mount::{MountPropagationFlags, MoveMountFlags};
+use rustix::pipe::PipeFlags;
+use rustix::process::{Resource, Rlimit};
+use rustix::thread::UnshareFlags;
+
+use crate::connection::{Source, failed};
+use crate::{Connection, MountError, Place};
+
+/// One thing that is done to get a mount or a namespace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+#[non_exhaustive]
+pub enum Step {
+    /// Reading the mount table.
+    ReadMounts,
+    /// Making the FUSE mount.
+    Mount,
+    /// Opening its root.
+    OpenRoot,
+    /// Entering new namespaces.
+    Unshare,
+    /// Keeping the own uid and gid in them.
+    MapIds,
+    /// Cutting the mounts off from those outside.
+    Separate,
+    /// Laying the mount over its directory.
+    Attach,
+    /// Entering the current directory again.
+    ChangeDirectory,
+    /// Giving the command the limits, umask and signals that we were started with.
+    Restore,
+}
+
+/// All steps, by number.
+const STEPS: [Step; 9] = [
+    Step::ReadMounts,
+    Step::Mount,
+    Step::OpenRoot,
+    Step::Unshare,
+    Step::MapIds,
+    Step::Separate,
+    Step::Attach,
+    Step::ChangeDirectory,
+    Step::Restore,
+];
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Step::ReadMounts => "cannot read /proc/self/mountinfo",
+            Step::Mount => "cannot make a FUSE mount",
+            Step::OpenRoot => "cannot open the new mount",
+            Step::Unshare => "cannot enter a new mount namespace",
+            Step::MapIds => "cannot keep the user and group in a new user namespace",
+            Step::Separate => "cannot make the mounts private",
+            Step::Attach => "cannot lay the mount over its directory",
+            Step::ChangeDirectory => "cannot enter the current directory inside the mount",
+            Step::Restore => "cannot restore limits, umask or signals for the command",
+        })
+    }
+}
+
+/// What a command is to find as we found it.
+#[derive(Clone, Copy)]
+pub struct ChildState {
+    /// File mode creation mask.
+    pub umask: Mode,
+    /// Limit of open files.
+    pub open_files: Rlimit,
+    /// Blocked signals.
+    pub signals: libc::sigset_t,
+}
+
+/// The way of a child into its namespace.
+pub struct Entrance {
+    attachments: Vec<Attachment>,
+    working_directory: Option<CString>,
+    id_maps: Option<IdMaps>,
+    state: ChildState,
+}
+
+struct Attachment {
+    source: Mounted,
+    target: CString,
+}
+
+/// A source that lives as long as the child needs it.
+enum Mounted {
+    Detached(OwnedFd),
+    Path(CString),
+}
+
+/// What goes into `/proc/self/uid_map` and `gid_map`.
+struct IdMaps {
+    uid: CString,
+    gid: CString,
+}
+
+/// Where a child says what went wrong before its exec.
+#[derive(Debug)]
+pub struct Report(OwnedFd);
+
+impl Entrance {
+    /// Prepares a namespace in which each connection lies over its place.
+    ///
+    /// `working_directory` is entered again inside, if it lies in one of the places.
+    ///
+    /// # Errors
+    /// A path contains a zero byte, or there are too many open files.
+    pub fn new(
+        mounts: &[(&Connection, &Place)],
+        working_directory: Option<&Path>,
+        state: ChildState,
+    ) -> io::Result<Self> {
+        let attachments = mounts.iter().map(|(connection, place)| attachment(connection, place));
+        let covered = |dir: &&Path| mounts.iter().any(|(_, place)| dir.starts_with(place.path()));
+        Ok(Self {
+            attachments: attachments.collect::<io::Result<_>>()?,
+            working_directory: working_directory.filter(covered).map(c_string).transpose()?,
+            id_maps: (!rustix::process::geteuid().is_root()).then(IdMaps::own),
+            state,
+        })
+    }
+
+    /// Makes a command enter the namespace between fork and exec.
+    ///
+    /// # Errors
+    /// There can be no pipe.
+    #[allow(unsafe_code)]
+    pub fn on_exec(self, command: &mut Command) -> io::Result<Report> {
+        let (reading, writing) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
+        let enter = move || self.enter().map_err(|(step, errno)| report(&writing, step, errno));
+        // SAFETY: `enter` only makes system calls, on memory that was allocated before the fork.
+        unsafe { command.pre_exec(enter) };
+        Ok(Report(reading))
+    }
+
+    fn enter(&self) -> Result<(), (Step, Errno)> {
+        let at = |step| move |errno| (step, errno);
+        unshare(self.id_maps.is_some()).map_err(at(Step::Unshare))?;
+        if let Some(maps) = &self.id_maps {
+            maps.write().map_err(at(Step::MapIds))?;
+        }
+        let slaves = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;
+        rustix::mount::mount_change(c"/", slaves).map_err(at(Step::Separate))?;
+        for attachment in &self.attachments {
+            attachment.attach().map_err(at(Step::Attach))?;
+        }
+        if let Some(dir) = &self.working_directory {
+            rustix::process::chdir(dir.as_c_str()).map_err(at(Step::ChangeDirectory))?;
+        }
+        self.state.restore().map_err(at(Step::Restore))
+    }
+}
+
+/// New mount namespace, and a new user namespace to have the right to it.
+#[allow(unsafe_code)]
+fn unshare(with_user: bool) -> Result<(), Errno> {
+    let user = if with_user {
+        UnshareFlags::NEWUSER
+    } else {
+        UnshareFlags::empty()
+    };
+    // SAFETY: a forked child has one thread, and no descriptors are unshared.
+    unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNS | user) }
+}
+
+impl Attachment {
+    fn attach(&self) -> Result<(), Errno> {
+        match &self.source {
+            Mounted::Detached(mount) => {
+                let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
+                rustix::mount::move_mount(mount, c"", CWD, self.target.as_c_str(), flags)
+            }
+            Mounted::Path(path) => rustix::mount::mount_bind(path.as_c_str(), self.target.as_c_str()),
+        }
+    }
+}
+
+fn attachment(connection: &Connection, place: &Place) -> io::Result<Attachment> {
+    let source = match connection.source() {
+        Some(Source::Detached(mount)) => Mounted::Detached(mount.try_clone_to_owned()?),
+        Some(Source::Path(path)) => Mounted::Path(c_string(path)?),
+        None => return Err(io::Error::other("the mount is in another namespace already")),
+    };
+    Ok(Attachment {
+        source,
+        target: c_string(place.path())?,
+    })
+}
+
+fn c_string(path: &Path) -> io::Result<CString> {
+    Ok(CString::new(path.as_os_str().as_bytes())?)
+}
+
+impl IdMaps {
+    /// The effective ids, mapped to themselves: all that the kernel allows without privilege.
+    fn own() -> Self {
+        let map = |id: u32| CString::new(format!("{id} {id} 1\n")).unwrap_or_default();
+        Self {
+            uid: map(rustix::process::geteuid().as_raw()),
+            gid: map(rustix::process::getegid().as_raw()),
+        }
+    }
+
+    fn write(&self) -> Result<(), Errno> {
+        write_file(c"/proc/self/setgroups", c"deny")?; // the kernel wants this before a gid may be mapped
+        write_file(c"/proc/self/uid_map", &self.uid)?;
+        write_file(c"/proc/self/gid_map", &self.gid)
+    }
+}
+
+fn write_file(path: &CStr, content: &CStr) -> Result<(), Errno> {
+    let file = rustix::fs::open(path, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?;
+    rustix::io::write(&file, content.to_bytes()).map(|_| ())
+}
+
+impl ChildState {
+    /// Limits and umask of this process, and the signals that it blocks, as they are now.
+    #[must_use]
+    #[allow(unsafe_code)]
+    pub fn current() -> Self {
+        let umask = rustix::process::umask(Mode::empty());
+        rustix::process::umask(umask);
+        // SAFETY: a zeroed sigset_t is a valid one, which sigprocmask fills; a null new set changes nothing.
+        let signals = unsafe {
+            let mut signals = std::mem::zeroed();
+            libc::pthread_sigmask(libc::SIG_BLOCK, std::ptr::null(), &raw mut signals);
+            signals
+        };
+        Self {
+            umask,
+            open_files: rustix::process::getrlimit(Resource::Nofile),
+            signals,
+        }
+    }
+
+    #[allow(unsafe_code)]
+    fn restore(&self) -> Result<(), Errno> {
+        rustix::process::umask(self.umask);
+        rustix::process::setrlimit(Resource::Nofile, self.open_files)?;
+        // SAFETY: `signals` was filled by the same call; the call is async-signal-safe.
+        let failed = unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.signals, std::ptr::null_mut()) };
+        if failed == 0 {
+            Ok(())
+        } else {
+            Err(Errno::from_raw_os_error(failed))
+        }
+    }
+}
+
+/// Tells the parent, which reads it when the spawn fails.
+fn report(pipe: &OwnedFd, step: Step, errno: Errno) -> io::Error {
+    // If even this fails, the parent still gets the errno from the spawn.
+    let _ = rustix::io::write(pipe, &[step as u8]);
+    errno.into()
+}
+
+impl Report {
+    /// After a failed spawn: what failed. `None` means that exec itself did.
+    #[must_use]
+    pub fn failure(&self, spawn: &io::Error) -> Option<MountError> {
+        let mut number = [0];
+        let got = rustix::io::read(&self.0, &mut number).ok()?;
+        let step = STEPS.into_iter().find(|step| got == 1 && *step as u8 == number[0])?;
+        Some(refusal(step, crate::place::errno_of(spawn)))
+    }
+}
+
+fn refusal(step: Step, errno: Errno) -> MountError {
+    let in_user_namespace = matches!(step, Step::Unshare | Step::MapIds | Step::Separate | Step::Attach);
+    if in_user_namespace && !rustix::process::geteuid().is_root() {
+        MountError::NoUserNamespace { step, errno }
+    } else {
+        failed(step, errno)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_step_has_its_own_number() {
+        for (i, step) in STEPS.into_iter().enumerate() {
+            assert_eq!(step as usize, i, "{step}");
+        }
+    }
+
+    #[test]
+    fn a_failed_step_is_reported_with_its_errno() {
+        let state = ChildState::current();
+        let missing = Attachment {
+            source: Mounted::Path(c"/nowhere/a".into()),
+            target: c"/nowhere/b".into(),
+        };
+        let entrance = Entrance {
+            attachments: vec![missing],
+            working_directory: None,
+            id_maps: None,
+            state,
+        };
+        let mut command = Command::new("true");
+        let report = entrance.on_exec(&mut command).expect("a pipe");
+        let error = command.spawn().expect_err("there is nothing to attach");
+        let failure = report.failure(&error).expect("a step failed, not exec");
+        let step = if rustix::process::geteuid().is_root() {
+            Step::Attach
+        } else {
+            Step::Unshare
+        };
+        assert!(failure.to_string().contains(&step.to_string()), "{failure}");
+    }
+
+    #[test]
+    fn a_command_that_does_not_exist_is_not_a_failed_step() {
+        let mut command = Command::new("/nowhere/command");
+        let (reading, _writing) = rustix::pipe::pipe_with(PipeFlags::NONBLOCK).expect("a pipe");
+        let error = command.spawn().expect_err("it does not exist");
+        assert!(Report(reading).failure(&error).is_none());
+    }
+}

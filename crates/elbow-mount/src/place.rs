@@ -1,0 +1,351 @@
+//! The directory that a job is to be over, checked before anything is started, and what can be wrong with it.
+
+#![allow(clippy::disallowed_methods)] // mount points, devices and /proc: not the storage of a job
+
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+
+use elbow_file::Errno;
+use rustix::fs::{Access, AtFlags, CWD, StatVfsMountFlags};
+
+use crate::namespace::Step;
+
+/// A directory that exists, may be written, and has nothing mounted below it.
+#[derive(Clone, Debug)]
+pub struct Place {
+    path: PathBuf,
+    flags: StatVfsMountFlags,
+}
+
+/// Why there can be no mount. Each message names what was found and a way out.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum MountError {
+    /// Nothing there, or not reachable.
+    #[error("{}: {errno}; create the directory first, or name another one with --on", path.display())]
+    Unreachable {
+        /// The directory as it was given.
+        path: PathBuf,
+        /// What the system answered.
+        errno: Errno,
+    },
+    /// Something else than a directory.
+    #[error("{}: not a directory; a job is over a whole directory, name the one that holds it", _0.display())]
+    NotADirectory(PathBuf),
+    /// A read-only file system.
+    #[error("{}: on a read-only file system; remount it writable (mount -o remount,rw) or work on a copy", _0.display())]
+    ReadOnly(PathBuf),
+    /// A directory that may not be written.
+    #[error(
+        "{}: you may not write there ({errno}); a job needs a hidden staging directory inside it: ask its owner for \
+         write permission, or name a directory of yours with --on", path.display()
+    )]
+    Unwritable {
+        /// The directory.
+        path: PathBuf,
+        /// What the system answered.
+        errno: Errno,
+    },
+    /// Other file systems are mounted inside.
+    #[error(
+        "{}: other file systems are mounted inside it ({}), which one transaction cannot cover; unmount them, or name \
+         directories without mounts with --on (repeatable)", path.display(), list(mounts)
+    )]
+    NestedMounts {
+        /// The directory.
+        path: PathBuf,
+        /// Mount points inside it.
+        mounts: Vec<PathBuf>,
+    },
+    /// One directory of a job inside another.
+    #[error("{} is inside {}; name only the outer one", inner.display(), outer.display())]
+    Overlapping {
+        /// The outer directory.
+        outer: PathBuf,
+        /// The inner one.
+        inner: PathBuf,
+    },
+    /// No usable `/dev/fuse`.
+    #[error("/dev/fuse: {errno}; {}", fuse_advice(*errno))]
+    NoFuse {
+        /// What the system answered.
+        errno: Errno,
+    },
+    /// The helper that mounts for ordinary users is not there.
+    #[error(
+        "fusermount3 was not found, and ordinary users need it to mount; install it (Debian and Ubuntu: apt install \
+         fuse3), or run as root"
+    )]
+    NoFusermount,
+    /// That helper refused.
+    #[error("fusermount3 refused to mount at {}: {message}{}", path.display(), fusermount_advice(message))]
+    Fusermount {
+        /// Where.
+        path: PathBuf,
+        /// What it said.
+        message: String,
+    },
+    /// The kernel refuses a user namespace.
+    #[error(
+        "this system gives ordinary users no private mount namespace ({step}: {errno}); ask its administrator for \
+         sysctl user.max_user_namespaces > 0 (Debian: kernel.unprivileged_userns_clone=1; Ubuntu: \
+         kernel.apparmor_restrict_unprivileged_userns=0), or use `elbow mount SRC MNT`, which needs none"
+    )]
+    NoUserNamespace {
+        /// What was tried.
+        step: Step,
+        /// What the kernel answered.
+        errno: Errno,
+    },
+    /// Root without the right to mount, as in many containers.
+    #[error(
+        "{step}: {errno}; root needs CAP_SYS_ADMIN to mount (in a container: --cap-add SYS_ADMIN --device /dev/fuse)"
+    )]
+    NotPermitted {
+        /// What was tried.
+        step: Step,
+        /// What the kernel answered.
+        errno: Errno,
+    },
+    /// Anything else, which should not happen.
+    #[error("{step}: {errno}")]
+    Failed {
+        /// What was tried.
+        step: Step,
+        /// What the kernel answered.
+        errno: Errno,
+    },
+}
+
+fn list(paths: &[PathBuf]) -> String {
+    /// More names than this make a message unreadable.
+    const SHOWN: usize = 3;
+    let mut text = paths
+        .iter()
+        .take(SHOWN)
+        .map(|p| p.display().to_string())
+        .collect::<Vec<_>>()
+        .join(", ");
+    if paths.len() > SHOWN {
+        text += &format!(" and {} more", paths.len() - SHOWN);
+    }
+    text
+}
+
+fn fuse_advice(errno: Errno) -> &'static str {
+    match errno {
+        Errno::NOENT | Errno::NODEV | Errno::NXIO => {
+            "load the kernel module (modprobe fuse); in a container, start it with --device /dev/fuse"
+        }
+        Errno::ACCESS | Errno::PERM => {
+            "you may not open it: ask for `chmod 666 /dev/fuse`, its usual mode (in a container: --device /dev/fuse)"
+        }
+        _ => "FUSE does not work here",
+    }
+}
+
+fn fusermount_advice(message: &str) -> &'static str {
+    if message.contains("/dev/fuse") {
+        "; /dev/fuse must exist and be open to all (chmod 666 /dev/fuse, its usual mode)"
+    } else if message.contains("Operation not permitted") {
+        "; it must be setuid root (chmod u+s), and not be run where new privileges are forbidden (no_new_privs)"
+    } else {
+        ""
+    }
+}
+
+impl Place {
+    /// Checks a directory.
+    ///
+    /// # Errors
+    /// What is wrong with it, and the way out.
+    pub fn check(path: &Path) -> Result<Self, MountError> {
+        let path = directory(path)?;
+        let space = rustix::fs::statvfs(&path).map_err(|errno| unreachable(&path, errno))?;
+        if space.f_flag.contains(StatVfsMountFlags::RDONLY) {
+            return Err(MountError::ReadOnly(path));
+        }
+        may_write(&path)?;
+        let mounts = nested_mounts(&path)?;
+        if !mounts.is_empty() {
+            return Err(MountError::NestedMounts { path, mounts });
+        }
+        Ok(Self {
+            path,
+            flags: space.f_flag,
+        })
+    }
+
+    /// Checks several directories, which must lie apart.
+    ///
+    /// # Errors
+    /// What is wrong with the first bad one.
+    pub fn check_all(paths: &[PathBuf]) -> Result<Vec<Self>, MountError> {
+        let places = paths
+            .iter()
+            .map(|path| Self::check(path))
+            .collect::<Result<Vec<_>, _>>()?;
+        for (i, inner) in places.iter().enumerate() {
+            let holds_it = |(j, outer): &(usize, &Self)| *j != i && inner.path.starts_with(&outer.path);
+            if let Some((_, outer)) = places.iter().enumerate().find(holds_it) {
+                return Err(MountError::Overlapping {
+                    outer: outer.path.clone(),
+                    inner: inner.path.clone(),
+                });
+            }
+        }
+        Ok(places)
+    }
+
+    /// The directory, absolute and without symbolic links.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Mount flags of the file system below.
+    pub(crate) fn flags(&self) -> StatVfsMountFlags {
+        self.flags
+    }
+}
+
+/// The path of an existing directory, absolute and without symbolic links.
+fn directory(path: &Path) -> Result<PathBuf, MountError> {
+    let real = path
+        .canonicalize()
+        .map_err(|error| unreachable(path, errno_of(&error)))?;
+    let stat = rustix::fs::stat(&real).map_err(|errno| unreachable(path, errno))?;
+    if rustix::fs::FileType::from_raw_mode(stat.st_mode).is_dir() {
+        Ok(real)
+    } else {
+        Err(MountError::NotADirectory(path.to_owned()))
+    }
+}
+
+fn may_write(path: &Path) -> Result<(), MountError> {
+    let wanted = Access::WRITE_OK | Access::EXEC_OK;
+    rustix::fs::accessat(CWD, path, wanted, AtFlags::EACCESS).map_err(|errno| match errno {
+        Errno::ROFS => MountError::ReadOnly(path.to_owned()),
+        errno => MountError::Unwritable {
+            path: path.to_owned(),
+            errno,
+        },
+    })
+}
+
+fn unreachable(path: &Path, errno: Errno) -> MountError {
+    match errno {
+        Errno::NOTDIR => MountError::NotADirectory(path.to_owned()),
+        errno => MountError::Unreachable {
+            path: path.to_owned(),
+            errno,
+        },
+    }
+}
+
+pub(crate) fn errno_of(error: &std::io::Error) -> Errno {
+    Errno::from_io_error(error).unwrap_or(Errno::IO)
+}
+
+/// The mount points strictly below a directory, as this process sees them.
+///
+/// # Errors
+/// `/proc` is not mounted.
+pub fn nested_mounts(path: &Path) -> Result<Vec<PathBuf>, MountError> {
+    let table = std::fs::read("/proc/self/mountinfo").map_err(|error| MountError::Failed {
+        step: Step::ReadMounts,
+        errno: errno_of(&error),
+    })?;
+    let mut below: Vec<_> = mount_points(&table)
+        .filter(|at| at != path && at.starts_with(path))
+        .collect();
+    below.sort();
+    below.dedup();
+    Ok(below)
+}
+
+/// The mount points in a table as proc(5) describes `mountinfo`: the fifth field of each line.
+fn mount_points(table: &[u8]) -> impl Iterator<Item = PathBuf> + '_ {
+    let field = |line: &[u8]| line.split(|&b| b == b' ').nth(4).map(unescape);
+    table.split(|&b| b == b'\n').filter_map(field)
+}
+
+/// Undoes the octal escapes (`\040` is a space) of a mount table.
+fn unescape(field: &[u8]) -> PathBuf {
+    let mut bytes = Vec::with_capacity(field.len());
+    let mut rest = field;
+    while let Some((&first, tail)) = rest.split_first() {
+        let code = (first == b'\\').then(|| tail.get(..3).and_then(octal)).flatten();
+        bytes.push(code.unwrap_or(first));
+        rest = if code.is_some() { &tail[3..] } else { tail };
+    }
+    PathBuf::from(std::ffi::OsString::from_vec(bytes))
+}
+
+fn octal(digits: &[u8]) -> Option<u8> {
+    u8::from_str_radix(std::str::from_utf8(digits).ok()?, 8).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mount_points_are_read_with_their_escapes() {
+        let table = b"22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw\n\
+            30 22 0:25 / /data/my\\040disk rw - tmpfs tmpfs rw\n\
+            31 22 0:26 / /odd\\ rw - tmpfs tmpfs rw\n";
+        let points: Vec<_> = mount_points(table).collect();
+        assert_eq!(points, ["/", "/data/my disk", "/odd\\"].map(PathBuf::from));
+    }
+
+    #[test]
+    fn a_missing_directory_and_a_file_are_told_apart() {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let missing = Place::check(&dir.path().join("no")).expect_err("it is missing");
+        assert!(
+            matches!(
+                missing,
+                MountError::Unreachable {
+                    errno: Errno::NOENT,
+                    ..
+                }
+            ),
+            "{missing}"
+        );
+        let file = dir.path().join("file");
+        std::fs::write(&file, "x").expect("a file");
+        let error = Place::check(&file).expect_err("it is a file");
+        assert!(matches!(error, MountError::NotADirectory(_)), "{error}");
+        let error = Place::check(&file.join("below")).expect_err("it is below a file");
+        assert!(matches!(error, MountError::NotADirectory(_)), "{error}");
+    }
+
+    #[test]
+    fn directories_must_lie_apart() {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let (a, ab) = (dir.path().join("a"), dir.path().join("ab"));
+        for each in [&a, &ab, &a.join("in")] {
+            std::fs::create_dir(each).expect("a directory");
+        }
+        assert!(
+            Place::check_all(&[a.clone(), ab]).is_ok(),
+            "a common beginning of the name is not inside"
+        );
+        assert!(matches!(
+            Place::check_all(&[a.clone(), a.join("in")]),
+            Err(MountError::Overlapping { .. })
+        ));
+        assert!(
+            matches!(Place::check_all(&[a.clone(), a]), Err(MountError::Overlapping { .. })),
+            "the same twice"
+        );
+    }
+
+    #[test]
+    fn mounts_inside_a_directory_are_found() {
+        let below_root = nested_mounts(Path::new("/")).expect("/proc is mounted");
+        assert!(below_root.iter().any(|at| at == Path::new("/proc")), "{below_root:?}");
+        assert!(!below_root.contains(&PathBuf::from("/")));
+    }
+}
