@@ -4,6 +4,7 @@
 //!   test or bench ──> slowfs        a FUSE passthrough: a delay, a bandwidth, a limit and faults per operation
 //!                 ──> delayproxy    a TCP proxy that delays each direction (under a real sshfs, for example)
 //!                 ──> sshbed        a private sshd, the proxy and an sshfs mount in one piece
+//!                 ──> pcopy         a tree copied with many threads, the rival to beat
 //!                 ──> tree          what is below a directory, comparable, with a readable difference
 //! ```
 //!
@@ -15,6 +16,7 @@
 
 pub mod delayproxy;
 pub mod duration;
+pub mod pcopy;
 pub mod signals;
 pub mod slowfs;
 pub mod sshbed;
