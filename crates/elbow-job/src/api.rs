@@ -1,0 +1,146 @@
+//! What a front end says to a job and hears from it.
+
+use std::ffi::OsString;
+
+use elbow_file::{Errno, Kind, Time};
+
+/// An object inside one job. Numbers are never used again; the root is [`Ino::ROOT`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Ino(pub u64);
+
+impl Ino {
+    /// The directory that the job is over.
+    pub const ROOT: Ino = Ino(1);
+}
+
+/// The attributes of an object as the job sees them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Attr {
+    /// The object.
+    pub ino: Ino,
+    /// The inode number to show: that of the storage for what existed before the job.
+    pub shown_ino: u64,
+    /// What it is.
+    pub kind: Kind,
+    /// `mode & 0o7777`.
+    pub mode: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Number of names.
+    pub nlink: u32,
+    /// Size in bytes.
+    pub size: u64,
+    /// Space taken, in 512-byte units.
+    pub blocks: u64,
+    /// Device numbers of a device node.
+    pub rdev: u64,
+    /// Last access.
+    pub atime: Time,
+    /// Last change of content.
+    pub mtime: Time,
+    /// Last change of the inode.
+    pub ctime: Time,
+}
+
+/// Who asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Caller {
+    /// Effective user.
+    pub uid: u32,
+    /// Effective group.
+    pub gid: u32,
+    /// The umask to take from the mode of new objects (0 where the kernel has done it).
+    pub umask: u32,
+}
+
+/// A time to set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SetTime {
+    /// The time of the call.
+    Now,
+    /// This time.
+    At(Time),
+}
+
+/// The attributes to set; `None` leaves one as it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SetAttr {
+    /// Permission bits.
+    pub mode: Option<u32>,
+    /// Owner.
+    pub uid: Option<u32>,
+    /// Group.
+    pub gid: Option<u32>,
+    /// Size in bytes.
+    pub size: Option<u64>,
+    /// Last access.
+    pub atime: Option<SetTime>,
+    /// Last change of content.
+    pub mtime: Option<SetTime>,
+    /// Clear set-user-id and set-group-id, as a write by an ordinary user does.
+    pub kill_suid: bool,
+}
+
+/// How setxattr(2) treats what is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum XattrMode {
+    /// Create or replace.
+    Any,
+    /// It must not exist (EEXIST).
+    Create,
+    /// It must exist (ENODATA).
+    Replace,
+}
+
+/// One name of a directory, as readdir gives it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listed {
+    /// The object (0 is never used).
+    pub ino: Ino,
+    /// The inode number to show.
+    pub shown_ino: u64,
+    /// What it is.
+    pub kind: Kind,
+    /// The name.
+    pub name: OsString,
+}
+
+/// Why an operation was not answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// The answer is an error.
+    Errno(Errno),
+    /// Something has to be asked of the storage first, or room has to become free; do it with
+    /// [`Job::fetch`](crate::Job::fetch) on a thread that may block, then ask again.
+    Wait(Fetch),
+}
+
+impl From<Errno> for Stop {
+    fn from(errno: Errno) -> Self {
+        Self::Errno(errno)
+    }
+}
+
+/// What has to be asked of the storage before an operation can be answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fetch {
+    /// The names of an old directory, with their attributes.
+    List(Ino),
+    /// The attributes of an old object.
+    Attributes(Ino),
+    /// The target of an old symbolic link.
+    Target(Ino),
+    /// The extended attributes of an old object.
+    Xattrs(Ino),
+    /// A descriptor of the object on the storage, to read from.
+    Open(Ino),
+    /// Room for this many bytes of written data.
+    Room(u64),
+    /// Fresh numbers of free space.
+    Space,
+}
+
+/// What an operation gives.
+pub type Answer<T> = Result<T, Stop>;

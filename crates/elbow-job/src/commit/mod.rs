@@ -1,0 +1,298 @@
+//! The end of a job: drain, check, record, apply; or roll back.
+
+mod apply;
+mod check;
+mod draft;
+mod record;
+mod tree;
+
+use std::ffi::OsStr;
+use std::io::IoSlice;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use elbow_file::{Errno, Handle, RenameMode, Storage, Time};
+
+use crate::api::Ino;
+use crate::job::{Job, Shared, clock};
+use crate::model::{Model, Staging};
+use crate::removal::{parallel, remove_tree};
+use crate::report::{Cause, JobError, OnConflict, Outcome, Phase, Progress};
+
+pub(crate) use apply::{Apply, Failure, sync_dir};
+pub(crate) use draft::changes;
+pub(crate) use record::Record;
+pub(crate) use tree::Tree;
+
+/// Files of the job's own directory.
+pub(crate) const RECORD: &str = "commit";
+const RECORD_DRAFT: &str = "commit.draft";
+pub(crate) const COLLECTED: &str = "collected";
+pub(crate) const DONE: &str = "done";
+
+/// A progress hook is called this often.
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
+const PRIVATE_FILE_MODE: u32 = 0o600;
+
+/// What a roll back has to remove.
+#[derive(Debug, Default)]
+pub(crate) struct Leftovers {
+    /// Old directories with a staging directory, and their times before.
+    pub(crate) staging: Vec<(PathBuf, (Time, Time))>,
+    /// New objects under their own names.
+    pub(crate) visible: Vec<PathBuf>,
+}
+
+impl Job {
+    /// Ends the job: all of it reaches the storage under its own names, or nothing of it stays.
+    ///
+    /// Blocks until that is so; `progress` is called about ten times a second. A background error, a
+    /// conflict or a failure before the commit point rolls the job back.
+    ///
+    /// # Errors
+    /// [`JobError::Unfinished`] when a step after the commit point failed, other variants when not even the
+    /// roll back could be done.
+    pub fn commit(&self, progress: &mut dyn FnMut(&Progress)) -> Result<Outcome, JobError> {
+        self.end(false, progress, |job, progress| job.shared.try_commit(progress))
+    }
+
+    /// As [`Job::commit`], but a job that cannot be committed keeps its staging area.
+    ///
+    /// # Errors
+    /// As [`Job::commit`].
+    pub fn commit_or_keep(&self, progress: &mut dyn FnMut(&Progress)) -> Result<Outcome, JobError> {
+        self.end(true, progress, |job, progress| job.shared.try_commit(progress))
+    }
+
+    /// Ends the job with nothing of it left; with `keep`, its staging area stays for inspection.
+    ///
+    /// # Errors
+    /// When the staging area cannot be removed.
+    pub fn roll_back(&self, keep: bool, progress: &mut dyn FnMut(&Progress)) -> Result<Outcome, JobError> {
+        self.end(keep, progress, |_, _| Ok(Some(Cause::Asked)))
+    }
+
+    fn end(
+        &self,
+        keep: bool,
+        progress: &mut dyn FnMut(&Progress),
+        attempt: impl FnOnce(&Self, &mut dyn FnMut(&Progress)) -> Result<Option<Cause>, JobError>,
+    ) -> Result<Outcome, JobError> {
+        self.freeze();
+        match attempt(self, progress)? {
+            None => Ok(Outcome::Committed),
+            Some(cause) => match self.staging_path().filter(|_| keep) {
+                Some(path) => {
+                    self.shared.stop();
+                    Ok(Outcome::Kept(cause, path))
+                }
+                None => self.shared.undo(progress).map(|()| Outcome::RolledBack(cause)),
+            },
+        }
+    }
+}
+
+impl Shared {
+    fn storage_error(&self, tried: &'static str) -> impl Fn(Errno) -> JobError {
+        let path = self.path.clone();
+        move |errno| JobError::Storage { tried, path: path.clone(), errno }
+    }
+
+    fn threads(&self) -> usize {
+        self.state.lock().pool.limit()
+    }
+
+    fn tree(&self) -> Tree<'_> {
+        Tree::new(&*self.storage, self.root.clone(), self.threads())
+    }
+
+    /// Commits, or says why not.
+    fn try_commit(self: &Arc<Self>, progress: &mut dyn FnMut(&Progress)) -> Result<Option<Cause>, JobError> {
+        if let Err(cause) = self.drain(progress) {
+            return Ok(Some(cause));
+        }
+        let (record, job) = {
+            let state = self.state.lock();
+            (draft::draft(&state.model), state.model.job_dir())
+        };
+        if record.is_empty() && job.is_none() {
+            return Ok(None);
+        }
+        if self.options.on_conflict == OnConflict::RollBack {
+            let conflicts = check::conflicts(self, &self.tree());
+            if !conflicts.is_empty() {
+                return Ok(Some(Cause::Conflict(conflicts)));
+            }
+        }
+        self.say(progress, Phase::Syncing);
+        let job = match job {
+            Some(job) => job,
+            None => match self.make_job_dir() {
+                Ok(job) => job,
+                Err(errno) => return Ok(Some(Cause::Storage(format!("making the staging directory: {errno}")))),
+            },
+        };
+        if let Err(errno) = self.write_record(&job, &record) {
+            return Ok(Some(Cause::Storage(format!("writing the commit record: {errno}"))));
+        }
+        // The commit point has passed.
+        self.say(progress, Phase::Publishing);
+        let apply = Apply { tree: self.tree(), job, staging_name: &self.staging_name, record: &record };
+        apply.publish(false).map_err(|failures| self.unfinished(&failures))?;
+        apply.mark_done().map_err(self.storage_error("finishing the commit of"))?;
+        self.say(progress, Phase::CleaningUp);
+        apply.clean(self.final_root_times()).map_err(|failures| self.unfinished(&failures))?;
+        self.storage.sync_all(&self.root).map_err(self.storage_error("syncing"))?;
+        Ok(None)
+    }
+
+    /// The root's times as the job saw them, if nothing in the record sets them.
+    fn final_root_times(&self) -> Option<(Time, Time)> {
+        let state = self.state.lock();
+        let root = state.model.at(Ino::ROOT);
+        Some((root.atime, root.mtime))
+    }
+
+    fn unfinished(&self, failures: &[Failure]) -> JobError {
+        JobError::Unfinished {
+            failed: failures.len(),
+            first: failures.first().map(Failure::to_string).unwrap_or_default(),
+            directory: self.path.clone(),
+        }
+    }
+
+    /// A job that only changes old objects has no directory of its own before its record is written.
+    fn make_job_dir(self: &Arc<Self>) -> Result<Handle, Errno> {
+        let mut state = self.state.lock();
+        state.model.dir_at_mut(Ino::ROOT).staging = Staging::Wanted;
+        state.model.queue(Ino::ROOT);
+        self.call_worker(&mut state);
+        self.wait_idle(&mut state, &mut |_| {});
+        let refused = state.errors.last().map(|error| Errno::from_raw_os_error(error.errno));
+        state.model.job_dir().ok_or(refused.unwrap_or(Errno::IO))
+    }
+
+    /// Everything is durable before the record is, and the record before its name.
+    fn write_record(&self, job: &Handle, record: &Record) -> Result<(), Errno> {
+        let storage = &*self.storage;
+        storage.sync_all(job)?;
+        let (draft, name) = (OsStr::new(RECORD_DRAFT), OsStr::new(RECORD));
+        let file = storage.create(job, draft, PRIVATE_FILE_MODE)?;
+        storage.write(&file, &[IoSlice::new(&record.encode())], 0)?;
+        storage.sync(&file)?;
+        storage.rename(job, draft, job, name, RenameMode::Replace)?;
+        sync_dir(storage, job)
+    }
+
+    /// Brings everything queued to the storage, or says why that cannot be.
+    pub(crate) fn drain(self: &Arc<Self>, progress: &mut dyn FnMut(&Progress)) -> Result<(), Cause> {
+        let mut state = self.state.lock();
+        state.model.now = clock();
+        state.model.flush();
+        self.call_worker(&mut state);
+        self.wait_idle(&mut state, progress);
+        if !state.model.graph.stopped {
+            state.model.finish_directories();
+            self.call_worker(&mut state);
+            self.wait_idle(&mut state, progress);
+        }
+        if state.errors.is_empty() { Ok(()) } else { Err(Cause::Deferred(state.errors.clone())) }
+    }
+
+    /// Waits until nothing is queued or under way (or, after a failure, until nothing is under way).
+    fn wait_idle(
+        self: &Arc<Self>,
+        state: &mut parking_lot::MutexGuard<'_, crate::job::State>,
+        progress: &mut dyn FnMut(&Progress),
+    ) {
+        loop {
+            let graph = &state.model.graph;
+            if graph.running == 0 && (graph.stopped || graph.queued() == 0) {
+                break;
+            }
+            let timed_out = self.progress.wait_for(state, PROGRESS_INTERVAL).timed_out();
+            self.call_worker(state);
+            if timed_out {
+                let counts = self.counts(state);
+                parking_lot::MutexGuard::unlocked(state, || progress(&Progress { phase: Phase::Draining, counts }));
+            }
+        }
+        let stuck = !state.model.graph.stopped && state.model.graph.left() > 0;
+        if stuck {
+            // A cycle of waits would be our mistake: it fails the job loudly rather than silently.
+            self.fail(state, Ino::ROOT, "order", Errno::DEADLK);
+        }
+    }
+
+    fn say(&self, progress: &mut dyn FnMut(&Progress), phase: Phase) {
+        let counts = self.counts(&mut self.state.lock());
+        progress(&Progress { phase, counts });
+    }
+
+    /// Lets what is under way end and nothing begin.
+    pub(crate) fn stop(&self) {
+        let mut state = self.state.lock();
+        state.model.graph.stopped = true;
+        while state.model.graph.running > 0 {
+            self.progress.wait(&mut state);
+        }
+    }
+
+    fn undo(&self, progress: &mut dyn FnMut(&Progress)) -> Result<(), JobError> {
+        self.stop();
+        self.say(progress, Phase::RollingBack);
+        let (leftovers, began) = {
+            let state = self.state.lock();
+            (leftovers(&state.model), state.model.job_dir().is_some() || !state.errors.is_empty())
+        };
+        if !began {
+            return Ok(());
+        }
+        remove_leftovers(&self.tree(), &self.staging_name, &leftovers, self.root_times)
+            .map_err(self.storage_error("rolling back the job in"))
+    }
+}
+
+/// What a job has put outside its own directory.
+fn leftovers(model: &Model) -> Leftovers {
+    let mut left = Leftovers::default();
+    for (ino, inode) in model.all() {
+        if ino != Ino::ROOT && inode.is_old() && inode.dir().is_ok_and(|dir| dir.staging != Staging::None) {
+            left.staging.push((model.old_path(ino), inode.times_before()));
+        }
+        let visible = inode.placed.iter().filter(|place| model.is_visible(place));
+        left.visible.extend(visible.map(|place| model.old_path(place.dir).join(&*place.name)));
+    }
+    left
+}
+
+/// Rolls back: removes everything that an uncommitted job left, its own directory last.
+pub(crate) fn remove_leftovers(
+    tree: &Tree<'_>,
+    staging_name: &OsStr,
+    left: &Leftovers,
+    root_times: (Time, Time),
+) -> Result<(), Errno> {
+    let storage = tree.storage;
+    let visible = parallel(&left.visible, tree.threads, |path| {
+        let (dir, name) = tree.spot(path)?;
+        remove_tree(storage, &dir, &name, 1)
+    });
+    let staging = parallel(&left.staging, tree.threads, |(path, times)| {
+        let dir = tree.dir(path)?;
+        remove_tree(storage, &dir, staging_name, 1)?;
+        put_times_back(storage, &dir, *times)
+    });
+    visible.into_iter().chain(staging).collect::<Result<(), Errno>>()?;
+    remove_tree(storage, &tree.root, staging_name, tree.threads)?;
+    put_times_back(storage, &tree.root, root_times)
+}
+
+/// A directory of somebody else keeps the time of the roll back.
+fn put_times_back(storage: &dyn Storage, dir: &Handle, (atime, mtime): (Time, Time)) -> Result<(), Errno> {
+    match storage.set_times(dir, OsStr::new("."), Some(atime), Some(mtime)) {
+        Err(Errno::PERM | Errno::ACCESS) => Ok(()),
+        other => other,
+    }
+}

@@ -1,0 +1,147 @@
+//! What a finished action means for the model.
+
+use elbow_file::Handle;
+
+use crate::api::Ino;
+use crate::model::{Body, Fill, LIMBO, Model, Place, Staging, Work};
+use crate::plan::{Action, Spot, Target};
+
+/// What an action gave besides success.
+#[derive(Debug, Default)]
+pub(crate) struct Done {
+    /// Descriptors opened on the way: of a directory (`true`: of its staging directory).
+    pub(crate) directories: Vec<((Ino, bool), Handle)>,
+    /// The file that was created or opened.
+    pub(crate) file: Option<Handle>,
+    /// The job's own directory, made with the root's staging directory.
+    pub(crate) job_dir: Option<Handle>,
+    /// Modifying storage calls made.
+    pub(crate) calls: u64,
+}
+
+impl Model {
+    /// An action on an object succeeded. The object stays [`Work::Running`] until it is planned again.
+    pub(crate) fn complete(&mut self, ino: Ino, action: &Action, done: Done) {
+        self.counts.storage_calls += done.calls;
+        for (owner, handle) in done.directories {
+            self.keep_directory(owner, handle);
+        }
+        match action {
+            Action::Stage { .. } => self.staged(ino, done.job_dir),
+            Action::Create { spot, fill, keep_open, .. } => self.created(ino, spot, fill, done.file.filter(|_| *keep_open)),
+            Action::Move { from, to, clobbers } => self.moved(from, to, *clobbers),
+            Action::Link { to, .. } => self.placed(ino, &to.place),
+            Action::Remove { spot, .. } => self.removed(spot, done.file),
+            Action::Fill { target, fill, .. } => self.filled(ino, target, fill, done.file),
+            Action::SetAttributes { .. } => {}
+        }
+        self.space_is_fresh = false;
+    }
+
+    fn keep_directory(&mut self, (ino, staging): (Ino, bool), handle: Handle) {
+        let Some(dir) = self.get_mut(ino).ok().and_then(|inode| inode.dir_mut().ok()) else { return };
+        let slot = if staging { &mut dir.staging_handle } else { &mut dir.handle };
+        slot.get_or_insert(handle);
+    }
+
+    fn staged(&mut self, ino: Ino, job_dir: Option<Handle>) {
+        if let Some(handle) = job_dir {
+            self.dir_at_mut(LIMBO).handle = Some(handle);
+        }
+        self.dir_at_mut(ino).staging = Staging::Made;
+    }
+
+    fn created(&mut self, ino: Ino, spot: &Spot, fill: &Fill, file: Option<Handle>) {
+        self.placed(ino, &spot.place);
+        self.unreserve(0, 1);
+        self.space.files_free = self.space.files_free.saturating_sub(1);
+        self.wrote(ino, fill);
+        if let Some(content) = self.at_mut(ino).content_mut() {
+            content.target = file;
+        }
+    }
+
+    fn placed(&mut self, ino: Ino, place: &Place) {
+        self.at_mut(ino).placed.push(place.clone());
+        self.dir_at_mut(place.dir).placed.insert(place.name.clone(), ino);
+    }
+
+    fn moved(&mut self, from: &Spot, to: &Spot, clobbers: Option<Ino>) {
+        if let Some(other) = clobbers {
+            self.unplaced(other, &to.place);
+            self.drop_if_dead(other);
+        }
+        // The object under the old name need not be the one that was planned for: an occupant is moved away
+        // on behalf of another.
+        let Some(ino) = self.dir_at(from.place.dir).placed.get(&from.place.name).copied() else { return };
+        self.unplaced(ino, &from.place);
+        self.placed(ino, &to.place);
+        self.queue(ino);
+    }
+
+    fn unplaced(&mut self, ino: Ino, place: &Place) {
+        self.at_mut(ino).placed.retain(|placed| placed != place);
+        self.dir_at_mut(place.dir).placed.remove(&place.name);
+    }
+
+    fn removed(&mut self, spot: &Spot, file: Option<Handle>) {
+        let place = &spot.place;
+        let Some(ino) = self.dir_at(place.dir).placed.get(&place.name).copied() else { return };
+        self.unplaced(ino, place);
+        if let (Some(handle), Some(content)) = (file, self.at_mut(ino).content_mut()) {
+            content.target = Some(handle);
+        }
+        if !self.at(ino).names.is_empty() {
+            self.queue(ino);
+        }
+        // A dead directory may have waited for its container to become empty.
+        if !self.is_alive(place.dir) {
+            self.queue(place.dir);
+        }
+        self.drop_if_dead(ino);
+    }
+
+    fn filled(&mut self, ino: Ino, target: &Target, fill: &Fill, file: Option<Handle>) {
+        self.wrote(ino, fill);
+        let inode = self.at_mut(ino);
+        let open = inode.opens > 0;
+        let Body::File(content) = &mut inode.body else { return };
+        content.patch_made |= matches!(target, Target::Patch(..));
+        let more = !content.dirty.is_empty();
+        content.target = if open || more { file.or(content.target.take()) } else { None };
+    }
+
+    fn wrote(&mut self, ino: Ino, fill: &Fill) {
+        let bytes = fill.bytes();
+        self.counts.bytes_written += bytes;
+        self.unreserve(bytes, 0);
+        let taken = bytes.div_ceil(self.space.fragment_bytes.max(1));
+        self.space.blocks_available = self.space.blocks_available.saturating_sub(taken);
+        if let Some(content) = self.at_mut(ino).content_mut() {
+            content.filled(fill);
+        }
+    }
+
+    /// The object needs nothing now: whoever waited for it is asked again.
+    pub(crate) fn settle(&mut self, ino: Ino) {
+        if let Ok(inode) = self.get_mut(ino) {
+            inode.work = Work::Idle;
+        }
+        for waiter in self.graph.take_waiters(ino) {
+            if let Ok(inode) = self.get_mut(waiter) {
+                inode.work = Work::Idle;
+                self.queue(waiter);
+            }
+        }
+        self.drop_if_dead(ino);
+    }
+
+    /// An object waits for another, which is brought up if it is idle.
+    pub(crate) fn block(&mut self, ino: Ino, on: Ino) {
+        if let Ok(inode) = self.get_mut(ino) {
+            inode.work = Work::Queued;
+        }
+        self.graph.wait_for(ino, on);
+        self.queue(on);
+    }
+}

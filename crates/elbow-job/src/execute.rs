@@ -1,0 +1,381 @@
+//! One action becomes storage calls. Blocks; holds no lock; knows nothing of the model.
+
+use std::ffi::OsStr;
+use std::io::IoSlice;
+
+use elbow_file::{Access, Errno, Handle, RenameMode, Storage, Time};
+
+use crate::api::Ino;
+use crate::complete::Done;
+use crate::model::{Fill, LIMBO, Name, Piece};
+use crate::plan::{Action, NewAttrs, Node, Route, Spot, Target};
+use crate::staging::{JOURNAL, JournalEntry, MANIFEST, Manifest, NEW};
+
+/// Private to the owner: nobody outside looks into a staging directory.
+const STAGING_MODE: u32 = 0o700;
+const PRIVATE_FILE_MODE: u32 = 0o600;
+/// Zeros are written from a buffer of this size where holes cannot be punched.
+const ZEROS_BYTES: usize = 64 << 10;
+/// Spilled data is read back in pieces of this size.
+const UNSPILL_BYTES: u64 = 1 << 20;
+
+/// What an executor needs beside the action.
+pub(crate) struct Executor<'a> {
+    pub(crate) storage: &'a dyn Storage,
+    pub(crate) staging_name: &'a OsStr,
+    pub(crate) journal: &'a parking_lot::Mutex<Option<Journal>>,
+    /// Makes the manifest of this job.
+    pub(crate) manifest: &'a dyn Fn() -> Manifest,
+    /// The path of a directory below the job's, and its times before.
+    pub(crate) journal_path: std::path::PathBuf,
+    pub(crate) times_before: (Time, Time),
+}
+
+/// The open journal and its end.
+#[derive(Debug)]
+pub(crate) struct Journal {
+    file: Handle,
+    end: u64,
+}
+
+impl Executor<'_> {
+    pub(crate) fn run(&self, action: &Action) -> Result<Done, Errno> {
+        let mut done = Done::default();
+        match action {
+            Action::Stage { at } if at.owner.0 == Ino::ROOT => self.stage_root(at, &mut done)?,
+            Action::Stage { at } => self.stage(at, &mut done)?,
+            Action::Create { spot, node, mode, fill, attrs, .. } => {
+                self.create(spot, node, *mode, fill, attrs, &mut done)?;
+            }
+            Action::Move { from, to, .. } => {
+                let (a, b) = (self.open(&from.route, &mut done)?, self.open(&to.route, &mut done)?);
+                self.note_visible(to)?;
+                done.calls += 1;
+                self.storage.rename(&a, &from.place.name, &b, &to.place.name, RenameMode::Replace)?;
+            }
+            Action::Link { from, to } => {
+                let (a, b) = (self.open(&from.route, &mut done)?, self.open(&to.route, &mut done)?);
+                self.note_visible(to)?;
+                done.calls += 1;
+                self.storage.link(&a, &from.place.name, &b, &to.place.name)?;
+            }
+            Action::Remove { spot, dir, keep_open } => self.remove(spot, *dir, *keep_open, &mut done)?,
+            Action::Fill { target, fill, attrs } => self.fill_target(target, fill, attrs, &mut done)?,
+            Action::SetAttributes { spot, attrs } => {
+                let dir = self.open(&spot.route, &mut done)?;
+                self.set_named(&dir, &spot.place.name, attrs, &mut done)?;
+            }
+        }
+        Ok(done)
+    }
+
+    /// Opens a directory; its new owner keeps the descriptor.
+    fn open(&self, route: &Route, done: &mut Done) -> Result<Handle, Errno> {
+        if route.names.is_empty() {
+            return Ok(route.base.clone());
+        }
+        let handle = open_route(self.storage, route)?;
+        done.directories.push((route.owner, handle.clone()));
+        Ok(handle)
+    }
+
+    fn stage_root(&self, at: &Route, done: &mut Done) -> Result<(), Errno> {
+        let root = self.open(at, done)?;
+        self.storage.mkdir(&root, self.staging_name, STAGING_MODE)?;
+        let job = self.storage.open_dir(&root, self.staging_name)?;
+        let manifest = self.storage.create(&job, OsStr::new(MANIFEST), PRIVATE_FILE_MODE)?;
+        self.storage.write(&manifest, &[IoSlice::new(&(self.manifest)().encode())], 0)?;
+        self.storage.mkdir(&job, OsStr::new(NEW), STAGING_MODE)?;
+        *self.journal.lock() = Some(Journal::create(self.storage, &job)?);
+        done.calls += 5;
+        done.job_dir = Some(job);
+        Ok(())
+    }
+
+    /// The journal knows of a staging directory before it exists.
+    fn stage(&self, at: &Route, done: &mut Done) -> Result<(), Errno> {
+        let dir = self.open(at, done)?;
+        self.journal(&JournalEntry::Staging { dir: self.journal_path.clone(), times: self.times_before })?;
+        self.storage.mkdir(&dir, self.staging_name, STAGING_MODE)?;
+        done.calls += 2;
+        Ok(())
+    }
+
+    fn note_visible(&self, spot: &Spot) -> Result<(), Errno> {
+        if !spot.visible {
+            return Ok(());
+        }
+        self.journal(&JournalEntry::Visible { path: self.journal_path.join(&*spot.place.name) })
+    }
+
+    fn journal(&self, entry: &JournalEntry) -> Result<(), Errno> {
+        let mut journal = self.journal.lock();
+        let journal = journal.as_mut().ok_or(Errno::BADF)?;
+        let bytes = entry.encode();
+        self.storage.write(&journal.file, &[IoSlice::new(&bytes)], journal.end)?;
+        self.storage.sync(&journal.file)?;
+        journal.end += bytes.len() as u64;
+        Ok(())
+    }
+
+    fn create(
+        &self,
+        spot: &Spot,
+        node: &Node,
+        mode: u32,
+        fill: &Fill,
+        attrs: &NewAttrs,
+        done: &mut Done,
+    ) -> Result<(), Errno> {
+        let dir = self.open(&spot.route, done)?;
+        let name = &*spot.place.name;
+        self.note_visible(spot)?;
+        done.calls += 1;
+        match node {
+            Node::File => {
+                let file = self.storage.create(&dir, name, mode)?;
+                self.fill(&file, fill, done)?;
+                self.set_open(&file, (&dir, name), attrs, done)?;
+                done.file = Some(file);
+                return Ok(());
+            }
+            Node::Dir => self.storage.mkdir(&dir, name, mode)?,
+            Node::Symlink(target) => self.storage.symlink(target, &dir, name)?,
+            Node::Special(kind, rdev) => self.storage.mknod(&dir, name, *kind, mode, *rdev)?,
+        }
+        self.set_named(&dir, name, attrs, done)
+    }
+
+    fn remove(&self, spot: &Spot, is_dir: bool, keep_open: bool, done: &mut Done) -> Result<(), Errno> {
+        let dir = self.open(&spot.route, done)?;
+        let name = &*spot.place.name;
+        done.calls += 1;
+        if is_dir {
+            return self.storage.rmdir(&dir, name);
+        }
+        if keep_open {
+            done.file = Some(open_writable(self.storage, &dir, name)?);
+        }
+        self.storage.unlink(&dir, name)
+    }
+
+    fn fill_target(&self, target: &Target, fill: &Fill, attrs: &NewAttrs, done: &mut Done) -> Result<(), Errno> {
+        let file = match target {
+            Target::Open(file) => file.clone(),
+            Target::Named(spot) => {
+                let dir = self.open(&spot.route, done)?;
+                open_writable(self.storage, &dir, &spot.place.name)?
+            }
+            Target::Patch(route, name, make) => self.open_patch(route, name, *make)?,
+        };
+        self.fill(&file, fill, done)?;
+        self.set_handle(&file, attrs, done)?;
+        if !attrs.xattrs.is_empty() && let Target::Named(spot) = target {
+            let dir = self.open(&spot.route, done)?;
+            self.set_xattrs(&dir, &spot.place.name, attrs, done)?;
+        }
+        done.file = Some(file);
+        Ok(())
+    }
+
+    fn open_patch(&self, route: &Route, name: &Name, make: bool) -> Result<Handle, Errno> {
+        debug_assert_eq!(route.owner.0, LIMBO, "patches live in the job's own directory");
+        let dir = open_route(self.storage, route)?;
+        if make {
+            self.storage.create(&dir, name, PRIVATE_FILE_MODE)
+        } else {
+            self.storage.open(&dir, name, Access::ReadWrite)
+        }
+    }
+
+    fn fill(&self, file: &Handle, fill: &Fill, done: &mut Done) -> Result<(), Errno> {
+        if let Some(size) = fill.cut {
+            done.calls += 1;
+            self.storage.truncate(file, size)?;
+        }
+        write_pieces(self.storage, file, fill, &mut done.calls)?;
+        if let Some(size) = fill.size {
+            done.calls += 1;
+            self.storage.truncate(file, size)?;
+        }
+        Ok(())
+    }
+
+    fn set_open(
+        &self,
+        file: &Handle,
+        (dir, name): (&Handle, &OsStr),
+        attrs: &NewAttrs,
+        done: &mut Done,
+    ) -> Result<(), Errno> {
+        self.set_xattrs(dir, name, attrs, done)?;
+        self.set_handle(file, attrs, done)
+    }
+
+    /// Owner before mode (a change of owner takes set-user-id away), times last.
+    fn set_handle(&self, file: &Handle, attrs: &NewAttrs, done: &mut Done) -> Result<(), Errno> {
+        if let Some((uid, gid)) = attrs.owner {
+            done.calls += 1;
+            self.storage.chown_handle(file, Some(uid), Some(gid))?;
+        }
+        if let Some(mode) = attrs.mode {
+            done.calls += 1;
+            self.storage.chmod_handle(file, mode)?;
+        }
+        if let Some((atime, mtime)) = attrs.times {
+            done.calls += 1;
+            self.storage.set_times_handle(file, Some(atime), Some(mtime))?;
+        }
+        Ok(())
+    }
+
+    fn set_named(&self, dir: &Handle, name: &OsStr, attrs: &NewAttrs, done: &mut Done) -> Result<(), Errno> {
+        done.calls += set_attributes(self.storage, dir, name, attrs)?;
+        Ok(())
+    }
+
+    fn set_xattrs(&self, dir: &Handle, name: &OsStr, attrs: &NewAttrs, done: &mut Done) -> Result<(), Errno> {
+        done.calls += attrs.xattrs.len() as u64;
+        set_xattrs(self.storage, dir, name, &attrs.xattrs)
+    }
+}
+
+impl Journal {
+    pub(crate) fn create(storage: &dyn Storage, job_dir: &Handle) -> Result<Self, Errno> {
+        Ok(Self { file: storage.create(job_dir, OsStr::new(JOURNAL), PRIVATE_FILE_MODE)?, end: 0 })
+    }
+}
+
+pub(crate) fn open_route(storage: &dyn Storage, route: &Route) -> Result<Handle, Errno> {
+    route.names.iter().try_fold(route.base.clone(), |at, name| storage.open_dir(&at, name))
+}
+
+/// Sets attributes of a named object: owner, extended attributes, mode, times. Returns the number of calls.
+pub(crate) fn set_attributes(
+    storage: &dyn Storage,
+    dir: &Handle,
+    name: &OsStr,
+    attrs: &NewAttrs,
+) -> Result<u64, Errno> {
+    let mut calls = attrs.xattrs.len() as u64;
+    if let Some((uid, gid)) = attrs.owner {
+        calls += 1;
+        storage.chown(dir, name, Some(uid), Some(gid))?;
+    }
+    set_xattrs(storage, dir, name, &attrs.xattrs)?;
+    if let Some(mode) = attrs.mode {
+        calls += 1;
+        storage.chmod(dir, name, mode)?;
+    }
+    if let Some((atime, mtime)) = attrs.times {
+        calls += 1;
+        storage.set_times(dir, name, Some(atime), Some(mtime))?;
+    }
+    Ok(calls)
+}
+
+fn set_xattrs(
+    storage: &dyn Storage,
+    dir: &Handle,
+    name: &OsStr,
+    xattrs: &[(std::ffi::OsString, Option<Vec<u8>>)],
+) -> Result<(), Errno> {
+    for (key, value) in xattrs {
+        match value {
+            Some(value) => storage.set_xattr(dir, name, key, value)?,
+            None => match storage.remove_xattr(dir, name, key) {
+                Err(Errno::NODATA) => {}
+                other => other?,
+            },
+        }
+    }
+    Ok(())
+}
+
+/// Opens a file for writing whose mode may forbid that to its owner (made 0444, as git's objects are).
+pub(crate) fn open_writable(storage: &dyn Storage, dir: &Handle, name: &OsStr) -> Result<Handle, Errno> {
+    const OWNER_READ_WRITE: u32 = 0o600;
+    match storage.open(dir, name, Access::ReadWrite) {
+        Err(Errno::ACCESS) => {
+            let mode = storage.stat(dir, name)?.mode;
+            storage.chmod(dir, name, mode | OWNER_READ_WRITE)?;
+            let opened = storage.open(dir, name, Access::ReadWrite);
+            storage.chmod(dir, name, mode)?;
+            opened
+        }
+        other => other,
+    }
+}
+
+/// Writes pieces, adjacent ones in memory with one call.
+fn write_pieces(storage: &dyn Storage, file: &Handle, fill: &Fill, calls: &mut u64) -> Result<(), Errno> {
+    /// `IOV_MAX` of Linux.
+    const SLICES_MAX: usize = 1024;
+    let mut run: Vec<IoSlice<'_>> = Vec::new();
+    let (mut start, mut end) = (0, 0);
+    for (range, piece) in &fill.pieces {
+        let follows = range.start == end && !run.is_empty() && run.len() < SLICES_MAX;
+        if !run.is_empty() && (!follows || !matches!(piece, Piece::Memory(_))) {
+            *calls += 1;
+            storage.write(file, &run, start)?;
+            run.clear();
+        }
+        match piece {
+            Piece::Memory(chunk) => {
+                if run.is_empty() {
+                    start = range.start;
+                }
+                run.push(IoSlice::new(chunk.bytes()));
+            }
+            Piece::Spill(spilled) => copy_spilled(storage, file, range, spilled, calls)?,
+            Piece::Zero => write_zeros(storage, file, range, calls)?,
+        }
+        end = range.end;
+    }
+    if !run.is_empty() {
+        *calls += 1;
+        storage.write(file, &run, start)?;
+    }
+    Ok(())
+}
+
+fn copy_spilled(
+    storage: &dyn Storage,
+    file: &Handle,
+    range: &std::ops::Range<u64>,
+    spilled: &crate::spill::Spilled,
+    calls: &mut u64,
+) -> Result<(), Errno> {
+    let mut buffer = vec![0; UNSPILL_BYTES.min(range.end - range.start) as usize];
+    let mut at = range.start;
+    while at < range.end {
+        let length = UNSPILL_BYTES.min(range.end - at) as usize;
+        let part = &mut buffer[..length];
+        spilled.read(part, at - range.start).map_err(|_| Errno::IO)?;
+        *calls += 1;
+        storage.write(file, &[IoSlice::new(part)], at)?;
+        at += length as u64;
+    }
+    Ok(())
+}
+
+fn write_zeros(
+    storage: &dyn Storage,
+    file: &Handle,
+    range: &std::ops::Range<u64>,
+    calls: &mut u64,
+) -> Result<(), Errno> {
+    *calls += 1;
+    match storage.punch(file, range.start, range.end - range.start) {
+        Err(Errno::OPNOTSUPP | Errno::NOSYS) => {}
+        other => return other,
+    }
+    let zeros = [0u8; ZEROS_BYTES];
+    let mut at = range.start;
+    while at < range.end {
+        let length = (range.end - at).min(ZEROS_BYTES as u64);
+        storage.write(file, &[IoSlice::new(&zeros[..length as usize])], at)?;
+        at += length;
+    }
+    Ok(())
+}

@@ -1,0 +1,333 @@
+//! Asking the storage for what an operation needs. Everything here blocks.
+
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use elbow_file::{Access, DirEntry, Errno, Handle, Stat, Storage};
+use parking_lot::Mutex;
+
+use crate::api::{Fetch, Ino, Stop};
+use crate::execute::{open_route, open_writable};
+use crate::job::{Job, Shared, State, clock};
+use crate::model::{DEFAULT_ACL, FoundEntry, Listing, Piece, Segment, Source};
+use crate::plan::{Route, patch_name};
+use crate::spill::{SpillFile, Spilled};
+
+/// This much is moved to the spill file at once.
+const SPILL_BYTES: u64 = 4 << 20;
+/// A writer that waits for room looks again after this time at the latest.
+const ROOM_WAIT: Duration = Duration::from_millis(50);
+/// A name may move between the look at the model and the call; then the look is repeated.
+const RETRIES: usize = 8;
+
+impl Job {
+    /// Asks the storage for what an operation needs. Blocks.
+    ///
+    /// # Errors
+    /// The error that answers the operation.
+    pub fn fetch(&self, fetch: &Fetch) -> Result<(), Errno> {
+        let shared = &self.shared;
+        match *fetch {
+            Fetch::List(ino) => shared.fetch_list(ino),
+            Fetch::Attributes(ino) => shared.fetch_attributes(ino),
+            Fetch::Target(ino) => shared.fetch_target(ino),
+            Fetch::Xattrs(ino) => shared.fetch_xattrs(ino),
+            Fetch::Open(_) => Ok(()),
+            Fetch::Room(bytes) => shared.make_room(bytes),
+            Fetch::Space => shared.fetch_space(),
+        }
+    }
+
+    /// Reads as [`Job::read`] does, from wherever the data is. Blocks.
+    ///
+    /// # Errors
+    /// As read(2).
+    pub fn read_blocking(&self, ino: Ino, offset: u64, length: usize) -> Result<Vec<u8>, Errno> {
+        for _ in 0..RETRIES {
+            match self.shared.read(ino, offset, length) {
+                Err(Errno::NOENT) => {}
+                answer => return answer,
+            }
+        }
+        Err(Errno::IO)
+    }
+
+    /// fsync(2) of an object: with [`Options::durable`](crate::Options::durable) it waits until everything
+    /// queued so far is on the storage, else it returns at once, because durability begins at commit.
+    ///
+    /// # Errors
+    /// The error of a background operation.
+    pub fn fsync(&self, _ino: Ino) -> Result<(), Errno> {
+        if !self.shared.options.durable {
+            return Ok(());
+        }
+        let drained = self.shared.drain(&mut |_| {});
+        self.shared.state.lock().model.graph.flush = false;
+        drained.map_err(|_| Errno::IO)?;
+        let job_dir = self.shared.state.lock().model.job_dir();
+        job_dir.map_or(Ok(()), |dir| self.shared.storage.sync_all(&dir))
+    }
+}
+
+impl Shared {
+    fn fetch_list(&self, ino: Ino) -> Result<(), Errno> {
+        let (route, threads) = {
+            let state = self.state.lock();
+            if state.model.get(ino)?.dir()?.complete {
+                return Ok(());
+            }
+            (state.model.route_dir(ino), state.pool.limit())
+        };
+        let begun = Instant::now();
+        let handle = open_route(&*self.storage, &route)?;
+        let names = self.storage.list(&handle)?;
+        let took = begun.elapsed();
+        let threads = threads.max(threads_for(took));
+        let listing = list_attributes(&*self.storage, handle, names, threads)?;
+        let mut state = self.state.lock();
+        state.pool.note_latency(took);
+        state.model.install_listing(ino, listing);
+        Ok(())
+    }
+
+    /// The directory that holds an old object, and its name there.
+    fn old_spot(&self, ino: Ino) -> Result<(Route, OsString), Errno> {
+        let state = self.state.lock();
+        let inode = state.model.get(ino)?;
+        let place = inode.old.as_ref().and_then(|old| old.places.first()).ok_or(Errno::STALE)?;
+        Ok((state.model.route_dir(place.dir), place.name.to_os_string()))
+    }
+
+    fn fetch_attributes(&self, ino: Ino) -> Result<(), Errno> {
+        let (route, name) = self.old_spot(ino)?;
+        let dir = open_route(&*self.storage, &route)?;
+        let stat = self.storage.stat(&dir, &name)?;
+        self.state.lock().model.install_attributes(ino, &stat);
+        Ok(())
+    }
+
+    fn fetch_target(&self, ino: Ino) -> Result<(), Errno> {
+        let (route, name) = self.old_spot(ino)?;
+        let dir = open_route(&*self.storage, &route)?;
+        let target = self.storage.readlink(&dir, &name)?;
+        self.state.lock().model.install_target(ino, target);
+        Ok(())
+    }
+
+    fn fetch_xattrs(&self, ino: Ino) -> Result<(), Errno> {
+        let (dir, name) = if ino == Ino::ROOT {
+            (self.root.clone(), OsString::from("."))
+        } else {
+            let (route, name) = self.old_spot(ino)?;
+            (open_route(&*self.storage, &route)?, name)
+        };
+        let xattrs = read_xattrs(&*self.storage, &dir, &name);
+        let mut state = self.state.lock();
+        if xattrs == Err(Errno::OPNOTSUPP) {
+            state.model.no_xattrs = true;
+        }
+        state.model.install_xattrs(ino, xattrs.or_else(|e| if e == Errno::OPNOTSUPP { Ok(BTreeMap::new()) } else { Err(e) })?);
+        Ok(())
+    }
+
+    fn fetch_space(&self) -> Result<(), Errno> {
+        let space = self.storage.space(&self.root)?;
+        let mut state = self.state.lock();
+        state.model.space = space;
+        state.model.space_is_fresh = true;
+        Ok(())
+    }
+
+    fn read(&self, ino: Ino, offset: u64, length: usize) -> Result<Vec<u8>, Errno> {
+        let (segments, target, original) = self.open_for_read(ino, offset, length)?;
+        let mut out = Vec::with_capacity(length);
+        for segment in &segments {
+            let at = out.len();
+            match &segment.source {
+                Source::Piece(Piece::Memory(chunk)) => out.extend_from_slice(chunk.bytes()),
+                Source::Piece(Piece::Zero) => out.resize(at + segment.length, 0),
+                Source::Piece(Piece::Spill(spilled)) => {
+                    out.resize(at + segment.length, 0);
+                    spilled.read(&mut out[at..], 0).map_err(|_| Errno::IO)?;
+                }
+                Source::Target(from) => self.read_file(target.as_ref(), *from, segment.length, &mut out)?,
+                Source::Original(from) => self.read_file(original.as_ref(), *from, segment.length, &mut out)?,
+            }
+        }
+        Ok(out)
+    }
+
+    /// Appends bytes of a file; what is past its end reads as zeros.
+    fn read_file(&self, file: Option<&Handle>, from: u64, length: usize, out: &mut Vec<u8>) -> Result<(), Errno> {
+        let at = out.len();
+        out.resize(at + length, 0);
+        self.storage.read(file.ok_or(Errno::IO)?, &mut out[at..], from).map(|_| ())
+    }
+
+    /// The parts of a read with the descriptors that they need.
+    #[allow(clippy::type_complexity, reason = "three values that belong together for one call")]
+    fn open_for_read(
+        &self,
+        ino: Ino,
+        offset: u64,
+        length: usize,
+    ) -> Result<(Vec<Segment>, Option<Handle>, Option<Handle>), Errno> {
+        let state = self.state.lock();
+        let segments = match state.model.segments(ino, offset, length) {
+            Ok(segments) => segments,
+            Err(Stop::Errno(errno)) => return Err(errno),
+            Err(Stop::Wait(_)) => return Err(Errno::IO),
+        };
+        let content = state.model.get(ino)?.content().ok_or(Errno::INVAL)?;
+        let (mut target, mut original) = (content.target.clone(), content.original.clone());
+        let needs_target = target.is_none() && segments.iter().any(|s| matches!(s.source, Source::Target(_)));
+        let needs_original = original.is_none() && segments.iter().any(|s| matches!(s.source, Source::Original(_)));
+        let target_spot = needs_target.then(|| self.target_spot(&state, ino));
+        drop(state);
+        if let Some((route, name)) = target_spot {
+            let dir = open_route(&*self.storage, &route)?;
+            target = Some(open_writable(&*self.storage, &dir, &name)?);
+        }
+        if needs_original {
+            let (route, name) = self.old_spot(ino)?;
+            let dir = open_route(&*self.storage, &route)?;
+            original = Some(self.storage.open(&dir, &name, Access::Read)?);
+        }
+        self.keep_open(ino, target.clone(), original.clone());
+        Ok((segments, target, original))
+    }
+
+    fn target_spot(&self, state: &State, ino: Ino) -> (Route, OsString) {
+        let inode = state.model.at(ino);
+        if inode.is_old() {
+            return (state.model.route_dir(crate::model::LIMBO), patch_name(ino).to_os_string());
+        }
+        let spot = state.model.spot(&inode.placed[0]);
+        (spot.route, spot.place.name.to_os_string())
+    }
+
+    /// Keeps descriptors for the next read, as long as the command has the file open.
+    fn keep_open(&self, ino: Ino, target: Option<Handle>, original: Option<Handle>) {
+        let mut state = self.state.lock();
+        let Ok(inode) = state.model.get_mut(ino) else { return };
+        if inode.opens == 0 {
+            return;
+        }
+        let Some(content) = inode.content_mut() else { return };
+        content.target = content.target.take().or(target);
+        content.original = content.original.take().or(original);
+    }
+
+    /// Waits until so much written data may be taken, spilling what is in memory.
+    fn make_room(self: &Arc<Self>, bytes: u64) -> Result<(), Errno> {
+        let mut state = self.state.lock();
+        state.waiting_for_room += 1;
+        let answer = loop {
+            if self.has_room(&state, bytes) {
+                break Ok(());
+            }
+            if let Some(errno) = state.model.refuse {
+                break Err(errno);
+            }
+            state.model.now = clock();
+            state.model.wake_parked();
+            self.call_worker(&mut state);
+            if !self.spill_some(&mut state) {
+                self.progress.wait_for(&mut state, ROOM_WAIT);
+            }
+        };
+        state.waiting_for_room -= 1;
+        answer
+    }
+
+    /// Moves the newest written data to the spill file; `false` when there is none or no room there.
+    fn spill_some(&self, state: &mut parking_lot::MutexGuard<'_, State>) -> bool {
+        let Some(file) = self.spill_file() else { return false };
+        let Some((ino, pieces)) = state.model.newest_memory(SPILL_BYTES) else { return false };
+        let written: Vec<Spilled> = parking_lot::MutexGuard::unlocked(state, || {
+            pieces.iter().map_while(|(_, chunk)| file.write(chunk.bytes())).collect()
+        });
+        let bytes: u64 = pieces.iter().take(written.len()).map(|(range, _)| range.end - range.start).sum();
+        state.model.counts.spilled_bytes += bytes;
+        state.model.spilled(ino, &pieces, &written);
+        !written.is_empty()
+    }
+
+    fn spill_file(&self) -> Option<Arc<SpillFile>> {
+        let create = || {
+            let scratch = self.options.scratch.as_ref()?;
+            SpillFile::create(scratch, self.options.scratch_bytes).ok()
+        };
+        self.spill.get_or_init(create).clone()
+    }
+}
+
+/// Threads that hide a latency.
+fn threads_for(took: Duration) -> usize {
+    const MICROSECONDS_PER_THREAD: u128 = 25;
+    const MOST: u128 = 128;
+    (took.as_micros() / MICROSECONDS_PER_THREAD).min(MOST) as usize
+}
+
+fn list_attributes(
+    storage: &dyn Storage,
+    handle: Handle,
+    names: Vec<DirEntry>,
+    threads: usize,
+) -> Result<Listing, Errno> {
+    let (stats, default_acl) = fetch_all(storage, &handle, &names, threads)?;
+    let entries = names.into_iter().zip(stats);
+    // A name that went away between the two looks is not there.
+    let entries = entries.filter_map(|(entry, stat)| stat.map(|stat| FoundEntry { entry, stat: Some(stat) }));
+    Ok(Listing { entries: entries.collect(), default_acl, handle })
+}
+
+/// Attributes of all names, and the default ACL of the directory, in parallel.
+#[allow(clippy::type_complexity, reason = "two results of one parallel phase")]
+fn fetch_all(
+    storage: &dyn Storage,
+    handle: &Handle,
+    names: &[DirEntry],
+    threads: usize,
+) -> Result<(Vec<Option<Stat>>, Option<Vec<u8>>), Errno> {
+    let next = AtomicUsize::new(0);
+    let results: Mutex<Vec<Option<Stat>>> = Mutex::new(vec![None; names.len()]);
+    let failed: Mutex<Option<Errno>> = Mutex::new(None);
+    let look = || {
+        while let Some((at, entry)) = Some(next.fetch_add(1, Ordering::Relaxed)).and_then(|at| Some((at, names.get(at)?))) {
+            match storage.stat(handle, &entry.name) {
+                Ok(stat) => results.lock()[at] = Some(stat),
+                Err(Errno::NOENT) => {}
+                Err(errno) => *failed.lock() = Some(errno),
+            }
+        }
+    };
+    let acl = std::thread::scope(|scope| {
+        for _ in 1..threads.min(names.len()) {
+            // Fewer threads are only slower.
+            let _ = std::thread::Builder::new().stack_size(128 << 10).spawn_scoped(scope, look);
+        }
+        let acl = storage.get_xattr(handle, OsStr::new("."), OsStr::new(DEFAULT_ACL)).ok();
+        look();
+        acl
+    });
+    match failed.into_inner() {
+        Some(errno) => Err(errno),
+        None => Ok((results.into_inner(), acl)),
+    }
+}
+
+fn read_xattrs(storage: &dyn Storage, dir: &Handle, name: &OsStr) -> Result<BTreeMap<OsString, Vec<u8>>, Errno> {
+    let mut xattrs = BTreeMap::new();
+    for key in storage.list_xattrs(dir, name)? {
+        match storage.get_xattr(dir, name, &key) {
+            Ok(value) => drop(xattrs.insert(key, value)),
+            Err(Errno::NODATA) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok(xattrs)
+}

@@ -1,0 +1,113 @@
+//! The queue of objects with work left, and who waits for whom.
+//!
+//! A node of the operation graph is an object whose desired state differs from what is placed on the
+//! storage; its edges are the real dependencies that [`crate::plan`] finds when the node comes up. Because
+//! the next storage call is derived from the difference, operations merge and cancel by themselves.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+
+use elbow_file::Time;
+
+use crate::api::Ino;
+
+/// An object rests this long after its last change before the storage hears of it, so that what follows at
+/// once (more writes, chmod, utimens, a rename, its removal) is merged. Nanoseconds.
+const LINGER_NS: i128 = 30_000_000;
+
+/// Nodes that are waiting, parked or under way.
+#[derive(Debug, Default)]
+pub(crate) struct Graph {
+    queue: VecDeque<(Ino, Time)>,
+    waiters: HashMap<Ino, Vec<Ino>>,
+    waiting: usize,
+    /// Files that stay open and have little to write: they come up again when they are closed.
+    parked: HashSet<Ino>,
+    pub(crate) running: usize,
+    /// Everything goes to the storage now, open files included.
+    pub(crate) flush: bool,
+    /// All content is drained; directories get their final attributes.
+    pub(crate) finishing: bool,
+    /// Nothing more goes to the storage: the job cannot commit any more.
+    pub(crate) stopped: bool,
+}
+
+impl Graph {
+    pub(crate) fn push(&mut self, ino: Ino, now: Time) {
+        self.queue.push_back((ino, now));
+    }
+
+    /// The next node that has rested long enough.
+    pub(crate) fn pop(&mut self, now: Time) -> Option<Ino> {
+        let (_, since) = self.queue.front()?;
+        if self.stopped || !self.flush && !rested(*since, now) {
+            return None;
+        }
+        self.queue.pop_front().map(|(ino, _)| ino)
+    }
+
+    /// Removes any waiting node by its position: for tests of other orders.
+    #[cfg(test)]
+    pub(crate) fn pop_at(&mut self, position: usize) -> Option<Ino> {
+        self.queue.remove(position).map(|(ino, _)| ino)
+    }
+
+    /// Nanoseconds until the first node has rested; `None` if there is none.
+    pub(crate) fn next_ready_ns(&self, now: Time) -> Option<u64> {
+        let (_, since) = self.queue.front().filter(|_| !self.stopped)?;
+        let left = LINGER_NS - (nanoseconds(now) - nanoseconds(*since)).max(0);
+        Some(if self.flush { 0 } else { left.clamp(0, LINGER_NS) as u64 })
+    }
+
+    /// Has an object rested since its last change?
+    pub(crate) fn has_rested(&self, changed: Time, now: Time) -> bool {
+        self.flush || rested(changed, now)
+    }
+
+    pub(crate) fn wait_for(&mut self, ino: Ino, on: Ino) {
+        self.waiters.entry(on).or_default().push(ino);
+        self.waiting += 1;
+    }
+
+    /// Nodes that waited for this one.
+    pub(crate) fn take_waiters(&mut self, on: Ino) -> Vec<Ino> {
+        let waiters = self.waiters.remove(&on).unwrap_or_default();
+        self.waiting -= waiters.len();
+        waiters
+    }
+
+    pub(crate) fn park(&mut self, ino: Ino) {
+        self.parked.insert(ino);
+    }
+
+    pub(crate) fn unpark(&mut self, ino: Ino) {
+        self.parked.remove(&ino);
+    }
+
+    pub(crate) fn take_parked(&mut self) -> Vec<Ino> {
+        self.parked.drain().collect()
+    }
+
+    /// Queued and parked nodes, the newest first.
+    pub(crate) fn newest(&self) -> impl Iterator<Item = Ino> {
+        self.parked.iter().copied().chain(self.queue.iter().rev().map(|(ino, _)| *ino))
+    }
+
+    /// Nodes that are queued or wait for another.
+    pub(crate) fn left(&self) -> usize {
+        self.queue.len() + self.waiting
+    }
+
+    pub(crate) fn queued(&self) -> usize {
+        self.queue.len()
+    }
+}
+
+fn nanoseconds(time: Time) -> i128 {
+    i128::from(time.seconds) * 1_000_000_000 + i128::from(time.nanoseconds)
+}
+
+/// A clock that went back counts as rest.
+fn rested(since: Time, now: Time) -> bool {
+    let age = nanoseconds(now) - nanoseconds(since);
+    !(0..LINGER_NS).contains(&age)
+}

@@ -1,0 +1,431 @@
+//! The handle to a job: operations from a front end, its state, its end.
+
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use elbow_file::{Errno, Handle, Kind, RenameMode, Space, Storage, Time};
+use parking_lot::{Condvar, Mutex};
+
+use crate::api::{Answer, Attr, Caller, Ino, Listed, SetAttr, Stop, XattrMode};
+use crate::execute::Journal;
+use crate::model::{Birth, Model, Name, NewObject};
+use crate::pool::Pool;
+use crate::report::{Change, Counts, DeferredError, JobError, Options};
+use crate::spill::SpillFile;
+use crate::staging::{Manifest, new_staging_name};
+
+/// Least memory for written data: a few requests of the largest size must fit.
+const MEMORY_MIN_BYTES: u64 = 8 << 20;
+
+/// A job. Cheap to clone; every method may be called from any thread.
+///
+/// Operations never block: one that needs something from the storage first says so ([`Stop::Wait`]), and the
+/// caller does [`Job::fetch`] on a thread that may block and asks again. With its last clone dropped without
+/// an end, a job stops working but leaves its staging area for [`recover`](crate::recover()).
+pub struct Job {
+    pub(crate) shared: Arc<Shared>,
+}
+
+/// What the threads of a job share.
+pub(crate) struct Shared {
+    pub(crate) storage: Arc<dyn Storage>,
+    pub(crate) root: Handle,
+    pub(crate) path: PathBuf,
+    pub(crate) options: Options,
+    pub(crate) staging_name: Name,
+    pub(crate) root_times: (Time, Time),
+    pub(crate) state: Mutex<State>,
+    /// Work may be ready.
+    pub(crate) work: Condvar,
+    /// Memory came free, or a visit ended.
+    pub(crate) progress: Condvar,
+    /// Bytes of written data held in memory.
+    pub(crate) gauge: Arc<AtomicU64>,
+    pub(crate) spill: OnceLock<Option<Arc<SpillFile>>>,
+    pub(crate) journal: Mutex<Option<Journal>>,
+}
+
+/// What a lock protects.
+pub(crate) struct State {
+    pub(crate) model: Model,
+    pub(crate) pool: Pool,
+    pub(crate) errors: Vec<DeferredError>,
+    /// Writers that wait for memory.
+    pub(crate) waiting_for_room: usize,
+}
+
+/// The time of day.
+pub(crate) fn clock() -> Time {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
+    Time { seconds: now.tv_sec, nanoseconds: now.tv_nsec as u32 }
+}
+
+impl std::fmt::Debug for Job {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Job").field("path", &self.shared.path).finish_non_exhaustive()
+    }
+}
+
+impl Job {
+    /// Begins a job over a directory. `root` is the open directory (opened before anything is mounted over
+    /// it), `path` its name for messages. Nothing is written to the storage yet.
+    ///
+    /// # Errors
+    /// When the directory's attributes or free space cannot be read.
+    pub fn begin(storage: Arc<dyn Storage>, root: Handle, path: &Path, options: Options) -> Result<Self, JobError> {
+        let failed = |tried| move |errno| JobError::Storage { tried, path: path.to_owned(), errno };
+        let stat = storage.stat_handle(&root).map_err(failed("reading the attributes of"))?;
+        let space = storage.space(&root).map_err(failed("reading the free space of"))?;
+        let staging_name: Name = OsStr::new(&new_staging_name()).into();
+        let model = Model::new(Birth {
+            root: stat,
+            root_handle: root.clone(),
+            space,
+            staging_name: staging_name.clone(),
+            memory_limit: options.memory_bytes.max(MEMORY_MIN_BYTES),
+            publish: options.publish,
+            own_uid: rustix::process::geteuid().as_raw(),
+            own_gid: rustix::process::getegid().as_raw(),
+        });
+        let state = State { model, pool: Pool::new(options.in_flight), errors: Vec::new(), waiting_for_room: 0 };
+        let shared = Arc::new(Shared {
+            storage,
+            root,
+            path: path.to_owned(),
+            options,
+            staging_name,
+            root_times: (stat.atime, stat.mtime),
+            state: Mutex::new(state),
+            work: Condvar::new(),
+            progress: Condvar::new(),
+            gauge: Arc::default(),
+            spill: OnceLock::new(),
+            journal: Mutex::default(),
+        });
+        Ok(Self { shared })
+    }
+
+    /// Runs one operation on the model and wakes a worker if it left work.
+    fn operate<T>(&self, operation: impl FnOnce(&mut Model) -> Answer<T>) -> Answer<T> {
+        let mut state = self.shared.state.lock();
+        state.model.now = clock();
+        let answer = operation(&mut state.model);
+        self.shared.call_worker(&mut state);
+        answer
+    }
+
+    /// The entry of a name; one reference for [`Job::forget`] more.
+    ///
+    /// # Errors
+    /// ENOENT, ENOTDIR, ENAMETOOLONG.
+    pub fn lookup(&self, parent: Ino, name: &OsStr) -> Answer<Attr> {
+        self.operate(|model| model.lookup(parent, name))
+    }
+
+    /// Gives references back.
+    pub fn forget(&self, ino: Ino, count: u64) {
+        self.shared.state.lock().model.forget(ino, count);
+    }
+
+    /// Attributes.
+    ///
+    /// # Errors
+    /// ESTALE for an object that is gone.
+    pub fn getattr(&self, ino: Ino) -> Answer<Attr> {
+        self.shared.state.lock().model.attr(ino)
+    }
+
+    /// Sets attributes.
+    ///
+    /// # Errors
+    /// As chmod(2), chown(2), truncate(2) and utimensat(2), but for permissions, which the kernel checks.
+    pub fn setattr(&self, ino: Ino, set: &SetAttr) -> Answer<Attr> {
+        self.operate(|model| model.set_attr(ino, set))
+    }
+
+    /// Target of a symbolic link.
+    ///
+    /// # Errors
+    /// EINVAL for anything else.
+    pub fn readlink(&self, ino: Ino) -> Answer<OsString> {
+        self.shared.state.lock().model.readlink(ino)
+    }
+
+    /// Creates a regular file and opens it for writing; one reference.
+    ///
+    /// # Errors
+    /// As open(2) with O_CREAT and O_EXCL.
+    pub fn create(&self, caller: Caller, parent: Ino, name: &OsStr, mode: u32) -> Answer<Attr> {
+        self.operate(|model| {
+            let new = NewObject { kind: Kind::File, mode, rdev: 0, target: None };
+            let ino = model.create(caller, parent, name, &new)?;
+            model.open(ino, true, false)?;
+            model.attr(ino)
+        })
+    }
+
+    /// Creates a file, pipe, socket or device node; one reference.
+    ///
+    /// # Errors
+    /// As mknod(2).
+    pub fn mknod(&self, caller: Caller, parent: Ino, name: &OsStr, kind: Kind, mode: u32, rdev: u64) -> Answer<Attr> {
+        self.new_object(caller, parent, name, &NewObject { kind, mode, rdev, target: None })
+    }
+
+    /// Creates a directory; one reference.
+    ///
+    /// # Errors
+    /// As mkdir(2).
+    pub fn mkdir(&self, caller: Caller, parent: Ino, name: &OsStr, mode: u32) -> Answer<Attr> {
+        self.new_object(caller, parent, name, &NewObject { kind: Kind::Dir, mode, rdev: 0, target: None })
+    }
+
+    /// Creates a symbolic link; one reference.
+    ///
+    /// # Errors
+    /// As symlink(2).
+    pub fn symlink(&self, caller: Caller, parent: Ino, name: &OsStr, target: &OsStr) -> Answer<Attr> {
+        let new = NewObject { kind: Kind::Symlink, mode: 0o777, rdev: 0, target: Some(target) };
+        self.new_object(caller, parent, name, &new)
+    }
+
+    fn new_object(&self, caller: Caller, parent: Ino, name: &OsStr, new: &NewObject<'_>) -> Answer<Attr> {
+        self.operate(|model| {
+            let ino = model.create(caller, parent, name, new)?;
+            model.attr(ino)
+        })
+    }
+
+    /// Gives an object one more name; one reference.
+    ///
+    /// # Errors
+    /// As link(2).
+    pub fn link(&self, ino: Ino, new_parent: Ino, new_name: &OsStr) -> Answer<Attr> {
+        self.operate(|model| model.link(ino, new_parent, new_name))
+    }
+
+    /// Removes a name of anything but a directory.
+    ///
+    /// # Errors
+    /// As unlink(2).
+    pub fn unlink(&self, parent: Ino, name: &OsStr) -> Answer<()> {
+        self.operate(|model| model.unlink(parent, name))
+    }
+
+    /// Removes an empty directory.
+    ///
+    /// # Errors
+    /// As rmdir(2).
+    pub fn rmdir(&self, parent: Ino, name: &OsStr) -> Answer<()> {
+        self.operate(|model| model.rmdir(parent, name))
+    }
+
+    /// Moves an object to another name.
+    ///
+    /// # Errors
+    /// As renameat2(2).
+    pub fn rename(
+        &self,
+        parent: Ino,
+        name: &OsStr,
+        new_parent: Ino,
+        new_name: &OsStr,
+        mode: RenameMode,
+    ) -> Answer<()> {
+        self.operate(|model| model.rename(parent, name, new_parent, new_name, mode))
+    }
+
+    /// Opens an object; give it back with [`Job::release`].
+    ///
+    /// # Errors
+    /// EROFS for writing at the end of the job.
+    pub fn open(&self, ino: Ino, write: bool, truncate: bool) -> Answer<()> {
+        self.operate(|model| model.open(ino, write, truncate))
+    }
+
+    /// Closes an object that was opened with the same `write`.
+    pub fn release(&self, ino: Ino, write: bool) {
+        let mut state = self.shared.state.lock();
+        state.model.now = clock();
+        state.model.release(ino, write);
+        self.shared.call_worker(&mut state);
+    }
+
+    /// Reads up to `length` bytes; fewer only at the end of the file.
+    ///
+    /// # Errors
+    /// [`Stop::Wait`] when a part is not in memory: then use [`Job::read_blocking`].
+    pub fn read(&self, ino: Ino, offset: u64, length: usize) -> Answer<Vec<u8>> {
+        self.shared.state.lock().model.read(ino, offset, length)
+    }
+
+    /// Writes; `kill_suid` as an ordinary user's write takes set-user-id away.
+    ///
+    /// # Errors
+    /// ENOSPC when the storage has no room for it, EFBIG, the error of a failed background operation.
+    pub fn write(&self, ino: Ino, offset: u64, data: &[u8], kill_suid: bool) -> Answer<usize> {
+        self.operate(|model| model.write(ino, offset, data, kill_suid, &self.shared.gauge))
+    }
+
+    /// fallocate(2) with KEEP_SIZE, PUNCH_HOLE, ZERO_RANGE.
+    ///
+    /// # Errors
+    /// EOPNOTSUPP for other modes, ENOSPC.
+    pub fn fallocate(&self, ino: Ino, mode: i32, offset: u64, length: u64) -> Answer<()> {
+        self.operate(|model| model.fallocate(ino, mode, offset, length))
+    }
+
+    /// The next data at or after an offset.
+    ///
+    /// # Errors
+    /// ENXIO when there is none.
+    pub fn seek_data(&self, ino: Ino, offset: u64) -> Answer<u64> {
+        self.shared.state.lock().model.seek(ino, offset, false)
+    }
+
+    /// The next hole at or after an offset; the end of the file is one.
+    ///
+    /// # Errors
+    /// ENXIO at or past the end.
+    pub fn seek_hole(&self, ino: Ino, offset: u64) -> Answer<u64> {
+        self.shared.state.lock().model.seek(ino, offset, true)
+    }
+
+    /// All names of a directory but `.` and `..`.
+    ///
+    /// # Errors
+    /// ENOTDIR.
+    pub fn list(&self, ino: Ino) -> Answer<Vec<Listed>> {
+        self.shared.state.lock().model.list(ino)
+    }
+
+    /// The directory above a directory.
+    #[must_use]
+    pub fn parent(&self, ino: Ino) -> Ino {
+        self.shared.state.lock().model.parent(ino)
+    }
+
+    /// Free space, less what is promised to the command already.
+    ///
+    /// # Errors
+    /// None so far.
+    pub fn statfs(&self) -> Answer<Space> {
+        Ok(self.shared.state.lock().model.free_space())
+    }
+
+    /// Value of an extended attribute.
+    ///
+    /// # Errors
+    /// ENODATA when there is none.
+    pub fn get_xattr(&self, ino: Ino, key: &OsStr) -> Answer<Vec<u8>> {
+        self.shared.state.lock().model.get_xattr(ino, key)
+    }
+
+    /// Names of the extended attributes.
+    ///
+    /// # Errors
+    /// ESTALE for an object that is gone.
+    pub fn list_xattrs(&self, ino: Ino) -> Answer<Vec<OsString>> {
+        self.shared.state.lock().model.list_xattrs(ino)
+    }
+
+    /// Sets an extended attribute.
+    ///
+    /// # Errors
+    /// As setxattr(2).
+    pub fn set_xattr(&self, ino: Ino, key: &OsStr, value: &[u8], mode: XattrMode) -> Answer<()> {
+        self.operate(|model| model.set_xattr(ino, key, value, mode))
+    }
+
+    /// Removes an extended attribute.
+    ///
+    /// # Errors
+    /// ENODATA when there is none.
+    pub fn remove_xattr(&self, ino: Ino, key: &OsStr) -> Answer<()> {
+        self.operate(|model| model.remove_xattr(ino, key))
+    }
+
+    /// From now on modifying operations are refused with EROFS: the end of the job begins.
+    pub fn freeze(&self) {
+        self.shared.state.lock().model.refuse.get_or_insert(Errno::ROFS);
+    }
+
+    /// The numbers so far.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        self.shared.counts(&mut self.shared.state.lock())
+    }
+
+    /// Background operations that failed so far.
+    #[must_use]
+    pub fn deferred_errors(&self) -> Vec<DeferredError> {
+        self.shared.state.lock().errors.clone()
+    }
+
+    /// What a commit would change now, by path.
+    #[must_use]
+    pub fn changes(&self) -> Vec<Change> {
+        crate::commit::changes(&self.shared.state.lock().model)
+    }
+
+    /// The job's own directory, if it has one by now.
+    #[must_use]
+    pub fn staging_path(&self) -> Option<PathBuf> {
+        let state = self.shared.state.lock();
+        state.model.job_dir().map(|_| self.shared.path.join(&*self.shared.staging_name))
+    }
+}
+
+impl Shared {
+    pub(crate) fn counts(&self, state: &mut State) -> Counts {
+        state.pool.meter(state.model.graph.left());
+        let mut counts = state.model.counts;
+        counts.queued = state.model.graph.left() as u64;
+        counts.in_flight = state.model.graph.running as u64;
+        counts.memory_bytes = self.gauge.load(Ordering::Relaxed);
+        state.pool.report(&mut counts);
+        counts
+    }
+
+    pub(crate) fn manifest(&self) -> Manifest {
+        Manifest::of_this_process(clock(), self.root_times, &self.options.command)
+    }
+}
+
+impl Clone for Job {
+    fn clone(&self) -> Self {
+        self.shared.state.lock().pool.handles += 1;
+        Self { shared: self.shared.clone() }
+    }
+}
+
+impl Drop for Job {
+    fn drop(&mut self) {
+        // Workers hold `Shared`, not `Job`: the last `Job` ends them.
+        let mut state = self.shared.state.lock();
+        state.pool.handles -= 1;
+        if state.pool.handles == 0 {
+            state.pool.shut_down = true;
+            self.shared.work.notify_all();
+        }
+    }
+}
+
+impl Job {
+    /// The answer of an operation, with everything fetched that it needs. Blocks.
+    ///
+    /// # Errors
+    /// The errno of the operation.
+    pub fn insist<T>(&self, mut operation: impl FnMut(&Self) -> Answer<T>) -> Result<T, Errno> {
+        loop {
+            match operation(self) {
+                Ok(value) => return Ok(value),
+                Err(Stop::Errno(errno)) => return Err(errno),
+                Err(Stop::Wait(fetch)) => self.fetch(&fetch)?,
+            }
+        }
+    }
+}

@@ -1,0 +1,44 @@
+//! The job: a command's operations over a directory as one transaction (floor 2).
+//!
+//! ```text
+//!   front end (FUSE, tests)          operations, answered at once
+//!        v
+//!   model     what the tree will be  (pure; `model/`)
+//!        v    difference of desired and placed
+//!   graph     objects with work left (pure; `graph`, `plan`, `complete`)
+//!        v    actions
+//!   pool      threads that execute   (`pool`, `execute`)  ->  elbow_file::Storage
+//!        v
+//!   commit    record, apply, clean   (`commit/`), `recover`
+//! ```
+//!
+//! Invariants: before commit the storage changes only inside staging directories (`staging`); nothing is
+//! acknowledged that can be known to fail; a failed background action makes the job unable to commit and is
+//! reported once. Not here: FUSE, processes, terminals.
+//!
+//! Source: Nettelblad & Nettelblad, *Opportunistically Maximizing I/O Throughput Exploiting the
+//! Transactional Nature of Batch-Mode Data Processing* (CannyFS).
+
+mod api;
+mod commit;
+mod complete;
+mod execute;
+mod fetch;
+mod graph;
+mod job;
+mod model;
+mod plan;
+mod pool;
+mod recover;
+mod removal;
+mod report;
+mod spill;
+mod staging;
+
+pub use api::{Answer, Attr, Caller, Fetch, Ino, Listed, SetAttr, SetTime, Stop, XattrMode};
+pub use job::Job;
+pub use recover::recover;
+pub use report::{
+    Cause, Change, ChangeKind, Counts, DeferredError, JobError, OnConflict, Options, Outcome, Phase, Progress, Publish,
+    RecoverAction, Recovered,
+};

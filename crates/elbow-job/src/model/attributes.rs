@@ -1,0 +1,262 @@
+//! Attributes: mode, owner, times, extended attributes, and what new objects inherit from a default ACL.
+
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
+
+use elbow_file::{Errno, Time};
+
+use super::{Inode, Model, Work};
+use crate::api::{Answer, Attr, Fetch, Ino, SetAttr, SetTime, Stop, XattrMode};
+
+/// The extended attribute that holds a directory's default ACL.
+pub(crate) const DEFAULT_ACL: &str = "system.posix_acl_default";
+/// The extended attribute that holds an object's access ACL.
+pub(crate) const ACCESS_ACL: &str = "system.posix_acl_access";
+
+const SETUID: u32 = 0o4000;
+const SETGID: u32 = 0o2000;
+const GROUP_EXECUTE: u32 = 0o0010;
+
+/// Longest name and value of an extended attribute (`XATTR_NAME_MAX`, `XATTR_SIZE_MAX`).
+const XATTR_NAME_MAX_BYTES: usize = 255;
+const XATTR_VALUE_MAX_BYTES: usize = 65_536;
+
+/// A write or chown takes the privileges away that the mode gives.
+pub(super) fn kill_suid(inode: &mut Inode) {
+    let mut kill = SETUID;
+    if inode.mode & GROUP_EXECUTE != 0 {
+        kill |= SETGID;
+    }
+    if inode.mode & kill != 0 {
+        inode.mode &= !kill;
+        inode.dirty.mode = true;
+    }
+}
+
+impl Model {
+    pub(crate) fn set_attr(&mut self, ino: Ino, set: &SetAttr) -> Answer<Attr> {
+        self.may_modify()?;
+        self.attr(ino)?;
+        if let Some(size) = set.size {
+            self.set_size(ino, size)?;
+        }
+        let now = self.now;
+        let inode = self.at_mut(ino);
+        if set.size.is_some() {
+            inode.mtime = now;
+            inode.dirty.times = true;
+        }
+        set_owner(inode, set);
+        if let Some(mode) = set.mode {
+            inode.mode = mode & 0o7777;
+            inode.dirty.mode = true;
+        }
+        if set.kill_suid {
+            kill_suid(inode);
+        }
+        set_times(inode, set, now);
+        inode.ctime = now;
+        self.refresh_access_acl(ino, set.mode.is_some());
+        self.touched(ino);
+        self.attr(ino)
+    }
+
+    /// chmod changes the access ACL too: what was fetched of it is no longer true.
+    fn refresh_access_acl(&mut self, ino: Ino, mode_set: bool) {
+        if !mode_set {
+            return;
+        }
+        let inode = self.at_mut(ino);
+        let mode = inode.mode;
+        if let Some(acl) = inode.xattrs.as_mut().and_then(|xattrs| xattrs.get_mut(OsStr::new(ACCESS_ACL))) {
+            apply_mode(acl, mode);
+        }
+    }
+
+    pub(crate) fn readlink(&self, ino: Ino) -> Answer<OsString> {
+        match &self.get(ino)?.body {
+            super::Body::Symlink(Some(target)) => Ok(target.clone()),
+            super::Body::Symlink(None) => Err(Stop::Wait(Fetch::Target(ino))),
+            _ => Err(Errno::INVAL.into()),
+        }
+    }
+
+    fn xattrs(&self, ino: Ino) -> Answer<&BTreeMap<OsString, Vec<u8>>> {
+        self.get(ino)?.xattrs.as_ref().ok_or(Stop::Wait(Fetch::Xattrs(ino)))
+    }
+
+    pub(crate) fn get_xattr(&self, ino: Ino, key: &OsStr) -> Answer<Vec<u8>> {
+        self.xattrs(ino)?.get(key).cloned().ok_or(Errno::NODATA.into())
+    }
+
+    pub(crate) fn list_xattrs(&self, ino: Ino) -> Answer<Vec<OsString>> {
+        Ok(self.xattrs(ino)?.keys().cloned().collect())
+    }
+
+    pub(crate) fn set_xattr(&mut self, ino: Ino, key: &OsStr, value: &[u8], mode: XattrMode) -> Answer<()> {
+        self.may_modify()?;
+        if key.len() > XATTR_NAME_MAX_BYTES || key.is_empty() {
+            return Err(Errno::RANGE.into());
+        }
+        if value.len() > XATTR_VALUE_MAX_BYTES {
+            return Err(Errno::TOOBIG.into());
+        }
+        if self.no_xattrs {
+            return Err(Errno::OPNOTSUPP.into());
+        }
+        match (mode, self.xattrs(ino)?.contains_key(key)) {
+            (XattrMode::Create, true) => return Err(Errno::EXIST.into()),
+            (XattrMode::Replace, false) => return Err(Errno::NODATA.into()),
+            _ => {}
+        }
+        self.note_acl(ino, key, Some(value));
+        self.change_xattr(ino, key, Some(value));
+        Ok(())
+    }
+
+    pub(crate) fn remove_xattr(&mut self, ino: Ino, key: &OsStr) -> Answer<()> {
+        self.may_modify()?;
+        if !self.xattrs(ino)?.contains_key(key) {
+            return Err(Errno::NODATA.into());
+        }
+        self.note_acl(ino, key, None);
+        self.change_xattr(ino, key, None);
+        Ok(())
+    }
+
+    fn change_xattr(&mut self, ino: Ino, key: &OsStr, value: Option<&[u8]>) {
+        let now = self.now;
+        let inode = self.at_mut(ino);
+        let xattrs = inode.xattrs.get_or_insert_default();
+        match value {
+            Some(value) => xattrs.insert(key.to_owned(), value.to_vec()),
+            None => xattrs.remove(key),
+        };
+        inode.dirty_xattrs.insert(key.to_owned());
+        inode.ctime = now;
+        self.touched(ino);
+    }
+
+    /// An ACL says more than an attribute: what new entries inherit, and the mode.
+    fn note_acl(&mut self, ino: Ino, key: &OsStr, value: Option<&[u8]>) {
+        let inode = self.at_mut(ino);
+        if key == DEFAULT_ACL
+            && let Ok(dir) = inode.dir_mut()
+        {
+            dir.default_acl = value.map(|acl| std::sync::Arc::new(acl.to_vec()));
+        }
+        if key == ACCESS_ACL
+            && let Some(mode) = value.and_then(acl_mode)
+        {
+            inode.mode = inode.mode & !0o777 | mode;
+        }
+    }
+
+    /// Opens an object: `truncate` as O_TRUNC does.
+    pub(crate) fn open(&mut self, ino: Ino, write: bool, truncate: bool) -> Answer<()> {
+        self.attr(ino)?;
+        if write || truncate {
+            self.may_modify()?;
+        }
+        if truncate {
+            let set = SetAttr { size: Some(0), kill_suid: false, ..SetAttr::default() };
+            self.set_attr(ino, &set)?;
+        }
+        let inode = self.get_mut(ino)?;
+        inode.opens += 1;
+        inode.write_opens += u32::from(write);
+        Ok(())
+    }
+
+    pub(crate) fn release(&mut self, ino: Ino, write: bool) {
+        let Ok(inode) = self.get_mut(ino) else { return };
+        inode.opens = inode.opens.saturating_sub(1);
+        inode.write_opens = inode.write_opens.saturating_sub(u32::from(write));
+        let closed = inode.opens == 0;
+        if closed && inode.work != Work::Running
+            && let Some(content) = inode.content_mut()
+        {
+            content.target = None;
+            content.original = None;
+        }
+        if closed {
+            self.queue(ino);
+        }
+    }
+}
+
+fn set_owner(inode: &mut Inode, set: &SetAttr) {
+    if set.uid.is_none() && set.gid.is_none() {
+        return;
+    }
+    inode.uid = set.uid.unwrap_or(inode.uid);
+    inode.gid = set.gid.unwrap_or(inode.gid);
+    inode.dirty.owner = true;
+    if !inode.is_dir() {
+        kill_suid(inode);
+    }
+}
+
+fn set_times(inode: &mut Inode, set: &SetAttr, now: Time) {
+    let time = |set: SetTime| match set {
+        SetTime::Now => now,
+        SetTime::At(time) => time,
+    };
+    if let Some(atime) = set.atime {
+        inode.atime = time(atime);
+        inode.dirty.times = true;
+    }
+    if let Some(mtime) = set.mtime {
+        inode.mtime = time(mtime);
+        inode.dirty.times = true;
+    }
+}
+
+// POSIX ACLs as extended attributes: a u32 version (2), then entries of tag u16, permissions u16, id u32,
+// all little-endian (linux/posix_acl_xattr.h).
+const ACL_HEADER_BYTES: usize = 4;
+const ACL_ENTRY_BYTES: usize = 8;
+const ACL_USER_OBJ: u16 = 0x01;
+const ACL_GROUP_OBJ: u16 = 0x04;
+const ACL_MASK: u16 = 0x10;
+const ACL_OTHER: u16 = 0x20;
+
+fn acl_permissions(acl: &[u8], tag: u16) -> Option<u32> {
+    let entries = acl.get(ACL_HEADER_BYTES..)?.chunks_exact(ACL_ENTRY_BYTES);
+    entries
+        .map(|entry| (u16::from_le_bytes([entry[0], entry[1]]), u16::from_le_bytes([entry[2], entry[3]])))
+        .find(|(t, _)| *t == tag)
+        .map(|(_, permissions)| u32::from(permissions) & 7)
+}
+
+/// The mode of a new object under a default ACL (acl(5), "Object creation and default ACLs").
+pub(super) fn inherited_mode(mode: u32, acl: &[u8]) -> u32 {
+    let user = acl_permissions(acl, ACL_USER_OBJ).unwrap_or(7);
+    let group = acl_permissions(acl, ACL_MASK).or_else(|| acl_permissions(acl, ACL_GROUP_OBJ)).unwrap_or(7);
+    let other = acl_permissions(acl, ACL_OTHER).unwrap_or(7);
+    mode & (0o7000 | user << 6 | group << 3 | other)
+}
+
+/// The permission bits that an access ACL stands for.
+fn acl_mode(acl: &[u8]) -> Option<u32> {
+    let user = acl_permissions(acl, ACL_USER_OBJ)?;
+    let group = acl_permissions(acl, ACL_MASK).or_else(|| acl_permissions(acl, ACL_GROUP_OBJ))?;
+    Some(user << 6 | group << 3 | acl_permissions(acl, ACL_OTHER)?)
+}
+
+/// chmod on an object with an access ACL: the entries that the mode stands for follow it.
+fn apply_mode(acl: &mut [u8], mode: u32) {
+    let has_mask = acl_permissions(acl, ACL_MASK).is_some();
+    let group_tag = if has_mask { ACL_MASK } else { ACL_GROUP_OBJ };
+    let Some(entries) = acl.get_mut(ACL_HEADER_BYTES..) else { return };
+    for entry in entries.chunks_exact_mut(ACL_ENTRY_BYTES) {
+        let tag = u16::from_le_bytes([entry[0], entry[1]]);
+        let shift = match tag {
+            ACL_USER_OBJ => 6,
+            tag if tag == group_tag => 3,
+            ACL_OTHER => 0,
+            _ => continue,
+        };
+        entry[2] = (mode >> shift & 7) as u8;
+    }
+}

@@ -1,0 +1,565 @@
+//! The content of a file: dirty pieces over what the storage holds.
+//!
+//! ```text
+//!   new file:   dirty  >  target file on storage, right up to `valid`  >  zeros
+//!   old file:   dirty  >  patch file where `written`  >  original up to `kept`  >  zeros
+//! ```
+//!
+//! The *target* is the file that dirty pieces are drained to: the new file itself, or the patch file of an
+//! old one, at the same offsets. Between two drains the target may have been cut by the job: `valid` says
+//! how much of it still counts, and the next drain cuts it there before it writes.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use elbow_file::{Errno, Handle};
+use elbow_ranges::{RangeMap, RangeSet};
+
+use super::{Body, Inode, Model};
+use crate::api::{Answer, Fetch, Ino, Stop};
+use crate::spill::Spilled;
+
+/// Appending writes are joined up to this size, so that one storage call takes many of them.
+const CHUNK_BYTES: usize = 256 << 10;
+/// What a piece costs beside its bytes.
+const PIECE_OVERHEAD_BYTES: u64 = 160;
+/// A file that is still open for writing is drained from this much dirty data on.
+pub(crate) const EAGER_DRAIN_BYTES: u64 = 4 << 20;
+/// At most this much is written in one action, so that memory comes free steadily.
+const FILL_BYTES: u64 = 8 << 20;
+
+/// Written bytes in memory; `gauge` counts them as long as anybody holds them.
+#[derive(Debug)]
+struct Buffer {
+    bytes: Vec<u8>,
+    charged: u64,
+    gauge: Arc<AtomicU64>,
+}
+
+impl Buffer {
+    fn recharge(&mut self) {
+        let cost = self.bytes.capacity() as u64 + PIECE_OVERHEAD_BYTES;
+        self.gauge.fetch_add(cost.wrapping_sub(self.charged), Ordering::Relaxed);
+        self.charged = cost;
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        self.gauge.fetch_sub(self.charged, Ordering::Relaxed);
+    }
+}
+
+/// A part of a buffer.
+#[derive(Clone, Debug)]
+pub(crate) struct Chunk {
+    buffer: Arc<Buffer>,
+    start: usize,
+    end: usize,
+}
+
+impl Chunk {
+    pub(crate) fn new(data: &[u8], gauge: &Arc<AtomicU64>) -> Self {
+        let mut buffer = Buffer { bytes: data.to_vec(), charged: 0, gauge: gauge.clone() };
+        buffer.recharge();
+        Self { end: data.len(), buffer: Arc::new(buffer), start: 0 }
+    }
+
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.buffer.bytes[self.start..self.end]
+    }
+
+    fn same_buffer(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.buffer, &other.buffer)
+    }
+
+    /// Appends in place if nobody else holds the buffer and it ends where this part ends.
+    fn append(&mut self, data: &[u8]) -> bool {
+        let end = self.end;
+        let Some(buffer) = Arc::get_mut(&mut self.buffer) else { return false };
+        if end != buffer.bytes.len() || end + data.len() > CHUNK_BYTES {
+            return false;
+        }
+        buffer.bytes.extend_from_slice(data);
+        buffer.recharge();
+        self.end += data.len();
+        true
+    }
+}
+
+/// Bytes that the storage does not have yet.
+#[derive(Clone, Debug)]
+pub(crate) enum Piece {
+    Memory(Chunk),
+    Spill(Spilled),
+    Zero,
+}
+
+impl Piece {
+    /// Both come from the same write: the bytes of one are the bytes of the other.
+    fn same_origin(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Memory(a), Self::Memory(b)) => a.same_buffer(b),
+            (Self::Spill(a), Self::Spill(b)) => a.same_extent(b),
+            (Self::Zero, Self::Zero) => true,
+            _ => false,
+        }
+    }
+}
+
+impl elbow_ranges::Piece for Piece {
+    fn slice(&self, start: u64, end: u64) -> Self {
+        match self {
+            Self::Memory(chunk) => Self::Memory(Chunk {
+                buffer: chunk.buffer.clone(),
+                start: chunk.start + start as usize,
+                end: chunk.start + end as usize,
+            }),
+            Self::Spill(spilled) => Self::Spill(spilled.slice(start, end)),
+            Self::Zero => Self::Zero,
+        }
+    }
+}
+
+/// Where a part of a read comes from.
+#[derive(Clone, Debug)]
+pub(crate) enum Source {
+    Piece(Piece),
+    Target(u64),
+    Original(u64),
+}
+
+/// A part of a read.
+#[derive(Clone, Debug)]
+pub(crate) struct Segment {
+    pub(crate) length: usize,
+    pub(crate) source: Source,
+}
+
+/// What one action writes to a target.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Fill {
+    /// Cut the target to this size first.
+    pub(crate) cut: Option<u64>,
+    pub(crate) pieces: Vec<(Range<u64>, Piece)>,
+    /// Set this size last.
+    pub(crate) size: Option<u64>,
+}
+
+impl Fill {
+    pub(crate) fn bytes(&self) -> u64 {
+        self.pieces.iter().map(|(range, _)| range.end - range.start).sum()
+    }
+
+    /// Where the data written ends; zeros do not make a file longer.
+    fn data_end(&self) -> u64 {
+        let data = self.pieces.iter().rev().find(|(_, piece)| !matches!(piece, Piece::Zero));
+        data.map_or(0, |(range, _)| range.end)
+    }
+}
+
+/// The content of one file.
+#[derive(Debug, Default)]
+pub(crate) struct Content {
+    pub(crate) dirty: RangeMap<Piece>,
+    /// Size of the target on storage.
+    pub(crate) stored: u64,
+    /// New files: this much of the target counts.
+    valid: u64,
+    /// Smallest size since the fill under way began.
+    cut: Option<u64>,
+    /// Old files: this much of the original counts.
+    kept: u64,
+    /// Old files: the job cut the original below its size.
+    pub(crate) shortened: bool,
+    /// Old files: what is in the patch file.
+    pub(crate) written: RangeSet,
+    /// Old files: what is zero without being in the patch file.
+    pub(crate) zeroed: RangeSet,
+    /// The patch file exists.
+    pub(crate) patch_made: bool,
+    old: bool,
+    pub(crate) target: Option<Handle>,
+    pub(crate) original: Option<Handle>,
+}
+
+impl Content {
+    pub(crate) fn of_old(size: u64) -> Self {
+        Self { kept: size, old: true, ..Self::default() }
+    }
+
+    /// Bytes of the original that still count.
+    pub(crate) fn kept(&self) -> u64 {
+        self.kept
+    }
+
+    /// An old file's content differs from what the storage has.
+    pub(crate) fn changed(&self) -> bool {
+        self.shortened || !self.dirty.is_empty() || !self.written.is_empty() || !self.zeroed.is_empty()
+    }
+
+    pub(crate) fn blocks(&self, size: u64, seen: Option<u64>) -> u64 {
+        match seen {
+            Some(blocks) if !self.changed() => blocks,
+            _ if self.old => size.div_ceil(4096) * 8,
+            _ => (self.dirty_bytes() + self.valid.min(size)).min(size).div_ceil(4096) * 8,
+        }
+    }
+
+    /// Dirty bytes that are data.
+    pub(crate) fn dirty_bytes(&self) -> u64 {
+        self.dirty.covered_bytes()
+    }
+
+    fn set_size(&mut self, from: u64, to: u64) {
+        if to >= from {
+            return;
+        }
+        self.dirty.truncate(to);
+        self.valid = self.valid.min(to);
+        self.cut = Some(self.cut.map_or(to, |cut| cut.min(to)));
+        if self.old {
+            self.shortened |= to < self.kept;
+            self.kept = self.kept.min(to);
+            self.written.remove(to, u64::MAX);
+            self.zeroed.remove(to, u64::MAX);
+        }
+    }
+
+    fn put(&mut self, offset: u64, data: &[u8], gauge: &Arc<AtomicU64>) {
+        let end = offset + data.len() as u64;
+        if self.append_to_neighbour(offset, data) {
+            return;
+        }
+        self.dirty.insert(offset, end, Piece::Memory(Chunk::new(data, gauge)));
+    }
+
+    fn append_to_neighbour(&mut self, offset: u64, data: &[u8]) -> bool {
+        let end = offset + data.len() as u64;
+        if offset == 0 || self.dirty.last().is_none_or(|(range, _)| range.end != offset) {
+            return false;
+        }
+        let start = self.dirty.last().map_or(0, |(range, _)| range.start);
+        let Some(Piece::Memory(chunk)) = self.dirty.get_mut_at(start) else { return false };
+        let appended = chunk.append(data);
+        if appended {
+            self.dirty.extend_piece(start, end);
+        }
+        appended
+    }
+
+    /// What a drain has to do now for a file of this size.
+    pub(crate) fn fill(&mut self, size: u64, last: bool) -> Fill {
+        self.cut = None;
+        let mut fill = Fill::default();
+        if !self.old && self.stored > self.valid {
+            fill.cut = Some(self.valid);
+        }
+        let mut bytes = 0;
+        for (range, piece) in self.dirty.iter() {
+            bytes += range.end - range.start;
+            fill.pieces.push((range, piece.clone()));
+            if bytes >= FILL_BYTES {
+                break;
+            }
+        }
+        let reached = fill.data_end().max(fill.cut.unwrap_or(self.stored));
+        let all = fill.pieces.len() == self.dirty.len();
+        if !self.old && last && all && reached != size {
+            fill.size = Some(size);
+        }
+        fill
+    }
+
+    /// A fill is needed (or, with `last`, a final size).
+    pub(crate) fn needs_fill(&self, size: u64, last: bool) -> bool {
+        !self.dirty.is_empty() || !self.old && (self.stored > self.valid || last && self.stored != size)
+    }
+
+    /// A fill is on the storage: what it wrote and nobody wrote again is clean. Returns the bytes written.
+    pub(crate) fn filled(&mut self, fill: &Fill) {
+        let cut = self.cut.take();
+        let stored = fill.cut.unwrap_or(self.stored).max(fill.data_end());
+        for (range, piece) in &fill.pieces {
+            let clean: Vec<Range<u64>> = self
+                .dirty
+                .overlapping(range.start, range.end)
+                .filter(|(_, now)| now.same_origin(piece))
+                .map(|(range, _)| range)
+                .collect();
+            for range in &clean {
+                self.dirty.remove(range.start, range.end);
+            }
+            if self.old {
+                self.note_patched(range, piece, cut);
+            }
+        }
+        self.stored = fill.size.unwrap_or(stored);
+        self.valid = cut.map_or(self.stored, |cut| cut.min(self.stored));
+    }
+
+    fn note_patched(&mut self, range: &Range<u64>, piece: &Piece, cut: Option<u64>) {
+        let end = range.end.min(cut.unwrap_or(u64::MAX));
+        if range.start >= end {
+            return;
+        }
+        let (to, from) = match piece {
+            Piece::Zero => (&mut self.zeroed, &mut self.written),
+            _ => (&mut self.written, &mut self.zeroed),
+        };
+        to.insert(range.start, end);
+        from.remove(range.start, end);
+    }
+
+    /// The parts of a read of `[start, end)`, which lies within the file.
+    pub(crate) fn segments(&self, start: u64, end: u64) -> Vec<Segment> {
+        let mut segments = Vec::new();
+        let mut at = start;
+        for (range, piece) in self.dirty.overlapping(start, end) {
+            self.clean_segments(at, range.start, &mut segments);
+            segments.push(segment(range.end - range.start, Source::Piece(piece)));
+            at = range.end;
+        }
+        self.clean_segments(at, end, &mut segments);
+        segments
+    }
+
+    fn clean_segments(&self, start: u64, end: u64, out: &mut Vec<Segment>) {
+        let mut at = start;
+        while at < end {
+            let (source, until) = if self.old { self.clean_old(at, end) } else { self.clean_new(at, end) };
+            out.push(segment(until - at, source));
+            at = until;
+        }
+    }
+
+    fn clean_new(&self, at: u64, end: u64) -> (Source, u64) {
+        let valid = self.valid.min(self.stored);
+        if at < valid { (Source::Target(at), end.min(valid)) } else { (Source::Piece(Piece::Zero), end) }
+    }
+
+    fn clean_old(&self, at: u64, end: u64) -> (Source, u64) {
+        if let Some(range) = self.written.range_at(at) {
+            return (Source::Target(at), range.end.min(end));
+        }
+        if let Some(range) = self.zeroed.range_at(at) {
+            return (Source::Piece(Piece::Zero), range.end.min(end));
+        }
+        let patched = [&self.written, &self.zeroed];
+        let next = patched.iter().filter_map(|set| set.iter().find(|r| r.start > at)).map(|r| r.start).min();
+        let end = end.min(next.unwrap_or(end));
+        if at < self.kept { (Source::Original(at), end.min(self.kept)) } else { (Source::Piece(Piece::Zero), end) }
+    }
+}
+
+fn segment(length: u64, source: Source) -> Segment {
+    Segment { length: length as usize, source }
+}
+
+/// Copies the parts of a read that are at hand; `None` if one is on the storage.
+fn assemble(segments: &[Segment], length: usize) -> Option<Vec<u8>> {
+    let mut out = Vec::with_capacity(length);
+    for segment in segments {
+        match &segment.source {
+            Source::Piece(Piece::Memory(chunk)) => out.extend_from_slice(chunk.bytes()),
+            Source::Piece(Piece::Zero) => out.resize(out.len() + segment.length, 0),
+            _ => return None,
+        }
+    }
+    Some(out)
+}
+
+impl Model {
+    /// Writes into a file.
+    pub(crate) fn write(
+        &mut self,
+        ino: Ino,
+        offset: u64,
+        data: &[u8],
+        kill_suid: bool,
+        gauge: &Arc<AtomicU64>,
+    ) -> Answer<usize> {
+        self.may_modify()?;
+        let end = offset.checked_add(data.len() as u64).filter(|end| *end <= i64::MAX as u64).ok_or(Errno::FBIG)?;
+        self.known_file(ino)?;
+        if data.is_empty() {
+            return Ok(0);
+        }
+        if gauge.load(Ordering::Relaxed) + data.len() as u64 > self.memory_limit {
+            return Err(Stop::Wait(Fetch::Room(data.len() as u64)));
+        }
+        self.reserve_gaps(ino, offset, end)?;
+        let now = self.now;
+        let inode = self.at_mut(ino);
+        inode.size = inode.size.max(end);
+        inode.content_mut().expect("a file").put(offset, data, gauge);
+        if kill_suid {
+            super::attributes::kill_suid(inode);
+        }
+        self.content_touched(ino, now);
+        self.counts.bytes_acknowledged += data.len() as u64;
+        Ok(data.len())
+    }
+
+    fn known_file(&self, ino: Ino) -> Answer<()> {
+        self.attr(ino)?;
+        match self.get(ino)?.body {
+            Body::File(_) => Ok(()),
+            Body::Dir(_) => Err(Errno::ISDIR.into()),
+            _ => Err(Errno::INVAL.into()),
+        }
+    }
+
+    fn reserve_gaps(&mut self, ino: Ino, start: u64, end: u64) -> Answer<()> {
+        let content = self.at(ino).content().expect("a file");
+        let covered: u64 = content.dirty.overlapping(start, end).map(|(r, _)| r.end - r.start).sum();
+        self.reserve_or_refresh(end - start - covered, 0)
+    }
+
+    pub(crate) fn content_touched(&mut self, ino: Ino, now: elbow_file::Time) {
+        let inode = self.at_mut(ino);
+        inode.mtime = now;
+        inode.ctime = now;
+        inode.dirty.times = true;
+        self.touched(ino);
+    }
+
+    /// Sets the size of a file.
+    pub(crate) fn set_size(&mut self, ino: Ino, size: u64) -> Answer<()> {
+        self.known_file(ino)?;
+        if size > i64::MAX as u64 {
+            return Err(Errno::FBIG.into());
+        }
+        let inode = self.at_mut(ino);
+        let from = inode.size;
+        inode.size = size;
+        let content = inode.content_mut().expect("a file");
+        let before = content.dirty_bytes();
+        content.set_size(from, size);
+        let freed = before - content.dirty_bytes();
+        self.unreserve(freed, 0);
+        Ok(())
+    }
+
+    /// Reads from a file; [`Fetch::Open`] when a part of it is on the storage or spilled.
+    pub(crate) fn read(&self, ino: Ino, offset: u64, length: usize) -> Answer<Vec<u8>> {
+        let segments = self.segments(ino, offset, length)?;
+        assemble(&segments, length).ok_or(Stop::Wait(Fetch::Open(ino)))
+    }
+
+    pub(crate) fn segments(&self, ino: Ino, offset: u64, length: usize) -> Answer<Vec<Segment>> {
+        self.known_file(ino)?;
+        let inode = self.at(ino);
+        let end = inode.size.min(offset.saturating_add(length as u64));
+        let content = inode.content().expect("a file");
+        Ok(if offset < end { content.segments(offset, end) } else { Vec::new() })
+    }
+
+    /// fallocate(2): sizes and holes; preallocation itself is a reservation.
+    pub(crate) fn fallocate(&mut self, ino: Ino, mode: i32, offset: u64, length: u64) -> Answer<()> {
+        use rustix::fs::FallocateFlags as F;
+        self.may_modify()?;
+        self.known_file(ino)?;
+        let end = offset.checked_add(length).filter(|end| *end <= i64::MAX as u64).ok_or(Errno::FBIG)?;
+        if length == 0 {
+            return Err(Errno::INVAL.into());
+        }
+        let flags = F::from_bits(mode as u32).ok_or(Errno::OPNOTSUPP)?;
+        let keep = flags.contains(F::KEEP_SIZE);
+        match flags - F::KEEP_SIZE {
+            F::PUNCH_HOLE if keep => self.zero(ino, offset, end),
+            F::ZERO_RANGE => self.zero(ino, offset, end),
+            rest if rest.is_empty() => {
+                let free = self.space.blocks_available.saturating_mul(self.space.fragment_bytes);
+                if self.space.blocks != 0 && end.saturating_sub(self.at(ino).size) > free {
+                    return Err(Errno::NOSPC.into());
+                }
+            }
+            _ => return Err(Errno::OPNOTSUPP.into()),
+        }
+        let now = self.now;
+        let inode = self.at_mut(ino);
+        if !keep && end > inode.size {
+            inode.size = end;
+        }
+        self.content_touched(ino, now);
+        Ok(())
+    }
+
+    fn zero(&mut self, ino: Ino, start: u64, end: u64) {
+        let inode = self.at_mut(ino);
+        let end = end.min(inode.size);
+        if start >= end {
+            return;
+        }
+        let content = inode.content_mut().expect("a file");
+        let covered: u64 = content.dirty.overlapping(start, end).map(|(r, _)| r.end - r.start).sum();
+        content.dirty.insert(start, end, Piece::Zero);
+        self.reserved_bytes += end - start - covered;
+    }
+
+    /// The next data (`hole` false) or hole at or after an offset. What is on the storage counts as data.
+    pub(crate) fn seek(&self, ino: Ino, offset: u64, hole: bool) -> Answer<u64> {
+        self.known_file(ino)?;
+        let size = self.at(ino).size;
+        if offset >= size {
+            return Err(Errno::NXIO.into());
+        }
+        let content = self.at(ino).content().expect("a file");
+        let mut at = offset;
+        for segment in content.segments(offset, size) {
+            let is_hole = matches!(segment.source, Source::Piece(Piece::Zero));
+            if is_hole == hole {
+                return Ok(at);
+            }
+            at += segment.length as u64;
+        }
+        if hole { Ok(size) } else { Err(Errno::NXIO.into()) }
+    }
+
+    /// Memory pieces of a file, for spilling: up to `most` bytes.
+    pub(crate) fn memory_pieces(&self, ino: Ino, most: u64) -> Vec<(Range<u64>, Chunk)> {
+        let Some(content) = self.get(ino).ok().and_then(Inode::content) else { return Vec::new() };
+        let mut bytes = 0;
+        let memory = content.dirty.iter().filter_map(|(range, piece)| match piece {
+            Piece::Memory(chunk) => Some((range, chunk.clone())),
+            _ => None,
+        });
+        memory
+            .take_while(|(range, _)| {
+                let before = bytes;
+                bytes += range.end - range.start;
+                before < most
+            })
+            .collect()
+    }
+
+    /// Memory pieces are in the spill file now: those that are still there refer to it.
+    pub(crate) fn spilled(&mut self, ino: Ino, pieces: &[(Range<u64>, Chunk)], spilled: &[Spilled]) {
+        let Some(content) = self.get_mut(ino).ok().and_then(Inode::content_mut) else { return };
+        for ((range, chunk), place) in pieces.iter().zip(spilled) {
+            let origin = Piece::Memory(chunk.clone());
+            let same: Vec<Range<u64>> = content
+                .dirty
+                .overlapping(range.start, range.end)
+                .filter(|(_, now)| now.same_origin(&origin))
+                .map(|(part, _)| part)
+                .collect();
+            for part in same {
+                let slice = place.slice(part.start - range.start, part.end - range.start);
+                content.dirty.insert(part.start, part.end, Piece::Spill(slice));
+            }
+        }
+    }
+
+    /// Lets go of the written data of an object that nobody can reach any more.
+    pub(crate) fn release_memory(&mut self, ino: Ino) {
+        let Ok(inode) = self.get_mut(ino) else { return };
+        let Some(content) = inode.content_mut() else { return };
+        let bytes = content.dirty_bytes();
+        content.dirty.clear();
+        content.target = None;
+        self.unreserve(bytes, 0);
+    }
+}

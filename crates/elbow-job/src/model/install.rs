@@ -1,0 +1,121 @@
+//! What was fetched from the storage enters the model.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::sync::Arc;
+
+use elbow_file::{DirEntry, Handle, Kind, Stat};
+
+use super::{Body, Inode, Model, Old, Place, inode_of};
+use crate::api::Ino;
+use crate::staging::is_staging_name;
+
+/// One name of a listed directory, with its attributes if they were fetched.
+#[derive(Clone, Debug)]
+pub(crate) struct FoundEntry {
+    pub(crate) entry: DirEntry,
+    pub(crate) stat: Option<Stat>,
+}
+
+/// What listing an old directory gave.
+#[derive(Debug)]
+pub(crate) struct Listing {
+    pub(crate) handle: Handle,
+    pub(crate) entries: Vec<FoundEntry>,
+    pub(crate) default_acl: Option<Vec<u8>>,
+}
+
+impl Model {
+    pub(crate) fn install_listing(&mut self, ino: Ino, listing: Listing) {
+        if self.dir_at(ino).complete {
+            return;
+        }
+        for found in listing.entries {
+            if !is_staging_name(&found.entry.name) {
+                self.install_entry(ino, &found);
+            }
+        }
+        let dir = self.dir_at_mut(ino);
+        dir.complete = true;
+        dir.handle.get_or_insert(listing.handle);
+        dir.default_acl = listing.default_acl.map(Arc::new);
+    }
+
+    fn install_entry(&mut self, parent: Ino, found: &FoundEntry) {
+        let place = Place::new(parent, &found.entry.name);
+        let several = found.stat.filter(|stat| stat.kind != Kind::Dir && stat.nlink > 1);
+        let known = several.and_then(|stat| self.linked.get(&stat.ino).copied());
+        let ino = known.unwrap_or_else(|| {
+            let mut inode = found.stat.as_ref().map_or_else(|| unknown(&found.entry), inode_of);
+            inode.old = Some(Box::new(Old { seen: found.stat, places: Vec::new() }));
+            self.add(inode)
+        });
+        if let Some(stat) = several {
+            self.linked.insert(stat.ino, ino);
+        }
+        let inode = self.at_mut(ino);
+        let is_dir = inode.is_dir();
+        inode.names.push(place.clone());
+        inode.old.as_mut().expect("an old object").places.push(place.clone());
+        let dir = self.dir_at_mut(parent);
+        dir.subdirs += u32::from(is_dir);
+        dir.entries.insert(place.name, ino);
+    }
+
+    /// Attributes of an object whose name was known before.
+    pub(crate) fn install_attributes(&mut self, ino: Ino, stat: &Stat) {
+        let Ok(inode) = self.get_mut(ino) else { return };
+        if inode.old.as_ref().is_none_or(|old| old.seen.is_some()) {
+            return;
+        }
+        let fresh = inode_of(stat);
+        let same_kind = inode.kind == fresh.kind;
+        let (names, lookups, mut old) = (inode.names.clone(), inode.lookups, inode.old.take());
+        if let Some(old) = &mut old {
+            old.seen = Some(*stat);
+        }
+        if same_kind && inode.is_dir() {
+            let body = std::mem::replace(&mut inode.body, Body::Special);
+            *inode = Inode { body, ..fresh };
+        } else {
+            *inode = fresh;
+        }
+        inode.names = names;
+        inode.lookups = lookups;
+        inode.old = old;
+    }
+
+    pub(crate) fn install_target(&mut self, ino: Ino, target: OsString) {
+        if let Ok(inode) = self.get_mut(ino)
+            && let Body::Symlink(known) = &mut inode.body
+        {
+            known.get_or_insert(target);
+        }
+    }
+
+    pub(crate) fn install_xattrs(&mut self, ino: Ino, xattrs: BTreeMap<OsString, Vec<u8>>) {
+        if let Ok(inode) = self.get_mut(ino) {
+            inode.xattrs.get_or_insert(xattrs);
+        }
+    }
+}
+
+/// An object of which only the name, and maybe the kind, is known.
+fn unknown(entry: &DirEntry) -> Inode {
+    let time = elbow_file::Time::default();
+    inode_of(&Stat {
+        kind: entry.kind.unwrap_or(Kind::File),
+        mode: 0,
+        uid: 0,
+        gid: 0,
+        nlink: 1,
+        size: 0,
+        blocks: 0,
+        rdev: 0,
+        ino: entry.ino,
+        dev: 0,
+        atime: time,
+        mtime: time,
+        ctime: time,
+    })
+}

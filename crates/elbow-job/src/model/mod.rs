@@ -1,0 +1,536 @@
+//! The namespace model: what the tree will be once all queued operations are done.
+//!
+//! Pure bookkeeping. Every operation is answered from here at once or says what has to be fetched first
+//! ([`Stop::Wait`]); nothing here calls the storage, reads a clock or starts a thread. The same inodes carry
+//! what is *desired* (names, attributes, content) and what is *placed* (what the storage has by now); the
+//! graph ([`crate::graph`]) is the difference of the two.
+//!
+//! ```text
+//!   desired:   entries of directories, attributes, sizes, dirty pieces      <- operations
+//!   placed:    names in containers, stored sizes                            <- completed actions
+//!   container: a new directory itself, or the staging directory of an old one
+//! ```
+//!
+//! Invariants: every name in `Inode::names` is an entry of its parent and the other way round; every name
+//! in `Inode::placed` is in `Dir::placed` of its container and the other way round; the `base` of an old
+//! directory (its names before the job) is `entries` at their original place plus `gone`.
+
+mod attributes;
+mod content;
+mod install;
+mod names;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ffi::{OsStr, OsString};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use elbow_file::{Errno, Handle, Kind, Space, Stat, Time};
+
+use crate::api::{Answer, Attr, Fetch, Ino, Stop};
+use crate::graph::Graph;
+use crate::report::{Counts, Publish};
+pub(crate) use attributes::DEFAULT_ACL;
+pub(crate) use content::{Content, EAGER_DRAIN_BYTES, Fill, Piece, Segment, Source};
+pub(crate) use install::{FoundEntry, Listing};
+pub(crate) use names::NewObject;
+
+/// One path component.
+pub(crate) type Name = Arc<OsStr>;
+
+/// The job's own directory (`.elbow-<id>`), as a container for what has no place in the tree for a moment.
+pub(crate) const LIMBO: Ino = Ino(0);
+
+/// Bytes of metadata that an object may cost on the storage; reserved per new object until it is there.
+const OBJECT_RESERVE_BYTES: u64 = 4096;
+
+/// A name in a directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) dir: Ino,
+    pub(crate) name: Name,
+}
+
+impl Place {
+    pub(crate) fn new(dir: Ino, name: &OsStr) -> Self {
+        Self { dir, name: Name::from(name) }
+    }
+
+    pub(crate) fn is(&self, dir: Ino, name: &OsStr) -> bool {
+        self.dir == dir && *self.name == *name
+    }
+}
+
+/// What an object was before the job.
+#[derive(Debug)]
+pub(crate) struct Old {
+    /// Its attributes when the job first saw them; `None` until fetched.
+    pub(crate) seen: Option<Stat>,
+    /// Its names when the job first saw them.
+    pub(crate) places: Vec<Place>,
+}
+
+/// Attributes that the storage does not have yet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Dirty {
+    pub(crate) mode: bool,
+    pub(crate) owner: bool,
+    pub(crate) times: bool,
+}
+
+impl Dirty {
+    pub(crate) fn any(self) -> bool {
+        self.mode || self.owner || self.times
+    }
+}
+
+/// A directory's part of an inode.
+#[derive(Debug, Default)]
+pub(crate) struct Dir {
+    /// What the job sees in it.
+    pub(crate) entries: BTreeMap<Name, Ino>,
+    /// All names are known (from birth, or listed).
+    pub(crate) complete: bool,
+    /// Number of directories among the entries.
+    pub(crate) subdirs: u32,
+    /// Old directories: names that existed before and are not at their place any more.
+    pub(crate) gone: BTreeMap<Name, Ino>,
+    /// What the storage has in this directory's container by now.
+    pub(crate) placed: BTreeMap<Name, Ino>,
+    /// Old directories: something of the job was or is to be staged here.
+    pub(crate) staging: Staging,
+    /// Descriptor of the directory itself on the storage.
+    pub(crate) handle: Option<Handle>,
+    /// Old directories: descriptor of the staging directory.
+    pub(crate) staging_handle: Option<Handle>,
+    /// Default ACL (the xattr's bytes) that new entries inherit.
+    pub(crate) default_acl: Option<Arc<Vec<u8>>>,
+}
+
+/// Whether an old directory has a staging directory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Staging {
+    #[default]
+    None,
+    Wanted,
+    Made,
+}
+
+/// What an inode is, with what only that kind has.
+#[derive(Debug)]
+pub(crate) enum Body {
+    Dir(Box<Dir>),
+    File(Box<Content>),
+    Symlink(Option<OsString>),
+    Special,
+}
+
+/// Where an inode stands in the graph.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Work {
+    #[default]
+    Idle,
+    Queued,
+    Running,
+}
+
+/// One object.
+#[derive(Debug)]
+pub(crate) struct Inode {
+    pub(crate) kind: Kind,
+    pub(crate) mode: u32,
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+    pub(crate) size: u64,
+    pub(crate) rdev: u64,
+    pub(crate) atime: Time,
+    pub(crate) mtime: Time,
+    pub(crate) ctime: Time,
+    pub(crate) nlink: u32,
+    pub(crate) shown_ino: u64,
+    pub(crate) old: Option<Box<Old>>,
+    pub(crate) names: Vec<Place>,
+    pub(crate) lookups: u64,
+    pub(crate) opens: u32,
+    pub(crate) write_opens: u32,
+    pub(crate) body: Body,
+    /// `None`: not fetched yet (old objects only).
+    pub(crate) xattrs: Option<BTreeMap<OsString, Vec<u8>>>,
+    pub(crate) dirty_xattrs: BTreeSet<OsString>,
+    pub(crate) placed: Vec<Place>,
+    pub(crate) dirty: Dirty,
+    /// Mode to create it with on the storage (before umask or ACL took bits away).
+    pub(crate) raw_mode: Option<u32>,
+    pub(crate) work: Work,
+}
+
+impl Inode {
+    pub(crate) fn is_dir(&self) -> bool {
+        matches!(self.body, Body::Dir(_))
+    }
+
+    pub(crate) fn is_old(&self) -> bool {
+        self.old.is_some()
+    }
+
+    /// Access and modification time before the job.
+    pub(crate) fn times_before(&self) -> (Time, Time) {
+        let seen = self.old.as_ref().and_then(|old| old.seen);
+        seen.map_or((self.atime, self.mtime), |seen| (seen.atime, seen.mtime))
+    }
+
+    pub(crate) fn dir(&self) -> Result<&Dir, Errno> {
+        match &self.body {
+            Body::Dir(dir) => Ok(dir),
+            _ => Err(Errno::NOTDIR),
+        }
+    }
+
+    pub(crate) fn dir_mut(&mut self) -> Result<&mut Dir, Errno> {
+        match &mut self.body {
+            Body::Dir(dir) => Ok(dir),
+            _ => Err(Errno::NOTDIR),
+        }
+    }
+
+    pub(crate) fn content(&self) -> Option<&Content> {
+        match &self.body {
+            Body::File(content) => Some(content),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn content_mut(&mut self) -> Option<&mut Content> {
+        match &mut self.body {
+            Body::File(content) => Some(content),
+            _ => None,
+        }
+    }
+}
+
+/// The whole model of a job.
+#[derive(Debug)]
+pub(crate) struct Model {
+    inodes: Vec<Option<Box<Inode>>>,
+    /// Old files with several names, by inode number of the storage.
+    linked: HashMap<u64, Ino>,
+    pub(crate) graph: Graph,
+    pub(crate) counts: Counts,
+    /// The time of the operation under way; set by the owner before each.
+    pub(crate) now: Time,
+    pub(crate) space: Space,
+    /// Bytes and objects promised to the command but not yet taken from the storage.
+    pub(crate) reserved_bytes: u64,
+    pub(crate) reserved_objects: u64,
+    /// The numbers in `space` are as new as they can be.
+    pub(crate) space_is_fresh: bool,
+    pub(crate) memory_limit: u64,
+    pub(crate) publish: Publish,
+    /// Modifying operations get this (EROFS at the end of a job, the deferred error after one).
+    pub(crate) refuse: Option<Errno>,
+    /// `.elbow-<id>`: the name of staging directories of this job.
+    pub(crate) staging_name: Name,
+    /// What the storage gives to objects that this process creates.
+    pub(crate) own_uid: u32,
+    pub(crate) own_gid: u32,
+    /// Directory link counts are kept (not so on btrfs and some FUSE file systems).
+    counts_subdirs: bool,
+    /// The storage has no extended attributes.
+    pub(crate) no_xattrs: bool,
+}
+
+/// What a model needs to know at birth.
+pub(crate) struct Birth {
+    pub(crate) root: Stat,
+    pub(crate) root_handle: Handle,
+    pub(crate) space: Space,
+    pub(crate) staging_name: Name,
+    pub(crate) memory_limit: u64,
+    pub(crate) publish: Publish,
+    pub(crate) own_uid: u32,
+    pub(crate) own_gid: u32,
+}
+
+impl Model {
+    pub(crate) fn new(birth: Birth) -> Self {
+        let mut root = inode_of(&birth.root);
+        if let Body::Dir(dir) = &mut root.body {
+            dir.handle = Some(birth.root_handle);
+        }
+        root.old = Some(Box::new(Old { seen: Some(birth.root), places: Vec::new() }));
+        root.lookups = 1;
+        let mut limbo = inode_of(&birth.root);
+        limbo.old = None;
+        Self {
+            inodes: vec![Some(Box::new(limbo)), Some(Box::new(root))],
+            linked: HashMap::new(),
+            graph: Graph::default(),
+            counts: Counts::default(),
+            now: Time::default(),
+            space: birth.space,
+            reserved_bytes: 0,
+            reserved_objects: 0,
+            space_is_fresh: true,
+            memory_limit: birth.memory_limit,
+            publish: birth.publish,
+            refuse: None,
+            staging_name: birth.staging_name,
+            own_uid: birth.own_uid,
+            own_gid: birth.own_gid,
+            counts_subdirs: birth.root.nlink >= 2,
+            no_xattrs: false,
+        }
+    }
+
+    pub(crate) fn get(&self, ino: Ino) -> Result<&Inode, Errno> {
+        self.inodes.get(ino.0 as usize).and_then(Option::as_deref).ok_or(Errno::STALE)
+    }
+
+    pub(crate) fn get_mut(&mut self, ino: Ino) -> Result<&mut Inode, Errno> {
+        self.inodes.get_mut(ino.0 as usize).and_then(Option::as_deref_mut).ok_or(Errno::STALE)
+    }
+
+    /// An inode that the model itself refers to; its absence is a bug.
+    pub(crate) fn at(&self, ino: Ino) -> &Inode {
+        self.get(ino).expect("an inode that is referred to exists")
+    }
+
+    pub(crate) fn at_mut(&mut self, ino: Ino) -> &mut Inode {
+        self.get_mut(ino).expect("an inode that is referred to exists")
+    }
+
+    pub(crate) fn dir_at(&self, ino: Ino) -> &Dir {
+        self.at(ino).dir().expect("a container is a directory")
+    }
+
+    pub(crate) fn dir_at_mut(&mut self, ino: Ino) -> &mut Dir {
+        self.at_mut(ino).dir_mut().expect("a container is a directory")
+    }
+
+    /// All inodes, oldest first.
+    pub(crate) fn all(&self) -> impl Iterator<Item = (Ino, &Inode)> {
+        self.inodes.iter().enumerate().skip(1).filter_map(|(n, i)| i.as_deref().map(|i| (Ino(n as u64), i)))
+    }
+
+    fn add(&mut self, inode: Inode) -> Ino {
+        self.inodes.push(Some(Box::new(inode)));
+        Ino(self.inodes.len() as u64 - 1)
+    }
+
+    /// Forgets an object that is neither named, nor open, nor known to the kernel, nor on the storage.
+    pub(crate) fn drop_if_dead(&mut self, ino: Ino) {
+        let Ok(inode) = self.get(ino) else { return };
+        let used = !inode.names.is_empty()
+            || inode.is_old()
+            || inode.lookups > 0
+            || inode.opens > 0
+            || !inode.placed.is_empty()
+            || inode.work != Work::Idle;
+        if !used && ino != LIMBO {
+            self.release_memory(ino);
+            self.inodes[ino.0 as usize] = None;
+        }
+    }
+
+    /// The object has a name, or is the root.
+    pub(crate) fn is_alive(&self, ino: Ino) -> bool {
+        ino == Ino::ROOT || self.get(ino).is_ok_and(|i| !i.names.is_empty())
+    }
+
+    pub(crate) fn attr(&self, ino: Ino) -> Answer<Attr> {
+        let inode = self.get(ino)?;
+        if inode.old.as_ref().is_some_and(|old| old.seen.is_none()) {
+            return Err(Stop::Wait(Fetch::Attributes(ino)));
+        }
+        Ok(Attr {
+            ino,
+            shown_ino: inode.shown_ino,
+            kind: inode.kind,
+            mode: inode.mode,
+            uid: inode.uid,
+            gid: inode.gid,
+            nlink: self.nlink(inode),
+            size: inode.size,
+            blocks: blocks(inode),
+            rdev: inode.rdev,
+            atime: inode.atime,
+            mtime: inode.mtime,
+            ctime: inode.ctime,
+        })
+    }
+
+    fn nlink(&self, inode: &Inode) -> u32 {
+        match &inode.body {
+            Body::Dir(_) if !self.counts_subdirs => 1,
+            Body::Dir(_) if inode.names.is_empty() && !inode.is_old() => 0,
+            _ => inode.nlink,
+        }
+    }
+
+    /// The path of an object below the directory of the job, for people.
+    pub(crate) fn path(&self, ino: Ino) -> PathBuf {
+        let mut parts: Vec<Name> = Vec::new();
+        let mut at = ino;
+        while at != Ino::ROOT {
+            let Ok(inode) = self.get(at) else { break };
+            let place = inode.names.first().or_else(|| inode.old.as_ref().and_then(|old| old.places.first()));
+            let Some(place) = place.or_else(|| inode.placed.first()) else { break };
+            parts.push(place.name.clone());
+            at = place.dir;
+        }
+        parts.iter().rev().map(|name| &**name).collect()
+    }
+
+    /// The path that an old object had before the job.
+    pub(crate) fn old_path(&self, ino: Ino) -> PathBuf {
+        let place = self.at(ino).old.as_ref().and_then(|old| old.places.first());
+        place.map_or_else(PathBuf::new, |place| self.old_path(place.dir).join(&*place.name))
+    }
+
+    /// Fails when modifying operations are refused.
+    fn may_modify(&self) -> Result<(), Errno> {
+        self.refuse.map_or(Ok(()), Err)
+    }
+
+    /// Counts a modifying operation on an object and queues the work that follows from it.
+    pub(crate) fn touched(&mut self, ino: Ino) {
+        self.counts.operations += 1;
+        if self.at(ino).work == Work::Queued {
+            self.counts.merged += 1;
+        }
+        self.queue(ino);
+    }
+
+    /// Queues an object unless it is waiting already.
+    pub(crate) fn queue(&mut self, ino: Ino) {
+        let now = self.now;
+        let Ok(inode) = self.get_mut(ino) else { return };
+        match inode.work {
+            Work::Idle => {
+                inode.work = Work::Queued;
+                self.graph.push(ino, now);
+            }
+            Work::Queued | Work::Running => {}
+        }
+    }
+
+    /// Has an object rested long enough since its last change, or is there too much of it to wait?
+    pub(crate) fn rested(&self, ino: Ino) -> bool {
+        let Ok(inode) = self.get(ino) else { return true };
+        let large = inode.content().is_some_and(|content| content.dirty_bytes() >= EAGER_DRAIN_BYTES);
+        large || inode.is_old() || self.graph.has_rested(inode.ctime, self.now)
+    }
+
+    /// Puts an object that changed just now to the end of the queue.
+    pub(crate) fn rest_again(&mut self, ino: Ino) {
+        let now = self.now;
+        self.graph.push(ino, now);
+    }
+
+    /// Memory is short: files that are kept open come up too.
+    pub(crate) fn wake_parked(&mut self) {
+        for ino in self.graph.take_parked() {
+            self.queue(ino);
+        }
+    }
+
+    /// From now on everything goes to the storage at once, open files included.
+    pub(crate) fn flush(&mut self) {
+        self.graph.flush = true;
+        self.graph.take_parked();
+        self.queue_all(|_| true);
+    }
+
+    /// All content is there: directories get their final attributes.
+    pub(crate) fn finish_directories(&mut self) {
+        self.graph.finishing = true;
+        self.queue_all(Inode::is_dir);
+    }
+
+    fn queue_all(&mut self, which: impl Fn(&Inode) -> bool) {
+        let all: Vec<Ino> = self.all().filter(|(_, inode)| which(inode)).map(|(ino, _)| ino).collect();
+        all.into_iter().for_each(|ino| self.queue(ino));
+    }
+
+    /// The newest written data that is in memory: of one file, up to `most` bytes.
+    pub(crate) fn newest_memory(&self, most: u64) -> Option<(Ino, Vec<(std::ops::Range<u64>, content::Chunk)>)> {
+        self.graph.newest().map(|ino| (ino, self.memory_pieces(ino, most))).find(|(_, pieces)| !pieces.is_empty())
+    }
+
+    /// What statvfs(3) says inside the job.
+    pub(crate) fn free_space(&self) -> Space {
+        let taken = self.reserved_bytes.div_ceil(self.space.fragment_bytes.max(1));
+        let less = |blocks: u64| blocks.saturating_sub(taken);
+        Space {
+            blocks_free: less(self.space.blocks_free),
+            blocks_available: less(self.space.blocks_available),
+            files_free: self.space.files_free.saturating_sub(self.reserved_objects),
+            ..self.space
+        }
+    }
+
+    /// Reserves room for new bytes and objects; ENOSPC when the storage has not that much left.
+    fn reserve(&mut self, bytes: u64, objects: u64) -> Result<(), Errno> {
+        let free = self.space.blocks_available.saturating_mul(self.space.fragment_bytes);
+        let needed = self.reserved_bytes + bytes + (self.reserved_objects + objects) * OBJECT_RESERVE_BYTES;
+        let counts_files = self.space.files != 0;
+        if self.space.blocks != 0 && bytes + objects > 0 && needed > free
+            || counts_files && objects > 0 && self.reserved_objects + objects > self.space.files_free
+        {
+            return Err(Errno::NOSPC);
+        }
+        self.reserved_bytes += bytes;
+        self.reserved_objects += objects;
+        Ok(())
+    }
+
+    pub(crate) fn unreserve(&mut self, bytes: u64, objects: u64) {
+        self.reserved_bytes = self.reserved_bytes.saturating_sub(bytes);
+        self.reserved_objects = self.reserved_objects.saturating_sub(objects);
+    }
+}
+
+fn blocks(inode: &Inode) -> u64 {
+    let seen = inode.old.as_ref().and_then(|old| old.seen.as_ref());
+    match (&inode.body, seen) {
+        (Body::File(content), _) => content.blocks(inode.size, seen.map(|s| s.blocks)),
+        (_, Some(seen)) => seen.blocks,
+        (Body::Dir(_), None) => 8,
+        _ => 0,
+    }
+}
+
+/// An inode with the attributes that the storage gave.
+fn inode_of(stat: &Stat) -> Inode {
+    let body = match stat.kind {
+        Kind::Dir => Body::Dir(Box::default()),
+        Kind::File => Body::File(Box::new(Content::of_old(stat.size))),
+        Kind::Symlink => Body::Symlink(None),
+        _ => Body::Special,
+    };
+    Inode {
+        kind: stat.kind,
+        mode: stat.mode,
+        uid: stat.uid,
+        gid: stat.gid,
+        size: stat.size,
+        rdev: stat.rdev,
+        atime: stat.atime,
+        mtime: stat.mtime,
+        ctime: stat.ctime,
+        nlink: stat.nlink,
+        shown_ino: stat.ino,
+        old: None,
+        names: Vec::new(),
+        lookups: 0,
+        opens: 0,
+        write_opens: 0,
+        body,
+        xattrs: None,
+        dirty_xattrs: BTreeSet::new(),
+        placed: Vec::new(),
+        dirty: Dirty::default(),
+        raw_mode: None,
+        work: Work::Idle,
+    }
+}

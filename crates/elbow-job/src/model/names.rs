@@ -1,0 +1,396 @@
+//! Operations on names: lookup, creation, removal, links and renames, answered exactly.
+
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
+
+use elbow_file::{Errno, Kind, RenameMode};
+
+use super::attributes::inherited_mode;
+use super::{Body, Content, Dir, Dirty, Inode, Model, Name, Old, Place, Work};
+use crate::api::{Answer, Attr, Caller, Fetch, Ino, Listed, Stop};
+use crate::staging::is_staging_name;
+
+/// Set-group-id on a directory: new entries take its group.
+const SETGID: u32 = 0o2000;
+/// A symbolic link's target is shorter than this (`PATH_MAX`).
+const TARGET_MAX_BYTES: usize = 4096;
+
+/// What a new object is.
+pub(crate) struct NewObject<'a> {
+    pub(crate) kind: Kind,
+    pub(crate) mode: u32,
+    pub(crate) rdev: u64,
+    pub(crate) target: Option<&'a OsStr>,
+}
+
+impl Model {
+    /// The entry of a name; one kernel reference more.
+    pub(crate) fn lookup(&mut self, parent: Ino, name: &OsStr) -> Answer<Attr> {
+        self.check_length(name)?;
+        let ino = self.entry(parent, name)?.ok_or(Errno::NOENT)?;
+        let attr = self.attr(ino)?;
+        self.at_mut(ino).lookups += 1;
+        Ok(attr)
+    }
+
+    pub(crate) fn forget(&mut self, ino: Ino, count: u64) {
+        if let Ok(inode) = self.get_mut(ino) {
+            inode.lookups = inode.lookups.saturating_sub(count);
+        }
+        self.drop_if_dead(ino);
+    }
+
+    /// A listed directory.
+    fn listed(&self, ino: Ino) -> Answer<&Dir> {
+        let dir = self.get(ino)?.dir()?;
+        if dir.complete { Ok(dir) } else { Err(Stop::Wait(Fetch::List(ino))) }
+    }
+
+    fn entry(&self, parent: Ino, name: &OsStr) -> Answer<Option<Ino>> {
+        Ok(self.listed(parent)?.entries.get(name).copied())
+    }
+
+    fn check_length(&self, name: &OsStr) -> Result<(), Errno> {
+        if name.len() > self.space.name_max as usize { Err(Errno::NAMETOOLONG) } else { Ok(()) }
+    }
+
+    /// A name that may be given to something in this directory.
+    fn check_new_name(&self, parent: Ino, name: &OsStr) -> Answer<()> {
+        self.may_modify()?;
+        self.check_length(name)?;
+        self.get(parent)?.dir()?;
+        if !self.is_alive(parent) {
+            return Err(Errno::NOENT.into());
+        }
+        if is_staging_name(name) {
+            return Err(Errno::PERM.into());
+        }
+        Ok(())
+    }
+
+    /// All names of a directory.
+    pub(crate) fn list(&self, ino: Ino) -> Answer<Vec<Listed>> {
+        let dir = self.listed(ino)?;
+        let listed = dir.entries.iter().map(|(name, ino)| {
+            let inode = self.at(*ino);
+            Listed { ino: *ino, shown_ino: inode.shown_ino, kind: inode.kind, name: OsString::from(&**name) }
+        });
+        Ok(listed.collect())
+    }
+
+    /// Creates an object with one name; one kernel reference.
+    pub(crate) fn create(&mut self, caller: Caller, parent: Ino, name: &OsStr, new: &NewObject<'_>) -> Answer<Ino> {
+        self.check_new_name(parent, name)?;
+        if self.entry(parent, name)?.is_some() {
+            return Err(Errno::EXIST.into());
+        }
+        if new.target.is_some_and(|target| target.is_empty()) {
+            return Err(Errno::NOENT.into());
+        }
+        if new.target.is_some_and(|target| target.len() >= TARGET_MAX_BYTES) {
+            return Err(Errno::NAMETOOLONG.into());
+        }
+        self.reserve_or_refresh(0, 1)?;
+        let inode = self.new_inode(caller, parent, new);
+        let ino = self.add(inode);
+        self.at_mut(ino).shown_ino = (1 << 48) + ino.0;
+        self.add_name(ino, parent, name);
+        self.note_change(parent);
+        self.touched(ino);
+        Ok(ino)
+    }
+
+    fn new_inode(&self, caller: Caller, parent: Ino, new: &NewObject<'_>) -> Inode {
+        let above = self.at(parent);
+        let acl = above.dir().ok().and_then(|dir| dir.default_acl.clone());
+        let is_dir = new.kind == Kind::Dir;
+        let inherits_group = above.mode & SETGID != 0;
+        let (raw_mode, mode) = match (&acl, new.kind) {
+            (_, Kind::Symlink) => (0o777, 0o777),
+            (Some(acl), _) => (new.mode & 0o7777, inherited_mode(new.mode & 0o7777, acl)),
+            (None, _) => (new.mode & 0o7777 & !caller.umask, new.mode & 0o7777 & !caller.umask),
+        };
+        let setgid = if is_dir && inherits_group { SETGID } else { 0 };
+        let body = match new.kind {
+            Kind::Dir => Body::Dir(Box::new(Dir { complete: true, default_acl: acl.clone(), ..Dir::default() })),
+            Kind::File => Body::File(Box::new(Content::default())),
+            Kind::Symlink => Body::Symlink(new.target.map(OsString::from)),
+            _ => Body::Special,
+        };
+        Inode {
+            kind: new.kind,
+            mode: mode | setgid,
+            uid: caller.uid,
+            gid: if inherits_group { above.gid } else { caller.gid },
+            size: new.target.map_or(if is_dir { 4096 } else { 0 }, |target| target.len() as u64),
+            rdev: new.rdev,
+            atime: self.now,
+            mtime: self.now,
+            ctime: self.now,
+            nlink: if is_dir { 2 } else { 0 },
+            shown_ino: 0,
+            old: None,
+            names: Vec::new(),
+            lookups: 1,
+            opens: 0,
+            write_opens: 0,
+            body,
+            xattrs: Some(inherited_xattrs(acl.as_deref(), is_dir)),
+            dirty_xattrs: std::collections::BTreeSet::new(),
+            placed: Vec::new(),
+            dirty: Dirty { times: true, ..Dirty::default() },
+            raw_mode: Some(raw_mode),
+            work: Work::Idle,
+        }
+    }
+
+    /// Gives a file one more name; one kernel reference more.
+    pub(crate) fn link(&mut self, ino: Ino, parent: Ino, name: &OsStr) -> Answer<Attr> {
+        self.check_new_name(parent, name)?;
+        self.attr(ino)?;
+        if self.get(ino)?.is_dir() {
+            return Err(Errno::PERM.into());
+        }
+        if !self.is_alive(ino) {
+            return Err(Errno::NOENT.into());
+        }
+        if self.entry(parent, name)?.is_some() {
+            return Err(Errno::EXIST.into());
+        }
+        self.add_name(ino, parent, name);
+        self.note_change(parent);
+        let now = self.now;
+        let inode = self.at_mut(ino);
+        inode.ctime = now;
+        inode.lookups += 1;
+        self.touched(ino);
+        self.attr(ino)
+    }
+
+    pub(crate) fn unlink(&mut self, parent: Ino, name: &OsStr) -> Answer<()> {
+        self.may_modify()?;
+        self.check_length(name)?;
+        let ino = self.entry(parent, name)?.ok_or(Errno::NOENT)?;
+        if self.at(ino).is_dir() {
+            return Err(Errno::ISDIR.into());
+        }
+        self.attr(ino)?;
+        self.remove_name(ino, parent, name);
+        self.note_change(parent);
+        self.name_gone(ino);
+        Ok(())
+    }
+
+    pub(crate) fn rmdir(&mut self, parent: Ino, name: &OsStr) -> Answer<()> {
+        self.may_modify()?;
+        self.check_length(name)?;
+        let ino = self.entry(parent, name)?.ok_or(Errno::NOENT)?;
+        if !self.at(ino).is_dir() {
+            return Err(Errno::NOTDIR.into());
+        }
+        self.check_empty(ino)?;
+        self.remove_name(ino, parent, name);
+        self.note_change(parent);
+        self.name_gone(ino);
+        Ok(())
+    }
+
+    fn check_empty(&self, ino: Ino) -> Answer<()> {
+        if self.listed(ino)?.entries.is_empty() { Ok(()) } else { Err(Errno::NOTEMPTY.into()) }
+    }
+
+    /// rename(2) with its flags.
+    pub(crate) fn rename(
+        &mut self,
+        parent: Ino,
+        name: &OsStr,
+        new_parent: Ino,
+        new_name: &OsStr,
+        mode: RenameMode,
+    ) -> Answer<()> {
+        self.may_modify()?;
+        self.check_length(name)?;
+        let ino = self.entry(parent, name)?.ok_or(Errno::NOENT)?;
+        self.check_new_name(new_parent, new_name)?;
+        let there = self.entry(new_parent, new_name)?;
+        self.attr(ino)?;
+        if self.is_within(new_parent, ino) {
+            return Err(Errno::INVAL.into());
+        }
+        match (mode, there) {
+            (RenameMode::NoReplace, Some(_)) => Err(Errno::EXIST.into()),
+            (RenameMode::Exchange, None) => Err(Errno::NOENT.into()),
+            (RenameMode::Exchange, Some(other)) => {
+                self.exchange((ino, parent, name), (other, new_parent, new_name))
+            }
+            (_, Some(other)) if other == ino => Ok(()),
+            (_, there) => {
+                if let Some(other) = there {
+                    self.check_replace(ino, other, parent)?;
+                    self.remove_name(other, new_parent, new_name);
+                    self.name_gone(other);
+                }
+                self.move_name(ino, (parent, name), (new_parent, new_name));
+                self.renamed(ino, parent, new_parent);
+                Ok(())
+            }
+        }
+    }
+
+    /// May `ino`, an entry of `parent`, take the name of `other`?
+    fn check_replace(&self, ino: Ino, other: Ino, parent: Ino) -> Answer<()> {
+        self.attr(other)?;
+        if self.is_within(parent, other) {
+            return Err(Errno::NOTEMPTY.into());
+        }
+        match (self.at(ino).is_dir(), self.at(other).is_dir()) {
+            (true, true) => self.check_empty(other),
+            (true, false) => Err(Errno::NOTDIR.into()),
+            (false, true) => Err(Errno::ISDIR.into()),
+            (false, false) => Ok(()),
+        }
+    }
+
+    fn exchange(&mut self, a: (Ino, Ino, &OsStr), b: (Ino, Ino, &OsStr)) -> Answer<()> {
+        self.attr(b.0)?;
+        if self.is_within(a.1, b.0) {
+            return Err(Errno::INVAL.into());
+        }
+        if a.0 == b.0 {
+            return Ok(());
+        }
+        self.remove_name(a.0, a.1, a.2);
+        self.remove_name(b.0, b.1, b.2);
+        self.add_name(a.0, b.1, b.2);
+        self.add_name(b.0, a.1, a.2);
+        self.renamed(a.0, a.1, b.1);
+        self.renamed(b.0, b.1, a.1);
+        Ok(())
+    }
+
+    fn move_name(&mut self, ino: Ino, from: (Ino, &OsStr), to: (Ino, &OsStr)) {
+        self.remove_name(ino, from.0, from.1);
+        self.add_name(ino, to.0, to.1);
+    }
+
+    fn renamed(&mut self, ino: Ino, from: Ino, to: Ino) {
+        self.note_change(from);
+        self.note_change(to);
+        self.at_mut(ino).ctime = self.now;
+        self.touched(ino);
+    }
+
+    /// `ino` is `above` or below it.
+    fn is_within(&self, ino: Ino, above: Ino) -> bool {
+        let mut at = ino;
+        loop {
+            if at == above {
+                return true;
+            }
+            let Some(place) = self.get(at).ok().and_then(|inode| inode.names.first()) else { return false };
+            at = place.dir;
+        }
+    }
+
+    /// The directory that holds a directory (for `..`).
+    pub(crate) fn parent(&self, ino: Ino) -> Ino {
+        self.get(ino).ok().and_then(|inode| inode.names.first()).map_or(Ino::ROOT, |place| place.dir)
+    }
+
+    /// Enters a name, in both directions.
+    pub(super) fn add_name(&mut self, ino: Ino, parent: Ino, name: &OsStr) {
+        let place = Place::new(parent, name);
+        let inode = self.at_mut(ino);
+        let is_dir = inode.is_dir();
+        if !is_dir {
+            inode.nlink += 1;
+        }
+        inode.names.push(place.clone());
+        let above = self.at_mut(parent);
+        if is_dir {
+            above.nlink += 1;
+        }
+        let dir = above.dir_mut().expect("a parent is a directory");
+        dir.subdirs += u32::from(is_dir);
+        if dir.gone.get(name) == Some(&ino) {
+            dir.gone.remove(name);
+        }
+        dir.entries.insert(place.name, ino);
+    }
+
+    fn remove_name(&mut self, ino: Ino, parent: Ino, name: &OsStr) {
+        let inode = self.at_mut(ino);
+        let is_dir = inode.is_dir();
+        inode.names.retain(|place| !place.is(parent, name));
+        if !is_dir {
+            inode.nlink = inode.nlink.saturating_sub(1);
+        }
+        let was_there = inode.old.as_ref().is_some_and(|old| old.is_place(parent, name));
+        let above = self.at_mut(parent);
+        if is_dir {
+            above.nlink = above.nlink.saturating_sub(1);
+        }
+        let dir = above.dir_mut().expect("a parent is a directory");
+        dir.subdirs -= u32::from(is_dir);
+        dir.entries.remove(name);
+        if was_there {
+            dir.gone.insert(Name::from(name), ino);
+        }
+    }
+
+    /// An object lost a name; maybe its last one.
+    fn name_gone(&mut self, ino: Ino) {
+        let now = self.now;
+        let inode = self.at_mut(ino);
+        inode.ctime = now;
+        let dead = inode.names.is_empty();
+        let unborn = dead && inode.placed.is_empty() && !inode.is_old() && inode.work != Work::Running;
+        if unborn {
+            self.counts.cancelled += 1;
+            self.unreserve(0, 1);
+        }
+        self.touched(ino);
+    }
+
+    /// The entries of a directory changed.
+    fn note_change(&mut self, dir: Ino) {
+        let now = self.now;
+        let inode = self.at_mut(dir);
+        inode.mtime = now;
+        inode.ctime = now;
+        inode.dirty.times = true;
+    }
+
+    /// Reserves room; asks for fresh numbers before it says ENOSPC.
+    pub(super) fn reserve_or_refresh(&mut self, bytes: u64, objects: u64) -> Answer<()> {
+        match self.reserve(bytes, objects) {
+            Ok(()) => Ok(()),
+            Err(_) if !self.space_is_fresh => Err(Stop::Wait(Fetch::Space)),
+            Err(errno) => {
+                self.space_is_fresh = false;
+                Err(errno.into())
+            }
+        }
+    }
+
+    /// Did this name exist in an old directory before the job?
+    pub(crate) fn base_has(&self, dir: Ino, name: &OsStr) -> bool {
+        let dir_part = self.dir_at(dir);
+        let still = |ino: &Ino| self.at(*ino).old.as_ref().is_some_and(|old| old.is_place(dir, name));
+        dir_part.gone.contains_key(name) || dir_part.entries.get(name).is_some_and(still)
+    }
+}
+
+impl Old {
+    pub(crate) fn is_place(&self, dir: Ino, name: &OsStr) -> bool {
+        self.places.iter().any(|place| place.is(dir, name))
+    }
+}
+
+fn inherited_xattrs(acl: Option<&Vec<u8>>, is_dir: bool) -> BTreeMap<OsString, Vec<u8>> {
+    let mut xattrs = BTreeMap::new();
+    if let Some(acl) = acl.filter(|_| is_dir) {
+        xattrs.insert(OsString::from(super::attributes::DEFAULT_ACL), acl.clone());
+    }
+    xattrs
+}

@@ -1,0 +1,480 @@
+//! From the difference between desired and placed to the next storage action of one object.
+//!
+//! ```text
+//!   dead, placed             -> Remove                      (a directory: once its container is empty)
+//!   alive, not placed        -> Create                      (parent placed; name free in its container)
+//!   a desired name missing   -> Move from a stale name, or Link
+//!   a stale name left        -> Remove
+//!   dirty content            -> Fill                        (closed, large, or at a flush)
+//!   dirty attributes         -> Attributes                  (directories: when all their entries are there)
+//! ```
+//!
+//! Every intermediate state is allowed, because nobody sees a container before commit. What keeps this from
+//! going round in circles: an occupant of a wanted name that cannot go at once is moved to limbo, and a
+//! directory moves only below a directory that is settled up to an old one.
+
+use elbow_file::{Handle, Kind};
+
+use crate::api::Ino;
+use crate::model::{Body, EAGER_DRAIN_BYTES, Fill, Inode, LIMBO, Model, Name, Place, Staging, Work};
+use crate::report::Publish;
+
+const SETGID: u32 = 0o2000;
+/// What the owner needs to fill a directory.
+const OWNER_ALL: u32 = 0o700;
+/// Mode bits that a write or chown takes away, so they are set last.
+const PRIVILEGE_BITS: u32 = 0o7000;
+
+/// The way to a directory on the storage: an open ancestor and the names from there.
+#[derive(Clone, Debug)]
+pub(crate) struct Route {
+    pub(crate) base: Handle,
+    pub(crate) names: Vec<Name>,
+    /// Who keeps the descriptor once it is open: the directory, and whether it is its staging directory.
+    pub(crate) owner: (Ino, bool),
+}
+
+/// Attributes to set after a creation or on their own.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct NewAttrs {
+    pub(crate) owner: Option<(u32, u32)>,
+    pub(crate) mode: Option<u32>,
+    pub(crate) xattrs: Vec<(std::ffi::OsString, Option<Vec<u8>>)>,
+    pub(crate) times: Option<(elbow_file::Time, elbow_file::Time)>,
+}
+
+impl NewAttrs {
+    fn is_empty(&self) -> bool {
+        self.owner.is_none() && self.mode.is_none() && self.xattrs.is_empty() && self.times.is_none()
+    }
+}
+
+/// What an object is created as.
+#[derive(Clone, Debug)]
+pub(crate) enum Node {
+    File,
+    Dir,
+    Symlink(std::ffi::OsString),
+    Special(Kind, u64),
+}
+
+/// A name on the storage.
+#[derive(Clone, Debug)]
+pub(crate) struct Spot {
+    pub(crate) route: Route,
+    pub(crate) place: Place,
+    /// A name in an old directory itself (`--publish eager`): a roll back has to know it.
+    pub(crate) visible: bool,
+}
+
+/// What a fill is written to.
+#[derive(Clone, Debug)]
+pub(crate) enum Target {
+    Open(Handle),
+    Named(Spot),
+    /// The patch file of an old object, in the job's own directory; `true`: to be created.
+    Patch(Route, Name, bool),
+}
+
+/// One visit of a worker to one object.
+#[derive(Clone, Debug)]
+pub(crate) enum Action {
+    /// Make the staging directory of an old directory (for the root: the job's own directory).
+    Stage { at: Route },
+    Create { spot: Spot, node: Node, mode: u32, fill: Fill, attrs: NewAttrs, keep_open: bool },
+    Move { from: Spot, to: Spot, clobbers: Option<Ino> },
+    Link { from: Spot, to: Spot },
+    Remove { spot: Spot, dir: bool, keep_open: bool },
+    Fill { target: Target, fill: Fill, attrs: NewAttrs },
+    SetAttributes { spot: Spot, attrs: NewAttrs },
+}
+
+impl Action {
+    /// Its name in an error.
+    pub(crate) fn operation(&self) -> &'static str {
+        match self {
+            Self::Stage { .. } => "stage",
+            Self::Create { node: Node::File, .. } => "create",
+            Self::Create { node: Node::Dir, .. } => "mkdir",
+            Self::Create { node: Node::Symlink(_), .. } => "symlink",
+            Self::Create { node: Node::Special(..), .. } => "mknod",
+            Self::Move { .. } => "rename",
+            Self::Link { .. } => "link",
+            Self::Remove { dir: true, .. } => "rmdir",
+            Self::Remove { dir: false, .. } => "unlink",
+            Self::Fill { .. } => "write",
+            Self::SetAttributes { .. } => "setattr",
+        }
+    }
+}
+
+/// What an object needs now.
+#[derive(Debug)]
+pub(crate) enum Plan {
+    Nothing,
+    Blocked(Ino),
+    Do(Box<Action>),
+}
+
+fn act(action: Action) -> Plan {
+    Plan::Do(Box::new(action))
+}
+
+/// A step is decided, or nothing is to do here and the next question is asked.
+type Step = Option<Plan>;
+
+impl Model {
+    /// The next action of an object. `pressure`: memory is short, so open files are drained too.
+    pub(crate) fn plan(&mut self, ino: Ino, pressure: bool) -> Plan {
+        self.graph.unpark(ino);
+        let Ok(inode) = self.get(ino) else { return Plan::Nothing };
+        if inode.is_old() {
+            return self.plan_old(ino, pressure);
+        }
+        if inode.names.is_empty() {
+            return self.plan_dead(ino);
+        }
+        self.plan_placement(ino, pressure)
+            .or_else(|| self.plan_content(ino, pressure))
+            .or_else(|| self.plan_attributes(ino))
+            .unwrap_or(Plan::Nothing)
+    }
+
+    fn plan_old(&mut self, ino: Ino, pressure: bool) -> Plan {
+        if matches!(&self.at(ino).body, Body::Dir(dir) if dir.staging == Staging::Wanted) {
+            return self.plan_staging(ino);
+        }
+        if self.at(ino).names.is_empty() {
+            return Plan::Nothing;
+        }
+        self.plan_content(ino, pressure).unwrap_or(Plan::Nothing)
+    }
+
+    fn plan_staging(&mut self, ino: Ino) -> Plan {
+        if ino != Ino::ROOT && self.job_dir().is_none() {
+            return self.want_staging(Ino::ROOT);
+        }
+        act(Action::Stage { at: self.route_dir(ino) })
+    }
+
+    /// Asks for a staging directory and waits for it.
+    fn want_staging(&mut self, dir: Ino) -> Plan {
+        let part = self.dir_at_mut(dir);
+        if part.staging == Staging::None {
+            part.staging = Staging::Wanted;
+        }
+        Plan::Blocked(dir)
+    }
+
+    fn plan_dead(&mut self, ino: Ino) -> Plan {
+        let inode = self.at(ino);
+        let Some(place) = inode.placed.first().cloned() else {
+            if inode.opens == 0 {
+                self.release_memory(ino);
+            }
+            return Plan::Nothing;
+        };
+        let is_dir = inode.is_dir();
+        let keep_open = inode.opens > 0 && inode.content().is_some_and(|content| content.target.is_none());
+        if is_dir && let Some(child) = self.dir_at(ino).placed.values().next() {
+            return Plan::Blocked(*child);
+        }
+        act(Action::Remove { spot: self.spot(&place), dir: is_dir, keep_open })
+    }
+
+    /// Names: create, move, link or unlink until the placed names are the desired ones.
+    fn plan_placement(&mut self, ino: Ino, pressure: bool) -> Step {
+        let inode = self.at(ino);
+        if inode.placed.is_empty() {
+            if self.should_park(inode, pressure) {
+                self.graph.park(ino);
+                return Some(Plan::Nothing);
+            }
+            let place = inode.names[0].clone();
+            return Some(self.plan_create(ino, &place, pressure));
+        }
+        let missing = inode.names.iter().find(|place| !inode.placed.contains(place)).cloned();
+        let stale = inode.placed.iter().find(|place| !inode.names.contains(place)).cloned();
+        match (missing, stale) {
+            (None, None) => None,
+            (None, Some(stale)) => {
+                Some(act(Action::Remove { spot: self.spot(&stale), dir: false, keep_open: false }))
+            }
+            (Some(missing), stale) => Some(self.plan_arrival(ino, &missing, stale.as_ref())),
+        }
+    }
+
+    fn plan_create(&mut self, ino: Ino, place: &Place, pressure: bool) -> Plan {
+        if let Some(plan) = self.make_ready(ino, place, false) {
+            return plan;
+        }
+        let spot = self.spot(place);
+        let mode = self.creation_mode(ino, place.dir);
+        let keep_open = self.at(ino).opens > 0;
+        let node = match &self.at(ino).body {
+            Body::Dir(_) => Node::Dir,
+            Body::File(_) => Node::File,
+            Body::Symlink(target) => Node::Symlink(target.clone().unwrap_or_default()),
+            Body::Special => Node::Special(self.at(ino).kind, self.at(ino).rdev),
+        };
+        let fill = self.take_fill(ino, pressure);
+        self.expect_owner(ino, place.dir);
+        let attrs = self.take_attrs(ino);
+        act(Action::Create { spot, node, mode, fill, attrs, keep_open })
+    }
+
+    fn plan_arrival(&mut self, ino: Ino, to: &Place, stale: Option<&Place>) -> Plan {
+        let moves = stale.is_some();
+        if let Some(plan) = self.make_ready(ino, to, moves) {
+            return plan;
+        }
+        if moves && self.at(ino).is_dir() && let Some(unsettled) = self.unsettled(to.dir) {
+            return Plan::Blocked(unsettled);
+        }
+        let clobbers = self.dir_at(to.dir).placed.get(&to.name).copied();
+        let to = self.spot(to);
+        match stale {
+            Some(from) => act(Action::Move { from: self.spot(from), to, clobbers }),
+            None => {
+                let from = self.at(ino).placed[0].clone();
+                act(Action::Link { from: self.spot(&from), to })
+            }
+        }
+    }
+
+    /// Sees to it that a name can be taken in its container; `Some` while that is not so.
+    fn make_ready(&mut self, ino: Ino, place: &Place, may_clobber: bool) -> Step {
+        let above = self.at(place.dir);
+        if above.is_old() {
+            if self.dir_at(place.dir).staging != Staging::Made {
+                return Some(self.want_staging(place.dir));
+            }
+        } else if above.placed.is_empty() {
+            return Some(Plan::Blocked(place.dir));
+        }
+        let occupant = self.dir_at(place.dir).placed.get(&place.name).copied()?;
+        self.plan_occupant(ino, occupant, place, may_clobber)
+    }
+
+    fn plan_occupant(&mut self, ino: Ino, occupant: Ino, place: &Place, may_clobber: bool) -> Step {
+        let other = self.at(occupant);
+        if other.work == Work::Running {
+            return Some(Plan::Blocked(occupant));
+        }
+        let dead = other.names.is_empty();
+        let other_is_dir = other.is_dir();
+        if may_clobber && dead && other.opens == 0 && !other_is_dir && !self.at(ino).is_dir() {
+            return None;
+        }
+        let empty = !other_is_dir || self.dir_at(occupant).placed.is_empty();
+        if dead && empty {
+            return Some(Plan::Blocked(occupant));
+        }
+        let limbo = Place::new(LIMBO, std::ffi::OsStr::new(&format!("m{}", occupant.0)));
+        let (from, to) = (self.spot(place), self.spot(&limbo));
+        if self.at(occupant).placed.contains(&limbo) {
+            return Some(act(Action::Remove { spot: from, dir: false, keep_open: false }));
+        }
+        Some(act(Action::Move { from, to, clobbers: None }))
+    }
+
+    /// The highest directory on the way up from `dir` that is not where it belongs.
+    fn unsettled(&self, dir: Ino) -> Option<Ino> {
+        let mut at = dir;
+        let mut found = None;
+        while !self.at(at).is_old() && at != LIMBO {
+            let inode = self.at(at);
+            if inode.placed.first() != inode.names.first() {
+                found = Some(at);
+            }
+            at = inode.names.first()?.dir;
+        }
+        found
+    }
+
+    fn should_park(&self, inode: &Inode, pressure: bool) -> bool {
+        let eager = self.publish == Publish::Eager;
+        let little = inode.content().is_some_and(|content| content.dirty_bytes() < EAGER_DRAIN_BYTES);
+        inode.write_opens > 0 && little && !self.graph.flush && !pressure && !eager
+    }
+
+    fn plan_content(&mut self, ino: Ino, pressure: bool) -> Step {
+        let inode = self.at(ino);
+        let last = inode.write_opens == 0 || self.graph.flush;
+        let content = inode.content()?;
+        if !content.needs_fill(inode.size, last) {
+            return None;
+        }
+        if self.should_park(inode, pressure) {
+            self.graph.park(ino);
+            return Some(Plan::Nothing);
+        }
+        let target = match self.target(ino) {
+            Ok(target) => target,
+            Err(plan) => return Some(plan),
+        };
+        let fill = self.take_fill(ino, pressure);
+        let old = self.at(ino).is_old();
+        let attrs = if old { NewAttrs::default() } else { self.take_attrs(ino) };
+        Some(act(Action::Fill { target, fill, attrs }))
+    }
+
+    fn target(&mut self, ino: Ino) -> Result<Target, Plan> {
+        let inode = self.at(ino);
+        let content = inode.content().expect("a file");
+        if let Some(handle) = &content.target {
+            return Ok(Target::Open(handle.clone()));
+        }
+        if !inode.is_old() {
+            return Ok(Target::Named(self.spot(&inode.placed[0])));
+        }
+        let make = !content.patch_made;
+        match self.job_dir() {
+            Some(base) => {
+                let route = Route { base, names: Vec::new(), owner: (LIMBO, false) };
+                Ok(Target::Patch(route, patch_name(ino), make))
+            }
+            None => Err(self.want_staging(Ino::ROOT)),
+        }
+    }
+
+    fn take_fill(&mut self, ino: Ino, pressure: bool) -> Fill {
+        let flush = self.graph.flush;
+        let inode = self.at_mut(ino);
+        let last = inode.write_opens == 0 || flush;
+        let size = inode.size;
+        let wanted = last || pressure || inode.content().is_some_and(|c| c.dirty_bytes() >= EAGER_DRAIN_BYTES);
+        let eager = self.publish == Publish::Eager;
+        match self.at_mut(ino).content_mut() {
+            Some(content) if wanted || eager => content.fill(size, last),
+            _ => Fill::default(),
+        }
+    }
+
+    fn plan_attributes(&mut self, ino: Ino) -> Step {
+        let attrs = self.take_attrs(ino);
+        if attrs.is_empty() {
+            return None;
+        }
+        let place = self.at(ino).placed[0].clone();
+        Some(act(Action::SetAttributes { spot: self.spot(&place), attrs }))
+    }
+
+    /// Dirty attributes whose time has come; they count as set from now on.
+    fn take_attrs(&mut self, ino: Ino) -> NewAttrs {
+        let (flush, finishing) = (self.graph.flush, self.graph.finishing);
+        let inode = self.at_mut(ino);
+        if inode.is_dir() && !finishing {
+            return NewAttrs::default();
+        }
+        let mut attrs = NewAttrs::default();
+        let content_left = inode.content().is_some_and(|content| content.needs_fill(inode.size, false));
+        let quiet = inode.write_opens == 0 || flush;
+        let dirty = inode.dirty;
+        if dirty.owner {
+            attrs.owner = Some((inode.uid, inode.gid));
+        }
+        let settable = inode.kind != Kind::Symlink;
+        let loses_bits = attrs.owner.is_some() || content_left;
+        if settable && (dirty.mode || loses_bits && inode.mode & PRIVILEGE_BITS != 0) {
+            attrs.mode = Some(inode.mode);
+        }
+        for key in std::mem::take(&mut inode.dirty_xattrs) {
+            let value = inode.xattrs.as_ref().and_then(|xattrs| xattrs.get(&key)).cloned();
+            attrs.xattrs.push((key, value));
+        }
+        if quiet && (dirty.times || !attrs.is_empty()) {
+            attrs.times = Some((inode.atime, inode.mtime));
+        }
+        inode.dirty = crate::model::Dirty { times: dirty.times && !quiet, ..Default::default() };
+        attrs
+    }
+
+    /// The mode to create an object with; what it lacks for the desired mode is marked dirty.
+    fn creation_mode(&mut self, ino: Ino, parent: Ino) -> u32 {
+        let has_acl = self.dir_at(parent).default_acl.is_some();
+        let inode = self.at_mut(ino);
+        let raw = inode.raw_mode.unwrap_or(inode.mode);
+        let wanted = if has_acl { raw } else { inode.mode };
+        if inode.is_dir() {
+            let given = (wanted | OWNER_ALL) & 0o777;
+            let inherited = inode.mode & SETGID;
+            inode.dirty.mode |= given | inherited != inode.mode && !has_acl;
+            return given;
+        }
+        inode.dirty.mode &= has_acl;
+        inode.dirty.mode |= inode.mode & PRIVILEGE_BITS != 0;
+        wanted & 0o777
+    }
+
+    /// Marks the owner dirty where the storage will not give the desired one by itself.
+    fn expect_owner(&mut self, ino: Ino, parent: Ino) {
+        let above = self.at(parent);
+        let inherits = above.mode & SETGID != 0;
+        let known = above.is_old() || !above.dirty.mode && !above.dirty.owner;
+        let given = if inherits { above.gid } else { self.own_gid };
+        let own_uid = self.own_uid;
+        let inode = self.at_mut(ino);
+        inode.dirty.owner |= inode.uid != own_uid || inode.gid != given || inherits && !known;
+    }
+
+    /// The job's own directory on the storage, once it is made.
+    pub(crate) fn job_dir(&self) -> Option<Handle> {
+        self.dir_at(LIMBO).handle.clone()
+    }
+
+    /// Would a name in this directory be made under its own name at once?
+    pub(crate) fn is_visible(&self, place: &Place) -> bool {
+        self.publish == Publish::Eager
+            && place.dir != LIMBO
+            && self.at(place.dir).is_old()
+            && !self.base_has(place.dir, &place.name)
+    }
+
+    pub(crate) fn spot(&self, place: &Place) -> Spot {
+        let visible = self.is_visible(place);
+        let staged = place.dir != LIMBO && self.at(place.dir).is_old() && !visible;
+        let route = if staged { self.route_staging(place.dir) } else { self.route_dir(place.dir) };
+        Spot { route, place: place.clone(), visible }
+    }
+
+    /// The way to a directory itself.
+    pub(crate) fn route_dir(&self, ino: Ino) -> Route {
+        let owner = (ino, false);
+        if let Some(handle) = &self.dir_at(ino).handle {
+            return Route { base: handle.clone(), names: Vec::new(), owner };
+        }
+        let inode = self.at(ino);
+        let place = match &inode.old {
+            Some(old) => &old.places[0],
+            None => &inode.placed[0],
+        };
+        let above = if inode.is_old() { self.route_dir(place.dir) } else { self.spot(place).route };
+        above.join(place.name.clone(), owner)
+    }
+
+    /// The way to the staging directory of an old directory.
+    pub(crate) fn route_staging(&self, ino: Ino) -> Route {
+        let owner = (ino, true);
+        if let Some(handle) = &self.dir_at(ino).staging_handle {
+            return Route { base: handle.clone(), names: Vec::new(), owner };
+        }
+        if ino == Ino::ROOT {
+            return self.route_dir(LIMBO).join(Name::from(std::ffi::OsStr::new(crate::staging::NEW)), owner);
+        }
+        self.route_dir(ino).join(self.staging_name.clone(), owner)
+    }
+}
+
+impl Route {
+    fn join(mut self, name: Name, owner: (Ino, bool)) -> Self {
+        self.names.push(name);
+        self.owner = owner;
+        self
+    }
+}
+
+/// The name of an old object's patch file in the job's own directory.
+pub(crate) fn patch_name(ino: Ino) -> Name {
+    Name::from(std::ffi::OsStr::new(&format!("p{}", ino.0)))
+}

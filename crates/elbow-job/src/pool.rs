@@ -1,0 +1,244 @@
+//! The threads that execute actions, as many as the storage's latency asks for.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use elbow_file::Errno;
+
+use crate::api::Ino;
+use crate::execute::Executor;
+use crate::job::{Shared, State, clock};
+use crate::model::Work;
+use crate::plan::{Action, Plan};
+use crate::report::{Counts, DeferredError};
+
+/// Fewest and most threads, and the most where the number is left to us.
+const THREADS_MIN: usize = 4;
+/// More never helped on any storage measured.
+pub(crate) const THREADS_MAX: usize = 512;
+const THREADS_GROWN_MAX: usize = 256;
+/// One thread more per this much mean latency of an action: 80 threads at 2 ms. Microseconds.
+const LATENCY_PER_THREAD_US: f64 = 25.0;
+/// Weight of the newest action in the mean latency.
+const LATENCY_WEIGHT: f64 = 0.05;
+/// Threads need no deep stacks.
+const STACK_BYTES: usize = 256 << 10;
+/// At most this many background errors are kept; one is enough to end a job.
+const ERRORS_MAX: usize = 1000;
+
+/// Numbers of the threads and of the work under way.
+#[derive(Debug)]
+pub(crate) struct Pool {
+    /// Clones of the job's handle.
+    pub(crate) handles: usize,
+    pub(crate) shut_down: bool,
+    fixed: Option<usize>,
+    threads: usize,
+    idle: usize,
+    timekeeper: bool,
+    latency_us: f64,
+    metered: Instant,
+    acting: usize,
+    in_flight_seconds: f64,
+    busy_seconds: f64,
+}
+
+impl Pool {
+    pub(crate) fn new(fixed: Option<usize>) -> Self {
+        Self {
+            handles: 1,
+            shut_down: false,
+            fixed: fixed.map(|n| n.clamp(1, THREADS_MAX)),
+            threads: 0,
+            idle: 0,
+            timekeeper: false,
+            latency_us: 0.0,
+            metered: Instant::now(),
+            acting: 0,
+            in_flight_seconds: 0.0,
+            busy_seconds: 0.0,
+        }
+    }
+
+    /// How many storage calls may be under way at once.
+    pub(crate) fn limit(&self) -> usize {
+        let grown = (self.latency_us / LATENCY_PER_THREAD_US) as usize;
+        self.fixed.unwrap_or(grown.clamp(THREADS_MIN, THREADS_GROWN_MAX))
+    }
+
+    /// Takes the latency of one storage call into account.
+    pub(crate) fn note_latency(&mut self, took: Duration) {
+        let us = took.as_secs_f64() * 1e6;
+        let first = self.latency_us == 0.0;
+        self.latency_us += (us - self.latency_us) * if first { 1.0 } else { LATENCY_WEIGHT };
+    }
+
+    /// Integrates the work under way up to now.
+    pub(crate) fn meter(&mut self, left: usize) {
+        let now = Instant::now();
+        let elapsed = now.duration_since(self.metered).as_secs_f64();
+        self.metered = now;
+        if self.acting + left > 0 {
+            self.busy_seconds += elapsed;
+            self.in_flight_seconds += elapsed * self.acting as f64;
+        }
+    }
+
+    pub(crate) fn report(&self, counts: &mut Counts) {
+        counts.in_flight_seconds = self.in_flight_seconds;
+        counts.busy_seconds = self.busy_seconds;
+    }
+}
+
+impl Shared {
+    /// Sees to it that somebody looks after the queue.
+    pub(crate) fn call_worker(self: &Arc<Self>, state: &mut State) {
+        let queued = state.model.graph.queued();
+        if queued == 0 || state.pool.timekeeper && !state.model.graph.flush {
+            return;
+        }
+        if state.pool.idle > 0 {
+            self.work.notify_one();
+        } else {
+            self.start_worker(state);
+        }
+    }
+
+    fn start_worker(self: &Arc<Self>, state: &mut State) {
+        if state.pool.threads >= state.pool.limit() || state.pool.shut_down {
+            return;
+        }
+        state.pool.threads += 1;
+        let shared = self.clone();
+        let started = std::thread::Builder::new()
+            .name("elbow-drain".into())
+            .stack_size(STACK_BYTES)
+            .spawn(move || shared.work());
+        if started.is_err() {
+            state.pool.threads -= 1;
+            assert!(state.pool.threads > 0, "not even one thread could be started");
+        }
+    }
+
+    fn work(self: Arc<Self>) {
+        let mut state = self.state.lock();
+        while !state.pool.shut_down {
+            let now = clock();
+            state.model.now = now;
+            match state.model.graph.pop(now) {
+                Some(ino) => {
+                    self.call_worker(&mut state);
+                    self.visit(&mut state, ino);
+                }
+                None => self.rest(&mut state),
+            }
+        }
+        state.pool.threads -= 1;
+    }
+
+    /// Waits for work; one thread at a time watches for the first object to have rested.
+    fn rest(&self, state: &mut parking_lot::MutexGuard<'_, State>) {
+        let ready = state.model.graph.next_ready_ns(clock());
+        state.pool.idle += 1;
+        match ready {
+            Some(nanoseconds) if !state.pool.timekeeper => {
+                state.pool.timekeeper = true;
+                self.work.wait_for(state, Duration::from_nanos(nanoseconds.max(1)));
+                state.pool.timekeeper = false;
+            }
+            _ => self.work.wait(state),
+        }
+        state.pool.idle -= 1;
+    }
+
+    /// Brings one object as far as it can be brought now.
+    fn visit(self: &Arc<Self>, state: &mut parking_lot::MutexGuard<'_, State>, ino: Ino) {
+        state.model.graph.running += 1;
+        self.visit_steps(state, ino);
+        state.model.graph.running -= 1;
+        self.progress.notify_all();
+    }
+
+    fn visit_steps(self: &Arc<Self>, state: &mut parking_lot::MutexGuard<'_, State>, ino: Ino) {
+        let pressure = state.waiting_for_room > 0;
+        if !pressure && !state.model.rested(ino) {
+            state.model.rest_again(ino);
+            return;
+        }
+        loop {
+            if state.model.graph.stopped {
+                return state.model.settle(ino);
+            }
+            let pressure = state.waiting_for_room > 0;
+            match state.model.plan(ino, pressure) {
+                Plan::Nothing => return state.model.settle(ino),
+                Plan::Blocked(on) => return state.model.block(ino, on),
+                Plan::Do(action) => self.act(state, ino, &action),
+            }
+        }
+    }
+
+    /// Executes one action without the lock.
+    fn act(self: &Arc<Self>, state: &mut parking_lot::MutexGuard<'_, State>, ino: Ino, action: &Action) {
+        if let Ok(inode) = state.model.get_mut(ino) {
+            inode.work = Work::Running;
+        }
+        let left = state.model.graph.left();
+        state.pool.meter(left);
+        state.pool.acting += 1;
+        let journal_path = match action {
+            Action::Stage { .. } => state.model.old_path(ino),
+            Action::Create { spot, .. } | Action::Move { to: spot, .. } | Action::Link { to: spot, .. }
+                if spot.visible =>
+            {
+                state.model.old_path(spot.place.dir)
+            }
+            _ => std::path::PathBuf::new(),
+        };
+        let times_before = state.model.get(ino).map(|inode| inode.times_before()).unwrap_or_default();
+        let (result, took) = parking_lot::MutexGuard::unlocked(state, || {
+            let begun = Instant::now();
+            let executor = Executor {
+                storage: &*self.storage,
+                staging_name: &self.staging_name,
+                journal: &self.journal,
+                manifest: &|| self.manifest(),
+                journal_path,
+                times_before,
+            };
+            let result = executor.run(action);
+            (result, begun.elapsed())
+        });
+        let left = state.model.graph.left();
+        state.pool.meter(left);
+        state.pool.acting -= 1;
+        state.pool.note_latency(took);
+        state.model.now = clock();
+        match result {
+            Ok(done) => state.model.complete(ino, action, done),
+            Err(errno) => self.fail(state, ino, action.operation(), errno),
+        }
+    }
+
+    /// A background action failed: the job cannot commit any more, and the command hears of it soon.
+    pub(crate) fn fail(&self, state: &mut State, ino: Ino, operation: &'static str, errno: Errno) {
+        let now = clock();
+        if state.errors.len() < ERRORS_MAX {
+            state.errors.push(DeferredError {
+                operation,
+                path: state.model.path(ino),
+                errno: errno.raw_os_error(),
+                unix_seconds: now.seconds as f64 + f64::from(now.nanoseconds) / 1e9,
+            });
+        }
+        state.model.refuse.get_or_insert(errno);
+        state.model.graph.stopped = true;
+        self.progress.notify_all();
+    }
+
+    /// Has room come free for this much written data?
+    pub(crate) fn has_room(&self, state: &State, bytes: u64) -> bool {
+        self.gauge.load(Ordering::Relaxed) + bytes <= state.model.memory_limit
+    }
+}

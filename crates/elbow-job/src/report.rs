@@ -1,0 +1,262 @@
+//! What a job is asked to be ([`Options`]) and what it says of itself: counts, progress, errors, changes, its end.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use elbow_file::Errno;
+
+/// Under which name a new object is created.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Publish {
+    /// In a hidden staging directory; it gets its name at commit.
+    #[default]
+    Staged,
+    /// Under its own name at once, so that others can follow it; still removed by a roll back.
+    Eager,
+}
+
+/// What happens when an old object that the job changes was changed by somebody else meanwhile.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnConflict {
+    /// The job rolls back and names the path.
+    #[default]
+    RollBack,
+    /// The job wins.
+    Overwrite,
+}
+
+/// Everything about a job that its user can choose.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Under which names new objects are created.
+    pub publish: Publish,
+    /// Who wins a conflict.
+    pub on_conflict: OnConflict,
+    /// Most storage calls under way at once; `None`: grown from the measured latency of the storage.
+    pub in_flight: Option<usize>,
+    /// Most bytes of written data kept in memory.
+    pub memory_bytes: u64,
+    /// Directory for data beyond that; `None`: writers wait instead.
+    pub scratch: Option<PathBuf>,
+    /// Most bytes of spilled data; beyond it writers wait.
+    pub scratch_bytes: u64,
+    /// fsync(2) inside the job waits until the data is on the storage.
+    pub durable: bool,
+    /// The command, for the manifest that people may find in a staging directory.
+    pub command: Vec<OsString>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            publish: Publish::Staged,
+            on_conflict: OnConflict::RollBack,
+            in_flight: None,
+            memory_bytes: 512 << 20,
+            scratch: None,
+            scratch_bytes: 1 << 40,
+            durable: false,
+            command: Vec::new(),
+        }
+    }
+}
+
+/// Numbers of a job so far. Those marked *now* go up and down, the others only up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize)]
+pub struct Counts {
+    /// Modifying operations acknowledged to the command.
+    pub operations: u64,
+    /// Modifying calls that reached the storage.
+    pub storage_calls: u64,
+    /// Operations that were merged into a call that was needed anyway.
+    pub merged: u64,
+    /// Objects created and removed again before the storage heard of them.
+    pub cancelled: u64,
+    /// Bytes written by the command.
+    pub bytes_acknowledged: u64,
+    /// Bytes written to the storage.
+    pub bytes_written: u64,
+    /// Bytes that went through the spill file.
+    pub spilled_bytes: u64,
+    /// Now: objects with work left.
+    pub queued: u64,
+    /// Now: actions under way.
+    pub in_flight: u64,
+    /// Now: bytes of written data in memory.
+    pub memory_bytes: u64,
+    /// Sum over time of the actions under way, in action-seconds, while there was work.
+    pub in_flight_seconds: f64,
+    /// Time while there was work ready, in seconds.
+    pub busy_seconds: f64,
+}
+
+/// A background operation that failed.
+#[derive(Clone, Debug, PartialEq, serde::Serialize)]
+pub struct DeferredError {
+    /// What was tried: `create`, `write`, ...
+    pub operation: &'static str,
+    /// On what, below the directory of the job.
+    pub path: PathBuf,
+    /// What the storage answered.
+    pub errno: i32,
+    /// When, in seconds since 1970.
+    pub unix_seconds: f64,
+}
+
+impl std::fmt::Display for DeferredError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let errno = std::io::Error::from_raw_os_error(self.errno);
+        write!(f, "{} {}: {errno}", self.operation, self.path.display())
+    }
+}
+
+/// How a job ended.
+#[derive(Clone, Debug)]
+pub enum Outcome {
+    /// All of it is on the storage, under its own names.
+    Committed,
+    /// Nothing of it is left.
+    RolledBack(Cause),
+    /// Nothing of it is visible, but its staging area was kept at this path.
+    Kept(Cause, PathBuf),
+}
+
+/// Why a job was rolled back.
+#[derive(Clone, Debug)]
+pub enum Cause {
+    /// It was asked for.
+    Asked,
+    /// Background operations failed.
+    Deferred(Vec<DeferredError>),
+    /// Old objects changed below the job: path and what differs.
+    Conflict(Vec<(PathBuf, String)>),
+    /// The storage failed while the commit was prepared.
+    Storage(String),
+}
+
+/// A job could not begin, end or be recovered.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum JobError {
+    /// A call on the staging area or the directory itself failed.
+    #[error("{tried} {}: {errno}{}", path.display(), advice(*errno))]
+    Storage {
+        /// What was tried.
+        tried: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// What the storage answered.
+        errno: Errno,
+    },
+    /// A commit record or manifest could not be read.
+    #[error("{}: {found}; nothing was changed", path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What was found in it.
+        found: String,
+    },
+    /// The commit record is written but applying it failed; `elbow recover` finishes it.
+    #[error(
+        "the job is committed but {} of its steps failed ({first}); run `elbow recover {}` to finish it",
+        failed, directory.display()
+    )]
+    Unfinished {
+        /// Number of failed steps.
+        failed: usize,
+        /// The first of them.
+        first: String,
+        /// The directory of the job.
+        directory: PathBuf,
+    },
+}
+
+fn advice(errno: Errno) -> &'static str {
+    match errno {
+        Errno::ACCESS | Errno::PERM => " (the directory of a job must be writable: its staging area is created in it)",
+        Errno::ROFS => " (a job needs a writable file system)",
+        _ => "",
+    }
+}
+
+/// One changed name.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct Change {
+    /// What happened to it.
+    pub kind: ChangeKind,
+    /// The name, below the directory of the job; the old one of something removed.
+    pub path: PathBuf,
+    /// The old name of something renamed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub from: Option<PathBuf>,
+}
+
+/// What a job did to a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ChangeKind {
+    /// It is new.
+    Created,
+    /// It is gone.
+    Removed,
+    /// It had another name.
+    Renamed,
+    /// Its content was written or cut.
+    Written,
+    /// Its mode, owner, times or extended attributes were set.
+    Attributes,
+}
+
+/// Where an ending job is.
+#[derive(Clone, Copy, Debug)]
+pub struct Progress {
+    /// What it is doing.
+    pub phase: Phase,
+    /// Its numbers.
+    pub counts: Counts,
+}
+
+/// The steps of an end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Phase {
+    /// Queued operations go to the storage.
+    Draining,
+    /// The storage makes them durable.
+    Syncing,
+    /// The commit record is applied.
+    Publishing,
+    /// What was staged is removed.
+    RollingBack,
+    /// What is no longer needed is removed.
+    CleaningUp,
+}
+
+/// One job that `recover` found, and what became of it.
+#[derive(Clone, Debug, serde::Serialize)]
+pub struct Recovered {
+    /// Its staging directory's name.
+    pub job: String,
+    /// What was done.
+    pub action: RecoverAction,
+    /// Its command.
+    pub command: Vec<String>,
+    /// A sentence for people.
+    pub message: String,
+}
+
+/// What `recover` did with a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RecoverAction {
+    /// It had not committed: nothing of it is left.
+    RolledBack,
+    /// It had committed: all of it is there.
+    Finished,
+    /// It is alive: left alone.
+    Running,
+    /// It belongs to another host: left alone unless forced.
+    Foreign,
+    /// Its files could not be read: left alone.
+    Damaged,
+}

@@ -1,0 +1,212 @@
+//! Names and files of the staging area, and what a dead job can be known by.
+//!
+//! ```text
+//!   DIR/.elbow-<16 hex digits>/     the job's own directory (mode 0700)
+//!       job                         manifest: who, where, when, what (sealed)
+//!       journal                     one sealed entry per staging directory, before it is made
+//!       new/                        what the job creates in DIR itself
+//!       p<n>                        patch files of old objects
+//!       m<n>                        limbo: objects on their way from one name to another
+//!       d<n>                        removed objects, deleted after commit
+//!       commit, collected, done     the commit record and how far it is applied
+//!   DIR/some/old/dir/.elbow-<id>/   what the job creates in some/old/dir
+//! ```
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use elbow_file::Time;
+use elbow_ranges::encoding::{DecodeError, Reader, Writer, open_sealed, seal};
+
+/// What every staging directory's name begins with.
+pub(crate) const PREFIX: &str = ".elbow-";
+/// Within the job's own directory.
+pub(crate) const NEW: &str = "new";
+pub(crate) const MANIFEST: &str = "job";
+pub(crate) const JOURNAL: &str = "journal";
+
+const ID_DIGITS: usize = 16;
+const MANIFEST_MAGIC: [u8; 8] = *b"ELBOWJOB";
+const JOURNAL_MAGIC: [u8; 8] = *b"ELBOWJNL";
+const VERSION: u16 = 1;
+
+/// Is this the name of a staging directory of any job?
+pub(crate) fn is_staging_name(name: &OsStr) -> bool {
+    let Some(id) = name.as_bytes().strip_prefix(PREFIX.as_bytes()) else { return false };
+    id.len() == ID_DIGITS && id.iter().all(u8::is_ascii_hexdigit)
+}
+
+/// A name for the staging directories of a new job.
+pub(crate) fn new_staging_name() -> String {
+    let mut bytes = [0u8; 8];
+    let mut filled = 0;
+    while filled < bytes.len() {
+        filled += rustix::rand::getrandom(&mut bytes[filled..], rustix::rand::GetRandomFlags::empty()).unwrap_or(0);
+    }
+    format!("{PREFIX}{:016x}", u64::from_le_bytes(bytes))
+}
+
+/// Who runs a job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Manifest {
+    pub(crate) host: String,
+    /// The boot that `pid` belongs to.
+    pub(crate) boot: String,
+    pub(crate) pid: u32,
+    /// Start time of the process in clock ticks since boot (proc(5), field 22).
+    pub(crate) started: u64,
+    pub(crate) unix_seconds: u64,
+    /// Times of the directory before the job touched it.
+    pub(crate) times: (Time, Time),
+    pub(crate) command: Vec<Vec<u8>>,
+}
+
+impl Manifest {
+    /// This process, on this host, now.
+    pub(crate) fn of_this_process(now: Time, times: (Time, Time), command: &[std::ffi::OsString]) -> Self {
+        let pid = std::process::id();
+        Self {
+            host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
+            boot: boot_id(),
+            pid,
+            started: process_start(pid).unwrap_or(0),
+            unix_seconds: now.seconds.max(0) as u64,
+            times,
+            command: command.iter().map(|word| word.as_bytes().to_vec()).collect(),
+        }
+    }
+
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut out = Writer::new();
+        out.bytes(self.host.as_bytes());
+        out.bytes(self.boot.as_bytes());
+        out.varint(u64::from(self.pid));
+        out.varint(self.started);
+        out.varint(self.unix_seconds);
+        put_time(&mut out, self.times.0);
+        put_time(&mut out, self.times.1);
+        out.varint(self.command.len() as u64);
+        self.command.iter().for_each(|word| out.bytes(word));
+        seal(MANIFEST_MAGIC, VERSION, &out.finish())
+    }
+
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
+        let (_, body) = open_sealed(MANIFEST_MAGIC, VERSION..=VERSION, bytes)?;
+        let mut from = Reader::new(body);
+        let manifest = Self {
+            host: String::from_utf8_lossy(from.bytes()?).into_owned(),
+            boot: String::from_utf8_lossy(from.bytes()?).into_owned(),
+            pid: from.varint()? as u32,
+            started: from.varint()?,
+            unix_seconds: from.varint()?,
+            times: (take_time(&mut from)?, take_time(&mut from)?),
+            command: {
+                let words = from.count(1)?;
+                (0..words).map(|_| from.bytes().map(<[u8]>::to_vec)).collect::<Result<_, _>>()?
+            },
+        };
+        from.finish()?;
+        Ok(manifest)
+    }
+
+    /// The process is on this host and still runs.
+    pub(crate) fn is_alive(&self) -> bool {
+        self.is_local() && self.boot == boot_id() && process_start(self.pid) == Some(self.started)
+    }
+
+    pub(crate) fn is_local(&self) -> bool {
+        self.host == rustix::system::uname().nodename().to_string_lossy()
+    }
+}
+
+/// Something that a roll back has to undo outside the job's own directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum JournalEntry {
+    /// A staging directory in this old directory, whose times were these.
+    Staging { dir: PathBuf, times: (Time, Time) },
+    /// A new object under its own name (`--publish eager`).
+    Visible { path: PathBuf },
+}
+
+impl JournalEntry {
+    /// One entry: its length (u32, little-endian), then the sealed body.
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut out = Writer::new();
+        match self {
+            Self::Staging { dir, times } => {
+                out.varint(0);
+                put_path(&mut out, dir);
+                put_time(&mut out, times.0);
+                put_time(&mut out, times.1);
+            }
+            Self::Visible { path } => {
+                out.varint(1);
+                put_path(&mut out, path);
+            }
+        }
+        let sealed = seal(JOURNAL_MAGIC, VERSION, &out.finish());
+        let mut entry = (sealed.len() as u32).to_le_bytes().to_vec();
+        entry.extend_from_slice(&sealed);
+        entry
+    }
+
+    fn decode(sealed: &[u8]) -> Result<Self, DecodeError> {
+        let (_, body) = open_sealed(JOURNAL_MAGIC, VERSION..=VERSION, sealed)?;
+        let mut from = Reader::new(body);
+        let kind = from.varint()?;
+        let path = take_path(&mut from)?;
+        Ok(match kind {
+            0 => Self::Staging { dir: path, times: (take_time(&mut from)?, take_time(&mut from)?) },
+            _ => Self::Visible { path },
+        })
+    }
+
+    /// All entries of a journal up to the first that is torn: what follows was never acted on.
+    pub(crate) fn decode_all(mut bytes: &[u8]) -> Vec<Self> {
+        let mut entries = Vec::new();
+        while let Some((length, rest)) = bytes.split_first_chunk::<4>() {
+            let length = u32::from_le_bytes(*length) as usize;
+            let Some(sealed) = rest.get(..length) else { break };
+            let Ok(entry) = Self::decode(sealed) else { break };
+            entries.push(entry);
+            bytes = &rest[length..];
+        }
+        entries
+    }
+}
+
+pub(crate) fn put_path(out: &mut Writer, path: &Path) {
+    out.bytes(path.as_os_str().as_bytes());
+}
+
+/// A path below the directory of a job: relative, without `..`.
+pub(crate) fn take_path(from: &mut Reader<'_>) -> Result<PathBuf, DecodeError> {
+    let at = from.offset();
+    let path = PathBuf::from(OsStr::from_bytes(from.bytes()?));
+    let inside = path.components().all(|part| matches!(part, std::path::Component::Normal(_)));
+    if inside { Ok(path) } else { Err(DecodeError::BadValue { at, what: "a path that leaves the directory of the job" }) }
+}
+
+pub(crate) fn put_time(out: &mut Writer, time: Time) {
+    out.signed(time.seconds);
+    out.varint(u64::from(time.nanoseconds));
+}
+
+pub(crate) fn take_time(from: &mut Reader<'_>) -> Result<Time, DecodeError> {
+    Ok(Time { seconds: from.signed()?, nanoseconds: from.varint()? as u32 })
+}
+
+#[allow(clippy::disallowed_methods, reason = "procfs, not the storage of a job")]
+fn boot_id() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
+}
+
+/// Start time of a process, `None` if there is none.
+#[allow(clippy::disallowed_methods, reason = "procfs, not the storage of a job")]
+fn process_start(pid: u32) -> Option<u64> {
+    const FIELD_AFTER_NAME: usize = 19;
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let after_name = stat.rsplit_once(')')?.1;
+    after_name.split_whitespace().nth(FIELD_AFTER_NAME)?.parse().ok()
+}
