@@ -1,0 +1,253 @@
+//! Jobs that fail, are killed, or meet an error in the background: nothing of them is visible afterwards, the
+//! exit code is the documented one, and each error is reported exactly once.
+
+use std::time::{Duration, Instant};
+
+use elbow_testkit::slowfs::{Fault, Op, SlowOptions};
+
+use crate::ground::{Ground, wait_for};
+use crate::loop_disk::LoopDisk;
+use crate::slow_ground::SlowGround;
+
+const EACCES: i32 = 13;
+const EIO: i32 = 5;
+const ENOSPC: i32 = 28;
+const EDQUOT: i32 = 122;
+
+const OLD: &str = "mkdir d; printf 1 > d/old; printf 2 > file";
+const WORK: &str =
+    "printf more >> file; rm d/old; mkdir new; for i in $(seq 40); do printf $i > new/$i; done; printf x > d/new";
+
+#[test]
+fn exit_codes_are_those_of_the_command() {
+    let ground = Ground::new(OLD);
+    let before = ground.restore();
+    for code in [1, 2, 42, 124, 255] {
+        ground.job(&[], &format!("{WORK}; exit {code}")).assert_code(code);
+        ground.assert_equals(&before);
+    }
+}
+
+#[test]
+fn a_command_that_cannot_be_run_gives_126_or_127() {
+    let ground = Ground::new("printf x > no-program");
+    let before = ground.restore();
+    ground
+        .elbow(&["run", "--", "no-such-program-anywhere"])
+        .assert_code(127);
+    ground.elbow(&["run", "--", "./no-program"]).assert_code(126);
+    ground.assert_equals(&before);
+}
+
+#[test]
+fn a_command_killed_by_a_signal_gives_128_and_its_number() {
+    let ground = Ground::new(OLD);
+    let before = ground.restore();
+    ground.job(&[], &format!("{WORK}; kill -KILL $$")).assert_code(128 + 9);
+    ground.assert_equals(&before);
+    ground.job(&[], &format!("{WORK}; kill -TERM $$")).assert_code(128 + 15);
+    ground.assert_equals(&before);
+}
+
+#[test]
+fn an_interrupted_job_rolls_back_and_says_so() {
+    let ground = Ground::new(OLD);
+    let before = ground.restore();
+    for (signal, code) in [("INT", 130), ("TERM", 143)] {
+        let _ = std::fs::remove_file(ground.outside("changed"));
+        let job = ground.start_job(&[], &format!("{WORK}; : > \"$OUT/changed\"; exec sleep 60"));
+        wait_for("the job's changes", || ground.outside("changed").exists());
+        job.signal_group(signal);
+        let run = job.finish();
+        run.assert_code(code);
+        assert!(run.err.contains("rolled back"), "it does not say so: {}", run.err);
+        ground.assert_equals(&before);
+    }
+}
+
+#[test]
+fn a_killed_elbow_is_undone_by_recover() {
+    let ground = Ground::new(OLD);
+    let before = ground.restore();
+    let job = ground.start_job(&[], &format!("{WORK}; : > \"$OUT/changed\"; exec sleep 60"));
+    wait_for("the job's changes", || {
+        ground.outside("changed").exists() && ground.staging_directories() > 0
+    });
+    job.kill();
+    ground.assert_seen_from_outside_as(&before);
+    ground
+        .elbow(&["recover", ground.work("").to_str().expect("UTF-8")])
+        .assert_code(0);
+    ground.assert_equals(&before);
+}
+
+#[test]
+fn the_next_run_cleans_up_after_a_killed_one() {
+    let ground = Ground::new(OLD);
+    let before = ground.restore();
+    let job = ground.start_job(&[], &format!("{WORK}; : > \"$OUT/changed\"; exec sleep 60"));
+    wait_for("the job's changes", || {
+        ground.outside("changed").exists() && ground.staging_directories() > 0
+    });
+    job.kill();
+    ground.job(&[], "exit 0").assert_code(0);
+    ground.assert_equals(&before);
+}
+
+/// The command itself meets the full disk, as it would without a job.
+#[test]
+fn a_full_disk_is_told_to_the_command() {
+    let Some(disk) = LoopDisk::new(24 << 20) else { return };
+    let ground = Ground::at(&disk.path(), OLD);
+    let before = ground.restore();
+    let run = ground.job(&[], &format!("{WORK}; head -c 100000000 /dev/zero > big"));
+    run.assert_code(1);
+    assert!(run.err.contains("No space left on device"), "{}", run.err);
+    ground.assert_equals(&before);
+}
+
+/// Somebody else takes the room that the job had been promised.
+#[test]
+fn a_disk_filled_by_somebody_else_rolls_the_job_back() {
+    let Some(disk) = LoopDisk::new(24 << 20) else { return };
+    let ground = Ground::at(&disk.path(), OLD);
+    let before = ground.restore();
+    let script = ": > \"$OUT/changed\"; until [ -e \"$OUT/go\" ]; do sleep 0.02; done; for i in 1 2 3 4 5 6; do head -c 2000000 /dev/zero > f$i; done";
+    let job = ground.start_job(&[], script);
+    wait_for("the job", || ground.outside("changed").exists());
+    let filler = disk.fill();
+    ground.touch_outside("go");
+    let run = job.finish();
+    assert!(matches!(run.code, 1 | 125), "exit code {}: {}", run.code, run.err);
+    assert!(run.err.contains("No space left on device"), "{}", run.err);
+    std::fs::remove_file(filler).expect("removing the filler");
+    ground.assert_equals(&before);
+}
+
+/// One fault in one kind of operation: 125, one line that names operation, path and error, nothing visible.
+fn assert_fault_rolls_back(op: Op, errno: i32, words: &str, script: &str) {
+    let latency = Duration::from_millis(1);
+    let ground = SlowGround::new(
+        OLD,
+        &SlowOptions {
+            latency,
+            ..SlowOptions::default()
+        },
+    );
+    let before = ground.snapshot_below();
+    ground.set_faults(vec![Fault::new(op, errno).name("victim*").count(1)]);
+    let run = ground.job(&[], script);
+    assert_eq!(ground.faults_fired(), 1, "the fault did not happen: {}", run.err);
+    run.assert_code(125);
+    assert_eq!(
+        run.err.matches(words).count(),
+        1,
+        "the error is not reported exactly once:\n{}",
+        run.err
+    );
+    let line = run
+        .err
+        .lines()
+        .find(|line| line.contains(words))
+        .expect("counted above");
+    assert!(line.contains("victim"), "the path is missing: {line}");
+    assert_eq!(ground.snapshot_below(), before, "{}", run.err);
+}
+
+#[test]
+fn an_io_error_in_a_deferred_write_rolls_back() {
+    assert_fault_rolls_back(
+        Op::Write,
+        EIO,
+        "Input/output error",
+        "printf x > victim; printf y > other; printf more >> file",
+    );
+}
+
+#[test]
+fn an_io_error_in_a_deferred_create_rolls_back() {
+    assert_fault_rolls_back(
+        Op::Create,
+        EIO,
+        "Input/output error",
+        "mkdir new; for i in $(seq 30); do printf x > new/f$i; done; printf x > new/victim",
+    );
+}
+
+#[test]
+fn a_refused_directory_rolls_back() {
+    assert_fault_rolls_back(
+        Op::Mkdir,
+        EACCES,
+        "Permission denied",
+        "mkdir -p a/victim/b; printf x > a/victim/b/c; printf y > a/d",
+    );
+}
+
+#[test]
+fn a_full_disk_in_a_deferred_write_rolls_back() {
+    assert_fault_rolls_back(
+        Op::Write,
+        ENOSPC,
+        "No space left on device",
+        "mkdir new; seq 100000 > new/victim; printf more >> file",
+    );
+}
+
+#[test]
+fn a_full_quota_in_a_deferred_write_rolls_back() {
+    assert_fault_rolls_back(Op::Write, EDQUOT, "Disk quota exceeded", "seq 100000 > victim");
+}
+
+#[test]
+fn a_refused_symbolic_link_rolls_back() {
+    assert_fault_rolls_back(
+        Op::Symlink,
+        EIO,
+        "Input/output error",
+        "mkdir n; ln -s there n/victim; printf x > n/f",
+    );
+}
+
+/// A command that fails after a deferred error keeps its own exit code; the error is still reported.
+#[test]
+fn a_failing_command_keeps_its_exit_code_beside_a_deferred_error() {
+    let ground = SlowGround::new(OLD, &SlowOptions::default());
+    let before = ground.snapshot_below();
+    ground.set_faults(vec![Fault::new(Op::Write, EIO).name("victim*").count(1)]);
+    let run = ground.job(&[], "printf x > victim; sleep 1; exit 7");
+    assert_eq!(ground.faults_fired(), 1, "the fault did not happen: {}", run.err);
+    run.assert_code(7);
+    assert_eq!(run.err.matches("Input/output error").count(), 1, "{}", run.err);
+    assert_eq!(ground.snapshot_below(), before);
+}
+
+#[test]
+fn each_of_several_errors_is_reported_once() {
+    let ground = SlowGround::new(OLD, &SlowOptions::default());
+    let before = ground.snapshot_below();
+    ground.set_faults(vec![Fault::new(Op::Write, EIO).name("victim*").count(3)]);
+    let run = ground.job(&[], "for i in 1 2 3; do printf x > victim$i; done; printf fine > other");
+    assert_eq!(ground.faults_fired(), 3, "the faults did not happen: {}", run.err);
+    run.assert_code(125);
+    for name in ["victim1", "victim2", "victim3"] {
+        assert_eq!(run.err.matches(name).count(), 1, "{name} in:\n{}", run.err);
+    }
+    assert_eq!(ground.snapshot_below(), before);
+}
+
+#[test]
+fn a_process_left_in_the_background_does_not_hold_up_the_end() {
+    let ground = Ground::new(OLD);
+    ground.restore();
+    let start = Instant::now();
+    ground.job(
+        &[],
+        "printf x > new; (exec sleep 30 >/dev/null 2>&1 </dev/null &) ; exit 0",
+    );
+    assert!(
+        start.elapsed() < Duration::from_secs(25),
+        "the job waited for a process in the background"
+    );
+    ground.assert_no_staging();
+}

@@ -1,0 +1,78 @@
+//! A small ext4 file system in a file, to be filled up.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use tempfile::TempDir;
+
+use crate::commands::unavailable;
+
+/// A mounted ext4 of a few megabytes; unmounted when dropped.
+pub(crate) struct LoopDisk {
+    dir: TempDir,
+}
+
+impl LoopDisk {
+    /// Makes and mounts it; `None`, said aloud, where loop devices cannot be had.
+    pub(crate) fn new(bytes: u64) -> Option<Self> {
+        let disk = Self {
+            dir: tempfile::tempdir().expect("temporary directory"),
+        };
+        let image = disk.dir.path().join("image");
+        fs::File::create(&image)
+            .and_then(|file| file.set_len(bytes))
+            .expect("a sparse image");
+        fs::create_dir(disk.path()).expect("mount point");
+        run(Command::new("mkfs.ext4")
+            .args(["-q", "-m", "0", "-O", "^has_journal"])
+            .arg(&image))
+        .expect("mkfs.ext4");
+        match run(Command::new("mount").args(["-o", "loop"]).arg(&image).arg(disk.path())) {
+            Ok(()) => Some(disk),
+            Err(error) => {
+                unavailable(&format!("loop devices ({error})"));
+                None
+            }
+        }
+    }
+
+    /// Where it is mounted.
+    pub(crate) fn path(&self) -> PathBuf {
+        self.dir.path().join("mounted")
+    }
+
+    /// Takes all the room that is left; gives the file that took it.
+    pub(crate) fn fill(&self) -> PathBuf {
+        let filler = self.path().join("filler");
+        let script = "head -c 1000000000 /dev/zero > \"$0\" 2>/dev/null; sync -f \"$0\"";
+        run(Command::new("sh").args(["-c", script]).arg(&filler)).expect("filling the disk");
+        filler
+    }
+}
+
+impl Drop for LoopDisk {
+    fn drop(&mut self) {
+        if is_mounted(&self.path()) {
+            run(Command::new("umount").arg("-l").arg(self.path())).expect("unmounting");
+        }
+    }
+}
+
+fn is_mounted(path: &Path) -> bool {
+    Command::new("mountpoint")
+        .arg("-q")
+        .arg(path)
+        .status()
+        .is_ok_and(|status| status.success())
+}
+
+fn run(command: &mut Command) -> Result<(), String> {
+    let output = command.output().map_err(|error| format!("{command:?}: {error}"))?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    if output.status.success() {
+        Ok(())
+    } else {
+        Err(format!("{command:?}: {said}"))
+    }
+}

@@ -1,0 +1,21 @@
+//! The real binary on a real mount: what a command does inside a job is what it does without one.
+//!
+//! Each test runs a shell script natively and then, on the same tree at the same path, through `elbow run`, and
+//! compares the trees; or it lets a job fail and asserts that nothing of it is visible. The scripts run with these
+//! variables: `WORK`, the directory of the job and their current directory, and `OUT`, a directory outside of it.
+//!
+//! The tests need root, `/dev/fuse` and the programs that `scripts/setup.sh test` installs.
+
+mod archives;
+mod boundary;
+mod builds;
+mod commands;
+mod databases;
+mod failure;
+mod ground;
+mod loop_disk;
+mod ordinary_user;
+mod posix;
+mod replace;
+mod slow_ground;
+mod storage_side;
