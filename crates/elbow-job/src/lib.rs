@@ -32,6 +32,8 @@ mod pool;
 mod recover;
 mod removal;
 mod report;
+#[cfg(test)]
+mod schedule_test;
 mod spill;
 mod staging;
 

@@ -144,7 +144,7 @@ impl Model {
         if matches!(&self.at(ino).body, Body::Dir(dir) if dir.staging == Staging::Wanted) {
             return self.plan_staging(ino);
         }
-        if self.at(ino).names.is_empty() {
+        if !self.is_alive(ino) && !self.has_unknown_names(ino) {
             return Plan::Nothing;
         }
         self.plan_content(ino, pressure).unwrap_or(Plan::Nothing)

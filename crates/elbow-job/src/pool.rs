@@ -33,6 +33,9 @@ pub(crate) struct Pool {
     /// Clones of the job's handle.
     pub(crate) handles: usize,
     pub(crate) shut_down: bool,
+    /// Tests take every step themselves.
+    #[cfg(test)]
+    by_hand: bool,
     fixed: Option<usize>,
     threads: usize,
     idle: usize,
@@ -49,6 +52,8 @@ impl Pool {
         Self {
             handles: 1,
             shut_down: false,
+            #[cfg(test)]
+            by_hand: false,
             fixed: fixed.map(|n| n.clamp(1, THREADS_MAX)),
             threads: 0,
             idle: 0,
@@ -94,6 +99,10 @@ impl Pool {
 impl Shared {
     /// Sees to it that somebody looks after the queue.
     pub(crate) fn call_worker(self: &Arc<Self>, state: &mut State) {
+        #[cfg(test)]
+        if state.pool.by_hand {
+            return;
+        }
         let queued = state.model.graph.queued();
         if queued == 0 || state.pool.timekeeper && !state.model.graph.flush {
             return;
@@ -240,5 +249,29 @@ impl Shared {
     /// Has room come free for this much written data?
     pub(crate) fn has_room(&self, state: &State, bytes: u64) -> bool {
         self.gauge.load(Ordering::Relaxed) + bytes <= state.model.memory_limit
+    }
+}
+
+#[cfg(test)]
+impl crate::Job {
+    /// Takes the work away from the threads, or gives it back.
+    pub(crate) fn by_hand(&self, by_hand: bool) {
+        let mut state = self.shared.state.lock();
+        state.pool.by_hand = by_hand;
+        self.shared.call_worker(&mut state);
+    }
+
+    /// Visits one queued object of the caller's choice.
+    pub(crate) fn step_by_hand(&self, choose: impl FnOnce(usize) -> usize) {
+        let mut state = self.shared.state.lock();
+        let queued = state.model.graph.queued();
+        if queued == 0 {
+            return;
+        }
+        state.model.now = clock();
+        let ino = state.model.graph.pop_at(choose(queued)).expect("a queued object");
+        state.waiting_for_room += 1;
+        self.shared.visit(&mut state, ino);
+        state.waiting_for_room -= 1;
     }
 }

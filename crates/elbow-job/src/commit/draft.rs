@@ -16,6 +16,9 @@ pub(super) fn draft(model: &Model) -> Record {
     for (ino, inode) in model.all() {
         match (inode.is_old(), model.is_alive(ino)) {
             (true, true) => draft_old(model, ino, inode, &mut record),
+            (true, false) if model.has_unknown_names(ino) && is_changed(inode) => {
+                draft_orphan(model, ino, inode, &mut record);
+            }
             (true, false) => draft_removed(model, ino, inode, &mut record),
             (false, true) => draft_new(model, inode, &mut record),
             (false, false) => {}
@@ -58,6 +61,23 @@ fn draft_removed(model: &Model, ino: Ino, inode: &Inode, record: &mut Record) {
     }
 }
 
+/// An old file without a name in the job that lives on under names that the job never saw: it is changed in
+/// the job's own directory, and goes with it.
+fn draft_orphan(model: &Model, ino: Ino, inode: &Inode, record: &mut Record) {
+    let places = &inode.old.as_ref().expect("an old object").places;
+    let slot = OsString::from(format!("m{}", ino.0));
+    let path = PathBuf::from(&*model.staging_name).join(&slot);
+    record.collections.push((old_path_of(model, &places[0]), slot));
+    record.removals.extend(places[1..].iter().map(|place| old_path_of(model, place)));
+    draft_content(model, ino, inode, path.clone(), record);
+    draft_attributes(inode, path, record);
+}
+
+fn is_changed(inode: &Inode) -> bool {
+    let content_changed = inode.content().is_some_and(|content| content.changed());
+    inode.dirty.any() || !inode.dirty_xattrs.is_empty() || content_changed
+}
+
 /// Will the placement of another object take this name from a file in one step?
 fn is_replaced(model: &Model, place: &Place) -> bool {
     let Some(other) = model.dir_at(place.dir).entries.get(&place.name) else { return false };
@@ -75,8 +95,8 @@ fn draft_old(model: &Model, ino: Ino, inode: &Inode, record: &mut Record) {
     if ino != Ino::ROOT {
         draft_names(model, ino, inode, record);
     }
-    draft_content(model, ino, inode, record);
-    draft_attributes(model, ino, inode, record);
+    draft_content(model, ino, inode, model.path(ino), record);
+    draft_attributes(inode, model.path(ino), record);
 }
 
 fn draft_names(model: &Model, ino: Ino, inode: &Inode, record: &mut Record) {
@@ -95,7 +115,7 @@ fn draft_names(model: &Model, ino: Ino, inode: &Inode, record: &mut Record) {
     record.removals.extend(removed.map(|place| old_path_of(model, place)));
 }
 
-fn draft_content(model: &Model, ino: Ino, inode: &Inode, record: &mut Record) {
+fn draft_content(model: &Model, ino: Ino, inode: &Inode, path: PathBuf, record: &mut Record) {
     let Some(content) = inode.content() else { return };
     let seen = inode.old.as_ref().and_then(|old| old.seen).map_or(0, |seen| seen.size);
     if content.shortened {
@@ -103,7 +123,7 @@ fn draft_content(model: &Model, ino: Ino, inode: &Inode, record: &mut Record) {
     }
     if content.changed() || inode.size != seen {
         record.patches.push(Patch {
-            path: model.path(ino),
+            path,
             slot: patch_name(ino).to_os_string(),
             written: content.written.clone(),
             zeroed: content.zeroed.clone(),
@@ -112,12 +132,11 @@ fn draft_content(model: &Model, ino: Ino, inode: &Inode, record: &mut Record) {
     }
 }
 
-fn draft_attributes(model: &Model, ino: Ino, inode: &Inode, record: &mut Record) {
-    let dirty = inode.dirty;
-    let content_changed = inode.content().is_some_and(|content| content.changed());
-    if !dirty.any() && inode.dirty_xattrs.is_empty() && !content_changed {
+fn draft_attributes(inode: &Inode, path: PathBuf, record: &mut Record) {
+    if !is_changed(inode) {
         return;
     }
+    let dirty = inode.dirty;
     let value = |key: &OsString| inode.xattrs.as_ref().and_then(|xattrs| xattrs.get(key)).cloned();
     let attrs = NewAttrs {
         owner: dirty.owner.then_some((inode.uid, inode.gid)),
@@ -125,7 +144,7 @@ fn draft_attributes(model: &Model, ino: Ino, inode: &Inode, record: &mut Record)
         xattrs: inode.dirty_xattrs.iter().map(|key| (key.clone(), value(key))).collect(),
         times: Some((inode.atime, inode.mtime)),
     };
-    record.attributes.push(Attributes { path: model.path(ino), is_dir: inode.is_dir(), attrs });
+    record.attributes.push(Attributes { path, is_dir: inode.is_dir(), attrs });
 }
 
 /// Staging directories of directories that stay; those of removed ones go with them.

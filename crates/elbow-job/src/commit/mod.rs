@@ -73,6 +73,13 @@ impl Job {
         self.end(keep, progress, |_, _| Ok(Some(Cause::Asked)))
     }
 
+    /// Makes a [`Job::commit`] that is still draining (in another thread) roll back instead. One that has come
+    /// further is not disturbed.
+    pub fn interrupt(&self) {
+        self.shared.state.lock().model.graph.stopped = true;
+        self.shared.progress.notify_all();
+    }
+
     fn end(
         &self,
         keep: bool,
@@ -197,7 +204,11 @@ impl Shared {
             self.call_worker(&mut state);
             self.wait_idle(&mut state, progress);
         }
-        if state.errors.is_empty() { Ok(()) } else { Err(Cause::Deferred(state.errors.clone())) }
+        match (state.errors.is_empty(), state.model.graph.stopped) {
+            (true, false) => Ok(()),
+            (true, true) => Err(Cause::Asked), // interrupted
+            (false, _) => Err(Cause::Deferred(state.errors.clone())),
+        }
     }
 
     /// Waits until nothing is queued or under way (or, after a failure, until nothing is under way).

@@ -337,6 +337,11 @@ impl Model {
         ino == Ino::ROOT || self.get(ino).is_ok_and(|i| !i.names.is_empty())
     }
 
+    /// An old file that lost all names that the job knows, but has others that it never looked at.
+    pub(crate) fn has_unknown_names(&self, ino: Ino) -> bool {
+        self.get(ino).is_ok_and(|i| i.is_old() && !i.is_dir() && i.names.is_empty() && i.nlink > 0)
+    }
+
     pub(crate) fn attr(&self, ino: Ino) -> Answer<Attr> {
         let inode = self.get(ino)?;
         if inode.old.as_ref().is_some_and(|old| old.seen.is_none()) {

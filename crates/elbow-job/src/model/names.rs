@@ -214,12 +214,10 @@ impl Model {
         self.check_new_name(new_parent, new_name)?;
         let there = self.entry(new_parent, new_name)?;
         self.attr(ino)?;
-        if self.is_within(new_parent, ino) {
-            return Err(Errno::INVAL.into());
-        }
         match (mode, there) {
             (RenameMode::NoReplace, Some(_)) => Err(Errno::EXIST.into()),
             (RenameMode::Exchange, None) => Err(Errno::NOENT.into()),
+            _ if self.is_within(new_parent, ino) => Err(Errno::INVAL.into()),
             (RenameMode::Exchange, Some(other)) => {
                 self.exchange((ino, parent, name), (other, new_parent, new_name))
             }

@@ -1,0 +1,417 @@
+//! The model and the graph against a real directory: the same operations, the same answers, the same tree,
+//! whatever order the storage gets its share in.
+
+#![allow(clippy::disallowed_methods, reason = "the reference is a real directory")]
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use elbow_file::{Errno, RealStorage, RenameMode, Storage};
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+
+use crate::{Answer, Caller, Ino, Job, Options, Outcome, SetAttr, Stop};
+
+/// One operation on paths of a small world.
+#[derive(Clone)]
+enum Op {
+    Create(String),
+    Write(String, u64, Vec<u8>),
+    Truncate(String, u64),
+    Mkdir(String),
+    Symlink(String, String),
+    Link(String, String),
+    Unlink(String),
+    Rmdir(String),
+    Rename(String, String, RenameMode),
+    Chmod(String, u32),
+    Read(String),
+    List(String),
+}
+
+impl std::fmt::Debug for Op {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Create(x) => write!(f, "create {x}"),
+            Self::Write(x, at, data) => write!(f, "write {x} at {at} {}", brief(data)),
+            Self::Truncate(x, size) => write!(f, "truncate {x} to {size}"),
+            Self::Mkdir(x) => write!(f, "mkdir {x}"),
+            Self::Symlink(target, x) => write!(f, "symlink {x} -> {target}"),
+            Self::Link(x, y) => write!(f, "link {x} as {y}"),
+            Self::Unlink(x) => write!(f, "unlink {x}"),
+            Self::Rmdir(x) => write!(f, "rmdir {x}"),
+            Self::Rename(x, y, mode) => write!(f, "rename {x} to {y} {mode:?}"),
+            Self::Chmod(x, mode) => write!(f, "chmod {x} {mode:o}"),
+            Self::Read(x) => write!(f, "read {x}"),
+            Self::List(x) => write!(f, "list {x}"),
+        }
+    }
+}
+
+const NAMES: [&str; 8] = ["a", "b", "d/a", "d/b", "d", "e/a", "e", "a/b"];
+
+fn random_op(rng: &mut StdRng) -> Op {
+    let mut name = || NAMES[rng.random_range(0..NAMES.len())].to_owned();
+    let (x, y) = (name(), name());
+    let size = rng.random_range(0..9000);
+    let modes = [RenameMode::Replace, RenameMode::Replace, RenameMode::NoReplace, RenameMode::Exchange];
+    match rng.random_range(0..16) {
+        0 | 1 => Op::Create(x),
+        2 | 3 => Op::Write(x, rng.random_range(0..6000), vec![rng.random(); rng.random_range(1..5000)]),
+        4 => Op::Truncate(x, size),
+        5 | 6 => Op::Mkdir(x),
+        7 => Op::Symlink("missing".into(), x),
+        8 => Op::Link(x, y),
+        9 => Op::Unlink(x),
+        10 => Op::Rmdir(x),
+        11 | 12 => Op::Rename(x, y, modes[rng.random_range(0..modes.len())]),
+        13 => Op::Chmod(x, 0o600 | rng.random_range(0..0o200)),
+        14 => Op::Read(x),
+        _ => Op::List(x),
+    }
+}
+
+/// What an operation gave: an errno, or what it read.
+type Gave = Result<Vec<u8>, Errno>;
+
+/// The operations on a real directory.
+struct Native(PathBuf);
+
+impl Native {
+    fn run(&self, op: &Op) -> Gave {
+        use rustix::fs as f;
+        let at = |name: &String| self.0.join(name);
+        let nothing = |(): ()| Vec::new();
+        match op {
+            Op::Create(x) => {
+                let flags = f::OFlags::CREATE | f::OFlags::EXCL | f::OFlags::WRONLY;
+                f::open(at(x), flags, f::Mode::from_raw_mode(0o644)).map(|_| Vec::new())
+            }
+            Op::Write(x, offset, data) => {
+                let fd = f::open(at(x), f::OFlags::WRONLY | f::OFlags::NOFOLLOW, f::Mode::empty())?;
+                rustix::io::pwrite(fd, data, *offset).map(|_| Vec::new())
+            }
+            Op::Truncate(x, size) => {
+                let fd = f::open(at(x), f::OFlags::WRONLY | f::OFlags::NOFOLLOW, f::Mode::empty())?;
+                f::ftruncate(fd, *size).map(nothing)
+            }
+            Op::Mkdir(x) => f::mkdir(at(x), f::Mode::from_raw_mode(0o755)).map(nothing),
+            Op::Symlink(target, x) => f::symlink(target.as_str(), at(x)).map(nothing),
+            Op::Link(x, y) => f::link(at(x), at(y)).map(nothing),
+            Op::Unlink(x) => f::unlink(at(x)).map(nothing),
+            Op::Rmdir(x) => f::rmdir(at(x)).map(nothing),
+            Op::Rename(x, y, mode) => {
+                let flags = match mode {
+                    RenameMode::Replace => f::RenameFlags::empty(),
+                    RenameMode::NoReplace => f::RenameFlags::NOREPLACE,
+                    RenameMode::Exchange => f::RenameFlags::EXCHANGE,
+                };
+                f::renameat_with(f::CWD, at(x), f::CWD, at(y), flags).map(nothing)
+            }
+            Op::Chmod(x, mode) => {
+                let stat = f::lstat(at(x))?;
+                if f::FileType::from_raw_mode(stat.st_mode) == f::FileType::Symlink {
+                    return Err(Errno::OPNOTSUPP);
+                }
+                f::chmod(at(x), f::Mode::from_raw_mode(*mode)).map(nothing)
+            }
+            Op::Read(x) => {
+                let fd = f::open(at(x), f::OFlags::RDONLY | f::OFlags::NOFOLLOW, f::Mode::empty())?;
+                let mut buffer = vec![0; 1 << 16];
+                let n = rustix::io::pread(fd, &mut buffer, 0)?;
+                buffer.truncate(n);
+                Ok(buffer)
+            }
+            Op::List(x) => {
+                let fd = f::open(at(x), f::OFlags::RDONLY | f::OFlags::DIRECTORY | f::OFlags::NOFOLLOW, f::Mode::empty())?;
+                let names = f::Dir::new(fd)?.filter_map(Result::ok).map(|e| e.file_name().to_bytes().to_vec());
+                let mut names: Vec<Vec<u8>> = names.filter(|n| n != b"." && n != b"..").collect();
+                names.sort();
+                Ok(names.join(&b'\n'))
+            }
+        }
+    }
+}
+
+/// The operations on a job, resolved as the kernel would.
+struct InJob<'a>(&'a Job);
+
+const CALLER: Caller = Caller { uid: 0, gid: 0, umask: 0o022 };
+
+impl InJob<'_> {
+    fn ask<T>(&self, operation: impl FnMut(&Job) -> Answer<T>) -> Result<T, Errno> {
+        self.0.insist(operation)
+    }
+
+    fn walk(&self, path: &str) -> Result<Ino, Errno> {
+        let mut at = Ino::ROOT;
+        for part in path.split('/') {
+            let kind = self.ask(|job| job.getattr(at))?.kind;
+            match kind {
+                elbow_file::Kind::Dir => {}
+                // Every link of the test world dangles.
+                elbow_file::Kind::Symlink => return Err(Errno::NOENT),
+                _ => return Err(Errno::NOTDIR),
+            }
+            at = self.ask(|job| job.lookup(at, OsStr::new(part)))?.ino;
+        }
+        Ok(at)
+    }
+
+    fn parent<'p>(&self, path: &'p str) -> Result<(Ino, &'p OsStr), Errno> {
+        match path.rsplit_once('/') {
+            None => Ok((Ino::ROOT, OsStr::new(path))),
+            Some((above, name)) => {
+                let ino = self.walk(above)?;
+                match self.ask(|job| job.getattr(ino))?.kind {
+                    elbow_file::Kind::Dir => Ok((ino, OsStr::new(name))),
+                    elbow_file::Kind::Symlink => Err(Errno::NOENT),
+                    _ => Err(Errno::NOTDIR),
+                }
+            }
+        }
+    }
+
+    fn file(&self, path: &str) -> Result<Ino, Errno> {
+        let ino = self.walk(path)?;
+        match self.ask(|job| job.getattr(ino))?.kind {
+            elbow_file::Kind::Symlink => Err(Errno::LOOP),
+            _ => Ok(ino),
+        }
+    }
+
+    fn writable(&self, path: &str) -> Result<Ino, Errno> {
+        let ino = self.file(path)?;
+        match self.ask(|job| job.getattr(ino))?.kind {
+            elbow_file::Kind::Dir => Err(Errno::ISDIR),
+            _ => Ok(ino),
+        }
+    }
+
+    fn run(&self, op: &Op) -> Gave {
+        let nothing = Vec::new();
+        match op {
+            Op::Create(x) => {
+                let (dir, name) = self.parent(x)?;
+                let attr = self.ask(|job| job.create(CALLER, dir, name, 0o644))?;
+                self.0.release(attr.ino, true);
+            }
+            Op::Write(x, offset, data) => {
+                let ino = self.writable(x)?;
+                self.ask(|job| job.open(ino, true, false))?;
+                let wrote = self.ask(|job| job.write(ino, *offset, data, false));
+                self.0.release(ino, true);
+                wrote?;
+            }
+            Op::Truncate(x, size) => {
+                let ino = self.writable(x)?;
+                self.ask(|job| job.setattr(ino, &SetAttr { size: Some(*size), ..SetAttr::default() }))?;
+            }
+            Op::Mkdir(x) => {
+                let (dir, name) = self.parent(x)?;
+                self.ask(|job| job.mkdir(CALLER, dir, name, 0o755))?;
+            }
+            Op::Symlink(target, x) => {
+                let (dir, name) = self.parent(x)?;
+                self.ask(|job| job.symlink(CALLER, dir, name, OsStr::new(target)))?;
+            }
+            Op::Link(x, y) => {
+                let ino = self.walk(x)?;
+                let (dir, name) = self.parent(y)?;
+                self.link(ino, dir, name)?;
+            }
+            Op::Unlink(x) => {
+                let (dir, name) = self.parent(x)?;
+                self.ask(|job| job.unlink(dir, name))?;
+            }
+            Op::Rmdir(x) => {
+                let (dir, name) = self.parent(x)?;
+                self.ask(|job| job.rmdir(dir, name))?;
+            }
+            Op::Rename(x, y, mode) => {
+                let (dir, name) = self.parent(x)?;
+                let (to, new_name) = self.parent(y)?;
+                self.ask(|job| job.rename(dir, name, to, new_name, *mode))?;
+            }
+            Op::Chmod(x, mode) => {
+                let ino = self.walk(x)?;
+                if self.ask(|job| job.getattr(ino))?.kind == elbow_file::Kind::Symlink {
+                    return Err(Errno::OPNOTSUPP);
+                }
+                self.ask(|job| job.setattr(ino, &SetAttr { mode: Some(*mode), ..SetAttr::default() }))?;
+            }
+            Op::Read(x) => return self.read(x),
+            Op::List(x) => {
+                let ino = self.walk(x)?;
+                let listed = self.ask(|job| job.list(ino))?;
+                let names: Vec<Vec<u8>> = listed.iter().map(|l| l.name.as_encoded_bytes().to_vec()).collect();
+                return Ok(names.join(&b'\n'));
+            }
+        }
+        Ok(nothing)
+    }
+
+    /// The kernel looks the new name up before it calls link.
+    fn link(&self, ino: Ino, dir: Ino, name: &OsStr) -> Result<(), Errno> {
+        if self.ask(|job| job.lookup(dir, name)).is_ok() {
+            return Err(Errno::EXIST);
+        }
+        self.ask(|job| job.link(ino, dir, name)).map(|_| ())
+    }
+
+    fn read(&self, path: &str) -> Gave {
+        let ino = self.file(path)?;
+        self.ask(|job| job.open(ino, false, false))?;
+        let read = match self.0.read(ino, 0, 1 << 16) {
+            Ok(bytes) => Ok(bytes),
+            Err(Stop::Errno(errno)) => Err(errno),
+            Err(Stop::Wait(_)) => self.0.read_blocking(ino, 0, 1 << 16),
+        };
+        self.0.release(ino, false);
+        read
+    }
+}
+
+/// Content as runs of equal bytes.
+fn brief(bytes: &[u8]) -> String {
+    let runs = bytes.chunk_by(|a, b| a == b).map(|run| format!("{}x{:02x}", run.len(), run[0]));
+    runs.collect::<Vec<_>>().join(",")
+}
+
+/// Everything that can be seen of a tree but times.
+fn snapshot(dir: &Path) -> BTreeMap<PathBuf, String> {
+    fn walk(top: &Path, dir: &Path, out: &mut BTreeMap<PathBuf, String>, inodes: &mut BTreeMap<u64, PathBuf>) {
+        let mut entries: Vec<_> = std::fs::read_dir(dir).unwrap().map(|e| e.unwrap().path()).collect();
+        entries.sort();
+        for path in entries {
+            let name = path.strip_prefix(top).unwrap().to_owned();
+            let meta = std::fs::symlink_metadata(&path).unwrap();
+            let mut line = format!("{:o} ", meta.mode());
+            if meta.is_file() {
+                let first = inodes.entry(meta.ino()).or_insert_with(|| name.clone());
+                line += &format!("n={} same={} {}", meta.nlink(), first.display(), brief(&std::fs::read(&path).unwrap()));
+            } else if meta.is_symlink() {
+                line += &format!("-> {}", std::fs::read_link(&path).unwrap().display());
+            }
+            out.insert(name, line);
+            if meta.is_dir() {
+                walk(top, &path, out, inodes);
+            }
+        }
+    }
+    let (mut out, mut inodes) = (BTreeMap::new(), BTreeMap::new());
+    walk(dir, dir, &mut out, &mut inodes);
+    out
+}
+
+struct World {
+    _temp: tempfile::TempDir,
+    native: Native,
+    below: PathBuf,
+}
+
+/// Two equal directories, empty or with something old in them.
+fn world(old: bool) -> World {
+    let shm = Path::new("/dev/shm");
+    let temp = if shm.is_dir() { tempfile::tempdir_in(shm) } else { tempfile::tempdir() }.unwrap();
+    let (native, below) = (temp.path().join("native"), temp.path().join("below"));
+    for dir in [&native, &below] {
+        std::fs::create_dir(dir).unwrap();
+        if old {
+            std::fs::create_dir(dir.join("d")).unwrap();
+            std::fs::write(dir.join("a"), vec![b'o'; 5000]).unwrap();
+            std::fs::write(dir.join("d/a"), b"below d").unwrap();
+            std::fs::hard_link(dir.join("a"), dir.join("d/b")).unwrap();
+        }
+    }
+    World { _temp: temp, native: Native(native), below }
+}
+
+fn begin(below: &Path) -> Job {
+    let storage: Arc<dyn Storage> = Arc::new(RealStorage);
+    let root = RealStorage::open_root(below).unwrap();
+    let job = Job::begin(storage, root, below, Options::default()).unwrap();
+    job.by_hand(true);
+    job
+}
+
+/// Runs operations in both places, giving the storage `steps` random steps of its share after each.
+fn compare(ops: &[Op], old: bool, rng: &mut StdRng, commit: bool, note: &str) {
+    let world = world(old);
+    let before = snapshot(&world.below);
+    let job = begin(&world.below);
+    for (n, op) in ops.iter().enumerate() {
+        let (native, ours) = (world.native.run(op), InJob(&job).run(op));
+        let (ours, native) = (ours.map(|b| brief(&b)), native.map(|b| brief(&b)));
+        assert_eq!(ours, native, "{note}: operation {n} of {ops:?}");
+        for _ in 0..rng.random_range(0..4) {
+            job.step_by_hand(|left| rng.random_range(0..left));
+        }
+        assert!(job.deferred_errors().is_empty(), "{note}: {:?} after {n} of {ops:?}", job.deferred_errors());
+    }
+    job.by_hand(false);
+    if commit {
+        let outcome = job.commit(&mut |_| {}).unwrap();
+        assert!(matches!(outcome, Outcome::Committed), "{note}: {outcome:?} for {ops:?}");
+        assert_eq!(snapshot(&world.below), snapshot(&world.native.0), "{note}: {ops:?}");
+    } else {
+        job.roll_back(false, &mut |_| {}).unwrap();
+        assert_eq!(snapshot(&world.below), before, "{note}: {ops:?}");
+    }
+}
+
+fn seed() -> (u64, u64) {
+    match std::env::var("SEED").ok().and_then(|seed| seed.parse().ok()) {
+        Some(seed) => (seed, seed + 1),
+        None => (0, std::env::var("ROUNDS").ok().and_then(|n| n.parse().ok()).unwrap_or(1500)),
+    }
+}
+
+#[test]
+fn random_operations_in_random_order_equal_a_real_directory() {
+    rustix::process::umask(rustix::fs::Mode::empty());
+    let (from, to) = seed();
+    for seed in from..to {
+        let mut rng = StdRng::seed_from_u64(seed);
+        let count = rng.random_range(1..40);
+        let ops: Vec<Op> = (0..count).map(|_| random_op(&mut rng)).collect();
+        let (old, commit) = (rng.random(), rng.random_range(0..4) > 0);
+        compare(&ops, old, &mut rng, commit, &format!("SEED={seed}"));
+    }
+}
+
+/// All sequences of up to three operations over two names and two directories.
+#[test]
+fn all_short_sequences_equal_a_real_directory() {
+    rustix::process::umask(rustix::fs::Mode::empty());
+    let names = ["a", "d/a"];
+    let mut all: Vec<Op> = vec![Op::Mkdir("d".into()), Op::Rmdir("d".into()), Op::List("d".into())];
+    for x in names {
+        all.push(Op::Create(x.into()));
+        all.push(Op::Write(x.into(), 3, b"new".to_vec()));
+        all.push(Op::Truncate(x.into(), 4));
+        all.push(Op::Mkdir(x.into()));
+        all.push(Op::Unlink(x.into()));
+        all.push(Op::Rmdir(x.into()));
+    }
+    for (x, y) in [("a", "d/a"), ("d/a", "a"), ("d", "a"), ("a", "d")] {
+        all.push(Op::Rename(x.into(), y.into(), RenameMode::Replace));
+    }
+    all.push(Op::Link("a".into(), "d/a".into()));
+    all.push(Op::Rename("a".into(), "d/a".into(), RenameMode::Exchange));
+    let mut rng = StdRng::seed_from_u64(0);
+    let mut sequences = 0;
+    for first in &all {
+        for second in &all {
+            for third in &all {
+                let ops = [first.clone(), second.clone(), third.clone()];
+                compare(&ops, sequences % 2 == 0, &mut rng, true, "exhaustive");
+                sequences += 1;
+            }
+        }
+    }
+    assert_eq!(sequences, all.len().pow(3));
+}
