@@ -14,7 +14,7 @@ build: ## build target/release/elbow
 	$(CARGO) build --release --locked -p elbow
 
 demo: build ## a real job on slow storage, directly and through elbow run
-	$(CARGO) run --release --locked -q -p elbow-bench -- demo
+	bench/demo.py
 
 test: ## the whole gate, as the continuous integration runs it
 	@scripts/setup.sh test
@@ -25,7 +25,7 @@ soak: ## the random tests with many more cases than in `make test`
 	ELBOW_SOAK=1 $(CARGO) test --release --workspace --locked
 
 bench-run: build ## all measurements of the README; raw results in bench/results
-	$(CARGO) run --release --locked -p elbow-bench -- run
+	bench/run.py
 
 fmt: ## format the source
 	$(CARGO) fmt --all
