@@ -2,7 +2,7 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::mpsc::{self, Receiver};
+use std::thread::JoinHandle;
 
 use fuser::{Config, SessionACL};
 
@@ -12,7 +12,7 @@ use crate::Front;
 /// gone, when it is aborted, or with the process.
 #[derive(Debug)]
 pub struct Session {
-    ended: Receiver<io::Result<()>>,
+    thread: JoinHandle<io::Result<()>>,
 }
 
 impl Session {
@@ -22,23 +22,19 @@ impl Session {
     /// The connection is not mounted, was aborted, or a thread could not be started.
     pub fn serve(device: OwnedFd, front: Front) -> io::Result<Self> {
         let session = fuser::Session::from_fd(front, device, SessionACL::All, Config::default())?;
-        let (tell, ended) = mpsc::channel();
-        std::thread::Builder::new()
+        let thread = std::thread::Builder::new()
             .name("elbow-session".into())
-            .spawn(move || {
-                // Nobody may be waiting for the end; that is fine.
-                let _ = tell.send(session.run());
-            })?;
-        Ok(Self { ended })
+            .spawn(move || session.run())?;
+        Ok(Self { thread })
     }
 
     /// Blocks until the connection has ended: all its mounts are gone and everything in flight is answered.
     ///
     /// # Errors
     /// What ended it, if that was not an unmount.
-    pub fn wait(&self) -> io::Result<()> {
-        self.ended
-            .recv()
+    pub fn wait(self) -> io::Result<()> {
+        self.thread
+            .join()
             .unwrap_or_else(|_| Err(io::Error::other("the thread that served the mount panicked")))
     }
 }

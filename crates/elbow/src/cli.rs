@@ -1,0 +1,308 @@
+//! What can be asked for on the command line.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
+use clap_complete::Shell;
+
+use crate::size;
+
+const EXAMPLES: &str = "\
+Examples:
+  elbow run -- tar xf dataset.tar            unpack into the current directory, all or nothing
+  elbow run --on results -- ./simulate       only what happens below results/ is the transaction
+  elbow mount /project/alice ~/job           the same as an ordinary mount; end it with `elbow commit ~/job`
+  elbow recover /project/alice               after a crash: finish what was committed, undo the rest";
+
+const RUN_EXAMPLES: &str = "\
+Examples:
+  Unpack into the current directory; if it fails half-way, nothing is left behind:
+      elbow run -- tar xf dataset.tar
+
+  A pipeline, a `cd` or several commands need a shell, as with env(1) or sudo(8):
+      elbow run -- sh -c './configure && make -j8 && make check'
+
+  Another directory, or several (each one a transaction; committed in this order):
+      elbow run --on /project/in --on /scratch/out -- ./convert
+
+  Follow a log while the job runs; it is still taken back if the job fails:
+      elbow run --publish eager -- ./simulate &
+      tail -F run.log
+
+  In a batch script: start over up to twice, and spill to the node's own disk:
+      elbow run --retry 2 --scratch \"$TMPDIR\" --on \"$RESULTS\" -- ./flaky.sh
+
+Exit code:
+  that of COMMAND; 125 when Elbowroom failed, or rolled back a job whose command had succeeded;
+  126 when COMMAND cannot be run, 127 when it was not found, 128+n when signal n ended it.
+
+Signals:
+  Ctrl-C reaches COMMAND as always; when that ends it, the job is rolled back. SIGTERM and SIGHUP are passed
+  on to COMMAND. While results are being stored, any of them rolls the job back.
+
+COMMAND sees its own changes at once. The rest of the machine sees them when `elbow run` returns, or never.";
+
+const MOUNT_EXAMPLES: &str = "\
+Examples:
+  elbow mount /project/alice ~/job
+  cd ~/job && make && ./test
+  elbow status ~/job         what is going on
+  elbow diff ~/job           what a commit would change
+  cd && elbow commit ~/job   store all of it, and unmount; or: elbow rollback ~/job
+
+The mount stays until one of the last two: a plain umount answers that it is busy, so that nothing is lost by
+accident. After `umount -l` (lazy or forced) everything is committed.";
+
+const COMMIT_EXAMPLES: &str = "\
+Example:
+  elbow commit ~/job && echo 'all of it is on the storage'
+
+Returns when everything is on the storage and the mount is gone. Exit code 125 and a rolled back job when that
+was not possible; each error is named with its path.";
+
+const RECOVER_EXAMPLES: &str = "\
+Examples:
+  elbow recover /project/alice            jobs of this host that are dead
+  elbow recover --force /project/alice    also those of other hosts; make sure that they are dead
+
+A job that had reached its commit point is finished, any other is undone; running jobs are left alone. The next
+`elbow run` on the directory does the same by itself.";
+
+/// Run any command as one transaction on slow or shared storage.
+///
+/// Its file operations are answered at the speed of memory and carried out in the background, many at a time. When
+/// the command succeeds everything is published, when it fails nothing is.
+#[derive(Debug, Parser)]
+#[command(name = "elbow", version, after_help = EXAMPLES, max_term_width = 110)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run a command with a directory as one transaction.
+    #[command(after_help = RUN_EXAMPLES)]
+    Run(RunArgs),
+    /// Mount a directory as one transaction, for several commands or where there are no namespaces.
+    #[command(after_help = MOUNT_EXAMPLES)]
+    Mount(MountArgs),
+    /// Say what a mount is doing.
+    Status(StatusArgs),
+    /// Store everything that was done in a mount, and unmount it.
+    #[command(after_help = COMMIT_EXAMPLES)]
+    Commit(EndArgs),
+    /// Forget everything that was done in a mount, and unmount it.
+    Rollback(EndArgs),
+    /// List what a commit of a mount would change.
+    Diff(DiffArgs),
+    /// End dead jobs of a directory: finish the committed, undo the others.
+    #[command(after_help = RECOVER_EXAMPLES)]
+    Recover(RecoverArgs),
+    /// Print shell completions.
+    Completions(CompletionsArgs),
+    /// Print the manual page, or write all of them to a directory.
+    Man(ManArgs),
+}
+
+/// How a job works; the same for `run` and `mount`.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct JobArgs {
+    /// When new files appear under their own names: at commit, or at once (still taken back on failure).
+    #[arg(long, value_enum, default_value_t = Publish::Staged)]
+    pub(crate) publish: Publish,
+    /// What to do when somebody else changed an old file that the job changed too.
+    #[arg(long, value_enum, value_name = "WHAT", default_value_t = OnConflict::Rollback)]
+    pub(crate) on_conflict: OnConflict,
+    /// Memory for written data [default: a quarter of RAM, at most 2G].
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    pub(crate) mem: Option<u64>,
+    /// Local directory for written data beyond that [default: $TMPDIR or /var/tmp].
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub(crate) scratch: Option<PathBuf>,
+    /// Storage operations under way at once [default: by the measured latency].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=4096))]
+    pub(crate) in_flight: Option<u64>,
+    /// Make fsync(2) wait until the data is on the storage.
+    #[arg(long)]
+    pub(crate) durable: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Publish {
+    /// At commit.
+    Staged,
+    /// At once.
+    Eager,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum OnConflict {
+    /// Roll back and name the path.
+    Rollback,
+    /// Overwrite the other change.
+    Overwrite,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct RunArgs {
+    /// Directory of the transaction; may be repeated [default: the current directory].
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub(crate) on: Vec<PathBuf>,
+    #[command(flatten)]
+    pub(crate) job: JobArgs,
+    /// Run the command up to N times more when it fails or cannot be committed.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(crate) retry: u32,
+    /// When the job fails, keep what it wrote in its staging directory, and say where.
+    #[arg(long)]
+    pub(crate) keep: bool,
+    /// Print one JSON object as the last line of standard error, and nothing else.
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Print errors only.
+    #[arg(long, short)]
+    pub(crate) quiet: bool,
+    /// The command and its arguments.
+    #[arg(
+        value_name = "COMMAND",
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_hint = ValueHint::CommandWithArguments
+    )]
+    pub(crate) command: Vec<OsString>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct MountArgs {
+    /// The directory of the transaction.
+    #[arg(value_name = "SRC", value_hint = ValueHint::DirPath)]
+    pub(crate) source: PathBuf,
+    /// Where to mount it; an existing directory (SRC itself is allowed).
+    #[arg(value_name = "MNT", value_hint = ValueHint::DirPath)]
+    pub(crate) mount_point: PathBuf,
+    #[command(flatten)]
+    pub(crate) job: JobArgs,
+    /// Stay in the foreground.
+    #[arg(long)]
+    pub(crate) foreground: bool,
+    /// Where the daemon tells its parent that the mount is ready (internal).
+    #[arg(long, hide = true, value_name = "FD")]
+    pub(crate) ready_fd: Option<i32>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct StatusArgs {
+    /// The mount.
+    #[arg(value_name = "MNT", value_hint = ValueHint::DirPath)]
+    pub(crate) mount_point: PathBuf,
+    /// Print one JSON object.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct EndArgs {
+    /// The mount.
+    #[arg(value_name = "MNT", value_hint = ValueHint::DirPath)]
+    pub(crate) mount_point: PathBuf,
+    /// Print one JSON object as the last line of standard error, and nothing else.
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Print errors only.
+    #[arg(long, short)]
+    pub(crate) quiet: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct DiffArgs {
+    /// The mount.
+    #[arg(value_name = "MNT", value_hint = ValueHint::DirPath)]
+    pub(crate) mount_point: PathBuf,
+    /// Print one JSON object per change.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct RecoverArgs {
+    /// The directory that jobs were run on.
+    #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub(crate) directory: PathBuf,
+    /// Also end jobs of other hosts, which cannot be seen to be dead from here.
+    #[arg(long)]
+    pub(crate) force: bool,
+    /// Print one JSON array.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct CompletionsArgs {
+    /// The shell.
+    #[arg(value_enum)]
+    pub(crate) shell: Shell,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct ManArgs {
+    /// Write a page for each subcommand there.
+    #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub(crate) directory: Option<PathBuf>,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    fn run_args(words: &[&str]) -> RunArgs {
+        match Cli::try_parse_from([&["elbow", "run"], words].concat()).map(|cli| cli.command) {
+            Ok(Command::Run(args)) => args,
+            other => panic!("{words:?}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn the_definition_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn options_of_the_command_are_left_to_it() {
+        let args = run_args(&["--on", "a", "--on=b", "--", "rm", "-rf", "--", "x"]);
+        assert_eq!(args.on, [PathBuf::from("a"), PathBuf::from("b")]);
+        assert_eq!(args.command, ["rm", "-rf", "--", "x"]);
+        assert_eq!(run_args(&["make", "--json", "-j8"]).command, ["make", "--json", "-j8"]);
+        assert!(!run_args(&["make", "--json"]).json);
+    }
+
+    #[test]
+    fn everything_has_a_default() {
+        let args = run_args(&["--", "true"]);
+        assert_eq!(
+            (args.job.publish, args.job.on_conflict),
+            (Publish::Staged, OnConflict::Rollback)
+        );
+        assert_eq!(
+            (args.retry, args.keep, args.job.mem, args.job.in_flight),
+            (0, false, None, None)
+        );
+    }
+
+    #[test]
+    fn mistakes_are_usage_errors() {
+        for words in [
+            &["run"][..],
+            &["run", "--mem", "12X", "--", "true"],
+            &["run", "--in-flight", "0", "--", "true"],
+            &["frob"],
+        ] {
+            let error = Cli::try_parse_from([&["elbow"], words].concat()).expect_err("a mistake");
+            assert!(error.use_stderr(), "{words:?}");
+        }
+    }
+}

@@ -1,0 +1,243 @@
+//! How `elbow status`, `diff`, `commit` and `rollback` talk to the daemon of a mount.
+//!
+//! The daemon listens on a Unix socket, whose path is the value of a virtual extended attribute of the mount's
+//! root ([`CONTROL_XATTR`]). The client sends one JSON object on one line and gets such lines back: any number of
+//! [`Reply::Progress`], then one other. Both sides name the version of the protocol; an unknown one is refused.
+//! The socket lies in a directory that only its owner can enter.
+
+#![allow(clippy::disallowed_methods)] // sockets and mount roots, not the storage of a job
+
+use std::ffi::{OsStr, OsString};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+use elbow_file::Errno;
+use elbow_job::Counts;
+use elbow_mount::CONTROL_XATTR;
+use serde::{Deserialize, Serialize};
+
+use crate::report::{Failure, Report};
+
+/// The only version so far.
+const VERSION: u32 = 1;
+/// No request or reply line is longer; a longer one is not from us.
+const LINE_BYTES_MAX: u64 = 256 << 20;
+/// Longest path of a socket that is looked up.
+const PATH_BYTES_MAX: usize = 4096;
+
+/// One line from a client.
+#[derive(Debug, Serialize, Deserialize)]
+struct Envelope<T> {
+    version: u32,
+    #[serde(flatten)]
+    body: T,
+}
+
+/// What a client asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "request", rename_all = "snake_case")]
+pub(crate) enum Request {
+    Status,
+    Diff,
+    Commit,
+    Rollback,
+}
+
+/// What the daemon answers.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(tag = "reply", rename_all = "snake_case")]
+pub(crate) enum Reply {
+    /// The end is under way.
+    Progress { sentence: String },
+    /// To `status`.
+    Status { status: Box<Status> },
+    /// To `diff`: each change as the library writes it.
+    Changes { changes: Vec<serde_json::Value> },
+    /// To `commit` and `rollback`.
+    Ended { report: Box<Report> },
+    /// To anything that cannot be done.
+    Refused { message: String },
+}
+
+/// A mount at work.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Status {
+    pub(crate) source: PathBuf,
+    pub(crate) mount_point: PathBuf,
+    pub(crate) pid: u32,
+    /// `running`, or what the end is doing.
+    pub(crate) phase: String,
+    pub(crate) counts: serde_json::Map<String, serde_json::Value>,
+    pub(crate) errors: Vec<Failure>,
+}
+
+/// Counts as a JSON object.
+pub(crate) fn counts_object(counts: &Counts) -> serde_json::Map<String, serde_json::Value> {
+    match serde_json::to_value(counts) {
+        Ok(serde_json::Value::Object(object)) => object,
+        _ => serde_json::Map::new(),
+    }
+}
+
+/// One line out.
+pub(crate) fn send<T: Serialize>(stream: &mut UnixStream, body: T) -> std::io::Result<()> {
+    let mut line = serde_json::to_vec(&Envelope { version: VERSION, body })?;
+    line.push(b'\n');
+    stream.write_all(&line)
+}
+
+/// One line in; `None` at the end.
+pub(crate) fn receive<T: for<'a> Deserialize<'a>>(from: &mut impl BufRead) -> anyhow::Result<Option<T>> {
+    let mut line = Vec::new();
+    if from.by_ref().take(LINE_BYTES_MAX).read_until(b'\n', &mut line)? == 0 {
+        return Ok(None);
+    }
+    let value: serde_json::Value = serde_json::from_slice(&line).context("not a line of JSON")?;
+    match value.get("version").and_then(serde_json::Value::as_u64) {
+        Some(version) if version == u64::from(VERSION) => {}
+        other => bail!("the other side speaks version {other:?} of the protocol, this is version {VERSION}"),
+    }
+    let envelope: Envelope<T> = serde_json::from_value(value).context("not a message of this protocol")?;
+    Ok(Some(envelope.body))
+}
+
+/// A socket of this process; gone when dropped.
+pub(crate) struct Socket {
+    pub(crate) listener: UnixListener,
+    path: PathBuf,
+}
+
+impl Socket {
+    /// Listens in the runtime directory of the user.
+    pub(crate) fn new() -> anyhow::Result<Self> {
+        let path = runtime_directory()?.join(format!("{}.sock", std::process::id()));
+        // Left over from a process of the same number, if anything.
+        let _ = std::fs::remove_file(&path);
+        let listener = UnixListener::bind(&path).with_context(|| format!("cannot listen at {}", path.display()))?;
+        Ok(Self { listener, path })
+    }
+
+    pub(crate) fn path(&self) -> OsString {
+        self.path.clone().into_os_string()
+    }
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        // A socket that nobody listens at is harmless.
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+/// A directory of the user's own that nobody else can enter.
+fn runtime_directory() -> anyhow::Result<PathBuf> {
+    let own = rustix::process::geteuid();
+    let parent = match std::env::var_os("XDG_RUNTIME_DIR") {
+        Some(directory) if Path::new(&directory).is_dir() => PathBuf::from(directory),
+        _ if own.is_root() && Path::new("/run").is_dir() => PathBuf::from("/run"),
+        _ => std::env::temp_dir(),
+    };
+    let directory = parent.join(format!("elbow-{}", own.as_raw()));
+    match std::fs::DirBuilder::new().mode(0o700).create(&directory) {
+        Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
+            return Err(error).with_context(|| format!("cannot make {}", directory.display()));
+        }
+        _ => {}
+    }
+    let metadata = std::fs::symlink_metadata(&directory)?;
+    if !metadata.is_dir() || metadata.uid() != own.as_raw() || metadata.mode() & 0o077 != 0 {
+        bail!(
+            "{} must be a directory that only you can enter (mode 0700)",
+            directory.display()
+        );
+    }
+    Ok(directory)
+}
+
+/// Sends a request to the daemon of a mount and waits for its last reply; `show` gets the progress before it.
+pub(crate) fn ask(mount_point: &Path, request: Request, show: &mut dyn FnMut(&str)) -> anyhow::Result<Reply> {
+    let mut stream = connect(mount_point)?;
+    let lost = || format!("{}: lost the process that serves the mount", mount_point.display());
+    send(&mut stream, request).with_context(lost)?;
+    let mut lines = BufReader::new(stream);
+    loop {
+        match receive(&mut lines).with_context(lost)? {
+            Some(Reply::Progress { sentence }) => show(&sentence),
+            Some(Reply::Refused { message }) => bail!("{}: {message}", mount_point.display()),
+            Some(reply) => return Ok(reply),
+            None => bail!(lost()),
+        }
+    }
+}
+
+fn connect(mount_point: &Path) -> anyhow::Result<UnixStream> {
+    let path = socket_of(mount_point)?;
+    UnixStream::connect(&path).with_context(|| {
+        format!(
+            "{}: cannot reach its process at {}",
+            mount_point.display(),
+            path.display()
+        )
+    })
+}
+
+fn socket_of(mount_point: &Path) -> anyhow::Result<PathBuf> {
+    let mut value = vec![0; PATH_BYTES_MAX];
+    let got = rustix::fs::getxattr(mount_point, OsStr::new(CONTROL_XATTR), value.as_mut_slice());
+    match got {
+        Ok(length) => {
+            value.truncate(length);
+            Ok(OsString::from_vec(value).into())
+        }
+        Err(Errno::NODATA | Errno::OPNOTSUPP) => {
+            bail!(
+                "{}: not a mount of elbow (name the MNT of `elbow mount SRC MNT`)",
+                mount_point.display()
+            )
+        }
+        Err(Errno::NOTCONN | Errno::CONNABORTED) => bail!(
+            "{}: the process that served it is gone; unmount it (umount, or fusermount3 -u), then run `elbow recover` \
+             on its source",
+            mount_point.display()
+        ),
+        Err(errno) => bail!("{}: {errno}", mount_point.display()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_survives_the_way() {
+        let (mut here, there) = UnixStream::pair().expect("a socket pair");
+        send(&mut here, Request::Commit).expect("sent");
+        drop(here);
+        let mut lines = BufReader::new(there);
+        assert_eq!(
+            receive::<Request>(&mut lines).expect("a request"),
+            Some(Request::Commit)
+        );
+        assert_eq!(receive::<Request>(&mut lines).expect("the end"), None);
+    }
+
+    #[test]
+    fn other_versions_and_noise_are_refused() {
+        let receive = |line: &str| receive::<Request>(&mut line.as_bytes());
+        assert!(receive("{\"version\":2,\"request\":\"commit\"}\n").is_err_and(|e| e.to_string().contains("version")));
+        assert!(receive("{\"request\":\"commit\"}\n").is_err());
+        assert!(receive("{\"version\":1,\"request\":\"frob\"}\n").is_err());
+        assert!(receive("GET / HTTP/1.1\n").is_err());
+    }
+
+    #[test]
+    fn a_directory_that_is_no_mount_is_said_so() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let error = ask(directory.path(), Request::Status, &mut |_| {}).expect_err("no mount");
+        assert!(error.to_string().contains("not a mount of elbow"), "{error}");
+    }
+}

@@ -1,0 +1,290 @@
+//! The process behind `elbow mount`: serves the mount, answers clients, ends the job.
+//!
+//! ```text
+//!   clients ──> a thread each: status, diff at once; commit, rollback ─┐
+//!   signals, mount table, end of the session ──────────────────────────┴─> one queue ──> the end, once
+//! ```
+//!
+//! The daemon holds an open directory in its own mount, so a plain umount(8) answers EBUSY and nothing is lost or
+//! left half-way by accident. When the mount goes away all the same (lazily or by force), or the daemon is told to
+//! stop by a signal, what was done in it is committed: its user has seen it succeed.
+
+#![allow(clippy::disallowed_methods)] // the mount and /proc, not the storage of a job
+
+use std::fs::File;
+use std::io::{BufReader, Write};
+use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use elbow_job::{Job, Progress};
+use elbow_mount::{Connection, Front, FrontOptions, Session, unmount};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::{AtFlags, StatxFlags};
+
+use crate::cli::MountArgs;
+use crate::control::{self, Reply, Request, Socket, Status};
+use crate::job::{self, Site};
+use crate::report::{Failure, Report};
+use crate::signals::{self, Event};
+use crate::{ending, exit, mount, progress};
+
+/// Why the job ends.
+enum End {
+    /// A client asks for it, and waits for the outcome.
+    Asked(Request, UnixStream),
+    /// The mount is gone, or we are to stop.
+    Gone,
+}
+
+/// What the threads that talk to clients share.
+struct Serving {
+    source: PathBuf,
+    mount_point: PathBuf,
+    job: Job,
+    phase: Mutex<String>,
+    ends: Mutex<Sender<End>>,
+}
+
+/// Serves a mount until it is gone.
+pub(crate) fn run(args: &MountArgs) -> anyhow::Result<ExitCode> {
+    job::prepare_process();
+    signals::block();
+    let mount_point = mount_point(&args.mount_point)?;
+    let sites = Site::open_all(std::slice::from_ref(&args.source))?;
+    let site = sites.first().context("no directory")?;
+    if mount_point != site.path() && mount_point.starts_with(site.path()) {
+        bail!(
+            "{} is inside {}; mount it elsewhere, or over itself",
+            mount_point.display(),
+            site.path().display()
+        );
+    }
+    job::report_recovered(&site.recover(false)?);
+    let job = site.begin(job::options(&args.job, &[]))?;
+    let socket = Socket::new()?;
+    let mut connection = Connection::at(&site.place, &mount_point)?;
+    let options = FrontOptions {
+        control: Some(socket.path()),
+        durable: args.job.durable,
+    };
+    let session = connection
+        .serve(Front::new(job.clone(), options))
+        .context("cannot serve the FUSE mount")?;
+    let root = connection.open_root()?;
+    let (ends, asked) = mpsc::channel();
+    let source = site.path().to_owned();
+    let serving = Serving {
+        source,
+        mount_point,
+        job,
+        phase: Mutex::new("running".into()),
+        ends: Mutex::new(ends),
+    };
+    let serving = Arc::new(serving);
+    serving.start_threads(&socket, session, &root)?;
+    say_ready(args)?;
+    let code = serving.wait(&asked, root);
+    drop(socket);
+    Ok(ExitCode::from(code))
+}
+
+fn mount_point(path: &Path) -> anyhow::Result<PathBuf> {
+    let real = path
+        .canonicalize()
+        .with_context(|| format!("{}: no mount point; create it first", path.display()))?;
+    if !real.is_dir() {
+        bail!("{}: not a directory", path.display());
+    }
+    Ok(real)
+}
+
+/// Tells the parent, and lets go of its terminal and directory.
+#[allow(unsafe_code)]
+fn say_ready(args: &MountArgs) -> anyhow::Result<()> {
+    let Some(ready) = args.ready_fd else { return Ok(()) };
+    rustix::process::chdir("/")?;
+    let null = File::options().write(true).open("/dev/null")?;
+    rustix::stdio::dup2_stderr(&null)?;
+    // SAFETY: our parent passed this descriptor to us and to nobody else.
+    let mut pipe = File::from(unsafe { OwnedFd::from_raw_fd(ready) });
+    pipe.write_all(mount::READY)?;
+    Ok(())
+}
+
+impl Serving {
+    fn start_threads(self: &Arc<Self>, socket: &Socket, session: Session, root: &OwnedFd) -> anyhow::Result<()> {
+        let listener = socket.listener.try_clone()?;
+        let serving = self.clone();
+        start("elbow-control", move || serving.accept(&listener))?;
+        let serving = self.clone();
+        start("elbow-ended", move || {
+            // By whatever it ended: the mount cannot be used any more.
+            let _ = session.wait();
+            serving.end(End::Gone);
+        })?;
+        let mount_id = rustix::fs::statx(root, "", AtFlags::EMPTY_PATH, StatxFlags::MNT_ID)?.stx_mnt_id;
+        let serving = self.clone();
+        start("elbow-watch", move || {
+            watch(mount_id);
+            serving.end(End::Gone);
+        })?;
+        let (events, happenings) = mpsc::channel();
+        signals::listen(events)?;
+        let serving = self.clone();
+        start("elbow-stop", move || {
+            while let Ok(event) = happenings.recv() {
+                if let Event::Signal(_) = event {
+                    serving.end(End::Gone);
+                }
+            }
+        })
+    }
+
+    fn accept(self: &Arc<Self>, listener: &std::os::unix::net::UnixListener) {
+        for stream in listener.incoming().map_while(Result::ok) {
+            let serving = self.clone();
+            // A client that gets no thread sees its connection closed.
+            let _ = start("elbow-client", move || serving.client(stream));
+        }
+    }
+
+    fn client(&self, mut stream: UnixStream) {
+        let request = stream.try_clone().map_err(anyhow::Error::from);
+        let request = request.and_then(|stream| control::receive(&mut BufReader::new(stream)));
+        let reply = match request {
+            Ok(Some(Request::Status)) => Reply::Status {
+                status: Box::new(self.status()),
+            },
+            Ok(Some(Request::Diff)) => self.changes(),
+            Ok(Some(end @ (Request::Commit | Request::Rollback))) => return self.end(End::Asked(end, stream)),
+            Ok(None) => return,
+            Err(error) => Reply::Refused {
+                message: format!("{error:#}"),
+            },
+        };
+        // A client that went away needs no answer.
+        let _ = control::send(&mut stream, reply);
+    }
+
+    fn status(&self) -> Status {
+        Status {
+            source: self.source.clone(),
+            mount_point: self.mount_point.clone(),
+            pid: std::process::id(),
+            phase: self.phase.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+            counts: control::counts_object(&self.job.counts()),
+            errors: self.job.deferred_errors().iter().map(Failure::from).collect(),
+        }
+    }
+
+    fn changes(&self) -> Reply {
+        let changes = self
+            .job
+            .changes()
+            .iter()
+            .map(serde_json::to_value)
+            .collect::<Result<_, _>>();
+        match changes {
+            Ok(changes) => Reply::Changes { changes },
+            Err(error) => Reply::Refused {
+                message: error.to_string(),
+            },
+        }
+    }
+
+    fn end(&self, end: End) {
+        // When nobody listens any more, the end has come already; a client then sees its connection closed.
+        let _ = self.ends.lock().unwrap_or_else(PoisonError::into_inner).send(end);
+    }
+
+    /// Waits for the first reason to end, and ends.
+    fn wait(&self, asked: &Receiver<End>, root: OwnedFd) -> u8 {
+        let (request, mut client) = match asked.recv() {
+            Ok(End::Asked(request, client)) => (request, Some(client)),
+            Ok(End::Gone) | Err(_) => (Request::Commit, None),
+        };
+        if request == Request::Commit {
+            // An error here is one of the job, which it has noted itself.
+            let _ = rustix::fs::syncfs(&root);
+        }
+        self.job.freeze();
+        let mut show = |progress: &Progress| self.show(progress, client.as_mut());
+        let ending = match request {
+            Request::Rollback => ending::roll_back(&self.job, false, &mut show),
+            _ => ending::commit(&self.job, false, &mut show),
+        };
+        drop(root);
+        self.take_away();
+        let mut report = Report::new(Duration::ZERO);
+        report.add(&self.source, &ending, "as asked");
+        report.exit_code = if report.is_committed() || request == Request::Rollback {
+            0
+        } else {
+            exit::ELBOW_FAILED
+        };
+        match client {
+            Some(mut client) => drop(control::send(
+                &mut client,
+                Reply::Ended {
+                    report: Box::new(report.clone()),
+                },
+            )),
+            None => report.print(false, true),
+        }
+        report.exit_code
+    }
+
+    fn show(&self, progress: &Progress, client: Option<&mut UnixStream>) {
+        let sentence = progress::sentence(progress);
+        self.phase
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone_from(&sentence);
+        if let Some(client) = client {
+            // Without its client the job ends all the same.
+            let _ = control::send(client, Reply::Progress { sentence });
+        }
+    }
+
+    /// Unmounts; lazily when somebody still has a file or directory of it open, which can read no more.
+    fn take_away(&self) {
+        if unmount(&self.mount_point, false).is_err() {
+            // Gone already, then.
+            let _ = unmount(&self.mount_point, true);
+        }
+    }
+}
+
+fn start(name: &str, work: impl FnOnce() + Send + 'static) -> anyhow::Result<()> {
+    std::thread::Builder::new()
+        .name(name.into())
+        .spawn(work)
+        .context("cannot start a thread")?;
+    Ok(())
+}
+
+/// Returns when a mount is not in the mount table any more. The kernel says when the table changes (proc(5)).
+fn watch(mount_id: u64) {
+    let Ok(table) = File::open("/proc/self/mountinfo") else {
+        return;
+    };
+    let id = mount_id.to_string();
+    loop {
+        let Ok(content) = std::fs::read_to_string("/proc/self/mountinfo") else {
+            return;
+        };
+        if !content.lines().any(|line| line.split(' ').next() == Some(&id)) {
+            return;
+        }
+        let mut waiting = [PollFd::new(&table, PollFlags::PRI)];
+        if poll(&mut waiting, None).is_err_and(|errno| errno != rustix::io::Errno::INTR) {
+            return;
+        }
+    }
+}

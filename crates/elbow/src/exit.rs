@@ -1,0 +1,68 @@
+//! Exit codes: the one place that knows them.
+//!
+//! | code | meaning |
+//! |---|---|
+//! | the command's | the job was committed (0), or the command failed and was rolled back |
+//! | 125 | Elbowroom failed, or rolled back a job whose command had succeeded |
+//! | 126, 127 | the command cannot be run, was not found; as env(1) |
+//! | 128 + n | the command was ended by signal n |
+
+use std::io;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{ExitCode, ExitStatus};
+
+/// Elbowroom itself failed, or a job was rolled back though its command had succeeded.
+pub(crate) const ELBOW_FAILED: u8 = 125;
+/// The command was found but cannot be run.
+pub(crate) const CANNOT_RUN: u8 = 126;
+/// The command was not found.
+pub(crate) const NOT_FOUND: u8 = 127;
+
+/// Code of a command that ended.
+pub(crate) fn of_status(status: ExitStatus) -> u8 {
+    let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
+    // Both are below 256; anything else would be a kernel that we do not know.
+    code.and_then(|code| u8::try_from(code).ok()).unwrap_or(ELBOW_FAILED)
+}
+
+/// Code of a command that could not be started.
+pub(crate) fn of_exec_error(error: &io::Error) -> u8 {
+    if error.kind() == io::ErrorKind::NotFound {
+        NOT_FOUND
+    } else {
+        CANNOT_RUN
+    }
+}
+
+/// Says why Elbowroom failed.
+pub(crate) fn failed(error: &anyhow::Error) -> ExitCode {
+    eprintln!("elbow: {error:#}");
+    ExitCode::from(ELBOW_FAILED)
+}
+
+/// Prints help or a usage error and ends: 0 for help that was asked for, 125 for a mistake (as env(1)).
+pub(crate) fn usage(error: &clap::Error) -> ! {
+    // Nowhere to complain to when even this cannot be printed.
+    let _ = error.print();
+    std::process::exit(if error.use_stderr() { ELBOW_FAILED.into() } else { 0 })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_and_signals_become_what_a_shell_gives() {
+        assert_eq!(of_status(ExitStatus::from_raw(0)), 0);
+        assert_eq!(of_status(ExitStatus::from_raw(42 << 8)), 42);
+        assert_eq!(of_status(ExitStatus::from_raw(libc::SIGINT)), 130);
+        assert_eq!(of_status(ExitStatus::from_raw(libc::SIGKILL)), 137);
+    }
+
+    #[test]
+    fn a_missing_command_and_a_useless_one_are_told_apart() {
+        assert_eq!(of_exec_error(&io::Error::from_raw_os_error(libc::ENOENT)), NOT_FOUND);
+        assert_eq!(of_exec_error(&io::Error::from_raw_os_error(libc::EACCES)), CANNOT_RUN);
+        assert_eq!(of_exec_error(&io::Error::from_raw_os_error(libc::ENOEXEC)), CANNOT_RUN);
+    }
+}

@@ -1,0 +1,120 @@
+//! Jobs from options: checked, recovered, begun.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::Context;
+use elbow_file::{Handle, RealStorage, Storage};
+use elbow_job::{Job, Options, RecoverAction, Recovered};
+use elbow_mount::{ChildState, MountError, Place};
+use rustix::process::{Resource, Rlimit};
+
+use crate::cli::{self, JobArgs};
+
+/// Memory for written data, if not said otherwise: this part of RAM, and at most so much.
+const MEMORY_SHARE: u64 = 4;
+const MEMORY_MAX_BYTES: u64 = 2 << 30;
+/// Most bytes of spilled data; the scratch file system sets the real limit.
+const SCRATCH_MAX_BYTES: u64 = 1 << 40;
+
+/// Makes this process fit to work for another one, and says how the other is to find things.
+///
+/// The storage is called with umask 0, because the modes of a job are final; every new object costs a descriptor
+/// for a while, so the limit of open files goes up as far as it may.
+pub(crate) fn prepare_process() -> ChildState {
+    let state = ChildState::current();
+    rustix::process::umask(rustix::fs::Mode::empty());
+    let raised = Rlimit {
+        current: state.open_files.maximum,
+        maximum: state.open_files.maximum,
+    };
+    // A limit that cannot be raised is one to live with: the job then has fewer operations in flight.
+    let _ = rustix::process::setrlimit(Resource::Nofile, raised);
+    state
+}
+
+/// The options of a job.
+pub(crate) fn options(args: &JobArgs, command: &[OsString]) -> Options {
+    Options {
+        publish: match args.publish {
+            cli::Publish::Staged => elbow_job::Publish::Staged,
+            cli::Publish::Eager => elbow_job::Publish::Eager,
+        },
+        on_conflict: match args.on_conflict {
+            cli::OnConflict::Rollback => elbow_job::OnConflict::RollBack,
+            cli::OnConflict::Overwrite => elbow_job::OnConflict::Overwrite,
+        },
+        in_flight: args.in_flight.and_then(|n| usize::try_from(n).ok()),
+        memory_bytes: args.mem.unwrap_or_else(default_memory),
+        scratch: Some(args.scratch.clone().unwrap_or_else(default_scratch)),
+        scratch_bytes: SCRATCH_MAX_BYTES,
+        durable: args.durable,
+        command: command.to_vec(),
+    }
+}
+
+fn default_memory() -> u64 {
+    let info = rustix::system::sysinfo();
+    let ram = u64::try_from(info.totalram)
+        .unwrap_or(u64::MAX)
+        .saturating_mul(u64::from(info.mem_unit));
+    (ram / MEMORY_SHARE).min(MEMORY_MAX_BYTES)
+}
+
+fn default_scratch() -> PathBuf {
+    std::env::var_os("TMPDIR").map_or_else(|| PathBuf::from("/var/tmp"), PathBuf::from)
+}
+
+/// A directory that a job can be begun on, again and again.
+pub(crate) struct Site {
+    pub(crate) place: Place,
+    storage: Arc<dyn Storage>,
+    root: Handle,
+}
+
+impl Site {
+    /// Opens checked directories. This has to happen before anything is mounted over them.
+    pub(crate) fn open_all(directories: &[PathBuf]) -> Result<Vec<Self>, MountError> {
+        Place::check_all(directories)?.into_iter().map(Self::open).collect()
+    }
+
+    fn open(place: Place) -> Result<Self, MountError> {
+        let root = RealStorage::open_root(place.path()).map_err(|errno| MountError::Unreachable {
+            path: place.path().to_owned(),
+            errno,
+        })?;
+        Ok(Self {
+            place,
+            storage: Arc::new(RealStorage),
+            root,
+        })
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.place.path()
+    }
+
+    /// Ends dead jobs of the directory.
+    pub(crate) fn recover(&self, force: bool) -> anyhow::Result<Vec<Recovered>> {
+        elbow_job::recover(&self.storage, &self.root, force)
+            .with_context(|| format!("{}: cannot look for dead jobs", self.path().display()))
+    }
+
+    /// Begins a job.
+    pub(crate) fn begin(&self, options: Options) -> anyhow::Result<Job> {
+        Ok(Job::begin(
+            self.storage.clone(),
+            self.root.clone(),
+            self.path(),
+            options,
+        )?)
+    }
+}
+
+/// What is said of dead jobs before a new one begins: running ones are nobody's concern.
+pub(crate) fn report_recovered(found: &[Recovered]) {
+    for job in found.iter().filter(|job| job.action != RecoverAction::Running) {
+        eprintln!("elbow: {}: {}", job.job, job.message);
+    }
+}

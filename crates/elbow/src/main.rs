@@ -1,0 +1,52 @@
+//! The command `elbow` (floor 4): one file per subcommand.
+//!
+//! ```text
+//!   cli       what can be asked for          run, mount     begin jobs, mount them, end them
+//!   ending    commit or roll back, timed     status, diff, commit, rollback    talk to a mount's daemon (control)
+//!   report    what is said at the end        recover, completions, man
+//! ```
+//!
+//! Everything for people goes to standard error; standard output belongs to the command that runs (or to what was
+//! asked for: a status, a list of changes). Exit codes are in [`exit`], and nowhere else.
+
+mod child;
+mod cli;
+mod commit;
+mod completions;
+mod control;
+mod daemon;
+mod diff;
+mod ending;
+mod exit;
+mod job;
+mod man;
+mod mount;
+mod progress;
+mod recover;
+mod report;
+mod rollback;
+mod run;
+mod signals;
+mod size;
+mod status;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use cli::{Cli, Command};
+
+fn main() -> ExitCode {
+    let cli = Cli::try_parse().unwrap_or_else(|error| exit::usage(&error));
+    let ended = match &cli.command {
+        Command::Run(args) => run::run(args),
+        Command::Mount(args) => mount::run(args),
+        Command::Status(args) => status::run(args),
+        Command::Commit(args) => commit::run(args),
+        Command::Rollback(args) => rollback::run(args),
+        Command::Diff(args) => diff::run(args),
+        Command::Recover(args) => recover::run(args),
+        Command::Completions(args) => completions::run(args),
+        Command::Man(args) => man::run(args),
+    };
+    ended.unwrap_or_else(|error| exit::failed(&error))
+}

@@ -1,0 +1,327 @@
+//! `elbow run`: a command and its jobs, from the first check to the last line.
+//!
+//! ```text
+//!   check, open, recover ── begin a job per directory ── mount it nowhere ── start the command in its namespace
+//!        wait for its end (signals go on to it) ── sync, freeze ── commit in order, or roll back ── report
+//! ```
+//!
+//! With several directories the jobs commit one after the other. When one of them cannot, those after it are
+//! rolled back; those before it are committed already, and the report says which is which.
+
+use std::os::fd::OwnedFd;
+use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
+use std::process::{ExitCode, ExitStatus};
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use elbow_job::Job;
+use elbow_mount::{ChildState, Connection, Front, FrontOptions, Session};
+
+use crate::child::{self, NotStarted, Running};
+use crate::cli::RunArgs;
+use crate::ending::{self, Ending};
+use crate::exit;
+use crate::job::{self, Site};
+use crate::progress::Display;
+use crate::report::Report;
+use crate::signals::{self, Event};
+
+/// Runs the command; the exit code is its own, or says what Elbowroom made of it.
+pub(crate) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
+    let state = job::prepare_process();
+    signals::block();
+    let report = match attempts(args, state) {
+        Err(error) if args.json => Report::failed(&error),
+        report => report?,
+    };
+    report.print(args.json, args.quiet);
+    Ok(ExitCode::from(report.exit_code))
+}
+
+fn attempts(args: &RunArgs, state: ChildState) -> anyhow::Result<Report> {
+    let directories = if args.on.is_empty() {
+        vec![PathBuf::from(".")]
+    } else {
+        args.on.clone()
+    };
+    let sites = Site::open_all(&directories)?;
+    let (events, happenings) = mpsc::channel();
+    signals::listen(events.clone()).context("cannot start a thread")?;
+    let runner = Runner {
+        args,
+        sites,
+        state,
+        events,
+        happenings,
+    };
+    let mut left = args.retry;
+    loop {
+        let attempt = runner.attempt()?;
+        if left == 0 || !attempt.may_be_retried {
+            return Ok(attempt.report);
+        }
+        if !args.json {
+            attempt.report.print(false, args.quiet);
+            eprintln!("elbow: running it again ({left} more times)");
+        }
+        left -= 1;
+    }
+}
+
+struct Runner<'a> {
+    args: &'a RunArgs,
+    sites: Vec<Site>,
+    state: ChildState,
+    events: Sender<Event>,
+    happenings: Receiver<Event>,
+}
+
+/// One run of the command.
+struct Attempt {
+    report: Report,
+    may_be_retried: bool,
+}
+
+/// A job that is mounted.
+struct Mounted<'a> {
+    site: &'a Site,
+    job: Job,
+    connection: Connection,
+    /// Keeps the file system alive, and is what is synced.
+    root: OwnedFd,
+    _session: Session,
+}
+
+/// How the command ended.
+struct Verdict {
+    code: u8,
+    /// Why the job is rolled back; empty when it is not.
+    why: String,
+    took: Duration,
+    /// It makes sense to run it again.
+    may_be_retried: bool,
+}
+
+impl Runner<'_> {
+    fn attempt(&self) -> anyhow::Result<Attempt> {
+        let mut mounted = self
+            .sites
+            .iter()
+            .map(|site| self.mount(site))
+            .collect::<anyhow::Result<Vec<_>>>()?;
+        let verdict = self.command(&mut mounted)?;
+        let (report, interrupted) = self.end(&mounted, &verdict);
+        let may_be_retried = verdict.may_be_retried && !interrupted && !report.is_committed();
+        Ok(Attempt { report, may_be_retried })
+    }
+
+    fn mount<'s>(&self, site: &'s Site) -> anyhow::Result<Mounted<'s>> {
+        let recovered = site.recover(false)?;
+        if !self.args.json {
+            job::report_recovered(&recovered);
+        }
+        let job = site.begin(job::options(&self.args.job, &self.args.command))?;
+        let mut connection = Connection::private(&site.place)?;
+        let options = FrontOptions {
+            control: None,
+            durable: self.args.job.durable,
+        };
+        let session = connection
+            .serve(Front::new(job.clone(), options))
+            .context("cannot serve the FUSE mount")?;
+        let root = connection.open_root()?;
+        Ok(Mounted {
+            site,
+            job,
+            connection,
+            root,
+            _session: session,
+        })
+    }
+
+    /// Runs the command to its end.
+    fn command(&self, mounted: &mut [Mounted<'_>]) -> anyhow::Result<Verdict> {
+        let began = Instant::now();
+        let mounts: Vec<_> = mounted.iter().map(|m| (&m.connection, &m.site.place)).collect();
+        match child::start(&self.args.command, &mounts, self.state, self.events.clone()) {
+            Ok(running) => {
+                mounted.iter_mut().for_each(|m| m.connection.hide());
+                self.wait(&running, began)
+            }
+            Err(NotStarted::Exec(error)) => Ok(self.not_run(&error)),
+            Err(NotStarted::Namespace(error)) => Err(error.into()),
+            Err(NotStarted::Other(error)) => Err(error).context("cannot start the command"),
+        }
+    }
+
+    fn not_run(&self, error: &std::io::Error) -> Verdict {
+        let program = self
+            .args
+            .command
+            .first()
+            .map(|program| program.display().to_string())
+            .unwrap_or_default();
+        let code = exit::of_exec_error(error);
+        Verdict {
+            code,
+            why: format!("cannot run {program}: {error}"),
+            took: Duration::ZERO,
+            may_be_retried: false,
+        }
+    }
+
+    /// Waits like a shell: what ends programs goes on to the command, except what the terminal has sent it already.
+    fn wait(&self, running: &Running, began: Instant) -> anyhow::Result<Verdict> {
+        let mut stopped = false;
+        loop {
+            match self.happenings.recv().context("nobody waits for the command")? {
+                Event::Signal(signal @ (libc::SIGTERM | libc::SIGHUP)) => {
+                    stopped = true;
+                    running.signal(signal);
+                }
+                Event::Signal(_) => stopped = true,
+                Event::Ended(status) => {
+                    let status = status.context("cannot wait for the command")?;
+                    return Ok(Verdict::of(status, began.elapsed(), stopped));
+                }
+                Event::Over => {}
+            }
+        }
+    }
+
+    /// Commits or rolls back all jobs; also says whether a signal made it roll back.
+    fn end(&self, mounted: &[Mounted<'_>], verdict: &Verdict) -> (Report, bool) {
+        let (endings, interrupted) = std::thread::scope(|scope| {
+            let (args, over) = (self.args, SayOver(self.events.clone()));
+            let ending = scope.spawn(move || {
+                let _over = over;
+                end_all(args, mounted, verdict)
+            });
+            let interrupted = self.listen(mounted);
+            (
+                ending.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
+                interrupted,
+            )
+        });
+        let report = report(mounted, verdict, &endings, interrupted);
+        (report, interrupted.is_some())
+    }
+
+    /// Until the end is over, a signal that ends programs makes jobs roll back that are still being stored.
+    fn listen(&self, mounted: &[Mounted<'_>]) -> Option<i32> {
+        let mut interrupted = None;
+        loop {
+            match self.happenings.recv() {
+                Ok(Event::Signal(libc::SIGQUIT) | Event::Ended(_)) => {}
+                Ok(Event::Signal(signal)) => {
+                    interrupted = Some(signal);
+                    mounted.iter().for_each(|m| m.job.interrupt());
+                }
+                Ok(Event::Over) | Err(_) => return interrupted,
+            }
+        }
+    }
+}
+
+/// Says that there is no more to wait for, even if its thread panics.
+struct SayOver(Sender<Event>);
+
+impl Drop for SayOver {
+    fn drop(&mut self) {
+        // Nobody may be listening; that is fine.
+        let _ = self.0.send(Event::Over);
+    }
+}
+
+/// Ends all jobs in order.
+fn end_all(args: &RunArgs, mounted: &[Mounted<'_>], verdict: &Verdict) -> Vec<Ending> {
+    for m in mounted {
+        m.settle(verdict.code == 0);
+    }
+    let mut good = verdict.code == 0;
+    let end = |m: &Mounted<'_>| {
+        let mut display = Display::new(m.site.path(), args.quiet || args.json);
+        let show = &mut |progress: &_| display.show(progress);
+        let ending = if good {
+            ending::commit(&m.job, args.keep, show)
+        } else {
+            ending::roll_back(&m.job, args.keep, show)
+        };
+        good &= ending.is_committed();
+        ending
+    };
+    mounted.iter().map(end).collect()
+}
+
+fn report(mounted: &[Mounted<'_>], verdict: &Verdict, endings: &[Ending], interrupted: Option<i32>) -> Report {
+    let why = match interrupted {
+        Some(signal) => format!("interrupted by {}", signals::name(signal)),
+        None if verdict.code == 0 => "another directory of the job could not be committed".to_owned(),
+        None => verdict.why.clone(),
+    };
+    let mut report = Report::new(verdict.took);
+    for (m, ending) in mounted.iter().zip(endings) {
+        report.add(m.site.path(), ending, &why);
+    }
+    report.exit_code = if verdict.code == 0 && !report.is_committed() {
+        exit::ELBOW_FAILED
+    } else {
+        verdict.code
+    };
+    report
+}
+
+impl Mounted<'_> {
+    /// Stops changes. Before that, what processes left in the background have written through memory maps is
+    /// fetched from the kernel, if it is to be kept.
+    fn settle(&self, keep: bool) {
+        if keep {
+            // An error here is one of the job, which it has noted itself.
+            let _ = rustix::fs::syncfs(&self.root);
+        }
+        self.job.freeze();
+    }
+}
+
+impl Verdict {
+    fn of(status: ExitStatus, took: Duration, stopped: bool) -> Self {
+        let why = match (status.code(), status.signal()) {
+            (_, Some(signal)) => format!("the command was ended by {}", signals::name(signal)),
+            (Some(0), None) => String::new(),
+            (code, None) => format!("the command exited with {}", code.unwrap_or_default()),
+        };
+        Self {
+            code: exit::of_status(status),
+            why,
+            took,
+            may_be_retried: !stopped,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_verdict_names_codes_and_signals() {
+        let of = |raw| Verdict::of(ExitStatus::from_raw(raw), Duration::ZERO, false);
+        assert_eq!((of(0).code, of(0).why.as_str()), (0, ""));
+        assert_eq!(
+            (of(3 << 8).code, of(3 << 8).why.as_str()),
+            (3, "the command exited with 3")
+        );
+        assert_eq!(
+            (of(2).code, of(2).why.as_str()),
+            (130, "the command was ended by SIGINT")
+        );
+    }
+
+    #[test]
+    fn a_stopped_command_is_not_run_again() {
+        assert!(!Verdict::of(ExitStatus::from_raw(15), Duration::ZERO, true).may_be_retried);
+        assert!(Verdict::of(ExitStatus::from_raw(1 << 8), Duration::ZERO, false).may_be_retried);
+    }
+}

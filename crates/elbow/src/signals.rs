@@ -1,0 +1,82 @@
+//! Signals as messages.
+//!
+//! A shell that waits for a command is not ended by the Ctrl-C that ends the command, and neither is `elbow run`:
+//! the signals that end programs are blocked in all its threads and received by one. Their dispositions are left
+//! alone, so a command finds them (ignored under nohup(1), for one) as it would without us.
+
+use std::io;
+use std::sync::mpsc::Sender;
+
+/// What `elbow` does not die of while it works for a command.
+const TAKEN: [i32; 4] = [libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGHUP];
+
+/// Something that happened while waiting.
+#[derive(Debug)]
+pub(crate) enum Event {
+    /// A signal came.
+    Signal(i32),
+    /// The command ended.
+    Ended(io::Result<std::process::ExitStatus>),
+    /// There is no more to wait for.
+    Over,
+}
+
+/// Blocks the signals in this thread and in all that it starts from now on.
+#[allow(unsafe_code)]
+pub(crate) fn block() {
+    let set = taken();
+    // SAFETY: `set` is a valid set; a null old set is not written. The call fails for no valid arguments.
+    unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut()) };
+}
+
+/// Sends each signal as an event, until nobody listens.
+pub(crate) fn listen(events: Sender<Event>) -> io::Result<()> {
+    std::thread::Builder::new()
+        .name("elbow-signals".into())
+        .spawn(move || {
+            while let Some(signal) = wait() {
+                if events.send(Event::Signal(signal)).is_err() {
+                    break;
+                }
+            }
+        })?;
+    Ok(())
+}
+
+#[allow(unsafe_code)]
+fn wait() -> Option<i32> {
+    let set = taken();
+    let mut signal = 0;
+    // SAFETY: both point to valid memory for the time of the call.
+    let failed = unsafe { libc::sigwait(&raw const set, &raw mut signal) };
+    (failed == 0).then_some(signal)
+}
+
+#[allow(unsafe_code)]
+fn taken() -> libc::sigset_t {
+    // SAFETY: a zeroed set is valid memory for sigemptyset, which makes it a valid set for sigaddset.
+    unsafe {
+        let mut set = std::mem::zeroed();
+        libc::sigemptyset(&raw mut set);
+        for signal in TAKEN {
+            libc::sigaddset(&raw mut set, signal);
+        }
+        set
+    }
+}
+
+/// The name of a signal, for people.
+pub(crate) fn name(signal: i32) -> String {
+    let known = match signal {
+        libc::SIGHUP => "SIGHUP",
+        libc::SIGINT => "SIGINT",
+        libc::SIGQUIT => "SIGQUIT",
+        libc::SIGABRT => "SIGABRT",
+        libc::SIGKILL => "SIGKILL",
+        libc::SIGSEGV => "SIGSEGV",
+        libc::SIGPIPE => "SIGPIPE",
+        libc::SIGTERM => "SIGTERM",
+        other => return format!("signal {other}"),
+    };
+    known.to_owned()
+}
