@@ -118,7 +118,7 @@ fn a_disk_filled_by_somebody_else_rolls_the_job_back() {
     let filler = disk.fill();
     ground.touch_outside("go");
     let run = job.finish();
-    assert!(matches!(run.code, 1 | 125), "exit code {}: {}", run.code, run.err);
+    assert_ne!(run.code, 0, "{}", run.err);
     assert!(run.err.contains("No space left on device"), "{}", run.err);
     std::fs::remove_file(filler).expect("removing the filler");
     ground.assert_equals(&before);
