@@ -24,6 +24,7 @@ use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
 
 use crate::namespace::Step;
 use crate::place::errno_of;
+use crate::runtime::runtime_parents;
 use crate::{Front, MountError, Place, Session};
 
 const DEVICE: &str = "/dev/fuse";
@@ -146,17 +147,13 @@ pub(crate) enum Source<'a> {
 }
 
 impl Hidden {
-    /// A directory that only its owner can enter, on a file system that is not the user's storage.
+    /// A directory that only its owner can enter.
     fn new() -> Result<Self, MountError> {
-        let runtime = std::env::var_os("XDG_RUNTIME_DIR")
-            .map(PathBuf::from)
-            .filter(|dir| dir.is_dir());
-        let parent = runtime.unwrap_or_else(std::env::temp_dir);
-        let made = tempfile::Builder::new().prefix("elbow-").tempdir_in(&parent);
-        let made = made.map_err(|error| MountError::Unwritable {
-            path: parent,
-            errno: errno_of(&error),
-        })?;
+        let make = |parent: &PathBuf| tempfile::Builder::new().prefix("elbow-").tempdir_in(parent).ok();
+        let made = runtime_parents()
+            .iter()
+            .find_map(make)
+            .ok_or(MountError::NoRuntimeDirectory)?;
         Ok(Self(made.keep()))
     }
 }

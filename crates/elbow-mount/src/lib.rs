@@ -21,10 +21,12 @@ mod nodes;
 mod open_dirs;
 mod place;
 mod pool;
+mod runtime;
 mod session;
 
 pub use connection::{Connection, unmount};
 pub use front::{CONTROL_XATTR, Front, FrontOptions};
 pub use namespace::{ChildState, Entrance, Report, Step};
 pub use place::{MountError, Place, nested_mounts};
+pub use runtime::runtime_parents;
 pub use session::Session;

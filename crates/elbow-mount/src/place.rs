@@ -22,7 +22,7 @@ pub struct Place {
 #[non_exhaustive]
 pub enum MountError {
     /// Nothing there, or not reachable.
-    #[error("{}: {errno}; create the directory first, or name another one with --on", path.display())]
+    #[error("{}: {}; create the directory first, or name another one with --on", path.display(), words(*errno))]
     Unreachable {
         /// The directory as it was given.
         path: PathBuf,
@@ -37,8 +37,8 @@ pub enum MountError {
     ReadOnly(PathBuf),
     /// A directory that may not be written.
     #[error(
-        "{}: you may not write there ({errno}); a job needs a hidden staging directory inside it: ask its owner for \
-         write permission, or name a directory of yours with --on", path.display()
+        "{}: you may not write there ({}); a job needs a hidden staging directory inside it: ask its owner for \
+         write permission, or name a directory of yours with --on", path.display(), words(*errno)
     )]
     Unwritable {
         /// The directory.
@@ -66,7 +66,7 @@ pub enum MountError {
         inner: PathBuf,
     },
     /// No usable `/dev/fuse`.
-    #[error("/dev/fuse: {errno}; {}", fuse_advice(*errno))]
+    #[error("/dev/fuse: {}; {}", words(*errno), fuse_advice(*errno))]
     NoFuse {
         /// What the system answered.
         errno: Errno,
@@ -85,11 +85,14 @@ pub enum MountError {
         /// What it said.
         message: String,
     },
+    /// No place for a hidden mount point.
+    #[error("no directory for a temporary mount point; set XDG_RUNTIME_DIR or TMPDIR to a directory of yours")]
+    NoRuntimeDirectory,
     /// The kernel refuses a user namespace.
     #[error(
-        "this system gives ordinary users no private mount namespace ({step}: {errno}); ask its administrator for \
+        "this system gives ordinary users no private mount namespace ({step}: {}); ask its administrator for \
          sysctl user.max_user_namespaces > 0 (Debian: kernel.unprivileged_userns_clone=1; Ubuntu: \
-         kernel.apparmor_restrict_unprivileged_userns=0), or use `elbow mount SRC MNT`, which needs none"
+         kernel.apparmor_restrict_unprivileged_userns=0), or use `elbow mount SRC MNT`, which needs none", words(*errno)
     )]
     NoUserNamespace {
         /// What was tried.
@@ -99,7 +102,8 @@ pub enum MountError {
     },
     /// Root without the right to mount, as in many containers.
     #[error(
-        "{step}: {errno}; root needs CAP_SYS_ADMIN to mount (in a container: --cap-add SYS_ADMIN --device /dev/fuse)"
+        "{step}: {}; root needs CAP_SYS_ADMIN to mount (in a container: --cap-add SYS_ADMIN --device /dev/fuse)",
+        words(*errno)
     )]
     NotPermitted {
         /// What was tried.
@@ -108,13 +112,19 @@ pub enum MountError {
         errno: Errno,
     },
     /// Anything else, which should not happen.
-    #[error("{step}: {errno}")]
+    #[error("{step}: {}", words(*errno))]
     Failed {
         /// What was tried.
         step: Step,
         /// What the kernel answered.
         errno: Errno,
     },
+}
+
+/// The system's words for an errno, without Rust's addition of the number.
+fn words(errno: Errno) -> String {
+    let text = errno.to_string();
+    text.split(" (os error").next().unwrap_or_default().to_owned()
 }
 
 fn list(paths: &[PathBuf]) -> String {

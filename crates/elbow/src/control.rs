@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 use elbow_file::Errno;
 use elbow_job::Counts;
-use elbow_mount::CONTROL_XATTR;
+use elbow_mount::{CONTROL_XATTR, runtime_parents};
 use serde::{Deserialize, Serialize};
 
 use crate::report::{Failure, Report};
@@ -135,27 +135,19 @@ impl Drop for Socket {
 
 /// A directory of the user's own that nobody else can enter.
 fn runtime_directory() -> anyhow::Result<PathBuf> {
-    let own = rustix::process::geteuid();
-    let parent = match std::env::var_os("XDG_RUNTIME_DIR") {
-        Some(directory) if Path::new(&directory).is_dir() => PathBuf::from(directory),
-        _ if own.is_root() && Path::new("/run").is_dir() => PathBuf::from("/run"),
-        _ => std::env::temp_dir(),
-    };
-    let directory = parent.join(format!("elbow-{}", own.as_raw()));
-    match std::fs::DirBuilder::new().mode(0o700).create(&directory) {
-        Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
-            return Err(error).with_context(|| format!("cannot make {}", directory.display()));
-        }
-        _ => {}
-    }
-    let metadata = std::fs::symlink_metadata(&directory)?;
-    if !metadata.is_dir() || metadata.uid() != own.as_raw() || metadata.mode() & 0o077 != 0 {
-        bail!(
-            "{} must be a directory that only you can enter (mode 0700)",
-            directory.display()
-        );
-    }
-    Ok(directory)
+    let own = rustix::process::geteuid().as_raw();
+    let made = runtime_parents().into_iter().find_map(|parent| {
+        let directory = parent.join(format!("elbow-{own}"));
+        let made = std::fs::DirBuilder::new().mode(0o700).create(&directory);
+        let there = made.is_ok() || is_private(&directory, own);
+        there.then_some(directory)
+    });
+    made.context("no directory for a control socket; set XDG_RUNTIME_DIR or TMPDIR to a directory of yours")
+}
+
+fn is_private(directory: &Path, own: u32) -> bool {
+    std::fs::symlink_metadata(directory)
+        .is_ok_and(|metadata| metadata.is_dir() && metadata.uid() == own && metadata.mode() & 0o077 == 0)
 }
 
 /// Sends a request to the daemon of a mount and waits for its last reply; `show` gets the progress before it.

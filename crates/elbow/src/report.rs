@@ -67,7 +67,7 @@ impl From<&DeferredError> for Failure {
 }
 
 /// The system's words for an errno, without Rust's addition of the number.
-fn strerror(errno: i32) -> String {
+pub(crate) fn strerror(errno: i32) -> String {
     let text = std::io::Error::from_raw_os_error(errno).to_string();
     text.split(" (os error").next().unwrap_or_default().to_owned()
 }
@@ -181,9 +181,15 @@ impl Report {
     }
 
     fn times(&self) -> String {
+        let command = self.command_seconds;
+        let command = if command > 0.0 {
+            format!("command {command:.2} s, ")
+        } else {
+            String::new()
+        };
         format!(
-            "command {:.2} s, drain {:.2} s, commit {:.2} s; {:.1} operations in flight on average",
-            self.command_seconds, self.drain_seconds, self.commit_seconds, self.mean_in_flight
+            "{command}drain {:.2} s, commit {:.2} s; {:.1} operations in flight on average",
+            self.drain_seconds, self.commit_seconds, self.mean_in_flight
         )
     }
 }

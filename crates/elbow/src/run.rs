@@ -25,7 +25,7 @@ use crate::ending::{self, Ending};
 use crate::exit;
 use crate::job::{self, Site};
 use crate::progress::Display;
-use crate::report::Report;
+use crate::report::{Report, strerror};
 use crate::signals::{self, Event};
 
 /// Runs the command; the exit code is its own, or says what Elbowroom made of it.
@@ -163,10 +163,10 @@ impl Runner<'_> {
             .first()
             .map(|program| program.display().to_string())
             .unwrap_or_default();
-        let code = exit::of_exec_error(error);
+        let what = error.raw_os_error().map_or_else(|| error.to_string(), strerror);
         Verdict {
-            code,
-            why: format!("cannot run {program}: {error}"),
+            code: exit::of_exec_error(error),
+            why: format!("cannot run {program}: {what}"),
             took: Duration::ZERO,
             may_be_retried: false,
         }
