@@ -1,0 +1,108 @@
+//! The life of a mount: ready when the command returns, busy until its end, complete when the end returns.
+
+use std::fs;
+
+use serde_json::Value;
+
+use crate::stage::{Stage, wait_for};
+
+fn mounted() -> Stage {
+    let stage = Stage::new();
+    fs::write(stage.path("work/old"), "old").expect("a file");
+    stage.make_dir("job");
+    stage.elbow(&["mount", ".", "../job"]).assert_code(0);
+    stage
+}
+
+fn is_mounted(stage: &Stage) -> bool {
+    let table = fs::read_to_string("/proc/self/mountinfo").expect("the mount table");
+    table.contains(stage.path("job").to_str().expect("plain names"))
+}
+
+#[test]
+fn commit_returns_when_all_is_there_and_the_mount_is_gone() {
+    let stage = mounted();
+    fs::write(stage.path("job/new"), "new").expect("writing in the job");
+    fs::remove_file(stage.path("job/old")).expect("removing in the job");
+    assert_eq!(stage.names(), ["old"], "nothing is visible before the commit");
+    stage.elbow(&["commit", "../job"]).assert_code(0).assert_says(&["committed"]);
+    assert_eq!(stage.names(), ["new"]);
+    assert!(!is_mounted(&stage));
+}
+
+#[test]
+fn rollback_leaves_everything_as_it_was() {
+    let stage = mounted();
+    fs::write(stage.path("job/new"), "new").expect("writing in the job");
+    fs::write(stage.path("job/old"), "changed").expect("writing in the job");
+    stage.elbow(&["rollback", "../job"]).assert_code(0).assert_says(&["rolled back"]);
+    assert_eq!(stage.names(), ["old"]);
+    assert_eq!(fs::read(stage.path("work/old")).expect("the old file"), b"old");
+    assert!(!is_mounted(&stage));
+}
+
+#[test]
+fn a_plain_unmount_is_refused_and_loses_nothing() {
+    let stage = mounted();
+    fs::write(stage.path("job/new"), "new").expect("writing in the job");
+    let said = rustix::mount::unmount(stage.path("job"), rustix::mount::UnmountFlags::empty());
+    assert_eq!(said, Err(rustix::io::Errno::BUSY));
+    stage.elbow(&["commit", "../job"]).assert_code(0);
+    assert_eq!(stage.names(), ["new", "old"]);
+}
+
+#[test]
+fn a_lazy_unmount_commits() {
+    let stage = mounted();
+    fs::write(stage.path("job/new"), "new").expect("writing in the job");
+    rustix::mount::unmount(stage.path("job"), rustix::mount::UnmountFlags::DETACH).expect("unmounting lazily");
+    wait_for("the commit", || stage.names() == ["new", "old"]);
+}
+
+#[test]
+fn a_forced_unmount_commits() {
+    let stage = mounted();
+    fs::write(stage.path("job/new"), "new").expect("writing in the job");
+    let flags = rustix::mount::UnmountFlags::FORCE | rustix::mount::UnmountFlags::DETACH;
+    rustix::mount::unmount(stage.path("job"), flags).expect("unmounting by force");
+    wait_for("the commit", || stage.names() == ["new", "old"]);
+}
+
+#[test]
+fn a_mount_over_its_own_source() {
+    let stage = Stage::new();
+    stage.elbow(&["mount", ".", "."]).assert_code(0);
+    fs::write(stage.path("work/new"), "new").expect("writing in the job");
+    let work = stage.work();
+    stage.elbow(&["commit", work.to_str().expect("plain names")]).assert_code(0);
+    assert_eq!(stage.names(), ["new"]);
+}
+
+#[test]
+fn status_and_diff_tell_what_is_going_on() {
+    let stage = mounted();
+    fs::write(stage.path("job/new"), "12345").expect("writing in the job");
+    fs::rename(stage.path("job/old"), stage.path("job/renamed")).expect("renaming in the job");
+    let status = stage.elbow(&["status", "../job", "--json"]);
+    let status: Value = serde_json::from_str(&status.assert_code(0).out).expect("JSON");
+    assert_eq!(status["phase"], "running");
+    assert_eq!(status["source"], stage.work().to_str().expect("plain names"));
+    assert_eq!(status["counts"]["bytes_acknowledged"], 5);
+    assert!(status["pid"].as_u64().is_some_and(|pid| pid > 1), "{status}");
+    assert_eq!(status["errors"], Value::Array(Vec::new()));
+    let diff = stage.elbow(&["diff", "../job"]);
+    let mut lines: Vec<_> = diff.assert_code(0).out.lines().collect();
+    lines.sort_unstable();
+    assert_eq!(lines, ["A new", "R old -> renamed"]);
+    stage.elbow(&["rollback", "../job", "--quiet"]).assert_code(0);
+}
+
+#[test]
+fn a_mount_in_use_is_committed_and_taken_away() {
+    let stage = mounted();
+    let file = fs::File::create(stage.path("job/open")).expect("a file");
+    stage.elbow(&["commit", "../job", "--quiet"]).assert_code(0);
+    assert_eq!(stage.names(), ["old", "open"]);
+    assert!(!is_mounted(&stage));
+    drop(file);
+}

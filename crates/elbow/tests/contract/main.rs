@@ -1,0 +1,10 @@
+//! What `elbow` itself promises: refusals that name a way out, exit codes, JSON, signals, the life of a mount.
+//!
+//! What a command may do inside a job is tested in `mounted`. These tests need root, `/dev/fuse`, `unshare` and
+//! `setpriv`; each bad situation is made in a mount namespace of its own.
+
+mod interruption;
+mod lifecycle;
+mod output;
+mod refusals;
+mod stage;

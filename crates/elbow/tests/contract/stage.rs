@@ -1,0 +1,111 @@
+//! A directory to work on, and ways to run `elbow` on it.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+/// The binary under test.
+pub(crate) const ELBOW: &str = env!("CARGO_BIN_EXE_elbow");
+/// After this, what is waited for is taken for lost.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// A temporary directory with `work` in it.
+pub(crate) struct Stage {
+    dir: TempDir,
+}
+
+/// What a command said.
+#[derive(Debug)]
+pub(crate) struct Said {
+    pub(crate) code: i32,
+    pub(crate) out: String,
+    pub(crate) err: String,
+}
+
+impl Stage {
+    pub(crate) fn new() -> Self {
+        let dir = tempfile::Builder::new().prefix("elbow-contract-").tempdir().expect("a temporary directory");
+        let stage = Self { dir };
+        stage.make_dir("work");
+        stage
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    pub(crate) fn work(&self) -> PathBuf {
+        self.path("work")
+    }
+
+    pub(crate) fn make_dir(&self, name: &str) {
+        std::fs::create_dir(self.path(name)).expect("a directory");
+    }
+
+    /// Names in `work`, sorted.
+    pub(crate) fn names(&self) -> Vec<String> {
+        let entries = std::fs::read_dir(self.work()).expect("the directory of the job");
+        let mut names: Vec<_> =
+            entries.map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned()).collect();
+        names.sort();
+        names
+    }
+
+    /// Runs `elbow` in `work`.
+    pub(crate) fn elbow(&self, words: &[&str]) -> Said {
+        self.run(Command::new(ELBOW).args(words))
+    }
+
+    /// Runs a shell script in `work`, in a mount namespace of its own; `$ELBOW` is the binary.
+    pub(crate) fn apart(&self, script: &str) -> Said {
+        self.run(Command::new("unshare").args(["--mount", "sh", "-e", "-c", script]))
+    }
+
+    /// Starts a command in `work`.
+    pub(crate) fn start(&self, command: &mut Command) -> Child {
+        command.current_dir(self.work()).env("ELBOW", ELBOW).env("LC_ALL", "C").stdin(Stdio::null());
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"))
+    }
+
+    fn run(&self, command: &mut Command) -> Said {
+        Said::of(&self.start(command).wait_with_output().expect("an end"))
+    }
+}
+
+impl Said {
+    pub(crate) fn of(output: &Output) -> Self {
+        use std::os::unix::process::ExitStatusExt;
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let code = output.status.code().or(output.status.signal().map(|signal| 128 + signal));
+        Self { code: code.expect("an end has a reason"), out: text(&output.stdout), err: text(&output.stderr) }
+    }
+
+    pub(crate) fn assert_code(&self, code: i32) -> &Self {
+        assert_eq!(self.code, code, "{self:#?}");
+        self
+    }
+
+    pub(crate) fn assert_says(&self, words: &[&str]) -> &Self {
+        for word in words {
+            assert!(self.err.contains(word), "`{word}` is missing in {self:#?}");
+        }
+        self
+    }
+}
+
+/// Waits until something is so.
+pub(crate) fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !is_so() {
+        assert!(Instant::now() < deadline, "waited {PATIENCE:?} for {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// A path as a word of a command line.
+pub(crate) fn word(path: &Path) -> &str {
+    path.to_str().expect("temporary directories have plain names")
+}
