@@ -242,6 +242,8 @@ operations! {
     Punch: punch(file: &Handle, offset: u64, length: u64) -> () = file.at(offset).of(length);
     /// [`Storage::next_data`]
     NextData: next_data(file: &Handle, offset: u64) -> Option<(u64, u64)> = file.at(offset);
+    /// [`Storage::close`]
+    Close: close(file: &Handle) -> () = file;
     /// [`Storage::sync`]
     Sync: sync(handle: &Handle) -> () = handle;
     /// [`Storage::sync_all`]

@@ -284,6 +284,10 @@ impl Storage for RealStorage {
         Ok(end.map(|end| (start, end)))
     }
 
+    fn close(&self, file: &Handle) -> Result<()> {
+        file.close()
+    }
+
     fn sync(&self, handle: &Handle) -> Result<()> {
         with_syncable(handle, |fd| retry_on_intr(|| rustix::fs::fsync(fd)))
     }

@@ -6,29 +6,61 @@
 
 use std::ffi::{OsStr, OsString};
 use std::io::IoSlice;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::mem::ManuallyDrop;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 pub use rustix::io::Errno;
 
 /// What a storage call gives: its value or the errno of the system call.
 pub type Result<T> = std::result::Result<T, Errno>;
 
-/// An open directory or file; cheap to clone, closed with its last clone.
+/// An open directory or file; cheap to clone, closed with its last clone, or by [`Storage::close`].
 #[derive(Clone, Debug)]
-pub struct Handle(Arc<OwnedFd>);
+pub struct Handle(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    fd: ManuallyDrop<OwnedFd>,
+    closed: AtomicBool,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        if !self.closed.load(Ordering::Acquire) {
+            // SAFETY: the descriptor was not taken before, and is not used after.
+            #[allow(unsafe_code)]
+            drop(unsafe { ManuallyDrop::take(&mut self.fd) });
+        }
+    }
+}
 
 impl Handle {
     /// Takes over an open descriptor.
     #[must_use]
     pub fn new(fd: OwnedFd) -> Self {
-        Self(Arc::new(fd))
+        Self(Arc::new(Inner { fd: ManuallyDrop::new(fd), closed: AtomicBool::new(false) }))
+    }
+
+    /// Closes the descriptor and hears what close(2) says, if nobody else holds the handle.
+    pub(crate) fn close(&self) -> Result<()> {
+        if Arc::strong_count(&self.0) > 1 || self.0.closed.swap(true, Ordering::AcqRel) {
+            return Ok(());
+        }
+        // SAFETY: this is the only clone, so nobody uses the descriptor any more; `closed` keeps `drop` from
+        // closing it again and `as_fd` from handing it out.
+        #[allow(unsafe_code)]
+        unsafe {
+            rustix::io::try_close(self.0.fd.as_raw_fd())
+        }
     }
 }
 
 impl AsFd for Handle {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+        assert!(!self.0.closed.load(Ordering::Acquire), "a handle is not used after it was closed");
+        self.0.fd.as_fd()
     }
 }
 
@@ -208,6 +240,9 @@ pub trait Storage: Send + Sync {
     fn punch(&self, file: &Handle, offset: u64, length: u64) -> Result<()>;
     /// The first range of data at or after an offset, as `(start, end)`; `None` when only a hole follows.
     fn next_data(&self, file: &Handle, offset: u64) -> Result<Option<(u64, u64)>>;
+    /// Closes an open file, if this is its only clone, and reports what close(2) reports: network file systems
+    /// tell of failed writes here. The handle must not be used again.
+    fn close(&self, file: &Handle) -> Result<()>;
     /// Makes one open file or directory durable.
     fn sync(&self, handle: &Handle) -> Result<()>;
     /// Makes all of the file system that holds an object durable.

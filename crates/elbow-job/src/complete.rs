@@ -28,7 +28,7 @@ impl Model {
         }
         match action {
             Action::Stage { .. } => self.staged(ino, done.job_dir),
-            Action::Create { spot, fill, keep_open, .. } => self.created(ino, spot, fill, done.file.filter(|_| *keep_open)),
+            Action::Create { spot, fill, .. } => self.created(ino, spot, fill, done.file),
             Action::Move { from, to, clobbers } => self.moved(from, to, *clobbers),
             Action::Link { to, .. } => self.placed(ino, &to.place),
             Action::Remove { spot, .. } => self.removed(spot, done.file),
@@ -58,6 +58,9 @@ impl Model {
         self.wrote(ino, fill);
         if let Some(content) = self.at_mut(ino).content_mut() {
             content.target = file;
+        }
+        if self.at(ino).opens == 0 {
+            self.close_content(ino);
         }
     }
 
@@ -108,7 +111,10 @@ impl Model {
         let Body::File(content) = &mut inode.body else { return };
         content.patch_made |= matches!(target, Target::Patch(..));
         let more = !content.dirty.is_empty();
-        content.target = if open || more { file.or(content.target.take()) } else { None };
+        content.target = file.or(content.target.take());
+        if !open && !more {
+            self.close_content(ino);
+        }
     }
 
     fn wrote(&mut self, ino: Ino, fill: &Fill) {

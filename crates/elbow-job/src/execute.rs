@@ -44,8 +44,11 @@ impl Executor<'_> {
         match action {
             Action::Stage { at } if at.owner.0 == Ino::ROOT => self.stage_root(at, &mut done)?,
             Action::Stage { at } => self.stage(at, &mut done)?,
-            Action::Create { spot, node, mode, fill, attrs, .. } => {
+            Action::Create { spot, node, mode, fill, attrs, keep_open } => {
                 self.create(spot, node, *mode, fill, attrs, &mut done)?;
+                if let Some(file) = done.file.take_if(|_| !keep_open) {
+                    self.storage.close(&file)?;
+                }
             }
             Action::Move { from, to, .. } => {
                 let (a, b) = (self.open(&from.route, &mut done)?, self.open(&to.route, &mut done)?);

@@ -13,10 +13,12 @@
 //! going round in circles: an occupant of a wanted name that cannot go at once is moved to limbo, and a
 //! directory moves only below a directory that is settled up to an old one.
 
+use std::ffi::{OsStr, OsString};
+
 use elbow_file::{Handle, Kind};
 
 use crate::api::Ino;
-use crate::model::{Body, EAGER_DRAIN_BYTES, Fill, Inode, LIMBO, Model, Name, Place, Staging, Work};
+use crate::model::{ACCESS_ACL, Body, DEFAULT_ACL, EAGER_DRAIN_BYTES, Fill, Inode, LIMBO, Model, Name, Place, Staging, Work};
 use crate::report::Publish;
 
 const SETGID: u32 = 0o2000;
@@ -219,7 +221,7 @@ impl Model {
         };
         let fill = self.take_fill(ino, pressure);
         self.expect_owner(ino, place.dir);
-        let attrs = self.take_attrs(ino);
+        let attrs = self.take_attrs(ino, &fill);
         act(Action::Create { spot, node, mode, fill, attrs, keep_open })
     }
 
@@ -315,7 +317,7 @@ impl Model {
         };
         let fill = self.take_fill(ino, pressure);
         let old = self.at(ino).is_old();
-        let attrs = if old { NewAttrs::default() } else { self.take_attrs(ino) };
+        let attrs = if old { NewAttrs::default() } else { self.take_attrs(ino, &fill) };
         Some(act(Action::Fill { target, fill, attrs }))
     }
 
@@ -352,7 +354,7 @@ impl Model {
     }
 
     fn plan_attributes(&mut self, ino: Ino) -> Step {
-        let attrs = self.take_attrs(ino);
+        let attrs = self.take_attrs(ino, &Fill::default());
         if attrs.is_empty() {
             return None;
         }
@@ -360,8 +362,9 @@ impl Model {
         Some(act(Action::SetAttributes { spot: self.spot(&place), attrs }))
     }
 
-    /// Dirty attributes whose time has come; they count as set from now on.
-    fn take_attrs(&mut self, ino: Ino) -> NewAttrs {
+    /// Dirty attributes whose time has come; they count as set from now on. Times come with the last fill, because
+    /// any later one would change them.
+    fn take_attrs(&mut self, ino: Ino, fill: &Fill) -> NewAttrs {
         let (flush, finishing) = (self.graph.flush, self.graph.finishing);
         let inode = self.at_mut(ino);
         if inode.is_dir() && !finishing {
@@ -369,7 +372,8 @@ impl Model {
         }
         let mut attrs = NewAttrs::default();
         let content_left = inode.content().is_some_and(|content| content.needs_fill(inode.size, false));
-        let quiet = inode.write_opens == 0 || flush;
+        let last_fill = inode.content().is_none_or(|content| content.dirty.len() == fill.pieces.len());
+        let quiet = (inode.write_opens == 0 || flush) && last_fill;
         let dirty = inode.dirty;
         if dirty.owner {
             attrs.owner = Some((inode.uid, inode.gid));
@@ -392,17 +396,24 @@ impl Model {
 
     /// The mode to create an object with; what it lacks for the desired mode is marked dirty.
     fn creation_mode(&mut self, ino: Ino, parent: Ino) -> u32 {
-        let has_acl = self.dir_at(parent).default_acl.is_some();
+        let acl_changed = self.at(parent).dirty_xattrs.contains(OsStr::new(DEFAULT_ACL));
+        let has_acl = self.dir_at(parent).default_acl.is_some() && !acl_changed;
         let inode = self.at_mut(ino);
+        if acl_changed && inode.kind != Kind::Symlink {
+            // The storage does not know the default ACL yet that this object has inherited, or knows another one.
+            let inherited = [ACCESS_ACL, DEFAULT_ACL].into_iter().take(1 + usize::from(inode.is_dir()));
+            inode.dirty_xattrs.extend(inherited.map(OsString::from));
+        }
         let raw = inode.raw_mode.unwrap_or(inode.mode);
         let wanted = if has_acl { raw } else { inode.mode };
         if inode.is_dir() {
             let given = (wanted | OWNER_ALL) & 0o777;
             let inherited = inode.mode & SETGID;
-            inode.dirty.mode |= given | inherited != inode.mode && !has_acl;
+            inode.dirty.mode |= given | inherited != inode.mode && !has_acl || acl_changed;
             return given;
         }
         inode.dirty.mode &= has_acl;
+        inode.dirty.mode |= acl_changed && inode.kind != Kind::Symlink;
         inode.dirty.mode |= inode.mode & PRIVILEGE_BITS != 0;
         wanted & 0o777
     }
@@ -411,11 +422,12 @@ impl Model {
     fn expect_owner(&mut self, ino: Ino, parent: Ino) {
         let above = self.at(parent);
         let inherits = above.mode & SETGID != 0;
-        let known = above.is_old() || !above.dirty.mode && !above.dirty.owner;
+        // A changed directory that is not yet changed on the storage gives what it gave before.
+        let unknown = (above.dirty.mode || above.dirty.owner) && (inherits || above.is_old());
         let given = if inherits { above.gid } else { self.own_gid };
         let own_uid = self.own_uid;
         let inode = self.at_mut(ino);
-        inode.dirty.owner |= inode.uid != own_uid || inode.gid != given || inherits && !known;
+        inode.dirty.owner |= inode.uid != own_uid || inode.gid != given || unknown;
     }
 
     /// The job's own directory on the storage, once it is made.

@@ -18,9 +18,9 @@ const THREADS_MIN: usize = 4;
 /// More never helped on any storage measured.
 pub(crate) const THREADS_MAX: usize = 512;
 const THREADS_GROWN_MAX: usize = 256;
-/// One thread more per this much mean latency of an action: 80 threads at 2 ms. Microseconds.
+/// One thread more per this much mean latency of a call: 80 threads at 2 ms. Microseconds.
 const LATENCY_PER_THREAD_US: f64 = 25.0;
-/// Weight of the newest action in the mean latency.
+/// Weight of the newest measurement in the mean latency.
 const LATENCY_WEIGHT: f64 = 0.05;
 /// Threads need no deep stacks.
 const STACK_BYTES: usize = 256 << 10;
@@ -103,8 +103,8 @@ impl Shared {
         if state.pool.by_hand {
             return;
         }
-        let queued = state.model.graph.queued();
-        if queued == 0 || state.pool.timekeeper && !state.model.graph.flush {
+        let closing = !state.model.closing.is_empty();
+        if !closing && (state.model.graph.queued() == 0 || state.pool.timekeeper && !state.model.graph.flush) {
             return;
         }
         if state.pool.idle > 0 {
@@ -135,6 +135,11 @@ impl Shared {
         while !state.pool.shut_down {
             let now = clock();
             state.model.now = now;
+            if let Some((ino, handle)) = state.model.closing.pop() {
+                self.call_worker(&mut state);
+                self.close(&mut state, ino, &handle);
+                continue;
+            }
             match state.model.graph.pop(now) {
                 Some(ino) => {
                     self.call_worker(&mut state);
@@ -144,6 +149,17 @@ impl Shared {
             }
         }
         state.pool.threads -= 1;
+    }
+
+    /// Closes a descriptor without the lock.
+    fn close(&self, state: &mut parking_lot::MutexGuard<'_, State>, ino: Ino, handle: &elbow_file::Handle) {
+        state.model.graph.running += 1;
+        let closed = parking_lot::MutexGuard::unlocked(state, || self.storage.close(handle));
+        if let Err(errno) = closed {
+            self.fail(state, ino, "close", errno);
+        }
+        state.model.graph.running -= 1;
+        self.progress.notify_all();
     }
 
     /// Waits for work; one thread at a time watches for the first object to have rested.
@@ -222,7 +238,8 @@ impl Shared {
         let left = state.model.graph.left();
         state.pool.meter(left);
         state.pool.acting -= 1;
-        state.pool.note_latency(took);
+        let calls = result.as_ref().map_or(1, |done| done.calls.max(1)) as u32;
+        state.pool.note_latency(took / calls);
         state.model.now = clock();
         match result {
             Ok(done) => state.model.complete(ino, action, done),

@@ -1,6 +1,6 @@
 //! From the model to the commit record, and to the list of changes that people see.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -25,6 +25,7 @@ pub(super) fn draft(model: &Model) -> Record {
         }
         draft_staging(model, ino, inode, &mut record);
     }
+    draft_times_of_new_dirs(model, &mut record);
     record.collections.sort_by_key(|(path, _)| std::cmp::Reverse(path.components().count()));
     record.placements.sort_by_key(|placement| placement.to.components().count());
     record
@@ -113,6 +114,17 @@ fn draft_names(model: &Model, ino: Ino, inode: &Inode, record: &mut Record) {
     record.links.extend(gained.into_iter().map(|place| (first.clone(), path_of(model, place))));
     let removed = lost.into_iter().filter(|place| model.is_alive(place.dir) && !is_replaced(model, place));
     record.removals.extend(removed.map(|place| old_path_of(model, place)));
+}
+
+/// Old objects arrive in new directories at commit, and would give them the time of the commit.
+fn draft_times_of_new_dirs(model: &Model, record: &mut Record) {
+    let olds = model.all().filter(|(ino, inode)| inode.is_old() && model.is_alive(*ino));
+    let holders: BTreeSet<Ino> = olds.flat_map(|(_, inode)| inode.names.iter().map(|place| place.dir)).collect();
+    for dir in holders.into_iter().filter(|dir| !model.at(*dir).is_old()) {
+        let inode = model.at(dir);
+        let attrs = NewAttrs { times: Some((inode.atime, inode.mtime)), ..NewAttrs::default() };
+        record.attributes.push(Attributes { path: model.path(dir), is_dir: true, attrs });
+    }
 }
 
 fn draft_content(model: &Model, ino: Ino, inode: &Inode, path: PathBuf, record: &mut Record) {

@@ -219,7 +219,8 @@ impl Shared {
     ) {
         loop {
             let graph = &state.model.graph;
-            if graph.running == 0 && (graph.stopped || graph.queued() == 0) {
+            let closing = !state.model.closing.is_empty();
+            if graph.running == 0 && (graph.stopped || graph.queued() == 0 && !closing) {
                 break;
             }
             let timed_out = self.progress.wait_for(state, PROGRESS_INTERVAL).timed_out();

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
 
 use elbow_file::{Errno, Time};
 
@@ -48,8 +49,8 @@ impl Model {
         }
         set_owner(inode, set);
         if let Some(mode) = set.mode {
+            inode.dirty.mode |= inode.mode != mode & 0o7777;
             inode.mode = mode & 0o7777;
-            inode.dirty.mode = true;
         }
         if set.kill_suid {
             kill_suid(inode);
@@ -86,6 +87,7 @@ impl Model {
     }
 
     pub(crate) fn get_xattr(&self, ino: Ino, key: &OsStr) -> Answer<Vec<u8>> {
+        check_key(key)?;
         self.xattrs(ino)?.get(key).cloned().ok_or(Errno::NODATA.into())
     }
 
@@ -95,9 +97,7 @@ impl Model {
 
     pub(crate) fn set_xattr(&mut self, ino: Ino, key: &OsStr, value: &[u8], mode: XattrMode) -> Answer<()> {
         self.may_modify()?;
-        if key.len() > XATTR_NAME_MAX_BYTES || key.is_empty() {
-            return Err(Errno::RANGE.into());
-        }
+        check_key(key)?;
         if value.len() > XATTR_VALUE_MAX_BYTES {
             return Err(Errno::TOOBIG.into());
         }
@@ -116,6 +116,7 @@ impl Model {
 
     pub(crate) fn remove_xattr(&mut self, ino: Ino, key: &OsStr) -> Answer<()> {
         self.may_modify()?;
+        check_key(key)?;
         if !self.xattrs(ino)?.contains_key(key) {
             return Err(Errno::NODATA.into());
         }
@@ -173,11 +174,8 @@ impl Model {
         inode.opens = inode.opens.saturating_sub(1);
         inode.write_opens = inode.write_opens.saturating_sub(u32::from(write));
         let closed = inode.opens == 0;
-        if closed && inode.work != Work::Running
-            && let Some(content) = inode.content_mut()
-        {
-            content.target = None;
-            content.original = None;
+        if closed && inode.work != Work::Running {
+            self.close_content(ino);
         }
         if closed {
             self.queue(ino);
@@ -185,13 +183,27 @@ impl Model {
     }
 }
 
+/// A name is a known namespace and something in it (xattr(7)).
+fn check_key(key: &OsStr) -> Result<(), Errno> {
+    const NAMESPACES: [&[u8]; 3] = [b"user.", b"trusted.", b"security."];
+    let bytes = key.as_bytes();
+    if bytes.is_empty() || bytes.len() > XATTR_NAME_MAX_BYTES {
+        return Err(Errno::RANGE);
+    }
+    if NAMESPACES.contains(&bytes) {
+        return Err(Errno::INVAL);
+    }
+    let known = NAMESPACES.iter().any(|namespace| bytes.starts_with(namespace));
+    if known || key == ACCESS_ACL || key == DEFAULT_ACL { Ok(()) } else { Err(Errno::OPNOTSUPP) }
+}
+
 fn set_owner(inode: &mut Inode, set: &SetAttr) {
     if set.uid.is_none() && set.gid.is_none() {
         return;
     }
-    inode.uid = set.uid.unwrap_or(inode.uid);
-    inode.gid = set.gid.unwrap_or(inode.gid);
-    inode.dirty.owner = true;
+    let (uid, gid) = (set.uid.unwrap_or(inode.uid), set.gid.unwrap_or(inode.gid));
+    inode.dirty.owner |= (uid, gid) != (inode.uid, inode.gid);
+    (inode.uid, inode.gid) = (uid, gid);
     if !inode.is_dir() {
         kill_suid(inode);
     }
@@ -235,6 +247,15 @@ pub(super) fn inherited_mode(mode: u32, acl: &[u8]) -> u32 {
     let group = acl_permissions(acl, ACL_MASK).or_else(|| acl_permissions(acl, ACL_GROUP_OBJ)).unwrap_or(7);
     let other = acl_permissions(acl, ACL_OTHER).unwrap_or(7);
     mode & (0o7000 | user << 6 | group << 3 | other)
+}
+
+/// The access ACL of a new object of that mode under a default ACL; `None` where the mode says it all.
+pub(super) fn inherited_acl(acl: &[u8], mode: u32) -> Option<Vec<u8>> {
+    const ENTRIES_OF_A_MODE: usize = 3;
+    let entries = acl.get(ACL_HEADER_BYTES..)?.len() / ACL_ENTRY_BYTES;
+    let mut access = acl.to_vec();
+    apply_mode(&mut access, mode);
+    (entries > ENTRIES_OF_A_MODE).then_some(access)
 }
 
 /// The permission bits that an access ACL stands for.

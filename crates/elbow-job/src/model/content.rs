@@ -553,13 +553,20 @@ impl Model {
         }
     }
 
+    /// Has the descriptors of a file closed by a worker, because close(2) may block and may fail.
+    pub(crate) fn close_content(&mut self, ino: Ino) {
+        let Some(content) = self.get_mut(ino).ok().and_then(Inode::content_mut) else { return };
+        let handles = [content.target.take(), content.original.take()];
+        self.closing.extend(handles.into_iter().flatten().map(|handle| (ino, handle)));
+    }
+
     /// Lets go of the written data of an object that nobody can reach any more.
     pub(crate) fn release_memory(&mut self, ino: Ino) {
         let Ok(inode) = self.get_mut(ino) else { return };
         let Some(content) = inode.content_mut() else { return };
         let bytes = content.dirty_bytes();
         content.dirty.clear();
-        content.target = None;
+        self.close_content(ino);
         self.unreserve(bytes, 0);
     }
 }

@@ -30,7 +30,7 @@ use elbow_file::{Errno, Handle, Kind, Space, Stat, Time};
 use crate::api::{Answer, Attr, Fetch, Ino, Stop};
 use crate::graph::Graph;
 use crate::report::{Counts, Publish};
-pub(crate) use attributes::DEFAULT_ACL;
+pub(crate) use attributes::{ACCESS_ACL, DEFAULT_ACL};
 pub(crate) use content::{Content, EAGER_DRAIN_BYTES, Fill, Piece, Segment, Source};
 pub(crate) use install::{FoundEntry, Listing};
 pub(crate) use names::NewObject;
@@ -215,6 +215,8 @@ pub(crate) struct Model {
     /// Old files with several names, by inode number of the storage.
     linked: HashMap<u64, Ino>,
     pub(crate) graph: Graph,
+    /// Descriptors that a worker is to close.
+    pub(crate) closing: Vec<(Ino, Handle)>,
     pub(crate) counts: Counts,
     /// The time of the operation under way; set by the owner before each.
     pub(crate) now: Time,
@@ -265,6 +267,7 @@ impl Model {
             inodes: vec![Some(Box::new(limbo)), Some(Box::new(root))],
             linked: HashMap::new(),
             graph: Graph::default(),
+            closing: Vec::new(),
             counts: Counts::default(),
             now: Time::default(),
             space: birth.space,

@@ -135,7 +135,7 @@ impl Model {
             opens: 0,
             write_opens: 0,
             body,
-            xattrs: Some(inherited_xattrs(acl.as_deref(), is_dir)),
+            xattrs: Some(inherited_xattrs(acl.as_deref(), new.kind, mode)),
             dirty_xattrs: std::collections::BTreeSet::new(),
             placed: Vec::new(),
             dirty: Dirty { times: true, ..Dirty::default() },
@@ -385,10 +385,15 @@ impl Old {
     }
 }
 
-fn inherited_xattrs(acl: Option<&Vec<u8>>, is_dir: bool) -> BTreeMap<OsString, Vec<u8>> {
+/// The ACLs that a new object inherits from a default ACL (acl(5), "Object creation and default ACLs").
+fn inherited_xattrs(acl: Option<&Vec<u8>>, kind: Kind, mode: u32) -> BTreeMap<OsString, Vec<u8>> {
     let mut xattrs = BTreeMap::new();
-    if let Some(acl) = acl.filter(|_| is_dir) {
+    let Some(acl) = acl.filter(|_| kind != Kind::Symlink) else { return xattrs };
+    if kind == Kind::Dir {
         xattrs.insert(OsString::from(super::attributes::DEFAULT_ACL), acl.clone());
+    }
+    if let Some(access) = super::attributes::inherited_acl(acl, mode) {
+        xattrs.insert(OsString::from(super::attributes::ACCESS_ACL), access);
     }
     xattrs
 }
