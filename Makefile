@@ -14,7 +14,7 @@ build: ## build target/release/elbow
 	$(CARGO) build --release --locked -p elbow
 
 demo: build ## a real job on slow storage, directly and through elbow run
-	bench/demo.py
+	@bench/demo.sh
 
 test: ## the whole gate, as the continuous integration runs it
 	@scripts/setup.sh test
@@ -24,7 +24,8 @@ soak: ## the random tests with many more cases than in `make test`
 	@scripts/setup.sh test
 	ELBOW_SOAK=1 $(CARGO) test --release --workspace --locked
 
-bench-run: build ## all measurements of the README; raw results in bench/results
+bench-run: build ## all measurements of the README; results in bench/out
+	@scripts/setup.sh bench
 	bench/run.py
 
 fmt: ## format the source

@@ -1,7 +1,9 @@
 #!/bin/sh
 # Installs what building and testing Elbowroom needs and this machine does not have, and says what it installs.
 #
-#     scripts/setup.sh            what `make build` and `make demo` need
+#     scripts/setup.sh            what `make build` needs
+#     scripts/setup.sh demo       and what `make demo` needs
+#     scripts/setup.sh bench      and what `make bench-run` needs
 #     scripts/setup.sh test       and what `make test` needs
 #
 # Debian packages come by name from apt-get (as root, or with sudo), cargo-deny from cargo, and nothing from anywhere
@@ -16,6 +18,9 @@ say() { printf 'setup: %s\n' "$*" >&2; }
 
 # PROGRAM:PACKAGE pairs.
 build_programs='cargo:cargo cc:build-essential fusermount3:fuse3 tar:tar xz:xz-utils'
+demo_programs='python3:python3 dpkg-deb:dpkg'
+bench_programs='make:make unzip:unzip zip:zip rsync:rsync sshfs:sshfs sshd:openssh-server ssh:openssh-client
+    dpkg-source:dpkg-dev'
 test_programs='make:make git:git sqlite3:sqlite3 python3:python3 unzip:unzip zip:zip rsync:rsync
     setfacl:acl setfattr:attr mkfs.ext4:e2fsprogs losetup:mount setpriv:util-linux mkfifo:coreutils
     sshfs:sshfs sshd:openssh-server ssh:openssh-client dpkg-source:dpkg-dev strace:strace'
@@ -89,6 +94,12 @@ case "${1:-build}" in
 build)
     install_packages $(missing_packages $build_programs)
     ;;
+demo)
+    install_packages $(missing_packages $build_programs $demo_programs)
+    ;;
+bench)
+    install_packages $(missing_packages $build_programs $demo_programs $bench_programs)
+    ;;
 test)
     packages=$(missing_packages $build_programs $test_programs)
     python3 -c 'import ensurepip, venv' 2>/dev/null || packages="$packages python3-venv"
@@ -97,7 +108,7 @@ test)
     need_hello
     ;;
 *)
-    say "usage: scripts/setup.sh [build|test]"
+    say "usage: scripts/setup.sh [build|demo|bench|test]"
     exit 2
     ;;
 esac

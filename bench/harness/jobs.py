@@ -1,0 +1,98 @@
+"""The jobs: what is on the storage before, the command, and what must be there afterwards."""
+
+import shutil
+import subprocess
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Callable, Optional
+
+from . import inputs, trees
+
+# Written by configure and make with times, process numbers or the current directory in them.
+BUILD_NOISE = {"hello/config.log", "hello/config.status", "hello/po/stamp-po"}
+
+
+@dataclass
+class Job:
+    """A command that is run in `directory` of the storage."""
+
+    name: str
+    command: list
+    directory: str = "."
+    populate: Optional[Callable] = None  # Fills the server's side before.
+    aspects: tuple = trees.ALL
+    ignored: Callable = lambda path: False
+    expected: Optional[dict] = None  # The tree afterwards; None: as after the first direct run.
+    source: Optional[Path] = None  # What the staging peers copy, where the command makes nothing.
+    input: object = None
+    stageable: bool = True
+    check: Callable = field(default=lambda backing: [])  # Further sentences about what is wrong on the server's side.
+
+
+def make_jobs(names, linux, hello, scratch):
+    """The jobs of these names, with their references made natively in `scratch`; and why the others cannot be had."""
+    makers = {"tar": _tar, "unzip": _unzip, "rm": _rm, "cp": _cp, "make": _make}
+    made, skipped = [], []
+    for name in names:
+        try:
+            made.append(makers[name](hello if name == "make" else linux, scratch))
+        except inputs.Unavailable as error:
+            skipped.append(f"{name}: {error}")
+    return made, skipped
+
+
+def _tar(linux, scratch):
+    archive = shutil.copy(linux.tar, scratch)  # In memory, so that reading it costs every peer the same.
+    return _with_reference(Job("tar", ["tar", "-xf", archive], input=linux), scratch)
+
+
+def _unzip(linux, scratch):
+    archive = shutil.copy(inputs.zip_of(linux), scratch)  # In memory, as the tar is.
+    return _with_reference(Job("unzip", ["unzip", "-q", archive], input=linux), scratch)
+
+
+def _rm(linux, scratch):
+    del scratch
+    return Job("rm", ["rm", "-rf", "linux"], populate=_copied(linux.tree), expected={}, input=linux, stageable=False)
+
+
+def _cp(linux, scratch):
+    source = scratch / "cp-source"
+    source.mkdir()
+    _copied(linux.tree)(source)
+    job = Job("cp", ["cp", "-r", str(source / "linux"), "."], aspects=trees.NEW, source=source, input=linux)
+    return _with_reference(job, scratch)
+
+
+def _make(find_hello, scratch):
+    del scratch
+    hello = find_hello()
+    command = ["sh", "-c", "./configure -q >configure.out 2>&1 && make -s >make.out 2>&1"]
+    return Job("make", command, directory="hello", populate=_copied(hello.tree), aspects=trees.NEW, input=hello,
+               ignored=lambda path: path in BUILD_NOISE, stageable=False, check=_built)
+
+
+def _built(backing):
+    """hello runs, and make finds nothing left to do: the times on the server are those that the job saw."""
+    place = backing / "hello"
+    said = subprocess.run(["./hello"], cwd=place, capture_output=True, text=True)
+    lines = [] if said.stdout == "Hello, world!\n" else [f"./hello says {said.stdout!r}, {said.stderr!r}"]
+    return lines + [f"{name} is newer than hello" for name in _newer(place)]
+
+
+def _newer(place):
+    built = (place / "hello").stat().st_mtime_ns
+    return [path.name for path in (place / "src").glob("*.o") if path.stat().st_mtime_ns > built]
+
+
+def _copied(tree):
+    return lambda target: subprocess.run(["cp", "-a", f"{tree}/.", target], check=True)
+
+
+def _with_reference(job, scratch):
+    native = scratch / f"native-{job.name}"
+    native.mkdir()
+    subprocess.run(job.command, cwd=native, check=True)
+    job.expected = trees.snapshot(native)
+    shutil.rmtree(native)
+    return job

@@ -1,0 +1,156 @@
+"""Slow storage: a directory (the server's side) and a mount of it that is slow.
+
+Each `fresh()` clears the server's side, fills it directly and mounts anew, so that no cache remembers anything.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import time
+from pathlib import Path
+
+from .inputs import Unavailable, need_programs
+
+PATIENCE = 30  # Seconds that a mount may take to appear or to go.
+
+
+class Storage:
+    """A kind of storage; subclasses mount and unmount."""
+
+    def __init__(self, name, says, work):
+        self.name, self.says = name, says
+        self.backing = work / name / "server"
+        self.mount = work / name / "mount"
+        for place in (self.backing, self.mount):
+            place.mkdir(parents=True)
+
+    def start(self):
+        """Starts what lives as long as the bench; raises Unavailable where it cannot be had."""
+
+    def fresh(self, populate=None):
+        self.unmount()
+        clear(self.backing)
+        if populate:
+            populate(self.backing)
+        self.do_mount()
+
+    def do_mount(self):
+        raise NotImplementedError
+
+    def unmount(self):
+        if os.path.ismount(self.mount):
+            unmount(self.mount)
+
+    def stats(self):
+        """What reached the server since it was fresh, where that is counted."""
+        return None
+
+    def stop(self):
+        self.unmount()
+
+
+class SlowFs(Storage):
+    """The testkit's FUSE passthrough: a delay per operation, at most 64 in service at once."""
+
+    CONCURRENT = 64
+
+    def __init__(self, name, latency, work, programs):
+        super().__init__(name, f"passthrough, {latency} per operation, {self.CONCURRENT} at once", work)
+        self.latency, self.programs, self.server = latency, programs, None
+
+    def do_mount(self):
+        command = [self.programs / "slowfs", "--latency", self.latency, "--concurrent", str(self.CONCURRENT)]
+        self.server = subprocess.Popen([*command, self.backing, self.mount], stdout=subprocess.PIPE, text=True)
+        if not self.server.stdout.readline():
+            raise Unavailable(f"slowfs does not mount (exit code {self.server.wait()})")
+
+    def unmount(self):
+        super().unmount()
+        if self.server:
+            self.server.wait(PATIENCE)
+            self.server = None
+
+    def stats(self):
+        return json.loads(os.getxattr(self.mount, "user.slowfs.stats"))
+
+
+class Ssh(Storage):
+    """sshfs, mounted as users mount it, on a private sshd behind a delaying proxy."""
+
+    def __init__(self, name, one_way, work, programs):
+        super().__init__(name, f"sshfs, {one_way} one way", work)
+        self.one_way, self.programs, self.keys, self.server = one_way, programs, work / name / "keys", None
+
+    def start(self):
+        need_programs("sshd:openssh-server", "ssh:openssh-client", "sshfs")
+        self.keys.mkdir(mode=0o700)
+        command = [self.programs / "sshbed", self.keys, "--one-way", self.one_way]
+        self.server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        line = self.server.stdout.readline()
+        if not line:
+            raise Unavailable(f"the private sshd does not start (exit code {self.server.wait()})")
+        access = json.loads(line)
+        self.host, self.options = access["host"], access["options"]
+
+    def do_mount(self):
+        subprocess.run(["sshfs", f"{self.host}:{self.backing}", self.mount, *self.options], check=True)
+
+    def remote(self, command):
+        """The arguments that run a shell command on the server."""
+        return ["ssh", *self.options, self.host, command]
+
+    def stop(self):
+        super().stop()
+        if self.server:
+            self.server.terminate()
+            self.server.wait(PATIENCE)
+
+
+class Local(Storage):
+    """A directory of the local disk, as it is: what a job costs where nothing is slow."""
+
+    def __init__(self, name, work):
+        super().__init__(name, f"local {file_system(work)}, no delay", work)
+        self.mount = self.backing
+
+    def do_mount(self):
+        pass
+
+    def unmount(self):
+        pass
+
+
+def file_system(path):
+    """The type of the file system that `path` is on."""
+    found = subprocess.run(["stat", "-f", "-c", "%T", path], capture_output=True, text=True)
+    return {"ext2/ext3": "ext4"}.get(found.stdout.strip(), found.stdout.strip() or "file system")
+
+
+def clear(directory):
+    for entry in os.scandir(directory):
+        if entry.is_dir(follow_symlinks=False):
+            shutil.rmtree(entry.path)
+        else:
+            os.unlink(entry.path)
+
+
+def unmount(mountpoint):
+    """Unmounts, trying again for a while what is still busy."""
+    command = ["umount", mountpoint] if os.geteuid() == 0 else ["fusermount3", "-u", mountpoint]
+    deadline = time.monotonic() + PATIENCE
+    while subprocess.run(command, stderr=subprocess.DEVNULL).returncode != 0:
+        if not os.path.ismount(mountpoint):
+            return
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"{mountpoint} stays busy")
+        time.sleep(0.1)
+
+
+def place_for_servers():
+    """Where the servers' directories and staging areas live: in memory where there is room, as a server's disk is not
+    what is measured here."""
+    memory = Path("/dev/shm")
+    if memory.is_dir() and os.access(memory, os.W_OK) and shutil.disk_usage(memory).free > 4 << 30:
+        return memory
+    return None

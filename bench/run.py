@@ -1,0 +1,231 @@
+#!/usr/bin/env python3
+"""Measures `elbow run` against its rivals on slow storage: `make bench-run`.
+
+One interleaved run: each repetition goes through all storages, jobs and peers in turn (the peers start at another one
+each time), so that a noisy machine is noisy for all of them. Each run begins with fresh storage and ends with a
+comparison of the server's side with what must be there, at the instant the peer said that it was done.
+
+    bench/run.py                                        everything that can be had here
+    bench/run.py --storage slowfs2 --jobs tar,rm        a part of it
+    bench/run.py --tiny                                 seconds, to see that the bench itself works
+
+Storages: slowfs2 (2 ms per operation), ssh0.5 and ssh5 (sshfs, ms one way), nfs3-2 nfs4-2 nfs3-10 nfs4-10 (kernel NFS,
+ms round trip, inside user-mode-linux), local (a local disk, what the mount costs where nothing is slow).
+CANNYFS names a CannyFS binary to measure too (CANNYFS_OPTIONS: more options for it).
+"""
+
+import argparse
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+from harness import inputs, jobs, peers, report, rows, storage, trees
+
+ROOT = Path(__file__).resolve().parent.parent
+STORAGES = ["slowfs2", "ssh0.5", "ssh5", "nfs3-2", "nfs4-2", "nfs3-10", "nfs4-10", "local"]
+JOBS = ["tar", "unzip", "rm", "cp", "make"]
+LOCAL_JOBS = ["tar", "make"]  # What the mount costs on a fast disk.
+FILES, TINY_FILES = 2335, 60
+MEMORY_MIB, TINY_MEMORY_MIB, MEM_LIMIT_MIB = 2048, 128, 64
+
+
+def main():
+    options = parse()
+    sys.stdout.reconfigure(line_buffering=True)
+    programs = build(options)
+    results = report.Results()
+    with tempfile.TemporaryDirectory(prefix="elbow-bench-", dir=options.work or storage.place_for_servers()) as memory:
+        with tempfile.TemporaryDirectory(prefix="elbow-bench-", dir=options.disk) as disk:
+            bench = Bench(options, programs, Path(memory), Path(disk), results)
+            try:
+                bench.run()
+            finally:
+                bench.stop()
+                print(report.write(results, options.out))
+    for run in results.bad:
+        print(f"bench: FAILED: {report.describe(run)}", file=sys.stderr)
+    sys.exit(1 if results.bad or not results.runs else 0)
+
+
+def parse():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    listed = lambda text: [word for word in text.split(",") if word]
+    parser.add_argument("--storage", type=listed, help=f"of {','.join(STORAGES)} (default: all)")
+    parser.add_argument("--jobs", type=listed, help=f"of {','.join(JOBS)} (default: all)")
+    parser.add_argument("--peers", type=listed, help="of direct,elbow,tmpfs+rsync,tmpfs+copy32,ssh tar,CannyFS (default: all)")
+    parser.add_argument("--repeat", type=int, help="repetitions; medians are over these (default: 3)")
+    parser.add_argument("--files", type=int, help=f"how many files of the Linux sources (default: {FILES})")
+    parser.add_argument("--tiny", action="store_true", help="a small input, slowfs only, once")
+    parser.add_argument("--no-rows", action="store_true", help="only the matrix: no start-up, memory and tmpfs rows")
+    parser.add_argument("--elbow", type=Path, help="the program to measure (default: build it)")
+    parser.add_argument("--programs", type=Path, help="where the testkit's programs are (default: build them)")
+    parser.add_argument("--cache", type=Path, default=inputs.default_cache(), help="where inputs are kept")
+    parser.add_argument("--work", type=Path, help="where the servers' directories are (default: /dev/shm with 4 GiB free)")
+    parser.add_argument("--disk", type=Path, default=Path("/var/tmp"), help="a directory on a local disk")
+    parser.add_argument("--out", type=Path, default=ROOT / "bench" / "out", help="where the results go")
+    options = parser.parse_args()
+    options.storage = options.storage or (["slowfs2", "local"] if options.tiny else STORAGES)
+    options.jobs = options.jobs or (["tar", "unzip", "rm", "cp"] if options.tiny else JOBS)
+    options.repeat = options.repeat or (1 if options.tiny else report.ALWAYS_WANTED_REPEAT)
+    options.files = options.files or (TINY_FILES if options.tiny else FILES)
+    for chosen, known in ((options.storage, STORAGES), (options.jobs, JOBS)):
+        unknown = [name for name in chosen if name not in known]
+        if unknown:
+            parser.error(f"unknown: {', '.join(unknown)} (known: {', '.join(known)})")
+    return options
+
+
+def build(options):
+    """The directory with the testkit's programs; options.elbow is set."""
+    target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
+    packages = [package for package, given in (("elbow", options.elbow), ("elbow-testkit", options.programs)) if not given]
+    if packages:
+        words = [word for package in packages for word in ("-p", package)]
+        subprocess.run(["cargo", "build", "--release", "--quiet", *words], cwd=ROOT, check=True)
+    options.elbow = (options.elbow or target / "release" / "elbow").resolve()
+    return (options.programs or target / "release").resolve()
+
+
+class Bench:
+    """The matrix, in turn."""
+
+    def __init__(self, options, programs, memory, disk, results):
+        self.options, self.programs, self.memory, self.disk, self.results = options, programs, memory, disk, results
+        self.storages, self.references = [], {}
+
+    def run(self):
+        results, options = self.results, self.options
+        results.host = describe_host(options, self.memory, self.disk)
+        self.linux = inputs.linux(options.cache, options.files)
+        results.host["input"] = f"{self.linux.files} files, {self.linux.bytes / 1e6:.0f} MB of {self.linux.name}"
+        self.jobs = self._make_jobs()
+        self._start_storages()
+        for repetition in range(options.repeat):
+            for place in self.storages:
+                for job in self._jobs_on(place):
+                    self._round(place, job, repetition)
+        self._rows()
+
+    def stop(self):
+        for place in self.storages:
+            place.stop()
+
+    def _make_jobs(self):
+        scratch = self.memory / "scratch"
+        scratch.mkdir()
+        find_hello = lambda: inputs.hello(self.options.cache)
+        made, skipped = jobs.make_jobs(self.options.jobs, self.linux, find_hello, scratch)
+        for text in skipped:
+            self._skip(text)
+        return made
+
+    def _start_storages(self):
+        for name in self.options.storage:
+            try:
+                place = self._make_storage(name)
+                place.start()
+                self.storages.append(place)
+            except inputs.Unavailable as error:
+                self._skip(f"{name}: {error}")
+
+    def _make_storage(self, name):
+        if name.startswith("slowfs"):
+            return storage.SlowFs(name, f"{name.removeprefix('slowfs')}ms", self.memory, self.programs)
+        if name.startswith("ssh"):
+            return storage.Ssh(name, f"{name.removeprefix('ssh')}ms", self.memory, self.programs)
+        if name == "local":
+            return storage.Local(name, self.disk)
+        raise inputs.Unavailable("the NFS testbed is not there yet")
+
+    def _jobs_on(self, place):
+        local = isinstance(place, storage.Local)
+        return [job for job in self.jobs if not local or job.name in LOCAL_JOBS]
+
+    def _peers_on(self, place, job):
+        stage = self.memory
+        known = [peers.Direct(), peers.Elbow(self.options.elbow)]
+        if not isinstance(place, storage.Local):
+            known += [peers.Rsync(stage), peers.ParallelCopy(stage, self.programs), peers.SshTar(stage)]
+            known += self._cannyfs()
+        wanted = self.options.peers
+        return [peer for peer in known if (not wanted or peer.name in wanted) and peer.can(job, place)]
+
+    def _cannyfs(self):
+        program = os.environ.get("CANNYFS")
+        return [peers.CannyFs(program, self.memory)] if program else []
+
+    def _round(self, place, job, repetition):
+        """All peers in turn; the one that begins is another one each time, but a reference is made first."""
+        turn = self._peers_on(place, job)
+        first = repetition % len(turn) if turn and self._reference(place, job) is not None else 0
+        for peer in turn[first:] + turn[:first]:
+            self._once(place, job, peer, repetition)
+
+    def _once(self, place, job, peer, repetition):
+        place.fresh(job.populate)
+        outcome = dict(storage=place.name, says=place.says, job=job.name, peer=peer.name, repetition=repetition,
+                       rival=peer.rival, seconds=None, details={}, wrong=[], failed=None, server=None)
+        try:
+            run = peer.run(job, place)
+            names = trees.count(place.backing)  # At this instant.
+            outcome.update(seconds=run.seconds, details=run.details, server=place.stats())
+            outcome["wrong"] = self._verify(place, job, names)
+        except (peers.Failed, subprocess.TimeoutExpired, OSError) as error:
+            outcome["failed"] = str(error)
+        self.results.add(**outcome)
+        problem = outcome["failed"] or "; ".join(outcome["wrong"][:3])
+        took = f"{outcome['seconds']:8.2f} s" if outcome["seconds"] is not None else " " * 10
+        print(f"{place.name:8} {job.name:6} {peer.name:13} #{repetition} {took} {'WRONG: ' + problem if problem else ''}")
+        place.unmount()
+
+    def _reference(self, place, job):
+        return job.expected if job.expected is not None else self.references.get((place.name, job.name))
+
+    def _verify(self, place, job, names):
+        found, expected = trees.snapshot(place.backing), self._reference(place, job)
+        if expected is None:
+            expected = self.references.setdefault((place.name, job.name), found)
+        late = [] if names == len(found) else [f"{names} names on the server when it returned, {len(found)} later"]
+        return late + trees.difference(found, expected, job.aspects, job.ignored) + job.check(place.backing)
+
+    def _rows(self):
+        if self.options.no_rows:
+            return
+        results, elbow = self.results, self.options.elbow
+        self._row("native_extraction", lambda: rows.native_extraction(self.linux, self.memory, max(self.options.repeat, 3)))
+        self._row("start", lambda: rows.start_cost(elbow, self.memory))
+        slow = next((place for place in self.storages if isinstance(place, storage.SlowFs)), None)
+        if slow:
+            mebibytes = TINY_MEMORY_MIB if self.options.tiny else MEMORY_MIB
+            self._row("memory", lambda: rows.memory_peak(elbow, slow, mebibytes, MEM_LIMIT_MIB))
+
+    def _row(self, name, measure):
+        try:
+            self.results.rows[name] = measure()
+            print(f"{name}: {self.results.rows[name]}")
+        except (peers.Failed, subprocess.TimeoutExpired, OSError) as error:
+            self.results.add(storage="-", says="", job=name, peer="elbow", repetition=0, rival=False, seconds=None,
+                             details={}, wrong=[], failed=str(error), server=None)
+
+    def _skip(self, text):
+        print(f"bench: skipped {text}")
+        self.results.skipped.append(text)
+
+
+def describe_host(options, memory, disk):
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True).stdout.strip()
+    return {"date": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()), "host": platform.node(), "commit": commit,
+            "kernel": platform.release(), "processors": len(os.sched_getaffinity(0)),
+            "memory": f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 2**30:.1f} GiB",
+            "user": "root" if os.geteuid() == 0 else "ordinary",
+            "servers' directories on": storage.file_system(memory), "local disk": storage.file_system(disk),
+            "repetitions": options.repeat}
+
+
+if __name__ == "__main__":
+    main()
