@@ -28,6 +28,8 @@ use crate::runtime::runtime_parents;
 use crate::{Front, MountError, Place, Session};
 
 const DEVICE: &str = "/dev/fuse";
+/// Four requests of the largest size.
+const READAHEAD_KIB: &str = "4096";
 const FUSERMOUNT: &str = "fusermount3";
 
 /// A FUSE mount, served or not yet.
@@ -114,12 +116,15 @@ impl Connection {
     /// Those of open(2).
     pub fn open_root(&self) -> Result<OwnedFd, MountError> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        match &self.mount {
+        let root = match &self.mount {
             Mount::Detached(mount) => rustix::fs::openat(mount, ".", flags, Mode::empty()),
             Mount::At(path) | Mount::Hidden(Hidden(path)) => rustix::fs::open(path, flags, Mode::empty()),
             Mount::Handed => Err(Errno::NOENT),
-        }
-        .map_err(|errno| failed(Step::OpenRoot, errno))
+        };
+        let root = root.map_err(|errno| failed(Step::OpenRoot, errno))?;
+        // Only root may; others read with the kernel's default.
+        let _ = raise_readahead(&root);
+        Ok(root)
     }
 
     /// Once a child has its copy: takes the temporary mount away, so that nobody outside can reach it.
@@ -219,6 +224,14 @@ fn mount_device(device: &OwnedFd, place: &Place) -> Result<OwnedFd, Errno> {
         FsMountFlags::FSMOUNT_CLOEXEC,
         attributes(place.flags()),
     )
+}
+
+/// Lets the kernel read further ahead than the 128 KiB that it allows a new FUSE mount: on slow storage, what is not
+/// asked for early is waited for.
+fn raise_readahead(root: &OwnedFd) -> std::io::Result<()> {
+    let device = rustix::fs::fstat(root)?.st_dev;
+    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+    std::fs::write(format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb"), READAHEAD_KIB)
 }
 
 fn attributes(below: StatVfsMountFlags) -> MountAttrFlags {

@@ -24,7 +24,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use elbow_file::{Errno, Kind, RenameMode, Space};
-use elbow_job::{Answer, Attr, Caller, Fetch, Ino, Job, SetAttr, Stop, XattrMode};
+use elbow_job::{Answer, Attr, Caller, Fetch, Ino, Job, Seek, SetAttr, Stop, XattrMode};
 use fuser::{
     BsdFileFlags, FileHandle, Filesystem, FopenFlags, Generation, INodeNo, InitFlags, IoctlFlags, KernelConfig,
     LockOwner, OpenAccMode, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory,
@@ -223,6 +223,12 @@ impl Core {
     fn read_from_storage(&self, fetch: &Fetch, ino: Ino, offset: u64, length: usize) -> Result<Vec<u8>, Errno> {
         self.job.fetch(fetch)?;
         self.job.read_blocking(ino, offset, length)
+    }
+
+    /// Looks for data or holes where the storage has to be asked; blocks.
+    fn seek_on_storage(&self, fetch: &Fetch, ino: Ino, offset: u64, seek: Seek) -> Result<u64, Errno> {
+        self.job.fetch(fetch)?;
+        self.job.seek_blocking(ino, offset, seek)
     }
 }
 
@@ -762,15 +768,24 @@ impl Filesystem for Front {
             return reply.error(fuser::Errno::ENXIO);
         };
         let ino = self.ino(ino);
-        let op = move |core: &Core| match whence {
-            SEEK_DATA => core.job.seek_data(ino, offset),
-            SEEK_HOLE => core.job.seek_hole(ino, offset),
-            _ => Err(Errno::INVAL.into()),
+        let seek = match whence {
+            SEEK_DATA => Seek::Data,
+            SEEK_HOLE => Seek::Hole,
+            _ => return reply.error(fuser::Errno::EINVAL),
         };
-        self.ask(op, |_, answer| match answer {
+        match self.core.job.seek(ino, offset, seek) {
             Ok(found) => reply.offset(found as i64),
-            Err(errno) => reply.error(convert::errno(errno)),
-        });
+            Err(Stop::Errno(errno)) => reply.error(convert::errno(errno)),
+            Err(Stop::Wait(fetch)) => {
+                let core = self.core.clone();
+                self.core
+                    .pool(&fetch)
+                    .run(move || match core.seek_on_storage(&fetch, ino, offset, seek) {
+                        Ok(found) => reply.offset(found as i64),
+                        Err(errno) => reply.error(convert::errno(errno)),
+                    });
+            }
+        }
     }
 }
 

@@ -8,9 +8,11 @@
 //! The daemon holds an open directory in its own mount, so a plain umount(8) answers EBUSY and nothing is lost or
 //! left half-way by accident. When the mount goes away all the same (lazily or by force), or the daemon is told to
 //! stop by a signal, what was done in it is committed: its user has seen it succeed.
+//! Nobody waits for the outcome then, so a failure goes to the system log.
 
 #![allow(clippy::disallowed_methods)] // the mount and /proc, not the storage of a job
 
+use std::ffi::CString;
 use std::fs::File;
 use std::io::{BufReader, Write};
 use std::os::fd::{FromRawFd, OwnedFd};
@@ -228,14 +230,12 @@ impl Serving {
         } else {
             exit::ELBOW_FAILED
         };
-        match client {
-            Some(mut client) => drop(control::send(
-                &mut client,
-                Reply::Ended {
-                    report: Box::new(report.clone()),
-                },
-            )),
-            None => report.print(false, true),
+        let reply = Reply::Ended {
+            report: Box::new(report.clone()),
+        };
+        let told = client.is_some_and(|mut client| control::send(&mut client, reply).is_ok());
+        if !told && report.exit_code != 0 {
+            report.lines().iter().for_each(|line| log(line));
         }
         report.exit_code
     }
@@ -267,6 +267,15 @@ fn start(name: &str, work: impl FnOnce() + Send + 'static) -> anyhow::Result<()>
         .spawn(work)
         .context("cannot start a thread")?;
     Ok(())
+}
+
+/// Tells the system log (syslog(3)) what there is no client to tell, and standard error in the foreground.
+#[allow(unsafe_code)]
+fn log(line: &str) {
+    eprintln!("elbow: {line}");
+    let Ok(line) = CString::new(line) else { return };
+    // SAFETY: both strings end with a zero byte, and the format takes one string.
+    unsafe { libc::syslog(libc::LOG_ERR | libc::LOG_USER, c"elbow: %s".as_ptr(), line.as_ptr()) };
 }
 
 /// Returns when a mount is not in the mount table any more. The kernel says when the table changes (proc(5)).

@@ -56,9 +56,7 @@ pub(crate) fn options(args: &JobArgs, command: &[OsString]) -> Options {
 
 fn default_memory() -> u64 {
     let info = rustix::system::sysinfo();
-    let ram = u64::try_from(info.totalram)
-        .unwrap_or(u64::MAX)
-        .saturating_mul(u64::from(info.mem_unit));
+    let ram = info.totalram.saturating_mul(u64::from(info.mem_unit));
     (ram / MEMORY_SHARE).min(MEMORY_MAX_BYTES)
 }
 

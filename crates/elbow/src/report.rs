@@ -161,6 +161,15 @@ impl Report {
         self.outcome == Result::Committed
     }
 
+    /// Each error and each sentence.
+    pub(crate) fn lines(&self) -> Vec<String> {
+        self.errors
+            .iter()
+            .map(Failure::line)
+            .chain(self.messages.iter().cloned())
+            .collect()
+    }
+
     /// Says it, once.
     pub(crate) fn print(&self, json: bool, quiet: bool) {
         if json {

@@ -276,6 +276,7 @@ fn report(mounted: &[Mounted<'_>], verdict: &Verdict, endings: &[Ending], interr
 impl Mounted<'_> {
     /// Stops changes. Before that, what processes left in the background have written through memory maps is
     /// fetched from the kernel, if it is to be kept.
+    #[allow(clippy::disallowed_methods)] // the mount is synced, not the storage
     fn settle(&self, keep: bool) {
         if keep {
             // An error here is one of the job, which it has noted itself.

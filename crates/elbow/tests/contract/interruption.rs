@@ -12,7 +12,11 @@ use crate::stage::{ELBOW, Said, Stage, wait_for, word};
 /// `elbow run` in a process group of its own, as a shell with job control starts it.
 fn start(stage: &Stage, options: &[&str], script: &str) -> Child {
     let mut command = Command::new(ELBOW);
-    command.arg("run").args(options).args(["--", "sh", "-c", script]).process_group(0);
+    command
+        .arg("run")
+        .args(options)
+        .args(["--", "sh", "-c", script])
+        .process_group(0);
     stage.start(&mut command)
 }
 
@@ -64,7 +68,11 @@ fn ctrl_c_while_results_are_stored_rolls_back() {
     for name in ["below", "slow"] {
         stage.make_dir(name);
     }
-    let options = SlowOptions { latency: Duration::from_millis(50), concurrent: 1, ..SlowOptions::default() };
+    let options = SlowOptions {
+        latency: Duration::from_millis(50),
+        concurrent: 1,
+        ..SlowOptions::default()
+    };
     let slow = SlowFs::mount(&stage.path("below"), &stage.path("slow"), &options).expect("slow storage");
     let directory = stage.path("slow");
     let script = "cd ../slow; for i in $(seq 300); do echo $i > f$i; done; : > ../ready";
@@ -73,8 +81,14 @@ fn ctrl_c_while_results_are_stored_rolls_back() {
     wait_for("the drain", || slow.counters().total > 10);
     let began = Instant::now();
     kill_process_group(pid(&child), Signal::INT).expect("a signal");
-    finish(child).assert_code(125).assert_says(&["rolled back", "interrupted by SIGINT"]);
-    assert!(began.elapsed() < Duration::from_secs(25), "it stored everything first: {:?}", began.elapsed());
+    finish(child)
+        .assert_code(125)
+        .assert_says(&["rolled back", "interrupted by SIGINT"]);
+    assert!(
+        began.elapsed() < Duration::from_secs(25),
+        "it stored everything first: {:?}",
+        began.elapsed()
+    );
     let left = std::fs::read_dir(stage.path("below")).expect("what is below").count();
     assert_eq!(left, 0);
 }

@@ -25,7 +25,10 @@ fn commit_returns_when_all_is_there_and_the_mount_is_gone() {
     fs::write(stage.path("job/new"), "new").expect("writing in the job");
     fs::remove_file(stage.path("job/old")).expect("removing in the job");
     assert_eq!(stage.names(), ["old"], "nothing is visible before the commit");
-    stage.elbow(&["commit", "../job"]).assert_code(0).assert_says(&["committed"]);
+    stage
+        .elbow(&["commit", "../job"])
+        .assert_code(0)
+        .assert_says(&["committed"]);
     assert_eq!(stage.names(), ["new"]);
     assert!(!is_mounted(&stage));
 }
@@ -35,7 +38,10 @@ fn rollback_leaves_everything_as_it_was() {
     let stage = mounted();
     fs::write(stage.path("job/new"), "new").expect("writing in the job");
     fs::write(stage.path("job/old"), "changed").expect("writing in the job");
-    stage.elbow(&["rollback", "../job"]).assert_code(0).assert_says(&["rolled back"]);
+    stage
+        .elbow(&["rollback", "../job"])
+        .assert_code(0)
+        .assert_says(&["rolled back"]);
     assert_eq!(stage.names(), ["old"]);
     assert_eq!(fs::read(stage.path("work/old")).expect("the old file"), b"old");
     assert!(!is_mounted(&stage));
@@ -74,7 +80,9 @@ fn a_mount_over_its_own_source() {
     stage.elbow(&["mount", ".", "."]).assert_code(0);
     fs::write(stage.path("work/new"), "new").expect("writing in the job");
     let work = stage.work();
-    stage.elbow(&["commit", work.to_str().expect("plain names")]).assert_code(0);
+    stage
+        .elbow(&["commit", work.to_str().expect("plain names")])
+        .assert_code(0);
     assert_eq!(stage.names(), ["new"]);
 }
 

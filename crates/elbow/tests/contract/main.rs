@@ -3,6 +3,8 @@
 //! What a command may do inside a job is tested in `mounted`. These tests need root, `/dev/fuse`, `unshare` and
 //! `setpriv`; each bad situation is made in a mount namespace of its own.
 
+#![allow(clippy::disallowed_methods)] // tests look at the storage themselves
+
 mod interruption;
 mod lifecycle;
 mod output;

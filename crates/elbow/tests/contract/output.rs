@@ -26,7 +26,14 @@ fn json(said: &Said) -> Value {
 #[test]
 fn a_json_object_is_the_last_line_of_standard_error() {
     let stage = Stage::new();
-    let said = stage.elbow(&["run", "--json", "--", "sh", "-c", "printf 12345 > new; echo out; echo err >&2"]);
+    let said = stage.elbow(&[
+        "run",
+        "--json",
+        "--",
+        "sh",
+        "-c",
+        "printf 12345 > new; echo out; echo err >&2",
+    ]);
     said.assert_code(0);
     assert_eq!(said.out, "out\n");
     assert_eq!(said.err.lines().count(), 2, "{said:#?}");
@@ -35,7 +42,10 @@ fn a_json_object_is_the_last_line_of_standard_error() {
     for field in NUMBERS {
         assert!(report[field].is_number(), "{field}: {report}");
     }
-    assert_eq!((&report["bytes_acknowledged"], &report["bytes_written"]), (&5.into(), &5.into()));
+    assert_eq!(
+        (&report["bytes_acknowledged"], &report["bytes_written"]),
+        (&5.into(), &5.into())
+    );
     assert_eq!(report["errors"], Value::Array(Vec::new()));
 }
 
@@ -44,18 +54,40 @@ fn a_failed_command_is_told_in_json_too() {
     let stage = Stage::new();
     let said = stage.elbow(&["run", "--json", "--", "sh", "-c", "printf x > new; exit 9"]);
     let report = json(said.assert_code(9));
-    assert_eq!((&report["outcome"], &report["exit_code"]), (&"rolled_back".into(), &9.into()));
+    assert_eq!(
+        (&report["outcome"], &report["exit_code"]),
+        (&"rolled_back".into(), &9.into())
+    );
     assert!(stage.names().is_empty());
-    let report = json(stage.elbow(&["run", "--json", "--", "no-such-command"]).assert_code(127));
+    let report = json(
+        stage
+            .elbow(&["run", "--json", "--", "no-such-command"])
+            .assert_code(127),
+    );
     assert_eq!(report["exit_code"], 127);
-    let report = json(stage.elbow(&["run", "--json", "--on", "nowhere", "--", "true"]).assert_code(125));
-    assert_eq!((&report["outcome"], &report["exit_code"]), (&"rolled_back".into(), &125.into()));
+    let report = json(
+        stage
+            .elbow(&["run", "--json", "--on", "nowhere", "--", "true"])
+            .assert_code(125),
+    );
+    assert_eq!(
+        (&report["outcome"], &report["exit_code"]),
+        (&"rolled_back".into(), &125.into())
+    );
 }
 
 #[test]
 fn a_kept_job_says_where_it_is() {
     let stage = Stage::new();
-    let said = stage.elbow(&["run", "--json", "--keep", "--", "sh", "-c", "seq 99999 > new; sleep 0.3; exit 9"]);
+    let said = stage.elbow(&[
+        "run",
+        "--json",
+        "--keep",
+        "--",
+        "sh",
+        "-c",
+        "seq 99999 > new; sleep 0.3; exit 9",
+    ]);
     let report = json(said.assert_code(9));
     assert_eq!(report["outcome"], "kept");
     let kept = report["kept"][0].as_str().expect("a path");
@@ -76,7 +108,8 @@ fn quiet_says_nothing_of_success_and_failure_of_the_command() {
 fn people_get_a_summary_on_standard_error() {
     let stage = Stage::new();
     let said = stage.elbow(&["run", "--", "sh", "-c", "printf x > new"]);
-    said.assert_code(0).assert_says(&["elbow: committed", "operations", "storage calls", "drain", "commit"]);
+    said.assert_code(0)
+        .assert_says(&["elbow: committed", "operations", "storage calls", "drain", "commit"]);
     assert_eq!(said.out, "");
     let said = stage.elbow(&["run", "--", "sh", "-c", "printf x > other; exit 4"]);
     said.assert_code(4).assert_says(&["rolled back", "exited with 4"]);
@@ -92,7 +125,10 @@ fn the_command_finds_everything_as_it_was() {
     let native = stage.apart(&script(""));
     let job = stage.apart(&script("$ELBOW run --"));
     job.assert_code(0);
-    assert!(native.out.contains("SigIgn:0000200") && native.out.contains("SigBlk:"), "{native:#?}");
+    assert!(
+        native.out.contains("SigIgn:0000200") && native.out.contains("SigBlk:"),
+        "{native:#?}"
+    );
     assert_eq!(job.out, native.out);
 }
 
@@ -101,7 +137,14 @@ fn pages_and_completions_are_printed() {
     let stage = Stage::new();
     assert!(stage.elbow(&["man"]).assert_code(0).out.contains(".TH elbow"));
     for shell in ["bash", "zsh", "fish"] {
-        assert!(stage.elbow(&["completions", shell]).assert_code(0).out.contains("elbow"), "{shell}");
+        assert!(
+            stage
+                .elbow(&["completions", shell])
+                .assert_code(0)
+                .out
+                .contains("elbow"),
+            "{shell}"
+        );
     }
     stage.elbow(&["man", "."]).assert_code(0);
     assert!(stage.names().contains(&"elbow-run.1".to_owned()), "{:?}", stage.names());

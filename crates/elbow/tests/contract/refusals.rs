@@ -20,7 +20,8 @@ fn user_stage() -> Stage {
 fn a_missing_directory() {
     let stage = Stage::new();
     let said = stage.elbow(&["run", "--on", "nowhere", "--", "true"]);
-    said.assert_code(125).assert_says(&["nowhere: No such file or directory", "--on"]);
+    said.assert_code(125)
+        .assert_says(&["nowhere: No such file or directory", "--on"]);
 }
 
 #[test]
@@ -51,14 +52,16 @@ fn a_directory_inside_another() {
     let stage = Stage::new();
     stage.make_dir("work/inner");
     let said = stage.elbow(&["run", "--on", ".", "--on", "inner", "--", "true"]);
-    said.assert_code(125).assert_says(&["inner is inside", "only the outer one"]);
+    said.assert_code(125)
+        .assert_says(&["inner is inside", "only the outer one"]);
 }
 
 #[test]
 fn no_device() {
     let stage = Stage::new();
     let said = stage.apart("mount -t tmpfs none /dev; $ELBOW run -- true");
-    said.assert_code(125).assert_says(&["/dev/fuse: No such file or directory", "modprobe fuse"]);
+    said.assert_code(125)
+        .assert_says(&["/dev/fuse: No such file or directory", "modprobe fuse"]);
 }
 
 #[test]
@@ -73,28 +76,34 @@ fn a_directory_that_the_user_may_not_write() {
     let stage = user_stage();
     stage.make_dir("work/closed");
     let said = stage.apart(&format!("{AS_USER}; user $ELBOW run --on closed -- true"));
-    said.assert_code(125).assert_says(&["closed: you may not write there", "write permission"]);
+    said.assert_code(125)
+        .assert_says(&["closed: you may not write there", "write permission"]);
 }
 
 #[test]
 fn a_device_that_the_user_may_not_open() {
     let stage = user_stage();
     let said = stage.apart(&format!("{AS_USER}; chmod 600 /dev/fuse; user $ELBOW run -- true"));
-    said.assert_code(125).assert_says(&["/dev/fuse: Permission denied", "chmod 666 /dev/fuse"]);
+    said.assert_code(125)
+        .assert_says(&["/dev/fuse: Permission denied", "chmod 666 /dev/fuse"]);
 }
 
 #[test]
 fn no_helper_to_mount_for_the_user() {
     let stage = user_stage();
-    let said = stage.apart(&format!("{AS_USER}; mkdir bin; user env PATH=\"$PWD/bin\" $ELBOW run -- true"));
-    said.assert_code(125).assert_says(&["fusermount3 was not found", "apt install fuse3"]);
+    let said = stage.apart(&format!(
+        "{AS_USER}; mkdir bin; user env PATH=\"$PWD/bin\" $ELBOW run -- true"
+    ));
+    said.assert_code(125)
+        .assert_says(&["fusermount3 was not found", "apt install fuse3"]);
 }
 
 #[test]
 fn a_helper_that_may_not_mount() {
     let stage = user_stage();
     let said = stage.apart(&format!("{AS_USER}; user setpriv --no-new-privs $ELBOW run -- true"));
-    said.assert_code(125).assert_says(&["fusermount3 refused", "no_new_privs"]);
+    said.assert_code(125)
+        .assert_says(&["fusermount3 refused", "no_new_privs"]);
 }
 
 /// The kernel gives no user namespace to a process in a chroot: a way to be refused one on any machine.
@@ -110,7 +119,8 @@ fn no_user_namespaces() {
         word(&stage.work())
     );
     let said = stage.apart(&script);
-    said.assert_code(125).assert_says(&["private mount namespace", "user.max_user_namespaces", "elbow mount"]);
+    said.assert_code(125)
+        .assert_says(&["private mount namespace", "user.max_user_namespaces", "elbow mount"]);
     assert!(stage.names().is_empty(), "{:?}", stage.names());
 }
 
@@ -141,7 +151,12 @@ fn a_missing_mount_point() {
 #[test]
 fn mistakes_on_the_command_line_are_not_the_commands_fault() {
     let stage = Stage::new();
-    for words in [&["run"][..], &["run", "--mem", "lots", "--", "true"], &["frobnicate"], &[]] {
+    for words in [
+        &["run"][..],
+        &["run", "--mem", "lots", "--", "true"],
+        &["frobnicate"],
+        &[],
+    ] {
         let said = stage.elbow(words);
         said.assert_code(125);
         assert!(said.err.contains("Usage") || said.err.contains("--help"), "{said:#?}");

@@ -26,7 +26,10 @@ pub(crate) struct Said {
 
 impl Stage {
     pub(crate) fn new() -> Self {
-        let dir = tempfile::Builder::new().prefix("elbow-contract-").tempdir().expect("a temporary directory");
+        let dir = tempfile::Builder::new()
+            .prefix("elbow-contract-")
+            .tempdir()
+            .expect("a temporary directory");
         let stage = Self { dir };
         stage.make_dir("work");
         stage
@@ -47,8 +50,9 @@ impl Stage {
     /// Names in `work`, sorted.
     pub(crate) fn names(&self) -> Vec<String> {
         let entries = std::fs::read_dir(self.work()).expect("the directory of the job");
-        let mut names: Vec<_> =
-            entries.map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned()).collect();
+        let mut names: Vec<_> = entries
+            .map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned())
+            .collect();
         names.sort();
         names
     }
@@ -65,7 +69,11 @@ impl Stage {
 
     /// Starts a command in `work`.
     pub(crate) fn start(&self, command: &mut Command) -> Child {
-        command.current_dir(self.work()).env("ELBOW", ELBOW).env("LC_ALL", "C").stdin(Stdio::null());
+        command
+            .current_dir(self.work())
+            .env("ELBOW", ELBOW)
+            .env("LC_ALL", "C")
+            .stdin(Stdio::null());
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"))
     }
@@ -79,8 +87,15 @@ impl Said {
     pub(crate) fn of(output: &Output) -> Self {
         use std::os::unix::process::ExitStatusExt;
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        let code = output.status.code().or(output.status.signal().map(|signal| 128 + signal));
-        Self { code: code.expect("an end has a reason"), out: text(&output.stdout), err: text(&output.stderr) }
+        let code = output
+            .status
+            .code()
+            .or(output.status.signal().map(|signal| 128 + signal));
+        Self {
+            code: code.expect("an end has a reason"),
+            out: text(&output.stdout),
+            err: text(&output.stderr),
+        }
     }
 
     pub(crate) fn assert_code(&self, code: i32) -> &Self {
