@@ -169,7 +169,7 @@ impl Shared {
 
     /// The parts of a read with the descriptors that they need.
     #[allow(clippy::type_complexity, reason = "three values that belong together for one call")]
-    fn open_for_read(
+    pub(crate) fn open_for_read(
         &self,
         ino: Ino,
         offset: u64,

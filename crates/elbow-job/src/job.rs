@@ -278,22 +278,6 @@ impl Job {
         self.operate(|model| model.fallocate(ino, mode, offset, length))
     }
 
-    /// The next data at or after an offset.
-    ///
-    /// # Errors
-    /// ENXIO when there is none.
-    pub fn seek_data(&self, ino: Ino, offset: u64) -> Answer<u64> {
-        self.shared.state.lock().model.seek(ino, offset, false)
-    }
-
-    /// The next hole at or after an offset; the end of the file is one.
-    ///
-    /// # Errors
-    /// ENXIO at or past the end.
-    pub fn seek_hole(&self, ino: Ino, offset: u64) -> Answer<u64> {
-        self.shared.state.lock().model.seek(ino, offset, true)
-    }
-
     /// All names of a directory but `.` and `..`.
     ///
     /// # Errors

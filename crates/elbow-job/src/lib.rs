@@ -22,6 +22,8 @@
 mod api;
 mod commit;
 mod complete;
+#[cfg(test)]
+mod crash_test;
 mod execute;
 mod fetch;
 mod graph;
@@ -34,6 +36,7 @@ mod removal;
 mod report;
 #[cfg(test)]
 mod schedule_test;
+mod seek;
 mod spill;
 mod staging;
 
@@ -44,3 +47,4 @@ pub use report::{
     Cause, Change, ChangeKind, Counts, DeferredError, JobError, OnConflict, Options, Outcome, Phase, Progress, Publish,
     RecoverAction, Recovered,
 };
+pub use seek::Seek;

@@ -499,25 +499,6 @@ impl Model {
         self.reserved_bytes += end - start - covered;
     }
 
-    /// The next data (`hole` false) or hole at or after an offset. What is on the storage counts as data.
-    pub(crate) fn seek(&self, ino: Ino, offset: u64, hole: bool) -> Answer<u64> {
-        self.known_file(ino)?;
-        let size = self.at(ino).size;
-        if offset >= size {
-            return Err(Errno::NXIO.into());
-        }
-        let content = self.at(ino).content().expect("a file");
-        let mut at = offset;
-        for segment in content.segments(offset, size) {
-            let is_hole = matches!(segment.source, Source::Piece(Piece::Zero));
-            if is_hole == hole {
-                return Ok(at);
-            }
-            at += segment.length as u64;
-        }
-        if hole { Ok(size) } else { Err(Errno::NXIO.into()) }
-    }
-
     /// Memory pieces of a file, for spilling: up to `most` bytes.
     pub(crate) fn memory_pieces(&self, ino: Ino, most: u64) -> Vec<(Range<u64>, Chunk)> {
         let Some(content) = self.get(ino).ok().and_then(Inode::content) else { return Vec::new() };
