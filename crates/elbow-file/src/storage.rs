@@ -40,7 +40,10 @@ impl Handle {
     /// Takes over an open descriptor.
     #[must_use]
     pub fn new(fd: OwnedFd) -> Self {
-        Self(Arc::new(Inner { fd: ManuallyDrop::new(fd), closed: AtomicBool::new(false) }))
+        Self(Arc::new(Inner {
+            fd: ManuallyDrop::new(fd),
+            closed: AtomicBool::new(false),
+        }))
     }
 
     /// Closes the descriptor and hears what close(2) says, if nobody else holds the handle.
@@ -59,7 +62,10 @@ impl Handle {
 
 impl AsFd for Handle {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        assert!(!self.0.closed.load(Ordering::Acquire), "a handle is not used after it was closed");
+        assert!(
+            !self.0.closed.load(Ordering::Acquire),
+            "a handle is not used after it was closed"
+        );
         self.0.fd.as_fd()
     }
 }

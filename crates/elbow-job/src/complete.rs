@@ -39,8 +39,14 @@ impl Model {
     }
 
     fn keep_directory(&mut self, (ino, staging): (Ino, bool), handle: Handle) {
-        let Some(dir) = self.get_mut(ino).ok().and_then(|inode| inode.dir_mut().ok()) else { return };
-        let slot = if staging { &mut dir.staging_handle } else { &mut dir.handle };
+        let Some(dir) = self.get_mut(ino).ok().and_then(|inode| inode.dir_mut().ok()) else {
+            return;
+        };
+        let slot = if staging {
+            &mut dir.staging_handle
+        } else {
+            &mut dir.handle
+        };
         slot.get_or_insert(handle);
     }
 
@@ -76,7 +82,9 @@ impl Model {
         }
         // The object under the old name need not be the one that was planned for: an occupant is moved away
         // on behalf of another.
-        let Some(ino) = self.dir_at(from.place.dir).placed.get(&from.place.name).copied() else { return };
+        let Some(ino) = self.dir_at(from.place.dir).placed.get(&from.place.name).copied() else {
+            return;
+        };
         self.unplaced(ino, &from.place);
         self.placed(ino, &to.place);
         self.queue(ino);
@@ -89,7 +97,9 @@ impl Model {
 
     fn removed(&mut self, spot: &Spot, file: Option<Handle>) {
         let place = &spot.place;
-        let Some(ino) = self.dir_at(place.dir).placed.get(&place.name).copied() else { return };
+        let Some(ino) = self.dir_at(place.dir).placed.get(&place.name).copied() else {
+            return;
+        };
         self.unplaced(ino, place);
         if let (Some(handle), Some(content)) = (file, self.at_mut(ino).content_mut()) {
             content.target = Some(handle);

@@ -44,7 +44,14 @@ impl Executor<'_> {
         match action {
             Action::Stage { at } if at.owner.0 == Ino::ROOT => self.stage_root(at, &mut done)?,
             Action::Stage { at } => self.stage(at, &mut done)?,
-            Action::Create { spot, node, mode, fill, attrs, keep_open } => {
+            Action::Create {
+                spot,
+                node,
+                mode,
+                fill,
+                attrs,
+                keep_open,
+            } => {
                 self.create(spot, node, *mode, fill, attrs, &mut done)?;
                 if let Some(file) = done.file.take_if(|_| !keep_open) {
                     self.storage.close(&file)?;
@@ -54,7 +61,8 @@ impl Executor<'_> {
                 let (a, b) = (self.open(&from.route, &mut done)?, self.open(&to.route, &mut done)?);
                 self.note_visible(to)?;
                 done.calls += 1;
-                self.storage.rename(&a, &from.place.name, &b, &to.place.name, RenameMode::Replace)?;
+                self.storage
+                    .rename(&a, &from.place.name, &b, &to.place.name, RenameMode::Replace)?;
             }
             Action::Link { from, to } => {
                 let (a, b) = (self.open(&from.route, &mut done)?, self.open(&to.route, &mut done)?);
@@ -87,7 +95,8 @@ impl Executor<'_> {
         self.storage.mkdir(&root, self.staging_name, STAGING_MODE)?;
         let job = self.storage.open_dir(&root, self.staging_name)?;
         let manifest = self.storage.create(&job, OsStr::new(MANIFEST), PRIVATE_FILE_MODE)?;
-        self.storage.write(&manifest, &[IoSlice::new(&(self.manifest)().encode())], 0)?;
+        self.storage
+            .write(&manifest, &[IoSlice::new(&(self.manifest)().encode())], 0)?;
         self.storage.mkdir(&job, OsStr::new(NEW), STAGING_MODE)?;
         *self.journal.lock() = Some(Journal::create(self.storage, &job)?);
         done.calls += 5;
@@ -98,7 +107,10 @@ impl Executor<'_> {
     /// The journal knows of a staging directory before it exists.
     fn stage(&self, at: &Route, done: &mut Done) -> Result<(), Errno> {
         let dir = self.open(at, done)?;
-        self.journal(&JournalEntry::Staging { dir: self.journal_path.clone(), times: self.times_before })?;
+        self.journal(&JournalEntry::Staging {
+            dir: self.journal_path.clone(),
+            times: self.times_before,
+        })?;
         self.storage.mkdir(&dir, self.staging_name, STAGING_MODE)?;
         done.calls += 2;
         Ok(())
@@ -108,14 +120,17 @@ impl Executor<'_> {
         if !spot.visible {
             return Ok(());
         }
-        self.journal(&JournalEntry::Visible { path: self.journal_path.join(&*spot.place.name) })
+        self.journal(&JournalEntry::Visible {
+            path: self.journal_path.join(&*spot.place.name),
+        })
     }
 
     fn journal(&self, entry: &JournalEntry) -> Result<(), Errno> {
         let mut journal = self.journal.lock();
         let journal = journal.as_mut().ok_or(Errno::BADF)?;
         let bytes = entry.encode();
-        self.storage.write(&journal.file, &[IoSlice::new(&bytes)], journal.end)?;
+        self.storage
+            .write(&journal.file, &[IoSlice::new(&bytes)], journal.end)?;
         self.storage.sync(&journal.file)?;
         journal.end += bytes.len() as u64;
         Ok(())
@@ -173,7 +188,9 @@ impl Executor<'_> {
         };
         self.fill(&file, fill, done)?;
         self.set_handle(&file, attrs, done)?;
-        if !attrs.xattrs.is_empty() && let Target::Named(spot) = target {
+        if !attrs.xattrs.is_empty()
+            && let Target::Named(spot) = target
+        {
             let dir = self.open(&spot.route, done)?;
             self.set_xattrs(&dir, &spot.place.name, attrs, done)?;
         }
@@ -245,12 +262,18 @@ impl Executor<'_> {
 
 impl Journal {
     pub(crate) fn create(storage: &dyn Storage, job_dir: &Handle) -> Result<Self, Errno> {
-        Ok(Self { file: storage.create(job_dir, OsStr::new(JOURNAL), PRIVATE_FILE_MODE)?, end: 0 })
+        Ok(Self {
+            file: storage.create(job_dir, OsStr::new(JOURNAL), PRIVATE_FILE_MODE)?,
+            end: 0,
+        })
     }
 }
 
 pub(crate) fn open_route(storage: &dyn Storage, route: &Route) -> Result<Handle, Errno> {
-    route.names.iter().try_fold(route.base.clone(), |at, name| storage.open_dir(&at, name))
+    route
+        .names
+        .iter()
+        .try_fold(route.base.clone(), |at, name| storage.open_dir(&at, name))
 }
 
 /// Sets attributes of a named object: owner, extended attributes, mode, times. Returns the number of calls.

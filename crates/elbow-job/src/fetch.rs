@@ -97,7 +97,11 @@ impl Shared {
     fn old_spot(&self, ino: Ino) -> Result<(Route, OsString), Errno> {
         let state = self.state.lock();
         let inode = state.model.get(ino)?;
-        let place = inode.old.as_ref().and_then(|old| old.places.first()).ok_or(Errno::STALE)?;
+        let place = inode
+            .old
+            .as_ref()
+            .and_then(|old| old.places.first())
+            .ok_or(Errno::STALE)?;
         Ok((state.model.route_dir(place.dir), place.name.to_os_string()))
     }
 
@@ -129,7 +133,16 @@ impl Shared {
         if xattrs == Err(Errno::OPNOTSUPP) {
             state.model.no_xattrs = true;
         }
-        state.model.install_xattrs(ino, xattrs.or_else(|e| if e == Errno::OPNOTSUPP { Ok(BTreeMap::new()) } else { Err(e) })?);
+        state.model.install_xattrs(
+            ino,
+            xattrs.or_else(|e| {
+                if e == Errno::OPNOTSUPP {
+                    Ok(BTreeMap::new())
+                } else {
+                    Err(e)
+                }
+            })?,
+        );
         Ok(())
     }
 
@@ -164,7 +177,9 @@ impl Shared {
     fn read_file(&self, file: Option<&Handle>, from: u64, length: usize, out: &mut Vec<u8>) -> Result<(), Errno> {
         let at = out.len();
         out.resize(at + length, 0);
-        self.storage.read(file.ok_or(Errno::IO)?, &mut out[at..], from).map(|_| ())
+        self.storage
+            .read(file.ok_or(Errno::IO)?, &mut out[at..], from)
+            .map(|_| ())
     }
 
     /// The parts of a read with the descriptors that they need.
@@ -203,7 +218,10 @@ impl Shared {
     fn target_spot(&self, state: &State, ino: Ino) -> (Route, OsString) {
         let inode = state.model.at(ino);
         if inode.is_old() {
-            return (state.model.route_dir(crate::model::LIMBO), patch_name(ino).to_os_string());
+            return (
+                state.model.route_dir(crate::model::LIMBO),
+                patch_name(ino).to_os_string(),
+            );
         }
         let spot = state.model.spot(&inode.placed[0]);
         (spot.route, spot.place.name.to_os_string())
@@ -246,11 +264,20 @@ impl Shared {
     /// Moves the newest written data to the spill file; `false` when there is none or no room there.
     fn spill_some(&self, state: &mut parking_lot::MutexGuard<'_, State>) -> bool {
         let Some(file) = self.spill_file() else { return false };
-        let Some((ino, pieces)) = state.model.newest_memory(SPILL_BYTES) else { return false };
+        let Some((ino, pieces)) = state.model.newest_memory(SPILL_BYTES) else {
+            return false;
+        };
         let written: Vec<Spilled> = parking_lot::MutexGuard::unlocked(state, || {
-            pieces.iter().map_while(|(_, chunk)| file.write(chunk.bytes())).collect()
+            pieces
+                .iter()
+                .map_while(|(_, chunk)| file.write(chunk.bytes()))
+                .collect()
         });
-        let bytes: u64 = pieces.iter().take(written.len()).map(|(range, _)| range.end - range.start).sum();
+        let bytes: u64 = pieces
+            .iter()
+            .take(written.len())
+            .map(|(range, _)| range.end - range.start)
+            .sum();
         state.model.counts.spilled_bytes += bytes;
         state.model.spilled(ino, &pieces, &written);
         !written.is_empty()
@@ -281,8 +308,17 @@ fn list_attributes(
     let (stats, default_acl) = fetch_all(storage, &handle, &names, threads)?;
     let entries = names.into_iter().zip(stats);
     // A name that went away between the two looks is not there.
-    let entries = entries.filter_map(|(entry, stat)| stat.map(|stat| FoundEntry { entry, stat: Some(stat) }));
-    Ok(Listing { entries: entries.collect(), default_acl, handle })
+    let entries = entries.filter_map(|(entry, stat)| {
+        stat.map(|stat| FoundEntry {
+            entry,
+            stat: Some(stat),
+        })
+    });
+    Ok(Listing {
+        entries: entries.collect(),
+        default_acl,
+        handle,
+    })
 }
 
 /// Attributes of all names, and the default ACL of the directory, in parallel.
@@ -297,7 +333,9 @@ fn fetch_all(
     let results: Mutex<Vec<Option<Stat>>> = Mutex::new(vec![None; names.len()]);
     let failed: Mutex<Option<Errno>> = Mutex::new(None);
     let look = || {
-        while let Some((at, entry)) = Some(next.fetch_add(1, Ordering::Relaxed)).and_then(|at| Some((at, names.get(at)?))) {
+        while let Some((at, entry)) =
+            Some(next.fetch_add(1, Ordering::Relaxed)).and_then(|at| Some((at, names.get(at)?)))
+        {
             match storage.stat(handle, &entry.name) {
                 Ok(stat) => results.lock()[at] = Some(stat),
                 Err(Errno::NOENT) => {}
@@ -308,7 +346,9 @@ fn fetch_all(
     let acl = std::thread::scope(|scope| {
         for _ in 1..threads.min(names.len()) {
             // Fewer threads are only slower.
-            let _ = std::thread::Builder::new().stack_size(128 << 10).spawn_scoped(scope, look);
+            let _ = std::thread::Builder::new()
+                .stack_size(128 << 10)
+                .spawn_scoped(scope, look);
         }
         let acl = storage.get_xattr(handle, OsStr::new("."), OsStr::new(DEFAULT_ACL)).ok();
         look();

@@ -89,7 +89,10 @@ impl Graph {
 
     /// Queued and parked nodes, the newest first.
     pub(crate) fn newest(&self) -> impl Iterator<Item = Ino> {
-        self.parked.iter().copied().chain(self.queue.iter().rev().map(|(ino, _)| *ino))
+        self.parked
+            .iter()
+            .copied()
+            .chain(self.queue.iter().rev().map(|(ino, _)| *ino))
     }
 
     /// Nodes that are queued or wait for another.

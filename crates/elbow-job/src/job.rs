@@ -60,12 +60,17 @@ pub(crate) struct State {
 /// The time of day.
 pub(crate) fn clock() -> Time {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
-    Time { seconds: now.tv_sec, nanoseconds: now.tv_nsec as u32 }
+    Time {
+        seconds: now.tv_sec,
+        nanoseconds: now.tv_nsec as u32,
+    }
 }
 
 impl std::fmt::Debug for Job {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Job").field("path", &self.shared.path).finish_non_exhaustive()
+        f.debug_struct("Job")
+            .field("path", &self.shared.path)
+            .finish_non_exhaustive()
     }
 }
 
@@ -76,8 +81,16 @@ impl Job {
     /// # Errors
     /// When the directory's attributes or free space cannot be read.
     pub fn begin(storage: Arc<dyn Storage>, root: Handle, path: &Path, options: Options) -> Result<Self, JobError> {
-        let failed = |tried| move |errno| JobError::Storage { tried, path: path.to_owned(), errno };
-        let stat = storage.stat_handle(&root).map_err(failed("reading the attributes of"))?;
+        let failed = |tried| {
+            move |errno| JobError::Storage {
+                tried,
+                path: path.to_owned(),
+                errno,
+            }
+        };
+        let stat = storage
+            .stat_handle(&root)
+            .map_err(failed("reading the attributes of"))?;
         let space = storage.space(&root).map_err(failed("reading the free space of"))?;
         let staging_name: Name = OsStr::new(&new_staging_name()).into();
         let model = Model::new(Birth {
@@ -90,7 +103,12 @@ impl Job {
             own_uid: rustix::process::geteuid().as_raw(),
             own_gid: rustix::process::getegid().as_raw(),
         });
-        let state = State { model, pool: Pool::new(options.in_flight), errors: Vec::new(), waiting_for_room: 0 };
+        let state = State {
+            model,
+            pool: Pool::new(options.in_flight),
+            errors: Vec::new(),
+            waiting_for_room: 0,
+        };
         let shared = Arc::new(Shared {
             storage,
             root,
@@ -160,7 +178,12 @@ impl Job {
     /// As open(2) with O_CREAT and O_EXCL.
     pub fn create(&self, caller: Caller, parent: Ino, name: &OsStr, mode: u32) -> Answer<Attr> {
         self.operate(|model| {
-            let new = NewObject { kind: Kind::File, mode, rdev: 0, target: None };
+            let new = NewObject {
+                kind: Kind::File,
+                mode,
+                rdev: 0,
+                target: None,
+            };
             let ino = model.create(caller, parent, name, &new)?;
             model.open(ino, true, false)?;
             model.attr(ino)
@@ -172,7 +195,17 @@ impl Job {
     /// # Errors
     /// As mknod(2).
     pub fn mknod(&self, caller: Caller, parent: Ino, name: &OsStr, kind: Kind, mode: u32, rdev: u64) -> Answer<Attr> {
-        self.new_object(caller, parent, name, &NewObject { kind, mode, rdev, target: None })
+        self.new_object(
+            caller,
+            parent,
+            name,
+            &NewObject {
+                kind,
+                mode,
+                rdev,
+                target: None,
+            },
+        )
     }
 
     /// Creates a directory; one reference.
@@ -180,7 +213,17 @@ impl Job {
     /// # Errors
     /// As mkdir(2).
     pub fn mkdir(&self, caller: Caller, parent: Ino, name: &OsStr, mode: u32) -> Answer<Attr> {
-        self.new_object(caller, parent, name, &NewObject { kind: Kind::Dir, mode, rdev: 0, target: None })
+        self.new_object(
+            caller,
+            parent,
+            name,
+            &NewObject {
+                kind: Kind::Dir,
+                mode,
+                rdev: 0,
+                target: None,
+            },
+        )
     }
 
     /// Creates a symbolic link; one reference.
@@ -188,7 +231,12 @@ impl Job {
     /// # Errors
     /// As symlink(2).
     pub fn symlink(&self, caller: Caller, parent: Ino, name: &OsStr, target: &OsStr) -> Answer<Attr> {
-        let new = NewObject { kind: Kind::Symlink, mode: 0o777, rdev: 0, target: Some(target) };
+        let new = NewObject {
+            kind: Kind::Symlink,
+            mode: 0o777,
+            rdev: 0,
+            target: Some(target),
+        };
         self.new_object(caller, parent, name, &new)
     }
 
@@ -227,14 +275,7 @@ impl Job {
     ///
     /// # Errors
     /// As renameat2(2).
-    pub fn rename(
-        &self,
-        parent: Ino,
-        name: &OsStr,
-        new_parent: Ino,
-        new_name: &OsStr,
-        mode: RenameMode,
-    ) -> Answer<()> {
+    pub fn rename(&self, parent: Ino, name: &OsStr, new_parent: Ino, new_name: &OsStr, mode: RenameMode) -> Answer<()> {
         self.operate(|model| model.rename(parent, name, new_parent, new_name, mode))
     }
 
@@ -359,7 +400,10 @@ impl Job {
     #[must_use]
     pub fn staging_path(&self) -> Option<PathBuf> {
         let state = self.shared.state.lock();
-        state.model.job_dir().map(|_| self.shared.path.join(&*self.shared.staging_name))
+        state
+            .model
+            .job_dir()
+            .map(|_| self.shared.path.join(&*self.shared.staging_name))
     }
 }
 
@@ -382,7 +426,9 @@ impl Shared {
 impl Clone for Job {
     fn clone(&self) -> Self {
         self.shared.state.lock().pool.handles += 1;
-        Self { shared: self.shared.clone() }
+        Self {
+            shared: self.shared.clone(),
+        }
     }
 }
 

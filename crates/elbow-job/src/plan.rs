@@ -18,7 +18,9 @@ use std::ffi::{OsStr, OsString};
 use elbow_file::{Handle, Kind};
 
 use crate::api::Ino;
-use crate::model::{ACCESS_ACL, Body, DEFAULT_ACL, EAGER_DRAIN_BYTES, Fill, Inode, LIMBO, Model, Name, Place, Staging, Work};
+use crate::model::{
+    ACCESS_ACL, Body, DEFAULT_ACL, EAGER_DRAIN_BYTES, Fill, Inode, LIMBO, Model, Name, Place, Staging, Work,
+};
 use crate::report::Publish;
 
 const SETGID: u32 = 0o2000;
@@ -82,13 +84,40 @@ pub(crate) enum Target {
 #[derive(Clone, Debug)]
 pub(crate) enum Action {
     /// Make the staging directory of an old directory (for the root: the job's own directory).
-    Stage { at: Route },
-    Create { spot: Spot, node: Node, mode: u32, fill: Fill, attrs: NewAttrs, keep_open: bool },
-    Move { from: Spot, to: Spot, clobbers: Option<Ino> },
-    Link { from: Spot, to: Spot },
-    Remove { spot: Spot, dir: bool, keep_open: bool },
-    Fill { target: Target, fill: Fill, attrs: NewAttrs },
-    SetAttributes { spot: Spot, attrs: NewAttrs },
+    Stage {
+        at: Route,
+    },
+    Create {
+        spot: Spot,
+        node: Node,
+        mode: u32,
+        fill: Fill,
+        attrs: NewAttrs,
+        keep_open: bool,
+    },
+    Move {
+        from: Spot,
+        to: Spot,
+        clobbers: Option<Ino>,
+    },
+    Link {
+        from: Spot,
+        to: Spot,
+    },
+    Remove {
+        spot: Spot,
+        dir: bool,
+        keep_open: bool,
+    },
+    Fill {
+        target: Target,
+        fill: Fill,
+        attrs: NewAttrs,
+    },
+    SetAttributes {
+        spot: Spot,
+        attrs: NewAttrs,
+    },
 }
 
 impl Action {
@@ -98,8 +127,13 @@ impl Action {
             Self::Stage { .. } => "stage",
             Self::Create { node: Node::File, .. } => "create",
             Self::Create { node: Node::Dir, .. } => "mkdir",
-            Self::Create { node: Node::Symlink(_), .. } => "symlink",
-            Self::Create { node: Node::Special(..), .. } => "mknod",
+            Self::Create {
+                node: Node::Symlink(_), ..
+            } => "symlink",
+            Self::Create {
+                node: Node::Special(..),
+                ..
+            } => "mknod",
             Self::Move { .. } => "rename",
             Self::Link { .. } => "link",
             Self::Remove { dir: true, .. } => "rmdir",
@@ -156,7 +190,9 @@ impl Model {
         if ino != Ino::ROOT && self.job_dir().is_none() {
             return self.want_staging(Ino::ROOT);
         }
-        act(Action::Stage { at: self.route_dir(ino) })
+        act(Action::Stage {
+            at: self.route_dir(ino),
+        })
     }
 
     /// Asks for a staging directory and waits for it.
@@ -181,7 +217,11 @@ impl Model {
         if is_dir && let Some(child) = self.dir_at(ino).placed.values().next() {
             return Plan::Blocked(*child);
         }
-        act(Action::Remove { spot: self.spot(&place), dir: is_dir, keep_open })
+        act(Action::Remove {
+            spot: self.spot(&place),
+            dir: is_dir,
+            keep_open,
+        })
     }
 
     /// Names: create, move, link or unlink until the placed names are the desired ones.
@@ -199,9 +239,11 @@ impl Model {
         let stale = inode.placed.iter().find(|place| !inode.names.contains(place)).cloned();
         match (missing, stale) {
             (None, None) => None,
-            (None, Some(stale)) => {
-                Some(act(Action::Remove { spot: self.spot(&stale), dir: false, keep_open: false }))
-            }
+            (None, Some(stale)) => Some(act(Action::Remove {
+                spot: self.spot(&stale),
+                dir: false,
+                keep_open: false,
+            })),
             (Some(missing), stale) => Some(self.plan_arrival(ino, &missing, stale.as_ref())),
         }
     }
@@ -222,7 +264,14 @@ impl Model {
         let fill = self.take_fill(ino, pressure);
         self.expect_owner(ino, place.dir);
         let attrs = self.take_attrs(ino, &fill);
-        act(Action::Create { spot, node, mode, fill, attrs, keep_open })
+        act(Action::Create {
+            spot,
+            node,
+            mode,
+            fill,
+            attrs,
+            keep_open,
+        })
     }
 
     fn plan_arrival(&mut self, ino: Ino, to: &Place, stale: Option<&Place>) -> Plan {
@@ -230,16 +279,26 @@ impl Model {
         if let Some(plan) = self.make_ready(ino, to, moves) {
             return plan;
         }
-        if moves && self.at(ino).is_dir() && let Some(unsettled) = self.unsettled(to.dir) {
+        if moves
+            && self.at(ino).is_dir()
+            && let Some(unsettled) = self.unsettled(to.dir)
+        {
             return Plan::Blocked(unsettled);
         }
         let clobbers = self.dir_at(to.dir).placed.get(&to.name).copied();
         let to = self.spot(to);
         match stale {
-            Some(from) => act(Action::Move { from: self.spot(from), to, clobbers }),
+            Some(from) => act(Action::Move {
+                from: self.spot(from),
+                to,
+                clobbers,
+            }),
             None => {
                 let from = self.at(ino).placed[0].clone();
-                act(Action::Link { from: self.spot(&from), to })
+                act(Action::Link {
+                    from: self.spot(&from),
+                    to,
+                })
             }
         }
     }
@@ -275,9 +334,17 @@ impl Model {
         let limbo = Place::new(LIMBO, std::ffi::OsStr::new(&format!("m{}", occupant.0)));
         let (from, to) = (self.spot(place), self.spot(&limbo));
         if self.at(occupant).placed.contains(&limbo) {
-            return Some(act(Action::Remove { spot: from, dir: false, keep_open: false }));
+            return Some(act(Action::Remove {
+                spot: from,
+                dir: false,
+                keep_open: false,
+            }));
         }
-        Some(act(Action::Move { from, to, clobbers: None }))
+        Some(act(Action::Move {
+            from,
+            to,
+            clobbers: None,
+        }))
     }
 
     /// The highest directory on the way up from `dir` that is not where it belongs.
@@ -296,7 +363,9 @@ impl Model {
 
     fn should_park(&self, inode: &Inode, pressure: bool) -> bool {
         let eager = self.publish == Publish::Eager;
-        let little = inode.content().is_some_and(|content| content.dirty_bytes() < EAGER_DRAIN_BYTES);
+        let little = inode
+            .content()
+            .is_some_and(|content| content.dirty_bytes() < EAGER_DRAIN_BYTES);
         inode.write_opens > 0 && little && !self.graph.flush && !pressure && !eager
     }
 
@@ -317,7 +386,11 @@ impl Model {
         };
         let fill = self.take_fill(ino, pressure);
         let old = self.at(ino).is_old();
-        let attrs = if old { NewAttrs::default() } else { self.take_attrs(ino, &fill) };
+        let attrs = if old {
+            NewAttrs::default()
+        } else {
+            self.take_attrs(ino, &fill)
+        };
         Some(act(Action::Fill { target, fill, attrs }))
     }
 
@@ -333,7 +406,11 @@ impl Model {
         let make = !content.patch_made;
         match self.job_dir() {
             Some(base) => {
-                let route = Route { base, names: Vec::new(), owner: (LIMBO, false) };
+                let route = Route {
+                    base,
+                    names: Vec::new(),
+                    owner: (LIMBO, false),
+                };
                 Ok(Target::Patch(route, patch_name(ino), make))
             }
             None => Err(self.want_staging(Ino::ROOT)),
@@ -359,7 +436,10 @@ impl Model {
             return None;
         }
         let place = self.at(ino).placed[0].clone();
-        Some(act(Action::SetAttributes { spot: self.spot(&place), attrs }))
+        Some(act(Action::SetAttributes {
+            spot: self.spot(&place),
+            attrs,
+        }))
     }
 
     /// Dirty attributes whose time has come; they count as set from now on. Times come with the last fill, because
@@ -371,8 +451,12 @@ impl Model {
             return NewAttrs::default();
         }
         let mut attrs = NewAttrs::default();
-        let content_left = inode.content().is_some_and(|content| content.needs_fill(inode.size, false));
-        let last_fill = inode.content().is_none_or(|content| content.dirty.len() == fill.pieces.len());
+        let content_left = inode
+            .content()
+            .is_some_and(|content| content.needs_fill(inode.size, false));
+        let last_fill = inode
+            .content()
+            .is_none_or(|content| content.dirty.len() == fill.pieces.len());
         let quiet = (inode.write_opens == 0 || flush) && last_fill;
         let dirty = inode.dirty;
         if dirty.owner {
@@ -390,7 +474,10 @@ impl Model {
         if quiet && (dirty.times || !attrs.is_empty()) {
             attrs.times = Some((inode.atime, inode.mtime));
         }
-        inode.dirty = crate::model::Dirty { times: dirty.times && !quiet, ..Default::default() };
+        inode.dirty = crate::model::Dirty {
+            times: dirty.times && !quiet,
+            ..Default::default()
+        };
         attrs
     }
 
@@ -401,7 +488,9 @@ impl Model {
         let inode = self.at_mut(ino);
         if acl_changed && inode.kind != Kind::Symlink {
             // The storage does not know the default ACL yet that this object has inherited, or knows another one.
-            let inherited = [ACCESS_ACL, DEFAULT_ACL].into_iter().take(1 + usize::from(inode.is_dir()));
+            let inherited = [ACCESS_ACL, DEFAULT_ACL]
+                .into_iter()
+                .take(1 + usize::from(inode.is_dir()));
             inode.dirty_xattrs.extend(inherited.map(OsString::from));
         }
         let raw = inode.raw_mode.unwrap_or(inode.mode);
@@ -446,22 +535,38 @@ impl Model {
     pub(crate) fn spot(&self, place: &Place) -> Spot {
         let visible = self.is_visible(place);
         let staged = place.dir != LIMBO && self.at(place.dir).is_old() && !visible;
-        let route = if staged { self.route_staging(place.dir) } else { self.route_dir(place.dir) };
-        Spot { route, place: place.clone(), visible }
+        let route = if staged {
+            self.route_staging(place.dir)
+        } else {
+            self.route_dir(place.dir)
+        };
+        Spot {
+            route,
+            place: place.clone(),
+            visible,
+        }
     }
 
     /// The way to a directory itself.
     pub(crate) fn route_dir(&self, ino: Ino) -> Route {
         let owner = (ino, false);
         if let Some(handle) = &self.dir_at(ino).handle {
-            return Route { base: handle.clone(), names: Vec::new(), owner };
+            return Route {
+                base: handle.clone(),
+                names: Vec::new(),
+                owner,
+            };
         }
         let inode = self.at(ino);
         let place = match &inode.old {
             Some(old) => &old.places[0],
             None => &inode.placed[0],
         };
-        let above = if inode.is_old() { self.route_dir(place.dir) } else { self.spot(place).route };
+        let above = if inode.is_old() {
+            self.route_dir(place.dir)
+        } else {
+            self.spot(place).route
+        };
         above.join(place.name.clone(), owner)
     }
 
@@ -469,10 +574,16 @@ impl Model {
     pub(crate) fn route_staging(&self, ino: Ino) -> Route {
         let owner = (ino, true);
         if let Some(handle) = &self.dir_at(ino).staging_handle {
-            return Route { base: handle.clone(), names: Vec::new(), owner };
+            return Route {
+                base: handle.clone(),
+                names: Vec::new(),
+                owner,
+            };
         }
         if ino == Ino::ROOT {
-            return self.route_dir(LIMBO).join(Name::from(std::ffi::OsStr::new(crate::staging::NEW)), owner);
+            return self
+                .route_dir(LIMBO)
+                .join(Name::from(std::ffi::OsStr::new(crate::staging::NEW)), owner);
         }
         self.route_dir(ino).join(self.staging_name.clone(), owner)
     }

@@ -221,7 +221,11 @@ impl Shared {
             }
             _ => std::path::PathBuf::new(),
         };
-        let times_before = state.model.get(ino).map(|inode| inode.times_before()).unwrap_or_default();
+        let times_before = state
+            .model
+            .get(ino)
+            .map(|inode| inode.times_before())
+            .unwrap_or_default();
         let (result, took) = parking_lot::MutexGuard::unlocked(state, || {
             let begun = Instant::now();
             let executor = Executor {

@@ -26,17 +26,39 @@ const BIRTH_SECONDS: i64 = 10;
 /// When the directory cannot be listed, or a step fails; what was done by then stays done, and it can be
 /// called again.
 pub fn recover(storage: &Arc<dyn Storage>, root: &Handle, force: bool) -> Result<Vec<Recovered>, JobError> {
+    recover_jobs(storage, root, force, &Manifest::is_alive)
+}
+
+pub(crate) fn recover_jobs(
+    storage: &Arc<dyn Storage>,
+    root: &Handle,
+    force: bool,
+    is_alive: &dyn Fn(&Manifest) -> bool,
+) -> Result<Vec<Recovered>, JobError> {
     let listed = storage.list(root).map_err(error("listing"))?;
     let jobs = listed.into_iter().filter(|entry| is_staging_name(&entry.name));
-    jobs.map(|entry| recover_job(&**storage, root, &entry.name, force)).collect()
+    jobs.map(|entry| recover_job(&**storage, root, &entry.name, force, is_alive))
+        .collect()
 }
 
 fn error(tried: &'static str) -> impl Fn(Errno) -> JobError {
-    move |errno| JobError::Storage { tried, path: PathBuf::from("."), errno }
+    move |errno| JobError::Storage {
+        tried,
+        path: PathBuf::from("."),
+        errno,
+    }
 }
 
-fn recover_job(storage: &dyn Storage, root: &Handle, name: &OsStr, force: bool) -> Result<Recovered, JobError> {
-    let job = storage.open_dir(root, name).map_err(error("opening the staging directory in"))?;
+fn recover_job(
+    storage: &dyn Storage,
+    root: &Handle,
+    name: &OsStr,
+    force: bool,
+    is_alive: &dyn Fn(&Manifest) -> bool,
+) -> Result<Recovered, JobError> {
+    let job = storage
+        .open_dir(root, name)
+        .map_err(error("opening the staging directory in"))?;
     let manifest = read_manifest(storage, &job).map_err(error("reading the manifest in"))?;
     let say = |action, message: String| Recovered {
         job: name.to_string_lossy().into_owned(),
@@ -45,13 +67,19 @@ fn recover_job(storage: &dyn Storage, root: &Handle, name: &OsStr, force: bool) 
         message,
     };
     match &manifest {
-        Some(found) if found.is_alive() => {
-            return Ok(say(RecoverAction::Running, format!("process {} is still running", found.pid)));
+        Some(found) if is_alive(found) => {
+            return Ok(say(
+                RecoverAction::Running,
+                format!("process {} is still running", found.pid),
+            ));
         }
         Some(found) if !found.is_local() && !force => {
             return Ok(say(
                 RecoverAction::Foreign,
-                format!("it was started on {}; if it is dead, run `elbow recover --force`", found.host),
+                format!(
+                    "it was started on {}; if it is dead, run `elbow recover --force`",
+                    found.host
+                ),
             ));
         }
         None if !force && is_young(storage, root, name) => {
@@ -63,14 +91,24 @@ fn recover_job(storage: &dyn Storage, root: &Handle, name: &OsStr, force: bool) 
     match find_record(storage, &job) {
         Ok(Some((record, done))) => {
             finish(tree, job, name, &record, done)?;
-            Ok(say(RecoverAction::Finished, "it had committed: everything is in its place".into()))
+            Ok(say(
+                RecoverAction::Finished,
+                "it had committed: everything is in its place".into(),
+            ))
         }
         Ok(None) => {
-            let (left, times) = leftovers(storage, root, &job, manifest.as_ref()).map_err(error("reading the journal in"))?;
+            let (left, times) =
+                leftovers(storage, root, &job, manifest.as_ref()).map_err(error("reading the journal in"))?;
             remove_leftovers(&tree, name, &left, times).map_err(error("rolling back in"))?;
-            Ok(say(RecoverAction::RolledBack, "it had not committed: nothing of it is left".into()))
+            Ok(say(
+                RecoverAction::RolledBack,
+                "it had not committed: nothing of it is left".into(),
+            ))
         }
-        Err(found) => Ok(say(RecoverAction::Damaged, format!("its commit record cannot be read: {found}; nothing was changed"))),
+        Err(found) => Ok(say(
+            RecoverAction::Damaged,
+            format!("its commit record cannot be read: {found}; nothing was changed"),
+        )),
     }
 }
 
@@ -86,14 +124,18 @@ fn read_manifest(storage: &dyn Storage, job: &Handle) -> Result<Option<Manifest>
 }
 
 fn is_young(storage: &dyn Storage, root: &Handle, name: &OsStr) -> bool {
-    storage.stat(root, name).is_ok_and(|stat| (clock().seconds - stat.mtime.seconds).abs() < BIRTH_SECONDS)
+    storage
+        .stat(root, name)
+        .is_ok_and(|stat| (clock().seconds - stat.mtime.seconds).abs() < BIRTH_SECONDS)
 }
 
 /// The commit record and whether it has been carried out; an error in words if it cannot be read.
 fn find_record(storage: &dyn Storage, job: &Handle) -> Result<Option<(Record, bool)>, String> {
     for (file, done) in [(RECORD, false), (DONE, true)] {
         if let Some(bytes) = read_file(storage, job, file).map_err(|errno| errno.to_string())? {
-            return Record::decode(&bytes).map(|record| Some((record, done))).map_err(|e| e.to_string());
+            return Record::decode(&bytes)
+                .map(|record| Some((record, done)))
+                .map_err(|e| e.to_string());
         }
     }
     Ok(None)
@@ -102,7 +144,12 @@ fn find_record(storage: &dyn Storage, job: &Handle) -> Result<Option<(Record, bo
 fn finish(tree: Tree<'_>, job: Handle, name: &OsStr, record: &Record, done: bool) -> Result<(), JobError> {
     let storage = tree.storage;
     let collected = storage.stat(&job, OsStr::new(COLLECTED)).is_ok();
-    let apply = Apply { tree, job, staging_name: name, record };
+    let apply = Apply {
+        tree,
+        job,
+        staging_name: name,
+        record,
+    };
     let failed = |failures: Vec<crate::commit::Failure>| JobError::Unfinished {
         failed: failures.len(),
         first: failures.first().map(ToString::to_string).unwrap_or_default(),

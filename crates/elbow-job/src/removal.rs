@@ -16,7 +16,9 @@ pub(crate) fn parallel<T: Sync, R: Send>(items: &[T], threads: usize, apply: imp
     let next = AtomicUsize::new(0);
     let results: Mutex<Vec<(usize, R)>> = Mutex::new(Vec::with_capacity(items.len()));
     let run = || {
-        while let Some((at, item)) = Some(next.fetch_add(1, Ordering::Relaxed)).and_then(|at| Some((at, items.get(at)?))) {
+        while let Some((at, item)) =
+            Some(next.fetch_add(1, Ordering::Relaxed)).and_then(|at| Some((at, items.get(at)?)))
+        {
             let result = apply(item);
             results.lock().push((at, result));
         }
@@ -24,7 +26,9 @@ pub(crate) fn parallel<T: Sync, R: Send>(items: &[T], threads: usize, apply: imp
     std::thread::scope(|scope| {
         for _ in 1..threads.min(items.len()) {
             // Fewer threads are only slower.
-            let _ = std::thread::Builder::new().stack_size(STACK_BYTES).spawn_scoped(scope, run);
+            let _ = std::thread::Builder::new()
+                .stack_size(STACK_BYTES)
+                .spawn_scoped(scope, run);
         }
         run();
     });
@@ -71,7 +75,11 @@ pub(crate) fn remove_tree(storage: &dyn Storage, base: &Handle, name: &OsStr, th
         handle,
         left: AtomicUsize::new(0),
     });
-    let queue = Mutex::new(Queue { tasks: VecDeque::from([Task::Enter(top)]), outstanding: 1, failed: None });
+    let queue = Mutex::new(Queue {
+        tasks: VecDeque::from([Task::Enter(top)]),
+        outstanding: 1,
+        failed: None,
+    });
     let changed = Condvar::new();
     std::thread::scope(|scope| {
         for _ in 1..threads.max(1) {
@@ -172,7 +180,11 @@ fn removed(storage: &dyn Storage, dir: &Arc<Doomed>) -> Result<(), Errno> {
 }
 
 fn entry_removed(storage: &dyn Storage, dir: &Arc<Doomed>) -> Result<(), Errno> {
-    if dir.left.fetch_sub(1, Ordering::AcqRel) == 1 { removed(storage, dir) } else { Ok(()) }
+    if dir.left.fetch_sub(1, Ordering::AcqRel) == 1 {
+        removed(storage, dir)
+    } else {
+        Ok(())
+    }
 }
 
 /// Tries again with permission given to the owner, for directories that were left unwritable.

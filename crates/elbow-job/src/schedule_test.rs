@@ -17,7 +17,7 @@ use crate::{Answer, Caller, Ino, Job, Options, Outcome, SetAttr, Stop};
 
 /// One operation on paths of a small world.
 #[derive(Clone)]
-enum Op {
+pub(crate) enum Op {
     Create(String),
     Write(String, u64, Vec<u8>),
     Truncate(String, u64),
@@ -57,10 +57,19 @@ fn random_op(rng: &mut StdRng) -> Op {
     let mut name = || NAMES[rng.random_range(0..NAMES.len())].to_owned();
     let (x, y) = (name(), name());
     let size = rng.random_range(0..9000);
-    let modes = [RenameMode::Replace, RenameMode::Replace, RenameMode::NoReplace, RenameMode::Exchange];
+    let modes = [
+        RenameMode::Replace,
+        RenameMode::Replace,
+        RenameMode::NoReplace,
+        RenameMode::Exchange,
+    ];
     match rng.random_range(0..16) {
         0 | 1 => Op::Create(x),
-        2 | 3 => Op::Write(x, rng.random_range(0..6000), vec![rng.random(); rng.random_range(1..5000)]),
+        2 | 3 => Op::Write(
+            x,
+            rng.random_range(0..6000),
+            vec![rng.random(); rng.random_range(1..5000)],
+        ),
         4 => Op::Truncate(x, size),
         5 | 6 => Op::Mkdir(x),
         7 => Op::Symlink("missing".into(), x),
@@ -75,7 +84,7 @@ fn random_op(rng: &mut StdRng) -> Op {
 }
 
 /// What an operation gave: an errno, or what it read.
-type Gave = Result<Vec<u8>, Errno>;
+pub(crate) type Gave = Result<Vec<u8>, Errno>;
 
 /// The operations on a real directory.
 struct Native(PathBuf);
@@ -126,8 +135,14 @@ impl Native {
                 Ok(buffer)
             }
             Op::List(x) => {
-                let fd = f::open(at(x), f::OFlags::RDONLY | f::OFlags::DIRECTORY | f::OFlags::NOFOLLOW, f::Mode::empty())?;
-                let names = f::Dir::new(fd)?.filter_map(Result::ok).map(|e| e.file_name().to_bytes().to_vec());
+                let fd = f::open(
+                    at(x),
+                    f::OFlags::RDONLY | f::OFlags::DIRECTORY | f::OFlags::NOFOLLOW,
+                    f::Mode::empty(),
+                )?;
+                let names = f::Dir::new(fd)?
+                    .filter_map(Result::ok)
+                    .map(|e| e.file_name().to_bytes().to_vec());
                 let mut names: Vec<Vec<u8>> = names.filter(|n| n != b"." && n != b"..").collect();
                 names.sort();
                 Ok(names.join(&b'\n'))
@@ -137,9 +152,13 @@ impl Native {
 }
 
 /// The operations on a job, resolved as the kernel would.
-struct InJob<'a>(&'a Job);
+pub(crate) struct InJob<'a>(pub(crate) &'a Job);
 
-const CALLER: Caller = Caller { uid: 0, gid: 0, umask: 0o022 };
+const CALLER: Caller = Caller {
+    uid: 0,
+    gid: 0,
+    umask: 0o022,
+};
 
 impl InJob<'_> {
     fn ask<T>(&self, operation: impl FnMut(&Job) -> Answer<T>) -> Result<T, Errno> {
@@ -191,7 +210,7 @@ impl InJob<'_> {
         }
     }
 
-    fn run(&self, op: &Op) -> Gave {
+    pub(crate) fn run(&self, op: &Op) -> Gave {
         let nothing = Vec::new();
         match op {
             Op::Create(x) => {
@@ -208,7 +227,15 @@ impl InJob<'_> {
             }
             Op::Truncate(x, size) => {
                 let ino = self.writable(x)?;
-                self.ask(|job| job.setattr(ino, &SetAttr { size: Some(*size), ..SetAttr::default() }))?;
+                self.ask(|job| {
+                    job.setattr(
+                        ino,
+                        &SetAttr {
+                            size: Some(*size),
+                            ..SetAttr::default()
+                        },
+                    )
+                })?;
             }
             Op::Mkdir(x) => {
                 let (dir, name) = self.parent(x)?;
@@ -241,7 +268,15 @@ impl InJob<'_> {
                 if self.ask(|job| job.getattr(ino))?.kind == elbow_file::Kind::Symlink {
                     return Err(Errno::OPNOTSUPP);
                 }
-                self.ask(|job| job.setattr(ino, &SetAttr { mode: Some(*mode), ..SetAttr::default() }))?;
+                self.ask(|job| {
+                    job.setattr(
+                        ino,
+                        &SetAttr {
+                            mode: Some(*mode),
+                            ..SetAttr::default()
+                        },
+                    )
+                })?;
             }
             Op::Read(x) => return self.read(x),
             Op::List(x) => {
@@ -277,12 +312,14 @@ impl InJob<'_> {
 
 /// Content as runs of equal bytes.
 fn brief(bytes: &[u8]) -> String {
-    let runs = bytes.chunk_by(|a, b| a == b).map(|run| format!("{}x{:02x}", run.len(), run[0]));
+    let runs = bytes
+        .chunk_by(|a, b| a == b)
+        .map(|run| format!("{}x{:02x}", run.len(), run[0]));
     runs.collect::<Vec<_>>().join(",")
 }
 
 /// Everything that can be seen of a tree but times.
-fn snapshot(dir: &Path) -> BTreeMap<PathBuf, String> {
+pub(crate) fn snapshot(dir: &Path) -> BTreeMap<PathBuf, String> {
     fn walk(top: &Path, dir: &Path, out: &mut BTreeMap<PathBuf, String>, inodes: &mut BTreeMap<u64, PathBuf>) {
         let mut entries: Vec<_> = std::fs::read_dir(dir).unwrap().map(|e| e.unwrap().path()).collect();
         entries.sort();
@@ -292,7 +329,12 @@ fn snapshot(dir: &Path) -> BTreeMap<PathBuf, String> {
             let mut line = format!("{:o} ", meta.mode());
             if meta.is_file() {
                 let first = inodes.entry(meta.ino()).or_insert_with(|| name.clone());
-                line += &format!("n={} same={} {}", meta.nlink(), first.display(), brief(&std::fs::read(&path).unwrap()));
+                line += &format!(
+                    "n={} same={} {}",
+                    meta.nlink(),
+                    first.display(),
+                    brief(&std::fs::read(&path).unwrap())
+                );
             } else if meta.is_symlink() {
                 line += &format!("-> {}", std::fs::read_link(&path).unwrap().display());
             }
@@ -307,6 +349,17 @@ fn snapshot(dir: &Path) -> BTreeMap<PathBuf, String> {
     out
 }
 
+/// A directory for a test, in memory where there is such a place.
+pub(crate) fn scratch() -> tempfile::TempDir {
+    let memory = Path::new("/dev/shm");
+    if memory.is_dir() {
+        tempfile::tempdir_in(memory)
+    } else {
+        tempfile::tempdir()
+    }
+    .unwrap()
+}
+
 struct World {
     _temp: tempfile::TempDir,
     native: Native,
@@ -315,8 +368,7 @@ struct World {
 
 /// Two equal directories, empty or with something old in them.
 fn world(old: bool) -> World {
-    let shm = Path::new("/dev/shm");
-    let temp = if shm.is_dir() { tempfile::tempdir_in(shm) } else { tempfile::tempdir() }.unwrap();
+    let temp = scratch();
     let (native, below) = (temp.path().join("native"), temp.path().join("below"));
     for dir in [&native, &below] {
         std::fs::create_dir(dir).unwrap();
@@ -327,7 +379,11 @@ fn world(old: bool) -> World {
             std::fs::hard_link(dir.join("a"), dir.join("d/b")).unwrap();
         }
     }
-    World { _temp: temp, native: Native(native), below }
+    World {
+        _temp: temp,
+        native: Native(native),
+        below,
+    }
 }
 
 fn begin(below: &Path) -> Job {
@@ -350,7 +406,11 @@ fn compare(ops: &[Op], old: bool, rng: &mut StdRng, commit: bool, note: &str) {
         for _ in 0..rng.random_range(0..4) {
             job.step_by_hand(|left| rng.random_range(0..left));
         }
-        assert!(job.deferred_errors().is_empty(), "{note}: {:?} after {n} of {ops:?}", job.deferred_errors());
+        assert!(
+            job.deferred_errors().is_empty(),
+            "{note}: {:?} after {n} of {ops:?}",
+            job.deferred_errors()
+        );
     }
     job.by_hand(false);
     if commit {
@@ -366,7 +426,13 @@ fn compare(ops: &[Op], old: bool, rng: &mut StdRng, commit: bool, note: &str) {
 fn seed() -> (u64, u64) {
     match std::env::var("SEED").ok().and_then(|seed| seed.parse().ok()) {
         Some(seed) => (seed, seed + 1),
-        None => (0, std::env::var("ROUNDS").ok().and_then(|n| n.parse().ok()).unwrap_or(1500)),
+        None => (
+            0,
+            std::env::var("ROUNDS")
+                .ok()
+                .and_then(|n| n.parse().ok())
+                .unwrap_or(1500),
+        ),
     }
 }
 

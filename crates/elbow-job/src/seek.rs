@@ -50,7 +50,11 @@ impl Shared {
     fn seek(&self, ino: Ino, offset: u64, seek: Seek) -> Result<u64, Errno> {
         let (segments, target, original) = self.open_for_read(ino, offset, usize::MAX)?;
         search(&segments, offset, seek, |source, part| {
-            let file = if matches!(source, Source::Original(_)) { &original } else { &target };
+            let file = if matches!(source, Source::Original(_)) {
+                &original
+            } else {
+                &target
+            };
             search_file(&*self.storage, file.as_ref().ok_or(Errno::IO)?, part, seek)
         })
     }
@@ -75,7 +79,11 @@ fn search<E: From<Errno>>(
         }
         at = part.end;
     }
-    if seek == Seek::Hole && !segments.is_empty() { Ok(at) } else { Err(Errno::NXIO.into()) }
+    if seek == Seek::Hole && !segments.is_empty() {
+        Ok(at)
+    } else {
+        Err(Errno::NXIO.into())
+    }
 }
 
 /// Looks through a part that lies at the same offset in a file on the storage.
@@ -99,17 +107,31 @@ mod tests {
     use super::*;
 
     fn piece(length: usize, piece: Piece) -> Segment {
-        Segment { length, source: Source::Piece(piece) }
+        Segment {
+            length,
+            source: Source::Piece(piece),
+        }
     }
 
     fn on_storage(length: usize) -> Segment {
-        Segment { length, source: Source::Original(0) }
+        Segment {
+            length,
+            source: Source::Original(0),
+        }
     }
 
     fn find(segments: &[Segment], offset: u64, seek: Seek, stored: Range<u64>) -> Result<u64, Errno> {
         search(segments, offset, seek, |_, part| {
-            let hole = if stored.contains(&part.start) { stored.end } else { part.start };
-            let found = if seek == Seek::Data { stored.start.max(part.start) } else { hole };
+            let hole = if stored.contains(&part.start) {
+                stored.end
+            } else {
+                part.start
+            };
+            let found = if seek == Seek::Data {
+                stored.start.max(part.start)
+            } else {
+                hole
+            };
             Ok(part.contains(&found).then_some(found))
         })
     }

@@ -49,7 +49,10 @@ pub(crate) struct Spilled {
 
 impl Spilled {
     pub(crate) fn slice(&self, start: u64, _end: u64) -> Self {
-        Self { extent: self.extent.clone(), offset: self.offset + start }
+        Self {
+            extent: self.extent.clone(),
+            offset: self.offset + start,
+        }
     }
 
     pub(crate) fn same_extent(&self, other: &Self) -> bool {
@@ -69,16 +72,27 @@ impl SpillFile {
             Ok(fd) => File::from(fd),
             Err(_) => unlinked_file(directory)?,
         };
-        Ok(Arc::new(Self { file, limit, space: Mutex::default() }))
+        Ok(Arc::new(Self {
+            file,
+            limit,
+            space: Mutex::default(),
+        }))
     }
 
     /// Writes bytes to a free place; `None` when the limit or the scratch space is used up.
     pub(crate) fn write(self: &Arc<Self>, bytes: &[u8]) -> Option<Spilled> {
         let length = bytes.len() as u64;
         let start = self.allocate(length)?;
-        let extent = Extent { file: self.clone(), start, length };
+        let extent = Extent {
+            file: self.clone(),
+            start,
+            length,
+        };
         self.file.write_all_at(bytes, start).ok()?;
-        Some(Spilled { extent: Arc::new(extent), offset: start })
+        Some(Spilled {
+            extent: Arc::new(extent),
+            offset: start,
+        })
     }
 
     fn allocate(&self, length: u64) -> Option<u64> {

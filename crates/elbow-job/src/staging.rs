@@ -33,7 +33,9 @@ const VERSION: u16 = 1;
 
 /// Is this the name of a staging directory of any job?
 pub(crate) fn is_staging_name(name: &OsStr) -> bool {
-    let Some(id) = name.as_bytes().strip_prefix(PREFIX.as_bytes()) else { return false };
+    let Some(id) = name.as_bytes().strip_prefix(PREFIX.as_bytes()) else {
+        return false;
+    };
     id.len() == ID_DIGITS && id.iter().all(u8::is_ascii_hexdigit)
 }
 
@@ -103,7 +105,9 @@ impl Manifest {
             times: (take_time(&mut from)?, take_time(&mut from)?),
             command: {
                 let words = from.count(1)?;
-                (0..words).map(|_| from.bytes().map(<[u8]>::to_vec)).collect::<Result<_, _>>()?
+                (0..words)
+                    .map(|_| from.bytes().map(<[u8]>::to_vec))
+                    .collect::<Result<_, _>>()?
             },
         };
         from.finish()?;
@@ -157,7 +161,10 @@ impl JournalEntry {
         let kind = from.varint()?;
         let path = take_path(&mut from)?;
         Ok(match kind {
-            0 => Self::Staging { dir: path, times: (take_time(&mut from)?, take_time(&mut from)?) },
+            0 => Self::Staging {
+                dir: path,
+                times: (take_time(&mut from)?, take_time(&mut from)?),
+            },
             _ => Self::Visible { path },
         })
     }
@@ -184,8 +191,17 @@ pub(crate) fn put_path(out: &mut Writer, path: &Path) {
 pub(crate) fn take_path(from: &mut Reader<'_>) -> Result<PathBuf, DecodeError> {
     let at = from.offset();
     let path = PathBuf::from(OsStr::from_bytes(from.bytes()?));
-    let inside = path.components().all(|part| matches!(part, std::path::Component::Normal(_)));
-    if inside { Ok(path) } else { Err(DecodeError::BadValue { at, what: "a path that leaves the directory of the job" }) }
+    let inside = path
+        .components()
+        .all(|part| matches!(part, std::path::Component::Normal(_)));
+    if inside {
+        Ok(path)
+    } else {
+        Err(DecodeError::BadValue {
+            at,
+            what: "a path that leaves the directory of the job",
+        })
+    }
 }
 
 pub(crate) fn put_time(out: &mut Writer, time: Time) {
@@ -194,12 +210,18 @@ pub(crate) fn put_time(out: &mut Writer, time: Time) {
 }
 
 pub(crate) fn take_time(from: &mut Reader<'_>) -> Result<Time, DecodeError> {
-    Ok(Time { seconds: from.signed()?, nanoseconds: from.varint()? as u32 })
+    Ok(Time {
+        seconds: from.signed()?,
+        nanoseconds: from.varint()? as u32,
+    })
 }
 
 #[allow(clippy::disallowed_methods, reason = "procfs, not the storage of a job")]
 fn boot_id() -> String {
-    std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
+    std::fs::read_to_string("/proc/sys/kernel/random/boot_id")
+        .unwrap_or_default()
+        .trim()
+        .to_owned()
 }
 
 /// Start time of a process, `None` if there is none.

@@ -17,7 +17,7 @@ use elbow_file::{Errno, Handle, RenameMode, Time};
 
 use super::record::{Attributes, Patch, Placement, Record, Source};
 use super::tree::Tree;
-use super::{COLLECTED, DONE, RECORD};
+use super::{COLLECTED, DONE, RECORD, remove_job_dir};
 use crate::execute::{open_writable, set_attributes};
 use crate::removal::{parallel, remove_tree};
 use crate::staging::NEW;
@@ -56,11 +56,22 @@ impl Apply<'_> {
     pub(crate) fn publish(&self, collected: bool) -> Result<(), Vec<Failure>> {
         if self.record.collects() && !collected {
             self.collect()?;
-            self.mark_collected().map_err(|errno| vec![failure("marking the progress of", Path::new(""), errno)])?;
+            self.mark_collected()
+                .map_err(|errno| vec![failure("marking the progress of", Path::new(""), errno)])?;
         }
         self.place()?;
-        self.each("linking", &self.record.links, |(_, to)| to, |(from, to)| self.link(from, to))?;
-        self.each("writing", &self.record.patches, |patch| &patch.path, |patch| self.patch(patch))?;
+        self.each(
+            "linking",
+            &self.record.links,
+            |(_, to)| to,
+            |(from, to)| self.link(from, to),
+        )?;
+        self.each(
+            "writing",
+            &self.record.patches,
+            |patch| &patch.path,
+            |patch| self.patch(patch),
+        )?;
         let files: Vec<&Attributes> = self.record.attributes.iter().filter(|a| !a.is_dir).collect();
         self.each("setting attributes of", &files, |a| &a.path, |a| self.attributes(a))
     }
@@ -68,25 +79,38 @@ impl Apply<'_> {
     /// The record has been carried out.
     pub(crate) fn mark_done(&self) -> Result<(), Errno> {
         self.tree.storage.sync_all(&self.job)?;
-        let renamed =
-            self.tree.storage.rename(&self.job, OsStr::new(RECORD), &self.job, OsStr::new(DONE), RenameMode::Replace);
+        let renamed = self.tree.storage.rename(
+            &self.job,
+            OsStr::new(RECORD),
+            &self.job,
+            OsStr::new(DONE),
+            RenameMode::Replace,
+        );
         gone_is_fine(renamed)
     }
 
     /// Removes what is no longer needed, then sets the attributes of directories.
     pub(crate) fn clean(&self, root_times: Option<(Time, Time)>) -> Result<(), Vec<Failure>> {
-        self.each("removing the staging directory of", &self.record.staged, |p| p, |path| {
-            remove_tree(self.tree.storage, &self.tree.dir(path)?, self.staging_name, 1)
-        })?;
+        self.each(
+            "removing the staging directory of",
+            &self.record.staged,
+            |p| p,
+            |path| remove_tree(self.tree.storage, &self.tree.dir(path)?, self.staging_name, 1),
+        )?;
         let dirs = self.record.attributes.iter().filter(|a| a.is_dir);
         let (root, dirs): (Vec<_>, Vec<_>) = dirs.partition(|a| a.path.as_os_str().is_empty());
         self.each("setting attributes of", &dirs, |a| &a.path, |a| self.attributes(a))?;
-        remove_tree(self.tree.storage, &self.tree.root, self.staging_name, self.tree.threads)
+        remove_job_dir(&self.tree, self.staging_name)
             .map_err(|errno| vec![failure("removing", Path::new(self.staging_name), errno)])?;
         self.each("setting attributes of", &root, |a| &a.path, |a| self.attributes(a))?;
-        if root.is_empty() && let Some((atime, mtime)) = root_times {
+        if root.is_empty()
+            && let Some((atime, mtime)) = root_times
+        {
             // The owner may be somebody else; the time of the directory is then that of the commit.
-            let _ = self.tree.storage.set_times(&self.tree.root, OsStr::new("."), Some(atime), Some(mtime));
+            let _ = self
+                .tree
+                .storage
+                .set_times(&self.tree.root, OsStr::new("."), Some(atime), Some(mtime));
         }
         Ok(())
     }
@@ -109,13 +133,34 @@ impl Apply<'_> {
 
     fn collect(&self) -> Result<(), Vec<Failure>> {
         let record = self.record;
-        self.each("shortening", &record.cuts, |(path, _)| path, |(path, size)| gone_is_fine(self.cut(path, *size)))?;
-        self.each("removing", &record.removals, |path| path, |path| gone_is_fine(self.remove(path)))?;
+        self.each(
+            "shortening",
+            &record.cuts,
+            |(path, _)| path,
+            |(path, size)| gone_is_fine(self.cut(path, *size)),
+        )?;
+        self.each(
+            "removing",
+            &record.removals,
+            |path| path,
+            |path| gone_is_fine(self.remove(path)),
+        )?;
         for level in levels(&record.collections, |(path, _)| path) {
-            self.each("moving", level, |(path, _)| path, |(path, slot)| {
-                let Some((dir, name)) = gone_is_none(self.tree.spot(path))? else { return Ok(()) };
-                gone_is_fine(self.tree.storage.rename(&dir, &name, &self.job, slot, RenameMode::Replace))
-            })?;
+            self.each(
+                "moving",
+                level,
+                |(path, _)| path,
+                |(path, slot)| {
+                    let Some((dir, name)) = gone_is_none(self.tree.spot(path))? else {
+                        return Ok(());
+                    };
+                    gone_is_fine(
+                        self.tree
+                            .storage
+                            .rename(&dir, &name, &self.job, slot, RenameMode::Replace),
+                    )
+                },
+            )?;
             self.tree.forget();
         }
         Ok(())
@@ -145,7 +190,12 @@ impl Apply<'_> {
 
     fn place(&self) -> Result<(), Vec<Failure>> {
         for level in levels(&self.record.placements, |placement| &placement.to) {
-            self.each("publishing", level, |placement| &placement.to, |placement| self.place_one(placement))?;
+            self.each(
+                "publishing",
+                level,
+                |placement| &placement.to,
+                |placement| self.place_one(placement),
+            )?;
         }
         Ok(())
     }
@@ -189,7 +239,9 @@ impl Apply<'_> {
         }
         if !patch.written.is_empty() {
             let opened = storage.open(&self.job, &patch.slot, elbow_file::Access::ReadWrite);
-            let Some(source) = gone_is_none(opened)? else { return Ok(()) };
+            let Some(source) = gone_is_none(opened)? else {
+                return Ok(());
+            };
             self.copy(&source, &file, patch)?;
         }
         if storage.stat_handle(&file)?.size != patch.size {
@@ -207,7 +259,9 @@ impl Apply<'_> {
         let mut at = range.start;
         while at < range.end {
             let length = (range.end - at).min(COPY_BYTES as u64);
-            self.tree.storage.write(file, &[IoSlice::new(&zeros[..length as usize])], at)?;
+            self.tree
+                .storage
+                .write(file, &[IoSlice::new(&zeros[..length as usize])], at)?;
             at += length;
         }
         Ok(())
@@ -237,7 +291,9 @@ impl Apply<'_> {
         let mut buffer = vec![0; COPY_BYTES];
         let mut at = range.start;
         while at < range.end {
-            let Some((start, end)) = self.next_data(source, at)? else { return Ok(()) };
+            let Some((start, end)) = self.next_data(source, at)? else {
+                return Ok(());
+            };
             at = at.max(start);
             let end = end.min(range.end);
             while at < end {
@@ -262,7 +318,10 @@ impl Apply<'_> {
 
     fn consume(&self, source: &Handle, file: &Handle, window: Range<u64>) -> Result<(), Errno> {
         self.tree.storage.sync(file)?;
-        let (start, end) = (window.start.next_multiple_of(BLOCK_BYTES), window.end / BLOCK_BYTES * BLOCK_BYTES);
+        let (start, end) = (
+            window.start.next_multiple_of(BLOCK_BYTES),
+            window.end / BLOCK_BYTES * BLOCK_BYTES,
+        );
         if start >= end {
             return Ok(());
         }
@@ -286,7 +345,7 @@ impl Apply<'_> {
 }
 
 /// Some file systems cannot sync a directory; they have nothing to lose then.
-pub(crate) fn sync_dir(storage: &dyn elbow_file::Storage, dir: &Handle) -> Result<(), Errno> {
+pub(super) fn sync_dir(storage: &dyn elbow_file::Storage, dir: &Handle) -> Result<(), Errno> {
     match storage.sync(dir) {
         Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => Ok(()),
         other => other,
@@ -294,14 +353,18 @@ pub(crate) fn sync_dir(storage: &dyn elbow_file::Storage, dir: &Handle) -> Resul
 }
 
 fn failure(step: &'static str, path: &Path, errno: Errno) -> Failure {
-    Failure { step, path: path.to_owned(), errno }
+    Failure {
+        step,
+        path: path.to_owned(),
+        errno,
+    }
 }
 
 fn gone_is_fine(result: Result<(), Errno>) -> Result<(), Errno> {
     gone_is_none(result).map(|_| ())
 }
 
-fn gone_is_none<T>(result: Result<T, Errno>) -> Result<Option<T>, Errno> {
+pub(super) fn gone_is_none<T>(result: Result<T, Errno>) -> Result<Option<T>, Errno> {
     match result {
         Ok(value) => Ok(Some(value)),
         Err(Errno::NOENT) => Ok(None),

@@ -31,7 +31,9 @@ enum Expected {
 /// Paths that are not what the job saw, with what differs.
 pub(super) fn conflicts(shared: &Shared, tree: &Tree<'_>) -> Vec<(PathBuf, String)> {
     let expectations = expectations(&shared.state.lock().model);
-    let found = parallel(&expectations, tree.threads, |(path, expected)| check(tree, path, expected));
+    let found = parallel(&expectations, tree.threads, |(path, expected)| {
+        check(tree, path, expected)
+    });
     let mut conflicts: Vec<(PathBuf, String)> = expectations
         .iter()
         .zip(found)
@@ -48,8 +50,13 @@ fn expectations(model: &Model) -> Vec<(PathBuf, Expected)> {
             expect_old(model, ino, inode, &mut all);
         }
         for place in &inode.names {
-            let is_new_name = !inode.old.as_ref().is_some_and(|old| old.is_place(place.dir, &place.name));
-            if is_new_name && model.at(place.dir).is_old() && !model.is_visible(place)
+            let is_new_name = !inode
+                .old
+                .as_ref()
+                .is_some_and(|old| old.is_place(place.dir, &place.name));
+            if is_new_name
+                && model.at(place.dir).is_old()
+                && !model.is_visible(place)
                 && !model.base_has(place.dir, &place.name)
             {
                 all.push((model.old_path(place.dir).join(&*place.name), Expected::Absent));
@@ -72,7 +79,9 @@ fn expect_old(model: &Model, ino: Ino, inode: &Inode, all: &mut Vec<(PathBuf, Ex
     for place in &old.places {
         let path = model.old_path(place.dir).join(&*place.name);
         if inode.is_dir() && !model.is_alive(ino) {
-            let names = inode.dir().map(|dir| dir.gone.keys().map(|name| name.to_os_string()).collect());
+            let names = inode
+                .dir()
+                .map(|dir| dir.gone.keys().map(|name| name.to_os_string()).collect());
             all.push((path.clone(), Expected::Names(names.unwrap_or_default())));
         }
         if let Some(seen) = old.seen {
@@ -113,7 +122,9 @@ fn check_same(tree: &Tree<'_>, path: &PathBuf, seen: &Stat) -> Result<Option<Str
 
 fn check_names(tree: &Tree<'_>, path: &PathBuf, names: &BTreeSet<OsString>) -> Result<Option<String>, Errno> {
     let now = tree.storage.list(&tree.dir(path)?)?;
-    let added = now.iter().find(|entry| !names.contains(&entry.name) && !is_staging_name(&entry.name));
+    let added = now
+        .iter()
+        .find(|entry| !names.contains(&entry.name) && !is_staging_name(&entry.name));
     Ok(added.map(|entry| format!("the job removes it, but {} was created in it", entry.name.display())))
 }
 

@@ -26,8 +26,12 @@ pub(super) fn draft(model: &Model) -> Record {
         draft_staging(model, ino, inode, &mut record);
     }
     draft_times_of_new_dirs(model, &mut record);
-    record.collections.sort_by_key(|(path, _)| std::cmp::Reverse(path.components().count()));
-    record.placements.sort_by_key(|placement| placement.to.components().count());
+    record
+        .collections
+        .sort_by_key(|(path, _)| std::cmp::Reverse(path.components().count()));
+    record
+        .placements
+        .sort_by_key(|placement| placement.to.components().count());
     record
 }
 
@@ -42,7 +46,10 @@ fn old_path_of(model: &Model, place: &Place) -> PathBuf {
 fn draft_new(model: &Model, inode: &Inode, record: &mut Record) {
     for place in &inode.names {
         if model.at(place.dir).is_old() && !model.is_visible(place) {
-            record.placements.push(Placement { to: path_of(model, place), from: Source::Staged });
+            record.placements.push(Placement {
+                to: path_of(model, place),
+                from: Source::Staged,
+            });
         }
     }
 }
@@ -69,7 +76,9 @@ fn draft_orphan(model: &Model, ino: Ino, inode: &Inode, record: &mut Record) {
     let slot = OsString::from(format!("m{}", ino.0));
     let path = PathBuf::from(&*model.staging_name).join(&slot);
     record.collections.push((old_path_of(model, &places[0]), slot));
-    record.removals.extend(places[1..].iter().map(|place| old_path_of(model, place)));
+    record
+        .removals
+        .extend(places[1..].iter().map(|place| old_path_of(model, place)));
     draft_content(model, ino, inode, path.clone(), record);
     draft_attributes(inode, path, record);
 }
@@ -81,7 +90,9 @@ fn is_changed(inode: &Inode) -> bool {
 
 /// Will the placement of another object take this name from a file in one step?
 fn is_replaced(model: &Model, place: &Place) -> bool {
-    let Some(other) = model.dir_at(place.dir).entries.get(&place.name) else { return false };
+    let Some(other) = model.dir_at(place.dir).entries.get(&place.name) else {
+        return false;
+    };
     let other = model.at(*other);
     let moved_here = !other.is_old() || other.names.first().is_some_and(|first| first == place) && !keeps_a_name(other);
     !other.is_dir() && moved_here
@@ -89,7 +100,10 @@ fn is_replaced(model: &Model, place: &Place) -> bool {
 
 /// One of the original names is still a name.
 fn keeps_a_name(inode: &Inode) -> bool {
-    inode.old.as_ref().is_some_and(|old| old.places.iter().any(|place| inode.names.contains(place)))
+    inode
+        .old
+        .as_ref()
+        .is_some_and(|old| old.places.iter().any(|place| inode.names.contains(place)))
 }
 
 fn draft_old(model: &Model, ino: Ino, inode: &Inode, record: &mut Record) {
@@ -107,23 +121,43 @@ fn draft_names(model: &Model, ino: Ino, inode: &Inode, record: &mut Record) {
     let kept = inode.names.iter().find(|place| places.contains(place));
     if kept.is_none() {
         let slot = OsString::from(format!("m{}", ino.0));
-        record.collections.push((old_path_of(model, lost.remove(0)), slot.clone()));
-        record.placements.push(Placement { to: path_of(model, gained.remove(0)), from: Source::Limbo(slot) });
+        record
+            .collections
+            .push((old_path_of(model, lost.remove(0)), slot.clone()));
+        record.placements.push(Placement {
+            to: path_of(model, gained.remove(0)),
+            from: Source::Limbo(slot),
+        });
     }
     let first = path_of(model, kept.unwrap_or(&inode.names[0]));
-    record.links.extend(gained.into_iter().map(|place| (first.clone(), path_of(model, place))));
-    let removed = lost.into_iter().filter(|place| model.is_alive(place.dir) && !is_replaced(model, place));
+    record
+        .links
+        .extend(gained.into_iter().map(|place| (first.clone(), path_of(model, place))));
+    let removed = lost
+        .into_iter()
+        .filter(|place| model.is_alive(place.dir) && !is_replaced(model, place));
     record.removals.extend(removed.map(|place| old_path_of(model, place)));
 }
 
 /// Old objects arrive in new directories at commit, and would give them the time of the commit.
 fn draft_times_of_new_dirs(model: &Model, record: &mut Record) {
-    let olds = model.all().filter(|(ino, inode)| inode.is_old() && model.is_alive(*ino));
-    let holders: BTreeSet<Ino> = olds.flat_map(|(_, inode)| inode.names.iter().map(|place| place.dir)).collect();
+    let olds = model
+        .all()
+        .filter(|(ino, inode)| inode.is_old() && model.is_alive(*ino));
+    let holders: BTreeSet<Ino> = olds
+        .flat_map(|(_, inode)| inode.names.iter().map(|place| place.dir))
+        .collect();
     for dir in holders.into_iter().filter(|dir| !model.at(*dir).is_old()) {
         let inode = model.at(dir);
-        let attrs = NewAttrs { times: Some((inode.atime, inode.mtime)), ..NewAttrs::default() };
-        record.attributes.push(Attributes { path: model.path(dir), is_dir: true, attrs });
+        let attrs = NewAttrs {
+            times: Some((inode.atime, inode.mtime)),
+            ..NewAttrs::default()
+        };
+        record.attributes.push(Attributes {
+            path: model.path(dir),
+            is_dir: true,
+            attrs,
+        });
     }
 }
 
@@ -156,7 +190,11 @@ fn draft_attributes(inode: &Inode, path: PathBuf, record: &mut Record) {
         xattrs: inode.dirty_xattrs.iter().map(|key| (key.clone(), value(key))).collect(),
         times: Some((inode.atime, inode.mtime)),
     };
-    record.attributes.push(Attributes { path, is_dir: inode.is_dir(), attrs });
+    record.attributes.push(Attributes {
+        path,
+        is_dir: inode.is_dir(),
+        attrs,
+    });
 }
 
 /// Staging directories of directories that stay; those of removed ones go with them.
@@ -192,21 +230,41 @@ fn old_changes(model: &Model, ino: Ino, inode: &Inode, changes: &mut Vec<Change>
     for gained in now.difference(&was) {
         let moved_itself = inode.names.iter().any(|place| !places.contains(place));
         let from = if moved_itself { lost.next().cloned() } else { None };
-        let kind = if from.is_some() { ChangeKind::Renamed } else { ChangeKind::Created };
+        let kind = if from.is_some() {
+            ChangeKind::Renamed
+        } else {
+            ChangeKind::Created
+        };
         if moved_itself {
-            changes.push(Change { kind, path: gained.clone(), from });
+            changes.push(Change {
+                kind,
+                path: gained.clone(),
+                from,
+            });
         }
     }
     if now.is_empty() && ino != Ino::ROOT || now.len() < was.len() {
-        changes.extend(lost.map(|path| Change { kind: ChangeKind::Removed, path: path.clone(), from: None }));
+        changes.extend(lost.map(|path| Change {
+            kind: ChangeKind::Removed,
+            path: path.clone(),
+            from: None,
+        }));
     }
     if ino != Ino::ROOT && inode.names.is_empty() {
         return;
     }
     let path = model.path(ino);
     if inode.content().is_some_and(|content| content.changed()) {
-        changes.push(Change { kind: ChangeKind::Written, path, from: None });
+        changes.push(Change {
+            kind: ChangeKind::Written,
+            path,
+            from: None,
+        });
     } else if inode.dirty.mode || inode.dirty.owner || !inode.dirty_xattrs.is_empty() {
-        changes.push(Change { kind: ChangeKind::Attributes, path, from: None });
+        changes.push(Change {
+            kind: ChangeKind::Attributes,
+            path,
+            from: None,
+        });
     }
 }

@@ -19,8 +19,10 @@ use crate::job::{Job, Shared, clock};
 use crate::model::{Model, Staging};
 use crate::removal::{parallel, remove_tree};
 use crate::report::{Cause, JobError, OnConflict, Outcome, Phase, Progress};
+use crate::staging::JOURNAL;
 
-pub(crate) use apply::{Apply, Failure, sync_dir};
+pub(crate) use apply::{Apply, Failure};
+use apply::{gone_is_none, sync_dir};
 pub(crate) use draft::changes;
 pub(crate) use record::Record;
 pub(crate) use tree::Tree;
@@ -103,7 +105,11 @@ impl Job {
 impl Shared {
     fn storage_error(&self, tried: &'static str) -> impl Fn(Errno) -> JobError {
         let path = self.path.clone();
-        move |errno| JobError::Storage { tried, path: path.clone(), errno }
+        move |errno| JobError::Storage {
+            tried,
+            path: path.clone(),
+            errno,
+        }
     }
 
     fn threads(&self) -> usize {
@@ -145,12 +151,23 @@ impl Shared {
         }
         // The commit point has passed.
         self.say(progress, Phase::Publishing);
-        let apply = Apply { tree: self.tree(), job, staging_name: &self.staging_name, record: &record };
+        let apply = Apply {
+            tree: self.tree(),
+            job,
+            staging_name: &self.staging_name,
+            record: &record,
+        };
         apply.publish(false).map_err(|failures| self.unfinished(&failures))?;
-        apply.mark_done().map_err(self.storage_error("finishing the commit of"))?;
+        apply
+            .mark_done()
+            .map_err(self.storage_error("finishing the commit of"))?;
         self.say(progress, Phase::CleaningUp);
-        apply.clean(self.final_root_times()).map_err(|failures| self.unfinished(&failures))?;
-        self.storage.sync_all(&self.root).map_err(self.storage_error("syncing"))?;
+        apply
+            .clean(self.final_root_times())
+            .map_err(|failures| self.unfinished(&failures))?;
+        self.storage
+            .sync_all(&self.root)
+            .map_err(self.storage_error("syncing"))?;
         Ok(None)
     }
 
@@ -227,7 +244,12 @@ impl Shared {
             self.call_worker(state);
             if timed_out {
                 let counts = self.counts(state);
-                parking_lot::MutexGuard::unlocked(state, || progress(&Progress { phase: Phase::Draining, counts }));
+                parking_lot::MutexGuard::unlocked(state, || {
+                    progress(&Progress {
+                        phase: Phase::Draining,
+                        counts,
+                    })
+                });
             }
         }
         let stuck = !state.model.graph.stopped && state.model.graph.left() > 0;
@@ -256,7 +278,10 @@ impl Shared {
         self.say(progress, Phase::RollingBack);
         let (leftovers, began) = {
             let state = self.state.lock();
-            (leftovers(&state.model), state.model.job_dir().is_some() || !state.errors.is_empty())
+            (
+                leftovers(&state.model),
+                state.model.job_dir().is_some() || !state.errors.is_empty(),
+            )
         };
         if !began {
             return Ok(());
@@ -274,7 +299,8 @@ fn leftovers(model: &Model) -> Leftovers {
             left.staging.push((model.old_path(ino), inode.times_before()));
         }
         let visible = inode.placed.iter().filter(|place| model.is_visible(place));
-        left.visible.extend(visible.map(|place| model.old_path(place.dir).join(&*place.name)));
+        left.visible
+            .extend(visible.map(|place| model.old_path(place.dir).join(&*place.name)));
     }
     left
 }
@@ -288,17 +314,43 @@ pub(crate) fn remove_leftovers(
 ) -> Result<(), Errno> {
     let storage = tree.storage;
     let visible = parallel(&left.visible, tree.threads, |path| {
-        let (dir, name) = tree.spot(path)?;
+        let Some((dir, name)) = gone_is_none(tree.spot(path))? else {
+            return Ok(());
+        };
         remove_tree(storage, &dir, &name, 1)
     });
     let staging = parallel(&left.staging, tree.threads, |(path, times)| {
-        let dir = tree.dir(path)?;
+        let Some(dir) = gone_is_none(tree.dir(path))? else {
+            return Ok(());
+        };
         remove_tree(storage, &dir, staging_name, 1)?;
         put_times_back(storage, &dir, *times)
     });
     visible.into_iter().chain(staging).collect::<Result<(), Errno>>()?;
-    remove_tree(storage, &tree.root, staging_name, tree.threads)?;
+    remove_job_dir(tree, staging_name)?;
     put_times_back(storage, &tree.root, root_times)
+}
+
+/// Removes the job's own directory: the journal first, so that nothing is undone once more, and what says
+/// that the job committed last, so that nothing is undone at all.
+fn remove_job_dir(tree: &Tree<'_>, staging_name: &OsStr) -> Result<(), Errno> {
+    let storage = tree.storage;
+    let Some(job) = gone_is_none(storage.open_dir(&tree.root, staging_name))? else {
+        return Ok(());
+    };
+    gone_is_none(storage.unlink(&job, OsStr::new(JOURNAL)))?;
+    let entries = storage.list(&job)?;
+    let (last, others): (Vec<_>, Vec<_>) = entries.into_iter().partition(|entry| entry.name == DONE);
+    parallel(&others, tree.threads.min(others.len()), |entry| {
+        let threads = (tree.threads / others.len()).max(1);
+        remove_tree(storage, &job, &entry.name, threads)
+    })
+    .into_iter()
+    .collect::<Result<(), Errno>>()?;
+    for entry in last {
+        storage.unlink(&job, &entry.name)?;
+    }
+    gone_is_none(storage.rmdir(&tree.root, staging_name)).map(|_| ())
 }
 
 /// A directory of somebody else keeps the time of the roll back.

@@ -147,7 +147,10 @@ fn take_name(from: &mut Reader<'_>) -> Result<OsString, DecodeError> {
     let at = from.offset();
     let name = from.bytes()?;
     if name.is_empty() || name.contains(&b'/') || name == b"." || name == b".." {
-        return Err(DecodeError::BadValue { at, what: "a name that is not a single path component" });
+        return Err(DecodeError::BadValue {
+            at,
+            what: "a name that is not a single path component",
+        });
     }
     Ok(OsString::from_vec(name.to_vec()))
 }
@@ -165,7 +168,11 @@ fn put_placement(out: &mut Writer, placement: &Placement) {
 
 fn take_placement(from: &mut Reader<'_>) -> Result<Placement, DecodeError> {
     let to = take_path(from)?;
-    let source = if from.bool()? { Source::Limbo(take_name(from)?) } else { Source::Staged };
+    let source = if from.bool()? {
+        Source::Limbo(take_name(from)?)
+    } else {
+        Source::Staged
+    };
     Ok(Placement { to, from: source })
 }
 
@@ -216,7 +223,16 @@ fn take_attributes(from: &mut Reader<'_>) -> Result<Attributes, DecodeError> {
         let key = OsString::from_vec(from.bytes()?.to_vec());
         Ok((key, take_option(from, |from| Ok(from.bytes()?.to_vec()))?))
     })?;
-    Ok(Attributes { path, is_dir, attrs: NewAttrs { owner, mode, xattrs, times } })
+    Ok(Attributes {
+        path,
+        is_dir,
+        attrs: NewAttrs {
+            owner,
+            mode,
+            xattrs,
+            times,
+        },
+    })
 }
 
 fn put_option<T>(out: &mut Writer, value: Option<&T>, put: impl Fn(&mut Writer, &T)) {

@@ -17,12 +17,19 @@ pub(crate) struct Tree<'a> {
 
 impl<'a> Tree<'a> {
     pub(crate) fn new(storage: &'a dyn Storage, root: Handle, threads: usize) -> Self {
-        Self { storage, root, threads, known: Mutex::default() }
+        Self {
+            storage,
+            root,
+            threads,
+            known: Mutex::default(),
+        }
     }
 
     /// Opens a directory by path.
     pub(crate) fn dir(&self, path: &Path) -> Result<Handle, Errno> {
-        let Some((above, name)) = split(path) else { return Ok(self.root.clone()) };
+        let Some((above, name)) = split(path) else {
+            return Ok(self.root.clone());
+        };
         if let Some(handle) = self.known.lock().get(path) {
             return Ok(handle.clone());
         }

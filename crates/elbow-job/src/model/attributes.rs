@@ -69,7 +69,11 @@ impl Model {
         }
         let inode = self.at_mut(ino);
         let mode = inode.mode;
-        if let Some(acl) = inode.xattrs.as_mut().and_then(|xattrs| xattrs.get_mut(OsStr::new(ACCESS_ACL))) {
+        if let Some(acl) = inode
+            .xattrs
+            .as_mut()
+            .and_then(|xattrs| xattrs.get_mut(OsStr::new(ACCESS_ACL)))
+        {
             apply_mode(acl, mode);
         }
     }
@@ -160,7 +164,11 @@ impl Model {
             self.may_modify()?;
         }
         if truncate {
-            let set = SetAttr { size: Some(0), kill_suid: false, ..SetAttr::default() };
+            let set = SetAttr {
+                size: Some(0),
+                kill_suid: false,
+                ..SetAttr::default()
+            };
             self.set_attr(ino, &set)?;
         }
         let inode = self.get_mut(ino)?;
@@ -194,7 +202,11 @@ fn check_key(key: &OsStr) -> Result<(), Errno> {
         return Err(Errno::INVAL);
     }
     let known = NAMESPACES.iter().any(|namespace| bytes.starts_with(namespace));
-    if known || key == ACCESS_ACL || key == DEFAULT_ACL { Ok(()) } else { Err(Errno::OPNOTSUPP) }
+    if known || key == ACCESS_ACL || key == DEFAULT_ACL {
+        Ok(())
+    } else {
+        Err(Errno::OPNOTSUPP)
+    }
 }
 
 fn set_owner(inode: &mut Inode, set: &SetAttr) {
@@ -236,7 +248,12 @@ const ACL_OTHER: u16 = 0x20;
 fn acl_permissions(acl: &[u8], tag: u16) -> Option<u32> {
     let entries = acl.get(ACL_HEADER_BYTES..)?.chunks_exact(ACL_ENTRY_BYTES);
     entries
-        .map(|entry| (u16::from_le_bytes([entry[0], entry[1]]), u16::from_le_bytes([entry[2], entry[3]])))
+        .map(|entry| {
+            (
+                u16::from_le_bytes([entry[0], entry[1]]),
+                u16::from_le_bytes([entry[2], entry[3]]),
+            )
+        })
         .find(|(t, _)| *t == tag)
         .map(|(_, permissions)| u32::from(permissions) & 7)
 }
@@ -244,7 +261,9 @@ fn acl_permissions(acl: &[u8], tag: u16) -> Option<u32> {
 /// The mode of a new object under a default ACL (acl(5), "Object creation and default ACLs").
 pub(super) fn inherited_mode(mode: u32, acl: &[u8]) -> u32 {
     let user = acl_permissions(acl, ACL_USER_OBJ).unwrap_or(7);
-    let group = acl_permissions(acl, ACL_MASK).or_else(|| acl_permissions(acl, ACL_GROUP_OBJ)).unwrap_or(7);
+    let group = acl_permissions(acl, ACL_MASK)
+        .or_else(|| acl_permissions(acl, ACL_GROUP_OBJ))
+        .unwrap_or(7);
     let other = acl_permissions(acl, ACL_OTHER).unwrap_or(7);
     mode & (0o7000 | user << 6 | group << 3 | other)
 }
@@ -269,7 +288,9 @@ fn acl_mode(acl: &[u8]) -> Option<u32> {
 fn apply_mode(acl: &mut [u8], mode: u32) {
     let has_mask = acl_permissions(acl, ACL_MASK).is_some();
     let group_tag = if has_mask { ACL_MASK } else { ACL_GROUP_OBJ };
-    let Some(entries) = acl.get_mut(ACL_HEADER_BYTES..) else { return };
+    let Some(entries) = acl.get_mut(ACL_HEADER_BYTES..) else {
+        return;
+    };
     for entry in entries.chunks_exact_mut(ACL_ENTRY_BYTES) {
         let tag = u16::from_le_bytes([entry[0], entry[1]]);
         let shift = match tag {

@@ -61,9 +61,17 @@ pub(crate) struct Chunk {
 
 impl Chunk {
     pub(crate) fn new(data: &[u8], gauge: &Arc<AtomicU64>) -> Self {
-        let mut buffer = Buffer { bytes: data.to_vec(), charged: 0, gauge: gauge.clone() };
+        let mut buffer = Buffer {
+            bytes: data.to_vec(),
+            charged: 0,
+            gauge: gauge.clone(),
+        };
         buffer.recharge();
-        Self { end: data.len(), buffer: Arc::new(buffer), start: 0 }
+        Self {
+            end: data.len(),
+            buffer: Arc::new(buffer),
+            start: 0,
+        }
     }
 
     pub(crate) fn bytes(&self) -> &[u8] {
@@ -77,7 +85,9 @@ impl Chunk {
     /// Appends in place if nobody else holds the buffer and it ends where this part ends.
     fn append(&mut self, data: &[u8]) -> bool {
         let end = self.end;
-        let Some(buffer) = Arc::get_mut(&mut self.buffer) else { return false };
+        let Some(buffer) = Arc::get_mut(&mut self.buffer) else {
+            return false;
+        };
         if end != buffer.bytes.len() || end + data.len() > CHUNK_BYTES {
             return false;
         }
@@ -154,7 +164,11 @@ impl Fill {
 
     /// Where the data written ends; zeros do not make a file longer.
     fn data_end(&self) -> u64 {
-        let data = self.pieces.iter().rev().find(|(_, piece)| !matches!(piece, Piece::Zero));
+        let data = self
+            .pieces
+            .iter()
+            .rev()
+            .find(|(_, piece)| !matches!(piece, Piece::Zero));
         data.map_or(0, |(range, _)| range.end)
     }
 }
@@ -186,7 +200,11 @@ pub(crate) struct Content {
 
 impl Content {
     pub(crate) fn of_old(size: u64) -> Self {
-        Self { kept: size, old: true, ..Self::default() }
+        Self {
+            kept: size,
+            old: true,
+            ..Self::default()
+        }
     }
 
     /// Bytes of the original that still count.
@@ -241,7 +259,9 @@ impl Content {
             return false;
         }
         let start = self.dirty.last().map_or(0, |(range, _)| range.start);
-        let Some(Piece::Memory(chunk)) = self.dirty.get_mut_at(start) else { return false };
+        let Some(Piece::Memory(chunk)) = self.dirty.get_mut_at(start) else {
+            return false;
+        };
         let appended = chunk.append(data);
         if appended {
             self.dirty.extend_piece(start, end);
@@ -328,7 +348,11 @@ impl Content {
     fn clean_segments(&self, start: u64, end: u64, out: &mut Vec<Segment>) {
         let mut at = start;
         while at < end {
-            let (source, until) = if self.old { self.clean_old(at, end) } else { self.clean_new(at, end) };
+            let (source, until) = if self.old {
+                self.clean_old(at, end)
+            } else {
+                self.clean_new(at, end)
+            };
             out.push(segment(until - at, source));
             at = until;
         }
@@ -336,7 +360,11 @@ impl Content {
 
     fn clean_new(&self, at: u64, end: u64) -> (Source, u64) {
         let valid = self.valid.min(self.stored);
-        if at < valid { (Source::Target(at), end.min(valid)) } else { (Source::Piece(Piece::Zero), end) }
+        if at < valid {
+            (Source::Target(at), end.min(valid))
+        } else {
+            (Source::Piece(Piece::Zero), end)
+        }
     }
 
     fn clean_old(&self, at: u64, end: u64) -> (Source, u64) {
@@ -347,14 +375,25 @@ impl Content {
             return (Source::Piece(Piece::Zero), range.end.min(end));
         }
         let patched = [&self.written, &self.zeroed];
-        let next = patched.iter().filter_map(|set| set.iter().find(|r| r.start > at)).map(|r| r.start).min();
+        let next = patched
+            .iter()
+            .filter_map(|set| set.iter().find(|r| r.start > at))
+            .map(|r| r.start)
+            .min();
         let end = end.min(next.unwrap_or(end));
-        if at < self.kept { (Source::Original(at), end.min(self.kept)) } else { (Source::Piece(Piece::Zero), end) }
+        if at < self.kept {
+            (Source::Original(at), end.min(self.kept))
+        } else {
+            (Source::Piece(Piece::Zero), end)
+        }
     }
 }
 
 fn segment(length: u64, source: Source) -> Segment {
-    Segment { length: length as usize, source }
+    Segment {
+        length: length as usize,
+        source,
+    }
 }
 
 /// Copies the parts of a read that are at hand; `None` if one is on the storage.
@@ -381,7 +420,10 @@ impl Model {
         gauge: &Arc<AtomicU64>,
     ) -> Answer<usize> {
         self.may_modify()?;
-        let end = offset.checked_add(data.len() as u64).filter(|end| *end <= i64::MAX as u64).ok_or(Errno::FBIG)?;
+        let end = offset
+            .checked_add(data.len() as u64)
+            .filter(|end| *end <= i64::MAX as u64)
+            .ok_or(Errno::FBIG)?;
         self.known_file(ino)?;
         if data.is_empty() {
             return Ok(0);
@@ -413,7 +455,11 @@ impl Model {
 
     fn reserve_gaps(&mut self, ino: Ino, start: u64, end: u64) -> Answer<()> {
         let content = self.at(ino).content().expect("a file");
-        let covered: u64 = content.dirty.overlapping(start, end).map(|(r, _)| r.end - r.start).sum();
+        let covered: u64 = content
+            .dirty
+            .overlapping(start, end)
+            .map(|(r, _)| r.end - r.start)
+            .sum();
         self.reserve_or_refresh(end - start - covered, 0)
     }
 
@@ -453,7 +499,11 @@ impl Model {
         let inode = self.at(ino);
         let end = inode.size.min(offset.saturating_add(length as u64));
         let content = inode.content().expect("a file");
-        Ok(if offset < end { content.segments(offset, end) } else { Vec::new() })
+        Ok(if offset < end {
+            content.segments(offset, end)
+        } else {
+            Vec::new()
+        })
     }
 
     /// fallocate(2): sizes and holes; preallocation itself is a reservation.
@@ -461,7 +511,10 @@ impl Model {
         use rustix::fs::FallocateFlags as F;
         self.may_modify()?;
         self.known_file(ino)?;
-        let end = offset.checked_add(length).filter(|end| *end <= i64::MAX as u64).ok_or(Errno::FBIG)?;
+        let end = offset
+            .checked_add(length)
+            .filter(|end| *end <= i64::MAX as u64)
+            .ok_or(Errno::FBIG)?;
         if length == 0 {
             return Err(Errno::INVAL.into());
         }
@@ -494,14 +547,20 @@ impl Model {
             return;
         }
         let content = inode.content_mut().expect("a file");
-        let covered: u64 = content.dirty.overlapping(start, end).map(|(r, _)| r.end - r.start).sum();
+        let covered: u64 = content
+            .dirty
+            .overlapping(start, end)
+            .map(|(r, _)| r.end - r.start)
+            .sum();
         content.dirty.insert(start, end, Piece::Zero);
         self.reserved_bytes += end - start - covered;
     }
 
     /// Memory pieces of a file, for spilling: up to `most` bytes.
     pub(crate) fn memory_pieces(&self, ino: Ino, most: u64) -> Vec<(Range<u64>, Chunk)> {
-        let Some(content) = self.get(ino).ok().and_then(Inode::content) else { return Vec::new() };
+        let Some(content) = self.get(ino).ok().and_then(Inode::content) else {
+            return Vec::new();
+        };
         let mut bytes = 0;
         let memory = content.dirty.iter().filter_map(|(range, piece)| match piece {
             Piece::Memory(chunk) => Some((range, chunk.clone())),
@@ -518,7 +577,9 @@ impl Model {
 
     /// Memory pieces are in the spill file now: those that are still there refer to it.
     pub(crate) fn spilled(&mut self, ino: Ino, pieces: &[(Range<u64>, Chunk)], spilled: &[Spilled]) {
-        let Some(content) = self.get_mut(ino).ok().and_then(Inode::content_mut) else { return };
+        let Some(content) = self.get_mut(ino).ok().and_then(Inode::content_mut) else {
+            return;
+        };
         for ((range, chunk), place) in pieces.iter().zip(spilled) {
             let origin = Piece::Memory(chunk.clone());
             let same: Vec<Range<u64>> = content
@@ -536,9 +597,12 @@ impl Model {
 
     /// Has the descriptors of a file closed by a worker, because close(2) may block and may fail.
     pub(crate) fn close_content(&mut self, ino: Ino) {
-        let Some(content) = self.get_mut(ino).ok().and_then(Inode::content_mut) else { return };
+        let Some(content) = self.get_mut(ino).ok().and_then(Inode::content_mut) else {
+            return;
+        };
         let handles = [content.target.take(), content.original.take()];
-        self.closing.extend(handles.into_iter().flatten().map(|handle| (ino, handle)));
+        self.closing
+            .extend(handles.into_iter().flatten().map(|handle| (ino, handle)));
     }
 
     /// Lets go of the written data of an object that nobody can reach any more.

@@ -47,7 +47,10 @@ impl Model {
         let known = several.and_then(|stat| self.linked.get(&stat.ino).copied());
         let ino = known.unwrap_or_else(|| {
             let mut inode = found.stat.as_ref().map_or_else(|| unknown(&found.entry), inode_of);
-            inode.old = Some(Box::new(Old { seen: found.stat, places: Vec::new() }));
+            inode.old = Some(Box::new(Old {
+                seen: found.stat,
+                places: Vec::new(),
+            }));
             self.add(inode)
         });
         if let Some(stat) = several {

@@ -53,7 +53,10 @@ pub(crate) struct Place {
 
 impl Place {
     pub(crate) fn new(dir: Ino, name: &OsStr) -> Self {
-        Self { dir, name: Name::from(name) }
+        Self {
+            dir,
+            name: Name::from(name),
+        }
     }
 
     pub(crate) fn is(&self, dir: Ino, name: &OsStr) -> bool {
@@ -259,7 +262,10 @@ impl Model {
         if let Body::Dir(dir) = &mut root.body {
             dir.handle = Some(birth.root_handle);
         }
-        root.old = Some(Box::new(Old { seen: Some(birth.root), places: Vec::new() }));
+        root.old = Some(Box::new(Old {
+            seen: Some(birth.root),
+            places: Vec::new(),
+        }));
         root.lookups = 1;
         let mut limbo = inode_of(&birth.root);
         limbo.old = None;
@@ -286,11 +292,17 @@ impl Model {
     }
 
     pub(crate) fn get(&self, ino: Ino) -> Result<&Inode, Errno> {
-        self.inodes.get(ino.0 as usize).and_then(Option::as_deref).ok_or(Errno::STALE)
+        self.inodes
+            .get(ino.0 as usize)
+            .and_then(Option::as_deref)
+            .ok_or(Errno::STALE)
     }
 
     pub(crate) fn get_mut(&mut self, ino: Ino) -> Result<&mut Inode, Errno> {
-        self.inodes.get_mut(ino.0 as usize).and_then(Option::as_deref_mut).ok_or(Errno::STALE)
+        self.inodes
+            .get_mut(ino.0 as usize)
+            .and_then(Option::as_deref_mut)
+            .ok_or(Errno::STALE)
     }
 
     /// An inode that the model itself refers to; its absence is a bug.
@@ -312,7 +324,11 @@ impl Model {
 
     /// All inodes, oldest first.
     pub(crate) fn all(&self) -> impl Iterator<Item = (Ino, &Inode)> {
-        self.inodes.iter().enumerate().skip(1).filter_map(|(n, i)| i.as_deref().map(|i| (Ino(n as u64), i)))
+        self.inodes
+            .iter()
+            .enumerate()
+            .skip(1)
+            .filter_map(|(n, i)| i.as_deref().map(|i| (Ino(n as u64), i)))
     }
 
     fn add(&mut self, inode: Inode) -> Ino {
@@ -342,7 +358,8 @@ impl Model {
 
     /// An old file that lost all names that the job knows, but has others that it never looked at.
     pub(crate) fn has_unknown_names(&self, ino: Ino) -> bool {
-        self.get(ino).is_ok_and(|i| i.is_old() && !i.is_dir() && i.names.is_empty() && i.nlink > 0)
+        self.get(ino)
+            .is_ok_and(|i| i.is_old() && !i.is_dir() && i.names.is_empty() && i.nlink > 0)
     }
 
     pub(crate) fn attr(&self, ino: Ino) -> Answer<Attr> {
@@ -381,8 +398,13 @@ impl Model {
         let mut at = ino;
         while at != Ino::ROOT {
             let Ok(inode) = self.get(at) else { break };
-            let place = inode.names.first().or_else(|| inode.old.as_ref().and_then(|old| old.places.first()));
-            let Some(place) = place.or_else(|| inode.placed.first()) else { break };
+            let place = inode
+                .names
+                .first()
+                .or_else(|| inode.old.as_ref().and_then(|old| old.places.first()));
+            let Some(place) = place.or_else(|| inode.placed.first()) else {
+                break;
+            };
             parts.push(place.name.clone());
             at = place.dir;
         }
@@ -425,7 +447,9 @@ impl Model {
     /// Has an object rested long enough since its last change, or is there too much of it to wait?
     pub(crate) fn rested(&self, ino: Ino) -> bool {
         let Ok(inode) = self.get(ino) else { return true };
-        let large = inode.content().is_some_and(|content| content.dirty_bytes() >= EAGER_DRAIN_BYTES);
+        let large = inode
+            .content()
+            .is_some_and(|content| content.dirty_bytes() >= EAGER_DRAIN_BYTES);
         large || inode.is_old() || self.graph.has_rested(inode.ctime, self.now)
     }
 
@@ -456,13 +480,20 @@ impl Model {
     }
 
     fn queue_all(&mut self, which: impl Fn(&Inode) -> bool) {
-        let all: Vec<Ino> = self.all().filter(|(_, inode)| which(inode)).map(|(ino, _)| ino).collect();
+        let all: Vec<Ino> = self
+            .all()
+            .filter(|(_, inode)| which(inode))
+            .map(|(ino, _)| ino)
+            .collect();
         all.into_iter().for_each(|ino| self.queue(ino));
     }
 
     /// The newest written data that is in memory: of one file, up to `most` bytes.
     pub(crate) fn newest_memory(&self, most: u64) -> Option<(Ino, Vec<(std::ops::Range<u64>, content::Chunk)>)> {
-        self.graph.newest().map(|ino| (ino, self.memory_pieces(ino, most))).find(|(_, pieces)| !pieces.is_empty())
+        self.graph
+            .newest()
+            .map(|ino| (ino, self.memory_pieces(ino, most)))
+            .find(|(_, pieces)| !pieces.is_empty())
     }
 
     /// What statvfs(3) says inside the job.

@@ -43,7 +43,11 @@ impl Model {
     /// A listed directory.
     fn listed(&self, ino: Ino) -> Answer<&Dir> {
         let dir = self.get(ino)?.dir()?;
-        if dir.complete { Ok(dir) } else { Err(Stop::Wait(Fetch::List(ino))) }
+        if dir.complete {
+            Ok(dir)
+        } else {
+            Err(Stop::Wait(Fetch::List(ino)))
+        }
     }
 
     fn entry(&self, parent: Ino, name: &OsStr) -> Answer<Option<Ino>> {
@@ -51,7 +55,11 @@ impl Model {
     }
 
     fn check_length(&self, name: &OsStr) -> Result<(), Errno> {
-        if name.len() > self.space.name_max as usize { Err(Errno::NAMETOOLONG) } else { Ok(()) }
+        if name.len() > self.space.name_max as usize {
+            Err(Errno::NAMETOOLONG)
+        } else {
+            Ok(())
+        }
     }
 
     /// A name that may be given to something in this directory.
@@ -73,7 +81,12 @@ impl Model {
         let dir = self.listed(ino)?;
         let listed = dir.entries.iter().map(|(name, ino)| {
             let inode = self.at(*ino);
-            Listed { ino: *ino, shown_ino: inode.shown_ino, kind: inode.kind, name: OsString::from(&**name) }
+            Listed {
+                ino: *ino,
+                shown_ino: inode.shown_ino,
+                kind: inode.kind,
+                name: OsString::from(&**name),
+            }
         });
         Ok(listed.collect())
     }
@@ -112,7 +125,11 @@ impl Model {
         };
         let setgid = if is_dir && inherits_group { SETGID } else { 0 };
         let body = match new.kind {
-            Kind::Dir => Body::Dir(Box::new(Dir { complete: true, default_acl: acl.clone(), ..Dir::default() })),
+            Kind::Dir => Body::Dir(Box::new(Dir {
+                complete: true,
+                default_acl: acl.clone(),
+                ..Dir::default()
+            })),
             Kind::File => Body::File(Box::new(Content::default())),
             Kind::Symlink => Body::Symlink(new.target.map(OsString::from)),
             _ => Body::Special,
@@ -122,7 +139,9 @@ impl Model {
             mode: mode | setgid,
             uid: caller.uid,
             gid: if inherits_group { above.gid } else { caller.gid },
-            size: new.target.map_or(if is_dir { 4096 } else { 0 }, |target| target.len() as u64),
+            size: new
+                .target
+                .map_or(if is_dir { 4096 } else { 0 }, |target| target.len() as u64),
             rdev: new.rdev,
             atime: self.now,
             mtime: self.now,
@@ -138,7 +157,10 @@ impl Model {
             xattrs: Some(inherited_xattrs(acl.as_deref(), new.kind, mode)),
             dirty_xattrs: std::collections::BTreeSet::new(),
             placed: Vec::new(),
-            dirty: Dirty { times: true, ..Dirty::default() },
+            dirty: Dirty {
+                times: true,
+                ..Dirty::default()
+            },
             raw_mode: Some(raw_mode),
             work: Work::Idle,
         }
@@ -196,7 +218,11 @@ impl Model {
     }
 
     fn check_empty(&self, ino: Ino) -> Answer<()> {
-        if self.listed(ino)?.entries.is_empty() { Ok(()) } else { Err(Errno::NOTEMPTY.into()) }
+        if self.listed(ino)?.entries.is_empty() {
+            Ok(())
+        } else {
+            Err(Errno::NOTEMPTY.into())
+        }
     }
 
     /// rename(2) with its flags.
@@ -218,9 +244,7 @@ impl Model {
             (RenameMode::NoReplace, Some(_)) => Err(Errno::EXIST.into()),
             (RenameMode::Exchange, None) => Err(Errno::NOENT.into()),
             _ if self.is_within(new_parent, ino) => Err(Errno::INVAL.into()),
-            (RenameMode::Exchange, Some(other)) => {
-                self.exchange((ino, parent, name), (other, new_parent, new_name))
-            }
+            (RenameMode::Exchange, Some(other)) => self.exchange((ino, parent, name), (other, new_parent, new_name)),
             (_, Some(other)) if other == ino => Ok(()),
             (_, there) => {
                 if let Some(other) = there {
@@ -285,14 +309,19 @@ impl Model {
             if at == above {
                 return true;
             }
-            let Some(place) = self.get(at).ok().and_then(|inode| inode.names.first()) else { return false };
+            let Some(place) = self.get(at).ok().and_then(|inode| inode.names.first()) else {
+                return false;
+            };
             at = place.dir;
         }
     }
 
     /// The directory that holds a directory (for `..`).
     pub(crate) fn parent(&self, ino: Ino) -> Ino {
-        self.get(ino).ok().and_then(|inode| inode.names.first()).map_or(Ino::ROOT, |place| place.dir)
+        self.get(ino)
+            .ok()
+            .and_then(|inode| inode.names.first())
+            .map_or(Ino::ROOT, |place| place.dir)
     }
 
     /// Enters a name, in both directions.
@@ -388,7 +417,9 @@ impl Old {
 /// The ACLs that a new object inherits from a default ACL (acl(5), "Object creation and default ACLs").
 fn inherited_xattrs(acl: Option<&Vec<u8>>, kind: Kind, mode: u32) -> BTreeMap<OsString, Vec<u8>> {
     let mut xattrs = BTreeMap::new();
-    let Some(acl) = acl.filter(|_| kind != Kind::Symlink) else { return xattrs };
+    let Some(acl) = acl.filter(|_| kind != Kind::Symlink) else {
+        return xattrs;
+    };
     if kind == Kind::Dir {
         xattrs.insert(OsString::from(super::attributes::DEFAULT_ACL), acl.clone());
     }

@@ -1,0 +1,178 @@
+//! Death at every changing call of a job: after `recover` the tree is the old one or the new one.
+
+#![allow(clippy::disallowed_methods, reason = "the test makes and looks at real directories")]
+
+use std::path::Path;
+use std::sync::Arc;
+
+use elbow_file::double::{Faulty, Interposed, Plan};
+use elbow_file::{RealStorage, RenameMode, Storage};
+
+use crate::recover::recover_jobs;
+use crate::report::{Publish, RecoverAction};
+use crate::schedule_test::{InJob, Op, scratch, snapshot};
+use crate::{Job, JobError, Options};
+
+fn old_tree(dir: &Path) {
+    for sub in ["keep", "gone/deep", "moves"] {
+        std::fs::create_dir_all(dir.join(sub)).unwrap();
+    }
+    for (name, content) in [
+        ("keep/log", "old log"),
+        ("keep/cut", "a long old content"),
+        ("keep/replaced", "old"),
+        ("gone/x", "x"),
+        ("gone/deep/y", "y"),
+        ("moves/in", "in"),
+        ("one", "1"),
+        ("two", "2"),
+        ("dead", "dead"),
+        ("saved", "saved"),
+    ] {
+        std::fs::write(dir.join(name), content).unwrap();
+    }
+    std::fs::rename(dir.join("saved"), dir.join("gone/saved")).unwrap();
+}
+
+/// A bit of everything that a commit has to do.
+fn operations() -> Vec<Op> {
+    let s = str::to_owned;
+    vec![
+        Op::Mkdir(s("new")),
+        Op::Create(s("new/a")),
+        Op::Write(s("new/a"), 0, b"content of a".to_vec()),
+        Op::Create(s("keep/fresh")),
+        Op::Write(s("keep/log"), 7, b" and new".to_vec()),
+        Op::Truncate(s("keep/cut"), 6),
+        Op::Write(s("keep/cut"), 3, b"CUT".to_vec()),
+        Op::Create(s("keep/tmp")),
+        Op::Write(s("keep/tmp"), 0, b"new".to_vec()),
+        Op::Rename(s("keep/tmp"), s("keep/replaced"), RenameMode::Replace),
+        Op::Rename(s("gone/saved"), s("new/saved"), RenameMode::Replace),
+        Op::Unlink(s("gone/deep/y")),
+        Op::Rmdir(s("gone/deep")),
+        Op::Unlink(s("gone/x")),
+        Op::Rmdir(s("gone")),
+        Op::Rename(s("moves"), s("new/moved"), RenameMode::Replace),
+        Op::Create(s("new/moved/more")),
+        Op::Rename(s("one"), s("two"), RenameMode::Exchange),
+        Op::Unlink(s("dead")),
+        Op::Symlink(s("two"), s("dead")),
+        Op::Link(s("two"), s("second")),
+        Op::Chmod(s("one"), 0o600),
+    ]
+}
+
+fn begin(storage: Arc<dyn Storage>, dir: &Path, publish: Publish) -> Job {
+    let root = RealStorage::open_root(dir).unwrap();
+    Job::begin(
+        storage,
+        root,
+        dir,
+        Options {
+            publish,
+            in_flight: Some(1),
+            ..Options::default()
+        },
+    )
+    .unwrap()
+}
+
+/// Runs the operations and commits through a storage that stops at the `n`-th change. Returns how many
+/// changes there were, and whether the stop came.
+fn run(dir: &Path, stop: Option<u64>, publish: Publish) -> (u64, bool) {
+    let faulty = Arc::new(Interposed::new(
+        Arc::new(RealStorage),
+        Faulty::new(stop.map(Plan::stop_at_change)),
+    ));
+    let job = begin(faulty.clone(), dir, publish);
+    for op in operations() {
+        // After the stop the job refuses operations; before it they all succeed.
+        let _ = InJob(&job).run(&op);
+    }
+    let _ = job.commit(&mut |_| {});
+    (faulty.hook().changes_seen(), faulty.hook().fired() > 0)
+}
+
+fn recovered(dir: &Path, storage: Arc<dyn Storage>) -> Result<RecoverAction, JobError> {
+    let root = RealStorage::open_root(dir).unwrap();
+    let all = recover_jobs(&storage, &root, true, &|_| false)?;
+    assert!(all.len() <= 1, "one job was run: {all:?}");
+    Ok(all.first().map_or(RecoverAction::RolledBack, |one| one.action))
+}
+
+fn enumerate(publish: Publish) {
+    rustix::process::umask(rustix::fs::Mode::empty());
+    let temp = scratch();
+    let fresh = |name: &str| {
+        let dir = temp.path().join(name);
+        std::fs::create_dir(&dir).unwrap();
+        old_tree(&dir);
+        dir
+    };
+    let untouched = fresh("untouched");
+    let before = snapshot(&untouched);
+    let whole = fresh("whole");
+    let (changes, stopped) = run(&whole, None, publish);
+    let after = snapshot(&whole);
+    assert!(!stopped && before != after && changes > 30, "{changes} changes");
+
+    let mut committed = false;
+    for n in 1..=changes {
+        let dir = fresh(&format!("stop{n}"));
+        let (_, stopped) = run(&dir, Some(n), publish);
+        assert!(stopped, "the stop at change {n} of {changes} never came");
+        // Recovery may die too, and is then run again.
+        let dies = Interposed::new(Arc::new(RealStorage), Faulty::new([Plan::stop_at_change(n % 7 + 1)]));
+        let _ = recovered(&dir, Arc::new(dies));
+        let action = recovered(&dir, Arc::new(RealStorage));
+        let action = action.unwrap_or_else(|error| panic!("recovery after a stop at change {n}: {error}"));
+        let found = snapshot(&dir);
+        assert!(
+            found == before || found == after,
+            "stop at change {n}, {action:?}: {found:#?}"
+        );
+        assert!(
+            !committed || found == after,
+            "stop at change {n}: committed before, rolled back now"
+        );
+        committed = found == after;
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
+    assert!(committed, "a stop at the very end comes after the commit point");
+}
+
+#[test]
+fn death_at_any_call_leaves_the_old_tree_or_the_new_one() {
+    enumerate(Publish::Staged);
+}
+
+#[test]
+fn death_at_any_call_leaves_the_old_tree_or_the_new_one_when_published_eagerly() {
+    enumerate(Publish::Eager);
+}
+
+/// What a roll back must put back beside the tree: the times of the directories that were staged in.
+#[test]
+fn a_roll_back_puts_the_times_of_directories_back() {
+    let temp = scratch();
+    let dir = temp.path().join("tree");
+    std::fs::create_dir(&dir).unwrap();
+    old_tree(&dir);
+    let times = |name: &str| {
+        let meta = std::fs::metadata(dir.join(name)).unwrap();
+        (meta.modified().unwrap(), meta.accessed().unwrap())
+    };
+    let before = (times(""), times("keep"));
+    let job = begin(Arc::new(RealStorage), &dir, Publish::Staged);
+    for op in operations() {
+        InJob(&job).run(&op).unwrap();
+    }
+    job.shared.drain(&mut |_| {}).unwrap();
+    assert!(
+        std::fs::read_dir(dir.join("keep")).unwrap().count() > 3,
+        "something is staged in keep"
+    );
+    job.roll_back(false, &mut |_| {}).unwrap();
+    assert_eq!((times(""), times("keep")), before);
+}
