@@ -6,6 +6,8 @@
 //!
 //! The tests need root, `/dev/fuse` and the programs that `scripts/setup.sh test` installs.
 
+#![allow(clippy::disallowed_methods)] // tests look at the storage themselves
+
 mod archives;
 mod boundary;
 mod builds;
