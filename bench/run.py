@@ -24,13 +24,14 @@ import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-from harness import inputs, jobs, peers, report, rows, storage, trees
+from harness import inputs, jobs, nfs, peers, report, rows, storage, trees
 
 ROOT = Path(__file__).resolve().parent.parent
 STORAGES = ["slowfs2", "ssh0.5", "ssh5", "nfs3-2", "nfs4-2", "nfs3-10", "nfs4-10", "local"]
 JOBS = ["tar", "unzip", "rm", "cp", "make"]
 LOCAL_JOBS = ["tar", "make"]  # What the mount costs on a fast disk.
 FILES, TINY_FILES = 2335, 60
+FAILURES = (peers.Failed, inputs.Unavailable, subprocess.SubprocessError, RuntimeError, OSError)
 MEMORY_MIB, TINY_MEMORY_MIB, MEM_LIMIT_MIB = 2048, 128, 64
 
 
@@ -62,6 +63,7 @@ def parse():
     parser.add_argument("--files", type=int, help=f"how many files of the Linux sources (default: {FILES})")
     parser.add_argument("--tiny", action="store_true", help="a small input, slowfs only, once")
     parser.add_argument("--no-rows", action="store_true", help="only the matrix: no start-up, memory and tmpfs rows")
+    parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)  # In the NFS guest.
     parser.add_argument("--elbow", type=Path, help="the program to measure (default: build it)")
     parser.add_argument("--programs", type=Path, help="where the testkit's programs are (default: build them)")
     parser.add_argument("--cache", type=Path, default=inputs.default_cache(), help="where inputs are kept")
@@ -104,12 +106,15 @@ class Bench:
         self.linux = inputs.linux(options.cache, options.files)
         results.host["input"] = f"{self.linux.files} files, {self.linux.bytes / 1e6:.0f} MB of {self.linux.name}"
         self.jobs = self._make_jobs()
-        self._start_storages()
+        guests = [name for name in options.storage if name.startswith("nfs") and not options.inside]
+        self._start_storages([name for name in options.storage if name not in guests])
         for repetition in range(options.repeat):
             for place in self.storages:
                 for job in self._jobs_on(place):
                     self._round(place, job, repetition)
         self._rows()
+        if guests:
+            self._run_guests(guests)
 
     def stop(self):
         for place in self.storages:
@@ -124,8 +129,8 @@ class Bench:
             self._skip(text)
         return made
 
-    def _start_storages(self):
-        for name in self.options.storage:
+    def _start_storages(self, names):
+        for name in names:
             try:
                 place = self._make_storage(name)
                 place.start()
@@ -138,9 +143,18 @@ class Bench:
             return storage.SlowFs(name, f"{name.removeprefix('slowfs')}ms", self.memory, self.programs)
         if name.startswith("ssh"):
             return storage.Ssh(name, f"{name.removeprefix('ssh')}ms", self.memory, self.programs)
-        if name == "local":
-            return storage.Local(name, self.disk)
-        raise inputs.Unavailable("the NFS testbed is not there yet")
+        if name.startswith("nfs"):
+            return nfs.Nfs(name, self.memory)
+        return storage.Local(name, self.disk)
+
+    def _run_guests(self, names):
+        try:
+            found = nfs.run_in_guest(names, self.options, self.programs)
+            self.results.runs += found["runs"]
+            for text in found["skipped"]:
+                self._skip(f"in the NFS guest: {text}")
+        except inputs.Unavailable as error:
+            self._skip(f"{', '.join(names)}: {error}")
 
     def _jobs_on(self, place):
         local = isinstance(place, storage.Local)
@@ -167,15 +181,15 @@ class Bench:
             self._once(place, job, peer, repetition)
 
     def _once(self, place, job, peer, repetition):
-        place.fresh(job.populate)
         outcome = dict(storage=place.name, says=place.says, job=job.name, peer=peer.name, repetition=repetition,
                        rival=peer.rival, seconds=None, details={}, wrong=[], failed=None, server=None)
         try:
+            place.fresh(job.populate)
             run = peer.run(job, place)
             names = trees.count(place.backing)  # At this instant.
             outcome.update(seconds=run.seconds, details=run.details, server=place.stats())
             outcome["wrong"] = self._verify(place, job, names)
-        except (peers.Failed, subprocess.TimeoutExpired, OSError) as error:
+        except FAILURES as error:
             outcome["failed"] = str(error)
         self.results.add(**outcome)
         problem = outcome["failed"] or "; ".join(outcome["wrong"][:3])
@@ -208,7 +222,7 @@ class Bench:
         try:
             self.results.rows[name] = measure()
             print(f"{name}: {self.results.rows[name]}")
-        except (peers.Failed, subprocess.TimeoutExpired, OSError) as error:
+        except FAILURES as error:
             self.results.add(storage="-", says="", job=name, peer="elbow", repetition=0, rival=False, seconds=None,
                              details={}, wrong=[], failed=str(error), server=None)
 
@@ -217,9 +231,16 @@ class Bench:
         self.results.skipped.append(text)
 
 
+def current_commit():
+    git = inputs.find_program("git")
+    if not git:
+        return "unknown"
+    said = subprocess.run([git, "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True)
+    return said.stdout.strip() or "unknown"
+
+
 def describe_host(options, memory, disk):
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True).stdout.strip()
-    return {"date": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()), "host": platform.node(), "commit": commit,
+    return {"date": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()), "host": platform.node(), "commit": current_commit(),
             "kernel": platform.release(), "processors": len(os.sched_getaffinity(0)),
             "memory": f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 2**30:.1f} GiB",
             "user": "root" if os.geteuid() == 0 else "ordinary",

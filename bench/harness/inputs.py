@@ -73,8 +73,9 @@ def hello(cache):
 
 def zip_of(found):
     """The zip archive of an input, made when it is first asked for."""
-    need_programs("zip", "unzip")
+    need_programs("unzip")
     if not found.zip.exists():
+        need_programs("zip")
         _run("zip", "-qry", found.zip, *sorted(os.listdir(found.tree)), cwd=found.tree)
     return found.zip
 

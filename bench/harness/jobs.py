@@ -8,8 +8,9 @@ from typing import Callable, Optional
 
 from . import inputs, trees
 
-# Written by configure and make with times, process numbers or the current directory in them.
-BUILD_NOISE = {"hello/config.log", "hello/config.status", "hello/po/stamp-po"}
+# Written by configure and make with times, process numbers or the current directory in them; config.h says whether
+# O_NOATIME works, which on slow storage depends on whether an attribute was still cached.
+BUILD_NOISE = {"hello/config.log", "hello/config.status", "hello/config.h", "hello/po/stamp-po"}
 
 
 @dataclass
