@@ -94,9 +94,9 @@ fn run(dir: &Path, stop: Option<u64>, publish: Publish) -> (u64, bool) {
     (faulty.hook().changes_seen(), faulty.hook().fired() > 0)
 }
 
-fn recovered(dir: &Path, storage: Arc<dyn Storage>) -> Result<RecoverAction, JobError> {
+fn recovered(dir: &Path, storage: &Arc<dyn Storage>) -> Result<RecoverAction, JobError> {
     let root = RealStorage::open_root(dir).unwrap();
-    let all = recover_jobs(&storage, &root, true, &|_| false)?;
+    let all = recover_jobs(storage, &root, true, &|_| false)?;
     assert!(all.len() <= 1, "one job was run: {all:?}");
     Ok(all.first().map_or(RecoverAction::RolledBack, |one| one.action))
 }
@@ -124,8 +124,10 @@ fn enumerate(publish: Publish) {
         assert!(stopped, "the stop at change {n} of {changes} never came");
         // Recovery may die too, and is then run again.
         let dies = Interposed::new(Arc::new(RealStorage), Faulty::new([Plan::stop_at_change(n % 7 + 1)]));
-        let _ = recovered(&dir, Arc::new(dies));
-        let action = recovered(&dir, Arc::new(RealStorage));
+        let dies: Arc<dyn Storage> = Arc::new(dies);
+        let _ = recovered(&dir, &dies);
+        let real: Arc<dyn Storage> = Arc::new(RealStorage);
+        let action = recovered(&dir, &real);
         let action = action.unwrap_or_else(|error| panic!("recovery after a stop at change {n}: {error}"));
         let found = snapshot(&dir);
         assert!(

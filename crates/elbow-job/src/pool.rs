@@ -24,6 +24,8 @@ const LATENCY_PER_THREAD_US: f64 = 25.0;
 const LATENCY_WEIGHT: f64 = 0.05;
 /// Threads need no deep stacks.
 const STACK_BYTES: usize = 256 << 10;
+/// How much workers stand back behind the command when processors are short.
+const WORKER_NICENESS: i32 = 5;
 /// At most this many background errors are kept; one is enough to end a job.
 const ERRORS_MAX: usize = 1000;
 
@@ -131,6 +133,8 @@ impl Shared {
     }
 
     fn work(self: Arc<Self>) {
+        // The command and its front end go first; only this thread is meant (nice(2) on Linux).
+        let _ = rustix::process::nice(WORKER_NICENESS);
         let mut state = self.state.lock();
         while !state.pool.shut_down {
             let now = clock();

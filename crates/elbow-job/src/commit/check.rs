@@ -7,7 +7,7 @@
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use elbow_file::{Errno, Kind, Stat};
 
@@ -90,7 +90,7 @@ fn expect_old(model: &Model, ino: Ino, inode: &Inode, all: &mut Vec<(PathBuf, Ex
     }
 }
 
-fn check(tree: &Tree<'_>, path: &PathBuf, expected: &Expected) -> Option<String> {
+fn check(tree: &Tree<'_>, path: &Path, expected: &Expected) -> Option<String> {
     let found = match expected {
         Expected::Same(seen) => check_same(tree, path, seen),
         Expected::Names(names) => check_names(tree, path, names),
@@ -103,7 +103,7 @@ fn check(tree: &Tree<'_>, path: &PathBuf, expected: &Expected) -> Option<String>
     }
 }
 
-fn check_same(tree: &Tree<'_>, path: &PathBuf, seen: &Stat) -> Result<Option<String>, Errno> {
+fn check_same(tree: &Tree<'_>, path: &Path, seen: &Stat) -> Result<Option<String>, Errno> {
     let (dir, name) = tree.spot(path)?;
     let now = tree.storage.stat(&dir, &name)?;
     let difference = if now.kind != seen.kind {
@@ -120,7 +120,7 @@ fn check_same(tree: &Tree<'_>, path: &PathBuf, seen: &Stat) -> Result<Option<Str
     Ok(Some(difference.into()))
 }
 
-fn check_names(tree: &Tree<'_>, path: &PathBuf, names: &BTreeSet<OsString>) -> Result<Option<String>, Errno> {
+fn check_names(tree: &Tree<'_>, path: &Path, names: &BTreeSet<OsString>) -> Result<Option<String>, Errno> {
     let now = tree.storage.list(&tree.dir(path)?)?;
     let added = now
         .iter()
@@ -128,7 +128,7 @@ fn check_names(tree: &Tree<'_>, path: &PathBuf, names: &BTreeSet<OsString>) -> R
     Ok(added.map(|entry| format!("the job removes it, but {} was created in it", entry.name.display())))
 }
 
-fn check_absent(tree: &Tree<'_>, path: &PathBuf) -> Result<Option<String>, Errno> {
+fn check_absent(tree: &Tree<'_>, path: &Path) -> Result<Option<String>, Errno> {
     let (dir, name) = tree.spot(path)?;
     match tree.storage.stat(&dir, &name) {
         Err(Errno::NOENT) => Ok(None),

@@ -248,7 +248,7 @@ impl Shared {
                     progress(&Progress {
                         phase: Phase::Draining,
                         counts,
-                    })
+                    });
                 });
             }
         }

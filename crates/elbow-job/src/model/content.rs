@@ -98,6 +98,9 @@ impl Chunk {
     }
 }
 
+/// A range of a file whose bytes are in memory.
+pub(crate) type MemoryPiece = (Range<u64>, Chunk);
+
 /// Bytes that the storage does not have yet.
 #[derive(Clone, Debug)]
 pub(crate) enum Piece {
@@ -557,7 +560,7 @@ impl Model {
     }
 
     /// Memory pieces of a file, for spilling: up to `most` bytes.
-    pub(crate) fn memory_pieces(&self, ino: Ino, most: u64) -> Vec<(Range<u64>, Chunk)> {
+    pub(crate) fn memory_pieces(&self, ino: Ino, most: u64) -> Vec<MemoryPiece> {
         let Some(content) = self.get(ino).ok().and_then(Inode::content) else {
             return Vec::new();
         };
@@ -576,7 +579,7 @@ impl Model {
     }
 
     /// Memory pieces are in the spill file now: those that are still there refer to it.
-    pub(crate) fn spilled(&mut self, ino: Ino, pieces: &[(Range<u64>, Chunk)], spilled: &[Spilled]) {
+    pub(crate) fn spilled(&mut self, ino: Ino, pieces: &[MemoryPiece], spilled: &[Spilled]) {
         let Some(content) = self.get_mut(ino).ok().and_then(Inode::content_mut) else {
             return;
         };

@@ -489,7 +489,7 @@ impl Model {
     }
 
     /// The newest written data that is in memory: of one file, up to `most` bytes.
-    pub(crate) fn newest_memory(&self, most: u64) -> Option<(Ino, Vec<(std::ops::Range<u64>, content::Chunk)>)> {
+    pub(crate) fn newest_memory(&self, most: u64) -> Option<(Ino, Vec<content::MemoryPiece>)> {
         self.graph
             .newest()
             .map(|ino| (ino, self.memory_pieces(ino, most)))

@@ -6,7 +6,7 @@ use std::ffi::{OsStr, OsString};
 use elbow_file::{Errno, Kind, RenameMode};
 
 use super::attributes::inherited_mode;
-use super::{Body, Content, Dir, Dirty, Inode, Model, Name, Old, Place, Work};
+use super::{Body, Dir, Dirty, Inode, Model, Name, Old, Place, Work};
 use crate::api::{Answer, Attr, Caller, Fetch, Ino, Listed, Stop};
 use crate::staging::is_staging_name;
 
@@ -130,7 +130,7 @@ impl Model {
                 default_acl: acl.clone(),
                 ..Dir::default()
             })),
-            Kind::File => Body::File(Box::new(Content::default())),
+            Kind::File => Body::File(Box::default()),
             Kind::Symlink => Body::Symlink(new.target.map(OsString::from)),
             _ => Body::Special,
         };
