@@ -6,9 +6,12 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
 use elbow_file::Errno;
-use rustix::fs::{Access, AtFlags, CWD, StatVfsMountFlags};
+use rustix::fs::{Access, AtFlags, CWD, StatVfsMountFlags, StatxFlags};
 
 use crate::namespace::Step;
+
+/// The file system type of our mounts in the mount table.
+const FILE_SYSTEM: &str = "fuse.elbow";
 
 /// A directory that exists, may be written, and has nothing mounted below it.
 #[derive(Clone, Debug)]
@@ -57,6 +60,12 @@ pub enum MountError {
         /// Mount points inside it.
         mounts: Vec<PathBuf>,
     },
+    /// The directory is part of a job already.
+    #[error(
+        "{}: already inside a job of elbow, whose transaction everything there is part of; run the command without \
+         another `elbow run`", _0.display()
+    )]
+    InsideJob(PathBuf),
     /// One directory of a job inside another.
     #[error("{} is inside {}; name only the outer one", inner.display(), outer.display())]
     Overlapping {
@@ -176,6 +185,9 @@ impl Place {
             return Err(MountError::ReadOnly(path));
         }
         may_write(&path)?;
+        if is_inside_job(&path)? {
+            return Err(MountError::InsideJob(path));
+        }
         let mounts = nested_mounts(&path)?;
         if !mounts.is_empty() {
             return Err(MountError::NestedMounts { path, mounts });
@@ -262,16 +274,41 @@ pub(crate) fn errno_of(error: &std::io::Error) -> Errno {
 /// # Errors
 /// `/proc` is not mounted.
 pub fn nested_mounts(path: &Path) -> Result<Vec<PathBuf>, MountError> {
-    let table = std::fs::read("/proc/self/mountinfo").map_err(|error| MountError::Failed {
-        step: Step::ReadMounts,
-        errno: errno_of(&error),
-    })?;
+    let table = mount_table()?;
     let mut below: Vec<_> = mount_points(&table)
         .filter(|at| at != path && at.starts_with(path))
         .collect();
     below.sort();
     below.dedup();
     Ok(below)
+}
+
+fn mount_table() -> Result<Vec<u8>, MountError> {
+    let failed = |error: std::io::Error| MountError::Failed {
+        step: Step::ReadMounts,
+        errno: errno_of(&error),
+    };
+    std::fs::read("/proc/self/mountinfo").map_err(failed)
+}
+
+/// The mount that holds a directory is one of ours.
+fn is_inside_job(path: &Path) -> Result<bool, MountError> {
+    let found = rustix::fs::statx(CWD, path, AtFlags::empty(), StatxFlags::MNT_ID);
+    let id = found.map_err(|errno| unreachable(path, errno))?.stx_mnt_id.to_string();
+    let table = mount_table()?;
+    let mut mounts = table
+        .split(|&b| b == b'\n')
+        .map(|line| line.split(|&b| b == b' ').collect::<Vec<_>>());
+    let line = mounts
+        .find(|fields| fields.first() == Some(&id.as_bytes()))
+        .unwrap_or_default();
+    Ok(file_system(&line) == Some(FILE_SYSTEM.as_bytes()))
+}
+
+/// The type of file system in a line of the table: the field after the separating `-`.
+fn file_system<'a>(fields: &[&'a [u8]]) -> Option<&'a [u8]> {
+    let separator = fields.iter().position(|field| *field == b"-")?;
+    fields.get(separator + 1).copied()
 }
 
 /// The mount points in a table as proc(5) describes `mountinfo`: the fifth field of each line.

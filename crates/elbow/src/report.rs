@@ -58,7 +58,11 @@ impl From<&DeferredError> for Failure {
     fn from(error: &DeferredError) -> Self {
         Self {
             operation: error.operation.to_owned(),
-            path: error.path.clone(),
+            path: if error.path.as_os_str().is_empty() {
+                ".".into()
+            } else {
+                error.path.clone()
+            },
             errno: error.errno,
             message: strerror(error.errno),
             unix_seconds: error.unix_seconds,

@@ -57,6 +57,15 @@ fn a_directory_inside_another() {
 }
 
 #[test]
+fn a_job_inside_a_job() {
+    let stage = Stage::new();
+    let said = stage.apart("$ELBOW run -- sh -c 'mkdir inner; exec $ELBOW run --on inner -- touch inner/touched'");
+    said.assert_code(125)
+        .assert_says(&["inner: already inside a job", "without another `elbow run`"]);
+    assert!(stage.names().is_empty(), "{:?}", stage.names());
+}
+
+#[test]
 fn no_device() {
     let stage = Stage::new();
     let said = stage.apart("mount -t tmpfs none /dev; $ELBOW run -- true");
