@@ -61,6 +61,7 @@ fn call_everything(storage: &dyn Storage, root: &Handle) -> elbow_file::Result<(
     supported(storage.get_xattr(root, n("h"), n("user.k")).map(drop))?;
     supported(storage.list_xattrs(root, n("h")).map(drop))?;
     supported(storage.remove_xattr(root, n("h"), n("user.k")))?;
+    storage.close(&file)?;
     for name in ["f", "s", "p"] {
         storage.unlink(&dir, n(name))?;
     }

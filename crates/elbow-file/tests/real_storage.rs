@@ -509,3 +509,18 @@ fn descriptors_do_not_leak_into_commands() {
         assert!(flags.contains(rustix::io::FdFlags::CLOEXEC));
     }
 }
+
+/// A handle that is closed by hand hears of it once, and is left open while somebody else holds it.
+#[test]
+fn close_closes_the_last_clone_only() {
+    let directory = tempfile::tempdir().unwrap();
+    let root = RealStorage::open_root(directory.path()).unwrap();
+    let file = RealStorage.create(&root, OsStr::new("f"), 0o644).unwrap();
+    let clone = file.clone();
+    RealStorage.close(&file).unwrap();
+    RealStorage.write(&clone, &[IoSlice::new(b"still open")], 0).unwrap();
+    drop(file);
+    RealStorage.close(&clone).unwrap();
+    let used = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| RealStorage.truncate(&clone, 0)));
+    assert!(used.is_err(), "a closed handle must not be used again");
+}
