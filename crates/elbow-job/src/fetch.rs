@@ -328,7 +328,7 @@ fn fetch_all(
     handle: &Handle,
     names: &[DirEntry],
     threads: usize,
-) -> Result<(Vec<Option<Stat>>, Option<Vec<u8>>), Errno> {
+) -> Result<(Vec<Option<Stat>>, Result<Vec<u8>, Errno>), Errno> {
     let next = AtomicUsize::new(0);
     let results: Mutex<Vec<Option<Stat>>> = Mutex::new(vec![None; names.len()]);
     let failed: Mutex<Option<Errno>> = Mutex::new(None);
@@ -350,7 +350,7 @@ fn fetch_all(
                 .stack_size(128 << 10)
                 .spawn_scoped(scope, look);
         }
-        let acl = storage.get_xattr(handle, OsStr::new("."), OsStr::new(DEFAULT_ACL)).ok();
+        let acl = storage.get_xattr(handle, OsStr::new("."), OsStr::new(DEFAULT_ACL));
         look();
         acl
     });

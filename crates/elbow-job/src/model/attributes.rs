@@ -91,6 +91,10 @@ impl Model {
     }
 
     pub(crate) fn get_xattr(&self, ino: Ino, key: &OsStr) -> Answer<Vec<u8>> {
+        // The kernel asks for ACLs on every walk of an ordinary user: no fetch for what cannot be there.
+        if self.no_acls && (key == ACCESS_ACL || key == DEFAULT_ACL) {
+            return Err(Errno::OPNOTSUPP.into());
+        }
         check_key(key)?;
         self.xattrs(ino)?.get(key).cloned().ok_or(Errno::NODATA.into())
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::sync::Arc;
 
-use elbow_file::{DirEntry, Handle, Kind, Stat};
+use elbow_file::{DirEntry, Errno, Handle, Kind, Stat};
 
 use super::{Body, Inode, Model, Old, Place, inode_of};
 use crate::api::Ino;
@@ -22,7 +22,8 @@ pub(crate) struct FoundEntry {
 pub(crate) struct Listing {
     pub(crate) handle: Handle,
     pub(crate) entries: Vec<FoundEntry>,
-    pub(crate) default_acl: Option<Vec<u8>>,
+    /// [`Errno::NODATA`]: none; [`Errno::OPNOTSUPP`]: the storage has no ACLs.
+    pub(crate) default_acl: Result<Vec<u8>, Errno>,
 }
 
 impl Model {
@@ -35,10 +36,11 @@ impl Model {
                 self.install_entry(ino, &found);
             }
         }
+        self.no_acls |= listing.default_acl == Err(Errno::OPNOTSUPP);
         let dir = self.dir_at_mut(ino);
         dir.complete = true;
         dir.handle.get_or_insert(listing.handle);
-        dir.default_acl = listing.default_acl.map(Arc::new);
+        dir.default_acl = listing.default_acl.ok().map(Arc::new);
     }
 
     fn install_entry(&mut self, parent: Ino, found: &FoundEntry) {

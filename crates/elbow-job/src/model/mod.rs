@@ -242,6 +242,8 @@ pub(crate) struct Model {
     counts_subdirs: bool,
     /// The storage has no extended attributes.
     pub(crate) no_xattrs: bool,
+    /// The storage has no POSIX ACLs.
+    pub(crate) no_acls: bool,
 }
 
 /// What a model needs to know at birth.
@@ -288,6 +290,7 @@ impl Model {
             own_gid: birth.own_gid,
             counts_subdirs: birth.root.nlink >= 2,
             no_xattrs: false,
+            no_acls: false,
         }
     }
 
