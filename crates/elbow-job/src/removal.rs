@@ -12,7 +12,7 @@ use parking_lot::{Condvar, Mutex};
 const STACK_BYTES: usize = 256 << 10;
 const OWNER_ALL: u32 = 0o700;
 /// About two seconds in all: a slow server has answered by then.
-const HIDDEN_FILE_PAUSES: [Duration; 7] = [10, 20, 50, 100, 300, 500, 1000].map(Duration::from_millis);
+const HIDDEN_FILE_PAUSES_MS: [u64; 7] = [10, 20, 50, 100, 300, 500, 1000];
 
 /// Applies a function to all items from several threads; results in the order of the items.
 pub(crate) fn parallel<T: Sync, R: Send>(items: &[T], threads: usize, apply: impl Fn(&T) -> R + Sync) -> Vec<R> {
@@ -68,9 +68,9 @@ struct Queue {
 /// NFS and FUSE file systems keep a file that is removed while it is open under a hidden name until it is closed,
 /// and they hear of that a moment after close(2): a directory that is not empty is tried again.
 pub(crate) fn remove_tree(storage: &dyn Storage, base: &Handle, name: &OsStr, threads: usize) -> Result<(), Errno> {
-    for pause in HIDDEN_FILE_PAUSES {
+    for pause_ms in HIDDEN_FILE_PAUSES_MS {
         match remove_tree_once(storage, base, name, threads) {
-            Err(Errno::NOTEMPTY | Errno::EXIST | Errno::BUSY) => std::thread::sleep(pause),
+            Err(Errno::NOTEMPTY | Errno::EXIST | Errno::BUSY) => std::thread::sleep(Duration::from_millis(pause_ms)),
             other => return other,
         }
     }

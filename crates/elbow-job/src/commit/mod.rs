@@ -162,6 +162,7 @@ impl Shared {
             .mark_done()
             .map_err(self.storage_error("finishing the commit of"))?;
         self.say(progress, Phase::CleaningUp);
+        self.close_journal();
         apply
             .clean(self.final_root_times())
             .map_err(|failures| self.unfinished(&failures))?;
@@ -273,6 +274,11 @@ impl Shared {
         }
     }
 
+    /// The journal is about to be removed; an open file would leave a hidden one behind on some storages.
+    fn close_journal(&self) {
+        drop(self.journal.lock().take());
+    }
+
     fn undo(&self, progress: &mut dyn FnMut(&Progress)) -> Result<(), JobError> {
         self.stop();
         self.say(progress, Phase::RollingBack);
@@ -286,6 +292,7 @@ impl Shared {
         if !began {
             return Ok(());
         }
+        self.close_journal();
         remove_leftovers(&self.tree(), &self.staging_name, &leftovers, self.root_times)
             .map_err(self.storage_error("rolling back the job in"))
     }

@@ -21,3 +21,4 @@ mod posix;
 mod replace;
 mod slow_ground;
 mod storage_side;
+mod testbeds;
