@@ -32,6 +32,7 @@ pub(crate) struct Ground {
     began: SystemTime,
     ignored: Vec<String>,
     options: Vec<String>,
+    behind: Vec<String>,
 }
 
 impl Ground {
@@ -51,6 +52,7 @@ impl Ground {
             began: SystemTime::now(),
             ignored: Vec::new(),
             options: Vec::new(),
+            behind: Vec::new(),
         };
         for name in ["seed", "out"] {
             fs::create_dir(ground.root().join(name)).expect("directory");
@@ -69,6 +71,12 @@ impl Ground {
     /// Gives these options to the jobs of comparisons.
     pub(crate) fn with_options(mut self, options: &[&str]) -> Self {
         self.options.extend(options.iter().map(|option| (*option).to_owned()));
+        self
+    }
+
+    /// Runs all scripts by way of a program that runs its arguments.
+    pub(crate) fn behind(mut self, words: &[&str]) -> Self {
+        self.behind.extend(words.iter().map(|word| (*word).to_owned()));
         self
     }
 
@@ -127,9 +135,14 @@ impl Ground {
         })
     }
 
-    /// Runs a script without a job.
+    /// Runs a script without a job; it stops at its first error.
     pub(crate) fn native(&self, script: &str) -> Run {
-        self.place(|place| place.shell(script))
+        let words = [&self.behind_words()[..], &["sh", "-e", "-c", script]].concat();
+        self.place(|place| place.start(&words)).finish()
+    }
+
+    fn behind_words(&self) -> Vec<&str> {
+        self.behind.iter().map(String::as_str).collect()
     }
 
     /// Runs a script as a job.
@@ -139,12 +152,7 @@ impl Ground {
 
     /// Starts a script as a job.
     pub(crate) fn start_job(&self, options: &[&str], script: &str) -> Running {
-        self.start_job_behind(&[], options, script)
-    }
-
-    /// Starts a script as a job, by way of a program that runs its arguments.
-    pub(crate) fn start_job_behind(&self, behind: &[&str], options: &[&str], script: &str) -> Running {
-        self.place(|place| place.start_job(behind, options, script))
+        self.place(|place| place.start_job(&self.behind_words(), options, script))
     }
 
     /// Runs `elbow` with these words.

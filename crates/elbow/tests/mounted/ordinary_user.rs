@@ -6,33 +6,24 @@
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 
-use crate::ground::{Ground, Run, Running, wait_for};
+use crate::ground::{Ground, wait_for};
 
 const USER: u32 = 1;
 const GROUP: u32 = 1998;
 
-/// A ground whose job directory belongs to root and the supplementary group, with set-group-id, as shared project directories do.
-fn shared_ground(seed: &str) -> Ground {
-    let ground = Ground::new(&format!(
-        "{seed}\nchown -R 0:{GROUP} .; find . -type d -exec chmod 2770 {{}} +; find . -type f -exec chmod 660 {{}} +"
-    ));
+/// A ground of the user, whose job directory belongs to somebody and the supplementary group, with set-group-id, as
+/// shared project directories do.
+fn ground_of(owner: u32, seed: &str) -> Ground {
+    let share = format!("chown -R {owner}:{GROUP} .; find . -type d -exec chmod 2770 {{}} +; chmod -R g+rw .");
+    let ground = Ground::new(&format!("{seed}\ncd \"$WORK\"; {share}"));
     for path in [ground.root(), ground.outside("")] {
-        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o777))
-            .expect("opening the ground to the user");
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o777)).expect("opening the ground to all");
     }
-    ground.restore();
-    ground
-}
-
-/// Starts a script as a job of the user.
-fn start_as_user(ground: &Ground, script: &str) -> Running {
     let node = ground.outside("fuse");
-    let node = node.to_str().expect("UTF-8");
     // /dev/fuse is always character device 10:229.
     let prepare =
         "[ -e \"$0\" ] || mknod -m 666 \"$0\" c 10 229; mount --bind \"$0\" /dev/fuse; TMPDIR=\"$OUT\" exec \"$@\"";
     let (user, groups) = (USER.to_string(), format!("{USER},{GROUP}"));
-    let behind = ["unshare", "--mount", "sh", "-e", "-c", prepare, node];
     let as_user = [
         "setpriv",
         "--reuid",
@@ -43,11 +34,22 @@ fn start_as_user(ground: &Ground, script: &str) -> Running {
         &groups,
         "--inh-caps=-all",
     ];
-    ground.start_job_behind(&[&behind[..], &as_user].concat(), &[], script)
+    ground
+        .behind(&[
+            "unshare",
+            "--mount",
+            "sh",
+            "-e",
+            "-c",
+            prepare,
+            node.to_str().expect("UTF-8"),
+        ])
+        .behind(&as_user)
 }
 
-fn job_as_user(ground: &Ground, script: &str) -> Run {
-    start_as_user(ground, script).finish()
+/// A directory of root's, which only the supplementary group lets the user write to.
+fn shared_ground(seed: &str) -> Ground {
+    ground_of(0, seed)
 }
 
 #[test]
@@ -55,7 +57,7 @@ fn a_user_with_a_supplementary_group_runs_a_job() {
     let ground = shared_ground("mkdir d; printf old > d/f");
     let script = "set -e; mkdir new new/sub; printf x > new/sub/f; printf more >> d/f; printf r > r.tmp; mv r.tmp r; cp r r2
         chmod 640 r; ln r hard; ln -s r soft; mkfifo pipe; touch -d @1000000000 r2; rm new/sub/f; printf y > new/g; id -u > who";
-    job_as_user(&ground, script).assert_code(0);
+    ground.job(&[], script).assert_code(0);
     assert_eq!(ground.content("d/f"), b"oldmore");
     assert_eq!(ground.content("r2"), b"r");
     assert_eq!(ground.content("who"), format!("{USER}\n").as_bytes());
@@ -72,12 +74,24 @@ fn a_user_with_a_supplementary_group_runs_a_job() {
     ground.assert_no_staging();
 }
 
+const FAILING: &str = "rm d/f; mkdir n; printf x > n/f; printf y > d/g; sleep 0.3; exit 6";
+
 #[test]
 fn a_users_failed_job_leaves_the_tree_as_it_was() {
+    let ground = ground_of(USER, "mkdir d; printf old > d/f");
+    let before = ground.snapshot();
+    ground.job(&[], FAILING).assert_code(6);
+    ground.assert_equals(&before);
+}
+
+/// All but the times of directories: only an owner may set those.
+#[test]
+fn a_users_failed_job_leaves_a_directory_of_others_as_it_was() {
     let ground = shared_ground("mkdir d; printf old > d/f");
     let before = ground.snapshot();
-    job_as_user(&ground, "rm d/f; mkdir n; printf x > n/f; printf y > d/g; exit 6").assert_code(6);
-    ground.assert_equals(&before);
+    ground.job(&[], FAILING).assert_code(6);
+    ground.assert_seen_from_outside_as(&before);
+    ground.assert_no_staging();
 }
 
 #[test]
@@ -88,7 +102,7 @@ fn a_user_is_refused_what_the_storage_would_refuse() {
     std::fs::set_permissions(&closed, std::fs::Permissions::from_mode(0o700)).expect("chmod");
     let script =
         "cat closed/f; touch closed/g; ls closed; chown 0 d/f; chmod 600 d/f; mv closed/f .; printf fine > fine; true";
-    let run = job_as_user(&ground, script);
+    let run = ground.job(&[], script);
     run.assert_code(0);
     assert_eq!(run.err.matches("Permission denied").count(), 4, "{}", run.err);
     assert_eq!(run.err.matches("Operation not permitted").count(), 1, "{}", run.err);
@@ -102,11 +116,45 @@ fn others_do_not_see_a_users_job_before_the_commit() {
     let ground = shared_ground("printf old > f");
     let before = ground.snapshot();
     let script = "printf x > new; rm f; : > \"$OUT/changed\"; until [ -e \"$OUT/go\" ]; do sleep 0.02; done";
-    let job = start_as_user(&ground, script);
+    let job = ground.start_job(&[], script);
     wait_for("the job's changes", || ground.outside("changed").exists());
     ground.assert_seen_from_outside_as(&before);
     ground.touch_outside("go");
     job.finish().assert_code(0);
     assert_eq!(ground.content("new"), b"x");
     assert!(!ground.work("f").exists());
+}
+
+/// Programs do as a user what they do as a user without a job.
+#[test]
+fn programs_of_a_user_leave_what_they_leave_without_a_job() {
+    let ground = ground_of(
+        USER,
+        "cd \"$OUT\"; mkdir -p tree/a/b tree/c; for i in $(seq 200); do seq $i > tree/a/b/f$i; done; ln tree/a/b/f1 tree/c/hard
+         ln -s ../a tree/c/soft; printf x > tree/c/script; chmod 755 tree/c/script; chmod -R go+r tree
+         find tree -exec touch -h -d '2019-05-06 07:08:09.123456789' {} +; tar cf tree.tar tree; zip -qry tree.zip tree; chmod 644 tree.*
+         cd \"$WORK\"; mkdir old; seq 1000 > old/list",
+    );
+    ground.assert_same_as_native(
+        "umask 002; tar xf \"$OUT/tree.tar\"; mkdir z; cd z; unzip -q \"$OUT/tree.zip\"; cd ..; rsync -a tree/ copy; rsync -ai tree/ copy > second
+         sqlite3 db 'PRAGMA journal_mode=wal; CREATE TABLE t(v); INSERT INTO t VALUES (1); SELECT * FROM t;' > said; cp -r old new
+         printf more >> old/list; mv old moved; rm -r tree; printf x > r.tmp; mv r.tmp r; cp r r2; test ! -s second",
+    );
+}
+
+#[test]
+fn git_of_a_user_clones_commits_and_passes_fsck() {
+    let ground = ground_of(
+        USER,
+        "export HOME=\"$OUT\"; git config --global user.name t; git config --global user.email t@example.org
+         git config --global safe.directory '*'; git config --global init.defaultBranch main; git config --global pack.threads 1
+         git init -q \"$OUT/origin\"; cd \"$OUT/origin\"; for i in $(seq 60); do seq $i > f$i; done; git add -A
+         GIT_AUTHOR_DATE='2020-01-01 00:00 +0' GIT_COMMITTER_DATE='2020-01-01 00:00 +0' git commit -qm one; chmod -R a+rX \"$OUT\"",
+    );
+    let ground = ground.ignoring(&["repo/.git/index"]);
+    ground.assert_same_as_native(
+        "export HOME=\"$OUT\" GIT_AUTHOR_DATE='2020-01-02 00:00 +0' GIT_COMMITTER_DATE='2020-01-02 00:00 +0'
+         git clone -q --no-local \"$OUT/origin\" repo; cd repo; echo more >> f1; git rm -q f2; git commit -qam two; git fsck --strict
+         test -z \"$(git status --porcelain)\"",
+    );
 }
