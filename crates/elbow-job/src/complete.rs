@@ -23,8 +23,8 @@ impl Model {
     /// An action on an object succeeded. The object stays [`Work::Running`] until it is planned again.
     pub(crate) fn complete(&mut self, ino: Ino, action: &Action, done: Done) {
         self.counts.storage_calls += done.calls;
-        for (owner, handle) in done.directories {
-            self.keep_directory(owner, handle);
+        for ((dir, staging), handle) in done.directories {
+            self.keep_handle(dir, staging, handle);
         }
         match action {
             Action::Stage { .. } => self.staged(ino, done.job_dir),
@@ -36,18 +36,6 @@ impl Model {
             Action::SetAttributes { .. } => {}
         }
         self.space_is_fresh = false;
-    }
-
-    fn keep_directory(&mut self, (ino, staging): (Ino, bool), handle: Handle) {
-        let Some(dir) = self.get_mut(ino).ok().and_then(|inode| inode.dir_mut().ok()) else {
-            return;
-        };
-        let slot = if staging {
-            &mut dir.staging_handle
-        } else {
-            &mut dir.handle
-        };
-        slot.get_or_insert(handle);
     }
 
     fn staged(&mut self, ino: Ino, job_dir: Option<Handle>) {

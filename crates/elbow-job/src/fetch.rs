@@ -14,12 +14,15 @@ use crate::execute::{open_route, open_writable};
 use crate::job::{Job, Shared, State, clock};
 use crate::model::{DEFAULT_ACL, FoundEntry, Listing, Piece, Segment, Source};
 use crate::plan::{Route, patch_name};
+use crate::pool::THREADS_MAX;
 use crate::spill::{SpillFile, Spilled};
 
 /// This much is moved to the spill file at once.
 const SPILL_BYTES: u64 = 4 << 20;
 /// A writer that waits for room looks again after this time at the latest.
 const ROOM_WAIT: Duration = Duration::from_millis(50);
+/// A listing is about this many calls: open, read twice, close.
+const LISTING_CALLS: u32 = 4;
 /// A name may move between the look at the model and the call; then the look is repeated.
 const RETRIES: usize = 8;
 
@@ -31,7 +34,7 @@ impl Job {
     pub fn fetch(&self, fetch: &Fetch) -> Result<(), Errno> {
         let shared = &self.shared;
         match *fetch {
-            Fetch::List(ino) => shared.fetch_list(ino),
+            Fetch::List(ino) => shared.fetch_list(ino, THREADS_MAX),
             Fetch::Attributes(ino) => shared.fetch_attributes(ino),
             Fetch::Target(ino) => shared.fetch_target(ino),
             Fetch::Xattrs(ino) => shared.fetch_xattrs(ino),
@@ -73,24 +76,35 @@ impl Job {
 }
 
 impl Shared {
-    fn fetch_list(&self, ino: Ino) -> Result<(), Errno> {
-        let (route, threads) = {
-            let state = self.state.lock();
+    /// Lists an old directory; if somebody is doing so already, waits for that.
+    pub(crate) fn fetch_list(&self, ino: Ino, threads_max: usize) -> Result<(), Errno> {
+        let mut state = self.state.lock();
+        loop {
             if state.model.get(ino)?.dir()?.complete {
                 return Ok(());
             }
-            (state.model.route_dir(ino), state.pool.limit())
-        };
-        let begun = Instant::now();
-        let handle = open_route(&*self.storage, &route)?;
-        let names = self.storage.list(&handle)?;
-        let took = begun.elapsed();
-        let threads = threads.max(threads_for(took));
-        let listing = list_attributes(&*self.storage, handle, names, threads)?;
-        let mut state = self.state.lock();
+            if state.listing.insert(ino) {
+                break;
+            }
+            self.progress.wait(&mut state);
+        }
+        let (route, threads) = (state.model.route_dir(ino), state.pool.limit());
+        let listed = parking_lot::MutexGuard::unlocked(&mut state, || self.list_now(&route, threads, threads_max));
+        state.listing.remove(&ino);
+        self.progress.notify_all();
+        let (listing, took) = listed?;
         state.pool.note_latency(took);
         state.model.install_listing(ino, listing);
         Ok(())
+    }
+
+    fn list_now(&self, route: &Route, threads: usize, threads_max: usize) -> Result<(Listing, Duration), Errno> {
+        let begun = Instant::now();
+        let handle = open_route(&*self.storage, route)?;
+        let names = self.storage.list(&handle)?;
+        let took = begun.elapsed() / LISTING_CALLS;
+        let threads = threads.max(threads_for(took)).min(threads_max);
+        Ok((list_attributes(&*self.storage, handle, names, threads)?, took))
     }
 
     /// The directory that holds an old object, and its name there.

@@ -1,5 +1,6 @@
 //! The handle to a job: operations from a front end, its state, its end.
 
+use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -9,6 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use elbow_file::{Errno, Handle, Kind, RenameMode, Space, Storage, Time};
 use parking_lot::{Condvar, Mutex};
 
+use crate::ahead::Ahead;
 use crate::api::{Answer, Attr, Caller, Ino, Listed, SetAttr, Stop, XattrMode};
 use crate::execute::Journal;
 use crate::model::{Birth, Model, Name, NewObject};
@@ -53,8 +55,16 @@ pub(crate) struct State {
     pub(crate) model: Model,
     pub(crate) pool: Pool,
     pub(crate) errors: Vec<DeferredError>,
+    /// Directories that somebody is listing now.
+    pub(crate) listing: HashSet<Ino>,
     /// Writers that wait for memory.
     pub(crate) waiting_for_room: usize,
+}
+
+/// Half of the descriptors that this process may have are for directories.
+fn directory_handles() -> usize {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    limit.map_or(usize::MAX, |limit| limit as usize) / 2
 }
 
 /// The time of day.
@@ -102,11 +112,13 @@ impl Job {
             publish: options.publish,
             own_uid: rustix::process::geteuid().as_raw(),
             own_gid: rustix::process::getegid().as_raw(),
+            handles_max: directory_handles(),
         });
         let state = State {
             model,
             pool: Pool::new(options.in_flight),
             errors: Vec::new(),
+            listing: HashSet::new(),
             waiting_for_room: 0,
         };
         let shared = Arc::new(Shared {
@@ -324,7 +336,11 @@ impl Job {
     /// # Errors
     /// ENOTDIR.
     pub fn list(&self, ino: Ino) -> Answer<Vec<Listed>> {
-        self.shared.state.lock().model.list(ino)
+        self.operate(|model| {
+            let listed = model.list(ino)?;
+            model.note_reading(ino);
+            Ok(listed)
+        })
     }
 
     /// The directory above a directory.
@@ -375,7 +391,9 @@ impl Job {
 
     /// From now on modifying operations are refused with EROFS: the end of the job begins.
     pub fn freeze(&self) {
-        self.shared.state.lock().model.refuse.get_or_insert(Errno::ROFS);
+        let mut state = self.shared.state.lock();
+        state.model.refuse.get_or_insert(Errno::ROFS);
+        state.model.ahead = Ahead::default();
     }
 
     /// The numbers so far.

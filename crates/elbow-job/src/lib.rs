@@ -19,6 +19,7 @@
 //! Source: Nettelblad & Nettelblad, *Opportunistically Maximizing I/O Throughput Exploiting the
 //! Transactional Nature of Batch-Mode Data Processing* (CannyFS).
 
+mod ahead;
 mod api;
 mod commit;
 mod complete;

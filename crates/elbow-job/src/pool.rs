@@ -22,6 +22,8 @@ const THREADS_GROWN_MAX: usize = 256;
 const LATENCY_PER_THREAD_US: f64 = 25.0;
 /// Weight of the newest measurement in the mean latency.
 const LATENCY_WEIGHT: f64 = 0.05;
+/// Threads that fetch the attributes of one directory that is listed ahead; there are many such directories.
+const AHEAD_STAT_THREADS: usize = 4;
 /// Threads need no deep stacks.
 const STACK_BYTES: usize = 256 << 10;
 /// How much workers stand back behind the command when processors are short.
@@ -105,8 +107,8 @@ impl Shared {
         if state.pool.by_hand {
             return;
         }
-        let closing = !state.model.closing.is_empty();
-        if !closing && (state.model.graph.queued() == 0 || state.pool.timekeeper && !state.model.graph.flush) {
+        let at_once = !state.model.closing.is_empty() || state.model.ahead.is_ready();
+        if !at_once && (state.model.graph.queued() == 0 || state.pool.timekeeper && !state.model.graph.flush) {
             return;
         }
         if state.pool.idle > 0 {
@@ -149,10 +151,23 @@ impl Shared {
                     self.call_worker(&mut state);
                     self.visit(&mut state, ino);
                 }
-                None => self.rest(&mut state),
+                None => match state.model.ahead.pop() {
+                    Some(ino) => self.list_ahead(&mut state, ino),
+                    None => self.rest(&mut state),
+                },
             }
         }
         state.pool.threads -= 1;
+    }
+
+    /// Lists a directory that the command will want to read.
+    fn list_ahead(self: &Arc<Self>, state: &mut parking_lot::MutexGuard<'_, State>, ino: Ino) {
+        self.call_worker(state);
+        let listed = parking_lot::MutexGuard::unlocked(state, || self.fetch_list(ino, AHEAD_STAT_THREADS));
+        // A directory that cannot be listed is the command's to find out, if it gets that far.
+        if listed.is_ok() && state.model.refuse.is_none() {
+            state.model.listed_ahead(ino);
+        }
     }
 
     /// Closes a descriptor without the lock.

@@ -39,8 +39,8 @@ impl Model {
         self.no_acls |= listing.default_acl == Err(Errno::OPNOTSUPP);
         let dir = self.dir_at_mut(ino);
         dir.complete = true;
-        dir.handle.get_or_insert(listing.handle);
         dir.default_acl = listing.default_acl.ok().map(Arc::new);
+        self.keep_handle(ino, false, listing.handle);
     }
 
     fn install_entry(&mut self, parent: Ino, found: &FoundEntry) {

@@ -27,6 +27,7 @@ use std::sync::Arc;
 
 use elbow_file::{Errno, Handle, Kind, Space, Stat, Time};
 
+use crate::ahead::Ahead;
 use crate::api::{Answer, Attr, Fetch, Ino, Stop};
 use crate::graph::Graph;
 use crate::report::{Counts, Publish};
@@ -94,6 +95,8 @@ pub(crate) struct Dir {
     pub(crate) entries: BTreeMap<Name, Ino>,
     /// All names are known (from birth, or listed).
     pub(crate) complete: bool,
+    /// The command has read it.
+    pub(crate) was_read: bool,
     /// Number of directories among the entries.
     pub(crate) subdirs: u32,
     /// Old directories: names that existed before and are not at their place any more.
@@ -220,6 +223,11 @@ pub(crate) struct Model {
     pub(crate) graph: Graph,
     /// Descriptors that a worker is to close.
     pub(crate) closing: Vec<(Ino, Handle)>,
+    /// Directories to list before they are asked for.
+    pub(crate) ahead: Ahead,
+    /// Descriptors of directories kept open, and how many may be.
+    kept_handles: usize,
+    handles_max: usize,
     pub(crate) counts: Counts,
     /// The time of the operation under way; set by the owner before each.
     pub(crate) now: Time,
@@ -256,6 +264,8 @@ pub(crate) struct Birth {
     pub(crate) publish: Publish,
     pub(crate) own_uid: u32,
     pub(crate) own_gid: u32,
+    /// Descriptors of directories that may be kept open.
+    pub(crate) handles_max: usize,
 }
 
 impl Model {
@@ -276,6 +286,9 @@ impl Model {
             linked: HashMap::new(),
             graph: Graph::default(),
             closing: Vec::new(),
+            ahead: Ahead::default(),
+            kept_handles: 0,
+            handles_max: birth.handles_max,
             counts: Counts::default(),
             now: Time::default(),
             space: birth.space,
@@ -321,6 +334,28 @@ impl Model {
         self.at(ino).dir().expect("a container is a directory")
     }
 
+    pub(crate) fn dir_at_checked(&mut self, ino: Ino) -> Result<&mut Dir, Errno> {
+        self.get_mut(ino)?.dir_mut()
+    }
+
+    /// Keeps the descriptor of a directory (or of its staging directory), while there are some left. Without
+    /// one, the way to a directory begins at the nearest directory above that has one.
+    pub(crate) fn keep_handle(&mut self, ino: Ino, staging: bool, handle: Handle) {
+        if self.kept_handles >= self.handles_max {
+            return;
+        }
+        let Ok(dir) = self.dir_at_checked(ino) else { return };
+        let slot = if staging {
+            &mut dir.staging_handle
+        } else {
+            &mut dir.handle
+        };
+        if slot.is_none() {
+            *slot = Some(handle);
+            self.kept_handles += 1;
+        }
+    }
+
     pub(crate) fn dir_at_mut(&mut self, ino: Ino) -> &mut Dir {
         self.at_mut(ino).dir_mut().expect("a container is a directory")
     }
@@ -350,6 +385,9 @@ impl Model {
             || inode.work != Work::Idle;
         if !used && ino != LIMBO {
             self.release_memory(ino);
+            if let Ok(dir) = self.at(ino).dir() {
+                self.kept_handles -= usize::from(dir.handle.is_some());
+            }
             self.inodes[ino.0 as usize] = None;
         }
     }

@@ -1,0 +1,80 @@
+//! Listing old directories before they are asked for, once the command is seen to walk a tree.
+//!
+//! A walk (find, rm -r, cp -r, rsync) reads a directory and then the directories in it. When a directory is
+//! read whose parent was read before, its unlisted neighbours and everything below are listed ahead, breadth
+//! first, by workers that have nothing else to do. Bounded: no more than [`ENTRIES_MAX`] entries are listed that
+//! the command has not read yet.
+
+use std::collections::{HashSet, VecDeque};
+
+use crate::api::Ino;
+use crate::model::Model;
+
+/// Entries that may be listed ahead of the command: some ten megabytes of model.
+const ENTRIES_MAX: usize = 20_000;
+
+/// Directories to list ahead.
+#[derive(Debug, Default)]
+pub(crate) struct Ahead {
+    queue: VecDeque<Ino>,
+    seen: HashSet<Ino>,
+    /// Directories listed ahead that the command has not read, with their number of entries.
+    unread: std::collections::HashMap<Ino, usize>,
+    unread_entries: usize,
+}
+
+impl Ahead {
+    /// The next directory, if there is room for what it may hold.
+    pub(crate) fn pop(&mut self) -> Option<Ino> {
+        if self.unread_entries >= ENTRIES_MAX {
+            None
+        } else {
+            self.queue.pop_front()
+        }
+    }
+
+    pub(crate) fn is_ready(&self) -> bool {
+        !self.queue.is_empty() && self.unread_entries < ENTRIES_MAX
+    }
+
+    fn push(&mut self, ino: Ino) {
+        if self.seen.insert(ino) {
+            self.queue.push_back(ino);
+        }
+    }
+}
+
+impl Model {
+    /// The command reads a directory: if that is part of a walk, what comes next is listed ahead.
+    pub(crate) fn note_reading(&mut self, ino: Ino) {
+        if let Some(entries) = self.ahead.unread.remove(&ino) {
+            self.ahead.unread_entries -= entries;
+        }
+        let Ok(dir) = self.dir_at_checked(ino) else { return };
+        if std::mem::replace(&mut dir.was_read, true) || ino == Ino::ROOT {
+            return;
+        }
+        let parent = self.parent(ino);
+        if self.dir_at(parent).was_read {
+            self.list_ahead(parent);
+            self.list_ahead(ino);
+        }
+    }
+
+    /// A directory was listed ahead: so are those in it.
+    pub(crate) fn listed_ahead(&mut self, ino: Ino) {
+        let Ok(dir) = self.dir_at_checked(ino) else { return };
+        if !dir.was_read {
+            let entries = dir.entries.len();
+            self.ahead.unread.insert(ino, entries);
+            self.ahead.unread_entries += entries;
+        }
+        self.list_ahead(ino);
+    }
+
+    fn list_ahead(&mut self, ino: Ino) {
+        let unlisted = |child: &&Ino| self.at(**child).dir().is_ok_and(|dir| !dir.complete);
+        let children: Vec<Ino> = self.dir_at(ino).entries.values().filter(unlisted).copied().collect();
+        children.into_iter().for_each(|child| self.ahead.push(child));
+    }
+}
