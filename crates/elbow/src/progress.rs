@@ -75,9 +75,10 @@ impl Drop for Display {
 impl Bar {
     fn show(&mut self, progress: &Progress) {
         let bar = self.bar.get_or_insert_with(new_bar);
-        self.most = self.most.max(progress.counts.queued);
+        let left = left(progress);
+        self.most = self.most.max(left);
         bar.set_length(self.most);
-        bar.set_position(self.most - progress.counts.queued);
+        bar.set_position(self.most - left);
         bar.set_message(sentence(progress));
     }
 }
@@ -89,13 +90,18 @@ fn new_bar() -> ProgressBar {
     bar
 }
 
+/// Objects that wait or are under way.
+fn left(progress: &Progress) -> u64 {
+    progress.counts.queued + progress.counts.in_flight
+}
+
 /// Where a job is, in words.
 pub(crate) fn sentence(progress: &Progress) -> String {
     let counts = &progress.counts;
     match progress.phase {
         Phase::Draining => format!(
             "draining: {} left, {} in flight, {} written",
-            counts.queued,
+            left(progress),
             counts.in_flight,
             size::show(counts.bytes_written)
         ),
