@@ -145,6 +145,18 @@ impl Running {
     }
 }
 
+/// A test that fails leaves nothing running.
+impl Drop for Running {
+    fn drop(&mut self) {
+        if matches!(self.child.try_wait(), Ok(None)) {
+            let _ = Command::new("kill")
+                .args(["-s", "KILL", "--", &format!("-{}", self.child.id())])
+                .status();
+            let _ = self.child.wait();
+        }
+    }
+}
+
 /// How long something in a running job may take to become visible.
 const WAIT_MAX: Duration = Duration::from_secs(60);
 
