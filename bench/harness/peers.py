@@ -178,8 +178,18 @@ def timed(command, cwd=None, stdin=subprocess.DEVNULL):
     done = subprocess.run(words, cwd=cwd, stdin=stdin, capture_output=True, text=True, timeout=TIMEOUT)
     seconds = time.perf_counter() - started
     if done.returncode != 0:
-        raise Failed(f"{Path(words[0]).name}: exit code {done.returncode}: {done.stderr.strip()[-2000:]}")
+        raise Failed(f"{Path(words[0]).name}: exit code {done.returncode}: {complaint(done.stderr)}")
     return seconds, done
+
+
+def complaint(stderr):
+    """What a failed command said: of a JSON summary, the errors and messages only."""
+    last = stderr.strip().splitlines()[-1:]
+    try:
+        found = json.loads(last[0])
+        return "; ".join(map(str, [found["outcome"], *found.get("errors", []), *found.get("messages", [])]))
+    except (IndexError, ValueError, KeyError, TypeError):
+        return stderr.strip()[-2000:]
 
 
 def summary(stderr):

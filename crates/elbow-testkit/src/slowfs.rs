@@ -24,6 +24,7 @@ mod calls;
 mod counters;
 mod fault;
 mod front;
+mod hidden;
 mod service;
 mod tree;
 
@@ -56,6 +57,10 @@ pub struct SlowOptions {
     pub faults: Vec<Fault>,
     /// For how long the kernel may believe a name and its attributes.
     pub ttl: Duration,
+    /// Whether the name of a removed file stays, under another name, until it is closed everywhere: what NFS clients
+    /// (`.nfs...`) and sshfs (`.fuse_hidden...`) do, as their servers know of no open files. A directory that holds such
+    /// a name is not empty.
+    pub hide_open: bool,
     /// Whether users other than the one that mounts it may use it.
     pub allow_other: bool,
 }
@@ -74,6 +79,7 @@ impl Default for SlowOptions {
             concurrent: BENCH_CONCURRENT,
             faults: Vec::new(),
             ttl: Duration::from_secs(1),
+            hide_open: false,
             allow_other: false,
         }
     }
@@ -93,7 +99,7 @@ impl SlowFs {
     pub fn mount(source: &Path, mountpoint: &Path, options: &SlowOptions) -> io::Result<Mounted> {
         raise_open_files();
         let mountpoint = mountpoint.canonicalize()?;
-        let tree = Arc::new(Tree::open(&source.canonicalize()?)?);
+        let tree = Arc::new(Tree::open(&source.canonicalize()?, options.hide_open)?);
         let service = Arc::new(Service::start(options)?);
         let front = Front::new(tree, Arc::clone(&service), options.ttl);
         let config = front::mount_config(source, options.allow_other);

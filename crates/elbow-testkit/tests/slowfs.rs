@@ -126,6 +126,43 @@ fn an_unlinked_open_file_lives_on() {
     assert_eq!(fs::read_dir(bed.source()).unwrap().count(), 0);
 }
 
+/// The names in a directory.
+fn names(dir: &Path) -> Vec<String> {
+    let name = |entry: std::io::Result<fs::DirEntry>| entry.unwrap().file_name().into_string().unwrap();
+    fs::read_dir(dir).unwrap().map(name).collect()
+}
+
+#[test]
+fn a_removed_open_file_keeps_a_name_where_storage_is_like_that() {
+    let bed = Bed::new(&SlowOptions {
+        hide_open: true,
+        ..SlowOptions::default()
+    });
+    let dir = bed.mount().join("d");
+    fs::create_dir(&dir).unwrap();
+    let mut file = File::create(dir.join("f")).unwrap();
+    fs::remove_file(dir.join("f")).unwrap();
+    fs::write(dir.join("new"), "new").unwrap();
+    let replaced = File::open(dir.join("new")).unwrap();
+    fs::write(dir.join("newer"), "newer").unwrap();
+    fs::rename(dir.join("newer"), dir.join("new")).unwrap();
+    file.write_all(b"still here").unwrap();
+    let hidden = names(&bed.source().join("d"));
+    assert_eq!(
+        hidden.iter().filter(|name| name.starts_with(".slowfs-hidden-")).count(),
+        2,
+        "{hidden:?}"
+    );
+    fs::remove_file(dir.join("new")).unwrap();
+    assert_eq!(fs::remove_dir(&dir).unwrap_err().raw_os_error(), Some(libc::ENOTEMPTY));
+    drop((file, replaced));
+    let started = Instant::now(); // A close does not wait for the release.
+    while !names(&bed.source().join("d")).is_empty() && started.elapsed() < Duration::from_secs(5) {
+        thread::sleep(Duration::from_millis(10));
+    }
+    fs::remove_dir(&dir).unwrap();
+}
+
 #[test]
 fn inode_numbers_are_those_of_the_source() {
     let bed = Bed::new(&SlowOptions::default());

@@ -45,6 +45,9 @@ struct Arguments {
     /// Write what reached the storage to this file, as JSON, at the end and on SIGUSR1
     #[arg(long)]
     stats: Option<PathBuf>,
+    /// Keep the names of removed files while they are open, under other names, as NFS and sshfs do
+    #[arg(long)]
+    hide_open: bool,
     /// Let other users use the mount
     #[arg(long)]
     allow_other: bool,
@@ -59,6 +62,7 @@ fn main() -> anyhow::Result<()> {
         concurrent: arguments.concurrent,
         faults: arguments.fault.clone(),
         ttl: arguments.ttl,
+        hide_open: arguments.hide_open,
         allow_other: arguments.allow_other,
     };
     let mounted = SlowFs::mount(&arguments.source, &arguments.mountpoint, &options).with_context(|| {

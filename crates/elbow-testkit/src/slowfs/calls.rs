@@ -164,7 +164,7 @@ impl Tree {
             }
             Err(errno) => return Err(errno),
         };
-        Ok((known, self.open_handle(fd)))
+        Ok((known, self.open_handle(known.0, fd)))
     }
 
     /// Gives what was just created the owner it would have got from the caller itself.
@@ -195,7 +195,23 @@ impl Tree {
     }
 
     pub(super) fn unlink(&self, parent: u64, name: &OsStr) -> Result<()> {
-        unlinkat(&self.node(parent)?.fd, name, AtFlags::empty())
+        if self.hide_if_open(parent, name)? {
+            Ok(())
+        } else {
+            unlinkat(&self.node(parent)?.fd, name, AtFlags::empty())
+        }
+    }
+
+    /// Renames a file that is open instead of letting it go, where that is what this storage does.
+    fn hide_if_open(&self, parent: u64, name: &OsStr) -> Result<bool> {
+        let Some(hidden) = &self.hidden else { return Ok(false) };
+        let dir = self.node(parent)?;
+        match statat(&dir.fd, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) if FileType::from_raw_mode(stat.st_mode) != FileType::Directory => {
+                hidden.lock().hide(self.number(&stat), &dir, name)
+            }
+            _ => Ok(false), // Whoever asks gets the error from the call that was meant.
+        }
     }
 
     pub(super) fn rmdir(&self, parent: u64, name: &OsStr) -> Result<()> {
@@ -204,6 +220,9 @@ impl Tree {
 
     pub(super) fn rename(&self, from: (u64, &OsStr), to: (u64, &OsStr), flags: u32) -> Result<()> {
         let (old, new) = (self.node(from.0)?, self.node(to.0)?);
+        if flags == 0 && from != to {
+            self.hide_if_open(to.0, to.1)?;
+        }
         renameat_with(&old.fd, from.1, &new.fd, to.1, RenameFlags::from_bits_retain(flags))?;
         if let Ok(stat) = statat(&new.fd, to.1, AtFlags::SYMLINK_NOFOLLOW) {
             self.renamed(&stat, to.1);
@@ -221,7 +240,7 @@ impl Tree {
         if asked.contains(OFlags::TRUNC) {
             drop_privileges(&node.fd, caller.uid != 0)?;
         }
-        Ok(self.open_handle(fd))
+        Ok(self.open_handle(id, fd))
     }
 
     pub(super) fn read(&self, handle: u64, offset: u64, size: u32) -> Result<Vec<u8>> {
@@ -271,7 +290,7 @@ impl Tree {
 
     pub(super) fn open_dir(&self, id: u64) -> Result<u64> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        Ok(self.open_handle(openat(&self.node(id)?.fd, ".", flags, Mode::empty())?))
+        Ok(self.open_handle(id, openat(&self.node(id)?.fd, ".", flags, Mode::empty())?))
     }
 
     /// The entries from a position on; position 0 reads the directory again.

@@ -16,6 +16,8 @@ use parking_lot::Mutex;
 use rustix::fs::{CWD, Mode, OFlags, Stat, fstat, openat};
 use rustix::io::{Errno, Result};
 
+use super::hidden::Hidden;
+
 /// The number that the kernel gives the root.
 pub(super) const ROOT: u64 = 1;
 
@@ -29,6 +31,8 @@ pub(super) struct Node {
 #[derive(Debug)]
 pub(super) struct Handle {
     pub(super) fd: OwnedFd,
+    /// The node that it is open on.
+    pub(super) node: u64,
     /// What a directory contained when it was last read from its start.
     pub(super) listing: Mutex<Vec<DirEntry>>,
 }
@@ -51,6 +55,8 @@ pub(super) struct Tree {
     nodes: Mutex<HashMap<u64, Entry>>,
     handles: Mutex<HashMap<u64, Arc<Handle>>>,
     next_handle: AtomicU64,
+    /// Removed names of open files, where they are to stay.
+    pub(super) hidden: Option<Mutex<Hidden>>,
 }
 
 #[derive(Debug)]
@@ -63,7 +69,7 @@ struct Entry {
 }
 
 impl Tree {
-    pub(super) fn open(source: &Path) -> Result<Self> {
+    pub(super) fn open(source: &Path, hide_open: bool) -> Result<Self> {
         let fd = openat(
             CWD,
             source,
@@ -83,6 +89,7 @@ impl Tree {
             nodes: Mutex::new(HashMap::from([(ROOT, root)])),
             handles: Mutex::new(HashMap::new()),
             next_handle: AtomicU64::new(1),
+            hidden: hide_open.then(Mutex::default),
         })
     }
 
@@ -139,15 +146,17 @@ impl Tree {
         drop(forgotten); // Closing the last descriptor of an unlinked file can take a while.
     }
 
-    pub(super) fn open_handle(&self, fd: OwnedFd) -> u64 {
+    pub(super) fn open_handle(&self, node: u64, fd: OwnedFd) -> u64 {
         let id = self.next_handle.fetch_add(1, Ordering::Relaxed);
-        self.handles.lock().insert(
-            id,
-            Arc::new(Handle {
-                fd,
-                listing: Mutex::new(Vec::new()),
-            }),
-        );
+        if let Some(hidden) = &self.hidden {
+            hidden.lock().opened(node);
+        }
+        let handle = Handle {
+            fd,
+            node,
+            listing: Mutex::new(Vec::new()),
+        };
+        self.handles.lock().insert(id, Arc::new(handle));
         id
     }
 
@@ -156,8 +165,12 @@ impl Tree {
     }
 
     pub(super) fn close_handle(&self, id: u64) {
-        let closed = self.handles.lock().remove(&id);
-        drop(closed);
+        let Some(closed) = self.handles.lock().remove(&id) else {
+            return;
+        };
+        if let Some(hidden) = &self.hidden {
+            hidden.lock().closed(closed.node);
+        }
     }
 
     /// The number of a file: its inode number, made distinct where that is taken or where another file system begins.
