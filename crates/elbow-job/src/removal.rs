@@ -2,8 +2,8 @@
 
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use elbow_file::{Errno, Handle, Kind, Storage};
@@ -46,14 +46,16 @@ struct Doomed {
     /// The directory that holds it.
     base: Handle,
     name: OsString,
-    handle: Handle,
-    /// Entries not removed yet.
+    handle: OnceLock<Handle>,
+    /// Directories in it that are not removed yet, and one for all its other entries.
     left: AtomicUsize,
 }
 
 enum Task {
     Enter(Arc<Doomed>),
-    Unlink(Arc<Doomed>, OsString),
+    /// Removes all that is not a directory. One task for all of one directory: the kernel lets only one removal
+    /// into a directory at a time, so more would only keep threads from other directories.
+    Unlink(Arc<Doomed>, Vec<OsString>),
 }
 
 struct Queue {
@@ -78,19 +80,13 @@ pub(crate) fn remove_tree(storage: &dyn Storage, base: &Handle, name: &OsStr, th
 }
 
 fn remove_tree_once(storage: &dyn Storage, base: &Handle, name: &OsStr, threads: usize) -> Result<(), Errno> {
-    let handle = match storage.open_dir(base, name) {
-        Ok(handle) => handle,
+    let top = Arc::new(Doomed::new(None, base.clone(), name.to_owned()));
+    match storage.open_dir(base, name) {
+        Ok(handle) => top.handle.get_or_init(|| handle),
         Err(Errno::NOENT) => return Ok(()),
         Err(Errno::NOTDIR | Errno::LOOP) => return gone_is_fine(storage.unlink(base, name)),
         Err(errno) => return Err(errno),
     };
-    let top = Arc::new(Doomed {
-        above: None,
-        base: base.clone(),
-        name: name.to_owned(),
-        handle,
-        left: AtomicUsize::new(0),
-    });
     let queue = Mutex::new(Queue {
         tasks: VecDeque::from([Task::Enter(top)]),
         outstanding: 1,
@@ -132,74 +128,90 @@ fn remove_tasks(storage: &dyn Storage, queue: &Mutex<Queue>, changed: &Condvar) 
     }
 }
 
+impl Doomed {
+    fn new(above: Option<Arc<Self>>, base: Handle, name: OsString) -> Self {
+        Self {
+            above,
+            base,
+            name,
+            handle: OnceLock::new(),
+            left: AtomicUsize::new(0),
+        }
+    }
+
+    fn open(&self, storage: &dyn Storage) -> Result<&Handle, Errno> {
+        if self.handle.get().is_none() {
+            let mut opened = None;
+            let mut open = || {
+                storage
+                    .open_dir(&self.base, &self.name)
+                    .map(|handle| opened = Some(handle))
+            };
+            match &self.above {
+                Some(above) => with_permission(storage, above, open)?,
+                None => open()?,
+            }
+            let handle = opened.ok_or(Errno::NOENT)?;
+            return Ok(self.handle.get_or_init(|| handle));
+        }
+        self.handle.get().ok_or(Errno::NOENT)
+    }
+}
+
 fn remove_task(storage: &dyn Storage, task: Task) -> Result<Vec<Task>, Errno> {
     match task {
-        Task::Enter(dir) => enter(storage, &dir),
-        Task::Unlink(dir, name) => {
-            with_permission(storage, &dir, || storage.unlink(&dir.handle, &name))?;
-            entry_removed(storage, &dir)?;
+        Task::Enter(dir) => match enter(storage, &dir) {
+            Err(Errno::NOENT) => part_removed(storage, &dir).map(|()| Vec::new()),
+            other => other,
+        },
+        Task::Unlink(dir, names) => {
+            let handle = dir.open(storage)?;
+            for name in &names {
+                with_permission(storage, &dir, || storage.unlink(handle, name))?;
+            }
+            part_removed(storage, &dir)?;
             Ok(Vec::new())
         }
     }
 }
 
 fn enter(storage: &dyn Storage, dir: &Arc<Doomed>) -> Result<Vec<Task>, Errno> {
+    dir.left.store(1, Ordering::Release);
+    let handle = dir.open(storage)?;
     let mut entries = Vec::new();
     with_permission(storage, dir, || {
-        entries = storage.list(&dir.handle)?;
+        entries = storage.list(handle)?;
         Ok(())
     })?;
-    if entries.is_empty() {
-        removed(storage, dir)?;
-        return Ok(Vec::new());
-    }
-    dir.left.store(entries.len(), Ordering::Release);
-    let mut tasks = Vec::with_capacity(entries.len());
+    let (mut tasks, mut names) = (Vec::new(), Vec::new());
     for entry in entries {
-        tasks.push(task_of(storage, dir, entry)?);
+        let kind = match entry.kind {
+            Some(kind) => kind,
+            None => storage.stat(handle, &entry.name)?.kind,
+        };
+        if kind == Kind::Dir {
+            let below = Doomed::new(Some(dir.clone()), handle.clone(), entry.name);
+            tasks.push(Task::Enter(Arc::new(below)));
+        } else {
+            names.push(entry.name);
+        }
     }
+    dir.left.fetch_add(tasks.len(), Ordering::AcqRel);
+    tasks.push(Task::Unlink(dir.clone(), names));
     Ok(tasks)
 }
 
-fn task_of(storage: &dyn Storage, dir: &Arc<Doomed>, entry: elbow_file::DirEntry) -> Result<Task, Errno> {
-    let kind = match entry.kind {
-        Some(kind) => kind,
-        None => storage.stat(&dir.handle, &entry.name)?.kind,
-    };
-    if kind != Kind::Dir {
-        return Ok(Task::Unlink(dir.clone(), entry.name));
+/// A part of a directory is gone; with the last one the directory goes, and is a part of the one above.
+fn part_removed(storage: &dyn Storage, dir: &Arc<Doomed>) -> Result<(), Errno> {
+    if dir.left.fetch_sub(1, Ordering::AcqRel) != 1 {
+        return Ok(());
     }
-    let mut handle = None;
-    with_permission(storage, dir, || {
-        handle = Some(storage.open_dir(&dir.handle, &entry.name)?);
-        Ok(())
-    })?;
-    let below = Doomed {
-        above: Some(dir.clone()),
-        base: dir.handle.clone(),
-        name: entry.name,
-        handle: handle.ok_or(Errno::NOENT)?,
-        left: AtomicUsize::new(0),
-    };
-    Ok(Task::Enter(Arc::new(below)))
-}
-
-/// A directory is empty: it goes, and maybe the one above it.
-fn removed(storage: &dyn Storage, dir: &Arc<Doomed>) -> Result<(), Errno> {
     match &dir.above {
         None => gone_is_fine(storage.rmdir(&dir.base, &dir.name)),
         Some(above) => {
             with_permission(storage, above, || storage.rmdir(&dir.base, &dir.name))?;
-            entry_removed(storage, above)
+            part_removed(storage, above)
         }
-    }
-}
-
-fn entry_removed(storage: &dyn Storage, dir: &Arc<Doomed>) -> Result<(), Errno> {
-    if dir.left.fetch_sub(1, Ordering::AcqRel) == 1 {
-        removed(storage, dir)
-    } else {
-        Ok(())
     }
 }
 
