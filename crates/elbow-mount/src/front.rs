@@ -21,10 +21,10 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
-use elbow_file::{Errno, Kind, RenameMode, Space};
-use elbow_job::{Answer, Attr, Caller, Fetch, Ino, Job, Seek, SetAttr, Stop, XattrMode};
+use elbow_file::{Errno, RenameMode};
+use elbow_job::{Attr, Caller, Ino, Job, Seek, SetAttr, Stop, XattrMode};
 use fuser::{
     BsdFileFlags, FileHandle, Filesystem, FopenFlags, Generation, INodeNo, InitFlags, IoctlFlags, KernelConfig,
     LockOwner, OpenAccMode, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory,
@@ -32,27 +32,20 @@ use fuser::{
     Request, TimeOrNow, WriteFlags,
 };
 
+use crate::asking::{Core, Op, Reply, answer, later};
 use crate::convert;
-use crate::nodes::Nodes;
-use crate::open_dirs::{Item, OpenDirs, Snapshot};
-use crate::pool::Pool;
+use crate::open_dirs::Snapshot;
+use crate::reply::{self, FOREVER};
 
 /// The virtual attribute of the root that names the control socket of a mount.
 pub const CONTROL_XATTR: &str = "user.elbow.control";
 
-/// How long the kernel may remember: until the mount ends.
-const FOREVER: Duration = Duration::from_secs(1 << 30);
 /// Largest write request; what the kernel's default limit of 256 pages carries.
 const WRITE_BYTES_MAX: u32 = 1 << 20;
 /// Largest readahead asked for; the kernel may allow less.
 const READAHEAD_BYTES_MAX: u32 = 1 << 20;
 /// Requests that the kernel may have under way without a caller waiting, mostly readahead.
 const BACKGROUND_MAX: u16 = 64;
-/// Threads that ask the storage on behalf of waiting requests.
-const ASKING_THREADS_MAX: usize = 64;
-/// Threads that hold writers until there is room. They only wait, so few are enough.
-const ROOM_THREADS_MAX: usize = 8;
-
 /// Files stay cached between opens, and closing one is nobody's business.
 const FILE_FLAGS: FopenFlags = FopenFlags::FOPEN_KEEP_CACHE.union(FopenFlags::FOPEN_NOFLUSH);
 /// Listings stay cached until the kernel changes the directory.
@@ -78,29 +71,12 @@ pub struct Front {
     takes_umask: bool,
 }
 
-struct Core {
-    job: Job,
-    nodes: Nodes,
-    dirs: OpenDirs,
-    asking: Pool,
-    room: Pool,
-    options: FrontOptions,
-}
-
 impl Front {
     /// A front end over a job.
     #[must_use]
     pub fn new(job: Job, options: FrontOptions) -> Self {
-        let core = Core {
-            job,
-            nodes: Nodes::default(),
-            dirs: OpenDirs::default(),
-            asking: Pool::new("elbow-ask", ASKING_THREADS_MAX),
-            room: Pool::new("elbow-room", ROOM_THREADS_MAX),
-            options,
-        };
         Self {
-            core: Arc::new(core),
+            core: Arc::new(Core::new(job, options)),
             takes_umask: false,
         }
     }
@@ -122,14 +98,11 @@ impl Front {
     }
 
     fn ask_entry(&self, op: impl Op<Attr>, reply: ReplyEntry) {
-        self.ask(op, |core, answer| reply_entry(core, reply, answer));
+        self.ask(op, |core, answer| reply::entry(core, reply, answer));
     }
 
     fn ask_empty(&self, op: impl Op<()>, reply: ReplyEmpty) {
-        self.ask(op, |_, answer| match answer {
-            Ok(()) => reply.ok(),
-            Err(errno) => reply.error(convert::errno(errno)),
-        });
+        self.ask(op, |_, answer| reply::empty(reply, answer));
     }
 
     fn list(&self, node: INodeNo, handle: FileHandle, offset: u64, reply: impl Reply<Arc<Snapshot>>) {
@@ -147,197 +120,6 @@ impl Front {
                 });
             }
         }
-    }
-}
-
-/// An operation, complete with its arguments, that may be tried more than once.
-trait Op<T>: Fn(&Core) -> Answer<T> + Send + 'static {}
-impl<T, F: Fn(&Core) -> Answer<T> + Send + 'static> Op<T> for F {}
-
-/// What sends the answer to the kernel.
-trait Reply<T>: FnOnce(&Arc<Core>, Result<T, Errno>) + Send + 'static {}
-impl<T, F: FnOnce(&Arc<Core>, Result<T, Errno>) + Send + 'static> Reply<T> for F {}
-
-/// Tries an operation; replies, or goes on in a pool.
-fn answer<T: 'static>(core: &Arc<Core>, op: impl Op<T>, reply: impl Reply<T>) {
-    match op(core) {
-        Ok(value) => reply(core, Ok(value)),
-        Err(Stop::Errno(errno)) => reply(core, Err(errno)),
-        Err(Stop::Wait(fetch)) => later(core, fetch, op, reply),
-    }
-}
-
-/// Fetches what an operation waits for, in a pool, and tries it again there.
-fn later<T: 'static>(core: &Arc<Core>, fetch: Fetch, op: impl Op<T>, reply: impl Reply<T>) {
-    let on_pool = core.clone();
-    core.pool(&fetch).run(move || match on_pool.job.fetch(&fetch) {
-        Ok(()) => answer(&on_pool, op, reply),
-        Err(errno) => reply(&on_pool, Err(errno)),
-    });
-}
-
-impl Core {
-    fn pool(&self, fetch: &Fetch) -> &Pool {
-        if matches!(fetch, Fetch::Room(_)) {
-            &self.room
-        } else {
-            &self.asking
-        }
-    }
-
-    fn snapshot(&self, dir: Ino) -> Answer<Snapshot> {
-        let names = self.job.list(dir)?;
-        let number = |ino| self.job.getattr(ino).map(|attr| attr.shown_ino);
-        let numbers = [number(dir)?, number(self.job.parent(dir))?];
-        Ok(Snapshot { dir, numbers, names })
-    }
-
-    /// setattr(2) as the kernel leaves it to us with `FUSE_HANDLE_KILLPRIV_V2`: a change of owner, and a change
-    /// of size by an ordinary user, take set-user-id and set-group-id away.
-    fn setattr(&self, ino: Ino, set: &SetAttr, by_root: bool) -> Answer<Attr> {
-        let kills = set.uid.is_some() || set.gid.is_some() || (set.size.is_some() && !by_root);
-        let kill_suid = kills && set.mode.is_none() && self.is_set_id(ino)?;
-        self.job.setattr(ino, &SetAttr { kill_suid, ..*set })
-    }
-
-    fn open(&self, ino: Ino, write: bool, truncate: bool, by_root: bool) -> Answer<()> {
-        let kill_suid = truncate && !by_root && self.is_set_id(ino)?;
-        if kill_suid {
-            self.job.setattr(
-                ino,
-                &SetAttr {
-                    kill_suid,
-                    ..SetAttr::default()
-                },
-            )?;
-        }
-        self.job.open(ino, write, truncate)
-    }
-
-    fn is_set_id(&self, ino: Ino) -> Answer<bool> {
-        let attr = self.job.getattr(ino)?;
-        Ok(attr.kind == Kind::File && attr.mode & 0o6000 != 0)
-    }
-
-    /// Reads what is not in memory; blocks.
-    fn read_from_storage(&self, fetch: &Fetch, ino: Ino, offset: u64, length: usize) -> Result<Vec<u8>, Errno> {
-        self.job.fetch(fetch)?;
-        self.job.read_blocking(ino, offset, length)
-    }
-
-    /// Looks for data or holes where the storage has to be asked; blocks.
-    fn seek_on_storage(&self, fetch: &Fetch, ino: Ino, offset: u64, seek: Seek) -> Result<u64, Errno> {
-        self.job.fetch(fetch)?;
-        self.job.seek_blocking(ino, offset, seek)
-    }
-}
-
-fn reply_entry(core: &Core, reply: ReplyEntry, answer: Result<Attr, Errno>) {
-    match answer {
-        Ok(attr) => reply.entry(&FOREVER, &core.nodes.entry(&attr), Generation(0)),
-        Err(errno) => reply.error(convert::errno(errno)),
-    }
-}
-
-fn reply_attr(core: &Core, reply: ReplyAttr, answer: Result<Attr, Errno>) {
-    match answer {
-        Ok(attr) => reply.attr(&FOREVER, &core.nodes.shown(&attr)),
-        Err(errno) => reply.error(convert::errno(errno)),
-    }
-}
-
-fn reply_data(reply: ReplyData, answer: Result<Vec<u8>, Errno>) {
-    match answer {
-        Ok(data) => reply.data(&data),
-        Err(errno) => reply.error(convert::errno(errno)),
-    }
-}
-
-/// The two-step protocol of the xattr calls: first the size is asked for, then the bytes.
-fn reply_xattr(reply: ReplyXattr, size: u32, answer: Result<Vec<u8>, Errno>) {
-    match answer {
-        Err(errno) => reply.error(convert::errno(errno)),
-        Ok(value) if size == 0 => reply.size(value.len() as u32),
-        Ok(value) if value.len() > size as usize => reply.error(fuser::Errno::ERANGE),
-        Ok(value) => reply.data(&value),
-    }
-}
-
-fn reply_space(reply: ReplyStatfs, space: &Space) {
-    let fragment = u32::try_from(space.fragment_bytes).unwrap_or(u32::MAX);
-    reply.statfs(
-        space.blocks,
-        space.blocks_free,
-        space.blocks_available,
-        space.files,
-        space.files_free,
-        fragment,
-        space.name_max,
-        fragment,
-    );
-}
-
-fn reply_names(core: &Core, mut reply: ReplyDirectory, offset: u64, snapshot: &Snapshot) {
-    for (next, item) in snapshot.from(offset) {
-        let number = match item {
-            Item::Dot(_, number) => INodeNo(number),
-            Item::Name(listed) => core.nodes.node(listed.ino, listed.shown_ino),
-        };
-        if reply.add(number, next, convert::file_type(item.kind()), item.name()) {
-            break;
-        }
-    }
-    reply.ok();
-}
-
-/// Names with attributes. Each name handed over counts as a lookup; one that did not fit is taken back.
-fn reply_names_plus(core: &Arc<Core>, mut reply: ReplyDirectoryPlus, offset: u64, snapshot: &Arc<Snapshot>) {
-    let mut empty = true;
-    for (next, item) in snapshot.from(offset) {
-        let attr = match item {
-            Item::Dot(_, number) => fuser::FileAttr {
-                ino: INodeNo(number),
-                ..dot_attr()
-            },
-            Item::Name(listed) => match core.job.lookup(snapshot.dir, &listed.name) {
-                Ok(attr) => core.nodes.entry(&attr),
-                Err(Stop::Errno(_)) => continue, // gone since the snapshot
-                Err(Stop::Wait(fetch)) if empty => {
-                    return fetch_then_names_plus(core, fetch, reply, offset, snapshot.clone());
-                }
-                Err(Stop::Wait(_)) => break, // what is there is sent; the kernel asks for the rest
-            },
-        };
-        if reply.add(attr.ino, next, item.name(), &FOREVER, &attr, Generation(0)) {
-            if let Item::Name(_) = item {
-                core.job.forget(core.nodes.ino(attr.ino), 1);
-            }
-            break;
-        }
-        empty = false;
-    }
-    reply.ok();
-}
-
-fn fetch_then_names_plus(
-    core: &Arc<Core>,
-    fetch: Fetch,
-    reply: ReplyDirectoryPlus,
-    offset: u64,
-    snapshot: Arc<Snapshot>,
-) {
-    let on_pool = core.clone();
-    core.pool(&fetch).run(move || match on_pool.job.fetch(&fetch) {
-        Ok(()) => reply_names_plus(&on_pool, reply, offset, &snapshot),
-        Err(errno) => reply.error(convert::errno(errno)),
-    });
-}
-
-/// The kernel takes only the number and the kind of `.` and `..`.
-fn dot_attr() -> fuser::FileAttr {
-    fuser::FileAttr {
-        kind: fuser::FileType::Directory,
-        ..convert::no_entry()
     }
 }
 
@@ -371,14 +153,6 @@ fn rename_mode(flags: RenameFlags) -> Option<RenameMode> {
     }
 }
 
-/// Attribute names as listxattr(2) gives them: each ended by a zero byte.
-fn name_list(names: Vec<OsString>) -> Vec<u8> {
-    names
-        .into_iter()
-        .flat_map(|name| [name.as_bytes(), b"\0"].concat())
-        .collect()
-}
-
 /// A file handle remembers only whether it may write.
 fn handle_of(write: bool) -> FileHandle {
     FileHandle(u64::from(write))
@@ -396,7 +170,7 @@ impl Filesystem for Front {
         let op = move |core: &Core| core.job.lookup(parent, &name);
         self.ask(op, |core, answer| match answer {
             Err(Errno::NOENT) => reply.entry(&FOREVER, &convert::no_entry(), Generation(0)),
-            answer => reply_entry(core, reply, answer),
+            answer => reply::entry(core, reply, answer),
         });
     }
 
@@ -408,7 +182,7 @@ impl Filesystem for Front {
         let ino = self.ino(ino);
         self.ask(
             move |core: &Core| core.job.getattr(ino),
-            |core, answer| reply_attr(core, reply, answer),
+            |core, answer| reply::attr(core, reply, answer),
         );
     }
 
@@ -441,14 +215,14 @@ impl Filesystem for Front {
             kill_suid: false,
         };
         let op = move |core: &Core| core.setattr(ino, &set, by_root);
-        self.ask(op, |core, answer| reply_attr(core, reply, answer));
+        self.ask(op, |core, answer| reply::attr(core, reply, answer));
     }
 
     fn readlink(&self, _: &Request, ino: INodeNo, reply: ReplyData) {
         let ino = self.ino(ino);
         let op = move |core: &Core| core.job.readlink(ino);
         self.ask(op, |_, answer| {
-            reply_data(reply, answer.map(|target| target.as_bytes().to_vec()));
+            reply::data(reply, answer.map(|target| target.as_bytes().to_vec()));
         });
     }
 
@@ -555,8 +329,7 @@ impl Filesystem for Front {
             Err(Stop::Wait(fetch)) => {
                 let core = self.core.clone();
                 self.core
-                    .pool(&fetch)
-                    .run(move || reply_data(reply, core.read_from_storage(&fetch, ino, offset, length)));
+                    .run(move || reply::data(reply, core.read_from_storage(&fetch, ino, offset, length)));
             }
         }
     }
@@ -614,13 +387,10 @@ impl Filesystem for Front {
 
     fn fsync(&self, _: &Request, ino: INodeNo, _: FileHandle, _datasync: bool, reply: ReplyEmpty) {
         let ino = self.ino(ino);
-        let sync = move |core: &Core| match core.job.fsync(ino) {
-            Ok(()) => reply.ok(),
-            Err(errno) => reply.error(convert::errno(errno)),
-        };
+        let sync = move |core: &Core| reply::empty(reply, core.job.fsync(ino));
         if self.core.options.durable {
             let core = self.core.clone();
-            self.core.asking.run(move || sync(&core));
+            self.core.run(move || sync(&core));
         } else {
             sync(&self.core);
         }
@@ -636,14 +406,14 @@ impl Filesystem for Front {
 
     fn readdir(&self, _: &Request, ino: INodeNo, handle: FileHandle, offset: u64, reply: ReplyDirectory) {
         self.list(ino, handle, offset, move |core, answer| match answer {
-            Ok(snapshot) => reply_names(core, reply, offset, &snapshot),
+            Ok(snapshot) => reply::names(core, reply, offset, &snapshot),
             Err(errno) => reply.error(convert::errno(errno)),
         });
     }
 
     fn readdirplus(&self, _: &Request, ino: INodeNo, handle: FileHandle, offset: u64, reply: ReplyDirectoryPlus) {
         self.list(ino, handle, offset, move |core, answer| match answer {
-            Ok(snapshot) => reply_names_plus(core, reply, offset, &snapshot),
+            Ok(snapshot) => reply::names_plus(core, reply, offset, &snapshot),
             Err(errno) => reply.error(convert::errno(errno)),
         });
     }
@@ -657,7 +427,7 @@ impl Filesystem for Front {
         self.ask(
             |core: &Core| core.job.statfs(),
             |_, answer| match answer {
-                Ok(space) => reply_space(reply, &space),
+                Ok(space) => reply::space(reply, &space),
                 Err(errno) => reply.error(convert::errno(errno)),
             },
         );
@@ -689,17 +459,19 @@ impl Filesystem for Front {
             && name == CONTROL_XATTR
             && let Some(control) = &self.core.options.control
         {
-            return reply_xattr(reply, size, Ok(control.as_bytes().to_vec()));
+            return reply::xattr(reply, size, Ok(control.as_bytes().to_vec()));
         }
         let name = name.to_owned();
         let op = move |core: &Core| core.job.get_xattr(ino, &name);
-        self.ask(op, move |_, answer| reply_xattr(reply, size, answer));
+        self.ask(op, move |_, answer| reply::xattr(reply, size, answer));
     }
 
     fn listxattr(&self, _: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
         let ino = self.ino(ino);
         let op = move |core: &Core| core.job.list_xattrs(ino);
-        self.ask(op, move |_, answer| reply_xattr(reply, size, answer.map(name_list)));
+        self.ask(op, move |_, answer| {
+            reply::xattr(reply, size, answer.map(reply::name_list));
+        });
     }
 
     fn removexattr(&self, _: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
@@ -774,16 +546,12 @@ impl Filesystem for Front {
             _ => return reply.error(fuser::Errno::EINVAL),
         };
         match self.core.job.seek(ino, offset, seek) {
-            Ok(found) => reply.offset(found as i64),
-            Err(Stop::Errno(errno)) => reply.error(convert::errno(errno)),
+            Ok(found) => reply::position(reply, Ok(found)),
+            Err(Stop::Errno(errno)) => reply::position(reply, Err(errno)),
             Err(Stop::Wait(fetch)) => {
                 let core = self.core.clone();
                 self.core
-                    .pool(&fetch)
-                    .run(move || match core.seek_on_storage(&fetch, ino, offset, seek) {
-                        Ok(found) => reply.offset(found as i64),
-                        Err(errno) => reply.error(convert::errno(errno)),
-                    });
+                    .run(move || reply::position(reply, core.seek_on_storage(&fetch, ino, offset, seek)));
             }
         }
     }
@@ -792,12 +560,6 @@ impl Filesystem for Front {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn names_of_attributes_end_with_zero_bytes() {
-        assert_eq!(name_list(vec!["user.a".into(), "user.b".into()]), b"user.a\0user.b\0");
-        assert!(name_list(Vec::new()).is_empty());
-    }
 
     #[test]
     fn renames_that_we_do_not_know_are_refused() {

@@ -13,6 +13,7 @@
 //!
 //! This crate decides nothing about commits, exit codes or output.
 
+mod asking;
 mod connection;
 mod convert;
 mod front;
@@ -21,6 +22,7 @@ mod nodes;
 mod open_dirs;
 mod place;
 mod pool;
+mod reply;
 mod runtime;
 mod session;
 
