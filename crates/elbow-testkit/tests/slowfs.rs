@@ -364,7 +364,7 @@ fn what_a_user_creates_is_the_users() {
         allow_other: true,
         ..SlowOptions::default()
     });
-    let script = "chmod 755 ../..; chmod 2777 .; setpriv --reuid 4321 --regid 4322 --groups 4323 bash -c '
+    let script = "chmod 755 ..; chmod 2777 .; setpriv --reuid 4321 --regid 4322 --groups 4323 bash -c '
         mkdir d; echo x > f; ln -s f s; mkfifo p; chmod 6755 f; echo more >> f; chgrp 4323 f; chmod u-w f; echo no >> f'
         chmod 0700 d; setpriv --reuid 999 --regid 999 --clear-groups ls d; stat -c '%n %u %g %a' d f s p";
     assert_eq!(run(script, &bed.mount()), run(script, &bed.native()));
