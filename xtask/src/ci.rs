@@ -37,6 +37,7 @@ pub(crate) fn run(workspace: &Workspace) -> Result<()> {
     report.step("advisories", || advisories(workspace))?;
     report.step("documentation", || documentation(workspace))?;
     report.step("tests", || cargo(workspace, &["test", "--workspace", "--locked"]))?;
+    report.step("bench, tiny", || tiny_bench(workspace))?;
     report.print();
     Ok(())
 }
@@ -88,6 +89,12 @@ fn documentation(workspace: &Workspace) -> Result<()> {
         "--locked",
     ];
     succeed(command(workspace, &arguments).env("RUSTDOCFLAGS", "-D warnings"))
+}
+
+/// The measurements on a small input: what is measured is of no interest, that they still run is.
+fn tiny_bench(workspace: &Workspace) -> Result<()> {
+    let program = workspace.root.join("bench/run.py");
+    succeed(Command::new(program).arg("--tiny").stdin(Stdio::null()))
 }
 
 /// Checks for known vulnerabilities where the database of them can be fetched.

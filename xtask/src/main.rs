@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! cargo xtask tidy    the rules of the house that no compiler checks
-//! cargo xtask ci      the whole gate: format, lints, tidy, licences, documentation, tests
+//! cargo xtask ci      the whole gate: format, tidy, lints, licences, documentation, tests, a tiny bench
 //! ```
 //!
 //! `make test` and `.ci/run` call `ci`; there is no other gate. This crate changes no file.
