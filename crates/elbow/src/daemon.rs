@@ -33,6 +33,7 @@ use crate::cli::MountArgs;
 use crate::control::{self, Reply, Request, Socket, Status};
 use crate::job::{self, Site};
 use crate::report::{Failure, Report};
+use crate::say::say;
 use crate::signals::{self, Event};
 use crate::{ending, exit, mount, progress};
 
@@ -272,7 +273,7 @@ fn start(name: &str, work: impl FnOnce() + Send + 'static) -> anyhow::Result<()>
 /// Tells the system log (syslog(3)) what there is no client to tell, and standard error in the foreground.
 #[allow(unsafe_code)]
 fn log(line: &str) {
-    eprintln!("elbow: {line}");
+    say(line);
     let Ok(line) = CString::new(line) else { return };
     // SAFETY: both strings end with a zero byte, and the format takes one string.
     unsafe { libc::syslog(libc::LOG_ERR | libc::LOG_USER, c"elbow: %s".as_ptr(), line.as_ptr()) };

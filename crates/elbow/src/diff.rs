@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use crate::cli::DiffArgs;
 use crate::control::{self, Reply, Request};
+use crate::say::answer;
 
 /// Prints one line per changed name.
 pub(crate) fn run(args: &DiffArgs) -> anyhow::Result<ExitCode> {
@@ -19,9 +20,9 @@ pub(crate) fn run(args: &DiffArgs) -> anyhow::Result<ExitCode> {
     };
     for change in &changes {
         if args.json {
-            println!("{change}");
+            answer(change)?;
         } else {
-            println!("{}", line(change));
+            answer(line(change))?;
         }
     }
     Ok(ExitCode::SUCCESS)

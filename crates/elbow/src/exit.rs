@@ -11,6 +11,8 @@ use std::io;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{ExitCode, ExitStatus};
 
+use crate::say::say;
+
 /// Elbowroom itself failed, or a job was rolled back though its command had succeeded.
 pub(crate) const ELBOW_FAILED: u8 = 125;
 /// The command was found but cannot be run.
@@ -36,7 +38,7 @@ pub(crate) fn of_exec_error(error: &io::Error) -> u8 {
 
 /// Says why Elbowroom failed.
 pub(crate) fn failed(error: &anyhow::Error) -> ExitCode {
-    eprintln!("elbow: {error:#}");
+    say(format_args!("{error:#}"));
     ExitCode::from(ELBOW_FAILED)
 }
 

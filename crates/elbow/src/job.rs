@@ -11,6 +11,7 @@ use elbow_mount::{ChildState, MountError, Place};
 use rustix::process::{Resource, Rlimit};
 
 use crate::cli::{self, JobArgs};
+use crate::say::say;
 
 /// Memory for written data, if not said otherwise: this part of RAM, and at most so much.
 const MEMORY_SHARE: u64 = 4;
@@ -113,6 +114,6 @@ impl Site {
 /// What is said of dead jobs before a new one begins: running ones are nobody's concern.
 pub(crate) fn report_recovered(found: &[Recovered]) {
     for job in found.iter().filter(|job| job.action != RecoverAction::Running) {
-        eprintln!("elbow: {}: {}", job.job, job.message);
+        say(format_args!("{}: {}", job.job, job.message));
     }
 }

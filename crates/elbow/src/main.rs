@@ -26,6 +26,7 @@ mod recover;
 mod report;
 mod rollback;
 mod run;
+mod say;
 mod signals;
 mod size;
 mod status;

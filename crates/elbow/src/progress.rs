@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use elbow_job::{Phase, Progress};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
+use crate::say::say;
 use crate::size;
 
 /// An end that is quicker than this is not worth a bar.
@@ -56,7 +57,7 @@ impl Display {
             How::Lines(last) if last.elapsed() < BETWEEN_LINES => {}
             How::Lines(last) => {
                 *last = Instant::now();
-                eprintln!("elbow: {}: {}", self.directory, sentence(progress));
+                say(format_args!("{}: {}", self.directory, sentence(progress)));
             }
             How::Bar(bar) if self.began.elapsed() >= PATIENCE => bar.show(progress),
             How::Bar(_) => {}

@@ -7,6 +7,7 @@ use elbow_job::RecoverAction;
 use crate::cli::RecoverArgs;
 use crate::exit;
 use crate::job::{Site, prepare_process};
+use crate::say::answer;
 
 /// Ends them and says what was done; 125 when one was left that is neither ended nor alive.
 pub(crate) fn run(args: &RecoverArgs) -> anyhow::Result<ExitCode> {
@@ -18,13 +19,13 @@ pub(crate) fn run(args: &RecoverArgs) -> anyhow::Result<ExitCode> {
         .collect::<anyhow::Result<Vec<_>>>()?
         .concat();
     if args.json {
-        println!("{}", serde_json::to_string(&found)?);
+        answer(serde_json::to_string(&found)?)?;
     } else {
         for job in &found {
-            println!("{}: {} ({})", job.job, job.message, job.command.join(" "));
+            answer(format_args!("{}: {} ({})", job.job, job.message, job.command.join(" ")))?;
         }
         if found.is_empty() {
-            println!("no jobs in {}", args.directory.display());
+            answer(format_args!("no jobs in {}", args.directory.display()))?;
         }
     }
     let left = found

@@ -7,6 +7,7 @@ use elbow_job::{Cause, Counts, DeferredError, JobError, Outcome};
 use serde::{Deserialize, Serialize};
 
 use crate::ending::Ending;
+use crate::say::{raw, say};
 use crate::size;
 
 /// How a whole run ended.
@@ -180,16 +181,16 @@ impl Report {
             return print_json(self);
         }
         for error in &self.errors {
-            eprintln!("elbow: {}", error.line());
+            say(error.line());
         }
         if quiet && (self.is_committed() || self.exit_code != crate::exit::ELBOW_FAILED) {
             return;
         }
         for message in &self.messages {
-            eprintln!("elbow: {message}");
+            say(message);
         }
         if self.is_committed() && self.operations > 0 {
-            eprintln!("elbow: {}", self.times());
+            say(self.times());
         }
     }
 
@@ -210,8 +211,8 @@ impl Report {
 /// One JSON object on one line of standard error.
 pub(crate) fn print_json<T: Serialize>(value: &T) {
     match serde_json::to_string(value) {
-        Ok(line) => eprintln!("{line}"),
-        Err(error) => eprintln!("elbow: cannot print the result: {error}"),
+        Ok(line) => raw(line),
+        Err(error) => say(format_args!("cannot print the result: {error}")),
     }
 }
 

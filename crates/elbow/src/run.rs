@@ -26,6 +26,7 @@ use crate::exit;
 use crate::job::{self, Site};
 use crate::progress::Display;
 use crate::report::{Report, strerror};
+use crate::say::say;
 use crate::signals::{self, Event};
 
 /// Runs the command; the exit code is its own, or says what Elbowroom made of it.
@@ -64,7 +65,7 @@ fn attempts(args: &RunArgs, state: ChildState) -> anyhow::Result<Report> {
         }
         if !args.json {
             attempt.report.print(false, args.quiet);
-            eprintln!("elbow: running it again ({left} more times)");
+            say(format_args!("running it again ({left} more times)"));
         }
         left -= 1;
     }

@@ -6,6 +6,7 @@ use anyhow::bail;
 
 use crate::cli::StatusArgs;
 use crate::control::{self, Reply, Request, Status};
+use crate::say::answer;
 use crate::size;
 
 /// Prints what the mount is doing.
@@ -17,35 +18,34 @@ pub(crate) fn run(args: &StatusArgs) -> anyhow::Result<ExitCode> {
         );
     };
     if args.json {
-        println!("{}", serde_json::to_string(&status)?);
+        answer(serde_json::to_string(&status)?)?;
     } else {
-        print(&status);
+        answer(lines(&status))?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn print(status: &Status) {
+fn lines(status: &Status) -> String {
     let count = |name: &str| status.counts.get(name).and_then(serde_json::Value::as_u64).unwrap_or(0);
-    println!(
-        "{} on {} (process {})",
-        status.source.display(),
-        status.mount_point.display(),
-        status.pid
-    );
-    println!("  phase       {}", status.phase);
-    println!(
-        "  operations  {} done by commands, {} objects left, {} in flight",
+    let (source, mount_point) = (status.source.display(), status.mount_point.display());
+    let (done, left, in_flight) = (
         count("operations"),
-        count("queued"),
-        count("in_flight")
+        count("queued") + count("in_flight"),
+        count("in_flight"),
     );
-    println!(
-        "  data        {} written by commands, {} on the storage, {} in memory",
-        size::show(count("bytes_acknowledged")),
-        size::show(count("bytes_written")),
-        size::show(count("memory_bytes"))
+    let [written, stored, memory] =
+        ["bytes_acknowledged", "bytes_written", "memory_bytes"].map(|b| size::show(count(b)));
+    let mut lines = vec![
+        format!("{source} on {mount_point} (process {})", status.pid),
+        format!("  phase       {}", status.phase),
+        format!("  operations  {done} done by commands; {left} objects left, {in_flight} in flight"),
+        format!("  data        {written} written by commands, {stored} on the storage, {memory} in memory"),
+    ];
+    lines.extend(
+        status
+            .errors
+            .iter()
+            .map(|error| format!("  error       {}", error.line())),
     );
-    for error in &status.errors {
-        println!("  error       {}", error.line());
-    }
+    lines.join("\n")
 }

@@ -132,6 +132,15 @@ fn the_command_finds_everything_as_it_was() {
     assert_eq!(job.out, native.out);
 }
 
+/// A reader that goes away early changes neither the outcome nor the exit code.
+#[test]
+fn nobody_has_to_read_what_is_said() {
+    let stage = Stage::new();
+    let said = stage.apart("(sleep 0.2; exec $ELBOW run -- sh -c 'printf x > new'; ) 2>&- && (set +e; $ELBOW run -- touch other; echo $? > ../code) 2>&1 | true; cat ../code");
+    assert_eq!(said.assert_code(0).out, "0\n");
+    assert_eq!(stage.names(), ["new", "other"]);
+}
+
 #[test]
 fn pages_and_completions_are_printed() {
     let stage = Stage::new();
