@@ -1,6 +1,8 @@
 # Elbowroom: everything a developer or the continuous integration runs. `make help` lists it.
 PREFIX ?= /usr/local
 CARGO ?= cargo
+# Cases of each random test in `make soak`.
+ROUNDS ?= 20000
 TARGET := $(if $(CARGO_TARGET_DIR),$(CARGO_TARGET_DIR),target)
 ELBOW := $(TARGET)/release/elbow
 
@@ -22,7 +24,7 @@ test: ## the whole gate, as the continuous integration runs it
 
 soak: ## the random tests with many more cases than in `make test`
 	@scripts/setup.sh test
-	ELBOW_SOAK=1 $(CARGO) test --release --workspace --locked
+	ROUNDS=$(ROUNDS) $(CARGO) test --release --workspace --locked
 
 bench-run: build ## all measurements of the README; results in bench/out
 	@scripts/setup.sh bench

@@ -1,9 +1,10 @@
-//! Random cases that can be replayed: a failing test prints its seed, and `SEED=n` runs that case alone.
+//! Random cases that can be replayed: a failing test prints its seed, and `SEED=n` runs that case alone; `ROUNDS=n` runs
+//! more of them.
 
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
-/// Cases per test without `SEED`.
+/// Cases per test without `SEED` or `ROUNDS`.
 const CASES: u64 = 400;
 
 /// Runs a test on many seeds, or on the one in the environment.
@@ -12,7 +13,8 @@ pub(crate) fn for_each_seed(test: impl Fn(&mut StdRng)) {
         Ok(seed) => vec![seed.parse().expect("SEED is a number")],
         Err(_) => {
             let base = rand::rng().random::<u32>();
-            (0..CASES).map(|case| u64::from(base) + case).collect()
+            let rounds = std::env::var("ROUNDS").map_or(CASES, |rounds| rounds.parse().expect("ROUNDS is a number"));
+            (0..rounds).map(|case| u64::from(base) + case).collect()
         }
     };
     for seed in seeds {
