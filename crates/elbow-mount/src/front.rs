@@ -13,6 +13,8 @@
 //! The kernel may remember names, missing names, attributes, link targets and data for ever: every change of the
 //! tree comes through this mount, and the kernel keeps its own memory right for those.
 //!
+//! Sequential readers of slow storage are read ahead for ([`crate::ahead`]).
+//!
 //! What the kernel does for us: permission checks (`default_permissions`, POSIX ACLs), file locks, path lookup,
 //! `O_APPEND` (it knows the size), readahead. What is refused: `copy_file_range` and ioctls (callers fall back).
 
@@ -330,6 +332,7 @@ impl Filesystem for Front {
                 let core = self.core.clone();
                 self.core
                     .run(move || reply::data(reply, core.read_from_storage(&fetch, ino, offset, length)));
+                self.core.read_ahead(ino, offset, length);
             }
         }
     }
@@ -381,7 +384,9 @@ impl Filesystem for Front {
         _flush: bool,
         reply: ReplyEmpty,
     ) {
-        self.core.job.release(self.ino(ino), handle == handle_of(true));
+        let ino = self.ino(ino);
+        self.core.job.release(ino, handle == handle_of(true));
+        self.core.ahead.forget(ino);
         reply.ok();
     }
 

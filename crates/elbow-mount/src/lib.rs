@@ -13,6 +13,7 @@
 //!
 //! This crate decides nothing about commits, exit codes or output.
 
+mod ahead;
 mod asking;
 mod connection;
 mod convert;
