@@ -80,6 +80,7 @@ fn cargo(workspace: &Workspace, arguments: &[&str]) -> Result<()> {
     succeed(&mut command(workspace, arguments))
 }
 
+/// The documentation of everything, private items included: it is for who works on it, so public headers may point there.
 fn documentation(workspace: &Workspace) -> Result<()> {
     let arguments = [
         "doc",
@@ -88,7 +89,7 @@ fn documentation(workspace: &Workspace) -> Result<()> {
         "--document-private-items",
         "--locked",
     ];
-    succeed(command(workspace, &arguments).env("RUSTDOCFLAGS", "-D warnings"))
+    succeed(command(workspace, &arguments).env("RUSTDOCFLAGS", "-D warnings -A rustdoc::private-intra-doc-links"))
 }
 
 /// The measurements on a small input: what is measured is of no interest, that they still run is.
