@@ -39,7 +39,7 @@ struct Arguments {
     /// How long the kernel may believe a name and its attributes
     #[arg(long, default_value = "1s", value_parser = parse_duration)]
     ttl: Duration,
-    /// Make operations fail: OPERATION:ERRNO[:after=N][:count=N][:name=GLOB]; repeatable
+    /// Make operations fail: `OPERATION:ERRNO[:after=N][:count=N][:name=GLOB]`; repeatable
     #[arg(long)]
     fault: Vec<Fault>,
     /// Write what reached the storage to this file, as JSON, at the end and on SIGUSR1
