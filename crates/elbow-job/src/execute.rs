@@ -1,7 +1,9 @@
 //! One action becomes storage calls. Blocks; holds no lock; knows nothing of the model.
 
+use std::borrow::Cow;
 use std::ffi::OsStr;
 use std::io::IoSlice;
+use std::ops::Range;
 
 use elbow_file::{Access, Errno, Handle, RenameMode, Storage, Time};
 
@@ -9,6 +11,7 @@ use crate::api::Ino;
 use crate::complete::Done;
 use crate::model::{Fill, LIMBO, Name, Piece};
 use crate::plan::{Action, NewAttrs, Node, Route, Spot, Target};
+use crate::spill::Spilled;
 use crate::staging::{JOURNAL, JournalEntry, MANIFEST, Manifest, NEW};
 
 /// Private to the owner: nobody outside looks into a staging directory.
@@ -16,8 +19,8 @@ const STAGING_MODE: u32 = 0o700;
 const PRIVATE_FILE_MODE: u32 = 0o600;
 /// Zeros are written from a buffer of this size where holes cannot be punched.
 const ZEROS_BYTES: usize = 64 << 10;
-/// Spilled data is read back in pieces of this size.
-const UNSPILL_BYTES: u64 = 1 << 20;
+/// This much spilled data is read back for one call, outside the memory budget: little, for many threads do it.
+const UNSPILL_BYTES: u64 = 128 << 10;
 
 /// What an executor needs beside the action.
 pub(crate) struct Executor<'a> {
@@ -333,64 +336,88 @@ pub(crate) fn open_writable(storage: &dyn Storage, dir: &Handle, name: &OsStr) -
     }
 }
 
-/// Writes pieces, adjacent ones in memory with one call.
-fn write_pieces(storage: &dyn Storage, file: &Handle, fill: &Fill, calls: &mut u64) -> Result<(), Errno> {
-    /// `IOV_MAX` of Linux.
-    const SLICES_MAX: usize = 1024;
-    let mut run: Vec<IoSlice<'_>> = Vec::new();
-    let (mut start, mut end) = (0, 0);
-    for (range, piece) in &fill.pieces {
-        let follows = range.start == end && !run.is_empty() && run.len() < SLICES_MAX;
-        if !run.is_empty() && (!follows || !matches!(piece, Piece::Memory(_))) {
-            *calls += 1;
-            storage.write(file, &run, start)?;
-            run.clear();
+/// Adjacent pieces that are written with one call.
+#[derive(Default)]
+struct Run<'a> {
+    start: u64,
+    end: u64,
+    pieces: Vec<Cow<'a, [u8]>>,
+    /// Bytes that had to be read back from the spill file.
+    unspilled_bytes: u64,
+}
+
+impl<'a> Run<'a> {
+    fn push(&mut self, range: &Range<u64>, bytes: Cow<'a, [u8]>) {
+        if self.pieces.is_empty() {
+            self.start = range.start;
         }
+        self.end = range.end;
+        self.pieces.push(bytes);
+    }
+
+    fn takes(&self, range: &Range<u64>) -> bool {
+        /// `IOV_MAX` of Linux.
+        const SLICES_MAX: usize = 1024;
+        range.start == self.end && self.pieces.len() < SLICES_MAX && self.unspilled_bytes < UNSPILL_BYTES
+    }
+
+    fn write(&mut self, storage: &dyn Storage, file: &Handle, calls: &mut u64) -> Result<(), Errno> {
+        if !self.pieces.is_empty() {
+            *calls += 1;
+            let slices: Vec<IoSlice<'_>> = self.pieces.iter().map(|piece| IoSlice::new(piece)).collect();
+            storage.write(file, &slices, self.start)?;
+        }
+        *self = Self::default();
+        Ok(())
+    }
+}
+
+/// Writes pieces, adjacent ones with one call.
+fn write_pieces(storage: &dyn Storage, file: &Handle, fill: &Fill, calls: &mut u64) -> Result<(), Errno> {
+    let mut run = Run::default();
+    for (range, piece) in &fill.pieces {
         match piece {
             Piece::Memory(chunk) => {
-                if run.is_empty() {
-                    start = range.start;
+                if !run.takes(range) {
+                    run.write(storage, file, calls)?;
                 }
-                run.push(IoSlice::new(chunk.bytes()));
+                run.push(range, Cow::Borrowed(chunk.bytes()));
             }
-            Piece::Spill(spilled) => copy_spilled(storage, file, range, spilled, calls)?,
-            Piece::Zero => write_zeros(storage, file, range, calls)?,
+            Piece::Spill(spilled) => {
+                for part in parts(range, UNSPILL_BYTES) {
+                    if !run.takes(&part) {
+                        run.write(storage, file, calls)?;
+                    }
+                    run.unspilled_bytes += part.end - part.start;
+                    let bytes = unspill(spilled, part.start - range.start, part.end - part.start)?;
+                    run.push(&part, Cow::Owned(bytes));
+                }
+            }
+            Piece::Zero => {
+                run.write(storage, file, calls)?;
+                write_zeros(storage, file, range, calls)?;
+            }
         }
-        end = range.end;
     }
-    if !run.is_empty() {
-        *calls += 1;
-        storage.write(file, &run, start)?;
-    }
-    Ok(())
+    run.write(storage, file, calls)
 }
 
-fn copy_spilled(
-    storage: &dyn Storage,
-    file: &Handle,
-    range: &std::ops::Range<u64>,
-    spilled: &crate::spill::Spilled,
-    calls: &mut u64,
-) -> Result<(), Errno> {
-    let mut buffer = vec![0; UNSPILL_BYTES.min(range.end - range.start) as usize];
-    let mut at = range.start;
-    while at < range.end {
-        let length = UNSPILL_BYTES.min(range.end - at) as usize;
-        let part = &mut buffer[..length];
-        spilled.read(part, at - range.start).map_err(|_| Errno::IO)?;
-        *calls += 1;
-        storage.write(file, &[IoSlice::new(part)], at)?;
-        at += length as u64;
-    }
-    Ok(())
+/// A range in parts of at most `most` bytes.
+fn parts(range: &Range<u64>, most: u64) -> impl Iterator<Item = Range<u64>> {
+    let end = range.end;
+    (range.start..end)
+        .step_by(most as usize)
+        .map(move |start| start..end.min(start + most))
 }
 
-fn write_zeros(
-    storage: &dyn Storage,
-    file: &Handle,
-    range: &std::ops::Range<u64>,
-    calls: &mut u64,
-) -> Result<(), Errno> {
+/// Reads a part of a piece back.
+fn unspill(spilled: &Spilled, at: u64, length: u64) -> Result<Vec<u8>, Errno> {
+    let mut bytes = vec![0; length as usize];
+    spilled.read(&mut bytes, at).map_err(|_| Errno::IO)?;
+    Ok(bytes)
+}
+
+fn write_zeros(storage: &dyn Storage, file: &Handle, range: &Range<u64>, calls: &mut u64) -> Result<(), Errno> {
     *calls += 1;
     match storage.punch(file, range.start, range.end - range.start) {
         Err(Errno::OPNOTSUPP | Errno::NOSYS) => {}

@@ -23,6 +23,8 @@ pub(crate) struct Graph {
     /// Files that stay open and have little to write: they come up again when they are closed.
     parked: HashSet<Ino>,
     pub(crate) running: usize,
+    /// Nodes under way.
+    pub(crate) visited: HashSet<Ino>,
     /// Everything goes to the storage now, open files included.
     pub(crate) flush: bool,
     /// All content is drained; directories get their final attributes.
@@ -87,12 +89,14 @@ impl Graph {
         self.parked.drain().collect()
     }
 
-    /// Queued and parked nodes, the newest first.
+    /// All nodes that may have something to write: parked, queued (the newest first), under way.
     pub(crate) fn newest(&self) -> impl Iterator<Item = Ino> {
+        let queued = self.queue.iter().rev().map(|(ino, _)| *ino);
         self.parked
             .iter()
             .copied()
-            .chain(self.queue.iter().rev().map(|(ino, _)| *ino))
+            .chain(queued)
+            .chain(self.visited.iter().copied())
     }
 
     /// Nodes that are queued or wait for another.

@@ -199,7 +199,9 @@ impl Shared {
     /// Brings one object as far as it can be brought now.
     fn visit(self: &Arc<Self>, state: &mut parking_lot::MutexGuard<'_, State>, ino: Ino) {
         state.model.graph.running += 1;
+        state.model.graph.visited.insert(ino);
         self.visit_steps(state, ino);
+        state.model.graph.visited.remove(&ino);
         state.model.graph.running -= 1;
         self.progress.notify_all();
     }

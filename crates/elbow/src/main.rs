@@ -9,6 +9,7 @@
 //! Everything for people goes to standard error; standard output belongs to the command that runs (or to what was
 //! asked for: a status, a list of changes). Exit codes are in [`exit`], and nowhere else.
 
+mod allocator;
 mod child;
 mod cli;
 mod commit;
@@ -37,6 +38,7 @@ use clap::Parser;
 use cli::{Cli, Command};
 
 fn main() -> ExitCode {
+    allocator::keep_small();
     let cli = Cli::try_parse().unwrap_or_else(|error| exit::usage(&error));
     let ended = match &cli.command {
         Command::Run(args) => run::run(args),

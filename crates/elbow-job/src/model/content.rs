@@ -27,7 +27,7 @@ const PIECE_OVERHEAD_BYTES: u64 = 160;
 /// A file that is still open for writing is drained from this much dirty data on.
 pub(crate) const EAGER_DRAIN_BYTES: u64 = 4 << 20;
 /// At most this much is written in one action, so that memory comes free steadily.
-const FILL_BYTES: u64 = 8 << 20;
+const FILL_BYTES: u64 = 2 << 20;
 
 /// Written bytes in memory; `gauge` counts them as long as anybody holds them.
 #[derive(Debug)]
@@ -76,6 +76,11 @@ impl Chunk {
 
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.buffer.bytes[self.start..self.end]
+    }
+
+    /// Nobody writes or reads it at the moment, so letting go of it frees its memory.
+    fn is_idle(&self) -> bool {
+        Arc::strong_count(&self.buffer) == 1
     }
 
     fn same_buffer(&self, other: &Self) -> bool {
@@ -559,14 +564,14 @@ impl Model {
         self.reserved_bytes += end - start - covered;
     }
 
-    /// Memory pieces of a file, for spilling: up to `most` bytes.
+    /// Memory pieces of a file that nobody uses now, for spilling: up to `most` bytes.
     pub(crate) fn memory_pieces(&self, ino: Ino, most: u64) -> Vec<MemoryPiece> {
         let Some(content) = self.get(ino).ok().and_then(Inode::content) else {
             return Vec::new();
         };
         let mut bytes = 0;
         let memory = content.dirty.iter().filter_map(|(range, piece)| match piece {
-            Piece::Memory(chunk) => Some((range, chunk.clone())),
+            Piece::Memory(chunk) if chunk.is_idle() => Some((range, chunk.clone())),
             _ => None,
         });
         memory
