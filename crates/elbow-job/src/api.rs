@@ -44,6 +44,17 @@ pub struct Attr {
     pub ctime: Time,
 }
 
+/// Inode numbers to show for objects that the storage has not numbered yet begin here.
+pub(crate) const NEW_INODES: u64 = 1 << 48;
+
+impl Attr {
+    /// The job made the object.
+    #[must_use]
+    pub fn is_new(&self) -> bool {
+        self.shown_ino == NEW_INODES + self.ino.0
+    }
+}
+
 /// Who asks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Caller {

@@ -15,6 +15,8 @@ pub(crate) struct Done {
     pub(crate) file: Option<Handle>,
     /// The job's own directory, made with the root's staging directory.
     pub(crate) job_dir: Option<Handle>,
+    /// Symbolic links have attributes of their own.
+    pub(crate) link_attributes: bool,
     /// Modifying storage calls made.
     pub(crate) calls: u64,
 }
@@ -28,6 +30,7 @@ impl Model {
         }
         match action {
             Action::Stage { .. } => self.staged(ino, done.job_dir),
+            Action::ProbeLinks { .. } => self.link_attributes = Some(done.link_attributes),
             Action::Create { spot, fill, .. } => self.created(ino, spot, fill, done.file),
             Action::Move { from, to, clobbers } => self.moved(from, to, *clobbers),
             Action::Link { to, .. } => self.placed(ino, &to.place),

@@ -5,7 +5,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use elbow_file::double::{Faulty, Interposed, Plan};
+use elbow_file::double::{Faulty, Interposed, Operation, Plan};
 use elbow_file::{RealStorage, RenameMode, Storage};
 
 use crate::recover::recover_jobs;
@@ -177,4 +177,28 @@ fn a_roll_back_puts_the_times_of_directories_back() {
     );
     job.roll_back(false, &mut |_| {}).unwrap();
     assert_eq!((times(""), times("keep")), before);
+}
+
+/// sshfs sets the times of what a link points to: a link whose times the command set (tar does) failed the job
+/// where it dangled, and changed another file where it did not.
+#[test]
+fn times_of_links_are_left_alone_where_the_storage_follows_links() {
+    let temp = scratch();
+    let follows = |call: &elbow_file::double::Call<'_>| call.name.is_some_and(|name| name == "probe" || name == "link");
+    let plan = Plan::fail(elbow_file::Errno::NOENT)
+        .on(Operation::SetTimes)
+        .when(follows)
+        .times(u64::MAX);
+    let faulty = Arc::new(Interposed::new(Arc::new(RealStorage), Faulty::new([plan])));
+    let job = begin(faulty.clone(), temp.path(), Publish::Staged);
+    InJob(&job).run(&Op::Symlink("missing".into(), "link".into())).unwrap();
+    let link = job.insist(|job| job.lookup(crate::Ino::ROOT, "link".as_ref())).unwrap();
+    let set = crate::SetAttr {
+        mtime: Some(crate::SetTime::At(elbow_file::Time::default())),
+        ..Default::default()
+    };
+    job.insist(|job| job.setattr(link.ino, &set)).unwrap();
+    assert!(matches!(job.commit(&mut |_| {}), Ok(crate::Outcome::Committed)));
+    assert_eq!(faulty.hook().fired(), 1, "the storage was asked once, by the probe");
+    assert!(temp.path().join("link").is_symlink());
 }

@@ -47,6 +47,7 @@ impl Executor<'_> {
         match action {
             Action::Stage { at } if at.owner.0 == Ino::ROOT => self.stage_root(at, &mut done)?,
             Action::Stage { at } => self.stage(at, &mut done)?,
+            Action::ProbeLinks { job } => done.link_attributes = self.probe_links(job)?,
             Action::Create {
                 spot,
                 node,
@@ -105,6 +106,17 @@ impl Executor<'_> {
         done.calls += 5;
         done.job_dir = Some(job);
         Ok(())
+    }
+
+    /// A link that points nowhere: a storage that follows it finds nothing to set the times of.
+    fn probe_links(&self, job: &Handle) -> Result<bool, Errno> {
+        let name = OsStr::new("probe");
+        match self.storage.symlink(OsStr::new("missing"), job, name) {
+            Err(Errno::EXIST) => {} // another thread probes at this moment
+            other => other?,
+        }
+        let time = Some(Time::default());
+        Ok(self.storage.set_times(job, name, time, time) != Err(Errno::NOENT))
     }
 
     /// The journal knows of a staging directory before it exists.

@@ -87,6 +87,10 @@ pub(crate) enum Action {
     Stage {
         at: Route,
     },
+    /// Find out whether attributes of a symbolic link are the link's own, or (sshfs) those of what it points to.
+    ProbeLinks {
+        job: Handle,
+    },
     Create {
         spot: Spot,
         node: Node,
@@ -125,6 +129,7 @@ impl Action {
     pub(crate) fn operation(&self) -> &'static str {
         match self {
             Self::Stage { .. } => "stage",
+            Self::ProbeLinks { .. } => "probe",
             Self::Create { node: Node::File, .. } => "create",
             Self::Create { node: Node::Dir, .. } => "mkdir",
             Self::Create {
@@ -263,6 +268,9 @@ impl Model {
         };
         let fill = self.take_fill(ino, pressure);
         self.expect_owner(ino, place.dir);
+        if let Some(plan) = self.plan_probe(ino) {
+            return plan;
+        }
         let attrs = self.take_attrs(ino, &fill);
         act(Action::Create {
             spot,
@@ -430,7 +438,26 @@ impl Model {
         }
     }
 
+    /// Before the first attribute of a symbolic link is set: can this storage do that at all?
+    fn plan_probe(&mut self, ino: Ino) -> Step {
+        let inode = self.at(ino);
+        if inode.kind != Kind::Symlink || !inode.dirty.any() {
+            return None;
+        }
+        match self.link_attributes {
+            None => Some(act(Action::ProbeLinks { job: self.job_dir()? })),
+            Some(true) => None,
+            Some(false) => {
+                self.at_mut(ino).dirty = Default::default();
+                None
+            }
+        }
+    }
+
     fn plan_attributes(&mut self, ino: Ino) -> Step {
+        if let Some(plan) = self.plan_probe(ino) {
+            return Some(plan);
+        }
         let attrs = self.take_attrs(ino, &Fill::default());
         if attrs.is_empty() {
             return None;

@@ -250,6 +250,8 @@ pub(crate) struct Model {
     counts_subdirs: bool,
     /// The storage has no extended attributes.
     pub(crate) no_xattrs: bool,
+    /// Symbolic links have attributes of their own; `None`: not known yet.
+    pub(crate) link_attributes: Option<bool>,
     /// The storage has no POSIX ACLs.
     pub(crate) no_acls: bool,
 }
@@ -304,6 +306,7 @@ impl Model {
             counts_subdirs: birth.root.nlink >= 2,
             no_xattrs: false,
             no_acls: false,
+            link_attributes: None,
         }
     }
 

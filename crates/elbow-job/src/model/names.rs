@@ -106,7 +106,7 @@ impl Model {
         self.reserve_or_refresh(0, 1)?;
         let inode = self.new_inode(caller, parent, new);
         let ino = self.add(inode);
-        self.at_mut(ino).shown_ino = (1 << 48) + ino.0;
+        self.at_mut(ino).shown_ino = crate::api::NEW_INODES + ino.0;
         self.add_name(ino, parent, name);
         self.note_change(parent);
         self.touched(ino);
@@ -157,8 +157,9 @@ impl Model {
             xattrs: Some(inherited_xattrs(acl.as_deref(), new.kind, mode)),
             dirty_xattrs: std::collections::BTreeSet::new(),
             placed: Vec::new(),
+            // A link's own times are set only if the command sets them: nobody looks at them otherwise.
             dirty: Dirty {
-                times: true,
+                times: new.kind != Kind::Symlink,
                 ..Dirty::default()
             },
             raw_mode: Some(raw_mode),
