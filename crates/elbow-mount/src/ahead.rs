@@ -13,7 +13,6 @@
 
 use std::collections::HashMap;
 use std::ops::Range;
-use std::time::Duration;
 
 use elbow_job::Ino;
 use parking_lot::Mutex;
@@ -22,8 +21,6 @@ use parking_lot::Mutex;
 const WINDOW_BYTES: u64 = 1 << 20;
 /// What is read in one go.
 const PIECE_BYTES: u64 = 128 << 10;
-/// A read that takes longer has waited for the storage.
-const SLOW: Duration = Duration::from_micros(300);
 
 /// The sequential readers of a mount, by file.
 #[derive(Debug, Default)]
@@ -58,10 +55,10 @@ impl ReadAhead {
         pieces(start..end)
     }
 
-    /// Notes how long a read took.
-    pub(crate) fn took(&self, ino: Ino, time: Duration) {
+    /// Notes whether a read had to wait for the storage.
+    pub(crate) fn took(&self, ino: Ino, slow: bool) {
         if let Some(reader) = self.readers.lock().get_mut(&ino) {
-            reader.slow = time >= SLOW;
+            reader.slow = slow;
         }
     }
 
@@ -92,7 +89,7 @@ mod tests {
             ahead.note(FILE, 0..128 * KIB, SIZE).is_empty(),
             "one read is no order yet"
         );
-        ahead.took(FILE, Duration::from_millis(5));
+        ahead.took(FILE, true);
         ahead
     }
 
@@ -121,7 +118,7 @@ mod tests {
         assert!(ahead.note(FILE, 900 * KIB..904 * KIB, SIZE).is_empty());
         assert!(ahead.note(FILE, 40 * KIB..44 * KIB, SIZE).is_empty());
         let ahead = slow_reader();
-        ahead.took(FILE, Duration::from_micros(50));
+        ahead.took(FILE, false);
         assert!(ahead.note(FILE, 128 * KIB..256 * KIB, SIZE).is_empty());
     }
 

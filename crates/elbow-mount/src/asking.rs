@@ -1,16 +1,15 @@
 //! The job behind a front end, and how an operation that cannot be answered at once is answered later.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use elbow_file::{Errno, Kind};
 use elbow_job::{Answer, Attr, Fetch, Ino, Job, Seek, SetAttr, Stop};
 
-use crate::ahead::ReadAhead;
 use crate::front::FrontOptions;
 use crate::nodes::Nodes;
 use crate::open_dirs::{OpenDirs, Snapshot};
 use crate::pool::Pool;
+use crate::prefetch::Prefetch;
 
 /// Threads that ask the storage on behalf of waiting requests.
 const ASKING_THREADS_MAX: usize = 64;
@@ -22,7 +21,7 @@ pub(crate) struct Core {
     pub(crate) job: Job,
     pub(crate) nodes: Nodes,
     pub(crate) dirs: OpenDirs,
-    pub(crate) ahead: ReadAhead,
+    pub(crate) prefetch: Prefetch,
     pub(crate) options: FrontOptions,
     asking: Pool,
     room: Pool,
@@ -60,7 +59,7 @@ impl Core {
             job,
             nodes: Nodes::default(),
             dirs: OpenDirs::default(),
-            ahead: ReadAhead::default(),
+            prefetch: Prefetch::default(),
             options,
             asking: Pool::new("elbow-ask", ASKING_THREADS_MAX),
             room: Pool::new("elbow-room", ROOM_THREADS_MAX),
@@ -112,35 +111,6 @@ impl Core {
     fn is_set_id(&self, ino: Ino) -> Answer<bool> {
         let attr = self.job.getattr(ino)?;
         Ok(attr.kind == Kind::File && attr.mode & 0o6000 != 0)
-    }
-
-    /// Reads what is not in memory; blocks.
-    pub(crate) fn read_from_storage(
-        &self,
-        fetch: &Fetch,
-        ino: Ino,
-        offset: u64,
-        length: usize,
-    ) -> Result<Vec<u8>, Errno> {
-        let began = Instant::now();
-        self.job.fetch(fetch)?;
-        let data = self.job.read_blocking(ino, offset, length);
-        self.ahead.took(ino, began.elapsed());
-        data
-    }
-
-    /// Reads in advance what a reader will want next.
-    pub(crate) fn read_ahead(self: &Arc<Self>, ino: Ino, offset: u64, length: usize) {
-        let Ok(attr) = self.job.getattr(ino) else { return };
-        for piece in self.ahead.note(ino, offset..offset + length as u64, attr.size) {
-            let core = self.clone();
-            self.run(move || {
-                // Whoever wants the data gets the error, if there is one.
-                let _ = core
-                    .job
-                    .read_blocking(ino, piece.start, (piece.end - piece.start) as usize);
-            });
-        }
     }
 
     /// Looks for data or holes where the storage has to be asked; blocks.

@@ -13,7 +13,7 @@
 //! The kernel may remember names, missing names, attributes, link targets and data for ever: every change of the
 //! tree comes through this mount, and the kernel keeps its own memory right for those.
 //!
-//! Sequential readers of slow storage are read ahead for ([`crate::ahead`]).
+//! Readers of slow storage are read ahead for ([`crate::prefetch`]).
 //!
 //! What the kernel does for us: permission checks (`default_permissions`, POSIX ACLs), file locks, path lookup,
 //! `O_APPEND` (it knows the size), readahead. What is refused: `copy_file_range` and ioctls (callers fall back).
@@ -307,8 +307,13 @@ impl Filesystem for Front {
         let write = flags.acc_mode() != OpenAccMode::O_RDONLY;
         let truncate = flags.0 & libc::O_TRUNC != 0;
         let op = move |core: &Core| core.open(ino, write, truncate, by_root);
-        self.ask(op, move |_, answer| match answer {
-            Ok(()) => reply.opened(handle_of(write), FILE_FLAGS),
+        self.ask(op, move |core, answer| match answer {
+            Ok(()) => {
+                reply.opened(handle_of(write), FILE_FLAGS);
+                if !write {
+                    core.read_siblings(ino);
+                }
+            }
             Err(errno) => reply.error(convert::errno(errno)),
         });
     }
@@ -386,7 +391,7 @@ impl Filesystem for Front {
     ) {
         let ino = self.ino(ino);
         self.core.job.release(ino, handle == handle_of(true));
-        self.core.ahead.forget(ino);
+        self.core.let_go(ino);
         reply.ok();
     }
 

@@ -23,9 +23,11 @@ mod nodes;
 mod open_dirs;
 mod place;
 mod pool;
+mod prefetch;
 mod reply;
 mod runtime;
 mod session;
+mod siblings;
 
 pub use connection::{Connection, unmount};
 pub use front::{CONTROL_XATTR, Front, FrontOptions};
