@@ -91,13 +91,21 @@ impl Job {
         self.freeze();
         match attempt(self, progress)? {
             None => Ok(Outcome::Committed),
-            Some(cause) => match self.staging_path().filter(|_| keep) {
-                Some(path) => {
-                    self.shared.stop();
-                    Ok(Outcome::Kept(cause, path))
-                }
-                None => self.shared.undo(progress).map(|()| Outcome::RolledBack(cause)),
-            },
+            Some(cause) if keep => self.keep(cause, progress),
+            Some(cause) => self.shared.undo(progress).map(|()| Outcome::RolledBack(cause)),
+        }
+    }
+
+    /// Leaves everything that the job wrote in its staging area; a job that wrote nothing new has none.
+    fn keep(&self, cause: Cause, progress: &mut dyn FnMut(&Progress)) -> Result<Outcome, JobError> {
+        // What cannot be stored any more is not there to be inspected; why, the caller is told by the cause.
+        let _ = self.shared.drain(progress);
+        match self.staging_path() {
+            Some(path) => {
+                self.shared.stop();
+                Ok(Outcome::Kept(cause, path))
+            }
+            None => self.shared.undo(progress).map(|()| Outcome::RolledBack(cause)),
         }
     }
 }
