@@ -8,5 +8,6 @@
 mod interruption;
 mod lifecycle;
 mod output;
+mod reading;
 mod refusals;
 mod stage;
