@@ -301,5 +301,6 @@ fn quiet(command: &mut Command) {
     );
 }
 
-/// Prints what a program can see of a tree and the storage must have afterwards.
-const SEE: &str = r"find . \( -type d -printf '%P %y %m %T@\n' \) -o -printf '%P %y %m %n %s %T@ %l\n' | sort";
+/// Prints what a program can see of a tree and the storage must have afterwards. Not the times of symbolic links: those
+/// that nobody set are set by nobody.
+const SEE: &str = r"find . -type d -printf '%P %y %m %T@\n' -o -type l -printf '%P %y %m %n %s %l\n' -o -printf '%P %y %m %n %s %T@\n' | sort";
