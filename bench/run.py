@@ -103,7 +103,7 @@ class Bench:
     def run(self):
         results, options = self.results, self.options
         results.host = describe_host(options, self.memory, self.disk)
-        self.linux = inputs.linux(options.cache, options.files)
+        self.linux = inputs.linux(options.cache, options.files, links=False)
         results.host["input"] = f"{self.linux.files} files, {self.linux.bytes / 1e6:.0f} MB of {self.linux.name}"
         self.jobs = self._make_jobs()
         guests = [name for name in options.storage if name.startswith("nfs") and not options.inside]

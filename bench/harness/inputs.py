@@ -49,13 +49,18 @@ def find_program(name):
     return shutil.which(name, path=path)
 
 
-def linux(cache, files):
-    """The first `files` files of the parts of the Linux sources above."""
-    place = cache / f"linux-{files}"
+def linux(cache, files, links=True):
+    """The first `files` files of the parts of the Linux sources above.
+
+    Without `links`, symbolic links are left out: sshfs sets the times and owners of what they point to, so that a
+    direct `tar` of dangling ones fails there, and peers could not be compared.
+    """
+    name = f"linux-{files}" if links else f"linux-{files}-plain"
+    place = cache / name
     if not (place / "complete").exists():
         need_programs("tar", "xz:xz-utils", "dpkg-deb:dpkg", "apt-get:apt")
-        _make_linux(_linux_sources(cache), files, place)
-    return _read_input(f"linux-{files}", place)
+        _make_linux(_linux_sources(cache), files, place, links)
+    return _read_input(name, place)
 
 
 def hello(cache):
@@ -126,7 +131,7 @@ def _newest_linux(apt):
     return "linux-source-%d.%d" % known[-1] if known else None
 
 
-def _make_linux(sources, files, place):
+def _make_linux(sources, files, place, with_links):
     names = []
     for part in PARTS:
         for directory, subdirectories, found in os.walk(sources / part):
@@ -134,6 +139,8 @@ def _make_linux(sources, files, place):
             here = os.path.relpath(directory, sources)
             links = [name for name in subdirectories if os.path.islink(os.path.join(directory, name))]
             names += [os.path.join(here, name) for name in sorted(found + links)]
+    if not with_links:
+        names = [name for name in names if not os.path.islink(sources / name)]
     if len(names) < files:
         raise Unavailable(f"the Linux sources have only {len(names)} files in {' '.join(PARTS)}")
     with _made_whole(place) as partial:

@@ -155,7 +155,7 @@ def _fill(root, options, programs):
     (place / "programs").mkdir()
     shutil.copy(options.elbow, place / "programs/elbow")
     shutil.copy(programs / "pcopy", place / "programs/pcopy")
-    linux = inputs.linux(options.cache, options.files)
+    linux = inputs.linux(options.cache, options.files, links=False)
     if "unzip" in options.jobs:
         inputs.zip_of(linux)
     shutil.copytree(linux.tree.parent, place / "cache" / linux.tree.parent.name, symlinks=True)
