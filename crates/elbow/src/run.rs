@@ -112,7 +112,7 @@ impl Runner<'_> {
             .iter()
             .map(|site| self.mount(site))
             .collect::<anyhow::Result<Vec<_>>>()?;
-        let verdict = self.command(&mut mounted)?;
+        let verdict = self.command(&mut mounted).inspect_err(|_| forget(&mounted))?;
         let (report, interrupted) = self.end(&mounted, &verdict);
         let may_be_retried = verdict.may_be_retried && !interrupted && !report.is_committed();
         Ok(Attempt { report, may_be_retried })
@@ -144,6 +144,9 @@ impl Runner<'_> {
 
     /// Runs the command to its end.
     fn command(&self, mounted: &mut [Mounted<'_>]) -> anyhow::Result<Verdict> {
+        if let Some(signal) = self.interrupted() {
+            return Ok(Verdict::interrupted(signal));
+        }
         let began = Instant::now();
         let mounts: Vec<_> = mounted.iter().map(|m| (&m.connection, &m.site.place)).collect();
         match child::start(&self.args.command, &mounts, self.state, self.events.clone()) {
@@ -155,6 +158,14 @@ impl Runner<'_> {
             Err(NotStarted::Namespace(error)) => Err(error.into()),
             Err(NotStarted::Other(error)) => Err(error).context("cannot start the command"),
         }
+    }
+
+    /// A signal that came before there was a command to get it.
+    fn interrupted(&self) -> Option<i32> {
+        self.happenings.try_iter().find_map(|event| match event {
+            Event::Signal(signal) => Some(signal),
+            _ => None,
+        })
     }
 
     fn not_run(&self, error: &std::io::Error) -> Verdict {
@@ -226,6 +237,14 @@ impl Runner<'_> {
     }
 }
 
+/// Leaves nothing behind of jobs whose command could not be started or was lost.
+fn forget(mounted: &[Mounted<'_>]) {
+    for m in mounted {
+        // The error that brought us here is told; what is left, the next run cleans up.
+        let _ = m.job.roll_back(false, &mut |_| {});
+    }
+}
+
 /// Says that there is no more to wait for, even if its thread panics.
 struct SayOver(Sender<Event>);
 
@@ -288,6 +307,17 @@ impl Mounted<'_> {
 }
 
 impl Verdict {
+    fn interrupted(signal: i32) -> Self {
+        let code = u8::try_from(128 + signal).unwrap_or(exit::ELBOW_FAILED);
+        let why = format!("interrupted by {} before the command began", signals::name(signal));
+        Self {
+            code,
+            why,
+            took: Duration::ZERO,
+            may_be_retried: false,
+        }
+    }
+
     fn of(status: ExitStatus, took: Duration, stopped: bool) -> Self {
         let why = match (status.code(), status.signal()) {
             (_, Some(signal)) => format!("the command was ended by {}", signals::name(signal)),

@@ -21,10 +21,13 @@ pub(crate) enum Event {
     Over,
 }
 
-/// Blocks the signals in this thread and in all that it starts from now on.
+/// Blocks the signals in this thread and in all that it starts from now on. And makes sure that we can wait for
+/// children, which we cannot where our parent ignored SIGCHLD.
 #[allow(unsafe_code)]
 pub(crate) fn block() {
     let set = taken();
+    // SAFETY: the default disposition runs no code of ours.
+    unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
     // SAFETY: `set` is a valid set; a null old set is not written. The call fails for no valid arguments.
     unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut()) };
 }

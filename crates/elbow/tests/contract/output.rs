@@ -141,6 +141,16 @@ fn nobody_has_to_read_what_is_said() {
     assert_eq!(stage.names(), ["new", "other"]);
 }
 
+/// Some daemons start their children with SIGCHLD ignored, which makes waiting for children fail.
+#[test]
+fn a_parent_that_ignores_its_children_does_no_harm() {
+    let stage = Stage::new();
+    let script = "import os, signal; signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+os.execv(os.environ['ELBOW'], ['elbow', 'run', '-q', '--', 'sh', '-c', 'printf x > new; exit 5'])";
+    stage.apart(&format!("exec python3 -c \"{script}\"")).assert_code(5);
+    assert!(stage.names().is_empty());
+}
+
 #[test]
 fn pages_and_completions_are_printed() {
     let stage = Stage::new();
