@@ -67,7 +67,7 @@ impl Job {
         if !self.shared.options.durable {
             return Ok(());
         }
-        let drained = self.shared.drain(&mut |_| {});
+        let drained = self.shared.drain_content(&mut |_| {});
         self.shared.state.lock().model.graph.flush = false;
         drained.map_err(|_| Errno::IO)?;
         let job_dir = self.shared.state.lock().model.job_dir();

@@ -218,18 +218,30 @@ impl Shared {
         sync_dir(storage, job)
     }
 
-    /// Brings everything queued to the storage, or says why that cannot be.
+    /// Brings everything queued to the storage and gives directories their final attributes, or says why not.
     pub(crate) fn drain(self: &Arc<Self>, progress: &mut dyn FnMut(&Progress)) -> Result<(), Cause> {
+        self.drain_content(progress)?;
+        let mut state = self.state.lock();
+        state.model.finish_directories();
+        self.drained(&mut state, progress)
+    }
+
+    /// Brings everything queued to the storage, or says why that cannot be. It goes on being brought there at
+    /// once until [`Graph::flush`](crate::graph::Graph::flush) is taken back.
+    pub(crate) fn drain_content(self: &Arc<Self>, progress: &mut dyn FnMut(&Progress)) -> Result<(), Cause> {
         let mut state = self.state.lock();
         state.model.now = clock();
         state.model.flush();
-        self.call_worker(&mut state);
-        self.wait_idle(&mut state, progress);
-        if !state.model.graph.stopped {
-            state.model.finish_directories();
-            self.call_worker(&mut state);
-            self.wait_idle(&mut state, progress);
-        }
+        self.drained(&mut state, progress)
+    }
+
+    fn drained(
+        self: &Arc<Self>,
+        state: &mut parking_lot::MutexGuard<'_, crate::job::State>,
+        progress: &mut dyn FnMut(&Progress),
+    ) -> Result<(), Cause> {
+        self.call_worker(state);
+        self.wait_idle(state, progress);
         match (state.errors.is_empty(), state.model.graph.stopped) {
             (true, false) => Ok(()),
             (true, true) => Err(Cause::Asked), // interrupted
