@@ -12,6 +12,28 @@
 //! - [`Place`] checks a directory before anything is started and says what is wrong with it.
 //!
 //! This crate decides nothing about commits, exit codes or output.
+//!
+//! ```no_run
+//! use std::{path::Path, process::Command, sync::Arc};
+//! use elbow_file::RealStorage;
+//! use elbow_job::{Job, Options};
+//! use elbow_mount::{ChildState, Connection, Entrance, Front, FrontOptions, Place};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let place = Place::check(Path::new("/project/alice"))?;
+//! let root = RealStorage::open_root(place.path())?;
+//! let job = Job::begin(Arc::new(RealStorage), root, place.path(), Options::default())?;
+//! let mut connection = Connection::private(&place)?;
+//! let _session = connection.serve(Front::new(job.clone(), FrontOptions::default()))?;
+//!
+//! let mut command = Command::new("make");
+//! Entrance::new(&[(&connection, &place)], None, ChildState::current())?.on_exec(&mut command)?;
+//! let status = command.status()?; // it sees the job; nobody else does
+//! if status.success() {
+//!     job.commit(&mut |_| {})?;
+//! }
+//! # Ok(()) }
+//! ```
 
 mod ahead;
 mod asking;

@@ -25,7 +25,7 @@ const LOOKS_MAX: u32 = 4;
 /// Walks that are followed at once; the one that rested longest gives way.
 const WALKS_MAX: usize = 16;
 /// Files held open at once.
-const HELD_MAX: usize = 256;
+const HELD_MAX: usize = 128;
 
 /// Directories whose files are being read one after the other.
 #[derive(Debug, Default)]

@@ -83,7 +83,7 @@ pub(crate) struct Cli {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Run a command with a directory as one transaction.
-    #[command(after_help = RUN_EXAMPLES)]
+    #[command(after_help = RUN_EXAMPLES, override_usage = "elbow run [OPTIONS] -- COMMAND [ARGS]...")]
     Run(RunArgs),
     /// Mount a directory as one transaction, for several commands or where there are no namespaces.
     #[command(after_help = MOUNT_EXAMPLES)]
