@@ -1,5 +1,7 @@
 //! Jobs from options: checked, recovered, begun.
 
+#![allow(clippy::disallowed_methods)] // limits are read from /proc
+
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -26,13 +28,29 @@ const SCRATCH_MAX_BYTES: u64 = 1 << 40;
 pub(crate) fn prepare_process() -> ChildState {
     let state = ChildState::current();
     rustix::process::umask(rustix::fs::Mode::empty());
-    let raised = Rlimit {
-        current: state.open_files.maximum,
-        maximum: state.open_files.maximum,
-    };
-    // A limit that cannot be raised is one to live with: the job then has fewer operations in flight.
-    let _ = rustix::process::setrlimit(Resource::Nofile, raised);
+    raise_open_files(state.open_files);
     state
+}
+
+/// As far as may be: root beyond the hard limit, others up to it. A limit that cannot be raised is one to live with.
+fn raise_open_files(limit: Rlimit) {
+    let to = |most| Rlimit {
+        current: most,
+        maximum: most,
+    };
+    let raised = rustix::process::setrlimit(Resource::Nofile, to(system_open_files_max()));
+    if raised.is_err() {
+        let _ = rustix::process::setrlimit(Resource::Nofile, to(limit.maximum));
+    }
+}
+
+/// The most that the system gives to one process (proc_sys_fs(5)).
+fn system_open_files_max() -> Option<u64> {
+    std::fs::read_to_string("/proc/sys/fs/nr_open")
+        .ok()?
+        .trim()
+        .parse()
+        .ok()
 }
 
 /// The options of a job.

@@ -247,15 +247,23 @@ fn reason(cause: &Cause, asked: &str) -> String {
         Cause::Asked => asked.to_owned(),
         Cause::Deferred(errors) if errors.len() == 1 => "a background operation failed (see above)".to_owned(),
         Cause::Deferred(errors) => format!("{} background operations failed (see above)", errors.len()),
-        Cause::Conflict(conflicts) => {
-            let each = conflicts
-                .iter()
-                .map(|(path, what)| format!("{} ({what})", path.display()));
-            let each = each.collect::<Vec<_>>().join(", ");
-            format!("changed by somebody else while the job ran: {each}; --on-conflict overwrite lets the job win")
-        }
+        Cause::Conflict(conflicts) => format!(
+            "changed by somebody else while the job ran: {}; --on-conflict overwrite lets the job win",
+            listed(conflicts)
+        ),
         Cause::Storage(message) => message.clone(),
     }
+}
+
+fn listed(conflicts: &[(PathBuf, String)]) -> String {
+    /// More than these make a message unreadable.
+    const SHOWN: usize = 8;
+    let each = conflicts
+        .iter()
+        .take(SHOWN)
+        .map(|(path, what)| format!("{} ({what})", path.display()));
+    let rest = (conflicts.len() > SHOWN).then(|| format!("and {} more", conflicts.len() - SHOWN));
+    each.chain(rest).collect::<Vec<_>>().join(", ")
 }
 
 /// A time as RFC 3339 writes it, in UTC and whole seconds.
@@ -364,6 +372,16 @@ mod tests {
         assert_eq!(report.outcome, Result::RolledBack);
         assert_eq!(report.messages.len(), 3);
         assert!(report.messages[1].contains("f (its size)"), "{:?}", report.messages);
+    }
+
+    #[test]
+    fn many_conflicts_are_counted_not_listed() {
+        let conflicts: Vec<_> = (0..2000)
+            .map(|i| (PathBuf::from(format!("f{i}")), "size".to_owned()))
+            .collect();
+        let text = listed(&conflicts);
+        assert!(text.len() < 200 && text.ends_with("and 1992 more"), "{text}");
+        assert_eq!(listed(&conflicts[..1]), "f0 (size)");
     }
 
     #[test]
