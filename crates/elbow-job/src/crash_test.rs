@@ -202,3 +202,32 @@ fn times_of_links_are_left_alone_where_the_storage_follows_links() {
     assert_eq!(faulty.hook().fired(), 1, "the storage was asked once, by the probe");
     assert!(temp.path().join("link").is_symlink());
 }
+
+/// A job over more old directories than this process may have descriptors: the ways to directories are opened
+/// again where they are not kept.
+#[test]
+fn more_directories_than_descriptors_are_changed_and_removed() {
+    const DIRECTORIES: usize = 300;
+    let temp = scratch();
+    for n in 0..DIRECTORIES {
+        std::fs::create_dir_all(temp.path().join(format!("d{n}/sub"))).unwrap();
+        std::fs::write(temp.path().join(format!("d{n}/old")), "old").unwrap();
+    }
+    let job = begin(Arc::new(RealStorage), temp.path(), Publish::Staged);
+    job.shared.state.lock().model.limit_handles(10);
+    for n in 0..DIRECTORIES {
+        for op in [Op::Create(format!("d{n}/sub/new")), Op::Unlink(format!("d{n}/old"))] {
+            InJob(&job).run(&op).unwrap();
+        }
+    }
+    assert!(matches!(job.commit(&mut |_| {}), Ok(crate::Outcome::Committed)));
+    let open = std::fs::read_dir("/proc/self/fd").unwrap().filter_map(Result::ok);
+    let here = open
+        .filter(|fd| std::fs::read_link(fd.path()).is_ok_and(|to| to.starts_with(temp.path())))
+        .count();
+    assert!(here < 50, "{here} descriptors are left open");
+    for n in 0..DIRECTORIES {
+        assert!(temp.path().join(format!("d{n}/sub/new")).exists());
+        assert!(!temp.path().join(format!("d{n}/old")).exists());
+    }
+}

@@ -4,6 +4,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use elbow_file::{Access, Errno, Handle, Storage, Time};
 
@@ -16,8 +17,11 @@ use crate::staging::{JOURNAL, JournalEntry, MANIFEST, Manifest, is_staging_name}
 const THREADS: usize = 32;
 /// A manifest, record or journal larger than this is not one of ours.
 const FILE_MAX_BYTES: u64 = 1 << 30;
-/// A job's own directory without a manifest may be a moment old.
+/// A job's own directory without a manifest may be a moment old: it is looked at again for two seconds. A job that
+/// has none by then is dead; if it is only very slow, it finds its directory gone and fails.
 const BIRTH_SECONDS: i64 = 10;
+const BIRTH_LOOKS: usize = 40;
+const BIRTH_PAUSE: Duration = Duration::from_millis(50);
 
 /// Looks for dead jobs in a directory and ends each: a committed one forward, any other back. Jobs of other
 /// hosts are left alone unless `force` says that they are dead.
@@ -59,7 +63,7 @@ fn recover_job(
     let job = storage
         .open_dir(root, name)
         .map_err(error("opening the staging directory in"))?;
-    let manifest = read_manifest(storage, &job).map_err(error("reading the manifest in"))?;
+    let manifest = await_manifest(storage, root, name, &job).map_err(error("reading the manifest in"))?;
     let say = |action, message: String| Recovered {
         job: name.to_string_lossy().into_owned(),
         action,
@@ -81,9 +85,6 @@ fn recover_job(
                     found.host
                 ),
             ));
-        }
-        None if !force && is_young(storage, root, name) => {
-            return Ok(say(RecoverAction::Running, "it is just beginning".into()));
         }
         _ => {}
     }
@@ -115,6 +116,19 @@ fn recover_job(
 fn command_of(manifest: &Manifest) -> Vec<String> {
     let text = |word: &Vec<u8>| OsString::from_vec(word.clone()).to_string_lossy().into_owned();
     manifest.command.iter().map(text).collect()
+}
+
+/// The manifest of a job that may have begun just now: its directory is made a moment before the manifest is
+/// in it.
+fn await_manifest(storage: &dyn Storage, root: &Handle, name: &OsStr, job: &Handle) -> Result<Option<Manifest>, Errno> {
+    for _ in 0..BIRTH_LOOKS {
+        let manifest = read_manifest(storage, job)?;
+        if manifest.is_some() || !is_young(storage, root, name) {
+            return Ok(manifest);
+        }
+        std::thread::sleep(BIRTH_PAUSE);
+    }
+    read_manifest(storage, job)
 }
 
 /// The manifest; `None` if it is missing or torn, as after a crash in the first moments of a job.

@@ -107,7 +107,8 @@ fn remove_tree_once(storage: &dyn Storage, base: &Handle, name: &OsStr, threads:
 fn remove_tasks(storage: &dyn Storage, queue: &Mutex<Queue>, changed: &Condvar) {
     let mut guard = queue.lock();
     loop {
-        let Some(task) = guard.tasks.pop_front() else {
+        // The newest first, so that few directories are open at a time.
+        let Some(task) = guard.tasks.pop_back() else {
             if guard.outstanding == 0 {
                 changed.notify_all();
                 return;

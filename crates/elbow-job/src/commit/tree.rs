@@ -7,6 +7,9 @@ use std::path::{Path, PathBuf};
 use elbow_file::{Errno, Handle, Storage};
 use parking_lot::Mutex;
 
+/// Directories that are remembered, and so kept open.
+const KNOWN_MAX: usize = 256;
+
 /// The directory of a job as commit and recovery see it.
 pub(crate) struct Tree<'a> {
     pub(crate) storage: &'a dyn Storage,
@@ -34,7 +37,11 @@ impl<'a> Tree<'a> {
             return Ok(handle.clone());
         }
         let handle = self.storage.open_dir(&self.dir(above)?, name)?;
-        self.known.lock().insert(path.to_owned(), handle.clone());
+        let mut known = self.known.lock();
+        if known.len() >= KNOWN_MAX {
+            known.clear();
+        }
+        known.insert(path.to_owned(), handle.clone());
         Ok(handle)
     }
 

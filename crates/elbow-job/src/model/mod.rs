@@ -341,6 +341,12 @@ impl Model {
         self.get_mut(ino)?.dir_mut()
     }
 
+    /// For tests: as if there were few descriptors.
+    #[cfg(test)]
+    pub(crate) fn limit_handles(&mut self, most: usize) {
+        self.handles_max = most;
+    }
+
     /// Keeps the descriptor of a directory (or of its staging directory), while there are some left. Without
     /// one, the way to a directory begins at the nearest directory above that has one.
     pub(crate) fn keep_handle(&mut self, ino: Ino, staging: bool, handle: Handle) {
