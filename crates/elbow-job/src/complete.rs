@@ -13,6 +13,8 @@ pub(crate) struct Done {
     pub(crate) directories: Vec<((Ino, bool), Handle)>,
     /// The file that was created or opened.
     pub(crate) file: Option<Handle>,
+    /// The directory that was created.
+    pub(crate) made: Option<Handle>,
     /// The job's own directory, made with the root's staging directory.
     pub(crate) job_dir: Option<Handle>,
     /// Symbolic links have attributes of their own.
@@ -27,6 +29,9 @@ impl Model {
         self.counts.storage_calls += done.calls;
         for ((dir, staging), handle) in done.directories {
             self.keep_handle(dir, staging, handle);
+        }
+        if let Some(handle) = done.made {
+            self.keep_handle(ino, false, handle);
         }
         match action {
             Action::Stage { .. } => self.staged(ino, done.job_dir),
@@ -134,13 +139,18 @@ impl Model {
         if let Ok(inode) = self.get_mut(ino) {
             inode.work = Work::Idle;
         }
+        self.wake_waiters(ino);
+        self.drop_if_dead(ino);
+    }
+
+    /// Whoever waited for an object is asked again.
+    pub(crate) fn wake_waiters(&mut self, ino: Ino) {
         for waiter in self.graph.take_waiters(ino) {
             if let Ok(inode) = self.get_mut(waiter) {
                 inode.work = Work::Idle;
                 self.queue(waiter);
             }
         }
-        self.drop_if_dead(ino);
     }
 
     /// An object waits for another, which is brought up if it is idle.

@@ -172,7 +172,11 @@ impl Executor<'_> {
                 done.file = Some(file);
                 return Ok(());
             }
-            Node::Dir => self.storage.mkdir(&dir, name, mode)?,
+            Node::Dir => {
+                self.storage.mkdir(&dir, name, mode)?;
+                // Kept, so that what is made in it finds it even while it moves.
+                done.made = Some(self.storage.open_dir(&dir, name)?);
+            }
             Node::Symlink(target) => self.storage.symlink(target, &dir, name)?,
             Node::Special(kind, rdev) => self.storage.mknod(&dir, name, *kind, mode, *rdev)?,
         }

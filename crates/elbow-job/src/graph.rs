@@ -9,6 +9,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use elbow_file::Time;
 
 use crate::api::Ino;
+use crate::model::Place;
 
 /// An object rests this long after its last change before the storage hears of it, so that what follows at
 /// once (more writes, chmod, utimens, a rename, its removal) is merged. Nanoseconds.
@@ -23,6 +24,8 @@ pub(crate) struct Graph {
     /// Files that stay open and have little to write: they come up again when they are closed.
     parked: HashSet<Ino>,
     pub(crate) running: usize,
+    /// Names on the storage that an action is under way on, and on whose behalf.
+    held: HashMap<Place, Ino>,
     /// Nodes under way.
     pub(crate) visited: HashSet<Ino>,
     /// Everything goes to the storage now, open files included.
@@ -75,6 +78,35 @@ impl Graph {
         let waiters = self.waiters.remove(&on).unwrap_or_default();
         self.waiting -= waiters.len();
         waiters
+    }
+
+    /// Holds names for an action on behalf of a node.
+    pub(crate) fn hold<'a>(&mut self, ino: Ino, places: impl Iterator<Item = &'a Place>) {
+        for place in places {
+            let before = self.held.insert(place.clone(), ino);
+            assert!(
+                before.is_none_or(|holder| holder == ino),
+                "two actions on one name: {place:?}"
+            );
+        }
+    }
+
+    pub(crate) fn let_go<'a>(&mut self, places: impl Iterator<Item = &'a Place>) {
+        places.for_each(|place| {
+            self.held.remove(place);
+        });
+    }
+
+    pub(crate) fn holder(&self, place: &Place) -> Option<Ino> {
+        self.held.get(place).copied()
+    }
+
+    /// Who has an action under way on any name in a directory.
+    pub(crate) fn holder_in(&self, dir: Ino) -> Option<Ino> {
+        self.held
+            .iter()
+            .find(|(place, _)| place.dir == dir)
+            .map(|(_, ino)| *ino)
     }
 
     pub(crate) fn park(&mut self, ino: Ino) {

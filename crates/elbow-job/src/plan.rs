@@ -125,6 +125,22 @@ pub(crate) enum Action {
 }
 
 impl Action {
+    /// The names on the storage that it comes from and goes to: nobody else may act on them meanwhile.
+    pub(crate) fn places(&self) -> impl Iterator<Item = &Place> {
+        let spots = match self {
+            Self::Create { spot, .. } | Self::Remove { spot, .. } | Self::SetAttributes { spot, .. } => {
+                [Some(spot), None]
+            }
+            Self::Fill {
+                target: Target::Named(spot),
+                ..
+            } => [Some(spot), None],
+            Self::Move { from, to, .. } | Self::Link { from, to } => [Some(from), Some(to)],
+            Self::Stage { .. } | Self::ProbeLinks { .. } | Self::Fill { .. } => [None, None],
+        };
+        spots.into_iter().flatten().map(|spot| &spot.place)
+    }
+
     /// Its name in an error.
     pub(crate) fn operation(&self) -> &'static str {
         match self {
@@ -171,6 +187,10 @@ impl Model {
         let Ok(inode) = self.get(ino) else { return Plan::Nothing };
         if inode.is_old() {
             return self.plan_old(ino, pressure);
+        }
+        // Somebody moves it out of the way at this moment.
+        if let Some(holder) = inode.placed.iter().find_map(|place| self.holder(place, ino)) {
+            return Plan::Blocked(holder);
         }
         if inode.names.is_empty() {
             return self.plan_dead(ino);
@@ -221,6 +241,9 @@ impl Model {
         let keep_open = inode.opens > 0 && inode.content().is_some_and(|content| content.target.is_none());
         if is_dir && let Some(child) = self.dir_at(ino).placed.values().next() {
             return Plan::Blocked(*child);
+        }
+        if is_dir && let Some(arriving) = self.graph.holder_in(ino) {
+            return Plan::Blocked(arriving);
         }
         act(Action::Remove {
             spot: self.spot(&place),
@@ -321,6 +344,9 @@ impl Model {
         } else if above.placed.is_empty() {
             return Some(Plan::Blocked(place.dir));
         }
+        if let Some(holder) = self.holder(place, ino) {
+            return Some(Plan::Blocked(holder));
+        }
         let occupant = self.dir_at(place.dir).placed.get(&place.name).copied()?;
         self.plan_occupant(ino, occupant, place, may_clobber)
     }
@@ -340,6 +366,9 @@ impl Model {
             return Some(Plan::Blocked(occupant));
         }
         let limbo = Place::new(LIMBO, std::ffi::OsStr::new(&format!("m{}", occupant.0)));
+        if let Some(holder) = self.holder(&limbo, ino) {
+            return Some(Plan::Blocked(holder));
+        }
         let (from, to) = (self.spot(place), self.spot(&limbo));
         if self.at(occupant).placed.contains(&limbo) {
             return Some(act(Action::Remove {
@@ -353,6 +382,11 @@ impl Model {
             to,
             clobbers: None,
         }))
+    }
+
+    /// Who else has an action under way on this name.
+    fn holder(&self, place: &Place, ino: Ino) -> Option<Ino> {
+        self.graph.holder(place).filter(|holder| *holder != ino)
     }
 
     /// The highest directory on the way up from `dir` that is not where it belongs.

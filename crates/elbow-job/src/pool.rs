@@ -230,6 +230,7 @@ impl Shared {
         if let Ok(inode) = state.model.get_mut(ino) {
             inode.work = Work::Running;
         }
+        state.model.graph.hold(ino, action.places());
         let left = state.model.graph.left();
         state.pool.meter(left);
         state.pool.acting += 1;
@@ -266,10 +267,12 @@ impl Shared {
         let calls = result.as_ref().map_or(1, |done| done.calls.max(1)) as u32;
         state.pool.note_latency(took / calls);
         state.model.now = clock();
+        state.model.graph.let_go(action.places());
         match result {
             Ok(done) => state.model.complete(ino, action, done),
             Err(errno) => self.fail(state, ino, action.operation(), errno),
         }
+        state.model.wake_waiters(ino);
     }
 
     /// A background action failed: the job cannot commit any more, and the command hears of it soon.

@@ -9,6 +9,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use elbow_file::double::{Delaying, Interposed};
 use elbow_file::{Errno, RealStorage, RenameMode, Storage};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -480,4 +481,36 @@ fn all_short_sequences_equal_a_real_directory() {
         }
     }
     assert_eq!(sequences, all.len().pow(3));
+}
+
+/// Many workers on slow storage: actions overlap each other and the operations.
+#[test]
+fn random_operations_while_actions_are_under_way_equal_a_real_directory() {
+    rustix::process::umask(rustix::fs::Mode::empty());
+    let (from, to) = seed();
+    for seed in from..to.div_ceil(5) {
+        let mut rng = StdRng::seed_from_u64(seed);
+        let world = world(rng.random());
+        let delay = std::time::Duration::from_micros(rng.random_range(20..300));
+        let slow = Interposed::new(Arc::new(RealStorage), Delaying::new(delay, 8));
+        let root = RealStorage::open_root(&world.below).unwrap();
+        let options = Options {
+            in_flight: Some(8),
+            ..Options::default()
+        };
+        let job = Job::begin(Arc::new(slow), root, &world.below, options).unwrap();
+        job.shared.state.lock().model.graph.flush = true;
+        let note = format!("SEED={seed}");
+        let ops: Vec<Op> = (0..rng.random_range(20..120)).map(|_| random_op(&mut rng)).collect();
+        for (n, op) in ops.iter().enumerate() {
+            let (native, ours) = (world.native.run(op), InJob(&job).run(op));
+            let (ours, native) = (ours.map(|b| brief(&b)), native.map(|b| brief(&b)));
+            let errors = job.deferred_errors();
+            assert!(errors.is_empty(), "{note}: {errors:?} at {n} of {ops:?}");
+            assert_eq!(ours, native, "{note}: operation {n} of {ops:?}");
+        }
+        let outcome = job.commit(&mut |_| {}).unwrap();
+        assert!(matches!(outcome, Outcome::Committed), "{note}: {outcome:?} for {ops:?}");
+        assert_eq!(snapshot(&world.below), snapshot(&world.native.0), "{note}: {ops:?}");
+    }
 }

@@ -46,7 +46,7 @@ pub(crate) const LIMBO: Ino = Ino(0);
 const OBJECT_RESERVE_BYTES: u64 = 4096;
 
 /// A name in a directory.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Place {
     pub(crate) dir: Ino,
     pub(crate) name: Name,
