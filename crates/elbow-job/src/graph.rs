@@ -4,6 +4,7 @@
 //! storage; its edges are the real dependencies that [`crate::plan`] finds when the node comes up. Because
 //! the next storage call is derived from the difference, operations merge and cancel by themselves.
 
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet, VecDeque};
 
 use elbow_file::Time;
@@ -26,6 +27,8 @@ pub(crate) struct Graph {
     pub(crate) running: usize,
     /// Names on the storage that an action is under way on, and on whose behalf.
     held: HashMap<Place, Ino>,
+    /// The same by directory, counted.
+    held_in: HashMap<Ino, u32>,
     /// Nodes under way.
     pub(crate) visited: HashSet<Ino>,
     /// Everything goes to the storage now, open files included.
@@ -41,19 +44,20 @@ impl Graph {
         self.queue.push_back((ino, now));
     }
 
-    /// The next node that has rested long enough.
-    pub(crate) fn pop(&mut self, now: Time) -> Option<Ino> {
-        let (_, since) = self.queue.front()?;
-        if self.stopped || !self.flush && !rested(*since, now) {
-            return None;
-        }
-        self.queue.pop_front().map(|(ino, _)| ino)
+    /// The node at a position of the queue, if it has rested long enough.
+    pub(crate) fn ready_at(&self, position: usize, now: Time) -> Option<Ino> {
+        let (ino, since) = self.queue.get(position)?;
+        (!self.stopped && (self.flush || rested(*since, now))).then_some(*ino)
     }
 
-    /// Removes any waiting node by its position: for tests of other orders.
-    #[cfg(test)]
-    pub(crate) fn pop_at(&mut self, position: usize) -> Option<Ino> {
+    /// Takes the node at a position out of the queue.
+    pub(crate) fn take(&mut self, position: usize) -> Option<Ino> {
         self.queue.remove(position).map(|(ino, _)| ino)
+    }
+
+    /// How many actions are under way on names in a directory.
+    pub(crate) fn held_in(&self, dir: Ino) -> u32 {
+        self.held_in.get(&dir).copied().unwrap_or(0)
     }
 
     /// Nanoseconds until the first node has rested; `None` if there is none.
@@ -84,17 +88,21 @@ impl Graph {
     pub(crate) fn hold<'a>(&mut self, ino: Ino, places: impl Iterator<Item = &'a Place>) {
         for place in places {
             let before = self.held.insert(place.clone(), ino);
-            assert!(
-                before.is_none_or(|holder| holder == ino),
-                "two actions on one name: {place:?}"
-            );
+            assert!(before.is_none(), "two actions on one name: {place:?}");
+            *self.held_in.entry(place.dir).or_default() += 1;
         }
     }
 
     pub(crate) fn let_go<'a>(&mut self, places: impl Iterator<Item = &'a Place>) {
-        places.for_each(|place| {
+        for place in places {
             self.held.remove(place);
-        });
+            if let Entry::Occupied(mut count) = self.held_in.entry(place.dir) {
+                *count.get_mut() -= 1;
+                if *count.get() == 0 {
+                    count.remove();
+                }
+            }
+        }
     }
 
     pub(crate) fn holder(&self, place: &Place) -> Option<Ino> {

@@ -17,7 +17,7 @@ use crate::report::{Counts, DeferredError};
 const THREADS_MIN: usize = 4;
 /// More never helped on any storage measured.
 pub(crate) const THREADS_MAX: usize = 512;
-const THREADS_GROWN_MAX: usize = 256;
+const THREADS_GROWN_MAX: usize = 128;
 /// One thread more per this much mean latency of a call: 80 threads at 2 ms. Microseconds.
 const LATENCY_PER_THREAD_US: f64 = 25.0;
 /// Weight of the newest measurement in the mean latency.
@@ -146,7 +146,7 @@ impl Shared {
                 self.close(&mut state, ino, &handle);
                 continue;
             }
-            match state.model.graph.pop(now) {
+            match state.model.next_work() {
                 Some(ino) => {
                     self.call_worker(&mut state);
                     self.visit(&mut state, ino);
@@ -314,7 +314,7 @@ impl crate::Job {
             return;
         }
         state.model.now = clock();
-        let ino = state.model.graph.pop_at(choose(queued)).expect("a queued object");
+        let ino = state.model.graph.take(choose(queued)).expect("a queued object");
         state.waiting_for_room += 1;
         self.shared.visit(&mut state, ino);
         state.waiting_for_room -= 1;

@@ -45,6 +45,12 @@ pub(crate) const LIMBO: Ino = Ino(0);
 /// Bytes of metadata that an object may cost on the storage; reserved per new object until it is there.
 const OBJECT_RESERVE_BYTES: u64 = 4096;
 
+/// The kernel lets one creation at a time into a directory; a second may prepare meanwhile. More would only keep
+/// workers from other directories.
+const CREATES_PER_DIRECTORY: u32 = 2;
+/// How far a worker looks for an object in another directory.
+const LOOK_AHEAD: usize = 512;
+
 /// A name in a directory.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Place {
@@ -492,6 +498,27 @@ impl Model {
             }
             Work::Queued | Work::Running => {}
         }
+    }
+
+    /// The next object for a worker: the first that has rested, but rather one whose directory is not busy.
+    pub(crate) fn next_work(&mut self) -> Option<Ino> {
+        self.graph.ready_at(0, self.now)?;
+        let positions = 0..self.graph.queued().min(LOOK_AHEAD);
+        let ready = |at: &usize| {
+            self.graph
+                .ready_at(*at, self.now)
+                .is_some_and(|ino| !self.is_crowded(ino))
+        };
+        let position = positions.into_iter().find(ready).unwrap_or(0);
+        self.graph.take(position)
+    }
+
+    /// Would it wait for others in its directory anyway?
+    fn is_crowded(&self, ino: Ino) -> bool {
+        let Ok(inode) = self.get(ino) else { return false };
+        let arrives = inode.placed.is_empty() && !inode.is_old();
+        let dir = inode.names.first().map(|place| place.dir);
+        arrives && dir.is_some_and(|dir| self.graph.held_in(dir) >= CREATES_PER_DIRECTORY)
     }
 
     /// Has an object rested long enough since its last change, or is there too much of it to wait?
