@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::thread::Scope;
 use std::time::Duration;
 
 use elbow_file::{Errno, Handle, Kind, Storage};
@@ -62,7 +63,18 @@ struct Queue {
     tasks: VecDeque<Task>,
     /// Tasks queued or under way.
     outstanding: usize,
+    /// Threads at work.
+    threads: usize,
     failed: Option<Errno>,
+}
+
+/// The removal of one tree.
+struct Removal<'a> {
+    storage: &'a dyn Storage,
+    queue: Mutex<Queue>,
+    changed: Condvar,
+    /// Most threads.
+    threads: usize,
 }
 
 /// Removes an object with everything below it; what is gone already is fine.
@@ -90,42 +102,51 @@ fn remove_tree_once(storage: &dyn Storage, base: &Handle, name: &OsStr, threads:
     let queue = Mutex::new(Queue {
         tasks: VecDeque::from([Task::Enter(top)]),
         outstanding: 1,
+        threads: 1,
         failed: None,
     });
-    let changed = Condvar::new();
-    std::thread::scope(|scope| {
-        for _ in 1..threads.max(1) {
-            let _ = std::thread::Builder::new()
-                .stack_size(STACK_BYTES)
-                .spawn_scoped(scope, || remove_tasks(storage, &queue, &changed));
-        }
-        remove_tasks(storage, &queue, &changed);
-    });
-    queue.into_inner().failed.map_or(Ok(()), Err)
+    let removal = Removal {
+        storage,
+        queue,
+        changed: Condvar::new(),
+        threads,
+    };
+    std::thread::scope(|scope| removal.work(scope));
+    removal.queue.into_inner().failed.map_or(Ok(()), Err)
 }
 
-fn remove_tasks(storage: &dyn Storage, queue: &Mutex<Queue>, changed: &Condvar) {
-    let mut guard = queue.lock();
-    loop {
-        // The newest first, so that few directories are open at a time.
-        let Some(task) = guard.tasks.pop_back() else {
-            if guard.outstanding == 0 {
-                changed.notify_all();
-                return;
+impl Removal<'_> {
+    /// Does tasks until none is left, with more threads as there are more tasks.
+    fn work<'scope>(&'scope self, scope: &'scope Scope<'scope, '_>) {
+        let mut queue = self.queue.lock();
+        loop {
+            // The newest first, so that few directories are open at a time.
+            let Some(task) = queue.tasks.pop_back() else {
+                if queue.outstanding == 0 {
+                    self.changed.notify_all();
+                    return;
+                }
+                self.changed.wait(&mut queue);
+                continue;
+            };
+            if !queue.tasks.is_empty() && queue.threads < self.threads {
+                queue.threads += 1;
+                // Fewer threads are only slower.
+                let _ = std::thread::Builder::new()
+                    .stack_size(STACK_BYTES)
+                    .spawn_scoped(scope, || self.work(scope));
             }
-            changed.wait(&mut guard);
-            continue;
-        };
-        let result = parking_lot::MutexGuard::unlocked(&mut guard, || remove_task(storage, task));
-        match result {
-            Ok(more) => {
-                guard.outstanding += more.len();
-                guard.tasks.extend(more);
+            let result = parking_lot::MutexGuard::unlocked(&mut queue, || remove_task(self.storage, task));
+            match result {
+                Ok(more) => {
+                    queue.outstanding += more.len();
+                    queue.tasks.extend(more);
+                }
+                Err(errno) => queue.failed = queue.failed.or(Some(errno)),
             }
-            Err(errno) => guard.failed = guard.failed.or(Some(errno)),
+            queue.outstanding -= 1;
+            self.changed.notify_all();
         }
-        guard.outstanding -= 1;
-        changed.notify_all();
     }
 }
 
