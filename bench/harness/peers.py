@@ -32,6 +32,7 @@ class Peer:
 
     name = ""
     rival = False  # A wrong tree of a rival is reported, not fatal.
+    keeps_directory_times = True  # False: times of directories are not compared.
 
     def can(self, job, storage):
         del job, storage
@@ -120,24 +121,28 @@ class SshTar(Peer):
 class CannyFs(Peer):
     """CannyFS over the mount, until its process has ended: it returns from an unmount before all is written."""
 
+    keeps_directory_times = False  # It does not order them after what is created in the directory.
+
     name = "CannyFS"
     rival = True
 
     def __init__(self, program, memory):
         self.program, self.options = program, shlex.split(os.environ.get("CANNYFS_OPTIONS", ""))
         self.mountpoint = memory / "cannyfs"
-        self.mountpoint.mkdir()
+        self.mountpoint.mkdir(exist_ok=True)
 
     def can(self, job, storage):
         return job.name != "make"  # configure needs more of POSIX than it has.
 
     def run(self, job, storage):
-        options = ["-f", "-o", "big_writes", "-o", "max_write=65536", f"-omodules=subdir,subdir={storage.mount}"]
+        # It mirrors the whole tree: libfuse's subdir module would drop the times that tar sets.
+        options = ["-f", "-o", "big_writes", "-o", "max_write=65536"]
+        inside = self.mountpoint / storage.mount.relative_to("/")
         server = subprocess.Popen([self.program, *options, *self.options, self.mountpoint], stderr=subprocess.DEVNULL)
         try:
             self._wait_for_mount(server)
             started = time.perf_counter()
-            done = subprocess.run(job.command, cwd=self.mountpoint, capture_output=True, text=True, timeout=TIMEOUT)
+            done = subprocess.run(job.command, cwd=inside, capture_output=True, text=True, timeout=TIMEOUT)
             acknowledged = time.perf_counter() - started
             unmount(self.mountpoint)
             server.wait(TIMEOUT)
