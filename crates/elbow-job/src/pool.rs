@@ -281,7 +281,9 @@ impl Shared {
         if state.errors.len() < ERRORS_MAX {
             state.errors.push(DeferredError {
                 operation,
-                path: state.model.path(ino),
+                path: Some(state.model.path(ino))
+                    .filter(|path| !path.as_os_str().is_empty())
+                    .unwrap_or_else(|| ".".into()),
                 errno: errno.raw_os_error(),
                 unix_seconds: now.seconds as f64 + f64::from(now.nanoseconds) / 1e9,
             });
