@@ -185,6 +185,20 @@ impl Inode {
         self.old.is_some()
     }
 
+    /// What it should be differs from what is placed; attributes of directories count when `finishing`.
+    fn has_work(&self, finishing: bool) -> bool {
+        let content = self.content();
+        if self.is_old() {
+            let staging = matches!(&self.body, Body::Dir(dir) if dir.staging == Staging::Wanted);
+            return staging || content.is_some_and(|content| !content.dirty.is_empty());
+        }
+        let settled = self.names.len() == self.placed.len() && self.names.iter().all(|name| self.placed.contains(name));
+        let attributes = self.dirty.any() || !self.dirty_xattrs.is_empty();
+        !settled
+            || attributes && (finishing || !self.is_dir())
+            || content.is_some_and(|content| content.needs_fill(self.size, true))
+    }
+
     /// Access and modification time before the job.
     pub(crate) fn times_before(&self) -> (Time, Time) {
         let seen = self.old.as_ref().and_then(|old| old.seen);
@@ -547,13 +561,13 @@ impl Model {
     pub(crate) fn flush(&mut self) {
         self.graph.flush = true;
         self.graph.take_parked();
-        self.queue_all(|_| true);
+        self.queue_all(|inode| inode.has_work(false));
     }
 
     /// All content is there: directories get their final attributes.
     pub(crate) fn finish_directories(&mut self) {
         self.graph.finishing = true;
-        self.queue_all(Inode::is_dir);
+        self.queue_all(|inode| inode.has_work(true));
     }
 
     fn queue_all(&mut self, which: impl Fn(&Inode) -> bool) {
