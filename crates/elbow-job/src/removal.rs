@@ -10,6 +10,8 @@ use std::time::Duration;
 use elbow_file::{Errno, Handle, Kind, Storage};
 use parking_lot::{Condvar, Mutex};
 
+/// To start a thread for less costs more than it saves.
+const ITEMS_PER_THREAD: usize = 4;
 const STACK_BYTES: usize = 256 << 10;
 const OWNER_ALL: u32 = 0o700;
 /// About two seconds in all: a slow server has answered by then.
@@ -28,7 +30,7 @@ pub(crate) fn parallel<T: Sync, R: Send>(items: &[T], threads: usize, apply: imp
         }
     };
     std::thread::scope(|scope| {
-        for _ in 1..threads.min(items.len()) {
+        for _ in 1..threads.min(items.len().div_ceil(ITEMS_PER_THREAD)) {
             // Fewer threads are only slower.
             let _ = std::thread::Builder::new()
                 .stack_size(STACK_BYTES)
