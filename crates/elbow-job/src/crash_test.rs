@@ -231,3 +231,21 @@ fn more_directories_than_descriptors_are_changed_and_removed() {
         assert!(!temp.path().join(format!("d{n}/old")).exists());
     }
 }
+
+/// Another machine may see a job's directory before its manifest: without a manifest nothing is undone unasked.
+#[test]
+fn a_job_whose_manifest_cannot_be_read_is_left_alone_unless_forced() {
+    let temp = scratch();
+    let job = begin(Arc::new(RealStorage), temp.path(), Publish::Staged);
+    InJob(&job).run(&Op::Create("a".into())).unwrap();
+    job.shared.drain(&mut |_| {}).unwrap();
+    let staging = job.staging_path().expect("a staging directory");
+    std::fs::write(staging.join("job"), b"torn").unwrap();
+    let real: Arc<dyn Storage> = Arc::new(RealStorage);
+    let root = RealStorage::open_root(temp.path()).unwrap();
+    let recovered = |force| recover_jobs(&real, &root, force, &|_| false).unwrap()[0].action;
+    assert_eq!(recovered(false), RecoverAction::Damaged);
+    assert!(staging.join("new/a").exists(), "nothing was changed");
+    assert_eq!(recovered(true), RecoverAction::RolledBack);
+    assert!(!staging.exists());
+}

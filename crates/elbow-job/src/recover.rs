@@ -97,6 +97,17 @@ fn recover_job(
                 "it had committed: everything is in its place".into(),
             ))
         }
+        // Whose job it is cannot be read, yet it got beyond its first moment: perhaps this machine only sees it late.
+        Ok(None)
+            if manifest.is_none()
+                && !force
+                && !is_bare(storage, &job).map_err(error("listing the staging directory in"))? =>
+        {
+            Ok(say(
+                RecoverAction::Damaged,
+                "its manifest cannot be read; if it is dead, run `elbow recover --force`; nothing was changed".into(),
+            ))
+        }
         Ok(None) => {
             let (left, times) =
                 leftovers(storage, root, &job, manifest.as_ref()).map_err(error("reading the journal in"))?;
@@ -111,6 +122,11 @@ fn recover_job(
             format!("its commit record cannot be read: {found}; nothing was changed"),
         )),
     }
+}
+
+/// Nothing but a manifest, maybe torn, is in a job's own directory: it died, or is, in its first moment.
+fn is_bare(storage: &dyn Storage, job: &Handle) -> Result<bool, Errno> {
+    Ok(storage.list(job)?.iter().all(|entry| entry.name == MANIFEST))
 }
 
 fn command_of(manifest: &Manifest) -> Vec<String> {

@@ -19,7 +19,7 @@ use crate::job::{Job, Shared, clock};
 use crate::model::{Model, Staging};
 use crate::removal::{parallel, remove_tree};
 use crate::report::{Cause, JobError, OnConflict, Outcome, Phase, Progress};
-use crate::staging::JOURNAL;
+use crate::staging::{JOURNAL, MANIFEST};
 
 pub(crate) use apply::{Apply, Failure};
 use apply::{gone_is_none, sync_dir};
@@ -358,8 +358,8 @@ pub(crate) fn remove_leftovers(
     put_times_back(storage, &tree.root, root_times)
 }
 
-/// Removes the job's own directory: the journal first, so that nothing is undone once more, and what says
-/// that the job committed last, so that nothing is undone at all.
+/// Removes the job's own directory: the journal first, so that nothing is undone once more; last who the job was,
+/// and that it committed, so that nothing is undone at all.
 fn remove_job_dir(tree: &Tree<'_>, staging_name: &OsStr) -> Result<(), Errno> {
     let storage = tree.storage;
     let Some(job) = gone_is_none(storage.open_dir(&tree.root, staging_name))? else {
@@ -367,15 +367,18 @@ fn remove_job_dir(tree: &Tree<'_>, staging_name: &OsStr) -> Result<(), Errno> {
     };
     gone_is_none(storage.unlink(&job, OsStr::new(JOURNAL)))?;
     let entries = storage.list(&job)?;
-    let (last, others): (Vec<_>, Vec<_>) = entries.into_iter().partition(|entry| entry.name == DONE);
+    let others: Vec<_> = entries
+        .into_iter()
+        .filter(|entry| entry.name != MANIFEST && entry.name != DONE)
+        .collect();
     parallel(&others, tree.threads.min(others.len()), |entry| {
         let threads = (tree.threads / others.len()).max(1);
         remove_tree(storage, &job, &entry.name, threads)
     })
     .into_iter()
     .collect::<Result<(), Errno>>()?;
-    for entry in last {
-        storage.unlink(&job, &entry.name)?;
+    for name in [MANIFEST, DONE] {
+        gone_is_none(storage.unlink(&job, OsStr::new(name)))?;
     }
     gone_is_none(storage.rmdir(&tree.root, staging_name)).map(|_| ())
 }
