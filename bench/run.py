@@ -31,6 +31,8 @@ STORAGES = ["slowfs2", "ssh0.5", "ssh5", "nfs3-2", "nfs4-2", "nfs3-10", "nfs4-10
 JOBS = ["tar", "unzip", "rm", "cp", "make"]
 LOCAL_JOBS = ["tar", "make"]  # What the mount costs on a fast disk.
 FILES, TINY_FILES = 2335, 60
+# Where every operation takes long, the whole input takes the peers that do one after another hours.
+FEWER_FILES = {"ssh5": 500, "nfs3-2": 600, "nfs4-2": 600, "nfs3-10": 300, "nfs4-10": 300}
 FAILURES = (peers.Failed, inputs.Unavailable, subprocess.SubprocessError, RuntimeError, OSError)
 MEMORY_MIB, TINY_MEMORY_MIB, MEM_LIMIT_MIB = 2048, 128, 64
 
@@ -60,7 +62,8 @@ def parse():
     parser.add_argument("--jobs", type=listed, help=f"of {','.join(JOBS)} (default: all)")
     parser.add_argument("--peers", type=listed, help="of direct,elbow,tmpfs+rsync,tmpfs+copy32,ssh tar,CannyFS (default: all)")
     parser.add_argument("--repeat", type=int, help="repetitions; medians are over these (default: 3)")
-    parser.add_argument("--files", type=int, help=f"how many files of the Linux sources (default: {FILES})")
+    parser.add_argument("--files", type=int, help=f"how many files of the Linux sources (default: {FILES}, on "
+                        + ", ".join(f"{name} {files}" for name, files in FEWER_FILES.items()) + ")")
     parser.add_argument("--tiny", action="store_true", help="a small input, slowfs only, once")
     parser.add_argument("--no-rows", action="store_true", help="only the matrix: no start-up, memory and tmpfs rows")
     parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)  # In the NFS guest.
@@ -74,7 +77,7 @@ def parse():
     options.storage = options.storage or (["slowfs2", "local"] if options.tiny else STORAGES)
     options.jobs = options.jobs or (["tar", "unzip", "rm", "cp"] if options.tiny else JOBS)
     options.repeat = options.repeat or (1 if options.tiny else report.ALWAYS_WANTED_REPEAT)
-    options.files = options.files or (TINY_FILES if options.tiny else FILES)
+    options.files = options.files or (TINY_FILES if options.tiny else None)
     for chosen, known in ((options.storage, STORAGES), (options.jobs, JOBS)):
         unknown = [name for name in chosen if name not in known]
         if unknown:
@@ -93,19 +96,22 @@ def build(options):
     return (options.programs or target / "release").resolve()
 
 
+def files_on(options, storage_name):
+    """How many files the input of the jobs on this storage has."""
+    return options.files or FEWER_FILES.get(storage_name, FILES)
+
+
 class Bench:
     """The matrix, in turn."""
 
     def __init__(self, options, programs, memory, disk, results):
         self.options, self.programs, self.memory, self.disk, self.results = options, programs, memory, disk, results
         self.storages, self.references = [], {}
+        self.jobs, self.inputs = {}, {}  # By number of files.
 
     def run(self):
         results, options = self.results, self.options
         results.host = describe_host(options, self.memory, self.disk)
-        self.linux = inputs.linux(options.cache, options.files, links=False)
-        results.host["input"] = f"{self.linux.files} files, {self.linux.bytes / 1e6:.0f} MB of {self.linux.name}"
-        self.jobs = self._make_jobs()
         guests = [name for name in options.storage if name.startswith("nfs") and not options.inside]
         self._start_storages([name for name in options.storage if name not in guests])
         for repetition in range(options.repeat):
@@ -120,11 +126,12 @@ class Bench:
         for place in self.storages:
             place.stop()
 
-    def _make_jobs(self):
-        scratch = self.memory / "scratch"
+    def _make_jobs(self, files):
+        linux = self.inputs[files] = inputs.linux(self.options.cache, files, links=False)
+        scratch = self.memory / f"scratch-{files}"
         scratch.mkdir()
         find_hello = lambda: inputs.hello(self.options.cache)
-        made, skipped = jobs.make_jobs(self.options.jobs, self.linux, find_hello, scratch)
+        made, skipped = jobs.make_jobs(self.options.jobs, linux, find_hello, scratch)
         for text in skipped:
             self._skip(text)
         return made
@@ -135,6 +142,11 @@ class Bench:
                 place = self._make_storage(name)
                 place.start()
                 self.storages.append(place)
+                files = files_on(self.options, name)
+                if files not in self.jobs:
+                    self.jobs[files] = self._make_jobs(files)
+                linux = self.inputs[files]
+                place.says += f"; {linux.files} files, {linux.bytes / 1e6:.0f} MB"
             except inputs.Unavailable as error:
                 self._skip(f"{name}: {error}")
 
@@ -149,7 +161,7 @@ class Bench:
 
     def _run_guests(self, names):
         try:
-            found = nfs.run_in_guest(names, self.options, self.programs)
+            found = nfs.run_in_guest(names, {files_on(self.options, name) for name in names}, self.options, self.programs)
             self.results.runs += found["runs"]
             for text in found["skipped"]:
                 self._skip(f"in the NFS guest: {text}")
@@ -158,7 +170,8 @@ class Bench:
 
     def _jobs_on(self, place):
         local = isinstance(place, storage.Local)
-        return [job for job in self.jobs if not local or job.name in LOCAL_JOBS]
+        made = self.jobs[files_on(self.options, place.name)]
+        return [job for job in made if not local or job.name in LOCAL_JOBS]
 
     def _peers_on(self, place, job):
         stage = self.memory
@@ -212,12 +225,18 @@ class Bench:
         if self.options.no_rows:
             return
         results, elbow = self.results, self.options.elbow
-        self._row("native_extraction", lambda: rows.native_extraction(self.linux, self.memory, max(self.options.repeat, 3)))
+        self._row("native_extraction", self._native_extractions)
         self._row("start", lambda: rows.start_cost(elbow, self.memory))
         slow = next((place for place in self.storages if isinstance(place, storage.SlowFs)), None)
         if slow:
             mebibytes = TINY_MEMORY_MIB if self.options.tiny else MEMORY_MIB
             self._row("memory", lambda: rows.memory_peak(elbow, slow, mebibytes, MEM_LIMIT_MIB))
+
+    def _native_extractions(self):
+        """Seconds of tar on tmpfs for the input of each storage."""
+        repeat = max(self.options.repeat, report.ALWAYS_WANTED_REPEAT)
+        seconds = {files: rows.native_extraction(linux, self.memory, repeat) for files, linux in self.inputs.items()}
+        return {place.name: seconds[files_on(self.options, place.name)] for place in self.storages}
 
     def _row(self, name, measure):
         try:

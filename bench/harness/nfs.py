@@ -91,16 +91,18 @@ def _run(*command):
         raise Unavailable(f"{command[0]}: {done.stderr.strip() or done.returncode}")
 
 
-def run_in_guest(names, options, programs):
-    """Boots the guest, runs the matrix on the storages of these names in it, and returns the results as run.py writes
-    them; raises Unavailable where the guest cannot be had."""
+def run_in_guest(names, files, options, programs):
+    """Boots the guest, runs the matrix on the storages of these names in it (`files`: all sizes of input that they need),
+    and returns the results as run.py writes them; raises Unavailable where the guest cannot be had."""
     wanted = [job for job in options.jobs if job in JOBS]
     root = _root(options.cache)
-    _fill(root, options, programs)
+    _fill(root, options, programs, files)
     command = ["python3", "/bench/run.py", "--inside", "--no-rows", "--storage", ",".join(names), "--jobs", ",".join(wanted),
-               "--repeat", options.repeat, "--files", options.files, "--cache", "/bench/cache", "--work", "/dev/shm",
+               "--repeat", options.repeat, "--cache", "/bench/cache", "--work", "/dev/shm",
                "--disk", "/dev/shm", "--elbow", "/bench/programs/elbow", "--programs", "/bench/programs",
                "--out", "/bench/out"]
+    if options.files:
+        command += ["--files", options.files]
     if options.peers:
         command += ["--peers", ",".join(options.peers)]
     init = root / "bench/init.sh"
@@ -146,8 +148,8 @@ def _suite():
     raise Unavailable("/etc/os-release names no Debian release to build the guest from")
 
 
-def _fill(root, options, programs):
-    """The bench, its programs and its input, into the guest's root."""
+def _fill(root, options, programs, files):
+    """The bench, its programs and its inputs, into the guest's root."""
     place = root / "bench"
     shutil.rmtree(place, ignore_errors=True)
     here = Path(__file__).resolve().parent.parent
@@ -155,10 +157,11 @@ def _fill(root, options, programs):
     (place / "programs").mkdir()
     shutil.copy(options.elbow, place / "programs/elbow")
     shutil.copy(programs / "pcopy", place / "programs/pcopy")
-    linux = inputs.linux(options.cache, options.files, links=False)
-    if "unzip" in options.jobs:
-        inputs.zip_of(linux)
-    shutil.copytree(linux.tree.parent, place / "cache" / linux.tree.parent.name, symlinks=True)
+    for number in files:
+        linux = inputs.linux(options.cache, number, links=False)
+        if "unzip" in options.jobs:
+            inputs.zip_of(linux)
+        shutil.copytree(linux.tree.parent, place / "cache" / linux.tree.parent.name, symlinks=True)
 
 
 def _boot(root):

@@ -96,12 +96,11 @@ def _rows_text(results):
     if "start" in rows:
         lines.append(f"- `elbow run -- true` over `true`, median of 20: {up(rows['start']['over'] * 1000)} ms")
     if native:
-        lines.append(f"- tar on tmpfs, natively: {down(native * 1000)} ms")
-        for storage in results.names("storage"):
+        for storage, natively in native.items():
             seconds = results.median(storage, "tar", OURS, "command_seconds")
             if seconds:
                 lines.append(f"- tar acknowledged inside elbow on {storage}: {up(seconds * 1000)} ms, "
-                             f"{up(seconds / native)}x native tmpfs")
+                             f"{up(seconds / natively)}x native tmpfs ({down(natively * 1000)} ms)")
     if "memory" in rows:
         peak = rows["memory"]
         lines.append(f"- peak resident memory extracting {peak['mebibytes']} MiB with --mem {peak['mem_mebibytes']}M: "
@@ -135,8 +134,9 @@ def _against_rivals(results, storage, job):
 
 
 def _acknowledgement(results, storages):
-    native, found = results.rows.get("native_extraction"), []
+    found = []
     for storage in storages:
+        native = results.rows.get("native_extraction", {}).get(storage)
         ours = results.median(storage, "tar", OURS, "command_seconds")
         theirs = results.median(storage, "tar", "CannyFS", "command_seconds")
         found.append(_at_most(f"{storage}: tar acknowledged in <= 6x native tmpfs", ours and native and ours / native, 6, "x"))

@@ -147,8 +147,8 @@ impl Model {
     pub(crate) fn wake_waiters(&mut self, ino: Ino) {
         for waiter in self.graph.take_waiters(ino) {
             if let Ok(inode) = self.get_mut(waiter) {
-                inode.work = Work::Idle;
-                self.queue(waiter);
+                inode.work = Work::Queued;
+                self.graph.push_next(waiter);
             }
         }
     }

@@ -32,6 +32,8 @@ pub(crate) struct Executor<'a> {
     /// The path of a directory below the job's, and its times before.
     pub(crate) journal_path: std::path::PathBuf,
     pub(crate) times_before: (Time, Time),
+    /// Is told when a new object has its name: others may be created in its directory meanwhile.
+    pub(crate) arrived: &'a dyn Fn(),
 }
 
 /// The open journal and its end.
@@ -167,6 +169,7 @@ impl Executor<'_> {
         match node {
             Node::File => {
                 let file = self.storage.create(&dir, name, mode)?;
+                (self.arrived)();
                 self.fill(&file, fill, done)?;
                 self.set_open(&file, (&dir, name), attrs, done)?;
                 done.file = Some(file);
@@ -174,6 +177,7 @@ impl Executor<'_> {
             }
             Node::Dir => {
                 self.storage.mkdir(&dir, name, mode)?;
+                (self.arrived)();
                 // Kept, so that what is made in it finds it even while it moves.
                 done.made = Some(self.storage.open_dir(&dir, name)?);
             }

@@ -16,10 +16,24 @@ use crate::model::Place;
 /// once (more writes, chmod, utimens, a rename, its removal) is merged. Nanoseconds.
 const LINGER_NS: i128 = 30_000_000;
 
+/// Creations under way in one directory. The kernel lets one at a time into a directory, so one is there, another
+/// is ready to follow and a third on its way; more would only keep workers from other directories.
+const ARRIVALS_PER_DIRECTORY: usize = 3;
+
+/// A directory that objects are being created in.
+#[derive(Debug, Default)]
+struct Door {
+    entering: usize,
+    waiting: VecDeque<Ino>,
+}
+
 /// Nodes that are waiting, parked or under way.
 #[derive(Debug, Default)]
 pub(crate) struct Graph {
     queue: VecDeque<(Ino, Time)>,
+    doors: HashMap<Ino, Door>,
+    /// Nodes that were let in at the door of a directory, and of which.
+    entering: HashMap<Ino, Ino>,
     waiters: HashMap<Ino, Vec<Ino>>,
     waiting: usize,
     /// Files that stay open and have little to write: they come up again when they are closed.
@@ -27,8 +41,6 @@ pub(crate) struct Graph {
     pub(crate) running: usize,
     /// Names on the storage that an action is under way on, and on whose behalf.
     held: HashMap<Place, Ino>,
-    /// The same by directory, counted.
-    held_in: HashMap<Ino, u32>,
     /// Nodes under way.
     pub(crate) visited: HashSet<Ino>,
     /// Everything goes to the storage now, open files included.
@@ -44,10 +56,15 @@ impl Graph {
         self.queue.push_back((ino, now));
     }
 
-    /// The node at a position of the queue, if it has rested long enough.
-    pub(crate) fn ready_at(&self, position: usize, now: Time) -> Option<Ino> {
-        let (ino, since) = self.queue.get(position)?;
-        (!self.stopped && (self.flush || rested(*since, now))).then_some(*ino)
+    /// A node that need not rest is the next one.
+    pub(crate) fn push_next(&mut self, ino: Ino) {
+        self.queue.push_front((ino, Time::default()));
+    }
+
+    /// Has the first node of the queue rested long enough?
+    pub(crate) fn is_ready(&self, now: Time) -> bool {
+        let first = self.queue.front().filter(|_| !self.stopped);
+        first.is_some_and(|(_, since)| self.has_rested(*since, now))
     }
 
     /// Takes the node at a position out of the queue.
@@ -55,9 +72,41 @@ impl Graph {
         self.queue.remove(position).map(|(ino, _)| ino)
     }
 
-    /// How many actions are under way on names in a directory.
-    pub(crate) fn held_in(&self, dir: Ino) -> u32 {
-        self.held_in.get(&dir).copied().unwrap_or(0)
+    /// Lets a node into a directory to be created there; `false`: it waits at the door until its turn comes.
+    pub(crate) fn enter(&mut self, ino: Ino, dir: Ino) -> bool {
+        if self.entering.contains_key(&ino) {
+            return true;
+        }
+        let door = self.doors.entry(dir).or_default();
+        if door.entering >= ARRIVALS_PER_DIRECTORY {
+            door.waiting.push_back(ino);
+            self.waiting += 1;
+            return false;
+        }
+        door.entering += 1;
+        self.entering.insert(ino, dir);
+        true
+    }
+
+    /// A node, if it was let in, is there (or will not come): the next one has its turn.
+    pub(crate) fn leave_door(&mut self, ino: Ino) {
+        let Some(dir) = self.entering.remove(&ino) else { return };
+        let Entry::Occupied(mut door) = self.doors.entry(dir) else {
+            return;
+        };
+        match door.get_mut().waiting.pop_front() {
+            Some(next) => {
+                self.waiting -= 1;
+                self.entering.insert(next, dir);
+                self.push_next(next);
+            }
+            None => {
+                door.get_mut().entering -= 1;
+                if door.get().entering == 0 {
+                    door.remove();
+                }
+            }
+        }
     }
 
     /// Nanoseconds until the first node has rested; `None` if there is none.
@@ -89,19 +138,12 @@ impl Graph {
         for place in places {
             let before = self.held.insert(place.clone(), ino);
             assert!(before.is_none(), "two actions on one name: {place:?}");
-            *self.held_in.entry(place.dir).or_default() += 1;
         }
     }
 
     pub(crate) fn let_go<'a>(&mut self, places: impl Iterator<Item = &'a Place>) {
         for place in places {
             self.held.remove(place);
-            if let Entry::Occupied(mut count) = self.held_in.entry(place.dir) {
-                *count.get_mut() -= 1;
-                if *count.get() == 0 {
-                    count.remove();
-                }
-            }
         }
     }
 
@@ -132,14 +174,16 @@ impl Graph {
     /// All nodes that may have something to write: parked, queued (the newest first), under way.
     pub(crate) fn newest(&self) -> impl Iterator<Item = Ino> {
         let queued = self.queue.iter().rev().map(|(ino, _)| *ino);
+        let at_doors = self.doors.values().flat_map(|door| door.waiting.iter().rev().copied());
         self.parked
             .iter()
             .copied()
             .chain(queued)
+            .chain(at_doors)
             .chain(self.visited.iter().copied())
     }
 
-    /// Nodes that are queued or wait for another.
+    /// Nodes that are queued, wait for another or at the door of a directory.
     pub(crate) fn left(&self) -> usize {
         self.queue.len() + self.waiting
     }
@@ -157,4 +201,38 @@ fn nanoseconds(time: Time) -> i128 {
 fn rested(since: Time, now: Time) -> bool {
     let age = nanoseconds(now) - nanoseconds(since);
     !(0..LINGER_NS).contains(&age)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DIR: Ino = Ino(1);
+
+    fn entered(graph: &mut Graph, inos: impl Iterator<Item = u64>) -> Vec<bool> {
+        inos.map(|ino| graph.enter(Ino(ino), DIR)).collect()
+    }
+
+    #[test]
+    fn as_many_as_the_door_takes_enter_and_the_others_follow_in_order() {
+        let mut graph = Graph::default();
+        assert_eq!(entered(&mut graph, 10..15), [true, true, true, false, false]);
+        assert_eq!(graph.left(), 2, "those at the door are left to do");
+        graph.leave_door(Ino(11));
+        assert_eq!(graph.take(0), Some(Ino(13)), "the first that waited has the free place");
+        assert!(graph.enter(Ino(13), DIR), "and keeps it until it is there");
+        graph.leave_door(Ino(11));
+        assert_eq!(graph.queued(), 0, "who has left cannot leave again");
+    }
+
+    #[test]
+    fn whoever_was_let_in_and_goes_elsewhere_keeps_nobody_waiting() {
+        let mut graph = Graph::default();
+        entered(&mut graph, 10..16);
+        for ino in 10..16 {
+            graph.leave_door(Ino(ino));
+        }
+        assert!(graph.doors.is_empty() && graph.entering.is_empty());
+        assert_eq!(graph.queued(), 3, "all that waited have their turn");
+    }
 }

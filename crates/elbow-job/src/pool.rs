@@ -108,7 +108,8 @@ impl Shared {
             return;
         }
         let at_once = !state.model.closing.is_empty() || state.model.ahead.is_ready();
-        if !at_once && (state.model.graph.queued() == 0 || state.pool.timekeeper && !state.model.graph.flush) {
+        let graph = &state.model.graph;
+        if !at_once && (graph.queued() == 0 || state.pool.timekeeper && !graph.is_ready(state.model.now)) {
             return;
         }
         if state.pool.idle > 0 {
@@ -202,6 +203,7 @@ impl Shared {
         state.model.graph.visited.insert(ino);
         self.visit_steps(state, ino);
         state.model.graph.visited.remove(&ino);
+        state.model.graph.leave_door(ino);
         state.model.graph.running -= 1;
         self.progress.notify_all();
     }
@@ -257,6 +259,11 @@ impl Shared {
                 manifest: &|| self.manifest(),
                 journal_path,
                 times_before,
+                arrived: &|| {
+                    let mut state = self.state.lock();
+                    state.model.graph.leave_door(ino);
+                    self.call_worker(&mut state);
+                },
             };
             let result = executor.run(action);
             (result, begun.elapsed())

@@ -45,12 +45,6 @@ pub(crate) const LIMBO: Ino = Ino(0);
 /// Bytes of metadata that an object may cost on the storage; reserved per new object until it is there.
 const OBJECT_RESERVE_BYTES: u64 = 4096;
 
-/// The kernel lets one creation at a time into a directory; a second may prepare meanwhile. More would only keep
-/// workers from other directories.
-const CREATES_PER_DIRECTORY: u32 = 2;
-/// How far a worker looks for an object in another directory.
-const LOOK_AHEAD: usize = 512;
-
 /// A name in a directory.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Place {
@@ -514,25 +508,23 @@ impl Model {
         }
     }
 
-    /// The next object for a worker: the first that has rested, but rather one whose directory is not busy.
+    /// The next object for a worker: the first that has rested and need not wait at the door of a directory.
     pub(crate) fn next_work(&mut self) -> Option<Ino> {
-        self.graph.ready_at(0, self.now)?;
-        let positions = 0..self.graph.queued().min(LOOK_AHEAD);
-        let ready = |at: &usize| {
-            self.graph
-                .ready_at(*at, self.now)
-                .is_some_and(|ino| !self.is_crowded(ino))
-        };
-        let position = positions.into_iter().find(ready).unwrap_or(0);
-        self.graph.take(position)
+        while self.graph.is_ready(self.now) {
+            let ino = self.graph.take(0)?;
+            match self.arrives_in(ino) {
+                Some(dir) if !self.graph.enter(ino, dir) => {}
+                _ => return Some(ino),
+            }
+        }
+        None
     }
 
-    /// Would it wait for others in its directory anyway?
-    fn is_crowded(&self, ino: Ino) -> bool {
-        let Ok(inode) = self.get(ino) else { return false };
-        let arrives = inode.placed.is_empty() && !inode.is_old();
-        let dir = inode.names.first().map(|place| place.dir);
-        arrives && dir.is_some_and(|dir| self.graph.held_in(dir) >= CREATES_PER_DIRECTORY)
+    /// The directory that a new object has to be created in.
+    fn arrives_in(&self, ino: Ino) -> Option<Ino> {
+        let inode = self.get(ino).ok()?;
+        let place = inode.names.first()?;
+        (inode.placed.is_empty() && !inode.is_old()).then_some(place.dir)
     }
 
     /// Has an object rested long enough since its last change, or is there too much of it to wait?
