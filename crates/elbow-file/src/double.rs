@@ -7,7 +7,8 @@
 //!
 //! [`Interposed`] makes every call of the seam go through one [`Hook`], which sees what is called ([`Call`]) and
 //! decides whether and when it is made. The doubles are hooks: [`Counting`], [`Faulty`], [`Recording`],
-//! [`Delaying`] and [`Gated`]. They nest, since a double is a storage and wraps a storage.
+//! [`Delaying`] and [`Gated`]. They nest, since a double is a storage and wraps a storage. [`Volatile`] sees the data too: it
+//! keeps what is durable apart from what is only written, and makes the images that a crash could leave.
 //!
 //! Not here: a model of the storage. Calls that are let through reach the real one.
 
@@ -16,6 +17,7 @@ mod delaying;
 mod faulty;
 mod gated;
 mod recording;
+mod volatile;
 
 use std::ffi::{OsStr, OsString};
 use std::io::IoSlice;
@@ -31,6 +33,7 @@ pub use delaying::Delaying;
 pub use faulty::{Faulty, Plan};
 pub use gated::Gated;
 pub use recording::{Recorded, Recording};
+pub use volatile::{Crash, Image, Volatile};
 
 /// One call of the seam, before it is made.
 #[derive(Clone, Copy, Debug)]
