@@ -170,7 +170,7 @@ fn a_write_is_torn_at_sectors_only() {
     bench.write(&file, &[b'x'; 1536], 256);
     let whole: Vec<Vec<u8>> = trees(&bench.crash())
         .into_iter()
-        .map(|tree| tree["f:".len()..].as_bytes().to_vec())
+        .map(|tree| tree.as_bytes()["f:".len()..].to_vec())
         .collect();
     assert!(whole.len() > 4, "only {} images of 16", whole.len());
     for image in whole {

@@ -7,9 +7,9 @@
 //!                                                ^ crash_at(here): two changes may survive or not, or in part
 //! ```
 //!
-//! The history holds every change of a file or name and every sync. From it [`Volatile::crash_at`] makes, for any moment
-//! since the beginning, what was durable then and the changes that were not; [`Crash::images`] makes of those the trees
-//! that a crash could have left, and [`Image::write_to`] puts one into an empty directory to be opened and checked.
+//! The history holds every change of a file or name and every sync. From it [`Volatile::crash_at`] makes, for any
+//! moment since the beginning, what was durable then and the changes that were not; [`Crash::images`] makes of those
+//! the trees that a crash could have left, and [`Image::write_to`] puts one into an empty directory to be checked.
 //!
 //! What a crash may do: any subset of the changes of content survives, each whole or, a write, in any of its sectors of
 //! 512 bytes, a punch in any of its pages of 4096. Names survive in their order (file systems keep them in a log): a
@@ -17,8 +17,8 @@
 //! name is durable after a sync of its directory, not of its file. All that stood there in the beginning is durable.
 //!
 //! Not here: attributes (an image's files have mode 0600 and the time of its making), and objects other than files and
-//! directories, whose making is refused with EOPNOTSUPP. A sync does not reach the storage below: nothing crashes in truth.
-//! Changes are made one at a time. The history has no bound: this is for tests.
+//! directories, whose making is refused with EOPNOTSUPP. A sync does not reach the storage below: nothing crashes in
+//! truth. Changes are made one at a time. The history has no bound: this is for tests.
 //!
 //! Source: fsync(2); Pillai et al., *All File Systems Are Not Created Equal*, OSDI 2014, section 3.
 

@@ -64,7 +64,7 @@ impl Crash {
         Self { durable, pending }
     }
 
-    /// How many changes may survive or not. A test asserts that there were some: a crash with nothing to lose proves nothing.
+    /// How many changes may survive or not. A test asserts that there were some: a crash that loses nothing proves nothing.
     #[must_use]
     pub fn pending(&self) -> usize {
         self.pending.len()
