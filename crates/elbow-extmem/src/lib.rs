@@ -4,3 +4,5 @@
 //! sort needs the space of its input once, and a block store shrinks as blocks are freed.
 //!
 //! Source: Vengroff & Kotz, *A Holesome File System*.
+
+pub mod text;

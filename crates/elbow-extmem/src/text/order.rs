@@ -1,0 +1,274 @@
+//! The order of lines: that of `LC_ALL=C sort` with the same options, byte for byte.
+//!
+//! ```text
+//!   for each key: the part of each line -> without ignored bytes, in capitals (-d -i -f) -> compared by its kind; -r
+//!   all equal:    the lines themselves by their bytes, which is the last resort; not with -s or -u
+//! ```
+//!
+//! A key without options of its own takes those of the command line. Without keys, the options of the command line make
+//! one key of the whole line; with `-r` alone there is no key, and only the last resort is turned round.
+//!
+//! Source: POSIX.1-2017 sort; GNU coreutils manual, "sort invocation".
+
+use std::cmp::Ordering;
+use std::ops::Range;
+
+use super::key::is_blank;
+use super::{KeyOptions, KeySpec, TextError, float, number, version};
+
+/// What decides the order of lines.
+#[derive(Clone, Debug, Default)]
+pub struct OrderOptions {
+    /// Options of the command line, for keys without any.
+    pub options: KeyOptions,
+    /// `-k`, in order.
+    pub keys: Vec<KeySpec>,
+    /// `-t`; `None`: fields begin where blanks begin.
+    pub separator: Option<u8>,
+    /// `-s`: lines with equal keys stay in the order of the input.
+    pub stable: bool,
+    /// `-u`: of lines with equal keys only the first stays.
+    pub unique: bool,
+}
+
+/// How the content of a key is compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Bytes,
+    Numeric,
+    General,
+    Human,
+    Month,
+    Version,
+}
+
+/// What bytes do not count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ignored {
+    Nothing,
+    /// `-i`: all but printing ones.
+    NonPrinting,
+    /// `-d`: all but letters, digits and blanks.
+    NonDictionary,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Key {
+    spec: KeySpec,
+    kind: Kind,
+    ignored: Ignored,
+    fold: bool,
+    reverse: bool,
+}
+
+/// An order of lines.
+///
+/// ```
+/// use std::cmp::Ordering;
+///
+/// use elbow_extmem::text::{KeySpec, OrderOptions, TextOrder};
+///
+/// let keys = vec![KeySpec::parse("2,2n")?];
+/// let order = TextOrder::new(&OrderOptions { keys, ..OrderOptions::default() })?;
+/// assert_eq!(order.compare(b"b 9", b"a 10"), Ordering::Less);
+/// assert_eq!(order.compare(b"b 9", b"a 9"), Ordering::Greater); // equal keys: the whole lines decide
+/// assert!(order.prefix(b"b 9") < order.prefix(b"a 10"));
+/// # Ok::<(), elbow_extmem::text::TextError>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct TextOrder {
+    keys: Vec<Key>,
+    separator: Option<u8>,
+    /// `-r` of the command line, for the last resort.
+    reverse: bool,
+    has_last_resort: bool,
+    unique: bool,
+    stable: bool,
+}
+
+impl TextOrder {
+    /// The order that the options ask for.
+    ///
+    /// # Errors
+    /// Options that contradict each other, as `-n` and `-d` in one key.
+    pub fn new(options: &OrderOptions) -> Result<Self, TextError> {
+        let mut specs = options.keys.clone();
+        for spec in &mut specs {
+            if spec.options().is_empty() {
+                spec.inherit(options.options);
+            }
+        }
+        if specs.is_empty() && !options.options.without(b"r").is_empty() {
+            specs.push(KeySpec::whole_line(options.options));
+        }
+        let keys = specs.into_iter().map(Key::new).collect::<Result<Vec<_>, _>>()?;
+        Ok(Self {
+            has_last_resort: keys.is_empty() || !(options.stable || options.unique),
+            keys,
+            separator: options.separator,
+            reverse: options.options.has(b'r'),
+            unique: options.unique,
+            stable: options.stable,
+        })
+    }
+
+    /// How two lines (without what ends them) are ordered. Lines that are equal by this and not the same are so because
+    /// of `-s` or `-u`: they stay in the order of the input.
+    #[must_use]
+    #[inline]
+    pub fn compare(&self, a: &[u8], b: &[u8]) -> Ordering {
+        for key in &self.keys {
+            let order = key.compare(a, b, self.separator);
+            if order.is_ne() {
+                return order;
+            }
+        }
+        if !self.has_last_resort {
+            return Ordering::Equal;
+        }
+        if self.reverse { b.cmp(a) } else { a.cmp(b) }
+    }
+
+    /// Eight bytes in the order of the lines as far as they go: lines with different prefixes are ordered as these are,
+    /// lines with equal prefixes by [`compare`](Self::compare).
+    #[must_use]
+    #[inline]
+    pub fn prefix(&self, line: &[u8]) -> u64 {
+        let Some(key) = self.keys.first() else {
+            let prefix = first_bytes(line);
+            return if self.reverse { !prefix } else { prefix };
+        };
+        let prefix = key.prefix(&line[key.spec.range(line, self.separator)]);
+        if key.reverse { !prefix } else { prefix }
+    }
+
+    /// Of lines that are equal, only the first stays.
+    #[must_use]
+    pub fn is_unique(&self) -> bool {
+        self.unique
+    }
+
+    /// Lines that are equal and not the same have to stay in the order of the input.
+    #[must_use]
+    pub fn is_stable(&self) -> bool {
+        self.stable || self.unique
+    }
+}
+
+impl Key {
+    fn new(spec: KeySpec) -> Result<Self, TextError> {
+        let options = spec.options();
+        let ignored = match (options.has(b'd'), options.has(b'i')) {
+            (true, _) => Ignored::NonDictionary,
+            (false, true) => Ignored::NonPrinting,
+            (false, false) => Ignored::Nothing,
+        };
+        let kinds = [
+            (b'n', Kind::Numeric),
+            (b'g', Kind::General),
+            (b'h', Kind::Human),
+            (b'M', Kind::Month),
+            (b'V', Kind::Version),
+        ];
+        let asked = || kinds.iter().filter(|(letter, _)| options.has(*letter));
+        // `-V` may go with `-d` or `-i`, the others not.
+        let numbers = asked().filter(|(letter, _)| *letter != b'V').count();
+        if numbers > 1 || (numbers == 1 && (options.has(b'V') || ignored != Ignored::Nothing)) {
+            let unimportant = if ignored == Ignored::NonDictionary {
+                &b"bri"[..]
+            } else {
+                b"br"
+            };
+            return Err(TextError::Incompatible(options.without(unimportant).letters()));
+        }
+        let kind = asked().next().map_or(Kind::Bytes, |(_, kind)| *kind);
+        Ok(Self {
+            spec,
+            kind,
+            ignored,
+            fold: options.has(b'f'),
+            reverse: options.has(b'r'),
+        })
+    }
+
+    #[inline]
+    fn compare(&self, a: &[u8], b: &[u8], separator: Option<u8>) -> Ordering {
+        let part = |line: &[u8]| -> Range<usize> { self.spec.range(line, separator) };
+        let (a, b) = (&a[part(a)], &b[part(b)]);
+        let order = match (self.kind, self.translates()) {
+            (Kind::Bytes, false) => a.cmp(b),
+            (Kind::Bytes, true) => self.translated(a).cmp(self.translated(b)),
+            (_, false) => self.compare_kind(a, b),
+            (_, true) => {
+                let (a, b): (Vec<u8>, Vec<u8>) = (self.translated(a).collect(), self.translated(b).collect());
+                self.compare_kind(&a, &b)
+            }
+        };
+        if self.reverse { order.reverse() } else { order }
+    }
+
+    fn compare_kind(&self, a: &[u8], b: &[u8]) -> Ordering {
+        match self.kind {
+            Kind::Bytes => a.cmp(b),
+            Kind::Numeric => number::compare(a, b),
+            Kind::General => float::rank(a).cmp(&float::rank(b)),
+            Kind::Human => number::compare_human(a, b),
+            Kind::Month => number::month(a).cmp(&number::month(b)),
+            Kind::Version => version::compare(a, b),
+        }
+    }
+
+    fn prefix(&self, content: &[u8]) -> u64 {
+        match (self.kind, self.translates()) {
+            (Kind::Version, _) => 0,
+            (Kind::Bytes, false) => first_bytes(content),
+            (Kind::Bytes, true) => {
+                let mut bytes = self.translated(content);
+                (0..8).fold(0, |prefix, _| prefix << 8 | u64::from(bytes.next().unwrap_or(0)))
+            }
+            (_, false) => self.prefix_of_kind(content),
+            (_, true) => self.prefix_of_kind(&self.translated(content).collect::<Vec<u8>>()),
+        }
+    }
+
+    fn prefix_of_kind(&self, content: &[u8]) -> u64 {
+        match self.kind {
+            Kind::Bytes => first_bytes(content),
+            Kind::Numeric => number::prefix(content),
+            Kind::General => float::prefix(content),
+            Kind::Human => number::prefix_human(content),
+            Kind::Month => number::month(content).into(),
+            Kind::Version => 0,
+        }
+    }
+
+    fn translates(&self) -> bool {
+        self.fold || self.ignored != Ignored::Nothing
+    }
+
+    /// The bytes that count, as they count.
+    fn translated<'a>(&self, content: &'a [u8]) -> impl Iterator<Item = u8> + use<'a> {
+        let (ignored, fold) = (self.ignored, self.fold);
+        let counts = move |byte: &u8| match ignored {
+            Ignored::Nothing => true,
+            Ignored::NonPrinting => matches!(byte, b' '..=b'~'),
+            Ignored::NonDictionary => byte.is_ascii_alphanumeric() || is_blank(*byte),
+        };
+        content
+            .iter()
+            .copied()
+            .filter(counts)
+            .map(move |byte| if fold { byte.to_ascii_uppercase() } else { byte })
+    }
+}
+
+/// The first eight bytes as a number, zeros after the last.
+#[inline]
+fn first_bytes(content: &[u8]) -> u64 {
+    if let Some(eight) = content.first_chunk() {
+        return u64::from_be_bytes(*eight);
+    }
+    let mut bytes = [0; 8];
+    bytes[..content.len()].copy_from_slice(content);
+    u64::from_be_bytes(bytes)
+}
