@@ -7,7 +7,7 @@
 use std::ffi::{OsStr, OsString};
 use std::io::IoSlice;
 use std::mem::ManuallyDrop;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -44,6 +44,21 @@ impl Handle {
             fd: ManuallyDrop::new(fd),
             closed: AtomicBool::new(false),
         }))
+    }
+
+    /// Uses a descriptor of somebody else's as a handle for the time of a call, which must not keep a clone.
+    pub(crate) fn lent<R>(fd: BorrowedFd<'_>, use_it: impl FnOnce(&Self) -> R) -> R {
+        struct GiveBack(Handle);
+        impl Drop for GiveBack {
+            fn drop(&mut self) {
+                self.0.0.closed.store(true, Ordering::Release);
+            }
+        }
+        // SAFETY: the descriptor is open for as long as `fd` is borrowed. It is never dropped as ours: it sits in a
+        // `ManuallyDrop`, and `closed` says that there is nothing to close, whichever way the call is left.
+        #[allow(unsafe_code)]
+        let lent = GiveBack(Self::new(unsafe { OwnedFd::from_raw_fd(fd.as_raw_fd()) }));
+        use_it(&lent.0)
     }
 
     /// Closes the descriptor and hears what close(2) says, if nobody else holds the handle.
