@@ -5,4 +5,5 @@
 //!
 //! Source: Vengroff & Kotz, *A Holesome File System*.
 
+pub mod store;
 pub mod text;

@@ -1,0 +1,138 @@
+//! Making and opening stores: the header, and which blocks a file has.
+
+use std::ffi::OsStr;
+use std::io::IoSlice;
+use std::sync::Arc;
+
+use elbow_file::{Access, Handle, Storage};
+use elbow_ranges::RangeSet;
+use elbow_ranges::encoding::DecodeError;
+
+use super::bitmap::{Map, Versions};
+use super::bitset::Bitset;
+use super::blocks::Blocks;
+use super::layout::{self, BLOCKS_MAX, HEADER_BYTES, Layout};
+use super::{BlockStore, FreeMap, Options, Result, StoreError, probe};
+
+impl BlockStore {
+    /// Makes a new store in a directory; no file of that name may be there. It is durable when this returns.
+    ///
+    /// # Errors
+    /// Those of the storage, which then has no such file; a block size that cannot be; holes that are not kept.
+    pub fn create(storage: Arc<dyn Storage>, dir: &Handle, name: &OsStr, options: Options) -> Result<Self> {
+        let label = name.to_string_lossy().into_owned();
+        let io = |errno| StoreError::io(&label, "create it", errno);
+        let unit = match options.block_bytes {
+            Some(block_bytes) => block_bytes,
+            None => storage.space(dir).map_err(io)?.fragment_bytes.max(HEADER_BYTES),
+        };
+        if !Layout::allows(unit) {
+            return Err(StoreError::BlockBytes { block_bytes: unit });
+        }
+        let file = storage.create(dir, name, 0o600).map_err(io)?;
+        let made = write_header(&*storage, &file, &label, unit, options).and_then(|layout| {
+            storage.sync(dir).map_err(io)?;
+            Ok(layout)
+        });
+        match made {
+            Ok(layout) => {
+                let blocks = Blocks::found(Bitset::new(), RangeSet::new());
+                Ok(Self::new(storage, file, label, layout, blocks, Versions::default()))
+            }
+            Err(error) => {
+                let _ = storage.unlink(dir, name); // what is wrong already is what the caller has to know
+                Err(error)
+            }
+        }
+    }
+
+    /// Opens a store. Its allocated blocks are those that were written.
+    ///
+    /// # Errors
+    /// Those of the storage; a file that is no block store, or a damaged one. The file is not changed.
+    pub fn open(storage: Arc<dyn Storage>, dir: &Handle, name: &OsStr) -> Result<Self> {
+        let label = name.to_string_lossy().into_owned();
+        let io = |errno| StoreError::io(&label, "open it", errno);
+        let file = storage.open(dir, name, Access::ReadWrite).map_err(io)?;
+        let layout = read_header(&*storage, &file, &label)?;
+        let data = find_data(&*storage, &file, &label, &layout)?;
+        let (versions, written) = if layout.has_bitmap {
+            let map = Map {
+                storage: &*storage,
+                file: &file,
+                name: &label,
+                layout: &layout,
+            };
+            map.load(storage.stat_handle(&file).map_err(io)?.size)?
+        } else {
+            (Versions::default(), data.iter().flatten().collect())
+        };
+        let blocks = Blocks::found(written, data);
+        Ok(Self::new(storage, file, label, layout, blocks, versions))
+    }
+}
+
+/// Decides on the free map of a new file and gives it its header.
+fn write_header(storage: &dyn Storage, file: &Handle, name: &str, unit: u64, options: Options) -> Result<Layout> {
+    let io = |errno| StoreError::io(name, "create it", errno);
+    let write = |has_bitmap| {
+        let layout = Layout {
+            unit,
+            has_bitmap,
+            has_checksums: options.checksums,
+        };
+        storage.write(file, &[IoSlice::new(&layout.encode())], 0).map_err(io)?;
+        Ok::<_, StoreError>(layout)
+    };
+    let mut layout = write(options.free_map == FreeMap::Bitmap)?;
+    if !layout.has_bitmap && !probe::holes_can_be_trusted(storage, file, unit).map_err(io)? {
+        if options.free_map == FreeMap::Holes {
+            return Err(StoreError::NoHoles {
+                file: name.to_owned(),
+                block_bytes: unit,
+            });
+        }
+        layout = write(true)?;
+    }
+    storage.sync(file).map_err(io)?;
+    Ok(layout)
+}
+
+fn read_header(storage: &dyn Storage, file: &Handle, name: &str) -> Result<Layout> {
+    let mut header = vec![0; layout::SEALED_BYTES];
+    let length = storage
+        .read(file, &mut header, 0)
+        .map_err(|errno| StoreError::io(name, "read its header", errno))?;
+    header.truncate(length);
+    Layout::decode(&header).map_err(|source| {
+        let file = name.to_owned();
+        match source {
+            DecodeError::BadMagic { .. } | DecodeError::Truncated { at: 0, .. } => StoreError::Foreign { file, source },
+            source => StoreError::Header { file, source },
+        }
+    })
+}
+
+/// The blocks that the file has data for.
+fn find_data(storage: &dyn Storage, file: &Handle, name: &str, layout: &Layout) -> Result<RangeSet> {
+    let mut found = RangeSet::new();
+    let mut offset = layout.hole().start;
+    while let Some((start, end)) = storage
+        .next_data(file, offset)
+        .map_err(|errno| StoreError::io(name, "find its blocks", errno))?
+    {
+        if start < layout.hole().end && !layout.has_bitmap {
+            return Err(StoreError::HolesLost { file: name.to_owned() });
+        }
+        let blocks = layout.blocks_in(start..end);
+        if blocks.end > BLOCKS_MAX {
+            return Err(StoreError::Full {
+                file: name.to_owned(),
+                blocks: BLOCKS_MAX,
+            });
+        }
+        found.insert(blocks.start, blocks.end);
+        offset = end;
+    }
+    Ok(found)
+}

@@ -1,0 +1,244 @@
+//! The block store after a crash at every write: what was synced is there, what was not is old, new or torn.
+//!
+//! A random program runs once over a storage that remembers what is durable. Then, for every moment of its run, all
+//! that a crash could have left is opened and compared with what the program knew.
+#![allow(clippy::unwrap_used)]
+
+mod store_ground;
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+use std::sync::Arc;
+
+use elbow_extmem::store::{BlockId, BlockStore, FreeMap, Options, StoreError};
+use elbow_file::double::{Image, Volatile};
+use elbow_file::{RealStorage, Storage};
+use rand::Rng;
+use rand::rngs::StdRng;
+use store_ground::{Ground, KINDS, content, for_each_seed, name};
+
+/// Steps of a program. A sync comes every few, so that often all subsets can be tried.
+const STEPS: usize = 40;
+/// The program has so few blocks that they are used again and again.
+const BLOCKS: u64 = 8;
+
+/// What happened to one block, and when.
+#[derive(Clone, Copy, Debug)]
+enum Touch {
+    Write(u64),
+    Free,
+}
+
+/// What a program did: moments are those of the storage.
+#[derive(Default)]
+struct Story {
+    /// The moment before each touch.
+    touches: Vec<(usize, u64, Touch)>,
+    /// The moments in which a sync began and had ended.
+    syncs: Vec<Range<usize>>,
+}
+
+fn run(store: &BlockStore, storage: &Volatile, rng: &mut StdRng) -> Story {
+    let mut story = Story::default();
+    let mut stamp = 0;
+    for step in 0..STEPS {
+        let begin = storage.now();
+        let allocated: Vec<u64> = store.allocated().iter().flatten().collect();
+        match rng.random_range(0..10) {
+            0..2 if store.len() < BLOCKS => drop(store.alloc().unwrap()),
+            2 if !allocated.is_empty() => {
+                let some: Vec<_> = allocated
+                    .iter()
+                    .filter(|_| rng.random())
+                    .map(|&block| BlockId(block))
+                    .collect();
+                store.free_many(&some).unwrap();
+                let frees = some.iter().map(|block| (begin, block.0, Touch::Free));
+                story.touches.extend(frees);
+            }
+            3..9 if !allocated.is_empty() => {
+                let block = allocated[rng.random_range(0..allocated.len())];
+                stamp += 1;
+                store
+                    .write(BlockId(block), &content(stamp, store.block_bytes()))
+                    .unwrap();
+                story.touches.push((begin, block, Touch::Write(stamp)));
+            }
+            _ if step % 3 == 0 => {
+                store.sync().unwrap();
+                story.syncs.push(begin..storage.now());
+            }
+            _ => (),
+        }
+    }
+    story
+}
+
+/// What a crash may leave of a block.
+struct Allowed {
+    must_be_found: bool,
+    may_be_found: bool,
+    /// One of these, whole, unless `torn`.
+    stamps: BTreeSet<u64>,
+    torn: bool,
+}
+
+impl Story {
+    /// What a crash at a moment may leave of a block.
+    fn allows(&self, block: u64, moment: usize, kind: Options) -> Allowed {
+        let synced = self.syncs.iter().rev().find(|sync| sync.end <= moment);
+        let synced = synced.map_or(0, |sync| sync.start + 1);
+        let touches = self.touches.iter().filter(|touch| touch.1 == block && touch.0 < moment);
+        let (before, since): (Vec<&(usize, u64, Touch)>, Vec<_>) = touches.partition(|touch| touch.0 < synced);
+        let old = before.last().and_then(|touch| match touch.2 {
+            Touch::Write(stamp) => Some(stamp),
+            Touch::Free => None,
+        });
+        let written: BTreeSet<u64> = since
+            .iter()
+            .filter_map(|touch| match touch.2 {
+                Touch::Write(stamp) => Some(stamp),
+                Touch::Free => None,
+            })
+            .collect();
+        let was_freed = since.iter().any(|touch| matches!(touch.2, Touch::Free));
+        // A bitmap says that a block is there when it is whole, unless it was there before.
+        let is_whole_if_new = kind.free_map == FreeMap::Bitmap && old.is_none() && !was_freed;
+        let mut stamps: BTreeSet<u64> = old.into_iter().chain(written.iter().copied()).collect();
+        if was_freed || (old.is_none() && !is_whole_if_new) {
+            stamps.insert(0);
+        }
+        Allowed {
+            must_be_found: old.is_some() && !was_freed,
+            may_be_found: !stamps.is_empty() && (old.is_some() || !written.is_empty()),
+            torn: was_freed || (!written.is_empty() && !is_whole_if_new),
+            stamps,
+        }
+    }
+}
+
+/// Compares what a crash left with what it may have left.
+fn check(store: &BlockStore, story: &Story, moment: usize, kind: Options) {
+    let found = store.allocated();
+    let mut data = vec![0; store.block_bytes()];
+    for block in 0..BLOCKS {
+        let allowed = story.allows(block, moment, kind);
+        if !found.contains(block) {
+            assert!(!allowed.must_be_found, "block {block} is lost");
+            continue;
+        }
+        assert!(allowed.may_be_found, "block {block} was not there");
+        match store.read(BlockId(block), &mut data) {
+            Ok(()) => check_content(&data, &allowed, kind, block),
+            Err(StoreError::Checksum { .. }) => assert!(allowed.torn, "block {block} is torn"),
+            Err(error) => panic!("{error}"),
+        }
+    }
+    assert!(
+        found.span().is_none_or(|span| span.end <= BLOCKS),
+        "blocks of nobody: {found:?}"
+    );
+}
+
+fn check_content(data: &[u8], allowed: &Allowed, kind: Options, block: u64) {
+    let stamps: BTreeSet<u64> = data
+        .chunks(512)
+        .map(|sector| {
+            let stamp = u64::from_le_bytes(sector[..8].try_into().unwrap());
+            assert_eq!(sector, content(stamp, sector.len()), "torn inside a sector");
+            stamp
+        })
+        .collect();
+    assert!(
+        stamps.is_subset(&allowed.stamps),
+        "block {block} holds {stamps:?}, only {:?} were written",
+        allowed.stamps
+    );
+    let is_whole = stamps.len() == 1;
+    assert!(is_whole || (allowed.torn && !kind.checksums), "block {block} is torn");
+}
+
+/// What was recovered can be worked with: nothing is handed out twice, and all is there when it is opened again.
+fn use_it(store: BlockStore, ground: &Ground) {
+    let before = store.allocated();
+    let blocks = store.alloc_many(3).unwrap();
+    assert!(blocks.iter().all(|block| !before.contains(block.0)));
+    store
+        .write_many(&blocks, &content(99, 3 * store.block_bytes()))
+        .unwrap();
+    let after = store.allocated();
+    store.close().unwrap();
+    assert_eq!(ground.open().unwrap().allocated(), after);
+}
+
+fn open(image: &Image, ground: &Ground) -> BlockStore {
+    if let Some(old) = RealStorage.list(&ground.root).unwrap().first() {
+        RealStorage.unlink(&ground.root, &old.name).unwrap();
+    }
+    image.write_to(&RealStorage, &ground.root).unwrap();
+    ground.open().unwrap_or_else(|error| panic!("{image}: {error}"))
+}
+
+#[test]
+fn what_was_synced_survives_a_crash_at_any_write() {
+    for kind in KINDS {
+        for_each_seed(2, |rng| {
+            let (ground, crashed) = (Ground::in_memory(), Ground::in_memory());
+            let storage = Arc::new(Volatile::new(Arc::new(RealStorage), &ground.root).unwrap());
+            let store = BlockStore::create(storage.clone(), &ground.root, name(), kind).unwrap();
+            let created = storage.now();
+            let story = run(&store, &storage, rng);
+            let (mut images, mut lossy) = (0_u64, 0);
+            for moment in created..=storage.now() {
+                let crash = storage.crash_at(moment);
+                lossy += u32::from(crash.pending() > 0);
+                for image in crash.images(rng.random()) {
+                    let store = open(&image, &crashed);
+                    let told = Told(&image, moment);
+                    check(&store, &story, moment, kind);
+                    images += 1;
+                    if images.is_multiple_of(16) {
+                        use_it(store, &crashed);
+                    }
+                    drop(told);
+                }
+            }
+            assert!(lossy > 5, "only {lossy} crashes could lose anything");
+        });
+    }
+}
+
+/// A store that is being made is there with its header or not at all.
+#[test]
+fn a_crash_while_a_store_is_made_leaves_none_or_an_empty_one() {
+    for kind in KINDS {
+        let (ground, crashed) = (Ground::in_memory(), Ground::in_memory());
+        let storage = Arc::new(Volatile::new(Arc::new(RealStorage), &ground.root).unwrap());
+        let store = BlockStore::create(storage.clone(), &ground.root, name(), kind).unwrap();
+        assert!(store.is_empty());
+        for moment in 0..=storage.now() {
+            for image in storage.crash_at(moment).images(1) {
+                let _ = RealStorage.unlink(&crashed.root, name());
+                image.write_to(&RealStorage, &crashed.root).unwrap();
+                let is_made = moment == storage.now();
+                match crashed.open() {
+                    Ok(_) => (),
+                    Err(StoreError::Foreign { .. } | StoreError::Io { .. }) if !is_made => (),
+                    // Only the bytes that the probe left.
+                    Err(StoreError::HolesLost { .. }) if !is_made => (),
+                    Err(error) => panic!("{image} at {moment}: {error}"),
+                }
+            }
+        }
+    }
+}
+
+struct Told<'a>(&'a Image, usize);
+
+impl Drop for Told<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("at moment {}: {}", self.1, self.0);
+        }
+    }
+}
