@@ -290,8 +290,7 @@ impl BlockStore {
         let all_were_written = self.begin_writes(blocks)?;
         let result = self.transfer().write(blocks, data);
         if !all_were_written {
-            let mut state = self.blocks.lock();
-            blocks.iter().for_each(|block| state.end_write(block.0, result.is_ok()));
+            self.end_writes(blocks, result.is_ok());
         }
         result
     }
@@ -308,6 +307,17 @@ impl BlockStore {
         }
         let were_written = blocks.iter().filter(|block| state.begin_write(block.0)).count();
         Ok(were_written == blocks.len())
+    }
+
+    fn end_writes(&self, blocks: &[BlockId], done: bool) {
+        let many_are_stale = {
+            let mut state = self.blocks.lock();
+            blocks.iter().for_each(|block| state.end_write(block.0, done));
+            state.has_stale(self.stale_max())
+        };
+        if many_are_stale {
+            self.release_some();
+        }
     }
 
     fn transfer(&self) -> Transfer<'_> {

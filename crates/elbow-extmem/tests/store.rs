@@ -106,7 +106,7 @@ fn check(store: &BlockStore, model: &Model) {
 #[test]
 fn it_is_the_store_of_the_model() {
     for kind in KINDS {
-        for_each_seed(12, |rng| {
+        for_each_seed(6, |rng| {
             let ground = Ground::in_memory();
             let (mut store, mut model) = (ground.create(kind), Model::default());
             for _ in 0..6 {

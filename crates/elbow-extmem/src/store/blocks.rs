@@ -8,8 +8,8 @@
 //! ```
 //!
 //! *Stale* blocks have bytes in the file although nothing is written to them: freed ones, freed ones that were
-//! allocated again, and those of a first write that failed. They are released in large pieces, and a write makes them
-//! good.
+//! allocated again, those of a first write that failed, and those that were skipped when the file grew, which may have
+//! space. They are released in large pieces, and a write makes them good.
 //!
 //! Invariants: written blocks are allocated; no block is both written and stale; a block is written or stale, or is
 //! being written, if the file has bytes for it; blocks from `file_end` on have none. While blocks are being released,
@@ -38,6 +38,8 @@ pub(super) struct Blocks {
     end: u64,
     /// One past the last block that the file may have bytes for.
     file_end: u64,
+    /// That was less at the last release.
+    has_grown: bool,
     /// Pages of the bitmap that differ from the file.
     changed_pages: BTreeSet<u64>,
 }
@@ -84,6 +86,7 @@ impl Blocks {
             count,
             end,
             file_end: file_end.max(end),
+            has_grown: false,
             changed_pages: BTreeSet::new(),
         }
     }
@@ -175,7 +178,12 @@ impl Blocks {
     /// Says that a block is going to be written; whether it holds data already.
     pub(super) fn begin_write(&mut self, block: u64) -> bool {
         self.stale.remove(block, block + 1);
-        self.file_end = self.file_end.max(block + 1);
+        if block >= self.file_end {
+            // The file system may have given space to what is skipped, and keep it.
+            self.stale.insert(self.file_end, block);
+            self.file_end = block + 1;
+            self.has_grown = true;
+        }
         self.written.contains(block)
     }
 
@@ -195,10 +203,13 @@ impl Blocks {
         self.stale.total_bytes() >= self.kept_back + blocks
     }
 
-    /// Begins to release all stale blocks, and the tail of the file where that is free.
+    /// Begins to release all stale blocks, and the tail of the file where that is free. A file that has grown is cut to
+    /// its size, since the file system may have given space to what could come behind (xfs does).
     pub(super) fn begin_release(&mut self) -> Release {
         assert!(self.releasing.is_empty(), "one release at a time");
-        let end = (self.end < self.file_end).then_some(self.end);
+        let must_cut = self.has_grown || self.end < self.file_end;
+        let end = must_cut.then(|| self.end.min(self.file_end));
+        self.has_grown = false;
         self.stale.remove(self.end, u64::MAX);
         let ranges: Vec<_> = self.stale.iter().collect();
         self.releasing = std::mem::take(&mut self.stale);

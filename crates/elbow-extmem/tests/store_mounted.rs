@@ -1,0 +1,102 @@
+//! The block store on the file systems that people have: what SEEK_HOLE and `st_blocks` say is what the store knows.
+#![allow(clippy::unwrap_used)]
+
+#[path = "store_ground/disk.rs"]
+mod disk;
+mod store_ground;
+
+use std::collections::BTreeSet;
+
+use disk::Disk;
+use elbow_extmem::store::{BlockId, BlockStore, FreeMap};
+use elbow_ranges::RangeSet;
+use rand::Rng;
+use rand::rngs::StdRng;
+use store_ground::{Ground, UNIT, content, for_each_seed, options};
+
+/// Blocks that a file system may take for its own map of a file in many pieces.
+const MAP_BLOCKS: u64 = 4;
+
+/// Some steps of a random program; keeps the numbers of the blocks that hold data.
+fn run(store: &BlockStore, written: &mut BTreeSet<u64>, rng: &mut StdRng) {
+    for _ in 0..40 {
+        let some: Vec<u64> = written.iter().copied().filter(|_| rng.random_ratio(1, 4)).collect();
+        if rng.random_ratio(1, 3) {
+            let blocks: Vec<_> = some.iter().map(|&block| BlockId(block)).collect();
+            store.free_many(&blocks).unwrap();
+            some.iter().for_each(|block| assert!(written.remove(block)));
+        } else {
+            let blocks = store.alloc_many(rng.random_range(0..40)).unwrap();
+            // Some are allocated only, and given back; zeros are data like any others.
+            let (write, leave) = blocks.split_at(blocks.len() / 2);
+            let stamp = rng.random_range(0..3);
+            store
+                .write_many(write, &content(stamp, write.len() * UNIT as usize))
+                .unwrap();
+            written.extend(write.iter().map(|block| block.0));
+            store.free_many(leave).unwrap();
+        }
+    }
+}
+
+fn check(ground: &Ground, written: &BTreeSet<u64>, kind: &str) {
+    let blocks = written.iter().map(|block| (2 + block) * UNIT..(3 + block) * UNIT);
+    // The header stands in the first block; of a file that is all header only that is there.
+    let header = 0..UNIT.min(ground.bytes_long());
+    let expected: RangeSet = std::iter::once(header).chain(blocks).collect();
+    let mut data = ground.data();
+    if data.covers(0, 512) {
+        data.insert(0, UNIT.min(ground.bytes_long()));
+    }
+    assert_eq!(data, expected, "{kind}");
+    let live = (written.len() as u64 + 1) * UNIT;
+    let taken = ground.bytes_taken();
+    // What is smaller than a block may stand in the inode.
+    let least = if written.is_empty() { 0 } else { live };
+    assert!(
+        (least..=live + MAP_BLOCKS * UNIT).contains(&taken),
+        "{kind}: {taken} bytes taken by {live}"
+    );
+}
+
+fn holes_agree_on(kind: &str) {
+    let Some(disk) = Disk::new(kind) else { return };
+    for_each_seed(2, |rng| {
+        let ground = Ground::at(&disk.path());
+        let mut store = ground.create(options(FreeMap::Probe, false));
+        assert_eq!(store.free_map(), FreeMap::Holes, "{kind} keeps track of holes");
+        let mut written = BTreeSet::new();
+        for _ in 0..6 {
+            run(&store, &mut written, rng);
+            store.close().unwrap();
+            check(&ground, &written, kind);
+            store = ground.open().unwrap();
+            assert!(store.allocated().iter().flatten().eq(written.iter().copied()), "{kind}");
+        }
+        let all: Vec<_> = store.allocated().iter().flatten().map(BlockId).collect();
+        store.free_many(&all).unwrap();
+        store.close().unwrap();
+        check(&ground, &BTreeSet::new(), kind);
+        assert!(ground.bytes_taken() <= 2 * UNIT, "{kind}");
+    });
+}
+
+#[test]
+fn holes_agree_on_ext4() {
+    holes_agree_on("ext4");
+}
+
+#[test]
+fn holes_agree_on_xfs() {
+    holes_agree_on("xfs");
+}
+
+#[test]
+fn holes_agree_on_btrfs() {
+    holes_agree_on("btrfs");
+}
+
+#[test]
+fn holes_agree_on_tmpfs() {
+    holes_agree_on("tmpfs");
+}
