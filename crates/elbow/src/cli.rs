@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use clap_complete::Shell;
 
+use crate::holes_args;
 use crate::size;
 
 const EXAMPLES: &str = "\
@@ -100,6 +101,12 @@ pub(crate) enum Command {
     /// End dead jobs of a directory: finish the committed, undo the others.
     #[command(after_help = RECOVER_EXAMPLES)]
     Recover(RecoverArgs),
+    /// Zero a file or ranges of it, and free the blocks behind them.
+    #[command(after_help = holes_args::ZERO_EXAMPLES, override_usage = "elbow zero [OPTIONS] FILE [OFFSET LENGTH | --ranges -]")]
+    Zero(holes_args::ZeroArgs),
+    /// Show where a file has data and where it has holes, or make holes of its zeros.
+    #[command(after_help = holes_args::HOLES_EXAMPLES)]
+    Holes(holes_args::HolesArgs),
     /// Print shell completions.
     Completions(CompletionsArgs),
     /// Print the manual page, or write all of them to a directory.

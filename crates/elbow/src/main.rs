@@ -4,6 +4,7 @@
 //!   cli       what can be asked for          run, mount     begin jobs, mount them, end them
 //!   ending    commit or roll back, timed     status, diff, commit, rollback    talk to a mount's daemon (control)
 //!   report    what is said at the end        recover, completions, man
+//!   zero, holes    free what is dead, show and make holes (no job, no mount)
 //! ```
 //!
 //! Everything for people goes to standard error; standard output belongs to the command that runs (or to what was
@@ -19,8 +20,11 @@ mod daemon;
 mod diff;
 mod ending;
 mod exit;
+mod holes;
+mod holes_args;
 mod job;
 mod man;
+mod meter;
 mod mount;
 mod progress;
 mod recover;
@@ -31,6 +35,7 @@ mod say;
 mod signals;
 mod size;
 mod status;
+mod zero;
 
 use std::process::ExitCode;
 
@@ -48,6 +53,8 @@ fn main() -> ExitCode {
         Command::Rollback(args) => rollback::run(args),
         Command::Diff(args) => diff::run(args),
         Command::Recover(args) => recover::run(args),
+        Command::Zero(args) => zero::run(args),
+        Command::Holes(args) => holes::run(args),
         Command::Completions(args) => completions::run(args),
         Command::Man(args) => man::run(args),
     };

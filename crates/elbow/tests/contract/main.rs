@@ -11,3 +11,4 @@ mod output;
 mod reading;
 mod refusals;
 mod stage;
+mod zero;

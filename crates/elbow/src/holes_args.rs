@@ -1,0 +1,110 @@
+//! What `zero` and `holes` can be asked for on the command line.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueHint};
+
+use crate::size;
+
+pub(crate) const ZERO_EXAMPLES: &str = "\
+Examples:
+  elbow zero run.log                      all of it: the size stays, the room is free
+  elbow zero records.bin 1G 512M          512 MiB from 1 GiB on
+  elbow zero image.raw 0 1048576          the first MiB
+  printf '0 4096\\n1M 1M\\n' | elbow zero records.bin --ranges -
+
+Numbers are bytes; K, M, G and T are powers of 1024. Whole blocks are given back to the file system, the
+bytes in the blocks at both edges are written. A range that passes the end makes the file longer. Where the
+file system cannot punch holes, zeros are written over what is there.
+
+Lines of a list are `OFFSET LENGTH`; empty lines and what follows a # do not count. All lines are read
+first: if one is wrong, nothing is changed.
+
+Exit code: 0, or 125 when anything was left as it was; what that is, is said.";
+
+pub(crate) const HOLES_EXAMPLES: &str = "\
+Examples:
+  elbow holes image.raw                   where it has data and where it has holes
+  elbow holes --json image.raw            the same for programs
+  elbow holes --dig image.raw             make holes of all blocks that hold only zeros
+
+What programs read does not change by --dig, only the room that the file takes; its modification time
+stays. It is safe while others use the file: on btrfs and xfs the kernel compares and frees in one step,
+even under writers; elsewhere nothing is dug while somebody has the file open, and who opens it waits for
+some milliseconds.
+
+Exit code: 0, or 125 when it could not be read or not be dug to its end.";
+
+/// `elbow zero`.
+#[derive(Args, Debug)]
+pub(crate) struct ZeroArgs {
+    /// The file.
+    #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) file: PathBuf,
+    /// Where to begin [default: the whole file].
+    #[arg(value_name = "OFFSET", value_parser = amount, requires = "length", conflicts_with = "ranges")]
+    pub(crate) offset: Option<u64>,
+    /// How much.
+    #[arg(value_name = "LENGTH", value_parser = amount)]
+    pub(crate) length: Option<u64>,
+    /// Zero what a list on standard input says, in lines of `OFFSET LENGTH`.
+    #[arg(long, value_name = "-", value_parser = standard_input)]
+    pub(crate) ranges: Option<()>,
+    /// Print one JSON object.
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Print errors only.
+    #[arg(long, short)]
+    pub(crate) quiet: bool,
+}
+
+/// `elbow holes`.
+#[derive(Args, Debug)]
+pub(crate) struct HolesArgs {
+    /// The file.
+    #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) file: PathBuf,
+    /// Make holes of all blocks that hold only zeros.
+    #[arg(long)]
+    pub(crate) dig: bool,
+    /// Dig even where others have the file open and the file system cannot protect their writes: a write at the same
+    /// time may be lost.
+    #[arg(long, requires = "dig")]
+    pub(crate) assume_no_writers: bool,
+    /// Print one JSON object.
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Print errors only.
+    #[arg(long, short, requires = "dig")]
+    pub(crate) quiet: bool,
+}
+
+/// Bytes: a plain number of any size, or one with a unit.
+pub(crate) fn amount(text: &str) -> Result<u64, String> {
+    if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_digit()) {
+        return size::parse(text);
+    }
+    text.parse().map_err(|_| format!("`{text}` is out of range"))
+}
+
+fn standard_input(text: &str) -> Result<(), String> {
+    match text {
+        "-" => Ok(()),
+        _ => Err(format!("write `--ranges - < {text}`")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn amounts_are_exact_and_may_be_zero() {
+        assert_eq!(amount("0"), Ok(0));
+        assert_eq!(amount("9007199254740993"), Ok((1 << 53) + 1));
+        assert_eq!(amount("1.5K"), Ok(1536));
+        for wrong in ["", "-1", "0x10", "1e3", "99999999999999999999", "5 M B"] {
+            assert!(amount(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,211 @@
+//! `elbow zero FILE`: frees what is dead.
+
+use std::io::{self, BufRead};
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::{Context, anyhow, bail};
+use elbow_file::{Access, Errno, Handle, RealStorage, Storage, Zeroed, zero_ranges};
+use elbow_ranges::RangeSet;
+use serde::Serialize;
+
+use crate::exit;
+use crate::holes_args::{ZeroArgs, amount};
+use crate::say::{answer, say};
+use crate::size;
+
+/// The last offset that a file can have.
+const OFFSET_MAX: u64 = i64::MAX as u64;
+/// Ranges that are named when they could not be zeroed; JSON has all of them.
+const NAMED_MAX: usize = 5;
+
+/// Zeroes what was asked for; 125 when a part could not be.
+pub(crate) fn run(args: &ZeroArgs) -> anyhow::Result<ExitCode> {
+    let file = open(&args.file, Access::ReadWrite)?;
+    let ranges = ranges(args, &file)?;
+    let before = RealStorage.stat_handle(&file)?;
+    let zeroed = zero_ranges(&file, &ranges).with_context(|| failure(&args.file))?;
+    let after = RealStorage.stat_handle(&file)?;
+    let freed_bytes = before.blocks.saturating_sub(after.blocks).saturating_mul(512);
+    if args.json {
+        answer(serde_json::to_string(&Report::of(
+            args,
+            &zeroed,
+            freed_bytes,
+            after.size,
+        ))?)?;
+    } else if !args.quiet {
+        say(format_args!(
+            "{}: {}",
+            args.file.display(),
+            sentence(&zeroed, freed_bytes)
+        ));
+    }
+    if zeroed.deferred.is_empty() {
+        return Ok(ExitCode::SUCCESS);
+    }
+    say(left_over(&args.file, &zeroed.deferred));
+    Ok(ExitCode::from(exit::ELBOW_FAILED))
+}
+
+/// Opens a regular file, or says why not.
+pub(crate) fn open(path: &Path, access: Access) -> anyhow::Result<Handle> {
+    RealStorage::open_file(path, access).map_err(|errno| {
+        let path = path.display();
+        match errno {
+            Errno::ISDIR => anyhow!("{path}: a directory; name a file"),
+            Errno::SPIPE | Errno::NODEV => anyhow!("{path}: not a regular file; only those have holes"),
+            Errno::TXTBSY => anyhow!("{path}: runs as a program, or is swapped to; stop that first"),
+            _ => anyhow!("{path}: {}", io::Error::from(errno)),
+        }
+    })
+}
+
+fn failure(path: &Path) -> String {
+    format!(
+        "{}: cannot be zeroed (lsattr(1) shows whether it is protected)",
+        path.display()
+    )
+}
+
+fn ranges(args: &ZeroArgs, file: &Handle) -> anyhow::Result<RangeSet> {
+    if args.ranges.is_some() {
+        return read_ranges(io::stdin().lock());
+    }
+    let whole = (0, RealStorage.stat_handle(file)?.size);
+    let (offset, length) = args.offset.zip(args.length).unwrap_or(whole);
+    within_reach(offset, length).map_err(|why| anyhow!(why))
+}
+
+fn within_reach(offset: u64, length: u64) -> Result<RangeSet, String> {
+    RangeSet::from_unsorted([(offset, length)])
+        .filter(|set| set.span().is_none_or(|span| span.end <= OFFSET_MAX))
+        .ok_or_else(|| format!("{length} bytes at {offset} end beyond what a file can hold"))
+}
+
+/// The set that lines of `OFFSET LENGTH` describe. All of them are read before anything is done.
+fn read_ranges(lines: impl BufRead) -> anyhow::Result<RangeSet> {
+    let mut set = RangeSet::new();
+    for (index, line) in lines.lines().enumerate() {
+        let line =
+            line.with_context(|| format!("line {} of the list cannot be read; nothing was changed", index + 1))?;
+        match range_of(&line) {
+            Ok(range) => set.extend(&range),
+            Err(why) => bail!("line {} of the list, `{line}`: {why}; nothing was changed", index + 1),
+        }
+    }
+    Ok(set)
+}
+
+/// What one line says; nothing when it is empty or a comment.
+fn range_of(line: &str) -> Result<RangeSet, String> {
+    let words: Vec<&str> = line.split('#').next().unwrap_or_default().split_whitespace().collect();
+    match words[..] {
+        [] => Ok(RangeSet::new()),
+        [offset, length] => within_reach(amount(offset)?, amount(length)?),
+        _ => Err("write OFFSET LENGTH".to_owned()),
+    }
+}
+
+fn sentence(zeroed: &Zeroed, freed_bytes: u64) -> String {
+    let mut sentence = format!(
+        "{} zeroed, {} freed",
+        size::show(zeroed.zeroed_bytes),
+        size::show(freed_bytes)
+    );
+    if zeroed.written_bytes > 0 {
+        let written = size::show(zeroed.written_bytes);
+        sentence += &format!("; {written} could not be punched and were overwritten");
+    }
+    sentence
+}
+
+/// What is to be told of ranges that there was no room to zero.
+fn left_over(path: &Path, deferred: &RangeSet) -> String {
+    let named: Vec<_> = deferred
+        .iter()
+        .take(NAMED_MAX)
+        .map(|range| format!("{} {}", range.start, range.end - range.start))
+        .collect();
+    let more = deferred.len().saturating_sub(NAMED_MAX);
+    let more = if more > 0 {
+        format!(" and {more} more")
+    } else {
+        String::new()
+    };
+    format!(
+        "{}: the disk is too full to free {} of it, which are as they were: {}{more}; make room (a few blocks) and start again",
+        path.display(),
+        size::show(deferred.total_bytes()),
+        named.join(", "),
+    )
+}
+
+#[derive(Serialize)]
+struct Report {
+    path: String,
+    size_bytes: u64,
+    zeroed_bytes: u64,
+    freed_bytes: u64,
+    punched_bytes: u64,
+    written_bytes: u64,
+    deferred: Vec<Span>,
+}
+
+#[derive(Serialize)]
+struct Span {
+    offset: u64,
+    length: u64,
+}
+
+impl Report {
+    fn of(args: &ZeroArgs, zeroed: &Zeroed, freed_bytes: u64, size_bytes: u64) -> Self {
+        let deferred = zeroed.deferred.iter().map(|range| Span {
+            offset: range.start,
+            length: range.end - range.start,
+        });
+        Self {
+            path: args.file.display().to_string(),
+            size_bytes,
+            zeroed_bytes: zeroed.zeroed_bytes,
+            freed_bytes,
+            punched_bytes: zeroed.punched_bytes,
+            written_bytes: zeroed.written_bytes,
+            deferred: deferred.collect(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_may_have_comments_units_and_overlaps() {
+        let list = "0 4096\n\n# a comment\n 1M 1M # another\n4096 10\n5 0\n";
+        let set = read_ranges(list.as_bytes()).expect("a good list");
+        assert_eq!(set.iter().collect::<Vec<_>>(), [0..4106, 1 << 20..2 << 20]);
+    }
+
+    #[test]
+    fn a_bad_line_is_named() {
+        for (list, words) in [
+            ("0 1\n\n7\n", ["line 3", "`7`", "OFFSET LENGTH"]),
+            ("0 1 2", ["line 1", "`0 1 2`", "OFFSET LENGTH"]),
+            ("1 2\n-1 2\n", ["line 2", "`-1 2`", "size"]),
+            ("9223372036854775807 1", ["line 1", "beyond", "nothing was changed"]),
+            ("1 18446744073709551615", ["line 1", "beyond", "nothing was changed"]),
+        ] {
+            let error = read_ranges(list.as_bytes()).expect_err(list).to_string();
+            assert!(words.iter().all(|word| error.contains(word)), "{error}");
+        }
+        assert!(read_ranges(&b"0 \xff"[..]).is_err());
+    }
+
+    #[test]
+    fn what_is_left_over_is_named_but_not_endlessly() {
+        let many: RangeSet = (0..20).map(|index| index * 10..index * 10 + 1).collect();
+        let told = left_over(Path::new("f"), &many);
+        assert!(told.contains("0 1, 10 1, 20 1, 30 1, 40 1 and 15 more"), "{told}");
+    }
+}
