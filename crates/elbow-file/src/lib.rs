@@ -13,6 +13,7 @@ mod extents;
 mod open;
 mod real;
 mod storage;
+mod temporary;
 pub mod zero;
 pub use dig::dig;
 pub use extents::{Extent, ExtentKind, Extents};

@@ -1,5 +1,13 @@
 //! What can go wrong with lines of text.
 
+use std::io;
+use std::path::PathBuf;
+
+use elbow_file::Errno;
+
+/// What sorting text gives.
+pub(super) type Result<T> = std::result::Result<T, TextError>;
+
 /// Why lines cannot be sorted as asked. Messages are those of sort(1), where it has one.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -29,4 +37,64 @@ pub enum TextError {
     /// `-R`.
     #[error("a random order (-R) is not available; shuf(1) gives one")]
     RandomOrder,
+    /// An input cannot be opened or read.
+    #[error("{tried}: {name}: {}", plain(source))]
+    Input {
+        /// What was tried, as in "read failed".
+        tried: &'static str,
+        /// Its name, `-` for standard input.
+        name: String,
+        /// Why not.
+        source: io::Error,
+    },
+    /// The output cannot be opened or written.
+    #[error("{tried}: {name}: {}", plain(source))]
+    Output {
+        /// What was tried, as in "write failed".
+        tried: &'static str,
+        /// Its name.
+        name: String,
+        /// Why not.
+        source: io::Error,
+    },
+    /// A temporary file cannot be made, written or read.
+    #[error("cannot {tried} temporary file in '{}': {}{}", directory.display(), plain(source), advice(source))]
+    Temporary {
+        /// What was tried, as in "create".
+        tried: &'static str,
+        /// The directory that holds it.
+        directory: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// The program that packs temporary files cannot be run.
+    #[error("couldn't execute compress program '{program}': {}", plain(source))]
+    NoCompressor {
+        /// Its name.
+        program: String,
+        /// Why not.
+        source: io::Error,
+    },
+    /// The program that packs temporary files failed, or what it gave back was not all.
+    #[error("'{program}' terminated abnormally: {what}")]
+    Compressor {
+        /// Its name, with ` -d` if it was to unpack.
+        program: String,
+        /// What it did.
+        what: String,
+    },
+}
+
+/// The text of an error without its number.
+fn plain(error: &io::Error) -> String {
+    let text = error.to_string();
+    text.split(" (os error").next().unwrap_or_default().to_owned()
+}
+
+/// What to do about a full disk.
+fn advice(error: &io::Error) -> &'static str {
+    match error.raw_os_error().map(Errno::from_raw_os_error) {
+        Some(Errno::NOSPC | Errno::DQUOT) => "; another directory (-T) or --compress-program may help",
+        _ => "",
+    }
 }

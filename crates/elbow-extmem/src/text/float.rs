@@ -2,7 +2,8 @@
 //!
 //! A number becomes a *rank*, an integer in the same order: comparing is then one instruction, and its upper half is a
 //! prefix. Numbers are rounded to 64 bits of mantissa and 15 of exponent, to nearest and even, as `strtold` does on x86-64
-//! (where `long double` has 113 bits, sort(1) may tell numbers apart that are equal here).
+//! (where `long double` has 113 bits, sort(1) may tell numbers apart that are equal here). NaN with equal bits are equal;
+//! sort(1) also compares the bytes that fill a `long double` up to 16, which are whatever they are.
 //!
 //! ```text
 //!   0               no number

@@ -10,6 +10,9 @@
 //!
 //! What has no digits is zero, and so is minus zero. Nothing is converted, so nothing is rounded or overflows.
 //!
+//! One oddity is kept, because the result has to be that of sort(1) in the C locale: the byte 0x80 within a whole part does
+//! not count, as a separator of thousands does not in other locales. (A unit, though, is not found behind it.)
+//!
 //! Source: GNU coreutils manual, "sort invocation": `--numeric-sort`, `--human-numeric-sort`, `--month-sort`. Units are
 //! those of coreutils 9.1, K to Y; 9.2 has added R and Q.
 
@@ -21,6 +24,8 @@ use super::key::is_blank;
 const PREFIX_DIGITS: usize = 16;
 /// Numbers at least so long are told apart by their length at most.
 const PREFIX_LENGTH_MAX: usize = 511;
+/// See above.
+const UNCOUNTED: u8 = 0x80;
 const MONTHS: [&[u8; 3]; 12] = [
     b"JAN", b"FEB", b"MAR", b"APR", b"MAY", b"JUN", b"JUL", b"AUG", b"SEP", b"OCT", b"NOV", b"DEC",
 ];
@@ -29,45 +34,44 @@ const MONTHS: [&[u8; 3]; 12] = [
 #[derive(Clone, Copy, Debug)]
 struct Decimal<'a> {
     negative: bool,
-    /// Without zeros in front.
+    /// Without zeros in front; [`UNCOUNTED`] may be among the digits.
     whole: &'a [u8],
+    /// How many of these are digits.
+    length: usize,
     /// Without zeros at the end.
     fraction: &'a [u8],
 }
 
 impl<'a> Decimal<'a> {
-    /// The number, and what follows it.
     #[inline]
-    fn read(text: &'a [u8]) -> (Self, &'a [u8]) {
+    fn read(text: &'a [u8]) -> Self {
         let text = without_blanks(text);
         let (negative, text) = match text {
             [b'-', rest @ ..] => (true, rest),
             _ => (false, text),
         };
-        let (whole, rest) = digits(text);
-        let (fraction, rest) = match rest {
-            [b'.', rest @ ..] => digits(rest),
-            _ => (&b""[..], rest),
-        };
-        let zeros = whole.iter().take_while(|digit| **digit == b'0').count();
+        let is_passed = |byte: &&u8| matches!(**byte, b'0' | UNCOUNTED);
+        let text = &text[text.iter().take_while(is_passed).count()..];
+        let (mut whole, mut rest) = digits(text);
+        let mut length = whole.len();
+        if rest.first() == Some(&UNCOUNTED) {
+            let is_part = |byte: &&u8| byte.is_ascii_digit() || **byte == UNCOUNTED;
+            (whole, rest) = text.split_at(text.iter().take_while(is_part).count());
+            length = whole.iter().filter(|byte| **byte != UNCOUNTED).count();
+        }
+        let fraction = rest.strip_prefix(b".").map_or(&b""[..], |rest| digits(rest).0);
         let last = fraction
             .iter()
             .rposition(|digit| *digit != b'0')
             .map_or(0, |last| last + 1);
-        let (whole, fraction) = (&whole[zeros..], &fraction[..last]);
-        let negative = negative && !(whole.is_empty() && fraction.is_empty());
-        (
-            Self {
-                negative,
-                whole,
-                fraction,
-            },
-            rest,
-        )
-    }
-
-    fn is_zero(&self) -> bool {
-        self.whole.is_empty() && self.fraction.is_empty()
+        let fraction = &fraction[..last];
+        let negative = negative && !(length == 0 && fraction.is_empty());
+        Self {
+            negative,
+            whole,
+            length,
+            fraction,
+        }
     }
 
     #[inline]
@@ -75,30 +79,34 @@ impl<'a> Decimal<'a> {
         match (self.negative, other.negative) {
             (false, false) => self.compare_size(other),
             (true, true) => other.compare_size(self),
-            (negative, _) => {
-                if negative {
-                    Ordering::Less
-                } else {
-                    Ordering::Greater
-                }
-            }
+            (true, false) => Ordering::Less,
+            (false, true) => Ordering::Greater,
         }
     }
 
     fn compare_size(&self, other: &Self) -> Ordering {
-        let length = self.whole.len().cmp(&other.whole.len());
-        length
-            .then_with(|| self.whole.cmp(other.whole))
+        let whole = || match self.whole.len() == self.length && other.whole.len() == other.length {
+            true => self.whole.cmp(other.whole),
+            false => self.digits().cmp(other.digits()),
+        };
+        self.length
+            .cmp(&other.length)
+            .then_with(whole)
             .then_with(|| self.fraction.cmp(other.fraction))
+    }
+
+    /// Of the whole part.
+    fn digits(&self) -> impl Iterator<Item = &u8> {
+        self.whole.iter().filter(|byte| **byte != UNCOUNTED)
     }
 
     /// See [`super::TextOrder::prefix`]. Zero is in the middle.
     fn prefix(&self) -> u64 {
         const ZERO: u64 = 1 << 63;
-        let length = self.whole.len().min(PREFIX_LENGTH_MAX);
+        let length = self.length.min(PREFIX_LENGTH_MAX);
         let mut size = 0;
         if length < PREFIX_LENGTH_MAX {
-            let mut digits = self.whole.iter().chain(self.fraction);
+            let mut digits = self.digits().chain(self.fraction);
             size = (0..PREFIX_DIGITS).fold(0, |size, _| {
                 size * 10 + digits.next().map_or(0, |digit| u64::from(digit - b'0'))
             });
@@ -119,39 +127,41 @@ fn without_blanks(text: &[u8]) -> &[u8] {
 /// `-n`.
 #[inline]
 pub(super) fn compare(a: &[u8], b: &[u8]) -> Ordering {
-    Decimal::read(a).0.compare(&Decimal::read(b).0)
+    Decimal::read(a).compare(&Decimal::read(b))
 }
 
 pub(super) fn prefix(text: &[u8]) -> u64 {
-    Decimal::read(text).0.prefix()
+    Decimal::read(text).prefix()
 }
 
 /// `-h`.
 pub(super) fn compare_human(a: &[u8], b: &[u8]) -> Ordering {
-    let ((a, after_a), (b, after_b)) = (read_human(a), read_human(b));
-    after_a.cmp(&after_b).then_with(|| a.compare(&b))
+    power(a).cmp(&power(b)).then_with(|| compare(a, b))
 }
 
 pub(super) fn prefix_human(text: &[u8]) -> u64 {
-    let (number, unit) = read_human(text);
-    ((unit + 16) as u64) << 59 | number.prefix() >> 5
+    ((power(text) + 16) as u64) << 59 | prefix(text) >> 5
 }
 
-/// A number and the power of its unit, negative with it; zero has none.
-fn read_human(text: &[u8]) -> (Decimal<'_>, i64) {
-    let (number, rest) = Decimal::read(text);
-    let power = match rest.first() {
-        Some(b'K' | b'k') => 1,
+/// The power of the unit after a number, negative with it; zero has none.
+fn power(text: &[u8]) -> i64 {
+    let text = without_blanks(text);
+    let (sign, text) = match text {
+        [b'-', rest @ ..] => (-1, rest),
+        _ => (1, text),
+    };
+    let (whole, rest) = digits(text);
+    let (fraction, rest) = rest.strip_prefix(b".").map_or((&b""[..], rest), digits);
+    if whole.iter().chain(fraction).all(|digit| *digit == b'0') {
+        return 0;
+    }
+    match rest.first() {
+        Some(b'K' | b'k') => sign,
         Some(unit) => b"MGTPEZY"
             .iter()
             .position(|known| known == unit)
-            .map_or(0, |place| place as i64 + 2),
+            .map_or(0, |place| sign * (place as i64 + 2)),
         None => 0,
-    };
-    match (number.is_zero(), number.negative) {
-        (true, _) => (number, 0),
-        (false, true) => (number, -power),
-        (false, false) => (number, power),
     }
 }
 
@@ -243,6 +253,21 @@ mod tests {
         );
         equal(&["7", "007.00", " 7x9", "7.", "7.0.5", "7,5", "7e3"], compare, prefix);
         equal(&["-.5", "-0.50", "-000.5"], compare, prefix);
+    }
+
+    #[test]
+    fn one_byte_within_a_whole_part_does_not_count() {
+        for (odd, plain) in [
+            (&b"1\x802"[..], "12"),
+            (b"-\x80\x800\x807\x80.5", "-7.5"),
+            (b"0.\x805", "0"),
+            (b"0.5\x804", ".5"),
+        ] {
+            assert_eq!(compare(odd, plain.as_bytes()), Ordering::Equal, "{plain}");
+            assert_eq!(prefix(odd), prefix(plain.as_bytes()), "{plain}");
+        }
+        assert_eq!(compare_human(b"51\x80K", b"51"), Ordering::Equal);
+        assert_eq!(compare_human(b"5.4\x80K", b"5.4"), Ordering::Equal);
     }
 
     #[test]

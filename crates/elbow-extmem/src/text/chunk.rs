@@ -1,0 +1,300 @@
+//! A piece of the input that is sorted in memory.
+//!
+//! ```text
+//!   words   [ text of the lines ->          room          <- an entry for each line ]
+//!                                                            (prefix, place in the text)
+//! ```
+//!
+//! Text and entries grow towards each other in one allocation, so that no mixture of long and short lines takes more than
+//! it has. Memory that was never needed is never touched. The allocation grows only for a line that is longer than it.
+
+use std::cmp::Ordering;
+use std::ops::Range;
+
+use rayon::prelude::ParallelSliceMut;
+
+use super::TextOrder;
+use super::error::Result;
+use super::input::Inputs;
+
+/// Bits of a place that hold the length of the line; what is longer is searched for its end.
+const LENGTH_BITS: u32 = 24;
+const LENGTH_MAX: u64 = (1 << LENGTH_BITS) - 1;
+/// The most that is read at once: what has been read and not yet taken in is moved to the next chunk.
+pub(super) const READ_BYTES_MAX: usize = 256 << 10;
+/// Below this number of lines, one thread is as quick as several.
+const PARALLEL_LINES_MIN: usize = 16 << 10;
+const WORD_BYTES: usize = size_of::<Entry>();
+
+/// The prefix of a line, and its place in the text: start and length.
+type Entry = [u64; 2];
+
+pub(super) struct Chunk {
+    words: Vec<Entry>,
+    /// Where the entries are; before it, text.
+    entries: Range<usize>,
+    terminator: u8,
+}
+
+/// How far the text has become lines.
+struct Taken {
+    /// After the last line.
+    end: usize,
+    /// There are more lines, and no room for their entries.
+    is_full: bool,
+}
+
+/// Read, and not taken in by the chunk before.
+#[derive(Default)]
+pub(super) struct Carry(Vec<u8>);
+
+impl Chunk {
+    pub(super) fn new(bytes: usize, terminator: u8) -> Self {
+        let words = vec![[0; 2]; (bytes / WORD_BYTES).max(8)];
+        let entries = words.len()..words.len();
+        Self {
+            words,
+            entries,
+            terminator,
+        }
+    }
+
+    /// Takes in lines until it is full or there are no more (`false`).
+    pub(super) fn fill(&mut self, carry: &mut Carry, inputs: &mut Inputs, order: &TextOrder) -> Result<bool> {
+        self.entries = self.words.len()..self.words.len();
+        while self.text_room() < carry.0.len() {
+            self.grow();
+        }
+        let mut filled = carry.0.len();
+        self.text_mut()[..filled].copy_from_slice(&carry.0);
+        let mut taken = self.take_in(0, 0, filled, order);
+        loop {
+            let step = if taken.is_full { 0 } else { self.step(taken.end, filled) };
+            if step == 0 && !self.entries.is_empty() {
+                carry.0.clear();
+                carry.0.extend_from_slice(&self.text()[taken.end..filled]);
+                return Ok(true);
+            }
+            if step == 0 {
+                self.grow(); // for one long line
+                taken = self.take_in(0, 0, filled, order);
+                continue;
+            }
+            let read = inputs.read_some(&mut self.text_mut()[filled..filled + step])?;
+            if read == 0 {
+                assert!(taken.end == filled, "each line of the inputs has an end");
+                carry.0.clear();
+                return Ok(false);
+            }
+            taken = self.take_in(taken.end, filled, filled + read, order);
+            filled += read;
+        }
+    }
+
+    fn text(&self) -> &[u8] {
+        bytemuck::cast_slice(&self.words[..self.entries.start])
+    }
+
+    fn text_mut(&mut self) -> &mut [u8] {
+        bytemuck::cast_slice_mut(&mut self.words[..self.entries.start])
+    }
+
+    fn text_room(&self) -> usize {
+        self.entries.start * WORD_BYTES
+    }
+
+    /// Only without entries.
+    fn grow(&mut self) {
+        let words = 2 * self.words.len();
+        self.words.resize(words, [0; 2]);
+        self.entries = words..words;
+    }
+
+    /// How much to read now, so that the lines in it find room for their entries; 0 when the chunk is full.
+    fn step(&self, taken: usize, filled: usize) -> usize {
+        const LINE_BYTES_GUESSED: usize = 32;
+        let lines = self.entries.len();
+        let line_bytes = taken.checked_div(lines).unwrap_or(LINE_BYTES_GUESSED).max(1);
+        let room = self.text_room() - filled;
+        let step = room / (line_bytes + WORD_BYTES) * line_bytes;
+        let worth_it = (self.words.len() * WORD_BYTES / 64).min(READ_BYTES_MAX / 8);
+        if step < worth_it.max(1) {
+            0
+        } else {
+            step.min(READ_BYTES_MAX)
+        }
+    }
+
+    /// Makes entries for the lines from `start` on that end in `looked_at..end`, while there is room.
+    fn take_in(&mut self, start: usize, looked_at: usize, end: usize, order: &TextOrder) -> Taken {
+        let lowest = end.div_ceil(WORD_BYTES);
+        let (text, entries) = self.words.split_at_mut(lowest);
+        let text: &[u8] = bytemuck::cast_slice(text);
+        let mut next = self.entries.start - lowest;
+        let mut taken = Taken {
+            end: start,
+            is_full: false,
+        };
+        for terminator in memchr::memchr_iter(self.terminator, &text[looked_at..end]) {
+            if next == 0 {
+                taken.is_full = true;
+                break;
+            }
+            let line = taken.end..looked_at + terminator;
+            taken.end = line.end + 1;
+            next -= 1;
+            entries[next] = [order.prefix(&text[line.clone()]), place(&line)];
+        }
+        self.entries.start = lowest + next;
+        taken
+    }
+
+    /// Sorts its lines, on the threads of a pool if there is one; of equal lines only the first stays, if asked for.
+    pub(super) fn sort(&mut self, order: &TextOrder, pool: Option<&rayon::ThreadPool>) {
+        let (text, entries) = self.words.split_at_mut(self.entries.start);
+        let lines = Text {
+            bytes: bytemuck::cast_slice(text),
+            terminator: self.terminator,
+        };
+        match pool.filter(|_| entries.len() >= PARALLEL_LINES_MIN) {
+            Some(pool) => pool.install(|| sort_parallel(entries, &lines, order)),
+            None => sort(entries, &lines, order),
+        }
+        if order.is_unique() {
+            let left = unique(entries, &lines, order);
+            self.entries.end = self.entries.start + left;
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// Reads its lines in order.
+    pub(super) fn into_cursor(self) -> Cursor {
+        let next = self.entries.start;
+        Cursor {
+            chunk: self,
+            line: 0..0,
+            prefix: 0,
+            next,
+        }
+    }
+
+    /// Its lines in order, without their terminators.
+    pub(super) fn lines(&self) -> impl Iterator<Item = &[u8]> {
+        let lines = Text {
+            bytes: self.text(),
+            terminator: self.terminator,
+        };
+        self.words[self.entries.clone()]
+            .iter()
+            .map(move |entry| lines.line(entry))
+    }
+}
+
+fn place(line: &Range<usize>) -> u64 {
+    (line.start as u64) << LENGTH_BITS | (line.len() as u64).min(LENGTH_MAX)
+}
+
+/// The text that entries speak of.
+struct Text<'a> {
+    bytes: &'a [u8],
+    terminator: u8,
+}
+
+impl<'a> Text<'a> {
+    #[inline]
+    fn range(&self, entry: &Entry) -> Range<usize> {
+        let (start, length) = ((entry[1] >> LENGTH_BITS) as usize, entry[1] & LENGTH_MAX);
+        if length < LENGTH_MAX {
+            return start..start + length as usize;
+        }
+        let found = memchr::memchr(self.terminator, &self.bytes[start..]);
+        start..start + found.expect("a line that was taken in has an end")
+    }
+
+    #[inline]
+    fn line(&self, entry: &Entry) -> &'a [u8] {
+        &self.bytes[self.range(entry)]
+    }
+
+    /// Of entries with equal prefixes. Equal lines keep their order.
+    fn compare(&self, a: &Entry, b: &Entry, order: &TextOrder) -> Ordering {
+        order.compare(self.line(a), self.line(b)).then(a[1].cmp(&b[1]))
+    }
+}
+
+/// First by prefixes alone, which is quick; then within equal ones.
+fn sort(entries: &mut [Entry], text: &Text<'_>, order: &TextOrder) {
+    entries.sort_unstable_by_key(|entry| entry[0]);
+    for equal in entries.chunk_by_mut(|a, b| a[0] == b[0]) {
+        if equal.len() > 1 {
+            equal.sort_unstable_by(|a, b| text.compare(a, b, order));
+        }
+    }
+}
+
+fn sort_parallel(entries: &mut [Entry], text: &Text<'_>, order: &TextOrder) {
+    use rayon::iter::ParallelIterator;
+    entries.par_sort_unstable_by_key(|entry| entry[0]);
+    entries.par_chunk_by_mut(|a, b| a[0] == b[0]).for_each(|equal| {
+        if equal.len() >= PARALLEL_LINES_MIN {
+            equal.par_sort_unstable_by(|a, b| text.compare(a, b, order));
+        } else if equal.len() > 1 {
+            equal.sort_unstable_by(|a, b| text.compare(a, b, order));
+        }
+    });
+}
+
+/// Moves the first of equal lines to the front; gives their number.
+fn unique(entries: &mut [Entry], text: &Text<'_>, order: &TextOrder) -> usize {
+    let mut kept = 0;
+    for next in 0..entries.len() {
+        let is_new = kept == 0 || {
+            let (last, entry) = (&entries[kept - 1], &entries[next]);
+            last[0] != entry[0] || order.compare(text.line(last), text.line(entry)).is_ne()
+        };
+        if is_new {
+            entries[kept] = entries[next];
+            kept += 1;
+        }
+    }
+    kept
+}
+
+/// Goes over the lines of a sorted chunk.
+pub(super) struct Cursor {
+    chunk: Chunk,
+    line: Range<usize>,
+    prefix: u64,
+    next: usize,
+}
+
+impl Cursor {
+    #[inline]
+    pub(super) fn advance(&mut self) -> bool {
+        if self.next == self.chunk.entries.end {
+            return false;
+        }
+        let entry = &self.chunk.words[self.next];
+        let text = Text {
+            bytes: self.chunk.text(),
+            terminator: self.chunk.terminator,
+        };
+        self.line = text.range(entry);
+        self.prefix = entry[0];
+        self.next += 1;
+        true
+    }
+
+    #[inline]
+    pub(super) fn line(&self) -> &[u8] {
+        &self.chunk.text()[self.line.clone()]
+    }
+
+    #[inline]
+    pub(super) fn prefix(&self) -> u64 {
+        self.prefix
+    }
+}

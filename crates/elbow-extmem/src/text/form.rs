@@ -1,0 +1,112 @@
+//! Run formation: the input becomes sorted chunks, in memory as long as they fit, else runs.
+//!
+//! ```text
+//!            filled              sorted
+//!   reader ----------> sorter ----------> writer        three threads, three chunks; nothing is
+//!      ^                                     |          written before the reader needs a chunk
+//!      '-------------- empty chunks ---------'          that is not there
+//! ```
+
+use std::sync::mpsc::{Receiver, Sender, channel};
+
+use super::chunk::{Carry, Chunk};
+use super::engine::{RunSink, TextSort};
+use super::error::Result;
+use super::input::Inputs;
+use super::run::{Run, Spill};
+
+/// One is filled, one sorted, one written.
+pub(super) const CHUNKS: usize = 3;
+
+/// What the input has become.
+pub(super) enum Formed {
+    InMemory(Vec<Chunk>),
+    Runs(Vec<Run>),
+}
+
+/// What the reader says.
+enum Filled {
+    Chunk(Chunk),
+    /// It has more, and waits.
+    NeedsChunk,
+}
+
+/// Sorts the input in pieces.
+pub(super) fn form(sort: &TextSort, inputs: Inputs, spill: &mut Spill) -> Result<Formed> {
+    let (free, free_chunks) = channel();
+    let (filled, filled_chunks) = channel();
+    let (sorted, sorted_chunks) = channel();
+    std::thread::scope(|scope| {
+        let reader = scope.spawn(move || read(sort, inputs, &free_chunks, &filled));
+        let give_back = free.clone();
+        let writer = scope.spawn(move || write(sort, &sorted_chunks, &give_back, spill));
+        let in_memory = distribute(sort, &filled_chunks, &free, &sorted);
+        drop((filled_chunks, free, sorted));
+        let runs = writer.join().expect("writing does not panic");
+        let read = reader.join().expect("reading does not panic");
+        // A writer that fails takes the chunks of the reader with it: its error is the cause.
+        let runs = runs?;
+        read?;
+        Ok(if runs.is_empty() {
+            Formed::InMemory(in_memory)
+        } else {
+            Formed::Runs(runs)
+        })
+    })
+}
+
+fn read(sort: &TextSort, mut inputs: Inputs, free: &Receiver<Chunk>, filled: &Sender<Filled>) -> Result<()> {
+    let mut carry = Carry::default();
+    loop {
+        if filled.send(Filled::NeedsChunk).is_err() {
+            return Ok(());
+        }
+        // Nobody has a chunk for us: the others have ended, and know why.
+        let Ok(mut chunk) = free.recv() else { return Ok(()) };
+        let is_more = chunk.fill(&mut carry, &mut inputs, sort.order())?;
+        if (!chunk.is_empty() && filled.send(Filled::Chunk(chunk)).is_err()) || !is_more {
+            return Ok(());
+        }
+    }
+}
+
+/// Sorts what was read. Gives the sorted chunks, if they are all in memory.
+fn distribute(sort: &TextSort, filled: &Receiver<Filled>, free: &Sender<Chunk>, sorted: &Sender<Chunk>) -> Vec<Chunk> {
+    let pool = sort.pool();
+    let mut in_memory = Vec::new();
+    let mut given = 0;
+    let mut is_spilling = false;
+    for message in filled {
+        match message {
+            Filled::Chunk(mut chunk) => {
+                chunk.sort(sort.order(), pool.as_ref());
+                in_memory.push(chunk);
+            }
+            Filled::NeedsChunk if given < CHUNKS => {
+                given += 1;
+                let chunk = Chunk::new(sort.memory().chunk_bytes, sort.terminator());
+                let _ = free.send(chunk); // a reader that has ended says why
+            }
+            Filled::NeedsChunk => is_spilling = true,
+        }
+        if is_spilling && in_memory.drain(..).any(|chunk| sorted.send(chunk).is_err()) {
+            break; // the writer has ended, and says why
+        }
+    }
+    in_memory
+}
+
+fn write(sort: &TextSort, sorted: &Receiver<Chunk>, free: &Sender<Chunk>, spill: &mut Spill) -> Result<Vec<Run>> {
+    let mut runs = Vec::new();
+    for chunk in sorted {
+        let mut sink = RunSink::begin(sort, spill)?;
+        for line in chunk.lines() {
+            if sink.push(line).is_err() {
+                break;
+            }
+        }
+        let _ = free.send(chunk); // a reader that has ended needs none
+        runs.push(sink.finish()?);
+    }
+    Ok(runs)
+}
