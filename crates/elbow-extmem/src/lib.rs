@@ -7,3 +7,5 @@
 
 pub mod store;
 pub mod text;
+
+pub mod sort;

@@ -3,20 +3,27 @@
 //! Everything Elbowroom asks of the storage below a job goes through one seam, the [`Storage`] trait: the
 //! real thing ([`RealStorage`]) and the doubles that count, fail or record calls ([`double`]). Nothing above
 //! this crate touches the storage directly, so every call can be counted, delayed, refused or replayed.
+
 //!
 //! Beside it stand the operations on holes that are more than one system call: [`zero`](mod@zero) and its kin free what is
 //! dead, [`Extents`] says where data and holes are, [`dig`](mod@dig) turns blocks of zeros into holes.
+
 mod blocks;
 pub mod dig;
+mod direct;
 pub mod double;
 mod extents;
+mod lock;
 mod open;
 mod real;
 mod storage;
 mod temporary;
 pub mod zero;
+
 pub use dig::dig;
+pub use direct::{DIRECT_ALIGNMENT, direct};
 pub use extents::{Extent, ExtentKind, Extents};
+pub use lock::try_lock;
 pub use real::RealStorage;
 pub use storage::{Access, DirEntry, Errno, Handle, Kind, RenameMode, Result, Space, Stat, Storage, Time};
 pub use zero::{ZeroSupport, Zeroed, zero, zero_at, zero_in, zero_ranges, zero_ranges_in};

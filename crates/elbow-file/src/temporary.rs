@@ -85,6 +85,9 @@ mod tests {
     #[test]
     fn a_directory_that_is_not_there_is_an_error() {
         let directory = tempfile::tempdir().expect("a directory");
-        assert_eq!(RealStorage::temporary(&directory.path().join("x")).unwrap_err(), Errno::NOENT);
+        assert_eq!(
+            RealStorage::temporary(&directory.path().join("x")).unwrap_err(),
+            Errno::NOENT
+        );
     }
 }

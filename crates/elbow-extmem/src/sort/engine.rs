@@ -1,0 +1,321 @@
+//! The sort itself: forms runs, merges them pass by pass, and frees what was used, from any state on.
+//!
+//! With a manifest (in place) nothing is freed before a state that does not need it is durable. Without one nothing
+//! is synced, and what is temporary is gone with the process.
+
+use elbow_file::{Errno, Storage};
+use parking_lot::Mutex;
+
+use super::RecordFormat;
+use super::error::{Result, failed};
+use super::files::{Files, RecordFile};
+use super::form::{Formation, Source};
+use super::lane::{Checkpoint, Merge, Sink, Slice, Task};
+use super::manifest::Manifest;
+use super::memory::{Memory, MergeMemory};
+use super::meter::{Meter, Step};
+use super::select::cut;
+use super::state::{Pass, State};
+
+/// What a file system frees at a time.
+const BLOCK_BYTES: u64 = 4096;
+/// All lanes together leave this part of the free space for what is freed late.
+const WINDOW_SHARE: u64 = 4;
+
+pub(super) struct Engine<'a> {
+    pub(super) storage: &'a dyn Storage,
+    pub(super) format: &'a RecordFormat,
+    pub(super) stable: bool,
+    pub(super) memory: Memory,
+    pub(super) run_bytes: usize,
+    pub(super) files: Files<'a>,
+    /// Sorted records that go elsewhere than to file 0, in order.
+    pub(super) stream: Option<&'a dyn Sink>,
+    pub(super) manifest: Option<Mutex<Manifest<'a>>>,
+    pub(super) meter: &'a Meter,
+}
+
+impl Engine<'_> {
+    /// Brings the sort from a state to its end; file 0 is then complete, and durable if there is a manifest.
+    pub(super) fn run(&mut self, mut state: State, source: &mut dyn Source) -> Result<()> {
+        loop {
+            state = match state {
+                State::Forming { formed } => {
+                    let total = self.form(formed, source)?;
+                    match total {
+                        0 => State::Finishing,
+                        _ => State::Merging(Pass::first(total, self.run_bytes, self.memory.fan_in_max)),
+                    }
+                }
+                State::Merging(mut pass) => {
+                    self.merge_all(&mut pass)?;
+                    pass.next(self.memory.fan_in_max)
+                        .map_or(State::Finishing, State::Merging)
+                }
+                State::Finishing => break,
+            };
+            self.note(&state)?;
+        }
+        self.meter.begin(Step::Finishing);
+        Ok(())
+    }
+
+    /// Forms runs in file 1; the number of bytes in all runs.
+    fn form(&mut self, formed: u64, source: &mut dyn Source) -> Result<u64> {
+        self.meter.begin(Step::Forming);
+        self.files.make(1)?;
+        let formation = Formation {
+            sink: self.files.get(1)?,
+            format: self.format,
+            stable: self.stable,
+            run_bytes: self.run_bytes,
+            meter: self.meter,
+        };
+        let mut total = formed;
+        formation.run(source, formed, &mut |end| {
+            self.formed(total, end)?;
+            total = end;
+            Ok(())
+        })?;
+        Ok(total)
+    }
+
+    /// A run is written: once it is durable, its input is not needed any more.
+    fn formed(&self, before: u64, end: u64) -> Result<()> {
+        if self.manifest.is_none() {
+            return self.meter.go_on();
+        }
+        self.sync(1)?;
+        self.note(&State::Forming { formed: end })?;
+        let freed = before / BLOCK_BYTES * BLOCK_BYTES..end / BLOCK_BYTES * BLOCK_BYTES;
+        self.free(0, freed.start, freed.end)?;
+        self.meter.go_on()
+    }
+
+    /// Merges all groups of a pass that are left.
+    fn merge_all(&mut self, pass: &mut Pass) -> Result<()> {
+        self.meter.begin(Step::Merging);
+        if !self.is_streamed(pass) {
+            self.files.make(pass.to)?;
+        }
+        while pass.merged < pass.groups() {
+            let memory = self.merge_memory(pass);
+            if pass.lanes.is_empty() {
+                pass.lanes = self.lanes(pass, memory.lanes)?;
+            }
+            self.merge_group(pass, memory)?;
+            pass.lanes.clear();
+            pass.merged += 1;
+            if pass.merged < pass.groups() {
+                self.note(&State::Merging(pass.clone()))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn is_streamed(&self, pass: &Pass) -> bool {
+        self.stream.is_some() && pass.to == 0
+    }
+
+    /// What is left of a group that was begun is merged in the lanes it was begun with.
+    fn merge_memory(&self, pass: &Pass) -> MergeMemory {
+        let runs = pass.group(pass.merged).len() - 1;
+        let lanes_max = match (self.is_streamed(pass), pass.lanes.len()) {
+            (true, _) => 1,
+            (false, 0) => usize::MAX,
+            (false, begun) => return self.memory.for_lanes(begun, runs),
+        };
+        self.memory.for_merge(runs, lanes_max)
+    }
+
+    /// Splits a group so that each lane has about the same number of whole units to write.
+    fn lanes(&self, pass: &Pass, lanes: usize) -> Result<Vec<Task>> {
+        let from = self.files.get(pass.from)?;
+        let bounds = pass.group(pass.merged);
+        let runs: Vec<_> = bounds.windows(2).map(|pair| pair[0]..pair[1]).collect();
+        let (start, end) = (bounds[0], bounds[bounds.len() - 1]);
+        let unit = self.memory.unit_bytes as u64;
+        let share = ((end - start) / lanes as u64).next_multiple_of(unit);
+        let mut read = |at: u64, into: &mut [u8]| from.read(into, at);
+        let (mut tasks, mut before) = (Vec::new(), bounds[..runs.len()].to_vec());
+        let mut out_at = start;
+        while out_at < end {
+            let out_end = if tasks.len() + 1 == lanes {
+                end
+            } else {
+                (out_at + share).min(end)
+            };
+            let cuts = cut(&runs, out_end - start, self.format, &mut read)?;
+            let slices = before.iter().zip(&cuts).map(|(start, end)| Slice {
+                start: *start,
+                at: *start,
+                end: *end,
+            });
+            tasks.push(Task {
+                slices: slices.collect(),
+                out_at,
+            });
+            (before, out_at) = (cuts, out_end);
+        }
+        Ok(tasks)
+    }
+
+    fn merge_group(&self, pass: &mut Pass, memory: MergeMemory) -> Result<()> {
+        let sink: &dyn Sink = match self.stream.filter(|_| self.is_streamed(pass)) {
+            Some(stream) => stream,
+            None => self.files.get(pass.to)?,
+        };
+        let tasks = pass.lanes.clone();
+        let freed = |task: &Task| Mutex::new(task.slices.iter().map(|slice| slice.at).collect());
+        let source = self.files.get(pass.from)?;
+        let progress = Progress {
+            engine: self,
+            window_bytes: self.window_bytes(pass, memory.lanes)?,
+            freed: tasks.iter().map(freed).collect(),
+            pass: Mutex::new(pass),
+        };
+        let merge = Merge {
+            source,
+            sink,
+            format: self.format,
+            memory,
+            unit_bytes: self.memory.unit_bytes,
+            meter: self.meter,
+            checkpoint: &progress,
+        };
+        merge.run(&tasks)
+    }
+
+    fn window_bytes(&self, pass: &Pass, lanes: usize) -> Result<u64> {
+        let file = self.files.get(pass.from)?;
+        let space = self.storage.space(&file.handle);
+        let space = space.map_err(failed("asking for the free space of", &file.path))?;
+        let free = space.blocks_available * space.fragment_bytes;
+        let (least, most) = self.memory.window_bytes;
+        Ok((free / WINDOW_SHARE / lanes as u64).clamp(least, most))
+    }
+
+    fn sync(&self, file: u8) -> Result<()> {
+        let file = self.files.get(file)?;
+        self.storage.sync(&file.handle).map_err(failed("syncing", &file.path))
+    }
+
+    /// Makes a state durable, where that is wanted.
+    fn note(&self, state: &State) -> Result<()> {
+        match &self.manifest {
+            Some(manifest) => manifest.lock().write(state),
+            None => Ok(()),
+        }
+    }
+
+    /// Frees a range of a file; `false` when it has to be tried again later, because a full file system has no
+    /// room to note what is free.
+    pub(super) fn free(&self, file: u8, start: u64, end: u64) -> Result<bool> {
+        if start >= end {
+            return Ok(true);
+        }
+        let file = self.files.get(file)?;
+        let (handle, path) = (&file.handle, &file.path);
+        let punch = || self.storage.punch(handle, start, end - start);
+        let punched = match punch() {
+            Err(Errno::NOSPC | Errno::DQUOT) => {
+                self.storage.sync_all(handle).map_err(failed("syncing", path))?;
+                punch()
+            }
+            other => other,
+        };
+        match punched {
+            Ok(()) => self.meter.note_freed(end - start),
+            Err(Errno::NOSPC | Errno::DQUOT) => return Ok(false),
+            // It costs space, and nothing else.
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => {}
+            Err(errno) => return Err(failed("punching", path)(errno)),
+        }
+        Ok(true)
+    }
+
+    /// Frees again what a state says is not needed, in case it was not freed when the sort ended.
+    pub(super) fn free_again(&self, state: &State) -> Result<()> {
+        match state {
+            State::Forming { formed } => self.free(0, 0, formed / BLOCK_BYTES * BLOCK_BYTES)?,
+            State::Merging(pass) => {
+                let merged = pass.bounds[(pass.merged * pass.fan_in).min(pass.runs())];
+                self.free(pass.from, 0, merged / BLOCK_BYTES * BLOCK_BYTES)?;
+                for slice in pass.lanes.iter().flat_map(|lane| &lane.slices) {
+                    let start = slice.start.next_multiple_of(BLOCK_BYTES);
+                    self.free(pass.from, start, slice.at / BLOCK_BYTES * BLOCK_BYTES)?;
+                }
+                true
+            }
+            State::Finishing => true,
+        };
+        Ok(())
+    }
+}
+
+/// Follows the lanes of one group, makes their progress durable and frees what they have merged.
+struct Progress<'a, 'b> {
+    engine: &'a Engine<'b>,
+    window_bytes: u64,
+    pass: Mutex<&'a mut Pass>,
+    /// Up to where each slice of each lane is freed.
+    freed: Vec<Mutex<Vec<u64>>>,
+}
+
+impl Checkpoint for Progress<'_, '_> {
+    fn reached(&self, lane: usize, at: &[u64], out_at: u64, last: bool) -> Result<()> {
+        let (from, to) = {
+            let pass = self.pass.lock();
+            if !last && out_at - pass.lanes[lane].out_at < self.window_bytes {
+                return Ok(());
+            }
+            (pass.from, pass.to)
+        };
+        if self.engine.manifest.is_some() {
+            self.engine.sync(to)?;
+        }
+        {
+            let mut pass = self.pass.lock();
+            let task = &mut pass.lanes[lane];
+            task.out_at = out_at;
+            for (slice, at) in task.slices.iter_mut().zip(at) {
+                slice.at = *at;
+            }
+            if self.engine.manifest.is_some() {
+                self.engine.note(&State::Merging(pass.clone()))?;
+            }
+        }
+        let mut freed = self.freed[lane].lock();
+        let starts: Vec<u64> = self.pass.lock().lanes[lane]
+            .slices
+            .iter()
+            .map(|slice| slice.start)
+            .collect();
+        for ((freed, at), start) in freed.iter_mut().zip(at).zip(starts) {
+            // The block that a slice begins in may hold the end of another lane's.
+            let begin = start
+                .next_multiple_of(BLOCK_BYTES)
+                .max(*freed / BLOCK_BYTES * BLOCK_BYTES);
+            if self.engine.free(from, begin, at / BLOCK_BYTES * BLOCK_BYTES)? {
+                *freed = *at;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The rest of an open file.
+pub(super) struct FileSource<'a> {
+    pub(super) file: RecordFile<'a>,
+    pub(super) at: u64,
+    pub(super) end: u64,
+}
+
+impl Source for FileSource<'_> {
+    fn fill(&mut self, buffer: &mut [u8]) -> Result<usize> {
+        let bytes = (self.end - self.at).min(buffer.len() as u64) as usize;
+        self.file.read(&mut buffer[..bytes], self.at)?;
+        self.at += bytes as u64;
+        Ok(bytes)
+    }
+}

@@ -1,0 +1,95 @@
+//! What can go wrong in a sort.
+
+use std::path::{Path, PathBuf};
+
+use elbow_file::Errno;
+use elbow_ranges::encoding::DecodeError;
+
+/// Why a sort ended without a result. Nothing is lost by any of these: an input that is not consumed is untouched,
+/// one that is consumed is continued by [`resume`](super::resume).
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SortError {
+    /// A storage call failed; with `ENOSPC`, a sort in place can be resumed when there is room.
+    #[error("{tried} {}: {errno}", path.display())]
+    Storage {
+        /// What was tried, as in "writing".
+        tried: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// Why it failed.
+        errno: Errno,
+    },
+    /// [`Meter::stop`](super::Meter::stop) was called.
+    #[error("stopped as asked")]
+    Stopped,
+    /// The input does not consist of whole records.
+    #[error(
+        "{}: {size} bytes are not a whole number of {record}-byte records: the last one, at byte {}, has only {}",
+        path.display(), size - size % record, size % record
+    )]
+    Truncated {
+        /// The input.
+        path: PathBuf,
+        /// Its size in bytes.
+        size: u64,
+        /// Size of a record in bytes.
+        record: u64,
+    },
+    /// The sort cannot be done as asked.
+    #[error("{0}")]
+    Refused(String),
+    /// The input of a sort in place is something that cannot be sorted in place.
+    #[error("{}: cannot be sorted in place: it is not a regular file", .0.display())]
+    NotAFile(PathBuf),
+    /// A sort of this file was begun and has not ended.
+    #[error("{}: a sort in place of this file was begun and is not finished; `elbow sort --resume` continues it", .0.display())]
+    Unfinished(PathBuf),
+    /// There is nothing to resume.
+    #[error("{}: no sort in place of this file was begun ({} is not there)", file.display(), manifest.display())]
+    NothingToResume {
+        /// The file.
+        file: PathBuf,
+        /// Where its manifest would be.
+        manifest: PathBuf,
+    },
+    /// Another process sorts this file at this moment.
+    #[error("{}: another process is sorting this file", .0.display())]
+    Busy(PathBuf),
+    /// The manifest of a sort in place cannot be read.
+    #[error("{}: the manifest cannot be read, neither of its copies: {reason}", path.display())]
+    BadManifest {
+        /// The manifest.
+        path: PathBuf,
+        /// What is wrong with its newer copy.
+        reason: DecodeError,
+    },
+    /// The manifest describes another file.
+    #[error("{}: the manifest is of another file: {what}", path.display())]
+    ForeignManifest {
+        /// The manifest.
+        path: PathBuf,
+        /// How the files differ.
+        what: String,
+    },
+}
+
+impl SortError {
+    /// Can a sort in place that ended so be continued?
+    #[must_use]
+    pub fn is_resumable(&self) -> bool {
+        matches!(self, Self::Storage { .. } | Self::Stopped)
+    }
+}
+
+/// What a sort gives.
+pub type Result<T> = std::result::Result<T, SortError>;
+
+/// Turns an errno into an error that says what was tried on what.
+pub(super) fn failed<'a>(tried: &'static str, path: &'a Path) -> impl Fn(Errno) -> SortError + 'a {
+    move |errno| SortError::Storage {
+        tried,
+        path: path.to_owned(),
+        errno,
+    }
+}

@@ -1,0 +1,158 @@
+//! The files of one sort: 0 is the output (in place, the input too), 1 and 2 hold runs.
+
+use std::ffi::OsString;
+use std::io::IoSlice;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use elbow_file::{Access, DIRECT_ALIGNMENT, Errno, Handle, Storage, direct};
+
+use super::error::{Result, SortError, failed};
+use super::lane::Sink;
+
+const MODE: u32 = 0o600;
+
+/// Where temporary files are made, and whether they have to outlive the process.
+pub(super) enum Temporary {
+    /// Under names of their own, so that a sort can be resumed; as long as the output.
+    Named(Handle, PathBuf, u64),
+    /// Without a name: gone with the process, whatever ends it.
+    Unnamed(Handle, PathBuf),
+}
+
+/// An open file of records. What is aligned goes past the page cache, where that is possible: nothing of it is
+/// used twice.
+pub(super) struct RecordFile<'a> {
+    storage: &'a dyn Storage,
+    pub(super) handle: Handle,
+    direct: Option<Handle>,
+    pub(super) path: PathBuf,
+}
+
+impl<'a> RecordFile<'a> {
+    pub(super) fn new(storage: &'a dyn Storage, handle: Handle, path: PathBuf) -> Self {
+        let direct = direct(&handle);
+        Self {
+            storage,
+            handle,
+            direct,
+            path,
+        }
+    }
+
+    /// Fills the buffer from an offset on.
+    pub(super) fn read(&self, into: &mut [u8], at: u64) -> Result<()> {
+        let aligned = self.aligned(into, at);
+        let (first, rest) = into.split_at_mut(aligned);
+        for (handle, part, at) in [(self.direct.as_ref(), first, at), (None, rest, at + aligned as u64)] {
+            let handle = handle.unwrap_or(&self.handle);
+            if !part.is_empty()
+                && self
+                    .storage
+                    .read(handle, part, at)
+                    .map_err(failed("reading", &self.path))?
+                    < part.len()
+            {
+                return Err(failed("reading (the file became shorter)", &self.path)(Errno::IO));
+            }
+        }
+        Ok(())
+    }
+
+    /// How much at the front of a stretch can go past the page cache.
+    fn aligned(&self, bytes: &[u8], at: u64) -> usize {
+        let is_aligned =
+            at.is_multiple_of(DIRECT_ALIGNMENT as u64) && bytes.as_ptr().addr().is_multiple_of(DIRECT_ALIGNMENT);
+        match self.direct {
+            Some(_) if is_aligned => bytes.len() / DIRECT_ALIGNMENT * DIRECT_ALIGNMENT,
+            _ => 0,
+        }
+    }
+}
+
+impl Sink for RecordFile<'_> {
+    fn write(&self, bytes: &[u8], at: u64) -> Result<()> {
+        let (first, rest) = bytes.split_at(self.aligned(bytes, at));
+        for (handle, part, at) in [(self.direct.as_ref(), first, at), (None, rest, at + first.len() as u64)] {
+            let handle = handle.unwrap_or(&self.handle);
+            if !part.is_empty() {
+                let written = self.storage.write(handle, &[IoSlice::new(part)], at);
+                written.map_err(failed("writing", &self.path))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+pub(super) struct Files<'a> {
+    storage: &'a dyn Storage,
+    temporary: Temporary,
+    open: [Option<RecordFile<'a>>; 3],
+}
+
+impl<'a> Files<'a> {
+    pub(super) fn new(storage: &'a dyn Storage, output: Option<(Handle, PathBuf)>, temporary: Temporary) -> Self {
+        let output = output.map(|(handle, path)| RecordFile::new(storage, handle, path));
+        Self {
+            storage,
+            temporary,
+            open: [output, None, None],
+        }
+    }
+
+    /// Sees to it that a file is open, and makes it if need be.
+    pub(super) fn make(&mut self, file: u8) -> Result<()> {
+        if self.open[usize::from(file)].is_none() {
+            let (handle, path) = match &self.temporary {
+                Temporary::Named(dir, path, bytes) => self.named(dir, path, file, *bytes)?,
+                Temporary::Unnamed(dir, path) => self.unnamed(dir, path)?,
+            };
+            self.open[usize::from(file)] = Some(RecordFile::new(self.storage, handle, path));
+        }
+        Ok(())
+    }
+
+    pub(super) fn get(&self, file: u8) -> Result<&RecordFile<'a>> {
+        let open = self.open[usize::from(file)].as_ref();
+        open.ok_or_else(|| SortError::Refused(format!("file {file} of the sort is not open")))
+    }
+
+    /// Has its full length from the beginning: a file system that allocates ahead of the end of a growing file
+    /// (xfs) has no reason to.
+    fn named(&self, dir: &Handle, dir_path: &Path, file: u8, bytes: u64) -> Result<(Handle, PathBuf)> {
+        let name = run_file_name(file);
+        let path = dir_path.join(&name);
+        let handle = match self.storage.create(dir, &name, MODE) {
+            Err(Errno::EXIST) => self
+                .storage
+                .open(dir, &name, Access::ReadWrite)
+                .map_err(failed("opening", &path))?,
+            other => other.map_err(failed("creating", &path))?,
+        };
+        self.storage.truncate(&handle, bytes).map_err(failed("sizing", &path))?;
+        self.storage.sync(dir).map_err(failed("syncing", dir_path))?;
+        Ok((handle, path))
+    }
+
+    fn unnamed(&self, dir: &Handle, dir_path: &Path) -> Result<(Handle, PathBuf)> {
+        static MADE: AtomicU64 = AtomicU64::new(0);
+        loop {
+            let number = MADE.fetch_add(1, Ordering::Relaxed);
+            let name = OsString::from(format!(".elbow-sort-{}-{number}", std::process::id()));
+            let path = dir_path.join(&name);
+            match self.storage.create(dir, &name, MODE) {
+                Err(Errno::EXIST) => {} // of a process with our number on another machine, or before us
+                other => {
+                    let handle = other.map_err(failed("creating", &path))?;
+                    self.storage.unlink(dir, &name).map_err(failed("unlinking", &path))?;
+                    return Ok((handle, path));
+                }
+            }
+        }
+    }
+}
+
+/// Name of a file of runs, where it has one.
+pub(super) fn run_file_name(file: u8) -> OsString {
+    format!("runs-{file}").into()
+}

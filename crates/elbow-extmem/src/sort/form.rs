@@ -1,0 +1,106 @@
+//! Run formation: the input, a memory load at a time, becomes sorted runs.
+//!
+//! ```text
+//!   reader --> sorter --> writer --> Formed        3 buffers: one is read, one sorted from, one sorted into
+//! ```
+
+use std::sync::mpsc::{Receiver, Sender, channel};
+
+use super::RecordFormat;
+use super::entries::RunSorter;
+use super::error::{Result, SortError};
+use super::lane::{Sink, first_cause};
+use super::memory::{Buffer, RUN_BUFFERS, buffer};
+use super::meter::Meter;
+
+/// Gives the input, one stretch after the other.
+pub(super) trait Source: Send {
+    /// Fills the buffer as far as the input goes; fewer bytes only at its end.
+    fn fill(&mut self, buffer: &mut [u8]) -> Result<usize>;
+}
+
+/// Run formation from a certain offset on.
+pub(super) struct Formation<'a> {
+    pub(super) sink: &'a dyn Sink,
+    pub(super) format: &'a RecordFormat,
+    pub(super) stable: bool,
+    pub(super) run_bytes: usize,
+    pub(super) meter: &'a Meter,
+}
+
+struct Load {
+    buffer: Buffer,
+    bytes: usize,
+}
+
+impl Formation<'_> {
+    /// Writes runs from offset `at` on until the input ends; `formed` hears of the end of each that is written.
+    pub(super) fn run(
+        &self,
+        source: &mut dyn Source,
+        at: u64,
+        formed: &mut (dyn FnMut(u64) -> Result<()> + Send),
+    ) -> Result<()> {
+        let (empties, empty) = channel::<Buffer>();
+        let (loads, loaded) = channel::<Load>();
+        let (sorted, to_write) = channel::<Load>();
+        let (returned, free) = channel::<Buffer>();
+        for _ in 1..RUN_BUFFERS {
+            let _ = empties.send(buffer(self.run_bytes)?); // its receiver is here
+        }
+        let _ = returned.send(buffer(self.run_bytes)?);
+        std::thread::scope(|scope| {
+            let reader = scope.spawn(move || self.read(source, &empty, &loads));
+            let writer = scope.spawn(move || self.write(at, &to_write, &returned, formed));
+            self.sort(&loaded, &empties, &sorted, &free);
+            drop((loaded, empties, sorted, free));
+            let written = writer.join().expect("no panic");
+            first_cause([written, reader.join().expect("no panic")])
+        })
+    }
+
+    fn read(&self, source: &mut dyn Source, empty: &Receiver<Buffer>, loads: &Sender<Load>) -> Result<()> {
+        for mut buffer in empty {
+            self.meter.go_on()?;
+            let bytes = source.fill(&mut buffer)?;
+            self.meter.note_read(bytes as u64);
+            let is_last = bytes < buffer.len();
+            if bytes > 0 && loads.send(Load { buffer, bytes }).is_err() {
+                return Err(SortError::Stopped); // the writer failed, and says why
+            }
+            if is_last {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn sort(&self, loaded: &Receiver<Load>, empties: &Sender<Buffer>, sorted: &Sender<Load>, free: &Receiver<Buffer>) {
+        let mut sorter = RunSorter::new(self.format, self.stable);
+        for Load { buffer, bytes } in loaded {
+            let Ok(mut into) = free.recv() else { break };
+            sorter.sort(&buffer[..bytes], &mut into[..bytes]);
+            let _ = empties.send(buffer); // the reader may have come to the end
+            if sorted.send(Load { buffer: into, bytes }).is_err() {
+                break;
+            }
+        }
+    }
+
+    fn write(
+        &self,
+        mut at: u64,
+        to_write: &Receiver<Load>,
+        returned: &Sender<Buffer>,
+        formed: &mut dyn FnMut(u64) -> Result<()>,
+    ) -> Result<()> {
+        for Load { buffer, bytes } in to_write {
+            self.sink.write(&buffer[..bytes], at)?;
+            self.meter.note_written(bytes as u64);
+            at += bytes as u64;
+            let _ = returned.send(buffer); // there may be no more to sort
+            formed(at)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,362 @@
+//! A sort that consumes its input: the same inode, one disk's worth of space, and no instant at which a record is
+//! nowhere.
+//!
+//! ```text
+//!   FILE                 the input; punched as runs become durable, then the output
+//!   FILE.elbow-sort/     manifest, runs-1, runs-2; removed when FILE is complete
+//! ```
+//!
+//! What is durable is noted in the manifest before anything that it replaces is freed. So after any end of the process
+//! or the machine, [`resume`] goes on from the newest state noted: it frees again what that state does not need,
+//! and does again what came after it.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use elbow_file::{Access, Errno, Handle, Kind, Storage, try_lock};
+use parking_lot::Mutex;
+
+use super::engine::{Engine, FileSource};
+use super::error::{Result, SortError, failed};
+use super::files::{Files, RecordFile, Temporary, run_file_name};
+use super::manifest::{self, Manifest, Order};
+use super::memory::Memory;
+use super::meter::Meter;
+use super::state::{Pass, State};
+use super::{Options, RecordFormat, Summary};
+
+const SUFFIX: &str = ".elbow-sort";
+const DIR_MODE: u32 = 0o700;
+/// A run is formed of at most this part of the free space: it is written before its input is freed.
+const FREE_SHARE: u64 = 2;
+
+/// A file by its directory: what is asked for, and how it is called in errors.
+#[derive(Clone, Debug)]
+pub struct Target {
+    /// The directory that holds it.
+    pub dir: Handle,
+    /// Its name there.
+    pub name: OsString,
+    /// Its path, for messages.
+    pub path: PathBuf,
+}
+
+impl Target {
+    fn side_name(&self) -> OsString {
+        let mut name = self.name.clone();
+        name.push(SUFFIX);
+        name
+    }
+
+    fn side_path(&self) -> PathBuf {
+        self.path.with_file_name(self.side_name())
+    }
+}
+
+/// Sorts the records of a file in place.
+///
+/// At its height it takes the space of the input and of one run (about a quarter of the memory) more. When it ends
+/// early, [`resume`] continues it.
+///
+/// # Errors
+/// See [`SortError`]; before the first run is durable, the file is as it was.
+pub fn sort_in_place(
+    storage: &dyn Storage,
+    target: &Target,
+    format: &RecordFormat,
+    options: &Options,
+    meter: &Meter,
+) -> Result<Summary> {
+    let memory = Memory::divide(options.memory_bytes, format, options.threads).map_err(SortError::Refused)?;
+    begin(storage, target, format, options.stable, memory, meter)
+}
+
+fn begin(
+    storage: &dyn Storage,
+    target: &Target,
+    format: &RecordFormat,
+    stable: bool,
+    memory: Memory,
+    meter: &Meter,
+) -> Result<Summary> {
+    let file = open_input(storage, target)?;
+    let order = order(storage, target, &file, format, stable, &memory)?;
+    let side = make_side(storage, target)?;
+    let manifest = Manifest::create(storage, &side, &target.side_path(), order, &memory)?;
+    let state = State::Forming { formed: 0 };
+    Sort {
+        storage,
+        target,
+        file,
+        side,
+        memory,
+        meter,
+    }
+    .run(manifest, state)
+}
+
+/// Continues a sort in place that ended early, whatever ended it.
+///
+/// # Errors
+/// See [`SortError`]; what was there is still there.
+pub fn resume(storage: &dyn Storage, target: &Target, options: &Options, meter: &Meter) -> Result<Summary> {
+    let divide = |format: &RecordFormat| Memory::divide(options.memory_bytes, format, options.threads);
+    go_on(storage, target, &divide, check_same, meter)
+}
+
+type Check = fn(&dyn Storage, &Target, &Handle, &Manifest<'_>) -> Result<()>;
+
+fn go_on(
+    storage: &dyn Storage,
+    target: &Target,
+    divide: &dyn Fn(&RecordFormat) -> std::result::Result<Memory, String>,
+    check: Check,
+    meter: &Meter,
+) -> Result<Summary> {
+    let path = target.side_path();
+    let nothing = || SortError::NothingToResume {
+        file: target.path.clone(),
+        manifest: path.join(manifest::NAME),
+    };
+    let side = match storage.open_dir(&target.dir, &target.side_name()) {
+        Err(Errno::NOENT | Errno::NOTDIR) => return Err(nothing()),
+        other => other.map_err(failed("opening", &path))?,
+    };
+    let file = open_input(storage, target)?;
+    let Some((manifest, state)) = Manifest::open(storage, &side, &path)? else {
+        // It ended before it had begun, or when all was done but this.
+        remove_side(storage, target, &side)?;
+        return Err(nothing());
+    };
+    check(storage, target, &file, &manifest)?;
+    let memory = divide(&manifest.order.format).map_err(SortError::Refused)?;
+    Sort {
+        storage,
+        target,
+        file,
+        side,
+        memory,
+        meter,
+    }
+    .run(manifest, state)
+}
+
+/// Is there a sort in place of this file that was begun and has not ended?
+///
+/// # Errors
+/// When that cannot be found out.
+pub fn is_unfinished(storage: &dyn Storage, target: &Target) -> Result<bool> {
+    let path = target.side_path();
+    match storage.open_dir(&target.dir, &target.side_name()) {
+        Err(Errno::NOENT | Errno::NOTDIR) => Ok(false),
+        other => {
+            let side = other.map_err(failed("opening", &path))?;
+            Ok(Manifest::open(storage, &side, &path)?.is_some())
+        }
+    }
+}
+
+/// Opens the file and locks it, so that two processes never sort it at once.
+fn open_input(storage: &dyn Storage, target: &Target) -> Result<Handle> {
+    let stat = storage
+        .stat(&target.dir, &target.name)
+        .map_err(failed("looking at", &target.path))?;
+    if stat.kind != Kind::File {
+        return Err(SortError::NotAFile(target.path.clone()));
+    }
+    let opened = storage.open(&target.dir, &target.name, Access::ReadWrite);
+    let file = opened.map_err(failed("opening", &target.path))?;
+    match try_lock(&file) {
+        Ok(true) => Ok(file),
+        Ok(false) => Err(SortError::Busy(target.path.clone())),
+        Err(errno) => Err(failed("locking", &target.path)(errno)),
+    }
+}
+
+fn order(
+    storage: &dyn Storage,
+    target: &Target,
+    file: &Handle,
+    format: &RecordFormat,
+    stable: bool,
+    memory: &Memory,
+) -> Result<Order> {
+    let stat = storage.stat_handle(file).map_err(failed("looking at", &target.path))?;
+    let record = format.bytes() as u64;
+    if !stat.size.is_multiple_of(record) {
+        return Err(SortError::Truncated {
+            path: target.path.clone(),
+            size: stat.size,
+            record,
+        });
+    }
+    let space = storage
+        .space(file)
+        .map_err(failed("asking for the free space of", &target.path))?;
+    let room = (space.blocks_available * space.fragment_bytes / FREE_SHARE) as usize;
+    let unit = memory.unit_bytes;
+    Ok(Order {
+        inode: stat.ino,
+        size: stat.size,
+        format: format.clone(),
+        stable,
+        run_bytes: memory.run_bytes.min(room / unit * unit).max(unit),
+    })
+}
+
+/// Makes the directory beside the file; one that was left before anything began is used again.
+fn make_side(storage: &dyn Storage, target: &Target) -> Result<Handle> {
+    let (name, path) = (target.side_name(), target.side_path());
+    match storage.mkdir(&target.dir, &name, DIR_MODE) {
+        Err(Errno::EXIST) if is_unfinished(storage, target)? => {
+            return Err(SortError::Unfinished(target.path.clone()));
+        }
+        Ok(()) | Err(Errno::EXIST) => {}
+        Err(errno) => return Err(failed("making", &path)(errno)),
+    }
+    let side = storage.open_dir(&target.dir, &name).map_err(failed("opening", &path))?;
+    clear_side(storage, &side, &path)?;
+    storage
+        .sync(&target.dir)
+        .map_err(failed("syncing the directory of", &target.path))?;
+    Ok(side)
+}
+
+/// Removes what a sort has beside its file, the manifest last: as long as it is there, it says how far the sort is.
+fn clear_side(storage: &dyn Storage, side: &Handle, path: &Path) -> Result<()> {
+    let names = [
+        run_file_name(1),
+        run_file_name(2),
+        manifest::DRAFT.into(),
+        manifest::NAME.into(),
+    ];
+    for name in names {
+        match storage.unlink(side, &name) {
+            Ok(()) | Err(Errno::NOENT) => {}
+            Err(errno) => return Err(failed("removing", &path.join(&name))(errno)),
+        }
+    }
+    Ok(())
+}
+
+fn remove_side(storage: &dyn Storage, target: &Target, side: &Handle) -> Result<()> {
+    let path = target.side_path();
+    clear_side(storage, side, &path)?;
+    storage
+        .rmdir(&target.dir, &target.side_name())
+        .map_err(failed("removing", &path))
+}
+
+fn check_same(storage: &dyn Storage, target: &Target, file: &Handle, manifest: &Manifest<'_>) -> Result<()> {
+    let stat = storage.stat_handle(file).map_err(failed("looking at", &target.path))?;
+    let order = &manifest.order;
+    if (stat.ino, stat.size) == (order.inode, order.size) {
+        return Ok(());
+    }
+    let what = format!(
+        "{} has inode {} and {} bytes, the file that was being sorted had inode {} and {} bytes",
+        target.path.display(),
+        stat.ino,
+        stat.size,
+        order.inode,
+        order.size
+    );
+    Err(SortError::ForeignManifest {
+        path: manifest.path().to_owned(),
+        what,
+    })
+}
+
+/// One sort in place, new or resumed.
+struct Sort<'a> {
+    storage: &'a dyn Storage,
+    target: &'a Target,
+    file: Handle,
+    side: Handle,
+    memory: Memory,
+    meter: &'a Meter,
+}
+
+impl Sort<'_> {
+    fn run(&self, manifest: Manifest<'_>, state: State) -> Result<Summary> {
+        let Order {
+            format,
+            stable,
+            run_bytes,
+            size,
+            ..
+        } = manifest.order.clone();
+        let runs = size.div_ceil(run_bytes as u64);
+        let passes = Pass::count(runs, self.memory.fan_in_max);
+        self.meter.expect(size * (1 + passes), done(&state, size));
+        let temporary = Temporary::Named(self.side.clone(), self.target.side_path(), size);
+        let output = Some((self.file.clone(), self.target.path.clone()));
+        let mut engine = Engine {
+            storage: self.storage,
+            format: &format,
+            stable,
+            memory: self.memory,
+            run_bytes,
+            files: Files::new(self.storage, output, temporary),
+            stream: None,
+            manifest: Some(Mutex::new(manifest)),
+            meter: self.meter,
+        };
+        if let State::Merging(pass) = &state {
+            engine.files.make(pass.from)?;
+        }
+        engine.free_again(&state)?;
+        let mut source = FileSource {
+            file: RecordFile::new(self.storage, self.file.clone(), self.target.path.clone()),
+            at: if let State::Forming { formed } = &state {
+                *formed
+            } else {
+                size
+            },
+            end: size,
+        };
+        engine.run(state, &mut source)?;
+        drop(engine);
+        remove_side(self.storage, self.target, &self.side)?;
+        Ok(Summary {
+            records: size / format.bytes() as u64,
+            bytes: size,
+            runs,
+            passes,
+        })
+    }
+}
+
+/// Bytes of all passes that are done in a state.
+fn done(state: &State, size: u64) -> u64 {
+    match state {
+        State::Forming { formed } => *formed,
+        State::Merging(pass) => {
+            let merged = pass.bounds[(pass.merged * pass.fan_in).min(pass.runs())];
+            let left: u64 = pass.lanes.iter().map(super::lane::Task::left_bytes).sum();
+            let begun = if pass.lanes.is_empty() {
+                0
+            } else {
+                group_bytes(pass).saturating_sub(left)
+            };
+            size + merged + begun
+        }
+        State::Finishing => size * 2,
+    }
+}
+
+fn group_bytes(pass: &Pass) -> u64 {
+    let bounds = pass.group(pass.merged.min(pass.groups() - 1));
+    bounds[bounds.len() - 1] - bounds[0]
+}
+
+/// The path of the directory beside a file that is sorted in place: there as long as the sort is not finished.
+#[must_use]
+pub fn side_directory(file: &Path) -> PathBuf {
+    let mut name = file.file_name().unwrap_or_default().to_owned();
+    name.push(SUFFIX);
+    file.with_file_name(name)
+}
+
+#[cfg(test)]
+mod tests;
