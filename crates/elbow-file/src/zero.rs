@@ -50,8 +50,8 @@ pub struct Zeroed {
     pub punched_bytes: u64,
     /// Bytes that could not be punched and were overwritten with zeros.
     pub written_bytes: u64,
-    /// What the file system had no room to punch or to overwrite, not even after a sync: *it still reads as before*. Free
-    /// something, or take more at once, and zero it again.
+    /// What the file system had no room to punch or to overwrite, not even after a sync: *it may still have its old content*,
+    /// and the file may still be shorter. Free something, or take more at once, and zero it again.
     pub deferred: RangeSet,
 }
 

@@ -236,9 +236,7 @@ fn mistakes_are_told_as_write_tells_them() {
 /// Each file system against a vector of bytes.
 #[test]
 fn ranges_are_zeroed_as_in_a_vector() {
-    let seed = number("SEED").unwrap_or_else(|| SystemTime::UNIX_EPOCH.elapsed().unwrap().as_nanos() as u64);
-    let rounds = number("ROUNDS").unwrap_or(60);
-    println!("SEED={seed}");
+    let (seed, rounds) = seed_and_rounds(60);
     let small_blocks = Disk::with("ext4", ROOM_BYTES, &["-b", "1024"]);
     let disks = PUNCHING.into_iter().chain(["ramfs"]).filter_map(Disk::new);
     for disk in disks.chain(small_blocks) {
@@ -275,6 +273,13 @@ fn ranges_are_zeroed_as_in_a_vector() {
             }
         }
     }
+}
+
+/// By `SEED` and `ROUNDS`, or a seed that is told and so many rounds.
+fn seed_and_rounds(rounds: u64) -> (u64, u64) {
+    let seed = number("SEED").unwrap_or_else(|| SystemTime::UNIX_EPOCH.elapsed().unwrap().as_nanos() as u64);
+    println!("SEED={seed}");
+    (seed, number("ROUNDS").unwrap_or(rounds))
 }
 
 fn number(name: &str) -> Option<u64> {
@@ -481,6 +486,73 @@ fn what_a_full_disk_does_not_even_write_is_deferred() {
     expected[10_000..20_000].fill(0);
     expected.resize(200_100, 0);
     assert!(content(&dir.path().join("f")) == expected);
+}
+
+/// A disk that says at any moment that it is full: what is deferred is as it was or zero, all else is as in the model.
+#[test]
+fn faults_at_random_leave_what_is_deferred_and_nothing_else() {
+    let (seed, rounds) = seed_and_rounds(80);
+    let mut random = Random(seed);
+    let (mut fired, mut deferred, mut punched) = (0, 0, 0);
+    for round in 0..rounds {
+        let (dir, _) = scratch();
+        let full = |operation, random: &mut Random| {
+            let errno = [Errno::NOSPC, Errno::DQUOT][random.below(2) as usize];
+            Plan::fail(errno)
+                .on(operation)
+                .nth(1 + random.below(3))
+                .times(random.below(6))
+        };
+        let plans = [Operation::Punch, Operation::Write, Operation::SyncAll].map(|on| full(on, &mut random));
+        let before: Vec<u8> = (0..random.below(300_000))
+            .map(|_| 1 + random.below(255) as u8)
+            .collect();
+        let (storage, file) = behind(dir.path(), Faulty::new(plans), &before);
+        let ranges = random.ranges();
+        let zeroed = zero_ranges_in(&storage, &file, &ranges).unwrap();
+        let found = content(&dir.path().join("f"));
+        let context = format!("SEED={seed}, round {round}: {ranges:?} {zeroed:?}");
+        assert_eq!(
+            zeroed.zeroed_bytes + zeroed.deferred.total_bytes(),
+            ranges.total_bytes(),
+            "{context}"
+        );
+        assert!(zeroed.deferred.difference(&ranges).is_empty(), "{context}");
+        for (at, &byte) in found.iter().enumerate() {
+            let old = before.get(at).copied().unwrap_or(0);
+            let is_right = match ranges.contains(at as u64) {
+                true if zeroed.deferred.contains(at as u64) => byte == old || byte == 0,
+                true => byte == 0,
+                false => byte == old,
+            };
+            assert!(is_right, "byte {at} is {byte}, was {old}; {context}");
+        }
+        let end = ranges.difference(&zeroed.deferred).span().map_or(0, |span| span.end);
+        assert!(found.len() as u64 >= end.max(before.len() as u64), "{context}");
+        fired += storage.hook().fired();
+        deferred += zeroed.deferred.len();
+        punched += zeroed.punched_bytes;
+    }
+    assert!(
+        fired > 0 && deferred > 0 && punched > 0,
+        "{fired} faults, {deferred} deferred"
+    );
+}
+
+/// As with write(2), a range is taken and the offset moved in one step.
+#[test]
+fn threads_that_share_an_offset_zero_different_ranges() {
+    let (dir, _) = scratch();
+    let path = dir.path().join("f");
+    let file = file_with(&path, &vec![7; 4 * 300 * 100]);
+    (&file).seek(SeekFrom::Start(0)).unwrap();
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| (0..300).for_each(|_| assert_eq!(zero(&file, 100).unwrap(), 100)));
+        }
+    });
+    assert_eq!((&file).stream_position().unwrap(), 4 * 300 * 100);
+    assert!(content(&path).iter().all(|&byte| byte == 0));
 }
 
 #[test]
