@@ -22,7 +22,8 @@ demo_programs='python3:python3 dpkg-deb:dpkg'
 bench_programs='make:make unzip:unzip zip:zip rsync:rsync sshfs:sshfs sshd:openssh-server ssh:openssh-client
     dpkg-source:dpkg-dev'
 test_programs='make:make git:git sqlite3:sqlite3 python3:python3 unzip:unzip zip:zip rsync:rsync
-    setfacl:acl setfattr:attr mkfs.ext4:e2fsprogs mkfs.xfs:xfsprogs mkfs.btrfs:btrfs-progs losetup:mount setpriv:util-linux mkfifo:coreutils
+    setfacl:acl setfattr:attr mkfs.ext4:e2fsprogs mkfs.xfs:xfsprogs mkfs.btrfs:btrfs-progs losetup:mount
+    setpriv:util-linux mkfifo:coreutils pkg-config:pkg-config groff:groff-base
     sshfs:sshfs sshd:openssh-server ssh:openssh-client dpkg-source:dpkg-dev strace:strace'
 
 # Prints the packages of those PROGRAM:PACKAGE pairs whose program is missing.

@@ -1,0 +1,186 @@
+//! libba as C programs see it: header, library, pkg-config file and man page say the same, and every function works.
+#![allow(
+    clippy::disallowed_methods,
+    clippy::unwrap_used,
+    reason = "this is what a C program's build does"
+)]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const SOURCE: &str = include_str!("../src/lib.rs");
+const HEADER: &str = include_str!("../include/ba.h");
+const PAGE: &str = include_str!("../man/ba.3");
+const PROGRAM: &str = include_str!("every_function.c");
+
+/// Where the libraries are that were built with this test.
+fn libraries() -> PathBuf {
+    let test = std::env::current_exe().unwrap();
+    let dirs = test.ancestors().skip(1).take(2);
+    let newest = dirs
+        .filter_map(|dir| {
+            let made = fs::metadata(dir.join("libba.so")).and_then(|it| it.modified()).ok()?;
+            dir.join("libba.a").exists().then(|| (made, dir.to_owned()))
+        })
+        .max();
+    newest.expect("libba.so and libba.a beside the test").1
+}
+
+fn succeed(command: &mut Command) -> String {
+    let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command:?}: {said}");
+    assert!(said.is_empty(), "{command:?}: {said}");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// The declarations of the exported functions, as C has them.
+fn declarations() -> Vec<String> {
+    let functions = SOURCE.split("#[unsafe(no_mangle)]").skip(1);
+    functions
+        .map(|function| {
+            let signature = &function[function.find("fn ").unwrap() + 3..function.find(" {").unwrap()];
+            let (name, rest) = signature.split_once('(').unwrap();
+            let (arguments, result) = rest.split_once(") -> ").unwrap();
+            let arguments: Vec<_> = arguments
+                .split(", ")
+                .filter_map(|argument| argument.split_once(": "))
+                .map(|(name, of)| declare(of, name))
+                .collect();
+            let arguments = if arguments.is_empty() {
+                "void".to_owned()
+            } else {
+                arguments.join(", ")
+            };
+            format!("{}({arguments});", declare(result, name))
+        })
+        .collect()
+}
+
+/// A C declaration of something of a type of Rust's.
+fn declare(of: &str, name: &str) -> String {
+    let of = match of {
+        "*mut Ba" => "ba_t *",
+        "*const Ba" => "const ba_t *",
+        "*const c_char" => "const char *",
+        "*mut c_void" => "void *",
+        "*const c_void" => "const void *",
+        "c_int" => "int ",
+        "c_uint" => "unsigned int ",
+        "usize" => "size_t ",
+        "isize" => "ssize_t ",
+        "i64" => "int64_t ",
+        other => panic!("{other} has no name in C"),
+    };
+    format!("{of}{name}")
+}
+
+#[test]
+fn header_page_and_program_know_every_function() {
+    let declarations = declarations();
+    assert_eq!(declarations.len(), 10);
+    for declaration in &declarations {
+        assert!(
+            HEADER.lines().any(|line| line == declaration),
+            "ba.h lacks {declaration}"
+        );
+        let page = PAGE.replace("\" ", "").replace(" \"", "").replace('"', "");
+        let words = |text: &str| text.replace([' ', '"'], "");
+        assert!(words(&page).contains(&words(declaration)), "ba.3 lacks {declaration}");
+        let name = declaration
+            .split(['(', ' ', '*'])
+            .find(|word| word.starts_with("ba_") && *word != "ba_t");
+        assert!(PROGRAM.contains(&format!("{}(", name.unwrap())), "{name:?} is not used");
+    }
+    let declared = HEADER.lines().filter(|line| line.ends_with(");")).count();
+    assert_eq!(declared, declarations.len(), "ba.h declares no others");
+}
+
+#[test]
+fn flags_are_the_same_on_both_sides() {
+    let flags = [
+        ("BA_HOLES", ba::BA_HOLES),
+        ("BA_BITMAP", ba::BA_BITMAP),
+        ("BA_CHECKSUMS", ba::BA_CHECKSUMS),
+    ];
+    for (name, value) in flags {
+        assert!(HEADER.contains(&format!("#define {name} {value}u")), "{name}");
+        assert!(PAGE.contains(&format!(".B {name}\n")), "{name}");
+    }
+}
+
+/// Compiles the program with all warnings and checks, and runs it.
+fn compile_and_run(linked: &[&str]) {
+    let dir = tempfile::tempdir().unwrap();
+    let (program, libraries) = (dir.path().join("program"), libraries());
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    succeed(
+        Command::new("cc")
+            .args(["-std=c11", "-Wall", "-Wextra", "-Werror", "-pedantic", "-g"])
+            .args(["-fsanitize=address,undefined", "-fno-sanitize-recover=all"])
+            .arg("-I")
+            .arg(here.join("include"))
+            .arg(here.join("tests/every_function.c"))
+            .arg("-o")
+            .arg(&program)
+            .arg("-L")
+            .arg(&libraries)
+            .args(linked),
+    );
+    let data = dir.path().join("data");
+    fs::create_dir(&data).unwrap();
+    let said = succeed(Command::new(&program).arg(&data).env("LD_LIBRARY_PATH", &libraries));
+    assert_eq!(said, "every function was used\n");
+}
+
+#[test]
+fn a_c_program_works_with_the_shared_library() {
+    compile_and_run(&["-lba", "-lpthread"]);
+}
+
+#[test]
+fn a_c_program_works_with_the_static_library() {
+    compile_and_run(&["-l:libba.a", "-lgcc_s", "-lpthread", "-lm", "-ldl"]);
+}
+
+#[test]
+fn the_header_is_good_for_cpp_too() {
+    let dir = tempfile::tempdir().unwrap();
+    let source = dir.path().join("program.cc");
+    fs::write(
+        &source,
+        "#include <ba.h>\nint main() { return ba_sync(nullptr) == -1 ? 0 : 1; }\n",
+    )
+    .unwrap();
+    let include = Path::new(env!("CARGO_MANIFEST_DIR")).join("include");
+    succeed(
+        Command::new("c++")
+            .args(["-Wall", "-Wextra", "-Werror", "-pedantic", "-fsyntax-only", "-I"])
+            .arg(include)
+            .arg(source),
+    );
+}
+
+#[test]
+fn pkg_config_leads_to_header_and_library() {
+    let dir = tempfile::tempdir().unwrap();
+    let template = include_str!("../ba.pc.in");
+    let file = template
+        .replace("@PREFIX@", "/opt/elbow")
+        .replace("@VERSION@", env!("CARGO_PKG_VERSION"));
+    fs::write(dir.path().join("ba.pc"), file).unwrap();
+    let found = succeed(
+        Command::new("pkg-config")
+            .args(["--cflags", "--libs", "ba"])
+            .env("PKG_CONFIG_PATH", dir.path()),
+    );
+    let found: Vec<_> = found.split_whitespace().collect();
+    assert_eq!(found, ["-I/opt/elbow/include", "-L/opt/elbow/lib", "-lba"]);
+}
+
+#[test]
+fn the_man_page_has_no_warnings() {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("man/ba.3");
+    succeed(Command::new("groff").args(["-man", "-ww", "-z"]).arg(page));
+}
