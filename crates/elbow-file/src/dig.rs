@@ -12,7 +12,8 @@
 //!   Promise   the caller says that nobody writes
 //! ```
 //!
-//! With none of them nothing is dug (EBUSY). A lease is asked for again before each punch; whoever wants in has it
+//! With none of them nothing is dug (EBUSY). To a lease, whoever writes through *the same* open file (a duplicate, another thread)
+//! is not somebody else. A lease is asked for again before each punch; whoever wants in has it
 //! broken, and we let go, wait for a moment until the file is closed again, and otherwise stop with [`Dug::finished`] false. The
 //! kernel breaks leases by force after `/proc/sys/fs/lease-break-time` seconds (45): a process that was *stopped* for
 //! longer, exactly between its last look and its punch, could lose a write of that time. That is the one gap, and
@@ -231,43 +232,53 @@ impl<'a> Digging<'a> {
     /// Frees a run of zeros; gives the bytes freed, none of them when somebody has written there. `None` when what was read
     /// has to be read again.
     fn free(&mut self, run: &Range<u64>) -> Result<Option<u64>> {
-        let length = run.end - run.start;
         match &mut self.guard {
-            Guard::Compare(donor) => match donor.share(self.file, run) {
-                // The last, partly used block of a file that has grown since.
-                Err(Errno::INVAL) if !length.is_multiple_of(self.block_bytes) => Ok(Some(0)),
-                Err(errno) if compare::cannot(errno) && self.dug.dug_bytes == 0 => {
-                    self.guard = Guard::without_compare(self.file, self.writers)?;
-                    self.dug.means = self.guard.means();
-                    Ok(None)
-                }
-                shared => shared.map(Some),
-            },
+            Guard::Compare(donor) => {
+                let shared = donor.share(self.file, run);
+                self.after_sharing(run, shared)
+            }
+            Guard::Lease(lease) if !lease.is_held() => Ok(None),
             Guard::Lease(lease) => {
-                if !lease.is_held() {
-                    return Ok(None);
-                }
                 lease.punched();
-                punch(self.file, run, self.block_bytes)?;
-                Ok(Some(length))
+                self.punch(run).map(Some)
             }
-            Guard::Promise => {
-                punch(self.file, run, self.block_bytes)?;
-                Ok(Some(length))
-            }
+            Guard::Promise => self.punch(run).map(Some),
         }
     }
-}
 
-/// Punches a run, and all of the last block of the file with it: nobody can have appended to it. A full disk may need to
-/// let its journal go first.
-fn punch(file: &Handle, run: &Range<u64>, block_bytes: u64) -> Result<()> {
-    let length = run.end.next_multiple_of(block_bytes) - run.start;
-    match RealStorage.punch(file, run.start, length) {
-        Err(Errno::NOSPC) => {
-            RealStorage.sync_all(file)?;
-            RealStorage.punch(file, run.start, length)
+    fn after_sharing(&mut self, run: &Range<u64>, shared: Result<u64>) -> Result<Option<u64>> {
+        match shared {
+            // The last, partly used block of a file that has grown since.
+            Err(Errno::INVAL) if !run.end.is_multiple_of(self.block_bytes) => Ok(Some(0)),
+            Err(errno) if compare::cannot(errno) && self.dug.dug_bytes == 0 => {
+                self.guard = Guard::without_compare(self.file, self.writers)?;
+                self.dug.means = self.guard.means();
+                Ok(None)
+            }
+            shared => shared.map(Some),
         }
-        other => other,
+    }
+
+    /// Punches a run that nobody else can write to meanwhile. A full disk may need to let its journal go first.
+    fn punch(&self, run: &Range<u64>) -> Result<u64> {
+        let length = self.whole_end(run)? - run.start;
+        match RealStorage.punch(self.file, run.start, length) {
+            Err(Errno::NOSPC) => {
+                RealStorage.sync_all(self.file)?;
+                RealStorage.punch(self.file, run.start, length)?;
+            }
+            other => other?,
+        }
+        Ok(run.end - run.start)
+    }
+
+    /// Where the last block of a run ends: the last, partly used block of the file is freed with it, if it still is the last. The file
+    /// may have grown before we had the lease.
+    fn whole_end(&self, run: &Range<u64>) -> Result<u64> {
+        let whole = run.end.next_multiple_of(self.block_bytes);
+        match whole > run.end && RealStorage.stat_handle(self.file)?.size == run.end {
+            true => Ok(whole),
+            false => Ok(run.end),
+        }
     }
 }

@@ -54,9 +54,7 @@ pub(crate) fn nameless_sibling(fd: BorrowedFd<'_>) -> Result<Handle> {
     let directory = directory
         .filter(|directory| directory.is_absolute())
         .ok_or(Errno::XDEV)?;
-    let flags = OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC;
-    let sibling = retry_on_intr(|| rustix::fs::open(directory, flags, Mode::RUSR | Mode::WUSR))?;
-    let sibling = Handle::new(sibling);
+    let sibling = RealStorage::temporary(directory)?;
     let device = |handle: &Handle| RealStorage.stat_handle(handle).map(|stat| stat.dev);
     match device(&sibling)? == Handle::lent(fd, device)? {
         true => Ok(sibling),
