@@ -457,6 +457,23 @@ fn what_a_full_disk_does_not_punch_is_written() {
     assert!(content(&dir.path().join("f"))[..50_000].iter().all(|&byte| byte == 0));
 }
 
+/// A sync of a whole file system is slow: when the first gave nothing back, the second will not.
+#[test]
+fn a_full_disk_is_not_synced_for_every_range() {
+    let (dir, _) = scratch();
+    let full = Plan::fail(Errno::NOSPC).on(Operation::Punch).times(u64::MAX);
+    let hook = Both(Counting::default(), Faulty::new([full]));
+    let (storage, file) = behind(dir.path(), hook, &[7; 100_000]);
+    let ranges = (0..20).map(|index| index * 5000..index * 5000 + 4500).collect();
+    let zeroed = zero_ranges_in(&storage, &file, &ranges).unwrap();
+    let Both(counting, faulty) = storage.hook();
+    assert_eq!(
+        (counting.count(Operation::SyncAll), zeroed.written_bytes),
+        (1, 20 * 4500)
+    );
+    assert!(faulty.fired() > 20);
+}
+
 #[test]
 fn what_a_full_disk_does_not_even_write_is_deferred() {
     let (dir, _) = scratch();

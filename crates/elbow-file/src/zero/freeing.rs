@@ -60,6 +60,7 @@ pub(super) fn run(storage: &dyn Storage, file: &Handle, before: &Stat, ranges: &
         storage,
         file,
         punches: true,
+        may_give_back: true,
         done: Zeroed::default(),
     };
     let beyond = zeroing.extend(before.size, ranges)?;
@@ -79,6 +80,8 @@ struct Zeroing<'a> {
     file: &'a Handle,
     /// Until the file system says that it cannot.
     punches: bool,
+    /// Whether something was freed since the last sync, as far as we know: if not, another one gives nothing back.
+    may_give_back: bool,
     done: Zeroed,
 }
 
@@ -134,6 +137,7 @@ impl Zeroing<'_> {
     fn punch(&mut self, range: &Range<u64>) -> Result<()> {
         self.storage.punch(self.file, range.start, range.end - range.start)?;
         self.done.punched_bytes += range.end - range.start;
+        self.may_give_back = true;
         Ok(())
     }
 
@@ -141,26 +145,34 @@ impl Zeroing<'_> {
     /// freed before; punch whole runs of data in whole blocks, which splits nothing and copies no edge; and once
     /// more what that made room for. The rest is overwritten.
     fn free_when_full(&mut self, range: Range<u64>) -> Result<()> {
-        self.sync_all()?;
-        let Err(errno) = self.punch(&range) else { return Ok(()) };
-        if !is_full(errno) {
-            return Err(errno);
+        if self.may_give_back && self.punched_after_sync(&range)? {
+            return Ok(());
         }
         let block_bytes = self.storage.space(self.file)?.fragment_bytes.max(1);
         let runs = data_runs(self.storage, self.file, range, RUNS_MAX)?;
-        let inner: Vec<_> = runs.iter().map(|run| whole_blocks(run, block_bytes)).collect();
+        let blocks = runs.iter().map(|run| whole_blocks(run, block_bytes));
+        let blocks: RangeSet = blocks.collect();
         let mut left: RangeSet = runs.into_iter().collect();
-        for round in 0..2 {
-            if round > 0 {
-                self.sync_all()?;
+        for run in &blocks {
+            if self.punched_though_full(&run)? {
+                left.remove(run.start, run.end);
             }
-            for blocks in inner.iter().filter(|blocks| !blocks.is_empty()) {
-                if left.covers(blocks.start, blocks.end) && self.punched_though_full(blocks)? {
-                    left.remove(blocks.start, blocks.end);
+        }
+        if self.may_give_back {
+            for run in &blocks.intersection(&left) {
+                if self.punched_after_sync(&run)? {
+                    left.remove(run.start, run.end);
                 }
             }
         }
         left.iter().try_for_each(|rest| self.overwrite(rest))
+    }
+
+    fn punched_after_sync(&mut self, range: &Range<u64>) -> Result<bool> {
+        if self.may_give_back {
+            self.sync_all()?;
+        }
+        self.punched_though_full(range)
     }
 
     fn punched_though_full(&mut self, range: &Range<u64>) -> Result<bool> {
@@ -171,7 +183,8 @@ impl Zeroing<'_> {
     }
 
     /// A full disk may be told of a sync, too; what it meant for our ranges, the next call says.
-    fn sync_all(&self) -> Result<()> {
+    fn sync_all(&mut self) -> Result<()> {
+        self.may_give_back = false;
         match self.storage.sync_all(self.file) {
             Err(errno) if is_full(errno) => Ok(()),
             other => other,

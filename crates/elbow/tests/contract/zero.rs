@@ -142,6 +142,25 @@ fn the_map_is_told_to_people_and_programs() {
 }
 
 #[test]
+fn a_terminal_gets_a_picture() {
+    let said = on_tmpfs("$ELBOW zero -q f 1M 2M; script -qc 'stty cols 34; $ELBOW holes f' /dev/null");
+    let lines: Vec<&str> = said.assert_code(0).out.lines().collect();
+    assert_eq!(lines[1], "[########................########]", "{said:#?}");
+}
+
+#[test]
+fn only_the_owner_keeps_others_out() {
+    let said = on_tmpfs(
+        "head -c 1M /dev/zero > f; chmod 666 f; chmod 755 .; set +e
+        user() { setpriv --reuid 1 --regid 1 --clear-groups --inh-caps=-all \"$@\"; }
+        user $ELBOW holes --dig f; echo $?; user $ELBOW holes --dig -q --assume-no-writers f; echo $?; stat -c %b f
+        head -c 1M /dev/zero > f; user $ELBOW zero -q f; echo $?; stat -c %b f",
+    );
+    assert_eq!(said.assert_code(0).out, "125\n0\n0\n0\n0\n");
+    said.assert_says(&["f: only its owner", "--assume-no-writers"]);
+}
+
+#[test]
 fn zeros_are_dug_and_the_content_stays() {
     let said = on_tmpfs(
         "head -c 3M /dev/zero | dd of=f bs=1M oflag=append conv=notrunc status=none; cp f before; touch -d 2001-02-03 f
