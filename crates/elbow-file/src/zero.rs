@@ -41,6 +41,18 @@ pub use support::ZeroSupport;
 const OFFSET_MAX: u64 = i64::MAX as u64;
 
 /// What became of the ranges that were to be zeroed.
+///
+/// ```
+/// use elbow_file::Zeroed;
+/// use elbow_ranges::RangeSet;
+///
+/// let on_a_full_disk = Zeroed {
+///     zeroed_bytes: 4096,
+///     deferred: RangeSet::from_iter([8192..12_288, 20_000..20_001]),
+///     ..Zeroed::default()
+/// };
+/// assert_eq!(on_a_full_disk.complete().unwrap_err().kind(), std::io::ErrorKind::StorageFull);
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[must_use = "`deferred` may hold ranges that still have their old content"]
 pub struct Zeroed {
@@ -176,6 +188,26 @@ pub fn zero_in(storage: &dyn Storage, file: &Handle, offset: u64, n: u64) -> Res
 }
 
 /// [`zero_ranges`] through the seam.
+///
+/// ```
+/// use std::ffi::OsStr;
+/// use std::io::IoSlice;
+/// use std::sync::Arc;
+///
+/// use elbow_file::double::{Counting, Interposed, Operation};
+/// use elbow_file::{RealStorage, Storage, zero_ranges_in};
+/// use elbow_ranges::RangeSet;
+///
+/// let directory = tempfile::tempdir()?;
+/// let root = RealStorage::open_root(directory.path())?;
+/// let storage = Interposed::new(Arc::new(RealStorage), Counting::default());
+/// let file = storage.create(&root, OsStr::new("f"), 0o644)?;
+/// storage.write(&file, &[IoSlice::new(&[7; 10_000])], 0)?;
+/// let touching = RangeSet::from_iter([0..5000, 5000..10_000]);
+/// assert_eq!(zero_ranges_in(&storage, &file, &touching)?.complete()?, 10_000);
+/// assert_eq!(storage.hook().count(Operation::Punch), 1);
+/// # Ok::<(), std::io::Error>(())
+/// ```
 ///
 /// # Errors
 /// As [`zero_ranges`].

@@ -44,6 +44,15 @@ impl ZeroSupport {
 
     /// Asks by way of a file whose content nobody needs: the first 128 KiB of it are overwritten.
     ///
+    /// ```
+    /// use elbow_file::{RealStorage, ZeroSupport};
+    ///
+    /// let directory = tempfile::tempdir()?;
+    /// let scratch = RealStorage::temporary(directory.path())?;
+    /// println!("{:?}", ZeroSupport::of_scratch(&RealStorage, &scratch)?);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// Those of writing and punching, but for EOPNOTSUPP, which is an answer.
     pub fn of_scratch(storage: &dyn Storage, file: &Handle) -> Result<Self> {
