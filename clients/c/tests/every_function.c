@@ -137,6 +137,8 @@ static void threads(void)
     CHECK(ba != NULL);
     CHECK(ba_size(ba) == 4096);
     CHECK(ba_free(ba, 7) == -1);
+    CHECK(ba_open(path) == NULL && errno == EBUSY);
+    CHECK(ba_free(ba, 7) == -1);
     pthread_t ids[4];
     for (int i = 0; i < 4; i++)
         CHECK(pthread_create(&ids[i], NULL, hammer, ba) == 0);

@@ -24,8 +24,9 @@
 //!   what is there, for an owner to free what it does not know.
 //! - A block that was allocated and not written reads as zeros, and is free when the store is next opened.
 //!
-//! What does not hold: one store is open once, in one process; a copy of the file is a store only if the program that
-//! copied it kept the holes; blocks that one thread frees while another writes them have no defined content.
+//! What does not hold: a store is not open twice (a lock on its file sees to that, where there are such locks); a copy of
+//! the file is a store only if the program that copied it kept the holes; blocks that one thread frees while another
+//! writes them have no defined content.
 //!
 //! Source: Vengroff & Kotz, *A Holesome File System*, section 4; fallocate(2), lseek(2).
 

@@ -300,6 +300,17 @@ fn an_old_file_is_not_overwritten() {
 }
 
 #[test]
+fn a_store_is_open_once() {
+    let ground = Ground::new();
+    let store = ground.create(Options::default());
+    let error = ground.open().unwrap_err();
+    assert_eq!(error.to_string(), "blocks is open already, in this process or another");
+    assert_eq!(error.errno(), Errno::BUSY);
+    drop(store);
+    ground.open().unwrap();
+}
+
+#[test]
 fn sizes_that_cannot_be_are_refused_before_there_is_a_file() {
     let ground = Ground::new();
     for block_bytes in [0, 100, 513, 1 << 31] {
@@ -440,7 +451,7 @@ fn a_failed_sync_is_made_good_by_the_next() {
     let ground = Ground::new();
     let storage = Arc::new(Interposed::new(Arc::new(RealStorage), Faulty::default()));
     let kind = options(FreeMap::Bitmap, false);
-    let store = BlockStore::create(storage.clone(), &ground.root, name(), kind).unwrap();
+    let mut store = BlockStore::create(storage.clone(), &ground.root, name(), kind).unwrap();
     for stamp in 1..5 {
         let block = store.alloc().unwrap();
         store.write(block, &content(stamp, UNIT as usize)).unwrap();
@@ -449,7 +460,9 @@ fn a_failed_sync_is_made_good_by_the_next() {
             .arm(Plan::fail(Errno::IO).on(Operation::Sync).nth(stamp % 2 + 1));
         assert_eq!(store.sync().unwrap_err().errno(), Errno::IO);
         store.sync().unwrap();
-        assert_eq!(ground.open().unwrap().len(), stamp);
+        drop(store);
+        store = BlockStore::open(storage.clone(), &ground.root, name()).unwrap();
+        assert_eq!(store.len(), stamp);
     }
 }
 

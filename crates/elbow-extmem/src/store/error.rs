@@ -42,6 +42,12 @@ pub enum StoreError {
         /// The block size.
         block_bytes: u64,
     },
+    /// The store is open already.
+    #[error("{file} is open already, in this process or another")]
+    InUse {
+        /// The file.
+        file: String,
+    },
     /// The hole that every store with holes has behind its header is filled.
     #[error(
         "{file}: its holes are lost, so it cannot be told which blocks are free; was it copied by a program that fills \
@@ -166,6 +172,7 @@ impl StoreError {
             Self::NoSpace { errno, .. } | Self::Io { errno, .. } => *errno,
             Self::NoHoles { .. } => Errno::OPNOTSUPP,
             Self::Full { .. } => Errno::FBIG,
+            Self::InUse { .. } => Errno::BUSY,
             Self::Header { .. } | Self::HolesLost { .. } | Self::Map { .. } | Self::Checksum { .. } => Errno::IO,
             Self::OutOfRange { .. } | Self::NotAllocated { .. } | Self::DoubleFree { .. } => Errno::NXIO,
             Self::Foreign { .. } | Self::BlockBytes { .. } | Self::Length { .. } => Errno::INVAL,

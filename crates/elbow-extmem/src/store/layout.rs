@@ -166,7 +166,7 @@ mod tests {
 
     #[test]
     fn a_block_size_that_cannot_be_is_an_error() {
-        for unit in [0, 1, 511, 513, 1 << 31, u64::MAX & !511] {
+        for unit in [0, 1, 511, 513, 1 << 31, !511] {
             let header = Layout { unit, ..LAYOUT }.encode();
             assert!(
                 matches!(Layout::decode(&header), Err(DecodeError::BadValue { .. })),

@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::io::IoSlice;
 use std::sync::Arc;
 
-use elbow_file::{Access, Handle, Storage};
+use elbow_file::{Access, Handle, Storage, try_lock};
 use elbow_ranges::RangeSet;
 use elbow_ranges::encoding::DecodeError;
 
@@ -30,10 +30,9 @@ impl BlockStore {
             return Err(StoreError::BlockBytes { block_bytes: unit });
         }
         let file = storage.create(dir, name, 0o600).map_err(io)?;
-        let made = write_header(&*storage, &file, &label, unit, options).and_then(|layout| {
-            storage.sync(dir).map_err(io)?;
-            Ok(layout)
-        });
+        let made = lock(&file, &label)
+            .and_then(|()| write_header(&*storage, &file, &label, unit, options))
+            .and_then(|layout| storage.sync(dir).map(|()| layout).map_err(io));
         match made {
             Ok(layout) => {
                 let blocks = Blocks::found(Bitset::new(), RangeSet::new());
@@ -49,11 +48,13 @@ impl BlockStore {
     /// Opens a store. Its allocated blocks are those that were written.
     ///
     /// # Errors
-    /// Those of the storage; a file that is no block store, or a damaged one. The file is not changed.
+    /// Those of the storage; a file that is no block store, a damaged one, or one that is open already. The file is not
+    /// changed.
     pub fn open(storage: Arc<dyn Storage>, dir: &Handle, name: &OsStr) -> Result<Self> {
         let label = name.to_string_lossy().into_owned();
         let io = |errno| StoreError::io(&label, "open it", errno);
         let file = storage.open(dir, name, Access::ReadWrite).map_err(io)?;
+        lock(&file, &label)?;
         let layout = read_header(&*storage, &file, &label)?;
         let data = find_data(&*storage, &file, &label, &layout)?;
         let (versions, written) = if layout.has_bitmap {
@@ -69,6 +70,14 @@ impl BlockStore {
         };
         let blocks = Blocks::found(written, data);
         Ok(Self::new(storage, file, label, layout, blocks, versions))
+    }
+}
+
+/// Keeps others from opening the store as long as this handle lives; where files cannot be locked, nothing does.
+fn lock(file: &Handle, name: &str) -> Result<()> {
+    match try_lock(file) {
+        Ok(false) => Err(StoreError::InUse { file: name.to_owned() }),
+        Ok(true) | Err(_) => Ok(()),
     }
 }
 
