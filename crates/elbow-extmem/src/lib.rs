@@ -5,7 +5,8 @@
 //!
 //! Source: Vengroff & Kotz, *A Holesome File System*.
 
-pub mod store;
-pub mod text;
-
+pub mod ep;
 pub mod sort;
+pub mod store;
+pub mod stream;
+pub mod text;

@@ -86,7 +86,7 @@ impl SortError {
 pub type Result<T> = std::result::Result<T, SortError>;
 
 /// Turns an errno into an error that says what was tried on what.
-pub(super) fn failed<'a>(tried: &'static str, path: &'a Path) -> impl Fn(Errno) -> SortError + 'a {
+pub(crate) fn failed<'a>(tried: &'static str, path: &'a Path) -> impl Fn(Errno) -> SortError + 'a {
     move |errno| SortError::Storage {
         tried,
         path: path.to_owned(),

@@ -10,6 +10,7 @@ use memmap2::{Advice, MmapMut};
 use super::RecordFormat;
 use super::entries::RunSorter;
 use super::error::{Result, SortError};
+use super::state::Pass;
 
 /// What file systems and devices like best; also the alignment that O_DIRECT asks for.
 const PAGE_BYTES: usize = 4096;
@@ -60,6 +61,17 @@ pub struct Memory {
     lanes_max: usize,
     /// Least and most output between two times that a lane frees what it has merged.
     pub(super) window_bytes: (u64, u64),
+}
+
+/// What a sort will need.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Need {
+    /// Runs that it will form.
+    pub runs: u64,
+    /// Passes over all records, after run formation.
+    pub passes: u64,
+    /// Bytes of disk space beside the file that is sorted in place; less where less is free.
+    pub headroom_bytes: u64,
 }
 
 /// How one merge uses the budget.
@@ -126,6 +138,18 @@ impl Memory {
     fn block_bytes(&self, lanes: usize, runs: usize) -> usize {
         let inputs = (self.left / lanes).saturating_sub(OUTPUT_BUFFERS * self.output_bytes(lanes));
         inputs / (BLOCKS_PER_RUN * runs.max(1)) / self.unit_bytes * self.unit_bytes
+    }
+
+    /// What a sort of so many bytes will need.
+    #[must_use]
+    pub fn need(&self, bytes: u64) -> Need {
+        let runs = bytes.div_ceil(self.run_bytes as u64);
+        let (_, window) = self.window_bytes;
+        Need {
+            runs,
+            passes: Pass::count(runs, self.fan_in_max),
+            headroom_bytes: bytes.min((self.run_bytes as u64).max(window * self.lanes_max as u64)),
+        }
     }
 
     /// So little that a few kilobytes take several runs, passes and windows.

@@ -30,11 +30,14 @@ mod select;
 mod state;
 mod tree;
 
+pub(crate) use error::failed;
+pub(crate) use tree::{EXHAUSTED, Head, LoserTree, NoTies, head, run_of};
+
 pub use copying::{Output, sort};
 pub use error::{Result, SortError};
 pub use format::{Key, KeyKind, RECORD_BYTES_MAX, RecordFormat};
 pub use in_place::{Target, is_unfinished, resume, side_directory, sort_in_place};
-pub use memory::{BUDGET_BYTES_MIN, Memory};
+pub use memory::{BUDGET_BYTES_MIN, Memory, Need};
 pub use meter::{Meter, Step};
 
 /// How a sort works.

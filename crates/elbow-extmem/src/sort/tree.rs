@@ -16,23 +16,23 @@
 //! Source: Knuth, *The Art of Computer Programming*, volume 3, section 5.4.1.
 
 /// A head: prefix (64 bits), run (32 bits).
-pub(super) type Head = u128;
+pub(crate) type Head = u128;
 
 /// The head of a run that has no more records: after all others.
-pub(super) const EXHAUSTED: Head = Head::MAX;
+pub(crate) const EXHAUSTED: Head = Head::MAX;
 
-pub(super) fn head(prefix: u64, run: usize) -> Head {
+pub(crate) fn head(prefix: u64, run: usize) -> Head {
     Head::from(prefix) << 32 | run as Head
 }
 
 /// The run of a head that is not exhausted.
-pub(super) fn run_of(head: Head) -> usize {
+pub(crate) fn run_of(head: Head) -> usize {
     (head & 0xffff_ffff) as usize
 }
 
 /// Of heads with equal prefixes, neither exhausted: does the first run's record come first by its whole key?
 /// `None`: they are equal.
-pub(super) trait Ties {
+pub(crate) trait Ties {
     /// Are there comparisons that prefixes do not decide?
     const HAPPEN: bool = true;
 
@@ -40,7 +40,7 @@ pub(super) trait Ties {
 }
 
 /// Prefixes decide everything.
-pub(super) struct NoTies;
+pub(crate) struct NoTies;
 
 impl Ties for NoTies {
     const HAPPEN: bool = false;
@@ -51,14 +51,14 @@ impl Ties for NoTies {
     }
 }
 
-pub(super) struct LoserTree {
+pub(crate) struct LoserTree {
     /// The losers at 1..; 0 is the winner.
     nodes: Vec<Head>,
 }
 
 impl LoserTree {
     /// Plays all matches among the first heads of all runs, in the order of the runs.
-    pub(super) fn new(heads: &[Head], ties: &impl Ties) -> Self {
+    pub(crate) fn new(heads: &[Head], ties: &impl Ties) -> Self {
         let runs = heads.len();
         let mut winners = vec![EXHAUSTED; runs];
         winners.extend_from_slice(heads);
@@ -74,13 +74,13 @@ impl LoserTree {
 
     /// The smallest head; [`EXHAUSTED`] when no run has more.
     #[inline]
-    pub(super) fn winner(&self) -> Head {
+    pub(crate) fn winner(&self) -> Head {
         self.nodes[0]
     }
 
     /// Replaces the winner by the next head of its run.
     #[inline]
-    pub(super) fn replace_winner(&mut self, next: Head, ties: &impl Ties) {
+    pub(crate) fn replace_winner(&mut self, next: Head, ties: &impl Ties) {
         let mut node = (self.nodes.len() + run_of(self.nodes[0])) / 2;
         let mut candidate = next;
         while node > 0 {

@@ -1,0 +1,37 @@
+//! What `elbow sort` can be asked for about records.
+
+use clap::Args;
+
+/// The options for records.
+#[derive(Args, Debug)]
+pub(crate) struct RecordArgs {
+    /// The input is records of so many bytes each; --key is then OFFSET:WIDTH:TYPE[:desc], TYPE one of u8, i8, u16le,
+    /// i32be, u64le, f32le, f64be (and the like), bytes [default key: the whole record].
+    #[arg(long, value_name = "BYTES", help_heading = "Records")]
+    pub(crate) record: Option<usize>,
+    /// Records of the sort benchmark: 100 bytes, the first ten are the key.
+    #[arg(long, conflicts_with = "record", help_heading = "Records")]
+    pub(crate) gensort: bool,
+    /// Sort the file itself, within the disk space that it has (and about a quarter of the memory); it can be resumed.
+    #[arg(long, help_heading = "Records")]
+    pub(crate) in_place: bool,
+    /// Continue a sort in place that ended early: the order is known, give only the file.
+    #[arg(long, conflicts_with_all = ["record", "gensort", "in_place", "key"], help_heading = "Records")]
+    pub(crate) resume: bool,
+    /// Say how much memory, disk space and how many passes it will need, and do nothing.
+    #[arg(long, help_heading = "Records")]
+    pub(crate) dry_run: bool,
+    /// Print one JSON object as the last line of standard error, and nothing else.
+    #[arg(long, help_heading = "Records")]
+    pub(crate) json: bool,
+    /// Print errors only.
+    #[arg(long, short, help_heading = "Records")]
+    pub(crate) quiet: bool,
+}
+
+impl RecordArgs {
+    /// Are records to be sorted, not lines?
+    pub(crate) fn are_meant(&self) -> bool {
+        self.record.is_some() || self.gensort || self.in_place || self.resume
+    }
+}
