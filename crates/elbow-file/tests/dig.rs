@@ -14,6 +14,7 @@ use std::time::{Duration, Instant, SystemTime};
 use disk::{Disk, PUNCHING};
 use elbow_file::dig::{Means, Writers, dig};
 use elbow_file::{ExtentKind, Extents};
+use rustix::mm::{MapFlags, ProtFlags, mmap};
 
 const BLOCK: usize = 4096;
 const BLOCKS: usize = 2048;
@@ -220,6 +221,77 @@ fn a_file_that_somebody_else_has_open_is_left_alone_where_the_kernel_cannot_comp
         assert!(dug.dug_bytes > 0);
         drop(other);
         assert!(std::fs::read(&path).unwrap() == hollow());
+    }
+}
+
+/// A shared mapping whose file was closed again.
+struct Mapping(*mut u8);
+
+impl Mapping {
+    fn of(path: &Path) -> Self {
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a new mapping, of a file that keeps its size.
+        #[allow(unsafe_code)]
+        let start = unsafe {
+            let file = read_write(path);
+            mmap(
+                std::ptr::null_mut(),
+                BLOCKS * BLOCK,
+                protection,
+                MapFlags::SHARED,
+                file,
+                0,
+            )
+        };
+        Self(start.unwrap().cast())
+    }
+
+    fn write(&self, at: usize, byte: u8) {
+        assert!(at < BLOCKS * BLOCK);
+        // SAFETY: it is inside of the mapping.
+        #[allow(unsafe_code)]
+        unsafe {
+            self.0.add(at).write_volatile(byte);
+        }
+    }
+}
+
+/// Writes through a mapping need no open file and no call that the kernel could see: it has to see the page fault.
+#[test]
+fn no_write_is_lost_that_comes_through_a_mapping() {
+    for disk in PUNCHING.into_iter().filter_map(Disk::new) {
+        let path = disk.path("f");
+        let file = hollow_file(&path);
+        let mapping = Mapping::of(&path);
+        if means_of(disk.kind) == Means::Lease {
+            assert_eq!(
+                errno(dig(&file, Writers::Unknown, |_| ())),
+                libc::EBUSY,
+                "{}",
+                disk.kind
+            );
+            continue;
+        }
+        let mut expected = hollow();
+        for round in 0..20 {
+            let dug = thread::scope(|scope| {
+                let mapping = &mapping;
+                let file = &file;
+                let digger = scope.spawn(move || dig(file, Writers::Unknown, |_| ()).unwrap());
+                for block in (round..BLOCKS).step_by(20) {
+                    mapping.write(block * BLOCK + 9, 4);
+                    expected[block * BLOCK + 9] = 4;
+                    thread::sleep(Duration::from_micros(50));
+                }
+                digger.join().unwrap()
+            });
+            assert!(dug.finished, "{}", disk.kind);
+        }
+        assert!(
+            std::fs::read(&path).unwrap() == expected,
+            "{}: a write was lost",
+            disk.kind
+        );
     }
 }
 
