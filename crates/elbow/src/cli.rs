@@ -101,6 +101,9 @@ pub(crate) enum Command {
     /// End dead jobs of a directory: finish the committed, undo the others.
     #[command(after_help = RECOVER_EXAMPLES)]
     Recover(RecoverArgs),
+    /// Sort lines of text as sort(1) does, within memory and little disk space.
+    #[command(after_help = crate::sort::EXAMPLES, override_usage = "elbow sort [OPTIONS] [FILE]...")]
+    Sort(crate::sort::SortArgs),
     /// Zero a file or ranges of it, and free the blocks behind them.
     #[command(after_help = holes_args::ZERO_EXAMPLES, override_usage = "elbow zero [OPTIONS] FILE [OFFSET LENGTH | --ranges -]")]
     Zero(holes_args::ZeroArgs),

@@ -6,6 +6,9 @@
 //! | 125 | Elbowroom failed, or rolled back a job whose command had succeeded |
 //! | 126, 127 | the command cannot be run, was not found; as env(1) |
 //! | 128 + n | the command was ended by signal n |
+//!
+//! `elbow sort` has those of sort(1): 1 for a disorder that was asked about, 2 for trouble, wrong usage included; and 141
+//! when nobody reads what it writes, as a program that SIGPIPE has ended.
 
 use std::io;
 use std::os::unix::process::ExitStatusExt;
@@ -19,6 +22,13 @@ pub(crate) const ELBOW_FAILED: u8 = 125;
 pub(crate) const CANNOT_RUN: u8 = 126;
 /// The command was not found.
 pub(crate) const NOT_FOUND: u8 = 127;
+
+/// `elbow sort` found lines that are not in order.
+pub(crate) const DISORDER: u8 = 1;
+/// `elbow sort` could not do what it was asked.
+pub(crate) const SORT_TROUBLE: u8 = 2;
+/// Nobody reads the output: 128 and SIGPIPE.
+pub(crate) const PIPE_CLOSED: u8 = 141;
 
 /// Code of a command that ended.
 pub(crate) fn of_status(status: ExitStatus) -> u8 {
@@ -42,11 +52,14 @@ pub(crate) fn failed(error: &anyhow::Error) -> ExitCode {
     ExitCode::from(ELBOW_FAILED)
 }
 
-/// Prints help or a usage error and ends: 0 for help that was asked for, 125 for a mistake (as env(1)).
+/// Prints help or a usage error and ends: 0 for help that was asked for, 125 for a mistake (as env(1)), 2 for one in the
+/// use of `elbow sort`.
 pub(crate) fn usage(error: &clap::Error) -> ! {
     // Nowhere to complain to when even this cannot be printed.
     let _ = error.print();
-    std::process::exit(if error.use_stderr() { ELBOW_FAILED.into() } else { 0 })
+    let is_sort = std::env::args_os().nth(1).is_some_and(|word| word == "sort");
+    let mistake = if is_sort { SORT_TROUBLE } else { ELBOW_FAILED };
+    std::process::exit(if error.use_stderr() { mistake.into() } else { 0 })
 }
 
 #[cfg(test)]

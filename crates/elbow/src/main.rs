@@ -34,6 +34,7 @@ mod run;
 mod say;
 mod signals;
 mod size;
+mod sort;
 mod status;
 mod zero;
 
@@ -53,6 +54,7 @@ fn main() -> ExitCode {
         Command::Rollback(args) => rollback::run(args),
         Command::Diff(args) => diff::run(args),
         Command::Recover(args) => recover::run(args),
+        Command::Sort(args) => sort::run(args),
         Command::Zero(args) => zero::run(args),
         Command::Holes(args) => holes::run(args),
         Command::Completions(args) => completions::run(args),

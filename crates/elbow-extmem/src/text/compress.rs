@@ -132,9 +132,9 @@ impl Drop for Unpacker {
 
 fn spawn(mut command: Command, program: &OsStr) -> Result<Child> {
     let spawned = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
-    spawned.map_err(|source| TextError::NoCompressor {
+    spawned.map_err(|reason| TextError::NoCompressor {
         program: program.to_string_lossy().into_owned(),
-        source,
+        reason,
     })
 }
 

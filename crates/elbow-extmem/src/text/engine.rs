@@ -211,10 +211,10 @@ impl TextSort {
         );
         let mut last: Option<Vec<u8>> = None;
         let mut line_number = 0;
-        while lines.advance().map_err(|source| TextError::Input {
+        while lines.advance().map_err(|reason| TextError::Input {
             tried: "read failed",
             name: name.clone(),
-            source,
+            reason,
         })? {
             line_number += 1;
             let line = lines.line();
@@ -304,10 +304,10 @@ impl TextSort {
         let stream = match piece {
             Piece::Input(input) => {
                 let Opened { name, stream } = input.open()?;
-                let failed = move |source| TextError::Input {
+                let failed = move |reason| TextError::Input {
                     tried: "read failed",
                     name: name.clone(),
-                    source,
+                    reason,
                 };
                 Stream::new(lines(stream), failed)
             }
@@ -326,17 +326,17 @@ impl TextSort {
 
     fn write<W: Write + Send + 'static>(&self, sources: Vec<Source>, output: Output<W>) -> Result<W> {
         let Output { name, open } = output;
-        let failed = |tried, source| TextError::Output {
+        let failed = |tried, reason| TextError::Output {
             tried,
             name: name.clone(),
-            source,
+            reason,
         };
-        let stream = open().map_err(|source| failed("open failed", source))?;
+        let stream = open().map_err(|reason| failed("open failed", reason))?;
         let mut sink = Sink::new(stream, self.options.terminator, self.memory().buffer_bytes);
         let merged = merge(sources, &self.order, |line| sink.push(line).is_ok());
         let written = sink.finish();
         merged?;
-        written.map_err(|source| failed("write failed", source))
+        written.map_err(|reason| failed("write failed", reason))
     }
 
     fn write_run(&self, sources: Vec<Source>, spill: &mut Spill) -> Result<Run> {

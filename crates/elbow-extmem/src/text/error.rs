@@ -38,42 +38,42 @@ pub enum TextError {
     #[error("a random order (-R) is not available; shuf(1) gives one")]
     RandomOrder,
     /// An input cannot be opened or read.
-    #[error("{tried}: {name}: {}", plain(source))]
+    #[error("{tried}: {name}: {}", plain(reason))]
     Input {
         /// What was tried, as in "read failed".
         tried: &'static str,
         /// Its name, `-` for standard input.
         name: String,
         /// Why not.
-        source: io::Error,
+        reason: io::Error,
     },
     /// The output cannot be opened or written.
-    #[error("{tried}: {name}: {}", plain(source))]
+    #[error("{tried}: {name}: {}", plain(reason))]
     Output {
         /// What was tried, as in "write failed".
         tried: &'static str,
         /// Its name.
         name: String,
         /// Why not.
-        source: io::Error,
+        reason: io::Error,
     },
     /// A temporary file cannot be made, written or read.
-    #[error("cannot {tried} temporary file in '{}': {}{}", directory.display(), plain(source), advice(source))]
+    #[error("cannot {tried} temporary file in '{}': {}{}", directory.display(), plain(reason), advice(reason))]
     Temporary {
         /// What was tried, as in "create".
         tried: &'static str,
         /// The directory that holds it.
         directory: PathBuf,
         /// Why not.
-        source: io::Error,
+        reason: io::Error,
     },
     /// The program that packs temporary files cannot be run.
-    #[error("couldn't execute compress program '{program}': {}", plain(source))]
+    #[error("couldn't execute compress program '{program}': {}", plain(reason))]
     NoCompressor {
         /// Its name.
         program: String,
         /// Why not.
-        source: io::Error,
+        reason: io::Error,
     },
     /// The program that packs temporary files failed, or what it gave back was not all.
     #[error("'{program}' terminated abnormally: {what}")]

@@ -56,10 +56,10 @@ impl Input {
         let Self { name, open, .. } = self;
         match open() {
             Ok(stream) => Ok(Opened { name, stream }),
-            Err(source) => Err(TextError::Input {
+            Err(reason) => Err(TextError::Input {
                 tried: "open failed",
                 name,
-                source,
+                reason,
             }),
         }
     }
@@ -101,11 +101,11 @@ impl Inputs {
             };
             let read = match read_some(stream, buffer) {
                 Ok(read) => read,
-                Err(source) => {
+                Err(reason) => {
                     return Err(TextError::Input {
                         tried: "read failed",
                         name: name.clone(),
-                        source,
+                        reason,
                     });
                 }
             };

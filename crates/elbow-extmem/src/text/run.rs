@@ -111,11 +111,11 @@ impl Spill {
     }
 }
 
-fn failed(tried: &'static str, directory: &Path, source: io::Error) -> TextError {
+fn failed(tried: &'static str, directory: &Path, reason: io::Error) -> TextError {
     TextError::Temporary {
         tried,
         directory: directory.to_owned(),
-        source,
+        reason,
     }
 }
 
@@ -128,7 +128,7 @@ impl Run {
     /// What an error is about.
     pub(super) fn failed(&self, tried: &'static str) -> impl Fn(io::Error) -> TextError + Send + use<> {
         let directory = self.file.directory.clone();
-        move |source| failed(tried, &directory, source)
+        move |reason| failed(tried, &directory, reason)
     }
 
     /// Reads it once; what has been read is freed, when so many runs are read at a time.
@@ -190,7 +190,7 @@ impl RunWriter {
 
     pub(super) fn failed(&self) -> impl Fn(io::Error) -> TextError + Send + use<> {
         let directory = self.file.directory.clone();
-        move |source| failed("write to", &directory, source)
+        move |reason| failed("write to", &directory, reason)
     }
 }
 

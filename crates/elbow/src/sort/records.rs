@@ -1,6 +1,9 @@
 //! `elbow sort` for records: into another file, or in place and resumable.
 
-#![allow(clippy::disallowed_methods, reason = "files named on the command line are looked at before they are sorted")]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "files named on the command line are looked at before they are sorted"
+)]
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -82,7 +85,9 @@ fn refuse_what_is_for_text(args: &SortArgs) -> Result<()> {
 
 fn threads(args: &SortArgs) -> Result<usize> {
     match &args.parallel {
-        None => Ok(std::thread::available_parallelism().map_or(1, |n| n.get()).min(THREADS_MAX)),
+        None => Ok(std::thread::available_parallelism()
+            .map_or(1, |n| n.get())
+            .min(THREADS_MAX)),
         Some(text) => match text.parse() {
             Ok(threads) if threads > 0 => Ok(threads),
             _ => bail!("invalid --parallel argument '{text}'"),
@@ -92,17 +97,29 @@ fn threads(args: &SortArgs) -> Result<usize> {
 
 fn format(args: &SortArgs) -> Result<RecordFormat> {
     if args.records.gensort {
-        ensure!(args.text.key.is_empty(), "--gensort says what the key is; leave --key out, or write --record 100");
+        ensure!(
+            args.text.key.is_empty(),
+            "--gensort says what the key is; leave --key out, or write --record 100"
+        );
         return Ok(RecordFormat::gensort());
     }
     let bytes = args.records.record;
-    let bytes = bytes.context("--in-place needs to know the records: --record BYTES --key OFFSET:WIDTH:TYPE, or --gensort")?;
-    let keys: Vec<Key> = args.text.key.iter().map(|key| key.parse().map_err(anyhow::Error::msg)).collect::<Result<_>>()?;
+    let bytes =
+        bytes.context("--in-place needs to know the records: --record BYTES --key OFFSET:WIDTH:TYPE, or --gensort")?;
+    let keys: Vec<Key> = args
+        .text
+        .key
+        .iter()
+        .map(|key| key.parse().map_err(anyhow::Error::msg))
+        .collect::<Result<_>>()?;
     RecordFormat::new(bytes, keys).map_err(anyhow::Error::msg)
 }
 
 fn one_file(args: &SortArgs) -> Result<&OsStr> {
-    ensure!(args.output.is_empty(), "-o cannot be used with a sort in place: the file itself is sorted");
+    ensure!(
+        args.output.is_empty(),
+        "-o cannot be used with a sort in place: the file itself is sorted"
+    );
     match args.files.as_slice() {
         [name] if name == "-" => bail!("standard input cannot be sorted in place; name a file"),
         [name] => Ok(name),
@@ -159,7 +176,11 @@ fn resume_hint(error: &SortError, name: &OsStr) -> Option<String> {
 /// Sorts one or more inputs into a file or to standard output.
 fn copying(args: &SortArgs, format: &RecordFormat, options: &Options) -> Result<ExitCode> {
     let mut input = Inputs::new(args, format)?;
-    let dir_path = args.temporary_directory.first().cloned().unwrap_or_else(default_temporary_directory);
+    let dir_path = args
+        .temporary_directory
+        .first()
+        .cloned()
+        .unwrap_or_else(default_temporary_directory);
     let temporary = RealStorage::open_root(&dir_path).with_context(|| format!("opening {}", dir_path.display()))?;
     let shown = input.name.display().to_string();
     let watch = Watch::new(args, &shown, None);
@@ -169,7 +190,15 @@ fn copying(args: &SortArgs, format: &RecordFormat, options: &Options) -> Result<
             let draft = Draft::new(path)?;
             let output = Output::File(draft.file.clone(), path.clone());
             let sorted = watch.over(|meter| {
-                sort::sort(&RealStorage, (&mut input, name), output, (temporary, dir_path), format, options, meter)
+                sort::sort(
+                    &RealStorage,
+                    (&mut input, name),
+                    output,
+                    (temporary, dir_path),
+                    format,
+                    options,
+                    meter,
+                )
             });
             if sorted.is_ok() {
                 draft.publish()?;
@@ -180,7 +209,15 @@ fn copying(args: &SortArgs, format: &RecordFormat, options: &Options) -> Result<
             let mut stdout = std::io::stdout();
             let output = Output::Stream(&mut stdout);
             watch.over(|meter| {
-                sort::sort(&RealStorage, (&mut input, name), output, (temporary, dir_path), format, options, meter)
+                sort::sort(
+                    &RealStorage,
+                    (&mut input, name),
+                    output,
+                    (temporary, dir_path),
+                    format,
+                    options,
+                    meter,
+                )
             })
         }
     };
@@ -205,10 +242,16 @@ impl Inputs {
     /// Looks at all files first, so that a mistake in the last one does not show after hours.
     fn new(args: &SortArgs, format: &RecordFormat) -> Result<Self> {
         let standard_input = [OsString::from("-")];
-        let files = if args.files.is_empty() { &standard_input[..] } else { &args.files };
+        let files = if args.files.is_empty() {
+            &standard_input[..]
+        } else {
+            &args.files
+        };
         for name in files.iter().filter(|name| *name != "-") {
             let path = Path::new(name);
-            let found = File::open(path).and_then(|file| file.metadata()).with_context(|| format!("{}", path.display()))?;
+            let found = File::open(path)
+                .and_then(|file| file.metadata())
+                .with_context(|| format!("{}", path.display()))?;
             let (size, record) = (found.len(), format.bytes() as u64);
             if found.is_file() && !size.is_multiple_of(record) {
                 let path = path.to_owned();
@@ -253,8 +296,14 @@ struct Draft {
 impl Draft {
     fn new(path: &Path) -> Result<Self> {
         let shown = path.display();
-        let name = path.file_name().with_context(|| format!("{shown}: is no name for a file"))?.to_owned();
-        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let name = path
+            .file_name()
+            .with_context(|| format!("{shown}: is no name for a file"))?
+            .to_owned();
+        let parent = path
+            .parent()
+            .filter(|parent| !parent.as_os_str().is_empty())
+            .unwrap_or(Path::new("."));
         let dir = RealStorage::open_root(parent).with_context(|| format!("opening {}", parent.display()))?;
         let mut draft = OsString::from(".");
         draft.push(&name);
@@ -262,7 +311,9 @@ impl Draft {
         let mode = path.metadata().map_or(NEW_FILE_MODE & !umask(), |found| {
             std::os::unix::fs::PermissionsExt::mode(&found.permissions()) & 0o7777
         });
-        let file = RealStorage.create(&dir, &draft, mode).with_context(|| format!("creating the output {shown}"))?;
+        let file = RealStorage
+            .create(&dir, &draft, mode)
+            .with_context(|| format!("creating the output {shown}"))?;
         let published = std::cell::Cell::new(false);
         Ok(Self {
             dir,
@@ -306,7 +357,11 @@ fn dry_run(args: &SortArgs, format: &RecordFormat, options: &Options) -> Result<
         bytes += path.metadata().with_context(|| format!("{}", path.display()))?.len();
     }
     let need = memory.need(bytes);
-    let more = if args.records.in_place { need.headroom_bytes } else { bytes };
+    let more = if args.records.in_place {
+        need.headroom_bytes
+    } else {
+        bytes
+    };
     let answer = json!({
         "records": bytes / format.bytes() as u64, "bytes": bytes, "memory_bytes": options.memory_bytes,
         "runs": need.runs, "passes": need.passes, "temporary_bytes": more, "in_place": args.records.in_place,
@@ -321,10 +376,18 @@ fn dry_run(args: &SortArgs, format: &RecordFormat, options: &Options) -> Result<
         bytes / format.bytes() as u64,
         size::show(bytes),
         need.runs,
-        if need.passes == 1 { "one pass".to_owned() } else { format!("{} passes", need.passes) },
+        if need.passes == 1 {
+            "one pass".to_owned()
+        } else {
+            format!("{} passes", need.passes)
+        },
         size::show(options.memory_bytes as u64)
     ));
-    let whereby = if args.records.in_place { "beside the file itself" } else { "for runs, beside input and output" };
+    let whereby = if args.records.in_place {
+        "beside the file itself"
+    } else {
+        "for runs, beside input and output"
+    };
     say(format_args!("disk space needed {whereby}: {}", size::show(more)));
     Ok(ExitCode::SUCCESS)
 }
@@ -390,7 +453,10 @@ impl<'a> Watch<'a> {
         let Some(target) = self.in_place else { return 0 };
         let beside = side_directory(&target.path).read_dir().into_iter().flatten().flatten();
         let files = beside.map(|entry| entry.path()).chain([target.path.clone()]);
-        files.filter_map(|path| path.metadata().ok()).map(|found| found.blocks() * 512).sum()
+        files
+            .filter_map(|path| path.metadata().ok())
+            .map(|found| found.blocks() * 512)
+            .sum()
     }
 
     fn report(&self, summary: &Summary) -> Result<ExitCode> {
@@ -406,7 +472,11 @@ impl<'a> Watch<'a> {
             }));
         } else if !self.args.records.quiet && (self.in_place.is_some() || !self.args.output.is_empty()) {
             let peak = peak.map_or(String::new(), |peak| {
-                format!(", at most {} of disk ({:.2}x)", size::show(peak), peak as f64 / summary.bytes.max(1) as f64)
+                format!(
+                    ", at most {} of disk ({:.2}x)",
+                    size::show(peak),
+                    peak as f64 / summary.bytes.max(1) as f64
+                )
             });
             say(format_args!(
                 "sorted {} records ({}) in {seconds:.1} s: read {}, wrote {}{peak}",
@@ -420,7 +490,11 @@ impl<'a> Watch<'a> {
     }
 
     fn fail(&self, error: &SortError, hint: Option<String>) -> Result<ExitCode> {
-        let code = if self.stopped_by.load(Ordering::Relaxed) { exit::INTERRUPTED } else { exit::SORT_TROUBLE };
+        let code = if self.stopped_by.load(Ordering::Relaxed) {
+            exit::INTERRUPTED
+        } else {
+            exit::SORT_TROUBLE
+        };
         if self.args.records.json {
             raw(json!({ "outcome": "failed", "error": error.to_string(), "hint": hint, "exit_code": code }));
             return Ok(ExitCode::from(code));

@@ -1,0 +1,148 @@
+//! What `elbow sort` can be asked for.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::{ArgAction, Args, ValueHint};
+
+pub(crate) const EXAMPLES: &str = "\
+Examples:
+  Sort a large file within 256 MB of memory; what does not fit goes to temporary files in /scratch:
+      elbow sort -S 256M -T /scratch -o sorted.txt input.txt
+
+  By the second field as a number, largest first; lines with equal numbers in the order of the input:
+      elbow sort -s -k 2,2nr sales.txt
+
+  A table with commas: by name without regard to case, then by date:
+      elbow sort -t , -k 3,3f -k 1,1 table.csv
+
+  Sizes as `du -h` prints them; versions in file names; names that may hold newlines:
+      du -h | elbow sort -h
+      ls | elbow sort -V
+      find . -print0 | elbow sort -z
+
+  Merge files that are sorted already; is a file sorted, and without duplicates?
+      elbow sort -m -o all.log monday.log tuesday.log
+      elbow sort -cu keys.txt
+
+A key is FIELD[.BYTE][OPTIONS][,FIELD[.BYTE][OPTIONS]]: from here, up to and with there; without the second part it
+reaches to the end of the line, so a single field is `-k 2,2`. Options behind a key (any of bdfghiMnrV) replace those
+of the command line for it. Lines with equal keys are ordered by their bytes, unless -s or -u is given.
+
+The order is that of sort(1) in the C locale (LC_ALL=C), whatever the locale is. Not available: -R, --debug, and the
+obsolete keys +1 -2.
+
+Temporary files have no names, so nothing is left behind however the sort ends, and they are freed while they are
+merged: besides the input and what is there of the output there is never more than the size of the input.
+
+Exit code:
+  0; 1 where -c or -C found a disorder; 2 for any trouble, wrong options included; 141 when nobody reads the output.";
+
+/// The options.
+#[derive(Args, Debug)]
+#[command(disable_help_flag = true, args_override_self = true, infer_long_args = true)]
+pub(crate) struct SortArgs {
+    /// What to sort, all together; standard input without any, and for `-`.
+    #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) files: Vec<OsString>,
+    /// Write the result there, even over an input; it is opened at once and emptied when all has been read.
+    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath, allow_hyphen_values = true)]
+    pub(crate) output: Vec<PathBuf>,
+    /// Use so much memory: a number with b, K, M, G or T, or a percentage of RAM (75%); K without
+    /// [default: half of what is available, at most a quarter of RAM].
+    #[arg(short = 'S', long, value_name = "SIZE", allow_hyphen_values = true)]
+    pub(crate) buffer_size: Vec<String>,
+    /// Temporary files go there; several are used in turn [default: $TMPDIR or /var/tmp].
+    #[arg(short = 'T', long, value_name = "DIR", value_hint = ValueHint::DirPath, allow_hyphen_values = true)]
+    pub(crate) temporary_directory: Vec<PathBuf>,
+    /// Sort with N threads [default: one for each processor, at most 8].
+    #[arg(long, value_name = "N", allow_hyphen_values = true)]
+    pub(crate) parallel: Option<String>,
+    #[command(flatten)]
+    pub(crate) text: TextArgs,
+    /// Print help.
+    #[arg(long, action = ArgAction::Help)]
+    help: Option<bool>,
+}
+
+/// The options for text.
+#[derive(Args, Debug)]
+pub(crate) struct TextArgs {
+    /// Sort by a part of the line; several keys decide one after the other.
+    #[arg(short, long, value_name = "KEY", allow_hyphen_values = true, help_heading = "Keys")]
+    pub(crate) key: Vec<String>,
+    /// Fields are separated by this byte (`\0` for NUL), not by the blanks in front of them.
+    #[arg(
+        short = 't',
+        long,
+        value_name = "SEP",
+        allow_hyphen_values = true,
+        help_heading = "Keys"
+    )]
+    pub(crate) field_separator: Vec<OsString>,
+    /// Blanks in front of a key do not count.
+    #[arg(short = 'b', long, help_heading = "Order")]
+    pub(crate) ignore_leading_blanks: bool,
+    /// Only blanks, letters and digits count.
+    #[arg(short, long, help_heading = "Order")]
+    pub(crate) dictionary_order: bool,
+    /// Lower case counts as upper case.
+    #[arg(short = 'f', long, help_heading = "Order")]
+    pub(crate) ignore_case: bool,
+    /// By value of a floating-point number: 1e3, 0x1p4, inf.
+    #[arg(short, long, help_heading = "Order")]
+    pub(crate) general_numeric_sort: bool,
+    /// By value with a unit: 2K, 1G.
+    #[arg(short = 'h', long, help_heading = "Order")]
+    pub(crate) human_numeric_sort: bool,
+    /// Only printing characters count.
+    #[arg(short, long, help_heading = "Order")]
+    pub(crate) ignore_nonprinting: bool,
+    /// By month: JAN to DEC, after what is none.
+    #[arg(short = 'M', long, help_heading = "Order")]
+    pub(crate) month_sort: bool,
+    /// By value of a decimal number of any length.
+    #[arg(short, long, help_heading = "Order")]
+    pub(crate) numeric_sort: bool,
+    /// Turned round.
+    #[arg(short, long, help_heading = "Order")]
+    pub(crate) reverse: bool,
+    /// By the version numbers in a name: a2 before a10.
+    #[arg(short = 'V', long, help_heading = "Order")]
+    pub(crate) version_sort: bool,
+    /// As -g, -h, -M, -n or -V: general-numeric, human-numeric, month, numeric, version.
+    #[arg(long, value_name = "WORD", help_heading = "Order")]
+    pub(crate) sort: Vec<String>,
+    /// Lines with equal keys stay in the order of the input.
+    #[arg(short, long, help_heading = "Order")]
+    pub(crate) stable: bool,
+    /// Of lines with equal keys only the first stays; with -c: there are none.
+    #[arg(short, long, help_heading = "Order")]
+    pub(crate) unique: bool,
+    /// Lines end with a NUL, not with a newline.
+    #[arg(short, long)]
+    pub(crate) zero_terminated: bool,
+    /// Say the first line that is not in order, and exit with 1; do not sort.
+    #[arg(short = 'c')]
+    pub(crate) check_loud: bool,
+    /// The same, without saying it.
+    #[arg(short = 'C')]
+    pub(crate) check_quiet: bool,
+    /// As -c (diagnose-first) or -C (quiet, silent).
+    #[arg(long, value_name = "HOW", num_args = 0..=1, require_equals = true, default_missing_value = "diagnose-first")]
+    pub(crate) check: Option<String>,
+    /// Merge files that are sorted already; do not sort.
+    #[arg(short, long)]
+    pub(crate) merge: bool,
+    /// Pack temporary files with PROG; `PROG -d` has to unpack them.
+    #[arg(long, value_name = "PROG", value_hint = ValueHint::CommandName)]
+    pub(crate) compress_program: Vec<OsString>,
+    /// Read the names of the files from F (`-`: standard input), each with a NUL behind it.
+    #[arg(long, value_name = "F", value_hint = ValueHint::FilePath)]
+    pub(crate) files0_from: Option<PathBuf>,
+    /// Merge at most N files at once; beyond that in several passes [default: as many as memory is good for].
+    #[arg(long, value_name = "N", allow_hyphen_values = true)]
+    pub(crate) batch_size: Option<String>,
+    #[arg(short = 'R', long, hide = true)]
+    pub(crate) random_sort: bool,
+}

@@ -1,0 +1,138 @@
+//! What `elbow sort` reads and writes: files, pipes, terminals, by their names on the command line.
+//!
+//! Inputs are looked at before anything is done, as sort(1) does, and opened when their turn comes. The output is opened
+//! at once, so that a long sort does not fail at its end, and emptied when the inputs have been read.
+
+#![allow(
+    clippy::disallowed_methods,
+    reason = "named on the command line for reading and writing as streams"
+)]
+
+use std::ffi::{OsStr, OsString};
+use std::fs::{File, Metadata, OpenOptions};
+use std::io::{self, Read};
+use std::os::fd::AsFd;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use anyhow::{Result, bail};
+use elbow_extmem::text::{Input, Output, TextError};
+use rustix::fs::{Access, access};
+
+/// Standard input on a command line.
+const STANDARD_INPUT: &str = "-";
+
+fn shown(name: &OsStr) -> String {
+    name.to_string_lossy().into_owned()
+}
+
+fn plain(error: &io::Error) -> String {
+    error
+        .to_string()
+        .split(" (os error")
+        .next()
+        .unwrap_or_default()
+        .to_owned()
+}
+
+/// Fails if a file cannot be read.
+pub(super) fn check_readable(names: &[OsString]) -> Result<()> {
+    for name in names.iter().filter(|name| *name != STANDARD_INPUT) {
+        if let Err(errno) = access(name.as_os_str(), Access::READ_OK) {
+            let looks_like_key = name
+                .as_bytes()
+                .strip_prefix(b"+")
+                .is_some_and(|rest| rest.first().is_some_and(u8::is_ascii_digit));
+            let hint = if looks_like_key {
+                "; a key is written as -k FIELD, the obsolete +FIELD is not understood"
+            } else {
+                ""
+            };
+            bail!("cannot read: {}: {}{hint}", shown(name), plain(&errno.into()));
+        }
+    }
+    Ok(())
+}
+
+/// An input; one that is the output is marked as such.
+pub(super) fn input(name: &OsStr, output: Option<&File>) -> Input {
+    let name = name.to_owned();
+    let is_output = output.is_some_and(|output| is_same(&name, output));
+    let input = Input::new(shown(&name), move || open(&name));
+    if is_output { input.which_is_the_output() } else { input }
+}
+
+fn open(name: &OsStr) -> io::Result<File> {
+    if name == STANDARD_INPUT {
+        return io::stdin().as_fd().try_clone_to_owned().map(File::from);
+    }
+    File::open(name)
+}
+
+fn is_same(name: &OsStr, output: &File) -> bool {
+    let identity = |found: io::Result<Metadata>| found.ok().map(|found| (found.dev(), found.ino()));
+    let input = match name == STANDARD_INPUT {
+        true => open(name).and_then(|file| file.metadata()),
+        false => std::fs::metadata(name),
+    };
+    let input = identity(input);
+    input.is_some() && input == identity(output.metadata())
+}
+
+/// The file of `-o`, made if it is not there, as it is.
+pub(super) fn open_output(path: &Path) -> Result<File> {
+    let opened = OpenOptions::new().write(true).create(true).truncate(false).open(path);
+    match opened {
+        Ok(file) => Ok(file),
+        Err(error) => bail!("open failed: {}: {}", path.display(), plain(&error)),
+    }
+}
+
+/// Where the result goes: an open file, emptied then, or standard output.
+pub(super) fn output(file: Option<(&Path, File)>) -> Output<File> {
+    match file {
+        Some((path, file)) => Output::new(path.display().to_string(), move || {
+            if file.metadata()?.is_file() {
+                file.set_len(0)?;
+            }
+            Ok(file)
+        }),
+        None => Output::new("standard output", || {
+            io::stdout().as_fd().try_clone_to_owned().map(File::from)
+        }),
+    }
+}
+
+/// The names in a file, each with a NUL behind it.
+pub(super) fn names_from(path: &Path) -> Result<Vec<OsString>> {
+    let shown = path.display();
+    let mut text = Vec::new();
+    let read = open(path.as_os_str()).and_then(|mut file| file.read_to_end(&mut text));
+    if let Err(error) = read {
+        bail!("open failed: {shown}: {}", plain(&error));
+    }
+    let text = text.strip_suffix(b"\0").unwrap_or(&text);
+    if text.is_empty() {
+        bail!("no input from '{shown}'");
+    }
+    let names: Vec<OsString> = text
+        .split(|byte| *byte == 0)
+        .map(|name| OsString::from_vec(name.to_vec()))
+        .collect();
+    for (number, name) in (1..).zip(&names) {
+        if name.is_empty() {
+            bail!("{shown}:{number}: invalid zero-length file name");
+        }
+        if path == STANDARD_INPUT && name == STANDARD_INPUT {
+            bail!("when reading file names from stdin, no file name of '-' allowed");
+        }
+    }
+    Ok(names)
+}
+
+/// An error that ends a program in silence, as SIGPIPE would: `elbow sort big | head`.
+pub(super) fn nobody_reads(error: &anyhow::Error) -> bool {
+    let error = error.downcast_ref::<TextError>();
+    matches!(error, Some(TextError::Output { reason, .. }) if reason.kind() == io::ErrorKind::BrokenPipe)
+}

@@ -1,0 +1,31 @@
+//! `elbow sort`: text like sort(1).
+//!
+//! ```text
+//!   args    what can be asked for       text     options -> order and engine, messages of sort(1)
+//!   memory  sizes as -S has them        files    inputs and the output: files, pipes, terminals
+//! ```
+//!
+//! Exit codes are those of sort(1): 0; 1 where `-c` or `-C` found a disorder; 2 for trouble.
+
+mod args;
+mod files;
+mod memory;
+mod text;
+
+use std::process::ExitCode;
+
+pub(crate) use args::{EXAMPLES, SortArgs};
+
+use crate::exit;
+use crate::say::say;
+
+/// Sorts, merges or checks; says itself what went wrong.
+pub(crate) fn run(args: &SortArgs) -> anyhow::Result<ExitCode> {
+    Ok(text::run(args).unwrap_or_else(|error| {
+        if files::nobody_reads(&error) {
+            return ExitCode::from(exit::PIPE_CLOSED);
+        }
+        say(format_args!("{error:#}"));
+        ExitCode::from(exit::SORT_TROUBLE)
+    }))
+}

@@ -1,0 +1,196 @@
+//! `elbow sort` for lines of text: the options and messages of sort(1).
+
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Result, bail};
+use elbow_extmem::text::{
+    Disorder, Input, KeyOptions, KeySpec, OrderOptions, SortOptions, TextError, TextOrder, TextSort,
+};
+
+use super::args::{SortArgs, TextArgs};
+use super::{files, memory};
+use crate::exit;
+
+/// How `-c` ends.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Check {
+    Loud,
+    Quiet,
+}
+
+/// Sorts, merges or checks text.
+pub(super) fn run(args: &SortArgs) -> Result<ExitCode> {
+    let order = TextOrder::new(&order_options(&args.text)?)?;
+    let sort = TextSort::new(order, options(args)?);
+    let check_how = check_how(&args.text)?;
+    let names = names(args)?;
+    let output = output_path(args)?;
+    if let Some(how) = check_how {
+        return check(&sort, how, &names, output.is_some(), args.text.zero_terminated);
+    }
+    files::check_readable(&names)?;
+    let file = output.map(|path| files::open_output(path)).transpose()?;
+    let inputs: Vec<Input> = names.iter().map(|name| files::input(name, file.as_ref())).collect();
+    let output = files::output(output.map(PathBuf::as_path).zip(file));
+    if args.text.merge {
+        sort.merge(inputs, output)?;
+    } else {
+        sort.sort(inputs, output)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn order_options(args: &TextArgs) -> Result<OrderOptions> {
+    let keys = args
+        .key
+        .iter()
+        .map(|key| KeySpec::parse(key))
+        .collect::<Result<_, _>>()?;
+    Ok(OrderOptions {
+        options: KeyOptions::parse(&letters(args)?)?,
+        keys,
+        separator: separator(&args.field_separator)?,
+        stable: args.stable,
+        unique: args.unique,
+    })
+}
+
+/// Ordering options of the command line, as letters.
+fn letters(args: &TextArgs) -> Result<String> {
+    if args.random_sort {
+        return Err(TextError::RandomOrder.into());
+    }
+    let flags = [
+        (args.ignore_leading_blanks, 'b'),
+        (args.dictionary_order, 'd'),
+        (args.ignore_case, 'f'),
+        (args.general_numeric_sort, 'g'),
+        (args.human_numeric_sort, 'h'),
+        (args.ignore_nonprinting, 'i'),
+        (args.month_sort, 'M'),
+        (args.numeric_sort, 'n'),
+        (args.reverse, 'r'),
+        (args.version_sort, 'V'),
+    ];
+    let mut letters: String = flags
+        .iter()
+        .filter(|(is_set, _)| *is_set)
+        .map(|(_, letter)| *letter)
+        .collect();
+    for word in &args.sort {
+        letters.push(match word.as_str() {
+            "general-numeric" => 'g',
+            "human-numeric" => 'h',
+            "month" => 'M',
+            "numeric" => 'n',
+            "version" => 'V',
+            "random" => return Err(TextError::RandomOrder.into()),
+            _ => bail!("invalid argument '{word}' for '--sort'; valid are general-numeric, human-numeric, month, numeric, version"),
+        });
+    }
+    Ok(letters)
+}
+
+fn separator(given: &[OsString]) -> Result<Option<u8>> {
+    let mut separator = None;
+    for text in given {
+        let byte = match text.as_bytes() {
+            [] => bail!("empty tab"),
+            [byte] => *byte,
+            b"\\0" => 0,
+            _ => bail!("multi-character tab '{}'", text.to_string_lossy()),
+        };
+        if separator.is_some_and(|earlier| earlier != byte) {
+            bail!("incompatible tabs");
+        }
+        separator = Some(byte);
+    }
+    Ok(separator)
+}
+
+fn options(args: &SortArgs) -> Result<SortOptions> {
+    let text = &args.text;
+    if text
+        .compress_program
+        .iter()
+        .any(|program| *program != text.compress_program[0])
+    {
+        bail!("multiple compress programs specified");
+    }
+    let mut directories = args.temporary_directory.clone();
+    if directories.is_empty() {
+        directories.push(std::env::var_os("TMPDIR").map_or_else(|| PathBuf::from("/var/tmp"), PathBuf::from));
+    }
+    Ok(SortOptions {
+        terminator: if text.zero_terminated { 0 } else { b'\n' },
+        memory_bytes: memory::bytes(&args.buffer_size)?,
+        threads: memory::threads(args.parallel.as_deref())?,
+        fan_in: text.batch_size.as_deref().map(memory::batch_size).transpose()?,
+        directories,
+        compress_program: text.compress_program.first().cloned(),
+    })
+}
+
+fn check_how(args: &TextArgs) -> Result<Option<Check>> {
+    let long = match args.check.as_deref() {
+        None => None,
+        Some("diagnose-first") => Some(Check::Loud),
+        Some("quiet" | "silent") => Some(Check::Quiet),
+        Some(word) => bail!("invalid argument '{word}' for '--check'; valid are quiet, silent, diagnose-first"),
+    };
+    let is_loud = args.check_loud || long == Some(Check::Loud);
+    let is_quiet = args.check_quiet || long == Some(Check::Quiet);
+    match (is_loud, is_quiet) {
+        (true, true) => Err(TextError::Incompatible("cC".into()).into()),
+        (true, false) => Ok(Some(Check::Loud)),
+        (false, true) => Ok(Some(Check::Quiet)),
+        (false, false) => Ok(None),
+    }
+}
+
+fn names(args: &SortArgs) -> Result<Vec<OsString>> {
+    match (&args.text.files0_from, args.files.first()) {
+        (Some(_), Some(name)) => {
+            let name = name.to_string_lossy();
+            bail!("extra operand '{name}': file operands cannot be combined with --files0-from")
+        }
+        (Some(list), None) => files::names_from(list),
+        (None, Some(_)) => Ok(args.files.clone()),
+        (None, None) => Ok(vec!["-".into()]),
+    }
+}
+
+fn output_path(args: &SortArgs) -> Result<Option<&PathBuf>> {
+    if args.output.iter().any(|path| *path != args.output[0]) {
+        bail!("multiple output files specified");
+    }
+    Ok(args.output.first())
+}
+
+/// `-c` and `-C`.
+fn check(sort: &TextSort, how: Check, names: &[OsString], has_output: bool, zero_terminated: bool) -> Result<ExitCode> {
+    let letter = if how == Check::Loud { 'c' } else { 'C' };
+    if let Some(extra) = names.get(1) {
+        bail!("extra operand '{}' not allowed with -{letter}", extra.to_string_lossy());
+    }
+    if has_output {
+        return Err(TextError::Incompatible(format!("{letter}o")).into());
+    }
+    let name = &names[0];
+    let Some(disorder) = sort.check(files::input(name, None))? else {
+        return Ok(ExitCode::SUCCESS);
+    };
+    if how == Check::Loud {
+        let Disorder { line_number, line } = disorder;
+        let mut message = format!("elbow: {}:{line_number}: disorder: ", name.to_string_lossy()).into_bytes();
+        message.extend_from_slice(&line);
+        message.push(if zero_terminated { 0 } else { b'\n' });
+        // There is nowhere else to say it, and the exit code says it too.
+        let _ = io::stderr().lock().write_all(&message);
+    }
+    Ok(ExitCode::from(exit::DISORDER))
+}
