@@ -6,6 +6,7 @@
 //! Source: Vengroff & Kotz, *A Holesome File System*.
 
 pub mod ep;
+pub mod s24;
 pub mod sort;
 pub mod store;
 pub mod stream;

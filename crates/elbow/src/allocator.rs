@@ -1,4 +1,4 @@
-//! One setting of the C library's allocator.
+//! Settings of the C library's allocator.
 
 /// glibc gives every few threads a heap of their own, and none returns what others could use. With a hundred
 /// threads that write, that costs more memory than the data: two heaps are enough, because the threads wait for
@@ -12,6 +12,21 @@ pub(crate) fn keep_small() {
         unsafe {
             // Without effect, memory is used less well; nothing else.
             libc::mallopt(libc::M_ARENA_MAX, ARENAS_MAX);
+        }
+    }
+}
+
+/// glibc keeps large pieces that were freed once for the next ones that are alike. A sort whose memory is counted
+/// cannot afford that: they go back to the system.
+pub(crate) fn return_large_pieces() {
+    #[cfg(target_env = "gnu")]
+    {
+        const LARGE_BYTES: i32 = 1 << 20;
+        // SAFETY: called before the first thread is started; the parameter is one that mallopt(3) names.
+        #[allow(unsafe_code)]
+        unsafe {
+            // Without effect, memory is used less well; nothing else.
+            libc::mallopt(libc::M_MMAP_THRESHOLD, LARGE_BYTES);
         }
     }
 }

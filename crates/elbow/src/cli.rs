@@ -103,13 +103,16 @@ pub(crate) enum Command {
     Recover(RecoverArgs),
     /// Sort lines of text as sort(1) does, within memory and little disk space.
     #[command(after_help = crate::sort::EXAMPLES, override_usage = "elbow sort [OPTIONS] [FILE]...")]
-    Sort(crate::sort::SortArgs),
+    Sort(Box<crate::sort::SortArgs>),
     /// Zero a file or ranges of it, and free the blocks behind them.
     #[command(after_help = holes_args::ZERO_EXAMPLES, override_usage = "elbow zero [OPTIONS] FILE [OFFSET LENGTH | --ranges -]")]
     Zero(holes_args::ZeroArgs),
     /// Show where a file has data and where it has holes, or make holes of its zeros.
     #[command(after_help = holes_args::HOLES_EXAMPLES)]
     Holes(holes_args::HolesArgs),
+    /// Run the paper's applications on streams that free what they have read, and check the results.
+    #[command(subcommand, after_help = crate::bench::EXAMPLES)]
+    Bench(crate::bench::BenchArgs),
     /// Print shell completions.
     Completions(CompletionsArgs),
     /// Print the manual page, or write all of them to a directory.

@@ -27,6 +27,8 @@ pub(crate) const NOT_FOUND: u8 = 127;
 pub(crate) const DISORDER: u8 = 1;
 /// `elbow sort` could not do what it was asked.
 pub(crate) const SORT_TROUBLE: u8 = 2;
+/// `elbow sort` was stopped by a signal, and can be resumed: as a program that SIGINT has ended.
+pub(crate) const INTERRUPTED: u8 = 130;
 /// Nobody reads the output: 128 and SIGPIPE.
 pub(crate) const PIPE_CLOSED: u8 = 141;
 

@@ -11,6 +11,7 @@
 //! asked for: a status, a list of changes). Exit codes are in [`exit`], and nowhere else.
 
 mod allocator;
+mod bench;
 mod child;
 mod cli;
 mod commit;
@@ -57,6 +58,7 @@ fn main() -> ExitCode {
         Command::Sort(args) => sort::run(args),
         Command::Zero(args) => zero::run(args),
         Command::Holes(args) => holes::run(args),
+        Command::Bench(args) => bench::run(args),
         Command::Completions(args) => completions::run(args),
         Command::Man(args) => man::run(args),
     };

@@ -19,8 +19,9 @@ use super::state::{Pass, State};
 
 /// What a file system frees at a time.
 const BLOCK_BYTES: u64 = 4096;
-/// All lanes together leave this part of the free space for what is freed late.
-const WINDOW_SHARE: u64 = 4;
+/// All lanes together free late at most this part of the free space, and of the data.
+const FREE_SHARE: u64 = 4;
+const DATA_SHARE: u64 = 64;
 
 pub(super) struct Engine<'a> {
     pub(super) storage: &'a dyn Storage,
@@ -186,13 +187,15 @@ impl Engine<'_> {
         merge.run(&tasks)
     }
 
+    /// How much a lane writes before it frees what it has merged: a small part of the data, and of the free space.
     fn window_bytes(&self, pass: &Pass, lanes: usize) -> Result<u64> {
         let file = self.files.get(pass.from)?;
         let space = self.storage.space(&file.handle);
         let space = space.map_err(failed("asking for the free space of", &file.path))?;
-        let free = space.blocks_available * space.fragment_bytes;
+        let free = space.blocks_available * space.fragment_bytes / FREE_SHARE;
+        let data = pass.bounds[pass.runs()] / DATA_SHARE;
         let (least, most) = self.memory.window_bytes;
-        Ok((free / WINDOW_SHARE / lanes as u64).clamp(least, most))
+        Ok((free.min(data) / lanes as u64).clamp(least, most))
     }
 
     fn sync(&self, file: u8) -> Result<()> {

@@ -67,11 +67,24 @@ impl<T: Pod> Stream<T> {
         writers.into_iter().map(super::Writer::finish).collect()
     }
 
-    /// Sorts the records by their bytes, as a format understands them. Takes all the memory that the budget has left.
+    /// Sorts the records by their bytes, as a format understands them, and frees them as they are read. Takes all the
+    /// memory that the budget has left.
     ///
     /// # Errors
     /// A format of another size, a storage error, or too little memory.
     pub fn sort(self, format: &RecordFormat, threads: usize, meter: &Meter) -> Result<Self> {
+        self.sorted(true, format, threads, meter)
+    }
+
+    /// As [`sort`](Self::sort), but keeps the stream too.
+    ///
+    /// # Errors
+    /// As [`sort`](Self::sort).
+    pub fn sorted_copy(&self, format: &RecordFormat, threads: usize, meter: &Meter) -> Result<Self> {
+        self.sorted(false, format, threads, meter)
+    }
+
+    fn sorted(&self, consumes: bool, format: &RecordFormat, threads: usize, meter: &Meter) -> Result<Self> {
         if format.bytes() != size_of::<T>() {
             return Err(SortError::Refused(format!(
                 "the format is of {}-byte records, the stream of {}-byte records",
@@ -79,11 +92,11 @@ impl<T: Pod> Stream<T> {
                 size_of::<T>()
             )));
         }
-        let (scratch, records) = (self.scratch(), self.records);
+        let scratch = self.scratch();
         let file = scratch.new_file()?;
-        let bytes = records * size_of::<T>() as u64;
+        let bytes = self.records * size_of::<T>() as u64;
         let mut input = Bytes {
-            blocks: BlockReader::new(self.file, bytes, true)?,
+            blocks: BlockReader::new(self.file.clone(), bytes, consumes)?,
             left: bytes,
             failed: None,
         };
@@ -99,8 +112,8 @@ impl<T: Pod> Stream<T> {
         let storage = &*scratch.storage;
         let name = "a stream".into();
         let sorted = crate::sort::sort(storage, (&mut input, name), output, temporary, format, &options, meter);
-        let Summary { records: sorted, .. } = input.failed.take().map_or(sorted, Err)?;
-        assert_eq!(sorted, records, "a sort gives what it got");
+        let Summary { records, .. } = input.failed.take().map_or(sorted, Err)?;
+        assert_eq!(records, self.records, "a sort gives what it got");
         Ok(Self::new(file, records))
     }
 }

@@ -1,3 +1,5 @@
+//! Streams against vectors; freeing, budgets and failing disks.
+
 use std::sync::Arc;
 
 use elbow_file::RealStorage;

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 
 use clap::{ArgAction, Args, ValueHint};
 
+use super::record_args::RecordArgs;
+
 pub(crate) const EXAMPLES: &str = "\
 Examples:
   Sort a large file within 256 MB of memory; what does not fit goes to temporary files in /scratch:
@@ -25,7 +27,11 @@ Examples:
       elbow sort -m -o all.log monday.log tuesday.log
       elbow sort -cu keys.txt
 
-A key is FIELD[.BYTE][OPTIONS][,FIELD[.BYTE][OPTIONS]]: from here, up to and with there; without the second part it
+  Records of 24 bytes by a number in the first four, in place: the same file, no second copy of it on disk:
+      elbow sort --record 24 --key 0:4:u32le -S 256M --in-place events.bin
+      elbow sort --resume events.bin          after Ctrl-C, a full disk, kill -9 or a power cut
+
+A key of lines is FIELD[.BYTE][OPTIONS][,FIELD[.BYTE][OPTIONS]]: from here, up to and with there; without the second part it
 reaches to the end of the line, so a single field is `-k 2,2`. Options behind a key (any of bdfghiMnrV) replace those
 of the command line for it. Lines with equal keys are ordered by their bytes, unless -s or -u is given.
 
@@ -60,6 +66,8 @@ pub(crate) struct SortArgs {
     pub(crate) parallel: Option<String>,
     #[command(flatten)]
     pub(crate) text: TextArgs,
+    #[command(flatten)]
+    pub(crate) records: RecordArgs,
     /// Print help.
     #[arg(long, action = ArgAction::Help)]
     help: Option<bool>,

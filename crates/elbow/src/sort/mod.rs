@@ -1,7 +1,8 @@
-//! `elbow sort`: text like sort(1).
+//! `elbow sort`: text like sort(1), and records.
 //!
 //! ```text
 //!   args    what can be asked for       text     options -> order and engine, messages of sort(1)
+//!   record_args, records            fixed-size records, into another file or in place
 //!   memory  sizes as -S has them        files    inputs and the output: files, pipes, terminals
 //! ```
 //!
@@ -10,6 +11,8 @@
 mod args;
 mod files;
 mod memory;
+mod record_args;
+mod records;
 mod text;
 
 use std::process::ExitCode;
@@ -21,7 +24,12 @@ use crate::say::say;
 
 /// Sorts, merges or checks; says itself what went wrong.
 pub(crate) fn run(args: &SortArgs) -> anyhow::Result<ExitCode> {
-    Ok(text::run(args).unwrap_or_else(|error| {
+    let ended = if args.records.are_meant() {
+        records::run(args)
+    } else {
+        text::run(args)
+    };
+    Ok(ended.unwrap_or_else(|error| {
         if files::nobody_reads(&error) {
             return ExitCode::from(exit::PIPE_CLOSED);
         }

@@ -260,7 +260,7 @@ impl Inputs {
         }
         Ok(Self {
             name: files.first().map(PathBuf::from).unwrap_or_default(),
-            left: files.to_vec().into_iter(),
+            left: Vec::from(files).into_iter(),
             now: None,
         })
     }
@@ -425,7 +425,8 @@ impl<'a> Watch<'a> {
             say("cannot listen to signals; Ctrl-C will have no effect");
         }
         std::thread::scope(|scope| {
-            scope.spawn(|| self.look(&received, Display::new(format!("sorting {}", self.shown), silent)));
+            let display = Display::new(format!("sorting {}", self.shown), silent);
+            scope.spawn(move || self.look(&received, display));
             let ended = sort(&self.meter);
             let _ = events.send(Event::Over); // the other thread waits for it
             ended

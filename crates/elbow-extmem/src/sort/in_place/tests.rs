@@ -1,3 +1,5 @@
+//! Sorts in place that end at every possible moment, and what cannot be sorted so.
+
 #![allow(clippy::disallowed_methods, reason = "tests look at what is really there")]
 
 use std::ffi::OsStr;
