@@ -24,8 +24,8 @@
 //!   what is there, for an owner to free what it does not know.
 //! - A block that was allocated and not written reads as zeros, and is free when the store is next opened.
 //!
-//! What does not hold: a store is not open twice (a lock on its file sees to that, where there are such locks); a copy of
-//! the file is a store only if the program that copied it kept the holes; blocks that one thread frees while another
+//! What does not hold: a store is not open twice (a lock on its file sees to that, where there are such locks); a copy
+//! of the file is a store only if the program that copied it kept the holes; blocks that one thread frees while another
 //! writes them have no defined content.
 //!
 //! Source: Vengroff & Kotz, *A Holesome File System*, section 4; fallocate(2), lseek(2).
@@ -175,6 +175,18 @@ impl BlockStore {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// What the file takes on the storage, in bytes.
+    ///
+    /// # Errors
+    /// Those of stat(2).
+    pub fn bytes_taken(&self) -> Result<u64> {
+        let stat = self.storage.stat_handle(&self.file);
+        let blocks = stat
+            .map_err(|errno| StoreError::io(&self.name, "ask for its size", errno))?
+            .blocks;
+        Ok(blocks * 512)
     }
 
     /// The numbers of the allocated blocks.
