@@ -1,7 +1,7 @@
 //! Run formation: the input, a memory load at a time, becomes sorted runs.
 //!
 //! ```text
-//!   reader --> sorter --> writer --> Formed        3 buffers: one is read, one sorted from, one sorted into
+//!   reader --> sorter --> writer --> Formed        3 buffers: one is read or written, one sorted, one spare
 //! ```
 
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -44,16 +44,15 @@ impl Formation<'_> {
         let (empties, empty) = channel::<Buffer>();
         let (loads, loaded) = channel::<Load>();
         let (sorted, to_write) = channel::<Load>();
-        let (returned, free) = channel::<Buffer>();
         for _ in 1..RUN_BUFFERS {
             let _ = empties.send(buffer(self.run_bytes)?); // its receiver is here
         }
-        let _ = returned.send(buffer(self.run_bytes)?);
+        let mut spare = buffer(self.run_bytes)?;
         std::thread::scope(|scope| {
             let reader = scope.spawn(move || self.read(source, &empty, &loads));
-            let writer = scope.spawn(move || self.write(at, &to_write, &returned, formed));
-            self.sort(&loaded, &empties, &sorted, &free);
-            drop((loaded, empties, sorted, free));
+            let writer = scope.spawn(move || self.write(at, &to_write, &empties, formed));
+            self.sort(&loaded, &sorted, &mut spare);
+            drop((loaded, sorted));
             let written = writer.join().expect("no panic");
             first_cause([written, reader.join().expect("no panic")])
         })
@@ -75,13 +74,12 @@ impl Formation<'_> {
         Ok(())
     }
 
-    fn sort(&self, loaded: &Receiver<Load>, empties: &Sender<Buffer>, sorted: &Sender<Load>, free: &Receiver<Buffer>) {
-        let mut sorter = RunSorter::new(self.format, self.stable);
-        for Load { buffer, bytes } in loaded {
-            let Ok(mut into) = free.recv() else { break };
-            sorter.sort(&buffer[..bytes], &mut into[..bytes]);
-            let _ = empties.send(buffer); // the reader may have come to the end
-            if sorted.send(Load { buffer: into, bytes }).is_err() {
+    /// Sorts each load against the spare buffer, which thereby stays: the load's own goes to the writer.
+    fn sort(&self, loaded: &Receiver<Load>, sorted: &Sender<Load>, spare: &mut Buffer) {
+        let sorter = RunSorter::new(self.format, self.stable);
+        for Load { mut buffer, bytes } in loaded {
+            sorter.sort(&mut buffer[..bytes], &mut spare[..bytes]);
+            if sorted.send(Load { buffer, bytes }).is_err() {
                 break;
             }
         }
@@ -91,14 +89,14 @@ impl Formation<'_> {
         &self,
         mut at: u64,
         to_write: &Receiver<Load>,
-        returned: &Sender<Buffer>,
+        empties: &Sender<Buffer>,
         formed: &mut dyn FnMut(u64) -> Result<()>,
     ) -> Result<()> {
         for Load { buffer, bytes } in to_write {
             self.sink.write(&buffer[..bytes], at)?;
             self.meter.note_written(bytes as u64);
             at += bytes as u64;
-            let _ = returned.send(buffer); // there may be no more to sort
+            let _ = empties.send(buffer); // there may be no more to read
             formed(at)?;
         }
         Ok(())
