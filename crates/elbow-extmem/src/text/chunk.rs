@@ -172,12 +172,13 @@ impl Chunk {
 
     /// Reads its lines in order.
     pub(super) fn into_cursor(self) -> Cursor {
-        let next = self.entries.start;
         Cursor {
+            next: self.entries.start,
             chunk: self,
-            line: 0..0,
-            prefix: 0,
-            next,
+            fetched: Vec::new(),
+            lines: Vec::new(),
+            current: 0,
+            start: 0,
         }
     }
 
@@ -264,37 +265,63 @@ fn unique(entries: &mut [Entry], text: &Text<'_>, order: &TextOrder) -> usize {
 }
 
 /// Goes over the lines of a sorted chunk.
+///
+/// Neighbours in order lie anywhere in the text. Several lines are fetched at once, so that the processor waits for memory
+/// once and not for each.
 pub(super) struct Cursor {
     chunk: Chunk,
-    line: Range<usize>,
-    prefix: u64,
+    /// The next entry to fetch.
     next: usize,
+    fetched: Vec<u8>,
+    /// Of the fetched lines: prefix, end.
+    lines: Vec<(u64, usize)>,
+    /// The current line among these.
+    current: usize,
+    start: usize,
 }
+
+/// Lines that are fetched at once.
+const FETCHED_LINES: usize = 32;
+/// Fetching ends with a line that is longer; it is alone.
+const FETCHED_BYTES: usize = 16 << 10;
 
 impl Cursor {
     #[inline]
     pub(super) fn advance(&mut self) -> bool {
-        if self.next == self.chunk.entries.end {
-            return false;
+        self.start = self.lines.get(self.current).map_or(0, |(_, end)| *end);
+        self.current += 1;
+        if self.current >= self.lines.len() {
+            self.fetch();
         }
-        let entry = &self.chunk.words[self.next];
-        let text = Text {
-            bytes: self.chunk.text(),
-            terminator: self.chunk.terminator,
-        };
-        self.line = text.range(entry);
-        self.prefix = entry[0];
-        self.next += 1;
-        true
+        !self.lines.is_empty()
     }
 
     #[inline]
     pub(super) fn line(&self) -> &[u8] {
-        &self.chunk.text()[self.line.clone()]
+        &self.fetched[self.start..self.lines[self.current].1]
     }
 
     #[inline]
     pub(super) fn prefix(&self) -> u64 {
-        self.prefix
+        self.lines[self.current].0
+    }
+
+    fn fetch(&mut self) {
+        self.fetched.clear();
+        self.lines.clear();
+        (self.current, self.start) = (0, 0);
+        let text = Text {
+            bytes: self.chunk.text(),
+            terminator: self.chunk.terminator,
+        };
+        let left = &self.chunk.words[self.next..self.chunk.entries.end];
+        for entry in left.iter().take(FETCHED_LINES) {
+            self.fetched.extend_from_slice(text.line(entry));
+            self.lines.push((entry[0], self.fetched.len()));
+            if self.fetched.len() > FETCHED_BYTES {
+                break;
+            }
+        }
+        self.next += self.lines.len();
     }
 }

@@ -10,67 +10,22 @@
 //! - Only neighbours are merged, so that a stable sort is stable over all passes.
 //! - The output is opened when the inputs have been read to their ends (or copied, if one of them is the output).
 
-use std::ffi::OsString;
 use std::io::{self, Read, Write};
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use elbow_file::{RealStorage, Storage};
 
 use super::TextOrder;
-use super::chunk::READ_BYTES_MAX;
 use super::compress::{Packer, Unpacker};
 use super::error::{Result, TextError};
-use super::form::{CHUNKS, Formed, form};
+use super::form::{Formed, form};
 use super::input::{Input, Inputs, Opened};
 use super::lines::Lines;
 use super::merge::{Source, Stream, merge};
+use super::options::{Memory, SortOptions};
 use super::run::{Run, RunWriter, Spill};
-use super::sink::{BUFFERS, Closed, Sink};
-
-/// Less memory is taken for this much.
-const MEMORY_BYTES_MIN: usize = 4 << 10;
-/// More in a buffer makes nothing faster.
-const BUFFER_BYTES_MAX: usize = 1 << 20;
-/// Merging more sources at once is worth no smaller buffers than this ...
-const BUFFER_BYTES_WANTED: usize = 128 << 10;
-/// ... but for a few, any will do.
-const FAN_IN_MIN: usize = 16;
-/// Matches per line grow with it, and so do descriptors.
-const FAN_IN_MAX: usize = 1024;
-/// Packed runs take a process each.
-const FAN_IN_PACKED: usize = 16;
-
-/// How text is sorted; nothing here changes the result.
-#[derive(Clone, Debug)]
-pub struct SortOptions {
-    /// What ends a line: a newline, or a NUL with `-z`.
-    pub terminator: u8,
-    /// All memory for text, in bytes (`-S`).
-    pub memory_bytes: usize,
-    /// Threads that sort (`--parallel`); reading and writing have threads of their own.
-    pub threads: usize,
-    /// Sources that are merged at once (`--batch-size`), at least 2; `None`: as many as the memory is good for.
-    pub fan_in: Option<usize>,
-    /// Directories of temporary files, used in turn (`-T`); at least one.
-    pub directories: Vec<PathBuf>,
-    /// A program that packs temporary files, and unpacks them with `-d` (`--compress-program`).
-    pub compress_program: Option<OsString>,
-}
-
-impl Default for SortOptions {
-    fn default() -> Self {
-        Self {
-            terminator: b'\n',
-            memory_bytes: 64 << 20,
-            threads: 1,
-            fan_in: None,
-            directories: vec![std::env::temp_dir()],
-            compress_program: None,
-        }
-    }
-}
+use super::sink::{Closed, Sink};
 
 /// Where the result goes.
 pub struct Output<W> {
@@ -126,13 +81,6 @@ pub struct TextSort {
     order: TextOrder,
     options: SortOptions,
     storage: Arc<dyn Storage>,
-}
-
-/// How the budget is divided.
-pub(super) struct Memory {
-    pub(super) chunk_bytes: usize,
-    buffer_bytes: usize,
-    fan_in: usize,
 }
 
 /// What is merged.
@@ -204,11 +152,7 @@ impl TextSort {
     /// An input that cannot be read.
     pub fn check(&self, input: Input) -> Result<Option<Disorder>> {
         let Opened { name, stream } = input.open()?;
-        let mut lines = Lines::new(
-            stream,
-            self.options.terminator,
-            BUFFER_BYTES_MAX.min(self.options.memory_bytes),
-        );
+        let mut lines = Lines::new(stream, self.options.terminator, self.memory().source_bytes(1));
         let mut last: Option<Vec<u8>> = None;
         let mut line_number = 0;
         while lines.advance().map_err(|reason| TextError::Input {
@@ -255,19 +199,7 @@ impl TextSort {
     }
 
     pub(super) fn memory(&self) -> Memory {
-        let all = self.options.memory_bytes.max(MEMORY_BYTES_MIN);
-        let buffer_bytes = (all / 64).clamp(64, BUFFER_BYTES_MAX);
-        let read_bytes = (all / 64).min(READ_BYTES_MAX);
-        let wanted = match (self.options.fan_in, &self.options.compress_program) {
-            (Some(fan_in), _) => fan_in,
-            (None, Some(_)) => FAN_IN_PACKED,
-            (None, None) => (all / BUFFER_BYTES_WANTED).max(FAN_IN_MIN),
-        };
-        Memory {
-            chunk_bytes: (all - BUFFERS * buffer_bytes - read_bytes) / CHUNKS,
-            buffer_bytes,
-            fan_in: wanted.clamp(2, FAN_IN_MAX.min(all / 64)),
-        }
+        Memory::divide(&self.options)
     }
 
     fn spill(&self) -> Spill {
@@ -290,9 +222,7 @@ impl TextSort {
 
     fn open_all(&self, pieces: Vec<Piece>) -> Result<Vec<Source>> {
         let count = pieces.len();
-        let memory = self.memory();
-        let all = self.options.memory_bytes.max(MEMORY_BYTES_MIN) - BUFFERS * memory.buffer_bytes;
-        let buffer_bytes = (all / count.max(1)).clamp(16, BUFFER_BYTES_MAX);
+        let buffer_bytes = self.memory().source_bytes(count);
         pieces
             .into_iter()
             .map(|piece| self.open(piece, count, buffer_bytes))

@@ -40,7 +40,8 @@ pub(super) fn form(sort: &TextSort, inputs: Inputs, spill: &mut Spill) -> Result
         let reader = scope.spawn(move || read(sort, inputs, &free_chunks, &filled));
         let give_back = free.clone();
         let writer = scope.spawn(move || write(sort, &sorted_chunks, &give_back, spill));
-        let in_memory = distribute(sort, filled_chunks, free, sorted);
+        let in_memory = distribute(sort, filled_chunks, free, &sorted);
+        drop(sorted);
         let runs = writer.join().expect("writing does not panic");
         let read = reader.join().expect("reading does not panic");
         // A writer that fails takes the chunks of the reader with it: its error is the cause.
@@ -71,12 +72,7 @@ fn read(sort: &TextSort, mut inputs: Inputs, free: &Receiver<Chunk>, filled: &Se
 
 /// Sorts what was read. Gives the sorted chunks, if they are all in memory. From the moment when all chunks are given out
 /// only the writer gives any: when it ends, so does the reader.
-fn distribute(
-    sort: &TextSort,
-    filled: Receiver<Filled>,
-    free: Sender<Chunk>,
-    sorted: Sender<Chunk>,
-) -> Vec<Chunk> {
+fn distribute(sort: &TextSort, filled: Receiver<Filled>, free: Sender<Chunk>, sorted: &Sender<Chunk>) -> Vec<Chunk> {
     let pool = sort.pool();
     let mut in_memory = Vec::new();
     let mut free = Some(free);

@@ -1,0 +1,118 @@
+//! How text is sorted, and how the memory for it is divided.
+//!
+//! ```text
+//!   forming   3 chunks (one is read, one sorted, one written)  + 3 output buffers + what was read too far
+//!   merging   a buffer for each source                         + 3 output buffers
+//! ```
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use super::chunk::READ_BYTES_MAX;
+use super::form::CHUNKS;
+use super::sink::BUFFERS;
+
+/// Less memory is taken for this much.
+const MEMORY_BYTES_MIN: usize = 4 << 10;
+/// Code, stacks and channels; out of a small budget, a part.
+const PROGRAM_BYTES: usize = 4 << 20;
+/// More in a buffer makes nothing faster.
+const BUFFER_BYTES_MAX: usize = 1 << 20;
+/// Merging more sources at once is worth no smaller buffers than this ...
+const BUFFER_BYTES_WANTED: usize = 128 << 10;
+/// ... but for a few, any will do.
+const FAN_IN_MIN: usize = 16;
+/// Matches per line grow with it; and inputs of a merge take a descriptor each, of which there are often 1,024.
+const FAN_IN_MAX: usize = 512;
+/// Packed runs take a process each.
+const FAN_IN_PACKED: usize = 16;
+
+/// How text is sorted; nothing here changes the result.
+#[derive(Clone, Debug)]
+pub struct SortOptions {
+    /// What ends a line: a newline, or a NUL with `-z`.
+    pub terminator: u8,
+    /// All memory for text, in bytes (`-S`).
+    pub memory_bytes: usize,
+    /// Threads that sort (`--parallel`); reading and writing have threads of their own.
+    pub threads: usize,
+    /// Sources that are merged at once (`--batch-size`), at least 2; `None`: as many as the memory is good for.
+    pub fan_in: Option<usize>,
+    /// Directories of temporary files, used in turn (`-T`); at least one.
+    pub directories: Vec<PathBuf>,
+    /// A program that packs temporary files, and unpacks them with `-d` (`--compress-program`).
+    pub compress_program: Option<OsString>,
+}
+
+impl Default for SortOptions {
+    fn default() -> Self {
+        Self {
+            terminator: b'\n',
+            memory_bytes: 64 << 20,
+            threads: 1,
+            fan_in: None,
+            directories: vec![std::env::temp_dir()],
+            compress_program: None,
+        }
+    }
+}
+
+/// How the budget is divided.
+pub(super) struct Memory {
+    /// All of it, but for the program itself.
+    all_bytes: usize,
+    pub(super) chunk_bytes: usize,
+    /// Of each of the [`BUFFERS`] of the output.
+    pub(super) buffer_bytes: usize,
+    pub(super) fan_in: usize,
+}
+
+impl Memory {
+    pub(super) fn divide(options: &SortOptions) -> Self {
+        let given = options.memory_bytes.max(MEMORY_BYTES_MIN);
+        let all_bytes = given - PROGRAM_BYTES.min(given / 16);
+        let buffer_bytes = (all_bytes / 64).clamp(64, BUFFER_BYTES_MAX);
+        let read_bytes = (all_bytes / 64).min(READ_BYTES_MAX);
+        let wanted = match (options.fan_in, &options.compress_program) {
+            (Some(fan_in), _) => fan_in,
+            (None, Some(_)) => FAN_IN_PACKED,
+            (None, None) => (all_bytes / BUFFER_BYTES_WANTED).max(FAN_IN_MIN),
+        };
+        Self {
+            all_bytes,
+            chunk_bytes: (all_bytes - BUFFERS * buffer_bytes - read_bytes) / CHUNKS,
+            buffer_bytes,
+            fan_in: wanted.clamp(2, FAN_IN_MAX.min(all_bytes / 64)),
+        }
+    }
+
+    /// The buffer of each of so many sources.
+    pub(super) fn source_bytes(&self, sources: usize) -> usize {
+        let all = self.all_bytes - BUFFERS * self.buffer_bytes;
+        (all / sources.max(1)).clamp(16, BUFFER_BYTES_MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_division_exceeds_the_budget() {
+        for memory_bytes in [1, 4096, 100_000, 1 << 20, 64 << 20, 1 << 34] {
+            let memory = Memory::divide(&SortOptions {
+                memory_bytes,
+                ..SortOptions::default()
+            });
+            let budget = memory_bytes.max(MEMORY_BYTES_MIN);
+            let outputs = BUFFERS * memory.buffer_bytes;
+            assert!(CHUNKS * memory.chunk_bytes + outputs < budget, "{memory_bytes}");
+            for sources in [1, 2, memory.fan_in] {
+                assert!(
+                    sources * memory.source_bytes(sources) + outputs <= budget,
+                    "{memory_bytes} {sources}"
+                );
+            }
+        }
+    }
+}

@@ -1,0 +1,490 @@
+//! `elbow sort` as a command: files, messages, exit codes, temporary files, memory and disk space.
+
+use std::io::Write as _;
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
+
+use tempfile::TempDir;
+
+const ELBOW: &str = env!("CARGO_BIN_EXE_elbow");
+
+/// A directory to sort in.
+struct Stage(TempDir);
+
+impl Stage {
+    fn new() -> Self {
+        Self(
+            tempfile::Builder::new()
+                .prefix("elbow-sort-")
+                .tempdir()
+                .expect("a directory"),
+        )
+    }
+
+    fn with(files: &[(&str, &[u8])]) -> Self {
+        let stage = Self::new();
+        for (name, text) in files {
+            std::fs::write(stage.path(name), text).expect("room");
+        }
+        stage
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn read(&self, name: &str) -> Vec<u8> {
+        std::fs::read(self.path(name)).expect(name)
+    }
+
+    fn start(&self, program: &str, words: &[&str]) -> Child {
+        let mut command = Command::new(program);
+        command
+            .args(words)
+            .current_dir(self.0.path())
+            .env("LC_ALL", "C")
+            .env("TMPDIR", self.0.path());
+        command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        command.spawn().expect(program)
+    }
+
+    fn run(&self, program: &str, words: &[&str], input: &[u8]) -> Output {
+        let mut child = self.start(program, words);
+        let mut stdin = child.stdin.take().expect("a pipe");
+        std::thread::scope(|scope| {
+            // A program that ends without reading is no failure of the test.
+            scope.spawn(move || stdin.write_all(input));
+            child.wait_with_output().expect("an end")
+        })
+    }
+
+    fn sort(&self, words: &[&str], input: &[u8]) -> Output {
+        self.run(ELBOW, &[&["sort"], words].concat(), input)
+    }
+}
+
+/// What a successful sort wrote.
+fn text(output: &Output) -> &[u8] {
+    assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+    &output.stdout
+}
+
+fn message(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// Lines that look random and are the same in each run.
+fn lines(count: u64) -> Vec<u8> {
+    let mut text = Vec::new();
+    let mut state = 1_u64;
+    for number in 0..count {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        writeln!(
+            text,
+            "{:016x} {:032x} line {number:08} and some more text to make it longer",
+            state ^ state >> 29,
+            state
+        )
+        .expect("memory");
+    }
+    text
+}
+
+/// What the lines of a text are in order.
+fn sorted(text: &[u8]) -> Vec<u8> {
+    let mut lines: Vec<&[u8]> = text.split_inclusive(|byte| *byte == b'\n').collect();
+    lines.sort_unstable();
+    lines.concat()
+}
+
+#[test]
+fn files_and_standard_input_are_sorted_together() {
+    let stage = Stage::with(&[("one", b"pear\nfig"), ("two", b"apple\n\nzoo\n")]);
+    assert_eq!(text(&stage.sort(&[], b"b\na\n\0c")), b"\0c\na\nb\n");
+    assert_eq!(
+        text(&stage.sort(&["one", "-", "two"], b"kiwi")),
+        b"\napple\nfig\nkiwi\npear\nzoo\n"
+    );
+    assert_eq!(text(&stage.sort(&["-", "-"], b"b\na\n")), b"a\nb\n");
+    assert_eq!(
+        text(&stage.sort(&["one", "-r", "two", "-k1,1"], b"")),
+        b"zoo\npear\nfig\napple\n\n"
+    );
+    assert_eq!(text(&stage.sort(&["-z"], b"b\na\0a\n")), b"a\n\0b\na\0");
+    assert_eq!(text(&stage.sort(&["--", "one"], b"")), b"fig\npear\n");
+    assert_eq!(text(&stage.sort(&[], b"")), b"");
+}
+
+#[test]
+fn long_names_and_their_beginnings_are_understood() {
+    let stage = Stage::new();
+    let input = b"b 10\nA 9\na 9\n";
+    for words in [
+        &["--numeric-sort", "--key=2"][..],
+        &["--numeric", "--key", "2"],
+        &["--sort=numeric", "-k2"],
+        &[
+            "-n",
+            "-n",
+            "-k2",
+            "--stable",
+            "--stable",
+            "--parallel=3",
+            "--batch-size=2",
+            "--buffer-size=10%",
+        ],
+    ] {
+        assert_eq!(text(&stage.sort(words, input)), b"A 9\na 9\nb 10\n", "{words:?}");
+    }
+    assert_eq!(
+        text(&stage.sort(
+            &["--ignore-case", "--unique", "--key=1,1", "--field-separator= "],
+            input
+        )),
+        b"A 9\nb 10\n"
+    );
+}
+
+#[test]
+fn the_output_may_be_an_input() {
+    let stage = Stage::with(&[("file", b"c\nb\na\n"), ("low", b"a\nc\n"), ("high", b"b\nd\n")]);
+    assert_eq!(text(&stage.sort(&["file", "-o", "file"], b"")), b"");
+    assert_eq!(stage.read("file"), b"a\nb\nc\n");
+    let large = lines(3000);
+    std::fs::write(stage.path("large"), &large).expect("room");
+    text(&stage.sort(&["-S", "64K", "-o", "large", "large"], b""));
+    assert_eq!(stage.read("large"), sorted(&large));
+    // A merge writes while it reads: it keeps a copy.
+    text(&stage.sort(&["-m", "-o", "low", "high", "low"], b""));
+    assert_eq!(stage.read("low"), b"a\nb\nc\nd\n");
+}
+
+#[test]
+fn a_longer_output_is_emptied_and_a_failing_sort_leaves_it_alone() {
+    let stage = Stage::with(&[("out", b"what was there before\n"), ("in", b"b\na\n")]);
+    text(&stage.sort(&["in", "-o", "out"], b""));
+    assert_eq!(stage.read("out"), b"a\nb\n");
+    assert_eq!(stage.sort(&["in", "missing", "-o", "out"], b"").status.code(), Some(2));
+    assert_eq!(stage.sort(&["in", ".", "-o", "out"], b"").status.code(), Some(2));
+    assert_eq!(stage.read("out"), b"a\nb\n");
+}
+
+#[test]
+fn a_disorder_is_described_and_exits_with_1() {
+    let stage = Stage::with(&[("file", b"a\nc\nb \xff\nd\n"), ("twice", b"a\na\n")]);
+    let loud = stage.sort(&["-c", "file"], b"");
+    assert_eq!(
+        (loud.status.code(), &loud.stderr[..]),
+        (Some(1), &b"elbow: file:3: disorder: b \xff\n"[..])
+    );
+    for words in [
+        &["-C", "file"][..],
+        &["--check=quiet", "file"],
+        &["--check=silent", "file"],
+    ] {
+        let quiet = stage.sort(words, b"");
+        assert_eq!((quiet.status.code(), quiet.stderr.len()), (Some(1), 0), "{words:?}");
+    }
+    assert_eq!(message(&stage.sort(&["--check"], b"2\n1")), "elbow: -:2: disorder: 1\n");
+    assert_eq!(stage.sort(&["-c", "twice"], b"").status.code(), Some(0));
+    assert_eq!(
+        message(&stage.sort(&["-cu", "twice"], b"")),
+        "elbow: twice:2: disorder: a\n"
+    );
+    assert_eq!(stage.sort(&["-crn", "-"], b"10\n9\n9\n").status.code(), Some(0));
+}
+
+#[test]
+fn mistakes_are_named_and_exit_with_2() {
+    let stage = Stage::with(&[("list", b"a\0\0"), ("empty", b""), ("dash", b"-\0")]);
+    let missing = stage.path("missing/x");
+    let missing = missing.to_str().expect("a plain name");
+    for (words, expected) in [
+        (
+            &["-k", "0"][..],
+            "elbow: field number is zero: invalid field specification '0'",
+        ),
+        (
+            &["-k", "1,1x"],
+            "elbow: stray character in field spec: invalid field specification '1,1x'",
+        ),
+        (&["-dn"], "elbow: options '-dn' are incompatible"),
+        (&["-k1,1gM"], "elbow: options '-gM' are incompatible"),
+        (&["-t", "ab"], "elbow: multi-character tab 'ab'"),
+        (&["-t", ""], "elbow: empty tab"),
+        (&["-t", "a", "-t", "b"], "elbow: incompatible tabs"),
+        (&["-S", "x"], "elbow: invalid -S argument 'x'"),
+        (&["--parallel=0"], "elbow: number in parallel must be nonzero"),
+        (
+            &["--batch-size=1"],
+            "elbow: invalid --batch-size argument '1': minimum --batch-size argument is '2'",
+        ),
+        (&["-c", "a", "b"], "elbow: extra operand 'b' not allowed with -c"),
+        (&["-C", "-o", "x"], "elbow: options '-Co' are incompatible"),
+        (&["-cC"], "elbow: options '-cC' are incompatible"),
+        (&["-o", "a", "-o", "b"], "elbow: multiple output files specified"),
+        (&["-o", missing, "empty"], "elbow: open failed: "),
+        (&["nosuch"], "elbow: cannot read: nosuch: No such file or directory"),
+        (
+            &["-c", "nosuch"],
+            "elbow: open failed: nosuch: No such file or directory",
+        ),
+        (
+            &["+1"],
+            "elbow: cannot read: +1: No such file or directory; a key is written as -k FIELD",
+        ),
+        (&["."], "elbow: read failed: .: Is a directory"),
+        (&["-R"], "elbow: a random order (-R) is not available"),
+        (&["-k1R"], "elbow: a random order (-R) is not available"),
+        (&["--sort=random"], "elbow: a random order (-R) is not available"),
+        (&["--sort=size"], "elbow: invalid argument 'size' for '--sort'"),
+        (&["--check=often"], "elbow: invalid argument 'often' for '--check'"),
+        (&["--files0-from=list"], "elbow: list:2: invalid zero-length file name"),
+        (&["--files0-from=empty"], "elbow: no input from 'empty'"),
+        (
+            &["--files0-from=list", "b"],
+            "elbow: extra operand 'b': file operands cannot be combined with --files0-from",
+        ),
+        (&["--frobnicate"], "error: unexpected argument '--frobnicate'"),
+    ] {
+        let output = stage.sort(words, b"");
+        assert_eq!(output.status.code(), Some(2), "{words:?} {output:?}");
+        assert!(
+            message(&output).starts_with(expected),
+            "{words:?}: {}",
+            message(&output)
+        );
+        assert!(
+            !message(&output).contains("os error"),
+            "{words:?}: {}",
+            message(&output)
+        );
+    }
+    let output = stage.sort(&["--files0-from=-"], b"-\0");
+    assert!(message(&output).contains("no file name of '-' allowed"), "{output:?}");
+    assert!(!stage.path("x").exists(), "an output of a check is not made");
+}
+
+#[test]
+fn names_come_from_a_list() {
+    let stage = Stage::with(&[
+        ("one", b"b\n"),
+        ("t w\no", b"a\n"),
+        ("list", b"one\0t w\no\0"),
+        ("open", b"one\0t w\no"),
+    ]);
+    for list in ["--files0-from=list", "--files0-from=open"] {
+        assert_eq!(text(&stage.sort(&[list], b"")), b"a\nb\n", "{list}");
+    }
+    assert_eq!(text(&stage.sort(&["--files0-from=-"], b"one\0")), b"b\n");
+}
+
+#[test]
+fn an_output_that_nobody_reads_and_one_that_is_full() {
+    let stage = Stage::with(&[("large", &lines(5000))]);
+    let said = stage.run(
+        "sh",
+        &["-c", &format!("{{ {ELBOW} sort large; echo $? >&2; }} | head -n 1")],
+        b"",
+    );
+    assert_eq!(message(&said), "141\n");
+    let said = stage.run("sh", &["-c", &format!("{ELBOW} sort large > /dev/full")], b"");
+    assert_eq!(
+        (said.status.code(), &*message(&said)),
+        (
+            Some(2),
+            "elbow: write failed: standard output: No space left on device\n"
+        )
+    );
+}
+
+#[test]
+fn temporary_files_are_packed_if_asked_for() {
+    let stage = Stage::new();
+    let input = lines(5000);
+    for words in [
+        &["-S64K", "--compress-program=gzip"][..],
+        &["-S64K", "--compress-program=gzip", "--batch-size=3"],
+    ] {
+        assert!(text(&stage.sort(words, &input)) == sorted(&input), "{words:?}");
+    }
+    let failed = stage.sort(&["-S64K", "--compress-program=false"], &input);
+    assert_eq!(failed.status.code(), Some(2));
+    assert!(
+        message(&failed).contains("'false' terminated abnormally: exit status: 1"),
+        "{}",
+        message(&failed)
+    );
+    // It packs well, and unpacks badly.
+    std::fs::write(
+        stage.path("bad"),
+        "#!/bin/sh\n[ \"$1\" = -d ] || exec cat\nhead -c 100\nexit 3\n",
+    )
+    .expect("room");
+    text(&stage.run("chmod", &["+x", "bad"], b""));
+    let failed = stage.sort(&["-S64K", "--compress-program=./bad"], &input);
+    assert_eq!(failed.status.code(), Some(2), "{failed:?}");
+    assert!(
+        message(&failed).contains("'./bad -d' terminated abnormally: exit status: 3"),
+        "{}",
+        message(&failed)
+    );
+    let missing = stage.sort(&["-S64K", "--compress-program=./nosuch"], &input);
+    assert_eq!(
+        message(&missing),
+        "elbow: couldn't execute compress program './nosuch': No such file or directory\n"
+    );
+}
+
+#[test]
+fn a_directory_for_temporary_files_is_needed_only_when_there_are_any() {
+    let stage = Stage::new();
+    text(&stage.sort(&["-T", "nosuch"], b"b\na\n"));
+    let failed = stage.sort(&["-S64K", "-T", "nosuch"], &lines(5000));
+    assert_eq!(failed.status.code(), Some(2));
+    assert_eq!(
+        message(&failed),
+        "elbow: cannot create temporary file in 'nosuch': No such file or directory\n"
+    );
+}
+
+#[test]
+fn a_killed_sort_leaves_nothing() {
+    let stage = Stage::new();
+    for name in ["first", "second"] {
+        std::fs::create_dir(stage.path(name)).expect("a directory");
+    }
+    let mut child = stage.start(ELBOW, &["sort", "-S64K", "-T", "first", "-T", "second"]);
+    child
+        .stdin
+        .as_mut()
+        .expect("a pipe")
+        .write_all(&lines(20_000))
+        .expect("a reader");
+    let open_in = |name: &str| {
+        let descriptors = std::fs::read_dir(format!("/proc/{}/fd", child.id())).expect("a process");
+        let links = descriptors.filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok());
+        links.filter(|link| link.starts_with(stage.path(name))).count()
+    };
+    assert!(
+        open_in("first") > 0 && open_in("second") > 0,
+        "both directories are used in turn"
+    );
+    let is_empty = |name: &str| std::fs::read_dir(stage.path(name)).expect("it").next().is_none();
+    assert!(is_empty("first") && is_empty("second"), "temporary files have no names");
+    child.kill().expect("a process");
+    assert_eq!(child.wait().expect("an end").signal(), Some(9));
+    assert!(is_empty("first") && is_empty("second"));
+}
+
+#[test]
+fn memory_stays_within_what_was_given() {
+    const MIB: u64 = 1 << 20;
+    /// Code of a program that was not optimized, mapped from its file.
+    const PROGRAM: u64 = 8 * MIB;
+    let stage = Stage::new();
+    let input = lines(400_000); // 42 MB
+    std::fs::write(stage.path("in"), &input).expect("room");
+    let mut child = stage.start(ELBOW, &["sort", "-S16M", "-o", "out", "in"]);
+    let mut peak = 0;
+    while child.try_wait().expect("a process").is_none() {
+        peak = peak.max(high_water_mark(child.id()).unwrap_or(0));
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    assert!(child.wait().expect("an end").success());
+    assert!(stage.read("out") == sorted(&input));
+    assert!(peak > 8 * MIB && peak < 16 * MIB * 105 / 100 + PROGRAM, "{peak}");
+}
+
+/// The most memory that a process has had, in bytes.
+fn high_water_mark(pid: u32) -> Option<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    line.trim()
+        .strip_suffix(" kB")?
+        .parse::<u64>()
+        .ok()
+        .map(|kibibytes| kibibytes << 10)
+}
+
+/// Runs and result share a file system that has little more room than the input has bytes; GNU sort needs twice that.
+#[test]
+fn runs_and_result_together_take_the_space_of_the_input_once() {
+    let stage = Stage::new();
+    let input = lines(200_000);
+    let room = input.len() * 125 / 100;
+    std::fs::write(stage.path("in"), &input).expect("room");
+    std::fs::create_dir(stage.path("small")).expect("a directory");
+    let script = format!(
+        "mount -t tmpfs -o size={room} none small || exit 77
+        {ELBOW} sort -S2M -T small -o small/out in && sort -c small/out && wc -c < small/out"
+    );
+    let said = stage.run("unshare", &["--mount", "sh", "-c", &script], b"");
+    if !is_ground_prepared(&said) {
+        return;
+    }
+    assert!(said.status.success(), "{said:?}");
+    assert_eq!(String::from_utf8_lossy(&said.stdout).trim(), input.len().to_string());
+}
+
+#[test]
+fn a_full_disk_is_named_with_a_way_out() {
+    let stage = Stage::with(&[("in", &lines(50_000))]);
+    std::fs::create_dir(stage.path("small")).expect("a directory");
+    let script = format!("mount -t tmpfs -o size=1M none small || exit 77; {ELBOW} sort -S1M -T small -o out in");
+    let said = stage.run("unshare", &["--mount", "sh", "-c", &script], b"");
+    if !is_ground_prepared(&said) {
+        return;
+    }
+    assert_eq!(said.status.code(), Some(2));
+    assert_eq!(
+        message(&said),
+        "elbow: cannot write to temporary file in 'small': No space left on device; another directory (-T) or \
+         --compress-program may help\n"
+    );
+}
+
+/// Whether a file system could be mounted; where it has to be possible, it is an error if not.
+fn is_ground_prepared(said: &Output) -> bool {
+    let may_mount = said.status.code() != Some(77) && !message(said).starts_with("unshare:");
+    if !may_mount {
+        assert!(
+            std::env::var_os("CI").is_none(),
+            "root is needed to mount a file system: {said:?}"
+        );
+        println!("SKIPPED: no right to mount a file system");
+    }
+    may_mount
+}
+
+#[test]
+fn help_teaches() {
+    let stage = Stage::new();
+    let help = stage.sort(&["--help"], b"");
+    let help = String::from_utf8_lossy(text(&help)).into_owned();
+    for word in ["Examples:", "-k 2,2nr", "Exit code:", "LC_ALL=C", "--files0-from"] {
+        assert!(help.contains(word), "{word}");
+    }
+}
+
+#[test]
+fn names_of_files_are_bytes() {
+    use std::os::unix::ffi::OsStrExt as _;
+    let stage = Stage::new();
+    let name = std::ffi::OsStr::from_bytes(b"na\xffme");
+    std::fs::write(stage.0.path().join(Path::new(name)), "b\na\n").expect("room");
+    let output = Command::new(ELBOW)
+        .arg("sort")
+        .arg(name)
+        .current_dir(stage.0.path())
+        .output()
+        .expect("an end");
+    assert_eq!(text(&output), b"a\nb\n");
+}
