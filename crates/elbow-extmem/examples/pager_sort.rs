@@ -14,43 +14,44 @@ use elbow_extmem::pager::{HolesomeMemory, PagerStats};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = std::env::args().skip(1);
-    let resident_bytes = arguments.next().map_or(Ok(64), |text| text.parse::<usize>())? << 20;
+    let resident_mib = arguments.next().map_or(Ok(64), |text| text.parse::<usize>())?;
     let dir = arguments.next().map_or_else(std::env::temp_dir, PathBuf::from);
-    let mut memory = HolesomeMemory::new_in(&dir, 4 * resident_bytes, resident_bytes)?;
-    let told = |what: &str, begin: Instant, memory: &HolesomeMemory| -> Result<(), Box<dyn Error>> {
-        let PagerStats {
-            resident_bytes,
-            read_bytes,
-            written_bytes,
-            ..
-        } = memory.stats();
-        let [resident, read, written, file] =
-            [resident_bytes, read_bytes, written_bytes, memory.file_bytes()?].map(|bytes| bytes >> 20);
-        let seconds = begin.elapsed().as_secs_f64();
-        println!(
-            "{what:<8} {seconds:6.2} s  MiB: {resident} resident, {file} in the file, {read} read, {written} written"
-        );
-        Ok(())
-    };
+    let mut memory = HolesomeMemory::new_in(&dir, resident_mib << 22, resident_mib << 20)?;
+    sort(&mut memory)
+}
 
+/// Fills memory with random numbers, sorts them, and gives it all back; tells what each part took.
+pub(crate) fn sort(memory: &mut HolesomeMemory) -> Result<(), Box<dyn Error>> {
     let begin = Instant::now();
-    let numbers: &mut [u64] = bytemuck::cast_slice_mut(&mut memory);
     let mut state = 1_u64;
-    for number in numbers.iter_mut() {
+    for number in bytemuck::cast_slice_mut::<u8, u64>(memory) {
         state = state
             .wrapping_mul(0x5851_f42d_4c95_7f2d)
             .wrapping_add(0x1405_7b7e_f767_814f);
         *number = state;
     }
-    told("filled", begin, &memory)?;
+    tell("filled", begin, memory)?;
 
     let begin = Instant::now();
-    bytemuck::cast_slice_mut::<u8, u64>(&mut memory).sort_unstable();
-    told("sorted", begin, &memory)?;
-    assert!(bytemuck::cast_slice::<u8, u64>(&memory).is_sorted());
+    bytemuck::cast_slice_mut::<u8, u64>(memory).sort_unstable();
+    tell("sorted", begin, memory)?;
+    assert!(bytemuck::cast_slice::<u8, u64>(memory).is_sorted());
 
     let begin = Instant::now();
-    memory.discard(0..4 * resident_bytes)?;
-    told("dropped", begin, &memory)?;
+    memory.discard(0..memory.len())?;
+    tell("dropped", begin, memory)
+}
+
+fn tell(what: &str, begin: Instant, memory: &HolesomeMemory) -> Result<(), Box<dyn Error>> {
+    let seconds = begin.elapsed().as_secs_f64();
+    let PagerStats {
+        resident_bytes,
+        read_bytes,
+        written_bytes,
+        ..
+    } = memory.stats();
+    let [resident, read, written, file] =
+        [resident_bytes, read_bytes, written_bytes, memory.file_bytes()?].map(|bytes| bytes >> 20);
+    println!("{what:<8} {seconds:6.2} s  MiB: {resident} resident, {file} in the file, {read} read, {written} written");
     Ok(())
 }

@@ -43,13 +43,13 @@ mod transfer;
 use std::fmt;
 use std::sync::Arc;
 
-use elbow_file::{Handle, Storage};
+use elbow_file::{Handle, Storage, unlock};
 use elbow_ranges::RangeSet;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use bitmap::Versions;
 use blocks::{Blocks, Fault};
-use layout::{BLOCKS_MAX, Layout};
+use layout::Layout;
 use transfer::Transfer;
 
 pub use error::StoreError;
@@ -118,6 +118,7 @@ pub struct Options {
 pub struct BlockStore {
     storage: Arc<dyn Storage>,
     file: Handle,
+    is_open: bool,
     /// For messages.
     name: String,
     layout: Layout,
@@ -140,6 +141,7 @@ impl BlockStore {
         Self {
             storage,
             file,
+            is_open: true,
             name,
             layout,
             blocks: Mutex::new(blocks),
@@ -198,7 +200,7 @@ impl BlockStore {
     /// Allocates the lowest free block. No space is taken before it is written.
     ///
     /// # Errors
-    /// When the store has 2^34 blocks.
+    /// When the store has 2^34 blocks, or 2^62 bytes.
     pub fn alloc(&self) -> Result<BlockId> {
         self.blocks.lock().alloc().map(BlockId).ok_or_else(|| self.full())
     }
@@ -209,7 +211,7 @@ impl BlockStore {
     /// As [`alloc`](Self::alloc).
     pub fn alloc_many(&self, count: usize) -> Result<Vec<BlockId>> {
         let mut blocks = self.blocks.lock();
-        if count as u64 > BLOCKS_MAX - blocks.count() {
+        if count as u64 > self.layout.blocks_max() - blocks.count() {
             return Err(self.full());
         }
         let ids = std::iter::from_fn(|| blocks.alloc().map(BlockId));
@@ -219,7 +221,7 @@ impl BlockStore {
     fn full(&self) -> StoreError {
         StoreError::Full {
             file: self.name.clone(),
-            blocks: BLOCKS_MAX,
+            blocks: self.layout.blocks_max(),
         }
     }
 
@@ -376,6 +378,14 @@ impl BlockStore {
 
     fn lock_blocks(&self) -> MutexGuard<'_, Blocks> {
         self.blocks.lock()
+    }
+}
+
+impl Drop for BlockStore {
+    fn drop(&mut self) {
+        if self.is_open {
+            let _ = unlock(&self.file); // where there are no locks there is none to give up
+        }
     }
 }
 

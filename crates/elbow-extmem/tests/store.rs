@@ -4,7 +4,7 @@
 mod store_ground;
 
 use std::collections::BTreeMap;
-use std::io::IoSlice;
+use std::io::{IoSlice, Read as _, Write as _};
 use std::sync::Arc;
 use std::thread;
 
@@ -234,7 +234,7 @@ fn mistakes_are_told_and_change_nothing() {
     );
     assert_eq!(
         told(store.free(BlockId(3))),
-        "blocks has no block 3: its blocks are 0 to 2 at most"
+        "blocks has no block 3: its allocated blocks end before 3"
     );
     assert_eq!(
         told(store.read(blocks[1], &mut data)),
@@ -310,6 +310,36 @@ fn a_store_is_open_once() {
     ground.open().unwrap();
 }
 
+/// A store could not be opened right after it was closed while another thread started a program: between fork and exec
+/// the child has all descriptors, and with them the lock. It is given up explicitly now.
+#[test]
+#[allow(unsafe_code)]
+fn a_program_being_started_does_not_keep_a_store_open() {
+    use std::os::unix::process::CommandExt;
+
+    let ground = Ground::new();
+    let store = ground.create(Options::default());
+    let (told, tell) = std::io::pipe().unwrap();
+    let starting = thread::spawn(move || {
+        let mut program = std::process::Command::new("true");
+        // SAFETY: write and nanosleep may be called between fork and exec.
+        unsafe {
+            program.pre_exec(move || {
+                (&tell).write_all(b"!")?;
+                thread::sleep(std::time::Duration::from_millis(300));
+                Ok(())
+            });
+        }
+        program.status().unwrap()
+    });
+    (&told).read_exact(&mut [0]).unwrap();
+    store.close().unwrap();
+    drop(ground.open().unwrap());
+    ground.open().unwrap();
+    assert!(!starting.is_finished(), "the child was still being started");
+    assert!(starting.join().unwrap().success());
+}
+
 #[test]
 fn sizes_that_cannot_be_are_refused_before_there_is_a_file() {
     let ground = Ground::new();
@@ -342,8 +372,9 @@ fn blocks_smaller_than_holes_need_the_bitmap() {
 #[test]
 fn storage_that_cannot_punch_gets_the_bitmap() {
     let ground = Ground::new();
-    let plan = Plan::fail(Errno::OPNOTSUPP).on(Operation::Punch).times(u64::MAX);
-    let storage = Arc::new(Interposed::new(Arc::new(RealStorage), Faulty::new([plan])));
+    let refused = |operation| Plan::fail(Errno::OPNOTSUPP).on(operation).times(u64::MAX);
+    let plans = [Operation::Punch, Operation::NextData].map(refused);
+    let storage = Arc::new(Interposed::new(Arc::new(RealStorage), Faulty::new(plans)));
     let store = BlockStore::create(storage.clone(), &ground.root, name(), Options::default()).unwrap();
     assert_eq!(store.free_map(), FreeMap::Bitmap);
     let blocks = store.alloc_many(4).unwrap();
@@ -351,7 +382,9 @@ fn storage_that_cannot_punch_gets_the_bitmap() {
     store.free(blocks[1]).unwrap();
     store.close().unwrap();
     assert_eq!(storage.hook().fired(), 2, "the probe, and one free");
-    assert_eq!(ground.open().unwrap().allocated(), numbers([0, 2, 3]));
+    let store = BlockStore::open(storage.clone(), &ground.root, name()).unwrap();
+    assert_eq!(store.allocated(), numbers([0, 2, 3]));
+    assert_eq!(storage.hook().fired(), 3, "nor can it be asked where data is");
 }
 
 #[test]

@@ -8,7 +8,7 @@ mod store_ground;
 use std::collections::BTreeSet;
 
 use disk::Disk;
-use elbow_extmem::store::{BlockId, BlockStore, FreeMap};
+use elbow_extmem::store::{BlockId, BlockStore, FreeMap, StoreError};
 use elbow_ranges::RangeSet;
 use rand::Rng;
 use rand::rngs::StdRng;
@@ -60,7 +60,7 @@ fn check(ground: &Ground, written: &BTreeSet<u64>, kind: &str) {
 }
 
 fn holes_agree_on(kind: &str) {
-    let Some(disk) = Disk::new(kind) else { return };
+    let Some(disk) = Disk::new(kind, 512) else { return };
     for_each_seed(2, |rng| {
         let ground = Ground::at(&disk.path());
         let mut store = ground.create(options(FreeMap::Probe, false));
@@ -79,6 +79,50 @@ fn holes_agree_on(kind: &str) {
         check(&ground, &BTreeSet::new(), kind);
         assert!(ground.bytes_taken() <= 2 * UNIT, "{kind}");
     });
+}
+
+/// A store fills its file system, is told so, and goes on when there is room.
+fn fills_up(kind: &str) {
+    let Some(disk) = Disk::new(kind, 16) else { return };
+    for free_map in [FreeMap::Holes, FreeMap::Bitmap] {
+        let ground = Ground::at(&disk.path());
+        let store = ground.create(options(free_map, true));
+        let data = content(1, store.block_bytes());
+        let mut blocks = Vec::new();
+        let error = loop {
+            blocks.push(store.alloc().unwrap());
+            if let Err(error) = store.write(blocks[blocks.len() - 1], &data) {
+                break error;
+            }
+            assert!(blocks.len() < 5000, "{kind} is never full");
+        };
+        assert!(matches!(error, StoreError::NoSpace { .. }), "{error}");
+        assert!(blocks.len() > 1000, "{} blocks on {kind}", blocks.len());
+        // The last block was not written; every second of the others is given up, wherever it is.
+        let (freed, kept): (Vec<BlockId>, Vec<_>) =
+            blocks[..blocks.len() - 1].iter().partition(|block| block.0 % 2 == 0);
+        store.free_many(&freed).unwrap();
+        store.sync().unwrap();
+        store.write(blocks[blocks.len() - 1], &data).unwrap();
+        store.close().unwrap();
+        let store = ground.open().unwrap();
+        assert_eq!(store.len(), kept.len() as u64 + 1, "{kind}");
+        let mut read = vec![0; data.len()];
+        for block in kept {
+            store.read(block, &mut read).unwrap();
+            assert_eq!(read, data);
+        }
+    }
+}
+
+#[test]
+fn a_full_ext4_is_told() {
+    fills_up("ext4");
+}
+
+#[test]
+fn a_full_tmpfs_is_told() {
+    fills_up("tmpfs");
 }
 
 #[test]

@@ -1,6 +1,9 @@
 //! Memory larger than its budget: content, budget, what the file takes, threads, and the refusal where it cannot be.
 #![allow(clippy::unwrap_used)]
 
+#[path = "../examples/pager_sort.rs"]
+#[allow(dead_code, reason = "its main is not called here")]
+mod pager_sort;
 mod store_ground;
 
 use std::hint::black_box;
@@ -138,6 +141,15 @@ fn threads_share_it() {
         threads.into_iter().for_each(|thread| thread.join().unwrap());
     });
     assert!(memory.stats().resident_bytes as usize <= BUDGET);
+}
+
+#[test]
+fn the_example_sorts_an_array_of_four_budgets() {
+    let Some(mut memory) = memory(4 * BUDGET) else { return };
+    pager_sort::sort(&mut memory).unwrap(); // checks the order itself
+    let stats = memory.stats();
+    assert!(stats.read_bytes > 4 * BUDGET as u64);
+    assert_eq!((stats.resident_bytes, stats.stored_bytes), (0, 0));
 }
 
 /// A chunk that leaves while it is being written must take the last write along.

@@ -23,7 +23,7 @@ pub mod zero;
 pub use dig::dig;
 pub use direct::{DIRECT_ALIGNMENT, direct};
 pub use extents::{Extent, ExtentKind, Extents};
-pub use lock::try_lock;
+pub use lock::{try_lock, unlock};
 pub use real::RealStorage;
 pub use storage::{Access, DirEntry, Errno, Handle, Kind, RenameMode, Result, Space, Stat, Storage, Time};
 pub use zero::{ZeroSupport, Zeroed, zero, zero_at, zero_in, zero_ranges, zero_ranges_in};

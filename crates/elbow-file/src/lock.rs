@@ -37,3 +37,28 @@ pub fn try_lock(file: &Handle) -> Result<bool> {
         Err(errno) => Err(errno),
     }
 }
+
+/// Gives up a lock that [`try_lock`] took, without waiting for the last descriptor of the file to be closed: a child
+/// process that is just being started has one, until it begins its program.
+///
+/// Source: flock(2).
+///
+/// ```
+/// use std::ffi::OsStr;
+/// use elbow_file::{Access, RealStorage, Storage, try_lock, unlock};
+///
+/// let directory = tempfile::tempdir()?;
+/// let root = RealStorage::open_root(directory.path())?;
+/// let first = RealStorage.create(&root, OsStr::new("file"), 0o600)?;
+/// let second = RealStorage.open(&root, OsStr::new("file"), Access::ReadWrite)?;
+/// assert!(try_lock(&first)?);
+/// unlock(&first)?;
+/// assert!(try_lock(&second)?);
+/// # Ok::<(), std::io::Error>(())
+/// ```
+///
+/// # Errors
+/// Those of flock(2).
+pub fn unlock(file: &Handle) -> Result<()> {
+    retry_on_intr(|| rustix::fs::flock(file, FlockOperation::Unlock))
+}

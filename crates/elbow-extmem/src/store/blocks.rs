@@ -22,7 +22,6 @@ use elbow_ranges::RangeSet;
 
 use super::bitmap::BLOCKS_PER_PAGE;
 use super::bitset::Bitset;
-use super::layout::BLOCKS_MAX;
 
 #[derive(Debug)]
 pub(super) struct Blocks {
@@ -32,6 +31,8 @@ pub(super) struct Blocks {
     releasing: RangeSet,
     /// How many blocks the last release could not release.
     kept_back: u64,
+    /// How many blocks there can be.
+    most: u64,
     /// How many blocks are allocated.
     count: u64,
     /// One past the last allocated block.
@@ -63,8 +64,8 @@ pub(super) struct Release {
 }
 
 impl Blocks {
-    /// The state of a file that has these blocks, and bytes for those and others.
-    pub(super) fn found(written: Bitset, data: RangeSet) -> Self {
+    /// The state of a file that has these blocks, bytes for those and others, and room for so many.
+    pub(super) fn found(written: Bitset, data: RangeSet, most: u64) -> Self {
         let mut allocated = Bitset::new();
         let (mut count, mut end) = (0, 0);
         for range in written.ranges() {
@@ -83,6 +84,7 @@ impl Blocks {
             stale,
             releasing: RangeSet::new(),
             kept_back: 0,
+            most,
             count,
             end,
             file_end: file_end.max(end),
@@ -110,7 +112,7 @@ impl Blocks {
     /// Takes the lowest free block; `None` when there can be no more.
     pub(super) fn alloc(&mut self) -> Option<u64> {
         let block = self.allocated.first_absent();
-        if block >= BLOCKS_MAX {
+        if block >= self.most {
             return None;
         }
         self.allocated.insert(block);

@@ -68,13 +68,13 @@ pub enum StoreError {
         source: DecodeError,
     },
     /// The store has no block of that number.
-    #[error("{file} has no block {block}: its blocks are 0 to {} at most", .blocks.saturating_sub(1))]
+    #[error("{file} has no block {block}: its allocated blocks end before {blocks}")]
     OutOfRange {
         /// The file.
         file: String,
         /// The block asked for.
         block: BlockId,
-        /// Blocks up to the last allocated one.
+        /// One past the last allocated block.
         blocks: u64,
     },
     /// A free block was read or written.

@@ -33,6 +33,9 @@ const BLOCK_BYTES_MAX: u64 = 1 << 30;
 /// The free map costs two bits of memory for each block: 4 GiB for these.
 pub(super) const BLOCKS_MAX: u64 = 1 << 34;
 
+/// The largest file has 2^63 - 1 bytes; a half of that leaves room for a map.
+const FILE_BYTES_MAX: u64 = 1 << 62;
+
 /// What the header says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Layout {
@@ -77,6 +80,11 @@ impl Layout {
     /// Whether blocks can have this size.
     pub(super) fn allows(block_bytes: u64) -> bool {
         block_bytes.is_multiple_of(BLOCK_BYTES_UNIT) && (BLOCK_BYTES_UNIT..=BLOCK_BYTES_MAX).contains(&block_bytes)
+    }
+
+    /// How many blocks there can be: the last must end within the largest file.
+    pub(super) fn blocks_max(&self) -> u64 {
+        BLOCKS_MAX.min(FILE_BYTES_MAX / self.unit)
     }
 
     /// Bytes of a block that hold what is written to it.
@@ -186,6 +194,23 @@ mod tests {
                 assert!(pages + 2 * PAGE_BYTES as u64 <= layout.offset_of(first), "unit {unit}");
                 assert_eq!(layout.file_end(first + 1), layout.offset_of(first) + unit);
             }
+        }
+    }
+
+    #[test]
+    fn the_last_block_ends_within_the_largest_file() {
+        for (unit, has_bitmap) in [
+            (512, true),
+            (4096, false),
+            (BLOCK_BYTES_MAX, true),
+            (BLOCK_BYTES_MAX, false),
+        ] {
+            let layout = Layout {
+                unit,
+                has_bitmap,
+                ..LAYOUT
+            };
+            assert!(i64::try_from(layout.file_end(layout.blocks_max())).is_ok());
         }
     }
 

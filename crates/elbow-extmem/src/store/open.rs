@@ -4,14 +4,14 @@ use std::ffi::OsStr;
 use std::io::IoSlice;
 use std::sync::Arc;
 
-use elbow_file::{Access, Handle, Storage, try_lock};
+use elbow_file::{Access, Errno, Handle, Storage, try_lock};
 use elbow_ranges::RangeSet;
 use elbow_ranges::encoding::DecodeError;
 
 use super::bitmap::{Map, Versions};
 use super::bitset::Bitset;
 use super::blocks::Blocks;
-use super::layout::{self, BLOCKS_MAX, HEADER_BYTES, Layout};
+use super::layout::{self, HEADER_BYTES, Layout};
 use super::{BlockStore, FreeMap, Options, Result, StoreError, probe};
 
 impl BlockStore {
@@ -35,7 +35,7 @@ impl BlockStore {
             .and_then(|layout| storage.sync(dir).map(|()| layout).map_err(io));
         match made {
             Ok(layout) => {
-                let blocks = Blocks::found(Bitset::new(), RangeSet::new());
+                let blocks = Blocks::found(Bitset::new(), RangeSet::new(), layout.blocks_max());
                 Ok(Self::new(storage, file, label, layout, blocks, Versions::default()))
             }
             Err(error) => {
@@ -68,7 +68,7 @@ impl BlockStore {
         } else {
             (Versions::default(), data.iter().flatten().collect())
         };
-        let blocks = Blocks::found(written, data);
+        let blocks = Blocks::found(written, data, layout.blocks_max());
         Ok(Self::new(storage, file, label, layout, blocks, versions))
     }
 }
@@ -122,26 +122,32 @@ fn read_header(storage: &dyn Storage, file: &Handle, name: &str) -> Result<Layou
     })
 }
 
-/// The blocks that the file has data for.
+/// The blocks that the file has data for; where that cannot be asked, and a bitmap knows, all that it has.
 fn find_data(storage: &dyn Storage, file: &Handle, name: &str, layout: &Layout) -> Result<RangeSet> {
+    let io = |errno| StoreError::io(name, "find its blocks", errno);
     let mut found = RangeSet::new();
     let mut offset = layout.hole().start;
-    while let Some((start, end)) = storage
-        .next_data(file, offset)
-        .map_err(|errno| StoreError::io(name, "find its blocks", errno))?
-    {
+    loop {
+        let (start, end) = match storage.next_data(file, offset) {
+            Ok(Some(data)) => data,
+            Ok(None) => return Ok(found),
+            Err(Errno::INVAL | Errno::OPNOTSUPP | Errno::NOSYS) if layout.has_bitmap => {
+                let size = storage.stat_handle(file).map_err(io)?.size;
+                return Ok(std::iter::once(layout.blocks_in(0..size)).collect());
+            }
+            Err(errno) => return Err(io(errno)),
+        };
         if start < layout.hole().end && !layout.has_bitmap {
             return Err(StoreError::HolesLost { file: name.to_owned() });
         }
         let blocks = layout.blocks_in(start..end);
-        if blocks.end > BLOCKS_MAX {
+        if blocks.end > layout.blocks_max() {
             return Err(StoreError::Full {
                 file: name.to_owned(),
-                blocks: BLOCKS_MAX,
+                blocks: layout.blocks_max(),
             });
         }
         found.insert(blocks.start, blocks.end);
         offset = end;
     }
-    Ok(found)
 }

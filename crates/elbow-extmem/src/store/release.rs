@@ -5,7 +5,7 @@
 //! fail on a full file system (ENOSPC: the file system needs room to note down the hole): then all is synced and it is
 //! tried again, and what still fails waits for the next release; only a sync reports it.
 
-use elbow_file::Errno;
+use elbow_file::{Errno, unlock};
 use elbow_ranges::RangeSet;
 
 use super::bitmap::{Map, Page, Versions};
@@ -53,8 +53,10 @@ impl BlockStore {
     ///
     /// # Errors
     /// As [`sync`](Self::sync), and what the file system reports at the end.
-    pub fn close(self) -> Result<()> {
+    pub fn close(mut self) -> Result<()> {
         self.sync()?;
+        let _ = unlock(&self.file); // as it is dropped, which it cannot be once its file is closed
+        self.is_open = false;
         self.storage
             .close(&self.file)
             .map_err(|errno| StoreError::io(&self.name, "close it", errno))

@@ -17,12 +17,12 @@ pub(crate) struct Disk {
 }
 
 impl Disk {
-    /// Makes and mounts one of a kind; `None`, said aloud, where that cannot be had.
-    pub(crate) fn new(kind: &str) -> Option<Self> {
+    /// Makes and mounts one of a kind and size; `None`, said aloud, where that cannot be had.
+    pub(crate) fn new(kind: &str, mebibytes: u64) -> Option<Self> {
         let dir = tempfile::tempdir_in("/var/tmp").unwrap();
         fs::create_dir(dir.path().join("mounted")).unwrap();
         let disk = Self { dir };
-        match disk.mount(kind) {
+        match disk.mount(kind, mebibytes) {
             Ok(()) => Some(disk),
             Err(error) => {
                 unavailable(&format!("a mounted {kind} ({error})"));
@@ -35,13 +35,16 @@ impl Disk {
         self.dir.path().join("mounted")
     }
 
-    fn mount(&self, kind: &str) -> Result<(), String> {
+    fn mount(&self, kind: &str, mebibytes: u64) -> Result<(), String> {
         if kind == "tmpfs" {
-            return run(Command::new("mount").args(["-t", "tmpfs", "none"]).arg(self.path()));
+            let size = format!("size={mebibytes}m");
+            return run(Command::new("mount")
+                .args(["-t", "tmpfs", "-o", &size, "none"])
+                .arg(self.path()));
         }
         let image = self.dir.path().join("image");
         let file = fs::File::create(&image).unwrap();
-        file.set_len(512 << 20).unwrap();
+        file.set_len(mebibytes << 20).unwrap();
         run(Command::new(format!("mkfs.{kind}")).arg("-q").arg(&image))?;
         run(Command::new("mount").args(["-o", "loop"]).arg(&image).arg(self.path()))
     }
