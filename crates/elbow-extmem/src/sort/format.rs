@@ -66,6 +66,51 @@ pub struct RecordFormat {
     keys: Vec<Key>,
     /// Bytes of all keys together.
     key_bytes: usize,
+    quick: Option<Quick>,
+}
+
+/// The prefix of a record by one load: where the first key alone makes it, is no floating-point number, and is followed by
+/// enough bytes of the record. A merge asks for the prefix of every record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Quick {
+    offset: usize,
+    is_little: bool,
+    /// Bits of the eight loaded bytes that are not the key's.
+    spare_bits: u32,
+    /// Turns signs and descending keys round.
+    flip: u64,
+}
+
+impl Quick {
+    fn new(bytes: usize, keys: &[Key]) -> Option<Self> {
+        let first = keys[0];
+        let spare_bits = 64 - 8 * first.width.min(8) as u32;
+        let mask = u64::MAX << spare_bits;
+        let (is_little, sign) = match first.kind {
+            KeyKind::Bytes | KeyKind::Unsigned(true) => (false, 0),
+            KeyKind::Unsigned(false) => (true, 0),
+            KeyKind::Signed(big) => (!big, 1 << 63),
+            KeyKind::Float(_) => return None,
+        };
+        let makes_it_alone = keys.len() == 1 || first.width >= 8;
+        (makes_it_alone && first.offset + 8 <= bytes).then_some(Self {
+            offset: first.offset,
+            is_little,
+            spare_bits,
+            flip: sign ^ if first.descending { mask } else { 0 },
+        })
+    }
+
+    #[inline]
+    fn prefix(&self, record: &[u8]) -> u64 {
+        let word: [u8; 8] = record[self.offset..self.offset + 8].try_into().expect("eight bytes");
+        let value = if self.is_little {
+            u64::from_le_bytes(word) << self.spare_bits
+        } else {
+            u64::from_be_bytes(word) >> self.spare_bits << self.spare_bits
+        };
+        value ^ self.flip
+    }
 }
 
 impl RecordFormat {
@@ -89,18 +134,19 @@ impl RecordFormat {
             ));
         }
         let key_bytes = keys.iter().map(|key| key.width).sum();
-        Ok(Self { bytes, keys, key_bytes })
+        let quick = Quick::new(bytes, &keys);
+        Ok(Self {
+            bytes,
+            keys,
+            key_bytes,
+            quick,
+        })
     }
 
     /// The records of Jim Gray's sort benchmark, as gensort makes them: 100 bytes, the first ten are the key.
     #[must_use]
     pub fn gensort() -> Self {
-        let (bytes, key) = (100, Key::bytes(0, 10));
-        Self {
-            bytes,
-            keys: vec![key],
-            key_bytes: key.width,
-        }
+        Self::new(100, vec![Key::bytes(0, 10)]).expect("a key within the record")
     }
 
     /// Size of a record in bytes.
@@ -134,6 +180,13 @@ impl RecordFormat {
     #[must_use]
     #[inline]
     pub fn prefix(&self, record: &[u8]) -> u64 {
+        match &self.quick {
+            Some(quick) => quick.prefix(record),
+            None => self.prefix_of_keys(record),
+        }
+    }
+
+    fn prefix_of_keys(&self, record: &[u8]) -> u64 {
         let first = self.keys[0];
         let mut prefix = first.prefix(record);
         let mut filled = first.width;
@@ -320,6 +373,7 @@ mod tests {
         for (i, a) in records.iter().enumerate() {
             for (j, b) in records.iter().enumerate() {
                 assert_eq!(format.compare(a, b), i.cmp(&j), "{a:?} {b:?}");
+                assert_eq!(format.prefix(a), format.prefix_of_keys(a), "{a:?}");
                 let prefixes = format.prefix(a).cmp(&format.prefix(b));
                 let consistent = prefixes == i.cmp(&j) || prefixes.is_eq() && !format.prefix_decides();
                 assert!(consistent, "{a:?} {b:?}: {prefixes:?}");
@@ -338,6 +392,28 @@ mod tests {
             &format(1, &["0:1:i8"]),
             &[-128_i8, -1, 0, 127].map(|v| v.to_le_bytes().to_vec()),
         );
+    }
+
+    #[test]
+    fn one_load_gives_the_prefix_that_the_keys_give() {
+        let record: Vec<u8> = (0..24_u8).map(|byte| byte.wrapping_mul(37) ^ 0xa5).collect();
+        let kinds = [
+            "1:u8", "1:i8", "2:u16le", "2:i16be", "4:u32le", "4:i32le", "4:u32be", "8:i64le", "8:u64be", "5:bytes",
+            "10:bytes",
+        ];
+        let mut quick = 0;
+        for (kind, end) in kinds.iter().flat_map(|kind| [(kind, ""), (kind, ":desc")]) {
+            for offset in [0, 3, 12, 14] {
+                let format = format(24, &[&format!("{offset}:{kind}{end}")]);
+                assert_eq!(
+                    format.prefix(&record),
+                    format.prefix_of_keys(&record),
+                    "{kind}{end} at {offset}"
+                );
+                quick += usize::from(format.quick.is_some());
+            }
+        }
+        assert!(quick > 80, "{quick} of 88 by one load");
     }
 
     #[test]
