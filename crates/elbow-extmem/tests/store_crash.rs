@@ -18,7 +18,7 @@ use rand::rngs::StdRng;
 use store_ground::{Ground, KINDS, content, for_each_seed, name};
 
 /// Steps of a program. A sync comes every few, so that often all subsets can be tried.
-const STEPS: usize = 40;
+const STEPS: usize = 30;
 /// The program has so few blocks that they are used again and again.
 const BLOCKS: u64 = 8;
 

@@ -197,6 +197,7 @@ impl Blocks {
             }
         } else if !self.written.contains(block) {
             self.stale.insert(block, block + 1);
+            self.file_end = self.file_end.max(block + 1);
         }
     }
 
