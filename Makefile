@@ -6,7 +6,7 @@ ROUNDS ?= 20000
 TARGET := $(if $(CARGO_TARGET_DIR),$(CARGO_TARGET_DIR),target)
 ELBOW := $(TARGET)/release/elbow
 
-.PHONY: help build demo test soak bench-run fmt install clean
+.PHONY: help build demo test soak bench-run bench-sort figures-holes fmt install clean
 
 help: ## list these targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## */\t/' | expand -t 12
@@ -29,6 +29,14 @@ soak: ## the random tests with many more cases than in `make test`
 bench-run: build ## all measurements of the README; results in bench/out
 	@scripts/setup.sh bench
 	bench/run.py
+
+bench-sort: build ## elbow sort beside GNU sort, TPIE, STXXL, DuckDB, Polars; needs root; results in bench/out/sort
+	@scripts/setup.sh bench
+	bench/sort.py
+
+figures-holes: build ## Figures 1 to 4 of "A Holesome File System"; needs root; results in bench/out/holes
+	@scripts/setup.sh bench
+	bench/figures_holes.py
 
 fmt: ## format the source
 	$(CARGO) fmt --all

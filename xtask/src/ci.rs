@@ -92,10 +92,13 @@ fn documentation(workspace: &Workspace) -> Result<()> {
     succeed(command(workspace, &arguments).env("RUSTDOCFLAGS", "-D warnings -A rustdoc::private-intra-doc-links"))
 }
 
-/// The measurements on a small input: what is measured is of no interest, that they still run is.
+/// The measurements on small inputs: what is measured is of no interest, that they still run is.
 fn tiny_bench(workspace: &Workspace) -> Result<()> {
-    let program = workspace.root.join("bench/run.py");
-    succeed(Command::new(program).arg("--tiny").stdin(Stdio::null()))
+    let programs = ["bench/run.py", "bench/sort.py", "bench/figures_holes.py"];
+    programs.iter().try_for_each(|program| {
+        let program = workspace.root.join(program);
+        succeed(Command::new(program).arg("--tiny").stdin(Stdio::null()))
+    })
 }
 
 /// Checks for known vulnerabilities where the database of them can be fetched.

@@ -5,6 +5,7 @@
 //!                 ──> delayproxy    a TCP proxy that delays each direction (under a real sshfs, for example)
 //!                 ──> sshbed        a private sshd, the proxy and an sshfs mount in one piece
 //!                 ──> pcopy         a tree copied with many threads, the rival to beat
+//!                 ──> sortable      inputs for sorts, and whether the output is sorted and a permutation
 //!                 ──> tree          what is below a directory, comparable, with a readable difference
 //! ```
 //!
@@ -19,5 +20,6 @@ pub mod duration;
 pub mod pcopy;
 pub mod signals;
 pub mod slowfs;
+pub mod sortable;
 pub mod sshbed;
 pub mod tree;

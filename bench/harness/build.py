@@ -1,0 +1,55 @@
+"""What `bench/sort.py` and `bench/figures_holes.py` have in common: programs, options, the host."""
+
+import argparse
+import os
+import platform
+import subprocess
+import time
+from pathlib import Path
+
+from .inputs import find_program
+from .storage import file_system
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+IN_CI = os.environ.get("CI") == "true"  # There root and loop devices exist: what is skipped elsewhere fails.
+UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+
+
+def programs(elbow, package, example=None):
+    """(elbow, the directory with the programs of `package`); builds what is not given. With `example`, that of the package."""
+    target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
+    wanted = [["-p", package, *(["--example", example] if example else [])]] + ([] if elbow else [["-p", "elbow"]])
+    for words in wanted:
+        subprocess.run(["cargo", "build", "--release", "--locked", "--quiet", *words], cwd=ROOT, check=True)
+    return (elbow or target / "release" / "elbow").resolve(), (target / "release").resolve()
+
+
+def size(text):
+    """Bytes of `256M`."""
+    unit = text.lstrip("0123456789.")
+    if unit not in UNITS or not text.removesuffix(unit):
+        raise argparse.ArgumentTypeError(f"not a size: {text} (write 256M or 2G)")
+    return int(float(text.removesuffix(unit)) * UNITS[unit])
+
+
+def listed(parser, text, known):
+    """The words of a list with commas, all of them known."""
+    words = [word for word in text.split(",") if word]
+    unknown = [word for word in words if word not in known]
+    if unknown:
+        parser.error(f"unknown: {', '.join(unknown)} (known: {', '.join(known)})")
+    return words
+
+
+def describe_host(disk):
+    """What a reader of the results wants to know about the machine."""
+    return {"date": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()), "host": platform.node(), "commit": _commit(),
+            "kernel": platform.release(), "processors": len(os.sched_getaffinity(0)),
+            "memory": f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 2**30:.1f} GiB",
+            "images on": file_system(disk)}
+
+
+def _commit():
+    git = find_program("git")
+    said = git and subprocess.run([git, "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True)
+    return said.stdout.strip() if said and said.stdout.strip() else "unknown"
