@@ -5,6 +5,7 @@
 
 #![allow(clippy::disallowed_methods)] // tests look at the storage themselves
 
+mod applications;
 mod interruption;
 mod lifecycle;
 mod output;
