@@ -1,4 +1,5 @@
-//! Times freeing: a whole file by `zero` and by ftruncate(2), and a part in the middle by `zero` and by writing zeros.
+//! Times freeing: a whole file by `zero`, by the fallocate(2) in it alone and by ftruncate(2), and a part in the middle
+//! by `zero` and by writing zeros.
 //!
 //! ```sh
 //! cargo run --release -p elbow-file --example hole_timing -- DIR [LARGEST_MIB [REPETITIONS]]
@@ -15,7 +16,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use rustix::fs::Advice;
+use rustix::fs::{Advice, FallocateFlags};
 
 const SMALLEST_BYTES: u64 = 64 << 10;
 const PIECE_BYTES: u64 = 1 << 20;
@@ -40,14 +41,16 @@ fn main() -> Outcome<()> {
 
 /// Figure 1: everything in a file; which way comes first changes with the repetition.
 fn whole(dir: &Path, bytes: u64, repetition: u32) -> Outcome<()> {
-    let mut ways = ["zero", "ftruncate"];
-    ways.rotate_left(repetition as usize % 2);
+    let mut ways = ["zero", "ftruncate", "punch"];
+    ways.rotate_left(repetition as usize % 3);
+    let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
     for way in ways {
         let file = file(dir)?;
         write(&file, 0, bytes, 0x5a)?;
         forget(&file)?;
         let timed = timed(&file, || match way {
             "zero" => free(&file, 0, bytes),
+            "punch" => Ok(rustix::fs::fallocate(&file, punch, 0, bytes)?),
             _ => Ok(file.set_len(0)?),
         })?;
         say(1, way, bytes, repetition, timed);
