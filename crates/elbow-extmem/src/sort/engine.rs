@@ -12,16 +12,15 @@ use super::files::{Files, RecordFile};
 use super::form::{Formation, Source};
 use super::lane::{Checkpoint, Merge, Sink, Slice, Task};
 use super::manifest::Manifest;
-use super::memory::{Memory, MergeMemory};
+use super::memory::{DATA_SHARE, Memory, MergeMemory};
 use super::meter::{Meter, Step};
 use super::select::cut;
 use super::state::{Pass, State};
 
 /// What a file system frees at a time.
 const BLOCK_BYTES: u64 = 4096;
-/// All lanes together free late at most this part of the free space, and of the data.
+/// All lanes together free late at most this part of the free space.
 const FREE_SHARE: u64 = 4;
-const DATA_SHARE: u64 = 64;
 
 pub(super) struct Engine<'a> {
     pub(super) storage: &'a dyn Storage,
@@ -196,8 +195,7 @@ impl Engine<'_> {
         let space = space.map_err(failed("asking for the free space of", &file.path))?;
         let free = space.blocks_available * space.fragment_bytes / FREE_SHARE;
         let data = pass.bounds[pass.runs()] / DATA_SHARE;
-        let (least, most) = self.memory.window_bytes;
-        Ok((free.min(data) / lanes as u64).clamp(least, most))
+        Ok(self.memory.window(free.min(data), lanes))
     }
 
     fn sync(&self, file: u8) -> Result<()> {

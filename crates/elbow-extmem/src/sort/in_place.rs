@@ -82,7 +82,10 @@ fn begin(
     let file = open_input(storage, target)?;
     let order = order(storage, target, &file, format, stable, &memory)?;
     let side = make_side(storage, target)?;
-    let manifest = Manifest::create(storage, &side, &target.side_path(), order, &memory)?;
+    let manifest = Manifest::create(storage, &side, &target.side_path(), order, &memory).inspect_err(|_| {
+        // Nothing was begun. What cannot be removed either is used by the next sort, and in nobody's way.
+        let _ = remove_side(storage, target, &side);
+    })?;
     let state = State::Forming { formed: 0 };
     Sort {
         storage,

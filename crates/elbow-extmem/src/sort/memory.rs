@@ -27,6 +27,10 @@ const OVERHEAD_BYTES: usize = 4 << 20;
 /// space is free, so that a nearly full file system suffices, and not so little that syncing costs more than merging.
 const WINDOW_BYTES_MIN: u64 = 1 << 20;
 const WINDOW_BYTES_MAX: u64 = 64 << 20;
+/// All lanes together free late at most this part of the data.
+pub(super) const DATA_SHARE: u64 = 64;
+/// What a sort in place has beside its records: the manifest, and metadata of the file system.
+const BESIDE_BYTES: u64 = 1 << 20;
 /// A sort with less is refused.
 pub const BUDGET_BYTES_MIN: usize = 8 << 20;
 pub(super) const RUN_BUFFERS: usize = 3;
@@ -144,12 +148,20 @@ impl Memory {
     #[must_use]
     pub fn need(&self, bytes: u64) -> Need {
         let runs = bytes.div_ceil(self.run_bytes as u64);
-        let (_, window) = self.window_bytes;
+        let lanes = self.lanes_max as u64;
+        // What a lane has written since it last freed something is at most a window and a buffer.
+        let late = lanes * (self.window(bytes / DATA_SHARE, self.lanes_max) + self.output_bytes(1) as u64);
         Need {
             runs,
             passes: Pass::count(runs, self.fan_in_max),
-            headroom_bytes: bytes.min((self.run_bytes as u64).max(window * self.lanes_max as u64)),
+            headroom_bytes: bytes.min((self.run_bytes as u64).max(late)) + BESIDE_BYTES,
         }
+    }
+
+    /// How much each lane writes before it frees what it has merged, if all together may free so much late.
+    pub(super) fn window(&self, late_bytes: u64, lanes: usize) -> u64 {
+        let (least, most) = self.window_bytes;
+        (late_bytes / lanes as u64).clamp(least, most)
     }
 
     /// So little that a few kilobytes take several runs, passes and windows.

@@ -16,7 +16,7 @@ pub(crate) struct RecordArgs {
     #[arg(long, help_heading = "Records")]
     pub(crate) in_place: bool,
     /// Continue a sort in place that ended early: the order is known, give only the file.
-    #[arg(long, conflicts_with_all = ["record", "gensort", "in_place", "key"], help_heading = "Records")]
+    #[arg(long, conflicts_with_all = ["record", "gensort", "in_place", "key", "dry_run"], help_heading = "Records")]
     pub(crate) resume: bool,
     /// Say how much memory, disk space and how many passes it will need, and do nothing.
     #[arg(long, help_heading = "Records")]

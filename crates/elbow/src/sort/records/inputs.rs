@@ -1,0 +1,64 @@
+//! The inputs, one after the other: files and standard input.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use elbow_extmem::sort::{RecordFormat, SortError};
+
+use crate::sort::args::SortArgs;
+
+/// The inputs, one after the other.
+pub(super) struct Inputs {
+    pub(super) name: PathBuf,
+    left: std::vec::IntoIter<OsString>,
+    now: Option<Box<dyn Read + Send>>,
+}
+
+impl Inputs {
+    /// Looks at all files first, so that a mistake in the last one does not show after hours.
+    pub(super) fn new(args: &SortArgs, format: &RecordFormat) -> Result<Self> {
+        let standard_input = [OsString::from("-")];
+        let files = if args.files.is_empty() {
+            &standard_input[..]
+        } else {
+            &args.files
+        };
+        for name in files.iter().filter(|name| *name != "-") {
+            let path = Path::new(name);
+            let found = File::open(path)
+                .and_then(|file| file.metadata())
+                .with_context(|| format!("{}", path.display()))?;
+            let (size, record) = (found.len(), format.bytes() as u64);
+            if found.is_file() && !size.is_multiple_of(record) {
+                let path = path.to_owned();
+                return Err(SortError::Truncated { path, size, record }.into());
+            }
+        }
+        Ok(Self {
+            name: files.first().map(PathBuf::from).unwrap_or_default(),
+            left: Vec::from(files).into_iter(),
+            now: None,
+        })
+    }
+}
+
+impl Read for Inputs {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        loop {
+            if let Some(now) = &mut self.now {
+                match now.read(buffer)? {
+                    0 if !buffer.is_empty() => self.now = None,
+                    got => return Ok(got),
+                }
+            }
+            match self.left.next() {
+                None => return Ok(0),
+                Some(name) if name == "-" => self.now = Some(Box::new(std::io::stdin())),
+                Some(name) => self.now = Some(Box::new(File::open(name)?)),
+            }
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! A sort as it is seen from outside: progress, signals, the space it takes, and the report at its end.
+
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, mpsc};
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use elbow_extmem::sort::{self, Meter, SortError, Summary, Target, side_directory};
+use serde_json::json;
+
+use super::output::Draft;
+use crate::meter::Meter as Display;
+use crate::say::{raw, say};
+use crate::signals::{self, Event};
+use crate::sort::args::SortArgs;
+use crate::{exit, size};
+
+/// How often progress is shown and the space that is taken is looked at.
+const LOOK_INTERVAL: Duration = Duration::from_millis(50);
+
+/// What is sorted how.
+pub(super) enum Watched<'a> {
+    /// It stops where it can be resumed.
+    InPlace(&'a Target),
+    /// It may end at any moment; a draft of its output then has to go.
+    Copying(Option<Arc<Draft>>),
+}
+
+/// Follows a sort: shows progress, takes signals, sees how much space is taken, and reports.
+pub(super) struct Watch<'a> {
+    args: &'a SortArgs,
+    shown: String,
+    watched: Watched<'a>,
+    meter: Meter,
+    began: Instant,
+    stopped_by: AtomicBool,
+    peak_bytes: AtomicU64,
+}
+
+impl<'a> Watch<'a> {
+    pub(super) fn new(args: &'a SortArgs, shown: &str, watched: Watched<'a>) -> Self {
+        Self {
+            args,
+            shown: shown.to_owned(),
+            watched,
+            meter: Meter::default(),
+            began: Instant::now(),
+            stopped_by: AtomicBool::new(false),
+            peak_bytes: AtomicU64::new(0),
+        }
+    }
+
+    /// Runs a sort and watches it from another thread.
+    pub(super) fn over(&self, sort: impl FnOnce(&Meter) -> sort::Result<Summary>) -> sort::Result<Summary> {
+        signals::block();
+        let (events, received) = mpsc::channel();
+        let silent = self.args.records.quiet || self.args.records.json;
+        if signals::listen(events.clone()).is_err() {
+            say("cannot listen to signals; Ctrl-C will have no effect");
+        }
+        std::thread::scope(|scope| {
+            let display = Display::new(format!("sorting {}", self.shown), silent);
+            scope.spawn(move || self.look(&received, display));
+            let ended = sort(&self.meter);
+            let _ = events.send(Event::Over); // the other thread waits for it
+            ended
+        })
+    }
+
+    fn look(&self, events: &mpsc::Receiver<Event>, mut display: Display) {
+        loop {
+            match events.recv_timeout(LOOK_INTERVAL) {
+                Ok(Event::Signal(_)) => {
+                    self.stopped_by.store(true, Ordering::Relaxed);
+                    self.meter.stop();
+                    if let Watched::Copying(draft) = &self.watched {
+                        self.end(draft.as_deref()); // it may be waiting for its input
+                    }
+                }
+                Ok(Event::Over | Event::Ended(_)) | Err(mpsc::RecvTimeoutError::Disconnected) => break,
+                Err(mpsc::RecvTimeoutError::Timeout) => {}
+            }
+            self.peak_bytes.fetch_max(self.taken_bytes(), Ordering::Relaxed);
+            display.show(self.meter.done_bytes(), self.meter.total_bytes());
+        }
+    }
+
+    fn end(&self, draft: Option<&Draft>) -> ! {
+        if let Some(draft) = draft {
+            draft.discard();
+        }
+        let _ = self.fail(&SortError::Stopped, None);
+        std::process::exit(exit::INTERRUPTED.into());
+    }
+
+    /// Space that the file and what is beside it take now, as the file system says.
+    fn taken_bytes(&self) -> u64 {
+        use std::os::unix::fs::MetadataExt;
+        let Watched::InPlace(target) = self.watched else {
+            return 0;
+        };
+        let beside = side_directory(&target.path).read_dir().into_iter().flatten().flatten();
+        let files = beside.map(|entry| entry.path()).chain([target.path.clone()]);
+        files
+            .filter_map(|path| path.metadata().ok())
+            .map(|found| found.blocks() * 512)
+            .sum()
+    }
+
+    fn is_in_place(&self) -> bool {
+        matches!(self.watched, Watched::InPlace(_))
+    }
+
+    pub(super) fn report(&self, summary: &Summary) -> Result<ExitCode> {
+        let seconds = self.began.elapsed().as_secs_f64();
+        let (read, written) = (self.meter.read_bytes(), self.meter.written_bytes());
+        let peak = self.peak_bytes.load(Ordering::Relaxed);
+        let peak = (self.is_in_place() && peak > 0).then_some(peak);
+        if self.args.records.json {
+            raw(json!({
+                "outcome": "sorted", "records": summary.records, "bytes": summary.bytes, "runs": summary.runs,
+                "passes": summary.passes, "seconds": seconds, "read_bytes": read, "written_bytes": written,
+                "freed_bytes": self.meter.freed_bytes(), "peak_disk_bytes": peak,
+            }));
+        } else if !self.args.records.quiet && (self.is_in_place() || !self.args.output.is_empty()) {
+            let peak = peak.map_or(String::new(), |peak| {
+                format!(
+                    ", at most {} of disk ({:.2}x)",
+                    size::show(peak),
+                    peak as f64 / summary.bytes.max(1) as f64
+                )
+            });
+            say(format_args!(
+                "sorted {} records ({}) in {seconds:.1} s: read {}, wrote {}{peak}",
+                summary.records,
+                size::show(summary.bytes),
+                size::show(read),
+                size::show(written)
+            ));
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    pub(super) fn fail(&self, error: &SortError, hint: Option<String>) -> Result<ExitCode> {
+        let code = if self.stopped_by.load(Ordering::Relaxed) {
+            exit::INTERRUPTED
+        } else {
+            exit::SORT_TROUBLE
+        };
+        if self.args.records.json {
+            raw(failure(&error.to_string(), hint.as_deref(), code));
+            return Ok(ExitCode::from(code));
+        }
+        say(error);
+        if let Some(hint) = hint {
+            say(hint);
+        }
+        Ok(ExitCode::from(code))
+    }
+}
+
+/// What `--json` says of a sort that failed.
+pub(super) fn failure(error: &str, hint: Option<&str>, code: u8) -> serde_json::Value {
+    json!({ "outcome": "failed", "error": error, "hint": hint, "exit_code": code })
+}

@@ -1,0 +1,121 @@
+//! A disk that is full: a clean stop, and on with it when there is room.
+
+use std::fs::{self, File};
+use std::io::{ErrorKind, Write};
+use std::path::PathBuf;
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::bed::{Bed, Content, ORDER, Said, assert_in_order, megabytes};
+use crate::disk::Disk;
+
+const MEGABYTES: usize = 24;
+const DISK_BYTES: u64 = 64 << 20;
+const FULL: &str = "No space left on device (os error 28)";
+
+/// Takes all the room that is left but for so much, and sees that there is none.
+fn fill(bed: &Bed, but_bytes: u64) -> PathBuf {
+    let path = bed.path("filler");
+    let mut filler = File::create(&path).expect("a filler");
+    loop {
+        match filler.write_all(&[7; 4096]) {
+            Err(error) if error.kind() == ErrorKind::StorageFull => break,
+            other => other.expect("filling"),
+        }
+    }
+    filler.sync_all().expect("syncing");
+    let size = filler.metadata().expect("its size").len();
+    filler.set_len(size - but_bytes).expect("leaving some room");
+    filler.sync_all().expect("syncing");
+    path
+}
+
+fn assert_sorted(bed: &Bed, content: &Content) {
+    let output = bed.read("data");
+    assert_in_order(24, &output);
+    assert!(Content::of(&output) == *content, "records are lost or doubled");
+    assert_eq!(bed.names(), ["data"]);
+}
+
+fn disk() -> Option<Disk> {
+    Disk::with("ext4", DISK_BYTES, &["-T", "largefile"])
+}
+
+#[test]
+fn a_full_disk_before_a_sort_in_place_leaves_the_file_as_it_was() {
+    let Some(disk) = disk() else { return };
+    let (bed, input) = (Bed::on(&disk.root()), megabytes(MEGABYTES, 1));
+    bed.write("data", &input);
+    let filler = fill(&bed, 0);
+    let said = bed.sort_in_place(&[]);
+    said.assert_code(2);
+    assert!(said.err.contains(FULL), "{said:?}");
+    assert!(bed.read("data") == input, "the file was changed");
+    assert_eq!(bed.names(), ["data", "filler"]);
+    fs::remove_file(filler).expect("making room");
+    bed.sort_in_place(&[]).assert_code(0);
+    assert_sorted(&bed, &Content::of(&input));
+}
+
+/// The disk fills up while runs are formed, and later while they are merged.
+#[test]
+fn a_disk_that_becomes_full_stops_a_sort_in_place_which_goes_on_when_there_is_room() {
+    let Some(disk) = disk() else { return };
+    let (bed, input) = (Bed::on(&disk.root()), megabytes(MEGABYTES, 2));
+    bed.write("data", &input);
+    let mut child = bed.start_and_wait_until_it_frees();
+    let mut stopped = 0;
+    loop {
+        // Stopped, not killed: it ends at a moment of its own choice.
+        let _ = kill_process(Pid::from_child(&child), Signal::INT);
+        if Said::of_child(child).code == 0 {
+            break;
+        }
+        let filler = fill(&bed, 0);
+        let said = bed.resume();
+        if said.code != 0 {
+            said.assert_code(2);
+            assert!(said.err.contains(FULL), "{said:?}");
+            let hint = "elbow: nothing is lost; make room, and continue with: elbow sort --resume data\n";
+            assert!(said.err.ends_with(hint), "{said:?}");
+            stopped += 1;
+        }
+        fs::remove_file(filler).expect("making room");
+        if !bed.is_begun() {
+            break;
+        }
+        child = bed.start(&["--resume", "-S", "8M", "data"]);
+        std::thread::sleep(std::time::Duration::from_millis(60));
+    }
+    assert!(stopped > 0, "the disk was never full");
+    assert_sorted(&bed, &Content::of(&input));
+}
+
+/// Room for less than half of what a run takes otherwise.
+#[test]
+fn a_nearly_full_disk_is_enough() {
+    let Some(disk) = disk() else { return };
+    let (bed, input) = (Bed::on(&disk.root()), megabytes(MEGABYTES, 3));
+    bed.write("data", &input);
+    let filler = fill(&bed, 3 << 20);
+    bed.sort_in_place(&[]).assert_code(0);
+    fs::remove_file(filler).expect("making room");
+    assert_sorted(&bed, &Content::of(&input));
+}
+
+#[test]
+fn a_full_disk_leaves_the_old_output_and_no_draft() {
+    let Some(disk) = disk() else { return };
+    let (bed, input) = (Bed::on(&disk.root()), megabytes(MEGABYTES, 4));
+    bed.write("data", &input);
+    bed.write("out", b"old");
+    let said = bed.sort(&[&ORDER[..], &["-T", "/var/tmp", "-o", "out", "data"]].concat());
+    let _ = said.assert_code(0);
+    bed.write("out", b"old");
+    let filler = fill(&bed, 2 << 20);
+    let said = bed.sort(&[&ORDER[..], &["-T", "/var/tmp", "-o", "out", "data"]].concat());
+    said.assert_code(2);
+    assert!(said.err.contains(FULL), "{said:?}");
+    assert_eq!((bed.read("out"), bed.names().len()), (b"old".to_vec(), 3));
+    fs::remove_file(filler).expect("making room");
+}

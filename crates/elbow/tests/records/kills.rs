@@ -1,0 +1,192 @@
+//! Sorts in place that are killed at random moments, and resumed, and killed again.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Write as _;
+use std::process::Child;
+use std::time::{Duration, Instant};
+
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use rustix::fs::SeekFrom;
+
+use crate::bed::{Bed, Content, RECORD_BYTES, assert_in_order, begins_with_data, megabytes, number, sorted_records_of};
+
+/// Kills in a normal test run.
+const KILLS: u64 = 210;
+const KILLS_OF_SEVERAL_PASSES: u64 = 25;
+/// Each part of a sort has to be hit by at least the SHARE-th part of the kills; there are more until that is so, at
+/// most PATIENCE times as many.
+const SHARE: u64 = 10;
+const PATIENCE: u64 = 3;
+/// What file systems free at a time.
+const BLOCK_BYTES: u64 = 4096;
+/// So long that offsets, which are multiples of a record and of a page, leave memory for the blocks of seven runs only:
+/// few megabytes take two passes.
+const LONG_RECORD_BYTES: usize = 19 * RECORD_BYTES;
+
+/// What a killed sort was doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Moment {
+    NotBegun,
+    Forming,
+    Merging,
+    /// The file is whole, or about to be: before the first run is durable, or after the last byte is written.
+    Edge,
+}
+
+/// Looks at what is there. While runs are formed the input is freed from its beginning; when they are merged the file
+/// has nothing in it but what was written so far, and its end comes last.
+fn moment(bed: &Bed) -> Moment {
+    if !bed.is_begun() {
+        return Moment::NotBegun;
+    }
+    let file = File::open(bed.path("data")).expect("the file");
+    // What is beyond the last whole block is never freed.
+    let last = file.metadata().expect("its size").len() / BLOCK_BYTES * BLOCK_BYTES - 1;
+    let ends_with_data = rustix::fs::seek(&file, SeekFrom::Data(last)) == Ok(last);
+    match (begins_with_data(&file), ends_with_data) {
+        (_, false) => Moment::Merging,
+        (false, true) => Moment::Forming,
+        (true, true) => Moment::Edge,
+    }
+}
+
+/// Kills a sort after a while; `false` when it ended by itself before that, and well.
+fn killed_after(mut child: Child, time: Duration) -> bool {
+    let until = Instant::now() + time;
+    while Instant::now() < until {
+        if child.try_wait().expect("its state").is_some() {
+            break;
+        }
+        std::thread::sleep(Duration::from_micros(300));
+    }
+    let _ = child.kill();
+    let output = child.wait_with_output().expect("an end");
+    assert!(
+        output.status.success() || output.status.code().is_none(),
+        "a sort that nobody disturbed: {output:?}"
+    );
+    output.status.code().is_none()
+}
+
+struct Killer {
+    rng: StdRng,
+    /// How long a sort takes that is not killed.
+    whole: Duration,
+    kills: BTreeMap<Moment, u64>,
+}
+
+impl Killer {
+    fn new(seed: u64, input: &[u8], begin: &[&str]) -> Self {
+        let whole = (0..3).map(|_| {
+            let bed = Bed::with(input);
+            let began = Instant::now();
+            bed.sort(begin).assert_code(0);
+            began.elapsed()
+        });
+        Self {
+            rng: StdRng::seed_from_u64(seed),
+            whole: whole.min().expect("three times"),
+            kills: BTreeMap::new(),
+        }
+    }
+
+    fn total(&self) -> u64 {
+        self.kills.values().sum()
+    }
+
+    /// Were runs formed, and merged, at a good share of the kills?
+    fn has_hit_all(&self) -> bool {
+        let hits = |moment| self.kills.get(&moment).copied().unwrap_or(0);
+        hits(Moment::Forming) * SHARE >= self.total() && hits(Moment::Merging) * SHARE >= self.total()
+    }
+
+    /// Kills one sort again and again until one of its processes comes to the end.
+    fn torment(&mut self, bed: &Bed, begin: &[&str]) {
+        loop {
+            let words = if bed.is_begun() {
+                &["--resume", "-S", "8M", "data"]
+            } else {
+                begin
+            };
+            let time = self.whole.mul_f64(self.rng.random_range(0.0..1.0));
+            if !killed_after(bed.start(words), time) {
+                return;
+            }
+            *self.kills.entry(moment(bed)).or_default() += 1;
+        }
+    }
+}
+
+/// Torments sorts of one input until so many processes are killed; every other sort is stable.
+fn kill_and_check(seed: u64, (bytes, input): (usize, &[u8]), kills: u64) {
+    let (expected, content) = (sorted_records_of(bytes, input), Content::of(input));
+    let begin = order(bytes);
+    let begin: Vec<&str> = begin.iter().map(String::as_str).collect();
+    let mut killer = Killer::new(seed, input, &begin);
+    for round in 0.. {
+        if killer.total() >= kills && killer.has_hit_all() || killer.total() >= PATIENCE * kills {
+            break;
+        }
+        let bed = Bed::with(input);
+        let before = bed.identity("data");
+        let stable: &[&str] = if round % 2 == 0 { &["-s"] } else { &[] };
+        killer.torment(&bed, &[&begin[..], stable].concat());
+        let output = bed.read("data");
+        assert_in_order(bytes, &output);
+        assert!(
+            Content::of(&output) == content,
+            "round {round}: records are lost or doubled"
+        );
+        assert!(stable.is_empty() || output == expected, "round {round}: not stable");
+        assert_eq!(bed.identity("data"), before, "round {round}: inode and size");
+        assert_eq!(bed.names(), ["data"], "round {round}: something is left");
+    }
+    let (whole, kills) = (killer.whole, &killer.kills);
+    // Not println: the test runner would keep it to itself.
+    let _ = writeln!(std::io::stderr(), "kills of sorts of {whole:?} each: {kills:?}");
+    assert!(killer.has_hit_all(), "a part of the sort was hardly hit: {kills:?}");
+}
+
+/// The command to sort records of so many bytes in place.
+fn order(bytes: usize) -> Vec<String> {
+    let bytes = bytes.to_string();
+    let words = [
+        "--record",
+        &bytes,
+        "--key",
+        "0:4:u32le",
+        "-S",
+        "8M",
+        "--in-place",
+        "data",
+    ];
+    words.map(str::to_owned).to_vec()
+}
+
+fn seed() -> u64 {
+    let seed = number("SEED", rand::random());
+    eprintln!("SEED={seed}");
+    seed
+}
+
+#[test]
+fn a_sort_in_place_that_is_killed_at_any_moment_is_resumed() {
+    let (seed, kills) = (seed(), number("ROUNDS", KILLS).min(10 * KILLS));
+    kill_and_check(seed, (RECORD_BYTES, &megabytes(4, seed)), kills);
+}
+
+#[test]
+fn a_sort_in_place_of_several_passes_that_is_killed_is_resumed() {
+    let (seed, kills) = (seed(), KILLS_OF_SEVERAL_PASSES);
+    let mut input = megabytes(12, seed);
+    input.truncate(input.len() / LONG_RECORD_BYTES * LONG_RECORD_BYTES);
+    let bed = Bed::with(&input);
+    let begin = order(LONG_RECORD_BYTES);
+    let mut words: Vec<&str> = begin.iter().map(String::as_str).collect();
+    words.extend(["--dry-run", "--json"]);
+    let need = bed.sort(&words);
+    assert!(need.json()["passes"].as_u64() > Some(1), "{need:?}");
+    kill_and_check(seed, (LONG_RECORD_BYTES, &input), kills);
+}

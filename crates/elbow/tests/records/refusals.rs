@@ -1,0 +1,355 @@
+//! What cannot be sorted is refused: with a message that says why, exit code 2, and nothing changed.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::process::Stdio;
+
+use crate::bed::{Bed, ORDER, Said, megabytes, records, sorted};
+
+/// An ordinary user who is on every machine.
+const DAEMON: u32 = 1;
+const MEGABYTES: usize = 12;
+
+/// A few records, and a refusal that leaves them alone.
+fn refuse(words: &[&str], lines: &[&str]) {
+    let input = records(100, 1);
+    let bed = Bed::with(&input);
+    let said = bed.sort(words);
+    assert_eq!(
+        (bed.read("data") == input, bed.names()),
+        (true, vec!["data".to_owned()]),
+        "{words:?}: {said:?}"
+    );
+    let here = bed.dir.to_str().expect("a plain name");
+    let lines: Vec<String> = lines.iter().map(|line| line.replace("DIR", here)).collect();
+    said.assert_refused(&lines.iter().map(String::as_str).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_truncated_last_record_is_refused() {
+    for (words, name) in [(&["--in-place"][..], "DIR/data"), (&["-o", "out"], "data")] {
+        let bed = Bed::with(&records(100, 1)[..2399]);
+        let said = bed.sort(&[&ORDER[..], words, &["data"]].concat());
+        let name = name.replace("DIR", bed.dir.to_str().expect("a plain name"));
+        said.assert_refused(&[&format!(
+            "{name}: 2399 bytes are not a whole number of 24-byte records: the last one, at byte 2376, has only 23"
+        )]);
+        assert_eq!((bed.identity("data").1, bed.names()), (2399, vec!["data".to_owned()]));
+    }
+}
+
+#[test]
+fn a_truncated_last_record_of_standard_input_is_refused_and_the_old_output_kept() {
+    let bed = Bed::with(&records(100, 1)[..2399]);
+    bed.write("out", b"old");
+    let mut command = bed.command(&[&ORDER[..], &["-o", "out", "-"]].concat());
+    let said = command
+        .stdin(fs::File::open(bed.path("data")).expect("the file"))
+        .output();
+    Said::of(&said.expect("an end")).assert_refused(&[
+        "-: 2399 bytes are not a whole number of 24-byte records: the last one, at byte 2376, has only 23",
+    ]);
+    assert_eq!(
+        (bed.read("out"), bed.names()),
+        (b"old".to_vec(), vec!["data".to_owned(), "out".to_owned()])
+    );
+}
+
+#[test]
+fn a_key_that_makes_no_sense_is_refused() {
+    for (record, key, message) in [
+        (
+            "24",
+            "22:4:u32le",
+            "key 22:4:u32le ends at byte 26, but a record has 24 bytes",
+        ),
+        ("24", "18446744073709551615:4:u32le", ""),
+        ("24", "0:4:u33le", ""),
+        ("24", "0:3:u32le", ""),
+        ("24", "0:0:bytes", ""),
+        ("24", "0:4", ""),
+        ("24", "2,2n", ""),
+        (
+            "0",
+            "0:4:u32le",
+            "a record of 0 bytes: the size must be between 1 and 1048576",
+        ),
+    ] {
+        let words = ["--record", record, "--key", key, "--in-place", "data"];
+        if message.is_empty() {
+            let bed = Bed::with(&records(100, 1));
+            let said = bed.sort(&words);
+            eprintln!("{}", said.err);
+            assert!(said.err.contains(key), "{said:?}");
+            said.assert_code(2);
+        } else {
+            refuse(&words, &[message]);
+        }
+    }
+}
+
+#[test]
+fn what_cannot_be_sorted_in_place_is_refused() {
+    let words = |name| [&ORDER[..], &["--in-place", name]].concat();
+    refuse(&words("-"), &["standard input cannot be sorted in place; name a file"]);
+    refuse(&words("nothing"), &["nothing: No such file or directory (os error 2)"]);
+    refuse(
+        &words("."),
+        &["DIR: cannot be sorted in place: it is not a regular file"],
+    );
+    refuse(
+        &ORDER.iter().copied().chain(["--in-place"]).collect::<Vec<_>>(),
+        &["which file? A sort in place needs one"],
+    );
+    refuse(
+        &[&words("data")[..], &["data"]].concat(),
+        &["a sort in place takes one file, not 2"],
+    );
+    refuse(
+        &[&words("data")[..], &["-o", "out"]].concat(),
+        &["-o cannot be used with a sort in place: the file itself is sorted"],
+    );
+    refuse(
+        &words("/dev/null"),
+        &["/dev/null: cannot be sorted in place: it is not a regular file"],
+    );
+}
+
+/// Opening a pipe would wait for somebody at its other end.
+#[test]
+fn a_pipe_is_refused_in_place_at_once() {
+    let bed = Bed::new();
+    rustix::fs::mknodat(
+        rustix::fs::CWD,
+        bed.path("data"),
+        rustix::fs::FileType::Fifo,
+        rustix::fs::Mode::from_raw_mode(0o600),
+        0,
+    )
+    .expect("a pipe");
+    let message = format!(
+        "{}: cannot be sorted in place: it is not a regular file",
+        bed.path("data").display()
+    );
+    bed.sort_in_place(&[]).assert_refused(&[&message]);
+    assert_eq!(bed.names(), ["data"]);
+}
+
+#[test]
+fn options_that_are_for_text_are_refused() {
+    for (option, shown) in [
+        (&["-c"][..], "-c"),
+        (&["-C"], "-c"),
+        (&["--check"], "-c"),
+        (&["-m"], "-m"),
+        (&["-u"], "-u"),
+        (&["-n"], "-n"),
+        (&["-g"], "-g"),
+        (&["-h"], "-h"),
+        (&["-M"], "-M"),
+        (&["-V"], "-V"),
+        (&["-R"], "-R"),
+        (&["--sort=numeric"], "--sort"),
+        (&["-d"], "-d"),
+        (&["-f"], "-f"),
+        (&["-b"], "-b"),
+        (&["-i"], "-i"),
+        (&["-z"], "-z"),
+        (&["-r"], "-r (write :desc behind a key)"),
+        (&["-t", ","], "-t"),
+        (&["--files0-from", "data"], "--files0-from"),
+        (&["--compress-program", "gzip"], "--compress-program"),
+        (&["--batch-size", "7"], "--batch-size"),
+    ] {
+        let message = format!("{shown} is for lines of text, not for records");
+        refuse(&[&ORDER[..], option, &["--in-place", "data"]].concat(), &[&message]);
+        refuse(&[option, &["--resume", "data"]].concat(), &[&message]);
+    }
+}
+
+#[test]
+fn too_little_memory_is_refused() {
+    let words = ["--record", "24", "--key", "0:4:u32le", "-S", "1M", "--in-place", "data"];
+    let message = "1048576 bytes of memory are too few to sort 24-byte records: at least 8388608 are needed";
+    refuse(&words, &[message]);
+    refuse(&[&words[..], &["--dry-run"]].concat(), &[message]);
+}
+
+#[test]
+fn there_is_nothing_to_resume_before_a_sort_and_after_it() {
+    let message = "DIR/data: no sort in place of this file was begun (DIR/data.elbow-sort/manifest is not there)";
+    refuse(&["--resume", "data"], &[message]);
+    let bed = Bed::with(&records(100, 1));
+    bed.sort_in_place(&[]).assert_code(0);
+    bed.resume()
+        .assert_refused(&[&message.replace("DIR", bed.dir.to_str().expect("a plain name"))]);
+}
+
+/// A sort that was killed in the middle: some of the input is freed.
+fn killed() -> (Bed, Vec<u8>) {
+    let input = megabytes(MEGABYTES, 2);
+    let bed = Bed::with(&input);
+    let mut child = bed.start_and_wait_until_it_frees();
+    child.kill().expect("its end");
+    child.wait().expect("its end");
+    assert!(bed.is_begun(), "it was too quick to be killed");
+    (bed, input)
+}
+
+/// What is there can still be resumed, and comes to the right end.
+fn assert_is_resumed(bed: &Bed, input: &[u8]) {
+    bed.resume().assert_code(0);
+    let output = bed.read("data");
+    crate::bed::assert_in_order(24, &output);
+    assert!(sorted(&output) == output && crate::bed::Content::of(&output) == crate::bed::Content::of(input));
+}
+
+#[test]
+fn an_unfinished_sort_is_not_begun_again() {
+    let (bed, input) = killed();
+    let name = bed.path("data").display().to_string();
+    bed.sort_in_place(&[]).assert_refused(&[&format!(
+        "{name}: a sort in place of this file was begun and is not finished; `elbow sort --resume` continues it"
+    )]);
+    assert_is_resumed(&bed, &input);
+}
+
+#[test]
+fn a_dry_run_of_a_resume_is_refused() {
+    let (bed, input) = killed();
+    let said = bed.sort(&["--resume", "--dry-run", "data"]);
+    said.assert_code(2);
+    assert!(said.err.contains("cannot be used with") && bed.is_begun(), "{said:?}");
+    assert_is_resumed(&bed, &input);
+}
+
+#[test]
+fn of_two_that_sort_or_resume_at_once_one_is_refused() {
+    let input = megabytes(40, 3);
+    let bed = Bed::with(&input);
+    let child = bed.start_and_wait_until_it_frees();
+    let message = format!("{}: another process is sorting this file", bed.path("data").display());
+    let said = [bed.resume(), bed.sort_in_place(&[])];
+    Said::of_child(child).assert_code(0);
+    for said in said {
+        said.assert_refused(&[&message]);
+    }
+    let output = bed.read("data");
+    assert!(sorted(&output) == output && crate::bed::Content::of(&output) == crate::bed::Content::of(&input));
+}
+
+#[test]
+fn a_manifest_with_both_copies_damaged_is_refused_and_one_is_enough() {
+    let (bed, input) = killed();
+    let manifest = "data.elbow-sort/manifest";
+    let good = bed.read(manifest);
+    let half = good.len() / 2;
+    let damage = |from: usize| {
+        let mut bad = good.clone();
+        for at in [from, from + 20, from + 40] {
+            bad[at] ^= 0x5a;
+        }
+        bad
+    };
+    let mut both = damage(0);
+    both[half..half + 40].fill(0x77);
+    for bad in [both.clone(), Vec::new(), good[..7].to_vec(), vec![0; good.len()]] {
+        bed.write(manifest, &bad);
+        let before = bed.read("data");
+        for said in [bed.resume(), bed.sort_in_place(&[])] {
+            said.assert_code(2);
+            let expected = format!(
+                "elbow: {}: the manifest cannot be read, neither of its copies: ",
+                bed.path(manifest).display()
+            );
+            assert!(said.err.starts_with(&expected), "{said:?}");
+        }
+        assert!(
+            bed.read("data") == before && bed.read(manifest) == bad,
+            "something was changed"
+        );
+    }
+    // Which of the two is the newer one? One of them alone is always enough where the state is that of both.
+    bed.write(manifest, &good);
+    assert_is_resumed(&bed, &input);
+}
+
+#[test]
+fn the_manifest_of_another_file_is_refused() {
+    let (bed, input) = killed();
+    let (inode, size) = bed.identity("data");
+    fs::rename(bed.path("data"), bed.path("kept")).expect("renaming");
+    bed.write("data", &records(100, 9));
+    let (other, _) = bed.identity("data");
+    let file = bed.path("data").display().to_string();
+    bed.resume().assert_refused(&[&format!(
+        "{file}.elbow-sort/manifest: the manifest is of another file: {file} has inode {other} and 2400 bytes, \
+         the file that was being sorted had inode {inode} and {size} bytes"
+    )]);
+    assert!(bed.read("data") == records(100, 9));
+    fs::rename(bed.path("kept"), bed.path("data")).expect("renaming");
+    assert_is_resumed(&bed, &input);
+}
+
+/// As an ordinary user, whom root lets see the directory.
+fn sort_as_daemon(bed: &Bed, words: &[&str]) -> Said {
+    let mut command = bed.command(words);
+    command.uid(DAEMON).gid(DAEMON);
+    Said::of(&command.output().expect("an end"))
+}
+
+/// A place with our binary in it that everybody may see; `None` where we are not root.
+fn open_to_all() -> Option<Bed> {
+    if !rustix::process::geteuid().is_root() {
+        crate::disk::unavailable("root, to become an ordinary user");
+        return None;
+    }
+    let bed = Bed::new();
+    fs::set_permissions(&bed.dir, Permissions::from_mode(0o755)).expect("permissions");
+    bed.write("data", &records(100, 1));
+    Some(bed)
+}
+
+#[test]
+fn a_file_that_may_not_be_written_is_refused_in_place() {
+    let Some(bed) = open_to_all() else { return };
+    fs::set_permissions(&bed.dir, Permissions::from_mode(0o777)).expect("permissions");
+    fs::set_permissions(bed.path("data"), Permissions::from_mode(0o444)).expect("permissions");
+    let said = sort_as_daemon(&bed, &[&ORDER[..], &["--in-place", "data"]].concat());
+    let name = bed.path("data").display().to_string();
+    said.assert_refused(&[&format!("opening {name}: Permission denied (os error 13)")]);
+    assert!(bed.read("data") == records(100, 1) && bed.names() == ["data"]);
+}
+
+#[test]
+fn a_directory_that_may_not_be_written_is_refused_in_place() {
+    let Some(bed) = open_to_all() else { return };
+    fs::set_permissions(bed.path("data"), Permissions::from_mode(0o666)).expect("permissions");
+    let words = [&ORDER[..], &["--in-place", "data"]].concat();
+    let name = bed.path("data").display().to_string();
+    sort_as_daemon(&bed, &words)
+        .assert_refused(&[&format!("making {name}.elbow-sort: Permission denied (os error 13)")]);
+    sort_as_daemon(&bed, &[&ORDER[..], &["-o", "out", "data"]].concat())
+        .assert_refused(&["creating the output out: Permission denied (os error 13)"]);
+    assert!(bed.read("data") == records(100, 1) && bed.names() == ["data"]);
+}
+
+#[test]
+fn a_read_only_file_system_is_refused_in_place() {
+    let Some(disk) = crate::disk::Disk::new("tmpfs") else {
+        return;
+    };
+    let bed = Bed::on(&disk.root());
+    bed.write("data", &records(100, 1));
+    let remount = |how: &str| {
+        let mut command = std::process::Command::new("mount");
+        command.args(["-o", how]).arg(&bed.dir).stdout(Stdio::null());
+        assert!(command.status().expect("mount").success());
+    };
+    remount("remount,ro");
+    let name = bed.path("data").display().to_string();
+    bed.sort_in_place(&[])
+        .assert_refused(&[&format!("opening {name}: Read-only file system (os error 30)")]);
+    assert!(bed.read("data") == records(100, 1) && bed.names() == ["data"]);
+}

@@ -1,0 +1,122 @@
+//! The smallest disks: the space of the input and little more.
+//!
+//! What a file system takes for itself is made small, as on a large disk it would be: an ext4 without journal and with
+//! few inodes, an xfs with the smallest log, a btrfs with one copy of its metadata. `SOAK=1` runs the full size.
+
+use std::fs::File;
+use std::io::{BufWriter, Write};
+
+use crate::bed::{Bed, Content, records};
+use crate::disk::Disk;
+
+/// A sort on a disk: MiB of input, of memory, and bytes of the disk.
+struct Case {
+    kind: &'static str,
+    mkfs: &'static [&'static str],
+    input: u64,
+    memory: u64,
+    disk_bytes: u64,
+}
+
+impl Case {
+    fn run(&self) {
+        let Some(disk) = Disk::with(self.kind, self.disk_bytes, self.mkfs) else {
+            return;
+        };
+        let bed = Bed::on(&disk.root());
+        let content = self.write_input(&bed);
+        let before = bed.identity("data");
+        let memory = format!("{}M", self.memory);
+        let words = [
+            "--record",
+            "24",
+            "--key",
+            "0:4:u32le",
+            "-S",
+            &memory,
+            "--json",
+            "--in-place",
+            "data",
+        ];
+        let told = bed.sort(&words);
+        assert_eq!(told.code, 0, "{}: {}", self.kind, told.err);
+        let peak = told.json()["peak_disk_bytes"].as_u64().expect("a number") as f64 / before.1 as f64;
+        let _ = writeln!(
+            std::io::stderr(),
+            "{}: {} MiB in {memory} on a disk of {:.3} times that, at most {peak:.3} times taken",
+            self.kind,
+            self.input,
+            self.disk_bytes as f64 / (self.input << 20) as f64
+        );
+        assert!(
+            Content::of_sorted_file(&bed.path("data")) == content,
+            "records are lost or doubled"
+        );
+        assert_eq!((bed.identity("data"), bed.names()), (before, vec!["data".to_owned()]));
+    }
+
+    fn write_input(&self, bed: &Bed) -> Content {
+        let file = File::create(bed.path("data")).expect("a file");
+        let mut to = BufWriter::with_capacity(1 << 20, file);
+        let mut content = Content::of(&[]);
+        for seed in 0..self.input {
+            let records = records((1 << 20) / 24, seed);
+            content.add(&records);
+            to.write_all(&records).expect("writing");
+        }
+        to.into_inner().expect("writing").sync_all().expect("syncing");
+        content
+    }
+}
+
+fn is_soak() -> bool {
+    std::env::var_os("SOAK").is_some()
+}
+
+const EXT4: &[&str] = &["-O", "^has_journal", "-T", "largefile", "-N", "64"];
+const BTRFS: &[&str] = &["-m", "single", "-d", "single"];
+
+#[test]
+fn a_sort_in_place_needs_hardly_more_disk_than_its_input_on_ext4() {
+    let (input, memory) = if is_soak() { (1024, 128) } else { (96, 12) };
+    Case {
+        kind: "ext4",
+        mkfs: EXT4,
+        input,
+        memory,
+        disk_bytes: (input << 20) / 100 * 105,
+    }
+    .run();
+}
+
+/// The smallest xfs has 300 MiB, and its log has 64.
+#[test]
+fn a_sort_in_place_needs_hardly_more_disk_than_its_input_on_xfs() {
+    let (input, memory, disk_bytes) = if is_soak() {
+        (1024, 128, (1024 << 20) / 100 * 108)
+    } else {
+        (208, 32, 300 << 20)
+    };
+    Case {
+        kind: "xfs",
+        mkfs: &[],
+        input,
+        memory,
+        disk_bytes,
+    }
+    .run();
+}
+
+#[test]
+fn a_sort_in_place_of_a_gigabyte_needs_a_quarter_more_disk_on_btrfs() {
+    if is_soak() {
+        Case {
+            kind: "btrfs",
+            mkfs: BTRFS,
+            input: 1024,
+            memory: 128,
+            disk_bytes: 1280 << 20,
+        }
+        .run();
+    }
+}

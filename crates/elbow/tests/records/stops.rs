@@ -1,0 +1,149 @@
+//! Signals, `--json` and `--dry-run`.
+
+use std::os::unix::fs::MetadataExt;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::bed::{Bed, ORDER, Said, megabytes, sorted, wait_for};
+
+const MEGABYTES: usize = 40;
+
+#[test]
+fn a_signal_stops_a_sort_in_place_that_says_how_to_go_on() {
+    for signal in [Signal::INT, Signal::TERM] {
+        let input = megabytes(MEGABYTES, 1);
+        let bed = Bed::with(&input);
+        let before = bed.identity("data");
+        let child = bed.start_and_wait_until_it_frees();
+        kill_process(Pid::from_child(&child), signal).expect("a signal");
+        let said = Said::of_child(child);
+        assert_eq!(
+            (said.code, said.err.as_str()),
+            (
+                130,
+                "elbow: stopped as asked\nelbow: nothing is lost; continue with: elbow sort --resume data\n"
+            )
+        );
+        assert!(bed.is_begun());
+        bed.resume().assert_code(0);
+        assert!(bed.read("data").is_sorted_as(&input), "{signal:?}");
+        assert_eq!((bed.identity("data"), bed.names()), (before, vec!["data".to_owned()]));
+    }
+}
+
+/// A comparison of megabytes that does not print them.
+trait SortedAs {
+    fn is_sorted_as(&self, input: &[u8]) -> bool;
+}
+
+impl SortedAs for Vec<u8> {
+    /// The keys are those of the input in order, whatever is done with equal ones.
+    fn is_sorted_as(&self, input: &[u8]) -> bool {
+        sorted(self) == *self && crate::bed::Content::of(self) == crate::bed::Content::of(input)
+    }
+}
+
+#[test]
+fn a_signal_ends_a_sort_that_waits_for_its_input_and_leaves_nothing() {
+    let bed = Bed::new();
+    bed.write("out", b"old");
+    let mut command = bed.command(&[&ORDER[..], &["-o", "out", "-"]].concat());
+    let mut child = command.stdin(Stdio::piped()).spawn().expect("a start");
+    let input = child.stdin.take(); // open, and nothing comes
+    std::thread::sleep(Duration::from_millis(300));
+    let began = Instant::now();
+    kill_process(Pid::from_child(&child), Signal::INT).expect("a signal");
+    wait_for("the end", || child.try_wait().expect("its state").is_some());
+    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    drop(input);
+    Said::of_child(child).assert_code(130);
+    assert_eq!(
+        (bed.read("out"), bed.names()),
+        (b"old".to_vec(), vec!["out".to_owned()])
+    );
+}
+
+#[test]
+fn one_json_object_tells_a_success() {
+    let bed = Bed::with(&megabytes(3, 2));
+    let size = bed.identity("data").1;
+    let told = bed.sort_in_place(&["--json"]).assert_code(0).json();
+    assert_eq!(
+        (&told["outcome"], told["bytes"].as_u64()),
+        (&"sorted".into(), Some(size))
+    );
+    assert_eq!(told["records"].as_u64(), Some(size / 24));
+
+    bed.write("copy", &megabytes(1, 2));
+    let told = bed
+        .sort(&[&ORDER[..], &["--json", "-o", "out", "copy"]].concat())
+        .assert_code(0)
+        .json();
+    assert_eq!((&told["outcome"], told["passes"].as_u64()), (&"sorted".into(), Some(1)));
+}
+
+#[test]
+fn one_json_object_tells_a_failure() {
+    let bed = Bed::with(&megabytes(MEGABYTES, 3));
+    bed.write("odd", &[0; 25]);
+    for (words, error) in [
+        (&["--in-place", "odd"][..], "has only 1"),
+        (&["--in-place", "nothing"], "No such file or directory"),
+        (&["-o", "out", "odd"], "has only 1"),
+        (&["-u", "data"], "-u is for lines of text, not for records"),
+        (&["-o", "nowhere/out", "data"], "No such file or directory"),
+    ] {
+        let told = bed
+            .sort(&[&ORDER[..], &["--json"], words].concat())
+            .assert_code(2)
+            .json();
+        assert_eq!(
+            (&told["outcome"], told["exit_code"].as_u64()),
+            (&"failed".into(), Some(2))
+        );
+        assert!(
+            told["error"].as_str().is_some_and(|text| text.contains(error)),
+            "{told}"
+        );
+    }
+    let child = bed.start(&[&ORDER[..], &["--in-place", "--json", "data"]].concat());
+    wait_for("the beginning", || bed.is_begun());
+    kill_process(Pid::from_child(&child), Signal::INT).expect("a signal");
+    let told = Said::of_child(child).assert_code(130).json();
+    assert_eq!(told["error"], "stopped as asked");
+    assert_eq!(told["hint"], "nothing is lost; continue with: elbow sort --resume data");
+}
+
+#[test]
+fn a_dry_run_changes_nothing_and_its_numbers_are_those_of_the_sort() {
+    for megabytes_of_input in [1, 6, 45] {
+        let input = megabytes(megabytes_of_input, 4);
+        let bed = Bed::with(&input);
+        let (before, modified) = (
+            bed.identity("data"),
+            bed.path("data").metadata().expect("the file").mtime_nsec(),
+        );
+        let said = bed.sort_in_place(&["--dry-run", "--json"]).assert_code(0).json();
+        assert!(bed.read("data") == input && bed.names() == ["data"]);
+        assert_eq!(bed.path("data").metadata().expect("the file").mtime_nsec(), modified);
+        let done = bed.sort_in_place(&["--json"]).assert_code(0).json();
+        for number in ["records", "bytes", "runs", "passes", "read_bytes", "written_bytes"] {
+            assert!(said[number].is_u64(), "{number} is missing in {said}");
+        }
+        for number in ["records", "bytes", "runs", "passes", "written_bytes"] {
+            assert_eq!(said[number], done[number], "{number} of {megabytes_of_input} MiB");
+        }
+        let (needed, peak) = (&said["temporary_bytes"], &done["peak_disk_bytes"]);
+        let (needed, peak) = (needed.as_u64().expect("a number"), peak.as_u64().unwrap_or(before.1));
+        assert!(
+            peak <= before.1 + needed,
+            "{needed} bytes more than {} were promised to do, it took {peak}",
+            before.1
+        );
+        let (said, done) = (said["read_bytes"].as_f64(), done["read_bytes"].as_f64());
+        let more = done.expect("a number") / said.expect("a number");
+        assert!((1.0..1.02).contains(&more), "{more} of the reading that was promised");
+    }
+}
