@@ -11,11 +11,12 @@
 use std::cmp::Ordering;
 use std::ops::Range;
 
-use rayon::prelude::ParallelSliceMut;
+use rayon::prelude::{ParallelIterator, ParallelSliceMut};
 
 use super::TextOrder;
 use super::error::Result;
 use super::input::Inputs;
+use super::order::common_length;
 
 /// Bits of a place that hold the length of the line; what is longer is searched for its end.
 const LENGTH_BITS: u32 = 24;
@@ -24,6 +25,8 @@ const LENGTH_MAX: u64 = (1 << LENGTH_BITS) - 1;
 pub(super) const READ_BYTES_MAX: usize = 256 << 10;
 /// Below this number of lines, one thread is as quick as several.
 const PARALLEL_LINES_MIN: usize = 16 << 10;
+/// Fewer lines are as quickly compared.
+const REFINED_LINES_MIN: usize = 64;
 const WORD_BYTES: usize = size_of::<Entry>();
 
 /// The prefix of a line, and its place in the text: start and length.
@@ -157,8 +160,8 @@ impl Chunk {
             terminator: self.terminator,
         };
         match pool.filter(|_| entries.len() >= PARALLEL_LINES_MIN) {
-            Some(pool) => pool.install(|| sort_parallel(entries, &lines, order)),
-            None => sort(entries, &lines, order),
+            Some(pool) => pool.install(|| sort(entries, &lines, order, true)),
+            None => sort(entries, &lines, order, false),
         }
         if order.is_unique() {
             let left = unique(entries, &lines, order);
@@ -227,25 +230,43 @@ impl<'a> Text<'a> {
 }
 
 /// First by prefixes alone, which is quick; then within equal ones.
-fn sort(entries: &mut [Entry], text: &Text<'_>, order: &TextOrder) {
-    entries.sort_unstable_by_key(|entry| entry[0]);
-    for equal in entries.chunk_by_mut(|a, b| a[0] == b[0]) {
-        if equal.len() > 1 {
-            equal.sort_unstable_by(|a, b| text.compare(a, b, order));
-        }
+fn sort(entries: &mut [Entry], text: &Text<'_>, order: &TextOrder, is_parallel: bool) {
+    if is_parallel && entries.len() >= PARALLEL_LINES_MIN {
+        entries.par_sort_unstable_by_key(|entry| entry[0]);
+        let groups = entries.par_chunk_by_mut(|a, b| a[0] == b[0]);
+        groups.for_each(|equal| sort_equal(equal, text, order, true));
+    } else {
+        entries.sort_unstable_by_key(|entry| entry[0]);
+        let groups = entries.chunk_by_mut(|a, b| a[0] == b[0]);
+        groups.for_each(|equal| sort_equal(equal, text, order, is_parallel));
     }
 }
 
-fn sort_parallel(entries: &mut [Entry], text: &Text<'_>, order: &TextOrder) {
-    use rayon::iter::ParallelIterator;
-    entries.par_sort_unstable_by_key(|entry| entry[0]);
-    entries.par_chunk_by_mut(|a, b| a[0] == b[0]).for_each(|equal| {
-        if equal.len() >= PARALLEL_LINES_MIN {
-            equal.par_sort_unstable_by(|a, b| text.compare(a, b, order));
-        } else if equal.len() > 1 {
-            equal.sort_unstable_by(|a, b| text.compare(a, b, order));
-        }
-    });
+/// Sorts entries with equal prefixes. Where they are many, by the bytes that follow what all have in common (paths in one
+/// directory, times of one day), so that each line is looked at twice and not once for each comparison.
+fn sort_equal(equal: &mut [Entry], text: &Text<'_>, order: &TextOrder, is_parallel: bool) {
+    let prefix = equal[0][0];
+    if equal.len() >= REFINED_LINES_MIN && refine(equal, text, order) {
+        sort(equal, text, order, is_parallel);
+        equal.iter_mut().for_each(|entry| entry[0] = prefix);
+    } else if is_parallel && equal.len() >= PARALLEL_LINES_MIN {
+        equal.par_sort_unstable_by(|a, b| text.compare(a, b, order));
+    } else if equal.len() > 1 {
+        equal.sort_unstable_by(|a, b| text.compare(a, b, order));
+    }
+}
+
+/// Replaces prefixes by what comes after the bytes that all have in common; `false`: nothing there tells them apart.
+fn refine(equal: &mut [Entry], text: &Text<'_>, order: &TextOrder) -> bool {
+    let key = |entry: &Entry| order.first_key_bytes(text.line(entry));
+    let Some(first) = key(&equal[0]) else { return false };
+    let others = equal[1..].iter().filter_map(key);
+    let shared = others.fold(first.len(), |shared, other| common_length(&first[..shared], other));
+    for entry in equal.iter_mut() {
+        entry[0] = order.prefix_after(text.line(entry), shared);
+    }
+    let prefix = equal[0][0];
+    equal.iter().any(|entry| entry[0] != prefix)
 }
 
 /// Moves the first of equal lines to the front; gives their number.
@@ -323,5 +344,89 @@ impl Cursor {
             }
         }
         self.next += self.lines.len();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::text::{Input, KeyOptions, KeySpec, OrderOptions};
+
+    fn sorted(text: &str, order: &TextOrder) -> Vec<String> {
+        let input = text.to_owned();
+        let mut inputs = Inputs::new(vec![Input::new("text", move || Ok(std::io::Cursor::new(input)))], b'\n');
+        let mut chunk = Chunk::new(4 * text.len() + 40 * text.lines().count(), b'\n');
+        let is_more = chunk
+            .fill(&mut Carry::default(), &mut inputs, order)
+            .expect("memory can be read");
+        assert!(!is_more, "it fits");
+        chunk.sort(order, None);
+        chunk
+            .lines()
+            .map(|line| String::from_utf8_lossy(line).into_owned())
+            .collect()
+    }
+
+    /// Long common beginnings, upper and lower case, keys that end in them: all ways through refining.
+    #[test]
+    fn many_lines_that_begin_alike_are_sorted_as_by_comparing() {
+        let number = |i: usize| i * 7919 % 1000;
+        let text: String = (0..1000)
+            .map(|i| {
+                format!(
+                    "the same {} beginning {:02} of {}\n",
+                    ["LONG", "long"][i % 2],
+                    number(i) % 10,
+                    number(i) / 3
+                )
+            })
+            .chain((0..200).map(|i| format!("the same\nthe same {}\n", "x".repeat(i % 9))))
+            .collect();
+        for (letters, keys) in [
+            ("", &[][..]),
+            ("r", &[]),
+            ("f", &[]),
+            ("", &["1.5,4f"]),
+            ("", &["1.5,4r", "6n"]),
+            ("d", &["2,3"]),
+        ] {
+            for (stable, unique) in [(false, false), (true, false), (false, true)] {
+                let keys = keys.iter().map(|key| KeySpec::parse(key).expect("a key")).collect();
+                let options = KeyOptions::parse(letters).expect("options");
+                let order = TextOrder::new(&OrderOptions {
+                    options,
+                    keys,
+                    stable,
+                    unique,
+                    separator: None,
+                })
+                .expect("an order");
+                let mut expected: Vec<&str> = text.lines().collect();
+                expected.sort_by(|a, b| order.compare(a.as_bytes(), b.as_bytes()));
+                if unique {
+                    expected.dedup_by(|b, a| order.compare(a.as_bytes(), b.as_bytes()).is_eq());
+                }
+                assert!(sorted(&text, &order) == expected, "{letters} {stable} {unique}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_chunk_takes_what_it_has_room_for_and_grows_for_one_line() {
+        let order = TextOrder::new(&OrderOptions::default()).expect("an order");
+        let text = format!("{}\n{}\nz\n\n\n", "y".repeat(50), "x".repeat(5000));
+        let input = text.clone();
+        let mut inputs = Inputs::new(vec![Input::new("text", move || Ok(std::io::Cursor::new(input)))], b'\n');
+        let (mut carry, mut chunk) = (Carry::default(), Chunk::new(256, b'\n'));
+        let mut all = Vec::new();
+        loop {
+            let is_more = chunk.fill(&mut carry, &mut inputs, &order).expect("memory can be read");
+            all.extend(chunk.lines().map(<[u8]>::to_vec).collect::<Vec<_>>().into_iter().rev());
+            if !is_more {
+                break;
+            }
+        }
+        let expected: Vec<_> = text.lines().map(|line| line.as_bytes().to_vec()).collect();
+        assert!(all == expected, "{} lines", all.len());
     }
 }

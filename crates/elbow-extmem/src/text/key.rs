@@ -212,13 +212,13 @@ impl KeySpec {
         let mut fields = field;
         while fields > 0 && at < line.len() {
             at = match separator {
-                Some(separator) => (after(line, at, |byte| byte != separator) + 1).min(line.len()),
+                Some(separator) => (next_separator(line, at, separator) + 1).min(line.len()),
                 None => after_field(line, at),
             };
             fields -= 1;
         }
         if skip_blanks {
-            at = after(line, at, is_blank);
+            at = after_blanks(line, at);
         }
         at.saturating_add(byte).min(line.len())
     }
@@ -232,7 +232,7 @@ fn end_of(end: &Position, line: &[u8], separator: Option<u8>) -> usize {
     while fields > 0 && at < line.len() {
         fields -= 1;
         at = match separator {
-            Some(separator) => after(line, at, |byte| byte != separator),
+            Some(separator) => next_separator(line, at, separator),
             None => after_field(line, at),
         };
         // The separator is passed on the way to a later place, and is no part of a field.
@@ -244,22 +244,24 @@ fn end_of(end: &Position, line: &[u8], separator: Option<u8>) -> usize {
         return at;
     }
     if end.skip_blanks {
-        at = after(line, at, is_blank);
+        at = after_blanks(line, at);
     }
     at.saturating_add(end.byte).min(line.len())
 }
 
-/// The first byte from a place on of which something does not hold.
-fn after(line: &[u8], at: usize, holds: impl Fn(u8) -> bool) -> usize {
-    line[at..]
-        .iter()
-        .position(|byte| !holds(*byte))
-        .map_or(line.len(), |length| at + length)
+/// The next separator from a place on, or the end.
+fn next_separator(line: &[u8], at: usize, separator: u8) -> usize {
+    memchr::memchr(separator, &line[at..]).map_or(line.len(), |length| at + length)
+}
+
+fn after_blanks(line: &[u8], at: usize) -> usize {
+    at + line[at..].iter().take_while(|byte| is_blank(**byte)).count()
 }
 
 /// After blanks and the bytes that follow them.
 fn after_field(line: &[u8], at: usize) -> usize {
-    after(line, after(line, at, is_blank), |byte| !is_blank(byte))
+    let at = after_blanks(line, at);
+    memchr::memchr3(b' ', b'\t', b'\n', &line[at..]).map_or(line.len(), |length| at + length)
 }
 
 /// What is left of a description.

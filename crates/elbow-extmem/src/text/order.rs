@@ -142,6 +142,27 @@ impl TextOrder {
         if key.reverse { !prefix } else { prefix }
     }
 
+    /// The first key, if its bytes are compared one by one; lines with the same bytes in front are ordered by what follows.
+    pub(super) fn first_key_bytes<'a>(&self, line: &'a [u8]) -> Option<&'a [u8]> {
+        let Some(key) = self.keys.first() else {
+            return Some(line);
+        };
+        (key.kind == Kind::Bytes).then(|| &line[key.spec.range(line, self.separator)])
+    }
+
+    /// A prefix of what follows in the first key after so many bytes, in which lines with equal prefixes are the same.
+    pub(super) fn prefix_after(&self, line: &[u8], bytes: usize) -> u64 {
+        let rest = self
+            .first_key_bytes(line)
+            .and_then(|key| key.get(bytes..))
+            .unwrap_or_default();
+        let (prefix, is_reverse) = match self.keys.first() {
+            None => (first_bytes(rest), self.reverse),
+            Some(key) => (key.prefix(rest), key.reverse),
+        };
+        if is_reverse { !prefix } else { prefix }
+    }
+
     /// Of lines that are equal, only the first stays.
     #[must_use]
     pub fn is_unique(&self) -> bool {
@@ -197,7 +218,10 @@ impl Key {
         let (a, b) = (&a[part(a)], &b[part(b)]);
         let order = match (self.kind, self.translates()) {
             (Kind::Bytes, false) => a.cmp(b),
-            (Kind::Bytes, true) => self.translated(a).cmp(self.translated(b)),
+            (Kind::Bytes, true) => {
+                let same = common_length(a, b);
+                self.translated(&a[same..]).cmp(self.translated(&b[same..]))
+            }
             (_, false) => self.compare_kind(a, b),
             (_, true) => {
                 let (a, b): (Vec<u8>, Vec<u8>) = (self.translated(a).collect(), self.translated(b).collect());
@@ -220,7 +244,6 @@ impl Key {
 
     fn prefix(&self, content: &[u8]) -> u64 {
         match (self.kind, self.translates()) {
-            (Kind::Version, _) => 0,
             (Kind::Bytes, false) => first_bytes(content),
             (Kind::Bytes, true) => {
                 let mut bytes = self.translated(content);
@@ -238,7 +261,7 @@ impl Key {
             Kind::General => float::prefix(content),
             Kind::Human => number::prefix_human(content),
             Kind::Month => number::month(content).into(),
-            Kind::Version => 0,
+            Kind::Version => version::prefix(content),
         }
     }
 
@@ -260,6 +283,14 @@ impl Key {
             .filter(counts)
             .map(move |byte| if fold { byte.to_ascii_uppercase() } else { byte })
     }
+}
+
+/// How many bytes two texts have in common in front.
+pub(super) fn common_length(a: &[u8], b: &[u8]) -> usize {
+    const STRIDE: usize = 16;
+    let strides = a.chunks_exact(STRIDE).zip(b.chunks_exact(STRIDE));
+    let same = STRIDE * strides.take_while(|(a, b)| a == b).count();
+    same + a[same..].iter().zip(&b[same..]).take_while(|(a, b)| a == b).count()
 }
 
 /// The first eight bytes as a number, zeros after the last.

@@ -16,6 +16,8 @@
 
 use std::cmp::Ordering;
 
+use super::order::common_length;
+
 /// `-V`.
 pub(super) fn compare(a: &[u8], b: &[u8]) -> Ordering {
     let groups = group(a).cmp(&group(b));
@@ -62,8 +64,42 @@ fn is_ending(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || byte == b'~'
 }
 
+/// The group and seven bytes of what is compared first, up to the first digit.
+pub(super) fn prefix(text: &[u8]) -> u64 {
+    let mut bytes = without_endings(text).iter();
+    let mut prefix = u64::from(group(text));
+    let mut is_over = false;
+    for _ in 0..7 {
+        let byte = bytes.next().filter(|_| !is_over);
+        let rank = if is_over { 0 } else { rank(byte) };
+        prefix = prefix << 8 | u64::from(rank);
+        is_over = is_over || byte.is_none_or(u8::is_ascii_digit);
+    }
+    prefix
+}
+
+/// The order of [`weight`] in a byte. A digit is as good as the end here: a zero may be followed by nothing more.
+fn rank(byte: Option<&u8>) -> u8 {
+    match byte {
+        Some(b'~') => 0,
+        None | Some(b'0'..=b'9') => 1,
+        Some(byte @ b'A'..=b'Z') => 2 + byte - b'A',
+        Some(byte @ b'a'..=b'z') => 28 + byte - b'a',
+        // After those above; as many of them as come before the byte itself are not counted twice.
+        Some(byte) => {
+            let classes = [(b'0', 10), (b'A', 26), (b'a', 26), (b'~', 1)];
+            let before = classes.iter().filter(|(first, _)| first < byte).map(|(_, count)| count);
+            byte - before.sum::<u8>() + 54
+        }
+    }
+}
+
 /// Compares parts that are no numbers byte by byte, and numbers by value, in turn.
 fn compare_parts(mut a: &[u8], mut b: &[u8]) -> Ordering {
+    // Both are passed over in step as long as they are the same; a number is compared from its beginning.
+    let same = common_length(a, b);
+    let digits = a[..same].iter().rev().take_while(|byte| byte.is_ascii_digit()).count();
+    (a, b) = (&a[same - digits..], &b[same - digits..]);
     while !a.is_empty() || !b.is_empty() {
         while a.first().is_some_and(|byte| !byte.is_ascii_digit())
             || b.first().is_some_and(|byte| !byte.is_ascii_digit())
@@ -174,6 +210,7 @@ mod tests {
         for (i, a) in ascending.iter().enumerate() {
             for (j, b) in ascending.iter().enumerate() {
                 assert_eq!(compare(a.as_bytes(), b.as_bytes()), i.cmp(&j), "{a:?} {b:?}");
+                assert!(i >= j || prefix(a.as_bytes()) <= prefix(b.as_bytes()), "{a:?} {b:?}");
             }
         }
     }
@@ -185,6 +222,19 @@ mod tests {
         assert_eq!(compare(b"a007", b"a7"), Ordering::Equal);
         assert_eq!(compare(b"a0", b"a"), Ordering::Equal);
         assert_eq!(compare(b"a1.0", b"a1.00"), Ordering::Equal);
+        assert_eq!(prefix(b"a0"), prefix(b"a"));
+    }
+
+    #[test]
+    fn ranks_are_in_the_order_of_weights() {
+        let all = || (0..=255_u8).map(Some).chain([None]);
+        for (a, b) in all().flat_map(|a| all().map(move |b| (a, b))) {
+            let (a, b) = (a.as_ref(), b.as_ref());
+            let end_or_digit = |byte: Option<&u8>| byte.is_none_or(u8::is_ascii_digit);
+            if !(end_or_digit(a) && end_or_digit(b)) {
+                assert_eq!(rank(a).cmp(&rank(b)), weight(a).cmp(&weight(b)), "{a:?} {b:?}");
+            }
+        }
     }
 
     #[test]
