@@ -2,10 +2,12 @@
 
 Nothing here believes what a command says of itself. CPU is what wait4(2) says of the command and of what it waited for; memory is
 the larger of the sampled sum over its processes and the kernel's peak of the largest one; transfers are the block device's
-counters, up to when all is synced; room is what the file system says is taken, sampled.
+counters, up to when all is synced; room is what the file system says is taken, sampled. The page cache is as large as the machine lets
+it be: what a command writes through it and removes soon may never reach the device.
 """
 
 import os
+import signal
 import subprocess
 import tempfile
 import threading
@@ -51,9 +53,15 @@ def watched(command, disk, empty_bytes, environment=None):
         look.start()
         alarm = threading.Timer(TIMEOUT, job.kill)
         alarm.start()
-        _, status, usage = os.wait4(job.pid, 0)
-        seconds = time.perf_counter() - began
-        alarm.cancel()
+        try:
+            _, status, usage = os.wait4(job.pid, 0)
+            seconds = time.perf_counter() - began
+        except BaseException:  # Ctrl-C comes to us alone.
+            os.killpg(job.pid, signal.SIGKILL)
+            job.wait()
+            raise
+        finally:
+            alarm.cancel()
         job.returncode = os.waitstatus_to_exitcode(status)
         disk.sync()
         synced = time.perf_counter() - began
