@@ -1,7 +1,8 @@
 //! The smallest disks: the space of the input and little more.
 //!
-//! What a file system takes for itself is made small, as on a large disk it would be: an ext4 without journal and with
-//! few inodes, an xfs with the smallest log, a btrfs with one copy of its metadata. `SOAK=1` runs the full size.
+//! What a file system takes for itself is made small, as on a large disk it would be: an ext4 has no journal and few
+//! inodes, and the log of an xfs does not count. `SOAK=1` sorts a gigabyte in 128 MiB: on an ext4 of 1.05 times that, on
+//! an xfs of 1.08 times. Not on btrfs, which frees an extent of a run only when all of it is merged.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -57,6 +58,9 @@ impl Case {
 
     fn write_input(&self, bed: &Bed) -> Content {
         let file = File::create(bed.path("data")).expect("a file");
+        // Or xfs takes room ahead of the end of a growing file.
+        let size = self.input * ((1 << 20) / 24 * 24);
+        file.set_len(size).expect("a size");
         let mut to = BufWriter::with_capacity(1 << 20, file);
         let mut content = Content::of(&[]);
         for seed in 0..self.input {
@@ -74,8 +78,6 @@ fn is_soak() -> bool {
 }
 
 const EXT4: &[&str] = &["-O", "^has_journal", "-T", "largefile", "-N", "64"];
-const BTRFS: &[&str] = &["-m", "single", "-d", "single"];
-
 #[test]
 fn a_sort_in_place_needs_hardly_more_disk_than_its_input_on_ext4() {
     let (input, memory) = if is_soak() { (1024, 128) } else { (96, 12) };
@@ -89,13 +91,14 @@ fn a_sort_in_place_needs_hardly_more_disk_than_its_input_on_ext4() {
     .run();
 }
 
-/// The smallest xfs has 300 MiB, and its log has 64.
+/// Beside its log, for which mkfs.xfs takes 64 MiB at least, of 300 MiB at least.
 #[test]
 fn a_sort_in_place_needs_hardly_more_disk_than_its_input_on_xfs() {
+    const LOG_BYTES: u64 = 64 << 20;
     let (input, memory, disk_bytes) = if is_soak() {
-        (1024, 128, (1024 << 20) / 100 * 108)
+        (1024, 128, (1024 << 20) / 100 * 108 + LOG_BYTES)
     } else {
-        (208, 32, 300 << 20)
+        (208, 32, (208 << 20) / 100 * 114 + LOG_BYTES)
     };
     Case {
         kind: "xfs",
@@ -105,18 +108,4 @@ fn a_sort_in_place_needs_hardly_more_disk_than_its_input_on_xfs() {
         disk_bytes,
     }
     .run();
-}
-
-#[test]
-fn a_sort_in_place_of_a_gigabyte_needs_a_quarter_more_disk_on_btrfs() {
-    if is_soak() {
-        Case {
-            kind: "btrfs",
-            mkfs: BTRFS,
-            input: 1024,
-            memory: 128,
-            disk_bytes: 1280 << 20,
-        }
-        .run();
-    }
 }
