@@ -5,8 +5,8 @@ use clap::Args;
 /// The options for records.
 #[derive(Args, Debug)]
 pub(crate) struct RecordArgs {
-    /// The input is records of so many bytes each; --key is then OFFSET:WIDTH:TYPE[:desc], TYPE one of u8, i8, u16le,
-    /// i32be, u64le, f32le, f64be (and the like), bytes [default key: the whole record].
+    /// The input is records of so many bytes each; --key is then OFFSET:WIDTH:TYPE (and :desc, for the greatest
+    /// first), TYPE one of u8, i8, u16le, i32be, u64le, f32le, f64be (and the like), bytes; without one, the whole record.
     #[arg(long, value_name = "BYTES", help_heading = "Records")]
     pub(crate) record: Option<usize>,
     /// Records of the sort benchmark: 100 bytes, the first ten are the key.
