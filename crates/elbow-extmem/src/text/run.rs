@@ -246,6 +246,8 @@ impl Drop for RunReader {
 
 #[cfg(test)]
 mod tests {
+    use elbow_file::double::{Faulty, Interposed, Operation, Plan};
+
     use super::*;
 
     fn spill(directories: usize) -> (Vec<tempfile::TempDir>, Spill) {
@@ -308,5 +310,52 @@ mod tests {
             error.starts_with("cannot create temporary file in '") && error.ends_with("x': No such file or directory"),
             "{error}"
         );
+    }
+
+    fn spill_with(plan: Plan) -> (tempfile::TempDir, Arc<Interposed<Faulty>>, Spill) {
+        let place = tempfile::tempdir().expect("a directory");
+        let storage = Arc::new(Interposed::new(Arc::new(RealStorage), Faulty::new([plan])));
+        let spill = Spill::new(storage.clone(), vec![place.path().to_owned()]);
+        (place, storage, spill)
+    }
+
+    /// What a run of some pieces gives back when it is read, and how much of it was freed.
+    fn read_back(spill: &mut Spill) -> (bool, u64) {
+        let text = vec![7; 1 << 20];
+        let run = write(spill, &text);
+        let mut back = Vec::new();
+        run.consume(1 << 30).read_to_end(&mut back).expect("what was written");
+        (back == text, spill.counters().freed_bytes.load(Relaxed))
+    }
+
+    #[test]
+    fn where_nothing_can_be_punched_it_is_not_tried_again() {
+        let plan = Plan::fail(Errno::OPNOTSUPP).on(Operation::Punch).times(u64::MAX);
+        let (_place, storage, mut spill) = spill_with(plan);
+        assert_eq!(read_back(&mut spill), (true, 0));
+        assert_eq!(storage.hook().fired(), 1);
+    }
+
+    #[test]
+    fn a_punch_that_finds_no_room_is_made_later() {
+        // The first piece fails, and once more after the file system has settled.
+        let plan = Plan::fail(Errno::NOSPC).on(Operation::Punch).times(2);
+        let (_place, storage, mut spill) = spill_with(plan);
+        assert_eq!(read_back(&mut spill), (true, 1 << 20));
+        assert_eq!(storage.hook().fired(), 2);
+    }
+
+    #[test]
+    fn a_full_disk_is_an_error_that_names_the_directory() {
+        let plan = Plan::fail(Errno::NOSPC).on(Operation::Write);
+        let (_place, storage, mut spill) = spill_with(plan);
+        let mut writer = spill.begin().expect("a temporary file");
+        let failed = writer.failed();
+        let error = failed(writer.write_all(b"text").expect_err("no room")).to_string();
+        assert!(
+            error.contains("No space left on device; another directory (-T)"),
+            "{error}"
+        );
+        assert_eq!(storage.hook().fired(), 1);
     }
 }
