@@ -24,7 +24,7 @@ test: ## the whole gate, as the continuous integration runs it
 
 soak: ## the random tests with many more cases than in `make test`
 	@scripts/setup.sh test
-	ROUNDS=$(ROUNDS) $(CARGO) test --release --workspace --locked
+	SOAK=1 ROUNDS=$(ROUNDS) $(CARGO) test --release --workspace --locked
 
 bench-run: build ## all measurements of the README; results in bench/out
 	@scripts/setup.sh bench

@@ -110,7 +110,9 @@ impl Killer {
             } else {
                 begin
             };
-            let time = self.whole.mul_f64(self.rng.random_range(0.0..1.0));
+            // What comes first is over soon: it would be hit by the first kill of a sort at most.
+            let most = if moment(bed) == Moment::Merging { 1.0 } else { 0.4 };
+            let time = self.whole.mul_f64(self.rng.random_range(0.0..most));
             if !killed_after(bed.start(words), time) {
                 return;
             }

@@ -1,6 +1,6 @@
 //! `elbow sort` for fixed-size records, as a command: killed, stopped, misused, on full and on small disks.
 //!
-//! `ROUNDS=n` kills n sorts, `SEED=n` repeats the inputs and the moments of a run; `SOAK=1` adds what takes a gigabyte.
+//! `ROUNDS=n` kills n times (at most 2,100), `SEED=n` repeats the inputs and the moments of a run; `SOAK=1` adds what takes a gigabyte.
 
 #![allow(clippy::disallowed_methods)] // tests look at the storage themselves
 
