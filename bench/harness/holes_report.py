@@ -34,7 +34,8 @@ def write(rows, skipped, host, out):
     parts = ["# A Holesome File System, again", "", *(f"- {name}: {value}" for name, value in host.items()), ""]
     for figure in dict.fromkeys(row["figure"] for row in rows):
         of_it = [row for row in rows if row["figure"] == figure]
-        (out / f"figure{figure}.svg").write_text(plot.draw(TITLES[figure], _panels(figure, of_it)))
+        drawn = plot.draw(TITLES[figure], f"The paper: {CLAIMS[figure]}.", *_panels(figure, of_it))
+        (out / f"figure{figure}.svg").write_text(drawn)
         parts += [f"## {TITLES[figure]}", "", f"The paper: *{CLAIMS[figure]}*.", "", f"![{TITLES[figure]}](figure{figure}.svg)", "",
                   "| file system | here | |", "|---|---|---|"]
         for storage in _names(of_it, "storage"):
@@ -118,15 +119,18 @@ VERDICTS = {"1": _first, "2": _second, "3": _third, "4": _fourth}
 
 
 def _panels(figure, rows):
-    panels = []
-    for storage in _names(rows, "storage"):
-        medians = Medians(rows, storage)
-        if figure in ("1", "2"):
-            panels.append(_panel(storage, "KiB", "ms", medians, figure, rows, "seconds", 1024, 1e-3, True))
-        else:
-            panels.append(_panel(f"{storage}: time", "input, GiB", "s", medians, figure, rows, "seconds", 2**30, 1, False))
-            panels.append(_panel(f"{storage}: room", "input, GiB", "GiB", medians, figure, rows, "peak_disk_bytes", 2**30, 2**30, False))
-    return panels
+    """The panels of a figure, and how many are side by side: a column for each file system."""
+    medians = {storage: Medians(rows, storage) for storage in _names(rows, "storage")}
+    if figure in ("1", "2"):
+        what = "seconds" if figure == "1" else "synced_seconds"
+        label = "ms" if figure == "1" else "ms, with fsync"
+        found = [_panel(name, "KiB", label, of, figure, rows, what, 1024, 1e-3, True) for name, of in medians.items()]
+        return found, len(medians)
+    time = [_panel(f"{name}: time", "input, GiB", "s", of, figure, rows, "seconds", 2**30, 1, False)
+            for name, of in medians.items()]
+    room = [_panel(f"{name}: room", "input, GiB", "GiB", of, figure, rows, "peak_disk_bytes", 2**30, 2**30, False)
+            for name, of in medians.items()]
+    return time + room, len(medians)
 
 
 def _panel(title, x_label, y_label, medians, figure, rows, what, x_unit, y_unit, logarithmic):

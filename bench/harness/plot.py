@@ -4,7 +4,8 @@ import math
 from dataclasses import dataclass, field
 from html import escape
 
-WIDTH, HEIGHT, LEFT, TOP, BOTTOM, RIGHT = 320, 300, 62, 44, 64, 12
+WIDTH, HEIGHT, LEFT, TOP, BOTTOM, RIGHT = 320, 290, 62, 30, 64, 12
+HEADER = 40
 COLOURS = ["#0b6e99", "#c2452d", "#5a8f29", "#7a4fa3"]
 
 
@@ -19,13 +20,16 @@ class Panel:
     logarithmic: bool = False
 
 
-def draw(title, panels):
-    """The SVG of some panels in a row."""
-    parts = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH * len(panels)}" height="{HEIGHT + 24}" '
+def draw(title, caption, panels, columns):
+    """The SVG of some panels, so many side by side."""
+    rows = -(-len(panels) // columns)
+    parts = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH * columns}" height="{HEIGHT * rows + HEADER}" '
              'font-family="sans-serif" font-size="11">', '<rect width="100%" height="100%" fill="white"/>',
-             f'<text x="8" y="18" font-size="14" font-weight="bold">{escape(title)}</text>']
+             f'<text x="8" y="18" font-size="14" font-weight="bold">{escape(title)}</text>',
+             f'<text x="8" y="34">{escape(caption)}</text>']
     for number, panel in enumerate(panels):
-        parts += [f'<g transform="translate({number * WIDTH},24)">', *_panel(panel), "</g>"]
+        row, column = divmod(number, columns)
+        parts += [f'<g transform="translate({column * WIDTH},{row * HEIGHT + HEADER})">', *_panel(panel), "</g>"]
     return "\n".join([*parts, "</svg>"]) + "\n"
 
 
