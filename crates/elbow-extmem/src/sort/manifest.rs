@@ -4,8 +4,9 @@
 //!   slot 0 | slot 1       each: sealed(sequence, file, format, run length, state), the rest of the slot unused
 //! ```
 //!
-//! The two slots are written in turn and synced, so that one of them is whole whatever happens; the valid one with
-//! the greater sequence number counts. Both are allocated at the beginning: a full disk cannot stop an update.
+//! A state is written to one slot and synced, then to the other and synced. So one of them is whole whatever happens, and
+//! when anything is freed because of a state, both hold it: losing one of them later loses nothing. The valid one
+//! with the greater sequence number counts. Both are allocated at the beginning: a full disk cannot stop an update.
 
 use std::ffi::OsStr;
 use std::io::IoSlice;
@@ -130,11 +131,12 @@ impl<'a> Manifest<'a> {
             let text = "the manifest has no room for so many lanes; resume with fewer threads";
             return Err(SortError::Refused(text.into()));
         }
-        let at = sequence % 2 * self.slot_bytes;
-        let write = self.storage.write(&self.file, &[IoSlice::new(&sealed)], at);
-        write
-            .and_then(|()| self.storage.sync(&self.file))
-            .map_err(failed("writing", &self.path))?;
+        for at in [0, self.slot_bytes] {
+            let write = self.storage.write(&self.file, &[IoSlice::new(&sealed)], at);
+            write
+                .and_then(|()| self.storage.sync(&self.file))
+                .map_err(failed("writing", &self.path))?;
+        }
         self.sequence = sequence;
         Ok(())
     }

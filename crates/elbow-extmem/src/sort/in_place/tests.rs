@@ -288,3 +288,34 @@ fn a_manifest_that_is_damaged_or_of_another_file_is_refused_and_nothing_is_touch
         "the data was changed"
     );
 }
+
+/// One copy of the manifest rots after the end: the other says the same, and not what was before things were freed.
+#[test]
+fn a_manifest_of_which_one_copy_is_damaged_is_as_good_as_a_whole_one() {
+    let mut resumed = 0;
+    for (death, copy) in (20..110).step_by(6).flat_map(|death| [(death, 0), (death, 1)]) {
+        let bed = Bed::new(9 * UNIT_RECORDS, 7);
+        let faulty = dies_at(death);
+        bed.begin(&faulty, &Meter::default()).expect_err("killed");
+        assert!(faulty.hook().fired() > 0);
+        let path = side_directory(&bed.root.path().join("data")).join(manifest::NAME);
+        let mut bytes = std::fs::read(&path).expect("a manifest");
+        let slot = bytes.len() / 2;
+        bytes[copy * slot..][..40].iter_mut().for_each(|byte| *byte ^= 1);
+        std::fs::write(&path, &bytes).expect("writing");
+        match bed.go_on(&RealStorage, bed.root.path()) {
+            // It died while it wrote the other copy.
+            Err(SortError::BadManifest { .. }) => {}
+            ended => {
+                ended.expect("resumed");
+                assert_eq!(
+                    bed.content(bed.root.path()),
+                    "sorted",
+                    "death at call {death}, copy {copy}"
+                );
+                resumed += 1;
+            }
+        }
+    }
+    assert!(resumed >= 20, "{resumed} resumed");
+}
