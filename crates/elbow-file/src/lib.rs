@@ -3,7 +3,6 @@
 //! Everything Elbowroom asks of the storage below a job goes through one seam, the [`Storage`] trait: the
 //! real thing ([`RealStorage`]) and the doubles that count, fail or record calls ([`double`]). Nothing above
 //! this crate touches the storage directly, so every call can be counted, delayed, refused or replayed.
-
 //!
 //! Beside it stand the operations on holes that are more than one system call: [`zero`](mod@zero) and its kin free what is
 //! dead, [`Extents`] says where data and holes are, [`dig`](mod@dig) turns blocks of zeros into holes.
