@@ -32,7 +32,7 @@ JOBS = ["tar", "unzip", "rm", "cp", "make"]
 LOCAL_JOBS = ["tar", "make"]  # What the mount costs on a fast disk.
 FILES, TINY_FILES = 2335, 60
 # Where every operation takes long, the whole input takes the peers that do one after another hours.
-FEWER_FILES = {"ssh5": 500, "nfs3-2": 600, "nfs4-2": 600, "nfs3-10": 300, "nfs4-10": 300}
+FEWER_FILES = {"ssh5": 500, "nfs3-2": 300, "nfs4-2": 300, "nfs3-10": 300, "nfs4-10": 300}
 FAILURES = (peers.Failed, inputs.Unavailable, subprocess.SubprocessError, RuntimeError, OSError)
 MEMORY_MIB, TINY_MEMORY_MIB, MEM_LIMIT_MIB = 2048, 128, 64
 
