@@ -14,8 +14,8 @@ use super::error::{Result, SortError};
 use super::files::RecordFile;
 use super::memory::{BLOCKS_PER_RUN, Buffer, MergeMemory, OUTPUT_BUFFERS, buffer};
 use super::meter::Meter;
-use super::tree::{EXHAUSTED, Head, LoserTree, NoTies, Ties, head, run_of};
 use super::{RecordFormat, entries::copy_record};
+use crate::loser_tree::{EXHAUSTED, Head, LoserTree, NoTies, Ties, head, run_of};
 
 /// A part of one run: what is left of it is `at..end`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

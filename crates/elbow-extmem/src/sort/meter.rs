@@ -77,32 +77,32 @@ impl Meter {
         self.freed.load(Ordering::Relaxed)
     }
 
-    pub(super) fn go_on(&self) -> Result<()> {
+    pub(crate) fn go_on(&self) -> Result<()> {
         if self.stopped.load(Ordering::Relaxed) {
             return Err(SortError::Stopped);
         }
         Ok(())
     }
 
-    pub(super) fn begin(&self, step: Step) {
+    pub(crate) fn begin(&self, step: Step) {
         self.step.store(step as usize, Ordering::Relaxed);
     }
 
-    pub(super) fn expect(&self, total: u64, done: u64) {
+    pub(crate) fn expect(&self, total: u64, done: u64) {
         self.total.store(total, Ordering::Relaxed);
         self.done.store(done, Ordering::Relaxed);
     }
 
-    pub(super) fn note_read(&self, bytes: u64) {
+    pub(crate) fn note_read(&self, bytes: u64) {
         self.read.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    pub(super) fn note_written(&self, bytes: u64) {
+    pub(crate) fn note_written(&self, bytes: u64) {
         self.written.fetch_add(bytes, Ordering::Relaxed);
         self.done.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    pub(super) fn note_freed(&self, bytes: u64) {
+    pub(crate) fn note_freed(&self, bytes: u64) {
         self.freed.fetch_add(bytes, Ordering::Relaxed);
     }
 }

@@ -6,7 +6,7 @@
 //!           frees what it has       frees what it has merged
 //!           read (in place)
 //!
-//!   format    records and keys            entries  one run in memory      tree, lane, select   merging
+//!   format    records and keys            entries  one run in memory      lane, select         merging
 //!   memory    how a budget is divided     form     run formation          state, manifest      where a sort is
 //!   engine    the passes                  in_place, copying                the two ways to ask for it
 //! ```
@@ -28,10 +28,8 @@ mod memory;
 mod meter;
 mod select;
 mod state;
-mod tree;
 
 pub(crate) use error::failed;
-pub(crate) use tree::{EXHAUSTED, Head, LoserTree, NoTies, head, run_of};
 
 pub use copying::{Output, sort};
 pub use error::{Result, SortError};

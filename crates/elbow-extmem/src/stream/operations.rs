@@ -4,9 +4,8 @@ use bytemuck::Pod;
 
 use super::reader::BlockReader;
 use super::{Reader, Scratch, Stream};
-use crate::sort::{
-    EXHAUSTED, Head, LoserTree, Meter, NoTies, Options, Output, RecordFormat, Result, SortError, Summary, head, run_of,
-};
+use crate::loser_tree::{EXHAUSTED, Head, LoserTree, NoTies, head, run_of};
+use crate::sort::{Meter, Options, Output, RecordFormat, Result, SortError, Summary};
 
 impl<T: Pod> Stream<T> {
     /// Looks at each record, in order, and keeps the stream.
