@@ -20,7 +20,7 @@ mod temporary;
 pub mod zero;
 
 pub use dig::dig;
-pub use direct::{DIRECT_ALIGNMENT, direct};
+pub use direct::{DIRECT_ALIGNMENT, direct, frees_whole_extents};
 pub use extents::{Extent, ExtentKind, Extents};
 pub use lock::{try_lock, unlock};
 pub use real::RealStorage;

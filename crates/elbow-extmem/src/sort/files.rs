@@ -5,17 +5,23 @@ use std::io::IoSlice;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use elbow_file::{Access, DIRECT_ALIGNMENT, Errno, Handle, Storage, direct};
+use elbow_file::{Access, DIRECT_ALIGNMENT, Errno, Handle, Storage, direct, frees_whole_extents};
 
 use super::error::{Result, SortError, failed};
 use super::lane::Sink;
 
 const MODE: u32 = 0o600;
+/// Where the file system frees no part of what was written at once, runs are written in pieces: one stays taken at each
+/// place that is read. Shorter ones cost time, and space for the file system's own notes; longer ones make nothing faster.
+const PIECE_BYTES_MIN: u64 = 64 << 10;
+const PIECE_BYTES_MAX: u64 = 1 << 20;
+/// All such pieces together are at most this part of the free space.
+const PIECES_SHARE: u64 = 4;
 
 /// Where temporary files are made, and whether they have to outlive the process.
 pub(super) enum Temporary {
-    /// Under names of their own, so that a sort can be resumed; as long as the output.
-    Named(Handle, PathBuf, u64),
+    /// Under names of their own, so that a sort can be resumed; as long as the output, and read at so many places at once.
+    Named(Handle, PathBuf, u64, u64),
     /// Without a name: gone with the process, whatever ends it.
     Unnamed(Handle, PathBuf),
 }
@@ -27,6 +33,7 @@ pub(super) struct RecordFile<'a> {
     pub(super) handle: Handle,
     direct: Option<Handle>,
     pub(super) path: PathBuf,
+    piece_bytes: usize,
 }
 
 impl<'a> RecordFile<'a> {
@@ -37,7 +44,21 @@ impl<'a> RecordFile<'a> {
             handle,
             direct,
             path,
+            piece_bytes: usize::MAX,
         }
+    }
+
+    /// One that is freed while it is read at so many places.
+    fn of_runs(storage: &'a dyn Storage, handle: Handle, path: PathBuf, places: u64) -> Result<Self> {
+        let mut file = Self::new(storage, handle, path);
+        if frees_whole_extents(&file.handle) {
+            let space = storage.space(&file.handle);
+            let space = space.map_err(failed("asking for the free space of", &file.path))?;
+            let free = space.blocks_available * space.fragment_bytes;
+            let piece = (free / PIECES_SHARE / places.max(1)).clamp(PIECE_BYTES_MIN, PIECE_BYTES_MAX);
+            file.piece_bytes = (piece / PIECE_BYTES_MIN * PIECE_BYTES_MIN) as usize;
+        }
+        Ok(file)
     }
 
     /// Fills the buffer from an offset on.
@@ -75,8 +96,9 @@ impl Sink for RecordFile<'_> {
         let (first, rest) = bytes.split_at(self.aligned(bytes, at));
         for (handle, part, at) in [(self.direct.as_ref(), first, at), (None, rest, at + first.len() as u64)] {
             let handle = handle.unwrap_or(&self.handle);
-            if !part.is_empty() {
-                let written = self.storage.write(handle, &[IoSlice::new(part)], at);
+            let pieces = part.chunks(self.piece_bytes).zip((at..).step_by(self.piece_bytes));
+            for (piece, at) in pieces {
+                let written = self.storage.write(handle, &[IoSlice::new(piece)], at);
                 written.map_err(failed("writing", &self.path))?;
             }
         }
@@ -103,11 +125,11 @@ impl<'a> Files<'a> {
     /// Sees to it that a file is open, and makes it if need be.
     pub(super) fn make(&mut self, file: u8) -> Result<()> {
         if self.open[usize::from(file)].is_none() {
-            let (handle, path) = match &self.temporary {
-                Temporary::Named(dir, path, bytes) => self.named(dir, path, file, *bytes)?,
-                Temporary::Unnamed(dir, path) => self.unnamed(dir, path)?,
+            let ((handle, path), places) = match &self.temporary {
+                Temporary::Named(dir, path, bytes, places) => (self.named(dir, path, file, *bytes)?, *places),
+                Temporary::Unnamed(dir, path) => (self.unnamed(dir, path)?, 1),
             };
-            self.open[usize::from(file)] = Some(RecordFile::new(self.storage, handle, path));
+            self.open[usize::from(file)] = Some(RecordFile::of_runs(self.storage, handle, path, places)?);
         }
         Ok(())
     }

@@ -292,7 +292,8 @@ impl Sort<'_> {
         let runs = size.div_ceil(run_bytes as u64);
         let passes = Pass::count(runs, self.memory.fan_in_max);
         self.meter.expect(size * (1 + passes), done(&state, size));
-        let temporary = Temporary::Named(self.side.clone(), self.target.side_path(), size);
+        let places = runs.min(self.memory.fan_in_max as u64) * self.memory.lanes_max() as u64;
+        let temporary = Temporary::Named(self.side.clone(), self.target.side_path(), size, places);
         let output = Some((self.file.clone(), self.target.path.clone()));
         let mut engine = Engine {
             storage: self.storage,
