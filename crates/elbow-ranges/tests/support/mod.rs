@@ -1,5 +1,6 @@
 //! Random cases that can be replayed: a failing test prints its seed, and `SEED=n` runs that case alone; `ROUNDS=n` runs
 //! more of them.
+#![allow(dead_code)] // no test uses all of it
 
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};

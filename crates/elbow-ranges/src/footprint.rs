@@ -1,0 +1,285 @@
+//! What one request covers, in the form it was asked for.
+//!
+//! ```text
+//!   whole      every byte that the file has or will have
+//!   pattern    one range or one regular pattern
+//!   list       irregular runs, and patterns; each sorted by start
+//!   blocks     a bitmap of blocks
+//! ```
+//!
+//! Invariants: never empty, never expanded. One form per value: a list has two members or more, its runs are sorted, disjoint and
+//! coalesced, its patterns sorted, different and not single ranges; all of `[0, u64::MAX)` is the whole.
+//!
+//! Not here: who holds it, and how (the lock table).
+//!
+//! Source: Aarestad et al., *Scalable Approaches for Supporting MPI-IO Atomicity* (list locks, block locks); Ching et al.,
+//! SC'07 (locks on datatypes).
+
+mod coarsen;
+mod coding;
+mod overlap;
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+
+pub use coarsen::Mode;
+pub(crate) use coding::encoded_bytes;
+
+use crate::compress::{coalesce, find};
+use crate::ranges::{Run, Source};
+use crate::{BlockBitmap, PatternError, Ranges, Strided};
+
+/// The bytes that one request covers. Cloning is cheap.
+///
+/// ```
+/// use elbow_ranges::Footprint;
+///
+/// // Every 4th piece of 100 bytes, and a header.
+/// let list = (0..1000).map(|i| (4096 + i * 400, 100)).chain([(0, 512)]);
+/// let writer = Footprint::from_list(list)?;
+/// assert_eq!(writer.segments(), 1001);
+/// assert_eq!(writer.bounds(), 0..4096 + 999 * 400 + 100);
+///
+/// assert!(!writer.overlaps(&Footprint::extent(512..4096)?));
+/// assert!(writer.overlaps(&Footprint::whole()));
+/// assert_eq!(writer.to_string(), "0..512, 4096 + 1000 x 400 + [0, 100)");
+/// # Ok::<(), elbow_ranges::PatternError>(())
+/// ```
+#[derive(Clone, PartialEq)]
+pub struct Footprint {
+    form: Form,
+}
+
+#[derive(Clone, PartialEq)]
+enum Form {
+    Whole,
+    Pattern(Strided),
+    List(Arc<List>),
+    /// Not empty.
+    Blocks(Arc<BlockBitmap>),
+}
+
+/// Runs and patterns, each by start.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct List {
+    pub(crate) runs: Vec<Run>,
+    pub(crate) patterns: Vec<Strided>,
+}
+
+/// Everything.
+const ALL: Run = Run {
+    start: 0,
+    end: u64::MAX,
+};
+
+impl Footprint {
+    /// All bytes, those that are not there yet included.
+    #[must_use]
+    pub fn whole() -> Self {
+        Self { form: Form::Whole }
+    }
+
+    /// One range.
+    ///
+    /// # Errors
+    /// When it is empty.
+    pub fn extent(range: Range<u64>) -> Result<Self, PatternError> {
+        Strided::range(range).map(Self::from)
+    }
+
+    /// What a list of `(offset, length)` covers, in any order, overlapping or not; patterns in it are found
+    /// ([`compress`](crate::compress())). `O(n)` for a sorted list.
+    ///
+    /// # Errors
+    /// When it covers nothing or an end lies past `u64::MAX`.
+    pub fn from_list(list: impl IntoIterator<Item = (u64, u64)>) -> Result<Self, PatternError> {
+        let run = |(start, length): (u64, u64)| {
+            Some(Run {
+                start,
+                end: start.checked_add(length)?,
+            })
+        };
+        let runs: Option<Vec<Run>> = list.into_iter().map(run).collect();
+        Self::from_parts(find(coalesce(runs.ok_or(PatternError::Overflow)?)))
+    }
+
+    /// What any of some patterns covers.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn from_patterns(patterns: impl IntoIterator<Item = Strided>) -> Result<Self, PatternError> {
+        let (ranges, mut patterns): (Vec<_>, Vec<_>) =
+            patterns.into_iter().partition(|pattern| pattern.dims().len() == 0);
+        patterns.sort_unstable();
+        patterns.dedup();
+        let runs = ranges
+            .iter()
+            .map(Strided::bounds)
+            .map(|Range { start, end }| Run { start, end });
+        Self::from_parts(List {
+            runs: coalesce(runs.collect()),
+            patterns,
+        })
+    }
+
+    /// All blocks of a bitmap.
+    ///
+    /// # Errors
+    /// When it is empty.
+    pub fn from_blocks(blocks: BlockBitmap) -> Result<Self, PatternError> {
+        if blocks.is_empty() {
+            return Err(PatternError::Empty);
+        }
+        Ok(Self {
+            form: Form::Blocks(Arc::new(blocks)),
+        })
+    }
+
+    /// The one form of a list. Its parts are sorted as they have to be.
+    fn from_parts(mut list: List) -> Result<Self, PatternError> {
+        if list.runs.first() == Some(&ALL) {
+            return Ok(Self::whole());
+        }
+        match (list.runs.as_slice(), list.patterns.as_slice()) {
+            ([], []) => Err(PatternError::Empty),
+            ([run], []) => Self::extent(run.start..run.end),
+            ([], [_]) => Ok(list.patterns.remove(0).into()),
+            _ => Ok(Self {
+                form: Form::List(Arc::new(list)),
+            }),
+        }
+    }
+
+    /// Whether it is all bytes.
+    #[must_use]
+    pub fn is_whole(&self) -> bool {
+        self.form == Form::Whole
+    }
+
+    /// The smallest range that holds all of it.
+    #[must_use]
+    pub fn bounds(&self) -> Range<u64> {
+        match &self.form {
+            Form::Whole => ALL.start..ALL.end,
+            Form::Pattern(pattern) => pattern.bounds(),
+            Form::Blocks(blocks) => blocks.bounds(),
+            Form::List(list) => list.bounds(),
+        }
+    }
+
+    /// Ranges that [`iter`](Self::iter) gives; an upper bound where patterns or vectors interleave. `O(n)` of a list or a bitmap.
+    #[must_use]
+    pub fn segments(&self) -> u64 {
+        match &self.form {
+            Form::Whole => 1,
+            Form::Pattern(pattern) => pattern.segments(),
+            Form::Blocks(blocks) => blocks.iter().count() as u64,
+            Form::List(list) => {
+                let of_patterns = list.patterns.iter().map(Strided::segments);
+                of_patterns.fold(list.runs.len() as u64, u64::saturating_add)
+            }
+        }
+    }
+
+    /// Bytes that it covers; an upper bound where patterns or vectors interleave. `O(n)` of a list.
+    #[must_use]
+    pub fn total_bytes(&self) -> u64 {
+        match &self.form {
+            Form::Whole => u64::MAX,
+            Form::Pattern(pattern) => pattern.total_bytes(),
+            Form::Blocks(blocks) => blocks.total_bytes(),
+            Form::List(list) => {
+                let runs = list.runs.iter().map(|run| run.end - run.start);
+                runs.chain(list.patterns.iter().map(Strided::total_bytes))
+                    .fold(0, u64::saturating_add)
+            }
+        }
+    }
+
+    /// The ranges that it covers, sorted and coalesced.
+    #[must_use]
+    pub fn iter(&self) -> Ranges<'_> {
+        match &self.form {
+            Form::Whole => Ranges::from_source(Source::List([ALL].iter())),
+            Form::Pattern(pattern) => pattern.iter(),
+            Form::Blocks(blocks) => blocks.iter(),
+            Form::List(list) => Ranges::merge(list.sources()),
+        }
+    }
+
+    /// The runs and patterns that it consists of; of a bitmap, none.
+    fn parts(&self) -> (&[Run], &[Strided]) {
+        match &self.form {
+            Form::Whole => (&[ALL], &[]),
+            Form::Pattern(pattern) => (&[], std::slice::from_ref(pattern)),
+            Form::List(list) => (&list.runs, &list.patterns),
+            Form::Blocks(_) => (&[], &[]),
+        }
+    }
+}
+
+impl List {
+    /// Not of the empty list.
+    fn bounds(&self) -> Range<u64> {
+        let starts = [
+            self.runs.first().map(|run| run.start),
+            self.patterns.first().map(|pattern| pattern.bounds().start),
+        ];
+        let ends = [
+            self.runs.last().map(|run| run.end),
+            self.patterns.iter().map(|pattern| pattern.bounds().end).max(),
+        ];
+        starts.into_iter().flatten().min().unwrap_or(0)..ends.into_iter().flatten().max().unwrap_or(0)
+    }
+
+    fn sources(&self) -> impl Iterator<Item = Source<'_>> {
+        let patterns = self.patterns.iter().map(|pattern| Source::Pattern(pattern.pieces()));
+        patterns.chain([Source::List(self.runs.iter())])
+    }
+}
+
+/// A pattern covers what it covers.
+impl From<Strided> for Footprint {
+    fn from(pattern: Strided) -> Self {
+        if pattern.bounds() == (ALL.start..ALL.end) && pattern.dims().len() == 0 {
+            return Self::whole();
+        }
+        Self {
+            form: Form::Pattern(pattern),
+        }
+    }
+}
+
+impl fmt::Debug for Footprint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// Members shown of a long list.
+const SHOWN: usize = 3;
+
+/// Its members, of a long list the first few: `0..512, 4096 + 1000 x 400 + [0, 100)`.
+impl fmt::Display for Footprint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.form {
+            Form::Whole => f.write_str("all"),
+            Form::Pattern(pattern) => pattern.fmt(f),
+            Form::Blocks(blocks) => blocks.fmt(f),
+            Form::List(list) => {
+                let runs = list.runs.iter().map(|run| format!("{}..{}", run.start, run.end));
+                let members = list.runs.len() + list.patterns.len();
+                let shown: Vec<String> = runs
+                    .take(SHOWN)
+                    .chain(list.patterns.iter().map(Strided::to_string).take(SHOWN))
+                    .collect();
+                f.write_str(&shown.join(", "))?;
+                match members - shown.len() {
+                    0 => Ok(()),
+                    more => write!(f, " and {more} more"),
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! Whether two footprints share a point.
+//!
+//! By the forms: patterns by arithmetic; runs by a merge that skips; lists of patterns by a sweep over their boxes, so that
+//! only pairs whose boxes meet are compared; bitmaps of one block size by 64 blocks at a time, anything else with a bitmap by
+//! skipping from block to block. Nothing is expanded.
+//!
+//! Work is bounded in proportion to the sizes of the two forms. What arithmetic cannot decide within that is merged piece by
+//! piece, and what that cannot decide within [`MERGE_MAX`] pieces counts as an overlap: the safe side for a lock.
+
+use std::cell::Cell;
+use std::ops::Range;
+
+use super::{Footprint, Form};
+use crate::ranges::Run;
+use crate::work::{Work, leapfrog};
+use crate::{BlockBitmap, Strided};
+
+/// Steps of any comparison.
+const WORK_BASE: u64 = 1 << 14;
+/// Steps in addition for each member of a list.
+const WORK_PER_MEMBER: u64 = 64;
+/// Pieces walked over when arithmetic did not decide it.
+const MERGE_MAX: u64 = 1 << 16;
+
+impl Footprint {
+    /// Whether both cover some point. Two patterns of equal strides take some 10 ns; two lists of `n` and `m` runs
+    /// `O(min(n, m) log)`; two lists of patterns `O(n + m)` and the pairs whose boxes meet. What cannot be decided within a bound
+    /// (see [`Strided::try_overlaps`]) counts as an overlap.
+    #[must_use]
+    pub fn overlaps(&self, other: &Self) -> bool {
+        match (&self.form, &other.form) {
+            (Form::Pattern(ours), Form::Pattern(theirs)) => ours.overlaps(theirs),
+            (Form::Whole, _) | (_, Form::Whole) => true,
+            (Form::Blocks(ours), Form::Blocks(theirs)) => ours.overlaps(theirs),
+            _ if !meets(&self.bounds(), &other.bounds()) => false,
+            (Form::Blocks(blocks), _) => other.meets_blocks(blocks),
+            (_, Form::Blocks(blocks)) => self.meets_blocks(blocks),
+            _ => self.meets_list(other),
+        }
+    }
+
+    fn meets_list(&self, other: &Self) -> bool {
+        let ((our_runs, our_patterns), (their_runs, their_patterns)) = (self.parts(), other.parts());
+        let members = our_runs.len() + our_patterns.len() + their_runs.len() + their_patterns.len();
+        let mut work = Work(WORK_BASE + WORK_PER_MEMBER * members as u64);
+        let decided = (|| {
+            Some(
+                runs_meet(our_runs, their_runs, &mut work)?
+                    || patterns_meet_runs(our_patterns, their_runs, &mut work)?
+                    || patterns_meet_runs(their_patterns, our_runs, &mut work)?
+                    || patterns_meet(our_patterns, their_patterns, &mut work)?,
+            )
+        })();
+        decided
+            .or_else(|| merge(self.iter().pieces(), other.iter().pieces()))
+            .unwrap_or(true)
+    }
+
+    fn meets_blocks(&self, blocks: &BlockBitmap) -> bool {
+        let (runs, patterns) = self.parts();
+        if runs.iter().any(|run| blocks.overlaps_range(run.start..run.end)) {
+            return true;
+        }
+        let mut work = Work(WORK_BASE + WORK_PER_MEMBER * blocks.len().saturating_add(patterns.len() as u64));
+        let mut decided = patterns.iter().map(|pattern| {
+            leapfrog(
+                |point| pattern.piece_after(point),
+                |point| blocks.block_after(point),
+                &mut work,
+            )
+        });
+        decided.any(|overlap| overlap.unwrap_or(true))
+    }
+}
+
+fn meets(a: &Range<u64>, b: &Range<u64>) -> bool {
+    a.start < b.end && b.start < a.end
+}
+
+/// The first run that ends after a point; for points that only grow.
+fn run_after(runs: &[Run]) -> impl Fn(u64) -> Option<Range<u64>> {
+    let passed = Cell::new(0);
+    move |point| {
+        let rest = &runs[passed.get()..];
+        // Gallop: near hits are the rule.
+        let mut reach = 1;
+        while reach < rest.len() && rest[reach].end <= point {
+            reach *= 2;
+        }
+        let near = &rest[..rest.len().min(reach + 1)];
+        let ahead = near.partition_point(|run| run.end <= point);
+        passed.set(passed.get() + ahead);
+        rest.get(ahead).map(|run| run.start..run.end)
+    }
+}
+
+fn runs_meet(a: &[Run], b: &[Run], work: &mut Work) -> Option<bool> {
+    if a.is_empty() || b.is_empty() {
+        return Some(false);
+    }
+    leapfrog(run_after(a), run_after(b), work)
+}
+
+fn patterns_meet_runs(patterns: &[Strided], runs: &[Run], work: &mut Work) -> Option<bool> {
+    for pattern in patterns {
+        let bounds = pattern.bounds();
+        let first = runs.partition_point(|run| run.end <= bounds.start);
+        let within = &runs[first..];
+        let near = &within[..within.partition_point(|run| run.start < bounds.end)];
+        work.step()?;
+        if leapfrog(run_after(near), |point| pattern.piece_after(point), work)? {
+            return Some(true);
+        }
+    }
+    Some(false)
+}
+
+/// A sweep over the boxes of both lists by start.
+fn patterns_meet(a: &[Strided], b: &[Strided], work: &mut Work) -> Option<bool> {
+    let (mut a_next, mut b_next) = (a.iter().peekable(), b.iter().peekable());
+    let (mut a_open, mut b_open) = (Vec::new(), Vec::new());
+    loop {
+        let from_a = match (a_next.peek(), b_next.peek()) {
+            (Some(a), Some(b)) => a.bounds().start <= b.bounds().start,
+            (one, _) => one.is_some(),
+        };
+        let (next, own, others) = if from_a {
+            (a_next.next(), &mut a_open, &mut b_open)
+        } else {
+            (b_next.next(), &mut b_open, &mut a_open)
+        };
+        let Some(pattern) = next else {
+            return Some(false);
+        };
+        let start = pattern.bounds().start;
+        others.retain(|other: &&Strided| other.bounds().end > start);
+        for other in others.iter() {
+            if pattern.overlaps_within(other, work)? {
+                return Some(true);
+            }
+        }
+        own.push(pattern);
+    }
+}
+
+/// By walking over the pieces of both.
+fn merge(mut a: impl Iterator<Item = Range<u64>>, mut b: impl Iterator<Item = Range<u64>>) -> Option<bool> {
+    let (mut ours, mut theirs) = (a.next(), b.next());
+    for _ in 0..MERGE_MAX {
+        let (Some(our), Some(their)) = (&ours, &theirs) else {
+            return Some(false);
+        };
+        if our.end <= their.start {
+            ours = a.next();
+        } else if their.end <= our.start {
+            theirs = b.next();
+        } else {
+            return Some(true);
+        }
+    }
+    None
+}
