@@ -130,6 +130,11 @@ impl BlockBitmap {
         (u128::from(self.len()) * u128::from(self.block_bytes) - over) as u64
     }
 
+    /// Memory that it takes, about. `O(blocks / 65,536)`.
+    pub(crate) fn heap_bytes(&self) -> usize {
+        self.blocks.serialized_size()
+    }
+
     /// Whether both cover some point. Bitmaps of one block size are compared 64 blocks at a time; others by skipping from
     /// range to range.
     #[must_use]

@@ -197,6 +197,22 @@ impl Footprint {
         }
     }
 
+    /// Memory that it takes beside its own size, shared with its clones: of a list or a bitmap, about, in bytes.
+    ///
+    /// ```
+    /// # use elbow_ranges::Footprint;
+    /// assert_eq!(Footprint::extent(0..4096).unwrap().heap_bytes(), 0);
+    /// assert!(Footprint::from_list([(0, 1), (2, 3), (7, 9)]).unwrap().heap_bytes() >= 48);
+    /// ```
+    #[must_use]
+    pub fn heap_bytes(&self) -> usize {
+        match &self.form {
+            Form::Whole | Form::Pattern(_) => 0,
+            Form::Blocks(blocks) => blocks.heap_bytes(),
+            Form::List(list) => size_of_val(&*list.runs) + size_of_val(&*list.patterns),
+        }
+    }
+
     /// The ranges that it covers, sorted and coalesced.
     #[must_use]
     pub fn iter(&self) -> Ranges<'_> {
