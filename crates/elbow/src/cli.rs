@@ -113,6 +113,12 @@ pub(crate) enum Command {
     /// Run the paper's applications on streams that free what they have read, and check the results.
     #[command(subcommand, after_help = crate::bench::EXAMPLES)]
     Bench(crate::bench::BenchArgs),
+    /// Hold locks on bytes of files, and see who does.
+    #[command(subcommand, after_help = crate::lock::LOCK_EXAMPLES)]
+    Lock(crate::lock::LockArgs),
+    /// Serve locks.
+    #[command(subcommand, after_help = crate::lock::LOCKD_EXAMPLES)]
+    Lockd(crate::lock::LockdArgs),
     /// Print shell completions.
     Completions(CompletionsArgs),
     /// Print the manual page, or write all of them to a directory.

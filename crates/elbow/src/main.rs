@@ -5,6 +5,7 @@
 //!   ending    commit or roll back, timed     status, diff, commit, rollback    talk to a mount's daemon (control)
 //!   report    what is said at the end        recover, completions, man
 //!   zero, holes    free what is dead, show and make holes (no job, no mount)
+//!   lock, lockd    list locks: commands under them, and their service
 //! ```
 //!
 //! Everything for people goes to standard error; standard output belongs to the command that runs (or to what was
@@ -24,6 +25,7 @@ mod exit;
 mod holes;
 mod holes_args;
 mod job;
+mod lock;
 mod man;
 mod meter;
 mod mount;
@@ -59,6 +61,8 @@ fn main() -> ExitCode {
         Command::Zero(args) => zero::run(args),
         Command::Holes(args) => holes::run(args),
         Command::Bench(args) => bench::run(args),
+        Command::Lock(args) => lock::run(args),
+        Command::Lockd(args) => lock::run_daemon(args),
         Command::Completions(args) => completions::run(args),
         Command::Man(args) => man::run(args),
     };

@@ -5,7 +5,11 @@
 //! alone, so a command finds them (ignored under nohup(1), for one) as it would without us.
 
 use std::io;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
 use std::sync::mpsc::Sender;
+
+use rustix::process::{Pid, Signal, kill_process};
 
 /// What `elbow` does not die of while it works for a command.
 const TAKEN: [i32; 4] = [libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGHUP];
@@ -65,6 +69,29 @@ fn taken() -> libc::sigset_t {
             libc::sigaddset(&raw mut set, signal);
         }
         set
+    }
+}
+
+/// Lets a command have the signals that [`block`] keeps from it.
+#[allow(unsafe_code)]
+pub(crate) fn unblock_in(command: &mut Command) {
+    let set = taken();
+    // SAFETY: between fork and exec only pthread_sigmask is called, which is async-signal-safe.
+    unsafe {
+        command.pre_exec(move || {
+            match libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const set, std::ptr::null_mut()) {
+                0 => Ok(()),
+                error => Err(io::Error::from_raw_os_error(error)),
+            }
+        });
+    }
+}
+
+/// Sends a signal to a child that nobody has waited for yet. One that has just ended does not mind.
+pub(crate) fn pass_on(process: i32, signal: i32) {
+    if let (Some(process), Some(signal)) = (Pid::from_raw(process), Signal::from_named_raw(signal)) {
+        // It may have ended.
+        let _ = kill_process(process, signal);
     }
 }
 

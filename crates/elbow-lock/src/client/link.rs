@@ -1,0 +1,307 @@
+//! One connection to a lock service: the hello, frames out, frames in. No threads; blocks where it says so.
+
+use std::io::{self, Write};
+use std::net::TcpStream;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use elbow_ranges::encoding::DecodeError;
+use parking_lot::Mutex;
+use rustix::net::{RecvFlags, SendFlags};
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::address::Address;
+use crate::error::LockError;
+use crate::hello::{Hello, Key, Nonce, Opening, PROTOCOL_VERSION, Side, Welcome};
+use crate::message::{Reply, Request};
+use crate::wire;
+
+/// A service that does not answer a hello for so long is none.
+const HELLO_FOR: Duration = Duration::from_secs(10);
+const READ_BYTES: usize = 16 << 10;
+
+/// A connection whose hello is over.
+pub(super) struct Link {
+    stream: Stream,
+    /// Locked while a frame is written, so that frames do not mix.
+    sending: Mutex<Vec<u8>>,
+    inbox: Mutex<Inbox>,
+    pub(super) welcome: Welcome,
+    /// When the hello was sent: the session is not older than this.
+    pub(super) opened_ms: u64,
+}
+
+enum Stream {
+    Unix(UnixStream),
+    Tcp(TcpStream),
+}
+
+/// Bytes that came and are not decoded yet.
+#[derive(Default)]
+struct Inbox {
+    bytes: Vec<u8>,
+    begin: usize,
+}
+
+/// Milliseconds of a clock that does not go back, and goes on while the machine sleeps, as leases do.
+pub(super) fn now_ms() -> u64 {
+    let now = clock_gettime(ClockId::Boottime);
+    // Neither is negative.
+    now.tv_sec.unsigned_abs() * 1_000 + now.tv_nsec.unsigned_abs() / 1_000_000
+}
+
+/// What ended a link.
+#[derive(Debug)]
+pub(super) enum Broken {
+    Io(io::Error),
+    Garbled(DecodeError),
+}
+
+/// How a receive ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Received {
+    /// There are replies.
+    Replies,
+    /// Nothing is there (any more), or nothing came for a third of the lease.
+    Nothing,
+    /// A signal came.
+    Signal,
+}
+
+/// How a receive may end before there is a reply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Receive {
+    /// Waits until one is there.
+    Block,
+    /// As `Block`, but a signal ends the wait.
+    UntilSignal,
+    /// Takes what is there.
+    Poll,
+}
+
+impl Link {
+    /// Connects and says hello.
+    pub(super) fn open(address: &Address, name: &str, ttl_ms: u32, key: Option<&Key>) -> Result<Self, LockError> {
+        let unreachable = |source| LockError::Unreachable {
+            address: address.clone(),
+            source,
+        };
+        let stream = Stream::connect(address).map_err(unreachable)?;
+        stream.set_timeout(Some(HELLO_FOR)).map_err(unreachable)?;
+        let mut nonce = Nonce::default();
+        getrandom::fill(&mut nonce).map_err(|error| unreachable(io::Error::other(error)))?;
+        let opened_ms = now_ms();
+        let mut hello = Doorstep {
+            address,
+            stream: &stream,
+            inbox: Inbox::default(),
+        };
+        hello.say(&Opening::Hello(Hello {
+            version: PROTOCOL_VERSION,
+            ttl_ms,
+            name: name.to_owned(),
+            nonce,
+        }))?;
+        let welcome = hello.be_let_in(&nonce, key)?;
+        let inbox = hello.inbox;
+        let silence = (welcome.ttl_ms > 0).then(|| Duration::from_millis(u64::from(welcome.ttl_ms / 3).max(1)));
+        stream.set_timeout(silence).map_err(unreachable)?;
+        Ok(Self {
+            stream,
+            sending: Mutex::default(),
+            inbox: Mutex::new(inbox),
+            welcome,
+            opened_ms,
+        })
+    }
+
+    /// Sends a request; blocks while the service takes nothing.
+    pub(super) fn send(&self, request: &Request) -> io::Result<()> {
+        let mut frame = self.sending.lock();
+        frame.clear();
+        wire::append_request(&mut frame, request);
+        (&self.stream).write_all(&frame)
+    }
+
+    /// Receives into `replies`: at least one with [`Received::Replies`].
+    pub(super) fn receive(&self, how: Receive, replies: &mut Vec<Reply>) -> Result<Received, Broken> {
+        let mut inbox = self.inbox.lock();
+        loop {
+            while let Some(payload) = inbox.next().map_err(Broken::Garbled)? {
+                replies.push(wire::decode_reply(payload).map_err(Broken::Garbled)?);
+            }
+            if !replies.is_empty() && how != Receive::Poll {
+                return Ok(Received::Replies);
+            }
+            match inbox.fill(&self.stream, how == Receive::Poll) {
+                Ok(()) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(Received::Nothing),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => match how {
+                    Receive::UntilSignal => return Ok(Received::Signal),
+                    _ => {}
+                },
+                Err(error) => return Err(Broken::Io(error)),
+            }
+        }
+    }
+
+    /// Ends the connection; whoever reads it finds its end.
+    pub(super) fn close(&self) {
+        // It may have ended already.
+        let _ = rustix::net::shutdown(self.stream.as_fd(), rustix::net::Shutdown::Both);
+    }
+}
+
+/// The client's side of a hello.
+struct Doorstep<'a> {
+    address: &'a Address,
+    stream: &'a Stream,
+    inbox: Inbox,
+}
+
+impl Doorstep<'_> {
+    fn be_let_in(&mut self, nonce: &Nonce, key: Option<&Key>) -> Result<Welcome, LockError> {
+        match (self.hear()?, key) {
+            (Opening::Welcome(welcome), None) => Ok(welcome),
+            (Opening::Welcome(_), Some(_)) => {
+                Err(self.rejected("it asks for no key, and so cannot be the one we share a key with"))
+            }
+            (Opening::Challenge(_), None) => Err(self.rejected("it asks for a key; name its key file")),
+            (Opening::Challenge(theirs), Some(key)) => {
+                self.say(&Opening::Proof(key.prove(Side::Client, nonce, &theirs)))?;
+                match self.hear()? {
+                    Opening::Welcome(welcome) if key.accepts(Side::Service, nonce, &theirs, &welcome.proof) => {
+                        Ok(welcome)
+                    }
+                    _ => Err(self.rejected("it does not know our key")),
+                }
+            }
+            _ => Err(self.rejected("it answered a hello with something else")),
+        }
+    }
+
+    fn say(&self, opening: &Opening) -> Result<(), LockError> {
+        let mut frame = Vec::new();
+        opening.append(&mut frame);
+        let mut stream = self.stream;
+        stream.write_all(&frame).map_err(|source| self.unreachable(source))
+    }
+
+    fn hear(&mut self) -> Result<Opening, LockError> {
+        loop {
+            match self.inbox.next().map(|payload| payload.map(<[u8]>::to_vec)) {
+                Ok(Some(payload)) => return self.understand(&payload),
+                Ok(None) => self
+                    .inbox
+                    .fill(self.stream, false)
+                    .map_err(|source| self.unreachable(source))?,
+                Err(source) => {
+                    return Err(LockError::Garbled {
+                        address: self.address.clone(),
+                        source,
+                    });
+                }
+            }
+        }
+    }
+
+    fn understand(&self, payload: &[u8]) -> Result<Opening, LockError> {
+        match Opening::decode(payload) {
+            Ok(opening) => Ok(opening),
+            Err(source) => match wire::decode_reply(payload) {
+                Ok(Reply::Lost { why }) => Err(self.rejected(&why)),
+                _ => Err(LockError::Garbled {
+                    address: self.address.clone(),
+                    source,
+                }),
+            },
+        }
+    }
+
+    fn rejected(&self, why: &str) -> LockError {
+        LockError::Rejected {
+            address: self.address.clone(),
+            why: why.to_owned(),
+        }
+    }
+
+    fn unreachable(&self, source: io::Error) -> LockError {
+        LockError::Unreachable {
+            address: self.address.clone(),
+            source,
+        }
+    }
+}
+
+impl Inbox {
+    /// The next whole frame's payload.
+    fn next(&mut self) -> Result<Option<&[u8]>, DecodeError> {
+        let Some(length) = wire::frame_length(&self.bytes[self.begin..])? else {
+            return Ok(None);
+        };
+        let payload = self.begin + wire::LENGTH_BYTES..self.begin + length;
+        self.begin += length;
+        Ok(Some(&self.bytes[payload]))
+    }
+
+    /// Adds what comes next; an end is an error.
+    fn fill(&mut self, stream: &Stream, poll: bool) -> io::Result<()> {
+        self.bytes.drain(..self.begin);
+        self.begin = 0;
+        let had = self.bytes.len();
+        self.bytes.resize(had + READ_BYTES, 0);
+        let got = stream.receive(&mut self.bytes[had..], poll);
+        self.bytes.truncate(had + *got.as_ref().unwrap_or(&0));
+        match got? {
+            0 => Err(io::Error::new(io::ErrorKind::UnexpectedEof, "it closed the connection")),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Stream {
+    fn connect(address: &Address) -> io::Result<Self> {
+        match address {
+            Address::Unix(path) => UnixStream::connect(path).map(Self::Unix),
+            Address::Tcp(place) => {
+                let stream = TcpStream::connect(place)?;
+                stream.set_nodelay(true)?;
+                Ok(Self::Tcp(stream))
+            }
+        }
+    }
+
+    fn set_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
+        match self {
+            Self::Unix(stream) => stream.set_read_timeout(timeout),
+            Self::Tcp(stream) => stream.set_read_timeout(timeout),
+        }
+    }
+
+    fn receive(&self, into: &mut [u8], poll: bool) -> io::Result<usize> {
+        let flags = if poll { RecvFlags::DONTWAIT } else { RecvFlags::empty() };
+        let (_, got) = rustix::net::recv(self.as_fd(), into, flags)?;
+        Ok(got)
+    }
+}
+
+impl AsFd for Stream {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Unix(stream) => stream.as_fd(),
+            Self::Tcp(stream) => stream.as_fd(),
+        }
+    }
+}
+
+impl Write for &Stream {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        // Not write(2): a library must not let its program die of SIGPIPE.
+        Ok(rustix::net::send(self.as_fd(), bytes, SendFlags::NOSIGNAL)?)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

@@ -1,0 +1,233 @@
+//! A client that blocks, without threads of its own while its session lives as long as its connection.
+//!
+//! ```text
+//!   Client ---- one Session: calls under way, holds, the link
+//!    Hold  ----'   ask      send, then wait: one waiting thread at a time reads for all of them
+//!    Hold  ----'   check    is the lock still ours? no round trip
+//!                  link broken: connect again, ask again for what was unanswered; after a restart of the service
+//!                               hold again what was held, or say that it is lost
+//! ```
+//!
+//! Invariants: a hold that [`Hold::check`] calls good was good at that instant by the client's own clock; an error is
+//! the last word on a hold. Dropping a hold releases it.
+//!
+//! Not here: what a lock means (`table`), the other end (`server`).
+
+mod hold;
+mod link;
+mod session;
+
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::Arc;
+
+use elbow_ranges::Footprint;
+
+pub use self::hold::Hold;
+use self::session::Session;
+use crate::address::{ADDRESS_VARIABLE, Address, BadAddress, KEY_VARIABLE};
+use crate::error::LockError;
+use crate::hello::Key;
+use crate::message::{Blocker, FileName, Kind, Owner, Wait};
+
+/// How to come to a lock service.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// For people who look at the service: which program this is.
+    pub name: String,
+    /// How long the session may live while the service hears nothing from us, milliseconds; 0: as long as the
+    /// connection, which suits a Unix socket, where the kernel closes it when the client dies.
+    pub ttl_ms: u32,
+    /// The secret shared with the service, where it wants one.
+    pub key: Option<Key>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            name: format!("process {}", std::process::id()),
+            ttl_ms: 0,
+            key: None,
+        }
+    }
+}
+
+/// How long a session over TCP lives without a word, unless its options say otherwise, ms.
+pub const TTL_MS_TCP: u32 = 10_000;
+
+/// A session with a lock service. Clones share it; it ends with the last clone and hold.
+///
+/// ```no_run
+/// use elbow_lock::{Client, Kind, Wait};
+/// use elbow_ranges::Footprint;
+///
+/// let client = Client::connect("unix:/run/locks")?;
+/// let hold = client.lock("/data/grid", Footprint::extent(0..4096), Kind::Exclusive, Wait::Forever)?;
+/// hold.check()?; // just before each I/O under it
+/// // ... write the 4096 bytes ...
+/// hold.release();
+/// # Ok::<(), elbow_lock::LockError>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Client(Arc<Session>);
+
+impl Client {
+    /// Connects to `unix:PATH` or `tcp:HOST:PORT`; over TCP with the key in the file that `ELBOW_LOCKS_KEY` names, if
+    /// that is set, and a lease of [`TTL_MS_TCP`].
+    ///
+    /// # Errors
+    /// When the address is none, nobody is there, or the service does not let us in.
+    pub fn connect(address: &str) -> Result<Self, LockError> {
+        let address = address.parse()?;
+        let options = Options::for_address(&address)?;
+        Self::connect_with(address, options)
+    }
+
+    /// Connects to what `ELBOW_LOCKS` names.
+    ///
+    /// # Errors
+    /// As [`connect`](Self::connect), and when the variable is not set.
+    pub fn from_environment() -> Result<Self, LockError> {
+        let address = std::env::var(ADDRESS_VARIABLE).map_err(|_| BadAddress { text: String::new() })?;
+        Self::connect(&address)
+    }
+
+    /// Connects.
+    ///
+    /// # Errors
+    /// When nobody is there, or the service does not let us in.
+    pub fn connect_with(address: Address, options: Options) -> Result<Self, LockError> {
+        Session::open(address, options).map(Self)
+    }
+
+    /// Waits until all of `footprint` of a file is ours; `owner` is this thread's.
+    ///
+    /// The file need not exist: its path as given is its name, so use the same on all nodes.
+    ///
+    /// # Errors
+    /// When the service refuses, or is gone for longer than the client looks for it.
+    pub fn lock(
+        &self,
+        file: impl AsRef<Path>,
+        footprint: Footprint,
+        kind: Kind,
+        wait: Wait,
+    ) -> Result<Hold, LockError> {
+        self.lock_as(this_thread(), name_of(file.as_ref())?, footprint, kind, wait)
+    }
+
+    /// As [`lock`](Self::lock), for an owner that is not this thread.
+    ///
+    /// # Errors
+    /// As [`lock`](Self::lock).
+    pub fn lock_as(
+        &self,
+        owner: Owner,
+        file: FileName,
+        footprint: Footprint,
+        kind: Kind,
+        wait: Wait,
+    ) -> Result<Hold, LockError> {
+        let (id, token) = self.0.lock(owner, &file, footprint, kind, wait)?;
+        Ok(Hold::new(Arc::clone(&self.0), id, token, file))
+    }
+
+    /// fcntl(2)'s `F_SETLK(W)`: makes `owner` hold exactly `kind` over the range. `interruptible`: a signal ends the
+    /// wait, as it ends fcntl's.
+    ///
+    /// # Errors
+    /// As [`lock`](Self::lock), and [`LockError::Interrupted`].
+    pub fn posix(
+        &self,
+        lock: &Posix<'_>,
+        kind: Option<Kind>,
+        wait: Wait,
+        interruptible: bool,
+    ) -> Result<(), LockError> {
+        self.0.posix(lock, kind, wait, interruptible)
+    }
+
+    /// Ends an owner's POSIX locks on a file, or on all files.
+    ///
+    /// # Errors
+    /// When the service is gone.
+    pub fn posix_release(&self, owner: Owner, file: Option<FileName>) -> Result<(), LockError> {
+        self.0.posix_release(owner, file)
+    }
+
+    /// fcntl(2)'s `F_GETLK`: the lock that would be in the way.
+    ///
+    /// # Errors
+    /// When the service is gone.
+    pub fn query(&self, lock: &Posix<'_>, kind: Kind) -> Result<Option<Blocker>, LockError> {
+        self.0.query(lock, kind)
+    }
+
+    /// What the service holds and who waits: a JSON object.
+    ///
+    /// # Errors
+    /// When the service is gone.
+    pub fn status(&self) -> Result<String, LockError> {
+        self.0.status()
+    }
+}
+
+impl Options {
+    /// What [`Client::connect`] uses.
+    ///
+    /// # Errors
+    /// When `ELBOW_LOCKS_KEY` names a file that cannot be read or holds no key.
+    pub fn for_address(address: &Address) -> Result<Self, LockError> {
+        let mut options = Self::default();
+        if let Address::Tcp(_) = address {
+            options.ttl_ms = TTL_MS_TCP;
+            options.key = key_from_environment(address)?;
+        }
+        Ok(options)
+    }
+}
+
+/// A range of a file for an owner of POSIX locks.
+#[derive(Clone, Debug)]
+pub struct Posix<'a> {
+    /// Whose locks.
+    pub owner: Owner,
+    /// Of which file.
+    pub file: &'a FileName,
+    /// First byte.
+    pub start: u64,
+    /// Past the last byte; `u64::MAX`: to the end of any file.
+    pub end: u64,
+}
+
+fn name_of(file: &Path) -> Result<FileName, LockError> {
+    let name = file.as_os_str().as_bytes();
+    FileName::new(name).ok_or(LockError::BadName { bytes: name.len() })
+}
+
+/// A number for the calling thread, never given twice in a process.
+fn this_thread() -> Owner {
+    use std::sync::atomic::{AtomicU64, Ordering};
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    thread_local!(static OWNER: Owner = Owner(NEXT.fetch_add(1, Ordering::Relaxed)));
+    OWNER.with(|owner| *owner)
+}
+
+#[allow(
+    clippy::disallowed_methods,
+    reason = "a key file is the client's own configuration, not storage"
+)]
+fn key_from_environment(address: &Address) -> Result<Option<Key>, LockError> {
+    let Some(path) = std::env::var_os(KEY_VARIABLE) else {
+        return Ok(None);
+    };
+    let rejected = |why: String| LockError::Rejected {
+        address: address.clone(),
+        why,
+    };
+    let shown = Path::new(&path).display();
+    let content =
+        std::fs::read(&path).map_err(|error| rejected(format!("cannot read our key file {shown}: {error}")))?;
+    let key = Key::new(&content).ok_or_else(|| rejected(format!("our key file {shown} holds fewer than 16 bytes")))?;
+    Ok(Some(key))
+}

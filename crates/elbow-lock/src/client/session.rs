@@ -1,0 +1,659 @@
+//! The calls, holds and link of one client, shared by its threads.
+//!
+//! ```text
+//!   link up --------- broken, lease over ---------> link down
+//!      ^                                               |  the next thread that needs it connects,
+//!      '---- welcome: ask again, reassert holds -------'  the others wait for that one
+//! ```
+//!
+//! Invariants: a call is in `calls` from before it is sent until its caller has taken the answer. A hold is in `holds`
+//! from the dispatch of its grant (not from when its caller wakes) until it is released, so that a break in between is
+//! seen. At most one thread reads the link, and it reads for all.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use elbow_ranges::Footprint;
+use parking_lot::{Condvar, Mutex, MutexGuard};
+
+use super::link::{Broken, Link, Receive, Received, now_ms};
+use super::{Options, Posix};
+use crate::address::Address;
+use crate::error::LockError;
+use crate::lease::ClientLease;
+use crate::message::{Blocker, FileName, Kind, LockId, Owner, Refusal, Reply, Request, Token, Wait};
+use crate::wire;
+
+/// How long a service that went away is looked for, at least.
+const RECONNECT_FOR: Duration = Duration::from_secs(15);
+const RECONNECT_PAUSE: Duration = Duration::from_millis(50);
+/// Bytes of a request beside its footprint, with the longest name.
+const REQUEST_BYTES_MAX: usize = 8 << 10;
+
+pub(super) struct Session {
+    address: Address,
+    options: Options,
+    /// A child that forked must not speak for its parent.
+    process: u32,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+struct State {
+    link: Up,
+    /// Somebody reads the link.
+    reading: bool,
+    calls: HashMap<Call, Pending>,
+    holds: HashMap<LockId, Held>,
+    /// POSIX locks may be held: what a break of the link loses.
+    has_posix: bool,
+    posix_lost: Option<String>,
+    last_number: u64,
+    lease: Option<ClientLease>,
+}
+
+enum Up {
+    Link(Arc<Link>),
+    Down { why: String, last_epoch: u32 },
+    Connecting,
+}
+
+/// What an answer is an answer to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Call {
+    Lock(LockId),
+    Number(u64),
+}
+
+struct Pending {
+    request: Request,
+    outcome: Option<Result<Reply, String>>,
+}
+
+/// Whether there was any.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Progress {
+    Made,
+    /// A signal came, and was asked for.
+    Signal,
+}
+
+struct Held {
+    request: Request,
+    token: Token,
+    wanted: bool,
+    standing: Standing,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Standing {
+    Ours,
+    Reasserting,
+    Lost(String),
+}
+
+impl Session {
+    pub(super) fn open(address: Address, options: Options) -> Result<Arc<Self>, LockError> {
+        let link = Link::open(&address, &options.name, options.ttl_ms, options.key.as_ref())?;
+        let lease = lease_of(&link);
+        let session = Arc::new(Self {
+            address,
+            options,
+            process: std::process::id(),
+            state: Mutex::new(State {
+                link: Up::Link(Arc::new(link)),
+                reading: false,
+                calls: HashMap::new(),
+                holds: HashMap::new(),
+                has_posix: false,
+                posix_lost: None,
+                last_number: 0,
+                lease,
+            }),
+            changed: Condvar::new(),
+        });
+        if session.options.ttl_ms > 0 {
+            renew_while_alive(&session)?;
+        }
+        Ok(session)
+    }
+
+    pub(super) fn lock(
+        &self,
+        owner: Owner,
+        file: &FileName,
+        footprint: Footprint,
+        kind: Kind,
+        wait: Wait,
+    ) -> Result<(LockId, Token), LockError> {
+        let id = LockId(self.number());
+        let request = Request::Lock {
+            id,
+            owner,
+            file: file.clone(),
+            kind,
+            footprint,
+            wait,
+            recall: false,
+        };
+        fits(file, &request)?;
+        match self.call(Call::Lock(id), request, Receive::Block)? {
+            Reply::Granted { token, .. } => Ok((id, token)),
+            other => Err(refused(file, other)),
+        }
+    }
+
+    pub(super) fn unlock(&self, id: LockId) {
+        let mut state = self.state.lock();
+        let held = state.holds.remove(&id);
+        if let (
+            Some(Held {
+                standing: Standing::Ours | Standing::Reasserting,
+                ..
+            }),
+            Up::Link(link),
+        ) = (held, &state.link)
+        {
+            let link = Arc::clone(link);
+            drop(state);
+            self.send(&link, &Request::Unlock { id });
+        }
+    }
+
+    pub(super) fn check(&self, id: LockId, file: &FileName) -> Result<(), LockError> {
+        let mut state = self.state.lock();
+        self.poll(&mut state);
+        loop {
+            let Some(held) = state.holds.get(&id) else {
+                return Err(lost(file, "it was released"));
+            };
+            match &held.standing {
+                Standing::Lost(why) => return Err(lost(file, why)),
+                Standing::Ours if matches!(state.link, Up::Link(_)) => return Ok(()),
+                _ => drop(
+                    self.progress(&mut state, Receive::Block)
+                        .map_err(|error| lost(file, &error.to_string()))?,
+                ),
+            }
+        }
+    }
+
+    pub(super) fn is_wanted(&self, id: LockId) -> bool {
+        let mut state = self.state.lock();
+        self.poll(&mut state);
+        state.holds.get(&id).is_some_and(|held| held.wanted)
+    }
+
+    pub(super) fn posix(
+        &self,
+        lock: &Posix<'_>,
+        kind: Option<Kind>,
+        wait: Wait,
+        interruptible: bool,
+    ) -> Result<(), LockError> {
+        if let Some(why) = &self.state.lock().posix_lost {
+            return Err(lost(lock.file, why));
+        }
+        let id = LockId(self.number());
+        let (owner, file, start, end) = (lock.owner, lock.file.clone(), lock.start, lock.end);
+        let request = Request::Posix {
+            id,
+            owner,
+            file,
+            start,
+            end,
+            kind,
+            wait,
+        };
+        let how = if interruptible {
+            Receive::UntilSignal
+        } else {
+            Receive::Block
+        };
+        match self.call(Call::Lock(id), request, how)? {
+            Reply::Granted { .. } => {
+                self.state.lock().has_posix |= kind.is_some();
+                Ok(())
+            }
+            Reply::Refused {
+                why: Refusal::Cancelled,
+                ..
+            } => Err(LockError::Interrupted {
+                file: lock.file.clone(),
+            }),
+            other => Err(refused(lock.file, other)),
+        }
+    }
+
+    pub(super) fn posix_release(&self, owner: Owner, file: Option<FileName>) -> Result<(), LockError> {
+        let link = self.link()?;
+        self.send(&link, &Request::PosixRelease { owner, file });
+        Ok(())
+    }
+
+    pub(super) fn query(&self, lock: &Posix<'_>, kind: Kind) -> Result<Option<Blocker>, LockError> {
+        let id = LockId(self.number());
+        let (owner, file, start, end) = (lock.owner, lock.file.clone(), lock.start, lock.end);
+        match self.call(
+            Call::Lock(id),
+            Request::Query {
+                id,
+                owner,
+                file,
+                kind,
+                start,
+                end,
+            },
+            Receive::Block,
+        )? {
+            Reply::Answer { blocker, .. } => Ok(blocker),
+            other => Err(refused(lock.file, other)),
+        }
+    }
+
+    pub(super) fn status(&self) -> Result<String, LockError> {
+        let seq = self.number();
+        match self.call(Call::Number(seq), Request::Status { seq }, Receive::Block)? {
+            Reply::Status { json, .. } => Ok(json),
+            other => Err(self.rejected(format!("it answered {other:?} to a question for its status"))),
+        }
+    }
+
+    fn renew(&self) -> Result<(), LockError> {
+        let seq = self.number();
+        if let Some(lease) = &mut self.state.lock().lease {
+            lease.sent(now_ms(), seq);
+        }
+        self.call(Call::Number(seq), Request::Renew { seq }, Receive::Block)
+            .map(|_| ())
+    }
+
+    /// Sends a request and waits for its answer.
+    fn call(&self, call: Call, request: Request, how: Receive) -> Result<Reply, LockError> {
+        let mut state = self.state.lock();
+        self.bring_up(&mut state)?;
+        let pending = Pending {
+            request: request.clone(),
+            outcome: None,
+        };
+        state.calls.insert(call, pending);
+        if let Up::Link(link) = &state.link {
+            let link = Arc::clone(link);
+            MutexGuard::unlocked(&mut state, || self.send(&link, &request));
+        }
+        let mut how = how;
+        loop {
+            if let Some(outcome) = state.calls.get_mut(&call).and_then(|pending| pending.outcome.take()) {
+                state.calls.remove(&call);
+                return outcome.map_err(|why| self.rejected(why));
+            }
+            match self.progress(&mut state, how) {
+                Ok(Progress::Made) => {}
+                Ok(Progress::Signal) => {
+                    how = Receive::Block; // The service's word counts: it may have been granted meanwhile.
+                    self.cancel(&mut state, call);
+                }
+                Err(error) => {
+                    state.calls.remove(&call);
+                    return Err(error);
+                }
+            }
+        }
+    }
+
+    fn cancel(&self, state: &mut MutexGuard<'_, State>, call: Call) {
+        if let (Call::Lock(id), Up::Link(link)) = (call, &state.link) {
+            let link = Arc::clone(link);
+            MutexGuard::unlocked(state, || self.send(&link, &Request::Cancel { id }));
+        }
+    }
+
+    /// Does one thing that may bring an answer: connects, reads, or waits for the thread that does.
+    fn progress(&self, state: &mut MutexGuard<'_, State>, how: Receive) -> Result<Progress, LockError> {
+        self.bring_up(state)?;
+        let Up::Link(link) = &state.link else {
+            return Ok(Progress::Made);
+        };
+        if state.reading {
+            self.wait_for_reader(state, how);
+            return Ok(Progress::Made);
+        }
+        let link = Arc::clone(link);
+        state.reading = true;
+        let mut replies = Vec::new();
+        let received = MutexGuard::unlocked(state, || link.receive(how, &mut replies));
+        state.reading = false;
+        let signal = matches!(received, Ok(Received::Signal));
+        self.heard(state, &link, replies, received);
+        Ok(if signal { Progress::Signal } else { Progress::Made })
+    }
+
+    /// A thread that a signal may end waits in small steps, because a condition variable sleeps through signals.
+    fn wait_for_reader(&self, state: &mut MutexGuard<'_, State>, how: Receive) {
+        match how {
+            Receive::UntilSignal => drop(self.changed.wait_for(state, RECONNECT_PAUSE)),
+            _ => self.changed.wait(state),
+        }
+    }
+
+    /// Takes what the service has said meanwhile, and looks at the lease.
+    fn poll(&self, state: &mut MutexGuard<'_, State>) {
+        let Up::Link(link) = &state.link else { return };
+        let link = Arc::clone(link);
+        let mut replies = Vec::new();
+        let received = if state.reading {
+            Ok(Received::Nothing)
+        } else {
+            link.receive(Receive::Poll, &mut replies)
+        };
+        self.heard(state, &link, replies, received);
+    }
+
+    /// What a receive brought, and what follows if it ended the link or took longer than our lease.
+    fn heard(&self, state: &mut State, link: &Arc<Link>, replies: Vec<Reply>, received: Result<Received, Broken>) {
+        for reply in replies {
+            self.dispatch(state, reply);
+        }
+        if let Err(broken) = received {
+            self.broke(state, link, broken.to_string());
+        } else if state.lease.as_mut().is_some_and(|lease| !lease.check(now_ms())) {
+            self.broke(
+                state,
+                link,
+                "the lock service was silent for longer than our lease".to_owned(),
+            );
+        }
+        self.changed.notify_all();
+    }
+
+    fn dispatch(&self, state: &mut State, reply: Reply) {
+        match reply {
+            Reply::Granted { id, token } => self.granted(state, id, token),
+            Reply::Refused { id, why } => match state.holds.get_mut(&id) {
+                Some(held) => held.standing = Standing::Lost(why.to_string()),
+                None => answer(state, Call::Lock(id), Reply::Refused { id, why }),
+            },
+            Reply::Recall { id } => {
+                if let Some(held) = state.holds.get_mut(&id) {
+                    held.wanted = true;
+                }
+            }
+            Reply::Renewed { seq } => {
+                if let Some(lease) = &mut state.lease {
+                    lease.answered(seq);
+                }
+                answer(state, Call::Number(seq), reply);
+            }
+            Reply::Answer { id, .. } => answer(state, Call::Lock(id), reply),
+            Reply::Status { seq, .. } => answer(state, Call::Number(seq), reply),
+            Reply::Lost { why } => {
+                if let Up::Link(link) = &state.link {
+                    let link = Arc::clone(link);
+                    self.broke(state, &link, why);
+                }
+            }
+        }
+    }
+
+    fn granted(&self, state: &mut State, id: LockId, token: Token) {
+        if let Some(held) = state.holds.get_mut(&id) {
+            held.standing = Standing::Ours;
+            held.token = token;
+            return;
+        }
+        let Some(pending) = state.calls.get_mut(&Call::Lock(id)) else {
+            return; // Of a caller that has gone: `call` cancels before it goes.
+        };
+        pending.outcome = Some(Ok(Reply::Granted { id, token }));
+        if matches!(pending.request, Request::Lock { .. }) {
+            let held = Held {
+                request: pending.request.clone(),
+                token,
+                wanted: false,
+                standing: Standing::Ours,
+            };
+            state.holds.insert(id, held);
+        }
+    }
+
+    /// The link is of no more use.
+    fn broke(&self, state: &mut State, link: &Arc<Link>, why: String) {
+        if !matches!(&state.link, Up::Link(current) if Arc::ptr_eq(current, link)) {
+            return;
+        }
+        if state.has_posix {
+            state.posix_lost.get_or_insert_with(|| why.clone());
+        }
+        link.close(); // Wakes the thread that reads it.
+        state.link = Up::Down {
+            why,
+            last_epoch: link.welcome.epoch,
+        };
+        state.lease = None;
+        self.changed.notify_all();
+    }
+
+    /// Connects again where the link is down; or waits until another thread has.
+    fn bring_up(&self, state: &mut MutexGuard<'_, State>) -> Result<(), LockError> {
+        while matches!(state.link, Up::Connecting) {
+            self.changed.wait(state);
+        }
+        let Up::Down { why, last_epoch } = &state.link else {
+            return Ok(());
+        };
+        let (why, last_epoch) = (why.clone(), *last_epoch);
+        state.link = Up::Connecting;
+        let opened = MutexGuard::unlocked(state, || self.reconnect());
+        match opened {
+            Ok(link) => {
+                self.resume(state, Arc::new(link), last_epoch, &why);
+                Ok(())
+            }
+            Err(error) => {
+                state.link = Up::Down {
+                    why: why.clone(),
+                    last_epoch,
+                };
+                lose_all(state, &format!("{why}; {error}"));
+                self.changed.notify_all();
+                Err(error)
+            }
+        }
+    }
+
+    fn reconnect(&self) -> Result<Link, LockError> {
+        let patience = RECONNECT_FOR.max(Duration::from_millis(u64::from(self.options.ttl_ms)));
+        let until = Instant::now() + patience;
+        loop {
+            match Link::open(
+                &self.address,
+                &self.options.name,
+                self.options.ttl_ms,
+                self.options.key.as_ref(),
+            ) {
+                Err(LockError::Unreachable { .. }) if Instant::now() < until => std::thread::sleep(RECONNECT_PAUSE),
+                opened => return opened,
+            }
+        }
+    }
+
+    /// Goes on over a new link: what was asked is asked again, what was held is held again or lost.
+    fn resume(&self, state: &mut MutexGuard<'_, State>, link: Arc<Link>, last_epoch: u32, why: &str) {
+        let restarted = link.welcome.epoch != last_epoch && link.welcome.grace_ms > 0;
+        let mut again = Vec::new();
+        for held in state
+            .holds
+            .values_mut()
+            .filter(|held| !matches!(held.standing, Standing::Lost(_)))
+        {
+            if restarted {
+                held.standing = Standing::Reasserting;
+                again.extend(reassertion(held));
+            } else {
+                held.standing = Standing::Lost(why.to_owned());
+            }
+        }
+        let unanswered = state.calls.values().filter(|pending| pending.outcome.is_none());
+        again.extend(unanswered.map(|pending| pending.request.clone()));
+        state.lease = lease_of(&link);
+        state.link = Up::Link(Arc::clone(&link));
+        self.changed.notify_all();
+        MutexGuard::unlocked(state, || again.iter().for_each(|request| self.send(&link, request)));
+    }
+
+    fn link(&self) -> Result<Arc<Link>, LockError> {
+        let mut state = self.state.lock();
+        loop {
+            self.bring_up(&mut state)?;
+            if let Up::Link(link) = &state.link {
+                return Ok(Arc::clone(link));
+            }
+        }
+    }
+
+    /// An error is seen by whoever reads next.
+    fn send(&self, link: &Arc<Link>, request: &Request) {
+        if self.process != std::process::id() {
+            return;
+        }
+        if let Err(error) = link.send(request) {
+            let mut state = self.state.lock();
+            self.broke(&mut state, link, error.to_string());
+        }
+    }
+
+    fn number(&self) -> u64 {
+        let mut state = self.state.lock();
+        state.last_number += 1;
+        state.last_number
+    }
+
+    fn rejected(&self, why: String) -> LockError {
+        LockError::Rejected {
+            address: self.address.clone(),
+            why,
+        }
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        if let Up::Link(link) = &self.state.get_mut().link
+            && self.process == std::process::id()
+        {
+            // Nobody needs to know whether it arrives: the lease ends the session too.
+            drop(link.send(&Request::Close));
+        }
+    }
+}
+
+impl std::fmt::Debug for Session {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "Session({})", self.address)
+    }
+}
+
+impl std::fmt::Display for Broken {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Io(error) => write!(formatter, "the connection to the lock service broke: {error}"),
+            Self::Garbled(error) => write!(formatter, "the lock service sent something else than locks: {error}"),
+        }
+    }
+}
+
+fn reassertion(held: &Held) -> Option<Request> {
+    let Request::Lock {
+        id,
+        owner,
+        file,
+        kind,
+        footprint,
+        recall,
+        ..
+    } = held.request.clone()
+    else {
+        return None;
+    };
+    let token = held.token;
+    Some(Request::Reassert {
+        id,
+        owner,
+        file,
+        kind,
+        footprint,
+        token,
+        recall,
+    })
+}
+
+fn lose_all(state: &mut State, why: &str) {
+    for held in state.holds.values_mut() {
+        if !matches!(held.standing, Standing::Lost(_)) {
+            held.standing = Standing::Lost(why.to_owned());
+        }
+    }
+    for pending in state.calls.values_mut().filter(|pending| pending.outcome.is_none()) {
+        pending.outcome = Some(Err(why.to_owned()));
+    }
+}
+
+fn answer(state: &mut State, call: Call, reply: Reply) {
+    if let Some(pending) = state.calls.get_mut(&call) {
+        pending.outcome = Some(Ok(reply));
+    }
+}
+
+fn lease_of(link: &Link) -> Option<ClientLease> {
+    (link.welcome.ttl_ms > 0).then(|| ClientLease::new(link.welcome.ttl_ms, link.opened_ms))
+}
+
+fn fits(file: &FileName, request: &Request) -> Result<(), LockError> {
+    let mut frame = Vec::new();
+    wire::append_request(&mut frame, request);
+    match frame.len() {
+        bytes if bytes > wire::FRAME_BYTES_MAX - REQUEST_BYTES_MAX => Err(LockError::TooLong {
+            file: file.clone(),
+            bytes,
+        }),
+        _ => Ok(()),
+    }
+}
+
+fn refused(file: &FileName, reply: Reply) -> LockError {
+    match reply {
+        Reply::Refused { why, .. } => LockError::Refused {
+            file: file.clone(),
+            why,
+        },
+        other => lost(file, &format!("the service answered {other:?}")),
+    }
+}
+
+fn lost(file: &FileName, why: &str) -> LockError {
+    LockError::Lost {
+        file: file.clone(),
+        why: why.to_owned(),
+    }
+}
+
+/// Renews the session's lease from a thread of its own, as long as somebody has the session.
+fn renew_while_alive(session: &Arc<Session>) -> Result<(), LockError> {
+    let weak = Arc::downgrade(session);
+    let pause = Duration::from_millis(u64::from(session.options.ttl_ms / 4).max(1));
+    let spawned = std::thread::Builder::new()
+        .name("elbow-lease".to_owned())
+        .spawn(move || {
+            loop {
+                std::thread::sleep(pause);
+                let Some(session) = weak.upgrade() else { return };
+                // A failure is in the session's state, where whoever needs the lease finds it.
+                drop(session.renew());
+            }
+        });
+    spawned.map(|_| ()).map_err(|source| LockError::Unreachable {
+        address: session.address.clone(),
+        source,
+    })
+}

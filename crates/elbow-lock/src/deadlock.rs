@@ -1,0 +1,410 @@
+//! Deadlock: requests that each wait for the next one's owner, round to the first.
+//!
+//! ```text
+//!   session 1 owner 1 holds a, waits for b      1.1 --b--> 2.1
+//!   session 2 owner 1 holds b, waits for a       ^----a-----+      the younger of the two requests is refused
+//! ```
+//!
+//! A node is a waiting request, and an edge leads to the requests of everybody who blocks it, by what is held or by
+//! standing before it in a queue. An owner is one thread of work that does nothing else while it waits; so a cycle can
+//! only be closed by the request that is queued last, and looking whenever the owner of a request that was queued holds
+//! something already finds all of them. (A program that lets several threads wait as one owner may be refused where
+//! another thread of it would have come to the rescue. The kernel does the same to threads that share a process's fcntl
+//! locks.)
+//!
+//! The search is a pure function of edges, which may come from several shards. Refusing one request can leave another
+//! cycle, so [`resolve`] searches until there is none.
+//!
+//! Not here: the edges themselves (`Shard::waits`).
+//!
+//! Source: Holt, *Some Deadlock Properties of Computer Systems*, ACM Computing Surveys 4(3), 1972; Tarjan, *Depth-first
+//! search and linear graph algorithms*, 1972.
+
+use std::collections::{HashMap, VecDeque};
+use std::fmt::Write;
+use std::ops::Range;
+
+use crate::message::{FileName, Kind, LockId, Owner, Refusal, SessionId};
+use crate::shard::{Action, Shard};
+use crate::table::Party;
+
+/// Owners of a cycle that an error names; a longer one is cut.
+const NAMED_MAX: usize = 16;
+
+/// A request that waits, and for whom.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WaitFor {
+    /// Who waits.
+    pub waiter: Party,
+    /// The request's name in its session.
+    pub id: LockId,
+    /// Of which file.
+    pub file: FileName,
+    /// What it asks for.
+    pub kind: Kind,
+    /// The bounds of the bytes it asks for.
+    pub bounds: Range<u64>,
+    /// When it was queued, in the service's milliseconds.
+    pub since_ms: u64,
+    /// Its place in the order of asking; comparable within a shard.
+    pub number: u64,
+    /// Who has to give way first, sorted.
+    pub blockers: Vec<Party>,
+}
+
+/// A cycle, and the request to refuse.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Deadlock {
+    /// The session of the youngest request in the cycle.
+    pub session: SessionId,
+    /// That request.
+    pub id: LockId,
+    /// Who waits for whom, and for what.
+    pub cycle: String,
+}
+
+/// A cycle among the requests that wait, if there is one. `O(requests + edges)`.
+///
+/// ```
+/// use elbow_lock::{FileName, Kind, LockId, Owner, Party, SessionId, WaitFor, find_deadlock};
+///
+/// let party = |session| Party { session: SessionId(session), owner: Owner(1) };
+/// let wait = |waiter, file: &[u8], blocker, since_ms| WaitFor {
+///     waiter: party(waiter),
+///     id: LockId(7),
+///     file: FileName::new(file).unwrap(),
+///     kind: Kind::Exclusive,
+///     bounds: 0..100,
+///     since_ms,
+///     number: since_ms,
+///     blockers: vec![party(blocker)],
+/// };
+/// let mut waits = vec![wait(1, b"/b", 2, 10), wait(3, b"/a", 1, 12)];
+/// assert_eq!(find_deadlock(&waits), None);
+///
+/// waits.push(wait(2, b"/a", 1, 11));
+/// let found = find_deadlock(&waits).unwrap();
+/// assert_eq!(found.session, SessionId(2));
+/// assert_eq!(
+///     found.cycle,
+///     "session 2 owner 1 waits for exclusive 0..100 of /a behind session 1 owner 1, \
+///      which waits for exclusive 0..100 of /b behind session 2 owner 1"
+/// );
+/// ```
+#[must_use]
+pub fn find_deadlock(waits: &[WaitFor]) -> Option<Deadlock> {
+    let graph = Graph::new(waits);
+    let cyclic = graph.cyclic_component()?;
+    let victim = cyclic.into_iter().max_by_key(|&node| age_order(&waits[node]))?;
+    let cycle = graph.cycle_through(victim)?;
+    Some(Deadlock {
+        session: waits[victim].waiter.session,
+        id: waits[victim].id,
+        cycle: describe(waits, &cycle),
+    })
+}
+
+/// Refuses requests until nothing waits in a circle: the youngest of each circle. Call it with all shards of a service,
+/// locked, when [`Action::Queued`] came for an owner who holds something in any of them. Returns how many were refused.
+pub fn resolve(now_ms: u64, shards: &mut [&mut Shard], out: &mut Vec<Action>) -> usize {
+    let mut refused = 0;
+    loop {
+        let waits: Vec<WaitFor> = shards.iter().flat_map(|shard| shard.waits()).collect();
+        let Some(Deadlock { session, id, cycle }) = find_deadlock(&waits) else {
+            return refused;
+        };
+        let why = Refusal::Deadlock { cycle };
+        let found = shards
+            .iter_mut()
+            .any(|shard| shard.refuse(now_ms, session, id, why.clone(), out));
+        assert!(found, "a request that waits can be refused");
+        refused += 1;
+    }
+}
+
+/// As [`resolve`], if `who`, whose request was queued, holds something in any shard: else it cannot have closed a circle.
+pub fn resolve_after(
+    now_ms: u64,
+    session: SessionId,
+    owner: Owner,
+    shards: &mut [&mut Shard],
+    out: &mut Vec<Action>,
+) -> usize {
+    if shards.iter().any(|shard| shard.holds_any(session, owner)) {
+        resolve(now_ms, shards, out)
+    } else {
+        0
+    }
+}
+
+fn age_order(wait: &WaitFor) -> (u64, u64, Party, LockId) {
+    (wait.since_ms, wait.number, wait.waiter, wait.id)
+}
+
+/// Requests by index, and the requests that each waits for.
+struct Graph {
+    edges: Vec<Vec<usize>>,
+}
+
+impl Graph {
+    fn new(waits: &[WaitFor]) -> Self {
+        let mut of_party: HashMap<Party, Vec<usize>> = HashMap::new();
+        for (node, wait) in waits.iter().enumerate() {
+            of_party.entry(wait.waiter).or_default().push(node);
+        }
+        let nodes_of = |party: &Party| of_party.get(party).into_iter().flatten().copied();
+        let edges = waits
+            .iter()
+            .map(|wait| wait.blockers.iter().flat_map(nodes_of).collect())
+            .collect();
+        Self { edges }
+    }
+
+    /// The nodes of one strongly connected component that has a cycle: Tarjan's algorithm, without recursion.
+    fn cyclic_component(&self) -> Option<Vec<usize>> {
+        let mut search = Search::new(self.edges.len());
+        for root in 0..self.edges.len() {
+            if search.order[root].is_none()
+                && let Some(component) = search.from(root, &self.edges)
+            {
+                return Some(component);
+            }
+        }
+        None
+    }
+
+    /// A shortest cycle through a node: breadth first.
+    fn cycle_through(&self, node: usize) -> Option<Vec<usize>> {
+        let mut came_from = vec![None; self.edges.len()];
+        let mut next = VecDeque::from([node]);
+        while let Some(at) = next.pop_front() {
+            for &to in &self.edges[at] {
+                if to == node {
+                    let back = std::iter::successors(Some(at), |&at| came_from[at].filter(|_| at != node));
+                    let mut cycle: Vec<usize> = back.collect();
+                    cycle.reverse();
+                    return Some(cycle);
+                }
+                if came_from[to].is_none() {
+                    came_from[to] = Some(at);
+                    next.push_back(to);
+                }
+            }
+        }
+        None
+    }
+}
+
+/// The state of Tarjan's algorithm.
+struct Search {
+    count: usize,
+    order: Vec<Option<usize>>,
+    low: Vec<usize>,
+    is_open: Vec<bool>,
+    open: Vec<usize>,
+    /// Nodes on the path, and how many of their edges were followed.
+    path: Vec<(usize, usize)>,
+}
+
+impl Search {
+    fn new(nodes: usize) -> Self {
+        Self {
+            count: 0,
+            order: vec![None; nodes],
+            low: vec![0; nodes],
+            is_open: vec![false; nodes],
+            open: Vec::new(),
+            path: Vec::new(),
+        }
+    }
+
+    fn from(&mut self, root: usize, edges: &[Vec<usize>]) -> Option<Vec<usize>> {
+        self.enter(root);
+        while let Some((node, followed)) = self.path.last_mut() {
+            let node = *node;
+            match edges[node].get(*followed) {
+                Some(&to) => {
+                    *followed += 1;
+                    match self.order[to] {
+                        None => self.enter(to),
+                        Some(order) if self.is_open[to] => self.low[node] = self.low[node].min(order),
+                        Some(_) => {}
+                    }
+                }
+                None => {
+                    let component = self.leave(node);
+                    if component.len() > 1 || component.iter().any(|&only| edges[only].contains(&only)) {
+                        return Some(component);
+                    }
+                }
+            }
+        }
+        None
+    }
+
+    fn enter(&mut self, node: usize) {
+        self.order[node] = Some(self.count);
+        self.low[node] = self.count;
+        self.count += 1;
+        self.is_open[node] = true;
+        self.open.push(node);
+        self.path.push((node, 0));
+    }
+
+    /// Ends a node; returns its component if it is the first of it, else nothing.
+    fn leave(&mut self, node: usize) -> Vec<usize> {
+        self.path.pop();
+        if let Some(&(parent, _)) = self.path.last() {
+            self.low[parent] = self.low[parent].min(self.low[node]);
+        }
+        if Some(self.low[node]) != self.order[node] {
+            return Vec::new();
+        }
+        let first = self.open.iter().rposition(|&open| open == node).unwrap_or(0);
+        let component = self.open.split_off(first);
+        component.iter().for_each(|&node| self.is_open[node] = false);
+        component
+    }
+}
+
+fn describe(waits: &[WaitFor], cycle: &[usize]) -> String {
+    let mut text = String::new();
+    for (place, &node) in cycle.iter().enumerate() {
+        let WaitFor {
+            waiter,
+            file,
+            kind,
+            bounds,
+            ..
+        } = &waits[node];
+        let kind = match kind {
+            Kind::Shared => "shared",
+            Kind::Exclusive => "exclusive",
+        };
+        let behind = waits[cycle[(place + 1) % cycle.len()]].waiter;
+        if place == NAMED_MAX {
+            let more = cycle.len() - place;
+            append(
+                &mut text,
+                format_args!(", and {more} more until {}", waits[cycle[0]].waiter),
+            );
+            break;
+        }
+        match place {
+            0 => append(&mut text, format_args!("{waiter}")),
+            _ => append(&mut text, format_args!(", which")),
+        }
+        let Range { start, end } = bounds;
+        append(
+            &mut text,
+            format_args!(" waits for {kind} {start}..{end} of {file} behind {behind}"),
+        );
+    }
+    text
+}
+
+fn append(text: &mut String, words: std::fmt::Arguments<'_>) {
+    #[expect(clippy::expect_used, reason = "a String takes what is written")]
+    text.write_fmt(words).expect("writing to a String");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn party(session: u64) -> Party {
+        Party {
+            session: SessionId(session),
+            owner: Owner(0),
+        }
+    }
+
+    fn waits(edges: &[(u64, &[u64])]) -> Vec<WaitFor> {
+        let wait = |(since_ms, (waiter, blockers)): (usize, &(u64, &[u64]))| WaitFor {
+            waiter: party(*waiter),
+            id: LockId(*waiter),
+            file: FileName::new(b"f").unwrap(),
+            kind: Kind::Shared,
+            bounds: 0..1,
+            since_ms: since_ms as u64,
+            number: 0,
+            blockers: blockers.iter().map(|&blocker| party(blocker)).collect(),
+        };
+        edges.iter().enumerate().map(wait).collect()
+    }
+
+    #[test]
+    fn a_tree_is_no_deadlock() {
+        assert_eq!(
+            find_deadlock(&waits(&[(1, &[2, 3]), (2, &[3, 4]), (3, &[4]), (5, &[1, 2, 3])])),
+            None
+        );
+        assert_eq!(find_deadlock(&[]), None);
+    }
+
+    #[test]
+    fn who_waits_for_itself_is_in_a_deadlock() {
+        let found = find_deadlock(&waits(&[(2, &[1]), (1, &[1])])).unwrap();
+        assert_eq!((found.session, found.id), (SessionId(1), LockId(1)));
+        assert_eq!(
+            found.cycle,
+            "session 1 owner 0 waits for shared 0..1 of f behind session 1 owner 0"
+        );
+    }
+
+    #[test]
+    fn the_youngest_of_the_circle_goes_not_the_youngest_of_all() {
+        let found = find_deadlock(&waits(&[(1, &[2]), (2, &[3]), (3, &[1]), (4, &[1, 3]), (5, &[4])])).unwrap();
+        assert_eq!(found.session, SessionId(3));
+        assert_eq!(found.cycle.matches("waits for").count(), 3);
+    }
+
+    #[test]
+    fn a_long_circle_is_found_and_named_in_part() {
+        let blockers: Vec<[u64; 1]> = (0..100_000).map(|node| [(node + 1) % 100_000]).collect();
+        let edges: Vec<(u64, &[u64])> = blockers
+            .iter()
+            .enumerate()
+            .map(|(node, next)| (node as u64, &next[..]))
+            .collect();
+        let found = find_deadlock(&waits(&edges)).unwrap();
+        assert_eq!(found.session, SessionId(99_999));
+        assert!(
+            found.cycle.ends_with("and 99984 more until session 99999 owner 0"),
+            "{}",
+            found.cycle
+        );
+    }
+
+    /// Against the definition: a set of requests that can never all be granted, whoever goes first.
+    #[test]
+    fn finds_a_deadlock_exactly_when_some_can_never_go() {
+        for bits in 0u64..1 << 12 {
+            // Four requests, each with any subset of the three others as blockers.
+            let others = |node: u64| (0..4).filter(move |&other| other != node);
+            let blockers = |node: u64| -> Vec<u64> {
+                others(node)
+                    .enumerate()
+                    .filter(|(bit, _)| bits >> (node * 3 + *bit as u64) & 1 == 1)
+                    .map(|(_, o)| o)
+                    .collect()
+            };
+            let lists: Vec<Vec<u64>> = (0..4).map(blockers).collect();
+            let edges: Vec<(u64, &[u64])> = lists
+                .iter()
+                .enumerate()
+                .map(|(node, list)| (node as u64, &list[..]))
+                .collect();
+            let mut stuck: Vec<u64> = (0..4).collect();
+            while let Some(free) = stuck
+                .iter()
+                .position(|&node| lists[node as usize].iter().all(|b| !stuck.contains(b)))
+            {
+                stuck.remove(free);
+            }
+            let found = find_deadlock(&waits(&edges));
+            assert_eq!(found.is_some(), !stuck.is_empty(), "{lists:?}");
+            assert!(found.is_none_or(|found| stuck.contains(&found.session.0)));
+        }
+    }
+}

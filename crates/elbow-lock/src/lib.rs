@@ -1,0 +1,40 @@
+//! List locks (floor 2): who may touch which bytes of a file.
+//!
+//! ```text
+//!   clients --------- wire ---------- server ------- shard ------- table
+//!   blocking, tokio   frames of       sockets,       many files,   one file: holds and queue
+//!   (or through a     messages        sessions,      sessions'
+//!   node's proxy)                     leases         ends
+//! ```
+//!
+//! A noncontiguous access locks exactly the ranges that it touches, in one request that is granted whole or queued
+//! whole: two accesses that touch different bytes never wait for each other, and those that do are atomic. The table,
+//! the shard and the leases are pure: no clock, thread or socket, so that the whole service runs in a simulation.
+//!
+//! Source: Aarestad, Ching, Thiruvathukal, Choudhary, *Scalable Approaches for Supporting MPI-IO Atomicity*.
+
+mod address;
+mod client;
+mod deadlock;
+mod error;
+mod hello;
+mod lease;
+mod message;
+#[cfg(feature = "server")]
+pub mod server;
+mod shard;
+mod table;
+pub mod wire;
+pub mod workload;
+
+pub use address::{ADDRESS_VARIABLE, Address, BadAddress, KEY_VARIABLE};
+pub use client::{Client, Hold, Options, Posix, TTL_MS_TCP};
+pub use deadlock::{Deadlock, WaitFor, find_deadlock, resolve, resolve_after};
+pub use error::LockError;
+pub use hello::{KEY_BYTES_MIN, Key, MAGIC, PROTOCOL_VERSION};
+pub use lease::{ClientLease, Leases, margin_ms};
+pub use message::{
+    Blocker, FILE_NAME_BYTES_MAX, FileName, Kind, LockId, Owner, Refusal, Reply, Request, SessionId, Token, Wait,
+};
+pub use shard::{Action, FileStatus, Limits, LockStatus, Shard, Totals};
+pub use table::Party;

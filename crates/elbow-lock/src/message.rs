@@ -1,0 +1,338 @@
+//! What clients ask of a lock service, and what it answers: the vocabulary of the table, the shard and the wire.
+//!
+//! ```text
+//!   client                                          service
+//!     Lock { id, owner, file, kind, footprint, .. } ->
+//!                                                 <- Granted { id, token }   now, or when those before are gone
+//!                                                 <- Refused { id, why }     or never
+//!                                                 <- Recall { id }           somebody waits for it (if asked to tell)
+//!     Unlock { id } ->                               (no answer: a cycle is one round trip)
+//! ```
+//!
+//! A lock's name is (session, [`LockId`]): the client chooses the second half, so that it can ask, cancel and release
+//! without waiting to be told a name. Any other number of the protocol is the service's.
+//!
+//! Not here: the bytes of a message (`wire`), when it is granted (`table`), and whose session still lives (`lease`).
+//!
+//! Source: Aarestad, Ching, Thiruvathukal, Choudhary, *Scalable Approaches for Supporting MPI-IO Atomicity*, section 3
+//! (list locks, one request for all ranges); fcntl(2), "Advisory record locking" (the requests named POSIX).
+
+use std::fmt;
+use std::sync::Arc;
+
+use elbow_ranges::Footprint;
+
+/// Longest name of a file, in bytes: Linux's `PATH_MAX`.
+pub const FILE_NAME_BYTES_MAX: usize = 4096;
+
+/// One connection's stay at the service: all its locks end with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SessionId(pub u64);
+
+/// A lock within its session, chosen by the client; free again once it was released, refused or cancelled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LockId(pub u64);
+
+/// Who within the session holds or waits: a process or thread that cannot do anything else while it waits. Deadlock
+/// is a cycle of these.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Owner(pub u64);
+
+/// A fencing token: of two grants on one file, the later has the larger, also after the service was restarted.
+///
+/// A storage that remembers the largest token it has seen can refuse a writer that holds a lock no more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Token(pub u64);
+
+impl Token {
+    /// Bits that count grants within one life of a service; the bits above count its lives.
+    pub const COUNTER_BITS: u32 = 40;
+
+    /// The first token of the service's `epoch`-th life.
+    ///
+    /// ```
+    /// use elbow_lock::Token;
+    ///
+    /// assert!(Token::first_of(7) > Token(Token::first_of(6).0 + 1_000_000));
+    /// assert_eq!(Token::first_of(7).epoch(), 7);
+    /// ```
+    #[must_use]
+    pub const fn first_of(epoch: u32) -> Self {
+        Self((epoch as u64) << Self::COUNTER_BITS)
+    }
+
+    /// The life of the service in which it was given.
+    #[must_use]
+    pub const fn epoch(self) -> u32 {
+        (self.0 >> Self::COUNTER_BITS) as u32
+    }
+}
+
+/// The name of a file, the same wherever it is locked from: any bytes, normally its absolute path.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FileName(Arc<[u8]>);
+
+impl FileName {
+    /// Takes a name, unless it is empty or longer than [`FILE_NAME_BYTES_MAX`].
+    ///
+    /// ```
+    /// use elbow_lock::FileName;
+    ///
+    /// assert_eq!(FileName::new(b"/data/grid").unwrap().as_bytes(), b"/data/grid");
+    /// assert!(FileName::new(b"").is_none());
+    /// ```
+    #[must_use]
+    pub fn new(name: &[u8]) -> Option<Self> {
+        (!name.is_empty() && name.len() <= FILE_NAME_BYTES_MAX).then(|| Self(name.into()))
+    }
+
+    /// The bytes.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl fmt::Display for FileName {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.escape_ascii().fmt(formatter)
+    }
+}
+
+impl fmt::Debug for FileName {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "\"{self}\"")
+    }
+}
+
+/// Whether others may hold the same bytes too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Kind {
+    /// Any number of shared locks may cover a byte: for reading.
+    Shared,
+    /// No other lock may cover a byte: for writing.
+    Exclusive,
+}
+
+/// How long a request may stand in the queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wait {
+    /// Not at all.
+    Try,
+    /// So many milliseconds.
+    For(u32),
+    /// Until it is granted or cancelled.
+    Forever,
+}
+
+/// What a client asks for.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Request {
+    /// A lock over all of `footprint`, granted whole or queued whole.
+    Lock {
+        /// Its name from now on.
+        id: LockId,
+        /// Who asks.
+        owner: Owner,
+        /// Of which file.
+        file: FileName,
+        /// Shared or exclusive.
+        kind: Kind,
+        /// Which bytes.
+        footprint: Footprint,
+        /// How long it may queue.
+        wait: Wait,
+        /// Whether to be told (once, by [`Reply::Recall`]) when somebody else waits for it.
+        recall: bool,
+    },
+    /// The end of a lock that was granted. Not answered; an unknown name is ignored (its refusal may be under way).
+    Unlock {
+        /// Which.
+        id: LockId,
+    },
+    /// The end of a lock, granted or not: a queued one is answered with [`Refusal::Cancelled`].
+    Cancel {
+        /// Which.
+        id: LockId,
+    },
+    /// fcntl(2)'s `F_SETLK` and `F_SETLKW`: afterwards the owner holds exactly `kind` over the range, whatever it held
+    /// there before. Its own locks never conflict with it. Answered with [`Reply::Granted`] or [`Reply::Refused`].
+    Posix {
+        /// Names the answer; free again after it.
+        id: LockId,
+        /// Whose locks.
+        owner: Owner,
+        /// Of which file.
+        file: FileName,
+        /// First byte.
+        start: u64,
+        /// Past the last byte; `u64::MAX` means to the end of any file.
+        end: u64,
+        /// What to hold there; nothing with `None`.
+        kind: Option<Kind>,
+        /// How long it may queue.
+        wait: Wait,
+    },
+    /// Ends all POSIX locks of an owner, as close(2) and exit do. Not answered.
+    PosixRelease {
+        /// Whose.
+        owner: Owner,
+        /// Of this file; of all files with `None`.
+        file: Option<FileName>,
+    },
+    /// fcntl(2)'s `F_GETLK`: which lock of another owner would be in the way? Answered with [`Reply::Answer`].
+    Query {
+        /// Names the answer.
+        id: LockId,
+        /// Whose locks are not in the way.
+        owner: Owner,
+        /// Of which file.
+        file: FileName,
+        /// What would be asked for.
+        kind: Kind,
+        /// First byte.
+        start: u64,
+        /// Past the last byte.
+        end: u64,
+    },
+    /// Holds again, after the service was restarted, what its life before had granted.
+    Reassert {
+        /// Its name from now on.
+        id: LockId,
+        /// Who holds it.
+        owner: Owner,
+        /// Of which file.
+        file: FileName,
+        /// Shared or exclusive.
+        kind: Kind,
+        /// Which bytes.
+        footprint: Footprint,
+        /// The token it was granted with.
+        token: Token,
+        /// As in `Lock`.
+        recall: bool,
+    },
+    /// The session lives. Answered with [`Reply::Renewed`].
+    Renew {
+        /// Comes back in the answer.
+        seq: u64,
+    },
+    /// What the service holds and who waits. Answered with [`Reply::Status`].
+    Status {
+        /// Comes back in the answer.
+        seq: u64,
+    },
+    /// The client goes, and uses none of its locks any more: the session ends at once, not with its lease. Not answered.
+    Close,
+}
+
+/// What the service answers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reply {
+    /// The lock is held from now on.
+    Granted {
+        /// Which.
+        id: LockId,
+        /// Larger than that of any grant on the file before.
+        token: Token,
+    },
+    /// The lock is not held and not queued (any more).
+    Refused {
+        /// Which.
+        id: LockId,
+        /// The reason.
+        why: Refusal,
+    },
+    /// Somebody waits for this lock.
+    Recall {
+        /// Which.
+        id: LockId,
+    },
+    /// To [`Request::Query`].
+    Answer {
+        /// Of the query.
+        id: LockId,
+        /// A lock in the way, the one that begins first; none, and it would be granted.
+        blocker: Option<Blocker>,
+    },
+    /// To [`Request::Renew`].
+    Renewed {
+        /// Of the request.
+        seq: u64,
+    },
+    /// To [`Request::Status`].
+    Status {
+        /// Of the request.
+        seq: u64,
+        /// A JSON object, described in the reference of the lock service.
+        json: String,
+    },
+    /// The session and all its locks have ended; nothing comes after it.
+    Lost {
+        /// The reason, for people.
+        why: String,
+    },
+}
+
+/// A lock in somebody's way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Blocker {
+    /// Shared or exclusive.
+    pub kind: Kind,
+    /// Its first byte.
+    pub start: u64,
+    /// Past its last byte (of its bounds, where it is a list).
+    pub end: u64,
+    /// Whose session.
+    pub session: SessionId,
+    /// Who in that session.
+    pub owner: Owner,
+}
+
+/// Why a lock was not granted. The messages are for people; programs match.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// It may not wait, and would have to.
+    #[error("somebody else holds it or waits for it")]
+    WouldBlock,
+    /// It has waited for as long as it may.
+    #[error("somebody else held it for as long as this request could wait")]
+    TimedOut,
+    /// The client took the request back.
+    #[error("cancelled")]
+    Cancelled,
+    /// Granting it would need an end of itself.
+    #[error("deadlock: {cycle}")]
+    Deadlock {
+        /// Who waits for whom, and for what, for people.
+        cycle: String,
+    },
+    /// A limit of the service is reached.
+    #[error("the lock service is at its limit of {limit}")]
+    Full {
+        /// Which.
+        limit: String,
+    },
+    /// The session has a lock of this name.
+    #[error("this session already has a lock of this number")]
+    Duplicate,
+    /// A lock that cannot be held again: somebody else has been granted its bytes, or the time for it is over.
+    #[error("the lock was lost when the lock service was restarted")]
+    NotReasserted,
+    /// The service was restarted a moment ago, and lets holders from before come first.
+    #[error("the lock service was restarted, and grants nothing new before {wait_ms} ms are over")]
+    Grace {
+        /// Milliseconds until it does.
+        wait_ms: u32,
+    },
+    /// The service is about to end.
+    #[error("the lock service is shutting down")]
+    Draining,
+    /// The request makes no sense.
+    #[error("bad request: {what}")]
+    Bad {
+        /// What is wrong with it.
+        what: String,
+    },
+}

@@ -1,0 +1,155 @@
+//! Sockets of a service: where it listens, and who is at the other end.
+
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, UnixListener, UnixStream};
+
+use crate::address::Address;
+
+/// Anything that a client may come through.
+pub(super) trait Stream: AsyncRead + AsyncWrite + Send {}
+impl<T: AsyncRead + AsyncWrite + Send> Stream for T {}
+
+/// A place where clients arrive.
+#[derive(Debug)]
+pub(super) enum Listener {
+    Unix {
+        listener: UnixListener,
+        path: PathBuf,
+        users: Users,
+    },
+    Tcp(TcpListener),
+}
+
+/// Whose processes may use a Unix socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Users {
+    /// The service's own user, and root.
+    Same,
+    /// Everybody on this machine.
+    Any,
+}
+
+/// Somebody who came in.
+pub(super) struct Arrival {
+    pub(super) stream: Pin<Box<dyn Stream>>,
+    /// For people: who it is by the system's word.
+    pub(super) peer: String,
+    /// Whether the kernel ends the stream when, and only when, the process at its other end is done with it.
+    pub(super) is_local: bool,
+}
+
+impl Listener {
+    /// Begins to listen. A socket file that a dead service left is replaced.
+    pub(super) async fn open(address: &Address, users: Users) -> io::Result<Self> {
+        match address {
+            Address::Tcp(place) => Ok(Self::Tcp(TcpListener::bind(place).await?)),
+            Address::Unix(path) => {
+                remove_if_nobody_listens(path).await?;
+                let listener = UnixListener::bind(path)?;
+                allow(path, users)?;
+                Ok(Self::Unix {
+                    listener,
+                    path: path.clone(),
+                    users,
+                })
+            }
+        }
+    }
+
+    /// Where it listens: with the port that the system chose, where the address asked for port 0.
+    pub(super) fn address(&self) -> io::Result<Address> {
+        match self {
+            Self::Unix { path, .. } => Ok(Address::Unix(path.clone())),
+            Self::Tcp(listener) => Ok(Address::Tcp(listener.local_addr()?.to_string())),
+        }
+    }
+
+    /// Whether only processes of this machine can come.
+    pub(super) fn is_local(&self) -> io::Result<bool> {
+        match self {
+            Self::Unix { .. } => Ok(true),
+            Self::Tcp(listener) => Ok(listener.local_addr()?.ip().is_loopback()),
+        }
+    }
+
+    /// Whether who comes is known by the system's word, so that no key is needed.
+    pub(super) fn knows_its_peers(&self) -> bool {
+        matches!(self, Self::Unix { .. })
+    }
+
+    /// Waits for the next one; `None` for somebody who may not come in.
+    pub(super) async fn accept(&self) -> io::Result<Option<Arrival>> {
+        match self {
+            Self::Tcp(listener) => {
+                let (stream, peer) = listener.accept().await?;
+                stream.set_nodelay(true)?;
+                Ok(Some(Arrival {
+                    stream: Box::pin(stream),
+                    peer: peer.to_string(),
+                    is_local: false,
+                }))
+            }
+            Self::Unix { listener, users, .. } => {
+                let (stream, _) = listener.accept().await?;
+                let peer = stream.peer_cred()?;
+                if !may_come(peer.uid(), *users) {
+                    return Ok(None);
+                }
+                let peer = format!("uid {} pid {}", peer.uid(), peer.pid().unwrap_or(0));
+                Ok(Some(Arrival {
+                    stream: Box::pin(stream),
+                    peer,
+                    is_local: true,
+                }))
+            }
+        }
+    }
+}
+
+fn may_come(uid: u32, users: Users) -> bool {
+    users == Users::Any || uid == 0 || uid == rustix::process::geteuid().as_raw()
+}
+
+#[allow(
+    clippy::disallowed_methods,
+    reason = "the service's own socket, not storage of the user's"
+)]
+async fn remove_if_nobody_listens(path: &Path) -> io::Result<()> {
+    match UnixStream::connect(path).await {
+        Ok(_) => Err(io::Error::new(ErrorKind::AddrInUse, "somebody listens there")),
+        // A file that is no socket refuses connections too; bind then says that the name is taken.
+        Err(_) if std::fs::symlink_metadata(path).is_ok_and(|it| it.file_type().is_socket()) => {
+            std::fs::remove_file(path)
+        }
+        Err(_) => Ok(()),
+    }
+}
+
+#[allow(
+    clippy::disallowed_methods,
+    reason = "the service's own socket, not storage of the user's"
+)]
+fn allow(path: &Path, users: Users) -> io::Result<()> {
+    let mode = match users {
+        Users::Same => 0o600,
+        Users::Any => 0o666,
+    };
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))
+}
+
+impl Drop for Listener {
+    #[allow(
+        clippy::disallowed_methods,
+        reason = "the service's own socket, not storage of the user's"
+    )]
+    fn drop(&mut self) {
+        if let Self::Unix { path, .. } = self {
+            drop(std::fs::remove_file(path));
+        }
+    }
+}

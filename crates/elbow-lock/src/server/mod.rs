@@ -1,0 +1,232 @@
+//! The lock service at its edge: sockets, time, and a task for each connection.
+//!
+//! ```text
+//!   listener(s) --- a task per client (connection) ---.
+//!   timer       --- leases, time-outs, grace ----------+--- service: shards, sessions, leases
+//!   metrics     --- Prometheus text --------------------'
+//! ```
+//!
+//! Not here: when a lock is granted (`shard`, `table`), what a lease is (`lease`), the bytes (`wire`, `hello`).
+
+mod connection;
+mod life;
+mod listen;
+mod metrics;
+mod outbox;
+mod service;
+mod status;
+
+use std::future::Future;
+use std::io::{self, ErrorKind};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::Semaphore;
+
+use self::life::Life;
+use self::listen::Listener;
+pub use self::listen::Users;
+use self::service::Service;
+use crate::address::Address;
+use crate::hello::Key;
+use crate::shard::Limits;
+
+/// A machine that is out of file descriptors or memory for another connection gets this long to find some.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// Ended sessions get this long to take their last words.
+const LAST_WORDS_FOR: Duration = Duration::from_millis(500);
+const DRAIN_POLL: Duration = Duration::from_millis(10);
+
+/// What a service is to do.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Where it listens; at least one.
+    pub listen: Vec<Address>,
+    /// Whose processes may use its Unix sockets.
+    pub users: Users,
+    /// The secret that clients over TCP must know; without one, it listens to this machine only.
+    pub key: Option<Key>,
+    /// Longest lease that a client gets, milliseconds. Also how long after a crash holders may come back.
+    pub ttl_ms_max: u32,
+    /// Where it remembers its epoch; one service at a time may have it.
+    pub memory: PathBuf,
+    /// Where it answers with its metrics, HOST:PORT.
+    pub metrics: Option<String>,
+    /// How many parts share the files, so that as many requests can be decided at one time.
+    pub shards: usize,
+    /// Most clients at a time.
+    pub clients_max: usize,
+    /// What a client, and all of them, may ask for at most.
+    pub limits: Limits,
+    /// How long, when told to end, to wait for locks to be given back, milliseconds.
+    pub drain_ms_max: u32,
+}
+
+/// A service that listens.
+#[derive(Debug)]
+pub struct Server {
+    settings: Arc<Settings>,
+    service: Arc<Service>,
+    listeners: Vec<Listener>,
+    metrics: Option<tokio::net::TcpListener>,
+    life: Life,
+}
+
+impl Server {
+    /// Takes its memory and begins to listen.
+    ///
+    /// # Errors
+    /// When another service has the memory or the address, when the memory is damaged, or when it would listen to
+    /// strangers without a key.
+    pub async fn open(settings: Settings) -> io::Result<Self> {
+        let naming = |what: String| move |error: io::Error| io::Error::new(error.kind(), format!("{what}: {error}"));
+        let life = Life::begin(&settings.memory).map_err(naming(settings.memory.display().to_string()))?;
+        let mut listeners = Vec::new();
+        for address in &settings.listen {
+            let listener = Listener::open(address, settings.users)
+                .await
+                .map_err(naming(address.to_string()))?;
+            if !listener.is_local()? && settings.key.is_none() {
+                let why = format!("{address} is open to other machines: it needs a key file");
+                return Err(io::Error::new(ErrorKind::InvalidInput, why));
+            }
+            listeners.push(listener);
+        }
+        let metrics = match &settings.metrics {
+            None => None,
+            Some(place) => Some(
+                tokio::net::TcpListener::bind(place)
+                    .await
+                    .map_err(naming(place.clone()))?,
+            ),
+        };
+        let grace_ms = if life.after_a_crash {
+            u64::from(settings.ttl_ms_max)
+        } else {
+            0
+        };
+        let service = Service::new(settings.shards.max(1), life.epoch, grace_ms, &settings.limits);
+        Ok(Self {
+            settings: Arc::new(settings),
+            service: Arc::new(service),
+            listeners,
+            metrics,
+            life,
+        })
+    }
+
+    /// Where it listens.
+    ///
+    /// # Errors
+    /// When the system does not know.
+    pub fn addresses(&self) -> io::Result<Vec<Address>> {
+        self.listeners.iter().map(Listener::address).collect()
+    }
+
+    /// For how long only holders from before a crash are let in, milliseconds.
+    #[must_use]
+    pub fn grace_left_ms(&self) -> u32 {
+        self.service.grace_left_ms()
+    }
+
+    /// Serves until `told_to_end`; then grants nothing new, waits for locks to be given back, and ends.
+    /// Returns how many sessions still held something.
+    ///
+    /// # Errors
+    /// When its memory cannot be written at the end: the next life will then wait for holders that there are not.
+    pub async fn run(self, told_to_end: impl Future<Output = ()>) -> io::Result<usize> {
+        let Self {
+            settings,
+            service,
+            listeners,
+            metrics,
+            life,
+        } = self;
+        let mut tasks = tokio::task::JoinSet::new();
+        let places = Arc::new(Semaphore::new(settings.clients_max));
+        for listener in listeners {
+            tasks.spawn(accept(
+                listener,
+                Arc::clone(&service),
+                Arc::clone(&settings),
+                Arc::clone(&places),
+            ));
+        }
+        tasks.spawn(keep_time(Arc::clone(&service)));
+        if let Some(listener) = metrics {
+            tasks.spawn(metrics::serve(listener, Arc::clone(&service)));
+        }
+        told_to_end.await;
+        let still_held = drain(&service, settings.drain_ms_max).await;
+        if still_held == 0 {
+            life.end_well()?;
+        }
+        service.end_all("the lock service has ended");
+        tokio::time::sleep(if service.members().is_empty() {
+            Duration::ZERO
+        } else {
+            LAST_WORDS_FOR
+        })
+        .await;
+        tasks.shutdown().await;
+        Ok(still_held)
+    }
+}
+
+async fn accept(listener: Listener, service: Arc<Service>, settings: Arc<Settings>, places: Arc<Semaphore>) {
+    let key = if listener.knows_its_peers() {
+        None
+    } else {
+        settings.key.clone()
+    };
+    let mut connections = tokio::task::JoinSet::new();
+    loop {
+        let Ok(place) = Arc::clone(&places).acquire_owned().await else {
+            return;
+        };
+        match listener.accept().await {
+            Ok(Some(arrival)) => {
+                service
+                    .counters
+                    .connections
+                    .fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                let served = connection::serve(Arc::clone(&service), Arc::clone(&settings), arrival, key.clone());
+                connections.spawn(async move {
+                    served.await;
+                    drop(place);
+                });
+            }
+            Ok(None) => {
+                service
+                    .counters
+                    .turned_away
+                    .fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            }
+            Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
+        }
+        while connections.try_join_next().is_some() {}
+    }
+}
+
+/// Wakes the service when something is due.
+async fn keep_time(service: Arc<Service>) {
+    loop {
+        let next = service.tick();
+        let sleep = next.map(|next| Duration::from_millis(next.saturating_sub(service.now_ms()).max(1)));
+        tokio::select! {
+            () = tokio::time::sleep(sleep.unwrap_or(Duration::from_secs(3600))) => {}
+            () = service.rearm.notified() => {}
+        }
+    }
+}
+
+/// Waits until nothing is held, at most for `ms_max`; says how many sessions still hold something.
+async fn drain(service: &Service, ms_max: u32) -> usize {
+    service.drain();
+    let until = service.now_ms() + u64::from(ms_max);
+    while !service.is_idle() && service.now_ms() < until {
+        tokio::time::sleep(DRAIN_POLL).await;
+    }
+    if service.is_idle() { 0 } else { service.members().len() }
+}

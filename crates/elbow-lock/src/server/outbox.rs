@@ -1,0 +1,66 @@
+//! What is to be sent to a session: written by whoever has a reply for it, sent by its connection's task.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+use crate::message::{LockId, Reply};
+use crate::wire;
+
+/// A client that lets so many bytes of replies pile up reads no more, and is cut off.
+const OUTBOX_BYTES_MAX: usize = 8 << 20;
+
+/// One session's unsent replies.
+#[derive(Debug, Default)]
+pub(super) struct Outbox {
+    unsent: Mutex<Unsent>,
+    /// The connection's task has something to do.
+    pub(super) wake: Notify,
+    ended: AtomicBool,
+}
+
+/// What the connection's task takes out.
+#[derive(Debug, Default)]
+pub(super) struct Unsent {
+    pub(super) bytes: Vec<u8>,
+    /// Locks that are no more without the client having said so: their names are free again.
+    pub(super) refused: Vec<LockId>,
+}
+
+impl Outbox {
+    /// Adds a reply. The task that sends is woken unless it is the caller (`to_self`).
+    pub(super) fn push(&self, reply: &Reply, to_self: bool) {
+        let mut unsent = self.unsent.lock();
+        if unsent.bytes.len() > OUTBOX_BYTES_MAX {
+            self.ended.store(true, Ordering::Release);
+        } else {
+            wire::append_reply(&mut unsent.bytes, reply);
+        }
+        if let Reply::Refused { id, .. } = reply {
+            unsent.refused.push(*id);
+        }
+        drop(unsent);
+        if !to_self {
+            self.wake.notify_one();
+        }
+    }
+
+    /// Takes what is there; `spare` is left for what comes next.
+    pub(super) fn take(&self, spare: Unsent) -> Unsent {
+        std::mem::replace(&mut self.unsent.lock(), spare)
+    }
+
+    /// Ends the session: its last words are `why`.
+    pub(super) fn end(&self, why: &str) {
+        if !self.ended.swap(true, Ordering::AcqRel) {
+            wire::append_reply(&mut self.unsent.lock().bytes, &Reply::Lost { why: why.to_owned() });
+        }
+        self.wake.notify_one();
+    }
+
+    /// Whether the session has ended: send what is left, and close.
+    pub(super) fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::Acquire)
+    }
+}

@@ -1,0 +1,702 @@
+//! Many files' locks, and the sessions that hold them: requests in, replies out.
+//!
+//! ```text
+//!   handle(now, session, request) --+                          +--> Reply(session, ..)
+//!   disconnect / close(now, session)+--> tables, sessions -----+
+//!   tick(now)  ---------------------+                          +--> Queued { session, owner, id }
+//! ```
+//!
+//! A server may have several shards, each with the files that hash to it; they share nothing but the sessions, which are
+//! opened and closed in all of them. The shard has no clock, thread or socket: whoever drives it brings the time, in
+//! milliseconds of a clock that does not go back, and carries the actions out.
+//!
+//! Invariants: every `Lock`, `Posix`, `Query` and `Reassert` is answered exactly once, or its session has ended; only
+//! sessions that are open hold or wait; a file of which nothing is held or waited for takes no memory; nothing grows past
+//! its [`Limits`].
+//!
+//! Not here: whose session ends when (`lease`), and which of several requests that wait for each other is refused
+//! (`deadlock`).
+
+mod limits;
+mod session;
+mod status;
+
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
+
+use elbow_ranges::Footprint;
+use slab::Slab;
+
+use crate::deadlock::WaitFor;
+use crate::message::{FileName, Kind, LockId, Owner, Refusal, Reply, Request, SessionId, Token, Wait};
+use crate::table::{Ask, Event, Grant, Lock, Party, Patience, Sequence, State, Table};
+pub use limits::Limits;
+use session::{Place, Session};
+pub use status::{FileStatus, LockStatus, Totals};
+
+/// What a shard wants done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Send this to that session.
+    Reply(SessionId, Reply),
+    /// A request was queued. If its owner holds anything in any shard, look for deadlock now
+    /// ([`resolve_after`](crate::resolve_after)).
+    Queued {
+        /// Whose.
+        session: SessionId,
+        /// Who waits.
+        owner: Owner,
+        /// For what.
+        id: LockId,
+    },
+}
+
+/// Locks of many files.
+///
+/// ```
+/// use elbow_lock::{Action, FileName, Kind, Limits, LockId, Owner, Reply, Request, SessionId, Shard, Token, Wait};
+/// use elbow_ranges::Footprint;
+///
+/// let mut shard = Shard::new(1, 0, Limits::default());
+/// let mut out = Vec::new();
+/// let lock = |id| Request::Lock {
+///     id: LockId(id),
+///     owner: Owner(0),
+///     file: FileName::new(b"/data/grid").unwrap(),
+///     kind: Kind::Exclusive,
+///     footprint: Footprint::whole(),
+///     wait: Wait::Forever,
+///     recall: false,
+/// };
+/// shard.open(SessionId(1));
+/// shard.open(SessionId(2));
+/// shard.handle(0, SessionId(1), lock(10), &mut out);
+/// shard.handle(5, SessionId(2), lock(20), &mut out);
+/// let first = Token::first_of(1);
+/// assert_eq!(out.remove(0), Action::Reply(SessionId(1), Reply::Granted { id: LockId(10), token: first }));
+/// assert_eq!(out.remove(0), Action::Queued { session: SessionId(2), owner: Owner(0), id: LockId(20) });
+///
+/// shard.close(7, SessionId(1), &mut out);
+/// let second = Token(first.0 + 1);
+/// assert_eq!(out, [Action::Reply(SessionId(2), Reply::Granted { id: LockId(20), token: second })]);
+/// ```
+#[derive(Debug)]
+pub struct Shard {
+    epoch: u32,
+    limits: Limits,
+    files: Slab<File>,
+    names: HashMap<FileName, usize>,
+    sessions: HashMap<SessionId, Session>,
+    /// Ends of waits, by time and order of asking.
+    timers: BTreeMap<(u64, u64), Place>,
+    /// Until then nothing is granted but what was held before a restart.
+    grace_until_ms: Option<u64>,
+    is_draining: bool,
+    sequence: Sequence,
+    totals: Totals,
+}
+
+#[derive(Debug)]
+struct File {
+    name: FileName,
+    table: Table,
+}
+
+impl Shard {
+    /// No locks, in the service's `epoch`-th life: larger than that of any life before, and below 2^24.
+    ///
+    /// Until `grace_until_ms` what the life before granted can be held again, and nothing else is granted: at least the
+    /// longest lease that the life before gave, from now; 0 when it left no holder.
+    ///
+    /// # Panics
+    /// When the epoch does not fit a token.
+    #[must_use]
+    pub fn new(epoch: u32, grace_until_ms: u64, limits: Limits) -> Self {
+        Self {
+            epoch,
+            limits,
+            files: Slab::new(),
+            names: HashMap::new(),
+            sessions: HashMap::new(),
+            timers: BTreeMap::new(),
+            grace_until_ms: Some(grace_until_ms).filter(|&until_ms| until_ms > 0),
+            is_draining: false,
+            sequence: Sequence::new(epoch),
+            totals: Totals::default(),
+        }
+    }
+
+    /// Ends as before a shutdown: what waits is refused, and nothing is granted any more. What is held stays held.
+    pub fn drain(&mut self, now_ms: u64, out: &mut Vec<Action>) {
+        self.is_draining = true;
+        let waiting = |file: &File| -> Vec<(SessionId, LockId)> {
+            let locks = file.table.locks().filter(|lock| !lock.is_held());
+            locks.map(|lock| (lock.ask.who.session, lock.ask.id)).collect()
+        };
+        let waiting: Vec<_> = self.files.iter().flat_map(|(_, file)| waiting(file)).collect();
+        for (session, id) in waiting {
+            self.refuse(now_ms, session, id, Refusal::Draining, out);
+        }
+    }
+
+    /// Begins a session. Requests of others are answered with [`Reply::Lost`].
+    pub fn open(&mut self, session: SessionId) {
+        self.sessions.entry(session).or_default();
+    }
+
+    /// Takes a request. [`Request::Renew`], [`Request::Status`] and [`Request::Close`] are not for shards, and are ignored.
+    pub fn handle(&mut self, now_ms: u64, session: SessionId, request: Request, out: &mut Vec<Action>) {
+        if !self.sessions.get(&session).is_some_and(|session| session.is_connected) {
+            let why = "the session has ended, by a lost connection or because nothing was heard of it".to_owned();
+            return out.push(Action::Reply(session, Reply::Lost { why }));
+        }
+        let party = |owner| Party { session, owner };
+        self.totals.count_request(&request);
+        match request {
+            Request::Lock {
+                id,
+                owner,
+                file,
+                kind,
+                footprint,
+                wait,
+                recall,
+            } => {
+                let ask = Ask {
+                    who: party(owner),
+                    id,
+                    kind,
+                    footprint,
+                    posix: false,
+                    recall,
+                };
+                self.ask(now_ms, file, ask, wait, out);
+            }
+            Request::Unlock { id } | Request::Cancel { id } => self.end(now_ms, session, id, out),
+            Request::Posix {
+                id,
+                owner,
+                file,
+                start,
+                end,
+                kind,
+                wait,
+            } => match posix_ask(party(owner), id, start..end, kind) {
+                Err(why) => self.answer_refused(session, id, why, out),
+                Ok(ask) if kind.is_some() => self.ask(now_ms, file, ask, wait, out),
+                Ok(ask) => self.posix_unlock(now_ms, &file, &ask, out),
+            },
+            Request::PosixRelease { owner, file } => self.posix_release(now_ms, party(owner), file.as_ref(), out),
+            Request::Query {
+                id,
+                owner,
+                file,
+                kind,
+                start,
+                end,
+            } => match posix_ask(party(owner), id, start..end, Some(kind)) {
+                Err(why) => self.answer_refused(session, id, why, out),
+                Ok(ask) => self.query(now_ms, &file, &ask, out),
+            },
+            Request::Reassert {
+                id,
+                owner,
+                file,
+                kind,
+                footprint,
+                token,
+                recall,
+            } => {
+                let ask = Ask {
+                    who: party(owner),
+                    id,
+                    kind,
+                    footprint,
+                    posix: false,
+                    recall,
+                };
+                self.reassert(now_ms, file, ask, token, out);
+            }
+            Request::Renew { .. } | Request::Status { .. } | Request::Close => {}
+        }
+    }
+
+    /// The connection of a session is gone, and perhaps its client has not noticed: what it waits for is dropped, what it
+    /// holds stays until [`close`](Self::close).
+    pub fn disconnect(&mut self, now_ms: u64, session: SessionId, out: &mut Vec<Action>) {
+        let Some(state) = self.sessions.get_mut(&session) else {
+            return;
+        };
+        state.is_connected = false;
+        let files = state.files();
+        for &file in &files {
+            let waiting = self.files[file].table.waiting_of_session(session);
+            for key in waiting {
+                self.remove(file, key);
+            }
+        }
+        files.into_iter().for_each(|file| self.settle(now_ms, file, out));
+    }
+
+    /// Ends a session and its locks; those who waited for them are granted.
+    pub fn close(&mut self, now_ms: u64, session: SessionId, out: &mut Vec<Action>) {
+        let Some(state) = self.sessions.get(&session) else {
+            return;
+        };
+        let files = state.files();
+        for &file in &files {
+            let locks = self.files[file].table.of_session(session);
+            for key in locks {
+                self.remove(file, key);
+            }
+        }
+        self.sessions.remove(&session);
+        files.into_iter().for_each(|file| self.settle(now_ms, file, out));
+    }
+
+    /// Refuses what has waited for as long as it may, and ends the grace period, if it is time.
+    pub fn tick(&mut self, now_ms: u64, out: &mut Vec<Action>) {
+        while let Some((&(at_ms, _), &Place { file, key })) = self.timers.first_key_value()
+            && at_ms <= now_ms
+        {
+            let lock = self.remove(file, key);
+            let why = match lock.state {
+                State::Waiting {
+                    patience: Patience::Recall(_),
+                    ..
+                } => Refusal::WouldBlock,
+                _ => Refusal::TimedOut,
+            };
+            self.answer_refused(lock.ask.who.session, lock.ask.id, why, out);
+            self.settle(now_ms, file, out);
+        }
+        if self.grace_until_ms.is_some_and(|until_ms| until_ms <= now_ms) {
+            self.end_grace(now_ms, out);
+        }
+    }
+
+    /// When [`tick`](Self::tick) has something to do.
+    #[must_use]
+    pub fn deadline(&self) -> Option<u64> {
+        let timer = self.timers.first_key_value().map(|(&(at_ms, _), _)| at_ms);
+        timer.into_iter().chain(self.grace_until_ms).min()
+    }
+
+    /// Takes a waiting request out of the queue, with an answer. False when there is none of that name.
+    pub fn refuse(&mut self, now_ms: u64, session: SessionId, id: LockId, why: Refusal, out: &mut Vec<Action>) -> bool {
+        let place = self.sessions.get(&session).and_then(|session| session.place(id));
+        let Some(Place { file, key }) = place.filter(|place| !self.lock_at(*place).is_held()) else {
+            return false;
+        };
+        self.remove(file, key);
+        self.answer_refused(session, id, why, out);
+        self.settle(now_ms, file, out);
+        true
+    }
+
+    /// Whether nobody holds or waits for anything.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.files.is_empty()
+    }
+
+    /// Whether an owner holds anything here.
+    #[must_use]
+    pub fn holds_any(&self, session: SessionId, owner: Owner) -> bool {
+        self.sessions
+            .get(&session)
+            .is_some_and(|session| session.holds_any(owner))
+    }
+
+    /// All requests that wait, and for whom. `O(requests that wait * locks that conflict)`.
+    #[must_use]
+    pub fn waits(&self) -> Vec<WaitFor> {
+        let of_file = |file: &File| -> Vec<WaitFor> {
+            let waiting = file.table.locks().filter(|lock| !lock.is_held());
+            waiting.map(|lock| wait_for(file, lock)).collect()
+        };
+        self.files.iter().flat_map(|(_, file)| of_file(file)).collect()
+    }
+
+    /// Asserts everything that should always be true between events. `O(n^2)`: for tests.
+    ///
+    /// # Panics
+    /// When something is not.
+    #[doc(hidden)]
+    pub fn check(&self) {
+        for (file, File { name, table }) in &self.files {
+            assert_eq!(self.names.get(name), Some(&file));
+            assert!(!table.is_empty(), "nothing is held of {name}, and it is still there");
+            table.check(self.grace_until_ms.is_none());
+        }
+        let tables = || self.files.iter().map(|(_, file)| &file.table);
+        let locks: usize = tables().map(Table::len).sum();
+        let counted: usize = self.sessions.values().map(Session::count).sum();
+        assert_eq!((self.names.len(), locks), (self.files.len(), counted));
+        let timed =
+            |lock: &&Lock| matches!(lock.state, State::Waiting { patience, .. } if patience.deadline().is_some());
+        let timed: usize = tables().map(|table| table.locks().filter(timed).count()).sum();
+        assert_eq!(timed, self.timers.len());
+    }
+
+    fn ask(&mut self, now_ms: u64, name: FileName, ask: Ask, wait: Wait, out: &mut Vec<Action>) {
+        let (session, id) = (ask.who.session, ask.id);
+        if let Err(why) = self.admit(&name, &ask) {
+            return self.answer_refused(session, id, why, out);
+        }
+        let file = self.file(name);
+        let table = &self.files[file].table;
+        let blocker = match self.grace_left_ms(now_ms) {
+            None => match table.blocker(&ask) {
+                None => return self.hold(now_ms, file, ask, out),
+                blocker => blocker,
+            },
+            Some(_) => None,
+        };
+        match self.patience(now_ms, file, &ask, wait) {
+            Ok(patience) => self.enqueue(now_ms, file, ask, blocker, patience, out),
+            Err(why) => {
+                self.recall(file, &ask, out);
+                self.answer_refused(session, id, why, out);
+                self.settle(now_ms, file, out);
+            }
+        }
+    }
+
+    /// Whether a request keeps within the limits.
+    fn admit(&self, name: &FileName, ask: &Ask) -> Result<(), Refusal> {
+        let session = &self.sessions[&ask.who.session];
+        let file = self.names.get(name);
+        if session.place(ask.id).is_some() {
+            return Err(Refusal::Duplicate);
+        }
+        if self.is_draining {
+            return Err(Refusal::Draining);
+        }
+        if self.sequence.is_exhausted() {
+            return Err(limits::full("grants in one life of the service; restart it"));
+        }
+        if file.is_none() && self.files.len() >= self.limits.files {
+            return Err(limits::full(&format!("{} files", self.limits.files)));
+        }
+        let pieces = file.filter(|_| ask.posix).map_or(1, |&file| {
+            let change = self.files[file]
+                .table
+                .plan(ask.who, &ask.footprint.bounds(), Some(ask.kind));
+            change.locks().max(1).cast_unsigned()
+        });
+        session.admit(&self.limits, pieces, ask.footprint.heap_bytes())
+    }
+
+    /// How long a request that is blocked may wait.
+    fn patience(&self, now_ms: u64, file: usize, ask: &Ask, wait: Wait) -> Result<Patience, Refusal> {
+        let table = &self.files[file].table;
+        let is_full = table.queue_len() >= self.limits.queue_per_file;
+        match wait {
+            Wait::Try => match self.grace_left_ms(now_ms) {
+                Some(wait_ms) => Err(Refusal::Grace { wait_ms }),
+                None if self.limits.recall_ms > 0 && !is_full && table.is_blocked_by_recallable(ask) => Ok(
+                    Patience::Recall(now_ms.saturating_add(u64::from(self.limits.recall_ms))),
+                ),
+                None => Err(Refusal::WouldBlock),
+            },
+            _ if is_full => {
+                let limit = format!("{} requests in the queue of one file", self.limits.queue_per_file);
+                Err(limits::full(&limit))
+            }
+            Wait::For(ms) => Ok(Patience::Until(now_ms.saturating_add(u64::from(ms)))),
+            Wait::Forever => Ok(Patience::Forever),
+        }
+    }
+
+    fn hold(&mut self, now_ms: u64, file: usize, ask: Ask, out: &mut Vec<Action>) {
+        let (who, id, list_bytes) = (ask.who, ask.id, ask.footprint.heap_bytes());
+        let mut events = Vec::new();
+        let hold = self.files[file]
+            .table
+            .hold(ask, now_ms, &mut self.sequence, &mut events);
+        let session = self.session(who.session);
+        match hold.key {
+            Some(key) => session.add(id, Place { file, key }, list_bytes),
+            None => session.add_pieces(who.owner, file, hold.locks),
+        }
+        session.add_held(who.owner, hold.locks);
+        self.totals.grants += 1;
+        out.push(Action::Reply(who.session, Reply::Granted { id, token: hold.token }));
+        self.apply(file, events, out);
+        if self.files[file].table.queue_len() > 0 {
+            self.settle(now_ms, file, out);
+        }
+    }
+
+    fn enqueue(
+        &mut self,
+        now_ms: u64,
+        file: usize,
+        ask: Ask,
+        blocker: Option<usize>,
+        patience: Patience,
+        out: &mut Vec<Action>,
+    ) {
+        let (Party { session, owner }, id) = (ask.who, ask.id);
+        let list_bytes = ask.footprint.heap_bytes();
+        self.recall(file, &ask, out);
+        let table = &mut self.files[file].table;
+        let key = table.enqueue(ask, blocker, patience, now_ms, &mut self.sequence);
+        let number = table.lock(key).number;
+        let place = Place { file, key };
+        self.session(session).add(id, place, list_bytes);
+        self.timers
+            .extend(patience.deadline().map(|at_ms| ((at_ms, number), place)));
+        self.totals.waits += 1;
+        out.push(Action::Queued { session, owner, id });
+    }
+
+    fn end(&mut self, now_ms: u64, session: SessionId, id: LockId, out: &mut Vec<Action>) {
+        let Some(Place { file, key }) = self.session(session).place(id) else {
+            return;
+        };
+        if !self.remove(file, key).is_held() {
+            self.answer_refused(session, id, Refusal::Cancelled, out);
+        }
+        self.settle(now_ms, file, out);
+    }
+
+    fn posix_unlock(&mut self, now_ms: u64, name: &FileName, ask: &Ask, out: &mut Vec<Action>) {
+        let (who, id) = (ask.who, ask.id);
+        let Some(&file) = self.names.get(name) else {
+            return self.answer_unlocked(who.session, id, out);
+        };
+        let table = &mut self.files[file].table;
+        let change = table.plan(who, &ask.footprint.bounds(), None);
+        let more = change.locks();
+        if more > 0
+            && let Err(why) = self.sessions[&who.session].admit(&self.limits, more.cast_unsigned(), 0)
+        {
+            return self.answer_refused(who.session, id, why, out);
+        }
+        let token = self.sequence.token();
+        let table = &mut self.files[file].table;
+        table.carry_out(change, ask, now_ms, token, &mut self.sequence);
+        let session = self.session(who.session);
+        session.add_pieces(who.owner, file, more);
+        session.add_held(who.owner, more);
+        self.answer_unlocked(who.session, id, out);
+        self.settle(now_ms, file, out);
+    }
+
+    fn posix_release(&mut self, now_ms: u64, who: Party, name: Option<&FileName>, out: &mut Vec<Action>) {
+        let files: Vec<usize> = match name {
+            Some(name) => self.names.get(name).copied().into_iter().collect(),
+            None => self.session(who.session).files().into_iter().collect(),
+        };
+        for &file in &files {
+            let locks = self.files[file].table.posix_of(who);
+            for key in locks {
+                let lock = self.remove(file, key);
+                if !lock.is_held() {
+                    self.answer_refused(who.session, lock.ask.id, Refusal::Cancelled, out);
+                }
+            }
+        }
+        files.into_iter().for_each(|file| self.settle(now_ms, file, out));
+    }
+
+    fn query(&mut self, now_ms: u64, name: &FileName, ask: &Ask, out: &mut Vec<Action>) {
+        let (session, id) = (ask.who.session, ask.id);
+        if let Some(wait_ms) = self.grace_left_ms(now_ms) {
+            return self.answer_refused(session, id, Refusal::Grace { wait_ms }, out);
+        }
+        let blocker = self.names.get(name).and_then(|&file| self.files[file].table.query(ask));
+        out.push(Action::Reply(session, Reply::Answer { id, blocker }));
+    }
+
+    fn reassert(&mut self, now_ms: u64, name: FileName, ask: Ask, token: Token, out: &mut Vec<Action>) {
+        let (session, id) = (ask.who.session, ask.id);
+        if let Err(why) = self.admit(&name, &ask) {
+            return self.answer_refused(session, id, why, out);
+        }
+        let is_from_before = self.grace_left_ms(now_ms).is_some() && token.epoch() < self.epoch;
+        let file = self.file(name);
+        if is_from_before && self.files[file].table.is_free(&ask) {
+            self.totals.reasserted += 1;
+            self.hold(now_ms, file, ask, out);
+        } else {
+            self.answer_refused(session, id, Refusal::NotReasserted, out);
+            self.settle(now_ms, file, out);
+        }
+    }
+
+    fn end_grace(&mut self, now_ms: u64, out: &mut Vec<Action>) {
+        self.grace_until_ms = None;
+        let files: Vec<usize> = self.files.iter().map(|(file, _)| file).collect();
+        for file in files {
+            self.files[file].table.stir_all();
+            self.settle(now_ms, file, out);
+        }
+        // Locks that were held again while others were queued may have closed a circle.
+        let waiting = self
+            .files
+            .iter()
+            .flat_map(|(_, file)| file.table.locks())
+            .filter(|lock| !lock.is_held());
+        out.extend(waiting.map(|lock| {
+            let Party { session, owner } = lock.ask.who;
+            Action::Queued {
+                session,
+                owner,
+                id: lock.ask.id,
+            }
+        }));
+    }
+
+    /// Tells holders that `ask` is in want of their locks.
+    fn recall(&mut self, file: usize, ask: &Ask, out: &mut Vec<Action>) {
+        let mut events = Vec::new();
+        self.files[file].table.recall(ask, &mut events);
+        self.apply(file, events, out);
+    }
+
+    /// Grants what can be granted after something has changed in a file, and forgets the file if nothing is left.
+    fn settle(&mut self, now_ms: u64, file: usize, out: &mut Vec<Action>) {
+        let Some(File { table, .. }) = self.files.get_mut(file) else {
+            return;
+        };
+        if self.grace_until_ms.is_none() {
+            let mut events = Vec::new();
+            table.settle(now_ms, &mut self.sequence, &mut events);
+            self.apply(file, events, out);
+        }
+        if self.files[file].table.is_empty() {
+            let File { name, .. } = self.files.remove(file);
+            self.names.remove(&name);
+        }
+    }
+
+    fn apply(&mut self, file: usize, events: Vec<Event>, out: &mut Vec<Action>) {
+        for event in events {
+            match event {
+                Event::Granted(grant) => self.granted(file, &grant, out),
+                Event::Recall { session, id } => {
+                    self.totals.recalls += 1;
+                    out.push(Action::Reply(session, Reply::Recall { id }));
+                }
+            }
+        }
+    }
+
+    fn granted(&mut self, file: usize, grant: &Grant, out: &mut Vec<Action>) {
+        let Grant {
+            who, id, token, locks, ..
+        } = *grant;
+        if let Some(at_ms) = grant.patience.deadline() {
+            self.timers.remove(&(at_ms, grant.number));
+        }
+        self.totals.grants += 1;
+        self.totals.waited_ms += grant.waited_ms;
+        let session = self.session(who.session);
+        if grant.posix {
+            session.remove(id, 0);
+            session.add_pieces(who.owner, file, locks);
+        }
+        session.add_held(who.owner, locks);
+        out.push(Action::Reply(who.session, Reply::Granted { id, token }));
+    }
+
+    /// Takes a lock out of its table, its session and the timers. Call [`settle`](Self::settle) afterwards.
+    fn remove(&mut self, file: usize, key: usize) -> Lock {
+        let lock = self.files[file].table.end(key);
+        let Ask {
+            who,
+            id,
+            posix,
+            ref footprint,
+            ..
+        } = lock.ask;
+        let list_bytes = footprint.heap_bytes();
+        let session = self.session(who.session);
+        match &lock.state {
+            State::Held { .. } if posix => {
+                session.add_pieces(who.owner, file, -1);
+                session.add_held(who.owner, -1);
+            }
+            State::Held { .. } => {
+                session.remove(id, list_bytes);
+                session.add_held(who.owner, -1);
+            }
+            State::Waiting { patience, .. } => {
+                session.remove(id, list_bytes);
+                if let Some(at_ms) = patience.deadline() {
+                    self.timers.remove(&(at_ms, lock.number));
+                }
+            }
+        }
+        lock
+    }
+
+    fn answer_refused(&mut self, session: SessionId, id: LockId, why: Refusal, out: &mut Vec<Action>) {
+        self.totals.count_refusal(&why);
+        out.push(Action::Reply(session, Reply::Refused { id, why }));
+    }
+
+    fn answer_unlocked(&mut self, session: SessionId, id: LockId, out: &mut Vec<Action>) {
+        let token = self.sequence.token();
+        out.push(Action::Reply(session, Reply::Granted { id, token }));
+    }
+
+    fn grace_left_ms(&self, now_ms: u64) -> Option<u32> {
+        let left_ms = self.grace_until_ms?.saturating_sub(now_ms);
+        Some(u32::try_from(left_ms).unwrap_or(u32::MAX))
+    }
+
+    fn file(&mut self, name: FileName) -> usize {
+        if let Some(&file) = self.names.get(&name) {
+            return file;
+        }
+        let file = self.files.insert(File {
+            name: name.clone(),
+            table: Table::default(),
+        });
+        self.names.insert(name, file);
+        file
+    }
+
+    fn lock_at(&self, place: Place) -> &Lock {
+        self.files[place.file].table.lock(place.key)
+    }
+
+    /// A session that is known to be open.
+    fn session(&mut self, session: SessionId) -> &mut Session {
+        #[expect(clippy::expect_used, reason = "only open sessions hold or wait")]
+        self.sessions.get_mut(&session).expect("a session that is open")
+    }
+}
+
+fn posix_ask(who: Party, id: LockId, range: Range<u64>, kind: Option<Kind>) -> Result<Ask, Refusal> {
+    let bad = || Refusal::Bad {
+        what: format!("the range {}..{} is empty", range.start, range.end),
+    };
+    let footprint = Footprint::extent(range.clone()).map_err(|_| bad())?;
+    let kind = kind.unwrap_or(Kind::Exclusive);
+    Ok(Ask {
+        who,
+        id,
+        kind,
+        footprint,
+        posix: true,
+        recall: false,
+    })
+}
+
+fn wait_for(file: &File, lock: &Lock) -> WaitFor {
+    WaitFor {
+        waiter: lock.ask.who,
+        id: lock.ask.id,
+        file: file.name.clone(),
+        kind: lock.ask.kind,
+        bounds: lock.bounds.clone(),
+        since_ms: lock.since_ms,
+        number: lock.number,
+        blockers: file.table.blockers(lock).into_iter().collect(),
+    }
+}

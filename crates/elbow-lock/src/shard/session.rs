@@ -1,0 +1,113 @@
+//! What one session holds and waits for in a shard.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use super::limits::{Limits, full};
+use crate::message::{LockId, Owner, Refusal};
+
+/// Where a lock is: in which file, by which key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    pub(super) file: usize,
+    pub(super) key: usize,
+}
+
+/// Invariant: `count` is the number of locks by name plus the number of POSIX pieces.
+#[derive(Debug)]
+pub(super) struct Session {
+    /// False when its connection is gone and only its locks are left.
+    pub(super) is_connected: bool,
+    /// Locks with a name: lists held, lists and POSIX locks waited for.
+    locks: BTreeMap<LockId, Place>,
+    /// POSIX pieces held.
+    pieces: BTreeMap<(Owner, usize), usize>,
+    /// Locks and pieces held.
+    held: HashMap<Owner, usize>,
+    count: usize,
+    /// Memory of the lists and bitmaps of its locks.
+    list_bytes: usize,
+}
+
+impl Default for Session {
+    fn default() -> Self {
+        Self {
+            is_connected: true,
+            locks: BTreeMap::new(),
+            pieces: BTreeMap::new(),
+            held: HashMap::new(),
+            count: 0,
+            list_bytes: 0,
+        }
+    }
+}
+
+impl Session {
+    pub(super) fn place(&self, id: LockId) -> Option<Place> {
+        self.locks.get(&id).copied()
+    }
+
+    pub(super) fn count(&self) -> usize {
+        self.count
+    }
+
+    pub(super) fn holds_any(&self, owner: Owner) -> bool {
+        self.held.contains_key(&owner)
+    }
+
+    /// The files that it holds or waits for anything of.
+    pub(super) fn files(&self) -> BTreeSet<usize> {
+        let of_locks = self.locks.values().map(|place| place.file);
+        of_locks.chain(self.pieces.keys().map(|&(_, file)| file)).collect()
+    }
+
+    /// Whether it may have so many more locks.
+    pub(super) fn admit(&self, limits: &Limits, more: usize, list_bytes: usize) -> Result<(), Refusal> {
+        if self.count.saturating_add(more) > limits.locks_per_session {
+            return Err(full(&format!("{} locks of one session", limits.locks_per_session)));
+        }
+        if self.list_bytes.saturating_add(list_bytes) > limits.list_bytes_per_session {
+            let limit = format!("{} bytes of lists of one session", limits.list_bytes_per_session);
+            return Err(full(&limit));
+        }
+        Ok(())
+    }
+
+    pub(super) fn add(&mut self, id: LockId, place: Place, list_bytes: usize) {
+        let before = self.locks.insert(id, place);
+        assert!(before.is_none(), "lock {} is there already", id.0);
+        self.count += 1;
+        self.list_bytes += list_bytes;
+    }
+
+    pub(super) fn remove(&mut self, id: LockId, list_bytes: usize) {
+        let before = self.locks.remove(&id);
+        assert!(before.is_some(), "lock {} is not there", id.0);
+        self.count -= 1;
+        self.list_bytes -= list_bytes;
+    }
+
+    /// So many more POSIX pieces, or fewer.
+    pub(super) fn add_pieces(&mut self, owner: Owner, file: usize, more: isize) {
+        self.count = add(self.count, more);
+        let pieces = self.pieces.entry((owner, file)).or_default();
+        *pieces = add(*pieces, more);
+        if *pieces == 0 {
+            self.pieces.remove(&(owner, file));
+        }
+    }
+
+    /// So many more locks or pieces that an owner holds, or fewer.
+    pub(super) fn add_held(&mut self, owner: Owner, more: isize) {
+        let held = self.held.entry(owner).or_default();
+        *held = add(*held, more);
+        if *held == 0 {
+            self.held.remove(&owner);
+        }
+    }
+}
+
+fn add(count: usize, more: isize) -> usize {
+    let sum = count.checked_add_signed(more);
+    assert!(sum.is_some(), "{count} locks and {more} more");
+    sum.unwrap_or(0)
+}

@@ -1,0 +1,232 @@
+//! Who is blocked by whom, and who is granted when that changes.
+
+use std::cell::OnceCell;
+use std::collections::BTreeSet;
+
+use super::{Ask, Event, Grant, Lock, Party, Patience, Sequence, State, Table, conflict};
+use crate::message::{SessionId, Token};
+
+impl Table {
+    /// A lock that blocks a request made now: the youngest such request in the queue, or else one that is held.
+    pub(crate) fn blocker(&self, ask: &Ask) -> Option<usize> {
+        self.blocker_before(ask, u64::MAX)
+    }
+
+    fn blocker_before(&self, ask: &Ask, number: u64) -> Option<usize> {
+        self.youngest_blocking(ask, number)
+            .or_else(|| self.conflicting_held(ask).next())
+    }
+
+    /// Whether only locks held are in the way, and all of them would be given back if they are idle.
+    pub(crate) fn is_blocked_by_recallable(&self, ask: &Ask) -> bool {
+        self.youngest_blocking(ask, u64::MAX).is_none()
+            && self.conflicting_held(ask).all(|key| self.locks[key].ask.recall)
+    }
+
+    /// Everybody who blocks a waiting request, once each.
+    pub(crate) fn blockers(&self, lock: &Lock) -> BTreeSet<Party> {
+        let behind = OnceCell::new();
+        let held = self.conflicting_held(&lock.ask);
+        let queued = self
+            .conflicting_queued(&lock.ask, lock.number)
+            .filter(|&key| !self.is_behind(key, lock.ask.who, &behind));
+        held.chain(queued).map(|key| self.locks[key].ask.who).collect()
+    }
+
+    /// Tells the holders that want to know that `ask` conflicts with their locks.
+    pub(crate) fn recall(&mut self, ask: &Ask, out: &mut Vec<Event>) {
+        if self.untold == 0 {
+            return;
+        }
+        let holders: Vec<usize> = self.conflicting_held(ask).collect();
+        holders.into_iter().for_each(|key| self.tell(key, out));
+    }
+
+    /// Has all waiting requests looked at again: the end of the grace period.
+    pub(crate) fn stir_all(&mut self) {
+        self.stirred = self.queue.clone();
+    }
+
+    /// Grants what is not blocked any more, in the order of asking.
+    pub(crate) fn settle(&mut self, now_ms: u64, sequence: &mut Sequence, out: &mut Vec<Event>) {
+        while let Some((number, key)) = self.stirred.pop_first() {
+            match self.blocker_before(&self.locks[key].ask, number) {
+                Some(blocker) => self.watch(key, blocker),
+                None => self.grant(key, now_ms, sequence, out),
+            }
+        }
+    }
+
+    /// Waiting requests of a session that are in the queue now.
+    pub(crate) fn waiting_of_session(&self, session: SessionId) -> Vec<usize> {
+        let mut keys = self.of_session(session);
+        keys.retain(|&key| !self.locks[key].is_held());
+        keys
+    }
+
+    pub(super) fn stir_watchers(&mut self, key: usize) {
+        while let Some(&(watched, number, waiter)) = self.watched.range((key, 0, 0)..).next()
+            && watched == key
+        {
+            self.watched.remove(&(key, number, waiter));
+            if let State::Waiting { watches, .. } = &mut self.locks[waiter].state {
+                *watches = None;
+            }
+            self.stirred.insert(number, waiter);
+        }
+    }
+
+    fn watch(&mut self, key: usize, blocker: usize) {
+        let number = self.locks[key].number;
+        if let State::Waiting { watches, .. } = &mut self.locks[key].state {
+            if let Some(before) = watches.replace(blocker) {
+                self.watched.remove(&(before, number, key));
+            }
+            self.watched.insert((blocker, number, key));
+        }
+    }
+
+    fn grant(&mut self, key: usize, now_ms: u64, sequence: &mut Sequence, out: &mut Vec<Event>) {
+        let token = sequence.token();
+        let Lock {
+            ask,
+            since_ms,
+            state,
+            number,
+            ..
+        } = &self.locks[key];
+        let (who, id, number, posix) = (ask.who, ask.id, *number, ask.posix);
+        let patience = match state {
+            State::Waiting { patience, .. } => *patience,
+            State::Held { .. } => Patience::Forever,
+        };
+        let waited_ms = now_ms.saturating_sub(*since_ms);
+        let locks = if posix {
+            let Lock { ask, bounds, .. } = self.end(key);
+            let change = self.plan(who, &bounds, Some(ask.kind));
+            self.carry_out(change, &ask, now_ms, token, sequence)
+        } else {
+            self.turn_to_held(key, now_ms, token);
+            1
+        };
+        out.push(Event::Granted(Grant {
+            who,
+            id,
+            number,
+            token,
+            posix,
+            locks,
+            waited_ms,
+            patience,
+        }));
+        if !posix {
+            self.tell_if_waited_for(key, out);
+        }
+        self.stir_owner(who);
+    }
+
+    fn turn_to_held(&mut self, key: usize, now_ms: u64, token: Token) {
+        let lock = &mut self.locks[key];
+        let state = std::mem::replace(&mut lock.state, State::Held { token, told: false });
+        lock.since_ms = now_ms;
+        if let State::Waiting {
+            watches: Some(blocker), ..
+        } = state
+        {
+            self.watched.remove(&(blocker, lock.number, key));
+        }
+        self.waiting.remove(&lock.bounds, lock.number);
+        self.queue.remove(&lock.number);
+        self.untold += usize::from(lock.ask.recall);
+        self.held.insert(&lock.bounds, lock.number, key);
+    }
+
+    /// An owner that holds more than before may pass more of the queue: see the module's header.
+    pub(super) fn stir_owner(&mut self, who: Party) {
+        if self.queue.is_empty() {
+            return;
+        }
+        let waiting: Vec<(u64, usize)> = self
+            .of_owner(who)
+            .filter(|(_, lock)| !lock.is_held())
+            .map(|(key, lock)| (lock.number, key))
+            .collect();
+        self.stirred.extend(waiting);
+    }
+
+    fn tell(&mut self, key: usize, out: &mut Vec<Event>) {
+        let Lock { ask, state, .. } = &mut self.locks[key];
+        if let State::Held { told, .. } = state
+            && ask.recall
+            && !std::mem::replace(told, true)
+        {
+            self.untold -= 1;
+            out.push(Event::Recall {
+                session: ask.who.session,
+                id: ask.id,
+            });
+        }
+    }
+
+    pub(super) fn tell_if_waited_for(&mut self, key: usize, out: &mut Vec<Event>) {
+        let ask = &self.locks[key].ask;
+        if ask.recall && self.conflicting_queued(ask, u64::MAX).next().is_some() {
+            self.tell(key, out);
+        }
+    }
+
+    /// Requests in the queue, asked for before `number`, that conflict with `ask`.
+    fn conflicting_queued(&self, ask: &Ask, number: u64) -> impl Iterator<Item = usize> {
+        self.waiting.overlapping(ask.footprint.bounds()).filter(move |&key| {
+            let lock = &self.locks[key];
+            lock.number < number && conflict(ask, &lock.ask)
+        })
+    }
+
+    fn youngest_blocking(&self, ask: &Ask, number: u64) -> Option<usize> {
+        if self.waiting.is_empty() {
+            return None;
+        }
+        let behind = OnceCell::new();
+        let mut youngest: Option<(u64, usize)> = None;
+        for key in self.waiting.overlapping(ask.footprint.bounds()) {
+            let lock = &self.locks[key];
+            let is_candidate = lock.number < number && youngest.is_none_or(|(known, _)| known < lock.number);
+            if is_candidate && conflict(ask, &lock.ask) && !self.is_behind(key, ask.who, &behind) {
+                youngest = Some((lock.number, key));
+            }
+        }
+        youngest.map(|(_, key)| key)
+    }
+
+    /// Whether a waiting request waits, directly or through others in this queue, for a lock that `who` holds.
+    fn is_behind(&self, key: usize, who: Party, behind: &OnceCell<BTreeSet<usize>>) -> bool {
+        behind.get_or_init(|| self.behind(who)).contains(&key)
+    }
+
+    fn behind(&self, who: Party) -> BTreeSet<usize> {
+        let mut behind = BTreeSet::new();
+        let holds: Vec<&Lock> = self
+            .of_owner(who)
+            .map(|(_, lock)| lock)
+            .filter(|lock| lock.is_held())
+            .collect();
+        if holds.is_empty() {
+            return behind;
+        }
+        let mut in_order: Vec<&Lock> = Vec::new();
+        for &key in self.queue.values() {
+            let lock = &self.locks[key];
+            let waits_for = |other: &&&Lock| touch(lock, other) && conflict(&lock.ask, &other.ask);
+            if holds.iter().any(|hold| waits_for(&hold)) || in_order.iter().rev().any(|other| waits_for(&other)) {
+                behind.insert(key);
+                in_order.push(lock);
+            }
+        }
+        behind
+    }
+}
+
+fn touch(a: &Lock, b: &Lock) -> bool {
+    a.bounds.start < b.bounds.end && b.bounds.start < a.bounds.end
+}

@@ -1,0 +1,65 @@
+//! The two numbers of a shard that only grow: requests in the order of asking, and fencing tokens.
+//!
+//! One counter serves all files of the shard, so a file's tokens go on growing when nobody has used it for a while and
+//! everything about it was dropped: memory holds what is locked, not what ever was. Over a restart they grow because the
+//! life of the service (its epoch) is the high part of a token.
+
+use crate::message::Token;
+
+/// Tokens that are kept back for requests already in queues when the rest has been given.
+const RESERVE: u64 = 1 << 32;
+
+#[derive(Debug)]
+pub(crate) struct Sequence {
+    number: u64,
+    token: u64,
+    end: u64,
+}
+
+impl Sequence {
+    /// Starts a life of the service.
+    pub(crate) fn new(epoch: u32) -> Self {
+        assert!(
+            epoch < 1 << (64 - Token::COUNTER_BITS),
+            "epoch {epoch} does not fit a token"
+        );
+        let token = Token::first_of(epoch).0;
+        Self {
+            number: 0,
+            token,
+            end: token + (1 << Token::COUNTER_BITS),
+        }
+    }
+
+    pub(crate) fn number(&mut self) -> u64 {
+        self.number += 1;
+        self.number
+    }
+
+    pub(crate) fn token(&mut self) -> Token {
+        assert!(self.token < self.end, "more than 2^40 grants in one life of a shard");
+        self.token += 1;
+        Token(self.token - 1)
+    }
+
+    /// Whether nothing new should be granted before the service is restarted: after 2^40 grants, 12 days at a million
+    /// each second.
+    pub(crate) fn is_exhausted(&self) -> bool {
+        self.end - self.token < RESERVE
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_stay_within_their_epoch_and_run_out_before_they_end() {
+        let mut sequence = Sequence::new(7);
+        assert_eq!(sequence.token(), Token::first_of(7));
+        assert!(!sequence.is_exhausted());
+        sequence.token = sequence.end - RESERVE + 1;
+        assert!(sequence.is_exhausted());
+        assert_eq!(sequence.token().epoch(), 7);
+    }
+}

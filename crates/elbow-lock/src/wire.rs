@@ -1,0 +1,690 @@
+//! The bytes of a message: frames, and what is in them.
+//!
+//! ```text
+//!   frame     length of payload (u32 LE, 1 ..= FRAME_BYTES_MAX) | payload
+//!   payload   type (u8) | fields
+//!   fields    varint, bytes, ranges and footprints as elbow_ranges::encoding has them
+//! ```
+//!
+//! Frames of either direction follow each other without anything in between, and many may be under way. What each
+//! type's fields are is written down in `docs/src/reference/lock-protocol.md`, which a test compares with this file.
+//!
+//! Invariants: decoding never panics, never allocates more than the frame could hold, and takes exactly one form of
+//! each message. Encoding and decoding are each other's inverse.
+//!
+//! Not here: sockets, and what a message means (`message`). The hello is in `hello`.
+
+use elbow_ranges::Footprint;
+use elbow_ranges::encoding::{DecodeError, Reader, Writer};
+
+use crate::message::{Blocker, FileName, Kind, LockId, Owner, Refusal, Reply, Request, SessionId, Token, Wait};
+
+/// Longest payload of a frame, in bytes: a list of 250,000 ranges without any pattern in it.
+pub const FRAME_BYTES_MAX: usize = 1 << 20;
+/// Bytes of a frame before its payload.
+pub(crate) const LENGTH_BYTES: usize = 4;
+
+mod kinds {
+    //! The first byte of a payload. Those of the service have the highest bit set.
+    pub(super) const LOCK: u8 = 0x10;
+    pub(super) const UNLOCK: u8 = 0x11;
+    pub(super) const CANCEL: u8 = 0x12;
+    pub(super) const POSIX: u8 = 0x13;
+    pub(super) const POSIX_RELEASE: u8 = 0x14;
+    pub(super) const QUERY: u8 = 0x15;
+    pub(super) const REASSERT: u8 = 0x16;
+    pub(super) const RENEW: u8 = 0x17;
+    pub(super) const STATUS: u8 = 0x18;
+    pub(super) const CLOSE: u8 = 0x19;
+
+    pub(super) const GRANTED: u8 = 0x90;
+    pub(super) const REFUSED: u8 = 0x91;
+    pub(super) const RECALL: u8 = 0x92;
+    pub(super) const ANSWER: u8 = 0x95;
+    pub(super) const RENEWED: u8 = 0x97;
+    pub(super) const STATUS_REPLY: u8 = 0x98;
+    pub(super) const LOST: u8 = 0x9f;
+}
+
+/// The length of the frame that `bytes` begin with, including its own four bytes; `None` while it is not all there.
+///
+/// # Errors
+/// When the length is none that a peer may send.
+pub(crate) fn frame_length(bytes: &[u8]) -> Result<Option<usize>, DecodeError> {
+    let Some(length) = bytes.first_chunk::<LENGTH_BYTES>() else {
+        return Ok(None);
+    };
+    match u32::from_le_bytes(*length) as usize {
+        0 => Err(bad(0, "a frame is empty")),
+        length if length > FRAME_BYTES_MAX => Err(bad(0, "a frame is longer than 1 MiB")),
+        length => Ok((bytes.len() >= LENGTH_BYTES + length).then_some(LENGTH_BYTES + length)),
+    }
+}
+
+/// Appends a frame to `out` whose payload `write` writes.
+pub(crate) fn append_frame(out: &mut Vec<u8>, write: impl FnOnce(&mut Writer)) {
+    let begin = out.len();
+    out.extend_from_slice(&[0; LENGTH_BYTES]);
+    let mut writer = Writer::after(std::mem::take(out));
+    write(&mut writer);
+    *out = writer.finish();
+    let length = out.len() - begin - LENGTH_BYTES;
+    out[begin..][..LENGTH_BYTES].copy_from_slice(&(length as u32).to_le_bytes());
+}
+
+/// Appends a request as a frame to `out`. A footprint too large for a frame is the caller's to find before
+/// ([`Footprint`]s of a client's lock are checked when it is asked for).
+pub fn append_request(out: &mut Vec<u8>, request: &Request) {
+    append_frame(out, |writer| put_request(writer, request));
+}
+
+/// Appends a reply as a frame to `out`.
+pub fn append_reply(out: &mut Vec<u8>, reply: &Reply) {
+    append_frame(out, |writer| put_reply(writer, reply));
+}
+
+/// Decodes the payload of a request's frame.
+///
+/// # Errors
+/// When it is no request, with the offset at which it ceased to be one.
+pub fn decode_request(payload: &[u8]) -> Result<Request, DecodeError> {
+    let mut reader = Reader::new(payload);
+    let request = take_request(&mut reader)?;
+    reader.finish()?;
+    Ok(request)
+}
+
+/// Decodes the payload of a reply's frame.
+///
+/// # Errors
+/// When it is no reply, with the offset at which it ceased to be one.
+pub fn decode_reply(payload: &[u8]) -> Result<Reply, DecodeError> {
+    let mut reader = Reader::new(payload);
+    let reply = take_reply(&mut reader)?;
+    reader.finish()?;
+    Ok(reply)
+}
+
+fn put_request(writer: &mut Writer, request: &Request) {
+    match request {
+        Request::Lock {
+            id,
+            owner,
+            file,
+            kind,
+            footprint,
+            wait,
+            recall,
+        } => {
+            put_head(writer, kinds::LOCK, *id, *owner, file);
+            put_kind(writer, *kind);
+            put_wait(writer, *wait);
+            writer.bool(*recall);
+            footprint.encode(writer);
+        }
+        Request::Unlock { id } => put_number(writer, kinds::UNLOCK, id.0),
+        Request::Cancel { id } => put_number(writer, kinds::CANCEL, id.0),
+        Request::Posix {
+            id,
+            owner,
+            file,
+            start,
+            end,
+            kind,
+            wait,
+        } => {
+            put_head(writer, kinds::POSIX, *id, *owner, file);
+            match kind {
+                None => writer.u8(2),
+                Some(kind) => put_kind(writer, *kind),
+            }
+            put_wait(writer, *wait);
+            put_range(writer, *start, *end);
+        }
+        Request::PosixRelease { owner, file } => {
+            writer.u8(kinds::POSIX_RELEASE);
+            writer.varint(owner.0);
+            writer.bytes(file.as_ref().map_or(&[], FileName::as_bytes));
+        }
+        Request::Query {
+            id,
+            owner,
+            file,
+            kind,
+            start,
+            end,
+        } => {
+            put_head(writer, kinds::QUERY, *id, *owner, file);
+            put_kind(writer, *kind);
+            put_range(writer, *start, *end);
+        }
+        Request::Reassert {
+            id,
+            owner,
+            file,
+            kind,
+            footprint,
+            token,
+            recall,
+        } => {
+            put_head(writer, kinds::REASSERT, *id, *owner, file);
+            put_kind(writer, *kind);
+            writer.varint(token.0);
+            writer.bool(*recall);
+            footprint.encode(writer);
+        }
+        Request::Renew { seq } => put_number(writer, kinds::RENEW, *seq),
+        Request::Status { seq } => put_number(writer, kinds::STATUS, *seq),
+        Request::Close => writer.u8(kinds::CLOSE),
+    }
+}
+
+fn take_request(reader: &mut Reader<'_>) -> Result<Request, DecodeError> {
+    let at = reader.offset();
+    Ok(match reader.u8()? {
+        kinds::LOCK => {
+            let (id, owner, file) = take_head(reader)?;
+            let (kind, wait, recall) = (take_kind(reader)?, take_wait(reader)?, reader.bool()?);
+            let footprint = Footprint::decode(reader)?;
+            Request::Lock {
+                id,
+                owner,
+                file,
+                kind,
+                footprint,
+                wait,
+                recall,
+            }
+        }
+        kinds::UNLOCK => Request::Unlock {
+            id: LockId(reader.varint()?),
+        },
+        kinds::CANCEL => Request::Cancel {
+            id: LockId(reader.varint()?),
+        },
+        kinds::POSIX => {
+            let (id, owner, file) = take_head(reader)?;
+            let (kind, wait) = (take_kind_or_none(reader)?, take_wait(reader)?);
+            let (start, end) = take_range(reader)?;
+            Request::Posix {
+                id,
+                owner,
+                file,
+                start,
+                end,
+                kind,
+                wait,
+            }
+        }
+        kinds::POSIX_RELEASE => {
+            let owner = Owner(reader.varint()?);
+            let at = reader.offset();
+            let file = match reader.bytes()? {
+                [] => None,
+                name => Some(file_name(at, name)?),
+            };
+            Request::PosixRelease { owner, file }
+        }
+        kinds::QUERY => {
+            let (id, owner, file) = take_head(reader)?;
+            let kind = take_kind(reader)?;
+            let (start, end) = take_range(reader)?;
+            Request::Query {
+                id,
+                owner,
+                file,
+                kind,
+                start,
+                end,
+            }
+        }
+        kinds::REASSERT => {
+            let (id, owner, file) = take_head(reader)?;
+            let (kind, token, recall) = (take_kind(reader)?, Token(reader.varint()?), reader.bool()?);
+            let footprint = Footprint::decode(reader)?;
+            Request::Reassert {
+                id,
+                owner,
+                file,
+                kind,
+                footprint,
+                token,
+                recall,
+            }
+        }
+        kinds::RENEW => Request::Renew { seq: reader.varint()? },
+        kinds::STATUS => Request::Status { seq: reader.varint()? },
+        kinds::CLOSE => Request::Close,
+        _ => return Err(bad(at, "a request of an unknown type")),
+    })
+}
+
+fn put_reply(writer: &mut Writer, reply: &Reply) {
+    match reply {
+        Reply::Granted { id, token } => {
+            put_number(writer, kinds::GRANTED, id.0);
+            writer.varint(token.0);
+        }
+        Reply::Refused { id, why } => {
+            put_number(writer, kinds::REFUSED, id.0);
+            put_refusal(writer, why);
+        }
+        Reply::Recall { id } => put_number(writer, kinds::RECALL, id.0),
+        Reply::Answer { id, blocker } => {
+            put_number(writer, kinds::ANSWER, id.0);
+            writer.bool(blocker.is_some());
+            if let Some(blocker) = blocker {
+                put_kind(writer, blocker.kind);
+                put_range(writer, blocker.start, blocker.end);
+                writer.varint(blocker.session.0);
+                writer.varint(blocker.owner.0);
+            }
+        }
+        Reply::Renewed { seq } => put_number(writer, kinds::RENEWED, *seq),
+        Reply::Status { seq, json } => {
+            put_number(writer, kinds::STATUS_REPLY, *seq);
+            writer.bytes(json.as_bytes());
+        }
+        Reply::Lost { why } => {
+            writer.u8(kinds::LOST);
+            writer.bytes(why.as_bytes());
+        }
+    }
+}
+
+fn take_reply(reader: &mut Reader<'_>) -> Result<Reply, DecodeError> {
+    let at = reader.offset();
+    Ok(match reader.u8()? {
+        kinds::GRANTED => Reply::Granted {
+            id: LockId(reader.varint()?),
+            token: Token(reader.varint()?),
+        },
+        kinds::REFUSED => Reply::Refused {
+            id: LockId(reader.varint()?),
+            why: take_refusal(reader)?,
+        },
+        kinds::RECALL => Reply::Recall {
+            id: LockId(reader.varint()?),
+        },
+        kinds::ANSWER => {
+            let id = LockId(reader.varint()?);
+            let blocker = if reader.bool()? {
+                Some(take_blocker(reader)?)
+            } else {
+                None
+            };
+            Reply::Answer { id, blocker }
+        }
+        kinds::RENEWED => Reply::Renewed { seq: reader.varint()? },
+        kinds::STATUS_REPLY => Reply::Status {
+            seq: reader.varint()?,
+            json: take_text(reader)?,
+        },
+        kinds::LOST => Reply::Lost {
+            why: take_text(reader)?,
+        },
+        _ => return Err(bad(at, "a reply of an unknown type")),
+    })
+}
+
+fn put_refusal(writer: &mut Writer, why: &Refusal) {
+    match why {
+        Refusal::WouldBlock => writer.u8(0),
+        Refusal::TimedOut => writer.u8(1),
+        Refusal::Cancelled => writer.u8(2),
+        Refusal::Deadlock { cycle } => put_text(writer, 3, cycle),
+        Refusal::Full { limit } => put_text(writer, 4, limit),
+        Refusal::Duplicate => writer.u8(5),
+        Refusal::NotReasserted => writer.u8(6),
+        Refusal::Grace { wait_ms } => put_number(writer, 7, u64::from(*wait_ms)),
+        Refusal::Draining => writer.u8(8),
+        Refusal::Bad { what } => put_text(writer, 9, what),
+    }
+}
+
+fn take_refusal(reader: &mut Reader<'_>) -> Result<Refusal, DecodeError> {
+    let at = reader.offset();
+    Ok(match reader.u8()? {
+        0 => Refusal::WouldBlock,
+        1 => Refusal::TimedOut,
+        2 => Refusal::Cancelled,
+        3 => Refusal::Deadlock {
+            cycle: take_text(reader)?,
+        },
+        4 => Refusal::Full {
+            limit: take_text(reader)?,
+        },
+        5 => Refusal::Duplicate,
+        6 => Refusal::NotReasserted,
+        7 => Refusal::Grace { wait_ms: reader.u32()? },
+        8 => Refusal::Draining,
+        9 => Refusal::Bad {
+            what: take_text(reader)?,
+        },
+        _ => return Err(bad(at, "a refusal of an unknown kind")),
+    })
+}
+
+fn put_number(writer: &mut Writer, kind: u8, number: u64) {
+    writer.u8(kind);
+    writer.varint(number);
+}
+
+fn put_text(writer: &mut Writer, kind: u8, text: &str) {
+    writer.u8(kind);
+    writer.bytes(text.as_bytes());
+}
+
+fn put_head(writer: &mut Writer, kind: u8, id: LockId, owner: Owner, file: &FileName) {
+    put_number(writer, kind, id.0);
+    writer.varint(owner.0);
+    writer.bytes(file.as_bytes());
+}
+
+fn take_head(reader: &mut Reader<'_>) -> Result<(LockId, Owner, FileName), DecodeError> {
+    let (id, owner) = (LockId(reader.varint()?), Owner(reader.varint()?));
+    let at = reader.offset();
+    let file = file_name(at, reader.bytes()?)?;
+    Ok((id, owner, file))
+}
+
+fn file_name(at: usize, name: &[u8]) -> Result<FileName, DecodeError> {
+    FileName::new(name).ok_or(bad(at, "a file's name has 1 to 4096 bytes"))
+}
+
+fn put_kind(writer: &mut Writer, kind: Kind) {
+    writer.u8(match kind {
+        Kind::Shared => 0,
+        Kind::Exclusive => 1,
+    });
+}
+
+fn take_kind(reader: &mut Reader<'_>) -> Result<Kind, DecodeError> {
+    let at = reader.offset();
+    take_kind_or_none(reader)?.ok_or(bad(at, "a lock is shared (0) or exclusive (1)"))
+}
+
+fn take_kind_or_none(reader: &mut Reader<'_>) -> Result<Option<Kind>, DecodeError> {
+    let at = reader.offset();
+    match reader.u8()? {
+        0 => Ok(Some(Kind::Shared)),
+        1 => Ok(Some(Kind::Exclusive)),
+        2 => Ok(None),
+        _ => Err(bad(at, "a lock is shared (0), exclusive (1) or none (2)")),
+    }
+}
+
+/// 0: try; n + 1: for n milliseconds; 2^32 + 1: for ever.
+fn put_wait(writer: &mut Writer, wait: Wait) {
+    writer.varint(match wait {
+        Wait::Try => 0,
+        Wait::For(ms) => u64::from(ms) + 1,
+        Wait::Forever => WAIT_FOREVER,
+    });
+}
+
+const WAIT_FOREVER: u64 = u32::MAX as u64 + 2;
+
+fn take_wait(reader: &mut Reader<'_>) -> Result<Wait, DecodeError> {
+    let at = reader.offset();
+    match reader.varint()? {
+        0 => Ok(Wait::Try),
+        WAIT_FOREVER => Ok(Wait::Forever),
+        wait => u32::try_from(wait - 1)
+            .map(Wait::For)
+            .map_err(|_| bad(at, "a wait is longer than 2^32 ms")),
+    }
+}
+
+fn put_range(writer: &mut Writer, start: u64, end: u64) {
+    writer.varint(start);
+    writer.varint(end.saturating_sub(start)); // An empty range is refused where it is decoded.
+}
+
+fn take_range(reader: &mut Reader<'_>) -> Result<(u64, u64), DecodeError> {
+    let at = reader.offset();
+    let (start, length) = (reader.varint()?, reader.varint()?);
+    match start.checked_add(length) {
+        Some(end) if length > 0 => Ok((start, end)),
+        _ => Err(bad(at, "a range is empty or ends past 2^64")),
+    }
+}
+
+fn take_blocker(reader: &mut Reader<'_>) -> Result<Blocker, DecodeError> {
+    let kind = take_kind(reader)?;
+    let (start, end) = take_range(reader)?;
+    let (session, owner) = (SessionId(reader.varint()?), Owner(reader.varint()?));
+    Ok(Blocker {
+        kind,
+        start,
+        end,
+        session,
+        owner,
+    })
+}
+
+fn take_text(reader: &mut Reader<'_>) -> Result<String, DecodeError> {
+    let at = reader.offset();
+    match std::str::from_utf8(reader.bytes()?) {
+        Ok(text) => Ok(text.to_owned()),
+        Err(_) => Err(bad(at, "a text is not UTF-8")),
+    }
+}
+
+pub(crate) fn bad(at: usize, what: &'static str) -> DecodeError {
+    DecodeError::BadValue { at, what }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lock(footprint: Footprint) -> Request {
+        Request::Lock {
+            id: LockId(1),
+            owner: Owner(2),
+            file: FileName::new(b"f").unwrap(),
+            kind: Kind::Exclusive,
+            footprint,
+            wait: Wait::For(500),
+            recall: false,
+        }
+    }
+
+    fn requests() -> Vec<Request> {
+        let (id, owner, file) = (LockId(1 << 40), Owner(u64::MAX), FileName::new(&[0xff; 300]).unwrap());
+        let strided = Footprint::from_list((0..2_500).map(|i| (i * 400, 100))).unwrap();
+        let whole = Footprint::whole();
+        vec![
+            lock(whole.clone()),
+            lock(strided.clone()),
+            Request::Unlock { id },
+            Request::Cancel { id },
+            Request::Posix {
+                id,
+                owner,
+                file: file.clone(),
+                start: 0,
+                end: u64::MAX,
+                kind: None,
+                wait: Wait::Forever,
+            },
+            Request::Posix {
+                id,
+                owner,
+                file: file.clone(),
+                start: 5,
+                end: 6,
+                kind: Some(Kind::Shared),
+                wait: Wait::Try,
+            },
+            Request::PosixRelease { owner, file: None },
+            Request::PosixRelease {
+                owner,
+                file: Some(file.clone()),
+            },
+            Request::Query {
+                id,
+                owner,
+                file: file.clone(),
+                kind: Kind::Exclusive,
+                start: 7,
+                end: 9,
+            },
+            Request::Reassert {
+                id,
+                owner,
+                file,
+                kind: Kind::Shared,
+                footprint: strided,
+                token: Token(9),
+                recall: true,
+            },
+            Request::Renew { seq: 0 },
+            Request::Status { seq: 9 },
+            Request::Close,
+        ]
+    }
+
+    fn replies() -> Vec<Reply> {
+        let id = LockId(300);
+        let text = || "why".to_owned();
+        let refusals = [
+            Refusal::WouldBlock,
+            Refusal::TimedOut,
+            Refusal::Cancelled,
+            Refusal::Deadlock { cycle: text() },
+            Refusal::Full { limit: text() },
+            Refusal::Duplicate,
+            Refusal::NotReasserted,
+            Refusal::Grace { wait_ms: 7 },
+            Refusal::Draining,
+            Refusal::Bad { what: text() },
+        ];
+        let blocker = Blocker {
+            kind: Kind::Shared,
+            start: 1,
+            end: 3,
+            session: SessionId(4),
+            owner: Owner(5),
+        };
+        let mut replies: Vec<_> = refusals.into_iter().map(|why| Reply::Refused { id, why }).collect();
+        replies.extend([
+            Reply::Granted {
+                id,
+                token: Token::first_of(3),
+            },
+            Reply::Recall { id },
+            Reply::Answer { id, blocker: None },
+            Reply::Answer {
+                id,
+                blocker: Some(blocker),
+            },
+            Reply::Renewed { seq: 1 },
+            Reply::Status {
+                seq: 1,
+                json: "{}".to_owned(),
+            },
+            Reply::Lost { why: text() },
+        ]);
+        replies
+    }
+
+    #[test]
+    fn every_message_survives_the_wire_and_none_survives_a_cut() {
+        for request in requests() {
+            let mut frame = Vec::new();
+            append_request(&mut frame, &request);
+            assert_eq!(frame_length(&frame), Ok(Some(frame.len())));
+            assert_eq!(decode_request(&frame[4..]).unwrap(), request);
+            for cut in 4..frame.len() {
+                assert!(
+                    decode_request(&frame[4..cut]).is_err(),
+                    "cut at {cut} of {}",
+                    frame.len()
+                );
+            }
+        }
+        for reply in replies() {
+            let mut frame = Vec::new();
+            append_reply(&mut frame, &reply);
+            assert_eq!(decode_reply(&frame[4..]).unwrap(), reply);
+            for cut in 4..frame.len() {
+                assert!(decode_reply(&frame[4..cut]).is_err(), "{reply:?} cut at {cut}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_lock_of_2500_segments_takes_few_bytes() {
+        let mut frame = Vec::new();
+        append_request(
+            &mut frame,
+            &lock(Footprint::from_list((0..2_500).map(|i| (i * 400, 100))).unwrap()),
+        );
+        assert!(frame.len() < 32, "{} bytes", frame.len());
+    }
+
+    #[test]
+    fn a_frame_of_no_or_too_much_length_is_an_error_before_its_payload_comes() {
+        assert!(frame_length(&[0, 0, 0, 0]).is_err());
+        assert!(frame_length(&[1, 0, 16, 0]).is_err()); // 2^20 + 1
+        assert_eq!(frame_length(&[0, 0, 16, 0]), Ok(None));
+        assert_eq!(frame_length(&[1, 0]), Ok(None));
+    }
+
+    /// The examples of the reference are the bytes that we write.
+    #[test]
+    fn the_reference_shows_real_bytes() {
+        let page = include_str!("../../../docs/src/reference/lock-protocol.md");
+        let examples = page
+            .split("```examples\n")
+            .nth(1)
+            .and_then(|rest| rest.split("```").next())
+            .unwrap();
+        let shown: Vec<Vec<u8>> = examples.lines().map(|line| hexadecimal(&line[41..])).collect();
+        let file = FileName::new(b"f").unwrap();
+        let posix = Request::Posix {
+            id: LockId(9),
+            owner: Owner(7),
+            file,
+            start: 10,
+            end: 14,
+            kind: None,
+            wait: Wait::Try,
+        };
+        let requests = [
+            Request::Unlock { id: LockId(300) },
+            Request::Renew { seq: 5 },
+            lock(Footprint::whole()),
+            posix,
+        ];
+        let why = Refusal::Deadlock { cycle: "a".to_owned() };
+        let replies = [
+            Reply::Granted {
+                id: LockId(1),
+                token: Token::first_of(1),
+            },
+            Reply::Refused { id: LockId(1), why },
+            Reply::Lost { why: "bye".to_owned() },
+        ];
+        let mut written = Vec::new();
+        for request in &requests {
+            let mut frame = Vec::new();
+            append_request(&mut frame, request);
+            written.push(frame.split_off(LENGTH_BYTES));
+        }
+        for reply in &replies {
+            let mut frame = Vec::new();
+            append_reply(&mut frame, reply);
+            written.push(frame.split_off(LENGTH_BYTES));
+        }
+        assert_eq!(shown, written);
+    }
+
+    fn hexadecimal(text: &str) -> Vec<u8> {
+        let digits: Vec<u8> = text.bytes().filter(|byte| !byte.is_ascii_whitespace()).collect();
+        let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap();
+        digits.chunks(2).map(byte).collect()
+    }
+}

@@ -1,0 +1,265 @@
+//! The shard against the naive one: random requests, timeouts, lost connections, deadlocks and restarts, and after every
+//! event the same answers to the same sessions, granted in the same order.
+
+mod support;
+
+use std::collections::{BTreeMap, HashMap};
+
+use elbow_lock::{
+    Action, FileName, Kind, Limits, LockId, Owner, Party, Refusal, Reply, Request, SessionId, Shard, Token, Wait, find_deadlock,
+    resolve_after,
+};
+use elbow_ranges::{BlockBitmap, Dim, Footprint, Strided};
+use rand::Rng;
+use rand::rngs::StdRng;
+use support::naive::{Flaw, Naive, wanted};
+use support::{failures, for_each_seed};
+
+const EVENTS: usize = 120;
+const RECALL_MS: u32 = 5;
+
+/// Both, fed with the same events.
+struct Pair {
+    real: Shard,
+    naive: Naive,
+    now_ms: u64,
+    /// Of each file, the largest token granted.
+    tokens: BTreeMap<FileName, Token>,
+    /// What each name of a session was last used for.
+    files: HashMap<(SessionId, LockId), FileName>,
+    /// Names in use or used lately, oldest first.
+    ids: Vec<(SessionId, LockId)>,
+    next_id: u64,
+}
+
+/// What is seen of some actions: everything but tokens and words; and who was granted what, file by file.
+type Seen = (Vec<String>, BTreeMap<FileName, Vec<(SessionId, LockId)>>);
+
+impl Pair {
+    fn new(flaw: Flaw, grace_until_ms: u64) -> Self {
+        let limits = Limits { recall_ms: RECALL_MS, ..Limits::default() };
+        Self {
+            real: Shard::new(3, grace_until_ms, limits),
+            naive: Naive::new(flaw, 3, grace_until_ms, u64::from(RECALL_MS)),
+            now_ms: 0,
+            tokens: BTreeMap::new(),
+            files: HashMap::new(),
+            ids: Vec::new(),
+            next_id: 0,
+        }
+    }
+
+    fn step(&mut self, rng: &mut StdRng) {
+        let session = SessionId(rng.random_range(1..=3));
+        let (mut real, mut naive) = (Vec::new(), Vec::new());
+        match rng.random_range(0..40) {
+            0 => {
+                self.real.close(self.now_ms, session, &mut real);
+                self.naive.close(self.now_ms, session, &mut naive);
+            }
+            1 => {
+                self.real.disconnect(self.now_ms, session, &mut real);
+                self.naive.disconnect(self.now_ms, session, &mut naive);
+            }
+            2..6 => {
+                self.now_ms += rng.random_range(0..8);
+                assert_eq!(self.real.deadline(), self.naive.deadline());
+                self.real.tick(self.now_ms, &mut real);
+                self.naive.tick(self.now_ms, &mut naive);
+            }
+            6 => {
+                // A session that ended begins again, under a name that is free now.
+                self.real.close(self.now_ms, session, &mut real);
+                self.naive.close(self.now_ms, session, &mut naive);
+                self.real.open(session);
+                self.naive.open(session);
+            }
+            _ => {
+                let request = self.request(rng, session);
+                self.real.handle(self.now_ms, session, request.clone(), &mut real);
+                self.naive.handle(self.now_ms, session, &request, &mut naive);
+                self.compare_answer(session, &request, &mut real, &mut naive);
+            }
+        }
+        self.compare(&real, &naive);
+        self.break_deadlocks(&real);
+        self.real.check();
+    }
+
+    fn request(&mut self, rng: &mut StdRng, session: SessionId) -> Request {
+        let owner = Owner(rng.random_range(0..2));
+        let file = FileName::new([&b"a"[..], b"b"][rng.random_range(0..2)]).unwrap();
+        let kind = if rng.random_bool(0.5) { Kind::Shared } else { Kind::Exclusive };
+        let wait = match rng.random_range(0..4) {
+            0 => Wait::Try,
+            1 => Wait::For(rng.random_range(0..20)),
+            _ => Wait::Forever,
+        };
+        let recall = rng.random_bool(0.2);
+        let (start, end) = posix_range(rng);
+        let known = |rng: &mut StdRng, ids: &[(SessionId, LockId)]| {
+            let mine: Vec<LockId> = ids.iter().filter(|(of, _)| *of == session).map(|&(_, id)| id).collect();
+            let recent = mine.len().min(8);
+            if recent == 0 { LockId(0) } else { mine[mine.len() - 1 - rng.random_range(0..recent)] }
+        };
+        self.next_id += 1;
+        let is_repeated = rng.random_bool(0.02);
+        let id = if is_repeated { known(rng, &self.ids) } else { LockId(self.next_id) };
+        let request = match rng.random_range(0..24) {
+            0..8 => Request::Lock { id, owner, file, kind, footprint: footprint(rng), wait, recall },
+            8..13 => Request::Unlock { id: known(rng, &self.ids) },
+            13 => Request::Cancel { id: known(rng, &self.ids) },
+            14..19 => Request::Posix { id, owner, file, start, end, kind: Some(kind), wait },
+            19 | 20 => Request::Posix { id, owner, file, start, end, kind: None, wait: Wait::Try },
+            21 => Request::PosixRelease { owner, file: Some(file).filter(|_| rng.random_bool(0.7)) },
+            22 => Request::Query { id, owner, file, kind, start, end },
+            _ => {
+                let token = Token(Token::first_of(rng.random_range(2..=3)).0 + 7);
+                Request::Reassert { id, owner, file, kind, footprint: footprint(rng), token, recall }
+            }
+        };
+        if let Some(want) = wanted(session, &request) {
+            self.files.insert((session, want.id), want.file);
+            self.ids.push((session, want.id));
+        }
+        request
+    }
+
+    /// Of several locks in the way that begin at one byte, any may be named.
+    fn compare_answer(&mut self, session: SessionId, request: &Request, real: &mut Vec<Action>, naive: &mut Vec<Action>) {
+        let [Action::Reply(_, Reply::Answer { blocker: Some(blocker), .. })] = real[..] else {
+            return;
+        };
+        let want = wanted(session, request).expect("a query");
+        assert!(self.naive.in_the_way(&want).contains(&blocker), "{request:?} -> {blocker:?}");
+        assert!(matches!(naive[..], [Action::Reply(_, Reply::Answer { blocker: Some(_), .. })]));
+        (real.clear(), naive.clear());
+    }
+
+    fn compare(&mut self, real: &[Action], naive: &[Action]) {
+        let (seen, expected) = (self.seen(real), self.seen(naive));
+        assert_eq!(seen, expected, "real (left), naive (right)");
+        for action in real {
+            if let Action::Reply(session, Reply::Granted { id, token }) = action {
+                let file = self.files[&(*session, *id)].clone();
+                let before = self.tokens.insert(file, *token);
+                assert!(before < Some(*token), "token {token:?} after {before:?}");
+            }
+        }
+    }
+
+    fn seen(&self, actions: &[Action]) -> Seen {
+        let mut texts = Vec::new();
+        let mut grants: BTreeMap<FileName, Vec<(Token, SessionId, LockId)>> = BTreeMap::new();
+        for action in actions {
+            texts.push(match action {
+                Action::Reply(session, Reply::Granted { id, token }) => {
+                    let file = self.files[&(*session, *id)].clone();
+                    grants.entry(file).or_default().push((*token, *session, *id));
+                    format!("{session:?} granted {id:?}")
+                }
+                Action::Reply(session, Reply::Refused { id, why: Refusal::Deadlock { .. } }) => {
+                    format!("{session:?} deadlock {id:?}")
+                }
+                Action::Reply(session, Reply::Lost { .. }) => format!("{session:?} lost"),
+                action => format!("{action:?}"),
+            });
+        }
+        texts.sort();
+        grants.values_mut().for_each(|grants| grants.sort());
+        let without_token = |grants: Vec<(Token, SessionId, LockId)>| grants.into_iter().map(|(_, s, id)| (s, id)).collect();
+        (texts, grants.into_iter().map(|(file, grants)| (file, without_token(grants))).collect())
+    }
+
+    fn break_deadlocks(&mut self, actions: &[Action]) {
+        for action in actions {
+            if let Action::Queued { session, owner, .. } = *action {
+                let (mut real, mut naive) = (Vec::new(), Vec::new());
+                resolve_after(self.now_ms, session, owner, &mut [&mut self.real], &mut real);
+                if self.naive.holds_any(Party { session, owner }) {
+                    while let Some(found) = find_deadlock(&self.naive.waits()) {
+                        let why = Refusal::Deadlock { cycle: found.cycle };
+                        assert!(self.naive.refuse(self.now_ms, found.session, found.id, why, &mut naive));
+                    }
+                }
+                self.compare(&real, &naive);
+            }
+        }
+    }
+}
+
+/// Of few bytes, so that they meet.
+fn footprint(rng: &mut StdRng) -> Footprint {
+    let start = rng.random_range(0..40);
+    match rng.random_range(0..12) {
+        0 => Footprint::whole(),
+        1..5 => Footprint::extent(start..start + rng.random_range(1..12)).unwrap(),
+        5..9 => {
+            let inner = rng.random_range(1..4);
+            let dims = [
+                Dim { count: rng.random_range(1..4), stride: rng.random_range(12..30) },
+                Dim { count: rng.random_range(1..4), stride: rng.random_range(inner..6) },
+            ];
+            Footprint::from(Strided::new(start, &dims, inner).unwrap())
+        }
+        9 | 10 => {
+            let pieces = rng.random_range(1..6);
+            Footprint::from_list((0..pieces).map(|_| (rng.random_range(0..60), rng.random_range(1..4)))).unwrap()
+        }
+        _ => {
+            let mut blocks = BlockBitmap::new(8).unwrap();
+            (0..3).for_each(|_| blocks.insert(start..start + rng.random_range(1..9)).unwrap());
+            Footprint::from_blocks(blocks).unwrap()
+        }
+    }
+}
+
+fn posix_range(rng: &mut StdRng) -> (u64, u64) {
+    let start = rng.random_range(0..40);
+    let to_the_end = rng.random_bool(0.05);
+    (start, if to_the_end { u64::MAX } else { start + rng.random_range(1..16) })
+}
+
+/// One case. Now and then it begins in a grace period.
+fn run(rng: &mut StdRng, flaw: Flaw) {
+    let grace_until_ms = if rng.random_bool(0.2) { 40 } else { 0 };
+    let mut pair = Pair::new(flaw, grace_until_ms);
+    for session in 1..=3 {
+        pair.real.open(SessionId(session));
+        pair.naive.open(SessionId(session));
+    }
+    (0..EVENTS).for_each(|_| pair.step(rng));
+    let (mut real, mut naive) = (Vec::new(), Vec::new());
+    for session in 1..=3 {
+        pair.real.close(pair.now_ms, SessionId(session), &mut real);
+        pair.naive.close(pair.now_ms, SessionId(session), &mut naive);
+    }
+    pair.compare(&real, &naive);
+    pair.real.check();
+    assert!(pair.real.is_idle(), "something is left of no session");
+}
+
+#[test]
+fn the_table_answers_as_its_definition_says() {
+    for_each_seed(1000, |rng| run(rng, Flaw::None));
+}
+
+/// The same comparison finds each of these in the other side: so it would find them in the table.
+#[test]
+fn the_comparison_finds_planted_bugs() {
+    std::panic::set_hook(Box::new(|_| {}));
+    let flaws = [
+        Flaw::IgnoresQueue,
+        Flaw::ForgetsToWakeOnCancel,
+        Flaw::GrantsToTheDisconnected,
+        Flaw::ComparesFirstRanges,
+        Flaw::NoGrace,
+        Flaw::NoDeadlockDetection,
+    ];
+    let found = flaws.map(|flaw| (flaw, failures(40, |rng| run(rng, flaw))));
+    drop(std::panic::take_hook());
+    println!("found in so many of 40 cases: {found:?}");
+    for (flaw, failures) in found {
+        assert!(failures > 0, "{flaw:?} was not found");
+    }
+}

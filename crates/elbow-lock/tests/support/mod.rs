@@ -1,0 +1,61 @@
+//! Random cases that can be replayed, and the lock table by its definition.
+//!
+//! A failing case prints its seed, and `SEED=n` runs that case alone; `ROUNDS=n` runs so many, `SOAK=1` a hundred times as
+//! many as usual.
+
+#![allow(dead_code, reason = "each test uses a part of it")]
+
+pub(crate) mod naive;
+
+use std::panic::AssertUnwindSafe;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rand::rngs::StdRng;
+use rand::SeedableRng;
+
+/// The seeds to run: that of the environment, or so many from a random one on.
+pub(crate) fn seeds(usual: u64) -> std::ops::Range<u64> {
+    let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().expect("a number"));
+    if let Some(seed) = number("SEED") {
+        return seed..seed + 1;
+    }
+    let soak = if std::env::var_os("SOAK").is_some() { 100 } else { 1 };
+    let first = u64::from(rand::random::<u32>());
+    first..first + number("ROUNDS").unwrap_or(usual * soak)
+}
+
+/// Runs a test on many seeds, on all processors.
+pub(crate) fn for_each_seed(usual: u64, test: impl Fn(&mut StdRng) + Sync) {
+    let seeds = seeds(usual);
+    let next = AtomicU64::new(seeds.start);
+    let work = || {
+        loop {
+            let seed = next.fetch_add(1, Ordering::Relaxed);
+            if seed >= seeds.end {
+                return;
+            }
+            let run = AssertUnwindSafe(|| test(&mut StdRng::seed_from_u64(seed)));
+            if let Err(panic) = std::panic::catch_unwind(run) {
+                next.store(u64::MAX / 2, Ordering::Relaxed);
+                eprintln!("replay with SEED={seed}");
+                std::panic::resume_unwind(panic);
+            }
+        }
+    };
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    std::thread::scope(|scope| {
+        for _ in 1..threads {
+            scope.spawn(work);
+        }
+        work();
+    });
+}
+
+/// How many of so many seeds fail a test: for tests of tests. Their panics are not printed.
+pub(crate) fn failures(seeds: u64, test: impl Fn(&mut StdRng)) -> u64 {
+    let fails = |seed: &u64| {
+        let run = AssertUnwindSafe(|| test(&mut StdRng::seed_from_u64(*seed)));
+        std::panic::catch_unwind(run).is_err()
+    };
+    (0..seeds).filter(fails).count() as u64
+}

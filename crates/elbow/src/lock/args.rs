@@ -1,0 +1,217 @@
+//! What can be asked for.
+
+use std::ffi::OsString;
+use std::ops::Range;
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand, ValueEnum, ValueHint};
+use elbow_lock::Address;
+
+use crate::size;
+
+pub(crate) const LOCK_EXAMPLES: &str = "\
+Examples:
+  export ELBOW_LOCKS=unix:/run/user/1000/locks                  the service that all of these talk to
+  elbow lock hold results.db -- ./update results.db             one at a time
+  elbow lock hold grid --range 0:4096 --range 8192:4096 -- CMD  only these bytes (offset:length)
+  elbow lock top                                                who holds what, and who waits";
+
+pub(crate) const LOCKD_EXAMPLES: &str = "\
+Examples:
+  elbow lockd serve --listen unix:/run/locks                    for this machine
+  elbow lockd serve --listen tcp:0.0.0.0:7700 --key-file KEY    for a cluster";
+
+const SERVE_EXAMPLES: &str = "\
+Examples:
+  elbow lockd serve --listen unix:/run/locks
+  head -c 32 /dev/urandom | base64 > KEY && chmod 600 KEY
+  elbow lockd serve --listen unix:/run/locks --listen tcp:0.0.0.0:7700 --key-file KEY --metrics 127.0.0.1:9100
+
+It prints \"listening on ADDRESS\" for each address when it is ready. SIGTERM or Ctrl-C ends it: nothing new is granted,
+locks that are held may be given back for --drain, then it ends.
+
+After a crash the next service grants nothing new for --ttl: those who held locks come back first and hold them again.
+It knows of the crash, and which fencing tokens were given, from the file --state.
+
+Exit code: 0 when nobody held anything at the end, 125 otherwise or when it could not begin.";
+
+const HOLD_EXAMPLES: &str = "\
+Examples:
+  elbow lock hold results.db -- ./update results.db
+  elbow lock hold grid --range 0:4096 --range 8192:4096 --shared -- ./read grid
+  elbow lock hold results.db --timeout 10s -- ./update results.db || echo 'too busy, or it failed'
+
+COMMAND finds the lock's fencing token in ELBOW_LOCK_TOKEN. If the lock is lost while COMMAND runs (the service is gone, or
+heard nothing from us for too long), COMMAND gets SIGTERM and the exit code is 125.
+
+Exit code: that of COMMAND; --conflict-exit-code when there was no lock; 125, 126, 127 and 128+n as for `elbow run`.";
+
+/// What clients can do.
+#[derive(Debug, Subcommand)]
+pub(crate) enum LockArgs {
+    /// Run a command while holding a lock on a file, or on some bytes of it.
+    #[command(after_help = HOLD_EXAMPLES, override_usage = "elbow lock hold [OPTIONS] FILE -- COMMAND [ARGS]...")]
+    Hold(HoldArgs),
+    /// Say what is held, and who waits for it.
+    Status(StatusArgs),
+    /// Show live what is held, by whom, and who waits.
+    Top(TopArgs),
+}
+
+/// Parts of the service.
+#[derive(Debug, Subcommand)]
+pub(crate) enum LockdArgs {
+    /// Serve locks.
+    #[command(after_help = SERVE_EXAMPLES)]
+    Serve(ServeArgs),
+}
+
+/// Which service.
+#[derive(Args, Debug)]
+pub(crate) struct ServiceArgs {
+    /// The lock service: unix:PATH or tcp:HOST:PORT.
+    #[arg(long, value_name = "URL", env = elbow_lock::ADDRESS_VARIABLE)]
+    pub(super) server: Option<Address>,
+    /// The key shared with a service on TCP.
+    #[arg(long, value_name = "FILE", env = elbow_lock::KEY_VARIABLE, value_hint = ValueHint::FilePath)]
+    pub(super) key_file: Option<PathBuf>,
+    /// How long locks outlive our last sign of life [default: 10s over TCP; as long as the connection over Unix].
+    #[arg(long, value_name = "TIME", value_parser = milliseconds)]
+    pub(super) ttl: Option<u32>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct HoldArgs {
+    #[command(flatten)]
+    pub(super) service: ServiceArgs,
+    /// The file; it need not exist.
+    #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(super) file: PathBuf,
+    /// Bytes of it, as OFFSET:LENGTH; may be repeated [default: all].
+    #[arg(long = "range", value_name = "OFFSET:LENGTH", value_parser = range)]
+    pub(super) ranges: Vec<Range<u64>>,
+    /// Let others hold it too, as long as they only share it.
+    #[arg(long)]
+    pub(super) shared: bool,
+    /// Do not wait.
+    #[arg(short = 'n', long = "try", conflicts_with = "timeout")]
+    pub(super) without_waiting: bool,
+    /// Wait so long at most: 500ms, 10s, 5m.
+    #[arg(long, value_name = "TIME", value_parser = milliseconds)]
+    pub(super) timeout: Option<u32>,
+    /// The exit code when there was no lock in time.
+    #[arg(short = 'E', long, value_name = "CODE", default_value_t = 1)]
+    pub(super) conflict_exit_code: u8,
+    /// The command and its arguments.
+    #[arg(last = true, required = true, value_name = "COMMAND", value_hint = ValueHint::CommandWithArguments)]
+    pub(super) command: Vec<OsString>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct StatusArgs {
+    #[command(flatten)]
+    pub(super) service: ServiceArgs,
+    /// Print one JSON object.
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct TopArgs {
+    #[command(flatten)]
+    pub(super) service: ServiceArgs,
+    /// Time between two looks.
+    #[arg(long, value_name = "TIME", value_parser = milliseconds, default_value = "1s")]
+    pub(super) interval: u32,
+    /// End after so many looks [default: when interrupted].
+    #[arg(long, value_name = "N")]
+    pub(super) looks: Option<u64>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct ServeArgs {
+    /// Where to listen: unix:PATH or tcp:HOST:PORT; may be repeated.
+    #[arg(long, value_name = "URL", required = true)]
+    pub(super) listen: Vec<Address>,
+    /// Longest time that locks outlive their client's last sign of life; also the grace period after a crash.
+    #[arg(long, value_name = "TIME", value_parser = milliseconds, default_value = "10s")]
+    pub(super) ttl: u32,
+    /// The key that clients over TCP must have; needed wherever other machines can come.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(super) key_file: Option<PathBuf>,
+    /// Whose processes may use a Unix socket.
+    #[arg(long, value_enum, default_value_t = WhichUsers::Same)]
+    pub(super) users: WhichUsers,
+    /// Where to remember the epoch [default: PATH.state beside the first Unix socket, else in ~/.local/state/elbow].
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(super) state: Option<PathBuf>,
+    /// Answer with metrics for Prometheus there.
+    #[arg(long, value_name = "HOST:PORT")]
+    pub(super) metrics: Option<String>,
+    /// When told to end, how long to wait for locks to be given back.
+    #[arg(long, value_name = "TIME", value_parser = milliseconds, default_value = "5s")]
+    pub(super) drain: u32,
+    /// Most clients at a time.
+    #[arg(long, value_name = "N", default_value_t = 10_000)]
+    pub(super) clients: usize,
+    /// Threads [default: one for each processor].
+    #[arg(long, value_name = "N")]
+    pub(super) threads: Option<usize>,
+}
+
+/// Whose processes may use a Unix socket.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum WhichUsers {
+    /// Ours, and root's.
+    Same,
+    /// Everybody's on this machine.
+    Any,
+}
+
+/// `OFFSET:LENGTH`, either with a unit.
+fn range(text: &str) -> Result<Range<u64>, String> {
+    let wrong = || format!("`{text}` is no range; write OFFSET:LENGTH, such as 8192:4096 or 1M:64K");
+    let (offset, length) = text.split_once(':').ok_or_else(wrong)?;
+    let offset = if offset == "0" { 0 } else { size::parse(offset)? };
+    let length = size::parse(length)?;
+    offset.checked_add(length).map(|end| offset..end).ok_or_else(wrong)
+}
+
+/// A time with its unit.
+fn milliseconds(text: &str) -> Result<u32, String> {
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let each = match unit {
+        "ms" => 1,
+        "s" => 1_000,
+        "m" => 60_000,
+        "h" => 3_600_000,
+        _ => return Err(format!("`{text}` is no time; write 500ms, 10s, 5m or 1h")),
+    };
+    let number: u32 = number
+        .parse()
+        .map_err(|_| format!("`{text}` is no time; write 500ms, 10s, 5m or 1h"))?;
+    number.checked_mul(each).ok_or_else(|| format!("`{text}` is too long"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_are_offset_and_length() {
+        assert_eq!(range("0:4096"), Ok(0..4096));
+        assert_eq!(range("1M:64K"), Ok(1 << 20..(1 << 20) + (64 << 10)));
+        assert!(range("4096").is_err());
+        assert!(range("0:0").is_err());
+        assert!(range("-1:5").is_err());
+    }
+
+    #[test]
+    fn times_need_a_unit() {
+        assert_eq!(milliseconds("500ms"), Ok(500));
+        assert_eq!(milliseconds("5m"), Ok(300_000));
+        assert!(milliseconds("10").is_err());
+        assert!(milliseconds("9999999h").is_err());
+    }
+}

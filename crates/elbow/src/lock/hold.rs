@@ -1,0 +1,101 @@
+//! `elbow lock hold FILE -- COMMAND`.
+
+use std::process::{Child, Command, ExitCode, ExitStatus};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::Duration;
+
+use anyhow::{Result, anyhow};
+use elbow_lock::{Hold, Kind, LockError, Refusal, Wait};
+use elbow_ranges::{Footprint, PatternError};
+
+use super::args::HoldArgs;
+use crate::exit;
+use crate::say::say;
+use crate::signals::{self, Event};
+
+/// How often a lock is looked at while the command runs.
+const LOOK_INTERVAL: Duration = Duration::from_millis(200);
+
+/// Runs the command under the lock.
+pub(super) fn run(args: &HoldArgs) -> Result<ExitCode> {
+    let name = format!("elbow lock hold, process {}", std::process::id());
+    let client = super::connect(&args.service, name)?;
+    let kind = if args.shared { Kind::Shared } else { Kind::Exclusive };
+    match client.lock(&args.file, footprint(args)?, kind, wait(args)) {
+        Ok(hold) => run_under(&hold, args),
+        Err(
+            error @ LockError::Refused {
+                why: Refusal::WouldBlock | Refusal::TimedOut,
+                ..
+            },
+        ) => {
+            say(error);
+            Ok(ExitCode::from(args.conflict_exit_code))
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn footprint(args: &HoldArgs) -> Result<Footprint, PatternError> {
+    match args.ranges.as_slice() {
+        [] => Ok(Footprint::whole()),
+        ranges => Footprint::from_list(ranges.iter().map(|range| (range.start, range.end - range.start))),
+    }
+}
+
+fn wait(args: &HoldArgs) -> Wait {
+    match args.timeout {
+        _ if args.without_waiting => Wait::Try,
+        Some(ms) => Wait::For(ms),
+        None => Wait::Forever,
+    }
+}
+
+fn run_under(hold: &Hold, args: &HoldArgs) -> Result<ExitCode> {
+    signals::block();
+    let (events, arrivals) = mpsc::channel();
+    signals::listen(events.clone())?;
+    let mut child = match start(hold, args) {
+        Ok(child) => child,
+        Err(error) => {
+            say(format_args!("{}: {error}", args.command[0].display()));
+            return Ok(ExitCode::from(exit::of_exec_error(&error)));
+        }
+    };
+    let process = i32::try_from(child.id())?;
+    std::thread::spawn(move || events.send(Event::Ended(child.wait())));
+    let mut lost = None;
+    loop {
+        match arrivals.recv_timeout(LOOK_INTERVAL) {
+            Ok(Event::Ended(status)) => return end(status?, lost),
+            // The terminal has sent it to the command as well.
+            Ok(Event::Signal(libc::SIGINT | libc::SIGQUIT)) | Ok(Event::Over) => {}
+            Ok(Event::Signal(signal)) => signals::pass_on(process, signal),
+            Err(RecvTimeoutError::Timeout) if lost.is_none() => {
+                if let Err(error) = hold.check() {
+                    say(format_args!("{error}; the command is told to end"));
+                    signals::pass_on(process, libc::SIGTERM);
+                    lost = Some(error);
+                }
+            }
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return Err(anyhow!("nobody waits for the command any more")),
+        }
+    }
+}
+
+fn start(hold: &Hold, args: &HoldArgs) -> std::io::Result<Child> {
+    let mut command = Command::new(&args.command[0]);
+    command
+        .args(&args.command[1..])
+        .env("ELBOW_LOCK_TOKEN", hold.token().0.to_string());
+    signals::unblock_in(&mut command);
+    command.spawn()
+}
+
+fn end(status: ExitStatus, lost: Option<LockError>) -> Result<ExitCode> {
+    match lost {
+        Some(error) => Err(anyhow!(error).context("the command may have run without its lock")),
+        None => Ok(ExitCode::from(exit::of_status(status))),
+    }
+}

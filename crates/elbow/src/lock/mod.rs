@@ -1,0 +1,73 @@
+//! `elbow lock` and `elbow lockd`: the lock service, and the doors into it.
+//!
+//! ```text
+//!   lockd serve    the service          lock hold      a command under a lock
+//!                                       lock status    what is held, and who waits
+//!                                       lock top       the same, live
+//! ```
+
+mod args;
+mod hold;
+mod serve;
+mod status;
+mod top;
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, anyhow};
+use elbow_lock::{ADDRESS_VARIABLE, Address, Client, Key, Options};
+
+use self::args::ServiceArgs;
+pub(crate) use self::args::{LOCK_EXAMPLES, LOCKD_EXAMPLES, LockArgs, LockdArgs};
+
+/// Does what was asked of the service's clients.
+pub(crate) fn run(args: &LockArgs) -> Result<ExitCode> {
+    match args {
+        LockArgs::Hold(args) => hold::run(args),
+        LockArgs::Status(args) => status::run(args),
+        LockArgs::Top(args) => top::run(args),
+    }
+}
+
+/// Runs a part of the service.
+pub(crate) fn run_daemon(args: &LockdArgs) -> Result<ExitCode> {
+    match args {
+        LockdArgs::Serve(args) => serve::run(args),
+    }
+}
+
+/// Comes to the service that was named.
+fn connect(service: &ServiceArgs, name: String) -> Result<Client> {
+    let address = address_of(service)?;
+    let mut options = Options::for_address(&address)?;
+    options.name = name;
+    if let Some(path) = &service.key_file {
+        options.key = Some(read_key(path)?);
+    }
+    if let Some(ttl) = service.ttl {
+        options.ttl_ms = ttl;
+    }
+    Ok(Client::connect_with(address, options)?)
+}
+
+fn address_of(service: &ServiceArgs) -> Result<Address> {
+    match &service.server {
+        Some(address) => Ok(address.clone()),
+        None => Err(anyhow!(
+            "which lock service? name it with --server or in {ADDRESS_VARIABLE} (`elbow lockd serve` starts one)"
+        )),
+    }
+}
+
+#[allow(
+    clippy::disallowed_methods,
+    reason = "our own configuration, not storage of the user's"
+)]
+fn read_key(path: &Path) -> Result<Key> {
+    let shown = path.display();
+    let content = std::fs::read(path).with_context(|| format!("key file {shown}"))?;
+    Key::new(&content).ok_or_else(|| {
+        anyhow!("key file {shown}: fewer than 16 bytes; make one with: head -c 32 /dev/urandom | base64")
+    })
+}

@@ -1,0 +1,123 @@
+//! `elbow lockd serve`.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, anyhow, bail};
+use elbow_lock::server::{Server, Settings, Users};
+use elbow_lock::{Address, Limits};
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::args::{ServeArgs, WhichUsers};
+use super::read_key;
+use crate::exit;
+use crate::say::{answer, say};
+
+/// Serves until told to end.
+pub(super) fn run(args: &ServeArgs) -> Result<ExitCode> {
+    let threads = args
+        .threads
+        .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, Into::into));
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(threads)
+        .enable_all()
+        .build()
+        .context("threads for the service")?;
+    let settings = settings(args, threads)?;
+    runtime.block_on(serve(settings))
+}
+
+fn settings(args: &ServeArgs, threads: usize) -> Result<Settings> {
+    let key = args.key_file.as_deref().map(read_key).transpose()?;
+    Ok(Settings {
+        listen: args.listen.clone(),
+        users: match args.users {
+            WhichUsers::Same => Users::Same,
+            WhichUsers::Any => Users::Any,
+        },
+        key,
+        ttl_ms_max: args.ttl,
+        memory: memory(args)?,
+        metrics: args.metrics.clone(),
+        shards: threads,
+        clients_max: args.clients,
+        limits: Limits::default(),
+        drain_ms_max: args.drain,
+    })
+}
+
+async fn serve(settings: Settings) -> Result<ExitCode> {
+    let server = Server::open(settings).await.context("the lock service cannot begin")?;
+    let told = told_to_end()?;
+    if let wait @ 1.. = server.grace_left_ms() {
+        say(format_args!(
+            "the last service here crashed: for {wait} ms only those who held locks are let in"
+        ));
+    }
+    for address in server.addresses()? {
+        answer(format_args!("listening on {address}"))?;
+    }
+    match server.run(told).await? {
+        0 => Ok(ExitCode::SUCCESS),
+        left => {
+            say(format_args!(
+                "{left} clients were still there with locks held; the next service waits for them"
+            ));
+            Ok(ExitCode::from(exit::ELBOW_FAILED))
+        }
+    }
+}
+
+/// Ends when a signal says so.
+fn told_to_end() -> Result<impl Future<Output = ()>> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    Ok(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+    })
+}
+
+/// Where the epoch is remembered.
+fn memory(args: &ServeArgs) -> Result<PathBuf> {
+    if let Some(path) = &args.state {
+        return Ok(path.clone());
+    }
+    let unix = args.listen.iter().find_map(|address| match address {
+        Address::Unix(path) => Some(path),
+        Address::Tcp(_) => None,
+    });
+    if let Some(path) = unix {
+        let mut path = path.clone().into_os_string();
+        path.push(".state");
+        return Ok(path.into());
+    }
+    in_state_directory(&args.listen[0])
+}
+
+#[allow(
+    clippy::disallowed_methods,
+    reason = "the service's own memory, not storage of the user's"
+)]
+fn in_state_directory(address: &Address) -> Result<PathBuf> {
+    let set = |name: &str| {
+        std::env::var_os(name)
+            .filter(|value| !value.is_empty())
+            .map(PathBuf::from)
+    };
+    let home = set("XDG_STATE_HOME").or_else(|| set("HOME").map(|home| home.join(".local/state")));
+    let Some(home) = home else {
+        bail!("where to remember the epoch? name a file with --state");
+    };
+    let directory = home.join("elbow");
+    std::fs::create_dir_all(&directory).with_context(|| format!("{}", directory.display()))?;
+    let name = address.to_string().replace(['/', ':'], "-");
+    if name.ends_with("-0") {
+        return Err(anyhow!(
+            "a port that the system chooses has no memory of its own: name a file with --state"
+        ));
+    }
+    Ok(directory.join(format!("lockd-{name}.state")))
+}
