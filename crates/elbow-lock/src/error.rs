@@ -69,6 +69,14 @@ pub enum LockError {
         /// What its description takes.
         bytes: usize,
     },
+    /// A path that cannot be followed.
+    #[error("cannot find {}: {source}", .path.display())]
+    BadPath {
+        /// As it was given.
+        path: std::path::PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
     /// A name that no file has.
     #[error("a file's name has 1 to 4096 bytes, this one {bytes}")]
     BadName {

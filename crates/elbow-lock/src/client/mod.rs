@@ -15,15 +15,16 @@
 
 mod hold;
 mod link;
+mod name;
 mod session;
 
-use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 
 use elbow_ranges::Footprint;
 
 pub use self::hold::Hold;
+pub use self::name::file_name;
 use self::session::Session;
 use crate::address::{ADDRESS_VARIABLE, Address, BadAddress, KEY_VARIABLE};
 use crate::error::LockError;
@@ -102,7 +103,7 @@ impl Client {
 
     /// Waits until all of `footprint` of a file is ours; `owner` is this thread's.
     ///
-    /// The file need not exist: its path as given is its name, so use the same on all nodes.
+    /// The file need not exist; its name for the service is [`file_name`].
     ///
     /// # Errors
     /// When the service refuses, or is gone for longer than the client looks for it.
@@ -113,7 +114,7 @@ impl Client {
         kind: Kind,
         wait: Wait,
     ) -> Result<Hold, LockError> {
-        self.lock_as(this_thread(), name_of(file.as_ref())?, footprint, kind, wait)
+        self.lock_as(this_thread(), file_name(file.as_ref())?, footprint, kind, wait)
     }
 
     /// As [`lock`](Self::lock), for an owner that is not this thread.
@@ -198,11 +199,6 @@ pub struct Posix<'a> {
     pub start: u64,
     /// Past the last byte; `u64::MAX`: to the end of any file.
     pub end: u64,
-}
-
-fn name_of(file: &Path) -> Result<FileName, LockError> {
-    let name = file.as_os_str().as_bytes();
-    FileName::new(name).ok_or(LockError::BadName { bytes: name.len() })
 }
 
 /// A number for the calling thread, never given twice in a process.
