@@ -13,3 +13,4 @@ pub mod sort;
 pub mod store;
 pub mod stream;
 pub mod text;
+mod uncached;

@@ -191,7 +191,7 @@ impl Engine<'_> {
     /// How much a lane writes before it frees what it has merged: a small part of the data, and of the free space.
     fn window_bytes(&self, pass: &Pass, lanes: usize) -> Result<u64> {
         let file = self.files.get(pass.from)?;
-        let space = self.storage.space(&file.handle);
+        let space = self.storage.space(file.handle());
         let space = space.map_err(failed("asking for the free space of", &file.path))?;
         let free = space.blocks_available * space.fragment_bytes / FREE_SHARE;
         let data = pass.bounds[pass.runs()] / DATA_SHARE;
@@ -200,7 +200,7 @@ impl Engine<'_> {
 
     fn sync(&self, file: u8) -> Result<()> {
         let file = self.files.get(file)?;
-        self.storage.sync(&file.handle).map_err(failed("syncing", &file.path))
+        self.storage.sync(file.handle()).map_err(failed("syncing", &file.path))
     }
 
     /// Makes a state durable, where that is wanted.
@@ -218,7 +218,7 @@ impl Engine<'_> {
             return Ok(true);
         }
         let file = self.files.get(file)?;
-        let (handle, path) = (&file.handle, &file.path);
+        let (handle, path) = (file.handle(), &file.path);
         let punch = || self.storage.punch(handle, start, end - start);
         let punched = match punch() {
             Err(Errno::NOSPC | Errno::DQUOT) => {

@@ -1,14 +1,14 @@
 //! The files of one sort: 0 is the output (in place, the input too), 1 and 2 hold runs.
 
 use std::ffi::OsString;
-use std::io::IoSlice;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use elbow_file::{Access, DIRECT_ALIGNMENT, Errno, Handle, Storage, direct, frees_whole_extents};
+use elbow_file::{Access, Errno, Handle, Storage, frees_whole_extents};
 
 use super::error::{Result, SortError, failed};
 use super::lane::Sink;
+use crate::uncached::Uncached;
 
 const MODE: u32 = 0o600;
 /// Where the file system frees no part of what was written at once, runs are written in pieces: one stays taken at each
@@ -26,23 +26,19 @@ pub(super) enum Temporary {
     Unnamed(Handle, PathBuf),
 }
 
-/// An open file of records. What is aligned goes past the page cache, where that is possible: nothing of it is
-/// used twice.
+/// An open file of records.
 pub(super) struct RecordFile<'a> {
     storage: &'a dyn Storage,
-    pub(super) handle: Handle,
-    direct: Option<Handle>,
+    file: Uncached,
     pub(super) path: PathBuf,
     piece_bytes: usize,
 }
 
 impl<'a> RecordFile<'a> {
     pub(super) fn new(storage: &'a dyn Storage, handle: Handle, path: PathBuf) -> Self {
-        let direct = direct(&handle);
         Self {
             storage,
-            handle,
-            direct,
+            file: Uncached::new(handle),
             path,
             piece_bytes: usize::MAX,
         }
@@ -51,8 +47,8 @@ impl<'a> RecordFile<'a> {
     /// One that is freed while it is read at so many places.
     fn of_runs(storage: &'a dyn Storage, handle: Handle, path: PathBuf, places: u64) -> Result<Self> {
         let mut file = Self::new(storage, handle, path);
-        if frees_whole_extents(&file.handle) {
-            let space = storage.space(&file.handle);
+        if frees_whole_extents(file.handle()) {
+            let space = storage.space(file.handle());
             let space = space.map_err(failed("asking for the free space of", &file.path))?;
             let free = space.blocks_available * space.fragment_bytes;
             let piece = (free / PIECES_SHARE / places.max(1)).clamp(PIECE_BYTES_MIN, PIECE_BYTES_MAX);
@@ -61,48 +57,24 @@ impl<'a> RecordFile<'a> {
         Ok(file)
     }
 
-    /// Fills the buffer from an offset on.
-    pub(super) fn read(&self, into: &mut [u8], at: u64) -> Result<()> {
-        let aligned = self.aligned(into, at);
-        let (first, rest) = into.split_at_mut(aligned);
-        for (handle, part, at) in [(self.direct.as_ref(), first, at), (None, rest, at + aligned as u64)] {
-            let handle = handle.unwrap_or(&self.handle);
-            if !part.is_empty()
-                && self
-                    .storage
-                    .read(handle, part, at)
-                    .map_err(failed("reading", &self.path))?
-                    < part.len()
-            {
-                return Err(failed("reading (the file became shorter)", &self.path)(Errno::IO));
-            }
-        }
-        Ok(())
+    pub(super) fn handle(&self) -> &Handle {
+        &self.file.handle
     }
 
-    /// How much at the front of a stretch can go past the page cache.
-    fn aligned(&self, bytes: &[u8], at: u64) -> usize {
-        let is_aligned =
-            at.is_multiple_of(DIRECT_ALIGNMENT as u64) && bytes.as_ptr().addr().is_multiple_of(DIRECT_ALIGNMENT);
-        match self.direct {
-            Some(_) if is_aligned => bytes.len() / DIRECT_ALIGNMENT * DIRECT_ALIGNMENT,
-            _ => 0,
+    /// Fills the buffer from an offset on.
+    pub(super) fn read(&self, into: &mut [u8], at: u64) -> Result<()> {
+        match self.file.read(self.storage, into, at) {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(failed("reading (the file became shorter)", &self.path)(Errno::IO)),
+            Err(errno) => Err(failed("reading", &self.path)(errno)),
         }
     }
 }
 
 impl Sink for RecordFile<'_> {
     fn write(&self, bytes: &[u8], at: u64) -> Result<()> {
-        let (first, rest) = bytes.split_at(self.aligned(bytes, at));
-        for (handle, part, at) in [(self.direct.as_ref(), first, at), (None, rest, at + first.len() as u64)] {
-            let handle = handle.unwrap_or(&self.handle);
-            let pieces = part.chunks(self.piece_bytes).zip((at..).step_by(self.piece_bytes));
-            for (piece, at) in pieces {
-                let written = self.storage.write(handle, &[IoSlice::new(piece)], at);
-                written.map_err(failed("writing", &self.path))?;
-            }
-        }
-        Ok(())
+        let written = self.file.write(self.storage, bytes, at, self.piece_bytes);
+        written.map_err(failed("writing", &self.path))
     }
 }
 

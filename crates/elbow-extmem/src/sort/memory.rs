@@ -41,9 +41,9 @@ pub(super) const BLOCKS_PER_RUN: usize = 2;
 pub(super) const FAN_IN_MAX: usize = 1024;
 
 /// Bytes on a page boundary; in huge pages where that is possible, since a sort jumps about in them.
-pub(super) type Buffer = MmapMut;
+pub(crate) type Buffer = MmapMut;
 
-pub(super) fn buffer(bytes: usize) -> Result<Buffer> {
+pub(crate) fn buffer(bytes: usize) -> Result<Buffer> {
     let mapped = MmapMut::map_anon(bytes);
     let buffer =
         mapped.map_err(|error| SortError::Refused(format!("{bytes} bytes of memory cannot be had: {error}")))?;

@@ -30,6 +30,7 @@ mod select;
 mod state;
 
 pub(crate) use error::failed;
+pub(crate) use memory::{Buffer, buffer};
 
 pub use copying::{Output, sort};
 pub use error::{Result, SortError};

@@ -6,8 +6,12 @@
 //! ```
 //!
 //! A stream is an unnamed file: it is gone with its last user, or with the process. Readers and writers do their input
-//! and output on a thread of their own, two blocks ahead; a consuming reader frees there too, in large pieces. All of
+//! and output on a thread of their own, two blocks ahead; a consuming reader frees there too, block by block. All of
 //! them take their blocks from one [`MemoryBudget`].
+//!
+//! Blocks go past the page cache, where that is possible, each in one write: xfs then allocates no more than is written, and btrfs, which
+//! frees whole extents only, has an extent for each. There a reader also asks for a sync now and then, because what was freed
+//! can be used after one, and not before.
 //!
 //! Operations are functions from streams to streams: [`Stream::map`], [`Stream::filter`], [`Stream::distribute`],
 //! [`concatenate`], [`merge`], [`Stream::sort`]. They consume their inputs, so that records are on disk once.
@@ -27,7 +31,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytemuck::Pod;
-use elbow_file::{Errno, Handle, Storage};
+use elbow_file::{DIRECT_ALIGNMENT, Errno, Handle, Storage};
 
 pub use budget::{MemoryBudget, Reservation};
 pub use operations::{concatenate, merge};
@@ -35,12 +39,17 @@ pub use reader::Reader;
 pub use variable::{BytesReader, BytesStream, BytesWriter};
 pub use writer::Writer;
 
-use crate::sort::{Result, failed};
+use crate::sort::{Buffer, Result, buffer, failed};
+use crate::uncached::Uncached;
 
 /// A block is read, written and freed at a time: long enough that the calls cost little.
 const BLOCK_BYTES: usize = 1 << 20;
 /// A reader or writer has one block in hand and the others under way.
 const BLOCKS: usize = 3;
+/// Where freed space can be used after a sync only, a reader asks for one once per this part of its stream, at least so many
+/// bytes: a sync is everybody's.
+const SYNCS_MAX: u64 = 16;
+const SYNC_BYTES_MIN: u64 = 16 << 20;
 const MODE: u32 = 0o600;
 
 /// Where streams live: a directory of a storage, and the memory for their blocks.
@@ -124,44 +133,70 @@ impl Scratch {
                     self.storage
                         .unlink(&self.dir, &name)
                         .map_err(failed("unlinking", &path))?;
-                    let scratch = self.clone();
-                    return Ok(Arc::new(StreamFile { scratch, handle, path }));
+                    let (scratch, file) = (self.clone(), Uncached::new(handle));
+                    return Ok(Arc::new(StreamFile { scratch, file, path }));
                 }
             }
         }
     }
 }
 
+/// Some bytes of a stream, at most [`BLOCK_BYTES`].
+struct Block {
+    buffer: Buffer,
+    bytes: usize,
+}
+
+impl Block {
+    fn new() -> Result<Self> {
+        let buffer = buffer(BLOCK_BYTES)?;
+        Ok(Self { buffer, bytes: 0 })
+    }
+}
+
 /// The file of a stream, for its threads.
 struct StreamFile {
     scratch: Scratch,
-    handle: Handle,
+    file: Uncached,
     path: PathBuf,
 }
 
 impl StreamFile {
-    fn read(&self, into: &mut [u8], at: u64) -> Result<()> {
-        let got = self.scratch.storage.read(&self.handle, into, at);
-        if got.map_err(failed("reading", &self.path))? < into.len() {
+    fn read(&self, block: &mut Block, at: u64) -> Result<()> {
+        let into = &mut block.buffer[..block.bytes];
+        let got = self.file.read(&*self.scratch.storage, into, at);
+        if !got.map_err(failed("reading", &self.path))? {
             return Err(failed("reading (the file became shorter)", &self.path)(Errno::IO));
         }
-        self.note(into.len());
+        self.note(block.bytes);
         Ok(())
     }
 
-    fn write(&self, bytes: &[u8], at: u64) -> Result<()> {
-        let written = self
-            .scratch
-            .storage
-            .write(&self.handle, &[std::io::IoSlice::new(bytes)], at);
+    fn write(&self, block: &Block, at: u64) -> Result<()> {
+        let bytes = &block.buffer[..block.bytes];
+        if !bytes.len().is_multiple_of(DIRECT_ALIGNMENT) {
+            self.lengthen(at + bytes.len() as u64)?;
+        }
+        let written = self.file.write(&*self.scratch.storage, bytes, at, BLOCK_BYTES);
         written.map_err(failed("writing", &self.path))?;
-        self.note(bytes.len());
+        self.note(block.bytes);
         Ok(())
+    }
+
+    /// Before its end is written, which goes through the page cache: of a file that grows there, xfs doubles the space.
+    fn lengthen(&self, bytes: u64) -> Result<()> {
+        let sized = self.scratch.storage.truncate(&self.file.handle, bytes);
+        sized.map_err(failed("sizing", &self.path))
+    }
+
+    /// Lets the file system have what was freed; that it cannot costs space and nothing else.
+    fn sync_freed(&self) {
+        let _ = self.scratch.storage.sync_all(&self.file.handle);
     }
 
     /// Frees a range; that it cannot be freed costs space and nothing else.
     fn free(&self, start: u64, end: u64) -> Result<()> {
-        match self.scratch.storage.punch(&self.handle, start, end - start) {
+        match self.scratch.storage.punch(&self.file.handle, start, end - start) {
             Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::NOSPC | Errno::DQUOT) => Ok(()),
             Err(errno) => Err(failed("punching", &self.path)(errno)),
         }
@@ -198,7 +233,7 @@ impl<T: Pod> Stream<T> {
     /// # Errors
     /// When the file system does not say.
     pub fn disk_bytes(&self) -> Result<u64> {
-        let stat = self.file.scratch.storage.stat_handle(&self.file.handle);
+        let stat = self.file.scratch.storage.stat_handle(&self.file.file.handle);
         Ok(stat.map_err(failed("looking at", &self.file.path))?.blocks * 512)
     }
 

@@ -106,7 +106,7 @@ impl<T: Pod> Stream<T> {
             threads,
             stable: true,
         };
-        let output = Output::File(file.handle.clone(), file.path.clone());
+        let output = Output::File(file.file.handle.clone(), file.path.clone());
         let temporary = (scratch.dir.clone(), scratch.path.clone());
         let storage = &*scratch.storage;
         let name = "a stream".into();

@@ -5,16 +5,17 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use bytemuck::Pod;
+use elbow_file::frees_whole_extents;
 
-use super::{BLOCK_BYTES, BLOCKS, Reservation, StreamFile};
+use super::{BLOCK_BYTES, BLOCKS, Block, Reservation, SYNC_BYTES_MIN, SYNCS_MAX, StreamFile};
 use crate::sort::{Result, SortError, failed};
 
 /// Gives the bytes of a file in order.
 pub(super) struct BlockReader {
-    block: Vec<u8>,
+    block: Block,
     offset: usize,
-    full: Receiver<Result<Vec<u8>>>,
-    empty: Sender<Vec<u8>>,
+    full: Receiver<Result<Block>>,
+    empty: Sender<Block>,
     _memory: Reservation,
 }
 
@@ -24,16 +25,19 @@ impl BlockReader {
         let (blocks, full) = channel();
         let (empty, wanted) = channel();
         for _ in 1..BLOCKS {
-            let _ = empty.send(Vec::with_capacity(BLOCK_BYTES)); // its receiver is here
+            let _ = empty.send(Block::new()?); // its receiver is here
         }
         let path = file.path.clone();
         let thread = std::thread::Builder::new().name("elbow-stream".into());
-        let started = thread.spawn(move || read(&file, bytes, consumes, &wanted, &blocks));
+        let started = thread.spawn(move || {
+            let freeing = consumes.then(|| Freeing::new(&file, bytes));
+            read(&file, bytes, freeing, &wanted, &blocks);
+        });
         let errno =
             |error: std::io::Error| elbow_file::Errno::from_io_error(&error).unwrap_or(elbow_file::Errno::AGAIN);
         started.map_err(|error| failed("starting a thread for", &path)(errno(error)))?;
         Ok(Self {
-            block: Vec::new(),
+            block: Block::new()?,
             offset: 0,
             full,
             empty,
@@ -44,7 +48,8 @@ impl BlockReader {
     /// Fills the buffer.
     #[inline]
     pub(super) fn take(&mut self, into: &mut [u8]) -> Result<()> {
-        if let Some(bytes) = self.block.get(self.offset..self.offset + into.len()) {
+        let block = &self.block;
+        if let Some(bytes) = block.buffer[..block.bytes].get(self.offset..self.offset + into.len()) {
             into.copy_from_slice(bytes);
             self.offset += into.len();
             return Ok(());
@@ -54,15 +59,15 @@ impl BlockReader {
 
     fn take_in_parts(&mut self, mut into: &mut [u8]) -> Result<()> {
         while !into.is_empty() {
-            if self.offset == self.block.len() {
+            if self.offset == self.block.bytes {
                 let next = self.full.recv().map_err(|_| SortError::Stopped)??;
                 let read = std::mem::replace(&mut self.block, next);
                 self.offset = 0;
                 let _ = self.empty.send(read); // the thread may have come to the end
             }
-            let bytes = into.len().min(self.block.len() - self.offset);
+            let bytes = into.len().min(self.block.bytes - self.offset);
             let (part, rest) = into.split_at_mut(bytes);
-            part.copy_from_slice(&self.block[self.offset..self.offset + bytes]);
+            part.copy_from_slice(&self.block.buffer[self.offset..self.offset + bytes]);
             self.offset += bytes;
             into = rest;
         }
@@ -72,28 +77,64 @@ impl BlockReader {
 
 /// Reads block after block, as long as somebody gives back blocks; frees those that were given back. The first block
 /// that comes back is the one that the reader began with, and was never read.
-fn read(file: &StreamFile, bytes: u64, consumes: bool, wanted: &Receiver<Vec<u8>>, blocks: &Sender<Result<Vec<u8>>>) {
-    let (mut at, mut freed) = (0, 0);
+fn read(
+    file: &StreamFile,
+    bytes: u64,
+    mut freeing: Option<Freeing<'_>>,
+    wanted: &Receiver<Block>,
+    blocks: &Sender<Result<Block>>,
+) {
+    let mut at = 0;
     for (given, mut block) in wanted.iter().enumerate() {
         // So many whole blocks have been used up: all that came but those given at first and the empty one.
         let used = (given.saturating_sub(BLOCKS - 1) * BLOCK_BYTES) as u64;
-        if consumes && used > freed {
-            if let Err(error) = file.free(freed, used.min(bytes)) {
-                let _ = blocks.send(Err(error)); // nobody may be listening any more
-                return;
-            }
-            freed = used;
+        if let Some(Err(error)) = freeing.as_mut().map(|freeing| freeing.free_to(used)) {
+            let _ = blocks.send(Err(error)); // nobody may be listening any more
+            return;
         }
         let length = (bytes - at).min(BLOCK_BYTES as u64) as usize;
         if length == 0 {
             continue;
         }
-        block.resize(length, 0);
+        block.bytes = length;
         let got = file.read(&mut block, at).map(|()| block);
         at += length as u64;
         if blocks.send(got).is_err() {
             return;
         }
+    }
+}
+
+/// Frees what was read.
+struct Freeing<'a> {
+    file: &'a StreamFile,
+    freed: u64,
+    synced: u64,
+    /// So much is freed between two syncs, where that needs any.
+    sync_bytes: Option<u64>,
+}
+
+impl<'a> Freeing<'a> {
+    fn new(file: &'a StreamFile, bytes: u64) -> Self {
+        let waits = frees_whole_extents(&file.file.handle);
+        Self {
+            file,
+            freed: 0,
+            synced: 0,
+            sync_bytes: waits.then(|| SYNC_BYTES_MIN.max(bytes / SYNCS_MAX)),
+        }
+    }
+
+    fn free_to(&mut self, used: u64) -> Result<()> {
+        if used > self.freed {
+            self.file.free(self.freed, used)?;
+            self.freed = used;
+        }
+        if self.sync_bytes.is_some_and(|bytes| used - self.synced >= bytes) {
+            self.file.sync_freed();
+            self.synced = used;
+        }
+        Ok(())
     }
 }
 

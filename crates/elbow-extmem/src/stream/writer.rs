@@ -7,16 +7,16 @@ use std::thread::JoinHandle;
 
 use bytemuck::Pod;
 
-use super::{BLOCK_BYTES, BLOCKS, Reservation, Stream, StreamFile};
+use super::{BLOCK_BYTES, BLOCKS, Block, Reservation, Stream, StreamFile};
 use crate::sort::{Result, SortError, failed};
 
 /// Takes bytes and writes them in the background.
 pub(super) struct BlockWriter {
     file: Arc<StreamFile>,
-    block: Vec<u8>,
+    block: Block,
     /// `None` once it failed or is finished.
-    full: Option<Sender<Vec<u8>>>,
-    empty: Receiver<Vec<u8>>,
+    full: Option<Sender<Block>>,
+    empty: Receiver<Block>,
     thread: Option<JoinHandle<Result<()>>>,
     _memory: Reservation,
 }
@@ -24,10 +24,10 @@ pub(super) struct BlockWriter {
 impl BlockWriter {
     pub(super) fn new(file: Arc<StreamFile>) -> Result<Self> {
         let memory = file.scratch.budget.reserve(BLOCKS * BLOCK_BYTES)?;
-        let (full, blocks) = channel::<Vec<u8>>();
-        let (back, empty) = channel::<Vec<u8>>();
+        let (full, blocks) = channel::<Block>();
+        let (back, empty) = channel::<Block>();
         for _ in 1..BLOCKS {
-            let _ = back.send(Vec::with_capacity(BLOCK_BYTES)); // its receiver is here
+            let _ = back.send(Block::new()?); // its receiver is here
         }
         let to = file.clone();
         let thread = std::thread::Builder::new()
@@ -38,7 +38,7 @@ impl BlockWriter {
         let thread = thread.map_err(|error| failed("starting a thread for", &file.path)(errno(error)))?;
         Ok(Self {
             file,
-            block: Vec::with_capacity(BLOCK_BYTES),
+            block: Block::new()?,
             full: Some(full),
             empty,
             thread: Some(thread),
@@ -48,8 +48,10 @@ impl BlockWriter {
 
     #[inline]
     pub(super) fn push(&mut self, bytes: &[u8]) -> Result<()> {
-        if self.block.len() + bytes.len() <= BLOCK_BYTES {
-            self.block.extend_from_slice(bytes);
+        let block = &mut self.block;
+        if let Some(room) = block.buffer.get_mut(block.bytes..block.bytes + bytes.len()) {
+            room.copy_from_slice(bytes);
+            block.bytes += bytes.len();
             return Ok(());
         }
         self.push_in_parts(bytes)
@@ -57,48 +59,51 @@ impl BlockWriter {
 
     fn push_in_parts(&mut self, mut bytes: &[u8]) -> Result<()> {
         while !bytes.is_empty() {
-            if self.block.len() == BLOCK_BYTES {
+            if self.block.bytes == BLOCK_BYTES {
                 self.send()?;
             }
-            let (part, rest) = bytes.split_at(bytes.len().min(BLOCK_BYTES - self.block.len()));
-            self.block.extend_from_slice(part);
+            let (part, rest) = bytes.split_at(bytes.len().min(BLOCK_BYTES - self.block.bytes));
+            self.block.buffer[self.block.bytes..][..part.len()].copy_from_slice(part);
+            self.block.bytes += part.len();
             bytes = rest;
         }
         Ok(())
     }
 
     fn send(&mut self) -> Result<()> {
-        let Ok(next) = self.empty.recv() else { return self.end() };
+        let Ok(next) = self.empty.recv() else {
+            return end(&mut self.full, &mut self.thread);
+        };
         let block = std::mem::replace(&mut self.block, next);
         // A thread that is gone has failed; the next call hears why.
         let _ = self.full.as_ref().map(|full| full.send(block));
         Ok(())
     }
 
-    /// Waits for the thread and hears how it ended.
-    fn end(&mut self) -> Result<()> {
-        self.full = None;
-        match self.thread.take() {
-            Some(thread) => thread.join().expect("no panic"),
-            None => Err(SortError::Stopped),
-        }
-    }
-
     /// Writes the rest; everything is in the file then.
     pub(super) fn finish(mut self) -> Result<Arc<StreamFile>> {
-        let block = std::mem::take(&mut self.block);
-        let _ = self.full.as_ref().map(|full| full.send(block)); // as above
-        self.end()?;
+        // A thread that is gone has failed, which its end says.
+        let _ = self.full.as_ref().map(|full| full.send(self.block));
+        end(&mut self.full, &mut self.thread)?;
         Ok(self.file)
     }
 }
 
-fn write(file: &StreamFile, blocks: &Receiver<Vec<u8>>, back: &Sender<Vec<u8>>) -> Result<()> {
+/// Waits for the thread and hears how it ended.
+fn end(full: &mut Option<Sender<Block>>, thread: &mut Option<JoinHandle<Result<()>>>) -> Result<()> {
+    *full = None;
+    match thread.take() {
+        Some(thread) => thread.join().expect("no panic"),
+        None => Err(SortError::Stopped),
+    }
+}
+
+fn write(file: &StreamFile, blocks: &Receiver<Block>, back: &Sender<Block>) -> Result<()> {
     let mut at = 0;
     for mut block in blocks {
         file.write(&block, at)?;
-        at += block.len() as u64;
-        block.clear();
+        at += block.bytes as u64;
+        block.bytes = 0;
         let _ = back.send(block); // there may be no more to write
     }
     Ok(())
