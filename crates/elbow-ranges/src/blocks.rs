@@ -5,23 +5,29 @@
 //!   blocks   [ 0 ][ 1 ][   ][ 3 ][   ]     every block that a range touches
 //! ```
 //!
-//! Invariant: a bitmap covers whole blocks; the last one may be cut off at `u64::MAX`.
+//! Invariants: a bitmap covers whole blocks; the last one may be cut off at `u64::MAX`. It has at most
+//! [`BlockBitmap::BLOCKS_MAX`] blocks, so that no few bytes of input stand for gigabytes of memory.
 //!
 //! Not here: exact ranges ([`RangeSet`](crate::RangeSet), [`Footprint`](crate::Footprint)).
 //!
 //! Source: Lemire et al., *Roaring Bitmaps: Implementation of an Optimized Software Library*, 2018.
 
+mod coding;
+mod runs;
+
 use std::fmt;
 use std::ops::Range;
 
-use roaring::{RoaringBitmap, RoaringTreemap, bitmap, treemap};
+use roaring::RoaringTreemap;
 
-use crate::encoding::{DecodeError, Reader, Writer};
+pub(crate) use runs::Runs;
+
 use crate::ranges::Source;
+use crate::work::{Work, leapfrog};
 use crate::{PatternError, Ranges};
 
-/// Most blocks in one inserted range: 16 TiB of blocks of 4 KiB. A full range of this length takes a few MiB.
-const RANGE_BLOCKS_MAX: u64 = 1 << 32;
+/// Most steps of a comparison of bitmaps of different block sizes; some 20 ms.
+const STEPS_MAX: u64 = 1 << 18;
 
 /// A set of blocks, as a compressed bitmap.
 ///
@@ -43,6 +49,9 @@ pub struct BlockBitmap {
 }
 
 impl BlockBitmap {
+    /// Most blocks in one bitmap: 256 GiB in blocks of 4 KiB. What is longer is better described by ranges.
+    pub const BLOCKS_MAX: u64 = 1 << 26;
+
     /// No blocks yet.
     ///
     /// # Errors
@@ -78,27 +87,34 @@ impl BlockBitmap {
     /// Adds all blocks that a range touches; none when it is empty.
     ///
     /// # Errors
-    /// When it is longer than 2^32 blocks.
+    /// When there would be more than [`BLOCKS_MAX`](Self::BLOCKS_MAX) blocks; then nothing is added.
     pub fn insert(&mut self, range: Range<u64>) -> Result<(), PatternError> {
         if range.start >= range.end {
             return Ok(());
         }
-        let Self { block_bytes, .. } = *self;
-        let (first, last) = (range.start / block_bytes, (range.end - 1) / block_bytes);
-        if last - first >= RANGE_BLOCKS_MAX {
-            return Err(PatternError::TooManyBlocks {
-                blocks: (last - first).saturating_add(1),
-                block_bytes,
-            });
-        }
-        self.blocks.insert_range(first..=last);
+        let (first, last) = (range.start / self.block_bytes, (range.end - 1) / self.block_bytes);
+        self.insert_blocks(first..last + 1)
+    }
+
+    fn insert_blocks(&mut self, run: Range<u64>) -> Result<(), PatternError> {
+        self.check_room(run.end - run.start)?;
+        self.check_room(self.len() + (run.end - run.start) - self.blocks.range_cardinality(run.clone()))?;
+        self.blocks.insert_range(run);
         Ok(())
+    }
+
+    fn check_room(&self, blocks: u64) -> Result<(), PatternError> {
+        let Self { block_bytes, .. } = *self;
+        match blocks {
+            ..=Self::BLOCKS_MAX => Ok(()),
+            _ => Err(PatternError::TooManyBlocks { blocks, block_bytes }),
+        }
     }
 
     /// Adds all blocks of another bitmap.
     ///
     /// # Errors
-    /// When its blocks have another size.
+    /// When its blocks have another size, or there would be more than [`BLOCKS_MAX`](Self::BLOCKS_MAX); then nothing is added.
     pub fn union_with(&mut self, other: &Self) -> Result<(), PatternError> {
         if self.block_bytes != other.block_bytes {
             return Err(PatternError::BlockSizes {
@@ -106,6 +122,7 @@ impl BlockBitmap {
                 theirs: other.block_bytes,
             });
         }
+        self.check_room(self.blocks.union_len(&other.blocks))?;
         self.blocks |= &other.blocks;
         Ok(())
     }
@@ -132,23 +149,27 @@ impl BlockBitmap {
 
     /// Memory that it takes, about. `O(blocks / 65,536)`.
     pub(crate) fn heap_bytes(&self) -> usize {
-        self.blocks.serialized_size()
+        let per_container = size_of::<[usize; 8]>(); // its entry and what the allocator adds
+        let of_half = |half: &roaring::RoaringBitmap| {
+            half.serialized_size() + half.statistics().n_containers as usize * per_container
+        };
+        self.blocks.bitmaps().map(|(_, half)| of_half(half)).sum()
     }
 
     /// Whether both cover some point. Bitmaps of one block size are compared 64 blocks at a time; others by skipping from
-    /// range to range.
+    /// block to block, and what that does not decide in 2^18 steps counts as an overlap.
     #[must_use]
     pub fn overlaps(&self, other: &Self) -> bool {
         if self.block_bytes == other.block_bytes {
             return !self.blocks.is_disjoint(&other.blocks);
         }
-        let mut unbounded = crate::work::Work(u64::MAX); // bounded by the blocks that both hold
-        crate::work::leapfrog(
+        let decided = leapfrog(
             |point| self.block_after(point),
             |point| other.block_after(point),
-            &mut unbounded,
-        )
-        .unwrap_or(true)
+            1,
+            &mut Work(STEPS_MAX),
+        );
+        decided.unwrap_or(true)
     }
 
     /// Whether it covers any point of a range.
@@ -174,45 +195,11 @@ impl BlockBitmap {
     }
 
     pub(crate) fn runs(&self) -> Runs<'_> {
-        Runs {
-            of: self,
-            rest: self.blocks.bitmaps(),
-            within: None,
-        }
+        Runs::new(self)
     }
 
     fn bytes_of(&self, first: u64, last: u64) -> Range<u64> {
         first * self.block_bytes..(last + 1).saturating_mul(self.block_bytes)
-    }
-
-    /// Writes it: the block size, then runs of blocks.
-    pub fn encode(&self, writer: &mut Writer) {
-        writer.varint(self.block_bytes);
-        let runs: crate::RangeSet = self.runs().block_runs().collect();
-        writer.ranges(&runs);
-    }
-
-    /// Reads what [`encode`](Self::encode) wrote.
-    ///
-    /// # Errors
-    /// When it is cut short, not sorted, has blocks past `u64::MAX`, or runs of more than 2^32 blocks.
-    pub fn decode(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        let at = reader.offset();
-        let bad = |what| DecodeError::BadValue { at, what };
-        let mut bitmap = Self::new(reader.varint()?).map_err(|_| bad("a block has no bytes"))?;
-        for run in &reader.ranges()? {
-            if (run.end - 1)
-                .checked_mul(bitmap.block_bytes)
-                .is_none_or(|start| start == u64::MAX)
-            {
-                return Err(bad("a block lies past 2^64"));
-            }
-            if run.end - run.start > RANGE_BLOCKS_MAX {
-                return Err(bad("a run of blocks is too long"));
-            }
-            bitmap.blocks.insert_range(run);
-        }
-        Ok(bitmap)
     }
 }
 
@@ -227,48 +214,5 @@ impl fmt::Display for BlockBitmap {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Range { start, end } = self.bounds();
         write!(f, "{start}..{end}, {} blocks of {}", self.len(), self.block_bytes)
-    }
-}
-
-/// The runs of blocks of a bitmap as ranges of bytes. Runs that touch at a multiple of 2^32 blocks are not joined.
-#[derive(Clone)]
-pub(crate) struct Runs<'a> {
-    of: &'a BlockBitmap,
-    rest: treemap::BitmapIter<'a>,
-    within: Option<(u32, bitmap::Iter<'a>)>,
-}
-
-impl<'a> Runs<'a> {
-    fn block_runs(self) -> impl Iterator<Item = Range<u64>> + use<'a> {
-        let mut runs = self;
-        std::iter::from_fn(move || runs.next_blocks().map(|(first, last)| first..last + 1))
-    }
-
-    fn next_blocks(&mut self) -> Option<(u64, u64)> {
-        loop {
-            if let Some((high, blocks)) = &mut self.within
-                && let Some(run) = blocks.next_range()
-            {
-                let base = u64::from(*high) << 32;
-                return Some((base | u64::from(*run.start()), base | u64::from(*run.end())));
-            }
-            let (high, blocks): (u32, &RoaringBitmap) = self.rest.next()?;
-            self.within = Some((high, blocks.iter()));
-        }
-    }
-}
-
-impl Iterator for Runs<'_> {
-    type Item = Range<u64>;
-
-    fn next(&mut self) -> Option<Range<u64>> {
-        let (first, last) = self.next_blocks()?;
-        Some(self.of.bytes_of(first, last))
-    }
-}
-
-impl fmt::Debug for Runs<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "runs of {:?}", self.of)
     }
 }

@@ -6,9 +6,10 @@
 //!   second pass         [3 x 10 of 3 x 2            ] #   #       equal patterns at equal distances
 //! ```
 //!
-//! Each pass goes once over what the pass before has left, by start, with one open group per shape (so two combs between
-//! each other's teeth are two groups), and ends when nothing could be grouped. A pass at least keeps the number of items and
-//! costs `O(n)` (`O(n log n)` for the order of its result); there are at most as many as a pattern has vectors.
+//! A pattern in the list counts as found already. Each pass goes once over what the pass before has left, by start, with
+//! one open group per shape (so two combs between each other's teeth are two groups); the passes end when nothing could be
+//! grouped. A pass costs `O(n)`, and `O(n log n)` for the order of its result; there are at most as many as a pattern can
+//! have vectors, and each is shorter than the one before.
 //!
 //! Invariants: nothing is lost or added; what comes out takes at most as many bytes to encode as the plain list.
 //!
@@ -39,18 +40,71 @@ const PIECES_MIN: u64 = 4;
 /// ```
 #[must_use]
 pub fn compress(list: impl IntoIterator<Item = Range<u64>>) -> Vec<Strided> {
-    let List { runs, mut patterns } = find(coalesce(
-        list.into_iter()
-            .map(|Range { start, end }| Run { start, end })
-            .collect(),
-    ));
+    let runs = list
+        .into_iter()
+        .map(|Range { start, end }| Run { start, end })
+        .collect();
+    let List { runs, mut patterns } = find(List {
+        runs,
+        patterns: Vec::new(),
+    });
     patterns.extend(runs.iter().filter_map(|run| Strided::range(run.start..run.end).ok()));
     patterns.sort_unstable();
     patterns
 }
 
+/// The patterns in a list, and what is in none. The list may be in any order and may overlap; what comes out is in order.
+pub(crate) fn find(list: List) -> List {
+    let plain = list.in_order();
+    let mut shapes = Shapes::default();
+    let runs = plain.runs.iter().map(|run| Item {
+        start: run.start,
+        shape: shapes.piece(run.end - run.start),
+    });
+    let mut items: Vec<Item> = runs.collect();
+    items.extend(plain.patterns.iter().map(|pattern| shapes.pattern(pattern)));
+    items.sort_unstable_by_key(|item| item.start);
+    for _ in 0..Strided::DEPTH_MAX {
+        let before = items.len();
+        items = group(&items, &mut shapes);
+        if items.len() == before {
+            break;
+        }
+    }
+    let mut found = List::default();
+    items.iter().for_each(|item| {
+        let Shape { dims, len } = &shapes.all[item.shape];
+        build(item.start, dims, *len, &mut found);
+    });
+    let found = found.in_order();
+    if encoded_bytes(&found) > encoded_bytes(&plain) {
+        plain
+    } else {
+        found
+    }
+}
+
+impl List {
+    /// In its one order: single ranges are runs, runs that touch or overlap are one, nothing is empty or there twice.
+    fn in_order(self) -> Self {
+        let Self { mut runs, mut patterns } = self;
+        let single = patterns.extract_if(.., |pattern| pattern.dims().len() == 0);
+        runs.extend(
+            single
+                .map(|pattern| pattern.bounds())
+                .map(|Range { start, end }| Run { start, end }),
+        );
+        patterns.sort_unstable();
+        patterns.dedup();
+        Self {
+            runs: coalesce(runs),
+            patterns,
+        }
+    }
+}
+
 /// Sorts runs, joins those that touch or overlap and leaves out empty ones.
-pub(crate) fn coalesce(mut runs: Vec<Run>) -> Vec<Run> {
+fn coalesce(mut runs: Vec<Run>) -> Vec<Run> {
     runs.retain(|run| run.start < run.end);
     if !runs.is_sorted() {
         runs.sort_unstable();
@@ -63,35 +117,6 @@ pub(crate) fn coalesce(mut runs: Vec<Run>) -> Vec<Run> {
         joins
     });
     runs
-}
-
-/// The patterns in coalesced runs, and the runs that are in none.
-pub(crate) fn find(runs: Vec<Run>) -> List {
-    let mut shapes = Shapes::default();
-    let mut items: Vec<Item> = runs
-        .iter()
-        .map(|run| Item {
-            start: run.start,
-            shape: shapes.piece(run.end - run.start),
-        })
-        .collect();
-    for _ in 0..Strided::DEPTH_MAX {
-        let before = items.len();
-        items = group(&items, &mut shapes);
-        if items.len() == before {
-            break;
-        }
-    }
-    let found = shapes.build(&items);
-    let plain = List {
-        runs,
-        patterns: Vec::new(),
-    };
-    if found.patterns.is_empty() || encoded_bytes(&found) > encoded_bytes(&plain) {
-        plain
-    } else {
-        found
-    }
 }
 
 /// Something of a shape, at its place.
@@ -163,29 +188,33 @@ impl Shapes {
         }
     }
 
-    fn build(&self, items: &[Item]) -> List {
-        let mut list = List::default();
-        for item in items {
-            let Shape { dims, len } = &self.all[item.shape];
-            let pieces: u64 = dims.iter().map(|dim| dim.count).product();
-            match Strided::new(item.start, dims, *len) {
-                Ok(pattern) if pieces >= PIECES_MIN => list.patterns.push(pattern),
-                _ => expand(item.start, dims, *len, &mut list.runs), // as many as there were in the input
-            }
+    fn pattern(&mut self, pattern: &Strided) -> Item {
+        let mut dims: Vec<Dim> = pattern.dims().collect();
+        dims.reverse();
+        let shape = Shape {
+            dims,
+            len: pattern.piece_bytes(),
+        };
+        Item {
+            start: pattern.bounds().start,
+            shape: self.number(shape),
         }
-        list.patterns.sort_unstable();
-        list.runs = coalesce(list.runs);
-        list
     }
 }
 
-fn expand(start: u64, dims: &[Dim], len: u64, runs: &mut Vec<Run>) {
-    match dims.split_last() {
-        None => runs.push(Run {
+/// Adds a pattern to a list: as its pieces if they are few, by its outermost steps if it is none (too tangled), which are
+/// patterns that went into the list.
+fn build(start: u64, dims: &[Dim], len: u64, list: &mut List) {
+    let pieces = dims.iter().map(|dim| dim.count).fold(1, u64::saturating_mul);
+    match (Strided::new(start, dims, len), dims.split_last()) {
+        (Ok(pattern), _) if pieces >= PIECES_MIN => list.patterns.push(pattern),
+        (_, None) => list.runs.push(Run {
             start,
             end: start + len,
         }),
-        Some((outer, inner)) => (0..outer.count).for_each(|step| expand(start + step * outer.stride, inner, len, runs)),
+        (_, Some((outer, inner))) => {
+            (0..outer.count).for_each(|step| build(start + step * outer.stride, inner, len, list));
+        }
     }
 }
 

@@ -169,6 +169,20 @@ impl Writer {
         Self::default()
     }
 
+    /// Goes on after bytes that are there already, so that many messages need one buffer.
+    ///
+    /// ```
+    /// use elbow_ranges::encoding::Writer;
+    ///
+    /// let mut writer = Writer::after(b"ab".to_vec());
+    /// writer.u8(b'c');
+    /// assert_eq!(writer.finish(), b"abc");
+    /// ```
+    #[must_use]
+    pub fn after(bytes: Vec<u8>) -> Self {
+        Self { bytes }
+    }
+
     /// One byte.
     pub fn u8(&mut self, value: u8) {
         self.bytes.push(value);
@@ -196,6 +210,11 @@ impl Writer {
     /// Bytes with their length.
     pub fn bytes(&mut self, value: &[u8]) {
         self.varint(value.len() as u64);
+        self.bytes.extend_from_slice(value);
+    }
+
+    /// Bytes without their length, which the reader knows; the counterpart of [`Reader::array`].
+    pub fn array(&mut self, value: &[u8]) {
         self.bytes.extend_from_slice(value);
     }
 

@@ -26,7 +26,7 @@ use std::sync::Arc;
 pub use coarsen::Mode;
 pub(crate) use coding::encoded_bytes;
 
-use crate::compress::{coalesce, find};
+use crate::compress::find;
 use crate::ranges::{Run, Source};
 use crate::{BlockBitmap, PatternError, Ranges, Strided};
 
@@ -101,26 +101,23 @@ impl Footprint {
             })
         };
         let runs: Option<Vec<Run>> = list.into_iter().map(run).collect();
-        Self::from_parts(find(coalesce(runs.ok_or(PatternError::Overflow)?)))
+        let runs = runs.ok_or(PatternError::Overflow)?;
+        Self::from_parts(find(List {
+            runs,
+            patterns: Vec::new(),
+        }))
     }
 
-    /// What any of some patterns covers.
+    /// What any of some patterns covers; those that together are a larger pattern are put together.
     ///
     /// # Errors
     /// When there is none.
     pub fn from_patterns(patterns: impl IntoIterator<Item = Strided>) -> Result<Self, PatternError> {
-        let (ranges, mut patterns): (Vec<_>, Vec<_>) =
-            patterns.into_iter().partition(|pattern| pattern.dims().len() == 0);
-        patterns.sort_unstable();
-        patterns.dedup();
-        let runs = ranges
-            .iter()
-            .map(Strided::bounds)
-            .map(|Range { start, end }| Run { start, end });
-        Self::from_parts(List {
-            runs: coalesce(runs.collect()),
+        let patterns = patterns.into_iter().collect();
+        Self::from_parts(find(List {
+            runs: Vec::new(),
             patterns,
-        })
+        }))
     }
 
     /// All blocks of a bitmap.
@@ -134,6 +131,42 @@ impl Footprint {
         Ok(Self {
             form: Form::Blocks(Arc::new(blocks)),
         })
+    }
+
+    /// What either covers, put together where it fits. `O(n log n)` of lists; two bitmaps of one block size stay one.
+    ///
+    /// ```
+    /// # use elbow_ranges::Footprint;
+    /// let (a, b) = (Footprint::from_list([(0, 10), (50, 10)])?, Footprint::extent(10..20)?);
+    /// assert_eq!(a.union(&b).iter().collect::<Vec<_>>(), [0..20, 50..60]);
+    /// # Ok::<(), elbow_ranges::PatternError>(())
+    /// ```
+    #[must_use]
+    pub fn union(&self, other: &Self) -> Self {
+        if let (Form::Blocks(ours), Form::Blocks(theirs)) = (&self.form, &other.form) {
+            let mut union = (**ours).clone();
+            if union.union_with(theirs).is_ok() {
+                return Self {
+                    form: Form::Blocks(Arc::new(union)),
+                };
+            }
+        }
+        let (mut list, theirs) = (self.to_list(), other.to_list());
+        list.runs.extend(theirs.runs);
+        list.patterns.extend(theirs.patterns);
+        Self::from_parts(find(list)).unwrap_or_else(|_| Self::whole()) // neither is empty
+    }
+
+    fn to_list(&self) -> List {
+        let (runs, patterns) = self.parts();
+        let runs = match &self.form {
+            Form::Blocks(blocks) => blocks.iter().map(|Range { start, end }| Run { start, end }).collect(),
+            _ => runs.to_vec(),
+        };
+        List {
+            runs,
+            patterns: patterns.to_vec(),
+        }
     }
 
     /// The one form of a list. Its parts are sorted as they have to be.
@@ -207,9 +240,13 @@ impl Footprint {
     #[must_use]
     pub fn heap_bytes(&self) -> usize {
         match &self.form {
-            Form::Whole | Form::Pattern(_) => 0,
+            Form::Whole => 0,
+            Form::Pattern(pattern) => pattern.heap_bytes(),
             Form::Blocks(blocks) => blocks.heap_bytes(),
-            Form::List(list) => size_of_val(&*list.runs) + size_of_val(&*list.patterns),
+            Form::List(list) => {
+                let of_patterns = list.patterns.iter().map(Strided::heap_bytes).sum::<usize>();
+                size_of_val(&*list.runs) + size_of_val(&*list.patterns) + of_patterns
+            }
         }
     }
 

@@ -16,6 +16,7 @@
 mod blocks;
 mod compress;
 pub mod encoding;
+mod error;
 mod footprint;
 mod range_map;
 mod range_set;
@@ -25,8 +26,9 @@ mod work;
 
 pub use blocks::BlockBitmap;
 pub use compress::compress;
+pub use error::PatternError;
 pub use footprint::{Footprint, Mode};
 pub use range_map::{Piece, RangeMap};
 pub use range_set::RangeSet;
 pub use ranges::Ranges;
-pub use strided::{Dim, PatternError, Pieces, Strided};
+pub use strided::{Dim, Pieces, Strided};

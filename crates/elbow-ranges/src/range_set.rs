@@ -163,6 +163,24 @@ impl RangeSet {
                 .is_some_and(|(_, &last_end)| last_end > start)
     }
 
+    /// Whether both sets hold some point. `O(k log n)` for the `k` ranges of the smaller set.
+    ///
+    /// ```
+    /// # use elbow_ranges::RangeSet;
+    /// let set = RangeSet::from_iter([0..4, 8..12]);
+    /// assert!(set.intersects(&RangeSet::from_iter([6..9])));
+    /// assert!(!set.intersects(&RangeSet::from_iter([4..8])));
+    /// ```
+    #[must_use]
+    pub fn intersects(&self, other: &Self) -> bool {
+        let (few, many) = if self.len() <= other.len() {
+            (self, other)
+        } else {
+            (other, self)
+        };
+        few.iter().any(|range| many.overlaps(range.start, range.end))
+    }
+
     /// All points of either set.
     ///
     /// ```

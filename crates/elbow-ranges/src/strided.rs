@@ -25,6 +25,7 @@
 //! Source: MPI 4.1, section 5.1 (derived datatypes); Ching et al., *Noncontiguous locking techniques for parallel file
 //! systems*, SC'07 (locks on datatypes).
 
+mod canonical;
 mod overlap;
 mod residue;
 mod walk;
@@ -32,14 +33,17 @@ mod walk;
 use std::fmt;
 use std::ops::Range;
 
+use canonical::canonical;
 use smallvec::SmallVec;
 
 pub use walk::Pieces;
 
-use crate::Ranges;
+use crate::{PatternError, Ranges};
 
 /// Vectors held without an allocation; the patterns of 3-D arrays have two or three.
 const INLINE_LEVELS: usize = 3;
+
+type Levels = SmallVec<[Level; INLINE_LEVELS]>;
 
 /// A vector: `count` times the same, `stride` bytes apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -76,55 +80,6 @@ impl Level {
     }
 }
 
-/// Why numbers are not a pattern of ranges.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum PatternError {
-    /// It covers nothing; a lock on nothing or an empty range of an access is a mistake of the caller.
-    #[error("a pattern of ranges covers nothing: it has no range, a count of 0 or a length of 0")]
-    Empty,
-    /// It ends past the last offset that can be held.
-    #[error("a pattern of ranges ends past 2^64 - 1")]
-    Overflow,
-    /// It has too many vectors.
-    #[error(
-        "a pattern of ranges has {depth} nested vectors; at most {} can be held",
-        Strided::DEPTH_MAX
-    )]
-    TooDeep {
-        /// Vectors that are left in the canonical form.
-        depth: usize,
-    },
-    /// Too many steps of its vectors lie across each other.
-    #[error(
-        "the vectors of a pattern of ranges interleave {ways} times; at most {} can be followed: give one pattern per step of \
-         the outermost vector",
-        Strided::TANGLE_MAX
-    )]
-    Tangled {
-        /// How many steps can hold one point.
-        ways: u64,
-    },
-    /// A range of blocks that a bitmap cannot hold.
-    #[error(
-        "a range of {blocks} blocks of {block_bytes} bytes is too long for a bitmap: use larger blocks or a range of bytes"
-    )]
-    TooManyBlocks {
-        /// Blocks in the range.
-        blocks: u64,
-        /// Bytes in a block.
-        block_bytes: u64,
-    },
-    /// Two bitmaps that cannot be put together.
-    #[error("bitmaps of blocks of {ours} and of {theirs} bytes cannot be put together")]
-    BlockSizes {
-        /// Bytes in a block of the one.
-        ours: u64,
-        /// Bytes in a block of the other.
-        theirs: u64,
-    },
-}
-
 /// A regular pattern of half-open byte ranges.
 ///
 /// Equal values are equal sets; where vectors interleave, equal sets can be different values.
@@ -149,7 +104,7 @@ pub struct Strided {
     /// Bytes in one piece.
     len: u64,
     /// Outermost first.
-    levels: SmallVec<[Level; INLINE_LEVELS]>,
+    levels: Levels,
 }
 
 impl Strided {
@@ -174,18 +129,7 @@ impl Strided {
     /// When it is empty, ends past `u64::MAX`, has more than [`DEPTH_MAX`](Self::DEPTH_MAX) vectors that cannot be put
     /// together, or is interleaved more than [`TANGLE_MAX`](Self::TANGLE_MAX)-fold.
     pub fn new(start: u64, dims: &[Dim], len: u64) -> Result<Self, PatternError> {
-        if len == 0 || dims.iter().any(|dim| dim.count == 0) {
-            return Err(PatternError::Empty);
-        }
-        let mut dims: SmallVec<[Dim; 4]> = dims
-            .iter()
-            .copied()
-            .filter(|dim| dim.count > 1 && dim.stride > 0)
-            .collect();
-        dims.sort_unstable_by_key(|dim| dim.stride);
-        let len = absorb(&mut dims, len)?;
-        join(&mut dims)?;
-        let (levels, extent) = measure(&dims, len)?;
+        let (len, levels, extent) = canonical(dims, len)?;
         let end = start.checked_add(extent).ok_or(PatternError::Overflow)?;
         Ok(Self {
             start,
@@ -269,67 +213,24 @@ impl Strided {
     }
 }
 
-/// Makes one longer piece of pieces that touch or overlap.
-fn absorb(dims: &mut SmallVec<[Dim; 4]>, mut len: u64) -> Result<u64, PatternError> {
-    let mut absorbed = 0;
-    while let Some(dim) = dims.get(absorbed).filter(|dim| dim.stride <= len) {
-        len = extent(*dim, len)?;
-        absorbed += 1;
+impl Strided {
+    /// Steps that finding a piece takes: how many steps of interleaved vectors can hold one point.
+    pub(crate) fn tangle(&self) -> u64 {
+        self.levels
+            .iter()
+            .filter(|level| !level.is_nested())
+            .map(Level::tangle)
+            .product()
     }
-    dims.drain(..absorbed);
-    Ok(len)
-}
 
-/// Makes one vector of two wherever the outer one only continues the inner one. `dims`: by stride, smallest first.
-fn join(dims: &mut SmallVec<[Dim; 4]>) -> Result<(), PatternError> {
-    let mut inner = 0;
-    while inner < dims.len() {
-        let Dim { count, stride } = dims[inner];
-        let continues = |outer: &Dim| outer.stride.is_multiple_of(stride) && outer.stride / stride <= count;
-        match dims[inner + 1..].iter().position(continues) {
-            None => inner += 1,
-            Some(distance) => {
-                let outer = dims.remove(inner + 1 + distance);
-                let steps = (outer.count - 1).checked_mul(outer.stride / stride);
-                dims[inner].count = steps
-                    .and_then(|steps| steps.checked_add(count))
-                    .ok_or(PatternError::Overflow)?;
-                inner = 0; // what did not continue the shorter vector may continue this one
-            }
+    /// Memory that it takes beside its own size.
+    pub(crate) fn heap_bytes(&self) -> usize {
+        if self.levels.spilled() {
+            size_of_val(self.levels.as_slice())
+        } else {
+            0
         }
     }
-    Ok(())
-}
-
-/// The levels of vectors given smallest stride first, and their extent.
-fn measure(dims: &[Dim], len: u64) -> Result<(SmallVec<[Level; INLINE_LEVELS]>, u64), PatternError> {
-    if dims.len() > Strided::DEPTH_MAX {
-        return Err(PatternError::TooDeep { depth: dims.len() });
-    }
-    let mut levels = SmallVec::with_capacity(dims.len());
-    let mut inner = len;
-    let mut ways = 1_u64;
-    for &dim in dims {
-        let level = Level {
-            count: dim.count,
-            stride: dim.stride,
-            inner,
-        };
-        inner = extent(dim, inner)?;
-        ways = ways.saturating_mul(level.tangle());
-        levels.push(level);
-    }
-    if ways > Strided::TANGLE_MAX {
-        return Err(PatternError::Tangled { ways });
-    }
-    levels.reverse();
-    Ok((levels, inner))
-}
-
-fn extent(dim: Dim, inner: u64) -> Result<u64, PatternError> {
-    let last = (dim.count - 1).checked_mul(dim.stride);
-    last.and_then(|last| last.checked_add(inner))
-        .ok_or(PatternError::Overflow)
 }
 
 impl fmt::Debug for Strided {

@@ -113,6 +113,14 @@ fn overlaps_equal_the_model() {
             let expected = !a_model.intersection(&b_model).is_empty();
             assert_eq!(a.overlaps(&b), expected, "{a:?} and {b:?}");
             assert_eq!(b.overlaps(&a), expected, "{b:?} and {a:?}");
+            let union: RangeSet = a.union(&b).iter().collect();
+            assert_eq!(union, a_model.union(&b_model), "{a:?} or {b:?}");
+            let (start, end) = range(rng, POINTS);
+            assert_eq!(
+                a.overlaps_range(start..end),
+                a_model.overlaps(start, end),
+                "{a:?} and {start}..{end}"
+            );
             counts.borrow_mut()[usize::from(expected)] += 1;
         }
     });
@@ -120,6 +128,31 @@ fn overlaps_equal_the_model() {
     assert!(
         std::env::var("SEED").is_ok() || (apart > 100 && together > 100),
         "one-sided: {apart} apart, {together} together"
+    );
+}
+
+#[test]
+fn what_the_ranks_of_an_array_cover_is_put_together() {
+    let block = |start| {
+        Strided::new(
+            start,
+            &[(50, 40_000), (50, 400)].map(|(count, stride)| Dim { count, stride }),
+            200,
+        )
+        .unwrap()
+    };
+    let starts = (0..8).map(|rank| rank % 2 * 200 + rank / 2 % 2 * 20_000 + rank / 4 * 2_000_000);
+    let all = Footprint::from_patterns(starts.clone().map(block)).unwrap();
+    assert_eq!(all, Footprint::extent(0..4_000_000).unwrap());
+    let but_one = starts
+        .skip(1)
+        .map(|start| Footprint::from(block(start)))
+        .reduce(|a, b| a.union(&b))
+        .unwrap();
+    assert!(!but_one.overlaps(&block(0).into()), "{but_one}");
+    assert_eq!(
+        but_one.iter().map(|range| range.end - range.start).sum::<u64>(),
+        3_500_000
     );
 }
 
@@ -251,8 +284,11 @@ fn hostile_bytes_say_where_they_are_bad() {
         uncanonical,
         "bad value at byte 0: a pattern in another than its canonical form"
     );
-    assert!(with(&[0x13], &[1, 4, 0x80]).starts_with("truncated"));
-    assert_eq!(with(&[0x13], &[1, 4, 1]), "bad value at byte 1: a block lies past 2^64");
+    assert!(with(&[0x13], &[0, 1, 4, 0x80]).starts_with("truncated"));
+    assert_eq!(
+        with(&[0x13], &[0, 1, 4, 1]),
+        "bad value at byte 1: a block lies past 2^64"
+    );
 }
 
 #[test]

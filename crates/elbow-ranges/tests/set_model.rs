@@ -145,6 +145,8 @@ fn algebra_equals_the_model() {
         check(a.set.union(&b.set), |a, b| a | b);
         check(a.set.intersection(&b.set), |a, b| a & b);
         check(a.set.difference(&b.set), |a, b| a & !b);
+        let meet = a.model.iter().zip(&b.model).any(|(&a, &b)| a & b);
+        assert_eq!(a.set.intersects(&b.set), meet, "{:?} and {:?}", a.set, b.set);
     });
 }
 

@@ -5,7 +5,7 @@
 //!   0 whole     nothing
 //!   1 pattern   start, body
 //!   2 list      runs (as `Writer::ranges`), count of patterns, per pattern: distance from the start before, body
-//!   3 blocks    bytes per block, runs of blocks (as `Writer::ranges`)
+//!   3 blocks    as `BlockBitmap::encode`
 //!
 //!   body        count of vectors; count and stride of each, outermost first; bytes in a piece
 //! ```

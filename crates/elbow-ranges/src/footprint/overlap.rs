@@ -19,7 +19,9 @@ use crate::{BlockBitmap, Strided};
 const WORK_BASE: u64 = 1 << 14;
 /// Steps in addition for each member of a list.
 const WORK_PER_MEMBER: u64 = 64;
-/// Pieces walked over when arithmetic did not decide it.
+/// Steps in addition for each byte of a bitmap; there can be 4 runs of blocks in one.
+const WORK_PER_BYTE: u64 = 8;
+/// Pieces walked over when arithmetic did not decide it, less where vectors interleave.
 const MERGE_MAX: u64 = 1 << 16;
 
 impl Footprint {
@@ -39,6 +41,27 @@ impl Footprint {
         }
     }
 
+    /// Whether it covers any point of a range.
+    ///
+    /// ```
+    /// # use elbow_ranges::Footprint;
+    /// let list = Footprint::from_list([(0, 10), (50, 10)])?;
+    /// assert!(list.overlaps_range(9..50) && !list.overlaps_range(10..50));
+    /// # Ok::<(), elbow_ranges::PatternError>(())
+    /// ```
+    #[must_use]
+    pub fn overlaps_range(&self, range: Range<u64>) -> bool {
+        match &self.form {
+            Form::Blocks(blocks) => blocks.overlaps_range(range),
+            _ => {
+                let (runs, patterns) = self.parts();
+                let next = run_after(runs)(range.start);
+                next.is_some_and(|run| range.start < range.end && run.start < range.end)
+                    || patterns.iter().any(|pattern| pattern.overlaps_range(range.clone()))
+            }
+        }
+    }
+
     fn meets_list(&self, other: &Self) -> bool {
         let ((our_runs, our_patterns), (their_runs, their_patterns)) = (self.parts(), other.parts());
         let members = our_runs.len() + our_patterns.len() + their_runs.len() + their_patterns.len();
@@ -51,9 +74,15 @@ impl Footprint {
                     || patterns_meet(our_patterns, their_patterns, &mut work)?,
             )
         })();
+        let pieces_max = MERGE_MAX / self.tangle().max(other.tangle());
         decided
-            .or_else(|| merge(self.iter().pieces(), other.iter().pieces()))
+            .or_else(|| merge(self.iter().pieces(), other.iter().pieces(), pieces_max))
             .unwrap_or(true)
+    }
+
+    /// Steps that finding a piece takes at most.
+    fn tangle(&self) -> u64 {
+        self.parts().1.iter().map(Strided::tangle).max().unwrap_or(1)
     }
 
     fn meets_blocks(&self, blocks: &BlockBitmap) -> bool {
@@ -61,15 +90,13 @@ impl Footprint {
         if runs.iter().any(|run| blocks.overlaps_range(run.start..run.end)) {
             return true;
         }
-        let mut work = Work(WORK_BASE + WORK_PER_MEMBER * blocks.len().saturating_add(patterns.len() as u64));
-        let mut decided = patterns.iter().map(|pattern| {
-            leapfrog(
-                |point| pattern.piece_after(point),
-                |point| blocks.block_after(point),
-                &mut work,
-            )
-        });
-        decided.any(|overlap| overlap.unwrap_or(true))
+        let mut work =
+            Work(WORK_BASE + WORK_PER_MEMBER * patterns.len() as u64 + WORK_PER_BYTE * blocks.heap_bytes() as u64);
+        let mut meets = |pattern: &Strided| {
+            let (cost, after) = (pattern.tangle(), |point| pattern.piece_after(point));
+            leapfrog(after, |point| blocks.block_after(point), cost, &mut work)
+        };
+        patterns.iter().any(|pattern| meets(pattern).unwrap_or(true))
     }
 }
 
@@ -98,7 +125,7 @@ fn runs_meet(a: &[Run], b: &[Run], work: &mut Work) -> Option<bool> {
     if a.is_empty() || b.is_empty() {
         return Some(false);
     }
-    leapfrog(run_after(a), run_after(b), work)
+    leapfrog(run_after(a), run_after(b), 1, work)
 }
 
 fn patterns_meet_runs(patterns: &[Strided], runs: &[Run], work: &mut Work) -> Option<bool> {
@@ -108,7 +135,8 @@ fn patterns_meet_runs(patterns: &[Strided], runs: &[Run], work: &mut Work) -> Op
         let within = &runs[first..];
         let near = &within[..within.partition_point(|run| run.start < bounds.end)];
         work.step()?;
-        if leapfrog(run_after(near), |point| pattern.piece_after(point), work)? {
+        let after = |point| pattern.piece_after(point);
+        if leapfrog(run_after(near), after, pattern.tangle(), work)? {
             return Some(true);
         }
     }
@@ -144,9 +172,13 @@ fn patterns_meet(a: &[Strided], b: &[Strided], work: &mut Work) -> Option<bool> 
 }
 
 /// By walking over the pieces of both.
-fn merge(mut a: impl Iterator<Item = Range<u64>>, mut b: impl Iterator<Item = Range<u64>>) -> Option<bool> {
+fn merge(
+    mut a: impl Iterator<Item = Range<u64>>,
+    mut b: impl Iterator<Item = Range<u64>>,
+    pieces_max: u64,
+) -> Option<bool> {
     let (mut ours, mut theirs) = (a.next(), b.next());
-    for _ in 0..MERGE_MAX {
+    for _ in 0..pieces_max {
         let (Some(our), Some(their)) = (&ours, &theirs) else {
             return Some(false);
         };

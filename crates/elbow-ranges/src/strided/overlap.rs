@@ -24,7 +24,7 @@ use crate::work::{Work, leapfrog};
 
 /// Most pairs of subpatterns that one comparison looks into; at about 20 ns each, well below a millisecond.
 const PAIRS_MAX: u64 = 1 << 14;
-/// Most pieces that one comparison walks over when arithmetic did not decide it.
+/// Most steps of the walk over the pieces when arithmetic did not decide it; a piece is one, times the tangle.
 const MERGE_MAX: u64 = 1 << 14;
 /// Runs of steps below this are not worth a division to shorten them.
 const SHORT_RUN: u64 = 4;
@@ -48,6 +48,7 @@ impl Strided {
             leapfrog(
                 |point| self.piece_after(point),
                 |point| other.piece_after(point),
+                self.tangle().max(other.tangle()),
                 &mut Work(MERGE_MAX),
             )
         })
