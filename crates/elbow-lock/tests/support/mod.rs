@@ -7,15 +7,21 @@
 
 pub(crate) mod naive;
 
+use std::cell::Cell;
 use std::panic::AssertUnwindSafe;
+use std::sync::Once;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use rand::rngs::StdRng;
 use rand::SeedableRng;
+use rand::rngs::StdRng;
 
 /// The seeds to run: that of the environment, or so many from a random one on.
 pub(crate) fn seeds(usual: u64) -> std::ops::Range<u64> {
-    let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().expect("a number"));
+    let number = |name: &str| {
+        std::env::var(name)
+            .ok()
+            .map(|text| text.parse::<u64>().expect("a number"))
+    };
     if let Some(seed) = number("SEED") {
         return seed..seed + 1;
     }
@@ -51,11 +57,27 @@ pub(crate) fn for_each_seed(usual: u64, test: impl Fn(&mut StdRng) + Sync) {
     });
 }
 
+thread_local! {
+    static IS_QUIET: Cell<bool> = const { Cell::new(false) };
+}
+
 /// How many of so many seeds fail a test: for tests of tests. Their panics are not printed.
 pub(crate) fn failures(seeds: u64, test: impl Fn(&mut StdRng)) -> u64 {
+    static HOOK: Once = Once::new();
+    HOOK.call_once(|| {
+        let usual = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |panic| {
+            if !IS_QUIET.get() {
+                usual(panic);
+            }
+        }));
+    });
     let fails = |seed: &u64| {
         let run = AssertUnwindSafe(|| test(&mut StdRng::seed_from_u64(*seed)));
         std::panic::catch_unwind(run).is_err()
     };
-    (0..seeds).filter(fails).count() as u64
+    IS_QUIET.set(true);
+    let failures = (0..seeds).filter(fails).count() as u64;
+    IS_QUIET.set(false);
+    failures
 }

@@ -109,31 +109,82 @@ pub(crate) fn posix_apply(held: &mut Vec<Want>, want: &Want, kind: Option<Kind>)
         piece.1 = if is_same { next.1 } else { piece.1 };
         is_same
     });
-    held.extend(pieces.into_iter().map(|(from, to, kind)| Want { kind, bytes: vec![from..to], ..want.clone() }));
+    held.extend(pieces.into_iter().map(|(from, to, kind)| Want {
+        kind,
+        bytes: vec![from..to],
+        ..want.clone()
+    }));
 }
 
 /// What a request wants to hold, if it is such a request.
 pub(crate) fn wanted(session: SessionId, request: &Request) -> Option<Want> {
     let want = |id: &LockId, owner: &Owner, file: &FileName, kind: &Kind, bytes, posix, recall| {
         let who = Party { session, owner: *owner };
-        Some(Want { file: file.clone(), who, id: *id, kind: *kind, bytes, posix, recall })
+        Some(Want {
+            file: file.clone(),
+            who,
+            id: *id,
+            kind: *kind,
+            bytes,
+            posix,
+            recall,
+        })
     };
     match request {
-        Request::Lock { id, owner, file, kind, footprint, recall, .. }
-        | Request::Reassert { id, owner, file, kind, footprint, recall, .. } => {
-            want(id, owner, file, kind, footprint.iter().collect(), false, *recall)
+        Request::Lock {
+            id,
+            owner,
+            file,
+            kind,
+            footprint,
+            recall,
+            ..
         }
-        Request::Posix { id, owner, file, start, end, kind, .. } => {
-            want(id, owner, file, &kind.unwrap_or(Kind::Exclusive), vec![*start..*end], true, false)
-        }
-        Request::Query { id, owner, file, kind, start, end } => want(id, owner, file, kind, vec![*start..*end], true, false),
+        | Request::Reassert {
+            id,
+            owner,
+            file,
+            kind,
+            footprint,
+            recall,
+            ..
+        } => want(id, owner, file, kind, footprint.iter().collect(), false, *recall),
+        Request::Posix {
+            id,
+            owner,
+            file,
+            start,
+            end,
+            kind,
+            ..
+        } => want(
+            id,
+            owner,
+            file,
+            &kind.unwrap_or(Kind::Exclusive),
+            vec![*start..*end],
+            true,
+            false,
+        ),
+        Request::Query {
+            id,
+            owner,
+            file,
+            kind,
+            start,
+            end,
+        } => want(id, owner, file, kind, vec![*start..*end], true, false),
         _ => None,
     }
 }
 
 impl Naive {
     pub(crate) fn new(flaw: Flaw, epoch: u32, grace_until_ms: u64, recall_ms: u64) -> Self {
-        let token = if flaw == Flaw::TokensStartAgain { 0 } else { Token::first_of(epoch).0 };
+        let token = if flaw == Flaw::TokensStartAgain {
+            0
+        } else {
+            Token::first_of(epoch).0
+        };
         Self {
             flaw,
             epoch,
@@ -151,13 +202,23 @@ impl Naive {
         self.sessions.insert(session, true);
     }
 
+    pub(crate) fn is_connected(&self, session: SessionId) -> bool {
+        self.sessions.get(&session) == Some(&true)
+    }
+
     pub(crate) fn handle(&mut self, now_ms: u64, session: SessionId, request: &Request, out: &mut Vec<Action>) {
-        if self.sessions.get(&session) != Some(&true) {
+        if !self.is_connected(session) {
             return out.push(Action::Reply(session, Reply::Lost { why: String::new() }));
         }
         let want = wanted(session, request);
         match (request, want) {
-            (Request::Lock { wait, .. } | Request::Posix { wait, kind: Some(_), .. }, Some(want)) => {
+            (
+                Request::Lock { wait, .. }
+                | Request::Posix {
+                    wait, kind: Some(_), ..
+                },
+                Some(want),
+            ) => {
                 self.ask(now_ms, want, *wait, out);
             }
             (Request::Posix { .. }, Some(want)) => {
@@ -165,19 +226,26 @@ impl Naive {
                 self.grant_reply(session, want.id, out);
                 self.settle(now_ms, out);
             }
-            (Request::Reassert { token, .. }, Some(want)) => self.reassert(now_ms, want, *token, out),
+            (Request::Reassert { token, .. }, Some(want)) => self.reassert(want, *token, out),
             (Request::Query { .. }, Some(want)) => {
                 let id = want.id;
                 let reply = match self.grace_left(now_ms) {
-                    Some(wait_ms) => Reply::Refused { id, why: Refusal::Grace { wait_ms } },
-                    None => Reply::Answer { id, blocker: self.in_the_way(&want).into_iter().next() },
+                    Some(wait_ms) => Reply::Refused {
+                        id,
+                        why: Refusal::Grace { wait_ms },
+                    },
+                    None => Reply::Answer {
+                        id,
+                        blocker: self.in_the_way(&want).into_iter().next(),
+                    },
                 };
                 out.push(Action::Reply(session, reply));
             }
             (Request::Unlock { id } | Request::Cancel { id }, _) => self.end(now_ms, session, *id, out),
             (Request::PosixRelease { owner, file }, _) => {
                 let who = Party { session, owner: *owner };
-                let is_it = |want: &Want| want.posix && want.who == who && file.as_ref().is_none_or(|file| *file == want.file);
+                let is_it =
+                    |want: &Want| want.posix && want.who == who && file.as_ref().is_none_or(|file| *file == want.file);
                 self.held.retain(|hold| !is_it(&hold.want));
                 for waiter in self.queue.extract_if(.., |waiter| is_it(&waiter.want)) {
                     out.push(refused(session, waiter.want.id, Refusal::Cancelled));
@@ -199,7 +267,10 @@ impl Naive {
             session: hold.want.who.session,
             owner: hold.want.who.owner,
         };
-        holds().map(blocker).filter(|blocker| Some(blocker.start) == first).collect()
+        holds()
+            .map(blocker)
+            .filter(|blocker| Some(blocker.start) == first)
+            .collect()
     }
 
     pub(crate) fn disconnect(&mut self, now_ms: u64, session: SessionId, out: &mut Vec<Action>) {
@@ -227,7 +298,11 @@ impl Naive {
                 break;
             };
             let waiter = self.queue.remove(place);
-            let why = if waiter.is_try { Refusal::WouldBlock } else { Refusal::TimedOut };
+            let why = if waiter.is_try {
+                Refusal::WouldBlock
+            } else {
+                Refusal::TimedOut
+            };
             out.push(refused(waiter.want.who.session, waiter.want.id, why));
             self.settle(now_ms, out);
         }
@@ -240,10 +315,21 @@ impl Naive {
 
     pub(crate) fn deadline(&self) -> Option<u64> {
         let grace = Some(self.grace_until_ms).filter(|&until_ms| until_ms > 0);
-        self.queue.iter().filter_map(|waiter| waiter.until_ms).chain(grace).min()
+        self.queue
+            .iter()
+            .filter_map(|waiter| waiter.until_ms)
+            .chain(grace)
+            .min()
     }
 
-    pub(crate) fn refuse(&mut self, now_ms: u64, session: SessionId, id: LockId, why: Refusal, out: &mut Vec<Action>) -> bool {
+    pub(crate) fn refuse(
+        &mut self,
+        now_ms: u64,
+        session: SessionId,
+        id: LockId,
+        why: Refusal,
+        out: &mut Vec<Action>,
+    ) -> bool {
         let Some(place) = self.queue.iter().position(|waiter| is_named(&waiter.want, session, id)) else {
             return false;
         };
@@ -276,16 +362,28 @@ impl Naive {
         self.held.iter().any(|hold| hold.want.who == who)
     }
 
+    /// Whether a session has a lock of that name, held or waited for.
+    pub(crate) fn has(&self, session: SessionId, id: LockId) -> bool {
+        self.held
+            .iter()
+            .any(|hold| !hold.want.posix && is_named(&hold.want, session, id))
+            || self.queue.iter().any(|waiter| is_named(&waiter.want, session, id))
+    }
+
     fn ask(&mut self, now_ms: u64, want: Want, wait: Wait, out: &mut Vec<Action>) {
         let (session, id) = (want.who.session, want.id);
-        let is_known = self.held.iter().any(|hold| !hold.want.posix && is_named(&hold.want, session, id))
-            || self.queue.iter().any(|waiter| is_named(&waiter.want, session, id));
-        if is_known {
+        if self.has(session, id) {
             return out.push(refused(session, id, Refusal::Duplicate));
         }
         self.number += 1;
         let number = self.number;
-        let mut waiter = Waiter { want, number, since_ms: now_ms, until_ms: None, is_try: false };
+        let mut waiter = Waiter {
+            want,
+            number,
+            since_ms: now_ms,
+            until_ms: None,
+            is_try: false,
+        };
         if self.grace_left(now_ms).is_none() && self.blockers(&waiter).is_empty() {
             self.grant(waiter.want, out);
             return self.settle(now_ms, out);
@@ -308,12 +406,9 @@ impl Naive {
         self.queue.push(waiter);
     }
 
-    fn reassert(&mut self, now_ms: u64, want: Want, token: Token, out: &mut Vec<Action>) {
+    fn reassert(&mut self, want: Want, token: Token, out: &mut Vec<Action>) {
         let (session, id) = (want.who.session, want.id);
-        let is_named_so = |want: &Want| is_named(want, session, id);
-        if self.held.iter().any(|hold| !hold.want.posix && is_named_so(&hold.want))
-            || self.queue.iter().any(|waiter| is_named_so(&waiter.want))
-        {
+        if self.has(session, id) {
             return out.push(refused(session, id, Refusal::Duplicate));
         }
         let is_free = !self.held.iter().any(|hold| conflict(&hold.want, &want));
@@ -325,17 +420,26 @@ impl Naive {
     }
 
     fn end(&mut self, now_ms: u64, session: SessionId, id: LockId, out: &mut Vec<Action>) {
-        self.held.retain(|hold| hold.want.posix || !is_named(&hold.want, session, id));
+        self.held
+            .retain(|hold| hold.want.posix || !is_named(&hold.want, session, id));
         if !self.refuse(now_ms, session, id, Refusal::Cancelled, out) {
             self.settle(now_ms, out);
         }
     }
 
     fn blockers(&self, waiter: &Waiter) -> BTreeSet<Party> {
-        let earlier: Vec<&Want> = self.queue.iter().filter(|w| w.number < waiter.number).map(|w| &w.want).collect();
+        let earlier: Vec<&Want> = self
+            .queue
+            .iter()
+            .filter(|w| w.number < waiter.number)
+            .map(|w| &w.want)
+            .collect();
         let conflict = |a: &Want, b: &Want| match self.flaw {
             Flaw::ComparesFirstRanges => {
-                let first = |want: &Want| Want { bytes: want.bytes[..1].to_vec(), ..want.clone() };
+                let first = |want: &Want| Want {
+                    bytes: want.bytes[..1].to_vec(),
+                    ..want.clone()
+                };
                 conflict(&first(a), &first(b))
             }
             _ => conflict(a, b),
@@ -346,7 +450,10 @@ impl Naive {
             self.flaw != Flaw::IgnoresQueue && !behind.contains(place) && conflict(want, &waiter.want)
         });
         let in_queue = in_queue.map(|(_, want)| want.who);
-        held.filter(|hold| conflict(hold, &waiter.want)).map(|hold| hold.who).chain(in_queue).collect()
+        held.filter(|hold| conflict(hold, &waiter.want))
+            .map(|hold| hold.who)
+            .chain(in_queue)
+            .collect()
     }
 
     fn is_blocked_by_recallable(&self, waiter: &Waiter) -> bool {
@@ -354,7 +461,10 @@ impl Naive {
         let behind = behind(waiter.want.who, self.held.iter().map(|hold| &hold.want), &queue);
         let mut in_queue = queue.iter().enumerate().filter(|(place, _)| !behind.contains(place));
         !in_queue.any(|(_, want)| conflict(want, &waiter.want))
-            && self.held.iter().all(|hold| hold.want.recall || !conflict(&hold.want, &waiter.want))
+            && self
+                .held
+                .iter()
+                .all(|hold| hold.want.recall || !conflict(&hold.want, &waiter.want))
     }
 
     fn grace_left(&self, now_ms: u64) -> Option<u32> {
@@ -391,9 +501,14 @@ impl Naive {
     }
 
     fn change_posix(&mut self, want: &Want, kind: Option<Kind>) {
-        let mut posix: Vec<Want> = self.held.extract_if(.., |hold| hold.want.posix).map(|hold| hold.want).collect();
+        let mut posix: Vec<Want> = self
+            .held
+            .extract_if(.., |hold| hold.want.posix)
+            .map(|hold| hold.want)
+            .collect();
         posix_apply(&mut posix, want, kind);
-        self.held.extend(posix.into_iter().map(|want| Hold { want, told: false }));
+        self.held
+            .extend(posix.into_iter().map(|want| Hold { want, told: false }));
     }
 
     fn recall(&mut self, want: &Want, out: &mut Vec<Action>) {
@@ -415,5 +530,9 @@ fn refused(session: SessionId, id: LockId, why: Refusal) -> Action {
 }
 
 fn queued(want: &Want) -> Action {
-    Action::Queued { session: want.who.session, owner: want.who.owner, id: want.id }
+    Action::Queued {
+        session: want.who.session,
+        owner: want.who.owner,
+        id: want.id,
+    }
 }
