@@ -1,7 +1,7 @@
 //! Arrows point only downward.
 //!
 //! ```text
-//! floor 4   elbow  elbow-c
+//! floor 4   elbow  elbow-c  elbow-mpi
 //! floor 3   elbow-mount
 //! floor 2   elbow-job  elbow-extmem  elbow-lock  elbow-disk
 //! floor 1   elbow-file
@@ -27,7 +27,7 @@ fn place(name: &str) -> Option<Place> {
         "elbow-file" => Place::Floor(1),
         "elbow-job" | "elbow-extmem" | "elbow-lock" | "elbow-disk" => Place::Floor(2),
         "elbow-mount" => Place::Floor(3),
-        "elbow" | "elbow-c" => Place::Floor(4),
+        "elbow" | "elbow-c" | "elbow-mpi" => Place::Floor(4),
         "elbow-testkit" | "xtask" => Place::Beside,
         _ => return None,
     })

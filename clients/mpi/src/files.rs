@@ -1,0 +1,267 @@
+//! The open files of this process, and whether each is in atomic mode.
+//!
+//! ```text
+//!   MPI_File_open ---> OpenFile { group of processes, path } ---set_atomicity(1)---> + Atomic { lock client, name, view }
+//! ```
+//!
+//! The library's own atomic mode is never switched on: ROMIO's ends the program where the file system has no locks, and
+//! Open MPI's does nothing. Source: MPI 4.0, sections 14.2 and 14.6.1.
+
+use std::collections::HashMap;
+use std::ffi::{CStr, CString, OsStr, c_char, c_int};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::{Arc, LazyLock, OnceLock};
+
+use elbow_lock::{Client, FileName, Hold, Kind, Owner, Wait, file_name};
+use elbow_ranges::Footprint;
+use parking_lot::{Mutex, RwLock};
+
+use crate::abi::Handle;
+use crate::error::Trouble;
+use crate::group::Group;
+use crate::hints;
+use crate::native::{Native, call};
+use crate::view::View;
+
+/// An open file.
+#[derive(Debug)]
+pub(crate) struct OpenFile {
+    pub(crate) handle: usize,
+    pub(crate) group: Group,
+    path: CString,
+    atomic: RwLock<Option<Arc<Atomic>>>,
+    /// The status of the split collective access that has begun.
+    pub(crate) begun: Mutex<Option<Begun>>,
+}
+
+/// What the end of a split collective access gives to the program.
+#[derive(Debug)]
+pub(crate) struct Begun {
+    pub(crate) status: Status,
+}
+
+/// Room for a status of any library.
+#[derive(Clone, Copy, Debug)]
+#[repr(align(8))]
+pub(crate) struct Status(pub(crate) [u8; 64]);
+
+impl Default for Status {
+    fn default() -> Self {
+        Self([0; 64])
+    }
+}
+
+/// What a file in atomic mode has.
+#[derive(Debug)]
+pub(crate) struct Atomic {
+    client: Client,
+    name: FileName,
+    view: Mutex<Option<Arc<View>>>,
+    /// The library's own hints, put back when atomic mode ends.
+    hints: hints::Previous,
+}
+
+static FILES: LazyLock<RwLock<HashMap<usize, Arc<OpenFile>>>> = LazyLock::new(RwLock::default);
+
+/// The byte that stands for the shared file pointer: no byte of a file lies there, for `MPI_Offset` has a sign.
+const SHARED_POINTER: u64 = 1 << 63;
+
+/// The open file of this handle, unless it was opened past this library.
+pub(crate) fn find(handle: usize) -> Option<Arc<OpenFile>> {
+    FILES.read().get(&handle).cloned()
+}
+
+/// `MPI_File_open`.
+///
+/// # Safety
+/// The arguments are those of the C function.
+#[allow(unsafe_code)]
+pub(crate) unsafe fn open(
+    native: &Native,
+    comm: Handle,
+    path: *const c_char,
+    amode: c_int,
+    info: Handle,
+    file: *mut usize,
+) -> c_int {
+    let group = match Group::of(native, comm) {
+        Ok(group) => group,
+        Err(_) => {
+            return call!(native, "PMPI_File_open", comm => Handle, path => *const c_char, amode => c_int, info => Handle, file => *mut usize);
+        }
+    };
+    let code = call!(native, "PMPI_File_open", comm => Handle, path => *const c_char, amode => c_int, info => Handle, file => *mut usize);
+    if code != 0 {
+        group.free(native);
+        return code;
+    }
+    // SAFETY: the open succeeded, so the path is a C string and the handle has been stored.
+    let (handle, path) = unsafe { (file.read(), CStr::from_ptr(path).to_owned()) };
+    let opened = OpenFile {
+        handle,
+        group,
+        path,
+        atomic: RwLock::default(),
+        begun: Mutex::default(),
+    };
+    FILES.write().insert(handle, Arc::new(opened));
+    code
+}
+
+/// `MPI_File_close`.
+///
+/// # Safety
+/// The argument is that of the C function.
+#[allow(unsafe_code)]
+pub(crate) unsafe fn close(native: &Native, file: *mut usize) -> c_int {
+    // SAFETY: a pointer to a handle.
+    let known = FILES.write().remove(&unsafe { file.read() });
+    let code = call!(native, "PMPI_File_close", file => *mut usize);
+    if let Some(known) = known {
+        known.group.free(native);
+    }
+    code
+}
+
+impl OpenFile {
+    /// What the file has in atomic mode; nothing in nonatomic mode.
+    pub(crate) fn atomic(&self) -> Option<Arc<Atomic>> {
+        self.atomic.read().clone()
+    }
+
+    /// `MPI_File_set_atomicity`; all processes of the file call it, and all get in or none does.
+    ///
+    /// # Errors
+    /// No lock service, or the processes want different things.
+    pub(crate) fn set_atomicity(&self, native: &Native, wanted: bool) -> Result<(), Trouble> {
+        let entered = if wanted { self.enter(native) } else { Ok(None) };
+        let vote = match &entered {
+            Err(_) => 2,
+            Ok(_) => u64::from(wanted),
+        };
+        let votes = self.group.gather_numbers(native, vote)?;
+        let agreed = self
+            .group
+            .share_number(native, u64::from(votes.iter().all(|other| *other == vote)))?;
+        let entered = entered?;
+        if agreed == 0 {
+            return Err(Trouble::Elsewhere);
+        }
+        let before = std::mem::replace(&mut *self.atomic.write(), entered);
+        if let (Some(before), false) = (before, wanted) {
+            before.hints.restore(native, self.handle)?;
+        }
+        Ok(())
+    }
+
+    /// Gets ready for atomic mode. All processes take part in every message, whatever they find.
+    fn enter(&self, native: &Native) -> Result<Option<Arc<Atomic>>, Trouble> {
+        let name = self.shared_name(native);
+        let hints = match self.atomic() {
+            Some(already) => Ok(already.hints.clone()),
+            None => hints::exact_writes(native, self.handle),
+        };
+        let (name, hints, client) = (name?, hints?, client()?);
+        Ok(Some(Arc::new(Atomic {
+            client,
+            name,
+            view: Mutex::default(),
+            hints,
+        })))
+    }
+
+    /// The file's name for the lock service: rank 0's, so that all have the same.
+    fn shared_name(&self, native: &Native) -> Result<FileName, Trouble> {
+        let mine = if self.group.leads() {
+            file_name(without_prefix(&self.path)).map(Some)
+        } else {
+            Ok(None)
+        };
+        let mut name = mine
+            .as_ref()
+            .ok()
+            .and_then(Option::as_ref)
+            .map_or_else(Vec::new, |name| name.as_bytes().to_vec());
+        let length = self.group.share_number(native, name.len() as u64)?;
+        name.resize(length as usize, 0);
+        self.group.share(native, &mut name)?;
+        mine?;
+        FileName::new(&name).ok_or(Trouble::Elsewhere)
+    }
+
+    /// The path it was opened by, for people.
+    pub(crate) fn path(&self) -> String {
+        self.path.to_string_lossy().into_owned()
+    }
+
+    /// The view was changed, or the hints.
+    pub(crate) fn forget_view(&self) {
+        if let Some(atomic) = self.atomic() {
+            *atomic.view.lock() = None;
+        }
+    }
+}
+
+impl Atomic {
+    /// The view that this process has on the file.
+    pub(crate) fn view(&self, native: &Native, file: &OpenFile) -> Result<Arc<View>, Trouble> {
+        let mut known = self.view.lock();
+        if let Some(view) = &*known {
+            return Ok(Arc::clone(view));
+        }
+        let view = Arc::new(View::of(native, file.handle)?);
+        *known = Some(Arc::clone(&view));
+        Ok(view)
+    }
+
+    /// Waits until the bytes are ours.
+    pub(crate) fn lock(&self, footprint: Footprint, kind: Kind) -> Result<Hold, Trouble> {
+        let hold = self
+            .client
+            .lock_as(this_thread(), self.name.clone(), footprint, kind, Wait::Forever)?;
+        hold.check()?;
+        Ok(hold)
+    }
+
+    /// Waits until the shared file pointer is ours.
+    pub(crate) fn lock_shared_pointer(&self) -> Result<Hold, Trouble> {
+        let byte = Footprint::extent(SHARED_POINTER..SHARED_POINTER + 1);
+        self.lock(
+            byte.map_err(|error| Trouble::Unsupported(error.to_string()))?,
+            Kind::Exclusive,
+        )
+    }
+}
+
+/// This process's session with the lock service, made when the first file becomes atomic.
+fn client() -> Result<Client, Trouble> {
+    static CLIENT: OnceLock<Mutex<Option<Client>>> = OnceLock::new();
+    let mut known = CLIENT.get_or_init(Mutex::default).lock();
+    if let Some(client) = &*known {
+        return Ok(client.clone());
+    }
+    let client = Client::from_environment()?;
+    *known = Some(client.clone());
+    Ok(client)
+}
+
+/// Prefixes by which ROMIO and OMPIO are told the kind of the file system.
+const PREFIXES: [&str; 12] = [
+    "ufs:", "nfs:", "xfs:", "gpfs:", "lustre:", "panfs:", "pvfs2:", "testfs:", "daos:", "ime:", "quobyte:", "beegfs:",
+];
+
+fn without_prefix(path: &CStr) -> &Path {
+    let path = path.to_bytes();
+    let path = PREFIXES
+        .iter()
+        .find_map(|prefix| path.strip_prefix(prefix.as_bytes()))
+        .unwrap_or(path);
+    Path::new(OsStr::from_bytes(path))
+}
+
+fn this_thread() -> Owner {
+    // SAFETY: takes and touches nothing.
+    #[allow(unsafe_code)]
+    Owner(unsafe { libc::gettid() }.unsigned_abs().into())
+}

@@ -1,0 +1,399 @@
+//! From an MPI datatype to its [`Layout`], by asking the library how the type was made.
+//!
+//! What the program described as a vector becomes a pattern of the same size; no list of pairs is made of it. Types made
+//! by `_c` constructors (large counts) are read with `MPI_Type_get_contents_c` where the library has it.
+//!
+//! Source: MPI 4.0, section 5.1.13 (decoding a datatype) and 5.1.3, 5.1.4 (subarray, distributed array).
+
+use std::ffi::c_int;
+
+use crate::abi::{Combiner, Handle};
+use crate::error::Trouble;
+use crate::layout::Layout;
+use crate::native::{Native, call};
+
+/// Types are not nested deeper than this; a real one has ten levels.
+const DEPTH_MAX: u32 = 200;
+
+/// How a type was made, as `MPI_Type_get_contents` gives it.
+struct Contents {
+    combiner: Combiner,
+    /// `int` arguments, then those of `MPI_Aint`; or the large counts alone, where the type has some and its
+    /// constructor takes no other numbers: the same numbers in the same order.
+    numbers: Vec<i64>,
+    types: Vec<Handle>,
+}
+
+/// Bytes of data in a datatype.
+pub(crate) fn size_of(native: &Native, datatype: Handle) -> Result<u64, Trouble> {
+    let mut size = -1_i64;
+    let code = if native.has("PMPI_Type_size_c") {
+        call!(native, "PMPI_Type_size_c", datatype => Handle, &raw mut size => *mut i64)
+    } else {
+        call!(native, "PMPI_Type_size_x", datatype => Handle, &raw mut size => *mut i64)
+    };
+    Trouble::of_native(code)?;
+    u64::try_from(size).map_err(|_| Trouble::Datatype("its size is not known".into()))
+}
+
+/// Bytes from one copy of a datatype to the next.
+pub(crate) fn extent_of(native: &Native, datatype: Handle) -> Result<i64, Trouble> {
+    let (mut lower, mut extent) = (0_i64, 0_i64);
+    let code = call!(native, "PMPI_Type_get_extent", datatype => Handle, &raw mut lower => *mut i64, &raw mut extent => *mut i64);
+    Trouble::of_native(code)?;
+    Ok(extent)
+}
+
+/// The layout of a datatype.
+///
+/// # Errors
+/// [`Trouble::Datatype`]: it was made in a way that is not known here.
+pub(crate) fn layout_of(native: &Native, datatype: Handle) -> Result<Layout, Trouble> {
+    nested(native, datatype, 0)
+}
+
+/// Frees a datatype that a query gave, unless it is predefined.
+pub(crate) fn free(native: &Native, datatype: Handle) {
+    if let Ok((Combiner::Named | Combiner::Fortran90, _)) | Err(_) = envelope(native, datatype) {
+        return;
+    }
+    let mut stored = native.abi.stored(datatype);
+    call!(native, "PMPI_Type_free", &raw mut stored => *mut usize);
+}
+
+fn nested(native: &Native, datatype: Handle, depth: u32) -> Result<Layout, Trouble> {
+    if depth > DEPTH_MAX {
+        return Err(Trouble::Datatype(format!(
+            "it is nested deeper than {DEPTH_MAX} levels"
+        )));
+    }
+    let (combiner, counts) = envelope(native, datatype)?;
+    if matches!(combiner, Combiner::Named | Combiner::Fortran90) {
+        return predefined(native, datatype);
+    }
+    let contents = contents(native, datatype, combiner, &counts)?;
+    let layout = made(native, &contents, depth);
+    contents.types.iter().for_each(|datatype| free(native, *datatype));
+    layout
+}
+
+fn predefined(native: &Native, datatype: Handle) -> Result<Layout, Trouble> {
+    let size = size_of(native, datatype)?;
+    let (mut lower, mut extent) = (0_i64, 0_i64);
+    let code = call!(native, "PMPI_Type_get_true_extent", datatype => Handle, &raw mut lower => *mut i64, &raw mut extent => *mut i64);
+    Trouble::of_native(code)?;
+    match (lower, u64::try_from(extent), size) {
+        (_, _, 0) => Ok(Layout::Run(0)),
+        (0, Ok(extent), size) if extent == size => Ok(Layout::Run(size)),
+        // The one predefined type with a gap before its end: a short and an int.
+        (0, Ok(8), 6) => Ok(Layout::sequence([(0, Layout::Run(2)), (4, Layout::Run(4))])?),
+        _ => Err(Trouble::Datatype(
+            "a predefined type has gaps that are not known here".into(),
+        )),
+    }
+}
+
+/// How many `int`, `MPI_Aint`, large and datatype arguments a type was made from.
+#[derive(Default)]
+struct Counts {
+    ints: i64,
+    addresses: i64,
+    large: i64,
+    types: i64,
+}
+
+fn envelope(native: &Native, datatype: Handle) -> Result<(Combiner, Counts), Trouble> {
+    let (mut counts, mut combiner) = (Counts::default(), 0);
+    let code = if native.has("PMPI_Type_get_envelope_c") {
+        call!(native, "PMPI_Type_get_envelope_c", datatype => Handle, &raw mut counts.ints => *mut i64, &raw mut counts.addresses => *mut i64,
+            &raw mut counts.large => *mut i64, &raw mut counts.types => *mut i64, &raw mut combiner => *mut c_int)
+    } else {
+        let mut few = [0; 3];
+        let [ints, addresses, types] = &mut few;
+        let code = call!(native, "PMPI_Type_get_envelope", datatype => Handle, &raw mut *ints => *mut c_int, &raw mut *addresses => *mut c_int,
+            &raw mut *types => *mut c_int, &raw mut combiner => *mut c_int);
+        counts = Counts {
+            ints: few[0].into(),
+            addresses: few[1].into(),
+            large: 0,
+            types: few[2].into(),
+        };
+        code
+    };
+    Trouble::of_native(code)?;
+    match native.abi.combiner(combiner) {
+        Some(combiner) => Ok((combiner, counts)),
+        None => Err(Trouble::Datatype(format!(
+            "it was made in a way that is not known here (combiner {combiner})"
+        ))),
+    }
+}
+
+fn contents(native: &Native, datatype: Handle, combiner: Combiner, counts: &Counts) -> Result<Contents, Trouble> {
+    let room = |count: i64| {
+        usize::try_from(count).map_err(|_| Trouble::Datatype("its description has a negative length".into()))
+    };
+    let mut ints = vec![0 as c_int; room(counts.ints)?];
+    let mut addresses = vec![0_i64; room(counts.addresses)?];
+    let mut large = vec![0_i64; room(counts.large)?];
+    let mut types = vec![0_u8; room(counts.types)? * native.abi.handle_bytes];
+    let code = if native.has("PMPI_Type_get_contents_c") {
+        call!(native, "PMPI_Type_get_contents_c", datatype => Handle, counts.ints => i64, counts.addresses => i64, counts.large => i64,
+            counts.types => i64, ints.as_mut_ptr() => *mut c_int, addresses.as_mut_ptr() => *mut i64, large.as_mut_ptr() => *mut i64,
+            types.as_mut_ptr() => *mut u8)
+    } else {
+        call!(native, "PMPI_Type_get_contents", datatype => Handle, counts.ints as c_int => c_int, counts.addresses as c_int => c_int,
+            counts.types as c_int => c_int, ints.as_mut_ptr() => *mut c_int, addresses.as_mut_ptr() => *mut i64,
+            types.as_mut_ptr() => *mut u8)
+    };
+    Trouble::of_native(code)?;
+    // SAFETY: the library has put one handle in each place.
+    #[allow(unsafe_code)]
+    let types = types
+        .chunks_exact(native.abi.handle_bytes)
+        .map(|stored| unsafe { native.abi.load(stored.as_ptr()) })
+        .collect();
+    Ok(Contents {
+        combiner,
+        numbers: in_order(combiner, &ints, addresses, large),
+        types,
+    })
+}
+
+/// The numbers in the order of the constructor that takes no large counts.
+fn in_order(combiner: Combiner, ints: &[c_int], addresses: Vec<i64>, large: Vec<i64>) -> Vec<i64> {
+    let ints = ints.iter().map(|int| i64::from(*int));
+    // How many ints come before the large counts.
+    let before = match combiner {
+        _ if large.is_empty() => return ints.chain(addresses).collect(),
+        Combiner::Subarray => 1,
+        Combiner::Darray => 3,
+        _ => 0,
+    };
+    ints.clone()
+        .take(before)
+        .chain(large)
+        .chain(ints.skip(before))
+        .chain(addresses)
+        .collect()
+}
+
+fn made(native: &Native, contents: &Contents, depth: u32) -> Result<Layout, Trouble> {
+    let numbers = Numbers(&contents.numbers);
+    if contents.combiner == Combiner::Struct {
+        return structure(native, contents, depth);
+    }
+    let [old] = contents.types.as_slice() else {
+        return Err(Trouble::Datatype(
+            "its description names another number of types than one".into(),
+        ));
+    };
+    let element = Element {
+        layout: nested(native, *old, depth + 1)?,
+        extent: extent_of(native, *old)?,
+    };
+    match contents.combiner {
+        Combiner::Dup | Combiner::Resized => Ok(element.layout),
+        Combiner::Contiguous => element.block(numbers.count(0)?),
+        Combiner::Vector => element.vector(
+            numbers.count(0)?,
+            numbers.count(1)?,
+            product(numbers.at(2)?, element.extent)?,
+        ),
+        Combiner::Hvector => element.vector(numbers.count(0)?, numbers.count(1)?, numbers.at(2)?),
+        Combiner::Indexed => element.indexed(numbers.array(1, 0)?, numbers.array(1, 1)?, element.extent),
+        Combiner::Hindexed => element.indexed(numbers.array(1, 0)?, numbers.array(1, 1)?, 1),
+        Combiner::IndexedBlock => element.indexed(
+            &vec![numbers.at(1)?; numbers.array(2, 0)?.len()],
+            numbers.array(2, 0)?,
+            element.extent,
+        ),
+        Combiner::HindexedBlock => element.indexed(
+            &vec![numbers.at(1)?; numbers.array(2, 0)?.len()],
+            numbers.array(2, 0)?,
+            1,
+        ),
+        Combiner::Subarray => subarray(native, element, &numbers),
+        Combiner::Darray => darray(native, element, &numbers),
+        Combiner::Named | Combiner::Fortran90 | Combiner::Struct => {
+            Err(Trouble::Datatype("it describes itself".into()))
+        }
+    }
+}
+
+fn structure(native: &Native, contents: &Contents, depth: u32) -> Result<Layout, Trouble> {
+    let numbers = Numbers(&contents.numbers);
+    let (lengths, displacements) = (numbers.array(1, 0)?, numbers.array(1, 1)?);
+    let mut parts = Vec::with_capacity(lengths.len());
+    for ((old, length), at) in contents.types.iter().zip(lengths).zip(displacements) {
+        let element = Element {
+            layout: nested(native, *old, depth + 1)?,
+            extent: extent_of(native, *old)?,
+        };
+        parts.push((*at, element.block(count(*length)?)?));
+    }
+    Ok(Layout::sequence(parts)?)
+}
+
+/// The numbers a type was made from.
+struct Numbers<'a>(&'a [i64]);
+
+impl<'a> Numbers<'a> {
+    fn at(&self, index: usize) -> Result<i64, Trouble> {
+        self.0.get(index).copied().ok_or_else(short)
+    }
+
+    fn count(&self, index: usize) -> Result<u64, Trouble> {
+        count(self.at(index)?)
+    }
+
+    /// The `which`-th array of as many numbers as the first number says; the first array begins at `from`.
+    fn array(&self, from: usize, which: usize) -> Result<&'a [i64], Trouble> {
+        let length = usize::try_from(self.at(0)?).map_err(|_| short())?;
+        let begin = length
+            .checked_mul(which)
+            .and_then(|skipped| skipped.checked_add(from))
+            .ok_or_else(short)?;
+        self.0
+            .get(begin..)
+            .and_then(|rest| rest.get(..length))
+            .ok_or_else(short)
+    }
+}
+
+fn short() -> Trouble {
+    Trouble::Datatype("its description is shorter than it should be".into())
+}
+
+fn count(number: i64) -> Result<u64, Trouble> {
+    u64::try_from(number).map_err(|_| Trouble::Datatype(format!("its description has the count {number}")))
+}
+
+fn product(a: i64, b: i64) -> Result<i64, Trouble> {
+    a.checked_mul(b)
+        .ok_or_else(|| Trouble::Datatype("it spans more than 2^63 bytes".into()))
+}
+
+/// What a type is made of copies of.
+#[derive(Clone)]
+struct Element {
+    layout: Layout,
+    extent: i64,
+}
+
+impl Element {
+    fn block(&self, count: u64) -> Result<Layout, Trouble> {
+        Ok(Layout::repeat(count, self.extent, self.layout.clone())?)
+    }
+
+    fn vector(&self, count: u64, length: u64, stride: i64) -> Result<Layout, Trouble> {
+        Ok(Layout::repeat(count, stride, self.block(length)?)?)
+    }
+
+    fn indexed(&self, lengths: &[i64], displacements: &[i64], unit: i64) -> Result<Layout, Trouble> {
+        let mut parts = Vec::with_capacity(lengths.len());
+        for (length, at) in lengths.iter().zip(displacements) {
+            parts.push((product(*at, unit)?, self.block(count(*length)?)?));
+        }
+        Ok(Layout::sequence(parts)?)
+    }
+}
+
+/// Dimensions of an array from the one whose neighbours lie next to each other to the outermost.
+fn fastest_first(native: &Native, dimensions: usize, order: i64) -> Vec<usize> {
+    if order == i64::from(native.abi.order_c) {
+        (0..dimensions).rev().collect()
+    } else {
+        (0..dimensions).collect()
+    }
+}
+
+fn subarray(native: &Native, mut element: Element, numbers: &Numbers<'_>) -> Result<Layout, Trouble> {
+    let (sizes, part_sizes, starts) = (numbers.array(1, 0)?, numbers.array(1, 1)?, numbers.array(1, 2)?);
+    for dimension in fastest_first(native, sizes.len(), numbers.at(1 + 3 * sizes.len())?) {
+        let part = element.block(count(part_sizes[dimension])?)?;
+        element.layout = Layout::sequence([(product(starts[dimension], element.extent)?, part)])?;
+        element.extent = product(element.extent, sizes[dimension])?;
+    }
+    Ok(element.layout)
+}
+
+fn darray(native: &Native, mut element: Element, numbers: &Numbers<'_>) -> Result<Layout, Trouble> {
+    let tail = Numbers(numbers.0.get(2..).ok_or_else(short)?); // the number of dimensions comes first
+    let (sizes, kinds, arguments, grid) = (
+        tail.array(1, 0)?,
+        tail.array(1, 1)?,
+        tail.array(1, 2)?,
+        tail.array(1, 3)?,
+    );
+    let coordinates = grid_coordinates(numbers.at(1)?, grid)?;
+    for dimension in fastest_first(native, sizes.len(), tail.at(1 + 4 * sizes.len())?) {
+        let share = Share {
+            size: count(sizes[dimension])?,
+            ranks: count(grid[dimension])?.max(1),
+            rank: coordinates[dimension],
+        };
+        element.layout = share.of(native, kinds[dimension], arguments[dimension], &element)?;
+        element.extent = product(element.extent, sizes[dimension])?;
+    }
+    Ok(element.layout)
+}
+
+/// Where a rank stands in the grid of processes, which is always in C order.
+fn grid_coordinates(rank: i64, grid: &[i64]) -> Result<Vec<u64>, Trouble> {
+    let mut rest = count(rank)?;
+    let mut coordinates = vec![0; grid.len()];
+    for (coordinate, ranks) in coordinates.iter_mut().zip(grid).rev() {
+        let ranks = count(*ranks)?.max(1);
+        (*coordinate, rest) = (rest % ranks, rest / ranks);
+    }
+    Ok(coordinates)
+}
+
+/// One rank's share of one dimension of a distributed array.
+struct Share {
+    size: u64,
+    ranks: u64,
+    rank: u64,
+}
+
+impl Share {
+    fn of(&self, native: &Native, kind: i64, argument: i64, element: &Element) -> Result<Layout, Trouble> {
+        let abi = native.abi;
+        let chosen = (argument != i64::from(abi.distribute_default))
+            .then_some(argument)
+            .map(count)
+            .transpose()?;
+        match c_int::try_from(kind) {
+            Ok(kind) if kind == abi.distribute_none => element.block(self.size),
+            Ok(kind) if kind == abi.distribute_block => {
+                self.cyclic(chosen.unwrap_or(self.size.div_ceil(self.ranks)), element)
+            }
+            Ok(kind) if kind == abi.distribute_cyclic => self.cyclic(chosen.unwrap_or(1), element),
+            _ => Err(Trouble::Datatype(format!(
+                "it is distributed in a way that is not known here ({kind})"
+            ))),
+        }
+    }
+
+    /// Blocks of `length` dealt out in turn; a block distribution is one whose first round deals out all.
+    fn cyclic(&self, length: u64, element: &Element) -> Result<Layout, Trouble> {
+        let length = length.max(1);
+        let round = length.saturating_mul(self.ranks);
+        let first = length.saturating_mul(self.rank);
+        let left = self.size.saturating_sub(first);
+        let (whole, rest) = (left / round, left % round);
+        let (whole, partial) = if rest >= length { (whole + 1, 0) } else { (whole, rest) };
+        let place = |index: u64| {
+            i64::try_from(index)
+                .map_err(|_| short())
+                .and_then(|index| product(index, element.extent))
+        };
+        let blocks = element.vector(whole, length, place(round)?)?;
+        let last = element.block(partial)?;
+        Ok(Layout::sequence([
+            (place(first)?, blocks),
+            (place(first.saturating_add(whole.saturating_mul(round)))?, last),
+        ])?)
+    }
+}

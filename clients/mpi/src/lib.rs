@@ -1,0 +1,42 @@
+//! `libelbow_mpi.so`: makes the atomic mode of MPI-IO true, on any file system and for unmodified programs.
+//!
+//! ```text
+//!   program  --MPI_File_write_at-->  this library  --lock exactly these bytes-->  lock service
+//!                                         |
+//!                                         `--PMPI_File_write_at-->  the MPI library  -->  file
+//! ```
+//!
+//! It is preloaded (`elbow lock mpi -- mpirun ...`). One build serves MPICH, Open MPI and the standard MPI ABI, because what
+//! differs between them as binaries is little and fixed ([`abi`]), and the library that a process runs on is looked for when
+//! it makes its first MPI-IO call ([`native`]).
+//!
+//! - [`layout`], [`inspect`], [`view`]: from datatypes to patterns of bytes, never longer than the program's own description;
+//! - [`transfer`]: an access of one process; [`collective`]: one of all; [`request`]: a nonblocking one;
+//! - [`entry`]: the exported functions; [`files`]: what is open, and in which mode; [`hints`]: no write beyond what was asked;
+//! - [`group`]: messages between the processes of a file; [`error`]: how the program hears of trouble.
+//!
+//! Invariants: in atomic mode no I/O is done but under a lock that covers all that it touches and was ours just before; what
+//! cannot be locked exactly is refused with an MPI error; no lock is kept after the call that took it. In nonatomic mode
+//! nothing is changed. Design: `docs/design/mpi.md`.
+
+mod abi;
+mod collective;
+mod entry;
+mod error;
+mod files;
+mod group;
+mod hints;
+#[cfg(test)]
+#[path = "../tests/mpi/implementations.rs"]
+#[allow(
+    clippy::disallowed_methods,
+    dead_code,
+    reason = "this is what a program's build does"
+)]
+mod implementations;
+mod inspect;
+mod layout;
+mod native;
+mod request;
+mod transfer;
+mod view;

@@ -1,0 +1,191 @@
+//! One read or write in atomic mode, by one process: lock what it covers, do it, unlock.
+//!
+//! The library's *blocking, independent* function does the I/O, whatever the program called: nothing may be under way
+//! after the lock is gone, and no lock may be kept after the call. A lock that was kept until `MPI_Wait` would be kept
+//! while the program waits for messages from a process that waits for that lock. So a nonblocking access is done when it
+//! returns, and its request is complete from birth. Source: MPI 4.0, sections 14.4 and 14.6.1.
+
+use std::ffi::{c_int, c_void};
+
+use elbow_lock::Kind;
+
+use crate::abi::Handle;
+use crate::error::Trouble;
+use crate::files::{Atomic, OpenFile, Status};
+use crate::inspect;
+use crate::native::{Native, call};
+use crate::view::Cover;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Direction {
+    Read,
+    Write,
+}
+
+/// Where in the view an access begins.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Place {
+    /// At this many etypes from the view's begin.
+    At(i64),
+    /// At the process's own file pointer, which it moves.
+    Own,
+    /// At the file pointer that all processes share, which it moves.
+    Shared,
+}
+
+/// One read or write. The pointers are the program's.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Transfer {
+    pub(crate) direction: Direction,
+    pub(crate) place: Place,
+    pub(crate) buffer: *mut c_void,
+    pub(crate) count: i64,
+    pub(crate) datatype: Handle,
+    pub(crate) status: *mut c_void,
+}
+
+/// Calls `PMPI_File_<what>(file, [offset,] buffer, count, datatype, status)`, or its `_c` twin for a large count.
+macro_rules! transfer {
+    ($native:expr, $file:expr, $transfer:expr, $what:literal $(, $offset:expr)?) => {{
+        let (native, file, transfer) = ($native, $file, $transfer);
+        match c_int::try_from(transfer.count) {
+            Ok(count) => call!(native, concat!("PMPI_File_", $what), file => usize, $($offset => i64,)? transfer.buffer => *mut c_void,
+                count => c_int, transfer.datatype => Handle, transfer.status => *mut c_void),
+            Err(_) => call!(native, concat!("PMPI_File_", $what, "_c"), file => usize, $($offset => i64,)? transfer.buffer => *mut c_void,
+                transfer.count => i64, transfer.datatype => Handle, transfer.status => *mut c_void),
+        }
+    }};
+}
+
+impl Transfer {
+    pub(crate) fn kind(&self) -> Kind {
+        match self.direction {
+            Direction::Read => Kind::Shared,
+            Direction::Write => Kind::Exclusive,
+        }
+    }
+
+    /// For people.
+    pub(crate) fn name(&self) -> &'static str {
+        match self.direction {
+            Direction::Read => "atomic MPI-IO read",
+            Direction::Write => "atomic MPI-IO write",
+        }
+    }
+
+    /// Bytes of data.
+    ///
+    /// # Errors
+    /// The arguments are wrong.
+    fn bytes(&self, native: &Native) -> Result<u64, Trouble> {
+        let count = u64::try_from(self.count).unwrap_or(0);
+        inspect::size_of(native, self.datatype)?
+            .checked_mul(count)
+            .ok_or_else(|| Trouble::Unsupported("an access of more than 2^64 bytes".into()))
+    }
+
+    /// Whether the library will refuse the arguments; then no lock is needed for it to do so.
+    fn is_wrong(&self, native: &Native) -> bool {
+        self.count < 0 || self.datatype == native.datatype_null || matches!(self.place, Place::At(offset) if offset < 0)
+    }
+
+    /// What it covers.
+    ///
+    /// # Errors
+    /// The view cannot be locked exactly.
+    pub(crate) fn cover(&self, native: &Native, file: &OpenFile, atomic: &Atomic) -> Result<Cover, Trouble> {
+        if self.is_wrong(native) {
+            return Ok(Cover::nothing());
+        }
+        match self.bytes(native)? {
+            0 => Ok(Cover::nothing()),
+            bytes => atomic.view(native, file)?.cover(self.offset(native, file)?, bytes),
+        }
+    }
+
+    /// How many etypes it moves a file pointer on.
+    ///
+    /// # Errors
+    /// It is no whole number of etypes, or the view cannot be locked exactly.
+    pub(crate) fn etypes(&self, native: &Native, file: &OpenFile, atomic: &Atomic) -> Result<u64, Trouble> {
+        if self.is_wrong(native) {
+            return Ok(0);
+        }
+        let (bytes, etype_bytes) = (self.bytes(native)?, atomic.view(native, file)?.etype_bytes.max(1));
+        match bytes % etype_bytes {
+            0 => Ok(bytes / etype_bytes),
+            _ => Err(Trouble::Unsupported(format!(
+                "{bytes} bytes at a shared file pointer that counts pieces of {etype_bytes} bytes"
+            ))),
+        }
+    }
+
+    fn offset(&self, native: &Native, file: &OpenFile) -> Result<i64, Trouble> {
+        let mut offset = 0_i64;
+        let code = match self.place {
+            Place::At(offset) => return Ok(offset),
+            Place::Own => call!(native, "PMPI_File_get_position", file.handle => usize, &raw mut offset => *mut i64),
+            Place::Shared => {
+                call!(native, "PMPI_File_get_position_shared", file.handle => usize, &raw mut offset => *mut i64)
+            }
+        };
+        Trouble::of_native(code)?;
+        Ok(offset)
+    }
+
+    /// Does it atomically, alone.
+    ///
+    /// # Errors
+    /// See [`Trouble`].
+    pub(crate) fn alone(&self, native: &Native, file: &OpenFile, atomic: &Atomic) -> Result<(), Trouble> {
+        let pointer = match self.place {
+            Place::Shared => Some(atomic.lock_shared_pointer()?),
+            _ => None,
+        };
+        let Some(footprint) = self.cover(native, file, atomic)?.footprint() else {
+            return Trouble::of_native(self.go(native, file));
+        };
+        let hold = atomic.lock(footprint, self.kind())?;
+        if let Some(pointer) = &pointer {
+            pointer.check()?;
+        }
+        let code = self.go(native, file);
+        hold.finish()?;
+        pointer.map_or(Ok(()), |pointer| pointer.finish())?;
+        Trouble::of_native(code)
+    }
+
+    /// The library's blocking, independent function.
+    pub(crate) fn go(&self, native: &Native, file: &OpenFile) -> c_int {
+        let handle = file.handle;
+        match (self.direction, self.place) {
+            (Direction::Read, Place::At(offset)) => transfer!(native, handle, self, "read_at", offset),
+            (Direction::Read, Place::Own) => transfer!(native, handle, self, "read"),
+            (Direction::Read, Place::Shared) => transfer!(native, handle, self, "read_shared"),
+            (Direction::Write, Place::At(offset)) => transfer!(native, handle, self, "write_at", offset),
+            (Direction::Write, Place::Own) => transfer!(native, handle, self, "write"),
+            (Direction::Write, Place::Shared) => transfer!(native, handle, self, "write_shared"),
+        }
+    }
+
+    /// The library's blocking, collective function.
+    pub(crate) fn go_together(&self, native: &Native, file: &OpenFile) -> c_int {
+        let handle = file.handle;
+        match (self.direction, self.place) {
+            (Direction::Read, Place::At(offset)) => transfer!(native, handle, self, "read_at_all", offset),
+            (Direction::Read, Place::Own) => transfer!(native, handle, self, "read_all"),
+            (Direction::Read, Place::Shared) => transfer!(native, handle, self, "read_ordered"),
+            (Direction::Write, Place::At(offset)) => transfer!(native, handle, self, "write_at_all", offset),
+            (Direction::Write, Place::Own) => transfer!(native, handle, self, "write_all"),
+            (Direction::Write, Place::Shared) => transfer!(native, handle, self, "write_ordered"),
+        }
+    }
+
+    /// The same, with its status kept here.
+    pub(crate) fn with_status(&self, status: &mut Status) -> Transfer {
+        Transfer {
+            status: (&raw mut *status).cast(),
+            ..*self
+        }
+    }
+}

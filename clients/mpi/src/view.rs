@@ -1,0 +1,149 @@
+//! A file's view: which bytes of the file an access of so many bytes at such an offset covers.
+//!
+//! ```text
+//!   disp          disp+extent       disp+2*extent
+//!   |##..##..     |##..##..         |##..##..        the file type, again and again
+//!      ^ from = offset * etype size     ^ to = from + bytes    counted in bytes of data, holes left out
+//! ```
+//!
+//! Source: MPI 4.0, section 14.3.
+
+use std::ffi::{CStr, c_char};
+
+use elbow_ranges::encoding::{DecodeError, Reader, Writer};
+use elbow_ranges::{Dim, Footprint, Strided};
+
+use crate::error::Trouble;
+use crate::inspect;
+use crate::layout::Layout;
+use crate::native::{Native, call};
+
+/// `MPI_MAX_DATAREP_STRING` of all libraries.
+const REPRESENTATION_BYTES: usize = 128;
+
+/// The view of one process.
+#[derive(Clone, Debug)]
+pub(crate) struct View {
+    displacement: i64,
+    pub(crate) etype_bytes: u64,
+    extent: i64,
+    layout: Layout,
+}
+
+impl View {
+    /// The view that the file has now.
+    ///
+    /// # Errors
+    /// When it is one that cannot be locked exactly.
+    pub(crate) fn of(native: &Native, file: usize) -> Result<Self, Trouble> {
+        let mut displacement = 0_i64;
+        let (mut etype, mut filetype) = (0_usize, 0_usize);
+        let mut representation = [0 as c_char; REPRESENTATION_BYTES];
+        let code = call!(native, "PMPI_File_get_view", file => usize, &raw mut displacement => *mut i64,
+            &raw mut etype => *mut usize, &raw mut filetype => *mut usize, representation.as_mut_ptr() => *mut c_char);
+        Trouble::of_native(code)?;
+        // SAFETY: the library has put a handle in each, and a C string in the last.
+        #[allow(unsafe_code)]
+        let (etype, filetype, representation) = unsafe {
+            (
+                native.abi.load((&raw const etype).cast()),
+                native.abi.load((&raw const filetype).cast()),
+                CStr::from_ptr(representation.as_ptr()),
+            )
+        };
+        let view = native_representation(representation).and_then(|()| {
+            let (etype_bytes, extent) = (inspect::size_of(native, etype)?, inspect::extent_of(native, filetype)?);
+            Ok(Self {
+                displacement,
+                etype_bytes,
+                extent,
+                layout: inspect::layout_of(native, filetype)?,
+            })
+        });
+        inspect::free(native, etype);
+        inspect::free(native, filetype);
+        view
+    }
+
+    /// What `bytes` of data from `offset` (in etypes) on cover.
+    ///
+    /// # Errors
+    /// When some of it lies outside of any file.
+    pub(crate) fn cover(&self, offset: i64, bytes: u64) -> Result<Cover, Trouble> {
+        let outside = || Trouble::Datatype("the access ends beyond 2^63".into());
+        let from = u64::try_from(offset)
+            .ok()
+            .and_then(|offset| offset.checked_mul(self.etype_bytes))
+            .ok_or_else(outside)?;
+        let to = from.checked_add(bytes).ok_or_else(outside)?;
+        let tile_bytes = self.layout.bytes();
+        if tile_bytes == 0 {
+            return Err(Trouble::Datatype("it holds no data".into()));
+        }
+        let tiles = Layout::repeat(to.div_ceil(tile_bytes), self.extent, self.layout.clone())?;
+        let mut patterns = Vec::new();
+        tiles.cover(self.displacement, from, to, &mut patterns)?;
+        Ok(Cover(patterns))
+    }
+}
+
+/// The patterns that an access covers; none if it moves no data.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Cover(Vec<Strided>);
+
+impl Cover {
+    pub(crate) fn nothing() -> Self {
+        Self(Vec::new())
+    }
+
+    /// All of several.
+    pub(crate) fn union(covers: impl IntoIterator<Item = Cover>) -> Self {
+        Self(covers.into_iter().flat_map(|cover| cover.0).collect())
+    }
+
+    /// What to lock; nothing for no data.
+    pub(crate) fn footprint(&self) -> Option<Footprint> {
+        Footprint::from_patterns(self.0.iter().cloned()).ok()
+    }
+
+    pub(crate) fn encode(&self, writer: &mut Writer) {
+        writer.varint(self.0.len() as u64);
+        for pattern in &self.0 {
+            writer.varint(pattern.bounds().start);
+            writer.varint(pattern.piece_bytes());
+            writer.varint(pattern.dims().len() as u64);
+            for dim in pattern.dims() {
+                writer.varint(dim.count);
+                writer.varint(dim.stride);
+            }
+        }
+    }
+
+    pub(crate) fn decode(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let patterns = reader.count(3)?;
+        let mut cover = Vec::with_capacity(patterns);
+        for _ in 0..patterns {
+            let (start, length) = (reader.varint()?, reader.varint()?);
+            let mut dims = Vec::new();
+            for _ in 0..reader.count(2)? {
+                dims.push(Dim {
+                    count: reader.varint()?,
+                    stride: reader.varint()?,
+                });
+            }
+            cover.extend(Strided::new(start, &dims, length));
+        }
+        Ok(Self(cover))
+    }
+}
+
+/// Other representations have other sizes in the file than in memory.
+fn native_representation(name: &CStr) -> Result<(), Trouble> {
+    match name.to_bytes() {
+        b"native" | b"internal" => Ok(()),
+        other => Err(Trouble::Unsupported(format!(
+            "data representation {} (only native and internal are)",
+            other.escape_ascii()
+        ))),
+    }
+}

@@ -1,0 +1,58 @@
+/*
+ * Preloaded in tests: makes every write to a file take a while and in pieces, as storage far away does, so that accesses
+ * that are not atomic tear in every run and not in one of ten. WRITE_DELAY_US: how long to sleep in each.
+ */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <sys/types.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+static int is_file(int fd) {
+    struct stat status;
+    return fstat(fd, &status) == 0 && S_ISREG(status.st_mode);
+}
+
+static void dawdle(int fd) {
+    static int delay = -1;
+    if (delay < 0) {
+        const char *text = getenv("WRITE_DELAY_US");
+        delay = text ? atoi(text) : 0;
+    }
+    if (delay > 0 && is_file(fd))
+        usleep((useconds_t)delay);
+}
+
+#define NEXT(name) ((__typeof__(&name))dlsym(RTLD_NEXT, #name))
+
+ssize_t write(int fd, const void *data, size_t length) {
+    dawdle(fd);
+    return NEXT(write)(fd, data, length);
+}
+
+ssize_t pwrite(int fd, const void *data, size_t length, off_t offset) {
+    dawdle(fd);
+    return NEXT(pwrite)(fd, data, length, offset);
+}
+
+ssize_t pwrite64(int fd, const void *data, size_t length, off64_t offset) {
+    dawdle(fd);
+    return NEXT(pwrite64)(fd, data, length, offset);
+}
+
+ssize_t pwritev(int fd, const struct iovec *list, int count, off_t offset) {
+    dawdle(fd);
+    return NEXT(pwritev)(fd, list, count, offset);
+}
+
+ssize_t pwritev64(int fd, const struct iovec *list, int count, off64_t offset) {
+    dawdle(fd);
+    return NEXT(pwritev64)(fd, list, count, offset);
+}
+
+ssize_t writev(int fd, const struct iovec *list, int count) {
+    dawdle(fd);
+    return NEXT(writev)(fd, list, count);
+}
