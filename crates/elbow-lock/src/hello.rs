@@ -117,6 +117,8 @@ pub(crate) struct Welcome {
     pub(crate) epoch: u32,
     /// For so long from now on holders from before a restart can reassert, and nothing new is granted.
     pub(crate) grace_ms: u32,
+    /// How long the grace period would be if the service crashed now.
+    pub(crate) grace_ms_max: u32,
     /// The service's; all zeros where no key is needed.
     pub(crate) proof: Proof,
 }
@@ -153,6 +155,7 @@ impl Opening {
                 writer.varint(u64::from(welcome.ttl_ms));
                 writer.varint(u64::from(welcome.epoch));
                 writer.varint(u64::from(welcome.grace_ms));
+                writer.varint(u64::from(welcome.grace_ms_max));
                 writer.array(&welcome.proof);
             }
         }
@@ -203,6 +206,7 @@ fn take_welcome(reader: &mut Reader<'_>) -> Result<Welcome, DecodeError> {
         ttl_ms: reader.u32()?,
         epoch: reader.u32()?,
         grace_ms: reader.u32()?,
+        grace_ms_max: reader.u32()?,
         proof: reader.array()?,
     })
 }
@@ -233,6 +237,7 @@ mod tests {
                 ttl_ms: 10_000,
                 epoch: 3,
                 grace_ms: 0,
+                grace_ms_max: 10_000,
                 proof: [0; 32],
             }),
         ];

@@ -13,16 +13,27 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::address::Address;
 use crate::error::LockError;
-use crate::hello::{Hello, Key, Nonce, Opening, PROTOCOL_VERSION, Side, Welcome};
-use crate::message::{Reply, Request};
+use crate::hello::{Hello, Key, Nonce, Opening, PROTOCOL_VERSION, Proof, Side, Welcome};
+use crate::message::{Reply, Request, SessionId};
 use crate::wire;
 
 /// A service that does not answer a hello for so long is none.
 const HELLO_FOR: Duration = Duration::from_secs(10);
 const READ_BYTES: usize = 16 << 10;
 
-/// A connection whose hello is over.
-pub(super) struct Link {
+/// A connection whose hello is over: what [`Client`](crate::Client) is made of, for programs that keep their own books
+/// of what they asked for. Frames go out whole; whoever receives gets all replies that are there.
+///
+/// ```no_run
+/// use elbow_lock::{Link, Receive, Request};
+///
+/// let link = Link::open(&"unix:/run/locks".parse()?, "me", 0, None)?;
+/// link.send(&Request::Renew { seq: 1 })?;
+/// let mut replies = Vec::new();
+/// link.receive(Receive::Block, &mut replies)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Link {
     stream: Stream,
     /// Locked while a frame is written, so that frames do not mix.
     sending: Mutex<Vec<u8>>,
@@ -45,7 +56,8 @@ struct Inbox {
 }
 
 /// Milliseconds of a clock that does not go back, and goes on while the machine sleeps, as leases do.
-pub(super) fn now_ms() -> u64 {
+#[must_use]
+pub fn now_ms() -> u64 {
     let now = clock_gettime(ClockId::Boottime);
     // Neither is negative.
     now.tv_sec.unsigned_abs() * 1_000 + now.tv_nsec.unsigned_abs() / 1_000_000
@@ -53,14 +65,18 @@ pub(super) fn now_ms() -> u64 {
 
 /// What ended a link.
 #[derive(Debug)]
-pub(super) enum Broken {
+pub enum Broken {
+    /// The connection.
     Io(io::Error),
+    /// Bytes that are not the protocol.
     Garbled(DecodeError),
 }
 
+impl std::error::Error for Broken {}
+
 /// How a receive ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Received {
+pub enum Received {
     /// There are replies.
     Replies,
     /// Nothing is there (any more), or nothing came for a third of the lease.
@@ -71,7 +87,7 @@ pub(super) enum Received {
 
 /// How a receive may end before there is a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Receive {
+pub enum Receive {
     /// Waits until one is there.
     Block,
     /// As `Block`, but a signal ends the wait.
@@ -81,13 +97,53 @@ pub(super) enum Receive {
 }
 
 impl Link {
-    /// Connects and says hello.
-    pub(super) fn open(address: &Address, name: &str, ttl_ms: u32, key: Option<&Key>) -> Result<Self, LockError> {
+    /// Connects and says hello: a session named `name` for people, with a lease of `ttl_ms` (0: as long as the
+    /// connection).
+    ///
+    /// # Errors
+    /// When nobody is there, or the service does not let us in.
+    pub fn open(address: &Address, name: &str, ttl_ms: u32, key: Option<&Key>) -> Result<Self, LockError> {
+        let stream = Stream::connect(address).map_err(|source| LockError::Unreachable {
+            address: address.clone(),
+            source,
+        })?;
+        Self::greet(stream, address, name, ttl_ms, key)
+    }
+
+    /// Says hello over a socket that is connected to `address`; the session lives as long as that does.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn over(stream: UnixStream, address: &Address, name: &str) -> Result<Self, LockError> {
+        Self::greet(Stream::Unix(stream), address, name, 0, None)
+    }
+
+    /// Goes on with a session that another process, or this one before an exec, has opened with [`over`](Self::over).
+    /// Replies go to whoever receives first: only one process may have requests under way.
+    #[must_use]
+    pub fn adopt(stream: UnixStream) -> Self {
+        Self {
+            stream: Stream::Unix(stream),
+            sending: Mutex::default(),
+            inbox: Mutex::default(),
+            welcome: Welcome {
+                version: PROTOCOL_VERSION,
+                session: SessionId(0),
+                ttl_ms: 0,
+                epoch: 0,
+                grace_ms: 0,
+                grace_ms_max: 0,
+                proof: Proof::default(),
+            },
+            opened_ms: now_ms(),
+        }
+    }
+
+    fn greet(stream: Stream, address: &Address, name: &str, ttl_ms: u32, key: Option<&Key>) -> Result<Self, LockError> {
         let unreachable = |source| LockError::Unreachable {
             address: address.clone(),
             source,
         };
-        let stream = Stream::connect(address).map_err(unreachable)?;
         stream.set_timeout(Some(HELLO_FOR)).map_err(unreachable)?;
         let mut nonce = Nonce::default();
         getrandom::fill(&mut nonce).map_err(|error| unreachable(io::Error::other(error)))?;
@@ -116,8 +172,23 @@ impl Link {
         })
     }
 
+    /// The lease that was granted, ms; 0: as long as the connection.
+    #[must_use]
+    pub fn ttl_ms(&self) -> u32 {
+        self.welcome.ttl_ms
+    }
+
+    /// When the hello was sent, by [`now_ms`]: the lease began then.
+    #[must_use]
+    pub fn opened_ms(&self) -> u64 {
+        self.opened_ms
+    }
+
     /// Sends a request; blocks while the service takes nothing.
-    pub(super) fn send(&self, request: &Request) -> io::Result<()> {
+    ///
+    /// # Errors
+    /// When the connection broke.
+    pub fn send(&self, request: &Request) -> io::Result<()> {
         let mut frame = self.sending.lock();
         frame.clear();
         wire::append_request(&mut frame, request);
@@ -125,7 +196,10 @@ impl Link {
     }
 
     /// Receives into `replies`: at least one with [`Received::Replies`].
-    pub(super) fn receive(&self, how: Receive, replies: &mut Vec<Reply>) -> Result<Received, Broken> {
+    ///
+    /// # Errors
+    /// When the connection ended or broke.
+    pub fn receive(&self, how: Receive, replies: &mut Vec<Reply>) -> Result<Received, Broken> {
         let mut inbox = self.inbox.lock();
         loop {
             while let Some(payload) = inbox.next().map_err(Broken::Garbled)? {
@@ -283,6 +357,12 @@ impl Stream {
         let flags = if poll { RecvFlags::DONTWAIT } else { RecvFlags::empty() };
         let (_, got) = rustix::net::recv(self.as_fd(), into, flags)?;
         Ok(got)
+    }
+}
+
+impl AsFd for Link {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
     }
 }
 

@@ -24,6 +24,7 @@ use std::sync::Arc;
 use elbow_ranges::Footprint;
 
 pub use self::hold::Hold;
+pub use self::link::{Broken, Link, Receive, Received, now_ms};
 pub use self::name::file_name;
 use self::session::Session;
 use crate::address::{ADDRESS_VARIABLE, Address, BadAddress, KEY_VARIABLE};

@@ -12,7 +12,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use elbow_ranges::Footprint;
 use parking_lot::{Condvar, Mutex, MutexGuard};
@@ -21,12 +21,12 @@ use super::link::{Broken, Link, Receive, Received, now_ms};
 use super::{Options, Posix};
 use crate::address::Address;
 use crate::error::LockError;
-use crate::lease::ClientLease;
+use crate::lease::{ClientLease, margin_ms};
 use crate::message::{Blocker, FileName, Kind, LockId, Owner, Refusal, Reply, Request, Token, Wait};
 use crate::wire;
 
-/// How long a service that went away is looked for, at least.
-const RECONNECT_FOR: Duration = Duration::from_secs(15);
+/// How long a service that went away is looked for by a client that holds nothing.
+const RECONNECT_MS: u64 = 15_000;
 const RECONNECT_PAUSE: Duration = Duration::from_millis(50);
 /// Bytes of a request beside its footprint, with the longest name.
 const REQUEST_BYTES_MAX: usize = 8 << 10;
@@ -55,8 +55,17 @@ struct State {
 
 enum Up {
     Link(Arc<Link>),
-    Down { why: String, last_epoch: u32 },
+    Down(Break),
     Connecting,
+}
+
+/// How the last link ended.
+#[derive(Clone)]
+struct Break {
+    why: String,
+    last_epoch: u32,
+    /// Until then the next service waits for those who hold something, ms.
+    patience_until_ms: u64,
 }
 
 /// What an answer is an answer to.
@@ -426,10 +435,14 @@ impl Session {
             state.posix_lost.get_or_insert_with(|| why.clone());
         }
         link.close(); // Wakes the thread that reads it.
-        state.link = Up::Down {
+        let grace_ms = link.welcome.grace_ms_max;
+        let patience_until_ms = now_ms() + u64::from(grace_ms - margin_ms(grace_ms));
+        let last_epoch = link.welcome.epoch;
+        state.link = Up::Down(Break {
             why,
-            last_epoch: link.welcome.epoch,
-        };
+            last_epoch,
+            patience_until_ms,
+        });
         state.lease = None;
         self.changed.notify_all();
     }
@@ -439,48 +452,44 @@ impl Session {
         while matches!(state.link, Up::Connecting) {
             self.changed.wait(state);
         }
-        let Up::Down { why, last_epoch } = &state.link else {
+        let Up::Down(broke) = &state.link else {
             return Ok(());
         };
-        let (why, last_epoch) = (why.clone(), *last_epoch);
+        let broke = broke.clone();
+        let holds_something = state.has_posix || !state.holds.is_empty();
+        let until_ms = match holds_something {
+            true => broke.patience_until_ms,
+            false => now_ms() + RECONNECT_MS,
+        };
         state.link = Up::Connecting;
-        let opened = MutexGuard::unlocked(state, || self.reconnect());
+        let opened = MutexGuard::unlocked(state, || self.reconnect(until_ms));
         match opened {
             Ok(link) => {
-                self.resume(state, Arc::new(link), last_epoch, &why);
+                self.resume(state, Arc::new(link), &broke);
                 Ok(())
             }
             Err(error) => {
-                state.link = Up::Down {
-                    why: why.clone(),
-                    last_epoch,
-                };
-                lose_all(state, &format!("{why}; {error}"));
+                lose_all(state, &format!("{}; {error}", broke.why));
+                state.link = Up::Down(broke);
                 self.changed.notify_all();
                 Err(error)
             }
         }
     }
 
-    fn reconnect(&self) -> Result<Link, LockError> {
-        let patience = RECONNECT_FOR.max(Duration::from_millis(u64::from(self.options.ttl_ms)));
-        let until = Instant::now() + patience;
+    fn reconnect(&self, until_ms: u64) -> Result<Link, LockError> {
+        let Options { name, ttl_ms, key } = &self.options;
         loop {
-            match Link::open(
-                &self.address,
-                &self.options.name,
-                self.options.ttl_ms,
-                self.options.key.as_ref(),
-            ) {
-                Err(LockError::Unreachable { .. }) if Instant::now() < until => std::thread::sleep(RECONNECT_PAUSE),
+            match Link::open(&self.address, name, *ttl_ms, key.as_ref()) {
+                Err(LockError::Unreachable { .. }) if now_ms() < until_ms => std::thread::sleep(RECONNECT_PAUSE),
                 opened => return opened,
             }
         }
     }
 
     /// Goes on over a new link: what was asked is asked again, what was held is held again or lost.
-    fn resume(&self, state: &mut MutexGuard<'_, State>, link: Arc<Link>, last_epoch: u32, why: &str) {
-        let restarted = link.welcome.epoch != last_epoch && link.welcome.grace_ms > 0;
+    fn resume(&self, state: &mut MutexGuard<'_, State>, link: Arc<Link>, broke: &Break) {
+        let restarted = link.welcome.epoch != broke.last_epoch && link.welcome.grace_ms > 0;
         let mut again = Vec::new();
         for held in state
             .holds
@@ -491,7 +500,7 @@ impl Session {
                 held.standing = Standing::Reasserting;
                 again.extend(reassertion(held));
             } else {
-                held.standing = Standing::Lost(why.to_owned());
+                held.standing = Standing::Lost(broke.why.clone());
             }
         }
         let unanswered = state.calls.values().filter(|pending| pending.outcome.is_none());
@@ -519,7 +528,7 @@ impl Session {
         }
         if let Err(error) = link.send(request) {
             let mut state = self.state.lock();
-            self.broke(&mut state, link, error.to_string());
+            self.broke(&mut state, link, Broken::Io(error).to_string());
         }
     }
 

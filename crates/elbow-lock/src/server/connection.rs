@@ -138,6 +138,7 @@ impl Door {
             ttl_ms,
             epoch: service.epoch,
             grace_ms: service.grace_left_ms(),
+            grace_ms_max: settings.ttl_ms_max,
             proof,
         };
         match self.say(&Opening::Welcome(welcome)).await {

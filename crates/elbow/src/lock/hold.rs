@@ -95,7 +95,7 @@ fn start(hold: &Hold, args: &HoldArgs) -> std::io::Result<Child> {
 
 fn end(status: ExitStatus, lost: Option<LockError>) -> Result<ExitCode> {
     match lost {
-        Some(error) => Err(anyhow!(error).context("the command may have run without its lock")),
+        Some(_) => Err(anyhow!("the command may have run without its lock")),
         None => Ok(ExitCode::from(exit::of_status(status))),
     }
 }

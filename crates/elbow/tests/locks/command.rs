@@ -1,0 +1,170 @@
+//! `elbow lock hold|status|top` and the end of `elbow lockd`.
+
+use std::process::{Command, Output};
+
+use elbow_lock::{Kind, Wait};
+use elbow_ranges::Footprint;
+use rustix::process::Signal;
+
+use super::lockd::{Lockd, until};
+
+fn run(command: &mut Command) -> (Option<i32>, String, String) {
+    let Output { status, stdout, stderr } = command.output().unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    (status.code(), text(stdout), text(stderr))
+}
+
+#[test]
+fn a_command_runs_under_its_lock_and_its_exit_code_is_ours() {
+    let lockd = Lockd::start(&[]);
+    let (code, out, _) =
+        run(&mut lockd.elbow(&["lock", "hold", "f", "--", "sh", "-c", "echo $ELBOW_LOCK_TOKEN; exit 7"]));
+    assert_eq!(code, Some(7));
+    assert!(out.trim().parse::<u64>().unwrap() > 0);
+    let (code, _, error) = run(&mut lockd.elbow(&["lock", "hold", "f", "--", "./not-there"]));
+    assert_eq!(code, Some(127), "{error}");
+    let (code, ..) = run(&mut lockd.elbow(&["lock", "hold", "f", "--", "sh", "-c", "kill -9 $$"]));
+    assert_eq!(code, Some(137));
+}
+
+#[test]
+fn only_the_bytes_that_were_named_are_locked() {
+    let lockd = Lockd::start(&[]);
+    let file = lockd.directory.path().join("f");
+    let client = lockd.client();
+    let held = Footprint::from_list([(0, 4096), (8192, 4096)]).unwrap();
+    let _hold = client.lock(&file, held, Kind::Exclusive, Wait::Try).unwrap();
+    for (range, code) in [
+        ("4096:4096", 0),
+        ("4095:1", 1),
+        ("8192:1", 1),
+        ("12288:1", 0),
+        ("0:1M", 1),
+    ] {
+        let words = ["lock", "hold", "-n", "f", "--range", range, "--", "true"];
+        assert_eq!(run(&mut lockd.elbow(&words)).0, Some(code), "{range}");
+    }
+    let words = ["lock", "hold", "f", "--timeout", "50ms", "-E", "9", "--", "true"];
+    let (code, _, error) = run(&mut lockd.elbow(&words));
+    assert_eq!(code, Some(9));
+    assert!(error.contains("for as long as this request could wait"), "{error}");
+}
+
+#[test]
+fn shared_locks_go_together_and_a_writer_waits_for_them() {
+    let lockd = Lockd::start(&[]);
+    let mut reader = lockd
+        .elbow(&["lock", "hold", "--shared", "f", "--", "sleep", "30"])
+        .spawn()
+        .unwrap();
+    until("the reader holds", || lockd.total("holds") == 1);
+    assert_eq!(
+        run(&mut lockd.elbow(&["lock", "hold", "--shared", "-n", "f", "--", "true"])).0,
+        Some(0)
+    );
+    assert_eq!(
+        run(&mut lockd.elbow(&["lock", "hold", "-n", "f", "--", "true"])).0,
+        Some(1)
+    );
+    let mut writer = lockd.elbow(&["lock", "hold", "f", "--", "true"]).spawn().unwrap();
+    until("the writer waits", || lockd.total("queued") == 1);
+    let (_, lines, _) = run(&mut lockd.elbow(&["lock", "status"]));
+    assert!(
+        lines.contains("f: 1 held, 1 waiting") && lines.contains("held  shared"),
+        "{lines}"
+    );
+    let (_, lines, _) = run(&mut lockd.elbow(&["lock", "top", "--looks", "2", "--interval", "10ms"]));
+    assert_eq!(lines.matches("grants/s").count(), 2, "{lines}");
+
+    // Killed, and its `sleep` with it or not: the lock is the process's that asked for it.
+    reader.kill().unwrap();
+    assert_eq!(writer.wait().unwrap().code(), Some(0));
+    reader.wait().unwrap();
+}
+
+#[test]
+fn a_command_that_loses_its_lock_is_told_to_end() {
+    let lockd = Lockd::start(&["--ttl", "1s"]);
+    let words = [
+        "lock",
+        "hold",
+        "f",
+        "--",
+        "sh",
+        "-c",
+        "trap 'exit 0' TERM; while :; do sleep 0.05; done",
+    ];
+    let command = lockd.elbow(&words).spawn().unwrap();
+    until("it holds", || lockd.total("holds") == 1);
+    lockd.signal(Signal::KILL);
+    let output = command.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(125));
+}
+
+#[test]
+fn a_service_told_to_end_waits_for_locks_and_the_next_one_has_no_grace_period() {
+    let lockd = Lockd::start(&["--drain", "20s"]);
+    let client = lockd.client();
+    let hold = client
+        .lock("/f", Footprint::whole(), Kind::Exclusive, Wait::Try)
+        .unwrap();
+    let token = hold.token();
+    lockd.signal(Signal::TERM);
+    let other = lockd.client();
+    until("it refuses new ones", || {
+        other.lock("/g", Footprint::whole(), Kind::Shared, Wait::Try).is_err()
+    });
+    hold.finish().unwrap();
+    let state = lockd.directory.path().join("socket.state");
+    let kept = lockd
+        .directory
+        .path()
+        .join("..")
+        .canonicalize()
+        .unwrap()
+        .join(format!("elbow-kept-{}", std::process::id()));
+    until("it has ended", || !lockd.directory.path().join("socket").exists());
+    std::fs::copy(&state, &kept).unwrap();
+    assert_eq!(lockd.end(), Some(0));
+
+    let next = Lockd::start(&["--state", kept.to_str().unwrap()]);
+    let hold = next
+        .client()
+        .lock("/f", Footprint::whole(), Kind::Exclusive, Wait::Try)
+        .unwrap();
+    assert!(hold.token() > token, "{:?} after {token:?}", hold.token());
+    std::fs::remove_file(kept).unwrap();
+}
+
+#[test]
+fn a_service_that_cannot_begin_says_why() {
+    let lockd = Lockd::start(&[]);
+    let again = ["lockd", "serve", "--listen", &lockd.address()];
+    let (code, _, error) = run(&mut lockd.elbow(&again));
+    assert_eq!(code, Some(125));
+    assert!(error.contains("another lock service runs with it"), "{error}");
+
+    std::fs::write(lockd.directory.path().join("precious"), "data").unwrap();
+    let onto = format!("unix:{}/precious", lockd.directory.path().display());
+    let (code, ..) = run(&mut lockd.elbow(&["lockd", "serve", "--listen", &onto]));
+    assert_eq!(code, Some(125));
+    assert_eq!(std::fs::read(lockd.directory.path().join("precious")).unwrap(), b"data");
+
+    let open = ["lockd", "serve", "--listen", "tcp:0.0.0.0:0", "--state", "open.state"];
+    let (code, _, error) = run(&mut lockd.elbow(&open));
+    assert_eq!(code, Some(125));
+    assert!(error.contains("needs a key file"), "{error}");
+
+    let (code, _, error) = run(lockd
+        .elbow(&["lock", "status"])
+        .env("ELBOW_LOCKS", "unix:/nowhere/socket"));
+    assert_eq!(code, Some(125));
+    assert!(
+        error.contains("cannot reach the lock service at unix:/nowhere/socket"),
+        "{error}"
+    );
+    let (code, _, error) = run(lockd.elbow(&["lock", "status"]).env_remove("ELBOW_LOCKS"));
+    assert_eq!(code, Some(125));
+    assert!(error.contains("--server"), "{error}");
+    assert_eq!(lockd.total("holds"), 0, "the first one still serves");
+}

@@ -1,0 +1,195 @@
+//! Deaths: of the service while clients work, of clients that hold.
+//!
+//! What is asserted of the clients is what an MPI program or a database needs: whoever has just been told by
+//! [`Hold::check`] that a lock is its own is alone on those bytes.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use elbow_lock::{Client, Hold, Kind, LockError, Wait};
+use elbow_ranges::Footprint;
+use rustix::process::Signal;
+
+use super::lockd::{Lockd, until};
+
+const CLIENTS: u64 = 8;
+/// Pieces of the file that they fight for: fewer than clients.
+const PIECES: u64 = 3;
+
+/// What the clients did.
+#[derive(Default)]
+struct Tally {
+    inside: [AtomicBool; PIECES as usize],
+    worked: AtomicU64,
+    lost: AtomicU64,
+    stop: AtomicBool,
+}
+
+/// Locks a piece, works on it and gives it back, again and again. A lost lock is an answer, not a failure.
+fn work(client: &Client, tally: &Tally, seed: u64) {
+    let mut turn = seed;
+    while !tally.stop.load(Ordering::Relaxed) {
+        turn = turn
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        let piece = (turn >> 33) % PIECES;
+        let footprint = Footprint::from_list((0..10).map(|i| (i * 1000 + piece * 100, 100))).unwrap();
+        match client.lock("/grid", footprint, Kind::Exclusive, Wait::Forever) {
+            Ok(hold) => work_on(&hold, tally, piece as usize),
+            Err(error) => panic!("a request was not served and not lost: {error}"),
+        }
+    }
+}
+
+fn work_on(hold: &Hold, tally: &Tally, piece: usize) {
+    for _ in 0..20 {
+        match hold.check() {
+            Ok(()) => {}
+            Err(LockError::Lost { .. }) => {
+                tally.lost.fetch_add(1, Ordering::Relaxed);
+                return;
+            }
+            Err(error) => panic!("neither ours nor lost: {error}"),
+        }
+        // The I/O: much shorter than any lease.
+        assert!(
+            !tally.inside[piece].swap(true, Ordering::SeqCst),
+            "two clients on one piece"
+        );
+        std::thread::sleep(Duration::from_micros(200));
+        assert!(
+            tally.inside[piece].swap(false, Ordering::SeqCst),
+            "two clients on one piece"
+        );
+        tally.worked.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn no_two_clients_work_on_the_same_bytes_while_the_service_is_killed_and_restarted() {
+    let mut lockd = Lockd::start(&["--ttl", "400ms"]);
+    let tally = Arc::new(Tally::default());
+    let clients: Vec<_> = (0..CLIENTS)
+        .map(|seed| {
+            let (client, tally) = (lockd.client(), Arc::clone(&tally));
+            std::thread::spawn(move || work(&client, &tally, seed))
+        })
+        .collect();
+    let mut reasserted = 0;
+    for kill in 0..5 {
+        let before = tally.worked.load(Ordering::Relaxed);
+        until("they work", || tally.worked.load(Ordering::Relaxed) > before + 200);
+        lockd.kill_and_start_again();
+        until("somebody holds again", || {
+            tally.worked.load(Ordering::Relaxed) > before + 250
+        });
+        reasserted += lockd.total("reasserted");
+        assert!(
+            clients.iter().all(|client| !client.is_finished()),
+            "a client died after kill {kill}"
+        );
+    }
+    tally.stop.store(true, Ordering::Relaxed);
+    for client in clients {
+        client.join().unwrap();
+    }
+    assert!(
+        reasserted > 0,
+        "no lock was held when the service died: the test has tested nothing"
+    );
+}
+
+#[test]
+fn a_service_that_does_not_come_back_is_an_error_for_holders_and_for_those_who_wait() {
+    let mut lockd = Lockd::start(&["--ttl", "300ms"]);
+    let (holder, waiter) = (lockd.client(), lockd.client());
+    let hold = holder
+        .lock("/f", Footprint::whole(), Kind::Exclusive, Wait::Try)
+        .unwrap();
+    let waits = std::thread::spawn(move || {
+        waiter
+            .lock("/f", Footprint::whole(), Kind::Exclusive, Wait::Forever)
+            .map(|_| ())
+    });
+    until("one waits", || lockd.total("queued") == 1);
+    lockd.kill();
+    let began = Instant::now();
+    let error = hold.check().unwrap_err();
+    assert!(matches!(error, LockError::Lost { .. }), "{error}");
+    assert!(began.elapsed() < Duration::from_secs(5), "a holder must know soon");
+    assert!(waits.join().unwrap().is_err());
+}
+
+#[test]
+fn a_killed_holder_over_a_unix_socket_lets_the_next_one_in_at_once() {
+    let lockd = Lockd::start(&[]);
+    let file = lockd.directory.path().join("f");
+    let mut holder = lockd
+        .elbow(&["lock", "hold", "f", "--", "sleep", "60"])
+        .spawn()
+        .unwrap();
+    until("it holds", || lockd.total("holds") == 1);
+    let client = lockd.client();
+    assert!(
+        client
+            .lock(&file, Footprint::whole(), Kind::Exclusive, Wait::Try)
+            .is_err()
+    );
+    holder.kill().unwrap();
+    holder.wait().unwrap();
+    client
+        .lock(&file, Footprint::whole(), Kind::Exclusive, Wait::For(1_000))
+        .unwrap();
+}
+
+#[test]
+fn a_killed_holder_over_tcp_lets_the_next_one_in_when_its_lease_is_over() {
+    let lockd = Lockd::start(&["--listen", "tcp:127.0.0.1:0"]);
+    let tcp = lockd.addresses[1].to_string();
+    let file = lockd.directory.path().join("f");
+    let words = [
+        "lock", "hold", "f", "--ttl", "1s", "--server", &tcp, "--", "sleep", "60",
+    ];
+    let mut holder = lockd.elbow(&words).spawn().unwrap();
+    until("it holds", || lockd.total("holds") == 1);
+    holder.kill().unwrap();
+    holder.wait().unwrap();
+    let client = lockd.client();
+    let early = client.lock(&file, Footprint::whole(), Kind::Exclusive, Wait::For(50));
+    assert!(
+        early.is_err(),
+        "the service cannot know yet whether the holder still writes"
+    );
+    client
+        .lock(&file, Footprint::whole(), Kind::Exclusive, Wait::For(3_000))
+        .unwrap();
+}
+
+#[test]
+fn a_stopped_client_has_lost_its_lock_before_anybody_else_gets_it() {
+    let lockd = Lockd::start(&[]);
+    let words = [
+        "lock",
+        "hold",
+        "f",
+        "--ttl",
+        "600ms",
+        "--",
+        "sh",
+        "-c",
+        "trap 'exit 3' TERM; while :; do sleep 0.02; done",
+    ];
+    let holder = lockd.elbow(&words).spawn().unwrap();
+    until("it holds", || lockd.total("holds") == 1);
+    let process = rustix::process::Pid::from_child(&holder);
+    rustix::process::kill_process(process, Signal::STOP).unwrap();
+    let file = lockd.directory.path().join("f");
+    lockd
+        .client()
+        .lock(&file, Footprint::whole(), Kind::Exclusive, Wait::For(5_000))
+        .unwrap();
+    rustix::process::kill_process(process, Signal::CONT).unwrap();
+    let output = holder.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(125), "it found out, and ended its command");
+}

@@ -1,0 +1,118 @@
+//! Bytes that no client of ours sends.
+
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use elbow_lock::{Address, Kind, Wait};
+use elbow_ranges::Footprint;
+
+use super::lockd::Lockd;
+
+/// A hello of version 1 with no lease, no name and a nonce of zeros.
+fn hello() -> Vec<u8> {
+    let mut payload = b"\x01ELBOWLCK\x01\x00\x00".to_vec();
+    payload.extend([0; 16]);
+    frame(&payload)
+}
+
+fn frame(payload: &[u8]) -> Vec<u8> {
+    let mut frame = u32::try_from(payload.len()).unwrap().to_le_bytes().to_vec();
+    frame.extend(payload);
+    frame
+}
+
+fn connect(lockd: &Lockd) -> UnixStream {
+    let Address::Unix(path) = &lockd.addresses[0] else {
+        panic!("a Unix socket")
+    };
+    let stream = UnixStream::connect(path).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    stream
+}
+
+/// All that the service says before it closes.
+fn last_words(mut stream: UnixStream) -> String {
+    let mut said = Vec::new();
+    // It may close while bytes of ours are under way.
+    let _ = stream.read_to_end(&mut said);
+    String::from_utf8_lossy(&said).into_owned()
+}
+
+#[test]
+fn whatever_is_no_protocol_ends_its_own_connection_and_no_other() {
+    let lockd = Lockd::start(&[]);
+    let client = lockd.client();
+    let hold = client
+        .lock("/f", Footprint::whole(), Kind::Exclusive, Wait::Try)
+        .unwrap();
+    let after_hello: [(&str, Vec<u8>, &str); 6] = [
+        ("an empty frame", vec![0, 0, 0, 0], "a frame is empty"),
+        ("a frame of 4 GiB", vec![0xff, 0xff, 0xff, 0xff], "longer than 1 MiB"),
+        ("an unknown type", frame(&[0x7f]), "unknown type"),
+        ("a reply", frame(&[0x90, 1, 1]), "unknown type"),
+        // lock 1 of "f", a list of 2^60 patterns.
+        ("a huge count", frame(b"\x10\x01\x00\x01f\x01\x00\x00\x12\x00\x80\x80\x80\x80\x80\x80\x80\x80\x10"), "truncated"),
+        // lock 1 of "f", one pattern of 2^63 pieces 2^63 apart.
+        (
+            "strides past 2^64",
+            frame(b"\x10\x01\x00\x01f\x01\x00\x00\x11\x00\x01\x80\x80\x80\x80\x80\x80\x80\x80\x80\x01\x80\x80\x80\x80\x80\x80\x80\x80\x80\x01\x01"),
+            "",
+        ),
+    ];
+    for (what, bytes, why) in after_hello {
+        let mut stream = connect(&lockd);
+        stream.write_all(&hello()).unwrap();
+        stream.write_all(&bytes).unwrap();
+        let said = last_words(stream);
+        assert!(
+            said.contains("no request that it understands") && said.contains(why),
+            "{what}: {said:?}"
+        );
+    }
+    for bytes in [
+        frame(b"GET / HTTP/1.1\r\n\r\n"),
+        b"GET / HTTP/1.1\r\n\r\n".to_vec(),
+        frame(&[0x02; 33]),
+    ] {
+        let mut stream = connect(&lockd);
+        stream.write_all(&bytes).unwrap();
+        assert!(last_words(stream).len() < 300);
+    }
+    hold.finish().unwrap();
+}
+
+#[test]
+fn half_a_frame_is_waited_for_and_forgotten_when_its_client_goes() {
+    let lockd = Lockd::start(&[]);
+    let mut stream = connect(&lockd);
+    stream.write_all(&hello()).unwrap();
+    stream.write_all(&[200, 0, 0, 0, 0x10, 1]).unwrap();
+    drop(stream);
+    lockd
+        .client()
+        .lock("/f", Footprint::whole(), Kind::Exclusive, Wait::Try)
+        .unwrap();
+}
+
+#[test]
+fn a_client_that_reads_no_answers_is_cut_off() {
+    let lockd = Lockd::start(&[]);
+    let mut stream = connect(&lockd);
+    stream.write_all(&hello()).unwrap();
+    stream.set_write_timeout(Some(Duration::from_secs(2))).unwrap();
+    // Each status request is 6 bytes and brings hundreds.
+    let requests: Vec<u8> = frame(&[0x18, 1]).repeat(10_000);
+    let mut sent = 0;
+    while sent < 100 && stream.write_all(&requests).is_ok() {
+        sent += 1;
+    }
+    assert!(
+        sent < 100,
+        "the service took a million requests whose answers nobody reads"
+    );
+    lockd
+        .client()
+        .lock("/f", Footprint::whole(), Kind::Exclusive, Wait::Try)
+        .unwrap();
+}

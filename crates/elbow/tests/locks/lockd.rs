@@ -1,0 +1,126 @@
+//! A service started for a test.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use elbow_lock::{Address, Client};
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+
+/// A service that dies with the test.
+pub(crate) struct Lockd {
+    pub(crate) directory: TempDir,
+    arguments: Vec<String>,
+    child: Child,
+    /// Kept open, so that the service can write.
+    _said: BufReader<ChildStdout>,
+    /// Where it said that it listens.
+    pub(crate) addresses: Vec<Address>,
+}
+
+impl Lockd {
+    /// Starts one on a Unix socket, with more arguments; `{}` in them is its directory.
+    pub(crate) fn start(arguments: &[&str]) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let shown = directory.path().display().to_string();
+        let arguments: Vec<String> = arguments.iter().map(|word| word.replace("{}", &shown)).collect();
+        let listen = format!("unix:{shown}/socket");
+        let mut all = vec!["--listen".to_owned(), listen];
+        all.extend(arguments);
+        let (child, said, addresses) = spawn(&all);
+        Self {
+            directory,
+            arguments: all,
+            child,
+            _said: said,
+            addresses,
+        }
+    }
+
+    /// Kills it; it is dead when this returns.
+    pub(crate) fn kill(&mut self) {
+        self.signal(Signal::KILL);
+        self.child.wait().unwrap();
+    }
+
+    /// Kills it and starts it again in the same place.
+    pub(crate) fn kill_and_start_again(&mut self) {
+        self.kill();
+        (self.child, self._said, self.addresses) = spawn(&self.arguments);
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    /// Waits for its end.
+    pub(crate) fn end(mut self) -> Option<i32> {
+        self.child.wait().unwrap().code()
+    }
+
+    pub(crate) fn address(&self) -> String {
+        self.addresses[0].to_string()
+    }
+
+    pub(crate) fn client(&self) -> Client {
+        Client::connect(&self.address()).unwrap()
+    }
+
+    /// `elbow WORDS` for this service.
+    pub(crate) fn elbow(&self, words: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_elbow"));
+        command
+            .args(words)
+            .env("ELBOW_LOCKS", self.address())
+            .current_dir(self.directory.path());
+        command
+    }
+
+    /// A number of its status.
+    pub(crate) fn total(&self, name: &str) -> u64 {
+        let status: serde_json::Value = serde_json::from_str(&self.client().status().unwrap()).unwrap();
+        status["totals"][name]
+            .as_u64()
+            .unwrap_or_else(|| panic!("no {name} in {status}"))
+    }
+}
+
+impl Drop for Lockd {
+    fn drop(&mut self) {
+        // It may have ended.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn spawn(arguments: &[String]) -> (Child, BufReader<ChildStdout>, Vec<Address>) {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_elbow"))
+        .args(["lockd", "serve"])
+        .args(arguments)
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut said = BufReader::new(child.stdout.take().unwrap());
+    let listens = arguments.iter().filter(|word| *word == "--listen").count();
+    let addresses = (0..listens).map(|_| {
+        let mut line = String::new();
+        said.read_line(&mut line).unwrap();
+        let address = line.trim().strip_prefix("listening on ");
+        address
+            .unwrap_or_else(|| panic!("the service said {line:?}"))
+            .parse()
+            .unwrap()
+    });
+    let addresses = addresses.collect();
+    (child, said, addresses)
+}
+
+/// Waits until something is so; panics with `what` when it takes too long.
+pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let give_up = Instant::now() + Duration::from_secs(30);
+    while !is_so() {
+        assert!(Instant::now() < give_up, "not within 30 s: {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}

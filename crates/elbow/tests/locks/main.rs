@@ -1,0 +1,10 @@
+//! The lock service as its users find it: `elbow lockd`, `elbow lock`, and clients of the library, each in processes that
+//! are killed at the worst moment.
+
+#![allow(clippy::disallowed_methods)] // tests look at files themselves
+
+mod access;
+mod command;
+mod crash;
+mod hostile;
+mod lockd;
