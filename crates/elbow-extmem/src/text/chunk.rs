@@ -14,6 +14,7 @@ use std::ops::Range;
 use rayon::prelude::{ParallelIterator, ParallelSliceMut};
 
 use super::TextOrder;
+use super::buffer::{Buffer, buffer};
 use super::error::Result;
 use super::input::Inputs;
 use super::order::common_length;
@@ -33,7 +34,7 @@ const WORD_BYTES: usize = size_of::<Entry>();
 type Entry = [u64; 2];
 
 pub(super) struct Chunk {
-    words: Vec<Entry>,
+    memory: Buffer,
     /// Where the entries are; before it, text.
     entries: Range<usize>,
     terminator: u8,
@@ -52,21 +53,28 @@ struct Taken {
 pub(super) struct Carry(Vec<u8>);
 
 impl Chunk {
-    pub(super) fn new(bytes: usize, terminator: u8) -> Self {
-        let words = vec![[0; 2]; (bytes / WORD_BYTES).max(8)];
-        let entries = words.len()..words.len();
-        Self {
-            words,
-            entries,
+    pub(super) fn new(bytes: usize, terminator: u8) -> Result<Self> {
+        let words = (bytes / WORD_BYTES).max(8);
+        Ok(Self {
+            memory: buffer(words * WORD_BYTES)?,
+            entries: words..words,
             terminator,
-        }
+        })
+    }
+
+    fn words(&self) -> &[Entry] {
+        bytemuck::cast_slice(&self.memory)
+    }
+
+    fn words_mut(&mut self) -> &mut [Entry] {
+        bytemuck::cast_slice_mut(&mut self.memory)
     }
 
     /// Takes in lines until it is full or there are no more (`false`).
     pub(super) fn fill(&mut self, carry: &mut Carry, inputs: &mut Inputs, order: &TextOrder) -> Result<bool> {
-        self.entries = self.words.len()..self.words.len();
+        self.entries = self.words().len()..self.words().len();
         while self.text_room() < carry.0.len() {
-            self.grow();
+            self.grow()?;
         }
         let mut filled = carry.0.len();
         self.text_mut()[..filled].copy_from_slice(&carry.0);
@@ -79,7 +87,7 @@ impl Chunk {
                 return Ok(true);
             }
             if step == 0 {
-                self.grow(); // for one long line
+                self.grow()?; // for one long line
                 taken = self.take_in(0, 0, filled, order);
                 continue;
             }
@@ -95,11 +103,12 @@ impl Chunk {
     }
 
     fn text(&self) -> &[u8] {
-        bytemuck::cast_slice(&self.words[..self.entries.start])
+        &self.memory[..self.text_room()]
     }
 
     fn text_mut(&mut self) -> &mut [u8] {
-        bytemuck::cast_slice_mut(&mut self.words[..self.entries.start])
+        let room = self.text_room();
+        &mut self.memory[..room]
     }
 
     fn text_room(&self) -> usize {
@@ -107,10 +116,12 @@ impl Chunk {
     }
 
     /// Only without entries.
-    fn grow(&mut self) {
-        let words = 2 * self.words.len();
-        self.words.resize(words, [0; 2]);
-        self.entries = words..words;
+    fn grow(&mut self) -> Result<()> {
+        let larger = buffer(2 * self.memory.len())?;
+        let smaller = std::mem::replace(&mut self.memory, larger);
+        self.memory[..smaller.len()].copy_from_slice(&smaller);
+        self.entries = self.words().len()..self.words().len();
+        Ok(())
     }
 
     /// How much to read now, so that the lines in it find room for their entries; 0 when the chunk is full.
@@ -120,7 +131,7 @@ impl Chunk {
         let line_bytes = taken.checked_div(lines).unwrap_or(LINE_BYTES_GUESSED).max(1);
         let room = self.text_room() - filled;
         let step = room / (line_bytes + WORD_BYTES) * line_bytes;
-        let worth_it = (self.words.len() * WORD_BYTES / 64).min(READ_BYTES_MAX / 8);
+        let worth_it = (self.memory.len() / 64).min(READ_BYTES_MAX / 8);
         if step < worth_it.max(1) {
             0
         } else {
@@ -131,19 +142,20 @@ impl Chunk {
     /// Makes entries for the lines from `start` on that end in `looked_at..end`, while there is room.
     fn take_in(&mut self, start: usize, looked_at: usize, end: usize, order: &TextOrder) -> Taken {
         let lowest = end.div_ceil(WORD_BYTES);
-        let (text, entries) = self.words.split_at_mut(lowest);
-        let text: &[u8] = bytemuck::cast_slice(text);
         let mut next = self.entries.start - lowest;
+        let terminator = self.terminator;
+        let (text, entries) = self.words_mut().split_at_mut(lowest);
+        let text: &[u8] = bytemuck::cast_slice(text);
         let mut taken = Taken {
             end: start,
             is_full: false,
         };
-        for terminator in memchr::memchr_iter(self.terminator, &text[looked_at..end]) {
+        for found in memchr::memchr_iter(terminator, &text[looked_at..end]) {
             if next == 0 {
                 taken.is_full = true;
                 break;
             }
-            let line = taken.end..looked_at + terminator;
+            let line = taken.end..looked_at + found;
             taken.end = line.end + 1;
             next -= 1;
             entries[next] = [order.prefix(&text[line.clone()]), place(&line)];
@@ -154,10 +166,11 @@ impl Chunk {
 
     /// Sorts its lines, on the threads of a pool if there is one; of equal lines only the first stays, if asked for.
     pub(super) fn sort(&mut self, order: &TextOrder, pool: Option<&rayon::ThreadPool>) {
-        let (text, entries) = self.words.split_at_mut(self.entries.start);
+        let (start, terminator) = (self.entries.start, self.terminator);
+        let (text, entries) = self.words_mut().split_at_mut(start);
         let lines = Text {
             bytes: bytemuck::cast_slice(text),
-            terminator: self.terminator,
+            terminator,
         };
         match pool.filter(|_| entries.len() >= PARALLEL_LINES_MIN) {
             Some(pool) => pool.install(|| sort(entries, &lines, order, true)),
@@ -191,7 +204,7 @@ impl Chunk {
             bytes: self.text(),
             terminator: self.terminator,
         };
-        self.words[self.entries.clone()]
+        self.words()[self.entries.clone()]
             .iter()
             .map(move |entry| lines.line(entry))
     }
@@ -335,7 +348,7 @@ impl Cursor {
             bytes: self.chunk.text(),
             terminator: self.chunk.terminator,
         };
-        let left = &self.chunk.words[self.next..self.chunk.entries.end];
+        let left = &self.chunk.words()[self.next..self.chunk.entries.end];
         for entry in left.iter().take(FETCHED_LINES) {
             self.fetched.extend_from_slice(text.line(entry));
             self.lines.push((entry[0], self.fetched.len()));
@@ -349,13 +362,19 @@ impl Cursor {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
     use crate::text::{Input, KeyOptions, KeySpec, OrderOptions};
 
     fn sorted(text: &str, order: &TextOrder) -> Vec<String> {
         let input = text.to_owned();
-        let mut inputs = Inputs::new(vec![Input::new("text", move || Ok(std::io::Cursor::new(input)))], b'\n');
-        let mut chunk = Chunk::new(4 * text.len() + 40 * text.lines().count(), b'\n');
+        let mut inputs = Inputs::new(
+            vec![Input::new("text", move || Ok(std::io::Cursor::new(input)))],
+            b'\n',
+            Arc::default(),
+        );
+        let mut chunk = Chunk::new(4 * text.len() + 40 * text.lines().count(), b'\n').expect("memory");
         let is_more = chunk
             .fill(&mut Carry::default(), &mut inputs, order)
             .expect("memory can be read");
@@ -416,8 +435,12 @@ mod tests {
         let order = TextOrder::new(&OrderOptions::default()).expect("an order");
         let text = format!("{}\n{}\nz\n\n\n", "y".repeat(50), "x".repeat(5000));
         let input = text.clone();
-        let mut inputs = Inputs::new(vec![Input::new("text", move || Ok(std::io::Cursor::new(input)))], b'\n');
-        let (mut carry, mut chunk) = (Carry::default(), Chunk::new(256, b'\n'));
+        let mut inputs = Inputs::new(
+            vec![Input::new("text", move || Ok(std::io::Cursor::new(input)))],
+            b'\n',
+            Arc::default(),
+        );
+        let (mut carry, mut chunk) = (Carry::default(), Chunk::new(256, b'\n').expect("memory"));
         let mut all = Vec::new();
         loop {
             let is_more = chunk.fill(&mut carry, &mut inputs, &order).expect("memory can be read");

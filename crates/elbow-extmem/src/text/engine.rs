@@ -7,41 +7,27 @@
 //!
 //! - Memory: chunks and buffers come out of one budget; only a line longer than its share takes more.
 //! - Disk: runs are freed as they are read, so that all runs and what they become take the space of the input once.
-//! - Only neighbours are merged, so that a stable sort is stable over all passes.
 //! - The output is opened when the inputs have been read to their ends (or copied, if one of them is the output).
 
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 
 use elbow_file::{RealStorage, Storage};
 
 use super::TextOrder;
-use super::compress::{Packer, Unpacker};
+use super::blocks::{Block, StreamBlocks};
 use super::error::{Result, TextError};
+use super::file::{FileWriter, PlacedFile};
 use super::form::{Formed, form};
 use super::input::{Input, Inputs, Opened};
 use super::lines::Lines;
-use super::merge::{Source, Stream, merge};
+use super::merge::{Source, merge};
 use super::options::{Memory, SortOptions};
-use super::run::{Run, RunWriter, Spill};
-use super::sink::{Closed, Sink};
-
-/// Where the result goes.
-pub struct Output<W> {
-    name: String,
-    open: Box<dyn FnOnce() -> io::Result<W> + Send>,
-}
-
-impl<W: Write + Send + 'static> Output<W> {
-    /// An output that is opened when the inputs have been read; errors mention the name.
-    pub fn new(name: impl Into<String>, open: impl FnOnce() -> io::Result<W> + Send + 'static) -> Self {
-        Self {
-            name: name.into(),
-            open: Box::new(open),
-        }
-    }
-}
+use super::output::{self, Output};
+use super::passes::{Piece, planned};
+use super::run::Spill;
+use super::sink::{Flow, Sink};
+use crate::sort::{Meter, Step};
 
 /// What a sort has done, beside its result.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -54,6 +40,8 @@ pub struct Summary {
     pub spilled_bytes: u64,
     /// Bytes of these files that were freed on the way.
     pub freed_bytes: u64,
+    /// The most that these files and the result, if that is a file, took together, in bytes.
+    pub peak_disk_bytes: u64,
 }
 
 /// The first line that is not in order.
@@ -81,12 +69,7 @@ pub struct TextSort {
     order: TextOrder,
     options: SortOptions,
     storage: Arc<dyn Storage>,
-}
-
-/// What is merged.
-enum Piece {
-    Run(Run),
-    Input(Input),
+    meter: Arc<Meter>,
 }
 
 impl TextSort {
@@ -96,14 +79,22 @@ impl TextSort {
         Self::on_storage(order, options, Arc::new(RealStorage))
     }
 
-    /// The same, with another way to read, write and punch temporary files: for tests.
+    /// The same, with another way to read, write and punch files: for tests.
     #[must_use]
     pub fn on_storage(order: TextOrder, options: SortOptions, storage: Arc<dyn Storage>) -> Self {
         Self {
             order,
             options,
             storage,
+            meter: Arc::default(),
         }
+    }
+
+    /// Counts what the sort reads and writes, for another thread to look at: each byte once in each pass. The bytes of all
+    /// passes together are an estimate while the inputs are read, and 0 where their sizes are not known.
+    #[must_use]
+    pub fn meter(&self) -> &Meter {
+        &self.meter
     }
 
     /// Sorts all inputs together into the output, which is given back.
@@ -113,20 +104,23 @@ impl TextSort {
     /// read, a compress program that fails. Inputs are untouched; so is the output, as long as they are being read.
     pub fn sort<W: Write + Send + 'static>(&self, inputs: Vec<Input>, output: Output<W>) -> Result<(W, Summary)> {
         let mut spill = self.spill();
-        let inputs = Inputs::new(inputs, self.options.terminator);
-        let mut merges = 0;
-        let sources = match form(self, inputs, &mut spill)? {
-            Formed::InMemory(chunks) => chunks
-                .into_iter()
-                .map(|chunk| Source::Chunk(chunk.into_cursor()))
-                .collect(),
-            Formed::Runs(runs) => {
-                let pieces = self.reduce(runs.into_iter().map(Piece::Run).collect(), &mut spill, &mut merges)?;
-                self.open_all(pieces)?
+        self.expect_inputs(&inputs);
+        let inputs = Inputs::new(inputs, self.options.terminator, self.meter.clone());
+        match form(self, inputs, &mut spill)? {
+            Formed::InMemory(chunks) => {
+                let bytes = self.meter.read_bytes();
+                self.meter.expect(bytes, 0);
+                let sources = chunks.into_iter().map(|chunk| Source::Chunk(chunk.into_cursor()));
+                let stream = self.write_sources(sources.collect(), output, &spill)?;
+                Ok((stream, summary(&spill, 0)))
             }
-        };
-        let stream = self.write(sources, output)?;
-        Ok((stream, summary(&spill, merges)))
+            Formed::Runs(runs) => {
+                let sizes = runs.iter().map(super::run::Run::bytes).collect();
+                let done = self.meter.done_bytes();
+                self.meter.expect(done + planned(sizes, self.memory().fan_in).0, done);
+                self.merge_all(runs.into_iter().map(Piece::Run).collect(), output, spill)
+            }
+        }
     }
 
     /// Merges inputs, each of them sorted already, into the output (`-m`).
@@ -135,15 +129,12 @@ impl TextSort {
     /// As [`sort`](Self::sort).
     pub fn merge<W: Write + Send + 'static>(&self, inputs: Vec<Input>, output: Output<W>) -> Result<(W, Summary)> {
         let mut spill = self.spill();
-        let mut merges = 0;
         let pieces = inputs.into_iter().map(|input| match input.is_output() {
-            true => self.copy(input, &mut spill).map(Piece::Run),
+            true => self.merge_to_run(vec![Piece::Input(input)], &mut spill).map(Piece::Run),
             false => Ok(Piece::Input(input)),
         });
-        let pieces = self.reduce(pieces.collect::<Result<_>>()?, &mut spill, &mut merges)?;
-        let sources = self.open_all(pieces)?;
-        let stream = self.write(sources, output)?;
-        Ok((stream, summary(&spill, merges)))
+        let pieces = pieces.collect::<Result<_>>()?;
+        self.merge_all(pieces, output, spill)
     }
 
     /// Finds the first line of an input that is not in order (`-c`, `-C`); with `-u`, also one that is there twice.
@@ -152,7 +143,8 @@ impl TextSort {
     /// An input that cannot be read.
     pub fn check(&self, input: Input) -> Result<Option<Disorder>> {
         let Opened { name, stream } = input.open()?;
-        let mut lines = Lines::new(stream, self.options.terminator, self.memory().source_bytes(1));
+        let block = Block::new(self.memory().for_merge(1, 1).whole_bytes())?;
+        let mut lines = Lines::new(Box::new(StreamBlocks(stream)), block, self.options.terminator);
         let mut last: Option<Vec<u8>> = None;
         let mut line_number = 0;
         while lines.advance().map_err(|reason| TextError::Input {
@@ -183,8 +175,8 @@ impl TextSort {
         &self.order
     }
 
-    pub(super) fn terminator(&self) -> u8 {
-        self.options.terminator
+    pub(super) fn options(&self) -> &SortOptions {
+        &self.options
     }
 
     pub(super) fn pool(&self) -> Option<rayon::ThreadPool> {
@@ -202,142 +194,90 @@ impl TextSort {
         Memory::divide(&self.options)
     }
 
+    pub(super) fn flow(&self) -> Flow {
+        Flow {
+            terminator: self.options.terminator,
+            buffer_bytes: self.memory().buffer_bytes,
+            meter: self.meter.clone(),
+        }
+    }
+
     fn spill(&self) -> Spill {
         Spill::new(self.storage.clone(), self.options.directories.clone())
     }
 
-    /// Merges neighbours until the rest can be merged at once: as few bytes as possible.
-    fn reduce(&self, mut pieces: Vec<Piece>, spill: &mut Spill, merges: &mut u64) -> Result<Vec<Piece>> {
-        let fan_in = self.memory().fan_in;
-        while pieces.len() > fan_in {
-            let width = (pieces.len() - fan_in + 1).min(fan_in);
-            let bytes = |at: &usize| pieces[*at..*at + width].iter().map(Piece::bytes).sum::<u64>();
-            let at = (0..=pieces.len() - width).min_by_key(bytes).unwrap_or(0);
-            let sources = self.open_all(pieces.drain(at..at + width).collect())?;
-            pieces.insert(at, Piece::Run(self.write_run(sources, spill)?));
-            *merges += 1;
-        }
-        Ok(pieces)
+    /// A first estimate of the work, until it is known what the lines are like.
+    fn expect_inputs(&self, inputs: &[Input]) {
+        let bytes: Option<u64> = inputs.iter().map(Input::bytes).sum();
+        let need = bytes.map(|bytes| self.options.need(bytes, super::need::LINE_BYTES_GUESSED));
+        self.meter.expect(need.map_or(0, |need| need.written_bytes), 0);
     }
 
-    fn open_all(&self, pieces: Vec<Piece>) -> Result<Vec<Source>> {
-        let count = pieces.len();
-        let buffer_bytes = self.memory().source_bytes(count);
-        pieces
-            .into_iter()
-            .map(|piece| self.open(piece, count, buffer_bytes))
-            .collect()
-    }
-
-    fn open(&self, piece: Piece, count: usize, buffer_bytes: usize) -> Result<Source> {
-        let lines = |stream| Lines::new(stream, self.options.terminator, buffer_bytes);
-        let stream = match piece {
-            Piece::Input(input) => {
-                let Opened { name, stream } = input.open()?;
-                let failed = move |reason| TextError::Input {
-                    tried: "read failed",
-                    name: name.clone(),
-                    reason,
-                };
-                Stream::new(lines(stream), failed)
-            }
-            Piece::Run(run) => {
-                let failed = run.failed("read");
-                let reader = run.consume(count);
-                let stream: Box<dyn Read + Send> = match &self.options.compress_program {
-                    Some(program) => Box::new(Unpacker::start(program, reader)?),
-                    None => Box::new(reader),
-                };
-                Stream::new(lines(stream), failed)
-            }
-        };
-        Ok(Source::Stream(stream))
-    }
-
-    fn write<W: Write + Send + 'static>(&self, sources: Vec<Source>, output: Output<W>) -> Result<W> {
+    fn merge_all<W: Write + Send + 'static>(
+        &self,
+        pieces: Vec<Piece>,
+        output: Output<W>,
+        mut spill: Spill,
+    ) -> Result<(W, Summary)> {
+        self.meter.begin(Step::Merging);
+        let mut merges = 0;
+        let pieces = self.reduce(pieces, &mut spill, &mut merges)?;
         let Output { name, open } = output;
-        let failed = |tried, reason| TextError::Output {
-            tried,
-            name: name.clone(),
-            reason,
+        let stream = match open().map_err(failed("open failed", &name))? {
+            output::Opened::Stream(stream) => self.merge_to_stream(pieces, stream, 0, failed("write failed", &name))?,
+            output::Opened::File(stream, handle) => {
+                let file = PlacedFile::new(self.storage.clone(), handle);
+                let writer = FileWriter::new(file, spill.room().clone());
+                self.merge_to_places(pieces, writer, failed("write failed", &name))?;
+                stream
+            }
         };
-        let stream = open().map_err(|reason| failed("open failed", reason))?;
-        let mut sink = Sink::new(stream, self.options.terminator, self.memory().buffer_bytes);
+        Ok((stream, summary(&spill, merges)))
+    }
+
+    /// Writes what is in memory.
+    fn write_sources<W: Write + Send + 'static>(
+        &self,
+        sources: Vec<Source>,
+        output: Output<W>,
+        spill: &Spill,
+    ) -> Result<W> {
+        let Output { name, open } = output;
+        match open().map_err(failed("open failed", &name))? {
+            output::Opened::Stream(stream) => self.write_in_order(sources, stream, &name),
+            output::Opened::File(stream, handle) => {
+                let file = PlacedFile::new(self.storage.clone(), handle);
+                self.write_in_order(sources, FileWriter::new(file, spill.room().clone()), &name)?;
+                Ok(stream)
+            }
+        }
+    }
+
+    fn write_in_order<W: Write + Send + 'static>(&self, sources: Vec<Source>, stream: W, name: &str) -> Result<W> {
+        let mut sink = Sink::new(stream, 0, &self.flow())?;
         let merged = merge(sources, &self.order, |line| sink.push(line).is_ok());
         let written = sink.finish();
         merged?;
-        written.map_err(|reason| failed("write failed", reason))
-    }
-
-    fn write_run(&self, sources: Vec<Source>, spill: &mut Spill) -> Result<Run> {
-        let mut sink = RunSink::begin(self, spill)?;
-        let merged = merge(sources, &self.order, |line| sink.push(line).is_ok());
-        let written = sink.finish();
-        merged?;
-        written
-    }
-
-    fn copy(&self, input: Input, spill: &mut Spill) -> Result<Run> {
-        let copied = self.open(Piece::Input(input), 1, self.memory().buffer_bytes)?;
-        self.write_run(vec![copied], spill)
+        written.map_err(failed("write failed", name))
     }
 }
 
-impl Piece {
-    /// Inputs are of unknown size; merged first, they are read once more only.
-    fn bytes(&self) -> u64 {
-        match self {
-            Self::Run(run) => run.bytes(),
-            Self::Input(_) => 0,
-        }
+fn failed(tried: &'static str, name: &str) -> impl Fn(io::Error) -> TextError + Sync + use<> {
+    let name = name.to_owned();
+    move |reason| TextError::Output {
+        tried,
+        name: name.clone(),
+        reason,
     }
 }
 
 fn summary(spill: &Spill, merges: u64) -> Summary {
-    let counters = spill.counters();
+    let room = spill.room();
     Summary {
-        runs: counters.runs.load(Relaxed),
+        runs: room.runs(),
         merges,
-        spilled_bytes: counters.written_bytes.load(Relaxed),
-        freed_bytes: counters.freed_bytes.load(Relaxed),
-    }
-}
-
-/// A run being written, packed or as it is.
-pub(super) struct RunSink {
-    sink: Packed,
-    failed: Box<dyn Fn(io::Error) -> TextError>,
-}
-
-enum Packed {
-    No(Sink<RunWriter>),
-    Yes(Sink<Packer>),
-}
-
-impl RunSink {
-    pub(super) fn begin(sort: &TextSort, spill: &mut Spill) -> Result<Self> {
-        let (terminator, buffer_bytes) = (sort.options.terminator, sort.memory().buffer_bytes);
-        let run = spill.begin()?;
-        let failed = Box::new(run.failed());
-        let sink = match &sort.options.compress_program {
-            Some(program) => Packed::Yes(Sink::new(Packer::start(program, run)?, terminator, buffer_bytes)),
-            None => Packed::No(Sink::new(run, terminator, buffer_bytes)),
-        };
-        Ok(Self { sink, failed })
-    }
-
-    #[inline]
-    pub(super) fn push(&mut self, line: &[u8]) -> std::result::Result<(), Closed> {
-        match &mut self.sink {
-            Packed::No(sink) => sink.push(line),
-            Packed::Yes(sink) => sink.push(line),
-        }
-    }
-
-    pub(super) fn finish(self) -> Result<Run> {
-        match self.sink {
-            Packed::No(sink) => Ok(sink.finish().map_err(self.failed)?.finish()),
-            Packed::Yes(sink) => sink.finish().map_err(self.failed)?.finish(),
-        }
+        spilled_bytes: room.spilled_bytes(),
+        freed_bytes: room.freed_bytes(),
+        peak_disk_bytes: room.peak_bytes(),
     }
 }

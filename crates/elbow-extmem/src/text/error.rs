@@ -67,6 +67,14 @@ pub enum TextError {
         /// Why not.
         reason: io::Error,
     },
+    /// There is less memory than was asked for.
+    #[error("{bytes} bytes of memory cannot be had: {}", plain(reason))]
+    Memory {
+        /// How much was wanted at once, in bytes.
+        bytes: usize,
+        /// Why not.
+        reason: io::Error,
+    },
     /// The program that packs temporary files cannot be run.
     #[error("couldn't execute compress program '{program}': {}", plain(reason))]
     NoCompressor {

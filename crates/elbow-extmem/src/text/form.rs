@@ -7,13 +7,16 @@
 //!      '-------------- empty chunks ---------'          that is not there
 //! ```
 
+use std::io::{self, Write};
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use super::chunk::{Carry, Chunk};
-use super::engine::{RunSink, TextSort};
+use super::compress::Packer;
+use super::engine::TextSort;
 use super::error::Result;
 use super::input::Inputs;
 use super::run::{Run, Spill};
+use super::sink::Sink;
 
 /// One is filled, one sorted, one written.
 pub(super) const CHUNKS: usize = 3;
@@ -47,6 +50,7 @@ pub(super) fn form(sort: &TextSort, inputs: Inputs, spill: &mut Spill) -> Result
         // A writer that fails takes the chunks of the reader with it: its error is the cause.
         let runs = runs?;
         read?;
+        let in_memory = in_memory?;
         Ok(if runs.is_empty() {
             Formed::InMemory(in_memory)
         } else {
@@ -72,7 +76,12 @@ fn read(sort: &TextSort, mut inputs: Inputs, free: &Receiver<Chunk>, filled: &Se
 
 /// Sorts what was read. Gives the sorted chunks, if they are all in memory. From the moment when all chunks are given out
 /// only the writer gives any: when it ends, so does the reader.
-fn distribute(sort: &TextSort, filled: Receiver<Filled>, free: Sender<Chunk>, sorted: &Sender<Chunk>) -> Vec<Chunk> {
+fn distribute(
+    sort: &TextSort,
+    filled: Receiver<Filled>,
+    free: Sender<Chunk>,
+    sorted: &Sender<Chunk>,
+) -> Result<Vec<Chunk>> {
     let pool = sort.pool();
     let mut in_memory = Vec::new();
     let mut free = Some(free);
@@ -86,7 +95,7 @@ fn distribute(sort: &TextSort, filled: Receiver<Filled>, free: Sender<Chunk>, so
             }
             Filled::NeedsChunk if given < CHUNKS => {
                 given += 1;
-                let chunk = Chunk::new(sort.memory().chunk_bytes, sort.terminator());
+                let chunk = Chunk::new(sort.memory().chunk_bytes, sort.options().terminator)?;
                 let giver = if given < CHUNKS { free.clone() } else { free.take() };
                 let _ = giver.map(|giver| giver.send(chunk)); // a reader that has ended says why
             }
@@ -96,20 +105,39 @@ fn distribute(sort: &TextSort, filled: Receiver<Filled>, free: Sender<Chunk>, so
             break; // the writer has ended, and says why
         }
     }
-    in_memory
+    Ok(in_memory)
 }
 
 fn write(sort: &TextSort, sorted: &Receiver<Chunk>, free: &Sender<Chunk>, spill: &mut Spill) -> Result<Vec<Run>> {
     let mut runs = Vec::new();
     for chunk in sorted {
-        let mut sink = RunSink::begin(sort, spill)?;
-        for line in chunk.lines() {
-            if sink.push(line).is_err() {
-                break;
-            }
-        }
-        let _ = free.send(chunk); // a reader that has ended needs none
-        runs.push(sink.finish()?);
+        runs.push(write_run(sort, chunk, free, spill)?);
     }
     Ok(runs)
+}
+
+fn write_run(sort: &TextSort, chunk: Chunk, free: &Sender<Chunk>, spill: &mut Spill) -> Result<Run> {
+    let run = spill.begin()?;
+    let failed = run.failed();
+    match &sort.options().compress_program {
+        Some(program) => {
+            let sink = Sink::new(Packer::start(program, run)?, 0, &sort.flow())?;
+            write_lines(sink, chunk, free).map_err(failed)?.finish()
+        }
+        None => {
+            let at = run.at();
+            let sink = Sink::new(run, at, &sort.flow())?;
+            Ok(write_lines(sink, chunk, free).map_err(failed)?.finish())
+        }
+    }
+}
+
+fn write_lines<W: Write + Send + 'static>(mut sink: Sink<W>, chunk: Chunk, free: &Sender<Chunk>) -> io::Result<W> {
+    for line in chunk.lines() {
+        if sink.push(line).is_err() {
+            break; // and says why at its end
+        }
+    }
+    let _ = free.send(chunk); // a reader that has ended needs none
+    sink.finish()
 }

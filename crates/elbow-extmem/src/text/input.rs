@@ -1,9 +1,11 @@
 //! What is sorted: streams with names, opened when their turn comes.
 
 use std::io::{self, Read};
+use std::sync::Arc;
 
 use super::error::{Result, TextError};
 use super::lines::read_some;
+use crate::sort::Meter;
 
 type Opener = Box<dyn FnOnce() -> io::Result<Box<dyn Read + Send>> + Send>;
 
@@ -19,6 +21,7 @@ pub struct Input {
     name: String,
     open: Opener,
     is_output: bool,
+    bytes: Option<u64>,
 }
 
 impl Input {
@@ -32,7 +35,19 @@ impl Input {
             name: name.into(),
             open,
             is_output: false,
+            bytes: None,
         }
+    }
+
+    /// Says how long it is, if that is known before it is read: for estimates.
+    #[must_use]
+    pub fn of_bytes(mut self, bytes: Option<u64>) -> Self {
+        self.bytes = bytes;
+        self
+    }
+
+    pub(super) fn bytes(&self) -> Option<u64> {
+        self.bytes
     }
 
     /// Says that this is the file that the result is written to: a merge then keeps a copy of it.
@@ -77,15 +92,17 @@ pub(super) struct Inputs {
     open: Option<Opened>,
     terminator: u8,
     last: u8,
+    meter: Arc<Meter>,
 }
 
 impl Inputs {
-    pub(super) fn new(inputs: Vec<Input>, terminator: u8) -> Self {
+    pub(super) fn new(inputs: Vec<Input>, terminator: u8, meter: Arc<Meter>) -> Self {
         Self {
             waiting: inputs.into_iter(),
             open: None,
             terminator,
             last: terminator,
+            meter,
         }
     }
 
@@ -111,6 +128,7 @@ impl Inputs {
             };
             if read > 0 {
                 self.last = buffer[read - 1];
+                self.meter.note_read(read as u64);
                 return Ok(read);
             }
             self.open = None;

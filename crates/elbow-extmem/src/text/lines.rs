@@ -1,8 +1,8 @@
-//! Lines out of a stream of bytes, through one buffer that grows only for a line that is longer than it.
+//! Lines out of blocks.
 //!
 //! ```text
-//!   buffer  [ passed | line | terminator |  not looked at  | room ]
-//!                     ^start     ^end     ^next             ^filled
+//!   block  [ passed | line | terminator |  not looked at ]    a line that goes on in the next block is put together
+//!                    ^start     ^end     ^next                in a buffer of its own
 //! ```
 //!
 //! A last line without a terminator is a line too.
@@ -10,70 +10,76 @@
 use std::io::{self, Read};
 use std::ops::Range;
 
-/// The current line of a stream, and the way to the next.
-pub(super) struct Lines<R> {
-    input: R,
+use super::blocks::{Block, Blocks};
+
+/// The current line, and the way to the next.
+pub(super) struct Lines {
+    blocks: Box<dyn Blocks>,
+    block: Block,
     terminator: u8,
-    buffer: Vec<u8>,
     line: Range<usize>,
     next: usize,
-    filled: usize,
+    /// The current line, if it is not in one block.
+    joined: Vec<u8>,
+    is_joined: bool,
 }
 
-impl<R: Read> Lines<R> {
+impl Lines {
     /// Before the first line.
-    pub(super) fn new(input: R, terminator: u8, buffer_bytes: usize) -> Self {
-        let buffer = vec![0; buffer_bytes.max(1)];
+    pub(super) fn new(blocks: Box<dyn Blocks>, block: Block, terminator: u8) -> Self {
         Self {
-            input,
+            blocks,
+            block,
             terminator,
-            buffer,
             line: 0..0,
             next: 0,
-            filled: 0,
+            joined: Vec::new(),
+            is_joined: false,
         }
     }
 
     /// Goes to the next line; `false` when there is none.
     #[inline]
     pub(super) fn advance(&mut self) -> io::Result<bool> {
-        match memchr::memchr(self.terminator, &self.buffer[self.next..self.filled]) {
+        match memchr::memchr(self.terminator, &self.block.bytes()[self.next..]) {
             Some(length) => {
                 self.line = self.next..self.next + length;
                 self.next += length + 1;
+                self.is_joined = false;
                 Ok(true)
             }
-            None => self.advance_by_reading(),
+            None => self.advance_over_blocks(),
         }
     }
 
     /// The line, without its terminator.
     #[inline]
     pub(super) fn line(&self) -> &[u8] {
-        &self.buffer[self.line.clone()]
+        if self.is_joined {
+            &self.joined
+        } else {
+            &self.block.bytes()[self.line.clone()]
+        }
     }
 
     #[cold]
-    fn advance_by_reading(&mut self) -> io::Result<bool> {
-        self.buffer.copy_within(self.next..self.filled, 0);
-        self.filled -= self.next;
-        self.next = 0;
+    fn advance_over_blocks(&mut self) -> io::Result<bool> {
+        self.joined.clear();
+        self.is_joined = true;
+        let mut rest = self.next;
         loop {
-            if self.filled == self.buffer.len() {
-                self.buffer.resize(2 * self.filled, 0);
+            self.joined.extend_from_slice(&self.block.bytes()[rest..]);
+            self.blocks.next(&mut self.block)?;
+            rest = 0;
+            self.next = 0;
+            if self.block.bytes().is_empty() {
+                return Ok(!self.joined.is_empty()); // the end
             }
-            let looked_at = self.filled;
-            let read = read_some(&mut self.input, &mut self.buffer[self.filled..])?;
-            self.filled += read;
-            let found = memchr::memchr(self.terminator, &self.buffer[looked_at..self.filled]);
-            let end = match found {
-                Some(length) => looked_at + length,
-                None if read > 0 => continue,
-                None => self.filled, // the end of the stream
-            };
-            self.line = 0..end;
-            self.next = (end + 1).min(self.filled);
-            return Ok(found.is_some() || end > 0);
+            if let Some(length) = memchr::memchr(self.terminator, self.block.bytes()) {
+                self.joined.extend_from_slice(&self.block.bytes()[..length]);
+                self.next = length + 1;
+                return Ok(true);
+            }
         }
     }
 }
@@ -90,10 +96,13 @@ pub(super) fn read_some(input: &mut impl Read, buffer: &mut [u8]) -> io::Result<
 
 #[cfg(test)]
 mod tests {
+    use super::super::blocks::StreamBlocks;
     use super::*;
 
     fn lines(text: &[u8], terminator: u8, buffer_bytes: usize) -> Vec<Vec<u8>> {
-        let mut lines = Lines::new(text, terminator, buffer_bytes);
+        let text = StreamBlocks(std::io::Cursor::new(text.to_vec()));
+        let block = Block::new(buffer_bytes).expect("memory");
+        let mut lines = Lines::new(Box::new(text), block, terminator);
         let mut all = Vec::new();
         while lines.advance().expect("memory can be read") {
             all.push(lines.line().to_vec());

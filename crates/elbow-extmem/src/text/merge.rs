@@ -1,22 +1,15 @@
 //! Many sorted sources become one.
 //!
-//! ```text
-//!            winner                each inner node keeps the loser of the match played there;
-//!            /    \                the next line of the winner's source plays its way up again
-//!        loser    loser
-//!        /  \     /  \             a match is decided by prefixes, by lines where these are equal,
-//!       s0  s1   s2  s3            and by the order of the sources where lines are equal: it is stable
-//! ```
-//!
-//! Source: Knuth, *The Art of Computer Programming*, volume 3, section 5.4.1.
+//! A match of the loser tree is decided by prefixes, by lines where these are equal, and by the order of the sources where
+//! lines are equal: it is stable.
 
-use std::cmp::Ordering;
-use std::io::{self, Read};
+use std::io;
 
 use super::TextOrder;
 use super::chunk::Cursor;
 use super::error::{Result, TextError};
 use super::lines::Lines;
+use crate::loser_tree::{EXHAUSTED, Head, LoserTree, Ties, head, run_of};
 
 /// Sorted lines, from memory or from a stream.
 pub(super) enum Source {
@@ -26,37 +19,29 @@ pub(super) enum Source {
 
 /// Sorted lines that are read.
 pub(super) struct Stream {
-    lines: Lines<Box<dyn Read + Send>>,
-    prefix: u64,
+    lines: Lines,
     failed: Box<dyn Fn(io::Error) -> TextError + Send>,
 }
 
 impl Stream {
-    pub(super) fn new(
-        lines: Lines<Box<dyn Read + Send>>,
-        failed: impl Fn(io::Error) -> TextError + Send + 'static,
-    ) -> Self {
-        Self {
-            lines,
-            prefix: 0,
-            failed: Box::new(failed),
-        }
+    pub(super) fn new(lines: Lines, failed: impl Fn(io::Error) -> TextError + Send + 'static) -> Self {
+        let failed = Box::new(failed);
+        Self { lines, failed }
     }
 }
 
 impl Source {
+    /// The head of the next line.
     #[inline]
-    fn advance(&mut self, order: &TextOrder) -> Result<bool> {
-        match self {
-            Self::Chunk(cursor) => Ok(cursor.advance()),
-            Self::Stream(Stream { lines, prefix, failed }) => {
+    fn next(&mut self, source: usize, order: &TextOrder) -> Result<Head> {
+        let prefix = match self {
+            Self::Chunk(cursor) => cursor.advance().then(|| cursor.prefix()),
+            Self::Stream(Stream { lines, failed }) => {
                 let is_there = lines.advance().map_err(failed)?;
-                if is_there {
-                    *prefix = order.prefix(lines.line());
-                }
-                Ok(is_there)
+                is_there.then(|| order.prefix(lines.line()))
             }
-        }
+        };
+        Ok(prefix.map_or(EXHAUSTED, |prefix| head(prefix, source)))
     }
 
     #[inline]
@@ -66,29 +51,38 @@ impl Source {
             Self::Stream(stream) => stream.lines.line(),
         }
     }
+}
 
-    #[inline]
-    fn prefix(&self) -> u64 {
-        match self {
-            Self::Chunk(cursor) => cursor.prefix(),
-            Self::Stream(stream) => stream.prefix,
-        }
+/// Compares the current lines of sources.
+struct Current<'a> {
+    sources: &'a [Source],
+    order: &'a TextOrder,
+}
+
+impl Ties for Current<'_> {
+    fn first_is_less(&self, first: usize, second: usize) -> Option<bool> {
+        let order = self
+            .order
+            .compare(self.sources[first].line(), self.sources[second].line());
+        (!order.is_eq()).then_some(order.is_lt())
     }
 }
 
 /// Hands out the lines of all sources in order; of equal ones only the first, if the order wants that. Ends early when
 /// what takes them wants no more (`false`).
 pub(super) fn merge(mut sources: Vec<Source>, order: &TextOrder, mut take: impl FnMut(&[u8]) -> bool) -> Result<()> {
-    let heads = (0..sources.len())
-        .map(|source| head(&mut sources, source, order))
-        .collect::<Result<Vec<_>>>()?;
-    let mut tree = LoserTree::new(heads, |a, b| before(a, b, &sources, order));
+    let heads = (sources.iter_mut().enumerate()).map(|(number, source)| source.next(number, order));
+    let heads = heads.collect::<Result<Vec<Head>>>()?;
+    let mut tree = LoserTree::new(
+        &heads,
+        &Current {
+            sources: &sources,
+            order,
+        },
+    );
     let mut last = Last::default();
-    while let Head {
-        source: Some(source),
-        prefix,
-    } = tree.winner()
-    {
+    while tree.winner() != EXHAUSTED {
+        let (source, prefix) = (run_of(tree.winner()), (tree.winner() >> 32) as u64);
         let line = sources[source].line();
         let is_wanted = !order.is_unique() || last.is_other(prefix, line, order);
         if is_wanted && !take(line) {
@@ -97,8 +91,14 @@ pub(super) fn merge(mut sources: Vec<Source>, order: &TextOrder, mut take: impl 
         if is_wanted && order.is_unique() {
             last.set(prefix, line);
         }
-        let next = head(&mut sources, source, order)?;
-        tree.replace_winner(source, next, |a, b| before(a, b, &sources, order));
+        let next = sources[source].next(source, order)?;
+        tree.replace_winner(
+            next,
+            &Current {
+                sources: &sources,
+                order,
+            },
+        );
     }
     Ok(())
 }
@@ -123,87 +123,17 @@ impl Last {
     }
 }
 
-/// The next line of a source; without one it comes after all others.
-#[derive(Clone, Copy)]
-struct Head {
-    prefix: u64,
-    source: Option<usize>,
-}
-
-fn head(sources: &mut [Source], source: usize, order: &TextOrder) -> Result<Head> {
-    let is_there = sources[source].advance(order)?;
-    let prefix = if is_there { sources[source].prefix() } else { u64::MAX };
-    Ok(Head {
-        prefix,
-        source: is_there.then_some(source),
-    })
-}
-
-#[inline]
-fn before(a: &Head, b: &Head, sources: &[Source], order: &TextOrder) -> bool {
-    if a.prefix != b.prefix {
-        return a.prefix < b.prefix;
-    }
-    match (a.source, b.source) {
-        (Some(a), Some(b)) => {
-            let lines = order.compare(sources[a].line(), sources[b].line());
-            lines.then(a.cmp(&b)) == Ordering::Less
-        }
-        (a, _) => a.is_some(),
-    }
-}
-
-struct LoserTree {
-    /// The losers from 1 on; 0 is the winner.
-    nodes: Vec<Head>,
-}
-
-impl LoserTree {
-    fn new(heads: Vec<Head>, before: impl Fn(&Head, &Head) -> bool) -> Self {
-        const NONE: Head = Head {
-            prefix: u64::MAX,
-            source: None,
-        };
-        let sources = heads.len();
-        let mut nodes = vec![NONE; sources.max(1)];
-        let mut winners = vec![NONE; sources];
-        winners.extend(heads);
-        for node in (1..sources).rev() {
-            let (a, b) = (winners[2 * node], winners[2 * node + 1]);
-            (winners[node], nodes[node]) = if before(&b, &a) { (b, a) } else { (a, b) };
-        }
-        nodes[0] = winners.get(1).copied().unwrap_or(NONE);
-        Self { nodes }
-    }
-
-    #[inline]
-    fn winner(&self) -> Head {
-        self.nodes[0]
-    }
-
-    #[inline]
-    fn replace_winner(&mut self, source: usize, next: Head, before: impl Fn(&Head, &Head) -> bool) {
-        let mut node = (self.nodes.len() + source) / 2;
-        let mut candidate = next;
-        while node > 0 {
-            if before(&self.nodes[node], &candidate) {
-                std::mem::swap(&mut self.nodes[node], &mut candidate);
-            }
-            node /= 2;
-        }
-        self.nodes[0] = candidate;
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::blocks::{Block, StreamBlocks};
     use super::*;
     use crate::text::{KeyOptions, KeySpec, OrderOptions};
 
     fn merged(texts: &[&'static str], options: &OrderOptions) -> String {
         let order = TextOrder::new(options).expect("an order");
         let sources = texts.iter().map(|text| {
-            let lines: Lines<Box<dyn Read + Send>> = Lines::new(Box::new(text.as_bytes()), b'\n', 3);
+            let block = Block::new(3).expect("memory");
+            let lines = Lines::new(Box::new(StreamBlocks(text.as_bytes())), block, b'\n');
             Source::Stream(Stream::new(lines, |error| panic!("{error}")))
         });
         let mut all = Vec::new();

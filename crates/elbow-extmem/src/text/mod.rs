@@ -3,33 +3,45 @@
 //! ```text
 //!   order     what comes first: keys, options, the last resort; prefixes that decide most comparisons
 //!     key       which part of a line          number   -n -h -M      float   -g      version   -V
-//!   engine    sorts, merges, checks; options divide the memory
-//!     form      reader, sorter and writer over three chunks        merge    loser tree over chunks and runs
-//!       chunk     lines and entries in one allocation                lines    out of a stream     sink   into one
-//!       input     streams one after the other                        run      temporary files, freed as they are read
-//!                                                                    compress the same through a program
+//!   engine    sorts, merges, checks; options divide the memory; need: what it will take
+//!     form      reader, sorter and writer over three chunks        passes   merging, in lanes side by side
+//!       chunk     lines and entries in one allocation                merge    the loser tree over lines
+//!       input     streams one after the other                        lanes    runs cut by key
+//!     run       temporary files, freed as they are read            blocks   read ahead          lines   out of blocks
+//!       file, buffer   past the page cache                         sink     written behind      output  where to
+//!       room      how much disk they take                          compress the same through a program
 //! ```
 
+mod blocks;
+mod buffer;
 mod chunk;
 mod compress;
 mod engine;
 mod error;
+mod file;
 mod float;
 mod form;
 mod input;
 mod key;
+mod lanes;
 mod lines;
 mod merge;
+mod need;
 mod number;
 mod options;
 mod order;
+mod output;
+mod passes;
+mod room;
 mod run;
 mod sink;
 mod version;
 
-pub use engine::{Disorder, Output, Summary, TextSort};
+pub use engine::{Disorder, Summary, TextSort};
 pub use error::TextError;
 pub use input::Input;
 pub use key::{KeyOptions, KeySpec};
+pub use need::TextNeed;
 pub use options::SortOptions;
 pub use order::{OrderOptions, TextOrder};
+pub use output::Output;

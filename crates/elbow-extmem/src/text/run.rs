@@ -11,32 +11,32 @@
 //! - What has been read of a run is punched out of its file, in pieces that are large where there is much room. A file
 //!   system that cannot punch keeps the space until the file's last run has been read; that is slower to be freed, and no
 //!   error. Where punching itself finds no room, it is tried once more after the file system has settled, else later.
+//! - A run may be cut into slices that are read at the same time. The block in which one ends and the next begins is freed
+//!   by neither, but with its file.
 //!
 //! Source: Vengroff & Kotz, *A Holesome File System*, section 4.
 
-use std::io::{self, IoSlice, Read, Write};
+use std::io::{self, Read, Write};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-use elbow_file::{Errno, Handle, RealStorage, Storage};
+use elbow_file::{Errno, RealStorage, Storage};
 
 use super::error::{Result, TextError};
+use super::file::PlacedFile;
+use super::room::Room;
 
 /// Runs begin at multiples of this: no two share a block, on any file system.
 const RUN_ALIGNMENT: u64 = 64 << 10;
+/// What of a slice is freed begins and ends at multiples of this. Where blocks are larger, the file system writes zeros into
+/// the block at the cut, and still to no place that is another slice's.
+const CUT_ALIGNMENT: u64 = 4 << 10;
 /// Runs in one file; where nothing can be punched, a file is freed after so many.
-const RUNS_PER_FILE: usize = 16;
+const RUNS_PER_FILE: u64 = 16;
 /// What is freed at once, at least and at most.
 const PIECE_BYTES: (u64, u64) = (64 << 10, 16 << 20);
-
-/// Where temporary files are, and what has happened to them.
-#[derive(Debug, Default)]
-pub(super) struct Counters {
-    pub(super) runs: AtomicU64,
-    pub(super) written_bytes: AtomicU64,
-    pub(super) freed_bytes: AtomicU64,
-}
 
 /// Makes runs.
 pub(super) struct Spill {
@@ -45,24 +45,27 @@ pub(super) struct Spill {
     /// Of each directory, the file that takes the next run.
     files: Vec<Option<Arc<SpillFile>>>,
     next: usize,
-    counters: Arc<Counters>,
+    room: Arc<Room>,
 }
 
 struct SpillFile {
-    storage: Arc<dyn Storage>,
-    handle: Handle,
+    file: PlacedFile,
     directory: PathBuf,
     runs: AtomicU64,
     end: AtomicU64,
     can_punch: AtomicBool,
-    counters: Arc<Counters>,
+    /// Written and not freed.
+    left: AtomicU64,
+    room: Arc<Room>,
 }
 
-/// A part of a temporary file.
+/// A part of a temporary file: a sorted run, or a slice of one.
 pub(super) struct Run {
     file: Arc<SpillFile>,
     start: u64,
     end: u64,
+    /// What nobody else needs.
+    own: Range<u64>,
 }
 
 impl Spill {
@@ -74,12 +77,13 @@ impl Spill {
             directories,
             files,
             next: 0,
-            counters: Arc::default(),
+            room: Arc::default(),
         }
     }
 
-    pub(super) fn counters(&self) -> &Counters {
-        &self.counters
+    /// How much is taken by runs.
+    pub(super) fn room(&self) -> &Arc<Room> {
+        &self.room
     }
 
     /// Begins a run. Only one is written at a time.
@@ -87,12 +91,11 @@ impl Spill {
         let turn = self.next % self.directories.len();
         self.next += 1;
         let file = match self.files[turn].take() {
-            Some(file) if file.runs.load(Relaxed) < RUNS_PER_FILE as u64 => file,
+            Some(file) if file.runs.load(Relaxed) < RUNS_PER_FILE => file,
             _ => self.create(&self.directories[turn])?,
         };
         self.files[turn] = Some(file.clone());
         file.runs.fetch_add(1, Relaxed);
-        self.counters.runs.fetch_add(1, Relaxed);
         let start = file.end.load(Relaxed).next_multiple_of(RUN_ALIGNMENT);
         Ok(RunWriter { file, start, at: start })
     }
@@ -100,13 +103,13 @@ impl Spill {
     fn create(&self, directory: &Path) -> Result<Arc<SpillFile>> {
         let handle = RealStorage::temporary(directory).map_err(|errno| failed("create", directory, errno.into()))?;
         Ok(Arc::new(SpillFile {
-            storage: self.storage.clone(),
-            handle,
+            file: PlacedFile::new(self.storage.clone(), handle),
             directory: directory.to_owned(),
             runs: AtomicU64::new(0),
             end: AtomicU64::new(0),
             can_punch: AtomicBool::new(true),
-            counters: self.counters.clone(),
+            left: AtomicU64::new(0),
+            room: self.room.clone(),
         }))
     }
 }
@@ -125,24 +128,59 @@ impl Run {
         self.end - self.start
     }
 
+    /// Where it lies in its file.
+    pub(super) fn range(&self) -> Range<u64> {
+        self.start..self.end
+    }
+
     /// What an error is about.
     pub(super) fn failed(&self, tried: &'static str) -> impl Fn(io::Error) -> TextError + Send + use<> {
         let directory = self.file.directory.clone();
         move |reason| failed(tried, &directory, reason)
     }
 
-    /// Reads it once; what has been read is freed, when so many runs are read at a time.
-    pub(super) fn consume(self, fan_in: usize) -> RunReader {
-        let available = match self.file.storage.space(&self.file.handle) {
+    /// Reads a part of its file.
+    pub(super) fn read(&self, into: &mut [u8], at: u64) -> io::Result<()> {
+        self.file.file.read(into, at)
+    }
+
+    /// The slices between places in it, which are in order.
+    pub(super) fn slices(self, cuts: &[u64]) -> Vec<Self> {
+        let starts = [self.start].into_iter().chain(cuts.iter().copied());
+        let ends = cuts.iter().copied().chain([self.end]);
+        let slice = |(start, end): (u64, u64)| {
+            let own_start = if start == self.start {
+                self.own.start
+            } else {
+                start.next_multiple_of(CUT_ALIGNMENT)
+            };
+            let own_end = if end == self.end {
+                self.own.end
+            } else {
+                end / CUT_ALIGNMENT * CUT_ALIGNMENT
+            };
+            Self {
+                file: self.file.clone(),
+                start,
+                end,
+                own: own_start..own_end,
+            }
+        };
+        starts.zip(ends).map(slice).collect()
+    }
+
+    /// To be read once; what has been read is freed, when so many runs are read at a time.
+    pub(super) fn consume(self, fan_in: usize) -> Consumed {
+        let file = &self.file.file;
+        let available = match file.storage().space(file.handle()) {
             Ok(space) => space.blocks_available.saturating_mul(space.fragment_bytes),
             Err(_) => 0,
         };
         let (least, most) = PIECE_BYTES;
         // All runs together hold back no more than a part of what is free.
         let piece = (available / (2 * fan_in as u64)).clamp(least, most) / RUN_ALIGNMENT * RUN_ALIGNMENT;
-        RunReader {
-            at: self.start,
-            freed: self.start,
+        Consumed {
+            freed: AtomicU64::new(self.own.start),
             run: self,
             piece,
         }
@@ -155,19 +193,36 @@ impl SpillFile {
         if start >= end || !self.can_punch.load(Relaxed) {
             return true;
         }
-        let punch = || self.storage.punch(&self.handle, start, end - start);
+        let (storage, handle) = (self.file.storage(), self.file.handle());
+        let punch = || storage.punch(handle, start, end - start);
         let punched = match punch() {
             // No room to note down that there is room: wait until what is under way is done.
-            Err(Errno::NOSPC) => self.storage.sync_all(&self.handle).and_then(|()| punch()),
+            Err(Errno::NOSPC) => storage.sync_all(handle).and_then(|()| punch()),
             other => other,
         };
         match punched {
-            Ok(()) => _ = self.counters.freed_bytes.fetch_add(end - start, Relaxed),
+            Ok(()) => self.note_freed(end - start),
             Err(Errno::NOSPC) => return false,
             // It cannot be done here, or not any more; the space is freed with the file.
             Err(_) => self.can_punch.store(false, Relaxed),
         }
         true
+    }
+
+    fn note_freed(&self, bytes: u64) {
+        let mut freed = 0;
+        // A piece may end in a gap, which took nothing.
+        let _ = self.left.fetch_update(Relaxed, Relaxed, |left| {
+            freed = bytes.min(left);
+            Some(left - freed)
+        });
+        self.room.free(freed);
+    }
+}
+
+impl Drop for SpillFile {
+    fn drop(&mut self) {
+        self.room.give_back(self.left.load(Relaxed));
     }
 }
 
@@ -179,12 +234,28 @@ pub(super) struct RunWriter {
 }
 
 impl RunWriter {
+    /// One that writes to another place of the same run, so many bytes ahead.
+    pub(super) fn ahead(&self, bytes: u64) -> Self {
+        Self {
+            file: self.file.clone(),
+            start: self.start,
+            at: self.at + bytes,
+        }
+    }
+
+    pub(super) fn at(&self) -> u64 {
+        self.at
+    }
+
+    /// Ends it where this has come to.
     pub(super) fn finish(self) -> Run {
         self.file.end.store(self.at, Relaxed);
+        self.file.room.note_run();
         Run {
-            file: self.file,
             start: self.start,
             end: self.at,
+            own: self.start..self.at.next_multiple_of(RUN_ALIGNMENT),
+            file: self.file,
         }
     }
 
@@ -196,11 +267,10 @@ impl RunWriter {
 
 impl Write for RunWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.file
-            .storage
-            .write(&self.file.handle, &[IoSlice::new(bytes)], self.at)?;
+        self.file.file.write(bytes, self.at)?;
         self.at += bytes.len() as u64;
-        self.file.counters.written_bytes.fetch_add(bytes.len() as u64, Relaxed);
+        self.file.left.fetch_add(bytes.len() as u64, Relaxed);
+        self.file.room.spill(bytes.len() as u64);
         Ok(bytes.len())
     }
 
@@ -209,38 +279,60 @@ impl Write for RunWriter {
     }
 }
 
-/// Reads one run and frees it.
-pub(super) struct RunReader {
+/// A run that is read once, and freed behind its reader.
+pub(super) struct Consumed {
     run: Run,
-    at: u64,
-    freed: u64,
+    freed: AtomicU64,
     piece: u64,
+}
+
+impl Consumed {
+    pub(super) fn range(&self) -> Range<u64> {
+        self.run.range()
+    }
+
+    pub(super) fn read(&self, into: &mut [u8], at: u64) -> io::Result<()> {
+        self.run.read(into, at)
+    }
+
+    /// Frees what lies before a place, when that is worth it. One thread does.
+    pub(super) fn free_before(&self, at: u64) {
+        let (freed, whole) = (self.freed.load(Relaxed), at / RUN_ALIGNMENT * RUN_ALIGNMENT);
+        if whole.saturating_sub(freed) >= self.piece && self.run.file.free(freed, whole.min(self.run.own.end)) {
+            self.freed.store(whole, Relaxed);
+        }
+    }
+}
+
+impl Drop for Consumed {
+    fn drop(&mut self) {
+        self.run.file.free(self.freed.load(Relaxed), self.run.own.end);
+    }
+}
+
+/// Reads one run as a stream.
+pub(super) struct RunReader {
+    run: Consumed,
+    at: u64,
+}
+
+impl RunReader {
+    pub(super) fn new(run: Consumed) -> Self {
+        Self {
+            at: run.range().start,
+            run,
+        }
+    }
 }
 
 impl Read for RunReader {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let left = usize::try_from(self.run.end - self.at).unwrap_or(usize::MAX);
+        let left = usize::try_from(self.run.range().end - self.at).unwrap_or(usize::MAX);
         let wanted = buffer.len().min(left);
-        let Run { file, .. } = &self.run;
-        let read = file.storage.read(&file.handle, &mut buffer[..wanted], self.at)?;
-        if read < wanted {
-            return Err(io::ErrorKind::UnexpectedEof.into()); // nobody else has the file; a device may still fail
-        }
-        self.at += read as u64;
-        let whole = self.at / RUN_ALIGNMENT * RUN_ALIGNMENT;
-        if whole.saturating_sub(self.freed) >= self.piece && file.free(self.freed, whole) {
-            self.freed = whole;
-        }
-        Ok(read)
-    }
-}
-
-impl Drop for RunReader {
-    fn drop(&mut self) {
-        // Up to where the next run may begin.
-        self.run
-            .file
-            .free(self.freed, self.run.end.next_multiple_of(RUN_ALIGNMENT));
+        self.run.read(&mut buffer[..wanted], self.at)?;
+        self.at += wanted as u64;
+        self.run.free_before(self.at);
+        Ok(wanted)
     }
 }
 
@@ -270,9 +362,12 @@ mod tests {
         let texts: Vec<Vec<u8>> = (1..4_u8).map(|run| vec![run; usize::from(run) * 300_000]).collect();
         let runs: Vec<Run> = texts.iter().map(|text| write(&mut spill, text)).collect();
         let file = runs[0].file.clone();
-        let blocks = || RealStorage.stat_handle(&file.handle).expect("a file").blocks * 512;
+        let blocks = || RealStorage.stat_handle(file.file.handle()).expect("a file").blocks * 512;
         assert!(blocks() >= 1_800_000);
-        let mut readers: Vec<RunReader> = runs.into_iter().map(|run| run.consume(1 << 30)).collect();
+        let mut readers: Vec<RunReader> = runs
+            .into_iter()
+            .map(|run| RunReader::new(run.consume(1 << 30)))
+            .collect();
         for (reader, text) in readers.iter_mut().zip(&texts) {
             let mut half = vec![0; text.len() / 2];
             reader.read_exact(&mut half).expect("what was written");
@@ -286,6 +381,36 @@ mod tests {
         }
         drop(readers);
         assert_eq!(blocks(), 0);
+    }
+
+    /// A slice that freed the block in which another begins or ends would free what that has not read yet.
+    #[test]
+    fn slices_of_a_run_are_read_in_any_order_and_nothing_of_another_is_freed() {
+        let (_places, mut spill) = spill(1);
+        let text: Vec<u8> = (0..700_000_u32).map(|n| (n / 3) as u8).collect();
+        let run = write(&mut spill, &text);
+        let (file, start) = (run.file.clone(), run.start);
+        let cuts = [0, 100, 65_536, 65_537, 300_000, 300_000, 640_000].map(|cut: u64| start + cut);
+        let slices = run.slices(&cuts);
+        let mut all = vec![Vec::new(); slices.len()];
+        let odd_ones_first = (0..slices.len())
+            .map(|n| (n + 1) % 2)
+            .zip(slices.into_iter().zip(&mut all));
+        let mut turns: Vec<_> = odd_ones_first.collect();
+        turns.sort_by_key(|(turn, _)| *turn);
+        for (_, (slice, all)) in turns {
+            let mut reader = RunReader::new(slice.consume(1 << 30));
+            reader.read_to_end(all).expect("what was written");
+        }
+        assert!(all.concat() == text);
+        let blocks = RealStorage.stat_handle(file.file.handle()).expect("a file").blocks * 512;
+        assert!(
+            (1..=6 * CUT_ALIGNMENT).contains(&blocks),
+            "{blocks}: the blocks with a cut are left"
+        );
+        drop(file);
+        drop(spill.files.pop());
+        assert_eq!(spill.room().taken_bytes(), 0);
     }
 
     #[test]
@@ -324,8 +449,10 @@ mod tests {
         let text = vec![7; 1 << 20];
         let run = write(spill, &text);
         let mut back = Vec::new();
-        run.consume(1 << 30).read_to_end(&mut back).expect("what was written");
-        (back == text, spill.counters().freed_bytes.load(Relaxed))
+        RunReader::new(run.consume(1 << 30))
+            .read_to_end(&mut back)
+            .expect("what was written");
+        (back == text, spill.room().freed_bytes())
     }
 
     #[test]

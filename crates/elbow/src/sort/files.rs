@@ -18,6 +18,7 @@ use std::path::Path;
 
 use anyhow::{Result, bail};
 use elbow_extmem::text::{Input, Output, TextError};
+use elbow_file::Handle;
 use rustix::fs::{Access, access};
 
 /// Standard input on a command line.
@@ -91,17 +92,20 @@ pub(super) fn open_output(path: &Path) -> Result<File> {
 
 /// Where the result goes: an open file, emptied then, or standard output.
 pub(super) fn output(file: Option<(&Path, File)>) -> Output<File> {
-    match file {
-        Some((path, file)) => Output::new(path.display().to_string(), move || {
-            if file.metadata()?.is_file() {
-                file.set_len(0)?;
-            }
-            Ok(file)
-        }),
-        None => Output::new("standard output", || {
+    let Some((path, file)) = file else {
+        return Output::new("standard output", || {
             io::stdout().as_fd().try_clone_to_owned().map(File::from)
-        }),
+        });
+    };
+    let name = path.display().to_string();
+    if !file.metadata().is_ok_and(|found| found.is_file()) {
+        return Output::new(name, || Ok(file));
     }
+    Output::file(name, || {
+        file.set_len(0)?;
+        let handle = Handle::new(file.as_fd().try_clone_to_owned()?);
+        Ok((file, handle))
+    })
 }
 
 /// The names in a file, each with a NUL behind it.
