@@ -11,219 +11,212 @@ use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use elbow_ranges::encoding::{Reader, Writer};
-use elbow_ranges::{BlockBitmap, Dim, Footprint, Mode, RangeSet, Strided, compress};
+use elbow_ranges::{BlockBitmap, Dim, Footprint, Mode, Strided, compress};
 
 const SIDE: u64 = 100;
 const PER_SIDE: u64 = 4;
 const ITEM_BYTES: u64 = 4;
+/// Bytes in a block of the bitmaps: each piece is one block, as coarse as they can be without false conflicts.
+const BLOCK_BYTES: u64 = 100;
+/// At least this long is measured at a time.
+const ROUND: Duration = Duration::from_micros(500);
+const ROUNDS: usize = 1001;
 
-fn block(rank: u64) -> Strided {
-    let width = SIDE / PER_SIDE;
-    let (x, y, z) = (
-        rank % PER_SIDE * width,
-        rank / PER_SIDE % PER_SIDE * width,
-        rank / PER_SIDE / PER_SIDE * width,
-    );
-    let dims = [SIDE * SIDE, SIDE].map(|items| Dim {
-        count: width,
-        stride: items * ITEM_BYTES,
-    });
-    Strided::new(((z * SIDE + y) * SIDE + x) * ITEM_BYTES, &dims, width * ITEM_BYTES).unwrap()
-}
-
-/// The median over rounds of the time of one call.
-fn measure<R>(name: &str, rounds: u32, mut call: impl FnMut() -> R) {
-    let calls = calls_per_round(rounds, &mut call);
-    let mut times: Vec<Duration> = (0..rounds)
-        .map(|_| {
-            let start = Instant::now();
-            (0..calls).for_each(|_| drop(black_box(call())));
-            start.elapsed() / calls
-        })
-        .collect();
-    times.sort();
-    let at = |quantile: usize| times[(times.len() - 1) * quantile / 100];
-    println!("{name:<56} {:>12.3?}  ({:.3?} to {:.3?})", at(50), at(5), at(95));
-}
-
-fn calls_per_round<R>(rounds: u32, call: &mut impl FnMut() -> R) -> u32 {
-    if rounds == 1 {
-        return 1;
-    }
-    let start = Instant::now();
-    let mut calls = 0;
-    while start.elapsed() < Duration::from_millis(20) {
-        black_box(call());
-        calls += 1;
-    }
-    (calls / 4).max(1)
-}
-
-fn tree_is_free(held: &BTreeMap<u64, u64>, pieces: &[Range<u64>]) -> bool {
-    pieces.iter().all(|piece| {
-        held.range(..piece.end)
-            .next_back()
-            .is_none_or(|(_, &end)| end <= piece.start)
-    })
-}
-
-fn vectors_are_apart(a: &[Range<u64>], b: &[Range<u64>]) -> bool {
-    let (mut i, mut j) = (0, 0);
-    while i < a.len() && j < b.len() {
-        if a[i].end <= b[j].start {
-            i += 1;
-        } else if b[j].end <= a[i].start {
-            j += 1;
-        } else {
-            return false;
-        }
-    }
-    true
-}
+type Piece = Range<u64>;
 
 fn main() {
-    let rounds = if std::env::args().any(|argument| argument == "--bench") {
-        101
-    } else {
-        1
+    let bench = Bench {
+        tiny: !std::env::args().any(|argument| argument == "--bench"),
     };
-    let ranks = PER_SIDE * PER_SIDE * PER_SIDE;
-    conflict_checks(rounds, ranks);
-    forms(rounds);
+    conflict_checks(&bench);
+    other_overlaps(&bench);
+    other_work(&bench);
 }
 
-fn conflict_checks(rounds: u32, ranks: u64) {
+fn conflict_checks(bench: &Bench) {
+    let ranks = PER_SIDE * PER_SIDE * PER_SIDE;
     let asking = ranks / 2 + 9; // a block inside the array
     let held: Vec<Strided> = (0..ranks).filter(|&rank| rank != asking).map(block).collect();
     let request = block(asking);
     assert_eq!((request.segments(), held.len()), (625, 63));
-    assert!(held.iter().all(|holder| request.try_overlaps(holder) == Some(false)));
-    println!("625 ranges against 63 holders of 625, nobody conflicts");
+    println!("625 ranges against 63 holders of 625, nobody conflicts                median");
 
-    let pieces: Vec<_> = request.iter().collect();
-    let tree: BTreeMap<u64, u64> = held
-        .iter()
-        .flat_map(|holder| holder.iter())
-        .map(|piece| (piece.start, piece.end))
-        .collect();
-    measure("  one B-tree of all ranges of the file", rounds, || {
-        assert!(tree_is_free(&tree, &pieces))
+    let pieces: Vec<Piece> = request.iter().collect();
+    let vectors: Vec<Vec<Piece>> = held.iter().map(|holder| holder.iter().collect()).collect();
+    let mut all: Vec<Piece> = vectors.concat();
+    all.sort_unstable_by_key(|piece| piece.start);
+    let tree: BTreeMap<u64, u64> = all.iter().map(|piece| (piece.start, piece.end)).collect();
+    bench.conflict("  one B-tree of all ranges of the file", || {
+        conflicts_in_tree(&tree, &pieces)
     });
-
-    let vectors: Vec<Vec<_>> = held.iter().map(|holder| holder.iter().collect()).collect();
-    measure("  sorted vectors, 63 merges", rounds, || {
-        assert!(vectors.iter().all(|held| vectors_are_apart(held, &pieces)))
+    bench.conflict("  sorted vectors, 63 merges", || {
+        vectors.iter().any(|held| conflicts_in_vector(held, &pieces))
     });
-    let all: RangeSet = held.iter().flat_map(|holder| holder.iter()).collect();
-    let all: Vec<_> = all.iter().collect();
-    measure("  sorted vectors, one merge with all of them", rounds, || {
-        assert!(vectors_are_apart(&all, &pieces))
+    bench.conflict("  sorted vector of all ranges, one merge", || {
+        conflicts_in_vector(&all, &pieces)
     });
 
-    let bitmap = |patterns: &[Strided]| {
-        let mut bitmap = BlockBitmap::new(100).unwrap(); // every range is one block
-        patterns
-            .iter()
-            .flat_map(|pattern| pattern.iter())
-            .for_each(|piece| bitmap.insert(piece).unwrap());
-        bitmap
-    };
-    let bitmaps: Vec<_> = held.iter().map(|holder| bitmap(std::slice::from_ref(holder))).collect();
-    let ours = bitmap(std::slice::from_ref(&request));
-    measure("  Roaring bitmaps, 63 comparisons", rounds, || {
-        assert!(!bitmaps.iter().any(|held| held.overlaps(&ours)))
+    let bitmaps: Vec<BlockBitmap> = vectors.iter().map(|held| bitmap(held)).collect();
+    let (union, ours) = (bitmap(&all), bitmap(&pieces));
+    bench.conflict("  Roaring bitmaps, 63 comparisons", || {
+        bitmaps.iter().any(|held| held.overlaps(&ours))
     });
-    let union = bitmap(&held);
-    measure("  Roaring bitmap of all of them, one comparison", rounds, || {
-        assert!(!union.overlaps(&ours))
+    bench.conflict("  Roaring bitmap of all ranges, one comparison", || {
+        union.overlaps(&ours)
     });
 
-    measure("  patterns, 63 comparisons", rounds, || {
-        assert!(!held.iter().any(|holder| request.overlaps(holder)))
+    bench.conflict("  patterns, 63 comparisons", || {
+        held.iter().any(|holder| request.overlaps(holder))
     });
     let footprint = Footprint::from(request);
     let held: Vec<Footprint> = held.into_iter().map(Footprint::from).collect();
-    measure("  footprints, 63 comparisons", rounds, || {
-        assert!(!held.iter().any(|holder| footprint.overlaps(holder)))
+    bench.conflict("  footprints, 63 comparisons", || {
+        held.iter().any(|holder| footprint.overlaps(holder))
     });
 }
 
-fn forms(rounds: u32) {
-    println!("\nother forms");
-    let comb = |start, count, stride, len| Strided::new(start, &[Dim { count, stride }], len).unwrap();
-    let (a, b) = (comb(0, 1 << 40, 1002, 1), comb(1, 1 << 40, 4004, 1));
-    measure("  two combs of 2^40 ranges, strides 1002 and 4004", rounds, || {
-        assert!(!a.overlaps(&b))
+fn other_overlaps(bench: &Bench) {
+    println!("\nother overlaps");
+    let (a, b) = (pattern(0, &[(1 << 40, 1002)], 1), pattern(1, &[(1 << 40, 4004)], 1));
+    bench.conflict("  two combs of 2^40 ranges, strides 1002 and 4004", || a.overlaps(&b));
+    let (rows, tiles) = (
+        pattern(0, &[(100, 40_000), (25, 400)], 100),
+        pattern(100, &[(130, 30_000), (15, 800)], 300),
+    );
+    bench.conflict("  2,500 ranges against 1,950, unequal strides", || {
+        rows.overlaps(&tiles)
     });
-    let plane = Strided::new(
-        0,
-        &[
-            Dim {
-                count: 100,
-                stride: 40_000,
-            },
-            Dim { count: 25, stride: 400 },
-        ],
-        100,
-    )
-    .unwrap();
-    let tiles = Strided::new(
-        100,
-        &[
-            Dim {
-                count: 130,
-                stride: 30_000,
-            },
-            Dim { count: 15, stride: 800 },
-        ],
-        300,
-    )
-    .unwrap();
-    assert_eq!(plane.try_overlaps(&tiles), Some(false));
-    measure("  2,500 ranges against 1,950, unequal strides", rounds, || {
-        assert!(!plane.overlaps(&tiles))
+    let (a, b) = (irregular(0), irregular(500));
+    bench.conflict("  10,000 irregular ranges against 10,000 between them", || {
+        a.overlaps(&b)
     });
+    let far = Footprint::extent(1 << 60..(1 << 60) + 1).unwrap();
+    bench.conflict("  10,000 irregular ranges against one behind them", || a.overlaps(&far));
+    let primes = |start| pattern(start, &[(60, 999_983), (60, 10_007), (60, 101)], 1);
+    let others = |start| pattern(start, &[(60, 1_000_003), (60, 10_009), (60, 103)], 1);
+    let (a, b) = (primes(0), others(1));
+    bench.time("  unrelated strides on three levels, 216,000 ranges each", || {
+        a.overlaps(&b)
+    });
+}
 
-    let odd = |phase: u64| {
-        Footprint::from_list((0..10_000).map(|i| (i * 1000 + i * i % 97 * 4 + phase, 100 + i % 2))).unwrap()
-    };
-    let (a, b) = (odd(0), odd(500));
-    measure("  10,000 irregular ranges against 10,000", rounds, || {
-        assert!(!a.overlaps(&b))
-    });
-
-    let pieces: Vec<_> = Strided::new(
-        0,
-        &[
-            Dim {
-                count: 50,
-                stride: 40_000,
-            },
-            Dim { count: 50, stride: 400 },
-        ],
-        200,
-    )
-    .unwrap()
-    .iter()
-    .collect();
-    measure("  finding the pattern in 2,500 ranges", rounds, || {
+fn other_work(bench: &Bench) {
+    println!("\nother work");
+    let pieces: Vec<Piece> = pattern(0, &[(50, 40_000), (50, 400)], 200).iter().collect();
+    bench.time("  finding the pattern in 2,500 ranges", || {
         compress(pieces.iter().cloned())
     });
-    let irregular: Vec<_> = a.iter().collect();
-    measure("  finding no pattern in 10,000 ranges", rounds, || {
-        compress(irregular.iter().cloned())
+    let odd: Vec<Piece> = irregular(0).iter().collect();
+    bench.time("  finding no pattern in 10,000 ranges", || {
+        compress(odd.iter().cloned())
     });
-
     let pattern = Footprint::from_list(pieces.iter().map(|piece| (piece.start, piece.end - piece.start))).unwrap();
-    measure("  rounding 2,500 ranges to blocks of 4,096", rounds, || {
+    bench.time("  rounding 2,500 ranges to blocks of 4,096", || {
         pattern.coarsen(Mode::Blocks(4096))
     });
-    for (name, footprint) in [("2,500 nested ranges", pattern), ("10,000 irregular ranges", a)] {
+    for (name, footprint) in [
+        ("2,500 nested ranges", pattern),
+        ("10,000 irregular ranges", irregular(0)),
+    ] {
         let mut writer = Writer::new();
         footprint.encode(&mut writer);
         let bytes = writer.finish();
-        measure(&format!("  decoding {name} from {} bytes", bytes.len()), rounds, || {
+        bench.time(&format!("  decoding {name} from {} bytes", bytes.len()), || {
             Footprint::decode(&mut Reader::new(&bytes))
         });
     }
+}
+
+struct Bench {
+    tiny: bool,
+}
+
+impl Bench {
+    /// The time of a check that finds no conflict.
+    fn conflict(&self, name: &str, mut check: impl FnMut() -> bool) {
+        assert!(!check(), "{name}: a conflict");
+        self.time(name, check);
+    }
+
+    /// The median over rounds of the time of one call.
+    fn time<R>(&self, name: &str, mut call: impl FnMut() -> R) {
+        let calls = if self.tiny { 1 } else { calls_per_round(&mut call) };
+        let mut round = || {
+            let start = Instant::now();
+            (0..calls).for_each(|_| drop(black_box(call())));
+            start.elapsed().as_nanos() as f64 / f64::from(calls)
+        };
+        let mut times: Vec<f64> = (0..if self.tiny { 1 } else { ROUNDS }).map(|_| round()).collect();
+        times.sort_by(f64::total_cmp);
+        let at = |percent: usize| times[(times.len() - 1) * percent / 100] / 1000.0;
+        println!("{name:<58} {:>10.3} us  (best {:.3})", at(50), at(0));
+    }
+}
+
+fn calls_per_round<R>(call: &mut impl FnMut() -> R) -> u32 {
+    let start = Instant::now();
+    let mut calls = 0;
+    while start.elapsed() < ROUND {
+        drop(black_box(call()));
+        calls += 1;
+    }
+    calls
+}
+
+fn pattern(start: u64, dims: &[(u64, u64)], len: u64) -> Strided {
+    let dims: Vec<Dim> = dims.iter().map(|&(count, stride)| Dim { count, stride }).collect();
+    Strided::new(start, &dims, len).unwrap()
+}
+
+fn block(rank: u64) -> Strided {
+    let width = SIDE / PER_SIDE;
+    let [x, y, z] =
+        [rank % PER_SIDE, rank / PER_SIDE % PER_SIDE, rank / PER_SIDE / PER_SIDE].map(|index| index * width);
+    let start = ((z * SIDE + y) * SIDE + x) * ITEM_BYTES;
+    pattern(
+        start,
+        &[(width, SIDE * SIDE * ITEM_BYTES), (width, SIDE * ITEM_BYTES)],
+        width * ITEM_BYTES,
+    )
+}
+
+/// 10,000 ranges without a pattern, of 1 to 256 bytes, one in the first half of each 1000.
+fn irregular(phase: u64) -> Footprint {
+    let mut state = 1_u64;
+    let mut random = |below: u64| {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) % below
+    };
+    let list = (0..10_000).map(|i| (i * 1000 + random(240) + phase, 1 + random(256)));
+    Footprint::from_list(list).unwrap()
+}
+
+fn bitmap(pieces: &[Piece]) -> BlockBitmap {
+    let mut bitmap = BlockBitmap::new(BLOCK_BYTES).unwrap();
+    pieces.iter().for_each(|piece| bitmap.insert(piece.clone()).unwrap());
+    bitmap
+}
+
+fn conflicts_in_tree(held: &BTreeMap<u64, u64>, pieces: &[Piece]) -> bool {
+    pieces.iter().any(|piece| {
+        held.range(..piece.end)
+            .next_back()
+            .is_some_and(|(_, &end)| end > piece.start)
+    })
+}
+
+fn conflicts_in_vector(held: &[Piece], pieces: &[Piece]) -> bool {
+    let (mut i, mut j) = (0, 0);
+    while i < held.len() && j < pieces.len() {
+        if held[i].end <= pieces[j].start {
+            i += 1;
+        } else if pieces[j].end <= held[i].start {
+            j += 1;
+        } else {
+            return true;
+        }
+    }
+    false
 }

@@ -6,10 +6,10 @@
 //!   second pass         [3 x 10 of 3 x 2            ] #   #       equal patterns at equal distances
 //! ```
 //!
-//! A pattern in the list counts as found already. Each pass goes once over what the pass before has left, by start, with
-//! one open group per shape (so two combs between each other's teeth are two groups); the passes end when nothing could be
-//! grouped. A pass costs `O(n)`, and `O(n log n)` for the order of its result; there are at most as many as a pattern can
-//! have vectors, and each is shorter than the one before.
+//! A pattern in the list counts as found already. Each pass goes once over the groups that the pass before has made, by
+//! start, with one open group per shape (so two combs between each other's teeth are two groups). What a pass leaves alone stays
+//! alone: each pass has at most half as much to do as the one before, and all of them together cost `O(n)`, and `O(n log n)` for
+//! the order of what they find.
 //!
 //! Invariants: nothing is lost or added; what comes out takes at most as many bytes to encode as the plain list.
 //!
@@ -23,8 +23,11 @@ use crate::footprint::{List, encoded_bytes};
 use crate::ranges::Run;
 use crate::{Dim, Strided};
 
-/// A pattern of fewer pieces than this is not shorter than its pieces.
-const PIECES_MIN: u64 = 4;
+/// Among many, a pattern of fewer pieces than this stays a list of pieces: it would take more memory than they do, and
+/// what irregular lists have by chance costs more to compare than it saves.
+const PIECES_MIN: u64 = 8;
+/// Among so few members, a pattern of 3 pieces is one.
+const FEW: usize = 8;
 
 /// The patterns that a list of ranges consists of, by start. Empty ranges are left out; the others may come in any order and
 /// overlap.
@@ -57,25 +60,19 @@ pub fn compress(list: impl IntoIterator<Item = Range<u64>>) -> Vec<Strided> {
 pub(crate) fn find(list: List) -> List {
     let plain = list.in_order();
     let mut shapes = Shapes::default();
-    let runs = plain.runs.iter().map(|run| Item {
-        start: run.start,
-        shape: shapes.piece(run.end - run.start),
-    });
-    let mut items: Vec<Item> = runs.collect();
+    let mut items: Vec<Item> = plain.runs.iter().map(|run| shapes.run(run)).collect();
     items.extend(plain.patterns.iter().map(|pattern| shapes.pattern(pattern)));
     items.sort_unstable_by_key(|item| item.start);
-    for _ in 0..Strided::DEPTH_MAX {
-        let before = items.len();
-        items = group(&items, &mut shapes);
-        if items.len() == before {
-            break;
-        }
+    let mut done = Vec::new();
+    while !items.is_empty() {
+        items = group(&items, &mut shapes, &mut done);
     }
+    let pieces_min = if done.len() <= FEW { 3 } else { PIECES_MIN };
     let mut found = List::default();
-    items.iter().for_each(|item| {
-        let Shape { dims, len } = &shapes.all[item.shape];
-        build(item.start, dims, *len, &mut found);
-    });
+    for item in &done {
+        let (dims, len) = shapes.dims(item.shape);
+        build(item.start, &dims, len, pieces_min, &mut found);
+    }
     let found = found.in_order();
     if encoded_bytes(&found) > encoded_bytes(&plain) {
         plain
@@ -135,11 +132,12 @@ struct Group {
     count: u64,
 }
 
-#[derive(Clone, PartialEq, Eq, Hash)]
-struct Shape {
-    /// Innermost first.
-    dims: Vec<Dim>,
-    len: u64,
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+enum Shape {
+    /// So many bytes.
+    Piece(u64),
+    /// A vector of a shape.
+    Vector { of: usize, dim: Dim },
 }
 
 /// All shapes seen, by number.
@@ -147,96 +145,117 @@ struct Shape {
 struct Shapes {
     all: Vec<Shape>,
     numbers: HashMap<Shape, usize>,
-    /// Of the piece asked for last; lists tend to have few lengths.
-    latest: Option<(u64, usize)>,
+    /// The shape asked for last: lists tend to have few.
+    latest: Option<(Shape, usize)>,
 }
 
 impl Shapes {
     fn number(&mut self, shape: Shape) -> usize {
-        let Self { all, numbers, .. } = self;
-        *numbers.entry(shape).or_insert_with_key(|shape| {
-            all.push(shape.clone());
-            all.len() - 1
-        })
-    }
-
-    fn piece(&mut self, len: u64) -> usize {
-        if let Some((_, number)) = self.latest.filter(|(of, _)| *of == len) {
+        if let Some((_, number)) = self.latest.filter(|(latest, _)| *latest == shape) {
             return number;
         }
-        let number = self.number(Shape { dims: Vec::new(), len });
-        self.latest = Some((len, number));
+        let Self { all, numbers, .. } = self;
+        let number = *numbers.entry(shape).or_insert_with(|| {
+            all.push(shape);
+            all.len() - 1
+        });
+        self.latest = Some((shape, number));
         number
     }
 
+    fn run(&mut self, run: &Run) -> Item {
+        let shape = self.number(Shape::Piece(run.end - run.start));
+        Item {
+            start: run.start,
+            shape,
+        }
+    }
+
+    fn pattern(&mut self, pattern: &Strided) -> Item {
+        let dims: Vec<Dim> = pattern.dims().collect();
+        let piece = self.number(Shape::Piece(pattern.piece_bytes()));
+        let shape = dims
+            .iter()
+            .rev()
+            .fold(piece, |of, &dim| self.number(Shape::Vector { of, dim }));
+        Item {
+            start: pattern.bounds().start,
+            shape,
+        }
+    }
+
     /// A group of a shape is an item of another shape.
-    fn item(&mut self, shape: usize, group: Group) -> Item {
+    fn vector(&mut self, of: usize, group: Group) -> Item {
         let Group {
             first: start,
             stride,
             count,
             ..
         } = group;
-        if count == 1 {
-            return Item { start, shape };
-        }
-        let mut grouped = self.all[shape].clone();
-        grouped.dims.push(Dim { count, stride });
-        Item {
-            start,
-            shape: self.number(grouped),
-        }
+        let shape = self.number(Shape::Vector {
+            of,
+            dim: Dim { count, stride },
+        });
+        Item { start, shape }
     }
 
-    fn pattern(&mut self, pattern: &Strided) -> Item {
-        let mut dims: Vec<Dim> = pattern.dims().collect();
-        dims.reverse();
-        let shape = Shape {
-            dims,
-            len: pattern.piece_bytes(),
-        };
-        Item {
-            start: pattern.bounds().start,
-            shape: self.number(shape),
+    /// The vectors of a shape, outermost first, and the bytes of its pieces.
+    fn dims(&self, mut shape: usize) -> (Vec<Dim>, u64) {
+        let mut dims = Vec::new();
+        loop {
+            match self.all[shape] {
+                Shape::Piece(len) => return (dims, len),
+                Shape::Vector { of, dim } => {
+                    dims.push(dim);
+                    shape = of;
+                }
+            }
         }
     }
 }
 
 /// Adds a pattern to a list: as its pieces if they are few, by its outermost steps if it is none (too tangled), which are
 /// patterns that went into the list.
-fn build(start: u64, dims: &[Dim], len: u64, list: &mut List) {
+fn build(start: u64, dims: &[Dim], len: u64, pieces_min: u64, list: &mut List) {
     let pieces = dims.iter().map(|dim| dim.count).fold(1, u64::saturating_mul);
-    match (Strided::new(start, dims, len), dims.split_last()) {
-        (Ok(pattern), _) if pieces >= PIECES_MIN => list.patterns.push(pattern),
+    let pattern = (pieces >= pieces_min).then(|| Strided::new(start, dims, len).ok());
+    match (pattern.flatten(), dims.split_first()) {
+        (Some(pattern), _) => list.patterns.push(pattern),
         (_, None) => list.runs.push(Run {
             start,
             end: start + len,
         }),
         (_, Some((outer, inner))) => {
-            (0..outer.count).for_each(|step| build(start + step * outer.stride, inner, len, list));
+            (0..outer.count).for_each(|step| build(start + step * outer.stride, inner, len, pieces_min, list));
         }
     }
 }
 
-/// One pass. `items`: by start.
-fn group(items: &[Item], shapes: &mut Shapes) -> Vec<Item> {
+/// One pass: the groups of two or more, by start; the others are done. `items`: by start.
+fn group(items: &[Item], shapes: &mut Shapes, done: &mut Vec<Item>) -> Vec<Item> {
     let mut open: Vec<Option<Group>> = vec![None; shapes.all.len()];
-    let mut grouped = Vec::new();
+    let mut groups = Vec::new();
+    let mut close = |shape: usize, group: Group| match group.count {
+        1 => done.push(Item {
+            start: group.first,
+            shape,
+        }),
+        _ => groups.push(shapes.vector(shape, group)),
+    };
     for &Item { start, shape } in items {
-        let (done, next) = match open[shape] {
-            None => (None, Group::of(start)),
-            Some(group) => group.then(start),
-        };
-        grouped.extend(done.map(|done| shapes.item(shape, done)));
+        let (closed, next) = open[shape].map_or((None, Group::of(start)), |group| group.then(start));
+        if let Some(closed) = closed {
+            close(shape, closed);
+        }
         open[shape] = Some(next);
     }
-    let left = open
-        .into_iter()
-        .enumerate()
-        .filter_map(|(shape, group)| Some((shape, group?)));
-    grouped.extend(left.map(|(shape, group)| shapes.item(shape, group)));
-    grouped.sort_unstable_by_key(|item| item.start);
-    grouped
+    for (shape, group) in open.into_iter().enumerate() {
+        if let Some(group) = group {
+            close(shape, group);
+        }
+    }
+    groups.sort_unstable_by_key(|item| item.start);
+    groups
 }
 
 impl Group {

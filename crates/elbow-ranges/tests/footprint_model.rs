@@ -1,5 +1,5 @@
 //! `Footprint`, `compress` and `BlockBitmap` against a naive set of points, and their encoding against damage.
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::single_range_in_vec_init)]
 
 mod support;
 

@@ -5,7 +5,7 @@
 //! skipping from block to block. Nothing is expanded.
 //!
 //! Work is bounded in proportion to the sizes of the two forms. What arithmetic cannot decide within that is merged piece by
-//! piece, and what that cannot decide within [`MERGE_MAX`] pieces counts as an overlap: the safe side for a lock.
+//! piece, and what that cannot decide within some 65,000 pieces counts as an overlap: the safe side for a lock.
 
 use std::cell::Cell;
 use std::ops::Range;
@@ -15,14 +15,18 @@ use crate::ranges::Run;
 use crate::work::{Work, leapfrog};
 use crate::{BlockBitmap, Strided};
 
-/// Steps of any comparison.
+/// Steps of any comparison by arithmetic.
 const WORK_BASE: u64 = 1 << 14;
 /// Steps in addition for each member of a list.
 const WORK_PER_MEMBER: u64 = 64;
+/// Steps for each member that there are in any case.
+const WORK_MIN_PER_MEMBER: u64 = 4;
 /// Steps in addition for each byte of a bitmap; there can be 4 runs of blocks in one.
 const WORK_PER_BYTE: u64 = 8;
 /// Pieces walked over when arithmetic did not decide it, less where vectors interleave.
-const MERGE_MAX: u64 = 1 << 16;
+const MERGE_BASE: u64 = 1 << 16;
+/// Pieces in addition for each member of a list.
+const MERGE_PER_MEMBER: u64 = 16;
 
 impl Footprint {
     /// Whether both cover some point. Two patterns of equal strides take some 10 ns; two lists of `n` and `m` runs
@@ -64,8 +68,10 @@ impl Footprint {
 
     fn meets_list(&self, other: &Self) -> bool {
         let ((our_runs, our_patterns), (their_runs, their_patterns)) = (self.parts(), other.parts());
-        let members = our_runs.len() + our_patterns.len() + their_runs.len() + their_patterns.len();
-        let mut work = Work(WORK_BASE + WORK_PER_MEMBER * members as u64);
+        let members = (our_runs.len() + our_patterns.len() + their_runs.len() + their_patterns.len()) as u64;
+        // Arithmetic may take as long as walking over all pieces would take, and then that is done instead.
+        let pieces = self.segments().saturating_add(other.segments());
+        let mut work = Work((WORK_BASE + WORK_PER_MEMBER * members).min(pieces + WORK_MIN_PER_MEMBER * members));
         let decided = (|| {
             Some(
                 runs_meet(our_runs, their_runs, &mut work)?
@@ -74,7 +80,7 @@ impl Footprint {
                     || patterns_meet(our_patterns, their_patterns, &mut work)?,
             )
         })();
-        let pieces_max = MERGE_MAX / self.tangle().max(other.tangle());
+        let pieces_max = (MERGE_BASE + MERGE_PER_MEMBER * members) / self.tangle().max(other.tangle());
         decided
             .or_else(|| merge(self.iter().pieces(), other.iter().pieces(), pieces_max))
             .unwrap_or(true)
