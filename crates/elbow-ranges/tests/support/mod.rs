@@ -1,5 +1,5 @@
 //! Random cases that can be replayed: a failing test prints its seed, and `SEED=n` runs that case alone; `ROUNDS=n` runs
-//! more of them.
+//! so many, `SOAK=1` a hundred times as many.
 #![allow(dead_code)] // no test uses all of it
 
 use rand::rngs::StdRng;
@@ -14,7 +14,9 @@ pub(crate) fn for_each_seed(test: impl Fn(&mut StdRng)) {
         Ok(seed) => vec![seed.parse().expect("SEED is a number")],
         Err(_) => {
             let base = rand::rng().random::<u32>();
-            let rounds = std::env::var("ROUNDS").map_or(CASES, |rounds| rounds.parse().expect("ROUNDS is a number"));
+            let soak = if std::env::var_os("SOAK").is_some() { 100 } else { 1 };
+            let rounds =
+                std::env::var("ROUNDS").map_or(CASES * soak, |rounds| rounds.parse().expect("ROUNDS is a number"));
             (0..rounds).map(|case| u64::from(base) + case).collect()
         }
     };
