@@ -15,7 +15,6 @@ beside what was measured here. Needs root.
     bench/figures_holes.py --tiny                     seconds, to see that it works
 """
 
-import argparse
 import csv
 import io
 import json
@@ -62,19 +61,14 @@ def main():
 
 
 def parse():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    listed = lambda known: lambda text: build.listed(parser, text, known)
-    parser.add_argument("--figures", type=listed(FIGURES), default=FIGURES, help="of 1,2,3,4 (default: all)")
-    parser.add_argument("--storage", type=listed(STORAGE), default=STORAGE, help=f"of {','.join(STORAGE)} (default: all)")
-    parser.add_argument("--classes", type=listed(list(CLASSES)), help="of NAS EP (default: S,W,A)")
+    parser = build.Parser(__doc__)
+    parser.add_choice("--figures", FIGURES, default=FIGURES)
+    parser.add_choice("--storage", STORAGE, default=STORAGE)
+    parser.add_choice("--classes", CLASSES, more="; of NAS EP")
     parser.add_argument("--largest", type=int, help="MiB that figures 1 and 2 free at most (default: 256)")
     parser.add_argument("--disk-size", type=build.size, help="of the file system of figure 4 (default: 2G)")
     parser.add_argument("--memory", type=build.size, help="of EP and s24 (default: 64M)")
-    parser.add_argument("--repeat", type=int, help="repetitions; medians are over these (default: 3; 9 for figures 1 and 2)")
-    parser.add_argument("--tiny", action="store_true", help="little, once")
-    parser.add_argument("--elbow", type=Path, help="the program to measure (default: build it)")
-    parser.add_argument("--disk", type=Path, default=Path("/var/tmp"), help="a directory on a local disk: the images")
-    parser.add_argument("--out", type=Path, default=build.ROOT / "bench" / "out" / "holes", help="where the results go")
+    parser.add_common(out="holes", disk="the images", tiny="little, once", repeat="; 9 for figures 1 and 2")
     options = parser.parse_args()
     tiny = options.tiny
     options.classes = options.classes or (["S"] if tiny else list(CLASSES))

@@ -25,10 +25,11 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 from harness import inputs, jobs, nfs, peers, report, rows, storage, trees
+from harness.build import ROOT, Parser
 
-ROOT = Path(__file__).resolve().parent.parent
 STORAGES = ["slowfs2", "ssh0.5", "ssh5", "nfs3-2", "nfs4-2", "nfs3-10", "nfs4-10", "local"]
 JOBS = ["tar", "unzip", "rm", "cp", "make"]
+PEERS = ["direct", "elbow", "tmpfs+rsync", "tmpfs+copy32", "ssh tar", "CannyFS"]
 LOCAL_JOBS = ["tar", "make"]  # What the mount costs on a fast disk.
 FILES, TINY_FILES = 2335, 60
 # Where every operation takes long, the whole input takes the peers that do one after another hours.
@@ -56,32 +57,23 @@ def main():
 
 
 def parse():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    listed = lambda text: [word for word in text.split(",") if word]
-    parser.add_argument("--storage", type=listed, help=f"of {','.join(STORAGES)} (default: all)")
-    parser.add_argument("--jobs", type=listed, help=f"of {','.join(JOBS)} (default: all)")
-    parser.add_argument("--peers", type=listed, help="of direct,elbow,tmpfs+rsync,tmpfs+copy32,ssh tar,CannyFS (default: all)")
-    parser.add_argument("--repeat", type=int, help="repetitions; medians are over these (default: 3)")
+    parser = Parser(__doc__)
+    parser.add_choice("--storage", STORAGES)
+    parser.add_choice("--jobs", JOBS)
+    parser.add_choice("--peers", PEERS)
+    parser.add_common(out="", disk="for the local storage", tiny="a small input, slowfs only, once")
+    parser.add_cache("inputs are")
     parser.add_argument("--files", type=int, help=f"how many files of the Linux sources (default: {FILES}, on "
                         + ", ".join(f"{name} {files}" for name, files in FEWER_FILES.items()) + ")")
-    parser.add_argument("--tiny", action="store_true", help="a small input, slowfs only, once")
     parser.add_argument("--no-rows", action="store_true", help="only the matrix: no start-up, memory and tmpfs rows")
     parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)  # In the NFS guest.
-    parser.add_argument("--elbow", type=Path, help="the program to measure (default: build it)")
     parser.add_argument("--programs", type=Path, help="where the testkit's programs are (default: build them)")
-    parser.add_argument("--cache", type=Path, default=inputs.default_cache(), help="where inputs are kept")
     parser.add_argument("--work", type=Path, help="where the servers' directories are (default: /dev/shm with 4 GiB free)")
-    parser.add_argument("--disk", type=Path, default=Path("/var/tmp"), help="a directory on a local disk")
-    parser.add_argument("--out", type=Path, default=ROOT / "bench" / "out", help="where the results go")
     options = parser.parse_args()
     options.storage = options.storage or (["slowfs2", "local"] if options.tiny else STORAGES)
     options.jobs = options.jobs or (["tar", "unzip", "rm", "cp"] if options.tiny else JOBS)
     options.repeat = options.repeat or (1 if options.tiny else report.ALWAYS_WANTED_REPEAT)
     options.files = options.files or (TINY_FILES if options.tiny else None)
-    for chosen, known in ((options.storage, STORAGES), (options.jobs, JOBS)):
-        unknown = [name for name in chosen if name not in known]
-        if unknown:
-            parser.error(f"unknown: {', '.join(unknown)} (known: {', '.join(known)})")
     return options
 
 

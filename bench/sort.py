@@ -15,7 +15,6 @@ xfs for the sorts in place. Needs root. TPIE_SORT and STXXL_SORT name programs t
 `PROGRAM s24|r100 IN OUT MEMORY_BYTES TMP`. DuckDB and Polars come from PyPI into an environment in the cache.
 """
 
-import argparse
 import json
 import subprocess
 import sys
@@ -61,19 +60,14 @@ def main():
 
 
 def parse():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    listed = lambda known: lambda text: build.listed(parser, text, known)
-    parser.add_argument("--only", type=listed(WORKLOADS), default=WORKLOADS, help=f"of {','.join(WORKLOADS)} (default: all)")
-    parser.add_argument("--peers", type=listed(PEERS), help=f"of {','.join(PEERS)} (default: all; with --tiny none from PyPI)")
-    parser.add_argument("--storage", type=listed(list(ROOM)), default=list(ROOM), help=f"of {','.join(ROOM)} (default: all)")
+    parser = build.Parser(__doc__)
+    parser.add_choice("--only", WORKLOADS, default=WORKLOADS)
+    parser.add_choice("--peers", PEERS, more="; with --tiny none from PyPI")
+    parser.add_choice("--storage", ROOM, default=list(ROOM))
     parser.add_argument("--size", type=build.size, help="of each input (default: 2G)")
     parser.add_argument("--memory", type=build.size, help="what each sort may use (default: 256M)")
-    parser.add_argument("--repeat", type=int, help="repetitions; medians are over these (default: 3)")
-    parser.add_argument("--tiny", action="store_true", help="a small input, once")
-    parser.add_argument("--elbow", type=Path, help="the program to measure (default: build it)")
-    parser.add_argument("--cache", type=Path, default=inputs.default_cache(), help="where the Python environment is kept")
-    parser.add_argument("--disk", type=Path, default=Path("/var/tmp"), help="a directory on a local disk: images and inputs")
-    parser.add_argument("--out", type=Path, default=build.ROOT / "bench" / "out" / "sort", help="where the results go")
+    parser.add_common(out="sort")
+    parser.add_cache("the Python environment is")
     options = parser.parse_args()
     options.size = options.size or (TINY_BYTES if options.tiny else 2 << 30)
     options.memory = options.memory or (TINY_MEMORY_BYTES if options.tiny else 256 << 20)

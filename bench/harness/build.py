@@ -1,4 +1,4 @@
-"""What `bench/sort.py` and `bench/figures_holes.py` have in common: programs, options, the host."""
+"""What the benches have in common: programs, options, the host."""
 
 import argparse
 import os
@@ -7,7 +7,8 @@ import subprocess
 import time
 from pathlib import Path
 
-from .inputs import find_program
+from .inputs import default_cache, find_program
+from .report import ALWAYS_WANTED_REPEAT
 from .storage import file_system
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -22,6 +23,30 @@ def programs(elbow, package, example=None):
     for words in wanted:
         subprocess.run(["cargo", "build", "--release", "--locked", "--quiet", *words], cwd=ROOT, check=True)
     return (elbow or target / "release" / "elbow").resolve(), (target / "release").resolve()
+
+
+class Parser(argparse.ArgumentParser):
+    """The options that the benches have in common, and the help that their docstring is."""
+
+    def __init__(self, description):
+        super().__init__(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+
+    def add_choice(self, option, known, default=None, more=""):
+        """A list with commas of known words; without it the default, or None for all."""
+        known = list(known)
+        self.add_argument(option, type=lambda text: listed(self, text, known), default=default,
+                          help=f"of {','.join(known)} (default: all{more})")
+
+    def add_common(self, out, disk="images and inputs", tiny="a small input, once", repeat=""):
+        """What is measured how often, and where everything goes; `out` is a directory in bench/out."""
+        self.add_argument("--repeat", type=int, help=f"repetitions; medians are over these (default: {ALWAYS_WANTED_REPEAT}{repeat})")
+        self.add_argument("--tiny", action="store_true", help=tiny)
+        self.add_argument("--elbow", type=Path, help="the program to measure (default: build it)")
+        self.add_argument("--disk", type=Path, default=Path("/var/tmp"), help=f"a directory on a local disk: {disk}")
+        self.add_argument("--out", type=Path, default=ROOT / "bench" / "out" / out, help="where the results go")
+
+    def add_cache(self, what):
+        self.add_argument("--cache", type=Path, default=default_cache(), help=f"where {what} kept")
 
 
 def size(text):

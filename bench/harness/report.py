@@ -113,10 +113,10 @@ def goals(results):
     wanted = []
     for storage, least in (("slowfs2", 10), ("ssh5", 8), ("nfs3-2", 3.5), ("nfs4-2", 3.5), ("nfs3-10", 5), ("nfs4-10", 5)):
         for job in ("tar", "unzip"):
-            wanted.append(_at_least(f"{storage}: {job} >= {least}x direct", results.ratio(storage, job, "direct", OURS), least))
+            wanted.append(at_least(f"{storage}: {job} >= {least}x direct", results.ratio(storage, job, "direct", OURS), least))
     matrix = [storage for storage in results.names("storage") if storage != "local"]
     for storage in matrix:
-        wanted.append(_at_least(f"{storage}: rm >= 2x direct", results.ratio(storage, "rm", "direct", OURS), 2))
+        wanted.append(at_least(f"{storage}: rm >= 2x direct", results.ratio(storage, "rm", "direct", OURS), 2))
         for job in results.names("job"):
             wanted += _against_rivals(results, storage, job)
     wanted += _acknowledgement(results, matrix) + _rows_goals(results)
@@ -129,7 +129,7 @@ def _against_rivals(results, storage, job):
         least = 1.5 if rival == "CannyFS" and not storage.startswith("nfs") else 1
         ratio = results.ratio(storage, job, rival, OURS)
         if ratio:
-            found.append(_at_least(f"{storage}: {job} >= {least}x {rival}", ratio, least, strictly=least == 1))
+            found.append(at_least(f"{storage}: {job} >= {least}x {rival}", ratio, least, strictly=least == 1))
     return found
 
 
@@ -139,9 +139,9 @@ def _acknowledgement(results, storages):
         native = results.rows.get("native_extraction", {}).get(storage)
         ours = results.median(storage, "tar", OURS, "command_seconds")
         theirs = results.median(storage, "tar", "CannyFS", "command_seconds")
-        found.append(_at_most(f"{storage}: tar acknowledged in <= 6x native tmpfs", ours and native and ours / native, 6, "x"))
+        found.append(at_most(f"{storage}: tar acknowledged in <= 6x native tmpfs", ours and native and ours / native, 6, "x"))
         if theirs:
-            found.append(_at_most(f"{storage}: tar acknowledged in <= 0.6x CannyFS", ours and ours / theirs, 0.6, "x"))
+            found.append(at_most(f"{storage}: tar acknowledged in <= 0.6x CannyFS", ours and ours / theirs, 0.6, "x"))
     return found
 
 
@@ -149,18 +149,18 @@ def _rows_goals(results):
     start, memory = results.rows.get("start"), results.rows.get("memory")
     peak = memory and memory["peak_bytes"] / 2**20
     bound = memory["mem_mebibytes"] + 64 if memory else 128
-    return [_at_most("`elbow run -- true` <= 50 ms over `true`", start and start["over"] * 1000, 50, " ms"),
-            _at_most(f"peak resident memory <= {bound} MiB", peak, bound, " MiB")]
+    return [at_most("`elbow run -- true` <= 50 ms over `true`", start and start["over"] * 1000, 50, " ms"),
+            at_most(f"peak resident memory <= {bound} MiB", peak, bound, " MiB")]
 
 
-def _at_least(text, measured, least, strictly=False):
+def at_least(text, measured, least, strictly=False):
     if measured is None:
         return text, "not measured", "-"
     met = measured > least if strictly else measured >= least
     return text, f"{down(measured)}x", "PASS" if met else "MISS"
 
 
-def _at_most(text, measured, most, unit):
+def at_most(text, measured, most, unit):
     if measured is None:
         return text, "not measured", "-"
     return text, f"{up(measured)}{unit}", "PASS" if measured <= most else "MISS"

@@ -3,7 +3,7 @@
 import csv
 import json
 
-from .report import _at_least as at_least, _at_most as at_most, describe, down, up
+from .report import at_least, at_most, describe, down, up
 from .sorters import FREED, GNU_OTHER, GNU_OVER, IN_PLACE, KEPT, OTHER, OVER
 
 NUMBERS = ["seconds", "synced_seconds", "cpu_seconds", "peak_rss_bytes", "read_bytes", "written_bytes", "peak_disk_bytes"]

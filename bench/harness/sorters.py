@@ -5,7 +5,7 @@
 | elbow in place | `elbow sort --record 24 --key 0:4:u32le` (or `--gensort`) `-S MEMORY --in-place IN` |
 | elbow to another | the same with `-T TMP -o OUT`; lines: `elbow sort -k1.1,1.10 -S MEMORY -T TMP -o OUT IN` |
 | elbow over the input | lines: `-o IN` |
-| streams, kept / freed | `elbow bench s24 --records N -S MEMORY -T TMP` without / with `--consume`; makes and checks its records itself, all timed |
+| streams kept / freed | `elbow bench s24 --records N -S MEMORY -T TMP` without / with `--consume`; makes and checks its records itself, all timed |
 | GNU to another / over the input | `LC_ALL=C sort --parallel=CPUS -S MEMORY -T TMP -k1.1,1.10 -o OUT` / `-o IN` |
 | TPIE, STXXL | `$TPIE_SORT`, `$STXXL_SORT`: `PROGRAM s24` or `r100`, then `IN OUT MEMORY_BYTES TMP` |
 | DuckDB, Polars | `tables.py` with twice the memory (with less they fail) |
@@ -25,7 +25,7 @@ KEY = {"s24": ["--record", "24", "--key", "0:4:u32le"], "r100": ["--gensort"], "
 MORE_MEMORY = 2  # What DuckDB and Polars get of the memory of the others.
 
 IN_PLACE, OTHER, OVER = "elbow in place", "elbow to another", "elbow over the input"
-KEPT, FREED = "streams, kept", "streams, freed"
+KEPT, FREED = "streams kept", "streams freed"  # A comma would part them in a list.
 GNU_OTHER, GNU_OVER = "GNU to another", "GNU over the input"
 
 
