@@ -24,6 +24,7 @@
 
 mod appended;
 mod freeing;
+mod quick;
 mod support;
 
 use std::io;
@@ -135,7 +136,11 @@ pub fn zero(fd: impl AsFd, n: u64) -> io::Result<u64> {
 /// As [`zero`], but for a full disk ([`Zeroed::deferred`]); EINVAL for a descriptor with `O_APPEND`, through which Linux writes
 /// nowhere but at the end.
 pub fn zero_at(fd: impl AsFd, offset: u64, n: u64) -> io::Result<Zeroed> {
-    Ok(with_handle(fd.as_fd(), |file| zero_in(&RealStorage, file, offset, n))?)
+    let fd = fd.as_fd();
+    match quick::punched(fd, offset, n) {
+        Some(zeroed) => Ok(zeroed),
+        None => Ok(with_handle(fd, |file| zero_in(&RealStorage, file, offset, n))?),
+    }
 }
 
 /// Zeroes all ranges of a set. The file offset stays where it is.
