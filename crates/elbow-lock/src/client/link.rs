@@ -221,7 +221,7 @@ impl Link {
     }
 
     /// Ends the connection; whoever reads it finds its end.
-    pub(super) fn close(&self) {
+    pub fn close(&self) {
         // It may have ended already.
         let _ = rustix::net::shutdown(self.stream.as_fd(), rustix::net::Shutdown::Both);
     }
