@@ -92,12 +92,16 @@ fn other_overlaps(bench: &Bench) {
     });
     let far = Footprint::extent(1 << 60..(1 << 60) + 1).unwrap();
     bench.conflict("  10,000 irregular ranges against one behind them", || a.overlaps(&far));
-    let primes = |start| pattern(start, &[(60, 999_983), (60, 10_007), (60, 101)], 1);
-    let others = |start| pattern(start, &[(60, 1_000_003), (60, 10_009), (60, 103)], 1);
-    let (a, b) = (primes(0), others(1));
-    bench.time("  unrelated strides on three levels, 216,000 ranges each", || {
+    let records = |start, per_row: u64| pattern(start, &[(200, per_row * 88), (100, 8 * 88), (5, 88)], 8);
+    let (a, b) = (records(0, 10_007), records(16, 1_009));
+    bench.conflict("  two fields of records, 100,000 ranges each, unequal strides", || {
         a.overlaps(&b)
     });
+    let even = |strides: [u64; 3]| strides.map(|stride| (60, stride)).to_vec();
+    let mut a = even([1_000_006, 15_026, 214]);
+    a.insert(0, (2, (1 << 40) + 1));
+    let (a, b) = (pattern(0, &a, 1), pattern(1, &even([1_000_034, 15_034, 206]), 1));
+    bench.time("  hostile: given up", || a.try_overlaps(&b));
 }
 
 fn other_work(bench: &Bench) {

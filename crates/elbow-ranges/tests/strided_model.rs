@@ -177,6 +177,29 @@ fn random_patterns_equal_their_points() {
     });
 }
 
+/// Arrays of records of 88 bytes, walked over in unrelated ways: their fields never meet, and all strides together say so.
+#[test]
+fn fields_of_records_never_meet() {
+    let field = |start: u64, rows: u64, columns: u64| {
+        let dims = [(900, rows), (800, columns), (7, 1)].map(|(count, records)| Dim {
+            count,
+            stride: records * 88,
+        });
+        Strided::new(start, &dims, 8).unwrap()
+    };
+    for (rows, columns) in [(100_003, 101), (99_991, 89), (1_000_003, 1_009)] {
+        let (a, b) = (field(16, 100_019, 97), field(24, rows, columns));
+        assert_eq!(
+            (a.try_overlaps(&b), b.try_overlaps(&a)),
+            (Some(false), Some(false)),
+            "{a} and {b}"
+        );
+        let within = field(23, rows, columns);
+        assert_eq!(within.try_overlaps(&a), a.try_overlaps(&within));
+        assert_ne!(within.try_overlaps(&a), Some(false), "{a} and {within}");
+    }
+}
+
 #[test]
 fn what_cannot_be_held_is_refused() {
     let dim = |count, stride| Dim { count, stride };

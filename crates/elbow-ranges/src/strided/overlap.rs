@@ -13,6 +13,8 @@
 //!   are at the same distance;
 //! - *else* the vector with the larger strides is split into its steps, again without those `t/gcd(s, t)` apart.
 //!
+//! What has not been decided after a few pairs may be decided by all strides together: fields of records never meet.
+//!
 //! Cost: two patterns of equal strides `2^depth` at worst and `depth` as a rule; two single vectors `O(log stride)`;
 //! otherwise the number of distinct distances at which steps meet, per level. Since that can be large (deciding it in general
 //! is as hard as subset sum), work is bounded by [`PAIRS_MAX`]; then by a merge of the two sequences of pieces, which
@@ -26,6 +28,8 @@ use crate::work::{Work, leapfrog};
 const PAIRS_MAX: u64 = 1 << 14;
 /// Most steps of the walk over the pieces when arithmetic did not decide it; a piece is one, times the tangle.
 const MERGE_MAX: u64 = 1 << 14;
+/// Pairs that are looked into before the greatest common divisor of all strides is worth its price.
+const PAIRS_BEFORE_MODULUS: u64 = 32;
 /// Runs of steps below this are not worth a division to shorten them.
 const SHORT_RUN: u64 = 4;
 
@@ -56,21 +60,35 @@ impl Strided {
 
     /// As [`try_overlaps`](Self::try_overlaps), by arithmetic alone and with the caller's budget.
     pub(crate) fn overlaps_within(&self, other: &Self, work: &mut Work) -> Option<bool> {
-        let a = Part {
+        // A fixed order, so that both ways around get the same answer even at the end of the budget.
+        let (a, b) = if self <= other { (self, other) } else { (other, self) };
+        let mut first = Work(work.0.min(PAIRS_BEFORE_MODULUS));
+        let had = first.0;
+        let decided = meet(a.part(), b.part(), &mut first);
+        work.steps(had - first.0)?;
+        match decided {
+            Some(overlap) => Some(overlap),
+            None if a.is_apart_modulo(b) => Some(false),
+            None => meet(a.part(), b.part(), work),
+        }
+    }
+
+    /// Whether all points of the one differ from all points of the other modulo what divides all strides, as those of two
+    /// fields of one record do in arrays of records. For a pattern that does not begin after the other.
+    fn is_apart_modulo(&self, after: &Self) -> bool {
+        let modulus = self
+            .dims()
+            .chain(after.dims())
+            .fold(0, |divisor, dim| gcd(dim.stride, divisor));
+        let distance = after.start - self.start;
+        modulus > 0 && distance % modulus >= self.len && after.len <= modulus - distance % modulus
+    }
+
+    fn part(&self) -> Part<'_> {
+        Part {
             at: self.start,
             len: self.len,
             levels: &self.levels,
-        };
-        let b = Part {
-            at: other.start,
-            len: other.len,
-            levels: &other.levels,
-        };
-        // A fixed order, so that both ways around get the same answer even at the end of the budget.
-        if (a.at, self) <= (b.at, other) {
-            meet(a, b, work)
-        } else {
-            meet(b, a, work)
         }
     }
 }
@@ -223,5 +241,30 @@ fn distinct(run: u64, stride: u64, modulus: u64) -> u64 {
         run
     } else {
         run.min(modulus / gcd(stride, modulus))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Dim;
+
+    fn comb(start: u64, stride: u64, len: u64) -> Strided {
+        Strided::new(start, &[Dim { count: 60, stride }], len).expect("a pattern")
+    }
+
+    /// Combs so long that they reach every distance that they can.
+    #[test]
+    fn combs_are_apart_modulo_if_they_never_meet() {
+        for (stride, other) in (4..14).flat_map(|stride| (4..14).map(move |other| (stride, other))) {
+            for (distance, len) in (0..14).flat_map(|distance| (1..4).map(move |len| (distance, len))) {
+                let (a, b) = (comb(0, stride, len), comb(distance, other, 4 - len));
+                let meet = a
+                    .iter()
+                    .any(|piece| b.iter().any(|other| piece.start < other.end && other.start < piece.end));
+                assert_eq!(a.is_apart_modulo(&b), !meet, "{a} and {b}");
+                assert_eq!(a.try_overlaps(&b), Some(meet), "{a} and {b}");
+            }
+        }
     }
 }
