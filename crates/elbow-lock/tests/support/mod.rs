@@ -61,8 +61,8 @@ thread_local! {
     static IS_QUIET: Cell<bool> = const { Cell::new(false) };
 }
 
-/// How many of so many seeds fail a test: for tests of tests. Their panics are not printed.
-pub(crate) fn failures(seeds: u64, test: impl Fn(&mut StdRng)) -> u64 {
+/// The number of cases until a test fails, at most so many: for tests of tests. The panic is not printed.
+pub(crate) fn cases_to_fail(at_most: u64, test: impl Fn(&mut StdRng)) -> Option<u64> {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {
         let usual = std::panic::take_hook();
@@ -77,7 +77,7 @@ pub(crate) fn failures(seeds: u64, test: impl Fn(&mut StdRng)) -> u64 {
         std::panic::catch_unwind(run).is_err()
     };
     IS_QUIET.set(true);
-    let failures = (0..seeds).filter(fails).count() as u64;
+    let first = (0..at_most).find(fails);
     IS_QUIET.set(false);
-    failures
+    first.map(|seed| seed + 1)
 }

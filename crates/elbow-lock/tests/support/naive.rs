@@ -3,6 +3,8 @@
 //!
 //! It is also where bugs are planted ([`Flaw`]), to show that the tests that the real one passes would find them.
 
+#![allow(clippy::single_range_in_vec_init, reason = "a list of one range")]
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
@@ -82,7 +84,11 @@ pub(crate) fn conflict(a: &Want, b: &Want) -> bool {
 }
 
 /// Of `queue`, those that wait for what `who` holds, directly or behind others: by number in the queue.
-pub(crate) fn behind<'a>(who: Party, held: impl Iterator<Item = &'a Want> + Clone, queue: &[&Want]) -> BTreeSet<usize> {
+pub(crate) fn behind<'a>(
+    who: Party,
+    held: &(impl Iterator<Item = &'a Want> + Clone),
+    queue: &[&Want],
+) -> BTreeSet<usize> {
     let mut behind = BTreeSet::new();
     for (place, want) in queue.iter().enumerate() {
         let waits_for_hold = held.clone().any(|hold| hold.who == who && conflict(hold, want));
@@ -445,7 +451,7 @@ impl Naive {
             _ => conflict(a, b),
         };
         let held = self.held.iter().map(|hold| &hold.want);
-        let behind = behind(waiter.want.who, held.clone(), &earlier);
+        let behind = behind(waiter.want.who, &held, &earlier);
         let in_queue = earlier.iter().enumerate().filter(|(place, want)| {
             self.flaw != Flaw::IgnoresQueue && !behind.contains(place) && conflict(want, &waiter.want)
         });
@@ -458,7 +464,7 @@ impl Naive {
 
     fn is_blocked_by_recallable(&self, waiter: &Waiter) -> bool {
         let queue: Vec<&Want> = self.queue.iter().map(|waiter| &waiter.want).collect();
-        let behind = behind(waiter.want.who, self.held.iter().map(|hold| &hold.want), &queue);
+        let behind = behind(waiter.want.who, &self.held.iter().map(|hold| &hold.want), &queue);
         let mut in_queue = queue.iter().enumerate().filter(|(place, _)| !behind.contains(place));
         !in_queue.any(|(_, want)| conflict(want, &waiter.want))
             && self

@@ -1,0 +1,207 @@
+//! Watches what a service hears and says, and knows from the definition alone what it may say.
+//!
+//! - nothing is granted that conflicts with what is held, or with an earlier request that waits (but for those that
+//!   wait for the same owner);
+//! - whoever waits is blocked: nobody is forgotten;
+//! - owners never wait in a circle, once the service has had its say;
+//! - a file's tokens grow, over all lives of the service;
+//! - what was not asked for, or not by a session that lives, is not answered.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use elbow_lock::{Action, FileName, LockId, Party, Refusal, Reply, Request, SessionId, Token};
+
+use crate::support::naive::{Want, behind, conflict, posix_apply, wanted};
+
+#[derive(Debug, Default)]
+pub(crate) struct Witness {
+    held: Vec<Want>,
+    /// In the order of asking.
+    waiting: Vec<Want>,
+    reasserted: Vec<Want>,
+    unlocks: Vec<Want>,
+    queries: BTreeSet<(SessionId, LockId)>,
+    tokens: BTreeMap<FileName, Token>,
+    in_grace: bool,
+    pub(crate) told: Told,
+}
+
+/// What was seen to happen.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Told {
+    pub(crate) grants: u64,
+    pub(crate) reasserted: u64,
+    pub(crate) restarts: u64,
+    pub(crate) disconnected: u64,
+    pub(crate) refused: BTreeMap<&'static str, u64>,
+    pub(crate) recalls: u64,
+}
+
+impl Witness {
+    pub(crate) fn restarted(&mut self, in_grace: bool) {
+        let told = Told {
+            restarts: self.told.restarts + 1,
+            ..self.told.clone()
+        };
+        *self = Self {
+            tokens: std::mem::take(&mut self.tokens),
+            in_grace,
+            told,
+            ..Self::default()
+        };
+    }
+
+    pub(crate) fn grace_ended(&mut self) {
+        self.in_grace = false;
+    }
+
+    pub(crate) fn requested(&mut self, session: SessionId, request: &Request) {
+        let want = wanted(session, request);
+        match (request, want) {
+            (Request::Posix { kind: None, .. }, Some(want)) => self.unlocks.push(want),
+            (Request::Lock { .. } | Request::Posix { .. }, Some(want)) => self.waiting.push(want),
+            (Request::Reassert { .. }, Some(want)) => self.reasserted.push(want),
+            (Request::Query { id, .. }, _) => drop(self.queries.insert((session, *id))),
+            (Request::Unlock { id } | Request::Cancel { id }, _) => {
+                self.held
+                    .retain(|want| want.posix || (want.who.session, want.id) != (session, *id));
+            }
+            (Request::PosixRelease { owner, file }, _) => {
+                let who = Party { session, owner: *owner };
+                let is_it = |want: &Want| file.as_ref().is_none_or(|file| want.file == *file);
+                self.held.retain(|want| !(want.posix && want.who == who && is_it(want)));
+            }
+            _ => {}
+        }
+    }
+
+    pub(crate) fn disconnected(&mut self, session: SessionId) {
+        self.told.disconnected += 1;
+        self.waiting.retain(|want| want.who.session != session);
+    }
+
+    pub(crate) fn closed(&mut self, session: SessionId) {
+        self.held.retain(|want| want.who.session != session);
+        self.waiting.retain(|want| want.who.session != session);
+    }
+
+    pub(crate) fn acted(&mut self, action: &Action) {
+        match action {
+            Action::Reply(session, Reply::Granted { id, token }) => self.granted(*session, *id, *token),
+            Action::Reply(session, Reply::Refused { id, why }) => {
+                *self.told.refused.entry(kind_of(why)).or_default() += 1;
+                let lists = [&mut self.waiting, &mut self.reasserted, &mut self.unlocks];
+                let found = lists.into_iter().any(|list| take(list, *session, *id).is_some());
+                assert!(found, "{action:?} was not asked for");
+            }
+            Action::Reply(session, Reply::Answer { id, .. }) => {
+                assert!(self.queries.remove(&(*session, *id)), "{action:?} was not asked for");
+            }
+            Action::Reply(_, Reply::Recall { .. }) => self.told.recalls += 1,
+            _ => {}
+        }
+    }
+
+    fn granted(&mut self, session: SessionId, id: LockId, token: Token) {
+        if let Some(want) = take(&mut self.unlocks, session, id) {
+            self.grows(&want, token);
+            return posix_apply(&mut self.held, &want, None);
+        }
+        self.told.grants += 1;
+        let place = self
+            .waiting
+            .iter()
+            .position(|want| (want.who.session, want.id) == (session, id));
+        let want = match place {
+            Some(place) => {
+                assert!(!self.in_grace, "granted in the grace period: {:?}", self.waiting[place]);
+                self.may_go_first(place);
+                self.waiting.remove(place)
+            }
+            None => {
+                self.told.reasserted += 1;
+                let want = take(&mut self.reasserted, session, id);
+                want.unwrap_or_else(|| panic!("{session:?} {id:?} was granted and nobody waits for it"))
+            }
+        };
+        if let Some(held) = self.held.iter().find(|held| conflict(held, &want)) {
+            panic!("granted: {want:?}\nheld: {held:?}");
+        }
+        self.grows(&want, token);
+        if want.posix {
+            posix_apply(&mut self.held, &want, Some(want.kind));
+        } else {
+            self.held.push(want);
+        }
+    }
+
+    fn grows(&mut self, want: &Want, token: Token) {
+        let before = self.tokens.insert(want.file.clone(), token);
+        assert!(before < Some(token), "{token:?} after {before:?}: {want:?}");
+    }
+
+    /// Nobody who asked earlier is passed, but those who wait for the same owner.
+    fn may_go_first(&self, place: usize) {
+        if let Some(earlier) = self.blocking_in_queue(place).next() {
+            panic!("granted: {:?}\nbefore: {earlier:?}", self.waiting[place]);
+        }
+    }
+
+    fn blocking_in_queue(&self, place: usize) -> impl Iterator<Item = &Want> {
+        let want = &self.waiting[place];
+        let earlier: Vec<&Want> = self.waiting[..place].iter().collect();
+        let behind = behind(want.who, &self.held.iter(), &earlier);
+        let blocking = move |(place, earlier): &(usize, &Want)| !behind.contains(place) && conflict(earlier, want);
+        self.waiting[..place]
+            .iter()
+            .enumerate()
+            .filter(blocking)
+            .map(|(_, earlier)| earlier)
+    }
+
+    fn blockers(&self, place: usize) -> BTreeSet<Party> {
+        let held = self.held.iter().filter(|held| conflict(held, &self.waiting[place]));
+        held.chain(self.blocking_in_queue(place)).map(|want| want.who).collect()
+    }
+
+    /// What must be true when the service has done all that it wanted to.
+    pub(crate) fn check(&self) {
+        if self.in_grace {
+            return;
+        }
+        let blockers: Vec<BTreeSet<Party>> = (0..self.waiting.len()).map(|place| self.blockers(place)).collect();
+        for (want, blockers) in self.waiting.iter().zip(&blockers) {
+            assert!(!blockers.is_empty(), "forgotten: {want:?}");
+        }
+        // Let go first whoever waits for nobody who waits, and so on: all must come to go.
+        let mut stuck: Vec<usize> = (0..self.waiting.len()).collect();
+        let is_stuck = |stuck: &[usize], party: &Party| stuck.iter().any(|&place| self.waiting[place].who == *party);
+        while let Some(free) = stuck
+            .iter()
+            .position(|&place| !blockers[place].iter().any(|party| is_stuck(&stuck, party)))
+        {
+            stuck.remove(free);
+        }
+        let circle: Vec<&Want> = stuck.iter().map(|&place| &self.waiting[place]).collect();
+        assert!(circle.is_empty(), "they wait for each other: {circle:#?}");
+    }
+}
+
+fn take(list: &mut Vec<Want>, session: SessionId, id: LockId) -> Option<Want> {
+    let place = list
+        .iter()
+        .position(|want| (want.who.session, want.id) == (session, id))?;
+    Some(list.remove(place))
+}
+
+fn kind_of(why: &Refusal) -> &'static str {
+    match why {
+        Refusal::WouldBlock => "would block",
+        Refusal::TimedOut => "timed out",
+        Refusal::Cancelled => "cancelled",
+        Refusal::Deadlock { .. } => "deadlock",
+        Refusal::NotReasserted => "not reasserted",
+        Refusal::Grace { .. } => "grace",
+        _ => "other",
+    }
+}

@@ -1,0 +1,522 @@
+//! A world of nodes, connections and clocks in one thread: what happens next is decided by a seed.
+//!
+//! ```text
+//!   node --- link: two ordered streams, each with its own delays --- node
+//!     a cut loses what is under way; either end hears of it soon, late or never
+//! ```
+//!
+//! A link is a stream as TCP has it: what arrives, arrives in order and once. What was sent on an old link can arrive
+//! after the hello of a new one. A node sees only its own clock. It can die, stand still, and have its clock set; then it
+//! is the node's business what it still believes, and the world's to compare beliefs at one true instant.
+//!
+//! A node is anything that implements [`Node`]: a service, a client, a proxy between them.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use elbow_lock::{FileName, Reply, Request, SessionId, Token};
+use rand::Rng;
+use rand::rngs::StdRng;
+
+use crate::support::naive::{Want, conflict};
+
+pub(crate) type NodeId = usize;
+pub(crate) type LinkId = usize;
+
+/// What nodes send each other.
+#[derive(Clone, Debug)]
+pub(crate) enum Message {
+    Hello,
+    Welcome {
+        session: SessionId,
+        ttl_ms: u32,
+        epoch: u32,
+        grace_ms: u32,
+    },
+    Request(Request),
+    Reply(Reply),
+}
+
+/// How a link ended, as far as this end knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ending {
+    /// The other end is known to have ended it or to be dead: as on a Unix socket.
+    Known,
+    /// It is gone, and the other end may not know: as with TCP.
+    Lost,
+}
+
+/// A lock that a node would do I/O under.
+#[derive(Clone, Debug)]
+pub(crate) struct Belief {
+    pub(crate) want: Want,
+    pub(crate) token: Token,
+}
+
+/// Something with a clock of its own that sends and receives. All times are its own clock's.
+pub(crate) trait Node {
+    fn started(&mut self, now_ms: u64, out: &mut Out);
+    /// A link is open, whoever asked for it.
+    fn opened(&mut self, now_ms: u64, link: LinkId, out: &mut Out);
+    fn received(&mut self, now_ms: u64, link: LinkId, message: Message, out: &mut Out);
+    fn ended(&mut self, now_ms: u64, link: LinkId, ending: Ending, out: &mut Out);
+    /// It is `deadline`, or later.
+    fn woke(&mut self, now_ms: u64, out: &mut Out);
+    fn deadline(&self) -> Option<u64>;
+    /// What it would do I/O under at this time.
+    fn beliefs(&self, _now_ms: u64) -> Vec<Belief> {
+        Vec::new()
+    }
+    /// Whether it has done what it wanted to do.
+    fn is_done(&self) -> bool {
+        true
+    }
+}
+
+/// What a node does.
+#[derive(Debug, Default)]
+pub(crate) struct Out {
+    commands: Vec<Command>,
+}
+
+#[derive(Debug)]
+enum Command {
+    Connect(NodeId),
+    Send(LinkId, Message),
+    Close(LinkId),
+    Io(Belief),
+}
+
+impl Out {
+    pub(crate) fn connect(&mut self, to: NodeId) {
+        self.commands.push(Command::Connect(to));
+    }
+
+    pub(crate) fn send(&mut self, link: LinkId, message: Message) {
+        self.commands.push(Command::Send(link, message));
+    }
+
+    pub(crate) fn close(&mut self, link: LinkId) {
+        self.commands.push(Command::Close(link));
+    }
+
+    /// Reads or writes what a lock covers.
+    pub(crate) fn io(&mut self, under: Belief) {
+        self.commands.push(Command::Io(under));
+    }
+}
+
+/// What goes wrong.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Fault {
+    /// One of the links of a node breaks.
+    Cut(NodeId),
+    /// A node dies; a service is born again after so many ms.
+    Kill(NodeId, Option<u64>),
+    /// A node stands still for so many ms.
+    Pause(NodeId, u64),
+    /// A clock is set.
+    SetClock(NodeId, i64),
+}
+
+struct Link {
+    ends: [NodeId; 2],
+    /// When the last message to each end arrives: the next is not earlier.
+    arrives: [u64; 2],
+    /// What arrives at an end later than this is lost.
+    cut: [u64; 2],
+    /// Whether an end has closed it or knows that it ended.
+    is_closed: [bool; 2],
+}
+
+enum Event {
+    Opened(LinkId, usize),
+    Arrives(LinkId, usize, Message),
+    Ended(LinkId, usize, Ending),
+    Wake(NodeId, u64),
+    Born(NodeId),
+    Fault(Fault),
+}
+
+struct Timed {
+    at: u64,
+    seq: u64,
+    event: Event,
+}
+
+/// A clock: so many thousandths of a millisecond per true one.
+struct Clock {
+    rate: u64,
+    from_true: u64,
+    from: u64,
+}
+
+impl Clock {
+    fn read(&self, true_ms: u64) -> u64 {
+        self.from + (true_ms - self.from_true) * self.rate / 1000
+    }
+
+    /// The first true time at which it shows `local`.
+    fn when(&self, local: u64) -> u64 {
+        self.from_true + (local.saturating_sub(self.from) * 1000).div_ceil(self.rate)
+    }
+
+    fn set(&mut self, true_ms: u64, by: i64) {
+        self.from = self.read(true_ms).saturating_add_signed(by);
+        self.from_true = true_ms;
+    }
+}
+
+struct Place {
+    node: Option<Box<dyn Node>>,
+    clock: Clock,
+    stands_still_until: u64,
+    /// When it wakes, and which of the wake events is that one.
+    wakes: (u64, u64),
+}
+
+type Birth = Box<dyn FnMut(NodeId, u64) -> Box<dyn Node>>;
+
+pub(crate) struct World {
+    pub(crate) now: u64,
+    seq: u64,
+    events: BinaryHeap<Reverse<Timed>>,
+    places: Vec<Place>,
+    links: Vec<Link>,
+    /// Makes a node that is born again.
+    birth: Birth,
+    ios: Vec<Belief>,
+    pub(crate) told: Told,
+}
+
+/// What has happened, for tests that want to know that it did.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Told {
+    pub(crate) events: u64,
+    pub(crate) ios: u64,
+    pub(crate) cuts: u64,
+    pub(crate) lost_messages: u64,
+    pub(crate) kills: u64,
+    pub(crate) pauses: u64,
+    pub(crate) clocks_set: u64,
+}
+
+impl World {
+    pub(crate) fn new(birth: Birth) -> Self {
+        Self {
+            now: 0,
+            seq: 0,
+            events: BinaryHeap::new(),
+            places: Vec::new(),
+            links: Vec::new(),
+            birth,
+            ios: Vec::new(),
+            told: Told::default(),
+        }
+    }
+
+    /// A node that is born now, with a clock that starts at `clock` and counts `rate` thousandths of a ms per ms.
+    pub(crate) fn add(&mut self, clock: u64, rate: u64) -> NodeId {
+        let clock = Clock {
+            rate,
+            from_true: self.now,
+            from: clock,
+        };
+        self.places.push(Place {
+            node: None,
+            clock,
+            stands_still_until: 0,
+            wakes: (u64::MAX, 0),
+        });
+        let id = self.places.len() - 1;
+        self.at(0, Event::Born(id));
+        id
+    }
+
+    pub(crate) fn schedule(&mut self, at: u64, fault: Fault) {
+        self.at(at, Event::Fault(fault));
+    }
+
+    pub(crate) fn is_done(&self) -> bool {
+        self.places
+            .iter()
+            .all(|place| place.node.as_ref().is_none_or(|node| node.is_done()))
+    }
+
+    /// Lets the next thing happen. False when nothing ever will.
+    pub(crate) fn step(&mut self, rng: &mut StdRng) -> bool {
+        let Some(Reverse(Timed { at, event, .. })) = self.events.pop() else {
+            return false;
+        };
+        self.now = at;
+        self.told.events += 1;
+        if let Some(id) = self.who(&event)
+            && self.places[id].stands_still_until > at
+        {
+            let later = self.places[id].stands_still_until;
+            self.at(later, event);
+            return true;
+        }
+        match event {
+            Event::Fault(fault) => self.suffer(fault, rng),
+            Event::Born(id) => {
+                let now = self.local(id);
+                self.places[id].node = Some((self.birth)(id, now));
+                self.with(id, rng, |node, now, out| node.started(now, out));
+            }
+            Event::Wake(id, which) if self.places[id].wakes.1 == which => {
+                self.places[id].wakes = (u64::MAX, 0);
+                self.with(id, rng, |node, now, out| node.woke(now, out));
+            }
+            Event::Wake(..) => {}
+            Event::Opened(link, end) => {
+                if !self.links[link].is_closed[end] {
+                    self.with(self.links[link].ends[end], rng, |node, now, out| {
+                        node.opened(now, link, out);
+                    });
+                }
+            }
+            Event::Arrives(link, end, message) => {
+                if at <= self.links[link].cut[end] && !self.links[link].is_closed[end] {
+                    self.with(self.links[link].ends[end], rng, |node, now, out| {
+                        node.received(now, link, message, out);
+                    });
+                } else {
+                    self.told.lost_messages += 1;
+                }
+            }
+            Event::Ended(link, end, ending) => {
+                if !std::mem::replace(&mut self.links[link].is_closed[end], true) {
+                    self.with(self.links[link].ends[end], rng, |node, now, out| {
+                        node.ended(now, link, ending, out);
+                    });
+                }
+            }
+        }
+        self.compare_beliefs();
+        true
+    }
+
+    /// Whose business an event is. Faults and births come to those who stand still, too.
+    fn who(&self, event: &Event) -> Option<NodeId> {
+        match *event {
+            Event::Opened(link, end) | Event::Arrives(link, end, _) | Event::Ended(link, end, _) => {
+                Some(self.links[link].ends[end])
+            }
+            Event::Wake(id, _) => Some(id),
+            Event::Born(_) | Event::Fault(_) => None,
+        }
+    }
+
+    fn local(&self, id: NodeId) -> u64 {
+        self.places[id].clock.read(self.now)
+    }
+
+    fn at(&mut self, at: u64, event: Event) {
+        self.seq += 1;
+        self.events.push(Reverse(Timed {
+            at,
+            seq: self.seq,
+            event,
+        }));
+    }
+
+    fn with(&mut self, id: NodeId, rng: &mut StdRng, act: impl FnOnce(&mut dyn Node, u64, &mut Out)) {
+        let now = self.local(id);
+        let mut out = Out::default();
+        let Some(node) = self.places[id].node.as_deref_mut() else {
+            return;
+        };
+        act(node, now, &mut out);
+        for command in out.commands {
+            self.carry_out(id, command, rng);
+        }
+        self.set_alarm(id, rng);
+    }
+
+    /// A node is woken at its deadline or a little later.
+    fn set_alarm(&mut self, id: NodeId, rng: &mut StdRng) {
+        let place = &self.places[id];
+        let Some(deadline) = place.node.as_ref().and_then(|node| node.deadline()) else {
+            return;
+        };
+        let late = if rng.random_bool(0.1) {
+            rng.random_range(0..20)
+        } else {
+            0
+        };
+        let at = place.clock.when(deadline).max(self.now + 1);
+        if at < place.wakes.0 || place.wakes.0 < self.now {
+            let which = self.seq + 1;
+            self.places[id].wakes = (at + late, which);
+            self.at(at + late, Event::Wake(id, which));
+        }
+    }
+
+    fn carry_out(&mut self, id: NodeId, command: Command, rng: &mut StdRng) {
+        match command {
+            Command::Connect(to) => self.connect(id, to, rng),
+            Command::Send(link, message) => {
+                let from = self.end_of(link, id);
+                let to = 1 - from;
+                if !self.links[link].is_closed[from] {
+                    let at = (self.now + delay(rng)).max(self.links[link].arrives[to]);
+                    self.links[link].arrives[to] = at;
+                    self.at(at, Event::Arrives(link, to, message));
+                }
+            }
+            Command::Close(link) => {
+                let from = self.end_of(link, id);
+                self.links[link].is_closed[from] = true;
+                // Comes after what was sent before, and gets lost like it.
+                let at = (self.now + delay(rng)).max(self.links[link].arrives[1 - from]);
+                if at <= self.links[link].cut[1 - from] {
+                    self.at(at, Event::Ended(link, 1 - from, Ending::Lost));
+                }
+            }
+            Command::Io(belief) => self.io(belief),
+        }
+    }
+
+    fn connect(&mut self, from: NodeId, to: NodeId, rng: &mut StdRng) {
+        let is_there = self.places[to].node.is_some();
+        self.links.push(Link {
+            ends: [from, to],
+            arrives: [0; 2],
+            cut: [u64::MAX; 2],
+            is_closed: [false, !is_there],
+        });
+        let link = self.links.len() - 1;
+        let at = self.now + 1 + delay(rng);
+        if is_there {
+            self.at(at, Event::Opened(link, 0));
+            self.at(at, Event::Opened(link, 1));
+            self.links[link].arrives = [at; 2];
+        } else {
+            self.at(at, Event::Ended(link, 0, Ending::Lost));
+        }
+    }
+
+    fn end_of(&self, link: LinkId, id: NodeId) -> usize {
+        usize::from(self.links[link].ends[0] != id)
+    }
+
+    fn suffer(&mut self, fault: Fault, rng: &mut StdRng) {
+        match fault {
+            Fault::Cut(id) => {
+                let mine = |link: &Link| link.ends.contains(&id) && link.is_closed != [true; 2];
+                let links: Vec<LinkId> = (0..self.links.len()).filter(|&link| mine(&self.links[link])).collect();
+                if !links.is_empty() {
+                    self.told.cuts += 1;
+                    self.cut(links[rng.random_range(0..links.len())], Ending::Lost, rng);
+                }
+            }
+            Fault::Kill(id, reborn_after) => {
+                if self.places[id].node.take().is_some() {
+                    self.told.kills += 1;
+                    let ending = if rng.random_bool(0.5) {
+                        Ending::Known
+                    } else {
+                        Ending::Lost
+                    };
+                    for link in 0..self.links.len() {
+                        if self.links[link].ends.contains(&id) && self.links[link].is_closed != [true; 2] {
+                            let end = self.end_of(link, id);
+                            self.links[link].is_closed[end] = true;
+                            self.cut(link, ending, rng);
+                        }
+                    }
+                    if let Some(after) = reborn_after {
+                        self.at(self.now + after, Event::Born(id));
+                    }
+                }
+            }
+            Fault::Pause(id, ms) => {
+                self.told.pauses += 1;
+                self.places[id].stands_still_until = self.now + ms;
+            }
+            Fault::SetClock(id, by) => {
+                self.told.clocks_set += 1;
+                let now = self.now;
+                self.places[id].clock.set(now, by);
+                self.places[id].wakes = (u64::MAX, 0);
+                self.set_alarm(id, rng);
+            }
+        }
+    }
+
+    /// Loses what arrives from about now on, each way. Each end hears of it soon, late or never.
+    fn cut(&mut self, link: LinkId, ending: Ending, rng: &mut StdRng) {
+        for end in 0..2 {
+            self.links[link].cut[end] = self.links[link].cut[end].min(self.now + rng.random_range(0..3));
+            let heard = match rng.random_range(0..10) {
+                0..5 => rng.random_range(3..30),
+                5..8 => rng.random_range(30..800),
+                _ => continue,
+            };
+            self.at(self.now + heard, Event::Ended(link, end, ending));
+        }
+    }
+
+    /// The storage: whoever touches bytes after a holder of a later lock did is stale.
+    fn io(&mut self, belief: Belief) {
+        self.told.ios += 1;
+        let is_later = |io: &Belief| io.token > belief.token && conflict(&io.want, &belief.want);
+        if let Some(later) = self.ios.iter().find(|io| is_later(io)) {
+            panic!("at {}: I/O under {belief:?} after I/O under {later:?}", self.now);
+        }
+        self.ios.push(belief);
+    }
+
+    /// No two nodes would do conflicting I/O now, and no two owners of one.
+    fn compare_beliefs(&self) {
+        let mut all: Vec<Belief> = Vec::new();
+        for (id, place) in self.places.iter().enumerate() {
+            let beliefs = place
+                .node
+                .as_ref()
+                .map(|node| node.beliefs(self.local(id)))
+                .unwrap_or_default();
+            for belief in beliefs {
+                if let Some(other) = all.iter().find(|other| conflict(&other.want, &belief.want)) {
+                    panic!("at {}: two believe to hold:\n{other:?}\n{belief:?}", self.now);
+                }
+                all.push(belief);
+            }
+        }
+    }
+}
+
+/// Mostly quick.
+fn delay(rng: &mut StdRng) -> u64 {
+    match rng.random_range(0..20) {
+        0 => rng.random_range(0..200),
+        1..4 => rng.random_range(0..20),
+        _ => rng.random_range(0..3),
+    }
+}
+
+impl PartialEq for Timed {
+    fn eq(&self, other: &Self) -> bool {
+        self.seq == other.seq
+    }
+}
+
+impl Eq for Timed {}
+
+impl PartialOrd for Timed {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Timed {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (self.at, self.seq).cmp(&(other.at, other.seq))
+    }
+}
+
+/// The files of the simulation.
+pub(crate) fn file(number: u64) -> FileName {
+    FileName::new(format!("file {number}").as_bytes()).expect("a name")
+}
