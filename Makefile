@@ -5,8 +5,13 @@ CARGO ?= cargo
 ROUNDS ?= 20000
 TARGET := $(if $(CARGO_TARGET_DIR),$(CARGO_TARGET_DIR),target)
 ELBOW := $(TARGET)/release/elbow
+# libba: where it was built, where it goes, and what programs ask for (clients/c/build.rs): libba.so.0.1, libba.so.1, ...
+LIBBA ?= $(TARGET)/release
+LIBDIR ?= $(PREFIX)/lib
+VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
+ABI := $(shell echo $(VERSION) | sed -E 's/^(0\.[0-9]+|[0-9]+)\..*/\1/')
 
-.PHONY: help build demo test soak bench-run bench-sort figures-holes fmt install clean
+.PHONY: help build demo test soak bench-run bench-sort bench-locks figures-holes fmt install install-libba clean
 
 help: ## list these targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## */\t/' | expand -t 12
@@ -34,6 +39,10 @@ bench-sort: build ## elbow sort beside GNU sort, TPIE, STXXL, DuckDB, Polars; ne
 	@scripts/setup.sh bench
 	bench/sort.py
 
+bench-locks: build ## elbow lockd beside kernel locks, Redis and etcd; results in bench/out/locks
+	@scripts/setup.sh bench
+	bench/locks.py
+
 figures-holes: build ## Figures 1 to 4 of "A Holesome File System"; needs root; results in bench/out/holes
 	@scripts/setup.sh bench
 	bench/figures_holes.py
@@ -41,7 +50,9 @@ figures-holes: build ## Figures 1 to 4 of "A Holesome File System"; needs root; 
 fmt: ## format the source
 	$(CARGO) fmt --all
 
-install: build ## install elbow, its man pages and completions below PREFIX (/usr/local)
+install: build ## install elbow, its man pages and completions, and libba, below PREFIX (/usr/local)
+	$(CARGO) build --release --locked -p elbow-c
+	$(MAKE) install-libba
 	install -D -m 755 $(ELBOW) $(DESTDIR)$(PREFIX)/bin/elbow
 	mkdir -p $(DESTDIR)$(PREFIX)/share/man/man1
 	$(ELBOW) man $(DESTDIR)$(PREFIX)/share/man/man1
@@ -49,6 +60,17 @@ install: build ## install elbow, its man pages and completions below PREFIX (/us
 	    file=$(DESTDIR)$(PREFIX)/share/$${pair#*:}; mkdir -p "$${file%/*}"; \
 	    $(ELBOW) completions $${pair%%:*} > "$$file" || exit 1; \
 	done
+
+install-libba: ## install the C library from LIBBA, where it was built: shared, static, header, pkg-config file, man page
+	install -D -m 755 $(LIBBA)/libba.so $(DESTDIR)$(LIBDIR)/libba.so.$(VERSION)
+	ln -sf libba.so.$(VERSION) $(DESTDIR)$(LIBDIR)/libba.so.$(ABI)
+	ln -sf libba.so.$(ABI) $(DESTDIR)$(LIBDIR)/libba.so
+	install -D -m 644 $(LIBBA)/libba.a $(DESTDIR)$(LIBDIR)/libba.a
+	install -D -m 644 clients/c/include/ba.h $(DESTDIR)$(PREFIX)/include/ba.h
+	install -D -m 644 clients/c/man/ba.3 $(DESTDIR)$(PREFIX)/share/man/man3/ba.3
+	mkdir -p $(DESTDIR)$(LIBDIR)/pkgconfig
+	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@LIBDIR@|$(LIBDIR)|' -e 's|@VERSION@|$(VERSION)|' clients/c/ba.pc.in \
+	    > $(DESTDIR)$(LIBDIR)/pkgconfig/ba.pc
 
 clean: ## remove what was built
 	$(CARGO) clean

@@ -110,38 +110,108 @@ fn flags_are_the_same_on_both_sides() {
     }
 }
 
-/// Compiles the program with all warnings and checks, and runs it.
-fn compile_and_run(linked: &[&str]) {
-    let dir = tempfile::tempdir().unwrap();
-    let (program, libraries) = (dir.path().join("program"), libraries());
-    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    succeed(
-        Command::new("cc")
-            .args(["-std=c11", "-Wall", "-Wextra", "-Werror", "-pedantic", "-g"])
-            .args(["-fsanitize=address,undefined", "-fno-sanitize-recover=all"])
-            .arg("-I")
-            .arg(here.join("include"))
-            .arg(here.join("tests/every_function.c"))
-            .arg("-o")
-            .arg(&program)
-            .arg("-L")
-            .arg(&libraries)
-            .args(linked),
+/// What `make install` puts below a directory of a package, of the libraries that were built with this test.
+struct Installed(tempfile::TempDir);
+
+impl Installed {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        succeed(
+            Command::new("make")
+                .args(["-s", "-C"])
+                .arg(root)
+                .arg("install-libba")
+                .arg(format!("DESTDIR={}", dir.path().display()))
+                .arg("PREFIX=/opt/elbow")
+                .arg(format!("LIBBA={}", libraries().display()))
+                .env_remove("LIBDIR")
+                .env_remove("MAKEFLAGS"),
+        );
+        Self(dir)
+    }
+
+    fn path(&self, below: &str) -> PathBuf {
+        self.0.path().join("opt/elbow").join(below)
+    }
+
+    /// What pkg-config says, for a package that is not where it will be.
+    fn flags(&self, wanted: &[&str]) -> Vec<String> {
+        let said = succeed(
+            Command::new("pkg-config")
+                .args(wanted)
+                .arg("ba")
+                .env("PKG_CONFIG_PATH", self.path("lib/pkgconfig"))
+                .env("PKG_CONFIG_SYSROOT_DIR", self.0.path()),
+        );
+        said.split_whitespace().map(str::to_owned).collect()
+    }
+
+    /// Compiles the program with all warnings and checks, and runs it.
+    fn compile_and_run(&self, flags: &[String]) -> PathBuf {
+        let program = self.0.path().join("program");
+        succeed(
+            Command::new("cc")
+                .args(["-std=c11", "-Wall", "-Wextra", "-Werror", "-pedantic", "-g"])
+                .args(["-fsanitize=address,undefined", "-fno-sanitize-recover=all"])
+                .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/every_function.c"))
+                .arg("-o")
+                .arg(&program)
+                .args(flags)
+                .arg("-lpthread"),
+        );
+        let data = self.0.path().join("data");
+        fs::create_dir(&data).unwrap();
+        let said = succeed(
+            Command::new(&program)
+                .arg(&data)
+                .env("LD_LIBRARY_PATH", self.path("lib")),
+        );
+        assert_eq!(said, "every function was used\n");
+        program
+    }
+}
+
+/// What a program or library asks of the dynamic linker.
+fn dynamic(file: &Path) -> String {
+    succeed(Command::new("readelf").arg("-dW").arg(file))
+}
+
+#[test]
+fn a_c_program_works_with_the_installed_shared_library() {
+    let installed = Installed::new();
+    let program = installed.compile_and_run(&installed.flags(&["--cflags", "--libs"]));
+    let version = env!("CARGO_PKG_VERSION");
+    let abi = if version.starts_with("0.") {
+        version.rfind('.')
+    } else {
+        version.find('.')
+    };
+    let name = format!("libba.so.{}", &version[..abi.unwrap()]);
+    let library = installed.path(&format!("lib/libba.so.{version}"));
+    assert!(dynamic(&library).contains(&format!("Library soname: [{name}]")));
+    assert!(dynamic(&program).contains(&format!("Shared library: [{name}]")));
+    assert_eq!(
+        installed.path("lib").join(name).canonicalize().unwrap(),
+        library.canonicalize().unwrap()
     );
-    let data = dir.path().join("data");
-    fs::create_dir(&data).unwrap();
-    let said = succeed(Command::new(&program).arg(&data).env("LD_LIBRARY_PATH", &libraries));
-    assert_eq!(said, "every function was used\n");
 }
 
 #[test]
-fn a_c_program_works_with_the_shared_library() {
-    compile_and_run(&["-lba", "-lpthread"]);
+fn a_c_program_works_with_the_installed_static_library() {
+    let installed = Installed::new();
+    let mut flags = installed.flags(&["--cflags", "--libs", "--static"]);
+    let ours = flags.iter_mut().find(|flag| *flag == "-lba").unwrap();
+    "-l:libba.a".clone_into(ours);
+    let program = installed.compile_and_run(&flags);
+    assert!(!dynamic(&program).contains("libba"));
 }
 
 #[test]
-fn a_c_program_works_with_the_static_library() {
-    compile_and_run(&["-l:libba.a", "-lgcc_s", "-lpthread", "-lm", "-ldl"]);
+fn header_and_man_page_are_installed() {
+    let installed = Installed::new();
+    assert_eq!(fs::read_to_string(installed.path("include/ba.h")).unwrap(), HEADER);
+    assert_eq!(fs::read_to_string(installed.path("share/man/man3/ba.3")).unwrap(), PAGE);
 }
 
 #[test]
@@ -164,19 +234,21 @@ fn the_header_is_good_for_cpp_too() {
 
 #[test]
 fn pkg_config_leads_to_header_and_library() {
-    let dir = tempfile::tempdir().unwrap();
-    let template = include_str!("../ba.pc.in");
-    let file = template
-        .replace("@PREFIX@", "/opt/elbow")
-        .replace("@VERSION@", env!("CARGO_PKG_VERSION"));
-    fs::write(dir.path().join("ba.pc"), file).unwrap();
-    let found = succeed(
-        Command::new("pkg-config")
-            .args(["--cflags", "--libs", "ba"])
-            .env("PKG_CONFIG_PATH", dir.path()),
+    let installed = Installed::new();
+    let file = fs::read_to_string(installed.path("lib/pkgconfig/ba.pc")).unwrap();
+    assert!(!file.contains('@'), "{file}");
+    let dir = installed.0.path().display();
+    let found = installed.flags(&["--cflags", "--libs"]);
+    let expected = [
+        format!("-I{dir}/opt/elbow/include"),
+        format!("-L{dir}/opt/elbow/lib"),
+        "-lba".to_owned(),
+    ];
+    assert_eq!(found, expected);
+    assert_eq!(
+        installed.flags(&["--modversion"]),
+        [env!("CARGO_PKG_VERSION").to_owned()]
     );
-    let found: Vec<_> = found.split_whitespace().collect();
-    assert_eq!(found, ["-I/opt/elbow/include", "-L/opt/elbow/lib", "-lba"]);
 }
 
 #[test]
