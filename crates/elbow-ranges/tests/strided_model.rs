@@ -106,10 +106,12 @@ fn all_small_patterns_equal_their_points() {
     }
 }
 
-/// Every canonical pattern of up to two vectors in 40 bytes against every single vector and against a random third of the rest.
+/// Canonical patterns of up to two vectors in 40 bytes, against each other at all distances. Each case takes one of them against an
+/// eighth of all.
 #[test]
 fn all_pairs_of_small_patterns_overlap_as_their_points_do() {
     const UNIVERSE: u64 = 40;
+    const STEP: usize = 8;
     let mut by_points = std::collections::HashMap::new();
     for (start, dims, len) in small_patterns(UNIVERSE) {
         if start == 0 && len <= 4 {
@@ -119,10 +121,10 @@ fn all_pairs_of_small_patterns_overlap_as_their_points_do() {
         }
     }
     let all: Vec<(Strided, u64)> = by_points.into_iter().collect();
-    eprintln!("{} patterns", all.len());
     for_each_seed(|rng| {
         let (a, a_mask) = &all[rng.random_range(0..all.len())];
-        for (b, b_mask) in &all {
+        // Other cases take the others.
+        for (b, b_mask) in all.iter().skip(rng.random_range(0..STEP)).step_by(STEP) {
             for shift in 0..=UNIVERSE - b.bounds().end {
                 let dims: Vec<Dim> = b.dims().collect();
                 let b = Strided::new(shift, &dims, b.piece_bytes()).unwrap();
