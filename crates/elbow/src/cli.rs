@@ -101,7 +101,7 @@ pub(crate) enum Command {
     /// End dead jobs of a directory: finish the committed, undo the others.
     #[command(after_help = RECOVER_EXAMPLES)]
     Recover(RecoverArgs),
-    /// Sort lines of text as sort(1) does, within memory and little disk space.
+    /// Sort lines of text as sort(1) does, or records of one size, within memory and little disk space.
     #[command(after_help = crate::sort::EXAMPLES, override_usage = "elbow sort [OPTIONS] [FILE]...")]
     Sort(Box<crate::sort::SortArgs>),
     /// Zero a file or ranges of it, and free the blocks behind them.

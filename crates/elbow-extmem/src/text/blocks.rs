@@ -58,6 +58,20 @@ impl<R: Read + Send> Blocks for StreamBlocks<R> {
     }
 }
 
+/// Counts what is read.
+pub(super) struct Metered<R> {
+    pub(super) stream: R,
+    pub(super) meter: Arc<Meter>,
+}
+
+impl<R: Read> Read for Metered<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.stream.read(buffer)?;
+        self.meter.note_read(read as u64);
+        Ok(read)
+    }
+}
+
 /// A wish to read a part of a run.
 pub(super) struct Request {
     run: Arc<Consumed>,

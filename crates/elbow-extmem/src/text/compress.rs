@@ -12,7 +12,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 use std::thread::JoinHandle;
 
 use super::error::{Result, TextError};
-use super::run::{Run, RunReader, RunWriter};
+use super::run::{Run, RunWriter};
 
 /// Packs a run.
 pub(super) struct Packer {
@@ -80,7 +80,7 @@ pub(super) struct Unpacker {
 }
 
 impl Unpacker {
-    pub(super) fn start(program: &OsStr, mut run: RunReader) -> Result<Self> {
+    pub(super) fn start(program: &OsStr, mut run: impl Read + Send + 'static) -> Result<Self> {
         let mut command = Command::new(program);
         command.arg("-d");
         let mut child = spawn(command, program)?;

@@ -32,6 +32,8 @@ use crate::sort::{Meter, Step};
 /// What a sort has done, beside its result.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
+    /// Bytes of the inputs.
+    pub bytes: u64,
     /// Runs that were written to temporary files, in all passes; 0: all was done in memory.
     pub runs: u64,
     /// Merges before the last.
@@ -112,7 +114,7 @@ impl TextSort {
                 self.meter.expect(bytes, 0);
                 let sources = chunks.into_iter().map(|chunk| Source::Chunk(chunk.into_cursor()));
                 let stream = self.write_sources(sources.collect(), output, &spill)?;
-                Ok((stream, summary(&spill, 0)))
+                Ok((stream, self.summary(&spill, 0)))
             }
             Formed::Runs(runs) => {
                 let sizes = runs.iter().map(super::run::Run::bytes).collect();
@@ -129,6 +131,8 @@ impl TextSort {
     /// As [`sort`](Self::sort).
     pub fn merge<W: Write + Send + 'static>(&self, inputs: Vec<Input>, output: Output<W>) -> Result<(W, Summary)> {
         let mut spill = self.spill();
+        let bytes: Option<u64> = inputs.iter().map(Input::bytes).sum();
+        self.meter.expect(bytes.unwrap_or(0), 0);
         let pieces = inputs.into_iter().map(|input| match input.is_output() {
             true => self.merge_to_run(vec![Piece::Input(input)], &mut spill).map(Piece::Run),
             false => Ok(Piece::Input(input)),
@@ -232,7 +236,7 @@ impl TextSort {
                 stream
             }
         };
-        Ok((stream, summary(&spill, merges)))
+        Ok((stream, self.summary(&spill, merges)))
     }
 
     /// Writes what is in memory.
@@ -260,6 +264,19 @@ impl TextSort {
         merged?;
         written.map_err(failed("write failed", name))
     }
+
+    fn summary(&self, spill: &Spill, merges: u64) -> Summary {
+        let room = spill.room();
+        Summary {
+            // What was spilled was read once, too.
+            bytes: self.meter.read_bytes().saturating_sub(room.spilled_bytes()),
+            runs: room.runs(),
+            merges,
+            spilled_bytes: room.spilled_bytes(),
+            freed_bytes: room.freed_bytes(),
+            peak_disk_bytes: room.peak_bytes(),
+        }
+    }
 }
 
 fn failed(tried: &'static str, name: &str) -> impl Fn(io::Error) -> TextError + Sync + use<> {
@@ -268,16 +285,5 @@ fn failed(tried: &'static str, name: &str) -> impl Fn(io::Error) -> TextError + 
         tried,
         name: name.clone(),
         reason,
-    }
-}
-
-fn summary(spill: &Spill, merges: u64) -> Summary {
-    let room = spill.room();
-    Summary {
-        runs: room.runs(),
-        merges,
-        spilled_bytes: room.spilled_bytes(),
-        freed_bytes: room.freed_bytes(),
-        peak_disk_bytes: room.peak_bytes(),
     }
 }

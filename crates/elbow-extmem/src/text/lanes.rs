@@ -180,7 +180,7 @@ mod tests {
 
     use elbow_file::RealStorage;
 
-    use super::super::run::{RunReader, Spill};
+    use super::super::run::{AtOnce, RunReader, Spill};
     use super::*;
     use crate::text::{KeySpec, OrderOptions};
 
@@ -201,7 +201,7 @@ mod tests {
         let runs = texts.iter().map(write).collect();
         let read = |slice: Run| {
             let mut text = Vec::new();
-            RunReader::new(slice.consume(1))
+            RunReader::new(slice.consume(AtOnce { runs: 1, bytes: 0 }))
                 .read_to_end(&mut text)
                 .expect("what was written");
             text

@@ -13,7 +13,7 @@ use std::io::{self, Read, Write};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::{Sender, channel};
 
-use super::blocks::{Block, Blocks, Request, RunBlocks, StreamBlocks, read_ahead};
+use super::blocks::{Block, Blocks, Metered, Request, RunBlocks, StreamBlocks, read_ahead};
 use super::compress::{Packer, Unpacker};
 use super::engine::TextSort;
 use super::error::{Result, TextError};
@@ -23,7 +23,7 @@ use super::lanes::cut;
 use super::lines::Lines;
 use super::merge::{Source, Stream, merge};
 use super::options::MergeMemory;
-use super::run::{Run, RunReader, RunWriter, Spill};
+use super::run::{AtOnce, Run, RunReader, RunWriter, Spill};
 use super::sink::Sink;
 
 /// What is merged.
@@ -203,15 +203,25 @@ impl TextSort {
         let (requests, wanted) = channel();
         std::thread::scope(|scope| {
             scope.spawn(move || read_ahead(&wanted, self.meter()));
-            let fan_in = pieces.len();
-            let open = |piece| self.open(piece, fan_in * memory.lanes, memory, &requests);
+            let at_once = AtOnce {
+                runs: pieces.len() * memory.lanes,
+                bytes: pieces.iter().map(Piece::bytes).sum::<u64>() * memory.lanes as u64,
+            };
+            let open = |piece| self.open(piece, at_once, memory, &requests);
             let sources = pieces.into_iter().map(open).collect::<Result<Vec<Source>>>();
             drop(requests); // the thread ends with the last source
             merge(sources?, self.order(), take)
         })
     }
 
-    fn open(&self, piece: Piece, fan_in: usize, memory: MergeMemory, requests: &Sender<Request>) -> Result<Source> {
+    fn metered<R: Read>(&self, stream: R) -> Metered<R> {
+        Metered {
+            stream,
+            meter: self.flow().meter,
+        }
+    }
+
+    fn open(&self, piece: Piece, at_once: AtOnce, memory: MergeMemory, requests: &Sender<Request>) -> Result<Source> {
         let lines =
             |blocks, bytes| -> Result<Lines> { Ok(Lines::new(blocks, Block::new(bytes)?, self.options().terminator)) };
         let stream = |stream: Box<dyn Read + Send>| -> Box<dyn Blocks> { Box::new(StreamBlocks(stream)) };
@@ -223,21 +233,27 @@ impl TextSort {
                     name: name.clone(),
                     reason,
                 };
-                Stream::new(lines(stream(opened), memory.whole_bytes())?, failed)
+                Stream::new(
+                    lines(stream(Box::new(self.metered(opened))), memory.whole_bytes())?,
+                    failed,
+                )
             }
             Piece::Run(run) => {
                 let failed = run.failed("read");
-                let run = run.consume(fan_in);
+                let run = run.consume(at_once);
                 let lines = match &self.options().compress_program {
                     Some(program) => {
-                        let unpacked = Unpacker::start(program, RunReader::new(run))?;
+                        let unpacked = Unpacker::start(program, self.metered(RunReader::new(run)))?;
                         lines(stream(Box::new(unpacked)), memory.whole_bytes())
                     }
                     None if memory.reads_ahead() => {
                         let blocks = RunBlocks::new(run, requests.clone(), memory.block_bytes)?;
                         lines(Box::new(blocks), memory.block_bytes)
                     }
-                    None => lines(stream(Box::new(RunReader::new(run))), memory.whole_bytes()),
+                    None => lines(
+                        stream(Box::new(self.metered(RunReader::new(run)))),
+                        memory.whole_bytes(),
+                    ),
                 };
                 Stream::new(lines?, failed)
             }

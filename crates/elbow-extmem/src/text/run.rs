@@ -37,6 +37,8 @@ const CUT_ALIGNMENT: u64 = 4 << 10;
 const RUNS_PER_FILE: u64 = 16;
 /// What is freed at once, at least and at most.
 const PIECE_BYTES: (u64, u64) = (64 << 10, 16 << 20);
+/// Of all data at most this part is freed late.
+const LATE_SHARE: u64 = 16;
 
 /// Makes runs.
 pub(super) struct Spill {
@@ -66,6 +68,14 @@ pub(super) struct Run {
     end: u64,
     /// What nobody else needs.
     own: Range<u64>,
+}
+
+/// Runs that are read at the same time.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct AtOnce {
+    pub(super) runs: usize,
+    /// Of all of them.
+    pub(super) bytes: u64,
 }
 
 impl Spill {
@@ -169,16 +179,17 @@ impl Run {
         starts.zip(ends).map(slice).collect()
     }
 
-    /// To be read once; what has been read is freed, when so many runs are read at a time.
-    pub(super) fn consume(self, fan_in: usize) -> Consumed {
+    /// To be read once, beside others; what has been read is freed.
+    pub(super) fn consume(self, beside: AtOnce) -> Consumed {
         let file = &self.file.file;
         let available = match file.storage().space(file.handle()) {
             Ok(space) => space.blocks_available.saturating_mul(space.fragment_bytes),
             Err(_) => 0,
         };
         let (least, most) = PIECE_BYTES;
-        // All runs together hold back no more than a part of what is free.
-        let piece = (available / (2 * fan_in as u64)).clamp(least, most) / RUN_ALIGNMENT * RUN_ALIGNMENT;
+        // All runs together hold back no more than a part of what is free, and of the data.
+        let late = (available / 2).min(beside.bytes / LATE_SHARE) / beside.runs as u64;
+        let piece = late.clamp(least, most) / RUN_ALIGNMENT * RUN_ALIGNMENT;
         Consumed {
             freed: AtomicU64::new(self.own.start),
             run: self,
@@ -342,6 +353,8 @@ mod tests {
 
     use super::*;
 
+    const FREED_AT_ONCE: AtOnce = AtOnce { runs: 1, bytes: 0 };
+
     fn spill(directories: usize) -> (Vec<tempfile::TempDir>, Spill) {
         let places: Vec<_> = (0..directories)
             .map(|_| tempfile::tempdir().expect("a directory"))
@@ -366,7 +379,7 @@ mod tests {
         assert!(blocks() >= 1_800_000);
         let mut readers: Vec<RunReader> = runs
             .into_iter()
-            .map(|run| RunReader::new(run.consume(1 << 30)))
+            .map(|run| RunReader::new(run.consume(FREED_AT_ONCE)))
             .collect();
         for (reader, text) in readers.iter_mut().zip(&texts) {
             let mut half = vec![0; text.len() / 2];
@@ -399,7 +412,7 @@ mod tests {
         let mut turns: Vec<_> = odd_ones_first.collect();
         turns.sort_by_key(|(turn, _)| *turn);
         for (_, (slice, all)) in turns {
-            let mut reader = RunReader::new(slice.consume(1 << 30));
+            let mut reader = RunReader::new(slice.consume(FREED_AT_ONCE));
             reader.read_to_end(all).expect("what was written");
         }
         assert!(all.concat() == text);
@@ -449,7 +462,7 @@ mod tests {
         let text = vec![7; 1 << 20];
         let run = write(spill, &text);
         let mut back = Vec::new();
-        RunReader::new(run.consume(1 << 30))
+        RunReader::new(run.consume(FREED_AT_ONCE))
             .read_to_end(&mut back)
             .expect("what was written");
         (back == text, spill.room().freed_bytes())

@@ -31,6 +31,14 @@ Examples:
       elbow sort --record 24 --key 0:4:u32le -S 256M --in-place events.bin
       elbow sort --resume events.bin          after Ctrl-C, a full disk, kill -9 or a power cut
 
+  How much disk, memory and how many passes will it take? And the numbers afterwards, for a program:
+      elbow sort --dry-run -S 256M -T /scratch input.txt
+      elbow sort --json -S 256M -T /scratch -o sorted.txt input.txt
+
+A file is lines of text unless --record or --gensort says otherwise; --in-place is for records alone.
+
+A key of records is OFFSET:WIDTH:TYPE[:desc], in bytes from the beginning of the record: 0:4:u32le, 8:8:f64be:desc, 16:10:bytes.
+
 A key of lines is FIELD[.BYTE][OPTIONS][,FIELD[.BYTE][OPTIONS]]: from here, up to and with there; without the second part it
 reaches to the end of the line, so a single field is `-k 2,2`. Options behind a key (any of bdfghiMnrV) replace those
 of the command line for it. Lines with equal keys are ordered by their bytes, unless -s or -u is given.
@@ -41,8 +49,12 @@ obsolete keys +1 -2.
 Temporary files have no names, so nothing is left behind however the sort ends, and they are freed while they are
 merged: besides the input and what is there of the output there is never more than the size of the input.
 
+With -o, progress is shown on standard error, and what was read, written and taken at most of the disk; for lines, which
+sort(1) sorts in silence, only where temporary files were needed.
+
 Exit code:
-  0; 1 where -c or -C found a disorder; 2 for any trouble, wrong options included; 141 when nobody reads the output.";
+  0; 1 where -c or -C found a disorder; 2 for any trouble, wrong options included; 130 for a sort of records that a signal
+  stopped; 141 when nobody reads the output.";
 
 /// The options.
 #[derive(Args, Debug)]
@@ -51,32 +63,49 @@ pub(crate) struct SortArgs {
     /// What to sort, all together; standard input without any, and for `-`.
     #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) files: Vec<OsString>,
-    /// Write the result there, even over an input; it is opened at once and emptied when all has been read.
+    /// Write the result there, even over an input. Lines: the file is opened at once and emptied when all has been read;
+    /// records: it is replaced when the result is complete.
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath, allow_hyphen_values = true)]
     pub(crate) output: Vec<PathBuf>,
     /// Use so much memory: a number with b, K, M, G or T, or a percentage of RAM (75%); K without
     /// [default: half of what is available, at most a quarter of RAM].
     #[arg(short = 'S', long, value_name = "SIZE", allow_hyphen_values = true)]
     pub(crate) buffer_size: Vec<String>,
-    /// Temporary files go there; several are used in turn [default: $TMPDIR or /var/tmp].
+    /// Temporary files go there; several are used in turn, for records the first [default: $TMPDIR or /var/tmp].
     #[arg(short = 'T', long, value_name = "DIR", value_hint = ValueHint::DirPath, allow_hyphen_values = true)]
     pub(crate) temporary_directory: Vec<PathBuf>,
-    /// Sort with N threads [default: one for each processor, at most 8].
+    /// Sort and merge with N threads [default: one for each processor, at most 8].
     #[arg(long, value_name = "N", allow_hyphen_values = true)]
     pub(crate) parallel: Option<String>,
     #[command(flatten)]
     pub(crate) text: TextArgs,
     #[command(flatten)]
     pub(crate) records: RecordArgs,
+    #[command(flatten)]
+    pub(crate) report: ReportArgs,
     /// Print help.
     #[arg(long, action = ArgAction::Help)]
     help: Option<bool>,
 }
 
+/// What is said about a sort.
+#[derive(Args, Debug)]
+pub(crate) struct ReportArgs {
+    /// Say how much memory, disk space and how many merges it will need, and do nothing.
+    #[arg(long, help_heading = "What is said")]
+    pub(crate) dry_run: bool,
+    /// Print one JSON object as the last line of standard error, and nothing else there.
+    #[arg(long, help_heading = "What is said")]
+    pub(crate) json: bool,
+    /// Print errors only.
+    #[arg(long, short, help_heading = "What is said")]
+    pub(crate) quiet: bool,
+}
+
 /// The options for text.
 #[derive(Args, Debug)]
 pub(crate) struct TextArgs {
-    /// Sort by a part of the line; several keys decide one after the other.
+    /// Sort by a part of the line, or of the record (with --record); several keys decide one after the other.
     #[arg(short, long, value_name = "KEY", allow_hyphen_values = true, help_heading = "Keys")]
     pub(crate) key: Vec<String>,
     /// Fields are separated by this byte (`\0` for NUL), not by the blanks in front of them.

@@ -10,16 +10,16 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, Metadata, OpenOptions};
-use std::io::{self, Read};
+use std::io::{self, Read, Seek};
 use std::os::fd::AsFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use elbow_extmem::text::{Input, Output, TextError};
 use elbow_file::Handle;
-use rustix::fs::{Access, access};
+use rustix::fs::{Access, OFlags, access, fcntl_getfl};
 
 /// Standard input on a command line.
 const STANDARD_INPUT: &str = "-";
@@ -60,7 +60,8 @@ pub(super) fn check_readable(names: &[OsString]) -> Result<()> {
 pub(super) fn input(name: &OsStr, output: Option<&File>) -> Input {
     let name = name.to_owned();
     let is_output = output.is_some_and(|output| is_same(&name, output));
-    let input = Input::new(shown(&name), move || open(&name));
+    let bytes = std::fs::metadata(&name).ok().filter(Metadata::is_file);
+    let input = Input::new(shown(&name), move || open(&name)).of_bytes(bytes.map(|found| found.len()));
     if is_output { input.which_is_the_output() } else { input }
 }
 
@@ -91,21 +92,48 @@ pub(super) fn open_output(path: &Path) -> Result<File> {
 }
 
 /// Where the result goes: an open file, emptied then, or standard output.
-pub(super) fn output(file: Option<(&Path, File)>) -> Output<File> {
+pub(super) fn output(file: Option<(&Path, File)>) -> Result<Output<File>> {
     let Some((path, file)) = file else {
-        return Output::new("standard output", || {
-            io::stdout().as_fd().try_clone_to_owned().map(File::from)
-        });
+        return standard_output();
     };
     let name = path.display().to_string();
     if !file.metadata().is_ok_and(|found| found.is_file()) {
-        return Output::new(name, || Ok(file));
+        return Ok(Output::new(name, || Ok(file)));
     }
-    Output::file(name, || {
+    Ok(Output::file(name, || {
         file.set_len(0)?;
-        let handle = Handle::new(file.as_fd().try_clone_to_owned()?);
-        Ok((file, handle))
+        with_handle(file)
+    }))
+}
+
+fn with_handle(file: File) -> io::Result<(File, Handle)> {
+    let handle = Handle::new(file.as_fd().try_clone_to_owned()?);
+    Ok((file, handle))
+}
+
+fn standard_output() -> Result<Output<File>> {
+    const NAME: &str = "standard output";
+    let file = io::stdout()
+        .as_fd()
+        .try_clone_to_owned()
+        .map(File::from)
+        .context(NAME)?;
+    Ok(match is_new_file(&file) {
+        true => Output::file(NAME, || with_handle(file)),
+        false => Output::new(NAME, || Ok(file)),
     })
+}
+
+/// A regular file with nothing in it, where the next write goes to its beginning.
+fn is_new_file(mut file: &File) -> bool {
+    let is_empty = file.metadata().is_ok_and(|found| found.is_file() && found.len() == 0);
+    let appends = fcntl_getfl(file).is_ok_and(|flags| flags.contains(OFlags::APPEND));
+    is_empty && !appends && file.stream_position().is_ok_and(|position| position == 0)
+}
+
+/// Whoever writes to the same open file next writes behind the result.
+pub(super) fn go_to_end(mut file: File) {
+    let _ = file.seek(io::SeekFrom::End(0)); // a pipe has no other place
 }
 
 /// The names in a file, each with a NUL behind it.

@@ -37,3 +37,8 @@ pub(crate) fn run(args: &SortArgs) -> anyhow::Result<ExitCode> {
         ExitCode::from(exit::SORT_TROUBLE)
     }))
 }
+
+/// What `--json` says of a sort that failed.
+fn failure(error: &str, hint: Option<&str>, code: u8) -> serde_json::Value {
+    serde_json::json!({ "outcome": "failed", "error": error, "hint": hint, "exit_code": code })
+}

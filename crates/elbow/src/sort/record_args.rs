@@ -18,15 +18,6 @@ pub(crate) struct RecordArgs {
     /// Continue a sort in place that ended early: the order is known, give only the file.
     #[arg(long, conflicts_with_all = ["record", "gensort", "in_place", "key", "dry_run"], help_heading = "Records")]
     pub(crate) resume: bool,
-    /// Say how much memory, disk space and how many passes it will need, and do nothing.
-    #[arg(long, help_heading = "Records")]
-    pub(crate) dry_run: bool,
-    /// Print one JSON object as the last line of standard error, and nothing else.
-    #[arg(long, help_heading = "Records")]
-    pub(crate) json: bool,
-    /// Print errors only.
-    #[arg(long, short, help_heading = "Records")]
-    pub(crate) quiet: bool,
 }
 
 impl RecordArgs {

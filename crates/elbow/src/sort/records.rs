@@ -25,8 +25,7 @@ use elbow_extmem::sort::{self, Key, Options, Output, RecordFormat, SortError, Ta
 use elbow_file::{Errno, RealStorage};
 
 use super::args::SortArgs;
-use super::memory;
-use super::record_args::RecordArgs;
+use super::{failure, memory};
 use crate::say::raw;
 use crate::{allocator, exit};
 use dry_run::dry_run;
@@ -41,8 +40,8 @@ const THREADS_MAX: usize = 8;
 pub(super) fn run(args: &SortArgs) -> Result<ExitCode> {
     allocator::return_large_pieces();
     match sort_as_asked(args) {
-        Err(error) if args.records.json => {
-            raw(watch::failure(&format!("{error:#}"), None, exit::SORT_TROUBLE));
+        Err(error) if args.report.json => {
+            raw(failure(&format!("{error:#}"), None, exit::SORT_TROUBLE));
             Ok(ExitCode::from(exit::SORT_TROUBLE))
         }
         ended => ended,
@@ -63,10 +62,12 @@ fn sort_as_asked(args: &SortArgs) -> Result<ExitCode> {
     if args.records.in_place {
         one_file(args)?;
     }
-    match args.records {
-        RecordArgs { dry_run: true, .. } => dry_run(args, &format, &options),
-        RecordArgs { in_place: true, .. } => in_place(args, one_file(args)?, &options, Some(&format)),
-        _ => copying(args, &format, &options),
+    if args.report.dry_run {
+        dry_run(args, &format, &options)
+    } else if args.records.in_place {
+        in_place(args, one_file(args)?, &options, Some(&format))
+    } else {
+        copying(args, &format, &options)
     }
 }
 

@@ -1,4 +1,11 @@
 //! `elbow sort` for lines of text: the options and messages of sort(1).
+//!
+//! ```text
+//!   watch    progress, the report        dry_run  what it would need
+//! ```
+
+mod dry_run;
+mod watch;
 
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -11,9 +18,14 @@ use elbow_extmem::text::{
     Disorder, Input, KeyOptions, KeySpec, OrderOptions, SortOptions, TextError, TextOrder, TextSort,
 };
 
+use dry_run::dry_run;
+use serde_json::json;
+use watch::Watch;
+
 use super::args::{SortArgs, TextArgs};
-use super::{files, memory};
-use crate::exit;
+use super::{failure, files, memory};
+use crate::say::raw;
+use crate::{allocator, exit};
 
 /// How `-c` ends.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -24,23 +36,40 @@ enum Check {
 
 /// Sorts, merges or checks text.
 pub(super) fn run(args: &SortArgs) -> Result<ExitCode> {
+    allocator::return_large_pieces();
+    match sort_as_asked(args) {
+        Err(error) if args.report.json && !files::nobody_reads(&error) => {
+            raw(failure(&format!("{error:#}"), None, exit::SORT_TROUBLE));
+            Ok(ExitCode::from(exit::SORT_TROUBLE))
+        }
+        ended => ended,
+    }
+}
+
+fn sort_as_asked(args: &SortArgs) -> Result<ExitCode> {
     let order = TextOrder::new(&order_options(&args.text)?)?;
-    let sort = TextSort::new(order, options(args)?);
+    let options = options(args)?;
     let check_how = check_how(&args.text)?;
     let names = names(args)?;
     let output = output_path(args)?;
+    if args.report.dry_run {
+        return dry_run(args, &options, &names);
+    }
+    let sort = TextSort::new(order, options);
     if let Some(how) = check_how {
-        return check(&sort, how, &names, output.is_some(), args.text.zero_terminated);
+        return check(args, &sort, how, &names);
     }
     files::check_readable(&names)?;
     let file = output.map(|path| files::open_output(path)).transpose()?;
     let inputs: Vec<Input> = names.iter().map(|name| files::input(name, file.as_ref())).collect();
-    let output = files::output(output.map(PathBuf::as_path).zip(file));
-    if args.text.merge {
-        sort.merge(inputs, output)?;
-    } else {
-        sort.sort(inputs, output)?;
-    }
+    let output = files::output(output.map(PathBuf::as_path).zip(file))?;
+    let watch = Watch::new(args, &names);
+    let (file, summary) = watch.over(sort.meter(), || match args.text.merge {
+        true => sort.merge(inputs, output),
+        false => sort.sort(inputs, output),
+    })?;
+    files::go_to_end(file);
+    watch.report(sort.meter(), &summary);
     Ok(ExitCode::SUCCESS)
 }
 
@@ -172,23 +201,29 @@ fn output_path(args: &SortArgs) -> Result<Option<&PathBuf>> {
 }
 
 /// `-c` and `-C`.
-fn check(sort: &TextSort, how: Check, names: &[OsString], has_output: bool, zero_terminated: bool) -> Result<ExitCode> {
+fn check(args: &SortArgs, sort: &TextSort, how: Check, names: &[OsString]) -> Result<ExitCode> {
     let letter = if how == Check::Loud { 'c' } else { 'C' };
     if let Some(extra) = names.get(1) {
         bail!("extra operand '{}' not allowed with -{letter}", extra.to_string_lossy());
     }
-    if has_output {
+    if !args.output.is_empty() {
         return Err(TextError::Incompatible(format!("{letter}o")).into());
     }
     let name = &names[0];
-    let Some(disorder) = sort.check(files::input(name, None))? else {
+    let disorder = sort.check(files::input(name, None))?;
+    if args.report.json {
+        let line_number = disorder.as_ref().map(|disorder| disorder.line_number);
+        let outcome = if line_number.is_some() { "disorder" } else { "in order" };
+        raw(json!({ "outcome": outcome, "line_number": line_number }));
+    }
+    let Some(disorder) = disorder else {
         return Ok(ExitCode::SUCCESS);
     };
-    if how == Check::Loud {
+    if how == Check::Loud && !args.report.json {
         let Disorder { line_number, line } = disorder;
         let mut message = format!("elbow: {}:{line_number}: disorder: ", name.to_string_lossy()).into_bytes();
         message.extend_from_slice(&line);
-        message.push(if zero_terminated { 0 } else { b'\n' });
+        message.push(if args.text.zero_terminated { 0 } else { b'\n' });
         // There is nowhere else to say it, and the exit code says it too.
         let _ = io::stderr().lock().write_all(&message);
     }

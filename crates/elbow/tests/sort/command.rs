@@ -2,107 +2,11 @@
 
 use std::io::Write as _;
 use std::os::unix::process::ExitStatusExt as _;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::path::Path;
+use std::process::{Command, Output};
 use std::time::Duration;
 
-use tempfile::TempDir;
-
-const ELBOW: &str = env!("CARGO_BIN_EXE_elbow");
-
-/// A directory to sort in.
-struct Stage(TempDir);
-
-impl Stage {
-    fn new() -> Self {
-        Self(
-            tempfile::Builder::new()
-                .prefix("elbow-sort-")
-                .tempdir()
-                .expect("a directory"),
-        )
-    }
-
-    fn with(files: &[(&str, &[u8])]) -> Self {
-        let stage = Self::new();
-        for (name, text) in files {
-            std::fs::write(stage.path(name), text).expect("room");
-        }
-        stage
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.0.path().join(name)
-    }
-
-    fn read(&self, name: &str) -> Vec<u8> {
-        std::fs::read(self.path(name)).expect(name)
-    }
-
-    fn start(&self, program: &str, words: &[&str]) -> Child {
-        let mut command = Command::new(program);
-        command
-            .args(words)
-            .current_dir(self.0.path())
-            .env("LC_ALL", "C")
-            .env("TMPDIR", self.0.path());
-        command
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
-        command.spawn().expect(program)
-    }
-
-    fn run(&self, program: &str, words: &[&str], input: &[u8]) -> Output {
-        let mut child = self.start(program, words);
-        let mut stdin = child.stdin.take().expect("a pipe");
-        std::thread::scope(|scope| {
-            // A program that ends without reading is no failure of the test.
-            scope.spawn(move || stdin.write_all(input));
-            child.wait_with_output().expect("an end")
-        })
-    }
-
-    fn sort(&self, words: &[&str], input: &[u8]) -> Output {
-        self.run(ELBOW, &[&["sort"], words].concat(), input)
-    }
-}
-
-/// What a successful sort wrote.
-fn text(output: &Output) -> &[u8] {
-    assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
-    &output.stdout
-}
-
-fn message(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
-}
-
-/// Lines that look random and are the same in each run.
-fn lines(count: u64) -> Vec<u8> {
-    let mut text = Vec::new();
-    let mut state = 1_u64;
-    for number in 0..count {
-        state = state
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
-        writeln!(
-            text,
-            "{:016x} {:032x} line {number:08} and some more text to make it longer",
-            state ^ state >> 29,
-            state
-        )
-        .expect("memory");
-    }
-    text
-}
-
-/// What the lines of a text are in order.
-fn sorted(text: &[u8]) -> Vec<u8> {
-    let mut lines: Vec<&[u8]> = text.split_inclusive(|byte| *byte == b'\n').collect();
-    lines.sort_unstable();
-    lines.concat()
-}
+use crate::stage::{ELBOW, Stage, lines, message, sorted, text};
 
 #[test]
 fn files_and_standard_input_are_sorted_together() {
@@ -159,11 +63,34 @@ fn the_output_may_be_an_input() {
     assert_eq!(stage.read("file"), b"a\nb\nc\n");
     let large = lines(3000);
     std::fs::write(stage.path("large"), &large).expect("room");
-    text(&stage.sort(&["-S", "64K", "-o", "large", "large"], b""));
+    text(&stage.sort(&["-qS", "64K", "-o", "large", "large"], b""));
     assert_eq!(stage.read("large"), sorted(&large));
     // A merge writes while it reads: it keeps a copy.
     text(&stage.sort(&["-m", "-o", "low", "high", "low"], b""));
     assert_eq!(stage.read("low"), b"a\nb\nc\nd\n");
+}
+
+/// A file behind standard output is written at several places at once; what comes after the sort is not to be written over it.
+#[test]
+fn a_file_behind_standard_output_is_written_from_where_it_is_and_left_at_its_end() {
+    let input = lines(10_000);
+    let stage = Stage::with(&[("in", &input)]);
+    for (script, expected) in [
+        ("sort -S1M in; echo end", [&sorted(&input)[..], b"end\n"].concat()),
+        ("sort -S64K in; echo end", [&sorted(&input)[..], b"end\n"].concat()),
+        ("sort in; echo end", [&sorted(&input)[..], b"end\n"].concat()),
+        (
+            "man >/dev/null; echo begin; \"$ELBOW\" sort -S1M in",
+            [b"begin\n", &sorted(&input)[..]].concat(),
+        ),
+    ] {
+        for redirect in [">", ">>"] {
+            let script = format!("rm -f out; {{ \"$ELBOW\" {script}; }} {redirect} out").replace("$ELBOW", ELBOW);
+            let said = stage.run("sh", &["-c", &script], b"");
+            assert!(said.status.success() && said.stderr.is_empty(), "{script}: {said:?}");
+            assert!(stage.read("out") == expected, "{script}");
+        }
+    }
 }
 
 #[test]
@@ -387,26 +314,24 @@ fn a_killed_sort_leaves_nothing() {
 #[test]
 fn memory_stays_within_what_was_given() {
     const MIB: u64 = 1 << 20;
-    /// Code of a program that was not optimized, mapped from its file.
-    const PROGRAM: u64 = 8 * MIB;
     let stage = Stage::new();
     let input = lines(400_000); // 42 MB
     std::fs::write(stage.path("in"), &input).expect("room");
-    let mut child = stage.start(ELBOW, &["sort", "-S16M", "-o", "out", "in"]);
+    let mut child = stage.start(ELBOW, &["sort", "-qS16M", "-o", "out", "in"]);
     let mut peak = 0;
     while child.try_wait().expect("a process").is_none() {
-        peak = peak.max(high_water_mark(child.id()).unwrap_or(0));
-        std::thread::sleep(Duration::from_millis(2));
+        peak = peak.max(memory_bytes(child.id()).unwrap_or(0));
+        std::thread::sleep(Duration::from_millis(1));
     }
     assert!(child.wait().expect("an end").success());
     assert!(stage.read("out") == sorted(&input));
-    assert!(peak > 8 * MIB && peak < 16 * MIB * 105 / 100 + PROGRAM, "{peak}");
+    assert!(peak > 8 * MIB && peak < 16 * MIB * 105 / 100, "{peak}");
 }
 
-/// The most memory that a process has had, in bytes.
-fn high_water_mark(pid: u32) -> Option<u64> {
+/// The memory that a process has, in bytes, without what is mapped from files: code that was not optimized is large.
+fn memory_bytes(pid: u32) -> Option<u64> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"))?;
     line.trim()
         .strip_suffix(" kB")?
         .parse::<u64>()
@@ -468,8 +393,22 @@ fn is_ground_prepared(said: &Output) -> bool {
 fn help_teaches() {
     let stage = Stage::new();
     let help = stage.sort(&["--help"], b"");
-    let help = String::from_utf8_lossy(text(&help)).into_owned();
-    for word in ["Examples:", "-k 2,2nr", "Exit code:", "LC_ALL=C", "--files0-from"] {
+    let help: Vec<String> = String::from_utf8_lossy(text(&help))
+        .split_whitespace()
+        .map(str::to_owned)
+        .collect();
+    let help = help.join(" ");
+    for word in [
+        "Examples:",
+        "-k 2,2nr",
+        "Exit code:",
+        "LC_ALL=C",
+        "--files0-from",
+        "A key of lines is",
+        "A key of records is",
+        "records: it is replaced when the result is complete",
+        "elbow sort --record 24",
+    ] {
         assert!(help.contains(word), "{word}");
     }
 }

@@ -1,21 +1,22 @@
 //! Random options and inputs, against the sort(1) of the system in the C locale.
 //!
 //! Our engine runs in this process with very little memory, so that runs and several passes of merging are the rule for
-//! all but the smallest inputs; sort(1) runs as a process for each case, many of them started by one shell.
+//! all but the smallest inputs; sort(1) runs as a process for each case, many of them started by one shell, on files in
+//! memory. Some cases are large, with runs on a disk and the result in a file: those are merged in several lanes.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use elbow_extmem::text::{
     Input, KeyOptions, KeySpec, OrderOptions, Output, SortOptions, Summary, TextError, TextOrder, TextSort,
 };
-use rand::rngs::StdRng;
-use rand::{Rng as _, SeedableRng};
+use elbow_file::Handle;
+use rand::Rng as _;
 
-use crate::generate::{self, Case, Task};
+use crate::generate::{self, Case, Random, Task};
 
 /// Cases that one shell runs.
 const BATCH: usize = 250;
@@ -61,17 +62,23 @@ fn random_options_and_inputs_give_what_sort_gives() {
             total.refused.load(Relaxed) > 0 && total.disorders.load(Relaxed) > 0,
             "{total:?}"
         );
+        assert!(
+            total.large.load(Relaxed) > rounds / 500,
+            "too few cases were merged in lanes: {total:?}"
+        );
     }
 }
 
 fn batch(seed: u64, first: usize, end: usize, total: &Total) {
-    let mut rng = StdRng::seed_from_u64(seed.wrapping_add(first as u64));
+    let mut rng = Random::new(seed.wrapping_add(first as u64));
     let mut cases: Vec<Case> = (first..end).map(|_| generate::case(&mut rng)).collect();
     cases.iter_mut().for_each(avoid_what_is_undefined);
     if !version().contains(" 9.1") {
         cases.iter_mut().for_each(avoid_what_newer_ones_do_differently);
     }
-    for (index, (case, theirs)) in cases.iter().zip(theirs(&cases)).enumerate() {
+    let theirs = theirs(&cases);
+    assert_eq!(theirs.len(), cases.len(), "sort(1) has ended for each");
+    for (index, (case, theirs)) in cases.iter().zip(theirs).enumerate() {
         let ours = ours(case, &mut rng, total);
         assert!(
             ours == theirs,
@@ -87,6 +94,7 @@ fn batch(seed: u64, first: usize, end: usize, total: &Total) {
 struct Total {
     spilled: AtomicUsize,
     several_passes: AtomicUsize,
+    large: AtomicUsize,
     refused: AtomicUsize,
     disorders: AtomicUsize,
 }
@@ -128,13 +136,13 @@ fn avoid_what_newer_ones_do_differently(case: &mut Case) {
     }
 }
 
-fn ours(case: &Case, rng: &mut StdRng, total: &Total) -> Outcome {
+fn ours(case: &Case, rng: &mut Random, total: &Total) -> Outcome {
     let mut outcome = Outcome {
         code: 0,
         output: Vec::new(),
         message: Vec::new(),
     };
-    match run(case, rng) {
+    match run(case, rng, total) {
         Err(error) => {
             total.refused.fetch_add(1, Relaxed);
             outcome.code = 2;
@@ -157,29 +165,54 @@ fn ours(case: &Case, rng: &mut StdRng, total: &Total) -> Outcome {
 
 type Ran = (Option<Vec<u8>>, Option<(Vec<u8>, Summary)>);
 
-fn run(case: &Case, rng: &mut StdRng) -> Result<Ran, TextError> {
-    let order = TextOrder::new(&OrderOptions {
+/// Where files are in memory, if there is such a place.
+fn memory() -> PathBuf {
+    let memory = PathBuf::from("/dev/shm");
+    if memory.is_dir() { memory } else { std::env::temp_dir() }
+}
+
+fn order(case: &Case) -> Result<TextOrder, TextError> {
+    let keys = case.keys.iter().map(|key| KeySpec::parse(key));
+    TextOrder::new(&OrderOptions {
         options: KeyOptions::parse(&case.letters)?,
-        keys: case
-            .keys
-            .iter()
-            .map(|key| KeySpec::parse(key))
-            .collect::<Result<_, _>>()?,
+        keys: keys.collect::<Result<_, _>>()?,
         separator: case.separator,
         stable: case.stable,
         unique: case.unique,
-    })?;
-    let terminator = if case.zero_terminated { 0 } else { b'\n' };
+    })
+}
+
+fn options(case: &Case, rng: &mut Random) -> SortOptions {
     let options = SortOptions {
-        terminator,
-        memory_bytes: rng.random_range(1..20_000),
-        threads: rng.random_range(1..3),
-        fan_in: rng.random_ratio(1, 2).then(|| rng.random_range(2..5)),
+        terminator: if case.zero_terminated { 0 } else { b'\n' },
+        threads: rng.random_range(1..4),
         ..SortOptions::default()
     };
+    if is_large(case) {
+        return SortOptions {
+            memory_bytes: rng.random_range(200_000..400_000),
+            ..options
+        };
+    }
     // Merging what is not sorted gives the same only in one pass.
-    let fan_in = if case.task == Task::Merge { None } else { options.fan_in };
-    let sort = TextSort::new(order, SortOptions { fan_in, ..options });
+    let may_take_passes = case.task != Task::Merge && rng.random_ratio(1, 2);
+    SortOptions {
+        memory_bytes: rng.random_range(1..20_000),
+        fan_in: may_take_passes.then(|| rng.random_range(2..5)),
+        directories: vec![memory()],
+        ..options
+    }
+}
+
+/// So many bytes are worth lanes.
+fn is_large(case: &Case) -> bool {
+    case.task == Task::Sort && case.inputs.iter().map(Vec::len).sum::<usize>() > 100_000
+}
+
+fn run(case: &Case, rng: &mut Random, total: &Total) -> Result<Ran, TextError> {
+    let options = options(case, rng);
+    let terminator = options.terminator;
+    let sort = TextSort::new(order(case)?, options);
     let name = |index: usize| format!("i{index}");
     let input = |(index, text): (usize, &Vec<u8>)| {
         let text = std::io::Cursor::new(text.clone());
@@ -188,6 +221,10 @@ fn run(case: &Case, rng: &mut StdRng) -> Result<Ran, TextError> {
     let mut inputs: Vec<Input> = case.inputs.iter().enumerate().map(input).collect();
     let output = Output::new("memory", || Ok(Vec::new()));
     match case.task {
+        Task::Sort if is_large(case) => {
+            total.large.fetch_add(1, Relaxed);
+            sort_to_file(&sort, inputs).map(|sorted| (None, Some(sorted)))
+        }
         Task::Sort => sort.sort(inputs, output).map(|sorted| (None, Some(sorted))),
         Task::Merge => sort.merge(inputs, output).map(|merged| (None, Some(merged))),
         Task::Check => {
@@ -202,15 +239,25 @@ fn run(case: &Case, rng: &mut StdRng) -> Result<Ran, TextError> {
     }
 }
 
+fn sort_to_file(sort: &TextSort, inputs: Vec<Input>) -> Result<(Vec<u8>, Summary), TextError> {
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    let handle = Handle::new(file.reopen().expect("it").into());
+    let output = Output::file("file", || Ok((std::io::sink(), handle)));
+    let (_, summary) = sort.sort(inputs, output)?;
+    Ok((std::fs::read(file.path()).expect("it"), summary))
+}
+
+/// Each case has a directory of its own; exit codes are in one file.
 fn theirs(cases: &[Case]) -> Vec<Outcome> {
-    let place = tempfile::tempdir().expect("a directory");
-    let mut script = b"export LC_ALL=C\n".to_vec();
+    let place = tempfile::tempdir_in(memory()).expect("a directory");
+    let codes = place.path().join("codes");
+    let mut script = format!("export LC_ALL=C\nexec 9>{}\n", codes.display()).into_bytes();
     for (number, case) in cases.iter().enumerate() {
         let directory = place.path().join(number.to_string());
         std::fs::create_dir(&directory).expect("a directory");
         writeln!(script, "cd {}", directory.display()).expect("memory");
         script.extend_from_slice(&command(case));
-        script.extend_from_slice(b" >o 2>e; echo $? >c\n");
+        script.extend_from_slice(b" >o 2>e; echo $? >&9\n");
         for (index, text) in case.inputs.iter().enumerate() {
             std::fs::write(directory.join(format!("i{index}")), text).expect("room");
         }
@@ -218,16 +265,17 @@ fn theirs(cases: &[Case]) -> Vec<Outcome> {
     let path = place.path().join("script");
     std::fs::write(&path, script).expect("room");
     assert!(Command::new("sh").arg(&path).status().expect("a shell").success());
-    (0..cases.len())
-        .map(|number| outcome(&place.path().join(number.to_string())))
+    let codes = std::fs::read_to_string(codes).expect("a code for each");
+    let outcomes = codes.lines().enumerate();
+    outcomes
+        .map(|(number, code)| outcome(&place.path().join(number.to_string()), code))
         .collect()
 }
 
-fn outcome(directory: &Path) -> Outcome {
+fn outcome(directory: &Path, code: &str) -> Outcome {
     let read = |name: &str| std::fs::read(directory.join(name)).expect(name);
-    let code = String::from_utf8_lossy(&read("c")).trim().parse().expect("a number");
     Outcome {
-        code,
+        code: code.parse().expect("a number"),
         output: read("o"),
         message: read("e"),
     }

@@ -7,3 +7,5 @@
 mod command;
 mod differential;
 mod generate;
+mod report;
+mod stage;

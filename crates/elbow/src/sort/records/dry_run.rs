@@ -33,7 +33,7 @@ pub(super) fn dry_run(args: &SortArgs, format: &RecordFormat, options: &Options)
         "runs": need.runs, "passes": need.passes, "temporary_bytes": more, "in_place": args.records.in_place,
         "read_bytes": bytes * (1 + need.passes), "written_bytes": bytes * (1 + need.passes),
     });
-    if args.records.json {
+    if args.report.json {
         raw(answer);
         return Ok(ExitCode::SUCCESS);
     }

@@ -14,6 +14,7 @@ use crate::meter::Meter as Display;
 use crate::say::{raw, say};
 use crate::signals::{self, Event};
 use crate::sort::args::SortArgs;
+use crate::sort::failure;
 use crate::{exit, size};
 
 /// How often progress is shown and the space that is taken is looked at.
@@ -55,7 +56,7 @@ impl<'a> Watch<'a> {
     pub(super) fn over(&self, sort: impl FnOnce(&Meter) -> sort::Result<Summary>) -> sort::Result<Summary> {
         signals::block();
         let (events, received) = mpsc::channel();
-        let silent = self.args.records.quiet || self.args.records.json;
+        let silent = self.args.report.quiet || self.args.report.json;
         if signals::listen(events.clone()).is_err() {
             say("cannot listen to signals; Ctrl-C will have no effect");
         }
@@ -117,13 +118,13 @@ impl<'a> Watch<'a> {
         let (read, written) = (self.meter.read_bytes(), self.meter.written_bytes());
         let peak = self.peak_bytes.load(Ordering::Relaxed);
         let peak = (self.is_in_place() && peak > 0).then_some(peak);
-        if self.args.records.json {
+        if self.args.report.json {
             raw(json!({
                 "outcome": "sorted", "records": summary.records, "bytes": summary.bytes, "runs": summary.runs,
                 "passes": summary.passes, "seconds": seconds, "read_bytes": read, "written_bytes": written,
                 "freed_bytes": self.meter.freed_bytes(), "peak_disk_bytes": peak,
             }));
-        } else if !self.args.records.quiet && (self.is_in_place() || !self.args.output.is_empty()) {
+        } else if !self.args.report.quiet && (self.is_in_place() || !self.args.output.is_empty()) {
             let peak = peak.map_or(String::new(), |peak| {
                 format!(
                     ", at most {} of disk ({:.2}x)",
@@ -148,7 +149,7 @@ impl<'a> Watch<'a> {
         } else {
             exit::SORT_TROUBLE
         };
-        if self.args.records.json {
+        if self.args.report.json {
             raw(failure(&error.to_string(), hint.as_deref(), code));
             return Ok(ExitCode::from(code));
         }
@@ -158,9 +159,4 @@ impl<'a> Watch<'a> {
         }
         Ok(ExitCode::from(code))
     }
-}
-
-/// What `--json` says of a sort that failed.
-pub(super) fn failure(error: &str, hint: Option<&str>, code: u8) -> serde_json::Value {
-    json!({ "outcome": "failed", "error": error, "hint": hint, "exit_code": code })
 }
