@@ -49,6 +49,8 @@ use crate::{BlockBitmap, PatternError, Ranges, Strided};
 #[derive(Clone, PartialEq)]
 pub struct Footprint {
     form: Form,
+    /// What it is asked for first, whatever the form.
+    bounds: Run,
 }
 
 #[derive(Clone, PartialEq)]
@@ -77,7 +79,7 @@ impl Footprint {
     /// All bytes, those that are not there yet included.
     #[must_use]
     pub fn whole() -> Self {
-        Self { form: Form::Whole }
+        Self::of(Form::Whole)
     }
 
     /// One range.
@@ -128,9 +130,7 @@ impl Footprint {
         if blocks.is_empty() {
             return Err(PatternError::Empty);
         }
-        Ok(Self {
-            form: Form::Blocks(Arc::new(blocks)),
-        })
+        Ok(Self::of(Form::Blocks(Arc::new(blocks))))
     }
 
     /// What either covers, put together where it fits. `O(n log n)` of lists; two bitmaps of one block size stay one.
@@ -146,9 +146,7 @@ impl Footprint {
         if let (Form::Blocks(ours), Form::Blocks(theirs)) = (&self.form, &other.form) {
             let mut union = (**ours).clone();
             if union.union_with(theirs).is_ok() {
-                return Self {
-                    form: Form::Blocks(Arc::new(union)),
-                };
+                return Self::of(Form::Blocks(Arc::new(union)));
             }
         }
         let (mut list, theirs) = (self.to_list(), other.to_list());
@@ -169,6 +167,19 @@ impl Footprint {
         }
     }
 
+    fn of(form: Form) -> Self {
+        let Range { start, end } = match &form {
+            Form::Whole => ALL.start..ALL.end,
+            Form::Pattern(pattern) => pattern.bounds(),
+            Form::Blocks(blocks) => blocks.bounds(),
+            Form::List(list) => list.bounds(),
+        };
+        Self {
+            form,
+            bounds: Run { start, end },
+        }
+    }
+
     /// The one form of a list. Its parts are sorted as they have to be.
     fn from_parts(mut list: List) -> Result<Self, PatternError> {
         if list.runs.first() == Some(&ALL) {
@@ -178,9 +189,7 @@ impl Footprint {
             ([], []) => Err(PatternError::Empty),
             ([run], []) => Self::extent(run.start..run.end),
             ([], [_]) => Ok(list.patterns.remove(0).into()),
-            _ => Ok(Self {
-                form: Form::List(Arc::new(list)),
-            }),
+            _ => Ok(Self::of(Form::List(Arc::new(list)))),
         }
     }
 
@@ -193,12 +202,7 @@ impl Footprint {
     /// The smallest range that holds all of it.
     #[must_use]
     pub fn bounds(&self) -> Range<u64> {
-        match &self.form {
-            Form::Whole => ALL.start..ALL.end,
-            Form::Pattern(pattern) => pattern.bounds(),
-            Form::Blocks(blocks) => blocks.bounds(),
-            Form::List(list) => list.bounds(),
-        }
+        self.bounds.start..self.bounds.end
     }
 
     /// Ranges that [`iter`](Self::iter) gives; an upper bound where patterns or vectors interleave. `O(n)` of a list or a bitmap.
@@ -298,9 +302,7 @@ impl From<Strided> for Footprint {
         if pattern.bounds() == (ALL.start..ALL.end) && pattern.dims().len() == 0 {
             return Self::whole();
         }
-        Self {
-            form: Form::Pattern(pattern),
-        }
+        Self::of(Form::Pattern(pattern))
     }
 }
 

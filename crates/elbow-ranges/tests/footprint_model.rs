@@ -328,6 +328,24 @@ fn nothing_and_too_much_are_refused() {
     );
 }
 
+/// More pieces than can be counted: a bound on work that was their number plus something overflowed.
+#[test]
+fn countless_pieces_are_compared() {
+    let countless = |phase: u64| {
+        let dims = [43, 22, 1].map(|bits| Dim {
+            count: 1 << 20,
+            stride: 1 << bits,
+        });
+        Footprint::from_patterns(
+            (0..60).map(|i| Strided::new(phase + i * i * i * 1024 * 1024 * 1024, &dims, 1).unwrap()),
+        )
+        .unwrap()
+    };
+    let (even, odd) = (countless(0), countless(1));
+    assert_eq!(even.segments(), u64::MAX);
+    assert!(!even.overlaps(&odd) && even.overlaps(&even));
+}
+
 /// Unrelated strides, 2^40 pieces: arithmetic alone has to decide, or the bound on work has to end it.
 #[test]
 fn hostile_patterns_are_compared_in_bounded_time() {

@@ -12,7 +12,7 @@ use rand::Rng;
 use rand::rngs::StdRng;
 use support::for_each_seed;
 
-const TRIES: usize = 200;
+const TRIES: usize = 100;
 
 fn noise(rng: &mut StdRng) -> Vec<u8> {
     // Mostly small numbers, or no count would ever be right.
@@ -70,7 +70,7 @@ fn no_bytes_break_a_body() {
 #[test]
 fn no_damage_breaks_a_body() {
     for_each_seed(|rng| {
-        for _ in 0..TRIES / 4 {
+        for _ in 0..TRIES / 2 {
             let (mut a, mut b) = (footprint(rng), footprint(rng));
             damage(rng, &mut a);
             damage(rng, &mut b);

@@ -81,9 +81,7 @@ impl Footprint {
                 Ok(list) if matches!(list.form, Form::List(_)) => list,
                 _ => return bad("a list of ranges has another form"),
             },
-            BLOCKS => Self {
-                form: Form::Blocks(Arc::new(read_blocks(at, reader)?)),
-            },
+            BLOCKS => Self::of(Form::Blocks(Arc::new(read_blocks(at, reader)?))),
             _ => return bad("a footprint of a form or version that is not known here"),
         };
         match footprint.form {

@@ -71,7 +71,8 @@ impl Footprint {
         let members = (our_runs.len() + our_patterns.len() + their_runs.len() + their_patterns.len()) as u64;
         // Arithmetic may take as long as walking over all pieces would take, and then that is done instead.
         let pieces = self.segments().saturating_add(other.segments());
-        let mut work = Work((WORK_BASE + WORK_PER_MEMBER * members).min(pieces + WORK_MIN_PER_MEMBER * members));
+        let work_max = pieces.saturating_add(WORK_MIN_PER_MEMBER * members);
+        let mut work = Work((WORK_BASE + WORK_PER_MEMBER * members).min(work_max));
         let decided = (|| {
             Some(
                 runs_meet(our_runs, their_runs, &mut work)?
