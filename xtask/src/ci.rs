@@ -37,6 +37,7 @@ pub(crate) fn run(workspace: &Workspace) -> Result<()> {
     report.step("advisories", || advisories(workspace))?;
     report.step("documentation", || documentation(workspace))?;
     report.step("tests", || cargo(workspace, &["test", "--workspace", "--locked"]))?;
+    report.step("python", || python(workspace))?;
     report.step("bench, tiny", || tiny_bench(workspace))?;
     report.print();
     Ok(())
@@ -90,6 +91,12 @@ fn documentation(workspace: &Workspace) -> Result<()> {
         "--locked",
     ];
     succeed(command(workspace, &arguments).env("RUSTDOCFLAGS", "-D warnings -A rustdoc::private-intra-doc-links"))
+}
+
+/// The Python package, built as a wheel into an environment of its own, and its tests.
+fn python(workspace: &Workspace) -> Result<()> {
+    let program = workspace.root.join("clients/python/check.py");
+    succeed(Command::new(program).stdin(Stdio::null()))
 }
 
 /// The measurements on small inputs: what is measured is of no interest, that they still run is.

@@ -1,0 +1,31 @@
+"""List locks: a lock covers exactly the byte ranges that an access touches.
+
+    import elbowroom
+
+    locks = elbowroom.LockClient("unix:/run/locks")      # or ELBOW_LOCKS
+    with locks.hold("/data/grid", [(0, 4096), (8192, 4096)]) as hold:
+        hold.check()                                      # just before each I/O under it
+        ...                                               # read and write these bytes
+
+`elbowroom.zarr` makes writes to parts of a Zarr shard safe, `elbowroom.dask` has a lock for `dask.array.store`.
+"""
+
+from ._client import AsyncHolding, Holding, LockClient, Name
+from ._errors import Deadlock, LockError, Lost, TimedOut, Unreachable, WouldBlock
+from ._native import Hold
+from ._ranges import Strided
+
+__all__ = [
+    "AsyncHolding",
+    "Deadlock",
+    "Hold",
+    "Holding",
+    "LockClient",
+    "LockError",
+    "Lost",
+    "Name",
+    "Strided",
+    "TimedOut",
+    "Unreachable",
+    "WouldBlock",
+]

@@ -1,0 +1,25 @@
+"""What can go wrong between a program and its lock service."""
+
+
+class LockError(OSError):
+    """There is no lock, or not any more. The message says why."""
+
+
+class WouldBlock(LockError, BlockingIOError):
+    """Somebody else holds it or waits for it, and the request was not to wait (`timeout=0`)."""
+
+
+class TimedOut(LockError, TimeoutError):
+    """Somebody else held it for as long as the request could wait."""
+
+
+class Deadlock(LockError):
+    """To wait would have no end: whoever holds it waits for a lock that we hold. The message names the cycle."""
+
+
+class Lost(LockError):
+    """A lock that was held is held no more: what was done under it may not have been atomic. Do no more I/O under it."""
+
+
+class Unreachable(LockError, ConnectionError):
+    """There is no lock service at that address."""

@@ -1,0 +1,33 @@
+//! The Rust half of the Python package `elbowroom` (floor 4): sessions, holds and footprints for `python/elbowroom`.
+//!
+//! ```text
+//!   python/elbowroom   LockClient, zarr, dask: paths, pickling, asyncio, whose turn it is
+//!   here               waits without the interpreter's lock, errors, what fork(2) leaves behind
+//!   elbow_lock         the session
+//! ```
+//!
+//! Invariants: no thread waits for the lock service while it holds the interpreter's lock. What belongs to a process is
+//! neither used nor ended by a child that it forked ([`own`]).
+
+mod errors;
+mod footprint;
+mod hold;
+mod own;
+mod pending;
+mod session;
+mod threads;
+
+/// The module `elbowroom._native`.
+#[pyo3::pymodule]
+mod _native {
+    #[pymodule_export]
+    use crate::footprint::Footprint;
+    #[pymodule_export]
+    use crate::hold::Hold;
+    #[pymodule_export]
+    use crate::own::forked;
+    #[pymodule_export]
+    use crate::pending::{Pending, shut_down};
+    #[pymodule_export]
+    use crate::session::{Session, file_name};
+}

@@ -1,0 +1,144 @@
+//! A call that another thread makes for us: waits for a lock, looks whether one is still ours.
+//!
+//! ```text
+//!   Waiting --- answered ---> Done --- taken ---> Over
+//!      '------ abandoned ------------------------> Over     an answer that comes later is dropped: the lock is released
+//! ```
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use elbow_lock::LockError;
+use parking_lot::{Condvar, Mutex};
+use pyo3::prelude::*;
+
+use crate::errors;
+use crate::hold::{Hold, Lock};
+use crate::own::at_work;
+use crate::threads::Threads;
+
+/// How long a thread that waits does not look for signals. Only Ctrl-C feels it.
+const SIGNALS_EVERY: Duration = Duration::from_millis(50);
+
+/// Whether threads of ours may still call into the interpreter. Locked while one does.
+static MAY_CALL: Mutex<bool> = Mutex::new(true);
+
+type Answer = Result<Option<Lock>, LockError>;
+
+/// A call under way.
+#[pyclass(frozen, module = "elbowroom._native")]
+pub(crate) struct Pending(Arc<Call>);
+
+/// What the thread that waits and the thread that makes the call share.
+#[derive(Default)]
+pub(crate) struct Call {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+enum State {
+    #[default]
+    Waiting,
+    Done(Answer),
+    Over,
+}
+
+impl Call {
+    /// Whether nobody waits for it any more.
+    pub(crate) fn is_over(&self) -> bool {
+        matches!(*self.state.lock(), State::Over)
+    }
+
+    fn finish(&self, answer: Answer) {
+        let mut state = self.state.lock();
+        match *state {
+            State::Waiting => *state = State::Done(answer),
+            _ => {
+                drop(state);
+                drop(answer); // And with it a lock that was granted.
+            }
+        }
+        self.changed.notify_all();
+    }
+
+    fn wait_a_moment(&self) -> bool {
+        let mut state = self.state.lock();
+        if matches!(*state, State::Waiting) {
+            self.changed.wait_for(&mut state, SIGNALS_EVERY);
+        }
+        !matches!(*state, State::Waiting)
+    }
+}
+
+impl Pending {
+    /// Has another thread do `work`, and call `then` when it is done.
+    pub(crate) fn start(
+        threads: &Arc<Threads>,
+        then: Option<Py<PyAny>>,
+        work: impl FnOnce(&Call) -> Answer + Send + 'static,
+    ) -> PyResult<Self> {
+        let call = Arc::new(Call::default());
+        let theirs = Arc::clone(&call);
+        threads.run(Box::new(move || {
+            theirs.finish(at_work(|| work(&theirs)));
+            drop(theirs);
+            if let Some(then) = then {
+                tell(then);
+            }
+        }))?;
+        Ok(Self(call))
+    }
+}
+
+#[pymethods]
+impl Pending {
+    /// Waits for the answer; a signal handler that raises ends the wait, and the call is abandoned.
+    fn wait(&self, py: Python<'_>) -> PyResult<Option<Hold>> {
+        while !py.detach(|| self.0.wait_a_moment()) {
+            if let Err(raised) = py.check_signals() {
+                self.abandon(py);
+                return Err(raised);
+            }
+        }
+        self.take(py)
+    }
+
+    /// The answer, once, when it is there.
+    fn take(&self, py: Python<'_>) -> PyResult<Option<Hold>> {
+        let state = std::mem::replace(&mut *self.0.state.lock(), State::Over);
+        match state {
+            State::Done(Ok(lock)) => Ok(lock.map(Hold::new)),
+            State::Done(Err(error)) => Err(errors::exception(py, &error)),
+            State::Waiting | State::Over => Err(errors::lost(py, "nobody waits for this call any more")),
+        }
+    }
+
+    /// Gives the call up. If it brings a lock, that is released at once.
+    fn abandon(&self, py: Python<'_>) {
+        py.detach(|| {
+            let state = std::mem::replace(&mut *self.0.state.lock(), State::Over);
+            at_work(|| drop(state));
+        });
+    }
+}
+
+/// Tells Python, unless it is about to end.
+fn tell(then: Py<PyAny>) {
+    let may_call = MAY_CALL.lock();
+    if *may_call {
+        // None: the interpreter ends, and nobody waits.
+        Python::try_attach(|py| {
+            if let Err(error) = then.call0(py) {
+                error.write_unraisable(py, None);
+            }
+            drop(then);
+        });
+    }
+}
+
+/// From now on no thread of ours calls into the interpreter: it is about to end.
+#[pyfunction]
+pub(crate) fn shut_down(py: Python<'_>) {
+    py.detach(|| *MAY_CALL.lock() = false);
+}

@@ -1,0 +1,197 @@
+//! A session with a lock service.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use elbow_lock::{Address, Client, FileName, Kind, LockError, Options, Owner, Posix, Refusal, Wait};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+
+use crate::errors;
+use crate::footprint::Footprint;
+use crate::hold::{Hold, Lock};
+use crate::own::{Own, at_work};
+use crate::pending::{Call, Pending};
+use crate::threads::Threads;
+
+/// A wait that may be given up stands in the queue for so long at first; then it looks whether it was, and queues again for
+/// twice as long. It loses its place each time, and for at most as long it stands there for nobody.
+const STEP_FIRST: Duration = Duration::from_millis(250);
+const STEP_MAX: Duration = Duration::from_secs(4);
+
+/// A session: its locks end with it, and with its process.
+#[pyclass(frozen, module = "elbowroom._native", weakref)]
+pub(crate) struct Session {
+    client: Own<Client>,
+    has_lease: bool,
+    threads: Own<Arc<Threads>>,
+}
+
+/// What is asked for.
+struct Ask {
+    owner: Owner,
+    file: FileName,
+    footprint: elbow_ranges::Footprint,
+    kind: Kind,
+    timeout_ms: Option<u32>,
+}
+
+#[pymethods]
+impl Session {
+    /// Connects to a service.
+    #[new]
+    #[pyo3(signature = (url, key, ttl_ms))]
+    fn new(py: Python<'_>, url: &str, key: Option<&[u8]>, ttl_ms: Option<u32>) -> PyResult<Self> {
+        let raise = |error: LockError| errors::exception(py, &error);
+        let address: Address = url.parse().map_err(|error| raise(LockError::BadAddress(error)))?;
+        let mut options = Options::for_address(&address).map_err(raise)?;
+        options.name = format!("python, process {}", std::process::id());
+        if let Some(key) = key {
+            let key = elbow_lock::Key::new(key);
+            options.key = Some(key.ok_or_else(|| PyValueError::new_err("a key file holds at least 16 bytes"))?);
+        }
+        options.ttl_ms = ttl_ms.unwrap_or(options.ttl_ms);
+        let has_lease = options.ttl_ms > 0;
+        let client = py.detach(|| at_work(|| Client::connect_with(address, options)));
+        Ok(Self {
+            client: Own::new(client.map_err(raise)?, has_lease),
+            has_lease,
+            threads: Own::new(Arc::default(), true),
+        })
+    }
+
+    /// Waits for a lock, deaf to signals. No timeout: as long as it takes; 0: not at all.
+    #[pyo3(signature = (file, footprint, shared, timeout_ms, owner))]
+    fn lock(
+        &self,
+        py: Python<'_>,
+        file: &[u8],
+        footprint: &Footprint,
+        shared: bool,
+        timeout_ms: Option<u32>,
+        owner: u64,
+    ) -> PyResult<Hold> {
+        let ask = Ask::new(file, footprint, shared, timeout_ms, owner)?;
+        let (client, threads) = self.parts(py)?;
+        let lock = py.detach(|| at_work(|| ask.lock(client, ask.wait())));
+        let lock = lock.map_err(|error| errors::exception(py, &error))?;
+        Ok(Hold::new(Lock::new(lock, self.has_lease, Arc::downgrade(threads))))
+    }
+
+    /// Has another thread wait for a lock, and call `then`. A wait that is not `patient` soon leaves the queue when it is
+    /// abandoned, and now and then goes to the end of it; a patient one keeps its place.
+    #[pyo3(signature = (file, footprint, shared, timeout_ms, owner, patient, then))]
+    #[allow(clippy::too_many_arguments, reason = "they are arguments of a lock")]
+    fn lock_later(
+        &self,
+        py: Python<'_>,
+        file: &[u8],
+        footprint: &Footprint,
+        shared: bool,
+        timeout_ms: Option<u32>,
+        owner: u64,
+        patient: bool,
+        then: Option<Py<PyAny>>,
+    ) -> PyResult<Pending> {
+        let ask = Ask::new(file, footprint, shared, timeout_ms, owner)?;
+        let (client, threads) = self.parts(py)?;
+        let (client, has_lease, theirs) = (client.clone(), self.has_lease, Arc::downgrade(threads));
+        Pending::start(threads, then, move |call| {
+            let hold = match patient {
+                true => ask.lock(&client, ask.wait())?,
+                false => ask.lock_in_steps(&client, call)?,
+            };
+            Ok(Some(Lock::new(hold, has_lease, theirs)))
+        })
+    }
+
+    /// Whether anybody holds any byte of a file exclusively or not.
+    fn is_locked(&self, py: Python<'_>, file: &[u8]) -> PyResult<bool> {
+        let file = name(file)?;
+        let (client, _) = self.parts(py)?;
+        let all = Posix {
+            owner: Owner(u64::MAX),
+            file: &file,
+            start: 0,
+            end: u64::MAX,
+        };
+        let blocker = py.detach(|| at_work(|| client.query(&all, Kind::Exclusive)));
+        Ok(blocker.map_err(|error| errors::exception(py, &error))?.is_some())
+    }
+
+    /// What the service holds and who waits: a JSON object.
+    fn status(&self, py: Python<'_>) -> PyResult<String> {
+        let (client, _) = self.parts(py)?;
+        let status = py.detach(|| at_work(|| client.status()));
+        status.map_err(|error| errors::exception(py, &error))
+    }
+}
+
+impl Session {
+    fn parts(&self, py: Python<'_>) -> PyResult<(&Client, &Arc<Threads>)> {
+        let parts = self.client.get().zip(self.threads.get());
+        parts.ok_or_else(|| errors::lost(py, "this session belongs to the process that forked this one"))
+    }
+}
+
+impl Ask {
+    fn new(file: &[u8], footprint: &Footprint, shared: bool, timeout_ms: Option<u32>, owner: u64) -> PyResult<Self> {
+        Ok(Self {
+            owner: Owner(owner),
+            file: name(file)?,
+            footprint: footprint.0.clone(),
+            kind: if shared { Kind::Shared } else { Kind::Exclusive },
+            timeout_ms,
+        })
+    }
+
+    fn wait(&self) -> Wait {
+        match self.timeout_ms {
+            None => Wait::Forever,
+            Some(0) => Wait::Try,
+            Some(timeout_ms) => Wait::For(timeout_ms),
+        }
+    }
+
+    fn lock(&self, client: &Client, wait: Wait) -> Result<elbow_lock::Hold, LockError> {
+        client.lock_as(self.owner, self.file.clone(), self.footprint.clone(), self.kind, wait)
+    }
+
+    fn lock_in_steps(&self, client: &Client, call: &Call) -> Result<elbow_lock::Hold, LockError> {
+        let until = self
+            .timeout_ms
+            .map(|ms| Instant::now() + Duration::from_millis(ms.into()));
+        let mut step = STEP_FIRST;
+        loop {
+            let left = until.map_or(step, |until| until.saturating_duration_since(Instant::now()));
+            let this_step_ms = u32::try_from(step.min(left).as_millis()).unwrap_or(u32::MAX);
+            let wait = match self.timeout_ms {
+                Some(0) => Wait::Try,
+                _ => Wait::For(this_step_ms.max(1)),
+            };
+            match self.lock(client, wait) {
+                Err(LockError::Refused {
+                    why: Refusal::TimedOut, ..
+                }) if !call.is_over() && (until.is_none() || left > step) => step = (2 * step).min(STEP_MAX),
+                answer => return answer,
+            }
+        }
+    }
+}
+
+/// The name under which a file is locked: its absolute path without symbolic links.
+#[pyfunction]
+#[allow(clippy::needless_pass_by_value, reason = "that is how arguments come")]
+pub(crate) fn file_name(py: Python<'_>, path: PathBuf) -> PyResult<Bound<'_, PyBytes>> {
+    let name = py.detach(|| elbow_lock::file_name(&path));
+    let name = name.map_err(|error| errors::exception(py, &error))?;
+    Ok(PyBytes::new(py, name.as_bytes()))
+}
+
+fn name(file: &[u8]) -> PyResult<FileName> {
+    let bytes = file.len();
+    let bad = || PyValueError::new_err(LockError::BadName { bytes }.to_string());
+    FileName::new(file).ok_or_else(bad)
+}

@@ -1,0 +1,122 @@
+"""LockClient in asyncio: waits that do not stop the loop, and cancellations that leave no lock behind."""
+
+import asyncio
+import os
+import random
+import time
+
+import elbowroom
+import pytest
+from test_client import held_by_another_thread, is_free
+
+
+def test_tasks_wait_for_each_other_and_the_loop_runs_on(client, directory):
+    async def main():
+        inside, ticks = [], []
+
+        async def tick():
+            while True:
+                ticks.append(time.monotonic())
+                await asyncio.sleep(0.005)
+
+        async def work(number):
+            for _ in range(5):
+                async with client.hold_async(directory / "f") as hold:
+                    hold.check()
+                    inside.append(number)
+                    assert inside == [number]
+                    await asyncio.sleep(0.01)
+                    inside.remove(number)
+
+        clock = asyncio.ensure_future(tick())
+        await asyncio.gather(*[work(number) for number in range(8)])
+        clock.cancel()
+        return ticks
+
+    ticks = asyncio.run(main())
+    assert len(ticks) > 20
+
+
+def test_a_cancelled_wait_leaves_no_lock_behind(client, directory):
+    async def main():
+        async def wait():
+            async with client.hold_async(directory / "f"):
+                raise AssertionError("it was held")
+
+        async with client.hold_async(directory / "f"):
+            task = asyncio.ensure_future(wait())
+            await asyncio.sleep(0.1)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+        async with client.hold_async(directory / "f", timeout=5):
+            pass
+
+    asyncio.run(main())
+    assert is_free(client, directory / "f")
+
+
+def test_cancellations_at_any_moment_leave_no_lock_behind(client, directory):
+    seed = int(os.environ.get("SEED", random.randrange(2**32)))
+    print(f"SEED={seed}")
+    chance = random.Random(seed)
+    met = {"wait": 0, "hold": 0}
+
+    async def main():
+        async def work():
+            stage = "wait"
+            try:
+                async with client.hold_async(directory / "f"):
+                    stage = "hold"
+                    await asyncio.sleep(chance.random() * 0.001)
+                    stage = "end"
+            except asyncio.CancelledError:
+                met[stage] = met.get(stage, 0) + 1
+                raise
+
+        longest = 0.001  # Adapts to the machine: about half of the cancellations come while the task waits.
+        for _ in range(300):
+            task = asyncio.ensure_future(work())
+            waits = met["wait"]
+            await asyncio.sleep(chance.random() * longest)
+            task.cancel()
+            await asyncio.wait([task])
+            longest *= 1.1 if met["wait"] > waits else 0.9
+
+    asyncio.run(main())
+    assert met["wait"] > 10 and met["hold"] > 10, met
+    with client.hold(directory / "f", timeout=10):
+        pass
+
+
+def test_errors_and_timeouts(client, directory):
+    async def main():
+        with held_by_another_thread(client, directory / "f"):
+            with pytest.raises(elbowroom.WouldBlock):
+                async with client.hold_async(directory / "f", timeout=0):
+                    pass
+            with pytest.raises(elbowroom.TimedOut):
+                async with client.hold_async(directory / "f", timeout=0.2):
+                    pass
+
+    asyncio.run(main())
+
+
+def test_a_task_that_waits_for_itself_is_told(client, directory):
+    async def main():
+        async with client.hold_async(directory / "f"):
+            with pytest.raises(elbowroom.Deadlock):
+                async with client.hold_async(directory / "f", timeout=5):
+                    pass
+
+    asyncio.run(main())
+
+
+def test_a_lock_that_was_lost_is_said_when_the_block_ends(service, client, directory):
+    async def main():
+        with pytest.raises(elbowroom.Lost):
+            async with client.hold_async(directory / "f"):
+                service.kill()
+
+    asyncio.run(main())
+    service.start()
