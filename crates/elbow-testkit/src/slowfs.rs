@@ -63,6 +63,8 @@ pub struct SlowOptions {
     pub hide_open: bool,
     /// Whether users other than the one that mounts it may use it.
     pub allow_other: bool,
+    /// Whether every fcntl and flock lock fails with `ENOLCK`, as on mounts that have no locks.
+    pub without_locks: bool,
 }
 
 /// What "no limit" of concurrent operations means: a thread each, more than any client of ours keeps in flight.
@@ -81,6 +83,7 @@ impl Default for SlowOptions {
             ttl: Duration::from_secs(1),
             hide_open: false,
             allow_other: false,
+            without_locks: false,
         }
     }
 }
@@ -101,7 +104,7 @@ impl SlowFs {
         let mountpoint = mountpoint.canonicalize()?;
         let tree = Arc::new(Tree::open(&source.canonicalize()?, options.hide_open)?);
         let service = Arc::new(Service::start(options)?);
-        let front = Front::new(tree, Arc::clone(&service), options.ttl);
+        let front = Front::new(tree, Arc::clone(&service), options);
         let config = front::mount_config(source, options.allow_other);
         let session = fuser::spawn_mount(front, &mountpoint, &config).inspect_err(|_| service.stop())?;
         Ok(Mounted {

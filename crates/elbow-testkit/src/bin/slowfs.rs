@@ -51,6 +51,9 @@ struct Arguments {
     /// Let other users use the mount
     #[arg(long)]
     allow_other: bool,
+    /// Refuse all fcntl and flock locks, as mounts without locks do
+    #[arg(long)]
+    without_locks: bool,
 }
 
 fn main() -> anyhow::Result<()> {
@@ -64,6 +67,7 @@ fn main() -> anyhow::Result<()> {
         ttl: arguments.ttl,
         hide_open: arguments.hide_open,
         allow_other: arguments.allow_other,
+        without_locks: arguments.without_locks,
     };
     let mounted = SlowFs::mount(&arguments.source, &arguments.mountpoint, &options).with_context(|| {
         format!(

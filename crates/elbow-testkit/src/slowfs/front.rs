@@ -9,12 +9,13 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use fuser::{
     BsdFileFlags, Config, CopyFileRangeFlags, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags,
     Generation, INodeNo, InitFlags, KernelConfig, LockOwner, MountOption, OpenFlags, RenameFlags, ReplyAttr,
-    ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyLseek, ReplyOpen,
-    ReplyStatfs, ReplyWrite, ReplyXattr, Request as Asked, SessionACL, TimeOrNow, WriteFlags,
+    ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyLock, ReplyLseek,
+    ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request as Asked, SessionACL, TimeOrNow, WriteFlags,
 };
 use rustix::fs::Stat;
 use rustix::io::Result;
 
+use super::SlowOptions;
 use super::calls::{Caller, Change, Known, NewMode, Place, is_dot};
 use super::counters::Op;
 use super::service::{Request, Service};
@@ -75,11 +76,18 @@ pub(super) struct Front {
     tree: Arc<Tree>,
     service: Arc<Service>,
     ttl: Duration,
+    without_locks: bool,
 }
 
 impl Front {
-    pub(super) fn new(tree: Arc<Tree>, service: Arc<Service>, ttl: Duration) -> Self {
-        Self { tree, service, ttl }
+    pub(super) fn new(tree: Arc<Tree>, service: Arc<Service>, options: &SlowOptions) -> Self {
+        let SlowOptions { ttl, without_locks, .. } = *options;
+        Self {
+            tree,
+            service,
+            ttl,
+            without_locks,
+        }
     }
 
     /// Has `act` done by the service and its result told to the kernel by `answer`.
@@ -141,6 +149,10 @@ impl Filesystem for Front {
             // An older kernel lacks some of them; it then asks more, and gets the same answers.
             let _ = config.add_capabilities(flag);
         }
+        if self.without_locks {
+            // The kernel then asks us, and does not keep locks itself.
+            let _ = config.add_capabilities(InitFlags::FUSE_POSIX_LOCKS | InitFlags::FUSE_FLOCK_LOCKS);
+        }
         if let Err(most) = config.set_max_readahead(MAX_TRANSFER) {
             let _ = config.set_max_readahead(most);
         }
@@ -150,6 +162,37 @@ impl Filesystem for Front {
         } else {
             Err(io::ErrorKind::InvalidInput.into())
         }
+    }
+
+    fn getlk(
+        &self,
+        _asked: &Asked,
+        _ino: INodeNo,
+        _fh: FileHandle,
+        _lock_owner: LockOwner,
+        _start: u64,
+        _end: u64,
+        _typ: i32,
+        _pid: u32,
+        reply: ReplyLock,
+    ) {
+        reply.error(Errno::ENOLCK);
+    }
+
+    fn setlk(
+        &self,
+        _asked: &Asked,
+        _ino: INodeNo,
+        _fh: FileHandle,
+        _lock_owner: LockOwner,
+        _start: u64,
+        _end: u64,
+        _typ: i32,
+        _pid: u32,
+        _sleep: bool,
+        reply: ReplyEmpty,
+    ) {
+        reply.error(Errno::ENOLCK);
     }
 
     fn lookup(&self, _asked: &Asked, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {

@@ -1,0 +1,133 @@
+//! What the environment says, read once when the library is loaded.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::sync::OnceLock;
+
+use elbow_lock::{ADDRESS_VARIABLE, Address, Key, Options};
+
+use crate::errno::say;
+
+/// Directories, separated by `:`, whose files' locks go to the service. Absolute, without symbolic links.
+const PREFIXES: &str = "ELBOW_FCNTL_PREFIXES";
+/// `end` (the default) or `warn`: what to do when locks were lost.
+const ON_LOSS: &str = "ELBOW_FCNTL_ON_LOSS";
+/// `path` (the default) or `inode`: what makes two files the same for the service.
+const IDENTITY: &str = "ELBOW_FCNTL_IDENTITY";
+
+#[derive(Debug)]
+pub(crate) struct Config {
+    pub(crate) address: Address,
+    pub(crate) key: Option<Key>,
+    prefixes: Vec<Vec<u8>>,
+    /// The process goes on after locks were lost; its next lock call fails.
+    pub(crate) only_warns: bool,
+    /// Files are named by their inode number below their prefix, not by path.
+    by_inode: bool,
+}
+
+static CONFIG: OnceLock<Option<Config>> = OnceLock::new();
+
+/// What is to be redirected, if anything.
+pub(crate) fn get() -> Option<&'static Config> {
+    CONFIG.get_or_init(read).as_ref()
+}
+
+fn read() -> Option<Config> {
+    let prefixes = std::env::var_os(PREFIXES)?;
+    match understand(prefixes) {
+        Ok(config) => Some(config),
+        Err(why) => {
+            // To go on would be to run without locks.
+            say(&format!("{why}; the program is not run"));
+            #[allow(unsafe_code)]
+            // SAFETY: ends the process.
+            unsafe {
+                libc::_exit(125)
+            }
+        }
+    }
+}
+
+fn understand(prefixes: OsString) -> Result<Config, String> {
+    let address =
+        std::env::var(ADDRESS_VARIABLE).map_err(|_| format!("{PREFIXES} is set, but not {ADDRESS_VARIABLE}"))?;
+    let address: Address = address
+        .parse()
+        .map_err(|error| format!("{ADDRESS_VARIABLE}: {error}"))?;
+    let key = Options::for_address(&address).map_err(|error| error.to_string())?.key;
+    let one_of = |variable: &str, first: &str, second: &str| match std::env::var(variable) {
+        Err(_) => Ok(false),
+        Ok(value) if value == first => Ok(false),
+        Ok(value) if value == second => Ok(true),
+        Ok(value) => Err(format!("{variable} is {value:?}, neither {first} nor {second}")),
+    };
+    let prefixes = prefixes.into_vec();
+    let prefixes: Vec<Vec<u8>> = prefixes.split(|&byte| byte == b':').map(<[u8]>::to_vec).collect();
+    if let Some(wrong) = prefixes.iter().find(|prefix| prefix.first() != Some(&b'/')) {
+        let wrong = std::ffi::OsStr::from_bytes(wrong);
+        return Err(format!("{PREFIXES}: {} is no absolute path", wrong.display()));
+    }
+    Ok(Config {
+        address,
+        key,
+        prefixes,
+        only_warns: one_of(ON_LOSS, "end", "warn")?,
+        by_inode: one_of(IDENTITY, "path", "inode")?,
+    })
+}
+
+impl Config {
+    /// The name for the service of a file at an absolute path, if its locks go there.
+    pub(crate) fn name_of(&self, path: &[u8], inode: u64) -> Option<Vec<u8>> {
+        let below = |prefix: &&Vec<u8>| match path.strip_prefix(prefix.as_slice()) {
+            Some(rest) => rest.is_empty() || rest[0] == b'/' || prefix.ends_with(b"/"),
+            None => false,
+        };
+        let prefix = self.prefixes.iter().find(below)?;
+        Some(match self.by_inode {
+            // No path without links has two slashes in a row, so the two kinds of names never meet.
+            true => [prefix.as_slice(), format!("//inode/{inode}").as_bytes()].concat(),
+            false => path.to_vec(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(prefixes: &[&str], by_inode: bool) -> Config {
+        Config {
+            address: "unix:/run/locks".parse().unwrap(),
+            key: None,
+            prefixes: prefixes.iter().map(|prefix| prefix.as_bytes().to_vec()).collect(),
+            only_warns: false,
+            by_inode,
+        }
+    }
+
+    #[test]
+    fn only_what_lies_below_a_prefix_has_a_name() {
+        let config = config(&["/data", "/mnt/a"], false);
+        let name = |path: &str| {
+            config
+                .name_of(path.as_bytes(), 7)
+                .map(|name| String::from_utf8(name).unwrap())
+        };
+        assert_eq!(name("/data/x").as_deref(), Some("/data/x"));
+        assert_eq!(name("/mnt/a/b/c").as_deref(), Some("/mnt/a/b/c"));
+        assert_eq!(name("/database"), None);
+        assert_eq!(name("/mnt/ab"), None);
+        assert_eq!(name("/"), None);
+    }
+
+    #[test]
+    fn the_root_is_a_prefix_of_all_and_inodes_are_names_too() {
+        assert_eq!(config(&["/"], false).name_of(b"/etc/x", 7).unwrap(), b"/etc/x");
+        assert_eq!(
+            config(&["/data"], true).name_of(b"/data/x", 7).unwrap(),
+            b"/data//inode/7"
+        );
+    }
+}

@@ -1,0 +1,343 @@
+//! Locks of open file descriptions: flock, and fcntl's `F_OFD_SETLK`, `F_OFD_SETLKW`, `F_OFD_GETLK`.
+//!
+//! Each description that is locked has a session of its own, whose socket goes where the descriptor goes: to children of
+//! fork, and over exec if the descriptor does. The session ends with the last copy of the socket.
+//!
+//! ```text
+//!   shell   exec 9>lock        descriptor 9 --- description --- file
+//!           (before it forks)  socket 600  --- session    --- service: //flock of the file
+//!   child   flock 9            has copies of both, and asks over the socket; ends
+//!   shell   ...                has the lock, because it has the socket
+//! ```
+//!
+//! A description that came to the process without such a socket may have locks that end with another process; to lock it
+//! is refused.
+
+use std::ffi::c_int;
+use std::sync::Arc;
+
+use elbow_lock::{Blocker, FileName, Kind, LockError, Owner, Reply};
+use elbow_ranges::RangeSet;
+
+use crate::errno::{Errno, say};
+use crate::file::{self, Inode, Target};
+use crate::line::{Broken, Line, errno_of};
+use crate::locks::{self, Wish};
+use crate::process::{self, Process};
+use crate::range::{Asked, DESCRIPTION_OWNER, TO_END};
+use crate::{descriptors, reader};
+
+/// After the name of a file: where flock's locks on it are. No path without links has two slashes in a row.
+const FLOCK: &[u8] = b"//flock";
+
+/// An open file description that is, or may be, locked.
+pub(crate) struct Description {
+    pub(crate) line: Arc<Line>,
+    pub(crate) owner: Owner,
+    pub(crate) inode: Inode,
+    pub(crate) name: FileName,
+    /// One of its descriptors.
+    pub(crate) witness: c_int,
+    /// Other processes may lock and unlock it too: what we remember may be wrong.
+    pub(crate) is_shared: bool,
+    pub(crate) flock: Option<Kind>,
+    pub(crate) held: RangeSet,
+    /// The session has ended, and no call has failed for it yet.
+    pub(crate) was_lost: bool,
+}
+
+impl Description {
+    /// Whether we know of a lock.
+    pub(crate) fn holds(&self) -> bool {
+        self.flock.is_some() || !self.held.is_empty()
+    }
+
+    /// Opens a session for the description of `witness`.
+    pub(crate) fn open(witness: c_int, target: &Target) -> Result<Self, LockError> {
+        let mut random = [0; 8];
+        getrandom::fill(&mut random).map_err(|error| LockError::Unreachable {
+            address: elbow_lock::Address::Tcp("the system's random numbers".to_owned()),
+            source: std::io::Error::other(error),
+        })?;
+        let owner = DESCRIPTION_OWNER | u64::from_ne_bytes(random);
+        let Inode { device, number } = target.inode;
+        let purpose = format!("description/{owner:x}/{device:x}/{number:x}/{witness}");
+        let link = process::connect(&purpose)?;
+        let description = Self::over(Line::new(link, true), Owner(owner), witness, target);
+        description.follow_witness();
+        Ok(description)
+    }
+
+    pub(crate) fn over(line: Line, owner: Owner, witness: c_int, target: &Target) -> Self {
+        Self {
+            line: Arc::new(line),
+            owner,
+            inode: target.inode,
+            name: target.name.clone(),
+            witness,
+            is_shared: false,
+            flock: None,
+            held: RangeSet::new(),
+            was_lost: false,
+        }
+    }
+
+    /// The socket ends with exec if the descriptor does.
+    pub(crate) fn follow_witness(&self) {
+        let ends = descriptors::ends_with_exec(self.witness).unwrap_or(true);
+        descriptors::let_end_with_exec(self.line.descriptor(), ends);
+    }
+
+    fn may_be_elsewhere(&self) -> bool {
+        self.is_shared || descriptors::ends_with_exec(self.line.descriptor()) != Some(true)
+    }
+
+    fn is_of(&self, fd: c_int, inode: Inode) -> Result<bool, Errno> {
+        Ok(self.inode == inode && descriptors::is_same_description(self.witness, fd)?)
+    }
+}
+
+/// What a call needs of a description.
+struct Place {
+    line: Arc<Line>,
+    owner: Owner,
+    flock: Option<Kind>,
+    is_shared: bool,
+}
+
+/// Why a step did not succeed.
+enum Stop {
+    Refused(Errno),
+    Broken,
+}
+
+/// flock(2).
+pub(crate) fn flock(fd: c_int, target: &Target, kind: Option<Kind>, waits: bool) -> Result<(), Errno> {
+    if target.mode & libc::O_PATH != 0 {
+        return Err(Errno(libc::EBADF));
+    }
+    let name = flock_name(&target.name)?;
+    loop {
+        let Some(place) = place(fd, target, kind.is_none())? else {
+            return Ok(()); // It was never locked.
+        };
+        if place.flock == kind && !place.is_shared {
+            return Ok(());
+        }
+        match convert(&place, &name, kind, waits) {
+            Ok(()) => return Ok(()),
+            Err(Stop::Refused(errno)) => return Err(errno),
+            Err(Stop::Broken) => process::lost(&place.line),
+        }
+    }
+}
+
+/// The kernel too gives up the old lock before it asks for the new one, and does not get it back.
+fn convert(place: &Place, name: &FileName, kind: Option<Kind>, waits: bool) -> Result<(), Stop> {
+    let may_hold = place.flock.is_some() || place.is_shared;
+    let steps = [(kind.is_none() || may_hold).then_some(None), kind.map(Some)];
+    steps.into_iter().flatten().try_for_each(|kind| {
+        let asked = Asked {
+            kind,
+            start: 0,
+            end: TO_END,
+        };
+        ask(place, name, asked, waits)?;
+        change(place, |description| description.flock = kind)
+    })
+}
+
+/// `F_OFD_SETLK` and `F_OFD_SETLKW`.
+pub(crate) fn set(fd: c_int, target: &Target, asked: Asked, waits: bool) -> Result<(), Errno> {
+    locks::check_mode(target, asked.kind)?;
+    loop {
+        let Some(place) = place(fd, target, asked.kind.is_none())? else {
+            return Ok(());
+        };
+        let outcome = ask(&place, &target.name, asked, waits).and_then(|()| {
+            change(&place, |description| {
+                locks::remember(&mut description.held, asked.kind, asked.start..asked.end);
+            })
+        });
+        match outcome {
+            Ok(()) => return Ok(()),
+            Err(Stop::Refused(errno)) => return Err(errno),
+            Err(Stop::Broken) => process::lost(&place.line),
+        }
+    }
+}
+
+/// `F_OFD_GETLK`: the lock in the way.
+pub(crate) fn get(fd: c_int, target: &Target, asked: Asked) -> Result<Option<Blocker>, Errno> {
+    loop {
+        let Some(place) = place(fd, target, false)? else {
+            return Ok(None);
+        };
+        match locks::query(&place.line, &target.name, place.owner, asked) {
+            Err(Broken(_)) => process::lost(&place.line),
+            Ok(answer) => return answer,
+        }
+    }
+}
+
+fn ask(place: &Place, name: &FileName, asked: Asked, waits: bool) -> Result<(), Stop> {
+    let wish = Wish {
+        owner: place.owner,
+        asked,
+        waits,
+    };
+    match place.line.ask(|id| locks::request(id, name, &wish), waits) {
+        Ok(Reply::Granted { .. }) => Ok(()),
+        Ok(Reply::Refused { why, .. }) => Err(Stop::Refused(Errno(errno_of(&why)))),
+        Ok(_) => Err(Stop::Refused(Errno(libc::ENOLCK))),
+        Err(Broken(_)) => Err(Stop::Broken),
+    }
+}
+
+/// Remembers what was granted, unless the session has ended since.
+fn change(place: &Place, remember: impl FnOnce(&mut Description)) -> Result<(), Stop> {
+    let mut process = process::lock();
+    let ours = |description: &&mut Description| Arc::ptr_eq(&description.line, &place.line);
+    match process.descriptions.iter_mut().find(ours) {
+        Some(description) if place.line.broken().is_none() => {
+            remember(description);
+            Ok(())
+        }
+        Some(_) => Err(Stop::Broken),
+        // Closed by another thread, and the lock with it.
+        None => Err(Stop::Refused(Errno(libc::EBADF))),
+    }
+}
+
+/// The session of a descriptor's description; a new one if there is none, or nothing for a mere unlock.
+fn place(fd: c_int, target: &Target, is_unlock: bool) -> Result<Option<Place>, Errno> {
+    let place = process::with_service(|process| {
+        let index = match find(process, fd, target.inode) {
+            Ok(Some(index)) => index,
+            Ok(None) if is_unlock => return Ok(Ok(None)),
+            Ok(None) => {
+                process.descriptions.push(Description::open(fd, target)?);
+                process.count();
+                process.descriptions.len() - 1
+            }
+            Err(errno) => return Ok(Err(errno)),
+        };
+        let description = &mut process.descriptions[index];
+        if std::mem::take(&mut description.was_lost) {
+            // One call fails for it; the next begins anew.
+            process.descriptions.swap_remove(index);
+            process.count();
+            return Ok(if is_unlock { Ok(None) } else { Err(Errno(libc::ENOLCK)) });
+        }
+        Ok(Ok(Some(Place {
+            line: Arc::clone(&description.line),
+            owner: description.owner,
+            flock: description.flock,
+            is_shared: description.is_shared,
+        })))
+    })??;
+    if let Some(place) = &place {
+        reader::add(&place.line)?;
+    }
+    Ok(place)
+}
+
+fn find(process: &mut Process, fd: c_int, inode: Inode) -> Result<Option<usize>, Errno> {
+    // Closed by a way that we have not seen.
+    process.descriptions.retain(|description| {
+        let is_there = description.inode != inode || file::inode(description.witness) == Some(inode);
+        if !is_there {
+            reader::remove(&description.line);
+        }
+        is_there
+    });
+    for (index, description) in process.descriptions.iter().enumerate() {
+        if description.is_of(fd, inode).map_err(without_kcmp)? {
+            return Ok(Some(index));
+        }
+    }
+    for &(stranger, of) in &process.strangers {
+        if of == inode && descriptors::is_same_description(stranger, fd).map_err(without_kcmp)? {
+            say(&format!(
+                "descriptor {fd} was opened by another process, before or without a session for its locks: flock or \
+                 F_OFD_SETLK on it fails with ENOLCK; open the file again in this process"
+            ));
+            return Err(Errno(libc::ENOLCK));
+        }
+    }
+    Ok(None)
+}
+
+fn without_kcmp(errno: Errno) -> Errno {
+    let why = std::io::Error::from_raw_os_error(errno.0);
+    say(&format!(
+        "kcmp(2) is not to be had ({why}): flock and F_OFD_SETLK fail with ENOLCK"
+    ));
+    Errno(libc::ENOLCK)
+}
+
+fn flock_name(name: &FileName) -> Result<FileName, Errno> {
+    FileName::new(&[name.as_bytes(), FLOCK].concat()).ok_or(Errno(libc::ENAMETOOLONG))
+}
+
+/// The program closes a descriptor: with the last one of a description, its locks end.
+pub(crate) fn release(fd: c_int, inode: Inode) {
+    let mut process = process::lock();
+    if !process
+        .descriptions
+        .iter()
+        .any(|description| description.inode == inode)
+        && !process.strangers.contains(&(fd, inode))
+    {
+        return;
+    }
+    let is_same = |other: c_int| descriptors::is_same_description(fd, other) == Ok(true);
+    let other = descriptors::of_file(inode).find(|&other| other != fd && is_same(other));
+    if let Some(index) = process.strangers.iter().position(|&stranger| stranger == (fd, inode)) {
+        match other {
+            Some(other) => process.strangers[index].0 = other,
+            None => drop(process.strangers.swap_remove(index)),
+        }
+    }
+    let of = |description: &Description| description.inode == inode && is_same(description.witness);
+    let Some(index) = process.descriptions.iter().position(of) else {
+        return process.count();
+    };
+    if let Some(other) = other {
+        let description = &mut process.descriptions[index];
+        if description.witness == fd {
+            description.witness = other;
+        }
+        return;
+    }
+    let description = process.descriptions.swap_remove(index);
+    process.count();
+    drop(process);
+    end(&description);
+}
+
+/// The last descriptor here is about to be closed.
+fn end(description: &Description) {
+    let all = |kind| Asked {
+        kind,
+        start: 0,
+        end: TO_END,
+    };
+    // Where no other process has it, waits until the service knows: whoever is told of the close finds the file free.
+    if !description.may_be_elsewhere() && description.line.broken().is_none() {
+        let place = Place {
+            line: Arc::clone(&description.line),
+            owner: description.owner,
+            flock: None,
+            is_shared: false,
+        };
+        let flock = flock_name(&description.name)
+            .ok()
+            .filter(|_| description.flock.is_some());
+        let held = Some(description.name.clone()).filter(|_| !description.held.is_empty());
+        for name in [flock, held].into_iter().flatten() {
+            drop(ask(&place, &name, all(None), false));
+        }
+    }
+    reader::remove(&description.line);
+}

@@ -1,0 +1,371 @@
+//! The functions of libc that we stand before.
+//!
+//! Variadic ones are written with fixed arguments: on 64-bit Linux both are passed in the same registers, and an argument
+//! that the caller did not give is passed on unread.
+
+use std::ffi::{c_char, c_int, c_uint};
+
+use elbow_lock::Kind;
+
+use crate::errno::{Errno, check};
+use crate::file::{self, Inode, Target};
+use crate::range;
+use crate::{calls, config, descriptions, descriptors, inherit, libc_calls, locks, process};
+
+/// What is to be done with a call.
+enum Way {
+    Libc,
+    Ours(Target),
+    Refused,
+}
+
+/// Whether a lock call is ours to answer.
+fn way(fd: c_int) -> Way {
+    if config::get().is_none() {
+        return Way::Libc;
+    }
+    if calls::is_inside() {
+        // A signal handler that interrupted a lock call. The client itself never locks.
+        return Way::Refused;
+    }
+    let target = calls::within(None, || file::target(fd));
+    match target {
+        None => Way::Libc,
+        Some(target) if process::is_ours() => Way::Ours(target),
+        Some(_) => {
+            crate::errno::say("this process was made without libc's fork: its lock calls fail with ENOLCK");
+            Way::Refused
+        }
+    }
+}
+
+fn refused() -> c_int {
+    crate::errno::set(libc::ENOLCK);
+    -1
+}
+
+#[derive(Clone, Copy)]
+enum Action {
+    Set { waits: bool },
+    Get,
+}
+
+/// Whose lock, and what to do with it.
+fn lock_command(command: c_int) -> Option<(bool, Action)> {
+    Some(match command {
+        libc::F_SETLK => (false, Action::Set { waits: false }),
+        libc::F_SETLKW => (false, Action::Set { waits: true }),
+        libc::F_GETLK => (false, Action::Get),
+        libc::F_OFD_SETLK => (true, Action::Set { waits: false }),
+        libc::F_OFD_SETLKW => (true, Action::Set { waits: true }),
+        libc::F_OFD_GETLK => (true, Action::Get),
+        _ => return None,
+    })
+}
+
+fn fcntl_lock(
+    fd: c_int,
+    target: &Target,
+    of_description: bool,
+    action: Action,
+    flock: &mut libc::flock,
+) -> Result<(), Errno> {
+    if target.mode & libc::O_PATH != 0 {
+        return Err(Errno(libc::EBADF));
+    }
+    if matches!(action, Action::Get) && i32::from(flock.l_type) == libc::F_UNLCK {
+        return Err(Errno(libc::EINVAL));
+    }
+    let asked = range::understand(flock, |whence| position(fd, whence))?;
+    if of_description && flock.l_pid != 0 {
+        return Err(Errno(libc::EINVAL));
+    }
+    match (of_description, action) {
+        (false, Action::Set { waits }) => locks::set(fd, target, asked, waits),
+        (true, Action::Set { waits }) => descriptions::set(fd, target, asked, waits),
+        (false, Action::Get) => locks::get(target, asked).map(|blocker| range::describe(blocker.as_ref(), flock)),
+        (true, Action::Get) => {
+            descriptions::get(fd, target, asked).map(|blocker| range::describe(blocker.as_ref(), flock))
+        }
+    }
+}
+
+fn position(fd: c_int, whence: c_int) -> Result<i64, Errno> {
+    if whence == libc::SEEK_END {
+        return file::size(fd);
+    }
+    #[allow(unsafe_code)]
+    // SAFETY: takes no pointers, and does not move.
+    match unsafe { libc::lseek(fd, 0, libc::SEEK_CUR) } {
+        -1 => Err(crate::errno::last()),
+        position => Ok(position),
+    }
+}
+
+fn any_fcntl(fd: c_int, command: c_int, argument: usize, next: fn(c_int, c_int, usize) -> c_int) -> c_int {
+    let Some((of_description, action)) = lock_command(command) else {
+        return next(fd, command, argument);
+    };
+    match way(fd) {
+        Way::Libc => next(fd, command, argument),
+        Way::Refused => refused(),
+        Way::Ours(target) => {
+            #[allow(unsafe_code)]
+            // SAFETY: these commands take a pointer to a struct flock, as fcntl(2) says; null is refused.
+            let Some(flock) = (unsafe { (argument as *mut libc::flock).as_mut() }) else {
+                crate::errno::set(libc::EFAULT);
+                return -1;
+            };
+            calls::answer(|| fcntl_lock(fd, &target, of_description, action, flock))
+        }
+    }
+}
+
+fn lockf_lock(fd: c_int, target: &Target, command: c_int, length: libc::off_t) -> Result<(), Errno> {
+    #[allow(unsafe_code)]
+    // SAFETY: numbers.
+    let mut flock: libc::flock = unsafe { std::mem::zeroed() };
+    flock.l_whence = libc::SEEK_CUR as i16;
+    flock.l_len = length;
+    let (l_type, action) = match command {
+        libc::F_TEST => (libc::F_RDLCK, Action::Get),
+        libc::F_ULOCK => (libc::F_UNLCK, Action::Set { waits: false }),
+        libc::F_LOCK => (libc::F_WRLCK, Action::Set { waits: true }),
+        libc::F_TLOCK => (libc::F_WRLCK, Action::Set { waits: false }),
+        _ => return Err(Errno(libc::EINVAL)),
+    };
+    flock.l_type = l_type as i16;
+    fcntl_lock(fd, target, false, action, &mut flock)?;
+    let is_free = command != libc::F_TEST || i32::from(flock.l_type) == libc::F_UNLCK;
+    if is_free { Ok(()) } else { Err(Errno(libc::EACCES)) }
+}
+
+fn flock_lock(fd: c_int, target: &Target, operation: c_int) -> Result<(), Errno> {
+    let waits = operation & libc::LOCK_NB == 0;
+    let kind = match operation & !libc::LOCK_NB {
+        libc::LOCK_SH => Some(Kind::Shared),
+        libc::LOCK_EX => Some(Kind::Exclusive),
+        libc::LOCK_UN => None,
+        _ => return Err(Errno(libc::EINVAL)),
+    };
+    descriptions::flock(fd, target, kind, waits)
+}
+
+/// The program is about to close a descriptor.
+fn release(fd: c_int) {
+    if calls::is_inside() || !process::may_hold() {
+        return;
+    }
+    calls::within((), || {
+        let Some(inode) = file::inode(fd) else { return };
+        release_file(fd, inode);
+    });
+}
+
+fn release_file(fd: c_int, inode: Inode) {
+    locks::release(inode);
+    descriptions::release(fd, inode);
+}
+
+/// Whether a descriptor is none of the program's business.
+fn is_hidden(fd: c_int) -> bool {
+    descriptors::is_ours(fd) && !calls::is_inside() && process::is_ours()
+}
+
+fn replace(from: c_int, to: c_int, next: impl FnOnce() -> c_int) -> c_int {
+    if is_hidden(to) {
+        crate::errno::say(&format!(
+            "descriptor {to} is the lock client's; dup2 to it fails with EBUSY"
+        ));
+        crate::errno::set(libc::EBUSY);
+        return -1;
+    }
+    let is_open = || check(libc_calls::fcntl(from, libc::F_GETFD, 0)).is_ok();
+    if from != to && process::may_hold() && calls::within(false, is_open) {
+        release(to);
+    }
+    next()
+}
+
+fn release_stream(file: *mut libc::FILE) {
+    if calls::is_inside() || file.is_null() || !process::may_hold() {
+        return;
+    }
+    #[allow(unsafe_code)]
+    // SAFETY: the caller hands the stream to fclose or freopen, so it is open.
+    let fd = unsafe {
+        libc::fflush(file); // What is written must be written under the lock.
+        libc::fileno(file)
+    };
+    release(fd);
+}
+
+fn before_exec(exec: impl FnOnce() -> c_int) -> c_int {
+    if calls::is_inside() {
+        return exec();
+    }
+    if calls::answer(inherit::before_exec) == -1 {
+        return -1;
+    }
+    let result = exec();
+    calls::within((), inherit::after_exec);
+    result
+}
+
+/// Loads the library.
+extern "C" fn load() {
+    libc_calls::find_all();
+    calls::within((), || {
+        if config::get().is_some() {
+            inherit::begin();
+        }
+    });
+}
+
+#[allow(unsafe_code)]
+#[cfg(not(test))]
+#[used]
+// SAFETY: the loader calls what stands here once, after libc is ready; `load` takes none of its arguments.
+#[unsafe(link_section = ".init_array")]
+static LOAD: extern "C" fn() = load;
+
+/// The names that programs call. Not in unit tests, whose process they would change.
+#[allow(unsafe_code)]
+#[cfg(not(test))]
+mod exported {
+    use super::*;
+
+    // SAFETY, for all: each has the type of the function of this name in libc, and does what that does.
+
+    #[unsafe(no_mangle)]
+    extern "C" fn fcntl(fd: c_int, command: c_int, argument: usize) -> c_int {
+        any_fcntl(fd, command, argument, libc_calls::fcntl)
+    }
+
+    #[unsafe(no_mangle)]
+    extern "C" fn fcntl64(fd: c_int, command: c_int, argument: usize) -> c_int {
+        any_fcntl(fd, command, argument, libc_calls::fcntl64)
+    }
+
+    #[unsafe(no_mangle)]
+    extern "C" fn lockf(fd: c_int, command: c_int, length: libc::off_t) -> c_int {
+        match way(fd) {
+            Way::Libc => libc_calls::lockf(fd, command, length),
+            Way::Refused => refused(),
+            Way::Ours(target) => calls::answer(|| lockf_lock(fd, &target, command, length)),
+        }
+    }
+
+    #[unsafe(no_mangle)]
+    extern "C" fn lockf64(fd: c_int, command: c_int, length: libc::off_t) -> c_int {
+        lockf(fd, command, length)
+    }
+
+    #[unsafe(no_mangle)]
+    extern "C" fn flock(fd: c_int, operation: c_int) -> c_int {
+        match way(fd) {
+            Way::Libc => libc_calls::flock(fd, operation),
+            Way::Refused => refused(),
+            Way::Ours(target) => calls::answer(|| flock_lock(fd, &target, operation)),
+        }
+    }
+
+    #[unsafe(no_mangle)]
+    extern "C" fn close(fd: c_int) -> c_int {
+        if is_hidden(fd) {
+            crate::errno::set(libc::EBADF);
+            return -1;
+        }
+        release(fd);
+        libc_calls::close(fd)
+    }
+
+    #[unsafe(no_mangle)]
+    extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
+        const CLOSE_RANGE_CLOEXEC: c_int = 4;
+        if calls::is_inside() || !process::is_ours() || first > last || flags & CLOSE_RANGE_CLOEXEC != 0 {
+            return libc_calls::close_range(first, last, flags);
+        }
+        if process::may_hold() {
+            let all = calls::within(Vec::new(), descriptors::all);
+            let within = |fd: &c_int| (first..=last).contains(&fd.cast_unsigned());
+            all.into_iter().filter(within).for_each(release);
+        }
+        let mut first = first;
+        while let Some(ours) = descriptors::first_of_ours(first, last) {
+            if ours > first && libc_calls::close_range(first, ours - 1, flags) == -1 {
+                return -1;
+            }
+            first = ours + 1;
+        }
+        if first > last {
+            0
+        } else {
+            libc_calls::close_range(first, last, flags)
+        }
+    }
+
+    #[unsafe(no_mangle)]
+    extern "C" fn closefrom(first: c_int) {
+        close_range(first.max(0).cast_unsigned(), c_uint::MAX, 0);
+    }
+
+    #[unsafe(no_mangle)]
+    extern "C" fn dup2(from: c_int, to: c_int) -> c_int {
+        replace(from, to, || libc_calls::dup2(from, to))
+    }
+
+    #[unsafe(no_mangle)]
+    extern "C" fn dup3(from: c_int, to: c_int, flags: c_int) -> c_int {
+        replace(from, to, || libc_calls::dup3(from, to, flags))
+    }
+
+    #[unsafe(no_mangle)]
+    extern "C" fn fclose(file: *mut libc::FILE) -> c_int {
+        release_stream(file);
+        libc_calls::fclose(file)
+    }
+
+    #[unsafe(no_mangle)]
+    extern "C" fn freopen(path: *const c_char, mode: *const c_char, file: *mut libc::FILE) -> *mut libc::FILE {
+        release_stream(file);
+        libc_calls::freopen(path, mode, file)
+    }
+
+    #[unsafe(no_mangle)]
+    extern "C" fn freopen64(path: *const c_char, mode: *const c_char, file: *mut libc::FILE) -> *mut libc::FILE {
+        release_stream(file);
+        libc_calls::freopen64(path, mode, file)
+    }
+
+    #[unsafe(no_mangle)]
+    extern "C" fn vfork() -> libc::pid_t {
+        // SAFETY: POSIX lets vfork be fork; the functions around a fork are only called for that.
+        unsafe { libc::fork() }
+    }
+
+    #[unsafe(no_mangle)]
+    extern "C" fn execve(path: *const c_char, argv: *const *const c_char, envp: *const *const c_char) -> c_int {
+        before_exec(|| libc_calls::execve(path, argv, envp))
+    }
+
+    #[unsafe(no_mangle)]
+    extern "C" fn execv(path: *const c_char, argv: *const *const c_char) -> c_int {
+        before_exec(|| libc_calls::execv(path, argv))
+    }
+
+    #[unsafe(no_mangle)]
+    extern "C" fn execvp(file: *const c_char, argv: *const *const c_char) -> c_int {
+        before_exec(|| libc_calls::execvp(file, argv))
+    }
+
+    #[unsafe(no_mangle)]
+    extern "C" fn execvpe(file: *const c_char, argv: *const *const c_char, envp: *const *const c_char) -> c_int {
+        before_exec(|| libc_calls::execvpe(file, argv, envp))
+    }
+
+    #[unsafe(no_mangle)]
+    extern "C" fn fexecve(fd: c_int, argv: *const *const c_char, envp: *const *const c_char) -> c_int {
+        before_exec(|| libc_calls::fexecve(fd, argv, envp))
+    }
+}

@@ -1,0 +1,193 @@
+//! fcntl's locks, which are the process's: `F_SETLK`, `F_SETLKW`, `F_GETLK`, and lockf.
+
+use std::ffi::c_int;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use elbow_lock::{Blocker, FileName, Kind, LockId, Owner, Refusal, Reply, Request, Wait};
+use elbow_ranges::RangeSet;
+
+use crate::errno::Errno;
+use crate::file::{self, Inode, Target};
+use crate::line::{Broken, Line, errno_of};
+use crate::process::{self, File};
+use crate::range::{Asked, TO_END};
+use crate::reader;
+
+/// One owner's wish, as a request needs it.
+#[derive(Clone, Copy)]
+pub(crate) struct Wish {
+    pub(crate) owner: Owner,
+    pub(crate) asked: Asked,
+    pub(crate) waits: bool,
+}
+
+/// Whether a descriptor may have that lock.
+pub(crate) fn check_mode(target: &Target, kind: Option<Kind>) -> Result<(), Errno> {
+    let allowed = match (target.mode, kind) {
+        (mode, _) if mode & libc::O_PATH != 0 => false,
+        (_, None) | (libc::O_RDWR, _) => true,
+        (libc::O_RDONLY, Some(kind)) => kind == Kind::Shared,
+        (libc::O_WRONLY, Some(kind)) => kind == Kind::Exclusive,
+        _ => false,
+    };
+    if allowed { Ok(()) } else { Err(Errno(libc::EBADF)) }
+}
+
+/// `F_SETLK` and `F_SETLKW`.
+pub(crate) fn set(fd: c_int, target: &Target, asked: Asked, waits: bool) -> Result<(), Errno> {
+    check_mode(target, asked.kind)?;
+    let owner = process::owner();
+    let wish = Wish { owner, asked, waits };
+    loop {
+        refuse_if_lost(asked.kind)?;
+        if asked.kind.is_none() && !holds_any(target) {
+            return Ok(());
+        }
+        let line = process::line()?;
+        begin(target);
+        match line.ask(|id| request(id, &target.name, &wish), waits) {
+            Ok(Reply::Granted { .. }) => match note(&line, target, &asked) {
+                true if file::inode(fd) == Some(target.inode) => return Ok(()),
+                true => {
+                    // Another thread has closed it meanwhile: fcntl leaves no lock behind then.
+                    unlock_all(&line, &target.name);
+                    return Err(Errno(libc::EBADF));
+                }
+                false => {} // The connection broke just now.
+            },
+            Ok(Reply::Refused { why, .. }) => return Err(Errno(errno_of(&why))),
+            Ok(_) => return Err(Errno(libc::ENOLCK)),
+            Err(Broken(_)) => process::lost(&line),
+        }
+    }
+}
+
+/// `F_GETLK`: the lock in the way.
+pub(crate) fn get(target: &Target, asked: Asked) -> Result<Option<Blocker>, Errno> {
+    loop {
+        let line = process::line()?;
+        match query(&line, &target.name, process::owner(), asked) {
+            Err(Broken(_)) => process::lost(&line),
+            Ok(answer) => return answer,
+        }
+    }
+}
+
+/// Asks what is in the way, after the grace period where there is one.
+pub(crate) fn query(
+    line: &Line,
+    file: &FileName,
+    owner: Owner,
+    asked: Asked,
+) -> Result<Result<Option<Blocker>, Errno>, Broken> {
+    loop {
+        let request = |id| Request::Query {
+            id,
+            owner,
+            file: file.clone(),
+            kind: asked.kind.unwrap_or(Kind::Exclusive),
+            start: asked.start,
+            end: asked.end,
+        };
+        return Ok(match line.ask(request, false)? {
+            Reply::Answer { blocker, .. } => Ok(blocker),
+            Reply::Refused {
+                why: Refusal::Grace { wait_ms },
+                ..
+            } => {
+                std::thread::sleep(Duration::from_millis(u64::from(wait_ms.max(1))));
+                continue;
+            }
+            Reply::Refused { why, .. } => Err(Errno(errno_of(&why))),
+            _ => Err(Errno(libc::ENOLCK)),
+        });
+    }
+}
+
+pub(crate) fn request(id: LockId, file: &FileName, wish: &Wish) -> Request {
+    let Asked { kind, start, end } = wish.asked;
+    Request::Posix {
+        id,
+        owner: wish.owner,
+        file: file.clone(),
+        start,
+        end,
+        kind,
+        wait: if wish.waits { Wait::Forever } else { Wait::Try },
+    }
+}
+
+/// The program closes a descriptor of a file: all its locks on the file end, as fcntl(2) says.
+pub(crate) fn release(inode: Inode) {
+    let mut process = process::lock();
+    let Some(File { name, held }) = process.files.remove(&inode) else {
+        return;
+    };
+    process.count();
+    let line = process.live_line().filter(|_| !held.is_empty()).cloned();
+    drop(process);
+    if let Some(line) = line {
+        unlock_all(&line, &name);
+    }
+}
+
+/// Waits for the answer, so that whoever is told of the close finds the file free. A line that breaks has freed it too.
+fn unlock_all(line: &Arc<Line>, name: &FileName) {
+    let asked = Asked {
+        kind: None,
+        start: 0,
+        end: TO_END,
+    };
+    let owner = process::owner();
+    let wish = Wish {
+        owner,
+        asked,
+        waits: false,
+    };
+    // One that was adopted after exec may not be read yet.
+    if reader::add(line).is_ok() {
+        drop(line.ask(|id| request(id, name, &wish), false));
+    }
+}
+
+fn refuse_if_lost(kind: Option<Kind>) -> Result<(), Errno> {
+    let mut process = process::lock();
+    if kind.is_some() && std::mem::take(&mut process.was_lost) {
+        return Err(Errno(libc::ENOLCK));
+    }
+    Ok(())
+}
+
+fn holds_any(target: &Target) -> bool {
+    process::lock().files.contains_key(&target.inode)
+}
+
+/// From now on a close of the file concerns us.
+fn begin(target: &Target) {
+    let mut process = process::lock();
+    process.files.entry(target.inode).or_insert_with(|| File::new(target));
+    process.count();
+}
+
+/// Remembers what was granted; false if the session has ended since.
+fn note(line: &Arc<Line>, target: &Target, asked: &Asked) -> bool {
+    let mut process = process::lock();
+    if !process.live_line().is_some_and(|ours| Arc::ptr_eq(ours, line)) {
+        return false;
+    }
+    // A close of another descriptor may have taken the entry away while we waited.
+    let file = process.files.entry(target.inode).or_insert_with(|| File::new(target));
+    remember(&mut file.held, asked.kind, asked.start..asked.end);
+    process.count();
+    true
+}
+
+/// A range is held now, or not.
+pub(crate) fn remember(held: &mut RangeSet, kind: Option<Kind>, range: Range<u64>) {
+    match kind {
+        Some(_) => held.insert(range.start, range.end),
+        None => held.remove(range.start, range.end),
+    }
+}

@@ -1,0 +1,138 @@
+//! The one thread of ours in a process: it receives all replies, renews leases, and sees at once when a connection ends.
+//!
+//! It begins with the first lock that goes to the service and takes no signals. A child of fork has none until it locks.
+
+use std::collections::BTreeMap;
+use std::ffi::c_int;
+use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use crate::descriptors;
+use crate::errno::{Errno, check};
+use crate::line::{Line, take};
+use crate::{calls, libc_calls, process};
+
+const STACK_BYTES: usize = 256 << 10;
+/// How often leases are looked at, where there are any; a fraction of theirs.
+const TICK: Duration = Duration::from_millis(500);
+const EVENTS_MAX: usize = 16;
+
+/// What the thread waits on; -1 while there is none.
+static EPOLL: AtomicI32 = AtomicI32::new(-1);
+pub(crate) static LINES: Mutex<BTreeMap<c_int, Arc<Line>>> = Mutex::new(BTreeMap::new());
+
+/// Has a line read from now on.
+pub(crate) fn add(line: &Arc<Line>) -> Result<(), Errno> {
+    let mut lines = take(&LINES);
+    if lines.contains_key(&line.descriptor()) {
+        return Ok(());
+    }
+    if EPOLL.load(Ordering::Relaxed) == -1 {
+        start()?;
+    }
+    control(libc::EPOLL_CTL_ADD, line.descriptor(), line.is_always_read())?;
+    lines.insert(line.descriptor(), Arc::clone(line));
+    Ok(())
+}
+
+/// Forgets a line.
+pub(crate) fn remove(line: &Line) {
+    if take(&LINES).remove(&line.descriptor()).is_some() {
+        let _ = control(libc::EPOLL_CTL_DEL, line.descriptor(), false);
+    }
+}
+
+/// Has a line's replies read, or only its end noticed.
+pub(crate) fn watch(descriptor: c_int, replies: bool) {
+    let _ = control(libc::EPOLL_CTL_MOD, descriptor, replies);
+}
+
+/// In a child of fork, which has no such thread: forgets the parent's. Whoever forked holds `LINES`.
+pub(crate) fn forget(lines: &mut BTreeMap<c_int, Arc<Line>>) {
+    std::mem::forget(std::mem::take(lines));
+    let epoll = EPOLL.swap(-1, Ordering::Relaxed);
+    if epoll != -1 {
+        descriptors::set_ours(epoll, false);
+        libc_calls::close(epoll);
+    }
+}
+
+fn control(operation: c_int, descriptor: c_int, replies: bool) -> Result<(), Errno> {
+    let replies = if replies { libc::EPOLLIN } else { 0 };
+    let mut event = libc::epoll_event {
+        events: (replies | libc::EPOLLRDHUP).cast_unsigned(),
+        u64: u64::from(descriptor.cast_unsigned()),
+    };
+    #[allow(unsafe_code)]
+    // SAFETY: the event is copied.
+    let result = unsafe { libc::epoll_ctl(EPOLL.load(Ordering::Relaxed), operation, descriptor, &raw mut event) };
+    check(result).map(|_| ())
+}
+
+fn start() -> Result<(), Errno> {
+    #[allow(unsafe_code)]
+    // SAFETY: takes no pointers.
+    let epoll = check(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })?;
+    let epoll = descriptors::move_away(epoll);
+    EPOLL.store(epoll, Ordering::Relaxed);
+    let thread = std::thread::Builder::new()
+        .name("elbow-fcntl".to_owned())
+        .stack_size(STACK_BYTES);
+    match without_signals(|| thread.spawn(move || run(epoll))) {
+        Ok(_) => Ok(()),
+        Err(error) => {
+            EPOLL.store(-1, Ordering::Relaxed);
+            descriptors::set_ours(epoll, false);
+            libc_calls::close(epoll);
+            Err(Errno(error.raw_os_error().unwrap_or(libc::EAGAIN)))
+        }
+    }
+}
+
+/// A thread that is made in here takes no signals: they are the program's.
+fn without_signals<T>(make: impl FnOnce() -> T) -> T {
+    #[allow(unsafe_code)]
+    // SAFETY: both sets live here; the mask is put back as it was.
+    unsafe {
+        let mut all = std::mem::zeroed();
+        let mut before = std::mem::zeroed();
+        libc::sigfillset(&raw mut all);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
+        let made = make();
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut());
+        made
+    }
+}
+
+fn run(epoll: c_int) {
+    calls::enter_for_good();
+    let mut events = [libc::epoll_event { events: 0, u64: 0 }; EVENTS_MAX];
+    loop {
+        for descriptor in wait(epoll, &mut events) {
+            let line = take(&LINES).get(&descriptor).cloned();
+            if let Some(line) = line
+                && !line.receive()
+            {
+                remove(&line);
+                process::lost(&line);
+            }
+        }
+        let lines: Vec<Arc<Line>> = take(&LINES).values().filter(|line| line.has_lease()).cloned().collect();
+        lines.iter().for_each(|line| line.renew());
+    }
+}
+
+/// Descriptors on which something happened.
+fn wait(epoll: c_int, events: &mut [libc::epoll_event]) -> Vec<c_int> {
+    let has_leases = take(&LINES).values().any(|line| line.has_lease());
+    let timeout = match has_leases {
+        true => TICK.as_millis() as c_int,
+        false => -1,
+    };
+    #[allow(unsafe_code)]
+    // SAFETY: there is room for as many events as we say.
+    let count = unsafe { libc::epoll_wait(epoll, events.as_mut_ptr(), EVENTS_MAX as c_int, timeout) };
+    let count = usize::try_from(count).unwrap_or(0);
+    events[..count].iter().map(|event| event.u64 as c_int).collect()
+}

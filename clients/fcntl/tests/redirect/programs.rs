@@ -1,0 +1,189 @@
+//! Programs that people run: sqlite3, flock, shells, on a mount that has no locks.
+
+use std::path::Path;
+use std::process::{Output, Stdio};
+
+use elbow_testkit::slowfs::{Mounted, SlowFs, SlowOptions};
+
+use crate::ground::{Ground, PATIENCE, Stepper, compile, complained, eventually, said};
+
+/// A mount without locks; none, with a word, where there are no mounts.
+fn mount_without_locks() -> Option<(tempfile::TempDir, Mounted)> {
+    let home = tempfile::tempdir().unwrap();
+    let (below, mount) = (home.path().join("below"), home.path().join("mount"));
+    std::fs::create_dir(&below).unwrap();
+    std::fs::create_dir(&mount).unwrap();
+    let options = SlowOptions {
+        without_locks: true,
+        ..SlowOptions::default()
+    };
+    match SlowFs::mount(&below, &mount, &options) {
+        Ok(mounted) => Some((home, mounted)),
+        Err(error) if std::env::var_os("CI").is_none() => {
+            println!("SKIPPED: no mounts here: {error}");
+            None
+        }
+        Err(error) => panic!("no mounts here: {error}"),
+    }
+}
+
+fn run(ground: &Ground, program: &str, arguments: &[&str]) -> Output {
+    ground.command(program).args(arguments).output().unwrap()
+}
+
+const WRITERS: usize = 4;
+const INSERTS: usize = 25;
+
+/// Several sqlite3 write one database, each row in a transaction of its own, in the journal mode that it has by default.
+fn sqlite_writers(ground: &Ground) {
+    let sqlite = |sql: &str| {
+        let mut command = ground.command("sqlite3");
+        command
+            .args(["-cmd", ".timeout 60000", "db", sql])
+            .stderr(Stdio::piped());
+        command.stdout(Stdio::piped()).spawn().unwrap()
+    };
+    let made = sqlite("CREATE TABLE t(writer, number); CREATE TABLE total(n); INSERT INTO total VALUES(0);");
+    let made = made.wait_with_output().unwrap();
+    assert!(made.status.success(), "{}", complained(&made));
+    let writers: Vec<_> = (0..WRITERS)
+        .map(|writer| {
+            let each = |number| {
+                format!(
+                    "BEGIN IMMEDIATE; INSERT INTO t VALUES({writer}, {number}); UPDATE total SET n = n + 1; COMMIT;"
+                )
+            };
+            let sql: String = (0..INSERTS).map(each).collect();
+            sqlite(&sql)
+        })
+        .collect();
+    for writer in writers {
+        let output = writer.wait_with_output().unwrap();
+        assert!(output.status.success(), "{}", complained(&output));
+    }
+    let counted = run(
+        ground,
+        "sqlite3",
+        &[
+            "db",
+            "PRAGMA integrity_check; SELECT count(*) FROM t; SELECT n FROM total;",
+        ],
+    );
+    let all = WRITERS * INSERTS;
+    assert_eq!(
+        said(&counted),
+        format!("ok\n{all}\n{all}\n"),
+        "{}",
+        complained(&counted)
+    );
+}
+
+#[test]
+fn sqlite_works_on_a_mount_without_locks() {
+    let Some((_home, mounted)) = mount_without_locks() else {
+        return;
+    };
+    let without = run_without_redirect(mounted.path(), "CREATE TABLE t(a);");
+    assert!(complained(&without).contains("lock"), "it fails without: {without:?}");
+    let _ = std::fs::remove_file(mounted.path().join("db"));
+    sqlite_writers(&Ground::redirected_at(mounted.path()));
+}
+
+fn run_without_redirect(directory: &Path, sql: &str) -> Output {
+    let mut command = std::process::Command::new("sqlite3");
+    command.current_dir(directory).args(["db", sql]).output().unwrap()
+}
+
+#[test]
+fn sqlite_works_with_files_named_by_inode() {
+    let mut ground = Ground::redirected();
+    ground.set("ELBOW_FCNTL_IDENTITY", "inode");
+    sqlite_writers(&ground);
+    ground.expect_no_kernel_locks();
+}
+
+/// The lost update that locks are there to prevent: so many shells add 1 to a number in a file.
+fn counters(ground: &Ground, script: &str) {
+    std::fs::write(ground.data.join("n"), "0\n").unwrap();
+    let shells: Vec<_> = (0..4)
+        .map(|_| {
+            let script = format!("for i in 1 2 3 4 5; do {script}; done");
+            let mut command = ground.command("bash");
+            command.args(["-c", &script]).stderr(Stdio::piped()).spawn().unwrap()
+        })
+        .collect();
+    for shell in shells {
+        let output = shell.wait_with_output().unwrap();
+        assert_eq!((complained(&output), output.status.code()), (String::new(), Some(0)));
+    }
+    let count = std::fs::read_to_string(ground.data.join("n")).unwrap();
+    assert_eq!(count, "20\n", "{script}");
+    ground.expect_no_kernel_locks();
+}
+
+const ADD_ONE: &str = "read n < n; sleep 0.01; echo $((n + 1)) > n";
+
+#[test]
+fn flock_runs_commands_one_at_a_time_on_a_mount_without_locks() {
+    let Some((_home, mounted)) = mount_without_locks() else {
+        return;
+    };
+    let refused = std::process::Command::new("flock")
+        .current_dir(mounted.path())
+        .args(["lock", "true"])
+        .output()
+        .unwrap();
+    assert!(!refused.status.success(), "it fails without");
+    let ground = Ground::redirected_at(mounted.path());
+    counters(&ground, &format!("flock lock bash -c '{ADD_ONE}'"));
+}
+
+#[test]
+fn a_shell_holds_the_lock_that_its_child_took_on_its_descriptor() {
+    let ground = Ground::redirected();
+    counters(&ground, &format!("( flock 9; {ADD_ONE} ) 9>lock"));
+    counters(&ground, &format!("exec 9>lock; flock 9; {ADD_ONE}; flock -u 9"));
+    counters(&ground, &format!("exec 9>lock; flock 9; {ADD_ONE}; exec 9>&-"));
+}
+
+#[test]
+fn a_waiter_gets_the_lock_of_a_holder_that_was_killed() {
+    let ground = Ground::redirected();
+    let program = compile("steps", ground.data.parent().unwrap());
+    let exclusive = format!("l 0 0 1 {} 0 0 0", libc::F_WRLCK);
+    for lock in [&*exclusive, "f 0 2"] {
+        let [mut holder, mut waiter] = [(); 2].map(|()| Stepper::start(&ground, &program));
+        for stepper in [&mut holder, &mut waiter] {
+            assert_eq!(stepper.run("o 0 1 2 0"), "0 0");
+        }
+        assert_eq!(holder.run(lock), "0 0");
+        waiter.send(lock);
+        assert_eq!(waiter.answer(std::time::Duration::from_millis(300)), None, "it waits");
+        holder.kill();
+        assert_eq!(waiter.answer(PATIENCE).as_deref(), Some("0 0"));
+    }
+}
+
+#[test]
+fn a_command_under_flock_keeps_the_lock_when_flock_is_killed() {
+    let ground = Ground::redirected();
+    let mut flock = ground
+        .command("flock")
+        .args(["lock", "sh", "-c", "echo $$ > pid; exec sleep 600"])
+        .spawn()
+        .unwrap();
+    let pid = || std::fs::read_to_string(ground.data.join("pid")).unwrap_or_default();
+    eventually("the command runs", || pid().ends_with('\n'));
+    let is_free = || run(&ground, "flock", &["-n", "lock", "true"]).status.success();
+    assert!(!is_free());
+    flock.kill().unwrap();
+    flock.wait().unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    assert!(!is_free(), "sleep has it");
+    let killed = std::process::Command::new("kill")
+        .args(["-9", pid().trim()])
+        .status()
+        .unwrap();
+    assert!(killed.success());
+    eventually("the lock is free", is_free);
+}

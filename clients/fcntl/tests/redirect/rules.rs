@@ -1,0 +1,276 @@
+//! One rule of fcntl(2), flock(2) and their like at a time: a Python program says what it sees, with the kernel's locks and
+//! with the service's.
+
+use crate::ground::{Ground, complained, said};
+
+/// What all programs begin with: `tries(code)` runs code in a fresh process, and says whether it got its lock.
+const BEGIN: &str = r#"
+import fcntl, os, sys, time, struct, signal, threading, subprocess, errno
+F = os.path.abspath("f")
+open(F, "a").close()
+def fresh(code):
+    code = "import fcntl, os\nf = open(%r, 'r+')\n%s" % (F, code)
+    return subprocess.run([sys.executable, "-c", code], stderr=subprocess.DEVNULL).returncode == 0
+def lockf_is_free(): return fresh("fcntl.lockf(f, fcntl.LOCK_EX | fcntl.LOCK_NB)")
+def flock_is_free(): return fresh("fcntl.flock(f, fcntl.LOCK_EX | fcntl.LOCK_NB)")
+def soon(what):
+    # The end of a session whose sockets others had reaches the service a moment later.
+    for _ in range(500):
+        if what(): return True
+        time.sleep(0.02)
+    return False
+def ofd(f, l_type, command=None):
+    # Linux: F_OFD_SETLK 37
+    return fcntl.fcntl(f, command or 37, struct.pack("hhqqi4x", l_type, 0, 0, 0, 0))
+def fails(what):
+    try: what(); return None
+    except OSError as error: return errno.errorcode[error.errno]
+"#;
+
+/// Runs it in both worlds: the same output, which is `expected`, and no complaints.
+fn same(program: &str, expected: &str) {
+    let program = format!("{BEGIN}\n{program}");
+    for ground in [Ground::native(), Ground::redirected()] {
+        let output = ground.python(&program);
+        let world = if ground.is_redirected() { "redirected" } else { "native" };
+        assert_eq!(complained(&output), "", "{world}");
+        assert_eq!(said(&output), expected, "{world}");
+    }
+}
+
+#[test]
+fn any_close_releases_fcntls_locks_and_only_those_of_the_file() {
+    same(
+        r#"
+f = open(F, "r+"); fcntl.lockf(f, fcntl.LOCK_EX); print(lockf_is_free())
+open("other", "w").close(); print(lockf_is_free())
+os.close(os.open(F, os.O_RDONLY)); print(lockf_is_free())
+fcntl.lockf(f, fcntl.LOCK_EX); g = os.fdopen(os.dup(f.fileno())); g.close(); print(lockf_is_free())
+fcntl.lockf(f, fcntl.LOCK_EX); n = os.open("other", os.O_RDWR); os.dup2(n, os.open(F, os.O_RDWR)); print(lockf_is_free())
+fcntl.lockf(f, fcntl.LOCK_EX); os.closerange(f.fileno(), f.fileno() + 1); print(lockf_is_free())
+"#,
+        "False\nFalse\nTrue\nTrue\nTrue\nTrue\n",
+    );
+}
+
+#[test]
+fn children_do_not_inherit_fcntls_locks_and_do_not_release_them() {
+    same(
+        r#"
+f = open(F, "r+"); fcntl.lockf(f, fcntl.LOCK_EX)
+child = os.fork()
+if child == 0:
+    print(fails(lambda: fcntl.lockf(f, fcntl.LOCK_EX | fcntl.LOCK_NB)), flush=True)
+    f.close()
+    os._exit(0)
+os.waitpid(child, 0)
+print(lockf_is_free())
+child = os.fork()
+if child == 0:
+    time.sleep(60)
+os.kill(child, 9); os.waitpid(child, 0)
+print(lockf_is_free())
+"#,
+        "EAGAIN\nFalse\nFalse\n",
+    );
+}
+
+#[test]
+fn a_parent_killed_frees_its_locks_though_its_child_lives() {
+    same(
+        r#"
+r, w = os.pipe()
+parent = os.fork()
+if parent == 0:
+    f = open(F, "r+"); fcntl.lockf(f, fcntl.LOCK_EX)
+    child = os.fork()
+    if child == 0:
+        os.write(w, b"%d\n" % os.getpid()); time.sleep(600)
+    time.sleep(600)
+child = int(os.read(r, 100))
+print(lockf_is_free())
+os.kill(parent, 9); os.waitpid(parent, 0)
+print(soon(lockf_is_free))
+os.kill(child, 9)
+"#,
+        "False\nTrue\n",
+    );
+}
+
+#[test]
+fn exec_keeps_fcntls_locks_unless_it_closes_the_file() {
+    same(
+        r#"
+def held_over_exec(inheritable):
+    r, w = os.pipe(); a, b = os.pipe()
+    os.set_inheritable(w, True); os.set_inheritable(a, True)
+    child = os.fork()
+    if child == 0:
+        fd = os.open(F, os.O_RDWR); os.set_inheritable(fd, inheritable)
+        fcntl.lockf(fd, fcntl.LOCK_EX)
+        code = "import os, fcntl; os.write(%d, b'x'); os.read(%d, 1)\nif %d: os.close(%d)\nos.write(%d, b'x'); os.read(%d, 1)"
+        os.execv(sys.executable, [sys.executable, "-c", code % (w, a, inheritable, fd, w, a)])
+    os.read(r, 1); print(lockf_is_free())
+    os.write(b, b"x"); os.read(r, 1); print(lockf_is_free())
+    os.write(b, b"x"); os.waitpid(child, 0)
+held_over_exec(True); held_over_exec(False)
+"#,
+        "False\nTrue\nTrue\nTrue\n",
+    );
+}
+
+#[test]
+fn a_deadlock_is_found() {
+    same(
+        r#"
+f = open(F, "r+"); fcntl.lockf(f, fcntl.LOCK_EX, 1, 0)
+r, w = os.pipe()
+child = os.fork()
+if child == 0:
+    f = open(F, "r+"); fcntl.lockf(f, fcntl.LOCK_EX, 1, 1); os.write(w, b"x")
+    fcntl.lockf(f, fcntl.LOCK_EX, 1, 0)
+    os._exit(0)
+os.read(r, 1); time.sleep(0.5)
+print(fails(lambda: fcntl.lockf(f, fcntl.LOCK_EX, 1, 1)))
+f.close(); os.waitpid(child, 0)
+"#,
+        "EDEADLOCK\n",
+    );
+}
+
+#[test]
+fn signals_end_a_wait_as_the_handler_wants() {
+    same(
+        r#"
+import ctypes
+libc = ctypes.CDLL(None, use_errno=True)
+r, w = os.pipe()
+child = os.fork()
+if child == 0:
+    f = open(F, "r+"); fcntl.lockf(f, fcntl.LOCK_EX); os.write(w, b"x"); time.sleep(2); os._exit(0)
+os.read(r, 1)
+f = open(F, "r+"); flock = struct.pack("hhqqi4x", fcntl.F_WRLCK, 0, 0, 0, 0)
+def wait(restart):
+    signal.signal(signal.SIGALRM, lambda *a: None); signal.siginterrupt(signal.SIGALRM, not restart)
+    signal.setitimer(signal.ITIMER_REAL, 0.3)
+    return libc.fcntl(f.fileno(), fcntl.F_SETLKW, ctypes.c_char_p(flock)), errno.errorcode.get(ctypes.get_errno())
+print(wait(False)); ctypes.set_errno(0); print(wait(True))
+"#,
+        "(-1, 'EINTR')\n(0, None)\n",
+    );
+}
+
+#[test]
+fn a_thread_may_unlock_and_close_while_another_waits() {
+    same(
+        r#"
+f = open(F, "r+"); fcntl.lockf(f, fcntl.LOCK_EX, 1, 5)
+r, w = os.pipe(); a, b = os.pipe()
+child = os.fork()
+if child == 0:
+    f = open(F, "r+"); fcntl.lockf(f, fcntl.LOCK_EX, 1, 0); os.write(w, b"x"); os.read(a, 1); os._exit(0)
+os.read(r, 1)
+done = []
+t = threading.Thread(target=lambda: done.append(fcntl.lockf(f, fcntl.LOCK_EX, 1, 0))); t.start()
+time.sleep(0.3)
+print(fresh("fcntl.lockf(f, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 5)"))
+fcntl.lockf(f, fcntl.LOCK_UN, 1, 5)
+print(fresh("fcntl.lockf(f, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 5)"), done)
+os.write(b, b"x"); os.waitpid(child, 0); t.join()
+print(done, fresh("fcntl.lockf(f, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)"))
+"#,
+        "False\nTrue []\n[None] False\n",
+    );
+}
+
+#[test]
+fn dup_and_fork_share_a_description_and_open_does_not() {
+    same(
+        r#"
+f = open(F, "r+"); fcntl.flock(f, fcntl.LOCK_EX); print(flock_is_free(), lockf_is_free())
+g = os.dup(f.fileno()); f.close(); print(flock_is_free())
+h = open(F, "r+"); print(fails(lambda: fcntl.flock(h, fcntl.LOCK_SH | fcntl.LOCK_NB))); h.close(); print(flock_is_free())
+os.close(g); print(flock_is_free())
+f = open(F, "r+"); ofd(f, fcntl.F_WRLCK); print(lockf_is_free(), flock_is_free())
+print(fails(lambda: fcntl.lockf(f, fcntl.LOCK_EX | fcntl.LOCK_NB)))
+open(F).close(); print(lockf_is_free())
+f.close(); print(lockf_is_free())
+"#,
+        "False True\nFalse\nEAGAIN\nFalse\nTrue\nFalse True\nEAGAIN\nFalse\nTrue\n",
+    );
+}
+
+#[test]
+fn a_child_keeps_the_description_locked_and_may_unlock_it() {
+    same(
+        r#"
+r, w = os.pipe(); a, b = os.pipe()
+parent = os.fork()
+if parent == 0:
+    f = open(F, "r+"); fcntl.flock(f, fcntl.LOCK_EX)
+    child = os.fork()
+    if child == 0:
+        os.write(w, b"x"); os.read(a, 1); fcntl.flock(f, fcntl.LOCK_UN); os.write(w, b"x"); time.sleep(600)
+    os.write(w, b"%d\n" % child); time.sleep(600)
+text = b""
+while len(text) < 3 or b"\n" not in text: text += os.read(r, 100)
+child = int(text.replace(b"x", b""))
+os.kill(parent, 9); os.waitpid(parent, 0); time.sleep(0.3)
+print(flock_is_free())
+os.write(b, b"x"); os.read(r, 1); print(flock_is_free()); os.kill(child, 9)
+"#,
+        "False\nTrue\n",
+    );
+}
+
+#[test]
+fn closing_everything_does_not_close_the_client() {
+    same(
+        r#"
+f = open(F, "r+"); fcntl.lockf(f, fcntl.LOCK_EX)
+os.closerange(f.fileno() + 1, 4096)
+for fd in range(f.fileno() + 1, 4096):
+    try: os.close(fd)
+    except OSError: pass
+print(lockf_is_free()); fcntl.lockf(f, fcntl.LOCK_UN); print(lockf_is_free())
+"#,
+        "False\nTrue\n",
+    );
+}
+
+#[test]
+fn files_elsewhere_keep_the_kernels_locks() {
+    let ground = Ground::redirected();
+    let elsewhere = tempfile::tempdir().unwrap();
+    let path = elsewhere.path().join("f");
+    let program = format!(
+        "import fcntl, os\nf = open({path:?}, 'w'); fcntl.lockf(f, fcntl.LOCK_EX); fcntl.flock(f, fcntl.LOCK_EX)\n\
+         print(sum(':%d ' % os.fstat(f.fileno()).st_ino in line for line in open('/proc/locks')))"
+    );
+    assert_eq!(said(&ground.python(&program)), "2\n");
+}
+
+/// What cannot be done as the kernel does it is refused, and said.
+#[test]
+fn a_description_of_a_stranger_is_refused() {
+    let ground = Ground::redirected();
+    // An environment without the library between two with it: nobody could open a session for the descriptor.
+    let program = r#"
+import os, subprocess, sys
+fd = os.open("f", os.O_RDWR | os.O_CREAT); os.set_inheritable(fd, True)
+code = "import fcntl, os\nfcntl.flock(%d, fcntl.LOCK_EX)" % fd
+os.environ.update(LD_PRELOAD=sys.argv[1]) if len(sys.argv) > 1 else None
+os.execve(sys.executable, [sys.executable, "-c", code], os.environ)
+"#;
+    let output = ground
+        .command("python3")
+        .env_remove("LD_PRELOAD")
+        .args(["-c", program])
+        .arg(crate::ground::library())
+        .output()
+        .unwrap();
+    assert!(!output.status.success());
+    let complaint = complained(&output);
+    assert!(complaint.contains("was opened by another process"), "{complaint}");
+    assert!(complaint.contains("No locks available"), "{complaint}");
+}
