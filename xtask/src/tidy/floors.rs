@@ -27,7 +27,7 @@ fn place(name: &str) -> Option<Place> {
         "elbow-file" => Place::Floor(1),
         "elbow-job" | "elbow-extmem" | "elbow-lock" | "elbow-disk" => Place::Floor(2),
         "elbow-mount" => Place::Floor(3),
-        "elbow" | "elbow-c" | "elbow-mpi" => Place::Floor(4),
+        "elbow" | "elbow-c" | "elbow-c-lock" | "elbow-fcntl" | "elbow-mpi" | "elbow-python" => Place::Floor(4),
         "elbow-testkit" | "xtask" => Place::Beside,
         _ => return None,
     })
