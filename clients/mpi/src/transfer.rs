@@ -84,9 +84,18 @@ impl Transfer {
             .ok_or_else(|| Trouble::Unsupported("an access of more than 2^64 bytes".into()))
     }
 
-    /// Whether the library will refuse the arguments; then no lock is needed for it to do so.
-    fn is_wrong(&self, native: &Native) -> bool {
-        self.count < 0 || self.datatype == native.datatype_null || matches!(self.place, Place::At(offset) if offset < 0)
+    /// Refuses what is wrong by itself: not every library does, and none could be trusted to move no data then.
+    ///
+    /// # Errors
+    /// A negative count or offset, or no datatype.
+    fn check(&self, native: &Native) -> Result<(), Trouble> {
+        let wrong = match self.place {
+            _ if self.count < 0 => "a negative count",
+            _ if self.datatype == native.datatype_null => "no datatype",
+            Place::At(offset) if offset < 0 => "a negative offset",
+            _ => return Ok(()),
+        };
+        Err(Trouble::Unsupported(wrong.into()))
     }
 
     /// What it covers.
@@ -94,9 +103,7 @@ impl Transfer {
     /// # Errors
     /// The view cannot be locked exactly.
     pub(crate) fn cover(&self, native: &Native, file: &OpenFile, atomic: &Atomic) -> Result<Cover, Trouble> {
-        if self.is_wrong(native) {
-            return Ok(Cover::nothing());
-        }
+        self.check(native)?;
         match self.bytes(native)? {
             0 => Ok(Cover::nothing()),
             bytes => atomic.view(native, file)?.cover(self.offset(native, file)?, bytes),
@@ -108,9 +115,7 @@ impl Transfer {
     /// # Errors
     /// It is no whole number of etypes, or the view cannot be locked exactly.
     pub(crate) fn etypes(&self, native: &Native, file: &OpenFile, atomic: &Atomic) -> Result<u64, Trouble> {
-        if self.is_wrong(native) {
-            return Ok(0);
-        }
+        self.check(native)?;
         let (bytes, etype_bytes) = (self.bytes(native)?, atomic.view(native, file)?.etype_bytes.max(1));
         match bytes % etype_bytes {
             0 => Ok(bytes / etype_bytes),

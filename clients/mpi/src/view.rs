@@ -21,6 +21,9 @@ use crate::native::{Native, call};
 /// `MPI_MAX_DATAREP_STRING` of all libraries.
 const REPRESENTATION_BYTES: usize = 128;
 
+/// Etypes of a view that the library is asked about, besides those at the ends.
+const PROBES: u64 = 16;
+
 /// The view of one process.
 #[derive(Clone, Debug)]
 pub(crate) struct View {
@@ -60,9 +63,35 @@ impl View {
                 layout: inspect::layout_of(native, filetype)?,
             })
         });
+        let view = view.and_then(|view| view.is_agreed(native, file).map(|()| view));
         inspect::free(native, etype);
         inspect::free(native, filetype);
         view
+    }
+
+    /// Asks the library where some etypes lie: the first and last ones of the first two copies of the file type, and some
+    /// between. There are libraries that place those of some types elsewhere than the standard says.
+    fn is_agreed(&self, native: &Native, file: usize) -> Result<(), Trouble> {
+        let etypes = self.layout.bytes() / self.etype_bytes.max(1);
+        let between = (1..PROBES).map(|probe| etypes / PROBES * probe + etypes % PROBES * probe / PROBES);
+        let probes = [0, 1, etypes.saturating_sub(1), etypes, 2 * etypes - etypes.min(1)]
+            .into_iter()
+            .chain(between);
+        for etype in probes {
+            let Ok(offset) = i64::try_from(etype) else { continue };
+            let mut theirs = -1_i64;
+            Trouble::of_native(
+                call!(native, "PMPI_File_get_byte_offset", file => usize, offset => i64, &raw mut theirs => *mut i64),
+            )?;
+            let ours = self.cover(offset, 1)?.begin();
+            if ours != u64::try_from(theirs).ok() {
+                return Err(Trouble::Datatype(format!(
+                    "the {} library of this process places etype {etype} at byte {theirs}, where the standard says {ours:?}",
+                    native.abi.name
+                )));
+            }
+        }
+        Ok(())
     }
 
     /// What `bytes` of data from `offset` (in etypes) on cover.
@@ -99,6 +128,16 @@ impl Cover {
     /// All of several.
     pub(crate) fn union(covers: impl IntoIterator<Item = Cover>) -> Self {
         Self(covers.into_iter().flat_map(|cover| cover.0).collect())
+    }
+
+    /// The first byte.
+    fn begin(&self) -> Option<u64> {
+        self.0.iter().map(|pattern| pattern.bounds().start).min()
+    }
+
+    /// Patterns in it.
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
     }
 
     /// What to lock; nothing for no data.

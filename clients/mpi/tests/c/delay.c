@@ -1,9 +1,13 @@
 /*
  * Preloaded in tests: makes every write to a file take a while and in pieces, as storage far away does, so that accesses
- * that are not atomic tear in every run and not in one of ten. WRITE_DELAY_US: how long to sleep in each.
+ * that are not atomic tear in every run and not in one of ten. WRITE_DELAY_US: how long to sleep in each. With NO_LOCKS set
+ * there are no locks on files either, as on many file systems: fcntl says ENOLCK.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <sys/types.h>
@@ -55,4 +59,38 @@ ssize_t pwritev64(int fd, const struct iovec *list, int count, off64_t offset) {
 ssize_t writev(int fd, const struct iovec *list, int count) {
     dawdle(fd);
     return NEXT(writev)(fd, list, count);
+}
+
+static int is_lock(int command) {
+    switch (command) {
+    case F_SETLK:
+    case F_SETLKW:
+    case F_GETLK:
+    case F_OFD_SETLK:
+    case F_OFD_SETLKW:
+    case F_OFD_GETLK:
+        return 1;
+    default:
+        return 0;
+    }
+}
+
+int fcntl(int fd, int command, ...) {
+    va_list arguments;
+    va_start(arguments, command);
+    void *argument = va_arg(arguments, void *);
+    va_end(arguments);
+    if (is_lock(command) && getenv("NO_LOCKS") && is_file(fd)) {
+        errno = ENOLCK;
+        return -1;
+    }
+    return NEXT(fcntl)(fd, command, argument);
+}
+
+int fcntl64(int fd, int command, ...) {
+    va_list arguments;
+    va_start(arguments, command);
+    void *argument = va_arg(arguments, void *);
+    va_end(arguments);
+    return fcntl(fd, command, argument);
 }

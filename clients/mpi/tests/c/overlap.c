@@ -3,15 +3,15 @@
  * rank 0 reads the file. If each access was atomic there is an order of the ranks such that every byte was written last by
  * the last rank of those that wrote it: so "who lost a byte -> who won it" is a graph without a cycle.
  *
- *     overlap FILE METHOD ROUNDS [SEED]
+ *     overlap FILE METHOD ROUNDS [SEED [until-torn]]
  *
- * METHOD is one of the data access functions, see `methods`. Each round has its own pattern, by SEED. Prints
- * "torn T of R rounds" and exits with 0; anything that is wrong in another way (a byte of nobody, a byte that was nobody's
+ * METHOD is one of the data access functions, see `methods`, or "all". Each round has its own pattern, by SEED. Prints
+ * "METHOD: torn T of R rounds, gaps lost in L" for each and exits with 0; anything that is wrong in another way (a byte of nobody, a byte that was nobody's
  * and changed, a wrong count in a status, a failed call) is printed and exits with 1.
  *
  * Besides, one rank more than the pattern has writes into the gaps between the pieces, one piece at a time, atomically and
  * with a file handle of its own: a library that fills the gaps of other accesses by writing back what it has read (data
- * sieving, two-phase I/O) loses some of these; "lost" counts them as torn.
+ * sieving, two-phase I/O) loses some of these: "gaps lost".
  */
 #include <mpi.h>
 #include <stdarg.h>
@@ -180,85 +180,95 @@ static int torn_shared(const unsigned char *bytes, const struct pattern *all, in
     return wrong;
 }
 
+/* One round; the counts are the last rank's. */
+static void run(const struct method *method, MPI_File file, long round, long *torn_rounds, long *lost_rounds) {
+    int writers = ranks - 1, is_writer = rank < writers;
+    struct pattern patterns[RANKS_MAX];
+    int stride = PIECE + GAP, piece = PIECE / 2 + (int)below(PIECE / 2);
+    for (int writer = 0; writer < writers; writer++) {
+        patterns[writer].stride = stride;
+        patterns[writer].piece = method->shared ? piece : PIECE / 3 + (int)below(PIECE / 3);
+        /* A writer's pieces begin somewhere in the first third, or a piece later: so that not all overlap all. */
+        patterns[writer].shift = method->shared ? 0 : (int)below(PIECE / 3);
+    }
+    long length = (long)(method->shared ? writers : 1) * PIECES * stride;
+    int gap_from = stride - GAP / 2, gap_bytes = GAP / 2;
+
+    if (is_writer)
+        CHECK(MPI_File_set_size(file, 0));
+    MPI_Barrier(MPI_COMM_WORLD);
+
+    int bytes = 0;
+    char *data = NULL;
+    MPI_Datatype view = MPI_DATATYPE_NULL;
+    if (is_writer) {
+        const struct pattern *mine = &patterns[rank];
+        bytes = PIECES * mine->piece;
+        data = malloc((size_t)bytes);
+        memset(data, rank + 1, (size_t)bytes);
+        view = comb(PIECES, mine->piece, mine->stride);
+        CHECK(MPI_File_set_view(file, mine->shift, MPI_BYTE, view, "native", MPI_INFO_NULL));
+        if (method->shared)
+            CHECK(MPI_File_seek_shared(file, 0, MPI_SEEK_SET));
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+    if (is_writer) {
+        method->write(file, data, bytes);
+    } else {
+        char in_gap[GAP];
+        memset(in_gap, 0xee, sizeof in_gap);
+        for (long at = gap_from; at < length; at += stride)
+            CHECK(MPI_File_write_at(file, at, in_gap, gap_bytes, MPI_BYTE, MPI_STATUS_IGNORE));
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+    if (!is_writer) {
+        unsigned char *got = calloc((size_t)length, 1);
+        MPI_Status status;
+        CHECK(MPI_File_read_at(file, 0, got, (int)length, MPI_BYTE, &status));
+        int lost = 0;
+        for (long at = gap_from; at < length; at += stride)
+            for (int i = 0; i < gap_bytes; i++)
+                lost |= got[at + i] != 0xee;
+        *lost_rounds += lost;
+        *torn_rounds += method->shared ? torn_shared(got, patterns, writers, method->collective, round)
+                                      : torn(got, length, patterns, writers, round);
+        free(got);
+    } else {
+        MPI_Type_free(&view);
+        free(data);
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+}
+
 int main(int argc, char **argv) {
-    const struct method *method = NULL;
     CHECK(MPI_Init(&argc, &argv));
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-    for (size_t i = 0; argc > 3 && i < sizeof methods / sizeof *methods; i++)
-        if (strcmp(methods[i].name, argv[2]) == 0)
-            method = &methods[i];
-    if (method == NULL || ranks < 3 || ranks > RANKS_MAX)
+    if (argc < 4 || ranks < 3 || ranks > RANKS_MAX)
         fail("usage: overlap FILE METHOD ROUNDS [SEED], on 3 to %d ranks", RANKS_MAX);
-    long rounds = atol(argv[3]), torn_rounds = 0, lost_rounds = 0;
+    long rounds = atol(argv[3]), methods_run = 0;
     state = argc > 4 ? strtoull(argv[4], NULL, 10) : 1;
-
-    /* The last rank writes into the gaps. */
-    int writers = ranks - 1, is_writer = rank < writers;
     MPI_Comm comm;
-    MPI_Comm_split(MPI_COMM_WORLD, is_writer, rank, &comm);
-    MPI_File file = open_atomic(comm, argv[1]);
-
-    for (long round = 0; round < rounds; round++) {
-        struct pattern patterns[RANKS_MAX];
-        int stride = PIECE + GAP, piece = PIECE / 2 + (int)below(PIECE / 2);
-        for (int writer = 0; writer < writers; writer++) {
-            patterns[writer].stride = stride;
-            patterns[writer].piece = method->shared ? piece : PIECE / 3 + (int)below(PIECE / 3);
-            /* A writer's pieces begin somewhere in the first third, or a piece later: so that not all overlap all. */
-            patterns[writer].shift = method->shared ? 0 : (int)below(PIECE / 3);
+    MPI_Comm_split(MPI_COMM_WORLD, rank < ranks - 1, rank, &comm); /* the last rank writes into the gaps */
+    for (size_t i = 0; i < sizeof methods / sizeof *methods; i++) {
+        if (strcmp(methods[i].name, argv[2]) != 0 && strcmp("all", argv[2]) != 0)
+            continue;
+        long torn_rounds = 0, lost_rounds = 0;
+        MPI_File file = open_atomic(comm, argv[1]);
+        for (long round = 0; round < rounds; round++) {
+            run(&methods[i], file, round, &torn_rounds, &lost_rounds);
+            long found = torn_rounds + lost_rounds;
+            MPI_Bcast(&found, 1, MPI_LONG, ranks - 1, MPI_COMM_WORLD);
+            if (found > 0 && argc > 5)
+                break;
         }
-        long length = (long)(method->shared ? writers : 1) * PIECES * stride;
-        int gap_from = stride - GAP / 2, gap_bytes = GAP / 2;
-
-        if (is_writer)
-            CHECK(MPI_File_set_size(file, 0));
-        MPI_Barrier(MPI_COMM_WORLD);
-
-        int bytes = 0;
-        char *data = NULL;
-        MPI_Datatype view = MPI_DATATYPE_NULL;
-        if (is_writer) {
-            const struct pattern *mine = &patterns[rank];
-            bytes = PIECES * mine->piece;
-            data = malloc((size_t)bytes);
-            memset(data, rank + 1, (size_t)bytes);
-            view = comb(PIECES, mine->piece, mine->stride);
-            CHECK(MPI_File_set_view(file, mine->shift, MPI_BYTE, view, "native", MPI_INFO_NULL));
-            if (method->shared)
-                CHECK(MPI_File_seek_shared(file, 0, MPI_SEEK_SET));
-        }
-        MPI_Barrier(MPI_COMM_WORLD);
-        if (is_writer) {
-            method->write(file, data, bytes);
-        } else {
-            char in_gap[GAP];
-            memset(in_gap, 0xee, sizeof in_gap);
-            for (long at = gap_from; at < length; at += stride)
-                CHECK(MPI_File_write_at(file, at, in_gap, gap_bytes, MPI_BYTE, MPI_STATUS_IGNORE));
-        }
-        MPI_Barrier(MPI_COMM_WORLD);
-        if (!is_writer) {
-            unsigned char *got = calloc((size_t)length, 1);
-            MPI_Status status;
-            CHECK(MPI_File_read_at(file, 0, got, (int)length, MPI_BYTE, &status));
-            int lost = 0;
-            for (long at = gap_from; at < length; at += stride)
-                for (int i = 0; i < gap_bytes; i++)
-                    lost |= got[at + i] != 0xee;
-            lost_rounds += lost;
-            torn_rounds += method->shared ? torn_shared(got, patterns, writers, method->collective, round)
-                                          : torn(got, length, patterns, writers, round);
-            free(got);
-        } else {
-            MPI_Type_free(&view);
-            free(data);
-        }
-        MPI_Barrier(MPI_COMM_WORLD);
+        CHECK(MPI_File_close(&file));
+        if (rank == ranks - 1)
+            printf("%s: torn %ld of %ld rounds, gaps lost in %ld\n", methods[i].name, torn_rounds, rounds, lost_rounds);
+        methods_run++;
     }
-    CHECK(MPI_File_close(&file));
-    if (!is_writer)
-        printf("torn %ld of %ld rounds, gaps lost in %ld\n", torn_rounds, rounds, lost_rounds);
+    if (methods_run == 0)
+        fail("no method %s", argv[2]);
     MPI_Comm_free(&comm);
     MPI_Finalize();
     return 0;

@@ -1,0 +1,102 @@
+/*
+ * What cannot be locked is refused with an MPI error, and no byte is written.
+ *
+ *     refusals FILE without-service    there is no lock service: atomic mode is refused on all ranks, nonatomic mode works
+ *     refusals FILE with-service       there is one: a view whose file type cannot be locked exactly is refused
+ *
+ * Prints "refused as it should be", or what is wrong.
+ */
+#include <mpi.h>
+#include <stdio.h>
+#include <string.h>
+
+static int rank;
+
+static void fail(const char *what) {
+    printf("FAILED rank %d: %s\n", rank, what);
+    fflush(stdout);
+    MPI_Abort(MPI_COMM_WORLD, 1);
+}
+
+#define CHECK(call) do { if ((call) != MPI_SUCCESS) fail(#call); } while (0)
+
+static void must_be_refused(int code, const char *what) {
+    char text[MPI_MAX_ERROR_STRING];
+    int length, class;
+    if (code == MPI_SUCCESS)
+        fail(what);
+    CHECK(MPI_Error_string(code, text, &length));
+    CHECK(MPI_Error_class(code, &class));
+    if (strstr(text, "elbow: ") == NULL || class == MPI_SUCCESS)
+        fail(text);
+}
+
+static void must_be_empty(MPI_File file) {
+    MPI_Offset size = -1;
+    CHECK(MPI_File_get_size(file, &size));
+    if (size != 0)
+        fail("something was written");
+    MPI_Barrier(MPI_COMM_WORLD);
+}
+
+static void without_service(MPI_File file) {
+    int flag = -1;
+    must_be_refused(MPI_File_set_atomicity(file, 1), "atomic mode without a lock service");
+    CHECK(MPI_File_get_atomicity(file, &flag));
+    if (flag)
+        fail("atomic mode reads as on");
+    CHECK(MPI_File_set_atomicity(file, 0));
+    CHECK(MPI_File_write_at_all(file, rank, "x", 1, MPI_CHAR, MPI_STATUS_IGNORE));
+}
+
+static void with_service(MPI_File file) {
+    MPI_Status status;
+    MPI_Request request;
+    int count = -1;
+    char got = 0;
+    CHECK(MPI_File_set_atomicity(file, 1));
+    if (MPI_File_set_view(file, 0, MPI_CHAR, MPI_CHAR, "external32", MPI_INFO_NULL) == MPI_SUCCESS) {
+        must_be_refused(MPI_File_write_at(file, rank, "x", 1, MPI_CHAR, &status), "write_at with another data representation");
+        must_be_refused(MPI_File_iwrite_at(file, rank, "x", 1, MPI_CHAR, &request), "iwrite_at with another data representation");
+        must_be_refused(MPI_File_write_at_all(file, rank, "x", 1, MPI_CHAR, &status), "write_at_all with another data representation");
+        must_be_refused(MPI_File_write_at_all_begin(file, rank, "x", 1, MPI_CHAR), "write_at_all_begin with another data representation");
+        must_be_empty(file);
+        CHECK(MPI_File_set_view(file, 0, MPI_CHAR, MPI_CHAR, "native", MPI_INFO_NULL));
+    }
+    /* Afterwards the file is as good as before; and what moves no data takes part in collective accesses. */
+    CHECK(MPI_File_write_at_all(file, 2 * rank, "yy", rank == 1 ? 0 : 2, MPI_CHAR, &status));
+    CHECK(MPI_Get_count(&status, MPI_CHAR, &count));
+    if (count != (rank == 1 ? 0 : 2))
+        fail("a wrong count");
+    CHECK(MPI_File_iread_at_all(file, 0, &got, 1, MPI_CHAR, &request));
+    CHECK(MPI_Wait(&request, &status));
+    CHECK(MPI_Get_count(&status, MPI_CHAR, &count));
+    if (got != 'y' || count != 1)
+        fail("read something else");
+    CHECK(MPI_File_read_at_all_begin(file, 4, &got, 1, MPI_CHAR));
+    CHECK(MPI_File_read_at_all_end(file, &got, &status));
+    if (got != 'y')
+        fail("read something else by a split access");
+    if (MPI_File_write_at(file, -1, "z", 1, MPI_CHAR, &status) == MPI_SUCCESS)
+        fail("a negative offset");
+    if (MPI_File_write_at(file, 0, "z", -1, MPI_CHAR, &status) == MPI_SUCCESS)
+        fail("a negative count");
+    CHECK(MPI_File_set_atomicity(file, 0));
+}
+
+int main(int argc, char **argv) {
+    MPI_File file;
+    CHECK(MPI_Init(&argc, &argv));
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    CHECK(MPI_File_open(MPI_COMM_WORLD, argv[1], MPI_MODE_CREATE | MPI_MODE_RDWR, MPI_INFO_NULL, &file));
+    if (strcmp(argv[2], "without-service") == 0)
+        without_service(file);
+    else
+        with_service(file);
+    MPI_Barrier(MPI_COMM_WORLD);
+    CHECK(MPI_File_close(&file));
+    if (rank == 0)
+        printf("refused as it should be\n");
+    MPI_Finalize();
+    return 0;
+}

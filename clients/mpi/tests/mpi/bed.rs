@@ -1,0 +1,129 @@
+//! Runs MPI programs, with and without the library.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::time::{Duration, Instant};
+
+use crate::implementations::Mpi;
+
+/// A program that runs longer hangs.
+const PATIENCE: Duration = Duration::from_secs(180);
+
+/// A directory with what the programs need.
+pub(crate) struct Bed {
+    dir: tempfile::TempDir,
+    delay: PathBuf,
+}
+
+/// How a program is run.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Run<'a> {
+    pub(crate) ranks: u32,
+    /// The lock service; without one the library is not preloaded.
+    pub(crate) service: Option<&'a str>,
+    /// Preload the library although there is no service.
+    pub(crate) without_service: bool,
+    /// How long each write to a file takes at least.
+    pub(crate) write_delay_us: u32,
+    /// The file system has no locks.
+    pub(crate) no_locks: bool,
+}
+
+/// What it printed, and whether it succeeded.
+#[derive(Debug)]
+pub(crate) struct Ran {
+    pub(crate) printed: String,
+    pub(crate) succeeded: bool,
+}
+
+impl Bed {
+    pub(crate) fn new() -> Self {
+        let dir = tempfile::tempdir().expect("a directory");
+        let delay = dir.path().join("delay.so");
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c/delay.c");
+        let mut command = Command::new("cc");
+        command
+            .args(["-shared", "-fPIC", "-O1", "-Wall", "-Werror", "-o"])
+            .arg(&delay)
+            .arg(source)
+            .arg("-ldl");
+        assert!(command.status().expect("cc starts").success());
+        Self { dir, delay }
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// Runs `mpirun PROGRAM FILE ARGUMENTS`, on a file that is not there yet.
+    pub(crate) fn run(&self, mpi: &Mpi, how: Run<'_>, program: &Path, arguments: &[&str]) -> Ran {
+        let file = self.dir.path().join("data");
+        let _ = std::fs::remove_file(&file);
+        self.start(mpi, how, &[program.as_os_str(), file.as_os_str()], arguments)
+    }
+
+    /// Runs `mpirun COMMAND ARGUMENTS`.
+    pub(crate) fn start(&self, mpi: &Mpi, how: Run<'_>, program: &[&std::ffi::OsStr], arguments: &[&str]) -> Ran {
+        let mut preload = vec![self.delay.clone()];
+        let mut command = Command::new("timeout");
+        command
+            .arg(PATIENCE.as_secs().to_string())
+            .arg(&mpi.launcher)
+            .args(mpi.options);
+        command.args(["-n", &how.ranks.to_string(), "env"]);
+        if how.service.is_some() || how.without_service {
+            preload.insert(0, library());
+            command.arg("OMPI_MCA_fbtl_posix_write_datasieving=false");
+        }
+        if let Some(url) = how.service {
+            command.arg(format!("ELBOW_LOCKS={url}"));
+        }
+        let preload: Vec<_> = preload
+            .iter()
+            .map(|path| path.to_str().expect("a plain path"))
+            .collect();
+        command
+            .arg(format!("LD_PRELOAD={}", preload.join(":")))
+            .args(program)
+            .args(arguments);
+        command
+            .env("WRITE_DELAY_US", how.write_delay_us.to_string())
+            .env_remove("ELBOW_LOCKS");
+        if how.no_locks {
+            command.env("NO_LOCKS", "1");
+        }
+        let begin = Instant::now();
+        let ran = Ran::of(&command.output().unwrap_or_else(|error| panic!("{command:?}: {error}")));
+        assert!(begin.elapsed() < PATIENCE, "it hangs: {command:?}\n{}", ran.printed);
+        ran
+    }
+}
+
+impl Ran {
+    fn of(output: &Output) -> Self {
+        let printed = format!(
+            "{}{}",
+            String::from_utf8_lossy(&output.stdout),
+            String::from_utf8_lossy(&output.stderr)
+        );
+        Self {
+            printed,
+            succeeded: output.status.success(),
+        }
+    }
+
+    /// The lines of results that begin with `METHOD: torn`, or all results.
+    pub(crate) fn torn(&self) -> Vec<&str> {
+        self.printed.lines().filter(|line| line.contains("torn ")).collect()
+    }
+}
+
+/// The shared library that was built with this test.
+pub(crate) fn library() -> PathBuf {
+    let test = std::env::current_exe().expect("a path");
+    let places = test.ancestors().skip(1).take(2).map(|dir| dir.join("libelbow_mpi.so"));
+    let newest = places
+        .filter_map(|path| Some((std::fs::metadata(&path).ok()?.modified().ok()?, path)))
+        .max();
+    newest.expect("libelbow_mpi.so beside the test").1
+}
