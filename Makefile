@@ -18,7 +18,7 @@ help: ## list these targets
 
 build: ## build target/release/elbow
 	@scripts/setup.sh
-	$(CARGO) build --release --locked -p elbow
+	$(CARGO) build --release --locked -p elbow -p elbow-mpi
 
 demo: build ## a real job on slow storage, directly and through elbow run
 	@bench/demo.sh
@@ -54,6 +54,7 @@ install: build ## install elbow, its man pages and completions, and libba, below
 	$(CARGO) build --release --locked -p elbow-c
 	$(MAKE) install-libba
 	install -D -m 755 $(ELBOW) $(DESTDIR)$(PREFIX)/bin/elbow
+	install -D -m 755 $(TARGET)/release/libelbow_mpi.so $(DESTDIR)$(PREFIX)/lib/elbow/libelbow_mpi.so
 	mkdir -p $(DESTDIR)$(PREFIX)/share/man/man1
 	$(ELBOW) man $(DESTDIR)$(PREFIX)/share/man/man1
 	for pair in bash:bash-completion/completions/elbow zsh:zsh/site-functions/_elbow fish:fish/vendor_completions.d/elbow.fish; do \
