@@ -226,6 +226,8 @@ fn python_program_is_whole(mpi: &implementations::Mpi, python: &Path, source: &s
             mpi.name,
             without.printed
         );
+        let is_broken = ["TypeError", "NameError", "SyntaxError", "ImportError", "ModuleNotFoundError"];
+        assert!(!is_broken.iter().any(|error| without.printed.contains(error)), "{source}: {}", without.printed);
     }
     let how = Run {
         ranks: 4,

@@ -22,18 +22,19 @@ methods = [
     lambda file: file.Iwrite_at_all(0, mine).Wait(),
 ]
 torn = 0
-with MPI.File.Open(world, sys.argv[1], MPI.MODE_CREATE | MPI.MODE_RDWR) as file:
-    file.Set_atomicity(True)
-    assert file.Get_atomicity()
-    file.Set_view(0, MPI.BYTE, comb)
-    for turn in range(rounds):
-        got = bytearray(len(mine))
-        world.Barrier()
-        methods[turn % len(methods)](file)
-        world.Barrier()
-        status = MPI.Status()
-        file.Read_at_all(0, got, status)
-        assert status.Get_count(MPI.BYTE) == len(got)
-        torn += len(set(got)) > 1
+file = MPI.File.Open(world, sys.argv[1], MPI.MODE_CREATE | MPI.MODE_RDWR)
+file.Set_atomicity(True)
+assert file.Get_atomicity()
+file.Set_view(0, MPI.BYTE, comb)
+for turn in range(rounds):
+    got = bytearray(len(mine))
+    world.Barrier()
+    methods[turn % len(methods)](file)
+    world.Barrier()
+    status = MPI.Status()
+    file.Read_at_all(0, got, status)
+    assert status.Get_count(MPI.BYTE) == len(got)
+    torn += len(set(got)) > 1
+file.Close()
 if world.rank == 0:
     print(f"torn {torn} of {rounds} rounds")
