@@ -34,11 +34,13 @@ impl Footprint {
     /// (see [`Strided::try_overlaps`]) counts as an overlap.
     #[must_use]
     pub fn overlaps(&self, other: &Self) -> bool {
+        if self.bounds.end <= other.bounds.start || other.bounds.end <= self.bounds.start {
+            return false;
+        }
         match (&self.form, &other.form) {
             (Form::Pattern(ours), Form::Pattern(theirs)) => ours.overlaps(theirs),
             (Form::Whole, _) | (_, Form::Whole) => true,
             (Form::Blocks(ours), Form::Blocks(theirs)) => ours.overlaps(theirs),
-            _ if !meets(&self.bounds(), &other.bounds()) => false,
             (Form::Blocks(blocks), _) => other.meets_blocks(blocks),
             (_, Form::Blocks(blocks)) => self.meets_blocks(blocks),
             _ => self.meets_list(other),
@@ -105,10 +107,6 @@ impl Footprint {
         };
         patterns.iter().any(|pattern| meets(pattern).unwrap_or(true))
     }
-}
-
-fn meets(a: &Range<u64>, b: &Range<u64>) -> bool {
-    a.start < b.end && b.start < a.end
 }
 
 /// The first run that ends after a point; for points that only grow.

@@ -47,6 +47,9 @@ impl Strided {
     /// ```
     #[must_use]
     pub fn try_overlaps(&self, other: &Self) -> Option<bool> {
+        if self.end <= other.start || other.end <= self.start {
+            return Some(false);
+        }
         let decided = self.overlaps_within(other, &mut Work(PAIRS_MAX));
         decided.or_else(|| {
             leapfrog(
