@@ -86,7 +86,7 @@ pub struct Shard {
     limits: Limits,
     files: Slab<File>,
     names: HashMap<FileName, usize>,
-    sessions: HashMap<SessionId, Session>,
+    sessions: BTreeMap<SessionId, Session>,
     /// Ends of waits, by time and order of asking.
     timers: BTreeMap<(u64, u64), Place>,
     /// Until then nothing is granted but what was held before a restart.
@@ -117,7 +117,7 @@ impl Shard {
             limits,
             files: Slab::new(),
             names: HashMap::new(),
-            sessions: HashMap::new(),
+            sessions: BTreeMap::new(),
             timers: BTreeMap::new(),
             grace_until_ms: Some(grace_until_ms).filter(|&until_ms| until_ms > 0),
             is_draining: false,
@@ -341,10 +341,11 @@ impl Shard {
 
     fn ask(&mut self, now_ms: u64, name: FileName, ask: Ask, wait: Wait, out: &mut Vec<Action>) {
         let (session, id) = (ask.who.session, ask.id);
-        if let Err(why) = self.admit(&name, &ask) {
+        let known = self.names.get(&name).copied();
+        if let Err(why) = self.admit(known, &ask) {
             return self.answer_refused(session, id, why, out);
         }
-        let file = self.file(name);
+        let file = known.unwrap_or_else(|| self.begin_file(name));
         let table = &self.files[file].table;
         let blocker = match self.grace_left_ms(now_ms) {
             None => match table.blocker(&ask) {
@@ -364,9 +365,8 @@ impl Shard {
     }
 
     /// Whether a request keeps within the limits.
-    fn admit(&self, name: &FileName, ask: &Ask) -> Result<(), Refusal> {
+    fn admit(&self, file: Option<usize>, ask: &Ask) -> Result<(), Refusal> {
         let session = &self.sessions[&ask.who.session];
-        let file = self.names.get(name);
         if session.place(ask.id).is_some() {
             return Err(Refusal::Duplicate);
         }
@@ -379,7 +379,7 @@ impl Shard {
         if file.is_none() && self.files.len() >= self.limits.files {
             return Err(limits::full(&format!("{} files", self.limits.files)));
         }
-        let pieces = file.filter(|_| ask.posix).map_or(1, |&file| {
+        let pieces = file.filter(|_| ask.posix).map_or(1, |file| {
             let change = self.files[file]
                 .table
                 .plan(ask.who, &ask.footprint.bounds(), Some(ask.kind));
@@ -513,18 +513,17 @@ impl Shard {
 
     fn reassert(&mut self, now_ms: u64, name: FileName, ask: Ask, token: Token, out: &mut Vec<Action>) {
         let (session, id) = (ask.who.session, ask.id);
-        if let Err(why) = self.admit(&name, &ask) {
+        let known = self.names.get(&name).copied();
+        if let Err(why) = self.admit(known, &ask) {
             return self.answer_refused(session, id, why, out);
         }
         let is_from_before = self.grace_left_ms(now_ms).is_some() && token.epoch() < self.epoch;
-        let file = self.file(name);
-        if is_from_before && self.files[file].table.is_free(&ask) {
-            self.totals.reasserted += 1;
-            self.hold(now_ms, file, ask, out);
-        } else {
-            self.answer_refused(session, id, Refusal::NotReasserted, out);
-            self.settle(now_ms, file, out);
+        if !is_from_before || known.is_some_and(|file| !self.files[file].table.is_free(&ask)) {
+            return self.answer_refused(session, id, Refusal::NotReasserted, out);
         }
+        self.totals.reasserted += 1;
+        let file = known.unwrap_or_else(|| self.begin_file(name));
+        self.hold(now_ms, file, ask, out);
     }
 
     fn end_grace(&mut self, now_ms: u64, out: &mut Vec<Action>) {
@@ -649,13 +648,11 @@ impl Shard {
         Some(u32::try_from(left_ms).unwrap_or(u32::MAX))
     }
 
-    fn file(&mut self, name: FileName) -> usize {
-        if let Some(&file) = self.names.get(&name) {
-            return file;
-        }
+    fn begin_file(&mut self, name: FileName) -> usize {
+        let table = Table::default();
         let file = self.files.insert(File {
             name: name.clone(),
-            table: Table::default(),
+            table,
         });
         self.names.insert(name, file);
         file

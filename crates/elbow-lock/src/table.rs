@@ -188,7 +188,7 @@ impl Table {
 
     /// All locks: those held, then those that wait in the order of asking.
     pub(crate) fn locks(&self) -> impl Iterator<Item = &Lock> {
-        let held = self.held.overlapping(0..u64::MAX);
+        let held = self.held.overlapping(0..u64::MAX).map(|(_, key)| key);
         held.chain(self.queue.values().copied()).map(|key| &self.locks[key])
     }
 
@@ -389,7 +389,7 @@ impl Table {
     }
 
     fn conflicting_held(&self, ask: &Ask) -> impl Iterator<Item = usize> {
-        let held = self.held.overlapping(ask.footprint.bounds());
+        let held = self.held.overlapping(ask.footprint.bounds()).map(|(_, key)| key);
         held.filter(|&key| conflict(ask, &self.locks[key].ask))
     }
 }

@@ -1,6 +1,6 @@
 //! What one session holds and waits for in a shard.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::limits::{Limits, full};
 use crate::message::{LockId, Owner, Refusal};
@@ -22,7 +22,7 @@ pub(super) struct Session {
     /// POSIX pieces held.
     pieces: BTreeMap<(Owner, usize), usize>,
     /// Locks and pieces held.
-    held: HashMap<Owner, usize>,
+    held: BTreeMap<Owner, usize>,
     count: usize,
     /// Memory of the lists and bitmaps of its locks.
     list_bytes: usize,
@@ -34,7 +34,7 @@ impl Default for Session {
             is_connected: true,
             locks: BTreeMap::new(),
             pieces: BTreeMap::new(),
-            held: HashMap::new(),
+            held: BTreeMap::new(),
             count: 0,
             list_bytes: 0,
         }

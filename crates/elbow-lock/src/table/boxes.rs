@@ -35,6 +35,7 @@ struct Boxed {
 
 impl Boxes {
     /// Whether there is none.
+    #[cfg(test)]
     pub(super) fn is_empty(&self) -> bool {
         self.by_start.is_empty()
     }
@@ -58,8 +59,9 @@ impl Boxes {
         }
     }
 
-    /// The keys of the boxes that overlap `range`, of each class those that begin last first.
-    pub(super) fn overlapping(&self, range: Range<u64>) -> impl Iterator<Item = usize> {
+    /// The numbers and keys of the boxes that overlap `range`, of each class those that begin last first, and of those the
+    /// largest numbers first.
+    pub(super) fn overlapping(&self, range: Range<u64>) -> impl Iterator<Item = (u64, usize)> {
         let Range { start, end } = range;
         classes(self.classes)
             .flat_map(move |class| {
@@ -67,7 +69,7 @@ impl Boxes {
                 let first = (class, start.saturating_sub(before), 0);
                 self.by_start.range(first..(class, end, 0)).rev()
             })
-            .filter_map(move |(_, boxed)| (boxed.end > start).then_some(boxed.key))
+            .filter_map(move |(&(_, _, number), boxed)| (boxed.end > start).then_some((number, boxed.key)))
     }
 }
 
@@ -98,7 +100,7 @@ mod tests {
     use super::*;
 
     fn found(boxes: &Boxes, range: Range<u64>) -> Vec<usize> {
-        let mut found: Vec<usize> = boxes.overlapping(range).collect();
+        let mut found: Vec<usize> = boxes.overlapping(range).map(|(_, key)| key).collect();
         found.sort_unstable();
         found
     }

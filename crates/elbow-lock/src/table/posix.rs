@@ -112,7 +112,7 @@ impl Table {
         let around = range.start.saturating_sub(1)..range.end.saturating_add(1);
         self.held
             .overlapping(around)
-            .map(|key| (key, &self.locks[key]))
+            .map(|(_, key)| (key, &self.locks[key]))
             .filter(move |(_, lock)| lock.ask.posix && lock.ask.who == who)
     }
 }

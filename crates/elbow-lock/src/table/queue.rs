@@ -2,6 +2,7 @@
 
 use std::cell::OnceCell;
 use std::collections::BTreeSet;
+use std::ops::Range;
 
 use super::{Ask, Event, Grant, Lock, Party, Patience, Sequence, State, Table, conflict};
 use crate::message::{SessionId, Token};
@@ -177,23 +178,24 @@ impl Table {
 
     /// Requests in the queue, asked for before `number`, that conflict with `ask`.
     fn conflicting_queued(&self, ask: &Ask, number: u64) -> impl Iterator<Item = usize> {
-        self.waiting.overlapping(ask.footprint.bounds()).filter(move |&key| {
-            let lock = &self.locks[key];
-            lock.number < number && conflict(ask, &lock.ask)
-        })
+        let queued = self.waiting.overlapping(ask.footprint.bounds());
+        queued
+            .filter(move |&(asked, key)| asked < number && conflict(ask, &self.locks[key].ask))
+            .map(|(_, key)| key)
     }
 
     fn youngest_blocking(&self, ask: &Ask, number: u64) -> Option<usize> {
-        if self.waiting.is_empty() {
-            return None;
-        }
+        let (_, &last) = self.queue.range(..number).next_back()?;
         let behind = OnceCell::new();
+        let is_blocking = |key: usize| conflict(ask, &self.locks[key].ask) && !self.is_behind(key, ask.who, &behind);
+        // Most often all want the same bytes.
+        if touch(&self.locks[last].bounds, &ask.footprint.bounds()) && is_blocking(last) {
+            return Some(last);
+        }
         let mut youngest: Option<(u64, usize)> = None;
-        for key in self.waiting.overlapping(ask.footprint.bounds()) {
-            let lock = &self.locks[key];
-            let is_candidate = lock.number < number && youngest.is_none_or(|(known, _)| known < lock.number);
-            if is_candidate && conflict(ask, &lock.ask) && !self.is_behind(key, ask.who, &behind) {
-                youngest = Some((lock.number, key));
+        for (asked, key) in self.waiting.overlapping(ask.footprint.bounds()) {
+            if asked < number && youngest.is_none_or(|(known, _)| known < asked) && is_blocking(key) {
+                youngest = Some((asked, key));
             }
         }
         youngest.map(|(_, key)| key)
@@ -217,7 +219,7 @@ impl Table {
         let mut in_order: Vec<&Lock> = Vec::new();
         for &key in self.queue.values() {
             let lock = &self.locks[key];
-            let waits_for = |other: &&&Lock| touch(lock, other) && conflict(&lock.ask, &other.ask);
+            let waits_for = |other: &&&Lock| touch(&lock.bounds, &other.bounds) && conflict(&lock.ask, &other.ask);
             if holds.iter().any(|hold| waits_for(&hold)) || in_order.iter().rev().any(|other| waits_for(&other)) {
                 behind.insert(key);
                 in_order.push(lock);
@@ -227,6 +229,6 @@ impl Table {
     }
 }
 
-fn touch(a: &Lock, b: &Lock) -> bool {
-    a.bounds.start < b.bounds.end && b.bounds.start < a.bounds.end
+fn touch(a: &Range<u64>, b: &Range<u64>) -> bool {
+    a.start < b.end && b.start < a.end
 }
