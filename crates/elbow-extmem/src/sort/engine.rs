@@ -73,24 +73,26 @@ impl Engine<'_> {
             run_bytes: self.run_bytes,
             meter: self.meter,
         };
-        let mut total = formed;
+        let (mut total, mut freed) = (formed, formed);
         formation.run(source, formed, &mut |end| {
-            self.formed(total, end)?;
             total = end;
-            Ok(())
+            self.formed(&mut freed, end)
         })?;
         Ok(total)
     }
 
-    /// A run is written: once it is durable, its input is not needed any more.
-    fn formed(&self, before: u64, end: u64) -> Result<()> {
+    /// A run is written: once it is durable, its input is not needed any more. What a full file system does not let
+    /// go is freed with the input of the next run.
+    fn formed(&self, freed: &mut u64, end: u64) -> Result<()> {
         if self.manifest.is_none() {
             return self.meter.go_on();
         }
         self.sync(1)?;
         self.note(&State::Forming { formed: end })?;
-        let freed = before / BLOCK_BYTES * BLOCK_BYTES..end / BLOCK_BYTES * BLOCK_BYTES;
-        self.free(0, freed.start, freed.end)?;
+        let start = *freed / BLOCK_BYTES * BLOCK_BYTES;
+        if self.free(0, start, end / BLOCK_BYTES * BLOCK_BYTES)? {
+            *freed = end;
+        }
         self.meter.go_on()
     }
 

@@ -133,6 +133,7 @@ fn go_on(
     };
     check(storage, target, &file, &manifest)?;
     let memory = divide(&manifest.order.format).map_err(SortError::Refused)?;
+    check_memory(&memory, &manifest.order, &state)?;
     Sort {
         storage,
         target,
@@ -267,6 +268,21 @@ fn check_same(storage: &dyn Storage, target: &Target, file: &Handle, manifest: &
     Err(SortError::ForeignManifest {
         path: manifest.path().to_owned(),
         what,
+    })
+}
+
+/// What was begun is gone on with: runs of one length, and as many of them at once as were merged before.
+fn check_memory(memory: &Memory, order: &Order, state: &State) -> Result<()> {
+    let enough = match state {
+        State::Forming { .. } => memory.can_form(&order.format, order.run_bytes),
+        State::Merging(pass) => memory.can_merge(pass.lanes.len().max(1), pass.fan_in.min(pass.runs())),
+        State::Finishing => Ok(()),
+    };
+    enough.map_err(|needed| {
+        SortError::Refused(format!(
+            "{} bytes of memory are too few to go on with a sort that was begun with more: at least {needed} are needed",
+            memory.budget_bytes()
+        ))
     })
 }
 

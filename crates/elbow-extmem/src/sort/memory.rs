@@ -102,8 +102,7 @@ impl Memory {
             ));
         }
         let left = budget_bytes - OVERHEAD_BYTES;
-        let per_record = RUN_BUFFERS * bytes + RunSorter::bytes_per_record(format);
-        let run = (left / per_record).min(u32::MAX as usize) * bytes / unit * unit;
+        let run = (left / bytes_per_record(format)).min(u32::MAX as usize) * bytes / unit * unit;
         let mut memory = Self {
             unit_bytes: unit,
             run_bytes: run.max(unit),
@@ -144,6 +143,30 @@ impl Memory {
         inputs / (BLOCKS_PER_RUN * runs.max(1)) / self.unit_bytes * self.unit_bytes
     }
 
+    /// Can runs of so many bytes be formed? If not, gives the budget that would do.
+    pub(super) fn can_form(&self, format: &RecordFormat, run_bytes: usize) -> std::result::Result<(), usize> {
+        let needed = run_bytes / format.bytes() * bytes_per_record(format);
+        if needed <= self.left {
+            Ok(())
+        } else {
+            Err(needed + OVERHEAD_BYTES)
+        }
+    }
+
+    /// Can so many runs be merged in so many lanes? If not, gives a budget that would do.
+    pub(super) fn can_merge(&self, lanes: usize, runs: usize) -> std::result::Result<(), usize> {
+        if self.block_bytes(lanes, runs) > 0 {
+            return Ok(());
+        }
+        // Blocks and output buffers of one unit, and the eighth that output may take.
+        let needed = lanes * self.unit_bytes * (OUTPUT_BUFFERS + BLOCKS_PER_RUN * runs.max(1));
+        Err(needed + needed.div_ceil(7) + OVERHEAD_BYTES)
+    }
+
+    pub(super) fn budget_bytes(&self) -> usize {
+        self.left + OVERHEAD_BYTES
+    }
+
     /// What a sort of so many bytes will need.
     #[must_use]
     pub fn need(&self, bytes: u64) -> Need {
@@ -178,6 +201,13 @@ impl Memory {
         }
     }
 
+    /// With so many units for all buffers.
+    #[cfg(test)]
+    pub(super) fn with_units(self, units: usize) -> Self {
+        let left = units * self.unit_bytes;
+        Self { left, ..self }
+    }
+
     /// Most lanes of a merge.
     pub(super) fn lanes_max(&self) -> usize {
         self.lanes_max
@@ -193,6 +223,11 @@ impl Memory {
     fn rounded(&self, bytes: usize) -> usize {
         bytes.div_ceil(self.unit_bytes) * self.unit_bytes
     }
+}
+
+/// Bytes that a record takes while runs are formed.
+fn bytes_per_record(format: &RecordFormat) -> usize {
+    RUN_BUFFERS * format.bytes() + RunSorter::bytes_per_record(format)
 }
 
 fn gcd(a: usize, b: usize) -> usize {
@@ -223,6 +258,27 @@ mod tests {
                     );
                     assert!(merge.block_bytes.is_multiple_of(bytes) && merge.output_bytes.is_multiple_of(bytes));
                 }
+            }
+        }
+    }
+
+    /// A merge that was begun with more memory: what is said to be enough is, and what is let pass keeps to its budget.
+    #[test]
+    fn what_a_merge_needs_is_enough_for_it() {
+        for (bytes, lanes, runs) in [(24, 1, 2), (24, 2, 1000), (100, 3, 77), (65_537, 2, 40), (1, 4, 1024)] {
+            let format = RecordFormat::new(bytes, Vec::new()).expect("a format");
+            let memory = |budget| Memory::divide(budget, &format, 2);
+            let Ok(least) = memory(BUDGET_BYTES_MIN) else { continue };
+            let budget = least.can_merge(lanes, runs).err().unwrap_or(BUDGET_BYTES_MIN);
+            for budget in [budget, budget + 1000, budget * 2] {
+                let memory = memory(budget).expect("enough");
+                assert_eq!(memory.can_merge(lanes, runs), Ok(()), "{bytes} {lanes} {runs} {budget}");
+                let merge = memory.for_lanes(lanes, runs);
+                let lane = OUTPUT_BUFFERS * merge.output_bytes + BLOCKS_PER_RUN * runs * merge.block_bytes;
+                assert!(
+                    lanes * lane + OVERHEAD_BYTES <= budget,
+                    "{bytes} {lanes} {runs} {budget}"
+                );
             }
         }
     }

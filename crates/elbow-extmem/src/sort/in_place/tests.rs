@@ -2,6 +2,8 @@
 
 #![allow(clippy::disallowed_methods, reason = "tests look at what is really there")]
 
+mod shortage;
+
 use std::ffi::OsStr;
 use std::sync::Arc;
 
