@@ -108,7 +108,7 @@ pub(crate) struct TextArgs {
     /// Sort by a part of the line, or of the record (with --record); several keys decide one after the other.
     #[arg(short, long, value_name = "KEY", allow_hyphen_values = true, help_heading = "Keys")]
     pub(crate) key: Vec<String>,
-    /// Fields are separated by this byte (`\0` for NUL), not by the blanks in front of them.
+    /// Fields of lines are separated by this byte (`\0` for NUL), not by the blanks in front of them.
     #[arg(
         short = 't',
         long,
@@ -118,67 +118,67 @@ pub(crate) struct TextArgs {
     )]
     pub(crate) field_separator: Vec<OsString>,
     /// Blanks in front of a key do not count.
-    #[arg(short = 'b', long, help_heading = "Order")]
+    #[arg(short = 'b', long, help_heading = "Order of lines")]
     pub(crate) ignore_leading_blanks: bool,
     /// Only blanks, letters and digits count.
-    #[arg(short, long, help_heading = "Order")]
+    #[arg(short, long, help_heading = "Order of lines")]
     pub(crate) dictionary_order: bool,
     /// Lower case counts as upper case.
-    #[arg(short = 'f', long, help_heading = "Order")]
+    #[arg(short = 'f', long, help_heading = "Order of lines")]
     pub(crate) ignore_case: bool,
     /// By value of a floating-point number: 1e3, 0x1p4, inf.
-    #[arg(short, long, help_heading = "Order")]
+    #[arg(short, long, help_heading = "Order of lines")]
     pub(crate) general_numeric_sort: bool,
     /// By value with a unit: 2K, 1G.
-    #[arg(short = 'h', long, help_heading = "Order")]
+    #[arg(short = 'h', long, help_heading = "Order of lines")]
     pub(crate) human_numeric_sort: bool,
     /// Only printing characters count.
-    #[arg(short, long, help_heading = "Order")]
+    #[arg(short, long, help_heading = "Order of lines")]
     pub(crate) ignore_nonprinting: bool,
     /// By month: JAN to DEC, after what is none.
-    #[arg(short = 'M', long, help_heading = "Order")]
+    #[arg(short = 'M', long, help_heading = "Order of lines")]
     pub(crate) month_sort: bool,
     /// By value of a decimal number of any length.
-    #[arg(short, long, help_heading = "Order")]
+    #[arg(short, long, help_heading = "Order of lines")]
     pub(crate) numeric_sort: bool,
     /// Turned round.
-    #[arg(short, long, help_heading = "Order")]
+    #[arg(short, long, help_heading = "Order of lines")]
     pub(crate) reverse: bool,
     /// By the version numbers in a name: a2 before a10.
-    #[arg(short = 'V', long, help_heading = "Order")]
+    #[arg(short = 'V', long, help_heading = "Order of lines")]
     pub(crate) version_sort: bool,
     /// As -g, -h, -M, -n or -V: general-numeric, human-numeric, month, numeric, version.
-    #[arg(long, value_name = "WORD", help_heading = "Order")]
+    #[arg(long, value_name = "WORD", help_heading = "Order of lines")]
     pub(crate) sort: Vec<String>,
-    /// Lines with equal keys stay in the order of the input.
-    #[arg(short, long, help_heading = "Order")]
+    /// Lines or records with equal keys stay in the order of the input.
+    #[arg(short, long, help_heading = "Keys")]
     pub(crate) stable: bool,
     /// Of lines with equal keys only the first stays; with -c: there are none.
-    #[arg(short, long, help_heading = "Order")]
+    #[arg(short, long, help_heading = "Order of lines")]
     pub(crate) unique: bool,
     /// Lines end with a NUL, not with a newline.
-    #[arg(short, long)]
+    #[arg(short, long, help_heading = "Lines")]
     pub(crate) zero_terminated: bool,
     /// Say the first line that is not in order, and exit with 1; do not sort.
-    #[arg(short = 'c')]
+    #[arg(short = 'c', help_heading = "Lines")]
     pub(crate) check_loud: bool,
     /// The same, without saying it.
-    #[arg(short = 'C')]
+    #[arg(short = 'C', help_heading = "Lines")]
     pub(crate) check_quiet: bool,
     /// As -c (diagnose-first) or -C (quiet, silent).
-    #[arg(long, value_name = "HOW", num_args = 0..=1, require_equals = true, default_missing_value = "diagnose-first")]
+    #[arg(long, value_name = "HOW", num_args = 0..=1, require_equals = true, default_missing_value = "diagnose-first", help_heading = "Lines")]
     pub(crate) check: Option<String>,
     /// Merge files that are sorted already; do not sort.
-    #[arg(short, long)]
+    #[arg(short, long, help_heading = "Lines")]
     pub(crate) merge: bool,
     /// Pack temporary files with PROG; `PROG -d` has to unpack them.
-    #[arg(long, value_name = "PROG", value_hint = ValueHint::CommandName)]
+    #[arg(long, value_name = "PROG", value_hint = ValueHint::CommandName, help_heading = "Lines")]
     pub(crate) compress_program: Vec<OsString>,
     /// Read the names of the files from F (`-`: standard input), each with a NUL behind it.
-    #[arg(long, value_name = "F", value_hint = ValueHint::FilePath)]
+    #[arg(long, value_name = "F", value_hint = ValueHint::FilePath, help_heading = "Lines")]
     pub(crate) files0_from: Option<PathBuf>,
     /// Merge at most N files at once; beyond that in several passes [default: as many as memory is good for].
-    #[arg(long, value_name = "N", allow_hyphen_values = true)]
+    #[arg(long, value_name = "N", allow_hyphen_values = true, help_heading = "Lines")]
     pub(crate) batch_size: Option<String>,
     #[arg(short = 'R', long, hide = true)]
     pub(crate) random_sort: bool,
