@@ -11,7 +11,7 @@ LIBDIR ?= $(PREFIX)/lib
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
 ABI := $(shell echo $(VERSION) | sed -E 's/^(0\.[0-9]+|[0-9]+)\..*/\1/')
 
-.PHONY: help build demo test soak bench-run bench-sort bench-locks figures-holes fmt install install-libba clean
+.PHONY: help build demo test soak fuzz bench-run bench-sort bench-locks figures-holes fmt install install-libba clean
 
 help: ## list these targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## */\t/' | expand -t 12
@@ -30,6 +30,11 @@ test: ## the whole gate, as the continuous integration runs it
 soak: ## the random tests with many more cases than in `make test`
 	@scripts/setup.sh test
 	SOAK=1 ROUNDS=$(ROUNDS) $(CARGO) test --release --workspace --locked
+
+fuzz: ## search for bytes that break a decoder, a minute per target; needs nightly and cargo-fuzz
+	cd fuzz && for target in $$(cargo +nightly fuzz list); do \
+	    cargo +nightly fuzz run $$target -- -max_total_time=60 -max_len=400 -rss_limit_mb=1024 || exit 1; \
+	done
 
 bench-run: build ## all measurements of the README; results in bench/out
 	@scripts/setup.sh bench

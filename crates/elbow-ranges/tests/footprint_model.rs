@@ -131,6 +131,17 @@ fn overlaps_equal_the_model() {
     );
 }
 
+/// The boxes of two patterns meet in one byte, the last of the one and the first of the other.
+#[test]
+fn boxes_that_meet_in_one_byte_meet() {
+    let comb = |start, len| Strided::new(start, &[Dim { count: 10, stride: 100 }], len).unwrap();
+    let list = |patterns: [Strided; 2]| Footprint::from_patterns(patterns).unwrap();
+    let before = list([comb(0, 7), comb(20, 3)]); // up to 923, the first one up to 907
+    let after = |start| list([comb(start, 11), comb(start + 5000, 13)]);
+    assert!(before.overlaps(&after(922)) && after(922).overlaps(&before));
+    assert!(!before.overlaps(&after(923)) && !after(923).overlaps(&before));
+}
+
 #[test]
 fn what_the_ranks_of_an_array_cover_is_put_together() {
     let block = |start| {

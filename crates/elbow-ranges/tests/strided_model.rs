@@ -179,6 +179,27 @@ fn random_patterns_equal_their_points() {
     });
 }
 
+#[test]
+fn forms_of_one_pattern_are_one_value() {
+    let of = |dims: &[(u64, u64)], len| {
+        let dims: Vec<Dim> = dims.iter().map(|&(count, stride)| Dim { count, stride }).collect();
+        Strided::new(7, &dims, len).unwrap()
+    };
+    let comb = of(&[(6, 10)], 4);
+    assert_eq!(
+        of(&[(3, 20), (2, 10)], 4),
+        comb,
+        "the outer vector goes on where the inner one ends"
+    );
+    assert_eq!(of(&[(2, 20), (4, 10)], 4), comb, "... and where it has not ended yet");
+    assert_eq!(of(&[(2, 10), (3, 20)], 4), comb, "in any order");
+    assert_eq!(of(&[(6, 10), (2, 2)], 2), comb, "pieces that touch");
+    assert_eq!(of(&[(6, 10), (1, 99), (3, 0)], 4), comb, "vectors that repeat nothing");
+    assert_eq!(of(&[(3, 10), (4, 10)], 4), comb, "the same stride twice");
+    assert_ne!(of(&[(2, 30), (2, 10)], 4), comb, "a gap");
+    assert_eq!(of(&[(6, 3)], 4), Strided::range(7..26).unwrap());
+}
+
 /// Arrays of records of 88 bytes, walked over in unrelated ways: their fields never meet, and all strides together say so.
 #[test]
 fn fields_of_records_never_meet() {
