@@ -186,11 +186,14 @@ fn ask(place: &Place, name: &FileName, asked: Asked, waits: bool) -> Result<(), 
         asked,
         waits,
     };
-    match place.line.ask(|id| locks::request(id, name, &wish), waits) {
-        Ok(Reply::Granted { .. }) => Ok(()),
-        Ok(Reply::Refused { why, .. }) => Err(Stop::Refused(Errno(errno_of(&why)))),
-        Ok(_) => Err(Stop::Refused(Errno(libc::ENOLCK))),
-        Err(Broken(_)) => Err(Stop::Broken),
+    loop {
+        return match place.line.ask(|id| locks::request(id, name, &wish), waits) {
+            Ok(Reply::Granted { .. }) => Ok(()),
+            Ok(Reply::Refused { why, .. }) if locks::is_worth_waiting(&why) => continue,
+            Ok(Reply::Refused { why, .. }) => Err(Stop::Refused(Errno(errno_of(&why)))),
+            Ok(_) => Err(Stop::Refused(Errno(libc::ENOLCK))),
+            Err(Broken(_)) => Err(Stop::Broken),
+        };
     }
 }
 

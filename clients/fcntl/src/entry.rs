@@ -73,11 +73,14 @@ fn fcntl_lock(
     if target.mode & libc::O_PATH != 0 {
         return Err(Errno(libc::EBADF));
     }
-    if matches!(action, Action::Get) && i32::from(flock.l_type) == libc::F_UNLCK {
+    // The kernel looks at these before it looks at the range, and for F_OFD_GETLK only after.
+    let is_kind = matches!(i32::from(flock.l_type), libc::F_RDLCK | libc::F_WRLCK);
+    if matches!(action, Action::Get) && !of_description && !is_kind {
         return Err(Errno(libc::EINVAL));
     }
     let asked = range::understand(flock, |whence| position(fd, whence))?;
-    if of_description && flock.l_pid != 0 {
+    let is_bad_get = matches!(action, Action::Get) && !is_kind;
+    if of_description && (flock.l_pid != 0 || is_bad_get) {
         return Err(Errno(libc::EINVAL));
     }
     match (of_description, action) {

@@ -15,6 +15,9 @@ use crate::process::{self, File};
 use crate::range::{Asked, TO_END};
 use crate::reader;
 
+/// A service that shuts down ends the connection soon.
+const DRAIN_PAUSE: Duration = Duration::from_millis(20);
+
 /// One owner's wish, as a request needs it.
 #[derive(Clone, Copy)]
 pub(crate) struct Wish {
@@ -57,11 +60,21 @@ pub(crate) fn set(fd: c_int, target: &Target, asked: Asked, waits: bool) -> Resu
                 }
                 false => {} // The connection broke just now.
             },
+            Ok(Reply::Refused { why, .. }) if is_worth_waiting(&why) => {}
             Ok(Reply::Refused { why, .. }) => return Err(Errno(errno_of(&why))),
             Ok(_) => return Err(Errno(libc::ENOLCK)),
             Err(Broken(_)) => process::lost(&line),
         }
     }
+}
+
+/// A service that shuts down has a successor soon, where nothing is held that it waits for. Then takes a pause.
+pub(crate) fn is_worth_waiting(why: &Refusal) -> bool {
+    let is_waiting = *why == Refusal::Draining && !process::lock().holds_any();
+    if is_waiting {
+        std::thread::sleep(DRAIN_PAUSE);
+    }
+    is_waiting
 }
 
 /// `F_GETLK`: the lock in the way.

@@ -79,6 +79,11 @@ impl Process {
         TRACKED.store(count, Ordering::Relaxed);
     }
 
+    /// Whether we know of any lock.
+    pub(crate) fn holds_any(&self) -> bool {
+        self.files.values().any(|file| !file.held.is_empty()) || self.descriptions.iter().any(Description::holds)
+    }
+
     /// The session of fcntl's locks, as far as it works.
     pub(crate) fn live_line(&self) -> Option<&Arc<Line>> {
         self.line.as_ref().filter(|line| line.broken().is_none())
