@@ -8,9 +8,10 @@ use std::ffi::{CString, c_int};
 use std::sync::OnceLock;
 
 use elbow_lock::LockError;
+use elbow_ranges::PatternError;
 
 use crate::layout::LayoutError;
-use crate::native::{Native, call};
+use crate::native::{Native, call, call_back};
 
 /// Why an access is refused.
 #[derive(Debug, thiserror::Error)]
@@ -44,6 +45,12 @@ impl From<LayoutError> for Trouble {
     }
 }
 
+impl From<PatternError> for Trouble {
+    fn from(error: PatternError) -> Self {
+        Trouble::Datatype(error.to_string())
+    }
+}
+
 impl Trouble {
     /// The library's code as a result.
     pub(crate) fn of_native(code: c_int) -> Result<(), Trouble> {
@@ -70,7 +77,7 @@ impl Trouble {
             eprint!("{line}"); // one piece, so that those of several processes do not mix
         }
         let code = codes(native)[self.kind()];
-        let handled = call!(native, "PMPI_File_call_errhandler", file => usize, code => c_int);
+        let handled = call_back!(native, "PMPI_File_call_errhandler", file => usize, code => c_int);
         if handled == 0 { code } else { handled }
     }
 }

@@ -13,7 +13,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::{Arc, LazyLock, OnceLock};
 
-use elbow_lock::{Client, FileName, Hold, Kind, Owner, Wait, file_name};
+use elbow_lock::{Client, FileName, Hold, Kind, LockError, Owner, Wait, file_name};
 use elbow_ranges::Footprint;
 use parking_lot::{Mutex, RwLock};
 
@@ -215,13 +215,21 @@ impl Atomic {
         Ok(view)
     }
 
-    /// Waits until the bytes are ours.
+    /// Waits until the bytes are ours. A list without any pattern that is too long for a request is locked from its first
+    /// byte to its last.
     pub(crate) fn lock(&self, footprint: Footprint, kind: Kind) -> Result<Hold, Trouble> {
-        let hold = self
-            .client
-            .lock_as(this_thread(), self.name.clone(), footprint, kind, Wait::Forever)?;
+        let bounds = footprint.bounds();
+        let hold = match self.ask(footprint, kind) {
+            Err(LockError::TooLong { .. }) => self.ask(Footprint::extent(bounds)?, kind),
+            answer => answer,
+        }?;
         hold.check()?;
         Ok(hold)
+    }
+
+    fn ask(&self, footprint: Footprint, kind: Kind) -> Result<Hold, LockError> {
+        self.client
+            .lock_as(this_thread(), self.name.clone(), footprint, kind, Wait::Forever)
     }
 
     /// Waits until the shared file pointer is ours.

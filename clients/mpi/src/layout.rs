@@ -15,7 +15,7 @@
 
 use std::sync::Arc;
 
-use elbow_ranges::{Dim, Strided};
+use elbow_ranges::{Dim, PatternError, Strided};
 
 /// Where the bytes of a datatype lie, relative to where it is placed.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -43,8 +43,10 @@ pub(crate) struct Part {
 }
 
 /// Why a layout cannot be had, or not be placed in a file.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub(crate) enum LayoutError {
+    #[error(transparent)]
+    Pattern(#[from] PatternError),
     #[error("some of its bytes lie before the begin of the file or beyond 2^63")]
     OutOfFile,
     #[error("its pieces are not in ascending order, as MPI demands of a file type")]
@@ -112,7 +114,7 @@ impl Layout {
     pub(crate) fn sequence(layouts: impl IntoIterator<Item = (i64, Layout)>) -> Result<Layout, LayoutError> {
         let mut parts = Vec::new();
         let mut before = 0_u64;
-        for (at, layout) in patterns(joined(layouts))? {
+        for (at, layout) in patterns(&joined(layouts))? {
             let bytes = layout.bytes();
             parts.push(Part { at, before, layout });
             before = before.checked_add(bytes).ok_or(LayoutError::OutOfFile)?;
@@ -213,7 +215,7 @@ fn moved(base: i64, stride: i64, copies: u64) -> Result<i64, LayoutError> {
 
 fn push(start: i64, dims: &[Dim], len: u64, out: &mut Vec<Strided>) -> Result<(), LayoutError> {
     let start = u64::try_from(start).map_err(|_| LayoutError::OutOfFile)?;
-    out.push(Strided::new(start, dims, len).map_err(|_| LayoutError::NotAscending)?);
+    out.push(Strided::new(start, dims, len)?);
     Ok(())
 }
 
@@ -224,7 +226,7 @@ fn joined(layouts: impl IntoIterator<Item = (i64, Layout)>) -> Vec<(i64, Layout)
         match (kept.last_mut(), &layout) {
             (_, layout) if layout.bytes() == 0 => {}
             (Some((before, Layout::Run(run))), Layout::Run(more)) if before.checked_add_unsigned(*run) == Some(at) => {
-                *run += more
+                *run += more;
             }
             _ => kept.push((at, layout)),
         }
@@ -233,9 +235,9 @@ fn joined(layouts: impl IntoIterator<Item = (i64, Layout)>) -> Vec<(i64, Layout)
 }
 
 /// Makes one repetition of equal pieces at equal distances.
-fn patterns(list: Vec<(i64, Layout)>) -> Result<Vec<(i64, Layout)>, LayoutError> {
+fn patterns(list: &[(i64, Layout)]) -> Result<Vec<(i64, Layout)>, LayoutError> {
     let mut found = Vec::new();
-    let mut rest = list.as_slice();
+    let mut rest = list;
     while let [first, ..] = rest {
         let (length, stride) = alike(rest);
         if length >= PATTERN_FROM {

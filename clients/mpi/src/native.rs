@@ -26,12 +26,19 @@ pub(crate) struct Native {
 /// A function that the library does not have gives `MPI_ERR_OTHER`, after a word on stderr.
 macro_rules! call {
     ($native:expr, $symbol:expr $(, $argument:expr => $type:ty)* $(,)?) => {{
+        let _mark = crate::native::Mark::set();
+        crate::native::call_back!($native, $symbol $(, $argument => $type)*)
+    }};
+}
+
+/// As [`call`], of a function that runs the program's own functions: their MPI-IO is the program's.
+macro_rules! call_back {
+    ($native:expr, $symbol:expr $(, $argument:expr => $type:ty)* $(,)?) => {{
         static ADDRESS: std::sync::OnceLock<usize> = std::sync::OnceLock::new();
         let native: &crate::native::Native = $native;
         match *ADDRESS.get_or_init(|| native.function($symbol)) {
             0 => native.lacks($symbol),
             address => {
-                let _mark = crate::native::Mark::set();
                 // SAFETY: the library's function of this name has this type, with a handle in a register for each handle
                 // (abi.rs says why an `int` may travel so); what the pointers point at is the caller's, as in C.
                 #[allow(unsafe_code)]
@@ -44,6 +51,7 @@ macro_rules! call {
     }};
 }
 pub(crate) use call;
+pub(crate) use call_back;
 
 thread_local! {
     static INSIDE: Cell<u32> = const { Cell::new(0) };

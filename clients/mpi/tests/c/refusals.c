@@ -3,12 +3,14 @@
  *
  *     refusals FILE without-service    there is no lock service: atomic mode is refused on all ranks, nonatomic mode works
  *     refusals FILE with-service       there is one: a view whose file type cannot be locked exactly is refused
+ *     refusals FILE service-gone       it goes away, after FILE.ready was made and before FILE.gone is there: no I/O
  *
  * Prints "refused as it should be", or what is wrong.
  */
 #include <mpi.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 static int rank;
 
@@ -84,6 +86,22 @@ static void with_service(MPI_File file) {
     CHECK(MPI_File_set_atomicity(file, 0));
 }
 
+static void service_gone(MPI_File file, const char *path) {
+    char ready[1024], gone[1024];
+    MPI_Status status;
+    CHECK(MPI_File_set_atomicity(file, 1));
+    snprintf(ready, sizeof ready, "%s.ready", path);
+    snprintf(gone, sizeof gone, "%s.gone", path);
+    MPI_Barrier(MPI_COMM_WORLD);
+    if (rank == 0)
+        fclose(fopen(ready, "w"));
+    while (access(gone, F_OK) != 0)
+        usleep(10000);
+    must_be_refused(MPI_File_write_at(file, rank, "x", 1, MPI_CHAR, &status), "write_at without the service");
+    must_be_refused(MPI_File_write_at_all(file, rank, "x", 1, MPI_CHAR, &status), "write_at_all without the service");
+    must_be_empty(file);
+}
+
 int main(int argc, char **argv) {
     MPI_File file;
     CHECK(MPI_Init(&argc, &argv));
@@ -91,6 +109,8 @@ int main(int argc, char **argv) {
     CHECK(MPI_File_open(MPI_COMM_WORLD, argv[1], MPI_MODE_CREATE | MPI_MODE_RDWR, MPI_INFO_NULL, &file));
     if (strcmp(argv[2], "without-service") == 0)
         without_service(file);
+    else if (strcmp(argv[2], "service-gone") == 0)
+        service_gone(file, argv[1]);
     else
         with_service(file);
     MPI_Barrier(MPI_COMM_WORLD);

@@ -226,8 +226,18 @@ fn python_program_is_whole(mpi: &implementations::Mpi, python: &Path, source: &s
             mpi.name,
             without.printed
         );
-        let is_broken = ["TypeError", "NameError", "SyntaxError", "ImportError", "ModuleNotFoundError"];
-        assert!(!is_broken.iter().any(|error| without.printed.contains(error)), "{source}: {}", without.printed);
+        let is_broken = [
+            "TypeError",
+            "NameError",
+            "SyntaxError",
+            "ImportError",
+            "ModuleNotFoundError",
+        ];
+        assert!(
+            !is_broken.iter().any(|error| without.printed.contains(error)),
+            "{source}: {}",
+            without.printed
+        );
     }
     let how = Run {
         ranks: 4,
@@ -300,6 +310,38 @@ fn what_cannot_be_locked_is_refused() {
             ..Run::default()
         };
         let ran = bed.run(&mpi, how, &program, &["with-service"]);
+        assert!(
+            ran.printed.contains("refused as it should be"),
+            "{}: {}",
+            mpi.name,
+            ran.printed
+        );
+    }
+}
+
+/// A process whose lock service is gone gets an error before its next I/O, and so do those that are with it in a collective access.
+#[test]
+fn no_byte_is_written_when_the_service_is_gone() {
+    let bed = Bed::new();
+    for mpi in implementations::installed().into_iter().take(1) {
+        let program = mpi.compile("c/refusals.c", bed.path());
+        let service = Service::start(bed.path());
+        let url = service.url.clone();
+        let how = Run {
+            ranks: 3,
+            service: Some(&url),
+            ..Run::default()
+        };
+        let ran = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !bed.path().join("data.ready").exists() {
+                    std::thread::sleep(std::time::Duration::from_millis(20));
+                }
+                drop(service);
+                std::fs::write(bed.path().join("data.gone"), "").unwrap();
+            });
+            bed.run(&mpi, how, &program, &["service-gone"])
+        });
         assert!(
             ran.printed.contains("refused as it should be"),
             "{}: {}",
