@@ -74,4 +74,5 @@ pub(crate) fn at_work<R>(call: impl FnOnce() -> R) -> R {
 pub(crate) fn forked() {
     let inherited = AT_WORK.swap(0, Ordering::Relaxed);
     INHERITED_AT_REST.store(inherited == 0, Ordering::Relaxed);
+    crate::pending::forget_callers();
 }

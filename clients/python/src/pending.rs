@@ -6,6 +6,7 @@
 //! ```
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use elbow_lock::LockError;
@@ -20,8 +21,12 @@ use crate::threads::Threads;
 /// How long a thread that waits does not look for signals. Only Ctrl-C feels it.
 const SIGNALS_EVERY: Duration = Duration::from_millis(50);
 
-/// Whether threads of ours may still call into the interpreter. Locked while one does.
-static MAY_CALL: Mutex<bool> = Mutex::new(true);
+/// How many threads of ours call into the interpreter; [`ENDING`] when no more may. Not a mutex: a thread that was in it
+/// when another one forked would leave it locked in the child.
+static CALLERS: AtomicUsize = AtomicUsize::new(0);
+const ENDING: usize = 1 << (usize::BITS - 1);
+/// How long who ends the interpreter lets callers go on before it looks again.
+const CALLERS_PAUSE: Duration = Duration::from_millis(1);
 
 type Answer = Result<Option<Lock>, LockError>;
 
@@ -125,8 +130,7 @@ impl Pending {
 
 /// Tells Python, unless it is about to end.
 fn tell(then: Py<PyAny>) {
-    let may_call = MAY_CALL.lock();
-    if *may_call {
+    if CALLERS.fetch_add(1, Ordering::AcqRel) & ENDING == 0 {
         // None: the interpreter ends, and nobody waits.
         Python::try_attach(|py| {
             if let Err(error) = then.call0(py) {
@@ -135,10 +139,21 @@ fn tell(then: Py<PyAny>) {
             drop(then);
         });
     }
+    CALLERS.fetch_sub(1, Ordering::AcqRel);
 }
 
 /// From now on no thread of ours calls into the interpreter: it is about to end.
 #[pyfunction]
 pub(crate) fn shut_down(py: Python<'_>) {
-    py.detach(|| *MAY_CALL.lock() = false);
+    CALLERS.fetch_or(ENDING, Ordering::AcqRel);
+    py.detach(|| {
+        while CALLERS.load(Ordering::Acquire) & !ENDING > 0 {
+            std::thread::sleep(CALLERS_PAUSE);
+        }
+    });
+}
+
+/// In a child that was forked: the threads that called are its parent's.
+pub(crate) fn forget_callers() {
+    CALLERS.store(0, Ordering::Release);
 }

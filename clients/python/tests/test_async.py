@@ -3,11 +3,13 @@
 import asyncio
 import os
 import random
+import signal
+import threading
 import time
 
 import elbowroom
 import pytest
-from test_client import held_by_another_thread, is_free
+from test_client import held_by_another_thread, in_child, is_free
 
 
 def test_tasks_wait_for_each_other_and_the_loop_runs_on(client, directory):
@@ -120,3 +122,32 @@ def test_a_lock_that_was_lost_is_said_when_the_block_ends(service, client, direc
 
     asyncio.run(main())
     service.start()
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_forks_amid_waiting_tasks_do_not_hang(client, directory):
+    stop = threading.Event()
+
+    async def hold(name):
+        async with client.hold_async(directory / name):
+            pass
+
+    async def work():
+        while not stop.is_set():
+            await asyncio.gather(*[hold("f") for _ in range(8)])
+
+    thread = threading.Thread(target=asyncio.run, args=(work(),))
+    thread.start()
+
+    def child():
+        signal.alarm(20)
+        asyncio.run(hold("g"))
+        elbowroom._native.shut_down()
+        return True
+
+    try:
+        for _ in range(20):
+            assert in_child(child)
+    finally:
+        stop.set()
+        thread.join()

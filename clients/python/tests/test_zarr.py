@@ -208,6 +208,21 @@ def test_a_process_with_another_pipeline_is_refused_and_loses_nothing(client, di
             Synchronized(directory / "z", client)
 
 
+def test_a_pipeline_that_writes_without_waiting_is_refused(client, directory):
+    fused = "zarr.core.codec_pipeline.FusedCodecPipeline"
+    if not hasattr(zarr.core.codec_pipeline, "FusedCodecPipeline"):
+        pytest.skip("this zarr has none")
+    store = Synchronized(directory / "z", client)
+    new_array(store)[:] = 1
+    with zarr.config.set({"codec_pipeline.path": fused}), pytest.raises(NotSynchronized):
+        zarr.open_array(store)[0:3, 0:3] = 2
+    with pytest.raises(NotSynchronized):
+        store.set_sync("c/0/0", None)
+    with pytest.raises(NotSynchronized):
+        store.delete_sync("c/0/0")
+    assert (zarr.open_array(directory / "z")[:] == 1).all()
+
+
 class Other(BatchedCodecPipeline):
     """Somebody else's."""
 

@@ -124,7 +124,8 @@ class Holding:
     def __init__(
         self, client: LockClient, name: bytes, covered: _native.Footprint, shared: bool, timeout_ms: int | None
     ) -> None:
-        self._client, self._what, self._hold = client, (name, covered, shared, timeout_ms), None
+        self._client, self._what = client, (name, covered, shared, timeout_ms)
+        self._hold: _native.Hold | None = None
 
     def __enter__(self) -> _native.Hold:
         if self._hold is not None:
@@ -133,13 +134,16 @@ class Holding:
         owner = _thread_owner()
         if threading.current_thread() is threading.main_thread():
             # Python handles signals here, so another thread waits.
-            self._hold = session.lock_later(*self._what, owner, False, None).wait()
+            hold = session.lock_later(*self._what, owner, False, None).wait()
         else:
-            self._hold = session.lock(*self._what, owner)
-        return self._hold
+            hold = session.lock(*self._what, owner)
+        self._hold = hold
+        return hold
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         hold, self._hold = self._hold, None
+        if hold is None:
+            raise RuntimeError("this lock is not held")
         if kind is None:
             hold.finish()
         else:
@@ -155,18 +159,22 @@ class AsyncHolding:
     def __init__(
         self, client: LockClient, name: bytes, covered: _native.Footprint, shared: bool, timeout_ms: int | None
     ) -> None:
-        self._client, self._what, self._hold = client, (name, covered, shared, timeout_ms), None
+        self._client, self._what = client, (name, covered, shared, timeout_ms)
+        self._hold: _native.Hold | None = None
 
     async def __aenter__(self) -> _native.Hold:
         if self._hold is not None:
             raise RuntimeError("this lock is held already")
         session = self._client._connected()
         owner = _task_owner()
-        self._hold = await answered(lambda then: session.lock_later(*self._what, owner, self._patient, then))
-        return self._hold
+        hold: _native.Hold = await answered(lambda then: session.lock_later(*self._what, owner, self._patient, then))
+        self._hold = hold
+        return hold
 
     async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
         hold, self._hold = self._hold, None
+        if hold is None:
+            raise RuntimeError("this lock is not held")
         if kind is None:
             await answered(hold.finish_later)
         else:
@@ -176,11 +184,15 @@ class AsyncHolding:
 async def answered(start: Any) -> Any:
     """Awaits a call that another thread makes: `start(then)` has `then` called when it is done."""
     loop = asyncio.get_running_loop()
-    done = loop.create_future()
+    done: asyncio.Future[None] = loop.create_future()
+
+    def finish() -> None:
+        if not done.done():
+            done.set_result(None)
 
     def then() -> None:
         try:
-            loop.call_soon_threadsafe(lambda: done.done() or done.set_result(None))
+            loop.call_soon_threadsafe(finish)
         except RuntimeError:
             pass  # The loop is closed, and nobody waits.
 

@@ -45,8 +45,11 @@ __all__ = ["LockingPipeline", "NotSynchronized", "Synchronized"]
 METADATA = frozenset({"zarr.json", ".zarray", ".zgroup", ".zattrs", ".zmetadata"})
 _PIPELINE = "codec_pipeline.path"
 
-if hasattr(WrapperStore, "set_sync"):
-    raise ImportError(f"zarr {zarr.__version__} writes to stores in a way that this elbowroom does not know: use an older zarr")
+#: The ways to write to a store that `Synchronized` knows. A zarr with others is refused: they would go past the locks.
+_WRITERS = frozenset({"set", "set_if_not_exists", "set_sync", "_set_many", "delete", "delete_sync", "delete_dir"})
+_unknown = {name for name in dir(WrapperStore) if name.startswith(("set", "_set", "delete", "_delete"))} - _WRITERS
+if _unknown:
+    raise ImportError(f"zarr {zarr.__version__} writes to stores by {', '.join(_unknown)}, which this elbowroom does not know")
 
 #: The locks under which the running task writes, by name.
 _writing: ContextVar[Mapping[str, Hold]] = ContextVar("elbowroom_writing", default=MappingProxyType({}))
@@ -100,6 +103,17 @@ class Synchronized(WrapperStore[Store]):
                 )
             await answered(hold.check_later)
         await self._store.set(key, value)
+
+    # Other pipelines write by these, which do not wait, where a store can do all of it so.
+    _supports_sync_io = False
+
+    def set_sync(self, key: str, value: Any) -> None:
+        """Not for a store whose writers wait for locks."""
+        raise NotSynchronized(f"{key} would be written without its lock, by set_sync")
+
+    def delete_sync(self, key: str) -> None:
+        """Not for a store whose writers wait for locks."""
+        raise NotSynchronized(f"{key} would be deleted without its lock, by delete_sync")
 
     async def set_if_not_exists(self, key: str, value: Any) -> None:
         """Writes what is not there, in one step."""
@@ -161,14 +175,14 @@ class LockingPipeline(BatchedCodecPipeline):
             finally:
                 _writing.reset(token)
 
-    async def read_batch(self, batch_info: Iterable[Any], out: Any, drop_axes: tuple[int, ...] = ()) -> None:
+    async def read_batch(self, batch_info: Iterable[Any], out: Any, drop_axes: tuple[int, ...] = ()) -> Any:
         """Reads some chunks; parts of a shard, which take several reads, under a lock that readers share."""
         batch = list(batch_info)
         async with contextlib.AsyncExitStack() as locks:
             if self.supports_partial_decode:
                 for _, store, key in _places(batch):
                     await locks.enter_async_context(store.hold(key, shared=True))
-            await super().read_batch(batch, out, drop_axes)
+            return await super().read_batch(batch, out, drop_axes)
 
 
 register_pipeline(LockingPipeline)
