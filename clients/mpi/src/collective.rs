@@ -189,7 +189,7 @@ fn offer(mine: &Result<Cover, Trouble>) -> Vec<u8> {
 
 /// What each rank would cover.
 fn understood(offers: &[Vec<u8>]) -> Result<Vec<Cover>, Trouble> {
-    let garbled = |error| {
+    let garbled = |error: String| {
         Trouble::Unsupported(format!(
             "another process described its access in another way ({error}): has it the same version?"
         ))
@@ -197,7 +197,7 @@ fn understood(offers: &[Vec<u8>]) -> Result<Vec<Cover>, Trouble> {
     let mut covers = Vec::with_capacity(offers.len());
     for offer in offers {
         let mut reader = Reader::new(offer);
-        if !reader.bool().map_err(garbled)? {
+        if !reader.bool().map_err(|error| garbled(error.to_string()))? {
             return Err(Trouble::Elsewhere);
         }
         covers.push(Cover::decode(&mut reader).map_err(garbled)?);

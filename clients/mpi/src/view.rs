@@ -11,7 +11,7 @@
 use std::ffi::{CStr, c_char};
 
 use elbow_ranges::encoding::{DecodeError, Reader, Writer};
-use elbow_ranges::{Dim, Footprint, Strided};
+use elbow_ranges::{Dim, Footprint, PatternError, Strided};
 
 use crate::error::Trouble;
 use crate::inspect;
@@ -158,22 +158,32 @@ impl Cover {
         }
     }
 
-    pub(crate) fn decode(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        let patterns = reader.count(3)?;
-        let mut cover = Vec::with_capacity(patterns);
-        for _ in 0..patterns {
-            let (start, length) = (reader.varint()?, reader.varint()?);
-            let mut dims = Vec::new();
-            for _ in 0..reader.count(2)? {
-                dims.push(Dim {
-                    count: reader.varint()?,
-                    stride: reader.varint()?,
-                });
-            }
-            cover.extend(Strided::new(start, &dims, length));
+    /// # Errors
+    /// Says what is wrong with the bytes.
+    pub(crate) fn decode(reader: &mut Reader<'_>) -> Result<Self, String> {
+        let garbled = |error: DecodeError| error.to_string();
+        let mut cover = Vec::new();
+        for _ in 0..reader.count(3).map_err(garbled)? {
+            cover.push(
+                decode_pattern(reader)
+                    .map_err(garbled)?
+                    .map_err(|error| error.to_string())?,
+            );
         }
         Ok(Self(cover))
     }
+}
+
+fn decode_pattern(reader: &mut Reader<'_>) -> Result<Result<Strided, PatternError>, DecodeError> {
+    let (start, length) = (reader.varint()?, reader.varint()?);
+    let mut dims = Vec::new();
+    for _ in 0..reader.count(2)? {
+        dims.push(Dim {
+            count: reader.varint()?,
+            stride: reader.varint()?,
+        });
+    }
+    Ok(Strided::new(start, &dims, length))
 }
 
 /// Other representations have other sizes in the file than in memory.
