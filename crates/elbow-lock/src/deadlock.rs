@@ -7,8 +7,8 @@
 //!
 //! A node is a waiting request, and an edge leads to the requests of everybody who blocks it, by what is held or by
 //! standing before it in a queue. An owner is one thread of work that does nothing else while it waits; so a cycle can
-//! only be closed by the request that is queued last, and looking whenever the owner of a request that was queued holds
-//! something already finds all of them. (A program that lets several threads wait as one owner may be refused where
+//! only be closed by the request that is queued last, and only if somebody waits for what its owner holds already. Looking
+//! then finds all of them. (A program that lets several threads wait as one owner may be refused where
 //! another thread of it would have come to the rescue. The kernel does the same to threads that share a process's fcntl
 //! locks.)
 //!
@@ -105,7 +105,7 @@ pub fn find_deadlock(waits: &[WaitFor]) -> Option<Deadlock> {
 }
 
 /// Refuses requests until nothing waits in a circle: the youngest of each circle. Call it with all shards of a service,
-/// locked, when [`Action::Queued`] came for an owner who holds something in any of them. Returns how many were refused.
+/// locked. Returns how many were refused.
 pub fn resolve(now_ms: u64, shards: &mut [&mut Shard], out: &mut Vec<Action>) -> usize {
     let mut refused = 0;
     loop {
@@ -122,7 +122,7 @@ pub fn resolve(now_ms: u64, shards: &mut [&mut Shard], out: &mut Vec<Action>) ->
     }
 }
 
-/// As [`resolve`], if `who`, whose request was queued, holds something in any shard: else it cannot have closed a circle.
+/// As [`resolve`], if somebody waits for what the owner holds whose request was queued: else it cannot have closed a circle.
 pub fn resolve_after(
     now_ms: u64,
     session: SessionId,
@@ -130,7 +130,7 @@ pub fn resolve_after(
     shards: &mut [&mut Shard],
     out: &mut Vec<Action>,
 ) -> usize {
-    if shards.iter().any(|shard| shard.holds_any(session, owner)) {
+    if shards.iter().any(|shard| shard.is_waited_for(session, owner)) {
         resolve(now_ms, shards, out)
     } else {
         0

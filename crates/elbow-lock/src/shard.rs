@@ -39,7 +39,7 @@ pub use status::{FileStatus, LockStatus, Totals};
 pub enum Action {
     /// Send this to that session.
     Reply(SessionId, Reply),
-    /// A request was queued. If its owner holds anything in any shard, look for deadlock now
+    /// A request was queued. If somebody waits for what its owner holds, in any shard, look for deadlock now
     /// ([`resolve_after`](crate::resolve_after)).
     Queued {
         /// Whose.
@@ -300,12 +300,16 @@ impl Shard {
         self.files.is_empty()
     }
 
-    /// Whether an owner holds anything here.
+    /// Whether somebody waits for anything that an owner holds here.
     #[must_use]
-    pub fn holds_any(&self, session: SessionId, owner: Owner) -> bool {
-        self.sessions
+    pub fn is_waited_for(&self, session: SessionId, owner: Owner) -> bool {
+        let files = self
+            .sessions
             .get(&session)
-            .is_some_and(|session| session.holds_any(owner))
+            .into_iter()
+            .flat_map(|session| session.held_by(owner));
+        let who = Party { session, owner };
+        files.into_iter().any(|file| self.files[file].table.is_waited_for(who))
     }
 
     /// All requests that wait, and for whom. `O(requests that wait * locks that conflict)`.
@@ -418,9 +422,9 @@ impl Shard {
         let session = self.session(who.session);
         match hold.key {
             Some(key) => session.add(id, Place { file, key }, list_bytes),
-            None => session.add_pieces(who.owner, file, hold.locks),
+            None => session.add_pieces(hold.locks),
         }
-        session.add_held(who.owner, hold.locks);
+        session.add_held(who.owner, file, hold.locks);
         self.totals.grants += 1;
         out.push(Action::Reply(who.session, Reply::Granted { id, token: hold.token }));
         self.apply(file, events, out);
@@ -479,8 +483,8 @@ impl Shard {
         let table = &mut self.files[file].table;
         table.carry_out(change, ask, now_ms, token, &mut self.sequence);
         let session = self.session(who.session);
-        session.add_pieces(who.owner, file, more);
-        session.add_held(who.owner, more);
+        session.add_pieces(more);
+        session.add_held(who.owner, file, more);
         self.answer_unlocked(who.session, id, out);
         self.settle(now_ms, file, out);
     }
@@ -596,9 +600,9 @@ impl Shard {
         let session = self.session(who.session);
         if grant.posix {
             session.remove(id, 0);
-            session.add_pieces(who.owner, file, locks);
+            session.add_pieces(locks);
         }
-        session.add_held(who.owner, locks);
+        session.add_held(who.owner, file, locks);
         out.push(Action::Reply(who.session, Reply::Granted { id, token }));
     }
 
@@ -616,12 +620,12 @@ impl Shard {
         let session = self.session(who.session);
         match &lock.state {
             State::Held { .. } if posix => {
-                session.add_pieces(who.owner, file, -1);
-                session.add_held(who.owner, -1);
+                session.add_pieces(-1);
+                session.add_held(who.owner, file, -1);
             }
             State::Held { .. } => {
                 session.remove(id, list_bytes);
-                session.add_held(who.owner, -1);
+                session.add_held(who.owner, file, -1);
             }
             State::Waiting { patience, .. } => {
                 session.remove(id, list_bytes);

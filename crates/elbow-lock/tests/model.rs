@@ -267,7 +267,7 @@ impl Pair {
             if let Action::Queued { session, owner, .. } = *action {
                 let (mut real, mut naive) = (Vec::new(), Vec::new());
                 resolve_after(self.now_ms, session, owner, &mut [&mut self.real], &mut real);
-                if self.naive.holds_any(Party { session, owner }) {
+                if self.naive.is_waited_for(Party { session, owner }) {
                     while let Some(found) = find_deadlock(&self.naive.waits()) {
                         let why = Refusal::Deadlock { cycle: found.cycle };
                         assert!(self.naive.refuse(self.now_ms, found.session, found.id, why, &mut naive));

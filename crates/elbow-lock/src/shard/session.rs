@@ -19,10 +19,8 @@ pub(super) struct Session {
     pub(super) is_connected: bool,
     /// Locks with a name: lists held, lists and POSIX locks waited for.
     locks: BTreeMap<LockId, Place>,
-    /// POSIX pieces held.
-    pieces: BTreeMap<(Owner, usize), usize>,
-    /// Locks and pieces held.
-    held: BTreeMap<Owner, usize>,
+    /// How many locks and pieces an owner holds of a file.
+    held: BTreeMap<(Owner, usize), usize>,
     count: usize,
     /// Memory of the lists and bitmaps of its locks.
     list_bytes: usize,
@@ -33,7 +31,6 @@ impl Default for Session {
         Self {
             is_connected: true,
             locks: BTreeMap::new(),
-            pieces: BTreeMap::new(),
             held: BTreeMap::new(),
             count: 0,
             list_bytes: 0,
@@ -50,14 +47,16 @@ impl Session {
         self.count
     }
 
-    pub(super) fn holds_any(&self, owner: Owner) -> bool {
-        self.held.contains_key(&owner)
+    /// The files that an owner holds anything of.
+    pub(super) fn held_by(&self, owner: Owner) -> impl Iterator<Item = usize> {
+        let held = self.held.range((owner, 0)..=(owner, usize::MAX));
+        held.map(|(&(_, file), _)| file)
     }
 
     /// The files that it holds or waits for anything of.
     pub(super) fn files(&self) -> BTreeSet<usize> {
         let of_locks = self.locks.values().map(|place| place.file);
-        of_locks.chain(self.pieces.keys().map(|&(_, file)| file)).collect()
+        of_locks.chain(self.held.keys().map(|&(_, file)| file)).collect()
     }
 
     /// Whether it may have so many more locks.
@@ -87,21 +86,16 @@ impl Session {
     }
 
     /// So many more POSIX pieces, or fewer.
-    pub(super) fn add_pieces(&mut self, owner: Owner, file: usize, more: isize) {
+    pub(super) fn add_pieces(&mut self, more: isize) {
         self.count = add(self.count, more);
-        let pieces = self.pieces.entry((owner, file)).or_default();
-        *pieces = add(*pieces, more);
-        if *pieces == 0 {
-            self.pieces.remove(&(owner, file));
-        }
     }
 
-    /// So many more locks or pieces that an owner holds, or fewer.
-    pub(super) fn add_held(&mut self, owner: Owner, more: isize) {
-        let held = self.held.entry(owner).or_default();
+    /// So many more locks or pieces that an owner holds of a file, or fewer.
+    pub(super) fn add_held(&mut self, owner: Owner, file: usize, more: isize) {
+        let held = self.held.entry((owner, file)).or_default();
         *held = add(*held, more);
         if *held == 0 {
-            self.held.remove(&owner);
+            self.held.remove(&(owner, file));
         }
     }
 }

@@ -34,6 +34,12 @@ impl Table {
         held.chain(queued).map(|key| self.locks[key].ask.who).collect()
     }
 
+    /// Whether a waiting request conflicts with anything that `who` holds.
+    pub(crate) fn is_waited_for(&self, who: Party) -> bool {
+        let mut held = self.of_owner(who).filter(|(_, lock)| lock.is_held());
+        !self.queue.is_empty() && held.any(|(_, lock)| self.conflicting_queued(&lock.ask, u64::MAX).next().is_some())
+    }
+
     /// Tells the holders that want to know that `ask` conflicts with their locks.
     pub(crate) fn recall(&mut self, ask: &Ask, out: &mut Vec<Event>) {
         if self.untold == 0 {

@@ -100,7 +100,7 @@ impl Locks {
                 let mut shards: Vec<&mut Shard> = shards.iter_mut().collect();
                 resolve_after(now_ms, who.session, who.owner, &mut shards, out);
             }
-            Self::Naive(naive) if naive.holds_any(who) => {
+            Self::Naive(naive) if naive.is_waited_for(who) => {
                 while let Some(found) = find_deadlock(&naive.waits()) {
                     let why = Refusal::Deadlock { cycle: found.cycle };
                     naive.refuse(now_ms, found.session, found.id, why, out);

@@ -245,7 +245,7 @@ impl World {
 
     /// Lets the next thing happen. False when nothing ever will.
     pub(crate) fn step(&mut self, rng: &mut StdRng) -> bool {
-        let Some(Reverse(Timed { at, event, .. })) = self.events.pop() else {
+        let Some(Reverse(Timed { at, seq, event })) = self.events.pop() else {
             return false;
         };
         self.now = at;
@@ -253,8 +253,9 @@ impl World {
         if let Some(id) = self.who(&event)
             && self.places[id].stands_still_until > at
         {
-            let later = self.places[id].stands_still_until;
-            self.at(later, event);
+            // With its number, so that it stays before what was sent after it.
+            let at = self.places[id].stands_still_until;
+            self.events.push(Reverse(Timed { at, seq, event }));
             return true;
         }
         match event {
@@ -433,7 +434,8 @@ impl World {
             }
             Fault::Pause(id, ms) => {
                 self.told.pauses += 1;
-                self.places[id].stands_still_until = self.now + ms;
+                let until = &mut self.places[id].stands_still_until;
+                *until = (*until).max(self.now + ms);
             }
             Fault::SetClock(id, by) => {
                 self.told.clocks_set += 1;

@@ -368,6 +368,12 @@ impl Naive {
         self.held.iter().any(|hold| hold.want.who == who)
     }
 
+    /// Whether a waiting request conflicts with what somebody holds.
+    pub(crate) fn is_waited_for(&self, who: Party) -> bool {
+        let mut held = self.held.iter().map(|hold| &hold.want).filter(|want| want.who == who);
+        held.any(|held| self.queue.iter().any(|waiter| conflict(held, &waiter.want)))
+    }
+
     /// Whether a session has a lock of that name, held or waited for.
     pub(crate) fn has(&self, session: SessionId, id: LockId) -> bool {
         self.held
