@@ -387,7 +387,7 @@ impl Shard {
             let change = self.files[file]
                 .table
                 .plan(ask.who, &ask.footprint.bounds(), Some(ask.kind));
-            change.locks().max(1).cast_unsigned()
+            change.locks().max(0).cast_unsigned()
         });
         session.admit(&self.limits, pieces, ask.footprint.heap_bytes())
     }
@@ -396,7 +396,7 @@ impl Shard {
     fn patience(&self, now_ms: u64, file: usize, ask: &Ask, wait: Wait) -> Result<Patience, Refusal> {
         let table = &self.files[file].table;
         let is_full = table.queue_len() >= self.limits.queue_per_file;
-        match wait {
+        let patience = match wait {
             Wait::Try => match self.grace_left_ms(now_ms) {
                 Some(wait_ms) => Err(Refusal::Grace { wait_ms }),
                 None if self.limits.recall_ms > 0 && !is_full && table.is_blocked_by_recallable(ask) => Ok(
@@ -410,7 +410,10 @@ impl Shard {
             }
             Wait::For(ms) => Ok(Patience::Until(now_ms.saturating_add(u64::from(ms)))),
             Wait::Forever => Ok(Patience::Forever),
-        }
+        }?;
+        // A POSIX lock that merges pieces takes none when it is granted, but one while it waits.
+        self.sessions[&ask.who.session].admit(&self.limits, 1, ask.footprint.heap_bytes())?;
+        Ok(patience)
     }
 
     fn hold(&mut self, now_ms: u64, file: usize, ask: Ask, out: &mut Vec<Action>) {

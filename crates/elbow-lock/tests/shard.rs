@@ -1,0 +1,233 @@
+//! What a shard promises beyond granting: its limits, its end, what it tells about itself.
+
+use elbow_lock::{
+    Action, FileName, Kind, Limits, LockId, Owner, Refusal, Reply, Request, SessionId, Shard, Token, Wait,
+};
+use elbow_ranges::Footprint;
+
+const A: SessionId = SessionId(1);
+const B: SessionId = SessionId(2);
+
+fn shard(limits: Limits) -> Shard {
+    let mut shard = Shard::new(1, 0, limits);
+    shard.open(A);
+    shard.open(B);
+    shard
+}
+
+fn lock(id: u64, file: &str, footprint: Footprint, wait: Wait, recall: bool) -> Request {
+    let file = FileName::new(file.as_bytes()).expect("a name");
+    Request::Lock {
+        id: LockId(id),
+        owner: Owner(0),
+        file,
+        kind: Kind::Exclusive,
+        footprint,
+        wait,
+        recall,
+    }
+}
+
+fn all(id: u64, file: &str) -> Request {
+    lock(id, file, Footprint::whole(), Wait::Forever, false)
+}
+
+fn posix(id: u64, start: u64, end: u64, kind: Option<Kind>) -> Request {
+    let file = FileName::new(b"f").expect("a name");
+    Request::Posix {
+        id: LockId(id),
+        owner: Owner(0),
+        file,
+        start,
+        end,
+        kind,
+        wait: Wait::Try,
+    }
+}
+
+/// The replies, "granted" or the refusal's words.
+fn ask(shard: &mut Shard, now_ms: u64, session: SessionId, request: Request) -> Vec<String> {
+    let mut out = Vec::new();
+    shard.handle(now_ms, session, request, &mut out);
+    shard.check();
+    words(out)
+}
+
+fn words(actions: Vec<Action>) -> Vec<String> {
+    let word = |action| match action {
+        Action::Reply(_, Reply::Granted { .. }) => Some("granted".to_owned()),
+        Action::Reply(_, Reply::Refused { why, .. }) => Some(why.to_string()),
+        Action::Reply(_, Reply::Recall { id }) => Some(format!("recall {}", id.0)),
+        Action::Reply(_, reply) => Some(format!("{reply:?}")),
+        Action::Queued { .. } => None,
+    };
+    actions.into_iter().filter_map(word).collect()
+}
+
+#[test]
+fn each_limit_is_named_when_it_is_reached() {
+    let limits = Limits {
+        locks_per_session: 3,
+        queue_per_file: 1,
+        files: 2,
+        list_bytes_per_session: 100,
+        ..Limits::default()
+    };
+    let shard = &mut shard(limits);
+    let many = Footprint::from_list([(0, 1), (10, 2), (30, 3), (70, 4), (150, 5), (1000, 1), (1100, 3)]).unwrap();
+    let why = ask(shard, 0, A, lock(1, "f", many, Wait::Try, false));
+    assert_eq!(
+        why,
+        ["the lock service is at its limit of 100 bytes of lists of one session"]
+    );
+    assert!(shard.is_idle(), "a refused request leaves nothing");
+
+    assert_eq!(ask(shard, 0, A, all(1, "f")), ["granted"]);
+    assert_eq!(ask(shard, 0, A, all(2, "g")), ["granted"]);
+    assert_eq!(
+        ask(shard, 0, A, all(3, "h")),
+        ["the lock service is at its limit of 2 files"]
+    );
+    assert_eq!(ask(shard, 0, B, all(1, "f")), [""; 0]);
+    let why = ask(shard, 0, B, all(2, "f"));
+    assert_eq!(
+        why,
+        ["the lock service is at its limit of 1 requests in the queue of one file"]
+    );
+    assert_eq!(
+        ask(shard, 0, A, all(1, "g")),
+        ["this session already has a lock of this number"]
+    );
+}
+
+/// One lock punched full of holes is as many locks as it has pieces.
+#[test]
+fn pieces_of_a_posix_lock_are_counted() {
+    let shard = &mut shard(Limits {
+        locks_per_session: 3,
+        ..Limits::default()
+    });
+    assert_eq!(ask(shard, 0, A, posix(1, 0, 100, Some(Kind::Exclusive))), ["granted"]);
+    assert_eq!(ask(shard, 0, A, posix(1, 10, 11, None)), ["granted"]);
+    assert_eq!(ask(shard, 0, A, posix(1, 20, 21, None)), ["granted"]);
+    let why = ask(shard, 0, A, posix(1, 30, 31, None));
+    assert_eq!(why, ["the lock service is at its limit of 3 locks of one session"]);
+    assert_eq!(
+        ask(shard, 0, A, posix(1, 5, 25, Some(Kind::Exclusive))),
+        ["granted"],
+        "which merges them"
+    );
+    assert_eq!(ask(shard, 0, A, posix(1, 30, 31, None)), ["granted"]);
+    assert_eq!(
+        ask(shard, 0, A, posix(1, 7, 7, None)),
+        ["bad request: the range 7..7 is empty"]
+    );
+}
+
+#[test]
+fn a_try_waits_for_what_might_be_given_back() {
+    let shard = &mut shard(Limits {
+        recall_ms: 50,
+        ..Limits::default()
+    });
+    let wanted = || lock(9, "f", Footprint::whole(), Wait::Try, false);
+    assert_eq!(
+        ask(shard, 0, A, lock(1, "f", Footprint::whole(), Wait::Try, true)),
+        ["granted"]
+    );
+    assert_eq!(ask(shard, 10, B, wanted()), ["recall 1"]);
+    assert_eq!(shard.deadline(), Some(60));
+    assert_eq!(ask(shard, 20, A, Request::Unlock { id: LockId(1) }), ["granted"]);
+    assert_eq!(ask(shard, 20, B, Request::Unlock { id: LockId(9) }), [""; 0]);
+
+    // In use: once told, it is not told again, and the try comes to its end.
+    assert_eq!(
+        ask(shard, 30, A, lock(1, "f", Footprint::whole(), Wait::Try, true)),
+        ["granted"]
+    );
+    assert_eq!(ask(shard, 30, B, wanted()), ["recall 1"]);
+    let mut out = Vec::new();
+    shard.tick(80, &mut out);
+    assert_eq!(words(out), [Refusal::WouldBlock.to_string()]);
+    assert_eq!(ask(shard, 90, B, wanted()), [""; 0]);
+}
+
+#[test]
+fn draining_refuses_who_waits_and_lets_holders_finish() {
+    let shard = &mut shard(Limits::default());
+    ask(shard, 0, A, all(1, "f"));
+    ask(shard, 0, B, all(2, "f"));
+    let mut out = Vec::new();
+    shard.drain(5, &mut out);
+    assert_eq!(words(out), ["the lock service is shutting down"]);
+    assert_eq!(ask(shard, 6, B, all(3, "g")), ["the lock service is shutting down"]);
+    assert!(!shard.is_idle());
+    ask(shard, 7, A, Request::Unlock { id: LockId(1) });
+    assert!(shard.is_idle());
+}
+
+#[test]
+fn who_has_no_session_is_told_so_and_holds_nothing() {
+    let shard = &mut shard(Limits::default());
+    let mut out = Vec::new();
+    shard.close(0, A, &mut out);
+    assert!(ask(shard, 1, A, all(1, "f"))[0].starts_with("Lost"));
+    assert!(shard.is_idle());
+}
+
+/// A file that nobody uses takes no memory, and its next token is larger all the same.
+#[test]
+fn tokens_grow_over_the_end_of_a_file() {
+    let shard = &mut shard(Limits::default());
+    let mut before = None;
+    for id in 1..100 {
+        let mut out = Vec::new();
+        shard.handle(0, A, all(id, "f"), &mut out);
+        let Action::Reply(_, Reply::Granted { token, .. }) = out[0] else {
+            panic!("{out:?}");
+        };
+        assert!(before < Some(token) && token >= Token::first_of(1));
+        before = Some(token);
+        ask(shard, 0, A, Request::Unlock { id: LockId(id) });
+        assert!(shard.is_idle());
+    }
+}
+
+#[test]
+fn the_status_names_holders_and_queue_with_their_ages() {
+    let shard = &mut shard(Limits::default());
+    ask(
+        shard,
+        100,
+        A,
+        lock(1, "quiet", Footprint::extent(0..4096).unwrap(), Wait::Try, false),
+    );
+    ask(
+        shard,
+        200,
+        A,
+        lock(2, "busy", Footprint::extent(5..10).unwrap(), Wait::Try, false),
+    );
+    ask(shard, 300, B, all(3, "busy"));
+    let status = shard.status(1000, 1, 10);
+    let [busy] = &status[..] else { panic!("{status:?}") };
+    assert_eq!(
+        (busy.name.to_string().as_str(), busy.holds, busy.queued),
+        ("busy", 1, 1)
+    );
+    let (holder, waiter) = (&busy.holders[0], &busy.queue[0]);
+    assert_eq!(
+        (holder.who.session, holder.age_ms, holder.pattern.as_str()),
+        (A, 800, "5..10")
+    );
+    assert_eq!(
+        (waiter.who.session, waiter.age_ms, waiter.pattern.as_str(), waiter.token),
+        (B, 700, "all", None)
+    );
+    let totals = shard.totals();
+    assert_eq!(
+        (totals.files, totals.holds, totals.queued, totals.grants, totals.waits),
+        (2, 2, 1, 2, 1)
+    );
+    assert!(totals.named().contains(&("lock_requests", 3)));
+}
