@@ -1,6 +1,7 @@
 """What the benches have in common: programs, options, the host."""
 
 import argparse
+import json
 import os
 import platform
 import subprocess
@@ -47,6 +48,15 @@ class Parser(argparse.ArgumentParser):
 
     def add_cache(self, what):
         self.add_argument("--cache", type=Path, default=default_cache(), help=f"where {what} kept")
+
+
+def bench(package, name):
+    """The program of a bench target; builds it."""
+    said = subprocess.run(["cargo", "bench", "--locked", "-p", package, "--bench", name, "--no-run", "--message-format", "json"],
+                          cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True)
+    built = [message["executable"] for message in map(json.loads, said.stdout.splitlines())
+             if message["reason"] == "compiler-artifact" and message["target"]["name"] == name and message["executable"]]
+    return Path(built[0])
 
 
 def size(text):

@@ -21,6 +21,8 @@ mod hello;
 mod lease;
 mod message;
 #[cfg(feature = "server")]
+pub mod proxy;
+#[cfg(feature = "server")]
 pub mod server;
 mod shard;
 mod table;

@@ -38,12 +38,12 @@ pub struct Link {
     /// Locked while a frame is written, so that frames do not mix.
     sending: Mutex<Vec<u8>>,
     inbox: Mutex<Inbox>,
-    pub(super) welcome: Welcome,
+    pub(crate) welcome: Welcome,
     /// When the hello was sent: the session is not older than this.
-    pub(super) opened_ms: u64,
+    pub(crate) opened_ms: u64,
 }
 
-enum Stream {
+pub(crate) enum Stream {
     Unix(UnixStream),
     Tcp(TcpStream),
 }
@@ -218,6 +218,14 @@ impl Link {
                 Err(error) => return Err(Broken::Io(error)),
             }
         }
+    }
+
+    /// The connection itself, and what came after the welcome.
+    #[cfg(feature = "server")]
+    pub(crate) fn into_parts(self) -> (Stream, Vec<u8>) {
+        let Inbox { mut bytes, begin } = self.inbox.into_inner();
+        bytes.drain(..begin);
+        (self.stream, bytes)
     }
 
     /// Ends the connection; whoever reads it finds its end.

@@ -14,7 +14,7 @@
 //! Not here: what a lock means (`table`), the other end (`server`).
 
 mod hold;
-mod link;
+pub(crate) mod link;
 mod name;
 mod session;
 

@@ -105,7 +105,7 @@ enum Standing {
 impl Session {
     pub(super) fn open(address: Address, options: Options) -> Result<Arc<Self>, LockError> {
         let link = Link::open(&address, &options.name, options.ttl_ms, options.key.as_ref())?;
-        let lease = lease_of(&link);
+        let (lease, ttl_ms) = (lease_of(&link), link.welcome.ttl_ms);
         let session = Arc::new(Self {
             address,
             options,
@@ -122,8 +122,8 @@ impl Session {
             }),
             changed: Condvar::new(),
         });
-        if session.options.ttl_ms > 0 {
-            renew_while_alive(&session)?;
+        if ttl_ms > 0 {
+            renew_while_alive(&session, ttl_ms)?;
         }
         Ok(session)
     }
@@ -648,9 +648,9 @@ fn lost(file: &FileName, why: &str) -> LockError {
 }
 
 /// Renews the session's lease from a thread of its own, as long as somebody has the session.
-fn renew_while_alive(session: &Arc<Session>) -> Result<(), LockError> {
+fn renew_while_alive(session: &Arc<Session>, ttl_ms: u32) -> Result<(), LockError> {
     let weak = Arc::downgrade(session);
-    let pause = Duration::from_millis(u64::from(session.options.ttl_ms / 4).max(1));
+    let pause = Duration::from_millis(u64::from(ttl_ms / 4).max(1));
     let spawned = std::thread::Builder::new()
         .name("elbow-lease".to_owned())
         .spawn(move || {

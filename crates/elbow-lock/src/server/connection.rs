@@ -1,6 +1,5 @@
-//! One client's connection, from hello to end.
+//! One client's connection, from hello to end: with the service, or with a proxy of it.
 
-use std::collections::HashMap;
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,8 +10,7 @@ use tokio::time::timeout;
 
 use super::listen::{Arrival, Stream};
 use super::outbox::Unsent;
-use super::service::{Member, Place, Service};
-use super::{Settings, status};
+use super::service::Member;
 use crate::hello::{Hello, Key, Nonce, Opening, PROTOCOL_VERSION, Proof, Side, Welcome};
 use crate::message::{LockId, Reply, Request};
 use crate::wire;
@@ -24,8 +22,24 @@ const WRITE_FOR: Duration = Duration::from_secs(30);
 /// Read at a time; many frames, so that many answers go out in one write.
 const READ_BYTES: usize = 64 << 10;
 
+/// Who answers the requests of a connection. Replies go to the member's outbox, then or later.
+pub(crate) trait Desk: Send + Sync {
+    /// Opens a session for a client that asked for a lease of `ttl_ms`; an error is why it cannot come in.
+    fn open(&self, name: String, ttl_ms: u32, is_local: bool) -> Result<(Arc<Member>, Welcome), String>;
+    /// Does what a client asks; not called with `Close`.
+    fn apply(&self, member: &Member, request: Request);
+    /// These locks are no more without the client having said so.
+    fn forget(&self, member: &Member, refused: &[LockId]);
+    /// The client has gone.
+    fn close(&self, member: &Member);
+    /// The connection has gone, and perhaps not the client.
+    fn disconnect(&self, member: &Member);
+    /// Somebody was not let in.
+    fn turned_away(&self);
+}
+
 /// Serves one client until it goes, or must go.
-pub(super) async fn serve(service: Arc<Service>, settings: Arc<Settings>, arrival: Arrival, key: Option<Key>) {
+pub(crate) async fn serve<D: Desk>(desk: Arc<D>, arrival: Arrival, key: Option<Key>) {
     let is_local = arrival.is_local;
     let (reader, writer) = tokio::io::split(arrival.stream);
     let mut door = Door {
@@ -34,29 +48,21 @@ pub(super) async fn serve(service: Arc<Service>, settings: Arc<Settings>, arriva
         bytes: Vec::with_capacity(READ_BYTES),
         is_local,
     };
-    let member = match timeout(HELLO_FOR, door.admit(&service, &settings, key.as_ref(), &arrival.peer)).await {
-        Ok(Ok(member)) => member,
-        _ => {
-            service
-                .counters
-                .turned_away
-                .fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-            return;
-        }
+    let Ok(Ok(member)) = timeout(HELLO_FOR, door.admit(&*desk, key.as_ref(), &arrival.peer)).await else {
+        return desk.turned_away();
     };
     let mut connection = Connection {
-        service: &service,
+        desk: &*desk,
         member: &member,
-        places: HashMap::new(),
         said_close: false,
         door,
     };
     // However it ends, there is nobody to tell.
     let ended = connection.converse().await.unwrap_or(Ended::Cut);
     match ended {
-        Ended::ByClient => service.close(&member),
-        Ended::Cut if is_local => service.close(&member), // The kernel ends a Unix socket when its process dies.
-        Ended::Cut => service.disconnect(&member),
+        Ended::ByClient => desk.close(&member),
+        Ended::Cut if is_local => desk.close(&member), // The kernel ends a Unix socket when its process dies.
+        Ended::Cut => desk.disconnect(&member),
     }
 }
 
@@ -79,13 +85,7 @@ struct Door {
 }
 
 impl Door {
-    async fn admit(
-        &mut self,
-        service: &Service,
-        settings: &Settings,
-        key: Option<&Key>,
-        peer: &str,
-    ) -> io::Result<Arc<Member>> {
+    async fn admit(&mut self, desk: &impl Desk, key: Option<&Key>, peer: &str) -> io::Result<Arc<Member>> {
         let Opening::Hello(hello) = self.hear().await? else {
             return self.turn_away("a connection begins with a hello").await;
         };
@@ -103,7 +103,7 @@ impl Door {
                 None => return self.turn_away("our key is not its key").await,
             },
         };
-        self.welcome(service, settings, hello, proof, peer).await
+        self.welcome(desk, hello, proof, peer).await
     }
 
     /// The service's proof, if the client's was good.
@@ -119,32 +119,15 @@ impl Door {
         })
     }
 
-    async fn welcome(
-        &mut self,
-        service: &Service,
-        settings: &Settings,
-        hello: Hello,
-        proof: Proof,
-        peer: &str,
-    ) -> io::Result<Arc<Member>> {
-        let ttl_ms = match hello.ttl_ms {
-            0 if !self.is_local => settings.ttl_ms_max,
-            asked => asked.min(settings.ttl_ms_max),
+    async fn welcome(&mut self, desk: &impl Desk, hello: Hello, proof: Proof, peer: &str) -> io::Result<Arc<Member>> {
+        let (member, welcome) = match desk.open(format!("{} ({peer})", hello.name), hello.ttl_ms, self.is_local) {
+            Ok(opened) => opened,
+            Err(why) => return self.turn_away(&why).await,
         };
-        let member = service.open(format!("{} ({peer})", hello.name), ttl_ms);
-        let welcome = Welcome {
-            version: PROTOCOL_VERSION,
-            session: member.id,
-            ttl_ms,
-            epoch: service.epoch,
-            grace_ms: service.grace_left_ms(),
-            grace_ms_max: settings.ttl_ms_max,
-            proof,
-        };
-        match self.say(&Opening::Welcome(welcome)).await {
+        match self.say(&Opening::Welcome(Welcome { proof, ..welcome })).await {
             Ok(()) => Ok(member),
             Err(error) => {
-                service.close(&member);
+                desk.close(&member);
                 Err(error)
             }
         }
@@ -179,16 +162,14 @@ impl Door {
 }
 
 /// A connection after its hello.
-struct Connection<'a> {
-    service: &'a Service,
+struct Connection<'a, D> {
+    desk: &'a D,
     member: &'a Member,
-    /// In which shard a lock is, for requests that name only the lock.
-    places: HashMap<LockId, Place>,
     said_close: bool,
     door: Door,
 }
 
-impl Connection<'_> {
+impl<D: Desk> Connection<'_, D> {
     async fn converse(&mut self) -> io::Result<Ended> {
         let mut sent = Unsent::default();
         loop {
@@ -218,7 +199,10 @@ impl Connection<'_> {
                 Ok(Some(length)) => match wire::decode_request(&bytes[begin + wire::LENGTH_BYTES..begin + length]) {
                     Ok(request) => {
                         begin += length;
-                        self.apply(request);
+                        match request {
+                            Request::Close => self.said_close = true,
+                            request => self.desk.apply(self.member, request),
+                        }
                     }
                     Err(error) => break Err(error),
                 },
@@ -236,52 +220,12 @@ impl Connection<'_> {
         })
     }
 
-    fn apply(&mut self, request: Request) {
-        let (service, member) = (self.service, self.member);
-        match &request {
-            Request::Lock { id, file, .. } | Request::Reassert { id, file, .. } => {
-                let place = service.place_of(file);
-                self.places.insert(*id, place);
-                service.apply(member, place, request);
-            }
-            Request::Posix { file, .. }
-            | Request::Query { file, .. }
-            | Request::PosixRelease { file: Some(file), .. } => {
-                service.apply(member, service.place_of(file), request);
-            }
-            Request::Unlock { id } => {
-                if let Some(place) = self.places.remove(id) {
-                    service.apply(member, place, request);
-                }
-            }
-            Request::Cancel { id } if self.places.contains_key(id) => service.apply(member, self.places[id], request),
-            // A POSIX request's place is not kept: one that waits is seldom cancelled.
-            Request::Cancel { .. } | Request::PosixRelease { file: None, .. } => {
-                service
-                    .places()
-                    .for_each(|place| service.apply(member, place, request.clone()));
-            }
-            Request::Renew { seq } => {
-                if service.renew(member.id) {
-                    member.outbox.push(&Reply::Renewed { seq: *seq }, true);
-                }
-            }
-            Request::Close => self.said_close = true,
-            Request::Status { seq } => {
-                let json = status::report(service).to_string();
-                member.outbox.push(&Reply::Status { seq: *seq, json }, true);
-            }
-        }
-    }
-
     /// Sends what is there. `spare` is memory to use again.
     async fn flush(&mut self, mut spare: Unsent) -> io::Result<Unsent> {
         spare.bytes.clear();
         spare.refused.clear();
         let unsent = self.member.outbox.take(spare);
-        for id in &unsent.refused {
-            self.places.remove(id);
-        }
+        self.desk.forget(self.member, &unsent.refused);
         if !unsent.bytes.is_empty() {
             timeout(WRITE_FOR, self.door.writer.write_all(&unsent.bytes)).await??;
         }

@@ -11,12 +11,12 @@ use tokio::net::{TcpListener, UnixListener, UnixStream};
 use crate::address::Address;
 
 /// Anything that a client may come through.
-pub(super) trait Stream: AsyncRead + AsyncWrite + Send {}
+pub(crate) trait Stream: AsyncRead + AsyncWrite + Send {}
 impl<T: AsyncRead + AsyncWrite + Send> Stream for T {}
 
 /// A place where clients arrive.
 #[derive(Debug)]
-pub(super) enum Listener {
+pub(crate) enum Listener {
     Unix {
         listener: UnixListener,
         path: PathBuf,
@@ -35,17 +35,17 @@ pub enum Users {
 }
 
 /// Somebody who came in.
-pub(super) struct Arrival {
-    pub(super) stream: Pin<Box<dyn Stream>>,
+pub(crate) struct Arrival {
+    pub(crate) stream: Pin<Box<dyn Stream>>,
     /// For people: who it is by the system's word.
-    pub(super) peer: String,
+    pub(crate) peer: String,
     /// Whether the kernel ends the stream when, and only when, the process at its other end is done with it.
-    pub(super) is_local: bool,
+    pub(crate) is_local: bool,
 }
 
 impl Listener {
     /// Begins to listen. A socket file that a dead service left is replaced.
-    pub(super) async fn open(address: &Address, users: Users) -> io::Result<Self> {
+    pub(crate) async fn open(address: &Address, users: Users) -> io::Result<Self> {
         match address {
             Address::Tcp(place) => Ok(Self::Tcp(TcpListener::bind(place).await?)),
             Address::Unix(path) => {
@@ -62,7 +62,7 @@ impl Listener {
     }
 
     /// Where it listens: with the port that the system chose, where the address asked for port 0.
-    pub(super) fn address(&self) -> io::Result<Address> {
+    pub(crate) fn address(&self) -> io::Result<Address> {
         match self {
             Self::Unix { path, .. } => Ok(Address::Unix(path.clone())),
             Self::Tcp(listener) => Ok(Address::Tcp(listener.local_addr()?.to_string())),
@@ -70,7 +70,7 @@ impl Listener {
     }
 
     /// Whether only processes of this machine can come.
-    pub(super) fn is_local(&self) -> io::Result<bool> {
+    pub(crate) fn is_local(&self) -> io::Result<bool> {
         match self {
             Self::Unix { .. } => Ok(true),
             Self::Tcp(listener) => Ok(listener.local_addr()?.ip().is_loopback()),
@@ -78,12 +78,12 @@ impl Listener {
     }
 
     /// Whether who comes is known by the system's word, so that no key is needed.
-    pub(super) fn knows_its_peers(&self) -> bool {
+    pub(crate) fn knows_its_peers(&self) -> bool {
         matches!(self, Self::Unix { .. })
     }
 
     /// Waits for the next one; `None` for somebody who may not come in.
-    pub(super) async fn accept(&self) -> io::Result<Option<Arrival>> {
+    pub(crate) async fn accept(&self) -> io::Result<Option<Arrival>> {
         match self {
             Self::Tcp(listener) => {
                 let (stream, peer) = listener.accept().await?;

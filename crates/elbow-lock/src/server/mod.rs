@@ -8,12 +8,12 @@
 //!
 //! Not here: when a lock is granted (`shard`, `table`), what a lease is (`lease`), the bytes (`wire`, `hello`).
 
-mod connection;
+pub(crate) mod connection;
 mod life;
-mod listen;
+pub(crate) mod listen;
 mod metrics;
-mod outbox;
-mod service;
+pub(crate) mod outbox;
+pub(crate) mod service;
 mod status;
 
 use std::future::Future;
@@ -24,6 +24,7 @@ use std::time::Duration;
 
 use tokio::sync::Semaphore;
 
+use self::connection::Desk;
 use self::life::Life;
 use self::listen::Listener;
 pub use self::listen::Users;
@@ -66,7 +67,7 @@ pub struct Settings {
 /// A service that listens.
 #[derive(Debug)]
 pub struct Server {
-    settings: Arc<Settings>,
+    settings: Settings,
     service: Arc<Service>,
     listeners: Vec<Listener>,
     metrics: Option<tokio::net::TcpListener>,
@@ -106,9 +107,15 @@ impl Server {
         } else {
             0
         };
-        let service = Service::new(settings.shards.max(1), life.epoch, grace_ms, &settings.limits);
+        let service = Service::new(
+            settings.shards.max(1),
+            life.epoch,
+            grace_ms,
+            settings.ttl_ms_max,
+            &settings.limits,
+        );
         Ok(Self {
-            settings: Arc::new(settings),
+            settings,
             service: Arc::new(service),
             listeners,
             metrics,
@@ -149,7 +156,7 @@ impl Server {
             tasks.spawn(accept(
                 listener,
                 Arc::clone(&service),
-                Arc::clone(&settings),
+                settings.key.clone(),
                 Arc::clone(&places),
             ));
         }
@@ -174,12 +181,14 @@ impl Server {
     }
 }
 
-async fn accept(listener: Listener, service: Arc<Service>, settings: Arc<Settings>, places: Arc<Semaphore>) {
-    let key = if listener.knows_its_peers() {
-        None
-    } else {
-        settings.key.clone()
-    };
+/// Lets clients in, as many at a time as there are places.
+pub(crate) async fn accept<D: Desk + 'static>(
+    listener: Listener,
+    desk: Arc<D>,
+    key: Option<Key>,
+    places: Arc<Semaphore>,
+) {
+    let key = key.filter(|_| !listener.knows_its_peers());
     let mut connections = tokio::task::JoinSet::new();
     loop {
         let Ok(place) = Arc::clone(&places).acquire_owned().await else {
@@ -187,22 +196,13 @@ async fn accept(listener: Listener, service: Arc<Service>, settings: Arc<Setting
         };
         match listener.accept().await {
             Ok(Some(arrival)) => {
-                service
-                    .counters
-                    .connections
-                    .fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-                let served = connection::serve(Arc::clone(&service), Arc::clone(&settings), arrival, key.clone());
+                let served = connection::serve(Arc::clone(&desk), arrival, key.clone());
                 connections.spawn(async move {
                     served.await;
                     drop(place);
                 });
             }
-            Ok(None) => {
-                service
-                    .counters
-                    .turned_away
-                    .fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-            }
+            Ok(None) => desk.turned_away(),
             Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
         }
         while connections.try_join_next().is_some() {}

@@ -13,24 +13,24 @@ const OUTBOX_BYTES_MAX: usize = 8 << 20;
 
 /// One session's unsent replies.
 #[derive(Debug, Default)]
-pub(super) struct Outbox {
+pub(crate) struct Outbox {
     unsent: Mutex<Unsent>,
     /// The connection's task has something to do.
-    pub(super) wake: Notify,
+    pub(crate) wake: Notify,
     ended: AtomicBool,
 }
 
 /// What the connection's task takes out.
 #[derive(Debug, Default)]
-pub(super) struct Unsent {
-    pub(super) bytes: Vec<u8>,
+pub(crate) struct Unsent {
+    pub(crate) bytes: Vec<u8>,
     /// Locks that are no more without the client having said so: their names are free again.
-    pub(super) refused: Vec<LockId>,
+    pub(crate) refused: Vec<LockId>,
 }
 
 impl Outbox {
     /// Adds a reply. The task that sends is woken unless it is the caller (`to_self`).
-    pub(super) fn push(&self, reply: &Reply, to_self: bool) {
+    pub(crate) fn push(&self, reply: &Reply, to_self: bool) {
         let mut unsent = self.unsent.lock();
         if unsent.bytes.len() > OUTBOX_BYTES_MAX {
             self.ended.store(true, Ordering::Release);
@@ -47,12 +47,12 @@ impl Outbox {
     }
 
     /// Takes what is there; `spare` is left for what comes next.
-    pub(super) fn take(&self, spare: Unsent) -> Unsent {
+    pub(crate) fn take(&self, spare: Unsent) -> Unsent {
         std::mem::replace(&mut self.unsent.lock(), spare)
     }
 
     /// Ends the session: its last words are `why`.
-    pub(super) fn end(&self, why: &str) {
+    pub(crate) fn end(&self, why: &str) {
         if !self.ended.swap(true, Ordering::AcqRel) {
             wire::append_reply(&mut self.unsent.lock().bytes, &Reply::Lost { why: why.to_owned() });
         }
@@ -60,7 +60,7 @@ impl Outbox {
     }
 
     /// Whether the session has ended: send what is left, and close.
-    pub(super) fn has_ended(&self) -> bool {
+    pub(crate) fn has_ended(&self) -> bool {
         self.ended.load(Ordering::Acquire)
     }
 }

@@ -20,10 +20,13 @@ use std::time::Instant;
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use tokio::sync::Notify;
 
+use super::connection::Desk;
 use super::outbox::Outbox;
+use super::status;
 use crate::deadlock;
+use crate::hello::{PROTOCOL_VERSION, Proof, Welcome};
 use crate::lease::Leases;
-use crate::message::{FileName, Owner, Request, SessionId};
+use crate::message::{FileName, LockId, Owner, Reply, Request, SessionId};
 use crate::shard::{Action, Limits, Shard};
 
 /// No deadline.
@@ -31,46 +34,66 @@ const NEVER: u64 = u64::MAX;
 
 /// A running service without its sockets.
 #[derive(Debug)]
-pub(super) struct Service {
+pub(crate) struct Service {
     shards: Vec<Mutex<Shard>>,
     sessions: RwLock<HashMap<SessionId, Arc<Member>>>,
     leases: Mutex<Leases>,
     began: Instant,
     last_session: AtomicU64,
-    pub(super) epoch: u32,
+    pub(crate) epoch: u32,
+    /// Longest lease, and grace period after a crash.
+    ttl_ms_max: u32,
     /// When new locks are granted again after a restart, ms.
     grace_until_ms: u64,
     /// The earliest deadline that the timer sleeps for, ms.
     armed: AtomicU64,
-    pub(super) rearm: Notify,
+    pub(crate) rearm: Notify,
     draining: AtomicBool,
-    pub(super) counters: Counters,
+    pub(crate) counters: Counters,
 }
 
 /// A session that is open.
 #[derive(Debug)]
-pub(super) struct Member {
-    pub(super) id: SessionId,
+pub(crate) struct Member {
+    pub(crate) id: SessionId,
     /// For people.
-    pub(super) name: String,
-    pub(super) opened_ms: u64,
-    pub(super) outbox: Outbox,
+    pub(crate) name: String,
+    pub(crate) opened_ms: u64,
+    pub(crate) outbox: Outbox,
+    /// In which shard a lock is, for requests that name only the lock.
+    places: Mutex<HashMap<LockId, Place>>,
+    /// Whether it ends when nothing is heard of it.
+    has_lease: bool,
+}
+
+impl Member {
+    pub(crate) fn new(id: SessionId, name: String, opened_ms: u64, has_lease: bool) -> Arc<Self> {
+        let (outbox, places) = (Outbox::default(), Mutex::default());
+        Arc::new(Self {
+            id,
+            name,
+            opened_ms,
+            outbox,
+            places,
+            has_lease,
+        })
+    }
 }
 
 /// What has happened since the service began.
 #[derive(Debug, Default)]
-pub(super) struct Counters {
-    pub(super) connections: AtomicU64,
-    pub(super) turned_away: AtomicU64,
-    pub(super) requests: AtomicU64,
-    pub(super) leases_lost: AtomicU64,
+pub(crate) struct Counters {
+    pub(crate) connections: AtomicU64,
+    pub(crate) turned_away: AtomicU64,
+    pub(crate) requests: AtomicU64,
+    pub(crate) leases_lost: AtomicU64,
 }
 
 /// Where in the service something is: the number of its shard.
-pub(super) type Place = usize;
+type Place = usize;
 
 impl Service {
-    pub(super) fn new(shards: usize, epoch: u32, grace_ms: u64, limits: &Limits) -> Self {
+    pub(crate) fn new(shards: usize, epoch: u32, grace_ms: u64, ttl_ms_max: u32, limits: &Limits) -> Self {
         Self {
             shards: (0..shards)
                 .map(|_| Mutex::new(Shard::new(epoch, grace_ms, limits.clone())))
@@ -80,6 +103,7 @@ impl Service {
             began: Instant::now(),
             last_session: AtomicU64::new(0),
             epoch,
+            ttl_ms_max,
             grace_until_ms: grace_ms,
             armed: AtomicU64::new(NEVER),
             rearm: Notify::new(),
@@ -89,87 +113,17 @@ impl Service {
     }
 
     /// Milliseconds since the service began.
-    pub(super) fn now_ms(&self) -> u64 {
+    pub(crate) fn now_ms(&self) -> u64 {
         u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
     /// For how much longer only holders from before a restart are let in.
-    pub(super) fn grace_left_ms(&self) -> u32 {
+    pub(crate) fn grace_left_ms(&self) -> u32 {
         u32::try_from(self.grace_until_ms.saturating_sub(self.now_ms())).unwrap_or(u32::MAX)
     }
 
-    /// Opens a session that lives for `ttl_ms` after each renewal; 0: until it is closed.
-    pub(super) fn open(&self, name: String, ttl_ms: u32) -> Arc<Member> {
-        let id = SessionId(self.last_session.fetch_add(1, Ordering::Relaxed) + 1);
-        let now = self.now_ms();
-        let member = Arc::new(Member {
-            id,
-            name,
-            opened_ms: now,
-            outbox: Outbox::default(),
-        });
-        if ttl_ms > 0 {
-            let mut leases = self.leases.lock();
-            leases.open(now, id, ttl_ms);
-            let deadline = leases.deadline();
-            drop(leases);
-            self.arm(deadline);
-        }
-        self.sessions.write().insert(id, Arc::clone(&member));
-        self.shards.iter().for_each(|shard| shard.lock().open(id));
-        member
-    }
-
-    /// A connection has ended, and nobody knows whether its client has: what it waits for is taken back, what it holds
-    /// stays until its lease is over.
-    pub(super) fn disconnect(&self, member: &Member) {
-        let now = self.now_ms();
-        for shard in &self.shards {
-            self.step(shard, None, |shard, actions| shard.disconnect(now, member.id, actions));
-        }
-    }
-
-    /// Ends a session: its locks are free, its requests are gone.
-    pub(super) fn close(&self, member: &Member) {
-        self.leases.lock().close(member.id);
-        let now = self.now_ms();
-        for shard in &self.shards {
-            self.step(shard, None, |shard, actions| shard.close(now, member.id, actions));
-        }
-        self.sessions.write().remove(&member.id);
-    }
-
-    /// The shard that has a file's locks.
-    pub(super) fn place_of(&self, file: &FileName) -> Place {
-        let mut hasher = DefaultHasher::new();
-        file.hash(&mut hasher);
-        (hasher.finish() % self.shards.len() as u64) as Place
-    }
-
-    /// All shards, for requests that name no file.
-    pub(super) fn places(&self) -> std::ops::Range<Place> {
-        0..self.shards.len()
-    }
-
-    /// The session has given a sign of life.
-    pub(super) fn renew(&self, session: SessionId) -> bool {
-        self.leases.lock().renew(self.now_ms(), session)
-    }
-
-    /// Applies a request.
-    pub(super) fn apply(&self, member: &Member, place: Place, request: Request) {
-        self.counters.requests.fetch_add(1, Ordering::Relaxed);
-        let now = self.now_ms();
-        let queued = self.step(&self.shards[place], Some(member), |shard, actions| {
-            shard.handle(now, member.id, request, actions);
-        });
-        for owner in queued {
-            self.break_deadlocks(member.id, owner);
-        }
-    }
-
     /// Does what is due, and returns when the next thing is, ms.
-    pub(super) fn tick(&self) -> Option<u64> {
+    pub(crate) fn tick(&self) -> Option<u64> {
         self.armed.store(NEVER, Ordering::Release);
         let now = self.now_ms();
         let expired = self.leases.lock().expired(now);
@@ -184,22 +138,22 @@ impl Service {
                     .end("nothing was heard from this client for longer than its lease");
             }
         }
-        for shard in &self.shards {
-            self.step(shard, None, |shard, actions| shard.tick(now, actions));
-        }
-        let next = self.shards.iter().filter_map(|shard| shard.lock().deadline());
-        let next = next.chain(self.leases.lock().deadline()).min();
+        let of_shards = self.shards.iter().filter_map(|shard| {
+            let (_, deadline) = self.step_in_time(shard, None, |shard, actions| shard.tick(now, actions));
+            deadline
+        });
+        let next = of_shards.min().into_iter().chain(self.leases.lock().deadline()).min();
         self.armed.fetch_min(next.unwrap_or(NEVER), Ordering::AcqRel);
         next
     }
 
     /// Whether it is about to end.
-    pub(super) fn is_draining(&self) -> bool {
+    pub(crate) fn is_draining(&self) -> bool {
         self.draining.load(Ordering::Relaxed)
     }
 
     /// From now on nothing new is granted.
-    pub(super) fn drain(&self) {
+    pub(crate) fn drain(&self) {
         self.draining.store(true, Ordering::Relaxed);
         let now = self.now_ms();
         for shard in &self.shards {
@@ -208,27 +162,44 @@ impl Service {
     }
 
     /// Ends all sessions with these last words.
-    pub(super) fn end_all(&self, why: &str) {
+    pub(crate) fn end_all(&self, why: &str) {
         for member in self.members() {
             member.outbox.end(why);
         }
     }
 
     /// The sessions that are open, oldest first.
-    pub(super) fn members(&self) -> Vec<Arc<Member>> {
+    pub(crate) fn members(&self) -> Vec<Arc<Member>> {
         let mut members: Vec<_> = self.sessions.read().values().cloned().collect();
         members.sort_by_key(|member| member.id);
         members
     }
 
     /// What each shard holds.
-    pub(super) fn each_shard<T>(&self, look: impl Fn(&Shard) -> T) -> Vec<T> {
+    pub(crate) fn each_shard<T>(&self, look: impl Fn(&Shard) -> T) -> Vec<T> {
         self.shards.iter().map(|shard| look(&shard.lock())).collect()
     }
 
     /// Whether nobody holds anything.
-    pub(super) fn is_idle(&self) -> bool {
+    pub(crate) fn is_idle(&self) -> bool {
         self.each_shard(Shard::is_idle).into_iter().all(|idle| idle)
+    }
+
+    /// The shard that has a file's locks.
+    fn place_of(&self, file: &FileName) -> Place {
+        let mut hasher = DefaultHasher::new();
+        file.hash(&mut hasher);
+        (hasher.finish() % self.shards.len() as u64) as Place
+    }
+
+    fn apply_at(&self, place: Place, member: &Member, request: Request) {
+        let now = self.now_ms();
+        let queued = self.step(&self.shards[place], Some(member), |shard, actions| {
+            shard.handle(now, member.id, request, actions);
+        });
+        for owner in queued {
+            self.break_deadlocks(member.id, owner);
+        }
     }
 
     /// Does something to a shard, delivers what follows from it, and returns whose requests were queued.
@@ -238,14 +209,22 @@ impl Service {
         own: Option<&Member>,
         act: impl FnOnce(&mut Shard, &mut Vec<Action>),
     ) -> Vec<Owner> {
+        let (queued, deadline) = self.step_in_time(shard, own, act);
+        self.arm(deadline);
+        queued
+    }
+
+    /// As `step`, by the timer itself, which needs no waking: it is given the shard's next deadline.
+    fn step_in_time(
+        &self,
+        shard: &Mutex<Shard>,
+        own: Option<&Member>,
+        act: impl FnOnce(&mut Shard, &mut Vec<Action>),
+    ) -> (Vec<Owner>, Option<u64>) {
         let mut actions = Vec::new();
         let mut shard = shard.lock();
         act(&mut shard, &mut actions);
-        let queued = self.deliver(own, actions);
-        let deadline = shard.deadline();
-        drop(shard);
-        self.arm(deadline);
-        queued
+        (self.deliver(own, actions), shard.deadline())
     }
 
     fn deliver(&self, own: Option<&Member>, actions: Vec<Action>) -> Vec<Owner> {
@@ -279,5 +258,103 @@ impl Service {
         let mut actions = Vec::new();
         deadlock::resolve_after(self.now_ms(), session, owner, &mut shards, &mut actions);
         self.deliver(None, actions);
+    }
+}
+
+impl Desk for Service {
+    fn open(&self, name: String, ttl_ms: u32, is_local: bool) -> Result<(Arc<Member>, Welcome), String> {
+        let id = SessionId(self.last_session.fetch_add(1, Ordering::Relaxed) + 1);
+        let now = self.now_ms();
+        let ttl_ms = match ttl_ms {
+            0 if !is_local => self.ttl_ms_max,
+            asked => asked.min(self.ttl_ms_max),
+        };
+        let member = Member::new(id, name, now, ttl_ms > 0);
+        if ttl_ms > 0 {
+            let mut leases = self.leases.lock();
+            leases.open(now, id, ttl_ms);
+            let deadline = leases.deadline();
+            drop(leases);
+            self.arm(deadline);
+        }
+        self.sessions.write().insert(id, Arc::clone(&member));
+        self.shards.iter().for_each(|shard| shard.lock().open(id));
+        self.counters.connections.fetch_add(1, Ordering::Relaxed);
+        let welcome = Welcome {
+            version: PROTOCOL_VERSION,
+            session: id,
+            ttl_ms,
+            epoch: self.epoch,
+            grace_ms: self.grace_left_ms(),
+            grace_ms_max: self.ttl_ms_max,
+            proof: Proof::default(),
+        };
+        Ok((member, welcome))
+    }
+
+    fn apply(&self, member: &Member, request: Request) {
+        self.counters.requests.fetch_add(1, Ordering::Relaxed);
+        match &request {
+            Request::Lock { id, file, .. } | Request::Reassert { id, file, .. } => {
+                let place = self.place_of(file);
+                member.places.lock().insert(*id, place);
+                self.apply_at(place, member, request);
+            }
+            Request::Posix { file, .. }
+            | Request::Query { file, .. }
+            | Request::PosixRelease { file: Some(file), .. } => {
+                self.apply_at(self.place_of(file), member, request);
+            }
+            Request::Unlock { id } => {
+                let place = member.places.lock().remove(id);
+                if let Some(place) = place {
+                    self.apply_at(place, member, request);
+                }
+            }
+            // The place of a POSIX request is not kept: one that waits is seldom cancelled.
+            Request::Cancel { .. } | Request::PosixRelease { file: None, .. } => {
+                (0..self.shards.len()).for_each(|place| self.apply_at(place, member, request.clone()));
+            }
+            Request::Renew { seq } => {
+                if !member.has_lease || self.leases.lock().renew(self.now_ms(), member.id) {
+                    member.outbox.push(&Reply::Renewed { seq: *seq }, true);
+                }
+            }
+            Request::Status { seq } => {
+                let json = status::report(self).to_string();
+                member.outbox.push(&Reply::Status { seq: *seq, json }, true);
+            }
+            Request::Close => {}
+        }
+    }
+
+    fn forget(&self, member: &Member, refused: &[LockId]) {
+        if !refused.is_empty() {
+            let mut places = member.places.lock();
+            for id in refused {
+                places.remove(id);
+            }
+        }
+    }
+
+    fn close(&self, member: &Member) {
+        self.leases.lock().close(member.id);
+        let now = self.now_ms();
+        for shard in &self.shards {
+            self.step(shard, None, |shard, actions| shard.close(now, member.id, actions));
+        }
+        self.sessions.write().remove(&member.id);
+    }
+
+    /// What the client waits for is taken back; what it holds stays until its lease is over.
+    fn disconnect(&self, member: &Member) {
+        let now = self.now_ms();
+        for shard in &self.shards {
+            self.step(shard, None, |shard, actions| shard.disconnect(now, member.id, actions));
+        }
+    }
+
+    fn turned_away(&self) {
+        self.counters.turned_away.fetch_add(1, Ordering::Relaxed);
     }
 }

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum, ValueHint};
 use elbow_lock::Address;
+use elbow_lock::server::Users;
 
 use crate::size;
 
@@ -14,6 +15,7 @@ Examples:
   export ELBOW_LOCKS=unix:/run/user/1000/locks                  the service that all of these talk to
   elbow lock hold results.db -- ./update results.db             one at a time
   elbow lock hold grid --range 0:4096 --range 8192:4096 -- CMD  only these bytes (offset:length)
+  elbow lock exec --prefix /mnt/share -- sqlite3 /mnt/share/db  its fcntl and flock locks go to the service
   elbow lock top                                                who holds what, and who waits";
 
 pub(crate) const LOCKD_EXAMPLES: &str = "\
@@ -35,6 +37,14 @@ It knows of the crash, and which fencing tokens were given, from the file --stat
 
 Exit code: 0 when nobody held anything at the end, 125 otherwise or when it could not begin.";
 
+const PROXY_EXAMPLES: &str = "\
+Examples:
+  elbow lockd proxy --listen unix:/run/locks --server tcp:head:7700 --key-file KEY
+  ELBOW_LOCKS=unix:/run/locks elbow lock hold /project/results.db -- ./update
+
+The proxy renews the lease of all its clients together, knows at once when one of them dies, and keeps locks that were given
+back, so that the same lock again costs no round trip, until somebody else asks for them.";
+
 const HOLD_EXAMPLES: &str = "\
 Examples:
   elbow lock hold results.db -- ./update results.db
@@ -46,12 +56,39 @@ heard nothing from us for too long), COMMAND gets SIGTERM and the exit code is 1
 
 Exit code: that of COMMAND; --conflict-exit-code when there was no lock; 125, 126, 127 and 128+n as for `elbow run`.";
 
+const EXEC_EXAMPLES: &str = "\
+Examples:
+  elbow lock exec --prefix /mnt/share -- sqlite3 /mnt/share/results.db
+  elbow lock exec --prefix . -- make -j8
+
+fcntl, lockf and flock locks of COMMAND and its children, on files below DIR, go to the lock service; all others to the
+kernel, as ever. Not redirected: programs linked statically or for 32 bits, set-user-ID programs, and programs that make
+system calls without libc (those written in Go). The guide lock-exec says what is different.
+
+Exit code: that of COMMAND; 125 when the redirect cannot be set up, or locks were lost; 126 and 127 as for `elbow run`.";
+
+const MPI_EXAMPLES: &str = "\
+Examples:
+  elbow lock mpi --server unix:/run/locks -- mpirun -n 8 ./simulate
+  elbow lock mpi --server tcp:head:7700 --key-file KEY -- srun ./simulate
+
+From MPI_File_set_atomicity(file, 1) on each access locks exactly the bytes that it covers. MPICH 3.1 to 5, Open MPI 4 and 5
+and the standard MPI ABI, in C, C++, Fortran and Python; programs that are linked statically are not reached.
+
+Exit code: that of COMMAND; 125 when there is no service or no library, 126 and 127 as for `elbow run`.";
+
 /// What clients can do.
 #[derive(Debug, Subcommand)]
 pub(crate) enum LockArgs {
+    /// Run a command whose fcntl, lockf and flock locks go to the lock service.
+    #[command(after_help = EXEC_EXAMPLES, override_usage = "elbow lock exec [OPTIONS] --prefix DIR... -- COMMAND [ARGS]...")]
+    Exec(ExecArgs),
     /// Run a command while holding a lock on a file, or on some bytes of it.
     #[command(after_help = HOLD_EXAMPLES, override_usage = "elbow lock hold [OPTIONS] FILE -- COMMAND [ARGS]...")]
     Hold(HoldArgs),
+    /// Run an MPI program whose atomic mode of MPI-IO is true, on any file system.
+    #[command(after_help = MPI_EXAMPLES, override_usage = "elbow lock mpi [OPTIONS] -- mpirun [ARGS]... PROGRAM [ARGS]...")]
+    Mpi(MpiArgs),
     /// Say what is held, and who waits for it.
     Status(StatusArgs),
     /// Show live what is held, by whom, and who waits.
@@ -64,6 +101,9 @@ pub(crate) enum LockdArgs {
     /// Serve locks.
     #[command(after_help = SERVE_EXAMPLES)]
     Serve(ServeArgs),
+    /// Serve the processes of one node over one connection to the service.
+    #[command(after_help = PROXY_EXAMPLES)]
+    Proxy(ProxyArgs),
 }
 
 /// Which service.
@@ -103,6 +143,52 @@ pub(crate) struct HoldArgs {
     #[arg(short = 'E', long, value_name = "CODE", default_value_t = 1)]
     pub(super) conflict_exit_code: u8,
     /// The command and its arguments.
+    #[arg(last = true, required = true, value_name = "COMMAND", value_hint = ValueHint::CommandWithArguments)]
+    pub(super) command: Vec<OsString>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct ExecArgs {
+    #[command(flatten)]
+    pub(super) service: ServiceArgs,
+    /// Files below it are redirected; may be repeated.
+    #[arg(long = "prefix", value_name = "DIR", required = true, value_hint = ValueHint::DirPath)]
+    pub(super) prefixes: Vec<PathBuf>,
+    /// What happens to a process whose locks were lost, because the service is gone or the network was.
+    #[arg(long, value_enum, value_name = "WHAT", default_value_t = OnLoss::End)]
+    pub(super) on_loss: OnLoss,
+    /// What makes two files the same, for all that lock them.
+    #[arg(long, value_enum, value_name = "WHAT", default_value_t = Identity::Path)]
+    pub(super) identity: Identity,
+    /// The command and its arguments.
+    #[arg(last = true, required = true, value_name = "COMMAND", value_hint = ValueHint::CommandWithArguments)]
+    pub(super) command: Vec<OsString>,
+}
+
+/// What happens to a process whose locks were lost.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum OnLoss {
+    /// It ends at once, with exit code 125.
+    End,
+    /// It goes on; its next lock call fails with ENOLCK.
+    Warn,
+}
+
+/// What makes two files the same.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum Identity {
+    /// Their path: the same on all machines that mount DIR at the same place.
+    Path,
+    /// Their inode number below DIR: sees through hard links and renames, where the file system's numbers are the same
+    /// for all (local ones, NFS; not sshfs).
+    Inode,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct MpiArgs {
+    #[command(flatten)]
+    pub(super) service: ServiceArgs,
+    /// The launcher, and what it starts.
     #[arg(last = true, required = true, value_name = "COMMAND", value_hint = ValueHint::CommandWithArguments)]
     pub(super) command: Vec<OsString>,
 }
@@ -159,6 +245,21 @@ pub(crate) struct ServeArgs {
     pub(super) threads: Option<usize>,
 }
 
+#[derive(Args, Debug)]
+pub(crate) struct ProxyArgs {
+    /// Where to listen: unix:PATH.
+    #[arg(long, value_name = "URL")]
+    pub(super) listen: Address,
+    #[command(flatten)]
+    pub(super) service: ServiceArgs,
+    /// Whose processes may use the socket.
+    #[arg(long, value_enum, default_value_t = WhichUsers::Same)]
+    pub(super) users: WhichUsers,
+    /// Most clients at a time.
+    #[arg(long, value_name = "N", default_value_t = 10_000)]
+    pub(super) clients: usize,
+}
+
 /// Whose processes may use a Unix socket.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum WhichUsers {
@@ -166,6 +267,15 @@ pub(crate) enum WhichUsers {
     Same,
     /// Everybody's on this machine.
     Any,
+}
+
+impl From<WhichUsers> for Users {
+    fn from(which: WhichUsers) -> Self {
+        match which {
+            WhichUsers::Same => Self::Same,
+            WhichUsers::Any => Self::Any,
+        }
+    }
 }
 
 /// `OFFSET:LENGTH`, either with a unit.

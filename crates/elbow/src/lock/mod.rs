@@ -2,12 +2,18 @@
 //!
 //! ```text
 //!   lockd serve    the service          lock hold      a command under a lock
-//!                                       lock status    what is held, and who waits
+//!                                       lock exec      a command whose fcntl and flock locks go there
+//!                                       lock mpi       an MPI program whose atomic mode of MPI-IO is true
+//!   lockd proxy    one for each node    lock status    what is held, and who waits
 //!                                       lock top       the same, live
 //! ```
 
 mod args;
+mod exec;
 mod hold;
+mod mpi;
+mod preload;
+mod proxy;
 mod serve;
 mod status;
 mod top;
@@ -24,7 +30,9 @@ pub(crate) use self::args::{LOCK_EXAMPLES, LOCKD_EXAMPLES, LockArgs, LockdArgs};
 /// Does what was asked of the service's clients.
 pub(crate) fn run(args: &LockArgs) -> Result<ExitCode> {
     match args {
+        LockArgs::Exec(args) => exec::run(args),
         LockArgs::Hold(args) => hold::run(args),
+        LockArgs::Mpi(args) => mpi::run(args),
         LockArgs::Status(args) => status::run(args),
         LockArgs::Top(args) => top::run(args),
     }
@@ -34,13 +42,18 @@ pub(crate) fn run(args: &LockArgs) -> Result<ExitCode> {
 pub(crate) fn run_daemon(args: &LockdArgs) -> Result<ExitCode> {
     match args {
         LockdArgs::Serve(args) => serve::run(args),
+        LockdArgs::Proxy(args) => proxy::run(args),
     }
 }
 
 /// Comes to the service that was named.
 fn connect(service: &ServiceArgs, name: String) -> Result<Client> {
-    let address = address_of(service)?;
-    let mut options = Options::for_address(&address)?;
+    let options = options_of(service, name)?;
+    Ok(Client::connect_with(address_of(service)?.clone(), options)?)
+}
+
+fn options_of(service: &ServiceArgs, name: String) -> Result<Options> {
+    let mut options = Options::for_address(address_of(service)?)?;
     options.name = name;
     if let Some(path) = &service.key_file {
         options.key = Some(read_key(path)?);
@@ -48,12 +61,12 @@ fn connect(service: &ServiceArgs, name: String) -> Result<Client> {
     if let Some(ttl) = service.ttl {
         options.ttl_ms = ttl;
     }
-    Ok(Client::connect_with(address, options)?)
+    Ok(options)
 }
 
-fn address_of(service: &ServiceArgs) -> Result<Address> {
+fn address_of(service: &ServiceArgs) -> Result<&Address> {
     match &service.server {
-        Some(address) => Ok(address.clone()),
+        Some(address) => Ok(address),
         None => Err(anyhow!(
             "which lock service? name it with --server or in {ADDRESS_VARIABLE} (`elbow lockd serve` starts one)"
         )),

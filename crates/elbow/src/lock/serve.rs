@@ -4,11 +4,11 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, anyhow, bail};
-use elbow_lock::server::{Server, Settings, Users};
+use elbow_lock::server::{Server, Settings};
 use elbow_lock::{Address, Limits};
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::args::{ServeArgs, WhichUsers};
+use super::args::ServeArgs;
 use super::read_key;
 use crate::exit;
 use crate::say::{answer, say};
@@ -31,10 +31,7 @@ fn settings(args: &ServeArgs, threads: usize) -> Result<Settings> {
     let key = args.key_file.as_deref().map(read_key).transpose()?;
     Ok(Settings {
         listen: args.listen.clone(),
-        users: match args.users {
-            WhichUsers::Same => Users::Same,
-            WhichUsers::Any => Users::Any,
-        },
+        users: args.users.into(),
         key,
         ttl_ms_max: args.ttl,
         memory: memory(args)?,
@@ -69,7 +66,7 @@ async fn serve(settings: Settings) -> Result<ExitCode> {
 }
 
 /// Ends when a signal says so.
-fn told_to_end() -> Result<impl Future<Output = ()>> {
+pub(super) fn told_to_end() -> Result<impl Future<Output = ()>> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     Ok(async move {

@@ -168,3 +168,21 @@ fn a_service_that_cannot_begin_says_why() {
     assert!(error.contains("--server"), "{error}");
     assert_eq!(lockd.total("holds"), 0, "the first one still serves");
 }
+
+/// A request with a time-out made the service's timer wake itself without end, on the thread that served its client.
+#[test]
+fn a_service_with_a_request_that_times_out_sleeps_until_then() {
+    let lockd = Lockd::start(&[]);
+    let (holder, waiter) = (lockd.client(), lockd.client());
+    let hold = holder
+        .lock("/f", Footprint::whole(), Kind::Exclusive, Wait::Try)
+        .unwrap();
+    let before = lockd.processor_seconds();
+    let error = waiter
+        .lock("/f", Footprint::whole(), Kind::Exclusive, Wait::For(2_000))
+        .unwrap_err();
+    assert!(error.to_string().contains("for as long as"), "{error}");
+    let took = lockd.processor_seconds() - before;
+    assert!(took < 0.5, "waiting took {took} s of a processor");
+    hold.finish().unwrap();
+}

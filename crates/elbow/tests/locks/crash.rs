@@ -66,34 +66,46 @@ fn work_on(hold: &Hold, tally: &Tally, piece: usize) {
     }
 }
 
-#[test]
-fn no_two_clients_work_on_the_same_bytes_while_the_service_is_killed_and_restarted() {
-    let mut lockd = Lockd::start(&["--ttl", "400ms"]);
+/// Lets eight clients fight while `kill` kills something, so many times; returns the sum of what it counted.
+pub(crate) fn fight_while(connect: impl Fn() -> Client, kills: u64, mut kill: impl FnMut() -> u64) -> u64 {
     let tally = Arc::new(Tally::default());
     let clients: Vec<_> = (0..CLIENTS)
         .map(|seed| {
-            let (client, tally) = (lockd.client(), Arc::clone(&tally));
+            let (client, tally) = (connect(), Arc::clone(&tally));
             std::thread::spawn(move || work(&client, &tally, seed))
         })
         .collect();
-    let mut reasserted = 0;
-    for kill in 0..5 {
+    let mut counted = 0;
+    for number in 0..kills {
         let before = tally.worked.load(Ordering::Relaxed);
         until("they work", || tally.worked.load(Ordering::Relaxed) > before + 200);
-        lockd.kill_and_start_again();
-        until("somebody holds again", || {
-            tally.worked.load(Ordering::Relaxed) > before + 250
-        });
-        reasserted += lockd.total("reasserted");
+        let count = kill();
+        let before = tally.worked.load(Ordering::Relaxed);
+        until("they work again", || tally.worked.load(Ordering::Relaxed) > before + 50);
+        counted += count;
         assert!(
             clients.iter().all(|client| !client.is_finished()),
-            "a client died after kill {kill}"
+            "a client died after kill {number}"
         );
     }
     tally.stop.store(true, Ordering::Relaxed);
-    for client in clients {
-        client.join().unwrap();
-    }
+    clients.into_iter().for_each(|client| client.join().unwrap());
+    counted
+}
+
+#[test]
+fn no_two_clients_work_on_the_same_bytes_while_the_service_is_killed_and_restarted() {
+    let mut lockd = Lockd::start(&["--ttl", "400ms"]);
+    let address = lockd.address();
+    let reasserted = fight_while(
+        || Client::connect(&address).unwrap(),
+        5,
+        || {
+            lockd.kill_and_start_again();
+            until("the grace period is over", || lockd.grace_left_ms() == 0);
+            lockd.total("reasserted")
+        },
+    );
     assert!(
         reasserted > 0,
         "no lock was held when the service died: the test has tested nothing"

@@ -77,12 +77,29 @@ impl Lockd {
         command
     }
 
-    /// A number of its status.
+    /// What it has used of processors, in seconds (proc(5), stat, fields 14 and 15).
+    pub(crate) fn processor_seconds(&self) -> f64 {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap();
+        let after_name = stat.rsplit_once(") ").unwrap().1;
+        let fields: Vec<&str> = after_name.split(' ').collect();
+        let ticks = |field: usize| fields[field - 3].parse::<f64>().unwrap();
+        (ticks(14) + ticks(15)) / rustix::param::clock_ticks_per_second() as f64
+    }
+
+    /// A number of its totals.
     pub(crate) fn total(&self, name: &str) -> u64 {
-        let status: serde_json::Value = serde_json::from_str(&self.client().status().unwrap()).unwrap();
+        let status = self.status();
         status["totals"][name]
             .as_u64()
             .unwrap_or_else(|| panic!("no {name} in {status}"))
+    }
+
+    pub(crate) fn grace_left_ms(&self) -> u64 {
+        self.status()["grace_left_ms"].as_u64().unwrap()
+    }
+
+    fn status(&self) -> serde_json::Value {
+        serde_json::from_str(&self.client().status().unwrap()).unwrap()
     }
 }
 

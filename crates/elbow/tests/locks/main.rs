@@ -6,5 +6,8 @@
 mod access;
 mod command;
 mod crash;
+mod exec;
 mod hostile;
 mod lockd;
+mod mpi;
+mod proxy;

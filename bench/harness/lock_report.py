@@ -1,0 +1,77 @@
+"""Locks: goals and tables from raw runs, as JSON, CSV and Markdown. Nothing is rounded in our favour."""
+
+import csv
+import json
+
+from .report import describe, down, up
+
+NUMBERS = ["cycles_per_s", "p50_us", "p99_us"]
+
+
+def write(results, out):
+    """Writes results.json, results.csv and results.md; returns the Markdown."""
+    out.mkdir(parents=True, exist_ok=True)
+    text = markdown(results)
+    (out / "results.md").write_text(text)
+    whole = {"host": results.host, "runs": results.runs, "skipped": results.skipped, "goals": [list(goal) for goal in goals(results)]}
+    (out / "results.json").write_text(json.dumps(whole, indent=1) + "\n")
+    with open(out / "results.csv", "w", newline="") as file:
+        table = csv.writer(file)
+        keys = ["storage", "job", "peer", "repetition"]
+        table.writerow([*keys, *NUMBERS, "problem"])
+        for run in results.runs:
+            table.writerow([*(run[key] for key in keys), *(run["details"].get(name) for name in NUMBERS), run["failed"] or ""])
+    return text
+
+
+def markdown(results):
+    parts = ["# Locks", "", *(f"- {name}: {value}" for name, value in results.host.items()), "",
+             "Medians. A cycle is lock and unlock; of a load with many in flight, p50 and p99 are of a round of them all.", ""]
+    for storage in results.names("storage"):
+        parts += _table(results, storage)
+    parts += ["## Goals", "", "| goal | measured | |", "|---|---|---|"]
+    parts += [f"| {text} | {measured} | {verdict} |" for text, measured, verdict in goals(results)] + [""]
+    parts += [f"- skipped: {text}" for text in results.skipped]
+    parts += [f"- FAILED: {describe(run)}" for run in results.runs if run["failed"]]
+    return "\n".join(parts) + "\n"
+
+
+def _table(results, storage):
+    runs = [run for run in results.runs if run["storage"] == storage]
+    jobs = list(dict.fromkeys(run["job"] for run in runs))
+    lines = [f"## {storage}", "", "| | " + " | ".join(f"{job}: cycles/s, p50 us, p99 us" for job in jobs) + " |",
+             "|---" * (len(jobs) + 1) + "|"]
+    for peer in dict.fromkeys(run["peer"] for run in runs):
+        rounded = down if peer.startswith("elbow") else up
+        cells = []
+        for job in jobs:
+            numbers = [results.median(storage, job, peer, name) for name in NUMBERS]
+            cells.append(" , ".join(str(rounded(number, 0 if number > 100 else 1)) for number in numbers) if None not in numbers else "")
+        lines.append(f"| {peer} | " + " | ".join(cells) + " |")
+    return [*lines, ""]
+
+
+def goals(results):
+    """(goal, measured, verdict) for each goal whose loads were run."""
+    one, many = "1 connections", "64 connections"
+    rate = lambda storage, job, peer: results.median(storage, job, peer, "cycles_per_s")
+    pipelined = "elbow, 64 in flight"
+    wanted = [
+        ("one connection: a cycle <= 1.5x an echo's round trip", rate(one, "1 segments", "echo"), rate(one, "1 segments", "elbow"), 1.5, up),
+        ("2,500 segments <= 1.2x the time of one", rate(one, "1 segments", "elbow"), rate(one, "2500 segments", "elbow"), 1.2, up),
+    ]
+    found = [_at_most(text, above, below, most) for text, above, below, most, _ in wanted]
+    found.append(_at_least(">= 500,000 cycles/s with 64 in flight", rate(one, "1 segments", pipelined), 1, 500_000))
+    for storage in (one, many):
+        for rival, least in (("kernel OFD", 1000), ("Redis", 20)):
+            text = f">= {least}x {rival} at 2,500 segments, {storage}"
+            found.append(_at_least(text, rate(storage, "2500 segments", "elbow"), rate(storage, "2500 segments", rival), least))
+    return [goal for goal in found if goal]
+
+
+def _at_most(text, above, below, most):
+    return (text, f"{up(above / below)}x", "met" if above / below <= most else "MISSED") if above and below else None
+
+
+def _at_least(text, above, below, least):
+    return (text, f"{down(above / below, 1)}", "met" if above / below >= least else "MISSED") if above and below else None

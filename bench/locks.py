@@ -1,0 +1,186 @@
+#!/usr/bin/env python3
+"""Measures `elbow lockd` beside the kernel's locks, Redis and etcd: `make bench-locks`.
+
+One interleaved run: each repetition goes through all loads and peers in turn (they start at another one each time). A cycle is
+lock and unlock; each connection locks its own segments of one file (for the kernel and Redis one lock each), so that nobody waits for
+anybody. All services and the load run on this machine; Redis and etcd are Debian's, started here and ended with the run.
+
+    bench/locks.py                                everything that can be had here
+    bench/locks.py --segments 1,2500 --connections 1
+    bench/locks.py --tiny                         seconds, to see that the bench itself works
+
+"echo" is the bound: a service that does nothing, on the same socket, with messages as long as ours. With "64 in flight" a client
+sends 64 cycles before it reads their answers.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+from harness import build, inputs, lock_report, peers, report
+
+SEGMENTS, CONNECTIONS = [1, 768, 2500], [1, 64]
+IN_FLIGHT = 64
+START_SECONDS = 20
+FAILURES = (peers.Failed, inputs.Unavailable, subprocess.SubprocessError, RuntimeError, OSError, ValueError)
+
+
+def main():
+    options = parse()
+    sys.stdout.reconfigure(line_buffering=True)
+    options.elbow, _ = build.programs(options.elbow, "elbow-lock")
+    load = build.bench("elbow-lock", "load")
+    results = report.Results()
+    results.host = {**build.describe_host(options.disk), "repetitions": options.repeat, "seconds a load": options.seconds}
+    with tempfile.TemporaryDirectory(prefix="elbow-bench-locks-", dir=options.disk) as work:
+        bench = Bench(options, load, Path(work), results)
+        try:
+            bench.start()
+            bench.run()
+        finally:
+            bench.stop()
+            print(lock_report.write(results, options.out))
+    for run in results.bad:
+        print(f"bench: FAILED: {report.describe(run)}", file=sys.stderr)
+    sys.exit(1 if results.bad or not results.runs else 0)
+
+
+def parse():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    numbers = lambda text: [int(word) for word in text.split(",")]
+    parser.add_argument("--segments", type=numbers, help="of a lock (default: 1,768,2500)")
+    parser.add_argument("--connections", type=numbers, help="at a time (default: 1,64)")
+    parser.add_argument("--seconds", type=float, help="of each load (default: 2)")
+    parser.add_argument("--repeat", type=int, help="repetitions; medians are over these (default: 3)")
+    parser.add_argument("--tiny", action="store_true", help="short loads, once, without Redis and etcd")
+    parser.add_argument("--elbow", type=Path, help="the program to measure (default: build it)")
+    parser.add_argument("--disk", type=Path, default=Path("/var/tmp"), help="a directory for sockets and the file of the kernel's locks")
+    parser.add_argument("--out", type=Path, default=build.ROOT / "bench" / "out" / "locks", help="where the results go")
+    options = parser.parse_args()
+    options.segments = options.segments or ([1, 768] if options.tiny else SEGMENTS)
+    options.connections = options.connections or ([1, 8] if options.tiny else CONNECTIONS)
+    options.seconds = options.seconds or (0.1 if options.tiny else 2)
+    options.repeat = options.repeat or (1 if options.tiny else report.ALWAYS_WANTED_REPEAT)
+    return options
+
+
+class Bench:
+    """Services, and loads on them in turn."""
+
+    def __init__(self, options, load, work, results):
+        self.options, self.load, self.work, self.results = options, load, work, results
+        self.children, self.peers = [], {}
+
+    def start(self):
+        lockd, echo = self.work / "lockd", self.work / "echo"
+        self._child([self.options.elbow, "lockd", "serve", "--listen", f"unix:{lockd}"], lockd)
+        self._child([self.load, "serve-echo", echo], echo)
+        self.peers = {"elbow": ("elbow", f"unix:{lockd}"), "echo": ("echo", f"unix:{echo}"), "kernel OFD": ("ofd", self.work / "file")}
+        if not self.options.tiny:
+            self._maybe("Redis", self._start_redis)
+            self._maybe("etcd", self._start_etcd)
+
+    def _maybe(self, name, start):
+        try:
+            self.peers[name] = start()
+        except inputs.Unavailable as error:
+            self.results.skipped.append(f"{name}: {error}")
+            print(f"SKIPPED: {name}: {error}")
+
+    def _start_redis(self):
+        program, socket = needed("redis-server"), self.work / "redis"
+        self._child([program, "--port", "0", "--unixsocket", socket, "--save", "", "--appendonly", "no"], socket)
+        return "redis", f"unix://{socket}"
+
+    def _start_etcd(self):
+        program, data = needed("etcd"), self.work / "etcd"
+        client, peer = (f"http://127.0.0.1:{free_port()}" for _ in range(2))
+        log = self.work / "etcd.log"
+        with open(log, "wb") as said:
+            self.children.append(subprocess.Popen(
+                [program, "--data-dir", data, "--listen-client-urls", client, "--advertise-client-urls", client,
+                 "--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", f"default={peer}"],
+                stdout=said, stderr=said))
+        wait_for("etcd", lambda: b"serving" in log.read_bytes())
+        return "etcd", client
+
+    def _child(self, words, socket):
+        self.children.append(subprocess.Popen([str(word) for word in words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
+        wait_for(words[0], socket.exists)
+
+    def stop(self):
+        for child in self.children:
+            child.terminate()
+        for child in self.children:
+            try:
+                child.wait(timeout=10)
+            except subprocess.TimeoutExpired:
+                child.kill()
+                child.wait()
+
+    def run(self):
+        for repetition in range(self.options.repeat):
+            for connections in self.options.connections:
+                for segments in self.options.segments:
+                    turn = self._turn(connections, segments)
+                    first = repetition % len(turn)
+                    for name, in_flight in turn[first:] + turn[:first]:
+                        self._once(name, in_flight, connections, segments, repetition)
+
+    def _turn(self, connections, segments):
+        turn = [(name, 1) for name in self.peers if segments == 1 or name not in ("echo", "etcd")]
+        if segments > 1 and "echo" in self.peers:
+            turn.append(("echo", 1))  # Its messages do not grow either.
+        if connections == 1:
+            turn += [("elbow", IN_FLIGHT), ("echo", IN_FLIGHT)]
+        return turn
+
+    def _once(self, name, in_flight, connections, segments, repetition):
+        kind, address = self.peers[name]
+        peer = name if in_flight == 1 else f"{name}, {in_flight} in flight"
+        words = [self.load, "run", kind, "--address", address, "--connections", connections, "--segments", segments,
+                 "--seconds", self.options.seconds, "--in-flight", in_flight]
+        outcome = dict(storage=f"{connections} connections", says="", job=f"{segments} segments", peer=peer, repetition=repetition,
+                       rival=name in ("Redis", "etcd"), seconds=None, details={}, wrong=[], failed=None)
+        try:
+            said = subprocess.run([str(word) for word in words], check=True, capture_output=True, text=True, timeout=300)
+            outcome["details"] = json.loads(said.stdout)
+        except FAILURES as error:
+            outcome["failed"] = (getattr(error, "stderr", None) or str(error)).strip()[-300:]
+        self.results.add(**outcome)
+        rate = outcome["details"].get("cycles_per_s")
+        print(f"{connections:3} connections {segments:5} segments  {peer:22} #{repetition} "
+              + (f"{rate:12.0f} cycles/s" if rate is not None else f"FAILED {outcome['failed']}"))
+
+
+def needed(name):
+    program = inputs.find_program(name)
+    if not program:
+        raise inputs.Unavailable(f"{name} is not installed")
+    return program
+
+
+def wait_for(what, is_there):
+    give_up = time.monotonic() + START_SECONDS
+    while not is_there():
+        if time.monotonic() > give_up:
+            raise inputs.Unavailable(f"{what} did not start within {START_SECONDS} s")
+        time.sleep(0.02)
+
+
+def free_port():
+    import socket
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+if __name__ == "__main__":
+    os.environ.pop("ELBOW_LOCKS", None)
+    main()

@@ -1,0 +1,95 @@
+//! Our own service.
+
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+
+use elbow_lock::wire::{append_request, decode_reply};
+use elbow_lock::{FileName, Kind, LockId, Owner, Reply, Request, Wait};
+use elbow_ranges::Footprint;
+
+use super::{Client, Load, SEGMENT_BYTES, segments};
+
+fn footprint(load: &Load, rank: u64) -> Footprint {
+    Footprint::from_list(segments(load, rank).map(|offset| (offset, SEGMENT_BYTES))).unwrap()
+}
+
+fn file() -> FileName {
+    FileName::new(b"/scratch/project/grid.h5").unwrap()
+}
+
+/// The client library as programs use it: lock, then drop the hold.
+pub(super) fn one_by_one(load: &Load, rank: u64) -> Client {
+    let client = elbow_lock::Client::connect(&load.address).unwrap();
+    let (footprint, file) = (footprint(load, rank), file());
+    Box::new(move || {
+        let hold = client
+            .lock_as(
+                Owner(1),
+                file.clone(),
+                footprint.clone(),
+                Kind::Exclusive,
+                Wait::Forever,
+            )
+            .unwrap();
+        hold.release();
+        1
+    })
+}
+
+/// Many requests before the first answer: the protocol without a library.
+pub(super) fn pipelined(load: &Load, rank: u64) -> Client {
+    let mut stream = UnixStream::connect(load.address.strip_prefix("unix:").unwrap()).unwrap();
+    stream.write_all(b"\x1b\x00\x00\x00\x01ELBOWLCK\x01\x00\x00").unwrap();
+    stream.write_all(&[0; 16]).unwrap();
+    let mut answers = Answers {
+        stream: stream.try_clone().unwrap(),
+        bytes: Vec::new(),
+    };
+    answers.next(|_| ()); // The welcome.
+    let round = load.in_flight;
+    let mut requests = Vec::new();
+    for id in 0..round {
+        let request = Request::Lock {
+            id: LockId(id),
+            owner: Owner(1),
+            file: file(),
+            kind: Kind::Exclusive,
+            footprint: footprint(load, rank),
+            wait: Wait::Forever,
+            recall: false,
+        };
+        append_request(&mut requests, &request);
+        append_request(&mut requests, &Request::Unlock { id: LockId(id) });
+    }
+    Box::new(move || {
+        stream.write_all(&requests).unwrap();
+        for _ in 0..round {
+            answers.next(|payload| assert!(matches!(decode_reply(payload), Ok(Reply::Granted { .. }))));
+        }
+        round
+    })
+}
+
+struct Answers {
+    stream: UnixStream,
+    bytes: Vec<u8>,
+}
+
+impl Answers {
+    fn next(&mut self, take: impl FnOnce(&[u8])) {
+        loop {
+            if let Some(length) = self.bytes.first_chunk::<4>() {
+                let end = 4 + u32::from_le_bytes(*length) as usize;
+                if self.bytes.len() >= end {
+                    take(&self.bytes[4..end]);
+                    self.bytes.drain(..end);
+                    return;
+                }
+            }
+            let mut more = [0; 16 << 10];
+            let got = self.stream.read(&mut more).unwrap();
+            assert!(got > 0, "the service closed the connection");
+            self.bytes.extend_from_slice(&more[..got]);
+        }
+    }
+}

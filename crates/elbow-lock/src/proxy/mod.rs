@@ -1,0 +1,328 @@
+//! The lock proxy of a node: many local clients, one session with the service.
+//!
+//! ```text
+//!   clients --- Unix socket ---  connections (server)  --- relay --- outbox --- one connection --- service
+//! ```
+//!
+//! To its clients it is a service: the same protocol, on a Unix socket, so that the kernel tells it when one of them dies. While
+//! it has no session it does not listen, and clients look for it as for a service that went away. When its session is
+//! lost its clients are told so and come back; after a restart of the service they assert what they held through the next
+//! session, and the proxy knows nothing of it.
+//!
+//! Invariants: what goes to the service goes in the order in which the relay decided it. When the lease of the session is
+//! over by the proxy's clock, every client is told before anything else is done.
+//!
+//! Not here: what is kept and what is passed on (`relay`).
+
+mod relay;
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::io::{self, ErrorKind};
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpStream, UnixStream};
+use tokio::sync::{Notify, Semaphore};
+
+use self::relay::{Relay, Send};
+use crate::address::Address;
+use crate::client::Options;
+use crate::client::link::{Link, Stream as ClientStream, now_ms};
+use crate::error::LockError;
+use crate::hello::{Proof, Welcome};
+use crate::lease::ClientLease;
+use crate::message::{LockId, Request, SessionId};
+use crate::server::connection::Desk;
+use crate::server::listen::{Listener, Stream};
+use crate::server::service::Member;
+use crate::server::{Users, accept};
+use crate::wire;
+
+/// How often old idle locks and the lease are looked at, where no lease says to do it more often.
+const TICK: Duration = Duration::from_millis(250);
+/// Between two looks for a service that is not there.
+const RECONNECT_PAUSE: Duration = Duration::from_millis(100);
+/// Ended clients get this long to take their last words.
+const LAST_WORDS_FOR: Duration = Duration::from_millis(100);
+const READ_BYTES: usize = 64 << 10;
+
+/// What a proxy is to do.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Where its clients come: a Unix socket.
+    pub listen: Address,
+    /// Whose processes may use it.
+    pub users: Users,
+    /// Where the service is.
+    pub service: Address,
+    /// How to come to it.
+    pub options: Options,
+    /// Most clients at a time.
+    pub clients_max: usize,
+}
+
+/// Runs a proxy until `told_to_end`. `ready` is called each time it has a session and listens.
+///
+/// # Errors
+/// When it cannot listen, the service does not let it in, or is not there at the beginning.
+pub async fn run(
+    settings: Settings,
+    ready: impl Fn(&Address),
+    told_to_end: impl Future<Output = ()>,
+) -> io::Result<()> {
+    if let Address::Tcp(_) = settings.listen {
+        let why = "a proxy listens on a Unix socket, where the kernel tells it when a client dies";
+        return Err(io::Error::new(ErrorKind::InvalidInput, why));
+    }
+    tokio::pin!(told_to_end);
+    let mut link = connect(&settings).await.map_err(io::Error::other)?;
+    loop {
+        tokio::select! {
+            served = serve_over(&settings, link, &ready) => served?,
+            () = &mut told_to_end => return Ok(()),
+        }
+        link = tokio::select! {
+            link = connect_again(&settings) => link?,
+            () = &mut told_to_end => return Ok(()),
+        };
+    }
+}
+
+async fn connect(settings: &Settings) -> Result<Link, LockError> {
+    let Settings { service, options, .. } = settings.clone();
+    let opened =
+        tokio::task::spawn_blocking(move || Link::open(&service, &options.name, options.ttl_ms, options.key.as_ref()));
+    opened.await.unwrap_or_else(|_| {
+        let source = io::Error::other("the attempt was given up");
+        Err(LockError::Unreachable {
+            address: settings.service.clone(),
+            source,
+        })
+    })
+}
+
+async fn connect_again(settings: &Settings) -> io::Result<Link> {
+    loop {
+        match connect(settings).await {
+            Err(LockError::Unreachable { .. }) => tokio::time::sleep(RECONNECT_PAUSE).await,
+            opened => return opened.map_err(io::Error::other),
+        }
+    }
+}
+
+/// Serves clients as long as one session with the service lasts.
+async fn serve_over(settings: &Settings, link: Link, ready: &impl Fn(&Address)) -> io::Result<()> {
+    let listener = Listener::open(&settings.listen, settings.users).await?;
+    let proxy = Arc::new(Proxy::new(&link));
+    let (stream, bytes) = link.into_parts();
+    let stream = into_tokio(stream)?;
+    let places = Arc::new(Semaphore::new(settings.clients_max));
+    let clients = tokio::spawn(accept(listener, Arc::clone(&proxy), None, places));
+    ready(&settings.listen);
+    let broken = proxy.converse(stream, bytes).await;
+    proxy.end_all(&match broken {
+        Ok(()) => "the lease of the lock proxy is over".to_owned(),
+        Err(error) => format!("the lock proxy lost its service: {error}"),
+    });
+    tokio::time::sleep(LAST_WORDS_FOR).await;
+    clients.abort();
+    // Gone when this is over: the listener, and its socket file with it.
+    drop(clients.await);
+    Ok(())
+}
+
+fn into_tokio(stream: ClientStream) -> io::Result<std::pin::Pin<Box<dyn Stream>>> {
+    match stream {
+        ClientStream::Unix(stream) => {
+            stream.set_nonblocking(true)?;
+            Ok(Box::pin(UnixStream::from_std(stream)?))
+        }
+        ClientStream::Tcp(stream) => {
+            stream.set_nonblocking(true)?;
+            Ok(Box::pin(TcpStream::from_std(stream)?))
+        }
+    }
+}
+
+/// One session with the service, and the clients that share it.
+struct Proxy {
+    welcome: Welcome,
+    opened_ms: u64,
+    state: Mutex<State>,
+    /// There is something to send to the service.
+    wake: Notify,
+}
+
+struct State {
+    relay: Relay,
+    members: HashMap<SessionId, Arc<Member>>,
+    last_session: u64,
+    unsent: Vec<u8>,
+    lease: Option<ClientLease>,
+}
+
+impl Proxy {
+    fn new(link: &Link) -> Self {
+        let (welcome, opened_ms) = (link.welcome.clone(), link.opened_ms);
+        let lease = (welcome.ttl_ms > 0).then(|| ClientLease::new(welcome.ttl_ms, opened_ms));
+        let state = State {
+            relay: Relay::default(),
+            members: HashMap::new(),
+            last_session: 0,
+            unsent: Vec::new(),
+            lease,
+        };
+        Self {
+            welcome,
+            opened_ms,
+            state: Mutex::new(state),
+            wake: Notify::new(),
+        }
+    }
+
+    /// Talks to the service until the connection breaks (an error) or the lease is over.
+    async fn converse(&self, stream: std::pin::Pin<Box<dyn Stream>>, mut bytes: Vec<u8>) -> io::Result<()> {
+        let (mut reader, mut writer) = tokio::io::split(stream);
+        let mut ticks = tokio::time::interval(match self.welcome.ttl_ms {
+            0 => TICK,
+            ttl => TICK.min(Duration::from_millis(u64::from(ttl / 8).max(1))),
+        });
+        bytes.reserve(READ_BYTES);
+        loop {
+            self.hear_all(&mut bytes)?;
+            let unsent = std::mem::take(&mut self.state.lock().unsent);
+            if !unsent.is_empty() {
+                writer.write_all(&unsent).await?;
+            }
+            tokio::select! {
+                read = reader.read_buf(&mut bytes) => {
+                    if read? == 0 {
+                        return Err(ErrorKind::UnexpectedEof.into());
+                    }
+                }
+                () = self.wake.notified() => {}
+                _ = ticks.tick() => {
+                    if !self.tick() {
+                        return Ok(());
+                    }
+                }
+            }
+        }
+    }
+
+    fn hear_all(&self, bytes: &mut Vec<u8>) -> io::Result<()> {
+        let garbled = |error| io::Error::new(ErrorKind::InvalidData, error);
+        let mut begin = 0;
+        while let Some(length) = wire::frame_length(&bytes[begin..]).map_err(garbled)? {
+            let reply = wire::decode_reply(&bytes[begin + wire::LENGTH_BYTES..begin + length]).map_err(garbled)?;
+            begin += length;
+            self.step(None, |state, out| {
+                if let (crate::message::Reply::Renewed { seq }, Some(lease)) = (&reply, &mut state.lease) {
+                    lease.answered(*seq);
+                }
+                state.relay.hear(reply, out);
+            });
+        }
+        bytes.drain(..begin);
+        Ok(())
+    }
+
+    /// Renews the session when it is time; says whether it still has one.
+    fn tick(&self) -> bool {
+        let now = now_ms();
+        let mut has_lease = true;
+        self.step(None, |state, out| {
+            state.relay.tick(now, out);
+            let Some(lease) = &mut state.lease else { return };
+            has_lease = lease.check(now);
+            if lease.renew_at().is_some_and(|at| now >= at) {
+                state.relay.renew_now(out);
+            }
+        });
+        has_lease
+    }
+
+    /// Does something to the relay, and sends what follows from it.
+    fn step(&self, own: Option<&Member>, act: impl FnOnce(&mut State, &mut Vec<Send>)) {
+        let mut out = Vec::new();
+        let mut state = self.state.lock();
+        act(&mut state, &mut out);
+        for send in out {
+            match send {
+                Send::Up(request) => state.send_up(&request),
+                Send::Down(client, reply) => {
+                    if let Some(member) = state.members.get(&client) {
+                        member.outbox.push(&reply, own.is_some_and(|own| own.id == client));
+                    }
+                }
+            }
+        }
+        if !state.unsent.is_empty() {
+            self.wake.notify_one();
+        }
+    }
+
+    fn end_all(&self, why: &str) {
+        for member in self.state.lock().members.values() {
+            member.outbox.end(why);
+        }
+    }
+}
+
+impl State {
+    fn send_up(&mut self, request: &Request) {
+        if let (Request::Renew { seq }, Some(lease)) = (request, &mut self.lease) {
+            lease.sent(now_ms(), *seq);
+        }
+        wire::append_request(&mut self.unsent, request);
+    }
+}
+
+impl Desk for Proxy {
+    fn open(&self, name: String, ttl_ms: u32, _is_local: bool) -> Result<(Arc<Member>, Welcome), String> {
+        let mut state = self.state.lock();
+        state.last_session += 1;
+        let session = SessionId(state.last_session);
+        let now = now_ms();
+        let member = Member::new(session, name, now, false);
+        state.members.insert(session, Arc::clone(&member));
+        state.relay.open(session);
+        let welcome = Welcome {
+            session,
+            // Never longer than what the proxy has, and never without end where the proxy's has one.
+            ttl_ms: match (ttl_ms, self.welcome.ttl_ms) {
+                (0, ours) => ours,
+                (asked, 0) => asked,
+                (asked, ours) => asked.min(ours),
+            },
+            grace_ms: u32::try_from(u64::from(self.welcome.grace_ms).saturating_sub(now - self.opened_ms)).unwrap_or(0),
+            proof: Proof::default(),
+            ..self.welcome.clone()
+        };
+        Ok((member, welcome))
+    }
+
+    fn apply(&self, member: &Member, request: Request) {
+        self.step(Some(member), |state, out| {
+            state.relay.ask(now_ms(), member.id, request, out)
+        });
+    }
+
+    fn forget(&self, _member: &Member, _refused: &[LockId]) {}
+
+    fn close(&self, member: &Member) {
+        self.step(None, |state, out| {
+            state.relay.close(member.id, out);
+            state.members.remove(&member.id);
+        });
+    }
+
+    fn disconnect(&self, member: &Member) {
+        self.close(member);
+    }
+
+    fn turned_away(&self) {}
+}

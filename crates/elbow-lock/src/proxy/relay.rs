@@ -1,0 +1,604 @@
+//! What a proxy does, without its sockets: many clients' requests become one session's, and answers find their way back.
+//!
+//! ```text
+//!   client 1: lock 5 --.                  lock 17 (owner 3, recall) -->
+//!   client 2: lock 5 --+-- entries -----  lock 18 (owner 4, recall) -->   service
+//!   client 1: renew  --'                  renew                     -->
+//!
+//!   an entry:   asked ---granted---> held ---unlock---> idle ---recall, another lock, age---> unlocked
+//!                                     ^------same lock again------'
+//! ```
+//!
+//! A lock that its client has given back stays with the proxy, *idle*, until the service says that somebody waits for it, the
+//! same owner asks for another lock, or it is old. A client that locks the same bytes again and again so needs no round
+//! trip to the service. An owner whose request may wait has no idle locks, so that the service never sees a circle
+//! that is none.
+//!
+//! A client's lease is renewed only by a renewal that the service answered after the client's was heard: the proxy never
+//! promises more than it has.
+//!
+//! Invariants: every lock of the session at the service belongs to one entry, every entry to one client that is here;
+//! names at the service are never used twice; at most one renewal is under way.
+//!
+//! Not here: sockets, clocks (`proxy`).
+//!
+//! Source: Aarestad et al., *Scalable Approaches for Supporting MPI-IO Atomicity*, section 4 (lock proxies).
+
+use std::collections::{BTreeMap, HashMap};
+
+use crate::message::{LockId, Owner, Reply, Request, SessionId, Token};
+
+/// An idle lock older than this is given back: its client does something else now.
+const IDLE_MS_MAX: u64 = 5_000;
+
+/// What a relay wants sent.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Send {
+    /// To the service.
+    Up(Request),
+    /// To a client.
+    Down(SessionId, Reply),
+}
+
+/// The state between the clients of a node and their service.
+#[derive(Debug, Default)]
+pub(crate) struct Relay {
+    last_number: u64,
+    clients: HashMap<SessionId, Client>,
+    /// Locks, by their names at the service.
+    entries: BTreeMap<LockId, Entry>,
+    /// Other calls under way, by their names at the service.
+    calls: HashMap<LockId, (SessionId, LockId)>,
+    statuses: HashMap<u64, (SessionId, u64)>,
+    renewing: Option<Renewal>,
+    /// Renewals of clients that were heard after the one under way was sent.
+    renewals_next: Vec<(SessionId, u64)>,
+}
+
+#[derive(Debug, Default)]
+struct Client {
+    /// Names at the service of its locks, by their own.
+    locks: HashMap<LockId, LockId>,
+    owners: HashMap<Owner, Owner>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    client: SessionId,
+    /// The client's name for it, while it is asked for or held.
+    id: LockId,
+    /// As the service knows it.
+    request: Request,
+    /// The client wants to be told when somebody waits.
+    tell: bool,
+    state: State,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Asked,
+    Held { token: Token, wanted: bool },
+    Idle { token: Token, since_ms: u64 },
+}
+
+#[derive(Debug)]
+struct Renewal {
+    seq: u64,
+    clients: Vec<(SessionId, u64)>,
+}
+
+impl Relay {
+    /// A client has come.
+    pub(crate) fn open(&mut self, client: SessionId) {
+        self.clients.insert(client, Client::default());
+    }
+
+    /// A client has gone: its locks are given back, its requests taken back.
+    pub(crate) fn close(&mut self, client: SessionId, out: &mut Vec<Send>) {
+        let Some(gone) = self.clients.remove(&client) else {
+            return;
+        };
+        let of_client = |entry: &Entry| entry.client == client;
+        let ids: Vec<LockId> = self
+            .entries
+            .iter()
+            .filter(|(_, entry)| of_client(entry))
+            .map(|(id, _)| *id)
+            .collect();
+        for id in ids {
+            self.entries.remove(&id);
+            out.push(Send::Up(Request::Cancel { id }));
+        }
+        for (up, _) in self.calls.extract_if(|_, (owner, _)| *owner == client) {
+            out.push(Send::Up(Request::Cancel { id: up }));
+        }
+        self.statuses.retain(|_, (owner, _)| *owner != client);
+        for owner in gone.owners.into_values() {
+            out.push(Send::Up(Request::PosixRelease { owner, file: None }));
+        }
+    }
+
+    /// A client asks.
+    pub(crate) fn ask(&mut self, now_ms: u64, client: SessionId, request: Request, out: &mut Vec<Send>) {
+        if !self.clients.contains_key(&client) {
+            return;
+        }
+        match request {
+            Request::Lock { .. } => self.lock(now_ms, client, request, out),
+            Request::Reassert { id, recall, .. } => {
+                let up = self.number();
+                let request = self.renamed(client, up, request);
+                self.enter(client, id, up, recall, request.clone());
+                out.push(Send::Up(request));
+            }
+            Request::Unlock { id } => self.unlock(now_ms, client, id, out),
+            Request::Cancel { id } => self.cancel(now_ms, client, id, out),
+            Request::Posix { id, .. } | Request::Query { id, .. } => {
+                let up = self.number();
+                self.calls.insert(up, (client, id));
+                let request = self.renamed(client, up, request);
+                out.push(Send::Up(request));
+            }
+            Request::PosixRelease { owner, file } => {
+                let owner = self.owner(client, owner);
+                out.push(Send::Up(Request::PosixRelease { owner, file }));
+            }
+            Request::Renew { seq } => {
+                self.renewals_next.push((client, seq));
+                self.renew(out);
+            }
+            Request::Status { seq } => {
+                let up = self.number().0;
+                self.statuses.insert(up, (client, seq));
+                out.push(Send::Up(Request::Status { seq: up }));
+            }
+            Request::Close => self.close(client, out),
+        }
+    }
+
+    /// The service has said something.
+    pub(crate) fn hear(&mut self, reply: Reply, out: &mut Vec<Send>) {
+        match reply {
+            Reply::Granted { id: up, token } => self.granted(up, token, out),
+            Reply::Refused { id: up, why } => {
+                if let Some((client, id)) = self.forget(up) {
+                    out.push(Send::Down(client, Reply::Refused { id, why }));
+                }
+            }
+            Reply::Recall { id: up } => self.recall(up, out),
+            Reply::Answer { id: up, blocker } => {
+                if let Some((client, id)) = self.calls.remove(&up) {
+                    out.push(Send::Down(client, Reply::Answer { id, blocker }));
+                }
+            }
+            Reply::Renewed { seq } => self.renewed(seq, out),
+            Reply::Status { seq, json } => {
+                if let Some((client, seq)) = self.statuses.remove(&seq) {
+                    out.push(Send::Down(client, Reply::Status { seq, json }));
+                }
+            }
+            Reply::Lost { why } => {
+                let clients = self.clients.keys().copied();
+                out.extend(clients.map(|client| Send::Down(client, Reply::Lost { why: why.clone() })));
+            }
+        }
+    }
+
+    /// Renews the session, and with it those clients whose renewals wait for one.
+    pub(crate) fn renew_now(&mut self, out: &mut Vec<Send>) -> Option<u64> {
+        if self.renewing.is_some() {
+            return None;
+        }
+        let seq = self.number().0;
+        let clients = std::mem::take(&mut self.renewals_next);
+        self.renewing = Some(Renewal { seq, clients });
+        out.push(Send::Up(Request::Renew { seq }));
+        Some(seq)
+    }
+
+    /// Gives back what has been idle for long.
+    pub(crate) fn tick(&mut self, now_ms: u64, out: &mut Vec<Send>) {
+        self.give_back(
+            out,
+            |entry| matches!(entry.state, State::Idle { since_ms, .. } if now_ms >= since_ms + IDLE_MS_MAX),
+        );
+    }
+
+    /// Locks that the proxy keeps for clients who have given them back.
+    #[cfg(test)]
+    fn idle(&self) -> usize {
+        self.entries
+            .values()
+            .filter(|entry| matches!(entry.state, State::Idle { .. }))
+            .count()
+    }
+
+    fn lock(&mut self, now_ms: u64, client: SessionId, request: Request, out: &mut Vec<Send>) {
+        let Request::Lock { id, recall: tell, .. } = request else {
+            return;
+        };
+        let up = self.number();
+        let request = self.renamed(client, up, request);
+        if let Some((&kept, entry)) = self
+            .entries
+            .iter_mut()
+            .find(|(_, entry)| entry.can_be(client, &request))
+        {
+            let State::Idle { token, .. } = entry.state else { return };
+            (entry.id, entry.tell, entry.state) = (id, tell, State::Held { token, wanted: false });
+            self.name(client, id, kept);
+            out.push(Send::Down(client, Reply::Granted { id, token }));
+            return;
+        }
+        let owner = owner_of(&request);
+        self.give_back(out, |entry| {
+            matches!(entry.state, State::Idle { .. }) && owner_of(&entry.request) == owner
+        });
+        self.tick(now_ms, out);
+        self.enter(client, id, up, tell, request.clone());
+        out.push(Send::Up(request));
+    }
+
+    fn unlock(&mut self, now_ms: u64, client: SessionId, id: LockId, out: &mut Vec<Send>) {
+        let Some(up) = self
+            .clients
+            .get_mut(&client)
+            .and_then(|client| client.locks.remove(&id))
+        else {
+            return;
+        };
+        let Some(entry) = self.entries.get_mut(&up) else { return };
+        match entry.state {
+            State::Held { token, wanted: false } if matches!(entry.request, Request::Lock { .. }) => {
+                entry.state = State::Idle {
+                    token,
+                    since_ms: now_ms,
+                };
+            }
+            _ => {
+                self.entries.remove(&up);
+                out.push(Send::Up(Request::Unlock { id: up }));
+            }
+        }
+    }
+
+    fn cancel(&mut self, now_ms: u64, client: SessionId, id: LockId, out: &mut Vec<Send>) {
+        let up = self
+            .clients
+            .get(&client)
+            .and_then(|client| client.locks.get(&id))
+            .copied();
+        match up.and_then(|up| self.entries.get(&up)).map(|entry| entry.state) {
+            Some(State::Held { .. }) => self.unlock(now_ms, client, id, out),
+            Some(_) => out.extend(up.map(|id| Send::Up(Request::Cancel { id }))),
+            None => {
+                let call = self.calls.iter().find(|(_, call)| **call == (client, id));
+                out.extend(call.map(|(up, _)| Send::Up(Request::Cancel { id: *up })));
+            }
+        }
+    }
+
+    fn granted(&mut self, up: LockId, token: Token, out: &mut Vec<Send>) {
+        if let Some((client, id)) = self.calls.remove(&up) {
+            out.push(Send::Down(client, Reply::Granted { id, token }));
+        } else if let Some(entry) = self.entries.get_mut(&up) {
+            entry.state = State::Held { token, wanted: false };
+            out.push(Send::Down(entry.client, Reply::Granted { id: entry.id, token }));
+        }
+        // Else its client has gone, and it was cancelled: that gives back what was granted.
+    }
+
+    fn recall(&mut self, up: LockId, out: &mut Vec<Send>) {
+        let Some(entry) = self.entries.get_mut(&up) else { return };
+        match &mut entry.state {
+            State::Idle { .. } => {
+                self.entries.remove(&up);
+                out.push(Send::Up(Request::Unlock { id: up }));
+            }
+            State::Held { wanted, .. } => {
+                *wanted = true;
+                if entry.tell {
+                    out.push(Send::Down(entry.client, Reply::Recall { id: entry.id }));
+                }
+            }
+            State::Asked => {}
+        }
+    }
+
+    fn renewed(&mut self, seq: u64, out: &mut Vec<Send>) {
+        let Some(renewal) = self.renewing.take_if(|renewal| renewal.seq == seq) else {
+            return;
+        };
+        for (client, seq) in renewal.clients {
+            out.push(Send::Down(client, Reply::Renewed { seq }));
+        }
+        self.renew(out);
+    }
+
+    fn renew(&mut self, out: &mut Vec<Send>) {
+        if !self.renewals_next.is_empty() {
+            self.renew_now(out);
+        }
+    }
+
+    /// Unlocks entries at the service.
+    fn give_back(&mut self, out: &mut Vec<Send>, which: impl Fn(&Entry) -> bool) {
+        for (id, _) in self.entries.extract_if(.., |_, entry| which(entry)) {
+            out.push(Send::Up(Request::Unlock { id }));
+        }
+    }
+
+    fn enter(&mut self, client: SessionId, id: LockId, up: LockId, tell: bool, request: Request) {
+        self.name(client, id, up);
+        let state = State::Asked;
+        self.entries.insert(
+            up,
+            Entry {
+                client,
+                id,
+                request,
+                tell,
+                state,
+            },
+        );
+    }
+
+    fn name(&mut self, client: SessionId, id: LockId, up: LockId) {
+        if let Some(client) = self.clients.get_mut(&client) {
+            client.locks.insert(id, up);
+        }
+    }
+
+    /// An answer has ended a lock or a call: whose, and its name there.
+    fn forget(&mut self, up: LockId) -> Option<(SessionId, LockId)> {
+        if let Some(call) = self.calls.remove(&up) {
+            return Some(call);
+        }
+        let Entry { client, id, .. } = self.entries.remove(&up)?;
+        self.clients.get_mut(&client)?.locks.remove(&id);
+        Some((client, id))
+    }
+
+    /// A client's request with names that hold at the service.
+    fn renamed(&mut self, client: SessionId, up: LockId, mut request: Request) -> Request {
+        match &mut request {
+            Request::Lock { id, owner, recall, .. } | Request::Reassert { id, owner, recall, .. } => {
+                (*id, *owner, *recall) = (up, self.owner(client, *owner), true);
+            }
+            Request::Posix { id, owner, .. } | Request::Query { id, owner, .. } => {
+                (*id, *owner) = (up, self.owner(client, *owner));
+            }
+            _ => {}
+        }
+        request
+    }
+
+    fn owner(&mut self, client: SessionId, owner: Owner) -> Owner {
+        let next = self.last_number + 1;
+        let Some(client) = self.clients.get_mut(&client) else {
+            return Owner(0);
+        };
+        *client.owners.entry(owner).or_insert_with(|| {
+            self.last_number = next;
+            Owner(next)
+        })
+    }
+
+    fn number(&mut self) -> LockId {
+        self.last_number += 1;
+        LockId(self.last_number)
+    }
+}
+
+impl Entry {
+    /// Whether it is idle and what `client` asks for now.
+    fn can_be(&self, client: SessionId, asked: &Request) -> bool {
+        let same = match (&self.request, asked) {
+            (
+                Request::Lock {
+                    owner,
+                    file,
+                    kind,
+                    footprint,
+                    ..
+                },
+                Request::Lock {
+                    owner: owner_2,
+                    file: file_2,
+                    kind: kind_2,
+                    footprint: footprint_2,
+                    ..
+                },
+            ) => owner == owner_2 && file == file_2 && kind == kind_2 && footprint == footprint_2,
+            _ => false,
+        };
+        same && self.client == client && matches!(self.state, State::Idle { .. })
+    }
+}
+
+fn owner_of(request: &Request) -> Option<Owner> {
+    match request {
+        Request::Lock { owner, .. } => Some(*owner),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use elbow_ranges::Footprint;
+
+    use super::*;
+    use crate::message::{FileName, Kind, Refusal, Wait};
+
+    const ONE: SessionId = SessionId(1);
+    const TWO: SessionId = SessionId(2);
+
+    fn lock(id: u64, start: u64) -> Request {
+        Request::Lock {
+            id: LockId(id),
+            owner: Owner(1),
+            file: FileName::new(b"/f").unwrap(),
+            kind: Kind::Exclusive,
+            footprint: Footprint::extent(start..start + 10).unwrap(),
+            wait: Wait::Forever,
+            recall: false,
+        }
+    }
+
+    /// Asks, and returns what was sent.
+    fn ask(relay: &mut Relay, client: SessionId, request: Request) -> Vec<Send> {
+        let mut out = Vec::new();
+        relay.ask(0, client, request, &mut out);
+        out
+    }
+
+    fn hear(relay: &mut Relay, reply: Reply) -> Vec<Send> {
+        let mut out = Vec::new();
+        relay.hear(reply, &mut out);
+        out
+    }
+
+    /// The name at the service of the lock that was asked for.
+    fn asked(sent: &[Send]) -> LockId {
+        match sent {
+            [.., Send::Up(Request::Lock { id, recall: true, .. })] => *id,
+            other => panic!("no lock was asked for: {other:?}"),
+        }
+    }
+
+    fn with_two() -> Relay {
+        let mut relay = Relay::default();
+        relay.open(ONE);
+        relay.open(TWO);
+        relay
+    }
+
+    /// Client 1 holds 0..10 as its lock 5; the name of that at the service.
+    fn held(relay: &mut Relay) -> LockId {
+        let up = asked(&ask(relay, ONE, lock(5, 0)));
+        let token = Token(9);
+        let sent = hear(relay, Reply::Granted { id: up, token });
+        assert_eq!(sent, [Send::Down(ONE, Reply::Granted { id: LockId(5), token })]);
+        up
+    }
+
+    #[test]
+    fn equal_names_of_two_clients_are_two_locks_of_two_owners() {
+        let mut relay = with_two();
+        let first = ask(&mut relay, ONE, lock(5, 0));
+        let second = ask(&mut relay, TWO, lock(5, 0));
+        assert_ne!(asked(&first), asked(&second));
+        let owner = |sent: &[Send]| match sent {
+            [Send::Up(request)] => owner_of(request),
+            _ => None,
+        };
+        assert_ne!(owner(&first), owner(&second));
+        let sent = hear(
+            &mut relay,
+            Reply::Refused {
+                id: asked(&second),
+                why: Refusal::TimedOut,
+            },
+        );
+        assert_eq!(
+            sent,
+            [Send::Down(
+                TWO,
+                Reply::Refused {
+                    id: LockId(5),
+                    why: Refusal::TimedOut
+                }
+            )]
+        );
+    }
+
+    #[test]
+    fn the_same_lock_again_needs_no_service() {
+        let mut relay = with_two();
+        held(&mut relay);
+        assert_eq!(ask(&mut relay, ONE, Request::Unlock { id: LockId(5) }), []);
+        let granted = Reply::Granted {
+            id: LockId(6),
+            token: Token(9),
+        };
+        assert_eq!(ask(&mut relay, ONE, lock(6, 0)), [Send::Down(ONE, granted)]);
+        // Nobody else gets it so.
+        assert!(matches!(ask(&mut relay, TWO, lock(1, 0))[..], [Send::Up(_)]));
+    }
+
+    #[test]
+    fn an_idle_lock_is_given_back_when_called_when_old_and_before_its_owner_may_wait() {
+        for how in 0..3 {
+            let mut relay = with_two();
+            let up = held(&mut relay);
+            ask(&mut relay, ONE, Request::Unlock { id: LockId(5) });
+            assert_eq!(relay.idle(), 1);
+            let sent = match how {
+                0 => hear(&mut relay, Reply::Recall { id: up }),
+                1 => ask(&mut relay, ONE, lock(7, 100)),
+                _ => {
+                    let mut out = Vec::new();
+                    relay.tick(IDLE_MS_MAX, &mut out);
+                    out
+                }
+            };
+            assert_eq!(sent[0], Send::Up(Request::Unlock { id: up }), "{how}");
+            assert_eq!(relay.idle(), 0);
+        }
+    }
+
+    #[test]
+    fn a_lock_that_is_wanted_is_not_kept() {
+        let mut relay = with_two();
+        let up = held(&mut relay);
+        assert_eq!(hear(&mut relay, Reply::Recall { id: up }), []);
+        let sent = ask(&mut relay, ONE, Request::Unlock { id: LockId(5) });
+        assert_eq!(sent, [Send::Up(Request::Unlock { id: up })]);
+    }
+
+    #[test]
+    fn a_client_that_goes_leaves_nothing() {
+        let mut relay = with_two();
+        let up = held(&mut relay);
+        let waiting = asked(&ask(&mut relay, ONE, lock(6, 50)));
+        let mut out = Vec::new();
+        relay.close(ONE, &mut out);
+        for id in [up, waiting] {
+            assert!(out.contains(&Send::Up(Request::Cancel { id })), "{id:?} in {out:?}");
+        }
+        // A grant that crosses the cancellation goes nowhere; the cancellation gives it back.
+        assert_eq!(
+            hear(
+                &mut relay,
+                Reply::Granted {
+                    id: waiting,
+                    token: Token(10)
+                }
+            ),
+            []
+        );
+        assert!(relay.entries.is_empty());
+    }
+
+    #[test]
+    fn a_client_is_renewed_only_by_a_renewal_sent_after_its_own_was_heard() {
+        let mut relay = with_two();
+        let sent = ask(&mut relay, ONE, Request::Renew { seq: 70 });
+        let [Send::Up(Request::Renew { seq: first })] = sent[..] else {
+            panic!("{sent:?}")
+        };
+        assert_eq!(ask(&mut relay, TWO, Request::Renew { seq: 80 }), [], "one is under way");
+        let sent = hear(&mut relay, Reply::Renewed { seq: first });
+        let [
+            Send::Down(ONE, Reply::Renewed { seq: 70 }),
+            Send::Up(Request::Renew { seq: second }),
+        ] = sent[..]
+        else {
+            panic!("{sent:?}")
+        };
+        assert_eq!(
+            hear(&mut relay, Reply::Renewed { seq: second }),
+            [Send::Down(TWO, Reply::Renewed { seq: 80 })]
+        );
+    }
+}

@@ -1,0 +1,37 @@
+//! `elbow lockd proxy`.
+
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use elbow_lock::proxy::{self, Settings};
+
+use super::args::ProxyArgs;
+use super::serve::told_to_end;
+use crate::say::{answer, say};
+
+/// Serves the processes of this node until told to end.
+pub(super) fn run(args: &ProxyArgs) -> Result<ExitCode> {
+    let name = format!("elbow lockd proxy, process {}", std::process::id());
+    let settings = Settings {
+        listen: args.listen.clone(),
+        users: args.users.into(),
+        service: super::address_of(&args.service)?.clone(),
+        options: super::options_of(&args.service, name)?,
+        clients_max: args.clients,
+    };
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .context("threads for the proxy")?;
+    let ready = |address: &elbow_lock::Address| {
+        if let Err(error) = answer(format_args!("listening on {address}")) {
+            say(error);
+        }
+    };
+    runtime.block_on(async {
+        proxy::run(settings, ready, told_to_end()?)
+            .await
+            .context("the lock proxy has ended")
+    })?;
+    Ok(ExitCode::SUCCESS)
+}

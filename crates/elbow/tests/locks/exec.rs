@@ -1,0 +1,160 @@
+//! `elbow lock exec`: what the command gets, and what is refused. (What the library does is tested in `clients/fcntl`.)
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use crate::lockd::Lockd;
+
+fn library() -> Option<PathBuf> {
+    let elbow = Path::new(env!("CARGO_BIN_EXE_elbow"));
+    let directory = elbow.parent().unwrap();
+    let places = ["libelbow_fcntl.so", "deps/libelbow_fcntl.so"].map(|place| directory.join(place));
+    let library = places.into_iter().find(|place| place.exists());
+    if library.is_none() {
+        assert!(std::env::var_os("CI").is_none(), "libelbow_fcntl.so is not built");
+        println!("SKIPPED: libelbow_fcntl.so is not built (cargo build -p elbow-fcntl)");
+    }
+    library
+}
+
+fn exec(lockd: &Lockd, command: &[&str]) -> Command {
+    let mut elbow = lockd.elbow(&["lock", "exec", "--prefix", ".", "--"]);
+    elbow.args(command).env_remove("LD_PRELOAD");
+    elbow
+}
+
+fn said(output: &Output) -> String {
+    format!(
+        "{}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    )
+}
+
+#[test]
+fn the_command_gets_the_library_the_service_and_the_prefixes() {
+    let Some(library) = library() else { return };
+    let lockd = Lockd::start(&[]);
+    let script = "echo $LD_PRELOAD $ELBOW_LOCKS $ELBOW_FCNTL_PREFIXES $ELBOW_FCNTL_ON_LOSS; exit 7";
+    let output = exec(&lockd, &["sh", "-c", script]).output().unwrap();
+    let (library, here) = (
+        library.canonicalize().unwrap(),
+        lockd.directory.path().canonicalize().unwrap(),
+    );
+    let expected = format!("{} {} {} end\n", library.display(), lockd.address(), here.display());
+    assert_eq!(said(&output), expected);
+    assert_eq!(output.status.code(), Some(7));
+}
+
+#[test]
+fn its_locks_are_the_services() {
+    if library().is_none() {
+        return;
+    }
+    let lockd = Lockd::start(&[]);
+    let held = exec(&lockd, &["flock", "f", "true"]).output().unwrap();
+    assert!(held.status.success(), "{}", said(&held));
+    assert_eq!(lockd.total("grants"), 1);
+    // fcntl's locks and list locks on one file see each other.
+    let lockf = "import fcntl, sys; fcntl.lockf(open('f', 'r+'), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 4096)";
+    let mut under = lockd.elbow(&["lock", "hold", "f", "--range", "4096:1", "--"]);
+    under
+        .arg(env!("CARGO_BIN_EXE_elbow"))
+        .args(["lock", "exec", "--prefix", ".", "--", "python3", "-c", lockf]);
+    let refused = under.output().unwrap();
+    assert!(said(&refused).contains("BlockingIOError"), "{}", said(&refused));
+    let granted = exec(&lockd, &["python3", "-c", lockf]).output().unwrap();
+    assert!(granted.status.success(), "{}", said(&granted));
+}
+
+#[test]
+fn what_cannot_be_redirected_is_not_run() {
+    if library().is_none() {
+        return;
+    }
+    let lockd = Lockd::start(&[]);
+    let here = lockd.directory.path();
+    let source = here.join("hello.c");
+    std::fs::write(
+        &source,
+        "#include <stdio.h>\nint main(void) { return puts(\"ran\") < 0; }\n",
+    )
+    .unwrap();
+    let compiled = Command::new("cc")
+        .args(["-static", "-o"])
+        .arg(here.join("static"))
+        .arg(&source)
+        .status()
+        .unwrap();
+    assert!(compiled.success());
+    std::fs::write(here.join("script"), "#!/usr/bin/env ./static\n").unwrap();
+    std::fs::set_permissions(here.join("script"), PermissionsExt::from_mode(0o755)).unwrap();
+    for program in ["./static", "./script"] {
+        let output = exec(&lockd, &[program]).output().unwrap();
+        assert_eq!(output.status.code(), Some(125));
+        assert!(said(&output).contains("linked statically"), "{}", said(&output));
+    }
+    let output = exec(&lockd, &["./not-there"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(127), "{}", said(&output));
+}
+
+#[test]
+fn without_service_library_or_directory_nothing_is_run() {
+    if library().is_none() {
+        return;
+    }
+    let lockd = Lockd::start(&[]);
+    let refuse = |command: &mut Command, why: &str| {
+        let output = command.output().unwrap();
+        assert_eq!(output.status.code(), Some(125), "{}", said(&output));
+        assert!(said(&output).contains(why), "{}", said(&output));
+    };
+    refuse(
+        exec(&lockd, &["echo", "ran"]).env("ELBOW_LOCKS", "unix:/not/there"),
+        "cannot reach",
+    );
+    refuse(
+        exec(&lockd, &["echo", "ran"]).env("ELBOW_FCNTL_LIB", "/not/there"),
+        "is not there",
+    );
+    refuse(
+        &mut lockd.elbow(&["lock", "exec", "--prefix", "none", "--", "echo", "ran"]),
+        "--prefix none",
+    );
+}
+
+/// Each command of the guide that is a shell's.
+#[test]
+fn the_guide_works() {
+    const GUIDE: &str = include_str!("../../../../docs/src/guide/lock-exec.md");
+    if library().is_none() {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let blocks = GUIDE
+        .split("```sh\n")
+        .skip(1)
+        .map(|rest| rest.split("```").next().unwrap());
+    let script: String = std::iter::once("set -e; trap 'kill $(jobs -p)' EXIT\n")
+        .chain(blocks)
+        .collect();
+    let elbow = Path::new(env!("CARGO_BIN_EXE_elbow")).parent().unwrap();
+    let path = format!("{}:{}", elbow.display(), std::env::var("PATH").unwrap());
+    let mut bash = Command::new("bash");
+    bash.args(["-c", &script])
+        .env("PATH", path)
+        .env_remove("LD_PRELOAD")
+        .current_dir(&directory);
+    let output = bash.output().unwrap();
+    assert!(output.status.success(), "{}", said(&output));
+    let told = said(&output);
+    assert!(
+        told.contains("one at a time") && told.contains("mine until I close 9"),
+        "{told}"
+    );
+    assert_eq!(
+        std::fs::read_to_string(directory.path().join("share/data")).unwrap(),
+        "locked"
+    );
+}

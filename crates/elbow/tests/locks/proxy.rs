@@ -1,0 +1,203 @@
+//! A proxy between clients and their service.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, ChildStdout, Stdio};
+
+use elbow_lock::{Client, Hold, Kind, LockError, Owner, Wait, file_name};
+use elbow_ranges::Footprint;
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::crash::fight_while;
+use super::lockd::{Lockd, until};
+
+/// A proxy that dies with the test.
+struct Proxy {
+    child: Child,
+    said: BufReader<ChildStdout>,
+    address: String,
+}
+
+impl Proxy {
+    fn start(lockd: &Lockd, service: &str) -> Self {
+        let address = format!("unix:{}/proxy", lockd.directory.path().display());
+        let words = ["lockd", "proxy", "--listen", &address, "--server", service];
+        let mut child = lockd.elbow(&words).stdout(Stdio::piped()).spawn().unwrap();
+        let said = BufReader::new(child.stdout.take().unwrap());
+        let mut proxy = Self { child, said, address };
+        proxy.listens();
+        proxy
+    }
+
+    /// Waits until it says that it listens (again).
+    fn listens(&mut self) {
+        let mut line = String::new();
+        self.said.read_line(&mut line).unwrap();
+        assert_eq!(line.trim(), format!("listening on {}", self.address));
+    }
+
+    fn client(&self) -> Client {
+        Client::connect(&self.address).unwrap()
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn piece(number: u64) -> Footprint {
+    Footprint::from_list((0..10).map(|i| (i * 1000 + number * 100, 100))).unwrap()
+}
+
+#[test]
+fn the_same_lock_again_costs_the_service_nothing_and_others_get_it_when_they_ask() {
+    let lockd = Lockd::start(&[]);
+    let proxy = Proxy::start(&lockd, &lockd.address());
+    let client = proxy.client();
+    for _ in 0..100 {
+        client
+            .lock("/f", piece(0), Kind::Exclusive, Wait::Forever)
+            .unwrap()
+            .finish()
+            .unwrap();
+    }
+    assert_eq!(lockd.total("lock_requests"), 1);
+    assert_eq!(lockd.total("holds"), 1, "kept");
+    // A client of the service itself, and another one of the proxy.
+    lockd
+        .client()
+        .lock("/f", piece(0), Kind::Exclusive, Wait::For(5_000))
+        .unwrap()
+        .finish()
+        .unwrap();
+    client
+        .lock("/f", piece(0), Kind::Exclusive, Wait::Forever)
+        .unwrap()
+        .finish()
+        .unwrap();
+    proxy
+        .client()
+        .lock("/f", piece(0), Kind::Exclusive, Wait::For(5_000))
+        .unwrap()
+        .finish()
+        .unwrap();
+    assert_eq!(lockd.total("recalls"), 2);
+}
+
+#[test]
+fn clients_of_one_proxy_exclude_each_other_and_share_its_session() {
+    let lockd = Lockd::start(&[]);
+    let proxy = Proxy::start(&lockd, &lockd.address());
+    let (one, two) = (proxy.client(), proxy.client());
+    let _held = one.lock("/f", piece(0), Kind::Exclusive, Wait::Try).unwrap();
+    let _beside = two.lock("/f", piece(1), Kind::Exclusive, Wait::Try).unwrap();
+    assert!(matches!(
+        two.lock("/f", piece(0), Kind::Shared, Wait::Try),
+        Err(LockError::Refused { .. })
+    ));
+    let status: serde_json::Value = serde_json::from_str(&two.status().unwrap()).unwrap();
+    assert_eq!(status["sessions"], 1, "{status}");
+}
+
+#[test]
+fn a_killed_client_of_a_proxy_leaves_its_locks_at_once() {
+    let lockd = Lockd::start(&["--listen", "tcp:127.0.0.1:0"]);
+    let tcp = lockd.addresses[1].to_string();
+    let proxy = Proxy::start(&lockd, &tcp);
+    let words = ["lock", "hold", "f", "--server", &proxy.address, "--", "sleep", "60"];
+    let mut holder = lockd.elbow(&words).spawn().unwrap();
+    until("it holds", || lockd.total("holds") == 1);
+    holder.kill().unwrap();
+    holder.wait().unwrap();
+    let file = lockd.directory.path().join("f");
+    proxy
+        .client()
+        .lock(&file, Footprint::whole(), Kind::Exclusive, Wait::For(2_000))
+        .unwrap();
+}
+
+/// All of a file for the only owner of a client.
+fn take(client: &Client, file: &str, wait: Wait) -> Result<Hold, LockError> {
+    let file = file_name(file.as_ref()).unwrap();
+    client.lock_as(Owner(1), file, Footprint::whole(), Kind::Exclusive, wait)
+}
+
+#[test]
+fn what_the_proxy_keeps_makes_no_deadlock() {
+    let lockd = Lockd::start(&[]);
+    let proxy = Proxy::start(&lockd, &lockd.address());
+    let (one, two) = (proxy.client(), lockd.client());
+    take(&one, "/a", Wait::Try).unwrap().finish().unwrap();
+    assert_eq!(lockd.total("holds"), 1, "kept");
+    let held_by_two = take(&two, "/b", Wait::Try).unwrap();
+    std::thread::scope(|scope| {
+        let waits = scope.spawn(|| take(&one, "/b", Wait::Forever).map(Hold::release));
+        until("one waits", || lockd.total("queued") == 1);
+        take(&two, "/a", Wait::For(5_000)).unwrap().release();
+        held_by_two.release();
+        waits.join().unwrap().unwrap();
+    });
+}
+
+#[test]
+fn a_deadlock_through_a_proxy_is_found() {
+    let lockd = Lockd::start(&[]);
+    let proxy = Proxy::start(&lockd, &lockd.address());
+    let (one, two) = (proxy.client(), lockd.client());
+    let held_by_one = take(&one, "/a", Wait::Try).unwrap();
+    let held_by_two = take(&two, "/b", Wait::Try).unwrap();
+    std::thread::scope(|scope| {
+        let waits = scope.spawn(|| take(&two, "/a", Wait::Forever).map(Hold::release));
+        until("two waits", || lockd.total("queued") == 1);
+        let error = take(&one, "/b", Wait::Forever).unwrap_err();
+        assert!(error.to_string().contains("deadlock"), "{error}");
+        held_by_one.release();
+        waits.join().unwrap().unwrap();
+        held_by_two.release();
+    });
+}
+
+#[test]
+fn no_two_clients_of_a_proxy_work_on_the_same_bytes_while_the_service_is_killed() {
+    let mut lockd = Lockd::start(&["--ttl", "2s"]);
+    let mut proxy = Proxy::start(&lockd, &lockd.address());
+    let address = proxy.address.clone();
+    let reasserted = fight_while(
+        || Client::connect(&address).unwrap(),
+        3,
+        || {
+            lockd.kill_and_start_again();
+            proxy.listens();
+            until("the grace period is over", || lockd.grace_left_ms() == 0);
+            lockd.total("reasserted")
+        },
+    );
+    assert!(
+        reasserted > 0,
+        "no lock was held when the service died: the test has tested nothing"
+    );
+}
+
+#[test]
+fn a_stopped_proxy_loses_its_clients_locks_before_others_get_them() {
+    let lockd = Lockd::start(&["--listen", "tcp:127.0.0.1:0", "--ttl", "800ms"]);
+    let proxy = Proxy::start(&lockd, &lockd.addresses[1].to_string());
+    let client = proxy.client();
+    let hold = client.lock("/f", piece(0), Kind::Exclusive, Wait::Try).unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(1_500));
+    hold.check().unwrap(); // Renewed through the proxy.
+    proxy.signal(Signal::STOP);
+    let other = lockd
+        .client()
+        .lock("/f", piece(0), Kind::Exclusive, Wait::For(5_000))
+        .unwrap();
+    assert!(matches!(hold.check(), Err(LockError::Lost { .. })));
+    other.finish().unwrap();
+    proxy.signal(Signal::CONT);
+}
