@@ -21,8 +21,13 @@ const PROGRAM: &str = include_str!("every_function.c");
 fn install(directory: &Path) {
     let test = std::env::current_exe().unwrap();
     let built = test.ancestors().skip(1).take(2).filter_map(|place| {
-        let made = fs::metadata(place.join("libelbow_lock_c.so")).and_then(|it| it.modified()).ok()?;
-        place.join("libelbow_lock_c.a").exists().then(|| (made, place.to_owned()))
+        let made = fs::metadata(place.join("libelbow_lock_c.so"))
+            .and_then(|it| it.modified())
+            .ok()?;
+        place
+            .join("libelbow_lock_c.a")
+            .exists()
+            .then(|| (made, place.to_owned()))
     });
     let built: PathBuf = built.max().expect("the libraries beside the test").1;
     for end in ["so", "a"] {
@@ -120,9 +125,9 @@ fn header_page_and_program_know_every_function() {
             "elbow_lock.h lacks {declaration}"
         );
         assert!(page.contains(&words(declaration)), "elbow_lock.3 lacks {declaration}");
-        let name = declaration.split(['(', ' ', '*']).find(|word| {
-            word.starts_with("elbow_lock_") && !word.ends_with("_t")
-        });
+        let name = declaration
+            .split(['(', ' ', '*'])
+            .find(|word| word.starts_with("elbow_lock_") && !word.ends_with("_t"));
         assert!(PROGRAM.contains(&format!("{}(", name.unwrap())), "{name:?} is not used");
     }
     let declared = HEADER.lines().filter(|line| line.ends_with(");")).count();
@@ -132,7 +137,10 @@ fn header_page_and_program_know_every_function() {
 #[test]
 fn constants_are_the_same_on_both_sides() {
     for (name, value) in [
-        ("ELBOW_LOCK_EXCLUSIVE", format!("{}u", elbow_lock_c::ELBOW_LOCK_EXCLUSIVE)),
+        (
+            "ELBOW_LOCK_EXCLUSIVE",
+            format!("{}u", elbow_lock_c::ELBOW_LOCK_EXCLUSIVE),
+        ),
         ("ELBOW_LOCK_SHARED", format!("{}u", elbow_lock_c::ELBOW_LOCK_SHARED)),
         ("ELBOW_LOCK_TRY", elbow_lock_c::ELBOW_LOCK_TRY.to_string()),
         ("ELBOW_LOCK_FOREVER", format!("({})", elbow_lock_c::ELBOW_LOCK_FOREVER)),

@@ -84,12 +84,13 @@ impl Description {
 
     /// The socket ends with exec if the descriptor does.
     pub(crate) fn follow_witness(&self) {
-        let ends = descriptors::ends_with_exec(self.witness).unwrap_or(true);
+        // A lease needs this process to renew it, so the next program gets no copy.
+        let ends = self.line.has_lease() || descriptors::ends_with_exec(self.witness).unwrap_or(true);
         descriptors::let_end_with_exec(self.line.descriptor(), ends);
     }
 
     fn may_be_elsewhere(&self) -> bool {
-        self.is_shared || descriptors::ends_with_exec(self.line.descriptor()) != Some(true)
+        !self.line.has_lease() && (self.is_shared || descriptors::ends_with_exec(self.line.descriptor()) != Some(true))
     }
 
     fn is_of(&self, fd: c_int, inode: Inode) -> Result<bool, Errno> {
@@ -327,7 +328,8 @@ fn end(description: &Description) {
         end: TO_END,
     };
     // Where no other process has it, waits until the service knows: whoever is told of the close finds the file free.
-    if !description.may_be_elsewhere() && description.line.broken().is_none() {
+    let is_read = description.line.broken().is_none() && reader::add(&description.line).is_ok();
+    if !description.may_be_elsewhere() && is_read {
         let place = Place {
             line: Arc::clone(&description.line),
             owner: description.owner,
@@ -343,4 +345,5 @@ fn end(description: &Description) {
         }
     }
     reader::remove(&description.line);
+    description.line.say_goodbye();
 }

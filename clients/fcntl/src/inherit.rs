@@ -14,7 +14,7 @@ use std::os::fd::FromRawFd;
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, MutexGuard};
 
-use elbow_lock::{Link, Owner};
+use elbow_lock::{Address, Link, Owner};
 
 use crate::descriptions::Description;
 use crate::errno::{Errno, say};
@@ -137,8 +137,12 @@ fn adopted(socket: c_int) -> Link {
 }
 
 /// The session's socket goes to children with each description that the next program would inherit.
+///
+/// Over TCP no process but this one would renew its lease: there is nothing to share.
 fn share_descriptions(process: &mut Process) {
-    for (fd, target) in targets() {
+    let is_local = matches!(config::get(), Some(config) if matches!(config.address, Address::Unix(_)));
+    let shareable = if is_local { targets() } else { Vec::new() };
+    for (fd, target) in shareable {
         let is_known = |description: &Description| {
             description.inode == target.inode && descriptors::is_same_description(description.witness, fd) == Ok(true)
         };
@@ -149,9 +153,7 @@ fn share_descriptions(process: &mut Process) {
             && !process.descriptions.iter().any(is_known)
         {
             // Without it, locking it in the child is refused.
-            process
-                .descriptions
-                .extend(Description::open(fd, &target).ok().filter(|it| !it.line.has_lease()));
+            process.descriptions.extend(Description::open(fd, &target).ok());
         }
     }
     process.descriptions.iter().for_each(Description::follow_witness);

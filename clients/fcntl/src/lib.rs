@@ -27,6 +27,15 @@
 //!
 //! Source: fcntl(2) "Advisory record locking" and "Open file description locks (non-POSIX)", flock(2), lockf(3).
 
+#![cfg_attr(
+    test,
+    allow(
+        dead_code,
+        unused_imports,
+        reason = "unit tests do not export libc's names, which lead to all of it"
+    )
+)]
+
 #[cfg(not(all(target_os = "linux", target_pointer_width = "64")))]
 compile_error!("the redirect knows the calling convention and struct flock of 64-bit Linux");
 

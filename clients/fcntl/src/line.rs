@@ -103,6 +103,13 @@ impl Line {
         }
     }
 
+    /// Ends a session that would outlive its connection. One without a lease ends with its last socket.
+    pub(crate) fn say_goodbye(&self) {
+        if self.has_lease() {
+            self.tell(&Request::Close);
+        }
+    }
+
     fn note(&self, call: &Arc<Call>) -> Result<u64, Broken> {
         let mut state = take(&self.state);
         if let Some(broken) = &state.broken {
@@ -152,7 +159,7 @@ impl Line {
     fn dispatch(&self, reply: Reply) {
         match reply {
             Reply::Granted { id, .. } | Reply::Refused { id, .. } | Reply::Answer { id, .. } => {
-                self.answer(id.0, reply)
+                self.answer(id.0, reply);
             }
             Reply::Renewed { seq } => {
                 if let Some(lease) = &mut take(&self.state).lease {

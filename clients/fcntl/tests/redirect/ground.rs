@@ -28,22 +28,27 @@ pub(crate) fn library() -> PathBuf {
     built.max().expect("libelbow_fcntl.so beside the test").1
 }
 
-/// A service on a Unix socket, in this process.
+/// A service in this process.
 pub(crate) struct Service {
     pub(crate) url: String,
     stop: Option<(oneshot::Sender<()>, JoinHandle<()>)>,
 }
 
 impl Service {
+    /// On a Unix socket.
     pub(crate) fn start(directory: &Path) -> Self {
-        let socket = directory.join("socket");
+        Self::start_at(directory, &format!("unix:{}/socket", directory.display()), 1000)
+    }
+
+    /// With leases of at most `ttl_ms_max`.
+    fn start_at(directory: &Path, address: &str, ttl_ms_max: u32) -> Self {
         let (stop, told) = oneshot::channel();
         let (ready, is_ready) = channel();
         let settings = Settings {
-            listen: vec![format!("unix:{}", socket.display()).parse().unwrap()],
+            listen: vec![address.parse().unwrap()],
             users: Users::Same,
             key: None,
-            ttl_ms_max: 1000,
+            ttl_ms_max,
             memory: directory.join("state"),
             metrics: None,
             shards: 2,
@@ -59,12 +64,11 @@ impl Service {
                 .unwrap();
             runtime.block_on(async move {
                 let server = Server::open(settings).await.unwrap();
-                ready.send(()).unwrap();
+                ready.send(server.addresses().unwrap()[0].to_string()).unwrap();
                 let _ = server.run(async move { drop(told.await) }).await;
             });
         });
-        is_ready.recv_timeout(PATIENCE).unwrap();
-        let url = format!("unix:{}", socket.display());
+        let url = is_ready.recv_timeout(PATIENCE).unwrap();
         let stop = Some((stop, thread));
         Self { url, stop }
     }
@@ -100,6 +104,13 @@ impl Ground {
         Self::new(home, service)
     }
 
+    /// With the redirect, over TCP, where sessions have leases.
+    pub(crate) fn redirected_over_tcp(ttl_ms: u32) -> Self {
+        let home = tempfile::tempdir().unwrap();
+        let service = Some(Service::start_at(home.path(), "tcp:127.0.0.1:0", ttl_ms));
+        Self::new(home, service)
+    }
+
     /// With the kernel's own locks.
     pub(crate) fn native() -> Self {
         Self::new(tempfile::tempdir().unwrap(), None)
@@ -113,7 +124,7 @@ impl Ground {
             service,
             data,
             extra: Vec::new(),
-            home: home,
+            home,
         }
     }
 

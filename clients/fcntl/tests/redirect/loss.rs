@@ -99,3 +99,27 @@ fn without_a_service_a_lock_call_fails() {
     assert!(complaint.contains("cannot reach the lock service"), "{complaint}");
     assert!(complaint.contains("No locks available"), "{complaint}");
 }
+
+/// Over TCP a session lives as long as its lease, which the redirect renews.
+#[test]
+fn leases_are_renewed_while_locks_are_held() {
+    const TTL_MS: u32 = 3000;
+    let ground = Ground::redirected_over_tcp(TTL_MS);
+    let program = r#"
+import fcntl, os, subprocess, sys, time
+f = open("f", "w"); fcntl.lockf(f, fcntl.LOCK_EX); g = open("g", "w"); fcntl.flock(g, fcntl.LOCK_EX)
+code = """
+import fcntl
+def tries(lock, name):
+    try: lock(open(name, "r+"), fcntl.LOCK_EX | fcntl.LOCK_NB); return 'free'
+    except OSError as error: return error.errno
+print(tries(fcntl.lockf, 'f'), tries(fcntl.flock, 'g'))
+"""
+time.sleep(6)
+subprocess.run([sys.executable, "-c", code])
+f.close(); g.close()
+subprocess.run([sys.executable, "-c", code])
+"#;
+    let output = ground.python(program);
+    assert_eq!(said(&output), "11 11\nfree free\n", "{}", complained(&output));
+}
