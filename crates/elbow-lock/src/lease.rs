@@ -149,12 +149,12 @@ const RENEWALS_MAX: usize = 16;
 /// use elbow_lock::ClientLease;
 ///
 /// let mut lease = ClientLease::new(8_000, 100); // the hello was sent at 100 and has been answered
-/// assert!(lease.check(7_099));
+/// assert_eq!(lease.ends_at(), 100 + 8_000 - 1_000);
 /// assert_eq!(lease.renew_at(), Some(100 + 2_000));
 /// lease.sent(2_100, 1);
 /// lease.answered(1);
 /// assert!(lease.check(9_099));
-/// assert!(!lease.check(9_100)); // 2,100 + 8,000 - 1,000
+/// assert!(!lease.check(9_100)); // sent at 2,100
 /// lease.sent(9_200, 2);
 /// lease.answered(2);
 /// assert!(!lease.check(9_201)); // somebody was told that the locks are lost

@@ -18,19 +18,19 @@
 //! (`deadlock`).
 
 mod limits;
+mod requests;
 mod session;
 mod status;
 
 use std::collections::{BTreeMap, HashMap};
-use std::ops::Range;
 
-use elbow_ranges::Footprint;
 use slab::Slab;
 
 use crate::deadlock::WaitFor;
-use crate::message::{FileName, Kind, LockId, Owner, Refusal, Reply, Request, SessionId, Token, Wait};
+use crate::message::{FileName, LockId, Owner, Refusal, Reply, Request, SessionId};
 use crate::table::{Ask, Event, Grant, Lock, Party, Patience, Sequence, State, Table};
 pub use limits::Limits;
+use requests::posix_ask;
 use session::{Place, Session};
 pub use status::{FileStatus, LockStatus, Totals};
 
@@ -343,196 +343,6 @@ impl Shard {
         assert_eq!(timed, self.timers.len());
     }
 
-    fn ask(&mut self, now_ms: u64, name: FileName, ask: Ask, wait: Wait, out: &mut Vec<Action>) {
-        let (session, id) = (ask.who.session, ask.id);
-        let known = self.names.get(&name).copied();
-        if let Err(why) = self.admit(known, &ask) {
-            return self.answer_refused(session, id, why, out);
-        }
-        let file = known.unwrap_or_else(|| self.begin_file(name));
-        let table = &self.files[file].table;
-        let blocker = match self.grace_left_ms(now_ms) {
-            None => match table.blocker(&ask) {
-                None => return self.hold(now_ms, file, ask, out),
-                blocker => blocker,
-            },
-            Some(_) => None,
-        };
-        match self.patience(now_ms, file, &ask, wait) {
-            Ok(patience) => self.enqueue(now_ms, file, ask, blocker, patience, out),
-            Err(why) => {
-                self.recall(file, &ask, out);
-                self.answer_refused(session, id, why, out);
-                self.settle(now_ms, file, out);
-            }
-        }
-    }
-
-    /// Whether a request keeps within the limits.
-    fn admit(&self, file: Option<usize>, ask: &Ask) -> Result<(), Refusal> {
-        let session = &self.sessions[&ask.who.session];
-        if session.place(ask.id).is_some() {
-            return Err(Refusal::Duplicate);
-        }
-        if self.is_draining {
-            return Err(Refusal::Draining);
-        }
-        if self.sequence.is_exhausted() {
-            return Err(limits::full("grants in one life of the service; restart it"));
-        }
-        if file.is_none() && self.files.len() >= self.limits.files {
-            return Err(limits::full(&format!("{} files", self.limits.files)));
-        }
-        let pieces = file.filter(|_| ask.posix).map_or(1, |file| {
-            let change = self.files[file]
-                .table
-                .plan(ask.who, &ask.footprint.bounds(), Some(ask.kind));
-            change.locks().max(0).cast_unsigned()
-        });
-        session.admit(&self.limits, pieces, ask.footprint.heap_bytes())
-    }
-
-    /// How long a request that is blocked may wait.
-    fn patience(&self, now_ms: u64, file: usize, ask: &Ask, wait: Wait) -> Result<Patience, Refusal> {
-        let table = &self.files[file].table;
-        let is_full = table.queue_len() >= self.limits.queue_per_file;
-        let patience = match wait {
-            Wait::Try => match self.grace_left_ms(now_ms) {
-                Some(wait_ms) => Err(Refusal::Grace { wait_ms }),
-                None if self.limits.recall_ms > 0 && !is_full && table.is_blocked_by_recallable(ask) => Ok(
-                    Patience::Recall(now_ms.saturating_add(u64::from(self.limits.recall_ms))),
-                ),
-                None => Err(Refusal::WouldBlock),
-            },
-            _ if is_full => {
-                let limit = format!("{} requests in the queue of one file", self.limits.queue_per_file);
-                Err(limits::full(&limit))
-            }
-            Wait::For(ms) => Ok(Patience::Until(now_ms.saturating_add(u64::from(ms)))),
-            Wait::Forever => Ok(Patience::Forever),
-        }?;
-        // A POSIX lock that merges pieces takes none when it is granted, but one while it waits.
-        self.sessions[&ask.who.session].admit(&self.limits, 1, ask.footprint.heap_bytes())?;
-        Ok(patience)
-    }
-
-    fn hold(&mut self, now_ms: u64, file: usize, ask: Ask, out: &mut Vec<Action>) {
-        let (who, id, list_bytes) = (ask.who, ask.id, ask.footprint.heap_bytes());
-        let mut events = Vec::new();
-        let hold = self.files[file]
-            .table
-            .hold(ask, now_ms, &mut self.sequence, &mut events);
-        let session = self.session(who.session);
-        match hold.key {
-            Some(key) => session.add(id, Place { file, key }, list_bytes),
-            None => session.add_pieces(hold.locks),
-        }
-        session.add_held(who.owner, file, hold.locks);
-        self.totals.grants += 1;
-        out.push(Action::Reply(who.session, Reply::Granted { id, token: hold.token }));
-        self.apply(file, events, out);
-        if self.files[file].table.queue_len() > 0 {
-            self.settle(now_ms, file, out);
-        }
-    }
-
-    fn enqueue(
-        &mut self,
-        now_ms: u64,
-        file: usize,
-        ask: Ask,
-        blocker: Option<usize>,
-        patience: Patience,
-        out: &mut Vec<Action>,
-    ) {
-        let (Party { session, owner }, id) = (ask.who, ask.id);
-        let list_bytes = ask.footprint.heap_bytes();
-        self.recall(file, &ask, out);
-        let table = &mut self.files[file].table;
-        let key = table.enqueue(ask, blocker, patience, now_ms, &mut self.sequence);
-        let number = table.lock(key).number;
-        let place = Place { file, key };
-        self.session(session).add(id, place, list_bytes);
-        self.timers
-            .extend(patience.deadline().map(|at_ms| ((at_ms, number), place)));
-        self.totals.waits += 1;
-        out.push(Action::Queued { session, owner, id });
-    }
-
-    fn end(&mut self, now_ms: u64, session: SessionId, id: LockId, out: &mut Vec<Action>) {
-        let Some(Place { file, key }) = self.session(session).place(id) else {
-            return;
-        };
-        if !self.remove(file, key).is_held() {
-            self.answer_refused(session, id, Refusal::Cancelled, out);
-        }
-        self.settle(now_ms, file, out);
-    }
-
-    fn posix_unlock(&mut self, now_ms: u64, name: &FileName, ask: &Ask, out: &mut Vec<Action>) {
-        let (who, id) = (ask.who, ask.id);
-        let Some(&file) = self.names.get(name) else {
-            return self.answer_unlocked(who.session, id, out);
-        };
-        let table = &mut self.files[file].table;
-        let change = table.plan(who, &ask.footprint.bounds(), None);
-        let more = change.locks();
-        if more > 0
-            && let Err(why) = self.sessions[&who.session].admit(&self.limits, more.cast_unsigned(), 0)
-        {
-            return self.answer_refused(who.session, id, why, out);
-        }
-        let token = self.sequence.token();
-        let table = &mut self.files[file].table;
-        table.carry_out(change, ask, now_ms, token, &mut self.sequence);
-        let session = self.session(who.session);
-        session.add_pieces(more);
-        session.add_held(who.owner, file, more);
-        self.answer_unlocked(who.session, id, out);
-        self.settle(now_ms, file, out);
-    }
-
-    fn posix_release(&mut self, now_ms: u64, who: Party, name: Option<&FileName>, out: &mut Vec<Action>) {
-        let files: Vec<usize> = match name {
-            Some(name) => self.names.get(name).copied().into_iter().collect(),
-            None => self.session(who.session).files().into_iter().collect(),
-        };
-        for &file in &files {
-            let locks = self.files[file].table.posix_of(who);
-            for key in locks {
-                let lock = self.remove(file, key);
-                if !lock.is_held() {
-                    self.answer_refused(who.session, lock.ask.id, Refusal::Cancelled, out);
-                }
-            }
-        }
-        files.into_iter().for_each(|file| self.settle(now_ms, file, out));
-    }
-
-    fn query(&mut self, now_ms: u64, name: &FileName, ask: &Ask, out: &mut Vec<Action>) {
-        let (session, id) = (ask.who.session, ask.id);
-        if let Some(wait_ms) = self.grace_left_ms(now_ms) {
-            return self.answer_refused(session, id, Refusal::Grace { wait_ms }, out);
-        }
-        let blocker = self.names.get(name).and_then(|&file| self.files[file].table.query(ask));
-        out.push(Action::Reply(session, Reply::Answer { id, blocker }));
-    }
-
-    fn reassert(&mut self, now_ms: u64, name: FileName, ask: Ask, token: Token, out: &mut Vec<Action>) {
-        let (session, id) = (ask.who.session, ask.id);
-        let known = self.names.get(&name).copied();
-        if let Err(why) = self.admit(known, &ask) {
-            return self.answer_refused(session, id, why, out);
-        }
-        let is_from_before = self.grace_left_ms(now_ms).is_some() && token.epoch() < self.epoch;
-        if !is_from_before || known.is_some_and(|file| !self.files[file].table.is_free(&ask)) {
-            return self.answer_refused(session, id, Refusal::NotReasserted, out);
-        }
-        self.totals.reasserted += 1;
-        let file = known.unwrap_or_else(|| self.begin_file(name));
-        self.hold(now_ms, file, ask, out);
-    }
-
     fn end_grace(&mut self, now_ms: u64, out: &mut Vec<Action>) {
         self.grace_until_ms = None;
         let files: Vec<usize> = self.files.iter().map(|(file, _)| file).collect();
@@ -674,22 +484,6 @@ impl Shard {
         #[expect(clippy::expect_used, reason = "only open sessions hold or wait")]
         self.sessions.get_mut(&session).expect("a session that is open")
     }
-}
-
-fn posix_ask(who: Party, id: LockId, range: Range<u64>, kind: Option<Kind>) -> Result<Ask, Refusal> {
-    let bad = || Refusal::Bad {
-        what: format!("the range {}..{} is empty", range.start, range.end),
-    };
-    let footprint = Footprint::extent(range.clone()).map_err(|_| bad())?;
-    let kind = kind.unwrap_or(Kind::Exclusive);
-    Ok(Ask {
-        who,
-        id,
-        kind,
-        footprint,
-        posix: true,
-        recall: false,
-    })
 }
 
 fn wait_for(file: &File, lock: &Lock) -> WaitFor {
