@@ -7,18 +7,19 @@ TARGET := $(if $(CARGO_TARGET_DIR),$(CARGO_TARGET_DIR),target)
 ELBOW := $(TARGET)/release/elbow
 # libba: where it was built, where it goes, and what programs ask for (clients/c/build.rs): libba.so.0.1, libba.so.1, ...
 LIBBA ?= $(TARGET)/release
+LIBLOCK ?= $(TARGET)/release
 LIBDIR ?= $(PREFIX)/lib
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
 ABI := $(shell echo $(VERSION) | sed -E 's/^(0\.[0-9]+|[0-9]+)\..*/\1/')
 
-.PHONY: help build demo test soak fuzz bench-run bench-sort bench-locks figures-holes fmt install install-libba clean
+.PHONY: help build demo test soak fuzz bench-run bench-sort bench-locks figures-holes fmt install install-libba install-liblock clean
 
 help: ## list these targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## */\t/' | expand -t 12
 
 build: ## build target/release/elbow
 	@scripts/setup.sh
-	$(CARGO) build --release --locked -p elbow -p elbow-mpi
+	$(CARGO) build --release --locked -p elbow -p elbow-mpi -p elbow-fcntl
 
 demo: build ## a real job on slow storage, directly and through elbow run
 	@bench/demo.sh
@@ -57,9 +58,11 @@ fmt: ## format the source
 
 install: build ## install elbow, its man pages and completions, and libba, below PREFIX (/usr/local)
 	$(CARGO) build --release --locked -p elbow-c
-	$(MAKE) install-libba
+	$(CARGO) build --release --locked -p elbow-c-lock
+	$(MAKE) install-libba install-liblock
 	install -D -m 755 $(ELBOW) $(DESTDIR)$(PREFIX)/bin/elbow
 	install -D -m 755 $(TARGET)/release/libelbow_mpi.so $(DESTDIR)$(PREFIX)/lib/elbow/libelbow_mpi.so
+	install -D -m 755 $(TARGET)/release/libelbow_fcntl.so $(DESTDIR)$(PREFIX)/lib/elbow/libelbow_fcntl.so
 	mkdir -p $(DESTDIR)$(PREFIX)/share/man/man1
 	$(ELBOW) man $(DESTDIR)$(PREFIX)/share/man/man1
 	for pair in bash:bash-completion/completions/elbow zsh:zsh/site-functions/_elbow fish:fish/vendor_completions.d/elbow.fish; do \
@@ -77,6 +80,17 @@ install-libba: ## install the C library from LIBBA, where it was built: shared, 
 	mkdir -p $(DESTDIR)$(LIBDIR)/pkgconfig
 	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@LIBDIR@|$(LIBDIR)|' -e 's|@VERSION@|$(VERSION)|' clients/c/ba.pc.in \
 	    > $(DESTDIR)$(LIBDIR)/pkgconfig/ba.pc
+
+install-liblock: ## install the C lock client from LIBLOCK, where it was built, as install-libba does
+	install -D -m 755 $(LIBLOCK)/libelbow_lock_c.so $(DESTDIR)$(LIBDIR)/libelbow_lock.so.$(VERSION)
+	ln -sf libelbow_lock.so.$(VERSION) $(DESTDIR)$(LIBDIR)/libelbow_lock.so.$(ABI)
+	ln -sf libelbow_lock.so.$(ABI) $(DESTDIR)$(LIBDIR)/libelbow_lock.so
+	install -D -m 644 $(LIBLOCK)/libelbow_lock_c.a $(DESTDIR)$(LIBDIR)/libelbow_lock.a
+	install -D -m 644 clients/c-lock/include/elbow_lock.h $(DESTDIR)$(PREFIX)/include/elbow_lock.h
+	install -D -m 644 clients/c-lock/man/elbow_lock.3 $(DESTDIR)$(PREFIX)/share/man/man3/elbow_lock.3
+	mkdir -p $(DESTDIR)$(LIBDIR)/pkgconfig
+	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@LIBDIR@|$(LIBDIR)|' -e 's|@VERSION@|$(VERSION)|' clients/c-lock/elbow_lock.pc.in \
+	    > $(DESTDIR)$(LIBDIR)/pkgconfig/elbow_lock.pc
 
 clean: ## remove what was built
 	$(CARGO) clean

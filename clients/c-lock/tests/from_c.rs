@@ -30,9 +30,9 @@ fn install(directory: &Path) {
             .then(|| (made, place.to_owned()))
     });
     let built: PathBuf = built.max().expect("the libraries beside the test").1;
-    for end in ["so", "a"] {
-        let from = built.join(format!("libelbow_lock_c.{end}"));
-        std::os::unix::fs::symlink(from, directory.join(format!("libelbow_lock.{end}"))).unwrap();
+    for (from, to) in [("so", "so"), ("so", "so.0.1"), ("a", "a")] {
+        let from = built.join(format!("libelbow_lock_c.{from}"));
+        std::os::unix::fs::symlink(from, directory.join(format!("libelbow_lock.{to}"))).unwrap();
     }
 }
 
