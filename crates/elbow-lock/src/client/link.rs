@@ -211,10 +211,11 @@ impl Link {
             match inbox.fill(&self.stream, how == Receive::Poll) {
                 Ok(()) => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(Received::Nothing),
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => match how {
-                    Receive::UntilSignal => return Ok(Received::Signal),
-                    _ => {}
-                },
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {
+                    if how == Receive::UntilSignal {
+                        return Ok(Received::Signal);
+                    }
+                }
                 Err(error) => return Err(Broken::Io(error)),
             }
         }

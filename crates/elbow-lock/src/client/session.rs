@@ -147,7 +147,7 @@ impl Session {
             recall: false,
         };
         fits(file, &request)?;
-        match self.call(Call::Lock(id), request, Receive::Block)? {
+        match self.call(Call::Lock(id), &request, Receive::Block)? {
             Reply::Granted { token, .. } => Ok((id, token)),
             other => Err(refused(file, other)),
         }
@@ -220,7 +220,7 @@ impl Session {
         } else {
             Receive::Block
         };
-        match self.call(Call::Lock(id), request, how)? {
+        match self.call(Call::Lock(id), &request, how)? {
             Reply::Granted { .. } => {
                 self.state.lock().has_posix |= kind.is_some();
                 Ok(())
@@ -246,7 +246,7 @@ impl Session {
         let (owner, file, start, end) = (lock.owner, lock.file.clone(), lock.start, lock.end);
         match self.call(
             Call::Lock(id),
-            Request::Query {
+            &Request::Query {
                 id,
                 owner,
                 file,
@@ -263,7 +263,7 @@ impl Session {
 
     pub(super) fn status(&self) -> Result<String, LockError> {
         let seq = self.number();
-        match self.call(Call::Number(seq), Request::Status { seq }, Receive::Block)? {
+        match self.call(Call::Number(seq), &Request::Status { seq }, Receive::Block)? {
             Reply::Status { json, .. } => Ok(json),
             other => Err(self.rejected(format!("it answered {other:?} to a question for its status"))),
         }
@@ -274,12 +274,12 @@ impl Session {
         if let Some(lease) = &mut self.state.lock().lease {
             lease.sent(now_ms(), seq);
         }
-        self.call(Call::Number(seq), Request::Renew { seq }, Receive::Block)
+        self.call(Call::Number(seq), &Request::Renew { seq }, Receive::Block)
             .map(|_| ())
     }
 
     /// Sends a request and waits for its answer.
-    fn call(&self, call: Call, request: Request, how: Receive) -> Result<Reply, LockError> {
+    fn call(&self, call: Call, request: &Request, how: Receive) -> Result<Reply, LockError> {
         let mut state = self.state.lock();
         self.bring_up(&mut state)?;
         let pending = Pending {
@@ -289,7 +289,7 @@ impl Session {
         state.calls.insert(call, pending);
         if let Up::Link(link) = &state.link {
             let link = Arc::clone(link);
-            MutexGuard::unlocked(&mut state, || self.send(&link, &request));
+            MutexGuard::unlocked(&mut state, || self.send(&link, request));
         }
         let mut how = how;
         loop {
@@ -465,7 +465,7 @@ impl Session {
         let opened = MutexGuard::unlocked(state, || self.reconnect(until_ms));
         match opened {
             Ok(link) => {
-                self.resume(state, Arc::new(link), &broke);
+                self.resume(state, &Arc::new(link), &broke);
                 Ok(())
             }
             Err(error) => {
@@ -488,7 +488,7 @@ impl Session {
     }
 
     /// Goes on over a new link: what was asked is asked again, what was held is held again or lost.
-    fn resume(&self, state: &mut MutexGuard<'_, State>, link: Arc<Link>, broke: &Break) {
+    fn resume(&self, state: &mut MutexGuard<'_, State>, link: &Arc<Link>, broke: &Break) {
         let restarted = link.welcome.epoch != broke.last_epoch && link.welcome.grace_ms > 0;
         let mut again = Vec::new();
         for held in state
@@ -505,10 +505,10 @@ impl Session {
         }
         let unanswered = state.calls.values().filter(|pending| pending.outcome.is_none());
         again.extend(unanswered.map(|pending| pending.request.clone()));
-        state.lease = lease_of(&link);
-        state.link = Up::Link(Arc::clone(&link));
+        state.lease = lease_of(link);
+        state.link = Up::Link(Arc::clone(link));
         self.changed.notify_all();
-        MutexGuard::unlocked(state, || again.iter().for_each(|request| self.send(&link, request)));
+        MutexGuard::unlocked(state, || again.iter().for_each(|request| self.send(link, request)));
     }
 
     fn link(&self) -> Result<Arc<Link>, LockError> {

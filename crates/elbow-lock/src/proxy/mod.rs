@@ -36,7 +36,7 @@ use crate::hello::{Proof, Welcome};
 use crate::lease::ClientLease;
 use crate::message::{LockId, Request, SessionId};
 use crate::server::connection::Desk;
-use crate::server::listen::{Listener, Stream};
+use crate::server::listen::{self, Listener, Stream};
 use crate::server::service::Member;
 use crate::server::{Users, accept};
 use crate::wire;
@@ -123,6 +123,8 @@ async fn serve_over(settings: &Settings, link: Link, ready: &impl Fn(&Address)) 
     let clients = tokio::spawn(accept(listener, Arc::clone(&proxy), None, places));
     ready(&settings.listen);
     let broken = proxy.converse(stream, bytes).await;
+    // First, or clients would come back to this session, and take it for the one that they had.
+    listen::hide(&settings.listen);
     proxy.end_all(&match broken {
         Ok(()) => "the lease of the lock proxy is over".to_owned(),
         Err(error) => format!("the lock proxy lost its service: {error}"),
@@ -307,7 +309,7 @@ impl Desk for Proxy {
 
     fn apply(&self, member: &Member, request: Request) {
         self.step(Some(member), |state, out| {
-            state.relay.ask(now_ms(), member.id, request, out)
+            state.relay.ask(now_ms(), member.id, request, out);
         });
     }
 

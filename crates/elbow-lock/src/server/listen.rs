@@ -142,6 +142,18 @@ fn allow(path: &Path, users: Users) -> io::Result<()> {
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))
 }
 
+/// Lets nobody find a Unix socket any more. Who has come in stays.
+#[allow(
+    clippy::disallowed_methods,
+    reason = "the service's own socket, not storage of the user's"
+)]
+pub(crate) fn hide(address: &Address) {
+    if let Address::Unix(path) = address {
+        // It may be gone.
+        drop(std::fs::remove_file(path));
+    }
+}
+
 impl Drop for Listener {
     #[allow(
         clippy::disallowed_methods,
