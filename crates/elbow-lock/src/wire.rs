@@ -494,9 +494,8 @@ mod tests {
     fn requests() -> Vec<Request> {
         let (id, owner, file) = (LockId(1 << 40), Owner(u64::MAX), FileName::new(&[0xff; 300]).unwrap());
         let strided = Footprint::from_list((0..2_500).map(|i| (i * 400, 100))).unwrap();
-        let whole = Footprint::whole();
         vec![
-            lock(whole.clone()),
+            lock(Footprint::whole()),
             lock(strided.clone()),
             Request::Unlock { id },
             Request::Cancel { id },

@@ -9,7 +9,7 @@ fn lock(id: u64, owner: u64) -> Request {
     Request::Lock {
         id: LockId(id),
         owner: Owner(owner),
-        file: FileName::new(b"f").unwrap(),
+        file: FileName::new(b"f").expect("a name"),
         kind: Kind::Exclusive,
         footprint: Footprint::whole(),
         wait: Wait::For(5_000),

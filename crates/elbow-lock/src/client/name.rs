@@ -48,6 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
+    #[allow(clippy::disallowed_methods, reason = "makes what is looked at")]
     fn all_ways_to_a_file_give_one_name() {
         let directory = tempfile::tempdir().unwrap();
         let link = directory.path().join("link");

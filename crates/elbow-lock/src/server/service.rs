@@ -138,11 +138,23 @@ impl Service {
                     .end("nothing was heard from this client for longer than its lease");
             }
         }
-        let of_shards = self.shards.iter().filter_map(|shard| {
-            let (_, deadline) = self.step_in_time(shard, None, |shard, actions| shard.tick(now, actions));
-            deadline
-        });
-        let next = of_shards.min().into_iter().chain(self.leases.lock().deadline()).min();
+        let mut of_shards = Vec::new();
+        let mut somebody_queued = false;
+        for shard in &self.shards {
+            let (queued, deadline) = self.step_in_time(shard, None, |shard, actions| shard.tick(now, actions));
+            of_shards.extend(deadline);
+            somebody_queued |= !queued.is_empty();
+        }
+        if somebody_queued {
+            // The grace period is over: what was held again and what was asked meanwhile may wait for each other.
+            self.in_all_shards(|shards, actions| deadlock::resolve(now, shards, actions));
+        }
+        let next = of_shards
+            .into_iter()
+            .min()
+            .into_iter()
+            .chain(self.leases.lock().deadline())
+            .min();
         self.armed.fetch_min(next.unwrap_or(NEVER), Ordering::AcqRel);
         next
     }
@@ -251,12 +263,18 @@ impl Service {
         }
     }
 
-    /// Looks for requests that wait for each other, over all shards at one instant, now that `owner` waits.
+    /// Looks for requests that wait for each other, now that `owner` waits.
     fn break_deadlocks(&self, session: SessionId, owner: Owner) {
+        let now = self.now_ms();
+        self.in_all_shards(|shards, actions| deadlock::resolve_after(now, session, owner, shards, actions));
+    }
+
+    /// Does something that must see all shards at one instant.
+    fn in_all_shards(&self, act: impl FnOnce(&mut [&mut Shard], &mut Vec<Action>) -> usize) {
         let mut shards: Vec<MutexGuard<'_, Shard>> = self.shards.iter().map(Mutex::lock).collect();
         let mut shards: Vec<&mut Shard> = shards.iter_mut().map(|shard| &mut **shard).collect();
         let mut actions = Vec::new();
-        deadlock::resolve_after(self.now_ms(), session, owner, &mut shards, &mut actions);
+        act(&mut shards, &mut actions);
         self.deliver(None, actions);
     }
 }

@@ -4,7 +4,7 @@ use std::process::{Child, Command, ExitCode, ExitStatus};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
-use anyhow::{Result, anyhow};
+use anyhow::{Result, anyhow, bail};
 use elbow_lock::{Hold, Kind, LockError, Refusal, Wait};
 use elbow_ranges::{Footprint, PatternError};
 
@@ -64,18 +64,18 @@ fn run_under(hold: &Hold, args: &HoldArgs) -> Result<ExitCode> {
     };
     let process = i32::try_from(child.id())?;
     std::thread::spawn(move || events.send(Event::Ended(child.wait())));
-    let mut lost = None;
+    let mut is_lost = false;
     loop {
         match arrivals.recv_timeout(LOOK_INTERVAL) {
-            Ok(Event::Ended(status)) => return end(status?, lost),
+            Ok(Event::Ended(status)) => return end(status?, is_lost),
             // The terminal has sent it to the command as well.
             Ok(Event::Signal(libc::SIGINT | libc::SIGQUIT)) | Ok(Event::Over) => {}
             Ok(Event::Signal(signal)) => signals::pass_on(process, signal),
-            Err(RecvTimeoutError::Timeout) if lost.is_none() => {
+            Err(RecvTimeoutError::Timeout) if !is_lost => {
                 if let Err(error) = hold.check() {
                     say(format_args!("{error}; the command is told to end"));
                     signals::pass_on(process, libc::SIGTERM);
-                    lost = Some(error);
+                    is_lost = true;
                 }
             }
             Err(RecvTimeoutError::Timeout) => {}
@@ -93,9 +93,9 @@ fn start(hold: &Hold, args: &HoldArgs) -> std::io::Result<Child> {
     command.spawn()
 }
 
-fn end(status: ExitStatus, lost: Option<LockError>) -> Result<ExitCode> {
-    match lost {
-        Some(_) => Err(anyhow!("the command may have run without its lock")),
-        None => Ok(ExitCode::from(exit::of_status(status))),
+fn end(status: ExitStatus, was_lost: bool) -> Result<ExitCode> {
+    if was_lost {
+        bail!("the command may have run without its lock");
     }
+    Ok(ExitCode::from(exit::of_status(status)))
 }

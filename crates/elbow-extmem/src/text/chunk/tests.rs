@@ -1,3 +1,5 @@
+//! Tests of chunks: what becomes of lines, wherever a chunk ends.
+
 use std::sync::Arc;
 
 use super::*;

@@ -1,3 +1,5 @@
+//! Tests of runs: what is written comes back, in its order and from any place.
+
 use elbow_file::double::{Faulty, Interposed, Operation, Plan};
 
 use super::*;
