@@ -101,7 +101,12 @@ fn python(workspace: &Workspace) -> Result<()> {
 
 /// The measurements on small inputs: what is measured is of no interest, that they still run is.
 fn tiny_bench(workspace: &Workspace) -> Result<()> {
-    let programs = ["bench/run.py", "bench/sort.py", "bench/figures_holes.py"];
+    let programs = [
+        "bench/run.py",
+        "bench/sort.py",
+        "bench/figures_holes.py",
+        "bench/locks.py",
+    ];
     programs.iter().try_for_each(|program| {
         let program = workspace.root.join(program);
         succeed(Command::new(program).arg("--tiny").stdin(Stdio::null()))
