@@ -2,6 +2,7 @@
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, ChildStdout, Stdio};
+use std::time::Duration;
 
 use elbow_lock::{Client, Hold, Kind, LockError, Owner, Wait, file_name};
 use elbow_ranges::Footprint;
@@ -155,6 +156,8 @@ fn a_deadlock_through_a_proxy_is_found() {
     std::thread::scope(|scope| {
         let waits = scope.spawn(|| take(&two, "/a", Wait::Forever).map(Hold::release));
         until("two waits", || lockd.total("queued") == 1);
+        // Of two files, whose shards count for themselves, the younger request is the one of a later millisecond.
+        std::thread::sleep(Duration::from_millis(20));
         let error = take(&one, "/b", Wait::Forever).unwrap_err();
         assert!(error.to_string().contains("deadlock"), "{error}");
         held_by_one.release();
@@ -190,7 +193,7 @@ fn a_stopped_proxy_loses_its_clients_locks_before_others_get_them() {
     let proxy = Proxy::start(&lockd, &lockd.addresses[1].to_string());
     let client = proxy.client();
     let hold = client.lock("/f", piece(0), Kind::Exclusive, Wait::Try).unwrap();
-    std::thread::sleep(std::time::Duration::from_millis(1_500));
+    std::thread::sleep(Duration::from_millis(1_500));
     hold.check().unwrap(); // Renewed through the proxy.
     proxy.signal(Signal::STOP);
     let other = lockd
