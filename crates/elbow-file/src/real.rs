@@ -79,6 +79,19 @@ impl Storage for RealStorage {
         open_at(dir, name, OFlags::RDWR | OFlags::CREATE | OFlags::EXCL, mode).map(Handle::new)
     }
 
+    fn create_unnamed(&self, dir: &Handle, name: &OsStr, mode: u32) -> Result<Handle> {
+        let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+        match retry_on_intr(|| rustix::fs::openat(dir, ".", flags, mode_of(mode))) {
+            // EISDIR: a kernel or file system that takes the flag for an attempt to write to the directory.
+            Err(Errno::OPNOTSUPP | Errno::ISDIR) => {
+                let file = self.create(dir, name, mode)?;
+                self.unlink(dir, name)?;
+                Ok(file)
+            }
+            opened => opened.map(Handle::new),
+        }
+    }
+
     fn open(&self, dir: &Handle, name: &OsStr, access: Access) -> Result<Handle> {
         let flags = match access {
             Access::Read => OFlags::RDONLY,

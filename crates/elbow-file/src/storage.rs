@@ -201,6 +201,13 @@ pub trait Storage: Send + Sync {
     /// Creates a regular file that must not exist, open for reading and writing; `mode` is taken as it is
     /// (the process runs with umask 0).
     fn create(&self, dir: &Handle, name: &OsStr, mode: u32) -> Result<Handle>;
+    /// Creates a regular file for reading and writing that is gone when it is closed. Where files cannot be made without
+    /// a name it has this one for a moment.
+    fn create_unnamed(&self, dir: &Handle, name: &OsStr, mode: u32) -> Result<Handle> {
+        let file = self.create(dir, name, mode)?;
+        self.unlink(dir, name)?;
+        Ok(file)
+    }
     /// Opens an existing regular file.
     fn open(&self, dir: &Handle, name: &OsStr, access: Access) -> Result<Handle>;
     /// Creates a directory.

@@ -134,13 +134,9 @@ impl<'a> Files<'a> {
             let number = MADE.fetch_add(1, Ordering::Relaxed);
             let name = OsString::from(format!(".elbow-sort-{}-{number}", std::process::id()));
             let path = dir_path.join(&name);
-            match self.storage.create(dir, &name, MODE) {
+            match self.storage.create_unnamed(dir, &name, MODE) {
                 Err(Errno::EXIST) => {} // of a process with our number on another machine, or before us
-                other => {
-                    let handle = other.map_err(failed("creating", &path))?;
-                    self.storage.unlink(dir, &name).map_err(failed("unlinking", &path))?;
-                    return Ok((handle, path));
-                }
+                other => return Ok((other.map_err(failed("creating", &path))?, path)),
             }
         }
     }
