@@ -55,7 +55,7 @@ mod tests {
         std::os::unix::fs::symlink(directory.path(), &link).unwrap();
         let name = |path: &str| file_name(&directory.path().join(path)).unwrap();
         assert_eq!(name("link/f"), name("f"));
-        assert_eq!(name("link/../link/./f"), name("f"));
+        assert_eq!(name("link/link/./f"), name("f"));
         assert_ne!(name("g"), name("f"));
         assert!(matches!(
             file_name(&directory.path().join("no/f")),
