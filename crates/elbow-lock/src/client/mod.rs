@@ -64,11 +64,11 @@ pub const TTL_MS_TCP: u32 = 10_000;
 /// use elbow_ranges::Footprint;
 ///
 /// let client = Client::connect("unix:/run/locks")?;
-/// let hold = client.lock("/data/grid", Footprint::extent(0..4096), Kind::Exclusive, Wait::Forever)?;
+/// let hold = client.lock("/data/grid", Footprint::extent(0..4096)?, Kind::Exclusive, Wait::Forever)?;
 /// hold.check()?; // just before each I/O under it
 /// // ... write the 4096 bytes ...
 /// hold.release();
-/// # Ok::<(), elbow_lock::LockError>(())
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug)]
 pub struct Client(Arc<Session>);
