@@ -24,6 +24,16 @@ fn finish(child: Child) -> Said {
     Said::of(&child.wait_with_output().expect("an end"))
 }
 
+/// Whether all that a process has started has ended (proc(5), task/TID/children).
+fn has_no_children(process: &Child) -> bool {
+    let tasks = std::fs::read_dir(format!("/proc/{}/task", process.id())).expect("its threads");
+    tasks.flatten().all(|task| {
+        // A thread may have ended.
+        let children = std::fs::read_to_string(task.path().join("children")).unwrap_or_default();
+        children.trim().is_empty()
+    })
+}
+
 fn pid(child: &Child) -> Pid {
     Pid::from_child(child)
 }
@@ -79,6 +89,9 @@ fn ctrl_c_while_results_are_stored_rolls_back() {
     let child = start(&stage, &["--on", word(&directory)], script);
     wait_for("the command", || stage.path("ready").exists());
     wait_for("the drain", || slow.counters().total > 10);
+    wait_for("the end of the command", || has_no_children(&child));
+    // A signal while the command runs is the command's. On a busy machine we hear of its end a little later.
+    std::thread::sleep(Duration::from_millis(500));
     let began = Instant::now();
     kill_process_group(pid(&child), Signal::INT).expect("a signal");
     finish(child)
