@@ -39,7 +39,7 @@ pub(super) fn one_by_one(load: &Load, rank: u64) -> Client {
 /// Many requests before the first answer: the protocol without a library.
 pub(super) fn pipelined(load: &Load, rank: u64) -> Client {
     let mut stream = UnixStream::connect(load.address.strip_prefix("unix:").unwrap()).unwrap();
-    stream.write_all(b"\x1b\x00\x00\x00\x01ELBOWLCK\x01\x00\x00").unwrap();
+    stream.write_all(b"\x1c\x00\x00\x00\x01ELBOWLCK\x01\x00\x00").unwrap();
     stream.write_all(&[0; 16]).unwrap();
     let mut answers = Answers {
         stream: stream.try_clone().unwrap(),
