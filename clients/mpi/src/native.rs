@@ -17,7 +17,7 @@ use crate::abi::{Abi, Handle, MPICH, Named, OPEN_MPI, STANDARD};
 pub(crate) struct Native {
     pub(crate) abi: &'static Abi,
     /// Of `dlopen`; the library is never closed.
-    library: usize,
+    loaded: usize,
     pub(crate) byte: Handle,
     pub(crate) datatype_null: Handle,
 }
@@ -122,7 +122,7 @@ impl Native {
         };
         Some(Native {
             abi,
-            library,
+            loaded: library,
             byte: predefined(abi.byte)?,
             datatype_null: predefined(abi.datatype_null)?,
         })
@@ -132,7 +132,7 @@ impl Native {
     pub(crate) fn function(&self, name: &str) -> usize {
         CString::new(name)
             .ok()
-            .and_then(|name| symbol(self.library, &name))
+            .and_then(|name| symbol(self.loaded, &name))
             .unwrap_or(0)
     }
 
