@@ -102,7 +102,7 @@ impl Job {
             .stat_handle(&root)
             .map_err(failed("reading the attributes of"))?;
         let space = storage.space(&root).map_err(failed("reading the free space of"))?;
-        let staging_name: Name = OsStr::new(&new_staging_name()).into();
+        let staging_name: Name = OsStr::new(&new_staging_name(stat.mtime)).into();
         let model = Model::new(Birth {
             root: stat,
             root_handle: root.clone(),

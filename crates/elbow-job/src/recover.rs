@@ -11,7 +11,7 @@ use elbow_file::{Access, Errno, Handle, Storage, Time};
 use crate::commit::{Apply, COLLECTED, DONE, Leftovers, RECORD, Record, Tree, remove_leftovers};
 use crate::job::clock;
 use crate::report::{JobError, RecoverAction, Recovered};
-use crate::staging::{JOURNAL, JournalEntry, MANIFEST, Manifest, is_staging_name};
+use crate::staging::{JOURNAL, JournalEntry, MANIFEST, Manifest, is_staging_name, mtime_in};
 
 /// A recovery works with this many storage calls at once.
 const THREADS: usize = 32;
@@ -110,7 +110,7 @@ fn recover_job(
         }
         Ok(None) => {
             let (left, times) =
-                leftovers(storage, root, &job, manifest.as_ref()).map_err(error("reading the journal in"))?;
+                leftovers(storage, root, name, &job, manifest.as_ref()).map_err(error("reading the journal in"))?;
             remove_leftovers(&tree, name, &left, times).map_err(error("rolling back in"))?;
             Ok(say(
                 RecoverAction::RolledBack,
@@ -192,14 +192,21 @@ fn finish(tree: Tree<'_>, job: Handle, name: &OsStr, record: &Record, done: bool
     apply.clean(None).map_err(failed)
 }
 
+/// What a dead job has put outside its own directory, and the times of the root before it.
 fn leftovers(
     storage: &dyn Storage,
     root: &Handle,
+    name: &OsStr,
     job: &Handle,
     manifest: Option<&Manifest>,
 ) -> Result<(Leftovers, (Time, Time)), Errno> {
-    let now = storage.stat_handle(root)?;
-    let times = manifest.map_or((now.atime, now.mtime), |manifest| manifest.times);
+    let times = match manifest {
+        Some(manifest) => manifest.times,
+        None => {
+            let now = storage.stat_handle(root)?;
+            (now.atime, mtime_in(name).unwrap_or(now.mtime))
+        }
+    };
     let mut left = Leftovers::default();
     for entry in JournalEntry::decode_all(&read_file(storage, job, JOURNAL)?.unwrap_or_default()) {
         match entry {

@@ -1,7 +1,7 @@
 //! Names and files of the staging area, and what a dead job can be known by.
 //!
 //! ```text
-//!   DIR/.elbow-<16 hex digits>/     the job's own directory (mode 0700)
+//!   DIR/.elbow-<id>-<mtime>/        the job's own directory (mode 0700)
 //!       job                         manifest: who, where, when, what (sealed)
 //!       journal                     one sealed entry per staging directory, before it is made
 //!       new/                        what the job creates in DIR itself
@@ -9,8 +9,12 @@
 //!       m<n>                        limbo: objects on their way from one name to another
 //!       d<n>                        removed objects, deleted after commit
 //!       commit, collected, done     the commit record and how far it is applied
-//!   DIR/some/old/dir/.elbow-<id>/   what the job creates in some/old/dir
+//!   DIR/old/dir/.elbow-<id>-<mtime> what the job creates in old/dir
 //! ```
+//!
+//! The name holds 16 hexadecimal digits of chance and the mtime of DIR before the job, in seconds and nanoseconds. Making
+//! the first directory changes that time, and nothing but a name comes into being in one step with what it says: a job
+//! that dies before its manifest is written can so be undone, times included.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -33,20 +37,34 @@ const VERSION: u16 = 1;
 
 /// Is this the name of a staging directory of any job?
 pub(crate) fn is_staging_name(name: &OsStr) -> bool {
-    let Some(id) = name.as_bytes().strip_prefix(PREFIX.as_bytes()) else {
-        return false;
-    };
-    id.len() == ID_DIGITS && id.iter().all(u8::is_ascii_hexdigit)
+    mtime_in(name).is_some()
 }
 
-/// A name for the staging directories of a new job.
-pub(crate) fn new_staging_name() -> String {
+/// The mtime of the job's directory before the job, which the names of its staging directories hold; `None` for any
+/// other name.
+pub(crate) fn mtime_in(name: &OsStr) -> Option<Time> {
+    let (id, time) = name.to_str()?.strip_prefix(PREFIX)?.split_at_checked(ID_DIGITS)?;
+    let (seconds, nanoseconds) = time.strip_prefix('-')?.rsplit_once('.')?;
+    let time = Time {
+        seconds: seconds.parse().ok()?,
+        nanoseconds: nanoseconds.parse().ok()?,
+    };
+    let is_ours = id.bytes().all(|digit| digit.is_ascii_hexdigit()) && staging_name(id, time).as_str() == name;
+    is_ours.then_some(time)
+}
+
+/// A name for the staging directories of a new job in a directory with this mtime.
+pub(crate) fn new_staging_name(mtime: Time) -> String {
     let mut bytes = [0u8; 8];
     let mut filled = 0;
     while filled < bytes.len() {
         filled += rustix::rand::getrandom(&mut bytes[filled..], rustix::rand::GetRandomFlags::empty()).unwrap_or(0);
     }
-    format!("{PREFIX}{:016x}", u64::from_le_bytes(bytes))
+    staging_name(&format!("{:016x}", u64::from_le_bytes(bytes)), mtime)
+}
+
+fn staging_name(id: &str, mtime: Time) -> String {
+    format!("{PREFIX}{id}-{}.{:09}", mtime.seconds, mtime.nanoseconds)
 }
 
 /// Who runs a job.
@@ -231,4 +249,40 @@ fn process_start(pid: u32) -> Option<u64> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let after_name = stat.rsplit_once(')')?.1;
     after_name.split_whitespace().nth(FIELD_AFTER_NAME)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_name_of_a_staging_directory_holds_the_time() {
+        for (seconds, nanoseconds) in [
+            (0, 0),
+            (1_763_807_484, 5),
+            (-62_135_596_800, 999_999_999),
+            (i64::MAX, 1),
+        ] {
+            let time = Time { seconds, nanoseconds };
+            assert_eq!(mtime_in(new_staging_name(time).as_ref()), Some(time));
+        }
+    }
+
+    #[test]
+    fn other_names_are_not_those_of_staging_directories() {
+        for name in [
+            ".elbow-",
+            ".elbow-0123456789abcdef",
+            ".elbow-0123456789abcdef-1",
+            ".elbow-0123456789abcdef-1.5",
+            ".elbow-0123456789abcdef-+1.000000005",
+            ".elbow-0123456789abcdeg-1.000000005",
+            ".elbow-0123456789abcdef-1.000000005x",
+            ".elbow-sort-1763-0",
+            "elbow-0123456789abcdef-1.000000005",
+            ".elbow-0123456789abcd\u{e9}f-1.000000005",
+        ] {
+            assert!(!is_staging_name(name.as_ref()), "{name}");
+        }
+    }
 }
