@@ -1,0 +1,5 @@
+//! Disks: a rotating drive modelled to the microsecond, schedulers for requests that name a range of places, and a file
+//! system model that makes such requests.
+//!
+//! Source: Anand, Sen, Krioukov, Popovici, Akella, Arpaci-Dusseau, Arpaci-Dusseau, Banerjee, *Avoiding File System Micromanagement
+//! with Range Writes* (OSDI 2008).
