@@ -3,3 +3,7 @@
 //!
 //! Source: Anand, Sen, Krioukov, Popovici, Akella, Arpaci-Dusseau, Arpaci-Dusseau, Banerjee, *Avoiding File System Micromanagement
 //! with Range Writes* (OSDI 2008).
+
+mod drive;
+
+pub use drive::{Arm, Drive, DriveError, Lbn, Place, Ps, Reach, Service, Track};

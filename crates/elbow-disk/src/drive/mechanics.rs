@@ -1,0 +1,130 @@
+//! Seek, rotation, transfer: where the head is and when.
+//!
+//! The platter turns for ever at one speed: at time `t` the angle under the heads is `t mod rotation`. A head that arrives
+//! exactly when a sector starts catches it.
+
+use super::{Arm, Drive, Lbn, Ps, Reach, Service};
+
+impl Drive {
+    /// How long the arm takes from track to track: the longer of the seek and, where the head changes, its switch; a write then
+    /// has to settle. Nothing where it stands already.
+    ///
+    /// ```
+    /// use elbow_disk::{Arm, Drive, Ps};
+    /// let drive = Drive::named("hp-c2247a")?;
+    /// let (here, there) = (Arm { cylinder: 7, head: 0 }, Arm { cylinder: 8, head: 3 });
+    /// assert_eq!(drive.arm_time(here, there, false), Ps::from_ms(2.89));
+    /// assert_eq!(drive.arm_time(here, there, true), Ps::from_ms(2.89 + 0.65));
+    /// # Ok::<(), elbow_disk::DriveError>(())
+    /// ```
+    #[inline]
+    #[must_use]
+    pub fn arm_time(&self, from: Arm, to: Arm, write: bool) -> Ps {
+        if from == to {
+            return Ps::ZERO;
+        }
+        let seek = self.seek.time(from.cylinder, to.cylinder);
+        let switch = if from.head == to.head {
+            Ps::ZERO
+        } else {
+            self.head_switch
+        };
+        seek.max(switch) + if write { self.write_settle } else { Ps::ZERO }
+    }
+
+    /// When the arm gets to `lbn` and how long it waits there: what a scheduler asks of each request in its queue.
+    ///
+    /// # Panics
+    /// Where `lbn` or `from` is not on the drive.
+    ///
+    /// ```
+    /// use elbow_disk::{Arm, Drive, Lbn, Ps};
+    /// let drive = Drive::named("hp-c2247a")?;
+    /// let reach = drive.reach(Arm::default(), Ps::ZERO, Lbn(1_000_000), false);
+    /// assert!(reach.seek > Ps::from_ms(7.0) && reach.rotation < drive.rotation());
+    /// # Ok::<(), elbow_disk::DriveError>(())
+    /// ```
+    #[inline]
+    #[must_use]
+    pub fn reach(&self, from: Arm, now: Ps, lbn: Lbn, write: bool) -> Reach {
+        let (place, angle) = self.geometry.find(lbn);
+        let seek = self.arm_time(from, place.arm, write);
+        Reach {
+            seek,
+            rotation: self.wait(now + seek, angle),
+        }
+    }
+
+    /// From `now` until `angle` is under the head.
+    #[inline]
+    fn wait(&self, now: Ps, angle: Ps) -> Ps {
+        let under = self.turn.remainder(now.0);
+        Ps(if angle.0 >= under {
+            angle.0 - under
+        } else {
+            angle.0 + self.rotation().0 - under
+        })
+    }
+
+    /// What a request of `sectors` sectors takes from `now` on, with nothing but mechanics: no command, bus or cache.
+    ///
+    /// # Panics
+    /// Where it passes the drive's end or `from` is not on the drive.
+    ///
+    /// ```
+    /// use elbow_disk::{Arm, Drive, Lbn, Ps};
+    /// let drive = Drive::named("hp-c2247a")?;
+    /// let service = drive.service(Arm::default(), Ps::ZERO, Lbn(0), 96, true);
+    /// assert_eq!(service.transfer, drive.rotation(), "the first zone has 96 sectors on a track");
+    /// # Ok::<(), elbow_disk::DriveError>(())
+    /// ```
+    #[must_use]
+    pub fn service(&self, from: Arm, now: Ps, lbn: Lbn, sectors: u32, write: bool) -> Service {
+        let Reach { seek, rotation } = self.reach(from, now, lbn, write);
+        let begun = now + seek + rotation;
+        let mut track = self.geometry.track(lbn);
+        let (mut at, mut left, mut time) = (lbn, sectors, begun);
+        loop {
+            let here = left.min((track.first.0 + u64::from(track.sectors) - at.0) as u32);
+            time += self.geometry.passing(at, here);
+            left -= here;
+            if left == 0 {
+                return Service {
+                    seek,
+                    rotation,
+                    transfer: time - begun,
+                    end: track.arm,
+                };
+            }
+            at = Lbn(at.0 + u64::from(here));
+            time += self.reach(track.arm, time, at, write).total();
+            track = self.geometry.track(at);
+        }
+    }
+}
+
+/// Remainders by a fixed divisor without a division.
+///
+/// Source: Granlund and Montgomery, *Division by Invariant Integers using Multiplication* (PLDI 1994), with one correction step.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Turn {
+    period: u64,
+    /// `floor(2^64 / period)`: the quotient by it is right or 1 too small.
+    reciprocal: u64,
+}
+
+impl Turn {
+    pub(super) fn new(period: Ps) -> Turn {
+        Turn {
+            period: period.0,
+            reciprocal: u64::MAX / period.0,
+        }
+    }
+
+    #[inline]
+    pub(super) fn remainder(self, time: u64) -> u64 {
+        let quotient = ((u128::from(time) * u128::from(self.reciprocal)) >> 64) as u64;
+        let rest = time - quotient * self.period;
+        if rest >= self.period { rest - self.period } else { rest }
+    }
+}

@@ -1,0 +1,178 @@
+//! One drive: where its sectors lie and how long its mechanics take.
+//!
+//! ```text
+//!   description   a TOML file, checked          geometry    LBN <-> place, angle: tables
+//!   seek          times by distance             mechanics   seek, rotation, transfer of a request
+//! ```
+//!
+//! All times are whole picoseconds, all angles the time since the turn's start; nothing is added up in floating point. The
+//! drive itself never changes: where the arm stands and what time it is, the caller keeps.
+
+mod description;
+mod error;
+mod geometry;
+mod mechanics;
+mod seek;
+mod units;
+
+use std::path::Path;
+
+pub use error::DriveError;
+pub use units::{Arm, Lbn, Place, Ps, Reach, Service, Track};
+
+use geometry::Geometry;
+use mechanics::Turn;
+use seek::SeekTable;
+
+/// Drives that need no file.
+const BUILT_IN: [(&str, &str); 2] = [
+    ("hp-c2247a", include_str!("../../disks/hp-c2247a.toml")),
+    ("generic-7200", include_str!("../../disks/generic-7200.toml")),
+];
+
+/// A rotating drive.
+///
+/// ```
+/// use elbow_disk::{Drive, Lbn};
+/// let drive = Drive::named("hp-c2247a")?;
+/// assert_eq!(drive.sectors(), 2_054_864);
+/// assert_eq!((drive.cylinders(), drive.heads()), (2051, 13));
+/// let place = drive.locate(Lbn(0));
+/// assert_eq!((place.arm.cylinder, place.arm.head, place.sector), (1, 4, 0), "17 tracks in front hold no data");
+/// # Ok::<(), elbow_disk::DriveError>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Drive {
+    name: String,
+    geometry: Geometry,
+    turn: Turn,
+    seek: SeekTable,
+    head_switch: Ps,
+    write_settle: Ps,
+}
+
+impl Drive {
+    /// A built-in drive by its name, or the one that a file describes.
+    ///
+    /// # Errors
+    /// [`DriveError`] where there is no such file, or it is not a valid description.
+    ///
+    /// ```
+    /// assert_eq!(elbow_disk::Drive::named("generic-7200")?.heads(), 4);
+    /// # Ok::<(), elbow_disk::DriveError>(())
+    /// ```
+    #[allow(
+        clippy::disallowed_methods,
+        reason = "a description is configuration, not storage of the user's"
+    )]
+    pub fn named(name_or_path: &str) -> Result<Drive, DriveError> {
+        if let Some((name, text)) = BUILT_IN.iter().find(|(name, _)| *name == name_or_path) {
+            return Drive::parse(&format!("{name}.toml"), text);
+        }
+        let path = Path::new(name_or_path);
+        let text = std::fs::read_to_string(path).map_err(|source| DriveError::Read {
+            name: name_or_path.to_owned(),
+            path: path.to_owned(),
+            known: BUILT_IN.map(|(name, _)| name).join(", "),
+            source,
+        })?;
+        Drive::parse(name_or_path, &text)
+    }
+
+    /// The drive that `text` describes; `file` is what errors call it.
+    ///
+    /// # Errors
+    /// [`DriveError::Description`] with the line and the key.
+    ///
+    /// ```
+    /// use elbow_disk::Drive;
+    /// let text = "name = 'tiny'\nheads = 1\nrotation_ms = 8\n\
+    ///     seek = { head_switch_ms = 0, points_ms = [[1, 1]] }\nzone = [{ cylinders = [0, 9], sectors_per_track = 10 }]";
+    /// assert_eq!(Drive::parse("tiny.toml", text)?.sectors(), 100);
+    /// # Ok::<(), elbow_disk::DriveError>(())
+    /// ```
+    pub fn parse(file: &str, text: &str) -> Result<Drive, DriveError> {
+        description::parse(file, text)
+    }
+
+    /// What it is called.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// How many sectors it has: LBNs are below this.
+    #[must_use]
+    pub fn sectors(&self) -> u64 {
+        self.geometry.sectors()
+    }
+
+    /// One turn.
+    #[must_use]
+    pub fn rotation(&self) -> Ps {
+        self.geometry.rotation()
+    }
+
+    /// Cylinders, with those that hold no data.
+    #[must_use]
+    pub fn cylinders(&self) -> u32 {
+        self.geometry.cylinders()
+    }
+
+    /// Surfaces.
+    #[must_use]
+    pub fn heads(&self) -> u32 {
+        self.geometry.heads()
+    }
+
+    /// Where a sector lies.
+    ///
+    /// # Panics
+    /// Where it is not below [`sectors`](Self::sectors).
+    #[inline]
+    #[must_use]
+    pub fn locate(&self, lbn: Lbn) -> Place {
+        self.geometry.find(lbn).0
+    }
+
+    /// The track that a sector lies on.
+    ///
+    /// # Panics
+    /// Where it is not below [`sectors`](Self::sectors).
+    #[must_use]
+    pub fn track(&self, lbn: Lbn) -> Track {
+        self.geometry.track(lbn)
+    }
+
+    /// The track there, if it holds data.
+    #[must_use]
+    pub fn track_at(&self, arm: Arm) -> Option<Track> {
+        self.geometry.track_at(arm)
+    }
+
+    /// The sector at a place, if it holds data: the reverse of [`locate`](Self::locate).
+    ///
+    /// ```
+    /// use elbow_disk::{Drive, Lbn};
+    /// let drive = Drive::named("hp-c2247a")?;
+    /// assert_eq!(drive.lbn_at(drive.locate(Lbn(123_456))), Some(Lbn(123_456)));
+    /// # Ok::<(), elbow_disk::DriveError>(())
+    /// ```
+    #[must_use]
+    pub fn lbn_at(&self, place: Place) -> Option<Lbn> {
+        let track = self.track_at(place.arm)?;
+        (place.sector < track.sectors).then(|| Lbn(track.first.0 + u64::from(place.sector)))
+    }
+
+    /// When in a turn the start of a sector passes the head.
+    ///
+    /// # Panics
+    /// Where no data lies at `place`.
+    #[must_use]
+    pub fn angle(&self, place: Place) -> Ps {
+        match self.geometry.angle(place) {
+            Some(angle) => angle,
+            None => panic!("{place:?} holds no data on {}", self.name),
+        }
+    }
+}

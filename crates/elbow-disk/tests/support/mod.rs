@@ -1,0 +1,67 @@
+//! What tests of the disk share: the data that the model is checked against, and seeds.
+//!
+//! The data lies beside the repository, in `../shared/data`, or where `ELBOW_SHARED_DATA` says. It is large and not ours; a
+//! test that does not find it says `SKIPPED`.
+
+#![allow(dead_code, reason = "each test uses a part")]
+#![allow(clippy::disallowed_methods, reason = "reads the data of tests")]
+
+use std::io::Read;
+use std::path::PathBuf;
+
+/// The path of a file of the data, or a message that it is not there.
+pub(crate) fn shared(name: &str) -> Option<PathBuf> {
+    let root = std::env::var_os("ELBOW_SHARED_DATA").map_or_else(
+        || PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/data")),
+        PathBuf::from,
+    );
+    let path = root.join(name);
+    if !path.is_file() {
+        println!(
+            "SKIPPED: no {} (name the directory of the data in ELBOW_SHARED_DATA)",
+            path.display()
+        );
+        return None;
+    }
+    Some(path)
+}
+
+/// The text of a gzipped file of the data.
+pub(crate) fn shared_text(name: &str) -> Option<String> {
+    let file = std::fs::File::open(shared(name)?).expect("the data can be read");
+    let mut text = String::new();
+    flate2::read::MultiGzDecoder::new(file)
+        .read_to_string(&mut text)
+        .expect("gzip");
+    Some(text)
+}
+
+/// The numbers on a line.
+pub(crate) fn numbers(line: &str) -> Vec<f64> {
+    line.split_whitespace()
+        .map(|word| word.parse().expect("a number"))
+        .collect()
+}
+
+/// Runs a test on `rounds` seeds, on `ROUNDS` of them, a hundred times as many with `SOAK`, or on the one in `SEED`.
+pub(crate) fn with_seeds(rounds: u64, test: impl Fn(u64)) {
+    let number = |name: &str| std::env::var(name).ok().and_then(|value| value.parse::<u64>().ok());
+    let soak = if std::env::var_os("SOAK").is_some() { 100 } else { 1 };
+    let seeds = match number("SEED") {
+        Some(seed) => seed..seed + 1,
+        None => 0..number("ROUNDS").unwrap_or(rounds * soak),
+    };
+    for seed in seeds {
+        let shown = Shown(seed);
+        test(seed);
+        std::mem::forget(shown);
+    }
+}
+
+struct Shown(u64);
+
+impl Drop for Shown {
+    fn drop(&mut self) {
+        eprintln!("replay with SEED={}", self.0);
+    }
+}
