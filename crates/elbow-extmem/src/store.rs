@@ -4,6 +4,7 @@
 //!   BlockStore ── blocks     which block is free, allocated, written; the lowest free one
 //!              ── transfer   content of blocks, with checksums
 //!              ── release    freed blocks become holes, a free tail is cut off; sync
+//!              ── emptied    a store without blocks takes one of the disk's
 //!              ── open       the header; which blocks a file has
 //!              ── layout, bitmap, probe        where things lie; the free map: holes, or pages in the file
 //! ```
@@ -33,6 +34,7 @@
 mod bitmap;
 mod bitset;
 mod blocks;
+mod emptied;
 mod error;
 mod layout;
 mod open;

@@ -6,13 +6,16 @@ mod disk;
 mod store_ground;
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use disk::Disk;
 use elbow_extmem::store::{BlockId, BlockStore, FreeMap, StoreError};
+use elbow_file::RealStorage;
+use elbow_file::double::{Faulty, Interposed, Plan};
 use elbow_ranges::RangeSet;
 use rand::Rng;
 use rand::rngs::StdRng;
-use store_ground::{Ground, UNIT, content, for_each_seed, options};
+use store_ground::{Ground, UNIT, content, for_each_seed, name, options};
 
 /// Blocks that a file system may take for its own map of a file in many pieces.
 const MAP_BLOCKS: u64 = 4;
@@ -113,6 +116,69 @@ fn fills_up(kind: &str) {
             assert_eq!(read, data);
         }
     }
+}
+
+/// A store in so many pieces that ext4 keeps two levels of index blocks for its file. Returns its blocks.
+fn in_pieces(ground: &Ground) -> Vec<BlockId> {
+    const BLOCKS: usize = 4000;
+    let store = ground.create(options(FreeMap::Probe, false));
+    let blocks = store.alloc_many(BLOCKS).unwrap();
+    store.write_many(&blocks, &content(7, BLOCKS * UNIT as usize)).unwrap();
+    let (freed, kept): (Vec<BlockId>, Vec<_>) = blocks.iter().partition(|block| block.0 % 2 == 0);
+    store.free_many(&freed).unwrap();
+    store.close().unwrap();
+    let index = ground.bytes_taken() - (kept.len() as u64 + 1) * UNIT;
+    assert!(index >= 6 * UNIT, "{index} bytes of index blocks");
+    kept
+}
+
+/// The story: a B+-tree of a million keys, emptied, took three blocks: one, and two for the index of one extent.
+#[test]
+fn a_store_that_was_in_thousands_of_pieces_takes_two_blocks_at_most() {
+    let Some(disk) = Disk::new("ext4", 512) else { return };
+    let ground = Ground::at(&disk.path());
+    let blocks = in_pieces(&ground);
+    for _ in 0..2 {
+        let store = ground.open().unwrap();
+        let all: Vec<_> = store.allocated().iter().flatten().map(BlockId).collect();
+        store.free_many(&all).unwrap();
+        store.sync().unwrap();
+        assert!(ground.bytes_taken() <= 2 * UNIT, "{} bytes", ground.bytes_taken());
+        let again = store.alloc_many(blocks.len()).unwrap();
+        let data = content(9, store.block_bytes());
+        again
+            .iter()
+            .step_by(2)
+            .for_each(|&block| store.write(block, &data).unwrap());
+        store.close().unwrap();
+    }
+}
+
+#[test]
+fn a_death_while_a_store_is_emptied_leaves_a_store() {
+    let Some(disk) = Disk::new("ext4", 512) else { return };
+    let mut deaths = 0;
+    loop {
+        let ground = Ground::at(&disk.path());
+        let blocks = in_pieces(&ground);
+        let faulty = Faulty::new([Plan::stop_at_change(deaths + 1)]);
+        let faulty = Arc::new(Interposed::new(Arc::new(RealStorage), faulty));
+        let store = BlockStore::open(faulty.clone(), &ground.root, name()).unwrap();
+        store.free_many(&blocks).unwrap();
+        let _ = store.close();
+        let store = ground.open().unwrap_or_else(|error| panic!("death {deaths}: {error}"));
+        assert!(
+            store.is_empty() || store.len() == blocks.len() as u64,
+            "{deaths}: {}",
+            store.len()
+        );
+        store.close().unwrap();
+        if faulty.hook().fired() == 0 {
+            break;
+        }
+        deaths += 1;
+    }
+    assert!(deaths >= 4, "cut, put aside, cut, write: {deaths} deaths");
 }
 
 #[test]

@@ -251,9 +251,9 @@ pub trait Storage: Send + Sync {
 
     /// Names of the extended attributes of a named object.
     fn list_xattrs(&self, dir: &Handle, name: &OsStr) -> Result<Vec<OsString>>;
-    /// Value of one extended attribute; ENODATA where there is none.
+    /// Value of one extended attribute; ENODATA where there is none. An empty name stands for the open file itself.
     fn get_xattr(&self, dir: &Handle, name: &OsStr, key: &OsStr) -> Result<Vec<u8>>;
-    /// Sets one extended attribute.
+    /// Sets one extended attribute. An empty name stands for the open file itself.
     fn set_xattr(&self, dir: &Handle, name: &OsStr, key: &OsStr, value: &[u8]) -> Result<()>;
     /// Removes one extended attribute.
     fn remove_xattr(&self, dir: &Handle, name: &OsStr, key: &OsStr) -> Result<()>;

@@ -47,14 +47,19 @@ pub(super) struct Layout {
 }
 
 impl Layout {
+    /// The header as it is in the file.
     pub(super) fn encode(&self) -> Vec<u8> {
+        let mut header = self.encode_sealed();
+        header.resize(HEADER_BYTES as usize, 0);
+        header
+    }
+
+    pub(super) fn encode_sealed(&self) -> Vec<u8> {
         let mut writer = Writer::new();
         self.unit.to_le_bytes().iter().for_each(|&byte| writer.u8(byte));
         writer.bool(self.has_bitmap);
         writer.bool(self.has_checksums);
-        let mut header = seal(MAGIC, VERSION, &writer.finish());
-        header.resize(HEADER_BYTES as usize, 0);
-        header
+        seal(MAGIC, VERSION, &writer.finish())
     }
 
     pub(super) fn decode(header: &[u8]) -> Result<Self, DecodeError> {

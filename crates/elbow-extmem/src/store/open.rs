@@ -12,7 +12,7 @@ use super::bitmap::{Map, Versions};
 use super::bitset::Bitset;
 use super::blocks::Blocks;
 use super::layout::{self, HEADER_BYTES, Layout};
-use super::{BlockStore, FreeMap, Options, Result, StoreError, probe};
+use super::{BlockStore, FreeMap, Options, Result, StoreError, emptied, probe};
 
 impl BlockStore {
     /// Makes a new store in a directory; no file of that name may be there. It is durable when this returns.
@@ -48,8 +48,8 @@ impl BlockStore {
     /// Opens a store. Its allocated blocks are those that were written.
     ///
     /// # Errors
-    /// Those of the storage; a file that is no block store, a damaged one, or one that is open already. The file is not
-    /// changed.
+    /// Those of the storage; a file that is no block store, a damaged one, or one that is open already. The file is then
+    /// not changed.
     pub fn open(storage: Arc<dyn Storage>, dir: &Handle, name: &OsStr) -> Result<Self> {
         let label = name.to_string_lossy().into_owned();
         let io = |errno| StoreError::io(&label, "open it", errno);
@@ -108,17 +108,21 @@ fn write_header(storage: &dyn Storage, file: &Handle, name: &str, unit: u64, opt
 }
 
 fn read_header(storage: &dyn Storage, file: &Handle, name: &str) -> Result<Layout> {
+    let io = |errno| StoreError::io(name, "read its header", errno);
     let mut header = vec![0; layout::SEALED_BYTES];
-    let length = storage
-        .read(file, &mut header, 0)
-        .map_err(|errno| StoreError::io(name, "read its header", errno))?;
+    let length = storage.read(file, &mut header, 0).map_err(io)?;
     header.truncate(length);
-    Layout::decode(&header).map_err(|source| {
-        let file = name.to_owned();
-        match source {
-            DecodeError::BadMagic { .. } | DecodeError::Truncated { at: 0, .. } => StoreError::Foreign { file, source },
-            source => StoreError::Header { file, source },
-        }
+    let source = match Layout::decode(&header) {
+        Ok(layout) => return Ok(layout),
+        Err(source) => source,
+    };
+    if let Some(layout) = emptied::restore_header(storage, file).map_err(io)? {
+        return Ok(layout);
+    }
+    let file = name.to_owned();
+    Err(match source {
+        DecodeError::BadMagic { .. } | DecodeError::Truncated { at: 0, .. } => StoreError::Foreign { file, source },
+        source => StoreError::Header { file, source },
     })
 }
 

@@ -10,7 +10,7 @@ use elbow_ranges::RangeSet;
 
 use super::bitmap::{Map, Page, Versions};
 use super::blocks::Release;
-use super::{BlockStore, Result, StoreError};
+use super::{BlockStore, Result, StoreError, emptied};
 
 /// So many bytes of freed blocks are released without a sync.
 const STALE_BYTES_MAX: u64 = 8 << 20;
@@ -104,9 +104,11 @@ impl BlockStore {
     }
 
     fn cut(&self, end: u64) -> Result<()> {
-        self.storage
-            .truncate(&self.file, self.layout.file_end(end))
-            .map_err(|errno| StoreError::io(&self.name, "cut off freed blocks", errno))
+        let cut = match end {
+            0 => emptied::cut_to_header(&*self.storage, &self.file, &self.layout),
+            _ => self.storage.truncate(&self.file, self.layout.file_end(end)),
+        };
+        cut.map_err(|errno| StoreError::io(&self.name, "cut off freed blocks", errno))
     }
 
     fn punch(&self, mut start: u64, end: u64, upkeep: &mut Upkeep) -> Result<()> {
