@@ -4,6 +4,8 @@
 //! Source: Anand, Sen, Krioukov, Popovici, Akella, Arpaci-Dusseau, Arpaci-Dusseau, Banerjee, *Avoiding File System Micromanagement
 //! with Range Writes* (OSDI 2008).
 
+mod controller;
 mod drive;
 
+pub use controller::{Controller, Request, Served};
 pub use drive::{Arm, Drive, DriveError, Lbn, Place, Ps, Reach, Service, Track};

@@ -8,6 +8,8 @@ use serde::Deserialize;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+use crate::controller::costs::{Bus, CacheShape, Command, Electronics, Ms};
+
 use super::error::DriveError;
 use super::geometry::{Geometry, Zone};
 use super::mechanics::Turn;
@@ -20,8 +22,8 @@ const TRACKS_MAX: u64 = 1 << 24;
 const CYLINDERS_MAX: u32 = 1 << 22;
 /// Bounds on one turn, so that no arithmetic on times can overflow: 60 to 600,000 rpm.
 const ROTATION_MS: Range<f64> = 0.1..1000.0;
-/// No single time in a description is longer than this.
-const TIME_MS_MAX: f64 = 10_000.0;
+/// Segments of a cache at most: they are looked through one by one.
+const SEGMENTS_MAX: u32 = 1024;
 /// Sectors of one track at most.
 const SECTORS_MAX: u32 = 1 << 20;
 
@@ -31,21 +33,29 @@ struct File {
     name: String,
     heads: Spanned<u32>,
     rotation_ms: Spanned<f64>,
-    seek: SeekPart,
+    seek: Spanned<SeekPart>,
+    #[serde(default)]
+    command: Command,
+    #[serde(default)]
+    bus: Bus,
+    cache: Option<Spanned<CacheShape>>,
     zone: Spanned<Vec<Spanned<ZonePart>>>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct SeekPart {
-    head_switch_ms: Spanned<f64>,
-    #[serde(default = "nothing")]
-    write_settle_ms: Spanned<f64>,
-    short_ms: Option<Spanned<Vec<f64>>>,
-    sqrt_below: Option<u32>,
-    sqrt_ms: Option<Spanned<[f64; 2]>>,
-    linear_ms: Option<Spanned<[f64; 2]>>,
-    points_ms: Option<Spanned<Vec<(u32, f64)>>>,
+    head_switch_ms: Ms,
+    #[serde(default)]
+    write_settle_ms: Ms,
+    #[serde(default)]
+    short_ms: Vec<Ms>,
+    #[serde(default)]
+    sqrt_below: u32,
+    #[serde(default)]
+    sqrt_ms: [Ms; 2],
+    linear_ms: Option<[Ms; 2]>,
+    points_ms: Option<Spanned<Vec<(u32, Ms)>>>,
 }
 
 #[derive(Deserialize)]
@@ -65,10 +75,6 @@ struct ZonePart {
     spare_tracks: u32,
     #[serde(default = "no_slips")]
     slipped: Spanned<Vec<u32>>,
-}
-
-fn nothing() -> Spanned<f64> {
-    Spanned::new(0..0, 0.0)
 }
 
 fn no_slips() -> Spanned<Vec<u32>> {
@@ -160,59 +166,28 @@ fn build(file: &File) -> Result<Drive, Wrong> {
     }
     let zones = zones(file, heads)?;
     let geometry = Geometry::new(&zones, heads, Ps::from_ms(*file.rotation_ms.get_ref()));
-    let seek = SeekTable::new(&curve(file)?, geometry.cylinders());
+    let part = file.seek.get_ref();
+    let seek = SeekTable::new(&curve(part, file.seek.span())?, geometry.cylinders());
     Ok(Drive {
         name: file.name.clone(),
         turn: Turn::new(geometry.rotation()),
         geometry,
         seek,
-        head_switch: time(&file.seek.head_switch_ms)?,
-        write_settle: time(&file.seek.write_settle_ms)?,
+        head_switch: part.head_switch_ms.0,
+        write_settle: part.write_settle_ms.0,
+        electronics: electronics(file)?,
     })
 }
 
-fn time(ms: &Spanned<f64>) -> Result<Ps, Wrong> {
-    checked(*ms.get_ref())
-        .map(Ps::from_ms)
-        .map_err(|reason| (ms.span(), reason))
-}
-
-fn checked(ms: f64) -> Result<f64, String> {
-    match ms {
-        _ if (0.0..=TIME_MS_MAX).contains(&ms) => Ok(ms),
-        _ => Err(format!("{ms} is no time; expected 0 to {TIME_MS_MAX} ms")),
-    }
-}
-
-fn all_times<'a>(times: impl IntoIterator<Item = &'a f64>, span: Range<usize>) -> Result<(), Wrong> {
-    times
-        .into_iter()
-        .try_for_each(|&ms| checked(ms).map(drop))
-        .map_err(|reason| (span, reason))
-}
-
-fn curve(file: &File) -> Result<Curve, Wrong> {
-    let part = &file.seek;
-    let whole = part.head_switch_ms.span();
-    match (&part.points_ms, &part.linear_ms) {
+fn curve(part: &SeekPart, whole: Range<usize>) -> Result<Curve, Wrong> {
+    match (&part.points_ms, part.linear_ms) {
         (Some(points), None) => points_curve(points),
-        (None, Some(linear)) => {
-            let short = part.short_ms.as_ref();
-            let sqrt = part.sqrt_ms.as_ref();
-            all_times(linear.get_ref(), linear.span())?;
-            short.map_or(Ok(()), |short| all_times(short.get_ref(), short.span()))?;
-            sqrt.map_or(Ok(()), |sqrt| all_times(sqrt.get_ref(), sqrt.span()))?;
-            Ok(Curve::Equation {
-                short_ms: short.map_or(Vec::new(), |short| short.get_ref().clone()),
-                sqrt_below: if sqrt.is_some() {
-                    part.sqrt_below.unwrap_or(0)
-                } else {
-                    0
-                },
-                sqrt_ms: sqrt.map_or([0.0; 2], |sqrt| *sqrt.get_ref()),
-                linear_ms: *linear.get_ref(),
-            })
-        }
+        (None, Some(linear)) => Ok(Curve::Equation {
+            short_ms: part.short_ms.iter().map(|ms| ms.0.ms()).collect(),
+            sqrt_below: part.sqrt_below,
+            sqrt_ms: part.sqrt_ms.map(|ms| ms.0.ms()),
+            linear_ms: linear.map(|ms| ms.0.ms()),
+        }),
         (Some(points), Some(_)) => Err((points.span(), "either `points_ms` or `linear_ms`, not both".to_owned())),
         (None, None) => Err((
             whole,
@@ -221,12 +196,15 @@ fn curve(file: &File) -> Result<Curve, Wrong> {
     }
 }
 
-fn points_curve(points: &Spanned<Vec<(u32, f64)>>) -> Result<Curve, Wrong> {
-    let list = points.get_ref();
+fn points_curve(points: &Spanned<Vec<(u32, Ms)>>) -> Result<Curve, Wrong> {
+    let list: Vec<(u32, f64)> = points
+        .get_ref()
+        .iter()
+        .map(|(distance, ms)| (*distance, ms.0.ms()))
+        .collect();
     if list.is_empty() {
         return Err((points.span(), "no points; give [distance, ms] at least once".to_owned()));
     }
-    all_times(list.iter().map(|(_, ms)| ms), points.span())?;
     if let Some(pair) = list
         .windows(2)
         .find(|pair| pair[0].0 >= pair[1].0 || pair[0].1 > pair[1].1)
@@ -234,7 +212,28 @@ fn points_curve(points: &Spanned<Vec<(u32, f64)>>) -> Result<Curve, Wrong> {
         let reason = format!("{:?} after {:?}: distances and times have to rise", pair[1], pair[0]);
         return Err((points.span(), reason));
     }
-    Ok(Curve::Points(list.clone()))
+    Ok(Curve::Points(list))
+}
+
+fn electronics(file: &File) -> Result<Electronics, Wrong> {
+    if let Some(cache) = &file.cache {
+        let (shape, wrong) = (cache.get_ref(), |reason: String| Err((cache.span(), reason)));
+        if shape.segments <= shape.write_segments || shape.segments > SEGMENTS_MAX {
+            let (all, write) = (shape.segments, shape.write_segments);
+            return wrong(format!(
+                "{all} segments, {write} of them for writes: expected one for reads, at most {SEGMENTS_MAX}"
+            ));
+        }
+        if shape.segment_sectors == 0 || !(0.0..=1.0).contains(&shape.read_water_mark) {
+            return wrong("expected `segment_sectors` of 1 or more and a `read_water_mark` of 0 to 1".to_owned());
+        }
+    }
+    let cache = file.cache.as_ref().map(|cache| cache.get_ref().clone());
+    Ok(Electronics {
+        command: file.command.clone(),
+        bus: file.bus.clone(),
+        cache,
+    })
 }
 
 fn zones(file: &File, heads: u32) -> Result<Vec<Zone>, Wrong> {

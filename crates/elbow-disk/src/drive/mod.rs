@@ -20,6 +20,7 @@ use std::path::Path;
 pub use error::DriveError;
 pub use units::{Arm, Lbn, Place, Ps, Reach, Service, Track};
 
+use crate::controller::costs::Electronics;
 use geometry::Geometry;
 use mechanics::Turn;
 use seek::SeekTable;
@@ -49,6 +50,7 @@ pub struct Drive {
     seek: SeekTable,
     head_switch: Ps,
     write_settle: Ps,
+    pub(crate) electronics: Electronics,
 }
 
 impl Drive {
@@ -162,6 +164,11 @@ impl Drive {
     pub fn lbn_at(&self, place: Place) -> Option<Lbn> {
         let track = self.track_at(place.arm)?;
         (place.sector < track.sectors).then(|| Lbn(track.first.0 + u64::from(place.sector)))
+    }
+
+    /// How long `sectors` sectors from `first` on, all on its track, take to pass the head.
+    pub(crate) fn passing(&self, first: Lbn, sectors: u32) -> Ps {
+        self.geometry.passing(first, sectors)
     }
 
     /// When in a turn the start of a sector passes the head.
