@@ -6,6 +6,9 @@
 
 mod controller;
 mod drive;
+mod replay;
+pub mod trace;
 
 pub use controller::{Controller, Request, Served};
 pub use drive::{Arm, Drive, DriveError, Lbn, Place, Ps, Reach, Service, Track};
+pub use replay::{Figures, Report, replay};

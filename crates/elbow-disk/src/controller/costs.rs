@@ -43,6 +43,9 @@ pub(crate) struct Command {
     pub(crate) write_disconnect_ms: Ms,
     /// To come back to the bus.
     pub(crate) reselect_ms: Ms,
+    /// From the moment when enough of a read is there until it is on the bus, once the bus has been left; without it,
+    /// `reselect_ms` and `data_preparation_ms`.
+    pub(crate) read_return_ms: Option<Ms>,
     /// To report a read's end.
     pub(crate) read_completion_ms: Ms,
     /// To report a write's end.

@@ -83,7 +83,8 @@ impl Controller<'_> {
             head.read_one(self.drive);
         }
         let off_the_bus = now + command.read_miss_ms.0 + disconnect;
-        let ready = off_the_bus.max(head.time) + command.reselect_ms.0 + command.data_preparation_ms.0;
+        let back = command.reselect_ms.0 + command.data_preparation_ms.0;
+        let ready = (off_the_bus + back).max(head.time + command.read_return_ms.map_or(back, |ms| ms.0));
         let wanted = lbn..lbn + u64::from(sectors);
         let segment = self.segments.take(lbn);
         let limit = if segment.is_some() {

@@ -1,0 +1,77 @@
+//! Comma-separated values: numbers and single letters only, so nothing is ever quoted.
+
+use super::line::{Line, time, whole};
+use super::{Arrival, Parsed, Reader};
+use crate::drive::Ps;
+
+/// The names a column can have; all others are passed over.
+const COLUMNS: [&str; 6] = ["lbn", "sectors", "op", "arrival_ms", "think_ms", "response_ms"];
+
+#[derive(Default)]
+pub(super) struct Csv {
+    /// For each of [`COLUMNS`] where it is.
+    header: Option<[Option<usize>; COLUMNS.len()]>,
+    last: Ps,
+}
+
+impl Reader for Csv {
+    fn record(&mut self, line: &Line<'_>) -> Result<Option<Parsed>, String> {
+        if line.is_blank() {
+            return Ok(None);
+        }
+        let fields: Vec<&str> = line.text.split(',').map(str::trim).collect();
+        let Some(header) = self.header else {
+            self.header = Some(header(&fields)?);
+            return Ok(None);
+        };
+        let field = |column: usize| match header[column] {
+            None => Ok(None),
+            Some(at) => fields
+                .get(at)
+                .copied()
+                .map(Some)
+                .ok_or_else(|| format!("the line ends before `{}`", COLUMNS[column])),
+        };
+        let needed = |column: usize| field(column).map(|field| field.unwrap_or(""));
+        let (lbn, sectors) = (whole(needed(0)?, "lbn")?, whole(needed(1)?, "number of sectors")?);
+        let write = match needed(2)? {
+            "R" | "r" | "read" => false,
+            "W" | "w" | "write" => true,
+            other => return Err(format!("`{other}` is no op: expected R or W")),
+        };
+        let measured = field(5)?.map(|word| time(word, "response in ms", 1.0)).transpose()?;
+        let arrival = match (field(3)?, field(4)?) {
+            (Some(at), _) => self.arrival(time(at, "arrival in ms", 1.0)?)?,
+            (None, Some(think)) => Arrival::After(time(think, "think time in ms", 1.0)?),
+            (None, None) => Arrival::After(Ps::ZERO),
+        };
+        Ok(Some(Parsed {
+            arrival,
+            lbn,
+            sectors,
+            write,
+            kind: None,
+            measured,
+        }))
+    }
+}
+
+impl Csv {
+    fn arrival(&mut self, at: Ps) -> Result<Arrival, String> {
+        if at < self.last {
+            return Err(format!("the arrival at {at} is before the last, at {}", self.last));
+        }
+        self.last = at;
+        Ok(Arrival::At(at))
+    }
+}
+
+fn header(fields: &[&str]) -> Result<[Option<usize>; COLUMNS.len()], String> {
+    let found = COLUMNS.map(|name| fields.iter().position(|&field| field == name));
+    match COLUMNS.iter().zip(found).take(3).find(|(_, at)| at.is_none()) {
+        Some((missing, _)) => Err(format!(
+            "no column `{missing}`; the first line names the columns: lbn,sectors,op,..."
+        )),
+        None => Ok(found),
+    }
+}

@@ -1,0 +1,86 @@
+//! DiskSim's two text formats.
+
+use super::line::Line;
+use super::{Arrival, Kind, Parsed, Reader};
+use crate::drive::Ps;
+
+/// `arrival_ms device lbn sectors flags`
+#[derive(Default)]
+pub(super) struct Ascii {
+    device: Option<u64>,
+    last: Ps,
+}
+
+/// DiskSim's flag of a read.
+const READ: u64 = 1;
+
+impl Reader for Ascii {
+    fn record(&mut self, line: &Line<'_>) -> Result<Option<Parsed>, String> {
+        if line.is_blank() {
+            return Ok(None);
+        }
+        let mut words = line.words();
+        let arrival = words.time("arrival in ms", 1.0)?;
+        let device = words.whole("device")?;
+        let (lbn, sectors) = (words.whole("block")?, words.whole("number of sectors")?);
+        let flags = words.word("flags")?;
+        words.end()?;
+        let flags = u64::from_str_radix(flags.trim_start_matches("0x"), 16)
+            .map_err(|_| format!("`{flags}` are no flags: expected a hexadecimal number"))?;
+        if *self.device.get_or_insert(device) != device {
+            return Err(format!(
+                "device {device} after {}: one drive is simulated",
+                self.device.unwrap_or(device)
+            ));
+        }
+        if arrival < self.last {
+            return Err(format!("the arrival at {arrival} is before the last, at {}", self.last));
+        }
+        self.last = arrival;
+        let (arrival, write) = (Arrival::At(arrival), flags & READ == 0);
+        Ok(Some(Parsed {
+            arrival,
+            lbn,
+            sectors,
+            write,
+            kind: None,
+            measured: None,
+        }))
+    }
+}
+
+/// `R|W kind lbn sectors response_us think_us`
+#[derive(Default)]
+pub(super) struct Validate {
+    /// From the end of the last request until the next.
+    think: Ps,
+}
+
+impl Reader for Validate {
+    fn record(&mut self, line: &Line<'_>) -> Result<Option<Parsed>, String> {
+        if line.is_blank() {
+            return Ok(None);
+        }
+        let mut words = line.words();
+        let (op, tag) = (words.word("R or W")?, words.word("kind")?);
+        let (lbn, sectors) = (words.whole("block")?, words.whole("number of sectors")?);
+        let measured = Some(words.time("response time in us", 1e-3)?);
+        let think = words.time("time to the next request in us", 1e-3)?;
+        words.end()?;
+        let kind = match (op, tag) {
+            ("W", _) => Kind::Write,
+            ("R", "Hit") => Kind::Hit,
+            ("R", _) => Kind::Read,
+            _ => return Err(format!("`{op}` is neither R nor W")),
+        };
+        let arrival = Arrival::After(std::mem::replace(&mut self.think, think));
+        Ok(Some(Parsed {
+            arrival,
+            lbn,
+            sectors,
+            write: kind == Kind::Write,
+            kind: Some(kind),
+            measured,
+        }))
+    }
+}

@@ -1,0 +1,76 @@
+//! Words of a line, with errors that say which word of what is missing or wrong.
+
+use crate::drive::Ps;
+
+/// The latest time of a trace, in milliseconds: 100 days. Picoseconds of it are far from overflowing.
+const TIME_MS_MAX: f64 = 100.0 * 24.0 * 3600.0 * 1000.0;
+
+/// A line of a trace.
+pub(super) struct Line<'t> {
+    pub(super) text: &'t str,
+}
+
+/// Its words from left to right.
+pub(super) struct Words<'t> {
+    words: std::str::SplitWhitespace<'t>,
+}
+
+impl<'t> Line<'t> {
+    pub(super) fn new(text: &'t str) -> Line<'t> {
+        Line { text }
+    }
+
+    /// Nothing, or a comment.
+    pub(super) fn is_blank(&self) -> bool {
+        let text = self.text.trim_start();
+        text.is_empty() || text.starts_with('#')
+    }
+
+    pub(super) fn words(&self) -> Words<'t> {
+        Words {
+            words: self.text.split_whitespace(),
+        }
+    }
+}
+
+impl<'t> Words<'t> {
+    pub(super) fn word(&mut self, what: &str) -> Result<&'t str, String> {
+        self.words
+            .next()
+            .ok_or_else(|| format!("the line ends before the {what}"))
+    }
+
+    pub(super) fn whole(&mut self, what: &str) -> Result<u64, String> {
+        whole(self.word(what)?, what)
+    }
+
+    pub(super) fn time(&mut self, what: &str, unit_ms: f64) -> Result<Ps, String> {
+        time(self.word(what)?, what, unit_ms)
+    }
+
+    /// That there is nothing more.
+    pub(super) fn end(mut self) -> Result<(), String> {
+        match self.words.next() {
+            None => Ok(()),
+            Some(word) => Err(format!("`{word}` is too much on the line")),
+        }
+    }
+}
+
+/// A whole number.
+pub(super) fn whole(word: &str, what: &str) -> Result<u64, String> {
+    word.parse()
+        .map_err(|_| format!("`{word}` is no {what}: expected a whole number"))
+}
+
+/// A time, in a unit of so many milliseconds.
+pub(super) fn time(word: &str, what: &str, unit_ms: f64) -> Result<Ps, String> {
+    let ms = word.parse::<f64>().ok().map(|value| value * unit_ms);
+    match ms.filter(|ms| (0.0..=TIME_MS_MAX).contains(ms)) {
+        Some(ms) => Ok(Ps::from_ms(ms)),
+        None => Err(format!(
+            "`{word}` is no {what}: expected a number from 0 to {}",
+            TIME_MS_MAX / unit_ms
+        )),
+    }
+}
