@@ -6,6 +6,7 @@
 //!
 //! Beside it stand the operations on holes that are more than one system call: [`zero`](mod@zero) and its kin free what is
 //! dead, [`Extents`] says where data and holes are, [`dig`](mod@dig) turns blocks of zeros into holes.
+//! A [`range_device`] takes writes that may land anywhere in a range.
 
 mod blocks;
 pub mod dig;
@@ -14,6 +15,7 @@ pub mod double;
 mod extents;
 mod lock;
 mod open;
+pub mod range_device;
 mod real;
 mod storage;
 mod temporary;

@@ -1,0 +1,163 @@
+//! Devices that may choose where a write lands.
+//!
+//! ```text
+//!   write_range({10..14, 40..60}, alignment 2, 4 sectors)
+//!        10..14 fits           40 42 44 46 48 50 52 54 56 fit: the device takes one of the ten, and says which
+//! ```
+//!
+//! A range write names every acceptable place; the device picks the one that is quickest for it (a disk) or simply the first
+//! ([`FileDevice`], [`MemoryDevice`]), or the member with the least to do ([`Members`]), and its answer says where the data went.
+//!
+//! The interface is submit and complete, so that many requests can be outstanding, and so that a device that is only modelled, with a
+//! clock of its own, can stand behind it. A request is *outstanding* from its submission until its completion has been handed
+//! out. What always holds:
+//!
+//! - the sectors of one write are contiguous and in order, and its start is a multiple of its alignment;
+//! - two writes that are outstanding at the same time never get the same place, however much their targets overlap;
+//! - a range with no aligned free place is [`RangeError::NoPlace`], at submission or at completion, and then nothing was written;
+//! - what was submitted before a barrier or a flush completes before it, what is submitted after completes after it;
+//! - reads and writes of fixed places that overlap are done in the order in which they were submitted;
+//! - each ticket completes exactly once.
+//!
+//! Whoever submits a write to a *fixed* place keeps it away from the targets of range writes that are outstanding: those may already lie
+//! there. [`contract::check`] tests all of this on any device.
+//!
+//! Not here: which place is quickest (the disk model), and who owns which sector (the file system above).
+//!
+//! Source: Anand et al., *Avoiding File System Micromanagement with Range Writes* (OSDI 2008), section 3.
+
+mod blocking;
+pub mod contract;
+mod double;
+mod error;
+mod file;
+mod members;
+mod memory;
+mod places;
+
+use std::ops::Range;
+
+use elbow_ranges::RangeSet;
+
+pub use blocking::Blocking;
+pub use double::{CountingDevice, Counts, FaultyDevice};
+pub use error::RangeError;
+pub use file::FileDevice;
+pub use members::Members;
+pub use memory::MemoryDevice;
+pub use places::first_aligned_fit;
+
+/// Size of a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// Bytes of a sector, the unit of all addresses and lengths of the device.
+    pub sector_bytes: u32,
+    /// Number of sectors.
+    pub sectors: u64,
+}
+
+/// Names a request from its submission to its completion; never used twice by a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Ticket(pub u64);
+
+/// What a device is asked; places and lengths are in sectors, data is a whole number of them.
+#[derive(Clone, Copy, Debug)]
+pub enum Request<'a> {
+    /// Reads sectors.
+    Read {
+        /// First sector.
+        at: u64,
+        /// Number of sectors, at least 1.
+        sectors: u64,
+    },
+    /// Writes at one place.
+    Write {
+        /// First sector.
+        at: u64,
+        /// What is written, at least one sector.
+        data: &'a [u8],
+    },
+    /// Writes somewhere within targets.
+    WriteRange {
+        /// All sectors that may be written. A [`BlockBitmap`](elbow_ranges::BlockBitmap) becomes one by `bitmap.iter().collect()`.
+        targets: &'a RangeSet,
+        /// The first sector is a multiple of this, at least 1.
+        alignment: u64,
+        /// What is written, at least one sector.
+        data: &'a [u8],
+    },
+    /// Separates what was submitted before from what is submitted after.
+    Barrier,
+    /// A barrier, and what was written before it is durable when it completes.
+    Flush,
+}
+
+/// What a completed request gave.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Done {
+    /// The bytes that were read.
+    Read(Vec<u8>),
+    /// The sectors that were written, wherever they were asked to be.
+    Written(Range<u64>),
+    /// A barrier or flush is behind us.
+    Passed,
+}
+
+/// The end of a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Completion {
+    /// Which one.
+    pub ticket: Ticket,
+    /// What came of it.
+    pub result: Result<Done, RangeError>,
+}
+
+/// A device that may choose where a write lands. See the [module](self) for what holds.
+///
+/// ```
+/// use elbow_file::range_device::{Done, MemoryDevice, RangeDevice, Request};
+/// use elbow_ranges::RangeSet;
+///
+/// let mut device = MemoryDevice::new(512, 100);
+/// let targets: RangeSet = [3..8, 20..40].into_iter().collect();
+/// let write = Request::WriteRange { targets: &targets, alignment: 4, data: &[7; 2048] };
+/// let (first, second) = (device.submit(write)?, device.submit(write)?);
+/// assert_eq!(device.wait().map(|done| (done.ticket, done.result)), Some((first, Ok(Done::Written(4..8)))));
+/// assert_eq!(device.wait().map(|done| (done.ticket, done.result)), Some((second, Ok(Done::Written(20..24)))));
+/// # Ok::<(), elbow_file::range_device::RangeError>(())
+/// ```
+pub trait RangeDevice {
+    /// How large it is.
+    fn shape(&self) -> Shape;
+
+    /// Takes a request, and may begin with it.
+    ///
+    /// # Errors
+    /// A request that cannot be: outside the device, no whole sectors, no alignment, or no aligned place. Then there is no ticket, and
+    /// nothing was changed.
+    fn submit(&mut self, request: Request<'_>) -> Result<Ticket, RangeError>;
+
+    /// Hands out a completion that is there; `None` when there is none (yet).
+    fn poll(&mut self) -> Option<Completion>;
+
+    /// Waits for the next completion and hands it out; `None` when nothing is outstanding.
+    fn wait(&mut self) -> Option<Completion>;
+}
+
+impl<D: RangeDevice + ?Sized> RangeDevice for Box<D> {
+    fn shape(&self) -> Shape {
+        (**self).shape()
+    }
+
+    fn submit(&mut self, request: Request<'_>) -> Result<Ticket, RangeError> {
+        (**self).submit(request)
+    }
+
+    fn poll(&mut self) -> Option<Completion> {
+        (**self).poll()
+    }
+
+    fn wait(&mut self) -> Option<Completion> {
+        (**self).wait()
+    }
+}

@@ -1,0 +1,81 @@
+//! What can be wrong with a request, or go wrong with it.
+
+use std::fmt;
+
+use crate::Errno;
+
+/// Why a request was refused or failed. Lengths and places are in sectors unless they say bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum RangeError {
+    /// No aligned place among the targets is free.
+    NoPlace {
+        /// Length of the write.
+        sectors: u64,
+        /// The alignment asked for.
+        alignment: u64,
+        /// Sectors among the targets.
+        targets: u64,
+        /// Sectors of those that other outstanding writes have.
+        taken: u64,
+    },
+    /// A place, or a target, beyond the end of the device.
+    Outside {
+        /// First sector of the place.
+        at: u64,
+        /// Its length.
+        sectors: u64,
+        /// Length of the device.
+        device: u64,
+    },
+    /// A length that is no whole number of sectors, or none.
+    Length {
+        /// The length in bytes.
+        bytes: u64,
+        /// Bytes of a sector.
+        sector_bytes: u32,
+    },
+    /// An alignment of 0.
+    Alignment,
+    /// A call of the storage below failed.
+    Io(Errno),
+}
+
+impl fmt::Display for RangeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoPlace {
+                sectors,
+                alignment,
+                targets,
+                taken,
+            } => write!(
+                f,
+                "no place for {sectors} contiguous sectors aligned to {alignment} among {targets} target sectors, \
+                 {taken} of which outstanding writes have; name more targets or wait for a completion"
+            ),
+            Self::Outside { at, sectors, device } => {
+                write!(
+                    f,
+                    "{sectors} sectors at {at} do not lie in a device of {device} sectors"
+                )
+            }
+            Self::Length { bytes, sector_bytes } => {
+                write!(
+                    f,
+                    "{bytes} bytes are no whole number (from 1) of sectors of {sector_bytes} bytes"
+                )
+            }
+            Self::Alignment => write!(f, "an alignment of 0 sectors; 1 allows every place"),
+            Self::Io(errno) => write!(f, "the storage below: {errno}"),
+        }
+    }
+}
+
+impl std::error::Error for RangeError {}
+
+impl From<Errno> for RangeError {
+    fn from(errno: Errno) -> Self {
+        Self::Io(errno)
+    }
+}

@@ -1,0 +1,219 @@
+//! A device in memory: in order and first fit, or as capricious as a device may be.
+
+use std::ops::Range;
+
+use elbow_ranges::RangeSet;
+
+use super::places::{fits, free_targets};
+use super::{Completion, Done, RangeDevice, RangeError, Request, Shape, Ticket};
+
+/// Sectors in memory, zero at first. Places are chosen when a request is carried out, not when it is submitted.
+///
+/// ```
+/// use elbow_file::range_device::{Blocking, MemoryDevice};
+///
+/// let mut device = Blocking::new(MemoryDevice::capricious(512, 64, 1));
+/// let free = [8..16].into_iter().collect();
+/// assert!((8..=14).contains(&device.write_range(&free, 1, &[1; 1024])?));
+/// # Ok::<(), elbow_file::range_device::RangeError>(())
+/// ```
+#[derive(Debug)]
+pub struct MemoryDevice {
+    shape: Shape,
+    bytes: Vec<u8>,
+    /// In the order of submission; as long as the caller makes it.
+    pending: Vec<Pending>,
+    tickets: u64,
+    /// State of the random choices; `None` for the first of everything.
+    whim: Option<u64>,
+}
+
+#[derive(Debug)]
+struct Pending {
+    ticket: Ticket,
+    work: Work,
+}
+
+#[derive(Debug)]
+enum Work {
+    Read(Range<u64>),
+    Write(Range<u64>, Vec<u8>),
+    WriteRange {
+        targets: RangeSet,
+        /// Sectors that others got while this was outstanding, or have now.
+        struck: RangeSet,
+        alignment: u64,
+        data: Vec<u8>,
+    },
+    Barrier,
+}
+
+impl MemoryDevice {
+    /// Carries requests out in their order; a range write gets the first place that fits.
+    ///
+    /// # Panics
+    /// If memory for that many sectors cannot be addressed.
+    #[must_use]
+    pub fn new(sector_bytes: u32, sectors: u64) -> Self {
+        let bytes = usize::try_from(u64::from(sector_bytes) * sectors).expect("a device that fits into memory");
+        Self {
+            shape: Shape { sector_bytes, sectors },
+            bytes: vec![0; bytes],
+            pending: Vec::new(),
+            tickets: 0,
+            whim: None,
+        }
+    }
+
+    /// Carries out any request that may be next, and gives a range write any place that fits, by the seed.
+    ///
+    /// # Panics
+    /// Like [`new`](Self::new).
+    #[must_use]
+    pub fn capricious(sector_bytes: u32, sectors: u64, seed: u64) -> Self {
+        let whim = Some(seed);
+        Self {
+            whim,
+            ..Self::new(sector_bytes, sectors)
+        }
+    }
+
+    /// A number below `choices`: 0, or a random one (SplitMix64, Steele et al. 2014).
+    fn choose(&mut self, choices: usize) -> usize {
+        let Some(state) = &mut self.whim else { return 0 };
+        *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = (*state ^ (*state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((mixed ^ (mixed >> 31)) % choices as u64) as usize
+    }
+
+    /// May the request at an index be carried out before all those in front of it?
+    fn ready(&self, index: usize) -> bool {
+        let earlier = &self.pending[..index];
+        match &self.pending[index].work {
+            Work::Barrier => index == 0,
+            work => !earlier.iter().any(|other| other.work.precedes(work)),
+        }
+    }
+
+    /// Carries one request out; `None` if there is none.
+    fn step(&mut self) -> Option<Completion> {
+        let ready: Vec<usize> = (0..self.pending.len()).filter(|&index| self.ready(index)).collect();
+        if ready.is_empty() {
+            return None;
+        }
+        let Pending { ticket, work } = {
+            let chosen = self.choose(ready.len());
+            self.pending.remove(ready[chosen])
+        };
+        let result = self.carry_out(work);
+        if let Ok(Done::Written(place)) = &result {
+            self.strike(place);
+        }
+        Some(Completion { ticket, result })
+    }
+
+    fn carry_out(&mut self, work: Work) -> Result<Done, RangeError> {
+        match work {
+            Work::Read(place) => Ok(Done::Read(self.at(&place).to_vec())),
+            Work::Write(place, data) => Ok(self.put(place, &data)),
+            Work::WriteRange {
+                targets,
+                struck,
+                alignment,
+                data,
+            } => {
+                let sectors = self.shape.length(&data)?;
+                let at = self.pick(&targets, &struck, sectors, alignment)?;
+                Ok(self.put(at..at + sectors, &data))
+            }
+            Work::Barrier => Ok(Done::Passed),
+        }
+    }
+
+    fn pick(&mut self, targets: &RangeSet, struck: &RangeSet, sectors: u64, alignment: u64) -> Result<u64, RangeError> {
+        let fixed = self.pending.iter().filter_map(|other| other.work.place());
+        let taken: RangeSet = fixed.chain(struck.iter()).collect();
+        let free = free_targets(targets, &taken, sectors, alignment)?;
+        let places: Vec<u64> = free
+            .iter()
+            .flat_map(|range| fits(&range, sectors, alignment))
+            .take(if self.whim.is_some() { usize::MAX } else { 1 })
+            .collect();
+        Ok(places[self.choose(places.len())])
+    }
+
+    /// Those that are still outstanding never get this place.
+    fn strike(&mut self, place: &Range<u64>) {
+        for other in &mut self.pending {
+            if let Work::WriteRange { struck, .. } = &mut other.work {
+                struck.insert(place.start, place.end);
+            }
+        }
+    }
+
+    fn at(&mut self, place: &Range<u64>) -> &mut [u8] {
+        let bytes = self.shape.bytes(place);
+        &mut self.bytes[bytes.start as usize..bytes.end as usize]
+    }
+
+    fn put(&mut self, place: Range<u64>, data: &[u8]) -> Done {
+        self.at(&place).copy_from_slice(data);
+        Done::Written(place)
+    }
+}
+
+impl Work {
+    /// The fixed place of it.
+    fn place(&self) -> Option<Range<u64>> {
+        match self {
+            Self::Read(place) | Self::Write(place, _) => Some(place.clone()),
+            Self::WriteRange { .. } | Self::Barrier => None,
+        }
+    }
+
+    /// Must this, submitted earlier, be done before another?
+    fn precedes(&self, other: &Self) -> bool {
+        match (self.place(), other.place()) {
+            (Some(a), Some(b)) => a.start < b.end && b.start < a.end,
+            _ => matches!(self, Self::Barrier),
+        }
+    }
+}
+
+impl RangeDevice for MemoryDevice {
+    fn shape(&self) -> Shape {
+        self.shape
+    }
+
+    fn submit(&mut self, request: Request<'_>) -> Result<Ticket, RangeError> {
+        self.shape.check(&request)?;
+        let work = match request {
+            Request::Read { at, sectors } => Work::Read(at..at + sectors),
+            Request::Write { at, data } => Work::Write(at..at + self.shape.length(data)?, data.to_vec()),
+            Request::WriteRange {
+                targets,
+                alignment,
+                data,
+            } => Work::WriteRange {
+                targets: targets.clone(),
+                struck: RangeSet::new(),
+                alignment,
+                data: data.to_vec(),
+            },
+            Request::Barrier | Request::Flush => Work::Barrier,
+        };
+        self.tickets += 1;
+        let ticket = Ticket(self.tickets);
+        self.pending.push(Pending { ticket, work });
+        Ok(ticket)
+    }
+
+    fn poll(&mut self) -> Option<Completion> {
+        self.step()
+    }
+
+    fn wait(&mut self) -> Option<Completion> {
+        self.step()
+    }
+}

@@ -1,0 +1,115 @@
+//! Requests checked, and places among targets.
+
+use std::ops::Range;
+
+use elbow_ranges::RangeSet;
+
+use super::{RangeError, Request, Shape};
+
+/// The first multiple of `alignment` from which `sectors` lie in `targets`, in sectors.
+///
+/// ```
+/// use elbow_file::range_device::first_aligned_fit;
+///
+/// let free = [3..9, 21..30].into_iter().collect();
+/// assert_eq!(first_aligned_fit(&free, 4, 4), Some(4));
+/// assert_eq!(first_aligned_fit(&free, 6, 6), Some(24));
+/// assert_eq!(first_aligned_fit(&free, 7, 6), None);
+/// ```
+#[must_use]
+pub fn first_aligned_fit(targets: &RangeSet, sectors: u64, alignment: u64) -> Option<u64> {
+    targets.iter().find_map(|range| fits(&range, sectors, alignment).next())
+}
+
+/// The places within one range.
+pub(super) fn fits(range: &Range<u64>, sectors: u64, alignment: u64) -> impl Iterator<Item = u64> + use<> {
+    let first = range.start.checked_next_multiple_of(alignment);
+    let end = range.end.checked_sub(sectors).map_or(0, |last| last + 1);
+    first
+        .into_iter()
+        .flat_map(move |first| (first..end).step_by(usize::try_from(alignment).unwrap_or(usize::MAX)))
+}
+
+/// Targets without what is taken, or the error that nothing fits there.
+pub(super) fn free_targets(
+    targets: &RangeSet,
+    taken: &RangeSet,
+    sectors: u64,
+    alignment: u64,
+) -> Result<RangeSet, RangeError> {
+    let free = targets.difference(taken);
+    match first_aligned_fit(&free, sectors, alignment) {
+        Some(_) => Ok(free),
+        None => Err(RangeError::NoPlace {
+            sectors,
+            alignment,
+            targets: targets.total_bytes(),
+            taken: targets.total_bytes() - free.total_bytes(),
+        }),
+    }
+}
+
+impl Shape {
+    /// Refuses what cannot be asked of a device of this shape: a place or a target outside, no whole sectors, alignment 0, or
+    /// targets where nothing would fit if all of them were free.
+    ///
+    /// # Errors
+    /// What is wrong.
+    ///
+    /// ```
+    /// use elbow_file::range_device::{RangeError, Request, Shape};
+    ///
+    /// let shape = Shape { sector_bytes: 512, sectors: 10 };
+    /// assert!(shape.check(&Request::Read { at: 8, sectors: 2 }).is_ok());
+    /// let outside = RangeError::Outside { at: 9, sectors: 2, device: 10 };
+    /// assert_eq!(shape.check(&Request::Read { at: 9, sectors: 2 }), Err(outside));
+    /// ```
+    pub fn check(&self, request: &Request<'_>) -> Result<(), RangeError> {
+        match *request {
+            Request::Read { at, sectors } => self.check_place(at, sectors, 1),
+            Request::Write { at, data } => self.check_place(at, self.length(data)?, 1),
+            Request::WriteRange { alignment: 0, .. } => Err(RangeError::Alignment),
+            Request::WriteRange {
+                targets,
+                alignment,
+                data,
+            } => {
+                let sectors = self.length(data)?;
+                let span = targets.span().unwrap_or(0..0);
+                self.check_place(span.start, span.end - span.start, 0)?;
+                free_targets(targets, &RangeSet::new(), sectors, alignment).map(drop)
+            }
+            Request::Barrier | Request::Flush => Ok(()),
+        }
+    }
+
+    /// Length of data in sectors.
+    pub(super) fn length(&self, data: &[u8]) -> Result<u64, RangeError> {
+        let (bytes, sector_bytes) = (data.len() as u64, self.sector_bytes);
+        match bytes.is_multiple_of(sector_bytes.into()) && bytes > 0 {
+            true => Ok(bytes / u64::from(sector_bytes)),
+            false => Err(RangeError::Length { bytes, sector_bytes }),
+        }
+    }
+
+    /// Where a place lies in bytes.
+    pub(super) fn bytes(&self, place: &Range<u64>) -> Range<u64> {
+        let sector_bytes = u64::from(self.sector_bytes);
+        place.start * sector_bytes..place.end * sector_bytes
+    }
+
+    fn check_place(&self, at: u64, sectors: u64, sectors_min: u64) -> Result<(), RangeError> {
+        if sectors < sectors_min {
+            let (bytes, sector_bytes) = (0, self.sector_bytes);
+            return Err(RangeError::Length { bytes, sector_bytes });
+        }
+        match at.checked_add(sectors).is_some_and(|end| end <= self.sectors) {
+            true => Ok(()),
+            false => Err(RangeError::Outside {
+                at,
+                sectors,
+                device: self.sectors,
+            }),
+        }
+    }
+}

@@ -1,0 +1,341 @@
+//! Every range device of this crate keeps the contract, and the contract finds devices that do not.
+#![allow(clippy::unwrap_used, clippy::single_range_in_vec_init)]
+
+use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process::Command;
+use std::sync::Arc;
+
+use elbow_file::double::{Faulty, Interposed, Operation, Plan};
+use elbow_file::range_device::{
+    Blocking, Completion, CountingDevice, Done, FaultyDevice, FileDevice, Members, MemoryDevice, RangeDevice,
+    RangeError, Request, Shape, Ticket, contract,
+};
+use elbow_file::{Access, Errno, RealStorage, Storage};
+use elbow_ranges::RangeSet;
+
+/// Random cases per device without `SEED` or `ROUNDS`.
+const CASES: u64 = 30;
+
+/// The one in `SEED`, or `ROUNDS` from 0, a hundred times as many under `SOAK`.
+fn seeds() -> Range<u64> {
+    let number = |name| {
+        std::env::var(name)
+            .ok()
+            .map(|text: String| text.parse::<u64>().unwrap())
+    };
+    let soak = if std::env::var_os("SOAK").is_some() { 100 } else { 1 };
+    match number("SEED") {
+        Some(seed) => seed..seed + 1,
+        None => 0..number("ROUNDS").unwrap_or(CASES * soak),
+    }
+}
+
+/// A file of 200 sectors of 512 bytes and a bit, which is gone when the device is.
+fn file() -> FileDevice {
+    let file = RealStorage::temporary(std::env::temp_dir().as_path()).unwrap();
+    RealStorage.truncate(&file, 200 * 512 + 100).unwrap();
+    FileDevice::new(Arc::new(RealStorage), file, 512, 200 * 512 + 100)
+}
+
+#[test]
+fn memory_in_order_keeps_the_contract() {
+    contract::check(&mut || MemoryDevice::new(512, 128), seeds());
+}
+
+#[test]
+fn capricious_memory_keeps_the_contract() {
+    let mut seed = 0;
+    let mut make = || {
+        seed += 1;
+        MemoryDevice::capricious(16, 300, seed)
+    };
+    contract::check(&mut make, seeds());
+}
+
+#[test]
+fn a_file_keeps_the_contract() {
+    contract::check(&mut file, seeds());
+}
+
+#[test]
+fn members_keep_the_contract() {
+    // Every member begins at a multiple of the largest alignment of the contract.
+    let files = || Members::new(vec![file(), file()]);
+    assert_eq!(files().shape().sectors, 400);
+    let mut seed = 100;
+    let mut mixed = || {
+        seed += 1;
+        let devices: [Box<dyn RangeDevice>; 3] = [
+            Box::new(MemoryDevice::new(512, 16)),
+            Box::new(MemoryDevice::capricious(512, 16, seed)),
+            Box::new(file()),
+        ];
+        Members::new(devices.into())
+    };
+    contract::check(
+        &mut || Members::new(vec![MemoryDevice::new(512, 96), MemoryDevice::new(512, 96)]),
+        seeds(),
+    );
+    contract::check(&mut mixed, seeds());
+}
+
+#[test]
+fn doubles_keep_the_contract() {
+    let mut make = || CountingDevice::new(FaultyDevice::new(MemoryDevice::new(64, 128), Errno::IO, |_, _| false));
+    contract::check(&mut make, seeds());
+}
+
+/// Root and a loop device, which the continuous integration has.
+#[test]
+fn a_block_device_keeps_the_contract() {
+    let image = tempfile::NamedTempFile::new().unwrap();
+    let file = RealStorage::open_file(image.path(), Access::ReadWrite).unwrap();
+    RealStorage.truncate(&file, 1 << 20).unwrap();
+    let made = Command::new("losetup")
+        .args(["--find", "--show"])
+        .arg(image.path())
+        .output();
+    let Some(made) = made.ok().filter(|made| made.status.success()) else {
+        assert!(
+            std::env::var_os("CI").is_none(),
+            "the continuous integration has loop devices"
+        );
+        eprintln!("SKIPPED: no loop device to be had");
+        return;
+    };
+    let device = String::from_utf8(made.stdout).unwrap().trim().to_owned();
+    let checked = catch_unwind(|| {
+        let mut make = || FileDevice::open(device.as_ref(), 512).unwrap();
+        assert_eq!(
+            make().shape(),
+            Shape {
+                sector_bytes: 512,
+                sectors: 2048
+            }
+        );
+        contract::check(&mut make, 0..3);
+    });
+    assert!(
+        Command::new("losetup")
+            .args(["-d", &device])
+            .status()
+            .unwrap()
+            .success()
+    );
+    checked.unwrap();
+}
+
+#[test]
+fn the_emptiest_member_takes_a_range_write() {
+    let devices = [100, 100, 50].map(|sectors| MemoryDevice::new(512, sectors));
+    let mut device = Members::new(devices.into());
+    let targets: RangeSet = [90..110, 200..250].into_iter().collect();
+    let mut take = |sectors: usize| {
+        let data = vec![1; sectors * 512];
+        let request = Request::WriteRange {
+            targets: &targets,
+            alignment: 1,
+            data: &data,
+        };
+        device.submit(request).unwrap();
+    };
+    take(20); // most targets: the third member
+    take(2); // then the first
+    take(1); // then the second
+    take(1); // the second again: 1 outstanding against 2 and 20
+    let mut places: Vec<_> = std::iter::from_fn(|| device.wait())
+        .map(|done| done.result.unwrap())
+        .collect();
+    places.sort_by_key(|place| match place {
+        Done::Written(place) => place.start,
+        _ => 0,
+    });
+    assert_eq!(places, [90..92, 100..101, 101..102, 200..220].map(Done::Written));
+}
+
+#[test]
+fn a_fixed_write_may_cross_members() {
+    let mut device = Blocking::new(Members::new(vec![
+        MemoryDevice::new(512, 10),
+        MemoryDevice::new(512, 10),
+    ]));
+    let data: Vec<u8> = (0..4 * 512_u32).map(|byte| (byte % 251) as u8).collect();
+    device.write(8, &data).unwrap();
+    assert_eq!(device.read(8, 4).unwrap(), data);
+    assert_eq!(device.read(10, 1).unwrap(), data[1024..1536]);
+}
+
+#[test]
+fn a_member_that_fails_does_not_lose_the_other_part() {
+    let member = |bad: bool| FaultyDevice::new(MemoryDevice::new(512, 10), Errno::IO, move |_, _| bad);
+    let mut device = Members::new(vec![member(false), member(true)]);
+    let ticket = device
+        .submit(Request::Write {
+            at: 8,
+            data: &[1; 2048],
+        })
+        .unwrap();
+    let result = Err(RangeError::Io(Errno::IO));
+    assert_eq!(device.wait(), Some(Completion { ticket, result }));
+    assert_eq!(device.wait(), None);
+}
+
+#[test]
+fn a_failed_call_of_the_storage_is_the_result_of_its_request() {
+    let storage = Arc::new(Interposed::new(Arc::new(RealStorage), Faulty::default()));
+    let handle = RealStorage::temporary(std::env::temp_dir().as_path()).unwrap();
+    let mut device = Blocking::new(FileDevice::new(storage.clone(), handle, 512, 100 * 512));
+    storage.hook().arm(Plan::fail(Errno::NOSPC).on(Operation::Write));
+    let free = [0..9].into_iter().collect();
+    assert_eq!(
+        device.write_range(&free, 1, &[1; 512]),
+        Err(RangeError::Io(Errno::NOSPC))
+    );
+    assert_eq!(storage.hook().fired(), 1);
+    assert_eq!(device.write_range(&free, 1, &[1; 512]), Ok(0));
+    let short = device.read(50, 1);
+    assert_eq!(short, Err(RangeError::Io(Errno::IO)), "the file ends before the device");
+}
+
+#[test]
+fn what_is_no_file_or_block_device_is_refused() {
+    assert_eq!(FileDevice::open("/dev/null".as_ref(), 512).err(), Some(Errno::INVAL));
+    assert_eq!(
+        FileDevice::open("/dev/no such thing".as_ref(), 512).err(),
+        Some(Errno::NOENT)
+    );
+}
+
+#[test]
+fn an_error_says_what_was_asked_and_what_there_is() {
+    let mut device = Blocking::new(MemoryDevice::new(512, 100));
+    let error = device
+        .write_range(&[3..8].into_iter().collect(), 8, &[0; 512])
+        .unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "no place for 1 contiguous sectors aligned to 8 among 5 target sectors, 0 of which outstanding writes have; \
+         name more targets or wait for a completion"
+    );
+}
+
+/// A device that is wrong in one way.
+struct Wrong {
+    device: MemoryDevice,
+    fault: Fault,
+    tickets: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Fault {
+    /// Every range write gets the first place, whoever has it.
+    Shares,
+    /// Says a place next to the right one.
+    Lies,
+    /// Ignores the alignment.
+    Askew,
+    /// Forgets barriers.
+    Unordered,
+    /// Writes the sectors of a write backwards.
+    Backwards,
+}
+
+impl RangeDevice for Wrong {
+    fn shape(&self) -> Shape {
+        self.device.shape()
+    }
+
+    fn submit(&mut self, request: Request<'_>) -> Result<Ticket, RangeError> {
+        self.tickets += 1;
+        match (self.fault, request) {
+            (
+                Fault::Shares,
+                Request::WriteRange {
+                    targets,
+                    alignment,
+                    data,
+                },
+            ) => {
+                self.device.shape().check(&request)?;
+                let at = elbow_file::range_device::first_aligned_fit(targets, data.len() as u64 / 512, alignment);
+                self.device.submit(Request::Write { at: at.unwrap(), data })
+            }
+            (Fault::Askew, Request::WriteRange { targets, data, .. }) => self.device.submit(Request::WriteRange {
+                targets,
+                alignment: 1,
+                data,
+            }),
+            (
+                Fault::Backwards,
+                Request::WriteRange {
+                    targets,
+                    alignment,
+                    data,
+                },
+            ) => {
+                let data: Vec<u8> = data.chunks(512).rev().flatten().copied().collect();
+                self.device.submit(Request::WriteRange {
+                    targets,
+                    alignment,
+                    data: &data,
+                })
+            }
+            (Fault::Unordered, Request::Barrier | Request::Flush) => {
+                self.device.submit(Request::Read { at: 60, sectors: 1 })
+            }
+            _ => self.device.submit(request),
+        }
+    }
+
+    fn poll(&mut self) -> Option<Completion> {
+        let mut completion = self.device.poll()?;
+        match &mut completion.result {
+            Ok(Done::Written(place)) if self.fault == Fault::Lies => *place = place.start + 1..place.end + 1,
+            Ok(done @ Done::Read(_)) if self.fault == Fault::Unordered && completion.ticket.0 % 5 == 0 => {
+                *done = Done::Passed;
+            }
+            _ => {}
+        }
+        Some(completion)
+    }
+
+    fn wait(&mut self) -> Option<Completion> {
+        self.poll()
+    }
+}
+
+#[test]
+fn the_contract_finds_devices_that_break_it() {
+    let hook = std::panic::take_hook();
+    std::panic::set_hook(Box::new(|_| {})); // these panics are what is wanted
+    let faults = [
+        Fault::Shares,
+        Fault::Lies,
+        Fault::Askew,
+        Fault::Unordered,
+        Fault::Backwards,
+    ];
+    let passed = faults.map(|fault| {
+        let mut seed = 0;
+        let mut make = || {
+            seed += 1;
+            let device = MemoryDevice::capricious(512, 64, seed);
+            Wrong {
+                device,
+                fault,
+                tickets: 0,
+            }
+        };
+        catch_unwind(AssertUnwindSafe(|| contract::check(&mut make, 0..3))).is_ok()
+    });
+    std::panic::set_hook(hook);
+    assert_eq!(
+        faults
+            .into_iter()
+            .zip(passed)
+            .filter(|(_, passed)| *passed)
+            .collect::<Vec<_>>(),
+        []
+    );
+}
