@@ -7,7 +7,9 @@
 mod controller;
 mod drive;
 mod replay;
+pub mod sched;
 pub mod trace;
+pub mod workload;
 
 pub use controller::{Controller, Request, Served};
 pub use drive::{Arm, Drive, DriveError, Lbn, Place, Ps, Reach, Service, Track};

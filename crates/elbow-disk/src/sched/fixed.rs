@@ -1,0 +1,101 @@
+//! Requests for one place each, in columns: a decision reads what it needs of all of them in a row.
+
+use super::arms::{Arms, Stand};
+use super::queue::{Best, Whose};
+use crate::drive::{Arm, Drive, Lbn};
+
+/// One waiting request.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Fixed {
+    pub(super) id: u64,
+    pub(super) lbn: Lbn,
+    pub(super) sectors: u32,
+    pub(super) write: bool,
+}
+
+/// What an estimate needs.
+#[derive(Clone, Copy, Debug)]
+struct Aim {
+    arm: Arm,
+    angle: u64,
+    write: bool,
+    /// Rises with each arrival.
+    order: u64,
+}
+
+/// The requests, in no order; both columns are as long.
+#[derive(Debug, Default)]
+pub(super) struct Column {
+    aims: Vec<Aim>,
+    requests: Vec<Fixed>,
+}
+
+impl Column {
+    pub(super) fn len(&self) -> usize {
+        self.aims.len()
+    }
+
+    pub(super) fn push(&mut self, drive: &Drive, order: u64, request: Fixed) {
+        let place = drive.locate(request.lbn);
+        let angle = drive.angle(place).0;
+        self.aims.push(Aim {
+            arm: place.arm,
+            angle,
+            write: request.write,
+            order,
+        });
+        self.requests.push(request);
+    }
+
+    pub(super) fn remove(&mut self, slot: usize) -> Fixed {
+        self.aims.swap_remove(slot);
+        self.requests.swap_remove(slot)
+    }
+
+    /// The one that came first.
+    pub(super) fn oldest(&self) -> Option<(usize, u64)> {
+        self.aims
+            .iter()
+            .map(|aim| aim.order)
+            .enumerate()
+            .min_by_key(|&(_, order)| order)
+    }
+
+    pub(super) fn lbn(&self, slot: usize) -> Lbn {
+        self.requests[slot].lbn
+    }
+
+    /// The one with the least seek; returns its slot, time and order.
+    pub(super) fn least_seek(&self, from: &Stand<'_>) -> Option<(usize, u64, u64)> {
+        let seek = |aim: &Aim| from.seek(aim.arm, aim.write);
+        let seeks = self
+            .aims
+            .iter()
+            .enumerate()
+            .map(|(slot, aim)| (slot, seek(aim), aim.order));
+        seeks.min_by_key(|&(_, seek, order)| (seek, order))
+    }
+
+    /// Improves `best` to the least positioning time.
+    pub(super) fn least_positioning(&self, arms: &Arms, from: &Stand<'_>, best: &mut Option<Best>) {
+        let mut found = best.map_or((u64::MAX, u64::MAX), |best| (best.cost, best.order));
+        let mut slot = None;
+        for (at, aim) in self.aims.iter().enumerate() {
+            let ready = from.ready(aim.arm, aim.write);
+            let cost = ready + arms.wait(arms.angle_after(from, ready), aim.angle);
+            if (cost, aim.order) < found {
+                found = (cost, aim.order);
+                slot = Some(at);
+            }
+        }
+        if let Some(slot) = slot {
+            let (cost, order) = found;
+            *best = Some(Best {
+                cost,
+                order,
+                lbn: self.lbn(slot),
+                whose: Whose::Fixed(slot),
+            });
+        }
+    }
+}

@@ -1,0 +1,370 @@
+//! The queue: who waits, and who is next.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use slab::Slab;
+
+use super::arms::{Arms, Lead, Stand};
+use super::fixed::{Column, Fixed};
+use super::policy::Walk;
+use super::{Scheduler, Targets, expand, walk};
+use crate::drive::{Arm, Drive, Lbn, Ps, Reach};
+
+/// A region of this queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct RegionId(usize);
+
+/// What a request wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ask {
+    /// These sectors.
+    At {
+        /// The first.
+        lbn: Lbn,
+        /// How many.
+        sectors: u32,
+        /// Whether they are written.
+        write: bool,
+    },
+    /// To write on any place of a region.
+    Anywhere(RegionId),
+}
+
+/// The request to serve next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pick {
+    /// As it was pushed.
+    pub id: u64,
+    /// Where it begins.
+    pub lbn: Lbn,
+    /// How long it is.
+    pub sectors: u32,
+    /// Whether it writes.
+    pub write: bool,
+    /// The region it waited for.
+    pub region: Option<RegionId>,
+    /// The estimate by which it was chosen.
+    pub reach: Reach,
+}
+
+/// Requests that wait, and a scheduler that picks among them.
+///
+/// ```
+/// use std::sync::Arc;
+/// use elbow_disk::{Arm, Drive, Lbn, Ps};
+/// use elbow_disk::sched::{Ask, Queue, Scheduler, Targets};
+/// use elbow_ranges::RangeSet;
+/// let drive = Arc::new(Drive::named("hp-c2247a")?);
+/// let mut queue = Queue::new(Arc::clone(&drive), "hrs".parse()?);
+/// let group = RangeSet::from_unsorted([(0, 32_768)]).ok_or("too large")?;
+/// let group = queue.add_region(Targets::new(&drive, group, 8, 8)?);
+/// queue.push(1, Ask::At { lbn: Lbn(2_000_000), sectors: 8, write: false });
+/// queue.push(2, Ask::Anywhere(group));
+/// let arm = drive.locate(Lbn(96)).arm;
+/// let pick = queue.pick(arm, Ps::ZERO).ok_or("nothing waits")?;
+/// assert_eq!((pick.id, pick.region), (2, Some(group)));
+/// assert!(pick.reach.total() < Ps::from_ms(1.0), "some place of the group passes soon");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct Queue {
+    drive: Arc<Drive>,
+    scheduler: Scheduler,
+    arms: Arms,
+    fixed: Column,
+    regions: Slab<Region>,
+    arrivals: u64,
+    decisions: u64,
+    estimations: u64,
+}
+
+#[derive(Debug)]
+struct Region {
+    targets: Targets,
+    /// Order of arrival, and id.
+    waiting: VecDeque<(u64, u64)>,
+}
+
+/// The best candidate so far.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Best {
+    pub(super) cost: u64,
+    pub(super) order: u64,
+    pub(super) lbn: Lbn,
+    pub(super) whose: Whose,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Whose {
+    Fixed(usize),
+    Region(usize),
+}
+
+impl Best {
+    /// Takes the place of a best one that costs more; among equals that came later, or lies higher.
+    #[inline]
+    pub(super) fn improve(self, best: &mut Option<Best>) {
+        let key = |best: &Best| (best.cost, best.order, best.lbn);
+        if best.as_ref().is_none_or(|best| key(&self) < key(best)) {
+            *best = Some(self);
+        }
+    }
+}
+
+impl Queue {
+    /// An empty queue.
+    #[must_use]
+    pub fn new(drive: Arc<Drive>, scheduler: Scheduler) -> Queue {
+        let arms = Arms::new(&drive);
+        Queue {
+            drive,
+            scheduler,
+            arms,
+            fixed: Column::default(),
+            regions: Slab::new(),
+            arrivals: 0,
+            decisions: 0,
+            estimations: 0,
+        }
+    }
+
+    /// Makes a set of places one that requests can wait for. Requests with the same ranges should wait for one region: they
+    /// then share one walk.
+    pub fn add_region(&mut self, targets: Targets) -> RegionId {
+        RegionId(self.regions.insert(Region {
+            targets,
+            waiting: VecDeque::new(),
+        }))
+    }
+
+    /// Ends a region.
+    ///
+    /// # Panics
+    /// Where there is no such region, or somebody waits for it.
+    pub fn remove_region(&mut self, region: RegionId) -> Targets {
+        let region = self.regions.remove(region.0);
+        assert!(region.waiting.is_empty(), "a region for which requests wait must stay");
+        region.targets
+    }
+
+    /// The places of a region.
+    ///
+    /// # Panics
+    /// Where there is no such region.
+    #[must_use]
+    pub fn region(&self, region: RegionId) -> &Targets {
+        &self.regions[region.0].targets
+    }
+
+    /// The places of a region, to take some or give some back; those who wait see it at the next pick.
+    ///
+    /// # Panics
+    /// Where there is no such region.
+    pub fn region_mut(&mut self, region: RegionId) -> &mut Targets {
+        &mut self.regions[region.0].targets
+    }
+
+    /// Adds a request. Ids are the caller's.
+    ///
+    /// # Panics
+    /// Where it is not on the drive, or there is no such region.
+    pub fn push(&mut self, id: u64, ask: Ask) {
+        let order = self.arrivals;
+        self.arrivals += 1;
+        match ask {
+            Ask::At { lbn, sectors, write } => self.fixed.push(
+                &self.drive,
+                order,
+                Fixed {
+                    id,
+                    lbn,
+                    sectors,
+                    write,
+                },
+            ),
+            Ask::Anywhere(region) => self.regions[region.0].waiting.push_back((order, id)),
+        }
+    }
+
+    /// How many wait.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.fixed.len()
+            + self
+                .regions
+                .iter()
+                .map(|(_, region)| region.waiting.len())
+                .sum::<usize>()
+    }
+
+    /// Whether nobody waits.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Service times estimated so far: of places by positioning schedulers, of tracks by the hierarchical one.
+    #[must_use]
+    pub fn estimations(&self) -> u64 {
+        self.estimations
+    }
+
+    /// Requests picked so far.
+    #[must_use]
+    pub fn decisions(&self) -> u64 {
+        self.decisions
+    }
+
+    /// Takes out the request to serve next, when the arm stands so at `now`. `None` where nobody waits, or only for
+    /// regions that are full.
+    pub fn pick(&mut self, arm: Arm, now: Ps) -> Option<Pick> {
+        self.pick_with(arm, now, Lead::default(), Lead::default())
+    }
+
+    /// The same where the drive does something before the arm moves or the medium is written, for a read and for a write.
+    ///
+    /// ```
+    /// # use elbow_disk::{Arm, Drive, Lbn, Ps, sched::{Ask, Lead, Queue, Scheduler}};
+    /// let drive = std::sync::Arc::new(Drive::named("hp-c2247a")?);
+    /// let mut queue = Queue::new(drive, Scheduler::Sptf);
+    /// queue.push(1, Ask::At { lbn: Lbn(5000), sectors: 8, write: true });
+    /// let write = Lead { arm: Ps::from_ms(0.8), data: Ps::from_ms(2.3) };
+    /// let pick = queue.pick_with(Arm::default(), Ps::ZERO, Lead::default(), write);
+    /// assert!(pick.is_some_and(|pick| pick.reach.total() >= Ps::from_ms(1.5)));
+    /// # Ok::<(), elbow_disk::DriveError>(())
+    /// ```
+    pub fn pick_with(&mut self, arm: Arm, now: Ps, read: Lead, write: Lead) -> Option<Pick> {
+        let from = self.arms.stand(&self.drive, arm, now, [read, write]);
+        let (best, estimations) = match self.scheduler {
+            Scheduler::Fcfs => (self.oldest(), 0),
+            Scheduler::Sstf => (self.least_seek(&from), 0),
+            Scheduler::Sptf | Scheduler::Expand(_) | Scheduler::Hierarchical(_) => self.least_positioning(&from),
+        };
+        let best = best?;
+        self.estimations += estimations;
+        self.decisions += 1;
+        Some(match best.whose {
+            Whose::Fixed(slot) => {
+                let Fixed {
+                    id,
+                    lbn,
+                    sectors,
+                    write,
+                } = self.fixed.remove(slot);
+                Pick {
+                    id,
+                    lbn,
+                    sectors,
+                    write,
+                    region: None,
+                    reach: from.reach(lbn, write),
+                }
+            }
+            Whose::Region(key) => {
+                let reach = from.reach(best.lbn, true);
+                let region = &mut self.regions[key];
+                let (_, id) = region
+                    .waiting
+                    .pop_front()
+                    .expect("only regions for which somebody waits are looked at");
+                Pick {
+                    id,
+                    lbn: best.lbn,
+                    sectors: region.targets.sectors,
+                    write: true,
+                    region: Some(RegionId(key)),
+                    reach,
+                }
+            }
+        })
+    }
+
+    fn oldest(&self) -> Option<Best> {
+        let fixed = self.fixed.oldest();
+        let mut best = fixed.map(|(slot, order)| Best {
+            cost: 0,
+            order,
+            lbn: self.fixed.lbn(slot),
+            whose: Whose::Fixed(slot),
+        });
+        for lowest in self.lowest() {
+            lowest.improve(&mut best);
+        }
+        best
+    }
+
+    fn least_seek(&self, from: &Stand<'_>) -> Option<Best> {
+        let fixed = self.fixed.least_seek(from);
+        let mut best = fixed.map(|(slot, cost, order)| Best {
+            cost,
+            order,
+            lbn: self.fixed.lbn(slot),
+            whose: Whose::Fixed(slot),
+        });
+        for lowest in self.lowest() {
+            let cost = from.seek(self.drive.locate(lowest.lbn).arm, true);
+            Best { cost, ..lowest }.improve(&mut best);
+        }
+        best
+    }
+
+    /// The best, and the number of estimates.
+    fn least_positioning(&self, from: &Stand<'_>) -> (Option<Best>, u64) {
+        let mut best = None;
+        self.fixed.least_positioning(&self.arms, from, &mut best);
+        let mut estimations = self.fixed.len() as u64;
+        for (key, region) in self.regions.iter().filter(|(_, region)| !region.waiting.is_empty()) {
+            estimations += self.place(key, region, from, &mut best);
+        }
+        (best, estimations)
+    }
+
+    /// Improves `best` to the best place of a region; returns the number of estimates.
+    fn place(&self, key: usize, region: &Region, from: &Stand<'_>, best: &mut Option<Best>) -> u64 {
+        let Region { targets, waiting } = region;
+        let whose = |order| Best {
+            cost: 0,
+            order,
+            lbn: Lbn(0),
+            whose: Whose::Region(key),
+        };
+        let each = || waiting.iter().map(|&(order, _)| whose(order));
+        match self.scheduler {
+            Scheduler::Hierarchical(Walk::Pruned) => each()
+                .next()
+                .map_or(0, |whose| walk::pruned(targets, &self.arms, from, best, whose)),
+            Scheduler::Hierarchical(Walk::Whole) => each()
+                .map(|whose| walk::whole(targets, &self.arms, from, best, whose))
+                .sum(),
+            Scheduler::Expand(Some(places)) => each()
+                .map(|whose| expand::some(targets, places.get(), from, best, whose))
+                .sum(),
+            Scheduler::Expand(None) => each().map(|whose| expand::all(targets, from, best, whose)).sum(),
+            Scheduler::Fcfs | Scheduler::Sstf | Scheduler::Sptf => {
+                let lowest = self.lowest_of(key, region).map(|lowest| {
+                    let cost = from.cost(lowest.lbn, true);
+                    Best { cost, ..lowest }.improve(best);
+                });
+                lowest.map_or(0, |()| 1)
+            }
+        }
+    }
+
+    /// For schedulers that ignore ranges: the lowest place of each region for which somebody waits.
+    fn lowest(&self) -> impl Iterator<Item = Best> {
+        self.regions
+            .iter()
+            .flat_map(|(key, region)| self.lowest_of(key, region))
+    }
+
+    fn lowest_of(&self, key: usize, region: &Region) -> Option<Best> {
+        let &(order, _) = region.waiting.front()?;
+        Some(Best {
+            cost: 0,
+            order,
+            lbn: region.targets.first()?,
+            whose: Whose::Region(key),
+        })
+    }
+}

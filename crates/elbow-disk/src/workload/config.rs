@@ -1,0 +1,245 @@
+//! What is asked of a simulation, and whether it makes sense.
+
+use std::ops::Range;
+
+use crate::drive::{Drive, Ps};
+
+/// Sectors of a group: 4096 blocks of 4 KiB, the 16 MB groups of the paper's simulations.
+pub const GROUP_SECTORS: u64 = 4096 * 8;
+
+/// A load: where requests go, how large and how free they are, and when they come.
+///
+/// ```
+/// use std::sync::Arc;
+/// use elbow_disk::Drive;
+/// use elbow_disk::workload::{Overheads, Span, Workload, simulate};
+/// let drive = Arc::new(Drive::named("hp-c2247a")?);
+/// let load = Workload { span: Span::Group(0), requests: 2000, overheads: Overheads::None, ..Workload::default() };
+/// let summary = simulate(&drive, "sptf".parse()?, &load, |_| {})?;
+/// assert!((summary.service_ms.mean - 11.55).abs() < 0.3);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Workload {
+    /// Where requests go.
+    pub span: Span,
+    /// Sectors of a request.
+    pub request_sectors: u32,
+    /// Requests begin at multiples of so many sectors.
+    pub align_sectors: u32,
+    /// How large a target is.
+    pub range: RangeSize,
+    /// How many targets a write has, each drawn at random.
+    pub targets: u32,
+    /// Share of reads, from 0 to 1.
+    pub reads: f64,
+    /// When requests come.
+    pub arrivals: Arrivals,
+    /// What a request costs beside the mechanics.
+    pub overheads: Overheads,
+    /// Requests that are measured.
+    pub requests: u64,
+    /// Requests before those.
+    pub warm_up: u64,
+    /// Another seed gives other requests.
+    pub seed: u64,
+}
+
+/// A part of the disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Span {
+    /// All of it.
+    Disk,
+    /// The n-th group of [`GROUP_SECTORS`], from 0.
+    Group(u64),
+    /// Sectors from the first to before the second.
+    Sectors(u64, u64),
+}
+
+/// Size of a target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RangeSize {
+    /// So many sectors from a random aligned one; the whole span where that is not larger.
+    Sectors(u64),
+    /// The track of a random place, as far as it lies in the span.
+    Track,
+}
+
+/// When requests come.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Arrivals {
+    /// One for each that is done, so that `depth` are in the system.
+    Closed {
+        /// From 1.
+        depth: u32,
+        /// When the scheduler picks.
+        pick: Moment,
+    },
+    /// At random moments (Poisson), on average so many per second.
+    Open {
+        /// More than 0.
+        per_second: f64,
+    },
+}
+
+/// Whether the scheduler picks before or after the replacement of the request just done has arrived.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Moment {
+    /// As a scheduler in the host that is told of a completion, picks, and then lets the host go on.
+    Before,
+    /// As a drive whose queue the host refills meanwhile.
+    After,
+}
+
+/// Time beside the mechanics.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Overheads {
+    /// None: mechanics only.
+    None,
+    /// The same for each request, before the arm moves.
+    Fixed(Ps),
+    /// That of the drive's controller and bus.
+    Controller,
+}
+
+impl Default for Workload {
+    /// 4 KiB writes over the whole disk, one at a time, each with one place.
+    fn default() -> Workload {
+        Workload {
+            span: Span::Disk,
+            request_sectors: 8,
+            align_sectors: 8,
+            range: RangeSize::Sectors(8),
+            targets: 1,
+            reads: 0.0,
+            arrivals: Arrivals::Closed {
+                depth: 1,
+                pick: Moment::Before,
+            },
+            overheads: Overheads::Controller,
+            requests: 30_000,
+            warm_up: 1000,
+            seed: 1,
+        }
+    }
+}
+
+/// Why a load cannot be simulated.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum WorkloadError {
+    /// A group behind the last.
+    #[error("there is no group {group}: the drive has {groups} whole groups of {GROUP_SECTORS} sectors, from 0")]
+    NoSuchGroup {
+        /// Asked for.
+        group: u64,
+        /// There are.
+        groups: u64,
+    },
+    /// Sectors that are not on the drive, or none.
+    #[error("sectors {start} to {end} are no part of a drive with sectors 0 to {sectors}")]
+    NoSuchSectors {
+        /// The first.
+        start: u64,
+        /// Behind the last.
+        end: u64,
+        /// Of the drive.
+        sectors: u64,
+    },
+    /// A request can land nowhere.
+    #[error(transparent)]
+    NoPlace(#[from] crate::sched::NoPlace),
+    /// A number that is none of those allowed.
+    #[error("{what} is {value}: it has to be {allowed}")]
+    OutOfRange {
+        /// Which one.
+        what: &'static str,
+        /// What was asked for.
+        value: f64,
+        /// What may be.
+        allowed: &'static str,
+    },
+    /// An open load that is more than the drive can do.
+    #[error(
+        "{waiting} requests wait: the drive cannot keep up with {per_second} per second, it does {served_per_second:.1}"
+    )]
+    Overrun {
+        /// In the queue.
+        waiting: usize,
+        /// Asked for.
+        per_second: f64,
+        /// What it did so far.
+        served_per_second: f64,
+    },
+}
+
+impl Span {
+    /// Its sectors.
+    ///
+    /// # Errors
+    /// Where the drive does not have them.
+    pub fn sectors(self, drive: &Drive) -> Result<Range<u64>, WorkloadError> {
+        let sectors = drive.sectors();
+        match self {
+            Span::Disk => Ok(0..sectors),
+            Span::Group(group) => {
+                let groups = sectors / GROUP_SECTORS;
+                let start = group.checked_mul(GROUP_SECTORS).filter(|_| group < groups);
+                start
+                    .map(|start| start..start + GROUP_SECTORS)
+                    .ok_or(WorkloadError::NoSuchGroup { group, groups })
+            }
+            Span::Sectors(start, end) if start < end && end <= sectors => Ok(start..end),
+            Span::Sectors(start, end) => Err(WorkloadError::NoSuchSectors { start, end, sectors }),
+        }
+    }
+}
+
+/// No request is larger: as many sectors as a drive of the time transfers at once.
+const REQUEST_SECTORS_MAX: u32 = 1 << 16;
+/// More do not tell a scheduler more, and each takes memory.
+const DEPTH_MAX: u32 = 1 << 16;
+const TARGETS_MAX: u32 = 1 << 16;
+
+impl Workload {
+    /// Whether its numbers are among those that mean something.
+    pub(super) fn check(&self) -> Result<(), WorkloadError> {
+        let within = |what, value: u32, max: u32, allowed| {
+            let value_f64 = f64::from(value);
+            (1..=max)
+                .contains(&value)
+                .then_some(())
+                .ok_or(WorkloadError::OutOfRange {
+                    what,
+                    value: value_f64,
+                    allowed,
+                })
+        };
+        within(
+            "the size of a request in sectors",
+            self.request_sectors,
+            REQUEST_SECTORS_MAX,
+            "from 1 to 65536",
+        )?;
+        within(
+            "the alignment in sectors",
+            self.align_sectors,
+            REQUEST_SECTORS_MAX,
+            "from 1 to 65536",
+        )?;
+        within("the number of targets", self.targets, TARGETS_MAX, "from 1 to 65536")?;
+        let is_share = (0.0..=1.0).contains(&self.reads);
+        let refuse = |what, value, allowed| Err(WorkloadError::OutOfRange { what, value, allowed });
+        if !is_share {
+            return refuse("the share of reads", self.reads, "from 0 to 1");
+        }
+        if self.requests == 0 {
+            return refuse("the number of requests", 0.0, "at least 1");
+        }
+        match self.arrivals {
+            Arrivals::Closed { depth, .. } => within("the depth", depth, DEPTH_MAX, "from 1 to 65536"),
+            Arrivals::Open { per_second } if per_second > 0.0 && per_second.is_finite() => Ok(()),
+            Arrivals::Open { per_second } => refuse("the number of arrivals per second", per_second, "more than 0"),
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! The drive's end of a simulation: it serves, and says what a scheduler should know of it.
+
+use super::Overheads;
+use crate::controller::{Controller, Request};
+use crate::drive::{Arm, Drive, Ps};
+use crate::sched::{Lead, Pick};
+
+/// A drive with one of the kinds of overhead.
+pub(super) struct DriveSide<'d> {
+    controller: Controller<'d>,
+    /// Before each request, beside what the controller does.
+    fixed: Ps,
+    /// Leads of a read, and of a write after a read and after a write.
+    read: Lead,
+    write: [Lead; 2],
+    last_wrote: bool,
+}
+
+/// How a request went.
+pub(super) struct Parts {
+    pub(super) end: Ps,
+    pub(super) seek: Ps,
+    pub(super) rotation: Ps,
+    pub(super) transfer: Ps,
+    pub(super) overhead: Ps,
+}
+
+impl<'d> DriveSide<'d> {
+    /// For writes of so many sectors.
+    pub(super) fn new(drive: &'d Drive, overheads: Overheads, sectors: u32) -> DriveSide<'d> {
+        let mechanical = |fixed| {
+            let lead = Lead {
+                arm: fixed,
+                data: fixed,
+            };
+            DriveSide {
+                controller: Controller::mechanical(drive),
+                fixed,
+                read: lead,
+                write: [lead; 2],
+                last_wrote: false,
+            }
+        };
+        match overheads {
+            Overheads::None => mechanical(Ps::ZERO),
+            Overheads::Fixed(fixed) => mechanical(fixed),
+            Overheads::Controller => DriveSide {
+                controller: Controller::new(drive),
+                fixed: Ps::ZERO,
+                read: Lead {
+                    arm: drive.electronics.command.read_miss_ms.0,
+                    data: Ps::ZERO,
+                },
+                write: [false, true].map(|after_write| write_lead(drive, after_write, sectors)),
+                last_wrote: true,
+            },
+        }
+    }
+
+    pub(super) fn arm(&self, now: Ps) -> Arm {
+        self.controller.arm(now)
+    }
+
+    /// What happens before the medium is reached, for a read and for a write that comes now.
+    pub(super) fn leads(&self) -> (Lead, Lead) {
+        (self.read, self.write[usize::from(self.last_wrote)])
+    }
+
+    pub(super) fn serve(&mut self, now: Ps, pick: &Pick) -> Parts {
+        let &Pick {
+            lbn, sectors, write, ..
+        } = pick;
+        let served = self.controller.serve(now + self.fixed, Request { lbn, sectors, write });
+        self.last_wrote = write;
+        let (seek, rotation, transfer) = (served.seek, served.rotation, served.transfer);
+        Parts {
+            end: served.end,
+            seek,
+            rotation,
+            transfer,
+            overhead: served.overhead + self.fixed,
+        }
+    }
+}
+
+/// When the arm may move, and from when on the first sector of a write may pass so that the bus has brought each sector in time.
+fn write_lead(drive: &Drive, after_write: bool, sectors: u32) -> Lead {
+    let command = &drive.electronics.command;
+    let prepared = command.data_preparation_ms.0;
+    let (arm, data) = match command.scattered_write.as_ref().filter(|_| after_write) {
+        Some(scattered) => {
+            let taken = scattered.command_ms.0 + scattered.first_disconnect_ms.0 + scattered.pause_ms.0;
+            (
+                scattered.command_ms.0 + scattered.seek_delay_ms.0,
+                taken + command.reselect_ms.0 + prepared,
+            )
+        }
+        None => (command.write_ms.0, command.write_ms.0 + prepared),
+    };
+    let start = drive
+        .electronics
+        .cache
+        .as_ref()
+        .map_or(1, |cache| cache.write_start(sectors))
+        .max(1);
+    let bus = drive.electronics.bus.write_sector_ms.0.0;
+    // Where sectors pass the head faster than the bus brings them, the last one decides.
+    let last = (bus * u64::from(sectors.max(start))).saturating_sub(shortest_sector(drive) * u64::from(sectors - 1));
+    let first = data + Ps((bus * u64::from(start)).max(last));
+    Lead {
+        arm,
+        data: first.max(arm + command.write_seek_min_ms.0),
+    }
+}
+
+/// The least time in which any sector of the drive passes.
+fn shortest_sector(drive: &Drive) -> u64 {
+    let tracks = (0..drive.cylinders()).flat_map(|cylinder| drive.track_at(Arm { cylinder, head: 0 }));
+    drive.rotation().0 / u64::from(tracks.map(|track| track.sectors_per_track).max().unwrap_or(1))
+}

@@ -1,0 +1,216 @@
+//! The loops: one event after the other, in the drive's own time.
+
+use std::sync::Arc;
+
+use rand::{Rng, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+use slab::Slab;
+
+use super::drive_side::{DriveSide, Parts};
+use super::source::Source;
+use super::summary::Tally;
+use super::{Arrivals, Moment, Summary, Workload, WorkloadError};
+use crate::drive::{Drive, Lbn, Ps};
+use crate::sched::{Pick, Queue, Scheduler};
+
+/// A request that is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Served {
+    /// In the order of arrival, from 0.
+    pub number: u64,
+    /// Whether it wrote.
+    pub write: bool,
+    /// Where it went.
+    pub lbn: Lbn,
+    /// Its length.
+    pub sectors: u32,
+    /// When it came.
+    pub arrived: Ps,
+    /// When it was picked.
+    pub started: Ps,
+    /// When it was done.
+    pub ended: Ps,
+    /// Time to move the arm.
+    pub seek: Ps,
+    /// Time until the first sector passed.
+    pub rotation: Ps,
+    /// Time until the last sector had passed.
+    pub transfer: Ps,
+    /// The rest.
+    pub overhead: Ps,
+    /// Requests that still waited when it was picked.
+    pub waiting: u32,
+}
+
+impl Served {
+    /// From pick to completion.
+    #[must_use]
+    pub fn service(&self) -> Ps {
+        self.ended - self.started
+    }
+}
+
+/// In an open loop, more waiting requests than this mean that the drive cannot keep up.
+const OPEN_QUEUE_MAX: usize = 1 << 14;
+
+/// Serves the requests of a load; `seen` is told of each one that counts.
+///
+/// # Errors
+/// Where the load makes no sense on this drive, or, in an open loop, is more than it can do.
+pub fn simulate(
+    drive: &Arc<Drive>,
+    scheduler: Scheduler,
+    load: &Workload,
+    seen: impl FnMut(&Served),
+) -> Result<Summary, WorkloadError> {
+    load.check()?;
+    let mut queue = Queue::new(Arc::clone(drive), scheduler);
+    let source = Source::new(drive, load, scheduler, &mut queue)?;
+    let mut simulation = Simulation {
+        drive: DriveSide::new(drive, load.overheads, load.request_sectors),
+        load,
+        queue,
+        source,
+        inside: Slab::new(),
+        numbered: 0,
+        now: Ps::ZERO,
+        left_to_warm_up: load.warm_up,
+        measured_from: (Ps::ZERO, 0),
+        tally: Tally::new(load.requests),
+        seen,
+    };
+    match load.arrivals {
+        Arrivals::Closed { depth, pick } => simulation.closed(depth, pick)?,
+        Arrivals::Open { per_second } => simulation.open(per_second)?,
+    }
+    Ok(simulation.summary())
+}
+
+struct Simulation<'a, Seen> {
+    drive: DriveSide<'a>,
+    load: &'a Workload,
+    queue: Queue,
+    source: Source<'a>,
+    /// Number and arrival of each request in the system, by id.
+    inside: Slab<(u64, Ps)>,
+    numbered: u64,
+    now: Ps,
+    left_to_warm_up: u64,
+    /// Time and estimations when measuring began.
+    measured_from: (Ps, u64),
+    tally: Tally,
+    seen: Seen,
+}
+
+impl<Seen: FnMut(&Served)> Simulation<'_, Seen> {
+    fn closed(&mut self, depth: u32, moment: Moment) -> Result<(), WorkloadError> {
+        for _ in 0..depth {
+            self.arrive(self.now)?;
+        }
+        let mut next = self.pick();
+        for _ in 0..self.load.warm_up + self.load.requests {
+            let Some(pick) = next.take() else { break };
+            self.serve(&pick);
+            if moment == Moment::Before {
+                next = self.pick();
+            }
+            self.arrive(self.now)?;
+            if next.is_none() {
+                next = self.pick();
+            }
+        }
+        Ok(())
+    }
+
+    fn open(&mut self, per_second: f64) -> Result<(), WorkloadError> {
+        // A stream of its own, so that the requests are those of the closed loop.
+        let mut random = Xoshiro256PlusPlus::seed_from_u64(!self.load.seed);
+        let mut gap = || Ps::from_ms(-(1.0 - random.random::<f64>()).ln() * 1000.0 / per_second);
+        let mut next = gap();
+        for served in 0..self.load.warm_up + self.load.requests {
+            if self.queue.is_empty() {
+                self.now = self.now.max(next);
+            }
+            while next <= self.now {
+                self.arrive(next)?;
+                next += gap();
+            }
+            if self.inside.len() > OPEN_QUEUE_MAX {
+                let served_per_second = served as f64 / self.now.ms() * 1000.0;
+                return Err(WorkloadError::Overrun {
+                    waiting: self.inside.len(),
+                    per_second,
+                    served_per_second,
+                });
+            }
+            let Some(pick) = self.pick() else { break };
+            self.serve(&pick);
+        }
+        Ok(())
+    }
+
+    fn arrive(&mut self, at: Ps) -> Result<(), WorkloadError> {
+        let id = self.inside.insert((self.numbered, at));
+        self.numbered += 1;
+        self.source.push(id as u64, &mut self.queue)
+    }
+
+    /// The scheduler knows what the drive does before it moves the arm.
+    fn pick(&mut self) -> Option<Pick> {
+        let (read, write) = self.drive.leads();
+        let pick = self.queue.pick_with(self.drive.arm(self.now), self.now, read, write)?;
+        self.source.picked(&pick, &mut self.queue);
+        Some(pick)
+    }
+
+    fn serve(&mut self, pick: &Pick) {
+        let &Pick {
+            id,
+            lbn,
+            sectors,
+            write,
+            ..
+        } = pick;
+        let started = self.now;
+        let Parts {
+            end,
+            seek,
+            rotation,
+            transfer,
+            overhead,
+        } = self.drive.serve(started, pick);
+        let (number, arrived) = self.inside.remove(id as usize);
+        let waiting = self.inside.len() as u32;
+        self.now = end;
+        self.measure(&Served {
+            number,
+            write,
+            lbn,
+            sectors,
+            arrived,
+            started,
+            ended: end,
+            seek,
+            rotation,
+            transfer,
+            overhead,
+            waiting,
+        });
+    }
+
+    fn measure(&mut self, served: &Served) {
+        if self.left_to_warm_up > 0 {
+            self.left_to_warm_up -= 1;
+            self.measured_from = (served.ended, self.queue.estimations());
+            return;
+        }
+        self.tally.add(served);
+        (self.seen)(served);
+    }
+
+    fn summary(&self) -> Summary {
+        let (from, estimations) = self.measured_from;
+        self.tally
+            .summary(self.queue.estimations() - estimations, (self.now - from).ms() / 1000.0)
+    }
+}
