@@ -12,5 +12,5 @@ pub mod trace;
 pub mod workload;
 
 pub use controller::{Controller, Request, Served};
-pub use drive::{Arm, Drive, DriveError, Lbn, Place, Ps, Reach, Service, Track};
+pub use drive::{Arm, Drive, DriveError, Lbn, Place, Ps, Reach, SECTOR_BYTES, Service, Summary, Track, ZoneSummary};
 pub use replay::{Figures, Report, replay};

@@ -13,8 +13,8 @@ use crate::controller::{Controller, Served};
 use crate::drive::Ps;
 use crate::trace::{Arrival, Kind, Record, Trace, TraceError};
 
-/// The simulated clock stops here, after 106 days: no time can overflow.
-const CLOCK_MAX: Ps = Ps(u64::MAX / 2);
+/// The simulated clock stops here, after 53 days: no time can overflow.
+const CLOCK_MAX: Ps = Ps(u64::MAX / 4);
 
 /// Response times of some requests.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -86,7 +86,7 @@ pub fn replay(
             Arrival::After(think) => now + think,
         };
         if arrival > CLOCK_MAX || now > CLOCK_MAX {
-            let reason = "the simulated clock passes 106 days".to_owned();
+            let reason = "the simulated clock passes 53 days".to_owned();
             return Err(TraceError::Line {
                 file,
                 line: record.line,

@@ -119,6 +119,9 @@ pub(crate) enum Command {
     /// Serve locks.
     #[command(subcommand, after_help = crate::lock::LOCKD_EXAMPLES)]
     Lockd(crate::lock::LockdArgs),
+    /// Simulate a rotating disk.
+    #[command(subcommand, after_help = crate::disk::EXAMPLES)]
+    Disk(crate::disk::DiskArgs),
     /// Print shell completions.
     Completions(CompletionsArgs),
     /// Print the manual page, or write all of them to a directory.

@@ -6,6 +6,7 @@
 //!   report    what is said at the end        recover, completions, man
 //!   zero, holes    free what is dead, show and make holes (no job, no mount)
 //!   lock, lockd    list locks: commands under them, and their service
+//!   disk           a simulated disk: what it is, and what requests take there
 //! ```
 //!
 //! Everything for people goes to standard error; standard output belongs to the command that runs (or to what was
@@ -20,6 +21,7 @@ mod completions;
 mod control;
 mod daemon;
 mod diff;
+mod disk;
 mod ending;
 mod exit;
 mod holes;
@@ -63,6 +65,7 @@ fn main() -> ExitCode {
         Command::Bench(args) => bench::run(args),
         Command::Lock(args) => lock::run(args),
         Command::Lockd(args) => lock::run_daemon(args),
+        Command::Disk(args) => disk::run(args),
         Command::Completions(args) => completions::run(args),
         Command::Man(args) => man::run(args),
     };

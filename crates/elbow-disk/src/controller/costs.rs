@@ -4,8 +4,8 @@ use serde::{Deserialize, Deserializer};
 
 use crate::drive::Ps;
 
-/// No single time in a description is longer than this: so times of one request cannot overflow.
-const TIME_MS_MAX: f64 = 10_000.0;
+/// No single time in a description is longer than this, in milliseconds: so times of one request cannot overflow.
+pub(crate) const TIME_MS_MAX: f64 = 1000.0;
 
 /// A duration in a description, in milliseconds there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

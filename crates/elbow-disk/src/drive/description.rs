@@ -20,6 +20,8 @@ use super::{Drive, Ps};
 const TRACKS_MAX: u64 = 1 << 24;
 /// More cylinders than any drive has, for the same reason.
 const CYLINDERS_MAX: u32 = 1 << 22;
+/// Entries of the table that finds a sector's track, 4 bytes each: it has one for as many sectors as the shortest track has.
+const LOOKUP_MAX: u64 = 1 << 25;
 /// Bounds on one turn, so that no arithmetic on times can overflow: 60 to 600,000 rpm.
 const ROTATION_MS: Range<f64> = 0.1..1000.0;
 /// Segments of a cache at most: they are looked through one by one.
@@ -244,6 +246,15 @@ fn zones(file: &File, heads: u32) -> Result<Vec<Zone>, Wrong> {
     }
     if zones.is_empty() {
         return Err((file.zone.span(), "a drive has at least one zone".to_owned()));
+    }
+    let sectors: u64 = zones
+        .iter()
+        .map(|zone| zone.tracks(heads) * u64::from(zone.sectors_per_track))
+        .sum();
+    let shortest = zones.iter().map(|zone| zone.sectors_per_track).min().unwrap_or(1);
+    if sectors >> shortest.ilog2() > LOOKUP_MAX {
+        let reason = format!("{sectors} sectors are too many beside a track of {shortest}");
+        return Err((file.zone.span(), reason));
     }
     Ok(zones)
 }

@@ -13,7 +13,7 @@ use std::path::PathBuf;
 #[non_exhaustive]
 pub enum DriveError {
     /// The file could not be read.
-    #[error("drive {name}: cannot read {path}: {source} (built in are: {known})")]
+    #[error("drive {name}: cannot read {path}: {reason} (built in are: {known})")]
     Read {
         /// What was asked for.
         name: String,
@@ -22,7 +22,7 @@ pub enum DriveError {
         /// The names that need no file.
         known: String,
         /// Why not.
-        source: std::io::Error,
+        reason: std::io::Error,
     },
     /// The file does not describe a drive.
     #[error("{file}:{line}: {}{reason}", .key.as_ref().map_or(String::new(), |key| format!("key `{key}`: ")))]

@@ -203,6 +203,11 @@ impl Geometry {
         }
     }
 
+    /// All data tracks in the order of LBNs, each with the number of its zone.
+    pub(super) fn data_tracks(&self) -> impl Iterator<Item = (u32, Track)> {
+        (0..self.tracks.len() - 1).map(|number| (self.tracks[number].zone, self.numbered(number)))
+    }
+
     pub(super) fn track(&self, lbn: Lbn) -> Track {
         self.numbered(self.entry(lbn).0)
     }

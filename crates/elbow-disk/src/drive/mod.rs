@@ -13,11 +13,13 @@ mod error;
 mod geometry;
 mod mechanics;
 mod seek;
+mod summary;
 mod units;
 
 use std::path::Path;
 
 pub use error::DriveError;
+pub use summary::{SECTOR_BYTES, Summary, ZoneSummary};
 pub use units::{Arm, Lbn, Place, Ps, Reach, Service, Track};
 
 use crate::controller::costs::Electronics;
@@ -68,17 +70,30 @@ impl Drive {
         reason = "a description is configuration, not storage of the user's"
     )]
     pub fn named(name_or_path: &str) -> Result<Drive, DriveError> {
-        if let Some((name, text)) = BUILT_IN.iter().find(|(name, _)| *name == name_or_path) {
-            return Drive::parse(&format!("{name}.toml"), text);
+        if let Some(text) = Drive::description(name_or_path) {
+            return Drive::parse(&format!("{name_or_path}.toml"), text);
         }
         let path = Path::new(name_or_path);
-        let text = std::fs::read_to_string(path).map_err(|source| DriveError::Read {
+        let text = std::fs::read_to_string(path).map_err(|reason| DriveError::Read {
             name: name_or_path.to_owned(),
             path: path.to_owned(),
             known: BUILT_IN.map(|(name, _)| name).join(", "),
-            source,
+            reason,
         })?;
         Drive::parse(name_or_path, &text)
+    }
+
+    /// The description file of a built-in drive: a beginning for one's own.
+    ///
+    /// ```
+    /// assert!(elbow_disk::Drive::description("hp-c2247a").unwrap().contains("[[zone]]"));
+    /// ```
+    #[must_use]
+    pub fn description(name: &str) -> Option<&'static str> {
+        BUILT_IN
+            .iter()
+            .find(|(built_in, _)| *built_in == name)
+            .map(|(_, text)| *text)
     }
 
     /// The drive that `text` describes; `file` is what errors call it.

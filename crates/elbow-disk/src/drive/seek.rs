@@ -1,6 +1,7 @@
 //! How long the arm takes: one entry for each distance.
 
 use super::Ps;
+use crate::controller::costs::TIME_MS_MAX;
 
 /// Seek times of reads by distance in cylinders; entry 0 is 0.
 #[derive(Clone, Debug)]
@@ -25,7 +26,9 @@ pub(super) enum Curve {
 
 impl SeekTable {
     pub(super) fn new(curve: &Curve, cylinders: u32) -> SeekTable {
-        let by_distance = (0..cylinders).map(|distance| Ps::from_ms(curve.ms(distance))).collect();
+        let by_distance = (0..cylinders)
+            .map(|distance| Ps::from_ms(curve.ms(distance).clamp(0.0, TIME_MS_MAX)))
+            .collect();
         SeekTable { by_distance }
     }
 

@@ -1,6 +1,6 @@
 //! The text that `blkparse` prints: `8,0 1 5 0.000123456 697 Q WS 223490 + 8 [kjournald]`.
 
-use super::line::Line;
+use super::line::{Line, whole};
 use super::{Arrival, Parsed, Reader};
 use crate::drive::Ps;
 
@@ -44,11 +44,12 @@ impl Reader for Blktrace {
                 "device {device} after others: trace one device, or filter with `blkparse -d`"
             ));
         }
-        // A flush has no sectors.
-        let Ok(first) = words.word("block").map(|word| word.parse::<u64>()) else {
+        let first = words.word("block")?;
+        if first.starts_with('[') {
+            // A flush has no sectors, and its process comes at once.
             return Ok(None);
-        };
-        let lbn = first.map_err(|_| "the block is no whole number".to_owned())?;
+        }
+        let lbn = whole(first, "block")?;
         if words.word("+")? != "+" {
             return Err("expected `+` and the number of sectors after the block".to_owned());
         }

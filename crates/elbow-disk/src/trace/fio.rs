@@ -116,7 +116,7 @@ fn parsed(
     write: bool,
     measured: Option<Ps>,
 ) -> Result<Option<Parsed>, String> {
-    if offset % SECTOR_BYTES != 0 || bytes % SECTOR_BYTES != 0 {
+    if !offset.is_multiple_of(SECTOR_BYTES) || !bytes.is_multiple_of(SECTOR_BYTES) {
         return Err(format!(
             "{bytes} bytes at {offset} are no whole sectors of {SECTOR_BYTES} bytes"
         ));

@@ -2,8 +2,8 @@
 
 use crate::drive::Ps;
 
-/// The latest time of a trace, in milliseconds: 100 days. Picoseconds of it are far from overflowing.
-const TIME_MS_MAX: f64 = 100.0 * 24.0 * 3600.0 * 1000.0;
+/// The latest time of a trace, in milliseconds: 40 days. Picoseconds of it are far from overflowing.
+const TIME_MS_MAX: f64 = 40.0 * 24.0 * 3600.0 * 1000.0;
 
 /// A line of a trace.
 pub(super) struct Line<'t> {

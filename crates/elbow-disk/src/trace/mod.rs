@@ -30,6 +30,9 @@ use line::Line;
 /// No line is longer: what is longer is no trace.
 pub const LINE_BYTES_MAX: usize = 4096;
 
+/// No request is larger: 512 MiB, more than any drive takes at once. So no time can overflow.
+const REQUEST_SECTORS_MAX: u64 = 1 << 20;
+
 /// The formats of traces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
@@ -95,14 +98,14 @@ pub enum TraceError {
         reason: String,
     },
     /// The file cannot be read.
-    #[error("{file}:{line}: cannot read: {source}")]
+    #[error("{file}:{line}: cannot read: {reason}")]
     Read {
         /// The file.
         file: String,
         /// The line that was due.
         line: u64,
         /// Why not.
-        source: io::Error,
+        reason: io::Error,
     },
 }
 
@@ -177,10 +180,10 @@ impl<'r> Trace<'r> {
         self.line += 1;
         let limit = LINE_BYTES_MAX as u64 + 1;
         let read = (&mut self.input).take(limit).read_until(b'\n', &mut self.buffer);
-        read.map_err(|source| TraceError::Read {
+        read.map_err(|reason| TraceError::Read {
             file: self.file.clone(),
             line: self.line,
-            source,
+            reason,
         })?;
         if self.buffer.len() > LINE_BYTES_MAX {
             return Err(self.wrong(format!("a line of more than {LINE_BYTES_MAX} bytes is none of a trace")));
@@ -199,7 +202,7 @@ impl<'r> Trace<'r> {
         self.input
             .fill_buf()
             .map(<[u8]>::is_empty)
-            .map_err(|source| TraceError::Read { file, line, source })
+            .map_err(|reason| TraceError::Read { file, line, reason })
     }
 
     fn wrong(&self, reason: String) -> TraceError {
@@ -235,6 +238,11 @@ impl<'r> Trace<'r> {
         }
         let last = lbn.saturating_add(sectors - 1);
         let count = u32::try_from(sectors).ok().filter(|_| last < self.sectors);
+        if last < self.sectors && sectors > REQUEST_SECTORS_MAX {
+            return Err(format!(
+                "a request of {sectors} sectors; {REQUEST_SECTORS_MAX} are the most"
+            ));
+        }
         let sectors = count.ok_or_else(|| {
             format!(
                 "sectors {lbn} to {last} are not on the drive, which has {}",

@@ -1,0 +1,86 @@
+//! `elbow disk describe`: what a drive is.
+
+use std::process::ExitCode;
+
+use anyhow::{Result, anyhow};
+use clap::Args;
+use elbow_disk::{Drive, Summary};
+
+use crate::say::answer;
+
+pub(crate) const EXAMPLES: &str = "\
+Examples:
+  elbow disk describe hp-c2247a
+  elbow disk describe mine.toml --json | jq '.zones[0]'
+  elbow disk describe hp-c2247a --toml > mine.toml";
+
+#[derive(Args, Debug)]
+pub(crate) struct DescribeArgs {
+    /// The drive: hp-c2247a, generic-7200, or a description file.
+    #[arg(value_name = "DISK")]
+    disk: String,
+    /// Print one JSON object.
+    #[arg(long)]
+    json: bool,
+    /// Print the description file of a built-in drive.
+    #[arg(long, conflicts_with = "json")]
+    toml: bool,
+}
+
+/// Prints it.
+pub(super) fn run(args: &DescribeArgs) -> Result<ExitCode> {
+    if args.toml {
+        let text = Drive::description(&args.disk).ok_or_else(|| anyhow!("{} is not built in", args.disk))?;
+        answer(text.trim_end())?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let summary = Drive::named(&args.disk)?.summary();
+    if args.json {
+        answer(serde_json::to_string(&summary)?)?;
+    } else {
+        for line in lines(&summary) {
+            answer(line)?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn lines(of: &Summary) -> Vec<String> {
+    let mut lines = vec![
+        of.name.clone(),
+        format!("  {} sectors of 512 bytes, {:.2} GB", of.sectors, of.bytes as f64 / 1e9),
+        format!(
+            "  {} cylinders, {} heads, a turn of {:.6} ms",
+            of.cylinders, of.heads, of.rotation_ms
+        ),
+        format!(
+            "  seek {:.2} ms to the next cylinder, {:.2} ms on average, {:.2} ms over all",
+            of.seek_next_ms, of.seek_mean_ms, of.seek_full_ms
+        ),
+        format!(
+            "  {:.2} ms for another head, {:.2} ms more before a write",
+            of.head_switch_ms, of.write_settle_ms
+        ),
+        match of.read_segments {
+            0 => "  no cache for reads".to_owned(),
+            segments => format!(
+                "  {segments} cache segment(s) of {} sectors for reads, {} sectors read ahead",
+                of.segment_sectors, of.read_ahead_sectors
+            ),
+        },
+        "  zone      cylinders  sectors/track    tracks    first LBN      sectors     MB/s".to_owned(),
+    ];
+    lines.extend(of.zones.iter().enumerate().map(|(number, zone)| {
+        let [first, last] = zone.cylinders;
+        format!(
+            "  {number:>4}  {:>13}  {:>13}  {:>8}  {:>11}  {:>11}  {:>7.2}",
+            format!("{first}-{last}"),
+            zone.sectors_per_track,
+            zone.tracks,
+            zone.first_lbn,
+            zone.sectors,
+            zone.megabytes_per_second
+        )
+    }));
+    lines
+}

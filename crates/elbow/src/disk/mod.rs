@@ -1,0 +1,39 @@
+//! `elbow disk`: a simulated rotating disk.
+//!
+//! ```text
+//!   describe    what a drive is             replay    a trace against it, with what was measured beside
+//! ```
+
+mod describe;
+mod replay;
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::Subcommand;
+
+pub(crate) const EXAMPLES: &str = "\
+Examples:
+  elbow disk describe hp-c2247a                                   its zones, seek times and cache
+  elbow disk describe hp-c2247a --toml > mine.toml                a beginning for the description of another drive
+  elbow disk replay --disk mine.toml --format blktrace sda.txt    what its requests would take there
+
+Drives that need no file: hp-c2247a (1 GB, 5400 rpm, checked against a real one) and generic-7200.";
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum DiskArgs {
+    /// Show what a drive is: geometry, zones, seek times, cache.
+    #[command(after_help = describe::EXAMPLES)]
+    Describe(describe::DescribeArgs),
+    /// Serve the requests of a trace on a simulated drive, and compare with what was measured.
+    #[command(after_help = replay::EXAMPLES)]
+    Replay(replay::ReplayArgs),
+}
+
+/// Does what was asked.
+pub(crate) fn run(args: &DiskArgs) -> Result<ExitCode> {
+    match args {
+        DiskArgs::Describe(args) => describe::run(args),
+        DiskArgs::Replay(args) => replay::run(args),
+    }
+}

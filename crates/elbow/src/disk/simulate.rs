@@ -1,0 +1,317 @@
+//! `elbow disk simulate`: a random load on a simulated drive.
+
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Instant;
+
+use anyhow::{Context, Result};
+use clap::{Args, ValueEnum, ValueHint};
+use elbow_disk::sched::Scheduler;
+use elbow_disk::workload::{
+    Arrivals, Estimate, Moment, Overheads, RangeSize, Served, Span, Summary, Workload, simulate,
+};
+use elbow_disk::{Drive, Ps};
+use serde_json::{Value, json};
+
+use crate::say::answer;
+
+pub(crate) const EXAMPLES: &str = "\
+Schedulers:
+  fcfs     first come, first served             sstf     shortest seek first
+  sptf     shortest positioning (seek and rotation) first
+  ecs      expand and cancel: every place of every range is estimated; ecs:K, K places spaced around the nearest track
+  hrs      hierarchical range: the same choice as ecs, found by cylinder, track and bitmap; hrs:whole without pruning
+The first three ignore ranges: a write goes to one random place of its first target.
+
+A write has K targets, each a range of R sectors from a random place of the span, and may land on any aligned place in
+any of them. With R as large as the span all writes share one region. Reads always want one place.
+
+Examples:
+  What does a freedom of 64 targets buy a write of 4 KiB within 16 MB?
+      elbow disk simulate --span group:0 --scheduler sptf
+      elbow disk simulate --span group:0 --scheduler hrs --targets 64 --range-sectors 104
+
+  A queue of 16 over the whole disk, mechanics only (11.65 ms in DiskSim 4.0):
+      elbow disk simulate --mechanical --depth 16 --scheduler sptf
+
+  A depth of 2 gains nothing while the scheduler picks before the host sends the next one:
+      elbow disk simulate --mechanical --depth 2 --pick before
+      elbow disk simulate --mechanical --depth 2 --pick after
+
+  Around one track, 6 places are worse than 4: the next one of 6 has just passed when the next request comes
+      elbow disk simulate --overhead-ms 1.07 --span sectors:96-192 --range-sectors track --scheduler ecs:4
+      elbow disk simulate --overhead-ms 1.07 --span sectors:96-192 --range-sectors track --scheduler ecs:6
+
+Numbers are means over the measured requests; +- is half of a 95 % confidence interval, by batch means. mean is the
+time from the pick of a request to its completion, response that from its arrival. With --json, requests_per_second is how
+fast the simulation ran; simulated_requests_per_second what the drive did.";
+
+#[derive(Args, Debug)]
+pub(crate) struct SimulateArgs {
+    /// The drive: hp-c2247a, generic-7200, or a description file.
+    #[arg(long, value_name = "DISK", default_value = "hp-c2247a")]
+    disk: String,
+    /// Who chooses: fcfs, sstf, sptf, ecs, ecs:K, hrs or hrs:whole.
+    #[arg(long, value_name = "NAME", default_value = "sptf")]
+    scheduler: Scheduler,
+    #[command(flatten)]
+    load: LoadArgs,
+    /// Nothing but mechanics: no command, bus or completion. A replacement arrives after the completion.
+    #[arg(long)]
+    mechanical: bool,
+    /// So much before each request instead of the drive's own commands, bus and completion.
+    #[arg(long, value_name = "MS", value_parser = overhead)]
+    overhead_ms: Option<Ps>,
+    /// Write a line for each measured request there, comma-separated.
+    #[arg(long, value_name = "CSV", value_hint = ValueHint::FilePath)]
+    per_request: Option<PathBuf>,
+    /// Print one JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+/// The load.
+#[derive(Args, Debug)]
+struct LoadArgs {
+    /// Requests in the system: when one is done, another comes.
+    #[arg(long, value_name = "Q", default_value_t = 1)]
+    depth: u32,
+    /// Whether the scheduler picks before or after the next request has come.
+    #[arg(long, value_enum, value_name = "MOMENT", default_value_t = PickMoment::Before)]
+    pick: PickMoment,
+    /// Requests come at random moments, on average so many per second, whatever the drive does (an open loop).
+    #[arg(long, value_name = "N", conflicts_with_all = ["depth", "pick"])]
+    arrivals_per_second: Option<f64>,
+    /// Where requests go: disk, group:N (the N-th 16 MB, from 0) or sectors:FIRST-END.
+    #[arg(long, value_name = "SPAN", default_value = "disk", value_parser = span)]
+    span: Span,
+    /// Sectors of a request.
+    #[arg(long, value_name = "N", default_value_t = 8)]
+    sectors: u32,
+    /// Requests begin at multiples of so many sectors.
+    #[arg(long, value_name = "N", default_value_t = 8)]
+    align_sectors: u32,
+    /// Sectors of a target, or `track` for whole tracks [default: those of one request].
+    #[arg(long, value_name = "R", value_parser = range)]
+    range_sectors: Option<RangeSize>,
+    /// Targets of a write.
+    #[arg(long, value_name = "K", default_value_t = 1)]
+    targets: u32,
+    /// Share of reads, from 0 to 1.
+    #[arg(long, value_name = "P", default_value_t = 0.0)]
+    reads: f64,
+    /// Requests to measure.
+    #[arg(long, value_name = "N", default_value_t = 30_000)]
+    requests: u64,
+    /// Requests to serve before those.
+    #[arg(long, value_name = "N", default_value_t = 1000)]
+    warm_up: u64,
+    /// Another seed gives other requests.
+    #[arg(long, value_name = "S", default_value_t = 1)]
+    seed: u64,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum PickMoment {
+    /// As a host does that hears of a completion, picks, and then goes on.
+    Before,
+    /// As a drive does whose queue is full again by then.
+    After,
+}
+
+/// Simulates and reports.
+pub(super) fn run(args: &SimulateArgs) -> Result<ExitCode> {
+    let drive = Arc::new(Drive::named(&args.disk)?);
+    let load = load(args);
+    let mut lines = args.per_request.as_deref().map(Lines::create).transpose()?;
+    let began = Instant::now();
+    let summary = simulate(&drive, args.scheduler, &load, |served| {
+        if let Some(lines) = &mut lines {
+            lines.add(served);
+        }
+    })?;
+    let wall_seconds = began.elapsed().as_secs_f64();
+    if let Some(lines) = lines {
+        lines.finish()?;
+    }
+    let per_second = (load.requests + load.warm_up) as f64 / wall_seconds;
+    if args.json {
+        answer(object(&summary, per_second))?;
+    } else {
+        print(&summary, per_second)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn load(args: &SimulateArgs) -> Workload {
+    let of = &args.load;
+    let pick = match of.pick {
+        PickMoment::Before => Moment::Before,
+        PickMoment::After => Moment::After,
+    };
+    Workload {
+        span: of.span,
+        request_sectors: of.sectors,
+        align_sectors: of.align_sectors,
+        range: of.range_sectors.unwrap_or(RangeSize::Sectors(of.sectors.into())),
+        targets: of.targets,
+        reads: of.reads,
+        arrivals: match of.arrivals_per_second {
+            Some(per_second) => Arrivals::Open { per_second },
+            None => Arrivals::Closed { depth: of.depth, pick },
+        },
+        overheads: match args.overhead_ms {
+            Some(overhead) => Overheads::Fixed(overhead),
+            None if args.mechanical => Overheads::None,
+            None => Overheads::Controller,
+        },
+        requests: of.requests,
+        warm_up: of.warm_up,
+        seed: of.seed,
+    }
+}
+
+fn span(text: &str) -> Result<Span, String> {
+    let number = |text: &str| u64::from_str(text).ok();
+    let parsed = match text.split_once(':') {
+        None if text == "disk" => Some(Span::Disk),
+        Some(("group", group)) => number(group).map(Span::Group),
+        Some(("sectors", range)) => range
+            .split_once('-')
+            .and_then(|(first, end)| Some(Span::Sectors(number(first)?, number(end)?))),
+        _ => None,
+    };
+    parsed.ok_or_else(|| "write disk, group:N or sectors:FIRST-END".into())
+}
+
+fn range(text: &str) -> Result<RangeSize, String> {
+    if text == "track" {
+        return Ok(RangeSize::Track);
+    }
+    text.parse()
+        .map(RangeSize::Sectors)
+        .map_err(|_| "write a number of sectors, or track".into())
+}
+
+/// More than this before a request is no overhead.
+const OVERHEAD_MS_MAX: f64 = 10_000.0;
+
+fn overhead(text: &str) -> Result<Ps, String> {
+    let ms: Option<f64> = text.parse().ok();
+    let ms = ms.filter(|ms| (0.0..=OVERHEAD_MS_MAX).contains(ms));
+    ms.map(Ps::from_ms)
+        .ok_or_else(|| format!("write milliseconds, from 0 to {OVERHEAD_MS_MAX}"))
+}
+
+/// The file with a line for each request. Its first error is kept until the end.
+struct Lines {
+    path: PathBuf,
+    to: BufWriter<File>,
+    result: io::Result<()>,
+}
+
+impl Lines {
+    #[allow(clippy::disallowed_methods, reason = "a report beside the simulation")]
+    fn create(path: &Path) -> Result<Lines> {
+        let file = File::create(path).with_context(|| format!("cannot create {}", path.display()))?;
+        let mut to = BufWriter::new(file);
+        let result = writeln!(
+            to,
+            "number,op,lbn,sectors,arrival_ms,start_ms,end_ms,waiting,seek_ms,rotation_ms,transfer_ms,overhead_ms"
+        );
+        Ok(Lines {
+            path: path.to_owned(),
+            to,
+            result,
+        })
+    }
+
+    fn add(&mut self, served: &Served) {
+        if self.result.is_ok() {
+            self.result = self.write(served);
+        }
+    }
+
+    fn write(&mut self, served: &Served) -> io::Result<()> {
+        let &Served {
+            number,
+            lbn,
+            sectors,
+            waiting,
+            arrived,
+            started,
+            ended,
+            ..
+        } = served;
+        let op = if served.write { 'W' } else { 'R' };
+        let [arrived, started, ended] = [arrived, started, ended].map(Ps::ms);
+        write!(
+            self.to,
+            "{number},{op},{lbn},{sectors},{arrived:.6},{started:.6},{ended:.6},{waiting}"
+        )?;
+        let [seek, rotation, transfer, overhead] =
+            [served.seek, served.rotation, served.transfer, served.overhead].map(Ps::ms);
+        writeln!(self.to, ",{seek:.6},{rotation:.6},{transfer:.6},{overhead:.6}")
+    }
+
+    fn finish(mut self) -> Result<()> {
+        let path = self.path.display();
+        self.result
+            .and_then(|()| self.to.flush())
+            .with_context(|| format!("cannot write {path}"))
+    }
+}
+
+/// The means by name.
+fn means(summary: &Summary) -> [(&'static str, Estimate); 6] {
+    [
+        ("mean", summary.service_ms),
+        ("seek", summary.seek_ms),
+        ("rotation", summary.rotation_ms),
+        ("transfer", summary.transfer_ms),
+        ("overhead", summary.overhead_ms),
+        ("response", summary.response_ms),
+    ]
+}
+
+fn object(summary: &Summary, per_second: f64) -> Value {
+    let mut object = json!({
+        "requests": summary.requests,
+        "reads": summary.reads,
+        "estimations_per_request": summary.estimations_per_request,
+        "requests_per_second": per_second,
+        "simulated_seconds": summary.simulated_seconds,
+        "simulated_requests_per_second": summary.requests as f64 / summary.simulated_seconds,
+    });
+    for (name, estimate) in means(summary) {
+        object[format!("{name}_ms")] = json!(estimate.mean);
+        object[format!("{name}_ci95_ms")] = json!(estimate.ci95);
+    }
+    object
+}
+
+fn print(summary: &Summary, per_second: f64) -> io::Result<()> {
+    for (name, Estimate { mean, ci95 }) in means(summary) {
+        let ci95 = ci95.map_or(String::new(), |ci95| format!(" +- {ci95:.3}"));
+        answer(format_args!("{name:<10}{mean:>10.3} ms{ci95}"))?;
+    }
+    answer(format_args!(
+        "estimates {:>10.1} per request",
+        summary.estimations_per_request
+    ))?;
+    let Summary {
+        requests,
+        reads,
+        simulated_seconds,
+        ..
+    } = summary;
+    answer(format_args!(
+        "{requests} requests, {reads} of them reads, in {simulated_seconds:.1} simulated seconds; \
+         {:.0} thousand simulated per second",
+        per_second / 1000.0
+    ))
+}
