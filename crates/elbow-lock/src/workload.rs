@@ -1,4 +1,4 @@
-//! The three access patterns of the paper, as what each rank asks for.
+//! The three access patterns of the paper, and the plainest one, as what each rank asks for.
 //!
 //! ```text
 //!   block   an array of 100^3 integers in blocks, one per rank    tile    3 x 2 overlapping displays of one picture
@@ -128,6 +128,31 @@ impl Workload {
         let requests = (0..ranks).map(|rank| pattern(rank * of_rank, &[variables], of_rank));
         Self {
             name: format!("flash-{ranks}"),
+            requests: requests.collect(),
+            kind: Kind::Exclusive,
+        }
+    }
+
+    /// The plainest disjoint pattern: of pieces of `piece_bytes` in a row, each rank has every `ranks`th, `pieces` of them.
+    ///
+    /// ```
+    /// use elbow_lock::workload::Workload;
+    ///
+    /// let interleaved = Workload::interleaved(8, 256, 4096);
+    /// assert_eq!(interleaved.requests[3].to_string(), "12288 + 256 x 32768 + [0, 4096)");
+    /// ```
+    ///
+    /// # Panics
+    /// When there is no rank or no piece, or they end past 2^64 bytes.
+    #[must_use]
+    pub fn interleaved(ranks: u64, pieces: u64, piece_bytes: u64) -> Self {
+        let every = Dim {
+            count: pieces,
+            stride: ranks * piece_bytes,
+        };
+        let requests = (0..ranks).map(|rank| pattern(rank * piece_bytes, &[every], piece_bytes));
+        Self {
+            name: format!("interleaved-{ranks}"),
             requests: requests.collect(),
             kind: Kind::Exclusive,
         }
@@ -295,6 +320,7 @@ mod tests {
     fn ranks_cover_the_file() {
         (2..5).for_each(|per_side| assert_partition(&Workload::block(per_side), 4_000_000));
         assert_partition(&Workload::flash(8), 24 * 8 * 80 * 512 * 8);
+        assert_partition(&Workload::interleaved(8, 256, 4096), 8 << 20);
         let tiles = Workload::tile(Kind::Exclusive);
         let picture = Footprint::from_patterns(tiles.requests.iter().map(only_pattern)).expect("tiles");
         assert!(picture.iter().eq(std::iter::once(0..2532 * 1408 * 3)));

@@ -64,6 +64,8 @@ enum Up {
 struct Break {
     why: String,
     last_epoch: u32,
+    /// What was held may be asserted to the next life of the service as long as it lasts (none: it has no end).
+    lease: Option<ClientLease>,
     /// Until then the next service waits for those who hold something, ms.
     patience_until_ms: u64,
 }
@@ -100,6 +102,15 @@ enum Standing {
     Ours,
     Reasserting,
     Lost(String),
+}
+
+impl Held {
+    /// The first reason counts.
+    fn lose(&mut self, why: &str) {
+        if !matches!(self.standing, Standing::Lost(_)) {
+            self.standing = Standing::Lost(why.to_owned());
+        }
+    }
 }
 
 impl Session {
@@ -399,6 +410,8 @@ impl Session {
             Reply::Lost { why } => {
                 if let Up::Link(link) = &state.link {
                     let link = Arc::clone(link);
+                    // Somebody else may have been given what was held.
+                    state.holds.values_mut().for_each(|held| held.lose(&why));
                     self.broke(state, &link, why);
                 }
             }
@@ -441,9 +454,9 @@ impl Session {
         state.link = Up::Down(Break {
             why,
             last_epoch,
+            lease: state.lease.take(),
             patience_until_ms,
         });
-        state.lease = None;
         self.changed.notify_all();
     }
 
@@ -489,18 +502,19 @@ impl Session {
 
     /// Goes on over a new link: what was asked is asked again, what was held is held again or lost.
     fn resume(&self, state: &mut MutexGuard<'_, State>, link: &Arc<Link>, broke: &Break) {
-        let restarted = link.welcome.epoch != broke.last_epoch && link.welcome.grace_ms > 0;
+        let has_lease = broke.lease.clone().is_none_or(|mut lease| lease.check(now_ms()));
+        let can_reassert = has_lease && link.welcome.epoch != broke.last_epoch && link.welcome.grace_ms > 0;
         let mut again = Vec::new();
         for held in state
             .holds
             .values_mut()
             .filter(|held| !matches!(held.standing, Standing::Lost(_)))
         {
-            if restarted {
+            if can_reassert {
                 held.standing = Standing::Reasserting;
                 again.extend(reassertion(held));
             } else {
-                held.standing = Standing::Lost(broke.why.clone());
+                held.lose(&broke.why);
             }
         }
         let unanswered = state.calls.values().filter(|pending| pending.outcome.is_none());
@@ -598,11 +612,7 @@ fn reassertion(held: &Held) -> Option<Request> {
 }
 
 fn lose_all(state: &mut State, why: &str) {
-    for held in state.holds.values_mut() {
-        if !matches!(held.standing, Standing::Lost(_)) {
-            held.standing = Standing::Lost(why.to_owned());
-        }
-    }
+    state.holds.values_mut().for_each(|held| held.lose(why));
     for pending in state.calls.values_mut().filter(|pending| pending.outcome.is_none()) {
         pending.outcome = Some(Err(why.to_owned()));
     }

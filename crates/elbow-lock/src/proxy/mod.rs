@@ -5,9 +5,12 @@
 //! ```
 //!
 //! To its clients it is a service: the same protocol, on a Unix socket, so that the kernel tells it when one of them dies. While
-//! it has no session it does not listen, and clients look for it as for a service that went away. When its session is
-//! lost its clients are told so and come back; after a restart of the service they assert what they held through the next
-//! session, and the proxy knows nothing of it.
+//! it has no session it does not listen, and clients look for it as for a service that went away. When its connection
+//! breaks it breaks those of its clients, which come back; after a restart of the service they assert what they held
+//! through the next session, and the proxy knows nothing of it.
+//!
+//! Its session has a lease even where the service could see it die, on a Unix socket: its clients may hold locks for
+//! a moment longer than it lives.
 //!
 //! Invariants: what goes to the service goes in the order in which the relay decided it. When the lease of the session is
 //! over by the proxy's clock, every client is told before anything else is done.
@@ -27,16 +30,16 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::{Notify, Semaphore};
 
-use self::relay::{Relay, Send};
+pub use self::relay::{Relay, Send, Terms};
 use crate::address::Address;
-use crate::client::Options;
 use crate::client::link::{Link, Stream as ClientStream, now_ms};
+use crate::client::{Options, TTL_MS_TCP};
 use crate::error::LockError;
 use crate::hello::{Proof, Welcome};
-use crate::lease::ClientLease;
 use crate::message::{LockId, Request, SessionId};
 use crate::server::connection::Desk;
 use crate::server::listen::{self, Listener, Stream};
+use crate::server::outbox::Outbox;
 use crate::server::service::Member;
 use crate::server::{Users, accept};
 use crate::wire;
@@ -93,8 +96,11 @@ pub async fn run(
 
 async fn connect(settings: &Settings) -> Result<Link, LockError> {
     let Settings { service, options, .. } = settings.clone();
-    let opened =
-        tokio::task::spawn_blocking(move || Link::open(&service, &options.name, options.ttl_ms, options.key.as_ref()));
+    let ttl_ms = match options.ttl_ms {
+        0 => TTL_MS_TCP,
+        asked => asked,
+    };
+    let opened = tokio::task::spawn_blocking(move || Link::open(&service, &options.name, ttl_ms, options.key.as_ref()));
     opened.await.unwrap_or_else(|_| {
         let source = io::Error::other("the attempt was given up");
         Err(LockError::Unreachable {
@@ -125,10 +131,11 @@ async fn serve_over(settings: &Settings, link: Link, ready: &impl Fn(&Address)) 
     let broken = proxy.converse(stream, bytes).await;
     // First, or clients would come back to this session, and take it for the one that they had.
     listen::hide(&settings.listen);
-    proxy.end_all(&match broken {
-        Ok(()) => "the lease of the lock proxy is over".to_owned(),
-        Err(error) => format!("the lock proxy lost its service: {error}"),
-    });
+    match broken {
+        Ok(()) => proxy.each_member(|outbox| outbox.end("the lease of the lock proxy is over")),
+        // What they hold they still do, until their leases end: they may assert it to the next life of the service.
+        Err(_) => proxy.each_member(Outbox::break_off),
+    }
     tokio::time::sleep(LAST_WORDS_FOR).await;
     clients.abort();
     // Gone when this is over: the listener, and its socket file with it.
@@ -152,7 +159,6 @@ fn into_tokio(stream: ClientStream) -> io::Result<std::pin::Pin<Box<dyn Stream>>
 /// One session with the service, and the clients that share it.
 struct Proxy {
     welcome: Welcome,
-    opened_ms: u64,
     state: Mutex<State>,
     /// There is something to send to the service.
     wake: Notify,
@@ -163,23 +169,19 @@ struct State {
     members: HashMap<SessionId, Arc<Member>>,
     last_session: u64,
     unsent: Vec<u8>,
-    lease: Option<ClientLease>,
 }
 
 impl Proxy {
     fn new(link: &Link) -> Self {
-        let (welcome, opened_ms) = (link.welcome.clone(), link.opened_ms);
-        let lease = (welcome.ttl_ms > 0).then(|| ClientLease::new(welcome.ttl_ms, opened_ms));
+        let welcome = link.welcome.clone();
         let state = State {
-            relay: Relay::default(),
+            relay: Relay::new(link.opened_ms, welcome.ttl_ms, welcome.grace_ms),
             members: HashMap::new(),
             last_session: 0,
             unsent: Vec::new(),
-            lease,
         };
         Self {
             welcome,
-            opened_ms,
             state: Mutex::new(state),
             wake: Notify::new(),
         }
@@ -188,10 +190,8 @@ impl Proxy {
     /// Talks to the service until the connection breaks (an error) or the lease is over.
     async fn converse(&self, stream: std::pin::Pin<Box<dyn Stream>>, mut bytes: Vec<u8>) -> io::Result<()> {
         let (mut reader, mut writer) = tokio::io::split(stream);
-        let mut ticks = tokio::time::interval(match self.welcome.ttl_ms {
-            0 => TICK,
-            ttl => TICK.min(Duration::from_millis(u64::from(ttl / 8).max(1))),
-        });
+        let often = Duration::from_millis(u64::from(self.welcome.ttl_ms / 8).max(1));
+        let mut ticks = tokio::time::interval(TICK.min(often));
         bytes.reserve(READ_BYTES);
         loop {
             self.hear_all(&mut bytes)?;
@@ -221,29 +221,16 @@ impl Proxy {
         while let Some(length) = wire::frame_length(&bytes[begin..]).map_err(garbled)? {
             let reply = wire::decode_reply(&bytes[begin + wire::LENGTH_BYTES..begin + length]).map_err(garbled)?;
             begin += length;
-            self.step(None, |state, out| {
-                if let (crate::message::Reply::Renewed { seq }, Some(lease)) = (&reply, &mut state.lease) {
-                    lease.answered(*seq);
-                }
-                state.relay.hear(reply, out);
-            });
+            self.step(None, |state, out| state.relay.hear(now_ms(), reply, out));
         }
         bytes.drain(..begin);
         Ok(())
     }
 
-    /// Renews the session when it is time; says whether it still has one.
+    /// Does what is due; says whether there still is a session.
     fn tick(&self) -> bool {
-        let now = now_ms();
         let mut has_lease = true;
-        self.step(None, |state, out| {
-            state.relay.tick(now, out);
-            let Some(lease) = &mut state.lease else { return };
-            has_lease = lease.check(now);
-            if lease.renew_at().is_some_and(|at| now >= at) {
-                state.relay.renew_now(out);
-            }
-        });
+        self.step(None, |state, out| has_lease = state.relay.tick(now_ms(), out));
         has_lease
     }
 
@@ -254,7 +241,7 @@ impl Proxy {
         act(&mut state, &mut out);
         for send in out {
             match send {
-                Send::Up(request) => state.send_up(&request),
+                Send::Up(request) => wire::append_request(&mut state.unsent, &request),
                 Send::Down(client, reply) => {
                     if let Some(member) = state.members.get(&client) {
                         member.outbox.push(&reply, own.is_some_and(|own| own.id == client));
@@ -267,19 +254,12 @@ impl Proxy {
         }
     }
 
-    fn end_all(&self, why: &str) {
-        for member in self.state.lock().members.values() {
-            member.outbox.end(why);
-        }
-    }
-}
-
-impl State {
-    fn send_up(&mut self, request: &Request) {
-        if let (Request::Renew { seq }, Some(lease)) = (request, &mut self.lease) {
-            lease.sent(now_ms(), *seq);
-        }
-        wire::append_request(&mut self.unsent, request);
+    fn each_member(&self, act: impl Fn(&Outbox)) {
+        self.state
+            .lock()
+            .members
+            .values()
+            .for_each(|member| act(&member.outbox));
     }
 }
 
@@ -289,18 +269,14 @@ impl Desk for Proxy {
         state.last_session += 1;
         let session = SessionId(state.last_session);
         let now = now_ms();
+        let Terms { ttl_ms, grace_ms } = state.relay.open(now, session, ttl_ms)?;
+        // A client that dies leaves nothing: it has a lease only because the proxy may die.
         let member = Member::new(session, name, now, false);
         state.members.insert(session, Arc::clone(&member));
-        state.relay.open(session);
         let welcome = Welcome {
             session,
-            // Never longer than what the proxy has, and never without end where the proxy's has one.
-            ttl_ms: match (ttl_ms, self.welcome.ttl_ms) {
-                (0, ours) => ours,
-                (asked, 0) => asked,
-                (asked, ours) => asked.min(ours),
-            },
-            grace_ms: u32::try_from(u64::from(self.welcome.grace_ms).saturating_sub(now - self.opened_ms)).unwrap_or(0),
+            ttl_ms,
+            grace_ms,
             proof: Proof::default(),
             ..self.welcome.clone()
         };

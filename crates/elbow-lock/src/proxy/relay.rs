@@ -14,35 +14,67 @@
 //! trip to the service. An owner whose request may wait has no idle locks, so that the service never sees a circle
 //! that is none.
 //!
-//! A client's lease is renewed only by a renewal that the service answered after the client's was heard: the proxy never
-//! promises more than it has.
+//! A client's lease is what is left of the proxy's own when it comes, and is renewed only by a renewal that the service
+//! answered after the client's was heard: the proxy never promises more than it has. So a client may go on with its
+//! locks while the proxy stands still or is dead, until its lease ends, and nobody else has been given them before.
 //!
 //! Invariants: every lock of the session at the service belongs to one entry, every entry to one client that is here;
 //! names at the service are never used twice; at most one renewal is under way.
 //!
-//! Not here: sockets, clocks (`proxy`).
+//! Not here: sockets, clocks (`proxy`). All times are of one clock of the node, in ms.
 //!
 //! Source: Aarestad et al., *Scalable Approaches for Supporting MPI-IO Atomicity*, section 4 (lock proxies).
 
 use std::collections::{BTreeMap, HashMap};
 
+use crate::lease::ClientLease;
 use crate::message::{LockId, Owner, Reply, Request, SessionId, Token};
 
 /// An idle lock older than this is given back: its client does something else now.
 const IDLE_MS_MAX: u64 = 5_000;
 
+/// A client is let in while at least this share of the proxy's lease is left: else it would be too busy with renewals.
+const LEASE_SHARE_MIN: u32 = 4;
+
 /// What a relay wants sent.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Send {
+pub enum Send {
     /// To the service.
     Up(Request),
     /// To a client.
     Down(SessionId, Reply),
 }
 
-/// The state between the clients of a node and their service.
-#[derive(Debug, Default)]
-pub(crate) struct Relay {
+/// What a relay can promise to a client that comes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Terms {
+    /// The lease of its session, from when it said hello.
+    pub ttl_ms: u32,
+    /// What is left of the service's grace period.
+    pub grace_ms: u32,
+}
+
+/// The state between the clients of a node and their service, for one session with the service.
+///
+/// ```
+/// use elbow_lock::proxy::{Relay, Send};
+/// use elbow_lock::{Reply, Request, SessionId};
+///
+/// let client = SessionId(1);
+/// let mut relay = Relay::new(500, 8_000, 0); // the session was opened at 500, with a lease of 8 s
+/// let terms = relay.open(1_000, client, 0).unwrap();
+/// assert_eq!(terms.ttl_ms, 500 + 8_000 - 1_000 - 1_000); // less the margin, and what has passed
+/// let mut sent = Vec::new();
+/// relay.ask(1_100, client, Request::Renew { seq: 7 }, &mut sent);
+/// let Send::Up(Request::Renew { seq }) = sent.remove(0) else { panic!("{sent:?}") };
+/// relay.hear(1_101, Reply::Renewed { seq }, &mut sent);
+/// assert_eq!(sent, [Send::Down(client, Reply::Renewed { seq: 7 })]);
+/// ```
+#[derive(Debug)]
+pub struct Relay {
+    lease: ClientLease,
+    ttl_ms: u32,
+    grace_until_ms: u64,
     last_number: u64,
     clients: HashMap<SessionId, Client>,
     /// Locks, by their names at the service.
@@ -88,13 +120,52 @@ struct Renewal {
 }
 
 impl Relay {
-    /// A client has come.
-    pub(crate) fn open(&mut self, client: SessionId) {
+    /// For a session whose hello was sent at `opened_ms`, with its lease and grace period. The lease is not 0: what
+    /// dies with its connection alone would leave nothing to the clients of a proxy that dies.
+    ///
+    /// # Panics
+    /// When the lease is 0.
+    #[must_use]
+    pub fn new(opened_ms: u64, ttl_ms: u32, grace_ms: u32) -> Self {
+        assert!(ttl_ms > 0, "a session of a proxy has a lease");
+        Self {
+            lease: ClientLease::new(ttl_ms, opened_ms),
+            ttl_ms,
+            grace_until_ms: opened_ms + u64::from(grace_ms),
+            last_number: 0,
+            clients: HashMap::new(),
+            entries: BTreeMap::new(),
+            calls: HashMap::new(),
+            statuses: HashMap::new(),
+            renewing: None,
+            renewals_next: Vec::new(),
+        }
+    }
+
+    /// A client has come, and asks for a lease (0: as long as it may be).
+    ///
+    /// # Errors
+    /// In words, when the service has not been heard for so long that there is little to promise.
+    pub fn open(&mut self, now_ms: u64, client: SessionId, ttl_ms: u32) -> Result<Terms, String> {
+        let left = if self.lease.check(now_ms) {
+            self.lease.ends_at() - now_ms
+        } else {
+            0
+        };
+        let left = u32::try_from(left).unwrap_or(u32::MAX);
+        if left < self.ttl_ms / LEASE_SHARE_MIN {
+            return Err("this lock proxy has not heard from its service for a while".to_owned());
+        }
         self.clients.insert(client, Client::default());
+        let grace_ms = self.grace_until_ms.saturating_sub(now_ms);
+        Ok(Terms {
+            ttl_ms: if ttl_ms == 0 { left } else { left.min(ttl_ms) },
+            grace_ms: u32::try_from(grace_ms).unwrap_or(u32::MAX),
+        })
     }
 
     /// A client has gone: its locks are given back, its requests taken back.
-    pub(crate) fn close(&mut self, client: SessionId, out: &mut Vec<Send>) {
+    pub fn close(&mut self, client: SessionId, out: &mut Vec<Send>) {
         let Some(gone) = self.clients.remove(&client) else {
             return;
         };
@@ -119,7 +190,7 @@ impl Relay {
     }
 
     /// A client asks.
-    pub(crate) fn ask(&mut self, now_ms: u64, client: SessionId, request: Request, out: &mut Vec<Send>) {
+    pub fn ask(&mut self, now_ms: u64, client: SessionId, request: Request, out: &mut Vec<Send>) {
         if !self.clients.contains_key(&client) {
             return;
         }
@@ -145,7 +216,7 @@ impl Relay {
             }
             Request::Renew { seq } => {
                 self.renewals_next.push((client, seq));
-                self.renew(out);
+                self.renew(now_ms, out);
             }
             Request::Status { seq } => {
                 let up = self.number().0;
@@ -157,7 +228,7 @@ impl Relay {
     }
 
     /// The service has said something.
-    pub(crate) fn hear(&mut self, reply: Reply, out: &mut Vec<Send>) {
+    pub fn hear(&mut self, now_ms: u64, reply: Reply, out: &mut Vec<Send>) {
         match reply {
             Reply::Granted { id: up, token } => self.granted(up, token, out),
             Reply::Refused { id: up, why } => {
@@ -171,7 +242,7 @@ impl Relay {
                     out.push(Send::Down(client, Reply::Answer { id, blocker }));
                 }
             }
-            Reply::Renewed { seq } => self.renewed(seq, out),
+            Reply::Renewed { seq } => self.renewed(now_ms, seq, out),
             Reply::Status { seq, json } => {
                 if let Some((client, seq)) = self.statuses.remove(&seq) {
                     out.push(Send::Down(client, Reply::Status { seq, json }));
@@ -184,20 +255,32 @@ impl Relay {
         }
     }
 
-    /// Renews the session, and with it those clients whose renewals wait for one.
-    pub(crate) fn renew_now(&mut self, out: &mut Vec<Send>) -> Option<u64> {
-        if self.renewing.is_some() {
-            return None;
+    /// Does what is due: renews the session, gives back what has been idle for long. False when the session is over:
+    /// then tell all clients before anything else.
+    #[must_use]
+    pub fn tick(&mut self, now_ms: u64, out: &mut Vec<Send>) -> bool {
+        self.give_back_old(now_ms, out);
+        if !self.lease.check(now_ms) {
+            return false;
         }
-        let seq = self.number().0;
-        let clients = std::mem::take(&mut self.renewals_next);
-        self.renewing = Some(Renewal { seq, clients });
-        out.push(Send::Up(Request::Renew { seq }));
-        Some(seq)
+        if self.renewing.is_none() && self.lease.renew_at().is_some_and(|at| now_ms >= at) {
+            self.renew_now(now_ms, out);
+        }
+        true
     }
 
-    /// Gives back what has been idle for long.
-    pub(crate) fn tick(&mut self, now_ms: u64, out: &mut Vec<Send>) {
+    /// When to call [`tick`](Self::tick) at the latest.
+    #[must_use]
+    pub fn deadline(&self) -> u64 {
+        let renewal = self.lease.renew_at().filter(|_| self.renewing.is_none());
+        let idle = self.entries.values().filter_map(|entry| match entry.state {
+            State::Idle { since_ms, .. } => Some(since_ms + IDLE_MS_MAX),
+            _ => None,
+        });
+        idle.chain(renewal).chain([self.lease.ends_at()]).min().unwrap_or(0)
+    }
+
+    fn give_back_old(&mut self, now_ms: u64, out: &mut Vec<Send>) {
         self.give_back(
             out,
             |entry| matches!(entry.state, State::Idle { since_ms, .. } if now_ms >= since_ms + IDLE_MS_MAX),
@@ -234,7 +317,7 @@ impl Relay {
         self.give_back(out, |entry| {
             matches!(entry.state, State::Idle { .. }) && owner_of(&entry.request) == owner
         });
-        self.tick(now_ms, out);
+        self.give_back_old(now_ms, out);
         self.enter(client, id, up, tell, request.clone());
         out.push(Send::Up(request));
     }
@@ -305,20 +388,33 @@ impl Relay {
         }
     }
 
-    fn renewed(&mut self, seq: u64, out: &mut Vec<Send>) {
+    fn renewed(&mut self, now_ms: u64, seq: u64, out: &mut Vec<Send>) {
         let Some(renewal) = self.renewing.take_if(|renewal| renewal.seq == seq) else {
             return;
         };
+        self.lease.answered(seq);
         for (client, seq) in renewal.clients {
             out.push(Send::Down(client, Reply::Renewed { seq }));
         }
-        self.renew(out);
+        if !self.renewals_next.is_empty() {
+            self.renew_now(now_ms, out);
+        }
     }
 
-    fn renew(&mut self, out: &mut Vec<Send>) {
-        if !self.renewals_next.is_empty() {
-            self.renew_now(out);
+    /// A client wants to be renewed: by the next renewal, for the one under way was sent before.
+    fn renew(&mut self, now_ms: u64, out: &mut Vec<Send>) {
+        if self.renewing.is_none() {
+            self.renew_now(now_ms, out);
         }
+    }
+
+    /// Renews the session, and with it those clients whose renewals wait for one.
+    fn renew_now(&mut self, now_ms: u64, out: &mut Vec<Send>) {
+        let seq = self.number().0;
+        let clients = std::mem::take(&mut self.renewals_next);
+        self.renewing = Some(Renewal { seq, clients });
+        self.lease.sent(now_ms, seq);
+        out.push(Send::Up(Request::Renew { seq }));
     }
 
     /// Unlocks entries at the service.
@@ -454,7 +550,7 @@ mod tests {
 
     fn hear(relay: &mut Relay, reply: Reply) -> Vec<Send> {
         let mut out = Vec::new();
-        relay.hear(reply, &mut out);
+        relay.hear(0, reply, &mut out);
         out
     }
 
@@ -467,9 +563,9 @@ mod tests {
     }
 
     fn with_two() -> Relay {
-        let mut relay = Relay::default();
-        relay.open(ONE);
-        relay.open(TWO);
+        let mut relay = Relay::new(0, 100_000, 0);
+        relay.open(0, ONE, 0).unwrap();
+        relay.open(0, TWO, 0).unwrap();
         relay
     }
 
@@ -538,7 +634,7 @@ mod tests {
                 1 => ask(&mut relay, ONE, lock(7, 100)),
                 _ => {
                     let mut out = Vec::new();
-                    relay.tick(IDLE_MS_MAX, &mut out);
+                    assert!(relay.tick(IDLE_MS_MAX, &mut out));
                     out
                 }
             };
@@ -600,5 +696,18 @@ mod tests {
             hear(&mut relay, Reply::Renewed { seq: second }),
             [Send::Down(TWO, Reply::Renewed { seq: 80 })]
         );
+    }
+    /// The story: each client was given the whole lease that the proxy once had. A proxy that stood still could not tell it
+    /// when that ended, which was up to a quarter of a lease earlier.
+    #[test]
+    fn a_client_is_promised_what_is_left_and_not_let_in_when_that_is_little() {
+        let mut relay = Relay::new(1_000, 8_000, 3_000);
+        let terms = |relay: &mut Relay, now_ms, ttl_ms| relay.open(now_ms, ONE, ttl_ms);
+        let of = |ttl_ms, grace_ms| Ok(Terms { ttl_ms, grace_ms });
+        assert_eq!(terms(&mut relay, 1_000, 0), of(7_000, 3_000));
+        assert_eq!(terms(&mut relay, 3_500, 0), of(4_500, 500));
+        assert_eq!(terms(&mut relay, 3_500, 2_000), of(2_000, 500));
+        assert_eq!(terms(&mut relay, 6_000, 0), of(2_000, 0));
+        assert!(terms(&mut relay, 6_001, 0).is_err());
     }
 }

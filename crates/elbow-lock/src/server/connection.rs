@@ -61,7 +61,8 @@ pub(crate) async fn serve<D: Desk>(desk: Arc<D>, arrival: Arrival, key: Option<K
     let ended = connection.converse().await.unwrap_or(Ended::Cut);
     match ended {
         Ended::ByClient => desk.close(&member),
-        Ended::Cut if is_local => desk.close(&member), // The kernel ends a Unix socket when its process dies.
+        // The kernel ends a Unix socket when its process dies. One with a lease may speak for others, who live on.
+        Ended::Cut if is_local && !member.has_lease => desk.close(&member),
         Ended::Cut => desk.disconnect(&member),
     }
 }

@@ -59,6 +59,12 @@ impl Outbox {
         self.wake.notify_one();
     }
 
+    /// Ends the connection without a word: to its client it broke, and nothing is said of its locks.
+    pub(crate) fn break_off(&self) {
+        self.ended.store(true, Ordering::Release);
+        self.wake.notify_one();
+    }
+
     /// Whether the session has ended: send what is left, and close.
     pub(crate) fn has_ended(&self) -> bool {
         self.ended.load(Ordering::Acquire)

@@ -63,7 +63,7 @@ pub(crate) struct Member {
     /// In which shard a lock is, for requests that name only the lock.
     places: Mutex<HashMap<LockId, Place>>,
     /// Whether it ends when nothing is heard of it.
-    has_lease: bool,
+    pub(crate) has_lease: bool,
 }
 
 impl Member {

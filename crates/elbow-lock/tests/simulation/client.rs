@@ -10,7 +10,7 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
 use crate::support::naive::wanted;
-use crate::world::{Belief, Ending, LinkId, Message, Node, NodeId, Out, file};
+use crate::world::{Belief, Ending, Hello, LinkId, Message, Node, NodeId, Out, file};
 
 /// A bug of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -242,7 +242,7 @@ impl Client {
                 belief: Belief { want, token },
                 lease: Rc::clone(lease),
             });
-            let for_ms = if self.rng.random_bool(0.1) { 1000 } else { 50 };
+            let for_ms = if self.rng.random_bool(0.2) { 1500 } else { 50 };
             let until_ms = now_ms + self.rng.random_range(0..for_ms);
             worker.doing = Doing::Using {
                 until_ms,
@@ -483,16 +483,19 @@ impl Worker {
 
 impl Node for Client {
     fn started(&mut self, now_ms: u64, out: &mut Out) {
-        self.connection = Connection::Down { retry_ms: now_ms };
+        // Some come late: the session of their proxy is no new one then.
+        self.connection = Connection::Down {
+            retry_ms: now_ms + self.rng.random_range(0..1000),
+        };
         self.woke(now_ms, out);
     }
 
-    fn opened(&mut self, now_ms: u64, link: LinkId, out: &mut Out) {
+    fn opened(&mut self, now_ms: u64, link: LinkId, _is_own: bool, out: &mut Out) {
         if !matches!(self.connection, Connection::Opening { .. }) {
             return out.close(link); // It took so long that another was opened.
         }
         self.connection = Connection::Hello { link, sent_ms: now_ms };
-        out.send(link, Message::Hello);
+        out.send(link, Message::Hello(Hello::default()));
     }
 
     fn received(&mut self, now_ms: u64, link: LinkId, message: Message, out: &mut Out) {
@@ -509,7 +512,7 @@ impl Node for Client {
                 self.welcome(now_ms, session, ttl_ms, epoch, grace_ms, out);
             }
             Message::Reply(reply) => self.reply(now_ms, &reply, out),
-            Message::Hello | Message::Request(_) => unreachable!("nobody asks a client"),
+            Message::Hello(_) | Message::Request(_) => unreachable!("nobody asks a client"),
         }
         self.leave_if_finished(out);
     }

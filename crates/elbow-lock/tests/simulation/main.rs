@@ -2,9 +2,10 @@
 //! by a seed.
 //!
 //! ```text
-//!   client --+                                        what goes wrong: connections are cut (each end hears of it soon,
-//!   client --+-- links --> service (shards, leases)   late or never), clients die, the service dies and begins its next
-//!   client --+                                        life, nodes stand still, clocks run wrong and are set
+//!   client -----------+                                        what goes wrong: connections are cut (each end hears of
+//!   client -----------+-- links --> service (shards, leases)   it soon, late or never), clients and the proxy die, the
+//!   client -- proxy --+                                        service dies and begins its next life, nodes stand still,
+//!   client ----'                                               clocks run wrong and are set
 //! ```
 //!
 //! What must be true, whatever happens:
@@ -13,15 +14,14 @@
 //! - the service grants, refuses and wakes as the definition of the table says, and its tokens grow (`witness`);
 //! - when things stop going wrong, everybody gets done, and the service holds nothing any more.
 //!
-//! The same simulation finds bugs that are planted in the service and in the clients. `SEED=n` repeats a case, `ROUNDS=n`
-//! runs so many, `SOAK=1` a million.
-//!
-//! A proxy is another node: see `world::Node`.
+//! The same simulation finds bugs that are planted in the service, the clients and the proxy. `SEED=n` repeats a case,
+//! `ROUNDS=n` runs so many, `SOAK=1` a million.
 
 #[path = "../support/mod.rs"]
 mod support;
 
 mod client;
+mod proxy;
 mod service;
 mod witness;
 mod world;
@@ -33,7 +33,8 @@ use rand::Rng;
 use rand::rngs::StdRng;
 
 use client::{Client, ClientFlaw};
-use service::{Locks, Service};
+use proxy::{Proxy, ProxyFlaw};
+use service::{Locks, Service, Trust};
 use support::naive::Flaw;
 use support::{cases_to_fail, for_each_seed};
 use witness::Witness;
@@ -41,7 +42,11 @@ use world::{Fault, World};
 
 /// The lease of every session.
 pub(crate) const TTL_MS: u32 = 800;
-const CLIENTS: u64 = 3;
+/// Nodes: the service, clients of its own, a proxy and its clients.
+const SERVICE: usize = 0;
+const CLIENTS: std::ops::RangeInclusive<usize> = 1..=2;
+const PROXY: usize = 3;
+const CLIENTS_OF_PROXY: std::ops::RangeInclusive<usize> = 4..=5;
 /// How long things go wrong.
 const TROUBLE_MS: u64 = 1500;
 /// How long everybody may take to get done afterwards.
@@ -52,14 +57,15 @@ const PATIENCE_MS: u64 = 60_000;
 struct Planted {
     table: Flaw,
     client: ClientFlaw,
-    /// The service ends a session when its connection is lost, whoever cut it.
-    service_trusts_endings: bool,
+    proxy: ProxyFlaw,
+    service: Trust,
 }
 
 const SOUND: Planted = Planted {
     table: Flaw::None,
     client: ClientFlaw::None,
-    service_trusts_endings: false,
+    proxy: ProxyFlaw::None,
+    service: Trust::Deaths,
 };
 
 /// What happened in a case.
@@ -72,9 +78,13 @@ fn run(rng: &mut StdRng, planted: Planted) -> Outcome {
     let witness = Rc::new(RefCell::new(Witness::default()));
     let mut world = World::new(birth(rng, planted, Rc::clone(&witness)));
     // The service's clock may be 2 % wrong and those of clients 5 % slow or 10 % fast: together less than the margin.
-    world.add(rng.random_range(0..1000), rng.random_range(980..=1020));
-    for _ in 0..CLIENTS {
-        world.add(rng.random_range(0..1_000_000), rng.random_range(950..=1100));
+    world.add(SERVICE, rng.random_range(0..1000), rng.random_range(980..=1020));
+    for client in CLIENTS {
+        world.add(client, rng.random_range(0..1_000_000), rng.random_range(950..=1100));
+    }
+    let (clock, rate) = (rng.random_range(0..1_000_000), rng.random_range(950..=1100));
+    for _ in PROXY..=*CLIENTS_OF_PROXY.end() {
+        world.add(PROXY, clock, rate);
     }
     trouble(rng, &mut world);
     while world.now < TROUBLE_MS + PATIENCE_MS && world.step(rng) {
@@ -94,43 +104,57 @@ fn run(rng: &mut StdRng, planted: Planted) -> Outcome {
     }
 }
 
-/// Node 0 is the service, in its next life whenever it is born.
+/// The service and the proxy are in their next life whenever they are born.
 fn birth(
     rng: &mut StdRng,
     planted: Planted,
     witness: Rc<RefCell<Witness>>,
 ) -> Box<dyn FnMut(usize, u64) -> Box<dyn world::Node>> {
     let seed: u64 = rng.random();
-    let mut epoch = 0;
+    let (mut epoch, mut life) = (0, 0);
     Box::new(move |id, now_ms| match id {
-        0 => {
+        SERVICE => {
             epoch += 1;
             let grace_until_ms = if epoch == 1 { 0 } else { now_ms + u64::from(TTL_MS) };
             let locks = Locks::new(planted.table, epoch, grace_until_ms);
-            let trusts = planted.service_trusts_endings;
-            Box::new(Service::new(locks, epoch, grace_until_ms, trusts, Rc::clone(&witness)))
+            let trust = planted.service;
+            Box::new(Service::new(locks, epoch, grace_until_ms, trust, Rc::clone(&witness)))
         }
-        client => Box::new(Client::new(0, seed ^ client as u64, 4, planted.client)),
+        PROXY => {
+            life += 1;
+            Box::new(Proxy::new(SERVICE, life, planted.proxy))
+        }
+        client => {
+            let service = if CLIENTS.contains(&client) { SERVICE } else { PROXY };
+            Box::new(Client::new(service, seed ^ client as u64, 3, planted.client))
+        }
     })
 }
 
 fn trouble(rng: &mut StdRng, world: &mut World) {
     let troubles = rng.random_range(0..8);
-    let mut set_back = [false; CLIENTS as usize + 1];
+    // In some cases it all happens to the proxy, which has few rivals otherwise.
+    let only_proxy = rng.random_bool(0.4);
+    let mut set_back = [false; *CLIENTS_OF_PROXY.end() + 1];
     for _ in 0..troubles {
         let at = rng.random_range(0..TROUBLE_MS);
-        let client = rng.random_range(1..=CLIENTS as usize);
+        let node = if only_proxy {
+            PROXY
+        } else {
+            rng.random_range(1..set_back.len())
+        };
+        let machine = node.min(PROXY);
         let fault = match rng.random_range(0..16) {
-            0..5 => Fault::Cut(client),
-            5 | 6 => Fault::Kill(0, Some(rng.random_range(0..300))),
-            7 => Fault::Kill(client, None),
-            8..11 => Fault::Pause(client, rng.random_range(0..2000)),
-            11 | 12 => Fault::Pause(0, rng.random_range(0..1000)),
+            0..5 => Fault::Cut(node),
+            5 | 6 => Fault::Kill(SERVICE, Some(rng.random_range(0..300))),
+            7 => Fault::Kill(node, (node == PROXY).then(|| rng.random_range(0..300))),
+            8..11 => Fault::Pause(node, rng.random_range(0..2000)),
+            11 | 12 => Fault::Pause(SERVICE, rng.random_range(0..1000)),
             // Back by what the margin has room for, once; ahead as far as it likes.
-            13 if !std::mem::replace(&mut set_back[client], true) => {
-                Fault::SetClock(client, -rng.random_range(0..=i64::from(TTL_MS) / 50))
+            13 if !std::mem::replace(&mut set_back[machine], true) => {
+                Fault::SetClock(node, -rng.random_range(0..=i64::from(TTL_MS) / 50))
             }
-            _ => Fault::SetClock(client, rng.random_range(0..2000)),
+            _ => Fault::SetClock(node, rng.random_range(0..2000)),
         };
         world.schedule(at, fault);
     }
@@ -164,6 +188,8 @@ fn no_two_believe_to_hold_and_everybody_gets_done() {
 fn the_simulation_finds_planted_bugs() {
     let table = |table| Planted { table, ..SOUND };
     let client = |client| Planted { client, ..SOUND };
+    let proxy = |proxy| Planted { proxy, ..SOUND };
+    let service = |service| Planted { service, ..SOUND };
     let planted = [
         table(Flaw::IgnoresQueue),
         table(Flaw::ForgetsToWakeOnCancel),
@@ -175,13 +201,13 @@ fn the_simulation_finds_planted_bugs() {
         client(ClientFlaw::NeverChecksLease),
         client(ClientFlaw::CountsFromAnswers),
         client(ClientFlaw::KeepsLocksOfOldSession),
-        Planted {
-            service_trusts_endings: true,
-            ..SOUND
-        },
+        proxy(ProxyFlaw::PromisesWholeLease),
+        proxy(ProxyFlaw::RenewsItself),
+        service(Trust::DeathsOfProxies),
+        service(Trust::Everything),
     ];
     for planted in planted {
-        let cases = cases_to_fail(5000, |rng| drop(run(rng, planted)));
+        let cases = cases_to_fail(20_000, |rng| drop(run(rng, planted)));
         println!("found after {cases:?} cases: {planted:?}");
         assert!(cases.is_some(), "not found: {planted:?}");
     }

@@ -1,7 +1,7 @@
 //! The lock service as a node: sessions, leases and shards put together as the real server does it, but by a world's events.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use elbow_lock::{
@@ -11,7 +11,7 @@ use elbow_lock::{
 use crate::TTL_MS;
 use crate::support::naive::{Flaw, Naive, wanted};
 use crate::witness::Witness;
-use crate::world::{Ending, LinkId, Message, Node, Out};
+use crate::world::{Ending, Hello, LinkId, Message, Node, Out};
 
 /// The tables behind a service: the real shards, or the naive one with a bug in it.
 pub(crate) enum Locks {
@@ -131,6 +131,17 @@ impl Locks {
     }
 }
 
+/// Which ends of connections end their sessions at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Trust {
+    /// Those whose client is known to be dead.
+    Deaths,
+    /// Those of proxies as well, whose clients live on: a bug.
+    DeathsOfProxies,
+    /// All, whoever cut them: a bug.
+    Everything,
+}
+
 /// One life of the service.
 pub(crate) struct Service {
     epoch: u32,
@@ -139,8 +150,9 @@ pub(crate) struct Service {
     leases: Leases,
     sessions: BTreeMap<LinkId, SessionId>,
     last_session: u64,
-    /// Ends sessions with their connections, whoever cut them: a bug.
-    trusts_endings: bool,
+    /// Sessions that speak for others.
+    proxies: BTreeSet<SessionId>,
+    trust: Trust,
     witness: Rc<RefCell<Witness>>,
 }
 
@@ -149,7 +161,7 @@ impl Service {
         locks: Locks,
         epoch: u32,
         grace_until_ms: u64,
-        trusts_endings: bool,
+        trust: Trust,
         witness: Rc<RefCell<Witness>>,
     ) -> Self {
         witness.borrow_mut().restarted(grace_until_ms > 0);
@@ -160,14 +172,18 @@ impl Service {
             leases: Leases::new(),
             sessions: BTreeMap::new(),
             last_session: u64::from(epoch) << 32,
-            trusts_endings,
+            proxies: BTreeSet::new(),
+            trust,
             witness,
         }
     }
 
-    fn hello(&mut self, now_ms: u64, link: LinkId, out: &mut Out) {
+    fn hello(&mut self, now_ms: u64, link: LinkId, hello: Hello, out: &mut Out) {
         self.last_session += 1;
         let session = SessionId(self.last_session);
+        if hello.is_proxy {
+            self.proxies.insert(session);
+        }
         self.leases.open(now_ms, session, TTL_MS);
         self.locks.open(session);
         self.sessions.insert(link, session);
@@ -247,11 +263,11 @@ impl Service {
 impl Node for Service {
     fn started(&mut self, _now_ms: u64, _out: &mut Out) {}
 
-    fn opened(&mut self, _now_ms: u64, _link: LinkId, _out: &mut Out) {}
+    fn opened(&mut self, _now_ms: u64, _link: LinkId, _is_own: bool, _out: &mut Out) {}
 
     fn received(&mut self, now_ms: u64, link: LinkId, message: Message, out: &mut Out) {
         match message {
-            Message::Hello => self.hello(now_ms, link, out),
+            Message::Hello(hello) => self.hello(now_ms, link, hello, out),
             Message::Request(request) => self.request(now_ms, link, request, out),
             Message::Welcome { .. } | Message::Reply(_) => unreachable!("a service is not answered"),
         }
@@ -261,7 +277,12 @@ impl Node for Service {
         let Some(session) = self.sessions.remove(&link) else {
             return;
         };
-        if ending == Ending::Known || self.trusts_endings {
+        let ends_at_once = match self.trust {
+            Trust::Deaths => ending == Ending::Known && !self.proxies.contains(&session),
+            Trust::DeathsOfProxies => ending == Ending::Known,
+            Trust::Everything => true,
+        };
+        if ends_at_once {
             return self.end(now_ms, link, session, out);
         }
         self.witness.borrow_mut().disconnected(session);

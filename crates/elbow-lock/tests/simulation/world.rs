@@ -26,7 +26,7 @@ pub(crate) type LinkId = usize;
 /// What nodes send each other.
 #[derive(Clone, Debug)]
 pub(crate) enum Message {
-    Hello,
+    Hello(Hello),
     Welcome {
         session: SessionId,
         ttl_ms: u32,
@@ -35,6 +35,13 @@ pub(crate) enum Message {
     },
     Request(Request),
     Reply(Reply),
+}
+
+/// Who comes.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Hello {
+    /// It speaks for others, who may live on when it dies.
+    pub(crate) is_proxy: bool,
 }
 
 /// How a link ended, as far as this end knows.
@@ -56,8 +63,8 @@ pub(crate) struct Belief {
 /// Something with a clock of its own that sends and receives. All times are its own clock's.
 pub(crate) trait Node {
     fn started(&mut self, now_ms: u64, out: &mut Out);
-    /// A link is open, whoever asked for it.
-    fn opened(&mut self, now_ms: u64, link: LinkId, out: &mut Out);
+    /// A link is open; whether it was this node that asked for it.
+    fn opened(&mut self, now_ms: u64, link: LinkId, is_own: bool, out: &mut Out);
     fn received(&mut self, now_ms: u64, link: LinkId, message: Message, out: &mut Out);
     fn ended(&mut self, now_ms: u64, link: LinkId, ending: Ending, out: &mut Out);
     /// It is `deadline`, or later.
@@ -169,6 +176,7 @@ impl Clock {
 
 struct Place {
     node: Option<Box<dyn Node>>,
+    machine: usize,
     clock: Clock,
     stands_still_until: u64,
     /// When it wakes, and which of the wake events is that one.
@@ -215,8 +223,9 @@ impl World {
         }
     }
 
-    /// A node that is born now, with a clock that starts at `clock` and counts `rate` thousandths of a ms per ms.
-    pub(crate) fn add(&mut self, clock: u64, rate: u64) -> NodeId {
+    /// A node that is born now, on a machine with a clock that starts at `clock` and counts `rate` thousandths of a ms
+    /// per ms. Links within a machine are not cut, and both ends know when the other dies.
+    pub(crate) fn add(&mut self, machine: usize, clock: u64, rate: u64) -> NodeId {
         let clock = Clock {
             rate,
             from_true: self.now,
@@ -224,6 +233,7 @@ impl World {
         };
         self.places.push(Place {
             node: None,
+            machine,
             clock,
             stands_still_until: 0,
             wakes: (u64::MAX, 0),
@@ -273,7 +283,7 @@ impl World {
             Event::Opened(link, end) => {
                 if !self.links[link].is_closed[end] {
                     self.with(self.links[link].ends[end], rng, |node, now, out| {
-                        node.opened(now, link, out);
+                        node.opened(now, link, end == 0, out);
                     });
                 }
             }
@@ -406,7 +416,9 @@ impl World {
         match fault {
             Fault::Cut(id) => {
                 let mine = |link: &Link| link.ends.contains(&id) && link.is_closed != [true; 2];
-                let links: Vec<LinkId> = (0..self.links.len()).filter(|&link| mine(&self.links[link])).collect();
+                let links: Vec<LinkId> = (0..self.links.len())
+                    .filter(|&link| mine(&self.links[link]) && !self.is_local(link))
+                    .collect();
                 if !links.is_empty() {
                     self.told.cuts += 1;
                     self.cut(links[rng.random_range(0..links.len())], Ending::Lost, rng);
@@ -440,18 +452,31 @@ impl World {
             Fault::SetClock(id, by) => {
                 self.told.clocks_set += 1;
                 let now = self.now;
-                self.places[id].clock.set(now, by);
-                self.places[id].wakes = (u64::MAX, 0);
-                self.set_alarm(id, rng);
+                let machine = self.places[id].machine;
+                for id in (0..self.places.len())
+                    .filter(|&id| self.places[id].machine == machine)
+                    .collect::<Vec<_>>()
+                {
+                    self.places[id].clock.set(now, by);
+                    self.places[id].wakes = (u64::MAX, 0);
+                    self.set_alarm(id, rng);
+                }
             }
         }
     }
 
-    /// Loses what arrives from about now on, each way. Each end hears of it soon, late or never.
+    fn is_local(&self, link: LinkId) -> bool {
+        let [a, b] = self.links[link].ends;
+        self.places[a].machine == self.places[b].machine
+    }
+
+    /// Loses what arrives from about now on, each way. Each end hears of it soon, late or never; soon within a machine.
     fn cut(&mut self, link: LinkId, ending: Ending, rng: &mut StdRng) {
+        let is_local = self.is_local(link);
         for end in 0..2 {
             self.links[link].cut[end] = self.links[link].cut[end].min(self.now + rng.random_range(0..3));
             let heard = match rng.random_range(0..10) {
+                _ if is_local => rng.random_range(3..10),
                 0..5 => rng.random_range(3..30),
                 5..8 => rng.random_range(30..800),
                 _ => continue,

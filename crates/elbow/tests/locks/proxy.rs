@@ -204,3 +204,27 @@ fn a_stopped_proxy_loses_its_clients_locks_before_others_get_them() {
     other.finish().unwrap();
     proxy.signal(Signal::CONT);
 }
+
+/// The story: the service, on a Unix socket, saw the proxy die and gave its clients' locks away at once, while they still
+/// wrote under them.
+#[test]
+fn the_locks_of_a_killed_proxys_clients_are_kept_for_a_lease() {
+    let lockd = Lockd::start(&["--ttl", "800ms"]);
+    let proxy = Proxy::start(&lockd, &lockd.address());
+    let hold = proxy.client().lock("/f", piece(0), Kind::Exclusive, Wait::Try).unwrap();
+    hold.check().unwrap();
+    proxy.signal(Signal::KILL);
+    std::thread::sleep(Duration::from_millis(300)); // For the service to see it.
+    let other = lockd.client();
+    let at_once = other.lock("/f", piece(0), Kind::Exclusive, Wait::Try);
+    assert!(matches!(at_once, Err(LockError::Refused { .. })), "{at_once:?}");
+    assert!(matches!(
+        hold.check(),
+        Err(LockError::Lost { .. } | LockError::Unreachable { .. })
+    ));
+    other
+        .lock("/f", piece(0), Kind::Exclusive, Wait::For(5_000))
+        .unwrap()
+        .finish()
+        .unwrap();
+}
