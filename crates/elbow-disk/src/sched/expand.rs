@@ -3,7 +3,7 @@
 //! It asks the drive itself, not the tables and bitmaps of the walk, so that the two check each other.
 
 use super::arms::Stand;
-use super::queue::Best;
+use super::best::Best;
 use super::targets::Targets;
 use super::tracks::Row;
 use super::walk::Outward;

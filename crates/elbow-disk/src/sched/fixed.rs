@@ -1,7 +1,7 @@
 //! Requests for one place each, in columns: a decision reads what it needs of all of them in a row.
 
 use super::arms::{Arms, Stand};
-use super::queue::{Best, Whose};
+use super::best::{Best, Whose};
 use crate::drive::{Arm, Drive, Lbn};
 
 /// One waiting request.

@@ -20,6 +20,7 @@
 //! Patt, *Scheduling Algorithms for Modern Disk Drives* (SIGMETRICS 1994).
 
 mod arms;
+mod best;
 mod expand;
 mod fixed;
 mod policy;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use slab::Slab;
 
 use super::arms::{Arms, Lead, Stand};
+use super::best::{Best, Whose};
 use super::fixed::{Column, Fixed};
 use super::policy::Walk;
 use super::{Scheduler, Targets, expand, walk};
@@ -84,32 +85,6 @@ struct Region {
     targets: Targets,
     /// Order of arrival, and id.
     waiting: VecDeque<(u64, u64)>,
-}
-
-/// The best candidate so far.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Best {
-    pub(super) cost: u64,
-    pub(super) order: u64,
-    pub(super) lbn: Lbn,
-    pub(super) whose: Whose,
-}
-
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Whose {
-    Fixed(usize),
-    Region(usize),
-}
-
-impl Best {
-    /// Takes the place of a best one that costs more; among equals that came later, or lies higher.
-    #[inline]
-    pub(super) fn improve(self, best: &mut Option<Best>) {
-        let key = |best: &Best| (best.cost, best.order, best.lbn);
-        if best.as_ref().is_none_or(|best| key(&self) < key(best)) {
-            *best = Some(self);
-        }
-    }
 }
 
 impl Queue {

@@ -13,7 +13,7 @@
 //! Source: Anand et al., section 3.3.
 
 use super::arms::{Arms, Stand};
-use super::queue::Best;
+use super::best::Best;
 use super::targets::{Cylinder, Targets};
 use super::tracks::Row;
 use crate::drive::Lbn;

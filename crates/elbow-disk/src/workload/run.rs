@@ -75,7 +75,7 @@ pub fn simulate(
         numbered: 0,
         now: Ps::ZERO,
         left_to_warm_up: load.warm_up,
-        measured_from: (Ps::ZERO, 0),
+        measured_from: (Ps::ZERO, 0, 0),
         tally: Tally::new(load.requests),
         seen,
     };
@@ -96,8 +96,8 @@ struct Simulation<'a, Seen> {
     numbered: u64,
     now: Ps,
     left_to_warm_up: u64,
-    /// Time and estimations when measuring began.
-    measured_from: (Ps, u64),
+    /// Time, decisions and estimations when measuring began.
+    measured_from: (Ps, u64, u64),
     tally: Tally,
     seen: Seen,
 }
@@ -201,7 +201,7 @@ impl<Seen: FnMut(&Served)> Simulation<'_, Seen> {
     fn measure(&mut self, served: &Served) {
         if self.left_to_warm_up > 0 {
             self.left_to_warm_up -= 1;
-            self.measured_from = (served.ended, self.queue.estimations());
+            self.measured_from = (served.ended, self.queue.decisions(), self.queue.estimations());
             return;
         }
         self.tally.add(served);
@@ -209,8 +209,10 @@ impl<Seen: FnMut(&Served)> Simulation<'_, Seen> {
     }
 
     fn summary(&self) -> Summary {
-        let (from, estimations) = self.measured_from;
-        self.tally
-            .summary(self.queue.estimations() - estimations, (self.now - from).ms() / 1000.0)
+        let (from, decisions, estimations) = self.measured_from;
+        // A decision may be ahead of the last request served: estimations are counted by decisions, not by requests.
+        let decisions = (self.queue.decisions() - decisions).max(1);
+        let estimations = (self.queue.estimations() - estimations) as f64 / decisions as f64;
+        self.tally.summary(estimations, (self.now - from).ms() / 1000.0)
     }
 }
