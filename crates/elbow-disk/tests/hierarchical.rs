@@ -83,7 +83,7 @@ fn a_region_holds_the_aligned_free_places_and_no_others() {
         let drive = random_drive(&mut random);
         let mut free = random_ranges(&mut random, &drive);
         let (sectors, align) = (random.random_range(1..30), random.random_range(1..20));
-        let Ok(mut targets) = Targets::new(&drive, free.clone(), sectors, align) else {
+        let Ok(mut targets) = Targets::new(&drive, &free, sectors, align) else {
             assert_eq!(places(&free, &drive, sectors, align), []);
             return;
         };
@@ -129,7 +129,7 @@ impl Bed {
         for _ in 0..random.random_range(1..4) {
             let free = random_ranges(random, &bed.drive);
             let (sectors, align) = (random.random_range(1..12), random.random_range(1..10));
-            if let Ok(targets) = Targets::new(&bed.drive, free, sectors, align) {
+            if let Ok(targets) = Targets::new(&bed.drive, &free, sectors, align) {
                 // Queues that were treated alike give the same id.
                 let ids: Vec<_> = bed
                     .queues
@@ -244,7 +244,7 @@ fn requests_for_one_region_are_served_in_order_and_share_a_walk() {
     let drive = Arc::new(Drive::named("hp-c2247a").expect("built in"));
     let mut queue = Queue::new(Arc::clone(&drive), "hrs".parse().expect("a scheduler"));
     let group = RangeSet::from_unsorted([(0, 32_768)]).expect("few");
-    let region = queue.add_region(Targets::new(&drive, group, 8, 8).expect("there is room"));
+    let region = queue.add_region(Targets::new(&drive, &group, 8, 8).expect("there is room"));
     (0..50).for_each(|id| queue.push(id, Ask::Anywhere(region)));
     let (mut arm, mut now) = (drive.locate(Lbn(0)).arm, Ps::ZERO);
     for id in 0..50 {
@@ -265,7 +265,7 @@ fn who_waits_for_a_full_region_waits_until_it_has_room() {
     for scheduler in ["fcfs", "sstf", "sptf", "ecs", "ecs:2", "hrs", "hrs:whole"] {
         let mut queue = Queue::new(Arc::clone(&drive), scheduler.parse().expect("a scheduler"));
         let two = RangeSet::from_unsorted([(80, 16)]).expect("few");
-        let region = queue.add_region(Targets::new(&drive, two, 8, 8).expect("there is room"));
+        let region = queue.add_region(Targets::new(&drive, &two, 8, 8).expect("there is room"));
         queue.region_mut(region).take(80, 96);
         queue.push(7, Ask::Anywhere(region));
         assert_eq!(queue.pick(Arm::default(), Ps::ZERO), None, "{scheduler}");
@@ -282,7 +282,7 @@ fn who_waits_for_a_full_region_waits_until_it_has_room() {
 fn a_write_with_no_aligned_place_is_refused_with_the_reason() {
     let drive = Drive::named("hp-c2247a").expect("built in");
     let free = RangeSet::from_unsorted([(1, 14), (100, 3)]).expect("few");
-    let said = Targets::new(&drive, free, 8, 8)
+    let said = Targets::new(&drive, &free, 8, 8)
         .expect_err("sectors 8 to 16 are not all free")
         .to_string();
     assert!(said.contains("8 sectors") && said.contains("largest has 14"), "{said}");

@@ -17,7 +17,7 @@ fn refusal(load: Workload) -> WorkloadError {
 fn served(scheduler: &str, load: &Workload) -> Vec<Served> {
     let mut all = Vec::new();
     simulate(&drive(), scheduler.parse().expect("a scheduler"), load, |served| {
-        all.push(*served)
+        all.push(*served);
     })
     .expect("it fits");
     all
@@ -264,4 +264,27 @@ fn an_open_loop_waits_as_long_as_theory_says() {
         theory * 1e3
     );
     assert!((is / theory - 1.0).abs() < 0.05, "{is} {theory}");
+}
+
+#[test]
+fn a_span_that_cuts_tracks_short_or_begins_beside_the_alignment_is_kept_to() {
+    // Of 92 sectors a track, so that places reach over the ends of tracks; and one aligned place, at 664,904.
+    let spans = [(664_800 + 88, 664_800 + 300), (664_800 + 92 + 5, 664_800 + 92 + 21)];
+    for ((start, end), range) in spans.into_iter().zip([RangeSize::Track, RangeSize::Sectors(15)]) {
+        for scheduler in ["sptf", "hrs"] {
+            let load = Workload {
+                span: Span::Sectors(start, end),
+                range,
+                requests: 2000,
+                ..Workload::default()
+            };
+            for one in served(scheduler, &load) {
+                let is_within = start <= one.lbn.0 && one.lbn.0 + 8 <= end;
+                assert!(
+                    is_within && one.lbn.0.is_multiple_of(8),
+                    "{scheduler} {range:?}: {one:?}"
+                );
+            }
+        }
+    }
 }

@@ -2,7 +2,7 @@
 
 use super::arms::{Arms, Stand};
 use super::best::{Best, Whose};
-use crate::drive::{Arm, Drive, Lbn};
+use crate::drive::{Arm, Drive, Lbn, Ps};
 
 /// One waiting request.
 #[derive(Clone, Copy, Debug)]
@@ -36,10 +36,10 @@ impl Column {
     }
 
     pub(super) fn push(&mut self, drive: &Drive, order: u64, request: Fixed) {
-        let place = drive.locate(request.lbn);
-        let angle = drive.angle(place).0;
+        let arm = drive.locate(request.lbn).arm;
+        let angle = angle_of(drive, arm, request.lbn);
         self.aims.push(Aim {
-            arm: place.arm,
+            arm,
             angle,
             write: request.write,
             order,
@@ -98,4 +98,11 @@ impl Column {
             });
         }
     }
+}
+
+/// When in a turn a sector of the track at `arm` passes: the wait from the start of a turn. Unlike [`Drive::angle`] it looks up
+/// only what was just looked up to find the track, and most of the time of a simulation goes into the first look.
+#[inline]
+pub(super) fn angle_of(drive: &Drive, arm: Arm, lbn: Lbn) -> u64 {
+    drive.reach(arm, Ps::ZERO, lbn, false).rotation.0
 }

@@ -59,7 +59,7 @@ pub struct Pick {
 /// let drive = Arc::new(Drive::named("hp-c2247a")?);
 /// let mut queue = Queue::new(Arc::clone(&drive), "hrs".parse()?);
 /// let group = RangeSet::from_unsorted([(0, 32_768)]).ok_or("too large")?;
-/// let group = queue.add_region(Targets::new(&drive, group, 8, 8)?);
+/// let group = queue.add_region(Targets::new(&drive, &group, 8, 8)?);
 /// queue.push(1, Ask::At { lbn: Lbn(2_000_000), sectors: 8, write: false });
 /// queue.push(2, Ask::Anywhere(group));
 /// let arm = drive.locate(Lbn(96)).arm;

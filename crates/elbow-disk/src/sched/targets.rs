@@ -1,6 +1,7 @@
 //! A set of places on which a write of one size may land: a region.
 
 use std::fmt;
+use std::ops::Range;
 
 use elbow_ranges::RangeSet;
 
@@ -18,7 +19,7 @@ use crate::drive::{Drive, Lbn};
 /// use elbow_ranges::RangeSet;
 /// let drive = Drive::named("hp-c2247a")?;
 /// let group = RangeSet::from_unsorted([(0, 32_768)]).ok_or("too large")?;
-/// let mut targets = Targets::new(&drive, group, 8, 8)?;
+/// let mut targets = Targets::new(&drive, &group, 8, 8)?;
 /// assert_eq!(targets.places(), 4096);
 /// targets.take(0, 8);
 /// assert_eq!((targets.places(), targets.first()), (4095, Some(Lbn(8))));
@@ -28,7 +29,10 @@ use crate::drive::{Drive, Lbn};
 pub struct Targets {
     pub(super) sectors: u32,
     pub(super) align: u32,
-    free: RangeSet,
+    /// What it was made of, sorted and disjoint.
+    ranges: Vec<Range<u64>>,
+    /// What is free now, from the first change on: most sets serve one request and never change.
+    free: Option<RangeSet>,
     /// In the order of LBNs.
     pub(super) rows: Vec<Row>,
     pub(super) bits: Vec<u64>,
@@ -68,39 +72,42 @@ impl Targets {
     ///
     /// # Panics
     /// Where `sectors` or `align` is 0, or `free` passes the end of the drive.
-    pub fn new(drive: &Drive, free: RangeSet, sectors: u32, align: u32) -> Result<Targets, NoPlace> {
+    pub fn new(drive: &Drive, free: &RangeSet, sectors: u32, align: u32) -> Result<Targets, NoPlace> {
+        Targets::of_sorted(drive, free.iter().collect(), sectors, align)
+    }
+
+    /// The same for ranges that are sorted and do not touch.
+    pub(crate) fn of_sorted(
+        drive: &Drive,
+        ranges: Vec<Range<u64>>,
+        sectors: u32,
+        align: u32,
+    ) -> Result<Targets, NoPlace> {
         assert!(sectors > 0 && align > 0, "a write has sectors and an alignment");
         let mut targets = Targets {
             sectors,
             align,
-            free: RangeSet::new(),
-            rows: Vec::new(),
-            bits: Vec::new(),
-            cylinders: Vec::new(),
+            ranges: Vec::new(),
+            free: None,
+            rows: Vec::with_capacity(ranges.len()),
+            bits: Vec::with_capacity(ranges.len()),
+            cylinders: Vec::with_capacity(ranges.len()),
             places: 0,
         };
-        for range in free.iter() {
+        for range in &ranges {
             targets.lay_out(drive, range.start, range.end);
         }
-        targets.free = free;
-        targets.index();
-        let largest = || {
-            targets
-                .free
-                .iter()
-                .map(|range| range.end - range.start)
-                .max()
-                .unwrap_or(0)
-        };
         if targets.places == 0 {
-            Err(NoPlace {
+            let largest = ranges.iter().map(|range| range.end - range.start).max().unwrap_or(0);
+            return Err(NoPlace {
                 sectors,
                 align,
-                largest: largest(),
-            })
-        } else {
-            Ok(targets)
+                largest,
+            });
         }
+        targets.ranges = ranges;
+        targets.index();
+        Ok(targets)
     }
 
     /// How many places there are now.
@@ -139,14 +146,34 @@ impl Targets {
 
     /// The sectors are in use from now on.
     pub fn take(&mut self, start: u64, end: u64) {
-        self.free.remove(start, end);
-        self.refresh(start, end);
+        self.change(start, end, |free| free.remove(start, end));
     }
 
     /// The sectors are free again. They must lie in what the set was made of.
     pub fn give(&mut self, start: u64, end: u64) {
-        self.free.insert(start, end);
-        self.refresh(start, end);
+        self.change(start, end, |free| free.insert(start, end));
+    }
+
+    /// Changes what is free, and corrects the places of which a sector lies in `[start, end)`.
+    fn change(&mut self, start: u64, end: u64, change: impl FnOnce(&mut RangeSet)) {
+        let mut free = self.free.take().unwrap_or_else(|| set_of(&self.ranges));
+        change(&mut free);
+        let (align, sectors) = (u64::from(self.align), u64::from(self.sectors));
+        let mut at = start.saturating_sub(sectors - 1).next_multiple_of(align);
+        while at < end {
+            if let Some(row) = self.row_of(at) {
+                let row = &mut self.rows[row];
+                let before = row.free;
+                row.set(
+                    &mut self.bits,
+                    ((at - row.first) / align) as u32,
+                    free.covers(at, at + sectors),
+                );
+                self.places = self.places + u64::from(row.free) - u64::from(before);
+            }
+            at += align;
+        }
+        self.free = Some(free);
     }
 
     /// Adds the rows and places of one range; ranges come in ascending order.
@@ -174,9 +201,7 @@ impl Targets {
         let last = (end - u64::from(self.sectors) - row.first) / align;
         let starts = ((at - row.first) / align) as u32..(last + 1).min(u64::from(row.starts)) as u32;
         self.places += u64::from(starts.end - starts.start);
-        for start in starts {
-            row.set(&mut self.bits, start, true);
-        }
+        row.fill(&mut self.bits, starts);
         row.first + u64::from(row.starts) * align
     }
 
@@ -200,29 +225,16 @@ impl Targets {
         }
     }
 
-    /// Corrects the places of which a sector lies in `[start, end)`.
-    fn refresh(&mut self, start: u64, end: u64) {
-        let (align, sectors) = (u64::from(self.align), u64::from(self.sectors));
-        let mut at = start.saturating_sub(sectors - 1).next_multiple_of(align);
-        while at < end {
-            if let Some(row) = self.row_of(at) {
-                let row = &mut self.rows[row];
-                let before = row.free;
-                row.set(
-                    &mut self.bits,
-                    ((at - row.first) / align) as u32,
-                    self.free.covers(at, at + sectors),
-                );
-                self.places = self.places + u64::from(row.free) - u64::from(before);
-            }
-            at += align;
-        }
-    }
-
     fn row_of(&self, lbn: u64) -> Option<usize> {
         let row = self.rows.partition_point(|row| row.first <= lbn).checked_sub(1)?;
         (lbn < self.rows[row].first + u64::from(self.rows[row].starts) * u64::from(self.align)).then_some(row)
     }
+}
+
+fn set_of(ranges: &[Range<u64>]) -> RangeSet {
+    let mut set = RangeSet::new();
+    ranges.iter().for_each(|range| set.insert(range.start, range.end));
+    set
 }
 
 impl fmt::Debug for Targets {

@@ -7,7 +7,8 @@
 //! Always: the sectors of a track are contiguous, in angle as in LBN, so that bit order is the order in which they pass.
 
 use super::arms::Arms;
-use crate::drive::{Arm, Drive, Lbn, Place, Track};
+use super::fixed::angle_of;
+use crate::drive::{Arm, Drive, Lbn, Track};
 
 const WORD: u32 = u64::BITS;
 
@@ -36,17 +37,14 @@ impl Row {
         let sector = u32::try_from(first - track.first.0)
             .ok()
             .filter(|&sector| sector < track.sectors)?;
-        let angle = drive.angle(Place {
-            arm: track.arm,
-            sector: drive.locate(Lbn(first)).sector,
-        });
+        let angle = angle_of(drive, track.arm, Lbn(first));
         Some(Row {
             arm: track.arm,
             first,
             starts: (track.sectors - sector).div_ceil(align),
             free: 0,
             word: word as u32,
-            first_angle: sectors_until(angle.0, track.sectors_per_track, drive.rotation().0),
+            first_angle: sectors_until(angle, track.sectors_per_track, drive.rotation().0),
             turn: track.sectors_per_track,
         })
     }
@@ -54,6 +52,17 @@ impl Row {
     /// How many words it needs.
     pub(super) fn words(&self) -> usize {
         self.starts.div_ceil(WORD) as usize
+    }
+
+    /// The places `starts` are free; none of them was.
+    pub(super) fn fill(&mut self, bits: &mut [u64], starts: std::ops::Range<u32>) {
+        self.free += starts.end - starts.start;
+        let mut at = starts.start;
+        while at < starts.end {
+            let end = starts.end.min((at / WORD + 1) * WORD);
+            bits[(self.word + at / WORD) as usize] |= (u64::MAX >> (WORD - (end - at))) << (at % WORD);
+            at = end;
+        }
     }
 
     pub(super) fn set(&mut self, bits: &mut [u64], start: u32, is_free: bool) {

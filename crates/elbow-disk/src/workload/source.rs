@@ -3,7 +3,6 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use elbow_ranges::RangeSet;
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
@@ -77,19 +76,21 @@ impl<'a> Source<'a> {
         if range_sectors < u64::from(sectors) {
             return Err(no_place(range_sectors).into());
         }
-        // A target of the whole span may begin beside the alignment; any other begins at a multiple of it.
-        let ranges = Places::new(&span, range_sectors, align).unwrap_or(Places {
+        let is_track = load.range == RangeSize::Track;
+        let per_target = (range_sectors - u64::from(sectors)) / u64::from(align) + 1;
+        let is_single = load.targets == 1 && per_target == 1 && !is_track;
+        // Targets begin at multiples of the alignment, but one that fills the span.
+        let only = Places {
             first: span.start,
             count: 1,
             align: 1,
-        });
-        let is_track = load.range == RangeSize::Track;
-        let per_target = (range_sectors - u64::from(sectors)) / u64::from(align) + 1;
+        };
+        let ranges = Places::new(&span, range_sectors, align).unwrap_or(if is_single { places } else { only });
         let mut source = Source {
             drive: Arc::clone(drive),
             load,
             uses_ranges: scheduler.uses_ranges(),
-            is_single: load.targets == 1 && per_target == 1 && !is_track,
+            is_single,
             random: Xoshiro256PlusPlus::seed_from_u64(load.seed),
             places,
             ranges,
@@ -98,8 +99,8 @@ impl<'a> Source<'a> {
             span,
         };
         if source.uses_ranges && !is_track && range_sectors == length && places.count > 1 {
-            let whole = RangeSet::from_unsorted([(source.span.start, length)]).expect("sectors of a drive are few");
-            source.shared = Some(queue.add_region(source.targets(whole)?));
+            let whole = source.span.clone();
+            source.shared = Some(queue.add_region(source.targets(vec![whole])?));
         }
         Ok(source)
     }
@@ -132,39 +133,87 @@ impl<'a> Source<'a> {
             return Ok(at(self.ranges.draw(&mut self.random), true));
         }
         if !self.uses_ranges {
-            return Ok(at(self.place_of_its_own(), true));
+            return Ok(at(self.place_of_its_own()?, true));
         }
         if let Some(region) = self.shared {
             return Ok(Ask::Anywhere(region));
         }
-        let drawn: Vec<_> = (0..load.targets).map(|_| self.target()).collect();
-        let ranges = RangeSet::from_unsorted(drawn).expect("sectors of a drive are few");
-        Ok(Ask::Anywhere(queue.add_region(self.targets(ranges)?)))
+        let mut drawn = (0..load.targets)
+            .map(|_| self.target())
+            .collect::<Result<Vec<_>, _>>()?;
+        merge(&mut drawn);
+        Ok(Ask::Anywhere(queue.add_region(self.targets(drawn)?)))
     }
 
-    fn targets(&self, ranges: RangeSet) -> Result<Targets, NoPlace> {
-        Targets::new(&self.drive, ranges, self.load.request_sectors, self.load.align_sectors)
+    /// Of ranges that are sorted and do not touch.
+    fn targets(&self, ranges: Vec<Range<u64>>) -> Result<Targets, NoPlace> {
+        Targets::of_sorted(&self.drive, ranges, self.load.request_sectors, self.load.align_sectors)
     }
 
-    /// First sector and length of a random target.
-    fn target(&mut self) -> (u64, u64) {
+    /// A random target.
+    fn target(&mut self) -> Result<Range<u64>, NoPlace> {
         if let RangeSize::Sectors(_) = self.load.range {
-            return (self.ranges.draw(&mut self.random), self.range_sectors);
+            let start = self.ranges.draw(&mut self.random);
+            return Ok(start..start + self.range_sectors);
         }
-        let track = self.drive.track(Lbn(self.places.draw(&mut self.random)));
-        let start = track.first.0.max(self.span.start);
-        let end = (track.first.0 + u64::from(track.sectors)).min(self.span.end);
-        (start, end - start)
+        let place = self.places.draw(&mut self.random);
+        // Where the span cuts a track short there may be no room on it, but then there is on the next, to which the place reaches.
+        let last = place + u64::from(self.load.request_sectors) - 1;
+        let tracks = [place, last].map(|lbn| self.track(lbn));
+        let largest = tracks.iter().map(|track| track.end - track.start).max().unwrap_or(0);
+        let with_room = tracks.into_iter().find(|track| self.places_in(track).is_some());
+        with_room.ok_or_else(|| self.no_place(largest))
+    }
+
+    /// The part of a sector's track that lies in the span.
+    fn track(&self, lbn: u64) -> Range<u64> {
+        let track = self.drive.track(Lbn(lbn));
+        let end = track.first.0 + u64::from(track.sectors);
+        track.first.0.max(self.span.start)..end.min(self.span.end)
+    }
+
+    fn places_in(&self, range: &Range<u64>) -> Option<Places> {
+        Places::new(range, u64::from(self.load.request_sectors), self.load.align_sectors)
+    }
+
+    fn no_place(&self, largest: u64) -> NoPlace {
+        NoPlace {
+            sectors: self.load.request_sectors,
+            align: self.load.align_sectors,
+            largest,
+        }
     }
 
     /// A random place of a random target: what a host chooses that names one place.
-    fn place_of_its_own(&mut self) -> u64 {
-        let (start, length) = self.target();
-        let places = Places::new(
-            &(start..start + length),
-            u64::from(self.load.request_sectors),
-            self.load.align_sectors,
-        );
-        places.unwrap_or(self.places).draw(&mut self.random)
+    fn place_of_its_own(&mut self) -> Result<u64, NoPlace> {
+        let target = self.target()?;
+        let places = self
+            .places_in(&target)
+            .ok_or_else(|| self.no_place(target.end - target.start))?;
+        Ok(places.draw(&mut self.random))
+    }
+}
+
+/// Sorts ranges and joins those that touch.
+fn merge(ranges: &mut Vec<Range<u64>>) {
+    ranges.sort_unstable_by_key(|range| range.start);
+    ranges.dedup_by(|next, last| {
+        let touch = next.start <= last.end;
+        if touch {
+            last.end = last.end.max(next.end);
+        }
+        touch
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::merge;
+
+    #[test]
+    fn ranges_that_touch_become_one() {
+        let mut ranges = vec![20..30, 0..5, 5..9, 22..25, 29..31, 40..41];
+        merge(&mut ranges);
+        assert_eq!(ranges, [0..9, 20..31, 40..41]);
     }
 }
