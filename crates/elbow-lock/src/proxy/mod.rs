@@ -101,13 +101,18 @@ async fn connect(settings: &Settings) -> Result<Link, LockError> {
         asked => asked,
     };
     let opened = tokio::task::spawn_blocking(move || Link::open(&service, &options.name, ttl_ms, options.key.as_ref()));
-    opened.await.unwrap_or_else(|_| {
-        let source = io::Error::other("the attempt was given up");
-        Err(LockError::Unreachable {
-            address: settings.service.clone(),
-            source,
-        })
-    })
+    let address = settings.service.clone();
+    match opened.await {
+        Ok(Ok(link)) if link.welcome.ttl_ms == 0 => Err(LockError::Rejected {
+            address,
+            why: "it gives no leases (its --ttl is 0), and a proxy needs one".to_owned(),
+        }),
+        Ok(opened) => opened,
+        Err(_) => Err(LockError::Unreachable {
+            address,
+            source: io::Error::other("the attempt was given up"),
+        }),
+    }
 }
 
 async fn connect_again(settings: &Settings) -> io::Result<Link> {

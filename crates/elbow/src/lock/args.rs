@@ -115,15 +115,15 @@ pub(crate) struct ServiceArgs {
     /// The key shared with a service on TCP.
     #[arg(long, value_name = "FILE", env = elbow_lock::KEY_VARIABLE, value_hint = ValueHint::FilePath)]
     pub(super) key_file: Option<PathBuf>,
-    /// How long locks outlive our last sign of life [default: 10s over TCP; as long as the connection over Unix].
-    #[arg(long, value_name = "TIME", value_parser = milliseconds)]
-    pub(super) ttl: Option<u32>,
 }
 
 #[derive(Args, Debug)]
 pub(crate) struct HoldArgs {
     #[command(flatten)]
     pub(super) service: ServiceArgs,
+    /// How long locks outlive our last sign of life [default: 10s over TCP; as long as the connection over Unix].
+    #[arg(long, value_name = "TIME", value_parser = milliseconds)]
+    pub(super) ttl: Option<u32>,
     /// The file; it need not exist.
     #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(super) file: PathBuf,
@@ -252,6 +252,9 @@ pub(crate) struct ProxyArgs {
     pub(super) listen: Address,
     #[command(flatten)]
     pub(super) service: ServiceArgs,
+    /// How long locks outlive the proxy's last sign of life [default: 10s].
+    #[arg(long, value_name = "TIME", value_parser = milliseconds)]
+    pub(super) ttl: Option<u32>,
     /// Whose processes may use the socket.
     #[arg(long, value_enum, default_value_t = WhichUsers::Same)]
     pub(super) users: WhichUsers,

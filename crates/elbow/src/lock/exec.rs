@@ -32,10 +32,6 @@ const SCRIPTS_MAX: usize = 4;
 pub(super) fn run(args: &ExecArgs) -> Result<ExitCode> {
     let library = preload::library(LIBRARY, LIBRARY_VARIABLE)?;
     let prefixes = prefixes(&args.prefixes)?;
-    ensure!(
-        args.service.ttl.is_none(),
-        "--ttl cannot be given to the processes of a command"
-    );
     let address = preload::absolute(super::address_of(&args.service)?)?;
     if let Some(program) = find(&args.command[0]) {
         check_program(&program, SCRIPTS_MAX)?;

@@ -19,7 +19,7 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(200);
 /// Runs the command under the lock.
 pub(super) fn run(args: &HoldArgs) -> Result<ExitCode> {
     let name = format!("elbow lock hold, process {}", std::process::id());
-    let client = super::connect(&args.service, name)?;
+    let client = super::connect_for(&args.service, args.ttl, name)?;
     let kind = if args.shared { Kind::Shared } else { Kind::Exclusive };
     match client.lock(&args.file, footprint(args)?, kind, wait(args)) {
         Ok(hold) => run_under(&hold, args),

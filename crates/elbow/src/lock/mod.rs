@@ -48,17 +48,22 @@ pub(crate) fn run_daemon(args: &LockdArgs) -> Result<ExitCode> {
 
 /// Comes to the service that was named.
 fn connect(service: &ServiceArgs, name: String) -> Result<Client> {
-    let options = options_of(service, name)?;
+    connect_for(service, None, name)
+}
+
+/// Comes with a lease of so many ms.
+fn connect_for(service: &ServiceArgs, ttl: Option<u32>, name: String) -> Result<Client> {
+    let options = options_of(service, ttl, name)?;
     Ok(Client::connect_with(address_of(service)?.clone(), options)?)
 }
 
-fn options_of(service: &ServiceArgs, name: String) -> Result<Options> {
+fn options_of(service: &ServiceArgs, ttl: Option<u32>, name: String) -> Result<Options> {
     let mut options = Options::for_address(address_of(service)?)?;
     options.name = name;
     if let Some(path) = &service.key_file {
         options.key = Some(read_key(path)?);
     }
-    if let Some(ttl) = service.ttl {
+    if let Some(ttl) = ttl {
         options.ttl_ms = ttl;
     }
     Ok(options)

@@ -8,7 +8,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode, Stdio};
 
-use anyhow::{Result, ensure};
+use anyhow::{Result};
 use elbow_lock::{ADDRESS_VARIABLE, KEY_VARIABLE};
 
 use super::args::MpiArgs;
@@ -27,10 +27,6 @@ const OMPIO_SIEVES: (&str, &str) = ("OMPI_MCA_fbtl_posix_write_datasieving", "fa
 pub(super) fn run(args: &MpiArgs) -> Result<ExitCode> {
     let library = preload::library(LIBRARY, LIBRARY_VARIABLE)?;
     let address = preload::absolute(super::address_of(&args.service)?)?;
-    ensure!(
-        args.service.ttl.is_none(),
-        "--ttl cannot be given to the processes of an MPI program"
-    );
     // A service that is not there is better told of now than by each process.
     drop(super::connect(
         &args.service,

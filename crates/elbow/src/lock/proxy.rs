@@ -16,7 +16,7 @@ pub(super) fn run(args: &ProxyArgs) -> Result<ExitCode> {
         listen: args.listen.clone(),
         users: args.users.into(),
         service: super::address_of(&args.service)?.clone(),
-        options: super::options_of(&args.service, name)?,
+        options: super::options_of(&args.service, args.ttl, name)?,
         clients_max: args.clients,
     };
     let runtime = tokio::runtime::Builder::new_multi_thread()
