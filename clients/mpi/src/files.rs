@@ -14,11 +14,12 @@ use std::path::Path;
 use std::sync::{Arc, LazyLock, OnceLock};
 
 use elbow_lock::{Client, FileName, Hold, Kind, LockError, Owner, Wait, file_name};
-use elbow_ranges::Footprint;
+use elbow_ranges::{Footprint, Mode};
 use parking_lot::{Mutex, RwLock};
 
 use crate::abi::Handle;
 use crate::error::Trouble;
+use crate::grain::{self, FILE_END};
 use crate::group::Group;
 use crate::hints;
 use crate::native::{Native, call};
@@ -57,6 +58,7 @@ impl Default for Status {
 pub(crate) struct Atomic {
     client: Client,
     name: FileName,
+    grain: Mode,
     view: Mutex<Option<Arc<View>>>,
     /// The library's own hints, put back when atomic mode ends.
     hints: hints::Previous,
@@ -64,8 +66,8 @@ pub(crate) struct Atomic {
 
 static FILES: LazyLock<RwLock<HashMap<usize, Arc<OpenFile>>>> = LazyLock::new(RwLock::default);
 
-/// The byte that stands for the shared file pointer: no byte of a file lies there, for `MPI_Offset` has a sign.
-const SHARED_POINTER: u64 = 1 << 63;
+/// The byte that stands for the shared file pointer.
+const SHARED_POINTER: u64 = FILE_END;
 
 /// The open file of this handle, unless it was opened past this library.
 pub(crate) fn find(handle: usize) -> Option<Arc<OpenFile>> {
@@ -162,10 +164,11 @@ impl OpenFile {
             Some(already) => Ok(already.hints.clone()),
             None => hints::exact_writes(native, self.handle),
         };
-        let (name, hints, client) = (name?, hints?, client()?);
+        let (name, hints, client, grain) = (name?, hints?, client()?, grain::from_environment()?);
         Ok(Some(Arc::new(Atomic {
             client,
             name,
+            grain,
             view: Mutex::default(),
             hints,
         })))
@@ -218,6 +221,10 @@ impl Atomic {
     /// Waits until the bytes are ours. A list without any pattern that is too long for a request is locked from its first
     /// byte to its last.
     pub(crate) fn lock(&self, footprint: Footprint, kind: Kind) -> Result<Hold, Trouble> {
+        self.hold(grain::coarsened(footprint, self.grain), kind)
+    }
+
+    fn hold(&self, footprint: Footprint, kind: Kind) -> Result<Hold, Trouble> {
         let bounds = footprint.bounds();
         let hold = match self.ask(footprint, kind) {
             Err(LockError::TooLong { .. }) => self.ask(Footprint::extent(bounds)?, kind),
@@ -235,7 +242,7 @@ impl Atomic {
     /// Waits until the shared file pointer is ours.
     pub(crate) fn lock_shared_pointer(&self) -> Result<Hold, Trouble> {
         let byte = Footprint::extent(SHARED_POINTER..SHARED_POINTER + 1);
-        self.lock(
+        self.hold(
             byte.map_err(|error| Trouble::Unsupported(error.to_string()))?,
             Kind::Exclusive,
         )

@@ -12,7 +12,8 @@
 //!
 //! - [`layout`], [`inspect`], [`view`]: from datatypes to patterns of bytes, never longer than the program's own description;
 //! - [`transfer`]: an access of one process; [`collective`]: one of all; [`request`]: a nonblocking one;
-//! - [`entry`]: the exported functions; [`files`]: what is open, and in which mode; [`hints`]: no write beyond what was asked;
+//! - [`entry`]: the exported functions; [`files`]: what is open, and in which mode; [`grain`]: how finely it is locked;
+//!   [`hints`]: no write beyond what was asked;
 //! - [`group`]: messages between the processes of a file; [`error`]: how the program hears of trouble.
 //!
 //! Invariants: in atomic mode no I/O is done but under a lock that covers all that it touches and was ours just before; what
@@ -24,6 +25,7 @@ mod collective;
 mod entry;
 mod error;
 mod files;
+mod grain;
 mod group;
 mod hints;
 #[cfg(test)]
