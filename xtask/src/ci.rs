@@ -106,6 +106,7 @@ fn tiny_bench(workspace: &Workspace) -> Result<()> {
         "bench/sort.py",
         "bench/figures_holes.py",
         "bench/locks.py",
+        "bench/mpi.py",
     ];
     programs.iter().try_for_each(|program| {
         let program = workspace.root.join(program);
