@@ -6,6 +6,7 @@
 
 mod controller;
 mod drive;
+pub mod ext2;
 mod replay;
 pub mod sched;
 pub mod trace;
