@@ -1,7 +1,7 @@
 //! What tests of the disk share: the data that the model is checked against, and seeds.
 //!
-//! The data lies beside the repository, in `../shared/data`, or where `ELBOW_SHARED_DATA` says. It is large and not ours; a
-//! test that does not find it says `SKIPPED`.
+//! The data lies beside the repository, in `../shared/data`, or where `ELBOW_SHARED_DATA` says; a test that does not find it
+//! says `SKIPPED`. Some lines of it are in `tests/data`, so that no test of the model is idle anywhere.
 
 #![allow(dead_code, reason = "each test uses a part")]
 #![allow(clippy::disallowed_methods, reason = "reads the data of tests")]
@@ -34,6 +34,11 @@ pub(crate) fn shared_text(name: &str) -> Option<String> {
         .read_to_string(&mut text)
         .expect("gzip");
     Some(text)
+}
+
+/// The lines of a file that are in the repository, and the whole file if it is there.
+pub(crate) fn sample_and_whole(sample: &'static str, name: &str) -> Vec<String> {
+    std::iter::once(sample.to_owned()).chain(shared_text(name)).collect()
 }
 
 /// The numbers on a line.

@@ -1,0 +1,138 @@
+//! The command `elbow disk`: what it prints, and what it refuses.
+
+#![allow(clippy::disallowed_methods, reason = "files of tests, and the command's own process")]
+
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+
+fn elbow(args: &[&str], input: &[u8]) -> Output {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_elbow"))
+        .arg("disk")
+        .args(args)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("elbow runs");
+    // It may end, by an error, before it has read all.
+    let _ = child.stdin.take().expect("piped").write_all(input);
+    child.wait_with_output().expect("elbow ends")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).expect("text")
+}
+
+fn json(args: &[&str], input: &[u8]) -> Value {
+    let output = elbow(args, input);
+    assert!(output.status.success(), "{args:?}: {}", text(&output.stderr));
+    serde_json::from_slice(&output.stdout).expect("one JSON object")
+}
+
+/// Exit code 125, nothing on standard output, and the message.
+fn refused(args: &[&str], input: &[u8]) -> String {
+    let output = elbow(args, input);
+    assert_eq!((output.status.code(), output.stdout.len()), (Some(125), 0), "{args:?}");
+    text(&output.stderr)
+}
+
+const MEASURED: &str =
+    "R Miss 564347 2 14095.370 13876.270\nR Hit 564349 2 1414.270 18746.770\nW Doub 1194877 15 17221.000 21894.380\n";
+
+#[test]
+fn a_replay_reports_all_requests_and_each_kind() {
+    let report = json(
+        &["replay", "--disk", "hp-c2247a", "--format", "validate", "-", "--json"],
+        MEASURED.as_bytes(),
+    );
+    for (kind, requests) in [("/", 3), ("/reads/", 1), ("/hits/", 1), ("/writes/", 1)] {
+        let of = |key: &str| {
+            report
+                .pointer(&format!("{kind}{key}"))
+                .cloned()
+                .unwrap_or_else(|| panic!("{kind}{key}"))
+        };
+        assert_eq!(of("requests"), requests);
+        for key in ["mean_measured_ms", "mean_simulated_ms", "rms_demerit_ms"] {
+            assert!(of(key).as_f64().is_some_and(f64::is_finite), "{kind}{key}");
+        }
+    }
+    assert_eq!(report["hits_simulated"], 1);
+}
+
+#[test]
+fn a_trace_without_measured_times_has_no_demerit() {
+    let report = json(
+        &["replay", "--format", "csv", "-", "--json", "--mechanical"],
+        b"lbn,sectors,op\n5,8,R\n9,8,W\n",
+    );
+    assert_eq!(
+        (&report["requests"], &report["rms_demerit_ms"], &report["overhead_ms"]),
+        (&2.into(), &Value::Null, &0.0.into())
+    );
+}
+
+#[test]
+fn each_request_gets_a_line_in_a_file_of_its_own() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = directory.path().join("times.csv");
+    let path = file.to_str().expect("text");
+    json(
+        &["replay", "--format", "validate", "-", "--json", "--per-request", path],
+        MEASURED.as_bytes(),
+    );
+    let lines = std::fs::read_to_string(&file).expect("written");
+    let lines: Vec<&str> = lines.lines().collect();
+    assert_eq!(lines.len(), 4);
+    assert!(lines[0].starts_with("line,arrival_ms,lbn,sectors,op,hit,measured_ms,response_ms,"));
+    assert!(
+        lines[2].starts_with("2,") && lines[2].contains(",564349,2,R,1,1.414270,1.375470,"),
+        "{}",
+        lines[2]
+    );
+}
+
+#[test]
+fn a_wrong_trace_is_refused_with_file_line_and_reason() {
+    let args = ["replay", "--format", "disksim", "-"];
+    let message = refused(&args, b"0 0 5 8 0\n1 0 2054860 8 0\n");
+    assert_eq!(
+        message,
+        "elbow: -:2: sectors 2054860 to 2054867 are not on the drive, which has 2054864\n"
+    );
+    assert_eq!(
+        refused(&args, b"0 0 5 8 0\n1 0 50"),
+        "elbow: -:2: the line ends before the number of sectors\n"
+    );
+}
+
+#[test]
+fn a_drive_is_described_and_a_wrong_one_refused() {
+    let built_in = json(&["describe", "hp-c2247a", "--json"], b"");
+    assert_eq!(
+        (&built_in["sectors"], built_in["zones"].as_array().map(Vec::len)),
+        (&2_054_864.into(), Some(8))
+    );
+    let toml = text(&elbow(&["describe", "hp-c2247a", "--toml"], b"").stdout);
+    let directory = tempfile::tempdir().expect("a directory");
+    let save = |name: &str, toml: &str| {
+        let path = directory.path().join(name);
+        std::fs::write(&path, toml).expect("written");
+        path
+    };
+    let copy = save("copy.toml", &toml);
+    let shown = |path: &Path| path.to_str().expect("text").to_owned();
+    assert_eq!(json(&["describe", &shown(&copy), "--json"], b""), built_in);
+    let wrong = save("wrong.toml", &toml.replace("[559, 760]", "[400, 760]"));
+    let message = refused(&["describe", &shown(&wrong)], b"");
+    let start = format!("elbow: {}:", shown(&wrong));
+    assert!(message.starts_with(&start), "{message}");
+    assert!(
+        message.contains("key `zone[1].cylinders`: zone 400 to 760 overlaps the zone before it, 0 to 558"),
+        "{message}"
+    );
+    assert!(refused(&["describe", "no-such-drive"], b"").contains("built in are: hp-c2247a, generic-7200"));
+}
