@@ -21,6 +21,12 @@ impl Uncached {
         Self { handle, direct }
     }
 
+    /// Whether it goes past the page cache.
+    #[cfg(test)]
+    pub(crate) fn is_direct(&self) -> bool {
+        self.direct.is_some()
+    }
+
     /// Fills the buffer from an offset on; `false` when the file is shorter.
     pub(crate) fn read(&self, storage: &dyn Storage, into: &mut [u8], at: u64) -> Result<bool> {
         let aligned = self.aligned(into, at);

@@ -1,28 +1,24 @@
 //! A file that is read and written at places of our choice, past the page cache where that is possible: nothing of it
 //! is used twice, and copying it into fresh pages costs more than sorting it.
 
-use std::io::{self, IoSlice, Write};
+use std::io::{self, Write};
 use std::sync::Arc;
 
-use elbow_file::{DIRECT_ALIGNMENT, Errno, Handle, Storage, direct};
+use elbow_file::{Handle, Storage};
 
 use super::room::Room;
+use crate::uncached::Uncached;
 
-/// An open file. What is aligned goes past the page cache; the file system keeps both ways in step.
+/// An open file.
 pub(super) struct PlacedFile {
     storage: Arc<dyn Storage>,
-    handle: Handle,
-    direct: Option<Handle>,
+    file: Uncached,
 }
 
 impl PlacedFile {
     pub(super) fn new(storage: Arc<dyn Storage>, handle: Handle) -> Self {
-        let direct = direct(&handle);
-        Self {
-            storage,
-            handle,
-            direct,
-        }
+        let file = Uncached::new(handle);
+        Self { storage, file }
     }
 
     pub(super) fn storage(&self) -> &dyn Storage {
@@ -30,55 +26,19 @@ impl PlacedFile {
     }
 
     pub(super) fn handle(&self) -> &Handle {
-        &self.handle
+        &self.file.handle
     }
 
     /// Fills the buffer from an offset on; that the file ends before is an error.
     pub(super) fn read(&self, into: &mut [u8], at: u64) -> io::Result<()> {
-        let (first, rest) = into.split_at_mut(self.aligned(into, at));
-        let rest_at = at + first.len() as u64;
-        if let Some(direct) = self.direct.as_ref().filter(|_| !first.is_empty()) {
-            match self.storage.read(direct, first, at) {
-                Ok(read) if read == first.len() => (),
-                Ok(_) => return Err(io::ErrorKind::UnexpectedEof.into()),
-                // A device that wants more than pages.
-                Err(Errno::INVAL) => self.read_plainly(first, at)?,
-                Err(errno) => return Err(errno.into()),
-            }
+        match self.file.read(&*self.storage, into, at)? {
+            true => Ok(()),
+            false => Err(io::ErrorKind::UnexpectedEof.into()), // nobody else has the file; a device may still fail
         }
-        self.read_plainly(rest, rest_at)
-    }
-
-    fn read_plainly(&self, into: &mut [u8], at: u64) -> io::Result<()> {
-        if into.is_empty() || self.storage.read(&self.handle, into, at)? == into.len() {
-            return Ok(());
-        }
-        Err(io::ErrorKind::UnexpectedEof.into()) // nobody else has the file; a device may still fail
     }
 
     pub(super) fn write(&self, bytes: &[u8], at: u64) -> io::Result<()> {
-        let (first, rest) = bytes.split_at(self.aligned(bytes, at));
-        let rest_at = at + first.len() as u64;
-        if let Some(direct) = self.direct.as_ref().filter(|_| !first.is_empty()) {
-            match self.storage.write(direct, &[IoSlice::new(first)], at) {
-                Err(Errno::INVAL) => self.storage.write(&self.handle, &[IoSlice::new(first)], at)?,
-                other => other?,
-            }
-        }
-        if !rest.is_empty() {
-            self.storage.write(&self.handle, &[IoSlice::new(rest)], rest_at)?;
-        }
-        Ok(())
-    }
-
-    /// How much at the front of a stretch can go past the page cache.
-    fn aligned(&self, bytes: &[u8], at: u64) -> usize {
-        let is_aligned =
-            at.is_multiple_of(DIRECT_ALIGNMENT as u64) && bytes.as_ptr().addr().is_multiple_of(DIRECT_ALIGNMENT);
-        match self.direct {
-            Some(_) if is_aligned => bytes.len() / DIRECT_ALIGNMENT * DIRECT_ALIGNMENT,
-            _ => 0,
-        }
+        Ok(self.file.write(&*self.storage, bytes, at, bytes.len().max(1))?)
     }
 }
 
@@ -127,8 +87,8 @@ impl Write for FileWriter {
 
 #[cfg(test)]
 mod tests {
-    use elbow_file::RealStorage;
     use elbow_file::double::{Faulty, Interposed, Operation, Plan};
+    use elbow_file::{Errno, RealStorage};
 
     use super::super::buffer::buffer;
     use super::*;
@@ -162,7 +122,7 @@ mod tests {
         let plans = [Operation::Read, Operation::Write].map(|call| Plan::fail(Errno::INVAL).on(call));
         let storage = Arc::new(Interposed::new(Arc::new(RealStorage), Faulty::new(plans)));
         let (_place, file) = file(storage.clone());
-        if file.direct.is_none() {
+        if !file.file.is_direct() {
             println!("SKIPPED: no direct I/O in /var/tmp");
             return;
         }
