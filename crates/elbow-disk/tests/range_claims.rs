@@ -57,7 +57,7 @@ fn measured_distribution() -> Vec<f64> {
         ..group()
     };
     simulate(&hp(), Scheduler::Sptf, &load, |served| {
-        times.push((served.seek + served.rotation).ms())
+        times.push((served.seek + served.rotation).ms());
     })
     .expect("it fits");
     times.sort_by(f64::total_cmp);

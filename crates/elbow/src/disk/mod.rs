@@ -2,10 +2,12 @@
 //!
 //! ```text
 //!   describe    what a drive is             replay    a trace against it, with what was measured beside
+//!   simulate    a random load on it, by one of several schedulers
 //! ```
 
 mod describe;
 mod replay;
+mod simulate;
 
 use std::process::ExitCode;
 
@@ -17,6 +19,7 @@ Examples:
   elbow disk describe hp-c2247a                                   its zones, seek times and cache
   elbow disk describe hp-c2247a --toml > mine.toml                a beginning for the description of another drive
   elbow disk replay --disk mine.toml --format blktrace sda.txt    what its requests would take there
+  elbow disk simulate --depth 16 --scheduler sptf                 random writes, and where their time goes
 
 Drives that need no file: hp-c2247a (1 GB, 5400 rpm, checked against a real one) and generic-7200.";
 
@@ -28,6 +31,9 @@ pub(crate) enum DiskArgs {
     /// Serve the requests of a trace on a simulated drive, and compare with what was measured.
     #[command(after_help = replay::EXAMPLES)]
     Replay(replay::ReplayArgs),
+    /// Serve random requests on a simulated drive, and say where the time goes.
+    #[command(after_help = simulate::EXAMPLES)]
+    Simulate(Box<simulate::SimulateArgs>),
 }
 
 /// Does what was asked.
@@ -35,5 +41,6 @@ pub(crate) fn run(args: &DiskArgs) -> Result<ExitCode> {
     match args {
         DiskArgs::Describe(args) => describe::run(args),
         DiskArgs::Replay(args) => replay::run(args),
+        DiskArgs::Simulate(args) => simulate::run(args),
     }
 }
