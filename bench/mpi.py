@@ -37,6 +37,7 @@ JOBS = ["interleaved-8", "block-8", "flash-8", "tile-6-exclusive", "tile-6-share
 MANY_RANKS = ["block-27", "block-64"]
 DELAYS_US = ["0", "100", "1000"]
 PIECES, TINY_PIECES = 256, 32
+TINY_MODES = ["none", "list", "extent", "native"]
 FAILURES = (peers.Failed, inputs.Unavailable, subprocess.SubprocessError, RuntimeError, OSError, ValueError)
 
 
@@ -70,13 +71,13 @@ def parse():
     parser.add_choice("--only", [*JOBS, *MANY_RANKS], more=" but the last two; with --tiny the first and tiles")
     parser.add_choice("--delays", DELAYS_US, more=", in microseconds; with --tiny 100")
     # Names of modes have commas in them.
-    parser.add_argument("--peers", type=lambda text: modes(parser, text), help="of " + ";".join(mpis.BY_NAME) + " (default: all)")
+    parser.add_argument("--peers", type=lambda text: modes(parser, text), help="of " + ";".join(mpis.BY_NAME) + f" (default: all; with --tiny {','.join(TINY_MODES)})")
     parser.add_argument("--seconds", type=float, help="of rounds in each run, one at least (default: 2)")
     parser.add_common(out="mpi", disk="the file, where /dev/shm has no 4 GiB free", tiny="few small pieces, one delay, once")
     options = parser.parse_args()
     options.only = options.only or (["interleaved-8", "tile-6-exclusive"] if options.tiny else JOBS)
     options.delays = options.delays or (["100"] if options.tiny else DELAYS_US)
-    options.peers = options.peers or ([mode for mode in mpis.MODES if mode.exact] if options.tiny else mpis.MODES)
+    options.peers = options.peers or ([mpis.BY_NAME[name] for name in TINY_MODES] if options.tiny else mpis.MODES)
     options.seconds = options.seconds or (0.1 if options.tiny else 2)
     options.repeat = options.repeat or (1 if options.tiny else report.ALWAYS_WANTED_REPEAT)
     return options
