@@ -16,9 +16,9 @@
 //!
 //! Not modelled: a request larger than a segment waiting for room in it, several commands in the drive at once.
 //!
-//! Source: the behaviour of DiskSim 4.0's disk controller for one outstanding request (Bucy, Schindler, Schlosser, Ganger, *The
-//! DiskSim Simulation Environment Version 4.0 Reference Manual*, CMU-PDL-08-101, section 3.6), and Worthington, Ganger, Patt,
-//! Wilkes, *On-Line Extraction of SCSI Disk Drive Parameters* (SIGMETRICS 1995), which measured this drive.
+//! Source: the behaviour of DiskSim 4.0's disk controller (its files `disksim_diskctlr.c` and `disksim_diskcache.c`) for one
+//! outstanding request; Bucy, Schindler, Schlosser, Ganger, *The DiskSim Simulation Environment Version 4.0 Reference Manual*
+//! (CMU-PDL-08-101); Worthington, Ganger, Patt, Wilkes, *On-Line Extraction of SCSI Disk Drive Parameters* (SIGMETRICS 1995).
 
 pub(crate) mod costs;
 mod head;
