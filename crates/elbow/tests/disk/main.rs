@@ -2,6 +2,8 @@
 
 #![allow(clippy::disallowed_methods, reason = "files of tests, and the command's own process")]
 
+mod simulate;
+
 use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
