@@ -23,7 +23,7 @@ pub(super) fn colour(pid: u32) -> u32 {
 
 /// A free block of a group at or after a goal, as ext2 looks for it.
 fn grab(group: &Group, goal: u32) -> Option<u32> {
-    let (map, bits) = (&group.blocks, group.blocks.bits());
+    let (map, bits) = (group.blocks(), group.blocks().bits());
     if goal >= bits {
         return None;
     }
@@ -100,25 +100,21 @@ impl Ext2 {
             .chain(others)
             .find_map(|(index, goal)| {
                 let group = &self.groups[index as usize];
-                let found = grab_unnamed(group, goal).filter(|_| group.blocks.clear_count() > 0);
+                let found = grab_unnamed(group, goal).filter(|_| group.blocks().clear_count() > 0);
                 found.map(|found| index * BLOCKS_PER_GROUP + found)
             })
     }
 
     /// Marks a free block as used.
     pub(super) fn take_block(&mut self, block: u32) {
-        self.groups[(block / BLOCKS_PER_GROUP) as usize]
-            .blocks
-            .set(block % BLOCKS_PER_GROUP);
+        self.groups[(block / BLOCKS_PER_GROUP) as usize].take_block(block % BLOCKS_PER_GROUP);
         self.free_blocks -= 1;
         self.touch_bitmap(block);
     }
 
     /// Marks a used block as free. The writes to it are complete.
     pub(super) fn give_block(&mut self, block: u32) {
-        self.groups[(block / BLOCKS_PER_GROUP) as usize]
-            .blocks
-            .unset(block % BLOCKS_PER_GROUP);
+        self.groups[(block / BLOCKS_PER_GROUP) as usize].give_block(block % BLOCKS_PER_GROUP);
         self.free_blocks += 1;
         self.touch_bitmap(block);
     }
@@ -150,10 +146,10 @@ impl Ext2 {
         let first = block + 1;
         let within = first % BLOCKS_PER_GROUP
             ..group
-                .blocks
+                .blocks()
                 .bits()
                 .min(block % BLOCKS_PER_GROUP + self.options.preallocation);
-        let free = within.take_while(|&bit| bit > 0 && !group.blocks.get(bit)).count() as u32;
+        let free = within.take_while(|&bit| bit > 0 && !group.blocks().get(bit)).count() as u32;
         (first..first + free).for_each(|block| self.take_block(block));
         self.inode_mut(ino).preallocated = first..first + free;
     }
@@ -251,10 +247,10 @@ mod tests {
             let fullness = rng.random_range(0.5..1.0);
             for block in geometry.first_data(0)..3000 {
                 if rng.random_bool(fullness) {
-                    group.blocks.set(block);
+                    group.take_block(block);
                 }
             }
-            let used: Vec<bool> = (0..3000).map(|block| group.blocks.get(block)).collect();
+            let used: Vec<bool> = (0..3000).map(|block| group.blocks().get(block)).collect();
             for _ in 0..50 {
                 let goal = rng.random_range(0..3000);
                 let found = grab(&group, goal).map(|found| found as usize);

@@ -70,6 +70,19 @@ pub(super) struct Claims {
     claims: HashMap<RequestId, Claim>,
 }
 
+/// The free blocks of a region. Shorter runs than a write are of no use to it, but leaving them out would cost more.
+fn targets(group: &Group, within: &Within, bits: Range<u32>) -> Arc<RangeSet> {
+    if within.minis == (0..MINI_GROUPS) {
+        return group.free();
+    }
+    let first = within.group * BLOCKS_PER_GROUP;
+    let runs = group.blocks().clear_runs(bits);
+    Arc::new(
+        runs.map(|run| u64::from(first + run.start)..u64::from(first + run.end))
+            .collect(),
+    )
+}
+
 /// Starts that a write of `m` blocks may take from one of `n`.
 fn taken(m: u32, n: u32) -> u64 {
     u64::from(m) + u64::from(n) - 1
@@ -83,23 +96,19 @@ impl Claims {
     /// Looks for room for `blocks` contiguous ones.
     pub(super) fn room(&self, groups: &[Group], within: &Within, blocks: u32) -> Room {
         let group = &groups[within.group as usize];
+        let outstanding = || self.claims.values().filter(|claim| claim.within.overlaps(within));
+        if !outstanding().all(|claim| claim.slack > taken(blocks, claim.blocks)) {
+            return Room::Later;
+        }
         let bits = within.minis.start * BLOCKS_PER_MINI_GROUP..within.minis.end * BLOCKS_PER_MINI_GROUP;
         let long_enough = |run: &Range<u32>| run.end - run.start >= blocks;
-        let (mut targets, mut starts) = (RangeSet::new(), 0);
-        for run in group.blocks.clear_runs(bits).filter(long_enough) {
-            let first = u64::from(within.group * BLOCKS_PER_GROUP);
-            targets.insert(first + u64::from(run.start), first + u64::from(run.end));
-            starts += u64::from(run.end - run.start - blocks) + 1;
-        }
-        if starts == 0 {
-            return Room::None;
-        }
-        let outstanding = || self.claims.values().filter(|claim| claim.within.overlaps(within));
+        let runs = group.blocks().clear_runs(bits.clone()).filter(long_enough);
+        let starts: u64 = runs.map(|run| u64::from(run.end - run.start - blocks) + 1).sum();
         let others: u64 = outstanding().map(|claim| taken(claim.blocks, blocks)).sum();
-        let all_left = outstanding().all(|claim| claim.slack > taken(blocks, claim.blocks));
-        match starts > others && all_left {
-            true => Room::Targets(Arc::new(targets), starts - others),
-            false => Room::Later,
+        match starts {
+            0 => Room::None,
+            _ if starts <= others => Room::Later,
+            _ => Room::Targets(targets(group, within, bits), starts - others),
         }
     }
 
@@ -154,7 +163,7 @@ mod tests {
             let fullness = rng.random_range(0.3..0.99);
             for block in geometry.first_data(0)..4096 {
                 if rng.random_bool(fullness) {
-                    groups[0].blocks.set(block);
+                    groups[0].take_block(block);
                 }
             }
             let mut claims = Claims::default();
@@ -185,7 +194,7 @@ mod tests {
                         .choose(&mut rng)
                         .unwrap_or_else(|| panic!("SEED={seed}: no place left"));
                     for block in place..place + u64::from(blocks) {
-                        groups[0].blocks.set(block as u32); // which asserts that it was free
+                        groups[0].take_block(block as u32); // which asserts that it was free
                     }
                     for (targets, _) in outstanding.values_mut() {
                         targets.remove(place, place + u64::from(blocks));

@@ -20,7 +20,7 @@ pub enum Target {
     Read(u32),
     /// Written from this block on.
     Write(u32),
-    /// Written anywhere within these blocks, contiguously. Of several that are outstanding, no two may get the same block; there are
+    /// Written anywhere within these blocks, contiguously; runs that are too short for it may be among them. Of several that are outstanding, no two may get the same block; there are
     /// always enough of them.
     WriteRange(Arc<RangeSet>),
 }
@@ -79,6 +79,9 @@ pub trait Disk {
     fn complete(&mut self) -> Option<Completed>;
 }
 
+/// Guesses at a place before the places are counted.
+const GUESSES: u32 = 8;
+
 /// Serves requests one after the other, in order, each in the same time: for tests of what lies above it.
 ///
 /// ```
@@ -131,21 +134,36 @@ impl ConstantDisk {
     }
 
     fn pick(&mut self, targets: &RangeSet, struck: &RangeSet, blocks: u32) -> u32 {
-        let free = targets.difference(struck);
-        let count = |range: std::ops::Range<u64>| (range.end - range.start + 1).saturating_sub(blocks.into());
-        let places: u64 = free.iter().map(count).sum();
-        assert!(
-            places > 0,
-            "no {blocks} contiguous blocks in {free:?}: the file system asked for too much"
-        );
-        let mut left = self.whim.as_mut().map_or(0, |whim| whim.random_range(0..places));
-        for range in &free {
-            match left.checked_sub(count(range.clone())) {
-                Some(rest) => left = rest,
-                None => return u32::try_from(range.start + left).expect("a block"),
+        let length = u64::from(blocks);
+        // Mostly little is struck: guess first.
+        for _ in 0..if self.whim.is_some() { GUESSES } else { 0 } {
+            match self.place(targets, length) {
+                Some(at) if !struck.overlaps(at, at + length) => return u32::try_from(at).expect("a block"),
+                _ => {}
             }
         }
-        unreachable!("{places} places were counted")
+        let free = targets.difference(struck);
+        let place = self.place(&free, length);
+        let place =
+            place.unwrap_or_else(|| panic!("no {blocks} contiguous blocks in {free:?}: too much was asked for"));
+        u32::try_from(place).expect("a block")
+    }
+
+    /// The first place in a set, or any by whim.
+    fn place(&mut self, free: &RangeSet, length: u64) -> Option<u64> {
+        let count = |range: &std::ops::Range<u64>| (range.end - range.start + 1).saturating_sub(length);
+        let places: u64 = free.iter().map(|range| count(&range)).sum();
+        let mut left = match &mut self.whim {
+            Some(whim) if places > 0 => whim.random_range(0..places),
+            _ => 0,
+        };
+        free.iter().find_map(|range| match left.checked_sub(count(&range)) {
+            Some(rest) => {
+                left = rest;
+                None
+            }
+            None => Some(range.start + left),
+        })
     }
 }
 

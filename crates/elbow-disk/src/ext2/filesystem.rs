@@ -74,8 +74,10 @@ pub struct Ext2 {
 
     /// What is to be asked of the disk, in order.
     pub(super) queue: VecDeque<Work>,
-    /// What waits for room in its region.
+    /// What waits for room in its region, or for the place of the piece before it.
     pub(super) stalled: VecDeque<Work>,
+    /// How many of those wait since the last time that room was made.
+    pub(super) waiting: u32,
     pub(super) in_flight: HashMap<RequestId, InFlight>,
     pub(super) claims: Claims,
     /// Works to be placed that are queued, stalled or in flight.
@@ -94,7 +96,7 @@ impl Ext2 {
         let geometry = Geometry::new(&options)?;
         let groups: Vec<Group> = (0..geometry.groups).map(|group| Group::new(&geometry, group)).collect();
         let mut fs = Self {
-            free_blocks: groups.iter().map(|group| u64::from(group.blocks.clear_count())).sum(),
+            free_blocks: groups.iter().map(|group| u64::from(group.blocks().clear_count())).sum(),
             random: Xoshiro256PlusPlus::seed_from_u64(options.seed),
             next_tick: options.writeback.interval,
             options,
@@ -118,6 +120,7 @@ impl Ext2 {
             pending_pointers: HashMap::new(),
             queue: VecDeque::new(),
             stalled: VecDeque::new(),
+            waiting: 0,
             in_flight: HashMap::new(),
             claims: Claims::default(),
             placing: 0,
@@ -215,11 +218,11 @@ impl Ext2 {
         let path = format!("/ballast-{group}");
         self.create(0, &path)?;
         let ino = self.resolve(&path)?;
-        let bits = self.groups[group as usize].blocks.bits();
+        let bits = self.groups[group as usize].blocks().bits();
         let spare = (f64::from(bits) * (1.0 - fraction)).round() as u32;
         let mut file_block = 0;
-        while self.groups[group as usize].blocks.clear_count() > spare {
-            let map = &self.groups[group as usize].blocks;
+        while self.groups[group as usize].blocks().clear_count() > spare {
+            let map = self.groups[group as usize].blocks();
             let at = (self.random.next_u64() % u64::from(bits)) as u32;
             let (low, high) = (map.first_clear(0..at), map.first_clear(at..bits));
             let start = high.or(low).expect("a clear bit");

@@ -5,6 +5,9 @@
 //!
 //! Source: Linux 2.6.20, fs/ext2/ialloc.c (find_group_orlov, find_group_other), by behaviour.
 
+use std::sync::Arc;
+
+use elbow_ranges::RangeSet;
 use rand::{Rng, RngCore};
 
 use super::bitmap::Bitmap;
@@ -20,7 +23,10 @@ const DEBT_MAX: i64 = 255;
 /// What is used of one group.
 #[derive(Clone, Debug)]
 pub(super) struct Group {
-    pub(super) blocks: Bitmap,
+    blocks: Bitmap,
+    /// The free ones, as blocks of the file system; shared with the range writes that name them.
+    free: Arc<RangeSet>,
+    first: u32,
     pub(super) inodes: Bitmap,
     pub(super) directories: u32,
     /// Directories made here, less files made here: how overdue files are.
@@ -38,13 +44,41 @@ impl Group {
         if group == 0 {
             (0..FIRST_INODE - 1).for_each(|inode| inodes.set(inode));
         }
+        let first = group * BLOCKS_PER_GROUP;
+        let ends = u64::from(first + geometry.first_data(group))..u64::from(first + blocks.bits());
         Self {
             blocks,
+            free: Arc::new(std::iter::once(ends).collect()),
+            first,
             inodes,
             directories: 0,
             debt: 0,
             named: [0; MINI_GROUPS as usize],
         }
+    }
+
+    /// Its blocks in use.
+    pub(super) fn blocks(&self) -> &Bitmap {
+        &self.blocks
+    }
+
+    /// All its free blocks.
+    pub(super) fn free(&self) -> Arc<RangeSet> {
+        Arc::clone(&self.free)
+    }
+
+    /// Marks a free block of it as used.
+    pub(super) fn take_block(&mut self, bit: u32) {
+        self.blocks.set(bit);
+        let block = u64::from(self.first + bit);
+        Arc::make_mut(&mut self.free).remove(block, block + 1);
+    }
+
+    /// Marks a used block of it as free.
+    pub(super) fn give_block(&mut self, bit: u32) {
+        self.blocks.unset(bit);
+        let block = u64::from(self.first + bit);
+        Arc::make_mut(&mut self.free).insert(block, block + 1);
     }
 
     fn free_inodes(&self) -> i64 {
@@ -212,7 +246,9 @@ mod tests {
         assert_eq!(chosen[..4], [3; 4]);
         let stayed = chosen.iter().filter(|&&group| group == 3).count();
         assert!((64..=128).contains(&stayed), "{stayed}");
-        (0..64).for_each(|_| drop(groups[3].take_inode(false)));
+        for _ in 0..64 {
+            groups[3].take_inode(false);
+        }
         assert_eq!(
             directory_group(&groups, &geometry, parent, &mut random),
             Some(3),
@@ -227,7 +263,7 @@ mod tests {
         assert_eq!(file_group(&groups, &geometry, parent), Some(3));
         while groups[3].free_blocks() > 0 {
             let block = groups[3].blocks.first_clear(0..u32::MAX).unwrap();
-            groups[3].blocks.set(block);
+            groups[3].take_block(block);
         }
         // (3 + 49153) % 8 = 4, + 1 = 5
         assert_eq!(file_group(&groups, &geometry, parent), Some(5));

@@ -113,9 +113,9 @@ impl Ext2 {
         let bitmap = self.geometry.block_bitmap_block(group);
         let table = self.geometry.table_first(group);
         Some(match block {
-            _ if block == bitmap => state.blocks.to_block(),
+            _ if block == bitmap => state.blocks().to_block(),
             _ if block == bitmap + 1 => state.inodes.to_block(),
-            _ if block < bitmap && block % BLOCKS_PER_GROUP == 0 => self.superblock(group),
+            _ if block < bitmap && block.is_multiple_of(BLOCKS_PER_GROUP) => self.superblock(group),
             _ if block < bitmap => self.descriptors(block % BLOCKS_PER_GROUP - 1),
             _ if block < table + self.geometry.table_blocks => self.inode_table(group, block - table),
             _ => return self.owned_content(block),
@@ -201,7 +201,7 @@ impl Ext2 {
             block.put32(at, self.geometry.block_bitmap_block(group));
             block.put32(at + 4, self.geometry.inode_bitmap_block(group));
             block.put32(at + 8, self.geometry.table_first(group));
-            block.put16(at + 12, state.blocks.clear_count() as u16);
+            block.put16(at + 12, state.blocks().clear_count() as u16);
             block.put16(at + 14, state.inodes.clear_count() as u16);
             block.put16(at + 16, state.directories as u16);
         }

@@ -20,6 +20,9 @@ use super::{BLOCKS_PER_GROUP, BLOCKS_PER_MINI_GROUP, Completed, Policy, Purpose,
 /// How far the elevator sees in the queue.
 const MERGE_WINDOW: usize = 128;
 
+/// Writes that wait for room in their region before those behind them wait as well, so that small ones do not keep large ones out.
+const WAITING_MAX: u32 = 4;
+
 /// Something to be asked of the disk.
 #[derive(Clone, Debug)]
 pub(super) enum Work {
@@ -71,6 +74,10 @@ impl Ext2 {
     /// The next request for the disk; `None` if there is none now, or it has as many as it may.
     pub fn next_request(&mut self) -> Option<Request> {
         while self.in_flight.len() < self.options.in_flight_max {
+            let blocked = self.waiting >= WAITING_MAX;
+            if blocked && matches!(self.queue.front(), Some(Work::Place { .. })) {
+                return None;
+            }
             let request = match self.queue.pop_front()? {
                 Work::Read { ino, at, blocks } => Some(self.issue_read(ino, at, blocks)),
                 Work::Fixed { at, blocks, owner } => self.issue_fixed(at, blocks, owner),
@@ -228,6 +235,7 @@ impl Ext2 {
                 }
                 Found::Later => {
                     self.statistics.range_waits += 1;
+                    self.waiting += 1;
                     self.stalled.push_back(Work::Place { ino, blocks });
                     return None;
                 }
@@ -269,8 +277,8 @@ impl Ext2 {
         let group = &self.groups[(first / BLOCKS_PER_GROUP) as usize % self.groups.len()];
         let bit = first % BLOCKS_PER_GROUP;
         let free = |bit: u32| {
-            bit < group.blocks.bits()
-                && !group.blocks.get(bit)
+            bit < group.blocks().bits()
+                && !group.blocks().get(bit)
                 && group.named[(bit / BLOCKS_PER_MINI_GROUP) as usize] == 0
         };
         if first >= self.geometry.blocks || !(bit..bit + count).all(free) {
@@ -422,6 +430,7 @@ impl Ext2 {
 
     /// What waited for room may look again.
     pub(super) fn wake(&mut self) {
+        self.waiting = 0;
         while let Some(work) = self.stalled.pop_back() {
             self.queue.push_front(work);
         }

@@ -175,10 +175,8 @@ impl Watched {
 
     /// Targets are free, and no other write to a fixed place may hit them.
     fn check_range(&self, targets: &RangeSet, blocks: u32) -> Out {
-        assert!(
-            targets.iter().all(|run| run.end - run.start >= u64::from(blocks)),
-            "a run that cannot hold it"
-        );
+        let long_enough = |run: std::ops::Range<u64>| run.end - run.start >= u64::from(blocks);
+        assert!(targets.iter().any(long_enough), "nothing can hold it");
         let bits = self.bitmap(targets.span().unwrap().start as u32);
         for run in targets {
             let ends = [run.start as u32, run.end as u32 - 1];
