@@ -24,6 +24,7 @@ mode could be faster than any other, and each request costs it more processor th
 delay, in no mode: a real parallel file system's fcntl takes a round trip too.
 """
 
+import signal
 import statistics
 import subprocess
 import sys
@@ -44,6 +45,7 @@ FAILURES = (peers.Failed, inputs.Unavailable, subprocess.SubprocessError, Runtim
 def main():
     options = parse()
     sys.stdout.reconfigure(line_buffering=True)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # Through the finally below.
     options.elbow, programs = build.programs(options.elbow, "elbow-mpi")
     _, examples = build.programs(options.elbow, "elbow-lock", example="workloads")
     results = report.Results()

@@ -144,10 +144,12 @@ def said_by(words, environment):
     command = subprocess.Popen(words, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True)
     try:
         said, _ = command.communicate(timeout=TIMEOUT)
-    except subprocess.TimeoutExpired as error:
-        os.killpg(command.pid, signal.SIGKILL)
-        command.communicate()
-        raise Failed(f"it hangs (more than {TIMEOUT} s)") from error
+    except BaseException as error:
+        os.killpg(command.pid, signal.SIGKILL)  # It has a session of its own: Ctrl-C does not reach it.
+        command.wait()
+        if isinstance(error, subprocess.TimeoutExpired):
+            raise Failed(f"it hangs (more than {TIMEOUT} s)") from error
+        raise
     lines = [line for line in said.splitlines() if line.startswith("{")]
     if command.returncode != 0 or len(lines) != 1:
         ours = [line for line in said.splitlines() if line.startswith(("FAILED", "byte ", "elbow"))]
