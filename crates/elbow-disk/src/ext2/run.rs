@@ -166,7 +166,7 @@ impl<D: Disk> Run<D> {
             Outcome::Wait => None,
             Outcome::Done => {
                 process.left.pop_front();
-                Some(self.now + self.time(&operation.action))
+                Some(Ps(self.now.0.saturating_add(self.time(&operation.action).0)))
             }
         };
         Ok(())
@@ -180,7 +180,10 @@ impl<D: Disk> Run<D> {
             _ => 0,
         };
         let blocks = bytes.div_ceil(super::BLOCK_BYTES as u64);
-        self.operation_time + Ps(self.block_time.0.saturating_mul(blocks))
+        Ps(self
+            .operation_time
+            .0
+            .saturating_add(self.block_time.0.saturating_mul(blocks)))
     }
 
     /// Nothing will happen any more: all is done, or somebody waits in vain.

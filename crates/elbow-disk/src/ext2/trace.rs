@@ -24,6 +24,9 @@ use std::fmt;
 
 use super::TraceError;
 
+/// The longest thought: a day. Simulated time has room for 213 of them.
+const THINK_NS_MAX: u64 = 86_400_000_000_000;
+
 /// What a process does.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
@@ -214,14 +217,14 @@ impl Trace {
                 Action::Create(_) => summary.creates += 1,
                 Action::Unlink(_) => summary.deletes += 1,
                 Action::Mkdir(_) => summary.directories += 1,
-                Action::Write { bytes, .. } => summary.bytes_written += bytes,
+                Action::Write { bytes, .. } => summary.bytes_written = summary.bytes_written.saturating_add(*bytes),
                 Action::Append { bytes, .. } => {
                     summary.appends += 1;
-                    summary.bytes_written += bytes;
+                    summary.bytes_written = summary.bytes_written.saturating_add(*bytes);
                 }
                 Action::Read { bytes, .. } => {
                     summary.reads += 1;
-                    summary.bytes_read += bytes;
+                    summary.bytes_read = summary.bytes_read.saturating_add(*bytes);
                 }
                 _ => {}
             }
@@ -257,7 +260,7 @@ impl Action {
                     offset: at,
                     bytes: more,
                 },
-            ) if path == next && offset.checked_add(*bytes) == Some(*at) => {
+            ) if path == next && offset.checked_add(*bytes) == Some(*at) && at.checked_add(*more).is_some() => {
                 *bytes += more;
                 true
             }
@@ -267,10 +270,7 @@ impl Action {
                     path: next,
                     bytes: more,
                 },
-            ) if path == next => {
-                *bytes += more;
-                true
-            }
+            ) if path == next => bytes.checked_add(*more).map(|sum| *bytes = sum).is_some(),
             _ => false,
         }
     }
@@ -321,6 +321,7 @@ fn numbered(name: &str, path: String, offset: &str, bytes: u64) -> Result<Action
     Ok(match name {
         "append" => Action::Append { path, bytes },
         "truncate" => Action::Truncate { path, bytes },
+        "think" if bytes > THINK_NS_MAX => return Err(format!("a thought of {bytes} ns is longer than a day")),
         "think" => Action::Think(bytes),
         _ => {
             let offset = number("offset", offset)?;
@@ -371,6 +372,10 @@ mod tests {
             (
                 "1 write /a 18446744073709551615 4",
                 "t:1: 4 bytes at 18446744073709551615 end beyond 18446744073709551615",
+            ),
+            (
+                "1 think - - 86400000000001",
+                "t:1: a thought of 86400000000001 ns is longer than a day",
             ),
             ("1 unlink /a 7", "t:1: \"7\" is more than unlink takes"),
             (

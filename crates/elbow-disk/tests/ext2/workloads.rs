@@ -7,6 +7,7 @@ use elbow_disk::ext2::{
     Andrew, ConstantDisk, Ext2, Ext2Error, Options, Policy, PostMark, Region, Run, SmallFiles, Trace, TraceSummary,
 };
 use elbow_file::{Access, RealStorage, Storage};
+use rand::Rng;
 
 use crate::judges;
 
@@ -228,5 +229,53 @@ fn an_operation_that_fails_is_named() {
     assert_eq!(
         error.to_string(),
         "operation 2 of the trace (1 mkdir /a/b): /a: not a directory"
+    );
+}
+
+/// Nothing that is read as a trace makes the reader or the model panic.
+#[test]
+fn broken_traces_are_errors() {
+    let good = "5 mkdir /d\n5 create /d/a%20b\n5 write /d/a%20b 0 100\n5 append /d/a%20b - 7\n5 read /d/a 5 10\n5 rename /d /e\n\
+        5 openat(AT_FDCWD, \"/d/a\\303\", O_RDWR|O_CREAT, 0666) = 4\n5 write(4, \"x) = 7, \\\"\", 100) = 100\n5 lseek(4, 50, SEEK_SET) = 50\n\
+        5 pwrite64(4, \"y\", 9, 4096) = 9\n5 ftruncate(4, 77) = 0\n6 clone() = 7\n5 rename(\"/d/a\", \"/d/b\") = 0\n7\t/a/b\n";
+    let lines: Vec<&[u8]> = good.lines().map(str::as_bytes).collect();
+    let done = std::cell::Cell::new(0);
+    crate::ground::for_each_seed(1_000, |rng| {
+        let mut text = String::new();
+        for _ in 0..6 {
+            let mut line = lines[rng.random_range(0..lines.len())].to_vec();
+            for _ in 0..rng.random_range(0..3) {
+                let at = rng.random_range(0..line.len());
+                match rng.random_range(0..3) {
+                    0 => line[at] = rng.random(),
+                    1 => line.insert(at, b"%\"\\(=,/9 -"[rng.random_range(0..10)]),
+                    _ => line.truncate(at + 1),
+                }
+            }
+            text += &format!("{}\n", String::from_utf8_lossy(&line));
+        }
+        let words = || text.lines().filter(|line| Trace::parse("t", line).is_ok());
+        let first = "5 mkdir /d\n5 create /d/a\n5 create /d/a%20b\n".to_owned();
+        let possible = words().fold(first, |text, line| format!("{text}{line}\n"));
+        let traces = [
+            Trace::parse("t", &possible),
+            Trace::parse("t", &text),
+            Trace::parse_strace("t", &text, "/d"),
+            Trace::untar("t", &text),
+        ];
+        for trace in traces.into_iter().flatten() {
+            let mut fs = Ext2::new(Options::new(3_000)).unwrap();
+            for operation in &trace.operations {
+                let applied = fs.apply(operation.pid, &operation.action);
+                done.set(done.get() + u32::from(applied.is_ok()));
+            }
+            let _ = trace.summary();
+            assert_eq!(Trace::parse("t", &trace.to_string()).unwrap(), trace, "{text}");
+        }
+    });
+    assert!(
+        done.get() > 3_000 || std::env::var_os("SEED").is_some(),
+        "{} operations were done",
+        done.get()
     );
 }
