@@ -131,7 +131,8 @@ impl Ext2 {
     fn take_adjacent(&mut self, start: u32, end: u32) -> Option<(u32, u32, Owner)> {
         let room = self.options.request_blocks_max.checked_sub(end - start)?;
         let adjacent = |work: &Work| matches!(*work, Work::Fixed { at, blocks, .. } if blocks <= room && (at == end || at + blocks == start));
-        let index = self.queue.iter().take(MERGE_WINDOW).position(adjacent)?;
+        let seen = if self.options.merge { MERGE_WINDOW } else { 0 };
+        let index = self.queue.iter().take(seen).position(adjacent)?;
         match self.queue.remove(index) {
             Some(Work::Fixed { at, blocks, owner }) => Some((at, blocks, owner)),
             _ => None,

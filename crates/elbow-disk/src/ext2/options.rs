@@ -55,6 +55,8 @@ pub struct Options {
     pub preallocation: u32,
     /// Longest request in blocks (`BLK_DEF_MAX_SECTORS`, 512 KiB).
     pub request_blocks_max: u32,
+    /// Does the elevator merge neighbours in the queue? It makes one write of small files that lie side by side, which no range write does.
+    pub merge: bool,
     /// Requests that the disk has at a time (`BLKDEV_MAX_RQ`).
     pub in_flight_max: usize,
     /// Write-back.
@@ -79,6 +81,7 @@ impl Options {
             policy: Policy::Classic,
             preallocation: 8,
             request_blocks_max: 128,
+            merge: true,
             in_flight_max: 128,
             writeback: Writeback {
                 interval: Ps::from_ms(5_000.0),

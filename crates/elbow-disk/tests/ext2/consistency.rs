@@ -24,6 +24,7 @@ fn options(rng: &mut StdRng, policy: Policy) -> Options {
         inodes_per_group: rng.random_range(64..2000),
         preallocation: [0, 1, 8][rng.random_range(0..3)],
         request_blocks_max: rng.random_range(1..140),
+        merge: rng.random(),
         in_flight_max: rng.random_range(1..130),
         writeback: Writeback {
             interval: Ps::from_ms(5_000.0),

@@ -155,6 +155,22 @@ fn one_process_writes_in_a_row_and_sixteen_are_spread() {
 }
 
 #[test]
+fn without_an_elevator_each_file_is_a_write() {
+    let options = Options {
+        merge: false,
+        ..Options::new(100_000)
+    };
+    let mut run = Run::new(Ext2::new(options).unwrap(), ConstantDisk::new(Ps::from_ms(5.0)));
+    let files = SmallFiles {
+        files: 320,
+        bytes: 8192,
+        processes: 1,
+    };
+    let report = run.replay(&files.trace("")).unwrap();
+    assert_eq!(report.statistics.writes[&elbow_disk::ext2::Purpose::Data], (320, 640));
+}
+
+#[test]
 fn range_writes_take_any_place_of_the_region() {
     for (region, minis) in [(Region::MiniGroup, 1), (Region::Group, 16)] {
         let mut run = run(Policy::Range(region), 100_000);
