@@ -18,7 +18,8 @@ use crate::Ps;
 pub enum Outcome {
     /// It is done.
     Done,
-    /// It has to wait for the disk: give it again after the next completion.
+    /// It has to wait for the disk: give it again after the next completion, or at once if the disk has nothing to do after
+    /// [`Ext2::next_request`] had nothing more (what was waited for was struck from the queue, with its file).
     Wait,
 }
 
@@ -216,6 +217,9 @@ impl Ext2 {
     /// For a group that there is not, or runs of 0 blocks.
     pub fn occupy(&mut self, group: u32, fraction: f64, run_blocks: u32) -> Result<(), Ext2Error> {
         let path = format!("/ballast-{group}");
+        if self.resolve(&path).is_ok() {
+            return Err(Ext2Error::Exists(path));
+        }
         self.create(0, &path)?;
         let ino = self.resolve(&path)?;
         let bits = self.groups[group as usize].blocks().bits();

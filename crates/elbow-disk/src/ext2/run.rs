@@ -101,6 +101,7 @@ impl<D: Disk> Run<D> {
 
     fn work(&mut self, operations: &[Operation]) -> Result<(), Ext2Error> {
         let mut processes = self.processes(operations);
+        let mut tried_again = false;
         loop {
             while let Some(request) = self.fs.next_request() {
                 self.disk.submit(self.now, &request);
@@ -111,9 +112,18 @@ impl<D: Disk> Run<D> {
                 .min();
             let (disk, tick) = (self.disk.next_at(), self.fs.next_tick());
             match (next, disk) {
+                // What was waited for may have been struck from the queue, with its file.
+                (None, None) if !tried_again && processes.values().any(|process| process.ready.is_none()) => {
+                    tried_again = true;
+                    processes.values_mut().for_each(|process| {
+                        process.ready.get_or_insert(self.now);
+                    });
+                    continue;
+                }
                 (None, None) => return self.ended(&processes, operations),
                 (next, Some(at)) if at <= tick && next.is_none_or(|(ready, ..)| at <= ready) => {
                     self.complete(&mut processes);
+                    tried_again = false;
                 }
                 (next, _) if next.is_none_or(|(ready, ..)| tick <= ready) => self.advance(tick),
                 (Some((ready, number, key)), _) => {

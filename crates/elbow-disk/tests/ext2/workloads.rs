@@ -210,10 +210,8 @@ fn a_group_can_be_used_up_beforehand() {
         fs.occupy(group, fraction, runs).unwrap();
         let taken = before - fs.free_blocks();
         assert!(taken.abs_diff((32_768.0 * fraction) as u64) < 600, "{taken}");
-        assert!(matches!(
-            fs.occupy(group, fraction, runs),
-            Err(Ext2Error::Exists(_)) | Ok(())
-        ));
+        let again = fs.occupy(group, fraction, runs);
+        assert_eq!(again, Err(Ext2Error::Exists(format!("/ballast-{group}"))));
         let mut run = Run::new(fs, ConstantDisk::capricious(Ps::from_ms(5.0), 1));
         let files = SmallFiles {
             files: 500,
@@ -289,9 +287,8 @@ fn broken_traces_are_errors() {
             assert_eq!(Trace::parse("t", &trace.to_string()).unwrap(), trace, "{text}");
         }
     });
-    assert!(
-        done.get() > 3_000 || std::env::var_os("SEED").is_some(),
-        "{} operations were done",
-        done.get()
-    );
+    let fewer = ["SEED", "ROUNDS"]
+        .into_iter()
+        .any(|name| std::env::var_os(name).is_some());
+    assert!(done.get() > 3_000 || fewer, "{} operations were done", done.get());
 }
