@@ -8,7 +8,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode, Stdio};
 
-use anyhow::{Result};
+use anyhow::Result;
 use elbow_lock::{ADDRESS_VARIABLE, KEY_VARIABLE};
 
 use super::args::MpiArgs;
