@@ -5,10 +5,12 @@
 //! with Range Writes* (OSDI 2008).
 
 mod controller;
+pub mod device;
 mod drive;
 pub mod ext2;
 mod replay;
 pub mod sched;
+pub mod study;
 pub mod trace;
 pub mod workload;
 

@@ -6,7 +6,8 @@ use crate::drive::{Arm, Drive, Ps};
 use crate::sched::{Lead, Pick};
 
 /// A drive with one of the kinds of overhead.
-pub(super) struct DriveSide<'d> {
+#[derive(Debug)]
+pub(crate) struct DriveSide<'d> {
     controller: Controller<'d>,
     /// Before each request, beside what the controller does.
     fixed: Ps,
@@ -14,20 +15,23 @@ pub(super) struct DriveSide<'d> {
     read: Lead,
     write: [Lead; 2],
     last_wrote: bool,
+    /// The write for which those are, and the least time in which a sector passes; only with a controller.
+    length: Option<(u32, u64)>,
 }
 
 /// How a request went.
-pub(super) struct Parts {
-    pub(super) end: Ps,
-    pub(super) seek: Ps,
-    pub(super) rotation: Ps,
-    pub(super) transfer: Ps,
-    pub(super) overhead: Ps,
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Parts {
+    pub(crate) end: Ps,
+    pub(crate) seek: Ps,
+    pub(crate) rotation: Ps,
+    pub(crate) transfer: Ps,
+    pub(crate) overhead: Ps,
 }
 
 impl<'d> DriveSide<'d> {
     /// For writes of so many sectors.
-    pub(super) fn new(drive: &'d Drive, overheads: Overheads, sectors: u32) -> DriveSide<'d> {
+    pub(crate) fn new(drive: &'d Drive, overheads: Overheads, sectors: u32) -> DriveSide<'d> {
         let mechanical = |fixed| {
             let lead = Lead {
                 arm: fixed,
@@ -39,34 +43,51 @@ impl<'d> DriveSide<'d> {
                 read: lead,
                 write: [lead; 2],
                 last_wrote: false,
+                length: None,
             }
         };
         match overheads {
             Overheads::None => mechanical(Ps::ZERO),
             Overheads::Fixed(fixed) => mechanical(fixed),
-            Overheads::Controller => DriveSide {
-                controller: Controller::new(drive),
-                fixed: Ps::ZERO,
-                read: Lead {
-                    arm: drive.electronics.command.read_miss_ms.0,
-                    data: Ps::ZERO,
-                },
-                write: [false, true].map(|after_write| write_lead(drive, after_write, sectors)),
-                last_wrote: true,
-            },
+            Overheads::Controller => {
+                let shortest = shortest_sector(drive);
+                DriveSide {
+                    controller: Controller::new(drive),
+                    fixed: Ps::ZERO,
+                    read: Lead {
+                        arm: drive.electronics.command.read_miss_ms.0,
+                        data: Ps::ZERO,
+                    },
+                    write: [false, true].map(|after_write| write_lead(drive, after_write, sectors, shortest)),
+                    last_wrote: true,
+                    length: Some((sectors, shortest)),
+                }
+            }
         }
     }
 
-    pub(super) fn arm(&self, now: Ps) -> Arm {
+    pub(crate) fn arm(&self, now: Ps) -> Arm {
         self.controller.arm(now)
     }
 
     /// What happens before the medium is reached, for a read and for a write that comes now.
-    pub(super) fn leads(&self) -> (Lead, Lead) {
+    pub(crate) fn leads(&self) -> (Lead, Lead) {
         (self.read, self.write[usize::from(self.last_wrote)])
     }
 
-    pub(super) fn serve(&mut self, now: Ps, pick: &Pick) -> Parts {
+    /// The same for writes of another length than before.
+    pub(crate) fn leads_for(&mut self, sectors: u32) -> (Lead, Lead) {
+        if let Some((length, shortest)) = self.length
+            && length != sectors
+        {
+            let drive = self.controller.drive();
+            self.write = [false, true].map(|after_write| write_lead(drive, after_write, sectors, shortest));
+            self.length = Some((sectors, shortest));
+        }
+        self.leads()
+    }
+
+    pub(crate) fn serve(&mut self, now: Ps, pick: &Pick) -> Parts {
         let &Pick {
             lbn, sectors, write, ..
         } = pick;
@@ -84,7 +105,7 @@ impl<'d> DriveSide<'d> {
 }
 
 /// When the arm may move, and from when on the first sector of a write may pass so that the bus has brought each sector in time.
-fn write_lead(drive: &Drive, after_write: bool, sectors: u32) -> Lead {
+fn write_lead(drive: &Drive, after_write: bool, sectors: u32, shortest: u64) -> Lead {
     let command = &drive.electronics.command;
     let prepared = command.data_preparation_ms.0;
     let (arm, data) = match command.scattered_write.as_ref().filter(|_| after_write) {
@@ -105,7 +126,7 @@ fn write_lead(drive: &Drive, after_write: bool, sectors: u32) -> Lead {
         .max(1);
     let bus = drive.electronics.bus.write_sector_ms.0.0;
     // Where sectors pass the head faster than the bus brings them, the last one decides.
-    let last = (bus * u64::from(sectors.max(start))).saturating_sub(shortest_sector(drive) * u64::from(sectors - 1));
+    let last = (bus * u64::from(sectors.max(start))).saturating_sub(shortest * u64::from(sectors - 1));
     let first = data + Ps((bus * u64::from(start)).max(last));
     Lead {
         arm,

@@ -24,5 +24,6 @@ mod source;
 mod summary;
 
 pub use config::{Arrivals, GROUP_SECTORS, Moment, Overheads, RangeSize, Span, Workload, WorkloadError};
+pub(crate) use drive_side::{DriveSide, Parts};
 pub use run::{Served, simulate};
 pub use summary::{Estimate, Summary};
