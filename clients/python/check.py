@@ -24,6 +24,8 @@ REQUIREMENTS = [
     f"zarr=={os.environ.get('ZARR', '3.1.6')}",
     "dask[array]==2026.8.0",
     "fsspec==2026.9.0",
+    "pyarrow==26.0.1",
+    "matplotlib==3.11.2",
     "pytest==9.2.0",
 ]
 

@@ -1,4 +1,5 @@
-//! The Rust half of the Python package `elbowroom` (floor 4): sessions, holds and footprints for `python/elbowroom`.
+//! The Rust half of the Python package `elbowroom` (floor 4): sessions, holds and footprints for `python/elbowroom`, and the
+//! simulated disk ([`disk`]), which needs no service.
 //!
 //! ```text
 //!   python/elbowroom   LockClient, zarr, dask: paths, pickling, asyncio, whose turn it is
@@ -9,6 +10,7 @@
 //! Invariants: no thread waits for the lock service while it holds the interpreter's lock. What belongs to a process is
 //! neither used nor ended by a child that it forked ([`own`]).
 
+mod disk;
 mod errors;
 mod footprint;
 mod hold;
@@ -20,6 +22,8 @@ mod threads;
 /// The module `elbowroom._native`.
 #[pyo3::pymodule]
 mod _native {
+    #[pymodule_export]
+    use crate::disk::{Drive, replay_trace, simulate_disk};
     #[pymodule_export]
     use crate::footprint::Footprint;
     #[pymodule_export]

@@ -23,3 +23,14 @@ class Lost(LockError):
 
 class Unreachable(LockError, ConnectionError):
     """There is no lock service at that address."""
+
+
+class DiskError(ValueError):
+    """A description of a drive, or a trace, that is none. `file`, `line` (from 1) and `key` say where; each may be None."""
+
+    def __init__(self, message, file=None, line=None, key=None):
+        super().__init__(message, file, line, key)
+        self.file, self.line, self.key = file, line, key
+
+    def __str__(self):
+        return self.args[0]

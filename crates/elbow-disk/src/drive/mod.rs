@@ -96,6 +96,15 @@ impl Drive {
             .map(|(_, text)| *text)
     }
 
+    /// The names of the drives that need no file.
+    ///
+    /// ```
+    /// assert!(elbow_disk::Drive::built_in().eq(["hp-c2247a", "generic-7200"]));
+    /// ```
+    pub fn built_in() -> impl Iterator<Item = &'static str> {
+        BUILT_IN.iter().map(|(name, _)| *name)
+    }
+
     /// The drive that `text` describes; `file` is what errors call it.
     ///
     /// # Errors

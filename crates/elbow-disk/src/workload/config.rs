@@ -1,6 +1,7 @@
 //! What is asked of a simulation, and whether it makes sense.
 
 use std::ops::Range;
+use std::str::FromStr;
 
 use crate::drive::{Drive, Ps};
 
@@ -45,7 +46,12 @@ pub struct Workload {
     pub seed: u64,
 }
 
-/// A part of the disk.
+/// A part of the disk; in words `disk`, `group:N` or `sectors:FIRST-END`.
+///
+/// ```
+/// use elbow_disk::workload::Span;
+/// assert_eq!("sectors:96-192".parse(), Ok(Span::Sectors(96, 192)));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Span {
     /// All of it.
@@ -56,7 +62,12 @@ pub enum Span {
     Sectors(u64, u64),
 }
 
-/// Size of a target.
+/// Size of a target; in words a number of sectors, or `track`.
+///
+/// ```
+/// use elbow_disk::workload::RangeSize;
+/// assert_eq!("104".parse(), Ok(RangeSize::Sectors(104)));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RangeSize {
     /// So many sectors from a random aligned one; the whole span where that is not larger.
@@ -146,6 +157,16 @@ pub enum WorkloadError {
         /// Of the drive.
         sectors: u64,
     },
+    /// Words that name no span, or no size.
+    #[error("{text:?} is no {what}: write {allowed}")]
+    NotUnderstood {
+        /// Span or size.
+        what: &'static str,
+        /// What was written.
+        text: String,
+        /// What may be.
+        allowed: &'static str,
+    },
     /// A request can land nowhere.
     #[error(transparent)]
     NoPlace(#[from] crate::sched::NoPlace),
@@ -193,6 +214,42 @@ impl Span {
             Span::Sectors(start, end) => Err(WorkloadError::NoSuchSectors { start, end, sectors }),
         }
     }
+}
+
+impl FromStr for Span {
+    type Err = WorkloadError;
+
+    fn from_str(text: &str) -> Result<Span, WorkloadError> {
+        let number = |text: &str| text.parse().ok();
+        let parsed = match text.split_once(':') {
+            None if text == "disk" => Some(Span::Disk),
+            Some(("group", group)) => number(group).map(Span::Group),
+            Some(("sectors", range)) => range
+                .split_once('-')
+                .and_then(|(first, end)| Some(Span::Sectors(number(first)?, number(end)?))),
+            _ => None,
+        };
+        parsed.ok_or_else(|| not_understood("span", text, "disk, group:N or sectors:FIRST-END"))
+    }
+}
+
+impl FromStr for RangeSize {
+    type Err = WorkloadError;
+
+    fn from_str(text: &str) -> Result<RangeSize, WorkloadError> {
+        match text {
+            "track" => Ok(RangeSize::Track),
+            _ => text
+                .parse()
+                .map(RangeSize::Sectors)
+                .map_err(|_| not_understood("size of a target", text, "a number of sectors, or track")),
+        }
+    }
+}
+
+fn not_understood(what: &'static str, text: &str, allowed: &'static str) -> WorkloadError {
+    let text = text.to_owned();
+    WorkloadError::NotUnderstood { what, text, allowed }
 }
 
 /// No request is larger: as many sectors as a drive of the time transfers at once.

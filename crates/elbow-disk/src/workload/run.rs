@@ -1,5 +1,6 @@
 //! The loops: one event after the other, in the drive's own time.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use rand::{Rng, SeedableRng};
@@ -61,29 +62,58 @@ pub fn simulate(
     drive: &Arc<Drive>,
     scheduler: Scheduler,
     load: &Workload,
-    seen: impl FnMut(&Served),
+    mut seen: impl FnMut(&Served),
 ) -> Result<Summary, WorkloadError> {
-    load.check()?;
-    let mut queue = Queue::new(Arc::clone(drive), scheduler);
-    let source = Source::new(drive, load, scheduler, &mut queue)?;
-    let mut simulation = Simulation {
-        drive: DriveSide::new(drive, load.overheads, load.request_sectors),
-        load,
-        queue,
-        source,
-        inside: Slab::new(),
-        numbered: 0,
-        now: Ps::ZERO,
-        left_to_warm_up: load.warm_up,
-        measured_from: (Ps::ZERO, 0, 0),
-        tally: Tally::new(load.requests),
-        seen,
-    };
-    match load.arrivals {
-        Arrivals::Closed { depth, pick } => simulation.closed(depth, pick)?,
-        Arrivals::Open { per_second } => simulation.open(per_second)?,
+    load.simulate_while(drive, scheduler, |served| {
+        seen(served);
+        ControlFlow::Continue(())
+    })
+}
+
+impl Workload {
+    /// As [`simulate`], until `seen` breaks off: the summary is of what was measured until then.
+    ///
+    /// # Errors
+    /// As [`simulate`].
+    ///
+    /// ```
+    /// use std::ops::ControlFlow;
+    /// use std::sync::Arc;
+    /// use elbow_disk::Drive;
+    /// use elbow_disk::workload::Workload;
+    /// let drive = Arc::new(Drive::named("hp-c2247a")?);
+    /// let summary = Workload::default().simulate_while(&drive, "sptf".parse()?, |_| ControlFlow::Break(()))?;
+    /// assert_eq!(summary.requests, 1);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn simulate_while(
+        &self,
+        drive: &Arc<Drive>,
+        scheduler: Scheduler,
+        seen: impl FnMut(&Served) -> ControlFlow<()>,
+    ) -> Result<Summary, WorkloadError> {
+        self.check()?;
+        let mut queue = Queue::new(Arc::clone(drive), scheduler);
+        let source = Source::new(drive, self, scheduler, &mut queue)?;
+        let mut simulation = Simulation {
+            drive: DriveSide::new(drive, self.overheads, self.request_sectors),
+            load: self,
+            queue,
+            source,
+            inside: Slab::new(),
+            numbered: 0,
+            now: Ps::ZERO,
+            left_to_warm_up: self.warm_up,
+            measured_from: (Ps::ZERO, 0, 0),
+            tally: Tally::new(self.requests),
+            seen,
+        };
+        match self.arrivals {
+            Arrivals::Closed { depth, pick } => simulation.closed(depth, pick)?,
+            Arrivals::Open { per_second } => simulation.open(per_second)?,
+        }
+        Ok(simulation.summary())
     }
-    Ok(simulation.summary())
 }
 
 struct Simulation<'a, Seen> {
@@ -102,7 +132,7 @@ struct Simulation<'a, Seen> {
     seen: Seen,
 }
 
-impl<Seen: FnMut(&Served)> Simulation<'_, Seen> {
+impl<Seen: FnMut(&Served) -> ControlFlow<()>> Simulation<'_, Seen> {
     fn closed(&mut self, depth: u32, moment: Moment) -> Result<(), WorkloadError> {
         for _ in 0..depth {
             self.arrive(self.now)?;
@@ -110,7 +140,9 @@ impl<Seen: FnMut(&Served)> Simulation<'_, Seen> {
         let mut next = self.pick();
         for _ in 0..self.load.warm_up + self.load.requests {
             let Some(pick) = next.take() else { break };
-            self.serve(&pick);
+            if self.serve(&pick).is_break() {
+                break;
+            }
             if moment == Moment::Before {
                 next = self.pick();
             }
@@ -144,7 +176,9 @@ impl<Seen: FnMut(&Served)> Simulation<'_, Seen> {
                 });
             }
             let Some(pick) = self.pick() else { break };
-            self.serve(&pick);
+            if self.serve(&pick).is_break() {
+                break;
+            }
         }
         Ok(())
     }
@@ -163,7 +197,7 @@ impl<Seen: FnMut(&Served)> Simulation<'_, Seen> {
         Some(pick)
     }
 
-    fn serve(&mut self, pick: &Pick) {
+    fn serve(&mut self, pick: &Pick) -> ControlFlow<()> {
         let &Pick {
             id,
             lbn,
@@ -195,17 +229,17 @@ impl<Seen: FnMut(&Served)> Simulation<'_, Seen> {
             transfer,
             overhead,
             waiting,
-        });
+        })
     }
 
-    fn measure(&mut self, served: &Served) {
+    fn measure(&mut self, served: &Served) -> ControlFlow<()> {
         if self.left_to_warm_up > 0 {
             self.left_to_warm_up -= 1;
             self.measured_from = (served.ended, self.queue.decisions(), self.queue.estimations());
-            return;
+            return ControlFlow::Continue(());
         }
         self.tally.add(served);
-        (self.seen)(served);
+        (self.seen)(served)
     }
 
     fn summary(&self) -> Summary {

@@ -1,5 +1,7 @@
 //! Means and how far they can be trusted, in memory that does not grow with the number of requests.
 
+use serde::ser::{Serialize, SerializeMap, Serializer};
+
 use super::Served;
 
 /// Batches for a confidence interval: neighbours depend on each other, means of long batches hardly do.
@@ -39,6 +41,39 @@ pub struct Summary {
     pub estimations_per_request: f64,
     /// How long the drive took for the measured requests, in its own time.
     pub simulated_seconds: f64,
+}
+
+impl Summary {
+    /// The means by name, without `_ms`, as reports have them.
+    #[must_use]
+    pub fn means(&self) -> [(&'static str, Estimate); 6] {
+        [
+            ("mean", self.service_ms),
+            ("seek", self.seek_ms),
+            ("rotation", self.rotation_ms),
+            ("transfer", self.transfer_ms),
+            ("overhead", self.overhead_ms),
+            ("response", self.response_ms),
+        ]
+    }
+}
+
+/// One object: each mean as `..._ms` and `..._ci95_ms`.
+impl Serialize for Summary {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let mut object = to.serialize_map(None)?;
+        object.serialize_entry("requests", &self.requests)?;
+        object.serialize_entry("reads", &self.reads)?;
+        object.serialize_entry("estimations_per_request", &self.estimations_per_request)?;
+        object.serialize_entry("simulated_seconds", &self.simulated_seconds)?;
+        let per_second = self.requests as f64 / self.simulated_seconds;
+        object.serialize_entry("simulated_requests_per_second", &per_second)?;
+        for (name, Estimate { mean, ci95 }) in self.means() {
+            object.serialize_entry(&format!("{name}_ms"), &mean)?;
+            object.serialize_entry(&format!("{name}_ci95_ms"), &ci95)?;
+        }
+        object.end()
+    }
 }
 
 const METRICS: usize = 6;

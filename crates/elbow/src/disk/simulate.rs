@@ -4,7 +4,6 @@ use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -87,7 +86,7 @@ struct LoadArgs {
     #[arg(long, value_name = "N", conflicts_with_all = ["depth", "pick"])]
     arrivals_per_second: Option<f64>,
     /// Where requests go: disk, group:N (the N-th 16 MB, from 0) or sectors:FIRST-END.
-    #[arg(long, value_name = "SPAN", default_value = "disk", value_parser = span)]
+    #[arg(long, value_name = "SPAN", default_value = "disk")]
     span: Span,
     /// Sectors of a request.
     #[arg(long, value_name = "N", default_value_t = 8)]
@@ -96,7 +95,7 @@ struct LoadArgs {
     #[arg(long, value_name = "N", default_value_t = 8)]
     align_sectors: u32,
     /// Sectors of a target, or `track` for whole tracks [default: those of one request].
-    #[arg(long, value_name = "R", value_parser = range)]
+    #[arg(long, value_name = "R")]
     range_sectors: Option<RangeSize>,
     /// Targets of a write.
     #[arg(long, value_name = "K", default_value_t = 1)]
@@ -140,7 +139,7 @@ pub(super) fn run(args: &SimulateArgs) -> Result<ExitCode> {
     }
     let per_second = (load.requests + load.warm_up) as f64 / wall_seconds;
     if args.json {
-        answer(object(&summary, per_second))?;
+        answer(object(&summary, per_second)?)?;
     } else {
         print(&summary, per_second)?;
     }
@@ -173,28 +172,6 @@ fn load(args: &SimulateArgs) -> Workload {
         warm_up: of.warm_up,
         seed: of.seed,
     }
-}
-
-fn span(text: &str) -> Result<Span, String> {
-    let number = |text: &str| u64::from_str(text).ok();
-    let parsed = match text.split_once(':') {
-        None if text == "disk" => Some(Span::Disk),
-        Some(("group", group)) => number(group).map(Span::Group),
-        Some(("sectors", range)) => range
-            .split_once('-')
-            .and_then(|(first, end)| Some(Span::Sectors(number(first)?, number(end)?))),
-        _ => None,
-    };
-    parsed.ok_or_else(|| "write disk, group:N or sectors:FIRST-END".into())
-}
-
-fn range(text: &str) -> Result<RangeSize, String> {
-    if text == "track" {
-        return Ok(RangeSize::Track);
-    }
-    text.parse()
-        .map(RangeSize::Sectors)
-        .map_err(|_| "write a number of sectors, or track".into())
 }
 
 /// More than this before a request is no overhead.
@@ -266,36 +243,14 @@ impl Lines {
     }
 }
 
-/// The means by name.
-fn means(summary: &Summary) -> [(&'static str, Estimate); 6] {
-    [
-        ("mean", summary.service_ms),
-        ("seek", summary.seek_ms),
-        ("rotation", summary.rotation_ms),
-        ("transfer", summary.transfer_ms),
-        ("overhead", summary.overhead_ms),
-        ("response", summary.response_ms),
-    ]
-}
-
-fn object(summary: &Summary, per_second: f64) -> Value {
-    let mut object = json!({
-        "requests": summary.requests,
-        "reads": summary.reads,
-        "estimations_per_request": summary.estimations_per_request,
-        "requests_per_second": per_second,
-        "simulated_seconds": summary.simulated_seconds,
-        "simulated_requests_per_second": summary.requests as f64 / summary.simulated_seconds,
-    });
-    for (name, estimate) in means(summary) {
-        object[format!("{name}_ms")] = json!(estimate.mean);
-        object[format!("{name}_ci95_ms")] = json!(estimate.ci95);
-    }
-    object
+fn object(summary: &Summary, per_second: f64) -> serde_json::Result<Value> {
+    let mut object = serde_json::to_value(summary)?;
+    object["requests_per_second"] = json!(per_second);
+    Ok(object)
 }
 
 fn print(summary: &Summary, per_second: f64) -> io::Result<()> {
-    for (name, Estimate { mean, ci95 }) in means(summary) {
+    for (name, Estimate { mean, ci95 }) in summary.means() {
         let ci95 = ci95.map_or(String::new(), |ci95| format!(" +- {ci95:.3}"));
         answer(format_args!("{name:<10}{mean:>10.3} ms{ci95}"))?;
     }

@@ -1,0 +1,250 @@
+//! Loads and traces on a drive.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::ops::ControlFlow;
+
+use elbow_disk::trace::{Format, Record, Trace};
+use elbow_disk::workload::{Arrivals, Moment, Overheads, RangeSize, Served, Workload};
+use elbow_disk::{Controller, Ps, replay};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+
+use super::patience::{Patience, Patient};
+use super::table::{Cell, Columns, Name, Table};
+use super::{Drive, bad_trace, json};
+
+/// More than this before a request is no overhead.
+const OVERHEAD_MS_MAX: f64 = 10_000.0;
+
+const SERVED: [Name; 14] = [
+    ("number", "q"),
+    ("write", "?"),
+    ("lbn", "q"),
+    ("sectors", "q"),
+    ("arrival_ms", "d"),
+    ("start_ms", "d"),
+    ("end_ms", "d"),
+    ("waiting", "q"),
+    ("seek_ms", "d"),
+    ("rotation_ms", "d"),
+    ("transfer_ms", "d"),
+    ("overhead_ms", "d"),
+    ("service_ms", "d"),
+    ("response_ms", "d"),
+];
+
+const REPLAYED: [Name; 12] = [
+    ("line", "q"),
+    ("arrival_ms", "d"),
+    ("lbn", "q"),
+    ("sectors", "q"),
+    ("write", "?"),
+    ("hit", "?"),
+    ("measured_ms", "d"),
+    ("response_ms", "d"),
+    ("seek_ms", "d"),
+    ("rotation_ms", "d"),
+    ("transfer_ms", "d"),
+    ("overhead_ms", "d"),
+];
+
+/// A load, as Python says it.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+struct Load {
+    scheduler: String,
+    depth: u32,
+    pick: String,
+    arrivals_per_second: Option<f64>,
+    span: String,
+    sectors: u32,
+    align_sectors: u32,
+    range_sectors: String,
+    targets: u32,
+    reads: f64,
+    mechanical: bool,
+    overhead_ms: Option<f64>,
+    requests: u64,
+    warm_up: u64,
+    seed: u64,
+}
+
+/// The summary as JSON, and a row for each request if they are wanted.
+#[pyfunction]
+pub(crate) fn simulate_disk<'py>(
+    drive: &Drive,
+    py: Python<'py>,
+    load: &Bound<'py, PyAny>,
+    per_request: bool,
+) -> PyResult<(String, Columns<'py>)> {
+    let load: Load = load.extract()?;
+    let (scheduler, workload) = (load.scheduler.parse().map_err(bad_value)?, load.workload()?);
+    let (mut table, mut patience) = (Table::new(&SERVED), Patience::new());
+    let done = py.detach(|| {
+        workload.simulate_while(&drive.drive, scheduler, |served| {
+            if per_request {
+                table.row(served_cells(served));
+            }
+            match patience.is_over() {
+                true => ControlFlow::Break(()),
+                false => ControlFlow::Continue(()),
+            }
+        })
+    });
+    match patience.raised {
+        Some(raised) => Err(raised),
+        None => Ok((
+            json(serde_json::to_string(&done.map_err(bad_value)?))?,
+            table.into_python(py)?,
+        )),
+    }
+}
+
+/// The report as JSON, and a row for each request if they are wanted. The trace is `text`, or that in `file`.
+#[pyfunction]
+pub(crate) fn replay_trace<'py>(
+    drive: &Drive,
+    py: Python<'py>,
+    file: &str,
+    text: Option<&[u8]>,
+    format: &str,
+    mechanical: bool,
+    per_request: bool,
+) -> PyResult<(String, Columns<'py>)> {
+    let format = trace_format(format)?;
+    let input: Box<dyn Read + Send + '_> = match text {
+        Some(text) => Box::new(text),
+        None => Box::new(open(file)?),
+    };
+    let (mut table, mut patience) = (Table::new(&REPLAYED), Patience::new());
+    let done = py.detach(|| {
+        let trace = Trace::new(file, format, Patient(input, &mut patience), drive.drive.sectors());
+        let controller = match mechanical {
+            true => Controller::mechanical(&drive.drive),
+            false => Controller::new(&drive.drive),
+        };
+        replay(trace, controller, |record, arrival, served| {
+            if per_request {
+                table.row(replayed_cells(record, arrival, served));
+            }
+        })
+    });
+    match patience.raised {
+        Some(raised) => Err(raised),
+        None => Ok((
+            json(serde_json::to_string(&done.map_err(|error| bad_trace(py, &error))?))?,
+            table.into_python(py)?,
+        )),
+    }
+}
+
+impl Load {
+    fn workload(&self) -> PyResult<Workload> {
+        let pick = match self.pick.as_str() {
+            "before" => Moment::Before,
+            "after" => Moment::After,
+            other => return Err(bad_value(format!("pick is {other:?}: it has to be before or after"))),
+        };
+        let range: Option<RangeSize> = match self.range_sectors.as_str() {
+            "" => None,
+            text => Some(text.parse().map_err(bad_value)?),
+        };
+        Ok(Workload {
+            span: self.span.parse().map_err(bad_value)?,
+            request_sectors: self.sectors,
+            align_sectors: self.align_sectors,
+            range: range.unwrap_or(RangeSize::Sectors(self.sectors.into())),
+            targets: self.targets,
+            reads: self.reads,
+            arrivals: match self.arrivals_per_second {
+                Some(per_second) => Arrivals::Open { per_second },
+                None => Arrivals::Closed {
+                    depth: self.depth,
+                    pick,
+                },
+            },
+            overheads: self.overheads()?,
+            requests: self.requests,
+            warm_up: self.warm_up,
+            seed: self.seed,
+        })
+    }
+
+    fn overheads(&self) -> PyResult<Overheads> {
+        match self.overhead_ms {
+            Some(ms) if (0.0..=OVERHEAD_MS_MAX).contains(&ms) => Ok(Overheads::Fixed(Ps::from_ms(ms))),
+            Some(ms) => {
+                let message = format!("overhead_ms is {ms}: it has to be from 0 to {OVERHEAD_MS_MAX}");
+                Err(bad_value(message))
+            }
+            None if self.mechanical => Ok(Overheads::None),
+            None => Ok(Overheads::Controller),
+        }
+    }
+}
+
+#[allow(clippy::needless_pass_by_value, reason = "that is how `map_err` passes it")]
+fn bad_value(error: impl ToString) -> PyErr {
+    PyValueError::new_err(error.to_string())
+}
+
+fn trace_format(name: &str) -> PyResult<Format> {
+    Ok(match name {
+        "disksim" => Format::DiskSim,
+        "validate" => Format::Validate,
+        "blktrace" => Format::Blktrace,
+        "fio" => Format::Fio,
+        "csv" => Format::Csv,
+        _ => {
+            return Err(bad_value(format!(
+                "no trace format is called {name:?}: take disksim, validate, blktrace, fio or csv"
+            )));
+        }
+    })
+}
+
+#[allow(
+    clippy::disallowed_methods,
+    reason = "a trace is read once from front to back; it may be a pipe"
+)]
+fn open(path: &str) -> io::Result<File> {
+    File::open(path).map_err(|error| io::Error::new(error.kind(), format!("cannot open the trace {path}: {error}")))
+}
+
+fn served_cells(served: &Served) -> [Cell; 14] {
+    [
+        served.number.into(),
+        served.write.into(),
+        served.lbn.0.into(),
+        served.sectors.into(),
+        served.arrived.into(),
+        served.started.into(),
+        served.ended.into(),
+        served.waiting.into(),
+        served.seek.into(),
+        served.rotation.into(),
+        served.transfer.into(),
+        served.overhead.into(),
+        served.service().into(),
+        (served.ended - served.arrived).into(),
+    ]
+}
+
+fn replayed_cells(record: &Record, arrival: Ps, served: &elbow_disk::Served) -> [Cell; 12] {
+    let request = record.request;
+    [
+        record.line.into(),
+        arrival.into(),
+        request.lbn.0.into(),
+        request.sectors.into(),
+        request.write.into(),
+        served.hit.into(),
+        Cell::Float(record.measured.map_or(f64::NAN, Ps::ms)),
+        (served.end - arrival).into(),
+        served.seek.into(),
+        served.rotation.into(),
+        served.transfer.into(),
+        served.overhead.into(),
+    ]
+}
