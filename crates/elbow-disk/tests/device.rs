@@ -225,3 +225,66 @@ fn what_it_did_adds_up() {
     assert_eq!(reads.time() + writes.time(), disk.busy());
     assert_eq!(writes.overhead, Ps(Ps::from_ms(1.07).0 * 10));
 }
+
+/// The contract of range devices, by every kind of scheduler.
+#[test]
+fn the_modelled_device_keeps_the_contract() {
+    use elbow_disk::device::ModelledDevice;
+    let drive = hp();
+    for (at, scheduler) in (0..).zip(["hrs", "ecs", "ecs:4", "sptf", "sstf", "fcfs"]) {
+        for depth in [1, 4, 64] {
+            let setup = Setup {
+                pick: [Moment::Before, Moment::After][at % 2],
+                overheads: [Overheads::None, Overheads::Controller][at / 2 % 2],
+                ..mechanical(scheduler, depth)
+            };
+            let seeds = seeds();
+            let part = (seeds.end - seeds.start).div_ceil(10);
+            println!("{scheduler}, a depth of {depth}");
+            elbow_file::range_device::contract::check(
+                &mut || ModelledDevice::new(&drive, setup),
+                seeds.start..seeds.start + part,
+            );
+        }
+    }
+}
+
+/// A range write costs less time than a write to a place, and says where it went.
+#[test]
+fn time_goes_by_while_one_waits() {
+    use elbow_disk::device::ModelledDevice;
+    use elbow_file::range_device::{Done, RangeDevice, Request as Asked};
+    let drive = hp();
+    let mut device = ModelledDevice::new(&drive, Setup::default());
+    let group: RangeSet = std::iter::once(0..32_768).collect();
+    let mut random = Xoshiro256PlusPlus::seed_from_u64(3);
+    let mut took = [Ps::ZERO; 2];
+    for _ in 0..50 {
+        for (free, took) in took.iter_mut().enumerate() {
+            device.pass(Ps::from_ms(random.random_range(0.0..10.0)));
+            let before = device.now();
+            let at = random.random_range(5000..7000) * 8;
+            let (targets, alignment, data) = (&group, 8, &[1; 4096]);
+            let request = match free {
+                0 => Asked::Write { at, data },
+                _ => Asked::WriteRange {
+                    targets,
+                    alignment,
+                    data,
+                },
+            };
+            device.submit(request).expect("it is on the drive");
+            let done = device.wait().expect("one is outstanding").result;
+            let Ok(Done::Written(place)) = done else {
+                panic!("{done:?}")
+            };
+            assert!(if free == 0 {
+                place.start == at
+            } else {
+                group.covers(place.start, place.end)
+            });
+            *took += device.now() - before;
+        }
+    }
+    assert!(took[1].ms() < took[0].ms() * 0.8, "{took:?}");
+}

@@ -45,6 +45,8 @@ pub(super) struct Engine<'d> {
     free_at: Ps,
     /// Writes in the queue by their length, for which the drive's lead differs.
     lengths: BTreeMap<u32, u32>,
+    /// Range writes for which there is no place any more.
+    turned_away: Vec<u64>,
 }
 
 impl<'d> Engine<'d> {
@@ -64,6 +66,7 @@ impl<'d> Engine<'d> {
             taken: None,
             free_at: Ps::ZERO,
             lengths: BTreeMap::new(),
+            turned_away: Vec::new(),
         }
     }
 
@@ -105,11 +108,23 @@ impl<'d> Engine<'d> {
         Some(finished)
     }
 
+    /// Range writes that found no place, since the last time that they were asked for.
+    pub(super) fn turned_away(&mut self) -> Vec<u64> {
+        std::mem::take(&mut self.turned_away)
+    }
+
     /// Serves the next one, if the drive has nothing to do.
     fn start(&mut self) {
-        if self.running.is_none() {
+        while self.running.is_none() && !(self.queue.is_empty() && self.outside.is_empty()) {
             self.let_in();
             self.serve_next();
+            if self.running.is_none() {
+                // Only those are left for whom there is no place.
+                let away = self.regions.turn_away(&mut self.queue);
+                assert!(!away.is_empty(), "a request that has a place is picked");
+                self.lengths.clear();
+                self.turned_away.extend(away);
+            }
         }
     }
 

@@ -84,6 +84,19 @@ impl Regions {
         region.expect("a region of this device").waiting -= 1;
     }
 
+    /// Takes out all who wait in the queue for regions without a place.
+    pub(super) fn turn_away(&mut self, queue: &mut Queue) -> Vec<u64> {
+        let mut away = Vec::new();
+        for region in &mut self.regions {
+            if queue.region(region.id).places() == 0 {
+                let ids = queue.turn_away(region.id);
+                region.waiting -= ids.len() as u32;
+                away.extend(ids);
+            }
+        }
+        away
+    }
+
     /// Units that are nobody's place any more.
     pub(super) fn take(&mut self, queue: &mut Queue, start: u64, end: u64) {
         let unit = u64::from(self.unit);

@@ -126,10 +126,14 @@ impl Disk for ModelledDisk<'_> {
     }
 
     fn next_at(&mut self) -> Option<Ps> {
-        self.engine.next_at()
+        let at = self.engine.next_at();
+        let away = self.engine.turned_away();
+        assert!(away.is_empty(), "more was asked for than there is room: {away:?}");
+        at
     }
 
     fn complete(&mut self) -> Option<Completed> {
+        self.next_at()?;
         let finished = self.engine.complete()?;
         let purpose = self.asked.remove(&finished.id).expect("it was asked");
         self.work.entry(purpose).or_default().add(&finished);

@@ -140,6 +140,14 @@ impl Queue {
         &mut self.regions[region.0].targets
     }
 
+    /// Takes out all who wait for a region, in the order in which they came: it is full, and no place will be given back.
+    ///
+    /// # Panics
+    /// Where there is no such region.
+    pub fn turn_away(&mut self, region: RegionId) -> Vec<u64> {
+        self.regions[region.0].waiting.drain(..).map(|(_, id)| id).collect()
+    }
+
     /// Adds a request. Ids are the caller's.
     ///
     /// # Panics

@@ -1,5 +1,6 @@
 //! Figure 8 and the equations: how many choices a scheduler needs, and what they cost it.
 
+use super::claim::SCATTER;
 use super::disk::{OVERHEAD_MS, Point};
 use super::{Claim, Figure, Kind, Panel, Plan, StudyError, each, labels};
 use crate::workload::{Arrivals, GROUP_SECTORS, Moment, Overheads, RangeSize, Span, Workload, simulate};
@@ -47,7 +48,7 @@ pub(super) fn spaced(plan: &Plan) -> Result<Figure, StudyError> {
             one - eight > 0.95 * (one - all),
             [
                 "The next choice passes in an eighth of a turn, just longer than the 1.19 ms that a request takes",
-                "-",
+                SCATTER,
             ],
         ),
         Claim::new(
@@ -65,7 +66,7 @@ pub(super) fn spaced(plan: &Plan) -> Result<Figure, StudyError> {
             "-",
             format!("at most {:.4} % from it, for k that divide the track", worst * 100.0),
             worst < 1e-4,
-            ["One request after the other, x to transfer it and o before it", "-"],
+            ["One request after the other, x to transfer it and o before it", SCATTER],
         ),
     ];
     Ok(Figure {
@@ -123,7 +124,7 @@ pub(super) fn work(plan: &Plan) -> Result<Figure, StudyError> {
         is(0, places) && is(1, (places / per_track).ceil()) && last(3) <= last(1),
         [
             "Counted, not computed: S = 4096 places in the group, T = 12 on a track",
-            "-",
+            SCATTER,
         ],
     )];
     Ok(Figure {

@@ -32,6 +32,10 @@ impl fmt::Display for Verdict {
     }
 }
 
+/// Why something does not hold that does with more requests and other seeds.
+pub(super) const SCATTER: &str =
+    "Not with this seed and so few requests; it holds without --quick and with the first seed";
+
 /// One sentence of the paper.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claim {

@@ -3,7 +3,7 @@
 //! Writes are of 4 KiB; a group is 4096 of them at the outer edge of the drive. Figures 4 to 7 count mechanics alone, as the split
 //! of the paper's bars into seek, rotation and transfer does; where 1.07 ms before each request matter, a claim says so.
 
-use super::claim::{change, near};
+use super::claim::{SCATTER, change, near};
 use super::{Claim, Figure, Kind, Panel, Plan, StudyError, column, each, labels};
 use crate::Ps;
 use crate::workload::{Arrivals, GROUP_SECTORS, Moment, Overheads, RangeSize, Span, Summary, Workload, simulate};
@@ -166,7 +166,7 @@ pub(super) fn classic(plan: &Plan) -> Result<Figure, StudyError> {
             ),
             all.iter()
                 .all(|of| positioning(&of[6]) < positioning(&of[0]) / 1.9 && positioning(&of[6]) > 2.0),
-            ["The nearest of 63 is still some milliseconds away", "-"],
+            ["The nearest of 63 is still some milliseconds away", SCATTER],
         ),
         Claim::new(
             "Locality shortens seeks and leaves rotation as it is",
@@ -177,7 +177,7 @@ pub(super) fn classic(plan: &Plan) -> Result<Figure, StudyError> {
             ),
             all[1][0].seek_ms.mean < all[0][0].seek_ms.mean / 2.0
                 && near(all[1][0].rotation_ms.mean, all[0][0].rotation_ms.mean, 0.1),
-            ["A turn is a turn wherever the arm is", "-"],
+            ["A turn is a turn wherever the arm is", SCATTER],
         ),
     ];
     Ok(Figure {
@@ -221,7 +221,7 @@ pub(super) fn track_ranges(plan: &Plan) -> Result<Figure, StudyError> {
             near(part(0), 0.5, 0.1) && near(part(1), 0.5, 0.1),
             [
                 "Seek and rotation are about as long in a group, and one of them goes",
-                "-",
+                SCATTER,
             ],
         ),
         Claim::new(
@@ -234,7 +234,7 @@ pub(super) fn track_ranges(plan: &Plan) -> Result<Figure, StudyError> {
                 saved(6)
             ),
             saved(0) > saved(4) && saved(4) > saved(6) && saved(6) > 0.0,
-            ["A deep queue is a choice of its own", "-"],
+            ["A deep queue is a choice of its own", SCATTER],
         ),
     ];
     Ok(Figure {
@@ -271,7 +271,7 @@ pub(super) fn group_ranges(plan: &Plan) -> Result<Figure, StudyError> {
             worst < 0.05,
             [
                 "The next place is free, too; what is done before a request lets it pass, and the one after it is waited for",
-                "-",
+                SCATTER,
             ],
         ),
         Claim::new(

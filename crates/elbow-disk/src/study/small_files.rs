@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::claim::change;
+use super::claim::{SCATTER, change};
 use super::traces::{Cache, Files, POLICIES};
 use super::{Claim, Figure, Kind, Panel, Plan, StudyError, each, labels};
 use crate::Drive;
@@ -123,7 +123,7 @@ pub(super) fn creation(plan: &Plan) -> Result<Figure, StudyError> {
             gain(1, 0).abs() < 8.0,
             [
                 "Its files lie one behind the other, and of 16 neighbours in the queue one is as near as the nearest free place",
-                "-",
+                SCATTER,
             ],
         ),
         Claim::new(
@@ -140,7 +140,7 @@ pub(super) fn creation(plan: &Plan) -> Result<Figure, StudyError> {
             gain(1, 4) < -25.0,
             [
                 "The queue holds one file of each mini-group: without ranges each costs a seek and a rotation",
-                "-",
+                SCATTER,
             ],
         ),
     ];
@@ -198,7 +198,10 @@ pub(super) fn placement(plan: &Plan) -> Result<Figure, StudyError> {
             moved(2)
         ),
         moved(0) < 50.0 && moved(2) < 50.0,
-        ["The targets are the free blocks of the mini-group of the process", "-"],
+        [
+            "The targets are the free blocks of the mini-group of the process",
+            SCATTER,
+        ],
     )];
     Ok(Figure {
         name: "10",
@@ -258,7 +261,7 @@ pub(super) fn fullness(plan: &Plan) -> Result<Figure, StudyError> {
                 && (0..FILLS.len()).all(|fill| (14.0..27.0).contains(&mean(fill))),
             [
                 "A mini-group that is half full has no room for 1000 files, and the nearest free place is no neighbour any more",
-                "-",
+                SCATTER,
             ],
         ),
         Claim::new(
@@ -279,7 +282,7 @@ pub(super) fn fullness(plan: &Plan) -> Result<Figure, StudyError> {
             "70 %",
             format!("{} %, at 90 %", each_fill(&|fill| format!("{:.0}", slower(fill)))),
             (0..FILLS.len()).any(|fill| (55.0..85.0).contains(&slower(fill))),
-            ["Fewer places, further away; with longer runs less so", "-"],
+            ["Fewer places, further away; with longer runs less so", SCATTER],
         ),
     ];
     Ok(Figure {

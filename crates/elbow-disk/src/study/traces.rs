@@ -8,7 +8,7 @@ use std::sync::Arc;
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
-use super::claim::change;
+use super::claim::{SCATTER, change};
 use super::{Claim, Figure, Kind, Panel, Plan, StudyError, each};
 use crate::device::{ModelledDisk, Setup};
 use crate::ext2::{Andrew, Ext2, Options, Policy, PostMark, Region, Run, Trace, Writeback};
@@ -164,7 +164,7 @@ fn claims(plan: &Plan, seconds: &[[Vec<f64>; 3]; 2]) -> Vec<Claim> {
             as_paper(1),
             [
                 "Its files are one or two blocks: positioning is most of their time",
-                "-",
+                SCATTER,
             ],
         ),
         Claim::new(
@@ -172,7 +172,7 @@ fn claims(plan: &Plan, seconds: &[[Vec<f64>; 3]; 2]) -> Vec<Claim> {
             "23.2 -> 23.4 s",
             ours(2),
             gain(2).abs() < 2.0,
-            ["It computes while the disk writes", "-"],
+            ["It computes while the disk writes", SCATTER],
         ),
         Claim::new(
             "The seconds themselves, within a fifth",

@@ -278,6 +278,21 @@ impl Iterator for Trace<'_> {
     }
 }
 
+/// All of a text, unpacked if it begins as gzip.
+///
+/// ```
+/// assert_eq!(elbow_disk::trace::text(&b"12\tCOPYING\n"[..])?, "12\tCOPYING\n");
+/// # Ok::<(), std::io::Error>(())
+/// ```
+///
+/// # Errors
+/// Where it cannot be read or unpacked, or is no text.
+pub fn text(input: impl Read) -> io::Result<String> {
+    let mut text = String::new();
+    unpacked(BufReader::new(input)).read_to_string(&mut text)?;
+    Ok(text)
+}
+
 /// The input, or what it unpacks to.
 fn unpacked<'r>(mut input: BufReader<impl Read + 'r>) -> Box<dyn BufRead + 'r> {
     const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];

@@ -1,0 +1,273 @@
+//! The drive as a range device, with the bytes that are written to it.
+//!
+//! ```text
+//!   submit ──> host queue ──admitted in order──> engine ──> completion
+//!              └ behind a barrier, or a fixed place that overlaps one under way, everything waits
+//! ```
+//!
+//! Its clock is the drive's own: it goes on when somebody waits for a completion, or by [`ModelledDevice::pass`].
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::ops::Range;
+use std::sync::Arc;
+
+use elbow_file::range_device::{Completion, Done, RangeDevice, RangeError, Request, Shape, Ticket};
+use elbow_ranges::RangeSet;
+
+use super::Setup;
+use super::engine::{Asked, Engine};
+use super::regions::Need;
+use crate::drive::{Drive, Lbn, Ps, SECTOR_BYTES};
+
+type Sector = [u8; SECTOR_BYTES as usize];
+
+/// A modelled drive that keeps what is written to it; sectors never written are zeros.
+///
+/// ```
+/// use std::sync::Arc;
+/// use elbow_disk::{Drive, device::{ModelledDevice, Setup}};
+/// use elbow_file::range_device::Blocking;
+///
+/// let drive = Arc::new(Drive::named("hp-c2247a")?);
+/// let mut device = Blocking::new(ModelledDevice::new(&drive, Setup::default()));
+/// let track = [0..96].into_iter().collect();
+/// let at = device.write_range(&track, 8, &[7; 4096])?;
+/// assert_eq!(device.read(at, 8)?, [7; 4096]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct ModelledDevice<'d> {
+    engine: Engine<'d>,
+    shape: Shape,
+    now: Ps,
+    tickets: u64,
+    /// Not yet admitted.
+    waiting: VecDeque<(Ticket, Work)>,
+    admitted: HashMap<u64, Work>,
+    /// Complete without the drive.
+    ended: VecDeque<Completion>,
+    bytes: BTreeMap<u64, Sector>,
+}
+
+#[derive(Debug)]
+enum Work {
+    Read(Range<u64>),
+    Write(Range<u64>, Vec<u8>),
+    Within {
+        targets: RangeSet,
+        alignment: u64,
+        data: Vec<u8>,
+    },
+    Separator,
+}
+
+impl Work {
+    fn new(request: &Request<'_>) -> Work {
+        let sectors = |data: &[u8]| data.len() as u64 / SECTOR_BYTES;
+        match *request {
+            Request::Read { at, sectors } => Work::Read(at..at + sectors),
+            Request::Write { at, data } => Work::Write(at..at + sectors(data), data.to_vec()),
+            Request::WriteRange {
+                targets,
+                alignment,
+                data,
+            } => Work::Within {
+                targets: targets.clone(),
+                alignment,
+                data: data.to_vec(),
+            },
+            Request::Barrier | Request::Flush => Work::Separator,
+        }
+    }
+
+    /// Has a request to wait until another is complete?
+    fn follows(&self, other: &Work) -> bool {
+        let (Some(place), Some(others)) = (self.place(), other.place()) else {
+            return false;
+        };
+        let writes = matches!(self, Work::Write(..)) || matches!(other, Work::Write(..));
+        writes && place.start < others.end && others.start < place.end
+    }
+
+    fn place(&self) -> Option<&Range<u64>> {
+        match self {
+            Work::Read(place) | Work::Write(place, _) => Some(place),
+            Work::Within { .. } | Work::Separator => None,
+        }
+    }
+}
+
+impl<'d> ModelledDevice<'d> {
+    /// The drive, just started.
+    #[must_use]
+    pub fn new(drive: &'d Arc<Drive>, setup: Setup) -> ModelledDevice<'d> {
+        ModelledDevice {
+            engine: Engine::new(drive, setup, 1),
+            shape: Shape {
+                sector_bytes: SECTOR_BYTES as u32,
+                sectors: drive.sectors(),
+            },
+            now: Ps::ZERO,
+            tickets: 0,
+            waiting: VecDeque::new(),
+            admitted: HashMap::new(),
+            ended: VecDeque::new(),
+            bytes: BTreeMap::new(),
+        }
+    }
+
+    /// What time it is.
+    #[must_use]
+    pub fn now(&self) -> Ps {
+        self.now
+    }
+
+    /// Lets time go by in which the host does something else, and nothing is handed out. The drive goes on with what it has, up to the first
+    /// completion.
+    pub fn pass(&mut self, time: Ps) {
+        self.now += time;
+    }
+
+    /// Gives the drive what may be done now, in order.
+    fn admit(&mut self) {
+        while let Some((ticket, work)) = self.waiting.pop_front() {
+            let blocked = match &work {
+                Work::Separator => !self.admitted.is_empty(),
+                work => self.admitted.values().any(|other| work.follows(other)),
+            };
+            if blocked {
+                self.waiting.push_front((ticket, work));
+                return;
+            }
+            self.give(ticket, work);
+        }
+    }
+
+    fn give(&mut self, ticket: Ticket, work: Work) {
+        let fixed = |place: &Range<u64>, write| Asked::At {
+            lbn: Lbn(place.start),
+            sectors: (place.end - place.start) as u32,
+            write,
+        };
+        let given = match &work {
+            Work::Separator => return self.end(ticket, Ok(Done::Passed)),
+            Work::Read(place) => self.engine.submit(self.now, ticket.0, &fixed(place, false)),
+            Work::Write(place, _) => self.engine.submit(self.now, ticket.0, &fixed(place, true)),
+            Work::Within {
+                targets,
+                alignment,
+                data,
+            } => {
+                let free = &Arc::new(targets.clone());
+                let need = Need {
+                    units: (data.len() as u64 / SECTOR_BYTES) as u32,
+                    align: u32::try_from(*alignment).unwrap_or(u32::MAX),
+                };
+                self.engine.submit(self.now, ticket.0, &Asked::Within { free, need })
+            }
+        };
+        match given {
+            Ok(()) => drop(self.admitted.insert(ticket.0, work)),
+            Err(_) => self.end(ticket, Err(no_place(&work))),
+        }
+    }
+
+    fn end(&mut self, ticket: Ticket, result: Result<Done, RangeError>) {
+        self.ended.push_back(Completion { ticket, result });
+    }
+
+    /// Carries out what the drive has completed.
+    fn completed(&mut self) -> Option<Completion> {
+        let at = self.engine.next_at();
+        for id in self.engine.turned_away() {
+            let work = self.admitted.remove(&id).expect("it was given to the drive");
+            self.end(Ticket(id), Err(no_place(&work)));
+        }
+        at?;
+        let finished = self.engine.complete()?;
+        self.now = self.now.max(finished.parts.end);
+        let place = finished.lbn.0..finished.lbn.0 + u64::from(finished.sectors);
+        let done = match self.admitted.remove(&finished.id).expect("it was given to the drive") {
+            Work::Read(_) => Done::Read(self.get(place)),
+            Work::Write(_, data) | Work::Within { data, .. } => {
+                self.put(&place, &data);
+                Done::Written(place)
+            }
+            Work::Separator => unreachable!("the drive knows none"),
+        };
+        Some(Completion {
+            ticket: Ticket(finished.id),
+            result: Ok(done),
+        })
+    }
+
+    fn get(&self, place: Range<u64>) -> Vec<u8> {
+        let zeros = [0; SECTOR_BYTES as usize];
+        place
+            .flat_map(|sector| *self.bytes.get(&sector).unwrap_or(&zeros))
+            .collect()
+    }
+
+    /// Keeps data, and strikes its place from the targets of those who wait outside.
+    fn put(&mut self, place: &Range<u64>, data: &[u8]) {
+        for (sector, bytes) in place.clone().zip(data.as_chunks().0) {
+            self.bytes.insert(sector, *bytes);
+        }
+        for (_, work) in &mut self.waiting {
+            if let Work::Within { targets, .. } = work {
+                targets.remove(place.start, place.end);
+            }
+        }
+    }
+}
+
+fn no_place(work: &Work) -> RangeError {
+    let Work::Within {
+        targets,
+        alignment,
+        data,
+    } = work
+    else {
+        unreachable!("only range writes have targets")
+    };
+    let targets = targets.total_bytes();
+    RangeError::NoPlace {
+        sectors: data.len() as u64 / SECTOR_BYTES,
+        alignment: *alignment,
+        targets,
+        taken: targets, // or what is left is too short
+    }
+}
+
+impl RangeDevice for ModelledDevice<'_> {
+    fn shape(&self) -> Shape {
+        self.shape
+    }
+
+    fn submit(&mut self, request: Request<'_>) -> Result<Ticket, RangeError> {
+        self.shape.check(&request)?;
+        self.tickets += 1;
+        let ticket = Ticket(self.tickets);
+        self.waiting.push_back((ticket, Work::new(&request)));
+        self.admit();
+        Ok(ticket)
+    }
+
+    /// Only what needed no time is there without waiting.
+    fn poll(&mut self) -> Option<Completion> {
+        self.ended.pop_front()
+    }
+
+    fn wait(&mut self) -> Option<Completion> {
+        loop {
+            if let Some(ended) = self.ended.pop_front() {
+                return Some(ended);
+            }
+            let completion = self.completed();
+            self.admit();
+            if completion.is_some() || self.ended.is_empty() {
+                return completion;
+            }
+        }
+    }
+}
