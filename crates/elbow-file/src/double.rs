@@ -232,6 +232,11 @@ operations! {
     /// [`Storage::set_xattr`]
     SetXattr: set_xattr(dir: &Handle, name: &OsStr, key: &OsStr, value: &[u8]) -> ()
         = dir.named(name).and(key).of(value.len() as u64);
+    /// [`Storage::get_xattr_handle`]
+    GetXattrHandle: get_xattr_handle(file: &Handle, key: &OsStr) -> Vec<u8> = file.and(key);
+    /// [`Storage::set_xattr_handle`]
+    SetXattrHandle: set_xattr_handle(file: &Handle, key: &OsStr, value: &[u8]) -> ()
+        = file.and(key).of(value.len() as u64);
     /// [`Storage::remove_xattr`]
     RemoveXattr: remove_xattr(dir: &Handle, name: &OsStr, key: &OsStr) -> () = dir.named(name).and(key);
     /// [`Storage::read`]
@@ -269,6 +274,7 @@ impl Operation {
                 | O::Space
                 | O::ListXattrs
                 | O::GetXattr
+                | O::GetXattrHandle
                 | O::Read
                 | O::NextData
         )

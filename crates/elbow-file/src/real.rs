@@ -239,19 +239,21 @@ impl Storage for RealStorage {
     }
 
     fn get_xattr(&self, dir: &Handle, name: &OsStr, key: &OsStr) -> Result<Vec<u8>> {
-        if name.is_empty() {
-            return grown(|buffer| rustix::fs::fgetxattr(dir, key, buffer));
-        }
         let path = proc_path(dir.as_fd(), Some(component(name)?));
         grown(|buffer| rustix::fs::lgetxattr(&path, key, buffer))
     }
 
     fn set_xattr(&self, dir: &Handle, name: &OsStr, key: &OsStr, value: &[u8]) -> Result<()> {
-        if name.is_empty() {
-            return retry_on_intr(|| rustix::fs::fsetxattr(dir, key, value, XattrFlags::empty()));
-        }
         let path = proc_path(dir.as_fd(), Some(component(name)?));
         retry_on_intr(|| rustix::fs::lsetxattr(&path, key, value, XattrFlags::empty()))
+    }
+
+    fn get_xattr_handle(&self, file: &Handle, key: &OsStr) -> Result<Vec<u8>> {
+        grown(|buffer| rustix::fs::fgetxattr(file, key, buffer))
+    }
+
+    fn set_xattr_handle(&self, file: &Handle, key: &OsStr, value: &[u8]) -> Result<()> {
+        retry_on_intr(|| rustix::fs::fsetxattr(file, key, value, XattrFlags::empty()))
     }
 
     fn remove_xattr(&self, dir: &Handle, name: &OsStr, key: &OsStr) -> Result<()> {

@@ -251,10 +251,14 @@ pub trait Storage: Send + Sync {
 
     /// Names of the extended attributes of a named object.
     fn list_xattrs(&self, dir: &Handle, name: &OsStr) -> Result<Vec<OsString>>;
-    /// Value of one extended attribute; ENODATA where there is none. An empty name stands for the open file itself.
+    /// Value of one extended attribute; ENODATA where there is none.
     fn get_xattr(&self, dir: &Handle, name: &OsStr, key: &OsStr) -> Result<Vec<u8>>;
-    /// Sets one extended attribute. An empty name stands for the open file itself.
+    /// Sets one extended attribute.
     fn set_xattr(&self, dir: &Handle, name: &OsStr, key: &OsStr, value: &[u8]) -> Result<()>;
+    /// Value of one extended attribute of an open file; ENODATA where there is none.
+    fn get_xattr_handle(&self, file: &Handle, key: &OsStr) -> Result<Vec<u8>>;
+    /// Sets one extended attribute of an open file.
+    fn set_xattr_handle(&self, file: &Handle, key: &OsStr, value: &[u8]) -> Result<()>;
     /// Removes one extended attribute.
     fn remove_xattr(&self, dir: &Handle, name: &OsStr, key: &OsStr) -> Result<()>;
 

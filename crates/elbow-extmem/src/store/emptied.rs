@@ -37,7 +37,7 @@ pub(super) fn restore_header(storage: &dyn Storage, file: &Handle) -> Result<Opt
     if storage.stat_handle(file)?.size > HEADER_BYTES {
         return Ok(None);
     }
-    let aside = storage.get_xattr(file, OsStr::new(""), OsStr::new(ATTRIBUTE));
+    let aside = storage.get_xattr_handle(file, OsStr::new(ATTRIBUTE));
     let Some(layout) = aside.ok().and_then(|header| Layout::decode(&header).ok()) else {
         return Ok(None);
     };
@@ -49,7 +49,7 @@ pub(super) fn restore_header(storage: &dyn Storage, file: &Handle) -> Result<Opt
 /// Whether the header is durable beside the content of the file.
 fn put_header_aside(storage: &dyn Storage, file: &Handle, layout: &Layout) -> Result<bool, Errno> {
     let header = layout.encode_sealed();
-    let put = storage.set_xattr(file, OsStr::new(""), OsStr::new(ATTRIBUTE), &header);
+    let put = storage.set_xattr_handle(file, OsStr::new(ATTRIBUTE), &header);
     Ok(put.is_ok() && storage.sync(file).map(|()| true)?)
 }
 

@@ -263,6 +263,8 @@ impl Storage for Volatile {
         list_xattrs(dir: &Handle, name: &OsStr) -> Vec<OsString>;
         get_xattr(dir: &Handle, name: &OsStr, key: &OsStr) -> Vec<u8>;
         set_xattr(dir: &Handle, name: &OsStr, key: &OsStr, value: &[u8]) -> ();
+        get_xattr_handle(file: &Handle, key: &OsStr) -> Vec<u8>;
+        set_xattr_handle(file: &Handle, key: &OsStr, value: &[u8]) -> ();
         remove_xattr(dir: &Handle, name: &OsStr, key: &OsStr) -> ();
         read(file: &Handle, buffer: &mut [u8], offset: u64) -> usize;
         next_data(file: &Handle, offset: u64) -> Option<(u64, u64)>;
