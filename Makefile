@@ -12,7 +12,7 @@ LIBDIR ?= $(PREFIX)/lib
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
 ABI := $(shell echo $(VERSION) | sed -E 's/^(0\.[0-9]+|[0-9]+)\..*/\1/')
 
-.PHONY: help build demo test soak fuzz bench-run bench-sort bench-locks bench-mpi figures-holes fmt install install-libba install-liblock clean
+.PHONY: help build demo test soak fuzz bench-run bench-sort bench-locks bench-mpi bench-disk figures-holes fmt install install-libba install-liblock clean
 
 help: ## list these targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## */\t/' | expand -t 12
@@ -52,6 +52,10 @@ bench-locks: build ## elbow lockd beside kernel locks, Redis and etcd; results i
 bench-mpi: build ## atomic MPI-IO by list locks beside no locks and the MPI libraries' own; results in bench/out/mpi
 	@scripts/setup.sh bench
 	bench/mpi.py
+
+bench-disk: build ## how fast elbow disk simulates, beside DiskSim where DISKSIM names its tree; results in bench/out/disk
+	@scripts/setup.sh bench
+	bench/disk.py
 
 figures-holes: build ## Figures 1 to 4 of "A Holesome File System"; needs root; results in bench/out/holes
 	@scripts/setup.sh bench

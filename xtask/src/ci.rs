@@ -107,6 +107,7 @@ fn tiny_bench(workspace: &Workspace) -> Result<()> {
         "bench/figures_holes.py",
         "bench/locks.py",
         "bench/mpi.py",
+        "bench/disk.py",
     ];
     programs.iter().try_for_each(|program| {
         let program = workspace.root.join(program);

@@ -7,7 +7,8 @@
         hold.check()                                      # just before each I/O under it
         ...                                               # read and write these bytes
 
-`elbowroom.zarr` makes writes to parts of a Zarr shard safe, `elbowroom.dask` has a lock for `dask.array.store`.
+`elbowroom.zarr` makes writes to parts of a Zarr shard safe, `elbowroom.dask` has a lock for `dask.array.store`. `elbowroom.disk` is a simulated disk,
+which needs no service.
 """
 
 from ._client import AsyncHolding, Holding, LockClient, Name

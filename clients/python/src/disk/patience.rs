@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 
 /// How long Ctrl-C may have to wait.
 const EVERY: Duration = Duration::from_millis(100);
-/// To ask for the time takes as long as a tenth of a request.
+/// The time is asked for once in so many requests: it takes as long as a tenth of a quick one.
 const REQUESTS: u32 = 16;
 
 /// Looks now and then whether a signal came.

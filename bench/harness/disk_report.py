@@ -1,0 +1,83 @@
+"""The speed of the simulated disk: goals and tables from raw runs, as JSON, CSV and Markdown. Nothing is rounded in our favour."""
+
+import csv
+import json
+
+from .report import describe, up
+
+DISK, GROUP, ANYWHERE = "SPTF, whole disk", "SPTF, group of 16 MB", "HRS, anywhere in the group"
+MEMORY, REPLAY = "memory, Q = 16", "a trace, one at a time"
+NUMBERS = ["requests_per_s", "requests_per_cpu_s", "peak_rss_bytes", "mean_ms", "estimates"]
+MEMORY_SLACK = 1 << 20
+
+
+def write(results, out):
+    """Writes results.json, results.csv and results.md; returns the Markdown."""
+    out.mkdir(parents=True, exist_ok=True)
+    text = markdown(results)
+    (out / "results.md").write_text(text)
+    whole = {"host": results.host, "runs": results.runs, "skipped": results.skipped, "goals": [list(goal) for goal in goals(results)]}
+    (out / "results.json").write_text(json.dumps(whole, indent=1) + "\n")
+    with open(out / "results.csv", "w", newline="") as file:
+        table = csv.writer(file)
+        keys = ["storage", "job", "peer", "repetition", "seconds"]
+        table.writerow([*keys, *NUMBERS, "problem"])
+        for run in results.runs:
+            table.writerow([*(run[key] for key in keys), *(run["details"].get(name) for name in NUMBERS), run["failed"] or ""])
+    return text
+
+
+def markdown(results):
+    parts = ["# The simulated disk", "", *(f"- {name}: {value}" for name, value in results.host.items()), "",
+             "Thousands of simulated requests per second of wall-clock time, in brackets per second of processor time; medians. Mechanics",
+             "alone unless it says otherwise, HP C2247A.", ""]
+    depths = [storage for storage in results.names("storage") if storage.startswith("Q = ")]
+    parts += ["| | " + " | ".join(depths) + " |", "|---" * (len(depths) + 1) + "|"]
+    for job in dict.fromkeys(run["job"] for run in results.runs if run["storage"] in depths):
+        parts.append(f"| {job} | " + " | ".join(_rate(results, depth, job, "elbow") for depth in depths) + " |")
+    parts += ["", f"{REPLAY}, reading included, all overheads:", ""]
+    for peer in dict.fromkeys(run["peer"] for run in results.runs if run["storage"] == REPLAY):
+        mean = results.median(REPLAY, "", peer, "mean_ms")
+        parts.append(f"- {peer}: {_rate(results, REPLAY, '', peer)}" + (f", mean {mean:.3f} ms" if mean else ""))
+    parts += ["", "Peak memory of a process:", ""]
+    parts += [f"- {job}: {up(peak / 2**20, 1)} MiB" for job, peak in _peaks(results)]
+    parts += ["", "## Goals", "", "| goal | measured | |", "|---|---|---|"]
+    parts += [f"| {text} | {measured} | {verdict} |" for text, measured, verdict in goals(results)] + [""]
+    parts += [f"- skipped: {text}" for text in results.skipped]
+    parts += [f"- FAILED: {describe(run)}" for run in results.runs if run["failed"]]
+    return "\n".join(parts) + "\n"
+
+
+def _rate(results, storage, job, peer):
+    wall, cpu = (results.median(storage, job, peer, name) for name in NUMBERS[:2])
+    return f"{int(wall / 1000):,} ({int(cpu / 1000):,})" if wall else ""
+
+
+def _peaks(results):
+    jobs = dict.fromkeys(run["job"] for run in results.runs if run["storage"] == MEMORY)
+    peaks = [(job, results.median(MEMORY, job, "elbow", "peak_rss_bytes")) for job in jobs]
+    return sorted(((job, peak) for job, peak in peaks if peak), key=lambda of: int(of[0].split()[0]))
+
+
+def goals(results):
+    """(goal, measured, verdict) for each goal whose loads were run."""
+    rate = lambda depth, job: results.median(f"Q = {depth}", job, "elbow", "requests_per_s")
+    found = [_at_least(f">= {least:,} simulated requests/s: {DISK}, Q = {depth}", rate(depth, DISK), least)
+             for depth, least in ((1, 1_000_000), (16, 300_000))]
+    for depth in [storage.removeprefix("Q = ") for storage in results.names("storage") if storage.startswith("Q = ")]:
+        if rate(depth, ANYWHERE) and rate(depth, GROUP):
+            text = f"{ANYWHERE} <= 3x the time of {GROUP}, Q = {depth}"
+            found.append(_at_most(text, rate(depth, GROUP) / rate(depth, ANYWHERE), 3, "x"))
+    peaks = [peak for _, peak in _peaks(results)]
+    if len(peaks) == 2:
+        text = "a hundred times the requests in the same memory (1 MiB more at most)"
+        found.append(_at_most(text, (peaks[1] - peaks[0]) / 2**20, MEMORY_SLACK / 2**20, " MiB more"))
+    return [goal for goal in found if goal]
+
+
+def _at_least(text, measured, least):
+    return (text, f"{int(measured):,}", "met" if measured >= least else "MISSED") if measured else None
+
+
+def _at_most(text, measured, most, unit):
+    return text, f"{up(measured)}{unit}", "met" if measured <= most else "MISSED"
