@@ -258,10 +258,13 @@ except KeyboardInterrupt:
     time.sleep(0.5)
     assert child.poll() is None
     child.send_signal(signal.SIGINT)
+    patience = threading.Timer(60, child.kill)
+    patience.start()
     try:
         assert child.stdout.read() == b"interrupted\n"
         assert child.wait(timeout=60) == 0
     finally:
+        patience.cancel()
         child.kill()
         child.wait()
         feeding.join()
@@ -276,7 +279,7 @@ def feed(pipe):
         pass
 
 
-def test_numpy_is_not_needed(tmp_path):
+def test_numpy_is_not_needed():
     program = """
 import sys
 sys.modules["numpy"] = None

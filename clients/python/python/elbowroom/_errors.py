@@ -1,4 +1,6 @@
-"""What can go wrong between a program and its lock service."""
+"""What can go wrong: between a program and its lock service, and with a description of a disk."""
+
+from typing import Optional
 
 
 class LockError(OSError):
@@ -28,9 +30,9 @@ class Unreachable(LockError, ConnectionError):
 class DiskError(ValueError):
     """A description of a drive, or a trace, that is none. `file`, `line` (from 1) and `key` say where; each may be None."""
 
-    def __init__(self, message, file=None, line=None, key=None):
+    def __init__(self, message: str, file: Optional[str] = None, line: Optional[int] = None, key: Optional[str] = None) -> None:
         super().__init__(message, file, line, key)
         self.file, self.line, self.key = file, line, key
 
-    def __str__(self):
-        return self.args[0]
+    def __str__(self) -> str:
+        return str(self.args[0])

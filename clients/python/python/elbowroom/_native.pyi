@@ -1,6 +1,6 @@
 from collections.abc import Callable, Sequence
 from os import PathLike
-from typing import final
+from typing import Literal, final
 
 @final
 class Footprint:
@@ -62,7 +62,7 @@ def file_name(path: str | PathLike[str]) -> bytes: ...
 def forked() -> None: ...
 def shut_down() -> None: ...
 
-_Columns = list[tuple[str, str, bytearray]]
+_Columns = list[tuple[str, Literal["q", "d", "?"], bytearray]]
 
 @final
 class Drive:

@@ -27,7 +27,7 @@ from ._native import replay_trace, simulate_disk
 try:
     import numpy
 except ImportError:
-    numpy = None
+    numpy = None  # type: ignore[assignment]
 
 __all__ = ["BUILT_IN", "DiskError", "Drive", "Figures", "Place", "Replay", "Simulation", "Table", "Zone"]
 
@@ -37,13 +37,14 @@ BUILT_IN: tuple[str, ...] = tuple(_Drive.built_in())
 _INTEGER_MAX = 2**32 - 1
 _COUNT_MAX = 2**53
 _SEED_MAX = 2**64 - 1
+_Code = Literal["q", "d", "?"]
 _DTYPES = {"q": "int64", "d": "float64", "?": "bool"}
 
 
 class Table(Mapping[str, Any]):
     """Columns of equal length, by name. `dict(table)` is what pandas.DataFrame takes; polars takes the table itself, by Arrow."""
 
-    def __init__(self, columns: Sequence[tuple[str, str, bytearray]]):
+    def __init__(self, columns: Sequence[tuple[str, _Code, bytearray]]):
         self._raw = {name: (code, data) for name, code, data in columns}
         self._columns = {name: _column(code, data) for name, code, data in columns}
 
@@ -79,7 +80,7 @@ class Table(Mapping[str, Any]):
         return f"Table of {self.rows} rows: {', '.join(self)}"
 
 
-def _column(code: str, data: bytearray) -> Any:
+def _column(code: _Code, data: bytearray) -> Any:
     if numpy is None:
         return memoryview(data).cast(code)
     return numpy.frombuffer(data, _DTYPES[code])
@@ -353,8 +354,9 @@ class Drive:
         file, text = ("<trace>", trace) if isinstance(trace, bytes) else (os.fspath(trace), None)
         report, columns = replay_trace(self._native, file, text, format, mechanical, per_request)
         found = json.loads(report)
-        kinds = {kind: Figures(**found.pop(kind)) for kind in ("reads", "hits", "writes")}
-        return Replay(table=Table(columns) if per_request else None, **kinds, **found)
+        for kind in ("reads", "hits", "writes"):
+            found[kind] = Figures(**found[kind])
+        return Replay(table=Table(columns) if per_request else None, **found)
 
 
 def _packed(lbns: Any) -> bytes:
