@@ -61,13 +61,14 @@ def _peaks(results):
 
 def goals(results):
     """(goal, measured, verdict) for each goal whose loads were run."""
-    rate = lambda depth, job: results.median(f"Q = {depth}", job, "elbow", "requests_per_s")
+    rate = lambda depth, job, name="requests_per_s": results.median(f"Q = {depth}", job, "elbow", name)
     found = [_at_least(f">= {least:,} simulated requests/s: {DISK}, Q = {depth}", rate(depth, DISK), least)
              for depth, least in ((1, 1_000_000), (16, 300_000))]
     for depth in [storage.removeprefix("Q = ") for storage in results.names("storage") if storage.startswith("Q = ")]:
-        if rate(depth, ANYWHERE) and rate(depth, GROUP):
-            text = f"{ANYWHERE} <= 3x the time of {GROUP}, Q = {depth}"
-            found.append(_at_most(text, rate(depth, GROUP) / rate(depth, ANYWHERE), 3, "x"))
+        free, plain = (rate(depth, job, "requests_per_cpu_s") for job in (ANYWHERE, GROUP))
+        if free and plain:  # By processor time: what else the machine does would count in a ratio, for or against us.
+            text = f"{ANYWHERE} <= 3x the processor time of {GROUP}, Q = {depth}"
+            found.append(_at_most(text, plain / free, 3, "x"))
     peaks = [peak for _, peak in _peaks(results)]
     if len(peaks) == 2:
         text = "a hundred times the requests in the same memory (1 MiB more at most)"
