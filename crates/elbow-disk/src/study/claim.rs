@@ -25,7 +25,7 @@ impl Verdict {
 
 impl fmt::Display for Verdict {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        to.write_str(match self {
+        to.pad(match self {
             Verdict::Reproduced => "reproduced",
             Verdict::Refuted => "refuted",
         })

@@ -339,7 +339,7 @@ pub(super) fn reads(plan: &Plan) -> Result<Figure, StudyError> {
             .map(|kind| (series[pair + kind].1.to_owned(), means[pair + kind].clone()))
             .collect(),
     };
-    let saved = |pair: usize, at: usize| -change(means[pair][at], means[pair + 1][at]);
+    let saved = |pair: usize, at: usize| 0.0 - change(means[pair][at], means[pair + 1][at]);
     let shown = |pair: usize| {
         format!(
             "{:.0}, {:.0}, {:.0}, {:.0} %",

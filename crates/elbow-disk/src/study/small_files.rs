@@ -282,7 +282,10 @@ pub(super) fn fullness(plan: &Plan) -> Result<Figure, StudyError> {
             "70 %",
             format!("{} %, at 90 %", each_fill(&|fill| format!("{:.0}", slower(fill)))),
             (0..FILLS.len()).any(|fill| (55.0..85.0).contains(&slower(fill))),
-            ["Fewer places, further away; with longer runs less so", SCATTER],
+            [
+                "About, where it was filled by single blocks: fewer places, further away. With longer runs several are left side by side, and it is less",
+                SCATTER,
+            ],
         ),
     ];
     Ok(Figure {

@@ -3,9 +3,11 @@
 //! ```text
 //!   describe    what a drive is             replay    a trace against it, with what was measured beside
 //!   simulate    a random load on it, by one of several schedulers
+//!   figure      the study of range writes again, with a verdict on each claim
 //! ```
 
 mod describe;
+mod figure;
 mod replay;
 mod simulate;
 
@@ -20,6 +22,7 @@ Examples:
   elbow disk describe hp-c2247a --toml > mine.toml                a beginning for the description of another drive
   elbow disk replay --disk mine.toml --format blktrace sda.txt    what its requests would take there
   elbow disk simulate --depth 16 --scheduler sptf                 random writes, and where their time goes
+  elbow disk figure all --out study                               what range writes buy, in eleven figures
 
 Drives that need no file: hp-c2247a (1 GB, 5400 rpm, checked against a real one) and generic-7200.";
 
@@ -34,6 +37,9 @@ pub(crate) enum DiskArgs {
     /// Serve random requests on a simulated drive, and say where the time goes.
     #[command(after_help = simulate::EXAMPLES)]
     Simulate(Box<simulate::SimulateArgs>),
+    /// Make the figures of the study of range writes again, and judge its claims.
+    #[command(after_help = figure::EXAMPLES)]
+    Figure(Box<figure::FigureArgs>),
 }
 
 /// Does what was asked.
@@ -42,5 +48,6 @@ pub(crate) fn run(args: &DiskArgs) -> Result<ExitCode> {
         DiskArgs::Describe(args) => describe::run(args),
         DiskArgs::Replay(args) => replay::run(args),
         DiskArgs::Simulate(args) => simulate::run(args),
+        DiskArgs::Figure(args) => figure::run(args),
     }
 }

@@ -1,0 +1,69 @@
+//! Claims as lines on a terminal and as a table in Markdown.
+
+use std::fmt::Write as _;
+use std::io;
+
+use elbow_disk::study::{Claim, Figure};
+
+use crate::say::answer;
+
+/// What a figure is called.
+fn heading(figure: &Figure) -> String {
+    match (figure.name, figure.name.parse::<u32>()) {
+        (_, Ok(number)) => format!("Figure {number}: {}", figure.title),
+        ("table2", _) => format!("Table 2: {}", figure.title),
+        _ => figure.title.to_owned(),
+    }
+}
+
+/// A figure and its claims, four lines each.
+pub(super) fn print(figure: &Figure) -> io::Result<()> {
+    answer(heading(figure))?;
+    for Claim {
+        says,
+        paper,
+        ours,
+        verdict,
+        reason,
+    } in &figure.claims
+    {
+        answer(format_args!("  {verdict:<10}  {says}"))?;
+        answer(format_args!("              paper  {paper}"))?;
+        answer(format_args!("              here   {ours}"))?;
+        if reason != "-" {
+            answer(format_args!("              why    {reason}"))?;
+        }
+    }
+    answer("")
+}
+
+/// How many hold.
+pub(super) fn summary(figures: &[Figure]) -> String {
+    let all = || figures.iter().flat_map(|figure| &figure.claims);
+    let held = all().filter(|claim| claim.verdict.is_reproduced()).count();
+    format!("{held} of {} claims reproduced", all().count())
+}
+
+/// All claims in a table, and how each figure was made.
+pub(super) fn markdown(figures: &[Figure]) -> String {
+    let mut text = String::from("| figure | claim | paper | here | verdict | reason |\n|---|---|---|---|---|---|\n");
+    for figure in figures {
+        for Claim {
+            says,
+            paper,
+            ours,
+            verdict,
+            reason,
+        } in &figure.claims
+        {
+            let name = figure.name;
+            let row = [name, says, paper, ours, &verdict.to_string(), reason].map(|cell| cell.replace('|', "\\|"));
+            let _ = writeln!(text, "| {} |", row.join(" | ")); // a string takes all
+        }
+    }
+    let _ = writeln!(text, "\n{}.\n", summary(figures));
+    for figure in figures {
+        let _ = writeln!(text, "- {}. {}", heading(figure), figure.caption);
+    }
+    text
+}

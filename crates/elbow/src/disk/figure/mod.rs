@@ -1,0 +1,164 @@
+//! `elbow disk figure`: the study of range writes, drawn and judged.
+
+mod claims;
+mod plot;
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Instant;
+
+use anyhow::{Context, Result};
+use clap::{Args, ValueHint};
+use elbow_disk::study::{FIGURES, Figure, Plan};
+use elbow_disk::trace;
+use serde_json::{Value, json};
+
+use crate::say::answer;
+
+pub(crate) const EXAMPLES: &str = "\
+Examples:
+  elbow disk figure 5                          what the paper says of its Figure 5, and what comes out here
+  elbow disk figure 11 --out here              the same, with here/figure-11.csv and here/figure-11.svg
+  elbow disk figure all --out here             all of them, and here/claims.md
+  elbow disk figure table2 --listing tree.tsv  Table 2 with a tree of your own: `tar tvf` as size TAB path
+
+Figures 4 to 11 and Table 2 (table2) of Anand et al., Avoiding File System Micromanagement with Range Writes (OSDI 2008), on the
+HP C2247A that it used; targets and work have no number there. A claim is reproduced or refuted, and the reason is given.";
+
+#[derive(Args, Debug)]
+pub(crate) struct FigureArgs {
+    /// 4 to 11, table2, targets, work, or all.
+    #[arg(value_name = "NAME")]
+    name: String,
+    /// Write a CSV and an SVG for each there; with all, claims.md too.
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    out: Option<PathBuf>,
+    /// Another seed gives other requests.
+    #[arg(long, value_name = "S", default_value_t = 1)]
+    seed: u64,
+    /// Few requests and short traces: seconds instead of minutes, and rough numbers.
+    #[arg(long)]
+    quick: bool,
+    /// The tree that Table 2 unpacks: lines of size TAB path, perhaps packed by gzip; a synthetic one without it.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    listing: Option<PathBuf>,
+    /// PostMark's real calls for Table 2, as strace prints them, perhaps packed; a generator's without it.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "postmark_directory")]
+    postmark: Option<PathBuf>,
+    /// The directory in which PostMark worked there.
+    #[arg(long, value_name = "DIR", requires = "postmark")]
+    postmark_directory: Option<String>,
+    /// Print one JSON object, with all numbers.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Makes the figures, shows and writes them.
+pub(super) fn run(args: &FigureArgs) -> Result<ExitCode> {
+    let plan = plan(args)?;
+    let names = match args.name.as_str() {
+        "all" => FIGURES.to_vec(),
+        name => vec![name],
+    };
+    let began = Instant::now();
+    if let Some(out) = &args.out {
+        make_directory(out)?;
+    }
+    let mut figures = Vec::new();
+    for name in names {
+        let figure = plan.figure(name)?;
+        if let Some(out) = &args.out {
+            write(out, &figure)?;
+        }
+        if !args.json {
+            claims::print(&figure)?;
+        }
+        figures.push(figure);
+    }
+    if let (Some(out), "all") = (&args.out, args.name.as_str()) {
+        put(&out.join("claims.md"), &claims::markdown(&figures))?;
+    }
+    if args.json {
+        answer(object(&figures, began.elapsed().as_secs_f64()))?;
+    } else {
+        answer(claims::summary(&figures))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn plan(args: &FigureArgs) -> Result<Plan> {
+    let mut plan = Plan::new(args.seed, args.quick)?;
+    if let Some(path) = &args.listing {
+        plan.listing = Some((path.display().to_string(), read(path)?));
+    }
+    if let (Some(path), Some(directory)) = (&args.postmark, &args.postmark_directory) {
+        plan.postmark = Some((path.display().to_string(), read(path)?, directory.clone()));
+    }
+    Ok(plan)
+}
+
+#[allow(
+    clippy::disallowed_methods,
+    reason = "an input of the simulation, read once from front to back"
+)]
+fn read(path: &Path) -> Result<String> {
+    let file = File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
+    trace::text(file).with_context(|| format!("cannot read {}", path.display()))
+}
+
+#[allow(clippy::disallowed_methods, reason = "a report beside the simulation")]
+fn make_directory(path: &Path) -> Result<()> {
+    std::fs::create_dir_all(path).with_context(|| format!("cannot make the directory {}", path.display()))
+}
+
+#[allow(clippy::disallowed_methods, reason = "a report beside the simulation")]
+fn put(path: &Path, text: &str) -> Result<()> {
+    std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// Its numbers and its picture.
+fn write(out: &Path, figure: &Figure) -> Result<()> {
+    let name = file_name(figure.name);
+    put(&out.join(format!("{name}.csv")), &figure.csv())?;
+    put(&out.join(format!("{name}.svg")), &plot::svg(figure)?)
+}
+
+/// Without an extension.
+fn file_name(figure: &str) -> String {
+    match figure.parse::<u32>() {
+        Ok(number) => format!("figure-{number}"),
+        Err(_) => figure.to_owned(),
+    }
+}
+
+fn object(figures: &[Figure], seconds: f64) -> Value {
+    json!({ "figures": figures.iter().map(figure_object).collect::<Vec<_>>(), "seconds": seconds })
+}
+
+fn figure_object(figure: &Figure) -> Value {
+    let claims = figure.claims.iter().map(|claim| {
+        json!({
+            "says": claim.says,
+            "paper": claim.paper,
+            "ours": claim.ours,
+            "verdict": claim.verdict.to_string(),
+            "reason": claim.reason,
+        })
+    });
+    let panels = figure.panels.iter().map(|panel| {
+        let columns: serde_json::Map<String, Value> = panel
+            .columns
+            .iter()
+            .map(|(name, values)| (name.clone(), json!(values)))
+            .collect();
+        json!({ "title": panel.title, "axis": panel.x.0, "places": panel.x.1, "unit": panel.y, "columns": columns })
+    });
+    json!({
+        "name": figure.name,
+        "title": figure.title,
+        "caption": figure.caption,
+        "panels": panels.collect::<Vec<_>>(),
+        "claims": claims.collect::<Vec<_>>(),
+    })
+}
