@@ -142,6 +142,20 @@ impl Queue {
 
     /// Takes out all who wait for a region, in the order in which they came: it is full, and no place will be given back.
     ///
+    /// ```
+    /// # use elbow_disk::{Arm, Drive, Lbn, Ps, sched::{Ask, Queue, Targets}};
+    /// # use elbow_ranges::RangeSet;
+    /// let drive = std::sync::Arc::new(Drive::named("hp-c2247a")?);
+    /// let mut queue = Queue::new(drive.clone(), "hrs".parse()?);
+    /// let one_place = RangeSet::from_unsorted([(0, 8)]).ok_or("too large")?;
+    /// let region = queue.add_region(Targets::new(&drive, &one_place, 8, 8)?);
+    /// queue.push(1, Ask::Anywhere(region));
+    /// queue.region_mut(region).take(0, 8);
+    /// assert!(queue.pick(Arm::default(), Ps::ZERO).is_none());
+    /// assert_eq!(queue.turn_away(region), [1]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Panics
     /// Where there is no such region.
     pub fn turn_away(&mut self, region: RegionId) -> Vec<u64> {

@@ -70,6 +70,11 @@ pub(super) fn near(is: f64, expected: f64, tolerance: f64) -> bool {
     (is / expected - 1.0).abs() <= tolerance
 }
 
+/// Is a gain or loss in percent as the paper's, within a third of it? What it leaves open changes them so much.
+pub(super) fn as_much(is: f64, paper: f64) -> bool {
+    near(is, paper, 1.0 / 3.0)
+}
+
 /// A change in percent, with its sign.
 pub(super) fn change(from: f64, to: f64) -> f64 {
     (to / from - 1.0) * 100.0
@@ -98,5 +103,6 @@ mod tests {
         assert!(near(10.4, 10.0, 0.05) && near(9.6, 10.0, 0.05) && near(10.0, 10.0, 0.0));
         assert!(!near(10.6, 10.0, 0.05) && !near(9.4, 10.0, 0.05) && !near(f64::NAN, 10.0, 0.05));
         assert!((change(143.0, 123.1) + 13.9).abs() < 0.05);
+        assert!(as_much(-12.3, -13.9) && as_much(52.0, 70.0) && !as_much(45.0, 70.0) && !as_much(12.3, -13.9));
     }
 }

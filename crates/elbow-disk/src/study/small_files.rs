@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::claim::{SCATTER, change};
+use super::claim::{SCATTER, as_much, change};
 use super::traces::{Cache, Files, POLICIES};
 use super::{Claim, Figure, Kind, Panel, Plan, StudyError, each, labels};
 use crate::Drive;
@@ -281,9 +281,9 @@ pub(super) fn fullness(plan: &Plan) -> Result<Figure, StudyError> {
             "Ranges are about 70 % slower in a full group than in an empty one",
             "70 %",
             format!("{} %, at 90 %", each_fill(&|fill| format!("{:.0}", slower(fill)))),
-            (0..FILLS.len()).any(|fill| (55.0..85.0).contains(&slower(fill))),
+            as_much(slower(0), 70.0),
             [
-                "About, where it was filled by single blocks: fewer places, further away. With longer runs several are left side by side, and it is less",
+                "Within a third of it, where it was filled by single blocks: fewer places, further away. With longer runs several are left side by side, and it is less",
                 SCATTER,
             ],
         ),

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
-use super::claim::{SCATTER, change};
+use super::claim::{SCATTER, as_much, change};
 use super::{Claim, Figure, Kind, Panel, Plan, StudyError, each};
 use crate::device::{ModelledDisk, Setup};
 use crate::ext2::{Andrew, Ext2, Options, Policy, PostMark, Region, Run, Trace, Writeback};
@@ -141,10 +141,7 @@ fn claims(plan: &Plan, seconds: &[[Vec<f64>; 3]; 2]) -> Vec<Claim> {
     let [behind, linux] = seconds;
     let gain = |at: usize| change(behind[0][at], behind[1][at]);
     let ours = |at: usize| format!("{:.1} -> {:.1} s ({:+.1} %)", behind[0][at], behind[1][at], gain(at));
-    let as_paper = |at: usize| {
-        let paper = change(PAPER[at].1, PAPER[at].2);
-        (gain(at) / paper - 1.0).abs() < 1.0 / 3.0
-    };
+    let as_paper = |at: usize| as_much(gain(at), change(PAPER[at].1, PAPER[at].2));
     let late = |at: usize| change(linux[0][at], linux[1][at]);
     vec![
         Claim::new(

@@ -6,4 +6,5 @@
 mod consistency;
 mod ground;
 mod judges;
+mod on_the_drive;
 mod workloads;
