@@ -6,13 +6,11 @@ anew and mounts it, so that nothing of a run before is in memory or on the disk.
 
 import os
 import subprocess
-import time
 from pathlib import Path
 
 from .inputs import Unavailable, find_program, need_programs
 
 SECTOR = 512
-BUSY_TRIES, BUSY_PAUSE_S = 20, 0.25
 MAKE = {  # Without discards: they would give the image's own blocks back, and every run would start with other ones.
     "ext4": ["mkfs.ext4", "-q", "-F", "-m", "0", "-E", "nodiscard,lazy_itable_init=0,lazy_journal_init=0"],
     "xfs": ["mkfs.xfs", "-q", "-f", "-K"],
@@ -51,20 +49,8 @@ class Disk:
             _run("mount", "-t", "tmpfs", "-o", f"size={self.size_bytes}", "tmpfs", self.mount)
             return
         command = MAKE[self.kind]
-        self._when_not_busy(find_program(command[0]), *command[1:], self.device)
+        _run(find_program(command[0]), *command[1:], self.device)
         self.mount_again()
-
-    @staticmethod
-    def _when_not_busy(*command):
-        """The kernel, or whoever scans devices, may hold one for a moment after it was unmounted."""
-        for _ in range(BUSY_TRIES):
-            try:
-                return _run(*command)
-            except subprocess.CalledProcessError as error:
-                if "busy" not in (error.stderr or ""):
-                    raise
-            time.sleep(BUSY_PAUSE_S)
-        return _run(*command)
 
     def mount_again(self):
         """Mounts; what was mounted is synced and out of the page cache then (a tmpfs stays as it is)."""
