@@ -155,31 +155,38 @@ impl Plan {
 }
 
 impl Figure {
-    /// Its numbers: a line of names and a line for each place of the axis, panel after panel.
+    /// Its numbers: a line of names, and a line for each place of the axis, panel after panel. A column that a panel does not have is empty
+    /// there.
     ///
     /// ```
     /// # use elbow_disk::study::Plan;
     /// let csv = Plan::new(1, true)?.figure("8")?.csv();
-    /// assert!(csv.starts_with("panel,choices,"));
+    /// assert!(csv.starts_with("panel,choices,simulated,closed form\none track,1,11.1"));
     /// # Ok::<(), elbow_disk::study::StudyError>(())
     /// ```
     #[must_use]
     pub fn csv(&self) -> String {
-        let mut lines = String::new();
-        let mut header = String::new();
-        for Panel { title, x, columns, .. } in &self.panels {
-            let names: Vec<String> = columns.iter().map(|(name, _)| cell(name)).collect();
-            let next = format!("panel,{},{}\n", cell(x.0), names.join(","));
-            if next != header {
-                lines.push_str(&next);
-                header = next;
+        let mut names: Vec<&str> = Vec::new();
+        for (name, _) in self.panels.iter().flat_map(|panel| &panel.columns) {
+            if !names.contains(&name.as_str()) {
+                names.push(name);
             }
+        }
+        let axis = self.panels.first().map_or("", |panel| panel.x.0);
+        let line = |cells: Vec<String>| cells.join(",") + "\n";
+        let mut lines = line(["panel", axis].iter().chain(&names).map(|name| cell(name)).collect());
+        for Panel { title, x, columns, .. } in &self.panels {
             for (place, label) in x.1.iter().enumerate() {
-                let values: Vec<String> = columns
-                    .iter()
-                    .map(|(_, values)| format!("{:.6}", values[place]))
-                    .collect();
-                lines.push_str(&format!("{},{},{}\n", cell(title), cell(label), values.join(",")));
+                let value = |name: &&str| {
+                    let column = columns.iter().find(|(column, _)| column == name);
+                    column.map_or(String::new(), |(_, values)| format!("{:.6}", values[place]))
+                };
+                lines.push_str(&line(
+                    [cell(title), cell(label)]
+                        .into_iter()
+                        .chain(names.iter().map(value))
+                        .collect(),
+                ));
             }
         }
         lines

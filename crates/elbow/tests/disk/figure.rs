@@ -10,26 +10,28 @@ fn read(path: &Path) -> String {
     std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// Lines of as many cells, numbers behind the first two.
+/// One line of names, and lines of as many cells, numbers behind the first two where there are any.
 fn assert_csv(name: &str, csv: &str) {
-    let mut columns = 0;
-    for line in csv.lines() {
-        // No name here holds a quotation mark or a comma but inside quotation marks.
-        let cells = line
-            .split('"')
+    // No name here holds a quotation mark, or a comma but inside quotation marks.
+    let cells = |line: &str| {
+        line.split('"')
             .step_by(2)
             .map(|plain| plain.matches(',').count())
             .sum::<usize>()
-            + 1;
-        if line.starts_with("panel,") {
-            columns = cells;
-            continue;
-        }
-        assert_eq!(cells, columns, "{name}: {line}");
-        let number = line.rsplit(',').next().expect("a cell");
-        assert!(number.parse().is_ok_and(f64::is_finite), "{name}: {line}");
+            + 1
+    };
+    let (names, lines) = csv.split_once('\n').expect("a line of names");
+    assert!(names.starts_with("panel,") && cells(names) >= 3, "{name}: {names}");
+    assert!(lines.lines().count() >= 2, "{name}: {csv}");
+    for line in lines.lines() {
+        assert_eq!(cells(line), cells(names), "{name}: {line}");
+        let mut numbers = line.split(',').skip(2).filter(|cell| !cell.is_empty()).peekable();
+        assert!(numbers.peek().is_some(), "{name}: {line}");
+        assert!(
+            numbers.all(|cell| cell.parse().is_ok_and(f64::is_finite)),
+            "{name}: {line}"
+        );
     }
-    assert!(columns >= 3 && csv.lines().count() >= 3, "{name}: {csv}");
 }
 
 /// Well-formed, as far as elements that open and close go.
