@@ -1,7 +1,7 @@
 //! `elbow disk replay`: a trace on a simulated drive.
 
 use std::fs::File;
-use std::io::{self, BufWriter, Read, Write};
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -10,6 +10,7 @@ use clap::{Args, ValueEnum, ValueHint};
 use elbow_disk::trace::{Format, Record, Trace};
 use elbow_disk::{Controller, Drive, Figures, Ps, Report, Served, replay};
 
+use super::table::{Cell, Kind, Table};
 use crate::say::answer;
 
 pub(crate) const EXAMPLES: &str = "\
@@ -42,8 +43,8 @@ pub(crate) struct ReplayArgs {
     /// Nothing but mechanics: no commands, bus or cache.
     #[arg(long)]
     mechanical: bool,
-    /// Write a line for each request there, comma-separated.
-    #[arg(long, value_name = "CSV", value_hint = ValueHint::FilePath)]
+    /// Write a row for each request there, comma-separated; as Parquet if FILE ends in .parquet.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     per_request: Option<PathBuf>,
     /// Print one JSON object.
     #[arg(long)]
@@ -81,14 +82,14 @@ pub(super) fn run(args: &ReplayArgs) -> Result<ExitCode> {
     } else {
         Controller::new(&drive)
     };
-    let mut lines = args.per_request.as_deref().map(Lines::create).transpose()?;
+    let mut rows = args.per_request.as_deref().map(table).transpose()?;
     let report = replay(trace, controller, |record, arrival, served| {
-        if let Some(lines) = &mut lines {
-            lines.add(record, arrival, served);
+        if let Some(rows) = &mut rows {
+            rows.add(as_row(record, arrival, served));
         }
     })?;
-    if let Some(lines) = lines {
-        lines.finish()?;
+    if let Some(rows) = rows {
+        rows.finish()?;
     }
     if args.json {
         answer(serde_json::to_string(&report)?)?;
@@ -110,65 +111,43 @@ fn open(path: &Path) -> Result<Box<dyn Read>> {
     Ok(Box::new(file))
 }
 
-/// The file with a line for each request. Its first error is kept until the end.
-struct Lines {
-    path: PathBuf,
-    to: BufWriter<File>,
-    result: io::Result<()>,
+/// The file with a row for each request.
+fn table(path: &Path) -> Result<Table> {
+    use Kind::{Letter, MaybeMilliseconds, Milliseconds, Whole};
+    Table::create(
+        path,
+        &[
+            ("line", Whole),
+            ("arrival_ms", Milliseconds),
+            ("lbn", Whole),
+            ("sectors", Whole),
+            ("op", Letter),
+            ("hit", Whole),
+            ("measured_ms", MaybeMilliseconds),
+            ("response_ms", Milliseconds),
+            ("seek_ms", Milliseconds),
+            ("rotation_ms", Milliseconds),
+            ("transfer_ms", Milliseconds),
+            ("overhead_ms", Milliseconds),
+        ],
+    )
 }
 
-impl Lines {
-    #[allow(clippy::disallowed_methods, reason = "a report beside the simulation")]
-    fn create(path: &Path) -> Result<Lines> {
-        let file = File::create(path).with_context(|| format!("cannot create {}", path.display()))?;
-        let mut to = BufWriter::new(file);
-        let result = writeln!(
-            to,
-            "line,arrival_ms,lbn,sectors,op,hit,measured_ms,response_ms,seek_ms,rotation_ms,transfer_ms,overhead_ms"
-        );
-        Ok(Lines {
-            path: path.to_owned(),
-            to,
-            result,
-        })
-    }
-
-    fn add(&mut self, record: &Record, arrival: Ps, served: &Served) {
-        if self.result.is_ok() {
-            self.result = self.write(record, arrival, served);
-        }
-    }
-
-    fn write(&mut self, record: &Record, arrival: Ps, served: &Served) -> io::Result<()> {
-        let request = record.request;
-        let op = if request.write { 'W' } else { 'R' };
-        let hit = u8::from(served.hit);
-        write!(
-            self.to,
-            "{},{:.6},{},{},{op},{hit},",
-            record.line,
-            arrival.ms(),
-            request.lbn,
-            request.sectors
-        )?;
-        if let Some(measured) = record.measured {
-            write!(self.to, "{:.6}", measured.ms())?;
-        }
-        let [seek, rotation] = [served.seek.ms(), served.rotation.ms()];
-        let [transfer, overhead] = [served.transfer.ms(), served.overhead.ms()];
-        let response = (served.end - arrival).ms();
-        writeln!(
-            self.to,
-            ",{response:.6},{seek:.6},{rotation:.6},{transfer:.6},{overhead:.6}"
-        )
-    }
-
-    fn finish(mut self) -> Result<()> {
-        let path = self.path.display();
-        self.result
-            .and_then(|()| self.to.flush())
-            .with_context(|| format!("cannot write {path}"))
-    }
+fn as_row(record: &Record, arrival: Ps, served: &Served) -> [Cell; 12] {
+    [
+        Cell::Whole(record.line),
+        Cell::Time(arrival),
+        Cell::Whole(record.request.lbn.0),
+        Cell::Whole(record.request.sectors.into()),
+        Cell::Letter(if record.request.write { 'W' } else { 'R' }),
+        Cell::Whole(served.hit.into()),
+        Cell::MaybeTime(record.measured),
+        Cell::Time(served.end - arrival),
+        Cell::Time(served.seek),
+        Cell::Time(served.rotation),
+        Cell::Time(served.transfer),
+        Cell::Time(served.overhead),
+    ]
 }
 
 fn print(report: &Report) -> io::Result<()> {

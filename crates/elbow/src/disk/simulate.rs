@@ -1,13 +1,12 @@
 //! `elbow disk simulate`: a random load on a simulated drive.
 
-use std::fs::File;
-use std::io::{self, BufWriter, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Instant;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::{Args, ValueEnum, ValueHint};
 use elbow_disk::sched::Scheduler;
 use elbow_disk::workload::{
@@ -16,6 +15,7 @@ use elbow_disk::workload::{
 use elbow_disk::{Drive, Ps};
 use serde_json::{Value, json};
 
+use super::table::{Cell, Kind, Table};
 use crate::say::answer;
 
 pub(crate) const EXAMPLES: &str = "\
@@ -65,8 +65,8 @@ pub(crate) struct SimulateArgs {
     /// So much before each request instead of the drive's own commands, bus and completion.
     #[arg(long, value_name = "MS", value_parser = overhead)]
     overhead_ms: Option<Ps>,
-    /// Write a line for each measured request there, comma-separated.
-    #[arg(long, value_name = "CSV", value_hint = ValueHint::FilePath)]
+    /// Write a row for each measured request there, comma-separated; as Parquet if FILE ends in .parquet.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     per_request: Option<PathBuf>,
     /// Print one JSON object.
     #[arg(long)]
@@ -126,16 +126,16 @@ enum PickMoment {
 pub(super) fn run(args: &SimulateArgs) -> Result<ExitCode> {
     let drive = Arc::new(Drive::named(&args.disk)?);
     let load = load(args);
-    let mut lines = args.per_request.as_deref().map(Lines::create).transpose()?;
+    let mut rows = args.per_request.as_deref().map(table).transpose()?;
     let began = Instant::now();
     let summary = simulate(&drive, args.scheduler, &load, |served| {
-        if let Some(lines) = &mut lines {
-            lines.add(served);
+        if let Some(rows) = &mut rows {
+            rows.add(row(served));
         }
     })?;
     let wall_seconds = began.elapsed().as_secs_f64();
-    if let Some(lines) = lines {
-        lines.finish()?;
+    if let Some(rows) = rows {
+        rows.finish()?;
     }
     let per_second = (load.requests + load.warm_up) as f64 / wall_seconds;
     if args.json {
@@ -184,63 +184,43 @@ fn overhead(text: &str) -> Result<Ps, String> {
         .ok_or_else(|| format!("write milliseconds, from 0 to {OVERHEAD_MS_MAX}"))
 }
 
-/// The file with a line for each request. Its first error is kept until the end.
-struct Lines {
-    path: PathBuf,
-    to: BufWriter<File>,
-    result: io::Result<()>,
+/// The file with a row for each request.
+fn table(path: &Path) -> Result<Table> {
+    use Kind::{Letter, Milliseconds, Whole};
+    Table::create(
+        path,
+        &[
+            ("number", Whole),
+            ("op", Letter),
+            ("lbn", Whole),
+            ("sectors", Whole),
+            ("arrival_ms", Milliseconds),
+            ("start_ms", Milliseconds),
+            ("end_ms", Milliseconds),
+            ("waiting", Whole),
+            ("seek_ms", Milliseconds),
+            ("rotation_ms", Milliseconds),
+            ("transfer_ms", Milliseconds),
+            ("overhead_ms", Milliseconds),
+        ],
+    )
 }
 
-impl Lines {
-    #[allow(clippy::disallowed_methods, reason = "a report beside the simulation")]
-    fn create(path: &Path) -> Result<Lines> {
-        let file = File::create(path).with_context(|| format!("cannot create {}", path.display()))?;
-        let mut to = BufWriter::new(file);
-        let result = writeln!(
-            to,
-            "number,op,lbn,sectors,arrival_ms,start_ms,end_ms,waiting,seek_ms,rotation_ms,transfer_ms,overhead_ms"
-        );
-        Ok(Lines {
-            path: path.to_owned(),
-            to,
-            result,
-        })
-    }
-
-    fn add(&mut self, served: &Served) {
-        if self.result.is_ok() {
-            self.result = self.write(served);
-        }
-    }
-
-    fn write(&mut self, served: &Served) -> io::Result<()> {
-        let &Served {
-            number,
-            lbn,
-            sectors,
-            waiting,
-            arrived,
-            started,
-            ended,
-            ..
-        } = served;
-        let op = if served.write { 'W' } else { 'R' };
-        let [arrived, started, ended] = [arrived, started, ended].map(Ps::ms);
-        write!(
-            self.to,
-            "{number},{op},{lbn},{sectors},{arrived:.6},{started:.6},{ended:.6},{waiting}"
-        )?;
-        let [seek, rotation, transfer, overhead] =
-            [served.seek, served.rotation, served.transfer, served.overhead].map(Ps::ms);
-        writeln!(self.to, ",{seek:.6},{rotation:.6},{transfer:.6},{overhead:.6}")
-    }
-
-    fn finish(mut self) -> Result<()> {
-        let path = self.path.display();
-        self.result
-            .and_then(|()| self.to.flush())
-            .with_context(|| format!("cannot write {path}"))
-    }
+fn row(served: &Served) -> [Cell; 12] {
+    [
+        Cell::Whole(served.number),
+        Cell::Letter(if served.write { 'W' } else { 'R' }),
+        Cell::Whole(served.lbn.0),
+        Cell::Whole(served.sectors.into()),
+        Cell::Time(served.arrived),
+        Cell::Time(served.started),
+        Cell::Time(served.ended),
+        Cell::Whole(served.waiting.into()),
+        Cell::Time(served.seek),
+        Cell::Time(served.rotation),
+        Cell::Time(served.transfer),
+        Cell::Time(served.overhead),
+    ]
 }
 
 fn object(summary: &Summary, per_second: f64) -> serde_json::Result<Value> {
