@@ -148,6 +148,9 @@ static MPI_Datatype grown(MPI_Datatype old) {
         CHECK(MPI_Type_get_true_extent(old, &lower, &true_extent));
         at[1] = at[0] + (blocks[0] - 1) * extent + lower + true_extent + 4 * (MPI_Aint)below(3);
         at[2] = at[1] + blocks[1] * 4 + (MPI_Aint)below(7);
+        /* Parts of different types without any gap, in an array of an array: MPICH 5.0 ends the program, as above. */
+        if (!EMPTY_BLOCKS && at[2] == at[0] + (blocks[0] - 1) * extent + lower + true_extent + blocks[1] * 4)
+            at[2]++;
         TELL(" struct(%d@%ld,%d@%ld,%d@%ld)", blocks[0], (long)at[0], blocks[1], (long)at[1], blocks[2], (long)at[2]);
         CHECK(MPI_Type_create_struct(3, blocks, at, types, &new));
         return new;
