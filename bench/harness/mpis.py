@@ -69,10 +69,10 @@ BY_NAME = {mode.name: mode for mode in MODES}
 
 
 class Programs:
-    """What a run needs: the compiled programs, elbow and its library, a lock service, and the workloads of the generators."""
+    """What a run needs: the compiled programs, elbow and its shim, a lock service, and the workloads of the generators."""
 
-    def __init__(self, elbow, library, generator, work):
-        self.elbow, self.library, self.work = elbow, library, work
+    def __init__(self, elbow, shim, generator, work):
+        self.elbow, self.shim, self.work = elbow, shim, work
         self.data, self.storage, self.socket = work / "data", work / "storage.so", work / "lockd"
         self.service, self.workloads, self.generator = None, {}, generator
 
@@ -108,7 +108,7 @@ class Programs:
         if mode.shim:
             words = [self.elbow, "lock", "mpi", "--server", f"unix:{self.socket}", "--", *words]
         environment = {**os.environ, **mpi.environment, **(_OMPIO_EXACT if mode.exact else {}), **mode.environment,
-                       "LD_PRELOAD": str(self.storage), "ELBOW_MPI_LIB": str(self.library), "ELBOW_MPI_LOCKS": mode.locks or "list"}
+                       "LD_PRELOAD": str(self.storage), "ELBOW_MPI_LIB": str(self.shim), "ELBOW_MPI_LOCKS": mode.locks or "list"}
         return said_by([str(word) for word in words], environment)
 
 
