@@ -17,8 +17,8 @@
 //!   1      sync
 //! ```
 //!
-//! Words are separated by white space; a space, tab, newline, `#` or `%` in a path is written as `%20` and so on. Lines that are empty or begin with
-//! `#` say nothing. `-` stands for a number that the operation does not have.
+//! Words are separated by white space; white space, control characters, `#` and `%` in a path are written as `%20` and so on, byte
+//! by byte. Lines that are empty or begin with `#` say nothing. `-` stands for a number that the operation does not have.
 
 use std::fmt;
 
@@ -123,9 +123,13 @@ struct Escaped<'p>(&'p str);
 impl fmt::Display for Escaped<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for character in self.0.chars() {
-            match character {
-                '%' | '#' | ' ' | '\t' | '\n' | '\r' => write!(f, "%{:02X}", character as u32)?,
-                other => write!(f, "{other}")?,
+            if matches!(character, '%' | '#') || character.is_whitespace() || character.is_control() {
+                let mut bytes = [0; 4];
+                for byte in character.encode_utf8(&mut bytes).bytes() {
+                    write!(f, "%{byte:02X}")?;
+                }
+            } else {
+                write!(f, "{character}")?;
             }
         }
         Ok(())
@@ -136,7 +140,10 @@ fn unescape(word: &str) -> Result<String, String> {
     let mut pieces = word.split('%');
     let mut path = pieces.next().unwrap_or_default().as_bytes().to_vec();
     for piece in pieces {
-        let code = piece.get(..2).and_then(|code| u8::from_str_radix(code, 16).ok());
+        let digits = piece
+            .get(..2)
+            .filter(|two| two.bytes().all(|digit| digit.is_ascii_hexdigit()));
+        let code = digits.and_then(|two| u8::from_str_radix(two, 16).ok());
         path.push(code.ok_or_else(|| format!("%{piece} in a path: two hexadecimal digits must follow a %"))?);
         path.extend(&piece.as_bytes()[2..]);
     }
@@ -355,6 +362,20 @@ mod tests {
     }
 
     #[test]
+    fn a_path_of_any_characters_is_one_word() {
+        let path = "/ \t\n\u{b}\r\u{85}\u{a0}\u{2028}#%20\u{0}\u{1b}é\u{1f600}";
+        let action = Action::Rename {
+            from: path.into(),
+            to: path.into(),
+        };
+        let trace = Trace {
+            operations: vec![Operation { pid: 1, action }],
+        };
+        assert_eq!(trace.to_string().split_whitespace().count(), 4);
+        assert_eq!(Trace::parse("t", &trace.to_string()).unwrap(), trace);
+    }
+
+    #[test]
     fn errors_name_file_line_and_reason() {
         for (text, expected) in [
             (
@@ -385,6 +406,10 @@ mod tests {
             (
                 "1 unlink /a%é",
                 "t:1: %é in a path: two hexadecimal digits must follow a %",
+            ),
+            (
+                "1 unlink /a%+f",
+                "t:1: %+f in a path: two hexadecimal digits must follow a %",
             ),
             ("1 unlink /a%ff", "t:1: the path /a%ff is not UTF-8"),
         ] {
