@@ -2,14 +2,15 @@
 //!
 //! ```text
 //!   Waiting --- answered ---> Done --- taken ---> Over
-//!      '------ abandoned ------------------------> Over     an answer that comes later is dropped: the lock is released
+//!      '------ abandoned ------------------------> Over     the wait for a lock is cancelled; an answer that comes
+//!                                                           nevertheless is dropped: the lock is released
 //! ```
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use elbow_lock::LockError;
+use elbow_lock::{Canceller, LockError};
 use parking_lot::{Condvar, Mutex};
 use pyo3::prelude::*;
 
@@ -38,6 +39,7 @@ pub(crate) struct Pending(Arc<Call>);
 #[derive(Default)]
 pub(crate) struct Call {
     state: Mutex<State>,
+    canceller: Mutex<Option<Canceller>>,
     changed: Condvar,
 }
 
@@ -50,9 +52,19 @@ enum State {
 }
 
 impl Call {
-    /// Whether nobody waits for it any more.
-    pub(crate) fn is_over(&self) -> bool {
-        matches!(*self.state.lock(), State::Over)
+    /// What to call when it is abandoned; at once, if it has been.
+    pub(crate) fn can_be_cancelled_by(&self, canceller: Canceller) {
+        *self.canceller.lock() = Some(canceller);
+        if matches!(*self.state.lock(), State::Over) {
+            self.cancel();
+        }
+    }
+
+    fn cancel(&self) {
+        let canceller = self.canceller.lock().take();
+        if let Some(canceller) = canceller {
+            canceller.cancel();
+        }
     }
 
     fn finish(&self, answer: Answer) {
@@ -119,11 +131,14 @@ impl Pending {
         }
     }
 
-    /// Gives the call up. If it brings a lock, that is released at once.
+    /// Gives the call up: it leaves the queue. If it brings a lock nevertheless, that is released at once.
     fn abandon(&self, py: Python<'_>) {
         py.detach(|| {
             let state = std::mem::replace(&mut *self.0.state.lock(), State::Over);
-            at_work(|| drop(state));
+            at_work(|| {
+                drop(state);
+                self.0.cancel();
+            });
         });
     }
 }

@@ -2,9 +2,8 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
-use elbow_lock::{Address, Client, FileName, Kind, LockError, Options, Owner, Posix, Refusal, Wait};
+use elbow_lock::{Address, Asked, Client, FileName, Kind, LockError, Options, Owner, Posix, Wait};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -13,13 +12,8 @@ use crate::errors;
 use crate::footprint::Footprint;
 use crate::hold::{Hold, Lock};
 use crate::own::{Own, at_work};
-use crate::pending::{Call, Pending};
+use crate::pending::Pending;
 use crate::threads::Threads;
-
-/// A wait that may be given up stands in the queue for so long at first; then it looks whether it was, and queues again for
-/// twice as long. It loses its place each time, and for at most as long it stands there for nobody.
-const STEP_FIRST: Duration = Duration::from_millis(250);
-const STEP_MAX: Duration = Duration::from_secs(4);
 
 /// A session: its locks end with it, and with its process.
 #[pyclass(frozen, module = "elbowroom._native", weakref)]
@@ -75,14 +69,13 @@ impl Session {
     ) -> PyResult<Hold> {
         let ask = Ask::new(file, footprint, shared, timeout_ms, owner)?;
         let (client, threads) = self.parts(py)?;
-        let lock = py.detach(|| at_work(|| ask.lock(client, ask.wait())));
+        let lock = py.detach(|| at_work(|| ask.send(client)?.wait()));
         let lock = lock.map_err(|error| errors::exception(py, &error))?;
         Ok(Hold::new(Lock::new(lock, self.has_lease, Arc::downgrade(threads))))
     }
 
-    /// Has another thread wait for a lock, and call `then`. A wait that is not `patient` soon leaves the queue when it is
-    /// abandoned, and now and then goes to the end of it; a patient one keeps its place.
-    #[pyo3(signature = (file, footprint, shared, timeout_ms, owner, patient, then))]
+    /// Has another thread wait for a lock, and call `then`.
+    #[pyo3(signature = (file, footprint, shared, timeout_ms, owner, then))]
     #[allow(clippy::too_many_arguments, reason = "they are arguments of a lock")]
     fn lock_later(
         &self,
@@ -92,18 +85,15 @@ impl Session {
         shared: bool,
         timeout_ms: Option<u32>,
         owner: u64,
-        patient: bool,
         then: Option<Py<PyAny>>,
     ) -> PyResult<Pending> {
         let ask = Ask::new(file, footprint, shared, timeout_ms, owner)?;
         let (client, threads) = self.parts(py)?;
         let (client, has_lease, theirs) = (client.clone(), self.has_lease, Arc::downgrade(threads));
         Pending::start(threads, then, move |call| {
-            let hold = match patient {
-                true => ask.lock(&client, ask.wait())?,
-                false => ask.lock_in_steps(&client, call)?,
-            };
-            Ok(Some(Lock::new(hold, has_lease, theirs)))
+            let asked = ask.send(&client)?;
+            call.can_be_cancelled_by(asked.canceller());
+            Ok(Some(Lock::new(asked.wait()?, has_lease, theirs)))
         })
     }
 
@@ -147,37 +137,13 @@ impl Ask {
         })
     }
 
-    fn wait(&self) -> Wait {
-        match self.timeout_ms {
+    fn send(self, client: &Client) -> Result<Asked, LockError> {
+        let wait = match self.timeout_ms {
             None => Wait::Forever,
             Some(0) => Wait::Try,
             Some(timeout_ms) => Wait::For(timeout_ms),
-        }
-    }
-
-    fn lock(&self, client: &Client, wait: Wait) -> Result<elbow_lock::Hold, LockError> {
-        client.lock_as(self.owner, self.file.clone(), self.footprint.clone(), self.kind, wait)
-    }
-
-    fn lock_in_steps(&self, client: &Client, call: &Call) -> Result<elbow_lock::Hold, LockError> {
-        let until = self
-            .timeout_ms
-            .map(|ms| Instant::now() + Duration::from_millis(ms.into()));
-        let mut step = STEP_FIRST;
-        loop {
-            let left = until.map_or(step, |until| until.saturating_duration_since(Instant::now()));
-            let this_step_ms = u32::try_from(step.min(left).as_millis()).unwrap_or(u32::MAX);
-            let wait = match self.timeout_ms {
-                Some(0) => Wait::Try,
-                _ => Wait::For(this_step_ms.max(1)),
-            };
-            match self.lock(client, wait) {
-                Err(LockError::Refused {
-                    why: Refusal::TimedOut, ..
-                }) if !call.is_over() && (until.is_none() || left > step) => step = (2 * step).min(STEP_MAX),
-                answer => return answer,
-            }
-        }
+        };
+        client.ask(self.owner, self.file, self.footprint, self.kind, wait)
     }
 }
 

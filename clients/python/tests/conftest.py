@@ -10,6 +10,9 @@ import tempfile
 import elbowroom
 import pytest
 
+# Started in the background of a shell, Python ignores Ctrl-C.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
 ELBOW = os.environ.get("ELBOW") or shutil.which("elbow")
 
 

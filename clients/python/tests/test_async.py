@@ -1,6 +1,7 @@
 """LockClient in asyncio: waits that do not stop the loop, and cancellations that leave no lock behind."""
 
 import asyncio
+import json
 import os
 import random
 import signal
@@ -89,6 +90,52 @@ def test_cancellations_at_any_moment_leave_no_lock_behind(client, directory):
     assert met["wait"] > 10 and met["hold"] > 10, met
     with client.hold(directory / "f", timeout=10):
         pass
+
+
+async def until_one_waits(client):
+    while sum(file["waiting"] for file in json.loads(client.status())["busiest"]) < 1:
+        await asyncio.sleep(0.001)
+
+
+def test_a_cancelled_wait_stands_in_nobodys_way(client, directory):
+    async def main():
+        async with client.hold_async(directory / "f", shared=True):
+            for _ in range(20):
+                writer = asyncio.ensure_future(client.hold_async(directory / "f").__aenter__())
+                await until_one_waits(client)
+                writer.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await writer
+                # A new reader waits behind a writer that waits.
+                async with client.hold_async(directory / "f", shared=True, timeout=0):
+                    pass
+
+    asyncio.run(main())
+
+
+def test_a_long_wait_keeps_its_place(client, directory):
+    order = []
+
+    async def wait():
+        async with client.hold_async(directory / "f"):
+            order.append("first")
+
+    def wait_in_a_thread():
+        with client.hold(directory / "f"):
+            order.append("second")
+
+    async def main():
+        later = threading.Thread(target=wait_in_a_thread)
+        with held_by_another_thread(client, directory / "f"):
+            first = asyncio.ensure_future(wait())
+            await until_one_waits(client)
+            later.start()
+            await asyncio.sleep(1)
+        await first
+        await asyncio.to_thread(later.join)
+
+    asyncio.run(main())
+    assert order == ["first", "second"]
 
 
 def test_errors_and_timeouts(client, directory):

@@ -30,7 +30,9 @@ pub mod wire;
 pub mod workload;
 
 pub use address::{ADDRESS_VARIABLE, Address, BadAddress, KEY_VARIABLE};
-pub use client::{Broken, Client, Hold, Link, Options, Posix, Receive, Received, TTL_MS_TCP, file_name, now_ms};
+pub use client::{
+    Asked, Broken, Canceller, Client, Hold, Link, Options, Posix, Receive, Received, TTL_MS_TCP, file_name, now_ms,
+};
 pub use deadlock::{Deadlock, WaitFor, find_deadlock, resolve, resolve_after};
 pub use error::LockError;
 pub use hello::{KEY_BYTES_MIN, Key, MAGIC, PROTOCOL_VERSION};

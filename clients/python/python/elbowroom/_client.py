@@ -134,7 +134,7 @@ class Holding:
         owner = _thread_owner()
         if threading.current_thread() is threading.main_thread():
             # Python handles signals here, so another thread waits.
-            hold = session.lock_later(*self._what, owner, False, None).wait()
+            hold = session.lock_later(*self._what, owner, None).wait()
         else:
             hold = session.lock(*self._what, owner)
         self._hold = hold
@@ -153,9 +153,6 @@ class Holding:
 class AsyncHolding:
     """What `LockClient.hold_async` returns: a lock for each time that it is entered, one after another."""
 
-    #: Whether a wait keeps its place in the queue; then it also keeps it for a while after it was cancelled.
-    _patient = False
-
     def __init__(
         self, client: LockClient, name: bytes, covered: _native.Footprint, shared: bool, timeout_ms: int | None
     ) -> None:
@@ -167,7 +164,7 @@ class AsyncHolding:
             raise RuntimeError("this lock is held already")
         session = self._client._connected()
         owner = _task_owner()
-        hold: _native.Hold = await answered(lambda then: session.lock_later(*self._what, owner, self._patient, then))
+        hold: _native.Hold = await answered(lambda then: session.lock_later(*self._what, owner, then))
         self._hold = hold
         return hold
 

@@ -52,7 +52,6 @@ class Session:
         shared: bool,
         timeout_ms: int | None,
         owner: int,
-        patient: bool,
         then: Callable[[], None] | None,
     ) -> Pending: ...
     def is_locked(self, file: bytes) -> bool: ...

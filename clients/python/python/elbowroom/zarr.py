@@ -89,7 +89,7 @@ class Synchronized(WrapperStore[Store]):
 
     def hold(self, key: str, shared: bool) -> AsyncHolding:
         """The lock of a chunk or shard."""
-        return _Patient(self._locks, Name(self.lock_name(key)).encode(), footprint(None), shared, None)
+        return AsyncHolding(self._locks, Name(self.lock_name(key)).encode(), footprint(None), shared, None)
 
     async def set(self, key: str, value: Any) -> None:
         """Writes a chunk under the lock that its writer holds, or metadata."""
@@ -204,12 +204,6 @@ def use_locking_pipeline() -> None:
 
 def _configured() -> type:
     return get_pipeline_class()
-
-
-class _Patient(AsyncHolding):
-    """Keeps its place in the queue: nobody cancels the write of a chunk."""
-
-    _patient = True
 
 
 def _places(batch: list[Any]) -> list[tuple[str, Synchronized, str]]:

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::claim::{SCATTER, as_much, change};
+use super::claim::{SCATTER, Verdict, as_much, change};
 use super::traces::{Cache, Files, POLICIES};
 use super::{Claim, Figure, Kind, Panel, Plan, StudyError, each, labels};
 use crate::Drive;
@@ -271,9 +271,9 @@ pub(super) fn fullness(plan: &Plan) -> Result<Figure, StudyError> {
                 "within {} %",
                 each_fill(&|fill| format!("{:.0}-{:.0}", within(fill)[0], within(fill)[1]))
             ),
-            (0..FILLS.len()).any(constant),
+            Verdict::together((0..FILLS.len()).map(|fill| constant(fill).into())),
             [
-                "About; it depends on how the group was filled: by single blocks it falls, since a track then has hardly a place to choose from, by runs of 8 it rises",
+                "It depends on how the group was filled: by single blocks it falls, since a track then has hardly a place to choose from, by runs of 8 it rises",
                 "It depends on how the group was filled: by single blocks it falls, by longer runs it rises",
             ],
         ),
@@ -281,9 +281,9 @@ pub(super) fn fullness(plan: &Plan) -> Result<Figure, StudyError> {
             "Ranges are about 70 % slower in a full group than in an empty one",
             "70 %",
             format!("{} %, at 90 %", each_fill(&|fill| format!("{:.0}", slower(fill)))),
-            as_much(slower(0), 70.0),
+            Verdict::together((0..FILLS.len()).map(|fill| as_much(slower(fill), 70.0))),
             [
-                "Within a third of it, where it was filled by single blocks: fewer places, further away. With longer runs several are left side by side, and it is less",
+                "Where it was filled by single blocks: fewer places, further away. With longer runs several are left side by side, and it is less",
                 SCATTER,
             ],
         ),

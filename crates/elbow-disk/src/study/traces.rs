@@ -150,7 +150,7 @@ fn claims(plan: &Plan, seconds: &[[Vec<f64>; 3]; 2]) -> Vec<Claim> {
             ours(0),
             as_paper(0),
             [
-                "Within a third of its gain: one rotation per file goes, the files themselves are as long as before",
+                "One rotation per file goes; the files themselves are as long as before",
                 "The tree is not that of Linux 2.6.20, or it was cut short",
             ],
         ),
@@ -160,7 +160,7 @@ fn claims(plan: &Plan, seconds: &[[Vec<f64>; 3]; 2]) -> Vec<Claim> {
             ours(1),
             as_paper(1),
             [
-                "Within a third of its gain: files of one or two blocks, of which positioning is most",
+                "Files of one or two blocks, of which positioning is most; how many are removed before they are written depends on the cache",
                 SCATTER,
             ],
         ),

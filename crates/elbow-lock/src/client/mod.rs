@@ -13,6 +13,7 @@
 //!
 //! Not here: what a lock means (`table`), the other end (`server`).
 
+mod asked;
 mod hold;
 pub(crate) mod link;
 mod name;
@@ -23,6 +24,7 @@ use std::sync::Arc;
 
 use elbow_ranges::Footprint;
 
+pub use self::asked::{Asked, Canceller};
 pub use self::hold::Hold;
 pub use self::link::{Broken, Link, Receive, Received, now_ms};
 pub use self::name::file_name;
@@ -130,8 +132,38 @@ impl Client {
         kind: Kind,
         wait: Wait,
     ) -> Result<Hold, LockError> {
-        let (id, token) = self.0.lock(owner, &file, footprint, kind, wait)?;
-        Ok(Hold::new(Arc::clone(&self.0), id, token, file))
+        self.ask(owner, file, footprint, kind, wait)?.wait()
+    }
+
+    /// Asks for a lock, and does not wait for it: as [`lock_as`](Self::lock_as) in two steps, between which others can be
+    /// asked for, and of which the second can be ended from another thread.
+    ///
+    /// ```no_run
+    /// use elbow_lock::{Client, Kind, Owner, Wait, file_name};
+    /// use elbow_ranges::Footprint;
+    ///
+    /// let client = Client::connect("unix:/run/locks")?;
+    /// let file = file_name("/data/grid".as_ref())?;
+    /// let asked = client.ask(Owner(1), file, Footprint::extent(0..4096)?, Kind::Exclusive, Wait::Forever)?;
+    /// let canceller = asked.canceller();
+    /// std::thread::spawn(move || canceller.cancel()); // when the user has had enough
+    /// let hold = asked.wait()?;
+    /// # drop(hold);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// When the request is too long, or the service is gone for longer than the client looks for it.
+    pub fn ask(
+        &self,
+        owner: Owner,
+        file: FileName,
+        footprint: Footprint,
+        kind: Kind,
+        wait: Wait,
+    ) -> Result<Asked, LockError> {
+        let id = self.0.ask(owner, &file, footprint, kind, wait)?;
+        Ok(Asked::new(Arc::clone(&self.0), id, file))
     }
 
     /// fcntl(2)'s `F_SETLK(W)`: makes `owner` hold exactly `kind` over the range. `interruptible`: a signal ends the

@@ -139,14 +139,15 @@ impl Session {
         Ok(session)
     }
 
-    pub(super) fn lock(
+    /// Asks for a lock; [`wait`](Self::wait) or [`abandon`](Self::abandon) must follow.
+    pub(super) fn ask(
         &self,
         owner: Owner,
         file: &FileName,
         footprint: Footprint,
         kind: Kind,
         wait: Wait,
-    ) -> Result<(LockId, Token), LockError> {
+    ) -> Result<LockId, LockError> {
         let id = LockId(self.number());
         let request = Request::Lock {
             id,
@@ -158,9 +159,36 @@ impl Session {
             recall: false,
         };
         fits(file, &request)?;
-        match self.call(Call::Lock(id), &request, Receive::Block)? {
-            Reply::Granted { token, .. } => Ok((id, token)),
+        self.begin(Call::Lock(id), &request)?;
+        Ok(id)
+    }
+
+    pub(super) fn wait(&self, id: LockId, file: &FileName) -> Result<Token, LockError> {
+        match self.outcome(Call::Lock(id), Receive::Block)? {
+            Reply::Granted { token, .. } => Ok(token),
             other => Err(refused(file, other)),
+        }
+    }
+
+    /// Gives up a lock that was asked for, unless it has been granted or refused.
+    pub(super) fn give_up(&self, id: LockId) {
+        let mut state = self.state.lock();
+        if let Some(pending) = state.calls.get_mut(&Call::Lock(id))
+            && pending.outcome.is_none()
+        {
+            // The service's own word may be another and is then too late: what it granted, the cancellation gives back.
+            let why = Refusal::Cancelled;
+            pending.outcome = Some(Ok(Reply::Refused { id, why }));
+            self.changed.notify_all();
+            self.cancel(&mut state, Call::Lock(id));
+        }
+    }
+
+    /// Nobody waits for a lock that was asked for any more.
+    pub(super) fn abandon(&self, id: LockId) {
+        self.give_up(id);
+        if self.state.lock().calls.remove(&Call::Lock(id)).is_some() {
+            self.unlock(id);
         }
     }
 
@@ -291,6 +319,12 @@ impl Session {
 
     /// Sends a request and waits for its answer.
     fn call(&self, call: Call, request: &Request, how: Receive) -> Result<Reply, LockError> {
+        self.begin(call, request)?;
+        self.outcome(call, how)
+    }
+
+    /// Sends a request.
+    fn begin(&self, call: Call, request: &Request) -> Result<(), LockError> {
         let mut state = self.state.lock();
         self.bring_up(&mut state)?;
         let pending = Pending {
@@ -302,7 +336,12 @@ impl Session {
             let link = Arc::clone(link);
             MutexGuard::unlocked(&mut state, || self.send(&link, request));
         }
-        let mut how = how;
+        Ok(())
+    }
+
+    /// Waits for the answer to what was sent.
+    fn outcome(&self, call: Call, mut how: Receive) -> Result<Reply, LockError> {
+        let mut state = self.state.lock();
         loop {
             if let Some(outcome) = state.calls.get_mut(&call).and_then(|pending| pending.outcome.take()) {
                 state.calls.remove(&call);
@@ -331,9 +370,9 @@ impl Session {
 
     /// Does one thing that may bring an answer: connects, reads, or waits for the thread that does.
     fn progress(&self, state: &mut MutexGuard<'_, State>, how: Receive) -> Result<Progress, LockError> {
-        self.bring_up(state)?;
         let Up::Link(link) = &state.link else {
-            return Ok(Progress::Made);
+            self.bring_up(state)?;
+            return Ok(Progress::Made); // Meanwhile the call may have been given up.
         };
         if state.reading {
             self.wait_for_reader(state, how);
@@ -425,8 +464,11 @@ impl Session {
             return;
         }
         let Some(pending) = state.calls.get_mut(&Call::Lock(id)) else {
-            return; // Of a caller that has gone: `call` cancels before it goes.
+            return; // Of a caller that has gone: it cancels before it goes.
         };
+        if pending.outcome.is_some() {
+            return; // Given up, and cancelled.
+        }
         pending.outcome = Some(Ok(Reply::Granted { id, token }));
         if matches!(pending.request, Request::Lock { .. }) {
             let held = Held {
@@ -620,7 +662,7 @@ fn lose_all(state: &mut State, why: &str) {
 
 fn answer(state: &mut State, call: Call, reply: Reply) {
     if let Some(pending) = state.calls.get_mut(&call) {
-        pending.outcome = Some(Ok(reply));
+        pending.outcome.get_or_insert(Ok(reply));
     }
 }
 

@@ -214,6 +214,10 @@ impl Service {
         }
     }
 
+    fn apply_everywhere(&self, member: &Member, request: &Request) {
+        (0..self.shards.len()).for_each(|place| self.apply_at(place, member, request.clone()));
+    }
+
     /// Does something to a shard, delivers what follows from it, and returns whose requests were queued.
     fn step(
         &self,
@@ -323,16 +327,16 @@ impl Desk for Service {
             | Request::PosixRelease { file: Some(file), .. } => {
                 self.apply_at(self.place_of(file), member, request);
             }
-            Request::Unlock { id } => {
+            Request::Unlock { id } | Request::Cancel { id } => {
                 let place = member.places.lock().remove(id);
-                if let Some(place) = place {
-                    self.apply_at(place, member, request);
+                match (place, &request) {
+                    (Some(place), _) => self.apply_at(place, member, request),
+                    // The place of a POSIX request is not kept: one that waits is seldom cancelled.
+                    (None, Request::Cancel { .. }) => self.apply_everywhere(member, &request),
+                    (None, _) => {}
                 }
             }
-            // The place of a POSIX request is not kept: one that waits is seldom cancelled.
-            Request::Cancel { .. } | Request::PosixRelease { file: None, .. } => {
-                (0..self.shards.len()).for_each(|place| self.apply_at(place, member, request.clone()));
-            }
+            Request::PosixRelease { file: None, .. } => self.apply_everywhere(member, &request),
             Request::Renew { seq } => {
                 if !member.has_lease || self.leases.lock().renew(self.now_ms(), member.id) {
                     member.outbox.push(&Reply::Renewed { seq: *seq }, true);

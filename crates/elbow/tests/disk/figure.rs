@@ -94,7 +94,7 @@ fn all_figures_are_made_drawn_and_judged() {
             let [says, verdict, reason] = ["says", "verdict", "reason"].map(|key| claim[key].as_str().expect("text"));
             assert!(
                 verdict == "reproduced" || reason.len() > 1,
-                "{says}: refuted, and no reason"
+                "{says}: {verdict}, and no reason"
             );
             assert!(table.contains(says) && table.contains(reason), "{says}");
         }

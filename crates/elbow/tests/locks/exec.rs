@@ -1,35 +1,20 @@
 //! `elbow lock exec`: what the command gets, and what is refused. (What the library does is tested in `clients/fcntl`.)
 
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::path::PathBuf;
+use std::process::Command;
 
 use crate::lockd::Lockd;
+use crate::preload::{self, said};
 
 fn library() -> Option<PathBuf> {
-    let elbow = Path::new(env!("CARGO_BIN_EXE_elbow"));
-    let directory = elbow.parent().unwrap();
-    let places = ["libelbow_fcntl.so", "deps/libelbow_fcntl.so"].map(|place| directory.join(place));
-    let library = places.into_iter().find(|place| place.exists());
-    if library.is_none() {
-        assert!(std::env::var_os("CI").is_none(), "libelbow_fcntl.so is not built");
-        println!("SKIPPED: libelbow_fcntl.so is not built (cargo build -p elbow-fcntl)");
-    }
-    library
+    preload::library("libelbow_fcntl.so")
 }
 
 fn exec(lockd: &Lockd, command: &[&str]) -> Command {
     let mut elbow = lockd.elbow(&["lock", "exec", "--prefix", ".", "--"]);
     elbow.args(command).env_remove("LD_PRELOAD");
     elbow
-}
-
-fn said(output: &Output) -> String {
-    format!(
-        "{}{}",
-        String::from_utf8_lossy(&output.stdout),
-        String::from_utf8_lossy(&output.stderr)
-    )
 }
 
 #[test]
@@ -121,40 +106,5 @@ fn without_service_library_or_directory_nothing_is_run() {
     refuse(
         &mut lockd.elbow(&["lock", "exec", "--prefix", "none", "--", "echo", "ran"]),
         "--prefix none",
-    );
-}
-
-/// Each command of the guide that is a shell's.
-#[test]
-fn the_guide_works() {
-    const GUIDE: &str = include_str!("../../../../docs/src/guide/lock-exec.md");
-    if library().is_none() {
-        return;
-    }
-    let directory = tempfile::tempdir().unwrap();
-    let blocks = GUIDE
-        .split("```sh\n")
-        .skip(1)
-        .map(|rest| rest.split("```").next().unwrap());
-    let script: String = std::iter::once("set -e; trap 'kill $(jobs -p)' EXIT\n")
-        .chain(blocks)
-        .collect();
-    let elbow = Path::new(env!("CARGO_BIN_EXE_elbow")).parent().unwrap();
-    let path = format!("{}:{}", elbow.display(), std::env::var("PATH").unwrap());
-    let mut bash = Command::new("bash");
-    bash.args(["-c", &script])
-        .env("PATH", path)
-        .env_remove("LD_PRELOAD")
-        .current_dir(&directory);
-    let output = bash.output().unwrap();
-    assert!(output.status.success(), "{}", said(&output));
-    let told = said(&output);
-    assert!(
-        told.contains("one at a time") && told.contains("mine until I close 9"),
-        "{told}"
-    );
-    assert_eq!(
-        std::fs::read_to_string(directory.path().join("share/data")).unwrap(),
-        "locked"
     );
 }

@@ -5,20 +5,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use crate::lockd::Lockd;
+use crate::preload::{self, said};
 
 fn library() -> Option<PathBuf> {
-    let elbow = Path::new(env!("CARGO_BIN_EXE_elbow"));
-    let directory = elbow.parent().unwrap();
-    let places = [
-        directory.join("libelbow_mpi.so"),
-        directory.join("deps/libelbow_mpi.so"),
-    ];
-    let library = places.into_iter().find(|place| place.exists());
-    if library.is_none() {
-        assert!(std::env::var_os("CI").is_none(), "libelbow_mpi.so is not built");
-        println!("SKIPPED: libelbow_mpi.so is not built (cargo build -p elbow-mpi)");
-    }
-    library
+    preload::library("libelbow_mpi.so")
 }
 
 fn under_locks(server: &str, command: &[&str]) -> Output {
@@ -30,14 +20,6 @@ fn under_locks(server: &str, command: &[&str]) -> Output {
         .env("OMPI_ALLOW_RUN_AS_ROOT", "1")
         .env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
     elbow.output().unwrap()
-}
-
-fn said(output: &Output) -> String {
-    format!(
-        "{}{}",
-        String::from_utf8_lossy(&output.stdout),
-        String::from_utf8_lossy(&output.stderr)
-    )
 }
 
 #[test]

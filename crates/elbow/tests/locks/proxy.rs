@@ -12,14 +12,14 @@ use super::crash::fight_while;
 use super::lockd::{Lockd, until};
 
 /// A proxy that dies with the test.
-struct Proxy {
+pub(crate) struct Proxy {
     child: Child,
     said: BufReader<ChildStdout>,
     address: String,
 }
 
 impl Proxy {
-    fn start(lockd: &Lockd, service: &str) -> Self {
+    pub(crate) fn start(lockd: &Lockd, service: &str) -> Self {
         let address = format!("unix:{}/proxy", lockd.directory.path().display());
         let words = ["lockd", "proxy", "--listen", &address, "--server", service];
         let mut child = lockd.elbow(&words).stdout(Stdio::piped()).spawn().unwrap();
@@ -36,7 +36,7 @@ impl Proxy {
         assert_eq!(line.trim(), format!("listening on {}", self.address));
     }
 
-    fn client(&self) -> Client {
+    pub(crate) fn client(&self) -> Client {
         Client::connect(&self.address).unwrap()
     }
 

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::io;
 
-use elbow_disk::study::{Claim, Figure};
+use elbow_disk::study::{Claim, Figure, Verdict};
 
 use crate::say::answer;
 
@@ -40,8 +40,16 @@ pub(super) fn print(figure: &Figure) -> io::Result<()> {
 /// How many hold.
 pub(super) fn summary(figures: &[Figure]) -> String {
     let all = || figures.iter().flat_map(|figure| &figure.claims);
-    let held = all().filter(|claim| claim.verdict.is_reproduced()).count();
-    format!("{held} of {} claims reproduced", all().count())
+    let are = |verdict| all().filter(|claim| claim.verdict == verdict).count();
+    let in_part = match are(Verdict::InPart) {
+        0 => String::new(),
+        some => format!(", {some} in part"),
+    };
+    format!(
+        "{} of {} claims reproduced{in_part}",
+        are(Verdict::Reproduced),
+        all().count()
+    )
 }
 
 /// All claims in a table, and how each figure was made.

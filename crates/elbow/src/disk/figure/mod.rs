@@ -24,7 +24,7 @@ Examples:
   elbow disk figure table2 --listing tree.tsv  Table 2 with a tree of your own: `tar tvf` as size TAB path
 
 Figures 4 to 11 and Table 2 (table2) of Anand et al., Avoiding File System Micromanagement with Range Writes (OSDI 2008), on the
-HP C2247A that it used; targets and work have no number there. A claim is reproduced or refuted, and the reason is given.";
+HP C2247A that it used; targets and work have no number there. A claim is reproduced, in part, or refuted, and the reason is given.";
 
 #[derive(Args, Debug)]
 pub(crate) struct FigureArgs {

@@ -1,0 +1,69 @@
+//! A lock that was asked for.
+
+use std::sync::{Arc, Weak};
+
+use super::hold::Hold;
+use super::session::Session;
+use crate::error::LockError;
+use crate::message::{FileName, LockId};
+
+/// A lock that was asked for and perhaps not yet granted. Dropping it gives it up.
+///
+/// A thread may ask for several before it waits for the first.
+#[derive(Debug)]
+#[must_use = "dropping it gives the lock up"]
+pub struct Asked {
+    session: Arc<Session>,
+    id: LockId,
+    file: FileName,
+}
+
+/// Ends the wait for a lock that was [`Asked`] for, from any thread and at any time.
+#[derive(Clone, Debug)]
+pub struct Canceller {
+    session: Weak<Session>,
+    id: LockId,
+}
+
+impl Asked {
+    pub(super) fn new(session: Arc<Session>, id: LockId, file: FileName) -> Self {
+        Self { session, id, file }
+    }
+
+    /// Waits until all of it is ours.
+    ///
+    /// # Errors
+    /// When the service refuses, or is gone for longer than the client looks for it; [`Refusal::Cancelled`] after
+    /// [`Canceller::cancel`].
+    ///
+    /// [`Refusal::Cancelled`]: crate::Refusal::Cancelled
+    pub fn wait(self) -> Result<Hold, LockError> {
+        let token = self.session.wait(self.id, &self.file)?;
+        Ok(Hold::new(Arc::clone(&self.session), self.id, token, self.file.clone()))
+    }
+
+    /// What ends the wait.
+    #[must_use]
+    pub fn canceller(&self) -> Canceller {
+        Canceller {
+            session: Arc::downgrade(&self.session),
+            id: self.id,
+        }
+    }
+}
+
+impl Drop for Asked {
+    fn drop(&mut self) {
+        self.session.abandon(self.id);
+    }
+}
+
+impl Canceller {
+    /// Gives the lock up and its place in the queue, unless it has been granted already: then nothing happens. Who waits
+    /// for it hears so after one round trip to the service at most.
+    pub fn cancel(&self) {
+        if let Some(session) = self.session.upgrade() {
+            session.give_up(self.id);
+        }
+    }
+}
