@@ -64,9 +64,7 @@ def main():
             Bench(options, Path(work), results).run()
         finally:
             print(disk_report.write(results, options.out))
-    for run in results.bad:
-        print(f"bench: FAILED: {report.describe(run)}", file=sys.stderr)
-    sys.exit(1 if results.bad or not results.runs else 0)
+    results.exit()
 
 
 def parse():

@@ -51,9 +51,7 @@ def main():
             finally:
                 bench.stop()
                 print(report.write(results, options.out))
-    for run in results.bad:
-        print(f"bench: FAILED: {report.describe(run)}", file=sys.stderr)
-    sys.exit(1 if results.bad or not results.runs else 0)
+    results.exit()
 
 
 def parse():
@@ -216,7 +214,7 @@ class Bench:
     def _rows(self):
         if self.options.no_rows:
             return
-        results, elbow = self.results, self.options.elbow
+        elbow = self.options.elbow
         self._row("native_extraction", self._native_extractions)
         self._row("start", lambda: rows.start_cost(elbow, self.memory))
         slow = next((place for place in self.storages if isinstance(place, storage.SlowFs)), None)

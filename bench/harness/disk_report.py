@@ -1,8 +1,5 @@
 """The speed of the simulated disk: goals and tables from raw runs, as JSON, CSV and Markdown. Nothing is rounded in our favour."""
 
-import csv
-import json
-
 from .report import describe, up
 
 DISK, GROUP, ANYWHERE = "SPTF, whole disk", "SPTF, group of 16 MB", "HRS, anywhere in the group"
@@ -12,18 +9,8 @@ MEMORY_SLACK = 1 << 20
 
 
 def write(results, out):
-    """Writes results.json, results.csv and results.md; returns the Markdown."""
-    out.mkdir(parents=True, exist_ok=True)
     text = markdown(results)
-    (out / "results.md").write_text(text)
-    whole = {"host": results.host, "runs": results.runs, "skipped": results.skipped, "goals": [list(goal) for goal in goals(results)]}
-    (out / "results.json").write_text(json.dumps(whole, indent=1) + "\n")
-    with open(out / "results.csv", "w", newline="") as file:
-        table = csv.writer(file)
-        keys = ["storage", "job", "peer", "repetition", "seconds"]
-        table.writerow([*keys, *NUMBERS, "problem"])
-        for run in results.runs:
-            table.writerow([*(run[key] for key in keys), *(run["details"].get(name) for name in NUMBERS), run["failed"] or ""])
+    results.publish(out, text, goals(results), NUMBERS)
     return text
 
 

@@ -1,26 +1,14 @@
 """Locks: goals and tables from raw runs, as JSON, CSV and Markdown. Nothing is rounded in our favour."""
 
-import csv
-import json
-
 from .report import describe, down, up
 
 NUMBERS = ["cycles_per_s", "p50_us", "p99_us"]
+AT_MOST = "cycles_per_s_at_most"  # Of a peer that did not end in time.
 
 
 def write(results, out):
-    """Writes results.json, results.csv and results.md; returns the Markdown."""
-    out.mkdir(parents=True, exist_ok=True)
     text = markdown(results)
-    (out / "results.md").write_text(text)
-    whole = {"host": results.host, "runs": results.runs, "skipped": results.skipped, "goals": [list(goal) for goal in goals(results)]}
-    (out / "results.json").write_text(json.dumps(whole, indent=1) + "\n")
-    with open(out / "results.csv", "w", newline="") as file:
-        table = csv.writer(file)
-        keys = ["storage", "job", "peer", "repetition"]
-        table.writerow([*keys, *NUMBERS, "problem"])
-        for run in results.runs:
-            table.writerow([*(run[key] for key in keys), *(run["details"].get(name) for name in NUMBERS), run["failed"] or ""])
+    results.publish(out, text, goals(results), [*NUMBERS, AT_MOST])
     return text
 
 
@@ -46,7 +34,11 @@ def _table(results, storage):
         cells = []
         for job in jobs:
             numbers = [results.median(storage, job, peer, name) for name in NUMBERS]
-            cells.append(" , ".join(str(rounded(number, 0 if number > 100 else 1)) for number in numbers) if None not in numbers else "")
+            at_most = results.median(storage, job, peer, AT_MOST)
+            if None not in numbers:
+                cells.append(" , ".join(str(rounded(number, 0 if number > 100 else 1)) for number in numbers))
+            else:
+                cells.append(f"not done in time: at most {up(at_most, 1)}" if at_most else "")
         lines.append(f"| {peer} | " + " | ".join(cells) + " |")
     return [*lines, ""]
 
@@ -65,7 +57,8 @@ def goals(results):
     for storage in (one, many):
         for rival, least in (("kernel OFD", 1000), ("Redis", 20)):
             text = f">= {least}x {rival} at 2,500 segments, {storage}"
-            found.append(_at_least(text, rate(storage, "2500 segments", "elbow"), rate(storage, "2500 segments", rival), least))
+            theirs = rate(storage, "2500 segments", rival) or results.median(storage, "2500 segments", rival, AT_MOST)
+            found.append(_at_least(text, rate(storage, "2500 segments", "elbow"), theirs, least))
     return [goal for goal in found if goal]
 
 

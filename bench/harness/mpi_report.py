@@ -1,7 +1,5 @@
 """Atomic MPI-IO: goals and tables from raw runs, as JSON, CSV and Markdown. Nothing is rounded in our favour."""
 
-import csv
-import json
 import statistics
 
 from .mpis import BY_NAME
@@ -38,20 +36,8 @@ def delay_of(storage):
 
 
 def write(results, out):
-    """Writes results.json, results.csv and results.md; returns the Markdown."""
-    out.mkdir(parents=True, exist_ok=True)
     text = markdown(results)
-    (out / "results.md").write_text(text)
-    whole = {"host": results.host, "workloads": results.rows.get("workloads"), "runs": results.runs, "skipped": results.skipped,
-             "goals": [list(goal) for goal in goals(results)]}
-    (out / "results.json").write_text(json.dumps(whole, indent=1) + "\n")
-    with open(out / "results.csv", "w", newline="") as file:
-        table = csv.writer(file)
-        keys = ["storage", "job", "peer", "repetition", "seconds"]
-        table.writerow([*keys, *NUMBERS, "problem"])
-        for run in results.runs:
-            numbers = [run["details"].get(name) for name in NUMBERS]
-            table.writerow([*(run[key] for key in keys), *numbers, run["failed"] or "; ".join(run["wrong"])])
+    results.publish(out, text, goals(results), NUMBERS)
     return text
 
 

@@ -4,6 +4,7 @@ import csv
 import json
 import math
 import statistics
+import sys
 
 OURS = "elbow"
 ALWAYS_WANTED_REPEAT = 3
@@ -41,6 +42,27 @@ class Results:
     def bad(self):
         """The runs of others than rivals that failed or left a wrong tree."""
         return [run for run in self.runs if (run["failed"] or run["wrong"]) and not run["rival"]]
+
+    def publish(self, out, text, goals, numbers):
+        """Writes results.md (`text`), results.json (everything) and results.csv (each run, with these numbers of its details)."""
+        out.mkdir(parents=True, exist_ok=True)
+        (out / "results.md").write_text(text)
+        everything = {"host": self.host, "rows": self.rows, "runs": self.runs, "skipped": self.skipped,
+                      "goals": [list(goal) for goal in goals]}
+        (out / "results.json").write_text(json.dumps(everything, indent=1) + "\n")
+        with open(out / "results.csv", "w", newline="") as file:
+            table = csv.writer(file)
+            keys = ["storage", "job", "peer", "repetition", "seconds"]
+            table.writerow([*keys, *numbers, "problem"])
+            for run in self.runs:
+                problem = run["failed"] or "; ".join(run["wrong"][:3])
+                table.writerow([*(run[key] for key in keys), *(run["details"].get(name) for name in numbers), problem])
+
+    def exit(self, is_short=False):
+        """Ends the program: names what failed, and fails if anything did, or less was measured than must be."""
+        for run in self.bad:
+            print(f"bench: FAILED: {describe(run)}", file=sys.stderr)
+        sys.exit(1 if self.bad or not self.runs or is_short else 0)
 
 
 def down(number, digits=2):
@@ -167,19 +189,6 @@ def at_most(text, measured, most, unit):
 
 
 def write(results, out):
-    """Writes results.json, results.csv and results.md; returns the Markdown."""
-    out.mkdir(parents=True, exist_ok=True)
     text = markdown(results)
-    (out / "results.md").write_text(text)
-    whole = {"host": results.host, "runs": results.runs, "rows": results.rows, "skipped": results.skipped,
-             "goals": [list(goal) for goal in goals(results)]}
-    (out / "results.json").write_text(json.dumps(whole, indent=1) + "\n")
-    with open(out / "results.csv", "w", newline="") as file:
-        table = csv.writer(file)
-        table.writerow(["storage", "job", "peer", "repetition", "seconds", "command_seconds", "mean_in_flight", "problem"])
-        for run in results.runs:
-            details = run["details"]
-            problem = run["failed"] or "; ".join(run["wrong"][:3])
-            table.writerow([*(run[key] for key in ("storage", "job", "peer", "repetition", "seconds")),
-                            details.get("command_seconds"), details.get("mean_in_flight"), problem])
+    results.publish(out, text, goals(results), ["command_seconds", "mean_in_flight"])
     return text

@@ -1,8 +1,5 @@
 """Sorts: goals and tables from raw runs, as JSON, CSV and Markdown. Nothing is rounded in our favour."""
 
-import csv
-import json
-
 from .report import at_least, at_most, describe, down, up
 from .sorters import FREED, GNU_OTHER, GNU_OVER, IN_PLACE, KEPT, OTHER, OVER
 
@@ -12,20 +9,8 @@ OURS = (IN_PLACE, OTHER, OVER)
 
 
 def write(results, out):
-    """Writes results.json, results.csv and results.md; returns the Markdown."""
-    out.mkdir(parents=True, exist_ok=True)
     text = markdown(results)
-    (out / "results.md").write_text(text)
-    whole = {"host": results.host, "sizes": results.rows, "runs": results.runs, "skipped": results.skipped,
-             "goals": [list(goal) for goal in goals(results)]}
-    (out / "results.json").write_text(json.dumps(whole, indent=1) + "\n")
-    with open(out / "results.csv", "w", newline="") as file:
-        table = csv.writer(file)
-        keys = ["storage", "job", "peer", "repetition"]
-        table.writerow([*keys, "input_bytes", *NUMBERS, "problem"])
-        for run in results.runs:
-            numbers = [run["details"].get(name) for name in ("input_bytes", *NUMBERS)]
-            table.writerow([*(run[key] for key in keys), *numbers, run["failed"] or "; ".join(run["wrong"])])
+    results.publish(out, text, goals(results), ["input_bytes", *NUMBERS])
     return text
 
 

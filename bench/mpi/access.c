@@ -13,13 +13,12 @@
  * not counted. After each the file is checked. Rank 0 prints one line of JSON; whatever is wrong is printed, and exits with 1.
  */
 #define _GNU_SOURCE
+#include "../../clients/mpi/tests/c/fail.h"
 #include "check.h"
 #include "storage.h"
 
 #include <dlfcn.h>
 #include <fcntl.h>
-#include <mpi.h>
-#include <stdarg.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <time.h>
@@ -34,30 +33,7 @@ enum { ROUNDS_MAX = 10000 };
 /* FLASH: cells of a mesh block on each side, and guard cells before and after them. */
 enum { SIDE = 8, GUARD = 4, WITH_GUARD = SIDE + 2 * GUARD, CELL = 8, ROW = SIDE * CELL, BLOCK = SIDE * SIDE * ROW };
 
-static int rank, ranks;
-
-static void fail(const char *format, ...) {
-    va_list arguments;
-    va_start(arguments, format);
-    printf("FAILED rank %d: ", rank);
-    vprintf(format, arguments);
-    printf("\n");
-    fflush(stdout);
-    va_end(arguments);
-    MPI_Abort(MPI_COMM_WORLD, 1);
-    exit(1);
-}
-
-static void check(int code, const char *what) {
-    char text[MPI_MAX_ERROR_STRING];
-    int length;
-    if (code != MPI_SUCCESS) {
-        MPI_Error_string(code, text, &length);
-        fail("%s: %s", what, text);
-    }
-}
-
-#define CHECK(call) check(call, #call)
+static int ranks;
 
 static __typeof__(&storage_begin) begin_storage;
 static __typeof__(&storage_end) end_storage;

@@ -265,6 +265,7 @@ fn alike(list: &[(i64, Layout)]) -> (usize, i64) {
 mod tests {
     use super::*;
     use elbow_ranges::Footprint;
+    use elbow_testkit::cases;
     use rand::rngs::StdRng;
     use rand::{Rng, SeedableRng};
 
@@ -313,17 +314,8 @@ mod tests {
 
     #[test]
     fn any_part_covers_what_its_bytes_cover() {
-        let rounds = std::env::var("ROUNDS")
-            .ok()
-            .and_then(|text| text.parse().ok())
-            .unwrap_or(2000);
-        let seed = std::env::var("SEED")
-            .ok()
-            .and_then(|text| text.parse().ok())
-            .unwrap_or_else(rand::random);
-        println!("SEED={seed}");
-        let mut rng = StdRng::seed_from_u64(seed);
-        for round in 0..rounds {
+        let mut rng = StdRng::seed_from_u64(cases::seed());
+        for round in 0..cases::rounds(2000) {
             let depth = rng.random_range(0..5);
             let (layout, _) = random(&mut rng, depth);
             let base = rng.random_range(0..100);

@@ -8,9 +8,9 @@ mod bodies;
 
 use elbow_disk::trace::{Format, Trace};
 use elbow_disk::{Controller, Drive, replay};
+use elbow_testkit::cases::for_each_seed;
+use rand::Rng;
 use rand::rngs::StdRng;
-use rand::{Rng, SeedableRng};
-use support::with_seeds;
 
 /// The HP C2247A with some text replaced.
 fn drive_with(from: &str, to: &str) -> String {
@@ -278,9 +278,8 @@ const SMALL: &str = "name = 's'\nheads = 2\nrotation_ms = 8\nseek = { head_switc
 fn no_bytes_break_a_description() {
     bodies::drive(SMALL.as_bytes());
     assert!(Drive::parse("small", SMALL).is_ok());
-    with_seeds(300, |seed| {
-        let mut random = StdRng::seed_from_u64(seed);
-        bodies::drive(&damage(&mut random, &[SMALL]));
+    for_each_seed(300, |random| {
+        bodies::drive(&damage(random, &[SMALL]));
     });
 }
 
@@ -298,8 +297,7 @@ fn no_bytes_break_a_trace() {
     for seed in seeds {
         bodies::trace(seed.as_bytes());
     }
-    with_seeds(3000, |seed| {
-        let mut random = StdRng::seed_from_u64(seed);
-        bodies::trace(&damage(&mut random, &seeds));
+    for_each_seed(3000, |random| {
+        bodies::trace(&damage(random, &seeds));
     });
 }

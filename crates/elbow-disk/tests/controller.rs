@@ -3,9 +3,9 @@
 mod support;
 
 use elbow_disk::{Arm, Controller, Drive, Lbn, Ps, Request, Served};
+use elbow_testkit::cases::for_each_seed;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-use support::with_seeds;
 
 const READ_MISS: f64 = 0.55821;
 const READ_HIT: f64 = 0.95343 + 0.02519 + 0.05665;
@@ -45,12 +45,11 @@ fn any_request(random: &mut StdRng, drive: &Drive) -> Request {
 #[test]
 fn the_parts_of_any_request_are_its_whole() {
     let drive = hp();
-    with_seeds(50, |seed| {
-        let mut random = StdRng::seed_from_u64(seed);
+    for_each_seed(50, |random| {
         let mut controller = Controller::new(&drive);
         let mut now = Ps::ZERO;
         for _ in 0..200 {
-            let request = any_request(&mut random, &drive);
+            let request = any_request(random, &drive);
             let Served {
                 end,
                 seek,
@@ -75,11 +74,10 @@ fn the_parts_of_any_request_are_its_whole() {
 #[test]
 fn mechanics_alone_are_the_service() {
     let drive = hp();
-    with_seeds(50, |seed| {
-        let mut random = StdRng::seed_from_u64(seed);
+    for_each_seed(50, |random| {
         let (mut controller, mut now, mut arm) = (Controller::mechanical(&drive), Ps::ZERO, Arm::default());
         for _ in 0..100 {
-            let Request { lbn, sectors, write } = any_request(&mut random, &drive);
+            let Request { lbn, sectors, write } = any_request(random, &drive);
             let served = controller.serve(now, Request { lbn, sectors, write });
             let (mut time, mut at) = (now, arm);
             for sector in 0..u64::from(sectors) {
@@ -96,8 +94,7 @@ fn mechanics_alone_are_the_service() {
 #[test]
 fn reading_ahead_has_come_as_far_as_the_platter_has_turned() {
     let drive = hp();
-    with_seeds(300, |seed| {
-        let mut random = StdRng::seed_from_u64(seed);
+    for_each_seed(300, |random| {
         let lbn = random.random_range(0..drive.sectors() - 400);
         let sectors = random.random_range(1..60);
         let mut controller = Controller::new(&drive);

@@ -9,6 +9,7 @@ use elbow_disk::sched::Scheduler;
 use elbow_disk::workload::{Moment, Overheads};
 use elbow_disk::{Controller, Drive, Lbn, Ps};
 use elbow_ranges::RangeSet;
+use elbow_testkit::cases::seeds;
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
@@ -37,15 +38,6 @@ fn mechanical(scheduler: &str, depth: usize) -> Setup {
     }
 }
 
-fn seeds() -> std::ops::Range<u64> {
-    let number = |name| std::env::var(name).ok().map(|text| text.parse().expect("a number"));
-    let soak = if std::env::var_os("SOAK").is_some() { 100 } else { 1 };
-    match number("SEED") {
-        Some(seed) => seed..seed + 1,
-        None => 0..number("ROUNDS").unwrap_or(CASES * soak),
-    }
-}
-
 /// What is outstanding, with what went to others meanwhile.
 struct Out {
     targets: RangeSet,
@@ -57,7 +49,7 @@ struct Out {
 #[test]
 fn outstanding_range_writes_never_share_a_place() {
     let drive = hp();
-    for seed in seeds() {
+    for seed in seeds(CASES) {
         println!("SEED={seed}");
         let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
         let scheduler = ["hrs", "ecs", "ecs:4", "sptf", "fcfs"][random.random_range(0..5)];
@@ -238,7 +230,7 @@ fn the_modelled_device_keeps_the_contract() {
                 overheads: [Overheads::None, Overheads::Controller][at / 2 % 2],
                 ..mechanical(scheduler, depth)
             };
-            let seeds = seeds();
+            let seeds = seeds(CASES);
             let part = (seeds.end - seeds.start).div_ceil(10);
             println!("{scheduler}, a depth of {depth}");
             elbow_file::range_device::contract::check(

@@ -4,9 +4,10 @@
 mod support;
 
 use elbow_disk::{Arm, Drive, Lbn, Place, Ps};
+use elbow_testkit::cases::for_each_seed;
+use rand::Rng;
 use rand::rngs::StdRng;
-use rand::{Rng, SeedableRng};
-use support::{numbers, sample_and_whole, shared_text, with_seeds};
+use support::{numbers, sample_and_whole, shared_text};
 
 fn hp() -> Drive {
     Drive::named("hp-c2247a").expect("built in")
@@ -105,8 +106,7 @@ fn every_sector_comes_back_from_its_place() {
 }
 
 /// A drive of a few zones with fronts, spares and slips, as a description.
-fn any_drive(seed: u64) -> String {
-    let mut random = StdRng::seed_from_u64(seed);
+fn any_drive(random: &mut StdRng) -> String {
     let heads = random.random_range(1..6);
     let mut text = format!(
         "name = 'any'\nheads = {heads}\nrotation_ms = 9.7\nseek = {{ head_switch_ms = 0.5, points_ms = [[1, 1], [9, 2.5]] }}\n"
@@ -138,8 +138,8 @@ fn any_drive(seed: u64) -> String {
 
 #[test]
 fn every_sector_of_any_drive_comes_back_from_its_place() {
-    with_seeds(200, |seed| {
-        let text = any_drive(seed);
+    for_each_seed(200, |random| {
+        let text = any_drive(random);
         let drive = Drive::parse("any", &text).unwrap_or_else(|error| panic!("{error}\n{text}"));
         let mut before: Option<Place> = None;
         for lbn in (0..drive.sectors()).map(Lbn) {

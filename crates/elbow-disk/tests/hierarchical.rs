@@ -9,9 +9,9 @@ use std::sync::Arc;
 use elbow_disk::sched::{Ask, Lead, Pick, Queue, RegionId, Targets};
 use elbow_disk::{Arm, Drive, Lbn, Ps};
 use elbow_ranges::RangeSet;
+use elbow_testkit::cases::for_each_seed;
+use rand::Rng;
 use rand::rngs::StdRng;
-use rand::{Rng, SeedableRng};
-use support::with_seeds;
 
 const CASES: u64 = 300;
 const PICKS: u64 = 12;
@@ -78,10 +78,9 @@ fn places(free: &RangeSet, drive: &Drive, sectors: u32, align: u32) -> Vec<Lbn> 
 
 #[test]
 fn a_region_holds_the_aligned_free_places_and_no_others() {
-    with_seeds(CASES, |seed| {
-        let mut random = StdRng::seed_from_u64(seed);
-        let drive = random_drive(&mut random);
-        let mut free = random_ranges(&mut random, &drive);
+    for_each_seed(CASES, |random| {
+        let drive = random_drive(random);
+        let mut free = random_ranges(random, &drive);
         let (sectors, align) = (random.random_range(1..30), random.random_range(1..20));
         let Ok(mut targets) = Targets::new(&drive, &free, sectors, align) else {
             assert_eq!(places(&free, &drive, sectors, align), []);
@@ -186,16 +185,15 @@ fn random_lead(random: &mut StdRng) -> Lead {
 
 #[test]
 fn it_picks_what_full_expansion_picks() {
-    with_seeds(CASES, |seed| {
-        let mut random = StdRng::seed_from_u64(seed);
-        let mut bed = Bed::new(&mut random, &["ecs", "hrs", "hrs:whole"]);
+    for_each_seed(CASES, |random| {
+        let mut bed = Bed::new(random, &["ecs", "hrs", "hrs:whole"]);
         let (mut arm, mut now) = (Arm::default(), Ps(random.random_range(0..1 << 40)));
-        (0..random.random_range(1..20)).for_each(|_| bed.push(&mut random));
+        (0..random.random_range(1..20)).for_each(|_| bed.push(random));
         for _ in 0..PICKS {
             let has_leads = random.random_bool(0.5);
             let mut lead = || {
                 if has_leads {
-                    random_lead(&mut random)
+                    random_lead(random)
                 } else {
                     Lead::default()
                 }
@@ -211,7 +209,7 @@ fn it_picks_what_full_expansion_picks() {
             bed.take(&pick);
             let service = bed.drive.service(arm, now, pick.lbn, pick.sectors, pick.write);
             (arm, now) = (service.end, now + service.total());
-            bed.push(&mut random);
+            bed.push(random);
         }
         let [ecs, hrs, whole] = [0, 1, 2].map(|queue: usize| bed.queues[queue].estimations());
         assert!(hrs <= whole && whole <= ecs, "{hrs} {whole} {ecs}");
@@ -220,11 +218,10 @@ fn it_picks_what_full_expansion_picks() {
 
 #[test]
 fn without_leads_the_estimate_is_what_the_drive_then_takes() {
-    with_seeds(CASES, |seed| {
-        let mut random = StdRng::seed_from_u64(seed);
+    for_each_seed(CASES, |random| {
         for scheduler in ["fcfs", "sstf", "sptf", "ecs", "ecs:5", "hrs"] {
-            let mut bed = Bed::new(&mut random, &[scheduler]);
-            (0..5).for_each(|_| bed.push(&mut random));
+            let mut bed = Bed::new(random, &[scheduler]);
+            (0..5).for_each(|_| bed.push(random));
             let (arm, now) = (Arm::default(), Ps(random.random_range(0..1 << 40)));
             let Some(pick) = bed.queues[0].pick(arm, now) else {
                 continue;

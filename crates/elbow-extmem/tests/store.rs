@@ -11,10 +11,11 @@ use std::thread;
 use elbow_extmem::store::{BlockId, BlockStore, FreeMap, Options, StoreError};
 use elbow_file::double::{Faulty, Interposed, Operation, Plan};
 use elbow_file::{Errno, RealStorage, Storage};
+use elbow_testkit::cases::for_each_seed;
 use rand::Rng;
 use rand::rngs::StdRng;
 use rand::seq::IteratorRandom;
-use store_ground::{Ground, KINDS, UNIT, content, for_each_seed, name, numbers, options};
+use store_ground::{Ground, KINDS, UNIT, content, name, numbers, options};
 
 /// What a store should be: for each block nothing, if it is free, or the stamp that was written to it, if any.
 #[derive(Default)]

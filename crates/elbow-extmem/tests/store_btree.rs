@@ -10,9 +10,10 @@ use std::collections::BTreeMap;
 
 use btree::Tree;
 use elbow_extmem::store::BlockStore;
+use elbow_testkit::cases::for_each_seed;
 use rand::Rng;
 use rand::rngs::StdRng;
-use store_ground::{Ground, KINDS, UNIT, for_each_seed};
+use store_ground::{Ground, KINDS, UNIT};
 
 fn change(tree: &mut Tree<'_>, model: &mut BTreeMap<u64, u64>, rng: &mut StdRng, grows: bool) {
     for _ in 0..400 {

@@ -13,9 +13,10 @@ use std::sync::Arc;
 use elbow_extmem::store::{BlockId, BlockStore, FreeMap, Options, StoreError};
 use elbow_file::double::{Image, Volatile};
 use elbow_file::{RealStorage, Storage};
+use elbow_testkit::cases::for_each_seed;
 use rand::Rng;
 use rand::rngs::StdRng;
-use store_ground::{Ground, KINDS, content, for_each_seed, name};
+use store_ground::{Ground, KINDS, content, name};
 
 /// Steps of a program. Every fifth is a sync, so that mostly all subsets can be tried.
 const STEPS: usize = 30;

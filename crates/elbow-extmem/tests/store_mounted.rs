@@ -13,9 +13,10 @@ use elbow_extmem::store::{BlockId, BlockStore, FreeMap, StoreError};
 use elbow_file::RealStorage;
 use elbow_file::double::{Faulty, Interposed, Plan};
 use elbow_ranges::RangeSet;
+use elbow_testkit::cases::for_each_seed;
 use rand::Rng;
 use rand::rngs::StdRng;
-use store_ground::{Ground, UNIT, content, for_each_seed, name, options};
+use store_ground::{Ground, UNIT, content, name, options};
 
 /// Blocks that a file system may take for its own map of a file in many pieces.
 const MAP_BLOCKS: u64 = 4;

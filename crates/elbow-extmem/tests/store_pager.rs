@@ -15,8 +15,9 @@ use elbow_extmem::pager::{CHUNK_BYTES, HolesomeMemory, PagerError};
 use elbow_extmem::store::{BlockStore, Options, StoreError};
 use elbow_file::double::{Faulty, Interposed, Operation, Plan};
 use elbow_file::{Errno, RealStorage};
+use elbow_testkit::cases::for_each_seed;
 use rand::Rng;
-use store_ground::{Ground, for_each_seed, name};
+use store_ground::{Ground, name};
 
 /// The smallest budget.
 const BUDGET: usize = 16 * CHUNK_BYTES;

@@ -1,7 +1,6 @@
 //! Every range device of this crate keeps the contract, and the contract finds devices that do not.
 #![allow(clippy::unwrap_used, clippy::single_range_in_vec_init)]
 
-use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::Command;
 use std::sync::Arc;
@@ -13,23 +12,10 @@ use elbow_file::range_device::{
 };
 use elbow_file::{Access, Errno, RealStorage, Storage};
 use elbow_ranges::RangeSet;
+use elbow_testkit::cases::seeds;
 
 /// Random cases per device without `SEED` or `ROUNDS`.
 const CASES: u64 = 30;
-
-/// The one in `SEED`, or `ROUNDS` from 0, a hundred times as many under `SOAK`.
-fn seeds() -> Range<u64> {
-    let number = |name| {
-        std::env::var(name)
-            .ok()
-            .map(|text: String| text.parse::<u64>().unwrap())
-    };
-    let soak = if std::env::var_os("SOAK").is_some() { 100 } else { 1 };
-    match number("SEED") {
-        Some(seed) => seed..seed + 1,
-        None => 0..number("ROUNDS").unwrap_or(CASES * soak),
-    }
-}
 
 /// A file of 200 sectors of 512 bytes and a bit, which is gone when the device is.
 fn file() -> FileDevice {
@@ -40,7 +26,7 @@ fn file() -> FileDevice {
 
 #[test]
 fn memory_in_order_keeps_the_contract() {
-    contract::check(&mut || MemoryDevice::new(512, 128), seeds());
+    contract::check(&mut || MemoryDevice::new(512, 128), seeds(CASES));
 }
 
 #[test]
@@ -50,12 +36,12 @@ fn capricious_memory_keeps_the_contract() {
         seed += 1;
         MemoryDevice::capricious(16, 300, seed)
     };
-    contract::check(&mut make, seeds());
+    contract::check(&mut make, seeds(CASES));
 }
 
 #[test]
 fn a_file_keeps_the_contract() {
-    contract::check(&mut file, seeds());
+    contract::check(&mut file, seeds(CASES));
 }
 
 #[test]
@@ -75,15 +61,15 @@ fn members_keep_the_contract() {
     };
     contract::check(
         &mut || Members::new(vec![MemoryDevice::new(512, 96), MemoryDevice::new(512, 96)]),
-        seeds(),
+        seeds(CASES),
     );
-    contract::check(&mut mixed, seeds());
+    contract::check(&mut mixed, seeds(CASES));
 }
 
 #[test]
 fn doubles_keep_the_contract() {
     let mut make = || CountingDevice::new(FaultyDevice::new(MemoryDevice::new(64, 128), Errno::IO, |_, _| false));
-    contract::check(&mut make, seeds());
+    contract::check(&mut make, seeds(CASES));
 }
 
 /// Root and a loop device, which the continuous integration has.

@@ -21,6 +21,7 @@ use elbow_file::{
     zero_ranges_in,
 };
 use elbow_ranges::RangeSet;
+use elbow_testkit::cases::{rounds, seed};
 
 const MIB: u64 = 1 << 20;
 /// Long ago, to see whether times are set.
@@ -236,7 +237,7 @@ fn mistakes_are_told_as_write_tells_them() {
 /// Each file system against a vector of bytes.
 #[test]
 fn ranges_are_zeroed_as_in_a_vector() {
-    let (seed, rounds) = seed_and_rounds(60);
+    let (seed, rounds) = (seed(), rounds(60));
     let small_blocks = Disk::with("ext4", ROOM_BYTES, &["-b", "1024"]);
     let disks = PUNCHING.into_iter().chain(["ramfs"]).filter_map(Disk::new);
     for disk in disks.chain(small_blocks) {
@@ -273,17 +274,6 @@ fn ranges_are_zeroed_as_in_a_vector() {
             }
         }
     }
-}
-
-/// By `SEED` and `ROUNDS`, or a seed that is told and so many rounds.
-fn seed_and_rounds(rounds: u64) -> (u64, u64) {
-    let seed = number("SEED").unwrap_or_else(|| SystemTime::UNIX_EPOCH.elapsed().unwrap().as_nanos() as u64);
-    println!("SEED={seed}");
-    (seed, number("ROUNDS").unwrap_or(rounds))
-}
-
-fn number(name: &str) -> Option<u64> {
-    std::env::var(name).ok()?.parse().ok()
 }
 
 /// A small generator (SplitMix64): the same numbers for the same seed on every machine.
@@ -508,7 +498,7 @@ fn what_a_full_disk_does_not_even_write_is_deferred() {
 /// A disk that says at any moment that it is full: what is deferred is as it was or zero, all else is as in the model.
 #[test]
 fn faults_at_random_leave_what_is_deferred_and_nothing_else() {
-    let (seed, rounds) = seed_and_rounds(80);
+    let (seed, rounds) = (seed(), rounds(80));
     let mut random = Random(seed);
     let (mut fired, mut deferred, mut punched) = (0, 0, 0);
     for round in 0..rounds {

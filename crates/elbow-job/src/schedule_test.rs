@@ -424,24 +424,10 @@ fn compare(ops: &[Op], old: bool, rng: &mut StdRng, commit: bool, note: &str) {
     }
 }
 
-fn seed() -> (u64, u64) {
-    match std::env::var("SEED").ok().and_then(|seed| seed.parse().ok()) {
-        Some(seed) => (seed, seed + 1),
-        None => (
-            0,
-            std::env::var("ROUNDS")
-                .ok()
-                .and_then(|n| n.parse().ok())
-                .unwrap_or(1500),
-        ),
-    }
-}
-
 #[test]
 fn random_operations_in_random_order_equal_a_real_directory() {
     rustix::process::umask(rustix::fs::Mode::empty());
-    let (from, to) = seed();
-    for seed in from..to {
+    for seed in elbow_testkit::cases::seeds(1500) {
         let mut rng = StdRng::seed_from_u64(seed);
         let count = rng.random_range(1..40);
         let ops: Vec<Op> = (0..count).map(|_| random_op(&mut rng)).collect();
@@ -487,8 +473,7 @@ fn all_short_sequences_equal_a_real_directory() {
 #[test]
 fn random_operations_while_actions_are_under_way_equal_a_real_directory() {
     rustix::process::umask(rustix::fs::Mode::empty());
-    let (from, to) = seed();
-    for seed in from..to.div_ceil(5) {
+    for seed in elbow_testkit::cases::seeds(300) {
         let mut rng = StdRng::seed_from_u64(seed);
         let world = world(rng.random());
         let delay = std::time::Duration::from_micros(rng.random_range(20..300));

@@ -22,8 +22,9 @@ mod requests;
 mod session;
 mod status;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
+use ahash::AHashMap;
 use slab::Slab;
 
 use crate::deadlock::WaitFor;
@@ -85,7 +86,7 @@ pub struct Shard {
     epoch: u32,
     limits: Limits,
     files: Slab<File>,
-    names: HashMap<FileName, usize>,
+    names: AHashMap<FileName, usize>,
     sessions: BTreeMap<SessionId, Session>,
     /// Ends of waits, by time and order of asking.
     timers: BTreeMap<(u64, u64), Place>,
@@ -116,7 +117,7 @@ impl Shard {
             epoch,
             limits,
             files: Slab::new(),
-            names: HashMap::new(),
+            names: AHashMap::new(),
             sessions: BTreeMap::new(),
             timers: BTreeMap::new(),
             grace_until_ms: Some(grace_until_ms).filter(|&until_ms| until_ms > 0),

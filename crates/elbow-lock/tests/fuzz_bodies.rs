@@ -4,15 +4,13 @@
 #[allow(unreachable_pub)] // the fuzz crate exports it
 #[path = "../../../fuzz/src/frames.rs"]
 mod bodies;
-#[path = "../../elbow-ranges/tests/support/mod.rs"]
-mod seeds;
 
 use elbow_lock::wire::{append_reply, append_request, decode_reply, decode_request};
 use elbow_lock::{Blocker, FileName, Kind, LockId, Owner, Refusal, Reply, Request, SessionId, Token, Wait};
 use elbow_ranges::{Dim, Footprint, Strided};
+use elbow_testkit::cases::for_each_seed;
 use rand::Rng;
 use rand::rngs::StdRng;
-use seeds::for_each_seed;
 
 const TRIES: usize = 100;
 
@@ -155,7 +153,7 @@ fn byte(rng: &mut StdRng) -> u8 {
 #[test]
 fn no_bytes_break_a_body() {
     let kinds: Vec<u8> = payloads().iter().map(|payload| payload[0]).collect();
-    for_each_seed(|rng| {
+    for_each_seed(400, |rng| {
         for _ in 0..TRIES {
             let mut payload: Vec<u8> = (0..rng.random_range(1..40)).map(|_| byte(rng)).collect();
             payload[0] = kinds[rng.random_range(0..kinds.len())];
@@ -167,7 +165,7 @@ fn no_bytes_break_a_body() {
 #[test]
 fn no_damage_breaks_a_body() {
     let payloads = payloads();
-    for_each_seed(|rng| {
+    for_each_seed(400, |rng| {
         for payload in &payloads {
             let mut damaged = payload.clone();
             for _ in 0..rng.random_range(1..4) {

@@ -6,6 +6,7 @@
 //!                 ──> sshbed        a private sshd, the proxy and an sshfs mount in one piece
 //!                 ──> pcopy         a tree copied with many threads, the rival to beat
 //!                 ──> sortable      inputs for sorts, and whether the output is sorted and a permutation
+//!                 ──> cases         random cases that can be replayed
 //!                 ──> tree          what is below a directory, comparable, with a readable difference
 //! ```
 //!
@@ -15,6 +16,7 @@
 // The rule that storage is reached only through one trait is for the engine; here is the storage itself.
 #![allow(clippy::disallowed_methods)]
 
+pub mod cases;
 pub mod delayproxy;
 pub mod duration;
 pub mod pcopy;

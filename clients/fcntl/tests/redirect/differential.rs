@@ -6,6 +6,7 @@
 
 use std::time::Duration;
 
+use elbow_testkit::cases::seeds;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
@@ -32,25 +33,8 @@ struct Worlds {
     style: Style,
 }
 
-fn from_environment(variable: &str) -> Option<u64> {
-    std::env::var(variable).ok()?.parse().ok()
-}
-
-fn rounds(few: u64) -> u64 {
-    let many = if std::env::var_os("SOAK").is_some() {
-        100 * few
-    } else {
-        few
-    };
-    from_environment("ROUNDS").unwrap_or(many)
-}
-
 fn check(style: Style, few: u64) {
-    if let Some(seed) = from_environment("SEED") {
-        return check_seed(style, seed);
-    }
-    let first: u64 = rand::rng().random_range(0..1 << 40);
-    (first..first + rounds(few)).for_each(|seed| check_seed(style, seed));
+    seeds(few).for_each(|seed| check_seed(style, seed));
 }
 
 fn check_seed(style: Style, seed: u64) {

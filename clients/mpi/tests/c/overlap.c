@@ -13,37 +13,13 @@
  * with a file handle of its own: a library that fills the gaps of other accesses by writing back what it has read (data
  * sieving, two-phase I/O) loses some of these: "gaps lost".
  */
-#include <mpi.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
+#include "fail.h"
+
 #include <string.h>
 
 enum { PIECES = 48, PIECE = 96, GAP = 32, RANKS_MAX = 64, FILL = 0 };
 
-static int rank, ranks;
-
-static void fail(const char *format, ...) {
-    va_list arguments;
-    va_start(arguments, format);
-    printf("FAILED rank %d: ", rank);
-    vprintf(format, arguments);
-    printf("\n");
-    fflush(stdout);
-    va_end(arguments);
-    MPI_Abort(MPI_COMM_WORLD, 1);
-}
-
-static void check(int code, const char *what) {
-    char text[MPI_MAX_ERROR_STRING];
-    int length;
-    if (code != MPI_SUCCESS) {
-        MPI_Error_string(code, text, &length);
-        fail("%s: %s", what, text);
-    }
-}
-
-#define CHECK(call) check(call, #call)
+static int ranks;
 
 static unsigned long long state;
 

@@ -7,30 +7,20 @@
  *
  * Prints "refused as it should be", or what is wrong.
  */
-#include <mpi.h>
-#include <stdio.h>
+#include "fail.h"
+
 #include <string.h>
 #include <unistd.h>
-
-static int rank;
-
-static void fail(const char *what) {
-    printf("FAILED rank %d: %s\n", rank, what);
-    fflush(stdout);
-    MPI_Abort(MPI_COMM_WORLD, 1);
-}
-
-#define CHECK(call) do { if ((call) != MPI_SUCCESS) fail(#call); } while (0)
 
 static void must_be_refused(int code, const char *what) {
     char text[MPI_MAX_ERROR_STRING];
     int length, class;
     if (code == MPI_SUCCESS)
-        fail(what);
+        fail("%s", what);
     CHECK(MPI_Error_string(code, text, &length));
     CHECK(MPI_Error_class(code, &class));
     if (strstr(text, "elbow: ") == NULL || class == MPI_SUCCESS)
-        fail(text);
+        fail("%s", text);
 }
 
 static void must_be_empty(MPI_File file) {

@@ -14,6 +14,7 @@ mod service;
 use std::path::Path;
 
 use bed::{Bed, Run};
+use elbow_testkit::cases::{rounds, seed};
 use service::Service;
 
 /// Rounds of each method, and random datatypes, in the gate.
@@ -28,27 +29,6 @@ const SLOW: Run<'_> = Run {
     no_locks: false,
 };
 
-fn number(variable: &str, otherwise: u64) -> u64 {
-    std::env::var(variable)
-        .ok()
-        .and_then(|text| text.parse().ok())
-        .unwrap_or(otherwise)
-}
-
-fn seed() -> u64 {
-    let now = std::time::SystemTime::now()
-        .duration_since(std::time::UNIX_EPOCH)
-        .unwrap();
-    let seed = number("SEED", u64::from(now.subsec_nanos()));
-    println!("SEED={seed}");
-    seed
-}
-
-fn rounds(otherwise: u64) -> String {
-    let soak = if std::env::var_os("SOAK").is_some() { 20 } else { 1 };
-    number("ROUNDS", otherwise * soak).to_string()
-}
-
 #[test]
 fn what_is_locked_is_what_mpi_writes() {
     let bed = Bed::new();
@@ -60,7 +40,7 @@ fn what_is_locked_is_what_mpi_writes() {
             without_service: true,
             ..Run::default()
         };
-        let ran = bed.run(&mpi, how, &program, &[&rounds(TYPES), &seed]);
+        let ran = bed.run(&mpi, how, &program, &[&rounds(TYPES).to_string(), &seed]);
         let agree = ran
             .printed
             .lines()
@@ -90,7 +70,7 @@ fn every_access_is_whole_with_the_library() {
             service: Some(&service.url),
             ..SLOW
         };
-        let ran = bed.run(&mpi, how, &program, &["all", &rounds(ROUNDS), &seed]);
+        let ran = bed.run(&mpi, how, &program, &["all", &rounds(ROUNDS).to_string(), &seed]);
         assert!(ran.succeeded, "{}: {}", mpi.name, ran.printed);
         assert_eq!(ran.torn().len(), 14, "{}: {}", mpi.name, ran.printed);
         for line in ran.torn() {

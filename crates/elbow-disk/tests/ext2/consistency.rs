@@ -2,10 +2,11 @@
 
 use elbow_disk::Ps;
 use elbow_disk::ext2::{Action, Ext2Error, Options, Policy, Purpose, Region, Writeback};
+use elbow_testkit::cases::for_each_seed;
 use rand::Rng;
 use rand::rngs::StdRng;
 
-use crate::ground::{There, Tree, Watched, for_each_seed};
+use crate::ground::{There, Tree, Watched};
 use crate::judges;
 
 const POLICIES: [Policy; 3] = [

@@ -5,39 +5,8 @@ use std::collections::{BTreeMap, HashMap};
 use elbow_disk::Ps;
 use elbow_disk::ext2::{Action, ConstantDisk, Disk, Ext2, Ext2Error, Options, Outcome, Purpose, RequestId, Target};
 use elbow_ranges::RangeSet;
+use rand::Rng;
 use rand::rngs::StdRng;
-use rand::{Rng, SeedableRng};
-
-/// Runs a test on as many seeds as are asked for.
-pub(crate) fn for_each_seed(cases: u64, test: impl Fn(&mut StdRng)) {
-    let number = |name| {
-        std::env::var(name)
-            .ok()
-            .map(|text: String| text.parse::<u64>().unwrap())
-    };
-    let soak = if std::env::var_os("SOAK").is_some() { 100 } else { 1 };
-    let seeds = match number("SEED") {
-        Some(seed) => seed..seed + 1,
-        None => {
-            let base = u64::from(rand::rng().random::<u32>());
-            base..base + number("ROUNDS").unwrap_or(cases * soak)
-        }
-    };
-    for seed in seeds {
-        let _told = TellOnPanic(seed);
-        test(&mut StdRng::seed_from_u64(seed));
-    }
-}
-
-struct TellOnPanic(u64);
-
-impl Drop for TellOnPanic {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            eprintln!("replay with SEED={}", self.0);
-        }
-    }
-}
 
 /// What is outstanding, as the disk's side sees it.
 enum Out {

@@ -254,7 +254,7 @@ fn broken_traces_are_errors() {
         5 pwrite64(4, \"y\", 9, 4096) = 9\n5 ftruncate(4, 77) = 0\n6 clone() = 7\n5 rename(\"/d/a\", \"/d/b\") = 0\n7\t/a/b\n";
     let lines: Vec<&[u8]> = good.lines().map(str::as_bytes).collect();
     let done = std::cell::Cell::new(0);
-    crate::ground::for_each_seed(1_000, |rng| {
+    elbow_testkit::cases::for_each_seed(1_000, |rng| {
         let mut text = String::new();
         for _ in 0..6 {
             let mut line = lines[rng.random_range(0..lines.len())].to_vec();

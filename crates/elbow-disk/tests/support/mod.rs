@@ -47,26 +47,3 @@ pub(crate) fn numbers(line: &str) -> Vec<f64> {
         .map(|word| word.parse().expect("a number"))
         .collect()
 }
-
-/// Runs a test on `rounds` seeds, on `ROUNDS` of them, a hundred times as many with `SOAK`, or on the one in `SEED`.
-pub(crate) fn with_seeds(rounds: u64, test: impl Fn(u64)) {
-    let number = |name: &str| std::env::var(name).ok().and_then(|value| value.parse::<u64>().ok());
-    let soak = if std::env::var_os("SOAK").is_some() { 100 } else { 1 };
-    let seeds = match number("SEED") {
-        Some(seed) => seed..seed + 1,
-        None => 0..number("ROUNDS").unwrap_or(rounds * soak),
-    };
-    for seed in seeds {
-        let shown = Shown(seed);
-        test(seed);
-        std::mem::forget(shown);
-    }
-}
-
-struct Shown(u64);
-
-impl Drop for Shown {
-    fn drop(&mut self) {
-        eprintln!("replay with SEED={}", self.0);
-    }
-}

@@ -8,8 +8,6 @@ use std::sync::Arc;
 use elbow_extmem::store::{BlockStore, FreeMap, Options, Result};
 use elbow_file::{Access, Handle, RealStorage, Storage};
 use elbow_ranges::RangeSet;
-use rand::rngs::StdRng;
-use rand::{Rng, SeedableRng};
 use tempfile::TempDir;
 
 /// The block size of tests: the unit of holes of all usual file systems.
@@ -112,30 +110,4 @@ pub(crate) fn content(stamp: u64, bytes: usize) -> Vec<u8> {
 /// The numbers of some blocks, as a store lists them.
 pub(crate) fn numbers(blocks: impl IntoIterator<Item = u64>) -> RangeSet {
     blocks.into_iter().map(|block| block..block + 1).collect()
-}
-
-/// Runs a test on some seeds, on `ROUNDS` of them, or on the one in `SEED`.
-pub(crate) fn for_each_seed(cases: u64, test: impl Fn(&mut StdRng)) {
-    let number = |name: &str| std::env::var(name).ok().map(|text| text.parse().expect("a number"));
-    let seeds = match number("SEED") {
-        Some(seed) => seed..seed + 1,
-        None => {
-            let base = u64::from(rand::rng().random::<u32>());
-            base..base + number("ROUNDS").unwrap_or(cases)
-        }
-    };
-    for seed in seeds {
-        let _told = TellOnPanic(seed);
-        test(&mut StdRng::seed_from_u64(seed));
-    }
-}
-
-struct TellOnPanic(u64);
-
-impl Drop for TellOnPanic {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            eprintln!("replay with SEED={}", self.0);
-        }
-    }
 }

@@ -2,13 +2,14 @@
 //!
 //! ```text
 //!   load serve-echo SOCKET                                  answers each request with an answer as long as a grant
-//!   load run PEER --address A --connections N --segments S --seconds T [--in-flight K]
+//!   load run PEER --address A --connections N --segments S --seconds T [--in-flight K] [--patience P]
 //!        PEER: elbow, echo, ofd, redis, etcd
 //! ```
 //!
 //! Each connection has a thread of its own and locks its own segments: the S pieces of its rank in a file that all
 //! connections interleave, so that nobody waits for anybody and every request is compared with those that others hold.
-//! With `--in-flight` a thread writes K cycles before it reads their answers. Prints one JSON object. It is driven by
+//! With `--in-flight` a thread writes K cycles before it reads their answers. Prints one JSON object; of a peer that has not
+//! done with P seconds, how many cycles per second it does at most: as if those under way were done. It is driven by
 //! `bench/locks.py`, which starts the services.
 
 #![allow(clippy::disallowed_methods, missing_docs, clippy::unwrap_used)] // a bench: what fails ends it
@@ -18,6 +19,7 @@ mod elbow;
 mod others;
 
 use std::sync::Barrier;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::{Parser, ValueEnum};
@@ -46,6 +48,8 @@ pub(crate) struct Load {
     seconds: f64,
     #[arg(long, default_value_t = 1)]
     pub(crate) in_flight: u64,
+    #[arg(long, default_value_t = 30.0)]
+    patience: f64,
     /// cargo bench says so.
     #[arg(long, hide = true)]
     bench: bool,
@@ -72,27 +76,69 @@ fn main() {
 
 fn run(load: &Load) -> serde_json::Value {
     let ready = &Barrier::new(load.connections as usize);
-    let duration = Duration::from_secs_f64(load.seconds);
-    let each: Vec<(u64, Vec<u32>)> = std::thread::scope(|scope| {
+    let done: &Vec<Done> = &(0..load.connections).map(|_| Done::default()).collect();
+    std::thread::scope(|scope| {
         let threads: Vec<_> = (0..load.connections)
-            .map(|rank| scope.spawn(move || turn(load, rank, ready, duration)))
+            .zip(done)
+            .map(|(rank, done)| scope.spawn(move || turn(load, rank, ready, done)))
             .collect();
-        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
-    });
-    let cycles: u64 = each.iter().map(|(cycles, _)| cycles).sum();
-    let mut microseconds: Vec<u32> = each.into_iter().flat_map(|(_, times)| times).collect();
-    microseconds.sort_unstable();
-    let at = |part: f64| f64::from(microseconds[((microseconds.len() - 1) as f64 * part) as usize]) / 1e3;
+        let began = Instant::now();
+        while threads.iter().any(|thread| !thread.is_finished()) {
+            if began.elapsed().as_secs_f64() > load.seconds + load.patience {
+                give_up(
+                    load,
+                    done.iter().map(|done| done.0.load(Ordering::Relaxed)).sum(),
+                    began.elapsed(),
+                );
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        summary(threads.into_iter().map(|thread| thread.join().unwrap()))
+    })
+}
+
+fn summary(each: impl Iterator<Item = Turn>) -> serde_json::Value {
+    let (mut cycles, mut cycles_per_s, mut times) = (0, 0.0, Vec::new());
+    for turn in each {
+        cycles += turn.cycles;
+        cycles_per_s += turn.cycles as f64 / turn.took.as_secs_f64();
+        times.extend(turn.times);
+    }
+    times.sort_unstable();
+    let at = |part: f64| times[((times.len() - 1) as f64 * part) as usize].as_secs_f64() * 1e6;
     serde_json::json!({
         "cycles": cycles,
-        "cycles_per_s": cycles as f64 / load.seconds,
+        "cycles_per_s": cycles_per_s,
         "p50_us": at(0.5),
         "p99_us": at(0.99),
     })
 }
 
-/// One connection's work: cycles, and the time of each round in nanoseconds.
-fn turn(load: &Load, rank: u64, ready: &Barrier, duration: Duration) -> (u64, Vec<u32>) {
+/// Ends the process amid its calls, some of which may take minutes.
+fn give_up(load: &Load, cycles: u64, took: Duration) -> ! {
+    let at_most = (cycles + load.connections * load.in_flight) as f64 / took.as_secs_f64();
+    println!(
+        "{}",
+        serde_json::json!({ "cycles": cycles, "cycles_per_s_at_most": at_most })
+    );
+    std::process::exit(0);
+}
+
+/// Cycles that a connection has done so far, the first included.
+#[derive(Default)]
+#[repr(align(64))] // on a cache line of its own
+struct Done(AtomicU64);
+
+/// What a connection did.
+struct Turn {
+    cycles: u64,
+    took: Duration,
+    /// Of each round.
+    times: Vec<Duration>,
+}
+
+/// One connection's work.
+fn turn(load: &Load, rank: u64, ready: &Barrier, done: &Done) -> Turn {
     let mut client: Client = match load.peer {
         Peer::Elbow if load.in_flight > 1 => elbow::pipelined(load, rank),
         Peer::Elbow => elbow::one_by_one(load, rank),
@@ -101,16 +147,22 @@ fn turn(load: &Load, rank: u64, ready: &Barrier, duration: Duration) -> (u64, Ve
         Peer::Redis => others::redis(load, rank),
         Peer::Etcd => others::etcd(load, rank),
     };
-    client(); // The first one connects, fills caches and finds its file.
+    let first = client(); // Connects, fills caches and finds its file.
+    done.0.store(first, Ordering::Relaxed);
     ready.wait();
     let (mut cycles, mut times) = (0, Vec::new());
     let began = Instant::now();
-    while began.elapsed() < duration {
+    while began.elapsed().as_secs_f64() < load.seconds {
         let at = Instant::now();
         cycles += client();
-        times.push(u32::try_from(at.elapsed().as_nanos()).unwrap_or(u32::MAX));
+        times.push(at.elapsed());
+        done.0.store(first + cycles, Ordering::Relaxed);
     }
-    (cycles, times)
+    Turn {
+        cycles,
+        took: began.elapsed(),
+        times,
+    }
 }
 
 /// Where the segments of a rank are: offsets.

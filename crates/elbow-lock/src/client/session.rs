@@ -1,14 +1,10 @@
-//! The calls, holds and link of one client, shared by its threads.
-//!
-//! ```text
-//!   link up --------- broken, lease over ---------> link down
-//!      ^                                               |  the next thread that needs it connects,
-//!      '---- welcome: ask again, reassert holds -------'  the others wait for that one
-//! ```
+//! The calls, holds and link of one client, shared by its threads. What follows when the link breaks is in [`recovery`].
 //!
 //! Invariants: a call is in `calls` from before it is sent until its caller has taken the answer. A hold is in `holds`
 //! from the dispatch of its grant (not from when its caller wakes) until it is released, so that a break in between is
 //! seen. At most one thread reads the link, and it reads for all.
+
+mod recovery;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,17 +13,17 @@ use std::time::Duration;
 use elbow_ranges::Footprint;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
+use self::recovery::Break;
 use super::link::{Broken, Link, Receive, Received, now_ms};
 use super::{Options, Posix};
 use crate::address::Address;
 use crate::error::LockError;
-use crate::lease::{ClientLease, margin_ms};
+use crate::lease::ClientLease;
 use crate::message::{Blocker, FileName, Kind, LockId, Owner, Refusal, Reply, Request, Token, Wait};
 use crate::wire;
 
-/// How long a service that went away is looked for by a client that holds nothing.
-const RECONNECT_MS: u64 = 15_000;
-const RECONNECT_PAUSE: Duration = Duration::from_millis(50);
+/// How long a thread that a signal may end sleeps while another one reads.
+const SIGNALS_EVERY: Duration = Duration::from_millis(50);
 /// Bytes of a request beside its footprint, with the longest name.
 const REQUEST_BYTES_MAX: usize = 8 << 10;
 
@@ -57,17 +53,6 @@ enum Up {
     Link(Arc<Link>),
     Down(Break),
     Connecting,
-}
-
-/// How the last link ended.
-#[derive(Clone)]
-struct Break {
-    why: String,
-    last_epoch: u32,
-    /// What was held may be asserted to the next life of the service as long as it lasts (none: it has no end).
-    lease: Option<ClientLease>,
-    /// Until then the next service waits for those who hold something, ms.
-    patience_until_ms: u64,
 }
 
 /// What an answer is an answer to.
@@ -391,7 +376,7 @@ impl Session {
     /// A thread that a signal may end waits in small steps, because a condition variable sleeps through signals.
     fn wait_for_reader(&self, state: &mut MutexGuard<'_, State>, how: Receive) {
         match how {
-            Receive::UntilSignal => drop(self.changed.wait_for(state, RECONNECT_PAUSE)),
+            Receive::UntilSignal => drop(self.changed.wait_for(state, SIGNALS_EVERY)),
             _ => self.changed.wait(state),
         }
     }
@@ -481,92 +466,6 @@ impl Session {
         }
     }
 
-    /// The link is of no more use.
-    fn broke(&self, state: &mut State, link: &Arc<Link>, why: String) {
-        if !matches!(&state.link, Up::Link(current) if Arc::ptr_eq(current, link)) {
-            return;
-        }
-        if state.has_posix {
-            state.posix_lost.get_or_insert_with(|| why.clone());
-        }
-        link.close(); // Wakes the thread that reads it.
-        let grace_ms = link.welcome.grace_ms_max;
-        let patience_until_ms = now_ms() + u64::from(grace_ms - margin_ms(grace_ms));
-        let last_epoch = link.welcome.epoch;
-        state.link = Up::Down(Break {
-            why,
-            last_epoch,
-            lease: state.lease.take(),
-            patience_until_ms,
-        });
-        self.changed.notify_all();
-    }
-
-    /// Connects again where the link is down; or waits until another thread has.
-    fn bring_up(&self, state: &mut MutexGuard<'_, State>) -> Result<(), LockError> {
-        while matches!(state.link, Up::Connecting) {
-            self.changed.wait(state);
-        }
-        let Up::Down(broke) = &state.link else {
-            return Ok(());
-        };
-        let broke = broke.clone();
-        let holds_something = state.has_posix || !state.holds.is_empty();
-        let until_ms = match holds_something {
-            true => broke.patience_until_ms,
-            false => now_ms() + RECONNECT_MS,
-        };
-        state.link = Up::Connecting;
-        let opened = MutexGuard::unlocked(state, || self.reconnect(until_ms));
-        match opened {
-            Ok(link) => {
-                self.resume(state, &Arc::new(link), &broke);
-                Ok(())
-            }
-            Err(error) => {
-                lose_all(state, &format!("{}; {error}", broke.why));
-                state.link = Up::Down(broke);
-                self.changed.notify_all();
-                Err(error)
-            }
-        }
-    }
-
-    fn reconnect(&self, until_ms: u64) -> Result<Link, LockError> {
-        let Options { name, ttl_ms, key } = &self.options;
-        loop {
-            match Link::open(&self.address, name, *ttl_ms, key.as_ref()) {
-                Err(LockError::Unreachable { .. }) if now_ms() < until_ms => std::thread::sleep(RECONNECT_PAUSE),
-                opened => return opened,
-            }
-        }
-    }
-
-    /// Goes on over a new link: what was asked is asked again, what was held is held again or lost.
-    fn resume(&self, state: &mut MutexGuard<'_, State>, link: &Arc<Link>, broke: &Break) {
-        let has_lease = broke.lease.clone().is_none_or(|mut lease| lease.check(now_ms()));
-        let can_reassert = has_lease && link.welcome.epoch != broke.last_epoch && link.welcome.grace_ms > 0;
-        let mut again = Vec::new();
-        for held in state
-            .holds
-            .values_mut()
-            .filter(|held| !matches!(held.standing, Standing::Lost(_)))
-        {
-            if can_reassert {
-                held.standing = Standing::Reasserting;
-                again.extend(reassertion(held));
-            } else {
-                held.lose(&broke.why);
-            }
-        }
-        let unanswered = state.calls.values().filter(|pending| pending.outcome.is_none());
-        again.extend(unanswered.map(|pending| pending.request.clone()));
-        state.lease = lease_of(link);
-        state.link = Up::Link(Arc::clone(link));
-        self.changed.notify_all();
-        MutexGuard::unlocked(state, || again.iter().for_each(|request| self.send(link, request)));
-    }
-
     fn link(&self) -> Result<Arc<Link>, LockError> {
         let mut state = self.state.lock();
         loop {
@@ -625,38 +524,6 @@ impl std::fmt::Display for Broken {
             Self::Io(error) => write!(formatter, "the connection to the lock service broke: {error}"),
             Self::Garbled(error) => write!(formatter, "the lock service sent something else than locks: {error}"),
         }
-    }
-}
-
-fn reassertion(held: &Held) -> Option<Request> {
-    let Request::Lock {
-        id,
-        owner,
-        file,
-        kind,
-        footprint,
-        recall,
-        ..
-    } = held.request.clone()
-    else {
-        return None;
-    };
-    let token = held.token;
-    Some(Request::Reassert {
-        id,
-        owner,
-        file,
-        kind,
-        footprint,
-        token,
-        recall,
-    })
-}
-
-fn lose_all(state: &mut State, why: &str) {
-    state.holds.values_mut().for_each(|held| held.lose(why));
-    for pending in state.calls.values_mut().filter(|pending| pending.outcome.is_none()) {
-        pending.outcome = Some(Err(why.to_owned()));
     }
 }
 

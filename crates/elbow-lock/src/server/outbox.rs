@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use crate::message::{LockId, Reply};
+use crate::message::{LockId, Refusal, Reply};
 use crate::wire;
 
 /// A client that lets so many bytes of replies pile up reads no more, and is cut off.
@@ -37,8 +37,14 @@ impl Outbox {
         } else {
             wire::append_reply(&mut unsent.bytes, reply);
         }
-        if let Reply::Refused { id, .. } = reply {
-            unsent.refused.push(*id);
+        match reply {
+            // The name is that of another lock, which stays.
+            Reply::Refused {
+                why: Refusal::Duplicate,
+                ..
+            } => {}
+            Reply::Refused { id, .. } => unsent.refused.push(*id),
+            _ => {}
         }
         drop(unsent);
         if !to_self {

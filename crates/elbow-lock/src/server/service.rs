@@ -12,11 +12,11 @@
 //! sees them in the order in which they were decided. Several shards are only ever locked in ascending order.
 
 use std::collections::HashMap;
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
+use ahash::{AHashMap, RandomState};
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use tokio::sync::Notify;
 
@@ -26,7 +26,7 @@ use super::status;
 use crate::deadlock;
 use crate::hello::{PROTOCOL_VERSION, Proof, Welcome};
 use crate::lease::Leases;
-use crate::message::{FileName, LockId, Owner, Reply, Request, SessionId};
+use crate::message::{FileName, LockId, Owner, Refusal, Reply, Request, SessionId};
 use crate::shard::{Action, Limits, Shard};
 
 /// No deadline.
@@ -36,6 +36,8 @@ const NEVER: u64 = u64::MAX;
 #[derive(Debug)]
 pub(crate) struct Service {
     shards: Vec<Mutex<Shard>>,
+    /// Of the names of files, over the shards.
+    hasher: RandomState,
     sessions: RwLock<HashMap<SessionId, Arc<Member>>>,
     leases: Mutex<Leases>,
     began: Instant,
@@ -61,7 +63,7 @@ pub(crate) struct Member {
     pub(crate) opened_ms: u64,
     pub(crate) outbox: Outbox,
     /// In which shard a lock is, for requests that name only the lock.
-    places: Mutex<HashMap<LockId, Place>>,
+    places: Mutex<AHashMap<LockId, Place>>,
     /// Whether it ends when nothing is heard of it.
     pub(crate) has_lease: bool,
 }
@@ -98,6 +100,7 @@ impl Service {
             shards: (0..shards)
                 .map(|_| Mutex::new(Shard::new(epoch, grace_ms, limits.clone())))
                 .collect(),
+            hasher: RandomState::new(),
             sessions: RwLock::default(),
             leases: Mutex::new(Leases::new()),
             began: Instant::now(),
@@ -199,9 +202,7 @@ impl Service {
 
     /// The shard that has a file's locks.
     fn place_of(&self, file: &FileName) -> Place {
-        let mut hasher = DefaultHasher::new();
-        file.hash(&mut hasher);
-        (hasher.finish() % self.shards.len() as u64) as Place
+        (self.hasher.hash_one(file) % self.shards.len() as u64) as Place
     }
 
     fn apply_at(&self, place: Place, member: &Member, request: Request) {
@@ -319,8 +320,13 @@ impl Desk for Service {
         match &request {
             Request::Lock { id, file, .. } | Request::Reassert { id, file, .. } => {
                 let place = self.place_of(file);
-                member.places.lock().insert(*id, place);
-                self.apply_at(place, member, request);
+                let there = *member.places.lock().entry(*id).or_insert(place);
+                if there == place {
+                    self.apply_at(place, member, request); // A shard finds its own duplicates.
+                } else {
+                    let (id, why) = (*id, Refusal::Duplicate);
+                    member.outbox.push(&Reply::Refused { id, why }, true);
+                }
             }
             Request::Posix { file, .. }
             | Request::Query { file, .. }
@@ -378,5 +384,80 @@ impl Desk for Service {
 
     fn turned_away(&self) {
         self.counters.turned_away.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use elbow_ranges::Footprint;
+
+    use super::*;
+    use crate::message::{Kind, Wait};
+    use crate::server::outbox::Unsent;
+    use crate::wire;
+
+    fn lock(id: u64, file: &[u8]) -> Request {
+        Request::Lock {
+            id: LockId(id),
+            owner: Owner(id),
+            file: FileName::new(file).unwrap(),
+            kind: Kind::Exclusive,
+            footprint: Footprint::extent(0..10).unwrap(),
+            wait: Wait::Forever,
+            recall: false,
+        }
+    }
+
+    fn sent(service: &Service, member: &Member) -> Vec<Reply> {
+        let unsent = member.outbox.take(Unsent::default());
+        service.forget(member, &unsent.refused);
+        let mut bytes = &unsent.bytes[..];
+        let mut replies = Vec::new();
+        while let Ok(Some(length)) = wire::frame_length(bytes) {
+            replies.push(wire::decode_reply(&bytes[wire::LENGTH_BYTES..length]).unwrap());
+            bytes = &bytes[length..];
+        }
+        replies
+    }
+
+    /// A cancellation of what had been granted once left the lock's place behind, for as long as the session lived.
+    #[test]
+    fn what_was_cancelled_leaves_no_place_behind() {
+        let service = Service::new(2, 1, 0, 10_000, &Limits::default());
+        let (member, _) = service.open("test".to_owned(), 0, true).unwrap();
+        for order in [[1, 2, 3], [3, 2, 1]] {
+            (1..=3).for_each(|id| service.apply(&member, lock(id, b"/f")));
+            assert_eq!(member.places.lock().len(), 3);
+            order
+                .into_iter()
+                .for_each(|id| service.apply(&member, Request::Cancel { id: LockId(id) }));
+            assert!(!sent(&service, &member).is_empty());
+            assert!(member.places.lock().is_empty() && service.is_idle());
+        }
+    }
+
+    /// The number of a lock that is held names that lock, whatever file it is used for again.
+    #[test]
+    fn a_number_that_is_in_use_is_refused_on_any_file() {
+        let service = Service::new(8, 1, 0, 10_000, &Limits::default());
+        let (member, _) = service.open("test".to_owned(), 0, true).unwrap();
+        service.apply(&member, lock(1, b"/f"));
+        assert!(matches!(sent(&service, &member)[..], [Reply::Granted { .. }]));
+        for number in 0..50 {
+            let file = if number == 0 {
+                "/f".to_owned()
+            } else {
+                format!("/f{number}")
+            };
+            service.apply(&member, lock(1, file.as_bytes()));
+            let why = Refusal::Duplicate;
+            assert_eq!(
+                sent(&service, &member),
+                [Reply::Refused { id: LockId(1), why }],
+                "{file}"
+            );
+        }
+        service.apply(&member, Request::Unlock { id: LockId(1) });
+        assert!(service.is_idle() && member.places.lock().is_empty());
     }
 }

@@ -12,23 +12,9 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Once;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use elbow_testkit::cases::seeds;
 use rand::SeedableRng;
 use rand::rngs::StdRng;
-
-/// The seeds to run: that of the environment, or so many from a random one on.
-pub(crate) fn seeds(usual: u64) -> std::ops::Range<u64> {
-    let number = |name: &str| {
-        std::env::var(name)
-            .ok()
-            .map(|text| text.parse::<u64>().expect("a number"))
-    };
-    if let Some(seed) = number("SEED") {
-        return seed..seed + 1;
-    }
-    let soak = if std::env::var_os("SOAK").is_some() { 100 } else { 1 };
-    let first = u64::from(rand::random::<u32>());
-    first..first + number("ROUNDS").unwrap_or(usual * soak)
-}
 
 /// Runs a test on many seeds, on all processors.
 pub(crate) fn for_each_seed(usual: u64, test: impl Fn(&mut StdRng) + Sync) {

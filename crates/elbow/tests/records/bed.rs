@@ -271,10 +271,3 @@ pub(crate) fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
         std::thread::sleep(Duration::from_millis(1));
     }
 }
-
-/// A number from the environment, or this.
-pub(crate) fn number(name: &str, otherwise: u64) -> u64 {
-    std::env::var(name).map_or(otherwise, |text| {
-        text.parse().unwrap_or_else(|_| panic!("{name}={text}"))
-    })
-}

@@ -8,7 +8,7 @@ use std::process::Stdio;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
-use crate::bed::{Bed, ELBOW, ORDER, Said, megabytes, number, records, sorted, wait_for};
+use crate::bed::{Bed, ELBOW, ORDER, Said, megabytes, records, sorted, wait_for};
 
 fn stable<'a>(words: &[&'a str]) -> Vec<&'a str> {
     [&ORDER[..], &["-s"], words].concat()
@@ -223,8 +223,7 @@ const ORDERS: [(&[&str], Compare); 12] = [
 
 #[test]
 fn every_type_of_key_gives_the_order_of_a_stable_sort() {
-    let seed = number("SEED", rand::random());
-    eprintln!("SEED={seed}");
+    let seed = elbow_testkit::cases::seed();
     let mut rng = StdRng::seed_from_u64(seed);
     for (keys, compare) in ORDERS {
         let bytes = 24;

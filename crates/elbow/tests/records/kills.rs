@@ -6,11 +6,12 @@ use std::io::Write as _;
 use std::process::Child;
 use std::time::{Duration, Instant};
 
+use elbow_testkit::cases::{rounds, seed};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use rustix::fs::SeekFrom;
 
-use crate::bed::{Bed, Content, RECORD_BYTES, assert_in_order, begins_with_data, megabytes, number, sorted_records_of};
+use crate::bed::{Bed, Content, RECORD_BYTES, assert_in_order, begins_with_data, megabytes, sorted_records_of};
 
 /// Kills in a normal test run.
 const KILLS: u64 = 210;
@@ -167,15 +168,9 @@ fn order(bytes: usize) -> Vec<String> {
     words.map(str::to_owned).to_vec()
 }
 
-fn seed() -> u64 {
-    let seed = number("SEED", rand::random());
-    eprintln!("SEED={seed}");
-    seed
-}
-
 #[test]
 fn a_sort_in_place_that_is_killed_at_any_moment_is_resumed() {
-    let (seed, kills) = (seed(), number("ROUNDS", KILLS).min(10 * KILLS));
+    let (seed, kills) = (seed(), rounds(KILLS).min(10 * KILLS));
     kill_and_check(seed, (RECORD_BYTES, &megabytes(4, seed)), kills);
 }
 

@@ -14,6 +14,7 @@ use elbow_extmem::text::{
     Input, KeyOptions, KeySpec, OrderOptions, Output, SortOptions, Summary, TextError, TextOrder, TextSort,
 };
 use elbow_file::Handle;
+use elbow_testkit::cases;
 use rand::Rng as _;
 
 use crate::generate::{self, Case, Random, Task};
@@ -32,10 +33,7 @@ struct Outcome {
 
 #[test]
 fn random_options_and_inputs_give_what_sort_gives() {
-    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse().ok());
-    let rounds = number("ROUNDS").map_or(ROUNDS, |rounds: u64| rounds as usize);
-    let seed = number("SEED").unwrap_or_else(rand::random);
-    println!("SEED={seed} ROUNDS={rounds}");
+    let (seed, rounds) = (cases::seed(), cases::rounds(ROUNDS as u64) as usize);
     let total = Total::default();
     let next = AtomicUsize::new(0);
     std::thread::scope(|scope| {

@@ -1,0 +1,72 @@
+//! Random cases that can be replayed.
+//!
+//! In the environment: `SEED=n` runs that case alone, `ROUNDS=n` runs so many, `SOAK=1` a hundred times as many as usual.
+//! A case that fails says its seed.
+
+use std::ops::Range;
+
+use rand::SeedableRng;
+use rand::rngs::StdRng;
+
+/// How many times as many cases run under `SOAK`.
+const SOAK: u64 = 100;
+
+/// The seeds of the cases to run: that of the environment, or [`rounds`] from a random one on.
+#[must_use]
+pub fn seeds(usual: u64) -> Range<u64> {
+    if let Some(seed) = number("SEED") {
+        return seed..seed + 1;
+    }
+    let first = u64::from(rand::random::<u32>());
+    first..first + rounds(usual)
+}
+
+/// The seed of a test whose cases share one, which is told on stderr.
+#[must_use]
+pub fn seed() -> u64 {
+    let seed = number("SEED").unwrap_or_else(|| rand::random::<u32>().into());
+    eprintln!("SEED={seed}");
+    seed
+}
+
+/// How many cases to run: as many as are asked for, else as usual.
+#[must_use]
+pub fn rounds(usual: u64) -> u64 {
+    let soak = if std::env::var_os("SOAK").is_some() { SOAK } else { 1 };
+    number("ROUNDS").unwrap_or(usual * soak)
+}
+
+/// Runs a test on each of [`seeds`].
+///
+/// ```
+/// use rand::Rng;
+///
+/// elbow_testkit::cases::for_each_seed(100, |rng| {
+///     let (a, b): (u32, u32) = (rng.random(), rng.random());
+///     assert_eq!(a.wrapping_add(b), b.wrapping_add(a));
+/// });
+/// ```
+///
+/// # Panics
+/// If the test does; the seed is then on stderr.
+pub fn for_each_seed(usual: u64, test: impl Fn(&mut StdRng)) {
+    for seed in seeds(usual) {
+        let _told = TellOnPanic(seed);
+        test(&mut StdRng::seed_from_u64(seed));
+    }
+}
+
+fn number(name: &str) -> Option<u64> {
+    let text = std::env::var(name).ok()?;
+    Some(text.parse().unwrap_or_else(|_| panic!("{name}={text} is not a number")))
+}
+
+struct TellOnPanic(u64);
+
+impl Drop for TellOnPanic {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("replay with SEED={}", self.0);
+        }
+    }
+}
