@@ -35,6 +35,8 @@ pub(crate) struct Graph {
     /// Nodes that were let in at the door of a directory, and of which.
     entering: HashMap<Ino, Ino>,
     waiters: HashMap<Ino, Vec<Ino>>,
+    /// The same the other way round: what each of these waits for.
+    awaited: HashMap<Ino, Ino>,
     waiting: usize,
     /// Files that stay open and have little to write: they come up again when they are closed.
     parked: HashSet<Ino>,
@@ -123,12 +125,31 @@ impl Graph {
 
     pub(crate) fn wait_for(&mut self, ino: Ino, on: Ino) {
         self.waiters.entry(on).or_default().push(ino);
+        self.awaited.insert(ino, on);
         self.waiting += 1;
+    }
+
+    /// A node waits for no other any more; `false`: it did not.
+    pub(crate) fn stop_waiting(&mut self, ino: Ino) -> bool {
+        let Some(on) = self.awaited.remove(&ino) else {
+            return false;
+        };
+        if let Entry::Occupied(mut waiters) = self.waiters.entry(on) {
+            waiters.get_mut().retain(|waiter| *waiter != ino);
+            if waiters.get().is_empty() {
+                waiters.remove();
+            }
+        }
+        self.waiting -= 1;
+        true
     }
 
     /// Nodes that waited for this one.
     pub(crate) fn take_waiters(&mut self, on: Ino) -> Vec<Ino> {
         let waiters = self.waiters.remove(&on).unwrap_or_default();
+        for waiter in &waiters {
+            self.awaited.remove(waiter);
+        }
         self.waiting -= waiters.len();
         waiters
     }

@@ -300,6 +300,10 @@ impl Model {
         self.note_change(from);
         self.note_change(to);
         self.at_mut(ino).ctime = self.now;
+        // What it waited for on its way to its old place may be waiting for it now.
+        if self.graph.stop_waiting(ino) {
+            self.graph.push(ino, self.now);
+        }
         self.touched(ino);
     }
 
