@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::io;
 
-use elbow_disk::study::{Claim, Figure, Verdict};
+use elbow_disk::study::{Figure, Verdict};
 
 use crate::say::answer;
 
@@ -19,19 +19,12 @@ fn heading(figure: &Figure) -> String {
 /// A figure and its claims, four lines each.
 pub(super) fn print(figure: &Figure) -> io::Result<()> {
     answer(heading(figure))?;
-    for Claim {
-        says,
-        paper,
-        ours,
-        verdict,
-        reason,
-    } in &figure.claims
-    {
-        answer(format_args!("  {verdict:<10}  {says}"))?;
-        answer(format_args!("              paper  {paper}"))?;
-        answer(format_args!("              here   {ours}"))?;
-        if reason != "-" {
-            answer(format_args!("              why    {reason}"))?;
+    for claim in &figure.claims {
+        answer(format_args!("  {:<10}  {}", claim.verdict, claim.says))?;
+        answer(format_args!("              paper  {}", claim.paper))?;
+        answer(format_args!("              here   {}", claim.ours))?;
+        if claim.reason != "-" {
+            answer(format_args!("              why    {}", claim.reason))?;
         }
     }
     answer("")
@@ -56,16 +49,10 @@ pub(super) fn summary(figures: &[Figure]) -> String {
 pub(super) fn markdown(figures: &[Figure]) -> String {
     let mut text = String::from("| figure | claim | paper | here | verdict | reason |\n|---|---|---|---|---|---|\n");
     for figure in figures {
-        for Claim {
-            says,
-            paper,
-            ours,
-            verdict,
-            reason,
-        } in &figure.claims
-        {
-            let name = figure.name;
-            let row = [name, says, paper, ours, &verdict.to_string(), reason].map(|cell| cell.replace('|', "\\|"));
+        for claim in &figure.claims {
+            let verdict = claim.verdict.to_string();
+            let row = [figure.name, claim.says, claim.paper, &claim.ours, &verdict, &claim.reason];
+            let row = row.map(|cell| cell.replace('|', "\\|"));
             let _ = writeln!(text, "| {} |", row.join(" | ")); // a string takes all
         }
     }
