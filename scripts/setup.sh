@@ -57,7 +57,7 @@ install_packages() {
 
 need_rust() {
     command -v cargo >/dev/null 2>&1 && return 0
-    say "cargo is missing: install Rust (rustup, toolchain 1.95 or newer) and start again"
+    say "cargo is missing: install Rust (rustup, toolchain 1.88 or newer) and start again"
     return 1
 }
 

@@ -4,17 +4,48 @@
 //! same words. Advisories need a database from the network: they are checked where it can be had, and where it
 //! cannot be had the gate says so.
 
+use std::fmt;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-use crate::tidy;
 use crate::workspace::Workspace;
+use crate::{rust_version, tidy};
 
 const DENY: [&str; 6] = ["deny", "--log-level", "error", "check", "licenses", "bans"];
 
-struct Report(Vec<(&'static str, Duration)>);
+/// The tests above are of what is built by default; this feature has one of its own.
+const PARQUET: [&str; 9] = [
+    "test",
+    "--locked",
+    "-p",
+    "elbow",
+    "--features",
+    "parquet",
+    "--test",
+    "disk",
+    "parquet",
+];
+
+struct Report(Vec<(&'static str, Ended, Duration)>);
+
+/// How a step that did not fail ended.
+#[derive(Clone, Copy)]
+enum Ended {
+    Ok,
+    /// What it needs is not to be had here; the reason.
+    NotChecked(&'static str),
+}
+
+impl fmt::Display for Ended {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Ended::Ok => f.write_str("ok"),
+            Ended::NotChecked(why) => write!(f, "NOT CHECKED ({why})"),
+        }
+    }
+}
 
 /// Runs the gate.
 pub(crate) fn run(workspace: &Workspace) -> Result<()> {
@@ -30,13 +61,15 @@ pub(crate) fn run(workspace: &Workspace) -> Result<()> {
         "-D",
         "warnings",
     ];
+    report.step("rust-version", || rust_version::check(workspace))?;
     report.step("lints", || cargo(workspace, &lints))?;
     report.step("licences and sources", || {
         cargo(workspace, &[&DENY[..], &["sources"]].concat())
     })?;
-    report.step("advisories", || advisories(workspace))?;
+    report.may_skip("advisories", || advisories(workspace))?;
     report.step("documentation", || documentation(workspace))?;
     report.step("tests", || cargo(workspace, &["test", "--workspace", "--locked"]))?;
+    report.step("Parquet", || cargo(workspace, &PARQUET))?;
     report.step("python", || python(workspace))?;
     report.step("bench, tiny", || tiny_bench(workspace))?;
     report.print();
@@ -45,24 +78,30 @@ pub(crate) fn run(workspace: &Workspace) -> Result<()> {
 
 impl Report {
     fn step(&mut self, name: &'static str, work: impl FnOnce() -> Result<()>) -> Result<()> {
+        self.may_skip(name, || work().map(|()| Ended::Ok))
+    }
+
+    /// A step that says by itself whether it could look at all.
+    fn may_skip(&mut self, name: &'static str, work: impl FnOnce() -> Result<Ended>) -> Result<()> {
         println!("=== {name}");
         let start = Instant::now();
         let result = work();
         let took = start.elapsed();
-        println!(
-            "=== {name}: {} in {:.1} s",
-            if result.is_ok() { "ok" } else { "FAILED" },
-            took.as_secs_f64()
-        );
-        self.0.push((name, took));
-        result.context(name)
+        let ended = result.as_ref().map_or("FAILED".to_owned(), Ended::to_string);
+        println!("=== {name}: {ended} in {:.1} s", took.as_secs_f64());
+        self.0.push((name, result.context(name)?, took));
+        Ok(())
     }
 
     fn print(&self) {
         println!("\nthe gate is green:");
-        self.0
-            .iter()
-            .for_each(|(name, took)| println!("  {:7.1} s  {name}", took.as_secs_f64()));
+        for (name, ended, took) in &self.0 {
+            let not_checked = match ended {
+                Ended::Ok => String::new(),
+                Ended::NotChecked(_) => format!(": {ended}"),
+            };
+            println!("  {:7.1} s  {name}{not_checked}", took.as_secs_f64());
+        }
     }
 }
 
@@ -116,18 +155,18 @@ fn tiny_bench(workspace: &Workspace) -> Result<()> {
 }
 
 /// Checks for known vulnerabilities where the database of them can be fetched.
-fn advisories(workspace: &Workspace) -> Result<()> {
+fn advisories(workspace: &Workspace) -> Result<Ended> {
     let fetched = command(workspace, &["deny", "--log-level", "off", "fetch", "db"])
         .stderr(Stdio::null())
         .status()?;
     if !fetched.success() {
-        println!("the advisory database cannot be fetched from here: advisories are NOT checked");
-        return Ok(());
+        return Ok(Ended::NotChecked("their database cannot be fetched from here"));
     }
     cargo(
         workspace,
         &["deny", "--log-level", "error", "check", "--disable-fetch", "advisories"],
     )
+    .map(|()| Ended::Ok)
 }
 
 fn succeed(command: &mut Command) -> Result<()> {
@@ -149,6 +188,15 @@ mod tests {
             .step("lints", || succeed(&mut Command::new("false")))
             .expect_err("false fails");
         assert!(format!("{error:#}").starts_with("lints: "), "{error:#}");
+    }
+
+    #[test]
+    fn what_was_not_checked_is_not_called_ok() {
+        let mut report = Report(Vec::new());
+        let skipped = report.may_skip("advisories", || Ok(Ended::NotChecked("no database")));
+        assert!(skipped.is_ok());
+        let ended: Vec<String> = report.0.iter().map(|(_, ended, _)| ended.to_string()).collect();
+        assert_eq!(ended, ["NOT CHECKED (no database)"]);
     }
 
     #[test]

@@ -10,6 +10,7 @@
 #![allow(clippy::disallowed_methods)] // it reads the workspace; there is no job here
 
 mod ci;
+mod rust_version;
 mod tidy;
 mod workspace;
 

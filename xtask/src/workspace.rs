@@ -116,7 +116,7 @@ fn existing_files(root: &Path, listing: &str) -> Vec<PathBuf> {
 }
 
 /// What a command prints, if it succeeds.
-fn output(command: &mut Command) -> Result<String> {
+pub(crate) fn output(command: &mut Command) -> Result<String> {
     let output = command.output().with_context(|| format!("running {command:?}"))?;
     ensure!(
         output.status.success(),

@@ -98,9 +98,15 @@ impl BlockBitmap {
 
     fn insert_blocks(&mut self, run: Range<u64>) -> Result<(), PatternError> {
         self.check_room(run.end - run.start)?;
-        self.check_room(self.len() + (run.end - run.start) - self.blocks.range_cardinality(run.clone()))?;
+        self.check_room(self.len() + (run.end - run.start) - self.blocks_in(&run))?;
         self.blocks.insert_range(run);
         Ok(())
+    }
+
+    /// How many blocks of a run that is not empty are in the set.
+    fn blocks_in(&self, run: &Range<u64>) -> u64 {
+        let before = run.start.checked_sub(1).map_or(0, |last| self.blocks.rank(last));
+        self.blocks.rank(run.end - 1) - before
     }
 
     fn check_room(&self, blocks: u64) -> Result<(), PatternError> {
@@ -184,7 +190,7 @@ impl BlockBitmap {
     /// The ranges that it covers, sorted and coalesced.
     #[must_use]
     pub fn iter(&self) -> Ranges<'_> {
-        Ranges::from_source(Source::Blocks(self.runs()))
+        Ranges::from_source(Source::Blocks(Box::new(self.runs())))
     }
 
     /// The first block that ends after a point, as bytes.

@@ -187,7 +187,9 @@ impl<V: Piece> RangeMap<V> {
         }
         let tail = self.part_after(end);
         self.cut_piece_before(start);
-        self.pieces.extract_if(start..end, |_, _| true).for_each(drop);
+        while let Some((&inner, _)) = self.pieces.range(start..end).next() {
+            self.pieces.remove(&inner);
+        }
         if let Some(tail) = tail {
             self.pieces.insert(end, tail);
         }

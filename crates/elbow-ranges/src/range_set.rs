@@ -103,7 +103,9 @@ impl RangeSet {
         if let Some((_, &right_end)) = self.ranges.range(start..=end).next_back() {
             end = end.max(right_end);
         }
-        self.ranges.extract_if(start..=end, |_, _| true).for_each(drop);
+        while let Some((&inner, _)) = self.ranges.range(start..=end).next() {
+            self.ranges.remove(&inner);
+        }
         self.ranges.insert(start, end);
     }
 
@@ -120,7 +122,9 @@ impl RangeSet {
         if let Some((_, left_end)) = self.ranges.range_mut(..start).next_back() {
             *left_end = (*left_end).min(start);
         }
-        self.ranges.extract_if(start..end, |_, _| true).for_each(drop);
+        while let Some((&inner, _)) = self.ranges.range(start..end).next() {
+            self.ranges.remove(&inner);
+        }
         if last_end > end {
             self.ranges.insert(end, last_end);
         }

@@ -38,7 +38,8 @@ enum Sources<'a> {
 pub(crate) enum Source<'a> {
     List(std::slice::Iter<'a, Run>),
     Pattern(Pieces<'a>),
-    Blocks(Runs<'a>),
+    /// Apart: they are many times as large as the others, which are moved about in a heap.
+    Blocks(Box<Runs<'a>>),
 }
 
 /// A half-open range that can be copied and put into an order.

@@ -419,9 +419,13 @@ impl Relay {
 
     /// Unlocks entries at the service.
     fn give_back(&mut self, out: &mut Vec<Send>, which: impl Fn(&Entry) -> bool) {
-        for (id, _) in self.entries.extract_if(.., |_, entry| which(entry)) {
-            out.push(Send::Up(Request::Unlock { id }));
-        }
+        self.entries.retain(|&id, entry| {
+            let goes = which(entry);
+            if goes {
+                out.push(Send::Up(Request::Unlock { id }));
+            }
+            !goes
+        });
     }
 
     fn enter(&mut self, client: SessionId, id: LockId, up: LockId, tell: bool, request: Request) {

@@ -8,10 +8,12 @@ use roaring::{RoaringBitmap, bitmap, treemap};
 use super::BlockBitmap;
 
 /// The runs of blocks of a bitmap as ranges of bytes. Runs that touch at a multiple of 2^32 blocks are not joined.
-#[derive(Clone)]
 pub(crate) struct Runs<'a> {
     of: &'a BlockBitmap,
+    /// Each with 2^32 blocks.
     rest: treemap::BitmapIter<'a>,
+    /// How many of them have been taken from `rest`.
+    taken: usize,
     within: Option<(u32, bitmap::Iter<'a>)>,
 }
 
@@ -20,6 +22,7 @@ impl<'a> Runs<'a> {
         Self {
             of,
             rest: of.blocks.bitmaps(),
+            taken: 0,
             within: None,
         }
     }
@@ -39,7 +42,24 @@ impl<'a> Runs<'a> {
                 return Some((base | u64::from(*run.start()), base | u64::from(*run.end())));
             }
             let (high, blocks): (u32, &RoaringBitmap) = self.rest.next()?;
+            self.taken += 1;
             self.within = Some((high, blocks.iter()));
+        }
+    }
+}
+
+/// The iterator of a treemap's bitmaps cannot be cloned: another one is brought to the same place.
+impl Clone for Runs<'_> {
+    fn clone(&self) -> Self {
+        let mut rest = self.of.blocks.bitmaps();
+        if let Some(last) = self.taken.checked_sub(1) {
+            rest.nth(last);
+        }
+        Self {
+            of: self.of,
+            rest,
+            taken: self.taken,
+            within: self.within.clone(),
         }
     }
 }

@@ -43,7 +43,7 @@ pub(crate) struct ReplayArgs {
     /// Nothing but mechanics: no commands, bus or cache.
     #[arg(long)]
     mechanical: bool,
-    /// Write a row for each request there, comma-separated; as Parquet if FILE ends in .parquet.
+    /// Write a row for each request there, comma-separated; as Parquet if FILE ends in .parquet (where built in).
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     per_request: Option<PathBuf>,
     /// Print one JSON object.

@@ -65,7 +65,7 @@ pub(crate) struct SimulateArgs {
     /// So much before each request instead of the drive's own commands, bus and completion.
     #[arg(long, value_name = "MS", value_parser = overhead)]
     overhead_ms: Option<Ps>,
-    /// Write a row for each measured request there, comma-separated; as Parquet if FILE ends in .parquet.
+    /// Write a row for each measured request there, comma-separated; as Parquet if FILE ends in .parquet (where built in).
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     per_request: Option<PathBuf>,
     /// Print one JSON object.

@@ -3,6 +3,7 @@
 #![allow(clippy::disallowed_methods, reason = "files of tests, and the command's own process")]
 
 mod figure;
+mod parquet;
 mod simulate;
 
 use std::io::Write;

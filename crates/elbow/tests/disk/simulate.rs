@@ -1,8 +1,5 @@
 //! `elbow disk simulate`.
 
-use parquet::file::reader::{FileReader, SerializedFileReader};
-use parquet::record::Field;
-
 use crate::{elbow, json, refused, text};
 
 fn number(args: &[&str], name: &str) -> f64 {
@@ -109,58 +106,5 @@ fn each_request_can_be_had_as_a_line() {
         let parts = of("seek_ms") + of("rotation_ms") + of("transfer_ms") + of("overhead_ms");
         assert!((of("end_ms") - of("start_ms") - parts).abs() < 1e-5, "{line}");
         assert!(of("arrival_ms") <= of("start_ms"), "{line}");
-    }
-}
-
-/// Each format has the same rows: the one that people look at, and the one that programs read.
-#[test]
-fn rows_of_a_parquet_file_are_those_of_the_other() {
-    let dir = tempfile::tempdir().expect("a directory");
-    let written = |name: &str| {
-        let path = dir.path().join(name);
-        let file = path.to_str().expect("text");
-        let args = [
-            "simulate",
-            "--requests",
-            "70000", // more than a group of rows
-            "--reads",
-            "0.5",
-            "--mechanical",
-            "--per-request",
-            file,
-        ];
-        let output = elbow(&args, b"");
-        assert!(output.status.success(), "{}", text(&output.stderr));
-        path
-    };
-    let csv = std::fs::read_to_string(written("requests.csv")).expect("it was written");
-    let mut lines = csv.lines();
-    let names: Vec<&str> = lines.next().expect("names").split(',').collect();
-    let parquet = std::fs::File::open(written("requests.parquet")).expect("it was written");
-    let reader = SerializedFileReader::new(parquet).expect("a Parquet file");
-    assert_eq!(reader.metadata().num_row_groups(), 2);
-    let mut rows = 0;
-    for (row, line) in reader.get_row_iter(None).expect("rows").zip(&mut lines) {
-        let row = row.expect("a row");
-        let values: Vec<(&String, String)> = row
-            .get_column_iter()
-            .map(|(name, field)| (name, shown(field)))
-            .collect();
-        let expected: Vec<&str> = line.split(',').collect();
-        assert!(values.iter().map(|(name, _)| name.as_str()).eq(names.iter().copied()));
-        assert!(
-            values.iter().map(|(_, value)| value.as_str()).eq(expected),
-            "{line}: {values:?}"
-        );
-        rows += 1;
-    }
-    assert_eq!((rows, lines.next()), (70_000, None));
-}
-
-fn shown(field: &Field) -> String {
-    match field {
-        Field::Double(number) => format!("{number:.6}"),
-        Field::Str(text) => text.clone(),
-        other => other.to_string(),
     }
 }
