@@ -21,6 +21,11 @@ impl Uncached {
         Self { handle, direct }
     }
 
+    /// The same through the page cache after all: what is small beside the memory that is free is not waited for.
+    pub(crate) fn through_cache(handle: Handle) -> Self {
+        Self { handle, direct: None }
+    }
+
     /// Whether it goes past the page cache.
     #[cfg(test)]
     pub(crate) fn is_direct(&self) -> bool {

@@ -19,6 +19,7 @@ pub mod range_device;
 mod real;
 mod storage;
 mod temporary;
+mod written;
 pub mod zero;
 
 pub use dig::dig;
@@ -27,4 +28,5 @@ pub use extents::{Extent, ExtentKind, Extents};
 pub use lock::{try_lock, unlock};
 pub use real::RealStorage;
 pub use storage::{Access, DirEntry, Errno, Handle, Kind, RenameMode, Result, Space, Stat, Storage, Time};
+pub use written::check_written;
 pub use zero::{ZeroSupport, Zeroed, zero, zero_at, zero_in, zero_ranges, zero_ranges_in};

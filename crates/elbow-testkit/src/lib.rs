@@ -6,6 +6,7 @@
 //!                 ──> sshbed        a private sshd, the proxy and an sshfs mount in one piece
 //!                 ──> pcopy         a tree copied with many threads, the rival to beat
 //!                 ──> sortable      inputs for sorts, and whether the output is sorted and a permutation
+//!                 ──> thin_disk     a disk that has less room than it says
 //!                 ──> cases         random cases that can be replayed
 //!                 ──> tree          what is below a directory, comparable, with a readable difference
 //! ```
@@ -24,4 +25,5 @@ pub mod signals;
 pub mod slowfs;
 pub mod sortable;
 pub mod sshbed;
+pub mod thin_disk;
 pub mod tree;

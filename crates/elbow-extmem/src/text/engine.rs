@@ -105,8 +105,9 @@ impl TextSort {
     /// An input that cannot be read, an output that cannot be written, a temporary file that cannot be made, written or
     /// read, a compress program that fails. Inputs are untouched; so is the output, as long as they are being read.
     pub fn sort<W: Write + Send + 'static>(&self, inputs: Vec<Input>, output: Output<W>) -> Result<(W, Summary)> {
-        let mut spill = self.spill();
-        self.expect_inputs(&inputs);
+        let bytes = inputs.iter().map(Input::bytes).sum();
+        let mut spill = self.spill(bytes);
+        self.expect_inputs(bytes);
         let inputs = Inputs::new(inputs, self.options.terminator, self.meter.clone());
         match form(self, inputs, &mut spill)? {
             Formed::InMemory(chunks) => {
@@ -130,8 +131,8 @@ impl TextSort {
     /// # Errors
     /// As [`sort`](Self::sort).
     pub fn merge<W: Write + Send + 'static>(&self, inputs: Vec<Input>, output: Output<W>) -> Result<(W, Summary)> {
-        let mut spill = self.spill();
         let bytes: Option<u64> = inputs.iter().map(Input::bytes).sum();
+        let mut spill = self.spill(bytes);
         self.meter.expect(bytes.unwrap_or(0), 0);
         let pieces = inputs.into_iter().map(|input| match input.is_output() {
             true => self.merge_to_run(vec![Piece::Input(input)], &mut spill).map(Piece::Run),
@@ -206,13 +207,20 @@ impl TextSort {
         }
     }
 
-    fn spill(&self) -> Spill {
-        Spill::new(self.storage.clone(), self.options.directories.clone())
+    /// For inputs of so many bytes, if that is known.
+    fn spill(&self, bytes: Option<u64>) -> Spill {
+        let SortOptions {
+            directories,
+            cached_bytes,
+            ..
+        } = &self.options;
+        let fits = bytes.is_none_or(|bytes| bytes <= *cached_bytes);
+        let cached_bytes = if fits { *cached_bytes } else { 0 };
+        Spill::new(self.storage.clone(), directories.clone(), cached_bytes)
     }
 
     /// A first estimate of the work, until it is known what the lines are like.
-    fn expect_inputs(&self, inputs: &[Input]) {
-        let bytes: Option<u64> = inputs.iter().map(Input::bytes).sum();
+    fn expect_inputs(&self, bytes: Option<u64>) {
         let need = bytes.map(|bytes| self.options.need(bytes, super::need::LINE_BYTES_GUESSED));
         self.meter.expect(need.map_or(0, |need| need.written_bytes), 0);
     }
@@ -230,12 +238,14 @@ impl TextSort {
         let stream = match open().map_err(failed("open failed", &name))? {
             output::Opened::Stream(stream) => self.merge_to_stream(pieces, stream, 0, failed("write failed", &name))?,
             output::Opened::File(stream, handle) => {
-                let file = PlacedFile::new(self.storage.clone(), handle);
+                let file = PlacedFile::new(self.storage.clone(), handle, spill.cache());
                 let writer = FileWriter::new(file, spill.room().clone());
-                self.merge_to_places(pieces, writer, failed("write failed", &name))?;
+                let written = self.merge_to_places(pieces, writer, failed("write failed", &name))?;
+                written.check_written().map_err(failed("write failed", &name))?;
                 stream
             }
         };
+        spill.close()?;
         Ok((stream, self.summary(&spill, merges)))
     }
 
@@ -250,7 +260,7 @@ impl TextSort {
         match open().map_err(failed("open failed", &name))? {
             output::Opened::Stream(stream) => self.write_in_order(sources, stream, &name),
             output::Opened::File(stream, handle) => {
-                let file = PlacedFile::new(self.storage.clone(), handle);
+                let file = PlacedFile::new(self.storage.clone(), handle, spill.cache());
                 self.write_in_order(sources, FileWriter::new(file, spill.room().clone()), &name)?;
                 Ok(stream)
             }

@@ -1,13 +1,23 @@
-//! A file that is read and written at places of our choice, past the page cache where that is possible: nothing of it
-//! is used twice, and copying it into fresh pages costs more than sorting it.
+//! A file that is read and written at places of our choice. A large one goes past the page cache where that is possible:
+//! nothing of it is used twice, and copying it into fresh pages costs more than sorting it. A small one goes through the
+//! cache, which takes it without waiting for the disk; what has been read of it is punched, and never gets there.
 
 use std::io::{self, Write};
 use std::sync::Arc;
 
-use elbow_file::{Handle, Storage};
+use elbow_file::{Handle, Storage, check_written};
 
 use super::room::Room;
 use crate::uncached::Uncached;
+
+/// How a file is read and written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Cache {
+    /// Past the page cache, where that is possible.
+    Past,
+    /// Through it: there is room for all of the file.
+    Through,
+}
 
 /// An open file.
 pub(super) struct PlacedFile {
@@ -16,9 +26,17 @@ pub(super) struct PlacedFile {
 }
 
 impl PlacedFile {
-    pub(super) fn new(storage: Arc<dyn Storage>, handle: Handle) -> Self {
-        let file = Uncached::new(handle);
+    pub(super) fn new(storage: Arc<dyn Storage>, handle: Handle, cache: Cache) -> Self {
+        let file = match cache {
+            Cache::Past => Uncached::new(handle),
+            Cache::Through => Uncached::through_cache(handle),
+        };
         Self { storage, file }
+    }
+
+    #[cfg(test)]
+    pub(super) fn is_direct(&self) -> bool {
+        self.file.is_direct()
     }
 
     pub(super) fn storage(&self) -> &dyn Storage {
@@ -70,6 +88,12 @@ impl FileWriter {
     pub(super) fn at(&self) -> u64 {
         self.at
     }
+
+    /// Did the disk refuse what the page cache has taken? What it has not tried yet is not known, as after any program's
+    /// last write.
+    pub(super) fn check_written(&self) -> io::Result<()> {
+        Ok(check_written(self.file.handle())?)
+    }
 }
 
 impl Write for FileWriter {
@@ -96,7 +120,7 @@ mod tests {
     fn file(storage: Arc<dyn Storage>) -> (tempfile::TempDir, PlacedFile) {
         let place = tempfile::tempdir_in("/var/tmp").expect("a directory");
         let handle = RealStorage::temporary(place.path()).expect("a file");
-        (place, PlacedFile::new(storage, handle))
+        (place, PlacedFile::new(storage, handle, Cache::Past))
     }
 
     #[test]
@@ -122,7 +146,7 @@ mod tests {
         let plans = [Operation::Read, Operation::Write].map(|call| Plan::fail(Errno::INVAL).on(call));
         let storage = Arc::new(Interposed::new(Arc::new(RealStorage), Faulty::new(plans)));
         let (_place, file) = file(storage.clone());
-        if !file.file.is_direct() {
+        if !file.is_direct() {
             println!("SKIPPED: no direct I/O in /var/tmp");
             return;
         }

@@ -192,7 +192,7 @@ mod tests {
     /// What each lane gets of each run.
     fn cut_up(texts: &[Vec<u8>], lanes: usize, order: &TextOrder) -> Vec<Vec<Vec<u8>>> {
         let place = tempfile::tempdir().expect("a directory");
-        let mut spill = Spill::new(Arc::new(RealStorage), vec![place.path().to_owned()]);
+        let mut spill = Spill::new(Arc::new(RealStorage), vec![place.path().to_owned()], 0);
         let write = |text: &Vec<u8>| {
             let mut run = spill.begin().expect("a temporary file");
             run.write_all(text).expect("room");

@@ -48,6 +48,9 @@ pub struct SortOptions {
     pub fan_in: Option<usize>,
     /// Directories of temporary files, used in turn (`-T`); at least one.
     pub directories: Vec<PathBuf>,
+    /// What temporary files, and the result if it is a file, may take of the page cache, in bytes: as long as all of them
+    /// take less, nothing waits for a disk. Beyond it they go past the cache, which is quicker than filling it; 0: always.
+    pub cached_bytes: u64,
     /// A program that packs temporary files, and unpacks them with `-d` (`--compress-program`).
     pub compress_program: Option<OsString>,
 }
@@ -60,6 +63,7 @@ impl Default for SortOptions {
             threads: 1,
             fan_in: None,
             directories: vec![std::env::temp_dir()],
+            cached_bytes: 0,
             compress_program: None,
         }
     }

@@ -1,6 +1,10 @@
 //! How much disk space temporary files take, and have taken.
 
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use elbow_file::Errno;
 
 /// What has happened to temporary files, and the space that they and the result take together.
 #[derive(Debug, Default)]
@@ -10,9 +14,21 @@ pub(super) struct Room {
     freed: AtomicU64,
     taken: AtomicU64,
     peak: AtomicU64,
+    /// The first directory whose disk did not take what the page cache had taken, and why.
+    lost: OnceLock<(PathBuf, Errno)>,
 }
 
 impl Room {
+    /// A disk did not take what was written to a temporary file there.
+    pub(super) fn note_lost(&self, directory: &Path, errno: Errno) {
+        // One is enough to fail.
+        let _ = self.lost.set((directory.to_owned(), errno));
+    }
+
+    pub(super) fn lost(&self) -> Option<&(PathBuf, Errno)> {
+        self.lost.get()
+    }
+
     pub(super) fn note_run(&self) {
         self.runs.fetch_add(1, Relaxed);
     }

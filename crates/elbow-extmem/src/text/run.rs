@@ -11,6 +11,8 @@
 //! - What has been read of a run is punched out of its file, in pieces that are large where there is much room. A file
 //!   system that cannot punch keeps the space until the file's last run has been read; that is slower to be freed, and no
 //!   error. Where punching itself finds no room, it is tried once more after the file system has settled, else later.
+//! - What went through the page cache may fail to reach the disk after write(2) has taken it. That is looked for when a file
+//!   has been read, and fails the sort.
 //! - A run may be cut into slices that are read at the same time. The block in which one ends and the next begins is freed
 //!   by neither, but with its file.
 //!
@@ -25,10 +27,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-use elbow_file::{Errno, RealStorage, Storage};
+use elbow_file::{Errno, RealStorage, Storage, check_written};
 
 use super::error::{Result, TextError};
-use super::file::PlacedFile;
+use super::file::{Cache, PlacedFile};
 use super::room::Room;
 
 /// Runs begin at multiples of this: no two share a block, on any file system.
@@ -47,6 +49,8 @@ const LATE_SHARE: u64 = 16;
 pub(super) struct Spill {
     storage: Arc<dyn Storage>,
     directories: Vec<PathBuf>,
+    /// As long as less than this was written, files go through the page cache.
+    cached_bytes: u64,
     /// Of each directory, the file that takes the next run.
     files: Vec<Option<Arc<SpillFile>>>,
     next: usize,
@@ -82,12 +86,14 @@ pub(super) struct AtOnce {
 }
 
 impl Spill {
-    pub(super) fn new(storage: Arc<dyn Storage>, directories: Vec<PathBuf>) -> Self {
+    /// Runs in these directories; the first of them, up to `cached_bytes`, go through the page cache.
+    pub(super) fn new(storage: Arc<dyn Storage>, directories: Vec<PathBuf>, cached_bytes: u64) -> Self {
         assert!(!directories.is_empty(), "temporary files have a place");
         let files = vec![None; directories.len()];
         Self {
             storage,
             directories,
+            cached_bytes,
             files,
             next: 0,
             room: Arc::default(),
@@ -97,6 +103,14 @@ impl Spill {
     /// How much is taken by runs.
     pub(super) fn room(&self) -> &Arc<Room> {
         &self.room
+    }
+
+    /// How the next file is written: the result is as large as all runs of the first pass.
+    pub(super) fn cache(&self) -> Cache {
+        match self.room.spilled_bytes() < self.cached_bytes {
+            true => Cache::Through,
+            false => Cache::Past,
+        }
     }
 
     /// Begins a run. Only one is written at a time.
@@ -113,10 +127,22 @@ impl Spill {
         Ok(RunWriter { file, start, at: start })
     }
 
+    /// When all runs have been read: was what was read what had been written?
+    ///
+    /// # Errors
+    /// The page cache had taken a run, and the disk did not.
+    pub(super) fn close(&mut self) -> Result<()> {
+        self.files.fill(None);
+        match self.room.lost() {
+            Some((directory, errno)) => Err(failed("write to", directory, (*errno).into())),
+            None => Ok(()),
+        }
+    }
+
     fn create(&self, directory: &Path) -> Result<Arc<SpillFile>> {
         let handle = RealStorage::temporary(directory).map_err(|errno| failed("create", directory, errno.into()))?;
         Ok(Arc::new(SpillFile {
-            file: PlacedFile::new(self.storage.clone(), handle),
+            file: PlacedFile::new(self.storage.clone(), handle, self.cache()),
             directory: directory.to_owned(),
             runs: AtomicU64::new(0),
             end: AtomicU64::new(0),
@@ -236,6 +262,9 @@ impl SpillFile {
 
 impl Drop for SpillFile {
     fn drop(&mut self) {
+        if let Err(errno) = check_written(self.file.handle()) {
+            self.room.note_lost(&self.directory, errno);
+        }
         self.room.give_back(self.left.load(Relaxed));
     }
 }

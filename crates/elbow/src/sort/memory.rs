@@ -12,6 +12,11 @@ const RAM_SHARE: u64 = 4;
 const AVAILABLE_SHARE: u64 = 2;
 /// Less is not worth saving.
 const DEFAULT_BYTES_MIN: u64 = 32 << 20;
+/// Runs and result that together take less than twice this part of what is available go through the page cache. The
+/// kernel lets writers wait when a fifth of it is dirty (vm.dirty_ratio).
+const CACHED_SHARE: u64 = 16;
+/// More is quicker past it.
+const CACHED_BYTES_MAX: u64 = 1 << 30;
 /// Where the kernel says how much this control group may use.
 const GROUP_LIMIT: &str = "/sys/fs/cgroup/memory.max";
 
@@ -62,6 +67,13 @@ fn default_bytes() -> u64 {
     let most = ram_bytes() / RAM_SHARE;
     let available = available_bytes().map_or(most, |available| available / AVAILABLE_SHARE);
     most.min(available).max(DEFAULT_BYTES_MIN)
+}
+
+/// What may lie in the page cache, dirty, without anybody noticing: a small part of what is available, in runs and
+/// in the result each.
+pub(super) fn cached_bytes() -> u64 {
+    let available = available_bytes().unwrap_or(0).min(ram_bytes());
+    (available / CACHED_SHARE).min(CACHED_BYTES_MAX)
 }
 
 /// What programs can take before the system gets slow.

@@ -160,6 +160,7 @@ fn options(args: &SortArgs) -> Result<SortOptions> {
         threads: memory::threads(args.parallel.as_deref())?,
         fan_in: text.batch_size.as_deref().map(memory::batch_size).transpose()?,
         directories,
+        cached_bytes: memory::cached_bytes(),
         compress_program: text.compress_program.first().cloned(),
     })
 }

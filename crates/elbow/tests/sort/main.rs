@@ -7,5 +7,6 @@
 mod command;
 mod differential;
 mod generate;
+mod lost_writes;
 mod report;
 mod stage;

@@ -11,7 +11,7 @@ fn spill(directories: usize) -> (Vec<tempfile::TempDir>, Spill) {
         .map(|_| tempfile::tempdir().expect("a directory"))
         .collect();
     let paths = places.iter().map(|place| place.path().to_owned()).collect();
-    (places, Spill::new(Arc::new(RealStorage), paths))
+    (places, Spill::new(Arc::new(RealStorage), paths, 0))
 }
 
 fn write(spill: &mut Spill, text: &[u8]) -> Run {
@@ -93,7 +93,7 @@ fn directories_are_used_in_turn_and_files_take_several_runs() {
 #[test]
 fn a_missing_directory_is_named() {
     let (places, _) = spill(1);
-    let mut spill = Spill::new(Arc::new(RealStorage), vec![places[0].path().join("x")]);
+    let mut spill = Spill::new(Arc::new(RealStorage), vec![places[0].path().join("x")], 0);
     let error = spill.begin().err().expect("no such directory").to_string();
     assert!(
         error.starts_with("cannot create temporary file in '") && error.ends_with("x': No such file or directory"),
@@ -101,10 +101,32 @@ fn a_missing_directory_is_named() {
     );
 }
 
+#[test]
+fn the_first_runs_go_through_the_page_cache_and_the_others_past_it() {
+    let place = tempfile::tempdir_in("/var/tmp").expect("a directory");
+    let mut spill = Spill::new(Arc::new(RealStorage), vec![place.path().to_owned()], 4 << 20);
+    let text = vec![7; 1 << 20];
+    let runs: Vec<Run> = (0..2 * RUNS_PER_FILE).map(|_| write(&mut spill, &text)).collect();
+    let past = |run: &Run| run.file.file.is_direct();
+    assert!(runs.iter().take(4).all(|run| !past(run)));
+    let last = runs.last().expect("runs");
+    if elbow_file::direct(last.file.file.handle()).is_some() {
+        assert!(past(last));
+    }
+    for run in runs {
+        let mut back = Vec::new();
+        RunReader::new(run.consume(FREED_AT_ONCE))
+            .read_to_end(&mut back)
+            .expect("what was written");
+        assert_eq!(back, text);
+    }
+    spill.close().expect("nothing was lost");
+}
+
 fn spill_with(plan: Plan) -> (tempfile::TempDir, Arc<Interposed<Faulty>>, Spill) {
     let place = tempfile::tempdir().expect("a directory");
     let storage = Arc::new(Interposed::new(Arc::new(RealStorage), Faulty::new([plan])));
-    let spill = Spill::new(storage.clone(), vec![place.path().to_owned()]);
+    let spill = Spill::new(storage.clone(), vec![place.path().to_owned()], 0);
     (place, storage, spill)
 }
 
