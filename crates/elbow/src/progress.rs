@@ -106,6 +106,7 @@ pub(crate) fn sentence(progress: &Progress) -> String {
             counts.in_flight,
             size::show(counts.bytes_written)
         ),
+        Phase::Checking => "checking for conflicts".to_owned(),
         Phase::Syncing => "making it durable".to_owned(),
         Phase::Publishing => "publishing".to_owned(),
         Phase::RollingBack => "rolling back".to_owned(),
