@@ -126,19 +126,17 @@ impl Model {
     fn wrote(&mut self, ino: Ino, fill: &Fill) {
         let bytes = fill.bytes();
         self.counts.bytes_written += bytes;
-        self.unreserve(bytes, 0);
         let taken = bytes.div_ceil(self.space.fragment_bytes.max(1));
         self.space.blocks_available = self.space.blocks_available.saturating_sub(taken);
         if let Some(content) = self.at_mut(ino).content_mut() {
-            content.filled(fill);
+            let clean = content.filled(fill);
+            self.unreserve(clean, 0);
         }
     }
 
     /// The object needs nothing now: whoever waited for it is asked again.
     pub(crate) fn settle(&mut self, ino: Ino) {
-        if let Ok(inode) = self.get_mut(ino) {
-            inode.work = Work::Idle;
-        }
+        self.rest(ino);
         self.wake_waiters(ino);
         self.drop_if_dead(ino);
     }

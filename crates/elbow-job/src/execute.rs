@@ -21,6 +21,8 @@ const PRIVATE_FILE_MODE: u32 = 0o600;
 const ZEROS_BYTES: usize = 64 << 10;
 /// This much spilled data is read back for one call, outside the memory budget: little, for many threads do it.
 const UNSPILL_BYTES: u64 = 128 << 10;
+/// At most this much is written with one call: as much as file systems take at once, and seldom enough to tell of each.
+const WRITE_BYTES: u64 = 1 << 20;
 
 /// What an executor needs beside the action.
 pub(crate) struct Executor<'a> {
@@ -34,6 +36,8 @@ pub(crate) struct Executor<'a> {
     pub(crate) times_before: (Time, Time),
     /// Is told when a new object has its name: others may be created in its directory meanwhile.
     pub(crate) arrived: &'a dyn Fn(),
+    /// Is told how many bytes a call has written.
+    pub(crate) wrote: &'a dyn Fn(u64),
 }
 
 /// The open journal and its end.
@@ -236,7 +240,7 @@ impl Executor<'_> {
             done.calls += 1;
             self.storage.truncate(file, size)?;
         }
-        write_pieces(self.storage, file, fill, &mut done.calls)?;
+        write_pieces(self, file, fill, &mut done.calls)?;
         if let Some(size) = fill.size {
             done.calls += 1;
             self.storage.truncate(file, size)?;
@@ -378,14 +382,16 @@ impl<'a> Run<'a> {
     fn takes(&self, range: &Range<u64>) -> bool {
         /// `IOV_MAX` of Linux.
         const SLICES_MAX: usize = 1024;
-        range.start == self.end && self.pieces.len() < SLICES_MAX && self.unspilled_bytes < UNSPILL_BYTES
+        let is_small = range.end - self.start <= WRITE_BYTES && self.unspilled_bytes < UNSPILL_BYTES;
+        range.start == self.end && self.pieces.len() < SLICES_MAX && is_small
     }
 
-    fn write(&mut self, storage: &dyn Storage, file: &Handle, calls: &mut u64) -> Result<(), Errno> {
+    fn write(&mut self, executor: &Executor<'_>, file: &Handle, calls: &mut u64) -> Result<(), Errno> {
         if !self.pieces.is_empty() {
             *calls += 1;
             let slices: Vec<IoSlice<'_>> = self.pieces.iter().map(|piece| IoSlice::new(piece)).collect();
-            storage.write(file, &slices, self.start)?;
+            executor.storage.write(file, &slices, self.start)?;
+            (executor.wrote)(self.end - self.start);
         }
         *self = Self::default();
         Ok(())
@@ -393,20 +399,20 @@ impl<'a> Run<'a> {
 }
 
 /// Writes pieces, adjacent ones with one call.
-fn write_pieces(storage: &dyn Storage, file: &Handle, fill: &Fill, calls: &mut u64) -> Result<(), Errno> {
+fn write_pieces(executor: &Executor<'_>, file: &Handle, fill: &Fill, calls: &mut u64) -> Result<(), Errno> {
     let mut run = Run::default();
     for (range, piece) in &fill.pieces {
         match piece {
             Piece::Memory(chunk) => {
                 if !run.takes(range) {
-                    run.write(storage, file, calls)?;
+                    run.write(executor, file, calls)?;
                 }
                 run.push(range, Cow::Borrowed(chunk.bytes()));
             }
             Piece::Spill(spilled) => {
                 for part in parts(range, UNSPILL_BYTES) {
                     if !run.takes(&part) {
-                        run.write(storage, file, calls)?;
+                        run.write(executor, file, calls)?;
                     }
                     run.unspilled_bytes += part.end - part.start;
                     let bytes = unspill(spilled, part.start - range.start, part.end - part.start)?;
@@ -414,12 +420,12 @@ fn write_pieces(storage: &dyn Storage, file: &Handle, fill: &Fill, calls: &mut u
                 }
             }
             Piece::Zero => {
-                run.write(storage, file, calls)?;
-                write_zeros(storage, file, range, calls)?;
+                run.write(executor, file, calls)?;
+                write_zeros(executor.storage, file, range, calls)?;
             }
         }
     }
-    run.write(storage, file, calls)
+    run.write(executor, file, calls)
 }
 
 /// A range in parts of at most `most` bytes.

@@ -188,6 +188,15 @@ impl Graph {
         self.parked.remove(&ino);
     }
 
+    /// Files that rest until they are closed.
+    pub(crate) fn parked(&self) -> usize {
+        self.parked.len()
+    }
+
+    pub(crate) fn is_parked(&self, ino: Ino) -> bool {
+        self.parked.contains(&ino)
+    }
+
     pub(crate) fn take_parked(&mut self) -> Vec<Ino> {
         self.parked.drain().collect()
     }

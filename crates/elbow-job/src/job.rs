@@ -46,6 +46,8 @@ pub(crate) struct Shared {
     pub(crate) progress: Condvar,
     /// Bytes of written data held in memory.
     pub(crate) gauge: Arc<AtomicU64>,
+    /// Bytes that actions under way have written so far.
+    pub(crate) arriving: AtomicU64,
     pub(crate) spill: OnceLock<Option<Arc<SpillFile>>>,
     pub(crate) journal: Mutex<Option<Journal>>,
 }
@@ -132,6 +134,7 @@ impl Job {
             work: Condvar::new(),
             progress: Condvar::new(),
             gauge: Arc::default(),
+            arriving: AtomicU64::new(0),
             spill: OnceLock::new(),
             journal: Mutex::default(),
         });
@@ -429,6 +432,11 @@ impl Shared {
     pub(crate) fn counts(&self, state: &mut State) -> Counts {
         state.pool.meter(state.model.graph.left());
         let mut counts = state.model.counts;
+        counts.objects_left = state.model.objects_left();
+        let left = state.model.bytes_left();
+        let arrived = self.arriving.load(Ordering::Relaxed).min(left);
+        counts.bytes_written += arrived;
+        counts.bytes_left = left - arrived;
         counts.queued = state.model.graph.left() as u64;
         counts.in_flight = state.model.graph.running as u64;
         counts.memory_bytes = self.gauge.load(Ordering::Relaxed);

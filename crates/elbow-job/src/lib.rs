@@ -32,6 +32,8 @@ mod job;
 mod model;
 mod plan;
 mod pool;
+#[cfg(test)]
+mod progress_test;
 mod recover;
 mod removal;
 mod report;
@@ -46,6 +48,6 @@ pub use job::Job;
 pub use recover::recover;
 pub use report::{
     Cause, Change, ChangeKind, Counts, DeferredError, JobError, OnConflict, Options, Outcome, Phase, Progress, Publish,
-    RecoverAction, Recovered,
+    RecoverAction, Recovered, Steps,
 };
 pub use seek::Seek;

@@ -1,5 +1,6 @@
 //! The threads that execute actions, as many as the storage's latency asks for.
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -250,6 +251,7 @@ impl Shared {
             .get(ino)
             .map(|inode| inode.times_before())
             .unwrap_or_default();
+        let written = Cell::new(0);
         let (result, took) = parking_lot::MutexGuard::unlocked(state, || {
             let begun = Instant::now();
             let executor = Executor {
@@ -264,6 +266,10 @@ impl Shared {
                     state.model.graph.leave_door(ino);
                     self.call_worker(&mut state);
                 },
+                wrote: &|bytes| {
+                    written.set(written.get() + bytes);
+                    self.arriving.fetch_add(bytes, Ordering::Relaxed);
+                },
             };
             let result = executor.run(action);
             (result, begun.elapsed())
@@ -271,6 +277,7 @@ impl Shared {
         let left = state.model.graph.left();
         state.pool.meter(left);
         state.pool.acting -= 1;
+        self.arriving.fetch_sub(written.get(), Ordering::Relaxed); // from here on the model knows
         let calls = result.as_ref().map_or(1, |done| done.calls.max(1)) as u32;
         state.pool.note_latency(took / calls);
         state.model.now = clock();

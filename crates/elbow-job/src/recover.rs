@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use elbow_file::{Access, Errno, Handle, Storage, Time};
 
-use crate::commit::{Apply, COLLECTED, DONE, Leftovers, RECORD, Record, Tree, remove_leftovers};
+use crate::commit::{Apply, COLLECTED, DONE, Leftovers, RECORD, Record, Tally, Tree, remove_leftovers};
 use crate::job::clock;
 use crate::report::{JobError, RecoverAction, Recovered};
 use crate::staging::{JOURNAL, JournalEntry, MANIFEST, Manifest, is_staging_name, mtime_in};
@@ -111,7 +111,7 @@ fn recover_job(
         Ok(None) => {
             let (left, times) =
                 leftovers(storage, root, name, &job, manifest.as_ref()).map_err(error("reading the journal in"))?;
-            remove_leftovers(&tree, name, &left, times).map_err(error("rolling back in"))?;
+            remove_leftovers(&tree, name, &left, times, &Tally::default()).map_err(error("rolling back in"))?;
             Ok(say(
                 RecoverAction::RolledBack,
                 "it had not committed: nothing of it is left".into(),
@@ -179,6 +179,7 @@ fn finish(tree: Tree<'_>, job: Handle, name: &OsStr, record: &Record, done: bool
         job,
         staging_name: name,
         record,
+        tally: &Tally::default(),
     };
     let failed = |failures: Vec<crate::commit::Failure>| JobError::Unfinished {
         failed: failures.len(),

@@ -10,6 +10,8 @@ use std::time::Duration;
 use elbow_file::{Errno, Handle, Kind, Storage};
 use parking_lot::{Condvar, Mutex};
 
+use crate::commit::Tally;
+
 /// To start a thread for less costs more than it saves.
 const ITEMS_PER_THREAD: usize = 4;
 const STACK_BYTES: usize = 256 << 10;
@@ -73,6 +75,8 @@ struct Queue {
 /// The removal of one tree.
 struct Removal<'a> {
     storage: &'a dyn Storage,
+    /// Counts the names that are removed.
+    tally: &'a Tally,
     queue: Mutex<Queue>,
     changed: Condvar,
     /// Most threads.
@@ -83,17 +87,29 @@ struct Removal<'a> {
 ///
 /// NFS and FUSE file systems keep a file that is removed while it is open under a hidden name until it is closed,
 /// and they hear of that a moment after close(2): a directory that is not empty is tried again.
-pub(crate) fn remove_tree(storage: &dyn Storage, base: &Handle, name: &OsStr, threads: usize) -> Result<(), Errno> {
+pub(crate) fn remove_tree(
+    storage: &dyn Storage,
+    base: &Handle,
+    name: &OsStr,
+    threads: usize,
+    tally: &Tally,
+) -> Result<(), Errno> {
     for pause_ms in HIDDEN_FILE_PAUSES_MS {
-        match remove_tree_once(storage, base, name, threads) {
+        match remove_tree_once(storage, base, name, threads, tally) {
             Err(Errno::NOTEMPTY | Errno::EXIST | Errno::BUSY) => std::thread::sleep(Duration::from_millis(pause_ms)),
             other => return other,
         }
     }
-    remove_tree_once(storage, base, name, threads)
+    remove_tree_once(storage, base, name, threads, tally)
 }
 
-fn remove_tree_once(storage: &dyn Storage, base: &Handle, name: &OsStr, threads: usize) -> Result<(), Errno> {
+fn remove_tree_once(
+    storage: &dyn Storage,
+    base: &Handle,
+    name: &OsStr,
+    threads: usize,
+    tally: &Tally,
+) -> Result<(), Errno> {
     let top = Arc::new(Doomed::new(None, base.clone(), name.to_owned()));
     match storage.open_dir(base, name) {
         Ok(handle) => top.handle.get_or_init(|| handle),
@@ -109,6 +125,7 @@ fn remove_tree_once(storage: &dyn Storage, base: &Handle, name: &OsStr, threads:
     });
     let removal = Removal {
         storage,
+        tally,
         queue,
         changed: Condvar::new(),
         threads,
@@ -138,7 +155,7 @@ impl Removal<'_> {
                     .stack_size(STACK_BYTES)
                     .spawn_scoped(scope, || self.work(scope));
             }
-            let result = parking_lot::MutexGuard::unlocked(&mut queue, || remove_task(self.storage, task));
+            let result = parking_lot::MutexGuard::unlocked(&mut queue, || remove_task(self.storage, task, self.tally));
             match result {
                 Ok(more) => {
                     queue.outstanding += more.len();
@@ -182,18 +199,19 @@ impl Doomed {
     }
 }
 
-fn remove_task(storage: &dyn Storage, task: Task) -> Result<Vec<Task>, Errno> {
+fn remove_task(storage: &dyn Storage, task: Task, tally: &Tally) -> Result<Vec<Task>, Errno> {
     match task {
         Task::Enter(dir) => match enter(storage, &dir) {
-            Err(Errno::NOENT) => part_removed(storage, &dir).map(|()| Vec::new()),
+            Err(Errno::NOENT) => part_removed(storage, &dir, tally).map(|()| Vec::new()),
             other => other,
         },
         Task::Unlink(dir, names) => {
             let handle = dir.open(storage)?;
             for name in &names {
                 with_permission(storage, &dir, || storage.unlink(handle, name))?;
+                tally.step();
             }
-            part_removed(storage, &dir)?;
+            part_removed(storage, &dir, tally)?;
             Ok(Vec::new())
         }
     }
@@ -226,7 +244,7 @@ fn enter(storage: &dyn Storage, dir: &Arc<Doomed>) -> Result<Vec<Task>, Errno> {
 }
 
 /// A part of a directory is gone; with the last one the directory goes, and is a part of the one above.
-fn part_removed(storage: &dyn Storage, dir: &Arc<Doomed>) -> Result<(), Errno> {
+fn part_removed(storage: &dyn Storage, dir: &Arc<Doomed>, tally: &Tally) -> Result<(), Errno> {
     if dir.left.fetch_sub(1, Ordering::AcqRel) != 1 {
         return Ok(());
     }
@@ -234,7 +252,8 @@ fn part_removed(storage: &dyn Storage, dir: &Arc<Doomed>) -> Result<(), Errno> {
         None => gone_is_fine(storage.rmdir(&dir.base, &dir.name)),
         Some(above) => {
             with_permission(storage, above, || storage.rmdir(&dir.base, &dir.name))?;
-            part_removed(storage, above)
+            tally.step();
+            part_removed(storage, above, tally)
         }
     }
 }

@@ -78,6 +78,13 @@ pub struct Counts {
     pub bytes_written: u64,
     /// Bytes that went through the spill file.
     pub spilled_bytes: u64,
+    /// Times that an object had work and the storage has all of it; more than the objects where one changed again later.
+    pub objects_stored: u64,
+    /// Now: objects that the storage does not have as they are, those under way included.
+    pub objects_left: u64,
+    /// Now: bytes written by the command that the storage does not have, in memory or spilled. What the command has
+    /// overwritten, cut or removed before it was stored is not left any more.
+    pub bytes_left: u64,
     /// Now: objects with work left.
     pub queued: u64,
     /// Now: actions under way.
@@ -214,14 +221,31 @@ pub struct Progress {
     pub phase: Phase,
     /// Its numbers.
     pub counts: Counts,
+    /// How much is done of a phase that goes through a list; nothing of nothing in the others.
+    pub steps: Steps,
+}
+
+/// Part of a list of steps, some of which copy bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Steps {
+    /// Steps done.
+    pub done: u64,
+    /// All steps, as far as they are known; never fewer than are done.
+    pub total: u64,
+    /// Bytes copied.
+    pub bytes_done: u64,
+    /// All bytes to be copied.
+    pub bytes_total: u64,
 }
 
 /// The steps of an end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Phase {
     /// Queued operations go to the storage.
     Draining,
+    /// Old objects are compared with what the job saw of them.
+    Checking,
     /// The storage makes them durable.
     Syncing,
     /// The commit record is applied.

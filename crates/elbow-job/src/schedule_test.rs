@@ -14,6 +14,7 @@ use elbow_file::{Errno, RealStorage, RenameMode, Storage};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
+use crate::model::{LIMBO, Work};
 use crate::{Answer, Caller, Ino, Job, Options, Outcome, SetAttr, Stop};
 
 /// One operation on paths of a small world.
@@ -395,6 +396,29 @@ fn begin(below: &Path) -> Job {
     job
 }
 
+/// What is told of the work left is true: the data that the storage does not have, and the objects.
+fn assert_accounts(job: &Job, note: &str) {
+    let state = job.shared.state.lock();
+    let model = &state.model;
+    let dirty: u64 = model
+        .all()
+        .filter_map(|(_, inode)| inode.content())
+        .map(|content| content.dirty_bytes())
+        .sum();
+    assert_eq!(model.reserved_bytes, dirty, "{note}: bytes left");
+    let limbo = model.get(LIMBO).into_iter();
+    let working = model
+        .all()
+        .map(|(_, inode)| inode)
+        .chain(limbo)
+        .filter(|inode| inode.work != Work::Idle);
+    assert_eq!(
+        model.objects_left(),
+        (working.count() + model.graph.parked()) as u64,
+        "{note}: objects left"
+    );
+}
+
 /// Runs operations in both places, giving the storage `steps` random steps of its share after each.
 fn compare(ops: &[Op], old: bool, rng: &mut StdRng, commit: bool, note: &str) {
     let world = world(old);
@@ -407,6 +431,7 @@ fn compare(ops: &[Op], old: bool, rng: &mut StdRng, commit: bool, note: &str) {
         for _ in 0..rng.random_range(0..4) {
             job.step_by_hand(|left| rng.random_range(0..left));
         }
+        assert_accounts(&job, note);
         assert!(
             job.deferred_errors().is_empty(),
             "{note}: {:?} after {n} of {ops:?}",
@@ -416,6 +441,8 @@ fn compare(ops: &[Op], old: bool, rng: &mut StdRng, commit: bool, note: &str) {
     job.by_hand(false);
     if commit {
         let outcome = job.commit(&mut |_| {}).unwrap();
+        assert_accounts(&job, note);
+        assert_eq!((job.counts().bytes_left, job.counts().objects_left), (0, 0), "{note}");
         assert!(matches!(outcome, Outcome::Committed), "{note}: {outcome:?} for {ops:?}");
         assert_eq!(snapshot(&world.below), snapshot(&world.native.0), "{note}: {ops:?}");
     } else {
@@ -506,10 +533,12 @@ fn random_operations_while_actions_are_under_way_equal_a_real_directory() {
             let (ours, native) = (ours.map(|b| brief(&b)), native.map(|b| brief(&b)));
             let errors = job.deferred_errors();
             assert!(errors.is_empty(), "{note}: {errors:?} at {n} of {ops:?}");
+            assert_accounts(&job, &note);
             assert_eq!(ours, native, "{note}: operation {n} of {ops:?}");
         }
         let outcome = job.commit(&mut |_| {}).unwrap();
         assert!(matches!(outcome, Outcome::Committed), "{note}: {outcome:?} for {ops:?}");
+        assert_eq!((job.counts().bytes_left, job.counts().objects_left), (0, 0), "{note}");
         assert_eq!(snapshot(&world.below), snapshot(&world.native.0), "{note}: {ops:?}");
     }
 }

@@ -167,6 +167,17 @@ pub(crate) enum OnConflict {
     Overwrite,
 }
 
+/// Whether progress is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum When {
+    /// On a terminal whenever much is left to store; in a pipe or a file after COMMAND has ended.
+    Auto,
+    /// In a pipe or a file also while COMMAND runs.
+    Always,
+    /// Not at all.
+    Never,
+}
+
 #[derive(Args, Debug)]
 pub(crate) struct RunArgs {
     /// Directory of the transaction; may be repeated [default: the current directory].
@@ -186,6 +197,9 @@ pub(crate) struct RunArgs {
     /// Print errors only.
     #[arg(long, short)]
     pub(crate) quiet: bool,
+    /// Show what is stored so far: on a terminal in its last row, elsewhere a line every five seconds.
+    #[arg(long, value_enum, value_name = "WHEN", default_value_t = When::Auto)]
+    pub(crate) progress: When,
     /// The command and its arguments.
     #[arg(
         value_name = "COMMAND",

@@ -1,13 +1,12 @@
 //! `elbow commit MNT`: returns when everything is on the storage and the mount is gone.
 
-use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use anyhow::bail;
-use indicatif::{ProgressBar, ProgressDrawTarget};
 
 use crate::cli::EndArgs;
 use crate::control::{self, Reply, Request};
+use crate::progress::Display;
 
 /// Commits.
 pub(crate) fn run(args: &EndArgs) -> anyhow::Result<ExitCode> {
@@ -16,18 +15,11 @@ pub(crate) fn run(args: &EndArgs) -> anyhow::Result<ExitCode> {
 
 /// Asks for the end of a mount, shows its progress, and reports.
 pub(crate) fn end(args: &EndArgs, request: Request) -> anyhow::Result<ExitCode> {
-    let visible = !args.json && !args.quiet && std::io::stderr().is_terminal();
-    let target = if visible {
-        ProgressDrawTarget::stderr()
-    } else {
-        ProgressDrawTarget::hidden()
-    };
-    let spinner = ProgressBar::with_draw_target(None, target);
-    let reply = control::ask(&args.mount_point, request, &mut |sentence| {
-        spinner.set_message(sentence.to_owned());
-        spinner.tick();
+    let mut display = Display::of_end(&args.mount_point, args.json || args.quiet);
+    let reply = control::ask(&args.mount_point, request, &mut |position| {
+        display.show_position(position);
     });
-    spinner.finish_and_clear();
+    drop(display);
     let Reply::Ended { report } = reply? else {
         bail!(
             "the process that serves {} gave another answer",

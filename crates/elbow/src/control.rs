@@ -20,6 +20,7 @@ use elbow_job::Counts;
 use elbow_mount::{CONTROL_XATTR, runtime_parents};
 use serde::{Deserialize, Serialize};
 
+use crate::progress::Position;
 use crate::report::{Failure, Report};
 
 /// The only version so far.
@@ -52,7 +53,12 @@ pub(crate) enum Request {
 #[serde(tag = "reply", rename_all = "snake_case")]
 pub(crate) enum Reply {
     /// The end is under way.
-    Progress { sentence: String },
+    Progress {
+        sentence: String,
+        /// Missing from those that only tell a sentence.
+        #[serde(default)]
+        position: Option<Position>,
+    },
     /// To `status`.
     Status { status: Box<Status> },
     /// To `diff`: each change as the library writes it.
@@ -151,14 +157,14 @@ fn is_private(directory: &Path, own: u32) -> bool {
 }
 
 /// Sends a request to the daemon of a mount and waits for its last reply; `show` gets the progress before it.
-pub(crate) fn ask(mount_point: &Path, request: Request, show: &mut dyn FnMut(&str)) -> anyhow::Result<Reply> {
+pub(crate) fn ask(mount_point: &Path, request: Request, show: &mut dyn FnMut(&Position)) -> anyhow::Result<Reply> {
     let mut stream = connect(mount_point)?;
     let lost = || format!("{}: lost the process that serves the mount", mount_point.display());
     send(&mut stream, request).with_context(lost)?;
     let mut lines = BufReader::new(stream);
     loop {
         match receive(&mut lines).with_context(lost)? {
-            Some(Reply::Progress { sentence }) => show(&sentence),
+            Some(Reply::Progress { position, .. }) => position.iter().for_each(&mut *show),
             Some(Reply::Refused { message }) => bail!("{}: {message}", mount_point.display()),
             Some(reply) => return Ok(reply),
             None => bail!(lost()),
@@ -224,6 +230,16 @@ mod tests {
         assert!(receive("{\"request\":\"commit\"}\n").is_err());
         assert!(receive("{\"version\":1,\"request\":\"frob\"}\n").is_err());
         assert!(receive("GET / HTTP/1.1\n").is_err());
+    }
+
+    #[test]
+    fn progress_may_be_a_sentence_and_nothing_else() {
+        let line = "{\"version\":1,\"reply\":\"progress\",\"sentence\":\"publishing\"}\n";
+        let reply = receive::<Reply>(&mut line.as_bytes()).expect("a reply");
+        assert!(
+            matches!(reply, Some(Reply::Progress { position: None, .. })),
+            "{reply:?}"
+        );
     }
 
     #[test]

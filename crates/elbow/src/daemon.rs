@@ -32,10 +32,11 @@ use rustix::fs::{AtFlags, StatxFlags};
 use crate::cli::MountArgs;
 use crate::control::{self, Reply, Request, Socket, Status};
 use crate::job::{self, Site};
+use crate::progress::Position;
 use crate::report::{Failure, Report};
 use crate::say::say;
 use crate::signals::{self, Event};
-use crate::{ending, exit, mount, progress};
+use crate::{ending, exit, mount};
 
 /// Why the job ends.
 enum End {
@@ -242,14 +243,16 @@ impl Serving {
     }
 
     fn show(&self, progress: &Progress, client: Option<&mut UnixStream>) {
-        let sentence = progress::sentence(progress);
+        let position = Position::of(progress);
+        let sentence = position.sentence();
         self.phase
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .clone_from(&sentence);
-        if let Some(client) = client {
+        if let Some(client) = client.filter(|client| has_room(client)) {
+            let position = Some(position);
             // Without its client the job ends all the same.
-            let _ = control::send(client, Reply::Progress { sentence });
+            let _ = control::send(client, Reply::Progress { sentence, position });
         }
     }
 
@@ -260,6 +263,12 @@ impl Serving {
             let _ = unmount(&self.mount_point, true);
         }
     }
+}
+
+/// A client that was stopped does not read what it is sent: the end of the job does not wait for it to go on.
+fn has_room(client: &UnixStream) -> bool {
+    let mut now = [PollFd::new(client, PollFlags::OUT)];
+    poll(&mut now, Some(&rustix::event::Timespec::default())).is_ok_and(|ready| ready > 0)
 }
 
 fn start(name: &str, work: impl FnOnce() + Send + 'static) -> anyhow::Result<()> {

@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use crate::exit;
 use crate::holes_args::HolesArgs;
-use crate::meter::Meter;
+use crate::progress::Meter;
 use crate::say::{answer, say};
 use crate::size;
 use crate::zero::open;
@@ -117,7 +117,7 @@ fn run_dig(args: &HolesArgs) -> anyhow::Result<ExitCode> {
         false => Writers::Unknown,
     };
     let before = RealStorage.stat_handle(&file)?;
-    let mut meter = Meter::new(args.file.display().to_string(), args.quiet || args.json);
+    let mut meter = Meter::new(&args.file.display().to_string(), args.quiet || args.json);
     let dug = dig(&file, writers, |dug| meter.show(dug.examined_bytes, dug.size_bytes));
     drop(meter);
     let dug = dug.map_err(|error| refusal(args, error))?;

@@ -3,6 +3,7 @@
 //! ```text
 //!   cli       what can be asked for          run, mount     begin jobs, mount them, end them
 //!   ending    commit or roll back, timed     status, diff, commit, rollback    talk to a mount's daemon (control)
+//!   progress  what is seen meanwhile
 //!   report    what is said at the end        recover, completions, man
 //!   zero, holes    free what is dead, show and make holes (no job, no mount)
 //!   lock, lockd    list locks: commands under them, and their service
@@ -29,7 +30,6 @@ mod holes_args;
 mod job;
 mod lock;
 mod man;
-mod meter;
 mod mount;
 mod progress;
 mod recover;

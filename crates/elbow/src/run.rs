@@ -24,7 +24,7 @@ use crate::cli::RunArgs;
 use crate::ending::{self, Ending};
 use crate::exit;
 use crate::job::{self, Site};
-use crate::progress::Display;
+use crate::progress::{self, Display};
 use crate::report::{Report, strerror};
 use crate::say::say;
 use crate::signals::{self, Event};
@@ -33,6 +33,7 @@ use crate::signals::{self, Event};
 pub(crate) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
     let state = job::prepare_process();
     signals::block();
+    progress::prepare(args.progress, args.quiet || args.json);
     let report = match attempts(args, state) {
         Err(error) if args.json => Report::failed(&error),
         report => report?,
@@ -112,8 +113,11 @@ impl Runner<'_> {
             .iter()
             .map(|site| self.mount(site))
             .collect::<anyhow::Result<Vec<_>>>()?;
+        let jobs = mounted.iter().map(|m| m.job.clone()).collect();
+        let mut display = Display::of_run(jobs, self.args.progress, self.args.quiet || self.args.json);
         let verdict = self.command(&mut mounted).inspect_err(|_| forget(&mounted))?;
-        let (report, interrupted) = self.end(&mounted, &verdict);
+        let (report, interrupted) = self.end(&mounted, &verdict, &mut display);
+        drop(display);
         let may_be_retried = verdict.may_be_retried && !interrupted && !report.is_committed();
         Ok(Attempt { report, may_be_retried })
     }
@@ -204,12 +208,12 @@ impl Runner<'_> {
     }
 
     /// Commits or rolls back all jobs; also says whether a signal made it roll back.
-    fn end(&self, mounted: &[Mounted<'_>], verdict: &Verdict) -> (Report, bool) {
+    fn end(&self, mounted: &[Mounted<'_>], verdict: &Verdict, display: &mut Display) -> (Report, bool) {
         let (endings, interrupted) = std::thread::scope(|scope| {
             let (args, over) = (self.args, SayOver(self.events.clone()));
             let ending = scope.spawn(move || {
                 let _over = over;
-                end_all(args, mounted, verdict)
+                end_all(args, mounted, verdict, display)
             });
             let interrupted = self.listen(mounted);
             (
@@ -256,13 +260,12 @@ impl Drop for SayOver {
 }
 
 /// Ends all jobs in order.
-fn end_all(args: &RunArgs, mounted: &[Mounted<'_>], verdict: &Verdict) -> Vec<Ending> {
+fn end_all(args: &RunArgs, mounted: &[Mounted<'_>], verdict: &Verdict, display: &mut Display) -> Vec<Ending> {
     for m in mounted {
         m.settle(verdict.code == 0);
     }
     let mut good = verdict.code == 0;
     let end = |m: &Mounted<'_>| {
-        let mut display = Display::new(m.site.path(), args.quiet || args.json);
         let show = &mut |progress: &_| display.show(progress);
         let ending = if good {
             ending::commit(&m.job, args.keep, show)

@@ -59,17 +59,70 @@ fn wait() -> Option<i32> {
     (failed == 0).then_some(signal)
 }
 
-#[allow(unsafe_code)]
 fn taken() -> libc::sigset_t {
+    set_of(&TAKEN)
+}
+
+#[allow(unsafe_code)]
+fn set_of(signals: &[i32]) -> libc::sigset_t {
     // SAFETY: a zeroed set is valid memory for sigemptyset, which makes it a valid set for sigaddset.
     unsafe {
         let mut set = std::mem::zeroed();
         libc::sigemptyset(&raw mut set);
-        for signal in TAKEN {
-            libc::sigaddset(&raw mut set, signal);
+        for signal in signals {
+            libc::sigaddset(&raw mut set, *signal);
         }
         set
     }
+}
+
+#[allow(unsafe_code)]
+fn mask(how: i32, signal: i32) {
+    let set = set_of(&[signal]);
+    // SAFETY: `set` is a valid set; a null old set is not written. The call fails for no valid arguments.
+    unsafe { libc::pthread_sigmask(how, &raw const set, std::ptr::null_mut()) };
+}
+
+/// Lets this thread, and all that it starts, write to a terminal that stops writers in the background.
+pub(crate) fn block_output_stop() {
+    mask(libc::SIG_BLOCK, libc::SIGTTOU);
+}
+
+/// Keeps Ctrl-Z from this thread and all that it starts: it is then for [`on_stop`] to stop the process.
+pub(crate) fn block_stop() {
+    mask(libc::SIG_BLOCK, libc::SIGTSTP);
+}
+
+/// Stops this process at Ctrl-Z, after something else was done.
+pub(crate) fn on_stop(before: fn()) -> io::Result<()> {
+    let work = move || {
+        loop {
+            wait_for_stop();
+            before();
+            mask(libc::SIG_UNBLOCK, libc::SIGTSTP);
+            stop();
+            // It goes on.
+            mask(libc::SIG_BLOCK, libc::SIGTSTP);
+        }
+    };
+    std::thread::Builder::new()
+        .name("elbow-stop".into())
+        .spawn(work)
+        .map(|_| ())
+}
+
+#[allow(unsafe_code)]
+fn wait_for_stop() {
+    let set = set_of(&[libc::SIGTSTP]);
+    let mut signal = 0;
+    // SAFETY: both point to valid memory for the time of the call.
+    unsafe { libc::sigwait(&raw const set, &raw mut signal) };
+}
+
+#[allow(unsafe_code)]
+fn stop() {
+    // SAFETY: sends a signal to this thread; its default disposition, which is never changed, stops the process.
+    unsafe { libc::raise(libc::SIGTSTP) };
 }
 
 /// Lets a command have the signals that [`block`] keeps from it.

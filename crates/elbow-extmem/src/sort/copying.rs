@@ -60,6 +60,9 @@ pub fn sort(
         manifest: None,
         meter,
     };
+    let announced = meter.input_bytes();
+    let passes = Pass::count(announced.div_ceil(memory.run_bytes as u64), memory.fan_in_max);
+    meter.expect(announced, announced * (1 + passes), 0);
     engine.run(State::Forming { formed: 0 }, &mut source)?;
     let runs = source.got.div_ceil(memory.run_bytes as u64);
     Ok(Summary {

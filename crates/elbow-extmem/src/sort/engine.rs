@@ -43,7 +43,7 @@ impl Engine<'_> {
                 State::Forming { formed } => {
                     let total = self.form(formed, source)?;
                     let passes = Pass::count(total.div_ceil(self.run_bytes as u64), self.memory.fan_in_max);
-                    self.meter.expect(total * (1 + passes), total);
+                    self.meter.expect(total, total * (1 + passes), total);
                     match total {
                         0 => State::Finishing,
                         _ => State::Merging(Pass::first(total, self.run_bytes, self.memory.fan_in_max)),

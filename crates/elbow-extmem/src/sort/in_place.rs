@@ -307,7 +307,8 @@ impl Sort<'_> {
         } = manifest.order.clone();
         let runs = size.div_ceil(run_bytes as u64);
         let passes = Pass::count(runs, self.memory.fan_in_max);
-        self.meter.expect(size * (1 + passes), done(&state, size));
+        let done = done(&state, size, passes, self.memory.fan_in_max);
+        self.meter.resume(size, size * (1 + passes), done);
         let places = runs.min(self.memory.fan_in_max as u64) * self.memory.lanes_max() as u64;
         let temporary = Temporary::Named(self.side.clone(), self.target.side_path(), size, places);
         let output = Some((self.file.clone(), self.target.path.clone()));
@@ -348,10 +349,11 @@ impl Sort<'_> {
 }
 
 /// Bytes of all passes that are done in a state.
-fn done(state: &State, size: u64) -> u64 {
+fn done(state: &State, size: u64, passes: u64, fan_in_max: usize) -> u64 {
     match state {
         State::Forming { formed } => *formed,
         State::Merging(pass) => {
+            let before = passes.saturating_sub(Pass::count(pass.runs() as u64, fan_in_max));
             let merged = pass.bounds[(pass.merged * pass.fan_in).min(pass.runs())];
             let left: u64 = pass.lanes.iter().map(super::lane::Task::left_bytes).sum();
             let begun = if pass.lanes.is_empty() {
@@ -359,9 +361,9 @@ fn done(state: &State, size: u64) -> u64 {
             } else {
                 group_bytes(pass).saturating_sub(left)
             };
-            size + merged + begun
+            size * (1 + before) + merged + begun
         }
-        State::Finishing => size * 2,
+        State::Finishing => size * (1 + passes),
     }
 }
 

@@ -112,7 +112,7 @@ impl TextSort {
         match form(self, inputs, &mut spill)? {
             Formed::InMemory(chunks) => {
                 let bytes = self.meter.read_bytes();
-                self.meter.expect(bytes, 0);
+                self.meter.expect(bytes, bytes, 0);
                 let sources = chunks.into_iter().map(|chunk| Source::Chunk(chunk.into_cursor()));
                 let stream = self.write_sources(sources.collect(), output, &spill)?;
                 Ok((stream, self.summary(&spill, 0)))
@@ -120,7 +120,8 @@ impl TextSort {
             Formed::Runs(runs) => {
                 let sizes = runs.iter().map(super::run::Run::bytes).collect();
                 let done = self.meter.done_bytes();
-                self.meter.expect(done + planned(sizes, self.memory().fan_in).0, done);
+                let merged = planned(sizes, self.memory().fan_in).0;
+                self.meter.expect(self.meter.read_bytes(), done + merged, done);
                 self.merge_all(runs.into_iter().map(Piece::Run).collect(), output, spill)
             }
         }
@@ -131,9 +132,11 @@ impl TextSort {
     /// # Errors
     /// As [`sort`](Self::sort).
     pub fn merge<W: Write + Send + 'static>(&self, inputs: Vec<Input>, output: Output<W>) -> Result<(W, Summary)> {
-        let bytes: Option<u64> = inputs.iter().map(Input::bytes).sum();
+        let sizes: Option<Vec<u64>> = inputs.iter().map(Input::bytes).collect();
+        let bytes = sizes.as_ref().map(|sizes| sizes.iter().sum());
         let mut spill = self.spill(bytes);
-        self.meter.expect(bytes.unwrap_or(0), 0);
+        let written = planned(sizes.unwrap_or_default(), self.memory().fan_in).0;
+        self.meter.expect(bytes.unwrap_or(0), written, 0);
         let pieces = inputs.into_iter().map(|input| match input.is_output() {
             true => self.merge_to_run(vec![Piece::Input(input)], &mut spill).map(Piece::Run),
             false => Ok(Piece::Input(input)),
@@ -222,7 +225,8 @@ impl TextSort {
     /// A first estimate of the work, until it is known what the lines are like.
     fn expect_inputs(&self, bytes: Option<u64>) {
         let need = bytes.map(|bytes| self.options.need(bytes, super::need::LINE_BYTES_GUESSED));
-        self.meter.expect(need.map_or(0, |need| need.written_bytes), 0);
+        let written = need.map_or(0, |need| need.written_bytes);
+        self.meter.expect(bytes.unwrap_or(0), written, 0);
     }
 
     fn merge_all<W: Write + Send + 'static>(

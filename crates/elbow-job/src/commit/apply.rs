@@ -17,6 +17,7 @@ use elbow_file::{Errno, Handle, RenameMode, Time};
 
 use super::record::{Attributes, Patch, Placement, Record, Source};
 use super::tree::Tree;
+use super::watch::Tally;
 use super::{COLLECTED, DONE, RECORD, remove_job_dir};
 use crate::execute::{open_writable, set_attributes};
 use crate::removal::{parallel, remove_tree};
@@ -49,6 +50,8 @@ pub(crate) struct Apply<'a> {
     pub(crate) job: Handle,
     pub(crate) staging_name: &'a OsStr,
     pub(crate) record: &'a Record,
+    /// What is done of the steps.
+    pub(crate) tally: &'a Tally,
 }
 
 impl Apply<'_> {
@@ -95,12 +98,12 @@ impl Apply<'_> {
             "removing the staging directory of",
             &self.record.staged,
             |p| p,
-            |path| remove_tree(self.tree.storage, &self.tree.dir(path)?, self.staging_name, 1),
+            |path| self.remove_staging(path),
         )?;
         let dirs = self.record.attributes.iter().filter(|a| a.is_dir);
         let (root, dirs): (Vec<_>, Vec<_>) = dirs.partition(|a| a.path.as_os_str().is_empty());
         self.each("setting attributes of", &dirs, |a| &a.path, |a| self.attributes(a))?;
-        remove_job_dir(&self.tree, self.staging_name)
+        remove_job_dir(&self.tree, self.staging_name, &Tally::default())
             .map_err(|errno| vec![failure("removing", Path::new(self.staging_name), errno)])?;
         self.each("setting attributes of", &root, |a| &a.path, |a| self.attributes(a))?;
         if root.is_empty()
@@ -123,12 +126,19 @@ impl Apply<'_> {
         apply: impl Fn(&T) -> Result<(), Errno> + Sync,
     ) -> Result<(), Vec<Failure>> {
         let failures: Vec<Failure> = parallel(items, self.tree.threads, |item| {
-            apply(item).err().map(|errno| failure(step, path(item), errno))
+            let failed = apply(item).err().map(|errno| failure(step, path(item), errno));
+            self.tally.step();
+            failed
         })
         .into_iter()
         .flatten()
         .collect();
         if failures.is_empty() { Ok(()) } else { Err(failures) }
+    }
+
+    fn remove_staging(&self, of: &Path) -> Result<(), Errno> {
+        let dir = self.tree.dir(of)?;
+        remove_tree(self.tree.storage, &dir, self.staging_name, 1, &Tally::default())
     }
 
     fn collect(&self) -> Result<(), Vec<Failure>> {
@@ -304,6 +314,7 @@ impl Apply<'_> {
                 }
                 self.tree.storage.write(file, &[IoSlice::new(&part[..length])], at)?;
                 at += length as u64;
+                self.tally.copied(length as u64);
             }
         }
         Ok(())

@@ -12,10 +12,12 @@ use std::path::{Path, PathBuf};
 use elbow_file::{Errno, Kind, Stat};
 
 use super::tree::Tree;
+use super::watch::{Hook, Tally};
 use crate::api::Ino;
 use crate::job::Shared;
 use crate::model::{Inode, Model};
 use crate::removal::parallel;
+use crate::report::Phase;
 use crate::staging::is_staging_name;
 
 /// What is expected of a path.
@@ -29,10 +31,15 @@ enum Expected {
 }
 
 /// Paths that are not what the job saw, with what differs.
-pub(super) fn conflicts(shared: &Shared, tree: &Tree<'_>) -> Vec<(PathBuf, String)> {
+pub(super) fn conflicts(shared: &Shared, progress: &mut Hook<'_>) -> Vec<(PathBuf, String)> {
     let expectations = expectations(&shared.state.lock().model);
-    let found = parallel(&expectations, tree.threads, |(path, expected)| {
-        check(tree, path, expected)
+    let (tree, tally) = (shared.tree(), Tally::of(expectations.len(), 0));
+    let found = shared.watched(progress, Phase::Checking, &tally, || {
+        parallel(&expectations, tree.threads, |(path, expected)| {
+            let difference = check(&tree, path, expected);
+            tally.step();
+            difference
+        })
     });
     let mut conflicts: Vec<(PathBuf, String)> = expectations
         .iter()

@@ -5,12 +5,12 @@ mod check;
 mod draft;
 mod record;
 mod tree;
+mod watch;
 
 use std::ffi::OsStr;
 use std::io::IoSlice;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 use elbow_file::{Errno, Handle, RenameMode, Storage, Time};
 
@@ -26,6 +26,7 @@ use apply::{gone_is_none, sync_dir};
 pub(crate) use draft::changes;
 pub(crate) use record::Record;
 pub(crate) use tree::Tree;
+pub(crate) use watch::{Hook, Tally};
 
 /// Files of the job's own directory.
 pub(crate) const RECORD: &str = "commit";
@@ -33,8 +34,6 @@ const RECORD_DRAFT: &str = "commit.draft";
 pub(crate) const COLLECTED: &str = "collected";
 pub(crate) const DONE: &str = "done";
 
-/// A progress hook is called this often.
-const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 const PRIVATE_FILE_MODE: u32 = 0o600;
 
 /// What a roll back has to remove.
@@ -44,6 +43,8 @@ pub(crate) struct Leftovers {
     pub(crate) staging: Vec<(PathBuf, (Time, Time))>,
     /// New objects under their own names.
     pub(crate) visible: Vec<PathBuf>,
+    /// Names that are to be removed, as far as they are known.
+    pub(crate) names: usize,
 }
 
 impl Job {
@@ -102,7 +103,7 @@ impl Job {
         let _ = self.shared.drain(progress);
         match self.staging_path() {
             Some(path) => {
-                self.shared.stop();
+                self.shared.stop(progress);
                 Ok(Outcome::Kept(cause, path))
             }
             None => self.shared.undo(progress).map(|()| Outcome::RolledBack(cause)),
@@ -141,43 +142,52 @@ impl Shared {
             return Ok(None);
         }
         if self.options.on_conflict == OnConflict::RollBack {
-            let conflicts = check::conflicts(self, &self.tree());
+            let conflicts = check::conflicts(self, progress);
             if !conflicts.is_empty() {
                 return Ok(Some(Cause::Conflict(conflicts)));
             }
         }
-        self.say(progress, Phase::Syncing);
         let job = match job {
             Some(job) => job,
-            None => match self.make_job_dir() {
+            None => match self.make_job_dir(progress) {
                 Ok(job) => job,
                 Err(errno) => return Ok(Some(Cause::Storage(format!("making the staging directory: {errno}")))),
             },
         };
-        if let Err(errno) = self.write_record(&job, &record) {
+        let write_record = || self.write_record(&job, &record);
+        if let Err(errno) = self.watched(progress, Phase::Syncing, &Tally::default(), write_record) {
             return Ok(Some(Cause::Storage(format!("writing the commit record: {errno}"))));
         }
         // The commit point has passed.
-        self.say(progress, Phase::Publishing);
+        let publishing = record.publishing();
         let apply = Apply {
             tree: self.tree(),
             job,
             staging_name: &self.staging_name,
             record: &record,
+            tally: &publishing,
         };
+        self.watched(progress, Phase::Publishing, &publishing, || self.publish(&apply))?;
+        let cleaning = record.cleaning();
+        let apply = Apply {
+            tally: &cleaning,
+            ..apply
+        };
+        self.watched(progress, Phase::CleaningUp, &cleaning, || self.clean(&apply))?;
+        Ok(None)
+    }
+
+    fn publish(&self, apply: &Apply<'_>) -> Result<(), JobError> {
         apply.publish(false).map_err(|failures| self.unfinished(&failures))?;
-        apply
-            .mark_done()
-            .map_err(self.storage_error("finishing the commit of"))?;
-        self.say(progress, Phase::CleaningUp);
+        apply.mark_done().map_err(self.storage_error("finishing the commit of"))
+    }
+
+    fn clean(&self, apply: &Apply<'_>) -> Result<(), JobError> {
         self.close_journal();
         apply
             .clean(self.final_root_times())
             .map_err(|failures| self.unfinished(&failures))?;
-        self.storage
-            .sync_all(&self.root)
-            .map_err(self.storage_error("syncing"))?;
-        Ok(None)
+        self.storage.sync_all(&self.root).map_err(self.storage_error("syncing"))
     }
 
     /// The root's times as the job saw them, if nothing in the record sets them.
@@ -196,12 +206,12 @@ impl Shared {
     }
 
     /// A job that only changes old objects has no directory of its own before its record is written.
-    fn make_job_dir(self: &Arc<Self>) -> Result<Handle, Errno> {
+    fn make_job_dir(self: &Arc<Self>, progress: &mut Hook<'_>) -> Result<Handle, Errno> {
         let mut state = self.state.lock();
         state.model.dir_at_mut(Ino::ROOT).staging = Staging::Wanted;
         state.model.queue(Ino::ROOT);
         self.call_worker(&mut state);
-        self.wait_idle(&mut state, &mut |_| {});
+        self.wait_idle(&mut state, progress, Phase::Syncing);
         let refused = state.errors.last().map(|error| Errno::from_raw_os_error(error.errno));
         state.model.job_dir().ok_or(refused.unwrap_or(Errno::IO))
     }
@@ -241,7 +251,7 @@ impl Shared {
         progress: &mut dyn FnMut(&Progress),
     ) -> Result<(), Cause> {
         self.call_worker(state);
-        self.wait_idle(state, progress);
+        self.wait_idle(state, progress, Phase::Draining);
         match (state.errors.is_empty(), state.model.graph.stopped) {
             (true, false) => Ok(()),
             (true, true) => Err(Cause::Asked), // interrupted
@@ -253,26 +263,18 @@ impl Shared {
     fn wait_idle(
         self: &Arc<Self>,
         state: &mut parking_lot::MutexGuard<'_, crate::job::State>,
-        progress: &mut dyn FnMut(&Progress),
+        progress: &mut Hook<'_>,
+        phase: Phase,
     ) {
-        loop {
+        self.wait_watched(state, progress, phase, |state| {
             let graph = &state.model.graph;
             let closing = !state.model.closing.is_empty();
-            if graph.running == 0 && (graph.stopped || graph.queued() == 0 && !closing) {
-                break;
+            let is_idle = graph.running == 0 && (graph.stopped || graph.queued() == 0 && !closing);
+            if !is_idle {
+                self.call_worker(state);
             }
-            let timed_out = self.progress.wait_for(state, PROGRESS_INTERVAL).timed_out();
-            self.call_worker(state);
-            if timed_out {
-                let counts = self.counts(state);
-                parking_lot::MutexGuard::unlocked(state, || {
-                    progress(&Progress {
-                        phase: Phase::Draining,
-                        counts,
-                    });
-                });
-            }
-        }
+            is_idle
+        });
         let stuck = !state.model.graph.stopped && state.model.graph.left() > 0;
         if stuck {
             // A cycle of waits would be our mistake: it fails the job loudly rather than silently.
@@ -280,18 +282,13 @@ impl Shared {
         }
     }
 
-    fn say(&self, progress: &mut dyn FnMut(&Progress), phase: Phase) {
-        let counts = self.counts(&mut self.state.lock());
-        progress(&Progress { phase, counts });
-    }
-
     /// Lets what is under way end and nothing begin.
-    pub(crate) fn stop(&self) {
+    pub(crate) fn stop(&self, progress: &mut Hook<'_>) {
         let mut state = self.state.lock();
         state.model.graph.stopped = true;
-        while state.model.graph.running > 0 {
-            self.progress.wait(&mut state);
-        }
+        self.wait_watched(&mut state, progress, Phase::RollingBack, |state| {
+            state.model.graph.running == 0
+        });
     }
 
     /// The journal is about to be removed; an open file would leave a hidden one behind on some storages.
@@ -299,9 +296,8 @@ impl Shared {
         drop(self.journal.lock().take());
     }
 
-    fn undo(&self, progress: &mut dyn FnMut(&Progress)) -> Result<(), JobError> {
-        self.stop();
-        self.say(progress, Phase::RollingBack);
+    fn undo(&self, progress: &mut Hook<'_>) -> Result<(), JobError> {
+        self.stop(progress);
         let (leftovers, began) = {
             let state = self.state.lock();
             (
@@ -313,7 +309,9 @@ impl Shared {
             return Ok(());
         }
         self.close_journal();
-        remove_leftovers(&self.tree(), &self.staging_name, &leftovers, self.root_times)
+        let tally = Tally::of(leftovers.names, 0);
+        let remove = || remove_leftovers(&self.tree(), &self.staging_name, &leftovers, self.root_times, &tally);
+        self.watched(progress, Phase::RollingBack, &tally, remove)
             .map_err(self.storage_error("rolling back the job in"))
     }
 }
@@ -325,6 +323,7 @@ fn leftovers(model: &Model) -> Leftovers {
         if ino != Ino::ROOT && inode.is_old() && inode.dir().is_ok_and(|dir| dir.staging != Staging::None) {
             left.staging.push((model.old_path(ino), inode.times_before()));
         }
+        left.names += inode.placed.len();
         let visible = inode.placed.iter().filter(|place| model.is_visible(place));
         left.visible
             .extend(visible.map(|place| model.old_path(place.dir).join(&*place.name)));
@@ -338,29 +337,30 @@ pub(crate) fn remove_leftovers(
     staging_name: &OsStr,
     left: &Leftovers,
     root_times: (Time, Time),
+    tally: &Tally,
 ) -> Result<(), Errno> {
     let storage = tree.storage;
     let visible = parallel(&left.visible, tree.threads, |path| {
         let Some((dir, name)) = gone_is_none(tree.spot(path))? else {
             return Ok(());
         };
-        remove_tree(storage, &dir, &name, 1)
+        remove_tree(storage, &dir, &name, 1, tally)
     });
     let staging = parallel(&left.staging, tree.threads, |(path, times)| {
         let Some(dir) = gone_is_none(tree.dir(path))? else {
             return Ok(());
         };
-        remove_tree(storage, &dir, staging_name, 1)?;
+        remove_tree(storage, &dir, staging_name, 1, tally)?;
         put_times_back(storage, &dir, *times)
     });
     visible.into_iter().chain(staging).collect::<Result<(), Errno>>()?;
-    remove_job_dir(tree, staging_name)?;
+    remove_job_dir(tree, staging_name, tally)?;
     put_times_back(storage, &tree.root, root_times)
 }
 
 /// Removes the job's own directory: the journal first, so that nothing is undone once more; last who the job was,
 /// and that it committed, so that nothing is undone at all.
-fn remove_job_dir(tree: &Tree<'_>, staging_name: &OsStr) -> Result<(), Errno> {
+fn remove_job_dir(tree: &Tree<'_>, staging_name: &OsStr, tally: &Tally) -> Result<(), Errno> {
     let storage = tree.storage;
     let Some(job) = gone_is_none(storage.open_dir(&tree.root, staging_name))? else {
         return Ok(());
@@ -373,7 +373,7 @@ fn remove_job_dir(tree: &Tree<'_>, staging_name: &OsStr) -> Result<(), Errno> {
         .collect();
     parallel(&others, tree.threads.min(others.len()), |entry| {
         let threads = (tree.threads / others.len()).max(1);
-        remove_tree(storage, &job, &entry.name, threads)
+        remove_tree(storage, &job, &entry.name, threads, tally)
     })
     .into_iter()
     .collect::<Result<(), Errno>>()?;

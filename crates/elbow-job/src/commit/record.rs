@@ -11,6 +11,7 @@ use std::path::PathBuf;
 use elbow_ranges::RangeSet;
 use elbow_ranges::encoding::{DecodeError, Reader, Writer, open_sealed, seal};
 
+use super::watch::Tally;
 use crate::plan::NewAttrs;
 use crate::staging::{put_path, put_time, take_path, take_time};
 
@@ -87,6 +88,20 @@ impl Record {
     /// Steps that must be known to be over before the placements begin.
     pub(crate) fn collects(&self) -> bool {
         !self.cuts.is_empty() || !self.removals.is_empty() || !self.collections.is_empty()
+    }
+
+    /// The steps of [`Apply::publish`](super::Apply::publish), none of them done.
+    pub(crate) fn publishing(&self) -> Tally {
+        let files = self.attributes.iter().filter(|attributes| !attributes.is_dir).count();
+        let names = self.cuts.len() + self.removals.len() + self.collections.len() + self.placements.len();
+        let bytes = self.patches.iter().map(|patch| patch.written.total_bytes()).sum();
+        Tally::of(names + self.links.len() + self.patches.len() + files, bytes)
+    }
+
+    /// The steps of [`Apply::clean`](super::Apply::clean), none of them done.
+    pub(crate) fn cleaning(&self) -> Tally {
+        let dirs = self.attributes.iter().filter(|attributes| attributes.is_dir).count();
+        Tally::of(self.staged.len() + dirs, 0)
     }
 
     pub(crate) fn encode(&self) -> Vec<u8> {

@@ -305,9 +305,10 @@ impl Content {
         !self.dirty.is_empty() || !self.old && (self.stored > self.valid || last && self.stored != size)
     }
 
-    /// A fill is on the storage: what it wrote and nobody wrote again is clean. Returns the bytes written.
-    pub(crate) fn filled(&mut self, fill: &Fill) {
+    /// A fill is on the storage: what it wrote and nobody wrote again is clean. Returns the bytes that are clean now.
+    pub(crate) fn filled(&mut self, fill: &Fill) -> u64 {
         let cut = self.cut.take();
+        let mut clean_bytes = 0;
         let stored = fill.cut.unwrap_or(self.stored).max(fill.data_end());
         for (range, piece) in &fill.pieces {
             let clean: Vec<Range<u64>> = self
@@ -318,6 +319,7 @@ impl Content {
                 .collect();
             for range in &clean {
                 self.dirty.remove(range.start, range.end);
+                clean_bytes += range.end - range.start;
             }
             if self.old {
                 self.note_patched(range, piece, cut);
@@ -325,6 +327,7 @@ impl Content {
         }
         self.stored = fill.size.unwrap_or(stored);
         self.valid = cut.map_or(self.stored, |cut| cut.min(self.stored));
+        clean_bytes
     }
 
     fn note_patched(&mut self, range: &Range<u64>, piece: &Piece, cut: Option<u64>) {
@@ -447,6 +450,7 @@ impl Model {
         if kill_suid {
             super::attributes::kill_suid(inode);
         }
+        self.note_nameless(ino);
         self.content_touched(ino, now);
         self.counts.bytes_acknowledged += data.len() as u64;
         Ok(data.len())

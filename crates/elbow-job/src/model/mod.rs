@@ -20,7 +20,7 @@ mod content;
 mod install;
 mod names;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -249,6 +249,10 @@ pub(crate) struct Model {
     /// Bytes and objects promised to the command but not yet taken from the storage.
     pub(crate) reserved_bytes: u64,
     pub(crate) reserved_objects: u64,
+    /// Objects whose work is not idle.
+    working: u64,
+    /// Files without a name whose written data is kept for those who have them open: it is never stored.
+    nameless: HashSet<Ino>,
     /// The numbers in `space` are as new as they can be.
     pub(crate) space_is_fresh: bool,
     pub(crate) memory_limit: u64,
@@ -310,6 +314,8 @@ impl Model {
             space: birth.space,
             reserved_bytes: 0,
             reserved_objects: 0,
+            working: 0,
+            nameless: HashSet::new(),
             space_is_fresh: true,
             memory_limit: birth.memory_limit,
             publish: birth.publish,
@@ -411,6 +417,7 @@ impl Model {
             if let Ok(dir) = self.at(ino).dir() {
                 self.kept_handles -= usize::from(dir.handle.is_some());
             }
+            self.nameless.remove(&ino);
             self.inodes[ino.0 as usize] = None;
         }
     }
@@ -502,6 +509,8 @@ impl Model {
         match inode.work {
             Work::Idle => {
                 inode.work = Work::Queued;
+                self.working += 1;
+                self.graph.unpark(ino);
                 self.graph.push(ino, now);
             }
             Work::Queued | Work::Running => {}
@@ -534,6 +543,37 @@ impl Model {
             .content()
             .is_some_and(|content| content.dirty_bytes() >= EAGER_DRAIN_BYTES);
         large || inode.is_old() || self.graph.has_rested(inode.ctime, self.now)
+    }
+
+    /// The object needs nothing now, or nothing before it is closed.
+    pub(crate) fn rest(&mut self, ino: Ino) {
+        let Ok(inode) = self.get_mut(ino) else { return };
+        let before = std::mem::replace(&mut inode.work, Work::Idle);
+        self.working -= u64::from(before != Work::Idle);
+        // One that came up and needed nothing, or only to be cancelled, was never stored.
+        self.counts.objects_stored += u64::from(before == Work::Running && !self.graph.is_parked(ino));
+    }
+
+    /// Objects that the storage does not have as they are.
+    pub(crate) fn objects_left(&self) -> u64 {
+        self.working + self.graph.parked() as u64
+    }
+
+    /// Written bytes that the storage is to get.
+    pub(crate) fn bytes_left(&self) -> u64 {
+        let nameless = self.nameless.iter().filter(|ino| !self.has_unknown_names(**ino));
+        let nameless = nameless.filter_map(|ino| self.get(*ino).ok());
+        let never_stored: u64 = nameless.filter_map(Inode::content).map(Content::dirty_bytes).sum();
+        self.reserved_bytes.saturating_sub(never_stored)
+    }
+
+    /// A file lost its last name, or one without a name was written to.
+    pub(crate) fn note_nameless(&mut self, ino: Ino) {
+        let inode = self.at(ino);
+        let has_data = inode.content().is_some_and(|content| !content.dirty.is_empty());
+        if inode.names.is_empty() && has_data {
+            self.nameless.insert(ino);
+        }
     }
 
     /// Puts an object that changed just now to the end of the queue.

@@ -381,6 +381,7 @@ impl Model {
             self.counts.cancelled += 1;
             self.unreserve(0, 1);
         }
+        self.note_nameless(ino);
         self.touched(ino);
     }
 

@@ -164,7 +164,12 @@ fn target(name: &OsStr) -> Result<Target> {
 /// Sorts a file in place, or goes on with that where no format is given.
 fn in_place(args: &SortArgs, name: &OsStr, options: &Options, format: Option<&RecordFormat>) -> Result<ExitCode> {
     let target = target(name)?;
-    let watch = Watch::new(args, &target.path.display().to_string(), Watched::InPlace(&target));
+    let watch = Watch::new(
+        args,
+        &target.path.display().to_string(),
+        None,
+        Watched::InPlace(&target),
+    );
     let ended = watch.over(|meter| match format {
         Some(format) => sort::sort_in_place(&RealStorage, &target, format, options, meter),
         None => sort::resume(&RealStorage, &target, options, meter),
@@ -200,7 +205,12 @@ fn copying(args: &SortArgs, format: &RecordFormat, options: &Options) -> Result<
     let name = input.name.clone();
     let mut destination = Destination::new(args.output.last())?;
     let draft = destination.draft().cloned();
-    let watch = Watch::new(args, &name.display().to_string(), Watched::Copying(draft.clone()));
+    let watch = Watch::new(
+        args,
+        &name.display().to_string(),
+        input.bytes,
+        Watched::Copying(draft.clone()),
+    );
     let output = match (&mut destination, args.output.last()) {
         (Destination::File(draft), Some(path)) => Output::File(draft.file.clone(), path.clone()),
         (Destination::File(draft), None) => Output::File(draft.file.clone(), PathBuf::new()),

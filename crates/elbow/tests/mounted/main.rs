@@ -19,6 +19,7 @@ mod loop_disk;
 mod ordinary_user;
 mod posix;
 mod replace;
+mod screen;
 mod slow_ground;
 mod storage_side;
 mod testbeds;

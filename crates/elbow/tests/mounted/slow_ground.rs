@@ -72,6 +72,21 @@ impl SlowGround {
         snapshot_of(&self.below(""))
     }
 
+    /// The directory of the job.
+    pub(crate) fn work(&self) -> PathBuf {
+        self.path("work")
+    }
+
+    /// The directory outside of it.
+    pub(crate) fn outside(&self) -> PathBuf {
+        self.path("out")
+    }
+
+    /// How many staging directories the server has.
+    pub(crate) fn staging(&self) -> usize {
+        staging_below(&self.below(""))
+    }
+
     /// The server has no staging directory.
     pub(crate) fn assert_no_staging(&self) {
         assert_eq!(staging_below(&self.below("")), 0, "staging directories are left behind");
@@ -132,6 +147,11 @@ pub(crate) struct JobMount<'a> {
 }
 
 impl JobMount<'_> {
+    /// Where it is.
+    pub(crate) fn path(&self) -> &Path {
+        &self.mountpoint
+    }
+
     /// Runs a script in it.
     pub(crate) fn shell(&self, script: &str) -> Run {
         Place {

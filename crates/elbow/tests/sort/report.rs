@@ -160,7 +160,7 @@ fn progress_is_shown_on_a_terminal() {
     assert!(said.status.success(), "{said:?}");
     let screen = String::from_utf8_lossy(&stage.read("screen")).into_owned();
     assert!(
-        screen.contains("% of ") && screen.contains(" left: sorting in"),
+        screen.contains("% ") && screen.contains(" of 5.0 MB, ") && screen.contains(" s left"),
         "{screen}"
     );
     assert!(screen.contains("elbow: sorted 5.0 MB in "), "{screen}");

@@ -321,3 +321,18 @@ fn a_manifest_of_which_one_copy_is_damaged_is_as_good_as_a_whole_one() {
     }
     assert!(resumed >= 20, "{resumed} resumed");
 }
+
+/// The passes before the one that a sort was in when it ended were forgotten, and a sort that went on never came to its end.
+#[test]
+fn what_is_done_of_a_sort_counts_all_its_passes() {
+    let (size, fan_in) = (400, 2);
+    let first = Pass::first(size, 100, fan_in);
+    let passes = Pass::count(first.runs() as u64, fan_in);
+    assert_eq!(passes, 2);
+    let second = first.next(fan_in).expect("a second pass");
+    let at = |state: &State| super::done(state, size, passes, fan_in);
+    assert_eq!(at(&State::Forming { formed: 100 }), 100);
+    assert_eq!(at(&State::Merging(first)), size);
+    assert_eq!(at(&State::Merging(second)), 2 * size);
+    assert_eq!(at(&State::Finishing), 3 * size);
+}

@@ -13,6 +13,8 @@ use crate::sort::args::SortArgs;
 /// The inputs, one after the other.
 pub(super) struct Inputs {
     pub(super) name: PathBuf,
+    /// All of them together, where that is known.
+    pub(super) bytes: Option<u64>,
     left: std::vec::IntoIter<OsString>,
     now: Option<Box<dyn Read + Send>>,
 }
@@ -26,6 +28,7 @@ impl Inputs {
         } else {
             &args.files
         };
+        let mut bytes = (!files.iter().any(|name| name == "-")).then_some(0_u64);
         for name in files.iter().filter(|name| *name != "-") {
             let path = Path::new(name);
             let found = File::open(path)
@@ -36,9 +39,11 @@ impl Inputs {
                 let path = path.to_owned();
                 return Err(SortError::Truncated { path, size, record }.into());
             }
+            bytes = bytes.filter(|_| found.is_file()).map(|bytes| bytes + size);
         }
         Ok(Self {
             name: files.first().map(PathBuf::from).unwrap_or_default(),
+            bytes,
             left: Vec::from(files).into_iter(),
             now: None,
         })

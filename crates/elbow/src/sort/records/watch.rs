@@ -10,7 +10,7 @@ use elbow_extmem::sort::{self, Meter, SortError, Summary, Target, side_directory
 use serde_json::json;
 
 use super::output::Draft;
-use crate::meter::Meter as Display;
+use crate::progress::Meter as Display;
 use crate::say::{raw, say};
 use crate::signals::{self, Event};
 use crate::sort::args::SortArgs;
@@ -40,12 +40,15 @@ pub(super) struct Watch<'a> {
 }
 
 impl<'a> Watch<'a> {
-    pub(super) fn new(args: &'a SortArgs, shown: &str, watched: Watched<'a>) -> Self {
+    /// `input_bytes` of input, where that is known.
+    pub(super) fn new(args: &'a SortArgs, shown: &str, input_bytes: Option<u64>, watched: Watched<'a>) -> Self {
+        let meter = Meter::default();
+        meter.announce(input_bytes.unwrap_or(0));
         Self {
             args,
             shown: shown.to_owned(),
             watched,
-            meter: Meter::default(),
+            meter,
             began: Instant::now(),
             stopped_by: AtomicBool::new(false),
             peak_bytes: AtomicU64::new(0),
@@ -61,7 +64,7 @@ impl<'a> Watch<'a> {
             say("cannot listen to signals; Ctrl-C will have no effect");
         }
         std::thread::scope(|scope| {
-            let display = Display::new(format!("sorting {}", self.shown), silent);
+            let display = Display::new(&format!("sorting {}", self.shown), silent);
             scope.spawn(move || self.look(&received, display));
             let ended = sort(&self.meter);
             let _ = events.send(Event::Over); // the other thread waits for it
@@ -83,7 +86,9 @@ impl<'a> Watch<'a> {
                 Err(mpsc::RecvTimeoutError::Timeout) => {}
             }
             self.peak_bytes.fetch_max(self.taken_bytes(), Ordering::Relaxed);
-            display.show(self.meter.done_bytes(), self.meter.total_bytes());
+            if let Some((done, all)) = self.meter.position() {
+                display.show(done, all);
+            }
         }
     }
 

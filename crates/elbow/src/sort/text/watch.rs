@@ -11,7 +11,7 @@ use elbow_extmem::sort::Meter;
 use elbow_extmem::text::Summary;
 use serde_json::json;
 
-use crate::meter::Meter as Display;
+use crate::progress::Meter as Display;
 use crate::say::{raw, say};
 use crate::size;
 use crate::sort::args::SortArgs;
@@ -43,15 +43,13 @@ impl<'a> Watch<'a> {
     /// Runs a sort and shows how far it is.
     pub(super) fn over<T>(&self, meter: &Meter, sort: impl FnOnce() -> T) -> T {
         let verb = if self.args.text.merge { "merging" } else { "sorting" };
-        let mut display = Display::new(format!("{verb} {}", self.what), !self.shows_progress());
+        let mut display = Display::new(&format!("{verb} {}", self.what), !self.shows_progress());
         let (over, is_over) = channel::<()>();
         std::thread::scope(|scope| {
             scope.spawn(move || {
                 while is_over.recv_timeout(LOOK_INTERVAL) == Err(RecvTimeoutError::Timeout) {
-                    // Each byte of each pass is read once and written once; 0: nobody knows how many there are.
-                    match meter.total_bytes() {
-                        0 => {}
-                        total => display.show(meter.read_bytes() + meter.written_bytes(), 2 * total),
+                    if let Some((done, all)) = meter.position() {
+                        display.show(done, all);
                     }
                 }
             });
