@@ -191,7 +191,6 @@ pub(crate) struct RunArgs {
         value_name = "COMMAND",
         required = true,
         trailing_var_arg = true,
-        allow_hyphen_values = true,
         value_hint = ValueHint::CommandWithArguments
     )]
     pub(crate) command: Vec<OsString>,
@@ -300,6 +299,31 @@ mod tests {
         assert_eq!(args.command, ["rm", "-rf", "--", "x"]);
         assert_eq!(run_args(&["make", "--json", "-j8"]).command, ["make", "--json", "-j8"]);
         assert!(!run_args(&["make", "--json"]).json);
+    }
+
+    /// `elbow run --jsn --on a -- true` ran the command `--jsn`, and that over the current directory.
+    #[test]
+    fn an_unknown_option_is_not_the_command() {
+        for words in [
+            &["--jsn", "--on", "a", "--", "true"][..],
+            &["--on", "a", "-x", "true"],
+            &["--keep", "--on"],
+            &["-5", "true"],
+            &["--"],
+            &["--on", "", "--", "true"],
+            &["--scratch", "", "--", "true"],
+            &["--mem", "0", "--", "true"],
+            &["--mem", "1.5", "--", "true"],
+            &["--in-flight", "5000", "--", "true"],
+            &["--retry", "-1", "--", "true"],
+            &["--retry", "1.5", "--", "true"],
+            &["--json", "--json", "--", "true"],
+            &["--mem", "1G", "--mem", "2G", "--", "true"],
+        ] {
+            let ended = Cli::try_parse_from([&["elbow", "run"], words].concat());
+            assert!(ended.is_err_and(|error| error.use_stderr()), "{words:?}");
+        }
+        assert_eq!(run_args(&["--", "--jsn", "-x"]).command, ["--jsn", "-x"]);
     }
 
     #[test]

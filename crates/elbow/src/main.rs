@@ -41,6 +41,7 @@ mod signals;
 mod size;
 mod sort;
 mod status;
+mod suggest;
 mod zero;
 
 use std::process::ExitCode;
@@ -50,7 +51,7 @@ use cli::{Cli, Command};
 
 fn main() -> ExitCode {
     allocator::keep_small();
-    let cli = Cli::try_parse().unwrap_or_else(|error| exit::usage(&error));
+    let cli = Cli::try_parse().unwrap_or_else(|error| exit::usage(error));
     let ended = match &cli.command {
         Command::Run(args) => run::run(args),
         Command::Mount(args) => mount::run(args),

@@ -10,7 +10,7 @@ use elbow_ranges::RangeSet;
 use serde::Serialize;
 
 use crate::exit;
-use crate::holes_args::{ZeroArgs, amount};
+use crate::holes_args::ZeroArgs;
 use crate::say::{answer, say};
 use crate::size;
 
@@ -102,7 +102,7 @@ fn range_of(line: &str) -> Result<RangeSet, String> {
     let words: Vec<&str> = line.split('#').next().unwrap_or_default().split_whitespace().collect();
     match words[..] {
         [] => Ok(RangeSet::new()),
-        [offset, length] => within_reach(amount(offset)?, amount(length)?),
+        [offset, length] => within_reach(size::parse_exact(offset)?, size::parse_exact(length)?),
         _ => Err("write OFFSET LENGTH".to_owned()),
     }
 }
@@ -193,6 +193,8 @@ mod tests {
             ("0 1\n\n7\n", ["line 3", "`7`", "OFFSET LENGTH"]),
             ("0 1 2", ["line 1", "`0 1 2`", "OFFSET LENGTH"]),
             ("1 2\n-1 2\n", ["line 2", "`-1 2`", "size"]),
+            ("1 2\n1.5 10\n", ["line 2", "`1.5 10`", "a fraction needs a unit"]),
+            ("0 0.3K", ["line 1", "whole number of bytes", "nothing was changed"]),
             ("9223372036854775807 1", ["line 1", "beyond", "nothing was changed"]),
             ("1 18446744073709551615", ["line 1", "beyond", "nothing was changed"]),
         ] {

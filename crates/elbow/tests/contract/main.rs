@@ -8,6 +8,7 @@
 mod applications;
 mod interruption;
 mod lifecycle;
+mod options;
 mod output;
 mod reading;
 mod refusals;
