@@ -49,3 +49,4 @@ pub use report::{
     RecoverAction, Recovered,
 };
 pub use seek::Seek;
+pub use spill::check_scratch;

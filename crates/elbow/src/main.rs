@@ -4,6 +4,7 @@
 //!   cli       what can be asked for          run, mount     begin jobs, mount them, end them
 //!   ending    commit or roll back, timed     status, diff, commit, rollback    talk to a mount's daemon (control)
 //!   report    what is said at the end        recover, completions, man
+//!   json, names    what is said to programs; report_file    where `--report` writes; suggest    for mistyped words
 //!   zero, holes    free what is dead, show and make holes (no job, no mount)
 //!   lock, lockd    list locks: commands under them, and their service
 //!   disk           a simulated disk: what it is, and what requests take there
@@ -22,18 +23,23 @@ mod control;
 mod daemon;
 mod diff;
 mod disk;
+mod draft;
 mod ending;
+mod errno_name;
 mod exit;
 mod holes;
 mod holes_args;
 mod job;
+mod json;
 mod lock;
 mod man;
 mod meter;
 mod mount;
+mod names;
 mod progress;
 mod recover;
 mod report;
+mod report_file;
 mod rollback;
 mod run;
 mod say;

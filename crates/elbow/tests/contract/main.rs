@@ -10,6 +10,7 @@ mod interruption;
 mod lifecycle;
 mod options;
 mod output;
+mod programs;
 mod reading;
 mod refusals;
 mod stage;

@@ -37,6 +37,37 @@ fn none_is_no_number_of_threads_or_clients() {
     said.assert_code(125).assert_says(&["is named twice"]);
 }
 
+/// Spilling was silently off.
+#[test]
+fn a_scratch_directory_that_does_not_work_is_refused() {
+    let stage = Stage::new();
+    std::fs::write(stage.path("file"), "x").expect("a file");
+    for scratch in ["../nowhere", "../file", "/proc"] {
+        let said = stage.elbow(&["run", "--scratch", scratch, "--", "touch", "new"]);
+        said.assert_code(125)
+            .assert_says(&["--scratch ", scratch, "local disk"]);
+        assert!(stage.names().is_empty(), "{scratch}");
+        stage.make_dir("job");
+        let said = stage.elbow(&["mount", "--scratch", scratch, ".", "../job"]);
+        said.assert_code(125).assert_says(&["--scratch "]);
+        std::fs::remove_dir(stage.path("job")).expect("not mounted");
+    }
+    let said = stage.apart("mkdir ro; mount -t tmpfs -o ro none ro; mkdir on; $ELBOW run --on on --scratch ro -- true");
+    said.assert_code(125).assert_says(&["--scratch ro", "Read-only"]);
+}
+
+/// The usual one is no condition, but that it is missing is said.
+#[test]
+fn a_missing_temporary_directory_is_said_once() {
+    let stage = Stage::new();
+    let said = stage.apart("TMPDIR=/nowhere XDG_RUNTIME_DIR=/tmp $ELBOW run --retry 1 -- false || true");
+    assert_eq!(said.err.matches("/nowhere").count(), 1, "{said:#?}");
+    said.assert_says(&["writers wait", "--scratch DIR"]);
+    let said = stage.apart("TMPDIR=/nowhere XDG_RUNTIME_DIR=/tmp $ELBOW run --json -- true");
+    assert_eq!(said.assert_code(0).err.lines().count(), 1, "{said:#?}");
+    said.assert_says(&["\"notes\":[\"/nowhere"]);
+}
+
 /// `elbow zero q 1.5 10` zeroed from byte 1 on.
 #[test]
 fn half_a_byte_is_refused() {
