@@ -30,7 +30,9 @@ def drive():
 
 def said(*words):
     run = subprocess.run([ELBOW, "disk", *words, "--json"], capture_output=True, text=True, check=True)
-    return json.loads(run.stdout)
+    found = json.loads(run.stdout)
+    assert found.pop("schema") == 1
+    return found
 
 
 def test_a_drive_has_the_figures_that_describe_prints(drive):

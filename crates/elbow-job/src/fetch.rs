@@ -15,7 +15,7 @@ use crate::job::{Job, Shared, State, clock};
 use crate::model::{DEFAULT_ACL, FoundEntry, Listing, Piece, Segment, Source};
 use crate::plan::{Route, patch_name};
 use crate::pool::THREADS_MAX;
-use crate::spill::{SpillFile, Spilled};
+use crate::spill::Spilled;
 
 /// This much is moved to the spill file at once.
 const SPILL_BYTES: u64 = 4 << 20;
@@ -277,7 +277,7 @@ impl Shared {
 
     /// Moves the newest written data to the spill file; `false` when there is none or no room there.
     fn spill_some(&self, state: &mut parking_lot::MutexGuard<'_, State>) -> bool {
-        let Some(file) = self.spill_file() else { return false };
+        let Some(file) = self.spill.clone() else { return false };
         let Some((ino, pieces)) = state.model.newest_memory(SPILL_BYTES) else {
             return false;
         };
@@ -295,14 +295,6 @@ impl Shared {
         state.model.counts.spilled_bytes += bytes;
         state.model.spilled(ino, &pieces, &written);
         !written.is_empty()
-    }
-
-    fn spill_file(&self) -> Option<Arc<SpillFile>> {
-        let create = || {
-            let scratch = self.options.scratch.as_ref()?;
-            SpillFile::create(scratch, self.options.scratch_bytes).ok()
-        };
-        self.spill.get_or_init(create).clone()
     }
 }
 

@@ -4,7 +4,6 @@ use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use elbow_file::{Errno, Handle, Kind, RenameMode, Space, Storage, Time};
@@ -48,7 +47,8 @@ pub(crate) struct Shared {
     pub(crate) gauge: Arc<AtomicU64>,
     /// Bytes that actions under way have written so far.
     pub(crate) arriving: AtomicU64,
-    pub(crate) spill: OnceLock<Option<Arc<SpillFile>>>,
+    /// Where written data beyond the memory goes, if there is such a place.
+    pub(crate) spill: Option<Arc<SpillFile>>,
     pub(crate) journal: Mutex<Option<Journal>>,
 }
 
@@ -67,6 +67,18 @@ pub(crate) struct State {
 fn directory_handles() -> usize {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
     limit.map_or(usize::MAX, |limit| limit as usize) / 2
+}
+
+/// It is made at once, so that nobody learns in the middle of a job that there is none.
+fn spill_file(options: &Options) -> Result<Option<Arc<SpillFile>>, JobError> {
+    let Some(scratch) = &options.scratch else {
+        return Ok(None);
+    };
+    let made = SpillFile::create(scratch, options.scratch_bytes);
+    made.map(Some).map_err(|source| JobError::Scratch {
+        path: scratch.clone(),
+        source,
+    })
 }
 
 /// The time of day.
@@ -91,7 +103,7 @@ impl Job {
     /// it), `path` its name for messages. Nothing is written to the storage yet.
     ///
     /// # Errors
-    /// When the directory's attributes or free space cannot be read.
+    /// When the directory's attributes or free space cannot be read, or nothing can be written to the scratch directory.
     pub fn begin(storage: Arc<dyn Storage>, root: Handle, path: &Path, options: Options) -> Result<Self, JobError> {
         let failed = |tried| {
             move |errno| JobError::Storage {
@@ -104,6 +116,7 @@ impl Job {
             .stat_handle(&root)
             .map_err(failed("reading the attributes of"))?;
         let space = storage.space(&root).map_err(failed("reading the free space of"))?;
+        let spill = spill_file(&options)?;
         let staging_name: Name = OsStr::new(&new_staging_name(stat.mtime)).into();
         let model = Model::new(Birth {
             root: stat,
@@ -135,7 +148,7 @@ impl Job {
             progress: Condvar::new(),
             gauge: Arc::default(),
             arriving: AtomicU64::new(0),
-            spill: OnceLock::new(),
+            spill,
             journal: Mutex::default(),
         });
         Ok(Self { shared })
@@ -415,6 +428,12 @@ impl Job {
     #[must_use]
     pub fn changes(&self) -> Vec<Change> {
         crate::commit::changes(&self.shared.state.lock().model)
+    }
+
+    /// The name of its staging directories, which no other job has.
+    #[must_use]
+    pub fn name(&self) -> &OsStr {
+        &self.shared.staging_name
     }
 
     /// The job's own directory, if it has one by now.

@@ -51,3 +51,4 @@ pub use report::{
     RecoverAction, Recovered, Steps,
 };
 pub use seek::Seek;
+pub use spill::check_scratch;

@@ -129,9 +129,8 @@ fn is_bare(storage: &dyn Storage, job: &Handle) -> Result<bool, Errno> {
     Ok(storage.list(job)?.iter().all(|entry| entry.name == MANIFEST))
 }
 
-fn command_of(manifest: &Manifest) -> Vec<String> {
-    let text = |word: &Vec<u8>| OsString::from_vec(word.clone()).to_string_lossy().into_owned();
-    manifest.command.iter().map(text).collect()
+fn command_of(manifest: &Manifest) -> Vec<OsString> {
+    manifest.command.iter().cloned().map(OsString::from_vec).collect()
 }
 
 /// The manifest of a job that may have begun just now: its directory is made a moment before the manifest is

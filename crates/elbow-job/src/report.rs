@@ -98,7 +98,7 @@ pub struct Counts {
 }
 
 /// A background operation that failed.
-#[derive(Clone, Debug, PartialEq, serde::Serialize)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct DeferredError {
     /// What was tried: `create`, `write`, ...
     pub operation: &'static str,
@@ -155,6 +155,14 @@ pub enum JobError {
         /// What the storage answered.
         errno: Errno,
     },
+    /// Written data cannot be spilled.
+    #[error("{}: {source}; written data beyond the memory cannot go there, name another directory", path.display())]
+    Scratch {
+        /// The scratch directory.
+        path: PathBuf,
+        /// What the system answered.
+        source: std::io::Error,
+    },
     /// A commit record or manifest could not be read.
     #[error("{}: {found}; nothing was changed", path.display())]
     Damaged {
@@ -187,19 +195,18 @@ fn advice(errno: Errno) -> &'static str {
 }
 
 /// One changed name.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
     /// What happened to it.
     pub kind: ChangeKind,
     /// The name, below the directory of the job; the old one of something removed.
     pub path: PathBuf,
     /// The old name of something renamed.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub from: Option<PathBuf>,
 }
 
 /// What a job did to a name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ChangeKind {
     /// It is new.
@@ -257,14 +264,14 @@ pub enum Phase {
 }
 
 /// One job that `recover` found, and what became of it.
-#[derive(Clone, Debug, serde::Serialize)]
+#[derive(Clone, Debug)]
 pub struct Recovered {
     /// Its staging directory's name.
     pub job: String,
     /// What was done.
     pub action: RecoverAction,
     /// Its command.
-    pub command: Vec<String>,
+    pub command: Vec<OsString>,
     /// A sentence for people.
     pub message: String,
 }

@@ -66,6 +66,14 @@ impl Spilled {
     }
 }
 
+/// Makes sure that written data can be spilled to a directory: a file of the right kind is made there, and gone again.
+///
+/// # Errors
+/// Those of open(2) and unlink(2).
+pub fn check_scratch(directory: &Path) -> std::io::Result<()> {
+    SpillFile::create(directory, 0).map(drop)
+}
+
 impl SpillFile {
     /// An unlinked file in `directory` that holds at most `limit` bytes.
     pub(crate) fn create(directory: &Path, limit: u64) -> std::io::Result<Arc<Self>> {
@@ -125,4 +133,19 @@ fn unlinked_file(directory: &Path) -> std::io::Result<File> {
     let fd = rustix::fs::open(&path, flags, Mode::from_raw_mode(0o600))?;
     rustix::fs::unlink(&path)?;
     Ok(File::from(fd))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A job with a scratch directory that was not there never spilled, and said nothing.
+    #[test]
+    fn a_scratch_directory_is_looked_at_and_left_empty() {
+        let directory = tempfile::tempdir().expect("a directory");
+        check_scratch(directory.path()).expect("a directory of ours");
+        assert_eq!(std::fs::read_dir(directory.path()).expect("the directory").count(), 0);
+        let error = check_scratch(&directory.path().join("nowhere")).expect_err("it is not there");
+        assert_eq!(error.kind(), std::io::ErrorKind::NotFound);
+    }
 }

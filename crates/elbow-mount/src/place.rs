@@ -12,6 +12,42 @@ use crate::namespace::Step;
 
 /// The file system type of our mounts in the mount table.
 const FILE_SYSTEM: &str = "fuse.elbow";
+/// File systems that the kernel makes up: their files are switches and views, not data that a job could stage and
+/// rename. By name in the mount table, because devtmpfs has the number of tmpfs, which is storage.
+const SYNTHETIC: [&str; 32] = [
+    "autofs",
+    "binder",
+    "binfmt_misc",
+    "bpf",
+    "cgroup",
+    "cgroup2",
+    "configfs",
+    "cpuset",
+    "debugfs",
+    "devpts",
+    "devtmpfs",
+    "efivarfs",
+    "functionfs",
+    "fusectl",
+    "gadgetfs",
+    "hugetlbfs",
+    "mqueue",
+    "nfsd",
+    "nsfs",
+    "oprofilefs",
+    "pipefs",
+    "proc",
+    "pstore",
+    "resctrl",
+    "rpc_pipefs",
+    "securityfs",
+    "selinuxfs",
+    "smackfs",
+    "sockfs",
+    "sysfs",
+    "tracefs",
+    "usbfs",
+];
 
 /// A directory that exists, may be written, and has nothing mounted below it.
 #[derive(Clone, Debug)]
@@ -25,7 +61,7 @@ pub struct Place {
 #[non_exhaustive]
 pub enum MountError {
     /// Nothing there, or not reachable.
-    #[error("{}: {}; create the directory first, or name another one with --on", path.display(), words(*errno))]
+    #[error("{}: {}; create the directory first, or name another one (`elbow run --on DIR`)", path.display(), words(*errno))]
     Unreachable {
         /// The directory as it was given.
         path: PathBuf,
@@ -41,7 +77,7 @@ pub enum MountError {
     /// A directory that may not be written.
     #[error(
         "{}: you may not write there ({}); a job needs a hidden staging directory inside it: ask its owner for \
-         write permission, or name a directory of yours with --on", path.display(), words(*errno)
+         write permission, or name a directory of yours (`elbow run --on DIR`)", path.display(), words(*errno)
     )]
     Unwritable {
         /// The directory.
@@ -49,10 +85,21 @@ pub enum MountError {
         /// What the system answered.
         errno: Errno,
     },
+    /// A file system without files of anybody's.
+    #[error(
+        "{}: on {kind}, which the kernel makes up and which stores no files; name a directory on a disk or a network file \
+         system (`elbow run --on DIR`)", path.display()
+    )]
+    Synthetic {
+        /// The directory.
+        path: PathBuf,
+        /// The type of the file system.
+        kind: String,
+    },
     /// Other file systems are mounted inside.
     #[error(
         "{}: other file systems are mounted inside it ({}), which one transaction cannot cover; unmount them, or name \
-         directories without mounts with --on (repeatable)", path.display(), list(mounts)
+         directories without mounts (`elbow run --on DIR --on DIR`)", path.display(), list(mounts)
     )]
     NestedMounts {
         /// The directory.
@@ -67,7 +114,7 @@ pub enum MountError {
     )]
     InsideJob(PathBuf),
     /// One directory of a job inside another.
-    #[error("{} is inside {}; name only the outer one", inner.display(), outer.display())]
+    #[error("{}", overlap(outer, inner))]
     Overlapping {
         /// The outer directory.
         outer: PathBuf,
@@ -130,6 +177,41 @@ pub enum MountError {
     },
 }
 
+impl MountError {
+    /// What the system answered, or what it would have.
+    #[must_use]
+    pub fn errno(&self) -> Option<Errno> {
+        match self {
+            Self::Unreachable { errno, .. }
+            | Self::Unwritable { errno, .. }
+            | Self::NoFuse { errno }
+            | Self::NoUserNamespace { errno, .. }
+            | Self::NotPermitted { errno, .. }
+            | Self::Failed { errno, .. } => Some(*errno),
+            Self::NotADirectory(_) => Some(Errno::NOTDIR),
+            Self::ReadOnly(_) => Some(Errno::ROFS),
+            _ => None,
+        }
+    }
+
+    /// What it is about.
+    #[must_use]
+    pub fn path(&self) -> Option<&Path> {
+        match self {
+            Self::Unreachable { path, .. }
+            | Self::Unwritable { path, .. }
+            | Self::Synthetic { path, .. }
+            | Self::NestedMounts { path, .. }
+            | Self::Fusermount { path, .. }
+            | Self::NotADirectory(path)
+            | Self::ReadOnly(path)
+            | Self::InsideJob(path)
+            | Self::Overlapping { inner: path, .. } => Some(path),
+            _ => None,
+        }
+    }
+}
+
 /// The system's words for an errno, without Rust's addition of the number.
 fn words(errno: Errno) -> String {
     let text = errno.to_string();
@@ -149,6 +231,17 @@ fn list(paths: &[PathBuf]) -> String {
         text += &format!(" and {} more", paths.len() - SHOWN);
     }
     text
+}
+
+fn overlap(outer: &Path, inner: &Path) -> String {
+    if outer == inner {
+        return format!("{} is named twice; name it once", inner.display());
+    }
+    format!(
+        "{} is inside {}; name only the outer one",
+        inner.display(),
+        outer.display()
+    )
 }
 
 fn fuse_advice(errno: Errno) -> &'static str {
@@ -180,12 +273,16 @@ impl Place {
     /// What is wrong with it, and the way out.
     pub fn check(path: &Path) -> Result<Self, MountError> {
         let path = directory(path)?;
+        let kind = file_system_of(&path)?;
+        if SYNTHETIC.contains(&kind.as_str()) {
+            return Err(MountError::Synthetic { path, kind });
+        }
         let space = rustix::fs::statvfs(&path).map_err(|errno| unreachable(&path, errno))?;
         if space.f_flag.contains(StatVfsMountFlags::RDONLY) {
             return Err(MountError::ReadOnly(path));
         }
         may_write(&path)?;
-        if is_inside_job(&path)? {
+        if kind == FILE_SYSTEM {
             return Err(MountError::InsideJob(path));
         }
         let mounts = nested_mounts(&path)?;
@@ -291,8 +388,8 @@ fn mount_table() -> Result<Vec<u8>, MountError> {
     std::fs::read("/proc/self/mountinfo").map_err(failed)
 }
 
-/// The mount that holds a directory is one of ours.
-fn is_inside_job(path: &Path) -> Result<bool, MountError> {
+/// The type of the file system that holds a directory; empty where its mount is not in the table.
+fn file_system_of(path: &Path) -> Result<String, MountError> {
     let found = rustix::fs::statx(CWD, path, AtFlags::empty(), StatxFlags::MNT_ID);
     let id = found.map_err(|errno| unreachable(path, errno))?.stx_mnt_id.to_string();
     let table = mount_table()?;
@@ -302,7 +399,7 @@ fn is_inside_job(path: &Path) -> Result<bool, MountError> {
     let line = mounts
         .find(|fields| fields.first() == Some(&id.as_bytes()))
         .unwrap_or_default();
-    Ok(file_system(&line) == Some(FILE_SYSTEM.as_bytes()))
+    Ok(String::from_utf8_lossy(file_system(&line).unwrap_or_default()).into_owned())
 }
 
 /// The type of file system in a line of the table: the field after the separating `-`.
@@ -366,6 +463,20 @@ mod tests {
         assert!(matches!(error, MountError::NotADirectory(_)), "{error}");
         let error = Place::check(&file.join("below")).expect_err("it is below a file");
         assert!(matches!(error, MountError::NotADirectory(_)), "{error}");
+    }
+
+    /// A job over /proc began, and failed in the background.
+    #[test]
+    fn what_the_kernel_makes_up_is_no_place_for_a_job() {
+        let error = Place::check(Path::new("/proc/self")).expect_err("procfs");
+        assert!(
+            matches!(&error, MountError::Synthetic { kind, .. } if kind == "proc"),
+            "{error}"
+        );
+        assert!(SYNTHETIC.is_sorted());
+        for storage in ["tmpfs", "ramfs", "overlay", "ext4", "nfs4", "fuse.sshfs", FILE_SYSTEM] {
+            assert!(!SYNTHETIC.contains(&storage), "{storage}");
+        }
     }
 
     #[test]

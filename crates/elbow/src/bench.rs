@@ -14,6 +14,7 @@ use elbow_extmem::{ep, s24};
 use elbow_file::{Handle, RealStorage, Storage};
 use serde_json::json;
 
+use crate::json::SCHEMA;
 use crate::say::{answer, say};
 use crate::{allocator, exit, size};
 
@@ -94,7 +95,7 @@ fn run_ep(args: &EpArgs) -> Result<ExitCode> {
     let bytes = pairs * size_of::<ep::Pair>() as u64;
     if args.place.json {
         answer(json!({
-            "bench": "ep", "class": format!("{:?}", args.class), "verified": is_right, "pairs": pairs, "bytes": bytes,
+            "schema": SCHEMA, "bench": "ep", "class": format!("{:?}", args.class), "verified": is_right, "pairs": pairs, "bytes": bytes,
             "sx": sums.x, "sy": sums.y, "accepted": sums.accepted, "consume": args.place.consume,
             "seconds": measured.seconds, "peak_disk_bytes": measured.peak_bytes,
         }))?;
@@ -126,7 +127,7 @@ fn run_s24(args: &S24Args) -> Result<ExitCode> {
     let bytes = args.records * size_of::<s24::Record>() as u64;
     if args.place.json {
         answer(json!({
-            "bench": "s24", "verified": is_right, "records": checked.records, "bytes": bytes,
+            "schema": SCHEMA, "bench": "s24", "verified": is_right, "records": checked.records, "bytes": bytes,
             "in_order": checked.in_order, "same_records": checked.same_records, "consume": args.place.consume,
             "seconds": measured.seconds, "peak_disk_bytes": measured.peak_bytes,
         }))?;

@@ -3,10 +3,12 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use clap_complete::Shell;
 
 use crate::holes_args;
+use crate::report_file::Target;
 use crate::size;
 
 const EXAMPLES: &str = "\
@@ -137,7 +139,7 @@ pub(crate) struct JobArgs {
     /// What to do when somebody else changed an old file that the job changed too.
     #[arg(long, value_enum, value_name = "WHAT", default_value_t = OnConflict::Rollback)]
     pub(crate) on_conflict: OnConflict,
-    /// Memory for written data [default: a quarter of RAM, at most 2G].
+    /// Memory for written data, at least 8M [default: a quarter of RAM, at most 2G].
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     pub(crate) mem: Option<u64>,
     /// Local directory for written data beyond that [default: $TMPDIR or /var/tmp].
@@ -149,6 +151,10 @@ pub(crate) struct JobArgs {
     /// Make fsync(2) wait until the data is on the storage.
     #[arg(long)]
     pub(crate) durable: bool,
+}
+
+fn report_target() -> impl TypedValueParser<Value = Target> {
+    OsStringValueParser::new().try_map(Target::parse)
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -191,9 +197,12 @@ pub(crate) struct RunArgs {
     /// When the job fails, keep what it wrote in its staging directory, and say where.
     #[arg(long)]
     pub(crate) keep: bool,
-    /// Print one JSON object as the last line of standard error, and nothing else.
+    /// Print one JSON object as the last line of standard error, after all that COMMAND prints there.
     #[arg(long)]
     pub(crate) json: bool,
+    /// Write one JSON object to FILE, or to the open descriptor of this number, however the run ends.
+    #[arg(long, value_name = "FILE|FD", value_parser = report_target(), value_hint = ValueHint::FilePath)]
+    pub(crate) report: Option<Target>,
     /// Print errors only.
     #[arg(long, short)]
     pub(crate) quiet: bool,
@@ -205,7 +214,6 @@ pub(crate) struct RunArgs {
         value_name = "COMMAND",
         required = true,
         trailing_var_arg = true,
-        allow_hyphen_values = true,
         value_hint = ValueHint::CommandWithArguments
     )]
     pub(crate) command: Vec<OsString>,
@@ -244,9 +252,12 @@ pub(crate) struct EndArgs {
     /// The mount.
     #[arg(value_name = "MNT", value_hint = ValueHint::DirPath)]
     pub(crate) mount_point: PathBuf,
-    /// Print one JSON object as the last line of standard error, and nothing else.
+    /// Print one JSON object on standard error, and nothing else.
     #[arg(long)]
     pub(crate) json: bool,
+    /// Write one JSON object to FILE, or to the open descriptor of this number, however it ends.
+    #[arg(long, value_name = "FILE|FD", value_parser = report_target(), value_hint = ValueHint::FilePath)]
+    pub(crate) report: Option<Target>,
     /// Print errors only.
     #[arg(long, short)]
     pub(crate) quiet: bool,
@@ -257,7 +268,7 @@ pub(crate) struct DiffArgs {
     /// The mount.
     #[arg(value_name = "MNT", value_hint = ValueHint::DirPath)]
     pub(crate) mount_point: PathBuf,
-    /// Print one JSON object per change.
+    /// Print one JSON object.
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -270,7 +281,7 @@ pub(crate) struct RecoverArgs {
     /// Also end jobs of other hosts, which cannot be seen to be dead from here.
     #[arg(long)]
     pub(crate) force: bool,
-    /// Print one JSON array.
+    /// Print one JSON object.
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -314,6 +325,31 @@ mod tests {
         assert_eq!(args.command, ["rm", "-rf", "--", "x"]);
         assert_eq!(run_args(&["make", "--json", "-j8"]).command, ["make", "--json", "-j8"]);
         assert!(!run_args(&["make", "--json"]).json);
+    }
+
+    /// `elbow run --jsn --on a -- true` ran the command `--jsn`, and that over the current directory.
+    #[test]
+    fn an_unknown_option_is_not_the_command() {
+        for words in [
+            &["--jsn", "--on", "a", "--", "true"][..],
+            &["--on", "a", "-x", "true"],
+            &["--keep", "--on"],
+            &["-5", "true"],
+            &["--"],
+            &["--on", "", "--", "true"],
+            &["--scratch", "", "--", "true"],
+            &["--mem", "0", "--", "true"],
+            &["--mem", "1.5", "--", "true"],
+            &["--in-flight", "5000", "--", "true"],
+            &["--retry", "-1", "--", "true"],
+            &["--retry", "1.5", "--", "true"],
+            &["--json", "--json", "--", "true"],
+            &["--mem", "1G", "--mem", "2G", "--", "true"],
+        ] {
+            let ended = Cli::try_parse_from([&["elbow", "run"], words].concat());
+            assert!(ended.is_err_and(|error| error.use_stderr()), "{words:?}");
+        }
+        assert_eq!(run_args(&["--", "--jsn", "-x"]).command, ["--jsn", "-x"]);
     }
 
     #[test]

@@ -16,15 +16,17 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use elbow_file::Errno;
-use elbow_job::Counts;
+use elbow_job::{ChangeKind, Counts};
 use elbow_mount::{CONTROL_XATTR, runtime_parents};
 use serde::{Deserialize, Serialize};
 
+use crate::json::InWords;
+use crate::names::{FromName, MountPointName, PathName, SourceName};
 use crate::progress::Position;
 use crate::report::{Failure, Report};
 
-/// The only version so far.
-const VERSION: u32 = 1;
+/// What both sides speak; this is not the version of what is printed.
+const VERSION: u32 = 2;
 /// No request or reply line is longer; a longer one is not from us.
 const LINE_BYTES_MAX: u64 = 256 << 20;
 /// Longest path of a socket that is looked up.
@@ -61,8 +63,8 @@ pub(crate) enum Reply {
     },
     /// To `status`.
     Status { status: Box<Status> },
-    /// To `diff`: each change as the library writes it.
-    Changes { changes: Vec<serde_json::Value> },
+    /// To `diff`.
+    Changes { changes: Vec<Change> },
     /// To `commit` and `rollback`.
     Ended { report: Box<Report> },
     /// To anything that cannot be done.
@@ -72,13 +74,40 @@ pub(crate) enum Reply {
 /// A mount at work.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Status {
-    pub(crate) source: PathBuf,
-    pub(crate) mount_point: PathBuf,
+    pub(crate) elbow: String,
+    #[serde(flatten)]
+    pub(crate) source: SourceName,
+    #[serde(flatten)]
+    pub(crate) mount_point: MountPointName,
+    /// The name of its staging directories.
+    pub(crate) job: String,
+    pub(crate) started_unix_seconds: f64,
     pub(crate) pid: u32,
     /// `running`, or what the end is doing.
     pub(crate) phase: String,
     pub(crate) counts: serde_json::Map<String, serde_json::Value>,
     pub(crate) errors: Vec<Failure>,
+}
+
+/// One changed name.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Change {
+    pub(crate) kind: ChangeKind,
+    #[serde(flatten)]
+    pub(crate) path: PathName,
+    /// The old name of something renamed.
+    #[serde(flatten)]
+    pub(crate) from: FromName,
+}
+
+impl From<&elbow_job::Change> for Change {
+    fn from(change: &elbow_job::Change) -> Self {
+        Self {
+            kind: change.kind,
+            path: PathName::of(&change.path),
+            from: change.from.as_ref().map(FromName::of).unwrap_or_default(),
+        }
+    }
 }
 
 /// Counts as a JSON object.
@@ -202,7 +231,7 @@ fn socket_of(mount_point: &Path) -> anyhow::Result<PathBuf> {
              on its source",
             mount_point.display()
         ),
-        Err(errno) => bail!("{}: {errno}", mount_point.display()),
+        Err(errno) => Err(InWords::of(mount_point, errno).into()),
     }
 }
 
@@ -226,9 +255,9 @@ mod tests {
     #[test]
     fn other_versions_and_noise_are_refused() {
         let receive = |line: &str| receive::<Request>(&mut line.as_bytes());
-        assert!(receive("{\"version\":2,\"request\":\"commit\"}\n").is_err_and(|e| e.to_string().contains("version")));
+        assert!(receive("{\"version\":1,\"request\":\"commit\"}\n").is_err_and(|e| e.to_string().contains("version")));
         assert!(receive("{\"request\":\"commit\"}\n").is_err());
-        assert!(receive("{\"version\":1,\"request\":\"frob\"}\n").is_err());
+        assert!(receive("{\"version\":2,\"request\":\"frob\"}\n").is_err());
         assert!(receive("GET / HTTP/1.1\n").is_err());
     }
 

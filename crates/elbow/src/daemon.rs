@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, bail};
 use elbow_job::{Job, Progress};
@@ -30,8 +30,9 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{AtFlags, StatxFlags};
 
 use crate::cli::MountArgs;
-use crate::control::{self, Reply, Request, Socket, Status};
+use crate::control::{self, Change, Reply, Request, Socket, Status};
 use crate::job::{self, Site};
+use crate::names::{MountPointName, SourceName};
 use crate::progress::Position;
 use crate::report::{Failure, Report};
 use crate::say::say;
@@ -50,6 +51,7 @@ enum End {
 struct Serving {
     source: PathBuf,
     mount_point: PathBuf,
+    started: SystemTime,
     job: Job,
     phase: Mutex<String>,
     ends: Mutex<Sender<End>>,
@@ -57,6 +59,7 @@ struct Serving {
 
 /// Serves a mount until it is gone.
 pub(crate) fn run(args: &MountArgs) -> anyhow::Result<ExitCode> {
+    let started = SystemTime::now();
     job::prepare_process();
     signals::block();
     let mount_point = mount_point(&args.mount_point)?;
@@ -69,8 +72,10 @@ pub(crate) fn run(args: &MountArgs) -> anyhow::Result<ExitCode> {
             site.path().display()
         );
     }
-    job::report_recovered(&site.recover(false)?);
-    let job = site.begin(job::options(&args.job, &[]))?;
+    let (scratch, note) = job::scratch(&args.job)?;
+    note.iter().for_each(say);
+    job::recovered_lines(&site.recover(false)?).iter().for_each(say);
+    let job = site.begin(job::options(&args.job, scratch, &[]))?;
     let socket = Socket::new()?;
     let mut connection = Connection::at(&site.place, &mount_point)?;
     let options = FrontOptions {
@@ -86,6 +91,7 @@ pub(crate) fn run(args: &MountArgs) -> anyhow::Result<ExitCode> {
     let serving = Serving {
         source,
         mount_point,
+        started,
         job,
         phase: Mutex::new("running".into()),
         ends: Mutex::new(ends),
@@ -165,7 +171,9 @@ impl Serving {
             Ok(Some(Request::Status)) => Reply::Status {
                 status: Box::new(self.status()),
             },
-            Ok(Some(Request::Diff)) => self.changes(),
+            Ok(Some(Request::Diff)) => Reply::Changes {
+                changes: self.job.changes().iter().map(Change::from).collect(),
+            },
             Ok(Some(end @ (Request::Commit | Request::Rollback))) => return self.end(End::Asked(end, stream)),
             Ok(None) => return,
             Err(error) => Reply::Refused {
@@ -178,28 +186,25 @@ impl Serving {
 
     fn status(&self) -> Status {
         Status {
-            source: self.source.clone(),
-            mount_point: self.mount_point.clone(),
+            source: SourceName::of(&self.source),
+            mount_point: MountPointName::of(&self.mount_point),
+            job: self.job.name().to_string_lossy().into_owned(),
+            elbow: env!("CARGO_PKG_VERSION").to_owned(),
+            started_unix_seconds: self
+                .started
+                .duration_since(UNIX_EPOCH)
+                .unwrap_or_default()
+                .as_secs_f64(),
             pid: std::process::id(),
             phase: self.phase.lock().unwrap_or_else(PoisonError::into_inner).clone(),
             counts: control::counts_object(&self.job.counts()),
-            errors: self.job.deferred_errors().iter().map(Failure::from).collect(),
+            errors: self.failures(),
         }
     }
 
-    fn changes(&self) -> Reply {
-        let changes = self
-            .job
-            .changes()
-            .iter()
-            .map(serde_json::to_value)
-            .collect::<Result<_, _>>();
-        match changes {
-            Ok(changes) => Reply::Changes { changes },
-            Err(error) => Reply::Refused {
-                message: error.to_string(),
-            },
-        }
+    fn failures(&self) -> Vec<Failure> {
+        let errors = self.job.deferred_errors();
+        errors.iter().map(|error| Failure::new(&self.source, error)).collect()
     }
 
     fn end(&self, end: End) {
@@ -225,8 +230,8 @@ impl Serving {
         };
         drop(root);
         self.take_away();
-        let mut report = Report::new(Duration::ZERO);
-        report.add(&self.source, &ending, "as asked");
+        let mut report = Report::new(&[], self.started);
+        report.add(&self.source, self.job.name(), &ending, "as asked");
         report.exit_code = if report.is_committed() || request == Request::Rollback {
             0
         } else {

@@ -1,48 +1,61 @@
 //! `elbow diff MNT`: what a commit would change.
 
-use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::bail;
-use serde_json::Value;
+use elbow_job::ChangeKind;
+use serde::Serialize;
 
 use crate::cli::DiffArgs;
-use crate::control::{self, Reply, Request};
+use crate::control::{self, Change, Reply, Request};
+use crate::json;
+use crate::names::MountPointName;
 use crate::say::answer;
 
-/// Prints one line per changed name.
+/// Prints one line per changed name, or one object with all of them.
 pub(crate) fn run(args: &DiffArgs) -> anyhow::Result<ExitCode> {
+    json::answered(args.json, &args.mount_point, tell(args))
+}
+
+#[derive(Serialize)]
+struct Changes {
+    #[serde(flatten)]
+    mount_point: MountPointName,
+    changes: Vec<Change>,
+}
+
+fn tell(args: &DiffArgs) -> anyhow::Result<ExitCode> {
     let Reply::Changes { changes } = control::ask(&args.mount_point, Request::Diff, &mut |_| {})? else {
         bail!(
             "the process that serves {} gave another answer",
             args.mount_point.display()
         );
     };
+    if args.json {
+        let mount_point = MountPointName::of(&args.mount_point);
+        answer(json::line(&Changes { mount_point, changes })?)?;
+        return Ok(ExitCode::SUCCESS);
+    }
     for change in &changes {
-        if args.json {
-            answer(change)?;
-        } else {
-            answer(line(change))?;
-        }
+        answer(line(change))?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
 /// A letter for what happened (as git and rsync have them), and the names.
-fn line(change: &Value) -> String {
-    let text = |key: &str| change.get(key).and_then(Value::as_str).unwrap_or_default();
-    let letter = match text("kind") {
-        "created" => "A",
-        "removed" => "D",
-        "renamed" => "R",
-        "written" => "M",
-        "attributes" => "m",
-        _ => "?",
+fn line(change: &Change) -> String {
+    let letter = match change.kind {
+        ChangeKind::Created => "A",
+        ChangeKind::Removed => "D",
+        ChangeKind::Renamed => "R",
+        ChangeKind::Written => "M",
+        ChangeKind::Attributes => "m",
     };
-    let path = Path::new(text("path")).display();
-    match text("from") {
-        "" => format!("{letter} {path}"),
-        from => format!("{letter} {from} -> {path}"),
+    let path = change.path.path().unwrap_or_default();
+    let path = path.display();
+    match change.from.path() {
+        None => format!("{letter} {path}"),
+        Some(from) => format!("{letter} {} -> {path}", from.display()),
     }
 }
 
@@ -52,9 +65,15 @@ mod tests {
 
     #[test]
     fn changes_are_one_line_each() {
-        let change = serde_json::json!({"kind": "created", "path": "a/b"});
-        assert_eq!(line(&change), "A a/b");
-        let change = serde_json::json!({"kind": "renamed", "path": "new", "from": "old"});
-        assert_eq!(line(&change), "R old -> new");
+        let of = |kind, path: &str, from: Option<&str>| {
+            let change = elbow_job::Change {
+                kind,
+                path: path.into(),
+                from: from.map(Into::into),
+            };
+            line(&Change::from(&change))
+        };
+        assert_eq!(of(ChangeKind::Created, "a/b", None), "A a/b");
+        assert_eq!(of(ChangeKind::Renamed, "new", Some("old")), "R old -> new");
     }
 }

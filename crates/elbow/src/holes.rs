@@ -6,13 +6,14 @@ use std::io::IsTerminal;
 use std::path::Path;
 use std::process::ExitCode;
 
-use anyhow::anyhow;
 use elbow_file::dig::{Dug, Means, Writers, dig};
 use elbow_file::{Access, Errno, Extent, ExtentKind, Extents, RealStorage, Storage};
 use serde::Serialize;
 
 use crate::exit;
 use crate::holes_args::HolesArgs;
+use crate::json::{self, InWords};
+use crate::names::PathName;
 use crate::progress::Meter;
 use crate::say::{answer, say};
 use crate::size;
@@ -20,13 +21,14 @@ use crate::zero::open;
 
 /// Shows the map, or digs.
 pub(crate) fn run(args: &HolesArgs) -> anyhow::Result<ExitCode> {
-    if args.dig { run_dig(args) } else { run_map(args) }
+    let ended = if args.dig { run_dig(args) } else { run_map(args) };
+    json::answered(args.json, &args.file, ended)
 }
 
 fn run_map(args: &HolesArgs) -> anyhow::Result<ExitCode> {
     let map = Map::read(&args.file)?;
     if args.json {
-        answer(serde_json::to_string(&map)?)?;
+        answer(json::line(&map)?)?;
         return Ok(ExitCode::SUCCESS);
     }
     answer(map.headline())?;
@@ -39,7 +41,8 @@ fn run_map(args: &HolesArgs) -> anyhow::Result<ExitCode> {
 
 #[derive(Serialize)]
 struct Map {
-    path: String,
+    #[serde(flatten)]
+    path: PathName,
     size_bytes: u64,
     /// What the file takes on the disk.
     allocated_bytes: u64,
@@ -71,7 +74,7 @@ impl Map {
         let extents = found.collect::<Result<Vec<_>, _>>()?;
         let bytes_of = |kind| extents.iter().filter(|extent| extent.kind == kind).map(length).sum();
         Ok(Self {
-            path: path.display().to_string(),
+            path: PathName::of(path),
             size_bytes,
             allocated_bytes,
             data_bytes: bytes_of(ExtentKind::Data),
@@ -85,7 +88,7 @@ impl Map {
             [self.size_bytes, self.allocated_bytes, self.data_bytes, self.hole_bytes].map(size::show);
         format!(
             "{}: {size}, of which {data} data and {holes} holes; takes {allocated} on the disk",
-            self.path
+            shown(&self.path)
         )
     }
 
@@ -97,6 +100,10 @@ impl Map {
         }));
         lines.join("\n")
     }
+}
+
+fn shown(path: &PathName) -> String {
+    path.path().unwrap_or_default().display().to_string()
 }
 
 fn length(extent: &Extent) -> u64 {
@@ -124,7 +131,7 @@ fn run_dig(args: &HolesArgs) -> anyhow::Result<ExitCode> {
     let after = RealStorage.stat_handle(&file)?;
     let report = DigReport::of(args, &dug, before.blocks, after.blocks);
     if args.json {
-        answer(serde_json::to_string(&report)?)?;
+        answer(json::line(&report)?)?;
     } else if !args.quiet {
         say(report.sentence());
     }
@@ -141,26 +148,30 @@ fn run_dig(args: &HolesArgs) -> anyhow::Result<ExitCode> {
 /// Why nothing can be dug, and the way out.
 fn refusal(args: &HolesArgs, error: std::io::Error) -> anyhow::Error {
     let path = args.file.display();
-    match Errno::from_io_error(&error) {
-        Some(Errno::BUSY) => anyhow!(
+    let errno = Errno::from_io_error(&error);
+    let message = match errno {
+        Some(Errno::BUSY) => format!(
             "{path}: somebody else has it open, and this file system cannot keep their writes safe; start again when it is \
              closed (fuser(1) says who has it), or use --assume-no-writers if they only read"
         ),
-        Some(Errno::ACCESS) => anyhow!(
+        Some(Errno::ACCESS) => format!(
             "{path}: only its owner may keep others out while it is dug; use --assume-no-writers if nobody writes"
         ),
-        Some(Errno::OPNOTSUPP) if args.assume_no_writers => anyhow!("{path}: this file system cannot punch holes"),
-        Some(Errno::OPNOTSUPP) => anyhow!(
+        Some(Errno::OPNOTSUPP) if args.assume_no_writers => format!("{path}: this file system cannot punch holes"),
+        Some(Errno::OPNOTSUPP) => format!(
             "{path}: this file system cannot punch holes, or it cannot keep others out meanwhile; use --assume-no-writers \
              if nobody writes"
         ),
-        _ => anyhow::Error::from(error).context(format!("{path}: cannot be dug")),
-    }
+        _ => return anyhow::Error::from(error).context(format!("{path}: cannot be dug")),
+    };
+    let errno = errno.unwrap_or(Errno::IO);
+    InWords { message, errno }.into()
 }
 
 #[derive(Serialize)]
 struct DigReport {
-    path: String,
+    #[serde(flatten)]
+    path: PathName,
     size_bytes: u64,
     examined_bytes: u64,
     dug_bytes: u64,
@@ -174,7 +185,7 @@ struct DigReport {
 impl DigReport {
     fn of(args: &HolesArgs, dug: &Dug, blocks_before: u64, blocks: u64) -> Self {
         Self {
-            path: args.file.display().to_string(),
+            path: PathName::of(&args.file),
             size_bytes: dug.size_bytes,
             examined_bytes: dug.examined_bytes,
             dug_bytes: dug.dug_bytes,
@@ -193,7 +204,7 @@ impl DigReport {
         let [dug, before, now] = [self.dug_bytes, self.allocated_bytes_before, self.allocated_bytes].map(size::show);
         format!(
             "{}: {dug} of zeros are holes now; takes {now} on the disk, took {before}",
-            self.path
+            shown(&self.path)
         )
     }
 }

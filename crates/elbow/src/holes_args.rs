@@ -42,10 +42,10 @@ pub(crate) struct ZeroArgs {
     #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) file: PathBuf,
     /// Where to begin [default: the whole file].
-    #[arg(value_name = "OFFSET", value_parser = amount, requires = "length", conflicts_with = "ranges")]
+    #[arg(value_name = "OFFSET", value_parser = size::parse_exact, requires = "length", conflicts_with = "ranges")]
     pub(crate) offset: Option<u64>,
     /// How much.
-    #[arg(value_name = "LENGTH", value_parser = amount)]
+    #[arg(value_name = "LENGTH", value_parser = size::parse_exact)]
     pub(crate) length: Option<u64>,
     /// Zero what a list on standard input says, in lines of `OFFSET LENGTH`.
     #[arg(long, value_name = "-", value_parser = standard_input)]
@@ -79,32 +79,9 @@ pub(crate) struct HolesArgs {
     pub(crate) quiet: bool,
 }
 
-/// Bytes: a plain number of any size, or one with a unit.
-pub(crate) fn amount(text: &str) -> Result<u64, String> {
-    if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_digit()) {
-        return size::parse(text);
-    }
-    text.parse().map_err(|_| format!("`{text}` is out of range"))
-}
-
 fn standard_input(text: &str) -> Result<(), String> {
     match text {
         "-" => Ok(()),
         _ => Err(format!("write `--ranges - < {text}`")),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn amounts_are_exact_and_may_be_zero() {
-        assert_eq!(amount("0"), Ok(0));
-        assert_eq!(amount("9007199254740993"), Ok((1 << 53) + 1));
-        assert_eq!(amount("1.5K"), Ok(1536));
-        for wrong in ["", "-1", "0x10", "1e3", "99999999999999999999", "5 M B"] {
-            assert!(amount(wrong).is_err(), "{wrong}");
-        }
     }
 }

@@ -6,14 +6,14 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use elbow_file::{Handle, RealStorage, Storage};
 use elbow_job::{Job, Options, RecoverAction, Recovered};
 use elbow_mount::{ChildState, MountError, Place};
 use rustix::process::{Resource, Rlimit};
 
 use crate::cli::{self, JobArgs};
-use crate::say::say;
+use crate::report::strerror;
 
 /// Memory for written data, if not said otherwise: this part of RAM, and at most so much.
 const MEMORY_SHARE: u64 = 4;
@@ -53,8 +53,29 @@ fn system_open_files_max() -> Option<u64> {
         .ok()
 }
 
+/// Where written data is spilled to: a directory where that works. One that was named has to; without the usual one
+/// the job works in memory alone, and there is a sentence that says so.
+pub(crate) fn scratch(args: &JobArgs) -> anyhow::Result<(Option<PathBuf>, Option<String>)> {
+    let directory = args.scratch.clone().unwrap_or_else(default_scratch);
+    let Err(error) = elbow_job::check_scratch(&directory) else {
+        return Ok((Some(directory), None));
+    };
+    let (shown, why) = (
+        directory.display(),
+        error.raw_os_error().map_or_else(|| error.to_string(), strerror),
+    );
+    if args.scratch.is_some() {
+        bail!("--scratch {shown}: {why}; name a directory on a local disk where you may write");
+    }
+    let note = format!(
+        "{shown}: {why}; written data stays in memory, and writers wait when that is full (--scratch DIR names a directory \
+         for more)"
+    );
+    Ok((None, Some(note)))
+}
+
 /// The options of a job.
-pub(crate) fn options(args: &JobArgs, command: &[OsString]) -> Options {
+pub(crate) fn options(args: &JobArgs, scratch: Option<PathBuf>, command: &[OsString]) -> Options {
     Options {
         publish: match args.publish {
             cli::Publish::Staged => elbow_job::Publish::Staged,
@@ -66,7 +87,7 @@ pub(crate) fn options(args: &JobArgs, command: &[OsString]) -> Options {
         },
         in_flight: args.in_flight.and_then(|n| usize::try_from(n).ok()),
         memory_bytes: args.mem.unwrap_or_else(default_memory),
-        scratch: Some(args.scratch.clone().unwrap_or_else(default_scratch)),
+        scratch,
         scratch_bytes: SCRATCH_MAX_BYTES,
         durable: args.durable,
         command: command.to_vec(),
@@ -130,8 +151,7 @@ impl Site {
 }
 
 /// What is said of dead jobs before a new one begins: running ones are nobody's concern.
-pub(crate) fn report_recovered(found: &[Recovered]) {
-    for job in found.iter().filter(|job| job.action != RecoverAction::Running) {
-        say(format_args!("{}: {}", job.job, job.message));
-    }
+pub(crate) fn recovered_lines(found: &[Recovered]) -> Vec<String> {
+    let ended = found.iter().filter(|job| job.action != RecoverAction::Running);
+    ended.map(|job| format!("{}: {}", job.job, job.message)).collect()
 }

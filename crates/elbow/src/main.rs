@@ -5,6 +5,7 @@
 //!   ending    commit or roll back, timed     status, diff, commit, rollback    talk to a mount's daemon (control)
 //!   progress  what is seen meanwhile
 //!   report    what is said at the end        recover, completions, man
+//!   json, names    what is said to programs; report_file    where `--report` writes; suggest    for mistyped words
 //!   zero, holes    free what is dead, show and make holes (no job, no mount)
 //!   lock, lockd    list locks: commands under them, and their service
 //!   disk           a simulated disk: what it is, and what requests take there
@@ -23,17 +24,22 @@ mod control;
 mod daemon;
 mod diff;
 mod disk;
+mod draft;
 mod ending;
+mod errno_name;
 mod exit;
 mod holes;
 mod holes_args;
 mod job;
+mod json;
 mod lock;
 mod man;
 mod mount;
+mod names;
 mod progress;
 mod recover;
 mod report;
+mod report_file;
 mod rollback;
 mod run;
 mod say;
@@ -41,6 +47,7 @@ mod signals;
 mod size;
 mod sort;
 mod status;
+mod suggest;
 mod zero;
 
 use std::process::ExitCode;
@@ -50,7 +57,7 @@ use cli::{Cli, Command};
 
 fn main() -> ExitCode {
     allocator::keep_small();
-    let cli = Cli::try_parse().unwrap_or_else(|error| exit::usage(&error));
+    let cli = Cli::try_parse().unwrap_or_else(|error| exit::usage(error));
     let ended = match &cli.command {
         Command::Run(args) => run::run(args),
         Command::Mount(args) => mount::run(args),

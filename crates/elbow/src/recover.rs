@@ -1,16 +1,51 @@
 //! `elbow recover DIR`: ends dead jobs.
 
+use std::ffi::OsStr;
 use std::process::ExitCode;
 
-use elbow_job::RecoverAction;
+use elbow_job::{RecoverAction, Recovered};
+use serde::Serialize;
 
 use crate::cli::RecoverArgs;
 use crate::exit;
 use crate::job::{Site, prepare_process};
+use crate::json;
+use crate::names::{CommandWords, DirectoryName};
 use crate::say::answer;
 
 /// Ends them and says what was done; 125 when one was left that is neither ended nor alive.
 pub(crate) fn run(args: &RecoverArgs) -> anyhow::Result<ExitCode> {
+    json::answered(args.json, &args.directory, end_jobs(args))
+}
+
+#[derive(Serialize)]
+struct Report {
+    #[serde(flatten)]
+    directory: DirectoryName,
+    jobs: Vec<Ended>,
+}
+
+#[derive(Serialize)]
+struct Ended {
+    job: String,
+    action: RecoverAction,
+    #[serde(flatten)]
+    command: CommandWords,
+    message: String,
+}
+
+impl From<&Recovered> for Ended {
+    fn from(found: &Recovered) -> Self {
+        Self {
+            job: found.job.clone(),
+            action: found.action,
+            command: CommandWords::of(&found.command),
+            message: found.message.clone(),
+        }
+    }
+}
+
+fn end_jobs(args: &RecoverArgs) -> anyhow::Result<ExitCode> {
     prepare_process();
     let site = Site::open_all(std::slice::from_ref(&args.directory))?;
     let found = site
@@ -19,10 +54,14 @@ pub(crate) fn run(args: &RecoverArgs) -> anyhow::Result<ExitCode> {
         .collect::<anyhow::Result<Vec<_>>>()?
         .concat();
     if args.json {
-        answer(serde_json::to_string(&found)?)?;
+        answer(json::line(&Report {
+            directory: DirectoryName::of(&args.directory),
+            jobs: found.iter().map(Ended::from).collect(),
+        })?)?;
     } else {
         for job in &found {
-            answer(format_args!("{}: {} ({})", job.job, job.message, job.command.join(" ")))?;
+            let command = job.command.join(OsStr::new(" "));
+            answer(format_args!("{}: {} ({})", job.job, job.message, command.display()))?;
         }
         if found.is_empty() {
             answer(format_args!("no jobs in {}", args.directory.display()))?;

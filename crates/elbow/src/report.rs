@@ -1,17 +1,24 @@
-//! What is said when a job is over: for people, or as one JSON object.
+//! What is said when a job is over: for people, and as one JSON object.
+//!
+//! The object always has the same fields (`docs/src/reference/json.md`); what is not there is `null` or empty.
 
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use elbow_job::{Cause, Counts, DeferredError, JobError, Outcome};
 use serde::{Deserialize, Serialize};
 
 use crate::ending::Ending;
+use crate::json::{self, Problem};
+use crate::names::{CommandWords, DirectoryName, KeptName, PathName};
 use crate::say::{raw, say};
-use crate::size;
+use crate::{errno_name, size};
 
 /// How a whole run ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+///
+/// Of several directories the last of these tells how the whole run ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Result {
     /// Everything is on the storage.
@@ -20,11 +27,20 @@ pub(crate) enum Result {
     RolledBack,
     /// Nothing of it is visible; what was written is kept for inspection.
     Kept,
+    /// It could not be ended: `elbow recover` has to finish or undo it.
+    Unfinished,
 }
 
 /// The end of a run over one or more directories.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Report {
+    /// The version of the program.
+    elbow: String,
+    #[serde(flatten)]
+    command: CommandWords,
+    started_unix_seconds: f64,
+    /// How often the command was run, or was to be.
+    pub(crate) attempts: u32,
     pub(crate) outcome: Result,
     pub(crate) exit_code: u8,
     pub(crate) command_seconds: f64,
@@ -37,34 +53,73 @@ pub(crate) struct Report {
     pub(crate) bytes_acknowledged: u64,
     pub(crate) bytes_written: u64,
     pub(crate) mean_in_flight: f64,
+    /// Each directory's end.
+    directories: Vec<Directory>,
     pub(crate) errors: Vec<Failure>,
+    conflicts: Vec<Conflict>,
     /// Sentences for people: what happened to each directory, and why.
     pub(crate) messages: Vec<String>,
-    /// Where kept staging areas are.
-    #[serde(skip_serializing_if = "Vec::is_empty", default)]
-    pub(crate) kept: Vec<PathBuf>,
+    /// Sentences for people: what else is worth knowing.
+    pub(crate) notes: Vec<String>,
+    /// Where kept staging areas are, as text.
+    pub(crate) kept: Vec<String>,
+    /// Why Elbowroom itself failed.
+    error: Option<Problem>,
+}
+
+/// The end of one directory's job.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Directory {
+    #[serde(flatten)]
+    directory: DirectoryName,
+    /// The name of its staging directories.
+    job: String,
+    outcome: Result,
+    message: String,
+    #[serde(flatten)]
+    kept: KeptName,
+}
+
+/// An old object that somebody else changed too.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Conflict {
+    #[serde(flatten)]
+    directory: DirectoryName,
+    #[serde(flatten)]
+    path: PathName,
+    /// What differs.
+    what: String,
 }
 
 /// A deferred error, as it is told.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Failure {
-    pub(crate) operation: String,
-    pub(crate) path: PathBuf,
-    pub(crate) errno: i32,
-    pub(crate) message: String,
-    pub(crate) unix_seconds: f64,
+    #[serde(flatten)]
+    directory: DirectoryName,
+    operation: String,
+    #[serde(flatten)]
+    path: PathName,
+    errno: i32,
+    errno_name: Option<String>,
+    message: String,
+    unix_seconds: f64,
 }
 
-impl From<&DeferredError> for Failure {
-    fn from(error: &DeferredError) -> Self {
+/// A path below the directory of a job; the directory itself is `.`.
+fn within(path: &Path) -> PathName {
+    let itself = path.as_os_str().is_empty();
+    PathName::of(if itself { Path::new(".") } else { path })
+}
+
+impl Failure {
+    /// One of the job over a directory.
+    pub(crate) fn new(directory: &Path, error: &DeferredError) -> Self {
         Self {
+            directory: DirectoryName::of(directory),
             operation: error.operation.to_owned(),
-            path: if error.path.as_os_str().is_empty() {
-                ".".into()
-            } else {
-                error.path.clone()
-            },
+            path: within(&error.path),
             errno: error.errno,
+            errno_name: errno_name::of(error.errno).map(str::to_owned),
             message: strerror(error.errno),
             unix_seconds: error.unix_seconds,
         }
@@ -78,12 +133,17 @@ pub(crate) fn strerror(errno: i32) -> String {
 }
 
 impl Report {
-    /// The report of a run of which nothing has ended yet.
-    pub(crate) fn new(command: Duration) -> Self {
+    /// The report of a run that began then and of which nothing has ended yet.
+    pub(crate) fn new(command: &[OsString], started: SystemTime) -> Self {
+        let started = started.duration_since(UNIX_EPOCH).unwrap_or_default();
         Self {
+            elbow: env!("CARGO_PKG_VERSION").to_owned(),
+            command: CommandWords::of(command),
+            started_unix_seconds: started.as_secs_f64(),
+            attempts: 1,
             outcome: Result::Committed,
             exit_code: 0,
-            command_seconds: command.as_secs_f64(),
+            command_seconds: 0.0,
             drain_seconds: 0.0,
             commit_seconds: 0.0,
             operations: 0,
@@ -93,32 +153,64 @@ impl Report {
             bytes_acknowledged: 0,
             bytes_written: 0,
             mean_in_flight: 0.0,
+            directories: Vec::new(),
             errors: Vec::new(),
+            conflicts: Vec::new(),
             messages: Vec::new(),
+            notes: Vec::new(),
             kept: Vec::new(),
+            error: None,
         }
     }
 
-    /// The report of a run that Elbowroom could not even begin, or lost.
-    pub(crate) fn failed(error: &anyhow::Error) -> Self {
-        let mut report = Self::new(Duration::ZERO);
-        report.outcome = Result::RolledBack;
-        report.exit_code = crate::exit::ELBOW_FAILED;
-        report.messages.push(format!("{error:#}"));
-        report
+    /// Makes it that of a run that Elbowroom could not even begin, or lost.
+    pub(crate) fn fail(&mut self, error: &anyhow::Error) {
+        self.outcome = Result::RolledBack;
+        self.exit_code = crate::exit::ELBOW_FAILED;
+        self.messages.push(format!("{error:#}"));
+        self.error = Some(Problem::of(error, None));
+    }
+
+    /// Says how long the command took.
+    pub(crate) fn took(&mut self, command: Duration) {
+        self.command_seconds = command.as_secs_f64();
     }
 
     /// Adds the end of one directory's job; `why` it was rolled back if that was asked for.
-    pub(crate) fn add(&mut self, directory: &Path, ending: &Ending, why: &str) {
+    pub(crate) fn add(&mut self, directory: &Path, job: &OsStr, ending: &Ending, why: &str) {
         self.add_counts(&ending.counts);
         self.drain_seconds += ending.drain.as_secs_f64();
         self.commit_seconds += ending.commit.as_secs_f64();
-        self.errors.extend(ending.errors.iter().map(Failure::from));
+        self.errors
+            .extend(ending.errors.iter().map(|error| Failure::new(directory, error)));
+        self.add_conflicts(directory, ending);
         let (result, message) = self.judge(directory, ending, why);
-        if result != Result::Committed && self.outcome != Result::Kept {
-            self.outcome = result;
-        }
+        self.outcome = self.outcome.max(result);
+        let kept = match &ending.outcome {
+            Ok(Outcome::Kept(_, path)) => KeptName::of(path),
+            _ => KeptName::default(),
+        };
+        self.directories.push(Directory {
+            directory: DirectoryName::of(directory),
+            job: job.to_string_lossy().into_owned(),
+            outcome: result,
+            message: message.clone(),
+            kept,
+        });
         self.messages.push(message);
+    }
+
+    fn add_conflicts(&mut self, directory: &Path, ending: &Ending) {
+        let Ok(Outcome::RolledBack(Cause::Conflict(found)) | Outcome::Kept(Cause::Conflict(found), _)) =
+            &ending.outcome
+        else {
+            return;
+        };
+        self.conflicts.extend(found.iter().map(|(path, what)| Conflict {
+            directory: DirectoryName::of(directory),
+            path: within(path),
+            what: what.clone(),
+        }));
     }
 
     fn add_counts(&mut self, counts: &Counts) {
@@ -145,7 +237,7 @@ impl Report {
                 format!("rolled back {directory}: {}", reason(cause, why)),
             ),
             Ok(Outcome::Kept(cause, path)) => {
-                self.kept.push(path.clone());
+                self.kept.push(path.to_string_lossy().into_owned());
                 let kept = path.display();
                 let reason = reason(cause, why);
                 (
@@ -153,9 +245,9 @@ impl Report {
                     format!("rolled back {directory}: {reason}; what it wrote is kept in {kept}"),
                 )
             }
-            Err(error @ JobError::Unfinished { .. }) => (Result::RolledBack, format!("{directory}: {error}")),
+            Err(error @ JobError::Unfinished { .. }) => (Result::Unfinished, format!("{directory}: {error}")),
             Err(error) => (
-                Result::RolledBack,
+                Result::Unfinished,
                 format!("{directory}: {error}; `elbow recover {directory}` cleans up"),
             ),
         }
@@ -164,6 +256,17 @@ impl Report {
     /// Everything has been stored.
     pub(crate) fn is_committed(&self) -> bool {
         self.outcome == Result::Committed
+    }
+
+    /// Every directory's job has ended, whichever way.
+    pub(crate) fn is_ended(&self) -> bool {
+        self.outcome != Result::Unfinished
+    }
+
+    /// The object on one line.
+    pub(crate) fn json(&self) -> String {
+        // Numbers, text, and lists of them: there is nothing that JSON does not have.
+        json::line(self).unwrap_or_default()
     }
 
     /// Each error and each sentence.
@@ -178,7 +281,7 @@ impl Report {
     /// Says it, once.
     pub(crate) fn print(&self, json: bool, quiet: bool) {
         if json {
-            return print_json(self);
+            return raw(self.json());
         }
         for error in &self.errors {
             say(error.line());
@@ -208,20 +311,12 @@ impl Report {
     }
 }
 
-/// One JSON object on one line of standard error.
-pub(crate) fn print_json<T: Serialize>(value: &T) {
-    match serde_json::to_string(value) {
-        Ok(line) => raw(line),
-        Err(error) => say(format_args!("cannot print the result: {error}")),
-    }
-}
-
 impl Failure {
     pub(crate) fn line(&self) -> String {
         format!(
             "{} {}: {} ({})",
             self.operation,
-            self.path.display(),
+            self.path.path().unwrap_or_default().display(),
             self.message,
             utc(self.unix_seconds)
         )
@@ -248,7 +343,7 @@ fn reason(cause: &Cause, asked: &str) -> String {
         Cause::Deferred(errors) if errors.len() == 1 => "a background operation failed (see above)".to_owned(),
         Cause::Deferred(errors) => format!("{} background operations failed (see above)", errors.len()),
         Cause::Conflict(conflicts) => format!(
-            "changed by somebody else while the job ran: {}; --on-conflict overwrite lets the job win",
+            "changed by somebody else while the job ran: {}; a job begun with --on-conflict overwrite wins",
             listed(conflicts)
         ),
         Cause::Storage(message) => message.clone(),
@@ -313,6 +408,12 @@ mod tests {
         }
     }
 
+    const JOB: &str = ".elbow-0123456789abcdef-1795312922.000000005";
+
+    fn new_report() -> Report {
+        Report::new(&["true".into()], UNIX_EPOCH)
+    }
+
     #[test]
     fn times_are_told_in_utc() {
         for (unix, text) in [
@@ -332,15 +433,24 @@ mod tests {
             errno: libc::EIO,
             unix_seconds: 1.5,
         };
-        let mut report = Report::new(Duration::from_millis(250));
+        let mut report = new_report();
+        report.took(Duration::from_millis(250));
         let outcome = Outcome::RolledBack(Cause::Deferred(vec![error.clone()]));
-        report.add(Path::new("/data"), &ending(Ok(outcome), vec![error]), "");
-        let json = serde_json::to_value(&report).expect("plain data");
+        report.add(
+            Path::new("/data"),
+            OsStr::new(JOB),
+            &ending(Ok(outcome), vec![error]),
+            "",
+        );
+        let json: serde_json::Value = serde_json::from_str(&report.json()).expect("JSON");
         assert_eq!(json["outcome"], "rolled_back");
         assert_eq!(json["mean_in_flight"], 4.0);
         assert_eq!(json["command_seconds"], 0.25);
         assert_eq!(json["errors"][0]["message"], "Input/output error");
         assert_eq!(json["errors"][0]["path"], "a/b");
+        assert_eq!(json["errors"][0]["errno_name"], "EIO");
+        assert_eq!(json["errors"][0]["directory"], "/data");
+        assert_eq!(json["directories"][0]["job"], JOB);
         for key in [
             "exit_code",
             "drain_seconds",
@@ -359,19 +469,91 @@ mod tests {
 
     #[test]
     fn one_directory_that_was_not_committed_makes_the_run_so() {
-        let mut report = Report::new(Duration::ZERO);
-        report.add(Path::new("/a"), &ending(Ok(Outcome::Committed), Vec::new()), "");
+        let mut report = new_report();
+        let job = OsStr::new(JOB);
+        report.add(Path::new("/a"), job, &ending(Ok(Outcome::Committed), Vec::new()), "");
         assert!(report.is_committed());
         let conflict = Cause::Conflict(vec![("f".into(), "its size".into())]);
         report.add(
             Path::new("/b"),
+            job,
             &ending(Ok(Outcome::RolledBack(conflict)), Vec::new()),
             "",
         );
-        report.add(Path::new("/c"), &ending(Ok(Outcome::Committed), Vec::new()), "");
+        report.add(Path::new("/c"), job, &ending(Ok(Outcome::Committed), Vec::new()), "");
         assert_eq!(report.outcome, Result::RolledBack);
         assert_eq!(report.messages.len(), 3);
         assert!(report.messages[1].contains("f (its size)"), "{:?}", report.messages);
+    }
+
+    /// A commit that was not finished was called rolled back, and run again with `--retry`.
+    #[test]
+    fn a_job_that_could_not_be_ended_is_neither_committed_nor_rolled_back() {
+        let unfinished = || JobError::Unfinished {
+            failed: 1,
+            first: "rename".into(),
+            directory: "/a".into(),
+        };
+        let mut report = new_report();
+        let job = OsStr::new(JOB);
+        report.add(Path::new("/a"), job, &ending(Err(unfinished()), Vec::new()), "");
+        report.add(
+            Path::new("/b"),
+            job,
+            &ending(Ok(Outcome::RolledBack(Cause::Asked)), Vec::new()),
+            "",
+        );
+        assert_eq!(report.outcome, Result::Unfinished);
+        assert!(!report.is_ended() && !report.is_committed());
+    }
+
+    /// The document's example has the fields that are told, of everything that can be told.
+    #[test]
+    fn the_documented_report_has_the_fields_of_a_report() {
+        use std::os::unix::ffi::OsStrExt;
+        let document = include_str!("../../../docs/src/reference/json.md");
+        let (_, rest) = document.split_once("## `elbow run`").expect("the section");
+        let (_, rest) = rest.split_once("```json\n").expect("an example");
+        let (example, _) = rest.split_once("```").expect("its end");
+        let example: serde_json::Value = serde_json::from_str(example).expect("JSON");
+        let name = Path::new(OsStr::from_bytes(b"a/\xff"));
+        let error = DeferredError {
+            operation: "write",
+            path: name.into(),
+            errno: libc::ENOSPC,
+            unix_seconds: 1.5,
+        };
+        let conflict = Cause::Conflict(vec![("old".into(), "its size".into())]);
+        let mut report = new_report();
+        report.add(
+            Path::new("/a"),
+            OsStr::new(JOB),
+            &ending(Ok(Outcome::Kept(conflict, "/a/b".into())), vec![error]),
+            "",
+        );
+        report.fail(&anyhow::anyhow!("no"));
+        let real: serde_json::Value = serde_json::from_str(&report.json()).expect("JSON");
+        assert_eq!(fields(&example), fields(&real));
+        let read: Report = serde_json::from_value(real).expect("the mount's process tells it to a client");
+        assert_eq!(read.errors[0].path.path().as_deref(), Some(name));
+    }
+
+    /// The paths of all fields.
+    fn fields(value: &serde_json::Value) -> std::collections::BTreeSet<String> {
+        let under = |name: &str, value| {
+            fields(value)
+                .into_iter()
+                .map(move |field| format!("{name}.{field}"))
+                .collect::<Vec<_>>()
+        };
+        match value {
+            serde_json::Value::Object(object) => object
+                .iter()
+                .flat_map(|(name, value)| [vec![name.clone()], under(name, value)].concat())
+                .collect(),
+            serde_json::Value::Array(values) => values.iter().flat_map(|value| under("[]", value)).collect(),
+            _ => std::collections::BTreeSet::new(),
+        }
     }
 
     #[test]
@@ -386,10 +568,11 @@ mod tests {
 
     #[test]
     fn a_kept_job_says_where() {
-        let mut report = Report::new(Duration::ZERO);
+        let mut report = new_report();
         let kept = Outcome::Kept(Cause::Asked, "/a/.elbow-1".into());
         report.add(
             Path::new("/a"),
+            OsStr::new(JOB),
             &ending(Ok(kept), Vec::new()),
             "the command exited with 3",
         );

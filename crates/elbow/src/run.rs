@@ -13,9 +13,9 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{ExitCode, ExitStatus};
 use std::sync::mpsc::{self, Receiver, Sender};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use elbow_job::Job;
 use elbow_mount::{ChildState, Connection, Front, FrontOptions, Session};
 
@@ -26,42 +26,73 @@ use crate::exit;
 use crate::job::{self, Site};
 use crate::progress::{self, Display};
 use crate::report::{Report, strerror};
+use crate::report_file::ReportFile;
 use crate::say::say;
 use crate::signals::{self, Event};
 
 /// Runs the command; the exit code is its own, or says what Elbowroom made of it.
 pub(crate) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
-    let state = job::prepare_process();
-    signals::block();
-    progress::prepare(args.progress, args.quiet || args.json);
-    let report = match attempts(args, state) {
-        Err(error) if args.json => Report::failed(&error),
-        report => report?,
+    let started = SystemTime::now();
+    let mut tries = 0;
+    let (file, ended) = match open_report(args) {
+        Ok(file) => (file, attempts(args, started, &mut tries)),
+        Err(error) => (None, Err(error)),
     };
+    let mut report = ended.unwrap_or_else(|error| {
+        let mut report = Report::new(&args.command, started);
+        report.fail(&error);
+        report
+    });
+    report.attempts = tries;
+    if let Some(file) = file {
+        file.write_or_say(&report.json());
+    }
     report.print(args.json, args.quiet);
     Ok(ExitCode::from(report.exit_code))
 }
 
-fn attempts(args: &RunArgs, state: ChildState) -> anyhow::Result<Report> {
+fn open_report(args: &RunArgs) -> anyhow::Result<Option<ReportFile>> {
+    let Some(target) = &args.report else { return Ok(None) };
+    ensure!(
+        !(args.json && target.is_stderr()),
+        "--report 2 is where --json writes; leave one of them out"
+    );
+    ReportFile::open(target).map(Some)
+}
+
+/// Runs the command as often as is asked; `tries` says how often it was.
+fn attempts(args: &RunArgs, started: SystemTime, tries: &mut u32) -> anyhow::Result<Report> {
+    let state = job::prepare_process();
+    signals::block();
+    progress::prepare(args.progress, args.quiet || args.json);
     let directories = if args.on.is_empty() {
         vec![PathBuf::from(".")]
     } else {
         args.on.clone()
     };
     let sites = Site::open_all(&directories)?;
+    let (scratch, note) = job::scratch(&args.job)?;
+    let mut notes: Vec<String> = note.into_iter().collect();
+    if !args.json {
+        notes.iter().for_each(say);
+    }
     let (events, happenings) = mpsc::channel();
     signals::listen(events.clone()).context("cannot start a thread")?;
     let runner = Runner {
         args,
+        started,
         sites,
+        scratch,
         state,
         events,
         happenings,
     };
     let mut left = args.retry;
     loop {
-        let attempt = runner.attempt()?;
+        *tries += 1;
+        let mut attempt = runner.attempt(&mut notes)?;
         if left == 0 || !attempt.may_be_retried {
+            attempt.report.notes = notes;
             return Ok(attempt.report);
         }
         if !args.json {
@@ -74,7 +105,9 @@ fn attempts(args: &RunArgs, state: ChildState) -> anyhow::Result<Report> {
 
 struct Runner<'a> {
     args: &'a RunArgs,
+    started: SystemTime,
     sites: Vec<Site>,
+    scratch: Option<PathBuf>,
     state: ChildState,
     events: Sender<Event>,
     happenings: Receiver<Event>,
@@ -107,27 +140,28 @@ struct Verdict {
 }
 
 impl Runner<'_> {
-    fn attempt(&self) -> anyhow::Result<Attempt> {
+    fn attempt(&self, notes: &mut Vec<String>) -> anyhow::Result<Attempt> {
         let mut mounted = self
             .sites
             .iter()
-            .map(|site| self.mount(site))
+            .map(|site| self.mount(site, notes))
             .collect::<anyhow::Result<Vec<_>>>()?;
         let jobs = mounted.iter().map(|m| m.job.clone()).collect();
         let mut display = Display::of_run(jobs, self.args.progress, self.args.quiet || self.args.json);
         let verdict = self.command(&mut mounted).inspect_err(|_| forget(&mounted))?;
         let (report, interrupted) = self.end(&mounted, &verdict, &mut display);
         drop(display);
-        let may_be_retried = verdict.may_be_retried && !interrupted && !report.is_committed();
+        let may_be_retried = verdict.may_be_retried && !interrupted && report.is_ended() && !report.is_committed();
         Ok(Attempt { report, may_be_retried })
     }
 
-    fn mount<'s>(&self, site: &'s Site) -> anyhow::Result<Mounted<'s>> {
-        let recovered = site.recover(false)?;
+    fn mount<'s>(&self, site: &'s Site, notes: &mut Vec<String>) -> anyhow::Result<Mounted<'s>> {
+        let recovered = job::recovered_lines(&site.recover(false)?);
         if !self.args.json {
-            job::report_recovered(&recovered);
+            recovered.iter().for_each(say);
         }
-        let job = site.begin(job::options(&self.args.job, &self.args.command))?;
+        notes.extend(recovered);
+        let job = site.begin(job::options(&self.args.job, self.scratch.clone(), &self.args.command))?;
         let mut connection = Connection::private(&site.place)?;
         let options = FrontOptions {
             control: None,
@@ -221,8 +255,33 @@ impl Runner<'_> {
                 interrupted,
             )
         });
-        let report = report(mounted, verdict, &endings, interrupted);
+        let report = self.report(mounted, verdict, &endings, interrupted);
         (report, interrupted.is_some())
+    }
+
+    fn report(
+        &self,
+        mounted: &[Mounted<'_>],
+        verdict: &Verdict,
+        endings: &[Ending],
+        interrupted: Option<i32>,
+    ) -> Report {
+        let why = match interrupted {
+            Some(signal) => format!("interrupted by {}", signals::name(signal)),
+            None if verdict.code == 0 => "another directory of the job could not be committed".to_owned(),
+            None => verdict.why.clone(),
+        };
+        let mut report = Report::new(&self.args.command, self.started);
+        report.took(verdict.took);
+        for (m, ending) in mounted.iter().zip(endings) {
+            report.add(m.site.path(), m.job.name(), ending, &why);
+        }
+        report.exit_code = if verdict.code == 0 && !report.is_committed() {
+            exit::ELBOW_FAILED
+        } else {
+            verdict.code
+        };
+        report
     }
 
     /// Until the end is over, a signal that ends programs makes jobs roll back that are still being stored.
@@ -276,24 +335,6 @@ fn end_all(args: &RunArgs, mounted: &[Mounted<'_>], verdict: &Verdict, display: 
         ending
     };
     mounted.iter().map(end).collect()
-}
-
-fn report(mounted: &[Mounted<'_>], verdict: &Verdict, endings: &[Ending], interrupted: Option<i32>) -> Report {
-    let why = match interrupted {
-        Some(signal) => format!("interrupted by {}", signals::name(signal)),
-        None if verdict.code == 0 => "another directory of the job could not be committed".to_owned(),
-        None => verdict.why.clone(),
-    };
-    let mut report = Report::new(verdict.took);
-    for (m, ending) in mounted.iter().zip(endings) {
-        report.add(m.site.path(), ending, &why);
-    }
-    report.exit_code = if verdict.code == 0 && !report.is_committed() {
-        exit::ELBOW_FAILED
-    } else {
-        verdict.code
-    };
-    report
 }
 
 impl Mounted<'_> {

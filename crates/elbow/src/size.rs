@@ -1,36 +1,78 @@
 //! Sizes as people write them: a number with an optional unit, powers of 1024.
+//!
+//! A fraction needs a unit: `1.5` is no number of bytes. Where bytes are counted exactly, so is the fraction.
 
-/// Bytes of a size such as `64M`, `1.5G`, `512KiB` or `1000`.
+/// Sizes beyond this are mistakes.
+const BYTES_MAX: u128 = 1 << 60;
+/// More digits say nothing: the smallest part of a terabyte that is a whole byte has twelve.
+const FRACTION_DIGITS_MAX: usize = 19;
+
+/// Bytes of a size such as `64M`, `1.5G`, `512KiB` or `1000`: at least one, and what is less than a byte does not count.
 pub(crate) fn parse(text: &str) -> Result<u64, String> {
-    let digits = text
+    let (bytes, _) = bytes_of(text)?;
+    match u64::try_from(bytes) {
+        Ok(bytes @ 1..) if u128::from(bytes) <= BYTES_MAX => Ok(bytes),
+        _ => Err(format!("`{text}` is out of range")),
+    }
+}
+
+/// Bytes of a place or a length in a file: any number, 0 too, but a whole one.
+pub(crate) fn parse_exact(text: &str) -> Result<u64, String> {
+    match bytes_of(text)? {
+        (_, false) => Err(format!("`{text}` is not a whole number of bytes")),
+        (bytes, true) => u64::try_from(bytes).map_err(|_| format!("`{text}` is out of range")),
+    }
+}
+
+/// Whole bytes, and whether that is all of it.
+fn bytes_of(text: &str) -> Result<(u128, bool), String> {
+    let end = text
         .find(|c: char| !c.is_ascii_digit() && c != '.')
         .unwrap_or(text.len());
-    let (number, unit) = text.split_at(digits);
-    let number: f64 = number
-        .parse()
-        .map_err(|_| format!("`{text}` is not a size; write 64M or 1.5G"))?;
-    let bytes = number * unit_bytes(unit.trim()).ok_or_else(|| unknown_unit(unit))?;
-    if bytes < 1.0 || bytes > (1_u64 << 60) as f64 {
-        return Err(format!("`{text}` is out of range"));
+    let (number, unit) = text.split_at(end);
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, "0"));
+    let no_size = || format!("`{text}` is not a size; write 1000, 64M or 1.5G");
+    let [whole_units, numerator] = [whole, fraction].map(|digits| digits.parse::<u64>().ok());
+    let (Some(whole_units), Some(numerator)) = (whole_units, numerator) else {
+        return Err(match is_number(whole) && is_number(fraction) {
+            true => format!("`{text}` is out of range"),
+            false => no_size(),
+        });
+    };
+    let each = unit_bytes(unit.trim_start()).ok_or_else(|| unknown_unit(unit))?;
+    if each == 1 && number.contains('.') {
+        return Err(format!(
+            "`{text}` is no number of bytes; a fraction needs a unit, as in {number}K"
+        ));
     }
-    Ok(bytes as u64)
+    if fraction.len() > FRACTION_DIGITS_MAX {
+        return Err(format!("`{text}` has too many digits"));
+    }
+    let denominator = 10_u128.pow(fraction.len() as u32);
+    let part = u128::from(numerator) * each;
+    let bytes = u128::from(whole_units) * each + part / denominator;
+    Ok((bytes, part.is_multiple_of(denominator)))
+}
+
+fn is_number(digits: &str) -> bool {
+    !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit())
 }
 
 fn unknown_unit(unit: &str) -> String {
     format!("`{unit}` is not a unit; use K, M, G or T (powers of 1024)")
 }
 
-fn unit_bytes(unit: &str) -> Option<f64> {
-    let letter = unit.trim_end_matches('B').trim_end_matches('i').to_ascii_uppercase();
-    let power = match letter.as_str() {
-        "" => 0,
-        "K" => 1,
-        "M" => 2,
-        "G" => 3,
-        "T" => 4,
+fn unit_bytes(unit: &str) -> Option<u128> {
+    let unit = unit.to_ascii_uppercase();
+    let power = match unit.as_str() {
+        "" | "B" => 0,
+        "K" | "KB" | "KIB" => 1,
+        "M" | "MB" | "MIB" => 2,
+        "G" | "GB" | "GIB" => 3,
+        "T" | "TB" | "TIB" => 4,
         _ => return None,
     };
-    Some((1_u64 << (10 * power)) as f64)
+    Some(1 << (10 * power))
 }
 
 /// A size for people: three digits or so, decimal units as storage vendors and `ls --si` use them.
@@ -65,10 +107,45 @@ mod tests {
 
     #[test]
     fn nonsense_is_refused_with_a_hint() {
-        for text in ["", "M", "12X", "1..2", "-5M", "0", "9999999T", "1e3"] {
+        for text in [
+            "",
+            "M",
+            "12X",
+            "1..2",
+            "-5M",
+            "0",
+            "0.1",
+            "1.5",
+            "1.5B",
+            "1.",
+            ".5G",
+            "5KK",
+            "1MiiB",
+            "9999999T",
+            "1e3",
+            "+5",
+            "99999999999999999999",
+            "1.99999999999999999999G",
+        ] {
             assert!(parse(text).is_err(), "{text}");
+            assert!(
+                text == "0" || text == "9999999T" || parse_exact(text).is_err(),
+                "{text}"
+            );
         }
         assert!(parse("12X").is_err_and(|message| message.contains("K, M, G or T")));
+    }
+
+    /// `elbow zero q 1.5 10` zeroed from byte 1 on.
+    #[test]
+    fn exact_sizes_are_whole_numbers_of_bytes() {
+        for (text, bytes) in [("0", 0), ("0K", 0), ("1.5K", 1536), ("18446744073709551615", u64::MAX)] {
+            assert_eq!(parse_exact(text), Ok(bytes), "{text}");
+        }
+        for text in ["1.5", "0.3K", "1.0001M", "18446744073709551616", "99999999T"] {
+            assert!(parse_exact(text).is_err(), "{text}");
+        }
+        assert_eq!(parse("0.3K"), Ok(307), "memory need not be exact");
     }
 
     #[test]

@@ -6,11 +6,16 @@ use anyhow::bail;
 
 use crate::cli::StatusArgs;
 use crate::control::{self, Reply, Request, Status};
+use crate::json;
 use crate::say::answer;
 use crate::size;
 
 /// Prints what the mount is doing.
 pub(crate) fn run(args: &StatusArgs) -> anyhow::Result<ExitCode> {
+    json::answered(args.json, &args.mount_point, tell(args))
+}
+
+fn tell(args: &StatusArgs) -> anyhow::Result<ExitCode> {
     let Reply::Status { status } = control::ask(&args.mount_point, Request::Status, &mut |_| {})? else {
         bail!(
             "the process that serves {} gave another answer",
@@ -18,7 +23,7 @@ pub(crate) fn run(args: &StatusArgs) -> anyhow::Result<ExitCode> {
         );
     };
     if args.json {
-        answer(serde_json::to_string(&status)?)?;
+        answer(json::line(&status)?)?;
     } else {
         answer(lines(&status))?;
     }
@@ -27,7 +32,11 @@ pub(crate) fn run(args: &StatusArgs) -> anyhow::Result<ExitCode> {
 
 fn lines(status: &Status) -> String {
     let count = |name: &str| status.counts.get(name).and_then(serde_json::Value::as_u64).unwrap_or(0);
-    let (source, mount_point) = (status.source.display(), status.mount_point.display());
+    let (source, mount_point) = (
+        status.source.path().unwrap_or_default(),
+        status.mount_point.path().unwrap_or_default(),
+    );
+    let (source, mount_point) = (source.display(), mount_point.display());
     let (done, left, in_flight) = (
         count("operations"),
         count("queued") + count("in_flight"),

@@ -10,7 +10,9 @@ use elbow_ranges::RangeSet;
 use serde::Serialize;
 
 use crate::exit;
-use crate::holes_args::{ZeroArgs, amount};
+use crate::holes_args::ZeroArgs;
+use crate::json::{self, InWords};
+use crate::names::PathName;
 use crate::say::{answer, say};
 use crate::size;
 
@@ -21,6 +23,10 @@ const NAMED_MAX: usize = 5;
 
 /// Zeroes what was asked for; 125 when a part could not be.
 pub(crate) fn run(args: &ZeroArgs) -> anyhow::Result<ExitCode> {
+    json::answered(args.json, &args.file, zero(args))
+}
+
+fn zero(args: &ZeroArgs) -> anyhow::Result<ExitCode> {
     let file = open(&args.file, Access::ReadWrite)?;
     let ranges = ranges(args, &file)?;
     let before = RealStorage.stat_handle(&file)?;
@@ -28,12 +34,7 @@ pub(crate) fn run(args: &ZeroArgs) -> anyhow::Result<ExitCode> {
     let after = RealStorage.stat_handle(&file)?;
     let freed_bytes = before.blocks.saturating_sub(after.blocks).saturating_mul(512);
     if args.json {
-        answer(serde_json::to_string(&Report::of(
-            args,
-            &zeroed,
-            freed_bytes,
-            after.size,
-        ))?)?;
+        answer(json::line(&Report::of(args, &zeroed, freed_bytes, after.size))?)?;
     } else if !args.quiet {
         say(format_args!(
             "{}: {}",
@@ -51,13 +52,14 @@ pub(crate) fn run(args: &ZeroArgs) -> anyhow::Result<ExitCode> {
 /// Opens a regular file, or says why not.
 pub(crate) fn open(path: &Path, access: Access) -> anyhow::Result<Handle> {
     RealStorage::open_file(path, access).map_err(|errno| {
-        let path = path.display();
-        match errno {
-            Errno::ISDIR => anyhow!("{path}: a directory; name a file"),
-            Errno::SPIPE | Errno::NODEV => anyhow!("{path}: not a regular file; only those have holes"),
-            Errno::TXTBSY => anyhow!("{path}: runs as a program, or is swapped to; stop that first"),
-            _ => anyhow!("{path}: {}", io::Error::from(errno)),
-        }
+        let shown = path.display();
+        let message = match errno {
+            Errno::ISDIR => format!("{shown}: a directory; name a file"),
+            Errno::SPIPE | Errno::NODEV => format!("{shown}: not a regular file; only those have holes"),
+            Errno::TXTBSY => format!("{shown}: runs as a program, or is swapped to; stop that first"),
+            _ => return InWords::of(path, errno).into(),
+        };
+        InWords { message, errno }.into()
     })
 }
 
@@ -102,7 +104,7 @@ fn range_of(line: &str) -> Result<RangeSet, String> {
     let words: Vec<&str> = line.split('#').next().unwrap_or_default().split_whitespace().collect();
     match words[..] {
         [] => Ok(RangeSet::new()),
-        [offset, length] => within_reach(amount(offset)?, amount(length)?),
+        [offset, length] => within_reach(size::parse_exact(offset)?, size::parse_exact(length)?),
         _ => Err("write OFFSET LENGTH".to_owned()),
     }
 }
@@ -143,7 +145,8 @@ fn left_over(path: &Path, deferred: &RangeSet) -> String {
 
 #[derive(Serialize)]
 struct Report {
-    path: String,
+    #[serde(flatten)]
+    path: PathName,
     size_bytes: u64,
     zeroed_bytes: u64,
     freed_bytes: u64,
@@ -165,7 +168,7 @@ impl Report {
             length: range.end - range.start,
         });
         Self {
-            path: args.file.display().to_string(),
+            path: PathName::of(&args.file),
             size_bytes,
             zeroed_bytes: zeroed.zeroed_bytes,
             freed_bytes,
@@ -193,6 +196,8 @@ mod tests {
             ("0 1\n\n7\n", ["line 3", "`7`", "OFFSET LENGTH"]),
             ("0 1 2", ["line 1", "`0 1 2`", "OFFSET LENGTH"]),
             ("1 2\n-1 2\n", ["line 2", "`-1 2`", "size"]),
+            ("1 2\n1.5 10\n", ["line 2", "`1.5 10`", "a fraction needs a unit"]),
+            ("0 0.3K", ["line 1", "whole number of bytes", "nothing was changed"]),
             ("9223372036854775807 1", ["line 1", "beyond", "nothing was changed"]),
             ("1 18446744073709551615", ["line 1", "beyond", "nothing was changed"]),
         ] {

@@ -36,7 +36,7 @@ pub(super) fn run(args: &DescribeArgs) -> Result<ExitCode> {
     }
     let summary = Drive::named(&args.disk)?.summary();
     if args.json {
-        answer(serde_json::to_string(&summary)?)?;
+        answer(crate::json::line(&summary)?)?;
     } else {
         for line in lines(&summary) {
             answer(line)?;

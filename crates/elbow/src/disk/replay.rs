@@ -92,7 +92,7 @@ pub(super) fn run(args: &ReplayArgs) -> Result<ExitCode> {
         rows.finish()?;
     }
     if args.json {
-        answer(serde_json::to_string(&report)?)?;
+        answer(crate::json::line(&report)?)?;
     } else {
         print(&report)?;
     }

@@ -139,7 +139,7 @@ pub(super) fn run(args: &SimulateArgs) -> Result<ExitCode> {
     }
     let per_second = (load.requests + load.warm_up) as f64 / wall_seconds;
     if args.json {
-        answer(object(&summary, per_second)?)?;
+        answer(crate::json::line(&object(&summary, per_second)?)?)?;
     } else {
         print(&summary, per_second)?;
     }

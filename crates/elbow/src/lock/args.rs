@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::ops::Range;
 use std::path::PathBuf;
 
+use clap::builder::TypedValueParser;
 use clap::{Args, Subcommand, ValueEnum, ValueHint};
 use elbow_lock::Address;
 use elbow_lock::server::Users;
@@ -51,8 +52,8 @@ Examples:
   elbow lock hold grid --range 0:4096 --range 8192:4096 --shared -- ./read grid
   elbow lock hold results.db --timeout 10s -- ./update results.db || echo 'too busy, or it failed'
 
-COMMAND finds the lock's fencing token in ELBOW_LOCK_TOKEN. If the lock is lost while COMMAND runs (the service is gone, or
-heard nothing from us for too long), COMMAND gets SIGTERM and the exit code is 125.
+COMMAND finds the lock's fencing token in ELBOW_LOCK_TOKEN, and the service in ELBOW_LOCKS. If the lock is lost while
+COMMAND runs (the service is gone, or heard nothing from us for too long), COMMAND gets SIGTERM and the exit code is 125.
 
 Exit code: that of COMMAND; --conflict-exit-code when there was no lock; 125, 126, 127 and 128+n as for `elbow run`.";
 
@@ -238,10 +239,10 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "TIME", value_parser = milliseconds, default_value = "5s")]
     pub(super) drain: u32,
     /// Most clients at a time.
-    #[arg(long, value_name = "N", default_value_t = 10_000)]
+    #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = at_least_one())]
     pub(super) clients: usize,
     /// Threads [default: one for each processor].
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = at_least_one())]
     pub(super) threads: Option<usize>,
 }
 
@@ -259,7 +260,7 @@ pub(crate) struct ProxyArgs {
     #[arg(long, value_enum, default_value_t = WhichUsers::Same)]
     pub(super) users: WhichUsers,
     /// Most clients at a time.
-    #[arg(long, value_name = "N", default_value_t = 10_000)]
+    #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = at_least_one())]
     pub(super) clients: usize,
 }
 
@@ -285,9 +286,16 @@ impl From<WhichUsers> for Users {
 fn range(text: &str) -> Result<Range<u64>, String> {
     let wrong = || format!("`{text}` is no range; write OFFSET:LENGTH, such as 8192:4096 or 1M:64K");
     let (offset, length) = text.split_once(':').ok_or_else(wrong)?;
-    let offset = if offset == "0" { 0 } else { size::parse(offset)? };
-    let length = size::parse(length)?;
+    let (offset, length) = (size::parse_exact(offset)?, size::parse_exact(length)?);
+    if length == 0 {
+        return Err(format!("`{text}` has no bytes"));
+    }
     offset.checked_add(length).map(|end| offset..end).ok_or_else(wrong)
+}
+
+/// A number of things of which there has to be one.
+fn at_least_one() -> impl TypedValueParser<Value = usize> {
+    clap::value_parser!(u32).range(1..).map(|number| number as usize)
 }
 
 /// A time with its unit.
@@ -317,6 +325,7 @@ mod tests {
         assert_eq!(range("1M:64K"), Ok(1 << 20..(1 << 20) + (64 << 10)));
         assert!(range("4096").is_err());
         assert!(range("0:0").is_err());
+        assert!(range("1.5:10").is_err());
         assert!(range("-1:5").is_err());
     }
 

@@ -5,10 +5,11 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
 use anyhow::{Result, anyhow, bail};
-use elbow_lock::{Hold, Kind, LockError, Refusal, Wait};
+use elbow_lock::{ADDRESS_VARIABLE, Hold, KEY_VARIABLE, Kind, LockError, Refusal, Wait};
 use elbow_ranges::{Footprint, PatternError};
 
 use super::args::HoldArgs;
+use super::preload::absolute;
 use crate::exit;
 use crate::say::say;
 use crate::signals::{self, Event};
@@ -84,11 +85,21 @@ fn run_under(hold: &Hold, args: &HoldArgs) -> Result<ExitCode> {
     }
 }
 
+/// The command finds the service in its environment, however it was named to us: it may lock more.
 fn start(hold: &Hold, args: &HoldArgs) -> std::io::Result<Child> {
     let mut command = Command::new(&args.command[0]);
     command
         .args(&args.command[1..])
         .env("ELBOW_LOCK_TOKEN", hold.token().0.to_string());
+    if let Some(address) = &args.service.server {
+        command.env(
+            ADDRESS_VARIABLE,
+            absolute(address).map_err(std::io::Error::other)?.to_string(),
+        );
+    }
+    if let Some(key) = &args.service.key_file {
+        command.env(KEY_VARIABLE, std::path::absolute(key)?);
+    }
     signals::unblock_in(&mut command);
     command.spawn()
 }

@@ -7,6 +7,7 @@ use elbow_lock::Client;
 use serde::Deserialize;
 
 use super::args::StatusArgs;
+use crate::json;
 use crate::say::answer;
 
 /// What a service says of itself; the part that people read.
@@ -63,7 +64,8 @@ pub(super) fn run(args: &StatusArgs) -> Result<ExitCode> {
         format!("elbow lock status, process {}", std::process::id()),
     )?;
     if args.json {
-        answer(client.status()?)?;
+        let status: serde_json::Value = serde_json::from_str(&client.status()?)?;
+        answer(json::line(&status)?)?;
     } else {
         let lines = ask(&client)?.lines(usize::MAX);
         answer(lines.join("\n"))?;

@@ -20,6 +20,7 @@ use std::process::ExitCode;
 pub(crate) use args::{EXAMPLES, SortArgs};
 
 use crate::exit;
+use crate::json::SCHEMA;
 use crate::say::say;
 
 /// Sorts, merges or checks; says itself what went wrong.
@@ -40,5 +41,7 @@ pub(crate) fn run(args: &SortArgs) -> anyhow::Result<ExitCode> {
 
 /// What `--json` says of a sort that failed.
 fn failure(error: &str, hint: Option<&str>, code: u8) -> serde_json::Value {
-    serde_json::json!({ "outcome": "failed", "error": error, "hint": hint, "exit_code": code })
+    serde_json::json!({
+        "schema": SCHEMA, "outcome": "failed", "error": { "message": error }, "hint": hint, "exit_code": code,
+    })
 }

@@ -24,6 +24,7 @@ use watch::Watch;
 
 use super::args::{SortArgs, TextArgs};
 use super::{failure, files, memory};
+use crate::json::SCHEMA;
 use crate::say::raw;
 use crate::{allocator, exit};
 
@@ -215,7 +216,7 @@ fn check(args: &SortArgs, sort: &TextSort, how: Check, names: &[OsString]) -> Re
     if args.report.json {
         let line_number = disorder.as_ref().map(|disorder| disorder.line_number);
         let outcome = if line_number.is_some() { "disorder" } else { "in order" };
-        raw(json!({ "outcome": outcome, "line_number": line_number }));
+        raw(json!({ "schema": SCHEMA, "outcome": outcome, "line_number": line_number }));
     }
     let Some(disorder) = disorder else {
         return Ok(ExitCode::SUCCESS);

@@ -8,7 +8,9 @@
 mod applications;
 mod interruption;
 mod lifecycle;
+mod options;
 mod output;
+mod programs;
 mod reading;
 mod refusals;
 mod stage;

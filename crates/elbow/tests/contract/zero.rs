@@ -41,7 +41,7 @@ fn a_range_past_the_end_makes_the_file_longer() {
     let said = on_tmpfs("$ELBOW zero --json f 3M 1G; stat -c '%s %b' f");
     let (report, stat) = said.assert_code(0).out.split_once('\n').expect("two lines");
     let expected = json!({
-        "path": "f", "size_bytes": 1_076_887_552, "zeroed_bytes": 1 << 30, "freed_bytes": 1 << 20,
+        "schema": 1, "path": "f", "size_bytes": 1_076_887_552, "zeroed_bytes": 1 << 30, "freed_bytes": 1 << 20,
         "punched_bytes": 1 << 30, "written_bytes": 0, "deferred": []
     });
     assert_eq!(object(report), expected);
@@ -114,7 +114,7 @@ fn the_map_is_told_to_people_and_programs() {
     let said = on_tmpfs("$ELBOW zero -q f 1M 2M; $ELBOW holes --json f; $ELBOW holes f");
     let (map, text) = said.assert_code(0).out.split_once('\n').expect("two answers");
     let expected = json!({
-        "path": "f", "size_bytes": 4 << 20, "allocated_bytes": 2 << 20, "data_bytes": 2 << 20, "hole_bytes": 2 << 20,
+        "schema": 1, "path": "f", "size_bytes": 4 << 20, "allocated_bytes": 2 << 20, "data_bytes": 2 << 20, "hole_bytes": 2 << 20,
         "extents": [
             {"offset": 0, "length": 1 << 20, "kind": "data"},
             {"offset": 1 << 20, "length": 2 << 20, "kind": "hole"},

@@ -27,6 +27,29 @@ fn a_command_runs_under_its_lock_and_its_exit_code_is_ours() {
     assert_eq!(code, Some(137));
 }
 
+/// A command that locks more found no service, or another one, when ours was named by `--server`.
+#[test]
+fn a_command_under_a_lock_finds_the_same_service() {
+    let lockd = Lockd::start(&[]);
+    let mut command = lockd.elbow(&["lock", "hold", "--server"]);
+    let address = command
+        .get_envs()
+        .find(|(name, _)| *name == "ELBOW_LOCKS")
+        .and_then(|(_, value)| value);
+    let address = address.expect("the address of the service").to_owned();
+    command.arg(&address).env_remove("ELBOW_LOCKS");
+    command.args([
+        "f",
+        "--",
+        "sh",
+        "-c",
+        "echo $ELBOW_LOCKS; cd /; \"$0\" lock hold -n g -- true",
+        env!("CARGO_BIN_EXE_elbow"),
+    ]);
+    let (code, out, error) = run(&mut command);
+    assert_eq!((code, out.trim()), (Some(0), address.to_str().unwrap()), "{error}");
+}
+
 #[test]
 fn only_the_bytes_that_were_named_are_locked() {
     let lockd = Lockd::start(&[]);

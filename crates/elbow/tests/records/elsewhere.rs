@@ -144,7 +144,7 @@ fn a_kill_leaves_the_old_output_and_at_most_a_draft() {
         .stdin(Stdio::piped())
         .spawn()
         .expect("a start");
-    let draft = format!(".out.elbow-sort-{}-0", child.id());
+    let draft = format!(".out.elbow-draft-{}-0", child.id());
     wait_for("the draft", || bed.path(&draft).exists());
     child.kill().expect("its end");
     child.wait().expect("its end");

@@ -104,7 +104,9 @@ fn one_json_object_tells_a_failure() {
             (&"failed".into(), Some(2))
         );
         assert!(
-            told["error"].as_str().is_some_and(|text| text.contains(error)),
+            told["error"]["message"]
+                .as_str()
+                .is_some_and(|text| text.contains(error)),
             "{told}"
         );
     }
@@ -112,7 +114,7 @@ fn one_json_object_tells_a_failure() {
     wait_for("the beginning", || bed.is_begun());
     kill_process(Pid::from_child(&child), Signal::INT).expect("a signal");
     let told = Said::of_child(child).assert_code(130).json();
-    assert_eq!(told["error"], "stopped as asked");
+    assert_eq!(told["error"]["message"], "stopped as asked");
     assert_eq!(told["hint"], "nothing is lost; continue with: elbow sort --resume data");
 }
 

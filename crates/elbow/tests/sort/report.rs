@@ -102,7 +102,10 @@ fn one_json_object_tells_what_was_done() {
             (&"failed".into(), Some(2)),
             "{told}"
         );
-        assert!(told["error"].as_str().is_some_and(|error| !error.is_empty()), "{told}");
+        assert!(
+            told["error"]["message"].as_str().is_some_and(|error| !error.is_empty()),
+            "{told}"
+        );
     }
 }
 

@@ -80,7 +80,7 @@ pub(super) fn run(args: &FigureArgs) -> Result<ExitCode> {
         put(&out.join("claims.md"), &claims::markdown(&figures))?;
     }
     if args.json {
-        answer(object(&figures, began.elapsed().as_secs_f64()))?;
+        answer(crate::json::line(&object(&figures, began.elapsed().as_secs_f64()))?)?;
     } else {
         answer(claims::summary(&figures))?;
     }

@@ -7,6 +7,7 @@ use anyhow::{Context, Result, ensure};
 use elbow_extmem::sort::{Memory, Options, RecordFormat, SortError};
 use serde_json::json;
 
+use crate::json::SCHEMA;
 use crate::say::{raw, say};
 use crate::size;
 use crate::sort::args::SortArgs;
@@ -29,7 +30,7 @@ pub(super) fn dry_run(args: &SortArgs, format: &RecordFormat, options: &Options)
         bytes
     };
     let answer = json!({
-        "records": bytes / format.bytes() as u64, "bytes": bytes, "memory_bytes": options.memory_bytes,
+        "schema": SCHEMA, "records": bytes / format.bytes() as u64, "bytes": bytes, "memory_bytes": options.memory_bytes,
         "runs": need.runs, "passes": need.passes, "temporary_bytes": more, "in_place": args.records.in_place,
         "read_bytes": bytes * (1 + need.passes), "written_bytes": bytes * (1 + need.passes),
     });

@@ -9,7 +9,8 @@ use anyhow::Result;
 use elbow_extmem::sort::{self, Meter, SortError, Summary, Target, side_directory};
 use serde_json::json;
 
-use super::output::Draft;
+use crate::draft::Draft;
+use crate::json::SCHEMA;
 use crate::progress::Meter as Display;
 use crate::say::{raw, say};
 use crate::signals::{self, Event};
@@ -125,7 +126,7 @@ impl<'a> Watch<'a> {
         let peak = (self.is_in_place() && peak > 0).then_some(peak);
         if self.args.report.json {
             raw(json!({
-                "outcome": "sorted", "records": summary.records, "bytes": summary.bytes, "runs": summary.runs,
+                "schema": SCHEMA, "outcome": "sorted", "records": summary.records, "bytes": summary.bytes, "runs": summary.runs,
                 "passes": summary.passes, "seconds": seconds, "read_bytes": read, "written_bytes": written,
                 "freed_bytes": self.meter.freed_bytes(), "peak_disk_bytes": peak,
             }));

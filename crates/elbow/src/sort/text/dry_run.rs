@@ -15,6 +15,7 @@ use anyhow::{Context, Result, ensure};
 use elbow_extmem::text::SortOptions;
 use serde_json::json;
 
+use crate::json::SCHEMA;
 use crate::say::{raw, say};
 use crate::size;
 use crate::sort::args::SortArgs;
@@ -38,7 +39,7 @@ pub(super) fn dry_run(args: &SortArgs, options: &SortOptions, names: &[OsString]
     let need = options.need(bytes, line_bytes);
     if args.report.json {
         raw(json!({
-            "bytes": bytes, "line_bytes": line_bytes, "memory_bytes": options.memory_bytes, "runs": need.runs,
+            "schema": SCHEMA, "bytes": bytes, "line_bytes": line_bytes, "memory_bytes": options.memory_bytes, "runs": need.runs,
             "merges": need.merges, "temporary_bytes": need.temporary_bytes, "in_place": false,
             "read_bytes": need.read_bytes, "written_bytes": need.written_bytes,
         }));

@@ -11,6 +11,7 @@ use elbow_extmem::sort::Meter;
 use elbow_extmem::text::Summary;
 use serde_json::json;
 
+use crate::json::SCHEMA;
 use crate::progress::Meter as Display;
 use crate::say::{raw, say};
 use crate::size;
@@ -80,7 +81,7 @@ impl<'a> Watch<'a> {
         let (read, written, peak) = (meter.read_bytes(), meter.written_bytes(), summary.peak_disk_bytes);
         if self.args.report.json {
             raw(json!({
-                "outcome": if self.args.text.merge { "merged" } else { "sorted" }, "bytes": summary.bytes,
+                "schema": SCHEMA, "outcome": if self.args.text.merge { "merged" } else { "sorted" }, "bytes": summary.bytes,
                 "runs": summary.runs, "merges": summary.merges, "seconds": seconds, "read_bytes": read,
                 "written_bytes": written, "spilled_bytes": summary.spilled_bytes, "freed_bytes": summary.freed_bytes,
                 "peak_disk_bytes": peak,
