@@ -10,6 +10,19 @@ use crate::cli::DiffArgs;
 use crate::control::{self, Reply, Request};
 use crate::say::answer;
 
+pub(crate) const EXAMPLES: &str = "\
+Examples:
+  Look before it is stored:
+      elbow diff ~/job
+
+  The new files, for a program:
+      elbow diff ~/job --json | jq -r 'select(.kind == \"created\").path'
+
+Letters:
+      A  is new                  M  was written
+      D  is gone                 m  has other attributes
+      R  was renamed";
+
 /// Prints one line per changed name.
 pub(crate) fn run(args: &DiffArgs) -> anyhow::Result<ExitCode> {
     let Reply::Changes { changes } = control::ask(&args.mount_point, Request::Diff, &mut |_| {})? else {

@@ -24,6 +24,7 @@ mod diff;
 mod disk;
 mod ending;
 mod exit;
+mod help;
 mod holes;
 mod holes_args;
 mod job;

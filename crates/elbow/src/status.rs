@@ -9,6 +9,14 @@ use crate::control::{self, Reply, Request, Status};
 use crate::say::answer;
 use crate::size;
 
+pub(crate) const EXAMPLES: &str = "\
+Examples:
+  How far is it?
+      elbow status ~/job
+
+  How many operations wait, for a program?
+      elbow status ~/job --json | jq .counts.queued";
+
 /// Prints what the mount is doing.
 pub(crate) fn run(args: &StatusArgs) -> anyhow::Result<ExitCode> {
     let Reply::Status { status } = control::ask(&args.mount_point, Request::Status, &mut |_| {})? else {
