@@ -7,7 +7,7 @@ use elbow_job::{Cause, Counts, DeferredError, JobError, Outcome};
 use serde::{Deserialize, Serialize};
 
 use crate::ending::Ending;
-use crate::say::{raw, say};
+use crate::say::{raw, say, sentence, strerror, without_numbers};
 use crate::size;
 
 /// How a whole run ended.
@@ -71,12 +71,6 @@ impl From<&DeferredError> for Failure {
     }
 }
 
-/// The system's words for an errno, without Rust's addition of the number.
-pub(crate) fn strerror(errno: i32) -> String {
-    let text = std::io::Error::from_raw_os_error(errno).to_string();
-    text.split(" (os error").next().unwrap_or_default().to_owned()
-}
-
 impl Report {
     /// The report of a run of which nothing has ended yet.
     pub(crate) fn new(command: Duration) -> Self {
@@ -104,7 +98,7 @@ impl Report {
         let mut report = Self::new(Duration::ZERO);
         report.outcome = Result::RolledBack;
         report.exit_code = crate::exit::ELBOW_FAILED;
-        report.messages.push(format!("{error:#}"));
+        report.messages.push(sentence(error));
         report
     }
 
@@ -118,7 +112,7 @@ impl Report {
         if result != Result::Committed && self.outcome != Result::Kept {
             self.outcome = result;
         }
-        self.messages.push(message);
+        self.messages.push(without_numbers(&message));
     }
 
     fn add_counts(&mut self, counts: &Counts) {

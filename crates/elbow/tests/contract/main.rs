@@ -9,6 +9,7 @@ mod applications;
 mod completions;
 mod interruption;
 mod lifecycle;
+mod messages;
 mod output;
 mod reading;
 mod refusals;
