@@ -120,10 +120,9 @@ fn check(stage: &Stage, command: &mut Command, words: &str, expected: &str) {
         let twice = counts.iter().find(|(part, count)| !part.is_empty() && **count > 1);
         assert_eq!(twice, None, "{words}: said twice: {line}");
     }
-    let of_help: Vec<_> = words.split(' ').take_while(|word| *word != "--").take(2).collect();
-    let help = stage
-        .elbow(&[&of_help[..1 + usize::from(is_nested(of_help[0]))], &["--help"]].concat())
-        .out;
+    let words_of_command = if is_nested(words) { 2 } else { 1 };
+    let command: Vec<_> = words.split(' ').take(words_of_command).collect();
+    let help = stage.elbow(&[&command[..], &["--help"]].concat()).out;
     for option in options(&said.err) {
         assert!(
             help.contains(option),
@@ -132,8 +131,10 @@ fn check(stage: &Stage, command: &mut Command, words: &str, expected: &str) {
     }
 }
 
-fn is_nested(command: &str) -> bool {
-    ["lock", "lockd", "disk", "bench"].contains(&command)
+fn is_nested(words: &str) -> bool {
+    ["lock ", "lockd ", "disk ", "bench "]
+        .iter()
+        .any(|group| words.starts_with(group))
 }
 
 /// The long options that a text names.
