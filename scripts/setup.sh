@@ -25,7 +25,8 @@ bench_programs='make:make unzip:unzip zip:zip rsync:rsync sshfs:sshfs sshd:opens
     mpicc.mpich:libmpich-dev mpirun.mpich:mpich mpicc.openmpi:libopenmpi-dev mpirun.openmpi:openmpi-bin'
 test_programs='make:make git:git sqlite3:sqlite3 python3:python3 unzip:unzip zip:zip rsync:rsync
     setfacl:acl setfattr:attr mkfs.ext4:e2fsprogs mkfs.xfs:xfsprogs mkfs.btrfs:btrfs-progs losetup:mount
-    tmux:tmux less:less setpriv:util-linux ip:iproute2 mkfifo:coreutils pkg-config:pkg-config groff:groff-base
+    tmux:tmux less:less zsh:zsh fish:fish dh_bash-completion:bash-completion
+    setpriv:util-linux ip:iproute2 mkfifo:coreutils pkg-config:pkg-config groff:groff-base
     sshfs:sshfs sshd:openssh-server ssh:openssh-client dpkg-source:dpkg-dev strace:strace
     mpicc.mpich:libmpich-dev mpirun.mpich:mpich mpicc.openmpi:libopenmpi-dev mpirun.openmpi:openmpi-bin gfortran:gfortran'
 

@@ -27,6 +27,7 @@ REQUIREMENTS = [
     "pyarrow==26.0.1",
     "matplotlib==3.11.2",
     "pytest==9.2.0",
+    "mypy==2.4.1",
 ]
 
 

@@ -67,6 +67,7 @@ pub(crate) fn run(workspace: &Workspace) -> Result<()> {
         cargo(workspace, &[&DENY[..], &["sources"]].concat())
     })?;
     report.may_skip("advisories", || advisories(workspace))?;
+    report.step("packages", || packages(workspace))?;
     report.step("documentation", || documentation(workspace))?;
     report.step("tests", || cargo(workspace, &["test", "--workspace", "--locked"]))?;
     report.step("Parquet", || cargo(workspace, &PARQUET))?;
@@ -130,6 +131,22 @@ fn documentation(workspace: &Workspace) -> Result<()> {
         "--locked",
     ];
     succeed(command(workspace, &arguments).env("RUSTDOCFLAGS", "-D warnings -A rustdoc::private-intra-doc-links"))
+}
+
+/// What `cargo package` would upload of each crate but those that are for ourselves. The first has no dependency that is not published,
+/// so it is resolved too; the others wait for it, and for each other, in the registry.
+fn packages(workspace: &Workspace) -> Result<()> {
+    let quick = ["--quiet", "--no-verify", "--allow-dirty", "--offline"];
+    cargo(workspace, &[&["package", "-p", "elbow-ranges"][..], &quick].concat())?;
+    let all = [
+        "package",
+        "--workspace",
+        "--exclude",
+        "xtask",
+        "--exclude",
+        "elbow-testkit",
+    ];
+    cargo(workspace, &[&all[..], &["--exclude-lockfile"], &quick].concat())
 }
 
 /// The Python package, built as a wheel into an environment of its own, and its tests.

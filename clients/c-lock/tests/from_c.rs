@@ -17,8 +17,8 @@ const HEADER: &str = include_str!("../include/elbow_lock.h");
 const PAGE: &str = include_str!("../man/elbow_lock.3");
 const PROGRAM: &str = include_str!("every_function.c");
 
-/// A directory with the libraries that were built with this test, under the names that they are installed with.
-fn install(directory: &Path) {
+/// Where the libraries are that were built with this test.
+fn libraries() -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let built = test.ancestors().skip(1).take(2).filter_map(|place| {
         let made = fs::metadata(place.join("libelbow_lock_c.so"))
@@ -29,10 +29,44 @@ fn install(directory: &Path) {
             .exists()
             .then(|| (made, place.to_owned()))
     });
-    let built: PathBuf = built.max().expect("the libraries beside the test").1;
-    for (from, to) in [("so", "so"), ("so", "so.0.1"), ("a", "a")] {
-        let from = built.join(format!("libelbow_lock_c.{from}"));
-        std::os::unix::fs::symlink(from, directory.join(format!("libelbow_lock.{to}"))).unwrap();
+    built.max().expect("the libraries beside the test").1
+}
+
+/// What `make install` puts below a directory of a package, of the libraries that were built with this test.
+struct Installed(tempfile::TempDir);
+
+impl Installed {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        succeed(
+            Command::new("make")
+                .args(["-s", "-C"])
+                .arg(root)
+                .arg("install-liblock")
+                .arg(format!("DESTDIR={}", dir.path().display()))
+                .arg("PREFIX=/opt/elbow")
+                .arg(format!("LIBLOCK={}", libraries().display()))
+                .env_remove("LIBDIR")
+                .env_remove("MAKEFLAGS"),
+        );
+        Self(dir)
+    }
+
+    fn path(&self, below: &str) -> PathBuf {
+        self.0.path().join("opt/elbow").join(below)
+    }
+
+    /// What pkg-config says, for a package that is not where it will be.
+    fn flags(&self, wanted: &[&str]) -> Vec<String> {
+        let said = succeed(
+            Command::new("pkg-config")
+                .args(wanted)
+                .arg("elbow_lock")
+                .env("PKG_CONFIG_PATH", self.path("lib/pkgconfig"))
+                .env("PKG_CONFIG_SYSROOT_DIR", self.0.path()),
+        );
+        said.split_whitespace().map(str::to_owned).collect()
     }
 }
 
@@ -151,75 +185,101 @@ fn constants_are_the_same_on_both_sides() {
 }
 
 /// Compiles the program with all warnings and checks, and runs it.
-fn compile_and_run(linked: &[&str]) {
-    let dir = tempfile::tempdir().unwrap();
-    let (program, data) = (dir.path().join("program"), dir.path().join("data"));
-    install(dir.path());
+fn compile_and_run(installed: &Installed, flags: &[String]) {
+    let (program, data) = (installed.path("program"), installed.path("data"));
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     succeed(
         Command::new("cc")
             .args(["-std=c11", "-Wall", "-Wextra", "-Werror", "-pedantic", "-g"])
             .args(["-fsanitize=address,undefined", "-fno-sanitize-recover=all"])
-            .arg("-I")
-            .arg(here.join("include"))
             .arg(here.join("tests/every_function.c"))
             .arg("-o")
             .arg(&program)
-            .arg("-L")
-            .arg(dir.path())
-            .args(linked),
+            .args(flags)
+            .arg("-lpthread"),
     );
     fs::create_dir(&data).unwrap();
-    let url = serve(dir.path());
+    let url = serve(installed.0.path());
     let mut run = Command::new(&program);
-    run.arg(url).arg(&data).env("LD_LIBRARY_PATH", dir.path());
+    run.arg(url).arg(&data).env("LD_LIBRARY_PATH", installed.path("lib"));
     assert_eq!(succeed(&mut run), "every function was used\n");
 }
 
 #[test]
-fn a_c_program_works_with_the_shared_library() {
-    compile_and_run(&["-lelbow_lock", "-lpthread"]);
+fn a_c_program_works_with_the_installed_shared_library() {
+    let installed = Installed::new();
+    compile_and_run(&installed, &installed.flags(&["--cflags", "--libs"]));
+}
+
+/// With the libraries that pkg-config names for it, and no others.
+#[test]
+fn a_c_program_works_with_the_installed_static_library() {
+    let installed = Installed::new();
+    let mut flags = installed.flags(&["--cflags", "--libs", "--static"]);
+    let ours = flags.iter_mut().find(|flag| *flag == "-lelbow_lock").unwrap();
+    "-l:libelbow_lock.a".clone_into(ours);
+    compile_and_run(&installed, &flags);
+    let linked = succeed(Command::new("readelf").arg("-dW").arg(installed.path("program")));
+    assert!(!linked.contains("libelbow_lock"), "{linked}");
 }
 
 #[test]
-fn a_c_program_works_with_the_static_library() {
-    compile_and_run(&["-l:libelbow_lock.a", "-lgcc_s", "-lpthread", "-lm", "-ldl"]);
-}
-
-#[test]
-fn the_header_is_good_for_cpp_too() {
-    let dir = tempfile::tempdir().unwrap();
-    let source = dir.path().join("program.cc");
-    fs::write(
-        &source,
-        "#include <elbow_lock.h>\nint main() { return elbow_lock_release(nullptr) == -1 ? 0 : 1; }\n",
-    )
-    .unwrap();
-    let include = Path::new(env!("CARGO_MANIFEST_DIR")).join("include");
-    succeed(
-        Command::new("c++")
-            .args(["-Wall", "-Wextra", "-Werror", "-pedantic", "-fsyntax-only", "-I"])
-            .arg(include)
-            .arg(source),
+fn header_and_man_page_are_installed() {
+    let installed = Installed::new();
+    assert_eq!(
+        fs::read_to_string(installed.path("include/elbow_lock.h")).unwrap(),
+        HEADER
     );
+    assert_eq!(
+        fs::read_to_string(installed.path("share/man/man3/elbow_lock.3")).unwrap(),
+        PAGE
+    );
+}
+
+#[test]
+fn the_header_is_good_for_c99_and_cpp_too() {
+    for (compiler, standard, null) in [("cc", "-std=c99", "NULL"), ("c++", "-std=c++11", "nullptr")] {
+        let dir = tempfile::tempdir().unwrap();
+        let source = dir
+            .path()
+            .join(if compiler == "cc" { "program.c" } else { "program.cc" });
+        let program =
+            format!("#include <elbow_lock.h>\nint main(void) {{ return elbow_lock_release({null}) == -1 ? 0 : 1; }}\n");
+        fs::write(&source, program).unwrap();
+        let include = Path::new(env!("CARGO_MANIFEST_DIR")).join("include");
+        succeed(
+            Command::new(compiler)
+                .args([
+                    standard,
+                    "-Wall",
+                    "-Wextra",
+                    "-Werror",
+                    "-pedantic",
+                    "-fsyntax-only",
+                    "-I",
+                ])
+                .arg(include)
+                .arg(source),
+        );
+    }
 }
 
 #[test]
 fn pkg_config_leads_to_header_and_library() {
-    let dir = tempfile::tempdir().unwrap();
-    let file = include_str!("../elbow_lock.pc.in")
-        .replace("@PREFIX@", "/opt/elbow")
-        .replace("@LIBDIR@", "/opt/elbow/lib")
-        .replace("@VERSION@", env!("CARGO_PKG_VERSION"));
+    let installed = Installed::new();
+    let file = fs::read_to_string(installed.path("lib/pkgconfig/elbow_lock.pc")).unwrap();
     assert!(!file.contains('@'), "{file}");
-    fs::write(dir.path().join("elbow_lock.pc"), file).unwrap();
-    let found = succeed(
-        Command::new("pkg-config")
-            .args(["--cflags", "--libs", "elbow_lock"])
-            .env("PKG_CONFIG_PATH", dir.path()),
+    let dir = installed.0.path().display();
+    let expected = [
+        format!("-I{dir}/opt/elbow/include"),
+        format!("-L{dir}/opt/elbow/lib"),
+        "-lelbow_lock".to_owned(),
+    ];
+    assert_eq!(installed.flags(&["--cflags", "--libs"]), expected);
+    assert_eq!(
+        installed.flags(&["--modversion"]),
+        [env!("CARGO_PKG_VERSION").to_owned()]
     );
-    let found: Vec<_> = found.split_whitespace().collect();
-    assert_eq!(found, ["-I/opt/elbow/include", "-L/opt/elbow/lib", "-lelbow_lock"]);
 }
 
 #[test]

@@ -215,21 +215,30 @@ fn header_and_man_page_are_installed() {
 }
 
 #[test]
-fn the_header_is_good_for_cpp_too() {
-    let dir = tempfile::tempdir().unwrap();
-    let source = dir.path().join("program.cc");
-    fs::write(
-        &source,
-        "#include <ba.h>\nint main() { return ba_sync(nullptr) == -1 ? 0 : 1; }\n",
-    )
-    .unwrap();
-    let include = Path::new(env!("CARGO_MANIFEST_DIR")).join("include");
-    succeed(
-        Command::new("c++")
-            .args(["-Wall", "-Wextra", "-Werror", "-pedantic", "-fsyntax-only", "-I"])
-            .arg(include)
-            .arg(source),
-    );
+fn the_header_is_good_for_c99_and_cpp_too() {
+    for (compiler, standard, null) in [("cc", "-std=c99", "NULL"), ("c++", "-std=c++11", "nullptr")] {
+        let dir = tempfile::tempdir().unwrap();
+        let source = dir
+            .path()
+            .join(if compiler == "cc" { "program.c" } else { "program.cc" });
+        let program = format!("#include <ba.h>\nint main(void) {{ return ba_sync({null}) == -1 ? 0 : 1; }}\n");
+        fs::write(&source, program).unwrap();
+        let include = Path::new(env!("CARGO_MANIFEST_DIR")).join("include");
+        succeed(
+            Command::new(compiler)
+                .args([
+                    standard,
+                    "-Wall",
+                    "-Wextra",
+                    "-Werror",
+                    "-pedantic",
+                    "-fsyntax-only",
+                    "-I",
+                ])
+                .arg(include)
+                .arg(source),
+        );
+    }
 }
 
 #[test]

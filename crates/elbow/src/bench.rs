@@ -23,20 +23,36 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 
 pub(crate) const EXAMPLES: &str = "\
 Examples:
-  elbow bench ep --class A --consume -T /scratch        4 GiB of pairs, freed as they are read
-  elbow bench s24 --records 89478485 -S 256M --consume  2 GiB of records in 256 MB
+  4 GiB of pairs, freed as they are read:
+      elbow bench ep --class A --consume -T /scratch
 
-The peak of disk space is what the file system had less than at the beginning, so it counts whatever others write
+  2 GiB of records in 256 MB:
+      elbow bench s24 --records 89478485 -S 256M --consume
+
+The peak of disk space is what the file system had less than at the beginning, so it counts whatever others write \
 there meanwhile; use a file system of its own for measurements.
 
-Exit code: 0 when the result is right, 125 when it is not, or could not be had.";
+Exit code:
+  0 when the result is right, 125 when it is not, or could not be had.";
+
+const EP_EXAMPLES: &str = "\
+Examples:
+  4 GiB of pairs, freed as they are read:
+      elbow bench ep --class A --consume -T /scratch";
+
+const S24_EXAMPLES: &str = "\
+Examples:
+  2 GiB of records in 256 MB:
+      elbow bench s24 --records 89478485 -S 256M --consume";
 
 /// What is measured.
 #[derive(Debug, Subcommand)]
 pub(crate) enum BenchArgs {
     /// NAS EP: pairs of Gaussian deviates through streams; checked against the official sums.
+    #[command(after_help = EP_EXAMPLES)]
     Ep(EpArgs),
     /// A sort of 24-byte records through streams; checked for order and completeness.
+    #[command(after_help = S24_EXAMPLES)]
     S24(S24Args),
 }
 

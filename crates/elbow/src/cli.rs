@@ -13,10 +13,17 @@ use crate::size;
 
 const EXAMPLES: &str = "\
 Examples:
-  elbow run -- tar xf dataset.tar            unpack into the current directory, all or nothing
-  elbow run --on results -- ./simulate       only what happens below results/ is the transaction
-  elbow mount /project/alice ~/job           the same as an ordinary mount; end it with `elbow commit ~/job`
-  elbow recover /project/alice               after a crash: finish what was committed, undo the rest";
+  Unpack into the current directory, all or nothing:
+      elbow run -- tar xf dataset.tar
+
+  Only what happens below results/ is the transaction:
+      elbow run --on results -- ./simulate
+
+  The same as an ordinary mount, for several commands; `elbow commit` ends it:
+      elbow mount /project/alice ~/job
+
+  After a crash, finish what was committed and undo the rest:
+      elbow recover /project/alice";
 
 const RUN_EXAMPLES: &str = "\
 Examples:
@@ -37,39 +44,51 @@ Examples:
       elbow run --retry 2 --scratch \"$TMPDIR\" --on \"$RESULTS\" -- ./flaky.sh
 
 Exit code:
-  that of COMMAND; 125 when Elbowroom failed, or rolled back a job whose command had succeeded;
-  126 when COMMAND cannot be run, 127 when it was not found, 128+n when signal n ended it.
+  That of COMMAND; 125 when Elbowroom failed, or rolled back a job whose command had succeeded; 126 when COMMAND \
+  cannot be run, 127 when it was not found, 128+n when signal n ended it.
 
 Signals:
-  Ctrl-C reaches COMMAND as always; when that ends it, the job is rolled back. SIGTERM and SIGHUP are passed
-  on to COMMAND. While results are being stored, any of them rolls the job back.
+  Ctrl-C reaches COMMAND as always; when that ends it, the job is rolled back. SIGTERM and SIGHUP are passed on to \
+  COMMAND. While results are being stored, any of them rolls the job back.
 
 COMMAND sees its own changes at once. The rest of the machine sees them when `elbow run` returns, or never.";
 
 const MOUNT_EXAMPLES: &str = "\
 Examples:
-  elbow mount /project/alice ~/job
-  cd ~/job && make && ./test
-  elbow status ~/job         what is going on
-  elbow diff ~/job           what a commit would change
-  cd && elbow commit ~/job   store all of it, and unmount; or: elbow rollback ~/job
+  Work in it with any commands:
+      elbow mount /project/alice ~/job
+      cd ~/job && make && ./test
 
-The mount stays until one of the last two: a plain umount answers that it is busy, so that nothing is lost by
+  What is going on, and what a commit would change:
+      elbow status ~/job
+      elbow diff ~/job
+
+  Store all of it and unmount, or forget all of it:
+      cd && elbow commit ~/job
+      cd && elbow rollback ~/job
+
+The mount stays until one of the last two: a plain umount answers that it is busy, so that nothing is lost by \
 accident. After `umount -l` (lazy or forced) everything is committed.";
 
 const COMMIT_EXAMPLES: &str = "\
-Example:
-  elbow commit ~/job && echo 'all of it is on the storage'
+Examples:
+  Go on only when all of it is on the storage:
+      elbow commit ~/job && echo 'all of it is on the storage'
 
-Returns when everything is on the storage and the mount is gone. Exit code 125 and a rolled back job when that
-was not possible; each error is named with its path.";
+Returns when everything is on the storage and the mount is gone.
+
+Exit code:
+  0; 125 and a rolled back job when that was not possible. Each error is named with its path.";
 
 const RECOVER_EXAMPLES: &str = "\
 Examples:
-  elbow recover /project/alice            jobs of this host that are dead
-  elbow recover --force /project/alice    also those of other hosts; make sure that they are dead
+  End the dead jobs of this host:
+      elbow recover /project/alice
 
-A job that had reached its commit point is finished, any other is undone; running jobs are left alone. The next
+  Also those of other hosts; make sure that they are dead:
+      elbow recover --force /project/alice
+
+A job that had reached its commit point is finished, any other is undone; running jobs are left alone. The next \
 `elbow run` on the directory does the same by itself.";
 
 /// Run any command as one transaction on slow or shared storage.
@@ -92,13 +111,16 @@ pub(crate) enum Command {
     #[command(after_help = MOUNT_EXAMPLES)]
     Mount(MountArgs),
     /// Say what a mount is doing.
+    #[command(after_help = crate::status::EXAMPLES)]
     Status(StatusArgs),
     /// Store everything that was done in a mount, and unmount it.
     #[command(after_help = COMMIT_EXAMPLES)]
     Commit(EndArgs),
     /// Forget everything that was done in a mount, and unmount it.
+    #[command(after_help = crate::rollback::EXAMPLES)]
     Rollback(EndArgs),
     /// List what a commit of a mount would change.
+    #[command(after_help = crate::diff::EXAMPLES)]
     Diff(DiffArgs),
     /// End dead jobs of a directory: finish the committed, undo the others.
     #[command(after_help = RECOVER_EXAMPLES)]
@@ -125,8 +147,10 @@ pub(crate) enum Command {
     #[command(subcommand, after_help = crate::disk::EXAMPLES)]
     Disk(crate::disk::DiskArgs),
     /// Print shell completions.
+    #[command(after_help = crate::completions::EXAMPLES)]
     Completions(CompletionsArgs),
     /// Print the manual page, or write all of them to a directory.
+    #[command(after_help = crate::man::EXAMPLES)]
     Man(ManArgs),
 }
 

@@ -35,7 +35,7 @@ use crate::job::{self, Site};
 use crate::names::{MountPointName, SourceName};
 use crate::progress::Position;
 use crate::report::{Failure, Report};
-use crate::say::say;
+use crate::say::{say, sentence};
 use crate::signals::{self, Event};
 use crate::{ending, exit, mount};
 
@@ -177,7 +177,7 @@ impl Serving {
             Ok(Some(end @ (Request::Commit | Request::Rollback))) => return self.end(End::Asked(end, stream)),
             Ok(None) => return,
             Err(error) => Reply::Refused {
-                message: format!("{error:#}"),
+                message: sentence(&error),
             },
         };
         // A client that went away needs no answer.

@@ -12,6 +12,20 @@ use crate::json;
 use crate::names::MountPointName;
 use crate::say::answer;
 
+pub(crate) const EXAMPLES: &str = "\
+Examples:
+  Look before it is stored:
+      elbow diff ~/job
+
+  The new files, for a program:
+      elbow diff ~/job --json |
+          jq -r '.changes[] | select(.kind == \"created\").path'
+
+Letters:
+      A  is new                  M  was written
+      D  is gone                 m  has other attributes
+      R  was renamed";
+
 /// Prints one line per changed name, or one object with all of them.
 pub(crate) fn run(args: &DiffArgs) -> anyhow::Result<ExitCode> {
     json::answered(args.json, &args.mount_point, tell(args))

@@ -17,7 +17,7 @@ use std::process::{ExitCode, ExitStatus};
 use clap::CommandFactory;
 
 use crate::cli::Cli;
-use crate::say::say;
+use crate::say::{say, sentence};
 use crate::suggest;
 
 /// Elbowroom itself failed, or a job was rolled back though its command had succeeded.
@@ -54,7 +54,7 @@ pub(crate) fn of_exec_error(error: &io::Error) -> u8 {
 
 /// Says why Elbowroom failed.
 pub(crate) fn failed(error: &anyhow::Error) -> ExitCode {
-    say(format_args!("{error:#}"));
+    say(sentence(error));
     ExitCode::from(ELBOW_FAILED)
 }
 

@@ -8,32 +8,41 @@ use crate::size;
 
 pub(crate) const ZERO_EXAMPLES: &str = "\
 Examples:
-  elbow zero run.log                      all of it: the size stays, the room is free
-  elbow zero records.bin 1G 512M          512 MiB from 1 GiB on
-  elbow zero image.raw 0 1048576          the first MiB
-  printf '0 4096\\n1M 1M\\n' | elbow zero records.bin --ranges -
+  All of it: the size stays, the room is free:
+      elbow zero run.log
 
-Numbers are bytes; K, M, G and T are powers of 1024. Whole blocks are given back to the file system, the
-bytes in the blocks at both edges are written. A range that passes the end makes the file longer. Where the
-file system cannot punch holes, zeros are written over what is there.
+  512 MiB from 1 GiB on; the first MiB:
+      elbow zero records.bin 1G 512M
+      elbow zero image.raw 0 1048576
 
-Lines of a list are `OFFSET LENGTH`; empty lines and what follows a # do not count. All lines are read
-first: if one is wrong, nothing is changed.
+  A list of ranges:
+      printf '0 4096\\n1M 1M\\n' | elbow zero records.bin --ranges -
 
-Exit code: 0, or 125 when anything was left as it was; what that is, is said.";
+Numbers are bytes; K, M, G and T are powers of 1024. Whole blocks are given back to the file system, the bytes in \
+the blocks at both edges are written. A range that passes the end makes the file longer. Where the file system \
+cannot punch holes, zeros are written over what is there.
+
+Lines of a list are `OFFSET LENGTH`; empty lines and what follows a # do not count. All lines are read first: if \
+one is wrong, nothing is changed.
+
+Exit code:
+  0, or 125 when anything was left as it was; what that is, is said.";
 
 pub(crate) const HOLES_EXAMPLES: &str = "\
 Examples:
-  elbow holes image.raw                   where it has data and where it has holes
-  elbow holes --json image.raw            the same for programs
-  elbow holes --dig image.raw             make holes of all blocks that hold only zeros
+  Where it has data and where it has holes, for people and for programs:
+      elbow holes image.raw
+      elbow holes --json image.raw
 
-What programs read does not change by --dig, only the room that the file takes; its modification time
-stays. It is safe while others use the file: on btrfs and xfs the kernel compares and frees in one step,
-even under writers; elsewhere nothing is dug while somebody has the file open, and who opens it waits for
-some milliseconds.
+  Make holes of all blocks that hold only zeros:
+      elbow holes --dig image.raw
 
-Exit code: 0, or 125 when it could not be read or not be dug to its end.";
+What programs read does not change by --dig, only the room that the file takes; its modification time stays. It is \
+safe while others use the file: on btrfs and xfs the kernel compares and frees in one step, even under writers; \
+elsewhere nothing is dug while somebody has the file open, and who opens it waits for some milliseconds.
+
+Exit code:
+  0, or 125 when it could not be read or not be dug to its end.";
 
 /// `elbow zero`.
 #[derive(Args, Debug)]

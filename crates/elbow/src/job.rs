@@ -13,7 +13,7 @@ use elbow_mount::{ChildState, MountError, Place};
 use rustix::process::{Resource, Rlimit};
 
 use crate::cli::{self, JobArgs};
-use crate::report::strerror;
+use crate::say::strerror;
 
 /// Memory for written data, if not said otherwise: this part of RAM, and at most so much.
 const MEMORY_SHARE: u64 = 4;

@@ -11,7 +11,7 @@ use elbow_mount::MountError;
 use serde::{Deserialize, Serialize};
 
 use crate::names::PathName;
-use crate::say::answer;
+use crate::say::{answer, sentence};
 use crate::{errno_name, exit};
 
 /// Grows when a field goes or gets another meaning; new fields do not count.
@@ -49,7 +49,7 @@ impl Problem {
             .filter(|found| *found != Path::new("."))
             .or(path);
         Self {
-            message: format!("{error:#}"),
+            message: sentence(error),
             errno,
             errno_name: errno.and_then(errno_name::of).map(str::to_owned),
             path: found.map(PathName::of).unwrap_or_default(),

@@ -28,6 +28,7 @@ mod draft;
 mod ending;
 mod errno_name;
 mod exit;
+mod help;
 mod holes;
 mod holes_args;
 mod job;

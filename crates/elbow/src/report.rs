@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::ending::Ending;
 use crate::json::{self, Problem};
 use crate::names::{CommandWords, DirectoryName, KeptName, PathName};
-use crate::say::{raw, say};
+use crate::say::{raw, say, sentence, strerror, without_numbers};
 use crate::{errno_name, size};
 
 /// How a whole run ended.
@@ -126,12 +126,6 @@ impl Failure {
     }
 }
 
-/// The system's words for an errno, without Rust's addition of the number.
-pub(crate) fn strerror(errno: i32) -> String {
-    let text = std::io::Error::from_raw_os_error(errno).to_string();
-    text.split(" (os error").next().unwrap_or_default().to_owned()
-}
-
 impl Report {
     /// The report of a run that began then and of which nothing has ended yet.
     pub(crate) fn new(command: &[OsString], started: SystemTime) -> Self {
@@ -167,7 +161,7 @@ impl Report {
     pub(crate) fn fail(&mut self, error: &anyhow::Error) {
         self.outcome = Result::RolledBack;
         self.exit_code = crate::exit::ELBOW_FAILED;
-        self.messages.push(format!("{error:#}"));
+        self.messages.push(sentence(error));
         self.error = Some(Problem::of(error, None));
     }
 
@@ -185,6 +179,7 @@ impl Report {
             .extend(ending.errors.iter().map(|error| Failure::new(directory, error)));
         self.add_conflicts(directory, ending);
         let (result, message) = self.judge(directory, ending, why);
+        let message = without_numbers(&message);
         self.outcome = self.outcome.max(result);
         let kept = match &ending.outcome {
             Ok(Outcome::Kept(_, path)) => KeptName::of(path),

@@ -23,7 +23,7 @@ use elbow_file::{Handle, RealStorage, Storage};
 use rustix::fs::{Mode, OFlags};
 
 use crate::draft::{Draft, place};
-use crate::say::say;
+use crate::say::{say, sentence};
 
 /// Descriptors below this are the command's too.
 const FIRST_OWN_FD: i32 = 3;
@@ -132,7 +132,7 @@ impl ReportFile {
     /// Writes the report, or says on standard error that it cannot be written: what it tells of has happened.
     pub(crate) fn write_or_say(self, line: &str) {
         if let Err(error) = self.write(line) {
-            say(format_args!("the report cannot be written: {error:#}"));
+            say(format_args!("the report cannot be written: {}", sentence(&error)));
         }
     }
 

@@ -25,9 +25,9 @@ use crate::ending::{self, Ending};
 use crate::exit;
 use crate::job::{self, Site};
 use crate::progress::{self, Display};
-use crate::report::{Report, strerror};
+use crate::report::Report;
 use crate::report_file::ReportFile;
-use crate::say::say;
+use crate::say::{say, strerror};
 use crate::signals::{self, Event};
 
 /// Runs the command; the exit code is its own, or says what Elbowroom made of it.

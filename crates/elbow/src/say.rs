@@ -8,7 +8,33 @@ use std::io::{self, ErrorKind, Write};
 
 /// A message for people, with our name before it.
 pub(crate) fn say(message: impl Display) {
-    raw(format_args!("elbow: {message}"));
+    raw(format_args!("elbow: {}", without_numbers(&message.to_string())));
+}
+
+/// An error and its causes in one sentence: each is said once, although most errors tell their cause themselves.
+pub(crate) fn sentence(error: &anyhow::Error) -> String {
+    let causes = error.chain().map(|cause| without_numbers(&cause.to_string()));
+    causes.fold(String::new(), |said, cause| match said.as_str() {
+        "" => cause,
+        _ if said.contains(&cause) => said,
+        _ => format!("{said}: {cause}"),
+    })
+}
+
+/// The system's words for an errno.
+pub(crate) fn strerror(errno: i32) -> String {
+    without_numbers(&io::Error::from_raw_os_error(errno).to_string())
+}
+
+/// Without what Rust puts behind the system's words for an errno, ` (os error 2)`: it says nothing to people.
+pub(crate) fn without_numbers(text: &str) -> String {
+    const BEGIN: &str = " (os error ";
+    let mut pieces = text.split(BEGIN);
+    let first = pieces.next().unwrap_or_default().to_owned();
+    pieces.fold(first, |said, piece| match piece.split_once(')') {
+        Some((number, rest)) if number.bytes().all(|byte| byte.is_ascii_digit()) => said + rest,
+        _ => said + BEGIN + piece,
+    })
 }
 
 /// A line of standard error as it is.
@@ -22,5 +48,38 @@ pub(crate) fn answer(line: impl Display) -> io::Result<()> {
     match writeln!(io::stdout().lock(), "{line}") {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
         other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use anyhow::{Context, anyhow};
+
+    use super::*;
+
+    #[test]
+    fn only_numbers_of_the_system_go() {
+        for (text, left) in [
+            ("a: No such file (os error 2)", "a: No such file"),
+            ("a (os error 2): b (os error 13), c", "a: b, c"),
+            ("a (os error x) b", "a (os error x) b"),
+            ("a (os error ", "a (os error "),
+        ] {
+            assert_eq!(without_numbers(text), left);
+        }
+        assert_eq!(strerror(libc::EIO), "Input/output error");
+    }
+
+    /// An error that told its cause had it said again: "No such file (os error 2): No such file (os error 2)".
+    #[test]
+    fn a_cause_is_said_once() {
+        let cause = || anyhow!("No such file (os error 2)");
+        let telling = cause().context("opening x: No such file (os error 2) (really)");
+        assert_eq!(sentence(&telling), "opening x: No such file (really)");
+        let silent = Err::<(), _>(cause())
+            .context("opening x")
+            .context("beginning")
+            .expect_err("an error");
+        assert_eq!(sentence(&silent), "beginning: opening x: No such file");
     }
 }

@@ -10,6 +10,14 @@ use crate::json;
 use crate::say::answer;
 use crate::size;
 
+pub(crate) const EXAMPLES: &str = "\
+Examples:
+  How far is it?
+      elbow status ~/job
+
+  How many operations wait, for a program?
+      elbow status ~/job --json | jq .counts.queued";
+
 /// Prints what the mount is doing.
 pub(crate) fn run(args: &StatusArgs) -> anyhow::Result<ExitCode> {
     json::answered(args.json, &args.mount_point, tell(args))

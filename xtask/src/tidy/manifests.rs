@@ -1,9 +1,12 @@
-//! Every crate takes version, edition, licence and lints from the workspace.
+//! Every crate takes version, edition, licence and lints from the workspace, and can be packaged.
 
 use toml::Table;
 
 /// What `[package]` has to take from `[workspace.package]`.
 const INHERITED: [&str; 6] = ["version", "edition", "rust-version", "license", "authors", "publish"];
+
+/// For tests, and never published: with a version behind its name no crate that uses it can be packaged.
+const TESTKIT: &str = "elbow-testkit";
 
 /// The findings about the `Cargo.toml` of one crate.
 pub(super) fn check(name: &str, manifest: &str) -> Vec<String> {
@@ -20,7 +23,14 @@ pub(super) fn check(name: &str, manifest: &str) -> Vec<String> {
     if !from_workspace(manifest.get("lints")) {
         findings.push(format!("{name}: write `[lints]` with `workspace = true`"));
     }
+    findings.extend(testkit_finding(name, &manifest));
     findings
+}
+
+fn testkit_finding(name: &str, manifest: &Table) -> Option<String> {
+    let used = manifest.get("dev-dependencies")?.get(TESTKIT)?;
+    let is_path_only = used.get("path").is_some() && used.get("version").is_none();
+    (!is_path_only).then(|| format!("{name}: write `{TESTKIT} = {{ path = ... }}` without a version"))
 }
 
 /// Whether a value is `{ workspace = true }`.
@@ -63,6 +73,20 @@ mod tests {
     fn a_licence_of_its_own_is_found() {
         let manifest = GOOD.replace("license.workspace = true", "license = \"MIT\"");
         assert_eq!(check("a", &manifest).len(), 1);
+    }
+
+    /// `cargo package` looked for it in the registry.
+    #[test]
+    fn a_testkit_with_a_version_is_found() {
+        let with = |value: &str| format!("{GOOD}[dev-dependencies]\nelbow-testkit = {value}\n");
+        assert!(check("a", &with("{ path = \"../elbow-testkit\" }")).is_empty());
+        for wrong in [
+            "{ workspace = true }",
+            "{ path = \"../elbow-testkit\", version = \"0.1.0\" }",
+            "\"0.1.0\"",
+        ] {
+            assert_eq!(check("a", &with(wrong)).len(), 1, "{wrong}");
+        }
     }
 
     #[test]

@@ -11,10 +11,15 @@
 which needs no service.
 """
 
+from importlib.metadata import version as _version
+
 from ._client import AsyncHolding, Holding, LockClient, Name
 from ._errors import Deadlock, LockError, Lost, TimedOut, Unreachable, WouldBlock
 from ._native import Hold
 from ._ranges import Strided
+
+#: Of the package, which is that of Elbowroom.
+__version__ = _version("elbowroom")
 
 __all__ = [
     "AsyncHolding",
@@ -29,4 +34,5 @@ __all__ = [
     "TimedOut",
     "Unreachable",
     "WouldBlock",
+    "__version__",
 ]

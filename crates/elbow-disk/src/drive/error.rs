@@ -13,7 +13,7 @@ use std::path::PathBuf;
 #[non_exhaustive]
 pub enum DriveError {
     /// The file could not be read.
-    #[error("drive {name}: cannot read {path}: {reason} (built in are: {known})")]
+    #[error("drive {path}: {reason} (built in are: {known})")]
     Read {
         /// What was asked for.
         name: String,

@@ -10,9 +10,14 @@ use crate::say::answer;
 
 pub(crate) const EXAMPLES: &str = "\
 Examples:
-  elbow disk describe hp-c2247a
-  elbow disk describe mine.toml --json | jq '.zones[0]'
-  elbow disk describe hp-c2247a --toml > mine.toml";
+  For people:
+      elbow disk describe hp-c2247a
+
+  For programs:
+      elbow disk describe mine.toml --json | jq '.zones[0]'
+
+  A beginning for the description of another drive:
+      elbow disk describe hp-c2247a --toml > mine.toml";
 
 #[derive(Args, Debug)]
 pub(crate) struct DescribeArgs {

@@ -19,11 +19,20 @@ use clap::Subcommand;
 
 pub(crate) const EXAMPLES: &str = "\
 Examples:
-  elbow disk describe hp-c2247a                                   its zones, seek times and cache
-  elbow disk describe hp-c2247a --toml > mine.toml                a beginning for the description of another drive
-  elbow disk replay --disk mine.toml --format blktrace sda.txt    what its requests would take there
-  elbow disk simulate --depth 16 --scheduler sptf                 random writes, and where their time goes
-  elbow disk figure all --out study                               what range writes buy, in eleven figures
+  The zones, seek times and cache of a drive:
+      elbow disk describe hp-c2247a
+
+  A beginning for the description of another drive:
+      elbow disk describe hp-c2247a --toml > mine.toml
+
+  What the requests of a trace would take there:
+      elbow disk replay --disk mine.toml --format blktrace sda.txt
+
+  Random writes, and where their time goes:
+      elbow disk simulate --depth 16 --scheduler sptf
+
+  What range writes buy, in eleven figures:
+      elbow disk figure all --out study
 
 Drives that need no file: hp-c2247a (1 GB, 5400 rpm, checked against a real one) and generic-7200.";
 

@@ -15,19 +15,30 @@ use crate::say::answer;
 
 pub(crate) const EXAMPLES: &str = "\
 Examples:
-  elbow disk replay --disk hp-c2247a --format validate measured.trace.gz --json
-  blktrace -d /dev/sda -o - | blkparse -i - | elbow disk replay --format blktrace -
-  elbow disk replay --format csv requests.csv --per-request times.csv
+  How far is the model from what was measured?
+      elbow disk replay --disk hp-c2247a --format validate \\
+          measured.trace.gz --json
 
-Formats, one request a line (gzip is unpacked):
-  disksim    arrival_ms device lbn sectors flags         flags are hexadecimal, 1 is a read
-  validate   R|W kind lbn sectors response_us think_us   kind Hit: from the drive's cache; the next comes think_us later
-  blktrace   the text of blkparse                        its queued reads and writes
-  fio        write_iolog version 2 or 3, or write_lat_log with log_offset=1
-  csv        a line of names, then values: lbn,sectors,op (R or W), and arrival_ms or think_ms, response_ms
+  The requests of a disk of this machine:
+      blktrace -d /dev/sda -o - | blkparse -i - |
+          elbow disk replay --format blktrace -
 
-Requests are served first come first served, one at a time. The rms demerit is the distance of the distributions of
-measured and simulated response times, as in Ruemmler and Wilkes, An Introduction to Disk Drive Modeling (1994).";
+  A row for each request:
+      elbow disk replay --format csv requests.csv --per-request times.csv
+
+Formats:
+  One request a line; gzip is unpacked.
+      disksim   arrival_ms device lbn sectors flags
+      validate  R|W kind lbn sectors response_us think_us
+      blktrace  the text of blkparse: its queued reads and writes
+      fio       write_iolog version 2 or 3, or write_lat_log with log_offset=1
+      csv       a line of names, then values
+
+  Flags of disksim are hexadecimal, 1 is a read. Kind Hit of validate is one from the drive's cache; the next \
+  request comes think_us later. Names of csv are lbn, sectors, op (R or W), and arrival_ms or think_ms, response_ms.
+
+Requests are served first come first served, one at a time. The rms demerit is the distance of the distributions \
+of measured and simulated response times, as in Ruemmler and Wilkes, An Introduction to Disk Drive Modeling (1994).";
 
 #[derive(Args, Debug)]
 pub(crate) struct ReplayArgs {

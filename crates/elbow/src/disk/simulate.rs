@@ -20,19 +20,24 @@ use crate::say::answer;
 
 pub(crate) const EXAMPLES: &str = "\
 Schedulers:
-  fcfs     first come, first served             sstf     shortest seek first
-  sptf     shortest positioning (seek and rotation) first
-  ecs      expand and cancel: every place of every range is estimated; ecs:K, K places spaced around the nearest track
-  hrs      hierarchical range: the same choice as ecs, found by cylinder, track and bitmap; hrs:whole without pruning
-The first three ignore ranges: a write goes to one random place of its first target.
+      fcfs  first come, first served
+      sstf  shortest seek first
+      sptf  shortest positioning (seek and rotation) first
+      ecs   expand and cancel: every place of every range is estimated;
+            ecs:K, K places spaced around the nearest track
+      hrs   hierarchical range: the same choice as ecs, found by cylinder,
+            track and bitmap; hrs:whole without pruning
 
-A write has K targets, each a range of R sectors from a random place of the span, and may land on any aligned place in
-any of them. With R as large as the span all writes share one region. Reads always want one place.
+  The first three ignore ranges: a write goes to one random place of its first target.
+
+A write has K targets, each a range of R sectors from a random place of the span, and may land on any aligned \
+place in any of them. With R as large as the span all writes share one region. Reads always want one place.
 
 Examples:
   What does a freedom of 64 targets buy a write of 4 KiB within 16 MB?
       elbow disk simulate --span group:0 --scheduler sptf
-      elbow disk simulate --span group:0 --scheduler hrs --targets 64 --range-sectors 104
+      elbow disk simulate --span group:0 --scheduler hrs --targets 64 \\
+          --range-sectors 104
 
   A queue of 16 over the whole disk, mechanics only (11.65 ms in DiskSim 4.0):
       elbow disk simulate --mechanical --depth 16 --scheduler sptf
@@ -41,13 +46,15 @@ Examples:
       elbow disk simulate --mechanical --depth 2 --pick before
       elbow disk simulate --mechanical --depth 2 --pick after
 
-  Around one track, 6 places are worse than 4: the next one of 6 has just passed when the next request comes
-      elbow disk simulate --overhead-ms 1.07 --span sectors:96-192 --range-sectors track --scheduler ecs:4
-      elbow disk simulate --overhead-ms 1.07 --span sectors:96-192 --range-sectors track --scheduler ecs:6
+  Around one track, 6 places are worse than 4: the next one of 6 has just passed when the next request comes:
+      elbow disk simulate --overhead-ms 1.07 --span sectors:96-192 \\
+          --range-sectors track --scheduler ecs:4
+      elbow disk simulate --overhead-ms 1.07 --span sectors:96-192 \\
+          --range-sectors track --scheduler ecs:6
 
-Numbers are means over the measured requests; +- is half of a 95 % confidence interval, by batch means. mean is the
-time from the pick of a request to its completion, response that from its arrival. With --json, requests_per_second is how
-fast the simulation ran; simulated_requests_per_second what the drive did.";
+Numbers are means over the measured requests; +- is half of a 95 % confidence interval, by batch means. mean is \
+the time from the pick of a request to its completion, response that from its arrival. With --json, \
+requests_per_second is how fast the simulation ran; simulated_requests_per_second what the drive did.";
 
 #[derive(Args, Debug)]
 pub(crate) struct SimulateArgs {

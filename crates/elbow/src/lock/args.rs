@@ -13,70 +13,122 @@ use crate::size;
 
 pub(crate) const LOCK_EXAMPLES: &str = "\
 Examples:
-  export ELBOW_LOCKS=unix:/run/user/1000/locks                  the service that all of these talk to
-  elbow lock hold results.db -- ./update results.db             one at a time
-  elbow lock hold grid --range 0:4096 --range 8192:4096 -- CMD  only these bytes (offset:length)
-  elbow lock exec --prefix /mnt/share -- sqlite3 /mnt/share/db  its fcntl and flock locks go to the service
-  elbow lock top                                                who holds what, and who waits";
+  The service that all of these talk to:
+      export ELBOW_LOCKS=unix:/run/user/1000/locks
+
+  One at a time:
+      elbow lock hold results.db -- ./update results.db
+
+  Only these bytes (offset:length):
+      elbow lock hold grid --range 0:4096 --range 8192:4096 -- ./update grid
+
+  The fcntl and flock locks of a program go to the service:
+      elbow lock exec --prefix /mnt/share -- sqlite3 /mnt/share/results.db
+
+  Who holds what, and who waits:
+      elbow lock top";
 
 pub(crate) const LOCKD_EXAMPLES: &str = "\
 Examples:
-  elbow lockd serve --listen unix:/run/locks                    for this machine
-  elbow lockd serve --listen tcp:0.0.0.0:7700 --key-file KEY    for a cluster";
+  For this machine:
+      elbow lockd serve --listen unix:/run/locks
+
+  For a cluster:
+      elbow lockd serve --listen tcp:0.0.0.0:7700 --key-file KEY";
 
 const SERVE_EXAMPLES: &str = "\
 Examples:
-  elbow lockd serve --listen unix:/run/locks
-  head -c 32 /dev/urandom | base64 > KEY && chmod 600 KEY
-  elbow lockd serve --listen unix:/run/locks --listen tcp:0.0.0.0:7700 --key-file KEY --metrics 127.0.0.1:9100
+  For this machine:
+      elbow lockd serve --listen unix:/run/locks
 
-It prints \"listening on ADDRESS\" for each address when it is ready. SIGTERM or Ctrl-C ends it: nothing new is granted,
-locks that are held may be given back for --drain, then it ends.
+  For a cluster, with metrics:
+      head -c 32 /dev/urandom | base64 > KEY && chmod 600 KEY
+      elbow lockd serve --listen unix:/run/locks --listen tcp:0.0.0.0:7700 \\
+          --key-file KEY --metrics 127.0.0.1:9100
 
-After a crash the next service grants nothing new for --ttl: those who held locks come back first and hold them again.
-It knows of the crash, and which fencing tokens were given, from the file --state.
+It prints \"listening on ADDRESS\" for each address when it is ready. SIGTERM or Ctrl-C ends it: nothing new is \
+granted, locks that are held may be given back for --drain, then it ends.
 
-Exit code: 0 when nobody held anything at the end, 125 otherwise or when it could not begin.";
+After a crash the next service grants nothing new for --ttl: those who held locks come back first and hold them \
+again. It knows of the crash, and which fencing tokens were given, from the file --state.
+
+Exit code:
+  0 when nobody held anything at the end, 125 otherwise or when it could not begin.";
 
 const PROXY_EXAMPLES: &str = "\
 Examples:
-  elbow lockd proxy --listen unix:/run/locks --server tcp:head:7700 --key-file KEY
-  ELBOW_LOCKS=unix:/run/locks elbow lock hold /project/results.db -- ./update
+  On each node of a cluster:
+      elbow lockd proxy --listen unix:/run/locks --server tcp:head:7700 \\
+          --key-file KEY
 
-The proxy renews the lease of all its clients together, knows at once when one of them dies, and keeps locks that were given
-back, so that the same lock again costs no round trip, until somebody else asks for them.";
+  A command there:
+      export ELBOW_LOCKS=unix:/run/locks
+      elbow lock hold /project/results.db -- ./update
+
+The proxy renews the lease of all its clients together, knows at once when one of them dies, and keeps locks that \
+were given back, so that the same lock again costs no round trip, until somebody else asks for them.";
 
 const HOLD_EXAMPLES: &str = "\
 Examples:
-  elbow lock hold results.db -- ./update results.db
-  elbow lock hold grid --range 0:4096 --range 8192:4096 --shared -- ./read grid
-  elbow lock hold results.db --timeout 10s -- ./update results.db || echo 'too busy, or it failed'
+  One at a time:
+      elbow lock hold results.db -- ./update results.db
 
-COMMAND finds the lock's fencing token in ELBOW_LOCK_TOKEN, and the service in ELBOW_LOCKS. If the lock is lost while
-COMMAND runs (the service is gone, or heard nothing from us for too long), COMMAND gets SIGTERM and the exit code is 125.
+  Two ranges, together with others who only read:
+      elbow lock hold grid --range 0:4096 --range 8192:4096 --shared \\
+          -- ./read grid
 
-Exit code: that of COMMAND; --conflict-exit-code when there was no lock; 125, 126, 127 and 128+n as for `elbow run`.";
+  Wait for ten seconds at most:
+      elbow lock hold results.db --timeout 10s -- ./update results.db ||
+          echo 'too busy, or it failed'
+
+COMMAND finds the lock's fencing token in ELBOW_LOCK_TOKEN, and the service in ELBOW_LOCKS. If the lock is lost while COMMAND runs (the service is \
+gone, or heard nothing from us for too long), COMMAND gets SIGTERM and the exit code is 125.
+
+Exit code:
+  That of COMMAND; --conflict-exit-code when there was no lock; 125, 126, 127 and 128+n as for `elbow run`.";
 
 const EXEC_EXAMPLES: &str = "\
 Examples:
-  elbow lock exec --prefix /mnt/share -- sqlite3 /mnt/share/results.db
-  elbow lock exec --prefix . -- make -j8
+  A database on shared storage:
+      elbow lock exec --prefix /mnt/share -- sqlite3 /mnt/share/results.db
 
-fcntl, lockf and flock locks of COMMAND and its children, on files below DIR, go to the lock service; all others to the
-kernel, as ever. Not redirected: programs linked statically or for 32 bits, set-user-ID programs, and programs that make
-system calls without libc (those written in Go). The guide lock-exec says what is different.
+  Everything below the current directory, children included:
+      elbow lock exec --prefix . -- make -j8
 
-Exit code: that of COMMAND; 125 when the redirect cannot be set up, or locks were lost; 126 and 127 as for `elbow run`.";
+fcntl, lockf and flock locks of COMMAND and its children, on files below DIR, go to the lock service; all others \
+to the kernel, as ever. Not redirected: programs linked statically or for 32 bits, set-user-ID programs, and \
+programs that make system calls without libc (those written in Go). The guide lock-exec says what is different.
+
+Exit code:
+  That of COMMAND; 125 when the redirect cannot be set up, or locks were lost; 126 and 127 as for `elbow run`.";
 
 const MPI_EXAMPLES: &str = "\
 Examples:
-  elbow lock mpi --server unix:/run/locks -- mpirun -n 8 ./simulate
-  elbow lock mpi --server tcp:head:7700 --key-file KEY -- srun ./simulate
+  On this machine:
+      elbow lock mpi --server unix:/run/locks -- mpirun -n 8 ./simulate
 
-From MPI_File_set_atomicity(file, 1) on each access locks exactly the bytes that it covers. MPICH 3.1 to 5, Open MPI 4 and 5
-and the standard MPI ABI, in C, C++, Fortran and Python; programs that are linked statically are not reached.
+  On a cluster:
+      elbow lock mpi --server tcp:head:7700 --key-file KEY -- srun ./simulate
 
-Exit code: that of COMMAND; 125 when there is no service or no library, 126 and 127 as for `elbow run`.";
+From MPI_File_set_atomicity(file, 1) on each access locks exactly the bytes that it covers. MPICH 3.1 to 5, Open \
+MPI 4 and 5 and the standard MPI ABI, in C, C++, Fortran and Python; programs that are linked statically are not \
+reached.
+
+Exit code:
+  That of COMMAND; 125 when there is no service or no library, 126 and 127 as for `elbow run`.";
+
+const STATUS_EXAMPLES: &str = "\
+Examples:
+  For people:
+      elbow lock status --server unix:/run/locks
+
+  For programs:
+      elbow lock status --server unix:/run/locks --json | jq .";
+
+const TOP_EXAMPLES: &str = "\
+Examples:
+  Look five times a second, until Ctrl-C:
+      elbow lock top --server unix:/run/locks --interval 200ms";
 
 /// What clients can do.
 #[derive(Debug, Subcommand)]
@@ -91,8 +143,10 @@ pub(crate) enum LockArgs {
     #[command(after_help = MPI_EXAMPLES, override_usage = "elbow lock mpi [OPTIONS] -- mpirun [ARGS]... PROGRAM [ARGS]...")]
     Mpi(MpiArgs),
     /// Say what is held, and who waits for it.
+    #[command(after_help = STATUS_EXAMPLES)]
     Status(StatusArgs),
     /// Show live what is held, by whom, and who waits.
+    #[command(after_help = TOP_EXAMPLES)]
     Top(TopArgs),
 }
 

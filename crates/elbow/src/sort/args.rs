@@ -9,10 +9,10 @@ use super::record_args::RecordArgs;
 
 pub(crate) const EXAMPLES: &str = "\
 Examples:
-  Sort a large file within 256 MB of memory; what does not fit goes to temporary files in /scratch:
+  A large file within 256 MB of memory; what does not fit goes to files in /scratch:
       elbow sort -S 256M -T /scratch -o sorted.txt input.txt
 
-  By the second field as a number, largest first; lines with equal numbers in the order of the input:
+  By the second field as a number, largest first; equal ones as in the input:
       elbow sort -s -k 2,2nr sales.txt
 
   A table with commas: by name without regard to case, then by date:
@@ -29,32 +29,38 @@ Examples:
 
   Records of 24 bytes by a number in the first four, in place: the same file, no second copy of it on disk:
       elbow sort --record 24 --key 0:4:u32le -S 256M --in-place events.bin
-      elbow sort --resume events.bin          after Ctrl-C, a full disk, kill -9 or a power cut
 
-  How much disk, memory and how many passes will it take? And the numbers afterwards, for a program:
+  Go on with it after Ctrl-C, a full disk, kill -9 or a power cut:
+      elbow sort --resume events.bin
+
+  How much disk, memory and how many passes will it take?
       elbow sort --dry-run -S 256M -T /scratch input.txt
+
+  The numbers afterwards, for a program:
       elbow sort --json -S 256M -T /scratch -o sorted.txt input.txt
 
 A file is lines of text unless --record or --gensort says otherwise; --in-place is for records alone.
 
-A key of records is OFFSET:WIDTH:TYPE[:desc], in bytes from the beginning of the record: 0:4:u32le, 8:8:f64be:desc, 16:10:bytes.
+A key of records is OFFSET:WIDTH:TYPE[:desc], in bytes from the beginning of the record: 0:4:u32le, \
+8:8:f64be:desc, 16:10:bytes.
 
-A key of lines is FIELD[.BYTE][OPTIONS][,FIELD[.BYTE][OPTIONS]]: from here, up to and with there; without the second part it
-reaches to the end of the line, so a single field is `-k 2,2`. Options behind a key (any of bdfghiMnrV) replace those
-of the command line for it. Lines with equal keys are ordered by their bytes, unless -s or -u is given.
+A key of lines is FIELD[.BYTE][OPTIONS][,FIELD[.BYTE][OPTIONS]]: from here, up to and with there; without the \
+second part it reaches to the end of the line, so a single field is `-k 2,2`. Options behind a key (any of \
+bdfghiMnrV) replace those of the command line for it. Lines with equal keys are ordered by their bytes, unless -s \
+or -u is given.
 
-The order is that of sort(1) in the C locale (LC_ALL=C), whatever the locale is. Not available: -R, --debug, and the
-obsolete keys +1 -2.
+The order is that of sort(1) in the C locale (LC_ALL=C), whatever the locale is. Not available: -R, --debug, and \
+the obsolete keys +1 -2.
 
-Temporary files have no names, so nothing is left behind however the sort ends, and they are freed while they are
+Temporary files have no names, so nothing is left behind however the sort ends, and they are freed while they are \
 merged: besides the input and what is there of the output there is never more than the size of the input.
 
-With -o, progress is shown on standard error, and what was read, written and taken at most of the disk; for lines, which
-sort(1) sorts in silence, only where temporary files were needed.
+With -o, progress is shown on standard error, and what was read, written and taken at most of the disk; for lines, \
+which sort(1) sorts in silence, only where temporary files were needed.
 
 Exit code:
-  0; 1 where -c or -C found a disorder; 2 for any trouble, wrong options included; 130 for a sort of records that a signal
-  stopped; 141 when nobody reads the output.";
+  0; 1 where -c or -C found a disorder; 2 for any trouble, wrong options included; 130 for a sort of records that \
+  a signal stopped; 141 when nobody reads the output.";
 
 /// The options.
 #[derive(Args, Debug)]

@@ -28,15 +28,6 @@ fn shown(name: &OsStr) -> String {
     name.to_string_lossy().into_owned()
 }
 
-fn plain(error: &io::Error) -> String {
-    error
-        .to_string()
-        .split(" (os error")
-        .next()
-        .unwrap_or_default()
-        .to_owned()
-}
-
 /// Fails if a file cannot be read.
 pub(super) fn check_readable(names: &[OsString]) -> Result<()> {
     for name in names.iter().filter(|name| *name != STANDARD_INPUT) {
@@ -50,7 +41,7 @@ pub(super) fn check_readable(names: &[OsString]) -> Result<()> {
             } else {
                 ""
             };
-            bail!("cannot read: {}: {}{hint}", shown(name), plain(&errno.into()));
+            bail!("cannot read: {}: {}{hint}", shown(name), errno);
         }
     }
     Ok(())
@@ -87,7 +78,7 @@ pub(super) fn open_output(path: &Path) -> Result<File> {
     let opened = OpenOptions::new().write(true).create(true).truncate(false).open(path);
     match opened {
         Ok(file) => Ok(file),
-        Err(error) => bail!("open failed: {}: {}", path.display(), plain(&error)),
+        Err(error) => bail!("open failed: {}: {}", path.display(), error),
     }
 }
 
@@ -142,7 +133,7 @@ pub(super) fn names_from(path: &Path) -> Result<Vec<OsString>> {
     let mut text = Vec::new();
     let read = open(path.as_os_str()).and_then(|mut file| file.read_to_end(&mut text));
     if let Err(error) = read {
-        bail!("open failed: {shown}: {}", plain(&error));
+        bail!("open failed: {shown}: {}", error);
     }
     let text = text.strip_suffix(b"\0").unwrap_or(&text);
     if text.is_empty() {

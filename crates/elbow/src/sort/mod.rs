@@ -21,7 +21,7 @@ pub(crate) use args::{EXAMPLES, SortArgs};
 
 use crate::exit;
 use crate::json::SCHEMA;
-use crate::say::say;
+use crate::say::{say, sentence};
 
 /// Sorts, merges or checks; says itself what went wrong.
 pub(crate) fn run(args: &SortArgs) -> anyhow::Result<ExitCode> {
@@ -34,7 +34,7 @@ pub(crate) fn run(args: &SortArgs) -> anyhow::Result<ExitCode> {
         if files::nobody_reads(&error) {
             return ExitCode::from(exit::PIPE_CLOSED);
         }
-        say(format_args!("{error:#}"));
+        say(sentence(&error));
         ExitCode::from(exit::SORT_TROUBLE)
     }))
 }

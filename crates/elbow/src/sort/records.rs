@@ -26,7 +26,7 @@ use elbow_file::{Errno, RealStorage};
 
 use super::args::SortArgs;
 use super::{failure, memory};
-use crate::say::raw;
+use crate::say::{raw, sentence};
 use crate::{allocator, exit};
 use dry_run::dry_run;
 use inputs::Inputs;
@@ -41,7 +41,7 @@ pub(super) fn run(args: &SortArgs) -> Result<ExitCode> {
     allocator::return_large_pieces();
     match sort_as_asked(args) {
         Err(error) if args.report.json => {
-            raw(failure(&format!("{error:#}"), None, exit::SORT_TROUBLE));
+            raw(failure(&sentence(&error), None, exit::SORT_TROUBLE));
             Ok(ExitCode::from(exit::SORT_TROUBLE))
         }
         ended => ended,

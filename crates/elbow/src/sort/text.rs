@@ -25,7 +25,7 @@ use watch::Watch;
 use super::args::{SortArgs, TextArgs};
 use super::{failure, files, memory};
 use crate::json::SCHEMA;
-use crate::say::raw;
+use crate::say::{raw, sentence};
 use crate::{allocator, exit};
 
 /// How `-c` ends.
@@ -40,7 +40,7 @@ pub(super) fn run(args: &SortArgs) -> Result<ExitCode> {
     allocator::return_large_pieces();
     match sort_as_asked(args) {
         Err(error) if args.report.json && !files::nobody_reads(&error) => {
-            raw(failure(&format!("{error:#}"), None, exit::SORT_TROUBLE));
+            raw(failure(&sentence(&error), None, exit::SORT_TROUBLE));
             Ok(ExitCode::from(exit::SORT_TROUBLE))
         }
         ended => ended,

@@ -6,8 +6,10 @@
 #![allow(clippy::disallowed_methods)] // tests look at the storage themselves
 
 mod applications;
+mod completions;
 mod interruption;
 mod lifecycle;
+mod messages;
 mod options;
 mod output;
 mod programs;

@@ -154,7 +154,7 @@ os.execv(os.environ['ELBOW'], ['elbow', 'run', '-q', '--', 'sh', '-c', 'printf x
 #[test]
 fn pages_and_completions_are_printed() {
     let stage = Stage::new();
-    assert!(stage.elbow(&["man"]).assert_code(0).out.contains(".TH elbow"));
+    assert!(stage.elbow(&["man"]).assert_code(0).out.contains(".TH ELBOW"));
     for shell in ["bash", "zsh", "fish"] {
         assert!(
             stage
@@ -166,5 +166,7 @@ fn pages_and_completions_are_printed() {
         );
     }
     stage.elbow(&["man", "."]).assert_code(0);
-    assert!(stage.names().contains(&"elbow-run.1".to_owned()), "{:?}", stage.names());
+    for page in ["elbow-run.1", "elbow-lock-hold.1", "elbow-disk-replay.1"] {
+        assert!(stage.names().contains(&page.to_owned()), "{:?}", stage.names());
+    }
 }

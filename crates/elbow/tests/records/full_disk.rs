@@ -11,7 +11,7 @@ use crate::disk::Disk;
 
 const MEGABYTES: usize = 24;
 const DISK_BYTES: u64 = 64 << 20;
-const FULL: &str = "No space left on device (os error 28)";
+const FULL: &str = "No space left on device";
 
 /// Takes all the room that is left but for so much, and sees that there is none.
 fn fill(bed: &Bed, but_bytes: u64) -> PathBuf {

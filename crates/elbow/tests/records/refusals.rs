@@ -91,7 +91,7 @@ fn a_key_that_makes_no_sense_is_refused() {
 fn what_cannot_be_sorted_in_place_is_refused() {
     let words = |name| [&ORDER[..], &["--in-place", name]].concat();
     refuse(&words("-"), &["standard input cannot be sorted in place; name a file"]);
-    refuse(&words("nothing"), &["nothing: No such file or directory (os error 2)"]);
+    refuse(&words("nothing"), &["nothing: No such file or directory"]);
     refuse(
         &words("."),
         &["DIR: cannot be sorted in place: it is not a regular file"],
@@ -315,7 +315,7 @@ fn a_file_that_may_not_be_written_is_refused_in_place() {
     fs::set_permissions(bed.path("data"), Permissions::from_mode(0o444)).expect("permissions");
     let said = sort_as_daemon(&bed, &[&ORDER[..], &["--in-place", "data"]].concat());
     let name = bed.path("data").display().to_string();
-    said.assert_refused(&[&format!("opening {name}: Permission denied (os error 13)")]);
+    said.assert_refused(&[&format!("opening {name}: Permission denied")]);
     assert!(bed.read("data") == records(100, 1) && bed.names() == ["data"]);
 }
 
@@ -325,10 +325,9 @@ fn a_directory_that_may_not_be_written_is_refused_in_place() {
     fs::set_permissions(bed.path("data"), Permissions::from_mode(0o666)).expect("permissions");
     let words = [&ORDER[..], &["--in-place", "data"]].concat();
     let name = bed.path("data").display().to_string();
-    sort_as_daemon(&bed, &words)
-        .assert_refused(&[&format!("making {name}.elbow-sort: Permission denied (os error 13)")]);
+    sort_as_daemon(&bed, &words).assert_refused(&[&format!("making {name}.elbow-sort: Permission denied")]);
     sort_as_daemon(&bed, &[&ORDER[..], &["-o", "out", "data"]].concat())
-        .assert_refused(&["creating the output out: Permission denied (os error 13)"]);
+        .assert_refused(&["creating the output out: Permission denied"]);
     assert!(bed.read("data") == records(100, 1) && bed.names() == ["data"]);
 }
 
@@ -347,6 +346,6 @@ fn a_read_only_file_system_is_refused_in_place() {
     remount("remount,ro");
     let name = bed.path("data").display().to_string();
     bed.sort_in_place(&[])
-        .assert_refused(&[&format!("opening {name}: Read-only file system (os error 30)")]);
+        .assert_refused(&[&format!("opening {name}: Read-only file system")]);
     assert!(bed.read("data") == records(100, 1) && bed.names() == ["data"]);
 }

@@ -18,13 +18,21 @@ use crate::say::answer;
 
 pub(crate) const EXAMPLES: &str = "\
 Examples:
-  elbow disk figure 5                          what the paper says of its Figure 5, and what comes out here
-  elbow disk figure 11 --out here              the same, with here/figure-11.csv and here/figure-11.svg
-  elbow disk figure all --out here             all of them, and here/claims.md
-  elbow disk figure table2 --listing tree.tsv  Table 2 with a tree of your own: `tar tvf` as size TAB path
+  What the paper says of its Figure 5, and what comes out here:
+      elbow disk figure 5
 
-Figures 4 to 11 and Table 2 (table2) of Anand et al., Avoiding File System Micromanagement with Range Writes (OSDI 2008), on the
-HP C2247A that it used; targets and work have no number there. A claim is reproduced, in part, or refuted, and the reason is given.";
+  The same of Figure 11, with here/figure-11.csv and here/figure-11.svg:
+      elbow disk figure 11 --out here
+
+  All of them, and here/claims.md:
+      elbow disk figure all --out here
+
+  Table 2 with a tree of your own (`tar tvf` as size TAB path):
+      elbow disk figure table2 --listing tree.tsv
+
+Figures 4 to 11 and Table 2 (table2) of Anand et al., Avoiding File System Micromanagement with Range Writes (OSDI \
+2008), on the HP C2247A that it used; targets and work have no number there. A claim is reproduced, in part, or \
+refuted, and the reason is given.";
 
 #[derive(Args, Debug)]
 pub(crate) struct FigureArgs {

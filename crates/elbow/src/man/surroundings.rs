@@ -1,0 +1,232 @@
+//! What a command reads besides its arguments: variables of the environment, files, and the pages of others.
+//!
+//! A line is for the commands that it names; one that ends in `-*` is for all below it.
+
+use clap_mangen::roff::{Roff, bold, roman};
+use elbow_lock::{ADDRESS_VARIABLE, KEY_VARIABLE};
+
+/// A name, what it is for, and the pages that have it.
+type Entry = (&'static str, &'static str, &'static [&'static str]);
+
+const JOBS: &[&str] = &["elbow-run", "elbow-mount"];
+const CLIENTS: &[&str] = &["elbow-lock-*", "elbow-lockd-proxy"];
+const REDIRECTED: &[&str] = &["elbow-lock-exec"];
+const MPI: &[&str] = &["elbow-lock-mpi"];
+const PRELOADED: &[&str] = &["elbow-lock-exec", "elbow-lock-mpi"];
+const SERVE: &[&str] = &["elbow-lockd-serve"];
+
+const ENVIRONMENT: &[Entry] = &[
+    (
+        "TMPDIR",
+        "Where written data goes that memory does not hold, without --scratch; /var/tmp when it is not set. \
+      Also a place for the hidden mount point.",
+        JOBS,
+    ),
+    (
+        "TMPDIR",
+        "Where temporary files go, without -T; /var/tmp when it is not set.",
+        &["elbow-sort", "elbow-bench-*"],
+    ),
+    (
+        "XDG_RUNTIME_DIR",
+        "Where hidden mount points and the sockets of mounts are made; /run, /tmp, /var/tmp and \
+      /dev/shm when that cannot be.",
+        JOBS,
+    ),
+    (
+        ADDRESS_VARIABLE,
+        "The lock service, unix:PATH or tcp:HOST:PORT, without --server.",
+        CLIENTS,
+    ),
+    (
+        KEY_VARIABLE,
+        "The file with the key that is shared with a service on TCP, without --key-file.",
+        CLIENTS,
+    ),
+    (
+        "ELBOW_LOCK_TOKEN",
+        "Set for COMMAND: the fencing token of its lock, a number that grows with every lock that is \
+      granted.",
+        &["elbow-lock-hold"],
+    ),
+    (
+        "ELBOW_FCNTL_LIB",
+        "Where libelbow_fcntl.so is, when it is not beside this program or in ../lib/elbow.",
+        REDIRECTED,
+    ),
+    (
+        "ELBOW_FCNTL_PREFIXES",
+        "Set for COMMAND: the directories below which locks are redirected, with colons between \
+      them.",
+        REDIRECTED,
+    ),
+    (
+        "ELBOW_FCNTL_ON_LOSS",
+        "Set for COMMAND, from --on-loss: end or warn.",
+        REDIRECTED,
+    ),
+    (
+        "ELBOW_FCNTL_IDENTITY",
+        "Set for COMMAND, from --identity: path or inode.",
+        REDIRECTED,
+    ),
+    (
+        "ELBOW_MPI_LIB",
+        "Where libelbow_mpi.so is, when it is not beside this program or in ../lib/elbow.",
+        MPI,
+    ),
+    (
+        "ELBOW_MPI_LOCKS",
+        "What an access locks: list (exactly its bytes; the default), extent (from its first byte to its \
+      last) or file. To measure beside other services.",
+        MPI,
+    ),
+    (
+        "OMPI_MCA_fbtl_posix_write_datasieving",
+        "Set to false for COMMAND: Open MPI then writes no bytes between those that \
+      are locked.",
+        MPI,
+    ),
+    (
+        "LD_PRELOAD",
+        "What is in it already stays, behind our library.",
+        PRELOADED,
+    ),
+    (
+        "PATH",
+        "Where COMMAND is looked for.",
+        &["elbow-run", "elbow-lock-hold", "elbow-lock-exec", "elbow-lock-mpi"],
+    ),
+    (
+        "XDG_STATE_HOME",
+        "Where the epoch is remembered without --state and without a Unix socket: in elbow/ below \
+      it.",
+        SERVE,
+    ),
+    (
+        "HOME",
+        "Its .local/state stands in for XDG_STATE_HOME when that is not set.",
+        SERVE,
+    ),
+    (
+        "LC_ALL",
+        "With LC_CTYPE and LANG, in this order: whether the picture of a file may have signs of UTF-8.",
+        HOLES,
+    ),
+    ("LC_CTYPE", "See LC_ALL.", HOLES),
+    ("LANG", "See LC_ALL.", HOLES),
+];
+
+const HOLES: &[&str] = &["elbow-holes"];
+
+const FILES: &[Entry] = &[
+    (
+        ".elbow-HOST-TIME",
+        "In the directory of a job: its staging directory, hidden from COMMAND, with what is not \
+      published yet and the record of the commit. Gone when the job has ended; after a crash elbow-recover(1) ends it.",
+        &["elbow-run", "elbow-mount", "elbow-recover"],
+    ),
+    (
+        "/dev/fuse",
+        "The kernel's door for file systems; has to be readable and writable.",
+        JOBS,
+    ),
+    (
+        "/var/tmp",
+        "Written data that memory does not hold, in files without names.",
+        JOBS,
+    ),
+    (
+        "/var/tmp",
+        "Temporary files without names, when there is neither -T nor TMPDIR.",
+        &["elbow-sort", "elbow-bench-*"],
+    ),
+    (
+        "FILE.elbow-sort",
+        "Beside a file that is sorted in place: how far it is, for --resume. Gone when it is \
+      sorted.",
+        &["elbow-sort"],
+    ),
+    (
+        "PATH.state",
+        "Beside the Unix socket unix:PATH: the epoch of the service and which fencing tokens were \
+      given.",
+        SERVE,
+    ),
+    (
+        "~/.local/state/elbow/lockd-*.state",
+        "The same of a service without a Unix socket.",
+        SERVE,
+    ),
+    (
+        "PREFIX/lib/elbow/libelbow_fcntl.so",
+        "What COMMAND loads first.",
+        REDIRECTED,
+    ),
+    ("PREFIX/lib/elbow/libelbow_mpi.so", "What COMMAND loads first.", MPI),
+];
+
+/// Pages of others that help to understand this one.
+const RELATED: &[(&str, &[&str])] = &[
+    ("env(1)", &["elbow-run"]),
+    ("fuse(4)", JOBS),
+    ("fusermount3(1)", JOBS),
+    ("sort(1)", &["elbow-sort"]),
+    ("fallocate(2)", &["elbow-zero", "elbow-holes"]),
+    ("ba(3)", &["elbow", "elbow-holes"]),
+    (
+        "elbow_lock(3)",
+        &[
+            "elbow",
+            "elbow-lock",
+            "elbow-lockd",
+            "elbow-lock-hold",
+            "elbow-lockd-serve",
+        ],
+    ),
+    ("flock(1)", &["elbow-lock-hold"]),
+    ("fcntl(2)", REDIRECTED),
+    ("mpirun(1)", MPI),
+    ("blkparse(1)", &["elbow-disk-replay"]),
+];
+
+/// The sections `ENVIRONMENT` and `FILES` of a page, where there is something to say.
+pub(super) fn render(roff: &mut Roff, page: &str) {
+    for (heading, entries) in [("ENVIRONMENT", ENVIRONMENT), ("FILES", FILES)] {
+        let mut entries = entries.iter().filter(|(_, _, pages)| concern(pages, page)).peekable();
+        if entries.peek().is_some() {
+            roff.control("SH", [heading]);
+        }
+        for (name, words, _) in entries {
+            roff.control("TP", []).text([bold(*name)]).text([roman(*words)]);
+        }
+    }
+}
+
+/// Pages of others for `SEE ALSO`.
+pub(super) fn related(page: &str) -> impl Iterator<Item = &'static str> {
+    RELATED
+        .iter()
+        .filter(move |(_, pages)| concern(pages, page))
+        .map(|(other, _)| *other)
+}
+
+fn concern(pages: &[&str], page: &str) -> bool {
+    pages.iter().any(|pattern| match pattern.strip_suffix('*') {
+        Some(beginning) => page.starts_with(beginning),
+        None => page == *pattern,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_star_is_for_all_below() {
+        assert!(concern(&["elbow-lock-*"], "elbow-lock-hold"));
+        assert!(!concern(&["elbow-lock-*"], "elbow-lock"));
+        assert!(!concern(&["elbow-lock-*"], "elbow-lockd-serve"));
+        assert!(concern(&["elbow-run"], "elbow-run"));
+    }
+}

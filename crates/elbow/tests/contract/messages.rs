@@ -1,0 +1,163 @@
+//! What is said of a mistake: each cause once, in the system's words without its numbers, and no advice that cannot be taken.
+
+use std::collections::BTreeMap;
+use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
+
+use crate::stage::{ELBOW, Said, Stage};
+
+const NOT_THERE: &str = "No such file or directory";
+const CLOSED: &str = "Permission denied";
+
+/// Mistakes, and what is said of them. There are `file`, `dir`, `ok.csv`, `secret` and `closed`, of which the last two are root's.
+const MISTAKES: [(&str, &str); 46] = [
+    ("zero nowhere", NOT_THERE),
+    ("zero dir", "name a file"),
+    ("zero file/x", "Not a directory"),
+    ("holes nowhere", NOT_THERE),
+    ("holes dir", "name a file"),
+    ("holes --dig nowhere", NOT_THERE),
+    ("sort nowhere", NOT_THERE),
+    ("sort dir", "Is a directory"),
+    ("sort -o nowhere/x file", NOT_THERE),
+    ("sort --files0-from nowhere", NOT_THERE),
+    ("sort -m nowhere", NOT_THERE),
+    ("sort --record 2 nowhere", NOT_THERE),
+    ("sort --record 2 dir", "Is a directory"),
+    ("sort --record 2 -o nowhere/x file", NOT_THERE),
+    ("sort --record 2 -o dir file", "dir"),
+    ("sort --record 2 --in-place nowhere", NOT_THERE),
+    ("sort --resume nowhere", NOT_THERE),
+    ("bench ep -T nowhere", NOT_THERE),
+    ("bench s24 -T file", "Not a directory"),
+    ("disk describe nowhere", NOT_THERE),
+    ("disk describe dir", "Is a directory"),
+    ("disk replay --format csv nowhere", NOT_THERE),
+    ("disk replay --format csv dir", "Is a directory"),
+    ("disk replay --format csv --disk nowhere ok.csv", NOT_THERE),
+    ("disk replay --format csv --per-request nowhere/x ok.csv", NOT_THERE),
+    ("disk simulate --requests 10 --per-request nowhere/x", NOT_THERE),
+    ("disk figure 5 --quick --out file", "File exists"),
+    ("disk figure table2 --quick --listing nowhere", NOT_THERE),
+    ("lock hold file -- true", "--server"),
+    ("lock hold file --server unix:nowhere -- true", NOT_THERE),
+    (
+        "lock hold file --server tcp:127.0.0.1:1 --key-file nowhere -- true",
+        NOT_THERE,
+    ),
+    ("lock hold file --server tcp:localhost:1 -- true", "refused"),
+    ("lock status --server unix:nowhere", NOT_THERE),
+    ("lock top --looks 1 --server unix:nowhere", NOT_THERE),
+    ("lockd serve --listen unix:nowhere/x", NOT_THERE),
+    ("lockd serve --listen unix:s --state dir", "dir"),
+    ("lockd serve --listen tcp:127.0.0.1:0 --key-file nowhere", NOT_THERE),
+    ("lockd proxy --listen unix:s --server unix:nowhere", NOT_THERE),
+    ("mount dir nowhere", NOT_THERE),
+    ("status nowhere", NOT_THERE),
+    ("diff nowhere", NOT_THERE),
+    ("commit nowhere", NOT_THERE),
+    ("rollback nowhere", NOT_THERE),
+    ("run --on dir -- nosuch", NOT_THERE),
+    ("man nowhere", NOT_THERE),
+    ("man file", "Not a directory"),
+];
+
+/// What an ordinary user may not do.
+const FORBIDDEN: [(&str, &str); 14] = [
+    ("zero secret", CLOSED),
+    ("holes secret", CLOSED),
+    ("holes --dig secret", CLOSED),
+    ("sort secret", CLOSED),
+    ("sort --record 2 secret", CLOSED),
+    ("sort --record 2 --in-place secret", CLOSED),
+    ("bench s24 -T closed", CLOSED),
+    ("disk describe secret", CLOSED),
+    ("disk replay --format csv secret", CLOSED),
+    ("disk figure 5 --quick --out closed/x", CLOSED),
+    ("lock hold file --server unix:closed/x -- true", CLOSED),
+    ("lock status --server tcp:127.0.0.1:1 --key-file secret", CLOSED),
+    ("lockd serve --listen unix:closed/x", CLOSED),
+    ("man closed", CLOSED),
+];
+
+fn stage() -> Stage {
+    let stage = Stage::new();
+    for name in ["", "work", "work/dir", "work/closed"] {
+        let _ = std::fs::create_dir(stage.path(name));
+        let mode = if name == "work/closed" { 0o700 } else { 0o777 };
+        std::fs::set_permissions(stage.path(name), PermissionsExt::from_mode(mode)).expect("a mode");
+    }
+    for (name, content) in [
+        ("file", "x\n"),
+        ("secret", "x\n"),
+        ("ok.csv", "lbn,sectors,op\n1,8,W\n"),
+    ] {
+        std::fs::write(stage.path("work").join(name), content).expect("a file");
+    }
+    std::fs::set_permissions(stage.path("work/secret"), PermissionsExt::from_mode(0o600)).expect("a mode");
+    stage
+}
+
+/// Makes a mistake in `work` without a lock service in the environment, and looks at what is said.
+fn check(stage: &Stage, command: &mut Command, words: &str, expected: &str) {
+    command
+        .args(words.split(' '))
+        .env_remove("ELBOW_LOCKS")
+        .env_remove("ELBOW_LOCKS_KEY");
+    let said = Said::of(&stage.start(command).wait_with_output().expect("an end"));
+    assert_ne!(said.code, 0, "{words}: {said:#?}");
+    assert!(
+        said.err.contains(expected),
+        "{words}: `{expected}` is missing in {said:#?}"
+    );
+    assert!(
+        !said.err.contains("os error"),
+        "{words}: a number of the system: {said:#?}"
+    );
+    for line in said.err.lines() {
+        let mut counts = BTreeMap::new();
+        line.split(": ").for_each(|part| *counts.entry(part).or_insert(0) += 1);
+        let twice = counts.iter().find(|(part, count)| !part.is_empty() && **count > 1);
+        assert_eq!(twice, None, "{words}: said twice: {line}");
+    }
+    let words_of_command = if is_nested(words) { 2 } else { 1 };
+    let command: Vec<_> = words.split(' ').take(words_of_command).collect();
+    let help = stage.elbow(&[&command[..], &["--help"]].concat()).out;
+    for option in options(&said.err) {
+        assert!(
+            help.contains(option),
+            "{words}: advises {option}, which is not there: {said:#?}"
+        );
+    }
+}
+
+fn is_nested(words: &str) -> bool {
+    ["lock ", "lockd ", "disk ", "bench "]
+        .iter()
+        .any(|group| words.starts_with(group))
+}
+
+/// The long options that a text names.
+fn options(text: &str) -> impl Iterator<Item = &str> {
+    let words = text.split(|sign: char| !sign.is_ascii_alphanumeric() && sign != '-');
+    words.filter(|word| word.starts_with("--") && word.len() > 2)
+}
+
+/// "cannot reach ...: No such file or directory (os error 2): No such file or directory (os error 2)", it said.
+#[test]
+fn each_cause_is_said_once_and_in_words() {
+    let stage = stage();
+    for (words, expected) in MISTAKES {
+        check(&stage, &mut Command::new(ELBOW), words, expected);
+    }
+}
+
+#[test]
+fn what_a_user_may_not_do_is_said_in_the_same_way() {
+    let stage = stage();
+    for (words, expected) in FORBIDDEN {
+        let mut user = Command::new("setpriv");
+        user.args(["--reuid", "1", "--regid", "1", "--clear-groups", ELBOW]);
+        check(&stage, &mut user, words, expected);
+    }
+}
