@@ -66,9 +66,17 @@ const RECOVER_EXAMPLES: &str = "\
 Examples:
   elbow recover /project/alice            jobs of this host that are dead
   elbow recover --force /project/alice    also those of other hosts; make sure that they are dead
+  elbow recover /project/alice --drop .elbow-1f2e3d4c5b6a7988-1763807484.000000005
+                                          remove a job that `elbow run --keep` kept, as it is listed
 
-A job that had reached its commit point is finished, any other is undone; running jobs are left alone. The next
-`elbow run` on the directory does the same by itself.";
+A job that had reached its commit point is finished, any other is undone; running jobs and kept ones are left alone.
+The next `elbow run` on the directory does the same by itself.";
+
+const ROLLBACK_EXAMPLES: &str = "\
+Examples:
+  elbow rollback ~/job                                     end a mount with nothing of it left
+  elbow rollback /project/alice/.elbow-1f2e3d4c5b6a7988-1763807484.000000005
+                                                           remove a job that `elbow run --keep` kept";
 
 /// Run any command as one transaction on slow or shared storage.
 ///
@@ -94,8 +102,9 @@ pub(crate) enum Command {
     /// Store everything that was done in a mount, and unmount it.
     #[command(after_help = COMMIT_EXAMPLES)]
     Commit(EndArgs),
-    /// Forget everything that was done in a mount, and unmount it.
-    Rollback(EndArgs),
+    /// Forget everything that was done in a mount, and unmount it; or remove a kept job.
+    #[command(after_help = ROLLBACK_EXAMPLES)]
+    Rollback(RollbackArgs),
     /// List what a commit of a mount would change.
     Diff(DiffArgs),
     /// End dead jobs of a directory: finish the committed, undo the others.
@@ -177,7 +186,7 @@ pub(crate) struct RunArgs {
     /// Run the command up to N times more when it fails or cannot be committed.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) retry: u32,
-    /// When the job fails, keep what it wrote in its staging directory, and say where.
+    /// When the job fails, keep what it wrote in its staging directory, and say where; it stays until `elbow recover --drop`.
     #[arg(long)]
     pub(crate) keep: bool,
     /// Print one JSON object as the last line of standard error, and nothing else.
@@ -239,6 +248,19 @@ pub(crate) struct EndArgs {
 }
 
 #[derive(Args, Debug)]
+pub(crate) struct RollbackArgs {
+    /// The mount, or the staging directory of a kept job.
+    #[arg(value_name = "PATH", value_hint = ValueHint::DirPath)]
+    pub(crate) path: PathBuf,
+    /// Print one JSON object as the last line of standard error, and nothing else.
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Print errors only.
+    #[arg(long, short)]
+    pub(crate) quiet: bool,
+}
+
+#[derive(Args, Debug)]
 pub(crate) struct DiffArgs {
     /// The mount.
     #[arg(value_name = "MNT", value_hint = ValueHint::DirPath)]
@@ -256,6 +278,9 @@ pub(crate) struct RecoverArgs {
     /// Also end jobs of other hosts, which cannot be seen to be dead from here.
     #[arg(long)]
     pub(crate) force: bool,
+    /// Only remove this kept job: its name as listed, or the path of its staging directory; may be repeated.
+    #[arg(long, value_name = "NAME", conflicts_with = "force", value_hint = ValueHint::DirPath)]
+    pub(crate) drop: Vec<PathBuf>,
     /// Print one JSON array.
     #[arg(long)]
     pub(crate) json: bool,

@@ -68,7 +68,7 @@ pub(crate) fn run(args: &MountArgs) -> anyhow::Result<ExitCode> {
             site.path().display()
         );
     }
-    job::report_recovered(&site.recover(false)?);
+    job::report_recovered(site, &site.recover(false)?, false);
     let job = site.begin(job::options(&args.job, &[]))?;
     let socket = Socket::new()?;
     let mut connection = Connection::at(&site.place, &mount_point)?;

@@ -6,7 +6,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use elbow_file::{Handle, RealStorage, Storage};
 use elbow_job::{Job, Options, RecoverAction, Recovered};
 use elbow_mount::{ChildState, MountError, Place};
@@ -96,6 +96,12 @@ impl Site {
         Place::check_all(directories)?.into_iter().map(Self::open).collect()
     }
 
+    /// Opens one checked directory.
+    pub(crate) fn open_one(directory: &Path) -> anyhow::Result<Self> {
+        let sites = Self::open_all(&[directory.to_owned()])?;
+        sites.into_iter().next().context("no directory")
+    }
+
     fn open(place: Place) -> Result<Self, MountError> {
         let root = RealStorage::open_root(place.path()).map_err(|errno| MountError::Unreachable {
             path: place.path().to_owned(),
@@ -118,6 +124,33 @@ impl Site {
             .with_context(|| format!("{}: cannot look for dead jobs", self.path().display()))
     }
 
+    /// Removes kept jobs of the directory; each is named as it is listed, or by the path of its staging directory.
+    pub(crate) fn drop_kept(&self, jobs: &[PathBuf]) -> anyhow::Result<Vec<Recovered>> {
+        let names = jobs
+            .iter()
+            .map(|job| self.name_of(job))
+            .collect::<anyhow::Result<Vec<_>>>()?;
+        elbow_job::drop_kept(&self.storage, &self.root, &names)
+            .with_context(|| format!("{}: cannot drop kept jobs", self.path().display()))
+    }
+
+    fn name_of(&self, job: &Path) -> anyhow::Result<OsString> {
+        let name = job
+            .file_name()
+            .with_context(|| format!("{}: no name of a job", job.display()))?;
+        let above = job.parent().filter(|above| !above.as_os_str().is_empty());
+        if let Some(above) = above
+            && above.canonicalize().ok().as_deref() != Some(self.path())
+        {
+            bail!(
+                "{}: not in {}; nothing was dropped",
+                job.display(),
+                self.path().display()
+            );
+        }
+        Ok(name.to_owned())
+    }
+
     /// Begins a job.
     pub(crate) fn begin(&self, options: Options) -> anyhow::Result<Job> {
         Ok(Job::begin(
@@ -129,9 +162,43 @@ impl Site {
     }
 }
 
-/// What is said of dead jobs before a new one begins: running ones are nobody's concern.
-pub(crate) fn report_recovered(found: &[Recovered]) {
-    for job in found.iter().filter(|job| job.action != RecoverAction::Running) {
+/// What is said of dead jobs before a new one begins: running ones are nobody's concern, kept ones are told in one line.
+pub(crate) fn report_recovered(site: &Site, found: &[Recovered], quiet: bool) {
+    let is_told = |job: &&Recovered| !matches!(job.action, RecoverAction::Running | RecoverAction::Kept);
+    for job in found.iter().filter(is_told) {
         say(format_args!("{}: {}", job.job, job.message));
     }
+    let kept = found.iter().filter(|job| job.action == RecoverAction::Kept);
+    let kept: Vec<_> = kept.map(|job| job.job.as_str()).collect();
+    if !kept.is_empty() && !quiet {
+        say(kept_line(site.path(), &kept));
+    }
+}
+
+fn kept_line(directory: &Path, kept: &[&str]) -> String {
+    /// More than these make a line unreadable.
+    const SHOWN: usize = 4;
+    let rest = (kept.len() > SHOWN).then(|| format!("and {} more", kept.len() - SHOWN));
+    let names: Vec<_> = kept
+        .iter()
+        .take(SHOWN)
+        .map(|name| (*name).to_owned())
+        .chain(rest)
+        .collect();
+    format!(
+        "kept since earlier: {}; to remove one: {}",
+        names.join(", "),
+        drop_command(directory, "NAME")
+    )
+}
+
+/// What removes a kept job, to be typed as it is.
+pub(crate) fn drop_command(directory: &Path, name: &str) -> String {
+    format!("elbow recover {} --drop {name}", quoted(directory))
+}
+
+/// A path as a shell takes it.
+pub(crate) fn quoted(path: &Path) -> String {
+    let path = path.display().to_string();
+    shlex::try_quote(&path).map_or_else(|_| path.clone(), Into::into)
 }

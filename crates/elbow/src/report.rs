@@ -7,6 +7,7 @@ use elbow_job::{Cause, Counts, DeferredError, JobError, Outcome};
 use serde::{Deserialize, Serialize};
 
 use crate::ending::Ending;
+use crate::job::{drop_command, quoted};
 use crate::say::{raw, say};
 use crate::size;
 
@@ -118,7 +119,7 @@ impl Report {
         if result != Result::Committed && self.outcome != Result::Kept {
             self.outcome = result;
         }
-        self.messages.push(message);
+        self.messages.extend(message.lines().map(str::to_owned));
     }
 
     fn add_counts(&mut self, counts: &Counts) {
@@ -146,11 +147,10 @@ impl Report {
             ),
             Ok(Outcome::Kept(cause, path)) => {
                 self.kept.push(path.clone());
-                let kept = path.display();
                 let reason = reason(cause, why);
                 (
                     Result::Kept,
-                    format!("rolled back {directory}: {reason}; what it wrote is kept in {kept}"),
+                    format!("rolled back {directory}: {reason}; {}", where_kept(path)),
                 )
             }
             Err(error @ JobError::Unfinished { .. }) => (Result::RolledBack, format!("{directory}: {error}")),
@@ -251,8 +251,26 @@ fn reason(cause: &Cause, asked: &str) -> String {
             "changed by somebody else while the job ran: {}; --on-conflict overwrite lets the job win",
             listed(conflicts)
         ),
+        Cause::OtherJobs(found) => format!(
+            "it removes or moves what holds files of other jobs, running or kept: {}; `elbow recover` lists jobs and drops kept ones",
+            listed(found)
+        ),
         Cause::Storage(message) => message.clone(),
     }
+}
+
+/// Where a kept job is, and the commands that show and remove it.
+fn where_kept(path: &Path) -> String {
+    let directory = path.parent().unwrap_or(path);
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    // Those of its staging directories below begin with the same id.
+    let id = name.splitn(3, '-').take(2).collect::<Vec<_>>().join("-");
+    format!(
+        "what it wrote is kept in {}\nto look at all of it: find {} -path '*/{id}-*'\nto remove it: {}",
+        path.display(),
+        quoted(directory),
+        drop_command(directory, &name)
+    )
 }
 
 fn listed(conflicts: &[(PathBuf, String)]) -> String {
@@ -387,14 +405,24 @@ mod tests {
     #[test]
     fn a_kept_job_says_where() {
         let mut report = Report::new(Duration::ZERO);
-        let kept = Outcome::Kept(Cause::Asked, "/a/.elbow-1".into());
+        let kept = Outcome::Kept(Cause::Asked, "/a b/.elbow-1-2.3".into());
         report.add(
             Path::new("/a"),
             &ending(Ok(kept), Vec::new()),
             "the command exited with 3",
         );
         assert_eq!(report.outcome, Result::Kept);
-        assert!(report.messages[0].contains("/a/.elbow-1"), "{:?}", report.messages);
-        assert!(report.messages[0].contains("exited with 3"), "{:?}", report.messages);
+        for words in [
+            "exited with 3",
+            "kept in /a b/.elbow-1-2.3",
+            "find '/a b' -path '*/.elbow-1-*'",
+            "elbow recover '/a b' --drop .elbow-1-2.3",
+        ] {
+            assert!(
+                report.messages.iter().any(|message| message.contains(words)),
+                "{:?}",
+                report.messages
+            );
+        }
     }
 }

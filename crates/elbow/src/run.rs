@@ -121,7 +121,7 @@ impl Runner<'_> {
     fn mount<'s>(&self, site: &'s Site) -> anyhow::Result<Mounted<'s>> {
         let recovered = site.recover(false)?;
         if !self.args.json {
-            job::report_recovered(&recovered);
+            job::report_recovered(site, &recovered, self.args.quiet);
         }
         let job = site.begin(job::options(&self.args.job, &self.args.command))?;
         let mut connection = Connection::private(&site.place)?;
