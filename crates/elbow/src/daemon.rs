@@ -25,7 +25,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use elbow_job::{Job, Progress};
-use elbow_mount::{Connection, Front, FrontOptions, Session, unmount};
+use elbow_mount::{Connection, Front, FrontOptions, Session, Watcher, unmount};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{AtFlags, StatxFlags};
 
@@ -58,6 +58,7 @@ struct Serving {
 pub(crate) fn run(args: &MountArgs) -> anyhow::Result<ExitCode> {
     job::prepare_process();
     signals::block();
+    let watcher = Watcher::start().context("cannot start a process")?;
     let mount_point = mount_point(&args.mount_point)?;
     let sites = Site::open_all(std::slice::from_ref(&args.source))?;
     let site = sites.first().context("no directory")?;
@@ -71,7 +72,8 @@ pub(crate) fn run(args: &MountArgs) -> anyhow::Result<ExitCode> {
     job::report_recovered(site, &site.recover(false)?, false);
     let job = site.begin(job::options(&args.job, &[]))?;
     let socket = Socket::new()?;
-    let mut connection = Connection::at(&site.place, &mount_point)?;
+    watcher.file(&socket.path())?;
+    let mut connection = Connection::at(&site.place, &mount_point, &watcher)?;
     let options = FrontOptions {
         control: Some(socket.path()),
         durable: args.job.durable,

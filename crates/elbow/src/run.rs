@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use elbow_job::Job;
-use elbow_mount::{ChildState, Connection, Front, FrontOptions, Session};
+use elbow_mount::{ChildState, Connection, Front, FrontOptions, Session, Watcher};
 
 use crate::child::{self, NotStarted, Running};
 use crate::cli::RunArgs;
@@ -33,7 +33,8 @@ use crate::signals::{self, Event};
 pub(crate) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
     let state = job::prepare_process();
     signals::block();
-    let report = match attempts(args, state) {
+    let watcher = Watcher::start().context("cannot start a process")?;
+    let report = match attempts(args, state, &watcher) {
         Err(error) if args.json => Report::failed(&error),
         report => report?,
     };
@@ -41,7 +42,7 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::from(report.exit_code))
 }
 
-fn attempts(args: &RunArgs, state: ChildState) -> anyhow::Result<Report> {
+fn attempts(args: &RunArgs, state: ChildState, watcher: &Watcher) -> anyhow::Result<Report> {
     let directories = if args.on.is_empty() {
         vec![PathBuf::from(".")]
     } else {
@@ -56,6 +57,7 @@ fn attempts(args: &RunArgs, state: ChildState) -> anyhow::Result<Report> {
         state,
         events,
         happenings,
+        watcher,
     };
     let mut left = args.retry;
     loop {
@@ -77,6 +79,7 @@ struct Runner<'a> {
     state: ChildState,
     events: Sender<Event>,
     happenings: Receiver<Event>,
+    watcher: &'a Watcher,
 }
 
 /// One run of the command.
@@ -124,7 +127,7 @@ impl Runner<'_> {
             job::report_recovered(site, &recovered, self.args.quiet);
         }
         let job = site.begin(job::options(&self.args.job, &self.args.command))?;
-        let mut connection = Connection::private(&site.place)?;
+        let mut connection = Connection::private(&site.place, self.watcher)?;
         let options = FrontOptions {
             control: None,
             durable: self.args.job.durable,
@@ -149,7 +152,8 @@ impl Runner<'_> {
         }
         let began = Instant::now();
         let mounts: Vec<_> = mounted.iter().map(|m| (&m.connection, &m.site.place)).collect();
-        match child::start(&self.args.command, &mounts, self.state, self.events.clone()) {
+        let events = self.events.clone();
+        match child::start(&self.args.command, &mounts, self.state, events, self.watcher) {
             Ok(running) => {
                 mounted.iter_mut().for_each(|m| m.connection.hide());
                 self.wait(&running, began)
