@@ -1,4 +1,5 @@
-//! Death at every changing call of a job: after `recover` the tree is the old one or the new one.
+//! Death at every changing call of a job: after `recover` the tree is the old one or the new one. And of keeping a job and of
+//! dropping it: it is kept whole, or gone.
 
 #![allow(clippy::disallowed_methods, reason = "the test makes and looks at real directories")]
 
@@ -12,7 +13,7 @@ use elbow_file::{RealStorage, RenameMode, Storage};
 use crate::recover::recover_jobs;
 use crate::report::{Publish, RecoverAction};
 use crate::schedule_test::{InJob, Op, scratch, snapshot};
-use crate::staging::is_staging_name;
+use crate::staging::{is_staging_name, part_name};
 use crate::{Job, JobError, Options};
 
 fn old_tree(dir: &Path) {
@@ -83,6 +84,15 @@ fn begin(storage: Arc<dyn Storage>, dir: &Path, publish: Publish) -> Job {
 /// Runs the operations and commits through a storage that stops at the `n`-th change. Returns how many
 /// changes there were, and whether the stop came.
 fn run(dir: &Path, stop: Option<u64>, publish: Publish) -> (u64, bool) {
+    run_to_its_end(dir, stop, publish, |job| drop(job.commit(&mut |_| {})))
+}
+
+/// The same for a job that fails and is kept.
+fn run_and_keep(dir: &Path, stop: Option<u64>, publish: Publish) -> (u64, bool) {
+    run_to_its_end(dir, stop, publish, |job| drop(job.roll_back(true, &mut |_| {})))
+}
+
+fn run_to_its_end(dir: &Path, stop: Option<u64>, publish: Publish, end: impl Fn(&Job)) -> (u64, bool) {
     let faulty = Arc::new(Interposed::new(
         Arc::new(RealStorage),
         Faulty::new(stop.map(Plan::stop_at_change)),
@@ -92,7 +102,7 @@ fn run(dir: &Path, stop: Option<u64>, publish: Publish) -> (u64, bool) {
         // After the stop the job refuses operations; before it they all succeed.
         let _ = InJob(&job).run(&op);
     }
-    let _ = job.commit(&mut |_| {});
+    end(&job);
     (faulty.hook().changes_seen(), faulty.hook().fired() > 0)
 }
 
@@ -274,4 +284,242 @@ fn a_job_whose_manifest_cannot_be_read_is_left_alone_unless_forced() {
     assert!(staging.join("new/a").exists(), "nothing was changed");
     assert_eq!(recovered(true), RecoverAction::RolledBack);
     assert!(!staging.exists());
+}
+
+/// The tree without what is staged in it.
+fn seen_by_jobs(dir: &Path) -> std::collections::BTreeMap<std::path::PathBuf, String> {
+    let mut tree = snapshot(dir);
+    tree.retain(|path, _| !path.iter().any(is_staging_name));
+    tree
+}
+
+/// The own directory of the only job that is kept.
+fn kept_dir(dir: &Path) -> std::path::PathBuf {
+    let mut found = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
+    found
+        .find(|path| is_staging_name(path.file_name().unwrap()))
+        .expect("a staging directory")
+}
+
+fn assert_kept_whole(dir: &Path) {
+    let job = kept_dir(dir);
+    let part = part_name(job.file_name().unwrap());
+    for (path, content) in [
+        (job.join("new/new/a"), "content of a"),
+        (dir.join("keep").join(&part).join("replaced"), "new"),
+        (dir.join("keep").join(&part).join("fresh"), ""),
+    ] {
+        let found = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        assert_eq!(found, content, "{}", path.display());
+    }
+    assert!(
+        std::fs::read_dir(job).unwrap().count() >= 4,
+        "patches of old files are kept"
+    );
+}
+
+fn drop_kept_in(dir: &Path, storage: &Arc<dyn Storage>) -> Result<(), JobError> {
+    let root = RealStorage::open_root(dir).unwrap();
+    let name = kept_dir(dir).file_name().unwrap().to_owned();
+    crate::drop_kept(storage, &root, &[name]).map(|dropped| {
+        assert_eq!(dropped[0].action, RecoverAction::Dropped);
+    })
+}
+
+/// Death while a failed job is kept leaves it kept whole, or nothing of it; a recovery, also one by force, takes nothing of
+/// a kept one; and to drop it leaves the tree as it was. Kept jobs were once removed by the next recovery, silently.
+fn enumerate_keeping(publish: Publish) {
+    rustix::process::umask(rustix::fs::Mode::empty());
+    let temp = scratch();
+    let fresh = |name: &str| {
+        let dir = temp.path().join(name);
+        std::fs::create_dir(&dir).unwrap();
+        old_tree(&dir);
+        dir
+    };
+    let before = snapshot(&fresh("untouched"));
+    let (changes, stopped) = run_and_keep(&fresh("whole"), None, publish);
+    assert!(!stopped && changes > 15, "{changes} changes");
+    let real: Arc<dyn Storage> = Arc::new(RealStorage);
+    let mut kept = 0;
+    for n in 1..=changes {
+        let dir = fresh(&format!("stop{n}"));
+        let times = old_times(&dir);
+        let (_, stopped) = run_and_keep(&dir, Some(n), publish);
+        assert!(stopped, "the stop at change {n} of {changes} never came");
+        match recovered(&dir, &real).unwrap() {
+            RecoverAction::RolledBack => assert_eq!(kept, 0, "stop at change {n}: kept before, rolled back now"),
+            RecoverAction::Kept => {
+                kept += 1;
+                assert_eq!(seen_by_jobs(&dir), before, "stop at change {n}");
+                assert_eq!(old_times(&dir), times, "stop at change {n}");
+                assert_eq!(recovered(&dir, &real).unwrap(), RecoverAction::Kept);
+                assert_kept_whole(&dir);
+                drop_kept_in(&dir, &real).unwrap();
+            }
+            other => panic!("stop at change {n}: {other:?}"),
+        }
+        assert_eq!(snapshot(&dir), before, "stop at change {n}");
+        // The journal has no times of directories in which something is visible.
+        if publish == Publish::Staged || kept > 0 {
+            assert_eq!(old_times(&dir), times, "stop at change {n}");
+        }
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
+    assert!(kept > 0, "the sync after the mark comes when the job is kept");
+}
+
+#[test]
+fn death_while_a_job_is_kept_leaves_it_kept_whole_or_nothing_of_it() {
+    enumerate_keeping(Publish::Staged);
+}
+
+#[test]
+fn death_while_a_job_is_kept_leaves_it_kept_whole_or_nothing_of_it_when_published_eagerly() {
+    enumerate_keeping(Publish::Eager);
+}
+
+/// Others have worked in the directory since: a kept job goes with nothing of theirs and leaves their times, wherever its
+/// removal is interrupted.
+#[test]
+fn death_while_a_kept_job_is_dropped_leaves_it_kept_whole_or_nothing_of_it() {
+    rustix::process::umask(rustix::fs::Mode::empty());
+    let temp = scratch();
+    let real: Arc<dyn Storage> = Arc::new(RealStorage);
+    let (mut still_kept, mut dropped) = (0, 0);
+    for n in 1.. {
+        let dir = temp.path().join(format!("stop{n}"));
+        std::fs::create_dir(&dir).unwrap();
+        old_tree(&dir);
+        run_and_keep(&dir, None, Publish::Staged);
+        for name in ["later", "new", "keep/fresh"] {
+            std::fs::write(dir.join(name), "of somebody else").unwrap();
+        }
+        let (before, times) = (seen_by_jobs(&dir), old_times(&dir));
+        let faulty = Arc::new(Interposed::new(
+            Arc::new(RealStorage),
+            Faulty::new([Plan::stop_at_change(n)]),
+        ));
+        let dies: Arc<dyn Storage> = faulty.clone();
+        let _ = drop_kept_in(&dir, &dies);
+        if faulty.hook().fired() == 0 {
+            assert_eq!((snapshot(&dir), old_times(&dir)), (before, times));
+            break;
+        }
+        if recovered(&dir, &real).unwrap() == RecoverAction::Kept {
+            still_kept += 1;
+            assert_kept_whole(&dir);
+            drop_kept_in(&dir, &real).unwrap();
+        } else {
+            dropped += 1;
+        }
+        assert_eq!(snapshot(&dir), before, "stop at change {n}");
+        let lost = old_times(&dir)
+            .iter()
+            .zip(&times)
+            .filter(|(now, then)| now != then)
+            .count();
+        assert!(lost <= 1, "stop at change {n}: {lost} times are lost");
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
+    assert!(still_kept > 0 && dropped > 5, "{still_kept} {dropped}");
+}
+
+fn run_all(dir: &Path, options: Options, operations: &[Op]) -> crate::Outcome {
+    let root = RealStorage::open_root(dir).unwrap();
+    let job = Job::begin(Arc::new(RealStorage), root, dir, options).unwrap();
+    for op in operations {
+        InJob(&job).run(op).unwrap();
+    }
+    job.commit(&mut |_| {}).unwrap()
+}
+
+/// `rm -r` and `mv` of a directory in which another job had staged something took that with it.
+#[test]
+fn a_directory_that_holds_files_of_another_job_is_neither_removed_nor_moved() {
+    let s = str::to_owned;
+    let removal = vec![
+        Op::Unlink(s("keep/log")),
+        Op::Unlink(s("keep/cut")),
+        Op::Unlink(s("keep/replaced")),
+        Op::Rmdir(s("keep")),
+    ];
+    let move_it = vec![Op::Rename(s("keep"), s("elsewhere"), RenameMode::Replace)];
+    let temp = scratch();
+    old_tree(temp.path());
+    std::fs::create_dir(temp.path().join("free")).unwrap();
+    run_and_keep(temp.path(), None, Publish::Staged);
+    let before = snapshot(temp.path());
+    for operations in [removal, move_it] {
+        for on_conflict in [crate::OnConflict::RollBack, crate::OnConflict::Overwrite] {
+            let options = Options {
+                on_conflict,
+                ..Options::default()
+            };
+            let outcome = run_all(temp.path(), options, &operations);
+            let found = match outcome {
+                crate::Outcome::RolledBack(crate::Cause::OtherJobs(found)) => found,
+                other => panic!("{operations:?}: {other:?}"),
+            };
+            assert!(found.len() == 1 && found[0].0 == Path::new("keep"), "{found:?}");
+            assert!(found[0].1.starts_with(".elbow-"), "{found:?}");
+        }
+        assert_eq!(snapshot(temp.path()), before);
+    }
+    let elsewhere = [Op::Rename(s("free"), s("moved"), RenameMode::Replace)];
+    let outcome = run_all(temp.path(), Options::default(), &elsewhere);
+    assert!(matches!(outcome, crate::Outcome::Committed), "{outcome:?}");
+    assert_kept_whole(temp.path());
+}
+
+/// A recovery of a directory below took the staging directory there, which has no manifest, for a dead job of its own:
+/// an empty one was removed, with `--force` any.
+#[test]
+fn a_recovery_below_leaves_alone_what_a_job_above_has_staged() {
+    let temp = scratch();
+    old_tree(temp.path());
+    run_and_keep(temp.path(), None, Publish::Staged);
+    let below = RealStorage::open_root(&temp.path().join("keep")).unwrap();
+    let real: Arc<dyn Storage> = Arc::new(RealStorage);
+    assert!(recover_jobs(&real, &below, true, &|_| false).unwrap().is_empty());
+    assert_kept_whole(temp.path());
+}
+
+#[test]
+fn only_a_kept_job_is_dropped_and_of_several_names_all_or_none() {
+    let temp = scratch();
+    old_tree(temp.path());
+    run_and_keep(temp.path(), None, Publish::Staged);
+    let kept = kept_dir(temp.path()).file_name().unwrap().to_owned();
+    let job = begin(Arc::new(RealStorage), temp.path(), Publish::Staged);
+    InJob(&job).run(&Op::Create("a".into())).unwrap();
+    job.shared.drain(&mut |_| {}).unwrap();
+    let running = job.staging_path().unwrap().file_name().unwrap().to_owned();
+    let root = RealStorage::open_root(temp.path()).unwrap();
+    let real: Arc<dyn Storage> = Arc::new(RealStorage);
+    let absent = std::ffi::OsString::from(crate::staging::new_staging_name(elbow_file::Time::default()));
+    for (name, words) in [
+        (running, "still running"),
+        (absent, "no such job"),
+        (part_name(&kept), "part of a job"),
+        ("keep".into(), "no job has such a name"),
+        ("..".into(), "no job has such a name"),
+    ] {
+        let error = crate::drop_kept(&real, &root, &[kept.clone(), name]).unwrap_err();
+        assert!(error.to_string().contains(words), "{error}");
+        assert_eq!(
+            recovered_actions(&real, &root),
+            [RecoverAction::Kept, RecoverAction::Running]
+        );
+    }
+    job.roll_back(false, &mut |_| {}).unwrap();
+    assert_eq!(crate::drop_kept(&real, &root, &[kept.clone(), kept]).unwrap().len(), 1);
+    assert!(!has_staging(temp.path()));
+}
+
+fn recovered_actions(storage: &Arc<dyn Storage>, root: &elbow_file::Handle) -> Vec<RecoverAction> {
+    let found = crate::recover(storage, root, false).unwrap();
+    let mut actions: Vec<_> = found.iter().map(|job| job.action).collect();
+    actions.sort_by_key(|action| *action == RecoverAction::Running);
+    actions
 }

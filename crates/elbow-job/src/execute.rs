@@ -15,7 +15,7 @@ use crate::spill::Spilled;
 use crate::staging::{JOURNAL, JournalEntry, MANIFEST, Manifest, NEW};
 
 /// Private to the owner: nobody outside looks into a staging directory.
-const STAGING_MODE: u32 = 0o700;
+pub(crate) const STAGING_MODE: u32 = 0o700;
 const PRIVATE_FILE_MODE: u32 = 0o600;
 /// Zeros are written from a buffer of this size where holes cannot be punched.
 const ZEROS_BYTES: usize = 64 << 10;
@@ -28,6 +28,7 @@ const WRITE_BYTES: u64 = 1 << 20;
 pub(crate) struct Executor<'a> {
     pub(crate) storage: &'a dyn Storage,
     pub(crate) staging_name: &'a OsStr,
+    pub(crate) part_name: &'a OsStr,
     pub(crate) journal: &'a parking_lot::Mutex<Option<Journal>>,
     /// Makes the manifest of this job.
     pub(crate) manifest: &'a dyn Fn() -> Manifest,
@@ -132,7 +133,7 @@ impl Executor<'_> {
             dir: self.journal_path.clone(),
             times: self.times_before,
         })?;
-        self.storage.mkdir(&dir, self.staging_name, STAGING_MODE)?;
+        self.storage.mkdir(&dir, self.part_name, STAGING_MODE)?;
         done.calls += 2;
         Ok(())
     }
@@ -148,13 +149,7 @@ impl Executor<'_> {
 
     fn journal(&self, entry: &JournalEntry) -> Result<(), Errno> {
         let mut journal = self.journal.lock();
-        let journal = journal.as_mut().ok_or(Errno::BADF)?;
-        let bytes = entry.encode();
-        self.storage
-            .write(&journal.file, &[IoSlice::new(&bytes)], journal.end)?;
-        self.storage.sync(&journal.file)?;
-        journal.end += bytes.len() as u64;
-        Ok(())
+        journal.as_mut().ok_or(Errno::BADF)?.append(self.storage, entry)
     }
 
     fn create(
@@ -293,6 +288,15 @@ impl Journal {
             file: storage.create(job_dir, OsStr::new(JOURNAL), PRIVATE_FILE_MODE)?,
             end: 0,
         })
+    }
+
+    /// One more entry, durable when this returns.
+    pub(crate) fn append(&mut self, storage: &dyn Storage, entry: &JournalEntry) -> Result<(), Errno> {
+        let bytes = entry.encode();
+        storage.write(&self.file, &[IoSlice::new(&bytes)], self.end)?;
+        storage.sync(&self.file)?;
+        self.end += bytes.len() as u64;
+        Ok(())
     }
 }
 

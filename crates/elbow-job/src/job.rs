@@ -16,7 +16,7 @@ use crate::model::{Birth, Model, Name, NewObject};
 use crate::pool::Pool;
 use crate::report::{Change, Counts, DeferredError, JobError, Options};
 use crate::spill::SpillFile;
-use crate::staging::{Manifest, new_staging_name};
+use crate::staging::{Manifest, new_staging_name, part_name};
 
 /// Least memory for written data: a few requests of the largest size must fit.
 const MEMORY_MIN_BYTES: u64 = 8 << 20;
@@ -37,6 +37,7 @@ pub(crate) struct Shared {
     pub(crate) path: PathBuf,
     pub(crate) options: Options,
     pub(crate) staging_name: Name,
+    pub(crate) part_name: Name,
     pub(crate) root_times: (Time, Time),
     pub(crate) state: Mutex<State>,
     /// Work may be ready.
@@ -141,6 +142,7 @@ impl Job {
             root,
             path: path.to_owned(),
             options,
+            part_name: Name::from(&*part_name(&staging_name)),
             staging_name,
             root_times: (stat.atime, stat.mtime),
             state: Mutex::new(state),

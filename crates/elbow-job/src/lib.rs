@@ -9,7 +9,7 @@
 //!        v    actions
 //!   pool      threads that execute   (`pool`, `execute`)  ->  elbow_file::Storage
 //!        v
-//!   commit    record, apply, clean   (`commit/`), `recover`
+//!   commit    record, apply, clean   (`commit/`), `recover`, `kept`
 //! ```
 //!
 //! Invariants: before commit the storage changes only inside staging directories (`staging`); nothing is
@@ -29,6 +29,7 @@ mod execute;
 mod fetch;
 mod graph;
 mod job;
+mod kept;
 mod model;
 mod plan;
 mod pool;
@@ -45,6 +46,7 @@ mod staging;
 
 pub use api::{Answer, Attr, Caller, Fetch, Ino, Listed, SetAttr, SetTime, Stop, XattrMode};
 pub use job::Job;
+pub use kept::drop_kept;
 pub use recover::recover;
 pub use report::{
     Cause, Change, ChangeKind, Counts, DeferredError, JobError, OnConflict, Options, Outcome, Phase, Progress, Publish,
@@ -52,3 +54,4 @@ pub use report::{
 };
 pub use seek::Seek;
 pub use spill::check_scratch;
+pub use staging::is_staging_name;

@@ -646,7 +646,7 @@ impl Model {
                 .route_dir(LIMBO)
                 .join(Name::from(std::ffi::OsStr::new(crate::staging::NEW)), owner);
         }
-        self.route_dir(ino).join(self.staging_name.clone(), owner)
+        self.route_dir(ino).join(self.part_name.clone(), owner)
     }
 }
 

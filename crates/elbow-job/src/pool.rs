@@ -257,6 +257,7 @@ impl Shared {
             let executor = Executor {
                 storage: &*self.storage,
                 staging_name: &self.staging_name,
+                part_name: &self.part_name,
                 journal: &self.journal,
                 manifest: &|| self.manifest(),
                 journal_path,

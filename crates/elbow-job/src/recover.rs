@@ -1,4 +1,4 @@
-//! Ending jobs whose process died: committed ones are finished, all others rolled back.
+//! Ending jobs whose process died: committed ones are finished, all others rolled back. Those that were kept are left alone.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStringExt;
@@ -10,11 +10,12 @@ use elbow_file::{Access, Errno, Handle, Storage, Time};
 
 use crate::commit::{Apply, COLLECTED, DONE, Leftovers, RECORD, Record, Tally, Tree, remove_leftovers};
 use crate::job::clock;
+use crate::kept;
 use crate::report::{JobError, RecoverAction, Recovered};
-use crate::staging::{JOURNAL, JournalEntry, MANIFEST, Manifest, is_staging_name, mtime_in};
+use crate::staging::{DROPPED, JOURNAL, JournalEntry, KEPT, MANIFEST, Manifest, is_job_name, mtime_in};
 
 /// A recovery works with this many storage calls at once.
-const THREADS: usize = 32;
+pub(crate) const THREADS: usize = 32;
 /// A manifest, record or journal larger than this is not one of ours.
 const FILE_MAX_BYTES: u64 = 1 << 30;
 /// A job's own directory without a manifest may be a moment old: it is looked at again for two seconds. A job that
@@ -24,7 +25,7 @@ const BIRTH_LOOKS: usize = 40;
 const BIRTH_PAUSE: Duration = Duration::from_millis(50);
 
 /// Looks for dead jobs in a directory and ends each: a committed one forward, any other back. Jobs of other
-/// hosts are left alone unless `force` says that they are dead.
+/// hosts are left alone unless `force` says that they are dead, kept ones in any case ([`drop_kept`](crate::drop_kept)).
 ///
 /// # Errors
 /// When the directory cannot be listed, or a step fails; what was done by then stays done, and it can be
@@ -40,12 +41,12 @@ pub(crate) fn recover_jobs(
     is_alive: &dyn Fn(&Manifest) -> bool,
 ) -> Result<Vec<Recovered>, JobError> {
     let listed = storage.list(root).map_err(error("listing"))?;
-    let jobs = listed.into_iter().filter(|entry| is_staging_name(&entry.name));
+    let jobs = listed.into_iter().filter(|entry| is_job_name(&entry.name));
     jobs.map(|entry| recover_job(&**storage, root, &entry.name, force, is_alive))
         .collect()
 }
 
-fn error(tried: &'static str) -> impl Fn(Errno) -> JobError {
+pub(crate) fn error(tried: &'static str) -> impl Fn(Errno) -> JobError {
     move |errno| JobError::Storage {
         tried,
         path: PathBuf::from("."),
@@ -63,7 +64,16 @@ fn recover_job(
     let job = storage
         .open_dir(root, name)
         .map_err(error("opening the staging directory in"))?;
-    let manifest = await_manifest(storage, root, name, &job).map_err(error("reading the manifest in"))?;
+    let found = await_manifest(storage, root, name, &job).map_err(error("reading the manifest in"))?;
+    let tree = Tree::new(storage, root.clone(), THREADS);
+    let manifest = match found {
+        Found::Ordinary(manifest) => manifest,
+        Found::Kept(manifest) => return Ok(is_kept(name, manifest.as_ref())),
+        Found::Dropped(manifest) => {
+            kept::remove(&tree, name, &job)?;
+            return Ok(kept::dropped(name, manifest.as_ref()));
+        }
+    };
     let say = |action, message: String| Recovered {
         job: name.to_string_lossy().into_owned(),
         action,
@@ -88,7 +98,6 @@ fn recover_job(
         }
         _ => {}
     }
-    let tree = Tree::new(storage, root.clone(), THREADS);
     match find_record(storage, &job) {
         Ok(Some((record, done))) => {
             finish(tree, job, name, &record, done)?;
@@ -129,27 +138,56 @@ fn is_bare(storage: &dyn Storage, job: &Handle) -> Result<bool, Errno> {
     Ok(storage.list(job)?.iter().all(|entry| entry.name == MANIFEST))
 }
 
-fn command_of(manifest: &Manifest) -> Vec<OsString> {
+fn is_kept(name: &OsStr, manifest: Option<&Manifest>) -> Recovered {
+    Recovered {
+        job: name.to_string_lossy().into_owned(),
+        message: "it failed and was kept; `elbow recover --drop` with this name removes it".into(),
+        action: RecoverAction::Kept,
+        command: manifest.map(command_of).unwrap_or_default(),
+    }
+}
+
+pub(crate) fn command_of(manifest: &Manifest) -> Vec<OsString> {
     manifest.command.iter().cloned().map(OsString::from_vec).collect()
+}
+
+/// What the name of its manifest says of a job. The manifest is `None` if it is missing or torn, as after a crash in the
+/// first moments of a job.
+pub(crate) enum Found {
+    /// It runs, died or committed.
+    Ordinary(Option<Manifest>),
+    Kept(Option<Manifest>),
+    /// It was kept, and its removal has begun.
+    Dropped(Option<Manifest>),
 }
 
 /// The manifest of a job that may have begun just now: its directory is made a moment before the manifest is
 /// in it.
-fn await_manifest(storage: &dyn Storage, root: &Handle, name: &OsStr, job: &Handle) -> Result<Option<Manifest>, Errno> {
+fn await_manifest(storage: &dyn Storage, root: &Handle, name: &OsStr, job: &Handle) -> Result<Found, Errno> {
     for _ in 0..BIRTH_LOOKS {
-        let manifest = read_manifest(storage, job)?;
-        if manifest.is_some() || !is_young(storage, root, name) {
-            return Ok(manifest);
+        let found = look_at(storage, job)?;
+        if !matches!(found, Found::Ordinary(None)) || !is_young(storage, root, name) {
+            return Ok(found);
         }
         std::thread::sleep(BIRTH_PAUSE);
     }
-    read_manifest(storage, job)
+    look_at(storage, job)
 }
 
-/// The manifest; `None` if it is missing or torn, as after a crash in the first moments of a job.
-fn read_manifest(storage: &dyn Storage, job: &Handle) -> Result<Option<Manifest>, Errno> {
-    let bytes = read_file(storage, job, MANIFEST)?;
-    Ok(bytes.and_then(|bytes| Manifest::decode(&bytes).ok()))
+/// Looks for the names in the order that a manifest takes them, so that it is found while it is renamed.
+pub(crate) fn look_at(storage: &dyn Storage, job: &Handle) -> Result<Found, Errno> {
+    type Make = fn(Option<Manifest>) -> Found;
+    let names: [(&str, Make); 3] = [
+        (MANIFEST, Found::Ordinary),
+        (KEPT, Found::Kept),
+        (DROPPED, Found::Dropped),
+    ];
+    for (name, found) in names {
+        if let Some(bytes) = read_file(storage, job, name)? {
+            return Ok(found(Manifest::decode(&bytes).ok()));
+        }
+    }
+    Ok(Found::Ordinary(None))
 }
 
 fn is_young(storage: &dyn Storage, root: &Handle, name: &OsStr) -> bool {
@@ -159,7 +197,7 @@ fn is_young(storage: &dyn Storage, root: &Handle, name: &OsStr) -> bool {
 }
 
 /// The commit record and whether it has been carried out; an error in words if it cannot be read.
-fn find_record(storage: &dyn Storage, job: &Handle) -> Result<Option<(Record, bool)>, String> {
+pub(crate) fn find_record(storage: &dyn Storage, job: &Handle) -> Result<Option<(Record, bool)>, String> {
     for (file, done) in [(RECORD, false), (DONE, true)] {
         if let Some(bytes) = read_file(storage, job, file).map_err(|errno| errno.to_string())? {
             return Record::decode(&bytes)
@@ -208,13 +246,18 @@ fn leftovers(
         }
     };
     let mut left = Leftovers::default();
-    for entry in JournalEntry::decode_all(&read_file(storage, job, JOURNAL)?.unwrap_or_default()) {
+    for entry in read_journal(storage, job)? {
         match entry {
             JournalEntry::Staging { dir, times } => left.staging.push((dir, times)),
             JournalEntry::Visible { path } => left.visible.push(path),
         }
     }
     Ok((left, times))
+}
+
+pub(crate) fn read_journal(storage: &dyn Storage, job: &Handle) -> Result<Vec<JournalEntry>, Errno> {
+    let bytes = read_file(storage, job, JOURNAL)?.unwrap_or_default();
+    Ok(JournalEntry::decode_all(&bytes))
 }
 
 /// A whole small file; `None` if there is none.

@@ -137,6 +137,8 @@ pub enum Cause {
     Deferred(Vec<DeferredError>),
     /// Old objects changed below the job: path and what differs.
     Conflict(Vec<(PathBuf, String)>),
+    /// It removes or moves directories that hold files of other jobs, running or kept: path and whose.
+    OtherJobs(Vec<(PathBuf, String)>),
     /// The storage failed while the commit was prepared.
     Storage(String),
 }
@@ -169,6 +171,14 @@ pub enum JobError {
         /// The file.
         path: PathBuf,
         /// What was found in it.
+        found: String,
+    },
+    /// A job that is to be dropped is not a kept one.
+    #[error("{job}: {found}; nothing was dropped")]
+    NotKept {
+        /// The name that was given.
+        job: String,
+        /// What it is instead.
         found: String,
     },
     /// The commit record is written but applying it failed; `elbow recover` finishes it.
@@ -290,4 +300,8 @@ pub enum RecoverAction {
     Foreign,
     /// Its files could not be read: left alone.
     Damaged,
+    /// It failed and was kept for inspection: left alone until it is dropped by name.
+    Kept,
+    /// It had been kept, and was asked to go: nothing of it is left.
+    Dropped,
 }

@@ -9,14 +9,18 @@
 //!       m<n>                        limbo: objects on their way from one name to another
 //!       d<n>                        removed objects, deleted after commit
 //!       commit, collected, done     the commit record and how far it is applied
-//!   DIR/old/dir/.elbow-<id>-<mtime> what the job creates in old/dir
+//!   DIR/old/dir/.elbow-<id>-part    what the job creates in old/dir
 //! ```
+//!
+//! The manifest of a kept job is named `kept` instead of `job`, that of a kept job that is being removed `dropped`: a rename
+//! is one step, and needs no room on a full disk. A part has a name of another form than a job's own directory, so that
+//! a recovery of `old/dir` does not take it for a dead job.
 //!
 //! The name holds 16 hexadecimal digits of chance and the mtime of DIR before the job, in seconds and nanoseconds. Making
 //! the first directory changes that time, and nothing but a name comes into being in one step with what it says: a job
 //! that dies before its manifest is written can so be undone, times included.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -29,31 +33,54 @@ pub(crate) const PREFIX: &str = ".elbow-";
 pub(crate) const NEW: &str = "new";
 pub(crate) const MANIFEST: &str = "job";
 pub(crate) const JOURNAL: &str = "journal";
+/// The manifest of a job that was kept, and of one that is being removed after that.
+pub(crate) const KEPT: &str = "kept";
+pub(crate) const DROPPED: &str = "dropped";
 
+/// What the name of a staging directory ends with that is not the job's own directory.
+const PART: &str = "part";
 const ID_DIGITS: usize = 16;
 const MANIFEST_MAGIC: [u8; 8] = *b"ELBOWJOB";
 const JOURNAL_MAGIC: [u8; 8] = *b"ELBOWJNL";
 const VERSION: u16 = 1;
 
 /// Is this the name of a staging directory of any job?
-pub(crate) fn is_staging_name(name: &OsStr) -> bool {
+#[must_use]
+pub fn is_staging_name(name: &OsStr) -> bool {
+    split(name).is_some_and(|(_, rest)| rest == PART) || is_job_name(name)
+}
+
+/// Is this the name of the own directory of any job?
+pub(crate) fn is_job_name(name: &OsStr) -> bool {
     mtime_in(name).is_some()
 }
 
-/// The mtime of the job's directory before the job, which the names of its staging directories hold; `None` for any
+/// The mtime of the job's directory before the job, which the name of its own directory holds; `None` for any
 /// other name.
 pub(crate) fn mtime_in(name: &OsStr) -> Option<Time> {
-    let (id, time) = name.to_str()?.strip_prefix(PREFIX)?.split_at_checked(ID_DIGITS)?;
-    let (seconds, nanoseconds) = time.strip_prefix('-')?.rsplit_once('.')?;
+    let (id, time) = split(name)?;
+    let (seconds, nanoseconds) = time.rsplit_once('.')?;
     let time = Time {
         seconds: seconds.parse().ok()?,
         nanoseconds: nanoseconds.parse().ok()?,
     };
-    let is_ours = id.bytes().all(|digit| digit.is_ascii_hexdigit()) && staging_name(id, time).as_str() == name;
-    is_ours.then_some(time)
+    (staging_name(id, time).as_str() == name).then_some(time)
 }
 
-/// A name for the staging directories of a new job in a directory with this mtime.
+/// The id in the name of a staging directory, and what comes after it.
+fn split(name: &OsStr) -> Option<(&str, &str)> {
+    let (id, rest) = name.to_str()?.strip_prefix(PREFIX)?.split_at_checked(ID_DIGITS)?;
+    let is_id = id.bytes().all(|digit| digit.is_ascii_hexdigit());
+    Some((id, rest.strip_prefix('-')?)).filter(|_| is_id)
+}
+
+/// The name of the staging directories that a job has in directories below its own.
+pub(crate) fn part_name(job: &OsStr) -> OsString {
+    let id = split(job).map_or("", |(id, _)| id);
+    format!("{PREFIX}{id}-{PART}").into()
+}
+
+/// A name for the own directory of a new job in a directory with this mtime.
 pub(crate) fn new_staging_name(mtime: Time) -> String {
     let mut bytes = [0u8; 8];
     let mut filled = 0;
@@ -84,7 +111,7 @@ pub(crate) struct Manifest {
 
 impl Manifest {
     /// This process, on this host, now.
-    pub(crate) fn of_this_process(now: Time, times: (Time, Time), command: &[std::ffi::OsString]) -> Self {
+    pub(crate) fn of_this_process(now: Time, times: (Time, Time), command: &[OsString]) -> Self {
         let pid = std::process::id();
         Self {
             host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
@@ -264,7 +291,10 @@ mod tests {
             (i64::MAX, 1),
         ] {
             let time = Time { seconds, nanoseconds };
-            assert_eq!(mtime_in(new_staging_name(time).as_ref()), Some(time));
+            let name = new_staging_name(time);
+            assert_eq!(mtime_in(name.as_ref()), Some(time));
+            let part = part_name(name.as_ref());
+            assert!(is_staging_name(&part) && !is_job_name(&part), "{part:?}");
         }
     }
 
@@ -274,6 +304,9 @@ mod tests {
             ".elbow-",
             ".elbow-0123456789abcdef",
             ".elbow-0123456789abcdef-1",
+            ".elbow-0123456789abcdef-parts",
+            ".elbow-0123456789abcdeg-part",
+            ".elbow-0123456789abcdefpart",
             ".elbow-0123456789abcdef-1.5",
             ".elbow-0123456789abcdef-+1.000000005",
             ".elbow-0123456789abcdeg-1.000000005",

@@ -25,7 +25,7 @@ use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
 use crate::namespace::Step;
 use crate::place::errno_of;
 use crate::runtime::runtime_parents;
-use crate::{Front, MountError, Place, Session};
+use crate::{Front, MountError, Place, Session, Watcher};
 
 const DEVICE: &str = "/dev/fuse";
 /// Four requests of the largest size.
@@ -56,40 +56,46 @@ enum Mount {
 struct Hidden(PathBuf);
 
 impl Connection {
-    /// A mount for the private namespace of a child.
+    /// A mount for the private namespace of a child. What lies at a path until the child has it, the watcher takes away
+    /// should we die.
     ///
     /// # Errors
     /// FUSE or the rights to use it are missing.
-    pub fn private(place: &Place) -> Result<Self, MountError> {
+    pub fn private(place: &Place, watcher: &Watcher) -> Result<Self, MountError> {
         if rustix::process::geteuid().is_root() {
             let (device, mount) = detached(place)?;
+            watch(watcher.device(&mount, Path::new("")))?;
             return Ok(Self {
                 device: Some(device),
                 mount: Mount::Detached(mount),
             });
         }
-        let hidden = Hidden::new()?;
+        let hidden = Hidden::new(watcher)?;
         let device = fusermount(&hidden.0, place.path())?;
+        watch(watcher.device(CWD, &hidden.0))?;
         Ok(Self {
             device: Some(device),
             mount: Mount::Hidden(hidden),
         })
     }
 
-    /// A mount of a directory at a path that everybody sees.
+    /// A mount of a directory at a path that everybody sees. The watcher takes it away should we die.
     ///
     /// # Errors
     /// FUSE or the rights to use it are missing.
-    pub fn at(place: &Place, mount_point: &Path) -> Result<Self, MountError> {
+    pub fn at(place: &Place, mount_point: &Path, watcher: &Watcher) -> Result<Self, MountError> {
+        watch(watcher.mount(mount_point))?;
         let mount = Mount::At(mount_point.to_owned());
         if !rustix::process::geteuid().is_root() {
             let device = fusermount(mount_point, place.path())?;
+            watch(watcher.device(CWD, mount_point))?;
             return Ok(Self {
                 device: Some(device),
                 mount,
             });
         }
         let (device, detached) = detached(place)?;
+        watch(watcher.device(&detached, Path::new("")))?;
         rustix::mount::move_mount(&detached, "", CWD, mount_point, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
             .map_err(|errno| failed(Step::Attach, errno))?;
         Ok(Self {
@@ -152,14 +158,16 @@ pub(crate) enum Source<'a> {
 }
 
 impl Hidden {
-    /// A directory that only its owner can enter.
-    fn new() -> Result<Self, MountError> {
-        let make = |parent: &PathBuf| tempfile::Builder::new().prefix("elbow-").tempdir_in(parent).ok();
-        let made = runtime_parents()
-            .iter()
-            .find_map(make)
-            .ok_or(MountError::NoRuntimeDirectory)?;
-        Ok(Self(made.keep()))
+    /// A directory that only its owner can enter. The watcher knows of it before it is there.
+    fn new(watcher: &Watcher) -> Result<Self, MountError> {
+        for parent in runtime_parents() {
+            let path = parent.join(format!("elbow-{:016x}", random()?));
+            watch(watcher.hidden(&path))?;
+            if rustix::fs::mkdir(&path, Mode::RWXU).is_ok() {
+                return Ok(Self(path));
+            }
+        }
+        Err(MountError::NoRuntimeDirectory)
     }
 }
 
@@ -249,6 +257,18 @@ fn attributes(below: StatVfsMountFlags) -> MountAttrFlags {
         below.contains(StatVfsMountFlags::NOEXEC),
     );
     flags
+}
+
+fn random() -> Result<u64, MountError> {
+    let mut bytes = [0; 8];
+    let got = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
+    // So few come at once, or none.
+    got.map_err(|errno| failed(Step::Mount, errno))?;
+    Ok(u64::from_le_bytes(bytes))
+}
+
+fn watch(told: std::io::Result<()>) -> Result<(), MountError> {
+    told.map_err(|error| failed(Step::Mount, errno_of(&error)))
 }
 
 fn no_fuse(errno: Errno) -> MountError {

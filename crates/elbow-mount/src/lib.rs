@@ -9,6 +9,7 @@
 //! - [`Front`] turns kernel requests into operations of the job and answers back. It has no policy.
 //! - [`Connection`] is a FUSE mount: attached nowhere yet, or at a path; [`Session`] serves it.
 //! - [`Entrance`] puts a child process into a namespace in which connections lie over their directories.
+//! - [`Watcher`] takes mounts away, and ends what lives in a namespace, when this process is killed.
 //! - [`Place`] checks a directory before anything is started and says what is wrong with it.
 //!
 //! This crate decides nothing about commits, exit codes or output.
@@ -17,13 +18,14 @@
 //! use std::{path::Path, process::Command, sync::Arc};
 //! use elbow_file::RealStorage;
 //! use elbow_job::{Job, Options};
-//! use elbow_mount::{ChildState, Connection, Entrance, Front, FrontOptions, Place};
+//! use elbow_mount::{ChildState, Connection, Entrance, Front, FrontOptions, Place, Watcher};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let watcher = Watcher::start()?; // before there is a second thread
 //! let place = Place::check(Path::new("/project/alice"))?;
 //! let root = RealStorage::open_root(place.path())?;
 //! let job = Job::begin(Arc::new(RealStorage), root, place.path(), Options::default())?;
-//! let mut connection = Connection::private(&place)?;
+//! let mut connection = Connection::private(&place, &watcher)?;
 //! let _session = connection.serve(Front::new(job.clone(), FrontOptions::default()))?;
 //!
 //! let mut command = Command::new("make");
@@ -50,6 +52,7 @@ mod reply;
 mod runtime;
 mod session;
 mod siblings;
+mod watcher;
 
 pub use connection::{Connection, unmount};
 pub use front::{CONTROL_XATTR, Front, FrontOptions};
@@ -57,3 +60,4 @@ pub use namespace::{ChildState, Entrance, Report, Step};
 pub use place::{MountError, Place, nested_mounts};
 pub use runtime::runtime_parents;
 pub use session::Session;
+pub use watcher::Watcher;

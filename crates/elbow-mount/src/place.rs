@@ -402,6 +402,26 @@ fn file_system_of(path: &Path) -> Result<String, MountError> {
     Ok(String::from_utf8_lossy(file_system(&line).unwrap_or_default()).into_owned())
 }
 
+/// Device numbers and mount points in a table: the third and fifth fields of each line.
+pub(crate) fn mounts_in(table: &[u8]) -> impl Iterator<Item = (&[u8], PathBuf)> {
+    table.split(|&b| b == b'\n').filter_map(|line| {
+        let mut fields = line.split(|&b| b == b' ').skip(2);
+        Some((fields.next()?, unescape(fields.nth(1)?)))
+    })
+}
+
+/// What lies at a path is a mount of ours (the last one in the table lies on top).
+pub(crate) fn is_job_at(path: &Path) -> bool {
+    let table = mount_table().unwrap_or_default();
+    let mut mounts = table
+        .split(|&b| b == b'\n')
+        .map(|line| line.split(|&b| b == b' ').collect::<Vec<_>>())
+        .filter(|fields| fields.get(4).is_some_and(|point| unescape(point) == path));
+    mounts
+        .next_back()
+        .is_some_and(|fields| file_system(&fields) == Some(FILE_SYSTEM.as_bytes()))
+}
+
 /// The type of file system in a line of the table: the field after the separating `-`.
 fn file_system<'a>(fields: &[&'a [u8]]) -> Option<&'a [u8]> {
     let separator = fields.iter().position(|field| *field == b"-")?;

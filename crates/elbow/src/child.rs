@@ -5,9 +5,10 @@ use std::io;
 use std::process::{Child, Command, ExitStatus};
 use std::sync::mpsc::Sender;
 
-use elbow_mount::{ChildState, Connection, Entrance, MountError, Place};
+use elbow_mount::{ChildState, Connection, Entrance, MountError, Place, Watcher};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use std::os::fd::OwnedFd;
+use std::os::unix::process::CommandExt;
 
 use crate::signals::Event;
 
@@ -28,14 +29,19 @@ pub(crate) enum NotStarted {
 }
 
 /// Starts a command that finds each connection over its place, and everything else as we found it. Its end comes
-/// as an event.
+/// as an event. It dies with us, and by the watcher's hand all that it has started in its namespace.
+///
+/// The thread that calls must live as long as we do: it is whose death the command hears of.
 pub(crate) fn start(
     words: &[OsString],
     mounts: &[(&Connection, &Place)],
     state: ChildState,
     events: Sender<Event>,
+    watcher: &Watcher,
 ) -> Result<Running, NotStarted> {
     let child = spawn(words, mounts, state)?;
+    // One that has ended has nobody to be watched; one that may not be looked at still dies with us itself.
+    let _ = watcher.namespace_of(pid(&child));
     let pidfd = pidfd_open(pid(&child), PidfdFlags::empty()).map_err(|errno| NotStarted::Other(errno.into()))?;
     announce_end(child, events).map_err(NotStarted::Other)?;
     Ok(Running { pidfd })
@@ -50,10 +56,29 @@ fn spawn(words: &[OsString], mounts: &[(&Connection, &Place)], state: ChildState
     let mut command = Command::new(program);
     command.args(arguments);
     let report = entrance.on_exec(&mut command).map_err(NotStarted::Other)?;
+    die_with_us(&mut command);
     command.spawn().map_err(|error| match report.failure(&error) {
         Some(failure) => NotStarted::Namespace(failure),
         None => NotStarted::Exec(error),
     })
+}
+
+/// After the namespaces, because a change of credentials would cancel it.
+#[allow(unsafe_code)]
+fn die_with_us(command: &mut Command) {
+    let us = rustix::process::getpid();
+    // SAFETY: prctl(2) and getppid(2) are async-signal-safe.
+    unsafe {
+        command.pre_exec(move || {
+            rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
+            // We may have died before that.
+            if rustix::process::getppid() == Some(us) {
+                Ok(())
+            } else {
+                Err(io::ErrorKind::BrokenPipe.into())
+            }
+        });
+    }
 }
 
 fn pid(child: &Child) -> Pid {

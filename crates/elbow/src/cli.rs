@@ -88,8 +88,11 @@ Examples:
   Also those of other hosts; make sure that they are dead:
       elbow recover --force /project/alice
 
-A job that had reached its commit point is finished, any other is undone; running jobs are left alone. The next \
-`elbow run` on the directory does the same by itself.";
+  Remove a job that `elbow run --keep` kept, by its name as it is listed:
+      elbow recover /project/alice --drop .elbow-1f2e3d4c5b6a7988-1763807484.000000005
+
+A job that had reached its commit point is finished, any other is undone; running jobs and kept ones are left alone. \
+The next `elbow run` on the directory does the same by itself.";
 
 /// Run any command as one transaction on slow or shared storage.
 ///
@@ -116,9 +119,9 @@ pub(crate) enum Command {
     /// Store everything that was done in a mount, and unmount it.
     #[command(after_help = COMMIT_EXAMPLES)]
     Commit(EndArgs),
-    /// Forget everything that was done in a mount, and unmount it.
+    /// Forget everything that was done in a mount, and unmount it; or remove a kept job.
     #[command(after_help = crate::rollback::EXAMPLES)]
-    Rollback(EndArgs),
+    Rollback(RollbackArgs),
     /// List what a commit of a mount would change.
     #[command(after_help = crate::diff::EXAMPLES)]
     Diff(DiffArgs),
@@ -218,7 +221,7 @@ pub(crate) struct RunArgs {
     /// Run the command up to N times more when it fails or cannot be committed.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) retry: u32,
-    /// When the job fails, keep what it wrote in its staging directory, and say where.
+    /// When the job fails, keep what it wrote in its staging directory, and say where; it stays until `elbow recover --drop`.
     #[arg(long)]
     pub(crate) keep: bool,
     /// Print one JSON object as the last line of standard error, after all that COMMAND prints there.
@@ -276,6 +279,22 @@ pub(crate) struct EndArgs {
     /// The mount.
     #[arg(value_name = "MNT", value_hint = ValueHint::DirPath)]
     pub(crate) mount_point: PathBuf,
+    #[command(flatten)]
+    pub(crate) told: EndTold,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct RollbackArgs {
+    /// The mount, or the staging directory of a kept job.
+    #[arg(value_name = "PATH", value_hint = ValueHint::DirPath)]
+    pub(crate) path: PathBuf,
+    #[command(flatten)]
+    pub(crate) told: EndTold,
+}
+
+/// How it is told that a job has ended.
+#[derive(Args, Debug)]
+pub(crate) struct EndTold {
     /// Print one JSON object on standard error, and nothing else.
     #[arg(long)]
     pub(crate) json: bool,
@@ -305,6 +324,9 @@ pub(crate) struct RecoverArgs {
     /// Also end jobs of other hosts, which cannot be seen to be dead from here.
     #[arg(long)]
     pub(crate) force: bool,
+    /// Only remove this kept job: its name as listed, or the path of its staging directory; may be repeated.
+    #[arg(long, value_name = "NAME", conflicts_with = "force", value_hint = ValueHint::DirPath)]
+    pub(crate) drop: Vec<PathBuf>,
     /// Print one JSON object.
     #[arg(long)]
     pub(crate) json: bool,

@@ -1,10 +1,11 @@
 //! `elbow commit MNT`: returns when everything is on the storage and the mount is gone.
 
+use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{bail, ensure};
 
-use crate::cli::EndArgs;
+use crate::cli::{EndArgs, EndTold};
 use crate::control::{self, Reply, Request};
 use crate::exit;
 use crate::json::{self, Failed};
@@ -15,28 +16,37 @@ use crate::say::raw;
 
 /// Commits.
 pub(crate) fn run(args: &EndArgs) -> anyhow::Result<ExitCode> {
-    end(args, Request::Commit)
+    end(&args.mount_point, &args.told, Request::Commit)
 }
 
 /// Ends a mount, and reports.
-pub(crate) fn end(args: &EndArgs, request: Request) -> anyhow::Result<ExitCode> {
-    let (file, ended) = match open_report(args) {
-        Ok(file) => (file, ask(args, request)),
+pub(crate) fn end(mount_point: &Path, told: &EndTold, request: Request) -> anyhow::Result<ExitCode> {
+    report(mount_point, told, || ask(mount_point, told, request))
+}
+
+/// Does what has a report at its end, and tells it as it was asked for.
+pub(crate) fn report(
+    path: &Path,
+    told: &EndTold,
+    work: impl FnOnce() -> anyhow::Result<Report>,
+) -> anyhow::Result<ExitCode> {
+    let (file, ended) = match open_report(path, told) {
+        Ok(file) => (file, work()),
         Err(error) => (None, Err(error)),
     };
     let line = match &ended {
         Ok(report) => report.json(),
-        Err(error) => json::line(&Failed::of(error, &args.mount_point))?,
+        Err(error) => json::line(&Failed::of(error, path))?,
     };
     if let Some(file) = file {
         file.write_or_say(&line);
     }
     match ended {
         Ok(report) => {
-            report.print(args.json, args.quiet);
+            report.print(told.json, told.quiet);
             Ok(ExitCode::from(report.exit_code))
         }
-        Err(_) if args.json => {
+        Err(_) if told.json => {
             raw(line);
             Ok(ExitCode::from(exit::ELBOW_FAILED))
         }
@@ -44,33 +54,30 @@ pub(crate) fn end(args: &EndArgs, request: Request) -> anyhow::Result<ExitCode> 
     }
 }
 
-fn open_report(args: &EndArgs) -> anyhow::Result<Option<ReportFile>> {
-    let Some(target) = &args.report else { return Ok(None) };
+fn open_report(path: &Path, told: &EndTold) -> anyhow::Result<Option<ReportFile>> {
+    let Some(target) = &told.report else { return Ok(None) };
     ensure!(
-        !(args.json && target.is_stderr()),
+        !(told.json && target.is_stderr()),
         "--report 2 is where --json writes; leave one of them out"
     );
     let file = ReportFile::open(target)?;
     ensure!(
-        !file.is_within(&args.mount_point),
+        !file.is_within(path),
         "--report: the file is inside {}, which is about to end; name one elsewhere",
-        args.mount_point.display()
+        path.display()
     );
     Ok(Some(file))
 }
 
 /// Asks for the end and shows its progress.
-fn ask(args: &EndArgs, request: Request) -> anyhow::Result<Report> {
-    let mut display = Display::of_end(&args.mount_point, args.json || args.quiet);
-    let reply = control::ask(&args.mount_point, request, &mut |position| {
+fn ask(mount_point: &Path, told: &EndTold, request: Request) -> anyhow::Result<Report> {
+    let mut display = Display::of_end(mount_point, told.json || told.quiet);
+    let reply = control::ask(mount_point, request, &mut |position| {
         display.show_position(position);
     });
     drop(display);
     let Reply::Ended { report } = reply? else {
-        bail!(
-            "the process that serves {} gave another answer",
-            args.mount_point.display()
-        );
+        bail!("the process that serves {} gave another answer", mount_point.display());
     };
     Ok(*report)
 }

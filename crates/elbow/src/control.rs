@@ -263,7 +263,7 @@ mod tests {
 
     #[test]
     fn progress_may_be_a_sentence_and_nothing_else() {
-        let line = "{\"version\":1,\"reply\":\"progress\",\"sentence\":\"publishing\"}\n";
+        let line = "{\"version\":2,\"reply\":\"progress\",\"sentence\":\"publishing\"}\n";
         let reply = receive::<Reply>(&mut line.as_bytes()).expect("a reply");
         assert!(
             matches!(reply, Some(Reply::Progress { position: None, .. })),

@@ -25,7 +25,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, bail};
 use elbow_job::{Job, Progress};
-use elbow_mount::{Connection, Front, FrontOptions, Session, unmount};
+use elbow_mount::{Connection, Front, FrontOptions, Session, Watcher, unmount};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{AtFlags, StatxFlags};
 
@@ -62,6 +62,7 @@ pub(crate) fn run(args: &MountArgs) -> anyhow::Result<ExitCode> {
     let started = SystemTime::now();
     job::prepare_process();
     signals::block();
+    let watcher = Watcher::start().context("cannot start a process")?;
     let mount_point = mount_point(&args.mount_point)?;
     let sites = Site::open_all(std::slice::from_ref(&args.source))?;
     let site = sites.first().context("no directory")?;
@@ -74,10 +75,13 @@ pub(crate) fn run(args: &MountArgs) -> anyhow::Result<ExitCode> {
     }
     let (scratch, note) = job::scratch(&args.job)?;
     note.iter().for_each(say);
-    job::recovered_lines(&site.recover(false)?).iter().for_each(say);
+    let found = site.recover(false)?;
+    job::recovered_lines(&found).iter().for_each(say);
+    job::kept_line(site, &found).iter().for_each(say);
     let job = site.begin(job::options(&args.job, scratch, &[]))?;
     let socket = Socket::new()?;
-    let mut connection = Connection::at(&site.place, &mount_point)?;
+    watcher.file(&socket.path())?;
+    let mut connection = Connection::at(&site.place, &mount_point, &watcher)?;
     let options = FrontOptions {
         control: Some(socket.path()),
         durable: args.job.durable,

@@ -117,6 +117,12 @@ impl Site {
         Place::check_all(directories)?.into_iter().map(Self::open).collect()
     }
 
+    /// Opens one checked directory.
+    pub(crate) fn open_one(directory: &Path) -> anyhow::Result<Self> {
+        let sites = Self::open_all(&[directory.to_owned()])?;
+        sites.into_iter().next().context("no directory")
+    }
+
     fn open(place: Place) -> Result<Self, MountError> {
         let root = RealStorage::open_root(place.path()).map_err(|errno| MountError::Unreachable {
             path: place.path().to_owned(),
@@ -139,6 +145,33 @@ impl Site {
             .with_context(|| format!("{}: cannot look for dead jobs", self.path().display()))
     }
 
+    /// Removes kept jobs of the directory; each is named as it is listed, or by the path of its staging directory.
+    pub(crate) fn drop_kept(&self, jobs: &[PathBuf]) -> anyhow::Result<Vec<Recovered>> {
+        let names = jobs
+            .iter()
+            .map(|job| self.name_of(job))
+            .collect::<anyhow::Result<Vec<_>>>()?;
+        elbow_job::drop_kept(&self.storage, &self.root, &names)
+            .with_context(|| format!("{}: cannot drop kept jobs", self.path().display()))
+    }
+
+    fn name_of(&self, job: &Path) -> anyhow::Result<OsString> {
+        let name = job
+            .file_name()
+            .with_context(|| format!("{}: no name of a job", job.display()))?;
+        let above = job.parent().filter(|above| !above.as_os_str().is_empty());
+        if let Some(above) = above
+            && above.canonicalize().ok().as_deref() != Some(self.path())
+        {
+            bail!(
+                "{}: not in {}; nothing was dropped",
+                job.display(),
+                self.path().display()
+            );
+        }
+        Ok(name.to_owned())
+    }
+
     /// Begins a job.
     pub(crate) fn begin(&self, options: Options) -> anyhow::Result<Job> {
         Ok(Job::begin(
@@ -150,8 +183,34 @@ impl Site {
     }
 }
 
-/// What is said of dead jobs before a new one begins: running ones are nobody's concern.
+/// What is said of dead jobs before a new one begins: running ones are nobody's concern, kept ones are told in one line.
 pub(crate) fn recovered_lines(found: &[Recovered]) -> Vec<String> {
-    let ended = found.iter().filter(|job| job.action != RecoverAction::Running);
+    let is_told = |job: &&Recovered| !matches!(job.action, RecoverAction::Running | RecoverAction::Kept);
+    let ended = found.iter().filter(is_told);
     ended.map(|job| format!("{}: {}", job.job, job.message)).collect()
+}
+
+/// What is said of kept jobs before a new one begins, if there are any.
+pub(crate) fn kept_line(site: &Site, found: &[Recovered]) -> Option<String> {
+    /// More than these make a line unreadable.
+    const SHOWN: usize = 4;
+    let kept: Vec<_> = found.iter().filter(|job| job.action == RecoverAction::Kept).collect();
+    let rest = (kept.len() > SHOWN).then(|| format!("and {} more", kept.len() - SHOWN));
+    let names = kept.iter().take(SHOWN).map(|job| job.job.clone());
+    let names: Vec<_> = names.chain(rest).collect();
+    (!kept.is_empty()).then(|| {
+        let drop = drop_command(site.path(), "NAME");
+        format!("kept since earlier: {}; to remove one: {drop}", names.join(", "))
+    })
+}
+
+/// What removes a kept job, to be typed as it is.
+pub(crate) fn drop_command(directory: &Path, name: &str) -> String {
+    format!("elbow recover {} --drop {name}", quoted(directory))
+}
+
+/// A path as a shell takes it.
+pub(crate) fn quoted(path: &Path) -> String {
+    let path = path.display().to_string();
+    shlex::try_quote(&path).map_or_else(|_| path.clone(), Into::into)
 }

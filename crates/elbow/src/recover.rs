@@ -1,4 +1,4 @@
-//! `elbow recover DIR`: ends dead jobs.
+//! `elbow recover DIR`: ends dead jobs, or removes kept ones that are named.
 
 use std::ffi::OsStr;
 use std::process::ExitCode;
@@ -13,7 +13,7 @@ use crate::json;
 use crate::names::{CommandWords, DirectoryName};
 use crate::say::answer;
 
-/// Ends them and says what was done; 125 when one was left that is neither ended nor alive.
+/// Ends them and says what was done; 125 when one was left that is not ended and neither alive nor kept.
 pub(crate) fn run(args: &RecoverArgs) -> anyhow::Result<ExitCode> {
     json::answered(args.json, &args.directory, end_jobs(args))
 }
@@ -47,26 +47,13 @@ impl From<&Recovered> for Ended {
 
 fn end_jobs(args: &RecoverArgs) -> anyhow::Result<ExitCode> {
     prepare_process();
-    let site = Site::open_all(std::slice::from_ref(&args.directory))?;
-    let found = site
-        .iter()
-        .map(|site| site.recover(args.force))
-        .collect::<anyhow::Result<Vec<_>>>()?
-        .concat();
-    if args.json {
-        answer(json::line(&Report {
-            directory: DirectoryName::of(&args.directory),
-            jobs: found.iter().map(Ended::from).collect(),
-        })?)?;
+    let site = Site::open_one(&args.directory)?;
+    let found = if args.drop.is_empty() {
+        site.recover(args.force)?
     } else {
-        for job in &found {
-            let command = job.command.join(OsStr::new(" "));
-            answer(format_args!("{}: {} ({})", job.job, job.message, command.display()))?;
-        }
-        if found.is_empty() {
-            answer(format_args!("no jobs in {}", args.directory.display()))?;
-        }
-    }
+        site.drop_kept(&args.drop)?
+    };
+    say(args, &found)?;
     let left = found
         .iter()
         .any(|job| matches!(job.action, RecoverAction::Foreign | RecoverAction::Damaged));
@@ -75,4 +62,23 @@ fn end_jobs(args: &RecoverArgs) -> anyhow::Result<ExitCode> {
     } else {
         ExitCode::SUCCESS
     })
+}
+
+fn say(args: &RecoverArgs, found: &[Recovered]) -> anyhow::Result<()> {
+    if args.json {
+        let report = Report {
+            directory: DirectoryName::of(&args.directory),
+            jobs: found.iter().map(Ended::from).collect(),
+        };
+        answer(json::line(&report)?)?;
+        return Ok(());
+    }
+    for job in found {
+        let command = job.command.join(OsStr::new(" "));
+        answer(format_args!("{}: {} ({})", job.job, job.message, command.display()))?;
+    }
+    if found.is_empty() {
+        answer(format_args!("no jobs in {}", args.directory.display()))?;
+    }
+    Ok(())
 }

@@ -10,6 +10,7 @@ use elbow_job::{Cause, Counts, DeferredError, JobError, Outcome};
 use serde::{Deserialize, Serialize};
 
 use crate::ending::Ending;
+use crate::job::{drop_command, quoted};
 use crate::json::{self, Problem};
 use crate::names::{CommandWords, DirectoryName, KeptName, PathName};
 use crate::say::{raw, say, sentence, strerror, without_numbers};
@@ -192,7 +193,7 @@ impl Report {
             message: message.clone(),
             kept,
         });
-        self.messages.push(message);
+        self.messages.extend(message.lines().map(str::to_owned));
     }
 
     fn add_conflicts(&mut self, directory: &Path, ending: &Ending) {
@@ -233,11 +234,10 @@ impl Report {
             ),
             Ok(Outcome::Kept(cause, path)) => {
                 self.kept.push(path.to_string_lossy().into_owned());
-                let kept = path.display();
                 let reason = reason(cause, why);
                 (
                     Result::Kept,
-                    format!("rolled back {directory}: {reason}; what it wrote is kept in {kept}"),
+                    format!("rolled back {directory}: {reason}; {}", where_kept(path)),
                 )
             }
             Err(error @ JobError::Unfinished { .. }) => (Result::Unfinished, format!("{directory}: {error}")),
@@ -341,8 +341,26 @@ fn reason(cause: &Cause, asked: &str) -> String {
             "changed by somebody else while the job ran: {}; a job begun with --on-conflict overwrite wins",
             listed(conflicts)
         ),
+        Cause::OtherJobs(found) => format!(
+            "it removes or moves what holds files of other jobs, running or kept: {}; `elbow recover` lists jobs and drops kept ones",
+            listed(found)
+        ),
         Cause::Storage(message) => message.clone(),
     }
+}
+
+/// Where a kept job is, and the commands that show and remove it.
+fn where_kept(path: &Path) -> String {
+    let directory = path.parent().unwrap_or(path);
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    // Those of its staging directories below begin with the same id.
+    let id = name.splitn(3, '-').take(2).collect::<Vec<_>>().join("-");
+    format!(
+        "what it wrote is kept in {}\nto look at all of it: find {} -path '*/{id}-*'\nto remove it: {}",
+        path.display(),
+        quoted(directory),
+        drop_command(directory, &name)
+    )
 }
 
 fn listed(conflicts: &[(PathBuf, String)]) -> String {
@@ -564,7 +582,7 @@ mod tests {
     #[test]
     fn a_kept_job_says_where() {
         let mut report = new_report();
-        let kept = Outcome::Kept(Cause::Asked, "/a/.elbow-1".into());
+        let kept = Outcome::Kept(Cause::Asked, "/a b/.elbow-1-2.3".into());
         report.add(
             Path::new("/a"),
             OsStr::new(JOB),
@@ -572,7 +590,17 @@ mod tests {
             "the command exited with 3",
         );
         assert_eq!(report.outcome, Result::Kept);
-        assert!(report.messages[0].contains("/a/.elbow-1"), "{:?}", report.messages);
-        assert!(report.messages[0].contains("exited with 3"), "{:?}", report.messages);
+        for words in [
+            "exited with 3",
+            "kept in /a b/.elbow-1-2.3",
+            "find '/a b' -path '*/.elbow-1-*'",
+            "elbow recover '/a b' --drop .elbow-1-2.3",
+        ] {
+            assert!(
+                report.messages.iter().any(|message| message.contains(words)),
+                "{:?}",
+                report.messages
+            );
+        }
     }
 }

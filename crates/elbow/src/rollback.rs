@@ -1,17 +1,39 @@
-//! `elbow rollback MNT`: forgets everything that was done in a mount.
+//! `elbow rollback PATH`: forgets everything that was done in a mount, or removes a kept job.
 
+use std::path::Path;
 use std::process::ExitCode;
+use std::time::SystemTime;
 
-use crate::cli::EndArgs;
-use crate::commit::end;
+use crate::cli::RollbackArgs;
+use crate::commit::{end, report};
 use crate::control::Request;
+use crate::job::{Site, prepare_process};
+use crate::report::{self, Report};
 
 pub(crate) const EXAMPLES: &str = "\
 Examples:
   As if nothing had been done there:
-      elbow rollback ~/job";
+      elbow rollback ~/job
+
+  Remove what `elbow run --keep` kept, by the path that it told:
+      elbow rollback .elbow-1f2e3d4c5b6a7988-1763807484.000000005";
 
 /// Rolls back.
-pub(crate) fn run(args: &EndArgs) -> anyhow::Result<ExitCode> {
-    end(args, Request::Rollback)
+pub(crate) fn run(args: &RollbackArgs) -> anyhow::Result<ExitCode> {
+    if args.path.file_name().is_some_and(elbow_job::is_staging_name) {
+        return report(&args.path, &args.told, || drop_kept(&args.path));
+    }
+    end(&args.path, &args.told, Request::Rollback)
+}
+
+fn drop_kept(path: &Path) -> anyhow::Result<Report> {
+    let started = SystemTime::now();
+    prepare_process();
+    let above = path.parent().filter(|above| !above.as_os_str().is_empty());
+    let site = Site::open_one(above.unwrap_or(Path::new(".")))?;
+    site.drop_kept(&[path.to_owned()])?;
+    let mut report = Report::new(&[], started);
+    report.outcome = report::Result::RolledBack;
+    report.messages.push(format!("dropped {}", path.display()));
+    Ok(report)
 }

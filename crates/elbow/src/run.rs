@@ -17,7 +17,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context, ensure};
 use elbow_job::Job;
-use elbow_mount::{ChildState, Connection, Front, FrontOptions, Session};
+use elbow_mount::{ChildState, Connection, Front, FrontOptions, Session, Watcher};
 
 use crate::child::{self, NotStarted, Running};
 use crate::cli::RunArgs;
@@ -64,6 +64,7 @@ fn open_report(args: &RunArgs) -> anyhow::Result<Option<ReportFile>> {
 fn attempts(args: &RunArgs, started: SystemTime, tries: &mut u32) -> anyhow::Result<Report> {
     let state = job::prepare_process();
     signals::block();
+    let watcher = Watcher::start().context("cannot start a process")?; // before any thread
     progress::prepare(args.progress, args.quiet || args.json);
     let directories = if args.on.is_empty() {
         vec![PathBuf::from(".")]
@@ -86,6 +87,7 @@ fn attempts(args: &RunArgs, started: SystemTime, tries: &mut u32) -> anyhow::Res
         state,
         events,
         happenings,
+        watcher: &watcher,
     };
     let mut left = args.retry;
     loop {
@@ -111,6 +113,7 @@ struct Runner<'a> {
     state: ChildState,
     events: Sender<Event>,
     happenings: Receiver<Event>,
+    watcher: &'a Watcher,
 }
 
 /// One run of the command.
@@ -156,13 +159,15 @@ impl Runner<'_> {
     }
 
     fn mount<'s>(&self, site: &'s Site, notes: &mut Vec<String>) -> anyhow::Result<Mounted<'s>> {
-        let recovered = job::recovered_lines(&site.recover(false)?);
+        let found = site.recover(false)?;
+        let (recovered, kept) = (job::recovered_lines(&found), job::kept_line(site, &found));
         if !self.args.json {
             recovered.iter().for_each(say);
+            kept.iter().filter(|_| !self.args.quiet).for_each(say);
         }
-        notes.extend(recovered);
+        notes.extend(recovered.into_iter().chain(kept));
         let job = site.begin(job::options(&self.args.job, self.scratch.clone(), &self.args.command))?;
-        let mut connection = Connection::private(&site.place)?;
+        let mut connection = Connection::private(&site.place, self.watcher)?;
         let options = FrontOptions {
             control: None,
             durable: self.args.job.durable,
@@ -187,7 +192,8 @@ impl Runner<'_> {
         }
         let began = Instant::now();
         let mounts: Vec<_> = mounted.iter().map(|m| (&m.connection, &m.site.place)).collect();
-        match child::start(&self.args.command, &mounts, self.state, self.events.clone()) {
+        let events = self.events.clone();
+        match child::start(&self.args.command, &mounts, self.state, events, self.watcher) {
             Ok(running) => {
                 mounted.iter_mut().for_each(|m| m.connection.hide());
                 self.wait(&running, began)

@@ -21,7 +21,7 @@ use super::watch::Tally;
 use super::{COLLECTED, DONE, RECORD, remove_job_dir};
 use crate::execute::{open_writable, set_attributes};
 use crate::removal::{parallel, remove_tree};
-use crate::staging::NEW;
+use crate::staging::{NEW, part_name};
 
 /// Patches are copied, synced and punched in windows of this size, so that a commit needs no second copy.
 const PATCH_WINDOW_BYTES: u64 = 64 << 20;
@@ -94,11 +94,12 @@ impl Apply<'_> {
 
     /// Removes what is no longer needed, then sets the attributes of directories.
     pub(crate) fn clean(&self, root_times: Option<(Time, Time)>) -> Result<(), Vec<Failure>> {
+        let part = part_name(self.staging_name);
         self.each(
             "removing the staging directory of",
             &self.record.staged,
             |p| p,
-            |path| self.remove_staging(path),
+            |path| remove_tree(self.tree.storage, &self.tree.dir(path)?, &part, 1, &Tally::default()),
         )?;
         let dirs = self.record.attributes.iter().filter(|a| a.is_dir);
         let (root, dirs): (Vec<_>, Vec<_>) = dirs.partition(|a| a.path.as_os_str().is_empty());
@@ -134,11 +135,6 @@ impl Apply<'_> {
         .flatten()
         .collect();
         if failures.is_empty() { Ok(()) } else { Err(failures) }
-    }
-
-    fn remove_staging(&self, of: &Path) -> Result<(), Errno> {
-        let dir = self.tree.dir(of)?;
-        remove_tree(self.tree.storage, &dir, self.staging_name, 1, &Tally::default())
     }
 
     fn collect(&self) -> Result<(), Vec<Failure>> {
@@ -226,7 +222,7 @@ impl Apply<'_> {
     /// The staging directory of the directory that a path is in.
     fn staging_of(&self, path: &Path) -> Result<Handle, Errno> {
         match path.parent().filter(|above| !above.as_os_str().is_empty()) {
-            Some(above) => self.tree.dir(&above.join(self.staging_name)),
+            Some(above) => self.tree.dir(&above.join(part_name(self.staging_name))),
             None => self.tree.storage.open_dir(&self.job, OsStr::new(NEW)),
         }
     }
@@ -375,7 +371,7 @@ fn gone_is_fine(result: Result<(), Errno>) -> Result<(), Errno> {
     gone_is_none(result).map(|_| ())
 }
 
-pub(super) fn gone_is_none<T>(result: Result<T, Errno>) -> Result<Option<T>, Errno> {
+pub(crate) fn gone_is_none<T>(result: Result<T, Errno>) -> Result<Option<T>, Errno> {
     match result {
         Ok(value) => Ok(Some(value)),
         Err(Errno::NOENT) => Ok(None),

@@ -4,9 +4,12 @@
 //! not compared: some network and FUSE file systems make them up, and the time of the inode changes with
 //! every replacement anyway. Directories with a staging directory have changed by our own hand, so of
 //! directories only kind and, where they are removed, names are compared.
+//!
+//! And does the job leave alone what other jobs have staged, running or kept? A directory that it removes or moves must
+//! hold none of that, whoever wins conflicts: nobody would be told of the loss.
 
 use std::collections::BTreeSet;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
 use elbow_file::{Errno, Kind, Stat};
@@ -16,9 +19,10 @@ use super::watch::{Hook, Tally};
 use crate::api::Ino;
 use crate::job::Shared;
 use crate::model::{Inode, Model};
+use crate::recover::read_journal;
 use crate::removal::parallel;
-use crate::report::Phase;
-use crate::staging::is_staging_name;
+use crate::report::{Cause, OnConflict, Phase};
+use crate::staging::{JournalEntry, is_job_name, is_staging_name};
 
 /// What is expected of a path.
 enum Expected {
@@ -30,24 +34,79 @@ enum Expected {
     Absent,
 }
 
-/// Paths that are not what the job saw, with what differs.
-pub(super) fn conflicts(shared: &Shared, progress: &mut Hook<'_>) -> Vec<(PathBuf, String)> {
-    let expectations = expectations(&shared.state.lock().model);
+/// Why the job must not commit: paths that hold files of other jobs, or are not what the job saw.
+pub(super) fn conflicts(shared: &Shared, progress: &mut Hook<'_>) -> Option<Cause> {
+    let (mut expectations, moved) = {
+        let state = shared.state.lock();
+        (expectations(&state.model), moved_dirs(&state.model))
+    };
+    let wins = shared.options.on_conflict == OnConflict::Overwrite;
+    if wins {
+        expectations.retain(|(_, expected)| matches!(expected, Expected::Names(_)));
+    }
     let (tree, tally) = (shared.tree(), Tally::of(expectations.len(), 0));
     let found = shared.watched(progress, Phase::Checking, &tally, || {
         parallel(&expectations, tree.threads, |(path, expected)| {
-            let difference = check(&tree, path, expected);
+            let difference = check(&tree, path, expected, &shared.part_name);
             tally.step();
             difference
         })
     });
-    let mut conflicts: Vec<(PathBuf, String)> = expectations
-        .iter()
-        .zip(found)
-        .filter_map(|((path, _), difference)| difference.map(|difference| (path.clone(), difference)))
-        .collect();
-    conflicts.sort();
-    conflicts
+    let (mut changed, mut staged) = (Vec::new(), of_other_jobs(shared, &tree, &moved));
+    for ((path, _), difference) in expectations.into_iter().zip(found) {
+        match difference {
+            Some(Difference::OtherJob(name)) => staged.push((path, name)),
+            Some(Difference::Changed(what)) if !wins => changed.push((path, what)),
+            _ => {}
+        }
+    }
+    changed.sort();
+    staged.sort();
+    if !staged.is_empty() {
+        return Some(Cause::OtherJobs(staged));
+    }
+    (!changed.is_empty()).then_some(Cause::Conflict(changed))
+}
+
+/// What a check finds.
+enum Difference {
+    /// Somebody else changed it.
+    Changed(String),
+    /// A staging directory of this name is in it, which is not ours.
+    OtherJob(String),
+}
+
+/// Old directories that get another name. Of those that go, all names are looked at anyway.
+fn moved_dirs(model: &Model) -> Vec<PathBuf> {
+    let olds = model
+        .all()
+        .filter_map(|(_, inode)| Some((inode, inode.old.as_ref()?)))
+        .filter(|(inode, _)| inode.is_dir() && !inode.names.is_empty());
+    olds.flat_map(|(inode, old)| old.places.iter().filter(|place| !inode.names.contains(place)))
+        .map(|place| model.old_path(place.dir).join(&*place.name))
+        .collect()
+}
+
+/// Directories among these, or below, in which other jobs over our directory have staged something: their journals say so.
+fn of_other_jobs(shared: &Shared, tree: &Tree<'_>, moved: &[PathBuf]) -> Vec<(PathBuf, String)> {
+    let is_other = |name: &OsString| is_job_name(name) && **name != *shared.staging_name;
+    if moved.is_empty() {
+        return Vec::new();
+    }
+    // What cannot be read has just been removed; a storage that is lost fails the commit soon enough.
+    let jobs = tree.storage.list(&tree.root).unwrap_or_default();
+    let mut staged = Vec::new();
+    for job in jobs.into_iter().filter(|entry| is_other(&entry.name)) {
+        let opened = tree.storage.open_dir(&tree.root, &job.name);
+        let entries = opened.and_then(|handle| read_journal(tree.storage, &handle));
+        let is_moved = |dir: &PathBuf| moved.iter().any(|moved| dir.starts_with(moved));
+        staged.extend(entries.unwrap_or_default().into_iter().filter_map(|entry| match entry {
+            JournalEntry::Staging { dir, .. } if is_moved(&dir) => Some((dir, job.name.display().to_string())),
+            _ => None,
+        }));
+    }
+    staged.dedup();
+    staged
 }
 
 fn expectations(model: &Model) -> Vec<(PathBuf, Expected)> {
@@ -97,16 +156,16 @@ fn expect_old(model: &Model, ino: Ino, inode: &Inode, all: &mut Vec<(PathBuf, Ex
     }
 }
 
-fn check(tree: &Tree<'_>, path: &Path, expected: &Expected) -> Option<String> {
+fn check(tree: &Tree<'_>, path: &Path, expected: &Expected, own: &OsStr) -> Option<Difference> {
     let found = match expected {
-        Expected::Same(seen) => check_same(tree, path, seen),
-        Expected::Names(names) => check_names(tree, path, names),
-        Expected::Absent => check_absent(tree, path),
+        Expected::Same(seen) => check_same(tree, path, seen).map(|found| found.map(Difference::Changed)),
+        Expected::Names(names) => check_names(tree, path, names, own),
+        Expected::Absent => check_absent(tree, path).map(|found| found.map(Difference::Changed)),
     };
     match found {
         Ok(difference) => difference,
-        Err(Errno::NOENT) => Some("it is gone".into()),
-        Err(errno) => Some(format!("it cannot be looked at: {errno}")),
+        Err(Errno::NOENT) => Some(Difference::Changed("it is gone".into())),
+        Err(errno) => Some(Difference::Changed(format!("it cannot be looked at: {errno}"))),
     }
 }
 
@@ -127,12 +186,22 @@ fn check_same(tree: &Tree<'_>, path: &Path, seen: &Stat) -> Result<Option<String
     Ok(Some(difference.into()))
 }
 
-fn check_names(tree: &Tree<'_>, path: &Path, names: &BTreeSet<OsString>) -> Result<Option<String>, Errno> {
+fn check_names(
+    tree: &Tree<'_>,
+    path: &Path,
+    names: &BTreeSet<OsString>,
+    own: &OsStr,
+) -> Result<Option<Difference>, Errno> {
     let now = tree.storage.list(&tree.dir(path)?)?;
-    let added = now
-        .iter()
-        .find(|entry| !names.contains(&entry.name) && !is_staging_name(&entry.name));
-    Ok(added.map(|entry| format!("the job removes it, but {} was created in it", entry.name.display())))
+    let added = || {
+        now.iter()
+            .filter(|entry| !names.contains(&entry.name) && entry.name != own)
+    };
+    if let Some(staged) = added().find(|entry| is_staging_name(&entry.name)) {
+        return Ok(Some(Difference::OtherJob(staged.name.display().to_string())));
+    }
+    let what = |name: &OsString| format!("the job removes it, but {} was created in it", name.display());
+    Ok(added().next().map(|entry| Difference::Changed(what(&entry.name))))
 }
 
 fn check_absent(tree: &Tree<'_>, path: &Path) -> Result<Option<String>, Errno> {

@@ -3,10 +3,12 @@
 mod apply;
 mod check;
 mod draft;
+mod keep;
 mod record;
 mod tree;
 mod watch;
 
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::io::IoSlice;
 use std::path::PathBuf;
@@ -18,11 +20,11 @@ use crate::api::Ino;
 use crate::job::{Job, Shared, clock};
 use crate::model::{Model, Staging};
 use crate::removal::{parallel, remove_tree};
-use crate::report::{Cause, JobError, OnConflict, Outcome, Phase, Progress};
-use crate::staging::{JOURNAL, MANIFEST};
+use crate::report::{Cause, JobError, Outcome, Phase, Progress};
+use crate::staging::{DROPPED, JOURNAL, MANIFEST, part_name};
 
-pub(crate) use apply::{Apply, Failure};
-use apply::{gone_is_none, sync_dir};
+use apply::sync_dir;
+pub(crate) use apply::{Apply, Failure, gone_is_none};
 pub(crate) use draft::changes;
 pub(crate) use record::Record;
 pub(crate) use tree::Tree;
@@ -34,12 +36,15 @@ const RECORD_DRAFT: &str = "commit.draft";
 pub(crate) const COLLECTED: &str = "collected";
 pub(crate) const DONE: &str = "done";
 
+/// What goes last of a job's own directory: who the job was, and that it committed.
+const LAST: [&str; 3] = [MANIFEST, DROPPED, DONE];
+
 const PRIVATE_FILE_MODE: u32 = 0o600;
 
 /// What a roll back has to remove.
 #[derive(Debug, Default)]
 pub(crate) struct Leftovers {
-    /// Old directories with a staging directory, and their times before.
+    /// Old directories with a staging directory or a visible new object, and their times before.
     pub(crate) staging: Vec<(PathBuf, (Time, Time))>,
     /// New objects under their own names.
     pub(crate) visible: Vec<PathBuf>,
@@ -104,6 +109,8 @@ impl Job {
         match self.staging_path() {
             Some(path) => {
                 self.shared.stop(progress);
+                let failed = self.shared.storage_error("marking as kept what the job wrote in");
+                self.shared.mark_kept().map_err(failed)?;
                 Ok(Outcome::Kept(cause, path))
             }
             None => self.shared.undo(progress).map(|()| Outcome::RolledBack(cause)),
@@ -141,11 +148,8 @@ impl Shared {
         if record.is_empty() && job.is_none() {
             return Ok(None);
         }
-        if self.options.on_conflict == OnConflict::RollBack {
-            let conflicts = check::conflicts(self, progress);
-            if !conflicts.is_empty() {
-                return Ok(Some(Cause::Conflict(conflicts)));
-            }
+        if let Some(cause) = check::conflicts(self, progress) {
+            return Ok(Some(cause));
         }
         let job = match job {
             Some(job) => job,
@@ -216,8 +220,16 @@ impl Shared {
         state.model.job_dir().ok_or(refused.unwrap_or(Errno::IO))
     }
 
-    /// Everything is durable before the record is, and the record before its name.
+    /// Everything is durable before the record is, and the record before its name. A record that may not last is taken
+    /// back: the roll back that follows must not be taken for a commit when it dies.
     fn write_record(&self, job: &Handle, record: &Record) -> Result<(), Errno> {
+        self.write_record_once(job, record).or_else(|errno| {
+            gone_is_none(self.storage.unlink(job, OsStr::new(RECORD)))?;
+            Err(errno)
+        })
+    }
+
+    fn write_record_once(&self, job: &Handle, record: &Record) -> Result<(), Errno> {
         let storage = &*self.storage;
         storage.sync_all(job)?;
         let (draft, name) = (OsStr::new(RECORD_DRAFT), OsStr::new(RECORD));
@@ -319,15 +331,22 @@ impl Shared {
 /// What a job has put outside its own directory.
 fn leftovers(model: &Model) -> Leftovers {
     let mut left = Leftovers::default();
+    let mut touched = BTreeSet::new();
     for (ino, inode) in model.all() {
-        if ino != Ino::ROOT && inode.is_old() && inode.dir().is_ok_and(|dir| dir.staging != Staging::None) {
-            left.staging.push((model.old_path(ino), inode.times_before()));
+        if inode.is_old() && inode.dir().is_ok_and(|dir| dir.staging != Staging::None) {
+            touched.insert(ino);
+        }
+        for place in inode.placed.iter().filter(|place| model.is_visible(place)) {
+            touched.insert(place.dir);
+            left.visible.push(model.old_path(place.dir).join(&*place.name));
         }
         left.names += inode.placed.len();
-        let visible = inode.placed.iter().filter(|place| model.is_visible(place));
-        left.visible
-            .extend(visible.map(|place| model.old_path(place.dir).join(&*place.name)));
     }
+    touched.remove(&Ino::ROOT);
+    let staging = touched.into_iter();
+    left.staging = staging
+        .map(|ino| (model.old_path(ino), model.at(ino).times_before()))
+        .collect();
     left
 }
 
@@ -339,7 +358,7 @@ pub(crate) fn remove_leftovers(
     root_times: (Time, Time),
     tally: &Tally,
 ) -> Result<(), Errno> {
-    let storage = tree.storage;
+    let (storage, part) = (tree.storage, part_name(staging_name));
     let visible = parallel(&left.visible, tree.threads, |path| {
         let Some((dir, name)) = gone_is_none(tree.spot(path))? else {
             return Ok(());
@@ -350,7 +369,7 @@ pub(crate) fn remove_leftovers(
         let Some(dir) = gone_is_none(tree.dir(path))? else {
             return Ok(());
         };
-        remove_tree(storage, &dir, staging_name, 1, tally)?;
+        remove_tree(storage, &dir, &part, 1, tally)?;
         put_times_back(storage, &dir, *times)
     });
     visible.into_iter().chain(staging).collect::<Result<(), Errno>>()?;
@@ -367,9 +386,10 @@ fn remove_job_dir(tree: &Tree<'_>, staging_name: &OsStr, tally: &Tally) -> Resul
     };
     gone_is_none(storage.unlink(&job, OsStr::new(JOURNAL)))?;
     let entries = storage.list(&job)?;
+    let was_kept = entries.iter().any(|entry| entry.name == DROPPED);
     let others: Vec<_> = entries
         .into_iter()
-        .filter(|entry| entry.name != MANIFEST && entry.name != DONE)
+        .filter(|entry| !LAST.iter().any(|last| entry.name == *last))
         .collect();
     parallel(&others, tree.threads.min(others.len()), |entry| {
         let threads = (tree.threads / others.len()).max(1);
@@ -377,7 +397,7 @@ fn remove_job_dir(tree: &Tree<'_>, staging_name: &OsStr, tally: &Tally) -> Resul
     })
     .into_iter()
     .collect::<Result<(), Errno>>()?;
-    for name in [MANIFEST, DONE] {
+    for name in LAST.into_iter().filter(|name| was_kept || *name != DROPPED) {
         gone_is_none(storage.unlink(&job, OsStr::new(name)))?;
     }
     gone_is_none(storage.rmdir(&tree.root, staging_name)).map(|_| ())

@@ -31,6 +31,7 @@ use crate::ahead::Ahead;
 use crate::api::{Answer, Attr, Fetch, Ino, Stop};
 use crate::graph::Graph;
 use crate::report::{Counts, Publish};
+use crate::staging::part_name;
 pub(crate) use attributes::{ACCESS_ACL, DEFAULT_ACL};
 pub(crate) use content::{Content, EAGER_DRAIN_BYTES, Fill, Piece, Segment, Source};
 pub(crate) use install::{FoundEntry, Listing};
@@ -259,8 +260,10 @@ pub(crate) struct Model {
     pub(crate) publish: Publish,
     /// Modifying operations get this (EROFS at the end of a job, the deferred error after one).
     pub(crate) refuse: Option<Errno>,
-    /// `.elbow-<id>`: the name of staging directories of this job.
+    /// The name of the job's own directory.
     pub(crate) staging_name: Name,
+    /// The name of its staging directories below that of the job.
+    pub(crate) part_name: Name,
     /// What the storage gives to objects that this process creates.
     pub(crate) own_uid: u32,
     pub(crate) own_gid: u32,
@@ -320,6 +323,7 @@ impl Model {
             memory_limit: birth.memory_limit,
             publish: birth.publish,
             refuse: None,
+            part_name: Name::from(&*part_name(&birth.staging_name)),
             staging_name: birth.staging_name,
             own_uid: birth.own_uid,
             own_gid: birth.own_gid,

@@ -98,6 +98,11 @@ const ENVIRONMENT: &[Entry] = &[
         &["elbow-run", "elbow-lock-hold", "elbow-lock-exec", "elbow-lock-mpi"],
     ),
     (
+        "TERM",
+        "On a terminal that is dumb, or says nothing of itself, no progress is drawn.",
+        SHOWN,
+    ),
+    (
         "XDG_STATE_HOME",
         "Where the epoch is remembered without --state and without a Unix socket: in elbow/ below \
       it.",
@@ -117,6 +122,13 @@ const ENVIRONMENT: &[Entry] = &[
     ("LANG", "See LC_ALL.", HOLES),
 ];
 
+const SHOWN: &[&str] = &[
+    "elbow-run",
+    "elbow-commit",
+    "elbow-rollback",
+    "elbow-sort",
+    "elbow-holes",
+];
 const HOLES: &[&str] = &["elbow-holes"];
 
 const FILES: &[Entry] = &[

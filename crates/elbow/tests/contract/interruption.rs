@@ -24,13 +24,16 @@ fn finish(child: Child) -> Said {
     Said::of(&child.wait_with_output().expect("an end"))
 }
 
-/// Whether all that a process has started has ended (proc(5), task/TID/children).
+/// Whether all that a process has started has ended (proc(5), task/TID/children), but for its watcher.
 fn has_no_children(process: &Child) -> bool {
     let tasks = std::fs::read_dir(format!("/proc/{}/task", process.id())).expect("its threads");
     tasks.flatten().all(|task| {
         // A thread may have ended.
         let children = std::fs::read_to_string(task.path().join("children")).unwrap_or_default();
-        children.trim().is_empty()
+        let mut names = children
+            .split_whitespace()
+            .map(|child| std::fs::read_to_string(format!("/proc/{child}/comm")).unwrap_or_default());
+        names.all(|name| name.trim() == "elbow-watcher")
     })
 }
 

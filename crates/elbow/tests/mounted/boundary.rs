@@ -1,5 +1,9 @@
 //! The boundary of a job: what others see before, at and after its end.
 
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+
 use crate::ground::{Ground, wait_for};
 
 /// An old tree with old times, to be changed in every way by [`CHANGES`].
@@ -164,20 +168,151 @@ fn a_retried_job_starts_from_the_tree_as_it_was() {
     ground.assert_no_staging();
 }
 
+/// A job that fails and is kept; the name of its own staging directory, and all that is kept of it.
+fn keep_one(ground: &Ground, options: &[&str], script: &str) -> (String, Vec<(PathBuf, Vec<u8>)>) {
+    let run = ground.job(&[&["--keep"], options].concat(), &format!("{script}; exit 5"));
+    run.assert_code(5);
+    let told = run.err.rsplit_once("--drop ").expect("how to remove it").1;
+    let name = told.trim().to_owned();
+    let files = kept_files(ground, &name);
+    assert!(!files.is_empty(), "nothing is kept: {}", run.err);
+    (name, files)
+}
+
+/// The files of a kept job, found as it tells how to look at them.
+fn kept_files(ground: &Ground, name: &str) -> Vec<(PathBuf, Vec<u8>)> {
+    let id = &name[..".elbow-0123456789abcdef".len()];
+    let found = ground.native(&format!("find \"$WORK\" -path '*/{id}-*' -type f | sort"));
+    let files = found.out.lines().map(PathBuf::from);
+    files
+        .map(|path| (path.clone(), fs::read(path).expect("a kept file")))
+        .collect()
+}
+
+/// The next run of any kind deleted what was kept, silently with --json.
 #[test]
-fn a_kept_job_stays_and_recover_removes_it() {
+fn a_kept_job_stays_until_it_is_dropped_by_name() {
     let ground = Ground::new(OLD);
     let before = ground.restore();
-    let run = ground.job(&["--keep"], &format!("{CHANGES}; exit 5"));
-    run.assert_code(5);
+    let work = ground.work("");
+    let work = work.to_str().expect("UTF-8");
+    let jobs = [
+        keep_one(&ground, &[], CHANGES),
+        keep_one(&ground, &[], "printf half > out; printf x > d/sub/y"),
+        keep_one(
+            &ground,
+            &["--publish", "eager"],
+            "printf eager > out; printf x > d/eager",
+        ),
+    ];
+    ground.assert_seen_from_outside_as(&before);
+    let assert_kept = |after: &str| {
+        for (name, files) in &jobs {
+            assert_eq!(&kept_files(&ground, name), files, "{name} after {after}");
+        }
+    };
+
+    let run = ground.job(&[], "test -z \"$(find . -name '.elbow-*')\"; printf x > \"$OUT/other\"");
+    run.assert_code(0);
+    for (name, _) in &jobs {
+        assert_eq!(run.err.matches(name.as_str()).count(), 1, "{}", run.err);
+    }
     assert!(
-        run.err.contains(".elbow-"),
-        "it does not say where the job is kept: {}",
+        run.err.contains("elbow recover") && run.err.contains("--drop NAME"),
+        "{}",
         run.err
     );
-    assert!(ground.staging_directories() > 0, "nothing was kept");
+    assert_kept("a job");
+    for (options, code) in [(&["--json"][..], 0), (&["--quiet"], 0), (&["--retry", "1"], 3)] {
+        let run = ground.job(options, &format!("exit {code}"));
+        run.assert_code(code);
+        assert_eq!(code == 0, !run.err.contains("kept since"), "{}", run.err);
+        assert_kept(&options.concat());
+    }
+    for words in [
+        &["recover", work][..],
+        &["recover", work, "--force"],
+        &["recover", work, "--json"],
+    ] {
+        let said = ground.elbow(words);
+        said.assert_code(0);
+        assert_eq!(
+            said.out.matches("failed and was kept").count(),
+            jobs.len(),
+            "{}",
+            said.out
+        );
+        assert_kept(&words.concat());
+    }
+    let mount = ground.outside("mount");
+    fs::create_dir(&mount).expect("a mount point");
+    let mount = mount.to_str().expect("UTF-8");
+    ground.elbow(&["mount", work, mount]).assert_code(0);
+    ground.elbow(&["commit", mount]).assert_code(0);
+    assert_kept("a mount");
+    for (script, holder) in [("rm -r d", "d"), ("mv d e", "d"), ("mkdir n; mv d n", "d")] {
+        let run = ground.job(&["--on-conflict", "overwrite"], script);
+        run.assert_code(125);
+        assert!(run.err.contains(&format!("{holder} (.elbow-")), "{}", run.err);
+        assert_kept(script);
+    }
+    ground.assert_seen_from_outside_as(&before);
+
+    let path = ground.work(&jobs[1].0);
+    ground.elbow(&["recover", work, "--drop", &jobs[0].0]).assert_code(0);
     ground
-        .elbow(&["recover", ground.work("").to_str().expect("UTF-8")])
+        .elbow(&["recover", work, "--drop", path.to_str().expect("UTF-8")])
+        .assert_code(0);
+    ground
+        .elbow(&["rollback", path.to_str().expect("UTF-8")])
+        .assert_code(125);
+    let path = ground.work(&jobs[2].0);
+    ground
+        .elbow(&["rollback", path.to_str().expect("UTF-8")])
         .assert_code(0);
     ground.assert_equals(&before);
+}
+
+/// What was committed since under a name that a kept job had published stays.
+#[test]
+fn dropping_a_kept_job_takes_nothing_of_what_came_later() {
+    let ground = Ground::new(OLD);
+    ground.restore();
+    let (name, _) = keep_one(
+        &ground,
+        &["--publish", "eager"],
+        "mkdir new; printf half > new/f; printf half > d/new",
+    );
+    ground
+        .job(&[], "mkdir new; printf whole > new/f; printf whole > d/new")
+        .assert_code(0);
+    let committed = ground.metadata("new").mtime();
+    ground.elbow(&["recover", ".", "--drop", &name]).assert_code(0);
+    assert_eq!(
+        (ground.content("new/f"), ground.content("d/new")),
+        (b"whole".to_vec(), b"whole".to_vec())
+    );
+    assert_eq!(ground.metadata("new").mtime(), committed);
+    ground.assert_no_staging();
+}
+
+#[test]
+fn only_a_kept_job_can_be_dropped() {
+    let ground = Ground::new(OLD);
+    ground.restore();
+    let (kept, files) = keep_one(&ground, &[], CHANGES);
+    for (name, words) in [
+        (".elbow-0123456789abcdef-5.000000005", "no such job"),
+        ("../.elbow-0123456789abcdef-5.000000005", "not in"),
+        ("d", "no job has such a name"),
+    ] {
+        let said = ground.elbow(&["recover", ".", "--drop", &kept, "--drop", name]);
+        said.assert_code(125);
+        assert!(
+            said.err.contains(words) && said.err.contains("nothing was dropped"),
+            "{}",
+            said.err
+        );
+        assert_eq!(kept_files(&ground, &kept), files);
+    }
 }

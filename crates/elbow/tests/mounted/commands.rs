@@ -132,6 +132,14 @@ impl Running {
         self.child.wait().expect("waiting for a killed child");
     }
 
+    /// Kills the command alone, and waits until it is gone.
+    pub(crate) fn kill_alone(mut self) {
+        self.child.kill().expect("killing a child");
+        wait_for("the end of a killed child", || {
+            self.child.try_wait().expect("waiting for a killed child").is_some()
+        });
+    }
+
     fn send(&self, signal: &str, to: &str) {
         let sent = Command::new("kill")
             .args(["-s", signal, "--", to])

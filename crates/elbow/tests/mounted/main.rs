@@ -15,6 +15,7 @@ mod commands;
 mod databases;
 mod failure;
 mod ground;
+mod killed;
 mod loop_disk;
 mod ordinary_user;
 mod posix;

@@ -2,18 +2,18 @@
 //!
 //! The user is `daemon`, who is on every machine (fusermount3 wants a name), with the supplementary group 1998, which is
 //! the only right it has to the directory of the job. `/dev/fuse` is open to everybody, as it usually is, by a bind mount
-//! of a node of our own.
+//! of a node of our own; fusectl is mounted, as it usually is.
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 
 use crate::ground::{Ground, wait_for};
 
-const USER: u32 = 1;
+pub(crate) const USER: u32 = 1;
 const GROUP: u32 = 1998;
 
 /// A ground of the user, whose job directory belongs to somebody and the supplementary group, with set-group-id, as
 /// shared project directories do.
-fn ground_of(owner: u32, seed: &str) -> Ground {
+pub(crate) fn ground_of(owner: u32, seed: &str) -> Ground {
     let share = format!("chown -R {owner}:{GROUP} .; find . -type d -exec chmod 2770 {{}} +; chmod -R g+rw .");
     let ground = Ground::new(&format!("{seed}\ncd \"$WORK\"; {share}"));
     for path in [ground.root(), ground.outside("")] {
@@ -22,7 +22,8 @@ fn ground_of(owner: u32, seed: &str) -> Ground {
     let node = ground.outside("fuse");
     // /dev/fuse is always character device 10:229.
     let prepare =
-        "[ -e \"$0\" ] || mknod -m 666 \"$0\" c 10 229; mount --bind \"$0\" /dev/fuse; TMPDIR=\"$OUT\" exec \"$@\"";
+        "[ -e \"$0\" ] || mknod -m 666 \"$0\" c 10 229; mount --bind \"$0\" /dev/fuse
+        mountpoint -q /sys/fs/fuse/connections || mount -t fusectl none /sys/fs/fuse/connections; TMPDIR=\"$OUT\" exec \"$@\"";
     let (user, groups) = (USER.to_string(), format!("{USER},{GROUP}"));
     let as_user = [
         "setpriv",

@@ -1,0 +1,108 @@
+//! The removal of a kept job, which is one that somebody names.
+//!
+//! Its manifest is renamed to `dropped` first: from then on a recovery finishes what a death interrupts. Directories keep the
+//! times that they have, because others may have worked in them since the job ended; a death between the removal of a
+//! staging directory and the call that sets the time of the directory above loses that time.
+
+use std::collections::BTreeSet;
+use std::ffi::{OsStr, OsString};
+use std::sync::Arc;
+
+use elbow_file::{Errno, Handle, RenameMode, Storage};
+
+use crate::commit::{Leftovers, Tally, Tree, gone_is_none, remove_leftovers};
+use crate::recover::{Found, THREADS, command_of, error, find_record, look_at, read_journal};
+use crate::report::{JobError, RecoverAction, Recovered};
+use crate::staging::{DROPPED, JournalEntry, KEPT, Manifest, is_job_name, is_staging_name};
+
+/// Removes kept jobs of a directory with everything of them. Each is named as its own staging directory is; if one of the
+/// names is not that of a kept job, nothing is done.
+///
+/// # Errors
+/// [`JobError::NotKept`] for a name that is not there, or a job that runs, died or committed; others when a step
+/// fails, after which it can be called again.
+pub fn drop_kept(storage: &Arc<dyn Storage>, root: &Handle, names: &[OsString]) -> Result<Vec<Recovered>, JobError> {
+    let names: BTreeSet<&OsString> = names.iter().collect();
+    let jobs = names
+        .into_iter()
+        .map(|name| Ok((name, find(&**storage, root, name)?)))
+        .collect::<Result<Vec<_>, JobError>>()?;
+    jobs.into_iter()
+        .map(|(name, (job, manifest))| {
+            let marked = storage.rename(&job, KEPT.as_ref(), &job, DROPPED.as_ref(), RenameMode::Replace);
+            gone_is_none(marked).map_err(error("marking the kept job in"))?;
+            remove(&Tree::new(&**storage, root.clone(), THREADS), name, &job)?;
+            Ok(dropped(name, manifest.as_ref()))
+        })
+        .collect()
+}
+
+/// A kept job, or why it is none.
+fn find(storage: &dyn Storage, root: &Handle, name: &OsStr) -> Result<(Handle, Option<Manifest>), JobError> {
+    let not_kept = |found: String| JobError::NotKept {
+        job: name.to_string_lossy().into_owned(),
+        found,
+    };
+    if !is_job_name(name) {
+        let found = if is_staging_name(name) {
+            "this is a part of a job, in a directory below that of the job; name the job's own staging directory"
+        } else {
+            "no job has such a name"
+        };
+        return Err(not_kept(found.into()));
+    }
+    let opened = gone_is_none(storage.open_dir(root, name)).map_err(error("opening the staging directory in"))?;
+    let job = opened.ok_or_else(|| not_kept("there is no such job here".into()))?;
+    match look_at(storage, &job).map_err(error("reading the manifest in"))? {
+        Found::Kept(manifest) | Found::Dropped(manifest) => Ok((job, manifest)),
+        Found::Ordinary(manifest) => Err(not_kept(state_of(storage, &job, manifest.as_ref()))),
+    }
+}
+
+/// What a job is that is not kept, in words.
+fn state_of(storage: &dyn Storage, job: &Handle, manifest: Option<&Manifest>) -> String {
+    match manifest {
+        Some(found) if found.is_alive() => format!("it was not kept: process {} is still running", found.pid),
+        _ if matches!(find_record(storage, job), Ok(Some(_))) => {
+            "it was not kept: it has committed, and `elbow recover` finishes it".into()
+        }
+        _ => "it was not kept: it died, and `elbow recover` ends it".into(),
+    }
+}
+
+/// Removes a job whose removal has begun.
+pub(crate) fn remove(tree: &Tree<'_>, name: &OsStr, job: &Handle) -> Result<(), JobError> {
+    let left = leftovers(tree, job).map_err(error("reading the journal in"))?;
+    let root = tree.storage.stat_handle(&tree.root);
+    let root = root.map_err(error("reading the attributes of the directory in"))?;
+    remove_leftovers(tree, name, &left, (root.atime, root.mtime), &Tally::default())
+        .map_err(error("removing the kept job in"))
+}
+
+/// Directories with a staging directory and their times now. One that is gone, or something else by now, has none.
+fn leftovers(tree: &Tree<'_>, job: &Handle) -> Result<Leftovers, Errno> {
+    let mut left = Leftovers::default();
+    for entry in read_journal(tree.storage, job)? {
+        let JournalEntry::Staging { dir, .. } = entry else {
+            continue;
+        };
+        match tree.dir(&dir) {
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => {}
+            handle => {
+                let now = tree.storage.stat_handle(&handle?)?;
+                left.staging.push((dir, (now.atime, now.mtime)));
+            }
+        }
+    }
+    Ok(left)
+}
+
+/// What is said of a job that is gone now.
+pub(crate) fn dropped(name: &OsStr, manifest: Option<&Manifest>) -> Recovered {
+    Recovered {
+        job: name.to_string_lossy().into_owned(),
+        action: RecoverAction::Dropped,
+        command: manifest.map(command_of).unwrap_or_default(),
+        message: "it had been kept, and was dropped: nothing of it is left".into(),
+    }
+}

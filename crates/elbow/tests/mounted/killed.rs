@@ -1,0 +1,211 @@
+//! kill -9 of `elbow run` and of the process behind `elbow mount`: what it started ends, its mounts are gone, and the tree is
+//! what it was after `recover`.
+//!
+//! The command lived on above a mount that nobody served any more, and every access to `MNT` of a killed `elbow mount`
+//! answered "Transport endpoint is not connected" until somebody unmounted it.
+
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::ground::{Ground, wait_for};
+use crate::ordinary_user::{USER, ground_of};
+
+/// A tree of processes: in the background, in sessions of their own, and one in a mount namespace of its own (where that is
+/// allowed). Their environment holds the name of the ground.
+const TREE: &str = "mkdir new; printf x > new/f; printf more >> file
+    sleep 1000 & setsid sleep 1000 & (setsid sh -c 'sleep 1000 & exec sleep 1000' &)
+    unshare --mount sleep 1000 2>/dev/null & : > \"$OUT/started\"; exec sleep 1000";
+const OLD: &str = "mkdir d; printf 1 > d/old; printf 2 > file";
+
+/// Processes that were started on a ground and still run. Zombies have no environment.
+fn processes_of(ground: &Ground) -> Vec<String> {
+    let mark = format!("WORK={}", ground.work("").display());
+    let processes = fs::read_dir("/proc").expect("procfs").flatten();
+    processes
+        .filter(|entry| {
+            let environment = fs::read(entry.path().join("environ")).unwrap_or_default();
+            environment
+                .split(|byte| *byte == 0)
+                .any(|variable| variable == mark.as_bytes())
+        })
+        .map(|entry| {
+            fs::read_to_string(entry.path().join("comm"))
+                .unwrap_or_default()
+                .trim()
+                .to_owned()
+        })
+        .collect()
+}
+
+/// Mount points with the name of the ground as their source, in our namespace.
+fn mounts_of(ground: &Ground) -> usize {
+    let table = fs::read_to_string("/proc/self/mountinfo").expect("the mount table");
+    table
+        .matches(&format!("fuse.elbow {}", ground.root().display()))
+        .count()
+}
+
+fn assert_all_ends(ground: &Ground) {
+    wait_for("the end of all processes", || processes_of(ground).is_empty());
+    wait_for("the end of all mounts", || mounts_of(ground) == 0);
+}
+
+fn recover(ground: &Ground) {
+    let work = ground.work("");
+    ground.elbow(&["recover", work.to_str().expect("UTF-8")]).assert_code(0);
+}
+
+fn kill_a_tree_of_processes(ground: &Ground) {
+    let job = ground.start_job(&[], TREE);
+    wait_for("the tree of processes", || {
+        ground.outside("started").exists() && processes_of(ground).iter().filter(|name| *name == "sleep").count() >= 5
+    });
+    job.kill_alone();
+    assert_all_ends(ground);
+}
+
+#[test]
+fn all_that_a_killed_elbow_has_started_ends() {
+    let ground = Ground::new(OLD);
+    let before = ground.restore();
+    kill_a_tree_of_processes(&ground);
+    recover(&ground);
+    ground.assert_equals(&before);
+}
+
+#[test]
+fn all_that_a_killed_elbow_of_a_user_has_started_ends() {
+    let ground = ground_of(USER, OLD);
+    let before = ground.snapshot();
+    kill_a_tree_of_processes(&ground);
+    recover(&ground);
+    ground.assert_equals(&before);
+    assert_no_hidden_mount_points(&ground);
+}
+
+/// The temporary directory of the user is outside of the job's.
+fn assert_no_hidden_mount_points(ground: &Ground) {
+    let hidden = || {
+        names(&ground.outside(""))
+            .into_iter()
+            .find(|name| name.starts_with("elbow-"))
+    };
+    wait_for("the end of hidden mount points", || hidden().is_none());
+}
+
+fn names(directory: &Path) -> Vec<String> {
+    let entries = fs::read_dir(directory).expect("a directory").flatten();
+    entries
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .collect()
+}
+
+/// How long it takes until the command runs, on this machine as busy as it is.
+fn time_to_start(ground: &Ground) -> Duration {
+    let began = Instant::now();
+    let job = ground.start_job(&[], TREE);
+    wait_for("the command", || ground.outside("started").exists());
+    let took = began.elapsed();
+    job.kill_alone();
+    assert_all_ends(ground);
+    recover(ground);
+    took
+}
+
+/// Each time it is in another place: the mount is made, handed over, in use, taken away, or gone.
+fn kill_at_random_moments(ground: &Ground, rounds: u32) {
+    let seed = std::env::var("SEED").ok().and_then(|seed| seed.parse().ok());
+    let seed = seed.unwrap_or_else(rand::random::<u64>);
+    println!("SEED={seed}");
+    let mut random = StdRng::seed_from_u64(seed);
+    let before = ground.snapshot();
+    let usual = time_to_start(ground);
+    let mut began = 0;
+    for _ in 0..rounds {
+        let _ = fs::remove_file(ground.outside("started"));
+        let job = ground.start_job(&[], TREE);
+        std::thread::sleep(usual.mul_f64(random.random_range(0.0..2.0)));
+        began += u32::from(ground.outside("started").exists());
+        job.kill_alone();
+        assert_all_ends(ground);
+        recover(ground);
+        ground.assert_equals(&before);
+    }
+    assert!(began > 0 && began < rounds, "{began} of {rounds} commands had begun");
+    assert_no_hidden_mount_points(ground);
+}
+
+#[test]
+fn an_elbow_killed_at_any_moment_leaves_nothing() {
+    let ground = Ground::new(OLD);
+    ground.restore();
+    kill_at_random_moments(&ground, 50);
+}
+
+#[test]
+fn an_elbow_of_a_user_killed_at_any_moment_leaves_nothing() {
+    kill_at_random_moments(&ground_of(USER, OLD), 50);
+}
+
+/// The watcher holds no pipe open and is gone with `elbow run`, and what was left in the background lives.
+#[test]
+fn a_watcher_ends_with_its_elbow_and_ends_nothing_else() {
+    let ground = Ground::new(OLD);
+    ground.restore();
+    ground
+        .job(&[], "(exec sleep 1000 >/dev/null 2>&1 </dev/null &)")
+        .assert_code(0);
+    assert_eq!(processes_of(&ground), ["sleep"]);
+    end_processes_of(&ground);
+}
+
+fn end_processes_of(ground: &Ground) {
+    let mark = format!("WORK={}", ground.work("").display());
+    for entry in fs::read_dir("/proc").expect("procfs").flatten() {
+        let environment = fs::read_to_string(entry.path().join("environ")).unwrap_or_default();
+        let pid = entry.file_name().to_string_lossy().parse().ok().and_then(Pid::from_raw);
+        if let Some(pid) = pid.filter(|_| environment.contains(&mark)) {
+            let _ = kill_process(pid, Signal::KILL);
+        }
+    }
+}
+
+fn kill_a_daemon(ground: &Ground) {
+    let mount = ground.outside("mount");
+    let (work, at) = (ground.work(""), mount.to_str().expect("UTF-8"));
+    let script = "\"$ELBOW\" mount \"$WORK\" \"$OUT/mount\"; printf x > \"$OUT/mount/new\"; rm \"$OUT/mount/d/old\"
+        \"$ELBOW\" status \"$OUT/mount\" --json > \"$OUT/status\"
+        kill -KILL $(sed 's/.*\"pid\":\\([0-9]*\\).*/\\1/' \"$OUT/status\")
+        for i in $(seq 500); do test -e \"$OUT/mount/inside\" && exit 0; sleep 0.02; done; ls \"$OUT/mount\"; exit 1";
+    fs::create_dir(&mount).expect("a mount point");
+    fs::write(mount.join("inside"), "below the mount").expect("a file below the mount");
+    let permissions = std::os::unix::fs::PermissionsExt::from_mode(0o777);
+    fs::set_permissions(&mount, permissions).expect("opening the mount point to all");
+    std::os::unix::fs::chown(&mount, Some(USER), Some(USER)).expect("chown");
+    let script = format!("ELBOW={}; {script}", env!("CARGO_BIN_EXE_elbow"));
+    ground.native(&script).assert_code(0);
+    assert_eq!(names(&mount), ["inside"], "{at}");
+    assert_all_ends(ground);
+    ground.elbow(&["recover", work.to_str().expect("UTF-8")]).assert_code(0);
+}
+
+#[test]
+fn a_mount_whose_process_is_killed_goes_away() {
+    let ground = Ground::new(OLD);
+    let before = ground.restore();
+    kill_a_daemon(&ground);
+    ground.assert_equals(&before);
+}
+
+#[test]
+fn a_mount_of_a_user_whose_process_is_killed_goes_away() {
+    let ground = ground_of(USER, OLD);
+    let before = ground.snapshot();
+    kill_a_daemon(&ground);
+    ground.assert_equals(&before);
+}
