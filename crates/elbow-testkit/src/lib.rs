@@ -7,6 +7,7 @@
 //!                 ──> pcopy         a tree copied with many threads, the rival to beat
 //!                 ──> sortable      inputs for sorts, and whether the output is sorted and a permutation
 //!                 ──> cases         random cases that can be replayed
+//!                 ──> reachable     a program where every user can start it
 //!                 ──> tree          what is below a directory, comparable, with a readable difference
 //! ```
 //!
@@ -20,6 +21,7 @@ pub mod cases;
 pub mod delayproxy;
 pub mod duration;
 pub mod pcopy;
+pub mod reachable;
 pub mod signals;
 pub mod slowfs;
 pub mod sortable;
