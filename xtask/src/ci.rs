@@ -112,7 +112,10 @@ fn tiny_bench(workspace: &Workspace) -> Result<()> {
     programs.iter().try_for_each(|program| {
         let program = workspace.root.join(program);
         succeed(Command::new(program).arg("--tiny").stdin(Stdio::null()))
-    })
+    })?;
+    let tests = workspace.root.join("bench/tests");
+    let words = ["-B", "-m", "unittest", "discover", "--start-directory"];
+    succeed(Command::new("python3").args(words).arg(tests).stdin(Stdio::null()))
 }
 
 /// Checks for known vulnerabilities where the database of them can be fetched.
