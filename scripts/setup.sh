@@ -252,7 +252,7 @@ need_hello() {
     apt_options="-qq -o APT::Sandbox::User=root -o Dir::Etc::SourceList=/dev/null -o Dir::Etc::SourceParts=$work/sources
         -o Dir::State::Lists=$work/lists -o Dir::Cache=$work/cache"
     # shellcheck disable=SC2086 # the options are words
-    if (cd "$work" && apt-get $apt_options update && apt-get $apt_options source --download-only hello) </dev/null >&2; then
+    if (cd "$work" && apt-get $apt_options update && apt-get $apt_options source --download-only --tar-only hello) </dev/null >&2; then
         mv "$work"/hello_*.orig.tar.gz "$fixtures/"
     else
         say 'the source of GNU hello cannot be had: its test will be skipped (and fail under CI=true)'

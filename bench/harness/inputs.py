@@ -183,7 +183,7 @@ def _hello_archive(cache):
         with _made_whole(place) as partial:
             print("bench: apt-get source hello", flush=True)
             apt = _private_apt(partial, "deb-src")
-            _check([*apt("apt-get"), "-qq", "source", "--download-only", "hello"], partial)
+            _check([*apt("apt-get"), "-qq", "source", "--download-only", "--tar-only", "hello"], partial)
     return next(place.glob("hello_*.orig.tar.gz"))
 
 
