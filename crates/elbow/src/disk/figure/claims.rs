@@ -51,7 +51,14 @@ pub(super) fn markdown(figures: &[Figure]) -> String {
     for figure in figures {
         for claim in &figure.claims {
             let verdict = claim.verdict.to_string();
-            let row = [figure.name, claim.says, claim.paper, &claim.ours, &verdict, &claim.reason];
+            let row = [
+                figure.name,
+                claim.says,
+                claim.paper,
+                &claim.ours,
+                &verdict,
+                &claim.reason,
+            ];
             let row = row.map(|cell| cell.replace('|', "\\|"));
             let _ = writeln!(text, "| {} |", row.join(" | ")); // a string takes all
         }
