@@ -176,6 +176,10 @@ say "$suite, $user: $command" | tee "$log"
 SECONDS=0
 code=0
 export root user name home rust
-unshare --mount --pid --fork --kill-child "$0" --inside "$@" 2>&1 | tee -a "$log" || code=$?
+unshare --mount --pid --fork --kill-child "$0" --inside "$@" > >(tee -a "$log") 2>&1 &
+inside=$!
+trap 'kill -KILL "$inside"' INT TERM HUP # It ignores the others while it waits.
+wait "$inside" || code=$?
+trap '' INT TERM HUP
 report "$code" | tee -a "$log"
 exit "$code"
