@@ -91,7 +91,7 @@ need_python_mpi() {
 
 need_rust() {
     wanted=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' "$root/Cargo.toml")
-    found=$(cargo --version 2>/dev/null && rustc --version 2>/dev/null) || found=
+    found=$(cargo --version >/dev/null 2>&1 && rustc --version 2>/dev/null) || found=
     version=$(printf '%s' "$found" | sed -n 's/^rustc \([0-9.]*\).*/\1/p')
     if [ -z "$version" ]; then
         place=${CARGO_HOME:-${HOME:-}/.cargo}/bin

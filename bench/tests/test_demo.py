@@ -27,7 +27,8 @@ class Demo(unittest.TestCase):
         self.place = Path(place.name).resolve()
 
     def start(self, *options):
-        command = [sys.executable, BENCH / "demo.py", *FEW, "--work", self.place, *options]
+        # Who starts the tests may ignore signals, and so would the demo.
+        command = ["env", "--default-signal", sys.executable, BENCH / "demo.py", *FEW, "--work", self.place, *options]
         return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
     def assert_nothing_is_left(self):

@@ -12,5 +12,6 @@ mod lifecycle;
 mod output;
 mod reading;
 mod refusals;
+mod setup;
 mod stage;
 mod zero;
