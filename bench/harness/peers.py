@@ -4,13 +4,14 @@ import json
 import os
 import shlex
 import shutil
+import signal
 import subprocess
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from .inputs import find_program
-from .storage import PATIENCE, Ssh, end, is_mounted, unmount
+from .storage import PATIENCE, Ssh, end, is_mounted, uninterrupted, unmount
 
 TIMEOUT = 3600  # Seconds after which a run has failed.
 
@@ -190,7 +191,10 @@ def timed(command, cwd=None, stdin=subprocess.DEVNULL):
 def completed(words, cwd, stdin):
     """As subprocess.run, but however it ends (Ctrl-C too), the command ends first, and in its own way: what it runs on is
     unmounted next."""
-    with subprocess.Popen(words, cwd=cwd, stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as child:
+    with uninterrupted():
+        child = subprocess.Popen(words, cwd=cwd, stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                 preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_SETMASK, []))
+    with child:
         try:
             out, err = child.communicate(timeout=TIMEOUT)
         except BaseException:

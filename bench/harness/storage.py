@@ -3,10 +3,12 @@
 Each `fresh()` clears the server's side, fills it directly and mounts anew, so that no cache remembers anything.
 """
 
+import contextlib
 import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import time
 from pathlib import Path
@@ -62,10 +64,12 @@ class SlowFs(Storage):
 
     def do_mount(self):
         command = [self.programs / "slowfs", "--latency", self.latency, "--concurrent", str(self.CONCURRENT)]
-        # Not in the terminal's group: Ctrl-C ends the job, and then we unmount what it was on.
-        self.server = subprocess.Popen([*command, self.backing, self.mount], stdout=subprocess.PIPE, text=True,
-                                       start_new_session=True)
-        if not self.server.stdout.readline():
+        with uninterrupted():
+            # Not in the terminal's group: Ctrl-C ends the job, and then we unmount what it was on.
+            self.server = subprocess.Popen([*command, self.backing, self.mount], stdout=subprocess.PIPE, text=True,
+                                           start_new_session=True)
+            mounted = self.server.stdout.readline()
+        if not mounted:
             raise Unavailable(f"slowfs does not mount (exit code {self.server.wait()})")
 
     def unmount(self):
@@ -138,6 +142,16 @@ def clear(directory):
             shutil.rmtree(entry.path)
         else:
             os.unlink(entry.path)
+
+
+@contextlib.contextmanager
+def uninterrupted():
+    """Lets signals wait until what is begun is known to whoever ends it; processes started here inherit that."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def is_mounted(place):

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 from pathlib import Path
 
@@ -17,6 +18,7 @@ BENCH = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(BENCH))
 from harness import storage
 
+TARGET = Path(os.environ.get("CARGO_TARGET_DIR", BENCH.parent / "target")).resolve()
 FEW = ["--files", "60"]
 
 
@@ -49,13 +51,26 @@ class Demo(unittest.TestCase):
 
     def test_interruption_ends_the_job_and_cleans_up(self):
         for number in (signal.SIGINT, signal.SIGTERM):
-            demo = self.start()
-            while not demo.stdout.readline().startswith("demo: slow storage"):
-                self.assertIsNone(demo.poll(), demo.stderr)
-            demo.send_signal(number)
-            _, err = demo.communicate()
-            self.assertEqual(demo.returncode, 128 + number, err)
-            self.assert_nothing_is_left()
+            self.interrupt(number)
+
+    def test_interruption_before_the_storage_is_mounted_cleans_up_too(self):
+        """What was mounted a moment later stayed."""
+        with tempfile.TemporaryDirectory() as programs:
+            late, started = Path(programs, "slowfs"), Path(programs, "started")
+            late.write_text(f'#!/bin/sh\n: >{started}; sleep 1\nexec {TARGET / "release/slowfs"} "$@"\n')
+            late.chmod(0o755)
+            self.interrupt(signal.SIGINT, "--programs", programs, when=started.exists)
+
+    def interrupt(self, number, *options, when=lambda: True):
+        demo = self.start(*options)
+        while not demo.stdout.readline().startswith("demo: slow storage"):
+            self.assertIsNone(demo.poll(), demo.stderr)
+        while not when():
+            time.sleep(0.01)
+        demo.send_signal(number)
+        _, err = demo.communicate()
+        self.assertEqual(demo.returncode, 128 + number, err)
+        self.assert_nothing_is_left()
 
 
 @unittest.skipUnless(os.geteuid() == 0, "only root may mount a file system")
