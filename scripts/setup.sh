@@ -86,7 +86,8 @@ need_python_modules() {
 }
 
 need_python_mpi() {
-    /usr/bin/python3 -c 'import mpi4py, h5py._debian_h5py_mpi' 2>/dev/null || package python3-h5py-mpi python3-mpi4py
+    /usr/bin/python3 -c 'import mpi4py, h5py._debian_h5py_mpi, h5py; h5py.File' 2>/dev/null ||
+        package python3-h5py python3-h5py-mpi python3-mpi4py
 }
 
 need_rust() {
