@@ -169,6 +169,8 @@ static void run(const struct method *method, MPI_File file, long round, long *to
     }
     long length = (long)(method->shared ? writers : 1) * PIECES * stride;
     int gap_from = stride - GAP / 2, gap_bytes = GAP / 2;
+    if (length <= 0)
+        fail("it takes a writer and a reader");
 
     if (is_writer)
         CHECK(MPI_File_set_size(file, 0));
