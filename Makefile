@@ -7,24 +7,41 @@ ELBOW := $(TARGET)/release/elbow
 LIBBA ?= $(TARGET)/release
 LIBLOCK ?= $(TARGET)/release
 LIBDIR ?= $(PREFIX)/lib
+STRIP ?= strip
+# Where gdb(1) and perf(1) look for what was stripped, by build id.
+DEBUGDIR ?= /usr/lib/debug
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
 ABI := $(shell echo $(VERSION) | sed -E 's/^(0\.[0-9]+|[0-9]+)\..*/\1/')
+# What `make bare` runs, and where.
+SUITES ?= bookworm trixie
+DO_AS ?= root sudo user
+DO ?= make demo
 
-.PHONY: help build demo test soak fuzz bench-run bench-sort bench-locks bench-mpi bench-disk figures-holes fmt install install-libba install-liblock clean
+# Everything that `make install` installs, in one command: what several of them use is built once.
+BUILT := -p elbow -p elbow-mpi -p elbow-fcntl -p elbow-c -p elbow-c-lock
+INSTALLED := $(ELBOW) $(TARGET)/release/libelbow_mpi.so $(TARGET)/release/libelbow_fcntl.so \
+    $(LIBBA)/libba.so $(LIBBA)/libba.a $(LIBLOCK)/libelbow_lock_c.so $(LIBLOCK)/libelbow_lock_c.a
+
+.PHONY: help build demo test bare soak fuzz bench-run bench-sort bench-locks bench-mpi bench-disk figures-holes fmt install install-debug install-libba install-liblock clean
 
 help: ## list these targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## */\t/' | expand -t 12
 
-build: ## build target/release/elbow
+build: ## build target/release/elbow and the libraries; needs Rust and a C compiler, neither root nor FUSE
 	@scripts/setup.sh
-	$(CARGO) build --release --locked -p elbow -p elbow-mpi -p elbow-fcntl
+	$(CARGO) build --release --locked $(BUILT)
 
-demo: build ## a real job on slow storage, directly and through elbow run
+demo: ## a real job on slow storage, directly and through elbow run
 	@bench/demo.sh
 
+# Where this is started in the background or by nohup, signals are ignored by all that it starts, and what is tested is also
+# Ctrl-C. What only makes a second build faster would double what this takes of the disk.
 test: ## the whole gate, as the continuous integration runs it
 	@scripts/setup.sh test
-	$(CARGO) xtask ci
+	CARGO_INCREMENTAL=0 env --default-signal $(CARGO) xtask ci
+
+bare: ## `make demo` on a bare Debian, as three users; needs root and mmdebstrap; SUITES, DO and DO_AS choose others
+	@for suite in $(SUITES); do for user in $(DO_AS); do scripts/bare.sh $$suite $$user $(DO) || exit 1; done; done
 
 soak: ## the random tests with a hundred times as many cases as in `make test`, or ROUNDS=n
 	@scripts/setup.sh test
@@ -62,13 +79,14 @@ figures-holes: build ## Figures 1 to 4 of "A Holesome File System"; needs root; 
 fmt: ## format the source
 	$(CARGO) fmt --all
 
-install: build ## install elbow, its man pages and completions, and libba, below PREFIX (/usr/local)
-	$(CARGO) build --release --locked -p elbow-c
-	$(CARGO) build --release --locked -p elbow-c-lock
+# It builds nothing: root has no Rust, and must not own what lies in the target directory. Debug information stays there: it is
+# seven times as large as the program.
+install: ## install what `make build` built: elbow, man pages, completions and libraries, below PREFIX (/usr/local)
+	@for file in $(INSTALLED); do [ -e "$$file" ] || { echo "$$file is missing: run \"make build\" first"; exit 1; } >&2; done
 	$(MAKE) install-libba install-liblock
-	install -D -m 755 $(ELBOW) $(DESTDIR)$(PREFIX)/bin/elbow
-	install -D -m 755 $(TARGET)/release/libelbow_mpi.so $(DESTDIR)$(PREFIX)/lib/elbow/libelbow_mpi.so
-	install -D -m 755 $(TARGET)/release/libelbow_fcntl.so $(DESTDIR)$(PREFIX)/lib/elbow/libelbow_fcntl.so
+	install -D -s -m 755 $(ELBOW) $(DESTDIR)$(PREFIX)/bin/elbow
+	install -D -s -m 755 $(TARGET)/release/libelbow_mpi.so $(DESTDIR)$(PREFIX)/lib/elbow/libelbow_mpi.so
+	install -D -s -m 755 $(TARGET)/release/libelbow_fcntl.so $(DESTDIR)$(PREFIX)/lib/elbow/libelbow_fcntl.so
 	mkdir -p $(DESTDIR)$(PREFIX)/share/man/man1
 	$(ELBOW) man $(DESTDIR)$(PREFIX)/share/man/man1
 	for pair in bash:bash-completion/completions/elbow zsh:zsh/site-functions/_elbow fish:fish/vendor_completions.d/elbow.fish; do \
@@ -76,11 +94,20 @@ install: build ## install elbow, its man pages and completions, and libba, below
 	    $(ELBOW) completions $${pair%%:*} > "$$file" || exit 1; \
 	done
 
+install-debug: ## install the debug information of what `make install` installs, for gdb and perf, below DEBUGDIR
+	@for file in $(filter-out %.a,$(INSTALLED)); do \
+	    id=$$(readelf -n "$$file" | sed -n 's/.*Build ID: //p'); \
+	    [ -n "$$id" ] || { echo "$$file has no build id: it cannot be found by one"; exit 1; } >&2; \
+	    place=$(DESTDIR)$(DEBUGDIR)/.build-id/$$(echo "$$id" | cut -c 1-2); mkdir -p "$$place"; \
+	    objcopy --only-keep-debug "$$file" "$$place/$$(echo "$$id" | cut -c 3-).debug" || exit 1; \
+	done
+
 install-libba: ## install the C library from LIBBA, where it was built: shared, static, header, pkg-config file, man page
-	install -D -m 755 $(LIBBA)/libba.so $(DESTDIR)$(LIBDIR)/libba.so.$(VERSION)
+	install -D -s -m 755 $(LIBBA)/libba.so $(DESTDIR)$(LIBDIR)/libba.so.$(VERSION)
 	ln -sf libba.so.$(VERSION) $(DESTDIR)$(LIBDIR)/libba.so.$(ABI)
 	ln -sf libba.so.$(ABI) $(DESTDIR)$(LIBDIR)/libba.so
 	install -D -m 644 $(LIBBA)/libba.a $(DESTDIR)$(LIBDIR)/libba.a
+	$(STRIP) --strip-debug $(DESTDIR)$(LIBDIR)/libba.a
 	install -D -m 644 clients/c/include/ba.h $(DESTDIR)$(PREFIX)/include/ba.h
 	install -D -m 644 clients/c/man/ba.3 $(DESTDIR)$(PREFIX)/share/man/man3/ba.3
 	mkdir -p $(DESTDIR)$(LIBDIR)/pkgconfig
@@ -88,10 +115,11 @@ install-libba: ## install the C library from LIBBA, where it was built: shared, 
 	    > $(DESTDIR)$(LIBDIR)/pkgconfig/ba.pc
 
 install-liblock: ## install the C lock client from LIBLOCK, where it was built, as install-libba does
-	install -D -m 755 $(LIBLOCK)/libelbow_lock_c.so $(DESTDIR)$(LIBDIR)/libelbow_lock.so.$(VERSION)
+	install -D -s -m 755 $(LIBLOCK)/libelbow_lock_c.so $(DESTDIR)$(LIBDIR)/libelbow_lock.so.$(VERSION)
 	ln -sf libelbow_lock.so.$(VERSION) $(DESTDIR)$(LIBDIR)/libelbow_lock.so.$(ABI)
 	ln -sf libelbow_lock.so.$(ABI) $(DESTDIR)$(LIBDIR)/libelbow_lock.so
 	install -D -m 644 $(LIBLOCK)/libelbow_lock_c.a $(DESTDIR)$(LIBDIR)/libelbow_lock.a
+	$(STRIP) --strip-debug $(DESTDIR)$(LIBDIR)/libelbow_lock.a
 	install -D -m 644 clients/c-lock/include/elbow_lock.h $(DESTDIR)$(PREFIX)/include/elbow_lock.h
 	install -D -m 644 clients/c-lock/man/elbow_lock.3 $(DESTDIR)$(PREFIX)/share/man/man3/elbow_lock.3
 	mkdir -p $(DESTDIR)$(LIBDIR)/pkgconfig

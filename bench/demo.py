@@ -2,6 +2,9 @@
 """Extracts a real source tree onto slow storage, directly and through `elbow run`; compares times and trees."""
 
 import argparse
+import os
+import shlex
+import signal
 import sys
 import tempfile
 from pathlib import Path
@@ -15,19 +18,41 @@ GOAL = 10  # Times faster than directly.
 
 
 def main():
+    options = parse()
+    sys.stdout.reconfigure(line_buffering=True)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, interrupted)
+    programs = run.build(options)
+    try:
+        with tempfile.TemporaryDirectory(prefix="elbow-demo-", dir=options.work or storage.place_for_servers()) as work:
+            sys.exit(demo(options, programs, Path(work)))
+    except (inputs.Unavailable, *run.FAILURES) as error:
+        sys.exit("\n".join(f"demo: {line}" for line in sentences(error)))
+
+
+def parse():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--files", type=int, default=run.FILES, help="how many files (default: %(default)s)")
     parser.add_argument("--cache", type=Path, default=inputs.default_cache(), help="where the sources are kept")
     parser.add_argument("--elbow", type=Path, help="the program to show (default: build it)")
     parser.add_argument("--programs", type=Path, help="where the testkit's programs are (default: build them)")
-    options = parser.parse_args()
-    sys.stdout.reconfigure(line_buffering=True)
-    programs = run.build(options)
-    try:
-        with tempfile.TemporaryDirectory(prefix="elbow-demo-", dir=storage.place_for_servers()) as work:
-            sys.exit(demo(options, programs, Path(work)))
-    except (inputs.Unavailable, peers.Failed) as error:
-        sys.exit(f"demo: {error}")
+    parser.add_argument("--work", type=Path, help="where the servers' directories are (default: /dev/shm with 4 GiB free)")
+    return parser.parse_args()
+
+
+def interrupted(number, _):
+    """Ends the demo by way of everything that cleans up, once."""
+    for other in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(other, signal.SIG_IGN)
+    print(f"demo: {signal.strsignal(number)}: cleaning up", file=sys.stderr)
+    sys.exit(128 + number)
+
+
+def sentences(error):
+    """What failed first, and what failed while that was cleaned up."""
+    before = error.__context__ if error.__cause__ is None else None
+    return (sentences(before) if isinstance(before, Exception) else []) + [str(error)]
 
 
 def demo(options, programs, work):
@@ -42,7 +67,9 @@ def demo(options, programs, work):
         eager, eager_tree = measure(slow, job, peers.Elbow(options.elbow), "elbow run -- tar")
     finally:
         slow.stop()
-    return judge(direct.seconds / eager.seconds, eager, eager_tree, direct_tree, job)
+    code = judge(direct.seconds / eager.seconds, eager, eager_tree, direct_tree, job)
+    try_next(options.elbow)
+    return code
 
 
 def measure(slow, job, peer, label):
@@ -67,6 +94,19 @@ def judge(ratio, eager, eager_tree, direct_tree, job):
     if not wrong:
         print(f"demo: the trees are equal: {len(eager_tree)} names, by content, mode, mtime and links")
     return 1 if wrong or ratio < GOAL else 0
+
+
+def try_next(elbow):
+    """Three commands that work at once, with the program that has just been shown."""
+    program = shlex.quote(str(elbow.relative_to(Path.cwd()) if elbow.is_relative_to(Path.cwd()) else elbow))
+    install = "make build && make install" if os.geteuid() == 0 else "make build && sudo make install"
+    commands = [(f"{program} run -- sh -c 'echo x > published; exit 1'", "it fails, and leaves no file `published`"),
+                (f"{program} run --help", "all options; recipes: docs/src/guide/run.md"),
+                (install, "into /usr/local, with libraries and man pages")]
+    width = max(len(command) for command, _ in commands)
+    print("demo: try next:")
+    for command, says in commands:
+        print(f"    {command:{width}}   # {says}")
 
 
 if __name__ == "__main__":

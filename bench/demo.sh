@@ -3,4 +3,6 @@
 set -eu
 cd "$(dirname "$0")/.."
 scripts/setup.sh demo
-exec python3 bench/demo.py "$@"
+programs=${CARGO_TARGET_DIR:-target}/release
+"${CARGO:-cargo}" build --release --locked -p elbow -p elbow-testkit
+exec python3 bench/demo.py --elbow "$programs/elbow" --programs "$programs" "$@"

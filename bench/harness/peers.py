@@ -4,13 +4,14 @@ import json
 import os
 import shlex
 import shutil
+import signal
 import subprocess
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from .inputs import find_program
-from .storage import PATIENCE, Ssh, unmount
+from .storage import PATIENCE, Ssh, end, is_mounted, uninterrupted, unmount
 
 TIMEOUT = 3600  # Seconds after which a run has failed.
 
@@ -149,7 +150,7 @@ class CannyFs(Peer):
             seconds = time.perf_counter() - started
         finally:
             server.kill()
-            if os.path.ismount(self.mountpoint):
+            if is_mounted(self.mountpoint):
                 unmount(self.mountpoint)
         if done.returncode != 0:
             raise Failed(f"exit code {done.returncode}: {done.stderr.strip()[-500:]}")
@@ -157,7 +158,7 @@ class CannyFs(Peer):
 
     def _wait_for_mount(self, server):
         deadline = time.monotonic() + PATIENCE
-        while not os.path.ismount(self.mountpoint):
+        while not is_mounted(self.mountpoint):
             if server.poll() is not None or time.monotonic() > deadline:
                 raise Failed("it does not mount")
             time.sleep(0.01)
@@ -180,11 +181,27 @@ def timed(command, cwd=None, stdin=subprocess.DEVNULL):
     """Runs a command; its seconds and its outcome. Fails unless it exits with 0."""
     words = [str(word) for word in command]
     started = time.perf_counter()
-    done = subprocess.run(words, cwd=cwd, stdin=stdin, capture_output=True, text=True, timeout=TIMEOUT)
+    done = completed(words, cwd, stdin)
     seconds = time.perf_counter() - started
     if done.returncode != 0:
         raise Failed(f"{Path(words[0]).name}: exit code {done.returncode}: {complaint(done.stderr)}")
     return seconds, done
+
+
+def completed(words, cwd, stdin):
+    """As subprocess.run, but however it ends (Ctrl-C too), the command ends first, and in its own way: what it runs on is
+    unmounted next."""
+    with uninterrupted():
+        child = subprocess.Popen(words, cwd=cwd, stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                 preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_SETMASK, []))
+    with child:
+        try:
+            out, err = child.communicate(timeout=TIMEOUT)
+        except BaseException:
+            child.terminate()
+            end(child)
+            raise
+    return subprocess.CompletedProcess(words, child.returncode, out, err)
 
 
 def complaint(stderr):

@@ -1,7 +1,7 @@
 """Sorts: goals and tables from raw runs, as JSON, CSV and Markdown. Nothing is rounded in our favour."""
 
 from .report import at_least, at_most, describe, down, up
-from .sorters import FREED, GNU_OTHER, GNU_OVER, IN_PLACE, KEPT, OTHER, OVER
+from .sorters import FREED, GNU_OTHER, GNU_OVER, IN_PLACE, KEPT, OTHER, OVER, SMALL
 
 NUMBERS = ["seconds", "synced_seconds", "cpu_seconds", "peak_rss_bytes", "read_bytes", "written_bytes", "peak_disk_bytes"]
 PEAK_GOALS = {"ext4": 1.05, "xfs": 1.10}
@@ -57,6 +57,8 @@ def goals(results):
     for ours, rival in ((OTHER, GNU_OTHER), (OVER, GNU_OVER)):
         ratio = results.ratio("ext4", "text", rival, ours)
         found.append(at_least(f"text, {ours}: >= 8x {rival}", ratio, 8))
+        ratio = results.ratio("ext4", SMALL, rival, ours)
+        found.append(at_least(f"{SMALL}, {ours}: >= 4x {rival}", ratio, 4))
     for storage, most in PEAK_GOALS.items():
         for job in ("s24", "r100"):
             worst = _worst(results, storage, job, IN_PLACE, lambda numbers: numbers["peak_disk_bytes"] / numbers["input_bytes"])

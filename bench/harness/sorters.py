@@ -20,8 +20,9 @@ from . import venv
 from .peers import Failed
 
 TABLES = Path(__file__).with_name("tables.py")
-BYTES = {"s24": 24, "r100": 100, "text": 99}
-KEY = {"s24": ["--record", "24", "--key", "0:4:u32le"], "r100": ["--gensort"], "text": ["-k1.1,1.10"]}
+SMALL = "text-150M"  # Lines that memory could hold several times, in little of it.
+BYTES = {"s24": 24, "r100": 100, "text": 99, SMALL: 99}
+KEY = {"s24": ["--record", "24", "--key", "0:4:u32le"], "r100": ["--gensort"], "text": ["-k1.1,1.10"], SMALL: ["-k1.1,1.10"]}
 MORE_MEMORY = 2  # What DuckDB and Polars get of the memory of the others.
 
 IN_PLACE, OTHER, OVER = "elbow in place", "elbow to another", "elbow over the input"
@@ -102,7 +103,7 @@ class Gnu(Sorter):
     """sort(1) of coreutils."""
 
     name: str
-    workloads = ("text",)
+    workloads = ("text", SMALL)
     rival = True
     environment = {"LC_ALL": "C"}
 
@@ -160,8 +161,8 @@ class Table(Sorter):
 
 def known(elbow, cache, wanted, skip):
     """All sorters that can be had here; `skip` is told the others. `wanted`: names, or None for all."""
-    found = [Elbow(elbow, IN_PLACE, ("s24", "r100")), Elbow(elbow, OTHER, ("s24", "r100", "text")),
-             Elbow(elbow, OVER, ("text",)), Streams(elbow, KEPT), Streams(elbow, FREED), Gnu(GNU_OTHER), Gnu(GNU_OVER)]
+    found = [Elbow(elbow, IN_PLACE, ("s24", "r100")), Elbow(elbow, OTHER, ("s24", "r100", "text", SMALL)),
+             Elbow(elbow, OVER, ("text", SMALL)), Streams(elbow, KEPT), Streams(elbow, FREED), Gnu(GNU_OTHER), Gnu(GNU_OVER)]
     for name in ("TPIE", "STXXL"):
         program = os.environ.get(f"{name}_SORT")
         if program:

@@ -3,9 +3,12 @@
 Each `fresh()` clears the server's side, fills it directly and mounts anew, so that no cache remembers anything.
 """
 
+import contextlib
 import json
 import os
+import re
 import shutil
+import signal
 import subprocess
 import time
 from pathlib import Path
@@ -39,7 +42,7 @@ class Storage:
         raise NotImplementedError
 
     def unmount(self):
-        if os.path.ismount(self.mount):
+        if is_mounted(self.mount):
             unmount(self.mount)
 
     def stats(self):
@@ -61,15 +64,21 @@ class SlowFs(Storage):
 
     def do_mount(self):
         command = [self.programs / "slowfs", "--latency", self.latency, "--concurrent", str(self.CONCURRENT)]
-        self.server = subprocess.Popen([*command, self.backing, self.mount], stdout=subprocess.PIPE, text=True)
-        if not self.server.stdout.readline():
+        with uninterrupted():
+            # Not in the terminal's group: Ctrl-C ends the job, and then we unmount what it was on.
+            self.server = subprocess.Popen([*command, self.backing, self.mount], stdout=subprocess.PIPE, text=True,
+                                           start_new_session=True)
+            mounted = self.server.stdout.readline()
+        if not mounted:
             raise Unavailable(f"slowfs does not mount (exit code {self.server.wait()})")
 
     def unmount(self):
-        super().unmount()
-        if self.server:
-            self.server.wait(PATIENCE)
-            self.server = None
+        try:
+            super().unmount()
+        finally:
+            server, self.server = self.server, None
+            if server:
+                end(server)
 
     def stats(self):
         return json.loads(os.getxattr(self.mount, "user.slowfs.stats"))
@@ -135,16 +144,45 @@ def clear(directory):
             os.unlink(entry.path)
 
 
-def unmount(mountpoint):
-    """Unmounts, trying again for a while what is still busy."""
-    command = ["umount", mountpoint] if os.geteuid() == 0 else ["fusermount3", "-u", mountpoint]
-    deadline = time.monotonic() + PATIENCE
-    while subprocess.run(command, stderr=subprocess.DEVNULL).returncode != 0:
-        if not os.path.ismount(mountpoint):
+@contextlib.contextmanager
+def uninterrupted():
+    """Lets signals wait until what is begun is known to whoever ends it; processes started here inherit that."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def is_mounted(place):
+    """Whether something is mounted there: also where its server is dead, of which os.path.ismount says no."""
+    place = os.path.join(os.path.realpath(Path(place).parent), Path(place).name)
+    places = (line.split()[1] for line in Path("/proc/self/mounts").read_text().splitlines())
+    return any(re.sub(r"\\(\d{3})", lambda found: chr(int(found[1], 8)), other) == place for other in places)
+
+
+def unmount(mountpoint, patience=PATIENCE):
+    """Unmounts, trying again for a while what is still busy. What stays is detached, and the error is umount's own."""
+    command, lazily = (["umount"], "-l") if os.geteuid() == 0 else (["fusermount3", "-u"], "-z")
+    deadline = time.monotonic() + patience
+    while True:
+        done = subprocess.run([*command, mountpoint], capture_output=True, text=True, env={**os.environ, "LC_ALL": "C"})
+        if done.returncode == 0 or not is_mounted(mountpoint):
             return
-        if time.monotonic() > deadline:
-            raise RuntimeError(f"{mountpoint} stays busy")
+        if "busy" not in done.stderr or time.monotonic() > deadline:
+            break
         time.sleep(0.1)
+    subprocess.run([*command, lazily, mountpoint], capture_output=True)
+    raise RuntimeError(f"{' '.join(command)} {mountpoint}: {done.stderr.strip()}")
+
+
+def end(server, patience=PATIENCE):
+    """Waits for the end of a server that has nothing to serve any more, and ends it where it does not come."""
+    try:
+        server.wait(patience)
+    except subprocess.TimeoutExpired:
+        server.kill()
+        server.wait()
 
 
 def place_for_servers():

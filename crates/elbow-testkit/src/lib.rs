@@ -8,6 +8,7 @@
 //!                 ──> sortable      inputs for sorts, and whether the output is sorted and a permutation
 //!                 ──> thin_disk     a disk that has less room than it says
 //!                 ──> cases         random cases that can be replayed
+//!                 ──> reachable     a program where every user can start it
 //!                 ──> tree          what is below a directory, comparable, with a readable difference
 //! ```
 //!
@@ -21,6 +22,7 @@ pub mod cases;
 pub mod delayproxy;
 pub mod duration;
 pub mod pcopy;
+pub mod reachable;
 pub mod signals;
 pub mod slowfs;
 pub mod sortable;

@@ -89,7 +89,7 @@ Examples:
       elbow recover --force /project/alice
 
   Remove a job that `elbow run --keep` kept, by its name as it is listed:
-      elbow recover /project/alice --drop .elbow-1f2e3d4c5b6a7988-1763807484.000000005
+      elbow recover . --drop .elbow-1f2e3d4c5b6a7988-1763807484.000000005
 
 A job that had reached its commit point is finished, any other is undone; running jobs and kept ones are left alone. \
 The next `elbow run` on the directory does the same by itself.";

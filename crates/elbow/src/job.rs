@@ -194,14 +194,13 @@ pub(crate) fn recovered_lines(found: &[Recovered]) -> Vec<String> {
 pub(crate) fn kept_line(site: &Site, found: &[Recovered]) -> Option<String> {
     /// More than these make a line unreadable.
     const SHOWN: usize = 4;
-    let kept: Vec<_> = found.iter().filter(|job| job.action == RecoverAction::Kept).collect();
+    let kept = found.iter().filter(|job| job.action == RecoverAction::Kept);
+    let kept: Vec<&str> = kept.map(|job| job.job.as_str()).collect();
     let rest = (kept.len() > SHOWN).then(|| format!("and {} more", kept.len() - SHOWN));
-    let names = kept.iter().take(SHOWN).map(|job| job.job.clone());
-    let names: Vec<_> = names.chain(rest).collect();
-    (!kept.is_empty()).then(|| {
-        let drop = drop_command(site.path(), "NAME");
-        format!("kept since earlier: {}; to remove one: {drop}", names.join(", "))
-    })
+    let names: Vec<_> = kept.iter().take(SHOWN).map(ToString::to_string).chain(rest).collect();
+    let (names, directory) = (names.join(", "), quoted(site.path()));
+    let line = format!("kept since earlier: {names}; to remove one: elbow recover {directory} --drop NAME");
+    (!kept.is_empty()).then_some(line)
 }
 
 /// What removes a kept job, to be typed as it is.

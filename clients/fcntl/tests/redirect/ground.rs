@@ -154,6 +154,8 @@ impl Ground {
     pub(crate) fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
         let mut command = Command::new(program);
         command.current_dir(&self.data);
+        // From 3.12 on it warns of a fork in a process with threads, which the redirect makes of every program.
+        command.env("PYTHONWARNINGS", "ignore::DeprecationWarning");
         if let Some(service) = &self.service {
             command
                 .env("LD_PRELOAD", library())

@@ -7,6 +7,7 @@
 
 mod applications;
 mod completions;
+mod install;
 mod interruption;
 mod lifecycle;
 mod messages;
@@ -15,5 +16,6 @@ mod output;
 mod programs;
 mod reading;
 mod refusals;
+mod setup;
 mod stage;
 mod zero;

@@ -1,20 +1,10 @@
 //! Each bad situation gets a clear message with a way out, exit code 125, and changes nothing.
 
-use std::os::unix::fs::PermissionsExt;
-
 use crate::stage::{Stage, word};
 
 /// Becomes an ordinary user with a name (fusermount3 wants one) and an open `/dev/fuse`.
 const AS_USER: &str = "mknod -m 666 ../fuse c 10 229; mount --bind ../fuse /dev/fuse
     user() { setpriv --reuid 1 --regid 1 --clear-groups --inh-caps=-all env TMPDIR=\"$PWD/..\" \"$@\"; }";
-
-fn user_stage() -> Stage {
-    let stage = Stage::new();
-    for path in [stage.path(""), stage.work()] {
-        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o777)).expect("open to the user");
-    }
-    stage
-}
 
 #[test]
 fn a_missing_directory() {
@@ -82,7 +72,7 @@ fn root_without_the_right_to_mount() {
 
 #[test]
 fn a_directory_that_the_user_may_not_write() {
-    let stage = user_stage();
+    let stage = Stage::open_to_all();
     stage.make_dir("work/closed");
     let said = stage.apart(&format!("{AS_USER}; user $ELBOW run --on closed -- true"));
     said.assert_code(125)
@@ -91,7 +81,7 @@ fn a_directory_that_the_user_may_not_write() {
 
 #[test]
 fn a_device_that_the_user_may_not_open() {
-    let stage = user_stage();
+    let stage = Stage::open_to_all();
     let said = stage.apart(&format!("{AS_USER}; chmod 600 /dev/fuse; user $ELBOW run -- true"));
     said.assert_code(125)
         .assert_says(&["/dev/fuse: Permission denied", "chmod 666 /dev/fuse"]);
@@ -99,7 +89,7 @@ fn a_device_that_the_user_may_not_open() {
 
 #[test]
 fn no_helper_to_mount_for_the_user() {
-    let stage = user_stage();
+    let stage = Stage::open_to_all();
     let said = stage.apart(&format!(
         "{AS_USER}; mkdir bin; user env PATH=\"$PWD/bin\" $ELBOW run -- true"
     ));
@@ -109,7 +99,7 @@ fn no_helper_to_mount_for_the_user() {
 
 #[test]
 fn a_helper_that_may_not_mount() {
-    let stage = user_stage();
+    let stage = Stage::open_to_all();
     let said = stage.apart(&format!("{AS_USER}; user setpriv --no-new-privs $ELBOW run -- true"));
     said.assert_code(125)
         .assert_says(&["fusermount3 refused", "no_new_privs"]);
@@ -118,7 +108,7 @@ fn a_helper_that_may_not_mount() {
 /// The kernel gives no user namespace to a process in a chroot: a way to be refused one on any machine.
 #[test]
 fn no_user_namespaces() {
-    let stage = user_stage();
+    let stage = Stage::open_to_all();
     stage.make_dir("root");
     let script = format!(
         "{AS_USER}; mount --rbind / ../root

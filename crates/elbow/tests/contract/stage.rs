@@ -1,9 +1,12 @@
 //! A directory to work on, and ways to run `elbow` on it.
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use elbow_testkit::reachable::Reachable;
 use tempfile::TempDir;
 
 /// The binary under test.
@@ -14,6 +17,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// A temporary directory with `work` in it.
 pub(crate) struct Stage {
     dir: TempDir,
+    for_all: Option<Reachable>,
 }
 
 /// What a command said.
@@ -30,9 +34,23 @@ impl Stage {
             .prefix("elbow-contract-")
             .tempdir()
             .expect("a temporary directory");
-        let stage = Self { dir };
+        let stage = Self { dir, for_all: None };
         stage.make_dir("work");
         stage
+    }
+
+    /// One that everybody may write to, with a binary that everybody may run.
+    pub(crate) fn open_to_all() -> Self {
+        let mut stage = Self::new();
+        for path in [stage.path(""), stage.work()] {
+            std::fs::set_permissions(path, Permissions::from_mode(0o777)).expect("open to all");
+        }
+        stage.for_all = Some(Reachable::new(Path::new(ELBOW)).expect("the binary for all"));
+        stage
+    }
+
+    fn binary(&self) -> &Path {
+        self.for_all.as_ref().map_or(Path::new(ELBOW), Reachable::path)
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -71,7 +89,7 @@ impl Stage {
     pub(crate) fn start(&self, command: &mut Command) -> Child {
         command
             .current_dir(self.work())
-            .env("ELBOW", ELBOW)
+            .env("ELBOW", self.binary())
             .env("LC_ALL", "C")
             .stdin(Stdio::null());
         command.stdout(Stdio::piped()).stderr(Stdio::piped());

@@ -168,7 +168,12 @@ impl Bed {
 
     /// `elbow sort` in the directory, with nothing on standard input.
     pub(crate) fn command(&self, words: &[&str]) -> Command {
-        let mut command = Command::new(ELBOW);
+        self.command_of(Path::new(ELBOW), words)
+    }
+
+    /// The same with the binary at another place.
+    pub(crate) fn command_of(&self, binary: &Path, words: &[&str]) -> Command {
+        let mut command = Command::new(binary);
         command.arg("sort").args(words).current_dir(&self.dir);
         command.env("LC_ALL", "C").env("TMPDIR", &self.dir);
         command

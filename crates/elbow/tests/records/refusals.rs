@@ -3,9 +3,12 @@
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::Stdio;
 
-use crate::bed::{Bed, ORDER, Said, megabytes, records, sorted};
+use elbow_testkit::reachable::Reachable;
+
+use crate::bed::{Bed, ELBOW, ORDER, Said, megabytes, records, sorted};
 
 /// An ordinary user who is on every machine.
 const DAEMON: u32 = 1;
@@ -289,14 +292,15 @@ fn the_manifest_of_another_file_is_refused() {
     assert_is_resumed(&bed, &input);
 }
 
-/// As an ordinary user, whom root lets see the directory.
+/// As an ordinary user, whom root lets see the directory and the binary.
 fn sort_as_daemon(bed: &Bed, words: &[&str]) -> Said {
-    let mut command = bed.command(words);
+    let binary = Reachable::new(Path::new(ELBOW)).expect("the binary for all");
+    let mut command = bed.command_of(binary.path(), words);
     command.uid(DAEMON).gid(DAEMON);
     Said::of(&command.output().expect("an end"))
 }
 
-/// A place with our binary in it that everybody may see; `None` where we are not root.
+/// A place that everybody may see; `None` where we are not root.
 fn open_to_all() -> Option<Bed> {
     if !rustix::process::geteuid().is_root() {
         crate::disk::unavailable("root, to become an ordinary user");

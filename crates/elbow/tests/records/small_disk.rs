@@ -97,8 +97,9 @@ fn a_sort_in_place_needs_hardly_more_disk_than_its_input_on_ext4() {
     .run();
 }
 
-/// mkfs.xfs makes no file system this small, or with so small a log, unless it is told that nobody asks for support.
-const XFS: &[&str] = &["--unsupported", "-l", "size=8m"];
+/// mkfs.xfs makes no file system this small, or with so small a log, unless it is told that nobody asks for support; that of
+/// Debian 13 makes no log of less than 12.6 MB even so.
+const XFS: &[&str] = &["--unsupported", "-l", "size=13m"];
 #[test]
 fn a_sort_in_place_needs_hardly_more_disk_than_its_input_on_xfs() {
     let (input, memory) = if is_soak() { (1024, 128) } else { (208, 26) };
@@ -107,7 +108,7 @@ fn a_sort_in_place_needs_hardly_more_disk_than_its_input_on_xfs() {
         mkfs: XFS,
         input,
         memory,
-        disk_bytes: (input << 20) / 100 * if is_soak() { 108 } else { 114 },
+        disk_bytes: (input << 20) / 100 * if is_soak() { 109 } else { 117 },
     }
     .run();
 }

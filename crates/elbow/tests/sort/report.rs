@@ -151,13 +151,14 @@ fn a_dry_run_changes_nothing_and_its_numbers_are_those_of_the_sort() {
 }
 
 /// The bar is on a terminal; script(1) has one. The output is a pipe that nobody empties for a while, so that the sort
-/// takes long enough to show a bar.
+/// takes long enough to show a bar. Where what starts the tests has no terminal, the variable TERM is not set either, and a
+/// terminal that can do nothing gets no bar.
 #[test]
 fn progress_is_shown_on_a_terminal() {
     let stage = Stage::with(&[("in", &lines(50_000))]);
     let script = format!(
         "mkfifo slow && {{ {{ sleep 2; cat; }} <slow >out & }} &&
-        script -qec '{ELBOW} sort -S2M -o slow in' screen >/dev/null && wait"
+        TERM=vt100 script -qec '{ELBOW} sort -S2M -o slow in' screen >/dev/null && wait"
     );
     let said = stage.run("sh", &["-c", &script], b"");
     assert!(said.status.success(), "{said:?}");
