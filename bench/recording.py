@@ -35,7 +35,7 @@ def main():
     options = parser.parse_args()
     if not options.draw:
         options.elbow, programs = build.programs(options.elbow, "elbow-testkit")
-        write(RECORD, json.dumps(record(options, programs), indent=0) + "\n")
+        write(RECORD, json.dumps(record(options, programs), ensure_ascii=False) + "\n")
     write(IMAGE, animation.Picture(recorded()).svg())
 
 
@@ -84,8 +84,8 @@ def check(slow):
 
 def describe(linux):
     """What the picture says of itself."""
-    return {"head": f"Unpacking {linux.files:,} files ({linux.bytes / 1e6:.0f} MB) onto storage that takes {LATENCY[:-2]} ms for each operation",
-            "titles": {DIRECT: "tar, directly", ELBOW: "the same through elbow run"}}
+    head = f"Unpacking {linux.files:,} files ({linux.bytes / 1e6:.0f} MB) onto storage that takes {LATENCY[:-2]} ms for each operation"
+    return {"head": head, "titles": {DIRECT: "tar, directly", ELBOW: "the same through elbow run"}}
 
 
 def play(options, work, slow):

@@ -86,7 +86,8 @@ class Picture:
             until = end - self.begin if end else self.length
             yield text(x, y, f"{seconds:5.1f} s elapsed", f"typed {self._shown(start - self.begin, until)}")
         start, end = self._at(self.quick.start), self._at(self.quick.end)
-        yield text(x + 150, y, f"shown {self.quick.factor:.0f} times faster: only the left side is still busy", f"said {self._shown(start, end)}")
+        said = f"shown {self.quick.factor:.0f} times faster: only the left side is still busy"
+        yield text(x + 150, y, said, f"said {self._shown(start, end)}")
 
     def _at(self, seconds):
         return self.quick.picture_time(seconds) - self.begin

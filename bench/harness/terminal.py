@@ -44,7 +44,7 @@ class Terminals:
     def restart_clock(self):
         """What was seen before this is before 0."""
         now = time.monotonic()
-        self.screens = [(seconds - (now - self.start), name, rows) for seconds, name, rows in self.screens]
+        self.screens = [(round(seconds - (now - self.start), 3), name, rows) for seconds, name, rows in self.screens]
         self.start = now
 
     def seconds(self):
@@ -54,10 +54,10 @@ class Terminals:
         """Looks once at all terminals."""
         for name in self.names:
             shown = self._tmux("capture-pane", "-p", "-t", name).split("\n")[:self.rows]
-            rows = [row.rstrip() for row in shown]
+            rows = "\n".join(row.rstrip() for row in shown).rstrip("\n").split("\n")
             if self.seen.get(name) != rows:
                 self.seen[name] = rows
-                self.screens.append((self.seconds(), name, rows))
+                self.screens.append((round(self.seconds(), 3), name, rows))
 
     def type(self, name, text):
         for key in text:
