@@ -128,3 +128,8 @@ install-liblock: ## install the C lock client from LIBLOCK, where it was built, 
 
 clean: ## remove what was built
 	$(CARGO) clean
+
+.PHONY: recording
+recording: ## the recording of the README, docs/src/images/elbow-run.svg, made again; needs tmux
+	@scripts/setup.sh demo
+	bench/recording.py

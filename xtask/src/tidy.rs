@@ -4,6 +4,7 @@
 //! is wrong and what to do. All rules run, all findings are printed, and one finding fails the task.
 
 mod floors;
+mod links;
 mod manifests;
 mod promises;
 mod sources;
@@ -21,6 +22,7 @@ pub(crate) fn run(workspace: &Workspace) -> Result<()> {
     }
     findings.extend(sources::check(workspace)?);
     findings.extend(promises::check(workspace)?);
+    findings.extend(links::check(workspace)?);
 
     findings.iter().for_each(|finding| eprintln!("tidy: {finding}"));
     ensure!(findings.is_empty(), "{} finding(s)", findings.len());

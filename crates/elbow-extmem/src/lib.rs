@@ -1,6 +1,6 @@
 //! External memory (floor 2): data larger than memory, in no more disk space than it has bytes.
 //!
-//! What is dead is said at once: whoever has read data for the last time frees it (a hole in its file), so that a
+//! Whoever has read data for the last time frees it at once (makes a hole of it in its file), so that a
 //! sort needs the space of its input once, and a block store shrinks as blocks are freed.
 //!
 //! Source: Vengroff & Kotz, *A Holesome File System*.

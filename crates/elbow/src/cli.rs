@@ -96,8 +96,9 @@ The next `elbow run` on the directory does the same by itself.";
 
 /// Run any command as one transaction on slow or shared storage.
 ///
-/// Its file operations are answered at the speed of memory and carried out in the background, many at a time. When
-/// the command succeeds everything is published, when it fails nothing is.
+/// Its file operations are answered from memory and carried out in the background, many at a time. When the command
+/// succeeds, all its changes appear in the directory; when it fails, none does. Besides: sort a file within its own
+/// disk space, free parts of files, lock bytes of files, simulate a disk.
 #[derive(Debug, Parser)]
 #[command(name = "elbow", version, after_help = EXAMPLES, max_term_width = 110)]
 pub(crate) struct Cli {
@@ -107,13 +108,13 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Run a command with a directory as one transaction.
+    /// Run a command whose changes to a directory all appear when it succeeds, and none when it fails.
     #[command(after_help = RUN_EXAMPLES, override_usage = "elbow run [OPTIONS] -- COMMAND [ARGS]...")]
     Run(RunArgs),
-    /// Mount a directory as one transaction, for several commands or where there are no namespaces.
+    /// Mount a directory so that all that any commands do there is one transaction, until `elbow commit` or `rollback`.
     #[command(after_help = MOUNT_EXAMPLES)]
     Mount(MountArgs),
-    /// Say what a mount is doing.
+    /// Say what the job of a mount is doing.
     #[command(after_help = crate::status::EXAMPLES)]
     Status(StatusArgs),
     /// Store everything that was done in a mount, and unmount it.
@@ -125,7 +126,7 @@ pub(crate) enum Command {
     /// List what a commit of a mount would change.
     #[command(after_help = crate::diff::EXAMPLES)]
     Diff(DiffArgs),
-    /// End dead jobs of a directory: finish the committed, undo the others.
+    /// After a crash: finish the jobs of a directory that were being committed, undo the others.
     #[command(after_help = RECOVER_EXAMPLES)]
     Recover(RecoverArgs),
     /// Sort lines of text as sort(1) does, or records of one size, within memory and little disk space.
@@ -137,16 +138,16 @@ pub(crate) enum Command {
     /// Show where a file has data and where it has holes, or make holes of its zeros.
     #[command(after_help = holes_args::HOLES_EXAMPLES)]
     Holes(holes_args::HolesArgs),
-    /// Run the paper's applications on streams that free what they have read, and check the results.
+    /// Run the applications of the paper "A Holesome File System" on files that free what was read, and check the results.
     #[command(subcommand, after_help = crate::bench::EXAMPLES)]
     Bench(crate::bench::BenchArgs),
-    /// Hold locks on bytes of files, and see who does.
+    /// Run commands under locks on bytes of files, and see who holds which.
     #[command(subcommand, after_help = crate::lock::LOCK_EXAMPLES)]
     Lock(crate::lock::LockArgs),
-    /// Serve locks.
+    /// Serve the locks that `elbow lock` takes, for one machine or many.
     #[command(subcommand, after_help = crate::lock::LOCKD_EXAMPLES)]
     Lockd(crate::lock::LockdArgs),
-    /// Simulate a rotating disk.
+    /// Simulate a rotating disk: how long requests take on it, and why.
     #[command(subcommand, after_help = crate::disk::EXAMPLES)]
     Disk(crate::disk::DiskArgs),
     /// Print shell completions.

@@ -153,7 +153,7 @@ pub(crate) enum LockArgs {
 /// Parts of the service.
 #[derive(Debug, Subcommand)]
 pub(crate) enum LockdArgs {
-    /// Serve locks.
+    /// Serve locks on this machine, or to others.
     #[command(after_help = SERVE_EXAMPLES)]
     Serve(ServeArgs),
     /// Serve the processes of one node over one connection to the service.
