@@ -33,9 +33,9 @@ use crate::signals::{self, Event};
 /// Runs the command; the exit code is its own, or says what Elbowroom made of it.
 pub(crate) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
     let started = SystemTime::now();
-    let mut tries = 0;
+    let mut so_far = SoFar::default();
     let (file, ended) = match open_report(args) {
-        Ok(file) => (file, attempts(args, started, &mut tries)),
+        Ok(file) => (file, attempts(args, started, &mut so_far)),
         Err(error) => (None, Err(error)),
     };
     let mut report = ended.unwrap_or_else(|error| {
@@ -43,7 +43,8 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
         report.fail(&error);
         report
     });
-    report.attempts = tries;
+    report.attempts = so_far.tries;
+    report.notes = so_far.notes;
     if let Some(file) = file {
         file.write_or_say(&report.json());
     }
@@ -60,8 +61,15 @@ fn open_report(args: &RunArgs) -> anyhow::Result<Option<ReportFile>> {
     ReportFile::open(target).map(Some)
 }
 
-/// Runs the command as often as is asked; `tries` says how often it was.
-fn attempts(args: &RunArgs, started: SystemTime, tries: &mut u32) -> anyhow::Result<Report> {
+/// What has happened, however the run ends.
+#[derive(Default)]
+struct SoFar {
+    tries: u32,
+    notes: Vec<String>,
+}
+
+/// Runs the command as often as is asked.
+fn attempts(args: &RunArgs, started: SystemTime, so_far: &mut SoFar) -> anyhow::Result<Report> {
     let state = job::prepare_process();
     signals::block();
     let watcher = Watcher::start().context("cannot start a process")?; // before any thread
@@ -73,9 +81,9 @@ fn attempts(args: &RunArgs, started: SystemTime, tries: &mut u32) -> anyhow::Res
     };
     let sites = Site::open_all(&directories)?;
     let (scratch, note) = job::scratch(&args.job)?;
-    let mut notes: Vec<String> = note.into_iter().collect();
+    so_far.notes.extend(note);
     if !args.json {
-        notes.iter().for_each(say);
+        so_far.notes.iter().for_each(say);
     }
     let (events, happenings) = mpsc::channel();
     signals::listen(events.clone()).context("cannot start a thread")?;
@@ -91,10 +99,9 @@ fn attempts(args: &RunArgs, started: SystemTime, tries: &mut u32) -> anyhow::Res
     };
     let mut left = args.retry;
     loop {
-        *tries += 1;
-        let mut attempt = runner.attempt(&mut notes)?;
+        so_far.tries += 1;
+        let attempt = runner.attempt(&mut so_far.notes)?;
         if left == 0 || !attempt.may_be_retried {
-            attempt.report.notes = notes;
             return Ok(attempt.report);
         }
         if !args.json {
