@@ -8,6 +8,7 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use elbow_testkit::reachable::Reachable;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use rustix::process::{Pid, Signal, kill_process};
@@ -187,7 +188,8 @@ fn kill_a_daemon(ground: &Ground) {
     let permissions = std::os::unix::fs::PermissionsExt::from_mode(0o777);
     fs::set_permissions(&mount, permissions).expect("opening the mount point to all");
     std::os::unix::fs::chown(&mount, Some(USER), Some(USER)).expect("chown");
-    let script = format!("ELBOW={}; {script}", env!("CARGO_BIN_EXE_elbow"));
+    let elbow = Reachable::new(Path::new(env!("CARGO_BIN_EXE_elbow"))).expect("the binary for all");
+    let script = format!("ELBOW={}; {script}", elbow.path().display());
     ground.native(&script).assert_code(0);
     assert_eq!(names(&mount), ["inside"], "{at}");
     assert_all_ends(ground);
