@@ -19,7 +19,7 @@ fixtures=${ELBOW_FIXTURES:-$root/target/fixtures}
 
 # Megabytes that a first build takes in the target directory (README.md and CONTRIBUTING.md say the same).
 release_megabytes=1100
-test_megabytes=4500
+test_megabytes=5000
 
 # PROGRAM:PACKAGE pairs; what is in a smallest Debian (coreutils, util-linux, tar, diffutils) is not listed.
 fuse_programs='fusermount3:fuse3 mount:mount umount:mount'
