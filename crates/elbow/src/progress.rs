@@ -16,13 +16,14 @@ mod terminal;
 
 use std::borrow::Cow;
 use std::path::Path;
+use std::time::Instant;
 
 use elbow_job::{Counts, Job, Phase, Progress};
 use serde::{Deserialize, Serialize};
 
 use crate::cli::When;
 use crate::signals;
-use estimate::Part;
+use estimate::{Estimate, Part};
 use painter::{Painter, Place, View};
 
 /// Where a job is, in numbers.
@@ -108,14 +109,16 @@ impl Display {
         };
         let looked_at = jobs.clone();
         let look = move || Some(Position::stored(looked_at.iter().map(Job::counts)).view());
-        let painter = place.and_then(|place| Painter::start(String::new(), place, Box::new(look)));
+        let painter = place
+            .and_then(|place| Painter::start(String::new(), place, Estimate::begun(Instant::now()), Box::new(look)));
         Self { jobs, painter }
     }
 
     /// For the end of a job over a directory; `silent` shows nothing.
     pub(crate) fn of_end(directory: &Path, silent: bool) -> Self {
         let name = directory.display().to_string();
-        let painter = place(silent).and_then(|place| Painter::start(name, place, Box::new(|| None)));
+        let painter =
+            place(silent).and_then(|place| Painter::start(name, place, Estimate::default(), Box::new(|| None)));
         let jobs = Vec::new();
         Self { jobs, painter }
     }
@@ -159,7 +162,8 @@ impl Meter {
     /// For something that is called so; `silent` shows nothing.
     pub(crate) fn new(what: &str, silent: bool) -> Self {
         let shown = |c: char| if c.is_ascii_graphic() || c == ' ' { c } else { '?' };
-        let painter = place(silent).and_then(|place| Painter::start(String::new(), place, Box::new(|| None)));
+        let painter = place(silent)
+            .and_then(|place| Painter::start(String::new(), place, Estimate::begun(Instant::now()), Box::new(|| None)));
         Self {
             what: what.chars().map(shown).collect(),
             painter,

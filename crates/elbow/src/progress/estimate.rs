@@ -83,6 +83,14 @@ pub(crate) struct Estimate {
 }
 
 impl Estimate {
+    /// Of what begins now, with nothing done: what is done before the first look counts for its rate, too.
+    pub(crate) fn begun(now: Instant) -> Self {
+        Self {
+            last: Some((now, Part::default(), Part::default())),
+            ..Self::default()
+        }
+    }
+
     /// It is there now.
     pub(crate) fn note(&mut self, now: Instant, bytes: Part, items: Part) {
         if let Some((then, bytes_then, items_then)) = self.last {
@@ -232,6 +240,20 @@ mod tests {
         });
         let rate = estimate.bytes_per_second().expect("a rate");
         assert!((9_900.0..10_100.0).contains(&rate), "{rate}");
+    }
+
+    /// A sort that had written its runs before the first look, and then waited for a reader, had a rate of 0 and no time left.
+    #[test]
+    fn what_is_done_before_the_first_look_counts() {
+        let began = Instant::now();
+        let mut estimate = Estimate::begun(began);
+        for tick in 1..=10 {
+            estimate.note(began + TICK * tick, part(3_000_000, 5_000_000), Part::default());
+        }
+        assert_eq!(estimate.percent(), 60);
+        let rate = estimate.bytes_per_second().expect("a rate");
+        assert!((2_000_000.0..4_000_000.0).contains(&rate), "{rate}");
+        assert!(estimate.left().is_some_and(|left| !left.is_zero()));
     }
 
     #[test]

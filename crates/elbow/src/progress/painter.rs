@@ -1,6 +1,6 @@
 //! The thread that shows progress: it looks where things are, and draws when there is something worth drawing.
 //!
-//! It is alone with the terminal. Whoever shows something leaves it on the desk and goes on, so that a terminal that is
+//! It is alone with the terminal. Whoever shows something leaves it in the mailbox and goes on, so that a terminal that is
 //! stopped (Ctrl-S) or a full pipe stops nothing but this thread, and the newest of what was left there is drawn next.
 
 use std::borrow::Cow;
@@ -53,11 +53,11 @@ pub(super) struct View {
     pub(super) is_background: bool,
 }
 
-/// Looks where things are when nothing was left on the desk.
+/// Looks where things are when nothing was left in the mailbox.
 type Look = Box<dyn Fn() -> Option<View> + Send>;
 
 #[derive(Default)]
-struct Desk {
+struct Mailbox {
     orders: Mutex<Orders>,
     changed: Condvar,
 }
@@ -77,7 +77,7 @@ impl Orders {
     }
 }
 
-impl Desk {
+impl Mailbox {
     fn lock(&self) -> MutexGuard<'_, Orders> {
         self.orders.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -112,47 +112,47 @@ impl Desk {
     }
 }
 
-/// The desk of the thread that shows something now.
-static AT_WORK: Mutex<Weak<Desk>> = Mutex::new(Weak::new());
+/// The mailbox of the thread that shows something now.
+static AT_WORK: Mutex<Weak<Mailbox>> = Mutex::new(Weak::new());
 
 /// Gives the terminal back before this process is stopped. What is shown comes back when it goes on.
 pub(super) fn pause() {
-    let desk = AT_WORK.lock().unwrap_or_else(PoisonError::into_inner).upgrade();
-    if let Some(desk) = desk {
-        desk.order_to_clear(|orders| orders.pause = true);
+    let mailbox = AT_WORK.lock().unwrap_or_else(PoisonError::into_inner).upgrade();
+    if let Some(mailbox) = mailbox {
+        mailbox.order_to_clear(|orders| orders.pause = true);
     }
 }
 
 /// Shows something until it is dropped.
 pub(super) struct Painter {
-    desk: Arc<Desk>,
+    mailbox: Arc<Mailbox>,
 }
 
 impl Painter {
     /// Starts the thread; without one nothing is shown. `name` stands before lines in a pipe.
-    pub(super) fn start(name: String, place: Place, look: Look) -> Option<Self> {
-        let desk = Arc::new(Desk::default());
-        *AT_WORK.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(&desk);
+    pub(super) fn start(name: String, place: Place, estimate: Estimate, look: Look) -> Option<Self> {
+        let mailbox = Arc::new(Mailbox::default());
+        *AT_WORK.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(&mailbox);
         if place == Place::Row {
             give_back_on_panic();
         }
-        let mut work = Work::new(name, place);
-        let of_thread = desk.clone();
+        let mut work = Work::new(name, place, estimate);
+        let of_thread = mailbox.clone();
         let started = std::thread::Builder::new()
             .name("elbow-progress".into())
             .spawn(move || work.run(&of_thread, &look));
-        started.ok().map(|_| Self { desk })
+        started.ok().map(|_| Self { mailbox })
     }
 
-    /// Leaves something on the desk.
+    /// Leaves something in the mailbox.
     pub(super) fn show(&self, view: View) {
-        self.desk.lock().view = Some(view);
+        self.mailbox.lock().view = Some(view);
     }
 }
 
 impl Drop for Painter {
     fn drop(&mut self) {
-        self.desk.order_to_clear(|orders| orders.finish = true);
+        self.mailbox.order_to_clear(|orders| orders.finish = true);
     }
 }
 
@@ -226,7 +226,7 @@ struct Work {
 }
 
 impl Work {
-    fn new(name: String, place: Place) -> Self {
+    fn new(name: String, place: Place, estimate: Estimate) -> Self {
         let began = Instant::now();
         let last = began;
         let lines = |name, always| Surface::Lines(Lines { last, name, always });
@@ -239,18 +239,18 @@ impl Work {
             },
             began,
             awaited: None,
-            estimate: Estimate::default(),
+            estimate,
             doing: Cow::Borrowed(""),
             doing_since: began,
             was_behind: None,
         }
     }
 
-    fn run(&mut self, desk: &Desk, look: &Look) {
+    fn run(&mut self, mailbox: &Mailbox, look: &Look) {
         // A terminal may stop whoever writes to it from the background (stty tostop); we only put it in order then.
         signals::block_output_stop();
         loop {
-            let orders = desk.wait();
+            let orders = mailbox.wait();
             if !orders.want_clear() {
                 let left_there = orders.view.clone();
                 drop(orders);
@@ -261,7 +261,7 @@ impl Work {
             }
             drop(orders);
             self.hide();
-            if desk.say_clear().finish {
+            if mailbox.say_clear().finish {
                 return;
             }
         }
@@ -269,7 +269,9 @@ impl Work {
 
     fn show(&mut self, now: Instant, view: &View) {
         if self.doing != view.doing {
-            self.estimate = Estimate::default();
+            if !self.doing.is_empty() {
+                self.estimate = Estimate::default();
+            }
             self.doing.clone_from(&view.doing);
             self.doing_since = now;
         }
