@@ -278,11 +278,14 @@ fn refine(equal: &mut [Entry], text: &Text<'_>, order: &TextOrder) -> bool {
     let Some(first) = key(&equal[0]) else { return false };
     let others = equal[1..].iter().filter_map(key);
     let shared = others.fold(first.len(), |shared, other| common_length(&first[..shared], other));
-    for entry in equal.iter_mut() {
-        entry[0] = order.prefix_after(text.line(entry), shared);
+    let after = |entry: &Entry| order.prefix_after(text.line(entry), shared);
+    let first = after(&equal[0]);
+    // Their prefixes are needed as they are when chunks are merged, so nothing is replaced before it is of use.
+    if equal.iter().all(|entry| after(entry) == first) {
+        return false;
     }
-    let prefix = equal[0][0];
-    equal.iter().any(|entry| entry[0] != prefix)
+    equal.iter_mut().for_each(|entry| entry[0] = after(entry));
+    true
 }
 
 /// Moves the first of equal lines to the front; gives their number.

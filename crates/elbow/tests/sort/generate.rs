@@ -284,11 +284,13 @@ fn inputs(rng: &mut Random, task: Task, terminator: u8) -> Vec<Vec<u8>> {
 }
 
 fn text(rng: &mut Random, lines: usize, favourites: &[&[&str]], terminator: u8) -> Vec<u8> {
+    // Some texts are the same few lines again and again, as levels of a log or a column of states are.
+    let repeated = *[0.25, 0.25, 0.25, 0.97].choose(rng).expect("some");
     let mut earlier: Vec<Vec<u8>> = Vec::new();
     let mut text = Vec::new();
     for _ in 0..lines {
         let line = match earlier.choose(rng) {
-            Some(again) if rng.random_ratio(1, 4) => again.clone(),
+            Some(again) if rng.random_bool(repeated) => again.clone(),
             _ => line(rng, favourites),
         };
         text.extend_from_slice(&line);

@@ -6,6 +6,13 @@ use super::*;
 use crate::text::{Input, KeyOptions, KeySpec, OrderOptions};
 
 fn sorted(text: &str, order: &TextOrder) -> Vec<String> {
+    let chunk = chunk_of(text, order);
+    let lines = chunk.lines().map(|line| String::from_utf8_lossy(line).into_owned());
+    lines.collect()
+}
+
+/// A text as a sorted chunk.
+fn chunk_of(text: &str, order: &TextOrder) -> Chunk {
     let input = text.to_owned();
     let mut inputs = Inputs::new(
         vec![Input::new("text", move || Ok(std::io::Cursor::new(input)))],
@@ -19,9 +26,6 @@ fn sorted(text: &str, order: &TextOrder) -> Vec<String> {
     assert!(!is_more, "it fits");
     chunk.sort(order, None);
     chunk
-        .lines()
-        .map(|line| String::from_utf8_lossy(line).into_owned())
-        .collect()
 }
 
 /// Long common beginnings, upper and lower case, keys that end in them: all ways through refining.
@@ -65,6 +69,27 @@ fn many_lines_that_begin_alike_are_sorted_as_by_comparing() {
             }
             assert!(sorted(&text, &order) == expected, "{letters} {stable} {unique}");
         }
+    }
+}
+
+/// What nothing in a key tells apart after eight bytes: a merge of chunks goes by these prefixes.
+#[test]
+fn many_lines_with_one_key_keep_their_prefixes() {
+    let text = "tab \t and blank of one key\n  \ttab  and blank of one key\n".repeat(REFINED_LINES_MIN);
+    for letters in ["", "i", "d", "f", "r", "ir", "n", "V"] {
+        let options = KeyOptions::parse(letters).expect("options");
+        let order = TextOrder::new(&OrderOptions {
+            options,
+            ..OrderOptions::default()
+        })
+        .expect("an order");
+        let mut cursor = chunk_of(&text, &order).into_cursor();
+        let mut lines = 0;
+        while cursor.advance() {
+            assert_eq!(cursor.prefix(), order.prefix(cursor.line()), "-{letters}");
+            lines += 1;
+        }
+        assert_eq!(lines, text.lines().count());
     }
 }
 
