@@ -13,7 +13,7 @@ use elbow_file::{Errno, Handle, RenameMode, Storage};
 use crate::commit::{Leftovers, Tally, Tree, gone_is_none, remove_leftovers};
 use crate::recover::{Found, THREADS, command_of, error, find_record, look_at, read_journal};
 use crate::report::{JobError, RecoverAction, Recovered};
-use crate::staging::{DROPPED, JournalEntry, KEPT, Manifest, is_job_name, is_staging_name};
+use crate::staging::{DROPPED, JournalEntry, KEPT, MANIFEST, Manifest, is_job_name, is_staging_name};
 
 /// Removes kept jobs of a directory with everything of them. Each is named as its own staging directory is; if one of the
 /// names is not that of a kept job, nothing is done.
@@ -68,6 +68,13 @@ fn state_of(storage: &dyn Storage, job: &Handle, manifest: Option<&Manifest>) ->
         }
         _ => "it was not kept: it died, and `elbow recover` ends it".into(),
     }
+}
+
+/// Marks a job as kept that a recovery could not finish.
+pub(crate) fn keep(storage: &dyn Storage, job: &Handle) -> Result<(), Errno> {
+    let marked = storage.rename(job, MANIFEST.as_ref(), job, KEPT.as_ref(), RenameMode::Replace);
+    gone_is_none(marked)?;
+    storage.sync_all(job)
 }
 
 /// Removes a job whose removal has begun.

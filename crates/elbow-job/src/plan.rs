@@ -48,7 +48,7 @@ pub(crate) struct NewAttrs {
 }
 
 impl NewAttrs {
-    fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.owner.is_none() && self.mode.is_none() && self.xattrs.is_empty() && self.times.is_none()
     }
 }

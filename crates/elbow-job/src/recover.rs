@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use elbow_file::{Access, Errno, Handle, Storage, Time};
 
-use crate::commit::{Apply, COLLECTED, DONE, Leftovers, RECORD, Record, Tally, Tree, remove_leftovers};
+use crate::commit::{Apply, DEPARTED, DONE, Leftovers, RECORD, Record, Tally, Tree, UNDO, UndoPhase, remove_leftovers};
 use crate::job::clock;
 use crate::kept;
 use crate::report::{JobError, RecoverAction, Recovered};
@@ -99,12 +99,8 @@ fn recover_job(
         _ => {}
     }
     match find_record(storage, &job) {
-        Ok(Some((record, done))) => {
-            finish(tree, job, name, &record, done)?;
-            Ok(say(
-                RecoverAction::Finished,
-                "it had committed: everything is in its place".into(),
-            ))
+        Ok(Some((record, stage))) => {
+            return finish(storage, root, job, name, &record, stage).map(|(action, message)| say(action, message));
         }
         // Whose job it is cannot be read, yet it got beyond its first moment: perhaps this machine only sees it late.
         Ok(None)
@@ -196,38 +192,91 @@ fn is_young(storage: &dyn Storage, root: &Handle, name: &OsStr) -> bool {
         .is_ok_and(|stat| (clock().seconds - stat.mtime.seconds).abs() < BIRTH_SECONDS)
 }
 
-/// The commit record and whether it has been carried out; an error in words if it cannot be read.
-pub(crate) fn find_record(storage: &dyn Storage, job: &Handle) -> Result<Option<(Record, bool)>, String> {
-    for (file, done) in [(RECORD, false), (DONE, true)] {
+/// How far a commit record has been carried out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stage {
+    Committed,
+    /// All but the cleaning is done.
+    Done,
+    /// It was refused, and is being taken back.
+    TakenBack(UndoPhase),
+}
+
+/// The commit record and how far it has been carried out; an error in words if it cannot be read.
+pub(crate) fn find_record(storage: &dyn Storage, job: &Handle) -> Result<Option<(Record, Stage)>, String> {
+    let undo = UNDO.into_iter().enumerate();
+    let undo = undo.map(|(phase, name)| (name, Stage::TakenBack(UndoPhase(phase))));
+    // In the order that a record takes its names, so that it is found while it is renamed.
+    for (file, stage) in [(RECORD, Stage::Committed), (DONE, Stage::Done)]
+        .into_iter()
+        .chain(undo)
+    {
         if let Some(bytes) = read_file(storage, job, file).map_err(|errno| errno.to_string())? {
             return Record::decode(&bytes)
-                .map(|record| Some((record, done)))
+                .map(|record| Some((record, stage)))
                 .map_err(|e| e.to_string());
         }
     }
     Ok(None)
 }
 
-fn finish(tree: Tree<'_>, job: Handle, name: &OsStr, record: &Record, done: bool) -> Result<(), JobError> {
-    let storage = tree.storage;
-    let collected = storage.stat(&job, OsStr::new(COLLECTED)).is_ok();
-    let apply = Apply {
-        tree,
-        job,
-        staging_name: name,
-        record,
-        tally: &Tally::default(),
-    };
-    let failed = |failures: Vec<crate::commit::Failure>| JobError::Unfinished {
+/// Carries a record out, or takes it back if that cannot be; gives what became of the job.
+fn finish(
+    storage: &dyn Storage,
+    root: &Handle,
+    job: Handle,
+    name: &OsStr,
+    record: &Record,
+    stage: Stage,
+) -> Result<(RecoverAction, String), JobError> {
+    let departed = storage.stat(&job, OsStr::new(DEPARTED)).is_ok();
+    let tree = Tree::new(storage, root.clone(), THREADS);
+    let tally = Tally::default();
+    let apply = Apply::new(tree, job.clone(), name, record, &tally, false);
+    if let Stage::TakenBack(phase) = stage {
+        apply
+            .go_on_taking_back(phase)
+            .map_err(|failures| unfinished(&failures))?;
+        roll_back(storage, root, name, &job)?;
+        let message = "its commit had been refused: nothing of it is left";
+        return Ok((RecoverAction::RolledBack, message.into()));
+    }
+    if stage == Stage::Committed {
+        if let Err(failures) = apply.publish(departed) {
+            // Nothing of it is removed: among what it had published there may be what somebody has changed since.
+            apply.take_back().map_err(|_| unfinished(&failures))?;
+            kept::keep(storage, &job).map_err(error("keeping the job in"))?;
+            let first = failures.first().map(ToString::to_string).unwrap_or_default();
+            let message = format!(
+                "it had committed, but that could not be finished ({first}): the tree is as it was before the job, and what \
+                 the job made is kept; `elbow recover --drop` with this name removes it"
+            );
+            return Ok((RecoverAction::Kept, message));
+        }
+        apply.mark_done().map_err(error("finishing the commit in"))?;
+    }
+    apply.clean(None).map_err(|failures| unfinished(&failures))?;
+    let message = "it had committed: everything is in its place";
+    Ok((RecoverAction::Finished, message.into()))
+}
+
+fn unfinished(failures: &[crate::commit::Failure]) -> JobError {
+    JobError::Unfinished {
         failed: failures.len(),
         first: failures.first().map(ToString::to_string).unwrap_or_default(),
         directory: PathBuf::from("."),
-    };
-    if !done {
-        apply.publish(collected).map_err(failed)?;
-        apply.mark_done().map_err(error("finishing the commit in"))?;
     }
-    apply.clean(None).map_err(failed)
+}
+
+/// Removes what is left of a job whose commit was taken back.
+fn roll_back(storage: &dyn Storage, root: &Handle, name: &OsStr, job: &Handle) -> Result<(), JobError> {
+    let manifest = match look_at(storage, job).map_err(error("reading the manifest in"))? {
+        Found::Ordinary(manifest) | Found::Kept(manifest) | Found::Dropped(manifest) => manifest,
+    };
+    let tree = Tree::new(storage, root.clone(), THREADS);
+    let left = leftovers(storage, root, name, job, manifest.as_ref());
+    let (left, times) = left.map_err(error("reading the journal in"))?;
+    remove_leftovers(&tree, name, &left, times, &Tally::default()).map_err(error("rolling back in"))
 }
 
 /// What a dead job has put outside its own directory, and the times of the root before it.

@@ -7,9 +7,12 @@
 //!       new/                        what the job creates in DIR itself
 //!       p<n>                        patch files of old objects
 //!       m<n>                        limbo: objects on their way from one name to another
-//!       d<n>                        removed objects, deleted after commit
-//!       commit, collected, done     the commit record and how far it is applied
+//!       u<n>                        what a patch has overwritten
+//!       commit, departed, done      the commit record and how far it is applied
+//!       undo, undo.names, undo.olds the record of a commit that is taken back, and how far
 //!   DIR/old/dir/.elbow-<id>-part    what the job creates in old/dir
+//!   DIR/old/dir/.elbow-<id>-d<n>    an old object that is removed from old/dir, for the time of the commit
+//!   DIR/old/dir/.elbow-<id>-m<n>    an old object that gets another name in old/dir, the same
 //! ```
 //!
 //! The manifest of a kept job is named `kept` instead of `job`, that of a kept job that is being removed `dropped`: a rename
@@ -47,7 +50,13 @@ const VERSION: u16 = 1;
 /// Is this the name of a staging directory of any job?
 #[must_use]
 pub fn is_staging_name(name: &OsStr) -> bool {
-    split(name).is_some_and(|(_, rest)| rest == PART) || is_job_name(name)
+    split(name).is_some_and(|(_, rest)| rest == PART || is_parking(rest)) || is_job_name(name)
+}
+
+/// A letter and a number: an old object that waits beside its name while a commit is applied.
+fn is_parking(rest: &str) -> bool {
+    let digits = rest.strip_prefix(['d', 'm', 'r']).unwrap_or_default();
+    !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit())
 }
 
 /// Is this the name of the own directory of any job?
@@ -78,6 +87,12 @@ fn split(name: &OsStr) -> Option<(&str, &str)> {
 pub(crate) fn part_name(job: &OsStr) -> OsString {
     let id = split(job).map_or("", |(id, _)| id);
     format!("{PREFIX}{id}-{PART}").into()
+}
+
+/// The hidden name beside its own that an old object has while a commit is applied; `kind` is one letter.
+pub(crate) fn parked_name(job: &OsStr, kind: char, number: u64) -> OsString {
+    let id = split(job).map_or("", |(id, _)| id);
+    format!("{PREFIX}{id}-{kind}{number}").into()
 }
 
 /// A name for the own directory of a new job in a directory with this mtime.
@@ -295,6 +310,8 @@ mod tests {
             assert_eq!(mtime_in(name.as_ref()), Some(time));
             let part = part_name(name.as_ref());
             assert!(is_staging_name(&part) && !is_job_name(&part), "{part:?}");
+            let parked = parked_name(name.as_ref(), 'd', 12);
+            assert!(is_staging_name(&parked) && !is_job_name(&parked), "{parked:?}");
         }
     }
 
@@ -305,6 +322,9 @@ mod tests {
             ".elbow-0123456789abcdef",
             ".elbow-0123456789abcdef-1",
             ".elbow-0123456789abcdef-parts",
+            ".elbow-0123456789abcdef-d",
+            ".elbow-0123456789abcdef-d1x",
+            ".elbow-0123456789abcdef-x1",
             ".elbow-0123456789abcdeg-part",
             ".elbow-0123456789abcdefpart",
             ".elbow-0123456789abcdef-1.5",

@@ -2,10 +2,13 @@
 
 mod apply;
 mod check;
+mod content;
 mod draft;
 mod keep;
+mod prepare;
 mod record;
 mod tree;
+mod undo;
 mod watch;
 
 use std::collections::BTreeSet;
@@ -20,20 +23,21 @@ use crate::api::Ino;
 use crate::job::{Job, Shared, clock};
 use crate::model::{Model, Staging};
 use crate::removal::{parallel, remove_tree};
-use crate::report::{Cause, JobError, Outcome, Phase, Progress};
+use crate::report::{Cause, JobError, OnConflict, Outcome, Phase, Progress};
 use crate::staging::{DROPPED, JOURNAL, MANIFEST, part_name};
 
-use apply::sync_dir;
 pub(crate) use apply::{Apply, Failure, gone_is_none};
+use apply::{Refusal, sync_dir};
 pub(crate) use draft::changes;
 pub(crate) use record::Record;
 pub(crate) use tree::Tree;
+pub(crate) use undo::{UNDO, UndoPhase};
 pub(crate) use watch::{Hook, Tally};
 
 /// Files of the job's own directory.
 pub(crate) const RECORD: &str = "commit";
 const RECORD_DRAFT: &str = "commit.draft";
-pub(crate) const COLLECTED: &str = "collected";
+pub(crate) const DEPARTED: &str = "departed";
 pub(crate) const DONE: &str = "done";
 
 /// What goes last of a job's own directory: who the job was, and that it committed.
@@ -141,15 +145,12 @@ impl Shared {
         if let Err(cause) = self.drain(progress) {
             return Ok(Some(cause));
         }
-        let (record, job) = {
+        let ((mut record, before), job) = {
             let state = self.state.lock();
             (draft::draft(&state.model), state.model.job_dir())
         };
         if record.is_empty() && job.is_none() {
             return Ok(None);
-        }
-        if let Some(cause) = check::conflicts(self, progress) {
-            return Ok(Some(cause));
         }
         let job = match job {
             Some(job) => job,
@@ -158,32 +159,42 @@ impl Shared {
                 Err(errno) => return Ok(Some(Cause::Storage(format!("making the staging directory: {errno}")))),
             },
         };
-        let write_record = || self.write_record(&job, &record);
-        if let Err(errno) = self.watched(progress, Phase::Syncing, &Tally::default(), write_record) {
+        // Durable before anything is looked at, because that is what takes long, and others change things meanwhile.
+        let sync = || self.storage.sync_all(&job);
+        if let Err(errno) = self.watched(progress, Phase::Syncing, &Tally::default(), sync) {
+            return Ok(Some(Cause::Storage(format!("syncing what was written: {errno}"))));
+        }
+        if let Some(cause) = check::conflicts(self, progress) {
+            return Ok(Some(cause));
+        }
+        let wins = self.options.on_conflict == OnConflict::Overwrite;
+        let prepared = prepare::prepare(&mut record, &before, &self.tree(), wins.then_some(&*self.staging_name));
+        if let Err(errno) = prepared.and_then(|()| self.write_record(&job, &record)) {
             return Ok(Some(Cause::Storage(format!("writing the commit record: {errno}"))));
         }
         // The commit point has passed.
         let publishing = record.publishing();
-        let apply = Apply {
-            tree: self.tree(),
-            job,
-            staging_name: &self.staging_name,
-            record: &record,
-            tally: &publishing,
-        };
-        self.watched(progress, Phase::Publishing, &publishing, || self.publish(&apply))?;
+        let apply = Apply::new(self.tree(), job, &self.staging_name, &record, &publishing, true);
+        if let Err(failures) = self.watched(progress, Phase::Publishing, &publishing, || self.publish(&apply)) {
+            let taken_back = self.watched(progress, Phase::RollingBack, &Tally::default(), || apply.take_back());
+            taken_back.map_err(|_| self.unfinished(&failures))?;
+            return Ok(Some(undo::cause_of(&failures, clock())));
+        }
         let cleaning = record.cleaning();
-        let apply = Apply {
-            tally: &cleaning,
-            ..apply
-        };
+        let apply = apply.counted_by(&cleaning);
         self.watched(progress, Phase::CleaningUp, &cleaning, || self.clean(&apply))?;
         Ok(None)
     }
 
-    fn publish(&self, apply: &Apply<'_>) -> Result<(), JobError> {
-        apply.publish(false).map_err(|failures| self.unfinished(&failures))?;
-        apply.mark_done().map_err(self.storage_error("finishing the commit of"))
+    fn publish(&self, apply: &Apply<'_>) -> Result<(), Vec<Failure>> {
+        apply.publish(false)?;
+        apply.mark_done().map_err(|errno| {
+            vec![Failure {
+                step: "finish the commit of",
+                path: PathBuf::new(),
+                refusal: Refusal::Errno(errno),
+            }]
+        })
     }
 
     fn clean(&self, apply: &Apply<'_>) -> Result<(), JobError> {
@@ -191,7 +202,11 @@ impl Shared {
         apply
             .clean(self.final_root_times())
             .map_err(|failures| self.unfinished(&failures))?;
-        self.storage.sync_all(&self.root).map_err(self.storage_error("syncing"))
+        match self.storage.sync_all(&self.root) {
+            // The job has taken its own right to read the directory away.
+            Err(Errno::ACCESS) => Ok(()),
+            other => other.map_err(self.storage_error("syncing")),
+        }
     }
 
     /// The root's times as the job saw them, if nothing in the record sets them.
@@ -220,7 +235,7 @@ impl Shared {
         state.model.job_dir().ok_or(refused.unwrap_or(Errno::IO))
     }
 
-    /// Everything is durable before the record is, and the record before its name. A record that may not last is taken
+    /// Everything is durable by now; so is the record before it has its name. A record that may not last is taken
     /// back: the roll back that follows must not be taken for a commit when it dies.
     fn write_record(&self, job: &Handle, record: &Record) -> Result<(), Errno> {
         self.write_record_once(job, record).or_else(|errno| {
@@ -231,7 +246,6 @@ impl Shared {
 
     fn write_record_once(&self, job: &Handle, record: &Record) -> Result<(), Errno> {
         let storage = &*self.storage;
-        storage.sync_all(job)?;
         let (draft, name) = (OsStr::new(RECORD_DRAFT), OsStr::new(RECORD));
         let file = storage.create(job, draft, PRIVATE_FILE_MODE)?;
         storage.write(&file, &[IoSlice::new(&record.encode())], 0)?;
