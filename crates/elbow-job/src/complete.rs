@@ -15,6 +15,8 @@ pub(crate) struct Done {
     pub(crate) file: Option<Handle>,
     /// The directory that was created.
     pub(crate) made: Option<Handle>,
+    /// The object exists, whatever became of the rest of its creation.
+    pub(crate) is_made: bool,
     /// The job's own directory, made with the root's staging directory.
     pub(crate) job_dir: Option<Handle>,
     /// Symbolic links have attributes of their own.

@@ -51,9 +51,19 @@ pub(crate) struct Journal {
 impl Executor<'_> {
     pub(crate) fn run(&self, action: &Action) -> Result<Done, Errno> {
         let mut done = Done::default();
+        match self.act(action, &mut done) {
+            Ok(()) => Ok(done),
+            Err(errno) => {
+                self.unmake(action, &done);
+                Err(errno)
+            }
+        }
+    }
+
+    fn act(&self, action: &Action, done: &mut Done) -> Result<(), Errno> {
         match action {
-            Action::Stage { at } if at.owner.0 == Ino::ROOT => self.stage_root(at, &mut done)?,
-            Action::Stage { at } => self.stage(at, &mut done)?,
+            Action::Stage { at } if at.owner.0 == Ino::ROOT => self.stage_root(at, done)?,
+            Action::Stage { at } => self.stage(at, done)?,
             Action::ProbeLinks { job } => done.link_attributes = self.probe_links(job)?,
             Action::Create {
                 spot,
@@ -63,32 +73,32 @@ impl Executor<'_> {
                 attrs,
                 keep_open,
             } => {
-                self.create(spot, node, *mode, fill, attrs, &mut done)?;
+                self.create(spot, node, *mode, fill, attrs, done)?;
                 if let Some(file) = done.file.take_if(|_| !keep_open) {
                     self.storage.close(&file)?;
                 }
             }
             Action::Move { from, to, .. } => {
-                let (a, b) = (self.open(&from.route, &mut done)?, self.open(&to.route, &mut done)?);
+                let (a, b) = (self.open(&from.route, done)?, self.open(&to.route, done)?);
                 self.note_visible(to)?;
                 done.calls += 1;
                 self.storage
                     .rename(&a, &from.place.name, &b, &to.place.name, RenameMode::Replace)?;
             }
             Action::Link { from, to } => {
-                let (a, b) = (self.open(&from.route, &mut done)?, self.open(&to.route, &mut done)?);
+                let (a, b) = (self.open(&from.route, done)?, self.open(&to.route, done)?);
                 self.note_visible(to)?;
                 done.calls += 1;
                 self.storage.link(&a, &from.place.name, &b, &to.place.name)?;
             }
-            Action::Remove { spot, dir, keep_open } => self.remove(spot, *dir, *keep_open, &mut done)?,
-            Action::Fill { target, fill, attrs } => self.fill_target(target, fill, attrs, &mut done)?,
+            Action::Remove { spot, dir, keep_open } => self.remove(spot, *dir, *keep_open, done)?,
+            Action::Fill { target, fill, attrs } => self.fill_target(target, fill, attrs, done)?,
             Action::SetAttributes { spot, attrs } => {
-                let dir = self.open(&spot.route, &mut done)?;
-                self.set_named(&dir, &spot.place.name, attrs, &mut done)?;
+                let dir = self.open(&spot.route, done)?;
+                self.set_named(&dir, &spot.place.name, attrs, done)?;
             }
         }
-        Ok(done)
+        Ok(())
     }
 
     /// Opens a directory; its new owner keeps the descriptor.
@@ -168,6 +178,7 @@ impl Executor<'_> {
         match node {
             Node::File => {
                 let file = self.storage.create(&dir, name, mode)?;
+                done.is_made = true;
                 (self.arrived)();
                 self.fill(&file, fill, done)?;
                 self.set_open(&file, (&dir, name), attrs, done)?;
@@ -176,6 +187,7 @@ impl Executor<'_> {
             }
             Node::Dir => {
                 self.storage.mkdir(&dir, name, mode)?;
+                done.is_made = true;
                 (self.arrived)();
                 // Kept, so that what is made in it finds it even while it moves.
                 done.made = Some(self.storage.open_dir(&dir, name)?);
@@ -183,7 +195,23 @@ impl Executor<'_> {
             Node::Symlink(target) => self.storage.symlink(target, &dir, name)?,
             Node::Special(kind, rdev) => self.storage.mknod(&dir, name, *kind, mode, *rdev)?,
         }
+        done.is_made = true;
         self.set_named(&dir, name, attrs, done)
+    }
+
+    /// Takes back what was made under its own name and not finished: nobody else knows that it is there.
+    fn unmake(&self, action: &Action, done: &Done) {
+        let Action::Create { spot, node, .. } = action else {
+            return;
+        };
+        if !(spot.visible && done.is_made) {
+            return;
+        }
+        // If this is refused too, a recovery does it, for the journal has the name.
+        let _ = open_route(self.storage, &spot.route).and_then(|dir| match node {
+            Node::Dir => self.storage.rmdir(&dir, &spot.place.name),
+            _ => self.storage.unlink(&dir, &spot.place.name),
+        });
     }
 
     fn remove(&self, spot: &Spot, is_dir: bool, keep_open: bool, done: &mut Done) -> Result<(), Errno> {

@@ -36,6 +36,8 @@ mod pool;
 #[cfg(test)]
 mod progress_test;
 mod recover;
+#[cfg(test)]
+mod refusal_test;
 mod removal;
 mod report;
 #[cfg(test)]

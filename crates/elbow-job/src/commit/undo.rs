@@ -162,7 +162,8 @@ impl Apply<'_> {
             None => false,
         };
         if is_exchanged {
-            self.exchange(from, to)?;
+            self.storage()
+                .rename(from.0, from.1, to.0, to.1, RenameMode::Exchange)?;
         }
         Ok(())
     }
