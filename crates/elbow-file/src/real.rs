@@ -93,11 +93,7 @@ impl Storage for RealStorage {
     }
 
     fn open(&self, dir: &Handle, name: &OsStr, access: Access) -> Result<Handle> {
-        let flags = match access {
-            Access::Read => OFlags::RDONLY,
-            Access::ReadWrite => OFlags::RDWR,
-        };
-        open_at(dir, name, flags, 0).map(Handle::new)
+        open_at(dir, name, flags_of(access), 0).map(Handle::new)
     }
 
     fn mkdir(&self, dir: &Handle, name: &OsStr, mode: u32) -> Result<()> {
@@ -324,6 +320,16 @@ fn component(name: &OsStr) -> Result<&OsStr> {
         b"" | b".." => Err(Errno::INVAL),
         bytes if bytes.contains(&b'/') => Err(Errno::INVAL),
         _ => Ok(name),
+    }
+}
+
+/// How open(2) is asked for access.
+pub(crate) fn flags_of(access: Access) -> OFlags {
+    match access {
+        Access::Read => OFlags::RDONLY,
+        Access::ReadWrite => OFlags::RDWR,
+        Access::Write => OFlags::WRONLY,
+        Access::Append => OFlags::WRONLY | OFlags::APPEND,
     }
 }
 

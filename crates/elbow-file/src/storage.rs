@@ -162,6 +162,10 @@ pub enum Access {
     Read,
     /// For reading and writing.
     ReadWrite,
+    /// For writing alone, as a file that may not be read allows.
+    Write,
+    /// For writing at its end alone, wherever a write says that it goes.
+    Append,
 }
 
 /// What rename(2) does when the new name exists.

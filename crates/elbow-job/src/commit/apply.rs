@@ -517,8 +517,13 @@ impl<'a> Apply<'a> {
     pub(super) fn set(&self, path: &Path, attrs: &NewAttrs) -> StepResult {
         let (dir, name) = self.tree.spot(path)?;
         match set_attributes(self.storage(), &dir, &name, attrs) {
-            // Who may write to somebody else's file may not set its times: they are those of the commit.
-            Err(Errno::PERM) if attrs.owner.is_none() && attrs.mode.is_none() && attrs.xattrs.is_empty() => Ok(()),
+            // Who may write to somebody else's file may not set its times: they are those of the commit. Its set-id bits
+            // are gone by the write itself.
+            Err(Errno::PERM) if attrs.owner.is_none() && attrs.xattrs.is_empty() => {
+                let now = self.storage().stat(&dir, &name)?;
+                let is_so = attrs.mode.is_none_or(|mode| mode == now.mode);
+                is_so.then_some(()).ok_or(Refusal::Errno(Errno::PERM))
+            }
             // Extended attributes need the right to write, which the mode may give only at last.
             Err(Errno::ACCESS) if !attrs.xattrs.is_empty() => {
                 let now = self.storage().stat(&dir, &name)?;

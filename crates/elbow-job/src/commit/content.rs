@@ -9,6 +9,7 @@
 //!
 //! The undo log is a sequence of entries, each a length (u32, little-endian) and a sealed body; a torn end was never acted on.
 
+use std::ffi::{OsStr, OsString};
 use std::io::IoSlice;
 use std::ops::Range;
 
@@ -53,8 +54,8 @@ impl Patch {
     }
 
     /// The name of its undo log.
-    fn log_name(&self) -> std::ffi::OsString {
-        let mut name = std::ffi::OsString::from("u-");
+    fn log_name(&self) -> OsString {
+        let mut name = OsString::from("u-");
         name.push(&self.slot);
         name
     }
@@ -81,18 +82,47 @@ fn windows(all: &RangeSet) -> Vec<RangeSet> {
     windows
 }
 
+/// Opens an old file for its patch, with no more rights than the command needed: a file may be writable and not readable (then
+/// what is overwritten cannot be saved), or take appends alone.
+pub(super) fn open_target(
+    storage: &dyn Storage,
+    dir: &Handle,
+    name: &OsStr,
+    patch: &Patch,
+) -> Result<(Handle, Access), Errno> {
+    let appends = patch.zeroed.is_empty()
+        && patch.kept == patch.size_before
+        && patch
+            .written
+            .span()
+            .is_some_and(|span| span == (patch.size_before..patch.size))
+        && patch.written.len() == 1;
+    match storage.open(dir, name, Access::ReadWrite) {
+        Err(Errno::PERM) if appends => storage
+            .open(dir, name, Access::Append)
+            .map(|file| (file, Access::Append)),
+        Err(Errno::ACCESS) => match storage.open(dir, name, Access::Write) {
+            // Its owner has taken the right away after the last write.
+            Err(Errno::ACCESS) => open_writable(storage, dir, name).map(|file| (file, Access::ReadWrite)),
+            other => other.map(|file| (file, Access::Write)),
+        },
+        other => other.map(|file| (file, Access::ReadWrite)),
+    }
+}
+
 impl Apply<'_> {
     /// Copies a patch into its file; what is copied and durable is punched out of the patch.
     pub(super) fn patch(&self, patch: &Patch) -> StepResult {
         let storage = self.storage();
         let (dir, name) = self.tree.spot(&patch.path)?;
-        let file = open_writable(storage, &dir, &name)?;
+        let (file, opened) = open_target(storage, &dir, &name, patch)?;
         let (overwritten, zeros) = (patch.overwritten(), patch.to_be_zero());
         let source = match patch.written.is_empty() {
             true => None,
             false => Some(storage.open(&self.job, &patch.slot, Access::ReadWrite)?),
         };
-        let mut log = Log::open(storage, &self.job, &patch.log_name(), !overwritten.is_empty())?;
+        let is_saved = !overwritten.is_empty() && opened == Access::ReadWrite;
+        let mut log = Log::open(storage, &self.job, &patch.log_name(), is_saved)?;
         for window in windows(&overwritten.union(&patch.written)) {
             let end = window.span().map_or(0, |span| span.end);
             if let Some(log) = log.as_mut().filter(|log| log.saved < end) {
@@ -102,7 +132,11 @@ impl Apply<'_> {
                 self.zero(&file, &range)?;
             }
             if let Some(source) = &source {
-                let arriving = window.intersection(&patch.written);
+                let mut arriving = window.intersection(&patch.written);
+                if opened == Access::Append {
+                    // What an attempt before has appended.
+                    arriving.remove(0, storage.stat_handle(&file)?.size);
+                }
                 for range in &arriving {
                     self.copy_range(source, &file, range)?;
                 }
@@ -122,7 +156,7 @@ impl Apply<'_> {
         let Some((dir, name)) = gone_is_none(self.tree.spot(&patch.path))? else {
             return Ok(());
         };
-        let file = open_writable(storage, &dir, &name)?;
+        let (file, _) = open_target(storage, &dir, &name, patch)?;
         if let Some(source) = gone_is_none(storage.open(&self.job, &patch.slot, Access::ReadWrite))? {
             // Only who inspects a kept job misses it, so its failure is none of the roll back.
             let _ = self.refill(&source, &file, patch);
@@ -318,7 +352,7 @@ struct Log {
 
 impl Log {
     /// Opens it, or makes it if it is to be written.
-    fn open(storage: &dyn Storage, job: &Handle, name: &std::ffi::OsStr, make: bool) -> Result<Option<Self>, Errno> {
+    fn open(storage: &dyn Storage, job: &Handle, name: &OsStr, make: bool) -> Result<Option<Self>, Errno> {
         let file = match storage.open(job, name, Access::ReadWrite) {
             Err(Errno::NOENT) if make => storage.create(job, name, PRIVATE_FILE_MODE)?,
             Err(Errno::NOENT) => return Ok(None),

@@ -247,6 +247,7 @@ impl Draft<'_> {
         let Some(content) = inode.content() else { return };
         let seen = inode.old.as_ref().and_then(|old| old.seen).map_or(0, |seen| seen.size);
         if content.changed() || inode.size != seen {
+            self.before.objects.insert(path.clone(), self.model.old_path(ino));
             self.record.patches.push(Patch {
                 path,
                 slot: patch_name(ino).to_os_string(),

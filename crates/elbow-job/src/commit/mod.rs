@@ -167,6 +167,10 @@ impl Shared {
         if let Some(cause) = check::conflicts(self, progress) {
             return Ok(Some(cause));
         }
+        let refused = prepare::rehearse(&record, &before, &self.tree());
+        if !refused.is_empty() {
+            return Ok(Some(undo::cause_of(&refused, clock())));
+        }
         let wins = self.options.on_conflict == OnConflict::Overwrite;
         let prepared = prepare::prepare(&mut record, &before, &self.tree(), wins.then_some(&*self.staging_name));
         if let Err(errno) = prepared.and_then(|()| self.write_record(&job, &record)) {

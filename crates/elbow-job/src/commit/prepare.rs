@@ -1,5 +1,8 @@
-//! What a record has to know of the storage beside what the job has seen: old values of extended attributes that it
-//! changes, and, where the job shall win conflicts, what it wins over.
+//! The last look before the commit point.
+//!
+//! A record has to know of the storage, beside what the job has seen: old values of extended attributes that it changes, and,
+//! where the job shall win conflicts, what it wins over. And files that will be written are opened: what is refused
+//! here has changed nothing.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
@@ -7,8 +10,9 @@ use std::path::{Path, PathBuf};
 
 use elbow_file::{Errno, Stat};
 
-use super::apply::gone_is_none;
-use super::record::{Attributes, Record, Replaced, Seen};
+use super::apply::{Failure, Refusal, gone_is_none};
+use super::content::open_target;
+use super::record::{Attributes, Patch, Record, Replaced, Seen};
 use super::tree::Tree;
 use crate::removal::parallel;
 use crate::staging::parked_name;
@@ -44,6 +48,24 @@ pub(super) fn prepare(
         }
     }
     wins.map_or(Ok(()), |job| win(record, before, tree, job))
+}
+
+/// Opens all files that will be written, and says which cannot be.
+pub(super) fn rehearse(record: &Record, before: &Before, tree: &Tree<'_>) -> Vec<Failure> {
+    let open = |patch: &Patch| -> Result<(), Errno> {
+        let path = before.objects.get(&patch.path).unwrap_or(&patch.path);
+        let (dir, name) = tree.spot(path)?;
+        let (file, _) = open_target(tree.storage, &dir, &name, patch)?;
+        tree.storage.close(&file)
+    };
+    let refused = parallel(&record.patches, tree.threads, |patch| {
+        open(patch).err().map(|errno| Failure {
+            step: "write",
+            path: patch.path.clone(),
+            refusal: Refusal::Errno(errno),
+        })
+    });
+    refused.into_iter().flatten().collect()
 }
 
 fn look(tree: &Tree<'_>, path: &Path) -> Result<Option<Stat>, Errno> {

@@ -19,6 +19,7 @@ mod killed;
 mod loop_disk;
 mod ordinary_user;
 mod posix;
+mod refused;
 mod replace;
 mod screen;
 mod slow_ground;
