@@ -18,9 +18,9 @@ use elbow_file::{Errno, Handle, RenameMode, Time};
 use super::record::{Attributes, Patch, Placement, Record, Source};
 use super::tree::Tree;
 use super::watch::Tally;
-use super::{COLLECTED, DONE, RECORD, remove_job_dir};
+use super::{COLLECTED, DONE, RECORD, remove_job_dir, remove_part};
 use crate::execute::{open_writable, set_attributes};
-use crate::removal::{parallel, remove_tree};
+use crate::removal::parallel;
 use crate::staging::{NEW, part_name};
 
 /// Patches are copied, synced and punched in windows of this size, so that a commit needs no second copy.
@@ -99,7 +99,7 @@ impl Apply<'_> {
             "removing the staging directory of",
             &self.record.staged,
             |p| p,
-            |path| remove_tree(self.tree.storage, &self.tree.dir(path)?, &part, 1, &Tally::default()),
+            |path| remove_part(&self.tree, path, &part, &Tally::default()),
         )?;
         let dirs = self.record.attributes.iter().filter(|a| a.is_dir);
         let (root, dirs): (Vec<_>, Vec<_>) = dirs.partition(|a| a.path.as_os_str().is_empty());
@@ -222,7 +222,7 @@ impl Apply<'_> {
     /// The staging directory of the directory that a path is in.
     fn staging_of(&self, path: &Path) -> Result<Handle, Errno> {
         match path.parent().filter(|above| !above.as_os_str().is_empty()) {
-            Some(above) => self.tree.dir(&above.join(part_name(self.staging_name))),
+            Some(above) => self.tree.part(above, &part_name(self.staging_name)),
             None => self.tree.storage.open_dir(&self.job, OsStr::new(NEW)),
         }
     }
