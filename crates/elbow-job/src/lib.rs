@@ -28,6 +28,8 @@ mod crash_test;
 mod execute;
 mod fetch;
 mod graph;
+#[cfg(test)]
+mod hostile_test;
 mod job;
 mod kept;
 mod life;

@@ -26,6 +26,8 @@ use crate::staging::{DROPPED, JOURNAL, MANIFEST, part_name};
 use apply::sync_dir;
 pub(crate) use apply::{Apply, Failure, gone_is_none};
 pub(crate) use draft::changes;
+#[cfg(test)]
+pub(crate) use record::Attributes as RecordAttributes;
 pub(crate) use record::{MAGIC as RECORD_MAGIC, Record};
 pub(crate) use tree::Tree;
 pub(crate) use watch::{Hook, Tally};
