@@ -45,6 +45,8 @@ const JOURNAL_BYTES_MAX: u64 = 1 << 30;
 const BIRTH_SECONDS: i64 = 10;
 const BIRTH_LOOKS: usize = 40;
 const BIRTH_PAUSE: Duration = Duration::from_millis(50);
+/// The first pauses are shorter, and each twice as long as the one before: most wait for a single call.
+const FIRST_PAUSE: Duration = Duration::from_millis(1);
 /// A manifest that is another one whenever it is locked is looked at so often.
 const LOCK_LOOKS: usize = 5;
 
@@ -285,7 +287,8 @@ impl<'a> Recovery<'a> {
                 }
             }
             if look >= LOCK_LOOKS || may_change {
-                std::thread::sleep(BIRTH_PAUSE);
+                let shorter = u32::try_from(look).ok().and_then(|look| 2u32.checked_pow(look));
+                std::thread::sleep(shorter.map_or(BIRTH_PAUSE, |times| (FIRST_PAUSE * times).min(BIRTH_PAUSE)));
             }
         }
         Ok(None)

@@ -54,7 +54,12 @@ fn end_jobs(args: &RecoverArgs) -> anyhow::Result<ExitCode> {
         site.drop_kept(&args.drop)?
     };
     say(args, &found)?;
-    let is_left = |action| matches!(action, RecoverAction::Foreign | RecoverAction::Damaged | RecoverAction::Failed);
+    let is_left = |action| {
+        matches!(
+            action,
+            RecoverAction::Foreign | RecoverAction::Damaged | RecoverAction::Failed
+        )
+    };
     let left = found.iter().any(|job| is_left(job.action));
     Ok(if left {
         ExitCode::from(exit::ELBOW_FAILED)
