@@ -26,7 +26,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::{Access, DirEntry, Handle, Kind, RenameMode, Result, Space, Stat, Storage, Time};
+use crate::{Access, DirEntry, Handle, Kind, Nature, RenameMode, Result, Space, Stat, Storage, Time};
 
 pub use counting::Counting;
 pub use delaying::Delaying;
@@ -252,6 +252,10 @@ operations! {
     NextData: next_data(file: &Handle, offset: u64) -> Option<(u64, u64)> = file.at(offset);
     /// [`Storage::close`]
     Close: close(file: &Handle) -> () = file;
+    /// [`Storage::try_lock`]
+    TryLock: try_lock(file: &Handle) -> bool = file;
+    /// [`Storage::nature`]
+    Nature: nature(handle: &Handle) -> Nature = handle;
     /// [`Storage::sync`]
     Sync: sync(handle: &Handle) -> () = handle;
     /// [`Storage::sync_all`]
@@ -277,6 +281,8 @@ impl Operation {
                 | O::GetXattrHandle
                 | O::Read
                 | O::NextData
+                | O::TryLock
+                | O::Nature
         )
     }
 }

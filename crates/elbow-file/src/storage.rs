@@ -13,6 +13,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 pub use rustix::io::Errno;
 
+use crate::Nature;
+
 /// What a storage call gives: its value or the errno of the system call.
 pub type Result<T> = std::result::Result<T, Errno>;
 
@@ -212,7 +214,8 @@ pub trait Storage: Send + Sync {
         self.unlink(dir, name)?;
         Ok(file)
     }
-    /// Opens an existing regular file.
+    /// Opens an existing regular file. Anything else is refused (EISDIR, ESPIPE for pipes and sockets, ENODEV for devices,
+    /// ELOOP for links) and does not keep the caller waiting.
     fn open(&self, dir: &Handle, name: &OsStr, access: Access) -> Result<Handle>;
     /// Creates a directory.
     fn mkdir(&self, dir: &Handle, name: &OsStr, mode: u32) -> Result<()>;
@@ -279,6 +282,13 @@ pub trait Storage: Send + Sync {
     /// Closes an open file, if this is its only clone, and reports what close(2) reports: network file systems
     /// tell of failed writes here. The handle must not be used again.
     fn close(&self, file: &Handle) -> Result<()>;
+    /// Takes the lock of a file that is open for writing, without waiting: `false` when it is taken through another open of
+    /// the file, in this process or any other. It is held until the last clone of the handle is closed, or the process
+    /// ends; a file has it under every name, also after a rename. It keeps nobody from reading or writing. ENOLCK or
+    /// EOPNOTSUPP, or ENOSYS, where files cannot be locked.
+    fn try_lock(&self, file: &Handle) -> Result<bool>;
+    /// What the file system that holds an object is like.
+    fn nature(&self, handle: &Handle) -> Result<Nature>;
     /// Makes one open file or directory durable.
     fn sync(&self, handle: &Handle) -> Result<()>;
     /// Makes all of the file system that holds an object durable.

@@ -40,6 +40,8 @@ fn call_everything(storage: &dyn Storage, root: &Handle) -> elbow_file::Result<(
     storage.truncate(&file, 4)?;
     supported(storage.punch(&file, 0, 2))?;
     storage.next_data(&file, 0)?;
+    storage.try_lock(&file)?;
+    storage.nature(root)?;
     storage.sync(&file)?;
     storage.sync_all(root)?;
     storage.symlink(n("to"), &dir, n("s"))?;

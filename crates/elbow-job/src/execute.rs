@@ -9,10 +9,11 @@ use elbow_file::{Access, Errno, Handle, RenameMode, Storage, Time};
 
 use crate::api::Ino;
 use crate::complete::Done;
+use crate::life::{self, Attempt, Lock};
 use crate::model::{Fill, LIMBO, Name, Piece};
 use crate::plan::{Action, NewAttrs, Node, Route, Spot, Target};
 use crate::spill::Spilled;
-use crate::staging::{JOURNAL, JournalEntry, MANIFEST, Manifest, NEW};
+use crate::staging::{Home, JOURNAL, JournalEntry, MANIFEST, MANIFEST_DRAFT, Manifest, NEW};
 
 /// Private to the owner: nobody outside looks into a staging directory.
 pub(crate) const STAGING_MODE: u32 = 0o700;
@@ -31,7 +32,9 @@ pub(crate) struct Executor<'a> {
     pub(crate) part_name: &'a OsStr,
     pub(crate) journal: &'a parking_lot::Mutex<Option<Journal>>,
     /// Makes the manifest of this job.
-    pub(crate) manifest: &'a dyn Fn() -> Manifest,
+    pub(crate) manifest: &'a dyn Fn(Home) -> Manifest,
+    /// Holds the lock of the manifest while the job lives.
+    pub(crate) lock: &'a Lock,
     /// The path of a directory below the job's, and its times before.
     pub(crate) journal_path: std::path::PathBuf,
     pub(crate) times_before: (Time, Time),
@@ -115,13 +118,30 @@ impl Executor<'_> {
         let root = self.open(at, done)?;
         self.storage.mkdir(&root, self.staging_name, STAGING_MODE)?;
         let job = self.storage.open_dir(&root, self.staging_name)?;
-        let manifest = self.storage.create(&job, OsStr::new(MANIFEST), PRIVATE_FILE_MODE)?;
-        self.storage
-            .write(&manifest, &[IoSlice::new(&(self.manifest)().encode())], 0)?;
+        self.write_manifest(&root, &job)?;
         self.storage.mkdir(&job, OsStr::new(NEW), STAGING_MODE)?;
         *self.journal.lock() = Some(Journal::create(self.storage, &job)?);
-        done.calls += 5;
+        // Whatever is staged from here on can be undone, also when the power fails.
+        sync_names(self.storage, &job)?;
+        sync_names(self.storage, &root)?;
+        done.calls += 11;
         done.job_dir = Some(job);
+        Ok(())
+    }
+
+    /// The manifest has its name when it is whole, locked and durable: who finds it needs to wait for nothing.
+    fn write_manifest(&self, root: &Handle, job: &Handle) -> Result<(), Errno> {
+        let (draft, name) = (OsStr::new(MANIFEST_DRAFT), OsStr::new(MANIFEST));
+        let file = self.storage.create(job, draft, PRIVATE_FILE_MODE)?;
+        let is_locked = matches!(life::attempt(self.storage, &file)?, Attempt::Locked);
+        let dev = self.storage.stat_handle(root)?.dev;
+        let shares_locks = self.storage.nature(root)?.shares_locks;
+        let home = Home::here(self.staging_name, dev, is_locked, shares_locks);
+        let manifest = (self.manifest)(home).encode();
+        self.storage.write(&file, &[IoSlice::new(&manifest)], 0)?;
+        self.storage.sync(&file)?;
+        self.storage.rename(job, draft, job, name, RenameMode::Replace)?;
+        self.lock.hold(file);
         Ok(())
     }
 
@@ -325,6 +345,15 @@ impl Journal {
         storage.sync(&self.file)?;
         self.end += bytes.len() as u64;
         Ok(())
+    }
+}
+
+/// Makes the names in a directory durable. Some file systems cannot sync a directory, and one that may not be read cannot be
+/// opened for that.
+fn sync_names(storage: &dyn Storage, dir: &Handle) -> Result<(), Errno> {
+    match storage.sync(dir) {
+        Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP | Errno::ACCESS) => Ok(()),
+        other => other,
     }
 }
 

@@ -38,12 +38,15 @@ pub(crate) struct Route {
     pub(crate) owner: (Ino, bool),
 }
 
+/// Extended attributes with their new values; `None`: it goes.
+pub(crate) type NewXattrs = Vec<(std::ffi::OsString, Option<Vec<u8>>)>;
+
 /// Attributes to set after a creation or on their own.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct NewAttrs {
     pub(crate) owner: Option<(u32, u32)>,
     pub(crate) mode: Option<u32>,
-    pub(crate) xattrs: Vec<(std::ffi::OsString, Option<Vec<u8>>)>,
+    pub(crate) xattrs: NewXattrs,
     pub(crate) times: Option<(elbow_file::Time, elbow_file::Time)>,
 }
 

@@ -31,7 +31,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use crate::{Access, DirEntry, Errno, Handle, Kind, RenameMode, Result, Space, Stat, Storage, Time};
+use crate::{Access, DirEntry, Errno, Handle, Kind, Nature, RenameMode, Result, Space, Stat, Storage, Time};
 
 pub use image::{Crash, Image};
 
@@ -269,6 +269,8 @@ impl Storage for Volatile {
         read(file: &Handle, buffer: &mut [u8], offset: u64) -> usize;
         next_data(file: &Handle, offset: u64) -> Option<(u64, u64)>;
         close(file: &Handle) -> ();
+        try_lock(file: &Handle) -> bool;
+        nature(handle: &Handle) -> Nature;
     }
 
     fn create(&self, dir: &Handle, name: &OsStr, mode: u32) -> Result<Handle> {

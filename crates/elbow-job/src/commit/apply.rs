@@ -25,7 +25,7 @@ use parking_lot::Mutex;
 use super::record::{Attributes, Departure, Placement, Record, Replaced, Seen, Slot, Source};
 use super::tree::Tree;
 use super::watch::Tally;
-use super::{DEPARTED, DONE, RECORD, remove_job_dir};
+use super::{DEPARTED, DONE, RECORD, remove_job_dir, remove_part};
 use crate::execute::set_attributes;
 use crate::plan::NewAttrs;
 use crate::removal::{parallel, remove_tree};
@@ -198,7 +198,7 @@ impl<'a> Apply<'a> {
             "remove the staging directory of",
             &self.record.staged,
             |dir| dir,
-            |dir| remove(dir, &part),
+            |dir| Ok(remove_part(&self.tree, dir, &part, &Tally::default())?),
         )?;
         let dirs = self.record.attributes.iter().filter(|a| a.is_dir);
         let (root, dirs): (Vec<_>, Vec<_>) = dirs.partition(|a| a.path.as_os_str().is_empty());
@@ -390,7 +390,7 @@ impl<'a> Apply<'a> {
     /// The staging directory of the directory that a path is in.
     fn staging_of(&self, path: &Path) -> Result<Handle, Errno> {
         match path.parent().filter(|above| !above.as_os_str().is_empty()) {
-            Some(above) => self.tree.dir(&above.join(part_name(self.staging_name))),
+            Some(above) => self.tree.part(above, &part_name(self.staging_name)),
             None => self.storage().open_dir(&self.job, OsStr::new(NEW)),
         }
     }

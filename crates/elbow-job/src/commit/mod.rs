@@ -14,7 +14,7 @@ mod watch;
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::io::IoSlice;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use elbow_file::{Errno, Handle, RenameMode, Storage, Time};
@@ -22,14 +22,17 @@ use elbow_file::{Errno, Handle, RenameMode, Storage, Time};
 use crate::api::Ino;
 use crate::job::{Job, Shared, clock};
 use crate::model::{Model, Staging};
-use crate::removal::{parallel, remove_tree};
+use crate::removal::{parallel, remove_opened_tree, remove_tree, retried};
 use crate::report::{Cause, JobError, OnConflict, Outcome, Phase, Progress};
 use crate::staging::{DROPPED, JOURNAL, MANIFEST, part_name};
 
 pub(crate) use apply::{Apply, Failure, gone_is_none};
 use apply::{Refusal, sync_dir};
 pub(crate) use draft::changes;
-pub(crate) use record::Record;
+#[cfg(test)]
+pub(crate) use record::Attributes as RecordAttributes;
+pub(crate) use record::{MAGIC as RECORD_MAGIC, Record};
+use tree::Part;
 pub(crate) use tree::Tree;
 pub(crate) use undo::{UNDO, UndoPhase};
 pub(crate) use watch::{Hook, Tally};
@@ -99,11 +102,15 @@ impl Job {
         attempt: impl FnOnce(&Self, &mut dyn FnMut(&Progress)) -> Result<Option<Cause>, JobError>,
     ) -> Result<Outcome, JobError> {
         self.freeze();
-        match attempt(self, progress)? {
-            None => Ok(Outcome::Committed),
-            Some(cause) if keep => self.keep(cause, progress),
-            Some(cause) => self.shared.undo(progress).map(|()| Outcome::RolledBack(cause)),
-        }
+        let ended = match attempt(self, progress) {
+            Err(error) => Err(error),
+            Ok(None) => Ok(Outcome::Committed),
+            Ok(Some(cause)) if keep => self.keep(cause, progress),
+            Ok(Some(cause)) => self.shared.undo(progress).map(|()| Outcome::RolledBack(cause)),
+        };
+        // Whatever is left now is a recovery's.
+        self.shared.lock.give_up(&*self.shared.storage);
+        ended
     }
 
     /// Leaves everything that the job wrote in its staging area; a job that wrote nothing new has none.
@@ -137,7 +144,8 @@ impl Shared {
     }
 
     fn tree(&self) -> Tree<'_> {
-        Tree::new(&*self.storage, self.root.clone(), self.threads())
+        let job = self.state.lock().model.job_dir();
+        Tree::new(&*self.storage, self.root.clone(), self.threads()).of_job(job, &self.lock)
     }
 
     /// Commits, or says why not.
@@ -387,7 +395,7 @@ pub(crate) fn remove_leftovers(
         let Some(dir) = gone_is_none(tree.dir(path))? else {
             return Ok(());
         };
-        remove_tree(storage, &dir, &part, 1, tally)?;
+        remove_part(tree, path, &part, tally)?;
         put_times_back(storage, &dir, *times)
     });
     visible.into_iter().chain(staging).collect::<Result<(), Errno>>()?;
@@ -395,11 +403,19 @@ pub(crate) fn remove_leftovers(
     put_times_back(storage, &tree.root, root_times)
 }
 
+/// Removes a staging directory with all that is in it. One that somebody else has put there is left alone.
+fn remove_part(tree: &Tree<'_>, above: &Path, part: &OsStr, tally: &Tally) -> Result<(), Errno> {
+    match tree.find_part(above, part)? {
+        Part::Ours(handle) => remove_opened_tree(tree.storage, &tree.dir(above)?, part, &handle, tally),
+        Part::OfOthers | Part::None => Ok(()),
+    }
+}
+
 /// Removes the job's own directory: the journal first, so that nothing is undone once more; last who the job was,
 /// and that it committed, so that nothing is undone at all.
 fn remove_job_dir(tree: &Tree<'_>, staging_name: &OsStr, tally: &Tally) -> Result<(), Errno> {
     let storage = tree.storage;
-    let Some(job) = gone_is_none(storage.open_dir(&tree.root, staging_name))? else {
+    let Some(job) = gone_is_none(tree.job_dir(staging_name))? else {
         return Ok(());
     };
     gone_is_none(storage.unlink(&job, OsStr::new(JOURNAL)))?;
@@ -415,10 +431,12 @@ fn remove_job_dir(tree: &Tree<'_>, staging_name: &OsStr, tally: &Tally) -> Resul
     })
     .into_iter()
     .collect::<Result<(), Errno>>()?;
+    tree.give_up_lock();
     for name in LAST.into_iter().filter(|name| was_kept || *name != DROPPED) {
         gone_is_none(storage.unlink(&job, OsStr::new(name)))?;
     }
-    gone_is_none(storage.rmdir(&tree.root, staging_name)).map(|_| ())
+    // Who looks at the manifest at this moment has it open.
+    retried(|| gone_is_none(storage.rmdir(&tree.root, staging_name)).map(|_| ()))
 }
 
 /// A directory of somebody else keeps the time of the roll back.

@@ -14,6 +14,7 @@ use super::apply::{Failure, Refusal, gone_is_none};
 use super::content::open_target;
 use super::record::{Attributes, Patch, Record, Replaced, Seen};
 use super::tree::Tree;
+use crate::plan::NewXattrs;
 use crate::removal::parallel;
 use crate::staging::parked_name;
 
@@ -79,7 +80,7 @@ fn old_xattrs(
     attributes: &Attributes,
     path: &Path,
     tree: &Tree<'_>,
-) -> Result<Vec<(OsString, Option<Vec<u8>>)>, Errno> {
+) -> Result<NewXattrs, Errno> {
     let (dir, name) = tree.spot(path)?;
     let value = |key: &OsString| match tree.storage.get_xattr(&dir, &name, key) {
         Ok(value) => Ok((key.clone(), Some(value))),

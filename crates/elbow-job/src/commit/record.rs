@@ -17,7 +17,7 @@ use super::watch::Tally;
 use crate::plan::NewAttrs;
 use crate::staging::{put_path, put_time, take_path, take_time};
 
-const MAGIC: [u8; 8] = *b"ELBOWCMT";
+pub(crate) const MAGIC: [u8; 8] = *b"ELBOWCMT";
 const VERSION: u16 = 2;
 
 /// What an old object was like when the job saw it.

@@ -11,7 +11,7 @@
 //! was made for. Whoever finds it so goes on.
 
 use std::ffi::OsStr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use elbow_file::{Errno, RenameMode, Time};
@@ -104,7 +104,7 @@ impl Apply<'_> {
         Ok(())
     }
 
-    fn unlink_again(&self, from: &PathBuf, to: &PathBuf, made: &AtomicBool) -> StepResult {
+    fn unlink_again(&self, from: &Path, to: &Path, made: &AtomicBool) -> StepResult {
         if self.is_first() && !made.load(Ordering::Acquire) {
             return Ok(());
         }
