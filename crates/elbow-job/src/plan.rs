@@ -19,7 +19,7 @@ use elbow_file::{Handle, Kind};
 
 use crate::api::Ino;
 use crate::model::{
-    ACCESS_ACL, Body, DEFAULT_ACL, EAGER_DRAIN_BYTES, Fill, Inode, LIMBO, Model, Name, Place, Staging, Work,
+    ACCESS_ACL, Body, CAPABILITY, DEFAULT_ACL, EAGER_DRAIN_BYTES, Fill, Inode, LIMBO, Model, Name, Place, Staging, Work,
 };
 use crate::report::Publish;
 
@@ -512,9 +512,6 @@ impl Model {
             return NewAttrs::default();
         }
         let mut attrs = NewAttrs::default();
-        let content_left = inode
-            .content()
-            .is_some_and(|content| content.needs_fill(inode.size, false));
         let last_fill = inode
             .content()
             .is_none_or(|content| content.dirty.len() == fill.pieces.len());
@@ -524,14 +521,25 @@ impl Model {
             attrs.owner = Some((inode.uid, inode.gid));
         }
         let settable = inode.kind != Kind::Symlink;
-        let loses_bits = attrs.owner.is_some() || content_left;
-        if settable && (dirty.mode || loses_bits && inode.mode & PRIVILEGE_BITS != 0) {
+        // These take set-id bits and file capabilities away, whether the job still wants them or not.
+        let takes_rights = attrs.owner.is_some() || fill.changes_file();
+        let mut keys = std::mem::take(&mut inode.dirty_xattrs);
+        let xattrs = inode.xattrs.as_ref();
+        let value_of = |key: &OsStr| xattrs.and_then(|xattrs| xattrs.get(key)).cloned();
+        if takes_rights && value_of(OsStr::new(CAPABILITY)).is_some() {
+            keys.insert(CAPABILITY.into());
+        }
+        let takes_bits = takes_rights || keys.contains(OsStr::new(ACCESS_ACL));
+        if settable && (dirty.mode || takes_bits && inode.mode & PRIVILEGE_BITS != 0) {
             attrs.mode = Some(inode.mode);
         }
-        for key in std::mem::take(&mut inode.dirty_xattrs) {
-            let value = inode.xattrs.as_ref().and_then(|xattrs| xattrs.get(&key)).cloned();
-            attrs.xattrs.push((key, value));
-        }
+        attrs.xattrs = keys
+            .into_iter()
+            .map(|key| {
+                let value = value_of(&key);
+                (key, value)
+            })
+            .collect();
         if quiet && (dirty.times || !attrs.is_empty()) {
             attrs.times = Some((inode.atime, inode.mtime));
         }

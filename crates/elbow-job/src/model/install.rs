@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use elbow_file::{DirEntry, Errno, Handle, Kind, Stat};
 
+use super::attributes::drop_capability;
 use super::{Body, Inode, Model, Old, Place, inode_of};
 use crate::api::Ino;
 use crate::staging::is_staging_name;
@@ -99,8 +100,10 @@ impl Model {
     }
 
     pub(crate) fn install_xattrs(&mut self, ino: Ino, xattrs: BTreeMap<OsString, Vec<u8>>) {
-        if let Ok(inode) = self.get_mut(ino) {
-            inode.xattrs.get_or_insert(xattrs);
+        let Ok(inode) = self.get_mut(ino) else { return };
+        inode.xattrs.get_or_insert(xattrs);
+        if std::mem::take(&mut inode.lost_capability) {
+            drop_capability(inode);
         }
     }
 }

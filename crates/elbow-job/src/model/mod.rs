@@ -32,7 +32,7 @@ use crate::api::{Answer, Attr, Fetch, Ino, Stop};
 use crate::graph::Graph;
 use crate::report::{Counts, Publish};
 use crate::staging::part_name;
-pub(crate) use attributes::{ACCESS_ACL, DEFAULT_ACL};
+pub(crate) use attributes::{ACCESS_ACL, CAPABILITY, DEFAULT_ACL};
 pub(crate) use content::{Content, EAGER_DRAIN_BYTES, Fill, Piece, Segment, Source};
 pub(crate) use install::{FoundEntry, Listing};
 pub(crate) use names::NewObject;
@@ -164,6 +164,8 @@ pub(crate) struct Inode {
     /// `None`: not fetched yet (old objects only).
     pub(crate) xattrs: Option<BTreeMap<OsString, Vec<u8>>>,
     pub(crate) dirty_xattrs: BTreeSet<OsString>,
+    /// File capabilities are gone, whatever the storage says when it is asked for extended attributes.
+    pub(crate) lost_capability: bool,
     pub(crate) placed: Vec<Place>,
     pub(crate) dirty: Dirty,
     /// Mode to create it with on the storage (before umask or ACL took bits away).
@@ -694,6 +696,7 @@ fn inode_of(stat: &Stat) -> Inode {
         body,
         xattrs: None,
         dirty_xattrs: BTreeSet::new(),
+        lost_capability: false,
         placed: Vec::new(),
         dirty: Dirty::default(),
         raw_mode: None,

@@ -156,6 +156,7 @@ impl Model {
             body,
             xattrs: Some(inherited_xattrs(acl.as_deref(), new.kind, mode)),
             dirty_xattrs: std::collections::BTreeSet::new(),
+            lost_capability: false,
             placed: Vec::new(),
             // A link's own times are set only if the command sets them: nobody looks at them otherwise.
             dirty: Dirty {
