@@ -28,6 +28,8 @@ mod crash_test;
 mod execute;
 mod fetch;
 mod graph;
+#[cfg(test)]
+mod inherit_test;
 mod job;
 mod kept;
 mod model;

@@ -144,7 +144,9 @@ impl Model {
         self.may_modify()?;
         check_key(key)?;
         if !self.xattrs(ino)?.contains_key(key) {
-            return Err(Errno::NODATA.into());
+            // File systems take no ACL for a removed one.
+            let is_acl = key == ACCESS_ACL || key == DEFAULT_ACL;
+            return if is_acl { Ok(()) } else { Err(Errno::NODATA.into()) };
         }
         self.note_acl(ino, key, None);
         self.change_xattr(ino, key, None);
@@ -312,7 +314,7 @@ fn acl_mode(acl: &[u8]) -> Option<u32> {
 }
 
 /// chmod on an object with an access ACL: the entries that the mode stands for follow it.
-fn apply_mode(acl: &mut [u8], mode: u32) {
+pub(super) fn apply_mode(acl: &mut [u8], mode: u32) {
     let has_mask = acl_permissions(acl, ACL_MASK).is_some();
     let group_tag = if has_mask { ACL_MASK } else { ACL_GROUP_OBJ };
     let Some(entries) = acl.get_mut(ACL_HEADER_BYTES..) else {
