@@ -41,6 +41,8 @@ mod recover;
 mod removal;
 mod report;
 #[cfg(test)]
+mod room_test;
+#[cfg(test)]
 mod schedule_test;
 mod seek;
 mod spill;

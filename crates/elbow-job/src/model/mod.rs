@@ -621,8 +621,11 @@ impl Model {
 
     /// The newest written data that is in memory: of one file, up to `most` bytes.
     pub(crate) fn newest_memory(&self, most: u64) -> Option<(Ino, Vec<content::MemoryPiece>)> {
+        // What has no name is written nowhere, and so is queued nowhere.
+        let nameless = self.nameless.iter().copied();
         self.graph
             .newest()
+            .chain(nameless)
             .map(|ino| (ino, self.memory_pieces(ino, most)))
             .find(|(_, pieces)| !pieces.is_empty())
     }
