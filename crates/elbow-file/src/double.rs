@@ -239,6 +239,8 @@ operations! {
         = file.and(key).of(value.len() as u64);
     /// [`Storage::remove_xattr`]
     RemoveXattr: remove_xattr(dir: &Handle, name: &OsStr, key: &OsStr) -> () = dir.named(name).and(key);
+    /// [`Storage::remove_xattr_handle`]
+    RemoveXattrHandle: remove_xattr_handle(file: &Handle, key: &OsStr) -> () = file.and(key);
     /// [`Storage::read`]
     Read: read(file: &Handle, buffer: &mut [u8], offset: u64) -> usize = file.at(offset).of(buffer.len() as u64);
     /// [`Storage::write`]

@@ -260,6 +260,10 @@ impl Storage for RealStorage {
         retry_on_intr(|| rustix::fs::lremovexattr(&path, key))
     }
 
+    fn remove_xattr_handle(&self, file: &Handle, key: &OsStr) -> Result<()> {
+        retry_on_intr(|| rustix::fs::fremovexattr(file, key))
+    }
+
     fn read(&self, file: &Handle, buffer: &mut [u8], offset: u64) -> Result<usize> {
         let mut done = 0;
         while done < buffer.len() {

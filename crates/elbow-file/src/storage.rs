@@ -268,6 +268,8 @@ pub trait Storage: Send + Sync {
     fn set_xattr_handle(&self, file: &Handle, key: &OsStr, value: &[u8]) -> Result<()>;
     /// Removes one extended attribute.
     fn remove_xattr(&self, dir: &Handle, name: &OsStr, key: &OsStr) -> Result<()>;
+    /// Removes one extended attribute of an open file.
+    fn remove_xattr_handle(&self, file: &Handle, key: &OsStr) -> Result<()>;
 
     /// Reads up to `buffer.len()` bytes at an offset; fewer only at the end of the file.
     fn read(&self, file: &Handle, buffer: &mut [u8], offset: u64) -> Result<usize>;

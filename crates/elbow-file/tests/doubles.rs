@@ -61,10 +61,11 @@ fn call_everything(storage: &dyn Storage, root: &Handle) -> elbow_file::Result<(
     storage.set_times_handle(&file, None, Some(stat.mtime))?;
     supported(storage.set_xattr(root, n("h"), n("user.k"), b"12"))?;
     supported(storage.get_xattr(root, n("h"), n("user.k")).map(drop))?;
-    supported(storage.set_xattr_handle(&file, n("user.k"), b"34"))?;
+    supported(storage.set_xattr_handle(&file, n("user.h"), b"34"))?;
     supported(storage.get_xattr_handle(&file, n("user.k")).map(drop))?;
     supported(storage.list_xattrs(root, n("h")).map(drop))?;
     supported(storage.remove_xattr(root, n("h"), n("user.k")))?;
+    supported(storage.remove_xattr_handle(&file, n("user.h")))?;
     storage.close(&file)?;
     for name in ["f", "s", "p"] {
         storage.unlink(&dir, n(name))?;

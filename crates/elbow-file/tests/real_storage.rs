@@ -487,6 +487,12 @@ fn xattrs_of_files_and_directories() {
             Errno::NODATA
         );
     }
+    let file = storage.open(root, n("f"), Access::ReadWrite).unwrap();
+    storage.remove_xattr_handle(&file, n("user.empty")).unwrap();
+    assert_eq!(
+        storage.get_xattr(root, n("f"), n("user.empty")).unwrap_err(),
+        Errno::NODATA
+    );
 }
 
 #[test]

@@ -57,6 +57,10 @@ impl Model {
 
     fn created(&mut self, ino: Ino, spot: &Spot, fill: &Fill, file: Option<Handle>) {
         self.placed(ino, &spot.place);
+        let gives = self.gives(spot.place.dir);
+        if let Body::Dir(dir) = &mut self.at_mut(ino).body {
+            dir.gives = gives;
+        }
         self.unreserve(0, 1);
         self.space.files_free = self.space.files_free.saturating_sub(1);
         self.wrote(ino, fill);

@@ -10,7 +10,7 @@ use elbow_file::{Access, Errno, Handle, RenameMode, Storage, Time};
 use crate::api::Ino;
 use crate::complete::Done;
 use crate::life::{self, Attempt, Lock};
-use crate::model::{Fill, LIMBO, Name, Piece};
+use crate::model::{CAPABILITY, Fill, LIMBO, Name, Piece};
 use crate::plan::{Action, NewAttrs, Node, Route, Spot, Target};
 use crate::spill::Spilled;
 use crate::staging::{Home, JOURNAL, JournalEntry, MANIFEST, MANIFEST_DRAFT, Manifest, NEW};
@@ -201,7 +201,7 @@ impl Executor<'_> {
                 done.is_made = true;
                 (self.arrived)();
                 self.fill(&file, fill, done)?;
-                self.set_open(&file, (&dir, name), attrs, done)?;
+                done.calls += set_all(self.storage, Subject::Open(&file), attrs)?;
                 done.file = Some(file);
                 return Ok(());
             }
@@ -257,13 +257,7 @@ impl Executor<'_> {
             Target::Patch(route, name, make) => self.open_patch(route, name, *make)?,
         };
         self.fill(&file, fill, done)?;
-        self.set_handle(&file, attrs, done)?;
-        if !attrs.xattrs.is_empty()
-            && let Target::Named(spot) = target
-        {
-            let dir = self.open(&spot.route, done)?;
-            self.set_xattrs(&dir, &spot.place.name, attrs, done)?;
-        }
+        done.calls += set_all(self.storage, Subject::Open(&file), attrs)?;
         done.file = Some(file);
         Ok(())
     }
@@ -291,42 +285,9 @@ impl Executor<'_> {
         Ok(())
     }
 
-    fn set_open(
-        &self,
-        file: &Handle,
-        (dir, name): (&Handle, &OsStr),
-        attrs: &NewAttrs,
-        done: &mut Done,
-    ) -> Result<(), Errno> {
-        self.set_xattrs(dir, name, attrs, done)?;
-        self.set_handle(file, attrs, done)
-    }
-
-    /// Owner before mode (a change of owner takes set-user-id away), times last.
-    fn set_handle(&self, file: &Handle, attrs: &NewAttrs, done: &mut Done) -> Result<(), Errno> {
-        if let Some((uid, gid)) = attrs.owner {
-            done.calls += 1;
-            self.storage.chown_handle(file, Some(uid), Some(gid))?;
-        }
-        if let Some(mode) = attrs.mode {
-            done.calls += 1;
-            self.storage.chmod_handle(file, mode)?;
-        }
-        if let Some((atime, mtime)) = attrs.times {
-            done.calls += 1;
-            self.storage.set_times_handle(file, Some(atime), Some(mtime))?;
-        }
-        Ok(())
-    }
-
     fn set_named(&self, dir: &Handle, name: &OsStr, attrs: &NewAttrs, done: &mut Done) -> Result<(), Errno> {
         done.calls += set_attributes(self.storage, dir, name, attrs)?;
         Ok(())
-    }
-
-    fn set_xattrs(&self, dir: &Handle, name: &OsStr, attrs: &NewAttrs, done: &mut Done) -> Result<(), Errno> {
-        done.calls += attrs.xattrs.len() as u64;
-        set_xattrs(self.storage, dir, name, &attrs.xattrs)
     }
 }
 
@@ -364,46 +325,103 @@ pub(crate) fn open_route(storage: &dyn Storage, route: &Route) -> Result<Handle,
         .try_fold(route.base.clone(), |at, name| storage.open_dir(&at, name))
 }
 
-/// Sets attributes of a named object: owner, extended attributes, mode, times. Returns the number of calls.
+/// Sets attributes of a named object. Returns the number of calls.
 pub(crate) fn set_attributes(
     storage: &dyn Storage,
     dir: &Handle,
     name: &OsStr,
     attrs: &NewAttrs,
 ) -> Result<u64, Errno> {
+    set_all(storage, Subject::Named(dir, name), attrs)
+}
+
+/// What attributes are set of.
+#[derive(Clone, Copy)]
+enum Subject<'a> {
+    Named(&'a Handle, &'a OsStr),
+    Open(&'a Handle),
+}
+
+/// Sets attributes in the order in which none takes away what another gave: a change of owner takes set-user-id and file
+/// capabilities, an ACL changes the mode, and all of them the time of the last change. Content comes before all of them.
+fn set_all(storage: &dyn Storage, subject: Subject<'_>, attrs: &NewAttrs) -> Result<u64, Errno> {
     let mut calls = attrs.xattrs.len() as u64;
     if let Some((uid, gid)) = attrs.owner {
         calls += 1;
-        storage.chown(dir, name, Some(uid), Some(gid))?;
+        subject.chown(storage, uid, gid)?;
     }
-    set_xattrs(storage, dir, name, &attrs.xattrs)?;
+    for (key, value) in &attrs.xattrs {
+        set_xattr(storage, subject, key, value.as_deref())?;
+    }
     if let Some(mode) = attrs.mode {
         calls += 1;
-        storage.chmod(dir, name, mode)?;
+        subject.chmod(storage, mode)?;
     }
     if let Some((atime, mtime)) = attrs.times {
         calls += 1;
-        storage.set_times(dir, name, Some(atime), Some(mtime))?;
+        subject.set_times(storage, atime, mtime)?;
     }
     Ok(calls)
 }
 
-fn set_xattrs(
-    storage: &dyn Storage,
-    dir: &Handle,
-    name: &OsStr,
-    xattrs: &[(std::ffi::OsString, Option<Vec<u8>>)],
-) -> Result<(), Errno> {
-    for (key, value) in xattrs {
-        match value {
-            Some(value) => storage.set_xattr(dir, name, key, value)?,
-            None => match storage.remove_xattr(dir, name, key) {
-                Err(Errno::NODATA) => {}
-                other => other?,
-            },
+impl Subject<'_> {
+    fn chown(self, storage: &dyn Storage, uid: u32, gid: u32) -> Result<(), Errno> {
+        match self {
+            Self::Named(dir, name) => storage.chown(dir, name, Some(uid), Some(gid)),
+            Self::Open(file) => storage.chown_handle(file, Some(uid), Some(gid)),
         }
     }
-    Ok(())
+
+    fn chmod(self, storage: &dyn Storage, mode: u32) -> Result<(), Errno> {
+        match self {
+            Self::Named(dir, name) => storage.chmod(dir, name, mode),
+            Self::Open(file) => storage.chmod_handle(file, mode),
+        }
+    }
+
+    fn mode(self, storage: &dyn Storage) -> Result<u32, Errno> {
+        match self {
+            Self::Named(dir, name) => storage.stat(dir, name),
+            Self::Open(file) => storage.stat_handle(file),
+        }
+        .map(|stat| stat.mode)
+    }
+
+    fn set_times(self, storage: &dyn Storage, atime: Time, mtime: Time) -> Result<(), Errno> {
+        match self {
+            Self::Named(dir, name) => storage.set_times(dir, name, Some(atime), Some(mtime)),
+            Self::Open(file) => storage.set_times_handle(file, Some(atime), Some(mtime)),
+        }
+    }
+
+    /// Sets an extended attribute, or removes it.
+    fn put_xattr(self, storage: &dyn Storage, key: &OsStr, value: Option<&[u8]>) -> Result<(), Errno> {
+        match (self, value) {
+            (Self::Named(dir, name), Some(value)) => storage.set_xattr(dir, name, key, value),
+            (Self::Named(dir, name), None) => storage.remove_xattr(dir, name, key),
+            (Self::Open(file), Some(value)) => storage.set_xattr_handle(file, key, value),
+            (Self::Open(file), None) => storage.remove_xattr_handle(file, key),
+        }
+    }
+}
+
+/// Sets an extended attribute to a value or to none. Those of users ask for write permission, which the owner may have
+/// taken away from itself in the meantime (`chmod 444`).
+fn set_xattr(storage: &dyn Storage, subject: Subject<'_>, key: &OsStr, value: Option<&[u8]>) -> Result<(), Errno> {
+    const OWNER_WRITE: u32 = 0o200;
+    match subject.put_xattr(storage, key, value) {
+        Err(Errno::NODATA) if value.is_none() => Ok(()),
+        // An ordinary user may not remove them, and need not: the change that took them away in the job takes them here.
+        Err(Errno::PERM) if value.is_none() && key == CAPABILITY => Ok(()),
+        Err(Errno::ACCESS) => {
+            let mode = subject.mode(storage)?;
+            subject.chmod(storage, mode | OWNER_WRITE).map_err(|_| Errno::ACCESS)?;
+            let put = subject.put_xattr(storage, key, value);
+            subject.chmod(storage, mode)?;
+            put
+        }
+        other => other,
+    }
 }
 
 /// Opens a file for writing whose mode may forbid that to its owner (made 0444, as git's objects are).

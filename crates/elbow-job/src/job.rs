@@ -206,6 +206,14 @@ impl Job {
         self.shared.state.lock().model.readlink(ino)
     }
 
+    /// Objects that somebody has open for writing, with the inode numbers that are shown for them.
+    #[must_use]
+    pub fn open_for_writing(&self) -> Vec<(Ino, u64)> {
+        let state = self.shared.state.lock();
+        let open = state.model.all().filter(|(_, inode)| inode.write_opens > 0);
+        open.map(|(ino, inode)| (ino, inode.shown_ino)).collect()
+    }
+
     /// Creates a regular file and opens it for writing; one reference.
     ///
     /// # Errors

@@ -30,6 +30,8 @@ mod fetch;
 mod graph;
 #[cfg(test)]
 mod hostile_test;
+#[cfg(test)]
+mod inherit_test;
 mod job;
 mod kept;
 mod life;
@@ -43,6 +45,8 @@ mod recover;
 mod refusal_test;
 mod removal;
 mod report;
+#[cfg(test)]
+mod room_test;
 #[cfg(test)]
 mod schedule_test;
 mod seek;

@@ -25,7 +25,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, bail};
 use elbow_job::{Job, Progress};
-use elbow_mount::{Connection, Front, FrontOptions, Session, Watcher, unmount};
+use elbow_mount::{Connection, Front, FrontOptions, Session, Watcher, WrittenBack, unmount};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{AtFlags, StatxFlags};
 
@@ -53,6 +53,7 @@ struct Serving {
     mount_point: PathBuf,
     started: SystemTime,
     job: Job,
+    written_back: WrittenBack,
     phase: Mutex<String>,
     ends: Mutex<Sender<End>>,
 }
@@ -81,6 +82,13 @@ pub(crate) fn run(args: &MountArgs) -> anyhow::Result<ExitCode> {
     let job = site.begin(job::options(&args.job, scratch, &[]))?;
     let socket = Socket::new()?;
     watcher.file(&socket.path())?;
+    if rustix::process::geteuid().is_root() && site.place.is_closed_from(&mount_point)? {
+        say(format_args!(
+            "{}: a directory above it is closed to some users, so only root can use the mount; mount it below that directory \
+             to let in those who may pass",
+            site.path().display()
+        ));
+    }
     let mut connection = Connection::at(&site.place, &mount_point, &watcher)?;
     let options = FrontOptions {
         control: Some(socket.path()),
@@ -97,6 +105,7 @@ pub(crate) fn run(args: &MountArgs) -> anyhow::Result<ExitCode> {
         mount_point,
         started,
         job,
+        written_back: session.written_back(),
         phase: Mutex::new("running".into()),
         ends: Mutex::new(ends),
     };
@@ -223,8 +232,7 @@ impl Serving {
             Ok(End::Gone) | Err(_) => (Request::Commit, None),
         };
         if request == Request::Commit {
-            // An error here is one of the job, which it has noted itself.
-            let _ = rustix::fs::syncfs(&root);
+            self.written_back.fetch();
         }
         self.job.freeze();
         let mut show = |progress: &Progress| self.show(progress, client.as_mut());

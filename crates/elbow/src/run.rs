@@ -134,9 +134,9 @@ struct Mounted<'a> {
     site: &'a Site,
     job: Job,
     connection: Connection,
-    /// Keeps the file system alive, and is what is synced.
-    root: OwnedFd,
-    _session: Session,
+    /// Keeps the file system alive.
+    _root: OwnedFd,
+    session: Session,
 }
 
 /// How the command ended.
@@ -187,8 +187,8 @@ impl Runner<'_> {
             site,
             job,
             connection,
-            root,
-            _session: session,
+            _root: root,
+            session,
         })
     }
 
@@ -353,11 +353,9 @@ fn end_all(args: &RunArgs, mounted: &[Mounted<'_>], verdict: &Verdict, display: 
 impl Mounted<'_> {
     /// Stops changes. Before that, what processes left in the background have written through memory maps is
     /// fetched from the kernel, if it is to be kept.
-    #[allow(clippy::disallowed_methods)] // the mount is synced, not the storage
     fn settle(&self, keep: bool) {
         if keep {
-            // An error here is one of the job, which it has noted itself.
-            let _ = rustix::fs::syncfs(&self.root);
+            self.session.written_back().fetch();
         }
         self.job.freeze();
     }

@@ -266,6 +266,7 @@ impl Storage for Volatile {
         get_xattr_handle(file: &Handle, key: &OsStr) -> Vec<u8>;
         set_xattr_handle(file: &Handle, key: &OsStr, value: &[u8]) -> ();
         remove_xattr(dir: &Handle, name: &OsStr, key: &OsStr) -> ();
+        remove_xattr_handle(file: &Handle, key: &OsStr) -> ();
         read(file: &Handle, buffer: &mut [u8], offset: u64) -> usize;
         next_data(file: &Handle, offset: u64) -> Option<(u64, u64)>;
         close(file: &Handle) -> ();

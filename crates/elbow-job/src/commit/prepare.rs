@@ -76,11 +76,7 @@ fn look(tree: &Tree<'_>, path: &Path) -> Result<Option<Stat>, Errno> {
     gone_is_none(tree.storage.stat(&dir, &name))
 }
 
-fn old_xattrs(
-    attributes: &Attributes,
-    path: &Path,
-    tree: &Tree<'_>,
-) -> Result<NewXattrs, Errno> {
+fn old_xattrs(attributes: &Attributes, path: &Path, tree: &Tree<'_>) -> Result<NewXattrs, Errno> {
     let (dir, name) = tree.spot(path)?;
     let value = |key: &OsString| match tree.storage.get_xattr(&dir, &name, key) {
         Ok(value) => Ok((key.clone(), Some(value))),

@@ -9,6 +9,7 @@
 #![allow(clippy::disallowed_methods)] // tests look at the storage themselves
 
 mod archives;
+mod attributes;
 mod boundary;
 mod builds;
 mod commands;
