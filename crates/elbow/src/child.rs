@@ -6,15 +6,16 @@ use std::process::{Child, Command, ExitStatus};
 use std::sync::mpsc::Sender;
 
 use elbow_mount::{ChildState, Connection, Entrance, MountError, Place, Watcher};
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open};
 use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
 
-use crate::signals::Event;
+use crate::signals::{Arrival, Event};
 
 /// A running command.
 pub(crate) struct Running {
     pidfd: OwnedFd,
+    process: Pid,
 }
 
 /// Why there is none.
@@ -42,9 +43,10 @@ pub(crate) fn start(
     let child = spawn(words, mounts, state)?;
     // One that has ended has nobody to be watched; one that may not be looked at still dies with us itself.
     let _ = watcher.namespace_of(pid(&child));
-    let pidfd = pidfd_open(pid(&child), PidfdFlags::empty()).map_err(|errno| NotStarted::Other(errno.into()))?;
+    let process = pid(&child);
+    let pidfd = pidfd_open(process, PidfdFlags::empty()).map_err(|errno| NotStarted::Other(errno.into()))?;
     announce_end(child, events).map_err(NotStarted::Other)?;
-    Ok(Running { pidfd })
+    Ok(Running { pidfd, process })
 }
 
 fn spawn(words: &[OsString], mounts: &[(&Connection, &Place)], state: ChildState) -> Result<Child, NotStarted> {
@@ -96,10 +98,18 @@ fn announce_end(mut child: Child, events: Sender<Event>) -> io::Result<()> {
 }
 
 impl Running {
+    /// Its number.
+    pub(crate) fn process(&self) -> i32 {
+        self.process.as_raw_nonzero().get()
+    }
+
     /// Passes a signal on. A command that has just ended does not mind.
-    pub(crate) fn signal(&self, signal: i32) {
-        if let Some(signal) = Signal::from_named_raw(signal) {
-            let _ = pidfd_send_signal(&self.pidfd, signal);
-        }
+    pub(crate) fn pass_on(&self, arrival: &Arrival) {
+        arrival.send_on(&self.pidfd);
+    }
+
+    /// Whether the command itself has sent it.
+    pub(crate) fn has_sent(&self, arrival: &Arrival) -> bool {
+        arrival.sender() == Some(self.process)
     }
 }

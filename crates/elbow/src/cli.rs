@@ -48,8 +48,10 @@ Exit code:
   cannot be run, 127 when it was not found, 128+n when signal n ended it.
 
 Signals:
-  Ctrl-C reaches COMMAND as always; when that ends it, the job is rolled back. SIGTERM and SIGHUP are passed on to \
-  COMMAND. While results are being stored, any of them rolls the job back.
+  Ctrl-C reaches COMMAND as always; when that ends it, the job is rolled back. Any other signal that is sent to elbow alone is \
+  passed on to COMMAND, those that batch systems send before the end (SIGTERM, SIGUSR1, SIGXCPU, ...) and SIGTSTP included; one \
+  that the whole process group got is not passed on a second time. While results are being stored, SIGINT, SIGTERM and SIGHUP \
+  roll the job back, and the others change nothing.
 
 COMMAND sees its own changes at once. The rest of the machine sees them when `elbow run` returns, or never.";
 

@@ -61,7 +61,7 @@ struct Serving {
 pub(crate) fn run(args: &MountArgs) -> anyhow::Result<ExitCode> {
     let started = SystemTime::now();
     job::prepare_process();
-    signals::block();
+    signals::block_all();
     let watcher = Watcher::start().context("cannot start a process")?;
     let mount_point = mount_point(&args.mount_point)?;
     let sites = Site::open_all(std::slice::from_ref(&args.source))?;
@@ -149,11 +149,13 @@ impl Serving {
             serving.end(End::Gone);
         })?;
         let (events, happenings) = mpsc::channel();
-        signals::listen(events)?;
+        signals::listen_to_all(events)?;
         let serving = self.clone();
         start("elbow-stop", move || {
             while let Ok(event) = happenings.recv() {
-                if let Event::Signal(_) = event {
+                if let Event::Signal(arrival) = event
+                    && arrival.is_ending()
+                {
                     serving.end(End::Gone);
                 }
             }

@@ -49,6 +49,7 @@ mod size;
 mod sort;
 mod status;
 mod suggest;
+mod witness;
 mod zero;
 
 use std::process::ExitCode;

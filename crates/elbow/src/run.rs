@@ -12,7 +12,9 @@ use std::os::fd::OwnedFd;
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{ExitCode, ExitStatus};
-use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context, ensure};
@@ -28,7 +30,14 @@ use crate::progress::{self, Display};
 use crate::report::Report;
 use crate::report_file::ReportFile;
 use crate::say::{say, strerror};
-use crate::signals::{self, Event};
+use crate::signals::{self, Arrival, Event};
+use crate::witness::Witness;
+
+/// Commands that end within this time have no witness of their signals.
+const SHORT: Duration = Duration::from_millis(20);
+const LOST: &str = "nobody waits for the command";
+/// What a terminal sends to all of a process group.
+const FROM_A_TERMINAL: [i32; 4] = [libc::SIGINT, libc::SIGQUIT, libc::SIGTSTP, libc::SIGWINCH];
 
 /// Runs the command; the exit code is its own, or says what Elbowroom made of it.
 pub(crate) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
@@ -71,9 +80,9 @@ struct SoFar {
 /// Runs the command as often as is asked.
 fn attempts(args: &RunArgs, started: SystemTime, so_far: &mut SoFar) -> anyhow::Result<Report> {
     let state = job::prepare_process();
-    signals::block();
+    signals::block_all();
+    signals::block_stop();
     let watcher = Watcher::start().context("cannot start a process")?; // before any thread
-    progress::prepare(args.progress, args.quiet || args.json);
     let directories = if args.on.is_empty() {
         vec![PathBuf::from(".")]
     } else {
@@ -86,7 +95,9 @@ fn attempts(args: &RunArgs, started: SystemTime, so_far: &mut SoFar) -> anyhow::
         so_far.notes.iter().for_each(say);
     }
     let (events, happenings) = mpsc::channel();
-    signals::listen(events.clone()).context("cannot start a thread")?;
+    signals::listen_to_all(events.clone()).context("cannot start a thread")?;
+    let command = Arc::new(AtomicI32::new(0));
+    signals::on_stop(command.clone(), events.clone(), progress::pause).context("cannot start a thread")?;
     let runner = Runner {
         args,
         started,
@@ -95,6 +106,7 @@ fn attempts(args: &RunArgs, started: SystemTime, so_far: &mut SoFar) -> anyhow::
         state,
         events,
         happenings,
+        command,
         watcher: &watcher,
     };
     let mut left = args.retry;
@@ -120,6 +132,8 @@ struct Runner<'a> {
     state: ChildState,
     events: Sender<Event>,
     happenings: Receiver<Event>,
+    /// The process of the command while it runs, else 0.
+    command: Arc<AtomicI32>,
     watcher: &'a Watcher,
 }
 
@@ -194,8 +208,9 @@ impl Runner<'_> {
 
     /// Runs the command to its end.
     fn command(&self, mounted: &mut [Mounted<'_>]) -> anyhow::Result<Verdict> {
-        if let Some(signal) = self.interrupted() {
-            return Ok(Verdict::interrupted(signal));
+        let early = self.early();
+        if let Some(end) = early.iter().find(|arrival| arrival.is_ending()) {
+            return Ok(Verdict::interrupted(end.number()));
         }
         let began = Instant::now();
         let mounts: Vec<_> = mounted.iter().map(|m| (&m.connection, &m.site.place)).collect();
@@ -203,7 +218,11 @@ impl Runner<'_> {
         match child::start(&self.args.command, &mounts, self.state, events, self.watcher) {
             Ok(running) => {
                 mounted.iter_mut().for_each(|m| m.connection.hide());
-                self.wait(&running, began)
+                self.command.store(running.process(), Ordering::Relaxed);
+                early.iter().for_each(|arrival| running.pass_on(arrival));
+                let verdict = self.wait(&running, began);
+                self.command.store(0, Ordering::Relaxed);
+                verdict
             }
             Err(NotStarted::Exec(error)) => Ok(self.not_run(&error)),
             Err(NotStarted::Namespace(error)) => Err(error.into()),
@@ -211,12 +230,13 @@ impl Runner<'_> {
         }
     }
 
-    /// A signal that came before there was a command to get it.
-    fn interrupted(&self) -> Option<i32> {
-        self.happenings.try_iter().find_map(|event| match event {
-            Event::Signal(signal) => Some(signal),
+    /// Signals that came before there was a command to get them.
+    fn early(&self) -> Vec<Arrival> {
+        let arrivals = self.happenings.try_iter().filter_map(|event| match event {
+            Event::Signal(arrival) => Some(arrival),
             _ => None,
-        })
+        });
+        arrivals.collect()
     }
 
     fn not_run(&self, error: &std::io::Error) -> Verdict {
@@ -235,16 +255,16 @@ impl Runner<'_> {
         }
     }
 
-    /// Waits like a shell: what ends programs goes on to the command, except what the terminal has sent it already.
+    /// Waits like a shell. A signal to us alone goes on to the command; one to all of our process group it has already.
     fn wait(&self, running: &Running, began: Instant) -> anyhow::Result<Verdict> {
         let mut stopped = false;
+        let mut witness = None;
         loop {
-            match self.happenings.recv().context("nobody waits for the command")? {
-                Event::Signal(signal @ (libc::SIGTERM | libc::SIGHUP)) => {
-                    stopped = true;
-                    running.signal(signal);
+            match self.next(&mut witness)? {
+                Event::Signal(arrival) => {
+                    stopped |= arrival.is_ending();
+                    pass_on(&arrival, running, &mut witness);
                 }
-                Event::Signal(_) => stopped = true,
                 Event::Ended(status) => {
                     let status = status.context("cannot wait for the command")?;
                     return Ok(Verdict::of(status, began.elapsed(), stopped));
@@ -252,6 +272,17 @@ impl Runner<'_> {
                 Event::Over => {}
             }
         }
+    }
+
+    /// The next event. A witness comes when the command has run for a moment: a short one does not pay for it.
+    fn next(&self, witness: &mut Option<Witness>) -> anyhow::Result<Event> {
+        if witness.is_none() {
+            match self.happenings.recv_timeout(SHORT) {
+                Err(RecvTimeoutError::Timeout) => *witness = Witness::start().ok(),
+                event => return event.context(LOST),
+            }
+        }
+        self.happenings.recv().context(LOST)
     }
 
     /// Commits or rolls back all jobs; also says whether a signal made it roll back.
@@ -297,19 +328,43 @@ impl Runner<'_> {
         report
     }
 
-    /// Until the end is over, a signal that ends programs makes jobs roll back that are still being stored.
+    /// Until the end is over, a signal that ends programs makes jobs roll back that are still being stored. Who has made us
+    /// ignore one means that, too.
     fn listen(&self, mounted: &[Mounted<'_>]) -> Option<i32> {
         let mut interrupted = None;
         loop {
             match self.happenings.recv() {
-                Ok(Event::Signal(libc::SIGQUIT) | Event::Ended(_)) => {}
-                Ok(Event::Signal(signal)) => {
-                    interrupted = Some(signal);
+                Ok(Event::Signal(arrival)) if rolls_back(&arrival) => {
+                    interrupted = Some(arrival.number());
                     mounted.iter().for_each(|m| m.job.interrupt());
                 }
+                Ok(Event::Signal(_) | Event::Ended(_)) => {}
                 Ok(Event::Over) | Err(_) => return interrupted,
             }
         }
+    }
+}
+
+fn rolls_back(arrival: &Arrival) -> bool {
+    let signal = arrival.number();
+    arrival.is_ending() && signal != libc::SIGQUIT && !signals::is_ignored(signal)
+}
+
+/// Passes a signal on to the command that has not got it yet.
+fn pass_on(arrival: &Arrival, running: &Running, witness: &mut Option<Witness>) {
+    let signal = arrival.number();
+    if signal == libc::SIGXFSZ && !arrival.is_sent() {
+        return; // what we write is too large, which the call has told
+    }
+    let came_to_all = match witness {
+        Some(witness) => witness.saw(signal),
+        None => FROM_A_TERMINAL.contains(&signal),
+    };
+    if came_to_all {
+        // It has this signal for good now, and can witness it no more.
+        *witness = None;
+    } else if arrival.is_ending() || !running.has_sent(arrival) {
+        running.pass_on(arrival);
     }
 }
 
