@@ -615,10 +615,12 @@ impl Model {
         all.into_iter().for_each(|ino| self.queue(ino));
     }
 
-    /// The newest written data that is in memory: of one file, up to `most` bytes.
+    /// The newest written data that is in memory: of one file, up to `most` bytes. That of files without a name is never
+    /// stored, and comes last.
     pub(crate) fn newest_memory(&self, most: u64) -> Option<(Ino, Vec<content::MemoryPiece>)> {
         self.graph
             .newest()
+            .chain(self.nameless.iter().copied())
             .map(|ino| (ino, self.memory_pieces(ino, most)))
             .find(|(_, pieces)| !pieces.is_empty())
     }
