@@ -24,10 +24,11 @@ use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
 
 use crate::namespace::Step;
 use crate::place::errno_of;
+use crate::realm;
 use crate::runtime::runtime_parents;
 use crate::{Front, MountError, Place, Session, Watcher};
 
-const DEVICE: &str = "/dev/fuse";
+pub(crate) const DEVICE: &std::ffi::CStr = c"/dev/fuse";
 /// Four requests of the largest size.
 const READAHEAD_KIB: &str = "4096";
 const FUSERMOUNT: &str = "fusermount3";
@@ -64,6 +65,14 @@ impl Connection {
     pub fn private(place: &Place, watcher: &Watcher) -> Result<Self, MountError> {
         if rustix::process::geteuid().is_root() {
             let (device, mount) = detached(place)?;
+            watch(watcher.device(&mount, Path::new("")))?;
+            return Ok(Self {
+                device: Some(device),
+                mount: Mount::Detached(mount),
+            });
+        }
+        if realm::is_needed() {
+            let (device, mount) = realm::mount(place.path(), attributes(place.flags()))?;
             watch(watcher.device(&mount, Path::new("")))?;
             return Ok(Self {
                 device: Some(device),

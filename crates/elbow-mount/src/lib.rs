@@ -48,6 +48,7 @@ mod open_dirs;
 mod place;
 mod pool;
 mod prefetch;
+mod realm;
 mod reply;
 mod runtime;
 mod session;

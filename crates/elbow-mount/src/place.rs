@@ -107,12 +107,6 @@ pub enum MountError {
         /// Mount points inside it.
         mounts: Vec<PathBuf>,
     },
-    /// The directory is part of a job already.
-    #[error(
-        "{}: already inside a job of elbow, whose transaction everything there is part of; run the command without \
-         another `elbow run`", _0.display()
-    )]
-    InsideJob(PathBuf),
     /// One directory of a job inside another.
     #[error("{}", overlap(outer, inner))]
     Overlapping {
@@ -205,7 +199,6 @@ impl MountError {
             | Self::Fusermount { path, .. }
             | Self::NotADirectory(path)
             | Self::ReadOnly(path)
-            | Self::InsideJob(path)
             | Self::Overlapping { inner: path, .. } => Some(path),
             _ => None,
         }
@@ -282,9 +275,6 @@ impl Place {
             return Err(MountError::ReadOnly(path));
         }
         may_write(&path)?;
-        if kind == FILE_SYSTEM {
-            return Err(MountError::InsideJob(path));
-        }
         let mounts = nested_mounts(&path)?;
         if !mounts.is_empty() {
             return Err(MountError::NestedMounts { path, mounts });

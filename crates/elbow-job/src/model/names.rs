@@ -8,7 +8,6 @@ use elbow_file::{Errno, Kind, RenameMode};
 use super::attributes::inherited_mode;
 use super::{Body, Dir, Dirty, Inode, Model, Name, Old, Place, Work};
 use crate::api::{Answer, Attr, Caller, Fetch, Ino, Listed, Stop};
-use crate::staging::is_staging_name;
 
 /// Set-group-id on a directory: new entries take its group.
 const SETGID: u32 = 0o2000;
@@ -69,9 +68,6 @@ impl Model {
         self.get(parent)?.dir()?;
         if !self.is_alive(parent) {
             return Err(Errno::NOENT.into());
-        }
-        if is_staging_name(name) {
-            return Err(Errno::PERM.into());
         }
         Ok(())
     }

@@ -17,6 +17,7 @@ mod failure;
 mod ground;
 mod killed;
 mod loop_disk;
+mod nested;
 mod ordinary_user;
 mod posix;
 mod replace;
