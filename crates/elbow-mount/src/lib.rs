@@ -58,7 +58,7 @@ mod watcher;
 pub use connection::{Connection, unmount};
 pub use front::{CONTROL_XATTR, Front, FrontOptions};
 pub use namespace::{ChildState, Entrance, Report, Step};
-pub use place::{MountError, Place, nested_mounts};
+pub use place::{MountError, Place, job_mounts, nested_mounts};
 pub use runtime::runtime_parents;
 pub use session::Session;
 pub use watcher::Watcher;

@@ -370,6 +370,18 @@ pub fn nested_mounts(path: &Path) -> Result<Vec<PathBuf>, MountError> {
     Ok(below)
 }
 
+/// The mount points of jobs that this process sees, the last one last.
+#[must_use]
+pub fn job_mounts() -> Vec<PathBuf> {
+    let table = mount_table().unwrap_or_default();
+    let lines = table
+        .split(|&b| b == b'\n')
+        .map(|line| line.split(|&b| b == b' ').collect::<Vec<_>>());
+    let ours = lines.filter(|fields| file_system(fields) == Some(FILE_SYSTEM.as_bytes()));
+    ours.filter_map(|fields| fields.get(4).map(|point| unescape(point)))
+        .collect()
+}
+
 fn mount_table() -> Result<Vec<u8>, MountError> {
     let failed = |error: std::io::Error| MountError::Failed {
         step: Step::ReadMounts,

@@ -6,7 +6,7 @@ use std::process::{Child, Command, ExitStatus};
 use std::sync::mpsc::Sender;
 
 use elbow_mount::{ChildState, Connection, Entrance, MountError, Place, Watcher};
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
 
@@ -106,6 +106,12 @@ impl Running {
     /// Passes a signal on. A command that has just ended does not mind.
     pub(crate) fn pass_on(&self, arrival: &Arrival) {
         arrival.send_on(&self.pidfd);
+    }
+
+    /// Sends a signal of our own.
+    pub(crate) fn end(&self, signal: Signal) {
+        // It may have ended.
+        let _ = pidfd_send_signal(&self.pidfd, signal);
     }
 
     /// Whether the command itself has sent it.

@@ -10,6 +10,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::sync::Arc;
@@ -46,6 +47,8 @@ pub(crate) enum Event {
     Signal(Arrival),
     /// The command ended.
     Ended(io::Result<std::process::ExitStatus>),
+    /// Somebody asks for a roll back, and waits for the outcome.
+    RollBack(UnixStream),
     /// There is no more to wait for.
     Over,
 }

@@ -72,7 +72,7 @@ fn run_under(hold: &Hold, args: &HoldArgs) -> Result<ExitCode> {
     loop {
         match arrivals.recv_timeout(LOOK_INTERVAL) {
             Ok(Event::Ended(status)) => return end(status?, is_lost),
-            Ok(Event::Over) => {}
+            Ok(Event::Over | Event::RollBack(_)) => {}
             Ok(Event::Signal(arrival)) => match arrival.number() {
                 // The terminal has sent it to the command as well.
                 libc::SIGINT | libc::SIGQUIT => {}
