@@ -2,6 +2,8 @@
 
 use std::ffi::OsString;
 use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::process::{Child, Command, ExitStatus};
 use std::sync::mpsc::Sender;
 
@@ -57,12 +59,30 @@ fn spawn(words: &[OsString], mounts: &[(&Connection, &Place)], state: ChildState
         .ok_or_else(|| NotStarted::Other(io::ErrorKind::InvalidInput.into()))?;
     let mut command = Command::new(program);
     command.args(arguments);
+    if mounts.iter().any(|(_, place)| is_in_a_repository(place.path())) && std::env::var_os(GIT_GOES_ON).is_none() {
+        command.env(GIT_GOES_ON, "1");
+    }
     let report = entrance.on_exec(&mut command).map_err(NotStarted::Other)?;
     die_with_us(&mut command);
     command.spawn().map_err(|error| match report.failure(&error) {
         Some(failure) => NotStarted::Namespace(failure),
         None => NotStarted::Exec(error),
     })
+}
+
+/// Lets git look for its repository above a mount point.
+const GIT_GOES_ON: &str = "GIT_DISCOVERY_ACROSS_FILESYSTEM";
+
+/// Whether git finds a repository above a directory without a job: it stops at the mount point that the directory becomes.
+#[allow(clippy::disallowed_methods)] // above the storage of a job
+fn is_in_a_repository(directory: &Path) -> bool {
+    let device = |path: &Path| path.metadata().map(|found| found.dev()).ok();
+    let here = device(directory);
+    let above = directory.ancestors().skip(1).take_while(|above| device(above) == here);
+    here.is_some()
+        && above
+            .into_iter()
+            .any(|above| above.join(".git").symlink_metadata().is_ok())
 }
 
 /// After the namespaces, because a change of credentials would cancel it.

@@ -102,6 +102,12 @@ const ENVIRONMENT: &[Entry] = &[
         PRELOADED,
     ),
     (
+        "GIT_DISCOVERY_ACROSS_FILESYSTEM",
+        "Set to 1 for COMMAND where DIR lies in a git repository that begins above it, unless it is set already: git \
+      would stop at DIR, which is a mount point in the job.",
+        &["elbow-run"],
+    ),
+    (
         "PATH",
         "Where COMMAND is looked for.",
         &["elbow-run", "elbow-lock-hold", "elbow-lock-exec", "elbow-lock-mpi"],

@@ -24,4 +24,5 @@ mod replace;
 mod screen;
 mod slow_ground;
 mod storage_side;
+mod surroundings;
 mod testbeds;
