@@ -24,10 +24,11 @@ use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
 
 use crate::namespace::Step;
 use crate::place::errno_of;
+use crate::realm;
 use crate::runtime::runtime_parents;
 use crate::{Front, MountError, Place, Session, Watcher};
 
-const DEVICE: &str = "/dev/fuse";
+pub(crate) const DEVICE: &std::ffi::CStr = c"/dev/fuse";
 /// Four requests of the largest size.
 const READAHEAD_KIB: &str = "4096";
 const FUSERMOUNT: &str = "fusermount3";
@@ -65,6 +66,14 @@ impl Connection {
         if rustix::process::geteuid().is_root() {
             // Whoever comes to it in the namespace comes on the way that leads to the directory itself.
             let (device, mount) = detached(place, true)?;
+            watch(watcher.device(&mount, Path::new("")))?;
+            return Ok(Self {
+                device: Some(device),
+                mount: Mount::Detached(mount),
+            });
+        }
+        if realm::is_needed() {
+            let (device, mount) = realm::mount(place.path(), attributes(place.flags()))?;
             watch(watcher.device(&mount, Path::new("")))?;
             return Ok(Self {
                 device: Some(device),

@@ -17,7 +17,7 @@
 use std::ffi::{CStr, CString};
 use std::fmt;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -28,10 +28,10 @@ use rustix::fs::{CWD, Mode, OFlags};
 use rustix::mount::{MountPropagationFlags, MoveMountFlags};
 use rustix::pipe::PipeFlags;
 use rustix::process::{Resource, Rlimit};
-use rustix::thread::UnshareFlags;
+use rustix::thread::{LinkNameSpaceType, UnshareFlags};
 
 use crate::connection::{Source, failed};
-use crate::{Connection, MountError, Place};
+use crate::{Connection, MountError, Place, realm};
 
 /// One thing that is done to get a mount or a namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,7 +59,7 @@ pub enum Step {
 }
 
 /// All steps, by number.
-const STEPS: [Step; 9] = [
+pub(crate) const STEPS: [Step; 9] = [
     Step::ReadMounts,
     Step::Mount,
     Step::OpenRoot,
@@ -118,7 +118,7 @@ enum Mounted {
 }
 
 /// What goes into `/proc/self/uid_map` and `gid_map`.
-struct IdMaps {
+pub(crate) struct IdMaps {
     uid: CString,
     gid: CString,
 }
@@ -144,7 +144,7 @@ impl Entrance {
         Ok(Self {
             attachments: attachments.collect::<io::Result<_>>()?,
             working_directory: working_directory.filter(covered).map(c_string).transpose()?,
-            id_maps: (!rustix::process::geteuid().is_root()).then(IdMaps::own),
+            id_maps: (!rustix::process::geteuid().is_root() && realm::namespace().is_none()).then(IdMaps::own),
             state,
         })
     }
@@ -164,6 +164,9 @@ impl Entrance {
 
     fn enter(&self) -> Result<(), (Step, Errno)> {
         let at = |step| move |errno| (step, errno);
+        if let Some(namespace) = realm::namespace() {
+            join(namespace).map_err(at(Step::Unshare))?;
+        }
         unshare(self.id_maps.is_some()).map_err(at(Step::Unshare))?;
         if let Some(maps) = &self.id_maps {
             maps.write().map_err(at(Step::MapIds))?;
@@ -178,6 +181,11 @@ impl Entrance {
         }
         self.state.restore().map_err(at(Step::Restore))
     }
+}
+
+/// Our own user namespace, in which the mount was made.
+fn join(namespace: &OwnedFd) -> Result<(), Errno> {
+    rustix::thread::move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::User))
 }
 
 /// New mount namespace, and a new user namespace to have the right to it.
@@ -222,7 +230,7 @@ fn c_string(path: &Path) -> io::Result<CString> {
 
 impl IdMaps {
     /// The effective ids, mapped to themselves: all that the kernel allows without privilege.
-    fn own() -> Self {
+    pub(crate) fn own() -> Self {
         let map = |id: u32| CString::new(format!("{id} {id} 1\n")).unwrap_or_default();
         Self {
             uid: map(rustix::process::geteuid().as_raw()),
@@ -230,7 +238,7 @@ impl IdMaps {
         }
     }
 
-    fn write(&self) -> Result<(), Errno> {
+    pub(crate) fn write(&self) -> Result<(), Errno> {
         write_file(c"/proc/self/setgroups", c"deny")?; // the kernel wants this before a gid may be mapped
         write_file(c"/proc/self/uid_map", &self.uid)?;
         write_file(c"/proc/self/gid_map", &self.gid)

@@ -21,6 +21,7 @@ use fuser::{FileAttr, INodeNo};
 use parking_lot::RwLock;
 
 use crate::convert::file_attr;
+use crate::realm;
 
 /// Numbers from here to twice this are the job's own; no file system is known to hand them out.
 const FIRST_OWN: u64 = 1 << 62;
@@ -70,16 +71,22 @@ impl Nodes {
 
     /// Attributes to hand to the kernel together with the node number.
     pub(crate) fn entry(&self, attr: &Attr) -> FileAttr {
-        file_attr(self.node(attr.ino, attr.shown_ino), attr)
+        with_owners(file_attr(self.node(attr.ino, attr.shown_ino), attr))
     }
 
     /// Attributes as stat(2) shows them: the root, too, has the number that it has on the storage.
     pub(crate) fn shown(&self, attr: &Attr) -> FileAttr {
         match attr.ino {
-            Ino::ROOT => file_attr(INodeNo(attr.shown_ino), attr),
+            Ino::ROOT => with_owners(file_attr(INodeNo(attr.shown_ino), attr)),
             _ => self.entry(attr),
         }
     }
+}
+
+/// In the numbers that the namespace of the mount has.
+fn with_owners(attr: FileAttr) -> FileAttr {
+    let (uid, gid) = realm::shown_owners((attr.uid, attr.gid));
+    FileAttr { uid, gid, ..attr }
 }
 
 fn is_own(number: u64) -> bool {

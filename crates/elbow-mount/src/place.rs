@@ -107,12 +107,6 @@ pub enum MountError {
         /// Mount points inside it.
         mounts: Vec<PathBuf>,
     },
-    /// The directory is part of a job already.
-    #[error(
-        "{}: already inside a job of elbow, whose transaction everything there is part of; run the command without \
-         another `elbow run`", _0.display()
-    )]
-    InsideJob(PathBuf),
     /// One directory of a job inside another.
     #[error("{}", overlap(outer, inner))]
     Overlapping {
@@ -205,7 +199,6 @@ impl MountError {
             | Self::Fusermount { path, .. }
             | Self::NotADirectory(path)
             | Self::ReadOnly(path)
-            | Self::InsideJob(path)
             | Self::Overlapping { inner: path, .. } => Some(path),
             _ => None,
         }
@@ -282,9 +275,6 @@ impl Place {
             return Err(MountError::ReadOnly(path));
         }
         may_write(&path)?;
-        if kind == FILE_SYSTEM {
-            return Err(MountError::InsideJob(path));
-        }
         let mounts = nested_mounts(&path)?;
         if !mounts.is_empty() {
             return Err(MountError::NestedMounts { path, mounts });
@@ -399,6 +389,18 @@ pub fn nested_mounts(path: &Path) -> Result<Vec<PathBuf>, MountError> {
     below.sort();
     below.dedup();
     Ok(below)
+}
+
+/// The mount points of jobs that this process sees, the last one last.
+#[must_use]
+pub fn job_mounts() -> Vec<PathBuf> {
+    let table = mount_table().unwrap_or_default();
+    let lines = table
+        .split(|&b| b == b'\n')
+        .map(|line| line.split(|&b| b == b' ').collect::<Vec<_>>());
+    let ours = lines.filter(|fields| file_system(fields) == Some(FILE_SYSTEM.as_bytes()));
+    ours.filter_map(|fields| fields.get(4).map(|point| unescape(point)))
+        .collect()
 }
 
 fn mount_table() -> Result<Vec<u8>, MountError> {

@@ -2,6 +2,8 @@
 
 use std::ffi::OsString;
 use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::process::{Child, Command, ExitStatus};
 use std::sync::mpsc::Sender;
 
@@ -10,11 +12,12 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
 
-use crate::signals::Event;
+use crate::signals::{Arrival, Event};
 
 /// A running command.
 pub(crate) struct Running {
     pidfd: OwnedFd,
+    process: Pid,
 }
 
 /// Why there is none.
@@ -42,9 +45,10 @@ pub(crate) fn start(
     let child = spawn(words, mounts, state)?;
     // One that has ended has nobody to be watched; one that may not be looked at still dies with us itself.
     let _ = watcher.namespace_of(pid(&child));
-    let pidfd = pidfd_open(pid(&child), PidfdFlags::empty()).map_err(|errno| NotStarted::Other(errno.into()))?;
+    let process = pid(&child);
+    let pidfd = pidfd_open(process, PidfdFlags::empty()).map_err(|errno| NotStarted::Other(errno.into()))?;
     announce_end(child, events).map_err(NotStarted::Other)?;
-    Ok(Running { pidfd })
+    Ok(Running { pidfd, process })
 }
 
 fn spawn(words: &[OsString], mounts: &[(&Connection, &Place)], state: ChildState) -> Result<Child, NotStarted> {
@@ -55,12 +59,30 @@ fn spawn(words: &[OsString], mounts: &[(&Connection, &Place)], state: ChildState
         .ok_or_else(|| NotStarted::Other(io::ErrorKind::InvalidInput.into()))?;
     let mut command = Command::new(program);
     command.args(arguments);
+    if mounts.iter().any(|(_, place)| is_in_a_repository(place.path())) && std::env::var_os(GIT_GOES_ON).is_none() {
+        command.env(GIT_GOES_ON, "1");
+    }
     let report = entrance.on_exec(&mut command).map_err(NotStarted::Other)?;
     die_with_us(&mut command);
     command.spawn().map_err(|error| match report.failure(&error) {
         Some(failure) => NotStarted::Namespace(failure),
         None => NotStarted::Exec(error),
     })
+}
+
+/// Lets git look for its repository above a mount point.
+const GIT_GOES_ON: &str = "GIT_DISCOVERY_ACROSS_FILESYSTEM";
+
+/// Whether git finds a repository above a directory without a job: it stops at the mount point that the directory becomes.
+#[allow(clippy::disallowed_methods)] // above the storage of a job
+fn is_in_a_repository(directory: &Path) -> bool {
+    let device = |path: &Path| path.metadata().map(|found| found.dev()).ok();
+    let here = device(directory);
+    let above = directory.ancestors().skip(1).take_while(|above| device(above) == here);
+    here.is_some()
+        && above
+            .into_iter()
+            .any(|above| above.join(".git").symlink_metadata().is_ok())
 }
 
 /// After the namespaces, because a change of credentials would cancel it.
@@ -96,10 +118,24 @@ fn announce_end(mut child: Child, events: Sender<Event>) -> io::Result<()> {
 }
 
 impl Running {
+    /// Its number.
+    pub(crate) fn process(&self) -> i32 {
+        self.process.as_raw_nonzero().get()
+    }
+
     /// Passes a signal on. A command that has just ended does not mind.
-    pub(crate) fn signal(&self, signal: i32) {
-        if let Some(signal) = Signal::from_named_raw(signal) {
-            let _ = pidfd_send_signal(&self.pidfd, signal);
-        }
+    pub(crate) fn pass_on(&self, arrival: &Arrival) {
+        arrival.send_on(&self.pidfd);
+    }
+
+    /// Sends a signal of our own.
+    pub(crate) fn end(&self, signal: Signal) {
+        // It may have ended.
+        let _ = pidfd_send_signal(&self.pidfd, signal);
+    }
+
+    /// Whether the command itself has sent it.
+    pub(crate) fn has_sent(&self, arrival: &Arrival) -> bool {
+        arrival.sender() == Some(self.process)
     }
 }

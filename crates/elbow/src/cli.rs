@@ -48,8 +48,10 @@ Exit code:
   cannot be run, 127 when it was not found, 128+n when signal n ended it.
 
 Signals:
-  Ctrl-C reaches COMMAND as always; when that ends it, the job is rolled back. SIGTERM and SIGHUP are passed on to \
-  COMMAND. While results are being stored, any of them rolls the job back.
+  Ctrl-C reaches COMMAND as always; when that ends it, the job is rolled back. Any other signal that is sent to elbow alone is \
+  passed on to COMMAND, also what batch systems send before the end, and SIGTSTP; one \
+  that the whole process group got is not passed on a second time. While results are being stored, SIGINT, SIGTERM and SIGHUP \
+  roll the job back, and the others change nothing.
 
 COMMAND sees its own changes at once. The rest of the machine sees them when `elbow run` returns, or never.";
 
@@ -75,7 +77,8 @@ Examples:
   Go on only when all of it is on the storage:
       elbow commit ~/job && echo 'all of it is on the storage'
 
-Returns when everything is on the storage and the mount is gone.
+Returns when everything is on the storage and the mount is gone. A job of `elbow run` commits when its command has ended with 0, \
+and not before.
 
 Exit code:
   0; 125 and a rolled back job when that was not possible. Each error is named with its path.";
@@ -114,16 +117,19 @@ pub(crate) enum Command {
     /// Mount a directory so that all that any commands do there is one transaction, until `elbow commit` or `rollback`.
     #[command(after_help = MOUNT_EXAMPLES)]
     Mount(MountArgs),
-    /// Say what the job of a mount is doing.
+    /// List the jobs of this user on this machine, running and kept.
+    #[command(after_help = crate::jobs::EXAMPLES)]
+    Jobs(JobsArgs),
+    /// Say what a job is doing.
     #[command(after_help = crate::status::EXAMPLES)]
     Status(StatusArgs),
     /// Store everything that was done in a mount, and unmount it.
     #[command(after_help = COMMIT_EXAMPLES)]
     Commit(EndArgs),
-    /// Forget everything that was done in a mount, and unmount it; or remove a kept job.
+    /// Forget everything that was done in a job, and end it; or remove a kept job.
     #[command(after_help = crate::rollback::EXAMPLES)]
     Rollback(RollbackArgs),
-    /// List what a commit of a mount would change.
+    /// List what a commit of a job would change.
     #[command(after_help = crate::diff::EXAMPLES)]
     Diff(DiffArgs),
     /// After a crash: finish the jobs of a directory that were being committed, undo the others.
@@ -266,10 +272,17 @@ pub(crate) struct MountArgs {
 }
 
 #[derive(Args, Debug)]
+pub(crate) struct JobsArgs {
+    /// Print one JSON object.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Args, Debug)]
 pub(crate) struct StatusArgs {
-    /// The mount.
-    #[arg(value_name = "MNT", value_hint = ValueHint::DirPath)]
-    pub(crate) mount_point: PathBuf,
+    /// The mount, or the directory of a running job [default: the job around].
+    #[arg(value_name = "PATH", value_hint = ValueHint::DirPath)]
+    pub(crate) path: Option<PathBuf>,
     /// Print one JSON object.
     #[arg(long)]
     pub(crate) json: bool,
@@ -277,18 +290,18 @@ pub(crate) struct StatusArgs {
 
 #[derive(Args, Debug)]
 pub(crate) struct EndArgs {
-    /// The mount.
+    /// The mount [default: the job around].
     #[arg(value_name = "MNT", value_hint = ValueHint::DirPath)]
-    pub(crate) mount_point: PathBuf,
+    pub(crate) path: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) told: EndTold,
 }
 
 #[derive(Args, Debug)]
 pub(crate) struct RollbackArgs {
-    /// The mount, or the staging directory of a kept job.
+    /// The mount, the directory of a running job, or the staging directory of a running or kept one [default: the job around].
     #[arg(value_name = "PATH", value_hint = ValueHint::DirPath)]
-    pub(crate) path: PathBuf,
+    pub(crate) path: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) told: EndTold,
 }
@@ -309,9 +322,9 @@ pub(crate) struct EndTold {
 
 #[derive(Args, Debug)]
 pub(crate) struct DiffArgs {
-    /// The mount.
-    #[arg(value_name = "MNT", value_hint = ValueHint::DirPath)]
-    pub(crate) mount_point: PathBuf,
+    /// The mount, or the directory of a running job [default: the job around].
+    #[arg(value_name = "PATH", value_hint = ValueHint::DirPath)]
+    pub(crate) path: Option<PathBuf>,
     /// Print one JSON object.
     #[arg(long)]
     pub(crate) json: bool,

@@ -1,4 +1,4 @@
-//! `elbow commit MNT`: returns when everything is on the storage and the mount is gone.
+//! `elbow commit [MNT]`: returns when everything is on the storage and the mount is gone.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use anyhow::{bail, ensure};
 
 use crate::cli::{EndArgs, EndTold};
-use crate::control::{self, Reply, Request};
+use crate::control::{self, Found, Reply, Request};
 use crate::exit;
 use crate::json::{self, Failed};
 use crate::progress::Display;
@@ -16,12 +16,18 @@ use crate::say::raw;
 
 /// Commits.
 pub(crate) fn run(args: &EndArgs) -> anyhow::Result<ExitCode> {
-    end(&args.mount_point, &args.told, Request::Commit)
+    let path = args.path.as_deref();
+    end(path, &args.told, || control::find(path), Request::Commit)
 }
 
-/// Ends a mount, and reports.
-pub(crate) fn end(mount_point: &Path, told: &EndTold, request: Request) -> anyhow::Result<ExitCode> {
-    report(mount_point, told, || ask(mount_point, told, request))
+/// Ends a job that is then found, and reports.
+pub(crate) fn end(
+    path: Option<&Path>,
+    told: &EndTold,
+    find: impl FnOnce() -> anyhow::Result<Found>,
+    request: Request,
+) -> anyhow::Result<ExitCode> {
+    report(path.unwrap_or(Path::new(".")), told, || ask(&find()?, told, request))
 }
 
 /// Does what has a report at its end, and tells it as it was asked for.
@@ -70,14 +76,18 @@ fn open_report(path: &Path, told: &EndTold) -> anyhow::Result<Option<ReportFile>
 }
 
 /// Asks for the end and shows its progress.
-fn ask(mount_point: &Path, told: &EndTold, request: Request) -> anyhow::Result<Report> {
-    let mut display = Display::of_end(mount_point, told.json || told.quiet);
-    let reply = control::ask(mount_point, request, &mut |position| {
+fn ask(job: &Found, told: &EndTold, request: Request) -> anyhow::Result<Report> {
+    let mut display = Display::of_end(job.path(), told.json || told.quiet);
+    let reply = job.ask(request, &mut |position| {
         display.show_position(position);
     });
     drop(display);
-    let Reply::Ended { report } = reply? else {
-        bail!("the process that serves {} gave another answer", mount_point.display());
+    let Reply::Ended { mut report } = reply? else {
+        bail!("the process of {} gave another answer", job.shown());
     };
+    if request == Request::Rollback {
+        // That of the job is its command's.
+        report.exit_code = if report.is_rolled_back() { 0 } else { exit::ELBOW_FAILED };
+    }
     Ok(*report)
 }

@@ -1,32 +1,44 @@
-//! How `elbow status`, `diff`, `commit` and `rollback` talk to the daemon of a mount.
+//! How `elbow status`, `diff`, `commit`, `rollback` and `jobs` talk to the process of a job.
 //!
-//! The daemon listens on a Unix socket, whose path is the value of a virtual extended attribute of the mount's
-//! root ([`CONTROL_XATTR`]). The client sends one JSON object on one line and gets such lines back: any number of
+//! It listens on a Unix socket, whose path is the value of a virtual extended attribute of the mount's
+//! root ([`CONTROL_XATTR`]); that leads to it from inside. From outside it is found among all sockets of the user
+//! ([`running`]), of which each says what its job is over. The client sends one JSON object on one line and gets such lines back: any number of
 //! [`Reply::Progress`], then one other. Both sides name the version of the protocol; an unknown one is refused.
-//! The socket lies in a directory that only its owner can enter.
+//!
+//! ```text
+//!   RUNTIME/elbow-UID/PID-N.sock      of a running job; under another name until it is listened at
+//!   RUNTIME/elbow-UID/JOB.kept        a kept job, and where it is
+//! ```
+//!
+//! RUNTIME/elbow-UID can be entered by its owner alone, and nothing is believed of one that is not such. It is the same whatever
+//! the environment says, so that a batch job is found from a login. What nobody listens at is left of a job that was killed together with its
+//! watcher: whoever finds it removes it.
 
 #![allow(clippy::disallowed_methods)] // sockets and mount roots, not the storage of a job
 
+use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use elbow_file::Errno;
 use elbow_job::{ChangeKind, Counts};
-use elbow_mount::{CONTROL_XATTR, runtime_parents};
+use elbow_mount::{CONTROL_XATTR, job_mounts, runtime_parents};
 use serde::{Deserialize, Serialize};
 
 use crate::json::InWords;
-use crate::names::{FromName, MountPointName, PathName, SourceName};
+use crate::names::{CommandWords, DirectoryName, FromName, MountPointName, PathName, SourceName};
 use crate::progress::Position;
 use crate::report::{Failure, Report};
 
 /// What both sides speak; this is not the version of what is printed.
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 /// No request or reply line is longer; a longer one is not from us.
 const LINE_BYTES_MAX: u64 = 256 << 20;
 /// Longest path of a socket that is looked up.
@@ -71,10 +83,27 @@ pub(crate) enum Reply {
     Refused { message: String },
 }
 
-/// A mount at work.
+/// What a job was begun by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum JobKind {
+    /// `elbow run`.
+    Run,
+    /// `elbow mount`.
+    Mount,
+    /// `elbow run --keep`, and it has ended.
+    Kept,
+}
+
+/// A job at work.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Status {
     pub(crate) elbow: String,
+    pub(crate) kind: JobKind,
+    #[serde(flatten)]
+    pub(crate) command: CommandWords,
+    /// While the command runs.
+    pub(crate) command_pid: Option<u32>,
     #[serde(flatten)]
     pub(crate) source: SourceName,
     #[serde(flatten)]
@@ -140,20 +169,36 @@ pub(crate) fn receive<T: for<'a> Deserialize<'a>>(from: &mut impl BufRead) -> an
     Ok(Some(envelope.body))
 }
 
-/// A socket of this process; gone when dropped.
+/// Where this process can be asked about one of its jobs; gone when dropped.
 pub(crate) struct Socket {
-    pub(crate) listener: UnixListener,
     path: PathBuf,
+    listener: Option<UnixListener>,
 }
 
 impl Socket {
-    /// Listens in the runtime directory of the user.
-    pub(crate) fn new() -> anyhow::Result<Self> {
-        let path = runtime_directory()?.join(format!("{}.sock", std::process::id()));
+    /// Chooses its place: outside of these directories, which the command sees in another way. Nothing is made there yet.
+    pub(crate) fn plan(directories: &[&Path]) -> anyhow::Result<Self> {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let name = format!("{}-{}.sock", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
+        let path = runtime_directory(directories)?.join(name);
+        Ok(Self { path, listener: None })
+    }
+
+    /// Listens there. It has its name only then, so that one which refuses is dead.
+    pub(crate) fn listen(&mut self) -> anyhow::Result<&UnixListener> {
+        let path = &self.path;
+        clean(path);
+        let draft = path.with_extension("new");
         // Left over from a process of the same number, if anything.
-        let _ = std::fs::remove_file(&path);
-        let listener = UnixListener::bind(&path).with_context(|| format!("cannot listen at {}", path.display()))?;
-        Ok(Self { listener, path })
+        let _ = std::fs::remove_file(&draft);
+        let listener = UnixListener::bind(&draft).with_context(|| format!("cannot listen at {}", path.display()))?;
+        std::fs::rename(&draft, path).with_context(|| format!("cannot listen at {}", path.display()))?;
+        Ok(self.listener.insert(listener))
+    }
+
+    /// What is listened at, if anything is.
+    pub(crate) fn listener(&self) -> anyhow::Result<&UnixListener> {
+        self.listener.as_ref().context("nobody listens yet")
     }
 
     pub(crate) fn path(&self) -> OsString {
@@ -163,69 +208,292 @@ impl Socket {
 
 impl Drop for Socket {
     fn drop(&mut self) {
-        // A socket that nobody listens at is harmless.
-        let _ = std::fs::remove_file(&self.path);
-    }
-}
-
-/// A directory of the user's own that nobody else can enter.
-fn runtime_directory() -> anyhow::Result<PathBuf> {
-    let own = rustix::process::geteuid().as_raw();
-    let made = runtime_parents().into_iter().find_map(|parent| {
-        let directory = parent.join(format!("elbow-{own}"));
-        let made = std::fs::DirBuilder::new().mode(0o700).create(&directory);
-        let there = made.is_ok() || is_private(&directory, own);
-        there.then_some(directory)
-    });
-    made.context("no directory for a control socket; set XDG_RUNTIME_DIR or TMPDIR to a directory of yours")
-}
-
-fn is_private(directory: &Path, own: u32) -> bool {
-    std::fs::symlink_metadata(directory)
-        .is_ok_and(|metadata| metadata.is_dir() && metadata.uid() == own && metadata.mode() & 0o077 == 0)
-}
-
-/// Sends a request to the daemon of a mount and waits for its last reply; `show` gets the progress before it.
-pub(crate) fn ask(mount_point: &Path, request: Request, show: &mut dyn FnMut(&Position)) -> anyhow::Result<Reply> {
-    let mut stream = connect(mount_point)?;
-    let lost = || format!("{}: lost the process that serves the mount", mount_point.display());
-    send(&mut stream, request).with_context(lost)?;
-    let mut lines = BufReader::new(stream);
-    loop {
-        match receive(&mut lines).with_context(lost)? {
-            Some(Reply::Progress { position, .. }) => position.iter().for_each(&mut *show),
-            Some(Reply::Refused { message }) => bail!("{}: {message}", mount_point.display()),
-            Some(reply) => return Ok(reply),
-            None => bail!(lost()),
+        if self.listener.is_some() {
+            // A socket that nobody listens at is harmless.
+            let _ = std::fs::remove_file(&self.path);
         }
     }
 }
 
-fn connect(mount_point: &Path) -> anyhow::Result<UnixStream> {
-    let path = socket_of(mount_point)?;
-    UnixStream::connect(&path).with_context(|| {
-        format!(
-            "{}: cannot reach its process at {}",
-            mount_point.display(),
-            path.display()
-        )
+/// Removes what lies beside a new socket and is of the dead.
+fn clean(socket: &Path) {
+    let Some(directory) = socket.parent() else { return };
+    let is_of_the_dead = |path: &PathBuf| {
+        let name = path.file_stem().and_then(OsStr::to_str).unwrap_or_default();
+        let pid = name.split('-').next().unwrap_or_default();
+        !Path::new("/proc").join(pid).exists()
+    };
+    for socket in names_in(directory, "sock").filter(is_of_the_dead) {
+        drop(connect_to(&socket));
+    }
+    for draft in names_in(directory, "new").filter(is_of_the_dead) {
+        let _ = std::fs::remove_file(draft);
+    }
+}
+
+/// What has an ending in a directory.
+fn names_in(directory: &Path, ending: &'static str) -> impl Iterator<Item = PathBuf> + use<> {
+    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
+    let paths = entries.map(|entry| entry.path());
+    paths.filter(move |path| path.extension() == Some(OsStr::new(ending)))
+}
+
+/// Connects; a socket that nobody listens at goes.
+fn connect_to(path: &Path) -> std::io::Result<UnixStream> {
+    let connected = UnixStream::connect(path);
+    if connected
+        .as_ref()
+        .is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused)
+    {
+        let _ = std::fs::remove_file(path);
+    }
+    connected
+}
+
+/// Where things of this user can be, whatever the environment says, and then what it says.
+fn candidates() -> Vec<PathBuf> {
+    let own = rustix::process::geteuid().as_raw();
+    let fixed = [
+        format!("/run/user/{own}"),
+        "/run".into(),
+        "/tmp".into(),
+        "/var/tmp".into(),
+    ]
+    .map(PathBuf::from);
+    let mut all: Vec<PathBuf> = fixed.into_iter().chain(runtime_parents()).collect();
+    let mut seen = HashSet::new();
+    all.retain(|parent| seen.insert(parent.clone()));
+    all.iter().map(|parent| parent.join(format!("elbow-{own}"))).collect()
+}
+
+/// A directory of the user's own that nobody else can enter.
+fn runtime_directory(apart_from: &[&Path]) -> anyhow::Result<PathBuf> {
+    let is_apart = |directory: &PathBuf| apart_from.iter().all(|other| !directory.starts_with(other));
+    let made = candidates().into_iter().filter(is_apart).find(|directory| {
+        let made = std::fs::DirBuilder::new().mode(0o700).create(directory);
+        made.is_ok() || is_private(directory)
+    });
+    made.context("no directory for a control socket; set XDG_RUNTIME_DIR or TMPDIR to a directory of yours")
+}
+
+fn is_private(directory: &Path) -> bool {
+    let own = rustix::process::geteuid().as_raw();
+    std::fs::symlink_metadata(directory)
+        .is_ok_and(|metadata| metadata.is_dir() && metadata.uid() == own && metadata.mode() & 0o077 == 0)
+}
+
+/// A job that can be asked.
+pub(crate) struct Found {
+    socket: PathBuf,
+    /// What it was asked for by.
+    shown: PathBuf,
+}
+
+/// The job of a path: of the mount that it lies in, or one that runs over it or over a directory above it. Without a path, the job
+/// around this process.
+pub(crate) fn find(path: Option<&Path>) -> anyhow::Result<Found> {
+    let named = path.filter(|path| path.file_name().is_some_and(elbow_job::is_staging_name));
+    if let Some(found) = named.and_then(find_by_name) {
+        return Ok(found);
+    }
+    match path {
+        None => around().context("no job runs around this; name its directory, as `elbow jobs` lists it"),
+        Some(path) => match socket_of(path)? {
+            Some(socket) => Ok(Found {
+                socket,
+                shown: path.to_owned(),
+            }),
+            None => of_directory(path),
+        },
+    }
+}
+
+/// Of the mount that the current directory lies in; else of the last one of `elbow run` that this process sees.
+fn around() -> Option<Found> {
+    let found = |path: &Path| {
+        let socket = socket_of(path).ok().flatten()?;
+        let shown = path.to_owned();
+        Some(Found { socket, shown })
+    };
+    let here = std::env::current_dir().ok()?;
+    here.ancestors().find_map(found).or_else(|| {
+        let mut all: Vec<_> = job_mounts().iter().filter_map(|point| found(point)).collect();
+        all.retain(|job| matches!(job.status(), Ok(status) if status.kind == JobKind::Run));
+        all.pop()
     })
 }
 
-fn socket_of(mount_point: &Path) -> anyhow::Result<PathBuf> {
+/// From outside: jobs over the directory, or over one that holds it.
+fn of_directory(path: &Path) -> anyhow::Result<Found> {
+    let real = path.canonicalize()?;
+    let (mut over, mut above) = (Vec::new(), Vec::new());
+    for (socket, status) in running() {
+        match status.source.path() {
+            Some(source) if source == real => over.push((socket, status)),
+            Some(source) if real.starts_with(&source) => above.push((socket, status)),
+            _ => {}
+        }
+    }
+    let found = if over.is_empty() { above } else { over };
+    let pids: Vec<String> = found.iter().map(|(_, status)| status.pid.to_string()).collect();
+    match found.len() {
+        0 => bail!(
+            "{}: not a mount of elbow, and no job of yours runs there (`elbow jobs` lists them)",
+            path.display()
+        ),
+        1 => Ok(Found {
+            socket: found.into_iter().next().map(|(socket, _)| socket).unwrap_or_default(),
+            shown: path.to_owned(),
+        }),
+        _ => bail!(
+            "{}: several jobs run there (processes {}); name one by its staging directory, as `elbow jobs` lists it",
+            path.display(),
+            pids.join(", ")
+        ),
+    }
+}
+
+/// The running job with this staging directory.
+pub(crate) fn find_by_name(path: &Path) -> Option<Found> {
+    let name = path.file_name()?.to_str()?;
+    let (socket, _) = running().into_iter().find(|(_, status)| status.job == name)?;
+    let shown = path.to_owned();
+    Some(Found { socket, shown })
+}
+
+/// All running jobs of this user that answer, each with its socket, the oldest first.
+pub(crate) fn running() -> Vec<(PathBuf, Status)> {
+    let directories = candidates().into_iter().filter(|directory| is_private(directory));
+    let sockets = directories.flat_map(|directory| names_in(&directory, "sock"));
+    let ask = |socket: PathBuf| {
+        let shown = socket.clone();
+        let status = Found { socket, shown }.status().ok()?;
+        Some(status)
+    };
+    let mut all: Vec<_> = sockets
+        .filter_map(|socket| Some((socket.clone(), ask(socket)?)))
+        .collect();
+    all.sort_by(|(_, a), (_, b)| a.started_unix_seconds.total_cmp(&b.started_unix_seconds));
+    all
+}
+
+/// Remembers a kept job, for `elbow jobs`.
+pub(crate) fn remember_kept(kept: &KeptJob) -> anyhow::Result<()> {
+    let path = runtime_directory(&[])?.join(format!("{}.kept", kept.job));
+    std::fs::write(path, serde_json::to_vec(kept)?)?;
+    Ok(())
+}
+
+/// The kept jobs that were remembered and are there still.
+pub(crate) fn kept() -> Vec<KeptJob> {
+    let directories = candidates().into_iter().filter(|directory| is_private(directory));
+    let files = directories.flat_map(|directory| names_in(&directory, "kept"));
+    let read = |file: PathBuf| {
+        let kept: KeptJob = serde_json::from_slice(&std::fs::read(&file).ok()?).ok()?;
+        let staging = kept.directory.path()?.join(&kept.job);
+        match std::fs::symlink_metadata(&staging) {
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                // It was dropped.
+                let _ = std::fs::remove_file(&file);
+                None
+            }
+            _ => Some(kept),
+        }
+    };
+    files.filter_map(read).collect()
+}
+
+/// A job that `elbow run --keep` has left.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct KeptJob {
+    pub(crate) job: String,
+    #[serde(flatten)]
+    pub(crate) directory: DirectoryName,
+    #[serde(flatten)]
+    pub(crate) command: CommandWords,
+    pub(crate) started_unix_seconds: f64,
+}
+
+/// How long a status may take: a job that was stopped does not answer.
+const STATUS_PATIENCE: Duration = Duration::from_secs(2);
+/// A job that has just begun listens a moment later.
+const BEGIN_PATIENCE: Duration = Duration::from_millis(500);
+
+impl Found {
+    /// What it was named by.
+    pub(crate) fn shown(&self) -> std::path::Display<'_> {
+        self.shown.display()
+    }
+
+    /// What it was named by.
+    pub(crate) fn path(&self) -> &Path {
+        &self.shown
+    }
+
+    fn status(&self) -> anyhow::Result<Status> {
+        let stream = self.connect()?;
+        stream.set_read_timeout(Some(STATUS_PATIENCE))?;
+        match self.ask_on(stream, Request::Status, &mut |_| {})? {
+            Reply::Status { status } => Ok(*status),
+            _ => bail!("{}: another answer", self.shown()),
+        }
+    }
+
+    /// Sends a request to the process of the job and waits for its last reply; `show` gets the progress before it.
+    pub(crate) fn ask(&self, request: Request, show: &mut dyn FnMut(&Position)) -> anyhow::Result<Reply> {
+        self.ask_on(self.connect()?, request, show)
+    }
+
+    fn ask_on(
+        &self,
+        mut stream: UnixStream,
+        request: Request,
+        show: &mut dyn FnMut(&Position),
+    ) -> anyhow::Result<Reply> {
+        let lost = || format!("{}: lost the process of the job", self.shown());
+        send(&mut stream, request).with_context(lost)?;
+        let mut lines = BufReader::new(stream);
+        loop {
+            match receive(&mut lines).with_context(lost)? {
+                Some(Reply::Progress { position, .. }) => position.iter().for_each(&mut *show),
+                Some(Reply::Refused { message }) => bail!("{}: {message}", self.shown()),
+                Some(reply) => return Ok(reply),
+                None => bail!(lost()),
+            }
+        }
+    }
+
+    fn connect(&self) -> anyhow::Result<UnixStream> {
+        let deadline = Instant::now() + BEGIN_PATIENCE;
+        loop {
+            match connect_to(&self.socket) {
+                Err(error) if error.kind() == ErrorKind::NotFound && Instant::now() < deadline => {
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+                connected => {
+                    return connected.with_context(|| {
+                        format!(
+                            "{}: cannot reach its process at {}",
+                            self.shown(),
+                            self.socket.display()
+                        )
+                    });
+                }
+            }
+        }
+    }
+}
+
+/// The socket of the job whose mount has its root here.
+fn socket_of(mount_point: &Path) -> anyhow::Result<Option<PathBuf>> {
     let mut value = vec![0; PATH_BYTES_MAX];
     let got = rustix::fs::getxattr(mount_point, OsStr::new(CONTROL_XATTR), value.as_mut_slice());
     match got {
         Ok(length) => {
             value.truncate(length);
-            Ok(OsString::from_vec(value).into())
+            Ok(Some(OsString::from_vec(value).into()))
         }
-        Err(Errno::NODATA | Errno::OPNOTSUPP) => {
-            bail!(
-                "{}: not a mount of elbow (name the MNT of `elbow mount SRC MNT`)",
-                mount_point.display()
-            )
-        }
+        Err(Errno::NODATA | Errno::OPNOTSUPP) => Ok(None),
         Err(Errno::NOTCONN | Errno::CONNABORTED) => bail!(
             "{}: the process that served it is gone; unmount it (umount, or fusermount3 -u), then run `elbow recover` \
              on its source",
@@ -257,13 +525,13 @@ mod tests {
         let receive = |line: &str| receive::<Request>(&mut line.as_bytes());
         assert!(receive("{\"version\":1,\"request\":\"commit\"}\n").is_err_and(|e| e.to_string().contains("version")));
         assert!(receive("{\"request\":\"commit\"}\n").is_err());
-        assert!(receive("{\"version\":2,\"request\":\"frob\"}\n").is_err());
+        assert!(receive("{\"version\":3,\"request\":\"frob\"}\n").is_err());
         assert!(receive("GET / HTTP/1.1\n").is_err());
     }
 
     #[test]
     fn progress_may_be_a_sentence_and_nothing_else() {
-        let line = "{\"version\":2,\"reply\":\"progress\",\"sentence\":\"publishing\"}\n";
+        let line = "{\"version\":3,\"reply\":\"progress\",\"sentence\":\"publishing\"}\n";
         let reply = receive::<Reply>(&mut line.as_bytes()).expect("a reply");
         assert!(
             matches!(reply, Some(Reply::Progress { position: None, .. })),
@@ -274,7 +542,7 @@ mod tests {
     #[test]
     fn a_directory_that_is_no_mount_is_said_so() {
         let directory = tempfile::tempdir().expect("a temporary directory");
-        let error = ask(directory.path(), Request::Status, &mut |_| {}).expect_err("no mount");
+        let error = find(Some(directory.path())).err().expect("no mount");
         assert!(error.to_string().contains("not a mount of elbow"), "{error}");
     }
 }

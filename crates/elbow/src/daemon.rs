@@ -14,28 +14,28 @@
 
 use std::ffi::CString;
 use std::fs::File;
-use std::io::{BufReader, Write};
+use std::io::Write;
 use std::os::fd::{FromRawFd, OwnedFd};
-use std::os::unix::net::UnixStream;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::SystemTime;
 
 use anyhow::{Context, bail};
-use elbow_job::{Job, Progress};
+use elbow_job::Progress;
 use elbow_mount::{Connection, Front, FrontOptions, Session, Watcher, WrittenBack, unmount};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{AtFlags, StatxFlags};
 
 use crate::cli::MountArgs;
-use crate::control::{self, Change, Reply, Request, Socket, Status};
+use crate::control::{self, JobKind, Reply, Request, Socket};
+use crate::desk::{Desk, start};
 use crate::job::{self, Site};
-use crate::names::{MountPointName, SourceName};
 use crate::progress::Position;
-use crate::report::{Failure, Report};
-use crate::say::{say, sentence};
+use crate::report::Report;
+use crate::say::say;
 use crate::signals::{self, Event};
 use crate::{ending, exit, mount};
 
@@ -47,14 +47,10 @@ enum End {
     Gone,
 }
 
-/// What the threads that talk to clients share.
+/// What the threads share.
 struct Serving {
-    source: PathBuf,
-    mount_point: PathBuf,
-    started: SystemTime,
-    job: Job,
+    desk: Arc<Desk>,
     written_back: WrittenBack,
-    phase: Mutex<String>,
     ends: Mutex<Sender<End>>,
 }
 
@@ -62,7 +58,7 @@ struct Serving {
 pub(crate) fn run(args: &MountArgs) -> anyhow::Result<ExitCode> {
     let started = SystemTime::now();
     job::prepare_process();
-    signals::block();
+    signals::block_all();
     let watcher = Watcher::start().context("cannot start a process")?;
     let mount_point = mount_point(&args.mount_point)?;
     let sites = Site::open_all(std::slice::from_ref(&args.source))?;
@@ -80,7 +76,7 @@ pub(crate) fn run(args: &MountArgs) -> anyhow::Result<ExitCode> {
     job::recovered_lines(&found).iter().for_each(say);
     job::kept_line(site, &found).iter().for_each(say);
     let job = site.begin(job::options(&args.job, scratch, &[]))?;
-    let socket = Socket::new()?;
+    let mut socket = Socket::plan(&[])?;
     watcher.file(&socket.path())?;
     if rustix::process::geteuid().is_root() && site.place.is_closed_from(&mount_point)? {
         say(format_args!(
@@ -89,6 +85,7 @@ pub(crate) fn run(args: &MountArgs) -> anyhow::Result<ExitCode> {
             site.path().display()
         ));
     }
+    socket.listen()?;
     let mut connection = Connection::at(&site.place, &mount_point, &watcher)?;
     let options = FrontOptions {
         control: Some(socket.path()),
@@ -99,18 +96,22 @@ pub(crate) fn run(args: &MountArgs) -> anyhow::Result<ExitCode> {
         .context("cannot serve the FUSE mount")?;
     let root = connection.open_root()?;
     let (ends, asked) = mpsc::channel();
-    let source = site.path().to_owned();
-    let serving = Serving {
-        source,
+    let desk = Desk {
+        kind: JobKind::Mount,
+        source: site.path().to_owned(),
         mount_point,
+        command: Vec::new(),
+        process: Arc::default(),
         started,
         job,
-        written_back: session.written_back(),
         phase: Mutex::new("running".into()),
-        ends: Mutex::new(ends),
     };
-    let serving = Arc::new(serving);
-    serving.start_threads(&socket, session, &root)?;
+    let serving = Arc::new(Serving {
+        desk: Arc::new(desk),
+        written_back: session.written_back(),
+        ends: Mutex::new(ends),
+    });
+    serving.start_threads(socket.listener()?, session, &root)?;
     say_ready(args)?;
     let code = serving.wait(&asked, root);
     drop(socket);
@@ -141,10 +142,17 @@ fn say_ready(args: &MountArgs) -> anyhow::Result<()> {
 }
 
 impl Serving {
-    fn start_threads(self: &Arc<Self>, socket: &Socket, session: Session, root: &OwnedFd) -> anyhow::Result<()> {
-        let listener = socket.listener.try_clone()?;
+    fn start_threads(
+        self: &Arc<Self>,
+        listener: &UnixListener,
+        session: Session,
+        root: &OwnedFd,
+    ) -> anyhow::Result<()> {
         let serving = self.clone();
-        start("elbow-control", move || serving.accept(&listener))?;
+        self.desk.open(listener, move |request, client| {
+            serving.end(End::Asked(request, client));
+            Ok(())
+        })?;
         let serving = self.clone();
         start("elbow-ended", move || {
             // By whatever it ended: the mount cannot be used any more.
@@ -158,66 +166,17 @@ impl Serving {
             serving.end(End::Gone);
         })?;
         let (events, happenings) = mpsc::channel();
-        signals::listen(events)?;
+        signals::listen_to_all(events)?;
         let serving = self.clone();
         start("elbow-stop", move || {
             while let Ok(event) = happenings.recv() {
-                if let Event::Signal(_) = event {
+                if let Event::Signal(arrival) = event
+                    && arrival.is_ending()
+                {
                     serving.end(End::Gone);
                 }
             }
         })
-    }
-
-    fn accept(self: &Arc<Self>, listener: &std::os::unix::net::UnixListener) {
-        for stream in listener.incoming().map_while(Result::ok) {
-            let serving = self.clone();
-            // A client that gets no thread sees its connection closed.
-            let _ = start("elbow-client", move || serving.client(stream));
-        }
-    }
-
-    fn client(&self, mut stream: UnixStream) {
-        let request = stream.try_clone().map_err(anyhow::Error::from);
-        let request = request.and_then(|stream| control::receive(&mut BufReader::new(stream)));
-        let reply = match request {
-            Ok(Some(Request::Status)) => Reply::Status {
-                status: Box::new(self.status()),
-            },
-            Ok(Some(Request::Diff)) => Reply::Changes {
-                changes: self.job.changes().iter().map(Change::from).collect(),
-            },
-            Ok(Some(end @ (Request::Commit | Request::Rollback))) => return self.end(End::Asked(end, stream)),
-            Ok(None) => return,
-            Err(error) => Reply::Refused {
-                message: sentence(&error),
-            },
-        };
-        // A client that went away needs no answer.
-        let _ = control::send(&mut stream, reply);
-    }
-
-    fn status(&self) -> Status {
-        Status {
-            source: SourceName::of(&self.source),
-            mount_point: MountPointName::of(&self.mount_point),
-            job: self.job.name().to_string_lossy().into_owned(),
-            elbow: env!("CARGO_PKG_VERSION").to_owned(),
-            started_unix_seconds: self
-                .started
-                .duration_since(UNIX_EPOCH)
-                .unwrap_or_default()
-                .as_secs_f64(),
-            pid: std::process::id(),
-            phase: self.phase.lock().unwrap_or_else(PoisonError::into_inner).clone(),
-            counts: control::counts_object(&self.job.counts()),
-            errors: self.failures(),
-        }
-    }
-
-    fn failures(&self) -> Vec<Failure> {
-        let errors = self.job.deferred_errors();
-        errors.iter().map(|error| Failure::new(&self.source, error)).collect()
     }
 
     fn end(&self, end: End) {
@@ -234,16 +193,16 @@ impl Serving {
         if request == Request::Commit {
             self.written_back.fetch();
         }
-        self.job.freeze();
+        self.desk.job.freeze();
         let mut show = |progress: &Progress| self.show(progress, client.as_mut());
         let ending = match request {
-            Request::Rollback => ending::roll_back(&self.job, false, &mut show),
-            _ => ending::commit(&self.job, false, &mut show),
+            Request::Rollback => ending::roll_back(&self.desk.job, false, &mut show),
+            _ => ending::commit(&self.desk.job, false, &mut show),
         };
         drop(root);
         self.take_away();
-        let mut report = Report::new(&[], self.started);
-        report.add(&self.source, self.job.name(), &ending, "as asked");
+        let mut report = Report::new(&[], self.desk.started);
+        report.add(&self.desk.source, self.desk.job.name(), &ending, "as asked");
         report.exit_code = if report.is_committed() || request == Request::Rollback {
             0
         } else {
@@ -262,10 +221,7 @@ impl Serving {
     fn show(&self, progress: &Progress, client: Option<&mut UnixStream>) {
         let position = Position::of(progress);
         let sentence = position.sentence();
-        self.phase
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone_from(&sentence);
+        self.desk.phase().clone_from(&sentence);
         if let Some(client) = client.filter(|client| has_room(client)) {
             let position = Some(position);
             // Without its client the job ends all the same.
@@ -275,9 +231,9 @@ impl Serving {
 
     /// Unmounts; lazily when somebody still has a file or directory of it open, which can read no more.
     fn take_away(&self) {
-        if unmount(&self.mount_point, false).is_err() {
+        if unmount(&self.desk.mount_point, false).is_err() {
             // Gone already, then.
-            let _ = unmount(&self.mount_point, true);
+            let _ = unmount(&self.desk.mount_point, true);
         }
     }
 }
@@ -286,14 +242,6 @@ impl Serving {
 fn has_room(client: &UnixStream) -> bool {
     let mut now = [PollFd::new(client, PollFlags::OUT)];
     poll(&mut now, Some(&rustix::event::Timespec::default())).is_ok_and(|ready| ready > 0)
-}
-
-fn start(name: &str, work: impl FnOnce() + Send + 'static) -> anyhow::Result<()> {
-    std::thread::Builder::new()
-        .name(name.into())
-        .spawn(work)
-        .context("cannot start a thread")?;
-    Ok(())
 }
 
 /// Tells the system log (syslog(3)) what there is no client to tell, and standard error in the foreground.

@@ -1,5 +1,6 @@
-//! `elbow diff MNT`: what a commit would change.
+//! `elbow diff [PATH]`: what a commit would change.
 
+use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::bail;
@@ -28,7 +29,7 @@ Letters:
 
 /// Prints one line per changed name, or one object with all of them.
 pub(crate) fn run(args: &DiffArgs) -> anyhow::Result<ExitCode> {
-    json::answered(args.json, &args.mount_point, tell(args))
+    json::answered(args.json, args.path.as_deref().unwrap_or(Path::new(".")), tell(args))
 }
 
 #[derive(Serialize)]
@@ -39,14 +40,12 @@ struct Changes {
 }
 
 fn tell(args: &DiffArgs) -> anyhow::Result<ExitCode> {
-    let Reply::Changes { changes } = control::ask(&args.mount_point, Request::Diff, &mut |_| {})? else {
-        bail!(
-            "the process that serves {} gave another answer",
-            args.mount_point.display()
-        );
+    let job = control::find(args.path.as_deref())?;
+    let Reply::Changes { changes } = job.ask(Request::Diff, &mut |_| {})? else {
+        bail!("the process of {} gave another answer", job.shown());
     };
     if args.json {
-        let mount_point = MountPointName::of(&args.mount_point);
+        let mount_point = MountPointName::of(job.path());
         answer(json::line(&Changes { mount_point, changes })?)?;
         return Ok(ExitCode::SUCCESS);
     }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   cli       what can be asked for          run, mount     begin jobs, mount them, end them
-//!   ending    commit or roll back, timed     status, diff, commit, rollback    talk to a mount's daemon (control)
+//!   ending    commit or roll back, timed     jobs, status, diff, commit, rollback    talk to the process of a job (control, desk)
 //!   progress  what is seen meanwhile
 //!   report    what is said at the end        recover, completions, man
 //!   json, names    what is said to programs; report_file    where `--report` writes; suggest    for mistyped words
@@ -22,6 +22,7 @@ mod commit;
 mod completions;
 mod control;
 mod daemon;
+mod desk;
 mod diff;
 mod disk;
 mod draft;
@@ -32,6 +33,7 @@ mod help;
 mod holes;
 mod holes_args;
 mod job;
+mod jobs;
 mod json;
 mod lock;
 mod man;
@@ -49,6 +51,7 @@ mod size;
 mod sort;
 mod status;
 mod suggest;
+mod witness;
 mod zero;
 
 use std::process::ExitCode;
@@ -62,6 +65,7 @@ fn main() -> ExitCode {
     let ended = match &cli.command {
         Command::Run(args) => run::run(args),
         Command::Mount(args) => mount::run(args),
+        Command::Jobs(args) => jobs::run(args),
         Command::Status(args) => status::run(args),
         Command::Commit(args) => commit::run(args),
         Command::Rollback(args) => rollback::run(args),

@@ -103,6 +103,16 @@ impl CommandWords {
             command_bytes: (!is_text).then(|| words.iter().map(hex).collect()),
         }
     }
+
+    /// For people, on one line.
+    pub(crate) fn shown(&self) -> String {
+        self.command
+            .join(" ")
+            .escape_default()
+            .to_string()
+            .replace("\\\"", "\"")
+            .replace("\\'", "'")
+    }
 }
 
 #[cfg(test)]

@@ -22,7 +22,6 @@ use elbow_job::{Counts, Job, Phase, Progress};
 use serde::{Deserialize, Serialize};
 
 use crate::cli::When;
-use crate::signals;
 use estimate::{Estimate, Part};
 use painter::{Painter, Place, View};
 
@@ -141,14 +140,9 @@ impl Display {
     }
 }
 
-/// Lets this process, when it is stopped from the keyboard, give the terminal back before. To be called before any other
-/// thread is started; what is started by [`Display::of_run`] can then be stopped.
-pub(crate) fn prepare(when: When, silent: bool) {
-    if !silent && when != When::Never && terminal::is_there() {
-        signals::block_stop();
-        // Without it the process cannot be stopped from the keyboard, and does its work all the same.
-        let _ = signals::on_stop(painter::pause);
-    }
+/// Gives the terminal back before this process is stopped, if anything is shown there.
+pub(crate) fn pause() {
+    painter::pause();
 }
 
 /// Shows how far something is that goes through bytes.

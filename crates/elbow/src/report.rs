@@ -253,6 +253,11 @@ impl Report {
         self.outcome == Result::Committed
     }
 
+    /// Nothing has been stored, and nothing is left to do.
+    pub(crate) fn is_rolled_back(&self) -> bool {
+        matches!(self.outcome, Result::RolledBack | Result::Kept)
+    }
+
     /// Every directory's job has ended, whichever way.
     pub(crate) fn is_ended(&self) -> bool {
         self.outcome != Result::Unfinished

@@ -1,4 +1,4 @@
-//! `elbow rollback PATH`: forgets everything that was done in a mount, or removes a kept job.
+//! `elbow rollback [PATH]`: forgets everything that was done in a job and ends it, or removes a kept job.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -6,7 +6,7 @@ use std::time::SystemTime;
 
 use crate::cli::RollbackArgs;
 use crate::commit::{end, report};
-use crate::control::Request;
+use crate::control::{self, Request};
 use crate::job::{Site, prepare_process};
 use crate::report::{self, Report};
 
@@ -15,15 +15,23 @@ Examples:
   As if nothing had been done there:
       elbow rollback ~/job
 
+  End the command of the job that runs over a directory, and the job:
+      elbow rollback /project/alice
+
   Remove what `elbow run --keep` kept, by the path that it told:
       elbow rollback .elbow-1f2e3d4c5b6a7988-1763807484.000000005";
 
 /// Rolls back.
 pub(crate) fn run(args: &RollbackArgs) -> anyhow::Result<ExitCode> {
-    if args.path.file_name().is_some_and(elbow_job::is_staging_name) {
-        return report(&args.path, &args.told, || drop_kept(&args.path));
+    let path = args.path.as_deref();
+    let staging = path.filter(|path| path.file_name().is_some_and(elbow_job::is_staging_name));
+    let Some(staging) = staging else {
+        return end(path, &args.told, || control::find(path), Request::Rollback);
+    };
+    match control::find_by_name(staging) {
+        Some(running) => end(path, &args.told, || Ok(running), Request::Rollback),
+        None => report(staging, &args.told, || drop_kept(staging)),
     }
-    end(&args.path, &args.told, Request::Rollback)
 }
 
 fn drop_kept(path: &Path) -> anyhow::Result<Report> {

@@ -8,27 +8,47 @@
 //! With several directories the jobs commit one after the other. When one of them cannot, those after it are
 //! rolled back; those before it are committed already, and the report says which is which.
 
+use std::cell::RefCell;
+use std::ffi::OsString;
 use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::ExitStatusExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{ExitCode, ExitStatus};
-use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SendError, Sender};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context, ensure};
-use elbow_job::Job;
+use elbow_job::{Job, Outcome, Progress};
 use elbow_mount::{ChildState, Connection, Front, FrontOptions, Session, Watcher};
+use rustix::process::Signal;
 
 use crate::child::{self, NotStarted, Running};
 use crate::cli::RunArgs;
+use crate::control::{self, JobKind, KeptJob, Reply, Request, Socket};
+use crate::desk::{Desk, unix_seconds};
 use crate::ending::{self, Ending};
 use crate::exit;
 use crate::job::{self, Site};
-use crate::progress::{self, Display};
+use crate::names::{CommandWords, DirectoryName};
+use crate::progress::{self, Display, Position};
 use crate::report::Report;
 use crate::report_file::ReportFile;
 use crate::say::{say, strerror};
-use crate::signals::{self, Event};
+use crate::signals::{self, Arrival, Event};
+use crate::witness::Witness;
+
+/// Commands that end within this time have no witness of their signals.
+const SHORT: Duration = Duration::from_millis(20);
+/// A command that was told to end has so long to do so.
+const END_PATIENCE: Duration = Duration::from_secs(10);
+const RUNNING: &str = "running";
+const ASKED: &str = "as `elbow rollback` asked";
+const LOST: &str = "nobody waits for the command";
+/// What a terminal sends to all of a process group.
+const FROM_A_TERMINAL: [i32; 4] = [libc::SIGINT, libc::SIGQUIT, libc::SIGTSTP, libc::SIGWINCH];
 
 /// Runs the command; the exit code is its own, or says what Elbowroom made of it.
 pub(crate) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
@@ -71,9 +91,9 @@ struct SoFar {
 /// Runs the command as often as is asked.
 fn attempts(args: &RunArgs, started: SystemTime, so_far: &mut SoFar) -> anyhow::Result<Report> {
     let state = job::prepare_process();
-    signals::block();
+    signals::block_all();
+    signals::block_stop();
     let watcher = Watcher::start().context("cannot start a process")?; // before any thread
-    progress::prepare(args.progress, args.quiet || args.json);
     let directories = if args.on.is_empty() {
         vec![PathBuf::from(".")]
     } else {
@@ -86,7 +106,9 @@ fn attempts(args: &RunArgs, started: SystemTime, so_far: &mut SoFar) -> anyhow::
         so_far.notes.iter().for_each(say);
     }
     let (events, happenings) = mpsc::channel();
-    signals::listen(events.clone()).context("cannot start a thread")?;
+    signals::listen_to_all(events.clone()).context("cannot start a thread")?;
+    let command = Arc::new(AtomicI32::new(0));
+    signals::on_stop(command.clone(), events.clone(), progress::pause).context("cannot start a thread")?;
     let runner = Runner {
         args,
         started,
@@ -95,6 +117,8 @@ fn attempts(args: &RunArgs, started: SystemTime, so_far: &mut SoFar) -> anyhow::
         state,
         events,
         happenings,
+        command,
+        clients: RefCell::default(),
         watcher: &watcher,
     };
     let mut left = args.retry;
@@ -120,6 +144,10 @@ struct Runner<'a> {
     state: ChildState,
     events: Sender<Event>,
     happenings: Receiver<Event>,
+    /// The process of the command while it runs, else 0.
+    command: Arc<AtomicI32>,
+    /// Who has asked for a roll back, and waits to hear how it went.
+    clients: RefCell<Vec<UnixStream>>,
     watcher: &'a Watcher,
 }
 
@@ -134,6 +162,9 @@ struct Mounted<'a> {
     site: &'a Site,
     job: Job,
     connection: Connection,
+    desk: Arc<Desk>,
+    /// Where the desk is, or will be.
+    socket: Option<Mutex<Socket>>,
     /// Keeps the file system alive.
     _root: OwnedFd,
     session: Session,
@@ -161,6 +192,7 @@ impl Runner<'_> {
         let verdict = self.command(&mut mounted).inspect_err(|_| forget(&mounted))?;
         let (report, interrupted) = self.end(&mounted, &verdict, &mut display);
         drop(display);
+        self.answer(&report);
         let may_be_retried = verdict.may_be_retried && !interrupted && report.is_ended() && !report.is_committed();
         Ok(Attempt { report, may_be_retried })
     }
@@ -175,8 +207,11 @@ impl Runner<'_> {
         notes.extend(recovered.into_iter().chain(kept));
         let job = site.begin(job::options(&self.args.job, self.scratch.clone(), &self.args.command))?;
         let mut connection = Connection::private(&site.place, self.watcher)?;
+        // Without a place for it nobody can ask, and the job goes on.
+        let directories: Vec<&Path> = self.sites.iter().map(Site::path).collect();
+        let socket = Socket::plan(&directories).ok();
         let options = FrontOptions {
-            control: None,
+            control: socket.as_ref().map(Socket::path),
             durable: self.args.job.durable,
         };
         let session = connection
@@ -185,6 +220,8 @@ impl Runner<'_> {
         let root = connection.open_root()?;
         Ok(Mounted {
             site,
+            desk: Arc::new(self.desk(site, &job)),
+            socket: socket.map(Mutex::new),
             job,
             connection,
             _root: root,
@@ -192,10 +229,33 @@ impl Runner<'_> {
         })
     }
 
+    fn desk(&self, site: &Site, job: &Job) -> Desk {
+        Desk {
+            kind: JobKind::Run,
+            source: site.path().to_owned(),
+            mount_point: site.path().to_owned(),
+            command: self.args.command.clone(),
+            process: self.command.clone(),
+            started: self.started,
+            job: job.clone(),
+            phase: Mutex::new(RUNNING.into()),
+        }
+    }
+
+    /// Tells those who have asked for the end how it went.
+    fn answer(&self, report: &Report) {
+        for mut client in self.clients.take() {
+            let report = Box::new(report.clone());
+            // A client that went away needs no answer.
+            let _ = control::send(&mut client, Reply::Ended { report });
+        }
+    }
+
     /// Runs the command to its end.
     fn command(&self, mounted: &mut [Mounted<'_>]) -> anyhow::Result<Verdict> {
-        if let Some(signal) = self.interrupted() {
-            return Ok(Verdict::interrupted(signal));
+        let early = self.early();
+        if let Some(end) = early.iter().find(|arrival| arrival.is_ending()) {
+            return Ok(Verdict::interrupted(end.number()));
         }
         let began = Instant::now();
         let mounts: Vec<_> = mounted.iter().map(|m| (&m.connection, &m.site.place)).collect();
@@ -203,7 +263,11 @@ impl Runner<'_> {
         match child::start(&self.args.command, &mounts, self.state, events, self.watcher) {
             Ok(running) => {
                 mounted.iter_mut().for_each(|m| m.connection.hide());
-                self.wait(&running, began)
+                self.command.store(running.process(), Ordering::Relaxed);
+                early.iter().for_each(|arrival| running.pass_on(arrival));
+                let verdict = self.wait(&running, mounted, began);
+                self.command.store(0, Ordering::Relaxed);
+                verdict
             }
             Err(NotStarted::Exec(error)) => Ok(self.not_run(&error)),
             Err(NotStarted::Namespace(error)) => Err(error.into()),
@@ -211,12 +275,13 @@ impl Runner<'_> {
         }
     }
 
-    /// A signal that came before there was a command to get it.
-    fn interrupted(&self) -> Option<i32> {
-        self.happenings.try_iter().find_map(|event| match event {
-            Event::Signal(signal) => Some(signal),
+    /// Signals that came before there was a command to get them.
+    fn early(&self) -> Vec<Arrival> {
+        let arrivals = self.happenings.try_iter().filter_map(|event| match event {
+            Event::Signal(arrival) => Some(arrival),
             _ => None,
-        })
+        });
+        arrivals.collect()
     }
 
     fn not_run(&self, error: &std::io::Error) -> Verdict {
@@ -235,21 +300,52 @@ impl Runner<'_> {
         }
     }
 
-    /// Waits like a shell: what ends programs goes on to the command, except what the terminal has sent it already.
-    fn wait(&self, running: &Running, began: Instant) -> anyhow::Result<Verdict> {
+    /// Waits like a shell. A signal to us alone goes on to the command; one to all of our process group it has already.
+    fn wait(&self, running: &Running, mounted: &[Mounted<'_>], began: Instant) -> anyhow::Result<Verdict> {
         let mut stopped = false;
+        let mut watch = Watch::default();
         loop {
-            match self.happenings.recv().context("nobody waits for the command")? {
-                Event::Signal(signal @ (libc::SIGTERM | libc::SIGHUP)) => {
-                    stopped = true;
-                    running.signal(signal);
+            match self.next(&mut watch, running, mounted)? {
+                Event::Signal(arrival) => {
+                    stopped |= arrival.is_ending();
+                    pass_on(&arrival, running, &mut watch.witness);
                 }
-                Event::Signal(_) => stopped = true,
+                Event::RollBack(client) => {
+                    self.clients.borrow_mut().push(client);
+                    running.end(Signal::TERM);
+                    watch.kill_at.get_or_insert(Instant::now() + END_PATIENCE);
+                }
                 Event::Ended(status) => {
                     let status = status.context("cannot wait for the command")?;
-                    return Ok(Verdict::of(status, began.elapsed(), stopped));
+                    let verdict = Verdict::of(status, began.elapsed(), stopped);
+                    let is_asked = !self.clients.borrow().is_empty();
+                    return Ok(if is_asked { verdict.but_roll_back() } else { verdict });
                 }
                 Event::Over => {}
+            }
+        }
+    }
+
+    /// The next event. When the command has run for a moment, a witness comes and the desks open: a short one does not pay for
+    /// them. One that is to end and does not is killed.
+    fn next(&self, watch: &mut Watch, running: &Running, mounted: &[Mounted<'_>]) -> anyhow::Result<Event> {
+        loop {
+            let short = watch.witness.is_none().then_some(SHORT);
+            let left = watch.kill_at.map(|at| at.saturating_duration_since(Instant::now()));
+            let Some(patience) = short.into_iter().chain(left).min() else {
+                return self.happenings.recv().context(LOST);
+            };
+            match self.happenings.recv_timeout(patience) {
+                Err(RecvTimeoutError::Timeout) => {}
+                event => return event.context(LOST),
+            }
+            if watch.kill_at.take_if(|at| Instant::now() >= *at).is_some() {
+                running.end(Signal::KILL);
+            }
+            if watch.witness.is_none() {
+                // Without one, signals are judged as in the first moment.
+                watch.witness = Witness::start().ok();
+                mounted.iter().for_each(|m| m.open_desk(self.watcher, &self.events));
             }
         }
     }
@@ -268,8 +364,9 @@ impl Runner<'_> {
                 interrupted,
             )
         });
+        let is_interrupted = interrupted.is_some();
         let report = self.report(mounted, verdict, &endings, interrupted);
-        (report, interrupted.is_some())
+        (report, is_interrupted)
     }
 
     fn report(
@@ -277,10 +374,10 @@ impl Runner<'_> {
         mounted: &[Mounted<'_>],
         verdict: &Verdict,
         endings: &[Ending],
-        interrupted: Option<i32>,
+        interrupted: Option<String>,
     ) -> Report {
         let why = match interrupted {
-            Some(signal) => format!("interrupted by {}", signals::name(signal)),
+            Some(why) => why,
             None if verdict.code == 0 => "another directory of the job could not be committed".to_owned(),
             None => verdict.why.clone(),
         };
@@ -288,6 +385,7 @@ impl Runner<'_> {
         report.took(verdict.took);
         for (m, ending) in mounted.iter().zip(endings) {
             report.add(m.site.path(), m.job.name(), ending, &why);
+            m.remember(ending, &self.args.command, self.started);
         }
         report.exit_code = if verdict.code == 0 && !report.is_committed() {
             exit::ELBOW_FAILED
@@ -297,19 +395,70 @@ impl Runner<'_> {
         report
     }
 
-    /// Until the end is over, a signal that ends programs makes jobs roll back that are still being stored.
-    fn listen(&self, mounted: &[Mounted<'_>]) -> Option<i32> {
+    /// Until the end is over, a signal that ends programs makes jobs roll back that are still being stored. Who has made us
+    /// ignore one means that, too.
+    fn listen(&self, mounted: &[Mounted<'_>]) -> Option<String> {
         let mut interrupted = None;
+        let mut patience = SHORT;
         loop {
-            match self.happenings.recv() {
-                Ok(Event::Signal(libc::SIGQUIT) | Event::Ended(_)) => {}
-                Ok(Event::Signal(signal)) => {
-                    interrupted = Some(signal);
+            match self.happenings.recv_timeout(patience) {
+                Ok(Event::Signal(arrival)) if rolls_back(&arrival) => {
+                    interrupted = Some(format!("interrupted by {}", signals::name(arrival.number())));
                     mounted.iter().for_each(|m| m.job.interrupt());
                 }
-                Ok(Event::Over) | Err(_) => return interrupted,
+                Ok(Event::RollBack(client)) => {
+                    self.clients.borrow_mut().push(client);
+                    interrupted = Some(ASKED.to_owned());
+                    mounted.iter().for_each(|m| m.job.interrupt());
+                }
+                Ok(Event::Signal(_) | Event::Ended(_)) => {}
+                Err(RecvTimeoutError::Timeout) => {
+                    mounted.iter().for_each(|m| m.open_desk(self.watcher, &self.events));
+                    patience = Duration::MAX;
+                }
+                Ok(Event::Over) | Err(RecvTimeoutError::Disconnected) => return interrupted,
             }
         }
+    }
+}
+
+/// What is waited with.
+#[derive(Default)]
+struct Watch {
+    witness: Option<Witness>,
+    /// When a command that was told to end is killed.
+    kill_at: Option<Instant>,
+}
+
+fn rolls_back(arrival: &Arrival) -> bool {
+    let signal = arrival.number();
+    arrival.is_ending() && signal != libc::SIGQUIT && !signals::is_ignored(signal)
+}
+
+/// Passes a signal on to the command that has not got it yet.
+fn pass_on(arrival: &Arrival, running: &Running, witness: &mut Option<Witness>) {
+    let signal = arrival.number();
+    if signal == libc::SIGXFSZ && !arrival.is_sent() {
+        return; // what we write is too large, which the call has told
+    }
+    let came_to_all = match witness {
+        Some(witness) => witness.saw(signal),
+        None => FROM_A_TERMINAL.contains(&signal),
+    };
+    if came_to_all {
+        // It has this signal for good now, and can witness it no more.
+        *witness = None;
+    } else if arrival.is_ending() || !running.has_sent(arrival) {
+        running.pass_on(arrival);
+    }
+}
+
+fn why_not_commit(phase: &str) -> String {
+    match phase {
+        RUNNING => "a job of `elbow run`, which is stored when its command ends with 0 and rolled back otherwise; wait for that, or end \
+            it now with `elbow rollback`"
+            .to_owned(),
+        phase => format!("its command has ended, and it is being ended already ({phase})"),
     }
 }
 
@@ -334,11 +483,15 @@ impl Drop for SayOver {
 /// Ends all jobs in order.
 fn end_all(args: &RunArgs, mounted: &[Mounted<'_>], verdict: &Verdict, display: &mut Display) -> Vec<Ending> {
     for m in mounted {
+        "ending".clone_into(&mut m.desk.phase());
         m.settle(verdict.code == 0);
     }
     let mut good = verdict.code == 0;
     let end = |m: &Mounted<'_>| {
-        let show = &mut |progress: &_| display.show(progress);
+        let show = &mut |progress: &Progress| {
+            display.show(progress);
+            *m.desk.phase() = Position::of(progress).sentence();
+        };
         let ending = if good {
             ending::commit(&m.job, args.keep, show)
         } else {
@@ -351,6 +504,35 @@ fn end_all(args: &RunArgs, mounted: &[Mounted<'_>], verdict: &Verdict, display: 
 }
 
 impl Mounted<'_> {
+    /// From now on the job can be asked, unless it can already. Where it cannot, it goes on all the same.
+    fn open_desk(&self, watcher: &Watcher, events: &Sender<Event>) {
+        let Some(socket) = &self.socket else { return };
+        let mut socket = socket.lock().unwrap_or_else(PoisonError::into_inner);
+        if socket.listener().is_err() && watcher.file(&socket.path()).is_ok() {
+            let (desk, events) = (self.desk.clone(), events.clone());
+            let end = move |request, client| match request {
+                Request::Rollback => match events.send(Event::RollBack(client)) {
+                    Err(SendError(Event::RollBack(client))) => Err(("it has ended".to_owned(), client)),
+                    _ => Ok(()),
+                },
+                _ => Err((why_not_commit(&desk.phase()), client)),
+            };
+            let _ = socket.listen().and_then(|listener| self.desk.open(listener, end));
+        }
+    }
+
+    /// Lets `elbow jobs` know of a job that was kept. Who is told by that alone can be without it.
+    fn remember(&self, ending: &Ending, command: &[OsString], started: SystemTime) {
+        if let Ok(Outcome::Kept(..)) = &ending.outcome {
+            let _ = control::remember_kept(&KeptJob {
+                job: self.job.name().to_string_lossy().into_owned(),
+                directory: DirectoryName::of(self.site.path()),
+                command: CommandWords::of(command),
+                started_unix_seconds: unix_seconds(started),
+            });
+        }
+    }
+
     /// Stops changes. Before that, what processes left in the background have written through memory maps is
     /// fetched from the kernel, if it is to be kept.
     fn settle(&self, keep: bool) {
@@ -370,6 +552,17 @@ impl Verdict {
             why,
             took: Duration::ZERO,
             may_be_retried: false,
+        }
+    }
+
+    /// Whatever the command made of its end.
+    fn but_roll_back(self) -> Self {
+        let code = if self.code == 0 { exit::ELBOW_FAILED } else { self.code };
+        Self {
+            code,
+            why: ASKED.to_owned(),
+            may_be_retried: false,
+            ..self
         }
     }
 

@@ -3,46 +3,159 @@
 //! A shell that waits for a command is not ended by the Ctrl-C that ends the command, and neither is `elbow run`:
 //! the signals that end programs are blocked in all its threads and received by one. Their dispositions are left
 //! alone, so a command finds them (ignored under nohup(1), for one) as it would without us.
+//!
+//! Who works for a command that has its terminal and its process group takes all the others that somebody can send
+//! ([`block_all`]): batch systems announce the end of a job with many of them, and most of them end a program that
+//! does not know them.
 
 use std::io;
+use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::mpsc::Sender;
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
 /// What `elbow` does not die of while it works for a command.
 const TAKEN: [i32; 4] = [libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGHUP];
+/// What else it takes for its command. Real-time signals come to these. Left out are those that tell of a mistake of our
+/// own (SIGSEGV and its like), those that stop, and what nobody can take.
+const PASSED: [i32; 13] = [
+    libc::SIGUSR1,
+    libc::SIGUSR2,
+    libc::SIGALRM,
+    libc::SIGCONT,
+    libc::SIGIO,
+    libc::SIGPROF,
+    libc::SIGPWR,
+    libc::SIGSTKFLT,
+    libc::SIGURG,
+    libc::SIGVTALRM,
+    libc::SIGWINCH,
+    libc::SIGXCPU,
+    libc::SIGXFSZ,
+];
 
 /// Something that happened while waiting.
 #[derive(Debug)]
 pub(crate) enum Event {
     /// A signal came.
-    Signal(i32),
+    Signal(Arrival),
     /// The command ended.
     Ended(io::Result<std::process::ExitStatus>),
+    /// Somebody asks for a roll back, and waits for the outcome.
+    RollBack(UnixStream),
     /// There is no more to wait for.
     Over,
 }
 
-/// Blocks the signals in this thread and in all that it starts from now on. And makes sure that we can wait for
-/// children, which we cannot where our parent ignored SIGCHLD.
+/// A signal that came, with what the kernel says of it.
+#[derive(Clone, Copy)]
+pub(crate) struct Arrival {
+    info: libc::siginfo_t,
+}
+
+// SAFETY: an address in it (of a fault, which none of ours is) is a number that nobody follows.
 #[allow(unsafe_code)]
+unsafe impl Send for Arrival {}
+
+impl std::fmt::Debug for Arrival {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} with code {}", name(self.number()), self.info.si_code)
+    }
+}
+
+impl Arrival {
+    /// Which one.
+    pub(crate) fn number(&self) -> i32 {
+        self.info.si_signo
+    }
+
+    /// A process has sent it; else the kernel, for the terminal or for a limit.
+    pub(crate) fn is_sent(&self) -> bool {
+        self.info.si_code <= 0
+    }
+
+    /// The process that has sent it, if one has.
+    #[allow(unsafe_code)]
+    pub(crate) fn sender(&self) -> Option<Pid> {
+        // SAFETY: all that processes send has this field (sigaction(2)).
+        self.is_sent()
+            .then(|| Pid::from_raw(unsafe { self.info.si_pid() }))
+            .flatten()
+    }
+
+    /// One that asks programs to end.
+    pub(crate) fn is_ending(&self) -> bool {
+        TAKEN.contains(&self.number())
+    }
+
+    /// Sends the same to a process: a value that came with it (sigqueue(3)) too. One that has just ended does not mind.
+    #[allow(unsafe_code)]
+    pub(crate) fn send_on(&self, process: impl AsFd) {
+        let with_value = self.info.si_code == libc::SI_QUEUE;
+        let info = if with_value {
+            &raw const self.info
+        } else {
+            std::ptr::null()
+        };
+        let process = process.as_fd().as_raw_fd();
+        // SAFETY: the descriptor is open, and `info` is none or what the kernel has filled.
+        unsafe { libc::syscall(libc::SYS_pidfd_send_signal, process, self.number(), info, 0) };
+    }
+}
+
+/// Whether our parent wants us to ignore a signal, as nohup(1) does.
+#[allow(unsafe_code)]
+pub(crate) fn is_ignored(signal: i32) -> bool {
+    // SAFETY: a zeroed action is memory that the call fills; no new action is given.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        libc::sigaction(signal, std::ptr::null(), &raw mut action) == 0 && action.sa_sigaction == libc::SIG_IGN
+    }
+}
+
+/// Blocks the signals that end programs in this thread and in all that it starts from now on. And makes sure that we can
+/// wait for children, which we cannot where our parent ignored SIGCHLD.
 pub(crate) fn block() {
-    let set = taken();
+    block_these(&TAKEN);
+}
+
+/// The same, and all others that somebody may send to us for our command.
+pub(crate) fn block_all() {
+    block_these(&all());
+}
+
+#[allow(unsafe_code)]
+fn block_these(signals: &[i32]) {
+    let set = set_of(signals);
     // SAFETY: the default disposition runs no code of ours.
     unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
     // SAFETY: `set` is a valid set; a null old set is not written. The call fails for no valid arguments.
     unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut()) };
 }
 
-/// Sends each signal as an event, until nobody listens.
+/// Sends each signal that [`block`] has blocked as an event, until nobody listens.
 pub(crate) fn listen(events: Sender<Event>) -> io::Result<()> {
+    listen_to(TAKEN.to_vec(), events)
+}
+
+/// The same after [`block_all`].
+pub(crate) fn listen_to_all(events: Sender<Event>) -> io::Result<()> {
+    listen_to(all(), events)
+}
+
+fn listen_to(signals: Vec<i32>, events: Sender<Event>) -> io::Result<()> {
     std::thread::Builder::new()
         .name("elbow-signals".into())
         .spawn(move || {
-            while let Some(signal) = wait() {
-                if events.send(Event::Signal(signal)).is_err() {
+            let set = set_of(&signals);
+            while let Some(arrival) = wait(&set) {
+                if events.send(Event::Signal(arrival)).is_err() {
                     break;
                 }
             }
@@ -51,16 +164,24 @@ pub(crate) fn listen(events: Sender<Event>) -> io::Result<()> {
 }
 
 #[allow(unsafe_code)]
-fn wait() -> Option<i32> {
-    let set = taken();
-    let mut signal = 0;
-    // SAFETY: both point to valid memory for the time of the call.
-    let failed = unsafe { libc::sigwait(&raw const set, &raw mut signal) };
-    (failed == 0).then_some(signal)
+fn wait(set: &libc::sigset_t) -> Option<Arrival> {
+    loop {
+        // SAFETY: a zeroed one is memory that the call fills; both point to valid memory for the time of the call.
+        let (signal, info) = unsafe {
+            let mut info: libc::siginfo_t = std::mem::zeroed();
+            (libc::sigwaitinfo(set, &raw mut info), info)
+        };
+        match signal {
+            -1 if io::Error::last_os_error().kind() == io::ErrorKind::Interrupted => {}
+            -1 => return None,
+            _ => return Some(Arrival { info }),
+        }
+    }
 }
 
-fn taken() -> libc::sigset_t {
-    set_of(&TAKEN)
+fn all() -> Vec<i32> {
+    let real_time = libc::SIGRTMIN()..=libc::SIGRTMAX();
+    TAKEN.into_iter().chain(PASSED).chain(real_time).collect()
 }
 
 #[allow(unsafe_code)]
@@ -93,16 +214,26 @@ pub(crate) fn block_stop() {
     mask(libc::SIG_BLOCK, libc::SIGTSTP);
 }
 
-/// Stops this process at Ctrl-Z, after something else was done.
-pub(crate) fn on_stop(before: fn()) -> io::Result<()> {
+/// How long a stop waits for a command that does something else first, or has decided to go on.
+const STOP_PATIENCE: Duration = Duration::from_secs(10);
+/// How often is looked whether the command has stopped.
+const STOP_GLANCE: Duration = Duration::from_millis(10);
+
+/// Stops this process when Ctrl-Z has stopped its command, after something else was done. A command that catches SIGTSTP, to
+/// write down what it has for one, finds its files served until it stops. The signal comes as an event first.
+pub(crate) fn on_stop(command: Arc<AtomicI32>, events: Sender<Event>, before: fn()) -> io::Result<()> {
     let work = move || {
-        loop {
-            wait_for_stop();
-            before();
-            mask(libc::SIG_UNBLOCK, libc::SIGTSTP);
-            stop();
-            // It goes on.
-            mask(libc::SIG_BLOCK, libc::SIGTSTP);
+        let set = set_of(&[libc::SIGTSTP]);
+        while let Some(arrival) = wait(&set) {
+            // Nobody may be listening any more; that is fine.
+            let _ = events.send(Event::Signal(arrival));
+            if has_stopped(&command) {
+                before();
+                mask(libc::SIG_UNBLOCK, libc::SIGTSTP);
+                stop();
+                // It goes on.
+                mask(libc::SIG_BLOCK, libc::SIGTSTP);
+            }
         }
     };
     std::thread::Builder::new()
@@ -111,12 +242,25 @@ pub(crate) fn on_stop(before: fn()) -> io::Result<()> {
         .map(|_| ())
 }
 
-#[allow(unsafe_code)]
-fn wait_for_stop() {
-    let set = set_of(&[libc::SIGTSTP]);
-    let mut signal = 0;
-    // SAFETY: both point to valid memory for the time of the call.
-    unsafe { libc::sigwait(&raw const set, &raw mut signal) };
+/// Waits until a command has stopped; it has where there is none.
+fn has_stopped(command: &AtomicI32) -> bool {
+    let deadline = Instant::now() + STOP_PATIENCE;
+    while Instant::now() < deadline {
+        match command.load(Ordering::Relaxed) {
+            0 => return true,
+            process if is_stopped(process) => return true,
+            _ => std::thread::sleep(STOP_GLANCE),
+        }
+    }
+    false
+}
+
+/// By a signal or a debugger (proc_pid_stat(5)).
+#[allow(clippy::disallowed_methods)] // procfs
+fn is_stopped(process: i32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    let state = stat.rsplit_once(") ").and_then(|(_, fields)| fields.chars().next());
+    matches!(state, Some('T' | 't'))
 }
 
 #[allow(unsafe_code)]
@@ -128,7 +272,7 @@ fn stop() {
 /// Lets a command have the signals that [`block`] keeps from it.
 #[allow(unsafe_code)]
 pub(crate) fn unblock_in(command: &mut Command) {
-    let set = taken();
+    let set = set_of(&TAKEN);
     // SAFETY: between fork and exec only pthread_sigmask is called, which is async-signal-safe.
     unsafe {
         command.pre_exec(move || {
@@ -159,6 +303,11 @@ pub(crate) fn name(signal: i32) -> String {
         libc::SIGSEGV => "SIGSEGV",
         libc::SIGPIPE => "SIGPIPE",
         libc::SIGTERM => "SIGTERM",
+        libc::SIGUSR1 => "SIGUSR1",
+        libc::SIGUSR2 => "SIGUSR2",
+        libc::SIGALRM => "SIGALRM",
+        libc::SIGXCPU => "SIGXCPU",
+        libc::SIGXFSZ => "SIGXFSZ",
         other => return format!("signal {other}"),
     };
     known.to_owned()

@@ -619,7 +619,8 @@ impl Model {
         all.into_iter().for_each(|ino| self.queue(ino));
     }
 
-    /// The newest written data that is in memory: of one file, up to `most` bytes.
+    /// The newest written data that is in memory: of one file, up to `most` bytes. That of files without a name is never
+    /// stored, and comes last.
     pub(crate) fn newest_memory(&self, most: u64) -> Option<(Ino, Vec<content::MemoryPiece>)> {
         // What has no name is written nowhere, and so is queued nowhere.
         let nameless = self.nameless.iter().copied();

@@ -7,7 +7,6 @@ use elbow_file::{Errno, Kind, RenameMode};
 
 use super::{Body, Dir, Dirty, Inode, Model, Name, Old, Place, Work};
 use crate::api::{Answer, Attr, Caller, Fetch, Ino, Listed, Stop};
-use crate::staging::is_staging_name;
 
 /// A symbolic link's target is shorter than this (`PATH_MAX`).
 const TARGET_MAX_BYTES: usize = 4096;
@@ -66,9 +65,6 @@ impl Model {
         self.get(parent)?.dir()?;
         if !self.is_alive(parent) {
             return Err(Errno::NOENT.into());
-        }
-        if is_staging_name(name) {
-            return Err(Errno::PERM.into());
         }
         Ok(())
     }

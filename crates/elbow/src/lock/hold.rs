@@ -64,14 +64,20 @@ fn run_under(hold: &Hold, args: &HoldArgs) -> Result<ExitCode> {
         }
     };
     let process = i32::try_from(child.id())?;
-    std::thread::spawn(move || events.send(Event::Ended(child.wait())));
+    std::thread::spawn(move || {
+        // Nobody may be listening any more; that is fine.
+        let _ = events.send(Event::Ended(child.wait()));
+    });
     let mut is_lost = false;
     loop {
         match arrivals.recv_timeout(LOOK_INTERVAL) {
             Ok(Event::Ended(status)) => return end(status?, is_lost),
-            // The terminal has sent it to the command as well.
-            Ok(Event::Signal(libc::SIGINT | libc::SIGQUIT)) | Ok(Event::Over) => {}
-            Ok(Event::Signal(signal)) => signals::pass_on(process, signal),
+            Ok(Event::Over | Event::RollBack(_)) => {}
+            Ok(Event::Signal(arrival)) => match arrival.number() {
+                // The terminal has sent it to the command as well.
+                libc::SIGINT | libc::SIGQUIT => {}
+                signal => signals::pass_on(process, signal),
+            },
             Err(RecvTimeoutError::Timeout) if !is_lost => {
                 if let Err(error) = hold.check() {
                     say(format_args!("{error}; the command is told to end"));

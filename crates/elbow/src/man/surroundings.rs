@@ -8,6 +8,15 @@ use elbow_lock::{ADDRESS_VARIABLE, KEY_VARIABLE};
 /// A name, what it is for, and the pages that have it.
 type Entry = (&'static str, &'static str, &'static [&'static str]);
 
+const ASKED: &[&str] = &[
+    "elbow-run",
+    "elbow-mount",
+    "elbow-jobs",
+    "elbow-status",
+    "elbow-diff",
+    "elbow-commit",
+    "elbow-rollback",
+];
 const JOBS: &[&str] = &["elbow-run", "elbow-mount"];
 const CLIENTS: &[&str] = &["elbow-lock-*", "elbow-lockd-proxy"];
 const REDIRECTED: &[&str] = &["elbow-lock-exec"];
@@ -29,7 +38,7 @@ const ENVIRONMENT: &[Entry] = &[
     ),
     (
         "XDG_RUNTIME_DIR",
-        "Where hidden mount points and the sockets of mounts are made; /run, /tmp, /var/tmp and \
+        "Where hidden mount points are made, and the sockets of jobs where there is no other place; /run, /tmp, /var/tmp and \
       /dev/shm when that cannot be.",
         JOBS,
     ),
@@ -93,6 +102,12 @@ const ENVIRONMENT: &[Entry] = &[
         PRELOADED,
     ),
     (
+        "GIT_DISCOVERY_ACROSS_FILESYSTEM",
+        "Set to 1 for COMMAND where DIR lies in a git repository that begins above it, unless it is set already: git \
+      would stop at DIR, which is a mount point in the job.",
+        &["elbow-run"],
+    ),
+    (
         "PATH",
         "Where COMMAND is looked for.",
         &["elbow-run", "elbow-lock-hold", "elbow-lock-exec", "elbow-lock-mpi"],
@@ -142,6 +157,12 @@ const FILES: &[Entry] = &[
         "/dev/fuse",
         "The kernel's door for file systems; has to be readable and writable.",
         JOBS,
+    ),
+    (
+        "/run/user/UID/elbow-UID",
+        "Or elbow-UID in /run, /tmp or /var/tmp: the sockets at which running jobs are asked, and which jobs were kept. It can be \
+      entered by its owner alone.",
+        ASKED,
     ),
     (
         "/var/tmp",

@@ -4,7 +4,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
-use elbow_testkit::slowfs::{SlowFs, SlowOptions};
+use elbow_testkit::slowfs::{Mounted, SlowFs, SlowOptions};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 use crate::stage::{ELBOW, Said, Stage, wait_for, word};
@@ -107,4 +107,210 @@ fn ctrl_c_while_results_are_stored_rolls_back() {
     );
     let left = std::fs::read_dir(stage.path("below")).expect("what is below").count();
     assert_eq!(left, 0);
+}
+
+/// What batch systems announce the end of a job with, what they stop and go on with, and what only programs send.
+fn signals_for_the_command() -> Vec<i32> {
+    let named = [
+        libc::SIGUSR1,
+        libc::SIGUSR2,
+        libc::SIGALRM,
+        libc::SIGCONT,
+        libc::SIGURG,
+        libc::SIGWINCH,
+        libc::SIGXCPU,
+        libc::SIGIO,
+        libc::SIGHUP,
+        libc::SIGINT,
+    ];
+    named
+        .into_iter()
+        .chain([libc::SIGRTMIN() + 3, libc::SIGRTMAX()])
+        .collect()
+}
+
+/// A command that writes down what it gets, until SIGTERM.
+fn start_writer(stage: &Stage) -> Child {
+    let traps: String = signals_for_the_command()
+        .iter()
+        .map(|signal| format!("trap 'echo {signal} >> ../got' {signal}; "))
+        .collect();
+    let script = format!("{traps} trap 'exit 0' TERM; : > ../got; : > ../ready; : > new; while :; do sleep 0.02; done");
+    let child = start(stage, &[], &script);
+    wait_for("the command", || stage.path("ready").exists());
+    // What is sent in the very first moment is judged without a witness.
+    std::thread::sleep(Duration::from_millis(200));
+    child
+}
+
+fn got(stage: &Stage) -> Vec<i32> {
+    let text = std::fs::read_to_string(stage.path("got")).expect("what the command got");
+    text.lines().map(|line| line.parse().expect("a signal")).collect()
+}
+
+/// To a process, or a group where that is negative. Not all of these have a name in Rust.
+#[allow(unsafe_code)]
+fn send(signal: i32, to: i32) {
+    // SAFETY: the call touches no memory.
+    assert_eq!(unsafe { libc::kill(to, signal) }, 0, "{signal} to {to}");
+}
+
+fn number(child: &Child) -> i32 {
+    pid(child).as_raw_nonzero().get()
+}
+
+/// Each of them ended `elbow run` (138 for SIGUSR1), and with it the job.
+#[test]
+fn signals_of_batch_systems_reach_the_command_once() {
+    for to_all in [false, true] {
+        let stage = Stage::new();
+        let child = start_writer(&stage);
+        let to = if to_all { -number(&child) } else { number(&child) };
+        let signals = signals_for_the_command();
+        for (count, signal) in signals.iter().enumerate() {
+            send(*signal, to);
+            wait_for("the signal", || got(&stage).len() > count);
+            // A second one would have come by then, and a new witness stands there.
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        assert_eq!(got(&stage), signals, "to all: {to_all}");
+        kill_process(pid(&child), Signal::TERM).expect("a signal");
+        finish(child).assert_code(0);
+        assert_eq!(stage.names(), ["new"]);
+    }
+}
+
+/// `pkill` by the name of the program and by its command line mean `elbow run`, and what it has started hears of it.
+#[test]
+fn a_signal_by_name_reaches_the_command() {
+    let stage = Stage::new();
+    let child = start_writer(&stage);
+    let group = number(&child).to_string();
+    for (count, by) in [&["elbow"][..], &["-f", "contract-.*never|elbow run"]]
+        .iter()
+        .enumerate()
+    {
+        let sent = Command::new("pkill").args(["-USR1", "-g", &group]).args(*by).status();
+        assert!(sent.expect("pkill").success());
+        wait_for("the signal", || got(&stage).len() > count);
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    assert_eq!(got(&stage), [libc::SIGUSR1; 2]);
+    kill_process(pid(&child), Signal::TERM).expect("a signal");
+    finish(child).assert_code(0);
+}
+
+/// A script tells its parent, which is `elbow run` then.
+#[test]
+fn what_the_command_sends_to_its_parent_does_not_come_back() {
+    let stage = Stage::new();
+    let script = "trap 'echo back >> ../got' USR1; sleep 0.2; kill -USR1 $PPID; sleep 0.3; : > new";
+    finish(start(&stage, &[], script)).assert_code(0);
+    assert!(!stage.path("got").exists());
+    assert_eq!(stage.names(), ["new"]);
+}
+
+/// State of a process (proc_pid_stat(5)).
+fn state(process: impl std::fmt::Display) -> char {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).expect("a process");
+    let fields = stat.rsplit_once(") ").expect("a name").1.to_owned();
+    fields.chars().next().expect("a state")
+}
+
+#[test]
+fn a_stop_reaches_the_command_and_lasts_until_both_go_on() {
+    let stage = Stage::new();
+    let child = start(
+        &stage,
+        &[],
+        "echo $$ > ../pid; : > ../ready; while [ ! -e ../go ]; do sleep 0.02; done; : > new",
+    );
+    wait_for("the command", || stage.path("ready").exists());
+    std::thread::sleep(Duration::from_millis(200));
+    let command = std::fs::read_to_string(stage.path("pid"))
+        .expect("a number")
+        .trim()
+        .to_owned();
+    let elbow = number(&child);
+    for _ in 0..2 {
+        send(libc::SIGTSTP, elbow);
+        wait_for("a stop", || state(&command) == 'T' && state(elbow) == 'T');
+        send(libc::SIGCONT, elbow);
+        wait_for("both to go on", || state(&command) != 'T' && state(elbow) != 'T');
+    }
+    std::fs::write(stage.path("go"), "").expect("a file");
+    finish(child).assert_code(0);
+    assert_eq!(stage.names(), ["new"]);
+}
+
+/// It stopped at once, and a command that wanted to save what it had waited for its files for ever.
+#[test]
+fn a_command_that_saves_before_it_stops_is_served() {
+    let stage = Stage::new();
+    let script = "trap 'sleep 0.3; echo saved > state; cat state > ../saved; kill -STOP $$' TSTP
+        echo $$ > ../pid; : > ../ready; while [ ! -e ../go ]; do :; done";
+    let child = start(&stage, &[], script);
+    wait_for("the command", || stage.path("ready").exists());
+    std::thread::sleep(Duration::from_millis(200));
+    let elbow = number(&child);
+    send(libc::SIGTSTP, -elbow);
+    wait_for("a stop", || state(elbow) == 'T');
+    assert_eq!(std::fs::read(stage.path("saved")).expect("what was saved"), b"saved\n");
+    std::fs::write(stage.path("go"), "").expect("a file");
+    send(libc::SIGCONT, -elbow);
+    finish(child).assert_code(0);
+    assert_eq!(stage.names(), ["state"]);
+}
+
+/// A job whose results are being stored: of this storage that takes seconds.
+fn start_storing(stage: &Stage, behind: &[&str]) -> (Mounted, Child) {
+    for name in ["below", "slow"] {
+        stage.make_dir(name);
+    }
+    let options = SlowOptions {
+        latency: Duration::from_millis(50),
+        concurrent: 1,
+        ..SlowOptions::default()
+    };
+    let slow = SlowFs::mount(&stage.path("below"), &stage.path("slow"), &options).expect("slow storage");
+    let directory = stage.path("slow");
+    let words = [behind, &[ELBOW, "run", "--on", word(&directory), "--", "sh", "-c"]].concat();
+    let mut command = Command::new(words[0]);
+    command
+        .args(&words[1..])
+        .arg("cd ../slow; for i in $(seq 40); do echo $i > f$i; done; : > ../ready");
+    let child = stage.start(command.process_group(0));
+    wait_for("the command", || stage.path("ready").exists());
+    wait_for("the end of the command", || has_no_children(&child));
+    std::thread::sleep(Duration::from_millis(300));
+    (slow, child)
+}
+
+#[test]
+fn signals_for_a_command_that_has_ended_change_nothing() {
+    let stage = Stage::new();
+    let (_slow, child) = start_storing(&stage, &[]);
+    for signal in [
+        libc::SIGUSR1,
+        libc::SIGUSR2,
+        libc::SIGXCPU,
+        libc::SIGALRM,
+        libc::SIGRTMIN() + 1,
+    ] {
+        send(signal, number(&child));
+    }
+    assert!(!stage.path("below/f1").exists(), "it is being stored still");
+    finish(child).assert_code(0);
+    assert!(stage.path("below/f40").exists());
+}
+
+/// Under nohup(1), a closed terminal rolled a job back whose results were being stored.
+#[test]
+fn a_signal_that_is_to_be_ignored_does_not_roll_back() {
+    let stage = Stage::new();
+    let (_slow, child) = start_storing(&stage, &["nohup"]);
+    send(libc::SIGHUP, number(&child));
+    assert!(!stage.path("below/f1").exists(), "it is being stored still");
+    finish(child).assert_code(0);
+    assert!(stage.path("below/f40").exists());
 }

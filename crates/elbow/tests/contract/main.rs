@@ -6,6 +6,7 @@
 #![allow(clippy::disallowed_methods)] // tests look at the storage themselves
 
 mod applications;
+mod asking;
 mod completions;
 mod install;
 mod interruption;

@@ -279,6 +279,7 @@ fn the_documented_objects_have_the_fields_of_real_ones() {
         let real = if said.out.is_empty() { &said.err } else { &said.out };
         assert_eq!(fields(&documented(section)), fields(&object(real)), "{section}");
     };
+    same("## `elbow jobs`", &stage.elbow(&["jobs", "--json"]));
     same("## `elbow status`", &stage.elbow(&["status", "--json", "../job"]));
     same("## `elbow diff`", &stage.elbow(&["diff", "--json", "../job"]));
     stage.elbow(&["rollback", "-q", "../job"]).assert_code(0);

@@ -96,6 +96,28 @@ fn a_job_with_little_memory_spills_and_commits() {
     );
 }
 
+/// What a sort or a database keeps in a file that it has removed at once: writers waited for room that nothing could give them,
+/// in state D, so that no signal ended them.
+#[test]
+fn files_without_a_name_may_be_larger_than_memory() {
+    let ground = Ground::new("");
+    let script =
+        "exec 3<> f; rm f; head -c 40000000 /dev/zero >&3; seq 100000 >&3; exec 4< /proc/self/fd/3; cksum <&4 > sum";
+    ground.assert_same_as_native(script);
+    let ground = ground.with_options(&["--mem", "8M"]);
+    ground.assert_same_as_native(script);
+}
+
+/// Without a place for it, the writer is told.
+#[test]
+fn files_without_a_name_that_no_memory_holds_are_a_full_disk() {
+    let ground = Ground::new("");
+    let script = "exec 3<> f; rm f; head -c 40000000 /dev/zero >&3 || full=full; exec 3>&-; echo $full > said";
+    let ground = ground.behind(&["env", "TMPDIR=/nowhere"]);
+    ground.job(&["--mem", "8M"], script).assert_code(0);
+    assert_eq!(ground.content("said"), b"full\n");
+}
+
 #[test]
 fn the_job_sees_its_own_writes_before_they_are_on_the_storage() {
     let ground = Ground::new("");

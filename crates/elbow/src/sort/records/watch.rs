@@ -84,7 +84,7 @@ impl<'a> Watch<'a> {
                     }
                 }
                 Ok(Event::Over | Event::Ended(_)) | Err(mpsc::RecvTimeoutError::Disconnected) => break,
-                Err(mpsc::RecvTimeoutError::Timeout) => {}
+                Ok(Event::RollBack(_)) | Err(mpsc::RecvTimeoutError::Timeout) => {}
             }
             self.peak_bytes.fetch_max(self.taken_bytes(), Ordering::Relaxed);
             if let Some((done, all)) = self.meter.position() {

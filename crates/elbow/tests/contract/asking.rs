@@ -1,0 +1,217 @@
+//! Asking a job of `elbow run`: from inside, from outside, and who may.
+//!
+//! `status`, `diff`, `commit` and `rollback` knew mounts only; a running job could be looked at and ended by signals alone.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+use std::process::{Child, Command};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use crate::stage::{ELBOW, Said, Stage, wait_for, word};
+
+/// A job that has changed something and goes on until `go` is there.
+const SCRIPT: &str =
+    "echo x > new; mv old renamed; mkdir -p below; : > ../ready; while [ ! -e ../go ]; do sleep 0.02; done";
+
+fn start(stage: &Stage, options: &[&str], script: &str) -> Child {
+    fs::write(stage.path("work/old"), "old").expect("a file");
+    let mut command = Command::new(ELBOW);
+    command.arg("run").args(options).args(["--", "sh", "-c", script]);
+    let child = stage.start(&mut command);
+    wait_for("the command", || stage.path("ready").exists());
+    child
+}
+
+fn finish(stage: &Stage, child: Child) -> Said {
+    fs::write(stage.path("go"), "").expect("a file");
+    Said::of(&child.wait_with_output().expect("an end"))
+}
+
+fn json(said: &Said) -> Value {
+    serde_json::from_str(&said.assert_code(0).out).expect("JSON")
+}
+
+/// The jobs over the directory of a stage; others run meanwhile.
+fn jobs_of(stage: &Stage) -> Vec<Value> {
+    let all = json(&stage.elbow(&["jobs", "--json"]));
+    let jobs = all["jobs"].as_array().expect("a list").clone();
+    let work = stage.work();
+    let is_here = |job: &Value| job["directory"].as_str() == work.to_str();
+    jobs.into_iter().filter(is_here).collect()
+}
+
+#[test]
+fn a_running_job_is_asked_from_outside() {
+    let stage = Stage::new();
+    let child = start(&stage, &[], SCRIPT);
+    wait_for("the job in the list", || jobs_of(&stage).len() == 1);
+    for path in [".", "./", "below/..", word(&stage.work())]
+        .iter()
+        .filter(|path| stage.path("work").join(path).exists())
+    {
+        let status = json(&stage.elbow(&["status", path, "--json"]));
+        assert_eq!(
+            (&status["kind"], &status["phase"]),
+            (&"run".into(), &"running".into()),
+            "{path}"
+        );
+        assert_eq!(status["pid"], child.id());
+        assert_eq!(status["command"][0], "sh");
+        assert!(status["command_pid"].as_u64().is_some_and(|pid| pid > 1));
+    }
+    let listed = &jobs_of(&stage)[0];
+    assert_eq!((&listed["pid"], &listed["kind"]), (&child.id().into(), &"run".into()));
+    let name = listed["job"].as_str().expect("a name");
+    let mut lines: Vec<String> = stage
+        .elbow(&["diff", name])
+        .assert_code(0)
+        .out
+        .lines()
+        .map(str::to_owned)
+        .collect();
+    lines.sort();
+    assert_eq!(lines.len(), 3, "{lines:?}");
+    assert!(
+        lines[0].starts_with("A") && lines[0].ends_with("below") && lines[2].ends_with("old -> renamed"),
+        "{lines:?}"
+    );
+    stage
+        .elbow(&["commit", "."])
+        .assert_code(125)
+        .assert_says(&["stored when its command ends with 0", "elbow rollback"]);
+    finish(&stage, child).assert_code(0);
+    assert_eq!(stage.names(), ["below", "new", "renamed"]);
+    assert!(jobs_of(&stage).is_empty());
+}
+
+#[test]
+fn a_running_job_is_asked_from_inside() {
+    let stage = Stage::new();
+    let script = "echo x > new; $ELBOW status --json > ../status; mkdir d; cd d; $ELBOW diff > ../../diff; cd /
+        $ELBOW status --json > $OLDPWD/../../far; $ELBOW commit 2> $OLDPWD/../../refused || echo $? > $OLDPWD/../../code";
+    let said = stage.elbow(&["run", "--", "sh", "-ec", script]);
+    said.assert_code(0);
+    let read = |name: &str| fs::read_to_string(stage.path(name)).expect(name);
+    for name in ["status", "far"] {
+        let status: Value = serde_json::from_str(&read(name)).expect("JSON");
+        assert_eq!(status["source"].as_str(), stage.work().to_str(), "{name}");
+    }
+    assert!(
+        read("diff")
+            .lines()
+            .any(|line| line.starts_with('A') && line.ends_with(" new")),
+        "{}",
+        read("diff")
+    );
+    assert!(read("refused").contains("stored when its command ends") && read("code") == "125\n");
+}
+
+#[test]
+fn without_a_job_around_there_is_nothing_to_ask() {
+    let stage = Stage::new();
+    for command in ["status", "diff", "commit", "rollback"] {
+        stage.elbow(&[command]).assert_code(125).assert_says(&["elbow jobs"]);
+    }
+}
+
+#[test]
+fn rollback_ends_the_command_and_the_job() {
+    let stage = Stage::new();
+    for script in [SCRIPT.to_owned(), format!("trap 'exit 0' TERM; {SCRIPT}")] {
+        let child = start(&stage, &["--retry", "3"], &script);
+        let said = stage.elbow(&["rollback", "."]);
+        said.assert_code(0).assert_says(&["rolled back", "elbow rollback"]);
+        assert_eq!(stage.names(), ["old"]);
+        let ended = Said::of(&child.wait_with_output().expect("an end"));
+        assert!([125, 143].contains(&ended.code), "{ended:?}");
+        fs::remove_file(stage.path("ready")).expect("the mark of the command");
+    }
+}
+
+/// By the command itself, which waits for it.
+#[test]
+fn a_command_rolls_its_own_job_back() {
+    let stage = Stage::new();
+    let said = stage.elbow(&[
+        "run",
+        "--",
+        "sh",
+        "-c",
+        "echo x > new; $ELBOW rollback; echo never > ../never",
+    ]);
+    assert!([125, 143].contains(&said.code), "{said:?}");
+    assert!(
+        stage.names().is_empty() && said.err.contains("elbow rollback"),
+        "{said:?}"
+    );
+}
+
+#[test]
+fn a_kept_job_is_listed_until_it_is_dropped() {
+    let stage = Stage::new();
+    stage
+        .elbow(&["run", "--keep", "--", "sh", "-c", "echo x > new; sleep 0.3; exit 1"])
+        .assert_code(1);
+    let jobs = jobs_of(&stage);
+    assert_eq!((jobs.len(), &jobs[0]["kind"]), (1, &"kept".into()), "{jobs:?}");
+    let name = jobs[0]["job"].as_str().expect("a name");
+    stage.elbow(&["rollback", name]).assert_code(0);
+    assert!(jobs_of(&stage).is_empty());
+}
+
+fn directory_of_sockets(stage: &Stage) -> PathBuf {
+    let status = json(&stage.elbow(&["jobs", "--json"]));
+    drop(status);
+    let found = ["/run/user/0", "/run", "/tmp"].map(|parent| PathBuf::from(parent).join("elbow-0"));
+    found.into_iter().find(|path| path.exists()).expect("where sockets are")
+}
+
+/// What is left when the watcher is killed as well goes with the next job.
+#[test]
+fn a_killed_job_leaves_no_socket() {
+    let stage = Stage::new();
+    let mut child = start(&stage, &[], SCRIPT);
+    wait_for("the job in the list", || jobs_of(&stage).len() == 1);
+    let sockets = directory_of_sockets(&stage);
+    assert_eq!(fs::metadata(&sockets).expect("a directory").mode() & 0o777, 0o700);
+    let own = format!("{}-", child.id());
+    let left = || {
+        let names = fs::read_dir(&sockets).expect("a directory").flatten();
+        names
+            .filter(|name| name.file_name().to_string_lossy().starts_with(&own))
+            .count()
+    };
+    assert_eq!(left(), 1);
+    let children = fs::read_to_string(format!("/proc/{0}/task/{0}/children", child.id())).expect("procfs");
+    for process in children.split_whitespace() {
+        let name = fs::read_to_string(format!("/proc/{process}/comm")).unwrap_or_default();
+        if name.trim() == "elbow-watcher" {
+            let process = Pid::from_raw(process.parse().expect("a number")).expect("a process");
+            kill_process(process, Signal::KILL).expect("a signal");
+        }
+    }
+    child.kill().expect("a signal");
+    child.wait().expect("an end");
+    assert_eq!(left(), 1, "nobody is left to remove it");
+    stage.elbow(&["run", "-q", "--", "sleep", "0.3"]).assert_code(0);
+    assert_eq!(left(), 0);
+}
+
+/// Another user finds no job of ours, and is not answered.
+#[test]
+fn only_the_owner_and_root_are_answered() {
+    let stage = Stage::open_to_all();
+    let child = start(&stage, &[], SCRIPT);
+    wait_for("the job in the list", || jobs_of(&stage).len() == 1);
+    let other = "exec setpriv --reuid 1 --regid 1 --clear-groups $ELBOW";
+    for words in ["status .", "diff .", "rollback ."] {
+        let said = stage.apart(&format!("{other} {words}"));
+        said.assert_code(125).assert_says(&["no job of yours"]);
+    }
+    let said = stage.apart(&format!("{other} jobs --json"));
+    assert!(!said.assert_code(0).out.contains(word(&stage.work())), "{said:?}");
+    finish(&stage, child).assert_code(0);
+}
