@@ -89,9 +89,21 @@ impl SshBed {
     /// # Errors
     /// What sshfs says.
     pub fn mount(&self, source: &Path, mountpoint: &Path) -> io::Result<SshMount> {
-        let mut command = Command::new("sshfs");
+        self.mount_with(&mut Command::new("sshfs"), &self.access.host, source, mountpoint)
+    }
+
+    /// The same as that user of the server, who needs no password there and no shell. `sshfs` runs it: as another user of this machine, too.
+    ///
+    /// # Errors
+    /// What sshfs says.
+    pub fn mount_as(&self, user: &str, sshfs: &mut Command, source: &Path, mountpoint: &Path) -> io::Result<SshMount> {
+        let address = self.access.host.rsplit('@').next().unwrap_or_default();
+        self.mount_with(sshfs, &format!("{user}@{address}"), source, mountpoint)
+    }
+
+    fn mount_with(&self, command: &mut Command, host: &str, source: &Path, mountpoint: &Path) -> io::Result<SshMount> {
         command
-            .arg(format!("{}:{}", self.access.host, source.canonicalize()?.display()))
+            .arg(format!("{host}:{}", source.canonicalize()?.display()))
             .arg(mountpoint);
         check(command.args(&self.access.options))?;
         Ok(SshMount {
