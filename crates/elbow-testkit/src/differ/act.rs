@@ -18,7 +18,7 @@ use rustix::process::{chdir, fchdir, getcwd, umask};
 use super::answer::{self, Answer};
 use super::call::Call;
 use super::plant::Planted;
-use super::word::{At, Bits, MAPS, Name, OpenFlags, SLOTS, Slot};
+use super::word::{At, Bits, MAPS, Name, OpenFlags, SLOTS, Slot, Word};
 
 pub(crate) use attributes::split;
 
@@ -66,6 +66,9 @@ impl Worker {
 
     /// Does a call, or what a planted bug makes of it.
     pub(super) fn call(&mut self, call: &Call) -> Answer {
+        if self.leads_out(call) {
+            return Ok("not done: it leads out".to_owned());
+        }
         if self.planted.is_forgotten(call) {
             return done(Ok(()));
         }
@@ -162,6 +165,47 @@ impl Worker {
         } else {
             base.join(OsStr::from_bytes(&name.0))
         })
+    }
+
+    /// Whether a call has a path that leads out of the directory of the case, where each run has something else. That can happen where a
+    /// directory is not where it was thought to be when the call was drawn.
+    fn leads_out(&self, call: &Call) -> bool {
+        let line = call.to_line();
+        let words: Vec<&str> = line.split(' ').collect();
+        let ups = words
+            .windows(2)
+            .filter(|pair| pair[1].split('/').any(|part| part == ".."));
+        let places = ups.filter_map(|pair| Some((At::take(pair[0])?, Name::take(pair[1])?)));
+        places.into_iter().any(|(at, name)| !self.stays_inside(at, &name))
+    }
+
+    fn stays_inside(&self, at: At, name: &Name) -> bool {
+        let start = match at {
+            At::Root => Some(self.root_path.clone()),
+            At::Cwd => getcwd(Vec::new())
+                .ok()
+                .map(|path| PathBuf::from(OsStr::from_bytes(path.as_bytes()))),
+            At::Slot(slot) => self.fd(slot).ok().and_then(|fd| {
+                let link = format!("/proc/self/fd/{}", fd.as_raw_fd());
+                let path = sys::readlinkat(sys::CWD, link, Vec::new()).ok()?;
+                Some(PathBuf::from(OsStr::from_bytes(path.as_bytes())))
+            }),
+        };
+        let Some(start) = start else { return true }; // The call will be refused.
+        let Ok(within) = start.strip_prefix(&self.root_path) else {
+            return false;
+        };
+        let depth = i64::try_from(within.components().count()).unwrap_or_default();
+        let steps = name.0.split(|byte| *byte == b'/').map(|part| match part {
+            b".." => -1,
+            b"" | b"." => 0,
+            _ => 1,
+        });
+        let mut depths = steps.scan(depth, |depth, step| {
+            *depth += step;
+            Some(*depth)
+        });
+        depths.all(|depth| depth >= 0)
     }
 
     /// Never waits: a pipe without another end would stop the case.

@@ -36,7 +36,7 @@ pub const FAILING_CODE: i32 = 7;
 /// What an actor exits with whose worker does not answer.
 pub const HANGING_CODE: i32 = 98;
 /// What an actor exits with that cannot do its work.
-const BROKEN_CODE: i32 = 99;
+pub const BROKEN_CODE: i32 = 99;
 
 /// How long a call may take.
 const CALL_SECONDS_MAX: i64 = 30;

@@ -11,6 +11,8 @@
 //! | ctime, blocks, devices, descriptors | nothing | cannot be set; are where something lies, not what it is |
 //! | the order of names | sorted | no file system promises one |
 //! | ids of others, in an ordinary user's case | `other` | they have no mapping in the user namespace of a job (SEMANTICS, Limits) |
+//! | which error, on sshfs | `E` | SFTP has names for three of them |
+//! | numbers of names and inode numbers, on sshfs | nothing | it says 1, and makes numbers up as it likes |
 
 use std::fmt::Write as _;
 use std::hash::{DefaultHasher, Hasher};
@@ -137,29 +139,76 @@ pub fn names(mut names: Vec<Vec<u8>>) -> String {
     said
 }
 
-/// A part of a view as an ordinary user of that id knows it: ids of others are all the same.
-pub fn blurred(part: &str, value: &str, own: u32) -> String {
-    match part {
-        "uid" | "gid" if value != own.to_string() => "other".to_owned(),
-        _ if part.starts_with("x:system.posix_acl") => blurred_list(value, own),
-        _ => value.to_owned(),
+/// What can be known of a run by who worked in it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Eyes {
+    /// An ordinary user of that id.
+    pub own: Option<u32>,
+    /// It is on sshfs.
+    pub is_far: bool,
+}
+
+impl Eyes {
+    /// A part of what is seen; `None` where it says nothing.
+    pub fn part(self, part: &str, value: &str) -> Option<String> {
+        if self.is_far && matches!(part, "links" | "same") {
+            return None;
+        }
+        Some(match (self.own, part) {
+            (Some(own), "uid" | "gid") if value != own.to_string() => "other".to_owned(),
+            (Some(own), part) if part.starts_with("x:system.posix_acl") => list_of(value, own),
+            _ => value.to_owned(),
+        })
+    }
+
+    /// An answer, as [`show`] says it.
+    pub fn answer(self, said: &str) -> String {
+        if self.is_far && said.starts_with('E') {
+            return "E".to_owned();
+        }
+        let word = |word: &str| match (word.split_once('='), self.own) {
+            (Some((part, value)), _) => self.part(part, value).map(|value| format!("{part}={value}")),
+            (None, Some(own)) if word.contains("::") => Some(list_of(word, own)),
+            _ => Some(word.to_owned()),
+        };
+        said.split(' ').filter_map(word).collect::<Vec<_>>().join(" ")
     }
 }
 
-/// An answer as an ordinary user of that id knows it.
-pub fn blurred_answer(said: &str, own: u32) -> String {
-    let word = |word: &str| match word.split_once('=') {
-        Some((part @ ("uid" | "gid"), value)) => format!("{part}={}", blurred(part, value, own)),
-        _ if word.contains("::") => blurred_list(word, own),
-        _ => word.to_owned(),
-    };
-    said.split(' ').map(word).collect::<Vec<_>>().join(" ")
-}
-
-fn blurred_list(list: &str, own: u32) -> String {
+/// A list of rights in which ids of others are all the same.
+fn list_of(list: &str, own: u32) -> String {
     let entry = |entry: &str| match entry.split_once(':') {
         Some((who, rights)) if who.len() > 1 && who[1..] != own.to_string() => format!("{}other:{rights}", &who[..1]),
         _ => entry.to_owned(),
     };
     list.split(',').map(entry).collect::<Vec<_>>().join(",")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_has_no_mapping_is_another() {
+        let eyes = Eyes {
+            own: Some(1),
+            is_far: false,
+        };
+        assert_eq!(eyes.answer("ok kind=dir uid=1 gid=1998"), "ok kind=dir uid=1 gid=other");
+        assert_eq!(
+            eyes.answer("ok u::rwx,u1:rw-,g2000:---,o::r--"),
+            "ok u::rwx,u1:rw-,gother:---,o::r--"
+        );
+        assert_eq!(eyes.answer("EPERM"), "EPERM");
+    }
+
+    #[test]
+    fn sshfs_knows_neither_errors_nor_links() {
+        let eyes = Eyes {
+            own: None,
+            is_far: true,
+        };
+        assert_eq!(eyes.answer("ENOTEMPTY"), "E");
+        assert_eq!(eyes.answer("ok kind=file links=1 uid=5"), "ok kind=file uid=5");
+    }
 }

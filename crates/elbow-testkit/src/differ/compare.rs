@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use super::answer::{blurred, blurred_answer};
+use super::answer::Eyes;
 use super::case::{Case, Ending, Runner};
 use super::draw::ordinary;
+use super::ground::Storage;
 use super::look::{Seen, View};
 use super::word::spell;
 
@@ -71,24 +72,25 @@ impl fmt::Display for Class {
 
 /// All differences of a job to the native run of the same case.
 pub fn compare(case: &Case, native: &Run, job: &Run) -> Vec<Finding> {
-    if case.runner == Runner::User {
-        return compare_equal_eyes(case, &native.blurred(), &job.blurred());
-    }
-    compare_equal_eyes(case, native, job)
+    let eyes = Eyes {
+        own: (case.runner == Runner::User).then(|| ordinary().uid),
+        is_far: is_far(case),
+    };
+    compare_equal_eyes(case, &native.seen_by(eyes), &job.seen_by(eyes))
 }
 
 impl Run {
-    /// As an ordinary user knows it who worked in it. What is stored is looked at by root.
-    fn blurred(&self) -> Self {
-        let own = ordinary().uid;
-        let part = |(part, value): (&String, &String)| (part.clone(), blurred(part, value, own));
-        let inside = self
-            .inside
-            .iter()
-            .map(|(name, seen)| (name.clone(), seen.iter().map(part).collect()));
+    /// As who worked in it knows it. What is stored is looked at by root.
+    fn seen_by(&self, eyes: Eyes) -> Self {
+        let part = |(part, value): (&String, &String)| Some((part.clone(), eyes.part(part, value)?));
+        let see = |seen: &Seen| seen.iter().filter_map(part).collect();
         Self {
-            answers: self.answers.iter().map(|said| blurred_answer(said, own)).collect(),
-            inside: inside.collect(),
+            answers: self.answers.iter().map(|said| eyes.answer(said)).collect(),
+            inside: self
+                .inside
+                .iter()
+                .map(|(name, seen)| (name.clone(), see(seen)))
+                .collect(),
             ..self.clone()
         }
     }
@@ -103,6 +105,9 @@ fn compare_equal_eyes(case: &Case, native: &Run, job: &Run) -> Vec<Finding> {
         findings.extend(views(Class::Seen, "inside", &native.inside, &job.inside));
     }
     findings.extend(ending(case, native, job, is_same_so_far));
+    if case.runner == Runner::User {
+        findings.iter_mut().for_each(|finding| finding.signature += " (user)");
+    }
     findings.sort_by_key(|finding| finding.class);
     findings
 }
@@ -149,18 +154,32 @@ fn ending(case: &Case, native: &Run, job: &Run, is_same_so_far: bool) -> Vec<Fin
         let detail = format!("the job did not end\n{}", job.said);
         return vec![whole(Class::Hang, "hang of the job", &detail)];
     };
-    let mut findings = leftovers(job);
     let expected = native.code.unwrap_or_default();
-    if code == 0 && expected == 0 {
-        findings.extend(committed(case, native, job, is_same_so_far));
-        return findings;
-    }
     if code != expected {
-        let signature = format!("{} {code}/{expected} {}", Class::Refused, cause(&job.said));
-        findings.push(whole(Class::Refused, &signature, &job.said));
+        return vec![refused(code, expected, job)];
     }
-    findings.extend(views(Class::Mixture, "after", &job.before, &job.after));
+    let mut findings = leftovers(job);
+    if code == 0 {
+        findings.extend(committed(case, native, job, is_same_so_far));
+    } else {
+        findings.extend(views(Class::Mixture, "after", &job.before, &job.after));
+    }
     findings
+}
+
+/// One finding, whatever is wrong with the tree: it has one cause.
+fn refused(code: i32, expected: i32, job: &Run) -> Finding {
+    let left = leftovers(job)
+        .into_iter()
+        .chain(views(Class::Mixture, "after", &job.before, &job.after));
+    let wrong: Vec<String> = left.map(|finding| finding.detail).collect();
+    let class = if wrong.is_empty() {
+        Class::Refused
+    } else {
+        Class::Mixture
+    };
+    let signature = format!("{class} {code}/{expected} {}", cause(&job.said));
+    whole(class, &signature, &format!("{}\n{}", job.said.trim(), wrong.join("\n")))
 }
 
 /// What is stored is what the native run left, and what the command saw last.
@@ -168,13 +187,17 @@ fn committed(case: &Case, native: &Run, job: &Run, is_same_so_far: bool) -> Vec<
     if is_same_so_far {
         return views(Class::Wrong, "after", &native.after, &job.after);
     }
-    // An ordinary user does not see all that root sees afterwards.
-    let sees_all = case.runner == Runner::Root && case.ending != Ending::Leave;
+    // An ordinary user, or one over sshfs, does not see all that root sees afterwards.
+    let sees_all = case.runner == Runner::Root && case.ending != Ending::Leave && !is_far(case);
     if sees_all {
-        views(Class::Wrong, "seen-last", &job.inside, &job.after)
+        views(Class::Wrong, "after", &job.inside, &job.after)
     } else {
         Vec::new()
     }
+}
+
+fn is_far(case: &Case) -> bool {
+    Storage::of_name(&case.storage).is_some_and(Storage::is_far)
 }
 
 fn leftovers(job: &Run) -> Vec<Finding> {

@@ -57,6 +57,7 @@ struct Draw {
     workers: Vec<Person>,
     /// The worker whose turn it is.
     turn: usize,
+    storage: Storage,
     /// How many more bytes large writes may take: they cost time.
     large_left: u32,
 }
@@ -80,10 +81,11 @@ pub fn draw(seed: u64, storage: Storage, length: Length) -> Case {
         hands: Vec::new(),
         workers: Vec::new(),
         turn: 0,
+        storage,
         large_left: 2,
     };
-    let runner = draw.runner(storage);
-    draw.workers = draw.people(runner, storage);
+    let runner = draw.runner();
+    draw.workers = draw.people(runner);
     draw.hands = vec![
         Hand {
             cwd: ".".to_owned(),
@@ -91,7 +93,7 @@ pub fn draw(seed: u64, storage: Storage, length: Length) -> Case {
         };
         draw.workers.len()
     ];
-    let old = draw.old_tree(runner, storage);
+    let old = draw.old_tree(runner);
     let length = match length {
         Length::Short => draw.rng.random_range(8..32),
         Length::Any => [20, 60, 200, 200, 400][draw.rng.random_range(0..5)],
@@ -117,20 +119,20 @@ impl Draw {
         of.choose(&mut self.rng).expect("a choice of nothing").clone()
     }
 
-    fn runner(&mut self, storage: Storage) -> Runner {
-        match storage.runner() {
+    fn runner(&mut self) -> Runner {
+        match self.storage.runner() {
             Some(runner) => runner,
             None if self.chance(35) => Runner::User,
             None => Runner::Root,
         }
     }
 
-    fn people(&mut self, runner: Runner, storage: Storage) -> Vec<Person> {
+    fn people(&mut self, runner: Runner) -> Vec<Person> {
         let count = self.rng.random_range(1..=3);
         if runner == Runner::User {
             return vec![ordinary(); count];
         }
-        if !storage.has_users() {
+        if !self.storage.has_users() {
             return vec![Person::default(); count];
         }
         (0..count).map(|_| self.person()).collect()

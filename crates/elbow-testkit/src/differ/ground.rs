@@ -9,7 +9,8 @@
 
 use std::fs::{self, Permissions};
 use std::io;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,7 +19,8 @@ use std::time::Duration;
 use rustix::mount::{MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_change, unmount};
 use tempfile::TempDir;
 
-use super::case::Runner;
+use super::case::{Person, Runner};
+use super::draw::ordinary;
 use crate::slowfs::{Mounted, SlowFs, SlowOptions};
 use crate::sshbed::{SshBed, SshMount};
 
@@ -97,6 +99,16 @@ impl Storage {
         !self.is_far()
     }
 
+    /// Whether what is in an old tree may have several names: copying one up from a lower layer of overlayfs leaves the others behind.
+    pub fn keeps_links(self) -> bool {
+        self != Self::Overlayfs
+    }
+
+    /// What the times of an old tree end in: SFTP carries whole seconds only.
+    pub fn nanoseconds(self) -> i64 {
+        if self.is_far() { 0 } else { 123_456_789 }
+    }
+
     /// Who runs cases on it, where not both do.
     pub fn runner(self) -> Option<Runner> {
         match self {
@@ -106,12 +118,22 @@ impl Storage {
         }
     }
 
-    /// Who the trees belong to on the server's side, where that is one user.
+    /// Who works on the server's side, where that is one user: a name that is on every machine.
     fn server_user(self) -> Option<&'static str> {
         match self {
             Self::Sshfs => Some("root"),
             Self::SshfsUser => Some("daemon"),
             Self::SshfsOther => Some("bin"),
+            _ => None,
+        }
+    }
+
+    /// The user and the group of that one.
+    pub fn server_ids(self) -> Option<(u32, u32)> {
+        match self {
+            Self::Sshfs => Some((0, 0)),
+            Self::SshfsUser => Some((1, 1)),
+            Self::SshfsOther => Some((2, 2)),
             _ => None,
         }
     }
@@ -263,7 +285,14 @@ impl Lab {
             return Ok(None);
         };
         let bed = SshBed::start(&self.path("ssh"), Duration::ZERO)?;
-        let mount = bed.mount_as(user, &mut Command::new("sshfs"), &disk, &far)?;
+        let mut sshfs = Command::new("sshfs");
+        if self.storage == Storage::SshfsUser {
+            let Person { uid, gid, .. } = ordinary();
+            chown(&far, Some(uid), Some(gid))?;
+            bed.let_in(uid)?;
+            sshfs.uid(uid).gid(gid);
+        }
+        let mount = bed.mount_as(user, &mut sshfs, &disk, &far)?;
         Ok(Some(Far::Ssh {
             _mount: mount,
             _bed: bed,

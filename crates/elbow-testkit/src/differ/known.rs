@@ -14,7 +14,7 @@ use super::ground::Storage;
 pub struct Known {
     /// The name of its storage, or `*`.
     pub storage: String,
-    /// Its signature; one that ends in `*` is the beginning of one.
+    /// Its signature, in which `*` is any text.
     pub signature: String,
     /// Why it is known: the limit, or the issue.
     pub why: String,
@@ -25,11 +25,7 @@ const LIMITS: [(&str, &str, &str); 0] = [];
 
 impl Known {
     fn covers(&self, storage: Storage, finding: &Finding) -> bool {
-        let same = match self.signature.strip_suffix('*') {
-            Some(start) => finding.signature.starts_with(start),
-            None => finding.signature == self.signature,
-        };
-        same && (self.storage == "*" || self.storage == storage.name())
+        matches(&self.signature, &finding.signature) && (self.storage == "*" || self.storage == storage.name())
     }
 }
 
@@ -77,5 +73,28 @@ impl KnownList {
     /// What is known about a finding.
     pub fn of(&self, storage: Storage, finding: &Finding) -> Option<&Known> {
         self.0.iter().find(|known| known.covers(storage, finding))
+    }
+}
+
+/// Whether a text is one of a pattern.
+fn matches(pattern: &str, text: &str) -> bool {
+    let Some((start, rest)) = pattern.split_once('*') else {
+        return pattern == text;
+    };
+    let Some(text) = text.strip_prefix(start) else {
+        return false;
+    };
+    (0..=text.len()).any(|skipped| text.is_char_boundary(skipped) && matches(rest, &text[skipped..]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_star_is_any_text() {
+        assert!(matches("answer * */EACCES (user)", "answer open ok/EACCES (user)"));
+        assert!(!matches("answer * */EACCES (user)", "answer open ok/EACCES"));
+        assert!(matches("a", "a") && matches("*", "") && !matches("a*b", "abc"));
     }
 }

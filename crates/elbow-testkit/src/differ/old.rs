@@ -87,9 +87,9 @@ impl Old {
     }
 }
 
-/// Makes an old tree in an existing directory, as root, with old times. What cannot be made (its parent was left out of a smaller case, this
+/// Makes an old tree in an existing directory, as root, with old times that end in these nanoseconds. What cannot be made (its parent was left out of a smaller case, this
 /// storage has no such thing) is left out: the same things in every copy.
-pub fn make(root: &Path, old: &[Old]) {
+pub fn make(root: &Path, old: &[Old], nanoseconds: i64) {
     for one in old {
         let _ = one.make(root);
     }
@@ -98,7 +98,7 @@ pub fn make(root: &Path, old: &[Old]) {
         let path = at(root, one.name());
         let time = Timespec {
             tv_sec: OLD_SECONDS + 1000 * number as i64,
-            tv_nsec: 123_456_789,
+            tv_nsec: nanoseconds,
         };
         let times = Timestamps {
             last_access: time,

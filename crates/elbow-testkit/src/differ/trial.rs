@@ -9,7 +9,7 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 
-use super::actor::{Orders, make_log};
+use super::actor::{BROKEN_CODE, Orders, make_log};
 use super::case::{Case, Runner};
 use super::compare::{Finding, Run, compare};
 use super::draw::ordinary;
@@ -55,8 +55,15 @@ impl Trial {
         };
         fs::create_dir(&stage.dir)?;
         fs::write(stage.dir.join("script"), case.to_text())?;
+        let native = stage.run(None)?;
+        if native.code == Some(BROKEN_CODE) {
+            return Err(io::Error::other(format!(
+                "the case cannot be played: {}",
+                native.said.trim()
+            )));
+        }
         let trial = Ok(Self {
-            native: stage.run(None)?,
+            native,
             job: stage.run(programs.bug.map_or(Some(None), |bug| Some(Some(bug))))?,
         });
         fs::remove_dir_all(&stage.dir)?;
@@ -79,7 +86,9 @@ struct Stage<'a> {
 impl Stage<'_> {
     /// A native run, or a job with a bug or none.
     fn run(&self, job: Option<Option<Bug>>) -> io::Result<Run> {
-        let place = self.lab.place(|root| old::make(root, &self.case.old))?;
+        let place = self
+            .lab
+            .place(|root| old::make(root, &self.case.old, self.lab.storage().nanoseconds()))?;
         let before = look(&place.stored);
         let kind = if job.is_some() { "job" } else { "native" };
         let (log, said) = (self.dir.join(kind), self.dir.join(format!("{kind}-said")));
@@ -144,9 +153,7 @@ impl Stage<'_> {
         }
         words.extend(self.programs.actor.iter().map(|word| text(word)));
         let mut command = Command::new(&words[0]);
-        command
-            .args(&words[1..])
-            .current_dir(place.work.parent().unwrap_or(Path::new("/")));
+        command.args(&words[1..]).current_dir("/"); // Whoever it is may go there.
         command
     }
 

@@ -467,7 +467,11 @@ impl Draw {
     }
 
     fn time(&mut self) -> Time {
-        let nanoseconds = self.one(&[0, 1, 999_999_999]);
+        let nanoseconds = if self.storage.is_far() {
+            0
+        } else {
+            self.one(&[0, 1, 999_999_999])
+        };
         self.one(&[
             Time::Now,
             Time::Omit,

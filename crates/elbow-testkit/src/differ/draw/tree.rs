@@ -3,7 +3,6 @@
 use rand::Rng;
 
 use super::super::case::Runner;
-use super::super::ground::Storage;
 use super::super::old::Old;
 use super::super::word::{Bits, Data, Name, Which};
 use super::{Draw, NAMES, ORDINARY, ORDINARY_GROUP, SHARED_GROUP, Sort, USERS, name};
@@ -26,7 +25,7 @@ pub(super) const KEYS: [&str; 5] = ["user.a", "user.b", "user.longer.name", "tru
 const LARGE_BYTES: std::ops::Range<u64> = (4 << 20) + 1..(5 << 20);
 
 impl Draw {
-    pub(super) fn old_tree(&mut self, runner: Runner, storage: Storage) -> Vec<Old> {
+    pub(super) fn old_tree(&mut self, runner: Runner) -> Vec<Old> {
         let mut old = vec![self.root_of(runner)];
         for _ in 0..self.rng.random_range(1..6) {
             let dir = self.dir(runner);
@@ -39,10 +38,13 @@ impl Draw {
             let other = self.other(runner);
             old.push(other);
         }
-        if storage.has_attributes() {
+        if self.storage.has_attributes() {
             for _ in 0..self.rng.random_range(0..5) {
                 let attribute = self.attribute();
-                old.push(attribute);
+                // Who runs the job can work in its directory.
+                if runner == Runner::Root || !is_access_list_of_root(&attribute) {
+                    old.push(attribute);
+                }
             }
         }
         old
@@ -50,31 +52,30 @@ impl Draw {
 
     /// The directory of the case is one that the runner may work in.
     fn root_of(&mut self, runner: Runner) -> Old {
-        let (modes, owners): (&[u32], &[(u32, u32)]) = match runner {
-            Runner::Root => (
-                &[0o755, 0o777, 0o2775, 0o1777, 0o700],
-                &[(0, 0), (USERS[0], USERS[0]), (USERS[1], SHARED_GROUP)],
-            ),
-            Runner::User => (&[0o755, 0o700, 0o2770, 0o1777, 0o777], &[(ORDINARY, ORDINARY)]),
+        let (uid, gid) = match (self.storage.server_ids(), runner) {
+            (Some(ids), _) => ids,
+            (None, Runner::Root) => self.one(&[(0, 0), (USERS[0], USERS[0]), (USERS[1], SHARED_GROUP)]),
+            (None, Runner::User) => (ORDINARY, ORDINARY),
         };
-        let (uid, gid) = self.one(owners);
         Old::Dir {
             name: Name::of("."),
-            mode: Bits(self.one(modes)),
+            mode: Bits(self.one(&[0o755, 0o755, 0o777, 0o2775, 0o1777, 0o700])),
             uid,
             gid,
         }
     }
 
     fn owner(&mut self, runner: Runner) -> (u32, u32) {
-        match runner {
-            Runner::Root => self.one(&[
+        let own = self.storage.server_ids();
+        match (own, runner) {
+            (Some(ids), _) => self.one(&[ids, ids, ids, (0, 0)]),
+            (None, Runner::Root) => self.one(&[
                 (0, 0),
                 (USERS[0], USERS[0]),
                 (USERS[1], USERS[1]),
                 (USERS[0], SHARED_GROUP),
             ]),
-            Runner::User => self.one(&[
+            (None, Runner::User) => self.one(&[
                 (ORDINARY, ORDINARY),
                 (ORDINARY, ORDINARY),
                 (ORDINARY, ORDINARY_GROUP),
@@ -169,7 +170,7 @@ impl Draw {
     fn other(&mut self, runner: Runner) -> Old {
         let (path, (uid, gid)) = (self.free_name(), self.owner(runner));
         match self.rng.random_range(0..10) {
-            0..4 => {
+            0..4 if self.storage.keeps_links() => {
                 let of = self.existing(Sort::File);
                 self.learn(&path, Sort::File);
                 Old::Link {
@@ -177,7 +178,7 @@ impl Draw {
                     of: name(&of),
                 }
             }
-            4..9 => {
+            0..9 => {
                 let target = self.target();
                 self.learn(&path, Sort::Link);
                 Old::Symlink {
@@ -237,4 +238,8 @@ impl Draw {
             entries: Name::of(self.one(&LISTS)),
         }
     }
+}
+
+fn is_access_list_of_root(old: &Old) -> bool {
+    matches!(old, Old::Acl { name, which: Which::Access, .. } if *name == Name::of("."))
 }
