@@ -24,8 +24,8 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{
-    AtFlags, FallocateFlags, FileType, Gid, Mode, OFlags, RawDir, RenameFlags, SeekFrom, StatxFlags, Timespec, Timestamps,
-    UTIME_OMIT, Uid, XattrFlags,
+    AtFlags, FallocateFlags, FileType, Gid, Mode, OFlags, RawDir, RenameFlags, SeekFrom, StatxFlags, Timespec,
+    Timestamps, UTIME_OMIT, Uid, XattrFlags,
 };
 use rustix::io::retry_on_intr;
 

@@ -107,7 +107,9 @@ fn a_local_file_system_has_owners_of_its_own_and_keeps_its_locks() {
     let bench = Bench::new();
     let nature = RealStorage.nature(&bench.root).unwrap();
     assert!(!nature.shares_locks, "{nature:?}");
-    let shm = RealStorage.nature(&RealStorage::open_root("/dev/shm".as_ref()).unwrap()).unwrap();
+    let shm = RealStorage
+        .nature(&RealStorage::open_root("/dev/shm".as_ref()).unwrap())
+        .unwrap();
     assert!(shm.own_ids && !shm.shares_locks, "{shm:?}");
 }
 

@@ -51,6 +51,10 @@ fn ground() -> Option<Ground> {
     Some(ground)
 }
 
+fn real() -> Arc<dyn Storage> {
+    Arc::new(RealStorage)
+}
+
 fn set_mode(path: &Path, mode: u32) {
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
 }
@@ -60,9 +64,9 @@ impl Ground {
         self.dir.path().join(name)
     }
 
-    fn recover_with(&self, storage: Arc<dyn Storage>, force: bool) -> Vec<(String, Action, String)> {
+    fn recover_with(&self, storage: &Arc<dyn Storage>, force: bool) -> Vec<(String, Action, String)> {
         let root = RealStorage::open_root(self.dir.path()).unwrap();
-        let found = crate::recover(&storage, &root, force).unwrap();
+        let found = crate::recover(storage, &root, force).unwrap();
         found
             .into_iter()
             .map(|job| (job.job, job.action, job.message))
@@ -71,7 +75,7 @@ impl Ground {
 
     /// What is said of the only job there.
     fn recover(&self) -> Action {
-        let found = self.recover_with(Arc::new(RealStorage), false);
+        let found = self.recover_with(&real(), false);
         assert_eq!(found.len(), 1, "{found:?}");
         found[0].1
     }
@@ -231,7 +235,8 @@ fn junk_is_refused_by_its_first_bytes() {
         junk.set_len(JUNK_BYTES).unwrap();
         let counting = Arc::new(Interposed::new(Arc::new(RealStorage), Counting::default()));
         age(&staging);
-        let found = ground.recover_with(counting.clone(), false);
+        let storage: Arc<dyn Storage> = counting.clone();
+        let found = ground.recover_with(&storage, false);
         assert_eq!(found.len(), 1, "{name}: {found:?}");
         assert_eq!(
             found[0].1 == Action::RolledBack,
@@ -299,7 +304,7 @@ fn a_recovery_does_not_go_beyond_mount_points_unless_it_is_told_to() {
     let staging = ground.plant(&[("journal", journal(&[visible("mounted/file")]))]);
     let mounted_over = ground.path(&new_staging_name(Time::default()));
     let over = Memory::mount(&mounted_over, "mode=700");
-    let found = ground.recover_with(Arc::new(RealStorage), false);
+    let found = ground.recover_with(&real(), false);
     let action_of = |path: &Path| {
         let job = found.iter().find(|(job, ..)| path.ends_with(job));
         job.unwrap_or_else(|| panic!("{found:?}")).1
@@ -309,7 +314,7 @@ fn a_recovery_does_not_go_beyond_mount_points_unless_it_is_told_to() {
     assert!(ground.path("mounted/file").exists() && staging.exists());
     drop(over);
     std::fs::remove_dir(mounted_over).unwrap();
-    let found = ground.recover_with(Arc::new(RealStorage), true);
+    let found = ground.recover_with(&real(), true);
     assert_eq!(found[0].1, Action::RolledBack, "{found:?}");
     assert!(!ground.path("mounted/file").exists());
     drop(memory);
@@ -360,7 +365,8 @@ fn a_job_that_cannot_be_ended_keeps_no_other_back() {
         let plan = Plan::fail(errno).when(move |call| call.path().starts_with(&in_it));
         let plan = plan.on(Operation::Unlink).times(u64::MAX);
         let faulty = Arc::new(Interposed::new(Arc::new(RealStorage), Faulty::new([plan])));
-        let found = ground.recover_with(faulty.clone(), false);
+        let storage: Arc<dyn Storage> = faulty.clone();
+        let found = ground.recover_with(&storage, false);
         assert!(faulty.hook().fired() > 0);
         let actions: Vec<Action> = found.iter().map(|(_, action, _)| *action).collect();
         let ended = actions.iter().filter(|action| **action == Action::RolledBack).count();
@@ -454,7 +460,7 @@ fn who_holds_the_lock_lives_and_who_does_not_is_dead() {
     let held = RealStorage.open(&root, OsStr::new("job"), Access::ReadWrite).unwrap();
     assert!(RealStorage.try_lock(&held).unwrap());
     for force in [false, true] {
-        let found = ground.recover_with(Arc::new(RealStorage), force);
+        let found = ground.recover_with(&real(), force);
         assert_eq!(found[0].1, Action::Running, "{found:?}");
     }
     drop(held);

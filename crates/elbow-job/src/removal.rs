@@ -102,7 +102,7 @@ pub(crate) fn remove_opened_tree(
     storage: &dyn Storage,
     base: &Handle,
     name: &OsStr,
-    handle: Handle,
+    handle: &Handle,
     tally: &Tally,
 ) -> Result<(), Errno> {
     retried(|| remove_directory(storage, base, name, handle.clone(), 1, tally))

@@ -388,7 +388,7 @@ pub(crate) fn remove_leftovers(
 fn remove_part(tree: &Tree<'_>, above: &Path, part: &OsStr, tally: &Tally) -> Result<(), Errno> {
     match gone_is_none(tree.part(above, part)) {
         Err(Errno::PERM | Errno::NOTDIR | Errno::LOOP) => Ok(()),
-        Ok(Some(handle)) => remove_opened_tree(tree.storage, &tree.dir(above)?, part, handle, tally),
+        Ok(Some(handle)) => remove_opened_tree(tree.storage, &tree.dir(above)?, part, &handle, tally),
         other => other.map(drop),
     }
 }
