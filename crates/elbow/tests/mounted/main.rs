@@ -17,6 +17,7 @@ mod failure;
 mod ground;
 mod hostile;
 mod killed;
+mod liveness;
 mod loop_disk;
 mod ordinary_user;
 mod posix;
