@@ -254,6 +254,8 @@ operations! {
     Close: close(file: &Handle) -> () = file;
     /// [`Storage::try_lock`]
     TryLock: try_lock(file: &Handle) -> bool = file;
+    /// [`Storage::mount_id`]
+    MountId: mount_id(handle: &Handle) -> u64 = handle;
     /// [`Storage::nature`]
     Nature: nature(handle: &Handle) -> Nature = handle;
     /// [`Storage::sync`]
@@ -282,6 +284,7 @@ impl Operation {
                 | O::Read
                 | O::NextData
                 | O::TryLock
+                | O::MountId
                 | O::Nature
         )
     }

@@ -5,6 +5,7 @@
     reason = "this is the edge that the rule keeps everybody else behind"
 )]
 
+use rustix::fs::{AtFlags, StatxFlags};
 use rustix::io::retry_on_intr;
 
 use crate::{Handle, Result};
@@ -37,6 +38,17 @@ pub struct Nature {
     pub own_ids: bool,
     /// A lock ([`Storage::try_lock`](crate::Storage::try_lock)) is seen by all machines that reach the file.
     pub shares_locks: bool,
+}
+
+/// See [`Storage::mount_id`](crate::Storage::mount_id). Before Linux 5.8 it is the device, which is the same where a file system is
+/// mounted twice.
+pub(crate) fn mount_id(handle: &Handle) -> Result<u64> {
+    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+    let found = retry_on_intr(|| rustix::fs::statx(handle, "", flags, StatxFlags::MNT_ID))?;
+    if StatxFlags::from_bits_retain(found.stx_mask).contains(StatxFlags::MNT_ID) {
+        return Ok(found.stx_mnt_id);
+    }
+    Ok(rustix::fs::makedev(found.stx_dev_major, found.stx_dev_minor))
 }
 
 /// The nature of the file system that holds an open object.

@@ -316,6 +316,10 @@ impl Storage for RealStorage {
         lock::try_lock_open_file(file)
     }
 
+    fn mount_id(&self, handle: &Handle) -> Result<u64> {
+        nature::mount_id(handle)
+    }
+
     fn nature(&self, handle: &Handle) -> Result<Nature> {
         nature::of(handle)
     }

@@ -283,6 +283,9 @@ pub trait Storage: Send + Sync {
     /// ends; a file has it under every name, also after a rename. It keeps nobody from reading or writing. ENOLCK or
     /// EOPNOTSUPP, or ENOSYS, where files cannot be locked.
     fn try_lock(&self, file: &Handle) -> Result<bool>;
+    /// The mount through which an object was opened: another number beyond every mount point, also where the same file system
+    /// is mounted there. The server is not asked.
+    fn mount_id(&self, handle: &Handle) -> Result<u64>;
     /// What the file system that holds an object is like.
     fn nature(&self, handle: &Handle) -> Result<Nature>;
     /// Makes one open file or directory durable.

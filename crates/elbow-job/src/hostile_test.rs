@@ -277,10 +277,10 @@ fn a_staging_directory_under_another_name_is_not_obeyed() {
 }
 
 /// A file system that is mounted somewhere; unmounted when dropped.
-struct Memory(PathBuf);
+struct Mount(PathBuf);
 
-impl Memory {
-    fn mount(at: &Path, options: &str) -> Self {
+impl Mount {
+    fn memory(at: &Path, options: &str) -> Self {
         std::fs::create_dir_all(at).unwrap();
         let mut mount = Command::new("mount");
         mount.args(["-t", "tmpfs", "-o", options, "none"]).arg(at);
@@ -289,7 +289,15 @@ impl Memory {
     }
 }
 
-impl Drop for Memory {
+impl Mount {
+    fn bind(what: &Path, at: &Path) -> Self {
+        let bound = Command::new("mount").arg("--bind").args([what, at]).status().unwrap();
+        assert!(bound.success());
+        Self(at.to_owned())
+    }
+}
+
+impl Drop for Mount {
     fn drop(&mut self) {
         let unmounted = Command::new("umount").arg("-l").arg(&self.0).status();
         assert!(unmounted.is_ok_and(|status| status.success()));
@@ -299,11 +307,11 @@ impl Drop for Memory {
 #[test]
 fn a_recovery_does_not_go_beyond_mount_points_unless_it_is_told_to() {
     let Some(ground) = ground() else { return };
-    let memory = Memory::mount(&ground.path("mounted"), "mode=755");
+    let memory = Mount::memory(&ground.path("mounted"), "mode=755");
     std::fs::write(ground.path("mounted/file"), "beyond").unwrap();
     let staging = ground.plant(&[("journal", journal(&[visible("mounted/file")]))]);
     let mounted_over = ground.path(&new_staging_name(Time::default()));
-    let over = Memory::mount(&mounted_over, "mode=700");
+    let over = Mount::memory(&mounted_over, "mode=700");
     let found = ground.recover_with(&real(), false);
     let action_of = |path: &Path| {
         let job = found.iter().find(|(job, ..)| path.ends_with(job));
@@ -311,6 +319,8 @@ fn a_recovery_does_not_go_beyond_mount_points_unless_it_is_told_to() {
     };
     assert_eq!(action_of(&mounted_over), Action::NotOurs);
     assert_eq!(action_of(&staging), Action::Failed);
+    let said = found.iter().find(|(job, ..)| staging.ends_with(job)).unwrap();
+    assert!(said.2.contains("mounted below"), "{found:?}");
     assert!(ground.path("mounted/file").exists() && staging.exists());
     drop(over);
     std::fs::remove_dir(mounted_over).unwrap();
@@ -318,6 +328,14 @@ fn a_recovery_does_not_go_beyond_mount_points_unless_it_is_told_to() {
     assert_eq!(found[0].1, Action::RolledBack, "{found:?}");
     assert!(!ground.path("mounted/file").exists());
     drop(memory);
+
+    // The same file system again is another mount, too.
+    let bound = Mount::bind(&ground.path("ours"), &ground.path("mounted"));
+    ground.plant(&[("journal", journal(&[visible("mounted/deep/file")]))]);
+    assert_eq!(ground.recover(), Action::Failed);
+    assert!(ground.path("ours/deep/file").exists());
+    drop(bound);
+    assert_eq!(ground.recover(), Action::RolledBack);
 }
 
 /// Parts lie in directories below, which may be others' to write to.
@@ -466,4 +484,26 @@ fn who_holds_the_lock_lives_and_who_does_not_is_dead() {
     drop(held);
     // Our own process runs and has not the lock: its number was given twice.
     assert_eq!(ground.recover(), Action::RolledBack);
+}
+
+/// A network file system takes the lock from a machine that was cut off, and another one may have begun to roll the job back.
+#[test]
+fn a_job_whose_lock_somebody_else_has_does_not_commit() {
+    let Some(ground) = ground() else { return };
+    let root = RealStorage::open_root(&ground.path("")).unwrap();
+    let job = crate::Job::begin(real(), root, &ground.path(""), crate::Options::default()).unwrap();
+    let create = crate::schedule_test::Op::Create("new".into());
+    crate::schedule_test::InJob(&job).run(&create).unwrap();
+    job.shared.drain(&mut |_| {}).unwrap();
+    let staging = RealStorage::open_root(&job.staging_path().unwrap()).unwrap();
+    let open = || RealStorage.open(&staging, OsStr::new("job"), Access::ReadWrite).unwrap();
+    job.shared.lock.give_up(&RealStorage);
+    let taken = open();
+    assert!(RealStorage.try_lock(&taken).unwrap());
+    job.shared.lock.hold(open());
+    match job.commit(&mut |_| {}).unwrap() {
+        crate::Outcome::RolledBack(crate::Cause::Storage(said)) => assert!(said.contains("Stale"), "{said}"),
+        other => panic!("{other:?}"),
+    }
+    assert!(!ground.path("new").exists());
 }

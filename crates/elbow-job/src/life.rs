@@ -106,6 +106,20 @@ impl Lock {
         *self.0.lock() = Some(manifest);
     }
 
+    /// Still held? A network file system takes locks away from a machine that it has not heard of for long; if somebody else has
+    /// it now, the job was given up for dead.
+    ///
+    /// # Errors
+    /// ESTALE when somebody else has it.
+    pub(crate) fn check(&self, storage: &dyn Storage) -> Result<(), Errno> {
+        let held = self.0.lock();
+        let Some(manifest) = &*held else { return Ok(()) };
+        match attempt(storage, manifest)? {
+            Attempt::Locked | Attempt::None => Ok(()),
+            Attempt::Taken => Err(Errno::STALE),
+        }
+    }
+
     /// Gives it up, before the manifest is removed: a file that is removed while it is open stays, under another name, on NFS
     /// and FUSE, and with it the directory.
     pub(crate) fn give_up(&self, storage: &dyn Storage) {

@@ -62,11 +62,27 @@ pub fn recover(storage: &Arc<dyn Storage>, root: &Handle, force: bool) -> Result
         .into_iter()
         .filter_map(|(name, ended)| {
             ended.unwrap_or_else(|error| {
-                let message = format!("it could not be ended: {error}");
+                let message = format!("it could not be ended: {}", failure(&error));
                 Some(told(&name, RecoverAction::Failed, None, message))
             })
         })
         .collect())
+}
+
+/// Why a job could not be ended, for who knows which job and directory it is.
+fn failure(error: &JobError) -> String {
+    match error {
+        JobError::Storage { tried, errno, .. } => {
+            let tried = tried.strip_suffix(" in").unwrap_or(tried);
+            let advice = match *errno {
+                Errno::XDEV => " (something is mounted below the directory; `elbow recover --force` goes there, too)",
+                _ => "",
+            };
+            format!("{tried}: {errno}{advice}")
+        }
+        JobError::Unfinished { failed, first, .. } => format!("{failed} steps of its commit failed ({first})"),
+        other => other.to_string(),
+    }
 }
 
 /// The same with another way to tell living jobs from dead ones than their locks.
@@ -170,10 +186,10 @@ impl<'a> Recovery<'a> {
         let lock = Lock::default();
         let held = self.hold(name, &own, &lock).map_err(error("reading the manifest in"))?;
         let Some((found, attempt)) = held else { return Ok(None) };
-        let device = (!self.force).then(|| self.whose.dev());
+        let mount = (!self.force).then(|| self.whose.mount());
         let tree = Tree::new(self.storage, self.root.clone(), THREADS)
             .of_job(Some(own.handle.clone()), &lock)
-            .staying_on(device);
+            .staying_on(mount);
         let manifest = match found {
             Found::Kept(manifest) => return Ok(Some(is_kept(name, manifest.as_ref()))),
             Found::Dropped(_) if matches!(attempt, Attempt::Taken) => return Ok(None),

@@ -270,6 +270,7 @@ impl Storage for Volatile {
         next_data(file: &Handle, offset: u64) -> Option<(u64, u64)>;
         close(file: &Handle) -> ();
         try_lock(file: &Handle) -> bool;
+        mount_id(handle: &Handle) -> u64;
         nature(handle: &Handle) -> Nature;
     }
 

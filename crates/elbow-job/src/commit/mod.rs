@@ -239,6 +239,7 @@ impl Shared {
     fn write_record_once(&self, job: &Handle, record: &Record) -> Result<(), Errno> {
         let storage = &*self.storage;
         storage.sync_all(job)?;
+        self.lock.check(storage)?;
         let (draft, name) = (OsStr::new(RECORD_DRAFT), OsStr::new(RECORD));
         let file = storage.create(job, draft, PRIVATE_FILE_MODE)?;
         storage.write(&file, &[IoSlice::new(&record.encode())], 0)?;
