@@ -26,7 +26,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::{Access, DirEntry, Handle, Kind, Nature, RenameMode, Result, Space, Stat, Storage, Time};
+use crate::{Access, DirEntry, Handle, Identity, Kind, Nature, RenameMode, Result, Space, Stat, Storage, Time};
 
 pub use counting::Counting;
 pub use delaying::Delaying;
@@ -254,8 +254,8 @@ operations! {
     Close: close(file: &Handle) -> () = file;
     /// [`Storage::try_lock`]
     TryLock: try_lock(file: &Handle) -> bool = file;
-    /// [`Storage::mount_id`]
-    MountId: mount_id(handle: &Handle) -> u64 = handle;
+    /// [`Storage::identity`]
+    Identity: identity(handle: &Handle) -> Identity = handle;
     /// [`Storage::nature`]
     Nature: nature(handle: &Handle) -> Nature = handle;
     /// [`Storage::sync`]
@@ -284,7 +284,7 @@ impl Operation {
                 | O::Read
                 | O::NextData
                 | O::TryLock
-                | O::MountId
+                | O::Identity
                 | O::Nature
         )
     }

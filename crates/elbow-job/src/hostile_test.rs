@@ -133,7 +133,10 @@ fn give_away(staging: &Path) {
 
 fn manifest_of_the_dead(root: &Path, name: &str) -> Vec<u8> {
     let dev = std::fs::metadata(root).unwrap().dev();
-    let home = Home::here(OsStr::new(name), dev, true, false);
+    let directory = RealStorage::open_root(&root.join(name)).unwrap();
+    let born = RealStorage.identity(&directory).unwrap().born;
+    let ino = RealStorage.stat_handle(&directory).unwrap().ino;
+    let home = Home::here(OsStr::new(name), dev, true, false).of_directory(ino, born);
     let times = (Time::default(), Time::default());
     Manifest::of_this_process(Time::default(), times, &["true".into()], home).encode()
 }
@@ -274,6 +277,50 @@ fn a_staging_directory_under_another_name_is_not_obeyed() {
     assert!(ground.path("ours").exists());
     std::fs::rename(&renamed, &staging).unwrap();
     assert_eq!(ground.recover(), Action::RolledBack);
+}
+
+/// What root copies becomes root's: a planted job in a tree that an ordinary user had handed over was obeyed there.
+#[test]
+fn a_copy_is_not_obeyed_unless_it_is_trusted() {
+    let Some(ground) = ground() else { return };
+    let files = [("journal", journal(&[visible("ours")]))];
+    let staging = ground.plant(&files);
+    let name = staging.file_name().unwrap().to_str().unwrap().to_owned();
+    let aside = ground.path("aside");
+    std::fs::rename(&staging, &aside).unwrap();
+    let copied = Command::new("cp").arg("-a").args([&aside, &staging]).status().unwrap();
+    assert!(copied.success());
+    assert_eq!(ground.recover(), Action::Foreign);
+    // The first version of the manifest did not say which directory it was made for.
+    let times = (Time::default(), Time::default());
+    let home = Home::here(OsStr::new(&name), 0, true, false);
+    let mut first = Manifest::of_this_process(Time::default(), times, &["true".into()], home);
+    (first.home, first.boot) = (None, "another".into());
+    std::fs::write(staging.join("job"), first.encode()).unwrap();
+    assert_eq!(ground.recover(), Action::Foreign);
+    // Without a manifest nothing but the directory goes.
+    std::fs::remove_file(staging.join("job")).unwrap();
+    std::fs::write(staging.join("done"), Record::default().encode()).unwrap();
+    age(&staging);
+    assert_eq!(ground.recover(), Action::Finished);
+    assert!(ground.path("ours").exists() && !staging.exists());
+    std::fs::rename(&aside, &staging).unwrap();
+    assert_eq!(ground.recover(), Action::RolledBack);
+    assert!(!ground.path("ours").exists());
+
+    std::fs::create_dir(ground.path("ours")).unwrap();
+    let staging = ground.plant(&files);
+    std::fs::rename(&staging, &aside).unwrap();
+    assert!(
+        Command::new("cp")
+            .arg("-a")
+            .args([&aside, &staging])
+            .status()
+            .unwrap()
+            .success()
+    );
+    let found = ground.recover_with(&real(), true);
+    assert_eq!(found[0].1, Action::RolledBack, "{found:?}");
 }
 
 /// A file system that is mounted somewhere; unmounted when dropped.
@@ -496,7 +543,11 @@ fn a_job_whose_lock_somebody_else_has_does_not_commit() {
     crate::schedule_test::InJob(&job).run(&create).unwrap();
     job.shared.drain(&mut |_| {}).unwrap();
     let staging = RealStorage::open_root(&job.staging_path().unwrap()).unwrap();
-    let open = || RealStorage.open(&staging, OsStr::new("job"), Access::ReadWrite).unwrap();
+    let open = || {
+        RealStorage
+            .open(&staging, OsStr::new("job"), Access::ReadWrite)
+            .unwrap()
+    };
     job.shared.lock.give_up(&RealStorage);
     let taken = open();
     assert!(RealStorage.try_lock(&taken).unwrap());

@@ -18,9 +18,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use elbow_file::{Access, Errno, Handle, Storage, Time};
+use elbow_file::{Access, Errno, Handle, Nature, Storage, Time};
 
-use crate::commit::{Apply, COLLECTED, DONE, Leftovers, RECORD, RECORD_MAGIC, Record, Tally, Tree, remove_leftovers};
+use crate::commit::{
+    Apply, COLLECTED, DONE, Leftovers, RECORD, RECORD_MAGIC, Record, Tally, Tree, remove_job_dir, remove_leftovers,
+};
 use crate::job::clock;
 use crate::kept;
 use crate::life::{self, Attempt, Life, Lock};
@@ -130,8 +132,7 @@ struct Recovery<'a> {
     root: &'a Handle,
     force: bool,
     whose: Whose<'a>,
-    /// Locks of one machine are seen by the others here.
-    shares_locks: bool,
+    nature: Nature,
     /// Asked instead of locks, by tests.
     is_alive: Option<&'a dyn Fn(&Manifest) -> bool>,
 }
@@ -144,7 +145,7 @@ impl<'a> Recovery<'a> {
             root,
             force,
             whose: Whose::new(storage, root).map_err(&failed)?,
-            shares_locks: storage.nature(root).map_err(&failed)?.shares_locks,
+            nature: storage.nature(root).map_err(&failed)?,
             is_alive: None,
         })
     }
@@ -199,19 +200,26 @@ impl<'a> Recovery<'a> {
             }
             Found::Ordinary(manifest) => manifest,
         };
-        if let Some(said) = self.objection(name, manifest.as_ref(), &attempt) {
+        let objection = self.objection(name, &own, manifest.as_ref(), &attempt);
+        if let Some(said) = objection.map_err(error("reading the attributes in"))? {
             return Ok(Some(said));
         }
         self.end_dead(tree, name, &own, manifest.as_ref()).map(Some)
     }
 
     /// Why a job is left alone, whatever else is in its directory.
-    fn objection(&self, name: &OsStr, manifest: Option<&Manifest>, attempt: &Attempt) -> Option<Recovered> {
+    fn objection(
+        &self,
+        name: &OsStr,
+        own: &Own,
+        manifest: Option<&Manifest>,
+        attempt: &Attempt,
+    ) -> Result<Option<Recovered>, Errno> {
         let Some(manifest) = manifest else {
             let is_taken = matches!(attempt, Attempt::Taken) && self.is_alive.is_none();
-            return is_taken.then(|| told(name, RecoverAction::Running, None, "it is still running"));
+            return Ok(is_taken.then(|| told(name, RecoverAction::Running, None, "it is still running")));
         };
-        let say = |action, message: String| Some(told(name, action, Some(manifest), message));
+        let say = |action, message: String| Ok(Some(told(name, action, Some(manifest), message)));
         if let Some(home) = manifest.home.as_ref().filter(|home| home.name != name) {
             let message = format!(
                 "its manifest is that of {}: somebody has renamed it",
@@ -219,10 +227,15 @@ impl<'a> Recovery<'a> {
             );
             return say(RecoverAction::NotOurs, message);
         }
-        match self.life(manifest, attempt) {
-            Life::Dead => None,
+        let life = self.life(manifest, attempt);
+        if matches!(life, Life::Dead) && !self.force && !self.is_original(manifest, own)? {
+            let message = "it was copied from elsewhere, or begun by an older elbow; if you trust it, run `elbow recover --force`";
+            return say(RecoverAction::Foreign, message.into());
+        }
+        match life {
+            Life::Dead => Ok(None),
             Life::Running(message) => say(RecoverAction::Running, message),
-            Life::Unknown(_) if self.force => None,
+            Life::Unknown(_) if self.force => Ok(None),
             Life::Unknown(message) => say(
                 RecoverAction::Foreign,
                 format!("{message}; if it is dead, run `elbow recover --force`"),
@@ -232,10 +245,21 @@ impl<'a> Recovery<'a> {
 
     fn life(&self, manifest: &Manifest, attempt: &Attempt) -> Life {
         match self.is_alive {
-            None => life::of(manifest, attempt, self.whose.dev(), self.shares_locks),
+            None => life::of(manifest, attempt, self.whose.dev(), self.nature.shares_locks),
             Some(is_alive) if is_alive(manifest) => Life::Running("it is said to live".into()),
             Some(_) => Life::Dead,
         }
+    }
+
+    /// The directory is the one that the job made. What somebody else has made and we have copied is ours, too, and must not be obeyed.
+    fn is_original(&self, manifest: &Manifest, own: &Own) -> Result<bool, Errno> {
+        if self.is_alive.is_some() {
+            return Ok(true); // images of a crash are copies
+        }
+        let Some(home) = &manifest.home else { return Ok(false) };
+        let born = self.storage.identity(&own.handle)?.born;
+        let is_same = !self.nature.keeps_inos || home.ino == own.stat.ino;
+        Ok(is_same && (born.is_none() || born == home.born))
     }
 
     /// Ends a dead job, whose manifest we have locked.
@@ -254,6 +278,12 @@ impl<'a> Recovery<'a> {
                 "it had committed, but its manifest cannot be read; if this is its place, run `elbow recover --force`; \
                  nothing was changed",
             ),
+            // Its manifest went when all was done but for the removal of this directory.
+            Ok(Some((_, true))) if manifest.is_none() => {
+                let removed = remove_job_dir(&tree, name, &Tally::default());
+                removed.map_err(error("removing what is left in"))?;
+                say(RecoverAction::Finished, "it had committed: everything is in its place")
+            }
             Ok(Some((record, done))) => {
                 finish(tree, own.handle.clone(), name, &record, done)?;
                 say(RecoverAction::Finished, "it had committed: everything is in its place")

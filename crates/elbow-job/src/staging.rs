@@ -145,6 +145,9 @@ pub(crate) struct Home {
     pub(crate) is_locked: bool,
     /// Other machines see that lock.
     pub(crate) shares_locks: bool,
+    /// Inode number of the job's own directory, and when it was made, where that is kept: a copy has others.
+    pub(crate) ino: u64,
+    pub(crate) born: Option<Time>,
     /// `st_dev` of the directory of the job: who sees the same on the same machine sees the same locks.
     pub(crate) dev: u64,
 }
@@ -154,12 +157,19 @@ impl Home {
     pub(crate) fn here(name: &OsStr, dev: u64, is_locked: bool, shares_locks: bool) -> Self {
         Self {
             name: name.to_owned(),
+            ino: 0,
+            born: None,
             machine: machine_id(),
             pid_namespace: pid_namespace(),
             is_locked,
             shares_locks,
             dev,
         }
+    }
+
+    /// The job's own directory is this one.
+    pub(crate) fn of_directory(self, ino: u64, born: Option<Time>) -> Self {
+        Self { ino, born, ..self }
     }
 
     fn encode(&self, out: &mut Writer) {
@@ -169,6 +179,11 @@ impl Home {
         out.bool(self.is_locked);
         out.bool(self.shares_locks);
         out.varint(self.dev);
+        out.varint(self.ino);
+        out.bool(self.born.is_some());
+        if let Some(born) = self.born {
+            put_time(out, born);
+        }
     }
 
     fn decode(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
@@ -179,6 +194,8 @@ impl Home {
             is_locked: from.bool()?,
             shares_locks: from.bool()?,
             dev: from.varint()?,
+            ino: from.varint()?,
+            born: if from.bool()? { Some(take_time(from)?) } else { None },
         })
     }
 }
@@ -425,7 +442,11 @@ mod tests {
 
     #[test]
     fn manifests_of_both_versions_are_read() {
-        let home = Home::here(".elbow-x".as_ref(), 7, true, true);
+        let born = Some(Time {
+            seconds: -5,
+            nanoseconds: 7,
+        });
+        let home = Home::here(".elbow-x".as_ref(), 7, true, true).of_directory(99, born);
         for made in [manifest(None), manifest(Some(home))] {
             assert_eq!(Manifest::decode(&made.encode()).unwrap(), made);
         }

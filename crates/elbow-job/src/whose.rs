@@ -76,7 +76,7 @@ impl<'a> Whose<'a> {
             storage,
             root,
             root_stat: storage.stat_handle(root)?,
-            mount: storage.mount_id(root)?,
+            mount: storage.identity(root)?.mount,
             ours: OnceCell::new(),
         })
     }
@@ -97,7 +97,7 @@ impl<'a> Whose<'a> {
             Err(Errno::NOTDIR | Errno::LOOP) => return Ok(Found::NotOurs("it is no directory".into())),
             handle => handle?,
         };
-        if self.storage.mount_id(&handle)? != self.mount {
+        if self.storage.identity(&handle)?.mount != self.mount {
             return Ok(Found::NotOurs("something is mounted there".into()));
         }
         let own = Own::of(self.storage, handle)?;

@@ -31,7 +31,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use crate::{Access, DirEntry, Errno, Handle, Kind, Nature, RenameMode, Result, Space, Stat, Storage, Time};
+use crate::{Access, DirEntry, Errno, Handle, Identity, Kind, Nature, RenameMode, Result, Space, Stat, Storage, Time};
 
 pub use image::{Crash, Image};
 
@@ -270,7 +270,7 @@ impl Storage for Volatile {
         next_data(file: &Handle, offset: u64) -> Option<(u64, u64)>;
         close(file: &Handle) -> ();
         try_lock(file: &Handle) -> bool;
-        mount_id(handle: &Handle) -> u64;
+        identity(handle: &Handle) -> Identity;
         nature(handle: &Handle) -> Nature;
     }
 

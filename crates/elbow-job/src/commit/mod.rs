@@ -396,7 +396,7 @@ fn remove_part(tree: &Tree<'_>, above: &Path, part: &OsStr, tally: &Tally) -> Re
 
 /// Removes the job's own directory: the journal first, so that nothing is undone once more; last who the job was,
 /// and that it committed, so that nothing is undone at all.
-fn remove_job_dir(tree: &Tree<'_>, staging_name: &OsStr, tally: &Tally) -> Result<(), Errno> {
+pub(crate) fn remove_job_dir(tree: &Tree<'_>, staging_name: &OsStr, tally: &Tally) -> Result<(), Errno> {
     let storage = tree.storage;
     let Some(job) = gone_is_none(tree.job_dir(staging_name))? else {
         return Ok(());

@@ -103,7 +103,7 @@ impl<'a> Tree<'a> {
     fn open_dir(&self, above: &Handle, name: &OsStr) -> Result<Handle, Errno> {
         let handle = self.storage.open_dir(above, name)?;
         match self.stays_on {
-            Some(mount) if self.storage.mount_id(&handle)? != mount => Err(Errno::XDEV),
+            Some(mount) if self.storage.identity(&handle)?.mount != mount => Err(Errno::XDEV),
             _ => Ok(handle),
         }
     }
