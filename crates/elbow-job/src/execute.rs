@@ -136,7 +136,8 @@ impl Executor<'_> {
         let is_locked = matches!(life::attempt(self.storage, &file)?, Attempt::Locked);
         let dev = self.storage.stat_handle(root)?.dev;
         let shares_locks = self.storage.nature(root)?.shares_locks;
-        let home = Home::here(self.staging_name, dev, is_locked, shares_locks);
+        let (ino, born) = (self.storage.stat_handle(job)?.ino, self.storage.identity(job)?.born);
+        let home = Home::here(self.staging_name, dev, is_locked, shares_locks).of_directory(ino, born);
         let manifest = (self.manifest)(home).encode();
         self.storage.write(&file, &[IoSlice::new(&manifest)], 0)?;
         self.storage.sync(&file)?;

@@ -39,6 +39,8 @@ mod model;
 mod plan;
 mod pool;
 #[cfg(test)]
+mod power_test;
+#[cfg(test)]
 mod progress_test;
 mod recover;
 #[cfg(test)]

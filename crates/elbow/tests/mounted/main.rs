@@ -18,6 +18,7 @@ mod failure;
 mod ground;
 mod hostile;
 mod killed;
+mod liveness;
 mod loop_disk;
 mod nested;
 mod ordinary_user;
