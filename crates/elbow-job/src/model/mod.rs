@@ -393,6 +393,23 @@ impl Model {
         }
     }
 
+    /// An old directory that is gone in the job is looked into no more. Were it open when the commit removes it, the
+    /// storage would free it only when we close it: at our very end, one after the other.
+    fn close_removed(&mut self, ino: Ino) {
+        let Ok(inode) = self.get_mut(ino) else { return };
+        let is_removed = inode.is_old() && inode.names.is_empty();
+        let Some(handle) = inode
+            .dir_mut()
+            .ok()
+            .filter(|_| is_removed)
+            .and_then(|dir| dir.handle.take())
+        else {
+            return;
+        };
+        self.kept_handles -= 1;
+        self.closing.push((ino, handle));
+    }
+
     pub(crate) fn dir_at_mut(&mut self, ino: Ino) -> &mut Dir {
         self.at_mut(ino).dir_mut().expect("a container is a directory")
     }
@@ -423,7 +440,7 @@ impl Model {
         if !used && ino != LIMBO {
             self.release_memory(ino);
             if let Ok(dir) = self.at(ino).dir() {
-                self.kept_handles -= usize::from(dir.handle.is_some());
+                self.kept_handles -= usize::from(dir.handle.is_some()) + usize::from(dir.staging_handle.is_some());
             }
             self.nameless.remove(&ino);
             self.inodes[ino.0 as usize] = None;

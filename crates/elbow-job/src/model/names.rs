@@ -375,6 +375,7 @@ impl Model {
             self.unreserve(0, 1);
         }
         self.note_nameless(ino);
+        self.close_removed(ino);
         self.touched(ino);
     }
 
