@@ -20,6 +20,7 @@ mod killed;
 mod loop_disk;
 mod ordinary_user;
 mod posix;
+mod refusing;
 mod replace;
 mod screen;
 mod slow_ground;
