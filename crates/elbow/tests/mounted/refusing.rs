@@ -135,3 +135,21 @@ fn modes_on_sshfs_are_those_that_the_job_saw() {
         (0o664, 0o775, 0o666, 0o777)
     );
 }
+
+/// Where there are no ACLs, modes alone say who may do what, inside the job too: the kernel asks for an ACL first.
+#[test]
+fn other_users_are_let_in_by_modes_where_there_are_no_acls() {
+    let Some(bed) = Bed::new() else { return };
+    let out = bed.path("out");
+    fs::set_permissions(bed.dir.path(), fs::Permissions::from_mode(0o755)).expect("open to all");
+    let script = "as() { id=$1; shift; setpriv --reuid $id --regid $id --clear-groups \"$@\" 2>&1 || true; }
+        chgrp 1000 old d; chmod 640 old; chmod 750 d; cp -p old new; chmod 755 .
+        { as 1000 head -n 1 old; as 1000 head -n 1 new; as 1000 ls d; as 1001 cat old; as 1001 cat new; as 1001 ls d; } > \"$OUT/said\"";
+    bed.at("job", |work| {
+        Place { work, out: &out }.start_job(&[], &[], script).finish()
+    })
+    .assert_code(0);
+    let said = bed.take("said");
+    assert_eq!(said.matches("Permission denied").count(), 3, "{said}");
+    assert!(said.starts_with("1\n1\nf\n"), "{said}");
+}
