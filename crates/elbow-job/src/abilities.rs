@@ -28,6 +28,14 @@ const SUBJECT_MODE: u32 = 0o600;
 pub(crate) const SIZE_EVERYWHERE: u64 = u32::MAX as u64;
 /// Sizes that are tried instead of the one that is asked for, so that a growing file asks seldom: ext4's limit, and the highest.
 const SIZE_STEPS: [u64; 2] = [(1 << 44) - 4096, i64::MAX as u64];
+/// So many bytes of extended attributes can be had wherever there are any.
+const XATTRS_EVERYWHERE_BYTES: u64 = 1000;
+/// Tried first: who takes this takes all that Linux lets anybody set.
+const XATTRS_MANY_BYTES: u64 = 60_000;
+/// Sizes in between are tried in steps of this.
+const XATTRS_STEP_BYTES: u64 = 16;
+/// What an attribute takes beside its name and value (ext4, on disk).
+const XATTR_OVERHEAD_BYTES: u64 = 16;
 /// Names up to this many bytes can be had wherever statvfs(3) says so.
 const NAME_EVERYWHERE_BYTES: usize = 255;
 /// What file systems of other worlds do not have in names.
@@ -52,6 +60,8 @@ pub enum Ability {
     Mode(u32),
     /// Files of this size.
     Size(u64),
+    /// So many bytes of extended attributes on one object, with what ext4 needs for each.
+    XattrBytes(u64),
     /// Names like this one.
     Name(OsString),
 }
@@ -71,6 +81,7 @@ pub(crate) struct Abilities {
     answers: HashMap<Ability, Result<(), Errno>>,
     pub(crate) modes: Option<Modes>,
     size_had: u64,
+    xattr_bytes_had: u64,
 }
 
 /// What a trial gave.
@@ -85,6 +96,7 @@ impl Abilities {
     pub(crate) fn ask(&self, ability: &Ability) -> Result<Result<(), Errno>, Ability> {
         match ability {
             Ability::Size(size) => self.ask_size(*size),
+            Ability::XattrBytes(bytes) => self.ask_xattr_bytes(*bytes),
             Ability::Mode(_) => match self.modes {
                 None => Err(Ability::Modes),
                 Some(Modes { kept: true, .. }) => Ok(Ok(())),
@@ -112,6 +124,18 @@ impl Abilities {
         }
     }
 
+    fn ask_xattr_bytes(&self, bytes: u64) -> Result<Result<(), Errno>, Ability> {
+        if bytes <= self.xattr_bytes_had.max(XATTRS_EVERYWHERE_BYTES) {
+            return Ok(Ok(()));
+        }
+        let many = Ability::XattrBytes(XATTRS_MANY_BYTES);
+        match self.answers.get(&many) {
+            None => Err(many),
+            Some(Ok(())) => Ok(Ok(())),
+            Some(Err(_)) => self.ask_exactly(&Ability::XattrBytes(bytes.next_multiple_of(XATTRS_STEP_BYTES))),
+        }
+    }
+
     /// Takes a trial into account. An error that is not about the kind is not remembered, but given back.
     pub(crate) fn learn(&mut self, ability: &Ability, trial: Trial) -> Result<(), Errno> {
         let answer = match trial {
@@ -128,6 +152,9 @@ impl Abilities {
         }
         if let (Ability::Size(size), Ok(())) = (ability, answer) {
             self.size_had = self.size_had.max(*size);
+        }
+        if let (Ability::XattrBytes(bytes), Ok(())) = (ability, answer) {
+            self.xattr_bytes_had = self.xattr_bytes_had.max(*bytes);
         }
         self.answers.insert(ability.clone(), answer);
         Ok(())
@@ -151,6 +178,21 @@ fn is_refusal(errno: Errno) -> bool {
             | Errno::RANGE
             | Errno::NOTTY
     )
+}
+
+/// What extended attributes take together.
+pub(crate) fn xattr_bytes<'a>(xattrs: impl Iterator<Item = (&'a OsStr, usize)>) -> u64 {
+    let padded = |bytes: usize| bytes.next_multiple_of(4) as u64;
+    xattrs
+        .map(|(key, value)| {
+            let short = key
+                .as_bytes()
+                .splitn(2, |byte| *byte == b'.')
+                .nth(1)
+                .unwrap_or_default();
+            XATTR_OVERHEAD_BYTES + padded(short.len()) + padded(value)
+        })
+        .sum()
 }
 
 /// The ability that a name asks for; `None` for names that can be had everywhere.
@@ -189,6 +231,7 @@ fn try_out(storage: &dyn Storage, job: &Handle, ability: &Ability) -> Result<(),
         Ability::Link => storage.link(job, subject, job, &named("link")),
         Ability::Owner(uid, gid) => storage.chown(job, subject, Some(*uid), Some(*gid)),
         Ability::Mode(mode) => storage.chmod(job, subject, *mode),
+        Ability::XattrBytes(bytes) => try_xattr_bytes(storage, job, *bytes),
         Ability::Size(size) => try_size(storage, job, *size),
         Ability::Name(name) => storage
             .create(job, name, SUBJECT_MODE)
@@ -243,6 +286,24 @@ fn sample_acl() -> Vec<u8> {
         [&tag.to_le_bytes()[..], &permissions.to_le_bytes(), &id.to_le_bytes()].concat()
     };
     [VERSION.to_le_bytes().to_vec(), entries.iter().flat_map(entry).collect()].concat()
+}
+
+/// One attribute that takes so much, on an object without others. A full disk says the same as an object that has no more
+/// room, so that it is not remembered, but for the large one, which is not asked for its own sake.
+fn try_xattr_bytes(storage: &dyn Storage, job: &Handle, bytes: u64) -> Result<(), Errno> {
+    let name = named("xattrs");
+    let key = OsStr::new("user.room");
+    let value = vec![b'x'; (bytes - xattr_bytes([(key, 0)].into_iter())) as usize];
+    exists_is_fine(
+        storage
+            .create(job, &name, SUBJECT_MODE)
+            .and_then(|file| storage.close(&file)),
+    )?;
+    let tried = storage.set_xattr(job, &name, key, &value);
+    if bytes == XATTRS_MANY_BYTES {
+        return tried.map_err(|_| Errno::TOOBIG);
+    }
+    tried
 }
 
 /// A size that cannot be had for want of room is not one that the storage refuses.

@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use elbow_file::{Errno, Time};
 
 use super::{Inode, Model, Work};
-use crate::abilities::Ability;
+use crate::abilities::{Ability, xattr_bytes};
 use crate::api::{Answer, Attr, Fetch, Ino, SetAttr, SetTime, Stop, XattrMode};
 
 /// The extended attribute that holds a directory's default ACL.
@@ -148,11 +148,17 @@ impl Model {
         } else {
             Ability::Xattr(namespace(key))
         })?;
-        match (mode, self.xattrs(ino)?.contains_key(key)) {
+        let xattrs = self.xattrs(ino)?;
+        match (mode, xattrs.contains_key(key)) {
             (XattrMode::Create, true) => return Err(Errno::EXIST.into()),
             (XattrMode::Replace, false) => return Err(Errno::NODATA.into()),
             _ => {}
         }
+        let others = xattrs.iter().filter(|(other, _)| *other != key);
+        let all = others
+            .map(|(other, value)| (other.as_os_str(), value.len()))
+            .chain([(key, value.len())]);
+        self.able(&Ability::XattrBytes(xattr_bytes(all)))?;
         self.note_acl(ino, key, Some(value));
         // An ACL that says no more than a mode is a mode: that is how file systems keep it.
         let is_mode = key == ACCESS_ACL && acl_is_mode(value);
