@@ -7,6 +7,7 @@ use std::ops::Range;
 
 use elbow_file::{Access, Errno, Handle, RenameMode, Storage, Time};
 
+use crate::abilities::{self, Ability, Trial};
 use crate::api::Ino;
 use crate::complete::Done;
 use crate::life::{self, Attempt, Lock};
@@ -67,6 +68,12 @@ impl Executor<'_> {
         match action {
             Action::Stage { at } if at.owner.0 == Ino::ROOT => self.stage_root(at, done)?,
             Action::Stage { at } => self.stage(at, done)?,
+            Action::ProbeModes { job, inherited } => {
+                match abilities::probe(self.storage, job, &Ability::Modes, *inherited) {
+                    Trial::Modes(modes) => done.modes = Some(modes),
+                    Trial::Answer(answer) => answer?,
+                }
+            }
             Action::ProbeLinks { job } => done.link_attributes = self.probe_links(job)?,
             Action::Create {
                 spot,

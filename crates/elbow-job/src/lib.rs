@@ -19,6 +19,9 @@
 //! Source: Nettelblad & Nettelblad, *Opportunistically Maximizing I/O Throughput Exploiting the
 //! Transactional Nature of Batch-Mode Data Processing* (CannyFS).
 
+mod abilities;
+#[cfg(test)]
+mod abilities_test;
 mod ahead;
 mod api;
 mod commit;
@@ -56,6 +59,7 @@ mod spill;
 mod staging;
 mod whose;
 
+pub use abilities::Ability;
 pub use api::{Answer, Attr, Caller, Fetch, Ino, Listed, SetAttr, SetTime, Stop, XattrMode};
 pub use job::Job;
 pub use kept::drop_kept;

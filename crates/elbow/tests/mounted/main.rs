@@ -24,6 +24,7 @@ mod nested;
 mod ordinary_user;
 mod posix;
 mod refused;
+mod refusing;
 mod replace;
 mod screen;
 mod side_by_side;
