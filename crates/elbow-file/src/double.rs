@@ -26,7 +26,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::{Access, DirEntry, Handle, Kind, RenameMode, Result, Space, Stat, Storage, Time};
+use crate::{Access, DirEntry, Handle, Kind, Nature, RenameMode, Result, Space, Stat, Storage, Time};
 
 pub use counting::Counting;
 pub use delaying::Delaying;
@@ -239,6 +239,8 @@ operations! {
         = file.and(key).of(value.len() as u64);
     /// [`Storage::remove_xattr`]
     RemoveXattr: remove_xattr(dir: &Handle, name: &OsStr, key: &OsStr) -> () = dir.named(name).and(key);
+    /// [`Storage::remove_xattr_handle`]
+    RemoveXattrHandle: remove_xattr_handle(file: &Handle, key: &OsStr) -> () = file.and(key);
     /// [`Storage::read`]
     Read: read(file: &Handle, buffer: &mut [u8], offset: u64) -> usize = file.at(offset).of(buffer.len() as u64);
     /// [`Storage::write`]
@@ -252,6 +254,10 @@ operations! {
     NextData: next_data(file: &Handle, offset: u64) -> Option<(u64, u64)> = file.at(offset);
     /// [`Storage::close`]
     Close: close(file: &Handle) -> () = file;
+    /// [`Storage::try_lock`]
+    TryLock: try_lock(file: &Handle) -> bool = file;
+    /// [`Storage::nature`]
+    Nature: nature(handle: &Handle) -> Nature = handle;
     /// [`Storage::sync`]
     Sync: sync(handle: &Handle) -> () = handle;
     /// [`Storage::sync_all`]
@@ -277,6 +283,8 @@ impl Operation {
                 | O::GetXattrHandle
                 | O::Read
                 | O::NextData
+                | O::TryLock
+                | O::Nature
         )
     }
 }

@@ -1,9 +1,11 @@
-//! Whole-file locks that end with their process.
+//! Locks of files that end with their process.
 
 #![allow(
     clippy::disallowed_methods,
     reason = "this is the edge that the rule keeps everybody else behind"
 )]
+
+use std::os::fd::{AsFd, AsRawFd};
 
 use rustix::fs::FlockOperation;
 use rustix::io::retry_on_intr;
@@ -61,4 +63,34 @@ pub fn try_lock(file: &Handle) -> Result<bool> {
 /// Those of flock(2).
 pub fn unlock(file: &Handle) -> Result<()> {
     retry_on_intr(|| rustix::fs::flock(file, FlockOperation::Unlock))
+}
+
+/// The byte that is locked: far behind the end of any file, for where locks are mandatory nobody could read the file.
+const LOCKED_OFFSET: libc::off_t = 1 << 40;
+
+/// See [`Storage::try_lock`](crate::Storage::try_lock). It is a lock of a byte range: file systems that are mounted on several
+/// machines carry those, an NFS server's own programs see them too, and nothing of that holds for flock(2).
+///
+/// Source: fcntl(2) on open file description locks.
+pub(crate) fn try_lock_open_file(file: &Handle) -> Result<bool> {
+    // SAFETY: all fields are integers, for which zero is a value; `l_pid` must be zero.
+    #[allow(unsafe_code)]
+    let mut lock: libc::flock = unsafe { std::mem::zeroed() };
+    lock.l_type = libc::F_WRLCK as libc::c_short;
+    lock.l_whence = libc::SEEK_SET as libc::c_short;
+    lock.l_start = LOCKED_OFFSET;
+    lock.l_len = 1;
+    let attempt = || {
+        // SAFETY: the descriptor is open, and the command reads the structure that it is given.
+        #[allow(unsafe_code)]
+        match unsafe { libc::fcntl(file.as_fd().as_raw_fd(), libc::F_OFD_SETLK, &raw const lock) } {
+            -1 => Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)),
+            _ => Ok(()),
+        }
+    };
+    match retry_on_intr(attempt) {
+        Ok(()) => Ok(true),
+        Err(Errno::AGAIN | Errno::ACCESS) => Ok(false),
+        Err(errno) => Err(errno),
+    }
 }

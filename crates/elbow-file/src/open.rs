@@ -13,6 +13,7 @@ use std::path::Path;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::retry_on_intr;
 
+use crate::real::flags_of;
 use crate::zero::regular;
 use crate::{Access, Errno, Handle, RealStorage, Result, Storage};
 
@@ -34,10 +35,7 @@ impl RealStorage {
         // Looked at before it is opened, because opening a pipe waits for its other end.
         let object = retry_on_intr(|| rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()))?;
         regular(RealStorage.stat_handle(&Handle::new(object))?.kind)?;
-        let flags = match access {
-            Access::Read => OFlags::RDONLY,
-            Access::ReadWrite => OFlags::RDWR,
-        };
+        let flags = flags_of(access);
         let file = Handle::new(retry_on_intr(|| {
             rustix::fs::open(path, flags | OFlags::CLOEXEC | OFlags::NOCTTY, Mode::empty())
         })?);

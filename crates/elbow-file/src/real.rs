@@ -24,12 +24,15 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{
-    AtFlags, FallocateFlags, FileType, Gid, Mode, OFlags, RawDir, RenameFlags, SeekFrom, Timespec, Timestamps,
-    UTIME_OMIT, Uid, XattrFlags,
+    AtFlags, FallocateFlags, FileType, Gid, Mode, OFlags, RawDir, RenameFlags, SeekFrom, StatxFlags, Timespec,
+    Timestamps, UTIME_OMIT, Uid, XattrFlags,
 };
 use rustix::io::retry_on_intr;
 
-use crate::{Access, DirEntry, Errno, Handle, Kind, RenameMode, Result, Space, Stat, Storage, Time};
+use crate::zero::regular;
+use crate::{
+    Access, DirEntry, Errno, Handle, Kind, Nature, RenameMode, Result, Space, Stat, Storage, Time, lock, nature,
+};
 
 /// Bytes asked of the kernel per getdents64(2): some thousand names.
 const LIST_BYTES: usize = 128 << 10;
@@ -93,11 +96,7 @@ impl Storage for RealStorage {
     }
 
     fn open(&self, dir: &Handle, name: &OsStr, access: Access) -> Result<Handle> {
-        let flags = match access {
-            Access::Read => OFlags::RDONLY,
-            Access::ReadWrite => OFlags::RDWR,
-        };
-        open_at(dir, name, flags, 0).map(Handle::new)
+        open_regular(dir, name, flags_of(access)).map(Handle::new)
     }
 
     fn mkdir(&self, dir: &Handle, name: &OsStr, mode: u32) -> Result<()> {
@@ -261,6 +260,10 @@ impl Storage for RealStorage {
         retry_on_intr(|| rustix::fs::lremovexattr(&path, key))
     }
 
+    fn remove_xattr_handle(&self, file: &Handle, key: &OsStr) -> Result<()> {
+        retry_on_intr(|| rustix::fs::fremovexattr(file, key))
+    }
+
     fn read(&self, file: &Handle, buffer: &mut [u8], offset: u64) -> Result<usize> {
         let mut done = 0;
         while done < buffer.len() {
@@ -309,6 +312,14 @@ impl Storage for RealStorage {
         file.close()
     }
 
+    fn try_lock(&self, file: &Handle) -> Result<bool> {
+        lock::try_lock_open_file(file)
+    }
+
+    fn nature(&self, handle: &Handle) -> Result<Nature> {
+        nature::of(handle)
+    }
+
     fn sync(&self, handle: &Handle) -> Result<()> {
         with_syncable(handle, |fd| retry_on_intr(|| rustix::fs::fsync(fd)))
     }
@@ -327,10 +338,39 @@ fn component(name: &OsStr) -> Result<&OsStr> {
     }
 }
 
+/// How open(2) is asked for access.
+pub(crate) fn flags_of(access: Access) -> OFlags {
+    match access {
+        Access::Read => OFlags::RDONLY,
+        Access::ReadWrite => OFlags::RDWR,
+        Access::Write => OFlags::WRONLY,
+        Access::Append => OFlags::WRONLY | OFlags::APPEND,
+    }
+}
+
 fn open_at(dir: &Handle, name: &OsStr, flags: OFlags, mode: u32) -> Result<OwnedFd> {
     let name = component(name)?;
     let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     retry_on_intr(|| rustix::fs::openat(dir, name, flags, mode_of(mode)))
+}
+
+/// Opens what must be a regular file. It is held and looked at before it is opened, because to open a pipe is to wait for its
+/// other end, and to open a device may set it going.
+fn open_regular(dir: &Handle, name: &OsStr, flags: OFlags) -> Result<OwnedFd> {
+    let object = open_at(dir, name, OFlags::PATH, 0)?;
+    match kind_held(object.as_fd())? {
+        Kind::Symlink => return Err(Errno::LOOP),
+        kind => regular(kind)?,
+    }
+    let flags = flags | OFlags::CLOEXEC;
+    retry_on_intr(|| rustix::fs::open(proc_path(object.as_fd(), None), flags, Mode::empty()))
+}
+
+/// The kind of an open object, which never changes: the server is not asked again.
+fn kind_held(fd: BorrowedFd<'_>) -> Result<Kind> {
+    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+    let found = retry_on_intr(|| rustix::fs::statx(fd, "", flags, StatxFlags::TYPE))?;
+    kind_of(FileType::from_raw_mode(found.stx_mode.into())).ok_or(Errno::IO)
 }
 
 /// An open directory, once more, for reading.

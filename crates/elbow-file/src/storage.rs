@@ -13,6 +13,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 pub use rustix::io::Errno;
 
+use crate::Nature;
+
 /// What a storage call gives: its value or the errno of the system call.
 pub type Result<T> = std::result::Result<T, Errno>;
 
@@ -162,6 +164,10 @@ pub enum Access {
     Read,
     /// For reading and writing.
     ReadWrite,
+    /// For writing alone, as a file that may not be read allows.
+    Write,
+    /// For writing at its end alone, wherever a write says that it goes.
+    Append,
 }
 
 /// What rename(2) does when the new name exists.
@@ -208,7 +214,8 @@ pub trait Storage: Send + Sync {
         self.unlink(dir, name)?;
         Ok(file)
     }
-    /// Opens an existing regular file.
+    /// Opens an existing regular file. Anything else is refused (EISDIR, ESPIPE for pipes and sockets, ENODEV for devices,
+    /// ELOOP for links) and does not keep the caller waiting.
     fn open(&self, dir: &Handle, name: &OsStr, access: Access) -> Result<Handle>;
     /// Creates a directory.
     fn mkdir(&self, dir: &Handle, name: &OsStr, mode: u32) -> Result<()>;
@@ -261,6 +268,8 @@ pub trait Storage: Send + Sync {
     fn set_xattr_handle(&self, file: &Handle, key: &OsStr, value: &[u8]) -> Result<()>;
     /// Removes one extended attribute.
     fn remove_xattr(&self, dir: &Handle, name: &OsStr, key: &OsStr) -> Result<()>;
+    /// Removes one extended attribute of an open file.
+    fn remove_xattr_handle(&self, file: &Handle, key: &OsStr) -> Result<()>;
 
     /// Reads up to `buffer.len()` bytes at an offset; fewer only at the end of the file.
     fn read(&self, file: &Handle, buffer: &mut [u8], offset: u64) -> Result<usize>;
@@ -275,6 +284,13 @@ pub trait Storage: Send + Sync {
     /// Closes an open file, if this is its only clone, and reports what close(2) reports: network file systems
     /// tell of failed writes here. The handle must not be used again.
     fn close(&self, file: &Handle) -> Result<()>;
+    /// Takes the lock of a file that is open for writing, without waiting: `false` when it is taken through another open of
+    /// the file, in this process or any other. It is held until the last clone of the handle is closed, or the process
+    /// ends; a file has it under every name, also after a rename. It keeps nobody from reading or writing. ENOLCK or
+    /// EOPNOTSUPP, or ENOSYS, where files cannot be locked.
+    fn try_lock(&self, file: &Handle) -> Result<bool>;
+    /// What the file system that holds an object is like.
+    fn nature(&self, handle: &Handle) -> Result<Nature>;
     /// Makes one open file or directory durable.
     fn sync(&self, handle: &Handle) -> Result<()>;
     /// Makes all of the file system that holds an object durable.

@@ -40,6 +40,8 @@ fn call_everything(storage: &dyn Storage, root: &Handle) -> elbow_file::Result<(
     storage.truncate(&file, 4)?;
     supported(storage.punch(&file, 0, 2))?;
     storage.next_data(&file, 0)?;
+    storage.try_lock(&file)?;
+    storage.nature(root)?;
     storage.sync(&file)?;
     storage.sync_all(root)?;
     storage.symlink(n("to"), &dir, n("s"))?;
@@ -59,10 +61,11 @@ fn call_everything(storage: &dyn Storage, root: &Handle) -> elbow_file::Result<(
     storage.set_times_handle(&file, None, Some(stat.mtime))?;
     supported(storage.set_xattr(root, n("h"), n("user.k"), b"12"))?;
     supported(storage.get_xattr(root, n("h"), n("user.k")).map(drop))?;
-    supported(storage.set_xattr_handle(&file, n("user.k"), b"34"))?;
+    supported(storage.set_xattr_handle(&file, n("user.h"), b"34"))?;
     supported(storage.get_xattr_handle(&file, n("user.k")).map(drop))?;
     supported(storage.list_xattrs(root, n("h")).map(drop))?;
     supported(storage.remove_xattr(root, n("h"), n("user.k")))?;
+    supported(storage.remove_xattr_handle(&file, n("user.h")))?;
     storage.close(&file)?;
     for name in ["f", "s", "p"] {
         storage.unlink(&dir, n(name))?;

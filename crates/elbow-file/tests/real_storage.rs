@@ -56,6 +56,63 @@ fn a_root_has_to_be_a_directory() {
     assert_eq!(RealStorage::open_root(&bench.path("none")).unwrap_err(), Errno::NOENT);
 }
 
+/// A pipe under the name of a manifest, which anybody can plant, made every job on the directory wait for ever.
+#[test]
+fn only_regular_files_are_opened_and_nothing_is_waited_for() {
+    let bench = Bench::new();
+    let mknod = |name, kind| RealStorage.mknod(&bench.root, n(name), kind, 0o666, 0).unwrap();
+    mknod("pipe", Kind::Fifo);
+    mknod("socket", Kind::Socket);
+    fs::create_dir(bench.path("directory")).unwrap();
+    symlink("file", bench.path("link")).unwrap();
+    bench.file("file", b"content");
+    for (name, errno) in [
+        ("pipe", Errno::SPIPE),
+        ("socket", Errno::SPIPE),
+        ("directory", Errno::ISDIR),
+        ("link", Errno::LOOP),
+        ("none", Errno::NOENT),
+    ] {
+        for access in [Access::Read, Access::ReadWrite] {
+            let opened = RealStorage.open(&bench.root, n(name), access);
+            assert_eq!(opened.unwrap_err(), errno, "{name} for {access:?}");
+        }
+    }
+    let file = RealStorage.open(&bench.root, n("file"), Access::ReadWrite).unwrap();
+    RealStorage.write(&file, &[IoSlice::new(b"C")], 0).unwrap();
+    assert_eq!(read_all(&file), b"Content");
+}
+
+#[test]
+fn a_lock_is_held_under_every_name_until_the_file_is_closed() {
+    let bench = Bench::new();
+    let first = bench.file("a", b"content");
+    assert!(RealStorage.try_lock(&first).unwrap());
+    assert!(RealStorage.try_lock(&first).unwrap(), "who has it gets it again");
+    RealStorage
+        .rename(&bench.root, n("a"), &bench.root, n("b"), RenameMode::Replace)
+        .unwrap();
+    let second = RealStorage.open(&bench.root, n("b"), Access::ReadWrite).unwrap();
+    assert!(!RealStorage.try_lock(&second).unwrap());
+    assert_eq!(read_all(&second), b"content", "it keeps nobody from reading");
+    let other = RealStorage.open(&bench.root, n("b"), Access::Read).unwrap();
+    drop(other); // with process locks, this would give it up
+    assert!(!RealStorage.try_lock(&second).unwrap());
+    drop(first);
+    assert!(RealStorage.try_lock(&second).unwrap());
+}
+
+#[test]
+fn a_local_file_system_has_owners_of_its_own_and_keeps_its_locks() {
+    let bench = Bench::new();
+    let nature = RealStorage.nature(&bench.root).unwrap();
+    assert!(!nature.shares_locks, "{nature:?}");
+    let shm = RealStorage
+        .nature(&RealStorage::open_root("/dev/shm".as_ref()).unwrap())
+        .unwrap();
+    assert!(shm.own_ids && !shm.shares_locks, "{shm:?}");
+}
+
 #[test]
 fn names_that_would_walk_are_refused() {
     let bench = Bench::new();
@@ -430,6 +487,12 @@ fn xattrs_of_files_and_directories() {
             Errno::NODATA
         );
     }
+    let file = storage.open(root, n("f"), Access::ReadWrite).unwrap();
+    storage.remove_xattr_handle(&file, n("user.empty")).unwrap();
+    assert_eq!(
+        storage.get_xattr(root, n("f"), n("user.empty")).unwrap_err(),
+        Errno::NODATA
+    );
 }
 
 #[test]

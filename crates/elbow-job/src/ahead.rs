@@ -18,9 +18,14 @@ const ENTRIES_MAX: usize = 20_000;
 pub(crate) struct Ahead {
     queue: VecDeque<Ino>,
     seen: HashSet<Ino>,
+    /// Directories whose entries have been looked through for directories: each once, however many of these are read.
+    expanded: HashSet<Ino>,
     /// Directories listed ahead that the command has not read, with their number of entries.
     unread: std::collections::HashMap<Ino, usize>,
     unread_entries: usize,
+    /// Entries that have been looked at.
+    #[cfg(test)]
+    pub(crate) looked: usize,
 }
 
 impl Ahead {
@@ -73,6 +78,13 @@ impl Model {
     }
 
     fn list_ahead(&mut self, ino: Ino) {
+        if !self.dir_at(ino).complete || !self.ahead.expanded.insert(ino) {
+            return;
+        }
+        #[cfg(test)]
+        {
+            self.ahead.looked += self.dir_at(ino).entries.len();
+        }
         let unlisted = |child: &&Ino| self.at(**child).dir().is_ok_and(|dir| !dir.complete);
         let children: Vec<Ino> = self.dir_at(ino).entries.values().filter(unlisted).copied().collect();
         children.into_iter().for_each(|child| self.ahead.push(child));

@@ -15,6 +15,8 @@ pub(crate) struct Done {
     pub(crate) file: Option<Handle>,
     /// The directory that was created.
     pub(crate) made: Option<Handle>,
+    /// The object exists, whatever became of the rest of its creation.
+    pub(crate) is_made: bool,
     /// The job's own directory, made with the root's staging directory.
     pub(crate) job_dir: Option<Handle>,
     /// Symbolic links have attributes of their own.
@@ -55,6 +57,10 @@ impl Model {
 
     fn created(&mut self, ino: Ino, spot: &Spot, fill: &Fill, file: Option<Handle>) {
         self.placed(ino, &spot.place);
+        let gives = self.gives(spot.place.dir);
+        if let Body::Dir(dir) = &mut self.at_mut(ino).body {
+            dir.gives = gives;
+        }
         self.unreserve(0, 1);
         self.space.files_free = self.space.files_free.saturating_sub(1);
         self.wrote(ino, fill);

@@ -16,7 +16,7 @@ use crate::schedule_test::{InJob, Op, scratch, snapshot};
 use crate::staging::{is_staging_name, part_name};
 use crate::{Job, JobError, Options};
 
-fn old_tree(dir: &Path) {
+pub(crate) fn old_tree(dir: &Path) {
     for sub in ["keep", "gone/deep", "moves"] {
         std::fs::create_dir_all(dir.join(sub)).unwrap();
     }
@@ -38,7 +38,7 @@ fn old_tree(dir: &Path) {
 }
 
 /// A bit of everything that a commit has to do.
-fn operations() -> Vec<Op> {
+pub(crate) fn operations() -> Vec<Op> {
     let s = str::to_owned;
     vec![
         Op::Mkdir(s("new")),
@@ -66,7 +66,7 @@ fn operations() -> Vec<Op> {
     ]
 }
 
-fn begin(storage: Arc<dyn Storage>, dir: &Path, publish: Publish) -> Job {
+pub(crate) fn begin(storage: Arc<dyn Storage>, dir: &Path, publish: Publish) -> Job {
     let root = RealStorage::open_root(dir).unwrap();
     Job::begin(
         storage,
@@ -106,7 +106,7 @@ fn run_to_its_end(dir: &Path, stop: Option<u64>, publish: Publish, end: impl Fn(
     (faulty.hook().changes_seen(), faulty.hook().fired() > 0)
 }
 
-fn recovered(dir: &Path, storage: &Arc<dyn Storage>) -> Result<RecoverAction, JobError> {
+pub(crate) fn recovered(dir: &Path, storage: &Arc<dyn Storage>) -> Result<RecoverAction, JobError> {
     let root = RealStorage::open_root(dir).unwrap();
     let all = recover_jobs(storage, &root, true, &|_| false)?;
     assert!(all.len() <= 1, "one job was run: {all:?}");
@@ -119,7 +119,7 @@ fn old_times(dir: &Path) -> Vec<Option<SystemTime>> {
     ["", "keep", "gone", "gone/deep", "moves"].map(modified).to_vec()
 }
 
-fn has_staging(dir: &Path) -> bool {
+pub(crate) fn has_staging(dir: &Path) -> bool {
     let mut entries = std::fs::read_dir(dir).unwrap();
     entries.any(|entry| is_staging_name(&entry.unwrap().file_name()))
 }
@@ -287,7 +287,7 @@ fn a_job_whose_manifest_cannot_be_read_is_left_alone_unless_forced() {
 }
 
 /// The tree without what is staged in it.
-fn seen_by_jobs(dir: &Path) -> std::collections::BTreeMap<std::path::PathBuf, String> {
+pub(crate) fn seen_by_jobs(dir: &Path) -> std::collections::BTreeMap<std::path::PathBuf, String> {
     let mut tree = snapshot(dir);
     tree.retain(|path, _| !path.iter().any(is_staging_name));
     tree

@@ -9,10 +9,11 @@ use elbow_file::{Access, Errno, Handle, RenameMode, Storage, Time};
 
 use crate::api::Ino;
 use crate::complete::Done;
-use crate::model::{Fill, LIMBO, Name, Piece};
+use crate::life::{self, Attempt, Lock};
+use crate::model::{CAPABILITY, Fill, LIMBO, Name, Piece};
 use crate::plan::{Action, NewAttrs, Node, Route, Spot, Target};
 use crate::spill::Spilled;
-use crate::staging::{JOURNAL, JournalEntry, MANIFEST, Manifest, NEW};
+use crate::staging::{Home, JOURNAL, JournalEntry, MANIFEST, MANIFEST_DRAFT, Manifest, NEW};
 
 /// Private to the owner: nobody outside looks into a staging directory.
 pub(crate) const STAGING_MODE: u32 = 0o700;
@@ -31,7 +32,9 @@ pub(crate) struct Executor<'a> {
     pub(crate) part_name: &'a OsStr,
     pub(crate) journal: &'a parking_lot::Mutex<Option<Journal>>,
     /// Makes the manifest of this job.
-    pub(crate) manifest: &'a dyn Fn() -> Manifest,
+    pub(crate) manifest: &'a dyn Fn(Home) -> Manifest,
+    /// Holds the lock of the manifest while the job lives.
+    pub(crate) lock: &'a Lock,
     /// The path of a directory below the job's, and its times before.
     pub(crate) journal_path: std::path::PathBuf,
     pub(crate) times_before: (Time, Time),
@@ -51,9 +54,19 @@ pub(crate) struct Journal {
 impl Executor<'_> {
     pub(crate) fn run(&self, action: &Action) -> Result<Done, Errno> {
         let mut done = Done::default();
+        match self.act(action, &mut done) {
+            Ok(()) => Ok(done),
+            Err(errno) => {
+                self.unmake(action, &done);
+                Err(errno)
+            }
+        }
+    }
+
+    fn act(&self, action: &Action, done: &mut Done) -> Result<(), Errno> {
         match action {
-            Action::Stage { at } if at.owner.0 == Ino::ROOT => self.stage_root(at, &mut done)?,
-            Action::Stage { at } => self.stage(at, &mut done)?,
+            Action::Stage { at } if at.owner.0 == Ino::ROOT => self.stage_root(at, done)?,
+            Action::Stage { at } => self.stage(at, done)?,
             Action::ProbeLinks { job } => done.link_attributes = self.probe_links(job)?,
             Action::Create {
                 spot,
@@ -63,32 +76,32 @@ impl Executor<'_> {
                 attrs,
                 keep_open,
             } => {
-                self.create(spot, node, *mode, fill, attrs, &mut done)?;
+                self.create(spot, node, *mode, fill, attrs, done)?;
                 if let Some(file) = done.file.take_if(|_| !keep_open) {
                     self.storage.close(&file)?;
                 }
             }
             Action::Move { from, to, .. } => {
-                let (a, b) = (self.open(&from.route, &mut done)?, self.open(&to.route, &mut done)?);
+                let (a, b) = (self.open(&from.route, done)?, self.open(&to.route, done)?);
                 self.note_visible(to)?;
                 done.calls += 1;
                 self.storage
                     .rename(&a, &from.place.name, &b, &to.place.name, RenameMode::Replace)?;
             }
             Action::Link { from, to } => {
-                let (a, b) = (self.open(&from.route, &mut done)?, self.open(&to.route, &mut done)?);
+                let (a, b) = (self.open(&from.route, done)?, self.open(&to.route, done)?);
                 self.note_visible(to)?;
                 done.calls += 1;
                 self.storage.link(&a, &from.place.name, &b, &to.place.name)?;
             }
-            Action::Remove { spot, dir, keep_open } => self.remove(spot, *dir, *keep_open, &mut done)?,
-            Action::Fill { target, fill, attrs } => self.fill_target(target, fill, attrs, &mut done)?,
+            Action::Remove { spot, dir, keep_open } => self.remove(spot, *dir, *keep_open, done)?,
+            Action::Fill { target, fill, attrs } => self.fill_target(target, fill, attrs, done)?,
             Action::SetAttributes { spot, attrs } => {
-                let dir = self.open(&spot.route, &mut done)?;
-                self.set_named(&dir, &spot.place.name, attrs, &mut done)?;
+                let dir = self.open(&spot.route, done)?;
+                self.set_named(&dir, &spot.place.name, attrs, done)?;
             }
         }
-        Ok(done)
+        Ok(())
     }
 
     /// Opens a directory; its new owner keeps the descriptor.
@@ -105,13 +118,30 @@ impl Executor<'_> {
         let root = self.open(at, done)?;
         self.storage.mkdir(&root, self.staging_name, STAGING_MODE)?;
         let job = self.storage.open_dir(&root, self.staging_name)?;
-        let manifest = self.storage.create(&job, OsStr::new(MANIFEST), PRIVATE_FILE_MODE)?;
-        self.storage
-            .write(&manifest, &[IoSlice::new(&(self.manifest)().encode())], 0)?;
+        self.write_manifest(&root, &job)?;
         self.storage.mkdir(&job, OsStr::new(NEW), STAGING_MODE)?;
         *self.journal.lock() = Some(Journal::create(self.storage, &job)?);
-        done.calls += 5;
+        // Whatever is staged from here on can be undone, also when the power fails.
+        sync_names(self.storage, &job)?;
+        sync_names(self.storage, &root)?;
+        done.calls += 11;
         done.job_dir = Some(job);
+        Ok(())
+    }
+
+    /// The manifest has its name when it is whole, locked and durable: who finds it needs to wait for nothing.
+    fn write_manifest(&self, root: &Handle, job: &Handle) -> Result<(), Errno> {
+        let (draft, name) = (OsStr::new(MANIFEST_DRAFT), OsStr::new(MANIFEST));
+        let file = self.storage.create(job, draft, PRIVATE_FILE_MODE)?;
+        let is_locked = matches!(life::attempt(self.storage, &file)?, Attempt::Locked);
+        let dev = self.storage.stat_handle(root)?.dev;
+        let shares_locks = self.storage.nature(root)?.shares_locks;
+        let home = Home::here(self.staging_name, dev, is_locked, shares_locks);
+        let manifest = (self.manifest)(home).encode();
+        self.storage.write(&file, &[IoSlice::new(&manifest)], 0)?;
+        self.storage.sync(&file)?;
+        self.storage.rename(job, draft, job, name, RenameMode::Replace)?;
+        self.lock.hold(file);
         Ok(())
     }
 
@@ -168,14 +198,16 @@ impl Executor<'_> {
         match node {
             Node::File => {
                 let file = self.storage.create(&dir, name, mode)?;
+                done.is_made = true;
                 (self.arrived)();
                 self.fill(&file, fill, done)?;
-                self.set_open(&file, (&dir, name), attrs, done)?;
+                done.calls += set_all(self.storage, Subject::Open(&file), attrs)?;
                 done.file = Some(file);
                 return Ok(());
             }
             Node::Dir => {
                 self.storage.mkdir(&dir, name, mode)?;
+                done.is_made = true;
                 (self.arrived)();
                 // Kept, so that what is made in it finds it even while it moves.
                 done.made = Some(self.storage.open_dir(&dir, name)?);
@@ -183,7 +215,23 @@ impl Executor<'_> {
             Node::Symlink(target) => self.storage.symlink(target, &dir, name)?,
             Node::Special(kind, rdev) => self.storage.mknod(&dir, name, *kind, mode, *rdev)?,
         }
+        done.is_made = true;
         self.set_named(&dir, name, attrs, done)
+    }
+
+    /// Takes back what was made under its own name and not finished: nobody else knows that it is there.
+    fn unmake(&self, action: &Action, done: &Done) {
+        let Action::Create { spot, node, .. } = action else {
+            return;
+        };
+        if !(spot.visible && done.is_made) {
+            return;
+        }
+        // If this is refused too, a recovery does it, for the journal has the name.
+        let _ = open_route(self.storage, &spot.route).and_then(|dir| match node {
+            Node::Dir => self.storage.rmdir(&dir, &spot.place.name),
+            _ => self.storage.unlink(&dir, &spot.place.name),
+        });
     }
 
     fn remove(&self, spot: &Spot, is_dir: bool, keep_open: bool, done: &mut Done) -> Result<(), Errno> {
@@ -209,13 +257,7 @@ impl Executor<'_> {
             Target::Patch(route, name, make) => self.open_patch(route, name, *make)?,
         };
         self.fill(&file, fill, done)?;
-        self.set_handle(&file, attrs, done)?;
-        if !attrs.xattrs.is_empty()
-            && let Target::Named(spot) = target
-        {
-            let dir = self.open(&spot.route, done)?;
-            self.set_xattrs(&dir, &spot.place.name, attrs, done)?;
-        }
+        done.calls += set_all(self.storage, Subject::Open(&file), attrs)?;
         done.file = Some(file);
         Ok(())
     }
@@ -243,42 +285,9 @@ impl Executor<'_> {
         Ok(())
     }
 
-    fn set_open(
-        &self,
-        file: &Handle,
-        (dir, name): (&Handle, &OsStr),
-        attrs: &NewAttrs,
-        done: &mut Done,
-    ) -> Result<(), Errno> {
-        self.set_xattrs(dir, name, attrs, done)?;
-        self.set_handle(file, attrs, done)
-    }
-
-    /// Owner before mode (a change of owner takes set-user-id away), times last.
-    fn set_handle(&self, file: &Handle, attrs: &NewAttrs, done: &mut Done) -> Result<(), Errno> {
-        if let Some((uid, gid)) = attrs.owner {
-            done.calls += 1;
-            self.storage.chown_handle(file, Some(uid), Some(gid))?;
-        }
-        if let Some(mode) = attrs.mode {
-            done.calls += 1;
-            self.storage.chmod_handle(file, mode)?;
-        }
-        if let Some((atime, mtime)) = attrs.times {
-            done.calls += 1;
-            self.storage.set_times_handle(file, Some(atime), Some(mtime))?;
-        }
-        Ok(())
-    }
-
     fn set_named(&self, dir: &Handle, name: &OsStr, attrs: &NewAttrs, done: &mut Done) -> Result<(), Errno> {
         done.calls += set_attributes(self.storage, dir, name, attrs)?;
         Ok(())
-    }
-
-    fn set_xattrs(&self, dir: &Handle, name: &OsStr, attrs: &NewAttrs, done: &mut Done) -> Result<(), Errno> {
-        done.calls += attrs.xattrs.len() as u64;
-        set_xattrs(self.storage, dir, name, &attrs.xattrs)
     }
 }
 
@@ -300,6 +309,15 @@ impl Journal {
     }
 }
 
+/// Makes the names in a directory durable. Some file systems cannot sync a directory, and one that may not be read cannot be
+/// opened for that.
+fn sync_names(storage: &dyn Storage, dir: &Handle) -> Result<(), Errno> {
+    match storage.sync(dir) {
+        Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP | Errno::ACCESS) => Ok(()),
+        other => other,
+    }
+}
+
 pub(crate) fn open_route(storage: &dyn Storage, route: &Route) -> Result<Handle, Errno> {
     route
         .names
@@ -307,46 +325,103 @@ pub(crate) fn open_route(storage: &dyn Storage, route: &Route) -> Result<Handle,
         .try_fold(route.base.clone(), |at, name| storage.open_dir(&at, name))
 }
 
-/// Sets attributes of a named object: owner, extended attributes, mode, times. Returns the number of calls.
+/// Sets attributes of a named object. Returns the number of calls.
 pub(crate) fn set_attributes(
     storage: &dyn Storage,
     dir: &Handle,
     name: &OsStr,
     attrs: &NewAttrs,
 ) -> Result<u64, Errno> {
+    set_all(storage, Subject::Named(dir, name), attrs)
+}
+
+/// What attributes are set of.
+#[derive(Clone, Copy)]
+enum Subject<'a> {
+    Named(&'a Handle, &'a OsStr),
+    Open(&'a Handle),
+}
+
+/// Sets attributes in the order in which none takes away what another gave: a change of owner takes set-user-id and file
+/// capabilities, an ACL changes the mode, and all of them the time of the last change. Content comes before all of them.
+fn set_all(storage: &dyn Storage, subject: Subject<'_>, attrs: &NewAttrs) -> Result<u64, Errno> {
     let mut calls = attrs.xattrs.len() as u64;
     if let Some((uid, gid)) = attrs.owner {
         calls += 1;
-        storage.chown(dir, name, Some(uid), Some(gid))?;
+        subject.chown(storage, uid, gid)?;
     }
-    set_xattrs(storage, dir, name, &attrs.xattrs)?;
+    for (key, value) in &attrs.xattrs {
+        set_xattr(storage, subject, key, value.as_deref())?;
+    }
     if let Some(mode) = attrs.mode {
         calls += 1;
-        storage.chmod(dir, name, mode)?;
+        subject.chmod(storage, mode)?;
     }
     if let Some((atime, mtime)) = attrs.times {
         calls += 1;
-        storage.set_times(dir, name, Some(atime), Some(mtime))?;
+        subject.set_times(storage, atime, mtime)?;
     }
     Ok(calls)
 }
 
-fn set_xattrs(
-    storage: &dyn Storage,
-    dir: &Handle,
-    name: &OsStr,
-    xattrs: &[(std::ffi::OsString, Option<Vec<u8>>)],
-) -> Result<(), Errno> {
-    for (key, value) in xattrs {
-        match value {
-            Some(value) => storage.set_xattr(dir, name, key, value)?,
-            None => match storage.remove_xattr(dir, name, key) {
-                Err(Errno::NODATA) => {}
-                other => other?,
-            },
+impl Subject<'_> {
+    fn chown(self, storage: &dyn Storage, uid: u32, gid: u32) -> Result<(), Errno> {
+        match self {
+            Self::Named(dir, name) => storage.chown(dir, name, Some(uid), Some(gid)),
+            Self::Open(file) => storage.chown_handle(file, Some(uid), Some(gid)),
         }
     }
-    Ok(())
+
+    fn chmod(self, storage: &dyn Storage, mode: u32) -> Result<(), Errno> {
+        match self {
+            Self::Named(dir, name) => storage.chmod(dir, name, mode),
+            Self::Open(file) => storage.chmod_handle(file, mode),
+        }
+    }
+
+    fn mode(self, storage: &dyn Storage) -> Result<u32, Errno> {
+        match self {
+            Self::Named(dir, name) => storage.stat(dir, name),
+            Self::Open(file) => storage.stat_handle(file),
+        }
+        .map(|stat| stat.mode)
+    }
+
+    fn set_times(self, storage: &dyn Storage, atime: Time, mtime: Time) -> Result<(), Errno> {
+        match self {
+            Self::Named(dir, name) => storage.set_times(dir, name, Some(atime), Some(mtime)),
+            Self::Open(file) => storage.set_times_handle(file, Some(atime), Some(mtime)),
+        }
+    }
+
+    /// Sets an extended attribute, or removes it.
+    fn put_xattr(self, storage: &dyn Storage, key: &OsStr, value: Option<&[u8]>) -> Result<(), Errno> {
+        match (self, value) {
+            (Self::Named(dir, name), Some(value)) => storage.set_xattr(dir, name, key, value),
+            (Self::Named(dir, name), None) => storage.remove_xattr(dir, name, key),
+            (Self::Open(file), Some(value)) => storage.set_xattr_handle(file, key, value),
+            (Self::Open(file), None) => storage.remove_xattr_handle(file, key),
+        }
+    }
+}
+
+/// Sets an extended attribute to a value or to none. Those of users ask for write permission, which the owner may have
+/// taken away from itself in the meantime (`chmod 444`).
+fn set_xattr(storage: &dyn Storage, subject: Subject<'_>, key: &OsStr, value: Option<&[u8]>) -> Result<(), Errno> {
+    const OWNER_WRITE: u32 = 0o200;
+    match subject.put_xattr(storage, key, value) {
+        Err(Errno::NODATA) if value.is_none() => Ok(()),
+        // An ordinary user may not remove them, and need not: the change that took them away in the job takes them here.
+        Err(Errno::PERM) if value.is_none() && key == CAPABILITY => Ok(()),
+        Err(Errno::ACCESS) => {
+            let mode = subject.mode(storage)?;
+            subject.chmod(storage, mode | OWNER_WRITE).map_err(|_| Errno::ACCESS)?;
+            let put = subject.put_xattr(storage, key, value);
+            subject.chmod(storage, mode)?;
+            put
+        }
+        other => other,
+    }
 }
 
 /// Opens a file for writing whose mode may forbid that to its owner (made 0444, as git's objects are).

@@ -21,8 +21,8 @@ use crate::spill::Spilled;
 const SPILL_BYTES: u64 = 4 << 20;
 /// A writer that waits for room looks again after this time at the latest.
 const ROOM_WAIT: Duration = Duration::from_millis(50);
-/// So often a writer looks for room where nothing can become free but by somebody who closes a file.
-const WAITS_IN_VAIN_MAX: u32 = 40;
+/// So often a writer looks for room while nothing is under way that could make some.
+const VAIN_WAITS_MAX: u32 = 20;
 /// A listing is about this many calls: open, read twice, close.
 const LISTING_CALLS: u32 = 4;
 /// A name may move between the look at the model and the call; then the look is repeated.
@@ -259,7 +259,7 @@ impl Shared {
     fn make_room(self: &Arc<Self>, bytes: u64) -> Result<(), Errno> {
         let mut state = self.state.lock();
         state.waiting_for_room += 1;
-        let mut waits_in_vain = 0;
+        let mut vain = 0;
         let answer = loop {
             if self.has_room(&state, bytes) {
                 break Ok(());
@@ -270,18 +270,16 @@ impl Shared {
             state.model.now = clock();
             state.model.wake_parked();
             self.call_worker(&mut state);
-            if !self.spill_some(&mut state) {
-                self.progress.wait_for(&mut state, ROOM_WAIT);
-                waits_in_vain = if state.model.objects_left() == 0 {
-                    waits_in_vain + 1
-                } else {
-                    0
-                };
+            if self.spill_some(&mut state) {
+                vain = 0;
+                continue;
             }
-            // All of it belongs to files without names, which nobody stores, and there is no room beside memory.
-            if waits_in_vain == WAITS_IN_VAIN_MAX {
+            // What is left belongs to files without a name, which the storage never gets, and there is no more scratch space.
+            vain = if state.model.graph.is_idle() { vain + 1 } else { 0 };
+            if vain > VAIN_WAITS_MAX {
                 break Err(Errno::NOSPC);
             }
+            self.progress.wait_for(&mut state, ROOM_WAIT);
         };
         state.waiting_for_room -= 1;
         answer

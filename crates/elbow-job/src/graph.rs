@@ -201,7 +201,7 @@ impl Graph {
         self.parked.drain().collect()
     }
 
-    /// All nodes that may have something to write: parked, queued (the newest first), under way.
+    /// All nodes that may have something to write: parked, queued (the newest first), waiting, under way.
     pub(crate) fn newest(&self) -> impl Iterator<Item = Ino> {
         let queued = self.queue.iter().rev().map(|(ino, _)| *ino);
         let at_doors = self.doors.values().flat_map(|door| door.waiting.iter().rev().copied());
@@ -210,7 +210,13 @@ impl Graph {
             .copied()
             .chain(queued)
             .chain(at_doors)
+            .chain(self.awaited.keys().copied())
             .chain(self.visited.iter().copied())
+    }
+
+    /// Nothing is queued, waits or is under way: no memory comes free by itself.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.left() == 0 && self.running == 0 && self.parked.is_empty()
     }
 
     /// Nodes that are queued, wait for another or at the door of a directory.

@@ -12,11 +12,12 @@ use parking_lot::{Condvar, Mutex};
 use crate::ahead::Ahead;
 use crate::api::{Answer, Attr, Caller, Ino, Listed, SetAttr, Stop, XattrMode};
 use crate::execute::Journal;
+use crate::life::Lock;
 use crate::model::{Birth, Model, Name, NewObject};
 use crate::pool::Pool;
 use crate::report::{Change, Counts, DeferredError, JobError, Options};
 use crate::spill::SpillFile;
-use crate::staging::{Manifest, new_staging_name, part_name};
+use crate::staging::{Home, Manifest, new_staging_name, part_name};
 
 /// Least memory for written data: a few requests of the largest size must fit.
 const MEMORY_MIN_BYTES: u64 = 8 << 20;
@@ -51,6 +52,8 @@ pub(crate) struct Shared {
     /// Where written data beyond the memory goes, if there is such a place.
     pub(crate) spill: Option<Arc<SpillFile>>,
     pub(crate) journal: Mutex<Option<Journal>>,
+    /// Of the manifest.
+    pub(crate) lock: Lock,
 }
 
 /// What a lock protects.
@@ -152,6 +155,7 @@ impl Job {
             arriving: AtomicU64::new(0),
             spill,
             journal: Mutex::default(),
+            lock: Lock::default(),
         });
         Ok(Self { shared })
     }
@@ -200,6 +204,14 @@ impl Job {
     /// EINVAL for anything else.
     pub fn readlink(&self, ino: Ino) -> Answer<OsString> {
         self.shared.state.lock().model.readlink(ino)
+    }
+
+    /// Objects that somebody has open for writing, with the inode numbers that are shown for them.
+    #[must_use]
+    pub fn open_for_writing(&self) -> Vec<(Ino, u64)> {
+        let state = self.shared.state.lock();
+        let open = state.model.all().filter(|(_, inode)| inode.write_opens > 0);
+        open.map(|(ino, inode)| (ino, inode.shown_ino)).collect()
     }
 
     /// Creates a regular file and opens it for writing; one reference.
@@ -465,8 +477,8 @@ impl Shared {
         counts
     }
 
-    pub(crate) fn manifest(&self) -> Manifest {
-        Manifest::of_this_process(clock(), self.root_times, &self.options.command)
+    pub(crate) fn manifest(&self, home: Home) -> Manifest {
+        Manifest::of_this_process(clock(), self.root_times, &self.options.command, home)
     }
 }
 

@@ -11,9 +11,11 @@ use std::sync::Arc;
 use elbow_file::{Errno, Handle, RenameMode, Storage};
 
 use crate::commit::{Leftovers, Tally, Tree, gone_is_none, remove_leftovers};
-use crate::recover::{Found, THREADS, command_of, error, find_record, look_at, read_journal};
+use crate::life::{self, Attempt, Life, Lock};
+use crate::recover::{Found, THREADS, error, find_record, lock_manifest, look_at, read_journal, told};
 use crate::report::{JobError, RecoverAction, Recovered};
-use crate::staging::{DROPPED, JournalEntry, KEPT, Manifest, is_job_name, is_staging_name};
+use crate::staging::{DROPPED, JournalEntry, KEPT, MANIFEST, Manifest, is_job_name, is_staging_name};
+use crate::whose::{self, Own, Whose};
 
 /// Removes kept jobs of a directory with everything of them. Each is named as its own staging directory is; if one of the
 /// names is not that of a kept job, nothing is done.
@@ -22,23 +24,33 @@ use crate::staging::{DROPPED, JournalEntry, KEPT, Manifest, is_job_name, is_stag
 /// [`JobError::NotKept`] for a name that is not there, or a job that runs, died or committed; others when a step
 /// fails, after which it can be called again.
 pub fn drop_kept(storage: &Arc<dyn Storage>, root: &Handle, names: &[OsString]) -> Result<Vec<Recovered>, JobError> {
+    let storage = &**storage;
     let names: BTreeSet<&OsString> = names.iter().collect();
     let jobs = names
         .into_iter()
-        .map(|name| Ok((name, find(&**storage, root, name)?)))
+        .map(|name| find(storage, root, name).map(|kept| (name, kept)))
         .collect::<Result<Vec<_>, JobError>>()?;
     jobs.into_iter()
-        .map(|(name, (job, manifest))| {
-            let marked = storage.rename(&job, KEPT.as_ref(), &job, DROPPED.as_ref(), RenameMode::Replace);
+        .map(|(name, kept)| {
+            let job = &kept.own.handle;
+            let marked = storage.rename(job, KEPT.as_ref(), job, DROPPED.as_ref(), RenameMode::Replace);
             gone_is_none(marked).map_err(error("marking the kept job in"))?;
-            remove(&Tree::new(&**storage, root.clone(), THREADS), name, &job)?;
-            Ok(dropped(name, manifest.as_ref()))
+            let tree = Tree::new(storage, root.clone(), THREADS).of_job(Some(job.clone()), &kept.lock);
+            remove(&tree, name, &kept.own)?;
+            Ok(dropped(name, kept.manifest.as_ref()))
         })
         .collect()
 }
 
+/// A kept job that is about to go.
+struct Kept {
+    own: Own,
+    manifest: Option<Manifest>,
+    lock: Lock,
+}
+
 /// A kept job, or why it is none.
-fn find(storage: &dyn Storage, root: &Handle, name: &OsStr) -> Result<(Handle, Option<Manifest>), JobError> {
+fn find(storage: &dyn Storage, root: &Handle, name: &OsStr) -> Result<Kept, JobError> {
     let not_kept = |found: String| JobError::NotKept {
         job: name.to_string_lossy().into_owned(),
         found,
@@ -51,28 +63,49 @@ fn find(storage: &dyn Storage, root: &Handle, name: &OsStr) -> Result<(Handle, O
         };
         return Err(not_kept(found.into()));
     }
-    let opened = gone_is_none(storage.open_dir(root, name)).map_err(error("opening the staging directory in"))?;
-    let job = opened.ok_or_else(|| not_kept("there is no such job here".into()))?;
-    match look_at(storage, &job).map_err(error("reading the manifest in"))? {
-        Found::Kept(manifest) | Found::Dropped(manifest) => Ok((job, manifest)),
-        Found::Ordinary(manifest) => Err(not_kept(state_of(storage, &job, manifest.as_ref()))),
+    let whose = Whose::new(storage, root).map_err(error("reading the attributes of"))?;
+    let opened = gone_is_none(whose.open(name)).map_err(error("opening the staging directory in"))?;
+    let own = match opened.ok_or_else(|| not_kept("there is no such job here".into()))? {
+        whose::Found::Ours(own) => own,
+        whose::Found::NotOurs(why) => return Err(not_kept(format!("it is left alone: {why}"))),
+    };
+    let lock = Lock::default();
+    let found = look_at(storage, &own).map_err(error("reading the manifest in"))?;
+    let attempt = lock_manifest(storage, &own, &found, &lock).map_err(error("locking the manifest in"))?;
+    match found {
+        Found::Kept(_) | Found::Dropped(_) if matches!(attempt, Attempt::Taken) => {
+            Err(not_kept("another process is dropping it".into()))
+        }
+        Found::Kept(manifest) | Found::Dropped(manifest) => Ok(Kept { own, manifest, lock }),
+        Found::Ordinary(manifest) => {
+            let shares_locks = storage.nature(root).is_ok_and(|nature| nature.shares_locks);
+            let life = manifest.map(|manifest| life::of(&manifest, &attempt, whose.dev(), shares_locks));
+            Err(not_kept(state_of(storage, &own, life)))
+        }
     }
 }
 
 /// What a job is that is not kept, in words.
-fn state_of(storage: &dyn Storage, job: &Handle, manifest: Option<&Manifest>) -> String {
-    match manifest {
-        Some(found) if found.is_alive() => format!("it was not kept: process {} is still running", found.pid),
-        _ if matches!(find_record(storage, job), Ok(Some(_))) => {
+fn state_of(storage: &dyn Storage, own: &Own, life: Option<Life>) -> String {
+    match life {
+        Some(Life::Running(message)) => format!("it was not kept: {message}"),
+        _ if matches!(find_record(storage, own), Ok(Some(_))) => {
             "it was not kept: it has committed, and `elbow recover` finishes it".into()
         }
         _ => "it was not kept: it died, and `elbow recover` ends it".into(),
     }
 }
 
+/// Marks a job as kept that a recovery could not finish.
+pub(crate) fn keep(storage: &dyn Storage, job: &Handle) -> Result<(), Errno> {
+    let marked = storage.rename(job, MANIFEST.as_ref(), job, KEPT.as_ref(), RenameMode::Replace);
+    gone_is_none(marked)?;
+    storage.sync_all(job)
+}
+
 /// Removes a job whose removal has begun.
-pub(crate) fn remove(tree: &Tree<'_>, name: &OsStr, job: &Handle) -> Result<(), JobError> {
-    let left = leftovers(tree, job).map_err(error("reading the journal in"))?;
+pub(crate) fn remove(tree: &Tree<'_>, name: &OsStr, own: &Own) -> Result<(), JobError> {
+    let left = leftovers(tree, own).map_err(error("reading the journal in"))?;
     let root = tree.storage.stat_handle(&tree.root);
     let root = root.map_err(error("reading the attributes of the directory in"))?;
     remove_leftovers(tree, name, &left, (root.atime, root.mtime), &Tally::default())
@@ -80,9 +113,9 @@ pub(crate) fn remove(tree: &Tree<'_>, name: &OsStr, job: &Handle) -> Result<(), 
 }
 
 /// Directories with a staging directory and their times now. One that is gone, or something else by now, has none.
-fn leftovers(tree: &Tree<'_>, job: &Handle) -> Result<Leftovers, Errno> {
+fn leftovers(tree: &Tree<'_>, own: &Own) -> Result<Leftovers, Errno> {
     let mut left = Leftovers::default();
-    for entry in read_journal(tree.storage, job)? {
+    for entry in read_journal(tree.storage, own)? {
         let JournalEntry::Staging { dir, .. } = entry else {
             continue;
         };
@@ -99,10 +132,6 @@ fn leftovers(tree: &Tree<'_>, job: &Handle) -> Result<Leftovers, Errno> {
 
 /// What is said of a job that is gone now.
 pub(crate) fn dropped(name: &OsStr, manifest: Option<&Manifest>) -> Recovered {
-    Recovered {
-        job: name.to_string_lossy().into_owned(),
-        action: RecoverAction::Dropped,
-        command: manifest.map(command_of).unwrap_or_default(),
-        message: "it had been kept, and was dropped: nothing of it is left".into(),
-    }
+    let message = "it had been kept, and was dropped: nothing of it is left";
+    told(name, RecoverAction::Dropped, manifest, message)
 }

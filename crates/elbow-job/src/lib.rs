@@ -9,7 +9,7 @@
 //!        v    actions
 //!   pool      threads that execute   (`pool`, `execute`)  ->  elbow_file::Storage
 //!        v
-//!   commit    record, apply, clean   (`commit/`), `recover`, `kept`
+//!   commit    record, apply, clean   (`commit/`), `recover` (`whose`, `life`), `kept`
 //! ```
 //!
 //! Invariants: before commit the storage changes only inside staging directories (`staging`); nothing is
@@ -28,21 +28,31 @@ mod crash_test;
 mod execute;
 mod fetch;
 mod graph;
+#[cfg(test)]
+mod hostile_test;
+#[cfg(test)]
+mod inherit_test;
 mod job;
 mod kept;
+mod life;
 mod model;
 mod plan;
 mod pool;
 #[cfg(test)]
 mod progress_test;
 mod recover;
+#[cfg(test)]
+mod refusal_test;
 mod removal;
 mod report;
+#[cfg(test)]
+mod room_test;
 #[cfg(test)]
 mod schedule_test;
 mod seek;
 mod spill;
 mod staging;
+mod whose;
 
 pub use api::{Answer, Attr, Caller, Fetch, Ino, Listed, SetAttr, SetTime, Stop, XattrMode};
 pub use job::Job;

@@ -19,13 +19,14 @@ use elbow_file::{Handle, Kind};
 
 use crate::api::Ino;
 use crate::model::{
-    ACCESS_ACL, Body, DEFAULT_ACL, EAGER_DRAIN_BYTES, Fill, Inode, LIMBO, Model, Name, Place, Staging, Work,
+    ACCESS_ACL, Body, CAPABILITY, DEFAULT_ACL, EAGER_DRAIN_BYTES, Fill, Inode, LIMBO, Model, Name, Place, Staging, Work,
 };
 use crate::report::Publish;
 
-const SETGID: u32 = 0o2000;
 /// What the owner needs to fill a directory.
 const OWNER_ALL: u32 = 0o700;
+/// Symbolic links have no permissions of their own.
+const SYMLINK_MODE: u32 = 0o777;
 /// Mode bits that a write or chown takes away, so they are set last.
 const PRIVILEGE_BITS: u32 = 0o7000;
 
@@ -38,17 +39,20 @@ pub(crate) struct Route {
     pub(crate) owner: (Ino, bool),
 }
 
+/// Extended attributes with their new values; `None`: it goes.
+pub(crate) type NewXattrs = Vec<(std::ffi::OsString, Option<Vec<u8>>)>;
+
 /// Attributes to set after a creation or on their own.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct NewAttrs {
     pub(crate) owner: Option<(u32, u32)>,
     pub(crate) mode: Option<u32>,
-    pub(crate) xattrs: Vec<(std::ffi::OsString, Option<Vec<u8>>)>,
+    pub(crate) xattrs: NewXattrs,
     pub(crate) times: Option<(elbow_file::Time, elbow_file::Time)>,
 }
 
 impl NewAttrs {
-    fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.owner.is_none() && self.mode.is_none() && self.xattrs.is_empty() && self.times.is_none()
     }
 }
@@ -290,7 +294,6 @@ impl Model {
             Body::Special => Node::Special(self.at(ino).kind, self.at(ino).rdev),
         };
         let fill = self.take_fill(ino, pressure);
-        self.expect_owner(ino, place.dir);
         if let Some(plan) = self.plan_probe(ino) {
             return plan;
         }
@@ -492,6 +495,9 @@ impl Model {
         if let Some(plan) = self.plan_probe(ino) {
             return Some(plan);
         }
+        if let Some(below) = self.shut_out(ino) {
+            return Some(Plan::Blocked(below));
+        }
         let attrs = self.take_attrs(ino, &Fill::default());
         if attrs.is_empty() {
             return None;
@@ -503,6 +509,18 @@ impl Model {
         }))
     }
 
+    /// An entry that could not be given its attributes any more once its directory has a mode that lets nobody in.
+    fn shut_out(&self, ino: Ino) -> Option<Ino> {
+        const OWNER_SEARCH: u32 = 0o100;
+        let inode = self.at(ino);
+        let dir = inode.dir().ok().filter(|_| inode.mode & OWNER_SEARCH == 0)?;
+        let waits = |entry: &&Ino| {
+            let entry = self.at(**entry);
+            entry.is_dir() && !entry.is_old() && entry.has_work(self.graph.finishing)
+        };
+        dir.entries.values().find(waits).copied()
+    }
+
     /// Dirty attributes whose time has come; they count as set from now on. Times come with the last fill, because
     /// any later one would change them.
     fn take_attrs(&mut self, ino: Ino, fill: &Fill) -> NewAttrs {
@@ -511,10 +529,8 @@ impl Model {
         if inode.is_dir() && !finishing {
             return NewAttrs::default();
         }
+        inode.inherit_anew();
         let mut attrs = NewAttrs::default();
-        let content_left = inode
-            .content()
-            .is_some_and(|content| content.needs_fill(inode.size, false));
         let last_fill = inode
             .content()
             .is_none_or(|content| content.dirty.len() == fill.pieces.len());
@@ -524,14 +540,25 @@ impl Model {
             attrs.owner = Some((inode.uid, inode.gid));
         }
         let settable = inode.kind != Kind::Symlink;
-        let loses_bits = attrs.owner.is_some() || content_left;
-        if settable && (dirty.mode || loses_bits && inode.mode & PRIVILEGE_BITS != 0) {
+        // These take set-id bits and file capabilities away, whether the job still wants them or not.
+        let takes_rights = attrs.owner.is_some() || fill.changes_file();
+        let mut keys = std::mem::take(&mut inode.dirty_xattrs);
+        let xattrs = inode.xattrs.as_ref();
+        let value_of = |key: &OsStr| xattrs.and_then(|xattrs| xattrs.get(key)).cloned();
+        if takes_rights && value_of(OsStr::new(CAPABILITY)).is_some() {
+            keys.insert(CAPABILITY.into());
+        }
+        let takes_bits = takes_rights || keys.contains(OsStr::new(ACCESS_ACL));
+        if settable && (dirty.mode || takes_bits && inode.mode & PRIVILEGE_BITS != 0) {
             attrs.mode = Some(inode.mode);
         }
-        for key in std::mem::take(&mut inode.dirty_xattrs) {
-            let value = inode.xattrs.as_ref().and_then(|xattrs| xattrs.get(&key)).cloned();
-            attrs.xattrs.push((key, value));
-        }
+        attrs.xattrs = keys
+            .into_iter()
+            .map(|key| {
+                let value = value_of(&key);
+                (key, value)
+            })
+            .collect();
         if quiet && (dirty.times || !attrs.is_empty()) {
             attrs.times = Some((inode.atime, inode.mtime));
         }
@@ -542,42 +569,29 @@ impl Model {
         attrs
     }
 
-    /// The mode to create an object with; what it lacks for the desired mode is marked dirty.
+    /// The mode to create an object with. What the storage will give it beside that, by the set-group-id and the default ACL of
+    /// the directory that it is created in, is compared with what the job gave it where the job made it: each difference is
+    /// marked dirty, and set.
     fn creation_mode(&mut self, ino: Ino, parent: Ino) -> u32 {
-        let acl_changed = self.at(parent).dirty_xattrs.contains(OsStr::new(DEFAULT_ACL));
-        let has_acl = self.dir_at(parent).default_acl.is_some() && !acl_changed;
+        let gives = self.gives(parent);
+        let (uid, gid) = (self.own_uid, gives.group.unwrap_or(self.own_gid));
         let inode = self.at_mut(ino);
-        if acl_changed && inode.kind != Kind::Symlink {
-            // The storage does not know the default ACL yet that this object has inherited, or knows another one.
-            let inherited = [ACCESS_ACL, DEFAULT_ACL]
-                .into_iter()
-                .take(1 + usize::from(inode.is_dir()));
-            inode.dirty_xattrs.extend(inherited.map(OsString::from));
+        inode.dirty.owner |= (inode.uid, inode.gid) != (uid, gid);
+        if inode.kind == Kind::Symlink {
+            return SYMLINK_MODE;
         }
-        let raw = inode.raw_mode.unwrap_or(inode.mode);
-        let wanted = if has_acl { raw } else { inode.mode };
-        if inode.is_dir() {
-            let given = (wanted | OWNER_ALL) & 0o777;
-            let inherited = inode.mode & SETGID;
-            inode.dirty.mode |= given | inherited != inode.mode && !has_acl || acl_changed;
-            return given;
+        let needed = if inode.is_dir() { OWNER_ALL } else { 0 };
+        let asked = (inode.mode | needed) & 0o777;
+        let inherited = gives.inherited(asked, inode.is_dir());
+        inode.dirty.mode = inherited.mode != inode.mode;
+        let wanted = inode.xattrs.get_or_insert_default();
+        if inherited.access_acl_with(inode.mode).as_ref() != wanted.get(OsStr::new(ACCESS_ACL)) {
+            inode.dirty_xattrs.insert(OsString::from(ACCESS_ACL));
         }
-        inode.dirty.mode &= has_acl;
-        inode.dirty.mode |= acl_changed && inode.kind != Kind::Symlink;
-        inode.dirty.mode |= inode.mode & PRIVILEGE_BITS != 0;
-        wanted & 0o777
-    }
-
-    /// Marks the owner dirty where the storage will not give the desired one by itself.
-    fn expect_owner(&mut self, ino: Ino, parent: Ino) {
-        let above = self.at(parent);
-        let inherits = above.mode & SETGID != 0;
-        // A changed directory that is not yet changed on the storage gives what it gave before.
-        let unknown = (above.dirty.mode || above.dirty.owner) && (inherits || above.is_old());
-        let given = if inherits { above.gid } else { self.own_gid };
-        let own_uid = self.own_uid;
-        let inode = self.at_mut(ino);
-        inode.dirty.owner |= inode.uid != own_uid || inode.gid != given || unknown;
+        if inherited.default_acl.as_deref() != wanted.get(OsStr::new(DEFAULT_ACL)) {
+            inode.dirty_xattrs.insert(OsString::from(DEFAULT_ACL));
+        }
+        asked
     }
 
     /// The job's own directory on the storage, once it is made.

@@ -259,7 +259,8 @@ impl Shared {
                 staging_name: &self.staging_name,
                 part_name: &self.part_name,
                 journal: &self.journal,
-                manifest: &|| self.manifest(),
+                manifest: &|home| self.manifest(home),
+                lock: &self.lock,
                 journal_path,
                 times_before,
                 arrived: &|| {

@@ -1,4 +1,16 @@
 //! Ending jobs whose process died: committed ones are finished, all others rolled back. Those that were kept are left alone.
+//!
+//! ```text
+//!   whose   only a directory of our own is looked into                                   (`whose`)
+//!   life    its manifest is locked, and looked at once more: the job may have ended      (`life`)
+//!   then    a record: carry it out; none: remove what the journal and the manifest name
+//! ```
+//!
+//! What is not ours blocks nobody, and nor does a job that cannot be ended: it is told, and the others are ended. A job that ends while
+//! it is looked at was none: whatever was not found of it then is no error.
+//!
+//! Everything that is read is bounded, and refused by its first bytes if it is not ours: who has filled a disk with junk under such a name
+//! costs nothing.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStringExt;
@@ -8,42 +20,70 @@ use std::time::Duration;
 
 use elbow_file::{Access, Errno, Handle, Storage, Time};
 
-use crate::commit::{Apply, COLLECTED, DONE, Leftovers, RECORD, Record, Tally, Tree, remove_leftovers};
+use crate::commit::{
+    Apply, DEPARTED, DONE, Failure, Leftovers, RECORD, RECORD_MAGIC, Record, Tally, Tree, UNDO, UndoPhase,
+    remove_leftovers,
+};
 use crate::job::clock;
 use crate::kept;
+use crate::life::{self, Attempt, Life, Lock};
 use crate::report::{JobError, RecoverAction, Recovered};
-use crate::staging::{DROPPED, JOURNAL, JournalEntry, KEPT, MANIFEST, Manifest, is_job_name, mtime_in};
+use crate::staging::{
+    DROPPED, JOURNAL, JournalEntry, KEPT, MANIFEST, MANIFEST_DRAFT, MANIFEST_MAGIC, Manifest, is_job_name,
+    is_probe_name, mtime_in,
+};
+use crate::whose::{Own, Whose};
 
 /// A recovery works with this many storage calls at once.
 pub(crate) const THREADS: usize = 32;
-/// A manifest, record or journal larger than this is not one of ours.
-const FILE_MAX_BYTES: u64 = 1 << 30;
-/// A job's own directory without a manifest may be a moment old: it is looked at again for two seconds. A job that
-/// has none by then is dead; if it is only very slow, it finds its directory gone and fails.
+/// A manifest holds a command; those are shorter (ARG_MAX).
+const MANIFEST_BYTES_MAX: u64 = 16 << 20;
+/// More steps than this are no record that a job with the memory of any machine has made.
+const RECORD_BYTES_MAX: u64 = 1 << 30;
+/// Entries of a journal are read one by one; a longer one than this names no path.
+const JOURNAL_ENTRY_BYTES_MAX: u64 = 1 << 20;
+const JOURNAL_BYTES_MAX: u64 = 1 << 30;
+/// A job's own directory without a manifest, or with nothing else, may be a moment old, or about to go: it is looked at again for
+/// two seconds. A job that has none by then is dead; if it is only very slow, it finds its directory gone and fails.
 const BIRTH_SECONDS: i64 = 10;
 const BIRTH_LOOKS: usize = 40;
 const BIRTH_PAUSE: Duration = Duration::from_millis(50);
+/// The first pauses are shorter, and each twice as long as the one before: most wait for a single call.
+const FIRST_PAUSE: Duration = Duration::from_millis(1);
+/// A manifest that is another one whenever it is locked is looked at so often.
+const LOCK_LOOKS: usize = 5;
 
 /// Looks for dead jobs in a directory and ends each: a committed one forward, any other back. Jobs of other
-/// hosts are left alone unless `force` says that they are dead, kept ones in any case ([`drop_kept`](crate::drop_kept)).
+/// machines are left alone unless `force` says that they are dead, kept ones ([`drop_kept`](crate::drop_kept)) and those of other
+/// users in any case. One that cannot be ended is told as [`RecoverAction::Failed`], and can be tried again.
 ///
 /// # Errors
-/// When the directory cannot be listed, or a step fails; what was done by then stays done, and it can be
-/// called again.
+/// When the directory cannot be listed.
 pub fn recover(storage: &Arc<dyn Storage>, root: &Handle, force: bool) -> Result<Vec<Recovered>, JobError> {
-    recover_jobs(storage, root, force, &Manifest::is_alive)
+    let ended = Recovery::new(&**storage, root, force)?.run()?;
+    Ok(ended
+        .into_iter()
+        .filter_map(|(name, ended)| {
+            ended.unwrap_or_else(|error| {
+                let message = format!("it could not be ended: {error}");
+                Some(told(&name, RecoverAction::Failed, None, message))
+            })
+        })
+        .collect())
 }
 
+/// The same with another way to tell living jobs from dead ones than their locks.
+#[cfg(test)]
 pub(crate) fn recover_jobs(
     storage: &Arc<dyn Storage>,
     root: &Handle,
     force: bool,
     is_alive: &dyn Fn(&Manifest) -> bool,
 ) -> Result<Vec<Recovered>, JobError> {
-    let listed = storage.list(root).map_err(error("listing"))?;
-    let jobs = listed.into_iter().filter(|entry| is_job_name(&entry.name));
-    jobs.map(|entry| recover_job(&**storage, root, &entry.name, force, is_alive))
-        .collect()
+    let mut recovery = Recovery::new(&**storage, root, force)?;
+    recovery.is_alive = Some(is_alive);
+    let ended = recovery.run()?;
+    ended.into_iter().filter_map(|(_, ended)| ended.transpose()).collect()
 }
 
 pub(crate) fn error(tried: &'static str) -> impl Fn(Errno) -> JobError {
@@ -54,97 +94,284 @@ pub(crate) fn error(tried: &'static str) -> impl Fn(Errno) -> JobError {
     }
 }
 
-fn recover_job(
-    storage: &dyn Storage,
-    root: &Handle,
+/// What is said of a job.
+pub(crate) fn told(
     name: &OsStr,
-    force: bool,
-    is_alive: &dyn Fn(&Manifest) -> bool,
-) -> Result<Recovered, JobError> {
-    let job = storage
-        .open_dir(root, name)
-        .map_err(error("opening the staging directory in"))?;
-    let found = await_manifest(storage, root, name, &job).map_err(error("reading the manifest in"))?;
-    let tree = Tree::new(storage, root.clone(), THREADS);
-    let manifest = match found {
-        Found::Ordinary(manifest) => manifest,
-        Found::Kept(manifest) => return Ok(is_kept(name, manifest.as_ref())),
-        Found::Dropped(manifest) => {
-            kept::remove(&tree, name, &job)?;
-            return Ok(kept::dropped(name, manifest.as_ref()));
-        }
-    };
-    let say = |action, message: String| Recovered {
+    action: RecoverAction,
+    manifest: Option<&Manifest>,
+    message: impl Into<String>,
+) -> Recovered {
+    Recovered {
         job: name.to_string_lossy().into_owned(),
         action,
-        command: manifest.as_ref().map(command_of).unwrap_or_default(),
-        message,
-    };
-    match &manifest {
-        Some(found) if is_alive(found) => {
-            return Ok(say(
-                RecoverAction::Running,
-                format!("process {} is still running", found.pid),
-            ));
-        }
-        Some(found) if !found.is_local() && !force => {
-            return Ok(say(
-                RecoverAction::Foreign,
-                format!(
-                    "it was started on {}; if it is dead, run `elbow recover --force`",
-                    found.host
-                ),
-            ));
-        }
-        _ => {}
-    }
-    match find_record(storage, &job) {
-        Ok(Some((record, done))) => {
-            finish(tree, job, name, &record, done)?;
-            Ok(say(
-                RecoverAction::Finished,
-                "it had committed: everything is in its place".into(),
-            ))
-        }
-        // Whose job it is cannot be read, yet it got beyond its first moment: perhaps this machine only sees it late.
-        Ok(None)
-            if manifest.is_none()
-                && !force
-                && !is_bare(storage, &job).map_err(error("listing the staging directory in"))? =>
-        {
-            Ok(say(
-                RecoverAction::Damaged,
-                "its manifest cannot be read; if it is dead, run `elbow recover --force`; nothing was changed".into(),
-            ))
-        }
-        Ok(None) => {
-            let (left, times) =
-                leftovers(storage, root, name, &job, manifest.as_ref()).map_err(error("reading the journal in"))?;
-            remove_leftovers(&tree, name, &left, times, &Tally::default()).map_err(error("rolling back in"))?;
-            Ok(say(
-                RecoverAction::RolledBack,
-                "it had not committed: nothing of it is left".into(),
-            ))
-        }
-        Err(found) => Ok(say(
-            RecoverAction::Damaged,
-            format!("its commit record cannot be read: {found}; nothing was changed"),
-        )),
+        command: manifest.map(command_of).unwrap_or_default(),
+        message: message.into(),
     }
 }
 
-/// Nothing but a manifest, maybe torn, is in a job's own directory: it died, or is, in its first moment.
-fn is_bare(storage: &dyn Storage, job: &Handle) -> Result<bool, Errno> {
-    Ok(storage.list(job)?.iter().all(|entry| entry.name == MANIFEST))
+/// What became of each name.
+type Ended = Vec<(OsString, Result<Option<Recovered>, JobError>)>;
+
+struct Recovery<'a> {
+    storage: &'a dyn Storage,
+    root: &'a Handle,
+    force: bool,
+    whose: Whose<'a>,
+    /// Locks of one machine are seen by the others here.
+    shares_locks: bool,
+    /// Asked instead of locks, by tests.
+    is_alive: Option<&'a dyn Fn(&Manifest) -> bool>,
+}
+
+impl<'a> Recovery<'a> {
+    fn new(storage: &'a dyn Storage, root: &'a Handle, force: bool) -> Result<Self, JobError> {
+        let failed = error("reading the attributes of");
+        Ok(Self {
+            storage,
+            root,
+            force,
+            whose: Whose::new(storage, root).map_err(&failed)?,
+            shares_locks: storage.nature(root).map_err(&failed)?.shares_locks,
+            is_alive: None,
+        })
+    }
+
+    fn run(&self) -> Result<Ended, JobError> {
+        let listed = self.storage.list(self.root).map_err(error("listing"))?;
+        let (probes, jobs): (Vec<_>, Vec<_>) = listed
+            .into_iter()
+            .map(|entry| entry.name)
+            .filter(|name| is_job_name(name) || is_probe_name(name))
+            .partition(|name| is_probe_name(name));
+        probes.iter().for_each(|name| self.whose.remove_old_probe(name));
+        Ok(jobs
+            .into_iter()
+            .map(|name| {
+                let ended = self.end(&name);
+                (name, ended)
+            })
+            .collect())
+    }
+
+    /// Ends a job; `None` if it has ended by itself.
+    fn end(&self, name: &OsStr) -> Result<Option<Recovered>, JobError> {
+        self.attempt(name)
+            .or_else(|failed| match self.storage.stat(self.root, name) {
+                Err(Errno::NOENT | Errno::STALE) => Ok(None),
+                _ => Err(failed),
+            })
+    }
+
+    fn attempt(&self, name: &OsStr) -> Result<Option<Recovered>, JobError> {
+        let own = match self.whose.open(name) {
+            Err(Errno::NOENT | Errno::STALE) => return Ok(None),
+            found => match found.map_err(error("opening the staging directory in"))? {
+                crate::whose::Found::Ours(own) => own,
+                crate::whose::Found::NotOurs(why) => return Ok(Some(told(name, RecoverAction::NotOurs, None, why))),
+            },
+        };
+        let lock = Lock::default();
+        let held = self.hold(name, &own, &lock).map_err(error("reading the manifest in"))?;
+        let Some((found, attempt)) = held else { return Ok(None) };
+        let device = (!self.force).then(|| self.whose.dev());
+        let tree = Tree::new(self.storage, self.root.clone(), THREADS)
+            .of_job(Some(own.handle.clone()), &lock)
+            .staying_on(device);
+        let manifest = match found {
+            Found::Kept(manifest) => return Ok(Some(is_kept(name, manifest.as_ref()))),
+            Found::Dropped(_) if matches!(attempt, Attempt::Taken) => return Ok(None),
+            Found::Dropped(manifest) => {
+                kept::remove(&tree, name, &own)?;
+                return Ok(Some(kept::dropped(name, manifest.as_ref())));
+            }
+            Found::Ordinary(manifest) => manifest,
+        };
+        if let Some(said) = self.objection(name, manifest.as_ref(), &attempt) {
+            return Ok(Some(said));
+        }
+        self.end_dead(tree, name, &own, manifest.as_ref()).map(Some)
+    }
+
+    /// Why a job is left alone, whatever else is in its directory.
+    fn objection(&self, name: &OsStr, manifest: Option<&Manifest>, attempt: &Attempt) -> Option<Recovered> {
+        let Some(manifest) = manifest else {
+            let is_taken = matches!(attempt, Attempt::Taken) && self.is_alive.is_none();
+            return is_taken.then(|| told(name, RecoverAction::Running, None, "it is still running"));
+        };
+        let say = |action, message: String| Some(told(name, action, Some(manifest), message));
+        if let Some(home) = manifest.home.as_ref().filter(|home| home.name != name) {
+            let message = format!(
+                "its manifest is that of {}: somebody has renamed it",
+                home.name.display()
+            );
+            return say(RecoverAction::NotOurs, message);
+        }
+        match self.life(manifest, attempt) {
+            Life::Dead => None,
+            Life::Running(message) => say(RecoverAction::Running, message),
+            Life::Unknown(_) if self.force => None,
+            Life::Unknown(message) => say(
+                RecoverAction::Foreign,
+                format!("{message}; if it is dead, run `elbow recover --force`"),
+            ),
+        }
+    }
+
+    fn life(&self, manifest: &Manifest, attempt: &Attempt) -> Life {
+        match self.is_alive {
+            None => life::of(manifest, attempt, self.whose.dev(), self.shares_locks),
+            Some(is_alive) if is_alive(manifest) => Life::Running("it is said to live".into()),
+            Some(_) => Life::Dead,
+        }
+    }
+
+    /// Ends a dead job, whose manifest we have locked.
+    fn end_dead(
+        &self,
+        tree: Tree<'_>,
+        name: &OsStr,
+        own: &Own,
+        manifest: Option<&Manifest>,
+    ) -> Result<Recovered, JobError> {
+        let say = |action, message: &str| Ok(told(name, action, manifest, message));
+        match find_record(self.storage, own) {
+            // A record is only written when the manifest is durable.
+            Ok(Some((_, stage))) if stage != Stage::Done && manifest.is_none() && !self.force => say(
+                RecoverAction::Damaged,
+                "it had committed, but its manifest cannot be read; if this is its place, run `elbow recover --force`; \
+                 nothing was changed",
+            ),
+            Ok(Some((record, stage))) => {
+                let (action, message) = self.finish(tree, name, own, manifest, &record, stage)?;
+                say(action, &message)
+            }
+            // Whose job it is cannot be read, yet it got beyond its first moment: perhaps this machine only sees it late.
+            Ok(None)
+                if manifest.is_none()
+                    && !self.force
+                    && !is_bare(self.storage, own).map_err(error("listing the staging directory in"))? =>
+            {
+                say(
+                    RecoverAction::Damaged,
+                    "its manifest cannot be read; if it is dead, run `elbow recover --force`; nothing was changed",
+                )
+            }
+            Ok(None) => {
+                self.roll_back(&tree, name, own, manifest)?;
+                say(RecoverAction::RolledBack, "it had not committed: nothing of it is left")
+            }
+            Err(found) => say(
+                RecoverAction::Damaged,
+                &format!("its commit record cannot be read: {found}; nothing was changed"),
+            ),
+        }
+    }
+
+    fn roll_back(&self, tree: &Tree<'_>, name: &OsStr, own: &Own, manifest: Option<&Manifest>) -> Result<(), JobError> {
+        let left = leftovers(self.storage, self.root, name, own, manifest);
+        let (left, times) = left.map_err(error("reading the journal in"))?;
+        remove_leftovers(tree, name, &left, times, &Tally::default()).map_err(error("rolling back in"))
+    }
+
+    /// Carries a record out, or takes it back if that cannot be; gives what became of the job.
+    fn finish(
+        &self,
+        tree: Tree<'_>,
+        name: &OsStr,
+        own: &Own,
+        manifest: Option<&Manifest>,
+        record: &Record,
+        stage: Stage,
+    ) -> Result<(RecoverAction, String), JobError> {
+        let departed = self.storage.stat(&own.handle, OsStr::new(DEPARTED)).is_ok();
+        let tally = Tally::default();
+        let apply = Apply::new(tree, own.handle.clone(), name, record, &tally, false);
+        if let Stage::TakenBack(phase) = stage {
+            let gone_on = apply.go_on_taking_back(phase);
+            gone_on.map_err(|failures| unfinished(&failures))?;
+            self.roll_back(&apply.tree, name, own, manifest)?;
+            let message = "its commit had been refused: nothing of it is left";
+            return Ok((RecoverAction::RolledBack, message.into()));
+        }
+        if stage == Stage::Committed {
+            if let Err(failures) = apply.publish(departed) {
+                // Nothing of it is removed: among what it had published there may be what somebody has changed since.
+                apply.take_back().map_err(|_| unfinished(&failures))?;
+                kept::keep(self.storage, &own.handle).map_err(error("keeping the job in"))?;
+                return Ok((RecoverAction::Kept, kept_because(&failures)));
+            }
+            apply.mark_done().map_err(error("finishing the commit in"))?;
+        }
+        apply.clean(None).map_err(|failures| unfinished(&failures))?;
+        let message = "it had committed: everything is in its place";
+        Ok((RecoverAction::Finished, message.into()))
+    }
+
+    /// Finds a job's manifest and locks it, and finds it once more: what it says is then so until the lock is given up. `None` if the
+    /// job has ended meanwhile.
+    fn hold(&self, name: &OsStr, own: &Own, lock: &Lock) -> Result<Option<(Found, Attempt)>, Errno> {
+        for look in 0..BIRTH_LOOKS {
+            let is_last = look + 1 == BIRTH_LOOKS;
+            let found = look_at(self.storage, own)?;
+            let may_change = !is_last && self.is_young(name)?;
+            match &found {
+                Found::Ordinary(None) if may_change => {}
+                Found::Kept(_) => return Ok(Some((found, Attempt::None))),
+                _ => {
+                    let attempt = lock_manifest(self.storage, own, &found, lock)?;
+                    let is_ending = matches!(attempt, Attempt::Locked) && is_bare(self.storage, own)?;
+                    if !(is_ending && may_change) && (is_last || look_at(self.storage, own)? == found) {
+                        return Ok(Some((found, attempt)));
+                    }
+                    // Who ends it must not find it open.
+                    lock.give_up(self.storage);
+                }
+            }
+            if look >= LOCK_LOOKS || may_change {
+                let shorter = u32::try_from(look).ok().and_then(|look| 2u32.checked_pow(look));
+                std::thread::sleep(shorter.map_or(BIRTH_PAUSE, |times| (FIRST_PAUSE * times).min(BIRTH_PAUSE)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// A job that began, or has done something in its own directory, just now. An error if it is gone.
+    fn is_young(&self, name: &OsStr) -> Result<bool, Errno> {
+        let stat = self.storage.stat(self.root, name)?;
+        let is_young = |seconds: i64| (clock().seconds - seconds).abs() < BIRTH_SECONDS;
+        Ok(self.is_alive.is_none() && is_young(stat.mtime.seconds))
+    }
+}
+
+/// Locks the manifest of a job, if it has one.
+pub(crate) fn lock_manifest(storage: &dyn Storage, own: &Own, found: &Found, lock: &Lock) -> Result<Attempt, Errno> {
+    let file = match storage.open(&own.handle, OsStr::new(found.file()), Access::ReadWrite) {
+        Err(Errno::NOENT | Errno::ISDIR | Errno::SPIPE | Errno::NODEV | Errno::LOOP) => return Ok(Attempt::None),
+        file => file?,
+    };
+    lock.give_up(storage);
+    let attempt = life::attempt(storage, &file)?;
+    match attempt {
+        Attempt::Locked => lock.hold(file),
+        _ => storage.close(&file)?,
+    }
+    Ok(attempt)
+}
+
+/// Nothing but a manifest, or a part of one, is in a job's own directory: it died, or is, in its first or last moment.
+fn is_bare(storage: &dyn Storage, own: &Own) -> Result<bool, Errno> {
+    let listed = storage.list(&own.handle)?;
+    let mut names = listed.iter().map(|entry| &entry.name);
+    Ok(names.all(|name| {
+        [MANIFEST, MANIFEST_DRAFT, DROPPED, DONE]
+            .iter()
+            .any(|bare| name == bare)
+    }))
 }
 
 fn is_kept(name: &OsStr, manifest: Option<&Manifest>) -> Recovered {
-    Recovered {
-        job: name.to_string_lossy().into_owned(),
-        message: "it failed and was kept; `elbow recover --drop` with this name removes it".into(),
-        action: RecoverAction::Kept,
-        command: manifest.map(command_of).unwrap_or_default(),
-    }
+    let message = "it failed and was kept; `elbow recover --drop` with this name removes it";
+    told(name, RecoverAction::Kept, manifest, message)
 }
 
 pub(crate) fn command_of(manifest: &Manifest) -> Vec<OsString> {
@@ -153,6 +380,7 @@ pub(crate) fn command_of(manifest: &Manifest) -> Vec<OsString> {
 
 /// What the name of its manifest says of a job. The manifest is `None` if it is missing or torn, as after a crash in the
 /// first moments of a job.
+#[derive(PartialEq, Eq)]
 pub(crate) enum Found {
     /// It runs, died or committed.
     Ordinary(Option<Manifest>),
@@ -161,21 +389,19 @@ pub(crate) enum Found {
     Dropped(Option<Manifest>),
 }
 
-/// The manifest of a job that may have begun just now: its directory is made a moment before the manifest is
-/// in it.
-fn await_manifest(storage: &dyn Storage, root: &Handle, name: &OsStr, job: &Handle) -> Result<Found, Errno> {
-    for _ in 0..BIRTH_LOOKS {
-        let found = look_at(storage, job)?;
-        if !matches!(found, Found::Ordinary(None)) || !is_young(storage, root, name) {
-            return Ok(found);
+impl Found {
+    /// The name of the manifest.
+    fn file(&self) -> &'static str {
+        match self {
+            Self::Ordinary(_) => MANIFEST,
+            Self::Kept(_) => KEPT,
+            Self::Dropped(_) => DROPPED,
         }
-        std::thread::sleep(BIRTH_PAUSE);
     }
-    look_at(storage, job)
 }
 
 /// Looks for the names in the order that a manifest takes them, so that it is found while it is renamed.
-pub(crate) fn look_at(storage: &dyn Storage, job: &Handle) -> Result<Found, Errno> {
+pub(crate) fn look_at(storage: &dyn Storage, own: &Own) -> Result<Found, Errno> {
     type Make = fn(Option<Manifest>) -> Found;
     let names: [(&str, Make); 3] = [
         (MANIFEST, Found::Ordinary),
@@ -183,51 +409,62 @@ pub(crate) fn look_at(storage: &dyn Storage, job: &Handle) -> Result<Found, Errn
         (DROPPED, Found::Dropped),
     ];
     for (name, found) in names {
-        if let Some(bytes) = read_file(storage, job, name)? {
-            return Ok(found(Manifest::decode(&bytes).ok()));
+        match read_sealed(storage, own, name, MANIFEST_MAGIC, MANIFEST_BYTES_MAX) {
+            Ok(None) => {}
+            Ok(Some(bytes)) => return Ok(found(Manifest::decode(&bytes).ok())),
+            Err(Unread::Junk(_)) => return Ok(found(None)),
+            Err(Unread::Storage(errno)) => return Err(errno),
         }
     }
     Ok(Found::Ordinary(None))
 }
 
-fn is_young(storage: &dyn Storage, root: &Handle, name: &OsStr) -> bool {
-    storage
-        .stat(root, name)
-        .is_ok_and(|stat| (clock().seconds - stat.mtime.seconds).abs() < BIRTH_SECONDS)
+/// How far a commit record has been carried out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stage {
+    Committed,
+    /// All but the cleaning is done.
+    Done,
+    /// It was refused, and is being taken back.
+    TakenBack(UndoPhase),
 }
 
-/// The commit record and whether it has been carried out; an error in words if it cannot be read.
-pub(crate) fn find_record(storage: &dyn Storage, job: &Handle) -> Result<Option<(Record, bool)>, String> {
-    for (file, done) in [(RECORD, false), (DONE, true)] {
-        if let Some(bytes) = read_file(storage, job, file).map_err(|errno| errno.to_string())? {
-            return Record::decode(&bytes)
-                .map(|record| Some((record, done)))
-                .map_err(|e| e.to_string());
+/// The commit record and how far it has been carried out; an error in words if it cannot be read.
+pub(crate) fn find_record(storage: &dyn Storage, own: &Own) -> Result<Option<(Record, Stage)>, String> {
+    let undo = UNDO.into_iter().enumerate();
+    let undo = undo.map(|(phase, name)| (name, Stage::TakenBack(UndoPhase(phase))));
+    // In the order that a record takes its names, so that it is found while it is renamed.
+    for (file, stage) in [(RECORD, Stage::Committed), (DONE, Stage::Done)]
+        .into_iter()
+        .chain(undo)
+    {
+        match read_sealed(storage, own, file, RECORD_MAGIC, RECORD_BYTES_MAX) {
+            Ok(None) => {}
+            Ok(Some(bytes)) => {
+                let record = Record::decode(&bytes).map_err(|e| e.to_string())?;
+                return Ok(Some((record, stage)));
+            }
+            Err(Unread::Junk(found)) => return Err(found),
+            Err(Unread::Storage(errno)) => return Err(errno.to_string()),
         }
     }
     Ok(None)
 }
 
-fn finish(tree: Tree<'_>, job: Handle, name: &OsStr, record: &Record, done: bool) -> Result<(), JobError> {
-    let storage = tree.storage;
-    let collected = storage.stat(&job, OsStr::new(COLLECTED)).is_ok();
-    let apply = Apply {
-        tree,
-        job,
-        staging_name: name,
-        record,
-        tally: &Tally::default(),
-    };
-    let failed = |failures: Vec<crate::commit::Failure>| JobError::Unfinished {
+fn unfinished(failures: &[Failure]) -> JobError {
+    JobError::Unfinished {
         failed: failures.len(),
         first: failures.first().map(ToString::to_string).unwrap_or_default(),
         directory: PathBuf::from("."),
-    };
-    if !done {
-        apply.publish(collected).map_err(failed)?;
-        apply.mark_done().map_err(error("finishing the commit in"))?;
     }
-    apply.clean(None).map_err(failed)
+}
+
+fn kept_because(failures: &[Failure]) -> String {
+    let first = failures.first().map(ToString::to_string).unwrap_or_default();
+    format!(
+        "it had committed, but that could not be finished ({first}): the tree is as it was before the job, and what the job \
+         made is kept; `elbow recover --drop` with this name removes it"
+    )
 }
 
 /// What a dead job has put outside its own directory, and the times of the root before it.
@@ -235,7 +472,7 @@ fn leftovers(
     storage: &dyn Storage,
     root: &Handle,
     name: &OsStr,
-    job: &Handle,
+    own: &Own,
     manifest: Option<&Manifest>,
 ) -> Result<(Leftovers, (Time, Time)), Errno> {
     let times = match manifest {
@@ -246,7 +483,7 @@ fn leftovers(
         }
     };
     let mut left = Leftovers::default();
-    for entry in read_journal(storage, job)? {
+    for entry in read_journal(storage, own)? {
         match entry {
             JournalEntry::Staging { dir, times } => left.staging.push((dir, times)),
             JournalEntry::Visible { path } => left.visible.push(path),
@@ -255,29 +492,78 @@ fn leftovers(
     Ok((left, times))
 }
 
-pub(crate) fn read_journal(storage: &dyn Storage, job: &Handle) -> Result<Vec<JournalEntry>, Errno> {
-    let bytes = read_file(storage, job, JOURNAL)?.unwrap_or_default();
-    Ok(JournalEntry::decode_all(&bytes))
+/// The entries of a journal up to the first that is none: what follows was never acted on.
+pub(crate) fn read_journal(storage: &dyn Storage, own: &Own) -> Result<Vec<JournalEntry>, Errno> {
+    let Some((file, size)) = open_own(storage, own, JOURNAL)? else {
+        return Ok(Vec::new());
+    };
+    let mut entries = Vec::new();
+    let (mut at, mut window) = (0, Vec::new());
+    while at < size.min(JOURNAL_BYTES_MAX) {
+        window.resize((size - at).min(JOURNAL_ENTRY_BYTES_MAX) as usize, 0);
+        let length = storage.read(&file, &mut window, at)?;
+        let (decoded, used) = JournalEntry::decode_all(&window[..length]);
+        entries.extend(decoded);
+        if used == 0 {
+            break;
+        }
+        at += used as u64;
+    }
+    Ok(entries)
 }
 
-/// A whole small file; `None` if there is none.
-fn read_file(storage: &dyn Storage, dir: &Handle, name: &str) -> Result<Option<Vec<u8>>, Errno> {
-    let file = match storage.open(dir, OsStr::new(name), Access::Read) {
+/// Why a file of ours was not read.
+enum Unread {
+    Storage(Errno),
+    /// What was found in it.
+    Junk(String),
+}
+
+impl From<Errno> for Unread {
+    fn from(errno: Errno) -> Self {
+        Self::Storage(errno)
+    }
+}
+
+/// A whole sealed file, `None` if there is none. One that does not begin as it should, or is as long as none can be, is not read.
+fn read_sealed(
+    storage: &dyn Storage,
+    own: &Own,
+    name: &str,
+    magic: [u8; 8],
+    bytes_max: u64,
+) -> Result<Option<Vec<u8>>, Unread> {
+    let opened = match open_own(storage, own, name) {
+        Err(Errno::ISDIR | Errno::SPIPE | Errno::NODEV | Errno::LOOP | Errno::PERM) => {
+            return Err(Unread::Junk("it is no file of ours".into()));
+        }
+        opened => opened?,
+    };
+    let Some((file, size)) = opened else { return Ok(None) };
+    if size > bytes_max {
+        return Err(Unread::Junk(format!("it has {size} bytes")));
+    }
+    let mut first = magic;
+    let length = storage.read(&file, &mut first, 0)?;
+    if first[..length] != magic[..length] {
+        return Err(Unread::Junk("it is something else".into()));
+    }
+    let mut bytes = vec![0; size as usize];
+    let length = storage.read(&file, &mut bytes, 0)?;
+    bytes.truncate(length);
+    Ok(Some(bytes))
+}
+
+/// A file in a job's own directory and its size. EPERM for one that is not of the directory's owner.
+fn open_own(storage: &dyn Storage, own: &Own, name: &str) -> Result<Option<(Handle, u64)>, Errno> {
+    let file = match storage.open(&own.handle, OsStr::new(name), Access::Read) {
         Err(Errno::NOENT) => return Ok(None),
         other => other?,
     };
-    let size = storage.stat_handle(&file)?.size;
-    if size > FILE_MAX_BYTES {
-        return Err(Errno::FBIG);
+    let stat = storage.stat_handle(&file)?;
+    if stat.uid == own.stat.uid {
+        Ok(Some((file, stat.size)))
+    } else {
+        Err(Errno::PERM)
     }
-    let mut bytes = vec![0; size as usize];
-    let mut filled = 0;
-    while filled < bytes.len() {
-        match storage.read(&file, &mut bytes[filled..], filled as u64)? {
-            0 => break,
-            n => filled += n,
-        }
-    }
-    bytes.truncate(filled);
-    Ok(Some(bytes))
 }

@@ -94,13 +94,29 @@ pub(crate) fn remove_tree(
     threads: usize,
     tally: &Tally,
 ) -> Result<(), Errno> {
+    retried(|| remove_tree_once(storage, base, name, threads, tally))
+}
+
+/// The same for a directory that is open: under its name there may be another one by now, in which nothing is touched.
+pub(crate) fn remove_opened_tree(
+    storage: &dyn Storage,
+    base: &Handle,
+    name: &OsStr,
+    handle: &Handle,
+    tally: &Tally,
+) -> Result<(), Errno> {
+    retried(|| remove_directory(storage, base, name, handle.clone(), 1, tally))
+}
+
+/// Tries again where names of removed files may still be in the way.
+pub(crate) fn retried(mut remove: impl FnMut() -> Result<(), Errno>) -> Result<(), Errno> {
     for pause_ms in HIDDEN_FILE_PAUSES_MS {
-        match remove_tree_once(storage, base, name, threads, tally) {
+        match remove() {
             Err(Errno::NOTEMPTY | Errno::EXIST | Errno::BUSY) => std::thread::sleep(Duration::from_millis(pause_ms)),
             other => return other,
         }
     }
-    remove_tree_once(storage, base, name, threads, tally)
+    remove()
 }
 
 fn remove_tree_once(
@@ -110,13 +126,24 @@ fn remove_tree_once(
     threads: usize,
     tally: &Tally,
 ) -> Result<(), Errno> {
-    let top = Arc::new(Doomed::new(None, base.clone(), name.to_owned()));
     match storage.open_dir(base, name) {
-        Ok(handle) => top.handle.get_or_init(|| handle),
-        Err(Errno::NOENT) => return Ok(()),
-        Err(Errno::NOTDIR | Errno::LOOP) => return gone_is_fine(storage.unlink(base, name)),
-        Err(errno) => return Err(errno),
-    };
+        Ok(handle) => remove_directory(storage, base, name, handle, threads, tally),
+        Err(Errno::NOENT) => Ok(()),
+        Err(Errno::NOTDIR | Errno::LOOP) => gone_is_fine(storage.unlink(base, name)),
+        Err(errno) => Err(errno),
+    }
+}
+
+fn remove_directory(
+    storage: &dyn Storage,
+    base: &Handle,
+    name: &OsStr,
+    handle: Handle,
+    threads: usize,
+    tally: &Tally,
+) -> Result<(), Errno> {
+    let top = Arc::new(Doomed::new(None, base.clone(), name.to_owned()));
+    top.handle.get_or_init(|| handle);
     let queue = Mutex::new(Queue {
         tasks: VecDeque::from([Task::Enter(top)]),
         outstanding: 1,

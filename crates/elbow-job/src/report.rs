@@ -300,6 +300,10 @@ pub enum RecoverAction {
     Foreign,
     /// Its files could not be read: left alone.
     Damaged,
+    /// Ending it failed: it is left as it was then, for another attempt.
+    Failed,
+    /// It is somebody else's, or nobody's: left alone, and not looked into.
+    NotOurs,
     /// It failed and was kept for inspection: left alone until it is dropped by name.
     Kept,
     /// It had been kept, and was asked to go: nothing of it is left.

@@ -2,14 +2,19 @@
 //!
 //! ```text
 //!   DIR/.elbow-<id>-<mtime>/        the job's own directory (mode 0700)
-//!       job                         manifest: who, where, when, what (sealed)
+//!       job                         manifest: who, where, when, what (sealed); locked while the job lives
+//!       job.draft                   the manifest before it is whole, locked and durable
 //!       journal                     one sealed entry per staging directory, before it is made
 //!       new/                        what the job creates in DIR itself
 //!       p<n>                        patch files of old objects
 //!       m<n>                        limbo: objects on their way from one name to another
-//!       d<n>                        removed objects, deleted after commit
-//!       commit, collected, done     the commit record and how far it is applied
+//!       u<n>                        what a patch has overwritten
+//!       commit, departed, done      the commit record and how far it is applied
+//!       undo, undo.names, undo.olds the record of a commit that is taken back, and how far
 //!   DIR/old/dir/.elbow-<id>-part    what the job creates in old/dir
+//!   DIR/old/dir/.elbow-<id>-d<n>    an old object that is removed from old/dir, for the time of the commit
+//!   DIR/old/dir/.elbow-<id>-m<n>    an old object that gets another name in old/dir, the same
+//!   DIR/.elbow-probe-<id>           a file that a recovery makes for a moment, to see whose it becomes (`whose`)
 //! ```
 //!
 //! The manifest of a kept job is named `kept` instead of `job`, that of a kept job that is being removed `dropped`: a rename
@@ -32,6 +37,7 @@ pub(crate) const PREFIX: &str = ".elbow-";
 /// Within the job's own directory.
 pub(crate) const NEW: &str = "new";
 pub(crate) const MANIFEST: &str = "job";
+pub(crate) const MANIFEST_DRAFT: &str = "job.draft";
 pub(crate) const JOURNAL: &str = "journal";
 /// The manifest of a job that was kept, and of one that is being removed after that.
 pub(crate) const KEPT: &str = "kept";
@@ -40,19 +46,39 @@ pub(crate) const DROPPED: &str = "dropped";
 /// What the name of a staging directory ends with that is not the job's own directory.
 const PART: &str = "part";
 const ID_DIGITS: usize = 16;
-const MANIFEST_MAGIC: [u8; 8] = *b"ELBOWJOB";
+const PROBE_PREFIX: &str = ".elbow-probe-";
+pub(crate) const MANIFEST_MAGIC: [u8; 8] = *b"ELBOWJOB";
 const JOURNAL_MAGIC: [u8; 8] = *b"ELBOWJNL";
 const VERSION: u16 = 1;
+/// The first has neither the name of the job, nor the machine, nor anything on locks.
+const MANIFEST_VERSIONS: std::ops::RangeInclusive<u16> = 1..=2;
 
 /// Is this the name of a staging directory of any job?
 #[must_use]
 pub fn is_staging_name(name: &OsStr) -> bool {
-    split(name).is_some_and(|(_, rest)| rest == PART) || is_job_name(name)
+    split(name).is_some_and(|(_, rest)| rest == PART || is_parking(rest)) || is_job_name(name) || is_probe_name(name)
+}
+
+/// A letter and a number: an old object that waits beside its name while a commit is applied.
+fn is_parking(rest: &str) -> bool {
+    let digits = rest.strip_prefix(['d', 'm', 'r']).unwrap_or_default();
+    !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit())
 }
 
 /// Is this the name of the own directory of any job?
 pub(crate) fn is_job_name(name: &OsStr) -> bool {
     mtime_in(name).is_some()
+}
+
+/// Is this the name of a file that a recovery makes for a moment?
+pub(crate) fn is_probe_name(name: &OsStr) -> bool {
+    let id = name.to_str().and_then(|name| name.strip_prefix(PROBE_PREFIX));
+    id.is_some_and(|id| id.len() == ID_DIGITS && id.bytes().all(|digit| digit.is_ascii_hexdigit()))
+}
+
+/// A name for such a file.
+pub(crate) fn new_probe_name() -> OsString {
+    format!("{PROBE_PREFIX}{}", new_id()).into()
 }
 
 /// The mtime of the job's directory before the job, which the name of its own directory holds; `None` for any
@@ -80,14 +106,24 @@ pub(crate) fn part_name(job: &OsStr) -> OsString {
     format!("{PREFIX}{id}-{PART}").into()
 }
 
+/// The hidden name beside its own that an old object has while a commit is applied; `kind` is one letter.
+pub(crate) fn parked_name(job: &OsStr, kind: char, number: u64) -> OsString {
+    let id = split(job).map_or("", |(id, _)| id);
+    format!("{PREFIX}{id}-{kind}{number}").into()
+}
+
 /// A name for the own directory of a new job in a directory with this mtime.
 pub(crate) fn new_staging_name(mtime: Time) -> String {
+    staging_name(&new_id(), mtime)
+}
+
+fn new_id() -> String {
     let mut bytes = [0u8; 8];
     let mut filled = 0;
     while filled < bytes.len() {
         filled += rustix::rand::getrandom(&mut bytes[filled..], rustix::rand::GetRandomFlags::empty()).unwrap_or(0);
     }
-    staging_name(&format!("{:016x}", u64::from_le_bytes(bytes)), mtime)
+    format!("{:016x}", u64::from_le_bytes(bytes))
 }
 
 fn staging_name(id: &str, mtime: Time) -> String {
@@ -107,11 +143,64 @@ pub(crate) struct Manifest {
     /// Times of the directory before the job touched it.
     pub(crate) times: (Time, Time),
     pub(crate) command: Vec<Vec<u8>>,
+    /// What the first version did not have.
+    pub(crate) home: Option<Home>,
+}
+
+/// Where a job lives: what tells whether its lock says anything to whoever finds it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Home {
+    /// The name of the job's own directory: one that was renamed is another job's, or nobody's.
+    pub(crate) name: OsString,
+    /// The machine, over its reboots (machine-id(5)); empty where it has no such id.
+    pub(crate) machine: String,
+    /// The namespace that the number of the process belongs to.
+    pub(crate) pid_namespace: u64,
+    /// The job holds the lock of its manifest.
+    pub(crate) is_locked: bool,
+    /// Other machines see that lock.
+    pub(crate) shares_locks: bool,
+    /// `st_dev` of the directory of the job: who sees the same on the same machine sees the same locks.
+    pub(crate) dev: u64,
+}
+
+impl Home {
+    /// This process.
+    pub(crate) fn here(name: &OsStr, dev: u64, is_locked: bool, shares_locks: bool) -> Self {
+        Self {
+            name: name.to_owned(),
+            machine: machine_id(),
+            pid_namespace: pid_namespace(),
+            is_locked,
+            shares_locks,
+            dev,
+        }
+    }
+
+    fn encode(&self, out: &mut Writer) {
+        out.bytes(self.name.as_bytes());
+        out.bytes(self.machine.as_bytes());
+        out.varint(self.pid_namespace);
+        out.bool(self.is_locked);
+        out.bool(self.shares_locks);
+        out.varint(self.dev);
+    }
+
+    fn decode(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        Ok(Self {
+            name: OsStr::from_bytes(from.bytes()?).to_owned(),
+            machine: String::from_utf8_lossy(from.bytes()?).into_owned(),
+            pid_namespace: from.varint()?,
+            is_locked: from.bool()?,
+            shares_locks: from.bool()?,
+            dev: from.varint()?,
+        })
+    }
 }
 
 impl Manifest {
     /// This process, on this host, now.
-    pub(crate) fn of_this_process(now: Time, times: (Time, Time), command: &[OsString]) -> Self {
+    pub(crate) fn of_this_process(now: Time, times: (Time, Time), command: &[OsString], home: Home) -> Self {
         let pid = std::process::id();
         Self {
             host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
@@ -121,6 +210,7 @@ impl Manifest {
             unix_seconds: now.seconds.max(0) as u64,
             times,
             command: command.iter().map(|word| word.as_bytes().to_vec()).collect(),
+            home: Some(home),
         }
     }
 
@@ -135,11 +225,15 @@ impl Manifest {
         put_time(&mut out, self.times.1);
         out.varint(self.command.len() as u64);
         self.command.iter().for_each(|word| out.bytes(word));
-        seal(MANIFEST_MAGIC, VERSION, &out.finish())
+        if let Some(home) = &self.home {
+            home.encode(&mut out);
+        }
+        let version = if self.home.is_some() { 2 } else { 1 };
+        seal(MANIFEST_MAGIC, version, &out.finish())
     }
 
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
-        let (_, body) = open_sealed(MANIFEST_MAGIC, VERSION..=VERSION, bytes)?;
+        let (version, body) = open_sealed(MANIFEST_MAGIC, MANIFEST_VERSIONS, bytes)?;
         let mut from = Reader::new(body);
         let manifest = Self {
             host: String::from_utf8_lossy(from.bytes()?).into_owned(),
@@ -154,18 +248,34 @@ impl Manifest {
                     .map(|_| from.bytes().map(<[u8]>::to_vec))
                     .collect::<Result<_, _>>()?
             },
+            home: if version > 1 {
+                Some(Home::decode(&mut from)?)
+            } else {
+                None
+            },
         };
         from.finish()?;
         Ok(manifest)
     }
 
-    /// The process is on this host and still runs.
-    pub(crate) fn is_alive(&self) -> bool {
-        self.is_local() && self.boot == boot_id() && process_start(self.pid) == Some(self.started)
+    /// It was started since this machine was, on it.
+    pub(crate) fn is_of_this_boot(&self) -> bool {
+        !self.boot.is_empty() && self.boot == boot_id()
     }
 
-    pub(crate) fn is_local(&self) -> bool {
-        self.host == rustix::system::uname().nodename().to_string_lossy()
+    /// It was started on this machine, now or before a reboot.
+    pub(crate) fn is_of_this_machine(&self) -> bool {
+        let is_named_so = self.host == rustix::system::uname().nodename().to_string_lossy();
+        is_named_so && self.home.as_ref().is_none_or(|home| home.machine == machine_id())
+    }
+
+    /// Its process runs: `None` where its number says nothing, because it belongs to another namespace.
+    pub(crate) fn has_process(&self) -> Option<bool> {
+        let is_ours = self
+            .home
+            .as_ref()
+            .is_none_or(|home| home.pid_namespace == pid_namespace());
+        is_ours.then(|| process_start(self.pid) == Some(self.started))
     }
 }
 
@@ -214,8 +324,9 @@ impl JournalEntry {
         })
     }
 
-    /// All entries of a journal up to the first that is torn: what follows was never acted on.
-    pub(crate) fn decode_all(mut bytes: &[u8]) -> Vec<Self> {
+    /// Entries of a journal up to the first that is torn, or not all there; and how many bytes they take.
+    pub(crate) fn decode_all(bytes: &[u8]) -> (Vec<Self>, usize) {
+        let (all, mut bytes) = (bytes.len(), bytes);
         let mut entries = Vec::new();
         while let Some((length, rest)) = bytes.split_first_chunk::<4>() {
             let length = u32::from_le_bytes(*length) as usize;
@@ -224,7 +335,7 @@ impl JournalEntry {
             entries.push(entry);
             bytes = &rest[length..];
         }
-        entries
+        (entries, all - bytes.len())
     }
 }
 
@@ -269,13 +380,33 @@ fn boot_id() -> String {
         .to_owned()
 }
 
-/// Start time of a process, `None` if there is none.
+#[allow(clippy::disallowed_methods, reason = "not the storage of a job")]
+fn machine_id() -> String {
+    std::fs::read_to_string("/etc/machine-id")
+        .unwrap_or_default()
+        .trim()
+        .to_owned()
+}
+
+/// The namespace of process numbers that this process is in (pid_namespaces(7)); 0 if that cannot be found out.
+#[allow(clippy::disallowed_methods, reason = "procfs, not the storage of a job")]
+fn pid_namespace() -> u64 {
+    use std::os::unix::fs::MetadataExt;
+    std::fs::metadata("/proc/self/ns/pid").map_or(0, |found| found.ino())
+}
+
+/// Start time of a process that runs; `None` if there is none, or only what is left of it until its parent asks.
 #[allow(clippy::disallowed_methods, reason = "procfs, not the storage of a job")]
 fn process_start(pid: u32) -> Option<u64> {
-    const FIELD_AFTER_NAME: usize = 19;
+    const STATE: usize = 0;
+    const STARTED: usize = 19;
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    let after_name = stat.rsplit_once(')')?.1;
-    after_name.split_whitespace().nth(FIELD_AFTER_NAME)?.parse().ok()
+    let after_name: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
+    let is_over = matches!(*after_name.get(STATE)?, "Z" | "X");
+    if is_over {
+        return None;
+    }
+    after_name.get(STARTED)?.parse().ok()
 }
 
 #[cfg(test)]
@@ -295,7 +426,46 @@ mod tests {
             assert_eq!(mtime_in(name.as_ref()), Some(time));
             let part = part_name(name.as_ref());
             assert!(is_staging_name(&part) && !is_job_name(&part), "{part:?}");
+            let parked = parked_name(name.as_ref(), 'd', 12);
+            assert!(is_staging_name(&parked) && !is_job_name(&parked), "{parked:?}");
         }
+        let probe = new_probe_name();
+        assert!(is_staging_name(&probe) && !is_job_name(&probe), "{probe:?}");
+    }
+
+    fn manifest(home: Option<Home>) -> Manifest {
+        let here = Home::here("name".as_ref(), 7, true, false);
+        let now = Time::default();
+        let made = Manifest::of_this_process(now, (now, now), &["make".into(), "-j".into()], here);
+        Manifest { home, ..made }
+    }
+
+    #[test]
+    fn manifests_of_both_versions_are_read() {
+        let home = Home::here(".elbow-x".as_ref(), 7, true, true);
+        for made in [manifest(None), manifest(Some(home))] {
+            assert_eq!(Manifest::decode(&made.encode()).unwrap(), made);
+        }
+    }
+
+    /// A process that has ended and was not asked for yet counted as alive, so that its job was not recovered.
+    #[test]
+    #[allow(clippy::disallowed_methods, reason = "procfs, not the storage of a job")]
+    fn a_zombie_is_not_running() {
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let started = process_start(child.id()).expect("it runs");
+        let mut of_child = manifest(Some(Home::here("x".as_ref(), 7, true, true)));
+        (of_child.pid, of_child.started) = (child.id(), started);
+        assert_eq!(of_child.has_process(), Some(true));
+        child.kill().unwrap();
+        let state = || std::fs::read_to_string(format!("/proc/{}/stat", child.id())).unwrap();
+        while !state().contains(") Z ") {
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        assert_eq!(of_child.has_process(), Some(false));
+        of_child.home.as_mut().unwrap().pid_namespace += 1;
+        assert_eq!(of_child.has_process(), None, "its number is not ours to look up");
+        child.wait().unwrap();
     }
 
     #[test]
@@ -305,6 +475,9 @@ mod tests {
             ".elbow-0123456789abcdef",
             ".elbow-0123456789abcdef-1",
             ".elbow-0123456789abcdef-parts",
+            ".elbow-0123456789abcdef-d",
+            ".elbow-0123456789abcdef-d1x",
+            ".elbow-0123456789abcdef-x1",
             ".elbow-0123456789abcdeg-part",
             ".elbow-0123456789abcdefpart",
             ".elbow-0123456789abcdef-1.5",

@@ -64,7 +64,8 @@ impl Connection {
     /// FUSE or the rights to use it are missing.
     pub fn private(place: &Place, watcher: &Watcher) -> Result<Self, MountError> {
         if rustix::process::geteuid().is_root() {
-            let (device, mount) = detached(place)?;
+            // Whoever comes to it in the namespace comes on the way that leads to the directory itself.
+            let (device, mount) = detached(place, true)?;
             watch(watcher.device(&mount, Path::new("")))?;
             return Ok(Self {
                 device: Some(device),
@@ -90,6 +91,9 @@ impl Connection {
 
     /// A mount of a directory at a path that everybody sees. The watcher takes it away should we die.
     ///
+    /// Root's mount lets other users in, as the directory itself does, but not where they could not get to the directory:
+    /// [`Place::is_closed_from`] the mount point.
+    ///
     /// # Errors
     /// FUSE or the rights to use it are missing.
     pub fn at(place: &Place, mount_point: &Path, watcher: &Watcher) -> Result<Self, MountError> {
@@ -103,7 +107,7 @@ impl Connection {
                 mount,
             });
         }
-        let (device, detached) = detached(place)?;
+        let (device, detached) = detached(place, !place.is_closed_from(mount_point)?)?;
         watch(watcher.device(&detached, Path::new("")))?;
         rustix::mount::move_mount(&detached, "", CWD, mount_point, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
             .map_err(|errno| failed(Step::Attach, errno))?;
@@ -215,15 +219,15 @@ pub fn unmount(path: &Path, lazily: bool) -> Result<(), Errno> {
     if status.success() { Ok(()) } else { Err(Errno::BUSY) }
 }
 
-/// Makes a mount that lies nowhere. The flags of the file system below hold for it as well.
-fn detached(place: &Place) -> Result<(OwnedFd, OwnedFd), MountError> {
+/// Makes a mount that lies nowhere, for root alone or for others too. The flags of the file system below hold for it as well.
+fn detached(place: &Place, for_others: bool) -> Result<(OwnedFd, OwnedFd), MountError> {
     let flags = OFlags::RDWR | OFlags::CLOEXEC;
     let device = rustix::fs::open(DEVICE, flags, Mode::empty()).map_err(no_fuse)?;
-    let mount = mount_device(&device, place).map_err(|errno| failed(Step::Mount, errno))?;
+    let mount = mount_device(&device, place, for_others).map_err(|errno| failed(Step::Mount, errno))?;
     Ok((device, mount))
 }
 
-fn mount_device(device: &OwnedFd, place: &Place) -> Result<OwnedFd, Errno> {
+fn mount_device(device: &OwnedFd, place: &Place, for_others: bool) -> Result<OwnedFd, Errno> {
     use rustix::mount::{fsconfig_create, fsconfig_set_flag, fsconfig_set_string, fsmount, fsopen};
     let context = fsopen("fuse", FsOpenFlags::FSOPEN_CLOEXEC)?;
     let set = |key: &str, value: &OsStr| fsconfig_set_string(context.as_fd(), key, value);
@@ -234,7 +238,9 @@ fn mount_device(device: &OwnedFd, place: &Place) -> Result<OwnedFd, Errno> {
     set("user_id", OsStr::new("0"))?;
     set("group_id", OsStr::new("0"))?;
     fsconfig_set_flag(context.as_fd(), "default_permissions")?;
-    fsconfig_set_flag(context.as_fd(), "allow_other")?;
+    if for_others {
+        fsconfig_set_flag(context.as_fd(), "allow_other")?;
+    }
     fsconfig_create(context.as_fd())?;
     fsmount(
         context.as_fd(),

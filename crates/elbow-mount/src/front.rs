@@ -83,6 +83,10 @@ impl Front {
         }
     }
 
+    pub(crate) fn core(&self) -> Arc<Core> {
+        self.core.clone()
+    }
+
     fn ino(&self, node: INodeNo) -> Ino {
         self.core.nodes.ino(node)
     }

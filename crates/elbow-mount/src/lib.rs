@@ -60,5 +60,5 @@ pub use front::{CONTROL_XATTR, Front, FrontOptions};
 pub use namespace::{ChildState, Entrance, Report, Step};
 pub use place::{MountError, Place, job_mounts, nested_mounts};
 pub use runtime::runtime_parents;
-pub use session::Session;
+pub use session::{Session, WrittenBack};
 pub use watcher::Watcher;

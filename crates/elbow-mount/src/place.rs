@@ -312,6 +312,17 @@ impl Place {
         &self.path
     }
 
+    /// A directory above it, which is not above this path too, does not let everybody pass: what lies below it must not be
+    /// seen by all at the path.
+    ///
+    /// # Errors
+    /// A directory above it cannot be looked at.
+    pub fn is_closed_from(&self, path: &Path) -> Result<bool, MountError> {
+        let above = self.path.ancestors().skip(1);
+        let mut only_here = above.filter(|above| !path.starts_with(above));
+        only_here.try_fold(false, |closed, above| Ok(closed || !lets_all_pass(above)?))
+    }
+
     /// Mount flags of the file system below.
     pub(crate) fn flags(&self) -> StatVfsMountFlags {
         self.flags
@@ -329,6 +340,16 @@ fn directory(path: &Path) -> Result<PathBuf, MountError> {
     } else {
         Err(MountError::NotADirectory(path.to_owned()))
     }
+}
+
+/// May everybody search a directory? An access control list can deny it to some: then not.
+fn lets_all_pass(path: &Path) -> Result<bool, MountError> {
+    const SEARCH: u32 = 0o011;
+    let mode = rustix::fs::stat(path)
+        .map_err(|errno| unreachable(path, errno))?
+        .st_mode;
+    let acl = rustix::fs::getxattr(path, "system.posix_acl_access", &mut [0; 0][..]);
+    Ok(mode & SEARCH == SEARCH && !acl.is_ok_and(|bytes| bytes > 0))
 }
 
 fn may_write(path: &Path) -> Result<(), MountError> {

@@ -25,7 +25,7 @@ use std::time::SystemTime;
 
 use anyhow::{Context, bail};
 use elbow_job::Progress;
-use elbow_mount::{Connection, Front, FrontOptions, Session, Watcher, unmount};
+use elbow_mount::{Connection, Front, FrontOptions, Session, Watcher, WrittenBack, unmount};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{AtFlags, StatxFlags};
 
@@ -50,6 +50,7 @@ enum End {
 /// What the threads share.
 struct Serving {
     desk: Arc<Desk>,
+    written_back: WrittenBack,
     ends: Mutex<Sender<End>>,
 }
 
@@ -78,6 +79,13 @@ pub(crate) fn run(args: &MountArgs) -> anyhow::Result<ExitCode> {
     let mut socket = Socket::plan(&[])?;
     watcher.file(&socket.path())?;
     socket.listen()?;
+    if rustix::process::geteuid().is_root() && site.place.is_closed_from(&mount_point)? {
+        say(format_args!(
+            "{}: a directory above it is closed to some users, so only root can use the mount; mount it below that directory \
+             to let in those who may pass",
+            site.path().display()
+        ));
+    }
     let mut connection = Connection::at(&site.place, &mount_point, &watcher)?;
     let options = FrontOptions {
         control: Some(socket.path()),
@@ -100,6 +108,7 @@ pub(crate) fn run(args: &MountArgs) -> anyhow::Result<ExitCode> {
     };
     let serving = Arc::new(Serving {
         desk: Arc::new(desk),
+        written_back: session.written_back(),
         ends: Mutex::new(ends),
     });
     serving.start_threads(socket.listener()?, session, &root)?;
@@ -182,8 +191,7 @@ impl Serving {
             Ok(End::Gone) | Err(_) => (Request::Commit, None),
         };
         if request == Request::Commit {
-            // An error here is one of the job, which it has noted itself.
-            let _ = rustix::fs::syncfs(&root);
+            self.written_back.fetch();
         }
         self.desk.job.freeze();
         let mut show = |progress: &Progress| self.show(progress, client.as_mut());

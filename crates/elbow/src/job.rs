@@ -183,9 +183,16 @@ impl Site {
     }
 }
 
-/// What is said of dead jobs before a new one begins: running ones are nobody's concern, kept ones are told in one line.
+/// What is said of dead jobs before a new one begins: running ones and those of others are nobody's concern, kept ones are
+/// told in one line.
 pub(crate) fn recovered_lines(found: &[Recovered]) -> Vec<String> {
-    let is_told = |job: &&Recovered| !matches!(job.action, RecoverAction::Running | RecoverAction::Kept);
+    let is_silent = |action| {
+        matches!(
+            action,
+            RecoverAction::Running | RecoverAction::Kept | RecoverAction::NotOurs
+        )
+    };
+    let is_told = |job: &&Recovered| !is_silent(job.action);
     let ended = found.iter().filter(is_told);
     ended.map(|job| format!("{}: {}", job.job, job.message)).collect()
 }

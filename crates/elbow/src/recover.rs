@@ -13,7 +13,7 @@ use crate::json;
 use crate::names::{CommandWords, DirectoryName};
 use crate::say::answer;
 
-/// Ends them and says what was done; 125 when one was left that is not ended and neither alive nor kept.
+/// Ends them and says what was done; 125 when one of ours was left that is not ended and neither alive nor kept.
 pub(crate) fn run(args: &RecoverArgs) -> anyhow::Result<ExitCode> {
     json::answered(args.json, &args.directory, end_jobs(args))
 }
@@ -54,9 +54,13 @@ fn end_jobs(args: &RecoverArgs) -> anyhow::Result<ExitCode> {
         site.drop_kept(&args.drop)?
     };
     say(args, &found)?;
-    let left = found
-        .iter()
-        .any(|job| matches!(job.action, RecoverAction::Foreign | RecoverAction::Damaged));
+    let is_left = |action| {
+        matches!(
+            action,
+            RecoverAction::Foreign | RecoverAction::Damaged | RecoverAction::Failed
+        )
+    };
+    let left = found.iter().any(|job| is_left(job.action));
     Ok(if left {
         ExitCode::from(exit::ELBOW_FAILED)
     } else {
@@ -75,7 +79,9 @@ fn say(args: &RecoverArgs, found: &[Recovered]) -> anyhow::Result<()> {
     }
     for job in found {
         let command = job.command.join(OsStr::new(" "));
-        answer(format_args!("{}: {} ({})", job.job, job.message, command.display()))?;
+        let command = Some(command.display()).filter(|_| !job.command.is_empty());
+        let command = command.map(|command| format!(" ({command})")).unwrap_or_default();
+        answer(format_args!("{}: {}{command}", job.job, job.message))?;
     }
     if found.is_empty() {
         answer(format_args!("no jobs in {}", args.directory.display()))?;

@@ -165,9 +165,9 @@ struct Mounted<'a> {
     desk: Arc<Desk>,
     /// Where the desk is, or will be.
     socket: Option<Mutex<Socket>>,
-    /// Keeps the file system alive, and is what is synced.
-    root: OwnedFd,
-    _session: Session,
+    /// Keeps the file system alive.
+    _root: OwnedFd,
+    session: Session,
 }
 
 /// How the command ended.
@@ -224,8 +224,8 @@ impl Runner<'_> {
             socket: socket.map(Mutex::new),
             job,
             connection,
-            root,
-            _session: session,
+            _root: root,
+            session,
         })
     }
 
@@ -535,11 +535,9 @@ impl Mounted<'_> {
 
     /// Stops changes. Before that, what processes left in the background have written through memory maps is
     /// fetched from the kernel, if it is to be kept.
-    #[allow(clippy::disallowed_methods)] // the mount is synced, not the storage
     fn settle(&self, keep: bool) {
         if keep {
-            // An error here is one of the job, which it has noted itself.
-            let _ = rustix::fs::syncfs(&self.root);
+            self.session.written_back().fetch();
         }
         self.job.freeze();
     }

@@ -31,7 +31,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use crate::{Access, DirEntry, Errno, Handle, Kind, RenameMode, Result, Space, Stat, Storage, Time};
+use crate::{Access, DirEntry, Errno, Handle, Kind, Nature, RenameMode, Result, Space, Stat, Storage, Time};
 
 pub use image::{Crash, Image};
 
@@ -266,9 +266,12 @@ impl Storage for Volatile {
         get_xattr_handle(file: &Handle, key: &OsStr) -> Vec<u8>;
         set_xattr_handle(file: &Handle, key: &OsStr, value: &[u8]) -> ();
         remove_xattr(dir: &Handle, name: &OsStr, key: &OsStr) -> ();
+        remove_xattr_handle(file: &Handle, key: &OsStr) -> ();
         read(file: &Handle, buffer: &mut [u8], offset: u64) -> usize;
         next_data(file: &Handle, offset: u64) -> Option<(u64, u64)>;
         close(file: &Handle) -> ();
+        try_lock(file: &Handle) -> bool;
+        nature(handle: &Handle) -> Nature;
     }
 
     fn create(&self, dir: &Handle, name: &OsStr, mode: u32) -> Result<Handle> {

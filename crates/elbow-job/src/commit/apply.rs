@@ -1,47 +1,77 @@
 //! Carrying out a commit record, step by step, any number of times.
 //!
 //! ```text
-//!   cuts, removals, collections   old names; repeated until `collected` is written
-//!   placements, links, patches,   new names; every source is a name that is never used again, so a step
-//!   attributes of files           whose source is gone is done
+//!   departures                    old objects leave their names, for hidden ones; repeated until `departed` is written
+//!   placements, links             new names; every source is a name that is never used again, so a step whose source is
+//!                                 gone is done
+//!   patches, attributes           what was there before is known or saved first
 //!   `done`                        from here on only the cleaning is repeated
-//!   staging directories, limbo, attributes of directories, the job's own directory
+//!   hidden names, staging directories, attributes of directories, the job's own directory
 //! ```
+//!
+//! Up to `done` nothing is lost: what leaves its name is renamed, what is replaced changes names with its successor, what is
+//! overwritten is saved. So a step that the storage refuses, or that finds something else than the record says, is not the end:
+//! all before it is taken back (`undo`). The one exception is an old directory that the storage does not let be renamed (a lower
+//! layer of overlayfs): it is removed where it is, last.
 
-use std::ffi::OsStr;
-use std::io::IoSlice;
-use std::ops::Range;
+use std::collections::BTreeSet;
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use elbow_file::{Errno, Handle, RenameMode, Time};
+use elbow_file::{Errno, Handle, RenameMode, Stat, Storage, Time};
+use parking_lot::Mutex;
 
-use super::record::{Attributes, Patch, Placement, Record, Source};
+use super::record::{Attributes, Departure, Placement, Record, Replaced, Seen, Slot, Source};
 use super::tree::Tree;
 use super::watch::Tally;
-use super::{COLLECTED, DONE, RECORD, remove_job_dir};
-use crate::execute::{open_writable, set_attributes};
+use super::{DEPARTED, DONE, RECORD, remove_job_dir, remove_part};
+use crate::execute::set_attributes;
+use crate::plan::NewAttrs;
 use crate::removal::{parallel, remove_tree};
 use crate::staging::{NEW, part_name};
 
-/// Patches are copied, synced and punched in windows of this size, so that a commit needs no second copy.
-const PATCH_WINDOW_BYTES: u64 = 64 << 20;
-const COPY_BYTES: usize = 1 << 20;
-/// Holes are punched in whole blocks of this size.
-const BLOCK_BYTES: u64 = 4096;
+/// What its owner needs to change the names in a directory, or to move it to another.
+const OWNER_ALL: u32 = 0o700;
+
+/// Why a step could not be done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// The storage refused it.
+    Errno(Errno),
+    /// Somebody else has changed what it is about.
+    Changed(&'static str),
+}
+
+impl From<Errno> for Refusal {
+    fn from(errno: Errno) -> Self {
+        Self::Errno(errno)
+    }
+}
 
 /// A step that could not be done.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Failure {
     pub(crate) step: &'static str,
     pub(crate) path: PathBuf,
-    pub(crate) errno: Errno,
+    pub(crate) refusal: Refusal,
 }
 
 impl std::fmt::Display for Failure {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} {}: {}", self.step, self.path.display(), self.errno)
+        write!(f, "{} {}: ", self.step, self.path.display())?;
+        match &self.refusal {
+            Refusal::Errno(errno) => write!(f, "{errno}"),
+            Refusal::Changed(how) => f.write_str(how),
+        }
     }
 }
+
+pub(super) type StepResult = Result<(), Refusal>;
+
+const GONE: Refusal = Refusal::Changed("it is gone");
+const OF_OTHERS: Refusal = Refusal::Changed("it was created by somebody else");
+const CHANGED: Refusal = Refusal::Changed("it was written to or replaced by somebody else");
 
 /// A committed job whose steps are carried out.
 pub(crate) struct Apply<'a> {
@@ -52,84 +82,155 @@ pub(crate) struct Apply<'a> {
     pub(crate) record: &'a Record,
     /// What is done of the steps.
     pub(crate) tally: &'a Tally,
+    /// Nobody has begun to carry it out before: what is not there has been taken away, and was not moved by us.
+    is_first: bool,
+    /// All names are as they shall be: contents and attributes may be changed already.
+    pub(super) has_names: AtomicBool,
+    /// Placements and links that were made, by their place in the record.
+    pub(super) placed: Vec<AtomicBool>,
+    pub(super) linked: Vec<AtomicBool>,
+    /// Modes of old directories that had to be opened to be moved.
+    opened: Mutex<Vec<(Handle, OsString, u32)>>,
+    /// Dead directories that cannot be renamed.
+    immovable: Mutex<BTreeSet<PathBuf>>,
+    /// The storage cannot rename without replacing, or exchange names.
+    no_noreplace: AtomicBool,
+    no_exchange: AtomicBool,
 }
 
-impl Apply<'_> {
+impl<'a> Apply<'a> {
+    pub(crate) fn new(
+        tree: Tree<'a>,
+        job: Handle,
+        staging_name: &'a OsStr,
+        record: &'a Record,
+        tally: &'a Tally,
+        is_first: bool,
+    ) -> Self {
+        let flags = |count| (0..count).map(|_| AtomicBool::new(false)).collect();
+        Self {
+            tree,
+            job,
+            staging_name,
+            tally,
+            is_first,
+            has_names: AtomicBool::new(false),
+            placed: flags(record.placements.len()),
+            linked: flags(record.links.len()),
+            record,
+            opened: Mutex::default(),
+            immovable: Mutex::default(),
+            no_noreplace: AtomicBool::new(false),
+            no_exchange: AtomicBool::new(false),
+        }
+    }
+
+    /// Counts the steps from here on elsewhere.
+    pub(crate) fn counted_by(self, tally: &'a Tally) -> Self {
+        Self { tally, ..self }
+    }
+
+    pub(super) fn is_first(&self) -> bool {
+        self.is_first
+    }
+
+    pub(super) fn storage(&self) -> &'a dyn Storage {
+        self.tree.storage
+    }
+
     /// Everything up to the point where only cleaning is left.
-    pub(crate) fn publish(&self, collected: bool) -> Result<(), Vec<Failure>> {
-        if self.record.collects() && !collected {
-            self.collect()?;
-            self.mark_collected()
-                .map_err(|errno| vec![failure("marking the progress of", Path::new(""), errno)])?;
+    pub(crate) fn publish(&self, departed: bool) -> Result<(), Vec<Failure>> {
+        let record = self.record;
+        if !record.departures.is_empty() && !departed {
+            self.depart()?;
+            self.mark_departed()
+                .map_err(|errno| vec![failure("mark the progress of", Path::new(""), errno)])?;
         }
         self.place()?;
+        let links: Vec<_> = record.links.iter().zip(&self.linked).collect();
         self.each(
-            "linking",
-            &self.record.links,
-            |(_, to)| to,
-            |(from, to)| self.link(from, to),
+            "link",
+            &links,
+            |((_, to), _)| to,
+            |((from, to), made)| self.link(from, to, made),
         )?;
+        self.has_names.store(true, Ordering::Release);
+        self.each("write", &record.patches, |patch| &patch.path, |patch| self.patch(patch))?;
+        let set = |attributes: &&Attributes| self.attributes(attributes);
+        let files: Vec<&Attributes> = record.attributes.iter().filter(|a| !a.is_dir).collect();
+        self.each("set attributes of", &files, |a| &a.path, set)?;
+        let dirs: Vec<&Attributes> = record.attributes.iter().filter(|a| a.is_dir).collect();
         self.each(
-            "writing",
-            &self.record.patches,
-            |patch| &patch.path,
-            |patch| self.patch(patch),
+            "set attributes of",
+            &dirs,
+            |a| &a.path,
+            |a| self.attributes_before_cleaning(a),
         )?;
-        let files: Vec<&Attributes> = self.record.attributes.iter().filter(|a| !a.is_dir).collect();
-        self.each("setting attributes of", &files, |a| &a.path, |a| self.attributes(a))
+        self.remove_immovable()
     }
 
     /// The record has been carried out.
     pub(crate) fn mark_done(&self) -> Result<(), Errno> {
-        self.tree.storage.sync_all(&self.job)?;
-        let renamed = self.tree.storage.rename(
-            &self.job,
-            OsStr::new(RECORD),
-            &self.job,
-            OsStr::new(DONE),
-            RenameMode::Replace,
-        );
-        gone_is_fine(renamed)
+        self.storage().sync_all(&self.job)?;
+        gone_is_fine(self.rename_in_job(RECORD, DONE))
+    }
+
+    pub(super) fn rename_in_job(&self, from: &str, to: &str) -> Result<(), Errno> {
+        let (from, to) = (OsStr::new(from), OsStr::new(to));
+        self.storage()
+            .rename(&self.job, from, &self.job, to, RenameMode::Replace)
     }
 
     /// Removes what is no longer needed, then sets the attributes of directories.
     pub(crate) fn clean(&self, root_times: Option<(Time, Time)>) -> Result<(), Vec<Failure>> {
         let part = part_name(self.staging_name);
+        let remove = |dir: &PathBuf, name: &OsStr| match gone_is_none(self.tree.dir(dir))? {
+            Some(dir) => Ok(remove_tree(self.storage(), &dir, name, 1, &Tally::default())?),
+            None => Ok(()),
+        };
         self.each(
-            "removing the staging directory of",
+            "remove what has left",
+            &self.record.parked,
+            |(dir, _)| dir,
+            |(dir, name)| remove(dir, name),
+        )?;
+        self.each(
+            "remove the staging directory of",
             &self.record.staged,
-            |p| p,
-            |path| remove_tree(self.tree.storage, &self.tree.dir(path)?, &part, 1, &Tally::default()),
+            |dir| dir,
+            |dir| Ok(remove_part(&self.tree, dir, &part, &Tally::default())?),
         )?;
         let dirs = self.record.attributes.iter().filter(|a| a.is_dir);
         let (root, dirs): (Vec<_>, Vec<_>) = dirs.partition(|a| a.path.as_os_str().is_empty());
-        self.each("setting attributes of", &dirs, |a| &a.path, |a| self.attributes(a))?;
+        self.each("set attributes of", &dirs, |a| &a.path, |a| self.attributes_at_last(a))?;
         remove_job_dir(&self.tree, self.staging_name, &Tally::default())
-            .map_err(|errno| vec![failure("removing", Path::new(self.staging_name), errno)])?;
-        self.each("setting attributes of", &root, |a| &a.path, |a| self.attributes(a))?;
+            .map_err(|errno| vec![failure("remove", Path::new(self.staging_name), errno)])?;
+        self.each("set attributes of", &root, |a| &a.path, |a| self.attributes_at_last(a))?;
         if root.is_empty()
             && let Some((atime, mtime)) = root_times
         {
             // The owner may be somebody else; the time of the directory is then that of the commit.
-            let _ = self
-                .tree
-                .storage
-                .set_times(&self.tree.root, OsStr::new("."), Some(atime), Some(mtime));
+            let dot = OsStr::new(".");
+            let _ = self.storage().set_times(&self.tree.root, dot, Some(atime), Some(mtime));
         }
         Ok(())
     }
 
-    fn each<T: Sync>(
+    pub(super) fn each<T: Sync>(
         &self,
         step: &'static str,
         items: &[T],
         path: impl Fn(&T) -> &PathBuf + Sync,
-        apply: impl Fn(&T) -> Result<(), Errno> + Sync,
+        apply: impl Fn(&T) -> StepResult + Sync,
     ) -> Result<(), Vec<Failure>> {
         let failures: Vec<Failure> = parallel(items, self.tree.threads, |item| {
-            let failed = apply(item).err().map(|errno| failure(step, path(item), errno));
+            let refused = apply(item).err();
             self.tally.step();
-            failed
+            refused.map(|refusal| Failure {
+                step,
+                path: path(item).clone(),
+                refusal,
+            })
         })
         .into_iter()
         .flatten()
@@ -137,57 +238,93 @@ impl Apply<'_> {
         if failures.is_empty() { Ok(()) } else { Err(failures) }
     }
 
-    fn collect(&self) -> Result<(), Vec<Failure>> {
-        let record = self.record;
-        self.each(
-            "shortening",
-            &record.cuts,
-            |(path, _)| path,
-            |(path, size)| gone_is_fine(self.cut(path, *size)),
-        )?;
-        self.each(
-            "removing",
-            &record.removals,
-            |path| path,
-            |path| gone_is_fine(self.remove(path)),
-        )?;
-        for level in levels(&record.collections, |(path, _)| path) {
-            self.each(
-                "moving",
-                level,
-                |(path, _)| path,
-                |(path, slot)| {
-                    let Some((dir, name)) = gone_is_none(self.tree.spot(path))? else {
-                        return Ok(());
-                    };
-                    gone_is_fine(
-                        self.tree
-                            .storage
-                            .rename(&dir, &name, &self.job, slot, RenameMode::Replace),
-                    )
-                },
-            )?;
+    fn depart(&self) -> Result<(), Vec<Failure>> {
+        for level in levels(&self.record.departures, |departure| &departure.path) {
+            self.each("move", level, |departure| &departure.path, |d| self.depart_one(d))?;
             self.tree.forget();
         }
         Ok(())
     }
 
-    fn cut(&self, path: &Path, size: u64) -> Result<(), Errno> {
-        let (dir, name) = self.tree.spot(path)?;
-        let file = open_writable(self.tree.storage, &dir, &name)?;
-        self.tree.storage.truncate(&file, size)
+    fn depart_one(&self, departure: &Departure) -> StepResult {
+        let Some((dir, name)) = gone_is_none(self.tree.spot(&departure.path))? else {
+            return if self.is_first { Err(GONE) } else { Ok(()) };
+        };
+        let (there, slot) = self.slot(&dir, &departure.slot);
+        if !self.is_first && self.look(there, slot)?.is_some() {
+            return Ok(());
+        }
+        match self.rename_old(&dir, &name, there, slot) {
+            Ok(()) => {}
+            Err(Errno::NOENT) if departure.is_dead && !self.is_first => return Ok(()),
+            Err(Errno::NOENT) => return Err(GONE),
+            Err(Errno::XDEV) if departure.is_dead => {
+                self.immovable.lock().insert(departure.path.clone());
+                return Ok(());
+            }
+            Err(errno) => return Err(errno.into()),
+        }
+        // Looked at where nobody else finds it, so that nobody changes it after the look.
+        if self.expects(there, slot, departure.seen.as_ref())? {
+            return Ok(());
+        }
+        self.rename_to_free(there, slot, &dir, &name)?;
+        Err(CHANGED)
     }
 
-    fn remove(&self, path: &Path) -> Result<(), Errno> {
-        let (dir, name) = self.tree.spot(path)?;
-        self.tree.storage.unlink(&dir, &name)
+    pub(super) fn slot<'b>(&'b self, dir: &'b Handle, slot: &'b Slot) -> (&'b Handle, &'b OsStr) {
+        match slot {
+            Slot::Beside(name) => (dir, name),
+            Slot::InJob(name) => (&self.job, name),
+        }
+    }
+
+    /// Renames an old object for a hidden name. A directory that its owner may not write can go to another directory only
+    /// after its mode was opened, which the command had done.
+    fn rename_old(&self, dir: &Handle, name: &OsStr, there: &Handle, slot: &OsStr) -> Result<(), Errno> {
+        let rename = || self.storage().rename(dir, name, there, slot, RenameMode::Replace);
+        match rename() {
+            Err(Errno::ACCESS) if self.open_mode(dir, name)? => rename(),
+            other => other,
+        }
+    }
+
+    /// Gives the owner of a directory all rights in it; `false`: it has them already, or it is no directory.
+    pub(super) fn open_mode(&self, dir: &Handle, name: &OsStr) -> Result<bool, Errno> {
+        let now = self.storage().stat(dir, name)?;
+        if now.kind != elbow_file::Kind::Dir || now.mode & OWNER_ALL == OWNER_ALL {
+            return Ok(false);
+        }
+        self.storage().chmod(dir, name, now.mode | OWNER_ALL)?;
+        self.opened.lock().push((dir.clone(), name.to_owned(), now.mode));
+        Ok(true)
+    }
+
+    /// Old directories get the modes back that they had before they were opened, once they have their names again.
+    pub(super) fn close_again(&self) {
+        for (dir, name, mode) in self.opened.lock().drain(..).rev() {
+            // A directory of the job's own is gone with it.
+            let _ = self.storage().chmod(&dir, &name, mode);
+        }
+    }
+
+    /// What has a name, if anything has.
+    pub(super) fn look(&self, dir: &Handle, name: &OsStr) -> Result<Option<Stat>, Errno> {
+        gone_is_none(self.storage().stat(dir, name))
+    }
+
+    fn expects(&self, dir: &Handle, name: &OsStr, seen: Option<&Seen>) -> Result<bool, Errno> {
+        match seen {
+            Some(seen) => Ok(self.look(dir, name)?.is_some_and(|now| seen.is_still(&now))),
+            None => Ok(true),
+        }
     }
 
     /// Names may be taken again from here on, so the steps before must never be repeated.
-    fn mark_collected(&self) -> Result<(), Errno> {
-        let storage = self.tree.storage;
+    fn mark_departed(&self) -> Result<(), Errno> {
+        let storage = self.storage();
         storage.sync_all(&self.job)?;
-        match storage.create(&self.job, OsStr::new(COLLECTED), 0o600) {
+        match storage.create(&self.job, OsStr::new(DEPARTED), 0o600) {
             Err(Errno::EXIST) => {}
             other => storage.sync(&other?)?,
         }
@@ -195,164 +332,269 @@ impl Apply<'_> {
     }
 
     fn place(&self) -> Result<(), Vec<Failure>> {
-        for level in levels(&self.record.placements, |placement| &placement.to) {
+        let all: Vec<_> = self.record.placements.iter().zip(&self.placed).collect();
+        for level in levels(&all, |(placement, _)| &placement.to) {
             self.each(
-                "publishing",
+                "publish",
                 level,
-                |placement| &placement.to,
-                |placement| self.place_one(placement),
+                |(placement, _)| &placement.to,
+                |(placement, made)| {
+                    self.place_one(placement)?;
+                    made.store(true, Ordering::Release);
+                    Ok(())
+                },
             )?;
         }
         Ok(())
     }
 
-    fn place_one(&self, placement: &Placement) -> Result<(), Errno> {
-        let storage = self.tree.storage;
+    fn place_one(&self, placement: &Placement) -> StepResult {
         let (dir, name) = self.tree.spot(&placement.to)?;
-        let moved = match &placement.from {
-            Source::Limbo(slot) => storage.rename(&self.job, slot, &dir, &name, RenameMode::Replace),
-            Source::Staged => match gone_is_none(self.staging_of(&placement.to))? {
-                Some(staging) => storage.rename(&staging, &name, &dir, &name, RenameMode::Replace),
-                None => Ok(()),
-            },
+        let Some((container, source)) = gone_is_none(self.source(placement, &dir, &name))? else {
+            return self.arrived_before(&dir, &name);
         };
-        gone_is_fine(moved)
+        if placement.is_locked {
+            let _ = gone_is_none(self.open_mode(&container, &source))?;
+        }
+        match &placement.replaced {
+            Some(replaced) => self.place_over((&container, &source), (&dir, &name), replaced),
+            None => match self.rename_to_free(&container, &source, &dir, &name) {
+                Err(Refusal::Errno(Errno::NOENT)) => self.arrived_before(&dir, &name),
+                other => other,
+            },
+        }
+    }
+
+    /// The source of a placement is gone: an earlier attempt has made it, or somebody has taken the result away.
+    fn arrived_before(&self, dir: &Handle, name: &OsStr) -> StepResult {
+        let is_there = !self.is_first && self.look(dir, name)?.is_some();
+        is_there.then_some(()).ok_or(Refusal::Changed(
+            "what the job has made there was removed by somebody else before it was published",
+        ))
+    }
+
+    /// Where an object waits that is to be placed under a name.
+    pub(super) fn source(
+        &self,
+        placement: &Placement,
+        dir: &Handle,
+        name: &OsStr,
+    ) -> Result<(Handle, OsString), Errno> {
+        Ok(match &placement.from {
+            Source::Staged => (self.staging_of(&placement.to)?, name.to_owned()),
+            Source::Slot(Slot::InJob(slot)) => (self.job.clone(), slot.clone()),
+            Source::Slot(Slot::Beside(slot)) => (dir.clone(), slot.clone()),
+        })
     }
 
     /// The staging directory of the directory that a path is in.
     fn staging_of(&self, path: &Path) -> Result<Handle, Errno> {
         match path.parent().filter(|above| !above.as_os_str().is_empty()) {
-            Some(above) => self.tree.dir(&above.join(part_name(self.staging_name))),
-            None => self.tree.storage.open_dir(&self.job, OsStr::new(NEW)),
+            Some(above) => self.tree.part(above, &part_name(self.staging_name)),
+            None => self.storage().open_dir(&self.job, OsStr::new(NEW)),
         }
     }
 
-    fn link(&self, from: &Path, to: &Path) -> Result<(), Errno> {
-        let ((from, name), (to, new_name)) = (self.tree.spot(from)?, self.tree.spot(to)?);
-        match self.tree.storage.link(&from, &name, &to, &new_name) {
-            Err(Errno::EXIST) => Ok(()),
-            other => other,
+    /// Gives an object a name that nobody has.
+    pub(super) fn rename_to_free(&self, from: &Handle, source: &OsStr, dir: &Handle, name: &OsStr) -> StepResult {
+        match self.rename_noreplace(from, source, dir, name) {
+            Err(Errno::EXIST | Errno::NOTEMPTY) => Err(OF_OTHERS),
+            // The command had opened it, and closed it after its last change: so do we, at last.
+            Err(Errno::ACCESS) if self.open_mode(dir, OsStr::new("."))? => {
+                Ok(self.rename_noreplace(from, source, dir, name)?)
+            }
+            other => Ok(other?),
         }
     }
 
-    /// Copies a patch into its file; what is copied and durable is punched out of the patch.
-    fn patch(&self, patch: &Patch) -> Result<(), Errno> {
-        let storage = self.tree.storage;
-        let (dir, name) = self.tree.spot(&patch.path)?;
-        let file = open_writable(storage, &dir, &name)?;
-        for range in &patch.zeroed {
-            self.zero(&file, &range)?;
-        }
-        if !patch.written.is_empty() {
-            let opened = storage.open(&self.job, &patch.slot, elbow_file::Access::ReadWrite);
-            let Some(source) = gone_is_none(opened)? else {
-                return Ok(());
-            };
-            self.copy(&source, &file, patch)?;
-        }
-        if storage.stat_handle(&file)?.size != patch.size {
-            storage.truncate(&file, patch.size)?;
-        }
-        storage.sync(&file)
-    }
-
-    fn zero(&self, file: &Handle, range: &Range<u64>) -> Result<(), Errno> {
-        match self.tree.storage.punch(file, range.start, range.end - range.start) {
-            Err(Errno::OPNOTSUPP | Errno::NOSYS) => {}
-            other => return other,
-        }
-        let zeros = vec![0; COPY_BYTES];
-        let mut at = range.start;
-        while at < range.end {
-            let length = (range.end - at).min(COPY_BYTES as u64);
-            self.tree
-                .storage
-                .write(file, &[IoSlice::new(&zeros[..length as usize])], at)?;
-            at += length;
-        }
-        Ok(())
-    }
-
-    fn copy(&self, source: &Handle, file: &Handle, patch: &Patch) -> Result<(), Errno> {
-        let mut window: Option<Range<u64>> = None;
-        for range in &patch.written {
-            let mut at = range.start;
-            while at < range.end {
-                let end = range.end.min(at + PATCH_WINDOW_BYTES);
-                self.copy_range(source, file, at..end)?;
-                let open = window.get_or_insert(at..end);
-                open.end = end;
-                if end - open.start >= PATCH_WINDOW_BYTES {
-                    self.consume(source, file, open.clone())?;
-                    window = None;
-                }
-                at = end;
+    fn rename_noreplace(&self, from: &Handle, source: &OsStr, dir: &Handle, name: &OsStr) -> Result<(), Errno> {
+        if !self.no_noreplace.load(Ordering::Relaxed) {
+            match self.storage().rename(from, source, dir, name, RenameMode::NoReplace) {
+                Err(errno) if is_unsupported(errno) => self.no_noreplace.store(true, Ordering::Relaxed),
+                other => return other,
             }
         }
-        Ok(())
+        if self.look(dir, name)?.is_some() {
+            return Err(Errno::EXIST);
+        }
+        self.storage().rename(from, source, dir, name, RenameMode::Replace)
     }
 
-    /// What an earlier attempt has consumed is a hole by now and must not be copied again.
-    fn copy_range(&self, source: &Handle, file: &Handle, range: Range<u64>) -> Result<(), Errno> {
-        let mut buffer = vec![0; COPY_BYTES];
-        let mut at = range.start;
-        while at < range.end {
-            let Some((start, end)) = self.next_data(source, at)? else {
+    /// Gives an object the name of an old one, which takes its place: in one step where the storage can exchange names,
+    /// else after the old one has got a spare name beside the source.
+    fn place_over(&self, from: (&Handle, &OsStr), to: (&Handle, &OsStr), replaced: &Replaced) -> StepResult {
+        let spare = (from.0, replaced.spare.as_os_str());
+        if !self.is_first {
+            if self.look(spare.0, spare.1)?.is_some() {
+                return self.take_over(from, to);
+            }
+            let is_exchanged = |now: &Stat| replaced.seen.is_some_and(|seen| seen.is(now));
+            if self.look(from.0, from.1)?.is_some_and(|now| is_exchanged(&now)) {
                 return Ok(());
-            };
-            at = at.max(start);
-            let end = end.min(range.end);
-            while at < end {
-                let part = &mut buffer[..(end - at).min(COPY_BYTES as u64) as usize];
-                let length = self.tree.storage.read(source, part, at)?;
-                if length == 0 {
-                    return Err(Errno::IO);
-                }
-                self.tree.storage.write(file, &[IoSlice::new(&part[..length])], at)?;
-                at += length as u64;
-                self.tally.copied(length as u64);
             }
         }
-        Ok(())
+        if !self.expects(to.0, to.1, replaced.seen.as_ref())? {
+            return Err(CHANGED);
+        }
+        if self.exchange(from, to)? {
+            if self.expects(from.0, from.1, replaced.seen.as_ref())? {
+                return Ok(());
+            }
+            self.exchange(from, to)?;
+            return Err(CHANGED);
+        }
+        self.spare(to, spare, replaced)?;
+        self.take_over(from, to)
     }
 
-    fn next_data(&self, source: &Handle, at: u64) -> Result<Option<(u64, u64)>, Errno> {
-        match self.tree.storage.next_data(source, at) {
-            Err(Errno::INVAL | Errno::OPNOTSUPP | Errno::NOSYS) => Ok(Some((at, u64::MAX))),
-            other => other,
+    /// The second half of a replacement: the old object has a spare name.
+    fn take_over(&self, from: (&Handle, &OsStr), to: (&Handle, &OsStr)) -> StepResult {
+        match self.storage().rename(from.0, from.1, to.0, to.1, RenameMode::Replace) {
+            Err(Errno::NOENT) => self.arrived_before(to.0, to.1),
+            other => Ok(other?),
         }
     }
 
-    fn consume(&self, source: &Handle, file: &Handle, window: Range<u64>) -> Result<(), Errno> {
-        self.tree.storage.sync(file)?;
-        let (start, end) = (
-            window.start.next_multiple_of(BLOCK_BYTES),
-            window.end / BLOCK_BYTES * BLOCK_BYTES,
-        );
-        if start >= end {
+    /// Exchanges two names; `false`: the storage cannot.
+    pub(super) fn exchange(&self, a: (&Handle, &OsStr), b: (&Handle, &OsStr)) -> Result<bool, Refusal> {
+        if self.no_exchange.load(Ordering::Relaxed) {
+            return Ok(false);
+        }
+        match self.storage().rename(a.0, a.1, b.0, b.1, RenameMode::Exchange) {
+            Ok(()) => Ok(true),
+            Err(errno) if is_unsupported(errno) => {
+                self.no_exchange.store(true, Ordering::Relaxed);
+                Ok(false)
+            }
+            // One of the two is gone.
+            Err(Errno::NOENT) => Err(GONE),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    /// Gives an old object that is about to be replaced a second name; where there are no links it loses the first.
+    fn spare(&self, old: (&Handle, &OsStr), spare: (&Handle, &OsStr), replaced: &Replaced) -> StepResult {
+        let storage = self.storage();
+        let is_linked = storage.link(old.0, old.1, spare.0, spare.1).is_ok();
+        if !is_linked {
+            storage.rename(old.0, old.1, spare.0, spare.1, RenameMode::Replace)?;
+        }
+        if self.expects(spare.0, spare.1, replaced.seen.as_ref())? {
             return Ok(());
         }
-        match self.tree.storage.punch(source, start, end - start) {
-            // The space then comes free with the whole patch file.
-            Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::NOSPC) => Ok(()),
-            other => other,
+        if is_linked {
+            storage.unlink(spare.0, spare.1)?;
+        } else {
+            self.rename_to_free(spare.0, spare.1, old.0, old.1)?;
         }
+        Err(CHANGED)
     }
 
-    fn attributes(&self, attributes: &Attributes) -> Result<(), Errno> {
-        let (dir, name) = self.tree.spot(&attributes.path)?;
-        let attrs = &attributes.attrs;
-        match set_attributes(self.tree.storage, &dir, &name, attrs) {
-            // Who may write to somebody else's file may not set its times: they are those of the commit.
-            Err(Errno::PERM) if attrs.owner.is_none() && attrs.mode.is_none() && attrs.xattrs.is_empty() => Ok(()),
-            Err(errno) => Err(errno),
+    fn link(&self, from: &Path, to: &Path, made: &AtomicBool) -> StepResult {
+        let ((from, name), (to, new_name)) = (self.tree.spot(from)?, self.tree.spot(to)?);
+        match self.storage().link(&from, &name, &to, &new_name) {
+            Err(Errno::EXIST) if self.is_first || !self.are_one((&from, &name), (&to, &new_name))? => {
+                return Err(OF_OTHERS);
+            }
+            Err(Errno::EXIST) => {}
+            other => other?,
+        }
+        made.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    /// Are these two names of one object?
+    pub(super) fn are_one(&self, a: (&Handle, &OsStr), b: (&Handle, &OsStr)) -> Result<bool, Errno> {
+        let (a, b) = (self.look(a.0, a.1)?, self.look(b.0, b.1)?);
+        let is_same = |a: Stat, b: Stat| a.dev == b.dev && a.ino == b.ino && a.nlink > 1;
+        Ok(a.zip(b).is_some_and(|(a, b)| is_same(a, b)))
+    }
+
+    fn attributes(&self, attributes: &Attributes) -> StepResult {
+        self.set(&attributes.path, &attributes.attrs)
+    }
+
+    pub(super) fn set(&self, path: &Path, attrs: &NewAttrs) -> StepResult {
+        let (dir, name) = self.tree.spot(path)?;
+        match set_attributes(self.storage(), &dir, &name, attrs) {
+            // Who may write to somebody else's file may not set its times: they are those of the commit. Its set-id bits
+            // are gone by the write itself.
+            Err(Errno::PERM) if attrs.owner.is_none() && attrs.xattrs.is_empty() => {
+                let now = self.storage().stat(&dir, &name)?;
+                let is_so = attrs.mode.is_none_or(|mode| mode == now.mode);
+                is_so.then_some(()).ok_or(Refusal::Errno(Errno::PERM))
+            }
+            // Extended attributes need the right to write, which the mode may give only at last.
+            Err(Errno::ACCESS) if !attrs.xattrs.is_empty() => {
+                let now = self.storage().stat(&dir, &name)?;
+                self.storage().chmod(&dir, &name, now.mode | 0o600)?;
+                let mode = Some(attrs.mode.unwrap_or(now.mode));
+                let attrs = NewAttrs { mode, ..attrs.clone() };
+                set_attributes(self.storage(), &dir, &name, &attrs)?;
+                Ok(())
+            }
+            Err(errno) => Err(errno.into()),
             Ok(_) => Ok(()),
         }
     }
+
+    /// All of a directory's attributes that can be refused, while it can still be cleaned.
+    fn attributes_before_cleaning(&self, attributes: &Attributes) -> StepResult {
+        let attrs = NewAttrs {
+            mode: attributes.attrs.mode.map(|mode| mode | OWNER_ALL),
+            times: None,
+            ..attributes.attrs.clone()
+        };
+        if attrs.is_empty() {
+            return Ok(());
+        }
+        self.set(&attributes.path, &attrs)
+    }
+
+    /// What is left of them: the mode that may lock us out, and the times, which cleaning has changed.
+    fn attributes_at_last(&self, attributes: &Attributes) -> StepResult {
+        let attrs = NewAttrs {
+            times: attributes.attrs.times,
+            ..NewAttrs::default()
+        };
+        self.set(&attributes.path, &attrs)?;
+        match attributes.attrs.mode.filter(|mode| mode & OWNER_ALL != OWNER_ALL) {
+            Some(mode) => {
+                let (dir, name) = self.tree.spot(&attributes.path)?;
+                Ok(self.storage().chmod(&dir, &name, mode)?)
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Removes dead directories where they are. Nothing after this can be refused, so that nothing has to be taken back.
+    fn remove_immovable(&self) -> Result<(), Vec<Failure>> {
+        let paths: Vec<PathBuf> = self.immovable.lock().iter().cloned().collect();
+        self.each(
+            "remove",
+            &paths,
+            |path| path,
+            |path| {
+                let (dir, name) = self.tree.spot(path)?;
+                Ok(remove_tree(
+                    self.storage(),
+                    &dir,
+                    &name,
+                    self.tree.threads,
+                    &Tally::default(),
+                )?)
+            },
+        )
+    }
+}
+
+/// The storage does not know this kind of rename.
+fn is_unsupported(errno: Errno) -> bool {
+    matches!(errno, Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP)
 }
 
 /// Some file systems cannot sync a directory; they have nothing to lose then.
-pub(super) fn sync_dir(storage: &dyn elbow_file::Storage, dir: &Handle) -> Result<(), Errno> {
+pub(super) fn sync_dir(storage: &dyn Storage, dir: &Handle) -> Result<(), Errno> {
     match storage.sync(dir) {
         Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => Ok(()),
         other => other,
@@ -363,11 +605,11 @@ fn failure(step: &'static str, path: &Path, errno: Errno) -> Failure {
     Failure {
         step,
         path: path.to_owned(),
-        errno,
+        refusal: Refusal::Errno(errno),
     }
 }
 
-fn gone_is_fine(result: Result<(), Errno>) -> Result<(), Errno> {
+pub(super) fn gone_is_fine(result: Result<(), Errno>) -> Result<(), Errno> {
     gone_is_none(result).map(|_| ())
 }
 
@@ -380,6 +622,9 @@ pub(crate) fn gone_is_none<T>(result: Result<T, Errno>) -> Result<Option<T>, Err
 }
 
 /// Runs of items whose paths are equally deep.
-fn levels<T>(items: &[T], path: impl Fn(&T) -> &PathBuf) -> impl Iterator<Item = &[T]> {
-    items.chunk_by(move |a, b| path(a).components().count() == path(b).components().count())
+pub(super) fn levels<T>(items: &[T], path: impl Fn(&T) -> &PathBuf) -> impl DoubleEndedIterator<Item = &[T]> {
+    let runs: Vec<&[T]> = items
+        .chunk_by(move |a, b| path(a).components().count() == path(b).components().count())
+        .collect();
+    runs.into_iter()
 }

@@ -22,7 +22,8 @@ use crate::model::{Inode, Model};
 use crate::recover::read_journal;
 use crate::removal::parallel;
 use crate::report::{Cause, OnConflict, Phase};
-use crate::staging::{JournalEntry, is_job_name, is_staging_name};
+use crate::staging::{JournalEntry, is_job_name, is_probe_name, is_staging_name};
+use crate::whose::{Found, Whose};
 
 /// What is expected of a path.
 enum Expected {
@@ -95,10 +96,15 @@ fn of_other_jobs(shared: &Shared, tree: &Tree<'_>, moved: &[PathBuf]) -> Vec<(Pa
     }
     // What cannot be read has just been removed; a storage that is lost fails the commit soon enough.
     let jobs = tree.storage.list(&tree.root).unwrap_or_default();
+    let Ok(whose) = Whose::new(tree.storage, &tree.root) else {
+        return Vec::new();
+    };
     let mut staged = Vec::new();
     for job in jobs.into_iter().filter(|entry| is_other(&entry.name)) {
-        let opened = tree.storage.open_dir(&tree.root, &job.name);
-        let entries = opened.and_then(|handle| read_journal(tree.storage, &handle));
+        let entries = match whose.open(&job.name) {
+            Ok(Found::Ours(own)) => read_journal(tree.storage, &own),
+            _ => continue,
+        };
         let is_moved = |dir: &PathBuf| moved.iter().any(|moved| dir.starts_with(moved));
         staged.extend(entries.unwrap_or_default().into_iter().filter_map(|entry| match entry {
             JournalEntry::Staging { dir, .. } if is_moved(&dir) => Some((dir, job.name.display().to_string())),
@@ -195,7 +201,7 @@ fn check_names(
     let now = tree.storage.list(&tree.dir(path)?)?;
     let added = || {
         now.iter()
-            .filter(|entry| !names.contains(&entry.name) && entry.name != own)
+            .filter(|entry| !names.contains(&entry.name) && entry.name != own && !is_probe_name(&entry.name))
     };
     if let Some(staged) = added().find(|entry| is_staging_name(&entry.name)) {
         return Ok(Some(Difference::OtherJob(staged.name.display().to_string())));

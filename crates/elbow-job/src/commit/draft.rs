@@ -1,38 +1,41 @@
 //! From the model to the commit record, and to the list of changes that people see.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use super::record::{Attributes, Patch, Placement, Record, Source};
+use elbow_file::Kind;
+
+use super::prepare::Before;
+use super::record::{Attributes, Departure, Patch, Placement, Record, Replaced, Seen, Slot, Source};
 use crate::api::Ino;
 use crate::model::{Inode, Model, Place, Staging};
 use crate::plan::{NewAttrs, patch_name};
 use crate::report::{Change, ChangeKind};
+use crate::staging::parked_name;
 
 /// The record of everything that the storage does not have under its own name yet.
-pub(super) fn draft(model: &Model) -> Record {
-    let mut record = Record::default();
+pub(super) fn draft(model: &Model) -> (Record, Before) {
+    let mut draft = Draft {
+        model,
+        record: Record::default(),
+        before: Before::default(),
+        new_dirs: HashSet::new(),
+        replaced: HashMap::new(),
+        slots: 0,
+    };
     for (ino, inode) in model.all() {
         match (inode.is_old(), model.is_alive(ino)) {
-            (true, true) => draft_old(model, ino, inode, &mut record),
-            (true, false) if model.has_unknown_names(ino) && is_changed(inode) => {
-                draft_orphan(model, ino, inode, &mut record);
-            }
-            (true, false) => draft_removed(model, ino, inode, &mut record),
-            (false, true) => draft_new(model, inode, &mut record),
+            (true, true) => draft.old(ino, inode),
+            (true, false) if model.has_unknown_names(ino) && is_changed(inode) => draft.orphan(ino, inode),
+            (true, false) => draft.removed(inode),
+            (false, true) => draft.new_names(inode),
             (false, false) => {}
         }
-        draft_staging(model, ino, inode, &mut record);
+        draft.staging(ino, inode);
     }
-    draft_times_of_new_dirs(model, &mut record);
-    record
-        .collections
-        .sort_by_key(|(path, _)| std::cmp::Reverse(path.components().count()));
-    record
-        .placements
-        .sort_by_key(|placement| placement.to.components().count());
-    record
+    draft.directories_that_hold_old_objects();
+    draft.finish()
 }
 
 fn path_of(model: &Model, place: &Place) -> PathBuf {
@@ -43,49 +46,20 @@ fn old_path_of(model: &Model, place: &Place) -> PathBuf {
     model.old_path(place.dir).join(&*place.name)
 }
 
-fn draft_new(model: &Model, inode: &Inode, record: &mut Record) {
-    for place in &inode.names {
-        if model.at(place.dir).is_old() && !model.is_visible(place) {
-            record.placements.push(Placement {
-                to: path_of(model, place),
-                from: Source::Staged,
-            });
-        }
-    }
-}
+/// What its owner needs to change the names in a directory, or to move it to another.
+const OWNER_WRITE_SEARCH: u32 = 0o300;
 
-/// An old object that goes: by itself, or covered by the directory above it that goes too.
-fn draft_removed(model: &Model, ino: Ino, inode: &Inode, record: &mut Record) {
-    for place in &inode.old.as_ref().expect("an old object").places {
-        if !model.is_alive(place.dir) {
-            continue;
-        }
-        let path = old_path_of(model, place);
-        if inode.is_dir() {
-            record.collections.push((path, OsString::from(format!("d{}", ino.0))));
-        } else if !is_replaced(model, place) {
-            record.removals.push(path);
-        }
-    }
-}
-
-/// An old file without a name in the job that lives on under names that the job never saw: it is changed in
-/// the job's own directory, and goes with it.
-fn draft_orphan(model: &Model, ino: Ino, inode: &Inode, record: &mut Record) {
-    let places = &inode.old.as_ref().expect("an old object").places;
-    let slot = OsString::from(format!("m{}", ino.0));
-    let path = PathBuf::from(&*model.staging_name).join(&slot);
-    record.collections.push((old_path_of(model, &places[0]), slot));
-    record
-        .removals
-        .extend(places[1..].iter().map(|place| old_path_of(model, place)));
-    draft_content(model, ino, inode, path.clone(), record);
-    draft_attributes(inode, path, record);
+fn is_locked(inode: &Inode) -> bool {
+    inode.is_dir() && inode.mode & OWNER_WRITE_SEARCH != OWNER_WRITE_SEARCH
 }
 
 fn is_changed(inode: &Inode) -> bool {
     let content_changed = inode.content().is_some_and(|content| content.changed());
     inode.dirty.any() || !inode.dirty_xattrs.is_empty() || content_changed
+}
+
+fn seen(inode: &Inode) -> Option<Seen> {
+    inode.old.as_ref()?.seen.as_ref().map(Seen::of)
 }
 
 /// Will the placement of another object take this name from a file in one step?
@@ -106,102 +80,252 @@ fn keeps_a_name(inode: &Inode) -> bool {
         .is_some_and(|old| old.places.iter().any(|place| inode.names.contains(place)))
 }
 
-fn draft_old(model: &Model, ino: Ino, inode: &Inode, record: &mut Record) {
-    if ino != Ino::ROOT {
-        draft_names(model, ino, inode, record);
-    }
-    draft_content(model, ino, inode, model.path(ino), record);
-    draft_attributes(inode, model.path(ino), record);
+/// A record in the making.
+struct Draft<'a> {
+    model: &'a Model,
+    record: Record,
+    before: Before,
+    /// New directories whose attributes are set at the end.
+    new_dirs: HashSet<PathBuf>,
+    /// Names (as they will be) whose old object gives way to another in one step, and what it was.
+    replaced: HashMap<PathBuf, Option<Seen>>,
+    /// Hidden names given out so far.
+    slots: u64,
 }
 
-fn draft_names(model: &Model, ino: Ino, inode: &Inode, record: &mut Record) {
-    let places = &inode.old.as_ref().expect("an old object").places;
-    let mut lost: Vec<&Place> = places.iter().filter(|place| !inode.names.contains(place)).collect();
-    let mut gained: Vec<&Place> = inode.names.iter().filter(|place| !places.contains(place)).collect();
-    let kept = inode.names.iter().find(|place| places.contains(place));
-    if kept.is_none() {
-        let slot = OsString::from(format!("m{}", ino.0));
+impl Draft<'_> {
+    fn finish(mut self) -> (Record, Before) {
+        for placement in &mut self.record.placements {
+            if let Some(seen) = self.replaced.remove(&placement.to) {
+                self.slots += 1;
+                let spare = parked_name(&self.model.staging_name, 'r', self.slots);
+                // What has no container of its own for it leaves it beside itself.
+                if matches!(&placement.from, Source::Slot(Slot::Beside(_))) {
+                    let dir = placement.to.parent().unwrap_or(Path::new("")).to_owned();
+                    self.record.parked.push((dir, spare.clone()));
+                }
+                placement.replaced = Some(Replaced { seen, spare });
+            }
+        }
+        let mut record = self.record;
         record
-            .collections
-            .push((old_path_of(model, lost.remove(0)), slot.clone()));
-        record.placements.push(Placement {
-            to: path_of(model, gained.remove(0)),
-            from: Source::Limbo(slot),
+            .departures
+            .sort_by_key(|departure| std::cmp::Reverse(departure.path.components().count()));
+        record
+            .placements
+            .sort_by_key(|placement| placement.to.components().count());
+        (record, self.before)
+    }
+
+    fn parking(&mut self, kind: char) -> OsString {
+        self.slots += 1;
+        parked_name(&self.model.staging_name, kind, self.slots)
+    }
+
+    fn place(&mut self, to: &Place, from: Source, is_locked: bool) {
+        let path = path_of(self.model, to);
+        if self.model.at(to.dir).is_old() {
+            self.before.names.insert(path.clone(), old_path_of(self.model, to));
+        }
+        self.record.placements.push(Placement {
+            to: path,
+            from,
+            replaced: None,
+            is_locked,
         });
     }
-    let first = path_of(model, kept.unwrap_or(&inode.names[0]));
-    record
-        .links
-        .extend(gained.into_iter().map(|place| (first.clone(), path_of(model, place))));
-    let removed = lost
-        .into_iter()
-        .filter(|place| model.is_alive(place.dir) && !is_replaced(model, place));
-    record.removals.extend(removed.map(|place| old_path_of(model, place)));
-}
 
-/// Old objects arrive in new directories at commit, and would give them the time of the commit.
-fn draft_times_of_new_dirs(model: &Model, record: &mut Record) {
-    let olds = model
-        .all()
-        .filter(|(ino, inode)| inode.is_old() && model.is_alive(*ino));
-    let holders: BTreeSet<Ino> = olds
-        .flat_map(|(_, inode)| inode.names.iter().map(|place| place.dir))
-        .collect();
-    for dir in holders.into_iter().filter(|dir| !model.at(*dir).is_old()) {
-        let inode = model.at(dir);
+    fn new_names(&mut self, inode: &Inode) {
+        for place in &inode.names {
+            if self.model.at(place.dir).is_old() && !self.model.is_visible(place) {
+                self.place(place, Source::Staged, is_locked(inode));
+                if is_locked(inode) {
+                    self.attributes_of_new_dir(inode, path_of(self.model, place));
+                }
+            }
+        }
+    }
+
+    /// An old object that goes: by itself, or covered by the directory above it that goes too.
+    fn removed(&mut self, inode: &Inode) {
+        for place in &inode.old.as_ref().expect("an old object").places {
+            if !self.model.is_alive(place.dir) {
+                continue;
+            }
+            if !inode.is_dir() && is_replaced(self.model, place) {
+                self.replaced.insert(path_of(self.model, place), seen(inode));
+            } else {
+                self.remove(inode, place);
+            }
+        }
+    }
+
+    /// One name of an old object goes, and nothing takes it at once.
+    fn remove(&mut self, inode: &Inode, place: &Place) {
+        let slot = self.parking('d');
+        self.record.parked.push((self.model.path(place.dir), slot.clone()));
+        self.record.departures.push(Departure {
+            path: old_path_of(self.model, place),
+            slot: Slot::Beside(slot),
+            seen: seen(inode),
+            is_dead: true,
+        });
+    }
+
+    /// An old file without a name in the job that lives on under names that the job never saw: it is changed in
+    /// the job's own directory, and goes with it.
+    fn orphan(&mut self, ino: Ino, inode: &Inode) {
+        let places = &inode.old.as_ref().expect("an old object").places;
+        let slot = OsString::from(format!("m{}", ino.0));
+        let path = PathBuf::from(&*self.model.staging_name).join(&slot);
+        self.record.departures.push(Departure {
+            path: old_path_of(self.model, &places[0]),
+            slot: Slot::InJob(slot),
+            seen: seen(inode),
+            is_dead: false,
+        });
+        for place in &places[1..] {
+            self.remove(inode, place);
+        }
+        self.content(ino, inode, path.clone());
+        self.attributes(ino, inode, path);
+    }
+
+    fn old(&mut self, ino: Ino, inode: &Inode) {
+        if ino != Ino::ROOT {
+            self.names(ino, inode);
+        }
+        self.content(ino, inode, self.model.path(ino));
+        self.attributes(ino, inode, self.model.path(ino));
+    }
+
+    fn names(&mut self, ino: Ino, inode: &Inode) {
+        let places = &inode.old.as_ref().expect("an old object").places;
+        let mut lost: Vec<&Place> = places.iter().filter(|place| !inode.names.contains(place)).collect();
+        let mut gained: Vec<&Place> = inode.names.iter().filter(|place| !places.contains(place)).collect();
+        let kept = inode.names.iter().find(|place| places.contains(place));
+        if kept.is_none() {
+            // The first new name is where it is looked for from here on.
+            let to = gained.remove(0);
+            let same_dir = lost.iter().position(|place| place.dir == to.dir);
+            let from = lost.remove(same_dir.unwrap_or(0));
+            self.move_to(ino, inode, from, to);
+        }
+        let first = path_of(self.model, kept.unwrap_or(&inode.names[0]));
+        let links = gained
+            .into_iter()
+            .map(|place| (first.clone(), path_of(self.model, place)));
+        self.record.links.extend(links);
+        for place in lost.into_iter().filter(|place| self.model.is_alive(place.dir)) {
+            if is_replaced(self.model, place) {
+                self.replaced.insert(path_of(self.model, place), seen(inode));
+            } else {
+                self.remove(inode, place);
+            }
+        }
+    }
+
+    fn move_to(&mut self, ino: Ino, inode: &Inode, from: &Place, to: &Place) {
+        let slot = if from.dir == to.dir {
+            let slot = self.parking('m');
+            // What is replaced by an exchange of names stays there.
+            self.record.parked.push((self.model.path(to.dir), slot.clone()));
+            Slot::Beside(slot)
+        } else {
+            Slot::InJob(OsString::from(format!("m{}", ino.0)))
+        };
+        self.record.departures.push(Departure {
+            path: old_path_of(self.model, from),
+            slot: slot.clone(),
+            seen: seen(inode),
+            is_dead: false,
+        });
+        self.place(to, Source::Slot(slot), false);
+    }
+
+    fn content(&mut self, ino: Ino, inode: &Inode, path: PathBuf) {
+        let Some(content) = inode.content() else { return };
+        let seen = inode.old.as_ref().and_then(|old| old.seen).map_or(0, |seen| seen.size);
+        if content.changed() || inode.size != seen {
+            self.before.objects.insert(path.clone(), self.model.old_path(ino));
+            self.record.patches.push(Patch {
+                path,
+                slot: patch_name(ino).to_os_string(),
+                written: content.written.clone(),
+                zeroed: content.zeroed.clone(),
+                kept: content.kept().min(seen),
+                size: inode.size,
+                size_before: seen,
+            });
+        }
+    }
+
+    fn attributes(&mut self, ino: Ino, inode: &Inode, path: PathBuf) {
+        if !is_changed(inode) {
+            return;
+        }
+        self.before.objects.insert(path.clone(), self.model.old_path(ino));
+        let dirty = inode.dirty;
+        let value = |key: &OsString| inode.xattrs.as_ref().and_then(|xattrs| xattrs.get(key)).cloned();
+        let seen = inode.old.as_ref().and_then(|old| old.seen);
         let attrs = NewAttrs {
+            owner: dirty.owner.then_some((inode.uid, inode.gid)),
+            mode: dirty.mode.then_some(inode.mode),
+            xattrs: inode.dirty_xattrs.iter().map(|key| (key.clone(), value(key))).collect(),
+            times: Some((inode.atime, inode.mtime)),
+        };
+        let before = NewAttrs {
+            owner: seen.filter(|_| dirty.owner).map(|seen| (seen.uid, seen.gid)),
+            // A write takes set-id bits away.
+            mode: seen.filter(|_| inode.kind != Kind::Symlink).map(|seen| seen.mode),
+            xattrs: Vec::new(),
+            times: seen.map(|seen| (seen.atime, seen.mtime)),
+        };
+        self.record.attributes.push(Attributes {
+            path,
+            is_dir: inode.is_dir(),
+            attrs,
+            before,
+        });
+    }
+
+    fn attributes_of_new_dir(&mut self, inode: &Inode, path: PathBuf) {
+        if !self.new_dirs.insert(path.clone()) {
+            return;
+        }
+        let attrs = NewAttrs {
+            mode: is_locked(inode).then_some(inode.mode),
             times: Some((inode.atime, inode.mtime)),
             ..NewAttrs::default()
         };
-        record.attributes.push(Attributes {
-            path: model.path(dir),
+        self.record.attributes.push(Attributes {
+            path,
             is_dir: true,
             attrs,
+            before: NewAttrs::default(),
         });
     }
-}
 
-fn draft_content(model: &Model, ino: Ino, inode: &Inode, path: PathBuf, record: &mut Record) {
-    let Some(content) = inode.content() else { return };
-    let seen = inode.old.as_ref().and_then(|old| old.seen).map_or(0, |seen| seen.size);
-    if content.shortened {
-        record.cuts.push((model.old_path(ino), content.kept()));
+    /// Old objects arrive in new directories at commit, and would give them the time of the commit.
+    fn directories_that_hold_old_objects(&mut self) {
+        let model = self.model;
+        let olds = model
+            .all()
+            .filter(|(ino, inode)| inode.is_old() && model.is_alive(*ino));
+        let holders: BTreeSet<Ino> = olds
+            .flat_map(|(_, inode)| inode.names.iter().map(|place| place.dir))
+            .collect();
+        for dir in holders.into_iter().filter(|dir| !model.at(*dir).is_old()) {
+            self.attributes_of_new_dir(model.at(dir), model.path(dir));
+        }
     }
-    if content.changed() || inode.size != seen {
-        record.patches.push(Patch {
-            path,
-            slot: patch_name(ino).to_os_string(),
-            written: content.written.clone(),
-            zeroed: content.zeroed.clone(),
-            size: inode.size,
-        });
-    }
-}
 
-fn draft_attributes(inode: &Inode, path: PathBuf, record: &mut Record) {
-    if !is_changed(inode) {
-        return;
-    }
-    let dirty = inode.dirty;
-    let value = |key: &OsString| inode.xattrs.as_ref().and_then(|xattrs| xattrs.get(key)).cloned();
-    let attrs = NewAttrs {
-        owner: dirty.owner.then_some((inode.uid, inode.gid)),
-        mode: dirty.mode.then_some(inode.mode),
-        xattrs: inode.dirty_xattrs.iter().map(|key| (key.clone(), value(key))).collect(),
-        times: Some((inode.atime, inode.mtime)),
-    };
-    record.attributes.push(Attributes {
-        path,
-        is_dir: inode.is_dir(),
-        attrs,
-    });
-}
-
-/// Staging directories of directories that stay; those of removed ones go with them.
-fn draft_staging(model: &Model, ino: Ino, inode: &Inode, record: &mut Record) {
-    let staged = inode.dir().is_ok_and(|dir| dir.staging == Staging::Made);
-    if staged && ino != Ino::ROOT && model.is_alive(ino) {
-        record.staged.push(model.path(ino));
+    /// Staging directories of directories that stay; those of removed ones go with them.
+    fn staging(&mut self, ino: Ino, inode: &Inode) {
+        let staged = inode.dir().is_ok_and(|dir| dir.staging == Staging::Made);
+        if staged && ino != Ino::ROOT && self.model.is_alive(ino) {
+            self.record.staged.push(self.model.path(ino));
+        }
     }
 }
 

@@ -2,16 +2,19 @@
 
 mod apply;
 mod check;
+mod content;
 mod draft;
 mod keep;
+mod prepare;
 mod record;
 mod tree;
+mod undo;
 mod watch;
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::io::IoSlice;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use elbow_file::{Errno, Handle, RenameMode, Storage, Time};
@@ -19,21 +22,25 @@ use elbow_file::{Errno, Handle, RenameMode, Storage, Time};
 use crate::api::Ino;
 use crate::job::{Job, Shared, clock};
 use crate::model::{Model, Staging};
-use crate::removal::{parallel, remove_tree};
-use crate::report::{Cause, JobError, Outcome, Phase, Progress};
+use crate::removal::{parallel, remove_opened_tree, remove_tree, retried};
+use crate::report::{Cause, JobError, OnConflict, Outcome, Phase, Progress};
 use crate::staging::{DROPPED, JOURNAL, MANIFEST, part_name};
 
-use apply::sync_dir;
 pub(crate) use apply::{Apply, Failure, gone_is_none};
+use apply::{Refusal, sync_dir};
 pub(crate) use draft::changes;
-pub(crate) use record::Record;
+#[cfg(test)]
+pub(crate) use record::Attributes as RecordAttributes;
+pub(crate) use record::{MAGIC as RECORD_MAGIC, Record};
+use tree::Part;
 pub(crate) use tree::Tree;
+pub(crate) use undo::{UNDO, UndoPhase};
 pub(crate) use watch::{Hook, Tally};
 
 /// Files of the job's own directory.
 pub(crate) const RECORD: &str = "commit";
 const RECORD_DRAFT: &str = "commit.draft";
-pub(crate) const COLLECTED: &str = "collected";
+pub(crate) const DEPARTED: &str = "departed";
 pub(crate) const DONE: &str = "done";
 
 /// What goes last of a job's own directory: who the job was, and that it committed.
@@ -95,11 +102,15 @@ impl Job {
         attempt: impl FnOnce(&Self, &mut dyn FnMut(&Progress)) -> Result<Option<Cause>, JobError>,
     ) -> Result<Outcome, JobError> {
         self.freeze();
-        match attempt(self, progress)? {
-            None => Ok(Outcome::Committed),
-            Some(cause) if keep => self.keep(cause, progress),
-            Some(cause) => self.shared.undo(progress).map(|()| Outcome::RolledBack(cause)),
-        }
+        let ended = match attempt(self, progress) {
+            Err(error) => Err(error),
+            Ok(None) => Ok(Outcome::Committed),
+            Ok(Some(cause)) if keep => self.keep(cause, progress),
+            Ok(Some(cause)) => self.shared.undo(progress).map(|()| Outcome::RolledBack(cause)),
+        };
+        // Whatever is left now is a recovery's.
+        self.shared.lock.give_up(&*self.shared.storage);
+        ended
     }
 
     /// Leaves everything that the job wrote in its staging area; a job that wrote nothing new has none.
@@ -133,7 +144,8 @@ impl Shared {
     }
 
     fn tree(&self) -> Tree<'_> {
-        Tree::new(&*self.storage, self.root.clone(), self.threads())
+        let job = self.state.lock().model.job_dir();
+        Tree::new(&*self.storage, self.root.clone(), self.threads()).of_job(job, &self.lock)
     }
 
     /// Commits, or says why not.
@@ -141,15 +153,12 @@ impl Shared {
         if let Err(cause) = self.drain(progress) {
             return Ok(Some(cause));
         }
-        let (record, job) = {
+        let ((mut record, before), job) = {
             let state = self.state.lock();
             (draft::draft(&state.model), state.model.job_dir())
         };
         if record.is_empty() && job.is_none() {
             return Ok(None);
-        }
-        if let Some(cause) = check::conflicts(self, progress) {
-            return Ok(Some(cause));
         }
         let job = match job {
             Some(job) => job,
@@ -158,32 +167,46 @@ impl Shared {
                 Err(errno) => return Ok(Some(Cause::Storage(format!("making the staging directory: {errno}")))),
             },
         };
-        let write_record = || self.write_record(&job, &record);
-        if let Err(errno) = self.watched(progress, Phase::Syncing, &Tally::default(), write_record) {
+        // Durable before anything is looked at, because that is what takes long, and others change things meanwhile.
+        let sync = || self.storage.sync_all(&job);
+        if let Err(errno) = self.watched(progress, Phase::Syncing, &Tally::default(), sync) {
+            return Ok(Some(Cause::Storage(format!("syncing what was written: {errno}"))));
+        }
+        if let Some(cause) = check::conflicts(self, progress) {
+            return Ok(Some(cause));
+        }
+        let refused = prepare::rehearse(&record, &before, &self.tree());
+        if !refused.is_empty() {
+            return Ok(Some(undo::cause_of(&refused, clock())));
+        }
+        let wins = self.options.on_conflict == OnConflict::Overwrite;
+        let prepared = prepare::prepare(&mut record, &before, &self.tree(), wins.then_some(&*self.staging_name));
+        if let Err(errno) = prepared.and_then(|()| self.write_record(&job, &record)) {
             return Ok(Some(Cause::Storage(format!("writing the commit record: {errno}"))));
         }
         // The commit point has passed.
         let publishing = record.publishing();
-        let apply = Apply {
-            tree: self.tree(),
-            job,
-            staging_name: &self.staging_name,
-            record: &record,
-            tally: &publishing,
-        };
-        self.watched(progress, Phase::Publishing, &publishing, || self.publish(&apply))?;
+        let apply = Apply::new(self.tree(), job, &self.staging_name, &record, &publishing, true);
+        if let Err(failures) = self.watched(progress, Phase::Publishing, &publishing, || self.publish(&apply)) {
+            let taken_back = self.watched(progress, Phase::RollingBack, &Tally::default(), || apply.take_back());
+            taken_back.map_err(|_| self.unfinished(&failures))?;
+            return Ok(Some(undo::cause_of(&failures, clock())));
+        }
         let cleaning = record.cleaning();
-        let apply = Apply {
-            tally: &cleaning,
-            ..apply
-        };
+        let apply = apply.counted_by(&cleaning);
         self.watched(progress, Phase::CleaningUp, &cleaning, || self.clean(&apply))?;
         Ok(None)
     }
 
-    fn publish(&self, apply: &Apply<'_>) -> Result<(), JobError> {
-        apply.publish(false).map_err(|failures| self.unfinished(&failures))?;
-        apply.mark_done().map_err(self.storage_error("finishing the commit of"))
+    fn publish(&self, apply: &Apply<'_>) -> Result<(), Vec<Failure>> {
+        apply.publish(false)?;
+        apply.mark_done().map_err(|errno| {
+            vec![Failure {
+                step: "finish the commit of",
+                path: PathBuf::new(),
+                refusal: Refusal::Errno(errno),
+            }]
+        })
     }
 
     fn clean(&self, apply: &Apply<'_>) -> Result<(), JobError> {
@@ -191,7 +214,11 @@ impl Shared {
         apply
             .clean(self.final_root_times())
             .map_err(|failures| self.unfinished(&failures))?;
-        self.storage.sync_all(&self.root).map_err(self.storage_error("syncing"))
+        match self.storage.sync_all(&self.root) {
+            // The job has taken its own right to read the directory away.
+            Err(Errno::ACCESS) => Ok(()),
+            other => other.map_err(self.storage_error("syncing")),
+        }
     }
 
     /// The root's times as the job saw them, if nothing in the record sets them.
@@ -220,7 +247,7 @@ impl Shared {
         state.model.job_dir().ok_or(refused.unwrap_or(Errno::IO))
     }
 
-    /// Everything is durable before the record is, and the record before its name. A record that may not last is taken
+    /// Everything is durable by now; so is the record before it has its name. A record that may not last is taken
     /// back: the roll back that follows must not be taken for a commit when it dies.
     fn write_record(&self, job: &Handle, record: &Record) -> Result<(), Errno> {
         self.write_record_once(job, record).or_else(|errno| {
@@ -231,7 +258,6 @@ impl Shared {
 
     fn write_record_once(&self, job: &Handle, record: &Record) -> Result<(), Errno> {
         let storage = &*self.storage;
-        storage.sync_all(job)?;
         let (draft, name) = (OsStr::new(RECORD_DRAFT), OsStr::new(RECORD));
         let file = storage.create(job, draft, PRIVATE_FILE_MODE)?;
         storage.write(&file, &[IoSlice::new(&record.encode())], 0)?;
@@ -369,7 +395,7 @@ pub(crate) fn remove_leftovers(
         let Some(dir) = gone_is_none(tree.dir(path))? else {
             return Ok(());
         };
-        remove_tree(storage, &dir, &part, 1, tally)?;
+        remove_part(tree, path, &part, tally)?;
         put_times_back(storage, &dir, *times)
     });
     visible.into_iter().chain(staging).collect::<Result<(), Errno>>()?;
@@ -377,11 +403,19 @@ pub(crate) fn remove_leftovers(
     put_times_back(storage, &tree.root, root_times)
 }
 
+/// Removes a staging directory with all that is in it. One that somebody else has put there is left alone.
+fn remove_part(tree: &Tree<'_>, above: &Path, part: &OsStr, tally: &Tally) -> Result<(), Errno> {
+    match tree.find_part(above, part)? {
+        Part::Ours(handle) => remove_opened_tree(tree.storage, &tree.dir(above)?, part, &handle, tally),
+        Part::OfOthers | Part::None => Ok(()),
+    }
+}
+
 /// Removes the job's own directory: the journal first, so that nothing is undone once more; last who the job was,
 /// and that it committed, so that nothing is undone at all.
 fn remove_job_dir(tree: &Tree<'_>, staging_name: &OsStr, tally: &Tally) -> Result<(), Errno> {
     let storage = tree.storage;
-    let Some(job) = gone_is_none(storage.open_dir(&tree.root, staging_name))? else {
+    let Some(job) = gone_is_none(tree.job_dir(staging_name))? else {
         return Ok(());
     };
     gone_is_none(storage.unlink(&job, OsStr::new(JOURNAL)))?;
@@ -397,10 +431,12 @@ fn remove_job_dir(tree: &Tree<'_>, staging_name: &OsStr, tally: &Tally) -> Resul
     })
     .into_iter()
     .collect::<Result<(), Errno>>()?;
+    tree.give_up_lock();
     for name in LAST.into_iter().filter(|name| was_kept || *name != DROPPED) {
         gone_is_none(storage.unlink(&job, OsStr::new(name)))?;
     }
-    gone_is_none(storage.rmdir(&tree.root, staging_name)).map(|_| ())
+    // Who looks at the manifest at this moment has it open.
+    retried(|| gone_is_none(storage.rmdir(&tree.root, staging_name)).map(|_| ()))
 }
 
 /// A directory of somebody else keeps the time of the roll back.

@@ -1,13 +1,15 @@
-//! The commit record: everything that is left to do once a job is committed.
+//! The commit record: everything that is left to do once a job is committed, and what it takes to take that back.
 //!
 //! Written and synced before the first step; from then on the job is committed, and whoever finds the record
-//! carries it out. All paths are relative to the directory of the job. `old` paths hold before the first
-//! step, all others after the placements above them.
+//! carries it out. All paths are relative to the directory of the job. Those of departures hold before the first
+//! step, all others after the placements above them. Each step says what it expects to find, so that it never takes
+//! anything else, and what was there before, so that it can be undone.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 
+use elbow_file::{Kind, Stat, Time};
 use elbow_ranges::RangeSet;
 use elbow_ranges::encoding::{DecodeError, Reader, Writer, open_sealed, seal};
 
@@ -15,16 +17,77 @@ use super::watch::Tally;
 use crate::plan::NewAttrs;
 use crate::staging::{put_path, put_time, take_path, take_time};
 
-const MAGIC: [u8; 8] = *b"ELBOWCMT";
-const VERSION: u16 = 1;
+pub(crate) const MAGIC: [u8; 8] = *b"ELBOWCMT";
+const VERSION: u16 = 2;
+
+/// What an old object was like when the job saw it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Seen {
+    kind: Kind,
+    size: u64,
+    mtime: Time,
+    ino: u64,
+}
+
+impl Seen {
+    pub(crate) fn of(stat: &Stat) -> Self {
+        Self {
+            kind: stat.kind,
+            size: stat.size,
+            mtime: stat.mtime,
+            ino: stat.ino,
+        }
+    }
+
+    /// Nobody has replaced or written it. The time of the inode is not compared: steps change it. Nor is its number, which
+    /// some network file systems make up. A directory changes while the job stages in it, so of one only the kind counts.
+    pub(crate) fn is_still(&self, now: &Stat) -> bool {
+        let same = self.size == now.size && self.mtime == now.mtime;
+        self.kind == now.kind && (same || self.kind == Kind::Dir)
+    }
+
+    /// It is this very object, on a storage whose inode numbers last.
+    pub(crate) fn is(&self, now: &Stat) -> bool {
+        self.is_still(now) && self.ino == now.ino
+    }
+}
+
+/// Where an old object waits that has left its name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Slot {
+    /// In the directory that it was in, under this hidden name: no right is needed but to rename there, and
+    /// directories that may be neither written nor moved elsewhere can be renamed in place.
+    Beside(OsString),
+    /// In the job's own directory, under this name: it goes on to another directory.
+    InJob(OsString),
+}
+
+/// An old object leaves its name, with all below it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Departure {
+    pub(crate) path: PathBuf,
+    pub(crate) slot: Slot,
+    /// `None`: it was never looked at.
+    pub(crate) seen: Option<Seen>,
+    /// It is removed, and nobody waits for it.
+    pub(crate) is_dead: bool,
+}
 
 /// Where a placed object comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Source {
     /// The staging directory of its directory, under the same name.
     Staged,
-    /// The job's own directory, under this name.
-    Limbo(OsString),
+    /// The slot of its departure.
+    Slot(Slot),
+}
+
+/// What gives way to a placed object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Replaced {
+    pub(crate) seen: Option<Seen>,
+    /// Where it waits, beside the source of what replaces it, if the two names cannot be exchanged in one step.
+    pub(crate) spare: OsString,
 }
 
 /// An object gets its name.
@@ -32,6 +95,9 @@ pub(crate) enum Source {
 pub(crate) struct Placement {
     pub(crate) to: PathBuf,
     pub(crate) from: Source,
+    pub(crate) replaced: Option<Replaced>,
+    /// A new directory that its owner may not write: it cannot be moved as it is.
+    pub(crate) is_locked: bool,
 }
 
 /// New content of an old file.
@@ -42,27 +108,27 @@ pub(crate) struct Patch {
     pub(crate) slot: OsString,
     pub(crate) written: RangeSet,
     pub(crate) zeroed: RangeSet,
+    /// How much of the content before still counts where nothing was written.
+    pub(crate) kept: u64,
     pub(crate) size: u64,
+    pub(crate) size_before: u64,
 }
 
-/// New attributes of an old object.
+/// New attributes of an object.
 #[derive(Clone, Debug)]
 pub(crate) struct Attributes {
     pub(crate) path: PathBuf,
     pub(crate) is_dir: bool,
     pub(crate) attrs: NewAttrs,
+    /// Those of an old object before the job.
+    pub(crate) before: NewAttrs,
 }
 
 /// All steps of a commit, in the order of the fields.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Record {
-    /// Old files that were shortened, and to what size (`old` paths).
-    pub(crate) cuts: Vec<(PathBuf, u64)>,
-    /// Names of anything but directories that go (`old` paths).
-    pub(crate) removals: Vec<PathBuf>,
-    /// Old objects that move or go with all below them: into the job's own directory under the given name,
-    /// deepest first (`old` paths).
-    pub(crate) collections: Vec<(PathBuf, OsString)>,
+    /// Deepest first.
+    pub(crate) departures: Vec<Departure>,
     /// Names that new or moved objects get, highest first.
     pub(crate) placements: Vec<Placement>,
     /// Further names of old objects: existing and new name.
@@ -71,50 +137,36 @@ pub(crate) struct Record {
     pub(crate) attributes: Vec<Attributes>,
     /// Directories below the job's that have a staging directory to be removed.
     pub(crate) staged: Vec<PathBuf>,
+    /// Hidden names in directories that stay, which are removed in the end.
+    pub(crate) parked: Vec<(PathBuf, OsString)>,
 }
 
 impl Record {
     /// Nothing would change.
     pub(crate) fn is_empty(&self) -> bool {
-        self.cuts.is_empty()
-            && self.removals.is_empty()
-            && self.collections.is_empty()
+        self.departures.is_empty()
             && self.placements.is_empty()
             && self.links.is_empty()
             && self.patches.is_empty()
             && self.attributes.is_empty()
     }
 
-    /// Steps that must be known to be over before the placements begin.
-    pub(crate) fn collects(&self) -> bool {
-        !self.cuts.is_empty() || !self.removals.is_empty() || !self.collections.is_empty()
-    }
-
     /// The steps of [`Apply::publish`](super::Apply::publish), none of them done.
     pub(crate) fn publishing(&self) -> Tally {
-        let files = self.attributes.iter().filter(|attributes| !attributes.is_dir).count();
-        let names = self.cuts.len() + self.removals.len() + self.collections.len() + self.placements.len();
+        let names = self.departures.len() + self.placements.len() + self.links.len();
         let bytes = self.patches.iter().map(|patch| patch.written.total_bytes()).sum();
-        Tally::of(names + self.links.len() + self.patches.len() + files, bytes)
+        Tally::of(names + self.patches.len() + self.attributes.len(), bytes)
     }
 
     /// The steps of [`Apply::clean`](super::Apply::clean), none of them done.
     pub(crate) fn cleaning(&self) -> Tally {
         let dirs = self.attributes.iter().filter(|attributes| attributes.is_dir).count();
-        Tally::of(self.staged.len() + dirs, 0)
+        Tally::of(self.staged.len() + self.parked.len() + dirs, 0)
     }
 
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut out = Writer::new();
-        put_all(&mut out, &self.cuts, |out, (path, size)| {
-            put_path(out, path);
-            out.varint(*size);
-        });
-        put_all(&mut out, &self.removals, |out, path| put_path(out, path));
-        put_all(&mut out, &self.collections, |out, (path, slot)| {
-            put_path(out, path);
-            out.bytes(slot.as_bytes());
-        });
+        put_all(&mut out, &self.departures, put_departure);
         put_all(&mut out, &self.placements, put_placement);
         put_all(&mut out, &self.links, |out, (from, to)| {
             put_path(out, from);
@@ -123,6 +175,10 @@ impl Record {
         put_all(&mut out, &self.patches, put_patch);
         put_all(&mut out, &self.attributes, put_attributes);
         put_all(&mut out, &self.staged, |out, path| put_path(out, path));
+        put_all(&mut out, &self.parked, |out, (dir, name)| {
+            put_path(out, dir);
+            out.bytes(name.as_bytes());
+        });
         seal(MAGIC, VERSION, &out.finish())
     }
 
@@ -130,14 +186,13 @@ impl Record {
         let (_, body) = open_sealed(MAGIC, VERSION..=VERSION, bytes)?;
         let mut from = Reader::new(body);
         let record = Self {
-            cuts: take_all(&mut from, |from| Ok((take_path(from)?, from.varint()?)))?,
-            removals: take_all(&mut from, take_path)?,
-            collections: take_all(&mut from, |from| Ok((take_path(from)?, take_name(from)?)))?,
+            departures: take_all(&mut from, take_departure)?,
             placements: take_all(&mut from, take_placement)?,
             links: take_all(&mut from, |from| Ok((take_path(from)?, take_path(from)?)))?,
             patches: take_all(&mut from, take_patch)?,
             attributes: take_all(&mut from, take_attributes)?,
             staged: take_all(&mut from, take_path)?,
+            parked: take_all(&mut from, |from| Ok((take_path(from)?, take_name(from)?)))?,
         };
         from.finish()?;
         Ok(record)
@@ -157,7 +212,7 @@ fn take_all<T>(
     (0..count).map(|_| take(from)).collect()
 }
 
-/// A name within the job's own directory.
+/// A single name.
 fn take_name(from: &mut Reader<'_>) -> Result<OsString, DecodeError> {
     let at = from.offset();
     let name = from.bytes()?;
@@ -170,25 +225,90 @@ fn take_name(from: &mut Reader<'_>) -> Result<OsString, DecodeError> {
     Ok(OsString::from_vec(name.to_vec()))
 }
 
+const KINDS: [Kind; 7] = [
+    Kind::File,
+    Kind::Dir,
+    Kind::Symlink,
+    Kind::Fifo,
+    Kind::Socket,
+    Kind::CharDevice,
+    Kind::BlockDevice,
+];
+
+fn put_seen(out: &mut Writer, seen: &Seen) {
+    out.u8(KINDS.iter().position(|kind| *kind == seen.kind).unwrap_or_default() as u8);
+    out.varint(seen.size);
+    put_time(out, seen.mtime);
+    out.varint(seen.ino);
+}
+
+fn take_seen(from: &mut Reader<'_>) -> Result<Seen, DecodeError> {
+    let at = from.offset();
+    let kind = KINDS.get(usize::from(from.u8()?)).copied();
+    Ok(Seen {
+        kind: kind.ok_or(DecodeError::BadValue {
+            at,
+            what: "an unknown kind of object",
+        })?,
+        size: from.varint()?,
+        mtime: take_time(from)?,
+        ino: from.varint()?,
+    })
+}
+
+fn put_slot(out: &mut Writer, slot: &Slot) {
+    let (Slot::Beside(name) | Slot::InJob(name)) = slot;
+    out.bool(matches!(slot, Slot::Beside(_)));
+    out.bytes(name.as_bytes());
+}
+
+fn take_slot(from: &mut Reader<'_>) -> Result<Slot, DecodeError> {
+    let kind = if from.bool()? { Slot::Beside } else { Slot::InJob };
+    take_name(from).map(kind)
+}
+
+fn put_departure(out: &mut Writer, departure: &Departure) {
+    put_path(out, &departure.path);
+    put_slot(out, &departure.slot);
+    put_option(out, departure.seen.as_ref(), put_seen);
+    out.bool(departure.is_dead);
+}
+
+fn take_departure(from: &mut Reader<'_>) -> Result<Departure, DecodeError> {
+    Ok(Departure {
+        path: take_path(from)?,
+        slot: take_slot(from)?,
+        seen: take_option(from, take_seen)?,
+        is_dead: from.bool()?,
+    })
+}
+
 fn put_placement(out: &mut Writer, placement: &Placement) {
     put_path(out, &placement.to);
-    match &placement.from {
-        Source::Staged => out.bool(false),
-        Source::Limbo(slot) => {
-            out.bool(true);
-            out.bytes(slot.as_bytes());
-        }
-    }
+    let slot = match &placement.from {
+        Source::Staged => None,
+        Source::Slot(slot) => Some(slot),
+    };
+    put_option(out, slot, put_slot);
+    put_option(out, placement.replaced.as_ref(), |out, replaced| {
+        put_option(out, replaced.seen.as_ref(), put_seen);
+        out.bytes(replaced.spare.as_bytes());
+    });
+    out.bool(placement.is_locked);
 }
 
 fn take_placement(from: &mut Reader<'_>) -> Result<Placement, DecodeError> {
-    let to = take_path(from)?;
-    let source = if from.bool()? {
-        Source::Limbo(take_name(from)?)
-    } else {
-        Source::Staged
-    };
-    Ok(Placement { to, from: source })
+    Ok(Placement {
+        to: take_path(from)?,
+        from: take_option(from, take_slot)?.map_or(Source::Staged, Source::Slot),
+        replaced: take_option(from, |from| {
+            Ok(Replaced {
+                seen: take_option(from, take_seen)?,
+                spare: take_name(from)?,
+            })
+        })?,
+        is_locked: from.bool()?,
+    })
 }
 
 fn put_patch(out: &mut Writer, patch: &Patch) {
@@ -196,7 +316,9 @@ fn put_patch(out: &mut Writer, patch: &Patch) {
     out.bytes(patch.slot.as_bytes());
     out.ranges(&patch.written);
     out.ranges(&patch.zeroed);
+    out.varint(patch.kept);
     out.varint(patch.size);
+    out.varint(patch.size_before);
 }
 
 fn take_patch(from: &mut Reader<'_>) -> Result<Patch, DecodeError> {
@@ -205,14 +327,29 @@ fn take_patch(from: &mut Reader<'_>) -> Result<Patch, DecodeError> {
         slot: take_name(from)?,
         written: from.ranges()?,
         zeroed: from.ranges()?,
+        kept: from.varint()?,
         size: from.varint()?,
+        size_before: from.varint()?,
     })
 }
 
 fn put_attributes(out: &mut Writer, attributes: &Attributes) {
     put_path(out, &attributes.path);
     out.bool(attributes.is_dir);
-    let attrs = &attributes.attrs;
+    put_attrs(out, &attributes.attrs);
+    put_attrs(out, &attributes.before);
+}
+
+fn take_attributes(from: &mut Reader<'_>) -> Result<Attributes, DecodeError> {
+    Ok(Attributes {
+        path: take_path(from)?,
+        is_dir: from.bool()?,
+        attrs: take_attrs(from)?,
+        before: take_attrs(from)?,
+    })
+}
+
+fn put_attrs(out: &mut Writer, attrs: &NewAttrs) {
     put_option(out, attrs.owner.as_ref(), |out, (uid, gid)| {
         out.varint(u64::from(*uid));
         out.varint(u64::from(*gid));
@@ -228,25 +365,15 @@ fn put_attributes(out: &mut Writer, attributes: &Attributes) {
     });
 }
 
-fn take_attributes(from: &mut Reader<'_>) -> Result<Attributes, DecodeError> {
-    let path = take_path(from)?;
-    let is_dir = from.bool()?;
-    let owner = take_option(from, |from| Ok((from.u32()?, from.u32()?)))?;
-    let mode = take_option(from, |from| from.u32())?;
-    let times = take_option(from, |from| Ok((take_time(from)?, take_time(from)?)))?;
-    let xattrs = take_all(from, |from| {
-        let key = OsString::from_vec(from.bytes()?.to_vec());
-        Ok((key, take_option(from, |from| Ok(from.bytes()?.to_vec()))?))
-    })?;
-    Ok(Attributes {
-        path,
-        is_dir,
-        attrs: NewAttrs {
-            owner,
-            mode,
-            xattrs,
-            times,
-        },
+fn take_attrs(from: &mut Reader<'_>) -> Result<NewAttrs, DecodeError> {
+    Ok(NewAttrs {
+        owner: take_option(from, |from| Ok((from.u32()?, from.u32()?)))?,
+        mode: take_option(from, |from| from.u32())?,
+        times: take_option(from, |from| Ok((take_time(from)?, take_time(from)?)))?,
+        xattrs: take_all(from, |from| {
+            let key = OsString::from_vec(from.bytes()?.to_vec());
+            Ok((key, take_option(from, |from| Ok(from.bytes()?.to_vec()))?))
+        })?,
     })
 }
 

@@ -4,11 +4,24 @@ use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
+use std::sync::OnceLock;
+
 use elbow_file::{Errno, Handle, Storage};
 use parking_lot::Mutex;
 
+use crate::life::Lock;
+use crate::whose::Own;
+
 /// Directories that are remembered, and so kept open.
 const KNOWN_MAX: usize = 256;
+
+/// What is found where the job had a staging directory.
+pub(crate) enum Part {
+    Ours(Handle),
+    /// Somebody else has put it there.
+    OfOthers,
+    None,
+}
 
 /// The directory of a job as commit and recovery see it.
 pub(crate) struct Tree<'a> {
@@ -16,6 +29,13 @@ pub(crate) struct Tree<'a> {
     pub(crate) root: Handle,
     pub(crate) threads: usize,
     known: Mutex<HashMap<PathBuf, Handle>>,
+    /// The job's own directory, if it is known, and what is known of it.
+    job: Option<Handle>,
+    own: OnceLock<Own>,
+    /// Held by whoever works on the job.
+    lock: Option<&'a Lock>,
+    /// Directories on other devices are not entered.
+    stays_on: Option<u64>,
 }
 
 impl<'a> Tree<'a> {
@@ -25,6 +45,89 @@ impl<'a> Tree<'a> {
             root,
             threads,
             known: Mutex::default(),
+            job: None,
+            own: OnceLock::new(),
+            lock: None,
+            stays_on: None,
+        }
+    }
+
+    /// Of a job whose own directory this is, and this the lock of its manifest.
+    pub(crate) fn of_job(mut self, job: Option<Handle>, lock: &'a Lock) -> Self {
+        (self.job, self.lock) = (job, Some(lock));
+        self
+    }
+
+    /// Goes only where the device is this one: EXDEV elsewhere.
+    pub(crate) fn staying_on(mut self, device: Option<u64>) -> Self {
+        self.stays_on = device;
+        self
+    }
+
+    /// The job's own directory, if it is there. By its name it could be another one by now.
+    pub(crate) fn job_dir(&self, name: &OsStr) -> Result<Handle, Errno> {
+        match &self.job {
+            Some(job) => Ok(job.clone()),
+            None => self.storage.open_dir(&self.root, name),
+        }
+    }
+
+    /// Gives up the lock of the manifest, which is about to be removed.
+    pub(crate) fn give_up_lock(&self) {
+        if let Some(lock) = self.lock {
+            lock.give_up(self.storage);
+        }
+    }
+
+    /// The staging directory of the job in a directory below its own.
+    ///
+    /// # Errors
+    /// ENOENT if there is none; EPERM for one that somebody else has put there.
+    pub(crate) fn part(&self, above: &Path, name: &OsStr) -> Result<Handle, Errno> {
+        match self.find_part(above, name)? {
+            Part::Ours(handle) => Ok(handle),
+            Part::OfOthers => Err(Errno::PERM),
+            Part::None => Err(Errno::NOENT),
+        }
+    }
+
+    /// The same, where that there is none of ours is no error.
+    pub(crate) fn find_part(&self, above: &Path, name: &OsStr) -> Result<Part, Errno> {
+        let path = above.join(name);
+        if let Some(handle) = self.known.lock().get(&path) {
+            return Ok(Part::Ours(handle.clone()));
+        }
+        let opened = self.dir(above).and_then(|above| self.open_dir(&above, name));
+        let part = match opened {
+            Err(Errno::NOENT) => return Ok(Part::None),
+            // A link or a file, where a directory was.
+            Err(Errno::NOTDIR | Errno::LOOP) => return Ok(Part::OfOthers),
+            other => other?,
+        };
+        if !self.has_made(&part)? {
+            return Ok(Part::OfOthers);
+        }
+        self.know(path, &part);
+        Ok(Part::Ours(part))
+    }
+
+    fn has_made(&self, part: &Handle) -> Result<bool, Errno> {
+        let Some(job) = &self.job else { return Ok(true) };
+        let own = match self.own.get() {
+            Some(own) => own,
+            None => {
+                let own = Own::of(self.storage, job.clone())?;
+                self.own.get_or_init(|| own)
+            }
+        };
+        Ok(own.made(&self.storage.stat_handle(part)?))
+    }
+
+    fn open_dir(&self, above: &Handle, name: &OsStr) -> Result<Handle, Errno> {
+        let handle = self.storage.open_dir(above, name)?;
+        match self.stays_on {
+            Some(device) if self.storage.stat_handle(&handle)?.dev != device => Err(Errno::XDEV),
+            _ => Ok(handle),
         }
     }
 
@@ -36,13 +139,17 @@ impl<'a> Tree<'a> {
         if let Some(handle) = self.known.lock().get(path) {
             return Ok(handle.clone());
         }
-        let handle = self.storage.open_dir(&self.dir(above)?, name)?;
+        let handle = self.open_dir(&self.dir(above)?, name)?;
+        self.know(path.to_owned(), &handle);
+        Ok(handle)
+    }
+
+    fn know(&self, path: PathBuf, handle: &Handle) {
         let mut known = self.known.lock();
         if known.len() >= KNOWN_MAX {
             known.clear();
         }
-        known.insert(path.to_owned(), handle.clone());
-        Ok(handle)
+        known.insert(path, handle.clone());
     }
 
     /// The directory of a path and the name in it; the root is `.` of itself.

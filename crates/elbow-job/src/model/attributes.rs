@@ -14,6 +14,9 @@ pub(crate) const DEFAULT_ACL: &str = "system.posix_acl_default";
 /// The extended attribute that holds an object's access ACL.
 pub(crate) const ACCESS_ACL: &str = "system.posix_acl_access";
 
+/// The extended attribute that holds file capabilities, which every change of content, size or owner takes away.
+pub(crate) const CAPABILITY: &str = "security.capability";
+
 const SETUID: u32 = 0o4000;
 const SETGID: u32 = 0o2000;
 const GROUP_EXECUTE: u32 = 0o0010;
@@ -34,6 +37,17 @@ pub(super) fn kill_suid(inode: &mut Inode) {
     }
 }
 
+/// A write, a change of size and a change of owner take file capabilities away, whoever makes it.
+pub(super) fn drop_capability(inode: &mut Inode) {
+    let Some(xattrs) = &mut inode.xattrs else {
+        inode.lost_capability = true;
+        return;
+    };
+    if xattrs.remove(OsStr::new(CAPABILITY)).is_some() {
+        inode.dirty_xattrs.insert(OsString::from(CAPABILITY));
+    }
+}
+
 impl Model {
     pub(crate) fn set_attr(&mut self, ino: Ino, set: &SetAttr) -> Answer<Attr> {
         self.may_modify()?;
@@ -46,6 +60,7 @@ impl Model {
         if set.size.is_some() {
             inode.mtime = now;
             inode.dirty.times = true;
+            drop_capability(inode);
         }
         set_owner(inode, set);
         if let Some(mode) = set.mode {
@@ -118,7 +133,10 @@ impl Model {
             _ => {}
         }
         self.note_acl(ino, key, Some(value));
-        self.change_xattr(ino, key, Some(value));
+        // An ACL that says no more than a mode is a mode: that is how file systems keep it.
+        let is_mode = key == ACCESS_ACL && acl_is_mode(value);
+        self.at_mut(ino).dirty.mode |= is_mode;
+        self.change_xattr(ino, key, Some(value).filter(|_| !is_mode));
         Ok(())
     }
 
@@ -126,7 +144,9 @@ impl Model {
         self.may_modify()?;
         check_key(key)?;
         if !self.xattrs(ino)?.contains_key(key) {
-            return Err(Errno::NODATA.into());
+            // File systems take no ACL for a removed one.
+            let is_acl = key == ACCESS_ACL || key == DEFAULT_ACL;
+            return if is_acl { Ok(()) } else { Err(Errno::NODATA.into()) };
         }
         self.note_acl(ino, key, None);
         self.change_xattr(ino, key, None);
@@ -222,6 +242,7 @@ fn set_owner(inode: &mut Inode, set: &SetAttr) {
     (inode.uid, inode.gid) = (uid, gid);
     if !inode.is_dir() {
         kill_suid(inode);
+        drop_capability(inode);
     }
 }
 
@@ -274,11 +295,15 @@ pub(super) fn inherited_mode(mode: u32, acl: &[u8]) -> u32 {
 
 /// The access ACL of a new object of that mode under a default ACL; `None` where the mode says it all.
 pub(super) fn inherited_acl(acl: &[u8], mode: u32) -> Option<Vec<u8>> {
-    const ENTRIES_OF_A_MODE: usize = 3;
-    let entries = acl.get(ACL_HEADER_BYTES..)?.len() / ACL_ENTRY_BYTES;
     let mut access = acl.to_vec();
     apply_mode(&mut access, mode);
-    (entries > ENTRIES_OF_A_MODE).then_some(access)
+    (!acl_is_mode(acl)).then_some(access)
+}
+
+/// An access ACL without entries for other users or groups, and without a mask.
+fn acl_is_mode(acl: &[u8]) -> bool {
+    const ENTRIES_OF_A_MODE: usize = 3;
+    acl.len() <= ACL_HEADER_BYTES + ENTRIES_OF_A_MODE * ACL_ENTRY_BYTES
 }
 
 /// The permission bits that an access ACL stands for.
@@ -289,7 +314,7 @@ fn acl_mode(acl: &[u8]) -> Option<u32> {
 }
 
 /// chmod on an object with an access ACL: the entries that the mode stands for follow it.
-fn apply_mode(acl: &mut [u8], mode: u32) {
+pub(super) fn apply_mode(acl: &mut [u8], mode: u32) {
     let has_mask = acl_permissions(acl, ACL_MASK).is_some();
     let group_tag = if has_mask { ACL_MASK } else { ACL_GROUP_OBJ };
     let Some(entries) = acl.get_mut(ACL_HEADER_BYTES..) else {

@@ -170,6 +170,11 @@ impl Fill {
         self.pieces.iter().map(|(range, _)| range.end - range.start).sum()
     }
 
+    /// It writes to the file, or changes its size.
+    pub(crate) fn changes_file(&self) -> bool {
+        self.cut.is_some() || self.size.is_some() || !self.pieces.is_empty()
+    }
+
     /// Where the data written ends; zeros do not make a file longer.
     fn data_end(&self) -> u64 {
         let data = self
@@ -477,6 +482,7 @@ impl Model {
 
     pub(crate) fn content_touched(&mut self, ino: Ino, now: elbow_file::Time) {
         let inode = self.at_mut(ino);
+        super::attributes::drop_capability(inode);
         inode.mtime = now;
         inode.ctime = now;
         inode.dirty.times = true;

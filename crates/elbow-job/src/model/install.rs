@@ -1,11 +1,12 @@
 //! What was fetched from the storage enters the model.
 
 use std::collections::BTreeMap;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::sync::Arc;
 
 use elbow_file::{DirEntry, Errno, Handle, Kind, Stat};
 
+use super::attributes::{DEFAULT_ACL, drop_capability};
 use super::{Body, Inode, Model, Old, Place, inode_of};
 use crate::api::Ino;
 use crate::staging::is_staging_name;
@@ -37,9 +38,15 @@ impl Model {
             }
         }
         self.no_acls |= listing.default_acl == Err(Errno::OPNOTSUPP);
+        let acl = listing.default_acl.ok().map(Arc::new);
+        // The job may have set another one before it looked into the directory.
+        let is_set = self.at(ino).dirty_xattrs.contains(OsStr::new(DEFAULT_ACL));
         let dir = self.dir_at_mut(ino);
         dir.complete = true;
-        dir.default_acl = listing.default_acl.ok().map(Arc::new);
+        if !is_set {
+            dir.default_acl = acl.clone();
+        }
+        dir.gives.default_acl = acl;
         self.keep_handle(ino, false, listing.handle);
     }
 
@@ -99,8 +106,10 @@ impl Model {
     }
 
     pub(crate) fn install_xattrs(&mut self, ino: Ino, xattrs: BTreeMap<OsString, Vec<u8>>) {
-        if let Ok(inode) = self.get_mut(ino) {
-            inode.xattrs.get_or_insert(xattrs);
+        let Ok(inode) = self.get_mut(ino) else { return };
+        inode.xattrs.get_or_insert(xattrs);
+        if std::mem::take(&mut inode.lost_capability) {
+            drop_capability(inode);
         }
     }
 }

@@ -17,6 +17,7 @@
 
 mod attributes;
 mod content;
+mod inherit;
 mod install;
 mod names;
 
@@ -32,8 +33,9 @@ use crate::api::{Answer, Attr, Fetch, Ino, Stop};
 use crate::graph::Graph;
 use crate::report::{Counts, Publish};
 use crate::staging::part_name;
-pub(crate) use attributes::{ACCESS_ACL, DEFAULT_ACL};
+pub(crate) use attributes::{ACCESS_ACL, CAPABILITY, DEFAULT_ACL};
 pub(crate) use content::{Content, EAGER_DRAIN_BYTES, Fill, Piece, Segment, Source};
+pub(crate) use inherit::Inheritance;
 pub(crate) use install::{FoundEntry, Listing};
 pub(crate) use names::NewObject;
 
@@ -112,6 +114,8 @@ pub(crate) struct Dir {
     pub(crate) staging_handle: Option<Handle>,
     /// Default ACL (the xattr's bytes) that new entries inherit.
     pub(crate) default_acl: Option<Arc<Vec<u8>>>,
+    /// What new entries inherit on the storage, by what the directory is there by now.
+    pub(crate) gives: Inheritance,
 }
 
 /// Whether an old directory has a staging directory.
@@ -164,10 +168,10 @@ pub(crate) struct Inode {
     /// `None`: not fetched yet (old objects only).
     pub(crate) xattrs: Option<BTreeMap<OsString, Vec<u8>>>,
     pub(crate) dirty_xattrs: BTreeSet<OsString>,
+    /// File capabilities are gone, whatever the storage says when it is asked for extended attributes.
+    pub(crate) lost_capability: bool,
     pub(crate) placed: Vec<Place>,
     pub(crate) dirty: Dirty,
-    /// Mode to create it with on the storage (before umask or ACL took bits away).
-    pub(crate) raw_mode: Option<u32>,
     pub(crate) work: Work,
 }
 
@@ -181,7 +185,7 @@ impl Inode {
     }
 
     /// What it should be differs from what is placed; attributes of directories count when `finishing`.
-    fn has_work(&self, finishing: bool) -> bool {
+    pub(crate) fn has_work(&self, finishing: bool) -> bool {
         let content = self.content();
         if self.is_old() {
             let staging = matches!(&self.body, Body::Dir(dir) if dir.staging == Staging::Wanted);
@@ -615,12 +619,13 @@ impl Model {
         all.into_iter().for_each(|ino| self.queue(ino));
     }
 
-    /// The newest written data that is in memory: of one file, up to `most` bytes. That of files without a name is never
-    /// stored, and comes last.
+    /// The newest written data that is in memory: of one file, up to `most` bytes.
     pub(crate) fn newest_memory(&self, most: u64) -> Option<(Ino, Vec<content::MemoryPiece>)> {
+        // What has no name is written nowhere, and so is queued nowhere.
+        let nameless = self.nameless.iter().copied();
         self.graph
             .newest()
-            .chain(self.nameless.iter().copied())
+            .chain(nameless)
             .map(|ino| (ino, self.memory_pieces(ino, most)))
             .find(|(_, pieces)| !pieces.is_empty())
     }
@@ -696,9 +701,9 @@ fn inode_of(stat: &Stat) -> Inode {
         body,
         xattrs: None,
         dirty_xattrs: BTreeSet::new(),
+        lost_capability: false,
         placed: Vec::new(),
         dirty: Dirty::default(),
-        raw_mode: None,
         work: Work::Idle,
     }
 }

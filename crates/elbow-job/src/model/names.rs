@@ -5,12 +5,9 @@ use std::ffi::{OsStr, OsString};
 
 use elbow_file::{Errno, Kind, RenameMode};
 
-use super::attributes::inherited_mode;
 use super::{Body, Dir, Dirty, Inode, Model, Name, Old, Place, Work};
 use crate::api::{Answer, Attr, Caller, Fetch, Ino, Listed, Stop};
 
-/// Set-group-id on a directory: new entries take its group.
-const SETGID: u32 = 0o2000;
 /// A symbolic link's target is shorter than this (`PATH_MAX`).
 const TARGET_MAX_BYTES: usize = 4096;
 
@@ -110,20 +107,16 @@ impl Model {
     }
 
     fn new_inode(&self, caller: Caller, parent: Ino, new: &NewObject<'_>) -> Inode {
-        let above = self.at(parent);
-        let acl = above.dir().ok().and_then(|dir| dir.default_acl.clone());
+        let gives = self.at(parent).inheritance();
         let is_dir = new.kind == Kind::Dir;
-        let inherits_group = above.mode & SETGID != 0;
-        let (raw_mode, mode) = match (&acl, new.kind) {
-            (_, Kind::Symlink) => (0o777, 0o777),
-            (Some(acl), _) => (new.mode & 0o7777, inherited_mode(new.mode & 0o7777, acl)),
-            (None, _) => (new.mode & 0o7777 & !caller.umask, new.mode & 0o7777 & !caller.umask),
-        };
-        let setgid = if is_dir && inherits_group { SETGID } else { 0 };
+        // A default ACL takes the place of the umask.
+        let umask = if gives.default_acl.is_some() { 0 } else { caller.umask };
+        let inherited = gives.inherited(new.mode & 0o7777 & !umask, is_dir);
+        let is_link = new.kind == Kind::Symlink;
         let body = match new.kind {
             Kind::Dir => Body::Dir(Box::new(Dir {
                 complete: true,
-                default_acl: acl.clone(),
+                default_acl: inherited.default_acl.clone(),
                 ..Dir::default()
             })),
             Kind::File => Body::File(Box::default()),
@@ -132,9 +125,9 @@ impl Model {
         };
         Inode {
             kind: new.kind,
-            mode: mode | setgid,
+            mode: if is_link { 0o777 } else { inherited.mode },
             uid: caller.uid,
-            gid: if inherits_group { above.gid } else { caller.gid },
+            gid: gives.group.unwrap_or(caller.gid),
             size: new
                 .target
                 .map_or(if is_dir { 4096 } else { 0 }, |target| target.len() as u64),
@@ -150,15 +143,15 @@ impl Model {
             opens: 0,
             write_opens: 0,
             body,
-            xattrs: Some(inherited_xattrs(acl.as_deref(), new.kind, mode)),
+            xattrs: Some(if is_link { BTreeMap::new() } else { inherited.xattrs() }),
             dirty_xattrs: std::collections::BTreeSet::new(),
+            lost_capability: false,
             placed: Vec::new(),
             // A link's own times are set only if the command sets them: nobody looks at them otherwise.
             dirty: Dirty {
                 times: new.kind != Kind::Symlink,
                 ..Dirty::default()
             },
-            raw_mode: Some(raw_mode),
             work: Work::Idle,
         }
     }
@@ -414,19 +407,4 @@ impl Old {
     pub(crate) fn is_place(&self, dir: Ino, name: &OsStr) -> bool {
         self.places.iter().any(|place| place.is(dir, name))
     }
-}
-
-/// The ACLs that a new object inherits from a default ACL (acl(5), "Object creation and default ACLs").
-fn inherited_xattrs(acl: Option<&Vec<u8>>, kind: Kind, mode: u32) -> BTreeMap<OsString, Vec<u8>> {
-    let mut xattrs = BTreeMap::new();
-    let Some(acl) = acl.filter(|_| kind != Kind::Symlink) else {
-        return xattrs;
-    };
-    if kind == Kind::Dir {
-        xattrs.insert(OsString::from(super::attributes::DEFAULT_ACL), acl.clone());
-    }
-    if let Some(access) = super::attributes::inherited_acl(acl, mode) {
-        xattrs.insert(OsString::from(super::attributes::ACCESS_ACL), access);
-    }
-    xattrs
 }

@@ -9,19 +9,23 @@
 #![allow(clippy::disallowed_methods)] // tests look at the storage themselves
 
 mod archives;
+mod attributes;
 mod boundary;
 mod builds;
 mod commands;
 mod databases;
 mod failure;
 mod ground;
+mod hostile;
 mod killed;
 mod loop_disk;
 mod nested;
 mod ordinary_user;
 mod posix;
+mod refused;
 mod replace;
 mod screen;
+mod side_by_side;
 mod slow_ground;
 mod storage_side;
 mod surroundings;

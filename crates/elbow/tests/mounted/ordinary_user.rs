@@ -15,7 +15,11 @@ const GROUP: u32 = 1998;
 /// shared project directories do.
 pub(crate) fn ground_of(owner: u32, seed: &str) -> Ground {
     let share = format!("chown -R {owner}:{GROUP} .; find . -type d -exec chmod 2770 {{}} +; chmod -R g+rw .");
-    let ground = Ground::new(&format!("{seed}\ncd \"$WORK\"; {share}"));
+    as_user(Ground::new(&format!("{seed}\ncd \"$WORK\"; {share}")))
+}
+
+/// A ground on which scripts are run as the user.
+pub(crate) fn as_user(ground: Ground) -> Ground {
     for path in [ground.root(), ground.outside("")] {
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o777)).expect("opening the ground to all");
     }

@@ -1,0 +1,84 @@
+//! What a file system is like, beyond what its calls say.
+
+#![allow(
+    clippy::disallowed_methods,
+    reason = "this is the edge that the rule keeps everybody else behind"
+)]
+
+use rustix::io::retry_on_intr;
+
+use crate::{Handle, Result};
+
+const OVERLAYFS: u64 = 0x794C_7630;
+/// File systems of this machine alone: ext2 to ext4, XFS, btrfs, tmpfs, ramfs, F2FS, bcachefs, ZFS, JFS, and overlayfs,
+/// which stands on one of these. Their owners are users of this machine.
+const LOCAL: [u64; 10] = [
+    0xEF53,
+    0x5846_5342,
+    0x9123_683E,
+    0x0102_1994,
+    0x8584_58F6,
+    0xF2F5_2010,
+    0xCA45_1A4E,
+    0x2FC1_2FC1,
+    0x3153_464A,
+    OVERLAYFS,
+];
+/// Network file systems that carry locks of byte ranges to the other machines: NFS, Lustre, GPFS, CephFS. (BeeGFS does so only
+/// where its administrator says so, FUSE file systems where their authors took the trouble.)
+const SHARED: [u64; 4] = [0x6969, 0x0BD0_0BD0, 0x4750_4653, 0x00C3_6400];
+/// Mount options with which they do not.
+const KEPT_LOCAL: [&str; 4] = ["local_lock=all", "local_lock=posix", "localflock", "noflock"];
+
+/// What a file system is like: who gives its objects their owners, and who hears of its locks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Nature {
+    /// The owner of an object is a user of this machine. Elsewhere a server says who owns what, by ids that may be its own.
+    pub own_ids: bool,
+    /// A lock ([`Storage::try_lock`](crate::Storage::try_lock)) is seen by all machines that reach the file.
+    pub shares_locks: bool,
+}
+
+/// The nature of the file system that holds an open object.
+pub(crate) fn of(handle: &Handle) -> Result<Nature> {
+    let kind = retry_on_intr(|| rustix::fs::fstatfs(handle))?.f_type;
+    #[allow(clippy::unnecessary_cast, reason = "its type differs between architectures")]
+    let kind = kind as u64 & 0xFFFF_FFFF;
+    Ok(Nature {
+        own_ids: LOCAL.contains(&kind),
+        shares_locks: SHARED.contains(&kind) && !keeps_locks_local(handle)?,
+    })
+}
+
+/// Whether the file system of an object is mounted so that its locks stay here; also if that cannot be found out.
+fn keeps_locks_local(handle: &Handle) -> Result<bool> {
+    let dev = retry_on_intr(|| rustix::fs::fstat(handle))?.st_dev;
+    let device = format!("{}:{}", rustix::fs::major(dev), rustix::fs::minor(dev));
+    let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    Ok(options_of(&table, &device).is_none_or(|options| options.split(',').any(|option| KEPT_LOCAL.contains(&option))))
+}
+
+/// The options of a file system by its device number (proc_pid_mountinfo(5): the last field).
+fn options_of<'a>(table: &'a str, device: &str) -> Option<&'a str> {
+    const DEVICE_FIELD: usize = 2;
+    let mut lines = table.lines();
+    let line = lines.find(|line| line.split(' ').nth(DEVICE_FIELD) == Some(device))?;
+    line.rsplit(' ').next()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_are_those_of_the_device() {
+        let table = "22 1 254:1 / / rw,relatime shared:1 - ext4 /dev/root rw
+90 22 0:51 / /net rw,relatime shared:9 - nfs4 server:/x rw,vers=4.2,local_lock=none,addr=1.2.3.4
+91 22 0:52 / /old rw,relatime - nfs server:/y rw,vers=3,nolock,local_lock=all";
+        assert_eq!(options_of(table, "254:1"), Some("rw"));
+        let is_local = |device| options_of(table, device).map(|o| o.split(',').any(|o| KEPT_LOCAL.contains(&o)));
+        assert_eq!(is_local("0:51"), Some(false));
+        assert_eq!(is_local("0:52"), Some(true));
+        assert_eq!(is_local("0:5"), None);
+    }
+}

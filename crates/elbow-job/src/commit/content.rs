@@ -1,0 +1,476 @@
+//! New content for old files, window by window, each of which can be undone.
+//!
+//! ```text
+//!   window     what it overwrites -> undo log (synced) ; new content -> file (synced) ; patch: punched
+//! ```
+//!
+//! The patch shrinks as the log grows, so a commit needs no second copy of the space. A window that the log knows is not saved
+//! again: part of the file may be new already. A hole in the patch means that its content has arrived.
+//!
+//! The undo log is a sequence of entries, each a length (u32, little-endian) and a sealed body; a torn end was never acted on.
+
+use std::ffi::{OsStr, OsString};
+use std::io::IoSlice;
+use std::ops::Range;
+
+use elbow_file::{Access, Errno, Handle, Storage};
+use elbow_ranges::RangeSet;
+use elbow_ranges::encoding::{DecodeError, Reader, Writer, open_sealed, seal};
+
+use super::apply::{Apply, StepResult, gone_is_none};
+use super::record::Patch;
+use crate::execute::open_writable;
+
+/// What is written before it is synced and punched out of the patch.
+const WINDOW_BYTES: u64 = 64 << 20;
+const COPY_BYTES: usize = 1 << 20;
+/// Holes are punched in whole blocks of this size.
+const BLOCK_BYTES: u64 = 4096;
+
+const LOG_MAGIC: [u8; 8] = *b"ELBOWUND";
+const LOG_VERSION: u16 = 1;
+const PRIVATE_FILE_MODE: u32 = 0o600;
+
+impl Patch {
+    /// What of the content before is overwritten, zeroed or cut.
+    fn overwritten(&self) -> RangeSet {
+        let mut all = self.written.union(&self.zeroed);
+        let cut = self.kept.min(self.size);
+        if cut < self.size_before {
+            all.insert(cut, self.size_before);
+        }
+        all.remove(self.size_before, u64::MAX);
+        all
+    }
+
+    /// What reads as zeros afterwards, and is not yet a hole past the old end.
+    fn to_be_zero(&self) -> RangeSet {
+        let mut zeros = self.zeroed.clone();
+        if self.kept < self.size_before {
+            zeros.insert(self.kept, self.size_before);
+        }
+        zeros.remove(self.size_before.min(self.size), u64::MAX);
+        zeros.difference(&self.written)
+    }
+
+    /// The name of its undo log.
+    fn log_name(&self) -> OsString {
+        let mut name = OsString::from("u-");
+        name.push(&self.slot);
+        name
+    }
+}
+
+/// Pieces of a set that are worked on together, in order.
+fn windows(all: &RangeSet) -> Vec<RangeSet> {
+    let mut windows = vec![RangeSet::new()];
+    let mut bytes = 0;
+    for range in all {
+        let mut at = range.start;
+        while at < range.end {
+            let end = range.end.min(at + (WINDOW_BYTES - bytes));
+            windows.last_mut().expect("one at least").insert(at, end);
+            bytes += end - at;
+            at = end;
+            if bytes == WINDOW_BYTES {
+                windows.push(RangeSet::new());
+                bytes = 0;
+            }
+        }
+    }
+    windows.retain(|window| !window.is_empty());
+    windows
+}
+
+/// Opens an old file for its patch, with no more rights than the command needed: a file may be writable and not readable (then
+/// what is overwritten cannot be saved), or take appends alone.
+pub(super) fn open_target(
+    storage: &dyn Storage,
+    dir: &Handle,
+    name: &OsStr,
+    patch: &Patch,
+) -> Result<(Handle, Access), Errno> {
+    let appends = patch.zeroed.is_empty()
+        && patch.kept == patch.size_before
+        && patch
+            .written
+            .span()
+            .is_some_and(|span| span == (patch.size_before..patch.size))
+        && patch.written.len() == 1;
+    match storage.open(dir, name, Access::ReadWrite) {
+        Err(Errno::PERM) if appends => storage
+            .open(dir, name, Access::Append)
+            .map(|file| (file, Access::Append)),
+        Err(Errno::ACCESS) => match storage.open(dir, name, Access::Write) {
+            // Its owner has taken the right away after the last write.
+            Err(Errno::ACCESS) => open_writable(storage, dir, name).map(|file| (file, Access::ReadWrite)),
+            other => other.map(|file| (file, Access::Write)),
+        },
+        other => other.map(|file| (file, Access::ReadWrite)),
+    }
+}
+
+impl Apply<'_> {
+    /// Copies a patch into its file; what is copied and durable is punched out of the patch.
+    pub(super) fn patch(&self, patch: &Patch) -> StepResult {
+        let storage = self.storage();
+        let (dir, name) = self.tree.spot(&patch.path)?;
+        let (file, opened) = open_target(storage, &dir, &name, patch)?;
+        let (overwritten, zeros) = (patch.overwritten(), patch.to_be_zero());
+        let source = match patch.written.is_empty() {
+            true => None,
+            false => Some(storage.open(&self.job, &patch.slot, Access::ReadWrite)?),
+        };
+        let is_saved = !overwritten.is_empty() && opened == Access::ReadWrite;
+        let mut log = Log::open(storage, &self.job, &patch.log_name(), is_saved)?;
+        for window in windows(&overwritten.union(&patch.written)) {
+            let end = window.span().map_or(0, |span| span.end);
+            if let Some(log) = log.as_mut().filter(|log| log.saved < end) {
+                self.save(&file, &window.intersection(&overwritten), end, log)?;
+            }
+            for range in &window.intersection(&zeros) {
+                self.zero(&file, &range)?;
+            }
+            if let Some(source) = &source {
+                let mut arriving = window.intersection(&patch.written);
+                if opened == Access::Append {
+                    // What an attempt before has appended.
+                    arriving.remove(0, storage.stat_handle(&file)?.size);
+                }
+                for range in &arriving {
+                    self.copy_range(source, &file, range)?;
+                }
+                storage.sync(&file)?;
+                self.consume(source, &arriving)?;
+            }
+        }
+        if storage.stat_handle(&file)?.size != patch.size {
+            storage.truncate(&file, patch.size)?;
+        }
+        Ok(storage.sync(&file)?)
+    }
+
+    /// Puts back what a patch has overwritten; what it never reached is as it was.
+    pub(super) fn take_patch_back(&self, patch: &Patch) -> StepResult {
+        let storage = self.storage();
+        let Some((dir, name)) = gone_is_none(self.tree.spot(&patch.path))? else {
+            return Ok(());
+        };
+        let (file, _) = open_target(storage, &dir, &name, patch)?;
+        if let Some(source) = gone_is_none(storage.open(&self.job, &patch.slot, Access::ReadWrite))? {
+            // Only who inspects a kept job misses it, so its failure is none of the roll back.
+            let _ = self.refill(&source, &file, patch);
+        }
+        let log = Log::open(storage, &self.job, &patch.log_name(), false)?;
+        if let Some(log) = log {
+            log.replay(storage, |entry| match entry {
+                Entry::Data(at, bytes) => storage.write(&file, &[IoSlice::new(&bytes)], at),
+                Entry::Hole(range) => self.zero(&file, &range),
+                Entry::Saved(_) => Ok(()),
+            })?;
+        }
+        if storage.stat_handle(&file)?.size != patch.size_before {
+            storage.truncate(&file, patch.size_before)?;
+        }
+        Ok(storage.sync(&file)?)
+    }
+
+    /// Copies what has left the patch for the file back to the patch.
+    fn refill(&self, source: &Handle, file: &Handle, patch: &Patch) -> Result<(), Errno> {
+        for range in &patch.written {
+            let mut at = range.start;
+            while at < range.end {
+                let (start, end) = self.next_data(source, at)?.unwrap_or((range.end, range.end));
+                let hole = at..start.clamp(at, range.end);
+                self.copy_range(file, source, hole)?;
+                at = end.clamp(start.max(at), range.end).max(at + 1);
+            }
+        }
+        Ok(())
+    }
+
+    /// Saves parts of a file in its undo log, durably, up to the end of a window.
+    fn save(&self, file: &Handle, parts: &RangeSet, end: u64, log: &mut Log) -> Result<(), Errno> {
+        let storage = self.storage();
+        let mut buffer = vec![0; COPY_BYTES];
+        for range in parts {
+            let mut at = range.start;
+            while at < range.end {
+                let (start, data_end) = self.next_data(file, at)?.unwrap_or((range.end, range.end));
+                let (start, data_end) = (start.clamp(at, range.end), data_end.min(range.end));
+                if at < start {
+                    log.append(storage, &Entry::Hole(at..start))?;
+                }
+                at = start;
+                while at < data_end {
+                    let part = &mut buffer[..(data_end - at).min(COPY_BYTES as u64) as usize];
+                    let length = storage.read(file, part, at)?;
+                    if length == 0 {
+                        return Err(Errno::IO); // it was cut by somebody else
+                    }
+                    log.append(storage, &Entry::Data(at, part[..length].to_vec()))?;
+                    at += length as u64;
+                }
+            }
+        }
+        log.append(storage, &Entry::Saved(end))?;
+        storage.sync(&log.file)
+    }
+
+    fn zero(&self, file: &Handle, range: &Range<u64>) -> Result<(), Errno> {
+        match self.storage().punch(file, range.start, range.end - range.start) {
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => {}
+            other => return other,
+        }
+        let zeros = vec![0; COPY_BYTES];
+        let mut at = range.start;
+        while at < range.end {
+            let length = (range.end - at).min(COPY_BYTES as u64);
+            let part = [IoSlice::new(&zeros[..length as usize])];
+            self.storage().write(file, &part, at)?;
+            at += length;
+        }
+        Ok(())
+    }
+
+    /// Copies the data, not the holes, of a range.
+    fn copy_range(&self, source: &Handle, file: &Handle, range: Range<u64>) -> Result<(), Errno> {
+        let mut buffer = vec![0; COPY_BYTES];
+        let mut at = range.start;
+        while at < range.end {
+            let Some((start, end)) = self.next_data(source, at)? else {
+                return Ok(());
+            };
+            at = at.max(start);
+            let end = end.min(range.end);
+            while at < end {
+                let part = &mut buffer[..(end - at).min(COPY_BYTES as u64) as usize];
+                let length = self.storage().read(source, part, at)?;
+                if length == 0 {
+                    return Err(Errno::IO);
+                }
+                self.storage().write(file, &[IoSlice::new(&part[..length])], at)?;
+                at += length as u64;
+                self.tally.copied(length as u64);
+            }
+        }
+        Ok(())
+    }
+
+    fn next_data(&self, file: &Handle, at: u64) -> Result<Option<(u64, u64)>, Errno> {
+        match self.storage().next_data(file, at) {
+            Err(Errno::INVAL | Errno::OPNOTSUPP | Errno::NOSYS) => Ok(Some((at, u64::MAX))),
+            other => other,
+        }
+    }
+
+    /// Punches what has arrived out of the patch, in whole blocks.
+    fn consume(&self, source: &Handle, arrived: &RangeSet) -> Result<(), Errno> {
+        for range in arrived {
+            let start = range.start.next_multiple_of(BLOCK_BYTES);
+            let end = range.end / BLOCK_BYTES * BLOCK_BYTES;
+            if start >= end {
+                continue;
+            }
+            match self.storage().punch(source, start, end - start) {
+                // The space then comes free with the whole patch file.
+                Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::NOSPC) => {}
+                other => other?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What an undo log says of a file.
+#[derive(Debug, PartialEq, Eq)]
+enum Entry {
+    /// It had these bytes at this offset.
+    Data(u64, Vec<u8>),
+    /// It had a hole here.
+    Hole(Range<u64>),
+    /// All before this offset that is overwritten is in the entries above.
+    Saved(u64),
+}
+
+impl Entry {
+    fn encode(&self) -> Vec<u8> {
+        let mut out = Writer::new();
+        match self {
+            Self::Data(at, bytes) => {
+                out.u8(0);
+                out.varint(*at);
+                out.bytes(bytes);
+            }
+            Self::Hole(range) => {
+                out.u8(1);
+                out.varint(range.start);
+                out.varint(range.end - range.start);
+            }
+            Self::Saved(end) => {
+                out.u8(2);
+                out.varint(*end);
+            }
+        }
+        let sealed = seal(LOG_MAGIC, LOG_VERSION, &out.finish());
+        let mut entry = (sealed.len() as u32).to_le_bytes().to_vec();
+        entry.extend_from_slice(&sealed);
+        entry
+    }
+
+    fn decode(sealed: &[u8]) -> Result<Self, DecodeError> {
+        let (_, body) = open_sealed(LOG_MAGIC, LOG_VERSION..=LOG_VERSION, sealed)?;
+        let mut from = Reader::new(body);
+        let at = from.offset();
+        let entry = match from.u8()? {
+            0 => Self::Data(from.varint()?, from.bytes()?.to_vec()),
+            1 => {
+                let (start, length) = (from.varint()?, from.varint()?);
+                Self::Hole(start..start.saturating_add(length))
+            }
+            2 => Self::Saved(from.varint()?),
+            _ => {
+                return Err(DecodeError::BadValue {
+                    at,
+                    what: "an unknown entry of an undo log",
+                });
+            }
+        };
+        from.finish()?;
+        Ok(entry)
+    }
+}
+
+/// The undo log of one file.
+struct Log {
+    file: Handle,
+    /// After the last whole entry.
+    end: u64,
+    /// All before this offset that is overwritten has been saved.
+    saved: u64,
+}
+
+impl Log {
+    /// Opens it, or makes it if it is to be written.
+    fn open(storage: &dyn Storage, job: &Handle, name: &OsStr, make: bool) -> Result<Option<Self>, Errno> {
+        let file = match storage.open(job, name, Access::ReadWrite) {
+            Err(Errno::NOENT) if make => storage.create(job, name, PRIVATE_FILE_MODE)?,
+            Err(Errno::NOENT) => return Ok(None),
+            other => other?,
+        };
+        let mut log = Self { file, end: 0, saved: 0 };
+        let (mut end, mut saved) = (0, 0);
+        log.each(storage, |entry, after| {
+            end = after;
+            if let Entry::Saved(upto) = entry {
+                saved = upto;
+            }
+            Ok(())
+        })?;
+        (log.end, log.saved) = (end, saved);
+        Ok(Some(log))
+    }
+
+    fn append(&mut self, storage: &dyn Storage, entry: &Entry) -> Result<(), Errno> {
+        let bytes = entry.encode();
+        storage.write(&self.file, &[IoSlice::new(&bytes)], self.end)?;
+        self.end += bytes.len() as u64;
+        Ok(())
+    }
+
+    fn replay(&self, storage: &dyn Storage, mut apply: impl FnMut(Entry) -> Result<(), Errno>) -> Result<(), Errno> {
+        self.each(storage, |entry, _| apply(entry))
+    }
+
+    /// All whole entries, with the offset after each.
+    fn each(
+        &self,
+        storage: &dyn Storage,
+        mut use_it: impl FnMut(Entry, u64) -> Result<(), Errno>,
+    ) -> Result<(), Errno> {
+        const ENTRY_BYTES_MAX: usize = COPY_BYTES + 4096;
+        let mut at = 0;
+        loop {
+            let mut length = [0; 4];
+            if storage.read(&self.file, &mut length, at)? < length.len() {
+                return Ok(());
+            }
+            let mut sealed = vec![0; (u32::from_le_bytes(length) as usize).min(ENTRY_BYTES_MAX)];
+            if storage.read(&self.file, &mut sealed, at + 4)? < sealed.len() {
+                return Ok(());
+            }
+            let Ok(entry) = Entry::decode(&sealed) else {
+                return Ok(());
+            };
+            at += 4 + sealed.len() as u64;
+            use_it(entry, at)?;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set(ranges: &[(u64, u64)]) -> RangeSet {
+        ranges.iter().fold(RangeSet::new(), |mut set, (start, end)| {
+            set.insert(*start, *end);
+            set
+        })
+    }
+
+    fn patch(written: &[(u64, u64)], zeroed: &[(u64, u64)], (kept, size, size_before): (u64, u64, u64)) -> Patch {
+        Patch {
+            path: "f".into(),
+            slot: "p1".into(),
+            written: set(written),
+            zeroed: set(zeroed),
+            kept,
+            size,
+            size_before,
+        }
+    }
+
+    #[test]
+    fn what_is_saved_is_what_the_file_had_and_loses() {
+        // An append loses nothing.
+        assert_eq!(patch(&[(10, 30)], &[], (10, 30, 10)).overwritten(), set(&[]));
+        assert_eq!(patch(&[(5, 30)], &[], (10, 30, 10)).overwritten(), set(&[(5, 10)]));
+        // Cut to nothing, and written shorter than it was.
+        let rewritten = patch(&[(0, 4)], &[], (0, 4, 10));
+        assert_eq!(rewritten.overwritten(), set(&[(0, 10)]));
+        assert_eq!(rewritten.to_be_zero(), set(&[]));
+        // Cut in between, and made longer than it was without being written.
+        let cut = patch(&[(7, 8)], &[(1, 2)], (6, 20, 10));
+        assert_eq!(cut.overwritten(), set(&[(1, 2), (6, 10)]));
+        assert_eq!(cut.to_be_zero(), set(&[(1, 2), (6, 7), (8, 10)]));
+    }
+
+    #[test]
+    fn windows_cover_everything_in_order_and_none_is_larger_than_it_may_be() {
+        let all = set(&[(1, 5), (100, 100 + 2 * WINDOW_BYTES), (1 << 40, (1 << 40) + 3)]);
+        let windows = windows(&all);
+        assert_eq!(windows.len(), 3);
+        assert!(windows.iter().all(|window| window.total_bytes() <= WINDOW_BYTES));
+        assert_eq!(
+            windows.iter().fold(RangeSet::new(), |all, window| all.union(window)),
+            all
+        );
+        let spans: Vec<_> = windows.iter().filter_map(RangeSet::span).collect();
+        assert!(spans.windows(2).all(|two| two[0].end <= two[1].start));
+    }
+
+    #[test]
+    fn entries_of_an_undo_log_are_read_as_they_were_written_and_a_damaged_one_is_none() {
+        for entry in [
+            Entry::Data(1 << 40, b"old".to_vec()),
+            Entry::Hole(7..9),
+            Entry::Saved(u64::MAX),
+        ] {
+            let mut bytes = entry.encode();
+            assert_eq!(Entry::decode(&bytes[4..]).expect("it is whole"), entry);
+            *bytes.last_mut().expect("some") ^= 1;
+            assert!(Entry::decode(&bytes[4..]).is_err());
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! The last look before the commit point.
+//!
+//! A record has to know of the storage, beside what the job has seen: old values of extended attributes that it changes, and,
+//! where the job shall win conflicts, what it wins over. And files that will be written are opened: what is refused
+//! here has changed nothing.
+
+use std::collections::{HashMap, HashSet};
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
+
+use elbow_file::{Errno, Stat};
+
+use super::apply::{Failure, Refusal, gone_is_none};
+use super::content::open_target;
+use super::record::{Attributes, Patch, Record, Replaced, Seen};
+use super::tree::Tree;
+use crate::plan::NewXattrs;
+use crate::removal::parallel;
+use crate::staging::parked_name;
+
+/// Paths before the first step, by those after the last.
+#[derive(Debug, Default)]
+pub(super) struct Before {
+    /// Of objects whose attributes are set.
+    pub(super) objects: HashMap<PathBuf, PathBuf>,
+    /// Of names that are placed.
+    pub(super) names: HashMap<PathBuf, PathBuf>,
+}
+
+/// Completes a record; `wins`: the job, whose name this is, takes whatever is found for what was expected.
+pub(super) fn prepare(
+    record: &mut Record,
+    before: &Before,
+    tree: &Tree<'_>,
+    wins: Option<&OsStr>,
+) -> Result<(), Errno> {
+    let with_xattrs = record.attributes.iter_mut().filter(|a| !a.attrs.xattrs.is_empty());
+    for attributes in with_xattrs {
+        if let Some(path) = before.objects.get(&attributes.path) {
+            attributes.before.xattrs = old_xattrs(attributes, path, tree)?;
+        }
+    }
+    for placement in &mut record.placements {
+        let (Some(replaced), Some(path)) = (&mut placement.replaced, before.names.get(&placement.to)) else {
+            continue;
+        };
+        if replaced.seen.is_none() {
+            replaced.seen = look(tree, path)?.as_ref().map(Seen::of);
+        }
+    }
+    wins.map_or(Ok(()), |job| win(record, before, tree, job))
+}
+
+/// Opens all files that will be written, and says which cannot be.
+pub(super) fn rehearse(record: &Record, before: &Before, tree: &Tree<'_>) -> Vec<Failure> {
+    let open = |patch: &Patch| -> Result<(), Errno> {
+        let path = before.objects.get(&patch.path).unwrap_or(&patch.path);
+        let (dir, name) = tree.spot(path)?;
+        let (file, _) = open_target(tree.storage, &dir, &name, patch)?;
+        tree.storage.close(&file)
+    };
+    let refused = parallel(&record.patches, tree.threads, |patch| {
+        open(patch).err().map(|errno| Failure {
+            step: "write",
+            path: patch.path.clone(),
+            refusal: Refusal::Errno(errno),
+        })
+    });
+    refused.into_iter().flatten().collect()
+}
+
+fn look(tree: &Tree<'_>, path: &Path) -> Result<Option<Stat>, Errno> {
+    let Some((dir, name)) = gone_is_none(tree.spot(path))? else {
+        return Ok(None);
+    };
+    gone_is_none(tree.storage.stat(&dir, &name))
+}
+
+fn old_xattrs(attributes: &Attributes, path: &Path, tree: &Tree<'_>) -> Result<NewXattrs, Errno> {
+    let (dir, name) = tree.spot(path)?;
+    let value = |key: &OsString| match tree.storage.get_xattr(&dir, &name, key) {
+        Ok(value) => Ok((key.clone(), Some(value))),
+        Err(Errno::NODATA | Errno::OPNOTSUPP) => Ok((key.clone(), None)),
+        Err(errno) => Err(errno),
+    };
+    attributes.attrs.xattrs.iter().map(|(key, _)| value(key)).collect()
+}
+
+/// Expects what is there now.
+fn win(record: &mut Record, before: &Before, tree: &Tree<'_>, job: &OsStr) -> Result<(), Errno> {
+    let found = parallel(&record.departures, tree.threads, |departure| {
+        look(tree, &departure.path)
+    });
+    for (departure, now) in record.departures.iter_mut().zip(found) {
+        departure.seen = now?.as_ref().map(Seen::of);
+    }
+    record
+        .departures
+        .retain(|departure| departure.seen.is_some() || !departure.is_dead);
+    let found = parallel(&record.placements, tree.threads, |placement| {
+        before
+            .names
+            .get(&placement.to)
+            .map_or(Ok(None), |path| look(tree, path))
+    });
+    let leaving: HashSet<PathBuf> = record
+        .departures
+        .iter()
+        .map(|departure| departure.path.clone())
+        .collect();
+    for (number, (placement, now)) in record.placements.iter_mut().zip(found).enumerate() {
+        let leaves = before
+            .names
+            .get(&placement.to)
+            .is_some_and(|path| leaving.contains(path));
+        let Some(now) = now?.filter(|_| !leaves) else {
+            placement.replaced = None;
+            continue;
+        };
+        /// Beyond all numbers that a draft gives out.
+        const FIRST: u64 = 1 << 32;
+        let spare = parked_name(job, 'r', FIRST + number as u64);
+        let replaced = placement.replaced.get_or_insert(Replaced { seen: None, spare });
+        replaced.seen = Some(Seen::of(&now));
+    }
+    Ok(())
+}

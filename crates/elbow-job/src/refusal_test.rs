@@ -1,0 +1,255 @@
+//! A storage that refuses a call of a job, any call, with any error: the tree is the old one or the new one, as the job says, and
+//! the next job finds a directory to work in.
+
+#![allow(clippy::disallowed_methods, reason = "the test makes and looks at real directories")]
+
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::path::Path;
+use std::sync::Arc;
+
+use elbow_file::double::{Faulty, Interposed, Operation, Plan, Recording};
+use elbow_file::{Errno, RealStorage, Storage};
+
+use crate::crash_test::{begin, has_staging, old_tree, operations, recovered, seen_by_jobs};
+use crate::report::{Publish, RecoverAction};
+use crate::schedule_test::{InJob, Op, scratch, snapshot};
+use crate::{JobError, Outcome};
+
+const ERRORS: [Errno; 12] = [
+    Errno::XDEV,
+    Errno::PERM,
+    Errno::ACCESS,
+    Errno::ROFS,
+    Errno::NOSPC,
+    Errno::DQUOT,
+    Errno::IO,
+    Errno::OPNOTSUPP,
+    Errno::BUSY,
+    Errno::TXTBSY,
+    Errno::STALE,
+    Errno::MLINK,
+];
+
+/// How a job ended whose storage refused something.
+#[derive(Debug)]
+struct Ended {
+    outcome: Result<Outcome, JobError>,
+    /// The command was told of the refusal, and did something else then.
+    was_told: bool,
+    refused: u64,
+    calls: u64,
+}
+
+/// Runs the operations and commits through a storage with a fault.
+fn run(dir: &Path, publish: Publish, fault: Option<Plan>) -> Ended {
+    let faulty = Arc::new(Interposed::new(Arc::new(RealStorage), Faulty::default()));
+    let job = begin(faulty.clone(), dir, publish);
+    let begun = faulty.hook().seen();
+    fault.into_iter().for_each(|fault| faulty.hook().arm(fault));
+    let was_told = operations().iter().any(|op| InJob(&job).run(op).is_err());
+    let outcome = job.commit(&mut |_| {});
+    Ended {
+        outcome,
+        was_told,
+        refused: faulty.hook().fired(),
+        calls: faulty.hook().seen() - begun,
+    }
+}
+
+fn fresh(place: &Path, name: &str) -> std::path::PathBuf {
+    let dir = place.join(name);
+    std::fs::create_dir(&dir).unwrap();
+    old_tree(&dir);
+    dir
+}
+
+/// Another job can work there, and leaves what it was told to.
+fn assert_usable(dir: &Path, what: &str) {
+    let job = begin(Arc::new(RealStorage), dir, Publish::Staged);
+    InJob(&job).run(&Op::Mkdir("of the next job".into())).unwrap();
+    let outcome = job.commit(&mut |_| {});
+    assert!(matches!(outcome, Ok(Outcome::Committed)), "{what}: {outcome:?}");
+    std::fs::remove_dir(dir.join("of the next job")).unwrap();
+}
+
+/// Refuses each call once, with each error: what the job says is so.
+fn enumerate(publish: Publish) {
+    rustix::process::umask(rustix::fs::Mode::empty());
+    let temp = scratch();
+    let before = snapshot(&fresh(temp.path(), "untouched"));
+    let whole = fresh(temp.path(), "whole");
+    let calls = run(&whole, publish, None).calls;
+    let after = snapshot(&whole);
+    let (mut committed, mut rolled_back) = (0, 0);
+    for n in 1..=calls {
+        // Each call with one error in turn, so that all pairs of kinds of call and error come up in the two runs.
+        for errno in [n, n + 5, n + 7].map(|n| ERRORS[n as usize % ERRORS.len()]) {
+            let what = format!("call {n} of {calls} refused with {errno}");
+            let dir = fresh(temp.path(), "refused");
+            let ended = run(&dir, publish, Some(Plan::fail(errno).nth(n)));
+            assert_eq!(ended.refused, 1, "{what}: it never came");
+            let found = snapshot(&dir);
+            match ended.outcome {
+                Ok(Outcome::Committed) if ended.was_told => {}
+                Ok(Outcome::Committed) => {
+                    committed += 1;
+                    assert!(found == after, "{what}: committed, {found:#?}");
+                }
+                Ok(Outcome::RolledBack(cause)) => {
+                    rolled_back += 1;
+                    assert!(found == before, "{what}: rolled back ({cause:?}), {found:#?}");
+                }
+                other => {
+                    // The roll back itself was refused, and the next job does it.
+                    let seen = seen_by_jobs(&dir);
+                    assert!(seen == before || seen == after, "{what}: {other:?}, {seen:#?}");
+                    let real: Arc<dyn Storage> = Arc::new(RealStorage);
+                    let action = recovered(&dir, &real).unwrap();
+                    assert!(
+                        matches!(action, RecoverAction::RolledBack | RecoverAction::Finished),
+                        "{what}"
+                    );
+                    let found = snapshot(&dir);
+                    assert!(
+                        found == before || found == after,
+                        "{what}: {other:?}, {action:?}, {found:#?}"
+                    );
+                }
+            }
+            assert!(!has_staging(&dir), "{what}: nothing is left");
+            assert_usable(&dir, &what);
+            std::fs::remove_dir_all(&dir).unwrap();
+        }
+    }
+    assert!(committed > 10 && rolled_back > calls, "{committed} {rolled_back}");
+}
+
+#[test]
+fn a_call_that_is_refused_once_leaves_the_old_tree_or_the_new_one() {
+    enumerate(Publish::Staged);
+}
+
+#[test]
+fn a_call_that_is_refused_once_leaves_the_old_tree_or_the_new_one_when_published_eagerly() {
+    enumerate(Publish::Eager);
+}
+
+/// Kinds of changing calls with the names that they are made on, of a whole job.
+fn kinds_of_calls(place: &Path) -> BTreeSet<(Operation, Option<OsString>)> {
+    let recording = Arc::new(Interposed::new(Arc::new(RealStorage), Recording::default()));
+    let dir = fresh(place, "refused");
+    let job = begin(recording.clone(), &dir, Publish::Staged);
+    for op in operations() {
+        InJob(&job).run(&op).unwrap();
+    }
+    assert!(matches!(job.commit(&mut |_| {}), Ok(Outcome::Committed)));
+    std::fs::remove_dir_all(&dir).unwrap();
+    let calls = recording.hook().log();
+    let changing = calls.into_iter().filter(|call| !call.operation.only_reads());
+    let name = |path: &Path| path.file_name().map(std::ffi::OsStr::to_owned);
+    changing
+        .map(|call| {
+            (
+                call.operation,
+                name(&call.path).filter(|name| !crate::is_staging_name(name)),
+            )
+        })
+        .collect()
+}
+
+/// The same for calls that are refused each time that they are tried: an immutable file, a directory without rights.
+#[test]
+fn a_kind_of_call_that_is_always_refused_leaves_the_old_tree_or_the_new_one() {
+    rustix::process::umask(rustix::fs::Mode::empty());
+    let temp = scratch();
+    let before = snapshot(&fresh(temp.path(), "untouched"));
+    let whole = fresh(temp.path(), "whole");
+    run(&whole, Publish::Staged, None);
+    let after = snapshot(&whole);
+    let kinds = kinds_of_calls(temp.path());
+    assert!(kinds.len() > 30, "{kinds:?}");
+    let (mut rolled_back, mut stuck) = (0, 0);
+    for (operation, name) in kinds {
+        for errno in ERRORS {
+            let what = format!("{operation:?} of {name:?} always refused with {errno}");
+            let dir = fresh(temp.path(), "refused");
+            let wanted = name.clone();
+            let plan = Plan::fail(errno).on(operation).times(u64::MAX);
+            let plan = plan.when(move |call| {
+                let path = call.path();
+                path.file_name().filter(|name| !crate::is_staging_name(name)) == wanted.as_deref()
+            });
+            let ended = run(&dir, Publish::Staged, Some(plan));
+            assert!(ended.refused > 0, "{what}: it never came");
+            let seen = seen_by_jobs(&dir);
+            match &ended.outcome {
+                Ok(Outcome::Committed) => assert!(ended.was_told || seen == after, "{what}: committed, {seen:#?}"),
+                Ok(Outcome::RolledBack(cause)) => {
+                    rolled_back += 1;
+                    assert!(seen == before, "{what}: rolled back ({cause:?}), {seen:#?}");
+                }
+                _ => stuck += 1,
+            }
+            let real: Arc<dyn Storage> = Arc::new(RealStorage);
+            recovered(&dir, &real).unwrap_or_else(|error| panic!("{what}: {error}"));
+            let found = snapshot(&dir);
+            assert!(
+                ended.was_told || found == before || found == after,
+                "{what}: {:?}, {found:#?}",
+                ended.outcome
+            );
+            assert_usable(&dir, &what);
+            std::fs::remove_dir_all(&dir).unwrap();
+        }
+    }
+    assert!(rolled_back > 100, "{rolled_back} {stuck}");
+    println!("{rolled_back} rolled back, {stuck} ended by the next recovery");
+}
+
+/// Death at any call while a refused commit is taken back.
+#[test]
+fn death_while_a_commit_is_taken_back_leaves_the_old_tree_or_the_new_one() {
+    rustix::process::umask(rustix::fs::Mode::empty());
+    let temp = scratch();
+    let before = snapshot(&fresh(temp.path(), "untouched"));
+    let whole = fresh(temp.path(), "whole");
+    run(&whole, Publish::Staged, None);
+    let after = snapshot(&whole);
+    let mut went_on = 0;
+    // What is refused comes late, so that there is much to be taken back: the attributes of a file.
+    let refused = || Plan::fail(Errno::IO).on(Operation::Chmod).named("one");
+    for n in 1.. {
+        let dir = fresh(temp.path(), "died");
+        let faulty = Arc::new(Interposed::new(Arc::new(RealStorage), Faulty::new([refused()])));
+        let job = begin(faulty.clone(), &dir, Publish::Staged);
+        for op in operations() {
+            InJob(&job).run(&op).unwrap();
+        }
+        job.shared.drain(&mut |_| {}).unwrap();
+        let drained = faulty.hook().changes_seen();
+        faulty.hook().arm(Plan::stop_at_change(n));
+        let outcome = job.commit(&mut |_| {});
+        let stopped = faulty.hook().fired() > 1;
+        if !stopped {
+            assert!(matches!(outcome, Ok(Outcome::RolledBack(_))), "{outcome:?}");
+            assert!(n > 40 && faulty.hook().changes_seen() > drained, "{n}");
+            break;
+        }
+        drop(job);
+        // The recovery dies, too.
+        let dies = Interposed::new(Arc::new(RealStorage), Faulty::new([Plan::stop_at_change(n % 11 + 1)]));
+        let dies: Arc<dyn Storage> = Arc::new(dies);
+        let _ = recovered(&dir, &dies);
+        let real: Arc<dyn Storage> = Arc::new(RealStorage);
+        let action = recovered(&dir, &real).unwrap_or_else(|error| panic!("stop at change {n}: {error}"));
+        went_on += u64::from(action == RecoverAction::RolledBack);
+        let found = snapshot(&dir);
+        assert!(
+            found == before || found == after,
+            "stop at change {n}, {action:?}: {found:#?}"
+        );
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
+    assert!(went_on > 20, "{went_on}");
+}

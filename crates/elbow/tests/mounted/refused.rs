@@ -1,0 +1,202 @@
+//! What can be done without a job can be done in one, where the storage lets a user do just that and no more; and what cannot be
+//! done is undone, with the path and the reason.
+//!
+//! A commit used to take ways that need more rights than what it stands for (another directory, another mode), and was
+//! refused there after its record was written: a mixture, and a directory that no later job could use.
+
+use std::process::Command;
+
+use crate::ground::{Ground, unavailable};
+use crate::loop_disk::LoopDisk;
+use crate::ordinary_user::{USER, as_user};
+
+/// A ground of the user's own, in which root then does something.
+fn own_ground(seed: &str, then: &str) -> Ground {
+    as_user(Ground::new(&format!(
+        "{seed}\ncd \"$WORK\"; chown -R {USER}:{USER} .; chmod 755 .; {then}"
+    )))
+}
+
+/// An ordinary user does the same with and without a job, and the next job works.
+fn assert_same(seed: &str, then: &str, script: &str) {
+    let ground = own_ground(seed, then);
+    ground.assert_same_as_native(script);
+    ground.assert_no_staging();
+    ground.job(&[], "touch of-the-next-job").assert_code(0);
+}
+
+#[test]
+fn a_new_directory_that_its_owner_may_not_write() {
+    let script = "set -e; mkdir -p ro/sub; echo x > ro/f; chmod 555 ro/sub ro; echo new > old";
+    assert_same("echo old > old", "true", script);
+    let script = "set -e; mkdir -p a/b; mv old a/b/; chmod 555 a/b; chmod 500 a; mkdir -m 0 none; mkdir -m 300 blind";
+    assert_same("echo old > old", "true", script);
+}
+
+#[test]
+fn an_old_directory_that_its_owner_may_not_write() {
+    let seed = "mkdir -p d/e empty full; echo x > full/f; chmod 555 empty full d/e";
+    assert_same(seed, "true", "set -e; rmdir empty d/e; mv full moved");
+    assert_same(seed, "true", "set -e; mv empty x; mv full empty; mv x full");
+    assert_same(
+        seed,
+        "true",
+        "set -e; chmod 755 full; mv full d/; chmod 555 d/full; rm -rf empty",
+    );
+    assert_same(seed, "true", "set -e; mv d a; chmod 555 a");
+}
+
+#[test]
+fn directories_and_files_of_somebody_else() {
+    let theirs = "mkdir -m 755 theirs; printf secret > log; chmod 222 log; printf r > readable; chmod 444 readable
+        printf s > setid; chmod 6777 setid";
+    assert_same("mkdir d", theirs, "set -e; mv theirs d2; mv log d/; mv readable r2");
+    // The times of a file of somebody else are those of the commit: only its owner may set them.
+    let ground = own_ground("mkdir d", theirs);
+    let script = "set -e; rmdir theirs; printf more >> log; rm -f readable; mkdir m; printf x >> setid";
+    ground.job(&[], script).assert_code(0);
+    ground.assert_no_staging();
+    let mode = std::os::unix::fs::MetadataExt::mode(&ground.metadata("setid"));
+    assert_eq!(mode & 0o7777, 0o777);
+    assert_eq!(ground.content("log"), b"secretmore");
+    assert_eq!(ground.content("setid"), b"sx");
+}
+
+#[test]
+fn rights_that_the_command_gives_itself_first() {
+    let seed = "printf x > f; setfattr -n user.a -v 1 f; chmod 444 f; mkdir d; chmod 500 d";
+    assert_same(
+        seed,
+        "true",
+        "set -e; chmod u+w f; setfattr -n user.a -v 2 f; setfattr -n user.b -v 3 f",
+    );
+    assert_same(seed, "true", "set -e; chmod u+w f; setfattr -x user.a f; chmod 400 f");
+    assert_same(seed, "true", "set -e; chmod 600 f; printf y >> f; chmod 0 f");
+}
+
+#[test]
+fn the_last_right_to_the_directory_itself() {
+    let ground = own_ground("printf x > f; mkdir d", "true");
+    ground.job(&[], "printf y > g; rm f; chmod 000 .").assert_code(0);
+    let mode = std::os::unix::fs::MetadataExt::mode(&ground.metadata(""));
+    assert_eq!(mode & 0o7777, 0);
+    assert_eq!(ground.content("g"), b"y");
+    assert!(!ground.work("f").exists());
+}
+
+/// chattr(1): a commit that meets an immutable file is taken back; an append-only one is appended to.
+#[test]
+fn immutable_and_append_only_files() {
+    let Some(disk) = LoopDisk::new(64 << 20) else { return };
+    let seed = "mkdir d; printf old > d/fixed; printf line > log; printf x > other";
+    let ground = Ground::at(&disk.path(), seed);
+    let mark = |flag: &str, names: &[&str]| {
+        let paths = names.iter().map(|name| ground.work(name));
+        let marked = Command::new("chattr").arg(flag).args(paths).status();
+        assert!(marked.expect("chattr").success());
+    };
+    mark("+i", &["d/fixed"]);
+    mark("+a", &["log"]);
+    let before = ground.snapshot();
+    for script in [
+        "printf new > other; mkdir n; rm -f d/fixed; rm -rf d; rm other",
+        "printf new > other; mv d/fixed elsewhere",
+        "printf new > other; chmod 600 d/fixed",
+        "printf new > other; printf more >> d/fixed",
+        "printf new > other; rm -f log",
+        "printf new > other; printf replaced > log",
+    ] {
+        let run = ground.job(&[], &format!("{script} || true"));
+        if run.code == 0 {
+            // The command was told, as natively, and went on.
+            assert!(
+                ground.content("d/fixed") == b"old" && ground.content("log") == b"line",
+                "{script}"
+            );
+            ground.job(&[], "printf x > other; rm -rf n").assert_code(0);
+            continue;
+        }
+        run.assert_code(125);
+        assert!(
+            run.err.contains("d/fixed") || run.err.contains("log") || run.err.contains("d:"),
+            "{}",
+            run.err
+        );
+        assert!(run.err.contains("not permitted"), "{}", run.err);
+        ground.assert_equals(&before);
+    }
+    ground.job(&[], "printf more >> log; printf y > other").assert_code(0);
+    assert_eq!(ground.content("log"), b"linemore");
+    mark("-i", &["d/fixed"]);
+    mark("-a", &["log"]);
+}
+
+/// A container's overlayfs does not rename a directory of its lower layer: it is removed where it is.
+#[test]
+fn directories_of_a_lower_layer_are_removed() {
+    let place = tempfile::tempdir().expect("temporary directory");
+    let Some(overlay) = Overlay::over(
+        place.path(),
+        "mkdir -p old/sub empty; printf x > old/f; printf y > old/sub/g; printf z > file",
+    ) else {
+        return;
+    };
+    let run = |script: &str| {
+        let output = Command::new(env!("CARGO_BIN_EXE_elbow"))
+            .args(["run", "--on"])
+            .arg(overlay.work())
+            .args(["--", "sh", "-ec", script])
+            .current_dir(overlay.work())
+            .output()
+            .expect("elbow run");
+        (
+            output.status.code(),
+            String::from_utf8_lossy(&output.stderr).into_owned(),
+        )
+    };
+    let (code, err) = run("printf n > new; rm -rf old; printf longer > file");
+    assert_eq!(code, Some(0), "{err}");
+    assert!(!overlay.work().join("old").exists());
+    let (code, err) = run("rmdir empty; mv file moved");
+    assert_eq!(code, Some(0), "{err}");
+    let names = std::fs::read_dir(overlay.work()).expect("the directory");
+    let mut names: Vec<_> = names.map(|entry| entry.expect("an entry").file_name()).collect();
+    names.sort();
+    assert_eq!(names, ["moved", "new"]);
+}
+
+/// An overlayfs whose lower layer is an old tree.
+struct Overlay {
+    place: std::path::PathBuf,
+}
+
+impl Overlay {
+    fn over(place: &std::path::Path, seed: &str) -> Option<Self> {
+        let script = format!(
+            "mount -t tmpfs none '{0}'; cd '{0}'; mkdir lower upper inner merged; cd lower; {seed}; cd ..
+             mount -t overlay overlay -o lowerdir=lower,upperdir=upper,workdir=inner merged",
+            place.display()
+        );
+        let overlay = Self {
+            place: place.to_owned(),
+        };
+        let made = Command::new("sh").args(["-ec", &script]).output().expect("a shell");
+        if !made.status.success() {
+            unavailable(&format!("overlayfs ({})", String::from_utf8_lossy(&made.stderr)));
+            return None;
+        }
+        Some(overlay)
+    }
+
+    fn work(&self) -> std::path::PathBuf {
+        self.place.join("merged")
+    }
+}
+
+impl Drop for Overlay {
+    fn drop(&mut self) {
+        for path in [self.work(), self.place.clone()] {
+            let _ = Command::new("umount").arg(path).output();
+        }
+    }
+}
