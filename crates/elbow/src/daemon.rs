@@ -71,7 +71,7 @@ pub(crate) fn run(args: &MountArgs) -> anyhow::Result<ExitCode> {
         );
     }
     let (scratch, note) = job::scratch(&args.job)?;
-    note.iter().for_each(say);
+    job::memory_note(&args.job).iter().chain(&note).for_each(say);
     let found = site.recover(false)?;
     job::recovered_lines(&found).iter().for_each(say);
     job::kept_line(site, &found).iter().for_each(say);
