@@ -98,6 +98,10 @@ pub(crate) struct Dir {
     pub(crate) entries: BTreeMap<Name, Ino>,
     /// All names are known (from birth, or listed).
     pub(crate) complete: bool,
+    /// It may be entered and not be read: names are asked for one by one.
+    pub(crate) closed: bool,
+    /// Of such a one: names that were not there.
+    pub(crate) absent: BTreeSet<Name>,
     /// The command has read it.
     pub(crate) was_read: bool,
     /// Number of directories among the entries.
