@@ -141,6 +141,8 @@ impl From<Errno> for Stop {
 pub enum Fetch {
     /// The names of an old directory, with their attributes.
     List(Ino),
+    /// One name in an old directory that may be entered and not be read.
+    Name(Ino, OsString),
     /// The attributes of an old object.
     Attributes(Ino),
     /// The target of an old symbolic link.

@@ -38,6 +38,7 @@ impl Job {
         let shared = &self.shared;
         match *fetch {
             Fetch::List(ino) => shared.fetch_list(ino, THREADS_MAX),
+            Fetch::Name(ino, ref name) => shared.fetch_name(ino, name),
             Fetch::Attributes(ino) => shared.fetch_attributes(ino),
             Fetch::Target(ino) => shared.fetch_target(ino),
             Fetch::Xattrs(ino) => shared.fetch_xattrs(ino),
@@ -84,7 +85,8 @@ impl Shared {
     pub(crate) fn fetch_list(&self, ino: Ino, threads_max: usize) -> Result<(), Errno> {
         let mut state = self.state.lock();
         loop {
-            if state.model.get(ino)?.dir()?.complete {
+            let dir = state.model.get(ino)?.dir()?;
+            if dir.complete || dir.closed {
                 return Ok(());
             }
             if state.listing.insert(ino) {
@@ -96,19 +98,44 @@ impl Shared {
         let listed = parking_lot::MutexGuard::unlocked(&mut state, || self.list_now(&route, threads, threads_max));
         state.listing.remove(&ino);
         self.progress.notify_all();
-        let (listing, took) = listed?;
-        state.pool.note_latency(took);
-        state.model.install_listing(ino, listing);
+        match listed? {
+            (Looked::Listed(listing), took) => {
+                state.pool.note_latency(took);
+                state.model.install_listing(ino, listing);
+            }
+            (Looked::Closed(handle, default_acl), _) => state.model.install_closed(ino, handle, default_acl),
+        }
         Ok(())
     }
 
-    fn list_now(&self, route: &Route, threads: usize, threads_max: usize) -> Result<(Listing, Duration), Errno> {
+    fn list_now(&self, route: &Route, threads: usize, threads_max: usize) -> Result<(Looked, Duration), Errno> {
         let begun = Instant::now();
         let handle = open_route(&*self.storage, route)?;
-        let names = self.storage.list(&handle)?;
+        let names = match self.storage.list(&handle) {
+            Err(Errno::ACCESS) => {
+                let acl = self
+                    .storage
+                    .get_xattr(&handle, OsStr::new("."), OsStr::new(DEFAULT_ACL));
+                return Ok((Looked::Closed(handle, acl), begun.elapsed()));
+            }
+            names => names?,
+        };
         let took = begun.elapsed() / LISTING_CALLS;
         let threads = threads.max(threads_for(took)).min(threads_max);
-        Ok((list_attributes(&*self.storage, handle, names, threads)?, took))
+        let listing = list_attributes(&*self.storage, handle, names, threads)?;
+        Ok((Looked::Listed(listing), took))
+    }
+
+    /// Looks for a name in a directory that may not be read.
+    fn fetch_name(&self, ino: Ino, name: &OsStr) -> Result<(), Errno> {
+        let route = self.state.lock().model.route_dir(ino);
+        let dir = open_route(&*self.storage, &route)?;
+        let stat = match self.storage.stat(&dir, name) {
+            Err(Errno::NOENT) => None,
+            found => Some(found?),
+        };
+        self.state.lock().model.install_name(ino, name, stat);
+        Ok(())
     }
 
     /// The directory that holds an old object, and its name there.
@@ -339,6 +366,13 @@ impl Shared {
         state.model.spilled(ino, &pieces, &written);
         !written.is_empty()
     }
+}
+
+/// What a look into an old directory gave.
+enum Looked {
+    Listed(Listing),
+    /// It may be entered and not be read; its default ACL.
+    Closed(Handle, Result<Vec<u8>, Errno>),
 }
 
 /// Threads that hide a latency.

@@ -20,7 +20,7 @@ use crate::spill::SpillFile;
 use crate::staging::{Home, Manifest, new_staging_name, part_name};
 
 /// Least memory for written data: a few requests of the largest size must fit.
-const MEMORY_MIN_BYTES: u64 = 8 << 20;
+pub const MEMORY_MIN_BYTES: u64 = 8 << 20;
 
 /// A job. Cheap to clone; every method may be called from any thread.
 ///

@@ -61,7 +61,7 @@ mod whose;
 
 pub use abilities::Ability;
 pub use api::{Answer, Attr, Caller, Fetch, Ino, Listed, SetAttr, SetTime, Stop, XattrMode};
-pub use job::Job;
+pub use job::{Job, MEMORY_MIN_BYTES};
 pub use kept::drop_kept;
 pub use recover::recover;
 pub use report::{

@@ -326,6 +326,12 @@ pub(crate) struct DiffArgs {
     /// The mount, or the directory of a running job [default: the job around].
     #[arg(value_name = "PATH", value_hint = ValueHint::DirPath)]
     pub(crate) path: Option<PathBuf>,
+    /// Also the size and the time of last change of what is there.
+    #[arg(long, short)]
+    pub(crate) long: bool,
+    /// End letters and names with a zero byte each, and show names as they are: LETTER PATH, or R OLD NEW.
+    #[arg(long, short = '0', conflicts_with_all = ["long", "json"])]
+    pub(crate) null: bool,
     /// Print one JSON object.
     #[arg(long)]
     pub(crate) json: bool,

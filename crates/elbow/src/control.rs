@@ -28,7 +28,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use elbow_file::Errno;
-use elbow_job::{ChangeKind, Counts};
+use elbow_job::{Attr, ChangeKind, Counts, Ino, Job};
 use elbow_mount::{CONTROL_XATTR, job_mounts, runtime_parents};
 use serde::{Deserialize, Serialize};
 
@@ -127,16 +127,39 @@ pub(crate) struct Change {
     /// The old name of something renamed.
     #[serde(flatten)]
     pub(crate) from: FromName,
+    /// Of what it is now; nothing of what is gone.
+    pub(crate) size_bytes: Option<u64>,
+    pub(crate) mtime_unix_seconds: Option<f64>,
 }
 
-impl From<&elbow_job::Change> for Change {
-    fn from(change: &elbow_job::Change) -> Self {
+impl Change {
+    /// With what the job says of the object now; nothing of one that is gone.
+    pub(crate) fn of(job: &Job, change: &elbow_job::Change) -> Self {
+        let is_there = change.kind != ChangeKind::Removed;
+        let attr = is_there.then(|| attributes(job, &change.path)).flatten();
         Self {
             kind: change.kind,
             path: PathName::of(&change.path),
             from: change.from.as_ref().map(FromName::of).unwrap_or_default(),
+            size_bytes: attr.as_ref().map(|attr| attr.size),
+            mtime_unix_seconds: attr.map(|attr| attr.mtime.seconds as f64 + f64::from(attr.mtime.nanoseconds) / 1e9),
         }
     }
+}
+
+/// Attributes of an object by its path below the directory of the job, where they are known.
+fn attributes(job: &Job, path: &Path) -> Option<Attr> {
+    if path.as_os_str().is_empty() {
+        return job.getattr(Ino::ROOT).ok();
+    }
+    let mut at = None;
+    for name in path {
+        let parent = at.as_ref().map_or(Ino::ROOT, |attr: &Attr| attr.ino);
+        at = Some(job.lookup(parent, name).ok()?);
+        // We remember no numbers.
+        at.iter().for_each(|attr| job.forget(attr.ino, 1));
+    }
+    at
 }
 
 /// Counts as a JSON object.

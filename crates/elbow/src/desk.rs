@@ -60,7 +60,12 @@ impl Desk {
                 status: Box::new(self.status()),
             },
             Ok(Some(Request::Diff)) => Reply::Changes {
-                changes: self.job.changes().iter().map(Change::from).collect(),
+                changes: self
+                    .job
+                    .changes()
+                    .iter()
+                    .map(|change| Change::of(&self.job, change))
+                    .collect(),
             },
             Ok(Some(asked @ (Request::Commit | Request::Rollback))) => match end(asked, stream) {
                 Ok(()) => return,

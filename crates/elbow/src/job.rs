@@ -8,12 +8,13 @@ use std::sync::Arc;
 
 use anyhow::{Context, bail};
 use elbow_file::{Handle, RealStorage, Storage};
-use elbow_job::{Job, Options, RecoverAction, Recovered};
+use elbow_job::{Job, JobError, Options, RecoverAction, Recovered};
 use elbow_mount::{ChildState, MountError, Place};
 use rustix::process::{Resource, Rlimit};
 
 use crate::cli::{self, JobArgs};
 use crate::say::strerror;
+use crate::size;
 
 /// Memory for written data, if not said otherwise: this part of RAM, and at most so much.
 const MEMORY_SHARE: u64 = 4;
@@ -72,6 +73,19 @@ pub(crate) fn scratch(args: &JobArgs) -> anyhow::Result<(Option<PathBuf>, Option
          for more)"
     );
     Ok((None, Some(note)))
+}
+
+/// What is said of less memory than a job can do with.
+pub(crate) fn memory_note(args: &JobArgs) -> Option<String> {
+    let (asked, least) = (args.mem?, elbow_job::MEMORY_MIN_BYTES);
+    let note = || {
+        format!(
+            "--mem {}: raised to {}, the least that a job works with",
+            size::show(asked),
+            size::show(least)
+        )
+    };
+    (asked < least).then(note)
 }
 
 /// The options of a job.
@@ -141,8 +155,13 @@ impl Site {
 
     /// Ends dead jobs of the directory.
     pub(crate) fn recover(&self, force: bool) -> anyhow::Result<Vec<Recovered>> {
-        elbow_job::recover(&self.storage, &self.root, force)
-            .with_context(|| format!("{}: cannot look for dead jobs", self.path().display()))
+        let found = elbow_job::recover(&self.storage, &self.root, force);
+        let found = found.map_err(|error| located(error, self.path()));
+        let mut found = found.with_context(|| format!("{}: cannot look for dead jobs", self.path().display()))?;
+        found
+            .iter_mut()
+            .for_each(|job| job.message = named(&job.message, self.path()));
+        Ok(found)
     }
 
     /// Removes kept jobs of the directory; each is named as it is listed, or by the path of its staging directory.
@@ -152,6 +171,7 @@ impl Site {
             .map(|job| self.name_of(job))
             .collect::<anyhow::Result<Vec<_>>>()?;
         elbow_job::drop_kept(&self.storage, &self.root, &names)
+            .map_err(|error| located(error, self.path()))
             .with_context(|| format!("{}: cannot drop kept jobs", self.path().display()))
     }
 
@@ -181,6 +201,45 @@ impl Site {
             options,
         )?)
     }
+}
+
+/// Recovery knows the directory as `.`, and what is in it by paths below that; people and programs know it by its own.
+fn located(error: JobError, directory: &Path) -> JobError {
+    let below = |path: PathBuf| match path.strip_prefix(".") {
+        Ok(rest) if rest.as_os_str().is_empty() => directory.to_owned(),
+        Ok(rest) => directory.join(rest),
+        Err(_) => directory.join(path),
+    };
+    match error {
+        JobError::Storage { tried, path, errno } => JobError::Storage {
+            tried,
+            path: below(path),
+            errno,
+        },
+        JobError::Damaged { path, found } => JobError::Damaged {
+            path: below(path),
+            found,
+        },
+        JobError::Unfinished {
+            failed,
+            first,
+            directory: path,
+        } => JobError::Unfinished {
+            failed,
+            first,
+            directory: below(path),
+        },
+        other => other,
+    }
+}
+
+/// The same in what it has said of a job.
+fn named(message: &str, directory: &Path) -> String {
+    let (shown, recover) = (
+        format!(" {}: ", directory.display()),
+        format!("`elbow recover {}`", quoted(directory)),
+    );
+    message.replace(" .: ", &shown).replace("`elbow recover .`", &recover)
 }
 
 /// What is said of dead jobs before a new one begins: running ones and those of others are nobody's concern, kept ones are

@@ -81,7 +81,7 @@ struct Directory {
     kept: KeptName,
 }
 
-/// An old object that somebody else changed too.
+/// An old object that somebody else changed too, or that holds files of another job.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Conflict {
     #[serde(flatten)]
@@ -197,9 +197,10 @@ impl Report {
     }
 
     fn add_conflicts(&mut self, directory: &Path, ending: &Ending) {
-        let Ok(Outcome::RolledBack(Cause::Conflict(found)) | Outcome::Kept(Cause::Conflict(found), _)) =
-            &ending.outcome
-        else {
+        let Ok(Outcome::RolledBack(cause) | Outcome::Kept(cause, _)) = &ending.outcome else {
+            return;
+        };
+        let (Cause::Conflict(found) | Cause::OtherJobs(found)) = cause else {
             return;
         };
         self.conflicts.extend(found.iter().map(|(path, what)| Conflict {

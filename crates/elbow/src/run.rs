@@ -101,7 +101,7 @@ fn attempts(args: &RunArgs, started: SystemTime, so_far: &mut SoFar) -> anyhow::
     };
     let sites = Site::open_all(&directories)?;
     let (scratch, note) = job::scratch(&args.job)?;
-    so_far.notes.extend(note);
+    so_far.notes.extend(job::memory_note(&args.job).into_iter().chain(note));
     if !args.json {
         so_far.notes.iter().for_each(say);
     }

@@ -37,17 +37,48 @@ impl Model {
                 self.install_entry(ino, &found);
             }
         }
-        self.no_acls |= listing.default_acl == Err(Errno::OPNOTSUPP);
-        let acl = listing.default_acl.ok().map(Arc::new);
+        self.dir_at_mut(ino).complete = true;
+        self.install_default_acl(ino, listing.default_acl);
+        self.keep_handle(ino, false, listing.handle);
+    }
+
+    /// A directory that may be entered and not be read.
+    pub(crate) fn install_closed(&mut self, ino: Ino, handle: Handle, default_acl: Result<Vec<u8>, Errno>) {
+        self.dir_at_mut(ino).closed = true;
+        self.install_default_acl(ino, default_acl);
+        self.keep_handle(ino, false, handle);
+    }
+
+    /// What a name in such a directory is, if it is there.
+    pub(crate) fn install_name(&mut self, parent: Ino, name: &OsStr, stat: Option<Stat>) {
+        let Ok(dir) = self.get_mut(parent).and_then(Inode::dir_mut) else {
+            return;
+        };
+        if dir.entries.contains_key(name) || dir.gone.contains_key(name) {
+            return; // somebody else was first
+        }
+        let Some(found) = stat else {
+            dir.absent.insert(name.into());
+            return;
+        };
+        let entry = DirEntry {
+            name: name.to_owned(),
+            kind: Some(found.kind),
+            ino: found.ino,
+        };
+        self.install_entry(parent, &FoundEntry { entry, stat });
+    }
+
+    fn install_default_acl(&mut self, ino: Ino, default_acl: Result<Vec<u8>, Errno>) {
+        self.no_acls |= default_acl == Err(Errno::OPNOTSUPP);
+        let acl = default_acl.ok().map(Arc::new);
         // The job may have set another one before it looked into the directory.
         let is_set = self.at(ino).dirty_xattrs.contains(OsStr::new(DEFAULT_ACL));
         let dir = self.dir_at_mut(ino);
-        dir.complete = true;
         if !is_set {
             dir.default_acl = acl.clone();
         }
         dir.gives.default_acl = acl;
-        self.keep_handle(ino, false, listing.handle);
     }
 
     fn install_entry(&mut self, parent: Ino, found: &FoundEntry) {

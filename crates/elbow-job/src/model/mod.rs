@@ -99,6 +99,10 @@ pub(crate) struct Dir {
     pub(crate) entries: BTreeMap<Name, Ino>,
     /// All names are known (from birth, or listed).
     pub(crate) complete: bool,
+    /// It may be entered and not be read: names are asked for one by one.
+    pub(crate) closed: bool,
+    /// Of such a one: names that were not there.
+    pub(crate) absent: BTreeSet<Name>,
     /// The command has read it.
     pub(crate) was_read: bool,
     /// Number of directories among the entries.
@@ -665,8 +669,7 @@ impl Model {
         all.into_iter().for_each(|ino| self.queue(ino));
     }
 
-    /// The newest written data that is in memory: of one file, up to `most` bytes. That of files without a name is never
-    /// stored, and comes last.
+    /// The newest written data that is in memory: of one file, up to `most` bytes.
     pub(crate) fn newest_memory(&self, most: u64) -> Option<(Ino, Vec<content::MemoryPiece>)> {
         // What has no name is written nowhere, and so is queued nowhere.
         let nameless = self.nameless.iter().copied();

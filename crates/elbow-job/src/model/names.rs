@@ -8,6 +8,7 @@ use elbow_file::{Errno, Kind, RenameMode};
 use super::{Body, Dir, Dirty, Inode, Model, Name, Old, Place, Work};
 use crate::abilities::{Ability, of_name};
 use crate::api::{Answer, Attr, Caller, Fetch, Ino, Listed, Stop};
+use crate::staging::is_staging_name;
 
 /// A symbolic link's target is shorter than this (`PATH_MAX`).
 const TARGET_MAX_BYTES: usize = 4096;
@@ -42,13 +43,23 @@ impl Model {
         let dir = self.get(ino)?.dir()?;
         if dir.complete {
             Ok(dir)
+        } else if dir.closed {
+            Err(Errno::ACCESS.into())
         } else {
             Err(Stop::Wait(Fetch::List(ino)))
         }
     }
 
     fn entry(&self, parent: Ino, name: &OsStr) -> Answer<Option<Ino>> {
-        Ok(self.listed(parent)?.entries.get(name).copied())
+        let dir = self.get(parent)?.dir()?;
+        if !dir.closed {
+            return Ok(self.listed(parent)?.entries.get(name).copied());
+        }
+        match dir.entries.get(name) {
+            Some(ino) => Ok(Some(*ino)),
+            None if dir.absent.contains(name) || dir.gone.contains_key(name) || is_staging_name(name) => Ok(None),
+            None => Err(Stop::Wait(Fetch::Name(parent, name.to_owned()))),
+        }
     }
 
     fn check_length(&self, name: &OsStr) -> Result<(), Errno> {

@@ -114,3 +114,47 @@ fn a_mount_in_use_is_committed_and_taken_away() {
     assert!(!is_mounted(&stage));
     drop(file);
 }
+
+/// Names were shown with U+FFFD for what is not UTF-8, and a newline made two lines of one.
+#[test]
+fn diff_shows_any_name_with_size_and_time() {
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
+    let stage = mounted();
+    let odd = OsStr::from_bytes(b"a b\n\xff\\");
+    fs::write(stage.path("job").join(odd), "12345").expect("writing in the job");
+    fs::rename(stage.path("job/old"), stage.path("job/zz")).expect("renaming in the job");
+    let time = std::time::UNIX_EPOCH + std::time::Duration::from_secs(1_000_000_000);
+    let file = fs::File::options()
+        .write(true)
+        .open(stage.path("job").join(odd))
+        .expect("a file");
+    file.set_modified(time).expect("a time");
+    drop(file);
+    let said = stage.elbow(&["diff", "../job"]);
+    assert_eq!(said.assert_code(0).out, "A a\\ b\\n\\377\\\\\nR old -> zz\n");
+    let said = stage.elbow(&["diff", "--long", "../job"]);
+    let long: Vec<&str> = said
+        .assert_code(0)
+        .out
+        .lines()
+        .next()
+        .expect("a line")
+        .split_whitespace()
+        .collect();
+    assert_eq!(long, ["A", "5", "2001-09-09T01:46:40Z", "a\\", "b\\n\\377\\\\"]);
+    let exact = std::process::Command::new(crate::stage::ELBOW)
+        .args(["diff", "-0"])
+        .arg(stage.path("job"))
+        .output()
+        .expect("an end");
+    assert_eq!(exact.stdout, b"A\0a b\n\xff\\\0R\0old\0zz\0");
+    let json: Value = serde_json::from_str(&stage.elbow(&["diff", "--json", "../job"]).out).expect("JSON");
+    let change = &json["changes"][0];
+    assert_eq!(
+        (&change["size_bytes"], &change["mtime_unix_seconds"]),
+        (&5.into(), &1e9.into())
+    );
+    assert_eq!(change["path_bytes"], "6120620aff5c");
+    stage.elbow(&["rollback", "-q", "../job"]).assert_code(0);
+}

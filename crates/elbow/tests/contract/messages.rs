@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
-use crate::stage::{ELBOW, Said, Stage};
+use elbow_testkit::slowfs::{SlowFs, SlowOptions};
+
+use crate::stage::{ELBOW, Said, Stage, wait_for, word};
 
 const NOT_THERE: &str = "No such file or directory";
 const CLOSED: &str = "Permission denied";
@@ -160,4 +162,58 @@ fn what_a_user_may_not_do_is_said_in_the_same_way() {
         user.args(["--reuid", "1", "--regid", "1", "--clear-groups", ELBOW]);
         check(&stage, &mut user, words, expected);
     }
+}
+
+/// It was raised to eight without a word.
+#[test]
+fn less_memory_than_works_is_told() {
+    let stage = Stage::new();
+    let said = stage.elbow(&["run", "--mem", "1M", "--", "true"]);
+    said.assert_code(0).assert_says(&["--mem 1.0 MB: raised to 8.4 MB"]);
+    let said = stage.elbow(&["run", "--mem", "8M", "--", "true"]);
+    assert!(!said.assert_code(0).err.contains("raised"), "{said:?}");
+}
+
+/// "rolling back the job in .", whatever directory that was.
+#[test]
+fn messages_name_the_directory() {
+    let stage = Stage::new();
+    for name in ["below", "slow"] {
+        stage.make_dir(name);
+    }
+    let slow = SlowFs::mount(&stage.path("below"), &stage.path("slow"), &SlowOptions::default()).expect("storage");
+    let directory = stage.path("slow");
+    let mut command = Command::new(ELBOW);
+    command.args(["run", "--on", word(&directory), "--", "sh", "-c"]);
+    let mut job = stage.start(command.arg("cd ../slow; mkdir d; sleep 0.3; : > ../ready; exec sleep 100"));
+    wait_for("the command", || stage.path("ready").exists());
+    job.kill().expect("a signal");
+    job.wait().expect("an end");
+    slow.set_faults(vec!["rmdir:EIO".parse().expect("a fault")]);
+    let said = stage.elbow(&["recover", "../slow"]);
+    assert!(slow.faults_fired() > 0, "{said:?}");
+    let all = format!("{}{}", said.out, said.err);
+    assert!(all.contains(word(&directory)) && !all.contains(" .: "), "{all}");
+    slow.set_faults(Vec::new());
+    stage.elbow(&["recover", "../slow"]).assert_code(0);
+}
+
+/// Only those with other writers were in the report.
+#[test]
+fn a_conflict_with_the_files_of_another_job_is_reported() {
+    let stage = Stage::new();
+    stage.make_dir("work/sub");
+    stage
+        .elbow(&["run", "--keep", "--", "sh", "-c", "echo x > sub/new; sleep 0.3; exit 1"])
+        .assert_code(1);
+    let said = stage.elbow(&["run", "-q", "--report", "../report", "--", "rm", "-r", "sub"]);
+    said.assert_code(125);
+    let report = std::fs::read(stage.path("report")).expect("a report");
+    let report: serde_json::Value = serde_json::from_slice(&report).expect("JSON");
+    assert_eq!(report["conflicts"][0]["path"], "sub", "{report}");
+    assert!(
+        report["conflicts"][0]["what"]
+            .as_str()
+            .is_some_and(|what| !what.is_empty())
+    );
 }

@@ -37,3 +37,78 @@ fn git_is_told_to_go_on_only_where_there_is_something() {
     std::fs::create_dir(ground.work(".git")).expect("a directory");
     assert_eq!(said("env | grep GIT_DISC"), "GIT_DISCOVERY_ACROSS_FILESYSTEM=1\n");
 }
+
+/// A tree of the user's below and above directories of root's that may be entered and not be read.
+fn closed_ground() -> Ground {
+    let ground = ground_of(
+        USER,
+        "mkdir -p closed/in/deep box; echo 1 > closed/f; echo 2 > closed/in/g; ln -s f closed/link",
+    );
+    for (name, mode) in [("closed", 0o711), ("box", 0o733)] {
+        std::os::unix::fs::chown(ground.work(name), Some(0), Some(0)).expect("chown");
+        std::fs::set_permissions(ground.work(name), std::os::unix::fs::PermissionsExt::from_mode(mode)).expect("chmod");
+    }
+    for name in ["closed/f", "closed/in/g"] {
+        std::fs::set_permissions(ground.work(name), std::os::unix::fs::PermissionsExt::from_mode(0o664))
+            .expect("chmod");
+    }
+    ground
+}
+
+/// All of it was refused, because a job lists a directory before it knows anything in it.
+#[test]
+fn directories_that_may_be_entered_and_not_be_read_are_passed() {
+    let script = "cat closed/f closed/link closed/in/g; cat closed/none || echo none; ls closed || echo shut
+        echo more >> closed/f; echo new > closed/in/new; rm closed/in/g; cd closed/in; mkdir made; mv deep made/; ls; cd ../..
+        echo put > box/put; cat box/put; mv box/put box/moved; test ! -e box/put; cat box/moved; ls box || echo shut
+        touch closed/not || echo refused; cat closed/not || echo none; rm closed/f || echo refused";
+    let native = {
+        let ground = closed_ground();
+        let run = ground.native(script);
+        run.assert_code(0);
+        (run.out, ground.snapshot())
+    };
+    let ground = closed_ground();
+    let run = ground.job(&[], script);
+    run.assert_code(0);
+    assert_eq!(run.out, native.0, "{}", run.err);
+    let names = |tree: &elbow_testkit::tree::Tree| {
+        let all = tree.entries.iter();
+        all.map(|(path, entry)| (path.clone(), entry.size, entry.mode))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(names(&ground.snapshot()), names(&native.1));
+    ground.assert_no_staging();
+}
+
+#[test]
+fn a_job_runs_below_a_directory_that_may_be_entered_and_not_be_read() {
+    let ground = closed_ground();
+    let before = ground.snapshot();
+    let on = ground.work("closed/in");
+    let on = on.to_str().expect("UTF-8");
+    ground
+        .job(&["--on", on], "cd closed/in; echo x > new; rm g; exit 3")
+        .assert_code(3);
+    ground.assert_equals(&before);
+    ground
+        .job(&["--on", on], "cd closed/in; pwd; echo x > new; rm g")
+        .assert_code(0);
+    assert_eq!(ground.content("closed/in/new"), b"x\n");
+    assert!(!ground.work("closed/in/g").exists());
+}
+
+/// A user's own directory, closed to everybody by the job itself.
+#[test]
+fn a_job_may_close_its_own_directory() {
+    let ground = ground_of(USER, "mkdir d; echo old > d/f");
+    ground.native("chmod 755 .").assert_code(0);
+    ground
+        .job(&[], "echo x > new; echo more >> d/f; chmod 000 .")
+        .assert_code(0);
+    assert_eq!(ground.content("d/f"), b"old\nmore\n");
+    assert_eq!(ground.content("new"), b"x\n");
+    let mode = std::os::unix::fs::MetadataExt::mode(&ground.metadata("."));
+    assert_eq!(mode & 0o777, 0);
+    ground.assert_no_staging();
+}
