@@ -20,7 +20,6 @@ use elbow_testkit::differ::known::KnownList;
 use elbow_testkit::differ::plant::Bug;
 use elbow_testkit::differ::trial::{Programs, Trial};
 use elbow_testkit::differ::word::Word;
-use elbow_testkit::reachable::Reachable;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -65,7 +64,7 @@ struct Arguments {
     /// Calls of a case: a number, `short` (some 20) or `any` (20 to 400).
     #[arg(long, value_name = "N", default_value = "any", value_parser = parse_length)]
     calls: Length,
-    /// Make the first case of each signature as small as it gets.
+    /// Make the first case of each signature, or the scripts of --replay, as small as they get.
     #[arg(long)]
     minimise: bool,
     /// Where scripts go that show something.
@@ -156,12 +155,8 @@ fn run(arguments: &Arguments) -> Result<bool> {
     let here = std::env::current_exe()?;
     let elbow = arguments.elbow.clone().unwrap_or_else(|| here.with_file_name("elbow"));
     ensure!(elbow.exists(), "{} is not there: cargo build -p elbow", elbow.display());
-    let (elbow, actor) = (Reachable::new(&elbow)?, Reachable::new(&here)?);
-    let programs = Programs {
-        elbow: elbow.path().to_owned(),
-        actor: vec![actor.path().to_owned()],
-        bug: arguments.plant,
-    };
+    let mut programs = Programs::new(&elbow, &here, &[])?;
+    programs.bug = arguments.plant;
     let known = if arguments.known.exists() {
         KnownList::with_file(&arguments.known)?
     } else {
@@ -215,8 +210,8 @@ fn explore(arguments: &Arguments, storage: Storage, programs: &Programs, known: 
         summary.cases,
         summary.calls
     );
-    for ((signature, why), count) in &summary.known {
-        println!("  {count:6} known     {signature} ({why})");
+    for (why, count) in summary.known_by_why() {
+        println!("  {count:6} known     {why}");
     }
     tell(arguments, &bench, &summary)?;
     Ok(summary.found.is_empty())
@@ -282,12 +277,23 @@ fn replay(arguments: &Arguments, programs: &Programs, known: &KnownList) -> Resu
             path.display(),
             if findings.is_empty() { "no difference" } else { "" }
         );
-        for finding in findings {
+        for finding in &findings {
             let why = known
-                .of(storage, &finding)
+                .of(storage, finding)
                 .map(|known| format!(" (known: {})", known.why));
             clean &= why.is_some();
             println!("  {}{}\n{}", finding.signature, why.unwrap_or_default(), finding.detail);
+        }
+        if let Some(finding) = findings.first().filter(|_| arguments.minimise) {
+            let bench = Bench { lab, programs, known };
+            let (small, often) = bench.minimise(&case, &finding.signature, "small")?;
+            let said = format!(
+                "{}\nshown {often} of 5 times before it was made small\n{}",
+                finding.signature, finding.detail
+            );
+            let path = arguments.save.join(path.file_name().context("a script has a name")?);
+            save(&path, &small, &said)?;
+            println!("  {} calls in {}", small.steps.len(), path.display());
         }
     }
     Ok(clean)

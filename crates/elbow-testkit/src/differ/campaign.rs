@@ -83,11 +83,15 @@ impl Bench<'_> {
             let findings = Trial::run(&case, self.lab, self.programs, name)?.findings(&case);
             let of = |finding: &Finding| self.known.of(self.lab.storage(), finding);
             let (met, findings): (Vec<Finding>, _) = findings.into_iter().partition(|finding| of(finding).is_some());
+            let call = met.iter().find(|finding| finding.step.is_some());
+            // What the rest is caused by is seen when the call is out of the way.
+            let counted = call.map_or(&met[..], std::slice::from_ref);
             known.extend(
-                met.iter()
+                counted
+                    .iter()
                     .filter_map(|finding| Some((finding.signature.clone(), of(finding)?.why.clone()))),
             );
-            match met.iter().find_map(|finding| finding.step) {
+            match call.and_then(|finding| finding.step) {
                 Some(step) => drop(case.steps.remove(step)),
                 None => return Ok(Examined { case, findings, known }),
             }
@@ -184,16 +188,12 @@ impl Summary {
         }
     }
 
-    /// Adds another one.
-    pub fn merge(&mut self, other: Self) {
-        self.cases += other.cases;
-        self.calls += other.calls;
-        for (known, count) in other.known {
-            *self.known.entry(known).or_default() += count;
+    /// How often what is known was met, by why.
+    pub fn known_by_why(&self) -> BTreeMap<&str, u64> {
+        let mut sums = BTreeMap::new();
+        for ((_, why), count) in &self.known {
+            *sums.entry(why.as_str()).or_default() += count;
         }
-        for (key, found) in other.found {
-            let count = found.count;
-            self.found.entry(key).or_insert(Found { count: 0, ..found }).count += count;
-        }
+        sums
     }
 }
