@@ -13,7 +13,7 @@ use anyhow::{Context, Result, bail, ensure};
 use clap::Parser;
 use elbow_testkit::differ::actor::{self, Orders};
 use elbow_testkit::differ::campaign::{Bench, Summary};
-use elbow_testkit::differ::case::Case;
+use elbow_testkit::differ::case::{Case, Runner};
 use elbow_testkit::differ::draw::{Length, draw};
 use elbow_testkit::differ::ground::{Lab, Storage, enter_own_mounts};
 use elbow_testkit::differ::known::KnownList;
@@ -61,6 +61,9 @@ struct Arguments {
     /// Run all jobs with these options of `elbow run` instead of random ones; '' is none.
     #[arg(long, value_name = "OPTIONS")]
     options: Option<String>,
+    /// Only the cases of seeds that are of `root`, or of an ordinary `user`.
+    #[arg(long, value_name = "WHO", value_parser = parse_runner)]
+    runner: Option<Runner>,
     /// Calls of a case: a number, `short` (some 20) or `any` (20 to 400).
     #[arg(long, value_name = "N", default_value = "any", value_parser = parse_length)]
     calls: Length,
@@ -176,21 +179,28 @@ fn print(arguments: &Arguments, storages: &[Storage]) -> Result<()> {
     for storage in storages {
         for seed in arguments.seeds.clone() {
             let mut case = draw(seed, *storage, arguments.calls);
-            adjust(arguments, &mut case);
-            write!(io::stdout(), "{}", case.to_text())?;
+            if adjust(arguments, &mut case) {
+                write!(io::stdout(), "{}", case.to_text())?;
+            }
         }
     }
     Ok(())
 }
 
-fn adjust(arguments: &Arguments, case: &mut Case) {
+/// Changes a case to what was asked for; whether it is one of those.
+fn adjust(arguments: &Arguments, case: &mut Case) -> bool {
     if let Some(options) = &arguments.options {
-        case.options = if options.is_empty() {
-            Vec::new()
-        } else {
-            vec![options.clone()]
-        };
+        case.options = options
+            .lines()
+            .filter(|line| !line.is_empty())
+            .map(str::to_owned)
+            .collect();
     }
+    arguments.runner.is_none_or(|runner| case.runner == runner)
+}
+
+fn parse_runner(text: &str) -> Result<Runner> {
+    Runner::of_word(text).with_context(|| format!("\"{text}\" is neither root nor user"))
 }
 
 fn explore(arguments: &Arguments, storage: Storage, programs: &Programs, known: &KnownList) -> Result<bool> {

@@ -103,7 +103,7 @@ impl Bench<'_> {
         })
     }
 
-    /// Runs the cases of seeds.
+    /// Runs the cases of seeds, as `adjust` changes them; those where it says no are left out.
     ///
     /// # Errors
     /// The first that a lab said.
@@ -112,7 +112,7 @@ impl Bench<'_> {
         seeds: Range<u64>,
         length: Length,
         threads: usize,
-        adjust: &(dyn Fn(&mut Case) + Sync),
+        adjust: &(dyn Fn(&mut Case) -> bool + Sync),
     ) -> io::Result<Summary> {
         let (next, summary) = (AtomicU64::new(seeds.start), Mutex::new(Summary::default()));
         let work = || -> io::Result<()> {
@@ -122,10 +122,14 @@ impl Bench<'_> {
                     return Ok(());
                 }
                 let mut case = draw(seed, self.lab.storage(), length);
-                adjust(&mut case);
+                if !adjust(&mut case) {
+                    continue;
+                }
                 let calls = case.steps.len() as u64;
                 let examined = self.examine(&case, &format!("seed-{seed}"))?;
-                summary.lock().add(seed, calls, examined);
+                let mut summary = summary.lock();
+                self.tell_new(seed, &examined, &summary);
+                summary.add(seed, calls, examined);
             }
         };
         thread::scope(|scope| {
@@ -135,6 +139,16 @@ impl Bench<'_> {
                 .try_for_each(|worker| worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
         })?;
         Ok(summary.into_inner())
+    }
+
+    /// Says at once what was not seen before: a campaign may take hours.
+    fn tell_new(&self, seed: u64, examined: &Examined, summary: &Summary) {
+        for finding in &examined.findings {
+            if !summary.found.contains_key(&(finding.class, finding.signature.clone())) {
+                let storage = self.lab.storage().name();
+                eprintln!("{storage}: seed {seed}: {}", finding.signature);
+            }
+        }
     }
 
     /// The smallest case that shows the same, and how often of [`TRIES`] times the one that is given did.
