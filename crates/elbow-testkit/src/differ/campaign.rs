@@ -96,6 +96,10 @@ impl Bench<'_> {
                 None => return Ok(Examined { case, findings, known }),
             }
         }
+        known.push((
+            "given up".to_owned(),
+            format!("more than {KNOWN_MAX} calls of a case met something known"),
+        ));
         Ok(Examined {
             case,
             findings: Vec::new(),

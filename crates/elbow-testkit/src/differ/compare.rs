@@ -263,6 +263,12 @@ fn views(class: Class, when: &str, expected: &View, found: &View) -> Vec<Finding
     parts.into_iter().map(finding).collect()
 }
 
+/// Whether a path is one that no command made: a staging directory, which is said by itself, or sshfs's own name of a removed open file.
+fn is_of_no_command(path: &[u8]) -> bool {
+    let mut parts = path.split(|byte| *byte == b'/');
+    parts.any(|part| part.starts_with(b".elbow-") || part.starts_with(b".fuse_hidden"))
+}
+
 /// The parts that differ, each with what it was and is.
 fn differing(had: &Seen, has: &Seen) -> Vec<(String, String)> {
     match (had.get("kind"), has.get("kind")) {

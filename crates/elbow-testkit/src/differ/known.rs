@@ -21,7 +21,7 @@ pub struct Known {
 }
 
 /// What SEMANTICS.md says under "Limits": storage, signature, and the beginning of what it says there.
-const LIMITS: [(&str, &str, &str); 13] = [
+const LIMITS: [(&str, &str, &str); 15] = [
     ("*", "answer *chown E*/EINVAL (user)", GROUPS),
     ("*", "answer setacl */EINVAL (user)", GROUPS),
     ("*", "not-rolled-back after * mtime is now (user)", TIMES_OF_OTHERS),
@@ -31,6 +31,8 @@ const LIMITS: [(&str, &str, &str); 13] = [
     ("sshfs*", "wrong-after-0 after symlink mtime*", TIMES_OF_LINKS),
     ("sshfs*", "wrong-after-0 after symlink atime*", TIMES_OF_LINKS),
     ("sshfs*", "answer rename E/ok*", MORE_THAN_SSHFS),
+    ("sshfs*", "answer rmdir E/ok*", MORE_THAN_SSHFS),
+    ("sshfs*", "answer list ok/ok*", MORE_THAN_SSHFS),
     ("sshfs*", "answer fallocate E/ok*", MORE_THAN_SSHFS),
     ("sshfs*", "answer *xattr E/ok*", MORE_THAN_SSHFS),
     ("sshfs*", "answer utimens E/ok*", MORE_THAN_SSHFS),

@@ -318,6 +318,9 @@ impl Draw {
     }
 
     fn link(&mut self) -> Call {
+        if self.storage.is_far() {
+            return self.stat(); // See `Storage::keeps_links`.
+        }
         let to = self.name_in_dir();
         if self.chance(15) {
             let (slot, (to_at, to)) = (self.slot_of(Sort::File), self.way(&to));
