@@ -170,13 +170,23 @@ impl<'a> Recovery<'a> {
             .collect())
     }
 
-    /// Ends a job; `None` if it has ended by itself.
+    /// Ends a job; `None` if it has ended by itself. Of one that is ending things go while they are looked at, the directory last.
     fn end(&self, name: &OsStr) -> Result<Option<Recovered>, JobError> {
-        self.attempt(name)
-            .or_else(|failed| match self.storage.stat(self.root, name) {
-                Err(Errno::NOENT | Errno::STALE) => Ok(None),
-                _ => Err(failed),
-            })
+        for _ in 1..BIRTH_LOOKS {
+            match self.attempt(name) {
+                Err(failed) if is_gone(&failed) => std::thread::sleep(BIRTH_PAUSE),
+                Err(failed) => return self.unless_gone(name, failed),
+                ended => return ended,
+            }
+        }
+        self.attempt(name).or_else(|failed| self.unless_gone(name, failed))
+    }
+
+    fn unless_gone(&self, name: &OsStr, failed: JobError) -> Result<Option<Recovered>, JobError> {
+        match self.storage.stat(self.root, name) {
+            Err(Errno::NOENT | Errno::STALE) => Ok(None),
+            _ => Err(failed),
+        }
     }
 
     fn attempt(&self, name: &OsStr) -> Result<Option<Recovered>, JobError> {
@@ -370,6 +380,17 @@ pub(crate) fn lock_manifest(storage: &dyn Storage, own: &Own, found: &Found, loc
         _ => storage.close(&file)?,
     }
     Ok(attempt)
+}
+
+/// Something that was found a moment ago was not there any more.
+fn is_gone(error: &JobError) -> bool {
+    matches!(
+        error,
+        JobError::Storage {
+            errno: Errno::NOENT | Errno::STALE,
+            ..
+        }
+    )
 }
 
 /// Nothing but a manifest, or a part of one, is in a job's own directory: it died, or is, in its first or last moment.
