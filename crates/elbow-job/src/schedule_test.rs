@@ -58,7 +58,11 @@ const NAMES: [&str; 8] = ["a", "b", "d/a", "d/b", "d", "e/a", "e", "a/b"];
 /// Mode bits that the owner keeps. The model leaves it to the kernel to check them, which a test without FUSE goes round; so
 /// an ordinary user stays able to search directories.
 fn rights_kept() -> u32 {
-    if rustix::process::geteuid().is_root() { 0o600 } else { 0o700 }
+    if rustix::process::geteuid().is_root() {
+        0o600
+    } else {
+        0o700
+    }
 }
 
 fn random_op(rng: &mut StdRng) -> Op {
