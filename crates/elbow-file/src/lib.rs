@@ -29,6 +29,6 @@ pub use extents::{Extent, ExtentKind, Extents};
 pub use lock::{try_lock, unlock};
 pub use nature::{Identity, Nature};
 pub use real::RealStorage;
-pub use storage::{Access, DirEntry, Errno, Handle, Kind, RenameMode, Result, Space, Stat, Storage, Time};
+pub use storage::{Access, DirEntry, Errno, Handle, Kind, Protection, RenameMode, Result, Space, Stat, Storage, Time};
 pub use written::check_written;
 pub use zero::{ZeroSupport, Zeroed, zero, zero_at, zero_in, zero_ranges, zero_ranges_in};

@@ -24,15 +24,15 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{
-    AtFlags, FallocateFlags, FileType, Gid, Mode, OFlags, RawDir, RenameFlags, SeekFrom, StatxFlags, Timespec,
-    Timestamps, UTIME_OMIT, Uid, XattrFlags,
+    AtFlags, FallocateFlags, FileType, Gid, Mode, OFlags, RawDir, RenameFlags, SeekFrom, Statx, StatxAttributes,
+    StatxFlags, Timespec, Timestamps, UTIME_OMIT, Uid, XattrFlags,
 };
 use rustix::io::retry_on_intr;
 
 use crate::zero::regular;
 use crate::{
-    Access, DirEntry, Errno, Handle, Identity, Kind, Nature, RenameMode, Result, Space, Stat, Storage, Time, lock,
-    nature,
+    Access, DirEntry, Errno, Handle, Identity, Kind, Nature, Protection, RenameMode, Result, Space, Stat, Storage,
+    Time, lock, nature,
 };
 
 /// Bytes asked of the kernel per getdents64(2): some thousand names.
@@ -151,13 +151,11 @@ impl Storage for RealStorage {
 
     fn stat(&self, dir: &Handle, name: &OsStr) -> Result<Stat> {
         let name = component(name)?;
-        stat_of(&retry_on_intr(|| {
-            rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)
-        })?)
+        look(|flags, wanted| rustix::fs::statx(dir, name, flags | AtFlags::SYMLINK_NOFOLLOW, wanted))
     }
 
     fn stat_handle(&self, handle: &Handle) -> Result<Stat> {
-        stat_of(&retry_on_intr(|| rustix::fs::fstat(handle))?)
+        look(|flags, wanted| rustix::fs::statx(handle, "", flags | AtFlags::EMPTY_PATH, wanted))
     }
 
     fn list(&self, dir: &Handle) -> Result<Vec<DirEntry>> {
@@ -471,24 +469,38 @@ fn kind_of(file_type: FileType) -> Option<Kind> {
 
 /// What the kernel says, in our words; EIO for a kind of object that does not exist.
 #[allow(clippy::unnecessary_cast)] // field types differ between architectures
-fn stat_of(found: &rustix::fs::Stat) -> Result<Stat> {
-    let time = |seconds, nanoseconds| Time {
-        seconds: seconds as i64,
-        nanoseconds: nanoseconds as u32,
+/// Attributes by statx(2), which says what stat(2) does not.
+fn look(call: impl Fn(AtFlags, StatxFlags) -> Result<Statx>) -> Result<Stat> {
+    let found = retry_on_intr(|| call(AtFlags::empty(), StatxFlags::BASIC_STATS))?;
+    let time = |time: rustix::fs::StatxTimestamp| Time {
+        seconds: time.tv_sec,
+        nanoseconds: time.tv_nsec,
     };
+    let mode = u32::from(found.stx_mode);
     Ok(Stat {
-        kind: kind_of(FileType::from_raw_mode(found.st_mode)).ok_or(Errno::IO)?,
-        mode: found.st_mode as u32 & 0o7777,
-        uid: found.st_uid,
-        gid: found.st_gid,
-        nlink: u32::try_from(found.st_nlink).unwrap_or(u32::MAX),
-        size: found.st_size as u64,
-        blocks: found.st_blocks as u64,
-        rdev: found.st_rdev as u64,
-        ino: found.st_ino as u64,
-        dev: found.st_dev as u64,
-        atime: time(found.st_atime, found.st_atime_nsec),
-        mtime: time(found.st_mtime, found.st_mtime_nsec),
-        ctime: time(found.st_ctime, found.st_ctime_nsec),
+        kind: kind_of(FileType::from_raw_mode(mode)).ok_or(Errno::IO)?,
+        mode: mode & 0o7777,
+        uid: found.stx_uid,
+        gid: found.stx_gid,
+        nlink: found.stx_nlink,
+        size: found.stx_size,
+        blocks: found.stx_blocks,
+        rdev: rustix::fs::makedev(found.stx_rdev_major, found.stx_rdev_minor),
+        ino: found.stx_ino,
+        dev: rustix::fs::makedev(found.stx_dev_major, found.stx_dev_minor),
+        atime: time(found.stx_atime),
+        mtime: time(found.stx_mtime),
+        ctime: time(found.stx_ctime),
+        protection: protection_of(found.stx_attributes),
     })
+}
+
+fn protection_of(attributes: StatxAttributes) -> Protection {
+    if attributes.contains(StatxAttributes::IMMUTABLE) {
+        Protection::Immutable
+    } else if attributes.contains(StatxAttributes::APPEND) {
+        Protection::AppendOnly
+    } else {
+        Protection::None
+    }
 }

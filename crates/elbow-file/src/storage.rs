@@ -144,6 +144,20 @@ pub struct Stat {
     pub mtime: Time,
     /// Last change of the inode.
     pub ctime: Time,
+    /// What it is protected from, whatever its mode says.
+    pub protection: Protection,
+}
+
+/// What nobody may do to an object before chattr(1) allows it again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Protection {
+    /// Nothing; or the storage does not say.
+    #[default]
+    None,
+    /// Anything but appending, or, to a directory, making names in it.
+    AppendOnly,
+    /// Any change.
+    Immutable,
 }
 
 /// One name in a directory.

@@ -177,7 +177,7 @@ impl Shared {
         }
         let is_ended = || self.state.lock().model.graph.stopped;
         let wait = || Turn::wait(&*self.storage, &self.root, &record, is_ended);
-        let Some(_turn) = self.watched(progress, Phase::Checking, &Tally::default(), wait) else {
+        let Some(turn) = self.watched(progress, Phase::Checking, &Tally::default(), wait) else {
             return Ok(Some(Cause::Asked));
         };
         if let Some(cause) = check::conflicts(self, progress) {
@@ -200,6 +200,8 @@ impl Shared {
             taken_back.map_err(|_| self.unfinished(&failures))?;
             return Ok(Some(undo::cause_of(&failures, clock())));
         }
+        // Before the times of the directory are set: the end of the turn changes them.
+        drop(turn);
         let cleaning = record.cleaning();
         let apply = apply.counted_by(&cleaning);
         self.watched(progress, Phase::CleaningUp, &cleaning, || self.clean(&apply))?;

@@ -53,6 +53,7 @@ impl Model {
     pub(crate) fn set_attr(&mut self, ino: Ino, set: &SetAttr) -> Answer<Attr> {
         self.may_modify()?;
         self.attr(ino)?;
+        self.check_unprotected(ino)?;
         self.check_owner_and_mode(ino, set)?;
         if let Some(size) = set.size {
             self.set_size(ino, size)?;
@@ -136,6 +137,7 @@ impl Model {
     pub(crate) fn set_xattr(&mut self, ino: Ino, key: &OsStr, value: &[u8], mode: XattrMode) -> Answer<()> {
         self.may_modify()?;
         check_key(key)?;
+        self.check_unprotected(ino)?;
         if value.len() > XATTR_VALUE_MAX_BYTES {
             return Err(Errno::TOOBIG.into());
         }
@@ -170,6 +172,7 @@ impl Model {
     pub(crate) fn remove_xattr(&mut self, ino: Ino, key: &OsStr) -> Answer<()> {
         self.may_modify()?;
         check_key(key)?;
+        self.check_unprotected(ino)?;
         if !self.xattrs(ino)?.contains_key(key) {
             // File systems take no ACL for a removed one.
             let is_acl = key == ACCESS_ACL || key == DEFAULT_ACL;
@@ -213,6 +216,7 @@ impl Model {
         self.attr(ino)?;
         if write || truncate {
             self.may_modify()?;
+            self.check_mutable(ino)?;
         }
         if truncate {
             let set = SetAttr {

@@ -13,7 +13,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use elbow_file::{Errno, Handle};
+use elbow_file::{Errno, Handle, Protection};
 use elbow_ranges::{RangeMap, RangeSet};
 
 use super::{Body, Inode, Model};
@@ -437,6 +437,10 @@ impl Model {
         gauge: &Arc<AtomicU64>,
     ) -> Answer<usize> {
         self.may_modify()?;
+        self.check_mutable(ino)?;
+        if self.protection(ino) == Protection::AppendOnly && offset != self.get(ino)?.size {
+            return Err(Errno::PERM.into());
+        }
         let end = offset
             .checked_add(data.len() as u64)
             .filter(|end| *end <= i64::MAX as u64)
@@ -539,6 +543,7 @@ impl Model {
     pub(crate) fn fallocate(&mut self, ino: Ino, mode: i32, offset: u64, length: u64) -> Answer<()> {
         use rustix::fs::FallocateFlags as F;
         self.may_modify()?;
+        self.check_unprotected(ino)?;
         self.known_file(ino)?;
         let end = offset
             .checked_add(length)

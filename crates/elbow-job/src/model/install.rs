@@ -162,5 +162,6 @@ fn unknown(entry: &DirEntry) -> Inode {
         atime: time,
         mtime: time,
         ctime: time,
+        protection: elbow_file::Protection::None,
     })
 }

@@ -26,7 +26,7 @@ use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use elbow_file::{Errno, Handle, Kind, Space, Stat, Time};
+use elbow_file::{Errno, Handle, Kind, Protection, Space, Stat, Time};
 
 use crate::abilities::{Abilities, Ability};
 use crate::ahead::Ahead;
@@ -527,6 +527,30 @@ impl Model {
     /// Fails when modifying operations are refused.
     fn may_modify(&self) -> Result<(), Errno> {
         self.refuse.map_or(Ok(()), Err)
+    }
+
+    /// What chattr(1) protects an old object from.
+    pub(super) fn protection(&self, ino: Ino) -> Protection {
+        let old = self.get(ino).ok().and_then(|inode| inode.old.as_ref());
+        old.and_then(|old| old.seen)
+            .map_or(Protection::None, |seen| seen.protection)
+    }
+
+    /// Fails for an object that may not be renamed, removed, linked or given other attributes, and for a directory that no name
+    /// may leave.
+    pub(super) fn check_unprotected(&self, ino: Ino) -> Result<(), Errno> {
+        match self.protection(ino) {
+            Protection::None => Ok(()),
+            Protection::AppendOnly | Protection::Immutable => Err(Errno::PERM),
+        }
+    }
+
+    /// Fails for an object that may not even be added to.
+    pub(super) fn check_mutable(&self, ino: Ino) -> Result<(), Errno> {
+        match self.protection(ino) {
+            Protection::Immutable => Err(Errno::PERM),
+            Protection::None | Protection::AppendOnly => Ok(()),
+        }
     }
 
     /// Counts a modifying operation on an object and queues the work that follows from it.

@@ -78,6 +78,7 @@ impl Model {
         if !self.is_alive(parent) {
             return Err(Errno::NOENT.into());
         }
+        self.check_mutable(parent)?;
         of_name(name).map_or(Ok(()), |ability| self.able(&ability))
     }
 
@@ -197,6 +198,7 @@ impl Model {
         if self.entry(parent, name)?.is_some() {
             return Err(Errno::EXIST.into());
         }
+        self.check_unprotected(ino)?;
         self.able(&Ability::Link)?;
         self.add_name(ino, parent, name);
         self.note_change(parent);
@@ -216,6 +218,7 @@ impl Model {
             return Err(Errno::ISDIR.into());
         }
         self.attr(ino)?;
+        self.check_removable(ino, parent)?;
         self.remove_name(ino, parent, name);
         self.note_change(parent);
         self.name_gone(ino);
@@ -229,11 +232,18 @@ impl Model {
         if !self.at(ino).is_dir() {
             return Err(Errno::NOTDIR.into());
         }
+        self.check_removable(ino, parent)?;
         self.check_empty(ino)?;
         self.remove_name(ino, parent, name);
         self.note_change(parent);
         self.name_gone(ino);
         Ok(())
+    }
+
+    /// May an entry of a directory leave it?
+    fn check_removable(&self, ino: Ino, parent: Ino) -> Result<(), Errno> {
+        self.check_unprotected(parent)
+            .and_then(|()| self.check_unprotected(ino))
     }
 
     fn check_empty(&self, ino: Ino) -> Answer<()> {
@@ -259,6 +269,11 @@ impl Model {
         self.check_new_name(new_parent, new_name)?;
         let there = self.entry(new_parent, new_name)?;
         self.attr(ino)?;
+        self.check_removable(ino, parent)?;
+        if let Some(other) = there.filter(|_| mode != RenameMode::NoReplace) {
+            self.attr(other)?;
+            self.check_removable(other, new_parent)?;
+        }
         match (mode, there) {
             (RenameMode::NoReplace, Some(_)) => Err(Errno::EXIST.into()),
             (RenameMode::Exchange, None) => Err(Errno::NOENT.into()),
