@@ -240,3 +240,40 @@ fn extended_attributes_beyond_the_room_for_them_are_refused_as_natively() {
     }
     ground.ignoring(&["numbers"]).assert_same_as_native(script);
 }
+
+/// The same for a user's job, and for a mount that is committed while a process has it mapped.
+#[test]
+fn mapped_memory_is_stored_of_a_users_job_and_of_a_mount() {
+    let seed = format!(
+        "cat > \"$OUT/map.py\" <<'END'\n{MAPPED}\nEND\nhead -c 4194304 /dev/zero > old; chmod a+r \"$OUT/map.py\"; mkdir \"$OUT/mount\""
+    );
+    let assert_stored = |ground: &Ground, note: &str| {
+        let first_bytes = |name: &str| {
+            ground
+                .content(name)
+                .chunks(4096)
+                .map(|page| page[0])
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(first_bytes("mapped"), vec![b'n'; 4096], "{note}");
+        assert_eq!(first_bytes("old"), vec![b'c'; 1024], "{note}");
+    };
+    let ground = ground_of(USER, &seed);
+    for _ in 0..4 {
+        ground
+            .job(&[], "rm -f mapped; python3 \"$OUT/map.py\" stays")
+            .assert_code(0);
+        assert_stored(&ground, "a user's job");
+    }
+    let ground = Ground::new(&seed);
+    for _ in 0..4 {
+        ground.restore();
+        let script = format!(
+            "\"{elbow}\" mount \"$WORK\" \"$OUT/mount\"; cd \"$OUT/mount\"; python3 \"$OUT/map.py\" stays; cd /
+             \"{elbow}\" commit \"$OUT/mount\"",
+            elbow = env!("CARGO_BIN_EXE_elbow")
+        );
+        ground.native(&script).assert_code(0);
+        assert_stored(&ground, "a mount");
+    }
+}
