@@ -10,7 +10,7 @@ use elbow_file::{Access, Errno, Handle, RenameMode, Storage, Time};
 use crate::abilities::{self, Ability, Trial};
 use crate::api::Ino;
 use crate::complete::Done;
-use crate::model::{CAPABILITY, Fill, LIMBO, Name, Piece};
+use crate::model::{CAPABILITY, DEFAULT_ACL, Fill, LIMBO, Name, Piece};
 use crate::plan::{Action, NewAttrs, Node, Route, Spot, Target};
 use crate::spill::Spilled;
 use crate::staging::{JOURNAL, JournalEntry, MANIFEST, Manifest, NEW};
@@ -53,8 +53,8 @@ impl Executor<'_> {
     pub(crate) fn run(&self, action: &Action) -> Result<Done, Errno> {
         let mut done = Done::default();
         match action {
-            Action::Stage { at } if at.owner.0 == Ino::ROOT => self.stage_root(at, &mut done)?,
-            Action::Stage { at } => self.stage(at, &mut done)?,
+            Action::Stage { at, opened } if at.owner.0 == Ino::ROOT => self.stage_root(at, *opened, &mut done)?,
+            Action::Stage { at, opened } => self.stage(at, *opened, &mut done)?,
             Action::ProbeModes { job, inherited } => {
                 match abilities::probe(self.storage, job, &Ability::Modes, *inherited) {
                     Trial::Modes(modes) => done.modes = Some(modes),
@@ -108,18 +108,30 @@ impl Executor<'_> {
         Ok(handle)
     }
 
-    fn stage_root(&self, at: &Route, done: &mut Done) -> Result<(), Errno> {
+    fn stage_root(&self, at: &Route, opened: Option<u32>, done: &mut Done) -> Result<(), Errno> {
         let root = self.open(at, done)?;
         self.storage.mkdir(&root, self.staging_name, STAGING_MODE)?;
+        self.open_up(&root, self.staging_name, opened)?;
         let job = self.storage.open_dir(&root, self.staging_name)?;
         let manifest = self.storage.create(&job, OsStr::new(MANIFEST), PRIVATE_FILE_MODE)?;
         self.storage
             .write(&manifest, &[IoSlice::new(&(self.manifest)().encode())], 0)?;
         self.storage.mkdir(&job, OsStr::new(NEW), STAGING_MODE)?;
+        self.open_up(&job, OsStr::new(NEW), opened)?;
+        if opened.is_some() {
+            // The files of the job itself would have too little as well.
+            self.storage
+                .remove_xattr(&root, self.staging_name, OsStr::new(DEFAULT_ACL))?;
+        }
         *self.journal.lock() = Some(Journal::create(self.storage, &job)?);
         done.calls += 5;
         done.job_dir = Some(job);
         Ok(())
+    }
+
+    /// A staging directory that has inherited a default ACL which gives too little to its owner.
+    fn open_up(&self, dir: &Handle, name: &OsStr, opened: Option<u32>) -> Result<(), Errno> {
+        opened.map_or(Ok(()), |mode| self.storage.chmod(dir, name, mode))
     }
 
     /// A link that points nowhere: a storage that follows it finds nothing to set the times of.
@@ -134,13 +146,14 @@ impl Executor<'_> {
     }
 
     /// The journal knows of a staging directory before it exists.
-    fn stage(&self, at: &Route, done: &mut Done) -> Result<(), Errno> {
+    fn stage(&self, at: &Route, opened: Option<u32>, done: &mut Done) -> Result<(), Errno> {
         let dir = self.open(at, done)?;
         self.journal(&JournalEntry::Staging {
             dir: self.journal_path.clone(),
             times: self.times_before,
         })?;
         self.storage.mkdir(&dir, self.part_name, STAGING_MODE)?;
+        self.open_up(&dir, self.part_name, opened)?;
         done.calls += 2;
         Ok(())
     }
