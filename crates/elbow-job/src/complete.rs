@@ -4,7 +4,7 @@ use elbow_file::Handle;
 
 use crate::abilities::Modes;
 use crate::api::Ino;
-use crate::model::{Body, Fill, LIMBO, Model, Place, Staging, Work};
+use crate::model::{Body, Fill, LIMBO, Model, Place, Staging, Work, add_place};
 use crate::plan::{Action, Spot, Target};
 
 /// What an action gave besides success.
@@ -80,7 +80,7 @@ impl Model {
     }
 
     fn placed(&mut self, ino: Ino, place: &Place) {
-        self.at_mut(ino).placed.push(place.clone());
+        add_place(&mut self.at_mut(ino).placed, place.clone());
         self.dir_at_mut(place.dir).placed.insert(place.name.clone(), ino);
     }
 

@@ -11,7 +11,7 @@ use crate::abilities::{self, Ability, Trial};
 use crate::api::Ino;
 use crate::complete::Done;
 use crate::life::{self, Attempt, Lock};
-use crate::model::{CAPABILITY, Fill, LIMBO, Name, Piece};
+use crate::model::{CAPABILITY, DEFAULT_ACL, Fill, LIMBO, Name, Piece};
 use crate::plan::{Action, NewAttrs, Node, Route, Spot, Target};
 use crate::spill::Spilled;
 use crate::staging::{Home, JOURNAL, JournalEntry, MANIFEST, MANIFEST_DRAFT, Manifest, NEW};
@@ -66,8 +66,8 @@ impl Executor<'_> {
 
     fn act(&self, action: &Action, done: &mut Done) -> Result<(), Errno> {
         match action {
-            Action::Stage { at } if at.owner.0 == Ino::ROOT => self.stage_root(at, done)?,
-            Action::Stage { at } => self.stage(at, done)?,
+            Action::Stage { at, opened } if at.owner.0 == Ino::ROOT => self.stage_root(at, *opened, done)?,
+            Action::Stage { at, opened } => self.stage(at, *opened, done)?,
             Action::ProbeModes { job, inherited } => {
                 match abilities::probe(self.storage, job, &Ability::Modes, *inherited) {
                     Trial::Modes(modes) => done.modes = Some(modes),
@@ -121,12 +121,19 @@ impl Executor<'_> {
         Ok(handle)
     }
 
-    fn stage_root(&self, at: &Route, done: &mut Done) -> Result<(), Errno> {
+    fn stage_root(&self, at: &Route, opened: Option<u32>, done: &mut Done) -> Result<(), Errno> {
         let root = self.open(at, done)?;
         self.storage.mkdir(&root, self.staging_name, STAGING_MODE)?;
+        self.open_up(&root, self.staging_name, opened)?;
         let job = self.storage.open_dir(&root, self.staging_name)?;
-        self.write_manifest(&root, &job)?;
+        self.write_manifest(&root, &job, opened.is_some())?;
         self.storage.mkdir(&job, OsStr::new(NEW), STAGING_MODE)?;
+        self.open_up(&job, OsStr::new(NEW), opened)?;
+        if opened.is_some() {
+            // The other files of the job itself would have too little as well.
+            self.storage
+                .remove_xattr(&root, self.staging_name, OsStr::new(DEFAULT_ACL))?;
+        }
         *self.journal.lock() = Some(Journal::create(self.storage, &job)?);
         // Whatever is staged from here on can be undone, also when the power fails.
         sync_names(self.storage, &job)?;
@@ -137,9 +144,12 @@ impl Executor<'_> {
     }
 
     /// The manifest has its name when it is whole, locked and durable: who finds it needs to wait for nothing.
-    fn write_manifest(&self, root: &Handle, job: &Handle) -> Result<(), Errno> {
+    fn write_manifest(&self, root: &Handle, job: &Handle, inherits_little: bool) -> Result<(), Errno> {
         let (draft, name) = (OsStr::new(MANIFEST_DRAFT), OsStr::new(MANIFEST));
         let file = self.storage.create(job, draft, PRIVATE_FILE_MODE)?;
+        if inherits_little {
+            self.storage.chmod_handle(&file, PRIVATE_FILE_MODE)?;
+        }
         let is_locked = matches!(life::attempt_often(self.storage, &file)?, Attempt::Locked);
         let dev = self.storage.stat_handle(root)?.dev;
         let shares_locks = self.storage.nature(root)?.shares_locks;
@@ -151,6 +161,11 @@ impl Executor<'_> {
         self.storage.rename(job, draft, job, name, RenameMode::Replace)?;
         self.lock.hold(file);
         Ok(())
+    }
+
+    /// A staging directory that has inherited a default ACL which gives too little to its owner.
+    fn open_up(&self, dir: &Handle, name: &OsStr, opened: Option<u32>) -> Result<(), Errno> {
+        opened.map_or(Ok(()), |mode| self.storage.chmod(dir, name, mode))
     }
 
     /// A link that points nowhere: a storage that follows it finds nothing to set the times of.
@@ -165,13 +180,14 @@ impl Executor<'_> {
     }
 
     /// The journal knows of a staging directory before it exists.
-    fn stage(&self, at: &Route, done: &mut Done) -> Result<(), Errno> {
+    fn stage(&self, at: &Route, opened: Option<u32>, done: &mut Done) -> Result<(), Errno> {
         let dir = self.open(at, done)?;
         self.journal(&JournalEntry::Staging {
             dir: self.journal_path.clone(),
             times: self.times_before,
         })?;
         self.storage.mkdir(&dir, self.part_name, STAGING_MODE)?;
+        self.open_up(&dir, self.part_name, opened)?;
         done.calls += 2;
         Ok(())
     }

@@ -91,6 +91,8 @@ pub(crate) enum Action {
     /// Make the staging directory of an old directory (for the root: the job's own directory).
     Stage {
         at: Route,
+        /// The mode to give it where what it inherits would shut us out.
+        opened: Option<u32>,
     },
     /// Find out what becomes of the modes of what is created.
     ProbeModes {
@@ -229,8 +231,11 @@ impl Model {
         if ino != Ino::ROOT && self.job_dir().is_none() {
             return self.want_staging(Ino::ROOT);
         }
+        let inherited = self.gives(ino).inherited(OWNER_ALL, true).mode;
+        let opened = inherited | OWNER_ALL;
         act(Action::Stage {
             at: self.route_dir(ino),
+            opened: Some(opened).filter(|opened| *opened != inherited),
         })
     }
 
@@ -299,7 +304,7 @@ impl Model {
             return Plan::Blocked(Ino::ROOT);
         }
         let spot = self.spot(place);
-        let mode = self.creation_mode(ino, place.dir);
+        let (mode, opened) = self.creation_mode(ino, place.dir);
         let keep_open = self.at(ino).opens > 0;
         let node = match &self.at(ino).body {
             Body::Dir(_) => Node::Dir,
@@ -311,7 +316,8 @@ impl Model {
         if let Some(plan) = self.plan_probe(ino) {
             return plan;
         }
-        let attrs = self.take_attrs(ino, &fill);
+        let mut attrs = self.take_attrs(ino, &fill);
+        attrs.mode = attrs.mode.or(opened);
         act(Action::Create {
             spot,
             node,
@@ -586,24 +592,25 @@ impl Model {
 
     /// The mode to create an object with. What the storage will give it beside that, by the set-group-id and the default ACL of
     /// the directory that it is created in, is compared with what the job gave it where the job made it: each difference is
-    /// marked dirty, and set.
-    fn creation_mode(&mut self, ino: Ino, parent: Ino) -> u32 {
+    /// marked dirty, and set. Of a directory that would shut us out by what it inherits, also the mode to open it with at once.
+    fn creation_mode(&mut self, ino: Ino, parent: Ino) -> (u32, Option<u32>) {
         let gives = self.gives(parent);
         let modes = self.abilities.modes.unwrap_or(Modes { cut: 0, kept: true });
         let (uid, gid) = (self.own_uid, gives.group.unwrap_or(self.own_gid));
         let inode = self.at_mut(ino);
         inode.dirty.owner |= (inode.uid, inode.gid) != (uid, gid);
         if inode.kind == Kind::Symlink {
-            return SYMLINK_MODE;
+            return (SYMLINK_MODE, None);
         }
         let needed = if inode.is_dir() { OWNER_ALL } else { 0 };
         let asked = (inode.mode | needed) & 0o777;
         let inherited = gives.inherited(asked & !modes.cut, inode.is_dir());
         if !modes.kept {
             // What the command has set could be set; what it created has the mode that everything has there.
-            return asked;
+            return (asked, None);
         }
-        inode.dirty.mode = inherited.mode != inode.mode;
+        let opened = inherited.mode | needed;
+        inode.dirty.mode = opened != inode.mode;
         let wanted = inode.xattrs.get_or_insert_default();
         if inherited.access_acl_with(inode.mode).as_ref() != wanted.get(OsStr::new(ACCESS_ACL)) {
             inode.dirty_xattrs.insert(OsString::from(ACCESS_ACL));
@@ -611,7 +618,7 @@ impl Model {
         if inherited.default_acl.as_deref() != wanted.get(OsStr::new(DEFAULT_ACL)) {
             inode.dirty_xattrs.insert(OsString::from(DEFAULT_ACL));
         }
-        asked
+        (asked, Some(opened).filter(|opened| *opened != inherited.mode))
     }
 
     /// The job's own directory on the storage, once it is made.

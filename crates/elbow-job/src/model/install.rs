@@ -7,7 +7,7 @@ use std::sync::Arc;
 use elbow_file::{DirEntry, Errno, Handle, Kind, Stat};
 
 use super::attributes::{DEFAULT_ACL, drop_capability};
-use super::{Body, Inode, Model, Old, Place, inode_of};
+use super::{Body, Inode, Model, Old, Place, add_place, inode_of};
 use crate::api::Ino;
 use crate::staging::is_staging_name;
 
@@ -98,8 +98,8 @@ impl Model {
         }
         let inode = self.at_mut(ino);
         let is_dir = inode.is_dir();
-        inode.names.push(place.clone());
-        inode.old.as_mut().expect("an old object").places.push(place.clone());
+        add_place(&mut inode.names, place.clone());
+        add_place(&mut inode.old.as_mut().expect("an old object").places, place.clone());
         let dir = self.dir_at_mut(parent);
         dir.subdirs += u32::from(is_dir);
         dir.entries.insert(place.name, ino);

@@ -5,7 +5,7 @@ use std::ffi::{OsStr, OsString};
 
 use elbow_file::{Errno, Kind, RenameMode};
 
-use super::{Body, Dir, Dirty, Inode, Model, Name, Old, Place, Work};
+use super::{Body, Dir, Dirty, Inode, Model, Name, Old, Place, Work, add_place};
 use crate::abilities::{Ability, of_name};
 use crate::api::{Answer, Attr, Caller, Fetch, Ino, Listed, Stop};
 use crate::staging::is_staging_name;
@@ -370,7 +370,7 @@ impl Model {
         if !is_dir {
             inode.nlink += 1;
         }
-        inode.names.push(place.clone());
+        add_place(&mut inode.names, place.clone());
         let above = self.at_mut(parent);
         if is_dir {
             above.nlink += 1;

@@ -129,6 +129,24 @@ fn what_is_moved_keeps_its_rights_and_inherits_nothing() {
         .assert_same_as_native(INHERITING);
 }
 
+/// A user's job failed where the default ACL gave a directory less to its owner than the job did in the end.
+#[test]
+fn a_directory_that_inherits_too_little_for_its_owner_can_be_opened_and_filled() {
+    const LITTLE: &str = "setfacl -d -m u::r-x,u:77:rwx,g::r-x,o::---";
+    let ground = ground_of(USER, &format!("mkdir plain acl; echo old > acl/old; {LITTLE} acl"));
+    ground.assert_same_as_native(
+        "mkdir acl/d; chmod u+w acl/d; mkdir acl/d/e; chmod u+w acl/d/e; echo x > acl/d/e/f; echo y > acl/d/g
+         mkdir plain/h; echo z > plain/h/f; mv plain/h acl/; mkdir -p plain/j/k; chmod 755 plain/j; chmod 0 plain/j/k; sleep 0.3
+         mkdir plain/j/l; chmod 700 plain/j/k",
+    );
+    // The same of the directory of the job itself.
+    let ground = ground_of(USER, &format!("echo old > old; mkdir d; {LITTLE} ."));
+    ground.assert_same_as_native(
+        "mkdir e; chmod u+w e; echo x > e/f; echo y > g; for i in 1 2 3; do echo more >> old; sleep 0.2; done; mv old d/
+         ln -s g h; ln g i",
+    );
+}
+
 /// Through root's mount everybody could read what lies in a directory of mode 700.
 #[test]
 fn a_mount_shows_nobody_what_they_cannot_reach_below_it() {
@@ -239,4 +257,41 @@ fn extended_attributes_beyond_the_room_for_them_are_refused_as_natively() {
         );
     }
     ground.ignoring(&["numbers"]).assert_same_as_native(script);
+}
+
+/// The same for a user's job, and for a mount that is committed while a process has it mapped.
+#[test]
+fn mapped_memory_is_stored_of_a_users_job_and_of_a_mount() {
+    let seed = format!(
+        "cat > \"$OUT/map.py\" <<'END'\n{MAPPED}\nEND\nhead -c 4194304 /dev/zero > old; chmod a+r \"$OUT/map.py\"; mkdir \"$OUT/mount\""
+    );
+    let assert_stored = |ground: &Ground, note: &str| {
+        let first_bytes = |name: &str| {
+            ground
+                .content(name)
+                .chunks(4096)
+                .map(|page| page[0])
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(first_bytes("mapped"), vec![b'n'; 4096], "{note}");
+        assert_eq!(first_bytes("old"), vec![b'c'; 1024], "{note}");
+    };
+    let ground = ground_of(USER, &seed);
+    for _ in 0..4 {
+        ground
+            .job(&[], "rm -f mapped; python3 \"$OUT/map.py\" stays")
+            .assert_code(0);
+        assert_stored(&ground, "a user's job");
+    }
+    let ground = Ground::new(&seed);
+    for _ in 0..4 {
+        ground.restore();
+        let script = format!(
+            "\"{elbow}\" mount \"$WORK\" \"$OUT/mount\"; cd \"$OUT/mount\"; python3 \"$OUT/map.py\" stays; cd /
+             \"{elbow}\" commit \"$OUT/mount\"",
+            elbow = env!("CARGO_BIN_EXE_elbow")
+        );
+        ground.native(&script).assert_code(0);
+        assert_stored(&ground, "a mount");
+    }
 }
