@@ -3,6 +3,7 @@
 //! ```text
 //! cargo xtask tidy    the rules of the house that no compiler checks
 //! cargo xtask ci      the whole gate: format, tidy, lints, licences, documentation, tests, a tiny bench
+//! cargo xtask differ  random system calls natively and in a job, compared; `cargo xtask differ --help` says more
 //! ```
 //!
 //! `make test` and `.ci/run` call `ci`; there is no other gate. This crate changes no file.
@@ -10,6 +11,7 @@
 #![allow(clippy::disallowed_methods)] // it reads the workspace; there is no job here
 
 mod ci;
+mod differ;
 mod rust_version;
 mod tidy;
 mod workspace;
@@ -18,13 +20,14 @@ use std::process::ExitCode;
 
 use workspace::Workspace;
 
-const USAGE: &str = "usage: cargo xtask tidy|ci";
+const USAGE: &str = "usage: cargo xtask tidy|ci|differ";
 
 fn main() -> ExitCode {
     let task = std::env::args().nth(1);
     let result = match task.as_deref() {
         Some("tidy") => Workspace::read().and_then(|workspace| tidy::run(&workspace)),
         Some("ci") => Workspace::read().and_then(|workspace| ci::run(&workspace)),
+        Some("differ") => return differ::run(std::env::args_os().skip(2)),
         _ => Err(anyhow::anyhow!(USAGE)),
     };
     match result {

@@ -26,7 +26,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::{Access, DirEntry, Handle, Kind, Nature, RenameMode, Result, Space, Stat, Storage, Time};
+use crate::{Access, DirEntry, Handle, Identity, Kind, Nature, RenameMode, Result, Space, Stat, Storage, Time};
 
 pub use counting::Counting;
 pub use delaying::Delaying;
@@ -256,6 +256,8 @@ operations! {
     Close: close(file: &Handle) -> () = file;
     /// [`Storage::try_lock`]
     TryLock: try_lock(file: &Handle) -> bool = file;
+    /// [`Storage::identity`]
+    Identity: identity(handle: &Handle) -> Identity = handle;
     /// [`Storage::nature`]
     Nature: nature(handle: &Handle) -> Nature = handle;
     /// [`Storage::sync`]
@@ -284,6 +286,7 @@ impl Operation {
                 | O::Read
                 | O::NextData
                 | O::TryLock
+                | O::Identity
                 | O::Nature
         )
     }

@@ -27,7 +27,7 @@ pub use dig::dig;
 pub use direct::{DIRECT_ALIGNMENT, direct, frees_whole_extents};
 pub use extents::{Extent, ExtentKind, Extents};
 pub use lock::{try_lock, unlock};
-pub use nature::Nature;
+pub use nature::{Identity, Nature};
 pub use real::RealStorage;
 pub use storage::{Access, DirEntry, Errno, Handle, Kind, RenameMode, Result, Space, Stat, Storage, Time};
 pub use written::check_written;

@@ -5,9 +5,10 @@
     reason = "this is the edge that the rule keeps everybody else behind"
 )]
 
+use rustix::fs::{AtFlags, StatxFlags};
 use rustix::io::retry_on_intr;
 
-use crate::{Handle, Result};
+use crate::{Handle, Result, Time};
 
 const OVERLAYFS: u64 = 0x794C_7630;
 /// File systems of this machine alone: ext2 to ext4, XFS, btrfs, tmpfs, ramfs, F2FS, bcachefs, ZFS, JFS, and overlayfs,
@@ -37,6 +38,38 @@ pub struct Nature {
     pub own_ids: bool,
     /// A lock ([`Storage::try_lock`](crate::Storage::try_lock)) is seen by all machines that reach the file.
     pub shares_locks: bool,
+    /// An object has the same inode number for as long as it is there, whoever looks.
+    pub keeps_inos: bool,
+}
+
+/// Which object something is, and how it was reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// The mount through which it was opened: another number beyond every mount point, also where the same file system is
+    /// mounted there.
+    pub mount: u64,
+    /// When it was made, which nobody can set; `None` where that is not kept, or not known without asking a server.
+    pub born: Option<Time>,
+}
+
+/// See [`Storage::identity`](crate::Storage::identity).
+pub(crate) fn identity(handle: &Handle) -> Result<Identity> {
+    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+    let wanted = StatxFlags::MNT_ID | StatxFlags::BTIME;
+    let found = retry_on_intr(|| rustix::fs::statx(handle, "", flags, wanted))?;
+    let has = |what| StatxFlags::from_bits_retain(found.stx_mask).contains(what);
+    Ok(Identity {
+        // Before Linux 5.8 it is the device, which is the same where a file system is mounted twice.
+        mount: if has(StatxFlags::MNT_ID) {
+            found.stx_mnt_id
+        } else {
+            rustix::fs::makedev(found.stx_dev_major, found.stx_dev_minor)
+        },
+        born: has(StatxFlags::BTIME).then_some(Time {
+            seconds: found.stx_btime.tv_sec,
+            nanoseconds: found.stx_btime.tv_nsec,
+        }),
+    })
 }
 
 /// The nature of the file system that holds an open object.
@@ -46,6 +79,7 @@ pub(crate) fn of(handle: &Handle) -> Result<Nature> {
     let kind = kind as u64 & 0xFFFF_FFFF;
     Ok(Nature {
         own_ids: LOCAL.contains(&kind),
+        keeps_inos: LOCAL.contains(&kind) && kind != OVERLAYFS,
         shares_locks: SHARED.contains(&kind) && !keeps_locks_local(handle)?,
     })
 }

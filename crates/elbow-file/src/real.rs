@@ -31,7 +31,8 @@ use rustix::io::retry_on_intr;
 
 use crate::zero::regular;
 use crate::{
-    Access, DirEntry, Errno, Handle, Kind, Nature, RenameMode, Result, Space, Stat, Storage, Time, lock, nature,
+    Access, DirEntry, Errno, Handle, Identity, Kind, Nature, RenameMode, Result, Space, Stat, Storage, Time, lock,
+    nature,
 };
 
 /// Bytes asked of the kernel per getdents64(2): some thousand names.
@@ -314,6 +315,10 @@ impl Storage for RealStorage {
 
     fn try_lock(&self, file: &Handle) -> Result<bool> {
         lock::try_lock_open_file(file)
+    }
+
+    fn identity(&self, handle: &Handle) -> Result<Identity> {
+        nature::identity(handle)
     }
 
     fn nature(&self, handle: &Handle) -> Result<Nature> {

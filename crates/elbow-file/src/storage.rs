@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 pub use rustix::io::Errno;
 
-use crate::Nature;
+use crate::{Identity, Nature};
 
 /// What a storage call gives: its value or the errno of the system call.
 pub type Result<T> = std::result::Result<T, Errno>;
@@ -289,6 +289,8 @@ pub trait Storage: Send + Sync {
     /// ends; a file has it under every name, also after a rename. It keeps nobody from reading or writing. ENOLCK or
     /// EOPNOTSUPP, or ENOSYS, where files cannot be locked.
     fn try_lock(&self, file: &Handle) -> Result<bool>;
+    /// Which object this is and how it was reached. The server is not asked.
+    fn identity(&self, handle: &Handle) -> Result<Identity>;
     /// What the file system that holds an object is like.
     fn nature(&self, handle: &Handle) -> Result<Nature>;
     /// Makes one open file or directory durable.

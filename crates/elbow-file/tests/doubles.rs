@@ -41,6 +41,7 @@ fn call_everything(storage: &dyn Storage, root: &Handle) -> elbow_file::Result<(
     supported(storage.punch(&file, 0, 2))?;
     storage.next_data(&file, 0)?;
     storage.try_lock(&file)?;
+    storage.identity(root)?;
     storage.nature(root)?;
     storage.sync(&file)?;
     storage.sync_all(root)?;

@@ -4,6 +4,8 @@ use std::ffi::OsString;
 
 use elbow_file::{Errno, Kind, Time};
 
+use crate::abilities::Ability;
+
 /// An object inside one job. Numbers are never used again; the root is [`Ino::ROOT`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ino(pub u64);
@@ -153,6 +155,8 @@ pub enum Fetch {
     Room(u64),
     /// Fresh numbers of free space.
     Space,
+    /// Whether the storage can do something at all.
+    Ability(Ability),
 }
 
 /// What an operation gives.

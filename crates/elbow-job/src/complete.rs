@@ -2,6 +2,7 @@
 
 use elbow_file::Handle;
 
+use crate::abilities::Modes;
 use crate::api::Ino;
 use crate::model::{Body, Fill, LIMBO, Model, Place, Staging, Work};
 use crate::plan::{Action, Spot, Target};
@@ -21,6 +22,8 @@ pub(crate) struct Done {
     pub(crate) job_dir: Option<Handle>,
     /// Symbolic links have attributes of their own.
     pub(crate) link_attributes: bool,
+    /// What becomes of modes.
+    pub(crate) modes: Option<Modes>,
     /// Modifying storage calls made.
     pub(crate) calls: u64,
 }
@@ -37,6 +40,10 @@ impl Model {
         }
         match action {
             Action::Stage { .. } => self.staged(ino, done.job_dir),
+            Action::ProbeModes { .. } => {
+                self.wants_modes = false;
+                self.abilities.modes = self.abilities.modes.or(done.modes);
+            }
             Action::ProbeLinks { .. } => self.link_attributes = Some(done.link_attributes),
             Action::Create { spot, fill, .. } => self.created(ino, spot, fill, done.file),
             Action::Move { from, to, clobbers } => self.moved(from, to, *clobbers),

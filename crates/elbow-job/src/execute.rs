@@ -7,6 +7,7 @@ use std::ops::Range;
 
 use elbow_file::{Access, Errno, Handle, RenameMode, Storage, Time};
 
+use crate::abilities::{self, Ability, Trial};
 use crate::api::Ino;
 use crate::complete::Done;
 use crate::life::{self, Attempt, Lock};
@@ -67,6 +68,12 @@ impl Executor<'_> {
         match action {
             Action::Stage { at } if at.owner.0 == Ino::ROOT => self.stage_root(at, done)?,
             Action::Stage { at } => self.stage(at, done)?,
+            Action::ProbeModes { job, inherited } => {
+                match abilities::probe(self.storage, job, &Ability::Modes, *inherited) {
+                    Trial::Modes(modes) => done.modes = Some(modes),
+                    Trial::Answer(answer) => answer?,
+                }
+            }
             Action::ProbeLinks { job } => done.link_attributes = self.probe_links(job)?,
             Action::Create {
                 spot,
@@ -136,7 +143,8 @@ impl Executor<'_> {
         let is_locked = matches!(life::attempt(self.storage, &file)?, Attempt::Locked);
         let dev = self.storage.stat_handle(root)?.dev;
         let shares_locks = self.storage.nature(root)?.shares_locks;
-        let home = Home::here(self.staging_name, dev, is_locked, shares_locks);
+        let (ino, born) = (self.storage.stat_handle(job)?.ino, self.storage.identity(job)?.born);
+        let home = Home::here(self.staging_name, dev, is_locked, shares_locks).of_directory(ino, born);
         let manifest = (self.manifest)(home).encode();
         self.storage.write(&file, &[IoSlice::new(&manifest)], 0)?;
         self.storage.sync(&file)?;

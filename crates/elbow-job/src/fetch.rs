@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use elbow_file::{Access, DirEntry, Errno, Handle, Stat, Storage};
 use parking_lot::Mutex;
 
+use crate::abilities::{self, Ability};
 use crate::api::{Fetch, Ino, Stop};
 use crate::execute::{open_route, open_writable};
 use crate::job::{Job, Shared, State, clock};
@@ -44,6 +45,7 @@ impl Job {
             Fetch::Open(_) => Ok(()),
             Fetch::Room(bytes) => shared.make_room(bytes),
             Fetch::Space => shared.fetch_space(),
+            Fetch::Ability(ref ability) => shared.fetch_ability(ability),
         }
     }
 
@@ -195,6 +197,37 @@ impl Shared {
         state.model.space = space;
         state.model.space_is_fresh = true;
         Ok(())
+    }
+
+    /// Tries something in the job's own directory.
+    fn fetch_ability(self: &Arc<Self>, ability: &Ability) -> Result<(), Errno> {
+        let (job, inherited) = self.job_dir_now()?;
+        let trial = abilities::probe(&*self.storage, &job, ability, inherited);
+        self.state.lock().model.abilities.learn(ability, trial)
+    }
+
+    /// The job's own directory, made now if it is not there yet, and the mode that a file of mode 777 has in it.
+    fn job_dir_now(self: &Arc<Self>) -> Result<(Handle, u32), Errno> {
+        let mut state = self.state.lock();
+        loop {
+            if let Some(dir) = state.model.job_dir() {
+                return Ok((dir, state.model.inherited_by_all()));
+            }
+            if let Some(errno) = state.model.refuse {
+                return Err(errno);
+            }
+            if state.model.graph.stopped {
+                return Err(Errno::IO);
+            }
+            state.model.now = clock();
+            state.model.stage_root();
+            self.call_worker(&mut state);
+            #[cfg(test)]
+            self.stage_root_by_hand(&mut state);
+            if state.model.job_dir().is_none() {
+                self.progress.wait_for(&mut state, ROOM_WAIT);
+            }
+        }
     }
 
     fn read(&self, ino: Ino, offset: u64, length: usize) -> Result<Vec<u8>, Errno> {

@@ -74,6 +74,13 @@ impl Graph {
         self.queue.remove(position).map(|(ino, _)| ino)
     }
 
+    /// Takes a node out of the queue.
+    #[cfg(test)]
+    pub(crate) fn take_ino(&mut self, ino: Ino) -> bool {
+        let position = self.queue.iter().position(|(queued, _)| *queued == ino);
+        position.is_some_and(|position| self.queue.remove(position).is_some())
+    }
+
     /// Lets a node into a directory to be created there; `false`: it waits at the door until its turn comes.
     pub(crate) fn enter(&mut self, ino: Ino, dir: Ino) -> bool {
         if self.entering.contains_key(&ino) {

@@ -51,6 +51,10 @@ fn ground() -> Option<Ground> {
     Some(ground)
 }
 
+fn real() -> Arc<dyn Storage> {
+    Arc::new(RealStorage)
+}
+
 fn set_mode(path: &Path, mode: u32) {
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
 }
@@ -60,10 +64,9 @@ impl Ground {
         self.dir.path().join(name)
     }
 
-    #[allow(clippy::needless_pass_by_value, reason = "each is made for the call")]
-    fn recover_with(&self, storage: Arc<dyn Storage>, force: bool) -> Vec<(String, Action, String)> {
+    fn recover_with(&self, storage: &Arc<dyn Storage>, force: bool) -> Vec<(String, Action, String)> {
         let root = RealStorage::open_root(self.dir.path()).unwrap();
-        let found = crate::recover(&storage, &root, force).unwrap();
+        let found = crate::recover(storage, &root, force).unwrap();
         found
             .into_iter()
             .map(|job| (job.job, job.action, job.message))
@@ -72,7 +75,7 @@ impl Ground {
 
     /// What is said of the only job there.
     fn recover(&self) -> Action {
-        let found = self.recover_with(Arc::new(RealStorage), false);
+        let found = self.recover_with(&real(), false);
         assert_eq!(found.len(), 1, "{found:?}");
         found[0].1
     }
@@ -130,7 +133,10 @@ fn give_away(staging: &Path) {
 
 fn manifest_of_the_dead(root: &Path, name: &str) -> Vec<u8> {
     let dev = std::fs::metadata(root).unwrap().dev();
-    let home = Home::here(OsStr::new(name), dev, true, false);
+    let directory = RealStorage::open_root(&root.join(name)).unwrap();
+    let born = RealStorage.identity(&directory).unwrap().born;
+    let ino = RealStorage.stat_handle(&directory).unwrap().ino;
+    let home = Home::here(OsStr::new(name), dev, true, false).of_directory(ino, born);
     let times = (Time::default(), Time::default());
     Manifest::of_this_process(Time::default(), times, &["true".into()], home).encode()
 }
@@ -233,7 +239,8 @@ fn junk_is_refused_by_its_first_bytes() {
         junk.set_len(JUNK_BYTES).unwrap();
         let counting = Arc::new(Interposed::new(Arc::new(RealStorage), Counting::default()));
         age(&staging);
-        let found = ground.recover_with(counting.clone(), false);
+        let storage: Arc<dyn Storage> = counting.clone();
+        let found = ground.recover_with(&storage, false);
         assert_eq!(found.len(), 1, "{name}: {found:?}");
         assert_eq!(
             found[0].1 == Action::RolledBack,
@@ -273,11 +280,55 @@ fn a_staging_directory_under_another_name_is_not_obeyed() {
     assert_eq!(ground.recover(), Action::RolledBack);
 }
 
-/// A file system that is mounted somewhere; unmounted when dropped.
-struct Memory(PathBuf);
+/// What root copies becomes root's: a planted job in a tree that an ordinary user had handed over was obeyed there.
+#[test]
+fn a_copy_is_not_obeyed_unless_it_is_trusted() {
+    let Some(ground) = ground() else { return };
+    let files = [("journal", journal(&[visible("ours")]))];
+    let staging = ground.plant(&files);
+    let name = staging.file_name().unwrap().to_str().unwrap().to_owned();
+    let aside = ground.path("aside");
+    std::fs::rename(&staging, &aside).unwrap();
+    let copied = Command::new("cp").arg("-a").args([&aside, &staging]).status().unwrap();
+    assert!(copied.success());
+    assert_eq!(ground.recover(), Action::Foreign);
+    // The first version of the manifest did not say which directory it was made for.
+    let times = (Time::default(), Time::default());
+    let home = Home::here(OsStr::new(&name), 0, true, false);
+    let mut first = Manifest::of_this_process(Time::default(), times, &["true".into()], home);
+    (first.home, first.boot) = (None, "another".into());
+    std::fs::write(staging.join("job"), first.encode()).unwrap();
+    assert_eq!(ground.recover(), Action::Foreign);
+    // Without a manifest nothing but the directory goes.
+    std::fs::remove_file(staging.join("job")).unwrap();
+    std::fs::write(staging.join("done"), Record::default().encode()).unwrap();
+    age(&staging);
+    assert_eq!(ground.recover(), Action::Finished);
+    assert!(ground.path("ours").exists() && !staging.exists());
+    std::fs::rename(&aside, &staging).unwrap();
+    assert_eq!(ground.recover(), Action::RolledBack);
+    assert!(!ground.path("ours").exists());
 
-impl Memory {
-    fn mount(at: &Path, options: &str) -> Self {
+    std::fs::create_dir(ground.path("ours")).unwrap();
+    let staging = ground.plant(&files);
+    std::fs::rename(&staging, &aside).unwrap();
+    assert!(
+        Command::new("cp")
+            .arg("-a")
+            .args([&aside, &staging])
+            .status()
+            .unwrap()
+            .success()
+    );
+    let found = ground.recover_with(&real(), true);
+    assert_eq!(found[0].1, Action::RolledBack, "{found:?}");
+}
+
+/// A file system that is mounted somewhere; unmounted when dropped.
+struct Mount(PathBuf);
+
+impl Mount {
+    fn memory(at: &Path, options: &str) -> Self {
         std::fs::create_dir_all(at).unwrap();
         let mut mount = Command::new("mount");
         mount.args(["-t", "tmpfs", "-o", options, "none"]).arg(at);
@@ -286,7 +337,15 @@ impl Memory {
     }
 }
 
-impl Drop for Memory {
+impl Mount {
+    fn bind(what: &Path, at: &Path) -> Self {
+        let bound = Command::new("mount").arg("--bind").args([what, at]).status().unwrap();
+        assert!(bound.success());
+        Self(at.to_owned())
+    }
+}
+
+impl Drop for Mount {
     fn drop(&mut self) {
         let unmounted = Command::new("umount").arg("-l").arg(&self.0).status();
         assert!(unmounted.is_ok_and(|status| status.success()));
@@ -296,25 +355,35 @@ impl Drop for Memory {
 #[test]
 fn a_recovery_does_not_go_beyond_mount_points_unless_it_is_told_to() {
     let Some(ground) = ground() else { return };
-    let memory = Memory::mount(&ground.path("mounted"), "mode=755");
+    let memory = Mount::memory(&ground.path("mounted"), "mode=755");
     std::fs::write(ground.path("mounted/file"), "beyond").unwrap();
     let staging = ground.plant(&[("journal", journal(&[visible("mounted/file")]))]);
     let mounted_over = ground.path(&new_staging_name(Time::default()));
-    let over = Memory::mount(&mounted_over, "mode=700");
-    let found = ground.recover_with(Arc::new(RealStorage), false);
+    let over = Mount::memory(&mounted_over, "mode=700");
+    let found = ground.recover_with(&real(), false);
     let action_of = |path: &Path| {
         let job = found.iter().find(|(job, ..)| path.ends_with(job));
         job.unwrap_or_else(|| panic!("{found:?}")).1
     };
     assert_eq!(action_of(&mounted_over), Action::NotOurs);
     assert_eq!(action_of(&staging), Action::Failed);
+    let said = found.iter().find(|(job, ..)| staging.ends_with(job)).unwrap();
+    assert!(said.2.contains("mounted below"), "{found:?}");
     assert!(ground.path("mounted/file").exists() && staging.exists());
     drop(over);
     std::fs::remove_dir(mounted_over).unwrap();
-    let found = ground.recover_with(Arc::new(RealStorage), true);
+    let found = ground.recover_with(&real(), true);
     assert_eq!(found[0].1, Action::RolledBack, "{found:?}");
     assert!(!ground.path("mounted/file").exists());
     drop(memory);
+
+    // The same file system again is another mount, too.
+    let bound = Mount::bind(&ground.path("ours"), &ground.path("mounted"));
+    ground.plant(&[("journal", journal(&[visible("mounted/deep/file")]))]);
+    assert_eq!(ground.recover(), Action::Failed);
+    assert!(ground.path("ours/deep/file").exists());
+    drop(bound);
+    assert_eq!(ground.recover(), Action::RolledBack);
 }
 
 /// Parts lie in directories below, which may be others' to write to.
@@ -362,7 +431,8 @@ fn a_job_that_cannot_be_ended_keeps_no_other_back() {
         let plan = Plan::fail(errno).when(move |call| call.path().starts_with(&in_it));
         let plan = plan.on(Operation::Unlink).times(u64::MAX);
         let faulty = Arc::new(Interposed::new(Arc::new(RealStorage), Faulty::new([plan])));
-        let found = ground.recover_with(faulty.clone(), false);
+        let storage: Arc<dyn Storage> = faulty.clone();
+        let found = ground.recover_with(&storage, false);
         assert!(faulty.hook().fired() > 0);
         let actions: Vec<Action> = found.iter().map(|(_, action, _)| *action).collect();
         let ended = actions.iter().filter(|action| **action == Action::RolledBack).count();
@@ -456,7 +526,7 @@ fn who_holds_the_lock_lives_and_who_does_not_is_dead() {
     let held = RealStorage.open(&root, OsStr::new("job"), Access::ReadWrite).unwrap();
     assert!(RealStorage.try_lock(&held).unwrap());
     for force in [false, true] {
-        let found = ground.recover_with(Arc::new(RealStorage), force);
+        let found = ground.recover_with(&real(), force);
         assert_eq!(found[0].1, Action::Running, "{found:?}");
     }
     drop(held);
@@ -470,4 +540,30 @@ fn who_holds_the_lock_lives_and_who_does_not_is_dead() {
         .for_each(|_| std::thread::sleep(std::time::Duration::from_millis(10)));
     // Our own process runs and has not the lock: its number was given twice.
     assert_eq!(ground.recover(), Action::RolledBack);
+}
+
+/// A network file system takes the lock from a machine that was cut off, and another one may have begun to roll the job back.
+#[test]
+fn a_job_whose_lock_somebody_else_has_does_not_commit() {
+    let Some(ground) = ground() else { return };
+    let root = RealStorage::open_root(&ground.path("")).unwrap();
+    let job = crate::Job::begin(real(), root, &ground.path(""), crate::Options::default()).unwrap();
+    let create = crate::schedule_test::Op::Create("new".into());
+    crate::schedule_test::InJob(&job).run(&create).unwrap();
+    job.shared.drain(&mut |_| {}).unwrap();
+    let staging = RealStorage::open_root(&job.staging_path().unwrap()).unwrap();
+    let open = || {
+        RealStorage
+            .open(&staging, OsStr::new("job"), Access::ReadWrite)
+            .unwrap()
+    };
+    job.shared.lock.give_up(&RealStorage);
+    let taken = open();
+    assert!(RealStorage.try_lock(&taken).unwrap());
+    job.shared.lock.hold(open());
+    match job.commit(&mut |_| {}).unwrap() {
+        crate::Outcome::RolledBack(crate::Cause::Storage(said)) => assert!(said.contains("Stale"), "{said}"),
+        other => panic!("{other:?}"),
+    }
+    assert!(!ground.path("new").exists());
 }

@@ -19,6 +19,9 @@
 //! Source: Nettelblad & Nettelblad, *Opportunistically Maximizing I/O Throughput Exploiting the
 //! Transactional Nature of Batch-Mode Data Processing* (CannyFS).
 
+mod abilities;
+#[cfg(test)]
+mod abilities_test;
 mod ahead;
 mod api;
 mod commit;
@@ -39,6 +42,8 @@ mod model;
 mod plan;
 mod pool;
 #[cfg(test)]
+mod power_test;
+#[cfg(test)]
 mod progress_test;
 mod recover;
 #[cfg(test)]
@@ -54,6 +59,7 @@ mod spill;
 mod staging;
 mod whose;
 
+pub use abilities::Ability;
 pub use api::{Answer, Attr, Caller, Fetch, Ino, Listed, SetAttr, SetTime, Stop, XattrMode};
 pub use job::{Job, MEMORY_MIN_BYTES};
 pub use kept::drop_kept;

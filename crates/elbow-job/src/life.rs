@@ -106,6 +106,20 @@ impl Lock {
         *self.0.lock() = Some(manifest);
     }
 
+    /// Still held? A network file system takes locks away from a machine that it has not heard of for long; if somebody else has
+    /// it now, the job was given up for dead.
+    ///
+    /// # Errors
+    /// ESTALE when somebody else has it.
+    pub(crate) fn check(&self, storage: &dyn Storage) -> Result<(), Errno> {
+        let held = self.0.lock();
+        let Some(manifest) = &*held else { return Ok(()) };
+        match attempt(storage, manifest)? {
+            Attempt::Locked | Attempt::None => Ok(()),
+            Attempt::Taken => Err(Errno::STALE),
+        }
+    }
+
     /// Gives it up, before the manifest is removed: a file that is removed while it is open stays, under another name, on NFS
     /// and FUSE, and with it the directory.
     pub(crate) fn give_up(&self, storage: &dyn Storage) {
@@ -113,5 +127,95 @@ impl Lock {
             // Nothing was written that could be lost now.
             let _ = storage.close(&manifest);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use elbow_file::Time;
+
+    use super::*;
+    use crate::staging::Home;
+
+    const DEV: u64 = 7;
+
+    /// What is said of this process's job, when its manifest is changed so.
+    fn said(change: impl Fn(&mut Manifest), attempt: &Attempt, dev: u64, shares: bool) -> &'static str {
+        let (now, home) = (Time::default(), Home::here("job".as_ref(), DEV, true, true));
+        let mut manifest = Manifest::of_this_process(now, (now, now), &[], home);
+        change(&mut manifest);
+        match of(&manifest, attempt, dev, shares) {
+            Life::Dead => "dead",
+            Life::Running(_) => "running",
+            Life::Unknown(_) => "unknown",
+        }
+    }
+
+    fn home(manifest: &mut Manifest) -> &mut Home {
+        manifest.home.as_mut().unwrap()
+    }
+
+    fn of_another_machine(manifest: &mut Manifest) {
+        manifest.boot = "another".into();
+        home(manifest).machine = "another".into();
+    }
+
+    /// Who has the lock lives, and so says nobody's name or number.
+    #[test]
+    fn a_taken_lock_is_the_last_word() {
+        for change in [
+            of_another_machine,
+            |m: &mut Manifest| m.pid = 0,
+            |m: &mut Manifest| m.home = None,
+        ] {
+            for (dev, shares) in [(DEV, false), (8, true)] {
+                assert_eq!(said(change, &Attempt::Taken, dev, shares), "running");
+            }
+        }
+    }
+
+    #[test]
+    fn a_free_lock_says_that_a_job_is_dead_where_it_would_be_seen() {
+        let free = &Attempt::Locked;
+        assert_eq!(
+            said(|_| {}, free, DEV, false),
+            "dead",
+            "the number was given to another process"
+        );
+        assert_eq!(said(|m| home(m).pid_namespace = 1, free, DEV, false), "dead");
+        assert_eq!(
+            said(of_another_machine, free, 8, true),
+            "dead",
+            "the storage carries locks"
+        );
+        // Elsewhere it says nothing: another mount of the same storage, a job that could not lock, a storage without shared locks.
+        assert_eq!(said(|_| {}, free, 8, false), "running");
+        assert_eq!(said(|m| home(m).is_locked = false, free, DEV, true), "running");
+        assert_eq!(said(of_another_machine, free, DEV, false), "unknown");
+        let unshared = |m: &mut Manifest| {
+            of_another_machine(m);
+            home(m).shares_locks = false;
+        };
+        assert_eq!(said(unshared, free, DEV, true), "unknown");
+    }
+
+    /// A machine of the same name was taken for this one, rebooted, and its living job rolled back.
+    #[test]
+    fn without_locks_processes_and_machines_tell() {
+        let none = &Attempt::None;
+        assert_eq!(said(|_| {}, none, DEV, false), "running");
+        assert_eq!(said(|m| m.started += 1, none, DEV, false), "dead");
+        assert_eq!(said(|m| home(m).pid_namespace = 1, none, DEV, false), "unknown");
+        assert_eq!(
+            said(|m| m.boot = "another".into(), none, DEV, false),
+            "dead",
+            "rebooted"
+        );
+        assert_eq!(said(of_another_machine, none, DEV, false), "unknown");
+        // The first version of the manifest has no machine.
+        let old = |m: &mut Manifest| (m.home, m.boot) = (None, "another".into());
+        assert_eq!(said(old, none, DEV, false), "dead");
+        let old = |m: &mut Manifest| (m.home, m.host) = (None, "another".into());
+        assert_eq!(said(old, none, DEV, false), "running", "the boot is this one");
     }
 }

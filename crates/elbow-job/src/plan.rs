@@ -17,6 +17,7 @@ use std::ffi::{OsStr, OsString};
 
 use elbow_file::{Handle, Kind};
 
+use crate::abilities::Modes;
 use crate::api::Ino;
 use crate::model::{
     ACCESS_ACL, Body, CAPABILITY, DEFAULT_ACL, EAGER_DRAIN_BYTES, Fill, Inode, LIMBO, Model, Name, Place, Staging, Work,
@@ -91,6 +92,11 @@ pub(crate) enum Action {
     Stage {
         at: Route,
     },
+    /// Find out what becomes of the modes of what is created.
+    ProbeModes {
+        job: Handle,
+        inherited: u32,
+    },
     /// Find out whether attributes of a symbolic link are the link's own, or (sshfs) those of what it points to.
     ProbeLinks {
         job: Handle,
@@ -140,7 +146,7 @@ impl Action {
                 ..
             } => [Some(spot), None],
             Self::Move { from, to, .. } | Self::Link { from, to } => [Some(from), Some(to)],
-            Self::Stage { .. } | Self::ProbeLinks { .. } | Self::Fill { .. } => [None, None],
+            Self::Stage { .. } | Self::ProbeModes { .. } | Self::ProbeLinks { .. } | Self::Fill { .. } => [None, None],
         };
         spots.into_iter().flatten().map(|spot| &spot.place)
     }
@@ -149,7 +155,7 @@ impl Action {
     pub(crate) fn operation(&self) -> &'static str {
         match self {
             Self::Stage { .. } => "stage",
-            Self::ProbeLinks { .. } => "probe",
+            Self::ProbeModes { .. } | Self::ProbeLinks { .. } => "probe",
             Self::Create { node: Node::File, .. } => "create",
             Self::Create { node: Node::Dir, .. } => "mkdir",
             Self::Create {
@@ -208,6 +214,10 @@ impl Model {
     fn plan_old(&mut self, ino: Ino, pressure: bool) -> Plan {
         if matches!(&self.at(ino).body, Body::Dir(dir) if dir.staging == Staging::Wanted) {
             return self.plan_staging(ino);
+        }
+        if let Some(job) = self.job_dir().filter(|_| ino == Ino::ROOT && self.wants_modes) {
+            let inherited = self.inherited_by_all();
+            return act(Action::ProbeModes { job, inherited });
         }
         if !self.is_alive(ino) && !self.has_unknown_names(ino) {
             return Plan::Nothing;
@@ -283,6 +293,10 @@ impl Model {
     fn plan_create(&mut self, ino: Ino, place: &Place, pressure: bool) -> Plan {
         if let Some(plan) = self.make_ready(ino, place, false) {
             return plan;
+        }
+        if self.abilities.modes.is_none() && self.at(ino).kind != Kind::Symlink {
+            self.wants_modes = true;
+            return Plan::Blocked(Ino::ROOT);
         }
         let spot = self.spot(place);
         let mode = self.creation_mode(ino, place.dir);
@@ -525,6 +539,7 @@ impl Model {
     /// any later one would change them.
     fn take_attrs(&mut self, ino: Ino, fill: &Fill) -> NewAttrs {
         let (flush, finishing) = (self.graph.flush, self.graph.finishing);
+        let keeps_modes = self.abilities.modes.is_none_or(|modes| modes.kept);
         let inode = self.at_mut(ino);
         if inode.is_dir() && !finishing {
             return NewAttrs::default();
@@ -548,7 +563,7 @@ impl Model {
         if takes_rights && value_of(OsStr::new(CAPABILITY)).is_some() {
             keys.insert(CAPABILITY.into());
         }
-        let takes_bits = takes_rights || keys.contains(OsStr::new(ACCESS_ACL));
+        let takes_bits = keeps_modes && (takes_rights || keys.contains(OsStr::new(ACCESS_ACL)));
         if settable && (dirty.mode || takes_bits && inode.mode & PRIVILEGE_BITS != 0) {
             attrs.mode = Some(inode.mode);
         }
@@ -574,6 +589,7 @@ impl Model {
     /// marked dirty, and set.
     fn creation_mode(&mut self, ino: Ino, parent: Ino) -> u32 {
         let gives = self.gives(parent);
+        let modes = self.abilities.modes.unwrap_or(Modes { cut: 0, kept: true });
         let (uid, gid) = (self.own_uid, gives.group.unwrap_or(self.own_gid));
         let inode = self.at_mut(ino);
         inode.dirty.owner |= (inode.uid, inode.gid) != (uid, gid);
@@ -582,7 +598,11 @@ impl Model {
         }
         let needed = if inode.is_dir() { OWNER_ALL } else { 0 };
         let asked = (inode.mode | needed) & 0o777;
-        let inherited = gives.inherited(asked, inode.is_dir());
+        let inherited = gives.inherited(asked & !modes.cut, inode.is_dir());
+        if !modes.kept {
+            // What the command has set could be set; what it created has the mode that everything has there.
+            return asked;
+        }
         inode.dirty.mode = inherited.mode != inode.mode;
         let wanted = inode.xattrs.get_or_insert_default();
         if inherited.access_acl_with(inode.mode).as_ref() != wanted.get(OsStr::new(ACCESS_ACL)) {

@@ -316,6 +316,16 @@ impl Shared {
 }
 
 #[cfg(test)]
+impl Shared {
+    /// Where a test takes every step itself, it need not see this one.
+    pub(crate) fn stage_root_by_hand(self: &Arc<Self>, state: &mut parking_lot::MutexGuard<'_, State>) {
+        if state.pool.by_hand && state.model.graph.take_ino(Ino::ROOT) {
+            self.visit(state, Ino::ROOT);
+        }
+    }
+}
+
+#[cfg(test)]
 impl crate::Job {
     /// Takes the work away from the threads, or gives it back.
     pub(crate) fn by_hand(&self, by_hand: bool) {

@@ -18,18 +18,18 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use elbow_file::{Access, Errno, Handle, Storage, Time};
+use elbow_file::{Access, Errno, Handle, Nature, Storage, Time};
 
 use crate::commit::{
     Apply, DEPARTED, DONE, Failure, Leftovers, RECORD, RECORD_MAGIC, Record, Tally, Tree, UNDO, UndoPhase,
-    remove_leftovers,
+    remove_job_dir, remove_leftovers, remove_old_turn,
 };
 use crate::job::clock;
 use crate::kept;
 use crate::life::{self, Attempt, Life, Lock};
 use crate::report::{JobError, RecoverAction, Recovered};
 use crate::staging::{
-    DROPPED, JOURNAL, JournalEntry, KEPT, MANIFEST, MANIFEST_DRAFT, MANIFEST_MAGIC, Manifest, is_job_name,
+    DROPPED, JOURNAL, JournalEntry, KEPT, MANIFEST, MANIFEST_DRAFT, MANIFEST_MAGIC, Manifest, TURN, is_job_name,
     is_probe_name, mtime_in,
 };
 use crate::whose::{Own, Whose};
@@ -65,11 +65,27 @@ pub fn recover(storage: &Arc<dyn Storage>, root: &Handle, force: bool) -> Result
         .into_iter()
         .filter_map(|(name, ended)| {
             ended.unwrap_or_else(|error| {
-                let message = format!("it could not be ended: {error}");
+                let message = format!("it could not be ended: {}", failure(&error));
                 Some(told(&name, RecoverAction::Failed, None, message))
             })
         })
         .collect())
+}
+
+/// Why a job could not be ended, for who knows which job and directory it is.
+fn failure(error: &JobError) -> String {
+    match error {
+        JobError::Storage { tried, errno, .. } => {
+            let tried = tried.strip_suffix(" in").unwrap_or(tried);
+            let advice = match *errno {
+                Errno::XDEV => " (something is mounted below the directory; `elbow recover --force` goes there, too)",
+                _ => "",
+            };
+            format!("{tried}: {errno}{advice}")
+        }
+        JobError::Unfinished { failed, first, .. } => format!("{failed} steps of its commit failed ({first})"),
+        other => other.to_string(),
+    }
 }
 
 /// The same with another way to tell living jobs from dead ones than their locks.
@@ -117,8 +133,7 @@ struct Recovery<'a> {
     root: &'a Handle,
     force: bool,
     whose: Whose<'a>,
-    /// Locks of one machine are seen by the others here.
-    shares_locks: bool,
+    nature: Nature,
     /// Asked instead of locks, by tests.
     is_alive: Option<&'a dyn Fn(&Manifest) -> bool>,
 }
@@ -131,13 +146,16 @@ impl<'a> Recovery<'a> {
             root,
             force,
             whose: Whose::new(storage, root).map_err(&failed)?,
-            shares_locks: storage.nature(root).map_err(&failed)?.shares_locks,
+            nature: storage.nature(root).map_err(&failed)?,
             is_alive: None,
         })
     }
 
     fn run(&self) -> Result<Ended, JobError> {
         let listed = self.storage.list(self.root).map_err(error("listing"))?;
+        if listed.iter().any(|entry| entry.name == TURN) {
+            remove_old_turn(self.storage, self.root);
+        }
         let (probes, jobs): (Vec<_>, Vec<_>) = listed
             .into_iter()
             .map(|entry| entry.name)
@@ -158,6 +176,17 @@ impl<'a> Recovery<'a> {
         self.attempt(name)
             .or_else(|failed| match self.storage.stat(self.root, name) {
                 Err(Errno::NOENT | Errno::STALE) => Ok(None),
+                // What was opened is gone, and the name is only remembered (sshfs).
+                _ if matches!(
+                    failed,
+                    JobError::Storage {
+                        errno: Errno::STALE,
+                        ..
+                    }
+                ) =>
+                {
+                    Ok(None)
+                }
                 _ => Err(failed),
             })
     }
@@ -173,10 +202,10 @@ impl<'a> Recovery<'a> {
         let lock = Lock::default();
         let held = self.hold(name, &own, &lock).map_err(error("reading the manifest in"))?;
         let Some((found, attempt)) = held else { return Ok(None) };
-        let device = (!self.force).then(|| self.whose.dev());
+        let mount = (!self.force).then(|| self.whose.mount());
         let tree = Tree::new(self.storage, self.root.clone(), THREADS)
             .of_job(Some(own.handle.clone()), &lock)
-            .staying_on(device);
+            .staying_on(mount);
         let manifest = match found {
             Found::Kept(manifest) => return Ok(Some(is_kept(name, manifest.as_ref()))),
             Found::Dropped(_) if matches!(attempt, Attempt::Taken) => return Ok(None),
@@ -186,19 +215,26 @@ impl<'a> Recovery<'a> {
             }
             Found::Ordinary(manifest) => manifest,
         };
-        if let Some(said) = self.objection(name, manifest.as_ref(), &attempt) {
+        let objection = self.objection(name, &own, manifest.as_ref(), &attempt);
+        if let Some(said) = objection.map_err(error("reading the attributes in"))? {
             return Ok(Some(said));
         }
         self.end_dead(tree, name, &own, manifest.as_ref()).map(Some)
     }
 
     /// Why a job is left alone, whatever else is in its directory.
-    fn objection(&self, name: &OsStr, manifest: Option<&Manifest>, attempt: &Attempt) -> Option<Recovered> {
+    fn objection(
+        &self,
+        name: &OsStr,
+        own: &Own,
+        manifest: Option<&Manifest>,
+        attempt: &Attempt,
+    ) -> Result<Option<Recovered>, Errno> {
         let Some(manifest) = manifest else {
             let is_taken = matches!(attempt, Attempt::Taken) && self.is_alive.is_none();
-            return is_taken.then(|| told(name, RecoverAction::Running, None, "it is still running"));
+            return Ok(is_taken.then(|| told(name, RecoverAction::Running, None, "it is still running")));
         };
-        let say = |action, message: String| Some(told(name, action, Some(manifest), message));
+        let say = |action, message: String| Ok(Some(told(name, action, Some(manifest), message)));
         if let Some(home) = manifest.home.as_ref().filter(|home| home.name != name) {
             let message = format!(
                 "its manifest is that of {}: somebody has renamed it",
@@ -206,10 +242,15 @@ impl<'a> Recovery<'a> {
             );
             return say(RecoverAction::NotOurs, message);
         }
-        match self.life(manifest, attempt) {
-            Life::Dead => None,
+        let life = self.life(manifest, attempt);
+        if matches!(life, Life::Dead) && !self.force && !self.is_original(manifest, own)? {
+            let message = "it was copied from elsewhere, or begun by an older elbow; if you trust it, run `elbow recover --force`";
+            return say(RecoverAction::Foreign, message.into());
+        }
+        match life {
+            Life::Dead => Ok(None),
             Life::Running(message) => say(RecoverAction::Running, message),
-            Life::Unknown(_) if self.force => None,
+            Life::Unknown(_) if self.force => Ok(None),
             Life::Unknown(message) => say(
                 RecoverAction::Foreign,
                 format!("{message}; if it is dead, run `elbow recover --force`"),
@@ -219,10 +260,21 @@ impl<'a> Recovery<'a> {
 
     fn life(&self, manifest: &Manifest, attempt: &Attempt) -> Life {
         match self.is_alive {
-            None => life::of(manifest, attempt, self.whose.dev(), self.shares_locks),
+            None => life::of(manifest, attempt, self.whose.dev(), self.nature.shares_locks),
             Some(is_alive) if is_alive(manifest) => Life::Running("it is said to live".into()),
             Some(_) => Life::Dead,
         }
+    }
+
+    /// The directory is the one that the job made. What somebody else has made and we have copied is ours, too, and must not be obeyed.
+    fn is_original(&self, manifest: &Manifest, own: &Own) -> Result<bool, Errno> {
+        if self.is_alive.is_some() {
+            return Ok(true); // images of a crash are copies
+        }
+        let Some(home) = &manifest.home else { return Ok(false) };
+        let born = self.storage.identity(&own.handle)?.born;
+        let is_same = !self.nature.keeps_inos || home.ino == own.stat.ino;
+        Ok(is_same && (born.is_none() || born == home.born))
     }
 
     /// Ends a dead job, whose manifest we have locked.
@@ -241,6 +293,12 @@ impl<'a> Recovery<'a> {
                 "it had committed, but its manifest cannot be read; if this is its place, run `elbow recover --force`; \
                  nothing was changed",
             ),
+            // Its manifest went when all was done but for the removal of this directory.
+            Ok(Some((_, Stage::Done))) if manifest.is_none() => {
+                let removed = remove_job_dir(&tree, name, &Tally::default());
+                removed.map_err(error("removing what is left in"))?;
+                say(RecoverAction::Finished, "it had committed: everything is in its place")
+            }
             Ok(Some((record, stage))) => {
                 let (action, message) = self.finish(tree, name, own, manifest, &record, stage)?;
                 say(action, &message)
@@ -319,6 +377,12 @@ impl<'a> Recovery<'a> {
                 Found::Kept(_) => return Ok(Some((found, Attempt::None))),
                 _ => {
                     let attempt = lock_manifest(self.storage, own, &found, lock)?;
+                    // A process that was killed a moment ago still has its lock.
+                    let is_dying = matches!(attempt, Attempt::Taken) && found.has_process() == Some(false);
+                    if is_dying && !is_last {
+                        std::thread::sleep(BIRTH_PAUSE);
+                        continue;
+                    }
                     let is_ending = matches!(attempt, Attempt::Locked) && is_bare(self.storage, own)?;
                     if !(is_ending && may_change) && (is_last || look_at(self.storage, own)? == found) {
                         return Ok(Some((found, attempt)));
@@ -390,6 +454,12 @@ pub(crate) enum Found {
 }
 
 impl Found {
+    /// Does the process of the job run? `None`: that cannot be told from here.
+    fn has_process(&self) -> Option<bool> {
+        let (Self::Ordinary(manifest) | Self::Kept(manifest) | Self::Dropped(manifest)) = self;
+        manifest.as_ref()?.has_process()
+    }
+
     /// The name of the manifest.
     fn file(&self) -> &'static str {
         match self {

@@ -14,6 +14,7 @@
 //!   DIR/old/dir/.elbow-<id>-part    what the job creates in old/dir
 //!   DIR/old/dir/.elbow-<id>-d<n>    an old object that is removed from old/dir, for the time of the commit
 //!   DIR/old/dir/.elbow-<id>-m<n>    an old object that gets another name in old/dir, the same
+//!   DIR/.elbow-turn                 locked by the job that commits
 //!   DIR/.elbow-probe-<id>           a file that a recovery makes for a moment, to see whose it becomes (`whose`)
 //! ```
 //!
@@ -39,6 +40,8 @@ pub(crate) const NEW: &str = "new";
 pub(crate) const MANIFEST: &str = "job";
 pub(crate) const MANIFEST_DRAFT: &str = "job.draft";
 pub(crate) const JOURNAL: &str = "journal";
+/// In a job's directory while a job commits that changes what was there (`commit::turn`).
+pub(crate) const TURN: &str = ".elbow-turn";
 /// The manifest of a job that was kept, and of one that is being removed after that.
 pub(crate) const KEPT: &str = "kept";
 pub(crate) const DROPPED: &str = "dropped";
@@ -56,7 +59,10 @@ const MANIFEST_VERSIONS: std::ops::RangeInclusive<u16> = 1..=2;
 /// Is this the name of a staging directory of any job?
 #[must_use]
 pub fn is_staging_name(name: &OsStr) -> bool {
-    split(name).is_some_and(|(_, rest)| rest == PART || is_parking(rest)) || is_job_name(name) || is_probe_name(name)
+    split(name).is_some_and(|(_, rest)| rest == PART || is_parking(rest))
+        || is_job_name(name)
+        || is_probe_name(name)
+        || name == TURN
 }
 
 /// A letter and a number: an old object that waits beside its name while a commit is applied.
@@ -160,6 +166,9 @@ pub(crate) struct Home {
     pub(crate) is_locked: bool,
     /// Other machines see that lock.
     pub(crate) shares_locks: bool,
+    /// Inode number of the job's own directory, and when it was made, where that is kept: a copy has others.
+    pub(crate) ino: u64,
+    pub(crate) born: Option<Time>,
     /// `st_dev` of the directory of the job: who sees the same on the same machine sees the same locks.
     pub(crate) dev: u64,
 }
@@ -169,12 +178,19 @@ impl Home {
     pub(crate) fn here(name: &OsStr, dev: u64, is_locked: bool, shares_locks: bool) -> Self {
         Self {
             name: name.to_owned(),
+            ino: 0,
+            born: None,
             machine: machine_id(),
             pid_namespace: pid_namespace(),
             is_locked,
             shares_locks,
             dev,
         }
+    }
+
+    /// The job's own directory is this one.
+    pub(crate) fn of_directory(self, ino: u64, born: Option<Time>) -> Self {
+        Self { ino, born, ..self }
     }
 
     fn encode(&self, out: &mut Writer) {
@@ -184,6 +200,11 @@ impl Home {
         out.bool(self.is_locked);
         out.bool(self.shares_locks);
         out.varint(self.dev);
+        out.varint(self.ino);
+        out.bool(self.born.is_some());
+        if let Some(born) = self.born {
+            put_time(out, born);
+        }
     }
 
     fn decode(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
@@ -194,6 +215,8 @@ impl Home {
             is_locked: from.bool()?,
             shares_locks: from.bool()?,
             dev: from.varint()?,
+            ino: from.varint()?,
+            born: if from.bool()? { Some(take_time(from)?) } else { None },
         })
     }
 }
@@ -442,7 +465,11 @@ mod tests {
 
     #[test]
     fn manifests_of_both_versions_are_read() {
-        let home = Home::here(".elbow-x".as_ref(), 7, true, true);
+        let born = Some(Time {
+            seconds: -5,
+            nanoseconds: 7,
+        });
+        let home = Home::here(".elbow-x".as_ref(), 7, true, true).of_directory(99, born);
         for made in [manifest(None), manifest(Some(home))] {
             assert_eq!(Manifest::decode(&made.encode()).unwrap(), made);
         }

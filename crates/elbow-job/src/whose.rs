@@ -1,8 +1,7 @@
 //! Whose is a staging directory? Only our own are looked into: anybody who may write to a directory can put something
 //! with the name of a job's there.
 //!
-//! Ours is what has the owner and the mode that a directory of ours gets on this storage, is no link, and is on the file
-//! system of the directory of the job. On a file system of this machine that is our user and mode 0700. On any other the owner
+//! Ours is what has the owner and the mode that a directory of ours gets on this storage, is no link, and is no mount point. On a file system of this machine that is our user and mode 0700. On any other the owner
 //! is what a server says, whose users may be others than ours (sshfs shows remote ids, an NFS server may make everybody nobody,
 //! on vfat all belongs to all); there a file of ours is made, looked at and removed: what looks like it was made by somebody whom
 //! that storage cannot tell from us, who could do there all that we can. That file is asked by its descriptor, so nobody can put another
@@ -32,6 +31,7 @@ pub(crate) struct Whose<'a> {
     storage: &'a dyn Storage,
     root: &'a Handle,
     root_stat: Stat,
+    mount: u64,
     /// How an object of ours looks there.
     ours: OnceCell<Result<Ours, Errno>>,
 }
@@ -76,6 +76,7 @@ impl<'a> Whose<'a> {
             storage,
             root,
             root_stat: storage.stat_handle(root)?,
+            mount: storage.identity(root)?.mount,
             ours: OnceCell::new(),
         })
     }
@@ -85,12 +86,20 @@ impl<'a> Whose<'a> {
         self.root_stat.dev
     }
 
+    /// The mount of the directory.
+    pub(crate) fn mount(&self) -> u64 {
+        self.mount
+    }
+
     /// Opens a job's own directory, if it is ours.
     pub(crate) fn open(&self, name: &OsStr) -> Result<Found, Errno> {
         let handle = match self.storage.open_dir(self.root, name) {
             Err(Errno::NOTDIR | Errno::LOOP) => return Ok(Found::NotOurs("it is no directory".into())),
             handle => handle?,
         };
+        if self.storage.identity(&handle)?.mount != self.mount {
+            return Ok(Found::NotOurs("something is mounted there".into()));
+        }
         let own = Own::of(self.storage, handle)?;
         Ok(match self.objection(&own.stat) {
             None => Found::Ours(own),
@@ -100,9 +109,6 @@ impl<'a> Whose<'a> {
 
     /// Why a directory is not ours.
     fn objection(&self, found: &Stat) -> Option<String> {
-        if found.dev != self.root_stat.dev {
-            return Some("something is mounted there".into());
-        }
         let ours = match self.ours() {
             Ok(ours) => ours,
             Err(errno) => return Some(format!("whose it is cannot be found out ({errno})")),

@@ -9,6 +9,7 @@
 //!                 ──> thin_disk     a disk that has less room than it says
 //!                 ──> cases         random cases that can be replayed
 //!                 ──> reachable     a program where every user can start it
+//!                 ──> differ        random system calls, natively and in a job: what differs, made small
 //!                 ──> tree          what is below a directory, comparable, with a readable difference
 //! ```
 //!
@@ -20,6 +21,7 @@
 
 pub mod cases;
 pub mod delayproxy;
+pub mod differ;
 pub mod duration;
 pub mod pcopy;
 pub mod reachable;

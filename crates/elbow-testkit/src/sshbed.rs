@@ -19,6 +19,7 @@ use crate::delayproxy::DelayProxy;
 /// A running sshd behind a delay; dropping it ends both.
 #[derive(Debug)]
 pub struct SshBed {
+    dir: PathBuf,
     access: Access,
     server: Child,
     _proxy: DelayProxy,
@@ -70,6 +71,7 @@ impl SshBed {
         let proxy = DelayProxy::start(direct, one_way)?;
         let access = access(dir, proxy.address());
         Ok(Self {
+            dir: dir.to_owned(),
             access,
             server,
             _proxy: proxy,
@@ -89,14 +91,36 @@ impl SshBed {
     /// # Errors
     /// What sshfs says.
     pub fn mount(&self, source: &Path, mountpoint: &Path) -> io::Result<SshMount> {
-        let mut command = Command::new("sshfs");
+        self.mount_with(&mut Command::new("sshfs"), &self.access.host, source, mountpoint)
+    }
+
+    /// The same as that user of the server, who needs no password there and no shell. `sshfs` runs it: as another user of this machine, too.
+    ///
+    /// # Errors
+    /// What sshfs says.
+    pub fn mount_as(&self, user: &str, sshfs: &mut Command, source: &Path, mountpoint: &Path) -> io::Result<SshMount> {
+        let address = self.access.host.rsplit('@').next().unwrap_or_default();
+        // The server reads as that user who may come in, and the client as its own user where the key is.
+        fs::set_permissions(&self.dir, fs::Permissions::from_mode(0o755))?;
+        fs::set_permissions(self.dir.join("authorized_keys"), fs::Permissions::from_mode(0o644))?;
+        self.mount_with(sshfs, &format!("{user}@{address}"), source, mountpoint)
+    }
+
+    /// Lets a user of this machine use the server's key; the server's other files stay ours.
+    ///
+    /// # Errors
+    /// What changing modes and owners says: it needs root.
+    pub fn let_in(&self, uid: u32) -> io::Result<()> {
+        std::os::unix::fs::chown(self.dir.join("user_key"), Some(uid), None)
+    }
+
+    fn mount_with(&self, command: &mut Command, host: &str, source: &Path, mountpoint: &Path) -> io::Result<SshMount> {
         command
-            .arg(format!("{}:{}", self.access.host, source.canonicalize()?.display()))
+            .arg(format!("{host}:{}", source.canonicalize()?.display()))
             .arg(mountpoint);
+        let mountpoint = mountpoint.canonicalize()?; // Afterwards only who mounted it may look.
         check(command.args(&self.access.options))?;
-        Ok(SshMount {
-            mountpoint: mountpoint.canonicalize()?,
-        })
+        Ok(SshMount { mountpoint })
     }
 }
 

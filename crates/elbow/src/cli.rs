@@ -85,16 +85,17 @@ Exit code:
 
 const RECOVER_EXAMPLES: &str = "\
 Examples:
-  End the dead jobs of this host:
+  End the dead jobs of this machine:
       elbow recover /project/alice
 
-  Also those of other hosts; make sure that they are dead:
+  Also those of other machines of which nobody can tell; make sure that they are dead:
       elbow recover --force /project/alice
 
   Remove a job that `elbow run --keep` kept, by its name as it is listed:
       elbow recover . --drop .elbow-1f2e3d4c5b6a7988-1763807484.000000005
 
-A job that had reached its commit point is finished, any other is undone; running jobs and kept ones are left alone. \
+A job that had reached its commit point is finished, any other is undone; running jobs, kept ones and those of other \
+users are left alone. \
 The next `elbow run` on the directory does the same by itself.";
 
 /// Run any command as one transaction on slow or shared storage.

@@ -31,7 +31,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use crate::{Access, DirEntry, Errno, Handle, Kind, Nature, RenameMode, Result, Space, Stat, Storage, Time};
+use crate::{Access, DirEntry, Errno, Handle, Identity, Kind, Nature, RenameMode, Result, Space, Stat, Storage, Time};
 
 pub use image::{Crash, Image};
 
@@ -94,6 +94,8 @@ enum Event {
     /// Names that are given or taken in one atomic step.
     Names(Vec<Name>),
     Content(Node, Content),
+    /// A file that stood there already had this time of its last change; it has it until something is written.
+    Mtime(Node, Time),
     Sync(Node),
     SyncAll,
 }
@@ -217,6 +219,7 @@ impl State {
                 Kind::File => self.adopt_content(below, &below.open(dir, &name, Access::Read)?, node, stat.size)?,
                 _ => return Err(Errno::OPNOTSUPP),
             }
+            self.history.push(Event::Mtime(node, stat.mtime));
         }
         Ok(())
     }
@@ -271,6 +274,7 @@ impl Storage for Volatile {
         next_data(file: &Handle, offset: u64) -> Option<(u64, u64)>;
         close(file: &Handle) -> ();
         try_lock(file: &Handle) -> bool;
+        identity(handle: &Handle) -> Identity;
         nature(handle: &Handle) -> Nature;
     }
 

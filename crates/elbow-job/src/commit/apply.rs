@@ -428,8 +428,7 @@ impl<'a> Apply<'a> {
             if self.look(spare.0, spare.1)?.is_some() {
                 return self.take_over(from, to);
             }
-            let is_exchanged = |now: &Stat| replaced.seen.is_some_and(|seen| seen.is(now));
-            if self.look(from.0, from.1)?.is_some_and(|now| is_exchanged(&now)) {
+            if self.is_exchanged(from, to, replaced)? {
                 return Ok(());
             }
         }
@@ -445,6 +444,21 @@ impl<'a> Apply<'a> {
         }
         self.spare(to, spare, replaced)?;
         self.take_over(from, to)
+    }
+
+    /// Does the old object that is replaced wait where its successor did? It is known by its inode number, or, where those do not
+    /// last, by its size and time, if it does not share them with its successor.
+    pub(super) fn is_exchanged(
+        &self,
+        from: (&Handle, &OsStr),
+        to: (&Handle, &OsStr),
+        replaced: &Replaced,
+    ) -> Result<bool, Errno> {
+        let (Some(seen), Some(waiting)) = (replaced.seen, self.look(from.0, from.1)?) else {
+            return Ok(false);
+        };
+        let has_name = || Ok::<_, Errno>(self.look(to.0, to.1)?.is_some_and(|now| seen.is_still(&now)));
+        Ok(seen.is(&waiting) || seen.is_still(&waiting) && !has_name()?)
     }
 
     /// The second half of a replacement: the old object has a spare name.

@@ -8,6 +8,7 @@ mod keep;
 mod prepare;
 mod record;
 mod tree;
+mod turn;
 mod undo;
 mod watch;
 
@@ -34,6 +35,8 @@ pub(crate) use record::Attributes as RecordAttributes;
 pub(crate) use record::{MAGIC as RECORD_MAGIC, Record};
 use tree::Part;
 pub(crate) use tree::Tree;
+use turn::Turn;
+pub(crate) use turn::remove_old_turn;
 pub(crate) use undo::{UNDO, UndoPhase};
 pub(crate) use watch::{Hook, Tally};
 
@@ -172,6 +175,11 @@ impl Shared {
         if let Err(errno) = self.watched(progress, Phase::Syncing, &Tally::default(), sync) {
             return Ok(Some(Cause::Storage(format!("syncing what was written: {errno}"))));
         }
+        let is_ended = || self.state.lock().model.graph.stopped;
+        let wait = || Turn::wait(&*self.storage, &self.root, &record, is_ended);
+        let Some(_turn) = self.watched(progress, Phase::Checking, &Tally::default(), wait) else {
+            return Ok(Some(Cause::Asked));
+        };
         if let Some(cause) = check::conflicts(self, progress) {
             return Ok(Some(cause));
         }
@@ -258,6 +266,7 @@ impl Shared {
 
     fn write_record_once(&self, job: &Handle, record: &Record) -> Result<(), Errno> {
         let storage = &*self.storage;
+        self.lock.check(storage)?;
         let (draft, name) = (OsStr::new(RECORD_DRAFT), OsStr::new(RECORD));
         let file = storage.create(job, draft, PRIVATE_FILE_MODE)?;
         storage.write(&file, &[IoSlice::new(&record.encode())], 0)?;
@@ -413,7 +422,7 @@ fn remove_part(tree: &Tree<'_>, above: &Path, part: &OsStr, tally: &Tally) -> Re
 
 /// Removes the job's own directory: the journal first, so that nothing is undone once more; last who the job was,
 /// and that it committed, so that nothing is undone at all.
-fn remove_job_dir(tree: &Tree<'_>, staging_name: &OsStr, tally: &Tally) -> Result<(), Errno> {
+pub(crate) fn remove_job_dir(tree: &Tree<'_>, staging_name: &OsStr, tally: &Tally) -> Result<(), Errno> {
     let storage = tree.storage;
     let Some(job) = gone_is_none(tree.job_dir(staging_name))? else {
         return Ok(());

@@ -34,7 +34,7 @@ pub(crate) struct Tree<'a> {
     own: OnceLock<Own>,
     /// Held by whoever works on the job.
     lock: Option<&'a Lock>,
-    /// Directories on other devices are not entered.
+    /// Directories beyond other mounts than this are not entered.
     stays_on: Option<u64>,
 }
 
@@ -58,9 +58,9 @@ impl<'a> Tree<'a> {
         self
     }
 
-    /// Goes only where the device is this one: EXDEV elsewhere.
-    pub(crate) fn staying_on(mut self, device: Option<u64>) -> Self {
-        self.stays_on = device;
+    /// Goes beyond no mount point of this mount: EXDEV.
+    pub(crate) fn staying_on(mut self, mount: Option<u64>) -> Self {
+        self.stays_on = mount;
         self
     }
 
@@ -126,7 +126,7 @@ impl<'a> Tree<'a> {
     fn open_dir(&self, above: &Handle, name: &OsStr) -> Result<Handle, Errno> {
         let handle = self.storage.open_dir(above, name)?;
         match self.stays_on {
-            Some(device) if self.storage.stat_handle(&handle)?.dev != device => Err(Errno::XDEV),
+            Some(mount) if self.storage.identity(&handle)?.mount != mount => Err(Errno::XDEV),
             _ => Ok(handle),
         }
     }

@@ -156,12 +156,7 @@ impl Apply<'_> {
             gone_is_fine(storage.unlink(from.0, spare))?;
             return Ok(());
         }
-        let waits = self.look(from.0, from.1)?;
-        let is_exchanged = match replaced.seen {
-            Some(seen) => waits.is_some_and(|now| seen.is(&now)),
-            None => false,
-        };
-        if is_exchanged {
+        if self.is_exchanged(from, to, replaced)? {
             self.storage()
                 .rename(from.0, from.1, to.0, to.1, RenameMode::Exchange)?;
         }

@@ -7,6 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use elbow_file::{Errno, Time};
 
 use super::{Inode, Model, Work};
+use crate::abilities::{Ability, xattr_bytes};
 use crate::api::{Answer, Attr, Fetch, Ino, SetAttr, SetTime, Stop, XattrMode};
 
 /// The extended attribute that holds a directory's default ACL.
@@ -52,6 +53,7 @@ impl Model {
     pub(crate) fn set_attr(&mut self, ino: Ino, set: &SetAttr) -> Answer<Attr> {
         self.may_modify()?;
         self.attr(ino)?;
+        self.check_owner_and_mode(ino, set)?;
         if let Some(size) = set.size {
             self.set_size(ino, size)?;
         }
@@ -75,6 +77,19 @@ impl Model {
         self.refresh_access_acl(ino, set.mode.is_some());
         self.touched(ino);
         self.attr(ino)
+    }
+
+    /// Does the storage have such owners and modes?
+    fn check_owner_and_mode(&self, ino: Ino, set: &SetAttr) -> Answer<()> {
+        let inode = self.at(ino);
+        let (uid, gid) = (set.uid.unwrap_or(inode.uid), set.gid.unwrap_or(inode.gid));
+        if (uid, gid) != (inode.uid, inode.gid) {
+            self.able(&Ability::Owner(uid, gid))?;
+        }
+        match set.mode {
+            Some(mode) if mode != inode.mode => self.able(&Ability::Mode(mode)),
+            _ => Ok(()),
+        }
     }
 
     /// chmod changes the access ACL too: what was fetched of it is no longer true.
@@ -124,14 +139,26 @@ impl Model {
         if value.len() > XATTR_VALUE_MAX_BYTES {
             return Err(Errno::TOOBIG.into());
         }
-        if self.no_xattrs {
+        let is_acl = key == ACCESS_ACL || key == DEFAULT_ACL;
+        if self.no_xattrs || self.no_acls && is_acl {
             return Err(Errno::OPNOTSUPP.into());
         }
-        match (mode, self.xattrs(ino)?.contains_key(key)) {
+        self.able(&if is_acl {
+            Ability::Acl
+        } else {
+            Ability::Xattr(namespace(key))
+        })?;
+        let xattrs = self.xattrs(ino)?;
+        match (mode, xattrs.contains_key(key)) {
             (XattrMode::Create, true) => return Err(Errno::EXIST.into()),
             (XattrMode::Replace, false) => return Err(Errno::NODATA.into()),
             _ => {}
         }
+        let others = xattrs.iter().filter(|(other, _)| *other != key);
+        let all = others
+            .map(|(other, value)| (other.as_os_str(), value.len()))
+            .chain([(key, value.len())]);
+        self.able(&Ability::XattrBytes(xattr_bytes(all)))?;
         self.note_acl(ino, key, Some(value));
         // An ACL that says no more than a mode is a mode: that is how file systems keep it.
         let is_mode = key == ACCESS_ACL && acl_is_mode(value);
@@ -213,6 +240,15 @@ impl Model {
             self.queue(ino);
         }
     }
+}
+
+/// The namespace of a name that was checked.
+fn namespace(key: &OsStr) -> &'static str {
+    let is_in = |namespace: &&str| key.as_bytes().starts_with(namespace.as_bytes());
+    ["user", "trusted", "security"]
+        .into_iter()
+        .find(is_in)
+        .unwrap_or("user")
 }
 
 /// A name is a known namespace and something in it (xattr(7)).

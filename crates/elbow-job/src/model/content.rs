@@ -17,6 +17,7 @@ use elbow_file::{Errno, Handle};
 use elbow_ranges::{RangeMap, RangeSet};
 
 use super::{Body, Inode, Model};
+use crate::abilities::{Ability, SIZE_EVERYWHERE};
 use crate::api::{Answer, Fetch, Ino, Stop};
 use crate::spill::Spilled;
 
@@ -447,6 +448,7 @@ impl Model {
         if gauge.load(Ordering::Relaxed) + data.len() as u64 > self.memory_limit {
             return Err(Stop::Wait(Fetch::Room(data.len() as u64)));
         }
+        self.check_size(end)?;
         self.reserve_gaps(ino, offset, end)?;
         let now = self.now;
         let inode = self.at_mut(ino);
@@ -459,6 +461,14 @@ impl Model {
         self.content_touched(ino, now);
         self.counts.bytes_acknowledged += data.len() as u64;
         Ok(data.len())
+    }
+
+    /// Does the storage have files of this size?
+    fn check_size(&self, size: u64) -> Answer<()> {
+        if size <= SIZE_EVERYWHERE {
+            return Ok(());
+        }
+        self.able(&Ability::Size(size))
     }
 
     fn known_file(&self, ino: Ino) -> Answer<()> {
@@ -495,6 +505,7 @@ impl Model {
         if size > i64::MAX as u64 {
             return Err(Errno::FBIG.into());
         }
+        self.check_size(size)?;
         let inode = self.at_mut(ino);
         let from = inode.size;
         inode.size = size;
@@ -538,6 +549,7 @@ impl Model {
         }
         let flags = F::from_bits(mode as u32).ok_or(Errno::OPNOTSUPP)?;
         let keep = flags.contains(F::KEEP_SIZE);
+        self.check_size(if keep { 0 } else { end })?;
         match flags - F::KEEP_SIZE {
             F::PUNCH_HOLE if keep => self.zero(ino, offset, end),
             F::ZERO_RANGE => self.zero(ino, offset, end),

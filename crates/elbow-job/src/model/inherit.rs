@@ -92,6 +92,11 @@ pub(super) fn group_given(stat: &Stat) -> Option<u32> {
 }
 
 impl Model {
+    /// The permission bits of a file that is created with all of them in the job's own directory.
+    pub(crate) fn inherited_by_all(&self) -> u32 {
+        self.gives(Ino::ROOT).inherited(0o777, false).mode
+    }
+
     /// What the storage gives to what is created in the container of a directory: a staging directory inherits from
     /// the old directory that it is in, and gives on what it has inherited.
     pub(crate) fn gives(&self, dir: Ino) -> Inheritance {

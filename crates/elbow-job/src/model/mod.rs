@@ -28,6 +28,7 @@ use std::sync::Arc;
 
 use elbow_file::{Errno, Handle, Kind, Space, Stat, Time};
 
+use crate::abilities::{Abilities, Ability};
 use crate::ahead::Ahead;
 use crate::api::{Answer, Attr, Fetch, Ino, Stop};
 use crate::graph::Graph;
@@ -279,6 +280,10 @@ pub(crate) struct Model {
     counts_subdirs: bool,
     /// The storage has no extended attributes.
     pub(crate) no_xattrs: bool,
+    /// What else the storage can do.
+    pub(crate) abilities: Abilities,
+    /// An object is to be created as soon as it is known what becomes of modes.
+    pub(crate) wants_modes: bool,
     /// Symbolic links have attributes of their own; `None`: not known yet.
     pub(crate) link_attributes: Option<bool>,
     /// The storage has no POSIX ACLs.
@@ -338,6 +343,8 @@ impl Model {
             counts_subdirs: birth.root.nlink >= 2,
             no_xattrs: false,
             no_acls: false,
+            abilities: Abilities::default(),
+            wants_modes: false,
             link_attributes: None,
         }
     }
@@ -397,6 +404,23 @@ impl Model {
         }
     }
 
+    /// An old directory that is gone in the job is looked into no more. Were it open when the commit removes it, the
+    /// storage would free it only when we close it: at our very end, one after the other.
+    fn close_removed(&mut self, ino: Ino) {
+        let Ok(inode) = self.get_mut(ino) else { return };
+        let is_removed = inode.is_old() && inode.names.is_empty();
+        let Some(handle) = inode
+            .dir_mut()
+            .ok()
+            .filter(|_| is_removed)
+            .and_then(|dir| dir.handle.take())
+        else {
+            return;
+        };
+        self.kept_handles -= 1;
+        self.closing.push((ino, handle));
+    }
+
     pub(crate) fn dir_at_mut(&mut self, ino: Ino) -> &mut Dir {
         self.at_mut(ino).dir_mut().expect("a container is a directory")
     }
@@ -427,7 +451,7 @@ impl Model {
         if !used && ino != LIMBO {
             self.release_memory(ino);
             if let Ok(dir) = self.at(ino).dir() {
-                self.kept_handles -= usize::from(dir.handle.is_some());
+                self.kept_handles -= usize::from(dir.handle.is_some()) + usize::from(dir.staging_handle.is_some());
             }
             self.nameless.remove(&ino);
             self.inodes[ino.0 as usize] = None;
@@ -526,6 +550,28 @@ impl Model {
                 self.graph.push(ino, now);
             }
             Work::Queued | Work::Running => {}
+        }
+    }
+
+    /// Can the storage do that? The answer, if it is known.
+    fn able(&self, ability: &Ability) -> Answer<()> {
+        match self.abilities.ask(ability) {
+            Ok(answer) => answer.map_err(Stop::from),
+            Err(unknown) => Err(Stop::Wait(Fetch::Ability(unknown))),
+        }
+    }
+
+    /// The job's own directory is needed now.
+    pub(crate) fn stage_root(&mut self) {
+        let root = self.dir_at_mut(Ino::ROOT);
+        if root.staging == Staging::None {
+            root.staging = Staging::Wanted;
+        }
+        let root = self.at_mut(Ino::ROOT);
+        if root.work == Work::Idle {
+            root.work = Work::Queued;
+            self.working += 1;
+            self.graph.push_next(Ino::ROOT);
         }
     }
 

@@ -6,6 +6,7 @@ use std::ffi::{OsStr, OsString};
 use elbow_file::{Errno, Kind, RenameMode};
 
 use super::{Body, Dir, Dirty, Inode, Model, Name, Old, Place, Work};
+use crate::abilities::{Ability, of_name};
 use crate::api::{Answer, Attr, Caller, Fetch, Ino, Listed, Stop};
 use crate::staging::is_staging_name;
 
@@ -77,7 +78,7 @@ impl Model {
         if !self.is_alive(parent) {
             return Err(Errno::NOENT.into());
         }
-        Ok(())
+        of_name(name).map_or(Ok(()), |ability| self.able(&ability))
     }
 
     /// All names of a directory.
@@ -107,14 +108,30 @@ impl Model {
         if new.target.is_some_and(|target| target.len() >= TARGET_MAX_BYTES) {
             return Err(Errno::NAMETOOLONG.into());
         }
+        if !matches!(new.kind, Kind::File | Kind::Dir) {
+            self.able(&Ability::Node(new.kind))?;
+        }
+        let mut inode = self.new_inode(caller, parent, new);
+        self.expect_owner(&mut inode)?;
         self.reserve_or_refresh(0, 1)?;
-        let inode = self.new_inode(caller, parent, new);
         let ino = self.add(inode);
         self.at_mut(ino).shown_ino = crate::api::NEW_INODES + ino.0;
         self.add_name(ino, parent, name);
         self.note_change(parent);
         self.touched(ino);
         Ok(ino)
+    }
+
+    /// What somebody else makes belongs to us where the storage gives nothing to others.
+    fn expect_owner(&self, inode: &mut Inode) -> Answer<()> {
+        if inode.uid == self.own_uid {
+            return Ok(());
+        }
+        match self.able(&Ability::Owner(inode.uid, inode.gid)) {
+            Err(Stop::Errno(_)) => (inode.uid, inode.gid) = (self.own_uid, self.own_gid),
+            other => other?,
+        }
+        Ok(())
     }
 
     fn new_inode(&self, caller: Caller, parent: Ino, new: &NewObject<'_>) -> Inode {
@@ -180,6 +197,7 @@ impl Model {
         if self.entry(parent, name)?.is_some() {
             return Err(Errno::EXIST.into());
         }
+        self.able(&Ability::Link)?;
         self.add_name(ino, parent, name);
         self.note_change(parent);
         let now = self.now;
@@ -382,6 +400,7 @@ impl Model {
             self.unreserve(0, 1);
         }
         self.note_nameless(ino);
+        self.close_removed(ino);
         self.touched(ino);
     }
 

@@ -155,9 +155,9 @@ impl Ground {
         self.place(|place| place.start_job(&self.behind_words(), options, script))
     }
 
-    /// Runs `elbow` with these words.
+    /// Runs `elbow` with these words, as the one whose ground it is: nobody else ends a job.
     pub(crate) fn elbow(&self, words: &[&str]) -> Run {
-        let words = [&[env!("CARGO_BIN_EXE_elbow")], words].concat();
+        let words = [&self.behind_words()[..], &[env!("CARGO_BIN_EXE_elbow")], words].concat();
         self.place(|place| place.start(&words)).finish()
     }
 

@@ -7,7 +7,7 @@ use std::io::IoSlice;
 use std::sync::Arc;
 
 use super::{Content, Event, Name, Node};
-use crate::{Handle, Result, Storage};
+use crate::{Handle, Result, Storage, Time};
 
 /// The unit of holes, in bytes: what a file system punches and allocates.
 const PAGE_BYTES: u64 = 4096;
@@ -42,6 +42,7 @@ struct Tree {
 #[derive(Clone, Default)]
 struct File {
     size: u64,
+    mtime: Option<Time>,
     pages: BTreeMap<u64, Arc<[u8; PAGE_BYTES as usize]>>,
 }
 
@@ -166,7 +167,7 @@ impl Synced {
                 Event::Names(names) => names.iter().for_each(|name| {
                     last_name.insert(name.dir, moment);
                 }),
-                Event::Content(..) => (),
+                Event::Content(..) | Event::Mtime(..) => (),
                 Event::Sync(node) => {
                     synced.of_node.insert(*node, moment);
                     let last = last_name.get(node).map_or(0, |last| last + 1);
@@ -184,7 +185,7 @@ impl Synced {
             Event::Content(node, _) => {
                 moment < self.of_all || self.of_node.get(node).is_some_and(|&sync| moment < sync)
             }
-            Event::Sync(_) | Event::SyncAll => true,
+            Event::Mtime(..) | Event::Sync(_) | Event::SyncAll => true,
         }
     }
 }
@@ -195,6 +196,7 @@ impl Tree {
         match change {
             Event::Names(names) => names.iter().for_each(|name| self.rename(name)),
             Event::Content(node, content) => self.files.entry(*node).or_default().apply(content, survives),
+            Event::Mtime(node, mtime) => self.files.entry(*node).or_default().mtime = Some(*mtime),
             Event::Sync(_) | Event::SyncAll => (),
         }
     }
@@ -227,12 +229,17 @@ impl Tree {
         for (index, page) in &file.pages {
             storage.write(&handle, &[IoSlice::new(&page[..])], index * PAGE_BYTES)?;
         }
-        storage.truncate(&handle, file.size)
+        storage.truncate(&handle, file.size)?;
+        match file.mtime {
+            Some(_) => storage.set_times_handle(&handle, None, file.mtime),
+            None => Ok(()),
+        }
     }
 }
 
 impl File {
     fn apply(&mut self, content: &Content, survives: impl Fn(u64) -> bool) {
+        self.mtime = None;
         match content {
             Content::Write { offset, bytes } => {
                 for (part, start, end) in parts(*offset, bytes.len() as u64, SECTOR_BYTES) {

@@ -1,0 +1,239 @@
+//! A storage that refuses each kind of thing: the command hears of it at once, once per kind, and the job commits.
+//!
+//! The story: what the storage refused was found in the background. `mv` from elsewhere had removed its source by then, and
+//! the job rolled back: the file was lost.
+
+#![allow(clippy::disallowed_methods, reason = "the test looks at real directories")]
+
+use std::ffi::OsStr;
+use std::sync::Arc;
+
+use elbow_file::double::{Call, Faulty, Interposed, Operation, Plan};
+use elbow_file::{Errno, Kind, RealStorage};
+
+use crate::model::{ACCESS_ACL, DEFAULT_ACL};
+use crate::schedule_test::scratch;
+use crate::{Attr, Caller, Ino, Job, Options, Outcome, SetAttr, XattrMode};
+
+const ROOT: Caller = Caller {
+    uid: 0,
+    gid: 0,
+    umask: 0,
+};
+type Gave = Result<(), Errno>;
+
+fn n(name: &str) -> &OsStr {
+    OsStr::new(name)
+}
+
+struct Bench {
+    dir: tempfile::TempDir,
+    storage: Arc<Interposed<Faulty>>,
+    job: Job,
+}
+
+impl Bench {
+    /// A job on a storage that refuses these calls for ever.
+    fn refusing(errno: Errno, which: impl Fn(&Call<'_>) -> bool + Send + Sync + 'static) -> Self {
+        rustix::process::umask(rustix::fs::Mode::empty());
+        let dir = scratch();
+        std::fs::write(dir.path().join("old"), "old").unwrap();
+        let plan = Plan::fail(errno).times(u64::MAX).when(which);
+        let storage = Arc::new(Interposed::new(Arc::new(RealStorage), Faulty::new([plan])));
+        let root = RealStorage::open_root(dir.path()).unwrap();
+        let job = Job::begin(storage.clone(), root, dir.path(), Options::default()).unwrap();
+        Self { dir, storage, job }
+    }
+
+    fn file(&self, name: &str) -> Attr {
+        let made = self
+            .job
+            .insist(|job| job.create(ROOT, Ino::ROOT, n(name), 0o644))
+            .unwrap();
+        self.job.insist(|job| job.write(made.ino, 0, b"data", false)).unwrap();
+        self.job.release(made.ino, true);
+        made
+    }
+
+    /// The operation is refused twice by one call to the storage, and the job commits what else it did.
+    fn assert_refused(&self, errno: Errno, operation: impl Fn(&Job) -> Gave) {
+        for _ in 0..2 {
+            assert_eq!(operation(&self.job), Err(errno));
+        }
+        assert_eq!(self.storage.hook().fired(), 1, "the storage is asked once");
+        self.assert_commits();
+    }
+
+    fn assert_commits(&self) {
+        self.file("kept");
+        let outcome = self.job.commit(&mut |_| {}).unwrap();
+        assert!(matches!(outcome, Outcome::Committed), "{outcome:?}");
+        assert_eq!(std::fs::read(self.dir.path().join("kept")).unwrap(), b"data");
+        let staged = |name: &OsStr| name.as_encoded_bytes().starts_with(b".elbow-");
+        let names = std::fs::read_dir(self.dir.path()).unwrap();
+        assert!(
+            !names.map(|entry| entry.unwrap().file_name()).any(|name| staged(&name)),
+            "left behind"
+        );
+    }
+}
+
+#[test]
+fn extended_attributes_that_a_storage_refuses_are_refused_at_once() {
+    for namespace in ["user", "trusted", "security"] {
+        let is_that = move |call: &Call<'_>| {
+            let sets = matches!(call.operation, Operation::SetXattr | Operation::SetXattrHandle);
+            sets && call
+                .other
+                .is_some_and(|key| key.as_encoded_bytes().starts_with(namespace.as_bytes()))
+        };
+        let bench = Bench::refusing(Errno::OPNOTSUPP, is_that);
+        let (new, key) = (bench.file("new").ino, format!("{namespace}.a"));
+        bench.assert_refused(Errno::OPNOTSUPP, |job| {
+            job.insist(|job| job.set_xattr(new, n(&key), b"1", XattrMode::Any))
+        });
+    }
+}
+
+#[test]
+fn acls_that_a_storage_refuses_are_refused_at_once() {
+    let acl = [
+        &2u32.to_le_bytes()[..],
+        &[1, 0, 6, 0, 255, 255, 255, 255],
+        &[2, 0, 4, 0, 9, 0, 0, 0],
+    ]
+    .concat();
+    for key in [ACCESS_ACL, DEFAULT_ACL] {
+        let is_acl = |call: &Call<'_>| {
+            call.operation == Operation::SetXattr
+                && call.other.is_some_and(|key| key == ACCESS_ACL || key == DEFAULT_ACL)
+        };
+        let bench = Bench::refusing(Errno::OPNOTSUPP, is_acl);
+        let dir = bench
+            .job
+            .insist(|job| job.mkdir(ROOT, Ino::ROOT, n("d"), 0o755))
+            .unwrap()
+            .ino;
+        bench.assert_refused(Errno::OPNOTSUPP, |job| {
+            job.insist(|job| job.set_xattr(dir, n(key), &acl, XattrMode::Any))
+        });
+    }
+    // One that says that it has none when it is asked for them is not asked again.
+    let asks = |call: &Call<'_>| call.operation == Operation::GetXattr;
+    let bench = Bench::refusing(Errno::OPNOTSUPP, asks);
+    let new = bench.file("new").ino;
+    bench.assert_refused(Errno::OPNOTSUPP, |job| {
+        job.insist(|job| job.set_xattr(new, n(ACCESS_ACL), &acl, XattrMode::Any))
+    });
+}
+
+#[test]
+fn objects_that_a_storage_does_not_have_are_refused_at_once() {
+    for kind in [Kind::Fifo, Kind::Socket, Kind::CharDevice, Kind::BlockDevice] {
+        let bench = Bench::refusing(Errno::PERM, |call| call.operation == Operation::Mknod);
+        bench.assert_refused(Errno::PERM, |job| {
+            job.insist(|job| job.mknod(ROOT, Ino::ROOT, n("x"), kind, 0o600, 0x103))
+                .map(drop)
+        });
+    }
+    let bench = Bench::refusing(Errno::PERM, |call| call.operation == Operation::Symlink);
+    bench.assert_refused(Errno::PERM, |job| {
+        job.insist(|job| job.symlink(ROOT, Ino::ROOT, n("x"), n("to")))
+            .map(drop)
+    });
+    let bench = Bench::refusing(Errno::PERM, |call| call.operation == Operation::Link);
+    let new = bench.file("new").ino;
+    bench.assert_refused(Errno::PERM, |job| {
+        job.insist(|job| job.link(new, Ino::ROOT, n("x"))).map(drop)
+    });
+}
+
+#[test]
+fn owners_that_a_storage_does_not_have_are_refused_at_once() {
+    let chowns = |call: &Call<'_>| matches!(call.operation, Operation::Chown | Operation::ChownHandle);
+    let bench = Bench::refusing(Errno::PERM, chowns);
+    let new = bench.file("new").ino;
+    let to_other = SetAttr {
+        uid: Some(7),
+        ..SetAttr::default()
+    };
+    bench.assert_refused(Errno::PERM, |job| {
+        job.insist(|job| job.setattr(new, &to_other)).map(drop)
+    });
+    // What another user makes there is made all the same, as it would be below.
+    let bench = Bench::refusing(Errno::PERM, chowns);
+    let other = Caller {
+        uid: 7,
+        gid: 7,
+        umask: 0,
+    };
+    let made = bench
+        .job
+        .insist(|job| job.create(other, Ino::ROOT, n("made"), 0o600))
+        .unwrap();
+    assert_eq!((made.uid, made.gid), (0, 0));
+    bench.job.release(made.ino, true);
+    bench.assert_commits();
+}
+
+/// As on vfat, whose files all have the mode of the mount.
+#[test]
+fn modes_that_a_storage_does_not_keep_are_refused_at_once_and_not_set_for_what_is_created() {
+    let chmods = |call: &Call<'_>| matches!(call.operation, Operation::Chmod | Operation::ChmodHandle);
+    let bench = Bench::refusing(Errno::PERM, chmods);
+    let new = bench.file("new").ino;
+    bench
+        .job
+        .insist(|job| job.mkdir(ROOT, Ino::ROOT, n("sticky"), 0o1777))
+        .unwrap();
+    let closed = SetAttr {
+        mode: Some(0o600),
+        ..SetAttr::default()
+    };
+    for _ in 0..2 {
+        assert_eq!(bench.job.insist(|job| job.setattr(new, &closed)), Err(Errno::PERM));
+    }
+    assert_eq!(bench.storage.hook().fired(), 2, "what is kept at all, and this one");
+    bench.assert_commits();
+}
+
+#[test]
+fn names_and_sizes_that_a_storage_does_not_have_are_refused_at_once() {
+    let foreign = |call: &Call<'_>| {
+        let name = call.name.map(OsStr::as_encoded_bytes).unwrap_or_default();
+        call.operation == Operation::Create && name.contains(&b':')
+    };
+    let bench = Bench::refusing(Errno::INVAL, foreign);
+    bench.assert_refused(Errno::INVAL, |job| {
+        job.insist(|job| job.create(ROOT, Ino::ROOT, n("File::Spec"), 0o644))
+            .map(drop)
+    });
+    let large = |call: &Call<'_>| call.operation == Operation::Truncate && call.bytes > u64::from(u32::MAX);
+    let bench = Bench::refusing(Errno::FBIG, large);
+    let new = bench.file("new").ino;
+    let beyond = SetAttr {
+        size: Some(1 << 33),
+        ..SetAttr::default()
+    };
+    for _ in 0..2 {
+        assert_eq!(bench.job.insist(|job| job.setattr(new, &beyond)), Err(Errno::FBIG));
+        assert_eq!(
+            bench.job.insist(|job| job.write(new, 1 << 33, b"x", false)),
+            Err(Errno::FBIG)
+        );
+    }
+    assert!(bench.storage.hook().fired() <= 3, "{}", bench.storage.hook().fired());
+    bench.assert_commits();
+}
+
+/// A trial that fails for another reason says nothing about the kind.
+#[test]
+fn what_fails_for_the_moment_is_tried_again() {
+    let bench = Bench::refusing(Errno::PERM, |_| false);
+    let new = bench.file("new").ino;
+    bench.storage.hook().arm(Plan::fail(Errno::NOSPC).on(Operation::Link));
+    let link = |name: &str| bench.job.insist(|job| job.link(new, Ino::ROOT, n(name))).map(drop);
+    assert_eq!(link("x"), Err(Errno::NOSPC));
+    assert_eq!(link("x"), Ok(()));
+    bench.assert_commits();
+}

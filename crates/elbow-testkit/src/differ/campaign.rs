@@ -1,0 +1,199 @@
+//! Many cases on one storage, several at a time; what they find, by signature.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+
+use parking_lot::Mutex;
+
+use super::case::Case;
+use super::compare::{Class, Finding};
+use super::draw::{Length, draw};
+use super::ground::Lab;
+use super::known::KnownList;
+use super::shrink::shrink;
+use super::trial::{Programs, Trial};
+
+/// How often a case is run without the call that met something known.
+const KNOWN_MAX: usize = 24;
+/// How often a case is run to see how often it shows what it showed.
+const TRIES: u32 = 5;
+
+/// What is needed to try a case.
+#[derive(Clone, Copy, Debug)]
+pub struct Bench<'a> {
+    /// The storage.
+    pub lab: &'a Lab,
+    /// What is started.
+    pub programs: &'a Programs,
+    /// What is known.
+    pub known: &'a KnownList,
+}
+
+/// What a case showed.
+#[derive(Clone, Debug)]
+pub struct Examined {
+    /// The case without what is known.
+    pub case: Case,
+    /// What is not known.
+    pub findings: Vec<Finding>,
+    /// Signatures of what is known, with why.
+    pub known: Vec<(String, String)>,
+}
+
+/// What was found, by signature.
+pub type Tally = BTreeMap<(Class, String), Found>;
+
+/// One signature.
+#[derive(Clone, Debug)]
+pub struct Found {
+    /// How many cases showed it.
+    pub count: u64,
+    /// The first of them: its seed, itself, and what was found.
+    pub seed: u64,
+    /// See `seed`.
+    pub case: Case,
+    /// See `seed`.
+    pub detail: String,
+}
+
+/// What a campaign found.
+#[derive(Clone, Debug, Default)]
+pub struct Summary {
+    /// How many cases were run.
+    pub cases: u64,
+    /// How many calls they had.
+    pub calls: u64,
+    /// What is not known.
+    pub found: Tally,
+    /// How often what is known was met, with why.
+    pub known: BTreeMap<(String, String), u64>,
+}
+
+impl Bench<'_> {
+    /// Runs a case until nothing known hides the rest; `name` is that of no other case under way there.
+    ///
+    /// # Errors
+    /// What the lab says.
+    pub fn examine(&self, case: &Case, name: &str) -> io::Result<Examined> {
+        let (mut case, mut known) = (case.clone(), Vec::new());
+        for _ in 0..KNOWN_MAX {
+            let findings = Trial::run(&case, self.lab, self.programs, name)?.findings(&case);
+            let of = |finding: &Finding| self.known.of(self.lab.storage(), finding);
+            let (met, findings): (Vec<Finding>, _) = findings.into_iter().partition(|finding| of(finding).is_some());
+            known.extend(
+                met.iter()
+                    .filter_map(|finding| Some((finding.signature.clone(), of(finding)?.why.clone()))),
+            );
+            match met.iter().find_map(|finding| finding.step) {
+                Some(step) => drop(case.steps.remove(step)),
+                None => return Ok(Examined { case, findings, known }),
+            }
+        }
+        Ok(Examined {
+            case,
+            findings: Vec::new(),
+            known,
+        })
+    }
+
+    /// Runs the cases of seeds.
+    ///
+    /// # Errors
+    /// The first that a lab said.
+    pub fn run(
+        &self,
+        seeds: Range<u64>,
+        length: Length,
+        threads: usize,
+        adjust: &(dyn Fn(&mut Case) + Sync),
+    ) -> io::Result<Summary> {
+        let (next, summary) = (AtomicU64::new(seeds.start), Mutex::new(Summary::default()));
+        let work = || -> io::Result<()> {
+            loop {
+                let seed = next.fetch_add(1, Ordering::Relaxed);
+                if seed >= seeds.end {
+                    return Ok(());
+                }
+                let mut case = draw(seed, self.lab.storage(), length);
+                adjust(&mut case);
+                let calls = case.steps.len() as u64;
+                let examined = self.examine(&case, &format!("seed-{seed}"))?;
+                summary.lock().add(seed, calls, examined);
+            }
+        };
+        thread::scope(|scope| {
+            let workers: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
+            workers
+                .into_iter()
+                .try_for_each(|worker| worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+        })?;
+        Ok(summary.into_inner())
+    }
+
+    /// The smallest case that shows the same, and how often of [`TRIES`] times the one that is given did.
+    ///
+    /// # Errors
+    /// What the lab says.
+    pub fn minimise(&self, case: &Case, signature: &str, name: &str) -> io::Result<(Case, u32)> {
+        let shows = |case: &Case| -> io::Result<bool> {
+            let findings = Trial::run(case, self.lab, self.programs, name)?.findings(case);
+            Ok(findings.iter().any(|finding| finding.signature == signature))
+        };
+        let shown: Vec<bool> = (0..TRIES).map(|_| shows(case)).collect::<io::Result<_>>()?;
+        let often = shown.into_iter().map(u32::from).sum();
+        if often == 0 {
+            return Ok((case.clone(), 0));
+        }
+        // What is seldom shown is tried more often before it is believed to have gone.
+        let tries = if often == TRIES { 1 } else { 2 * TRIES / often };
+        let mut trouble = None;
+        let small = shrink(case, &mut |case| {
+            let mut once = || {
+                shows(case).unwrap_or_else(|error| {
+                    trouble.get_or_insert(error);
+                    false
+                })
+            };
+            (0..tries).any(|_| once())
+        });
+        trouble.map_or(Ok((small, often)), Err)
+    }
+}
+
+impl Summary {
+    fn add(&mut self, seed: u64, calls: u64, examined: Examined) {
+        self.cases += 1;
+        self.calls += calls;
+        for known in examined.known {
+            *self.known.entry(known).or_default() += 1;
+        }
+        for finding in examined.findings {
+            let found = self
+                .found
+                .entry((finding.class, finding.signature))
+                .or_insert_with(|| Found {
+                    count: 0,
+                    seed,
+                    case: examined.case.clone(),
+                    detail: finding.detail,
+                });
+            found.count += 1;
+        }
+    }
+
+    /// Adds another one.
+    pub fn merge(&mut self, other: Self) {
+        self.cases += other.cases;
+        self.calls += other.calls;
+        for (known, count) in other.known {
+            *self.known.entry(known).or_default() += count;
+        }
+        for (key, found) in other.found {
+            let count = found.count;
+            self.found.entry(key).or_insert(Found { count: 0, ..found }).count += count;
+        }
+    }
+}

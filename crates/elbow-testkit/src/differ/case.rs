@@ -1,0 +1,209 @@
+//! A case: who works on which old tree, how the job is run, and the calls in their order. It is a text that can be read, edited and replayed.
+//!
+//! ```text
+//! # elbow differ 1
+//! storage ext4                        where both trees lie
+//! runner root                         who runs the job
+//! ending commit                       how the command ends
+//! option --mem 8M                     for `elbow run`
+//! worker 1001 1001 2000               uid, gid, supplementary groups; the first one is worker 0
+//! old file a 0644 1001 1001 100@7     the old tree, in the order in which it is made
+//! call 0 chmod root a 0600 -          which worker does what
+//! ```
+
+use std::fmt::Write as _;
+
+use super::call::Call;
+use super::old::Old;
+
+/// First line of a script; another number would be another format.
+const HEADER: &str = "# elbow differ 1";
+
+/// See the module's header.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Case {
+    /// The name of its storage.
+    pub storage: String,
+    /// Who runs it.
+    pub runner: Runner,
+    /// How its command ends.
+    pub ending: Ending,
+    /// Options of `elbow run`, a line each.
+    pub options: Vec<String>,
+    /// Who does the calls.
+    pub workers: Vec<Person>,
+    /// What was there before.
+    pub old: Vec<Old>,
+    /// Which worker does what, in this order.
+    pub steps: Vec<Step>,
+}
+
+/// One call of one worker.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// The number of the worker.
+    pub worker: usize,
+    /// What it does.
+    pub call: Call,
+}
+
+/// Who runs the job.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Runner {
+    /// Root: workers become who they are.
+    #[default]
+    Root,
+    /// An ordinary user, who is all workers.
+    User,
+}
+
+/// How the command of the job ends.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Ending {
+    /// Well: the job is committed.
+    #[default]
+    Commit,
+    /// Not: the job is rolled back.
+    Fail,
+    /// Well, with workers left behind that still have files open and mapped.
+    Leave,
+}
+
+/// Who a worker is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Person {
+    /// Its user.
+    pub uid: u32,
+    /// Its group.
+    pub gid: u32,
+    /// Its supplementary groups.
+    pub groups: Vec<u32>,
+}
+
+impl Runner {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Root => "root",
+            Self::User => "user",
+        }
+    }
+}
+
+impl Ending {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Commit => "commit",
+            Self::Fail => "fail",
+            Self::Leave => "leave",
+        }
+    }
+}
+
+impl Case {
+    /// The case as a script.
+    pub fn to_text(&self) -> String {
+        let mut text = format!("{HEADER}\nstorage {}\n", self.storage);
+        let _ = writeln!(text, "runner {}\nending {}", self.runner.word(), self.ending.word());
+        for option in &self.options {
+            let _ = writeln!(text, "option {option}");
+        }
+        for worker in &self.workers {
+            let _ = write!(text, "worker {} {}", worker.uid, worker.gid);
+            for group in &worker.groups {
+                let _ = write!(text, " {group}");
+            }
+            text.push('\n');
+        }
+        for old in &self.old {
+            let _ = writeln!(text, "old {}", old.to_line());
+        }
+        for step in &self.steps {
+            let _ = writeln!(text, "call {} {}", step.worker, step.call.to_line());
+        }
+        text
+    }
+
+    /// Reads a script; empty lines and those that begin with `#` say nothing.
+    ///
+    /// # Errors
+    /// The first line that is none of a script, with its number.
+    pub fn of_text(text: &str) -> Result<Self, String> {
+        if text.lines().next() != Some(HEADER) {
+            return Err(format!("line 1: a script begins with \"{HEADER}\""));
+        }
+        let mut case = Self::default();
+        for (line, number) in text.lines().zip(1..) {
+            if !line.is_empty() && !line.starts_with('#') {
+                case.take(line)
+                    .ok_or_else(|| format!("line {number}: \"{line}\" is none of a script"))?;
+            }
+        }
+        let known = case.workers.len();
+        match case.steps.iter().find(|step| step.worker >= known) {
+            Some(step) => Err(format!(
+                "\"{}\": there is no worker {}",
+                step.call.to_line(),
+                step.worker
+            )),
+            None => Ok(case),
+        }
+    }
+
+    fn take(&mut self, line: &str) -> Option<()> {
+        let (word, rest) = line.split_once(' ')?;
+        match word {
+            "storage" => rest.clone_into(&mut self.storage),
+            "runner" => {
+                self.runner = [Runner::Root, Runner::User]
+                    .into_iter()
+                    .find(|runner| runner.word() == rest)?;
+            }
+            "ending" => {
+                let all = [Ending::Commit, Ending::Fail, Ending::Leave];
+                self.ending = all.into_iter().find(|ending| ending.word() == rest)?;
+            }
+            "option" => self.options.push(rest.to_owned()),
+            "worker" => {
+                let numbers: Option<Vec<u32>> = rest.split(' ').map(|number| number.parse().ok()).collect();
+                let [uid, gid, groups @ ..] = &numbers?[..] else {
+                    return None;
+                };
+                self.workers.push(Person {
+                    uid: *uid,
+                    gid: *gid,
+                    groups: groups.to_vec(),
+                });
+            }
+            "old" => self.old.push(Old::of_line(rest)?),
+            "call" => {
+                let (worker, call) = rest.split_once(' ')?;
+                self.steps.push(Step {
+                    worker: worker.parse().ok()?,
+                    call: Call::of_line(call)?,
+                });
+            }
+            _ => return None,
+        }
+        Some(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_script_reads_back_as_the_case() {
+        let text = "# elbow differ 1\nstorage ext4\nrunner user\nending leave\noption --mem 8M\nworker 1001 1001 2000\n\
+                    old dir . 0755 0 0\nold file a 0644 1001 1001 100@7\ncall 0 chmod root a 0600 -\n";
+        assert_eq!(Case::of_text(text).map(|case| case.to_text()).as_deref(), Ok(text));
+    }
+
+    #[test]
+    fn a_line_that_is_none_is_named() {
+        let said = |text: &str| Case::of_text(text).expect_err("none of a script");
+        assert!(said("storage ext4\n").starts_with("line 1:"));
+        assert!(said("# elbow differ 1\n\ncall 0 fly\n").starts_with("line 3:"));
+        assert!(said("# elbow differ 1\ncall 0 getcwd\n").contains("no worker 0"));
+    }
+}

@@ -1,0 +1,755 @@
+//! Random calls.
+
+use rand::Rng;
+
+use super::super::call::Call;
+use super::super::word::{
+    AccessFlags, AtFlags, Bits, FallocateFlags, Kind, Lock, MAPS, Map, MapFlags, Name, OpenFlags, RenameFlags, Slot,
+    Time, Whence, Which, XattrFlags,
+};
+use super::tree::{KEYS, LISTS};
+use super::{Draw, SHARED_GROUP, Sort, USERS};
+
+/// Makes a call.
+type Maker = fn(&mut Draw) -> Call;
+
+/// How often which call is drawn, of the sum.
+const WEIGHTS: [(u32, Maker); 51] = [
+    (60, Draw::open),
+    (14, Draw::close),
+    (4, Draw::dup),
+    (10, Draw::read),
+    (10, Draw::pread),
+    (25, Draw::write),
+    (20, Draw::pwrite),
+    (5, Draw::writev),
+    (8, Draw::seek),
+    (6, Draw::holes),
+    (10, Draw::ftruncate),
+    (6, Draw::truncate),
+    (14, Draw::fallocate),
+    (8, Draw::copy),
+    (16, Draw::mkdir),
+    (5, Draw::mknod),
+    (8, Draw::symlink),
+    (16, Draw::link),
+    (22, Draw::unlink),
+    (14, Draw::rmdir),
+    (45, Draw::rename),
+    (20, Draw::chmod),
+    (5, Draw::fchmod),
+    (10, Draw::chown),
+    (3, Draw::fchown),
+    (14, Draw::utimens),
+    (4, Draw::futimens),
+    (10, Draw::setxattr),
+    (5, Draw::getxattr),
+    (5, Draw::listxattr),
+    (5, Draw::removexattr),
+    (4, Draw::fsetxattr),
+    (2, Draw::fgetxattr),
+    (2, Draw::fremovexattr),
+    (9, Draw::setacl),
+    (10, Draw::list),
+    (3, Draw::flist),
+    (14, Draw::stat),
+    (6, Draw::fstat),
+    (4, Draw::readlink),
+    (6, Draw::access),
+    (6, Draw::map),
+    (5, Draw::mapread),
+    (8, Draw::mapwrite),
+    (5, Draw::msync_or_unmap),
+    (8, Draw::lock),
+    (6, Draw::sync),
+    (5, Draw::chdir),
+    (2, Draw::fchdir),
+    (4, Draw::umask_or_getcwd),
+    (2, Draw::pause),
+];
+
+impl Draw {
+    pub(super) fn any_call(&mut self) -> Call {
+        let sum: u32 = WEIGHTS.iter().map(|(weight, _)| weight).sum();
+        let mut at = self.rng.random_range(0..sum);
+        for (weight, make) in WEIGHTS {
+            if at < weight {
+                return make(self);
+            }
+            at -= weight;
+        }
+        self.pause()
+    }
+
+    fn open(&mut self) -> Call {
+        let slot = self.slot();
+        if self.chance(4) {
+            return self.open_temporary(slot);
+        }
+        let sort = if self.chance(25) { Sort::Dir } else { Sort::File };
+        let makes = sort == Sort::File && self.chance(40);
+        let path = if makes && self.chance(70) {
+            self.name_in_dir()
+        } else {
+            self.path(sort)
+        };
+        let mut flags = if sort == Sort::Dir {
+            0
+        } else {
+            self.one(&[0, libc::O_WRONLY, libc::O_RDWR, libc::O_RDWR])
+        };
+        flags |= if makes { libc::O_CREAT } else { 0 };
+        let odd = [
+            (libc::O_EXCL, if makes { 25 } else { 1 }),
+            (libc::O_TRUNC, 20),
+            (libc::O_APPEND, 20),
+            (libc::O_DIRECTORY, 5),
+        ];
+        for (flag, percent) in [
+            &odd[..],
+            &[(libc::O_NOFOLLOW, 8), (libc::O_PATH, 3), (libc::O_DSYNC, 3)],
+        ]
+        .concat()
+        {
+            // Truncating what is only read is not specified, and file systems differ.
+            let is_unspecified = flag == libc::O_TRUNC && flags & libc::O_ACCMODE == libc::O_RDONLY;
+            flags |= if self.chance(percent) && !is_unspecified {
+                flag
+            } else {
+                0
+            };
+        }
+        let known = self
+            .known
+            .iter()
+            .find(|(known, _)| *known == path)
+            .map(|(_, sort)| *sort);
+        self.hand().slots[usize::from(slot.0)] = Some((path.clone(), Some(known.unwrap_or(Sort::File))));
+        if makes {
+            self.learn(&path, Sort::File);
+        }
+        let ((at, name), mode) = (self.way(&path), self.mode());
+        Call::Open {
+            slot,
+            at,
+            name,
+            flags: OpenFlags(flags),
+            mode,
+        }
+    }
+
+    fn open_temporary(&mut self, slot: Slot) -> Call {
+        let dir = self.existing(Sort::Dir);
+        self.hand().slots[usize::from(slot.0)] = Some((String::new(), Some(Sort::File)));
+        let exclusive = if self.chance(20) { libc::O_EXCL } else { 0 };
+        let ((at, name), mode) = (self.way(&dir), self.mode());
+        Call::Open {
+            slot,
+            at,
+            name,
+            flags: OpenFlags(libc::O_TMPFILE | libc::O_RDWR | exclusive),
+            mode,
+        }
+    }
+
+    fn close(&mut self) -> Call {
+        let slot = self.slot_of(Sort::File);
+        self.hand().slots[usize::from(slot.0)] = None;
+        Call::Close { slot }
+    }
+
+    fn dup(&mut self) -> Call {
+        let (slot, to) = (self.slot_of(Sort::File), self.slot());
+        self.hand().slots[usize::from(to.0)] = self.hand().slots[usize::from(slot.0)].clone();
+        Call::Dup { slot, to }
+    }
+
+    fn read(&mut self) -> Call {
+        Call::Read {
+            slot: self.slot_of(Sort::File),
+            length: self.size(),
+        }
+    }
+
+    fn offset(&mut self) -> u64 {
+        match self.rng.random_range(0..10) {
+            0..3 => 0,
+            3..5 => self.one(&[4095, 4096, 4097, 8192, 65536, 131_072]),
+            5..9 => self.rng.random_range(0..100_000),
+            _ => self.rng.random_range(0..6_000_000),
+        }
+    }
+
+    fn pread(&mut self) -> Call {
+        Call::Pread {
+            slot: self.slot_of(Sort::File),
+            length: self.size(),
+            offset: self.offset(),
+        }
+    }
+
+    fn write(&mut self) -> Call {
+        let length = self.size();
+        Call::Write {
+            slot: self.slot_of(Sort::File),
+            data: self.data_of(length),
+        }
+    }
+
+    fn pwrite(&mut self) -> Call {
+        let length = self.size();
+        Call::Pwrite {
+            slot: self.slot_of(Sort::File),
+            data: self.data_of(length),
+            offset: self.offset(),
+        }
+    }
+
+    fn writev(&mut self) -> Call {
+        let (first, second) = (self.size(), self.size());
+        Call::Writev {
+            slot: self.slot_of(Sort::File),
+            first: self.data_of(first),
+            second: self.data_of(second),
+        }
+    }
+
+    fn seek(&mut self) -> Call {
+        let whence = self.one(Whence::ALL);
+        let offset = if self.chance(90) {
+            self.offset().cast_signed()
+        } else {
+            -3
+        };
+        Call::Seek {
+            slot: self.slot_of(Sort::File),
+            offset,
+            whence,
+        }
+    }
+
+    fn holes(&mut self) -> Call {
+        Call::Holes {
+            slot: self.slot_of(Sort::File),
+        }
+    }
+
+    fn length(&mut self) -> i64 {
+        match self.rng.random_range(0..20) {
+            0 => -1,
+            1..5 => 0,
+            _ => self.offset().cast_signed(),
+        }
+    }
+
+    fn ftruncate(&mut self) -> Call {
+        Call::Ftruncate {
+            slot: self.slot_of(Sort::File),
+            length: self.length(),
+        }
+    }
+
+    fn truncate(&mut self) -> Call {
+        let path = self.path(Sort::File);
+        let (at, name) = self.way(&path);
+        Call::Truncate {
+            at,
+            name,
+            length: self.length(),
+        }
+    }
+
+    fn fallocate(&mut self) -> Call {
+        let keep = libc::FALLOC_FL_KEEP_SIZE;
+        let modes = [
+            0,
+            0,
+            keep,
+            keep | libc::FALLOC_FL_PUNCH_HOLE,
+            keep | libc::FALLOC_FL_PUNCH_HOLE,
+            libc::FALLOC_FL_ZERO_RANGE,
+            keep | libc::FALLOC_FL_ZERO_RANGE,
+            libc::FALLOC_FL_COLLAPSE_RANGE,
+            libc::FALLOC_FL_INSERT_RANGE,
+        ];
+        let flags = FallocateFlags(self.one(&modes));
+        let whole_blocks = self.chance(50);
+        let round = |number: u64| if whole_blocks { number / 4096 * 4096 } else { number }.cast_signed();
+        let (offset, length) = (round(self.offset()), round(self.offset()));
+        Call::Fallocate {
+            slot: self.slot_of(Sort::File),
+            flags,
+            offset,
+            length,
+        }
+    }
+
+    fn copy(&mut self) -> Call {
+        let (from_offset, to_offset) = (self.offset(), self.offset());
+        let (has_from, has_to) = (self.chance(50), self.chance(50));
+        Call::Copy {
+            from: self.slot_of(Sort::File),
+            from_offset: has_from.then_some(from_offset),
+            to: self.slot_of(Sort::File),
+            to_offset: has_to.then_some(to_offset),
+            length: self.size(),
+        }
+    }
+
+    fn mkdir(&mut self) -> Call {
+        let path = self.name_in_dir();
+        self.learn(&path, Sort::Dir);
+        let ((at, name), mode) = (self.way(&path), self.mode());
+        Call::Mkdir { at, name, mode }
+    }
+
+    fn mknod(&mut self) -> Call {
+        let (path, kind) = (self.name_in_dir(), self.one(Kind::ALL));
+        self.learn(&path, if kind == Kind::File { Sort::File } else { Sort::Other });
+        let ((at, name), mode) = (self.way(&path), self.mode());
+        Call::Mknod { at, name, kind, mode }
+    }
+
+    fn symlink(&mut self) -> Call {
+        let (path, target) = (self.name_in_dir(), self.target());
+        self.learn(&path, Sort::Link);
+        let (at, name) = self.way(&path);
+        Call::Symlink { target, at, name }
+    }
+
+    fn link(&mut self) -> Call {
+        let to = self.name_in_dir();
+        if self.chance(15) {
+            let (slot, (to_at, to)) = (self.slot_of(Sort::File), self.way(&to));
+            let flags = AtFlags(libc::AT_EMPTY_PATH);
+            return Call::Link {
+                at: super::At::Slot(slot),
+                name: Name::default(),
+                to_at,
+                to,
+                flags,
+            };
+        }
+        let sort = if self.chance(15) { Sort::Link } else { Sort::File };
+        let path = self.path(sort);
+        self.learn(&to, sort);
+        let flags = AtFlags(if self.chance(20) { libc::AT_SYMLINK_FOLLOW } else { 0 });
+        let ((at, name), (to_at, to)) = (self.way(&path), self.way(&to));
+        Call::Link {
+            at,
+            name,
+            to_at,
+            to,
+            flags,
+        }
+    }
+
+    fn unlink(&mut self) -> Call {
+        let sort = self.one(&[Sort::File, Sort::File, Sort::File, Sort::Link, Sort::Other, Sort::Dir]);
+        let path = self.path(sort);
+        if sort != Sort::Dir {
+            self.forget(&path);
+        }
+        let (at, name) = self.way(&path);
+        Call::Unlink { at, name }
+    }
+
+    fn rmdir(&mut self) -> Call {
+        let path = self.path(Sort::Dir);
+        if !self
+            .known
+            .iter()
+            .any(|(known, _)| known.starts_with(&format!("{path}/")))
+        {
+            self.forget(&path);
+        }
+        let (at, name) = self.way(&path);
+        Call::Rmdir { at, name }
+    }
+
+    fn rename(&mut self) -> Call {
+        let sort = self.one(&[Sort::File, Sort::File, Sort::File, Sort::Dir, Sort::Dir, Sort::Link]);
+        let path = self.path(sort);
+        let to = if self.chance(45) {
+            self.path(sort)
+        } else {
+            self.name_in_dir()
+        };
+        let exchange = libc::RENAME_EXCHANGE.cast_signed();
+        let noreplace = libc::RENAME_NOREPLACE.cast_signed();
+        let flags = self.one(&[
+            0,
+            0,
+            0,
+            0,
+            0,
+            exchange,
+            exchange,
+            noreplace,
+            noreplace,
+            exchange | noreplace,
+        ]);
+        if flags == 0 || flags == noreplace {
+            self.moved(&path, &to);
+        }
+        let ((at, name), (to_at, to)) = (self.way(&path), self.way(&to));
+        Call::Rename {
+            at,
+            name,
+            to_at,
+            to,
+            flags: RenameFlags(flags),
+        }
+    }
+
+    /// Something with attributes, by a way.
+    fn object(&mut self) -> (super::At, Name) {
+        let sort = self.one(&[Sort::File, Sort::File, Sort::Dir, Sort::Dir, Sort::Link, Sort::Other]);
+        let path = self.path(sort);
+        self.way(&path)
+    }
+
+    fn nofollow(&mut self, percent: u32) -> AtFlags {
+        AtFlags(if self.chance(percent) {
+            libc::AT_SYMLINK_NOFOLLOW
+        } else {
+            0
+        })
+    }
+
+    fn chmod(&mut self) -> Call {
+        let ((at, name), mode) = (self.object(), self.mode());
+        Call::Chmod {
+            at,
+            name,
+            mode,
+            flags: self.nofollow(15),
+        }
+    }
+
+    fn fchmod(&mut self) -> Call {
+        Call::Fchmod {
+            slot: self.slot_of(Sort::File),
+            mode: self.mode(),
+        }
+    }
+
+    fn id(&mut self) -> i64 {
+        let own = self.workers[self.turn].uid;
+        self.one(&[
+            -1,
+            0,
+            USERS[0].into(),
+            USERS[1].into(),
+            SHARED_GROUP.into(),
+            own.into(),
+            own.into(),
+        ])
+    }
+
+    fn chown(&mut self) -> Call {
+        let ((at, name), uid, gid) = (self.object(), self.id(), self.id());
+        Call::Chown {
+            at,
+            name,
+            uid,
+            gid,
+            flags: self.nofollow(50),
+        }
+    }
+
+    fn fchown(&mut self) -> Call {
+        Call::Fchown {
+            slot: self.slot_of(Sort::File),
+            uid: self.id(),
+            gid: self.id(),
+        }
+    }
+
+    fn time(&mut self) -> Time {
+        let nanoseconds = if self.storage.is_far() {
+            0
+        } else {
+            self.one(&[0, 1, 999_999_999])
+        };
+        self.one(&[
+            Time::Now,
+            Time::Omit,
+            Time::At(1_100_000_000, nanoseconds),
+            Time::At(1_200_000_000, nanoseconds),
+            Time::At(0, nanoseconds),
+            Time::At(-5, nanoseconds),
+            Time::At(4_200_000_000, nanoseconds),
+        ])
+    }
+
+    fn utimens(&mut self) -> Call {
+        let ((at, name), atime, mtime) = (self.object(), self.time(), self.time());
+        Call::Utimens {
+            at,
+            name,
+            atime,
+            mtime,
+            flags: self.nofollow(40),
+        }
+    }
+
+    fn futimens(&mut self) -> Call {
+        Call::Futimens {
+            slot: self.slot_of(Sort::File),
+            atime: self.time(),
+            mtime: self.time(),
+        }
+    }
+
+    fn key(&mut self) -> Name {
+        if self.chance(5) {
+            return Name::of("system.posix_acl_access");
+        }
+        Name::of(self.one(&KEYS))
+    }
+
+    fn xattr_flags(&mut self) -> XattrFlags {
+        XattrFlags(self.one(&[0, 0, 0, libc::XATTR_CREATE, libc::XATTR_REPLACE]))
+    }
+
+    fn setxattr(&mut self) -> Call {
+        let ((at, name), key, length) = (self.object(), self.key(), self.one(&[0, 1, 30, 700, 3000]));
+        Call::Setxattr {
+            at,
+            name,
+            key,
+            value: self.data_of(length),
+            flags: self.xattr_flags(),
+            follow: self.nofollow(30),
+        }
+    }
+
+    fn getxattr(&mut self) -> Call {
+        let ((at, name), key) = (self.object(), self.key());
+        Call::Getxattr {
+            at,
+            name,
+            key,
+            follow: self.nofollow(30),
+        }
+    }
+
+    fn listxattr(&mut self) -> Call {
+        let (at, name) = self.object();
+        Call::Listxattr {
+            at,
+            name,
+            follow: self.nofollow(30),
+        }
+    }
+
+    fn removexattr(&mut self) -> Call {
+        let ((at, name), key) = (self.object(), self.key());
+        Call::Removexattr {
+            at,
+            name,
+            key,
+            follow: self.nofollow(30),
+        }
+    }
+
+    fn fsetxattr(&mut self) -> Call {
+        Call::Fsetxattr {
+            slot: self.slot_of(Sort::File),
+            key: self.key(),
+            value: self.data_of(20),
+            flags: self.xattr_flags(),
+        }
+    }
+
+    fn fgetxattr(&mut self) -> Call {
+        Call::Fgetxattr {
+            slot: self.slot_of(Sort::File),
+            key: self.key(),
+        }
+    }
+
+    fn fremovexattr(&mut self) -> Call {
+        Call::Fremovexattr {
+            slot: self.slot_of(Sort::File),
+            key: self.key(),
+        }
+    }
+
+    fn setacl(&mut self) -> Call {
+        let which = self.one(Which::ALL);
+        let sort = if which == Which::Default || self.chance(40) {
+            Sort::Dir
+        } else {
+            Sort::File
+        };
+        let path = self.path(sort);
+        let (at, name) = self.way(&path);
+        Call::Setacl {
+            at,
+            name,
+            which,
+            entries: Name::of(self.one(&LISTS)),
+        }
+    }
+
+    fn list(&mut self) -> Call {
+        let path = self.path(Sort::Dir);
+        let (at, name) = self.way(&path);
+        Call::List { at, name }
+    }
+
+    fn flist(&mut self) -> Call {
+        Call::Flist {
+            slot: self.slot_of(Sort::Dir),
+        }
+    }
+
+    fn stat(&mut self) -> Call {
+        let (at, name) = self.object();
+        Call::Stat {
+            at,
+            name,
+            flags: self.nofollow(50),
+        }
+    }
+
+    fn fstat(&mut self) -> Call {
+        Call::Fstat {
+            slot: self.slot_of(Sort::File),
+        }
+    }
+
+    fn readlink(&mut self) -> Call {
+        let path = self.path(Sort::Link);
+        let (at, name) = self.way(&path);
+        Call::Readlink { at, name }
+    }
+
+    fn access(&mut self) -> Call {
+        let ((at, name), mode) = (self.object(), self.rng.random_range(0..8));
+        let flags = AtFlags(self.one(&[0, 0, libc::AT_EACCESS, libc::AT_SYMLINK_NOFOLLOW]));
+        Call::Access {
+            at,
+            name,
+            mode: AccessFlags(mode),
+            flags,
+        }
+    }
+
+    fn map_number(&mut self) -> Map {
+        let filled: Vec<u8> = (0..MAPS)
+            .filter(|map| self.hands[self.turn].maps[usize::from(*map)])
+            .collect();
+        if filled.is_empty() {
+            Map(0)
+        } else {
+            Map(self.one(&filled))
+        }
+    }
+
+    fn map(&mut self) -> Call {
+        let (slot, map) = (self.slot_of(Sort::File), Map(self.rng.random_range(0..MAPS)));
+        self.hand().maps[usize::from(map.0)] = true;
+        let flags = MapFlags(self.one(&[0, libc::PROT_WRITE, libc::PROT_WRITE, libc::PROT_WRITE | 0x100]));
+        Call::Map {
+            slot,
+            map,
+            offset: self.one(&[0, 0, 4096]),
+            length: self.one(&[4096, 20_000, 200_000]),
+            flags,
+        }
+    }
+
+    fn mapread(&mut self) -> Call {
+        Call::Mapread {
+            map: self.map_number(),
+            offset: self.one(&[0, 100, 4096]),
+            length: self.one(&[10, 5000, 100_000]),
+        }
+    }
+
+    fn mapwrite(&mut self) -> Call {
+        let length = self.one(&[1, 100, 5000, 50_000]);
+        Call::Mapwrite {
+            map: self.map_number(),
+            offset: self.one(&[0, 100, 4096]),
+            data: self.data_of(length),
+        }
+    }
+
+    fn msync_or_unmap(&mut self) -> Call {
+        let map = self.map_number();
+        if self.chance(50) {
+            return Call::Msync { map };
+        }
+        self.hand().maps[usize::from(map.0)] = false;
+        Call::Unmap { map }
+    }
+
+    fn lock(&mut self) -> Call {
+        let (slot, lock) = (self.slot_of(Sort::File), self.one(Lock::ALL));
+        let (start, length) = (self.one(&[0, 10, 4096]), self.one(&[0, 1, 100]));
+        match self.rng.random_range(0..3) {
+            0 => Call::Flock { slot, lock },
+            1 => Call::Ofdlock {
+                slot,
+                lock,
+                start,
+                length,
+            },
+            _ => Call::Lockf {
+                slot,
+                lock,
+                start,
+                length,
+            },
+        }
+    }
+
+    fn sync(&mut self) -> Call {
+        let slot = self.slot_of(Sort::File);
+        match self.rng.random_range(0..10) {
+            0..6 => Call::Fsync { slot },
+            6..9 => Call::Fdatasync { slot },
+            _ => Call::Syncfs { slot },
+        }
+    }
+
+    fn chdir(&mut self) -> Call {
+        let path = self.path(Sort::Dir);
+        let (at, name) = self.way(&path);
+        if self
+            .known
+            .iter()
+            .any(|(known, sort)| *known == path && *sort == Sort::Dir)
+        {
+            self.hand().cwd = path;
+        }
+        Call::Chdir { at, name }
+    }
+
+    fn fchdir(&mut self) -> Call {
+        let slot = self.slot_of(Sort::Dir);
+        if let Some((dir, Some(Sort::Dir))) = self.hand().slots[usize::from(slot.0)].clone() {
+            self.hand().cwd = dir;
+        }
+        Call::Fchdir { slot }
+    }
+
+    fn umask_or_getcwd(&mut self) -> Call {
+        if self.chance(50) {
+            return Call::Getcwd {};
+        }
+        Call::Umask {
+            mode: Bits(self.one(&[0, 0o022, 0o027, 0o077])),
+        }
+    }
+
+    /// Longer than an object rests before the storage hears of it.
+    fn pause(&mut self) -> Call {
+        let milliseconds = self.one(&[1, 40, 40]);
+        Call::Pause { milliseconds }
+    }
+}

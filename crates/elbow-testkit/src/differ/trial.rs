@@ -1,0 +1,207 @@
+//! One case, natively and as a job, each on its own copy of the old tree.
+
+use std::fs::{self, File};
+use std::io::{self, PipeWriter};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
+
+use super::actor::{BROKEN_CODE, Orders, make_log};
+use super::case::{Case, Runner};
+use super::compare::{Finding, Run, compare};
+use super::draw::ordinary;
+use super::ground::{Lab, Place};
+use super::look::{look, of_lines};
+use super::old;
+use super::plant::Bug;
+
+/// After this a run is taken for lost: several times what the slowest one takes.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// The programs of a trial, where every user can start them.
+#[derive(Clone, Debug)]
+pub struct Programs {
+    /// The `elbow` under test.
+    pub elbow: PathBuf,
+    /// What plays a case when its environment has orders: a program and its arguments.
+    pub actor: Vec<PathBuf>,
+    /// A bug to plant in the job's workers.
+    pub bug: Option<Bug>,
+}
+
+/// Both runs of a case.
+#[derive(Debug)]
+pub struct Trial {
+    /// Without a job.
+    pub native: Run,
+    /// In a job.
+    pub job: Run,
+}
+
+impl Trial {
+    /// Runs a case on the storage of a lab; `name` is that of no other trial under way there.
+    ///
+    /// # Errors
+    /// What the lab says. What the job does wrong is no error.
+    pub fn run(case: &Case, lab: &Lab, programs: &Programs, name: &str) -> io::Result<Self> {
+        let stage = Stage {
+            case,
+            programs,
+            lab,
+            dir: lab.path(name),
+        };
+        fs::create_dir(&stage.dir)?;
+        fs::write(stage.dir.join("script"), case.to_text())?;
+        let native = stage.run(None)?;
+        if native.code == Some(BROKEN_CODE) {
+            return Err(io::Error::other(format!(
+                "the case cannot be played: {}",
+                native.said.trim()
+            )));
+        }
+        let trial = Ok(Self {
+            native,
+            job: stage.run(programs.bug.map_or(Some(None), |bug| Some(Some(bug))))?,
+        });
+        fs::remove_dir_all(&stage.dir)?;
+        trial
+    }
+
+    /// What differs.
+    pub fn findings(&self, case: &Case) -> Vec<Finding> {
+        compare(case, &self.native, &self.job)
+    }
+}
+
+struct Stage<'a> {
+    case: &'a Case,
+    programs: &'a Programs,
+    lab: &'a Lab,
+    dir: PathBuf,
+}
+
+impl Stage<'_> {
+    /// A native run, or a job with a bug or none.
+    fn run(&self, job: Option<Option<Bug>>) -> io::Result<Run> {
+        let place = self
+            .lab
+            .place(|root| old::make(root, &self.case.old, self.lab.storage().nanoseconds()))?;
+        let before = look(&place.stored);
+        let kind = if job.is_some() { "job" } else { "native" };
+        let (log, said) = (self.dir.join(kind), self.dir.join(format!("{kind}-said")));
+        make_log(&log)?;
+        let orders = Orders {
+            script: self.dir.join("script"),
+            root: place.work.clone(),
+            log: log.clone(),
+            bug: job.flatten(),
+        };
+        let mut command = self.command(&place, job.is_some());
+        command
+            .envs(orders.to_environment())
+            .env("TMPDIR", self.lab.path("scratch"));
+        let code = self.finish(&mut command, &said)?;
+        let log = fs::read_to_string(&log)?;
+        Ok(Run {
+            answers: log
+                .lines()
+                .filter(|line| !line.starts_with("= "))
+                .filter_map(answer)
+                .collect(),
+            inside: of_lines(log.lines().filter_map(|line| line.strip_prefix("= "))),
+            before,
+            after: look(&place.stored),
+            code,
+            said: fs::read_to_string(&said)?,
+        })
+    }
+
+    fn command(&self, place: &Place, is_job: bool) -> Command {
+        let mut words: Vec<String> = Vec::new();
+        if self.case.runner == Runner::User {
+            let person = ordinary();
+            let groups: Vec<String> = person.groups.iter().map(u32::to_string).collect();
+            let who = [
+                "setpriv",
+                "--reuid",
+                &person.uid.to_string(),
+                "--regid",
+                &person.gid.to_string(),
+            ]
+            .map(str::to_owned);
+            words.extend(who);
+            words.extend(["--groups".to_owned(), groups.join(","), "--inh-caps=-all".to_owned()]);
+        }
+        if is_job {
+            words.extend([
+                text(&self.programs.elbow),
+                "run".to_owned(),
+                "--on".to_owned(),
+                text(&place.work),
+            ]);
+            words.extend(
+                self.case
+                    .options
+                    .iter()
+                    .flat_map(|option| option.split(' '))
+                    .map(str::to_owned),
+            );
+            words.push("--".to_owned());
+        }
+        words.extend(self.programs.actor.iter().map(|word| text(word)));
+        let mut command = Command::new(&words[0]);
+        command.args(&words[1..]).current_dir("/"); // Whoever it is may go there.
+        command
+    }
+
+    /// Runs a command to its end; `None` when it does not come to it.
+    fn finish(&self, command: &mut Command, said: &Path) -> io::Result<Option<i32>> {
+        use std::os::unix::process::{CommandExt, ExitStatusExt};
+        let (input, keep_open) = io::pipe()?;
+        let said = File::create(said)?;
+        let mut child = command
+            .stdin(input)
+            .stdout(Stdio::null())
+            .stderr(said)
+            .process_group(0)
+            .spawn()?;
+        let ended = wait(&mut child)?;
+        // Workers that were left behind end when they see this.
+        drop::<PipeWriter>(keep_open);
+        let code = |status: ExitStatus| {
+            status
+                .code()
+                .unwrap_or_else(|| 128 + status.signal().unwrap_or_default())
+        };
+        Ok(ended.map(code))
+    }
+}
+
+/// The answer in a line of a log.
+fn answer(line: &str) -> Option<String> {
+    line.split_once(' ').map(|(_, said)| said.to_owned())
+}
+
+fn text(path: &Path) -> String {
+    path.to_string_lossy().into_owned()
+}
+
+/// Waits, but not for ever.
+fn wait(child: &mut Child) -> io::Result<Option<ExitStatus>> {
+    let pid = Pid::from_child(child);
+    let fd = pidfd_open(pid, PidfdFlags::empty())?;
+    let patience = Timespec {
+        tv_sec: PATIENCE.as_secs().cast_signed(),
+        tv_nsec: 0,
+    };
+    if poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&patience))? > 0 {
+        return child.wait().map(Some);
+    }
+    child.kill()?;
+    let _ = kill_process_group(pid, Signal::KILL);
+    child.wait()?;
+    Ok(None)
+}

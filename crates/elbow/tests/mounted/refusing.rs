@@ -1,0 +1,155 @@
+//! Storages that refuse kinds of things: programs in a job end and leave what they do without a job on the same storage.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use elbow_testkit::sshbed::SshBed;
+use elbow_testkit::tree::Tree;
+use tempfile::TempDir;
+
+use crate::commands::{Place, unavailable};
+use crate::ground::{make_old_tree, snapshot_of, staging_below};
+
+/// Commands that keep attributes, make all kinds of objects, and move things here from another file system. `try` says how each
+/// ends. No times of symbolic links: sshfs sets those of what they point to, natively with errors.
+const COMMANDS: &str = r#"
+try() { "$@" > /dev/null 2>&1 && code=0 || code=$?; echo "$code $*" >> "$OUT/codes"; }
+cp -a "$OUT/source" "$OUT/local"; cd "$OUT/local"; chmod 700 .; chmod 711 "$OUT"
+export OUT; cd "$WORK"
+try cp -p "$OUT/local/f" kept; try install -m 640 "$OUT/local/f" installed; try cp -a "$OUT/local/tree" copied
+try cp --preserve=all "$OUT/local/f" all; try mv "$OUT/local/moved" .; try mv "$OUT/local/dir" .; try tar xf "$OUT/local/tar"
+try tar --xattrs --acls -xf "$OUT/local/tar" --one-top-level=with; try rsync -aXA "$OUT/local/tree/" synced/; try rsync -a "$OUT/local/tree/" plain/
+try mkfifo pipe; try mknod null c 1 3; try ln kept hard; try ln -s kept soft; try setfattr -n user.a -v 1 kept; try setfacl -m u:77:r kept
+try chmod 4755 kept; try chmod 600 old; try touch a:b 'c"d' 'e?'; try truncate -s 5G large; try rm large
+try setfattr -n user.a -v 1 old; try setfacl -m u:77:r old; try chown 7:8 old; try mkdir -m 1777 open; try cp -a /dev/null device
+try python3 -c "import socket; socket.socket(socket.AF_UNIX).bind('socket')"; ls "$OUT/local" > "$OUT/left"; rm -rf "$OUT/local"
+"#;
+
+const SOURCE: &str = "mkdir source source/tree source/tree/d source/dir; cd source; seq 100 > f; seq 200 > moved; seq 300 > tree/a; seq 10 > tree/d/b
+    seq 5 > dir/x; ln tree/a tree/hard; setfacl -m u:77:rw f moved tree/a dir/x; setfacl -d -m u:77:rwx tree/d
+    setfattr -n user.origin -v here f moved tree/a tree/d; chmod 4755 tree/d/b; tar --xattrs --acls -cf tar tree";
+
+/// Directories on a server, and what is next to them here.
+struct Bed {
+    dir: TempDir,
+    server: SshBed,
+}
+
+impl Bed {
+    fn new() -> Option<Self> {
+        if let Some(missing) = SshBed::missing() {
+            unavailable(&missing);
+            return None;
+        }
+        let dir = tempfile::Builder::new()
+            .prefix("elbow-ssh-")
+            .tempdir()
+            .expect("temporary directory");
+        let make = |name: &str| fs::create_dir(dir.path().join(name)).expect("directory");
+        ["ssh", "out", "native", "job", "at"].into_iter().for_each(make);
+        let out = dir.path().join("out");
+        let place = Place { work: &out, out: &out };
+        place.shell(SOURCE).assert_code(0);
+        for name in ["native", "job"] {
+            make_old_tree(&dir.path().join(name), &out, "seq 10 > old; mkdir d; seq 20 > d/f");
+        }
+        let server = SshBed::start(&dir.path().join("ssh"), Duration::from_micros(200)).expect("a private sshd");
+        Some(Self { dir, server })
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// Mounts a directory of the server at the same place, and works there.
+    fn at<R>(&self, name: &str, work: impl FnOnce(&Path) -> R) -> R {
+        let mount = self
+            .server
+            .mount(&self.path(name), &self.path("at"))
+            .expect("an sshfs mount");
+        work(mount.path())
+    }
+
+    /// What is on the server now, but for times.
+    fn tree(&self, name: &str) -> Tree {
+        assert_eq!(
+            staging_below(&self.path(name)),
+            0,
+            "staging directories are left behind"
+        );
+        snapshot_of(&self.path(name)).without_times()
+    }
+
+    fn take(&self, name: &str) -> String {
+        let text = fs::read_to_string(self.path("out").join(name)).expect("what the script wrote");
+        fs::remove_file(self.path("out").join(name)).expect("removing it");
+        text
+    }
+}
+
+/// cp -p and install failed each time, and what was moved from a local disk was lost.
+#[test]
+fn programs_on_sshfs_end_and_leave_what_they_do_without_a_job() {
+    let Some(bed) = Bed::new() else { return };
+    let out = bed.path("out");
+    let native = bed.at("native", |work| Place { work, out: &out }.shell(COMMANDS));
+    native.assert_code(0);
+    let (codes, left) = (bed.take("codes"), bed.take("left"));
+    assert!(
+        codes.contains("1 mkfifo pipe") && codes.contains("0 mv"),
+        "sshfs refuses something:\n{codes}"
+    );
+    let run = bed.at("job", |work| {
+        Place { work, out: &out }.start_job(&[], &[], COMMANDS).finish()
+    });
+    run.assert_code(0);
+    assert_eq!((bed.take("codes"), bed.take("left")), (codes, left), "{}", run.err);
+    bed.tree("job").assert_equals(&bed.tree("native"));
+}
+
+/// The umask of the server took bits that the job had seen: 664 was stored as 644.
+#[test]
+fn modes_on_sshfs_are_those_that_the_job_saw() {
+    let Some(bed) = Bed::new() else { return };
+    let out = bed.path("out");
+    let script = "umask 002; touch f; mkdir -p n/e; echo x > n/f; printf 'y' > n/e/g; chmod 666 f; mkdir -m 777 open; (umask 0; touch all; mkdir any)
+        cp -a \"$OUT/source/tree\" .; chmod -R g+w tree; mkdir -m 2775 share; install -m 664 n/f installed; zip -qr \"$OUT/tree.zip\" tree; mkdir u
+        cd u; unzip -q \"$OUT/tree.zip\"; cd ..; find . -not -type l -printf '%P %m\\n' | sort > \"$OUT/seen\"";
+    bed.at("job", |work| {
+        Place { work, out: &out }.start_job(&[], &[], script).finish()
+    })
+    .assert_code(0);
+    let seen = bed.take("seen");
+    let mode = |path: &str| {
+        let found = fs::symlink_metadata(bed.path("job").join(path)).unwrap_or_else(|error| panic!("{path}: {error}"));
+        found.permissions().mode() & 0o7777
+    };
+    for line in seen.lines() {
+        let (path, expected) = line.rsplit_once(' ').expect("a path and a mode");
+        assert_eq!(format!("{:o}", mode(path)), expected, "{path}");
+    }
+    assert_eq!(
+        (mode("n/f"), mode("n/e"), mode("all"), mode("any")),
+        (0o664, 0o775, 0o666, 0o777)
+    );
+}
+
+/// Where there are no ACLs, modes alone say who may do what, inside the job too: the kernel asks for an ACL first.
+#[test]
+fn other_users_are_let_in_by_modes_where_there_are_no_acls() {
+    let Some(bed) = Bed::new() else { return };
+    let out = bed.path("out");
+    fs::set_permissions(bed.dir.path(), fs::Permissions::from_mode(0o755)).expect("open to all");
+    let script = "as() { id=$1; shift; setpriv --reuid $id --regid $id --clear-groups \"$@\" 2>&1 || true; }
+        chgrp 1000 old d; chmod 640 old; chmod 750 d; cp -p old new; chmod 755 .
+        { as 1000 head -n 1 old; as 1000 head -n 1 new; as 1000 ls d; as 1001 cat old; as 1001 cat new; as 1001 ls d; } > \"$OUT/said\"";
+    bed.at("job", |work| {
+        Place { work, out: &out }.start_job(&[], &[], script).finish()
+    })
+    .assert_code(0);
+    let said = bed.take("said");
+    assert_eq!(said.matches("Permission denied").count(), 3, "{said}");
+    assert!(said.starts_with("1\n1\nf\n"), "{said}");
+}
