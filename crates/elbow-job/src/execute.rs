@@ -140,7 +140,7 @@ impl Executor<'_> {
     fn write_manifest(&self, root: &Handle, job: &Handle) -> Result<(), Errno> {
         let (draft, name) = (OsStr::new(MANIFEST_DRAFT), OsStr::new(MANIFEST));
         let file = self.storage.create(job, draft, PRIVATE_FILE_MODE)?;
-        let is_locked = matches!(life::attempt(self.storage, &file)?, Attempt::Locked);
+        let is_locked = matches!(life::attempt_often(self.storage, &file)?, Attempt::Locked);
         let dev = self.storage.stat_handle(root)?.dev;
         let shares_locks = self.storage.nature(root)?.shares_locks;
         let (ino, born) = (self.storage.stat_handle(job)?.ino, self.storage.identity(job)?.born);

@@ -228,14 +228,23 @@ fn a_link_in_the_place_of_a_staging_directory_is_not_followed() {
     assert!(ground.path("ours/deep/file").exists() && elsewhere.join("journal").exists());
 }
 
-/// It cost 11 seconds and a gigabyte of memory, at every run.
+/// It cost 11 seconds and a gigabyte of memory, at every run, also with a beginning as it should be.
 #[test]
 fn junk_is_refused_by_its_first_bytes() {
     const JUNK_BYTES: u64 = 1 << 30;
     let Some(ground) = ground() else { return };
-    for name in ["commit", "done", "journal", "job"] {
+    let names = ["commit", "done", "journal", "job"];
+    for (name, starts_well) in names.into_iter().flat_map(|name| [(name, false), (name, true)]) {
         let staging = ground.plant(&[]);
-        let junk = std::fs::File::create(staging.join(name)).unwrap();
+        let mut junk = match name {
+            "commit" | "done" => Record::default().encode(),
+            _ => std::fs::read(staging.join("job")).unwrap(),
+        };
+        if !starts_well {
+            junk[..8].copy_from_slice(b"junkjunk");
+        }
+        std::fs::write(staging.join(name), junk).unwrap();
+        let junk = std::fs::File::options().write(true).open(staging.join(name)).unwrap();
         junk.set_len(JUNK_BYTES).unwrap();
         let counting = Arc::new(Interposed::new(Arc::new(RealStorage), Counting::default()));
         age(&staging);
@@ -566,4 +575,32 @@ fn a_job_whose_lock_somebody_else_has_does_not_commit() {
         other => panic!("{other:?}"),
     }
     assert!(!ground.path("new").exists());
+}
+
+/// Where files cannot be locked (an NFS server without its lock daemon), the process tells, as ever.
+#[test]
+fn on_storage_without_locks_the_process_tells() {
+    let Some(ground) = ground() else { return };
+    for errno in [Errno::NOLCK, Errno::OPNOTSUPP] {
+        let plan = Plan::fail(errno).on(Operation::TryLock).times(u64::MAX);
+        let faulty = Arc::new(Interposed::new(Arc::new(RealStorage), Faulty::new([plan])));
+        let storage: Arc<dyn Storage> = faulty.clone();
+        let root = RealStorage::open_root(&ground.path("")).unwrap();
+        let job = crate::Job::begin(storage.clone(), root, &ground.path(""), crate::Options::default()).unwrap();
+        let create = crate::schedule_test::Op::Create("new".into());
+        crate::schedule_test::InJob(&job).run(&create).unwrap();
+        job.shared.drain(&mut |_| {}).unwrap();
+        for looks_at in [&storage, &real()] {
+            assert_eq!(ground.recover_with(looks_at, false)[0].1, Action::Running, "{errno}");
+        }
+        assert!(faulty.hook().fired() >= 2);
+        assert!(matches!(job.commit(&mut |_| {}), Ok(crate::Outcome::Committed)));
+        std::fs::remove_file(ground.path("new")).unwrap();
+        let name = ground.plant(&[]);
+        let name = name.file_name().unwrap().to_str().unwrap();
+        let mut dead = Manifest::decode(&manifest_of_the_dead(&ground.path(""), name)).unwrap();
+        dead.started += 1;
+        std::fs::write(ground.path(name).join("job"), dead.encode()).unwrap();
+        assert_eq!(ground.recover_with(&storage, false)[0].1, Action::RolledBack, "{errno}");
+    }
 }

@@ -13,10 +13,16 @@
 //!
 //! A lock that is taken of a manifest must be that of the one that has the name *now*: whoever locks it looks again.
 
+use std::time::Duration;
+
 use elbow_file::{Errno, Handle, Storage};
 use parking_lot::Mutex;
 
 use crate::staging::Manifest;
+
+/// A recovery holds the lock of what it does not end for a moment.
+const LOOKS: usize = 50;
+const PAUSE: Duration = Duration::from_millis(10);
 
 /// What the state of a job is, and how that is said.
 pub(crate) enum Life {
@@ -42,6 +48,17 @@ pub(crate) fn attempt(storage: &dyn Storage, file: &Handle) -> Result<Attempt, E
         Err(errno) if is_lockless(errno) => Ok(Attempt::None),
         Err(errno) => Err(errno),
     }
+}
+
+/// The same for a file of our own, which a recovery may have locked to see whether anybody has.
+pub(crate) fn attempt_often(storage: &dyn Storage, file: &Handle) -> Result<Attempt, Errno> {
+    for _ in 0..LOOKS {
+        match attempt(storage, file)? {
+            Attempt::Taken => std::thread::sleep(PAUSE),
+            other => return Ok(other),
+        }
+    }
+    attempt(storage, file)
 }
 
 /// Files cannot be locked here.

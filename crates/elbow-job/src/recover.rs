@@ -19,6 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use elbow_file::{Access, Errno, Handle, Nature, Storage, Time};
+use elbow_ranges::encoding::seal;
 
 use crate::commit::{
     Apply, DEPARTED, DONE, Failure, Leftovers, RECORD, RECORD_MAGIC, Record, Tally, Tree, UNDO, UndoPhase,
@@ -40,6 +41,8 @@ pub(crate) const THREADS: usize = 32;
 const MANIFEST_BYTES_MAX: u64 = 16 << 20;
 /// More steps than this are no record that a job with the memory of any machine has made.
 const RECORD_BYTES_MAX: u64 = 1 << 30;
+/// Magic, version (u16) and length of the body (u64) begin what is sealed.
+const ENVELOPE_START_BYTES: usize = 8 + 2 + 8;
 /// Entries of a journal are read one by one; a longer one than this names no path.
 const JOURNAL_ENTRY_BYTES_MAX: u64 = 1 << 20;
 const JOURNAL_BYTES_MAX: u64 = 1 << 30;
@@ -171,24 +174,23 @@ impl<'a> Recovery<'a> {
             .collect())
     }
 
-    /// Ends a job; `None` if it has ended by itself.
+    /// Ends a job; `None` if it has ended by itself. Of one that is ending things go while they are looked at, the directory last.
     fn end(&self, name: &OsStr) -> Result<Option<Recovered>, JobError> {
-        self.attempt(name)
-            .or_else(|failed| match self.storage.stat(self.root, name) {
-                Err(Errno::NOENT | Errno::STALE) => Ok(None),
-                // What was opened is gone, and the name is only remembered (sshfs).
-                _ if matches!(
-                    failed,
-                    JobError::Storage {
-                        errno: Errno::STALE,
-                        ..
-                    }
-                ) =>
-                {
-                    Ok(None)
-                }
-                _ => Err(failed),
-            })
+        for _ in 1..BIRTH_LOOKS {
+            match self.attempt(name) {
+                Err(failed) if is_gone(&failed) => std::thread::sleep(BIRTH_PAUSE),
+                Err(failed) => return self.unless_gone(name, failed),
+                ended => return ended,
+            }
+        }
+        self.attempt(name).or_else(|failed| self.unless_gone(name, failed))
+    }
+
+    fn unless_gone(&self, name: &OsStr, failed: JobError) -> Result<Option<Recovered>, JobError> {
+        match self.storage.stat(self.root, name) {
+            Err(Errno::NOENT | Errno::STALE) => Ok(None),
+            _ => Err(failed),
+        }
     }
 
     fn attempt(&self, name: &OsStr) -> Result<Option<Recovered>, JobError> {
@@ -409,7 +411,13 @@ impl<'a> Recovery<'a> {
 
 /// Locks the manifest of a job, if it has one.
 pub(crate) fn lock_manifest(storage: &dyn Storage, own: &Own, found: &Found, lock: &Lock) -> Result<Attempt, Errno> {
-    let file = match storage.open(&own.handle, OsStr::new(found.file()), Access::ReadWrite) {
+    let open = |name| storage.open(&own.handle, OsStr::new(name), Access::ReadWrite);
+    let file = match open(found.file()) {
+        // A job has locked its manifest before it has its name.
+        Err(Errno::NOENT) => open(MANIFEST_DRAFT),
+        opened => opened,
+    };
+    let file = match file {
         Err(Errno::NOENT | Errno::ISDIR | Errno::SPIPE | Errno::NODEV | Errno::LOOP) => return Ok(Attempt::None),
         file => file?,
     };
@@ -420,6 +428,17 @@ pub(crate) fn lock_manifest(storage: &dyn Storage, own: &Own, found: &Found, loc
         _ => storage.close(&file)?,
     }
     Ok(attempt)
+}
+
+/// Something that was found a moment ago was not there any more.
+fn is_gone(error: &JobError) -> bool {
+    matches!(
+        error,
+        JobError::Storage {
+            errno: Errno::NOENT | Errno::STALE,
+            ..
+        }
+    )
 }
 
 /// Nothing but a manifest, or a part of one, is in a job's own directory: it died, or is, in its first or last moment.
@@ -613,15 +632,24 @@ fn read_sealed(
     if size > bytes_max {
         return Err(Unread::Junk(format!("it has {size} bytes")));
     }
-    let mut first = magic;
-    let length = storage.read(&file, &mut first, 0)?;
-    if first[..length] != magic[..length] {
-        return Err(Unread::Junk("it is something else".into()));
+    let mut first = [0; ENVELOPE_START_BYTES];
+    storage.read(&file, &mut first, 0)?;
+    if sealed_bytes(&first, magic) != Some(size) {
+        return Err(Unread::Junk("it is torn, or something else".into()));
     }
     let mut bytes = vec![0; size as usize];
     let length = storage.read(&file, &mut bytes, 0)?;
     bytes.truncate(length);
     Ok(Some(bytes))
+}
+
+/// How long a sealed file is that begins so; `None` if nothing sealed does.
+fn sealed_bytes(first: &[u8; ENVELOPE_START_BYTES], magic: [u8; 8]) -> Option<u64> {
+    const LENGTH_BYTES: usize = 8;
+    let empty = seal(magic, 0, b"").len() as u64;
+    let length = first.last_chunk::<LENGTH_BYTES>()?;
+    let body = u64::from_le_bytes(*length);
+    first.starts_with(&magic).then(|| body.checked_add(empty))?
 }
 
 /// A file in a job's own directory and its size. EPERM for one that is not of the directory's owner.

@@ -171,3 +171,39 @@ impl<'a> Whose<'a> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use elbow_file::RealStorage;
+
+    use super::*;
+
+    /// What is said of a directory on a storage where a file of ours looks like this.
+    fn is_ours(ours: Ours, uid: u32, mode: u32) -> bool {
+        let root = RealStorage::open_root("/".as_ref()).unwrap();
+        let whose = Whose {
+            ours: OnceCell::from(Ok(ours)),
+            ..Whose::new(&RealStorage, &root).unwrap()
+        };
+        let found = Stat {
+            uid,
+            mode,
+            ..RealStorage.stat_handle(&root).unwrap()
+        };
+        whose.objection(&found).is_none()
+    }
+
+    /// On vfat, or where a server makes everybody nobody, nothing tells users apart, and nobody is kept from anything there.
+    #[test]
+    fn ours_is_what_looks_like_ours_on_that_storage() {
+        let server = |uid, file_mode| Ours { uid, file_mode };
+        let squashed = server(65534, 0o600);
+        assert!(is_ours(squashed, 65534, 0o700) && is_ours(squashed, 65534, 0o2700));
+        assert!(!is_ours(squashed, 65534, 0o755) && !is_ours(squashed, 1000, 0o700) && !is_ours(squashed, 0, 0o700));
+        let made_up = server(0, 0o755);
+        assert!(is_ours(made_up, 0, 0o755));
+        assert!(!is_ours(made_up, 0, 0o777) && !is_ours(made_up, 1000, 0o755));
+        let without_x = server(1000, 0o644);
+        assert!(is_ours(without_x, 1000, 0o755) && !is_ours(without_x, 1000, 0o775));
+    }
+}

@@ -21,6 +21,13 @@ pub fn seeds(usual: u64) -> Range<u64> {
     first..first + rounds(usual)
 }
 
+/// The same with that many times as many under `SOAK`, for cases that take their time.
+#[must_use]
+pub fn seeds_of(usual: u64, soak: u64) -> Range<u64> {
+    let is_soak = std::env::var_os("SOAK").is_some();
+    seeds(if is_soak { (usual * soak).div_ceil(SOAK) } else { usual })
+}
+
 /// The seed of a test whose cases share one, which is told on stderr.
 #[must_use]
 pub fn seed() -> u64 {

@@ -71,13 +71,14 @@ pub(crate) fn run(args: &MountArgs) -> anyhow::Result<ExitCode> {
         );
     }
     let (scratch, note) = job::scratch(&args.job)?;
-    note.iter().for_each(say);
+    job::memory_note(&args.job).iter().chain(&note).for_each(say);
     let found = site.recover(false)?;
     job::recovered_lines(&found).iter().for_each(say);
     job::kept_line(site, &found).iter().for_each(say);
     let job = site.begin(job::options(&args.job, scratch, &[]))?;
     let mut socket = Socket::plan(&[])?;
     watcher.file(&socket.path())?;
+    socket.listen()?;
     if rustix::process::geteuid().is_root() && site.place.is_closed_from(&mount_point)? {
         say(format_args!(
             "{}: a directory above it is closed to some users, so only root can use the mount; mount it below that directory \
@@ -85,7 +86,6 @@ pub(crate) fn run(args: &MountArgs) -> anyhow::Result<ExitCode> {
             site.path().display()
         ));
     }
-    socket.listen()?;
     let mut connection = Connection::at(&site.place, &mount_point, &watcher)?;
     let options = FrontOptions {
         control: Some(socket.path()),

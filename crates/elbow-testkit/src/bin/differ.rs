@@ -13,14 +13,13 @@ use anyhow::{Context, Result, bail, ensure};
 use clap::Parser;
 use elbow_testkit::differ::actor::{self, Orders};
 use elbow_testkit::differ::campaign::{Bench, Summary};
-use elbow_testkit::differ::case::Case;
+use elbow_testkit::differ::case::{Case, Runner};
 use elbow_testkit::differ::draw::{Length, draw};
 use elbow_testkit::differ::ground::{Lab, Storage, enter_own_mounts};
 use elbow_testkit::differ::known::KnownList;
 use elbow_testkit::differ::plant::Bug;
 use elbow_testkit::differ::trial::{Programs, Trial};
 use elbow_testkit::differ::word::Word;
-use elbow_testkit::reachable::Reachable;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -62,10 +61,13 @@ struct Arguments {
     /// Run all jobs with these options of `elbow run` instead of random ones; '' is none.
     #[arg(long, value_name = "OPTIONS")]
     options: Option<String>,
+    /// Only the cases of seeds that are of `root`, or of an ordinary `user`.
+    #[arg(long, value_name = "WHO", value_parser = parse_runner)]
+    runner: Option<Runner>,
     /// Calls of a case: a number, `short` (some 20) or `any` (20 to 400).
     #[arg(long, value_name = "N", default_value = "any", value_parser = parse_length)]
     calls: Length,
-    /// Make the first case of each signature as small as it gets.
+    /// Make the first case of each signature, or the scripts of --replay, as small as they get.
     #[arg(long)]
     minimise: bool,
     /// Where scripts go that show something.
@@ -156,12 +158,8 @@ fn run(arguments: &Arguments) -> Result<bool> {
     let here = std::env::current_exe()?;
     let elbow = arguments.elbow.clone().unwrap_or_else(|| here.with_file_name("elbow"));
     ensure!(elbow.exists(), "{} is not there: cargo build -p elbow", elbow.display());
-    let (elbow, actor) = (Reachable::new(&elbow)?, Reachable::new(&here)?);
-    let programs = Programs {
-        elbow: elbow.path().to_owned(),
-        actor: vec![actor.path().to_owned()],
-        bug: arguments.plant,
-    };
+    let mut programs = Programs::new(&elbow, &here, &[])?;
+    programs.bug = arguments.plant;
     let known = if arguments.known.exists() {
         KnownList::with_file(&arguments.known)?
     } else {
@@ -181,21 +179,28 @@ fn print(arguments: &Arguments, storages: &[Storage]) -> Result<()> {
     for storage in storages {
         for seed in arguments.seeds.clone() {
             let mut case = draw(seed, *storage, arguments.calls);
-            adjust(arguments, &mut case);
-            write!(io::stdout(), "{}", case.to_text())?;
+            if adjust(arguments, &mut case) {
+                write!(io::stdout(), "{}", case.to_text())?;
+            }
         }
     }
     Ok(())
 }
 
-fn adjust(arguments: &Arguments, case: &mut Case) {
+/// Changes a case to what was asked for; whether it is one of those.
+fn adjust(arguments: &Arguments, case: &mut Case) -> bool {
     if let Some(options) = &arguments.options {
-        case.options = if options.is_empty() {
-            Vec::new()
-        } else {
-            vec![options.clone()]
-        };
+        case.options = options
+            .lines()
+            .filter(|line| !line.is_empty())
+            .map(str::to_owned)
+            .collect();
     }
+    arguments.runner.is_none_or(|runner| case.runner == runner)
+}
+
+fn parse_runner(text: &str) -> Result<Runner> {
+    Runner::of_word(text).with_context(|| format!("\"{text}\" is neither root nor user"))
 }
 
 fn explore(arguments: &Arguments, storage: Storage, programs: &Programs, known: &KnownList) -> Result<bool> {
@@ -215,8 +220,8 @@ fn explore(arguments: &Arguments, storage: Storage, programs: &Programs, known: 
         summary.cases,
         summary.calls
     );
-    for ((signature, why), count) in &summary.known {
-        println!("  {count:6} known     {signature} ({why})");
+    for (why, count) in summary.known_by_why() {
+        println!("  {count:6} known     {why}");
     }
     tell(arguments, &bench, &summary)?;
     Ok(summary.found.is_empty())
@@ -282,12 +287,23 @@ fn replay(arguments: &Arguments, programs: &Programs, known: &KnownList) -> Resu
             path.display(),
             if findings.is_empty() { "no difference" } else { "" }
         );
-        for finding in findings {
+        for finding in &findings {
             let why = known
-                .of(storage, &finding)
+                .of(storage, finding)
                 .map(|known| format!(" (known: {})", known.why));
             clean &= why.is_some();
             println!("  {}{}\n{}", finding.signature, why.unwrap_or_default(), finding.detail);
+        }
+        if let Some(finding) = findings.first().filter(|_| arguments.minimise) {
+            let bench = Bench { lab, programs, known };
+            let (small, often) = bench.minimise(&case, &finding.signature, "small")?;
+            let said = format!(
+                "{}\nshown {often} of 5 times before it was made small\n{}",
+                finding.signature, finding.detail
+            );
+            let path = arguments.save.join(path.file_name().context("a script has a name")?);
+            save(&path, &small, &said)?;
+            println!("  {} calls in {}", small.steps.len(), path.display());
         }
     }
     Ok(clean)

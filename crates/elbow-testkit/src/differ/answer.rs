@@ -11,7 +11,9 @@
 //! | ctime, blocks, devices, descriptors | nothing | cannot be set; are where something lies, not what it is |
 //! | the order of names | sorted | no file system promises one |
 //! | ids of others, in an ordinary user's case | `other` | they have no mapping in the user namespace of a job (SEMANTICS, Limits) |
+//! | attributes `trusted.SGI_ACL_*` | nothing | xfs's own form of access control lists, which only root sees |
 //! | which error, on sshfs | `E` | SFTP has names for three of them |
+//! | `.fuse_hidden` names, on sshfs | nothing | its own of removed files that are open |
 //! | numbers of names and inode numbers, on sshfs | nothing | it says 1, and makes numbers up as it likes |
 
 use std::fmt::Write as _;
@@ -119,6 +121,11 @@ pub fn xattr(key: &[u8], value: &[u8]) -> String {
         .then(|| acl::decode(value))
         .flatten();
     list.unwrap_or_else(|| hash(value))
+}
+
+/// Whether the name of an attribute says something of its own.
+pub fn is_own_xattr(key: &[u8]) -> bool {
+    !key.starts_with(b"trusted.SGI_ACL_")
 }
 
 /// Names, sorted; of many their number and hash.

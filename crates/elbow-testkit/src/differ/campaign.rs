@@ -83,15 +83,23 @@ impl Bench<'_> {
             let findings = Trial::run(&case, self.lab, self.programs, name)?.findings(&case);
             let of = |finding: &Finding| self.known.of(self.lab.storage(), finding);
             let (met, findings): (Vec<Finding>, _) = findings.into_iter().partition(|finding| of(finding).is_some());
+            let call = met.iter().find(|finding| finding.step.is_some());
+            // What the rest is caused by is seen when the call is out of the way.
+            let counted = call.map_or(&met[..], std::slice::from_ref);
             known.extend(
-                met.iter()
+                counted
+                    .iter()
                     .filter_map(|finding| Some((finding.signature.clone(), of(finding)?.why.clone()))),
             );
-            match met.iter().find_map(|finding| finding.step) {
+            match call.and_then(|finding| finding.step) {
                 Some(step) => drop(case.steps.remove(step)),
                 None => return Ok(Examined { case, findings, known }),
             }
         }
+        known.push((
+            "given up".to_owned(),
+            format!("more than {KNOWN_MAX} calls of a case met something known"),
+        ));
         Ok(Examined {
             case,
             findings: Vec::new(),
@@ -99,7 +107,7 @@ impl Bench<'_> {
         })
     }
 
-    /// Runs the cases of seeds.
+    /// Runs the cases of seeds, as `adjust` changes them; those where it says no are left out.
     ///
     /// # Errors
     /// The first that a lab said.
@@ -108,7 +116,7 @@ impl Bench<'_> {
         seeds: Range<u64>,
         length: Length,
         threads: usize,
-        adjust: &(dyn Fn(&mut Case) + Sync),
+        adjust: &(dyn Fn(&mut Case) -> bool + Sync),
     ) -> io::Result<Summary> {
         let (next, summary) = (AtomicU64::new(seeds.start), Mutex::new(Summary::default()));
         let work = || -> io::Result<()> {
@@ -118,10 +126,14 @@ impl Bench<'_> {
                     return Ok(());
                 }
                 let mut case = draw(seed, self.lab.storage(), length);
-                adjust(&mut case);
+                if !adjust(&mut case) {
+                    continue;
+                }
                 let calls = case.steps.len() as u64;
                 let examined = self.examine(&case, &format!("seed-{seed}"))?;
-                summary.lock().add(seed, calls, examined);
+                let mut summary = summary.lock();
+                self.tell_new(seed, &examined, &summary);
+                summary.add(seed, calls, examined);
             }
         };
         thread::scope(|scope| {
@@ -131,6 +143,16 @@ impl Bench<'_> {
                 .try_for_each(|worker| worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
         })?;
         Ok(summary.into_inner())
+    }
+
+    /// Says at once what was not seen before: a campaign may take hours.
+    fn tell_new(&self, seed: u64, examined: &Examined, summary: &Summary) {
+        for finding in &examined.findings {
+            if !summary.found.contains_key(&(finding.class, finding.signature.clone())) {
+                let storage = self.lab.storage().name();
+                eprintln!("{storage}: seed {seed}: {}", finding.signature);
+            }
+        }
     }
 
     /// The smallest case that shows the same, and how often of [`TRIES`] times the one that is given did.
@@ -184,16 +206,12 @@ impl Summary {
         }
     }
 
-    /// Adds another one.
-    pub fn merge(&mut self, other: Self) {
-        self.cases += other.cases;
-        self.calls += other.calls;
-        for (known, count) in other.known {
-            *self.known.entry(known).or_default() += count;
+    /// How often what is known was met, by why.
+    pub fn known_by_why(&self) -> BTreeMap<&str, u64> {
+        let mut sums = BTreeMap::new();
+        for ((_, why), count) in &self.known {
+            *sums.entry(why.as_str()).or_default() += count;
         }
-        for (key, found) in other.found {
-            let count = found.count;
-            self.found.entry(key).or_insert(Found { count: 0, ..found }).count += count;
-        }
+        sums
     }
 }

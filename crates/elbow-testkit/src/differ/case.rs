@@ -81,6 +81,13 @@ pub struct Person {
 }
 
 impl Runner {
+    /// Reads how it is written in a script.
+    pub fn of_word(word: &str) -> Option<Self> {
+        [Self::Root, Self::User]
+            .into_iter()
+            .find(|runner| runner.word() == word)
+    }
+
     fn word(self) -> &'static str {
         match self {
             Self::Root => "root",
@@ -153,11 +160,7 @@ impl Case {
         let (word, rest) = line.split_once(' ')?;
         match word {
             "storage" => rest.clone_into(&mut self.storage),
-            "runner" => {
-                self.runner = [Runner::Root, Runner::User]
-                    .into_iter()
-                    .find(|runner| runner.word() == rest)?;
-            }
+            "runner" => self.runner = Runner::of_word(rest)?,
             "ending" => {
                 let all = [Ending::Commit, Ending::Fail, Ending::Leave];
                 self.ending = all.into_iter().find(|ending| ending.word() == rest)?;

@@ -236,12 +236,8 @@ fn views(class: Class, when: &str, expected: &View, found: &View) -> Vec<Finding
         .keys()
         .chain(found.keys().filter(|name| !expected.contains_key(*name)))
     {
-        if name
-            .0
-            .split(|byte| *byte == b'/')
-            .any(|part| part.starts_with(b".elbow-"))
-        {
-            continue; // Said by itself.
+        if is_of_no_command(&name.0) {
+            continue;
         }
         let (had, has) = (
             expected.get(name).unwrap_or(&nothing),
@@ -261,6 +257,12 @@ fn views(class: Class, when: &str, expected: &View, found: &View) -> Vec<Finding
         step: None,
     };
     parts.into_iter().map(finding).collect()
+}
+
+/// Whether a path is one that no command made: a staging directory, which is said by itself, or sshfs's own name of a removed open file.
+fn is_of_no_command(path: &[u8]) -> bool {
+    let mut parts = path.split(|byte| *byte == b'/');
+    parts.any(|part| part.starts_with(b".elbow-") || part.starts_with(b".fuse_hidden"))
 }
 
 /// The parts that differ, each with what it was and is.

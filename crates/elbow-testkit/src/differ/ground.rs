@@ -99,9 +99,10 @@ impl Storage {
         !self.is_far()
     }
 
-    /// Whether what is in an old tree may have several names: copying one up from a lower layer of overlayfs leaves the others behind.
+    /// Whether what is in an old tree may have several names: copying one up from a lower layer of overlayfs leaves the others behind, and sshfs does
+    /// not know which names are one file, so that even natively one shows what the other was.
     pub fn keeps_links(self) -> bool {
-        self != Self::Overlayfs
+        self != Self::Overlayfs && !self.is_far()
     }
 
     /// What the times of an old tree end in: SFTP carries whole seconds only.

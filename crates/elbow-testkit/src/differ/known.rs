@@ -12,7 +12,7 @@ use super::ground::Storage;
 /// A difference that is known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Known {
-    /// The name of its storage, or `*`.
+    /// The name of its storage, in which `*` is any text.
     pub storage: String,
     /// Its signature, in which `*` is any text.
     pub signature: String,
@@ -20,12 +20,33 @@ pub struct Known {
     pub why: String,
 }
 
-/// What SEMANTICS.md says under "Limits", by signature.
-const LIMITS: [(&str, &str, &str); 0] = [];
+/// What SEMANTICS.md says under "Limits": storage, signature, and the beginning of what it says there.
+const LIMITS: [(&str, &str, &str); 15] = [
+    ("*", "answer *chown E*/EINVAL (user)", GROUPS),
+    ("*", "answer setacl */EINVAL (user)", GROUPS),
+    ("*", "not-rolled-back after * mtime is now (user)", TIMES_OF_OTHERS),
+    ("*", "wrong-after-0 after * mtime is now (user)", TIMES_OF_OTHERS),
+    ("*", "wrong-after-0 after * atime is now (user)", TIMES_OF_OTHERS),
+    ("*", "wrong-after-0 after fifo mtime*", "Times of old pipes and devices"),
+    ("sshfs*", "wrong-after-0 after symlink mtime*", TIMES_OF_LINKS),
+    ("sshfs*", "wrong-after-0 after symlink atime*", TIMES_OF_LINKS),
+    ("sshfs*", "answer rename E/ok*", MORE_THAN_SSHFS),
+    ("sshfs*", "answer rmdir E/ok*", MORE_THAN_SSHFS),
+    ("sshfs*", "answer list ok/ok*", MORE_THAN_SSHFS),
+    ("sshfs*", "answer fallocate E/ok*", MORE_THAN_SSHFS),
+    ("sshfs*", "answer *xattr E/ok*", MORE_THAN_SSHFS),
+    ("sshfs*", "answer utimens E/ok*", MORE_THAN_SSHFS),
+    ("sshfs*", "answer link E/ok*", MORE_THAN_SSHFS),
+];
+
+const GROUPS: &str = "Groups in an ordinary user's job";
+const TIMES_OF_OTHERS: &str = "Times of what belongs to somebody else";
+const TIMES_OF_LINKS: &str = "Times of new symbolic links";
+const MORE_THAN_SSHFS: &str = "More than sshfs";
 
 impl Known {
     fn covers(&self, storage: Storage, finding: &Finding) -> bool {
-        matches(&self.signature, &finding.signature) && (self.storage == "*" || self.storage == storage.name())
+        matches(&self.signature, &finding.signature) && matches(&self.storage, storage.name())
     }
 }
 
@@ -88,8 +109,22 @@ fn matches(pattern: &str, text: &str) -> bool {
 }
 
 #[cfg(test)]
+#[allow(clippy::disallowed_methods)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn each_limit_stands_in_the_semantics() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../SEMANTICS.md");
+        let semantics = fs::read_to_string(path).expect("SEMANTICS.md");
+        let limits = semantics.split_once("## Limits").expect("its limits").1;
+        for (_, signature, limit) in LIMITS {
+            assert!(
+                limits.contains(&format!("- **{limit}")),
+                "\"{signature}\" is no limit: {limit}"
+            );
+        }
+    }
 
     #[test]
     fn a_star_is_any_text() {

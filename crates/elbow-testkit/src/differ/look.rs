@@ -11,7 +11,7 @@ use rustix::fs::{self as sys, AtFlags, CWD, Dir, FileType, Mode, OFlags, SeekFro
 use rustix::io::Errno;
 
 use super::act;
-use super::answer::{attributes, errno_name, xattr};
+use super::answer::{attributes, errno_name, is_own_xattr, xattr};
 use super::word::{Name, Word, spell};
 
 /// What is seen of one file of any kind, by the name of each part.
@@ -128,9 +128,11 @@ fn xattrs(path: &Path) -> Result<Seen, Errno> {
         Err(Errno::OPNOTSUPP | Errno::NOSYS) => 0,
         length => length?,
     };
-    let keys = act::split(&buffer[..length]);
+    let keys = act::split(&buffer[..length])
+        .into_iter()
+        .filter(|key| is_own_xattr(key));
     let mut value = vec![0; 1 << 16];
-    let read = keys.into_iter().map(|key| {
+    let read = keys.map(|key| {
         let said = sys::lgetxattr(path, &key[..], &mut value[..]);
         let said = said.map_or_else(errno_name, |length| xattr(&key, &value[..length]));
         (format!("x:{}", spell(&Name(key))), said)

@@ -18,7 +18,8 @@ choice! {
 #[derive(Debug, Default)]
 pub struct Planted {
     bug: Option<Bug>,
-    renamed: HashSet<Name>,
+    /// Last names that something was renamed to.
+    renamed: HashSet<Vec<u8>>,
 }
 
 impl Planted {
@@ -33,7 +34,7 @@ impl Planted {
     /// Whether the call is answered without being done.
     pub fn is_forgotten(&self, call: &Call) -> bool {
         match (self.bug, call) {
-            (Some(Bug::ForgetMode), Call::Chmod { name, .. }) => self.renamed.contains(name),
+            (Some(Bug::ForgetMode), Call::Chmod { name, .. }) => self.renamed.contains(&last(name)),
             _ => false,
         }
     }
@@ -42,7 +43,7 @@ impl Planted {
     pub fn after(&mut self, call: &Call, answer: Answer) -> Answer {
         match (self.bug, call, &answer) {
             (Some(Bug::ForgetMode), Call::Rename { to, .. }, Ok(_)) => {
-                self.renamed.insert(to.clone());
+                self.renamed.insert(last(to));
                 answer
             }
             (Some(Bug::WrongErrno), Call::Rename { .. }, Err(Errno::NOTEMPTY)) => Err(Errno::EXIST),
@@ -52,4 +53,8 @@ impl Planted {
             _ => answer,
         }
     }
+}
+
+fn last(name: &Name) -> Vec<u8> {
+    name.0.rsplit(|byte| *byte == b'/').next().unwrap_or_default().to_vec()
 }

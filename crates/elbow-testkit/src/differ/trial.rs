@@ -4,6 +4,7 @@ use std::fs::{self, File};
 use std::io::{self, PipeWriter};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -17,6 +18,7 @@ use super::ground::{Lab, Place};
 use super::look::{look, of_lines};
 use super::old;
 use super::plant::Bug;
+use crate::reachable::Reachable;
 
 /// After this a run is taken for lost: several times what the slowest one takes.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -24,12 +26,26 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// The programs of a trial, where every user can start them.
 #[derive(Clone, Debug)]
 pub struct Programs {
-    /// The `elbow` under test.
-    pub elbow: PathBuf,
-    /// What plays a case when its environment has orders: a program and its arguments.
-    pub actor: Vec<PathBuf>,
+    elbow: Arc<Reachable>,
+    actor: Arc<Reachable>,
+    arguments: Vec<String>,
     /// A bug to plant in the job's workers.
     pub bug: Option<Bug>,
+}
+
+impl Programs {
+    /// The `elbow` under test, and what plays a case when its environment has orders: a program and its arguments.
+    ///
+    /// # Errors
+    /// What putting them where everybody can start them says.
+    pub fn new(elbow: &Path, actor: &Path, arguments: &[&str]) -> io::Result<Self> {
+        Ok(Self {
+            elbow: Arc::new(Reachable::new(elbow)?),
+            actor: Arc::new(Reachable::new(actor)?),
+            arguments: arguments.iter().map(|word| (*word).to_owned()).collect(),
+            bug: None,
+        })
+    }
 }
 
 /// Both runs of a case.
@@ -137,7 +153,7 @@ impl Stage<'_> {
         }
         if is_job {
             words.extend([
-                text(&self.programs.elbow),
+                text(self.programs.elbow.path()),
                 "run".to_owned(),
                 "--on".to_owned(),
                 text(&place.work),
@@ -151,7 +167,8 @@ impl Stage<'_> {
             );
             words.push("--".to_owned());
         }
-        words.extend(self.programs.actor.iter().map(|word| text(word)));
+        words.push(text(self.programs.actor.path()));
+        words.extend(self.programs.arguments.iter().cloned());
         let mut command = Command::new(&words[0]);
         command.args(&words[1..]).current_dir("/"); // Whoever it is may go there.
         command

@@ -67,3 +67,35 @@ fn a_killed_job_is_dead_at_once() {
     assert!(said.out.contains("nothing of it is left"), "{}", said.out);
     ground.assert_equals(&before);
 }
+
+/// Two recoveries removed what the other one looked for.
+#[test]
+fn recoveries_at_once_do_not_disturb_each_other() {
+    const RECOVERIES: usize = 6;
+    let ground = Ground::new(&format!(
+        "{OLD}; for i in $(seq 20); do mkdir d$i; printf x > d$i/old; done"
+    ));
+    for _ in 0..4 {
+        let before = ground.restore();
+        let _ = fs::remove_file(ground.outside("changed"));
+        let script = "for i in $(seq 20); do for j in $(seq 10); do printf y > d$i/$j; done; rm d$i/old; done";
+        let job = ground.start_job(&[], &format!("{script}; sleep 0.3; {WAITS}"));
+        wait_for("the job's changes", || {
+            ground.outside("changed").exists() && ground.staging_directories() > 20
+        });
+        job.kill();
+        let (work, out) = (ground.work(""), ground.outside(""));
+        let words = [env!("CARGO_BIN_EXE_elbow"), "recover", "."];
+        let recoveries: Vec<_> = (0..RECOVERIES)
+            .map(|_| Place { work: &work, out: &out }.start(&words))
+            .collect();
+        let said: Vec<Run> = recoveries.into_iter().map(crate::ground::Running::finish).collect();
+        said.iter().for_each(|said| said.assert_code(0));
+        let ended = said
+            .iter()
+            .filter(|said| said.out.contains("nothing of it is left"))
+            .count();
+        assert_eq!(ended, 1, "{said:#?}");
+        ground.assert_equals(&before);
+    }
+}

@@ -292,32 +292,29 @@ fn the_manifest_of_another_file_is_refused() {
     assert_is_resumed(&bed, &input);
 }
 
-/// As an ordinary user, whom root lets see the directory and the binary.
-fn sort_as_daemon(bed: &Bed, words: &[&str]) -> Said {
+/// As an ordinary user: the one who runs the tests, or another one, whom root lets see the directory and the binary.
+fn sort_as_user(bed: &Bed, words: &[&str]) -> Said {
     let binary = Reachable::new(Path::new(ELBOW)).expect("the binary for all");
     let mut command = bed.command_of(binary.path(), words);
-    command.uid(DAEMON).gid(DAEMON);
+    if rustix::process::geteuid().is_root() {
+        command.uid(DAEMON).gid(DAEMON);
+    }
     Said::of(&command.output().expect("an end"))
 }
 
-/// A place that everybody may see; `None` where we are not root.
-fn open_to_all() -> Option<Bed> {
-    if !rustix::process::geteuid().is_root() {
-        crate::disk::unavailable("root, to become an ordinary user");
-        return None;
-    }
+/// A place of records in which the user of [`sort_as_user`] has no more rights than these, given in octal.
+fn place_with_rights(directory: u32, data: u32) -> Bed {
     let bed = Bed::new();
-    fs::set_permissions(&bed.dir, Permissions::from_mode(0o755)).expect("permissions");
     bed.write("data", &records(100, 1));
-    Some(bed)
+    fs::set_permissions(bed.path("data"), Permissions::from_mode(data)).expect("permissions");
+    fs::set_permissions(&bed.dir, Permissions::from_mode(directory)).expect("permissions");
+    bed
 }
 
 #[test]
 fn a_file_that_may_not_be_written_is_refused_in_place() {
-    let Some(bed) = open_to_all() else { return };
-    fs::set_permissions(&bed.dir, Permissions::from_mode(0o777)).expect("permissions");
-    fs::set_permissions(bed.path("data"), Permissions::from_mode(0o444)).expect("permissions");
-    let said = sort_as_daemon(&bed, &[&ORDER[..], &["--in-place", "data"]].concat());
+    let bed = place_with_rights(0o777, 0o444);
+    let said = sort_as_user(&bed, &[&ORDER[..], &["--in-place", "data"]].concat());
     let name = bed.path("data").display().to_string();
     said.assert_refused(&[&format!("opening {name}: Permission denied")]);
     assert!(bed.read("data") == records(100, 1) && bed.names() == ["data"]);
@@ -325,13 +322,13 @@ fn a_file_that_may_not_be_written_is_refused_in_place() {
 
 #[test]
 fn a_directory_that_may_not_be_written_is_refused_in_place() {
-    let Some(bed) = open_to_all() else { return };
-    fs::set_permissions(bed.path("data"), Permissions::from_mode(0o666)).expect("permissions");
+    let bed = place_with_rights(0o555, 0o666);
     let words = [&ORDER[..], &["--in-place", "data"]].concat();
     let name = bed.path("data").display().to_string();
-    sort_as_daemon(&bed, &words).assert_refused(&[&format!("making {name}.elbow-sort: Permission denied")]);
-    sort_as_daemon(&bed, &[&ORDER[..], &["-o", "out", "data"]].concat())
+    sort_as_user(&bed, &words).assert_refused(&[&format!("making {name}.elbow-sort: Permission denied")]);
+    sort_as_user(&bed, &[&ORDER[..], &["-o", "out", "data"]].concat())
         .assert_refused(&["creating the output out: Permission denied"]);
+    fs::set_permissions(&bed.dir, Permissions::from_mode(0o755)).expect("rights to remove it");
     assert!(bed.read("data") == records(100, 1) && bed.names() == ["data"]);
 }
 

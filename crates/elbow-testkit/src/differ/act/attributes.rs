@@ -133,7 +133,10 @@ impl Worker {
         } else {
             sys::listxattr(path, &mut names[..])?
         };
-        Ok(answer::names(split(&names[..length])))
+        let names = split(&names[..length])
+            .into_iter()
+            .filter(|key| answer::is_own_xattr(key));
+        Ok(answer::names(names.collect()))
     }
 
     pub(super) fn removexattr(&self, at: At, name: &Name, key: &[u8], follow: AtFlags) -> Answer {

@@ -49,10 +49,12 @@ impl Worker {
             Whence::End => SeekFrom::End(offset),
         };
         let fd = self.fd(slot)?;
-        let is_dir = FileType::from_raw_mode(sys::fstat(fd)?.st_mode) == FileType::Directory;
-        let position = sys::seek(fd, from)?;
-        // Positions in a directory are cookies of each file system's own.
-        Ok(if is_dir { String::new() } else { position.to_string() })
+        let position = sys::seek(fd, from);
+        if FileType::from_raw_mode(sys::fstat(fd)?.st_mode) == FileType::Directory {
+            // Positions in a directory are cookies of each file system's own, and so is which of them are none.
+            return done(Ok(()));
+        }
+        position.map(|position| position.to_string())
     }
 
     /// Which ranges are holes is the file system's own affair; that they read as zeros is not.
