@@ -41,6 +41,7 @@ mod ahead;
 mod asking;
 mod connection;
 mod convert;
+mod copies;
 mod front;
 mod namespace;
 mod nodes;

@@ -31,6 +31,7 @@ use rustix::process::{Resource, Rlimit};
 use rustix::thread::{LinkNameSpaceType, UnshareFlags};
 
 use crate::connection::{Source, failed};
+use crate::copies::Copies;
 use crate::{Connection, MountError, Place, realm};
 
 /// One thing that is done to get a mount or a namespace.
@@ -103,6 +104,7 @@ pub struct Entrance {
     attachments: Vec<Attachment>,
     working_directory: Option<CString>,
     id_maps: Option<IdMaps>,
+    copies: Copies,
     state: ChildState,
 }
 
@@ -145,6 +147,11 @@ impl Entrance {
             attachments: attachments.collect::<io::Result<_>>()?,
             working_directory: working_directory.filter(covered).map(c_string).transpose()?,
             id_maps: (!rustix::process::geteuid().is_root() && realm::namespace().is_none()).then(IdMaps::own),
+            copies: if rustix::process::geteuid().is_root() {
+                Copies::default()
+            } else {
+                Copies::of_ssh_configuration()
+            },
             state,
         })
     }
@@ -173,6 +180,7 @@ impl Entrance {
         }
         let slaves = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;
         rustix::mount::mount_change(c"/", slaves).map_err(at(Step::Separate))?;
+        self.copies.lay();
         for attachment in &self.attachments {
             attachment.attach().map_err(at(Step::Attach))?;
         }
@@ -333,6 +341,7 @@ mod tests {
             attachments: vec![missing],
             working_directory: None,
             id_maps: None,
+            copies: Copies::default(),
             state,
         };
         let mut command = Command::new("true");

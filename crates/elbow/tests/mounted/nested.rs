@@ -126,8 +126,9 @@ fn a_killed_outer_job_ends_the_inner_one() {
         wait_for("the end of the inner command", || {
             !Path::new(&format!("/proc/{}/environ", pid.trim())).exists()
         });
-        let work = ground.work("");
-        ground.elbow(&["recover", work.to_str().expect("UTF-8")]).assert_code(0);
+        // By whom the job belongs to.
+        let recover = format!("{} recover .", elbow.path().display());
+        ground.native(&recover).assert_code(0);
         ground.assert_equals(&before);
     }
 }

@@ -1,7 +1,7 @@
 //! What a job finds around its directory: repositories that begin above it, directories that may be entered and not be read.
 
 use crate::ground::Ground;
-use crate::ordinary_user::{USER, ground_of};
+use crate::ordinary_user::{USER, as_user, ground_of};
 
 const REPOSITORY: &str = "export HOME=\"$OUT\"; git config --global user.name t; git config --global user.email t@example.org
     git config --global init.defaultBranch main; mkdir -p sub/deep; echo 1 > sub/f; echo 2 > top; git init -q .; git add -A
@@ -111,4 +111,31 @@ fn a_job_may_close_its_own_directory() {
     let mode = std::os::unix::fs::MetadataExt::mode(&ground.metadata("."));
     assert_eq!(mode & 0o777, 0);
     ground.assert_no_staging();
+}
+
+/// "Bad owner or permissions": what root owns belongs to nobody in a user's job, and ssh believes nobody.
+#[test]
+fn ssh_reads_its_configuration_in_a_users_job() {
+    let script = "ssh -G somewhere | grep -E '^(port|user|connecttimeout) ' | sort";
+    let lay = "mount -t tmpfs none /etc/ssh/ssh_config.d; echo 'Port 2022' > /etc/ssh/ssh_config.d/1.conf
+        printf 'Include /etc/ssh/ssh_config.d/more\\nUser somebody\\n' > /etc/ssh/ssh_config.d/2.conf
+        echo 'ConnectTimeout 7' > /etc/ssh/ssh_config.d/more; exec \"$@\"";
+    let elbow = elbow_testkit::reachable::Reachable::new(std::path::Path::new(env!("CARGO_BIN_EXE_elbow")));
+    let elbow = elbow.expect("the binary for all");
+    let job = format!(
+        "{} run -q -- sh -ec \"{script}; $ELBOW run -q -- sh -ec \\\"{script}\\\"\"",
+        elbow.path().display()
+    );
+    let job = job.replace("$ELBOW", &elbow.path().display().to_string());
+    let ground = Ground::new(&format!("echo old > f; chown -R {USER} ."))
+        .behind(&["unshare", "--mount", "sh", "-e", "-c", lay, "sh"]);
+    let ground = as_user(ground);
+    let run = ground.native(&job);
+    run.assert_code(0);
+    assert_eq!(
+        run.out,
+        "connecttimeout 7\nport 2022\nuser somebody\n".repeat(2),
+        "{}",
+        run.err
+    );
 }
