@@ -236,12 +236,8 @@ fn views(class: Class, when: &str, expected: &View, found: &View) -> Vec<Finding
         .keys()
         .chain(found.keys().filter(|name| !expected.contains_key(*name)))
     {
-        if name
-            .0
-            .split(|byte| *byte == b'/')
-            .any(|part| part.starts_with(b".elbow-"))
-        {
-            continue; // Said by itself.
+        if is_of_no_command(&name.0) {
+            continue;
         }
         let (had, has) = (
             expected.get(name).unwrap_or(&nothing),

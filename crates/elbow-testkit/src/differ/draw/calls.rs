@@ -470,11 +470,11 @@ impl Draw {
     }
 
     fn time(&mut self) -> Time {
-        let nanoseconds = if self.storage.is_far() {
-            0
-        } else {
-            self.one(&[0, 1, 999_999_999])
-        };
+        if self.storage.is_far() {
+            // sshfs takes the beginning of 1970, and a time that is left as it is, for now.
+            return self.one(&[Time::Now, Time::At(1_100_000_000, 0), Time::At(4_200_000_000, 0)]);
+        }
+        let nanoseconds = self.one(&[0, 1, 999_999_999]);
         self.one(&[
             Time::Now,
             Time::Omit,
