@@ -179,33 +179,18 @@ impl Worker {
         places.into_iter().any(|(at, name)| !self.stays_inside(at, &name))
     }
 
+    /// Where the last `..` of a name leads to.
     fn stays_inside(&self, at: At, name: &Name) -> bool {
-        let start = match at {
-            At::Root => Some(self.root_path.clone()),
-            At::Cwd => getcwd(Vec::new())
-                .ok()
-                .map(|path| PathBuf::from(OsStr::from_bytes(path.as_bytes()))),
-            At::Slot(slot) => self.fd(slot).ok().and_then(|fd| {
-                let link = format!("/proc/self/fd/{}", fd.as_raw_fd());
-                let path = sys::readlinkat(sys::CWD, link, Vec::new()).ok()?;
-                Some(PathBuf::from(OsStr::from_bytes(path.as_bytes())))
-            }),
-        };
-        let Some(start) = start else { return true }; // The call will be refused.
-        let Ok(within) = start.strip_prefix(&self.root_path) else {
-            return false;
-        };
-        let depth = i64::try_from(within.components().count()).unwrap_or_default();
-        let steps = name.0.split(|byte| *byte == b'/').map(|part| match part {
-            b".." => -1,
-            b"" | b"." => 0,
-            _ => 1,
-        });
-        let mut depths = steps.scan(depth, |depth, step| {
-            *depth += step;
-            Some(*depth)
-        });
-        depths.all(|depth| depth >= 0)
+        let parts: Vec<&[u8]> = name.0.split(|byte| *byte == b'/').collect();
+        let ups = parts.iter().rposition(|part| *part == b"..").map_or(0, |last| last + 1);
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let opened = self
+            .at(at)
+            .and_then(|at| sys::openat(at, parts[..ups].join(&b'/'), flags, Mode::empty()));
+        let Ok(dir) = opened else { return true }; // The call will be refused, too.
+        let link = format!("/proc/self/fd/{}", dir.as_raw_fd());
+        let place = sys::readlinkat(sys::CWD, link, Vec::new()).unwrap_or_default();
+        Path::new(OsStr::from_bytes(place.as_bytes())).starts_with(&self.root_path)
     }
 
     /// Never waits: a pipe without another end would stop the case.

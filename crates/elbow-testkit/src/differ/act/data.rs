@@ -60,6 +60,9 @@ impl Worker {
     /// Which ranges are holes is the file system's own affair; that they read as zeros is not.
     pub(super) fn holes(&self, slot: Slot) -> Answer {
         let fd = self.fd(slot)?;
+        if FileType::from_raw_mode(sys::fstat(fd)?.st_mode) != FileType::RegularFile {
+            return Ok("no file".to_owned()); // What else says is its own affair.
+        }
         let before = sys::seek(fd, SeekFrom::Current(0))?;
         let found = check_holes(fd);
         sys::seek(fd, SeekFrom::Start(before))?;
