@@ -6,7 +6,7 @@
 //!
 //! Directories are held as `O_PATH` descriptors, which need no permission to read. What the kernel does not offer
 //! on those (listing, syncing) opens `.` for the one call; what it does not offer relative to a directory at all
-//! (xattrs, chmod without following links) goes through `/proc/self/fd`, which therefore has to be mounted.
+//! (xattrs, chmod without following links, opening what was looked at) goes through `/proc/self/fd`, which therefore has to be mounted.
 //!
 //! Source: open(2), path_resolution(7), proc_pid_fd(5), and the man page of each call.
 
