@@ -24,6 +24,8 @@ mod abilities;
 mod abilities_test;
 mod ahead;
 mod api;
+#[cfg(test)]
+mod beside_test;
 mod commit;
 mod complete;
 #[cfg(test)]

@@ -71,7 +71,7 @@ pub(super) type StepResult = Result<(), Refusal>;
 
 const GONE: Refusal = Refusal::Changed("it is gone");
 const OF_OTHERS: Refusal = Refusal::Changed("it was created by somebody else");
-const CHANGED: Refusal = Refusal::Changed("it was written to or replaced by somebody else");
+pub(super) const CHANGED: Refusal = Refusal::Changed("it was written to or replaced by somebody else");
 
 /// A committed job whose steps are carried out.
 pub(crate) struct Apply<'a> {

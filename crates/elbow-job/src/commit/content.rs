@@ -17,7 +17,7 @@ use elbow_file::{Access, Errno, Handle, Storage};
 use elbow_ranges::RangeSet;
 use elbow_ranges::encoding::{DecodeError, Reader, Writer, open_sealed, seal};
 
-use super::apply::{Apply, StepResult, gone_is_none};
+use super::apply::{Apply, CHANGED, StepResult, gone_is_none};
 use super::record::Patch;
 use crate::execute::open_writable;
 
@@ -123,6 +123,12 @@ impl Apply<'_> {
         };
         let is_saved = !overwritten.is_empty() && opened == Access::ReadWrite;
         let mut log = Log::open(storage, &self.job, &patch.log_name(), is_saved)?;
+        // Of a file that was written before its death a recovery cannot tell whether somebody else has written it since.
+        let is_untouched = log.as_ref().is_none_or(|log| log.end == 0);
+        let now = storage.stat_handle(&file)?;
+        if is_untouched && now.size == patch.size_before && patch.seen.is_some_and(|seen| !seen.is_still(&now)) {
+            return Err(CHANGED);
+        }
         for window in windows(&overwritten.union(&patch.written)) {
             let end = window.span().map_or(0, |span| span.end);
             if let Some(log) = log.as_mut().filter(|log| log.saved < end) {
@@ -428,6 +434,7 @@ mod tests {
             kept,
             size,
             size_before,
+            seen: None,
         }
     }
 

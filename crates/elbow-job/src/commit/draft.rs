@@ -245,17 +245,18 @@ impl Draft<'_> {
 
     fn content(&mut self, ino: Ino, inode: &Inode, path: PathBuf) {
         let Some(content) = inode.content() else { return };
-        let seen = inode.old.as_ref().and_then(|old| old.seen).map_or(0, |seen| seen.size);
-        if content.changed() || inode.size != seen {
+        let before = inode.old.as_ref().and_then(|old| old.seen).map_or(0, |seen| seen.size);
+        if content.changed() || inode.size != before {
             self.before.objects.insert(path.clone(), self.model.old_path(ino));
             self.record.patches.push(Patch {
                 path,
                 slot: patch_name(ino).to_os_string(),
                 written: content.written.clone(),
                 zeroed: content.zeroed.clone(),
-                kept: content.kept().min(seen),
+                kept: content.kept().min(before),
                 size: inode.size,
-                size_before: seen,
+                size_before: before,
+                seen: seen(inode),
             });
         }
     }

@@ -403,8 +403,10 @@ pub(crate) fn remove_leftovers(
         remove_tree(storage, &dir, &name, 1, tally)
     });
     let staging = parallel(&left.staging, tree.threads, |(path, times)| {
-        let Some(dir) = gone_is_none(tree.dir(path))? else {
-            return Ok(());
+        let dir = match tree.dir(path) {
+            // Somebody has put something else there.
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(()),
+            other => other?,
         };
         remove_part(tree, path, &part, tally)?;
         put_times_back(storage, &dir, *times)

@@ -94,6 +94,15 @@ fn win(record: &mut Record, before: &Before, tree: &Tree<'_>, job: &OsStr) -> Re
     for (departure, now) in record.departures.iter_mut().zip(found) {
         departure.seen = now?.as_ref().map(Seen::of);
     }
+    let found = parallel(&record.patches, tree.threads, |patch| {
+        before
+            .objects
+            .get(&patch.path)
+            .map_or(Ok(None), |path| look(tree, path))
+    });
+    for (patch, now) in record.patches.iter_mut().zip(found) {
+        patch.seen = now?.as_ref().map(Seen::of);
+    }
     record
         .departures
         .retain(|departure| departure.seen.is_some() || !departure.is_dead);

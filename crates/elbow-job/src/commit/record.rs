@@ -112,6 +112,8 @@ pub(crate) struct Patch {
     pub(crate) kept: u64,
     pub(crate) size: u64,
     pub(crate) size_before: u64,
+    /// The file before.
+    pub(crate) seen: Option<Seen>,
 }
 
 /// New attributes of an object.
@@ -319,6 +321,7 @@ fn put_patch(out: &mut Writer, patch: &Patch) {
     out.varint(patch.kept);
     out.varint(patch.size);
     out.varint(patch.size_before);
+    put_option(out, patch.seen.as_ref(), put_seen);
 }
 
 fn take_patch(from: &mut Reader<'_>) -> Result<Patch, DecodeError> {
@@ -330,6 +333,7 @@ fn take_patch(from: &mut Reader<'_>) -> Result<Patch, DecodeError> {
         kept: from.varint()?,
         size: from.varint()?,
         size_before: from.varint()?,
+        seen: take_option(from, take_seen)?,
     })
 }
 

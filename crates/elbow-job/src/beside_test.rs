@@ -1,0 +1,300 @@
+//! Others work in the directory of a job while it commits, and after it died: nothing of theirs or ours is lost in silence.
+
+#![allow(clippy::disallowed_methods, reason = "the test makes and looks at real directories")]
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use elbow_file::double::{Delaying, Faulty, Interposed, Plan};
+use elbow_file::{RealStorage, Storage};
+
+use crate::crash_test::{begin, has_staging, old_tree, operations, recovered, seen_by_jobs};
+use crate::report::{Publish, RecoverAction};
+use crate::schedule_test::{InJob, Op, scratch};
+use crate::staging::is_staging_name;
+use crate::{Cause, Job, OnConflict, Outcome};
+
+fn drained(dir: &Path, operations: &[Op]) -> Job {
+    let job = begin(Arc::new(RealStorage), dir, Publish::Staged);
+    for op in operations {
+        InJob(&job).run(op).unwrap();
+    }
+    job.shared.drain(&mut |_| {}).unwrap();
+    job
+}
+
+/// `rm -rf build; mkdir build`, `git clean`, a link in the place of the directory: what the job had staged there was gone, and the job
+/// said that it was committed.
+#[test]
+fn results_that_somebody_took_away_fail_the_job() {
+    let s = str::to_owned;
+    type Interfere = fn(&Path);
+    let others: [(&str, Interfere); 4] = [
+        ("removed and made again", |dir| {
+            std::fs::remove_dir_all(dir.join("keep")).unwrap();
+            std::fs::create_dir(dir.join("keep")).unwrap();
+        }),
+        ("removed", |dir| std::fs::remove_dir_all(dir.join("keep")).unwrap()),
+        ("a link in its place", |dir| {
+            std::fs::rename(dir.join("keep"), dir.join("moves/kept")).unwrap();
+            std::os::unix::fs::symlink("moves/kept", dir.join("keep")).unwrap();
+        }),
+        ("cleaned", |dir| {
+            for entry in std::fs::read_dir(dir.join("keep")).unwrap().map(Result::unwrap) {
+                if is_staging_name(&entry.file_name()) {
+                    std::fs::remove_dir_all(entry.path()).unwrap();
+                }
+            }
+        }),
+    ];
+    for (what, interfere) in others {
+        for names in [vec!["keep/fresh"], vec!["keep/fresh", "top"]] {
+            let temp = scratch();
+            old_tree(temp.path());
+            let create = |name: &&str| Op::Create(s(name));
+            let job = drained(temp.path(), &names.iter().map(create).collect::<Vec<_>>());
+            interfere(temp.path());
+            let before = seen_by_jobs(temp.path());
+            let outcome = job.commit(&mut |_| {});
+            assert!(matches!(outcome, Ok(Outcome::RolledBack(_))), "{what}: {outcome:?}");
+            assert_eq!(seen_by_jobs(temp.path()), before, "{what}");
+            assert!(!has_staging(temp.path()), "{what}");
+        }
+    }
+}
+
+/// A job died after its record, somebody wrote files by hand, and the next job carried the record out over them.
+#[test]
+fn a_recovery_overwrites_nothing_that_was_written_since() {
+    rustix::process::umask(rustix::fs::Mode::empty());
+    let temp = scratch();
+    let (mut kept, mut finished) = (0, 0);
+    for n in 1.. {
+        let dir = temp.path().join("died");
+        std::fs::create_dir(&dir).unwrap();
+        old_tree(&dir);
+        let faulty = Arc::new(Interposed::new(Arc::new(RealStorage), Faulty::default()));
+        let job = begin(faulty.clone(), &dir, Publish::Staged);
+        for op in operations() {
+            InJob(&job).run(&op).unwrap();
+        }
+        job.shared.drain(&mut |_| {}).unwrap();
+        faulty.hook().arm(Plan::stop_at_change(n));
+        let _ = job.commit(&mut |_| {});
+        if faulty.hook().fired() == 0 {
+            break;
+        }
+        drop(job);
+        // What has its name now, old or new; `dead` is to be replaced, `two` exchanged.
+        let edited: Vec<_> = ["two", "keep/replaced"]
+            .into_iter()
+            .filter(|name| dir.join(name).is_file())
+            .collect();
+        for name in &edited {
+            std::fs::write(dir.join(name), format!("{name} written by hand")).unwrap();
+        }
+        let real: Arc<dyn Storage> = Arc::new(RealStorage);
+        let action = recovered(&dir, &real).unwrap_or_else(|error| panic!("stop at change {n}: {error}"));
+        kept += u64::from(action == RecoverAction::Kept);
+        finished += u64::from(action == RecoverAction::Finished);
+        for name in edited {
+            let wanted = format!("{name} written by hand");
+            assert!(holds(&dir, &wanted), "stop at change {n}, {action:?}: {name} is lost");
+        }
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
+    assert!(kept > 5 && finished > 5, "{kept} {finished}");
+}
+
+/// Some file below the directory has this content.
+fn holds(dir: &Path, content: &str) -> bool {
+    std::fs::read_dir(dir).unwrap().map(Result::unwrap).any(|entry| {
+        let path = entry.path();
+        match path.is_dir() && !path.is_symlink() {
+            true => holds(&path, content),
+            false => std::fs::read_to_string(path).is_ok_and(|found| found == content),
+        }
+    })
+}
+
+/// What two jobs do that are begun on the same tree and committed at the same moment, and what each order of them leaves.
+fn pairs() -> Vec<[Vec<Op>; 2]> {
+    let s = str::to_owned;
+    let append = |byte: u8| vec![Op::Write(s("keep/log"), 7, vec![byte; 3])];
+    let rewrite = |byte: u8| {
+        vec![
+            Op::Truncate(s("keep/log"), 0),
+            Op::Write(s("keep/log"), 0, vec![byte; 9]),
+        ]
+    };
+    let replace = |byte: u8| {
+        vec![
+            Op::Create(s("keep/tmp")),
+            Op::Write(s("keep/tmp"), 0, vec![byte; 5]),
+            Op::Rename(s("keep/tmp"), s("keep/replaced"), elbow_file::RenameMode::Replace),
+        ]
+    };
+    let remove = vec![
+        Op::Unlink(s("gone/deep/y")),
+        Op::Rmdir(s("gone/deep")),
+        Op::Unlink(s("gone/x")),
+        Op::Unlink(s("gone/saved")),
+        Op::Rmdir(s("gone")),
+    ];
+    let same_name = |byte: u8| vec![Op::Create(s("new")), Op::Write(s("new"), 0, vec![byte; 4])];
+    vec![
+        [append(b'1'), append(b'2')],
+        [rewrite(b'1'), rewrite(b'2')],
+        [append(b'1'), rewrite(b'2')],
+        [replace(b'1'), replace(b'2')],
+        [same_name(b'1'), same_name(b'2')],
+        [vec![Op::Mkdir(s("new"))], vec![Op::Mkdir(s("new"))]],
+        [remove.clone(), vec![Op::Create(s("gone/new"))]],
+        [remove, vec![Op::Write(s("gone/x"), 0, b"written".to_vec())]],
+        [vec![Op::Chmod(s("one"), 0o600)], vec![Op::Unlink(s("one"))]],
+        [
+            vec![Op::Create(s("mine"))],
+            vec![Op::Create(s("yours")), Op::Unlink(s("dead"))],
+        ],
+    ]
+}
+
+fn after(place: &Path, name: &str, jobs: &[&Vec<Op>]) -> std::collections::BTreeMap<std::path::PathBuf, String> {
+    let dir = place.join(name);
+    std::fs::create_dir(&dir).unwrap();
+    old_tree(&dir);
+    for job in jobs {
+        let job = drained(&dir, job);
+        assert!(matches!(job.commit(&mut |_| {}), Ok(Outcome::Committed)));
+    }
+    let tree = seen_by_jobs(&dir);
+    std::fs::remove_dir_all(&dir).unwrap();
+    tree
+}
+
+/// Both said that they were committed, and one of the two was lost: the check came before the sync, and the change after it.
+#[test]
+fn of_two_jobs_at_once_none_is_lost_in_silence() {
+    rustix::process::umask(rustix::fs::Mode::empty());
+    let temp = scratch();
+    let (mut both, mut one) = (0, 0);
+    let rounds = elbow_testkit::cases::rounds(6);
+    for (number, pair) in pairs().iter().enumerate() {
+        let only = [0, 1].map(|which| after(temp.path(), "only", &[&pair[which]]));
+        let neither = after(temp.path(), "neither", &[]);
+        for round in 0..rounds {
+            let dir = temp.path().join(format!("pair{number}-{round}"));
+            std::fs::create_dir(&dir).unwrap();
+            old_tree(&dir);
+            let jobs = [0, 1].map(|which| {
+                // Calls take as long as on slow storage, each round another time.
+                let slow = Delaying::new(Duration::from_millis((round * 3 + which * 2) % 7), 8);
+                let job = begin(
+                    Arc::new(Interposed::new(Arc::new(RealStorage), slow)),
+                    &dir,
+                    Publish::Staged,
+                );
+                for op in &pair[which as usize] {
+                    InJob(&job).run(op).unwrap();
+                }
+                job
+            });
+            let outcomes: Vec<_> = std::thread::scope(|scope| {
+                let ends = jobs
+                    .each_ref()
+                    .map(|job| scope.spawn(|| job.commit(&mut |_| {}).unwrap()));
+                ends.map(|end| end.join().unwrap()).into()
+            });
+            let committed: Vec<bool> = outcomes
+                .iter()
+                .map(|outcome| matches!(outcome, Outcome::Committed))
+                .collect();
+            let found = seen_by_jobs(&dir);
+            let what = format!("pair {number}, round {round}: {outcomes:?}, {found:#?}");
+            match committed[..] {
+                [true, true] => {
+                    both += 1;
+                    let names = |tree: &std::collections::BTreeMap<_, _>| tree.keys().cloned().collect::<Vec<_>>();
+                    // Only what does not meet can be done by both from the same beginning.
+                    let meets = number + 1 < pairs().len();
+                    assert!(!meets, "{what}");
+                    assert!(
+                        names(&only[0])
+                            .iter()
+                            .filter(|name| !neither.contains_key(*name))
+                            .all(|name| found.contains_key(name))
+                    );
+                }
+                [first, second] => {
+                    one += 1;
+                    assert!(first || second || conflicts(&outcomes), "{what}");
+                    let expected = if first {
+                        &only[0]
+                    } else if second {
+                        &only[1]
+                    } else {
+                        &neither
+                    };
+                    assert_eq!(&found, expected, "{what}");
+                    assert!(
+                        outcomes
+                            .iter()
+                            .all(|outcome| matches!(outcome, Outcome::Committed | Outcome::RolledBack(_))),
+                        "{what}"
+                    );
+                }
+                _ => unreachable!("two jobs"),
+            }
+            assert!(!has_staging(&dir), "{what}");
+            std::fs::remove_dir_all(&dir).unwrap();
+        }
+    }
+    assert!(both >= rounds && one > rounds, "{both} {one}");
+}
+
+fn conflicts(outcomes: &[Outcome]) -> bool {
+    let is_conflict =
+        |outcome: &Outcome| matches!(outcome, Outcome::RolledBack(Cause::Conflict(_) | Cause::OtherJobs(_)));
+    outcomes.iter().all(is_conflict)
+}
+
+/// Who asks to win conflicts does, also over what came at the last moment.
+#[test]
+fn who_is_to_win_wins() {
+    let s = str::to_owned;
+    let temp = scratch();
+    old_tree(temp.path());
+    let root = RealStorage::open_root(temp.path()).unwrap();
+    let options = crate::Options {
+        on_conflict: OnConflict::Overwrite,
+        ..crate::Options::default()
+    };
+    let job = Job::begin(Arc::new(RealStorage), root, temp.path(), options).unwrap();
+    for op in [
+        Op::Create(s("fresh")),
+        Op::Write(s("fresh"), 0, b"of the job".to_vec()),
+        Op::Write(s("two"), 0, b"of the job".to_vec()),
+        Op::Unlink(s("dead")),
+        Op::Create(s("keep/tmp")),
+        Op::Write(s("keep/tmp"), 0, b"of the job".to_vec()),
+        Op::Rename(s("keep/tmp"), s("keep/replaced"), elbow_file::RenameMode::Replace),
+    ] {
+        InJob(&job).run(&op).unwrap();
+    }
+    for name in ["fresh", "two", "dead", "keep/replaced"] {
+        std::fs::write(temp.path().join(name), "of somebody else, and longer").unwrap();
+    }
+    let outcome = job.commit(&mut |_| {});
+    assert!(matches!(outcome, Ok(Outcome::Committed)), "{outcome:?}");
+    for name in ["fresh", "keep/replaced"] {
+        assert_eq!(std::fs::read(temp.path().join(name)).unwrap(), b"of the job", "{name}");
+    }
+    assert!(
+        std::fs::read(temp.path().join("two"))
+            .unwrap()
+            .starts_with(b"of the job")
+    );
+    assert!(!temp.path().join("dead").exists());
+    assert!(!has_staging(temp.path()));
+}
