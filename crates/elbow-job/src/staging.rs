@@ -7,7 +7,7 @@
 //!       journal                     one sealed entry per staging directory, before it is made
 //!       new/                        what the job creates in DIR itself
 //!       p<n>                        patch files of old objects
-//!       m<n>                        limbo: objects on their way from one name to another
+//!       m<n>, n<n>                  limbo: objects on their way from one name to another
 //!       u<n>                        what a patch has overwritten
 //!       commit, departed, done      the commit record and how far it is applied
 //!       undo, undo.names, undo.olds the record of a commit that is taken back, and how far

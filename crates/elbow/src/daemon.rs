@@ -73,7 +73,7 @@ pub(crate) fn run(args: &MountArgs) -> anyhow::Result<ExitCode> {
     let (scratch, note) = job::scratch(&args.job)?;
     job::memory_note(&args.job).iter().chain(&note).for_each(say);
     let found = site.recover(false)?;
-    job::recovered_lines(&found).iter().for_each(say);
+    job::recovered_lines(site, &found).iter().for_each(say);
     job::kept_line(site, &found).iter().for_each(say);
     let job = site.begin(job::options(&args.job, scratch, &[]))?;
     let mut socket = Socket::plan(&[])?;

@@ -244,7 +244,7 @@ fn named(message: &str, directory: &Path) -> String {
 
 /// What is said of dead jobs before a new one begins: running ones and those of others are nobody's concern, kept ones are
 /// told in one line.
-pub(crate) fn recovered_lines(found: &[Recovered]) -> Vec<String> {
+pub(crate) fn recovered_lines(site: &Site, found: &[Recovered]) -> Vec<String> {
     let is_silent = |action| {
         matches!(
             action,
@@ -253,7 +253,17 @@ pub(crate) fn recovered_lines(found: &[Recovered]) -> Vec<String> {
     };
     let is_told = |job: &&Recovered| !is_silent(job.action);
     let ended = found.iter().filter(is_told);
-    ended.map(|job| format!("{}: {}", job.job, job.message)).collect()
+    ended
+        .map(|job| format!("{}: {}", name_of(site, job), job.message))
+        .collect()
+}
+
+/// What a job is called in what is said of it. One that could not be ended is a path, for somebody will have to look at it.
+pub(crate) fn name_of(site: &Site, job: &Recovered) -> String {
+    match job.action {
+        RecoverAction::Failed => site.path().join(&job.job).display().to_string(),
+        _ => job.job.clone(),
+    }
 }
 
 /// What is said of kept jobs before a new one begins, if there are any.

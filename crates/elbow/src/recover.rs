@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::cli::RecoverArgs;
 use crate::exit;
-use crate::job::{Site, prepare_process};
+use crate::job::{Site, name_of, prepare_process};
 use crate::json;
 use crate::names::{CommandWords, DirectoryName};
 use crate::say::answer;
@@ -53,7 +53,7 @@ fn end_jobs(args: &RecoverArgs) -> anyhow::Result<ExitCode> {
     } else {
         site.drop_kept(&args.drop)?
     };
-    say(args, &found)?;
+    say(args, &site, &found)?;
     let is_left = |action| {
         matches!(
             action,
@@ -68,7 +68,7 @@ fn end_jobs(args: &RecoverArgs) -> anyhow::Result<ExitCode> {
     })
 }
 
-fn say(args: &RecoverArgs, found: &[Recovered]) -> anyhow::Result<()> {
+fn say(args: &RecoverArgs, site: &Site, found: &[Recovered]) -> anyhow::Result<()> {
     if args.json {
         let report = Report {
             directory: DirectoryName::of(&args.directory),
@@ -81,7 +81,7 @@ fn say(args: &RecoverArgs, found: &[Recovered]) -> anyhow::Result<()> {
         let command = job.command.join(OsStr::new(" "));
         let command = Some(command.display()).filter(|_| !job.command.is_empty());
         let command = command.map(|command| format!(" ({command})")).unwrap_or_default();
-        answer(format_args!("{}: {}{command}", job.job, job.message))?;
+        answer(format_args!("{}: {}{command}", name_of(site, job), job.message))?;
     }
     if found.is_empty() {
         answer(format_args!("no jobs in {}", args.directory.display()))?;

@@ -199,7 +199,7 @@ impl Runner<'_> {
 
     fn mount<'s>(&self, site: &'s Site, notes: &mut Vec<String>) -> anyhow::Result<Mounted<'s>> {
         let found = site.recover(false)?;
-        let (recovered, kept) = (job::recovered_lines(&found), job::kept_line(site, &found));
+        let (recovered, kept) = (job::recovered_lines(site, &found), job::kept_line(site, &found));
         if !self.args.json {
             recovered.iter().for_each(say);
             kept.iter().filter(|_| !self.args.quiet).for_each(say);

@@ -193,23 +193,23 @@ impl Draft<'_> {
 
     fn old(&mut self, ino: Ino, inode: &Inode) {
         if ino != Ino::ROOT {
-            self.names(ino, inode);
+            self.names(inode);
         }
         self.content(ino, inode, self.model.path(ino));
         self.attributes(ino, inode, self.model.path(ino));
     }
 
-    fn names(&mut self, ino: Ino, inode: &Inode) {
+    fn names(&mut self, inode: &Inode) {
         let places = &inode.old.as_ref().expect("an old object").places;
         let mut lost: Vec<&Place> = places.iter().filter(|place| !inode.names.contains(place)).collect();
         let mut gained: Vec<&Place> = inode.names.iter().filter(|place| !places.contains(place)).collect();
         let kept = inode.names.iter().find(|place| places.contains(place));
-        if kept.is_none() {
-            // The first new name is where it is looked for from here on.
+        // A name that becomes another is a rename: who may do that may not link what is somebody else's.
+        while !lost.is_empty() && !gained.is_empty() {
             let to = gained.remove(0);
             let same_dir = lost.iter().position(|place| place.dir == to.dir);
             let from = lost.remove(same_dir.unwrap_or(0));
-            self.move_to(ino, inode, from, to);
+            self.move_to(inode, from, to);
         }
         let first = path_of(self.model, kept.unwrap_or(&inode.names[0]));
         let links = gained
@@ -225,14 +225,15 @@ impl Draft<'_> {
         }
     }
 
-    fn move_to(&mut self, ino: Ino, inode: &Inode, from: &Place, to: &Place) {
+    fn move_to(&mut self, inode: &Inode, from: &Place, to: &Place) {
         let slot = if from.dir == to.dir {
             let slot = self.parking('m');
             // What is replaced by an exchange of names stays there.
             self.record.parked.push((self.model.path(to.dir), slot.clone()));
             Slot::Beside(slot)
         } else {
-            Slot::InJob(OsString::from(format!("m{}", ino.0)))
+            self.slots += 1;
+            Slot::InJob(OsString::from(format!("n{}", self.slots)))
         };
         self.record.departures.push(Departure {
             path: old_path_of(self.model, from),
