@@ -13,7 +13,7 @@ use std::ffi::{OsStr, OsString};
 use std::io::IoSlice;
 use std::ops::Range;
 
-use elbow_file::{Access, Errno, Handle, Storage};
+use elbow_file::{Access, Errno, Handle, Stat, Storage};
 use elbow_ranges::RangeSet;
 use elbow_ranges::encoding::{DecodeError, Reader, Writer, open_sealed, seal};
 
@@ -51,6 +51,16 @@ impl Patch {
         }
         zeros.remove(self.size_before.min(self.size), u64::MAX);
         zeros.difference(&self.written)
+    }
+
+    /// Is the file what the job saw, or what an earlier attempt has made of it? Of a file that was begun nobody can tell more than
+    /// that its size is one of those in between: its time is that of a write, which may itself be lost.
+    fn is_expected(&self, now: &Stat, has_begun: bool) -> bool {
+        if has_begun {
+            let sizes = self.size.min(self.size_before)..=self.size.max(self.size_before);
+            return sizes.contains(&now.size);
+        }
+        self.seen.is_none_or(|seen| seen.is_still(now))
     }
 
     /// The name of its undo log.
@@ -123,10 +133,8 @@ impl Apply<'_> {
         };
         let is_saved = !overwritten.is_empty() && opened == Access::ReadWrite;
         let mut log = Log::open(storage, &self.job, &patch.log_name(), is_saved)?;
-        // Of a file that was written before its death a recovery cannot tell whether somebody else has written it since.
-        let is_untouched = log.as_ref().is_none_or(|log| log.end == 0);
-        let now = storage.stat_handle(&file)?;
-        if is_untouched && now.size == patch.size_before && patch.seen.is_some_and(|seen| !seen.is_still(&now)) {
+        let has_begun = log.as_ref().map_or(!self.is_first(), |log| log.end > 0);
+        if !patch.is_expected(&storage.stat_handle(&file)?, has_begun) {
             return Err(CHANGED);
         }
         for window in windows(&overwritten.union(&patch.written)) {
