@@ -22,6 +22,8 @@ fn start(stage: &Stage, options: &[&str], script: &str) -> Child {
     command.arg("run").args(options).args(["--", "sh", "-c", script]);
     let child = stage.start(&mut command);
     wait_for("the command", || stage.path("ready").exists());
+    // It can be asked once its command has run for a moment.
+    wait_for("the job", || stage.elbow(&["status", "."]).code == 0);
     child
 }
 
