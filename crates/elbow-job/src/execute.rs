@@ -10,7 +10,7 @@ use elbow_file::{Access, Errno, Handle, RenameMode, Storage, Time};
 use crate::abilities::{self, Ability, Trial};
 use crate::api::Ino;
 use crate::complete::Done;
-use crate::life::{self, Attempt, Lock};
+use crate::liveness::{self, Attempt, Lock};
 use crate::model::{CAPABILITY, DEFAULT_ACL, Fill, LIMBO, Name, Piece};
 use crate::plan::{Action, NewAttrs, Node, Route, Spot, Target};
 use crate::spill::Spilled;
@@ -150,7 +150,7 @@ impl Executor<'_> {
         if inherits_little {
             self.storage.chmod_handle(&file, PRIVATE_FILE_MODE)?;
         }
-        let is_locked = matches!(life::attempt_often(self.storage, &file)?, Attempt::Locked);
+        let is_locked = matches!(liveness::attempt_often(self.storage, &file)?, Attempt::Locked);
         let dev = self.storage.stat_handle(root)?.dev;
         let shares_locks = self.storage.nature(root)?.shares_locks;
         let (ino, born) = (self.storage.stat_handle(job)?.ino, self.storage.identity(job)?.born);

@@ -12,7 +12,7 @@ use parking_lot::{Condvar, Mutex};
 use crate::ahead::Ahead;
 use crate::api::{Answer, Attr, Caller, Ino, Listed, SetAttr, Stop, XattrMode};
 use crate::execute::Journal;
-use crate::life::Lock;
+use crate::liveness::Lock;
 use crate::model::{Birth, Model, Name, NewObject};
 use crate::pool::Pool;
 use crate::report::{Change, Counts, DeferredError, JobError, Options};

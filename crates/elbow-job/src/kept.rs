@@ -11,7 +11,7 @@ use std::sync::Arc;
 use elbow_file::{Errno, Handle, RenameMode, Storage};
 
 use crate::commit::{Leftovers, Tally, Tree, gone_is_none, remove_leftovers};
-use crate::life::{self, Attempt, Life, Lock};
+use crate::liveness::{self, Attempt, Liveness, Lock};
 use crate::recover::{Found, THREADS, error, find_record, lock_manifest, look_at, read_journal, told};
 use crate::report::{JobError, RecoverAction, Recovered};
 use crate::staging::{DROPPED, JournalEntry, KEPT, MANIFEST, Manifest, is_job_name, is_staging_name};
@@ -79,16 +79,16 @@ fn find(storage: &dyn Storage, root: &Handle, name: &OsStr) -> Result<Kept, JobE
         Found::Kept(manifest) | Found::Dropped(manifest) => Ok(Kept { own, manifest, lock }),
         Found::Ordinary(manifest) => {
             let shares_locks = storage.nature(root).is_ok_and(|nature| nature.shares_locks);
-            let life = manifest.map(|manifest| life::of(&manifest, &attempt, whose.dev(), shares_locks));
-            Err(not_kept(state_of(storage, &own, life)))
+            let liveness = manifest.map(|manifest| liveness::of(&manifest, &attempt, whose.dev(), shares_locks));
+            Err(not_kept(state_of(storage, &own, liveness)))
         }
     }
 }
 
 /// What a job is that is not kept, in words.
-fn state_of(storage: &dyn Storage, own: &Own, life: Option<Life>) -> String {
-    match life {
-        Some(Life::Running(message)) => format!("it was not kept: {message}"),
+fn state_of(storage: &dyn Storage, own: &Own, liveness: Option<Liveness>) -> String {
+    match liveness {
+        Some(Liveness::Running(message)) => format!("it was not kept: {message}"),
         _ if matches!(find_record(storage, own), Ok(Some(_))) => {
             "it was not kept: it has committed, and `elbow recover` finishes it".into()
         }

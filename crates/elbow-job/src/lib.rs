@@ -9,7 +9,7 @@
 //!        v    actions
 //!   pool      threads that execute   (`pool`, `execute`)  ->  elbow_file::Storage
 //!        v
-//!   commit    record, apply, clean   (`commit/`), `recover` (`whose`, `life`), `kept`
+//!   commit    record, apply, clean   (`commit/`), `recover` (`whose`, `liveness`), `kept`
 //! ```
 //!
 //! Invariants: before commit the storage changes only inside staging directories (`staging`); nothing is
@@ -39,7 +39,7 @@ mod hostile_test;
 mod inherit_test;
 mod job;
 mod kept;
-mod life;
+mod liveness;
 mod model;
 mod plan;
 mod pool;

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   whose   only a directory of our own is looked into                                   (`whose`)
-//!   life    its manifest is locked, and looked at once more: the job may have ended      (`life`)
+//!   alive   its manifest is locked, and looked at once more: the job may have ended      (`liveness`)
 //!   then    a record: carry it out; none: remove what the journal and the manifest name
 //! ```
 //!
@@ -27,7 +27,7 @@ use crate::commit::{
 };
 use crate::job::clock;
 use crate::kept;
-use crate::life::{self, Attempt, Life, Lock};
+use crate::liveness::{self, Attempt, Liveness, Lock};
 use crate::report::{JobError, RecoverAction, Recovered};
 use crate::staging::{
     DROPPED, JOURNAL, JournalEntry, KEPT, MANIFEST, MANIFEST_DRAFT, MANIFEST_MAGIC, Manifest, TURN, is_job_name,
@@ -244,27 +244,27 @@ impl<'a> Recovery<'a> {
             );
             return say(RecoverAction::NotOurs, message);
         }
-        let life = self.life(manifest, attempt);
-        if matches!(life, Life::Dead) && !self.force && !self.is_original(manifest, own)? {
+        let liveness = self.liveness(manifest, attempt);
+        if matches!(liveness, Liveness::Dead) && !self.force && !self.is_original(manifest, own)? {
             let message = "it was copied from elsewhere, or begun by an older elbow; if you trust it, run `elbow recover --force`";
             return say(RecoverAction::Foreign, message.into());
         }
-        match life {
-            Life::Dead => Ok(None),
-            Life::Running(message) => say(RecoverAction::Running, message),
-            Life::Unknown(_) if self.force => Ok(None),
-            Life::Unknown(message) => say(
+        match liveness {
+            Liveness::Dead => Ok(None),
+            Liveness::Running(message) => say(RecoverAction::Running, message),
+            Liveness::Unknown(_) if self.force => Ok(None),
+            Liveness::Unknown(message) => say(
                 RecoverAction::Foreign,
                 format!("{message}; if it is dead, run `elbow recover --force`"),
             ),
         }
     }
 
-    fn life(&self, manifest: &Manifest, attempt: &Attempt) -> Life {
+    fn liveness(&self, manifest: &Manifest, attempt: &Attempt) -> Liveness {
         match self.is_alive {
-            None => life::of(manifest, attempt, self.whose.dev(), self.nature.shares_locks),
-            Some(is_alive) if is_alive(manifest) => Life::Running("it is said to live".into()),
-            Some(_) => Life::Dead,
+            None => liveness::of(manifest, attempt, self.whose.dev(), self.nature.shares_locks),
+            Some(is_alive) if is_alive(manifest) => Liveness::Running("it is said to live".into()),
+            Some(_) => Liveness::Dead,
         }
     }
 
@@ -422,7 +422,7 @@ pub(crate) fn lock_manifest(storage: &dyn Storage, own: &Own, found: &Found, loc
         file => file?,
     };
     lock.give_up(storage);
-    let attempt = life::attempt(storage, &file)?;
+    let attempt = liveness::attempt(storage, &file)?;
     match attempt {
         Attempt::Locked => lock.hold(file),
         _ => storage.close(&file)?,

@@ -31,10 +31,10 @@ use rustix::fs::{AtFlags, StatxFlags};
 
 use crate::cli::MountArgs;
 use crate::control::{self, JobKind, Reply, Request, Socket};
-use crate::desk::{Desk, start};
 use crate::job::{self, Site};
 use crate::progress::Position;
 use crate::report::Report;
+use crate::responder::{Responder, start};
 use crate::say::say;
 use crate::signals::{self, Event};
 use crate::{ending, exit, mount};
@@ -49,7 +49,7 @@ enum End {
 
 /// What the threads share.
 struct Serving {
-    desk: Arc<Desk>,
+    responder: Arc<Responder>,
     written_back: WrittenBack,
     ends: Mutex<Sender<End>>,
 }
@@ -96,7 +96,7 @@ pub(crate) fn run(args: &MountArgs) -> anyhow::Result<ExitCode> {
         .context("cannot serve the FUSE mount")?;
     let root = connection.open_root()?;
     let (ends, asked) = mpsc::channel();
-    let desk = Desk {
+    let responder = Responder {
         kind: JobKind::Mount,
         source: site.path().to_owned(),
         mount_point,
@@ -107,7 +107,7 @@ pub(crate) fn run(args: &MountArgs) -> anyhow::Result<ExitCode> {
         phase: Mutex::new("running".into()),
     };
     let serving = Arc::new(Serving {
-        desk: Arc::new(desk),
+        responder: Arc::new(responder),
         written_back: session.written_back(),
         ends: Mutex::new(ends),
     });
@@ -149,7 +149,7 @@ impl Serving {
         root: &OwnedFd,
     ) -> anyhow::Result<()> {
         let serving = self.clone();
-        self.desk.open(listener, move |request, client| {
+        self.responder.open(listener, move |request, client| {
             serving.end(End::Asked(request, client));
             Ok(())
         })?;
@@ -193,16 +193,16 @@ impl Serving {
         if request == Request::Commit {
             self.written_back.fetch();
         }
-        self.desk.job.freeze();
+        self.responder.job.freeze();
         let mut show = |progress: &Progress| self.show(progress, client.as_mut());
         let ending = match request {
-            Request::Rollback => ending::roll_back(&self.desk.job, false, &mut show),
-            _ => ending::commit(&self.desk.job, false, &mut show),
+            Request::Rollback => ending::roll_back(&self.responder.job, false, &mut show),
+            _ => ending::commit(&self.responder.job, false, &mut show),
         };
         drop(root);
         self.take_away();
-        let mut report = Report::new(&[], self.desk.started);
-        report.add(&self.desk.source, self.desk.job.name(), &ending, "as asked");
+        let mut report = Report::new(&[], self.responder.started);
+        report.add(&self.responder.source, self.responder.job.name(), &ending, "as asked");
         report.exit_code = if report.is_committed() || request == Request::Rollback {
             0
         } else {
@@ -221,7 +221,7 @@ impl Serving {
     fn show(&self, progress: &Progress, client: Option<&mut UnixStream>) {
         let position = Position::of(progress);
         let sentence = position.sentence();
-        self.desk.phase().clone_from(&sentence);
+        self.responder.phase().clone_from(&sentence);
         if let Some(client) = client.filter(|client| has_room(client)) {
             let position = Some(position);
             // Without its client the job ends all the same.
@@ -231,9 +231,9 @@ impl Serving {
 
     /// Unmounts; lazily when somebody still has a file or directory of it open, which can read no more.
     fn take_away(&self) {
-        if unmount(&self.desk.mount_point, false).is_err() {
+        if unmount(&self.responder.mount_point, false).is_err() {
             // Gone already, then.
-            let _ = unmount(&self.desk.mount_point, true);
+            let _ = unmount(&self.responder.mount_point, true);
         }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   cli       what can be asked for          run, mount     begin jobs, mount them, end them
-//!   ending    commit or roll back, timed     jobs, status, diff, commit, rollback    talk to the process of a job (control, desk)
+//!   ending    commit or roll back, timed     jobs, status, diff, commit, rollback    talk to the process of a job (control, responder)
 //!   progress  what is seen meanwhile
 //!   report    what is said at the end        recover, completions, man
 //!   json, names    what is said to programs; report_file    where `--report` writes; suggest    for mistyped words
@@ -22,7 +22,6 @@ mod commit;
 mod completions;
 mod control;
 mod daemon;
-mod desk;
 mod diff;
 mod disk;
 mod draft;
@@ -43,6 +42,7 @@ mod progress;
 mod recover;
 mod report;
 mod report_file;
+mod responder;
 mod rollback;
 mod run;
 mod say;

@@ -28,7 +28,6 @@ use rustix::process::Signal;
 use crate::child::{self, NotStarted, Running};
 use crate::cli::RunArgs;
 use crate::control::{self, JobKind, KeptJob, Reply, Request, Socket};
-use crate::desk::{Desk, unix_seconds};
 use crate::ending::{self, Ending};
 use crate::exit;
 use crate::job::{self, Site};
@@ -36,6 +35,7 @@ use crate::names::{CommandWords, DirectoryName};
 use crate::progress::{self, Display, Position};
 use crate::report::Report;
 use crate::report_file::ReportFile;
+use crate::responder::{Responder, unix_seconds};
 use crate::say::{say, strerror};
 use crate::signals::{self, Arrival, Event};
 use crate::witness::Witness;
@@ -162,8 +162,8 @@ struct Mounted<'a> {
     site: &'a Site,
     job: Job,
     connection: Connection,
-    desk: Arc<Desk>,
-    /// Where the desk is, or will be.
+    responder: Arc<Responder>,
+    /// Where the responder is, or will be.
     socket: Option<Mutex<Socket>>,
     /// Keeps the file system alive.
     _root: OwnedFd,
@@ -220,7 +220,7 @@ impl Runner<'_> {
         let root = connection.open_root()?;
         Ok(Mounted {
             site,
-            desk: Arc::new(self.desk(site, &job)),
+            responder: Arc::new(self.responder(site, &job)),
             socket: socket.map(Mutex::new),
             job,
             connection,
@@ -229,8 +229,8 @@ impl Runner<'_> {
         })
     }
 
-    fn desk(&self, site: &Site, job: &Job) -> Desk {
-        Desk {
+    fn responder(&self, site: &Site, job: &Job) -> Responder {
+        Responder {
             kind: JobKind::Run,
             source: site.path().to_owned(),
             mount_point: site.path().to_owned(),
@@ -345,7 +345,9 @@ impl Runner<'_> {
             if watch.witness.is_none() {
                 // Without one, signals are judged as in the first moment.
                 watch.witness = Witness::start().ok();
-                mounted.iter().for_each(|m| m.open_desk(self.watcher, &self.events));
+                mounted
+                    .iter()
+                    .for_each(|m| m.open_responder(self.watcher, &self.events));
             }
         }
     }
@@ -413,7 +415,9 @@ impl Runner<'_> {
                 }
                 Ok(Event::Signal(_) | Event::Ended(_)) => {}
                 Err(RecvTimeoutError::Timeout) => {
-                    mounted.iter().for_each(|m| m.open_desk(self.watcher, &self.events));
+                    mounted
+                        .iter()
+                        .for_each(|m| m.open_responder(self.watcher, &self.events));
                     patience = Duration::MAX;
                 }
                 Ok(Event::Over) | Err(RecvTimeoutError::Disconnected) => return interrupted,
@@ -483,14 +487,14 @@ impl Drop for SayOver {
 /// Ends all jobs in order.
 fn end_all(args: &RunArgs, mounted: &[Mounted<'_>], verdict: &Verdict, display: &mut Display) -> Vec<Ending> {
     for m in mounted {
-        "ending".clone_into(&mut m.desk.phase());
+        "ending".clone_into(&mut m.responder.phase());
         m.settle(verdict.code == 0);
     }
     let mut good = verdict.code == 0;
     let end = |m: &Mounted<'_>| {
         let show = &mut |progress: &Progress| {
             display.show(progress);
-            *m.desk.phase() = Position::of(progress).sentence();
+            *m.responder.phase() = Position::of(progress).sentence();
         };
         let ending = if good {
             ending::commit(&m.job, args.keep, show)
@@ -505,19 +509,19 @@ fn end_all(args: &RunArgs, mounted: &[Mounted<'_>], verdict: &Verdict, display: 
 
 impl Mounted<'_> {
     /// From now on the job can be asked, unless it can already. Where it cannot, it goes on all the same.
-    fn open_desk(&self, watcher: &Watcher, events: &Sender<Event>) {
+    fn open_responder(&self, watcher: &Watcher, events: &Sender<Event>) {
         let Some(socket) = &self.socket else { return };
         let mut socket = socket.lock().unwrap_or_else(PoisonError::into_inner);
         if socket.listener().is_err() && watcher.file(&socket.path()).is_ok() {
-            let (desk, events) = (self.desk.clone(), events.clone());
+            let (responder, events) = (self.responder.clone(), events.clone());
             let end = move |request, client| match request {
                 Request::Rollback => match events.send(Event::RollBack(client)) {
                     Err(SendError(Event::RollBack(client))) => Err(("it has ended".to_owned(), client)),
                     _ => Ok(()),
                 },
-                _ => Err((why_not_commit(&desk.phase()), client)),
+                _ => Err((why_not_commit(&responder.phase()), client)),
             };
-            let _ = socket.listen().and_then(|listener| self.desk.open(listener, end));
+            let _ = socket.listen().and_then(|listener| self.responder.open(listener, end));
         }
     }
 

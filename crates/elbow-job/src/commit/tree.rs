@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 use elbow_file::{Errno, Handle, Storage};
 use parking_lot::Mutex;
 
-use crate::life::Lock;
+use crate::liveness::Lock;
 use crate::whose::Own;
 
 /// Directories that are remembered, and so kept open.

@@ -1,6 +1,6 @@
 //! Where a running job is asked: by `elbow status`, `diff`, `commit`, `rollback` and `jobs`.
 //!
-//! A desk has a socket and a thread that answers clients, each in a thread of its own. What it cannot answer itself, the end of the
+//! A responder has a socket and a thread that answers clients, each in a thread of its own. What it cannot answer itself, the end of the
 //! job, it hands on. Only the user whose job it is, and root, are answered.
 
 use std::ffi::OsString;
@@ -19,8 +19,8 @@ use crate::names::{CommandWords, MountPointName, SourceName};
 use crate::report::Failure;
 use crate::say::sentence;
 
-/// What a job is known by at its desk.
-pub(crate) struct Desk {
+/// What a job is known by at its responder.
+pub(crate) struct Responder {
     pub(crate) kind: JobKind,
     pub(crate) source: PathBuf,
     pub(crate) mount_point: PathBuf,
@@ -39,15 +39,15 @@ pub(crate) trait End:
 }
 impl<F: Fn(Request, UnixStream) -> Result<(), (String, UnixStream)> + Send + Sync + 'static> End for F {}
 
-impl Desk {
+impl Responder {
     /// Answers clients from now on.
     pub(crate) fn open(self: &Arc<Self>, listener: &UnixListener, end: impl End) -> anyhow::Result<()> {
-        let (desk, listener, end) = (self.clone(), listener.try_clone()?, Arc::new(end));
+        let (responder, listener, end) = (self.clone(), listener.try_clone()?, Arc::new(end));
         start("elbow-control", move || {
             for stream in listener.incoming().map_while(Result::ok).filter(is_of_ours) {
-                let (desk, end) = (desk.clone(), end.clone());
+                let (responder, end) = (responder.clone(), end.clone());
                 // A client that gets no thread sees its connection closed.
-                let _ = start("elbow-client", move || desk.serve(stream, &*end));
+                let _ = start("elbow-client", move || responder.serve(stream, &*end));
             }
         })
     }

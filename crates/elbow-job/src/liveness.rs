@@ -25,7 +25,7 @@ const LOOKS: usize = 50;
 const PAUSE: Duration = Duration::from_millis(10);
 
 /// What the state of a job is, and how that is said.
-pub(crate) enum Life {
+pub(crate) enum Liveness {
     Dead,
     Running(String),
     Unknown(String),
@@ -71,10 +71,10 @@ pub(crate) fn is_lockless(errno: Errno) -> bool {
 
 /// What can be said of a job by its manifest and its lock, seen from a directory on this device whose storage shares locks
 /// among machines or not.
-pub(crate) fn of(manifest: &Manifest, attempt: &Attempt, dev: u64, shares_locks: bool) -> Life {
+pub(crate) fn of(manifest: &Manifest, attempt: &Attempt, dev: u64, shares_locks: bool) -> Liveness {
     match attempt {
-        Attempt::Taken => Life::Running(holder(manifest)),
-        Attempt::Locked if is_seen_here(manifest, dev, shares_locks) => Life::Dead,
+        Attempt::Taken => Liveness::Running(holder(manifest)),
+        Attempt::Locked if is_seen_here(manifest, dev, shares_locks) => Liveness::Dead,
         Attempt::Locked | Attempt::None => by_process(manifest),
     }
 }
@@ -87,18 +87,18 @@ fn is_seen_here(manifest: &Manifest, dev: u64, shares_locks: bool) -> bool {
     })
 }
 
-fn by_process(manifest: &Manifest) -> Life {
+fn by_process(manifest: &Manifest) -> Liveness {
     if manifest.is_of_this_boot() {
         return match manifest.has_process() {
-            Some(true) => Life::Running(running(manifest)),
-            Some(false) => Life::Dead,
-            None => Life::Unknown("it was started in another container of this machine".into()),
+            Some(true) => Liveness::Running(running(manifest)),
+            Some(false) => Liveness::Dead,
+            None => Liveness::Unknown("it was started in another container of this machine".into()),
         };
     }
     if manifest.is_of_this_machine() {
-        return Life::Dead;
+        return Liveness::Dead;
     }
-    Life::Unknown(format!("it was started on {}", manifest.host))
+    Liveness::Unknown(format!("it was started on {}", manifest.host))
 }
 
 fn running(manifest: &Manifest) -> String {
@@ -162,9 +162,9 @@ mod tests {
         let mut manifest = Manifest::of_this_process(now, (now, now), &[], home);
         change(&mut manifest);
         match of(&manifest, attempt, dev, shares) {
-            Life::Dead => "dead",
-            Life::Running(_) => "running",
-            Life::Unknown(_) => "unknown",
+            Liveness::Dead => "dead",
+            Liveness::Running(_) => "running",
+            Liveness::Unknown(_) => "unknown",
         }
     }
 
