@@ -184,15 +184,11 @@ impl<'a> Apply<'a> {
     /// Removes what is no longer needed, then sets the attributes of directories.
     pub(crate) fn clean(&self, root_times: Option<(Time, Time)>) -> Result<(), Vec<Failure>> {
         let part = part_name(self.staging_name);
-        let remove = |dir: &PathBuf, name: &OsStr| match gone_is_none(self.tree.dir(dir))? {
-            Some(dir) => Ok(remove_tree(self.storage(), &dir, name, 1, &Tally::default())?),
-            None => Ok(()),
-        };
         self.each(
             "remove what has left",
             &self.record.parked,
             |(dir, _)| dir,
-            |(dir, name)| remove(dir, name),
+            |(dir, name)| self.remove_parked(dir, name),
         )?;
         self.each(
             "remove the staging directory of",
@@ -214,6 +210,23 @@ impl<'a> Apply<'a> {
             let _ = self.storage().set_times(&self.tree.root, dot, Some(atime), Some(mtime));
         }
         Ok(())
+    }
+
+    /// Removes what waits under a hidden name, mostly a file.
+    fn remove_parked(&self, dir: &Path, name: &OsStr) -> StepResult {
+        let Some(dir) = gone_is_none(self.tree.dir(dir))? else {
+            return Ok(());
+        };
+        match gone_is_fine(self.storage().unlink(&dir, name)) {
+            Err(Errno::ISDIR | Errno::PERM) => Ok(remove_tree(
+                self.storage(),
+                &dir,
+                name,
+                self.tree.threads,
+                &Tally::default(),
+            )?),
+            other => Ok(other?),
+        }
     }
 
     pub(super) fn each<T: Sync>(

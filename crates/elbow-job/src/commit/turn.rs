@@ -34,7 +34,8 @@ impl Record {
     /// Something is changed that was there before, or goes.
     fn changes_old(&self) -> bool {
         let replaces = self.placements.iter().any(|placement| placement.replaced.is_some());
-        replaces || !self.departures.is_empty() || !self.patches.is_empty() || !self.attributes.is_empty()
+        let sets = self.attributes.iter().any(|attributes| !attributes.is_dir);
+        replaces || sets || !self.departures.is_empty() || !self.patches.is_empty()
     }
 }
 
