@@ -218,13 +218,11 @@ impl<'a> Apply<'a> {
             return Ok(());
         };
         match gone_is_fine(self.storage().unlink(&dir, name)) {
-            Err(Errno::ISDIR | Errno::PERM) => Ok(remove_tree(
-                self.storage(),
-                &dir,
-                name,
-                self.tree.threads,
-                &Tally::default(),
-            )?),
+            Err(Errno::ISDIR | Errno::PERM) => {
+                // Many are removed at once, each by a share of the threads.
+                let threads = (self.tree.threads / self.record.parked.len()).max(1);
+                Ok(remove_tree(self.storage(), &dir, name, threads, &Tally::default())?)
+            }
             other => Ok(other?),
         }
     }
@@ -543,25 +541,42 @@ impl<'a> Apply<'a> {
 
     pub(super) fn set(&self, path: &Path, attrs: &NewAttrs) -> StepResult {
         let (dir, name) = self.tree.spot(path)?;
-        match set_attributes(self.storage(), &dir, &name, attrs) {
-            // Who may write to somebody else's file may not set its times: they are those of the commit. Its set-id bits
-            // are gone by the write itself.
-            Err(Errno::PERM) if attrs.owner.is_none() && attrs.xattrs.is_empty() => {
-                let now = self.storage().stat(&dir, &name)?;
-                let is_so = attrs.mode.is_none_or(|mode| mode == now.mode);
-                is_so.then_some(()).ok_or(Refusal::Errno(Errno::PERM))
-            }
+        let mut mode = attrs.mode;
+        let owner_and_xattrs = NewAttrs {
+            mode: None,
+            times: None,
+            ..attrs.clone()
+        };
+        match set_attributes(self.storage(), &dir, &name, &owner_and_xattrs) {
             // Extended attributes need the right to write, which the mode may give only at last.
             Err(Errno::ACCESS) if !attrs.xattrs.is_empty() => {
                 let now = self.storage().stat(&dir, &name)?;
                 self.storage().chmod(&dir, &name, now.mode | 0o600)?;
-                let mode = Some(attrs.mode.unwrap_or(now.mode));
-                let attrs = NewAttrs { mode, ..attrs.clone() };
-                set_attributes(self.storage(), &dir, &name, &attrs)?;
-                Ok(())
+                mode = mode.or(Some(now.mode));
+                set_attributes(self.storage(), &dir, &name, &owner_and_xattrs)?;
             }
-            Err(errno) => Err(errno.into()),
-            Ok(_) => Ok(()),
+            other => drop(other?),
+        }
+        if let Some(mode) = mode {
+            self.set_mode(&dir, &name, mode)?;
+        }
+        match attrs.times {
+            Some((atime, mtime)) => match self.storage().set_times(&dir, &name, Some(atime), Some(mtime)) {
+                // Who may write to somebody else's file may not set its times: they are those of the commit.
+                Err(Errno::PERM) if self.storage().stat(&dir, &name)?.uid != rustix::process::geteuid().as_raw() => {
+                    Ok(())
+                }
+                other => Ok(other?),
+            },
+            None => Ok(()),
+        }
+    }
+
+    /// Whose file it is not cannot set its mode, and needs not: a write takes set-id bits away by itself.
+    fn set_mode(&self, dir: &Handle, name: &OsStr, mode: u32) -> StepResult {
+        match self.storage().chmod(dir, name, mode) {
+            Err(Errno::PERM) if self.storage().stat(dir, name)?.mode == mode => Ok(()),
+            other => Ok(other?),
         }
     }
 

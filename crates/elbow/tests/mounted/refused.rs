@@ -49,11 +49,12 @@ fn an_old_directory_that_its_owner_may_not_write() {
 #[test]
 fn directories_and_files_of_somebody_else() {
     let theirs = "mkdir -m 755 theirs; printf secret > log; chmod 222 log; printf r > readable; chmod 444 readable
-        printf s > setid; chmod 6777 setid";
+        printf s > setid; chmod 6777 setid; printf x > tagged; chmod 666 tagged";
     assert_same("mkdir d", theirs, "set -e; mv theirs d2; mv log d/; mv readable r2");
     // The times of a file of somebody else are those of the commit: only its owner may set them.
     let ground = own_ground("mkdir d", theirs);
-    let script = "set -e; rmdir theirs; printf more >> log; rm -f readable; mkdir m; printf x >> setid";
+    let script = "set -e; rmdir theirs; printf more >> log; rm -f readable; mkdir m; printf x >> setid
+        setfattr -n user.a -v 1 tagged";
     ground.job(&[], script).assert_code(0);
     ground.assert_no_staging();
     let mode = std::os::unix::fs::MetadataExt::mode(&ground.metadata("setid"));
