@@ -249,7 +249,8 @@ fn unmount_as_user(mountpoint: &Path, lazily: bool) -> io::Result<()> {
 }
 
 fn is_mountpoint(path: &Path) -> bool {
-    let Ok(table) = fs::read_to_string("/proc/self/mountinfo") else {
+    // Of this thread: a test may have given it a mount namespace of its own.
+    let Ok(table) = fs::read_to_string("/proc/thread-self/mountinfo") else {
         return true;
     };
     let wanted = mountinfo_escape(path);
