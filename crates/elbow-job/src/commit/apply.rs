@@ -19,7 +19,7 @@ use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use elbow_file::{Errno, Handle, RenameMode, Stat, Storage, Time};
+use elbow_file::{Errno, Handle, Protection, RenameMode, Stat, Storage, Time};
 use parking_lot::Mutex;
 
 use super::record::{Attributes, Departure, Placement, Record, Replaced, Seen, Slot, Source};
@@ -541,34 +541,29 @@ impl<'a> Apply<'a> {
 
     pub(super) fn set(&self, path: &Path, attrs: &NewAttrs) -> StepResult {
         let (dir, name) = self.tree.spot(path)?;
-        let mut mode = attrs.mode;
         let owner_and_xattrs = NewAttrs {
             mode: None,
             times: None,
             ..attrs.clone()
         };
-        match set_attributes(self.storage(), &dir, &name, &owner_and_xattrs) {
-            // Extended attributes need the right to write, which the mode may give only at last.
-            Err(Errno::ACCESS) if !attrs.xattrs.is_empty() => {
-                let now = self.storage().stat(&dir, &name)?;
-                self.storage().chmod(&dir, &name, now.mode | 0o600)?;
-                mode = mode.or(Some(now.mode));
-                set_attributes(self.storage(), &dir, &name, &owner_and_xattrs)?;
-            }
-            other => drop(other?),
-        }
-        if let Some(mode) = mode {
+        set_attributes(self.storage(), &dir, &name, &owner_and_xattrs)?;
+        if let Some(mode) = attrs.mode {
             self.set_mode(&dir, &name, mode)?;
         }
         match attrs.times {
-            Some((atime, mtime)) => match self.storage().set_times(&dir, &name, Some(atime), Some(mtime)) {
-                // Who may write to somebody else's file may not set its times: they are those of the commit.
-                Err(Errno::PERM) if self.storage().stat(&dir, &name)?.uid != rustix::process::geteuid().as_raw() => {
-                    Ok(())
-                }
-                other => Ok(other?),
-            },
+            Some(times) => self.set_times(&dir, &name, times),
             None => Ok(()),
+        }
+    }
+
+    /// Who may write to somebody else's file, or only append to it, may not set its times: they are those of the commit.
+    fn set_times(&self, dir: &Handle, name: &OsStr, (atime, mtime): (Time, Time)) -> StepResult {
+        let is_only_written = |stat: &Stat| {
+            stat.uid != rustix::process::geteuid().as_raw() || stat.protection == Protection::AppendOnly
+        };
+        match self.storage().set_times(dir, name, Some(atime), Some(mtime)) {
+            Err(Errno::PERM) if is_only_written(&self.storage().stat(dir, name)?) => Ok(()),
+            other => Ok(other?),
         }
     }
 
