@@ -325,56 +325,84 @@ fn without_shadows(xattrs: &BTreeMap<OsString, Vec<u8>>) -> BTreeMap<OsString, V
     others.map(|(key, value)| (key.clone(), value.clone())).collect()
 }
 
-fn compare(place: &Path, seed: u64) {
-    let mut rng = StdRng::seed_from_u64(seed);
-    let note = format!("SEED={seed}");
-    let temp = tempfile::tempdir_in(place).unwrap();
-    std::fs::set_permissions(temp.path(), PermissionsExt::from_mode(0o755)).unwrap();
-    let tops: [PathBuf; 2] = ["native", "below"].map(|name| temp.path().join(name));
-    tops.iter().for_each(|top| old_tree(top));
-    let [top, below] = tops;
-    let options = Options {
-        publish: if rng.random_range(0..4) == 0 {
-            Publish::Eager
-        } else {
-            Publish::default()
-        },
-        ..Options::default()
-    };
-    let job = Job::begin(
-        Arc::new(RealStorage),
-        RealStorage::open_root(&below).unwrap(),
-        &below,
-        options,
-    )
-    .unwrap();
-    job.by_hand(true);
-    let mut ops = Vec::new();
-    for _ in 0..rng.random_range(1..30) {
-        let op = random_op(&mut rng);
-        let gave = native(&top, &op);
-        // Permissions are the kernel's business above a job.
-        if !matches!(gave, Err(Errno::ACCESS | Errno::PERM)) {
-            ops.push(op.clone());
-            let ours = in_job(&job, &op);
-            assert_eq!(
-                ours.is_ok(),
-                gave.is_ok(),
-                "{note}: {ours:?} instead of {gave:?} at the end of {ops:?}"
-            );
-        }
-        for _ in 0..rng.random_range(0..3) {
-            job.step_by_hand(|left| rng.random_range(0..left));
+/// The same old tree natively and below a job.
+struct Pair {
+    _temp: tempfile::TempDir,
+    native: PathBuf,
+    below: PathBuf,
+    job: Job,
+    note: String,
+    done: Vec<Op>,
+}
+
+impl Pair {
+    fn new(place: &Path, when: Publish, note: String) -> Self {
+        let temp = tempfile::tempdir_in(place).unwrap();
+        std::fs::set_permissions(temp.path(), PermissionsExt::from_mode(0o755)).unwrap();
+        let [native, below] = ["native", "below"].map(|name| temp.path().join(name));
+        [&native, &below].into_iter().for_each(|top| old_tree(top));
+        let options = Options {
+            publish: when,
+            ..Options::default()
+        };
+        let root = RealStorage::open_root(&below).unwrap();
+        let job = Job::begin(Arc::new(RealStorage), root, &below, options).unwrap();
+        job.by_hand(true);
+        Self {
+            _temp: temp,
+            native,
+            below,
+            job,
+            note,
+            done: Vec::new(),
         }
     }
-    let expected = Tree::snapshot(&top).unwrap().without_times();
-    assert_same_inside(&job, &expected, &note);
-    job.by_hand(false);
-    let outcome = job.commit(&mut |_| {}).unwrap();
-    assert!(matches!(outcome, Outcome::Committed), "{note}: {outcome:?} for {ops:?}");
-    let found = Tree::snapshot(&below).unwrap().without_times();
-    let difference = found.difference(&expected).unwrap_or_default();
-    assert!(difference.is_empty(), "{note}: {ops:?}\n{difference}");
+
+    /// On both sides. Permissions are the kernel's business above a job.
+    fn carry_out(&mut self, op: Op) {
+        let gave = native(&self.native, &op);
+        if matches!(gave, Err(Errno::ACCESS | Errno::PERM)) {
+            return;
+        }
+        self.done.push(op);
+        let (note, done) = (&self.note, &self.done);
+        let ours = in_job(&self.job, &done[done.len() - 1]);
+        assert_eq!(
+            ours.is_ok(),
+            gave.is_ok(),
+            "{note}: {ours:?} instead of {gave:?} at the end of {done:?}"
+        );
+    }
+
+    /// Compares inside, commits and compares again.
+    fn finish(self) {
+        let Self { job, note, done, .. } = self;
+        let expected = Tree::snapshot(&self.native).unwrap().without_times();
+        assert_same_inside(&job, &expected, &note);
+        job.by_hand(false);
+        let outcome = job.commit(&mut |_| {}).unwrap();
+        assert!(
+            matches!(outcome, Outcome::Committed),
+            "{note}: {outcome:?} for {done:?}"
+        );
+        let found = Tree::snapshot(&self.below).unwrap().without_times();
+        let difference = found.difference(&expected).unwrap_or_default();
+        assert!(difference.is_empty(), "{note}: {done:?}\n{difference}");
+    }
+}
+
+fn compare(place: &Path, seed: u64) {
+    let mut rng = StdRng::seed_from_u64(seed);
+    let is_eager = rng.random_range(0..4) == 0;
+    let when = if is_eager { Publish::Eager } else { Publish::default() };
+    let mut pair = Pair::new(place, when, format!("SEED={seed}"));
+    for _ in 0..rng.random_range(1..30) {
+        pair.carry_out(random_op(&mut rng));
+        for _ in 0..rng.random_range(0..3) {
+            pair.job.step_by_hand(|left| rng.random_range(0..left));
+        }
+    }
+    pair.finish();
 }
 
 /// For ACLs, groups and other users.
@@ -394,6 +422,34 @@ fn rights_are_inherited_where_an_object_is_made_and_nowhere_else() {
     rustix::process::umask(f::Mode::empty());
     for seed in elbow_testkit::cases::seeds(200) {
         compare(&std::env::temp_dir(), seed);
+    }
+}
+
+/// The mode that an ACL gave stays when the ACL goes before it was stored.
+#[test]
+fn a_short_lived_acl_leaves_its_mode() {
+    if !is_root() {
+        return;
+    }
+    rustix::process::umask(f::Mode::empty());
+    let name = || "plain/x".to_owned();
+    let by = Caller {
+        uid: 0,
+        gid: 0,
+        umask: 0o022,
+    };
+    for kind in [Kind::File, Kind::Fifo, Kind::Dir] {
+        for is_stored in [false, true] {
+            let note = format!("{kind:?}, stored before: {is_stored}");
+            let mut pair = Pair::new(&std::env::temp_dir(), Publish::default(), note);
+            pair.carry_out(Op::Make(name(), kind, 0o777, by));
+            for _ in 0..if is_stored { 20 } else { 0 } {
+                pair.job.step_by_hand(|_| 0);
+            }
+            pair.carry_out(Op::Acl(name(), ACCESS_ACL, Some(acl([7, 3, 6, 1, 5, 6]))));
+            pair.carry_out(Op::Acl(name(), ACCESS_ACL, None));
+            pair.finish();
+        }
     }
 }
 

@@ -558,9 +558,8 @@ impl<'a> Apply<'a> {
 
     /// Who may write to somebody else's file, or only append to it, may not set its times: they are those of the commit.
     fn set_times(&self, dir: &Handle, name: &OsStr, (atime, mtime): (Time, Time)) -> StepResult {
-        let is_only_written = |stat: &Stat| {
-            stat.uid != rustix::process::geteuid().as_raw() || stat.protection == Protection::AppendOnly
-        };
+        let is_only_written =
+            |stat: &Stat| stat.uid != rustix::process::geteuid().as_raw() || stat.protection == Protection::AppendOnly;
         match self.storage().set_times(dir, name, Some(atime), Some(mtime)) {
             Err(Errno::PERM) if is_only_written(&self.storage().stat(dir, name)?) => Ok(()),
             other => Ok(other?),

@@ -164,7 +164,6 @@ impl Model {
         self.note_acl(ino, key, Some(value));
         // An ACL that says no more than a mode is a mode: that is how file systems keep it.
         let is_mode = key == ACCESS_ACL && acl_is_mode(value);
-        self.at_mut(ino).dirty.mode |= is_mode;
         self.change_xattr(ino, key, Some(value).filter(|_| !is_mode));
         Ok(())
     }
@@ -208,6 +207,8 @@ impl Model {
             && let Some(mode) = value.and_then(acl_mode)
         {
             inode.mode = inode.mode & !0o777 | mode;
+            // The ACL may be gone before it is stored, and the mode that it gave stays.
+            inode.dirty.mode = true;
         }
     }
 
