@@ -200,6 +200,30 @@ fn a_signal_by_name_reaches_the_command() {
     finish(child).assert_code(0);
 }
 
+/// In a container that was entered the process group has no number, for its leader is outside.
+#[test]
+fn a_signal_reaches_the_command_where_the_group_has_no_number() {
+    let stage = Stage::new();
+    let command = "trap 'echo got >> ../got' USR1; : > ../ready; until [ -e ../got ]; do sleep 0.02; done; : > new";
+    let script = format!(
+        "{ELBOW} run -- sh -c \"{command}\" & until [ -e ../ready ]; do sleep 0.02; done; sleep 0.2
+        read -r stat < /proc/self/stat; set -- $stat; echo \"$5\" > ../group
+        kill -USR1 $!; wait $!"
+    );
+    let mut inside = Command::new("unshare");
+    inside.args(["--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c", &script]);
+    finish(stage.start(&mut inside)).assert_code(0);
+    assert_eq!(
+        std::fs::read_to_string(stage.path("group")).expect("its group").trim(),
+        "0"
+    );
+    assert_eq!(
+        std::fs::read_to_string(stage.path("got")).expect("what it got"),
+        "got\n"
+    );
+    assert_eq!(stage.names(), ["new"]);
+}
+
 /// A script tells its parent, which is `elbow run` then.
 #[test]
 fn what_the_command_sends_to_its_parent_does_not_come_back() {
