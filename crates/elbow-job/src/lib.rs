@@ -40,6 +40,7 @@ mod inherit_test;
 mod job;
 mod kept;
 mod liveness;
+mod lost;
 mod model;
 mod plan;
 mod pool;
@@ -59,6 +60,7 @@ mod schedule_test;
 mod seek;
 mod spill;
 mod staging;
+mod strays;
 mod whose;
 
 pub use abilities::Ability;
@@ -73,3 +75,4 @@ pub use report::{
 pub use seek::Seek;
 pub use spill::check_scratch;
 pub use staging::is_staging_name;
+pub use strays::recover_strays;
