@@ -88,6 +88,8 @@ pub struct SetAttr {
     pub gid: Option<u32>,
     /// Size in bytes.
     pub size: Option<u64>,
+    /// The size is set through a name: truncate(2) leaves the times of a file whose size stays, ftruncate(2) and `O_TRUNC` set them.
+    pub by_name: bool,
     /// Last access.
     pub atime: Option<SetTime>,
     /// Last change of content.

@@ -55,15 +55,24 @@ impl Model {
         self.attr(ino)?;
         self.check_unprotected(ino)?;
         self.check_owner_and_mode(ino, set)?;
+        let stays = set.by_name && set.size == Some(self.get(ino)?.size);
+        let size_alone = SetAttr {
+            size: set.size,
+            by_name: true,
+            ..SetAttr::default()
+        };
+        let is_nothing = stays && *set == size_alone;
         if let Some(size) = set.size {
             self.set_size(ino, size)?;
         }
         let now = self.now;
         let inode = self.at_mut(ino);
         if set.size.is_some() {
+            drop_capability(inode);
+        }
+        if set.size.is_some() && !stays {
             inode.mtime = now;
             inode.dirty.times = true;
-            drop_capability(inode);
         }
         set_owner(inode, set);
         if let Some(mode) = set.mode {
@@ -74,7 +83,9 @@ impl Model {
             kill_suid(inode);
         }
         set_times(inode, set, now);
-        inode.ctime = now;
+        if !is_nothing {
+            inode.ctime = now;
+        }
         self.refresh_access_acl(ino, set.mode.is_some());
         self.touched(ino);
         self.attr(ino)
