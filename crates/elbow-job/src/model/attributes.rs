@@ -138,11 +138,23 @@ impl Model {
             return Err(Errno::OPNOTSUPP.into());
         }
         check_key(key)?;
-        self.xattrs(ino)?.get(key).cloned().ok_or(Errno::NODATA.into())
+        match self.xattrs(ino)?.get(key) {
+            Some(value) => Ok(value.clone()),
+            None if self.is_closed_xattr(ino, key) => Err(Errno::ACCESS.into()),
+            None => Err(Errno::NODATA.into()),
+        }
     }
 
     pub(crate) fn list_xattrs(&self, ino: Ino) -> Answer<Vec<OsString>> {
-        Ok(self.xattrs(ino)?.keys().cloned().collect())
+        let open = self.xattrs(ino)?.keys();
+        let closed = self.at(ino).old.iter().flat_map(|old| &old.closed_xattrs);
+        Ok(open.chain(closed).cloned().collect())
+    }
+
+    /// Whether an old object has an extended attribute whose value may not be read.
+    fn is_closed_xattr(&self, ino: Ino, key: &OsStr) -> bool {
+        let old = self.at(ino).old.as_ref();
+        old.is_some_and(|old| old.closed_xattrs.contains(key))
     }
 
     pub(crate) fn set_xattr(&mut self, ino: Ino, key: &OsStr, value: &[u8], mode: XattrMode) -> Answer<()> {
@@ -162,7 +174,7 @@ impl Model {
             Ability::Xattr(namespace(key))
         })?;
         let xattrs = self.xattrs(ino)?;
-        match (mode, xattrs.contains_key(key)) {
+        match (mode, xattrs.contains_key(key) || self.is_closed_xattr(ino, key)) {
             (XattrMode::Create, true) => return Err(Errno::EXIST.into()),
             (XattrMode::Replace, false) => return Err(Errno::NODATA.into()),
             _ => {}
@@ -183,7 +195,7 @@ impl Model {
         self.may_modify()?;
         check_key(key)?;
         self.check_unprotected(ino)?;
-        if !self.xattrs(ino)?.contains_key(key) {
+        if !self.xattrs(ino)?.contains_key(key) && !self.is_closed_xattr(ino, key) {
             // File systems take no ACL for a removed one.
             let is_acl = key == ACCESS_ACL || key == DEFAULT_ACL;
             return if is_acl { Ok(()) } else { Err(Errno::NODATA.into()) };
@@ -196,6 +208,9 @@ impl Model {
     fn change_xattr(&mut self, ino: Ino, key: &OsStr, value: Option<&[u8]>) {
         let now = self.now;
         let inode = self.at_mut(ino);
+        if let Some(old) = &mut inode.old {
+            old.closed_xattrs.remove(key);
+        }
         let xattrs = inode.xattrs.get_or_insert_default();
         match value {
             Some(value) => xattrs.insert(key.to_owned(), value.to_vec()),

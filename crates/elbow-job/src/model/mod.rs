@@ -37,7 +37,7 @@ use crate::staging::part_name;
 pub(crate) use attributes::{ACCESS_ACL, CAPABILITY, DEFAULT_ACL};
 pub(crate) use content::{Content, EAGER_DRAIN_BYTES, Fill, Piece, Segment, Source};
 pub(crate) use inherit::Inheritance;
-pub(crate) use install::{FoundEntry, Listing};
+pub(crate) use install::{FoundEntry, FoundXattrs, Listing};
 pub(crate) use names::NewObject;
 
 /// One path component.
@@ -84,6 +84,8 @@ pub(crate) struct Old {
     pub(crate) seen: Option<Stat>,
     /// Its names when the job first saw them.
     pub(crate) places: Vec<Place>,
+    /// Extended attributes of which the job may know the names and not the values.
+    pub(crate) closed_xattrs: BTreeSet<OsString>,
 }
 
 /// Attributes that the storage does not have yet.
@@ -321,6 +323,7 @@ impl Model {
         root.old = Some(Box::new(Old {
             seen: Some(birth.root),
             places: Vec::new(),
+            closed_xattrs: BTreeSet::new(),
         }));
         root.lookups = 1;
         let mut limbo = inode_of(&birth.root);
