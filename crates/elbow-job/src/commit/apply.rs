@@ -29,7 +29,7 @@ use super::{DEPARTED, DONE, RECORD, remove_job_dir, remove_part};
 use crate::execute::set_attributes;
 use crate::plan::NewAttrs;
 use crate::removal::{parallel, remove_tree};
-use crate::staging::{NEW, part_name};
+use crate::staging::{NEW, part_name, touch_name};
 
 /// What its owner needs to change the names in a directory, or to move it to another.
 const OWNER_ALL: u32 = 0o700;
@@ -587,6 +587,28 @@ impl<'a> Apply<'a> {
         self.set(&attributes.path, &attrs)
     }
 
+    /// A name comes and goes in a directory whose time cannot be set. What is left of it when we die here is cleaned away by its name.
+    fn touch(&self, path: &Path) -> StepResult {
+        let name = touch_name(self.staging_name);
+        // They are the last.
+        let mut touched = self
+            .record
+            .parked
+            .iter()
+            .rev()
+            .take_while(|(_, parked)| *parked == name);
+        if !touched.any(|(dir, _)| dir == path) {
+            return Ok(());
+        }
+        let dir = self.tree.dir(path)?;
+        match self.storage().create(&dir, &name, 0o600) {
+            Ok(file) => self.storage().close(&file)?,
+            // The time is not worth more than what was done.
+            Err(_) => return Ok(()),
+        }
+        Ok(gone_is_fine(self.storage().unlink(&dir, &name))?)
+    }
+
     /// What is left of them: the mode that may lock us out, and the times, which cleaning has changed.
     fn attributes_at_last(&self, attributes: &Attributes) -> StepResult {
         let attrs = NewAttrs {
@@ -594,6 +616,7 @@ impl<'a> Apply<'a> {
             ..NewAttrs::default()
         };
         self.set(&attributes.path, &attrs)?;
+        self.touch(&attributes.path)?;
         match attributes.attrs.mode.filter(|mode| mode & OWNER_ALL != OWNER_ALL) {
             Some(mode) => {
                 let (dir, name) = self.tree.spot(&attributes.path)?;
