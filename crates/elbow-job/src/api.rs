@@ -159,6 +159,8 @@ pub enum Fetch {
     Space,
     /// Whether the storage can do something at all.
     Ability(Ability),
+    /// Whether the storage lets an old directory be renamed.
+    Moves(Ino),
 }
 
 /// What an operation gives.

@@ -12,6 +12,7 @@ use crate::abilities::{self, Ability};
 use crate::api::{Fetch, Ino, Stop};
 use crate::execute::{open_route, open_writable};
 use crate::job::{Job, Shared, State, clock};
+use crate::manners;
 use crate::model::{DEFAULT_ACL, FoundEntry, FoundXattrs, Listing, Piece, Segment, Source};
 use crate::plan::{Route, patch_name};
 use crate::pool::THREADS_MAX;
@@ -45,6 +46,7 @@ impl Job {
             Fetch::Room(bytes) => shared.make_room(bytes),
             Fetch::Space => shared.fetch_space(),
             Fetch::Ability(ref ability) => shared.fetch_ability(ability),
+            Fetch::Moves(ino) => shared.fetch_moves(ino),
         }
     }
 
@@ -203,6 +205,21 @@ impl Shared {
         let (job, inherited) = self.job_dir_now()?;
         let trial = abilities::probe(&*self.storage, &job, ability, inherited);
         self.state.lock().model.abilities.learn(ability, trial)
+    }
+
+    /// Whether the storage lets an old directory be renamed.
+    fn fetch_moves(self: &Arc<Self>, ino: Ino) -> Result<(), Errno> {
+        let stays = self.storage.nature(&self.root)?.lower_dirs_stay;
+        self.state.lock().model.dirs_stay = Some(stays);
+        if !stays {
+            return Ok(());
+        }
+        let (job, _) = self.job_dir_now()?;
+        let (route, name) = self.old_spot(ino)?;
+        let dir = open_route(&*self.storage, &route)?;
+        let moves = manners::moves(&*self.storage, &job, (&dir, &name));
+        self.state.lock().model.dir_at_checked(ino)?.moves = Some(moves);
+        Ok(())
     }
 
     /// The job's own directory, made now if it is not there yet, and the mode that a file of mode 777 has in it.

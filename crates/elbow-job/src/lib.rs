@@ -40,6 +40,7 @@ mod inherit_test;
 mod job;
 mod kept;
 mod liveness;
+mod manners;
 mod model;
 mod plan;
 mod pool;
@@ -65,6 +66,7 @@ pub use abilities::Ability;
 pub use api::{Answer, Attr, Caller, Fetch, Ino, Listed, SetAttr, SetTime, Stop, XattrMode};
 pub use job::{Job, MEMORY_MIN_BYTES};
 pub use kept::drop_kept;
+pub use manners::Manner;
 pub use recover::recover;
 pub use report::{
     Cause, Change, ChangeKind, Counts, DeferredError, JobError, OnConflict, Options, Outcome, Phase, Progress, Publish,

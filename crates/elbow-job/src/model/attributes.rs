@@ -9,6 +9,7 @@ use elbow_file::{Errno, Time};
 use super::{Inode, Model, Work};
 use crate::abilities::{Ability, xattr_bytes};
 use crate::api::{Answer, Attr, Fetch, Ino, SetAttr, SetTime, Stop, XattrMode};
+use crate::manners::Manner;
 
 /// The extended attribute that holds a directory's default ACL.
 pub(crate) const DEFAULT_ACL: &str = "system.posix_acl_default";
@@ -55,7 +56,7 @@ impl Model {
         self.attr(ino)?;
         self.check_unprotected(ino)?;
         self.check_owner_and_mode(ino, set)?;
-        let stays = set.by_name && set.size == Some(self.get(ino)?.size);
+        let stays = set.by_name && set.size == Some(self.get(ino)?.size) && !self.truncate_sets(ino)?;
         let size_alone = SetAttr {
             size: set.size,
             by_name: true,
@@ -89,6 +90,12 @@ impl Model {
         self.refresh_access_acl(ino, set.mode.is_some());
         self.touched(ino);
         self.attr(ino)
+    }
+
+    /// Does truncate(2) set the times of a file whose size stays?
+    fn truncate_sets(&self, ino: Ino) -> Answer<bool> {
+        let has_data = self.attr(ino)?.blocks > 0;
+        self.manner(Manner::TruncateSets { has_data })
     }
 
     /// Does the storage have such owners and modes?
