@@ -566,11 +566,25 @@ impl<'a> Apply<'a> {
         }
     }
 
-    /// Whose file it is not cannot set its mode, and needs not: a write takes set-id bits away by itself.
+    /// Whose file it is not cannot set its mode, and needs not: a write takes set-id bits away by itself, and where fallocate(2) has
+    /// changed nothing that is written, so does a size.
     fn set_mode(&self, dir: &Handle, name: &OsStr, mode: u32) -> StepResult {
-        match self.storage().chmod(dir, name, mode) {
-            Err(Errno::PERM) if self.storage().stat(dir, name)?.mode == mode => Ok(()),
-            other => Ok(other?),
+        const SET_ID: u32 = 0o6000;
+        let storage = self.storage();
+        let refused = match storage.chmod(dir, name, mode) {
+            Err(Errno::PERM) => Errno::PERM,
+            other => return Ok(other?),
+        };
+        let stat = storage.stat(dir, name)?;
+        if stat.mode == mode {
+            return Ok(());
+        }
+        if stat.mode & !SET_ID == mode & !SET_ID && stat.kind == elbow_file::Kind::File {
+            storage.truncate_named(dir, name, stat.size)?;
+        }
+        match storage.stat(dir, name)?.mode == mode {
+            true => Ok(()),
+            false => Err(refused.into()),
         }
     }
 

@@ -51,6 +51,11 @@ pub(super) fn drop_capability(inode: &mut Inode) {
 }
 
 impl Model {
+    /// Somebody without privileges has changed the content.
+    pub(crate) fn kill_suid(&mut self, ino: Ino) {
+        kill_suid(self.at_mut(ino));
+    }
+
     pub(crate) fn set_attr(&mut self, ino: Ino, set: &SetAttr) -> Answer<Attr> {
         self.may_modify()?;
         self.attr(ino)?;
