@@ -40,6 +40,8 @@ pub struct Nature {
     pub shares_locks: bool,
     /// An object has the same inode number for as long as it is there, whoever looks.
     pub keeps_inos: bool,
+    /// A directory that a lower layer has cannot be renamed (EXDEV): overlayfs without `redirect_dir`.
+    pub lower_dirs_stay: bool,
 }
 
 /// Which object something is, and how it was reached.
@@ -81,15 +83,47 @@ pub(crate) fn of(handle: &Handle) -> Result<Nature> {
         own_ids: LOCAL.contains(&kind),
         keeps_inos: LOCAL.contains(&kind) && kind != OVERLAYFS,
         shares_locks: SHARED.contains(&kind) && !keeps_locks_local(handle)?,
+        lower_dirs_stay: kind == OVERLAYFS && lower_dirs_stay(handle)?,
     })
+}
+
+/// Whether an overlayfs refuses to rename directories of lower layers; no, if that cannot be found out.
+fn lower_dirs_stay(handle: &Handle) -> Result<bool> {
+    let (table, device) = (mounts(), device_of(handle)?);
+    let Some(options) = options_of(&table, &device) else {
+        return Ok(false);
+    };
+    let usual = std::fs::read_to_string("/sys/module/overlay/parameters/redirect_dir").ok();
+    Ok(renames_of_lower_dirs(options, usual.as_deref()) == Some(false))
+}
+
+/// What the options of an overlayfs say, or what is usual where they say nothing.
+fn renames_of_lower_dirs(options: &str, usual: Option<&str>) -> Option<bool> {
+    let option = options
+        .split(',')
+        .find_map(|option| option.strip_prefix("redirect_dir="));
+    match (option, usual.map(str::trim)) {
+        (Some(option), _) => Some(option == "on"),
+        (None, Some("Y")) => Some(true),
+        (None, Some("N")) => Some(false),
+        _ => None,
+    }
 }
 
 /// Whether the file system of an object is mounted so that its locks stay here; also if that cannot be found out.
 fn keeps_locks_local(handle: &Handle) -> Result<bool> {
-    let dev = retry_on_intr(|| rustix::fs::fstat(handle))?.st_dev;
-    let device = format!("{}:{}", rustix::fs::major(dev), rustix::fs::minor(dev));
-    let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let (table, device) = (mounts(), device_of(handle)?);
     Ok(options_of(&table, &device).is_none_or(|options| options.split(',').any(|option| KEPT_LOCAL.contains(&option))))
+}
+
+/// The device number of an object, as the table of mounts has it.
+fn device_of(handle: &Handle) -> Result<String> {
+    let dev = retry_on_intr(|| rustix::fs::fstat(handle))?.st_dev;
+    Ok(format!("{}:{}", rustix::fs::major(dev), rustix::fs::minor(dev)))
+}
+
+fn mounts() -> String {
+    std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default()
 }
 
 /// The options of a file system by its device number (proc_pid_mountinfo(5): the last field).
@@ -103,6 +137,17 @@ fn options_of<'a>(table: &'a str, device: &str) -> Option<&'a str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn lower_directories_are_renamed_where_the_options_or_the_module_say_so() {
+        let layers = "rw,lowerdir=/l,upperdir=/u,workdir=/w";
+        let with = |option: &str| renames_of_lower_dirs(&format!("{layers},{option}"), Some("N\n"));
+        assert_eq!(with("redirect_dir=on"), Some(true));
+        assert_eq!(with("redirect_dir=nofollow"), Some(false));
+        assert_eq!(with("index=off"), Some(false));
+        assert_eq!(renames_of_lower_dirs(layers, Some("Y\n")), Some(true));
+        assert_eq!(renames_of_lower_dirs(layers, None), None);
+    }
 
     #[test]
     fn options_are_those_of_the_device() {

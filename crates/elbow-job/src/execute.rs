@@ -74,6 +74,7 @@ impl Executor<'_> {
                 match abilities::probe(self.storage, job, &Ability::Modes, *inherited) {
                     Trial::Modes(modes) => done.modes = Some(modes),
                     Trial::Answer(answer) => answer?,
+                    Trial::Manner(..) => {}
                 }
             }
             Action::ProbeLinks { job } => done.link_attributes = self.probe_links(job)?,

@@ -41,6 +41,7 @@ mod job;
 mod kept;
 mod liveness;
 mod lost;
+mod manners;
 mod model;
 mod plan;
 mod pool;
@@ -67,6 +68,7 @@ pub use abilities::Ability;
 pub use api::{Answer, Attr, Caller, Fetch, Ino, Listed, SetAttr, SetTime, Stop, XattrMode};
 pub use job::{Job, MEMORY_MIN_BYTES};
 pub use kept::drop_kept;
+pub use manners::Manner;
 pub use recover::recover;
 pub use report::{
     Cause, Change, ChangeKind, Counts, DeferredError, JobError, OnConflict, Options, Outcome, Phase, Progress, Publish,

@@ -128,6 +128,11 @@ pub(crate) fn parked_name(job: &OsStr, kind: char, number: u64) -> OsString {
     format!("{PREFIX}{id}-{kind}{number}").into()
 }
 
+/// The hidden name that is made and removed in a directory of somebody else's for the time that this gives to it.
+pub(crate) fn touch_name(job: &OsStr) -> OsString {
+    parked_name(job, 't', 0)
+}
+
 /// A name for the own directory of a new job in a directory with this mtime.
 pub(crate) fn new_staging_name(mtime: Time) -> String {
     staging_name(&new_id(), mtime)

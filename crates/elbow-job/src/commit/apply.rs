@@ -30,7 +30,7 @@ use crate::execute::set_attributes;
 use crate::lost;
 use crate::plan::NewAttrs;
 use crate::removal::{parallel, remove_tree};
-use crate::staging::{NEW, part_name};
+use crate::staging::{NEW, part_name, touch_name};
 
 /// What its owner needs to change the names in a directory, or to move it to another.
 const OWNER_ALL: u32 = 0o700;
@@ -582,11 +582,25 @@ impl<'a> Apply<'a> {
         }
     }
 
-    /// Whose file it is not cannot set its mode, and needs not: a write takes set-id bits away by itself.
+    /// Whose file it is not cannot set its mode, and needs not: a write takes set-id bits away by itself, and where fallocate(2) has
+    /// changed nothing that is written, so does a size.
     fn set_mode(&self, dir: &Handle, name: &OsStr, mode: u32) -> StepResult {
-        match self.storage().chmod(dir, name, mode) {
-            Err(Errno::PERM) if self.storage().stat(dir, name)?.mode == mode => Ok(()),
-            other => Ok(other?),
+        const SET_ID: u32 = 0o6000;
+        let storage = self.storage();
+        let refused = match storage.chmod(dir, name, mode) {
+            Err(Errno::PERM) => Errno::PERM,
+            other => return Ok(other?),
+        };
+        let stat = storage.stat(dir, name)?;
+        if stat.mode == mode {
+            return Ok(());
+        }
+        if stat.mode & !SET_ID == mode & !SET_ID && stat.kind == elbow_file::Kind::File {
+            storage.truncate_named(dir, name, stat.size)?;
+        }
+        match storage.stat(dir, name)?.mode == mode {
+            true => Ok(()),
+            false => Err(refused.into()),
         }
     }
 
@@ -603,6 +617,28 @@ impl<'a> Apply<'a> {
         self.set(&attributes.path, &attrs)
     }
 
+    /// A name comes and goes in a directory whose time cannot be set. What is left of it when we die here is cleaned away by its name.
+    fn touch(&self, path: &Path) -> StepResult {
+        let name = touch_name(self.staging_name);
+        // They are the last.
+        let mut touched = self
+            .record
+            .parked
+            .iter()
+            .rev()
+            .take_while(|(_, parked)| *parked == name);
+        if !touched.any(|(dir, _)| dir == path) {
+            return Ok(());
+        }
+        let dir = self.tree.dir(path)?;
+        match self.storage().create(&dir, &name, 0o600) {
+            Ok(file) => self.storage().close(&file)?,
+            // The time is not worth more than what was done.
+            Err(_) => return Ok(()),
+        }
+        Ok(gone_is_fine(self.storage().unlink(&dir, &name))?)
+    }
+
     /// What is left of them: the mode that may lock us out, and the times, which cleaning has changed.
     fn attributes_at_last(&self, attributes: &Attributes) -> StepResult {
         let attrs = NewAttrs {
@@ -610,6 +646,7 @@ impl<'a> Apply<'a> {
             ..NewAttrs::default()
         };
         self.set(&attributes.path, &attrs)?;
+        self.touch(&attributes.path)?;
         match attributes.attrs.mode.filter(|mode| mode & OWNER_ALL != OWNER_ALL) {
             Some(mode) => {
                 let (dir, name) = self.tree.spot(&attributes.path)?;

@@ -79,11 +79,18 @@ fn look(tree: &Tree<'_>, path: &Path) -> Result<Option<Stat>, Errno> {
 fn old_xattrs(attributes: &Attributes, path: &Path, tree: &Tree<'_>) -> Result<NewXattrs, Errno> {
     let (dir, name) = tree.spot(path)?;
     let value = |key: &OsString| match tree.storage.get_xattr(&dir, &name, key) {
-        Ok(value) => Ok((key.clone(), Some(value))),
-        Err(Errno::NODATA | Errno::OPNOTSUPP) => Ok((key.clone(), None)),
-        Err(errno) => Err(errno),
+        Ok(value) => Some(Ok((key.clone(), Some(value)))),
+        Err(Errno::NODATA | Errno::OPNOTSUPP) => Some(Ok((key.clone(), None))),
+        // What may be written and not read cannot be given back.
+        Err(Errno::ACCESS) => None,
+        Err(errno) => Some(Err(errno)),
     };
-    attributes.attrs.xattrs.iter().map(|(key, _)| value(key)).collect()
+    attributes
+        .attrs
+        .xattrs
+        .iter()
+        .filter_map(|(key, _)| value(key))
+        .collect()
 }
 
 /// Expects what is there now.

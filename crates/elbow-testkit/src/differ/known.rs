@@ -21,13 +21,17 @@ pub struct Known {
 }
 
 /// What SEMANTICS.md says under "Limits": storage, signature, and the beginning of what it says there.
-const LIMITS: [(&str, &str, &str); 15] = [
+const LIMITS: [(&str, &str, &str); 19] = [
     ("*", "answer *chown E*/EINVAL (user)", GROUPS),
     ("*", "answer setacl */EINVAL (user)", GROUPS),
     ("*", "not-rolled-back after * mtime is now (user)", TIMES_OF_OTHERS),
     ("*", "wrong-after-0 after * mtime is now (user)", TIMES_OF_OTHERS),
     ("*", "wrong-after-0 after * atime is now (user)", TIMES_OF_OTHERS),
     ("*", "wrong-after-0 after fifo mtime*", "Times of old pipes and devices"),
+    ("*", "answer open ok/EOPNOTSUPP*", TEMPORARY_FILES),
+    ("*", "answer fallocate EINVAL/EOPNOTSUPP*", SHIFTED_RANGES),
+    ("*", "answer fallocate ok/EOPNOTSUPP*", SHIFTED_RANGES),
+    ("tmpfs", "answer fallocate EOPNOTSUPP/ok*", MORE_THAN_TMPFS),
     ("sshfs*", "wrong-after-0 after symlink mtime*", TIMES_OF_LINKS),
     ("sshfs*", "wrong-after-0 after symlink atime*", TIMES_OF_LINKS),
     ("sshfs*", "answer rename E/ok*", MORE_THAN_SSHFS),
@@ -42,6 +46,9 @@ const LIMITS: [(&str, &str, &str); 15] = [
 const GROUPS: &str = "Groups in an ordinary user's job";
 const TIMES_OF_OTHERS: &str = "Times of what belongs to somebody else";
 const TIMES_OF_LINKS: &str = "Times of new symbolic links";
+const TEMPORARY_FILES: &str = "Files that begin without a name";
+const SHIFTED_RANGES: &str = "Ranges that are cut out or inserted";
+const MORE_THAN_TMPFS: &str = "More than tmpfs";
 const MORE_THAN_SSHFS: &str = "More than sshfs";
 
 impl Known {
