@@ -41,6 +41,8 @@ mod job;
 mod kept;
 mod liveness;
 mod model;
+#[cfg(test)]
+mod pairs_test;
 mod plan;
 mod pool;
 #[cfg(test)]
