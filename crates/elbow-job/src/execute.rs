@@ -11,6 +11,7 @@ use crate::abilities::{self, Ability, Trial};
 use crate::api::Ino;
 use crate::complete::Done;
 use crate::liveness::{self, Attempt, Lock};
+use crate::lost;
 use crate::model::{CAPABILITY, DEFAULT_ACL, Fill, LIMBO, Name, Piece};
 use crate::plan::{Action, NewAttrs, Node, Route, Spot, Target};
 use crate::spill::Spilled;
@@ -58,6 +59,7 @@ impl Executor<'_> {
         match self.act(action, &mut done) {
             Ok(()) => Ok(done),
             Err(errno) => {
+                done.is_made |= lost::may_be_made(errno);
                 self.unmake(action, &done);
                 Err(errno)
             }
@@ -92,14 +94,14 @@ impl Executor<'_> {
                 let (a, b) = (self.open(&from.route, done)?, self.open(&to.route, done)?);
                 self.note_visible(to)?;
                 done.calls += 1;
-                self.storage
-                    .rename(&a, &from.place.name, &b, &to.place.name, RenameMode::Replace)?;
+                let (from, to) = ((&a, &*from.place.name), (&b, &*to.place.name));
+                lost::rename(self.storage, from, to, RenameMode::Replace)?;
             }
             Action::Link { from, to } => {
                 let (a, b) = (self.open(&from.route, done)?, self.open(&to.route, done)?);
                 self.note_visible(to)?;
                 done.calls += 1;
-                self.storage.link(&a, &from.place.name, &b, &to.place.name)?;
+                lost::link(self.storage, (&a, &*from.place.name), (&b, &*to.place.name))?;
             }
             Action::Remove { spot, dir, keep_open } => self.remove(spot, *dir, *keep_open, done)?,
             Action::Fill { target, fill, attrs } => self.fill_target(target, fill, attrs, done)?,
@@ -158,7 +160,7 @@ impl Executor<'_> {
         let manifest = (self.manifest)(home).encode();
         self.storage.write(&file, &[IoSlice::new(&manifest)], 0)?;
         self.storage.sync(&file)?;
-        self.storage.rename(job, draft, job, name, RenameMode::Replace)?;
+        lost::rename(self.storage, (job, draft), (job, name), RenameMode::Replace)?;
         self.lock.hold(file);
         Ok(())
     }

@@ -40,6 +40,7 @@ mod inherit_test;
 mod job;
 mod kept;
 mod liveness;
+mod lost;
 mod model;
 #[cfg(test)]
 mod pairs_test;
@@ -61,6 +62,7 @@ mod schedule_test;
 mod seek;
 mod spill;
 mod staging;
+mod strays;
 mod whose;
 
 pub use abilities::Ability;
@@ -75,3 +77,4 @@ pub use report::{
 pub use seek::Seek;
 pub use spill::check_scratch;
 pub use staging::is_staging_name;
+pub use strays::recover_strays;

@@ -22,8 +22,8 @@ use elbow_file::{Access, Errno, Handle, Nature, Storage, Time};
 use elbow_ranges::encoding::seal;
 
 use crate::commit::{
-    Apply, DEPARTED, DONE, Failure, Leftovers, RECORD, RECORD_MAGIC, Record, Tally, Tree, UNDO, UndoPhase,
-    remove_job_dir, remove_leftovers, remove_old_turn,
+    Apply, DEPARTED, DONE, Failure, Leftovers, RECORD, RECORD_MAGIC, Record, StagingHolder, Tally, Tree, UNDO,
+    UndoPhase, remove_job_dir, remove_leftovers, remove_old_turn,
 };
 use crate::job::clock;
 use crate::kept;
@@ -574,7 +574,11 @@ fn leftovers(
     let mut left = Leftovers::default();
     for entry in read_journal(storage, own)? {
         match entry {
-            JournalEntry::Staging { dir, times } => left.staging.push((dir, times)),
+            JournalEntry::Staging { dir, times } => left.staging.push(StagingHolder {
+                path: dir,
+                times,
+                open: None,
+            }),
             JournalEntry::Visible { path } => left.visible.push(path),
         }
     }

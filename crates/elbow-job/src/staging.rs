@@ -106,6 +106,16 @@ fn split(name: &OsStr) -> Option<(&str, &str)> {
     Some((id, rest.strip_prefix('-')?)).filter(|_| is_id)
 }
 
+/// The id in the name of a job's own directory.
+pub(crate) fn id_of_job(name: &OsStr) -> Option<&str> {
+    split(name).map(|(id, _)| id).filter(|_| is_job_name(name))
+}
+
+/// The id in the name of a staging directory below a job's own.
+pub(crate) fn id_of_part(name: &OsStr) -> Option<&str> {
+    split(name).filter(|(_, rest)| *rest == PART).map(|(id, _)| id)
+}
+
 /// The name of the staging directories that a job has in directories below its own.
 pub(crate) fn part_name(job: &OsStr) -> OsString {
     let id = split(job).map_or("", |(id, _)| id);

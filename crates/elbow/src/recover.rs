@@ -48,11 +48,14 @@ impl From<&Recovered> for Ended {
 fn end_jobs(args: &RecoverArgs) -> anyhow::Result<ExitCode> {
     prepare_process();
     let site = Site::open_one(&args.directory)?;
-    let found = if args.drop.is_empty() {
+    let mut found = if args.drop.is_empty() {
         site.recover(args.force)?
     } else {
         site.drop_kept(&args.drop)?
     };
+    if args.search {
+        found.extend(site.recover_strays()?);
+    }
     say(args, &site, &found)?;
     let is_left = |action| {
         matches!(

@@ -28,6 +28,7 @@ use super::tree::Tree;
 use super::watch::Tally;
 use super::{DEPARTED, DONE, RECORD, remove_job_dir, remove_part};
 use crate::execute::set_attributes;
+use crate::lost;
 use crate::plan::NewAttrs;
 use crate::removal::{parallel, remove_tree};
 use crate::staging::{NEW, is_probe_name, part_name};
@@ -195,13 +196,12 @@ impl<'a> Apply<'a> {
     /// The record has been carried out.
     pub(crate) fn mark_done(&self) -> Result<(), Errno> {
         self.storage().sync_all(&self.job)?;
-        gone_is_fine(self.rename_in_job(RECORD, DONE))
+        self.rename_in_job(RECORD, DONE)
     }
 
     pub(super) fn rename_in_job(&self, from: &str, to: &str) -> Result<(), Errno> {
-        let (from, to) = (OsStr::new(from), OsStr::new(to));
-        self.storage()
-            .rename(&self.job, from, &self.job, to, RenameMode::Replace)
+        let (from, to) = ((&self.job, OsStr::new(from)), (&self.job, OsStr::new(to)));
+        lost::rename(self.storage(), from, to, RenameMode::Replace)
     }
 
     /// Removes what is no longer needed, then sets the attributes of directories.
@@ -217,7 +217,7 @@ impl<'a> Apply<'a> {
             "remove the staging directory of",
             &self.record.staged,
             |dir| dir,
-            |dir| Ok(remove_part(&self.tree, dir, &part, &Tally::default())?),
+            |dir| self.remove_part(dir, &part),
         )?;
         let dirs = self.record.attributes.iter().filter(|a| a.is_dir);
         let (root, dirs): (Vec<_>, Vec<_>) = dirs.partition(|a| a.path.as_os_str().is_empty());
@@ -233,6 +233,13 @@ impl<'a> Apply<'a> {
             let _ = self.storage().set_times(&self.tree.root, dot, Some(atime), Some(mtime));
         }
         Ok(())
+    }
+
+    fn remove_part(&self, dir: &Path, part: &OsStr) -> StepResult {
+        match gone_is_none(self.tree.dir(dir))? {
+            Some(dir) => Ok(remove_part(&self.tree, &dir, part, &Tally::default())?),
+            None => Ok(()),
+        }
     }
 
     /// Removes what waits under a hidden name, mostly a file.
@@ -341,7 +348,7 @@ impl<'a> Apply<'a> {
     /// Renames an old object for a hidden name. A directory that its owner may not write can go to another directory only
     /// after its mode was opened, which the command had done.
     fn rename_old(&self, dir: &Handle, name: &OsStr, there: &Handle, slot: &OsStr) -> Result<(), Errno> {
-        let rename = || self.storage().rename(dir, name, there, slot, RenameMode::Replace);
+        let rename = || lost::rename(self.storage(), (dir, name), (there, slot), RenameMode::Replace);
         match rename() {
             Err(Errno::ACCESS) if self.open_mode(dir, name)? => rename(),
             other => other,
@@ -468,7 +475,7 @@ impl<'a> Apply<'a> {
 
     fn rename_noreplace(&self, from: &Handle, source: &OsStr, dir: &Handle, name: &OsStr) -> Result<(), Errno> {
         if !self.no_noreplace.load(Ordering::Relaxed) {
-            match self.storage().rename(from, source, dir, name, RenameMode::NoReplace) {
+            match lost::rename(self.storage(), (from, source), (dir, name), RenameMode::NoReplace) {
                 Err(errno) if is_unsupported(errno) => self.no_noreplace.store(true, Ordering::Relaxed),
                 other => return other,
             }
@@ -476,7 +483,7 @@ impl<'a> Apply<'a> {
         if self.look(dir, name)?.is_some() {
             return Err(Errno::EXIST);
         }
-        self.storage().rename(from, source, dir, name, RenameMode::Replace)
+        lost::rename(self.storage(), (from, source), (dir, name), RenameMode::Replace)
     }
 
     /// Gives an object the name of an old one, which takes its place: in one step where the storage can exchange names,
@@ -494,7 +501,7 @@ impl<'a> Apply<'a> {
         if !self.expects(to.0, to.1, replaced.seen.as_ref())? {
             return Err(CHANGED);
         }
-        if self.exchange(from, to)? {
+        if self.exchange_for(from, to, replaced)? {
             if self.expects(from.0, from.1, replaced.seen.as_ref())? {
                 return Ok(());
             }
@@ -522,14 +529,29 @@ impl<'a> Apply<'a> {
 
     /// The second half of a replacement: the old object has a spare name.
     fn take_over(&self, from: (&Handle, &OsStr), to: (&Handle, &OsStr)) -> StepResult {
-        match self.storage().rename(from.0, from.1, to.0, to.1, RenameMode::Replace) {
+        match lost::rename(self.storage(), from, to, RenameMode::Replace) {
             Err(Errno::NOENT) => self.arrived_before(to.0, to.1),
             other => Ok(other?),
         }
     }
 
+    /// The same for an object and the one that it replaces; what was done without an answer is done.
+    fn exchange_for(
+        &self,
+        from: (&Handle, &OsStr),
+        to: (&Handle, &OsStr),
+        replaced: &Replaced,
+    ) -> Result<bool, Refusal> {
+        match self.exchange(from, to) {
+            Err(Refusal::Errno(errno)) if lost::may_be_made(errno) && self.is_exchanged(from, to, replaced)? => {
+                Ok(true)
+            }
+            other => other,
+        }
+    }
+
     /// Exchanges two names; `false`: the storage cannot.
-    pub(super) fn exchange(&self, a: (&Handle, &OsStr), b: (&Handle, &OsStr)) -> Result<bool, Refusal> {
+    fn exchange(&self, a: (&Handle, &OsStr), b: (&Handle, &OsStr)) -> Result<bool, Refusal> {
         if self.no_exchange.load(Ordering::Relaxed) {
             return Ok(false);
         }
@@ -548,9 +570,9 @@ impl<'a> Apply<'a> {
     /// Gives an old object that is about to be replaced a second name; where there are no links it loses the first.
     fn spare(&self, old: (&Handle, &OsStr), spare: (&Handle, &OsStr), replaced: &Replaced) -> StepResult {
         let storage = self.storage();
-        let is_linked = storage.link(old.0, old.1, spare.0, spare.1).is_ok();
+        let is_linked = lost::link(storage, old, spare).is_ok();
         if !is_linked {
-            storage.rename(old.0, old.1, spare.0, spare.1, RenameMode::Replace)?;
+            lost::rename(storage, old, spare, RenameMode::Replace)?;
         }
         if self.expects(spare.0, spare.1, replaced.seen.as_ref())? {
             return Ok(());
@@ -565,8 +587,9 @@ impl<'a> Apply<'a> {
 
     fn link(&self, from: &Path, to: &Path, made: &AtomicBool) -> StepResult {
         let ((from, name), (to, new_name)) = (self.tree.spot(from)?, self.tree.spot(to)?);
-        match self.storage().link(&from, &name, &to, &new_name) {
-            Err(Errno::EXIST) if self.is_first || !self.are_one((&from, &name), (&to, &new_name))? => {
+        let (old, new) = ((&from, name.as_os_str()), (&to, new_name.as_os_str()));
+        match lost::link(self.storage(), old, new) {
+            Err(Errno::EXIST) if self.is_first || !lost::are_one(self.storage(), old, new)? => {
                 return Err(OF_OTHERS);
             }
             Err(Errno::EXIST) => {}
@@ -574,13 +597,6 @@ impl<'a> Apply<'a> {
         }
         made.store(true, Ordering::Release);
         Ok(())
-    }
-
-    /// Are these two names of one object?
-    pub(super) fn are_one(&self, a: (&Handle, &OsStr), b: (&Handle, &OsStr)) -> Result<bool, Errno> {
-        let (a, b) = (self.look(a.0, a.1)?, self.look(b.0, b.1)?);
-        let is_same = |a: Stat, b: Stat| a.dev == b.dev && a.ino == b.ino && a.nlink > 1;
-        Ok(a.zip(b).is_some_and(|(a, b)| is_same(a, b)))
     }
 
     pub(super) fn set(&self, path: &Path, attrs: &NewAttrs) -> StepResult {

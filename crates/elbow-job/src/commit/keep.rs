@@ -20,6 +20,7 @@ use super::tree::Tree;
 use super::{Leftovers, RECORD, leftovers, put_times_back};
 use crate::execute::STAGING_MODE;
 use crate::job::Shared;
+use crate::lost;
 use crate::staging::{JournalEntry, KEPT, MANIFEST, NEW};
 
 impl Shared {
@@ -36,16 +37,16 @@ impl Shared {
         self.close_journal();
         // The record of a commit that failed at the last moment: a recovery would carry it out.
         gone_is_none(storage.unlink(&job, OsStr::new(RECORD)))?;
-        for (path, times) in &left.staging {
-            if let Some(dir) = gone_is_none(tree.dir(path))? {
-                put_times_back(storage, &dir, *times)?;
+        for holder in &left.staging {
+            if let Some(dir) = gone_is_none(tree.dir(&holder.path))? {
+                put_times_back(storage, &dir, holder.times)?;
             }
         }
         put_times_back(storage, &tree.root, self.root_times)?;
         // What cannot be stored any more is not there to be inspected; the job has failed already.
         let _ = storage.sync_all(&job);
         let (from, to) = (OsStr::new(MANIFEST), OsStr::new(KEPT));
-        storage.rename(&job, from, &job, to, RenameMode::Replace)?;
+        lost::rename(storage, (&job, from), (&job, to), RenameMode::Replace)?;
         sync_dir(storage, &job)
     }
 
@@ -58,7 +59,7 @@ impl Shared {
             Some(above) => self.part(&dir, above, left)?,
             None => tree.storage.open_dir(job, OsStr::new(NEW))?,
         };
-        let moved = tree.storage.rename(&dir, &name, &staging, &name, RenameMode::Replace);
+        let moved = lost::rename(tree.storage, (&dir, &name), (&staging, &name), RenameMode::Replace);
         gone_is_none(moved).map(|_| ())
     }
 
@@ -68,10 +69,10 @@ impl Shared {
         if let Some(part) = gone_is_none(storage.open_dir(dir, &self.part_name))? {
             return Ok(part);
         }
-        let staged = left.staging.iter().find(|(dir, _)| dir == path);
+        let holder = left.staging.iter().find(|holder| holder.path == path);
         let entry = JournalEntry::Staging {
             dir: path.to_owned(),
-            times: staged.map(|(_, times)| *times).unwrap_or_default(),
+            times: holder.map(|holder| holder.times).unwrap_or_default(),
         };
         let mut journal = self.journal.lock();
         journal.as_mut().ok_or(Errno::BADF)?.append(storage, &entry)?;

@@ -15,13 +15,14 @@ mod watch;
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::io::IoSlice;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use elbow_file::{Errno, Handle, RenameMode, Storage, Time};
 
 use crate::api::Ino;
 use crate::job::{Job, Shared, clock};
+use crate::lost;
 use crate::model::{Model, Staging};
 use crate::removal::{parallel, remove_opened_tree, remove_tree, retried};
 use crate::report::{Cause, JobError, OnConflict, Outcome, Phase, Progress};
@@ -54,12 +55,22 @@ const PRIVATE_FILE_MODE: u32 = 0o600;
 /// What a roll back has to remove.
 #[derive(Debug, Default)]
 pub(crate) struct Leftovers {
-    /// Old directories with a staging directory or a visible new object, and their times before.
-    pub(crate) staging: Vec<(PathBuf, (Time, Time))>,
+    /// Old directories with a staging directory or a visible new object.
+    pub(crate) staging: Vec<StagingHolder>,
     /// New objects under their own names.
     pub(crate) visible: Vec<PathBuf>,
     /// Names that are to be removed, as far as they are known.
     pub(crate) names: usize,
+}
+
+/// An old directory that a job has put something into.
+#[derive(Debug)]
+pub(crate) struct StagingHolder {
+    pub(crate) path: PathBuf,
+    /// Its times before.
+    pub(crate) times: (Time, Time),
+    /// The directory, where the job still has it open: wherever somebody else has moved it, it is there.
+    pub(crate) open: Option<Handle>,
 }
 
 impl Job {
@@ -275,7 +286,7 @@ impl Shared {
         let file = storage.create(job, draft, PRIVATE_FILE_MODE)?;
         storage.write(&file, &[IoSlice::new(&record.encode())], 0)?;
         storage.sync(&file)?;
-        storage.rename(job, draft, job, name, RenameMode::Replace)?;
+        lost::rename(storage, (job, draft), (job, name), RenameMode::Replace)?;
         sync_dir(storage, job)
     }
 
@@ -384,7 +395,11 @@ fn leftovers(model: &Model) -> Leftovers {
     touched.remove(&Ino::ROOT);
     let staging = touched.into_iter();
     left.staging = staging
-        .map(|ino| (model.old_path(ino), model.at(ino).times_before()))
+        .map(|ino| StagingHolder {
+            path: model.old_path(ino),
+            times: model.at(ino).times_before(),
+            open: model.dir_at(ino).handle.clone(),
+        })
         .collect();
     left
 }
@@ -404,24 +419,36 @@ pub(crate) fn remove_leftovers(
         };
         remove_tree(storage, &dir, &name, 1, tally)
     });
-    let staging = parallel(&left.staging, tree.threads, |(path, times)| {
-        let dir = match tree.dir(path) {
-            // Somebody has put something else there.
-            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(()),
-            other => other?,
-        };
-        remove_part(tree, path, &part, tally)?;
-        put_times_back(storage, &dir, *times)
+    let staging = parallel(&left.staging, tree.threads, |holder| {
+        remove_staging_in(tree, holder, &part, tally)
     });
     visible.into_iter().chain(staging).collect::<Result<(), Errno>>()?;
     remove_job_dir(tree, staging_name, tally)?;
     put_times_back(storage, &tree.root, root_times)
 }
 
+/// Removes the staging directory in an old directory, and puts the times of that back.
+fn remove_staging_in(tree: &Tree<'_>, holder: &StagingHolder, part: &OsStr, tally: &Tally) -> Result<(), Errno> {
+    let dir = match &holder.open {
+        Some(dir) => dir.clone(),
+        None => match tree.dir(&holder.path) {
+            // Somebody has put something else there.
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(()),
+            other => other?,
+        },
+    };
+    let removed = remove_part(tree, &dir, part, tally);
+    match removed.and_then(|()| put_times_back(tree.storage, &dir, holder.times)) {
+        // Somebody has removed it, and all that was in it.
+        Err(Errno::NOENT | Errno::STALE) => Ok(()),
+        other => other,
+    }
+}
+
 /// Removes a staging directory with all that is in it. One that somebody else has put there is left alone.
-fn remove_part(tree: &Tree<'_>, above: &Path, part: &OsStr, tally: &Tally) -> Result<(), Errno> {
-    match tree.find_part(above, part)? {
-        Part::Ours(handle) => remove_opened_tree(tree.storage, &tree.dir(above)?, part, &handle, tally),
+pub(crate) fn remove_part(tree: &Tree<'_>, dir: &Handle, part: &OsStr, tally: &Tally) -> Result<(), Errno> {
+    match tree.find_part(dir, part)? {
+        Part::Ours(handle) => remove_opened_tree(tree.storage, dir, part, &handle, tally),
         Part::OfOthers | Part::None => Ok(()),
     }
 }
@@ -455,7 +482,7 @@ pub(crate) fn remove_job_dir(tree: &Tree<'_>, staging_name: &OsStr, tally: &Tall
 }
 
 /// A directory of somebody else keeps the time of the roll back.
-fn put_times_back(storage: &dyn Storage, dir: &Handle, (atime, mtime): (Time, Time)) -> Result<(), Errno> {
+pub(crate) fn put_times_back(storage: &dyn Storage, dir: &Handle, (atime, mtime): (Time, Time)) -> Result<(), Errno> {
     match storage.set_times(dir, OsStr::new("."), Some(atime), Some(mtime)) {
         Err(Errno::PERM | Errno::ACCESS) => Ok(()),
         other => other,

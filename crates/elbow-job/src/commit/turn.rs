@@ -56,10 +56,13 @@ impl<'a> Turn<'a> {
             return Some(turn);
         }
         let (began, mut pause) = (Instant::now(), PAUSE_FIRST);
+        let mut refusals = 0;
         loop {
             match turn.attempt() {
-                // Without locks, or the right to make a file, there are no turns.
-                Ok(true) | Err(_) => return Some(turn),
+                Ok(true) => return Some(turn),
+                // Without locks, or the right to make a file, there are no turns. A file that was made all the same is found now.
+                Err(_) if refusals > 0 => return Some(turn),
+                Err(_) => refusals += 1,
                 Ok(false) if is_ended() => return None,
                 Ok(false) if began.elapsed() > WAIT_FOR_OTHERS && !turn.is_of_ours() => return Some(turn),
                 Ok(false) => std::thread::sleep(pause),

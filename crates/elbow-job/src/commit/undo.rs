@@ -19,6 +19,7 @@ use elbow_file::{Errno, RenameMode, Time};
 use super::apply::{Apply, Failure, Refusal, StepResult, gone_is_fine, gone_is_none, levels};
 use super::record::{Attributes, Departure, Placement, Replaced};
 use super::{DEPARTED, RECORD};
+use crate::lost;
 use crate::report::{Cause, DeferredError};
 
 /// The names of a record that is taken back, in their order.
@@ -114,7 +115,7 @@ impl Apply<'_> {
         let Some(((from, name), (to, new_name))) = from.zip(to) else {
             return Ok(());
         };
-        if self.are_one((&from, &name), (&to, &new_name))? {
+        if lost::are_one(self.storage(), (&from, &name), (&to, &new_name))? {
             gone_is_fine(self.storage().unlink(&to, &new_name))?;
         }
         Ok(())
@@ -151,9 +152,9 @@ impl Apply<'_> {
         if self.look(from.0, spare)?.is_some() {
             let storage = self.storage();
             if self.look(from.0, from.1)?.is_none() {
-                storage.rename(to.0, to.1, from.0, from.1, RenameMode::Replace)?;
+                lost::rename(storage, to, from, RenameMode::Replace)?;
             }
-            storage.rename(from.0, spare, to.0, to.1, RenameMode::Replace)?;
+            lost::rename(storage, (from.0, spare), to, RenameMode::Replace)?;
             // Two names of one object: rename(2) does nothing then.
             gone_is_fine(storage.unlink(from.0, spare))?;
             return Ok(());

@@ -1,0 +1,63 @@
+//! Renames and links whose answer was lost: a server that dies after the call and before its answer, a connection that breaks. The
+//! call is reported as failed, and has been made.
+//!
+//! What is renamed here is named by nobody else, so a look tells: the old name is gone, the new one there.
+
+use std::ffi::OsStr;
+
+use elbow_file::{Errno, Handle, RenameMode, Stat, Storage};
+
+/// A directory and a name in it.
+pub(crate) type Name<'a> = (&'a Handle, &'a OsStr);
+
+/// May a call that is answered so have been made?
+pub(crate) fn may_be_made(errno: Errno) -> bool {
+    const LOST: [Errno; 9] = [
+        Errno::IO,
+        Errno::TIMEDOUT,
+        Errno::NOTCONN,
+        Errno::CONNRESET,
+        Errno::CONNABORTED,
+        Errno::HOSTDOWN,
+        Errno::HOSTUNREACH,
+        Errno::INTR,
+        Errno::STALE,
+    ];
+    LOST.contains(&errno)
+}
+
+/// Renames; what was done without an answer is done. An exchange leaves both names, and is looked at by whoever makes it.
+pub(crate) fn rename(storage: &dyn Storage, from: Name<'_>, to: Name<'_>, mode: RenameMode) -> Result<(), Errno> {
+    match storage.rename(from.0, from.1, to.0, to.1, mode) {
+        // A request that came to the server twice finds the name taken.
+        Err(errno)
+            if (may_be_made(errno) || mode == RenameMode::NoReplace && errno == Errno::EXIST)
+                && has_moved(storage, from, to) =>
+        {
+            Ok(())
+        }
+        other => other,
+    }
+}
+
+fn has_moved(storage: &dyn Storage, from: Name<'_>, to: Name<'_>) -> bool {
+    storage.stat(from.0, from.1) == Err(Errno::NOENT) && storage.stat(to.0, to.1).is_ok()
+}
+
+/// Makes a hard link; what was done without an answer is done.
+pub(crate) fn link(storage: &dyn Storage, from: Name<'_>, to: Name<'_>) -> Result<(), Errno> {
+    match storage.link(from.0, from.1, to.0, to.1) {
+        Err(errno) if may_be_made(errno) && are_one(storage, from, to)? => Ok(()),
+        other => other,
+    }
+}
+
+/// Are these two names of one object?
+pub(crate) fn are_one(storage: &dyn Storage, a: Name<'_>, b: Name<'_>) -> Result<bool, Errno> {
+    let look = |(dir, name): Name<'_>| match storage.stat(dir, name) {
+        Err(Errno::NOENT) => Ok(None),
+        found => found.map(Some),
+    };
+    let is_same = |a: Stat, b: Stat| a.dev == b.dev && a.ino == b.ino && a.nlink > 1;
+    Ok(look(a)?.zip(look(b)?).is_some_and(|(a, b)| is_same(a, b)))
+}
