@@ -178,79 +178,95 @@ fn after(place: &Path, name: &str, jobs: &[&Vec<Op>]) -> std::collections::BTree
 fn of_two_jobs_at_once_none_is_lost_in_silence() {
     rustix::process::umask(rustix::fs::Mode::empty());
     let temp = scratch();
-    let (mut both, mut one) = (0, 0);
-    let rounds = elbow_testkit::cases::rounds(6);
-    for (number, pair) in pairs().iter().enumerate() {
-        let only = [0, 1].map(|which| after(temp.path(), "only", &[&pair[which]]));
-        let neither = after(temp.path(), "neither", &[]);
-        for round in 0..rounds {
-            let dir = temp.path().join(format!("pair{number}-{round}"));
-            std::fs::create_dir(&dir).unwrap();
-            old_tree(&dir);
-            let jobs = [0, 1].map(|which| {
-                // Calls take as long as on slow storage, each round another time.
-                let slow = Delaying::new(Duration::from_millis((round * 3 + which * 2) % 7), 8);
-                let job = begin(
-                    Arc::new(Interposed::new(Arc::new(RealStorage), slow)),
-                    &dir,
-                    Publish::Staged,
-                );
-                for op in &pair[which as usize] {
-                    InJob(&job).run(op).unwrap();
-                }
-                job
-            });
-            let outcomes: Vec<_> = std::thread::scope(|scope| {
-                let ends = jobs
-                    .each_ref()
-                    .map(|job| scope.spawn(|| job.commit(&mut |_| {}).unwrap()));
-                ends.map(|end| end.join().unwrap()).into()
-            });
-            let committed: Vec<bool> = outcomes
-                .iter()
-                .map(|outcome| matches!(outcome, Outcome::Committed))
-                .collect();
-            let found = seen_by_jobs(&dir);
-            let what = format!("pair {number}, round {round}: {outcomes:?}, {found:#?}");
-            match committed[..] {
-                [true, true] => {
-                    both += 1;
-                    let names = |tree: &std::collections::BTreeMap<_, _>| tree.keys().cloned().collect::<Vec<_>>();
-                    // Only what does not meet can be done by both from the same beginning.
-                    let meets = number + 1 < pairs().len();
-                    assert!(!meets, "{what}");
-                    assert!(
-                        names(&only[0])
-                            .iter()
-                            .filter(|name| !neither.contains_key(*name))
-                            .all(|name| found.contains_key(name))
-                    );
-                }
-                [first, second] => {
-                    one += 1;
-                    assert!(first || second || conflicts(&outcomes), "{what}");
-                    let expected = if first {
-                        &only[0]
-                    } else if second {
-                        &only[1]
-                    } else {
-                        &neither
-                    };
-                    assert_eq!(&found, expected, "{what}");
-                    assert!(
-                        outcomes
-                            .iter()
-                            .all(|outcome| matches!(outcome, Outcome::Committed | Outcome::RolledBack(_))),
-                        "{what}"
-                    );
-                }
-                _ => unreachable!("two jobs"),
-            }
-            assert!(!has_staging(&dir), "{what}");
-            std::fs::remove_dir_all(&dir).unwrap();
-        }
-    }
+    let (place, rounds) = (temp.path(), elbow_testkit::cases::rounds(30));
+    // Nearly all of their time is delay.
+    let counts = std::thread::scope(|scope| {
+        let ends: Vec<_> = (0..pairs().len())
+            .map(|number| scope.spawn(move || commit_at_once(place, number, rounds)))
+            .collect();
+        ends.into_iter().map(|end| end.join().unwrap()).collect::<Vec<_>>()
+    });
+    let (both, one) = counts
+        .iter()
+        .fold((0, 0), |sum, count| (sum.0 + count.0, sum.1 + count.1));
     assert!(both >= rounds && one > rounds, "{both} {one}");
+}
+
+/// Commits the jobs of a pair at the same moment, so many times; how many times both were committed, and how many times one at most.
+fn commit_at_once(place: &Path, number: usize, rounds: u64) -> (u64, u64) {
+    let (mut both, mut one) = (0, 0);
+    let pair = &pairs()[number];
+    let place = &place.join(number.to_string());
+    std::fs::create_dir(place).unwrap();
+    let only = [0, 1].map(|which| after(place, "only", &[&pair[which]]));
+    let neither = after(place, "neither", &[]);
+    for round in 0..rounds {
+        let dir = place.join(format!("pair{number}-{round}"));
+        std::fs::create_dir(&dir).unwrap();
+        old_tree(&dir);
+        let jobs = [0, 1].map(|which| {
+            // Calls take as long as on slow storage, each round another time.
+            let slow = Delaying::new(Duration::from_millis((round * 3 + which * 2) % 7), 8);
+            let job = begin(
+                Arc::new(Interposed::new(Arc::new(RealStorage), slow)),
+                &dir,
+                Publish::Staged,
+            );
+            for op in &pair[which as usize] {
+                InJob(&job).run(op).unwrap();
+            }
+            job
+        });
+        let outcomes: Vec<_> = std::thread::scope(|scope| {
+            let ends = jobs
+                .each_ref()
+                .map(|job| scope.spawn(|| job.commit(&mut |_| {}).unwrap()));
+            ends.map(|end| end.join().unwrap()).into()
+        });
+        let committed: Vec<bool> = outcomes
+            .iter()
+            .map(|outcome| matches!(outcome, Outcome::Committed))
+            .collect();
+        let found = seen_by_jobs(&dir);
+        let what = format!("pair {number}, round {round}: {outcomes:?}, {found:#?}");
+        match committed[..] {
+            [true, true] => {
+                both += 1;
+                let names = |tree: &std::collections::BTreeMap<_, _>| tree.keys().cloned().collect::<Vec<_>>();
+                // Only what does not meet can be done by both from the same beginning.
+                let meets = number + 1 < pairs().len();
+                assert!(!meets, "{what}");
+                assert!(
+                    names(&only[0])
+                        .iter()
+                        .filter(|name| !neither.contains_key(*name))
+                        .all(|name| found.contains_key(name))
+                );
+            }
+            [first, second] => {
+                one += 1;
+                assert!(first || second || conflicts(&outcomes), "{what}");
+                let expected = if first {
+                    &only[0]
+                } else if second {
+                    &only[1]
+                } else {
+                    &neither
+                };
+                assert_eq!(&found, expected, "{what}");
+                assert!(
+                    outcomes
+                        .iter()
+                        .all(|outcome| matches!(outcome, Outcome::Committed | Outcome::RolledBack(_))),
+                    "{what}"
+                );
+            }
+            _ => unreachable!("two jobs"),
+        }
+        assert!(!has_staging(&dir), "{what}");
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
+    (both, one)
 }
 
 fn conflicts(outcomes: &[Outcome]) -> bool {

@@ -43,6 +43,8 @@ mod liveness;
 mod lost;
 mod manners;
 mod model;
+#[cfg(test)]
+mod pairs_test;
 mod plan;
 mod pool;
 #[cfg(test)]

@@ -14,12 +14,13 @@
 //! all before it is taken back (`undo`). The one exception is an old directory that the storage does not let be renamed (a lower
 //! layer of overlayfs): it is removed where it is, last.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use elbow_file::{Errno, Handle, Protection, RenameMode, Stat, Storage, Time};
+use elbow_file::{DirEntry, Errno, Handle, Protection, RenameMode, Stat, Storage, Time};
 use parking_lot::Mutex;
 
 use super::record::{Attributes, Departure, Placement, Record, Replaced, Seen, Slot, Source};
@@ -30,7 +31,7 @@ use crate::execute::set_attributes;
 use crate::lost;
 use crate::plan::NewAttrs;
 use crate::removal::{parallel, remove_tree};
-use crate::staging::{NEW, part_name, touch_name};
+use crate::staging::{NEW, is_probe_name, part_name, touch_name};
 
 /// What its owner needs to change the names in a directory, or to move it to another.
 const OWNER_ALL: u32 = 0o700;
@@ -71,6 +72,7 @@ impl std::fmt::Display for Failure {
 pub(super) type StepResult = Result<(), Refusal>;
 
 const GONE: Refusal = Refusal::Changed("it is gone");
+const ADDED_TO: Refusal = Refusal::Changed("the job removes it, but something was created in it");
 const OF_OTHERS: Refusal = Refusal::Changed("it was created by somebody else");
 pub(super) const CHANGED: Refusal = Refusal::Changed("it was written to or replaced by somebody else");
 
@@ -90,6 +92,11 @@ pub(crate) struct Apply<'a> {
     /// Placements and links that were made, by their place in the record.
     pub(super) placed: Vec<AtomicBool>,
     pub(super) linked: Vec<AtomicBool>,
+    /// What has begun to be changed, by its place in the record. A file is kept open, for who takes it back may not find it under its name.
+    pub(super) patched: Vec<OnceLock<Option<Handle>>>,
+    pub(super) attributed: Vec<AtomicBool>,
+    /// The names in each directory that is removed.
+    removed: BTreeMap<PathBuf, BTreeSet<OsString>>,
     /// Modes of old directories that had to be opened to be moved.
     opened: Mutex<Vec<(Handle, OsString, u32)>>,
     /// Dead directories that cannot be renamed.
@@ -118,12 +125,20 @@ impl<'a> Apply<'a> {
             has_names: AtomicBool::new(false),
             placed: flags(record.placements.len()),
             linked: flags(record.links.len()),
+            patched: record.patches.iter().map(|_| OnceLock::new()).collect(),
+            attributed: flags(record.attributes.len()),
+            removed: BTreeMap::new(),
             record,
             opened: Mutex::default(),
             immovable: Mutex::default(),
             no_noreplace: AtomicBool::new(false),
             no_exchange: AtomicBool::new(false),
         }
+    }
+
+    /// Knows what the directories that are removed hold, so that they are not if somebody adds to them.
+    pub(crate) fn knowing(self, removed: BTreeMap<PathBuf, BTreeSet<OsString>>) -> Self {
+        Self { removed, ..self }
     }
 
     /// Counts the steps from here on elsewhere.
@@ -156,17 +171,25 @@ impl<'a> Apply<'a> {
             |((from, to), made)| self.link(from, to, made),
         )?;
         self.has_names.store(true, Ordering::Release);
-        self.each("write", &record.patches, |patch| &patch.path, |patch| self.patch(patch))?;
-        let set = |attributes: &&Attributes| self.attributes(attributes);
-        let files: Vec<&Attributes> = record.attributes.iter().filter(|a| !a.is_dir).collect();
-        self.each("set attributes of", &files, |a| &a.path, set)?;
-        let dirs: Vec<&Attributes> = record.attributes.iter().filter(|a| a.is_dir).collect();
+        let patches: Vec<_> = record.patches.iter().zip(&self.patched).collect();
         self.each(
-            "set attributes of",
-            &dirs,
-            |a| &a.path,
-            |a| self.attributes_before_cleaning(a),
+            "write",
+            &patches,
+            |(patch, _)| &patch.path,
+            |(patch, begun)| self.patch(patch, begun),
         )?;
+        let all = record.attributes.iter().zip(&self.attributed);
+        let (dirs, files): (Vec<_>, Vec<_>) = all.partition(|(attributes, _)| attributes.is_dir);
+        let set = |(attributes, begun): &(&Attributes, &AtomicBool)| {
+            begun.store(true, Ordering::Release);
+            match attributes.is_dir {
+                true => self.attributes_before_cleaning(attributes),
+                false => self.set(&attributes.path, &attributes.attrs),
+            }
+        };
+        for kind in [files, dirs] {
+            self.each("set attributes of", &kind, |(attributes, _)| &attributes.path, set)?;
+        }
         self.remove_immovable()
     }
 
@@ -283,11 +306,36 @@ impl<'a> Apply<'a> {
             Err(errno) => return Err(errno.into()),
         }
         // Looked at where nobody else finds it, so that nobody changes it after the look.
-        if self.expects(there, slot, departure.seen.as_ref())? {
-            return Ok(());
-        }
+        let refusal = match self.expects(there, slot, departure.seen.as_ref())? {
+            true if self.has_only_known_names(departure)? => return Ok(()),
+            true => ADDED_TO,
+            false => CHANGED,
+        };
         self.rename_to_free(there, slot, &dir, &name)?;
-        Err(CHANGED)
+        Err(refusal)
+    }
+
+    /// Has nobody made anything in a directory that is removed, or below, since it was checked?
+    fn has_only_known_names(&self, departure: &Departure) -> Result<bool, Errno> {
+        let (path, Slot::Beside(hidden)) = (&departure.path, &departure.slot) else {
+            return Ok(true);
+        };
+        let below = self
+            .removed
+            .range(path.clone()..)
+            .take_while(|(dir, _)| dir.starts_with(path));
+        let below: Vec<_> = below.filter(|_| departure.is_dead).collect();
+        let part = part_name(self.staging_name);
+        let threads = (self.tree.threads / self.record.departures.len()).max(1);
+        let looks = parallel(&below, threads, |(dir, names)| {
+            let rest = dir.strip_prefix(path).expect("below it");
+            let dir = self.tree.dir(&path.with_file_name(hidden).join(rest))?;
+            let added =
+                |entry: &DirEntry| !names.contains(&entry.name) && entry.name != part && !is_probe_name(&entry.name);
+            Ok(!self.storage().list(&dir)?.iter().any(added))
+        });
+        let looks: Result<Vec<bool>, Errno> = looks.into_iter().collect();
+        Ok(looks?.into_iter().all(|is_known| is_known))
     }
 
     pub(super) fn slot<'b>(&'b self, dir: &'b Handle, slot: &'b Slot) -> (&'b Handle, &'b OsStr) {
@@ -549,10 +597,6 @@ impl<'a> Apply<'a> {
         }
         made.store(true, Ordering::Release);
         Ok(())
-    }
-
-    fn attributes(&self, attributes: &Attributes) -> StepResult {
-        self.set(&attributes.path, &attributes.attrs)
     }
 
     pub(super) fn set(&self, path: &Path, attrs: &NewAttrs) -> StepResult {

@@ -8,7 +8,7 @@
 //! And does the job leave alone what other jobs have staged, running or kept? A directory that it removes or moves must
 //! hold none of that, whoever wins conflicts: nobody would be told of the loss.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
@@ -136,6 +136,16 @@ fn expectations(model: &Model) -> Vec<(PathBuf, Expected)> {
         }
     }
     all
+}
+
+/// The names in each old directory that the job removes.
+pub(super) fn removed(model: &Model) -> BTreeMap<PathBuf, BTreeSet<OsString>> {
+    let all = expectations(model).into_iter();
+    all.filter_map(|(path, expected)| match expected {
+        Expected::Names(names) => Some((path, names)),
+        _ => None,
+    })
+    .collect()
 }
 
 fn is_changed(inode: &Inode) -> bool {

@@ -12,6 +12,7 @@
 use std::ffi::{OsStr, OsString};
 use std::io::IoSlice;
 use std::ops::Range;
+use std::sync::OnceLock;
 
 use elbow_file::{Access, Errno, Handle, Stat, Storage};
 use elbow_ranges::RangeSet;
@@ -24,6 +25,8 @@ use crate::execute::open_writable;
 /// What is written before it is synced and punched out of the patch.
 const WINDOW_BYTES: u64 = 64 << 20;
 const COPY_BYTES: usize = 1 << 20;
+/// So many files at most are kept open until the commit is over, to be found when it is taken back and they were moved.
+const KEPT_OPEN_MAX: usize = 256;
 /// Holes are punched in whole blocks of this size.
 const BLOCK_BYTES: u64 = 4096;
 
@@ -122,7 +125,7 @@ pub(super) fn open_target(
 
 impl Apply<'_> {
     /// Copies a patch into its file; what is copied and durable is punched out of the patch.
-    pub(super) fn patch(&self, patch: &Patch) -> StepResult {
+    pub(super) fn patch(&self, patch: &Patch, begun: &OnceLock<Option<Handle>>) -> StepResult {
         let storage = self.storage();
         let (dir, name) = self.tree.spot(&patch.path)?;
         let (file, opened) = open_target(storage, &dir, &name, patch)?;
@@ -137,6 +140,8 @@ impl Apply<'_> {
         if !patch.is_expected(&storage.stat_handle(&file)?, has_begun) {
             return Err(CHANGED);
         }
+        let is_kept = self.record.patches.len() <= KEPT_OPEN_MAX;
+        begun.get_or_init(|| is_kept.then(|| file.clone()));
         for window in windows(&overwritten.union(&patch.written)) {
             let end = window.span().map_or(0, |span| span.end);
             if let Some(log) = log.as_mut().filter(|log| log.saved < end) {
@@ -158,19 +163,23 @@ impl Apply<'_> {
                 self.consume(source, &arriving)?;
             }
         }
-        if storage.stat_handle(&file)?.size != patch.size {
+        // What is longer than expected, though the job cut nothing, was made so by somebody else at this moment.
+        let (now, is_cut) = (storage.stat_handle(&file)?.size, patch.kept < patch.size_before);
+        if now < patch.size || now > patch.size && is_cut {
             storage.truncate(&file, patch.size)?;
         }
         Ok(storage.sync(&file)?)
     }
 
-    /// Puts back what a patch has overwritten; what it never reached is as it was.
-    pub(super) fn take_patch_back(&self, patch: &Patch) -> StepResult {
+    /// Puts back what a patch has overwritten; what it never reached is as it was, or as somebody else has made it since.
+    pub(super) fn take_patch_back(&self, patch: &Patch, begun: &OnceLock<Option<Handle>>) -> StepResult {
         let storage = self.storage();
-        let Some((dir, name)) = gone_is_none(self.tree.spot(&patch.path))? else {
-            return Ok(());
+        let file = match begun.get() {
+            None if self.is_first() => None,
+            Some(Some(file)) => Some(file.clone()),
+            _ => self.reopen_target(patch)?,
         };
-        let (file, _) = open_target(storage, &dir, &name, patch)?;
+        let Some(file) = file else { return Ok(()) };
         if let Some(source) = gone_is_none(storage.open(&self.job, &patch.slot, Access::ReadWrite))? {
             // Only who inspects a kept job misses it, so its failure is none of the roll back.
             let _ = self.refill(&source, &file, patch);
@@ -183,10 +192,25 @@ impl Apply<'_> {
                 Entry::Saved(_) => Ok(()),
             })?;
         }
-        if storage.stat_handle(&file)?.size != patch.size_before {
-            storage.truncate(&file, patch.size_before)?;
+        match storage.stat_handle(&file)?.size {
+            // Somebody else has appended behind what the job had.
+            now if now > patch.size.max(patch.size_before) => match patch.size_before..patch.size {
+                range if range.is_empty() => {}
+                range => self.zero(&file, &range)?,
+            },
+            now if now != patch.size_before => storage.truncate(&file, patch.size_before)?,
+            _ => {}
         }
         Ok(storage.sync(&file)?)
+    }
+
+    /// The file of a patch by its name; what has none any more was removed by somebody else.
+    fn reopen_target(&self, patch: &Patch) -> Result<Option<Handle>, Errno> {
+        let Some((dir, name)) = gone_is_none(self.tree.spot(&patch.path))? else {
+            return Ok(None);
+        };
+        let opened = gone_is_none(open_target(self.storage(), &dir, &name, patch))?;
+        Ok(opened.map(|(file, _)| file))
     }
 
     /// Copies what has left the patch for the file back to the patch.

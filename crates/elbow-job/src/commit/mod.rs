@@ -167,9 +167,10 @@ impl Shared {
         if let Err(cause) = self.drain(progress) {
             return Ok(Some(cause));
         }
-        let ((mut record, before), job) = {
+        let ((mut record, before), removed, job) = {
             let state = self.state.lock();
-            (draft::draft(&state.model), state.model.job_dir())
+            let model = &state.model;
+            (draft::draft(model), check::removed(model), model.job_dir())
         };
         if record.is_empty() && job.is_none() {
             return Ok(None);
@@ -206,6 +207,7 @@ impl Shared {
         // The commit point has passed.
         let publishing = record.publishing();
         let apply = Apply::new(self.tree(), job, &self.staging_name, &record, &publishing, true);
+        let apply = apply.knowing(removed);
         if let Err(failures) = self.watched(progress, Phase::Publishing, &publishing, || self.publish(&apply)) {
             let taken_back = self.watched(progress, Phase::RollingBack, &Tally::default(), || apply.take_back());
             taken_back.map_err(|_| self.unfinished(&failures))?;

@@ -66,14 +66,15 @@ impl Apply<'_> {
 
     fn take_contents_back(&self) -> Result<(), Vec<Failure>> {
         let record = self.record;
+        let patches: Vec<_> = record.patches.iter().zip(&self.patched).collect();
         self.each(
             "restore",
-            &record.patches,
-            |patch| &patch.path,
-            |patch| self.take_patch_back(patch),
+            &patches,
+            |(patch, _)| &patch.path,
+            |(patch, begun)| self.take_patch_back(patch, begun),
         )?;
-        let restore = |attributes: &Attributes| -> StepResult {
-            if attributes.before.is_empty() {
+        let restore = |(attributes, begun): &(&Attributes, &AtomicBool)| -> StepResult {
+            if attributes.before.is_empty() || self.is_first() && !begun.load(Ordering::Acquire) {
                 return Ok(());
             }
             match self.set(&attributes.path, &attributes.before) {
@@ -81,7 +82,8 @@ impl Apply<'_> {
                 other => other,
             }
         };
-        self.each("restore attributes of", &record.attributes, |a| &a.path, restore)
+        let all: Vec<_> = record.attributes.iter().zip(&self.attributed).collect();
+        self.each("restore attributes of", &all, |(a, _)| &a.path, restore)
     }
 
     fn take_names_back(&self) -> Result<(), Vec<Failure>> {
