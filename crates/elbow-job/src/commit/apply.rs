@@ -222,7 +222,7 @@ impl<'a> Apply<'a> {
         let dirs = self.record.attributes.iter().filter(|a| a.is_dir);
         let (root, dirs): (Vec<_>, Vec<_>) = dirs.partition(|a| a.path.as_os_str().is_empty());
         self.each("set attributes of", &dirs, |a| &a.path, |a| self.attributes_at_last(a))?;
-        remove_job_dir(&self.tree, self.staging_name, &Tally::default())
+        remove_job_dir(&self.tree, self.staging_name, self.tally)
             .map_err(|errno| vec![failure("remove", Path::new(self.staging_name), errno)])?;
         self.each("set attributes of", &root, |a| &a.path, |a| self.attributes_at_last(a))?;
         if root.is_empty()
@@ -237,7 +237,7 @@ impl<'a> Apply<'a> {
 
     fn remove_part(&self, dir: &Path, part: &OsStr) -> StepResult {
         match gone_is_none(self.tree.dir(dir))? {
-            Some(dir) => Ok(remove_part(&self.tree, &dir, part, &Tally::default())?),
+            Some(dir) => Ok(remove_part(&self.tree, &dir, part, self.tally)?),
             None => Ok(()),
         }
     }

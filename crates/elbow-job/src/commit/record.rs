@@ -163,7 +163,9 @@ impl Record {
     /// The steps of [`Apply::clean`](super::Apply::clean), none of them done.
     pub(crate) fn cleaning(&self) -> Tally {
         let dirs = self.attributes.iter().filter(|attributes| attributes.is_dir).count();
-        Tally::of(self.staged.len() + self.parked.len() + dirs, 0)
+        // What was replaced waits in a staging directory.
+        let replaced = self.placements.iter().filter(|placement| placement.replaced.is_some());
+        Tally::of(self.staged.len() + self.parked.len() + replaced.count() + dirs, 0)
     }
 
     pub(crate) fn encode(&self) -> Vec<u8> {
