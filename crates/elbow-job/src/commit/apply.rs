@@ -57,13 +57,24 @@ pub(crate) struct Failure {
     pub(crate) refusal: Refusal,
 }
 
+impl Failure {
+    /// The record could not be marked as carried out.
+    pub(crate) fn of_record(errno: Errno) -> Self {
+        failure("finish the commit of", Path::new(""), errno)
+    }
+
+    /// Why, in words.
+    pub(crate) fn reason(&self) -> String {
+        match &self.refusal {
+            Refusal::Errno(errno) => errno.to_string(),
+            Refusal::Changed(how) => (*how).to_owned(),
+        }
+    }
+}
+
 impl std::fmt::Display for Failure {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} {}: ", self.step, self.path.display())?;
-        match &self.refusal {
-            Refusal::Errno(errno) => write!(f, "{errno}"),
-            Refusal::Changed(how) => f.write_str(how),
-        }
+        write!(f, "{} {}: {}", self.step, self.path.display(), self.reason())
     }
 }
 
@@ -630,14 +641,14 @@ fn is_unsupported(errno: Errno) -> bool {
 }
 
 /// Some file systems cannot sync a directory; they have nothing to lose then.
-pub(super) fn sync_dir(storage: &dyn Storage, dir: &Handle) -> Result<(), Errno> {
+pub(crate) fn sync_dir(storage: &dyn Storage, dir: &Handle) -> Result<(), Errno> {
     match storage.sync(dir) {
         Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => Ok(()),
         other => other,
     }
 }
 
-fn failure(step: &'static str, path: &Path, errno: Errno) -> Failure {
+pub(super) fn failure(step: &'static str, path: &Path, errno: Errno) -> Failure {
     Failure {
         step,
         path: path.to_owned(),

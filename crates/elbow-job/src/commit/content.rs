@@ -13,11 +13,11 @@ use std::ffi::{OsStr, OsString};
 use std::io::IoSlice;
 use std::ops::Range;
 
-use elbow_file::{Access, Errno, Handle, Stat, Storage};
+use elbow_file::{Access, Errno, Handle, RenameMode, Stat, Storage};
 use elbow_ranges::RangeSet;
 use elbow_ranges::encoding::{DecodeError, Reader, Writer, open_sealed, seal};
 
-use super::apply::{Apply, CHANGED, StepResult, gone_is_none};
+use super::apply::{Apply, CHANGED, StepResult, gone_is_fine, gone_is_none};
 use super::record::Patch;
 use crate::execute::open_writable;
 
@@ -33,7 +33,7 @@ const PRIVATE_FILE_MODE: u32 = 0o600;
 
 impl Patch {
     /// What of the content before is overwritten, zeroed or cut.
-    fn overwritten(&self) -> RangeSet {
+    pub(crate) fn overwritten(&self) -> RangeSet {
         let mut all = self.written.union(&self.zeroed);
         let cut = self.kept.min(self.size);
         if cut < self.size_before {
@@ -63,8 +63,15 @@ impl Patch {
         self.seen.is_none_or(|seen| seen.is_still(now))
     }
 
+    /// The name of its patch file when part of the content is lost.
+    fn torn_name(&self) -> OsString {
+        let mut name = self.slot.clone();
+        name.push(".torn");
+        name
+    }
+
     /// The name of its undo log.
-    fn log_name(&self) -> OsString {
+    pub(crate) fn log_name(&self) -> OsString {
         let mut name = OsString::from("u-");
         name.push(&self.slot);
         name
@@ -172,8 +179,18 @@ impl Apply<'_> {
         };
         let (file, _) = open_target(storage, &dir, &name, patch)?;
         if let Some(source) = gone_is_none(storage.open(&self.job, &patch.slot, Access::ReadWrite))? {
-            // Only who inspects a kept job misses it, so its failure is none of the roll back.
-            let _ = self.refill(&source, &file, patch);
+            // Before anything is put back, and durable: a second attempt finds nothing to refill.
+            let refilled = self.refill(&source, &file, patch).and_then(|()| storage.sync(&source));
+            if refilled.is_err() {
+                // Only a job that is kept misses it, so its failure is none of the roll back.
+                storage.rename(
+                    &self.job,
+                    &patch.slot,
+                    &self.job,
+                    &patch.torn_name(),
+                    RenameMode::Replace,
+                )?;
+            }
         }
         let log = Log::open(storage, &self.job, &patch.log_name(), false)?;
         if let Some(log) = log {
@@ -186,7 +203,9 @@ impl Apply<'_> {
         if storage.stat_handle(&file)?.size != patch.size_before {
             storage.truncate(&file, patch.size_before)?;
         }
-        Ok(storage.sync(&file)?)
+        storage.sync(&file)?;
+        // Who goes on from here later must save anew what is there then.
+        Ok(gone_is_fine(storage.unlink(&self.job, &patch.log_name()))?)
     }
 
     /// Copies what has left the patch for the file back to the patch.

@@ -41,7 +41,7 @@ impl Record {
 
 impl<'a> Turn<'a> {
     /// Waits for the turn, if the record needs one; `None` if the wait was ended.
-    pub(super) fn wait(
+    pub(crate) fn wait(
         storage: &'a dyn Storage,
         root: &'a Handle,
         record: &Record,
