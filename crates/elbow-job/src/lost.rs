@@ -44,10 +44,43 @@ fn has_moved(storage: &dyn Storage, from: Name<'_>, to: Name<'_>) -> bool {
     storage.stat(from.0, from.1) == Err(Errno::NOENT) && storage.stat(to.0, to.1).is_ok()
 }
 
+/// Gives an object a name that nobody has, where the storage cannot rename without replacing: a second name, of which the first is
+/// taken away, so that it is the storage that says whether the name is free. Directories have no second name, and none replaces one that is not
+/// empty.
+///
+/// # Errors
+/// EEXIST: somebody else has the name.
+pub(crate) fn move_to_free(storage: &dyn Storage, from: Name<'_>, to: Name<'_>) -> Result<(), Errno> {
+    match storage.link(from.0, from.1, to.0, to.1) {
+        Ok(()) => {}
+        // Made by a request before this one, or by who died after it.
+        Err(errno) if (errno == Errno::EXIST || may_be_made(errno)) && are_one(storage, from, to)? => {}
+        Err(Errno::EXIST) => return Err(Errno::EXIST),
+        Err(_) => return move_if_free(storage, from, to),
+    }
+    match storage.unlink(from.0, from.1) {
+        Ok(()) | Err(Errno::NOENT) => Ok(()),
+        Err(errno) if may_be_made(errno) && storage.stat(from.0, from.1) == Err(Errno::NOENT) => Ok(()),
+        Err(errno) => storage.unlink(to.0, to.1).and(Err(errno)),
+    }
+}
+
+fn move_if_free(storage: &dyn Storage, from: Name<'_>, to: Name<'_>) -> Result<(), Errno> {
+    match storage.stat(to.0, to.1) {
+        Err(Errno::NOENT) => {}
+        found => return found.and(Err(Errno::EXIST)),
+    }
+    match storage.rename(from.0, from.1, to.0, to.1, RenameMode::Replace) {
+        // A request that came to the server twice does not find the old name.
+        Err(errno) if (errno == Errno::NOENT || may_be_made(errno)) && has_moved(storage, from, to) => Ok(()),
+        other => other,
+    }
+}
+
 /// Makes a hard link; what was done without an answer is done.
 pub(crate) fn link(storage: &dyn Storage, from: Name<'_>, to: Name<'_>) -> Result<(), Errno> {
     match storage.link(from.0, from.1, to.0, to.1) {
-        Err(errno) if may_be_made(errno) && are_one(storage, from, to)? => Ok(()),
+        Err(errno) if (errno == Errno::EXIST || may_be_made(errno)) && are_one(storage, from, to)? => Ok(()),
         other => other,
     }
 }

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use elbow_file::Kind;
 
-use super::prepare::Before;
-use super::record::{Attributes, Departure, Patch, Placement, Record, Replaced, Seen, Slot, Source};
+use super::check::remembered;
+use super::record::{Attributes, Before, Departure, Patch, Placement, Record, Replaced, Seen, Slot, Source};
 use crate::api::Ino;
 use crate::model::{Inode, Model, Place, Staging};
 use crate::plan::{NewAttrs, patch_name};
@@ -15,9 +15,12 @@ use crate::report::{Change, ChangeKind};
 use crate::staging::{parked_name, touch_name};
 
 /// The record of everything that the storage does not have under its own name yet.
-pub(super) fn draft(model: &Model) -> (Record, Before) {
+///
+/// `hidden`: what was published eagerly is in staging directories by now.
+pub(super) fn draft(model: &Model, hidden: bool) -> Record {
     let mut draft = Draft {
         model,
+        hidden,
         record: Record::default(),
         before: Before::default(),
         new_dirs: HashSet::new(),
@@ -84,6 +87,7 @@ fn keeps_a_name(inode: &Inode) -> bool {
 /// A record in the making.
 struct Draft<'a> {
     model: &'a Model,
+    hidden: bool,
     record: Record,
     before: Before,
     /// New directories whose attributes are set at the end.
@@ -97,7 +101,7 @@ struct Draft<'a> {
 }
 
 impl Draft<'_> {
-    fn finish(mut self) -> (Record, Before) {
+    fn finish(mut self) -> Record {
         for placement in &mut self.record.placements {
             if let Some(seen) = self.replaced.remove(&placement.to) {
                 self.slots += 1;
@@ -118,7 +122,11 @@ impl Draft<'_> {
         record
             .placements
             .sort_by_key(|placement| placement.to.components().count());
-        (record, self.before)
+        record.staged.sort();
+        record.staged.dedup();
+        record.expected = remembered(self.model, self.hidden);
+        record.before = self.before;
+        record
     }
 
     /// Only who owns a directory sets its time. One in which nothing changes in the end, because what was made was removed again,
@@ -159,8 +167,12 @@ impl Draft<'_> {
 
     fn new_names(&mut self, inode: &Inode) {
         for place in &inode.names {
-            if self.model.at(place.dir).is_old() && !self.model.is_visible(place) {
+            let is_visible = self.model.is_visible(place);
+            if self.model.at(place.dir).is_old() && (self.hidden || !is_visible) {
                 self.place(place, Source::Staged, is_locked(inode));
+                if is_visible {
+                    self.staged(place.dir);
+                }
                 if is_locked(inode) {
                     self.attributes_of_new_dir(inode, path_of(self.model, place));
                 }
@@ -351,8 +363,15 @@ impl Draft<'_> {
     /// Staging directories of directories that stay; those of removed ones go with them.
     fn staging(&mut self, ino: Ino, inode: &Inode) {
         let staged = inode.dir().is_ok_and(|dir| dir.staging == Staging::Made);
-        if staged && ino != Ino::ROOT && self.model.is_alive(ino) {
-            self.record.staged.push(self.model.path(ino));
+        if staged && self.model.is_alive(ino) {
+            self.staged(ino);
+        }
+    }
+
+    fn staged(&mut self, ino: Ino) {
+        let path = self.model.path(ino);
+        if ino != Ino::ROOT {
+            self.record.staged.push(path);
         }
     }
 }
