@@ -10,7 +10,7 @@ use elbow_job::{Cause, Counts, DeferredError, JobError, Outcome};
 use serde::{Deserialize, Serialize};
 
 use crate::ending::Ending;
-use crate::job::{drop_command, quoted};
+use crate::job::{drop_command, quoted, resume_command};
 use crate::json::{self, Problem};
 use crate::names::{CommandWords, DirectoryName, KeptName, PathName};
 use crate::say::{raw, say, sentence, strerror, without_numbers};
@@ -79,6 +79,9 @@ struct Directory {
     message: String,
     #[serde(flatten)]
     kept: KeptName,
+    /// `elbow resume` can go on with it.
+    #[serde(default)]
+    resumable: bool,
 }
 
 /// An old object that somebody else changed too, or that holds files of another job.
@@ -158,6 +161,21 @@ impl Report {
         }
     }
 
+    /// Adds a kept job that is in its place by now.
+    pub(crate) fn add_resumed(&mut self, directory: &Path, job: &OsStr, commit: Duration) {
+        let message = format!("committed {}: all that {} had made", directory.display(), job.display());
+        self.commit_seconds += commit.as_secs_f64();
+        self.directories.push(Directory {
+            directory: DirectoryName::of(directory),
+            job: job.to_string_lossy().into_owned(),
+            outcome: Result::Committed,
+            message: message.clone(),
+            kept: KeptName::default(),
+            resumable: false,
+        });
+        self.messages.push(message);
+    }
+
     /// Makes it that of a run that Elbowroom could not even begin, or lost.
     pub(crate) fn fail(&mut self, error: &anyhow::Error) {
         self.outcome = Result::RolledBack;
@@ -183,7 +201,7 @@ impl Report {
         let message = without_numbers(&message);
         self.outcome = self.outcome.max(result);
         let kept = match &ending.outcome {
-            Ok(Outcome::Kept(_, path)) => KeptName::of(path),
+            Ok(Outcome::Kept(_, kept)) => KeptName::of(&kept.path),
             _ => KeptName::default(),
         };
         self.directories.push(Directory {
@@ -192,6 +210,7 @@ impl Report {
             outcome: result,
             message: message.clone(),
             kept,
+            resumable: ending.is_kept_whole(),
         });
         self.messages.extend(message.lines().map(str::to_owned));
     }
@@ -233,13 +252,15 @@ impl Report {
                 Result::RolledBack,
                 format!("rolled back {directory}: {}", reason(cause, why)),
             ),
-            Ok(Outcome::Kept(cause, path)) => {
-                self.kept.push(path.to_string_lossy().into_owned());
+            Ok(Outcome::Kept(cause, kept)) => {
+                self.kept.push(kept.path.to_string_lossy().into_owned());
                 let reason = reason(cause, why);
-                (
-                    Result::Kept,
-                    format!("rolled back {directory}: {reason}; {}", where_kept(path)),
-                )
+                let message = if kept.is_whole {
+                    format!("not committed {directory}: {reason}; {}", where_whole(&kept.path))
+                } else {
+                    format!("rolled back {directory}: {reason}; {}", where_kept(&kept.path))
+                };
+                (Result::Kept, message)
             }
             Err(error @ JobError::Unfinished { .. }) => (Result::Unfinished, format!("{directory}: {error}")),
             Err(error) => (
@@ -355,6 +376,18 @@ fn reason(cause: &Cause, asked: &str) -> String {
     }
 }
 
+/// Where a job is that can go on, and the commands that do that or remove it.
+fn where_whole(path: &Path) -> String {
+    let directory = path.parent().unwrap_or(path);
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    format!(
+        "all that it made is kept in {}, and nothing of it is visible\nto go on when the cause is gone: {}\nto throw it away: {}",
+        path.display(),
+        resume_command(directory),
+        drop_command(directory, &name)
+    )
+}
+
 /// Where a kept job is, and the commands that show and remove it.
 fn where_kept(path: &Path) -> String {
     let directory = path.parent().unwrap_or(path);
@@ -409,6 +442,8 @@ fn civil(days: i64) -> (i64, i64, i64) {
 
 #[cfg(test)]
 mod tests {
+    use elbow_job::Kept;
+
     use super::*;
 
     fn ending(outcome: std::result::Result<Outcome, JobError>, errors: Vec<DeferredError>) -> Ending {
@@ -425,6 +460,11 @@ mod tests {
             counts,
             errors,
         }
+    }
+
+    fn kept(path: &str, is_whole: bool) -> Kept {
+        let path = path.into();
+        Kept { path, is_whole }
     }
 
     const JOB: &str = ".elbow-0123456789abcdef-1795312922.000000005";
@@ -547,7 +587,7 @@ mod tests {
         report.add(
             Path::new("/a"),
             OsStr::new(JOB),
-            &ending(Ok(Outcome::Kept(conflict, "/a/b".into())), vec![error]),
+            &ending(Ok(Outcome::Kept(conflict, kept("/a/b", false))), vec![error]),
             "",
         );
         report.fail(&anyhow::anyhow!("no"));
@@ -585,10 +625,44 @@ mod tests {
         assert_eq!(listed(&conflicts[..1]), "f0 (size)");
     }
 
+    /// What has been earned: where it is, and how to go on.
+    #[test]
+    fn a_job_that_can_go_on_says_how() {
+        let error = DeferredError {
+            operation: "write",
+            path: "old".into(),
+            errno: libc::ENOSPC,
+            unix_seconds: 1.5,
+        };
+        let mut report = new_report();
+        let outcome = Outcome::Kept(Cause::Deferred(vec![error]), kept("/a b/.elbow-1-2.3", true));
+        report.add(
+            Path::new("/a b"),
+            OsStr::new(JOB),
+            &Ending::of_kept(Ok(outcome), Duration::ZERO),
+            "",
+        );
+        assert_eq!((report.outcome, report.errors.len()), (Result::Kept, 1));
+        for words in [
+            "not committed /a b",
+            "kept in /a b/.elbow-1-2.3",
+            "elbow resume '/a b'",
+            "--drop .elbow-1-2.3",
+        ] {
+            assert!(
+                report.messages.iter().any(|message| message.contains(words)),
+                "{:?}",
+                report.messages
+            );
+        }
+        let json: serde_json::Value = serde_json::from_str(&report.json()).expect("JSON");
+        assert_eq!(json["directories"][0]["resumable"], true);
+    }
+
     #[test]
     fn a_kept_job_says_where() {
         let mut report = new_report();
-        let kept = Outcome::Kept(Cause::Asked, "/a b/.elbow-1-2.3".into());
+        let kept = Outcome::Kept(Cause::Asked, kept("/a b/.elbow-1-2.3", false));
         report.add(
             Path::new("/a"),
             OsStr::new(JOB),
