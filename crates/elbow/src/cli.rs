@@ -44,7 +44,7 @@ Examples:
       elbow run --retry 2 --scratch \"$TMPDIR\" --on \"$RESULTS\" -- ./flaky.sh
 
 Exit code:
-  That of COMMAND; 125 when Elbowroom failed, or rolled back a job whose command had succeeded; 126 when COMMAND \
+  That of COMMAND; 125 when Elbowroom failed, or could not store the results of a COMMAND that had succeeded; 126 when COMMAND \
   cannot be run, 127 when it was not found, 128+n when signal n ended it.
 
 Signals:
@@ -81,7 +81,7 @@ Returns when everything is on the storage and the mount is gone. A job of `elbow
 and not before.
 
 Exit code:
-  0; 125 and a rolled back job when that was not possible. Each error is named with its path.";
+  0; 125 when that was not possible, and the job is kept for elbow-resume(1) or rolled back. Each error is named with its path.";
 
 const RECOVER_EXAMPLES: &str = "\
 Examples:

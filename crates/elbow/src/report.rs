@@ -82,6 +82,9 @@ struct Directory {
     /// `elbow resume` can go on with it.
     #[serde(default)]
     resumable: bool,
+    /// What of it could not be stored.
+    #[serde(default)]
+    missing: Vec<PathName>,
 }
 
 /// An old object that somebody else changed too, or that holds files of another job.
@@ -172,6 +175,7 @@ impl Report {
             message: message.clone(),
             kept: KeptName::default(),
             resumable: false,
+            missing: Vec::new(),
         });
         self.messages.push(message);
     }
@@ -200,9 +204,9 @@ impl Report {
         let (result, message) = self.judge(directory, ending, why);
         let message = without_numbers(&message);
         self.outcome = self.outcome.max(result);
-        let kept = match &ending.outcome {
-            Ok(Outcome::Kept(_, kept)) => KeptName::of(&kept.path),
-            _ => KeptName::default(),
+        let (kept, missing) = match &ending.outcome {
+            Ok(Outcome::Kept(_, kept)) => (KeptName::of(&kept.path), &kept.missing[..]),
+            _ => (KeptName::default(), &[][..]),
         };
         self.directories.push(Directory {
             directory: DirectoryName::of(directory),
@@ -211,6 +215,7 @@ impl Report {
             message: message.clone(),
             kept,
             resumable: ending.is_kept_whole(),
+            missing: missing.iter().map(PathName::of).collect(),
         });
         self.messages.extend(message.lines().map(str::to_owned));
     }
@@ -258,7 +263,8 @@ impl Report {
                 let message = if kept.is_whole {
                     format!("not committed {directory}: {reason}; {}", where_whole(&kept.path))
                 } else {
-                    format!("rolled back {directory}: {reason}; {}", where_kept(&kept.path))
+                    let missing = not_stored(&kept.missing);
+                    format!("rolled back {directory}: {reason}; {}{missing}", where_kept(&kept.path))
                 };
                 (Result::Kept, message)
             }
@@ -402,9 +408,22 @@ fn where_kept(path: &Path) -> String {
     )
 }
 
+/// What is not there of a kept job, as a line of its own.
+fn not_stored(missing: &[PathBuf]) -> String {
+    let each = missing.iter().take(SHOWN).map(|path| path.display().to_string());
+    let rest = (missing.len() > SHOWN).then(|| format!("and {} more", missing.len() - SHOWN));
+    let all = each.chain(rest).collect::<Vec<_>>().join(", ");
+    if all.is_empty() {
+        all
+    } else {
+        format!("\nnot stored, or not whole: {all}")
+    }
+}
+
+/// More than these make a message unreadable.
+const SHOWN: usize = 8;
+
 fn listed(conflicts: &[(PathBuf, String)]) -> String {
-    /// More than these make a message unreadable.
-    const SHOWN: usize = 8;
     let each = conflicts
         .iter()
         .take(SHOWN)
@@ -463,8 +482,11 @@ mod tests {
     }
 
     fn kept(path: &str, is_whole: bool) -> Kept {
-        let path = path.into();
-        Kept { path, is_whole }
+        Kept {
+            path: path.into(),
+            is_whole,
+            missing: vec!["b/c".into()],
+        }
     }
 
     const JOB: &str = ".elbow-0123456789abcdef-1795312922.000000005";
@@ -675,6 +697,7 @@ mod tests {
             "kept in /a b/.elbow-1-2.3",
             "find '/a b' -path '*/.elbow-1-*'",
             "elbow recover '/a b' --drop .elbow-1-2.3",
+            "not stored, or not whole: b/c",
         ] {
             assert!(
                 report.messages.iter().any(|message| message.contains(words)),
