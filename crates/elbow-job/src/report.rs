@@ -135,6 +135,8 @@ pub struct Kept {
     pub path: PathBuf,
     /// All that it made is there, and [`resume`](crate::resume()) can go on with it.
     pub is_whole: bool,
+    /// Objects that could not be stored, or not whole, in the order of their paths.
+    pub missing: Vec<PathBuf>,
 }
 
 /// What is kept of a job that cannot be committed.

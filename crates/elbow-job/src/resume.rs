@@ -73,8 +73,12 @@ pub fn resume(
         Ok(()) => Ok(Outcome::Committed),
         Err(cause) => {
             write_why(storage, &kept.own.handle, &cause);
-            let path = name.into();
-            Ok(Outcome::Kept(cause, report::Kept { path, is_whole: true }))
+            let kept = report::Kept {
+                path: name.into(),
+                is_whole: true,
+                missing: Vec::new(),
+            };
+            Ok(Outcome::Kept(cause, kept))
         }
     }
 }

@@ -482,3 +482,24 @@ fn a_copy_of_a_kept_job_is_not_gone_on_with() {
     assert_eq!(seen_by_jobs(&bed.temp.path().join("copy")), bed.before);
     assert_goes_on(&bed, &dir, "the original");
 }
+
+/// What was kept for inspection says what is not there.
+#[test]
+fn what_could_not_be_stored_of_a_kept_job_is_named() {
+    let bed = Bed::new();
+    let dir = bed.fresh("full");
+    let plan = Plan::fail(Errno::NOSPC).on(Operation::Write).times(u64::MAX);
+    let plan = plan.when(|call| call.path().file_name().is_some_and(|name| name == "a"));
+    let faulty = Arc::new(Interposed::new(Arc::new(RealStorage), Faulty::new([plan])));
+    let job = begin(faulty.clone(), &dir, Publish::Staged);
+    run(&job);
+    match job.commit_or_keep(Keep::Everything, &mut |_| {}) {
+        Ok(Outcome::Kept(Cause::Deferred(_), kept)) => {
+            assert!(!kept.is_whole);
+            assert!(kept.missing.contains(&"new/a".into()), "{kept:?}");
+        }
+        other => panic!("{other:?}"),
+    }
+    assert!(faulty.hook().fired() > 0);
+    assert_eq!(seen_by_jobs(&dir), bed.before);
+}

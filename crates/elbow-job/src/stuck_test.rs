@@ -86,7 +86,8 @@ fn each_state_is_shown() {
 #[test]
 fn a_job_that_is_given_up_names_what_stays() {
     let bed = Bed::new();
-    let cases: [(fn() -> Plan, &str); 4] = [
+    type Make = fn() -> Plan;
+    let cases: [(Make, &str); 4] = [
         (
             || {
                 // It gets its new mode, and neither its time nor the old mode again.

@@ -153,7 +153,7 @@ impl Job {
         };
         if let Some(rest) = rest.as_ref().filter(|_| keeps_whole) {
             match self.shared.keep_whole(&cause, rest, progress) {
-                Ok(()) => return self.kept(cause, true),
+                Ok(()) => return Ok(self.kept(cause, true)),
                 Err(failures) => cause = cause.and(&failures),
             }
         }
@@ -168,9 +168,13 @@ impl Job {
         }
     }
 
-    fn kept(&self, cause: Cause, is_whole: bool) -> Result<Outcome, JobError> {
-        let path = self.shared.path.join(&*self.shared.staging_name);
-        Ok(Outcome::Kept(cause, Kept { path, is_whole }))
+    fn kept(&self, cause: Cause, is_whole: bool) -> Outcome {
+        let kept = Kept {
+            path: self.shared.path.join(&*self.shared.staging_name),
+            is_whole,
+            missing: self.shared.state.lock().model.missing(),
+        };
+        Outcome::Kept(cause, kept)
     }
 
     /// Leaves everything that the job wrote in its staging area; a job that wrote nothing new has none.
@@ -182,7 +186,7 @@ impl Job {
                 self.shared.stop(progress);
                 let failed = self.shared.storage_error("marking as kept what the job wrote in");
                 self.shared.mark_kept(&cause, None).map_err(failed)?;
-                self.kept(cause, false)
+                Ok(self.kept(cause, false))
             }
             None => self.shared.undo(progress).map(|()| Outcome::RolledBack(cause)),
         }

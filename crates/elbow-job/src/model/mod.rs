@@ -681,6 +681,20 @@ impl Model {
         self.working + self.graph.parked() as u64
     }
 
+    /// Objects that the storage does not have, or not with all of their content, in the order of their paths.
+    pub(crate) fn missing(&self) -> Vec<PathBuf> {
+        let is_missing = |inode: &Inode| {
+            let has_more = inode.content().is_some_and(|content| !content.dirty.is_empty());
+            has_more || inode.old.is_none() && inode.placed.is_empty()
+        };
+        let missing = self
+            .all()
+            .filter(|(ino, inode)| *ino != Ino::ROOT && self.is_alive(*ino) && is_missing(inode));
+        let mut paths: Vec<PathBuf> = missing.map(|(ino, _)| self.path(ino)).collect();
+        paths.sort();
+        paths
+    }
+
     /// Written bytes that the storage is to get.
     pub(crate) fn bytes_left(&self) -> u64 {
         let nameless = self.nameless.iter().filter(|ino| !self.has_unknown_names(**ino));
