@@ -31,6 +31,9 @@ const SHARED: [u64; 4] = [0x6969, 0x0BD0_0BD0, 0x4750_4653, 0x00C3_6400];
 /// Mount options with which they do not.
 const KEPT_LOCAL: [&str; 4] = ["local_lock=all", "local_lock=posix", "localflock", "noflock"];
 
+/// How many names a file can have on ext4 and btrfs. (pathconf(3) says 127 for what it does not know.)
+const LINKS_MAX: [(u64, u32); 2] = [(0xEF53, 65_000), (0x9123_683E, 65_535)];
+
 /// What a file system is like: who gives its objects their owners, and who hears of its locks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Nature {
@@ -42,6 +45,8 @@ pub struct Nature {
     pub keeps_inos: bool,
     /// A directory that a lower layer has cannot be renamed (EXDEV): overlayfs without `redirect_dir`.
     pub lower_dirs_stay: bool,
+    /// The most names that a file can have, where that is known.
+    pub links_max: Option<u32>,
 }
 
 /// Which object something is, and how it was reached.
@@ -84,6 +89,7 @@ pub(crate) fn of(handle: &Handle) -> Result<Nature> {
         keeps_inos: LOCAL.contains(&kind) && kind != OVERLAYFS,
         shares_locks: SHARED.contains(&kind) && !keeps_locks_local(handle)?,
         lower_dirs_stay: kind == OVERLAYFS && lower_dirs_stay(handle)?,
+        links_max: LINKS_MAX.iter().find(|(of, _)| *of == kind).map(|(_, most)| *most),
     })
 }
 

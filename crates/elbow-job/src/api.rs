@@ -159,6 +159,8 @@ pub enum Fetch {
     Space,
     /// Whether the storage can do something at all.
     Ability(Ability),
+    /// What the storage is like.
+    Nature,
     /// Whether the storage lets an old directory be renamed.
     Moves(Ino),
 }

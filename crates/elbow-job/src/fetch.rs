@@ -46,6 +46,7 @@ impl Job {
             Fetch::Room(bytes) => shared.make_room(bytes),
             Fetch::Space => shared.fetch_space(),
             Fetch::Ability(ref ability) => shared.fetch_ability(ability),
+            Fetch::Nature => shared.fetch_nature(),
             Fetch::Moves(ino) => shared.fetch_moves(ino),
         }
     }
@@ -207,13 +208,14 @@ impl Shared {
         self.state.lock().model.abilities.learn(ability, trial)
     }
 
+    fn fetch_nature(&self) -> Result<(), Errno> {
+        let nature = self.storage.nature(&self.root)?;
+        self.state.lock().model.nature = Some(nature);
+        Ok(())
+    }
+
     /// Whether the storage lets an old directory be renamed.
     fn fetch_moves(self: &Arc<Self>, ino: Ino) -> Result<(), Errno> {
-        let stays = self.storage.nature(&self.root)?.lower_dirs_stay;
-        self.state.lock().model.dirs_stay = Some(stays);
-        if !stays {
-            return Ok(());
-        }
         let (job, _) = self.job_dir_now()?;
         let (route, name) = self.old_spot(ino)?;
         let dir = open_route(&*self.storage, &route)?;

@@ -235,17 +235,22 @@ impl<'a> Apply<'a> {
             "remove what has left",
             &self.record.parked,
             |(dir, _)| dir,
-            |(dir, name)| self.remove_parked(dir, name),
+            |(dir, name)| self.unless_closed_before(dir, self.remove_parked(dir, name)),
         )?;
         self.each(
             "remove the staging directory of",
             &self.record.staged,
             |dir| dir,
-            |dir| self.remove_part(dir, &part),
+            |dir| self.unless_closed_before(dir, self.remove_part(dir, &part)),
         )?;
         let dirs = self.record.attributes.iter().filter(|a| a.is_dir);
-        let (root, dirs): (Vec<_>, Vec<_>) = dirs.partition(|a| a.path.as_os_str().is_empty());
-        self.each("set attributes of", &dirs, |a| &a.path, |a| self.attributes_at_last(a))?;
+        let (root, mut dirs): (Vec<_>, Vec<_>) = dirs.partition(|a| a.path.as_os_str().is_empty());
+        dirs.sort_by_key(|a| std::cmp::Reverse(a.path.components().count()));
+        // A directory may get a mode that lets nobody in, so what is below it comes before it.
+        for level in levels(&dirs, |a| &a.path) {
+            let set = |a: &&Attributes| self.unless_closed_before(&a.path, self.attributes_at_last(a));
+            self.each("set attributes of", level, |a| &a.path, set)?;
+        }
         remove_job_dir(&self.tree, self.staging_name, self.tally)
             .map_err(|errno| vec![failure("remove", Path::new(self.staging_name), errno)])?;
         self.each("set attributes of", &root, |a| &a.path, |a| self.attributes_at_last(a))?;
@@ -263,6 +268,16 @@ impl<'a> Apply<'a> {
         match gone_is_none(self.tree.dir(dir))? {
             Some(dir) => Ok(remove_part(&self.tree, &dir, part, self.tally)?),
             None => Ok(()),
+        }
+    }
+
+    /// What is below a directory that an earlier attempt has closed was done before it was closed.
+    fn unless_closed_before(&self, path: &Path, result: StepResult) -> StepResult {
+        let closes = |a: &Attributes| a.is_dir && a.attrs.mode.is_some_and(|mode| mode & OWNER_ALL != OWNER_ALL);
+        let mut dirs = self.record.attributes.iter().filter(|a| closes(a));
+        match result {
+            Err(Refusal::Errno(Errno::ACCESS)) if !self.is_first && dirs.any(|a| path.starts_with(&a.path)) => Ok(()),
+            other => other,
         }
     }
 

@@ -26,7 +26,7 @@ use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use elbow_file::{Errno, Handle, Kind, Protection, Space, Stat, Time};
+use elbow_file::{Errno, Handle, Kind, Nature, Protection, Space, Stat, Time};
 
 use crate::abilities::{Abilities, Ability};
 use crate::ahead::Ahead;
@@ -301,8 +301,8 @@ pub(crate) struct Model {
     pub(crate) link_attributes: Option<bool>,
     /// The storage has no POSIX ACLs.
     pub(crate) no_acls: bool,
-    /// There may be directories that it does not let be renamed; `None`: not known yet.
-    pub(crate) dirs_stay: Option<bool>,
+    /// What the storage is like; `None`: not known yet.
+    pub(crate) nature: Option<Nature>,
 }
 
 /// What a model needs to know at birth.
@@ -362,7 +362,7 @@ impl Model {
             abilities: Abilities::default(),
             wants_modes: false,
             link_attributes: None,
-            dirs_stay: None,
+            nature: None,
         }
     }
 
@@ -611,17 +611,32 @@ impl Model {
     /// Fails for a directory that the storage does not let be renamed.
     fn check_moves(&self, ino: Ino) -> Answer<()> {
         let inode = self.at(ino);
-        let Some(dir) = inode
-            .dir()
-            .ok()
-            .filter(|_| inode.is_old() && self.dirs_stay != Some(false))
-        else {
+        let Some(dir) = inode.dir().ok().filter(|_| inode.is_old()) else {
             return Ok(());
         };
         match dir.moves {
+            _ if !self.nature()?.lower_dirs_stay => Ok(()),
             Some(true) => Ok(()),
             Some(false) => Err(Errno::XDEV.into()),
             None => Err(Stop::Wait(Fetch::Moves(ino))),
+        }
+    }
+
+    fn nature(&self) -> Answer<Nature> {
+        self.nature.ok_or(Stop::Wait(Fetch::Nature))
+    }
+
+    /// Fails for a file that can have no more names.
+    fn check_links(&self, ino: Ino) -> Answer<()> {
+        /// So many can be had everywhere.
+        const EVERYWHERE: u32 = 1000;
+        let links = self.at(ino).nlink;
+        if links < EVERYWHERE {
+            return Ok(());
+        }
+        match self.nature()?.links_max {
+            Some(most) if links >= most => Err(Errno::MLINK.into()),
+            _ => Ok(()),
         }
     }
 

@@ -201,6 +201,7 @@ impl Model {
         }
         self.check_unprotected(ino)?;
         self.able(&Ability::Link)?;
+        self.check_links(ino)?;
         self.add_name(ino, parent, name);
         self.note_change(parent);
         let now = self.now;
