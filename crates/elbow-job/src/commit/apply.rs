@@ -221,7 +221,12 @@ impl<'a> Apply<'a> {
         )?;
         let dirs = self.record.attributes.iter().filter(|a| a.is_dir);
         let (root, dirs): (Vec<_>, Vec<_>) = dirs.partition(|a| a.path.as_os_str().is_empty());
-        self.each("set attributes of", &dirs, |a| &a.path, |a| self.attributes_at_last(a))?;
+        let at_last = |attributes: &&Attributes| match self.attributes_at_last(attributes) {
+            // Nothing can be refused any more, and somebody else has removed it or looks whether they can.
+            Err(Refusal::Errno(Errno::NOENT)) => Ok(()),
+            other => other,
+        };
+        self.each("set attributes of", &dirs, |a| &a.path, at_last)?;
         remove_job_dir(&self.tree, self.staging_name, &Tally::default())
             .map_err(|errno| vec![failure("remove", Path::new(self.staging_name), errno)])?;
         self.each("set attributes of", &root, |a| &a.path, |a| self.attributes_at_last(a))?;
