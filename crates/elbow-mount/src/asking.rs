@@ -94,20 +94,6 @@ impl Core {
         self.job.setattr(ino, &SetAttr { kill_suid, ..*set })
     }
 
-    pub(crate) fn open(&self, ino: Ino, write: bool, truncate: bool, by_root: bool) -> Answer<()> {
-        let kill_suid = truncate && !by_root && self.is_set_id(ino)?;
-        if kill_suid {
-            self.job.setattr(
-                ino,
-                &SetAttr {
-                    kill_suid,
-                    ..SetAttr::default()
-                },
-            )?;
-        }
-        self.job.open(ino, write, truncate)
-    }
-
     fn is_set_id(&self, ino: Ino) -> Answer<bool> {
         let attr = self.job.getattr(ino)?;
         Ok(attr.kind == Kind::File && attr.mode & 0o6000 != 0)
