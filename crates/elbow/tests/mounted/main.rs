@@ -18,6 +18,7 @@ mod failure;
 mod ground;
 mod hostile;
 mod killed;
+mod kills;
 mod liveness;
 mod loop_disk;
 mod nested;
