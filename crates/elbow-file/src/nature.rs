@@ -47,6 +47,8 @@ pub struct Nature {
     pub lower_dirs_stay: bool,
     /// The most names that a file can have, where that is known.
     pub links_max: Option<u32>,
+    /// All directories that are above it can be seen through the mount: it shows a file system of this machine from its root on.
+    pub shows_all_above: bool,
 }
 
 /// Which object something is, and how it was reached.
@@ -90,6 +92,16 @@ pub(crate) fn of(handle: &Handle) -> Result<Nature> {
         shares_locks: SHARED.contains(&kind) && !keeps_locks_local(handle)?,
         lower_dirs_stay: kind == OVERLAYFS && lower_dirs_stay(handle)?,
         links_max: LINKS_MAX.iter().find(|(of, _)| *of == kind).map(|(_, most)| *most),
+        shows_all_above: LOCAL.contains(&kind) && shows_root(&mounts(), identity(handle)?.mount),
+    })
+}
+
+/// Whether a mount shows its file system from the root on (proc_pid_mountinfo(5): the fourth field), and not a directory of it.
+fn shows_root(table: &str, mount: u64) -> bool {
+    let mount = mount.to_string();
+    table.lines().any(|line| {
+        let mut fields = line.split(' ');
+        fields.next() == Some(&mount) && fields.nth(2) == Some("/")
     })
 }
 
@@ -143,6 +155,15 @@ fn options_of<'a>(table: &'a str, device: &str) -> Option<&'a str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_mount_of_a_directory_does_not_show_what_is_above() {
+        let table = "22 1 254:1 / / rw,relatime shared:1 - ext4 /dev/root rw
+            23 22 254:1 /data/sub /sub rw - ext4 /dev/root rw";
+        let table = table.lines().map(str::trim_start).collect::<Vec<_>>().join("\n");
+        assert!(shows_root(&table, 22));
+        assert!(!shows_root(&table, 23) && !shows_root(&table, 2) && !shows_root("", 22));
+    }
 
     #[test]
     fn lower_directories_are_renamed_where_the_options_or_the_module_say_so() {

@@ -480,8 +480,6 @@ fn kind_of(file_type: FileType) -> Option<Kind> {
     }
 }
 
-/// What the kernel says, in our words; EIO for a kind of object that does not exist.
-#[allow(clippy::unnecessary_cast)] // field types differ between architectures
 /// Attributes by statx(2), which says what stat(2) does not.
 fn look(call: impl Fn(AtFlags, StatxFlags) -> Result<Statx>) -> Result<Stat> {
     let found = retry_on_intr(|| call(AtFlags::empty(), StatxFlags::BASIC_STATS))?;

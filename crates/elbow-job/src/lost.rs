@@ -1,7 +1,7 @@
 //! Renames and links whose answer was lost: a server that dies after the call and before its answer, a connection that breaks. The
 //! call is reported as failed, and has been made.
 //!
-//! What is renamed here is named by nobody else, so a look tells: the old name is gone, the new one there.
+//! A look tells: the old name is gone, the new one there. Old names are hidden ones mostly, which nobody else uses.
 
 use std::ffi::OsStr;
 

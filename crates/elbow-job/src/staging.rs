@@ -8,14 +8,16 @@
 //!       new/                        what the job creates in DIR itself
 //!       p<n>                        patch files of old objects
 //!       m<n>, n<n>                  limbo: objects on their way from one name to another
-//!       u<n>                        what a patch has overwritten
-//!       commit, departed, named, done  the commit record and how far it is applied
+//!       u-p<n>                      what a patch has overwritten
+//!       commit                      the commit record
+//!       departed, named, done       how far it is applied
 //!       undo, undo.names, undo.olds the record of a commit that is taken back, and how far
 //!       resume                      the record of a job that was kept with all that it made, and can go on
 //!       why                         why a job was kept, in words
 //!   DIR/old/dir/.elbow-<id>-part    what the job creates in old/dir
 //!   DIR/old/dir/.elbow-<id>-d<n>    an old object that is removed from old/dir, for the time of the commit
 //!   DIR/old/dir/.elbow-<id>-m<n>    an old object that gets another name in old/dir, the same
+//!   DIR/old/dir/.elbow-<id>-t<n>    made and removed to give old/dir a new time
 //!   DIR/.elbow-turn                 locked by the job that commits
 //!   DIR/.elbow-probe-<id>           a file that a recovery makes for a moment, to see whose it becomes (`whose`)
 //! ```

@@ -171,10 +171,10 @@ impl Site {
     }
 
     /// Removes what dead jobs left below the directory in directories that were moved meanwhile.
-    pub(crate) fn recover_strays(&self) -> anyhow::Result<Vec<Recovered>> {
+    pub(crate) fn recover_strays(&self, force: bool) -> anyhow::Result<Vec<Recovered>> {
         let above = self.path().ancestors().skip(1);
         let above: Vec<_> = above.filter_map(|dir| RealStorage::open_root(dir).ok()).collect();
-        elbow_job::recover_strays(&self.storage, &self.root, &above)
+        elbow_job::recover_strays(&self.storage, &self.root, &above, force)
             .map_err(|error| located(error, self.path()))
             .with_context(|| format!("{}: cannot search for what dead jobs left", self.path().display()))
     }

@@ -73,7 +73,7 @@ fn end_jobs(args: &RecoverArgs) -> anyhow::Result<ExitCode> {
         site.recover(args.force)?
     };
     if args.search {
-        found.extend(site.recover_strays()?);
+        found.extend(site.recover_strays(args.force)?);
     }
     say(args, &site, &found)?;
     let is_named = !args.retry.is_empty();

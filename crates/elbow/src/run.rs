@@ -327,7 +327,7 @@ impl Runner<'_> {
         }
     }
 
-    /// The next event. When the command has run for a moment, a witness comes and the desks open: a short one does not pay for
+    /// The next event. When the command has run for a moment, a witness comes and the job can be asked: a short one does not pay for
     /// them. One that is to end and does not is killed.
     fn next(&self, watch: &mut Watch, running: &Running, mounted: &[Mounted<'_>]) -> anyhow::Result<Event> {
         loop {
