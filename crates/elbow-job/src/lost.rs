@@ -94,3 +94,61 @@ pub(crate) fn are_one(storage: &dyn Storage, a: Name<'_>, b: Name<'_>) -> Result
     let is_same = |a: Stat, b: Stat| a.dev == b.dev && a.ino == b.ino && a.nlink > 1;
     Ok(look(a)?.zip(look(b)?).is_some_and(|(a, b)| is_same(a, b)))
 }
+
+#[cfg(test)]
+#[allow(clippy::disallowed_methods, reason = "the test makes and looks at real directories")]
+mod tests {
+    use elbow_file::RealStorage;
+
+    use super::*;
+
+    /// Of many who give their file the same name at once one succeeds, and no other's is lost.
+    #[test]
+    fn one_of_many_gets_a_free_name() {
+        let temp = tempfile::tempdir().unwrap();
+        let root = RealStorage::open_root(temp.path()).unwrap();
+        for round in 0..200 {
+            let target = format!("target{round}");
+            let moved = std::thread::scope(|scope| {
+                let movers: Vec<_> = (0..4)
+                    .map(|n| {
+                        let source = format!("source{n}");
+                        std::fs::write(temp.path().join(&source), &source).unwrap();
+                        let (root, target) = (&root, &target);
+                        scope.spawn(move || {
+                            move_to_free(&RealStorage, (root, source.as_ref()), (root, target.as_ref()))
+                                .map(|()| source)
+                        })
+                    })
+                    .collect();
+                movers
+                    .into_iter()
+                    .map(|mover| mover.join().unwrap())
+                    .collect::<Vec<_>>()
+            });
+            let winners: Vec<_> = moved.iter().flatten().collect();
+            assert_eq!(winners.len(), 1, "{moved:?}");
+            assert_eq!(std::fs::read_to_string(temp.path().join(&target)).unwrap(), *winners[0]);
+            assert_eq!(std::fs::read_dir(temp.path()).unwrap().count(), round + 1 + 3);
+        }
+    }
+
+    #[test]
+    fn who_died_between_two_names_is_gone_on_with_and_a_directory_is_moved() {
+        let temp = tempfile::tempdir().unwrap();
+        let root = RealStorage::open_root(temp.path()).unwrap();
+        let name = |name: &'static str| (&root, OsStr::new(name));
+        std::fs::write(temp.path().join("source"), "").unwrap();
+        std::fs::hard_link(temp.path().join("source"), temp.path().join("target")).unwrap();
+        assert_eq!(move_to_free(&RealStorage, name("source"), name("target")), Ok(()));
+        assert!(!temp.path().join("source").exists() && temp.path().join("target").exists());
+        std::fs::create_dir(temp.path().join("dir")).unwrap();
+        assert_eq!(move_to_free(&RealStorage, name("dir"), name("moved")), Ok(()));
+        assert!(temp.path().join("moved").is_dir());
+        std::fs::create_dir(temp.path().join("dir")).unwrap();
+        assert_eq!(
+            move_to_free(&RealStorage, name("dir"), name("target")),
+            Err(Errno::EXIST)
+        );
+    }
+}

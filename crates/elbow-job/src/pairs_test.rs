@@ -339,6 +339,7 @@ fn what_somebody_does_at_any_call_of_a_commit_is_not_lost() {
             Op::Rename(s("a"), s("d/n"), RenameMode::NoReplace),
             Op::Link(s("b"), s("m")),
         ],
+        vec![Op::Create(s("full/y")), Op::Chmod(s("full"), 0o700)],
     ];
     let others = [
         Op::Write(s("a"), 60, vec![b'3'; 5]),
@@ -348,6 +349,7 @@ fn what_somebody_does_at_any_call_of_a_commit_is_not_lost() {
         Op::Chmod(s("b"), 0o640),
         Op::Create(s("full/y")),
         Op::Create(s("n")),
+        Op::Rename(s("full"), s("f2"), RenameMode::NoReplace),
     ];
     // Who takes a name that a job is giving up keeps it from being taken back: SEMANTICS.md, Limits.
     let takes_a_name = |deed: &Deed, other: &Op| {

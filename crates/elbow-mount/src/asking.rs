@@ -104,20 +104,6 @@ impl Core {
         self.job.setattr(ino, &SetAttr { kill_suid, ..*set })
     }
 
-    pub(crate) fn open(&self, ino: Ino, write: bool, truncate: bool, by_root: bool) -> Answer<()> {
-        let kill_suid = truncate && !by_root && self.is_set_id(ino)?;
-        if kill_suid {
-            self.job.setattr(
-                ino,
-                &SetAttr {
-                    kill_suid,
-                    ..SetAttr::default()
-                },
-            )?;
-        }
-        self.job.open(ino, write, truncate)
-    }
-
     /// fallocate(2): as a write, it takes set-user-id and set-group-id away when an ordinary user does it.
     pub(crate) fn fallocate(&self, ino: Ino, mode: i32, (offset, length): (u64, u64), by_root: bool) -> Answer<()> {
         let kill_suid = !by_root && self.is_set_id(ino)?;

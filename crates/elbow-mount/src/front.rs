@@ -131,9 +131,11 @@ impl Front {
 }
 
 /// Asks the kernel for all that helps; what an older kernel lacks is done without.
+///
+/// Not `FUSE_ATOMIC_O_TRUNC`: the kernel looks whether a program of the file is running after the open with its truncation. `O_RDONLY | O_TRUNC` was answered
+/// with ETXTBSY, and the file was empty and the program died.
 fn negotiate(config: &mut KernelConfig) {
-    let wanted = InitFlags::FUSE_ATOMIC_O_TRUNC
-        | InitFlags::FUSE_DONT_MASK
+    let wanted = InitFlags::FUSE_DONT_MASK
         | InitFlags::FUSE_POSIX_ACL
         | InitFlags::FUSE_HANDLE_KILLPRIV_V2
         | InitFlags::FUSE_DO_READDIRPLUS
@@ -308,11 +310,11 @@ impl Filesystem for Front {
         self.ask_entry(move |core: &Core| core.job.link(ino, new_parent, &new_name), reply);
     }
 
-    fn open(&self, request: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        let (ino, by_root) = (self.ino(ino), request.uid() == 0);
+    /// What is to be truncated too is truncated by `setattr`.
+    fn open(&self, _: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+        let ino = self.ino(ino);
         let write = flags.acc_mode() != OpenAccMode::O_RDONLY;
-        let truncate = flags.0 & libc::O_TRUNC != 0;
-        let op = move |core: &Core| core.open(ino, write, truncate, by_root);
+        let op = move |core: &Core| core.job.open(ino, write, false);
         self.ask(op, move |core, answer| match answer {
             Ok(()) => {
                 reply.opened(handle_of(write), FILE_FLAGS);

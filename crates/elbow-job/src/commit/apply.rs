@@ -246,10 +246,17 @@ impl<'a> Apply<'a> {
         let dirs = self.record.attributes.iter().filter(|a| a.is_dir);
         let (root, mut dirs): (Vec<_>, Vec<_>) = dirs.partition(|a| a.path.as_os_str().is_empty());
         dirs.sort_by_key(|a| std::cmp::Reverse(a.path.components().count()));
+        let at_last = |attributes: &&Attributes| {
+            let set = self.attributes_at_last(attributes);
+            match self.unless_closed_before(&attributes.path, set) {
+                // Nothing can be refused any more, and somebody else has removed it or looks whether they can.
+                Err(Refusal::Errno(Errno::NOENT)) => Ok(()),
+                other => other,
+            }
+        };
         // A directory may get a mode that lets nobody in, so what is below it comes before it.
         for level in levels(&dirs, |a| &a.path) {
-            let set = |a: &&Attributes| self.unless_closed_before(&a.path, self.attributes_at_last(a));
-            self.each("set attributes of", level, |a| &a.path, set)?;
+            self.each("set attributes of", level, |a| &a.path, at_last)?;
         }
         remove_job_dir(&self.tree, self.staging_name, self.tally)
             .map_err(|errno| vec![failure("remove", Path::new(self.staging_name), errno)])?;
