@@ -626,7 +626,8 @@ impl<'a> Apply<'a> {
         let is_only_written =
             |stat: &Stat| stat.uid != rustix::process::geteuid().as_raw() || stat.protection == Protection::AppendOnly;
         match self.storage().set_times(dir, name, Some(atime), Some(mtime)) {
-            Err(Errno::PERM) if is_only_written(&self.storage().stat(dir, name)?) => Ok(()),
+            // sshfs knows one word for both.
+            Err(Errno::PERM | Errno::ACCESS) if is_only_written(&self.storage().stat(dir, name)?) => Ok(()),
             other => Ok(other?),
         }
     }
@@ -634,7 +635,7 @@ impl<'a> Apply<'a> {
     /// Whose file it is not cannot set its mode, and needs not: a write takes set-id bits away by itself.
     fn set_mode(&self, dir: &Handle, name: &OsStr, mode: u32) -> StepResult {
         match self.storage().chmod(dir, name, mode) {
-            Err(Errno::PERM) if self.storage().stat(dir, name)?.mode == mode => Ok(()),
+            Err(Errno::PERM | Errno::ACCESS) if self.storage().stat(dir, name)?.mode == mode => Ok(()),
             other => Ok(other?),
         }
     }
