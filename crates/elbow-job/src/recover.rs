@@ -191,7 +191,8 @@ impl<'a> Recovery<'a> {
 
     fn run(&self) -> Result<Ended, JobError> {
         let listed = self.storage.list(self.root).map_err(error("listing"))?;
-        if listed.iter().any(|entry| entry.name == TURN) {
+        let has_turn = listed.iter().any(|entry| entry.name == TURN);
+        if has_turn {
             remove_old_turn(self.storage, self.root);
         }
         let (probes, jobs): (Vec<_>, Vec<_>) = listed
@@ -200,13 +201,31 @@ impl<'a> Recovery<'a> {
             .filter(|name| is_job_name(name) || is_probe_name(name))
             .partition(|name| is_probe_name(name));
         probes.iter().for_each(|name| self.whose.remove_old_probe(name));
-        Ok(jobs
-            .into_iter()
-            .map(|name| {
-                let ended = self.end(&name);
-                (name, ended)
-            })
-            .collect())
+        let ended = jobs.into_iter().map(|name| {
+            let ended = self.end(&name);
+            (name, ended)
+        });
+        let ended = ended.collect();
+        if has_turn {
+            self.remove_turn_at_last();
+        }
+        Ok(ended)
+    }
+
+    /// On NFS the lock of a dead machine lasts as long as those of its jobs, which may have come to their end only after the first look. The directory
+    /// has its times by now, and keeps them.
+    fn remove_turn_at_last(&self) {
+        let is_there = || self.storage.stat(self.root, OsStr::new(TURN)).is_ok();
+        let Ok(before) = self.storage.stat_handle(self.root) else {
+            return;
+        };
+        if is_there() {
+            remove_old_turn(self.storage, self.root);
+            if !is_there() {
+                let times = (Some(before.atime), Some(before.mtime));
+                let _ = self.storage.set_times(self.root, OsStr::new("."), times.0, times.1);
+            }
+        }
     }
 
     /// Ends a job; `None` if it has ended by itself. Of one that is ending things go while they are looked at, the directory last.

@@ -683,7 +683,8 @@ impl<'a> Apply<'a> {
         let is_only_written =
             |stat: &Stat| stat.uid != rustix::process::geteuid().as_raw() || stat.protection == Protection::AppendOnly;
         match self.storage().set_times(dir, name, Some(atime), Some(mtime)) {
-            Err(Errno::PERM) if is_only_written(&self.storage().stat(dir, name)?) => Ok(()),
+            // sshfs knows one word for both.
+            Err(Errno::PERM | Errno::ACCESS) if is_only_written(&self.storage().stat(dir, name)?) => Ok(()),
             other => Ok(other?),
         }
     }
@@ -694,7 +695,7 @@ impl<'a> Apply<'a> {
         const SET_ID: u32 = 0o6000;
         let storage = self.storage();
         let refused = match storage.chmod(dir, name, mode) {
-            Err(Errno::PERM) => Errno::PERM,
+            Err(errno @ (Errno::PERM | Errno::ACCESS)) => errno,
             other => return Ok(other?),
         };
         let stat = storage.stat(dir, name)?;
