@@ -68,6 +68,7 @@ const HIDDEN: u8 = b'h';
 const FILE: u8 = b'f';
 const DEVICE: u8 = b'd';
 const NAMESPACE: u8 = b'n';
+const COMMAND: u8 = b'c';
 
 /// A watcher of this process. Dropping it ends it, with nothing cleared.
 #[derive(Debug)]
@@ -132,6 +133,15 @@ impl Watcher {
         self.send(DEVICE, OsStr::new(&device), None)
     }
 
+    /// A command is about to be started: from now on what lives in other namespaces with a mount of ours in them is to be killed. The
+    /// command may have started others before anybody can tell its namespace.
+    ///
+    /// # Errors
+    /// As [`Watcher::mount`].
+    pub fn command(&self) -> io::Result<()> {
+        self.send(COMMAND, OsStr::new(""), None)
+    }
+
     /// From now on what lives in the mount namespace of a process, and in copies of it, is to be killed; and nothing of a
     /// namespace that was told before.
     ///
@@ -171,6 +181,7 @@ impl Drop for Watcher {
 struct Duties {
     paths: Vec<(u8, PathBuf)>,
     namespace: Option<OwnedFd>,
+    has_command: bool,
     /// Of our mounts, as mount tables have them.
     devices: Vec<Vec<u8>>,
 }
@@ -180,8 +191,8 @@ fn watch(socket: &OwnedFd) {
     detach(socket);
     let mut duties = Duties::default();
     duties.await_death(socket);
-    if let Some(namespace) = duties.namespace.take() {
-        duties.kill_all(&namespace);
+    if duties.has_command {
+        duties.kill_all();
     }
     duties.paths.iter().for_each(|(kind, path)| clear(*kind, path));
 }
@@ -246,6 +257,7 @@ impl Duties {
             });
             match bytes[..length].split_first() {
                 None => return true,
+                Some((&COMMAND, _)) => self.has_command = true,
                 Some((&NAMESPACE, _)) => self.namespace = descriptor,
                 Some((&DEVICE, number)) => self.devices.push(number.to_vec()),
                 Some((&kind, path)) => self.paths.push((kind, PathBuf::from(OsStr::from_bytes(path)))),
@@ -253,14 +265,18 @@ impl Duties {
         }
     }
 
-    fn kill_all(&self, namespace: &OwnedFd) {
-        let own = identity(Path::new("/proc/self/ns/mnt"));
-        let (Ok(wanted), Some(own)) = (rustix::fs::fstat(namespace), own) else {
+    fn kill_all(&self) {
+        let Some(own) = identity(Path::new("/proc/self/ns/mnt")) else {
             return;
         };
+        let wanted = self
+            .namespace
+            .as_ref()
+            .and_then(|namespace| rustix::fs::fstat(namespace).ok());
+        let wanted = wanted.map(|found| ((found.st_dev, found.st_ino), true));
         for _ in 0..LOOKS_MAX {
             // Only what we hold open keeps its number until the next look.
-            let mut known = HashMap::from([((wanted.st_dev, wanted.st_ino), true), (own, false)]);
+            let mut known: HashMap<_, _> = wanted.into_iter().chain([(own, false)]).collect();
             let found: Vec<_> = processes()
                 .filter(|process| self.is_doomed(process, &mut known))
                 .collect();

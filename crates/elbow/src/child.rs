@@ -42,6 +42,7 @@ pub(crate) fn start(
     events: Sender<Event>,
     watcher: &Watcher,
 ) -> Result<Running, NotStarted> {
+    let _ = watcher.command();
     let child = spawn(words, mounts, state)?;
     // One that has ended has nobody to be watched; one that may not be looked at still dies with us itself.
     let _ = watcher.namespace_of(pid(&child));
