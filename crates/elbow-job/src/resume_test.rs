@@ -503,3 +503,24 @@ fn what_could_not_be_stored_of_a_kept_job_is_named() {
     assert!(faulty.hook().fired() > 0);
     assert_eq!(seen_by_jobs(&dir), bed.before);
 }
+
+/// The disk is full from the moment on that everything is staged: there is no room for any record, and yet nothing is lost.
+#[test]
+fn a_disk_that_is_full_when_all_is_staged_loses_nothing() {
+    for publish in [Publish::Staged, Publish::Eager] {
+        let bed = Bed::new();
+        let dir = bed.fresh("full");
+        let is_full = AtomicBool::new(false);
+        let plan = Plan::fail(Errno::NOSPC).times(u64::MAX).when(move |call| {
+            is_full.fetch_or(call.operation == Operation::SyncAll, Ordering::Relaxed);
+            let takes_room = [Operation::Create, Operation::Mkdir, Operation::Write].contains(&call.operation);
+            // What is written in place takes none.
+            let is_draft = call.operation == Operation::Write && call.path().ends_with("commit.draft");
+            takes_room && !is_draft && is_full.load(Ordering::Relaxed)
+        });
+        let ended = end(&dir, publish, plan);
+        assert!(ended.fired > 0);
+        assert!(is_whole(&ended.outcome), "{publish:?}: {ended:?}");
+        assert_goes_on(&bed, &dir, "a full disk");
+    }
+}

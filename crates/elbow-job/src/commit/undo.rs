@@ -20,7 +20,7 @@ use elbow_file::{Errno, RenameMode, Time};
 use super::apply::{Apply, Failure, Refusal, StepResult, gone_is_fine, gone_is_none, levels};
 use super::keep::lost_content;
 use super::record::{Attributes, Departure, Placement, Replaced};
-use super::{DEPARTED, RECORD, RESUME};
+use super::{DEPARTED, RECORD, RECORD_DRAFT, RESUME};
 use crate::report::{Cause, DeferredError};
 
 /// The names of a record that is taken back, in their order.
@@ -50,16 +50,16 @@ impl Apply<'_> {
             self.advance(UNDO[1], UNDO[2])?;
         }
         self.bring_back(false)?;
-        let forget = |name| gone_is_fine(self.storage().unlink(&self.job, OsStr::new(name)));
-        forget(DEPARTED)
-            .and_then(|()| self.storage().sync_all(&self.job))
-            .and_then(
-                |()| match keeps && lost_content(self.storage(), &self.job, self.record)?.is_empty() {
-                    true => gone_is_fine(self.rename_in_job(UNDO[2], RESUME)),
-                    false => forget(UNDO[2]),
-                },
-            )
-            .map_err(failed)
+        self.forget_record(keeps).map_err(failed)
+    }
+
+    fn forget_record(&self, keeps: bool) -> Result<(), Errno> {
+        gone_is_fine(self.storage().unlink(&self.job, OsStr::new(DEPARTED)))?;
+        self.storage().sync_all(&self.job)?;
+        let is_whole = keeps && lost_content(self.storage(), &self.job, self.record)?.is_empty();
+        // As a draft, it has room for the record of a job that is kept in another way.
+        let name = if is_whole { RESUME } else { RECORD_DRAFT };
+        gone_is_fine(self.rename_in_job(UNDO[2], name))
     }
 
     /// Takes back what can be, and gives the steps that cannot: what they are about is as the job made it, or waits under a hidden name. Afterwards there is
