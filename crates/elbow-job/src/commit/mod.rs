@@ -222,7 +222,10 @@ impl Shared {
     /// Brings all of the job into its staging area and makes that durable: gives what is left to be done and the job's own directory, or
     /// nothing if there is nothing to be done. With `keeps`, what is taken back again is kept.
     fn stage(self: &Arc<Self>, keeps: bool, progress: &mut Hook<'_>) -> Result<Option<(Rest, Handle)>, Cause> {
-        self.drain(progress)?;
+        match self.drain(progress) {
+            Err(cause) if keeps && cause.may_pass() => self.drain_again(cause, progress)?,
+            drained => drained?,
+        }
         let (mut record, job) = {
             let state = self.state.lock();
             (draft::draft(&state.model, false), state.model.job_dir())
@@ -400,6 +403,25 @@ impl Shared {
         let mut state = self.state.lock();
         state.model.finish_directories();
         self.drained(&mut state, progress)
+    }
+
+    /// The same once more, after what was refused for a cause that may be gone: a disk that was full while the command ran. What was refused is
+    /// still in memory.
+    fn drain_again(self: &Arc<Self>, cause: Cause, progress: &mut Hook<'_>) -> Result<(), Cause> {
+        let refused = {
+            let mut state = self.state.lock();
+            state.model.graph.stopped = false;
+            state.model.refuse = Some(Errno::ROFS);
+            std::mem::take(&mut state.errors)
+        };
+        let drained = self.drain(progress);
+        let mut state = self.state.lock();
+        match drained {
+            Ok(()) => state.overcome.extend(refused),
+            // Each is told once.
+            Err(_) => state.errors = refused,
+        }
+        drained.map_err(|again| if matches!(again, Cause::Asked) { again } else { cause })
     }
 
     /// Brings everything queued to the storage, or says why that cannot be. It goes on being brought there at
