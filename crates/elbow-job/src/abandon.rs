@@ -103,11 +103,18 @@ pub fn abandon(storage: &Arc<dyn Storage>, root: &Handle, name: &OsStr) -> Resul
 fn all_that_stays(record: &Record, job: &OsStr, failures: &[Failure]) -> Vec<(PathBuf, String)> {
     let mut stays: Vec<_> = failures
         .iter()
-        .map(|failure| (failure.path.clone(), what_stays(record, job, failure)))
+        .map(|failure| (name_of(record, failure), what_stays(record, job, failure)))
         .collect();
     stays.sort();
     stays.dedup();
     stays
+}
+
+/// Where the object of a failed step is: those of content and attributes have the names again that they had before the job.
+fn name_of(record: &Record, failure: &Failure) -> PathBuf {
+    let before = record.before.objects.get(&failure.path);
+    let is_of_object = matches!(failure.step, "restore" | "restore attributes of");
+    before.filter(|_| is_of_object).unwrap_or(&failure.path).clone()
 }
 
 /// What is at the path of a step that could not be taken back, in words.

@@ -120,8 +120,11 @@ fn old_times(dir: &Path) -> Vec<Option<SystemTime>> {
 }
 
 pub(crate) fn has_staging(dir: &Path) -> bool {
-    let mut entries = std::fs::read_dir(dir).unwrap();
-    entries.any(|entry| is_staging_name(&entry.unwrap().file_name()))
+    let mut entries = std::fs::read_dir(dir).unwrap().map(Result::unwrap);
+    entries.any(|entry| {
+        let is_dir = entry.file_type().unwrap().is_dir();
+        is_staging_name(&entry.file_name()) || is_dir && has_staging(&entry.path())
+    })
 }
 
 fn enumerate(publish: Publish) {

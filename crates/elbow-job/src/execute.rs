@@ -11,6 +11,7 @@ use crate::abilities::{self, Ability, Trial};
 use crate::api::Ino;
 use crate::complete::Done;
 use crate::liveness::{self, Attempt, Lock};
+use crate::lost;
 use crate::model::{CAPABILITY, DEFAULT_ACL, Fill, LIMBO, Name, Piece};
 use crate::plan::{Action, NewAttrs, Node, Route, Spot, Target};
 use crate::spill::Spilled;
@@ -72,6 +73,7 @@ impl Executor<'_> {
                 match abilities::probe(self.storage, job, &Ability::Modes, *inherited) {
                     Trial::Modes(modes) => done.modes = Some(modes),
                     Trial::Answer(answer) => answer?,
+                    Trial::Manner(..) => {}
                 }
             }
             Action::ProbeLinks { job } => done.link_attributes = self.probe_links(job)?,
@@ -92,14 +94,14 @@ impl Executor<'_> {
                 let (a, b) = (self.open(&from.route, done)?, self.open(&to.route, done)?);
                 self.note_visible(to)?;
                 done.calls += 1;
-                self.storage
-                    .rename(&a, &from.place.name, &b, &to.place.name, RenameMode::Replace)?;
+                let (from, to) = ((&a, &*from.place.name), (&b, &*to.place.name));
+                lost::rename(self.storage, from, to, RenameMode::Replace)?;
             }
             Action::Link { from, to } => {
                 let (a, b) = (self.open(&from.route, done)?, self.open(&to.route, done)?);
                 self.note_visible(to)?;
                 done.calls += 1;
-                self.storage.link(&a, &from.place.name, &b, &to.place.name)?;
+                lost::link(self.storage, (&a, &*from.place.name), (&b, &*to.place.name))?;
             }
             Action::Remove { spot, dir, keep_open } => self.remove(spot, *dir, *keep_open, done)?,
             Action::Fill { target, fill, attrs } => self.fill_target(target, fill, attrs, done)?,
@@ -158,7 +160,7 @@ impl Executor<'_> {
         let manifest = (self.manifest)(home).encode();
         self.storage.write(&file, &[IoSlice::new(&manifest)], 0)?;
         self.storage.sync(&file)?;
-        self.storage.rename(job, draft, job, name, RenameMode::Replace)?;
+        lost::rename(self.storage, (job, draft), (job, name), RenameMode::Replace)?;
         self.lock.hold(file);
         Ok(())
     }
@@ -221,8 +223,7 @@ impl Executor<'_> {
         done.calls += 1;
         match node {
             Node::File => {
-                let file = self.storage.create(&dir, name, mode)?;
-                done.is_made = true;
+                let file = made(self.storage.create(&dir, name, mode), done)?;
                 (self.arrived)();
                 self.fill(&file, fill, done)?;
                 done.calls += set_all(self.storage, Subject::Open(&file), attrs)?;
@@ -230,16 +231,14 @@ impl Executor<'_> {
                 return Ok(());
             }
             Node::Dir => {
-                self.storage.mkdir(&dir, name, mode)?;
-                done.is_made = true;
+                made(self.storage.mkdir(&dir, name, mode), done)?;
                 (self.arrived)();
                 // Kept, so that what is made in it finds it even while it moves.
                 done.made = Some(self.storage.open_dir(&dir, name)?);
             }
-            Node::Symlink(target) => self.storage.symlink(target, &dir, name)?,
-            Node::Special(kind, rdev) => self.storage.mknod(&dir, name, *kind, mode, *rdev)?,
+            Node::Symlink(target) => made(self.storage.symlink(target, &dir, name), done)?,
+            Node::Special(kind, rdev) => made(self.storage.mknod(&dir, name, *kind, mode, *rdev), done)?,
         }
-        done.is_made = true;
         self.set_named(&dir, name, attrs, done)
     }
 
@@ -348,6 +347,15 @@ pub(crate) fn open_route(storage: &dyn Storage, route: &Route) -> Result<Handle,
         .names
         .iter()
         .try_fold(route.base.clone(), |at, name| storage.open_dir(&at, name))
+}
+
+/// What a creating call gave, after it was noted whether there is something now.
+fn made<T>(answer: Result<T, Errno>, done: &mut Done) -> Result<T, Errno> {
+    done.is_made = match &answer {
+        Ok(_) => true,
+        Err(errno) => lost::may_be_made(*errno),
+    };
+    answer
 }
 
 /// Sets attributes of a named object. Returns the number of calls.

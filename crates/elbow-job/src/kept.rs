@@ -10,8 +10,9 @@ use std::sync::Arc;
 
 use elbow_file::{Errno, Handle, RenameMode, Storage};
 
-use crate::commit::{Leftovers, Tally, Tree, gone_is_none, remove_leftovers};
+use crate::commit::{Leftovers, StagingHolder, Tally, Tree, gone_is_none, remove_leftovers};
 use crate::liveness::{self, Attempt, Liveness, Lock};
+use crate::lost;
 use crate::recover::{Found, THREADS, error, find_record, lock_manifest, look_at, read_journal, told};
 use crate::report::{JobError, RecoverAction, Recovered};
 use crate::staging::{DROPPED, JournalEntry, KEPT, MANIFEST, Manifest, is_job_name, is_staging_name};
@@ -33,7 +34,8 @@ pub fn drop_kept(storage: &Arc<dyn Storage>, root: &Handle, names: &[OsString]) 
     jobs.into_iter()
         .map(|(name, kept)| {
             let job = &kept.own.handle;
-            let marked = storage.rename(job, KEPT.as_ref(), job, DROPPED.as_ref(), RenameMode::Replace);
+            let (before, after) = (OsStr::new(KEPT), OsStr::new(DROPPED));
+            let marked = lost::rename(storage, (job, before), (job, after), RenameMode::Replace);
             gone_is_none(marked).map_err(error("marking the kept job in"))?;
             let tree = Tree::new(storage, root.clone(), THREADS).of_job(Some(job.clone()), &kept.lock);
             remove(&tree, name, &kept.own)?;
@@ -116,7 +118,8 @@ fn state_of(storage: &dyn Storage, own: &Own, liveness: Option<Liveness>) -> Str
 
 /// Marks a job as kept that a recovery could not finish.
 pub(crate) fn keep(storage: &dyn Storage, job: &Handle) -> Result<(), Errno> {
-    let marked = storage.rename(job, MANIFEST.as_ref(), job, KEPT.as_ref(), RenameMode::Replace);
+    let (manifest, kept) = (OsStr::new(MANIFEST), OsStr::new(KEPT));
+    let marked = lost::rename(storage, (job, manifest), (job, kept), RenameMode::Replace);
     gone_is_none(marked)?;
     storage.sync_all(job)
 }
@@ -141,7 +144,11 @@ fn leftovers(tree: &Tree<'_>, own: &Own) -> Result<Leftovers, Errno> {
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => {}
             handle => {
                 let now = tree.storage.stat_handle(&handle?)?;
-                left.staging.push((dir, (now.atime, now.mtime)));
+                left.staging.push(StagingHolder {
+                    path: dir,
+                    times: (now.atime, now.mtime),
+                    open: None,
+                });
             }
         }
     }

@@ -41,7 +41,11 @@ mod inherit_test;
 mod job;
 mod kept;
 mod liveness;
+mod lost;
+mod manners;
 mod model;
+#[cfg(test)]
+mod pairs_test;
 mod plan;
 mod pool;
 #[cfg(test)]
@@ -64,6 +68,7 @@ mod seek;
 mod show;
 mod spill;
 mod staging;
+mod strays;
 #[cfg(test)]
 mod stuck_test;
 mod whose;
@@ -73,6 +78,7 @@ pub use abilities::Ability;
 pub use api::{Answer, Attr, Caller, Fetch, Ino, Listed, SetAttr, SetTime, Stop, XattrMode};
 pub use job::{Job, MEMORY_MIN_BYTES};
 pub use kept::drop_kept;
+pub use manners::Manner;
 pub use recover::{recover, retry};
 pub use report::{
     Cause, Change, ChangeKind, Counts, DeferredError, JobError, Keep, Kept, OnConflict, Options, Outcome, Phase,
@@ -83,3 +89,4 @@ pub use seek::Seek;
 pub use show::{JobState, Left, show};
 pub use spill::check_scratch;
 pub use staging::is_staging_name;
+pub use strays::recover_strays;

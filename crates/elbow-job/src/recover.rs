@@ -22,8 +22,9 @@ use elbow_file::{Access, Errno, Handle, Nature, Storage, Time};
 use elbow_ranges::encoding::seal;
 
 use crate::commit::{
-    Apply, DEPARTED, DONE, Failure, Leftovers, RECORD, RECORD_MAGIC, RESUME, Record, Tally, Tree, UNDO, UndoPhase,
-    WHY_BYTES_MAX, cause_of, gone_is_none, remove_job_dir, remove_leftovers, remove_old_turn, write_why,
+    Apply, DEPARTED, DONE, Failure, Leftovers, RECORD, RECORD_MAGIC, RESUME, Record, StagingHolder, Tally, Tree, Turn,
+    UNDO, UndoPhase, WHY_BYTES_MAX, cause_of, gone_is_none, remove_job_dir, remove_leftovers, remove_old_turn,
+    write_why,
 };
 use crate::job::clock;
 use crate::kept;
@@ -409,14 +410,18 @@ impl<'a> Recovery<'a> {
         stage: Stage,
     ) -> Result<(RecoverAction, String), JobError> {
         let departed = self.storage.stat(&own.handle, OsStr::new(DEPARTED)).is_ok();
+        let _turn = Turn::wait(self.storage, self.root, record, name, || false);
         let tally = Tally::default();
         let apply = Apply::new(tree, own.handle.clone(), name, record, &tally, false);
         if let Stage::TakenBack(phase) = stage {
             let gone_on = apply.go_on_taking_back(phase, record.keeps);
             gone_on.map_err(|failures| unfinished(&failures))?;
-            if waits(self.storage, own).map_err(error("reading the record in"))? {
+            let waits = waits(self.storage, own).map_err(error("reading the record in"))?;
+            // A recovery was taking it back: see below.
+            let is_kept = gone_is_none(self.storage.stat(&own.handle, OsStr::new(WHY)));
+            if waits || is_kept.map_err(error("looking at the job in"))?.is_some() {
                 kept::keep(self.storage, &own.handle).map_err(error("keeping the job in"))?;
-                return Ok((RecoverAction::Kept, kept_words(true)));
+                return Ok((RecoverAction::Kept, kept_words(waits)));
             }
             self.roll_back(&apply.tree, name, own, manifest)?;
             let message = "its commit had been refused: nothing of it is left";
@@ -425,8 +430,9 @@ impl<'a> Recovery<'a> {
         if stage == Stage::Committed {
             if let Err(failures) = apply.publish(departed) {
                 // Nothing of it is removed: among what it had published there may be what somebody has changed since.
-                apply.take_back(true).map_err(|_| unfinished(&failures))?;
+                // Nor by who goes on from here, should we die: this tells.
                 write_why(self.storage, &own.handle, &cause_of(&failures, clock()));
+                apply.take_back(true).map_err(|_| unfinished(&failures))?;
                 kept::keep(self.storage, &own.handle).map_err(error("keeping the job in"))?;
                 let waits = waits(self.storage, own).map_err(error("reading the record in"))?;
                 return Ok((RecoverAction::Kept, kept_because(&failures, waits)));
@@ -665,7 +671,11 @@ fn leftovers(
     let mut left = Leftovers::default();
     for entry in read_journal(storage, own)? {
         match entry {
-            JournalEntry::Staging { dir, times } => left.staging.push((dir, times)),
+            JournalEntry::Staging { dir, times } => left.staging.push(StagingHolder {
+                path: dir,
+                times,
+                open: None,
+            }),
             JournalEntry::Visible { path } => left.visible.push(path),
         }
     }

@@ -135,6 +135,77 @@ fn a_call_that_is_refused_once_leaves_the_old_tree_or_the_new_one_when_published
     enumerate(Publish::Eager);
 }
 
+/// The answer to a call is lost: it was made, and the job is told that it failed, since a server died or a connection broke. A
+/// request that came to a server twice finds the name taken.
+fn enumerate_lost_answers(publish: Publish) {
+    rustix::process::umask(rustix::fs::Mode::empty());
+    let temp = scratch();
+    let before = snapshot(&fresh(temp.path(), "untouched"));
+    let whole = fresh(temp.path(), "whole");
+    run(&whole, publish, None);
+    let after = snapshot(&whole);
+    let (mut committed, mut rolled_back, mut left) = (0, 0, 0);
+    for n in 1.. {
+        let mut has_come = false;
+        for errno in [Errno::IO, Errno::TIMEDOUT, Errno::EXIST] {
+            let what = format!("answer {n} lost, {errno} instead");
+            let dir = fresh(temp.path(), "refused");
+            let changes = Plan::fail(errno).when(move |call| match errno {
+                Errno::EXIST => call.operation == Operation::Rename,
+                _ => !call.operation.only_reads(),
+            });
+            let ended = run(&dir, publish, Some(changes.nth(n).but_made()));
+            if ended.refused == 0 {
+                std::fs::remove_dir_all(&dir).unwrap();
+                continue;
+            }
+            has_come = true;
+            let found = snapshot(&dir);
+            match &ended.outcome {
+                Ok(Outcome::Committed) => {
+                    committed += 1;
+                    assert!(ended.was_told || found == after, "{what}: committed, {found:#?}");
+                }
+                Ok(Outcome::RolledBack(cause)) => {
+                    rolled_back += 1;
+                    assert!(found == before, "{what}: rolled back ({cause:?}), {found:#?}");
+                }
+                other => {
+                    left += 1;
+                    let seen = seen_by_jobs(&dir);
+                    assert!(seen == before || seen == after, "{what}: {other:?}, {seen:#?}");
+                }
+            }
+            let real: Arc<dyn Storage> = Arc::new(RealStorage);
+            recovered(&dir, &real).unwrap_or_else(|error| panic!("{what}: {error}"));
+            let found = snapshot(&dir);
+            assert!(
+                ended.was_told || found == before || found == after,
+                "{what}: {:?}, {found:#?}",
+                ended.outcome
+            );
+            assert!(!has_staging(&dir), "{what}: nothing is left");
+            assert_usable(&dir, &what);
+            std::fs::remove_dir_all(&dir).unwrap();
+        }
+        if !has_come {
+            break;
+        }
+    }
+    assert!(rolled_back > 50, "{committed} {rolled_back} {left}");
+    println!("{committed} committed, {rolled_back} rolled back, {left} ended by the next recovery");
+}
+
+#[test]
+fn a_lost_answer_leaves_the_old_tree_or_the_new_one() {
+    enumerate_lost_answers(Publish::Staged);
+}
+
+#[test]
+fn a_lost_answer_leaves_the_old_tree_or_the_new_one_when_published_eagerly() {
+    enumerate_lost_answers(Publish::Eager);
+}
+
 /// Kinds of changing calls with the names that they are made on, of a whole job.
 fn kinds_of_calls(place: &Path) -> BTreeSet<(Operation, Option<OsString>)> {
     let recording = Arc::new(Interposed::new(Arc::new(RealStorage), Recording::default()));

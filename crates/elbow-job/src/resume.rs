@@ -100,14 +100,14 @@ impl Resumption<'_> {
 
     /// Commits, or says why not.
     fn commit(&self, mut rest: Record) -> Result<Result<(), Cause>, JobError> {
-        let turn = Turn::wait(self.storage, self.root, &rest, || false);
+        let turn = Turn::wait(self.storage, self.root, &rest, self.name, || false);
         if let Some(cause) = conflicts_since(&rest, &self.tree(), self.name, self.wins) {
             return Ok(Err(cause));
         }
         if let Err(cause) = last_look(&mut rest, &self.tree(), self.wins.then_some(self.name)) {
             return Ok(Err(cause));
         }
-        rest.keeps = true;
+        (rest.keeps, rest.wins) = (true, self.wins);
         if let Err(errno) = self.begin(&rest) {
             self.begin_no_more().map_err(error("keeping the job in"))?;
             return Ok(Err(Cause::Storage(format!("writing the commit record: {errno}"))));

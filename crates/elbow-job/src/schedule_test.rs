@@ -99,10 +99,10 @@ fn random_op(rng: &mut StdRng) -> Op {
 pub(crate) type Gave = Result<Vec<u8>, Errno>;
 
 /// The operations on a real directory.
-struct Native(PathBuf);
+pub(crate) struct Native(pub(crate) PathBuf);
 
 impl Native {
-    fn run(&self, op: &Op) -> Gave {
+    pub(crate) fn run(&self, op: &Op) -> Gave {
         use rustix::fs as f;
         let at = |name: &String| self.0.join(name);
         let nothing = |(): ()| Vec::new();

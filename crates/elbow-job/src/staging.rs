@@ -9,7 +9,7 @@
 //!       p<n>                        patch files of old objects
 //!       m<n>, n<n>                  limbo: objects on their way from one name to another
 //!       u<n>                        what a patch has overwritten
-//!       commit, departed, done      the commit record and how far it is applied
+//!       commit, departed, named, done  the commit record and how far it is applied
 //!       undo, undo.names, undo.olds the record of a commit that is taken back, and how far
 //!       resume                      the record of a job that was kept with all that it made, and can go on
 //!       why                         why a job was kept, in words
@@ -72,7 +72,7 @@ pub fn is_staging_name(name: &OsStr) -> bool {
 
 /// A letter and a number: an old object that waits beside its name while a commit is applied.
 fn is_parking(rest: &str) -> bool {
-    let digits = rest.strip_prefix(['d', 'm', 'r']).unwrap_or_default();
+    let digits = rest.strip_prefix(['d', 'm', 'r', 't']).unwrap_or_default();
     !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit())
 }
 
@@ -111,6 +111,16 @@ fn split(name: &OsStr) -> Option<(&str, &str)> {
     Some((id, rest.strip_prefix('-')?)).filter(|_| is_id)
 }
 
+/// The id in the name of a job's own directory.
+pub(crate) fn id_of_job(name: &OsStr) -> Option<&str> {
+    split(name).map(|(id, _)| id).filter(|_| is_job_name(name))
+}
+
+/// The id in the name of a staging directory below a job's own.
+pub(crate) fn id_of_part(name: &OsStr) -> Option<&str> {
+    split(name).filter(|(_, rest)| *rest == PART).map(|(id, _)| id)
+}
+
 /// The name of the staging directories that a job has in directories below its own.
 pub(crate) fn part_name(job: &OsStr) -> OsString {
     let id = split(job).map_or("", |(id, _)| id);
@@ -121,6 +131,11 @@ pub(crate) fn part_name(job: &OsStr) -> OsString {
 pub(crate) fn parked_name(job: &OsStr, kind: char, number: u64) -> OsString {
     let id = split(job).map_or("", |(id, _)| id);
     format!("{PREFIX}{id}-{kind}{number}").into()
+}
+
+/// The hidden name that is made and removed in a directory of somebody else's for the time that this gives to it.
+pub(crate) fn touch_name(job: &OsStr) -> OsString {
+    parked_name(job, 't', 0)
 }
 
 /// A name for the own directory of a new job in a directory with this mtime.

@@ -2,6 +2,7 @@
 
 #![allow(clippy::disallowed_methods, reason = "the test makes and looks at real directories")]
 
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -87,7 +88,21 @@ fn a_job_that_is_given_up_names_what_stays() {
     let bed = Bed::new();
     type Make = fn() -> Plan;
     let cases: [(Make, &str); 4] = [
-        (|| stuck_on("one"), "one"),
+        (
+            || {
+                // It gets its new mode, and neither its time nor the old mode again.
+                let plan = Plan::fail(Errno::IO).times(u64::MAX);
+                plan.when(|call| {
+                    let is_it = call.name.is_some_and(|name| name == "one");
+                    let mode = |path| std::fs::metadata(path).map_or(0, |found| found.permissions().mode() & 0o777);
+                    is_it
+                        && (call.operation == Operation::SetTimes
+                            || call.operation == Operation::Chmod && mode(call.path()) != 0o666)
+                })
+            },
+            // That is what it was called before.
+            "two",
+        ),
         (
             || {
                 let plan = Plan::fail(Errno::IO).on(Operation::Write).times(u64::MAX);

@@ -108,7 +108,7 @@ impl<'a> Whose<'a> {
     }
 
     /// Why a directory is not ours.
-    fn objection(&self, found: &Stat) -> Option<String> {
+    pub(crate) fn objection(&self, found: &Stat) -> Option<String> {
         let ours = match self.ours() {
             Ok(ours) => ours,
             Err(errno) => return Some(format!("whose it is cannot be found out ({errno})")),

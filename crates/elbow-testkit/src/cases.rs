@@ -5,6 +5,7 @@
 
 use std::ops::Range;
 
+use parking_lot::Mutex;
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 
@@ -63,6 +64,27 @@ pub fn for_each_seed(usual: u64, test: impl Fn(&mut StdRng)) {
     }
 }
 
+/// The same with so many cases at a time, for cases that wait more than they compute.
+///
+/// # Panics
+/// If the test does; the seed is then on stderr, and no other case begins.
+pub fn for_each_seed_at_once(usual: u64, at_once: usize, test: impl Fn(&mut StdRng) + Sync) {
+    let seeds = Mutex::new(seeds(usual));
+    std::thread::scope(|scope| {
+        for _ in 0..at_once {
+            scope.spawn(|| {
+                loop {
+                    let next = seeds.lock().next();
+                    let Some(seed) = next else { break };
+                    let _told = TellOnPanic(seed);
+                    let _no_more = EndOnPanic(&seeds);
+                    test(&mut StdRng::seed_from_u64(seed));
+                }
+            });
+        }
+    });
+}
+
 fn number(name: &str) -> Option<u64> {
     let text = std::env::var(name).ok()?;
     Some(text.parse().unwrap_or_else(|_| panic!("{name}={text} is not a number")))
@@ -75,5 +97,40 @@ impl Drop for TellOnPanic {
         if std::thread::panicking() {
             eprintln!("replay with SEED={}", self.0);
         }
+    }
+}
+
+/// Leaves nothing to do for the others.
+struct EndOnPanic<'a>(&'a Mutex<Range<u64>>);
+
+impl Drop for EndOnPanic<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            *self.0.lock() = 0..0;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use rand::Rng;
+
+    use super::*;
+
+    #[test]
+    fn cases_at_once_are_all_run_and_end_at_the_first_failure() {
+        let (ran, usual) = (AtomicU64::new(0), 1000);
+        for_each_seed_at_once(usual, 4, |_| _ = ran.fetch_add(1, Ordering::Relaxed));
+        assert_eq!(ran.swap(0, Ordering::Relaxed), seeds(usual).count() as u64);
+        let failing = |rng: &mut StdRng| {
+            ran.fetch_add(1, Ordering::Relaxed);
+            assert!(rng.random::<u64>() == 0, "meant to fail");
+        };
+        let failed = catch_unwind(AssertUnwindSafe(|| for_each_seed_at_once(usual, 4, failing)));
+        assert!(failed.is_err());
+        assert!(ran.into_inner() <= 4);
     }
 }

@@ -387,6 +387,9 @@ pub(crate) struct RecoverArgs {
     /// Only remove this kept job: its name as listed, or the path of its staging directory; may be repeated.
     #[arg(long, value_name = "NAME", group = "what", conflicts_with = "force", value_hint = ValueHint::DirPath)]
     pub(crate) drop: Vec<PathBuf>,
+    /// Also search all directories below DIR for what dead jobs left in directories that somebody moved meanwhile.
+    #[arg(long, conflicts_with = "drop")]
+    pub(crate) search: bool,
     /// Print one JSON object.
     #[arg(long)]
     pub(crate) json: bool,

@@ -170,6 +170,15 @@ impl Site {
         Ok(found)
     }
 
+    /// Removes what dead jobs left below the directory in directories that were moved meanwhile.
+    pub(crate) fn recover_strays(&self) -> anyhow::Result<Vec<Recovered>> {
+        let above = self.path().ancestors().skip(1);
+        let above: Vec<_> = above.filter_map(|dir| RealStorage::open_root(dir).ok()).collect();
+        elbow_job::recover_strays(&self.storage, &self.root, &above)
+            .map_err(|error| located(error, self.path()))
+            .with_context(|| format!("{}: cannot search for what dead jobs left", self.path().display()))
+    }
+
     /// Removes kept jobs of the directory; each is named as it is listed, or by the path of its staging directory.
     pub(crate) fn drop_kept(&self, jobs: &[PathBuf]) -> anyhow::Result<Vec<Recovered>> {
         let names = jobs

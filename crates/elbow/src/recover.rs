@@ -65,13 +65,16 @@ impl From<&Recovered> for Ended {
 fn end_jobs(args: &RecoverArgs) -> anyhow::Result<ExitCode> {
     prepare_process();
     let site = Site::open_one(args.directory())?;
-    let found = if !args.drop.is_empty() {
+    let mut found = if !args.drop.is_empty() {
         site.drop_kept(&args.drop)?
     } else if !args.retry.is_empty() {
         site.retry(&args.retry, args.force)?
     } else {
         site.recover(args.force)?
     };
+    if args.search {
+        found.extend(site.recover_strays()?);
+    }
     say(args, &site, &found)?;
     let is_named = !args.retry.is_empty();
     let is_left = |action| match action {

@@ -62,9 +62,10 @@ impl Witness {
         }
     }
 
-    /// What was sent to a group before has come to all of it: a change of group waits for who is sending.
+    /// What was sent to a group before has come to all of it: who asks for a change of group waits for who is sending. No process
+    /// has this number, so nothing is changed (our own group may have none either, in a container that was entered).
     fn has_now(&self, signal: i32) -> bool {
-        let _ = rustix::process::setpgid(None, Some(rustix::process::getpgrp()));
+        let _ = rustix::process::setpgid(Pid::from_raw(i32::MAX), None);
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.process.as_raw_nonzero()));
         pending(&status.unwrap_or_default()) & mask(signal) != 0
     }

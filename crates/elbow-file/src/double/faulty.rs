@@ -18,8 +18,17 @@ pub struct Plan {
     first: u64,
     times: u64,
     errno: Errno,
+    /// The call is made all the same.
+    is_made: bool,
     /// Calls that matched so far.
     matched: u64,
+}
+
+/// What becomes of a call that fails.
+#[derive(Clone, Copy)]
+struct Refusal {
+    errno: Errno,
+    is_made: bool,
 }
 
 impl Plan {
@@ -31,8 +40,16 @@ impl Plan {
             first: 1,
             times: 1,
             errno,
+            is_made: false,
             matched: 0,
         }
+    }
+
+    /// The call is made, and answered with the error all the same, if it succeeds: a server that has died, or that has been
+    /// asked twice.
+    #[must_use]
+    pub fn but_made(self) -> Self {
+        Self { is_made: true, ..self }
     }
 
     /// From the `n`-th call on (counted from 1) every call fails with EIO, as if the process had been killed there.
@@ -83,12 +100,16 @@ impl Plan {
         Self { times, ..self }
     }
 
-    fn refuses(&mut self, call: &Call<'_>) -> Option<Errno> {
+    fn refuses(&mut self, call: &Call<'_>) -> Option<Refusal> {
         if !(self.matches)(call) {
             return None;
         }
         self.matched += 1;
-        (self.matched >= self.first && self.matched - self.first < self.times).then_some(self.errno)
+        let refusal = Refusal {
+            errno: self.errno,
+            is_made: self.is_made,
+        };
+        (self.matched >= self.first && self.matched - self.first < self.times).then_some(refusal)
     }
 }
 
@@ -98,12 +119,13 @@ impl fmt::Debug for Plan {
             first,
             times,
             errno,
+            is_made,
             matched,
             ..
         } = self;
         write!(
             f,
-            "Plan {{ first: {first}, times: {times}, errno: {errno:?}, matched: {matched} }}"
+            "Plan {{ first: {first}, times: {times}, errno: {errno:?}, is_made: {is_made}, matched: {matched} }}"
         )
     }
 }
@@ -174,7 +196,7 @@ impl Faulty {
 }
 
 impl State {
-    fn refuses(&mut self, call: &Call<'_>) -> Option<Errno> {
+    fn refuses(&mut self, call: &Call<'_>) -> Option<Refusal> {
         self.seen += 1;
         self.changes += u64::from(!call.operation.only_reads());
         // All plans count the call, whichever refuses it.
@@ -189,7 +211,8 @@ impl Hook for Faulty {
     fn around<T>(&self, call: &Call<'_>, make: impl FnOnce() -> Result<T>) -> Result<T> {
         let refusal = self.0.lock().refuses(call);
         match refusal {
-            Some(errno) => Err(errno),
+            Some(Refusal { errno, is_made: true }) => make().and(Err(errno)),
+            Some(Refusal { errno, .. }) => Err(errno),
             None => make(),
         }
     }

@@ -12,7 +12,7 @@ use crate::api::Ino;
 use crate::model::{Inode, Model, Place, Staging};
 use crate::plan::{NewAttrs, patch_name};
 use crate::report::{Change, ChangeKind};
-use crate::staging::parked_name;
+use crate::staging::{parked_name, touch_name};
 
 /// The record of everything that the storage does not have under its own name yet.
 ///
@@ -25,6 +25,7 @@ pub(super) fn draft(model: &Model, hidden: bool) -> Record {
         before: Before::default(),
         new_dirs: HashSet::new(),
         replaced: HashMap::new(),
+        others_dirs: Vec::new(),
         slots: 0,
     };
     for (ino, inode) in model.all() {
@@ -93,6 +94,8 @@ struct Draft<'a> {
     new_dirs: HashSet<PathBuf>,
     /// Names (as they will be) whose old object gives way to another in one step, and what it was.
     replaced: HashMap<PathBuf, Option<Seen>>,
+    /// Directories of somebody else's that have a new time.
+    others_dirs: Vec<PathBuf>,
     /// Hidden names given out so far.
     slots: u64,
 }
@@ -111,6 +114,7 @@ impl Draft<'_> {
                 placement.replaced = Some(Replaced { seen, spare });
             }
         }
+        self.touch_others_dirs();
         let mut record = self.record;
         record
             .departures
@@ -123,6 +127,24 @@ impl Draft<'_> {
         record.expected = remembered(self.model, self.hidden);
         record.before = self.before;
         record
+    }
+
+    /// Only who owns a directory sets its time. One in which nothing changes in the end, because what was made was removed again,
+    /// gets it by a name that comes and goes.
+    fn touch_others_dirs(&mut self) {
+        let changed_above = |path: &'_ Path| path.parent().map(Path::to_owned);
+        let mut changed: HashSet<PathBuf> = self.record.staged.iter().cloned().collect();
+        changed.extend(self.record.parked.iter().map(|(dir, _)| dir.clone()));
+        changed.extend(
+            self.record
+                .placements
+                .iter()
+                .filter_map(|placement| changed_above(&placement.to)),
+        );
+        changed.extend(self.record.links.iter().filter_map(|(_, to)| changed_above(to)));
+        let name = touch_name(&self.model.staging_name);
+        let unchanged = self.others_dirs.drain(..).filter(|dir| !changed.contains(dir));
+        self.record.parked.extend(unchanged.map(|dir| (dir, name.clone())));
     }
 
     fn parking(&mut self, kind: char) -> OsString {
@@ -279,6 +301,10 @@ impl Draft<'_> {
             return;
         }
         self.before.objects.insert(path.clone(), self.model.old_path(ino));
+        let own = self.model.own_uid;
+        if inode.is_dir() && inode.dirty.times && own != 0 && inode.uid != own && ino != Ino::ROOT {
+            self.others_dirs.push(path.clone());
+        }
         let dirty = inode.dirty;
         let value = |key: &OsString| inode.xattrs.as_ref().and_then(|xattrs| xattrs.get(key)).cloned();
         let seen = inode.old.as_ref().and_then(|old| old.seen);

@@ -23,6 +23,7 @@ use super::tree::Tree;
 use super::{Leftovers, PRIVATE_FILE_MODE, RECORD, RESUME, draft, leftovers, put_times_back};
 use crate::execute::STAGING_MODE;
 use crate::job::Shared;
+use crate::lost;
 use crate::report::{Cause, Publish};
 use crate::staging::{JournalEntry, KEPT, MANIFEST, NEW, WHY};
 
@@ -131,7 +132,7 @@ pub(crate) fn write_sealed(storage: &dyn Storage, job: &Handle, name: &OsStr, by
     let file = storage.create(job, draft, PRIVATE_FILE_MODE)?;
     storage.write(&file, &[IoSlice::new(bytes)], 0)?;
     storage.sync(&file)?;
-    storage.rename(job, draft, job, name, RenameMode::Replace)?;
+    lost::rename(storage, (job, draft), (job, name), RenameMode::Replace)?;
     sync_dir(storage, job)
 }
 
@@ -152,9 +153,9 @@ impl Shared {
         self.close_journal();
         // The record of a commit that failed at the last moment: a recovery would carry it out.
         gone_is_none(storage.unlink(&job, OsStr::new(RECORD)))?;
-        for (path, times) in &left.staging {
-            if let Some(dir) = gone_is_none(tree.dir(path))? {
-                put_times_back(storage, &dir, *times)?;
+        for holder in &left.staging {
+            if let Some(dir) = gone_is_none(tree.dir(&holder.path))? {
+                put_times_back(storage, &dir, holder.times)?;
             }
         }
         put_times_back(storage, &tree.root, self.root_times)?;
@@ -170,7 +171,7 @@ impl Shared {
             rest.keep(storage, &job)?;
         }
         let (from, to) = (OsStr::new(MANIFEST), OsStr::new(KEPT));
-        storage.rename(&job, from, &job, to, RenameMode::Replace)?;
+        lost::rename(storage, (&job, from), (&job, to), RenameMode::Replace)?;
         sync_dir(storage, &job)
     }
 
@@ -183,7 +184,7 @@ impl Shared {
             Some(above) => self.part(&dir, above, left)?,
             None => tree.storage.open_dir(job, OsStr::new(NEW))?,
         };
-        let moved = tree.storage.rename(&dir, &name, &staging, &name, RenameMode::Replace);
+        let moved = lost::rename(tree.storage, (&dir, &name), (&staging, &name), RenameMode::Replace);
         gone_is_none(moved).map(|_| ())
     }
 
@@ -193,10 +194,10 @@ impl Shared {
         if let Some(part) = gone_is_none(storage.open_dir(dir, &self.part_name))? {
             return Ok(part);
         }
-        let staged = left.staging.iter().find(|(dir, _)| dir == path);
+        let holder = left.staging.iter().find(|holder| holder.path == path);
         let entry = JournalEntry::Staging {
             dir: path.to_owned(),
-            times: staged.map(|(_, times)| *times).unwrap_or_default(),
+            times: holder.map(|holder| holder.times).unwrap_or_default(),
         };
         let mut journal = self.journal.lock();
         journal.as_mut().ok_or(Errno::BADF)?.append(storage, &entry)?;

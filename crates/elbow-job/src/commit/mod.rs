@@ -49,6 +49,8 @@ pub(crate) const RECORD: &str = "commit";
 pub(crate) const RESUME: &str = "resume";
 const RECORD_DRAFT: &str = "commit.draft";
 pub(crate) const DEPARTED: &str = "departed";
+/// All names are as they shall be; contents and attributes of old objects may have begun to change.
+pub(crate) const NAMED: &str = "named";
 pub(crate) const DONE: &str = "done";
 
 /// What goes last of a job's own directory: who the job was, and that it committed.
@@ -59,12 +61,22 @@ const PRIVATE_FILE_MODE: u32 = 0o600;
 /// What a roll back has to remove.
 #[derive(Debug, Default)]
 pub(crate) struct Leftovers {
-    /// Old directories with a staging directory or a visible new object, and their times before.
-    pub(crate) staging: Vec<(PathBuf, (Time, Time))>,
+    /// Old directories with a staging directory or a visible new object.
+    pub(crate) staging: Vec<StagingHolder>,
     /// New objects under their own names.
     pub(crate) visible: Vec<PathBuf>,
     /// Names that are to be removed, as far as they are known.
     pub(crate) names: usize,
+}
+
+/// An old directory that a job has put something into.
+#[derive(Debug)]
+pub(crate) struct StagingHolder {
+    pub(crate) path: PathBuf,
+    /// Its times before.
+    pub(crate) times: (Time, Time),
+    /// The directory, where the job still has it open: wherever somebody else has moved it, it is there.
+    pub(crate) open: Option<Handle>,
 }
 
 impl Job {
@@ -285,15 +297,15 @@ impl Shared {
         progress: &mut Hook<'_>,
     ) -> Result<Result<(), Cause>, JobError> {
         let is_ended = || self.state.lock().model.graph.stopped;
-        let wait = || Turn::wait(&*self.storage, &self.root, record, is_ended);
+        let wait = || Turn::wait(&*self.storage, &self.root, record, &self.staging_name, is_ended);
         let Some(turn) = self.watched(progress, Phase::Checking, &Tally::default(), wait) else {
             return Ok(Err(Cause::Asked));
         };
         if let Some(cause) = check::conflicts(self, progress) {
             return Ok(Err(cause));
         }
-        let wins = self.options.on_conflict == OnConflict::Overwrite;
-        let wins = wins.then_some(&*self.staging_name);
+        record.wins = self.options.on_conflict == OnConflict::Overwrite;
+        let wins = record.wins.then_some(&*self.staging_name);
         if let Err(cause) = prepare::last_look(record, &self.tree(), wins) {
             return Ok(Err(cause));
         }
@@ -497,10 +509,23 @@ impl Shared {
             return Ok(());
         }
         self.close_journal();
+        self.forget_record()
+            .map_err(self.storage_error("rolling back the job in"))?;
         let tally = Tally::of(leftovers.names, 0);
         let remove = || remove_leftovers(&self.tree(), &self.staging_name, &leftovers, self.root_times, &tally);
         self.watched(progress, Phase::RollingBack, &tally, remove)
             .map_err(self.storage_error("rolling back the job in"))
+    }
+
+    /// A record whose writing failed may be there all the same: nobody is to carry it out when the roll back has begun.
+    fn forget_record(&self) -> Result<(), Errno> {
+        let Some(job) = self.state.lock().model.job_dir() else {
+            return Ok(());
+        };
+        match gone_is_none(self.storage.unlink(&job, OsStr::new(RECORD)))? {
+            Some(()) => sync_dir(&*self.storage, &job),
+            None => Ok(()),
+        }
     }
 }
 
@@ -521,7 +546,11 @@ fn leftovers(model: &Model) -> Leftovers {
     touched.remove(&Ino::ROOT);
     let staging = touched.into_iter();
     left.staging = staging
-        .map(|ino| (model.old_path(ino), model.at(ino).times_before()))
+        .map(|ino| StagingHolder {
+            path: model.old_path(ino),
+            times: model.at(ino).times_before(),
+            open: model.dir_at(ino).handle.clone(),
+        })
         .collect();
     left
 }
@@ -541,24 +570,36 @@ pub(crate) fn remove_leftovers(
         };
         remove_tree(storage, &dir, &name, 1, tally)
     });
-    let staging = parallel(&left.staging, tree.threads, |(path, times)| {
-        let dir = match tree.dir(path) {
-            // Somebody has put something else there.
-            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(()),
-            other => other?,
-        };
-        remove_part(tree, path, &part, tally)?;
-        put_times_back(storage, &dir, *times)
+    let staging = parallel(&left.staging, tree.threads, |holder| {
+        remove_staging_in(tree, holder, &part, tally)
     });
     visible.into_iter().chain(staging).collect::<Result<(), Errno>>()?;
     remove_job_dir(tree, staging_name, tally)?;
     put_times_back(storage, &tree.root, root_times)
 }
 
+/// Removes the staging directory in an old directory, and puts the times of that back.
+fn remove_staging_in(tree: &Tree<'_>, holder: &StagingHolder, part: &OsStr, tally: &Tally) -> Result<(), Errno> {
+    let dir = match &holder.open {
+        Some(dir) => dir.clone(),
+        None => match tree.dir(&holder.path) {
+            // Somebody has put something else there.
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(()),
+            other => other?,
+        },
+    };
+    let removed = remove_part(tree, &dir, part, tally);
+    match removed.and_then(|()| put_times_back(tree.storage, &dir, holder.times)) {
+        // Somebody has removed it, and all that was in it.
+        Err(Errno::NOENT | Errno::STALE) => Ok(()),
+        other => other,
+    }
+}
+
 /// Removes a staging directory with all that is in it. One that somebody else has put there is left alone.
-fn remove_part(tree: &Tree<'_>, above: &Path, part: &OsStr, tally: &Tally) -> Result<(), Errno> {
-    match tree.find_part(above, part)? {
-        Part::Ours(handle) => remove_opened_tree(tree.storage, &tree.dir(above)?, part, &handle, tally),
+pub(crate) fn remove_part(tree: &Tree<'_>, dir: &Handle, part: &OsStr, tally: &Tally) -> Result<(), Errno> {
+    match tree.find_part(dir, part)? {
+        Part::Ours(handle) => remove_opened_tree(tree.storage, dir, part, &handle, tally),
         Part::OfOthers | Part::None => Ok(()),
     }
 }
@@ -592,7 +633,7 @@ pub(crate) fn remove_job_dir(tree: &Tree<'_>, staging_name: &OsStr, tally: &Tall
 }
 
 /// A directory of somebody else keeps the time of the roll back.
-fn put_times_back(storage: &dyn Storage, dir: &Handle, (atime, mtime): (Time, Time)) -> Result<(), Errno> {
+pub(crate) fn put_times_back(storage: &dyn Storage, dir: &Handle, (atime, mtime): (Time, Time)) -> Result<(), Errno> {
     match storage.set_times(dir, OsStr::new("."), Some(atime), Some(mtime)) {
         Err(Errno::PERM | Errno::ACCESS) => Ok(()),
         other => other,

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use elbow_file::{Errno, Stat};
 
 use super::apply::{Failure, Refusal, gone_is_none};
-use super::content::open_target;
+use super::content::try_target;
 use super::record::{Attributes, Before, Patch, Record, Replaced, Seen};
 use super::tree::Tree;
 use super::undo::cause_of;
@@ -61,8 +61,7 @@ fn rehearse(record: &Record, tree: &Tree<'_>) -> Vec<Failure> {
     let open = |patch: &Patch| -> Result<(), Errno> {
         let path = record.before.objects.get(&patch.path).unwrap_or(&patch.path);
         let (dir, name) = tree.spot(path)?;
-        let (file, _) = open_target(tree.storage, &dir, &name, patch)?;
-        tree.storage.close(&file)
+        try_target(tree.storage, &dir, &name, patch)
     };
     let refused = parallel(&record.patches, tree.threads, |patch| {
         open(patch).err().map(|errno| Failure {
@@ -84,11 +83,18 @@ fn look(tree: &Tree<'_>, path: &Path) -> Result<Option<Stat>, Errno> {
 fn old_xattrs(attributes: &Attributes, path: &Path, tree: &Tree<'_>) -> Result<NewXattrs, Errno> {
     let (dir, name) = tree.spot(path)?;
     let value = |key: &OsString| match tree.storage.get_xattr(&dir, &name, key) {
-        Ok(value) => Ok((key.clone(), Some(value))),
-        Err(Errno::NODATA | Errno::OPNOTSUPP) => Ok((key.clone(), None)),
-        Err(errno) => Err(errno),
+        Ok(value) => Some(Ok((key.clone(), Some(value)))),
+        Err(Errno::NODATA | Errno::OPNOTSUPP) => Some(Ok((key.clone(), None))),
+        // What may be written and not read cannot be given back.
+        Err(Errno::ACCESS) => None,
+        Err(errno) => Some(Err(errno)),
     };
-    attributes.attrs.xattrs.iter().map(|(key, _)| value(key)).collect()
+    attributes
+        .attrs
+        .xattrs
+        .iter()
+        .filter_map(|(key, _)| value(key))
+        .collect()
 }
 
 /// Expects what is there now.

@@ -183,11 +183,13 @@ pub(crate) struct Record {
     /// Hidden names in directories that stay, which are removed in the end.
     pub(crate) parked: Vec<(PathBuf, OsString)>,
     /// What must be so before the first step, by the paths that hold then. Those who commit have looked already; it is for a job that
-    /// was kept.
+    /// was kept, and the names in directories that are removed are looked at once more when nobody else finds these.
     pub(crate) expected: Vec<(PathBuf, Expected<Was>)>,
     pub(crate) before: Before,
     /// Taken back, the job is kept, and can go on from this record.
     pub(crate) keeps: bool,
+    /// What somebody else has changed meanwhile goes.
+    pub(crate) wins: bool,
 }
 
 impl Record {
@@ -200,6 +202,21 @@ impl Record {
             && self.attributes.is_empty()
     }
 
+    /// Contents or attributes of objects change that were there before.
+    pub(super) fn changes_old_objects(&self) -> bool {
+        !self.patches.is_empty() || self.attributes.iter().any(|attributes| !attributes.before.is_empty())
+    }
+
+    /// The names that were in each directory that is removed; none, if what was added goes with it.
+    pub(super) fn removed(&self) -> BTreeMap<&Path, &BTreeSet<OsString>> {
+        let all = self.expected.iter().filter(|_| !self.wins);
+        all.filter_map(|(path, expected)| match expected {
+            Expected::Names(names) => Some((path.as_path(), names)),
+            _ => None,
+        })
+        .collect()
+    }
+
     /// The steps of [`Apply::publish`](super::Apply::publish), none of them done.
     pub(crate) fn publishing(&self) -> Tally {
         let names = self.departures.len() + self.placements.len() + self.links.len();
@@ -210,7 +227,9 @@ impl Record {
     /// The steps of [`Apply::clean`](super::Apply::clean), none of them done.
     pub(crate) fn cleaning(&self) -> Tally {
         let dirs = self.attributes.iter().filter(|attributes| attributes.is_dir).count();
-        Tally::of(self.staged.len() + self.parked.len() + dirs, 0)
+        // What was replaced waits in a staging directory.
+        let replaced = self.placements.iter().filter(|placement| placement.replaced.is_some());
+        Tally::of(self.staged.len() + self.parked.len() + replaced.count() + dirs, 0)
     }
 
     pub(crate) fn encode(&self) -> Vec<u8> {
@@ -232,6 +251,7 @@ impl Record {
         put_pairs(&mut out, &self.before.objects);
         put_pairs(&mut out, &self.before.names);
         out.bool(self.keeps);
+        out.bool(self.wins);
         seal(MAGIC, *VERSIONS.end(), &out.finish())
     }
 
@@ -253,6 +273,7 @@ impl Record {
             record.before.objects = take_pairs(&mut from)?;
             record.before.names = take_pairs(&mut from)?;
             record.keeps = from.bool()?;
+            record.wins = from.bool()?;
         }
         from.finish()?;
         Ok(record)

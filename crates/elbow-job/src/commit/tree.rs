@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
-
 use std::sync::OnceLock;
 
 use elbow_file::{Errno, Handle, Storage};
@@ -84,31 +83,33 @@ impl<'a> Tree<'a> {
     /// # Errors
     /// ENOENT if there is none; EPERM for one that somebody else has put there.
     pub(crate) fn part(&self, above: &Path, name: &OsStr) -> Result<Handle, Errno> {
-        match self.find_part(above, name)? {
-            Part::Ours(handle) => Ok(handle),
+        let path = above.join(name);
+        if let Some(handle) = self.known.lock().get(&path) {
+            return Ok(handle.clone());
+        }
+        match self.find_part(&self.dir(above)?, name)? {
+            Part::Ours(handle) => {
+                self.know(path, &handle);
+                Ok(handle)
+            }
             Part::OfOthers => Err(Errno::PERM),
             Part::None => Err(Errno::NOENT),
         }
     }
 
-    /// The same, where that there is none of ours is no error.
-    pub(crate) fn find_part(&self, above: &Path, name: &OsStr) -> Result<Part, Errno> {
-        let path = above.join(name);
-        if let Some(handle) = self.known.lock().get(&path) {
-            return Ok(Part::Ours(handle.clone()));
-        }
-        let opened = self.dir(above).and_then(|above| self.open_dir(&above, name));
-        let part = match opened {
+    /// The same of an open directory, where that there is none of ours is no error.
+    pub(crate) fn find_part(&self, above: &Handle, name: &OsStr) -> Result<Part, Errno> {
+        let part = match self.open_dir(above, name) {
             Err(Errno::NOENT) => return Ok(Part::None),
             // A link or a file, where a directory was.
             Err(Errno::NOTDIR | Errno::LOOP) => return Ok(Part::OfOthers),
             other => other?,
         };
-        if !self.has_made(&part)? {
-            return Ok(Part::OfOthers);
-        }
-        self.know(path, &part);
-        Ok(Part::Ours(part))
+        Ok(if self.has_made(&part)? {
+            Part::Ours(part)
+        } else {
+            Part::OfOthers
+        })
     }
 
     fn has_made(&self, part: &Handle) -> Result<bool, Errno> {

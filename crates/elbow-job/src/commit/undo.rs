@@ -11,16 +11,19 @@
 //! The name of the record says how far it is, since a step back may be repeated only as long as the names are those that it
 //! was made for. Whoever finds it so goes on.
 
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use elbow_file::{Errno, RenameMode, Time};
 
-use super::apply::{Apply, Failure, Refusal, StepResult, gone_is_fine, gone_is_none, levels};
+use super::apply::{Apply, Failure, Placed, Refusal, StepResult, gone_is_fine, gone_is_none, levels};
 use super::keep::lost_content;
-use super::record::{Attributes, Departure, Placement, Replaced};
-use super::{DEPARTED, RECORD, RECORD_DRAFT, RESUME};
+use super::record::{Attributes, Departure, Patch, Placement, Replaced};
+use super::{DEPARTED, NAMED, RECORD, RECORD_DRAFT, RESUME};
+use crate::lost;
+use crate::removal::parallel;
 use crate::report::{Cause, DeferredError};
 
 /// The names of a record that is taken back, in their order.
@@ -34,7 +37,7 @@ impl Apply<'_> {
     /// Takes back what has been carried out of a record. Afterwards the job is an uncommitted one: with a record to go on from, if it `keeps` and
     /// all that it made is there, else with none.
     pub(crate) fn take_back(&self, keeps: bool) -> Result<(), Vec<Failure>> {
-        let phase = UndoPhase(usize::from(!self.has_names.load(Ordering::Acquire)));
+        let phase = UndoPhase(usize::from(!self.has_names().map_err(failed)?));
         self.advance(RECORD, UNDO[phase.0])?;
         self.go_on_taking_back(phase, keeps)
     }
@@ -54,12 +57,15 @@ impl Apply<'_> {
     }
 
     fn forget_record(&self, keeps: bool) -> Result<(), Errno> {
-        gone_is_fine(self.storage().unlink(&self.job, OsStr::new(DEPARTED)))?;
+        for marker in [DEPARTED, NAMED] {
+            gone_is_fine(self.storage().unlink(&self.job, OsStr::new(marker)))?;
+        }
         self.storage().sync_all(&self.job)?;
-        let is_whole = keeps && lost_content(self.storage(), &self.job, self.record)?.is_empty();
+        if keeps && lost_content(self.storage(), &self.job, self.record)?.is_empty() {
+            return self.rename_in_job(UNDO[2], RESUME);
+        }
         // As a draft, it has room for the record of a job that is kept in another way.
-        let name = if is_whole { RESUME } else { RECORD_DRAFT };
-        gone_is_fine(self.rename_in_job(UNDO[2], name))
+        gone_is_fine(self.rename_in_job(UNDO[2], RECORD_DRAFT))
     }
 
     /// Takes back what can be, and gives the steps that cannot: what they are about is as the job made it, or waits under a hidden name. Afterwards there is
@@ -83,7 +89,10 @@ impl Apply<'_> {
         }
         stays.extend(self.bring_back(true).err().into_iter().flatten());
         let forget = |name| gone_is_fine(self.storage().unlink(&self.job, OsStr::new(name)));
-        forget(DEPARTED).and_then(|()| forget(UNDO[2])).map_err(failed)?;
+        forget(DEPARTED)
+            .and_then(|()| forget(NAMED))
+            .and_then(|()| forget(UNDO[2]))
+            .map_err(failed)?;
         Ok(stays)
     }
 
@@ -91,31 +100,86 @@ impl Apply<'_> {
     fn advance(&self, from: &'static str, to: &'static str) -> Result<(), Vec<Failure>> {
         self.storage()
             .sync_all(&self.job)
-            .and_then(|()| gone_is_fine(self.rename_in_job(from, to)))
+            .and_then(|()| self.rename_in_job(from, to))
             .and_then(|()| super::apply::sync_dir(self.storage(), &self.job))
             .map_err(failed)
     }
 
     fn take_contents_back(&self) -> Result<(), Vec<Failure>> {
+        if !self.has_names().map_err(failed)? {
+            return Ok(());
+        }
         let record = self.record;
+        let begun = self.begun().map_err(failed)?;
+        let patches: Vec<_> = record.patches.iter().zip(&self.patched).collect();
         let contents = self.each(
             "restore",
-            &record.patches,
-            |patch| &patch.path,
-            |patch| self.take_patch_back(patch),
+            &patches,
+            |(patch, _)| &patch.path,
+            |(patch, file)| match begun.contains(patch.path.as_path()) {
+                true => self.take_patch_back(patch, file),
+                false => Ok(()),
+            },
         );
-        let restore = |attributes: &Attributes| -> StepResult {
-            if attributes.before.is_empty() {
+        let all: Vec<_> = record.attributes.iter().zip(&self.attributed).collect();
+        let attributes = self.each(
+            "restore attributes of",
+            &all,
+            |(attributes, _)| &attributes.path,
+            |(attributes, set)| {
+                let is_written = begun.contains(attributes.path.as_path());
+                match self.is_first() && !is_written && !set.load(Ordering::Acquire) {
+                    true => Ok(()),
+                    false => self.restore(attributes, is_written),
+                }
+            },
+        );
+        let failures: Vec<_> = contents.err().into_iter().chain(attributes.err()).flatten().collect();
+        if failures.is_empty() {
+            // Who goes on from here later must save anew what is there then.
+            let forget = |patch: &&Patch| Ok(gone_is_fine(self.storage().unlink(&self.job, &patch.log_name()))?);
+            let logged: Vec<_> = record.patches.iter().collect();
+            self.each("forget what was overwritten in", &logged, |patch| &patch.path, forget)?;
+        }
+        none_of(failures)
+    }
+
+    /// Files whose content may have been changed: those have an undo log with something in it.
+    fn begun(&self) -> Result<BTreeSet<&Path>, Errno> {
+        let patches = &self.record.patches;
+        let logs = parallel(patches, self.tree.threads, |patch| {
+            self.look(&self.job, &patch.log_name())
+        });
+        let logs: Vec<_> = logs.into_iter().collect::<Result<_, Errno>>()?;
+        let with_log = patches.iter().zip(logs);
+        let begun = with_log.filter(|(_, log)| log.is_some_and(|log| log.size > 0));
+        Ok(begun.map(|(patch, _)| patch.path.as_path()).collect())
+    }
+
+    /// Gives an object the attributes that it had before. Of one that was not written to, those which are the job's by now: what is different
+    /// was set by somebody else.
+    fn restore(&self, attributes: &Attributes, is_written: bool) -> StepResult {
+        let (ours, mut before) = (&attributes.attrs, attributes.before.clone());
+        if !self.is_first() && !is_written && !attributes.is_dir && !before.is_empty() {
+            let Some((dir, name)) = gone_is_none(self.tree.spot(&attributes.path))? else {
                 return Ok(());
-            }
-            match self.set(&attributes.path, &attributes.before) {
-                Err(Refusal::Errno(Errno::NOENT)) => Ok(()),
-                other => other,
-            }
-        };
-        let attributes = self.each("restore attributes of", &record.attributes, |a| &a.path, restore);
-        let failures = contents.err().into_iter().chain(attributes.err());
-        none_of(failures.flatten().collect())
+            };
+            let Some(now) = self.look(&dir, &name)? else {
+                return Ok(());
+            };
+            before.mode = before.mode.filter(|_| ours.mode == Some(now.mode));
+            before.owner = before.owner.filter(|_| ours.owner == Some((now.uid, now.gid)));
+            before.times = before
+                .times
+                .filter(|_| ours.times.is_some_and(|(_, mtime)| mtime == now.mtime));
+        }
+        if before.is_empty() {
+            return Ok(());
+        }
+        match self.set(&attributes.path, &before) {
+            Err(Refusal::Errno(Errno::NOENT)) => Ok(()),
+            other => other,
+        }
     }
 
     /// `gives_up`: goes on after what cannot be taken back, but moves no directory away that holds such a thing.
@@ -136,7 +200,7 @@ impl Apply<'_> {
                 "take back",
                 &free,
                 |(placement, _)| &placement.to,
-                |(placement, made)| self.displace(placement, made),
+                |(placement, placed)| self.displace(placement, placed),
             );
             stays.extend(
                 held.into_iter()
@@ -156,14 +220,14 @@ impl Apply<'_> {
         let Some(((from, name), (to, new_name))) = from.zip(to) else {
             return Ok(());
         };
-        if self.are_one((&from, &name), (&to, &new_name))? {
+        if lost::are_one(self.storage(), (&from, &name), (&to, &new_name))? {
             gone_is_fine(self.storage().unlink(&to, &new_name))?;
         }
         Ok(())
     }
 
     /// A placed object goes back to where it waited; what it replaced gets its name again.
-    fn displace(&self, placement: &Placement, made: &AtomicBool) -> StepResult {
+    fn displace(&self, placement: &Placement, placed: &Placed) -> StepResult {
         let Some((dir, name)) = gone_is_none(self.tree.spot(&placement.to))? else {
             return Ok(());
         };
@@ -172,9 +236,13 @@ impl Apply<'_> {
         };
         let (from, to) = ((&container, source.as_os_str()), (&dir, name.as_os_str()));
         if let Some(replaced) = &placement.replaced {
-            return self.give_way(from, to, replaced);
+            return self.give_way(from, to, replaced, &placed.is_exchanged);
         }
-        if self.is_first() && !made.load(Ordering::Acquire) || self.look(from.0, from.1)?.is_some() {
+        if lost::are_one(self.storage(), from, to)? {
+            // Who gave it its name died before it had lost the other.
+            return Ok(gone_is_fine(self.storage().unlink(to.0, to.1))?);
+        }
+        if self.is_first() && !placed.is_made.load(Ordering::Acquire) || self.look(from.0, from.1)?.is_some() {
             return Ok(());
         }
         match self.rename_to_free(to.0, to.1, from.0, from.1) {
@@ -188,19 +256,21 @@ impl Apply<'_> {
         from: (&elbow_file::Handle, &OsStr),
         to: (&elbow_file::Handle, &OsStr),
         replaced: &Replaced,
+        is_exchanged: &AtomicBool,
     ) -> StepResult {
         let spare = replaced.spare.as_os_str();
         if self.look(from.0, spare)?.is_some() {
             let storage = self.storage();
             if self.look(from.0, from.1)?.is_none() {
-                storage.rename(to.0, to.1, from.0, from.1, RenameMode::Replace)?;
+                lost::rename(storage, to, from, RenameMode::Replace)?;
             }
-            storage.rename(from.0, spare, to.0, to.1, RenameMode::Replace)?;
+            lost::rename(storage, (from.0, spare), to, RenameMode::Replace)?;
             // Two names of one object: rename(2) does nothing then.
             gone_is_fine(storage.unlink(from.0, spare))?;
             return Ok(());
         }
-        if self.is_exchanged(from, to, replaced)? {
+        // Somebody may have written to the old one meanwhile: who has made the exchange knows better than what it looks like.
+        if is_exchanged.load(Ordering::Acquire) || self.is_exchanged(from, to, replaced)? {
             self.storage()
                 .rename(from.0, from.1, to.0, to.1, RenameMode::Exchange)?;
         }

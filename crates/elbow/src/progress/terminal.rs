@@ -14,7 +14,7 @@
 use std::io;
 use std::sync::atomic::{AtomicU16, Ordering};
 
-use rustix::process::{Signal, getpgrp, kill_process_group};
+use rustix::process::{Signal, kill_process_group};
 use rustix::stdio::stderr;
 use rustix::termios::{LocalModes, isatty, tcgetattr, tcgetpgrp, tcgetwinsize};
 
@@ -60,8 +60,11 @@ pub(super) fn size() -> Option<Size> {
 }
 
 /// We are not in the background.
+#[allow(unsafe_code)]
 pub(super) fn is_ours() -> bool {
-    tcgetpgrp(stderr()).is_ok_and(|group| group == getpgrp())
+    // SAFETY: it has no arguments and no effect. The one of rustix knows no group 0, which is one of another namespace.
+    let ours = unsafe { libc::getpgrp() };
+    tcgetpgrp(stderr()).is_ok_and(|group| group.as_raw_nonzero().get() == ours)
 }
 
 /// It reads lines and shows what is typed: nobody draws on it.

@@ -5,18 +5,18 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
-use std::process::{Child, Command};
+use std::process::Command;
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use crate::stage::{ELBOW, Said, Stage, wait_for, word};
+use crate::stage::{ELBOW, Said, Stage, Started, wait_for, word};
 
 /// A job that has changed something and goes on until `go` is there.
 const SCRIPT: &str =
     "echo x > new; mv old renamed; mkdir -p below; : > ../ready; while [ ! -e ../go ]; do sleep 0.02; done";
 
-fn start(stage: &Stage, options: &[&str], script: &str) -> Child {
+fn start(stage: &Stage, options: &[&str], script: &str) -> Started {
     fs::write(stage.path("work/old"), "old").expect("a file");
     let mut command = Command::new(ELBOW);
     command.arg("run").args(options).args(["--", "sh", "-c", script]);
@@ -27,9 +27,9 @@ fn start(stage: &Stage, options: &[&str], script: &str) -> Child {
     child
 }
 
-fn finish(stage: &Stage, child: Child) -> Said {
+fn finish(stage: &Stage, child: Started) -> Said {
     fs::write(stage.path("go"), "").expect("a file");
-    Said::of(&child.wait_with_output().expect("an end"))
+    child.finish()
 }
 
 fn json(said: &Said) -> Value {
@@ -127,7 +127,7 @@ fn rollback_ends_the_command_and_the_job() {
         let said = stage.elbow(&["rollback", "."]);
         said.assert_code(0).assert_says(&["rolled back", "elbow rollback"]);
         assert_eq!(stage.names(), ["old"]);
-        let ended = Said::of(&child.wait_with_output().expect("an end"));
+        let ended = child.finish();
         assert!([125, 143].contains(&ended.code), "{ended:?}");
         fs::remove_file(stage.path("ready")).expect("the mark of the command");
     }

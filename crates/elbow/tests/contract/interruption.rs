@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 use elbow_testkit::slowfs::{Mounted, SlowFs, SlowOptions};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
-use crate::stage::{ELBOW, Said, Stage, wait_for, word};
+use crate::stage::{ELBOW, Said, Stage, Started, wait_for, word};
 
 /// `elbow run` in a process group of its own, as a shell with job control starts it.
-fn start(stage: &Stage, options: &[&str], script: &str) -> Child {
+fn start(stage: &Stage, options: &[&str], script: &str) -> Started {
     let mut command = Command::new(ELBOW);
     command
         .arg("run")
@@ -20,8 +20,8 @@ fn start(stage: &Stage, options: &[&str], script: &str) -> Child {
     stage.start(&mut command)
 }
 
-fn finish(child: Child) -> Said {
-    Said::of(&child.wait_with_output().expect("an end"))
+fn finish(child: Started) -> Said {
+    child.finish()
 }
 
 /// Whether all that a process has started has ended (proc(5), task/TID/children), but for its watcher.
@@ -130,7 +130,7 @@ fn signals_for_the_command() -> Vec<i32> {
 }
 
 /// A command that writes down what it gets, until SIGTERM.
-fn start_writer(stage: &Stage) -> Child {
+fn start_writer(stage: &Stage) -> Started {
     let traps: String = signals_for_the_command()
         .iter()
         .map(|signal| format!("trap 'echo {signal} >> ../got' {signal}; "))
@@ -200,6 +200,30 @@ fn a_signal_by_name_reaches_the_command() {
     finish(child).assert_code(0);
 }
 
+/// In a container that was entered the process group has no number, for its leader is outside.
+#[test]
+fn a_signal_reaches_the_command_where_the_group_has_no_number() {
+    let stage = Stage::new();
+    let command = "trap 'echo got >> ../got' USR1; : > ../ready; until [ -e ../got ]; do sleep 0.02; done; : > new";
+    let script = format!(
+        "{ELBOW} run -- sh -c \"{command}\" & until [ -e ../ready ]; do sleep 0.02; done; sleep 0.2
+        read -r stat < /proc/self/stat; set -- $stat; echo \"$5\" > ../group
+        kill -USR1 $!; wait $!"
+    );
+    let mut inside = Command::new("unshare");
+    inside.args(["--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c", &script]);
+    finish(stage.start(&mut inside)).assert_code(0);
+    assert_eq!(
+        std::fs::read_to_string(stage.path("group")).expect("its group").trim(),
+        "0"
+    );
+    assert_eq!(
+        std::fs::read_to_string(stage.path("got")).expect("what it got"),
+        "got\n"
+    );
+    assert_eq!(stage.names(), ["new"]);
+}
+
 /// A script tells its parent, which is `elbow run` then.
 #[test]
 fn what_the_command_sends_to_its_parent_does_not_come_back() {
@@ -263,7 +287,7 @@ fn a_command_that_saves_before_it_stops_is_served() {
 }
 
 /// A job whose results are being stored: of this storage that takes seconds.
-fn start_storing(stage: &Stage, behind: &[&str]) -> (Mounted, Child) {
+fn start_storing(stage: &Stage, behind: &[&str]) -> (Mounted, Started) {
     for name in ["below", "slow"] {
         stage.make_dir(name);
     }

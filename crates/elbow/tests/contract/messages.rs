@@ -6,7 +6,7 @@ use std::process::Command;
 
 use elbow_testkit::slowfs::{SlowFs, SlowOptions};
 
-use crate::stage::{ELBOW, Said, Stage, wait_for, word};
+use crate::stage::{ELBOW, Stage, wait_for, word};
 
 const NOT_THERE: &str = "No such file or directory";
 const CLOSED: &str = "Permission denied";
@@ -106,7 +106,7 @@ fn check(stage: &Stage, command: &mut Command, words: &str, expected: &str) {
         .args(words.split(' '))
         .env_remove("ELBOW_LOCKS")
         .env_remove("ELBOW_LOCKS_KEY");
-    let said = Said::of(&stage.start(command).wait_with_output().expect("an end"));
+    let said = stage.start(command).finish();
     assert_ne!(said.code, 0, "{words}: {said:#?}");
     assert!(
         said.err.contains(expected),

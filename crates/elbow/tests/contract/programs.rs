@@ -130,7 +130,7 @@ fn a_report_is_written_however_the_run_ends() {
     assert!(!stage.path("r.json").exists(), "nothing is written before the end");
     let pid = rustix::process::Pid::from_child(&child);
     rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("a signal");
-    Said::of(&child.wait_with_output().expect("an end")).assert_code(143);
+    child.finish().assert_code(143);
     assert_eq!(report(&stage, "r.json")["outcome"], "rolled_back");
 }
 

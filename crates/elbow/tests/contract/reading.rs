@@ -44,7 +44,7 @@ fn job(stage: &Stage, command: &[&str]) -> Said {
     let on = stage.path("slow");
     let mut job = Command::new(ELBOW);
     job.args(["run", "--quiet", "--on", word(&on), "--"]).args(command);
-    Said::of(&stage.start(&mut job).wait_with_output().expect("an end"))
+    stage.start(&mut job).finish()
 }
 
 #[test]
@@ -71,7 +71,7 @@ fn what_was_read_ahead_is_not_seen_once_it_has_changed() {
     fill(&stage.path("native"));
     let mut native = Command::new("python3");
     native.args(["-c", &format!("import os; os.chdir('../native')\n{READ_AND_CHANGE}")]);
-    let native = Said::of(&stage.start(&mut native).wait_with_output().expect("an end"));
+    let native = stage.start(&mut native).finish();
     let slow = on_slow(&stage, Duration::from_millis(1));
     let said = job(
         &stage,

@@ -1,6 +1,7 @@
 //! A directory to work on, and ways to run `elbow` on it.
 
 use std::fs::Permissions;
+use std::ops::{Deref, DerefMut};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -86,18 +87,55 @@ impl Stage {
     }
 
     /// Starts a command in `work`.
-    pub(crate) fn start(&self, command: &mut Command) -> Child {
+    pub(crate) fn start(&self, command: &mut Command) -> Started {
         command
             .current_dir(self.work())
             .env("ELBOW", self.binary())
             .env("LC_ALL", "C")
             .stdin(Stdio::null());
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
-        command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"))
+        let spawned = command.spawn();
+        Started(Some(spawned.unwrap_or_else(|error| panic!("{command:?}: {error}"))))
     }
 
     fn run(&self, command: &mut Command) -> Said {
-        Said::of(&self.start(command).wait_with_output().expect("an end"))
+        self.start(command).finish()
+    }
+}
+
+/// A process that does not outlive its test.
+#[derive(Debug)]
+pub(crate) struct Started(Option<Child>);
+
+impl Started {
+    /// Waits for its end.
+    pub(crate) fn finish(mut self) -> Said {
+        let child = self.0.take().expect("it runs");
+        Said::of(&child.wait_with_output().expect("an end"))
+    }
+}
+
+impl Deref for Started {
+    type Target = Child;
+
+    fn deref(&self) -> &Child {
+        self.0.as_ref().expect("it runs")
+    }
+}
+
+impl DerefMut for Started {
+    fn deref_mut(&mut self) -> &mut Child {
+        self.0.as_mut().expect("it runs")
+    }
+}
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        // With elbow its watcher ends all that it has started.
+        if let Some(child) = &mut self.0 {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
     }
 }
 

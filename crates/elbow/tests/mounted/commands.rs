@@ -121,6 +121,11 @@ impl Running {
         }
     }
 
+    /// Whether it has come to its end.
+    pub(crate) fn has_ended(&mut self) -> bool {
+        self.child.try_wait().expect("waiting for a child").is_some()
+    }
+
     /// Sends a signal to the command and all its children, as a terminal does.
     pub(crate) fn signal_group(&self, signal: &str) {
         self.send(signal, &format!("-{}", self.child.id()));

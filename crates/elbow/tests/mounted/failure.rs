@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use elbow_testkit::slowfs::{Fault, Op, SlowOptions};
 
-use crate::ground::{Ground, wait_for};
+use crate::ground::{Ground, staging_below, wait_for};
 use crate::loop_disk::LoopDisk;
 use crate::slow_ground::SlowGround;
 
@@ -93,6 +93,45 @@ fn the_next_run_cleans_up_after_a_killed_one() {
     job.kill();
     ground.job(&[], "exit 0").assert_code(0);
     ground.assert_equals(&before);
+}
+
+/// Somebody moves a directory that a job works in. A living job takes its staging out of it wherever that is; what a killed one
+/// has left there is found by a search.
+#[test]
+fn staging_in_a_directory_that_was_moved_is_removed() {
+    let ground = Ground::new("mkdir -p a/deep elsewhere; printf old > a/deep/file");
+    let script = "printf new > a/deep/new; : > \"$OUT/changed\"; exec sleep 60";
+    let mtime = |dir: &str| ground.metadata(dir).modified().expect("a time");
+    let before = mtime("a/deep");
+    let staged = |dir: &str| staging_below(&ground.work(dir)) > 0;
+    for is_killed in [false, true] {
+        ground.restore();
+        let _ = std::fs::remove_file(ground.outside("changed"));
+        let job = ground.start_job(&[], script);
+        wait_for("staging", || ground.outside("changed").exists() && staged("a/deep"));
+        std::fs::rename(ground.work("a"), ground.work("elsewhere/moved")).expect("the move");
+        if is_killed {
+            job.kill();
+        } else {
+            job.signal_group("TERM");
+            job.finish().assert_code(143);
+        }
+        let work = ground.work("");
+        let recover = ["recover", work.to_str().expect("UTF-8")];
+        ground.elbow(&recover).assert_code(0);
+        assert_eq!(staged("elsewhere/moved/deep"), is_killed);
+        let searched = ground.elbow(&[&recover[..], &["--search"]].concat());
+        searched.assert_code(0);
+        assert_eq!(
+            searched.out.contains("elsewhere/moved/deep"),
+            is_killed,
+            "{}",
+            searched.out
+        );
+        assert!(!staged("elsewhere/moved/deep"));
+        // What its time was went with the journal of the killed one.
+        assert!(is_killed || mtime("elsewhere/moved/deep") == before);
+    }
 }
 
 /// The command itself meets the full disk, as it would without a job.

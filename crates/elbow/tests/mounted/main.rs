@@ -19,6 +19,7 @@ mod ground;
 mod hostile;
 mod kept;
 mod killed;
+mod kills;
 mod liveness;
 mod loop_disk;
 mod nested;

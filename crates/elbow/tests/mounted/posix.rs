@@ -175,6 +175,28 @@ with open('seen', 'w') as seen:
     );
 }
 
+/// It was: `O_RDONLY | O_TRUNC` was refused with ETXTBSY, and the file was empty and the program died.
+#[test]
+fn a_running_program_is_neither_written_nor_cut() {
+    assert_python_same(
+        "cp /usr/bin/sleep old",
+        "import shutil, subprocess, time
+shutil.copy('/usr/bin/sleep', 'new')
+with open('seen', 'w') as seen:
+    for name in ('old', 'new'):
+        program = subprocess.Popen(['./' + name, '60'])
+        for flags in (os.O_WRONLY, os.O_RDWR, os.O_RDONLY | os.O_TRUNC, os.O_RDONLY):
+            try:
+                answer = 'ok %d' % (os.open(name, flags) > 0)
+            except OSError as error:
+                answer = errno.errorcode[error.errno]
+            print(name, flags, answer, os.stat(name).st_size, file=seen)
+        time.sleep(0.1)
+        print('runs:', program.poll(), file=seen)
+        program.kill(); program.wait()",
+    );
+}
+
 #[test]
 fn pipes_sockets_and_devices_are_made() {
     let ground = Ground::new("mkfifo old.fifo");

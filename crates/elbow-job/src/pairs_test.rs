@@ -1,0 +1,373 @@
+//! Random pairs of jobs that are begun on the same tree and committed at the same moment, and somebody who writes beside them without a
+//! job, on storage with a delay: what is left is what some order of those that said "done" leaves, and who was refused is told a path on which
+//! somebody else was at work.
+//!
+//! `SEED=n` repeats a case, `ROUNDS=n` runs so many, `SOAK=1` a hundred times as many; how they ended is told on stderr.
+
+#![allow(clippy::disallowed_methods, reason = "the test makes and looks at real directories")]
+
+use std::collections::BTreeMap;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use elbow_file::double::{Call, Delaying, Hook, Interposed};
+use elbow_file::{RealStorage, RenameMode};
+use elbow_testkit::cases::for_each_seed_at_once;
+use parking_lot::Mutex;
+use rand::Rng;
+use rand::rngs::StdRng;
+
+use crate::crash_test::{begin, has_staging, seen_by_jobs};
+use crate::report::Publish;
+use crate::schedule_test::{InJob, Native, Op, scratch};
+use crate::{Cause, Outcome};
+
+/// Pairs in a usual run; a hundred times as many in a soak.
+const PAIRS: u64 = 400;
+/// Pairs at a time: nearly all of their time is delay.
+const AT_ONCE: usize = 12;
+
+type Found = BTreeMap<PathBuf, String>;
+
+fn old_tree(dir: &Path) {
+    for sub in ["d", "e", "full"] {
+        std::fs::create_dir(dir.join(sub)).unwrap();
+    }
+    for name in ["a", "b", "d/a", "d/b", "e/a", "full/x"] {
+        std::fs::write(dir.join(name), format!("the old {name}, ten and more")).unwrap();
+    }
+}
+
+/// What somebody does, and the names that it is about.
+#[derive(Clone, Debug)]
+struct Deed {
+    ops: Vec<Op>,
+    names: Vec<String>,
+}
+
+/// Something that always succeeds on the old tree. `byte` tells whose it is.
+fn random_deed(rng: &mut StdRng, byte: u8) -> Deed {
+    let s = str::to_owned;
+    let one = |rng: &mut StdRng, of: &[&str]| of[rng.random_range(0..of.len())].to_owned();
+    let files = ["a", "b", "d/a", "d/b", "e/a"];
+    let fresh = ["n", "d/n", "e/n", "d/m"];
+    let (file, new) = (one(rng, &files), one(rng, &fresh));
+    let temporary = format!("d/tmp{byte}");
+    let data = vec![byte; rng.random_range(1..20)];
+    let (ops, names) = match rng.random_range(0..12) {
+        0 | 1 => (vec![Op::Write(file.clone(), rng.random_range(0..40), data)], vec![file]),
+        2 => (
+            vec![Op::Truncate(file.clone(), 0), Op::Write(file.clone(), 0, data)],
+            vec![file],
+        ),
+        3 => (
+            vec![
+                Op::Create(temporary.clone()),
+                Op::Write(temporary.clone(), 0, data),
+                Op::Rename(temporary, file.clone(), RenameMode::Replace),
+            ],
+            vec![file],
+        ),
+        4 => (vec![Op::Unlink(file.clone())], vec![file]),
+        5 => (
+            vec![Op::Rename(file.clone(), new.clone(), RenameMode::NoReplace)],
+            vec![file, new],
+        ),
+        6 => (
+            vec![Op::Create(new.clone()), Op::Write(new.clone(), 0, data)],
+            vec![new],
+        ),
+        7 => (vec![Op::Mkdir(new.clone()), Op::Create(format!("{new}/x"))], vec![new]),
+        8 => (
+            vec![Op::Unlink(s("full/x")), Op::Rmdir(s("full"))],
+            vec![s("full/x"), s("full")],
+        ),
+        9 => (vec![Op::Create(s("full/y"))], vec![s("full/y")]),
+        10 => (vec![Op::Chmod(file.clone(), 0o600 + u32::from(byte % 8))], vec![file]),
+        _ => (vec![Op::Link(file.clone(), new.clone())], vec![file, new]),
+    };
+    Deed { ops, names }
+}
+
+/// One or two that have no name in common.
+fn random_deeds(rng: &mut StdRng, byte: u8) -> Deed {
+    let mut all = random_deed(rng, byte);
+    let more = random_deed(rng, byte);
+    let meets = |name: &String| {
+        all.names
+            .iter()
+            .any(|other| is_below(name, other) || is_below(other, name))
+    };
+    if rng.random() && !more.names.iter().any(meets) {
+        all.ops.extend(more.ops);
+        all.names.extend(more.names);
+    }
+    all
+}
+
+/// Whether a name is another one, or of something below it.
+fn is_below(name: &str, above: &str) -> bool {
+    Path::new(name).starts_with(above)
+}
+
+/// What these leave, one after the other; `None` where one of them cannot be done after the others.
+fn after(place: &Path, deeds: &[&Deed]) -> Option<Found> {
+    let dir = tempfile::tempdir_in(place).unwrap();
+    old_tree(dir.path());
+    let native = Native(dir.path().to_owned());
+    let mut ops = deeds.iter().flat_map(|deed| &deed.ops);
+    ops.all(|op| native.run(op).is_ok()).then(|| seen_by_jobs(dir.path()))
+}
+
+fn orders<'a>(deeds: &[&'a Deed]) -> Vec<Vec<&'a Deed>> {
+    if deeds.is_empty() {
+        return vec![vec![]];
+    }
+    let mut all = Vec::new();
+    for first in 0..deeds.len() {
+        let mut rest = deeds.to_vec();
+        let first = rest.remove(first);
+        let of_rest = orders(&rest).into_iter();
+        all.extend(of_rest.map(|rest| [&[first][..], &rest].concat()));
+    }
+    all
+}
+
+/// How the pairs of a run ended.
+#[derive(Debug, Default)]
+struct Ends {
+    both: AtomicU64,
+    one: AtomicU64,
+    neither: AtomicU64,
+    /// Of all, those where somebody outside has written.
+    outside: AtomicU64,
+}
+
+impl Ends {
+    fn count(&self, outcomes: &[Outcome], was_outside: bool) {
+        let committed = outcomes.iter().filter(|outcome| matches!(outcome, Outcome::Committed));
+        let counter = [&self.neither, &self.one, &self.both][committed.count()];
+        counter.fetch_add(1, Ordering::Relaxed);
+        self.outside.fetch_add(was_outside.into(), Ordering::Relaxed);
+    }
+}
+
+/// The paths that a refused job names: in a conflict, or as what it could not stage because the directory has gone.
+fn named(outcome: &Outcome) -> Option<Vec<&PathBuf>> {
+    match outcome {
+        Outcome::RolledBack(Cause::Conflict(paths) | Cause::OtherJobs(paths)) => {
+            Some(paths.iter().map(|(path, _)| path).collect())
+        }
+        Outcome::RolledBack(Cause::Deferred(errors)) => Some(errors.iter().map(|error| &error.path).collect()),
+        _ => None,
+    }
+}
+
+/// What is refused names something of its own (or a directory above it) where somebody else was at work.
+fn assert_is_reason(outcome: &Outcome, own: &Deed, others: &[&Deed], what: &str) {
+    let paths = named(outcome).unwrap_or_else(|| panic!("refused without a conflict: {what}"));
+    let meets = |path: &Path, names: &[String]| {
+        let mut names = names.iter().map(Path::new);
+        names.any(|name| name.starts_with(path) || path.starts_with(name))
+    };
+    assert!(paths.iter().all(|path| meets(path, &own.names)), "not its own: {what}");
+    let met = own
+        .names
+        .iter()
+        .any(|name| others.iter().any(|other| meets(Path::new(name), &other.names)));
+    assert!(met, "refused because of nobody: {what}");
+}
+
+/// What somebody does without a job at a moment of the commits; whether it was possible then.
+fn do_outside(dir: &Path, deed: &Deed, wait: Duration) -> bool {
+    std::thread::sleep(wait);
+    Native(dir.to_owned()).run(&deed.ops[0]).is_ok()
+}
+
+/// One call, so that it has one place in the order; what is written to is there once for all.
+fn random_call(rng: &mut StdRng) -> Option<Deed> {
+    let deed = random_deed(rng, b'3');
+    let is_one = deed.ops.len() == 1 && rng.random_range(0..3) > 0;
+    is_one.then_some(deed)
+}
+
+fn run_pair(rng: &mut StdRng, place: &Path, ends: &Ends) {
+    let dir = tempfile::tempdir_in(place).unwrap();
+    old_tree(dir.path());
+    let deeds = [b'1', b'2'].map(|byte| random_deeds(rng, byte));
+    let outside = random_call(rng);
+    let jobs = deeds.each_ref().map(|deed| {
+        let slow = Delaying::new(Duration::from_micros(rng.random_range(0..4000)), 8);
+        let storage = Interposed::new(Arc::new(RealStorage), slow);
+        let job = begin(Arc::new(storage), dir.path(), Publish::Staged);
+        deed.ops.iter().for_each(|op| _ = InJob(&job).run(op).unwrap());
+        job
+    });
+    let waits = [0, 1, 2].map(|_| Duration::from_micros(rng.random_range(0..60_000)));
+    let (outcomes, done) = std::thread::scope(|scope| {
+        let commits = [0, 1].map(|which: usize| {
+            let (job, wait) = (&jobs[which], waits[which]);
+            scope.spawn(move || {
+                std::thread::sleep(wait);
+                job.commit(&mut |_| {})
+            })
+        });
+        let done = outside
+            .as_ref()
+            .is_some_and(|deed| do_outside(dir.path(), deed, 2 * waits[2]));
+        (commits.map(|commit| commit.join().unwrap()), done)
+    });
+    let found = seen_by_jobs(dir.path());
+    let what = format!("{deeds:#?}\noutside: {outside:?} {done}\n{outcomes:#?}\n{found:#?}");
+    let outcomes = outcomes.map(|outcome| outcome.unwrap_or_else(|_| panic!("a commit without an end: {what}")));
+    let outside = outside.filter(|_| done);
+    let mut committed: Vec<&Deed> = outside.iter().collect();
+    for which in 0..2 {
+        if matches!(outcomes[which], Outcome::Committed) {
+            committed.push(&deeds[which]);
+        } else {
+            let others: Vec<&Deed> = outside.iter().chain([&deeds[1 - which]]).collect();
+            assert_is_reason(&outcomes[which], &deeds[which], &others, &what);
+        }
+    }
+    let is_serial = orders(&committed)
+        .iter()
+        .any(|order| after(place, order).as_ref() == Some(&found));
+    assert!(is_serial, "what was done is lost: {what}");
+    assert!(!has_staging(dir.path()), "{what}");
+    ends.count(&outcomes, outside.is_some());
+}
+
+#[test]
+fn random_pairs_of_jobs_and_writers_outside_have_an_order_or_a_named_conflict() {
+    rustix::process::umask(rustix::fs::Mode::empty());
+    let temp = scratch();
+    let ends = Ends::default();
+    for_each_seed_at_once(PAIRS, AT_ONCE, |rng| run_pair(rng, temp.path(), &ends));
+    // Not println: the test runner would keep it to itself.
+    let _ = writeln!(std::io::stderr(), "pairs of jobs: {ends:?}");
+}
+
+/// Lets somebody do something just before the n-th call to the storage from when it is armed on.
+struct Before {
+    left: AtomicU64,
+    deed: Mutex<Option<(PathBuf, Op)>>,
+    done: AtomicU64,
+}
+
+impl Before {
+    fn call(n: u64, dir: &Path, op: &Op) -> Self {
+        Self {
+            left: AtomicU64::new(n),
+            deed: Mutex::new(Some((dir.to_owned(), op.clone()))),
+            done: AtomicU64::new(0),
+        }
+    }
+}
+
+impl Hook for Before {
+    fn around<T>(&self, _call: &Call<'_>, make: impl FnOnce() -> elbow_file::Result<T>) -> elbow_file::Result<T> {
+        if self.left.fetch_sub(1, Ordering::Relaxed) == 1
+            && let Some((dir, op)) = self.deed.lock().take()
+        {
+            self.done
+                .fetch_add(Native(dir).run(&op).is_ok().into(), Ordering::Relaxed);
+        }
+        make()
+    }
+}
+
+/// Commits a job beside which somebody does something at the n-th call; `false`: there are fewer calls.
+fn meets_at_call(n: u64, place: &Path, deed: &Deed, op: &Op) -> bool {
+    const NEVER: u64 = u64::MAX;
+    let dir = tempfile::tempdir_in(place).unwrap();
+    old_tree(dir.path());
+    let storage = Arc::new(Interposed::new(
+        Arc::new(RealStorage),
+        Before::call(NEVER, dir.path(), op),
+    ));
+    let job = begin(storage.clone(), dir.path(), Publish::Staged);
+    deed.ops.iter().for_each(|op| _ = InJob(&job).run(op).unwrap());
+    storage.hook().left.store(n, Ordering::Relaxed);
+    let outcome = job.commit(&mut |_| {});
+    if storage.hook().deed.lock().is_some() {
+        return false;
+    }
+    let found = seen_by_jobs(dir.path());
+    let what = format!(
+        "{op:?} before call {n} of the commit of {:?}: {outcome:?}, {found:#?}",
+        deed.ops
+    );
+    let outside = Deed {
+        ops: vec![op.clone()],
+        names: vec![],
+    };
+    let is_done = storage.hook().done.load(Ordering::Relaxed) > 0;
+    let mut all: Vec<&Deed> = is_done.then_some(&outside).into_iter().collect();
+    match outcome {
+        Ok(Outcome::Committed) => all.push(deed),
+        Ok(Outcome::RolledBack(_)) => {}
+        _ => panic!("{what}"),
+    }
+    let is_serial = orders(&all)
+        .iter()
+        .any(|order| after(place, order).as_ref() == Some(&found));
+    assert!(is_serial, "{what}");
+    assert!(!has_staging(dir.path()), "{what}");
+    true
+}
+
+/// What somebody wrote to a file that the job was about to append to was cut off when the job was rolled back for it; a file that had gone kept the
+/// job from being rolled back; and what somebody made in a directory that the job had checked and then removed was gone with exit 0.
+#[test]
+fn what_somebody_does_at_any_call_of_a_commit_is_not_lost() {
+    rustix::process::umask(rustix::fs::Mode::empty());
+    let s = str::to_owned;
+    let temp = scratch();
+    let deeds = [
+        vec![Op::Write(s("a"), 40, vec![b'1'; 10]), Op::Chmod(s("b"), 0o600)],
+        vec![
+            Op::Write(s("a"), 3, vec![b'1'; 10]),
+            Op::Chmod(s("e/a"), 0o600),
+            Op::Unlink(s("d/a")),
+        ],
+        vec![Op::Unlink(s("full/x")), Op::Rmdir(s("full")), Op::Create(s("n"))],
+        vec![
+            Op::Rename(s("a"), s("d/n"), RenameMode::NoReplace),
+            Op::Link(s("b"), s("m")),
+        ],
+        vec![Op::Create(s("full/y")), Op::Chmod(s("full"), 0o700)],
+    ];
+    let others = [
+        Op::Write(s("a"), 60, vec![b'3'; 5]),
+        Op::Unlink(s("a")),
+        Op::Rename(s("a"), s("d/m"), RenameMode::NoReplace),
+        Op::Rename(s("b"), s("a"), RenameMode::Replace),
+        Op::Chmod(s("b"), 0o640),
+        Op::Create(s("full/y")),
+        Op::Create(s("n")),
+        Op::Rename(s("full"), s("f2"), RenameMode::NoReplace),
+    ];
+    // Who takes a name that a job is giving up keeps it from being taken back: SEMANTICS.md, Limits.
+    let takes_a_name = |deed: &Deed, other: &Op| {
+        let Op::Rename(_, to, _) = other else { return false };
+        deed.ops
+            .iter()
+            .any(|op| matches!(op, Op::Rename(from, ..) if from == to))
+    };
+    std::thread::scope(|scope| {
+        for ops in deeds {
+            let (others, place) = (&others, temp.path());
+            scope.spawn(move || {
+                let deed = Deed { ops, names: vec![] };
+                for other in others.iter().filter(|other| !takes_a_name(&deed, other)) {
+                    let calls = (1..).take_while(|n| meets_at_call(*n, place, &deed, other)).count();
+                    assert!(calls > 20, "only {calls} calls");
+                }
+            });
+        }
+    });
+}
