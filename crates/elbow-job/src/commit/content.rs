@@ -204,7 +204,7 @@ impl Apply<'_> {
     /// Is what a file has beyond its old end what an attempt before has written there, and nobody else's?
     fn is_ours_behind(&self, patch: &Patch, file: &Handle, size: u64) -> Result<bool, Errno> {
         let storage = self.storage();
-        let behind = RangeSet::from_iter([patch.size_before..size.max(patch.size_before)]);
+        let behind = std::iter::once(patch.size_before..size.max(patch.size_before)).collect::<RangeSet>();
         let written = behind.intersection(&patch.written);
         let Some(source) = gone_is_none(storage.open(&self.job, &patch.slot, Access::Read))? else {
             return Ok(true);
