@@ -242,15 +242,15 @@ impl Executor<'_> {
         self.set_named(&dir, name, attrs, done)
     }
 
-    /// Takes back what was made under its own name and not finished: nobody else knows that it is there.
+    /// Takes back what was made and not finished: nobody else knows that it is there, and it may be made once more.
     fn unmake(&self, action: &Action, done: &Done) {
         let Action::Create { spot, node, .. } = action else {
             return;
         };
-        if !(spot.visible && done.is_made) {
+        if !done.is_made {
             return;
         }
-        // If this is refused too, a recovery does it, for the journal has the name.
+        // If this is refused too, the roll back does it.
         let _ = open_route(self.storage, &spot.route).and_then(|dir| match node {
             Node::Dir => self.storage.rmdir(&dir, &spot.place.name),
             _ => self.storage.unlink(&dir, &spot.place.name),
@@ -288,10 +288,11 @@ impl Executor<'_> {
     fn open_patch(&self, route: &Route, name: &Name, make: bool) -> Result<Handle, Errno> {
         debug_assert_eq!(route.owner.0, LIMBO, "patches live in the job's own directory");
         let dir = open_route(self.storage, route)?;
-        if make {
-            self.storage.create(&dir, name, PRIVATE_FILE_MODE)
-        } else {
-            self.storage.open(&dir, name, Access::ReadWrite)
+        let made = make.then(|| self.storage.create(&dir, name, PRIVATE_FILE_MODE));
+        match made {
+            // An attempt before was refused later.
+            None | Some(Err(Errno::EXIST)) => self.storage.open(&dir, name, Access::ReadWrite),
+            Some(made) => made,
         }
     }
 

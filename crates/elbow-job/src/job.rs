@@ -61,6 +61,8 @@ pub(crate) struct State {
     pub(crate) model: Model,
     pub(crate) pool: Pool,
     pub(crate) errors: Vec<DeferredError>,
+    /// What was refused and could be done at the end.
+    pub(crate) overcome: Vec<DeferredError>,
     /// Directories that somebody is listing now.
     pub(crate) listing: HashSet<Ino>,
     /// Writers that wait for memory.
@@ -137,6 +139,7 @@ impl Job {
             model,
             pool: Pool::new(options.in_flight),
             errors: Vec::new(),
+            overcome: Vec::new(),
             listing: HashSet::new(),
             waiting_for_room: 0,
         };
@@ -449,6 +452,12 @@ impl Job {
     #[must_use]
     pub fn deferred_errors(&self) -> Vec<DeferredError> {
         self.shared.state.lock().errors.clone()
+    }
+
+    /// Background operations that had failed, and were carried out at the end.
+    #[must_use]
+    pub fn overcome_errors(&self) -> Vec<DeferredError> {
+        self.shared.state.lock().overcome.clone()
     }
 
     /// What a commit would change now, by path.

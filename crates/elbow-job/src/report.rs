@@ -172,6 +172,12 @@ impl Cause {
         matches!(self, Self::Deferred(_) | Self::Storage(_))
     }
 
+    /// Another attempt may end otherwise: there was no room.
+    pub(crate) fn may_pass(&self) -> bool {
+        let no_room = [Errno::NOSPC, Errno::DQUOT].map(Errno::raw_os_error);
+        matches!(self, Self::Deferred(errors) if errors.iter().all(|error| no_room.contains(&error.errno)))
+    }
+
     /// The same with what else failed then.
     pub(crate) fn and(self, failures: &[crate::commit::Failure]) -> Self {
         match (self, crate::commit::cause_of(failures, crate::job::clock())) {

@@ -503,3 +503,83 @@ fn what_could_not_be_stored_of_a_kept_job_is_named() {
     assert!(faulty.hook().fired() > 0);
     assert_eq!(seen_by_jobs(&dir), bed.before);
 }
+
+/// The disk is full from the moment on that everything is staged: there is no room for any record, and yet nothing is lost.
+#[test]
+fn a_disk_that_is_full_when_all_is_staged_loses_nothing() {
+    for publish in [Publish::Staged, Publish::Eager] {
+        let bed = Bed::new();
+        let dir = bed.fresh("full");
+        let is_full = AtomicBool::new(false);
+        let plan = Plan::fail(Errno::NOSPC).times(u64::MAX).when(move |call| {
+            is_full.fetch_or(call.operation == Operation::SyncAll, Ordering::Relaxed);
+            let takes_room = [Operation::Create, Operation::Mkdir, Operation::Write].contains(&call.operation);
+            // What is written in place takes none.
+            let is_draft = call.operation == Operation::Write && call.path().ends_with("commit.draft");
+            takes_room && !is_draft && is_full.load(Ordering::Relaxed)
+        });
+        let ended = end(&dir, publish, plan);
+        assert!(ended.fired > 0);
+        assert!(is_whole(&ended.outcome), "{publish:?}: {ended:?}");
+        assert_goes_on(&bed, &dir, "a full disk");
+    }
+}
+
+/// There was no room while the command ran, or when all was to be stored; at the end there is: what was refused is still in memory.
+#[test]
+fn what_found_no_room_is_tried_once_more_at_the_end() {
+    let bed = Bed::new();
+    let calls = {
+        let faulty = Arc::new(Interposed::new(Arc::new(RealStorage), Faulty::default()));
+        let job = begin(faulty.clone(), &bed.fresh("counted"), Publish::Staged);
+        let begun = faulty.hook().seen();
+        run(&job);
+        job.shared.drain(&mut |_| {}).unwrap();
+        faulty.hook().seen() - begun
+    };
+    let (mut committed, mut rolled_back) = (0, 0);
+    for publish in [Publish::Staged, Publish::Eager] {
+        for n in 1..=calls {
+            let what = format!("call {n} of {calls}");
+            let dir = bed.fresh("refused");
+            let faulty = Arc::new(Interposed::new(Arc::new(RealStorage), Faulty::default()));
+            let job = begin(faulty.clone(), &dir, publish);
+            job.by_hand(true);
+            run(&job);
+            let plan = Plan::fail(Errno::NOSPC)
+                .when(|call| !call.operation.only_reads())
+                .nth(n);
+            faulty.hook().arm(plan);
+            job.by_hand(false);
+            match job.commit_or_keep(Keep::Complete, &mut |_| {}) {
+                Ok(Outcome::Committed) => {
+                    committed += u64::from(!job.overcome_errors().is_empty());
+                    assert_eq!(snapshot(&dir), bed.after, "{what}");
+                    assert_eq!(job.deferred_errors(), [], "{what}");
+                }
+                Ok(Outcome::RolledBack(cause)) => {
+                    rolled_back += 1;
+                    assert_eq!(snapshot(&dir), bed.before, "{what}: {cause:?}");
+                    let words = cause.to_string();
+                    assert!(words.contains("No space"), "{what}: {words}");
+                }
+                Ok(Outcome::Kept(..)) => assert_goes_on(&bed, &dir, &what),
+                Err(_) => {
+                    let action = recovered(&dir, &real()).unwrap();
+                    let found = snapshot(&dir);
+                    match action {
+                        RecoverAction::Kept => assert_goes_on(&bed, &dir, &what),
+                        _ => assert!(
+                            found == bed.after || found == bed.before,
+                            "{what}: {action:?}, {found:#?}"
+                        ),
+                    }
+                }
+            }
+            drop(job);
+            std::fs::remove_dir_all(&dir).unwrap();
+        }
+    }
+    println!("{calls} calls: {committed} in spite of a refusal, {rolled_back} rolled back");
+    assert!(committed > 20, "{committed} {rolled_back}");
+}

@@ -12,6 +12,8 @@ pub(crate) struct Ending {
     pub(crate) commit: Duration,
     pub(crate) counts: Counts,
     pub(crate) errors: Vec<DeferredError>,
+    /// What had failed, and was done at the end.
+    pub(crate) overcome: Vec<DeferredError>,
 }
 
 /// Stores all of a job, or rolls it back; what is kept then is to be chosen.
@@ -51,6 +53,7 @@ impl Ending {
         Self {
             errors: errors_in(&outcome).unwrap_or_default(),
             outcome,
+            overcome: Vec::new(),
             drain: Duration::ZERO,
             commit,
             counts: Counts::default(),
@@ -83,6 +86,7 @@ fn timed(job: &Job, end: impl FnOnce(&mut Stopwatch) -> Result<Outcome, JobError
         drain,
         commit: all - drain,
         counts: job.counts(),
+        overcome: job.overcome_errors(),
     }
 }
 

@@ -251,7 +251,11 @@ impl Report {
         match &ending.outcome {
             Ok(Outcome::Committed) => (
                 Result::Committed,
-                format!("committed {directory}: {}", amount(&ending.counts)),
+                format!(
+                    "committed {directory}: {}{}",
+                    amount(&ending.counts),
+                    overcome(&ending.overcome)
+                ),
             ),
             Ok(Outcome::RolledBack(cause)) => (
                 Result::RolledBack,
@@ -363,6 +367,18 @@ fn amount(counts: &Counts) -> String {
         counts.cancelled,
         size::show(counts.bytes_written)
     )
+}
+
+/// What the storage had refused before it could be done.
+fn overcome(errors: &[DeferredError]) -> String {
+    let each: Vec<String> = errors.iter().take(SHOWN).map(ToString::to_string).collect();
+    match errors.len() {
+        0 => String::new(),
+        all => format!(
+            "\nrefused while the command ran, and done at the end ({all}): {}",
+            each.join(", ")
+        ),
+    }
 }
 
 fn reason(cause: &Cause, asked: &str) -> String {
@@ -478,6 +494,7 @@ mod tests {
             commit: Duration::from_secs(2),
             counts,
             errors,
+            overcome: Vec::new(),
         }
     }
 

@@ -15,7 +15,7 @@ use std::ffi::OsStr;
 use std::io::IoSlice;
 use std::path::Path;
 
-use elbow_file::{Errno, Handle, RenameMode, Storage};
+use elbow_file::{Access, Errno, Handle, RenameMode, Storage};
 
 use super::apply::{gone_is_none, sync_dir};
 use super::record::{Patch, Record};
@@ -59,13 +59,70 @@ pub(crate) fn write_why(storage: &dyn Storage, job: &Handle, cause: &Cause) {
     let _: Result<(), Errno> = write();
 }
 
-/// Gives a record the name by which a kept job goes on, if it has it not already.
-pub(crate) fn write_rest(storage: &dyn Storage, job: &Handle, record: &Record) -> Result<(), Errno> {
-    let name = OsStr::new(RESUME);
-    if gone_is_none(storage.stat(job, name))?.is_some() {
-        return Ok(());
+/// The record of what is left to be done, in a file without a name that says anything yet. It is written as soon as all is staged, so that what fills the disk from then on
+/// keeps nobody from committing, or from keeping what was earned.
+pub(crate) struct Drafted {
+    /// Closed before it is removed: some storages keep what is open under another name.
+    file: Option<Handle>,
+    bytes: Vec<u8>,
+}
+
+impl Drafted {
+    pub(super) fn write(storage: &dyn Storage, job: &Handle, record: &Record) -> Result<Self, Errno> {
+        let bytes = record.encode();
+        let file = storage.create(job, OsStr::new(super::RECORD_DRAFT), PRIVATE_FILE_MODE)?;
+        storage.write(&file, &[IoSlice::new(&bytes)], 0)?;
+        Ok(Self {
+            file: Some(file),
+            bytes,
+        })
     }
-    write_sealed(storage, job, name, &record.encode())
+
+    /// Makes it this record, durable, and gives it a name.
+    pub(super) fn give_name(
+        &mut self,
+        storage: &dyn Storage,
+        job: &Handle,
+        name: &str,
+        record: &Record,
+    ) -> Result<(), Errno> {
+        let (draft, name) = (OsStr::new(super::RECORD_DRAFT), OsStr::new(name));
+        let bytes = record.encode();
+        let file = match self.file.take() {
+            Some(file) => file,
+            None => match storage.open(job, draft, Access::ReadWrite) {
+                Err(Errno::NOENT) => return write_sealed(storage, job, name, &bytes),
+                opened => opened?,
+            },
+        };
+        if bytes != self.bytes {
+            // In place, where there is room.
+            self.bytes.clear();
+            storage.write(&file, &[IoSlice::new(&bytes)], 0)?;
+            storage.truncate(&file, bytes.len() as u64)?;
+            self.bytes = bytes;
+        }
+        storage.sync(&file)?;
+        storage.close(&file)?;
+        storage.rename(job, draft, job, name, RenameMode::Replace)?;
+        sync_dir(storage, job)
+    }
+}
+
+/// What is left to be done of a job that has staged all that it made.
+pub(super) struct Rest {
+    pub(super) record: Record,
+    pub(super) drafted: Drafted,
+}
+
+impl Rest {
+    /// Gives the record the name by which a kept job goes on, if it has it not already.
+    fn keep(&mut self, storage: &dyn Storage, job: &Handle) -> Result<(), Errno> {
+        if gone_is_none(storage.stat(job, OsStr::new(RESUME)))?.is_some() {
+            return Ok(());
+        }
+        self.drafted.give_name(storage, job, RESUME, &self.record)
+    }
 }
 
 /// Writes a file that is whole and durable before it has its name, in a job's own directory.
@@ -84,7 +141,7 @@ impl Shared {
     ///
     /// # Errors
     /// Then it is an ordinary job still.
-    pub(super) fn mark_kept(&self, cause: &Cause, rest: Option<&Record>) -> Result<(), Errno> {
+    pub(super) fn mark_kept(&self, cause: &Cause, rest: Option<&mut Rest>) -> Result<(), Errno> {
         let (left, job) = {
             let state = self.state.lock();
             (leftovers(&state.model), state.model.job_dir().ok_or(Errno::NOENT)?)
@@ -107,11 +164,11 @@ impl Shared {
         // Of one that cannot go on, what is not stored by now is not there to be inspected.
         if let Some(rest) = rest {
             synced?;
-            match self.options.publish {
-                Publish::Staged => write_rest(storage, &job, rest)?,
+            if self.options.publish == Publish::Eager {
                 // What it had made visible is not so any more.
-                Publish::Eager => write_rest(storage, &job, &draft::draft(&self.state.lock().model, true))?,
+                rest.record = draft::draft(&self.state.lock().model, true);
             }
+            rest.keep(storage, &job)?;
         }
         let (from, to) = (OsStr::new(MANIFEST), OsStr::new(KEPT));
         lost::rename(storage, (&job, from), (&job, to), RenameMode::Replace)?;

@@ -17,7 +17,7 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use elbow_file::{Errno, Handle, Storage, Time};
+use elbow_file::{Errno, Handle, RenameMode, Storage, Time};
 
 use crate::api::Ino;
 use crate::job::{Job, Shared, clock};
@@ -30,6 +30,7 @@ pub(crate) use apply::sync_dir;
 pub(crate) use apply::{Apply, Failure, gone_is_none};
 pub(crate) use check::conflicts_since;
 pub(crate) use draft::changes;
+use keep::{Drafted, Rest};
 pub(crate) use keep::{WHY_BYTES_MAX, lost_content, write_sealed, write_why};
 pub(crate) use prepare::last_look;
 #[cfg(test)]
@@ -145,19 +146,20 @@ impl Job {
 
     /// Keeps what shall be kept of a job that is not committed, and forgets the rest.
     fn refuse(&self, refused: Refused, keep: Keep, progress: &mut Hook<'_>) -> Result<Outcome, JobError> {
-        let Refused { mut cause, rest } = refused;
+        let Refused { mut cause, mut rest } = refused;
         let keeps_whole = match keep {
             Keep::Nothing => false,
             Keep::Complete => cause.is_of_the_storage(),
             Keep::Everything => true,
         };
-        if let Some(rest) = rest.as_ref().filter(|_| keeps_whole) {
+        if let Some(rest) = rest.as_deref_mut().filter(|_| keeps_whole) {
             match self.shared.keep_whole(&cause, rest, progress) {
                 Ok(()) => return Ok(self.kept(cause, true)),
                 Err(failures) => cause = cause.and(&failures),
             }
         }
-        if rest.is_some() && keep != Keep::Nothing {
+        // With it, what is open of it.
+        if rest.take().is_some() && keep != Keep::Nothing {
             self.shared
                 .forget_rest()
                 .map_err(self.shared.storage_error("rolling back the job in"))?;
@@ -200,7 +202,7 @@ type Attempt = Result<(), Refused>;
 struct Refused {
     cause: Cause,
     /// What is left to be done, if all that the job made is staged and durable.
-    rest: Option<Box<Record>>,
+    rest: Option<Box<Rest>>,
 }
 
 impl Refused {
@@ -230,34 +232,42 @@ impl Shared {
     }
 
     /// Brings all of the job into its staging area and makes that durable: gives what is left to be done and the job's own directory, or
-    /// nothing if there is nothing to be done.
-    fn stage(self: &Arc<Self>, progress: &mut Hook<'_>) -> Result<Option<(Record, Handle)>, Cause> {
-        self.drain(progress)?;
-        let (record, job) = {
+    /// nothing if there is nothing to be done. With `keeps`, what is taken back again is kept.
+    fn stage(self: &Arc<Self>, keeps: bool, progress: &mut Hook<'_>) -> Result<Option<(Rest, Handle)>, Cause> {
+        match self.drain(progress) {
+            Err(cause) if keeps && cause.may_pass() => self.drain_again(cause, progress)?,
+            drained => drained?,
+        }
+        let (mut record, job) = {
             let state = self.state.lock();
             (draft::draft(&state.model, false), state.model.job_dir())
         };
         if record.is_empty() && job.is_none() {
             return Ok(None);
         }
-        let made = || Cause::Storage("making the staging directory".into());
+        let failed = |tried: &'static str| move |errno| Cause::Storage(tried.into()).with(errno);
         let job = match job {
             Some(job) => job,
-            None => self.make_job_dir(progress).map_err(|errno| made().with(errno))?,
+            None => self
+                .make_job_dir(progress)
+                .map_err(failed("making the staging directory"))?,
         };
+        // What was published eagerly has to be hidden before the job is kept.
+        record.keeps = keeps && self.options.publish == Publish::Staged;
+        let drafted = Drafted::write(&*self.storage, &job, &record).map_err(failed("writing the commit record"))?;
         // Durable before anything is looked at, because that is what takes long, and others change things meanwhile.
         let sync = || self.storage.sync_all(&job);
         self.watched(progress, Phase::Syncing, &Tally::default(), sync)
-            .map_err(|errno| Cause::Storage("syncing what was written".into()).with(errno))?;
-        Ok(Some((record, job)))
+            .map_err(failed("syncing what was written"))?;
+        Ok(Some((Rest { record, drafted }, job)))
     }
 
     fn postpone(self: &Arc<Self>, cause: Cause, progress: &mut Hook<'_>) -> Result<Attempt, JobError> {
-        Ok(match self.stage(progress) {
+        Ok(match self.stage(true, progress) {
             Ok(None) => Ok(()),
-            Ok(Some((record, _))) => Err(Refused {
+            Ok(Some((rest, _))) => Err(Refused {
                 cause,
-                rest: Some(Box::new(record)),
+                rest: Some(Box::new(rest)),
             }),
             Err(cause) => Err(Refused::torn(cause)),
         })
@@ -265,18 +275,16 @@ impl Shared {
 
     /// Commits, or says why not.
     fn try_commit(self: &Arc<Self>, keep: Keep, progress: &mut Hook<'_>) -> Result<Attempt, JobError> {
-        let (mut record, job) = match self.stage(progress) {
+        let (mut rest, job) = match self.stage(keep != Keep::Nothing, progress) {
             Ok(Some(staged)) => staged,
             Ok(None) => return Ok(Ok(())),
             Err(cause) => return Ok(Err(Refused::torn(cause))),
         };
-        // What was published eagerly has to be hidden before the job is kept.
-        record.keeps = keep != Keep::Nothing && self.options.publish == Publish::Staged;
-        match self.commit_staged(&mut record, job, progress)? {
+        match self.commit_staged(&mut rest, job, progress)? {
             Ok(()) => Ok(Ok(())),
             Err(cause) => Ok(Err(Refused {
                 cause,
-                rest: Some(Box::new(record)),
+                rest: Some(Box::new(rest)),
             })),
         }
     }
@@ -284,7 +292,7 @@ impl Shared {
     /// Commits what is staged, or says why not.
     fn commit_staged(
         self: &Arc<Self>,
-        record: &mut Record,
+        Rest { record, drafted }: &mut Rest,
         job: Handle,
         progress: &mut Hook<'_>,
     ) -> Result<Result<(), Cause>, JobError> {
@@ -301,7 +309,7 @@ impl Shared {
         if let Err(cause) = prepare::last_look(record, &self.tree(), wins) {
             return Ok(Err(cause));
         }
-        if let Err(errno) = self.write_record(&job, record) {
+        if let Err(errno) = self.write_record(&job, record, drafted) {
             return Ok(Err(Cause::Storage(format!("writing the commit record: {errno}"))));
         }
         // The commit point has passed.
@@ -322,11 +330,11 @@ impl Shared {
     }
 
     /// Makes a job a kept one that can go on, or says what is missing.
-    fn keep_whole(&self, cause: &Cause, rest: &Record, progress: &mut Hook<'_>) -> Result<(), Vec<Failure>> {
+    fn keep_whole(&self, cause: &Cause, rest: &mut Rest, progress: &mut Hook<'_>) -> Result<(), Vec<Failure>> {
         self.stop(progress);
         let failed = |errno| vec![apply::failure("keep", Path::new(""), errno)];
         let job = self.state.lock().model.job_dir().ok_or(Errno::NOENT).map_err(failed)?;
-        let lost = keep::lost_content(&*self.storage, &job, rest).map_err(failed)?;
+        let lost = keep::lost_content(&*self.storage, &job, &rest.record).map_err(failed)?;
         if !lost.is_empty() {
             let failure = |patch: &&record::Patch| apply::failure("keep the new content of", &patch.path, Errno::NOSPC);
             return Err(lost.iter().map(failure).collect());
@@ -385,18 +393,20 @@ impl Shared {
         state.model.job_dir().ok_or(refused.unwrap_or(Errno::IO))
     }
 
-    /// Everything is durable by now; so is the record before it has its name. A record that may not last is taken
-    /// back: the roll back that follows must not be taken for a commit when it dies.
-    fn write_record(&self, job: &Handle, record: &Record) -> Result<(), Errno> {
-        self.write_record_once(job, record).or_else(|errno| {
-            gone_is_none(self.storage.unlink(job, OsStr::new(RECORD)))?;
+    /// Everything is durable by now; so is the record before it has its name. A record that may not last loses its name again: the
+    /// roll back that follows must not be taken for a commit when it dies.
+    fn write_record(&self, job: &Handle, record: &Record, drafted: &mut Drafted) -> Result<(), Errno> {
+        let storage = &*self.storage;
+        let named = self
+            .lock
+            .check(storage)
+            .and_then(|()| drafted.give_name(storage, job, RECORD, record));
+        named.or_else(|errno| {
+            let (name, draft) = (OsStr::new(RECORD), OsStr::new(RECORD_DRAFT));
+            let unnamed = storage.rename(job, name, job, draft, RenameMode::Replace);
+            gone_is_none(unnamed.or_else(|_| storage.unlink(job, name)))?;
             Err(errno)
         })
-    }
-
-    fn write_record_once(&self, job: &Handle, record: &Record) -> Result<(), Errno> {
-        self.lock.check(&*self.storage)?;
-        keep::write_sealed(&*self.storage, job, OsStr::new(RECORD), &record.encode())
     }
 
     /// Brings everything queued to the storage and gives directories their final attributes, or says why not.
@@ -405,6 +415,25 @@ impl Shared {
         let mut state = self.state.lock();
         state.model.finish_directories();
         self.drained(&mut state, progress)
+    }
+
+    /// The same once more, after what was refused for a cause that may be gone: a disk that was full while the command ran. What was refused is
+    /// still in memory.
+    fn drain_again(self: &Arc<Self>, cause: Cause, progress: &mut Hook<'_>) -> Result<(), Cause> {
+        let refused = {
+            let mut state = self.state.lock();
+            state.model.graph.stopped = false;
+            state.model.refuse = Some(Errno::ROFS);
+            std::mem::take(&mut state.errors)
+        };
+        let drained = self.drain(progress);
+        let mut state = self.state.lock();
+        match drained {
+            Ok(()) => state.overcome.extend(refused),
+            // Each is told once.
+            Err(_) => state.errors = refused,
+        }
+        drained.map_err(|again| if matches!(again, Cause::Asked) { again } else { cause })
     }
 
     /// Brings everything queued to the storage, or says why that cannot be. It goes on being brought there at

@@ -21,7 +21,7 @@ use elbow_file::{Errno, RenameMode, Time};
 use super::apply::{Apply, Failure, Placed, Refusal, StepResult, gone_is_fine, gone_is_none, levels};
 use super::keep::lost_content;
 use super::record::{Attributes, Departure, Patch, Placement, Replaced};
-use super::{DEPARTED, NAMED, RECORD, RESUME};
+use super::{DEPARTED, NAMED, RECORD, RECORD_DRAFT, RESUME};
 use crate::lost;
 use crate::removal::parallel;
 use crate::report::{Cause, DeferredError};
@@ -53,17 +53,19 @@ impl Apply<'_> {
             self.advance(UNDO[1], UNDO[2])?;
         }
         self.bring_back(false)?;
-        let forget = |name| gone_is_fine(self.storage().unlink(&self.job, OsStr::new(name)));
-        forget(DEPARTED)
-            .and_then(|()| forget(NAMED))
-            .and_then(|()| self.storage().sync_all(&self.job))
-            .and_then(
-                |()| match keeps && lost_content(self.storage(), &self.job, self.record)?.is_empty() {
-                    true => self.rename_in_job(UNDO[2], RESUME),
-                    false => forget(UNDO[2]),
-                },
-            )
-            .map_err(failed)
+        self.forget_record(keeps).map_err(failed)
+    }
+
+    fn forget_record(&self, keeps: bool) -> Result<(), Errno> {
+        for marker in [DEPARTED, NAMED] {
+            gone_is_fine(self.storage().unlink(&self.job, OsStr::new(marker)))?;
+        }
+        self.storage().sync_all(&self.job)?;
+        if keeps && lost_content(self.storage(), &self.job, self.record)?.is_empty() {
+            return self.rename_in_job(UNDO[2], RESUME);
+        }
+        // As a draft, it has room for the record of a job that is kept in another way.
+        gone_is_fine(self.rename_in_job(UNDO[2], RECORD_DRAFT))
     }
 
     /// Takes back what can be, and gives the steps that cannot: what they are about is as the job made it, or waits under a hidden name. Afterwards there is

@@ -181,6 +181,10 @@ fn a_disk_filled_by_somebody_else_rolls_the_job_back() {
 
 /// One fault in one kind of operation, the script's last (afterwards its own calls would fail): 125, one line that names operation, path and error, nothing visible.
 fn assert_fault_rolls_back(op: Op, errno: i32, words: &str, script: &str) {
+    assert_fault_rolls_back_with(&[], op, errno, words, script);
+}
+
+fn assert_fault_rolls_back_with(options: &[&str], op: Op, errno: i32, words: &str, script: &str) {
     let latency = Duration::from_millis(1);
     let ground = SlowGround::new(
         OLD,
@@ -191,7 +195,7 @@ fn assert_fault_rolls_back(op: Op, errno: i32, words: &str, script: &str) {
     );
     let before = ground.snapshot_below();
     ground.set_faults(vec![Fault::new(op, errno).name("victim*").count(1)]);
-    let run = ground.job(&[], script);
+    let run = ground.job(options, script);
     assert_eq!(ground.faults_fired(), 1, "the fault did not happen: {}", run.err);
     run.assert_code(125);
     assert_eq!(
@@ -241,7 +245,8 @@ fn a_refused_directory_rolls_back() {
 
 #[test]
 fn a_full_disk_in_a_deferred_write_rolls_back() {
-    assert_fault_rolls_back(
+    assert_fault_rolls_back_with(
+        &["--no-keep"],
         Op::Write,
         ENOSPC,
         "No space left on device",
@@ -251,7 +256,38 @@ fn a_full_disk_in_a_deferred_write_rolls_back() {
 
 #[test]
 fn a_full_quota_in_a_deferred_write_rolls_back() {
-    assert_fault_rolls_back(Op::Write, EDQUOT, "Disk quota exceeded", "seq 100000 > victim");
+    assert_fault_rolls_back_with(
+        &["--no-keep"],
+        Op::Write,
+        EDQUOT,
+        "Disk quota exceeded",
+        "seq 100000 > victim",
+    );
+}
+
+/// What had no room when it was to be stored is in memory still, and is tried once more at the end.
+#[test]
+fn room_that_is_there_again_at_the_end_is_used() {
+    let ground = SlowGround::new(OLD, &SlowOptions::default());
+    let before = ground.snapshot_below();
+    let script = "mkdir new; printf more >> file; seq 100000 > new/victim";
+    ground.set_faults(vec![Fault::new(Op::Write, ENOSPC).name("victim*").count(1)]);
+    let run = ground.job(&[], script);
+    assert_eq!(ground.faults_fired(), 1, "the fault did not happen: {}", run.err);
+    run.assert_code(0);
+    assert!(
+        run.err.contains("done at the end (1)") && run.err.contains("new/victim"),
+        "{}",
+        run.err
+    );
+    assert_ne!(ground.snapshot_below(), before);
+    // As long as there is none, nothing is stored, and each refusal is told once.
+    ground.set_faults(vec![Fault::new(Op::Write, ENOSPC).name("other*")]);
+    let before = ground.snapshot_below();
+    let run = ground.job(&[], "seq 100000 > other");
+    run.assert_code(125);
+    assert_eq!(run.err.matches("No space left on device").count(), 1, "{}", run.err);
+    assert_eq!(ground.snapshot_below(), before, "{}", run.err);
 }
 
 #[test]

@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use crate::ground::{Ground, Run, wait_for};
 use crate::loop_disk::LoopDisk;
+use crate::ordinary_user::{USER, as_user};
 
 const OLD: &str =
     "head -c 8000000 /dev/urandom > big; mkdir -p d/sub; printf x > d/sub/f; printf old > fixed; printf keep > other";
@@ -218,4 +219,115 @@ fn a_mount_that_cannot_be_committed_is_kept() {
     resume(&ground, &["."]).assert_code(0);
     assert_eq!(ground.content("fixed"), b"new");
     ground.assert_no_staging();
+}
+
+/// An ordinary user, who loses a right to the directory for a while.
+#[test]
+fn a_users_results_wait_until_the_user_may_store_them() {
+    let ground = as_user(Ground::new(&format!(
+        "mkdir d; printf x > d/f; printf old > old; chown -R {USER}:{USER} .; chmod 755 ."
+    )));
+    ground.restore();
+    let script = "set -e; rm d/f; printf new > old; mkdir made; printf n > made/n
+        : > \"$OUT/changed\"; until [ -e \"$OUT/go\" ]; do sleep 0.02; done";
+    let job = ground.start_job(&[], script);
+    wait_for("the job's changes", || ground.outside("changed").exists());
+    let d = ground.work("d");
+    std::os::unix::fs::chown(&d, Some(0), Some(0)).expect("chown");
+    ground.touch_outside("go");
+    let run = job.finish();
+    run.assert_code(125);
+    assert!(
+        run.err.contains("Permission denied") && run.err.contains("elbow resume"),
+        "{}",
+        run.err
+    );
+    assert_eq!(
+        (ground.content("old"), ground.content("d/f")),
+        (b"old".to_vec(), b"x".to_vec())
+    );
+    resume(&ground, &[]).assert_code(125);
+    let owner = ground.metadata("old");
+    let (uid, gid) = (
+        std::os::unix::fs::MetadataExt::uid(&owner),
+        std::os::unix::fs::MetadataExt::gid(&owner),
+    );
+    std::os::unix::fs::chown(&d, Some(uid), Some(gid)).expect("chown");
+    resume(&ground, &[]).assert_code(0);
+    assert_eq!(
+        (ground.content("old"), ground.content("made/n")),
+        (b"new".to_vec(), b"n".to_vec())
+    );
+    assert!(!ground.work("d/f").exists());
+    ground.assert_no_staging();
+}
+
+/// A commit that is being taken back, and of which a directory cannot get its name back: it blocks nobody, is tried again each time, and
+/// given up by name; then what stays is named, and nothing that was there before is lost.
+#[test]
+fn a_stuck_job_is_given_up_by_name() {
+    let Some(disk) = LoopDisk::new(64 << 20) else { return };
+    let ground = Ground::at(&disk.path(), OLD);
+    let before = ground.restore();
+    let (d, script) = (ground.work("d"), SCRIPT);
+    assert!(script.contains("rm -r d"));
+    run_with(&ground, &[], || set_immutable(&d, true)).assert_code(125);
+    set_immutable(&d, false);
+    // As a death in the middle of taking it back leaves it.
+    let name = listed(&ground, "job");
+    let job = ground.work(&name);
+    let slot = ground.work(&slot_in(&job.join("resume"), &name));
+    let rename = |from: &Path, to: &Path| std::fs::rename(from, to).expect("renaming");
+    rename(&d, &slot);
+    rename(&job.join("resume"), &job.join("undo.olds"));
+    rename(&job.join("kept"), &job.join("job"));
+    set_immutable(&slot, true);
+
+    let tried = ground.elbow(&["recover", "."]);
+    tried.assert_code(125);
+    assert!(tried.out.contains("bring back d"), "{}", tried.out);
+    assert_eq!(listed(&ground, "state"), "taken_back");
+    ground.job(&[], "printf y > unrelated").assert_code(0);
+    ground.elbow(&["recover", ".", "--retry", &name]).assert_code(125);
+    let given_up = ground.elbow(&["recover", ".", "--abandon", &name, "--json"]);
+    given_up.assert_code(125);
+    let told: Value = serde_json::from_str(&given_up.out).expect("JSON");
+    let stays = &told["jobs"][0]["stays"];
+    assert_eq!(
+        (&stays[0]["path"], stays.as_array().map(Vec::len)),
+        (&"d".into(), Some(1)),
+        "{told}"
+    );
+    let slot_name = slot.file_name().expect("a name").to_string_lossy();
+    assert!(
+        stays[0]["what"].as_str().is_some_and(|what| what.contains(&*slot_name)),
+        "{told}"
+    );
+    assert_eq!(listed(&ground, "state"), "kept");
+    ground.elbow(&["recover", "."]).assert_code(0);
+
+    set_immutable(&slot, false);
+    rename(&slot, &d);
+    ground.elbow(&["recover", ".", "--drop", &name]).assert_code(0);
+    std::fs::remove_file(ground.work("unrelated")).expect("removing");
+    ground.snapshot().without_times().assert_equals(&before.without_times());
+}
+
+/// What `recover --show` says of the only job.
+fn listed(ground: &Ground, field: &str) -> String {
+    let shown = ground.elbow(&["recover", "--show", "--json"]);
+    shown.assert_code(0);
+    let shown: Value = serde_json::from_str(&shown.out).expect("JSON");
+    assert_eq!(shown["jobs"].as_array().map(Vec::len), Some(1), "{shown}");
+    shown["jobs"][0][field].as_str().expect("text").to_owned()
+}
+
+/// The hidden name that a record has for the only thing that is removed.
+fn slot_in(record: &Path, job: &str) -> String {
+    let id = job.rsplit_once('-').expect("an id").0;
+    let text = String::from_utf8_lossy(&std::fs::read(record).expect("the record")).into_owned();
+    let begin = format!("{id}-d");
+    let (_, rest) = text.split_once(&begin).expect("a hidden name");
+    let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
+    format!("{begin}{digits}")
 }
