@@ -248,6 +248,8 @@ operations! {
         = file.at(offset).of(pieces.iter().map(|piece| piece.len() as u64).sum());
     /// [`Storage::truncate`]
     Truncate: truncate(file: &Handle, size: u64) -> () = file.of(size);
+    /// [`Storage::truncate_named`]
+    TruncateNamed: truncate_named(dir: &Handle, name: &OsStr, size: u64) -> () = dir.named(name).of(size);
     /// [`Storage::punch`]
     Punch: punch(file: &Handle, offset: u64, length: u64) -> () = file.at(offset).of(length);
     /// [`Storage::next_data`]

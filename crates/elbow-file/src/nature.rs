@@ -31,6 +31,9 @@ const SHARED: [u64; 4] = [0x6969, 0x0BD0_0BD0, 0x4750_4653, 0x00C3_6400];
 /// Mount options with which they do not.
 const KEPT_LOCAL: [&str; 4] = ["local_lock=all", "local_lock=posix", "localflock", "noflock"];
 
+/// How many names a file can have on ext4 and btrfs. (pathconf(3) says 127 for what it does not know.)
+const LINKS_MAX: [(u64, u32); 2] = [(0xEF53, 65_000), (0x9123_683E, 65_535)];
+
 /// What a file system is like: who gives its objects their owners, and who hears of its locks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Nature {
@@ -40,6 +43,12 @@ pub struct Nature {
     pub shares_locks: bool,
     /// An object has the same inode number for as long as it is there, whoever looks.
     pub keeps_inos: bool,
+    /// A directory that a lower layer has cannot be renamed (EXDEV): overlayfs without `redirect_dir`.
+    pub lower_dirs_stay: bool,
+    /// The most names that a file can have, where that is known.
+    pub links_max: Option<u32>,
+    /// All directories that are above it can be seen through the mount: it shows a file system of this machine from its root on.
+    pub shows_all_above: bool,
 }
 
 /// Which object something is, and how it was reached.
@@ -81,15 +90,58 @@ pub(crate) fn of(handle: &Handle) -> Result<Nature> {
         own_ids: LOCAL.contains(&kind),
         keeps_inos: LOCAL.contains(&kind) && kind != OVERLAYFS,
         shares_locks: SHARED.contains(&kind) && !keeps_locks_local(handle)?,
+        lower_dirs_stay: kind == OVERLAYFS && lower_dirs_stay(handle)?,
+        links_max: LINKS_MAX.iter().find(|(of, _)| *of == kind).map(|(_, most)| *most),
+        shows_all_above: LOCAL.contains(&kind) && shows_root(&mounts(), identity(handle)?.mount),
     })
+}
+
+/// Whether a mount shows its file system from the root on (proc_pid_mountinfo(5): the fourth field), and not a directory of it.
+fn shows_root(table: &str, mount: u64) -> bool {
+    let mount = mount.to_string();
+    table.lines().any(|line| {
+        let mut fields = line.split(' ');
+        fields.next() == Some(&mount) && fields.nth(2) == Some("/")
+    })
+}
+
+/// Whether an overlayfs refuses to rename directories of lower layers; no, if that cannot be found out.
+fn lower_dirs_stay(handle: &Handle) -> Result<bool> {
+    let (table, device) = (mounts(), device_of(handle)?);
+    let Some(options) = options_of(&table, &device) else {
+        return Ok(false);
+    };
+    let usual = std::fs::read_to_string("/sys/module/overlay/parameters/redirect_dir").ok();
+    Ok(renames_of_lower_dirs(options, usual.as_deref()) == Some(false))
+}
+
+/// What the options of an overlayfs say, or what is usual where they say nothing.
+fn renames_of_lower_dirs(options: &str, usual: Option<&str>) -> Option<bool> {
+    let option = options
+        .split(',')
+        .find_map(|option| option.strip_prefix("redirect_dir="));
+    match (option, usual.map(str::trim)) {
+        (Some(option), _) => Some(option == "on"),
+        (None, Some("Y")) => Some(true),
+        (None, Some("N")) => Some(false),
+        _ => None,
+    }
 }
 
 /// Whether the file system of an object is mounted so that its locks stay here; also if that cannot be found out.
 fn keeps_locks_local(handle: &Handle) -> Result<bool> {
-    let dev = retry_on_intr(|| rustix::fs::fstat(handle))?.st_dev;
-    let device = format!("{}:{}", rustix::fs::major(dev), rustix::fs::minor(dev));
-    let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let (table, device) = (mounts(), device_of(handle)?);
     Ok(options_of(&table, &device).is_none_or(|options| options.split(',').any(|option| KEPT_LOCAL.contains(&option))))
+}
+
+/// The device number of an object, as the table of mounts has it.
+fn device_of(handle: &Handle) -> Result<String> {
+    let dev = retry_on_intr(|| rustix::fs::fstat(handle))?.st_dev;
+    Ok(format!("{}:{}", rustix::fs::major(dev), rustix::fs::minor(dev)))
+}
+
+fn mounts() -> String {
+    std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default()
 }
 
 /// The options of a file system by its device number (proc_pid_mountinfo(5): the last field).
@@ -103,6 +155,26 @@ fn options_of<'a>(table: &'a str, device: &str) -> Option<&'a str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_mount_of_a_directory_does_not_show_what_is_above() {
+        let table = "22 1 254:1 / / rw,relatime shared:1 - ext4 /dev/root rw
+            23 22 254:1 /data/sub /sub rw - ext4 /dev/root rw";
+        let table = table.lines().map(str::trim_start).collect::<Vec<_>>().join("\n");
+        assert!(shows_root(&table, 22));
+        assert!(!shows_root(&table, 23) && !shows_root(&table, 2) && !shows_root("", 22));
+    }
+
+    #[test]
+    fn lower_directories_are_renamed_where_the_options_or_the_module_say_so() {
+        let layers = "rw,lowerdir=/l,upperdir=/u,workdir=/w";
+        let with = |option: &str| renames_of_lower_dirs(&format!("{layers},{option}"), Some("N\n"));
+        assert_eq!(with("redirect_dir=on"), Some(true));
+        assert_eq!(with("redirect_dir=nofollow"), Some(false));
+        assert_eq!(with("index=off"), Some(false));
+        assert_eq!(renames_of_lower_dirs(layers, Some("Y\n")), Some(true));
+        assert_eq!(renames_of_lower_dirs(layers, None), None);
+    }
 
     #[test]
     fn options_are_those_of_the_device() {

@@ -15,7 +15,7 @@
     reason = "this is the edge that the rule keeps everybody else behind"
 )]
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::{CString, OsStr, OsString};
 use std::fmt::Write as _;
 use std::io::IoSlice;
 use std::mem::MaybeUninit;
@@ -294,6 +294,19 @@ impl Storage for RealStorage {
         retry_on_intr(|| rustix::fs::ftruncate(file, size))
     }
 
+    #[allow(unsafe_code)]
+    fn truncate_named(&self, dir: &Handle, name: &OsStr, size: u64) -> Result<()> {
+        let object = open_at(dir, name, OFlags::PATH, 0)?;
+        let path = proc_path(object.as_fd(), None).into_os_string().into_vec();
+        let path = CString::new(path).map_err(|_| Errno::INVAL)?;
+        let size = i64::try_from(size).map_err(|_| Errno::FBIG)?;
+        // SAFETY: the path ends in a zero byte and outlives the call.
+        retry_on_intr(|| match unsafe { libc::truncate(path.as_ptr(), size) } {
+            0 => Ok(()),
+            _ => Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)),
+        })
+    }
+
     fn punch(&self, file: &Handle, offset: u64, length: u64) -> Result<()> {
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         retry_on_intr(|| rustix::fs::fallocate(file, flags, offset, length))
@@ -467,8 +480,6 @@ fn kind_of(file_type: FileType) -> Option<Kind> {
     }
 }
 
-/// What the kernel says, in our words; EIO for a kind of object that does not exist.
-#[allow(clippy::unnecessary_cast)] // field types differ between architectures
 /// Attributes by statx(2), which says what stat(2) does not.
 fn look(call: impl Fn(AtFlags, StatxFlags) -> Result<Statx>) -> Result<Stat> {
     let found = retry_on_intr(|| call(AtFlags::empty(), StatxFlags::BASIC_STATS))?;

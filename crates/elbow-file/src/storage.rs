@@ -291,6 +291,8 @@ pub trait Storage: Send + Sync {
     fn write(&self, file: &Handle, pieces: &[IoSlice<'_>], offset: u64) -> Result<()>;
     /// Sets the size of an open file.
     fn truncate(&self, file: &Handle, size: u64) -> Result<()>;
+    /// Sets the size of a named file, as truncate(2) does: where that is the size that it has, its times may stay.
+    fn truncate_named(&self, dir: &Handle, name: &OsStr, size: u64) -> Result<()>;
     /// Frees a range of an open file, which then reads as zeros; EOPNOTSUPP where holes cannot be punched.
     fn punch(&self, file: &Handle, offset: u64, length: u64) -> Result<()>;
     /// The first range of data at or after an offset, as `(start, end)`; `None` when only a hole follows.

@@ -38,6 +38,7 @@ fn call_everything(storage: &dyn Storage, root: &Handle) -> elbow_file::Result<(
     storage.open(&dir, n("f"), Access::Read)?;
     storage.read(&file, &mut [0; 9], 1)?;
     storage.truncate(&file, 4)?;
+    storage.truncate_named(&dir, n("f"), 4)?;
     supported(storage.punch(&file, 0, 2))?;
     storage.next_data(&file, 0)?;
     storage.try_lock(&file)?;

@@ -19,6 +19,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 use elbow_file::{Access, Errno, Handle, Kind, Storage};
 
+use crate::manners::{self, Manner};
 use crate::model::ACCESS_ACL;
 
 /// The object that is tried on, in the job's own directory.
@@ -64,6 +65,8 @@ pub enum Ability {
     XattrBytes(u64),
     /// Names like this one.
     Name(OsString),
+    /// Nothing that may be refused, but done in one of two ways.
+    Manner(Manner),
 }
 
 /// What becomes of modes.
@@ -79,6 +82,7 @@ pub(crate) struct Modes {
 #[derive(Debug, Default)]
 pub(crate) struct Abilities {
     answers: HashMap<Ability, Result<(), Errno>>,
+    manners: HashMap<Manner, bool>,
     pub(crate) modes: Option<Modes>,
     size_had: u64,
     xattr_bytes_had: u64,
@@ -89,9 +93,15 @@ pub(crate) struct Abilities {
 pub(crate) enum Trial {
     Answer(Result<(), Errno>),
     Modes(Modes),
+    Manner(Manner, bool),
 }
 
 impl Abilities {
+    /// In which way something is done, if that is known.
+    pub(crate) fn manner(&self, manner: Manner) -> Option<bool> {
+        self.manners.get(&manner).copied()
+    }
+
     /// The answer, if it is known: otherwise what to try.
     pub(crate) fn ask(&self, ability: &Ability) -> Result<Result<(), Errno>, Ability> {
         match ability {
@@ -141,6 +151,10 @@ impl Abilities {
         let answer = match trial {
             Trial::Modes(modes) => {
                 self.modes.get_or_insert(modes);
+                return Ok(());
+            }
+            Trial::Manner(manner, is_so) => {
+                self.manners.insert(manner, is_so);
                 return Ok(());
             }
             Trial::Answer(answer) => answer,
@@ -217,6 +231,7 @@ pub(crate) fn of_name(name: &OsStr) -> Option<Ability> {
 pub(crate) fn probe(storage: &dyn Storage, job: &Handle, ability: &Ability, inherited: u32) -> Trial {
     match ability {
         Ability::Modes => probe_modes(storage, job, inherited).map_or_else(|e| Trial::Answer(Err(e)), Trial::Modes),
+        Ability::Manner(manner) => Trial::Manner(*manner, manners::probe(storage, job, *manner)),
         ability => Trial::Answer(try_out(storage, job, ability)),
     }
 }
@@ -236,7 +251,7 @@ fn try_out(storage: &dyn Storage, job: &Handle, ability: &Ability) -> Result<(),
         Ability::Name(name) => storage
             .create(job, name, SUBJECT_MODE)
             .and_then(|file| storage.close(&file)),
-        Ability::Modes => Ok(()),
+        Ability::Modes | Ability::Manner(_) => Ok(()),
     };
     let needs_subject = !matches!(ability, Ability::Node(_) | Ability::Name(_));
     let tried = match attempt() {

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use elbow_file::double::{Call, Faulty, Interposed, Operation, Plan};
 use elbow_file::{Errno, Kind, RealStorage};
 
+use crate::inherit_test::disk;
 use crate::model::{ACCESS_ACL, DEFAULT_ACL};
 use crate::schedule_test::scratch;
 use crate::{Attr, Caller, Ino, Job, Options, Outcome, SetAttr, XattrMode};
@@ -236,4 +237,27 @@ fn what_fails_for_the_moment_is_tried_again() {
     assert_eq!(link("x"), Err(Errno::NOSPC));
     assert_eq!(link("x"), Ok(()));
     bench.assert_commits();
+}
+
+/// One more name than the storage allows was a deferred error, which rolled the job back at its end.
+#[test]
+fn names_beyond_those_that_a_file_can_have_are_refused_at_once() {
+    const MOST: u32 = 65_000;
+    let Some(disk) = disk::Disk::new("ext4") else { return };
+    let path = disk.path("old");
+    std::fs::write(&path, "old").unwrap();
+    std::fs::create_dir(disk.path("d")).unwrap();
+    for number in 0..MOST - 2 {
+        std::fs::hard_link(&path, disk.path(&format!("d/{number}"))).unwrap();
+    }
+    let root = RealStorage::open_root(&disk.root()).unwrap();
+    let job = Job::begin(Arc::new(RealStorage), root, &disk.root(), Options::default()).unwrap();
+    let old = job.insist(|job| job.lookup(Ino::ROOT, n("old"))).unwrap().ino;
+    let link = |name: &str| job.insist(|job| job.link(old, Ino::ROOT, n(name))).map(drop);
+    assert_eq!(link("last"), Ok(()));
+    assert_eq!(link("beyond"), Err(Errno::MLINK));
+    assert!(matches!(job.commit(&mut |_| {}), Ok(Outcome::Committed)));
+    assert!(disk.path("last").exists() && !disk.path("beyond").exists());
+    let native = std::fs::hard_link(&path, disk.path("beyond")).unwrap_err();
+    assert_eq!(native.raw_os_error(), Some(Errno::MLINK.raw_os_error()));
 }

@@ -88,6 +88,8 @@ pub struct SetAttr {
     pub gid: Option<u32>,
     /// Size in bytes.
     pub size: Option<u64>,
+    /// The size is set through a name: truncate(2) leaves the times of a file whose size stays, ftruncate(2) and `O_TRUNC` set them.
+    pub by_name: bool,
     /// Last access.
     pub atime: Option<SetTime>,
     /// Last change of content.
@@ -157,6 +159,10 @@ pub enum Fetch {
     Space,
     /// Whether the storage can do something at all.
     Ability(Ability),
+    /// What the storage is like.
+    Nature,
+    /// Whether the storage lets an old directory be renamed.
+    Moves(Ino),
 }
 
 /// What an operation gives.

@@ -6,8 +6,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use elbow_file::double::{Delaying, Faulty, Interposed, Plan};
-use elbow_file::{RealStorage, Storage};
+use elbow_file::double::{Delaying, Faulty, Interposed, Operation, Plan};
+use elbow_file::{Errno, RealStorage, Storage};
 
 use crate::crash_test::{begin, has_staging, old_tree, operations, recovered, seen_by_jobs};
 use crate::report::{Publish, RecoverAction};
@@ -107,13 +107,158 @@ fn a_recovery_overwrites_nothing_that_was_written_since() {
     assert!(kept > 5 && finished > 5, "{kept} {finished}");
 }
 
-/// Some file below the directory has this content.
+/// A job that dies at a change of its commit, somebody who then does something, and a recovery: what it did, or `None` beyond the last
+/// change. Whoever has nothing to do there leaves it alone.
+fn recovered_after(dir: &Path, n: u64, interfere: impl FnOnce(&Path) -> bool) -> Option<Option<RecoverAction>> {
+    std::fs::create_dir(dir).unwrap();
+    old_tree(dir);
+    let faulty = Arc::new(Interposed::new(Arc::new(RealStorage), Faulty::default()));
+    let job = begin(faulty.clone(), dir, Publish::Staged);
+    for op in operations() {
+        InJob(&job).run(&op).unwrap();
+    }
+    job.shared.drain(&mut |_| {}).unwrap();
+    faulty.hook().arm(Plan::stop_at_change(n));
+    let _ = job.commit(&mut |_| {});
+    if faulty.hook().fired() == 0 {
+        return None;
+    }
+    drop(job);
+    if !interfere(dir) {
+        return Some(None);
+    }
+    let real: Arc<dyn Storage> = Arc::new(RealStorage);
+    Some(Some(recovered(dir, &real).unwrap_or_else(|error| {
+        panic!("stop at change {n}: {error}");
+    })))
+}
+
+/// What is made in a directory that the job removes, and what is appended to a file that it appends to, is there after the recovery.
+#[test]
+fn a_recovery_deletes_nothing_that_was_made_since() {
+    rustix::process::umask(rustix::fs::Mode::empty());
+    let temp = scratch();
+    let dir = temp.path().join("died");
+    let by_hand = |path: &Path| -> bool {
+        let open = std::fs::OpenOptions::new().append(true).create(true).open(path);
+        open.is_ok_and(|mut file| std::io::Write::write_all(&mut file, b"made by hand").is_ok())
+    };
+    for name in ["gone/thesis", "gone/deep/thesis", "keep/log"] {
+        let (mut kept, mut finished) = (0, 0);
+        for n in 1.. {
+            let Some(action) = recovered_after(&dir, n, |dir| by_hand(&dir.join(name))) else {
+                break;
+            };
+            let Some(action) = action else {
+                std::fs::remove_dir_all(&dir).unwrap();
+                continue;
+            };
+            kept += u64::from(action == RecoverAction::Kept);
+            finished += u64::from(action == RecoverAction::Finished);
+            assert!(
+                holds(&dir, "made by hand"),
+                "stop at change {n}, {action:?}: {name} is lost"
+            );
+            std::fs::remove_dir_all(&dir).unwrap();
+        }
+        assert!(kept > 1, "{name}: {kept} {finished}");
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
+}
+
+/// Somebody removes what the job had published, so that the recovery cannot finish: it does not stop half-way either.
+#[test]
+fn a_recovery_that_finds_results_taken_away_leaves_no_mixture() {
+    rustix::process::umask(rustix::fs::Mode::empty());
+    let temp = scratch();
+    let (dir, untouched) = (temp.path().join("died"), temp.path().join("untouched"));
+    std::fs::create_dir(&untouched).unwrap();
+    old_tree(&untouched);
+    let before = seen_by_jobs(&untouched);
+    let (mut old, mut new) = (0, 0);
+    let mut after = None;
+    for n in 1.. {
+        let taken_away = |dir: &Path| std::fs::remove_file(dir.join("keep/fresh")).is_ok();
+        let Some(action) = recovered_after(&dir, n, taken_away) else {
+            let mut whole = seen_by_jobs(&dir);
+            whole.remove(Path::new("keep/fresh"));
+            assert_eq!(after.get_or_insert(whole.clone()), &whole);
+            break;
+        };
+        if action.is_some() {
+            let found = seen_by_jobs(&dir);
+            if found == before {
+                old += 1;
+            } else {
+                new += 1;
+                assert_eq!(
+                    after.get_or_insert(found.clone()),
+                    &found,
+                    "stop at change {n}: {action:?}"
+                );
+            }
+        }
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
+    assert!(old > 3 && new > 3, "{old} {new}");
+}
+
+/// A directory that cannot be renamed (a lower layer of overlayfs) is removed in the end, whenever the job died, and not with what somebody
+/// has made in it meanwhile.
+#[test]
+fn a_directory_that_cannot_be_renamed_is_removed_by_the_recovery_of_its_job() {
+    rustix::process::umask(rustix::fs::Mode::empty());
+    let temp = scratch();
+    let dir = temp.path().join("died");
+    let immovable = || {
+        let plan = Plan::fail(Errno::XDEV).on(Operation::Rename).times(u64::MAX);
+        plan.when(|call| call.name.is_some_and(|name| name == "gone") && call.path().is_dir())
+    };
+    for adds in [false, true] {
+        let (mut removed, mut left) = (0, 0);
+        for n in 1.. {
+            std::fs::create_dir(&dir).unwrap();
+            old_tree(&dir);
+            let faulty = Arc::new(Interposed::new(Arc::new(RealStorage), Faulty::new([immovable()])));
+            let job = begin(faulty.clone(), &dir, Publish::Staged);
+            for op in operations() {
+                InJob(&job).run(&op).unwrap();
+            }
+            job.shared.drain(&mut |_| {}).unwrap();
+            let refused = faulty.hook().fired();
+            faulty.hook().arm(Plan::stop_at_change(n));
+            let ended = job.commit(&mut |_| {});
+            drop(job);
+            let is_made =
+                adds && dir.join("gone").is_dir() && std::fs::write(dir.join("gone/thesis"), "by hand").is_ok();
+            let storage: Arc<dyn Storage> =
+                Arc::new(Interposed::new(Arc::new(RealStorage), Faulty::new([immovable()])));
+            let action = recovered(&dir, &storage);
+            match dir.join("gone").exists() {
+                true => left += 1,
+                false => removed += 1,
+            }
+            let is_old = dir.join("moves").exists();
+            let whole = is_old == dir.join("gone/x").exists() && is_old != dir.join("new/moved").exists();
+            assert!(whole || is_made, "stop at change {n}: {action:?}");
+            assert!(!is_made || holds(&dir, "by hand"), "stop at change {n}: {action:?}");
+            std::fs::remove_dir_all(&dir).unwrap();
+            if matches!(ended, Ok(Outcome::Committed)) {
+                assert!(faulty.hook().fired() > refused, "nothing was refused");
+                break;
+            }
+        }
+        assert!(removed > 3 && left > 3, "{removed} {left}");
+    }
+}
+
+/// Some file below the directory has this in it.
 fn holds(dir: &Path, content: &str) -> bool {
     std::fs::read_dir(dir).unwrap().map(Result::unwrap).any(|entry| {
         let path = entry.path();
         match path.is_dir() && !path.is_symlink() {
             true => holds(&path, content),
-            false => std::fs::read_to_string(path).is_ok_and(|found| found == content),
+            false => std::fs::read_to_string(path).is_ok_and(|found| found.contains(content)),
         }
     })
 }
@@ -295,9 +440,12 @@ fn who_is_to_win_wins() {
         Op::Create(s("keep/tmp")),
         Op::Write(s("keep/tmp"), 0, b"of the job".to_vec()),
         Op::Rename(s("keep/tmp"), s("keep/replaced"), elbow_file::RenameMode::Replace),
+        Op::Unlink(s("gone/deep/y")),
+        Op::Rmdir(s("gone/deep")),
     ] {
         InJob(&job).run(&op).unwrap();
     }
+    std::fs::write(temp.path().join("gone/deep/added"), "of somebody else").unwrap();
     for name in ["fresh", "two", "dead", "keep/replaced"] {
         std::fs::write(temp.path().join(name), "of somebody else, and longer").unwrap();
     }
@@ -311,6 +459,6 @@ fn who_is_to_win_wins() {
             .unwrap()
             .starts_with(b"of the job")
     );
-    assert!(!temp.path().join("dead").exists());
+    assert!(!temp.path().join("dead").exists() && !temp.path().join("gone/deep").exists());
     assert!(!has_staging(temp.path()));
 }

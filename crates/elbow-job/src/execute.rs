@@ -59,7 +59,6 @@ impl Executor<'_> {
         match self.act(action, &mut done) {
             Ok(()) => Ok(done),
             Err(errno) => {
-                done.is_made |= lost::may_be_made(errno);
                 self.unmake(action, &done);
                 Err(errno)
             }
@@ -74,6 +73,7 @@ impl Executor<'_> {
                 match abilities::probe(self.storage, job, &Ability::Modes, *inherited) {
                     Trial::Modes(modes) => done.modes = Some(modes),
                     Trial::Answer(answer) => answer?,
+                    Trial::Manner(..) => {}
                 }
             }
             Action::ProbeLinks { job } => done.link_attributes = self.probe_links(job)?,
@@ -223,8 +223,7 @@ impl Executor<'_> {
         done.calls += 1;
         match node {
             Node::File => {
-                let file = self.storage.create(&dir, name, mode)?;
-                done.is_made = true;
+                let file = made(self.storage.create(&dir, name, mode), done)?;
                 (self.arrived)();
                 self.fill(&file, fill, done)?;
                 done.calls += set_all(self.storage, Subject::Open(&file), attrs)?;
@@ -232,16 +231,14 @@ impl Executor<'_> {
                 return Ok(());
             }
             Node::Dir => {
-                self.storage.mkdir(&dir, name, mode)?;
-                done.is_made = true;
+                made(self.storage.mkdir(&dir, name, mode), done)?;
                 (self.arrived)();
                 // Kept, so that what is made in it finds it even while it moves.
                 done.made = Some(self.storage.open_dir(&dir, name)?);
             }
-            Node::Symlink(target) => self.storage.symlink(target, &dir, name)?,
-            Node::Special(kind, rdev) => self.storage.mknod(&dir, name, *kind, mode, *rdev)?,
+            Node::Symlink(target) => made(self.storage.symlink(target, &dir, name), done)?,
+            Node::Special(kind, rdev) => made(self.storage.mknod(&dir, name, *kind, mode, *rdev), done)?,
         }
-        done.is_made = true;
         self.set_named(&dir, name, attrs, done)
     }
 
@@ -349,6 +346,15 @@ pub(crate) fn open_route(storage: &dyn Storage, route: &Route) -> Result<Handle,
         .names
         .iter()
         .try_fold(route.base.clone(), |at, name| storage.open_dir(&at, name))
+}
+
+/// What a creating call gave, after it was noted whether there is something now.
+fn made<T>(answer: Result<T, Errno>, done: &mut Done) -> Result<T, Errno> {
+    done.is_made = match &answer {
+        Ok(_) => true,
+        Err(errno) => lost::may_be_made(*errno),
+    };
+    answer
 }
 
 /// Sets attributes of a named object. Returns the number of calls.

@@ -1,6 +1,5 @@
 //! Asking the storage for what an operation needs. Everything here blocks.
 
-use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,7 +12,8 @@ use crate::abilities::{self, Ability};
 use crate::api::{Fetch, Ino, Stop};
 use crate::execute::{open_route, open_writable};
 use crate::job::{Job, Shared, State, clock};
-use crate::model::{DEFAULT_ACL, FoundEntry, Listing, Piece, Segment, Source};
+use crate::manners;
+use crate::model::{DEFAULT_ACL, FoundEntry, FoundXattrs, Listing, Piece, Segment, Source};
 use crate::plan::{Route, patch_name};
 use crate::pool::THREADS_MAX;
 use crate::spill::Spilled;
@@ -46,6 +46,8 @@ impl Job {
             Fetch::Room(bytes) => shared.make_room(bytes),
             Fetch::Space => shared.fetch_space(),
             Fetch::Ability(ref ability) => shared.fetch_ability(ability),
+            Fetch::Nature => shared.fetch_nature(),
+            Fetch::Moves(ino) => shared.fetch_moves(ino),
         }
     }
 
@@ -175,14 +177,14 @@ impl Shared {
         };
         let xattrs = read_xattrs(&*self.storage, &dir, &name);
         let mut state = self.state.lock();
-        if xattrs == Err(Errno::OPNOTSUPP) {
+        if matches!(xattrs, Err(Errno::OPNOTSUPP)) {
             state.model.no_xattrs = true;
         }
         state.model.install_xattrs(
             ino,
             xattrs.or_else(|e| {
                 if e == Errno::OPNOTSUPP {
-                    Ok(BTreeMap::new())
+                    Ok(FoundXattrs::default())
                 } else {
                     Err(e)
                 }
@@ -204,6 +206,22 @@ impl Shared {
         let (job, inherited) = self.job_dir_now()?;
         let trial = abilities::probe(&*self.storage, &job, ability, inherited);
         self.state.lock().model.abilities.learn(ability, trial)
+    }
+
+    fn fetch_nature(&self) -> Result<(), Errno> {
+        let nature = self.storage.nature(&self.root)?;
+        self.state.lock().model.nature = Some(nature);
+        Ok(())
+    }
+
+    /// Whether the storage lets an old directory be renamed.
+    fn fetch_moves(self: &Arc<Self>, ino: Ino) -> Result<(), Errno> {
+        let (job, _) = self.job_dir_now()?;
+        let (route, name) = self.old_spot(ino)?;
+        let dir = open_route(&*self.storage, &route)?;
+        let moves = manners::moves(&*self.storage, &job, (&dir, &name));
+        self.state.lock().model.dir_at_checked(ino)?.moves = Some(moves);
+        Ok(())
     }
 
     /// The job's own directory, made now if it is not there yet, and the mode that a file of mode 777 has in it.
@@ -443,14 +461,16 @@ fn fetch_all(
     }
 }
 
-fn read_xattrs(storage: &dyn Storage, dir: &Handle, name: &OsStr) -> Result<BTreeMap<OsString, Vec<u8>>, Errno> {
-    let mut xattrs = BTreeMap::new();
+fn read_xattrs(storage: &dyn Storage, dir: &Handle, name: &OsStr) -> Result<FoundXattrs, Errno> {
+    let mut found = FoundXattrs::default();
     for key in storage.list_xattrs(dir, name)? {
         match storage.get_xattr(dir, name, &key) {
-            Ok(value) => drop(xattrs.insert(key, value)),
+            Ok(value) => drop(found.values.insert(key, value)),
             Err(Errno::NODATA) => {}
+            // What may not be read has values that may not be read, and names that may.
+            Err(Errno::ACCESS) => drop(found.closed.insert(key)),
             Err(errno) => return Err(errno),
         }
     }
-    Ok(xattrs)
+    Ok(found)
 }

@@ -24,7 +24,7 @@ use crate::{Caller, Ino, Job, Options, Outcome, SetAttr, XattrMode};
 
 #[allow(dead_code)] // what other tests need of it
 #[path = "../../elbow-file/tests/disk/mod.rs"]
-mod disk;
+pub(crate) mod disk;
 
 /// One operation.
 #[derive(Clone, Debug)]

@@ -214,6 +214,13 @@ impl Job {
         open.map(|(ino, inode)| (ino, inode.shown_ino)).collect()
     }
 
+    /// Whether somebody has an object open for writing.
+    #[must_use]
+    pub fn is_open_for_writing(&self, ino: Ino) -> bool {
+        let state = self.shared.state.lock();
+        state.model.get(ino).is_ok_and(|inode| inode.write_opens > 0)
+    }
+
     /// Creates a regular file and opens it for writing; one reference.
     ///
     /// # Errors
@@ -353,12 +360,18 @@ impl Job {
         self.operate(|model| model.write(ino, offset, data, kill_suid, &self.shared.gauge))
     }
 
-    /// fallocate(2) with KEEP_SIZE, PUNCH_HOLE, ZERO_RANGE.
+    /// fallocate(2) with KEEP_SIZE, PUNCH_HOLE, ZERO_RANGE; `kill_suid` as in [`Job::write`].
     ///
     /// # Errors
     /// EOPNOTSUPP for other modes, ENOSPC.
-    pub fn fallocate(&self, ino: Ino, mode: i32, offset: u64, length: u64) -> Answer<()> {
-        self.operate(|model| model.fallocate(ino, mode, offset, length))
+    pub fn fallocate(&self, ino: Ino, mode: i32, offset: u64, length: u64, kill_suid: bool) -> Answer<()> {
+        self.operate(|model| {
+            model.fallocate(ino, mode, offset, length)?;
+            if kill_suid {
+                model.kill_suid(ino);
+            }
+            Ok(())
+        })
     }
 
     /// All names of a directory but `.` and `..`.

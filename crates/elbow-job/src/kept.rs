@@ -44,15 +44,18 @@ pub fn drop_kept(storage: &Arc<dyn Storage>, root: &Handle, names: &[OsString]) 
         .collect()
 }
 
-/// A kept job that is about to go.
-struct Kept {
-    own: Own,
-    manifest: Option<Manifest>,
-    lock: Lock,
+/// A kept job that is about to go, or to go on.
+pub(crate) struct Kept {
+    pub(crate) own: Own,
+    pub(crate) manifest: Option<Manifest>,
+    /// Held.
+    pub(crate) lock: Lock,
+    /// Its removal has begun.
+    pub(crate) is_dropped: bool,
 }
 
 /// A kept job, or why it is none.
-fn find(storage: &dyn Storage, root: &Handle, name: &OsStr) -> Result<Kept, JobError> {
+pub(crate) fn find(storage: &dyn Storage, root: &Handle, name: &OsStr) -> Result<Kept, JobError> {
     let not_kept = |found: String| JobError::NotKept {
         job: name.to_string_lossy().into_owned(),
         found,
@@ -76,9 +79,24 @@ fn find(storage: &dyn Storage, root: &Handle, name: &OsStr) -> Result<Kept, JobE
     let attempt = lock_manifest(storage, &own, &found, &lock).map_err(error("locking the manifest in"))?;
     match found {
         Found::Kept(_) | Found::Dropped(_) if matches!(attempt, Attempt::Taken) => {
-            Err(not_kept("another process is dropping it".into()))
+            Err(not_kept("another process is at work on it".into()))
         }
-        Found::Kept(manifest) | Found::Dropped(manifest) => Ok(Kept { own, manifest, lock }),
+        // It may have gone on, or gone, before it was locked.
+        _ if look_at(storage, &own).map_err(error("reading the manifest in"))? != found => {
+            Err(not_kept("another process was at work on it just now".into()))
+        }
+        Found::Kept(manifest) => Ok(Kept {
+            own,
+            manifest,
+            lock,
+            is_dropped: false,
+        }),
+        Found::Dropped(manifest) => Ok(Kept {
+            own,
+            manifest,
+            lock,
+            is_dropped: true,
+        }),
         Found::Ordinary(manifest) => {
             let shares_locks = storage.nature(root).is_ok_and(|nature| nature.shares_locks);
             let liveness = manifest.map(|manifest| liveness::of(&manifest, &attempt, whose.dev(), shares_locks));

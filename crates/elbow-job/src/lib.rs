@@ -9,7 +9,7 @@
 //!        v    actions
 //!   pool      threads that execute   (`pool`, `execute`)  ->  elbow_file::Storage
 //!        v
-//!   commit    record, apply, clean   (`commit/`), `recover` (`whose`, `liveness`), `kept`
+//!   commit    record, apply, clean   (`commit/`), `recover` (`whose`, `liveness`), `kept`, `resume`
 //! ```
 //!
 //! Invariants: before commit the storage changes only inside staging directories (`staging`); nothing is
@@ -19,6 +19,7 @@
 //! Source: Nettelblad & Nettelblad, *Opportunistically Maximizing I/O Throughput Exploiting the
 //! Transactional Nature of Batch-Mode Data Processing* (CannyFS).
 
+mod abandon;
 mod abilities;
 #[cfg(test)]
 mod abilities_test;
@@ -41,6 +42,7 @@ mod job;
 mod kept;
 mod liveness;
 mod lost;
+mod manners;
 mod model;
 #[cfg(test)]
 mod pairs_test;
@@ -55,26 +57,36 @@ mod recover;
 mod refusal_test;
 mod removal;
 mod report;
+mod resume;
+#[cfg(test)]
+mod resume_test;
 #[cfg(test)]
 mod room_test;
 #[cfg(test)]
 mod schedule_test;
 mod seek;
+mod show;
 mod spill;
 mod staging;
 mod strays;
+#[cfg(test)]
+mod stuck_test;
 mod whose;
 
+pub use abandon::{Abandoned, abandon};
 pub use abilities::Ability;
 pub use api::{Answer, Attr, Caller, Fetch, Ino, Listed, SetAttr, SetTime, Stop, XattrMode};
 pub use job::{Job, MEMORY_MIN_BYTES};
 pub use kept::drop_kept;
-pub use recover::recover;
+pub use manners::Manner;
+pub use recover::{recover, retry};
 pub use report::{
-    Cause, Change, ChangeKind, Counts, DeferredError, JobError, OnConflict, Options, Outcome, Phase, Progress, Publish,
-    RecoverAction, Recovered, Steps,
+    Cause, Change, ChangeKind, Counts, DeferredError, JobError, Keep, Kept, OnConflict, Options, Outcome, Phase,
+    Progress, Publish, RecoverAction, Recovered, Steps,
 };
+pub use resume::resume;
 pub use seek::Seek;
+pub use show::{JobState, Left, show};
 pub use spill::check_scratch;
 pub use staging::is_staging_name;
 pub use strays::recover_strays;

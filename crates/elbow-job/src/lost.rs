@@ -1,7 +1,7 @@
 //! Renames and links whose answer was lost: a server that dies after the call and before its answer, a connection that breaks. The
 //! call is reported as failed, and has been made.
 //!
-//! What is renamed here is named by nobody else, so a look tells: the old name is gone, the new one there.
+//! A look tells: the old name is gone, the new one there. Old names are hidden ones mostly, which nobody else uses.
 
 use std::ffi::OsStr;
 
@@ -44,10 +44,43 @@ fn has_moved(storage: &dyn Storage, from: Name<'_>, to: Name<'_>) -> bool {
     storage.stat(from.0, from.1) == Err(Errno::NOENT) && storage.stat(to.0, to.1).is_ok()
 }
 
+/// Gives an object a name that nobody has, where the storage cannot rename without replacing: a second name, of which the first is
+/// taken away, so that it is the storage that says whether the name is free. Directories have no second name, and none replaces one that is not
+/// empty.
+///
+/// # Errors
+/// EEXIST: somebody else has the name.
+pub(crate) fn move_to_free(storage: &dyn Storage, from: Name<'_>, to: Name<'_>) -> Result<(), Errno> {
+    match storage.link(from.0, from.1, to.0, to.1) {
+        Ok(()) => {}
+        // Made by a request before this one, or by who died after it.
+        Err(errno) if (errno == Errno::EXIST || may_be_made(errno)) && are_one(storage, from, to)? => {}
+        Err(Errno::EXIST) => return Err(Errno::EXIST),
+        Err(_) => return move_if_free(storage, from, to),
+    }
+    match storage.unlink(from.0, from.1) {
+        Ok(()) | Err(Errno::NOENT) => Ok(()),
+        Err(errno) if may_be_made(errno) && storage.stat(from.0, from.1) == Err(Errno::NOENT) => Ok(()),
+        Err(errno) => storage.unlink(to.0, to.1).and(Err(errno)),
+    }
+}
+
+fn move_if_free(storage: &dyn Storage, from: Name<'_>, to: Name<'_>) -> Result<(), Errno> {
+    match storage.stat(to.0, to.1) {
+        Err(Errno::NOENT) => {}
+        found => return found.and(Err(Errno::EXIST)),
+    }
+    match storage.rename(from.0, from.1, to.0, to.1, RenameMode::Replace) {
+        // A request that came to the server twice does not find the old name.
+        Err(errno) if (errno == Errno::NOENT || may_be_made(errno)) && has_moved(storage, from, to) => Ok(()),
+        other => other,
+    }
+}
+
 /// Makes a hard link; what was done without an answer is done.
 pub(crate) fn link(storage: &dyn Storage, from: Name<'_>, to: Name<'_>) -> Result<(), Errno> {
     match storage.link(from.0, from.1, to.0, to.1) {
-        Err(errno) if may_be_made(errno) && are_one(storage, from, to)? => Ok(()),
+        Err(errno) if (errno == Errno::EXIST || may_be_made(errno)) && are_one(storage, from, to)? => Ok(()),
         other => other,
     }
 }
@@ -60,4 +93,62 @@ pub(crate) fn are_one(storage: &dyn Storage, a: Name<'_>, b: Name<'_>) -> Result
     };
     let is_same = |a: Stat, b: Stat| a.dev == b.dev && a.ino == b.ino && a.nlink > 1;
     Ok(look(a)?.zip(look(b)?).is_some_and(|(a, b)| is_same(a, b)))
+}
+
+#[cfg(test)]
+#[allow(clippy::disallowed_methods, reason = "the test makes and looks at real directories")]
+mod tests {
+    use elbow_file::RealStorage;
+
+    use super::*;
+
+    /// Of many who give their file the same name at once one succeeds, and no other's is lost.
+    #[test]
+    fn one_of_many_gets_a_free_name() {
+        let temp = tempfile::tempdir().unwrap();
+        let root = RealStorage::open_root(temp.path()).unwrap();
+        for round in 0..200 {
+            let target = format!("target{round}");
+            let moved = std::thread::scope(|scope| {
+                let movers: Vec<_> = (0..4)
+                    .map(|n| {
+                        let source = format!("source{n}");
+                        std::fs::write(temp.path().join(&source), &source).unwrap();
+                        let (root, target) = (&root, &target);
+                        scope.spawn(move || {
+                            move_to_free(&RealStorage, (root, source.as_ref()), (root, target.as_ref()))
+                                .map(|()| source)
+                        })
+                    })
+                    .collect();
+                movers
+                    .into_iter()
+                    .map(|mover| mover.join().unwrap())
+                    .collect::<Vec<_>>()
+            });
+            let winners: Vec<_> = moved.iter().flatten().collect();
+            assert_eq!(winners.len(), 1, "{moved:?}");
+            assert_eq!(std::fs::read_to_string(temp.path().join(&target)).unwrap(), *winners[0]);
+            assert_eq!(std::fs::read_dir(temp.path()).unwrap().count(), round + 1 + 3);
+        }
+    }
+
+    #[test]
+    fn who_died_between_two_names_is_gone_on_with_and_a_directory_is_moved() {
+        let temp = tempfile::tempdir().unwrap();
+        let root = RealStorage::open_root(temp.path()).unwrap();
+        let name = |name: &'static str| (&root, OsStr::new(name));
+        std::fs::write(temp.path().join("source"), "").unwrap();
+        std::fs::hard_link(temp.path().join("source"), temp.path().join("target")).unwrap();
+        assert_eq!(move_to_free(&RealStorage, name("source"), name("target")), Ok(()));
+        assert!(!temp.path().join("source").exists() && temp.path().join("target").exists());
+        std::fs::create_dir(temp.path().join("dir")).unwrap();
+        assert_eq!(move_to_free(&RealStorage, name("dir"), name("moved")), Ok(()));
+        assert!(temp.path().join("moved").is_dir());
+        std::fs::create_dir(temp.path().join("dir")).unwrap();
+        assert_eq!(
+            move_to_free(&RealStorage, name("dir"), name("target")),
+            Err(Errno::EXIST)
+        );
+    }
 }

@@ -22,19 +22,23 @@ use elbow_file::{Access, Errno, Handle, Nature, Storage, Time};
 use elbow_ranges::encoding::seal;
 
 use crate::commit::{
-    Apply, DEPARTED, DONE, Failure, Leftovers, RECORD, RECORD_MAGIC, Record, StagingHolder, Tally, Tree, UNDO,
-    UndoPhase, remove_job_dir, remove_leftovers, remove_old_turn,
+    Apply, DEPARTED, DONE, Failure, Leftovers, RECORD, RECORD_MAGIC, RESUME, Record, StagingHolder, Tally, Tree, Turn,
+    UNDO, UndoPhase, WHY_BYTES_MAX, cause_of, gone_is_none, remove_job_dir, remove_leftovers, remove_old_turn,
+    write_why,
 };
 use crate::job::clock;
 use crate::kept;
 use crate::liveness::{self, Attempt, Liveness, Lock};
-use crate::report::{JobError, RecoverAction, Recovered};
+use crate::report::{JobError, OnConflict, Outcome, RecoverAction, Recovered};
+use crate::resume;
 use crate::staging::{
-    DROPPED, JOURNAL, JournalEntry, KEPT, MANIFEST, MANIFEST_DRAFT, MANIFEST_MAGIC, Manifest, TURN, is_job_name,
+    DROPPED, JOURNAL, JournalEntry, KEPT, MANIFEST, MANIFEST_DRAFT, MANIFEST_MAGIC, Manifest, TURN, WHY, is_job_name,
     is_probe_name, mtime_in,
 };
 use crate::whose::{Own, Whose};
 
+/// What is said of a job that is in its place.
+const FINISHED: &str = "it had committed: everything is in its place";
 /// A recovery works with this many storage calls at once.
 pub(crate) const THREADS: usize = 32;
 /// A manifest holds a command; those are shorter (ARG_MAX).
@@ -73,6 +77,37 @@ pub fn recover(storage: &Arc<dyn Storage>, root: &Handle, force: bool) -> Result
             })
         })
         .collect())
+}
+
+/// Ends one dead job, which is named as its own staging directory is; one that was kept with all that it made goes on, as by
+/// [`resume`](crate::resume()).
+///
+/// # Errors
+/// [`JobError::NotWhole`] for a name that is not there, or a job that cannot go on; others when a step fails, after which it can be called again.
+pub fn retry(storage: &Arc<dyn Storage>, root: &Handle, name: &OsStr, force: bool) -> Result<Recovered, JobError> {
+    let not_there = || JobError::NotWhole {
+        job: name.to_string_lossy().into_owned(),
+        found: "there is no such job here".into(),
+    };
+    if !is_job_name(name) {
+        return Err(not_there());
+    }
+    let ended = Recovery::new(&**storage, root, force)?.end(name)?;
+    let ended = ended.ok_or_else(not_there)?;
+    if ended.action != RecoverAction::Kept {
+        return Ok(ended);
+    }
+    Ok(match resume::resume(storage, root, name, OnConflict::RollBack)? {
+        Outcome::Kept(cause, _) => Recovered {
+            message: format!("it cannot be stored yet ({cause}), and is kept as before"),
+            ..ended
+        },
+        _ => Recovered {
+            action: RecoverAction::Finished,
+            message: FINISHED.into(),
+            ..ended
+        },
+    })
 }
 
 /// Why a job could not be ended, for who knows which job and directory it is.
@@ -131,18 +166,18 @@ pub(crate) fn told(
 /// What became of each name.
 type Ended = Vec<(OsString, Result<Option<Recovered>, JobError>)>;
 
-struct Recovery<'a> {
+pub(crate) struct Recovery<'a> {
     storage: &'a dyn Storage,
     root: &'a Handle,
     force: bool,
-    whose: Whose<'a>,
+    pub(crate) whose: Whose<'a>,
     nature: Nature,
     /// Asked instead of locks, by tests.
     is_alive: Option<&'a dyn Fn(&Manifest) -> bool>,
 }
 
 impl<'a> Recovery<'a> {
-    fn new(storage: &'a dyn Storage, root: &'a Handle, force: bool) -> Result<Self, JobError> {
+    pub(crate) fn new(storage: &'a dyn Storage, root: &'a Handle, force: bool) -> Result<Self, JobError> {
         let failed = error("reading the attributes of");
         Ok(Self {
             storage,
@@ -228,7 +263,10 @@ impl<'a> Recovery<'a> {
             .of_job(Some(own.handle.clone()), &lock)
             .staying_on(mount);
         let manifest = match found {
-            Found::Kept(manifest) => return Ok(Some(is_kept(name, manifest.as_ref()))),
+            Found::Kept(manifest) => {
+                let waits = waits(self.storage, &own).map_err(error("reading the record in"))?;
+                return Ok(Some(is_kept(name, manifest.as_ref(), waits)));
+            }
             Found::Dropped(_) if matches!(attempt, Attempt::Taken) => return Ok(None),
             Found::Dropped(manifest) => {
                 kept::remove(&tree, name, &own)?;
@@ -279,12 +317,29 @@ impl<'a> Recovery<'a> {
         }
     }
 
-    fn liveness(&self, manifest: &Manifest, attempt: &Attempt) -> Liveness {
+    pub(crate) fn liveness(&self, manifest: &Manifest, attempt: &Attempt) -> Liveness {
         match self.is_alive {
             None => liveness::of(manifest, attempt, self.whose.dev(), self.nature.shares_locks),
             Some(is_alive) if is_alive(manifest) => Liveness::Running("it is said to live".into()),
             Some(_) => Liveness::Dead,
         }
+    }
+
+    /// Why a job must not be gone on with, by us, whatever is in its directory: it is not where, or what, it was.
+    pub(crate) fn distrusts(
+        &self,
+        name: &OsStr,
+        manifest: Option<&Manifest>,
+        own: &Own,
+    ) -> Result<Option<&'static str>, Errno> {
+        let Some(manifest) = manifest else {
+            return Ok(Some("its manifest cannot be read"));
+        };
+        if manifest.home.as_ref().is_none_or(|home| home.name != name) {
+            return Ok(Some("its manifest is that of another job"));
+        }
+        let is_original = self.is_original(manifest, own)?;
+        Ok((!is_original).then_some("it was copied from elsewhere"))
     }
 
     /// The directory is the one that the job made. What somebody else has made and we have copied is ours, too, and must not be obeyed.
@@ -318,7 +373,12 @@ impl<'a> Recovery<'a> {
             Ok(Some((_, Stage::Done))) if manifest.is_none() => {
                 let removed = remove_job_dir(&tree, name, &Tally::default());
                 removed.map_err(error("removing what is left in"))?;
-                say(RecoverAction::Finished, "it had committed: everything is in its place")
+                say(RecoverAction::Finished, FINISHED)
+            }
+            // It died before it was marked as kept.
+            Ok(Some((_, Stage::Waiting))) => {
+                kept::keep(self.storage, &own.handle).map_err(error("keeping the job in"))?;
+                Ok(is_kept(name, manifest, true))
             }
             Ok(Some((record, stage))) => {
                 let (action, message) = self.finish(tree, name, own, manifest, &record, stage)?;
@@ -346,7 +406,13 @@ impl<'a> Recovery<'a> {
         }
     }
 
-    fn roll_back(&self, tree: &Tree<'_>, name: &OsStr, own: &Own, manifest: Option<&Manifest>) -> Result<(), JobError> {
+    pub(crate) fn roll_back(
+        &self,
+        tree: &Tree<'_>,
+        name: &OsStr,
+        own: &Own,
+        manifest: Option<&Manifest>,
+    ) -> Result<(), JobError> {
         let left = leftovers(self.storage, self.root, name, own, manifest);
         let (left, times) = left.map_err(error("reading the journal in"))?;
         remove_leftovers(tree, name, &left, times, &Tally::default()).map_err(error("rolling back in"))
@@ -363,11 +429,19 @@ impl<'a> Recovery<'a> {
         stage: Stage,
     ) -> Result<(RecoverAction, String), JobError> {
         let departed = self.storage.stat(&own.handle, OsStr::new(DEPARTED)).is_ok();
+        let _turn = Turn::wait(self.storage, self.root, record, name, || false);
         let tally = Tally::default();
         let apply = Apply::new(tree, own.handle.clone(), name, record, &tally, false);
         if let Stage::TakenBack(phase) = stage {
-            let gone_on = apply.go_on_taking_back(phase);
+            let gone_on = apply.go_on_taking_back(phase, record.keeps);
             gone_on.map_err(|failures| unfinished(&failures))?;
+            let waits = waits(self.storage, own).map_err(error("reading the record in"))?;
+            // A recovery was taking it back: see below.
+            let is_kept = gone_is_none(self.storage.stat(&own.handle, OsStr::new(WHY)));
+            if waits || is_kept.map_err(error("looking at the job in"))?.is_some() {
+                kept::keep(self.storage, &own.handle).map_err(error("keeping the job in"))?;
+                return Ok((RecoverAction::Kept, kept_words(waits)));
+            }
             self.roll_back(&apply.tree, name, own, manifest)?;
             let message = "its commit had been refused: nothing of it is left";
             return Ok((RecoverAction::RolledBack, message.into()));
@@ -375,15 +449,17 @@ impl<'a> Recovery<'a> {
         if stage == Stage::Committed {
             if let Err(failures) = apply.publish(departed) {
                 // Nothing of it is removed: among what it had published there may be what somebody has changed since.
-                apply.take_back().map_err(|_| unfinished(&failures))?;
+                // Nor by who goes on from here, should we die: this tells.
+                write_why(self.storage, &own.handle, &cause_of(&failures, clock()));
+                apply.take_back(true).map_err(|_| unfinished(&failures))?;
                 kept::keep(self.storage, &own.handle).map_err(error("keeping the job in"))?;
-                return Ok((RecoverAction::Kept, kept_because(&failures)));
+                let waits = waits(self.storage, own).map_err(error("reading the record in"))?;
+                return Ok((RecoverAction::Kept, kept_because(&failures, waits)));
             }
             apply.mark_done().map_err(error("finishing the commit in"))?;
         }
         apply.clean(None).map_err(|failures| unfinished(&failures))?;
-        let message = "it had committed: everything is in its place";
-        Ok((RecoverAction::Finished, message.into()))
+        Ok((RecoverAction::Finished, FINISHED.into()))
     }
 
     /// Finds a job's manifest and locks it, and finds it once more: what it says is then so until the lock is given up. `None` if the
@@ -471,9 +547,22 @@ fn is_bare(storage: &dyn Storage, own: &Own) -> Result<bool, Errno> {
     }))
 }
 
-fn is_kept(name: &OsStr, manifest: Option<&Manifest>) -> Recovered {
-    let message = "it failed and was kept; `elbow recover --drop` with this name removes it";
-    told(name, RecoverAction::Kept, manifest, message)
+fn is_kept(name: &OsStr, manifest: Option<&Manifest>, waits: bool) -> Recovered {
+    told(name, RecoverAction::Kept, manifest, kept_words(waits))
+}
+
+fn kept_words(waits: bool) -> String {
+    let words = if waits {
+        "it could not be stored and is kept with all that it made; `elbow resume .` goes on with it, `elbow recover --drop` with this name removes it"
+    } else {
+        "it failed and was kept; `elbow recover --drop` with this name removes it"
+    };
+    words.into()
+}
+
+/// A kept job can go on.
+pub(crate) fn waits(storage: &dyn Storage, own: &Own) -> Result<bool, Errno> {
+    gone_is_none(storage.stat(&own.handle, OsStr::new(RESUME))).map(|found| found.is_some())
 }
 
 pub(crate) fn command_of(manifest: &Manifest) -> Vec<OsString> {
@@ -535,6 +624,8 @@ pub(crate) enum Stage {
     Done,
     /// It was refused, and is being taken back.
     TakenBack(UndoPhase),
+    /// It was refused, and can be carried out another time.
+    Waiting,
 }
 
 /// The commit record and how far it has been carried out; an error in words if it cannot be read.
@@ -545,6 +636,7 @@ pub(crate) fn find_record(storage: &dyn Storage, own: &Own) -> Result<Option<(Re
     for (file, stage) in [(RECORD, Stage::Committed), (DONE, Stage::Done)]
         .into_iter()
         .chain(undo)
+        .chain([(RESUME, Stage::Waiting)])
     {
         match read_sealed(storage, own, file, RECORD_MAGIC, RECORD_BYTES_MAX) {
             Ok(None) => {}
@@ -559,7 +651,7 @@ pub(crate) fn find_record(storage: &dyn Storage, own: &Own) -> Result<Option<(Re
     Ok(None)
 }
 
-fn unfinished(failures: &[Failure]) -> JobError {
+pub(crate) fn unfinished(failures: &[Failure]) -> JobError {
     JobError::Unfinished {
         failed: failures.len(),
         first: failures.first().map(ToString::to_string).unwrap_or_default(),
@@ -567,11 +659,16 @@ fn unfinished(failures: &[Failure]) -> JobError {
     }
 }
 
-fn kept_because(failures: &[Failure]) -> String {
+fn kept_because(failures: &[Failure], waits: bool) -> String {
     let first = failures.first().map(ToString::to_string).unwrap_or_default();
+    let goes_on = if waits {
+        "`elbow resume .` goes on with it, "
+    } else {
+        ""
+    };
     format!(
         "it had committed, but that could not be finished ({first}): the tree is as it was before the job, and what the job \
-         made is kept; `elbow recover --drop` with this name removes it"
+         made is kept; {goes_on}`elbow recover --drop` with this name removes it"
     )
 }
 
@@ -624,6 +721,18 @@ pub(crate) fn read_journal(storage: &dyn Storage, own: &Own) -> Result<Vec<Journ
     Ok(entries)
 }
 
+/// The record of a kept job that can go on, if it has one that can be read.
+pub(crate) fn read_rest(storage: &dyn Storage, own: &Own) -> Result<Option<Record>, String> {
+    match read_sealed(storage, own, RESUME, RECORD_MAGIC, RECORD_BYTES_MAX) {
+        Ok(bytes) => bytes
+            .map(|bytes| Record::decode(&bytes))
+            .transpose()
+            .map_err(|e| e.to_string()),
+        Err(Unread::Junk(found)) => Err(found),
+        Err(Unread::Storage(errno)) => Err(errno.to_string()),
+    }
+}
+
 /// Why a file of ours was not read.
 enum Unread {
     Storage(Errno),
@@ -673,6 +782,15 @@ fn sealed_bytes(first: &[u8; ENVELOPE_START_BYTES], magic: [u8; 8]) -> Option<u6
     let length = first.last_chunk::<LENGTH_BYTES>()?;
     let body = u64::from_le_bytes(*length);
     first.starts_with(&magic).then(|| body.checked_add(empty))?
+}
+
+/// Why a job was kept, in words, if that was written down.
+pub(crate) fn read_why(storage: &dyn Storage, own: &Own) -> Option<String> {
+    let (file, _) = open_own(storage, own, WHY).ok().flatten()?;
+    let mut text = vec![0; WHY_BYTES_MAX];
+    let length = storage.read(&file, &mut text, 0).ok()?;
+    let text = String::from_utf8_lossy(&text[..length]).into_owned();
+    Some(text).filter(|text| !text.is_empty())
 }
 
 /// A file in a job's own directory and its size. EPERM for one that is not of the directory's owner.

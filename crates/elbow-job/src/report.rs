@@ -124,8 +124,31 @@ pub enum Outcome {
     Committed,
     /// Nothing of it is left.
     RolledBack(Cause),
-    /// Nothing of it is visible, but its staging area was kept at this path.
-    Kept(Cause, PathBuf),
+    /// Nothing of it is visible, but its staging area was kept.
+    Kept(Cause, Kept),
+}
+
+/// What was kept of a job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Kept {
+    /// The job's own staging directory.
+    pub path: PathBuf,
+    /// All that it made is there, and [`resume`](crate::resume()) can go on with it.
+    pub is_whole: bool,
+    /// Objects that could not be stored, or not whole, in the order of their paths.
+    pub missing: Vec<PathBuf>,
+}
+
+/// What is kept of a job that cannot be committed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Keep {
+    /// It is rolled back.
+    #[default]
+    Nothing,
+    /// All that it made, if that is complete and only the storage has refused to publish it; else it is rolled back.
+    Complete,
+    /// Whatever it made, complete or not.
+    Everything,
 }
 
 /// Why a job was rolled back.
@@ -141,6 +164,51 @@ pub enum Cause {
     OtherJobs(Vec<(PathBuf, String)>),
     /// The storage failed while the commit was prepared.
     Storage(String),
+}
+
+impl Cause {
+    /// The storage has refused something that it might do another time.
+    pub(crate) fn is_of_the_storage(&self) -> bool {
+        matches!(self, Self::Deferred(_) | Self::Storage(_))
+    }
+
+    /// The same with what else failed then.
+    pub(crate) fn and(self, failures: &[crate::commit::Failure]) -> Self {
+        match (self, crate::commit::cause_of(failures, crate::job::clock())) {
+            (Self::Deferred(mut errors), Self::Deferred(more)) => {
+                errors.extend(more);
+                Self::Deferred(errors)
+            }
+            (Self::Storage(message), _) => {
+                let more: Vec<String> = failures.iter().map(ToString::to_string).collect();
+                Self::Storage(format!("{message}; {}", more.join(", ")))
+            }
+            (cause, _) => cause,
+        }
+    }
+
+    /// What the storage answered, after what was tried.
+    pub(crate) fn with(self, errno: Errno) -> Self {
+        match self {
+            Self::Storage(tried) => Self::Storage(format!("{tried}: {errno}")),
+            cause => cause,
+        }
+    }
+}
+
+impl std::fmt::Display for Cause {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let list = |all: Vec<String>| all.join(", ");
+        match self {
+            Self::Asked => f.write_str("it was asked for"),
+            Self::Deferred(errors) => f.write_str(&list(errors.iter().map(ToString::to_string).collect())),
+            Self::Conflict(found) | Self::OtherJobs(found) => {
+                let each = found.iter().map(|(path, what)| format!("{} ({what})", path.display()));
+                f.write_str(&list(each.collect()))
+            }
+            Self::Storage(message) => f.write_str(message),
+        }
+    }
 }
 
 /// A job could not begin, end or be recovered.
@@ -176,6 +244,22 @@ pub enum JobError {
     /// A job that is to be dropped is not a kept one.
     #[error("{job}: {found}; nothing was dropped")]
     NotKept {
+        /// The name that was given.
+        job: String,
+        /// What it is instead.
+        found: String,
+    },
+    /// A job that is to go on cannot.
+    #[error("{job}: {found}; nothing was changed")]
+    NotWhole {
+        /// The name that was given.
+        job: String,
+        /// What it is instead.
+        found: String,
+    },
+    /// A job that is to be given up is none that is stuck.
+    #[error("{job}: {found}; nothing was changed")]
+    NotStuck {
         /// The name that was given.
         job: String,
         /// What it is instead.

@@ -8,12 +8,16 @@
 //!       new/                        what the job creates in DIR itself
 //!       p<n>                        patch files of old objects
 //!       m<n>, n<n>                  limbo: objects on their way from one name to another
-//!       u<n>                        what a patch has overwritten
-//!       commit, departed, done      the commit record and how far it is applied
+//!       u-p<n>                      what a patch has overwritten
+//!       commit                      the commit record
+//!       departed, named, done       how far it is applied
 //!       undo, undo.names, undo.olds the record of a commit that is taken back, and how far
+//!       resume                      the record of a job that was kept with all that it made, and can go on
+//!       why                         why a job was kept, in words
 //!   DIR/old/dir/.elbow-<id>-part    what the job creates in old/dir
 //!   DIR/old/dir/.elbow-<id>-d<n>    an old object that is removed from old/dir, for the time of the commit
 //!   DIR/old/dir/.elbow-<id>-m<n>    an old object that gets another name in old/dir, the same
+//!   DIR/old/dir/.elbow-<id>-t<n>    made and removed to give old/dir a new time
 //!   DIR/.elbow-turn                 locked by the job that commits
 //!   DIR/.elbow-probe-<id>           a file that a recovery makes for a moment, to see whose it becomes (`whose`)
 //! ```
@@ -46,6 +50,9 @@ pub(crate) const TURN: &str = ".elbow-turn";
 pub(crate) const KEPT: &str = "kept";
 pub(crate) const DROPPED: &str = "dropped";
 
+/// Why a job was kept, in words.
+pub(crate) const WHY: &str = "why";
+
 /// What the name of a staging directory ends with that is not the job's own directory.
 const PART: &str = "part";
 const ID_DIGITS: usize = 16;
@@ -67,7 +74,7 @@ pub fn is_staging_name(name: &OsStr) -> bool {
 
 /// A letter and a number: an old object that waits beside its name while a commit is applied.
 fn is_parking(rest: &str) -> bool {
-    let digits = rest.strip_prefix(['d', 'm', 'r']).unwrap_or_default();
+    let digits = rest.strip_prefix(['d', 'm', 'r', 't']).unwrap_or_default();
     !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit())
 }
 
@@ -126,6 +133,11 @@ pub(crate) fn part_name(job: &OsStr) -> OsString {
 pub(crate) fn parked_name(job: &OsStr, kind: char, number: u64) -> OsString {
     let id = split(job).map_or("", |(id, _)| id);
     format!("{PREFIX}{id}-{kind}{number}").into()
+}
+
+/// The hidden name that is made and removed in a directory of somebody else's for the time that this gives to it.
+pub(crate) fn touch_name(job: &OsStr) -> OsString {
+    parked_name(job, 't', 0)
 }
 
 /// A name for the own directory of a new job in a directory with this mtime.
@@ -380,6 +392,11 @@ pub(crate) fn put_path(out: &mut Writer, path: &Path) {
 pub(crate) fn take_path(from: &mut Reader<'_>) -> Result<PathBuf, DecodeError> {
     let at = from.offset();
     let path = PathBuf::from(OsStr::from_bytes(from.bytes()?));
+    check_path(at, path)
+}
+
+/// The path, which was read at that offset, if it is one.
+pub(crate) fn check_path(at: usize, path: PathBuf) -> Result<PathBuf, DecodeError> {
     let inside = path
         .components()
         .all(|part| matches!(part, std::path::Component::Normal(_)));

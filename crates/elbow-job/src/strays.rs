@@ -22,12 +22,18 @@ use crate::staging::{id_of_job, id_of_part};
 use crate::whose::Whose;
 
 /// Removes staging directories below a directory whose jobs have ended; `above` are the directories above it. Those of other users
-/// and other file systems are left alone.
+/// and other file systems are left alone. Where there may be directories above that cannot be seen from here (a server's, or those
+/// of a file system of which a part is mounted), none is removed, unless `force` says that no job was run on them.
 ///
 /// # Errors
 /// When a directory cannot be listed or removed. What could not be entered by us has nothing of ours in it.
-pub fn recover_strays(storage: &Arc<dyn Storage>, root: &Handle, above: &[Handle]) -> Result<Vec<Recovered>, JobError> {
-    Search::new(&**storage, root, above)?.run()
+pub fn recover_strays(
+    storage: &Arc<dyn Storage>,
+    root: &Handle,
+    above: &[Handle],
+    force: bool,
+) -> Result<Vec<Recovered>, JobError> {
+    Search::new(&**storage, root, above, force)?.run()
 }
 
 struct Search<'a> {
@@ -35,6 +41,7 @@ struct Search<'a> {
     whose: Whose<'a>,
     tree: Tree<'a>,
     above: &'a [Handle],
+    sees_all_above: bool,
 }
 
 /// What is in one directory.
@@ -53,7 +60,8 @@ struct Stray {
 }
 
 impl<'a> Search<'a> {
-    fn new(storage: &'a dyn Storage, root: &'a Handle, above: &'a [Handle]) -> Result<Self, JobError> {
+    fn new(storage: &'a dyn Storage, root: &'a Handle, above: &'a [Handle], force: bool) -> Result<Self, JobError> {
+        let nature = storage.nature(root).map_err(error("reading the attributes of"))?;
         let whose = Whose::new(storage, root).map_err(error("reading the attributes of"))?;
         let tree = Tree::new(storage, root.clone(), THREADS).staying_on(Some(whose.mount()));
         Ok(Self {
@@ -61,6 +69,7 @@ impl<'a> Search<'a> {
             whose,
             tree,
             above,
+            sees_all_above: nature.shows_all_above || force,
         })
     }
 
@@ -80,7 +89,14 @@ impl<'a> Search<'a> {
             return say(RecoverAction::NotOurs, why);
         }
         match self.has_job(stray) {
-            Ok(false) => {}
+            Ok(false) if self.sees_all_above => {}
+            Ok(false) => {
+                let message = format!(
+                    "it is in {above}; whether its job is in a directory above those that are mounted here cannot be seen; \
+                     if none was run there, add --force"
+                );
+                return say(RecoverAction::Foreign, message);
+            }
             Ok(true) => {
                 return say(
                     RecoverAction::Running,
@@ -178,7 +194,7 @@ mod tests {
         let root = RealStorage::open_root(dir).unwrap();
         let storage: Arc<dyn Storage> = Arc::new(RealStorage);
         let above = dir.ancestors().skip(1).map(|dir| RealStorage::open_root(dir).unwrap());
-        let found = recover_strays(&storage, &root, &above.collect::<Vec<_>>()).unwrap();
+        let found = recover_strays(&storage, &root, &above.collect::<Vec<_>>(), true).unwrap();
         found.iter().map(|found| found.action).collect()
     }
 

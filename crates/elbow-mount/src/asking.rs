@@ -1,10 +1,13 @@
 //! The job behind a front end, and how an operation that cannot be answered at once is answered later.
 
-use std::sync::Arc;
+use std::ffi::OsStr;
+use std::sync::{Arc, OnceLock};
 
 use elbow_file::{Errno, Kind};
-use elbow_job::{Answer, Attr, Fetch, Ino, Job, Seek, SetAttr, Stop};
+use elbow_job::{Answer, Attr, Fetch, Ino, Job, Seek, SetAttr, Stop, XattrMode};
+use fuser::{INodeNo, Notifier};
 
+use crate::caller::Who;
 use crate::front::FrontOptions;
 use crate::nodes::Nodes;
 use crate::open_dirs::{OpenDirs, Snapshot};
@@ -16,6 +19,10 @@ const ASKING_THREADS_MAX: usize = 64;
 /// Threads that hold writers until there is room. They only wait, so few are enough.
 const ROOM_THREADS_MAX: usize = 8;
 
+/// The extended attribute that holds an access ACL.
+const ACCESS_ACL: &str = "system.posix_acl_access";
+const SET_GROUP_ID: u32 = 0o2000;
+
 /// What all threads of a front end share.
 pub(crate) struct Core {
     pub(crate) job: Job,
@@ -23,6 +30,8 @@ pub(crate) struct Core {
     pub(crate) dirs: OpenDirs,
     pub(crate) prefetch: Prefetch,
     pub(crate) options: FrontOptions,
+    /// Asks the kernel for what it keeps; there is one as soon as the mount is served.
+    pub(crate) notifier: OnceLock<Notifier>,
     asking: Pool,
     room: Pool,
 }
@@ -61,6 +70,7 @@ impl Core {
             dirs: OpenDirs::default(),
             prefetch: Prefetch::default(),
             options,
+            notifier: OnceLock::new(),
             asking: Pool::new("elbow-ask", ASKING_THREADS_MAX),
             room: Pool::new("elbow-room", ROOM_THREADS_MAX),
         }
@@ -94,14 +104,53 @@ impl Core {
         self.job.setattr(ino, &SetAttr { kill_suid, ..*set })
     }
 
+    /// fallocate(2): as a write, it takes set-user-id and set-group-id away when an ordinary user does it.
+    pub(crate) fn fallocate(&self, ino: Ino, mode: i32, (offset, length): (u64, u64), by_root: bool) -> Answer<()> {
+        let kill_suid = !by_root && self.is_set_id(ino)?;
+        self.job.fallocate(ino, mode, offset, length, kill_suid)
+    }
+
+    /// setxattr(2). Who is not in the group of an object and sets its access ACL takes set-group-id from it.
+    pub(crate) fn set_xattr(&self, ino: Ino, (name, value): (&OsStr, &[u8]), mode: XattrMode, who: Who) -> Answer<()> {
+        self.job.set_xattr(ino, name, value, mode)?;
+        if name != ACCESS_ACL || who.user == 0 {
+            return Ok(());
+        }
+        let attr = self.job.getattr(ino)?;
+        if attr.mode & SET_GROUP_ID == 0 || who.is_in(attr.gid) {
+            return Ok(());
+        }
+        let set = SetAttr {
+            mode: Some(attr.mode & !SET_GROUP_ID),
+            ..SetAttr::default()
+        };
+        self.job.setattr(ino, &set).map(drop)
+    }
+
     fn is_set_id(&self, ino: Ino) -> Answer<bool> {
         let attr = self.job.getattr(ino)?;
         Ok(attr.kind == Kind::File && attr.mode & 0o6000 != 0)
     }
 
-    /// Looks for data or holes where the storage has to be asked; blocks.
-    pub(crate) fn seek_on_storage(&self, fetch: &Fetch, ino: Ino, offset: u64, seek: Seek) -> Result<u64, Errno> {
-        self.job.fetch(fetch)?;
+    /// Looks for data or holes where the storage or the kernel has to be asked; blocks.
+    pub(crate) fn seek_blocking(&self, node: INodeNo, offset: u64, seek: Seek) -> Result<u64, Errno> {
+        let ino = self.nodes.ino(node);
+        if self.job.is_open_for_writing(ino) {
+            self.fetch_mapped(node);
+        }
+        match self.job.seek(ino, offset, seek) {
+            Ok(found) => return Ok(found),
+            Err(Stop::Errno(errno)) => return Err(errno),
+            Err(Stop::Wait(fetch)) => self.job.fetch(&fetch)?,
+        }
         self.job.seek_blocking(ino, offset, seek)
+    }
+
+    /// Has the kernel write what processes have changed in memory that they map from a file. The kernel writes what it has of a file
+    /// before it forgets it. One that it does not know any more has nothing to write; other errors are those of the job.
+    pub(crate) fn fetch_mapped(&self, node: INodeNo) {
+        if let Some(notifier) = self.notifier.get() {
+            let _ = notifier.inval_inode(node, 0, 0);
+        }
     }
 }

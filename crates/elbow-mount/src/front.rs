@@ -35,6 +35,7 @@ use fuser::{
 };
 
 use crate::asking::{Core, Op, Reply, answer, later};
+use crate::caller::Who;
 use crate::convert;
 use crate::open_dirs::Snapshot;
 use crate::reply::{self, FOREVER};
@@ -205,7 +206,7 @@ impl Filesystem for Front {
         atime: Option<TimeOrNow>,
         mtime: Option<TimeOrNow>,
         _ctime: Option<SystemTime>,
-        _handle: Option<FileHandle>,
+        handle: Option<FileHandle>,
         _crtime: Option<SystemTime>,
         _chgtime: Option<SystemTime>,
         _bkuptime: Option<SystemTime>,
@@ -218,6 +219,7 @@ impl Filesystem for Front {
             uid,
             gid,
             size,
+            by_name: handle.is_none(),
             atime: atime.map(convert::set_time),
             mtime: mtime.map(convert::set_time),
             kill_suid: false,
@@ -451,7 +453,7 @@ impl Filesystem for Front {
 
     fn setxattr(
         &self,
-        _: &Request,
+        request: &Request,
         ino: INodeNo,
         name: &OsStr,
         value: &[u8],
@@ -466,7 +468,11 @@ impl Filesystem for Front {
             _ => return reply.error(fuser::Errno::EINVAL),
         };
         let (ino, name, value) = (self.ino(ino), name.to_owned(), value.to_vec());
-        self.ask_empty(move |core: &Core| core.job.set_xattr(ino, &name, &value, mode), reply);
+        let who = Who::of(request);
+        self.ask_empty(
+            move |core: &Core| core.set_xattr(ino, (&name, &value), mode, who),
+            reply,
+        );
     }
 
     fn getxattr(&self, _: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
@@ -539,7 +545,7 @@ impl Filesystem for Front {
 
     fn fallocate(
         &self,
-        _: &Request,
+        request: &Request,
         ino: INodeNo,
         _: FileHandle,
         offset: u64,
@@ -548,26 +554,34 @@ impl Filesystem for Front {
         reply: ReplyEmpty,
     ) {
         let ino = self.ino(ino);
-        self.ask_empty(move |core: &Core| core.job.fallocate(ino, mode, offset, length), reply);
+        let by_root = request.uid() == 0;
+        self.ask_empty(
+            move |core: &Core| core.fallocate(ino, mode, (offset, length), by_root),
+            reply,
+        );
     }
 
     fn lseek(&self, _: &Request, ino: INodeNo, _: FileHandle, offset: i64, whence: i32, reply: ReplyLseek) {
         let Ok(offset) = u64::try_from(offset) else {
             return reply.error(fuser::Errno::ENXIO);
         };
-        let ino = self.ino(ino);
+        let (node, ino) = (ino, self.ino(ino));
         let seek = match whence {
             SEEK_DATA => Seek::Data,
             SEEK_HOLE => Seek::Hole,
             _ => return reply.error(fuser::Errno::EINVAL),
         };
-        match self.core.job.seek(ino, offset, seek) {
-            Ok(found) => reply::position(reply, Ok(found)),
-            Err(Stop::Errno(errno)) => reply::position(reply, Err(errno)),
-            Err(Stop::Wait(fetch)) => {
+        // What is written through a map is no hole: the kernel has to be asked for it, and this thread has to take it.
+        let known = match self.core.job.is_open_for_writing(ino) {
+            true => None,
+            false => self.core.job.seek(ino, offset, seek).ok(),
+        };
+        match known {
+            Some(found) => reply::position(reply, Ok(found)),
+            None => {
                 let core = self.core.clone();
                 self.core
-                    .run(move || reply::position(reply, core.seek_on_storage(&fetch, ino, offset, seek)));
+                    .run(move || reply::position(reply, core.seek_blocking(node, offset, seek)));
             }
         }
     }

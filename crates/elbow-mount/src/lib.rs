@@ -39,6 +39,7 @@
 
 mod ahead;
 mod asking;
+mod caller;
 mod connection;
 mod convert;
 mod copies;

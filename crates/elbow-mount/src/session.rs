@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use fuser::{Config, Notifier, SessionACL};
+use fuser::{Config, SessionACL};
 
 use crate::Front;
 use crate::asking::Core;
@@ -22,7 +22,6 @@ pub struct Session {
 #[derive(Clone)]
 pub struct WrittenBack {
     core: Arc<Core>,
-    notifier: Notifier,
 }
 
 impl Session {
@@ -33,13 +32,13 @@ impl Session {
     pub fn serve(device: OwnedFd, front: Front) -> io::Result<Self> {
         let core = front.core();
         let session = fuser::Session::from_fd(front, device, SessionACL::All, Config::default())?;
-        let notifier = session.notifier();
+        core.notifier.get_or_init(|| session.notifier());
         let thread = std::thread::Builder::new()
             .name("elbow-session".into())
             .spawn(move || session.run())?;
         Ok(Self {
             thread,
-            written_back: WrittenBack { core, notifier },
+            written_back: WrittenBack { core },
         })
     }
 
@@ -68,8 +67,7 @@ impl WrittenBack {
     /// of one that is open for writing can be written to.
     pub fn fetch(&self) {
         for (ino, shown) in self.core.job.open_for_writing() {
-            // One that the kernel does not know any more has nothing to write; other errors are those of the job.
-            let _ = self.notifier.inval_inode(self.core.nodes.node(ino, shown), 0, 0);
+            self.core.fetch_mapped(self.core.nodes.node(ino, shown));
         }
     }
 }

@@ -6,7 +6,7 @@
 use std::fs;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread;
@@ -171,11 +171,20 @@ fn free_address() -> io::Result<SocketAddr> {
     TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()
 }
 
+/// Where sshd separates its privileges; gone after a boot without it. It must be nobody else's to write, whatever our umask is.
+fn make_separation_directory() -> io::Result<()> {
+    const DIRECTORY: &str = "/run/sshd";
+    match fs::DirBuilder::new().mode(0o700).create(DIRECTORY) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        made => made.and_then(|()| fs::set_permissions(DIRECTORY, fs::Permissions::from_mode(0o755))),
+    }
+}
+
 fn start_server(dir: &Path, address: SocketAddr) -> io::Result<Child> {
     fs::write(dir.join("sshd_config"), server_config(dir, address))?;
     fs::set_permissions(dir, fs::Permissions::from_mode(0o700))?;
     if rustix::process::geteuid().is_root() {
-        fs::create_dir_all("/run/sshd")?; // Where sshd separates its privileges; gone after a boot without it.
+        make_separation_directory()?;
     }
     let program = find_program("sshd").ok_or(io::ErrorKind::NotFound)?;
     let log = fs::File::create(dir.join("sshd.log"))?;

@@ -44,7 +44,7 @@ Examples:
       elbow run --retry 2 --scratch \"$TMPDIR\" --on \"$RESULTS\" -- ./flaky.sh
 
 Exit code:
-  That of COMMAND; 125 when Elbowroom failed, or rolled back a job whose command had succeeded; 126 when COMMAND \
+  That of COMMAND; 125 when Elbowroom failed, or could not store the results of a COMMAND that had succeeded; 126 when COMMAND \
   cannot be run, 127 when it was not found, 128+n when signal n ended it.
 
 Signals:
@@ -81,22 +81,34 @@ Returns when everything is on the storage and the mount is gone. A job of `elbow
 and not before.
 
 Exit code:
-  0; 125 and a rolled back job when that was not possible. Each error is named with its path.";
+  0; 125 when that was not possible, and the job is kept for elbow-resume(1) or rolled back. Each error is named with its path.";
 
 const RECOVER_EXAMPLES: &str = "\
 Examples:
+  What has any job left here, and why? Nothing is changed:
+      elbow recover --show /project/alice
+
   End the dead jobs of this machine:
       elbow recover /project/alice
 
   Also those of other machines of which nobody can tell; make sure that they are dead:
       elbow recover --force /project/alice
 
-  Remove a job that `elbow run --keep` kept, by its name as it is listed:
+  Try one again that could not be finished, when the cause is gone:
+      elbow recover . --retry .elbow-1f2e3d4c5b6a7988-1763807484.000000005
+
+  Give up one that can be neither finished nor taken back:
+      elbow recover . --abandon .elbow-1f2e3d4c5b6a7988-1763807484.000000005
+
+  Remove a kept job, by its name as it is listed:
       elbow recover . --drop .elbow-1f2e3d4c5b6a7988-1763807484.000000005
 
 A job that had reached its commit point is finished, any other is undone; running jobs, kept ones and those of other \
 users are left alone. \
-The next `elbow run` on the directory does the same by itself.";
+The next `elbow run` on the directory does the same by itself.
+
+A commit that the storage refuses half-way is taken back. Where even that is refused, the job is stuck: it blocks nobody, and each recovery tries it again. \
+--abandon takes back what can be, names each path that stays as the job made it, and keeps what there was before in the staging directory.";
 
 /// Run any command as one transaction on slow or shared storage.
 ///
@@ -133,6 +145,9 @@ pub(crate) enum Command {
     /// List what a commit of a job would change.
     #[command(after_help = crate::diff::EXAMPLES)]
     Diff(DiffArgs),
+    /// Commit kept jobs whose command had succeeded and whose results could not be stored then.
+    #[command(after_help = crate::resume::EXAMPLES)]
+    Resume(ResumeArgs),
     /// After a crash: finish the jobs of a directory that were being committed, undo the others.
     #[command(after_help = RECOVER_EXAMPLES)]
     Recover(RecoverArgs),
@@ -226,12 +241,15 @@ pub(crate) struct RunArgs {
     pub(crate) on: Vec<PathBuf>,
     #[command(flatten)]
     pub(crate) job: JobArgs,
-    /// Run the command up to N times more when it fails or cannot be committed.
+    /// Run the command up to N times more when it fails or cannot be committed; results that the storage refused are kept of the last time.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) retry: u32,
     /// When the job fails, keep what it wrote in its staging directory, and say where; it stays until `elbow recover --drop`.
     #[arg(long)]
     pub(crate) keep: bool,
+    /// Keep nothing, even if COMMAND succeeded and only the storage refused its results [default: these are kept for `elbow resume`].
+    #[arg(long, conflicts_with = "keep")]
+    pub(crate) no_keep: bool,
     /// Print one JSON object as the last line of standard error, after all that COMMAND prints there.
     #[arg(long)]
     pub(crate) json: bool,
@@ -338,15 +356,36 @@ pub(crate) struct DiffArgs {
 }
 
 #[derive(Args, Debug)]
+pub(crate) struct ResumeArgs {
+    /// The directory of the jobs, or the staging directory of one.
+    #[arg(value_name = "PATH", default_value = ".", value_hint = ValueHint::DirPath)]
+    pub(crate) path: PathBuf,
+    /// What to do when somebody else changed an old file that the job changed too: leave the job kept, or overwrite the other change.
+    #[arg(long, value_enum, value_name = "WHAT", default_value_t = OnConflict::Rollback)]
+    pub(crate) on_conflict: OnConflict,
+    #[command(flatten)]
+    pub(crate) told: EndTold,
+}
+
+#[derive(Args, Debug)]
 pub(crate) struct RecoverArgs {
-    /// The directory that jobs were run on.
-    #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
-    pub(crate) directory: PathBuf,
+    /// The directory that jobs were run on [default with --show: the current directory].
+    #[arg(value_name = "DIR", required_unless_present = "show", value_hint = ValueHint::DirPath)]
+    pub(crate) directory: Option<PathBuf>,
+    /// Only list the jobs that left something: how each is, since when, how much it holds, and why.
+    #[arg(long, group = "what", conflicts_with = "force")]
+    pub(crate) show: bool,
     /// Also end jobs of other hosts, which cannot be seen to be dead from here.
     #[arg(long)]
     pub(crate) force: bool,
+    /// Only try this job again: one that could not be finished, or a kept one as `elbow resume` does; may be repeated.
+    #[arg(long, value_name = "NAME", group = "what", value_hint = ValueHint::DirPath)]
+    pub(crate) retry: Vec<PathBuf>,
+    /// Only give up this job, which can be neither finished nor taken back; may be repeated.
+    #[arg(long, value_name = "NAME", group = "what", conflicts_with = "force", value_hint = ValueHint::DirPath)]
+    pub(crate) abandon: Vec<PathBuf>,
     /// Only remove this kept job: its name as listed, or the path of its staging directory; may be repeated.
-    #[arg(long, value_name = "NAME", conflicts_with = "force", value_hint = ValueHint::DirPath)]
+    #[arg(long, value_name = "NAME", group = "what", conflicts_with = "force", value_hint = ValueHint::DirPath)]
     pub(crate) drop: Vec<PathBuf>,
     /// Also search all directories below DIR for what dead jobs left in directories that somebody moved meanwhile.
     #[arg(long, conflicts_with = "drop")]
@@ -354,6 +393,13 @@ pub(crate) struct RecoverArgs {
     /// Print one JSON object.
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+impl RecoverArgs {
+    /// The directory.
+    pub(crate) fn directory(&self) -> &std::path::Path {
+        self.directory.as_deref().unwrap_or(std::path::Path::new("."))
+    }
 }
 
 #[derive(Args, Debug)]

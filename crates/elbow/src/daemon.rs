@@ -24,7 +24,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
 use anyhow::{Context, bail};
-use elbow_job::Progress;
+use elbow_job::{Keep, Progress};
 use elbow_mount::{Connection, Front, FrontOptions, Session, Watcher, WrittenBack, unmount};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{AtFlags, StatxFlags};
@@ -197,7 +197,7 @@ impl Serving {
         let mut show = |progress: &Progress| self.show(progress, client.as_mut());
         let ending = match request {
             Request::Rollback => ending::roll_back(&self.responder.job, false, &mut show),
-            _ => ending::commit(&self.responder.job, false, &mut show),
+            _ => ending::commit(&self.responder.job, Keep::Complete, &mut show),
         };
         drop(root);
         self.take_away();

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use elbow_job::{Counts, DeferredError, Job, JobError, Outcome, Phase, Progress};
+use elbow_job::{Cause, Counts, DeferredError, Job, JobError, Keep, Outcome, Phase, Progress};
 
 /// How a job ended, and how long that took.
 #[derive(Debug)]
@@ -14,11 +14,17 @@ pub(crate) struct Ending {
     pub(crate) errors: Vec<DeferredError>,
 }
 
-/// Stores all of a job, or rolls it back; `keep` then keeps its staging area.
-pub(crate) fn commit(job: &Job, keep: bool, show: &mut dyn FnMut(&Progress)) -> Ending {
+/// Stores all of a job, or rolls it back; what is kept then is to be chosen.
+pub(crate) fn commit(job: &Job, keep: Keep, show: &mut dyn FnMut(&Progress)) -> Ending {
     timed(job, |watch| {
-        let see = &mut |progress: &Progress| watch.see(progress, show);
-        if keep { job.commit_or_keep(see) } else { job.commit(see) }
+        job.commit_or_keep(keep, &mut |progress| watch.see(progress, show))
+    })
+}
+
+/// Keeps all of a job for later, because another one that belongs to it could not be stored; or rolls it back.
+pub(crate) fn postpone(job: &Job, why: &str, show: &mut dyn FnMut(&Progress)) -> Ending {
+    timed(job, |watch| {
+        job.postpone(why, &mut |progress| watch.see(progress, show))
     })
 }
 
@@ -34,6 +40,32 @@ impl Ending {
     pub(crate) fn is_committed(&self) -> bool {
         matches!(self.outcome, Ok(Outcome::Committed))
     }
+
+    /// All that it made is kept, and can be stored later.
+    pub(crate) fn is_kept_whole(&self) -> bool {
+        matches!(&self.outcome, Ok(Outcome::Kept(_, kept)) if kept.is_whole)
+    }
+
+    /// The end of a kept job that went on.
+    pub(crate) fn of_kept(outcome: Result<Outcome, JobError>, commit: Duration) -> Self {
+        Self {
+            errors: errors_in(&outcome).unwrap_or_default(),
+            outcome,
+            drain: Duration::ZERO,
+            commit,
+            counts: Counts::default(),
+        }
+    }
+}
+
+/// What the storage refused, if that is why a job was not stored.
+fn errors_in(outcome: &Result<Outcome, JobError>) -> Option<Vec<DeferredError>> {
+    match outcome {
+        Ok(Outcome::RolledBack(Cause::Deferred(errors)) | Outcome::Kept(Cause::Deferred(errors), _)) => {
+            Some(errors.clone())
+        }
+        _ => None,
+    }
 }
 
 fn timed(job: &Job, end: impl FnOnce(&mut Stopwatch) -> Result<Outcome, JobError>) -> Ending {
@@ -45,11 +77,12 @@ fn timed(job: &Job, end: impl FnOnce(&mut Stopwatch) -> Result<Outcome, JobError
     let all = watch.began.elapsed();
     let drain = watch.drained.map_or(all, |at| at - watch.began);
     Ending {
+        // Those of the commit are among them.
+        errors: errors_in(&outcome).unwrap_or_else(|| job.deferred_errors()),
         outcome,
         drain,
         commit: all - drain,
         counts: job.counts(),
-        errors: job.deferred_errors(),
     }
 }
 

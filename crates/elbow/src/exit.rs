@@ -3,7 +3,7 @@
 //! | code | meaning |
 //! |---|---|
 //! | the command's | the job was committed (0), or the command failed and was rolled back |
-//! | 125 | Elbowroom failed, or rolled back a job whose command had succeeded |
+//! | 125 | Elbowroom failed, or could not store the results of a command that had succeeded: they are kept, or rolled back |
 //! | 126, 127 | the command cannot be run, was not found; as env(1) |
 //! | 128 + n | the command was ended by signal n |
 //!
@@ -20,7 +20,7 @@ use crate::cli::Cli;
 use crate::say::{say, sentence};
 use crate::suggest;
 
-/// Elbowroom itself failed, or a job was rolled back though its command had succeeded.
+/// Elbowroom itself failed, or the results of a command that had succeeded were not stored.
 pub(crate) const ELBOW_FAILED: u8 = 125;
 /// The command was found but cannot be run.
 pub(crate) const CANNOT_RUN: u8 = 126;

@@ -2,13 +2,13 @@
 
 #![allow(clippy::disallowed_methods)] // limits are read from /proc
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, bail};
 use elbow_file::{Handle, RealStorage, Storage};
-use elbow_job::{Job, JobError, Options, RecoverAction, Recovered};
+use elbow_job::{Abandoned, Job, JobError, Kept, Left, Options, Outcome, RecoverAction, Recovered};
 use elbow_mount::{ChildState, MountError, Place};
 use rustix::process::{Resource, Rlimit};
 
@@ -95,16 +95,22 @@ pub(crate) fn options(args: &JobArgs, scratch: Option<PathBuf>, command: &[OsStr
             cli::Publish::Staged => elbow_job::Publish::Staged,
             cli::Publish::Eager => elbow_job::Publish::Eager,
         },
-        on_conflict: match args.on_conflict {
-            cli::OnConflict::Rollback => elbow_job::OnConflict::RollBack,
-            cli::OnConflict::Overwrite => elbow_job::OnConflict::Overwrite,
-        },
+        on_conflict: args.on_conflict.into(),
         in_flight: args.in_flight.and_then(|n| usize::try_from(n).ok()),
         memory_bytes: args.mem.unwrap_or_else(default_memory),
         scratch,
         scratch_bytes: SCRATCH_MAX_BYTES,
         durable: args.durable,
         command: command.to_vec(),
+    }
+}
+
+impl From<cli::OnConflict> for elbow_job::OnConflict {
+    fn from(asked: cli::OnConflict) -> Self {
+        match asked {
+            cli::OnConflict::Rollback => Self::RollBack,
+            cli::OnConflict::Overwrite => Self::Overwrite,
+        }
     }
 }
 
@@ -165,10 +171,10 @@ impl Site {
     }
 
     /// Removes what dead jobs left below the directory in directories that were moved meanwhile.
-    pub(crate) fn recover_strays(&self) -> anyhow::Result<Vec<Recovered>> {
+    pub(crate) fn recover_strays(&self, force: bool) -> anyhow::Result<Vec<Recovered>> {
         let above = self.path().ancestors().skip(1);
         let above: Vec<_> = above.filter_map(|dir| RealStorage::open_root(dir).ok()).collect();
-        elbow_job::recover_strays(&self.storage, &self.root, &above)
+        elbow_job::recover_strays(&self.storage, &self.root, &above, force)
             .map_err(|error| located(error, self.path()))
             .with_context(|| format!("{}: cannot search for what dead jobs left", self.path().display()))
     }
@@ -177,14 +183,55 @@ impl Site {
     pub(crate) fn drop_kept(&self, jobs: &[PathBuf]) -> anyhow::Result<Vec<Recovered>> {
         let names = jobs
             .iter()
-            .map(|job| self.name_of(job))
+            .map(|job| self.name_of(job, "dropped"))
             .collect::<anyhow::Result<Vec<_>>>()?;
         elbow_job::drop_kept(&self.storage, &self.root, &names)
             .map_err(|error| located(error, self.path()))
             .with_context(|| format!("{}: cannot drop kept jobs", self.path().display()))
     }
 
-    fn name_of(&self, job: &Path) -> anyhow::Result<OsString> {
+    /// Looks at all that jobs have left in the directory.
+    pub(crate) fn show(&self) -> anyhow::Result<Vec<Left>> {
+        let found = elbow_job::show(&self.storage, &self.root).map_err(|error| located(error, self.path()));
+        found.with_context(|| format!("{}: cannot look for jobs", self.path().display()))
+    }
+
+    /// Commits a kept job.
+    pub(crate) fn resume(&self, job: &OsStr, on_conflict: cli::OnConflict) -> Result<Outcome, JobError> {
+        let ended = elbow_job::resume(&self.storage, &self.root, job, on_conflict.into());
+        match ended.map_err(|error| located(error, self.path()))? {
+            Outcome::Kept(cause, kept) => {
+                let path = self.path().join(&kept.path);
+                Ok(Outcome::Kept(cause, Kept { path, ..kept }))
+            }
+            other => Ok(other),
+        }
+    }
+
+    /// Tries jobs again, one by one.
+    pub(crate) fn retry(&self, jobs: &[PathBuf], force: bool) -> anyhow::Result<Vec<Recovered>> {
+        let retry = |job: &PathBuf| {
+            let found = elbow_job::retry(&self.storage, &self.root, &self.name_of(job, "changed")?, force);
+            let found = found.map_err(|error| located(error, self.path()));
+            let mut found = found.with_context(|| format!("{}: cannot try a job again", self.path().display()))?;
+            found.message = named(&found.message, self.path());
+            Ok(found)
+        };
+        jobs.iter().map(retry).collect()
+    }
+
+    /// Gives jobs up, one by one.
+    pub(crate) fn abandon(&self, jobs: &[PathBuf]) -> anyhow::Result<Vec<Abandoned>> {
+        let abandon = |job: &PathBuf| {
+            let found = elbow_job::abandon(&self.storage, &self.root, &self.name_of(job, "changed")?);
+            let found = found.map_err(|error| located(error, self.path()));
+            found.with_context(|| format!("{}: cannot give up a job", self.path().display()))
+        };
+        jobs.iter().map(abandon).collect()
+    }
+
+    /// The name of a job that is named by that or by its path; what was not `done` if it is elsewhere.
+    pub(crate) fn name_of(&self, job: &Path, done: &str) -> anyhow::Result<OsString> {
         let name = job
             .file_name()
             .with_context(|| format!("{}: no name of a job", job.display()))?;
@@ -193,7 +240,7 @@ impl Site {
             && above.canonicalize().ok().as_deref() != Some(self.path())
         {
             bail!(
-                "{}: not in {}; nothing was dropped",
+                "{}: not in {}; nothing was {done}",
                 job.display(),
                 self.path().display()
             );
@@ -244,11 +291,17 @@ fn located(error: JobError, directory: &Path) -> JobError {
 
 /// The same in what it has said of a job.
 fn named(message: &str, directory: &Path) -> String {
-    let (shown, recover) = (
-        format!(" {}: ", directory.display()),
-        format!("`elbow recover {}`", quoted(directory)),
-    );
-    message.replace(" .: ", &shown).replace("`elbow recover .`", &recover)
+    let told = |command: &str| {
+        (
+            format!("`elbow {command} .`"),
+            format!("`elbow {command} {}`", quoted(directory)),
+        )
+    };
+    let (recover, resume) = (told("recover"), told("resume"));
+    message
+        .replace(" .: ", &format!(" {}: ", directory.display()))
+        .replace(&recover.0, &recover.1)
+        .replace(&resume.0, &resume.1)
 }
 
 /// What is said of dead jobs before a new one begins: running ones and those of others are nobody's concern, kept ones are
@@ -286,6 +339,11 @@ pub(crate) fn kept_line(site: &Site, found: &[Recovered]) -> Option<String> {
     let (names, directory) = (names.join(", "), quoted(site.path()));
     let line = format!("kept since earlier: {names}; to remove one: elbow recover {directory} --drop NAME");
     (!kept.is_empty()).then_some(line)
+}
+
+/// What goes on with the kept jobs of a directory, to be typed as it is.
+pub(crate) fn resume_command(directory: &Path) -> String {
+    format!("elbow resume {}", quoted(directory))
 }
 
 /// What removes a kept job, to be typed as it is.

@@ -43,6 +43,7 @@ mod recover;
 mod report;
 mod report_file;
 mod responder;
+mod resume;
 mod rollback;
 mod run;
 mod say;
@@ -70,6 +71,7 @@ fn main() -> ExitCode {
         Command::Commit(args) => commit::run(args),
         Command::Rollback(args) => rollback::run(args),
         Command::Diff(args) => diff::run(args),
+        Command::Resume(args) => resume::run(args),
         Command::Recover(args) => recover::run(args),
         Command::Sort(args) => sort::run(args),
         Command::Zero(args) => zero::run(args),

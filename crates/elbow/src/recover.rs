@@ -1,28 +1,45 @@
-//! `elbow recover DIR`: ends dead jobs, or removes kept ones that are named.
+//! `elbow recover DIR`: ends dead jobs; shows what jobs have left; tries again, gives up or removes those that are named.
 
 use std::ffi::OsStr;
 use std::process::ExitCode;
 
-use elbow_job::{RecoverAction, Recovered};
+use elbow_job::{Abandoned, JobState, Left, RecoverAction, Recovered};
 use serde::Serialize;
 
 use crate::cli::RecoverArgs;
 use crate::exit;
 use crate::job::{Site, name_of, prepare_process};
 use crate::json;
-use crate::names::{CommandWords, DirectoryName};
+use crate::names::{CommandWords, DirectoryName, PathName};
+use crate::report::utc;
 use crate::say::answer;
+use crate::size;
 
-/// Ends them and says what was done; 125 when one of ours was left that is not ended and neither alive nor kept.
+/// Ends them and says what was done; 125 when one of ours was left that is not ended and neither alive nor kept, or one that was named
+/// is not done with.
 pub(crate) fn run(args: &RecoverArgs) -> anyhow::Result<ExitCode> {
-    json::answered(args.json, &args.directory, end_jobs(args))
+    let ended = if args.show {
+        show(args)
+    } else if args.abandon.is_empty() {
+        end_jobs(args)
+    } else {
+        abandon(args)
+    };
+    json::answered(args.json, args.directory(), ended)
 }
 
 #[derive(Serialize)]
-struct Report {
+struct Report<T> {
     #[serde(flatten)]
     directory: DirectoryName,
-    jobs: Vec<Ended>,
+    jobs: Vec<T>,
+}
+
+impl<T: Serialize> Report<T> {
+    fn say(args: &RecoverArgs, jobs: Vec<T>) -> anyhow::Result<()> {
+        let directory = DirectoryName::of(args.directory());
+        Ok(answer(json::line(&Self { directory, jobs })?)?)
+    }
 }
 
 #[derive(Serialize)]
@@ -47,47 +64,192 @@ impl From<&Recovered> for Ended {
 
 fn end_jobs(args: &RecoverArgs) -> anyhow::Result<ExitCode> {
     prepare_process();
-    let site = Site::open_one(&args.directory)?;
-    let mut found = if args.drop.is_empty() {
-        site.recover(args.force)?
-    } else {
+    let site = Site::open_one(args.directory())?;
+    let mut found = if !args.drop.is_empty() {
         site.drop_kept(&args.drop)?
+    } else if !args.retry.is_empty() {
+        site.retry(&args.retry, args.force)?
+    } else {
+        site.recover(args.force)?
     };
     if args.search {
-        found.extend(site.recover_strays()?);
+        found.extend(site.recover_strays(args.force)?);
     }
     say(args, &site, &found)?;
-    let is_left = |action| {
-        matches!(
-            action,
-            RecoverAction::Foreign | RecoverAction::Damaged | RecoverAction::Failed
-        )
+    let is_named = !args.retry.is_empty();
+    let is_left = |action| match action {
+        RecoverAction::Foreign | RecoverAction::Damaged | RecoverAction::Failed => true,
+        RecoverAction::Kept | RecoverAction::Running | RecoverAction::NotOurs => is_named,
+        _ => false,
     };
-    let left = found.iter().any(|job| is_left(job.action));
-    Ok(if left {
+    Ok(code(found.iter().any(|job| is_left(job.action))))
+}
+
+fn code(is_left: bool) -> ExitCode {
+    if is_left {
         ExitCode::from(exit::ELBOW_FAILED)
     } else {
         ExitCode::SUCCESS
-    })
+    }
 }
 
 fn say(args: &RecoverArgs, site: &Site, found: &[Recovered]) -> anyhow::Result<()> {
     if args.json {
-        let report = Report {
-            directory: DirectoryName::of(&args.directory),
-            jobs: found.iter().map(Ended::from).collect(),
-        };
-        answer(json::line(&report)?)?;
-        return Ok(());
+        return Report::say(args, found.iter().map(Ended::from).collect());
     }
     for job in found {
-        let command = job.command.join(OsStr::new(" "));
-        let command = Some(command.display()).filter(|_| !job.command.is_empty());
-        let command = command.map(|command| format!(" ({command})")).unwrap_or_default();
-        answer(format_args!("{}: {}{command}", name_of(site, job), job.message))?;
+        answer(line(site, job))?;
     }
     if found.is_empty() {
-        answer(format_args!("no jobs in {}", args.directory.display()))?;
+        answer(format_args!("no jobs in {}", args.directory().display()))?;
     }
     Ok(())
+}
+
+fn line(site: &Site, job: &Recovered) -> String {
+    let command = job.command.join(OsStr::new(" "));
+    let command = Some(command.display()).filter(|_| !job.command.is_empty());
+    let command = command.map(|command| format!(" ({command})")).unwrap_or_default();
+    format!("{}: {}{command}", name_of(site, job), job.message)
+}
+
+/// A job that was given up, and what of it stays.
+#[derive(Serialize)]
+struct GivenUp {
+    #[serde(flatten)]
+    job: Ended,
+    stays: Vec<Stays>,
+}
+
+#[derive(Serialize)]
+struct Stays {
+    #[serde(flatten)]
+    path: PathName,
+    what: String,
+}
+
+fn abandon(args: &RecoverArgs) -> anyhow::Result<ExitCode> {
+    prepare_process();
+    let site = Site::open_one(args.directory())?;
+    let found = site.abandon(&args.abandon)?;
+    if args.json {
+        Report::say(args, found.iter().map(given_up).collect())?;
+    } else {
+        for given_up in &found {
+            answer(line(&site, &given_up.job))?;
+            for (path, what) in &given_up.stays {
+                answer(format_args!("  {} {what}", path.display()))?;
+            }
+        }
+    }
+    Ok(code(found.iter().any(|given_up| !given_up.stays.is_empty())))
+}
+
+fn given_up(found: &Abandoned) -> GivenUp {
+    let stays = found.stays.iter().map(|(path, what)| Stays {
+        path: PathName::of(path),
+        what: what.clone(),
+    });
+    GivenUp {
+        job: Ended::from(&found.job),
+        stays: stays.collect(),
+    }
+}
+
+/// A job that has left something.
+#[derive(Serialize)]
+struct Shown {
+    job: String,
+    state: JobState,
+    resumable: bool,
+    host: Option<String>,
+    pid: Option<u32>,
+    #[serde(flatten)]
+    command: CommandWords,
+    started_unix_seconds: Option<u64>,
+    objects: u64,
+    bytes: u64,
+    why: Option<String>,
+}
+
+impl From<&Left> for Shown {
+    fn from(left: &Left) -> Self {
+        Self {
+            job: left.job.clone(),
+            state: left.state,
+            resumable: left.is_whole,
+            host: left.host.clone(),
+            pid: left.pid,
+            command: CommandWords::of(&left.command),
+            started_unix_seconds: left.started_unix_seconds,
+            objects: left.objects,
+            bytes: left.bytes,
+            why: left.why.clone(),
+        }
+    }
+}
+
+fn show(args: &RecoverArgs) -> anyhow::Result<ExitCode> {
+    prepare_process();
+    let site = Site::open_one(args.directory())?;
+    let found: Vec<Shown> = site.show()?.iter().map(Shown::from).collect();
+    if args.json {
+        Report::say(args, found)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    for shown in &found {
+        answer(shown.lines())?;
+    }
+    if found.is_empty() {
+        answer(format_args!("no jobs in {}", args.directory().display()))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+impl Shown {
+    fn lines(&self) -> String {
+        let mut lines = vec![self.job.clone(), format!("  state       {}", self.state())];
+        let words = self.command.shown();
+        if !words.is_empty() {
+            lines.push(format!("  command     {words}"));
+        }
+        if let (Some(host), Some(pid)) = (&self.host, self.pid) {
+            lines.push(format!("  process     {pid} on {}", plain(host)));
+        }
+        if let Some(started) = self.started_unix_seconds {
+            lines.push(format!("  since       {}", utc(started as f64)));
+        }
+        if self.state != JobState::NotOurs {
+            lines.push(format!(
+                "  holds       {} objects, {}",
+                self.objects,
+                size::show(self.bytes)
+            ));
+        }
+        if let Some(why) = &self.why {
+            lines.push(format!("  why         {}", plain(why)));
+        }
+        lines.join("\n")
+    }
+
+    fn state(&self) -> &'static str {
+        match self.state {
+            JobState::Running => "running",
+            JobState::Dead => "dead before its commit: a recovery undoes it",
+            JobState::Unknown => "running or dead, which cannot be told from here",
+            JobState::Kept if self.resumable => "kept with all that it made: `elbow resume` goes on with it",
+            JobState::Kept => "kept for inspection",
+            JobState::Dropped => "being removed: a recovery goes on",
+            JobState::Committed => "committed and not finished: a recovery finishes it",
+            JobState::TakenBack => "refused while it was committed, and not taken back yet: a recovery goes on",
+            JobState::Damaged => "cannot be read",
+            JobState::NotOurs => "not yours, and not looked into",
+        }
+    }
+}
+
+/// Text from a file, on one line and without what a terminal obeys.
+fn plain(text: &str) -> String {
+    let shown = |sign: char| if sign.is_control() { ' ' } else { sign };
+    text.chars().map(shown).collect()
 }

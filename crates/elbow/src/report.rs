@@ -10,7 +10,7 @@ use elbow_job::{Cause, Counts, DeferredError, JobError, Outcome};
 use serde::{Deserialize, Serialize};
 
 use crate::ending::Ending;
-use crate::job::{drop_command, quoted};
+use crate::job::{drop_command, quoted, resume_command};
 use crate::json::{self, Problem};
 use crate::names::{CommandWords, DirectoryName, KeptName, PathName};
 use crate::say::{raw, say, sentence, strerror, without_numbers};
@@ -79,6 +79,12 @@ struct Directory {
     message: String,
     #[serde(flatten)]
     kept: KeptName,
+    /// `elbow resume` can go on with it.
+    #[serde(default)]
+    resumable: bool,
+    /// What of it could not be stored.
+    #[serde(default)]
+    missing: Vec<PathName>,
 }
 
 /// An old object that somebody else changed too, or that holds files of another job.
@@ -158,6 +164,22 @@ impl Report {
         }
     }
 
+    /// Adds a kept job that is in its place by now.
+    pub(crate) fn add_resumed(&mut self, directory: &Path, job: &OsStr, commit: Duration) {
+        let message = format!("committed {}: all that {} had made", directory.display(), job.display());
+        self.commit_seconds += commit.as_secs_f64();
+        self.directories.push(Directory {
+            directory: DirectoryName::of(directory),
+            job: job.to_string_lossy().into_owned(),
+            outcome: Result::Committed,
+            message: message.clone(),
+            kept: KeptName::default(),
+            resumable: false,
+            missing: Vec::new(),
+        });
+        self.messages.push(message);
+    }
+
     /// Makes it that of a run that Elbowroom could not even begin, or lost.
     pub(crate) fn fail(&mut self, error: &anyhow::Error) {
         self.outcome = Result::RolledBack;
@@ -182,9 +204,9 @@ impl Report {
         let (result, message) = self.judge(directory, ending, why);
         let message = without_numbers(&message);
         self.outcome = self.outcome.max(result);
-        let kept = match &ending.outcome {
-            Ok(Outcome::Kept(_, path)) => KeptName::of(path),
-            _ => KeptName::default(),
+        let (kept, missing) = match &ending.outcome {
+            Ok(Outcome::Kept(_, kept)) => (KeptName::of(&kept.path), &kept.missing[..]),
+            _ => (KeptName::default(), &[][..]),
         };
         self.directories.push(Directory {
             directory: DirectoryName::of(directory),
@@ -192,6 +214,8 @@ impl Report {
             outcome: result,
             message: message.clone(),
             kept,
+            resumable: ending.is_kept_whole(),
+            missing: missing.iter().map(PathName::of).collect(),
         });
         self.messages.extend(message.lines().map(str::to_owned));
     }
@@ -233,13 +257,16 @@ impl Report {
                 Result::RolledBack,
                 format!("rolled back {directory}: {}", reason(cause, why)),
             ),
-            Ok(Outcome::Kept(cause, path)) => {
-                self.kept.push(path.to_string_lossy().into_owned());
+            Ok(Outcome::Kept(cause, kept)) => {
+                self.kept.push(kept.path.to_string_lossy().into_owned());
                 let reason = reason(cause, why);
-                (
-                    Result::Kept,
-                    format!("rolled back {directory}: {reason}; {}", where_kept(path)),
-                )
+                let message = if kept.is_whole {
+                    format!("not committed {directory}: {reason}; {}", where_whole(&kept.path))
+                } else {
+                    let missing = not_stored(&kept.missing);
+                    format!("rolled back {directory}: {reason}; {}{missing}", where_kept(&kept.path))
+                };
+                (Result::Kept, message)
             }
             Err(error @ JobError::Unfinished { .. }) => (Result::Unfinished, format!("{directory}: {error}")),
             Err(error) => (
@@ -355,6 +382,18 @@ fn reason(cause: &Cause, asked: &str) -> String {
     }
 }
 
+/// Where a job is that can go on, and the commands that do that or remove it.
+fn where_whole(path: &Path) -> String {
+    let directory = path.parent().unwrap_or(path);
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    format!(
+        "all that it made is kept in {}, and nothing of it is visible\nto go on when the cause is gone: {}\nto throw it away: {}",
+        path.display(),
+        resume_command(directory),
+        drop_command(directory, &name)
+    )
+}
+
 /// Where a kept job is, and the commands that show and remove it.
 fn where_kept(path: &Path) -> String {
     let directory = path.parent().unwrap_or(path);
@@ -369,9 +408,22 @@ fn where_kept(path: &Path) -> String {
     )
 }
 
+/// What is not there of a kept job, as a line of its own.
+fn not_stored(missing: &[PathBuf]) -> String {
+    let each = missing.iter().take(SHOWN).map(|path| path.display().to_string());
+    let rest = (missing.len() > SHOWN).then(|| format!("and {} more", missing.len() - SHOWN));
+    let all = each.chain(rest).collect::<Vec<_>>().join(", ");
+    if all.is_empty() {
+        all
+    } else {
+        format!("\nnot stored, or not whole: {all}")
+    }
+}
+
+/// More than these make a message unreadable.
+const SHOWN: usize = 8;
+
 fn listed(conflicts: &[(PathBuf, String)]) -> String {
-    /// More than these make a message unreadable.
-    const SHOWN: usize = 8;
     let each = conflicts
         .iter()
         .take(SHOWN)
@@ -409,6 +461,8 @@ fn civil(days: i64) -> (i64, i64, i64) {
 
 #[cfg(test)]
 mod tests {
+    use elbow_job::Kept;
+
     use super::*;
 
     fn ending(outcome: std::result::Result<Outcome, JobError>, errors: Vec<DeferredError>) -> Ending {
@@ -424,6 +478,14 @@ mod tests {
             commit: Duration::from_secs(2),
             counts,
             errors,
+        }
+    }
+
+    fn kept(path: &str, is_whole: bool) -> Kept {
+        Kept {
+            path: path.into(),
+            is_whole,
+            missing: vec!["b/c".into()],
         }
     }
 
@@ -547,7 +609,7 @@ mod tests {
         report.add(
             Path::new("/a"),
             OsStr::new(JOB),
-            &ending(Ok(Outcome::Kept(conflict, "/a/b".into())), vec![error]),
+            &ending(Ok(Outcome::Kept(conflict, kept("/a/b", false))), vec![error]),
             "",
         );
         report.fail(&anyhow::anyhow!("no"));
@@ -585,10 +647,44 @@ mod tests {
         assert_eq!(listed(&conflicts[..1]), "f0 (size)");
     }
 
+    /// What has been earned: where it is, and how to go on.
+    #[test]
+    fn a_job_that_can_go_on_says_how() {
+        let error = DeferredError {
+            operation: "write",
+            path: "old".into(),
+            errno: libc::ENOSPC,
+            unix_seconds: 1.5,
+        };
+        let mut report = new_report();
+        let outcome = Outcome::Kept(Cause::Deferred(vec![error]), kept("/a b/.elbow-1-2.3", true));
+        report.add(
+            Path::new("/a b"),
+            OsStr::new(JOB),
+            &Ending::of_kept(Ok(outcome), Duration::ZERO),
+            "",
+        );
+        assert_eq!((report.outcome, report.errors.len()), (Result::Kept, 1));
+        for words in [
+            "not committed /a b",
+            "kept in /a b/.elbow-1-2.3",
+            "elbow resume '/a b'",
+            "--drop .elbow-1-2.3",
+        ] {
+            assert!(
+                report.messages.iter().any(|message| message.contains(words)),
+                "{:?}",
+                report.messages
+            );
+        }
+        let json: serde_json::Value = serde_json::from_str(&report.json()).expect("JSON");
+        assert_eq!(json["directories"][0]["resumable"], true);
+    }
+
     #[test]
     fn a_kept_job_says_where() {
         let mut report = new_report();
-        let kept = Outcome::Kept(Cause::Asked, "/a b/.elbow-1-2.3".into());
+        let kept = Outcome::Kept(Cause::Asked, kept("/a b/.elbow-1-2.3", false));
         report.add(
             Path::new("/a"),
             OsStr::new(JOB),
@@ -601,6 +697,7 @@ mod tests {
             "kept in /a b/.elbow-1-2.3",
             "find '/a b' -path '*/.elbow-1-*'",
             "elbow recover '/a b' --drop .elbow-1-2.3",
+            "not stored, or not whole: b/c",
         ] {
             assert!(
                 report.messages.iter().any(|message| message.contains(words)),

@@ -21,7 +21,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context, ensure};
-use elbow_job::{Job, Outcome, Progress};
+use elbow_job::{Job, Keep, Outcome, Progress};
 use elbow_mount::{ChildState, Connection, Front, FrontOptions, Session, Watcher};
 use rustix::process::Signal;
 
@@ -46,6 +46,7 @@ const SHORT: Duration = Duration::from_millis(20);
 const END_PATIENCE: Duration = Duration::from_secs(10);
 const RUNNING: &str = "running";
 const ASKED: &str = "as `elbow rollback` asked";
+const ANOTHER: &str = "another directory of the job could not be committed";
 const LOST: &str = "nobody waits for the command";
 /// What a terminal sends to all of a process group.
 const FROM_A_TERMINAL: [i32; 4] = [libc::SIGINT, libc::SIGQUIT, libc::SIGTSTP, libc::SIGWINCH];
@@ -124,7 +125,7 @@ fn attempts(args: &RunArgs, started: SystemTime, so_far: &mut SoFar) -> anyhow::
     let mut left = args.retry;
     loop {
         so_far.tries += 1;
-        let attempt = runner.attempt(&mut so_far.notes)?;
+        let attempt = runner.attempt(keep_of(args, left), &mut so_far.notes)?;
         if left == 0 || !attempt.may_be_retried {
             return Ok(attempt.report);
         }
@@ -181,7 +182,7 @@ struct Verdict {
 }
 
 impl Runner<'_> {
-    fn attempt(&self, notes: &mut Vec<String>) -> anyhow::Result<Attempt> {
+    fn attempt(&self, keep: Keep, notes: &mut Vec<String>) -> anyhow::Result<Attempt> {
         let mut mounted = self
             .sites
             .iter()
@@ -190,7 +191,7 @@ impl Runner<'_> {
         let jobs = mounted.iter().map(|m| m.job.clone()).collect();
         let mut display = Display::of_run(jobs, self.args.progress, self.args.quiet || self.args.json);
         let verdict = self.command(&mut mounted).inspect_err(|_| forget(&mounted))?;
-        let (report, interrupted) = self.end(&mounted, &verdict, &mut display);
+        let (report, interrupted) = self.end(&mounted, &verdict, keep, &mut display);
         drop(display);
         self.answer(&report);
         let may_be_retried = verdict.may_be_retried && !interrupted && report.is_ended() && !report.is_committed();
@@ -326,7 +327,7 @@ impl Runner<'_> {
         }
     }
 
-    /// The next event. When the command has run for a moment, a witness comes and the desks open: a short one does not pay for
+    /// The next event. When the command has run for a moment, a witness comes and the job can be asked: a short one does not pay for
     /// them. One that is to end and does not is killed.
     fn next(&self, watch: &mut Watch, running: &Running, mounted: &[Mounted<'_>]) -> anyhow::Result<Event> {
         loop {
@@ -353,12 +354,12 @@ impl Runner<'_> {
     }
 
     /// Commits or rolls back all jobs; also says whether a signal made it roll back.
-    fn end(&self, mounted: &[Mounted<'_>], verdict: &Verdict, display: &mut Display) -> (Report, bool) {
+    fn end(&self, mounted: &[Mounted<'_>], verdict: &Verdict, keep: Keep, display: &mut Display) -> (Report, bool) {
         let (endings, interrupted) = std::thread::scope(|scope| {
-            let (args, over) = (self.args, SayOver(self.events.clone()));
+            let over = SayOver(self.events.clone());
             let ending = scope.spawn(move || {
                 let _over = over;
-                end_all(args, mounted, verdict, display)
+                end_all(keep, mounted, verdict, display)
             });
             let interrupted = self.listen(mounted);
             (
@@ -380,7 +381,7 @@ impl Runner<'_> {
     ) -> Report {
         let why = match interrupted {
             Some(why) => why,
-            None if verdict.code == 0 => "another directory of the job could not be committed".to_owned(),
+            None if verdict.code == 0 => ANOTHER.to_owned(),
             None => verdict.why.clone(),
         };
         let mut report = Report::new(&self.args.command, self.started);
@@ -484,23 +485,35 @@ impl Drop for SayOver {
     }
 }
 
-/// Ends all jobs in order.
-fn end_all(args: &RunArgs, mounted: &[Mounted<'_>], verdict: &Verdict, display: &mut Display) -> Vec<Ending> {
+/// What is kept of jobs that cannot be stored, when the command may be run so many times more.
+fn keep_of(args: &RunArgs, left: u32) -> Keep {
+    match (args.keep, args.no_keep || left > 0) {
+        (true, _) => Keep::Everything,
+        (false, true) => Keep::Nothing,
+        (false, false) => Keep::Complete,
+    }
+}
+
+/// Ends all jobs in order. When one has to be stored later, so have those after it; when one is rolled back, so are they.
+fn end_all(keep: Keep, mounted: &[Mounted<'_>], verdict: &Verdict, display: &mut Display) -> Vec<Ending> {
     for m in mounted {
         "ending".clone_into(&mut m.responder.phase());
         m.settle(verdict.code == 0);
     }
-    let mut good = verdict.code == 0;
+    let (mut good, mut later) = (verdict.code == 0, false);
     let end = |m: &Mounted<'_>| {
         let show = &mut |progress: &Progress| {
             display.show(progress);
             *m.responder.phase() = Position::of(progress).sentence();
         };
         let ending = if good {
-            ending::commit(&m.job, args.keep, show)
+            ending::commit(&m.job, keep, show)
+        } else if later {
+            ending::postpone(&m.job, ANOTHER, show)
         } else {
-            ending::roll_back(&m.job, args.keep, show)
+            ending::roll_back(&m.job, keep == Keep::Everything, show)
         };
+        later |= good && ending.is_kept_whole();
         good &= ending.is_committed();
         ending
     };

@@ -337,6 +337,10 @@ impl Storage for Volatile {
         self.change_content(file, content, || self.below.write(file, pieces, offset))
     }
 
+    fn truncate_named(&self, dir: &Handle, name: &OsStr, size: u64) -> Result<()> {
+        self.truncate(&self.below.open(dir, name, Access::Write)?, size)
+    }
+
     fn truncate(&self, file: &Handle, size: u64) -> Result<()> {
         self.change_content(file, Content::Truncate { size }, || self.below.truncate(file, size))
     }

@@ -12,7 +12,7 @@
 //! Up to `done` nothing is lost: what leaves its name is renamed, what is replaced changes names with its successor, what is
 //! overwritten is saved. So a step that the storage refuses, or that finds something else than the record says, is not the end:
 //! all before it is taken back (`undo`). The one exception is an old directory that the storage does not let be renamed (a lower
-//! layer of overlayfs): it is removed where it is, last.
+//! layer of overlayfs): it is removed where it is, after `done`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
@@ -23,15 +23,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use elbow_file::{DirEntry, Errno, Handle, Protection, RenameMode, Stat, Storage, Time};
 use parking_lot::Mutex;
 
-use super::record::{Attributes, Departure, Placement, Record, Replaced, Seen, Slot, Source};
+use super::content::make_log;
+use super::record::{Attributes, Departure, Patch, Placement, Record, Replaced, Seen, Slot, Source};
 use super::tree::Tree;
 use super::watch::Tally;
-use super::{DEPARTED, DONE, RECORD, remove_job_dir, remove_part};
+use super::{DEPARTED, DONE, NAMED, RECORD, remove_job_dir, remove_part};
 use crate::execute::set_attributes;
 use crate::lost;
 use crate::plan::NewAttrs;
 use crate::removal::{parallel, remove_tree};
-use crate::staging::{NEW, is_probe_name, part_name};
+use crate::staging::{NEW, is_probe_name, part_name, touch_name};
 
 /// What its owner needs to change the names in a directory, or to move it to another.
 const OWNER_ALL: u32 = 0o700;
@@ -59,13 +60,24 @@ pub(crate) struct Failure {
     pub(crate) refusal: Refusal,
 }
 
+impl Failure {
+    /// The record could not be marked as carried out.
+    pub(crate) fn of_record(errno: Errno) -> Self {
+        failure("finish the commit of", Path::new(""), errno)
+    }
+
+    /// Why, in words.
+    pub(crate) fn reason(&self) -> String {
+        match &self.refusal {
+            Refusal::Errno(errno) => errno.to_string(),
+            Refusal::Changed(how) => (*how).to_owned(),
+        }
+    }
+}
+
 impl std::fmt::Display for Failure {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} {}: ", self.step, self.path.display())?;
-        match &self.refusal {
-            Refusal::Errno(errno) => write!(f, "{errno}"),
-            Refusal::Changed(how) => f.write_str(how),
-        }
+        write!(f, "{} {}: {}", self.step, self.path.display(), self.reason())
     }
 }
 
@@ -75,6 +87,14 @@ const GONE: Refusal = Refusal::Changed("it is gone");
 const ADDED_TO: Refusal = Refusal::Changed("the job removes it, but something was created in it");
 const OF_OTHERS: Refusal = Refusal::Changed("it was created by somebody else");
 pub(super) const CHANGED: Refusal = Refusal::Changed("it was written to or replaced by somebody else");
+
+/// What this process has done of a placement.
+#[derive(Debug, Default)]
+pub(super) struct Placed {
+    pub(super) is_made: AtomicBool,
+    /// The object and the one that it replaces have changed names.
+    pub(super) is_exchanged: AtomicBool,
+}
 
 /// A committed job whose steps are carried out.
 pub(crate) struct Apply<'a> {
@@ -90,13 +110,13 @@ pub(crate) struct Apply<'a> {
     /// All names are as they shall be: contents and attributes may be changed already.
     pub(super) has_names: AtomicBool,
     /// Placements and links that were made, by their place in the record.
-    pub(super) placed: Vec<AtomicBool>,
+    pub(super) placed: Vec<Placed>,
     pub(super) linked: Vec<AtomicBool>,
     /// What has begun to be changed, by its place in the record. A file is kept open, for who takes it back may not find it under its name.
     pub(super) patched: Vec<OnceLock<Option<Handle>>>,
     pub(super) attributed: Vec<AtomicBool>,
     /// The names in each directory that is removed.
-    removed: BTreeMap<PathBuf, BTreeSet<OsString>>,
+    removed: BTreeMap<&'a Path, &'a BTreeSet<OsString>>,
     /// Modes of old directories that had to be opened to be moved.
     opened: Mutex<Vec<(Handle, OsString, u32)>>,
     /// Dead directories that cannot be renamed.
@@ -123,22 +143,17 @@ impl<'a> Apply<'a> {
             tally,
             is_first,
             has_names: AtomicBool::new(false),
-            placed: flags(record.placements.len()),
+            placed: record.placements.iter().map(|_| Placed::default()).collect(),
             linked: flags(record.links.len()),
             patched: record.patches.iter().map(|_| OnceLock::new()).collect(),
             attributed: flags(record.attributes.len()),
-            removed: BTreeMap::new(),
+            removed: record.removed(),
             record,
             opened: Mutex::default(),
             immovable: Mutex::default(),
             no_noreplace: AtomicBool::new(false),
             no_exchange: AtomicBool::new(false),
         }
-    }
-
-    /// Knows what the directories that are removed hold, so that they are not if somebody adds to them.
-    pub(crate) fn knowing(self, removed: BTreeMap<PathBuf, BTreeSet<OsString>>) -> Self {
-        Self { removed, ..self }
     }
 
     /// Counts the steps from here on elsewhere.
@@ -159,8 +174,7 @@ impl<'a> Apply<'a> {
         let record = self.record;
         if !record.departures.is_empty() && !departed {
             self.depart()?;
-            self.mark_departed()
-                .map_err(|errno| vec![failure("mark the progress of", Path::new(""), errno)])?;
+            self.mark(DEPARTED)?;
         }
         self.place()?;
         let links: Vec<_> = record.links.iter().zip(&self.linked).collect();
@@ -170,6 +184,11 @@ impl<'a> Apply<'a> {
             |((_, to), _)| to,
             |((from, to), made)| self.link(from, to, made),
         )?;
+        if record.changes_old_objects() {
+            let make_log = |patch: &Patch| Ok(make_log(self.storage(), &self.job, patch)?);
+            self.each("write", &record.patches, |patch| &patch.path, make_log)?;
+            self.mark(NAMED)?;
+        }
         self.has_names.store(true, Ordering::Release);
         let patches: Vec<_> = record.patches.iter().zip(&self.patched).collect();
         self.each(
@@ -190,7 +209,7 @@ impl<'a> Apply<'a> {
         for kind in [files, dirs] {
             self.each("set attributes of", &kind, |(attributes, _)| &attributes.path, set)?;
         }
-        self.remove_immovable()
+        self.check_immovable()
     }
 
     /// The record has been carried out.
@@ -201,33 +220,45 @@ impl<'a> Apply<'a> {
 
     pub(super) fn rename_in_job(&self, from: &str, to: &str) -> Result<(), Errno> {
         let (from, to) = ((&self.job, OsStr::new(from)), (&self.job, OsStr::new(to)));
-        lost::rename(self.storage(), from, to, RenameMode::Replace)
+        match lost::rename(self.storage(), from, to, RenameMode::Replace) {
+            // Somebody, perhaps we, has come that far already.
+            Err(Errno::NOENT) if self.look(to.0, to.1)?.is_some() => Ok(()),
+            other => other,
+        }
     }
 
     /// Removes what is no longer needed, then sets the attributes of directories.
     pub(crate) fn clean(&self, root_times: Option<(Time, Time)>) -> Result<(), Vec<Failure>> {
         let part = part_name(self.staging_name);
+        self.remove_immovable()?;
         self.each(
             "remove what has left",
             &self.record.parked,
             |(dir, _)| dir,
-            |(dir, name)| self.remove_parked(dir, name),
+            |(dir, name)| self.unless_closed_before(dir, self.remove_parked(dir, name)),
         )?;
         self.each(
             "remove the staging directory of",
             &self.record.staged,
             |dir| dir,
-            |dir| self.remove_part(dir, &part),
+            |dir| self.unless_closed_before(dir, self.remove_part(dir, &part)),
         )?;
         let dirs = self.record.attributes.iter().filter(|a| a.is_dir);
-        let (root, dirs): (Vec<_>, Vec<_>) = dirs.partition(|a| a.path.as_os_str().is_empty());
-        let at_last = |attributes: &&Attributes| match self.attributes_at_last(attributes) {
-            // Nothing can be refused any more, and somebody else has removed it or looks whether they can.
-            Err(Refusal::Errno(Errno::NOENT)) => Ok(()),
-            other => other,
+        let (root, mut dirs): (Vec<_>, Vec<_>) = dirs.partition(|a| a.path.as_os_str().is_empty());
+        dirs.sort_by_key(|a| std::cmp::Reverse(a.path.components().count()));
+        let at_last = |attributes: &&Attributes| {
+            let set = self.attributes_at_last(attributes);
+            match self.unless_closed_before(&attributes.path, set) {
+                // Nothing can be refused any more, and somebody else has removed it or looks whether they can.
+                Err(Refusal::Errno(Errno::NOENT)) => Ok(()),
+                other => other,
+            }
         };
-        self.each("set attributes of", &dirs, |a| &a.path, at_last)?;
-        remove_job_dir(&self.tree, self.staging_name, &Tally::default())
+        // A directory may get a mode that lets nobody in, so what is below it comes before it.
+        for level in levels(&dirs, |a| &a.path) {
+            self.each("set attributes of", level, |a| &a.path, at_last)?;
+        }
+        remove_job_dir(&self.tree, self.staging_name, self.tally)
             .map_err(|errno| vec![failure("remove", Path::new(self.staging_name), errno)])?;
         self.each("set attributes of", &root, |a| &a.path, |a| self.attributes_at_last(a))?;
         if root.is_empty()
@@ -242,8 +273,18 @@ impl<'a> Apply<'a> {
 
     fn remove_part(&self, dir: &Path, part: &OsStr) -> StepResult {
         match gone_is_none(self.tree.dir(dir))? {
-            Some(dir) => Ok(remove_part(&self.tree, &dir, part, &Tally::default())?),
+            Some(dir) => Ok(remove_part(&self.tree, &dir, part, self.tally)?),
             None => Ok(()),
+        }
+    }
+
+    /// What is below a directory that an earlier attempt has closed was done before it was closed.
+    fn unless_closed_before(&self, path: &Path, result: StepResult) -> StepResult {
+        let closes = |a: &Attributes| a.is_dir && a.attrs.mode.is_some_and(|mode| mode & OWNER_ALL != OWNER_ALL);
+        let mut dirs = self.record.attributes.iter().filter(|a| closes(a));
+        match result {
+            Err(Refusal::Errno(Errno::ACCESS)) if !self.is_first && dirs.any(|a| path.starts_with(&a.path)) => Ok(()),
+            other => other,
         }
     }
 
@@ -306,13 +347,17 @@ impl<'a> Apply<'a> {
             Err(Errno::NOENT) => return Err(GONE),
             Err(Errno::XDEV) if departure.is_dead => {
                 self.immovable.lock().insert(departure.path.clone());
-                return Ok(());
+                return self.check_names(departure);
             }
             Err(errno) => return Err(errno.into()),
         }
         // Looked at where nobody else finds it, so that nobody changes it after the look.
+        let hidden = match &departure.slot {
+            Slot::Beside(hidden) => departure.path.with_file_name(hidden),
+            Slot::InJob(_) => PathBuf::new(),
+        };
         let refusal = match self.expects(there, slot, departure.seen.as_ref())? {
-            true if self.has_only_known_names(departure)? => return Ok(()),
+            true if self.has_only_known_names(departure, &hidden)? => return Ok(()),
             true => ADDED_TO,
             false => CHANGED,
         };
@@ -320,21 +365,16 @@ impl<'a> Apply<'a> {
         Err(refusal)
     }
 
-    /// Has nobody made anything in a directory that is removed, or below, since it was checked?
-    fn has_only_known_names(&self, departure: &Departure) -> Result<bool, Errno> {
-        let (path, Slot::Beside(hidden)) = (&departure.path, &departure.slot) else {
-            return Ok(true);
-        };
-        let below = self
-            .removed
-            .range(path.clone()..)
-            .take_while(|(dir, _)| dir.starts_with(path));
+    /// Has nobody made anything in a directory that is removed, or below, since it was checked? It is at this path now.
+    fn has_only_known_names(&self, departure: &Departure, at: &Path) -> Result<bool, Errno> {
+        let path = departure.path.as_path();
+        let below = self.removed.range(path..).take_while(|(dir, _)| dir.starts_with(path));
         let below: Vec<_> = below.filter(|_| departure.is_dead).collect();
         let part = part_name(self.staging_name);
         let threads = (self.tree.threads / self.record.departures.len()).max(1);
         let looks = parallel(&below, threads, |(dir, names)| {
             let rest = dir.strip_prefix(path).expect("below it");
-            let dir = self.tree.dir(&path.with_file_name(hidden).join(rest))?;
+            let dir = self.tree.dir(&at.join(rest))?;
             let added =
                 |entry: &DirEntry| !names.contains(&entry.name) && entry.name != part && !is_probe_name(&entry.name);
             Ok(!self.storage().list(&dir)?.iter().any(added))
@@ -391,15 +431,27 @@ impl<'a> Apply<'a> {
         }
     }
 
-    /// Names may be taken again from here on, so the steps before must never be repeated.
-    fn mark_departed(&self) -> Result<(), Errno> {
+    /// Makes it durable that all steps before are done. After `departed` they must never be repeated, for names may be taken again; before `named`
+    /// there is nothing in contents and attributes to be taken back.
+    fn mark(&self, name: &'static str) -> Result<(), Vec<Failure>> {
         let storage = self.storage();
-        storage.sync_all(&self.job)?;
-        match storage.create(&self.job, OsStr::new(DEPARTED), 0o600) {
-            Err(Errno::EXIST) => {}
-            other => storage.sync(&other?)?,
+        let mark = || {
+            storage.sync_all(&self.job)?;
+            match storage.create(&self.job, OsStr::new(name), 0o600) {
+                Err(Errno::EXIST) => {}
+                other => storage.sync(&other?)?,
+            }
+            sync_dir(storage, &self.job)
+        };
+        mark().map_err(|errno| vec![failure("mark the progress of", Path::new(""), errno)])
+    }
+
+    /// Contents and attributes may have been changed.
+    pub(super) fn has_names(&self) -> Result<bool, Errno> {
+        match self.is_first {
+            true => Ok(self.has_names.load(Ordering::Acquire)),
+            false => Ok(self.look(&self.job, OsStr::new(NAMED))?.is_some()),
         }
-        sync_dir(storage, &self.job)
     }
 
     fn place(&self) -> Result<(), Vec<Failure>> {
@@ -409,9 +461,9 @@ impl<'a> Apply<'a> {
                 "publish",
                 level,
                 |(placement, _)| &placement.to,
-                |(placement, made)| {
-                    self.place_one(placement)?;
-                    made.store(true, Ordering::Release);
+                |(placement, placed)| {
+                    self.place_one(placement, placed)?;
+                    placed.is_made.store(true, Ordering::Release);
                     Ok(())
                 },
             )?;
@@ -419,7 +471,7 @@ impl<'a> Apply<'a> {
         Ok(())
     }
 
-    fn place_one(&self, placement: &Placement) -> StepResult {
+    fn place_one(&self, placement: &Placement, placed: &Placed) -> StepResult {
         let (dir, name) = self.tree.spot(&placement.to)?;
         let Some((container, source)) = gone_is_none(self.source(placement, &dir, &name))? else {
             return self.arrived_before(&dir, &name);
@@ -428,7 +480,7 @@ impl<'a> Apply<'a> {
             let _ = gone_is_none(self.open_mode(&container, &source))?;
         }
         match &placement.replaced {
-            Some(replaced) => self.place_over((&container, &source), (&dir, &name), replaced),
+            Some(replaced) => self.place_over((&container, &source), (&dir, &name), replaced, &placed.is_exchanged),
             None => match self.rename_to_free(&container, &source, &dir, &name) {
                 Err(Refusal::Errno(Errno::NOENT)) => self.arrived_before(&dir, &name),
                 other => other,
@@ -485,15 +537,18 @@ impl<'a> Apply<'a> {
                 other => return other,
             }
         }
-        if self.look(dir, name)?.is_some() {
-            return Err(Errno::EXIST);
-        }
-        lost::rename(self.storage(), (from, source), (dir, name), RenameMode::Replace)
+        lost::move_to_free(self.storage(), (from, source), (dir, name))
     }
 
     /// Gives an object the name of an old one, which takes its place: in one step where the storage can exchange names,
     /// else after the old one has got a spare name beside the source.
-    fn place_over(&self, from: (&Handle, &OsStr), to: (&Handle, &OsStr), replaced: &Replaced) -> StepResult {
+    fn place_over(
+        &self,
+        from: (&Handle, &OsStr),
+        to: (&Handle, &OsStr),
+        replaced: &Replaced,
+        is_exchanged: &AtomicBool,
+    ) -> StepResult {
         let spare = (from.0, replaced.spare.as_os_str());
         if !self.is_first {
             if self.look(spare.0, spare.1)?.is_some() {
@@ -507,10 +562,12 @@ impl<'a> Apply<'a> {
             return Err(CHANGED);
         }
         if self.exchange_for(from, to, replaced)? {
+            is_exchanged.store(true, Ordering::Release);
             if self.expects(from.0, from.1, replaced.seen.as_ref())? {
                 return Ok(());
             }
             self.exchange(from, to)?;
+            is_exchanged.store(false, Ordering::Release);
             return Err(CHANGED);
         }
         self.spare(to, spare, replaced)?;
@@ -632,11 +689,25 @@ impl<'a> Apply<'a> {
         }
     }
 
-    /// Whose file it is not cannot set its mode, and needs not: a write takes set-id bits away by itself.
+    /// Whose file it is not cannot set its mode, and needs not: a write takes set-id bits away by itself, and where fallocate(2) has
+    /// changed nothing that is written, so does a size.
     fn set_mode(&self, dir: &Handle, name: &OsStr, mode: u32) -> StepResult {
-        match self.storage().chmod(dir, name, mode) {
-            Err(Errno::PERM | Errno::ACCESS) if self.storage().stat(dir, name)?.mode == mode => Ok(()),
-            other => Ok(other?),
+        const SET_ID: u32 = 0o6000;
+        let storage = self.storage();
+        let refused = match storage.chmod(dir, name, mode) {
+            Err(errno @ (Errno::PERM | Errno::ACCESS)) => errno,
+            other => return Ok(other?),
+        };
+        let stat = storage.stat(dir, name)?;
+        if stat.mode == mode {
+            return Ok(());
+        }
+        if stat.mode & !SET_ID == mode & !SET_ID && stat.kind == elbow_file::Kind::File {
+            storage.truncate_named(dir, name, stat.size)?;
+        }
+        match storage.stat(dir, name)?.mode == mode {
+            true => Ok(()),
+            false => Err(refused.into()),
         }
     }
 
@@ -653,6 +724,28 @@ impl<'a> Apply<'a> {
         self.set(&attributes.path, &attrs)
     }
 
+    /// A name comes and goes in a directory whose time cannot be set. What is left of it when we die here is cleaned away by its name.
+    fn touch(&self, path: &Path) -> StepResult {
+        let name = touch_name(self.staging_name);
+        // They are the last.
+        let mut touched = self
+            .record
+            .parked
+            .iter()
+            .rev()
+            .take_while(|(_, parked)| *parked == name);
+        if !touched.any(|(dir, _)| dir == path) {
+            return Ok(());
+        }
+        let dir = self.tree.dir(path)?;
+        match self.storage().create(&dir, &name, 0o600) {
+            Ok(file) => self.storage().close(&file)?,
+            // The time is not worth more than what was done.
+            Err(_) => return Ok(()),
+        }
+        Ok(gone_is_fine(self.storage().unlink(&dir, &name))?)
+    }
+
     /// What is left of them: the mode that may lock us out, and the times, which cleaning has changed.
     fn attributes_at_last(&self, attributes: &Attributes) -> StepResult {
         let attrs = NewAttrs {
@@ -660,6 +753,7 @@ impl<'a> Apply<'a> {
             ..NewAttrs::default()
         };
         self.set(&attributes.path, &attrs)?;
+        self.touch(&attributes.path)?;
         match attributes.attrs.mode.filter(|mode| mode & OWNER_ALL != OWNER_ALL) {
             Some(mode) => {
                 let (dir, name) = self.tree.spot(&attributes.path)?;
@@ -669,22 +763,65 @@ impl<'a> Apply<'a> {
         }
     }
 
-    /// Removes dead directories where they are. Nothing after this can be refused, so that nothing has to be taken back.
-    fn remove_immovable(&self) -> Result<(), Vec<Failure>> {
-        let paths: Vec<PathBuf> = self.immovable.lock().iter().cloned().collect();
+    /// Dead directories that an earlier attempt found not to be movable: they still have their names.
+    fn find_immovable(&self) -> Result<(), Vec<Failure>> {
+        let dead: Vec<_> = self.record.departures.iter().filter(|d| d.is_dead).collect();
+        self.each(
+            "look at",
+            &dead,
+            |departure| &departure.path,
+            |departure| {
+                let Some((dir, name)) = gone_is_none(self.tree.spot(&departure.path))? else {
+                    return Ok(());
+                };
+                let (there, slot) = self.slot(&dir, &departure.slot);
+                let is_it =
+                    |now: Stat| now.kind == elbow_file::Kind::Dir && departure.seen.is_some_and(|seen| seen.is(&now));
+                if self.look(there, slot)?.is_none() && self.look(&dir, &name)?.is_some_and(is_it) {
+                    self.immovable.lock().insert(departure.path.clone());
+                }
+                Ok(())
+            },
+        )
+    }
+
+    fn immovable(&self) -> Vec<&Departure> {
+        let paths = self.immovable.lock();
+        let all = self.record.departures.iter();
+        all.filter(|departure| paths.contains(&departure.path)).collect()
+    }
+
+    /// While all can be taken back.
+    fn check_immovable(&self) -> Result<(), Vec<Failure>> {
+        let dead = self.immovable();
         self.each(
             "remove",
-            &paths,
-            |path| path,
-            |path| {
-                let (dir, name) = self.tree.spot(path)?;
-                Ok(remove_tree(
-                    self.storage(),
-                    &dir,
-                    &name,
-                    self.tree.threads,
-                    &Tally::default(),
-                )?)
+            &dead,
+            |departure| &departure.path,
+            |departure| self.check_names(departure),
+        )
+    }
+
+    fn check_names(&self, departure: &Departure) -> StepResult {
+        let is_known = self.has_only_known_names(departure, &departure.path)?;
+        is_known.then_some(()).ok_or(ADDED_TO)
+    }
+
+    /// Removes dead directories where they are, which cannot be taken back.
+    fn remove_immovable(&self) -> Result<(), Vec<Failure>> {
+        if !self.is_first {
+            self.find_immovable()?;
+        }
+        let dead = self.immovable();
+        self.each(
+            "remove",
+            &dead,
+            |departure| &departure.path,
+            |departure| {
+                self.check_names(departure)?;
+                let (dir, name) = self.tree.spot(&departure.path)?;
+                let threads = self.tree.threads;
+                Ok(remove_tree(self.storage(), &dir, &name, threads, &Tally::default())?)
             },
         )
     }
@@ -696,14 +833,14 @@ fn is_unsupported(errno: Errno) -> bool {
 }
 
 /// Some file systems cannot sync a directory; they have nothing to lose then.
-pub(super) fn sync_dir(storage: &dyn Storage, dir: &Handle) -> Result<(), Errno> {
+pub(crate) fn sync_dir(storage: &dyn Storage, dir: &Handle) -> Result<(), Errno> {
     match storage.sync(dir) {
         Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => Ok(()),
         other => other,
     }
 }
 
-fn failure(step: &'static str, path: &Path, errno: Errno) -> Failure {
+pub(super) fn failure(step: &'static str, path: &Path, errno: Errno) -> Failure {
     Failure {
         step,
         path: path.to_owned(),

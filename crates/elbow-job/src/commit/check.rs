@@ -8,56 +8,113 @@
 //! And does the job leave alone what other jobs have staged, running or kept? A directory that it removes or moves must
 //! hold none of that, whoever wins conflicts: nobody would be told of the loss.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
-use elbow_file::{Errno, Kind, Stat};
+use elbow_file::{Errno, Kind, Stat, Time};
 
+use super::apply::failure;
+use super::record::{Expected, Record, Was};
 use super::tree::Tree;
+use super::undo::cause_of;
 use super::watch::{Hook, Tally};
 use crate::api::Ino;
-use crate::job::Shared;
+use crate::job::{Shared, clock};
 use crate::model::{Inode, Model};
 use crate::recover::read_journal;
 use crate::removal::parallel;
 use crate::report::{Cause, OnConflict, Phase};
-use crate::staging::{JournalEntry, is_job_name, is_probe_name, is_staging_name};
+use crate::staging::{JournalEntry, is_job_name, is_probe_name, is_staging_name, part_name};
 use crate::whose::{Found, Whose};
 
-/// What is expected of a path.
-enum Expected {
-    /// An object with these attributes.
-    Same(Stat),
-    /// A directory with these names.
-    Names(BTreeSet<OsString>),
-    /// Nothing.
-    Absent,
+/// Who knows what an object was like.
+trait Known {
+    /// How it differs now, in words.
+    fn difference(&self, now: &Stat) -> Option<&'static str>;
+}
+
+impl Known for Stat {
+    fn difference(&self, now: &Stat) -> Option<&'static str> {
+        differs(self.kind, (self.size, self.mtime), now)
+            .or((now.kind != Kind::Dir && now.ctime != self.ctime).then_some(REPLACED))
+    }
+}
+
+impl Known for Was {
+    fn difference(&self, now: &Stat) -> Option<&'static str> {
+        let seen = &self.seen;
+        let set = now.mode != self.mode || (now.uid, now.gid) != self.owner;
+        differs(seen.kind, (seen.size, seen.mtime), now).or((now.kind != Kind::Dir && set).then_some(REPLACED))
+    }
+}
+
+const REPLACED: &str = "it was replaced, or its attributes or links were changed";
+
+fn differs(kind: Kind, (size, mtime): (u64, Time), now: &Stat) -> Option<&'static str> {
+    if now.kind != kind {
+        Some("it is something else now")
+    } else if now.kind != Kind::Dir && (now.size != size || now.mtime != mtime) {
+        Some("it was written to")
+    } else {
+        None
+    }
 }
 
 /// Why the job must not commit: paths that hold files of other jobs, or are not what the job saw.
 pub(super) fn conflicts(shared: &Shared, progress: &mut Hook<'_>) -> Option<Cause> {
-    let (mut expectations, moved) = {
+    let (expectations, moved) = {
         let state = shared.state.lock();
-        (expectations(&state.model), moved_dirs(&state.model))
+        (expectations(&state.model, false), moved_dirs(&state.model))
     };
     let wins = shared.options.on_conflict == OnConflict::Overwrite;
-    if wins {
-        expectations.retain(|(_, expected)| matches!(expected, Expected::Names(_)));
-    }
     let (tree, tally) = (shared.tree(), Tally::of(expectations.len(), 0));
-    let found = shared.watched(progress, Phase::Checking, &tally, || {
-        parallel(&expectations, tree.threads, |(path, expected)| {
-            let difference = check(&tree, path, expected, &shared.part_name);
-            tally.step();
-            difference
-        })
+    shared.watched(progress, Phase::Checking, &tally, || {
+        differences(&tree, &shared.staging_name, &expectations, &moved, wins, &tally)
+    })
+}
+
+/// The same for a job that was kept, by what its record remembers.
+pub(crate) fn conflicts_since(record: &Record, tree: &Tree<'_>, name: &OsStr, wins: bool) -> Option<Cause> {
+    let moved = record.departures.iter().filter(|departure| !departure.is_dead);
+    let moved: Vec<PathBuf> = moved.map(|departure| departure.path.clone()).collect();
+    differences(tree, name, &record.expected, &moved, wins, &Tally::default())
+}
+
+/// What a record remembers of what is expected, in the order of the paths. `hidden`: what was published eagerly is not there any more.
+pub(super) fn remembered(model: &Model, hidden: bool) -> Vec<(PathBuf, Expected<Was>)> {
+    let remember = |expected| match expected {
+        Expected::Same(stat) => Expected::Same(Was::of(&stat)),
+        Expected::Names(names) => Expected::Names(names),
+        Expected::Absent => Expected::Absent,
+    };
+    let all = expectations(model, hidden).into_iter();
+    let mut all: Vec<_> = all.map(|(path, expected)| (path, remember(expected))).collect();
+    all.sort_by(|(a, _), (b, _)| a.cmp(b));
+    all
+}
+
+fn differences<T: Known + Sync>(
+    tree: &Tree<'_>,
+    job: &OsStr,
+    expectations: &[(PathBuf, Expected<T>)],
+    moved: &[PathBuf],
+    wins: bool,
+    tally: &Tally,
+) -> Option<Cause> {
+    let part = part_name(job);
+    let counts = |expected: &Expected<T>| !wins || matches!(expected, Expected::Names(_));
+    let found = parallel(expectations, tree.threads, |(path, expected)| {
+        let difference = counts(expected).then(|| check(tree, path, expected, &part)).flatten();
+        tally.step();
+        difference
     });
-    let (mut changed, mut staged) = (Vec::new(), of_other_jobs(shared, &tree, &moved));
-    for ((path, _), difference) in expectations.into_iter().zip(found) {
+    let (mut changed, mut staged, mut refused) = (Vec::new(), of_other_jobs(tree, job, moved), Vec::new());
+    for ((path, _), difference) in expectations.iter().zip(found) {
         match difference {
-            Some(Difference::OtherJob(name)) => staged.push((path, name)),
-            Some(Difference::Changed(what)) if !wins => changed.push((path, what)),
+            Some(Difference::OtherJob(name)) => staged.push((path.clone(), name)),
+            Some(Difference::Refused(errno)) => refused.push(failure("look at", path, errno)),
+            Some(Difference::Changed(what)) if !wins => changed.push((path.clone(), what)),
             _ => {}
         }
     }
@@ -66,11 +123,16 @@ pub(super) fn conflicts(shared: &Shared, progress: &mut Hook<'_>) -> Option<Caus
     if !staged.is_empty() {
         return Some(Cause::OtherJobs(staged));
     }
-    (!changed.is_empty()).then_some(Cause::Conflict(changed))
+    if !changed.is_empty() {
+        return Some(Cause::Conflict(changed));
+    }
+    (!refused.is_empty()).then(|| cause_of(&refused, clock()))
 }
 
 /// What a check finds.
 enum Difference {
+    /// The storage does not say.
+    Refused(Errno),
     /// Somebody else changed it.
     Changed(String),
     /// A staging directory of this name is in it, which is not ours.
@@ -89,8 +151,8 @@ fn moved_dirs(model: &Model) -> Vec<PathBuf> {
 }
 
 /// Directories among these, or below, in which other jobs over our directory have staged something: their journals say so.
-fn of_other_jobs(shared: &Shared, tree: &Tree<'_>, moved: &[PathBuf]) -> Vec<(PathBuf, String)> {
-    let is_other = |name: &OsString| is_job_name(name) && **name != *shared.staging_name;
+fn of_other_jobs(tree: &Tree<'_>, own: &OsStr, moved: &[PathBuf]) -> Vec<(PathBuf, String)> {
+    let is_other = |name: &OsString| is_job_name(name) && name != own;
     if moved.is_empty() {
         return Vec::new();
     }
@@ -115,7 +177,7 @@ fn of_other_jobs(shared: &Shared, tree: &Tree<'_>, moved: &[PathBuf]) -> Vec<(Pa
     staged
 }
 
-fn expectations(model: &Model) -> Vec<(PathBuf, Expected)> {
+fn expectations(model: &Model, hidden: bool) -> Vec<(PathBuf, Expected<Stat>)> {
     let mut all = Vec::new();
     for (ino, inode) in model.all() {
         if ino != Ino::ROOT && inode.is_old() && is_changed(inode) {
@@ -128,7 +190,7 @@ fn expectations(model: &Model) -> Vec<(PathBuf, Expected)> {
                 .is_some_and(|old| old.is_place(place.dir, &place.name));
             if is_new_name
                 && model.at(place.dir).is_old()
-                && !model.is_visible(place)
+                && (hidden || !model.is_visible(place))
                 && !model.base_has(place.dir, &place.name)
             {
                 all.push((model.old_path(place.dir).join(&*place.name), Expected::Absent));
@@ -136,16 +198,6 @@ fn expectations(model: &Model) -> Vec<(PathBuf, Expected)> {
         }
     }
     all
-}
-
-/// The names in each old directory that the job removes.
-pub(super) fn removed(model: &Model) -> BTreeMap<PathBuf, BTreeSet<OsString>> {
-    let all = expectations(model).into_iter();
-    all.filter_map(|(path, expected)| match expected {
-        Expected::Names(names) => Some((path, names)),
-        _ => None,
-    })
-    .collect()
 }
 
 fn is_changed(inode: &Inode) -> bool {
@@ -156,7 +208,7 @@ fn is_changed(inode: &Inode) -> bool {
     renamed || set || timed || inode.content().is_some_and(|content| content.changed())
 }
 
-fn expect_old(model: &Model, ino: Ino, inode: &Inode, all: &mut Vec<(PathBuf, Expected)>) {
+fn expect_old(model: &Model, ino: Ino, inode: &Inode, all: &mut Vec<(PathBuf, Expected<Stat>)>) {
     let old = inode.old.as_ref().expect("an old object");
     for place in &old.places {
         let path = model.old_path(place.dir).join(&*place.name);
@@ -172,7 +224,7 @@ fn expect_old(model: &Model, ino: Ino, inode: &Inode, all: &mut Vec<(PathBuf, Ex
     }
 }
 
-fn check(tree: &Tree<'_>, path: &Path, expected: &Expected, own: &OsStr) -> Option<Difference> {
+fn check<T: Known>(tree: &Tree<'_>, path: &Path, expected: &Expected<T>, own: &OsStr) -> Option<Difference> {
     let found = match expected {
         Expected::Same(seen) => check_same(tree, path, seen).map(|found| found.map(Difference::Changed)),
         Expected::Names(names) => check_names(tree, path, names, own),
@@ -181,25 +233,17 @@ fn check(tree: &Tree<'_>, path: &Path, expected: &Expected, own: &OsStr) -> Opti
     match found {
         Ok(difference) => difference,
         Err(Errno::NOENT) => Some(Difference::Changed("it is gone".into())),
-        Err(errno) => Some(Difference::Changed(format!("it cannot be looked at: {errno}"))),
+        Err(errno @ (Errno::NOTDIR | Errno::LOOP | Errno::ACCESS)) => {
+            Some(Difference::Changed(format!("it cannot be looked at: {errno}")))
+        }
+        Err(errno) => Some(Difference::Refused(errno)),
     }
 }
 
-fn check_same(tree: &Tree<'_>, path: &Path, seen: &Stat) -> Result<Option<String>, Errno> {
+fn check_same(tree: &Tree<'_>, path: &Path, seen: &impl Known) -> Result<Option<String>, Errno> {
     let (dir, name) = tree.spot(path)?;
     let now = tree.storage.stat(&dir, &name)?;
-    let difference = if now.kind != seen.kind {
-        "it is something else now"
-    } else if now.kind == Kind::Dir {
-        return Ok(None);
-    } else if now.size != seen.size || now.mtime != seen.mtime {
-        "it was written to"
-    } else if now.ctime != seen.ctime {
-        "it was replaced, or its attributes or links were changed"
-    } else {
-        return Ok(None);
-    };
-    Ok(Some(difference.into()))
+    Ok(seen.difference(&now).map(str::to_owned))
 }
 
 fn check_names(

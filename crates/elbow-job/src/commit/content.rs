@@ -14,7 +14,7 @@ use std::io::IoSlice;
 use std::ops::Range;
 use std::sync::OnceLock;
 
-use elbow_file::{Access, Errno, Handle, Stat, Storage};
+use elbow_file::{Access, Errno, Handle, RenameMode, Stat, Storage};
 use elbow_ranges::RangeSet;
 use elbow_ranges::encoding::{DecodeError, Reader, Writer, open_sealed, seal};
 
@@ -36,7 +36,7 @@ const PRIVATE_FILE_MODE: u32 = 0o600;
 
 impl Patch {
     /// What of the content before is overwritten, zeroed or cut.
-    fn overwritten(&self) -> RangeSet {
+    pub(crate) fn overwritten(&self) -> RangeSet {
         let mut all = self.written.union(&self.zeroed);
         let cut = self.kept.min(self.size);
         if cut < self.size_before {
@@ -66,8 +66,15 @@ impl Patch {
         self.seen.is_none_or(|seen| seen.is_still(now))
     }
 
+    /// The name of its patch file when part of the content is lost.
+    fn torn_name(&self) -> OsString {
+        let mut name = self.slot.clone();
+        name.push(".torn");
+        name
+    }
+
     /// The name of its undo log.
-    fn log_name(&self) -> OsString {
+    pub(crate) fn log_name(&self) -> OsString {
         let mut name = OsString::from("u-");
         name.push(&self.slot);
         name
@@ -95,14 +102,35 @@ fn windows(all: &RangeSet) -> Vec<RangeSet> {
     windows
 }
 
+/// Makes the undo log of a patch, in which nothing is said yet. All of them get durable names together.
+pub(super) fn make_log(storage: &dyn Storage, job: &Handle, patch: &Patch) -> Result<(), Errno> {
+    match storage.create(job, &patch.log_name(), PRIVATE_FILE_MODE) {
+        Err(Errno::EXIST) => Ok(()),
+        made => storage.close(&made?),
+    }
+}
+
+/// Could an old file be opened for its patch? Its mode is not touched, unlike by [`open_target`]: nothing has been committed yet.
+pub(super) fn try_target(storage: &dyn Storage, dir: &Handle, name: &OsStr, patch: &Patch) -> Result<(), Errno> {
+    let opened = match open_as_it_is(storage, dir, name, patch) {
+        // Its owner can give the right back.
+        Err(Errno::ACCESS) if storage.stat(dir, name)?.uid == rustix::process::geteuid().as_raw() => return Ok(()),
+        opened => opened?,
+    };
+    storage.close(&opened.0)
+}
+
 /// Opens an old file for its patch, with no more rights than the command needed: a file may be writable and not readable (then
 /// what is overwritten cannot be saved), or take appends alone.
-pub(super) fn open_target(
-    storage: &dyn Storage,
-    dir: &Handle,
-    name: &OsStr,
-    patch: &Patch,
-) -> Result<(Handle, Access), Errno> {
+fn open_target(storage: &dyn Storage, dir: &Handle, name: &OsStr, patch: &Patch) -> Result<(Handle, Access), Errno> {
+    match open_as_it_is(storage, dir, name, patch) {
+        // Its owner has taken the right away after the last write.
+        Err(Errno::ACCESS) => open_writable(storage, dir, name).map(|file| (file, Access::ReadWrite)),
+        other => other,
+    }
+}
+
+fn open_as_it_is(storage: &dyn Storage, dir: &Handle, name: &OsStr, patch: &Patch) -> Result<(Handle, Access), Errno> {
     let appends = patch.zeroed.is_empty()
         && patch.kept == patch.size_before
         && patch
@@ -114,11 +142,7 @@ pub(super) fn open_target(
         Err(Errno::PERM) if appends => storage
             .open(dir, name, Access::Append)
             .map(|file| (file, Access::Append)),
-        Err(Errno::ACCESS) => match storage.open(dir, name, Access::Write) {
-            // Its owner has taken the right away after the last write.
-            Err(Errno::ACCESS) => open_writable(storage, dir, name).map(|file| (file, Access::ReadWrite)),
-            other => other.map(|file| (file, Access::Write)),
-        },
+        Err(Errno::ACCESS) => storage.open(dir, name, Access::Write).map(|file| (file, Access::Write)),
         other => other.map(|file| (file, Access::ReadWrite)),
     }
 }
@@ -134,18 +158,24 @@ impl Apply<'_> {
             true => None,
             false => Some(storage.open(&self.job, &patch.slot, Access::ReadWrite)?),
         };
-        let is_saved = !overwritten.is_empty() && opened == Access::ReadWrite;
-        let mut log = Log::open(storage, &self.job, &patch.log_name(), is_saved)?;
-        let has_begun = log.as_ref().map_or(!self.is_first(), |log| log.end > 0);
-        if !patch.is_expected(&storage.stat_handle(&file)?, has_begun) {
+        let is_saved = opened == Access::ReadWrite;
+        let mut log = Log::open(storage, &self.job, &patch.log_name())?;
+        let has_begun = log.end > 0;
+        let now = storage.stat_handle(&file)?;
+        if !patch.is_expected(&now, has_begun) || has_begun && !self.is_ours_behind(patch, &file, now.size)? {
             return Err(CHANGED);
+        }
+        if !has_begun {
+            // Without a word in the log nothing has happened to the file.
+            log.append(storage, &Entry::Saved(0))?;
+            storage.sync(&log.file)?;
         }
         let is_kept = self.record.patches.len() <= KEPT_OPEN_MAX;
         begun.get_or_init(|| is_kept.then(|| file.clone()));
         for window in windows(&overwritten.union(&patch.written)) {
             let end = window.span().map_or(0, |span| span.end);
-            if let Some(log) = log.as_mut().filter(|log| log.saved < end) {
-                self.save(&file, &window.intersection(&overwritten), end, log)?;
+            if is_saved && log.saved < end {
+                self.save(&file, &window.intersection(&overwritten), end, &mut log)?;
             }
             for range in &window.intersection(&zeros) {
                 self.zero(&file, &range)?;
@@ -171,34 +201,79 @@ impl Apply<'_> {
         Ok(storage.sync(&file)?)
     }
 
-    /// Puts back what a patch has overwritten; what it never reached is as it was, or as somebody else has made it since.
+    /// Is what a file has beyond its old end what an attempt before has written there, and nobody else's?
+    fn is_ours_behind(&self, patch: &Patch, file: &Handle, size: u64) -> Result<bool, Errno> {
+        let storage = self.storage();
+        let behind: RangeSet = std::iter::once(patch.size_before..size.max(patch.size_before)).collect();
+        let written = behind.intersection(&patch.written);
+        let Some(source) = gone_is_none(storage.open(&self.job, &patch.slot, Access::Read))? else {
+            return Ok(true);
+        };
+        let (mut found, mut ours) = (vec![0; COPY_BYTES], vec![0; COPY_BYTES]);
+        for range in &written {
+            let mut at = range.start;
+            while let Some((start, end)) = self.next_data(&source, at)?.filter(|data| data.0 < range.end) {
+                at = start.max(at);
+                let length = (end.min(range.end) - at).min(COPY_BYTES as u64) as usize;
+                let (found, ours) = (&mut found[..length], &mut ours[..length]);
+                found.fill(0);
+                storage.read(file, found, at)?;
+                storage.read(&source, ours, at)?;
+                // What has not come to the disk before the machine died reads as zeros.
+                if found
+                    .iter()
+                    .zip(&*ours)
+                    .any(|(found, ours)| found != ours && *found != 0)
+                {
+                    return Ok(false);
+                }
+                at += length as u64;
+            }
+        }
+        Ok(true)
+    }
+
+    /// Puts back what a patch has overwritten, once it has begun to; what it never reached is as it was.
     pub(super) fn take_patch_back(&self, patch: &Patch, begun: &OnceLock<Option<Handle>>) -> StepResult {
         let storage = self.storage();
         let file = match begun.get() {
-            None if self.is_first() => None,
             Some(Some(file)) => Some(file.clone()),
             _ => self.reopen_target(patch)?,
         };
         let Some(file) = file else { return Ok(()) };
+        let is_ours_behind = self.is_ours_behind(patch, &file, storage.stat_handle(&file)?.size)?;
         if let Some(source) = gone_is_none(storage.open(&self.job, &patch.slot, Access::ReadWrite))? {
-            // Only who inspects a kept job misses it, so its failure is none of the roll back.
-            let _ = self.refill(&source, &file, patch);
+            // Before anything is put back, and durable: a second attempt finds nothing to refill.
+            let refilled = self.refill(&source, &file, patch).and_then(|()| storage.sync(&source));
+            if refilled.is_err() {
+                // Only a job that is kept misses it, so its failure is none of the roll back.
+                storage.rename(
+                    &self.job,
+                    &patch.slot,
+                    &self.job,
+                    &patch.torn_name(),
+                    RenameMode::Replace,
+                )?;
+            }
         }
-        let log = Log::open(storage, &self.job, &patch.log_name(), false)?;
-        if let Some(log) = log {
-            log.replay(storage, |entry| match entry {
-                Entry::Data(at, bytes) => storage.write(&file, &[IoSlice::new(&bytes)], at),
-                Entry::Hole(range) => self.zero(&file, &range),
-                Entry::Saved(_) => Ok(()),
-            })?;
-        }
+        Log::open(storage, &self.job, &patch.log_name())?.replay(storage, |entry| match entry {
+            Entry::Data(at, bytes) => storage.write(&file, &[IoSlice::new(&bytes)], at),
+            Entry::Hole(range) => self.zero(&file, &range),
+            Entry::Saved(_) => Ok(()),
+        })?;
         match storage.stat_handle(&file)?.size {
+            // Somebody else has appended where the job was about to.
+            _ if !is_ours_behind => {}
             // Somebody else has appended behind what the job had.
             now if now > patch.size.max(patch.size_before) => match patch.size_before..patch.size {
                 range if range.is_empty() => {}
                 range => self.zero(&file, &range)?,
             },
-            now if now != patch.size_before => storage.truncate(&file, patch.size_before)?,
+            now if now != patch.size_before => match storage.truncate(&file, patch.size_before) {
+                // It takes appends alone: what was appended stays.
+                Err(Errno::PERM) if now > patch.size_before => {}
+                other => other?,
+            },
             _ => {}
         }
         Ok(storage.sync(&file)?)
@@ -389,11 +464,10 @@ struct Log {
 }
 
 impl Log {
-    /// Opens it, or makes it if it is to be written.
-    fn open(storage: &dyn Storage, job: &Handle, name: &OsStr, make: bool) -> Result<Option<Self>, Errno> {
+    /// Opens it, or makes it.
+    fn open(storage: &dyn Storage, job: &Handle, name: &OsStr) -> Result<Self, Errno> {
         let file = match storage.open(job, name, Access::ReadWrite) {
-            Err(Errno::NOENT) if make => storage.create(job, name, PRIVATE_FILE_MODE)?,
-            Err(Errno::NOENT) => return Ok(None),
+            Err(Errno::NOENT) => storage.create(job, name, PRIVATE_FILE_MODE)?,
             other => other?,
         };
         let mut log = Self { file, end: 0, saved: 0 };
@@ -406,7 +480,7 @@ impl Log {
             Ok(())
         })?;
         (log.end, log.saved) = (end, saved);
-        Ok(Some(log))
+        Ok(log)
     }
 
     fn append(&mut self, storage: &dyn Storage, entry: &Entry) -> Result<(), Errno> {

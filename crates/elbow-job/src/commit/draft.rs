@@ -6,22 +6,26 @@ use std::path::{Path, PathBuf};
 
 use elbow_file::Kind;
 
-use super::prepare::Before;
-use super::record::{Attributes, Departure, Patch, Placement, Record, Replaced, Seen, Slot, Source};
+use super::check::remembered;
+use super::record::{Attributes, Before, Departure, Patch, Placement, Record, Replaced, Seen, Slot, Source};
 use crate::api::Ino;
 use crate::model::{Inode, Model, Place, Staging};
 use crate::plan::{NewAttrs, patch_name};
 use crate::report::{Change, ChangeKind};
-use crate::staging::parked_name;
+use crate::staging::{parked_name, touch_name};
 
 /// The record of everything that the storage does not have under its own name yet.
-pub(super) fn draft(model: &Model) -> (Record, Before) {
+///
+/// `hidden`: what was published eagerly is in staging directories by now.
+pub(super) fn draft(model: &Model, hidden: bool) -> Record {
     let mut draft = Draft {
         model,
+        hidden,
         record: Record::default(),
         before: Before::default(),
         new_dirs: HashSet::new(),
         replaced: HashMap::new(),
+        others_dirs: Vec::new(),
         slots: 0,
     };
     for (ino, inode) in model.all() {
@@ -83,18 +87,21 @@ fn keeps_a_name(inode: &Inode) -> bool {
 /// A record in the making.
 struct Draft<'a> {
     model: &'a Model,
+    hidden: bool,
     record: Record,
     before: Before,
     /// New directories whose attributes are set at the end.
     new_dirs: HashSet<PathBuf>,
     /// Names (as they will be) whose old object gives way to another in one step, and what it was.
     replaced: HashMap<PathBuf, Option<Seen>>,
+    /// Directories of somebody else's that have a new time.
+    others_dirs: Vec<PathBuf>,
     /// Hidden names given out so far.
     slots: u64,
 }
 
 impl Draft<'_> {
-    fn finish(mut self) -> (Record, Before) {
+    fn finish(mut self) -> Record {
         for placement in &mut self.record.placements {
             if let Some(seen) = self.replaced.remove(&placement.to) {
                 self.slots += 1;
@@ -107,6 +114,7 @@ impl Draft<'_> {
                 placement.replaced = Some(Replaced { seen, spare });
             }
         }
+        self.touch_others_dirs();
         let mut record = self.record;
         record
             .departures
@@ -114,7 +122,29 @@ impl Draft<'_> {
         record
             .placements
             .sort_by_key(|placement| placement.to.components().count());
-        (record, self.before)
+        record.staged.sort();
+        record.staged.dedup();
+        record.expected = remembered(self.model, self.hidden);
+        record.before = self.before;
+        record
+    }
+
+    /// Only who owns a directory sets its time. One in which nothing changes in the end, because what was made was removed again,
+    /// gets it by a name that comes and goes.
+    fn touch_others_dirs(&mut self) {
+        let changed_above = |path: &'_ Path| path.parent().map(Path::to_owned);
+        let mut changed: HashSet<PathBuf> = self.record.staged.iter().cloned().collect();
+        changed.extend(self.record.parked.iter().map(|(dir, _)| dir.clone()));
+        changed.extend(
+            self.record
+                .placements
+                .iter()
+                .filter_map(|placement| changed_above(&placement.to)),
+        );
+        changed.extend(self.record.links.iter().filter_map(|(_, to)| changed_above(to)));
+        let name = touch_name(&self.model.staging_name);
+        let unchanged = self.others_dirs.drain(..).filter(|dir| !changed.contains(dir));
+        self.record.parked.extend(unchanged.map(|dir| (dir, name.clone())));
     }
 
     fn parking(&mut self, kind: char) -> OsString {
@@ -137,8 +167,12 @@ impl Draft<'_> {
 
     fn new_names(&mut self, inode: &Inode) {
         for place in &inode.names {
-            if self.model.at(place.dir).is_old() && !self.model.is_visible(place) {
+            let is_visible = self.model.is_visible(place);
+            if self.model.at(place.dir).is_old() && (self.hidden || !is_visible) {
                 self.place(place, Source::Staged, is_locked(inode));
+                if is_visible {
+                    self.staged(place.dir);
+                }
                 if is_locked(inode) {
                     self.attributes_of_new_dir(inode, path_of(self.model, place));
                 }
@@ -267,6 +301,10 @@ impl Draft<'_> {
             return;
         }
         self.before.objects.insert(path.clone(), self.model.old_path(ino));
+        let own = self.model.own_uid;
+        if inode.is_dir() && inode.dirty.times && own != 0 && inode.uid != own && ino != Ino::ROOT {
+            self.others_dirs.push(path.clone());
+        }
         let dirty = inode.dirty;
         let value = |key: &OsString| inode.xattrs.as_ref().and_then(|xattrs| xattrs.get(key)).cloned();
         let seen = inode.old.as_ref().and_then(|old| old.seen);
@@ -325,8 +363,15 @@ impl Draft<'_> {
     /// Staging directories of directories that stay; those of removed ones go with them.
     fn staging(&mut self, ino: Ino, inode: &Inode) {
         let staged = inode.dir().is_ok_and(|dir| dir.staging == Staging::Made);
-        if staged && ino != Ino::ROOT && self.model.is_alive(ino) {
-            self.record.staged.push(self.model.path(ino));
+        if staged && self.model.is_alive(ino) {
+            self.staged(ino);
+        }
+    }
+
+    fn staged(&mut self, ino: Ino) {
+        let path = self.model.path(ino);
+        if ino != Ino::ROOT {
+            self.record.staged.push(path);
         }
     }
 }

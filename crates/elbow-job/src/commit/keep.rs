@@ -4,28 +4,87 @@
 //!   hide     names that were published eagerly move into the staging directories of their directories
 //!   times    of old directories are put back, as by a roll back
 //!   sync     all of it is durable
+//!   rest     `resume`: the record of what is left to be done, if all that the job made is there
 //!   mark     the manifest is renamed to `kept`
 //! ```
 //!
-//! A job that dies before the mark is an ordinary dead one, which a recovery rolls back. After it nothing of the job
+//! A job that dies before the mark is an ordinary dead one, which a recovery rolls back; one with a record to go on from is kept by it. After it nothing of the job
 //! lies outside of staging directories, so that whoever uses the old names later has nothing to fear from its removal.
 
 use std::ffi::OsStr;
+use std::io::IoSlice;
 use std::path::Path;
 
-use elbow_file::{Errno, Handle, RenameMode};
+use elbow_file::{Errno, Handle, RenameMode, Storage};
 
 use super::apply::{gone_is_none, sync_dir};
+use super::record::{Patch, Record};
 use super::tree::Tree;
-use super::{Leftovers, RECORD, leftovers, put_times_back};
+use super::{Leftovers, PRIVATE_FILE_MODE, RECORD, RESUME, draft, leftovers, put_times_back};
 use crate::execute::STAGING_MODE;
 use crate::job::Shared;
 use crate::lost;
-use crate::staging::{JournalEntry, KEPT, MANIFEST, NEW};
+use crate::report::{Cause, Publish};
+use crate::staging::{JournalEntry, KEPT, MANIFEST, NEW, WHY};
+
+/// Longest text of why a job was kept, in bytes.
+pub(crate) const WHY_BYTES_MAX: usize = 4096;
+
+/// Patches of whose content a part is lost, because a commit that was taken back could not put it back.
+pub(crate) fn lost_content<'a>(
+    storage: &dyn Storage,
+    job: &Handle,
+    record: &'a Record,
+) -> Result<Vec<&'a Patch>, Errno> {
+    let mut lost = Vec::new();
+    for patch in record.patches.iter().filter(|patch| !patch.written.is_empty()) {
+        if gone_is_none(storage.stat(job, &patch.slot))?.is_none() {
+            lost.push(patch);
+        }
+    }
+    Ok(lost)
+}
+
+/// Writes down why a job is kept. Who is told of it by that alone can be without it.
+pub(crate) fn write_why(storage: &dyn Storage, job: &Handle, cause: &Cause) {
+    let text = cause.to_string().into_bytes();
+    let text = &text[..text.len().min(WHY_BYTES_MAX)];
+    let name = OsStr::new(WHY);
+    let write = || {
+        gone_is_none(storage.unlink(job, name))?;
+        let file = storage.create(job, name, PRIVATE_FILE_MODE)?;
+        storage.write(&file, &[IoSlice::new(text)], 0)?;
+        storage.close(&file)
+    };
+    let _: Result<(), Errno> = write();
+}
+
+/// Gives a record the name by which a kept job goes on, if it has it not already.
+pub(crate) fn write_rest(storage: &dyn Storage, job: &Handle, record: &Record) -> Result<(), Errno> {
+    let name = OsStr::new(RESUME);
+    if gone_is_none(storage.stat(job, name))?.is_some() {
+        return Ok(());
+    }
+    write_sealed(storage, job, name, &record.encode())
+}
+
+/// Writes a file that is whole and durable before it has its name, in a job's own directory.
+pub(crate) fn write_sealed(storage: &dyn Storage, job: &Handle, name: &OsStr, bytes: &[u8]) -> Result<(), Errno> {
+    let draft = OsStr::new(super::RECORD_DRAFT);
+    gone_is_none(storage.unlink(job, draft))?;
+    let file = storage.create(job, draft, PRIVATE_FILE_MODE)?;
+    storage.write(&file, &[IoSlice::new(bytes)], 0)?;
+    storage.sync(&file)?;
+    lost::rename(storage, (job, draft), (job, name), RenameMode::Replace)?;
+    sync_dir(storage, job)
+}
 
 impl Shared {
-    /// Makes a job that has stopped a kept one.
-    pub(super) fn mark_kept(&self) -> Result<(), Errno> {
+    /// Makes a job that has stopped a kept one; with the record of the rest, if all that it made is there.
+    ///
+    /// # Errors
+    /// Then it is an ordinary job still.
+    pub(super) fn mark_kept(&self, cause: &Cause, rest: Option<&Record>) -> Result<(), Errno> {
         let (left, job) = {
             let state = self.state.lock();
             (leftovers(&state.model), state.model.job_dir().ok_or(Errno::NOENT)?)
@@ -43,8 +102,17 @@ impl Shared {
             }
         }
         put_times_back(storage, &tree.root, self.root_times)?;
-        // What cannot be stored any more is not there to be inspected; the job has failed already.
-        let _ = storage.sync_all(&job);
+        write_why(storage, &job, cause);
+        let synced = storage.sync_all(&job);
+        // Of one that cannot go on, what is not stored by now is not there to be inspected.
+        if let Some(rest) = rest {
+            synced?;
+            match self.options.publish {
+                Publish::Staged => write_rest(storage, &job, rest)?,
+                // What it had made visible is not so any more.
+                Publish::Eager => write_rest(storage, &job, &draft::draft(&self.state.lock().model, true))?,
+            }
+        }
         let (from, to) = (OsStr::new(MANIFEST), OsStr::new(KEPT));
         lost::rename(storage, (&job, from), (&job, to), RenameMode::Replace)?;
         sync_dir(storage, &job)

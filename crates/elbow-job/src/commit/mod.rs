@@ -14,37 +14,42 @@ mod watch;
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
-use std::io::IoSlice;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use elbow_file::{Errno, Handle, RenameMode, Storage, Time};
+use elbow_file::{Errno, Handle, Storage, Time};
 
 use crate::api::Ino;
 use crate::job::{Job, Shared, clock};
-use crate::lost;
 use crate::model::{Model, Staging};
 use crate::removal::{parallel, remove_opened_tree, remove_tree, retried};
-use crate::report::{Cause, JobError, OnConflict, Outcome, Phase, Progress};
+use crate::report::{Cause, JobError, Keep, Kept, OnConflict, Outcome, Phase, Progress, Publish};
 use crate::staging::{DROPPED, JOURNAL, MANIFEST, part_name};
 
+pub(crate) use apply::sync_dir;
 pub(crate) use apply::{Apply, Failure, gone_is_none};
-use apply::{Refusal, sync_dir};
+pub(crate) use check::conflicts_since;
 pub(crate) use draft::changes;
+pub(crate) use keep::{WHY_BYTES_MAX, lost_content, write_sealed, write_why};
+pub(crate) use prepare::last_look;
 #[cfg(test)]
 pub(crate) use record::Attributes as RecordAttributes;
-pub(crate) use record::{MAGIC as RECORD_MAGIC, Record};
+pub(crate) use record::{Departure, MAGIC as RECORD_MAGIC, Record, Slot};
 use tree::Part;
 pub(crate) use tree::Tree;
-use turn::Turn;
+pub(crate) use turn::Turn;
 pub(crate) use turn::remove_old_turn;
-pub(crate) use undo::{UNDO, UndoPhase};
+pub(crate) use undo::{UNDO, UndoPhase, cause_of};
 pub(crate) use watch::{Hook, Tally};
 
 /// Files of the job's own directory.
 pub(crate) const RECORD: &str = "commit";
+/// The record of a kept job that has made all that it should.
+pub(crate) const RESUME: &str = "resume";
 const RECORD_DRAFT: &str = "commit.draft";
 pub(crate) const DEPARTED: &str = "departed";
+/// All names are as they shall be; contents and attributes of old objects may have begun to change.
+pub(crate) const NAMED: &str = "named";
 pub(crate) const DONE: &str = "done";
 
 /// What goes last of a job's own directory: who the job was, and that it committed.
@@ -83,15 +88,26 @@ impl Job {
     /// [`JobError::Unfinished`] when a step after the commit point failed, other variants when not even the
     /// roll back could be done.
     pub fn commit(&self, progress: &mut dyn FnMut(&Progress)) -> Result<Outcome, JobError> {
-        self.end(false, progress, |job, progress| job.shared.try_commit(progress))
+        self.commit_or_keep(Keep::Nothing, progress)
     }
 
-    /// As [`Job::commit`], but a job that cannot be committed keeps its staging area.
+    /// As [`Job::commit`], but of a job that cannot be committed more than nothing may be kept.
     ///
     /// # Errors
     /// As [`Job::commit`].
-    pub fn commit_or_keep(&self, progress: &mut dyn FnMut(&Progress)) -> Result<Outcome, JobError> {
-        self.end(true, progress, |job, progress| job.shared.try_commit(progress))
+    pub fn commit_or_keep(&self, keep: Keep, progress: &mut dyn FnMut(&Progress)) -> Result<Outcome, JobError> {
+        self.end(keep, progress, |job, progress| job.shared.try_commit(keep, progress))
+    }
+
+    /// Keeps the job with all that it made, to be gone on with later, and commits nothing: for one of several whose results belong together.
+    /// What cannot be stored is rolled back.
+    ///
+    /// # Errors
+    /// As [`Job::commit`].
+    pub fn postpone(&self, why: &str, progress: &mut dyn FnMut(&Progress)) -> Result<Outcome, JobError> {
+        self.end(Keep::Complete, progress, |job, progress| {
+            job.shared.postpone(Cause::Storage(why.to_owned()), progress)
+        })
     }
 
     /// Ends the job with nothing of it left; with `keep`, its staging area stays for inspection.
@@ -99,7 +115,8 @@ impl Job {
     /// # Errors
     /// When the staging area cannot be removed.
     pub fn roll_back(&self, keep: bool, progress: &mut dyn FnMut(&Progress)) -> Result<Outcome, JobError> {
-        self.end(keep, progress, |_, _| Ok(Some(Cause::Asked)))
+        let keep = if keep { Keep::Everything } else { Keep::Nothing };
+        self.end(keep, progress, |_, _| Ok(Err(Refused::torn(Cause::Asked))))
     }
 
     /// Makes a [`Job::commit`] that is still draining (in another thread) roll back instead. One that has come
@@ -111,20 +128,53 @@ impl Job {
 
     fn end(
         &self,
-        keep: bool,
+        keep: Keep,
         progress: &mut dyn FnMut(&Progress),
-        attempt: impl FnOnce(&Self, &mut dyn FnMut(&Progress)) -> Result<Option<Cause>, JobError>,
+        attempt: impl FnOnce(&Self, &mut dyn FnMut(&Progress)) -> Result<Attempt, JobError>,
     ) -> Result<Outcome, JobError> {
         self.freeze();
         let ended = match attempt(self, progress) {
             Err(error) => Err(error),
-            Ok(None) => Ok(Outcome::Committed),
-            Ok(Some(cause)) if keep => self.keep(cause, progress),
-            Ok(Some(cause)) => self.shared.undo(progress).map(|()| Outcome::RolledBack(cause)),
+            Ok(Ok(())) => Ok(Outcome::Committed),
+            Ok(Err(refused)) => self.refuse(refused, keep, progress),
         };
         // Whatever is left now is a recovery's.
         self.shared.lock.give_up(&*self.shared.storage);
         ended
+    }
+
+    /// Keeps what shall be kept of a job that is not committed, and forgets the rest.
+    fn refuse(&self, refused: Refused, keep: Keep, progress: &mut Hook<'_>) -> Result<Outcome, JobError> {
+        let Refused { mut cause, rest } = refused;
+        let keeps_whole = match keep {
+            Keep::Nothing => false,
+            Keep::Complete => cause.is_of_the_storage(),
+            Keep::Everything => true,
+        };
+        if let Some(rest) = rest.as_ref().filter(|_| keeps_whole) {
+            match self.shared.keep_whole(&cause, rest, progress) {
+                Ok(()) => return Ok(self.kept(cause, true)),
+                Err(failures) => cause = cause.and(&failures),
+            }
+        }
+        if rest.is_some() && keep != Keep::Nothing {
+            self.shared
+                .forget_rest()
+                .map_err(self.shared.storage_error("rolling back the job in"))?;
+        }
+        match keep {
+            Keep::Everything => self.keep(cause, progress),
+            _ => self.shared.undo(progress).map(|()| Outcome::RolledBack(cause)),
+        }
+    }
+
+    fn kept(&self, cause: Cause, is_whole: bool) -> Outcome {
+        let kept = Kept {
+            path: self.shared.path.join(&*self.shared.staging_name),
+            is_whole,
+            missing: self.shared.state.lock().model.missing(),
+        };
+        Outcome::Kept(cause, kept)
     }
 
     /// Leaves everything that the job wrote in its staging area; a job that wrote nothing new has none.
@@ -132,14 +182,31 @@ impl Job {
         // What cannot be stored any more is not there to be inspected; why, the caller is told by the cause.
         let _ = self.shared.drain(progress);
         match self.staging_path() {
-            Some(path) => {
+            Some(_) => {
                 self.shared.stop(progress);
                 let failed = self.shared.storage_error("marking as kept what the job wrote in");
-                self.shared.mark_kept().map_err(failed)?;
-                Ok(Outcome::Kept(cause, path))
+                self.shared.mark_kept(&cause, None).map_err(failed)?;
+                Ok(self.kept(cause, false))
             }
             None => self.shared.undo(progress).map(|()| Outcome::RolledBack(cause)),
         }
+    }
+}
+
+/// What became of an attempt to commit.
+type Attempt = Result<(), Refused>;
+
+/// A job that cannot be committed.
+struct Refused {
+    cause: Cause,
+    /// What is left to be done, if all that the job made is staged and durable.
+    rest: Option<Box<Record>>,
+}
+
+impl Refused {
+    /// Not all of it is there.
+    fn torn(cause: Cause) -> Self {
+        Self { cause, rest: None }
     }
 }
 
@@ -162,74 +229,122 @@ impl Shared {
         Tree::new(&*self.storage, self.root.clone(), self.threads()).of_job(job, &self.lock)
     }
 
-    /// Commits, or says why not.
-    fn try_commit(self: &Arc<Self>, progress: &mut dyn FnMut(&Progress)) -> Result<Option<Cause>, JobError> {
-        if let Err(cause) = self.drain(progress) {
-            return Ok(Some(cause));
-        }
-        let ((mut record, before), removed, job) = {
+    /// Brings all of the job into its staging area and makes that durable: gives what is left to be done and the job's own directory, or
+    /// nothing if there is nothing to be done.
+    fn stage(self: &Arc<Self>, progress: &mut Hook<'_>) -> Result<Option<(Record, Handle)>, Cause> {
+        self.drain(progress)?;
+        let (record, job) = {
             let state = self.state.lock();
-            let model = &state.model;
-            (draft::draft(model), check::removed(model), model.job_dir())
+            (draft::draft(&state.model, false), state.model.job_dir())
         };
         if record.is_empty() && job.is_none() {
             return Ok(None);
         }
+        let made = || Cause::Storage("making the staging directory".into());
         let job = match job {
             Some(job) => job,
-            None => match self.make_job_dir(progress) {
-                Ok(job) => job,
-                Err(errno) => return Ok(Some(Cause::Storage(format!("making the staging directory: {errno}")))),
-            },
+            None => self.make_job_dir(progress).map_err(|errno| made().with(errno))?,
         };
         // Durable before anything is looked at, because that is what takes long, and others change things meanwhile.
         let sync = || self.storage.sync_all(&job);
-        if let Err(errno) = self.watched(progress, Phase::Syncing, &Tally::default(), sync) {
-            return Ok(Some(Cause::Storage(format!("syncing what was written: {errno}"))));
+        self.watched(progress, Phase::Syncing, &Tally::default(), sync)
+            .map_err(|errno| Cause::Storage("syncing what was written".into()).with(errno))?;
+        Ok(Some((record, job)))
+    }
+
+    fn postpone(self: &Arc<Self>, cause: Cause, progress: &mut Hook<'_>) -> Result<Attempt, JobError> {
+        Ok(match self.stage(progress) {
+            Ok(None) => Ok(()),
+            Ok(Some((record, _))) => Err(Refused {
+                cause,
+                rest: Some(Box::new(record)),
+            }),
+            Err(cause) => Err(Refused::torn(cause)),
+        })
+    }
+
+    /// Commits, or says why not.
+    fn try_commit(self: &Arc<Self>, keep: Keep, progress: &mut Hook<'_>) -> Result<Attempt, JobError> {
+        let (mut record, job) = match self.stage(progress) {
+            Ok(Some(staged)) => staged,
+            Ok(None) => return Ok(Ok(())),
+            Err(cause) => return Ok(Err(Refused::torn(cause))),
+        };
+        // What was published eagerly has to be hidden before the job is kept.
+        record.keeps = keep != Keep::Nothing && self.options.publish == Publish::Staged;
+        match self.commit_staged(&mut record, job, progress)? {
+            Ok(()) => Ok(Ok(())),
+            Err(cause) => Ok(Err(Refused {
+                cause,
+                rest: Some(Box::new(record)),
+            })),
         }
+    }
+
+    /// Commits what is staged, or says why not.
+    fn commit_staged(
+        self: &Arc<Self>,
+        record: &mut Record,
+        job: Handle,
+        progress: &mut Hook<'_>,
+    ) -> Result<Result<(), Cause>, JobError> {
         let is_ended = || self.state.lock().model.graph.stopped;
-        let wait = || Turn::wait(&*self.storage, &self.root, &record, is_ended);
+        let wait = || Turn::wait(&*self.storage, &self.root, record, &self.staging_name, is_ended);
         let Some(turn) = self.watched(progress, Phase::Checking, &Tally::default(), wait) else {
-            return Ok(Some(Cause::Asked));
+            return Ok(Err(Cause::Asked));
         };
         if let Some(cause) = check::conflicts(self, progress) {
-            return Ok(Some(cause));
+            return Ok(Err(cause));
         }
-        let refused = prepare::rehearse(&record, &before, &self.tree());
-        if !refused.is_empty() {
-            return Ok(Some(undo::cause_of(&refused, clock())));
+        record.wins = self.options.on_conflict == OnConflict::Overwrite;
+        let wins = record.wins.then_some(&*self.staging_name);
+        if let Err(cause) = prepare::last_look(record, &self.tree(), wins) {
+            return Ok(Err(cause));
         }
-        let wins = self.options.on_conflict == OnConflict::Overwrite;
-        let prepared = prepare::prepare(&mut record, &before, &self.tree(), wins.then_some(&*self.staging_name));
-        if let Err(errno) = prepared.and_then(|()| self.write_record(&job, &record)) {
-            return Ok(Some(Cause::Storage(format!("writing the commit record: {errno}"))));
+        if let Err(errno) = self.write_record(&job, record) {
+            return Ok(Err(Cause::Storage(format!("writing the commit record: {errno}"))));
         }
         // The commit point has passed.
         let publishing = record.publishing();
-        let apply = Apply::new(self.tree(), job, &self.staging_name, &record, &publishing, true);
-        let apply = apply.knowing(removed);
+        let apply = Apply::new(self.tree(), job, &self.staging_name, record, &publishing, true);
         if let Err(failures) = self.watched(progress, Phase::Publishing, &publishing, || self.publish(&apply)) {
-            let taken_back = self.watched(progress, Phase::RollingBack, &Tally::default(), || apply.take_back());
+            let take_back = || apply.take_back(record.keeps);
+            let taken_back = self.watched(progress, Phase::RollingBack, &Tally::default(), take_back);
             taken_back.map_err(|_| self.unfinished(&failures))?;
-            return Ok(Some(undo::cause_of(&failures, clock())));
+            return Ok(Err(undo::cause_of(&failures, clock())));
         }
         // Before the times of the directory are set: the end of the turn changes them.
         drop(turn);
         let cleaning = record.cleaning();
         let apply = apply.counted_by(&cleaning);
         self.watched(progress, Phase::CleaningUp, &cleaning, || self.clean(&apply))?;
-        Ok(None)
+        Ok(Ok(()))
+    }
+
+    /// Makes a job a kept one that can go on, or says what is missing.
+    fn keep_whole(&self, cause: &Cause, rest: &Record, progress: &mut Hook<'_>) -> Result<(), Vec<Failure>> {
+        self.stop(progress);
+        let failed = |errno| vec![apply::failure("keep", Path::new(""), errno)];
+        let job = self.state.lock().model.job_dir().ok_or(Errno::NOENT).map_err(failed)?;
+        let lost = keep::lost_content(&*self.storage, &job, rest).map_err(failed)?;
+        if !lost.is_empty() {
+            let failure = |patch: &&record::Patch| apply::failure("keep the new content of", &patch.path, Errno::NOSPC);
+            return Err(lost.iter().map(failure).collect());
+        }
+        self.mark_kept(cause, Some(rest)).map_err(failed)
+    }
+
+    /// A job that might have gone on is rolled back: nobody is to take it for one that goes on.
+    fn forget_rest(&self) -> Result<(), Errno> {
+        match self.state.lock().model.job_dir() {
+            Some(job) => gone_is_none(self.storage.unlink(&job, OsStr::new(RESUME))).map(|_| ()),
+            None => Ok(()),
+        }
     }
 
     fn publish(&self, apply: &Apply<'_>) -> Result<(), Vec<Failure>> {
         apply.publish(false)?;
-        apply.mark_done().map_err(|errno| {
-            vec![Failure {
-                step: "finish the commit of",
-                path: PathBuf::new(),
-                refusal: Refusal::Errno(errno),
-            }]
-        })
+        apply.mark_done().map_err(|errno| vec![Failure::of_record(errno)])
     }
 
     fn clean(&self, apply: &Apply<'_>) -> Result<(), JobError> {
@@ -280,14 +395,8 @@ impl Shared {
     }
 
     fn write_record_once(&self, job: &Handle, record: &Record) -> Result<(), Errno> {
-        let storage = &*self.storage;
-        self.lock.check(storage)?;
-        let (draft, name) = (OsStr::new(RECORD_DRAFT), OsStr::new(RECORD));
-        let file = storage.create(job, draft, PRIVATE_FILE_MODE)?;
-        storage.write(&file, &[IoSlice::new(&record.encode())], 0)?;
-        storage.sync(&file)?;
-        lost::rename(storage, (job, draft), (job, name), RenameMode::Replace)?;
-        sync_dir(storage, job)
+        self.lock.check(&*self.storage)?;
+        keep::write_sealed(&*self.storage, job, OsStr::new(RECORD), &record.encode())
     }
 
     /// Brings everything queued to the storage and gives directories their final attributes, or says why not.
@@ -371,10 +480,23 @@ impl Shared {
             return Ok(());
         }
         self.close_journal();
+        self.forget_record()
+            .map_err(self.storage_error("rolling back the job in"))?;
         let tally = Tally::of(leftovers.names, 0);
         let remove = || remove_leftovers(&self.tree(), &self.staging_name, &leftovers, self.root_times, &tally);
         self.watched(progress, Phase::RollingBack, &tally, remove)
             .map_err(self.storage_error("rolling back the job in"))
+    }
+
+    /// A record whose writing failed may be there all the same: nobody is to carry it out when the roll back has begun.
+    fn forget_record(&self) -> Result<(), Errno> {
+        let Some(job) = self.state.lock().model.job_dir() else {
+            return Ok(());
+        };
+        match gone_is_none(self.storage.unlink(&job, OsStr::new(RECORD)))? {
+            Some(()) => sync_dir(&*self.storage, &job),
+            None => Ok(()),
+        }
     }
 }
 

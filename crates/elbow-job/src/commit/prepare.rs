@@ -4,36 +4,41 @@
 //! where the job shall win conflicts, what it wins over. And files that will be written are opened: what is refused
 //! here has changed nothing.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
 use elbow_file::{Errno, Stat};
 
 use super::apply::{Failure, Refusal, gone_is_none};
-use super::content::open_target;
-use super::record::{Attributes, Patch, Record, Replaced, Seen};
+use super::content::try_target;
+use super::record::{Attributes, Before, Patch, Record, Replaced, Seen};
 use super::tree::Tree;
+use super::undo::cause_of;
+use crate::job::clock;
 use crate::plan::NewXattrs;
 use crate::removal::parallel;
+use crate::report::Cause;
 use crate::staging::parked_name;
 
-/// Paths before the first step, by those after the last.
-#[derive(Debug, Default)]
-pub(super) struct Before {
-    /// Of objects whose attributes are set.
-    pub(super) objects: HashMap<PathBuf, PathBuf>,
-    /// Of names that are placed.
-    pub(super) names: HashMap<PathBuf, PathBuf>,
+/// Completes a record and tries what can be tried, or says why the job must not commit; `wins` as in [`prepare`].
+pub(crate) fn last_look(record: &mut Record, tree: &Tree<'_>, wins: Option<&OsStr>) -> Result<(), Cause> {
+    let refused = rehearse(record, tree);
+    if !refused.is_empty() {
+        return Err(cause_of(&refused, clock()));
+    }
+    prepare(record, tree, wins).map_err(|errno| Cause::Storage("looking at what the job changes".into()).with(errno))
 }
 
 /// Completes a record; `wins`: the job, whose name this is, takes whatever is found for what was expected.
-pub(super) fn prepare(
-    record: &mut Record,
-    before: &Before,
-    tree: &Tree<'_>,
-    wins: Option<&OsStr>,
-) -> Result<(), Errno> {
+fn prepare(record: &mut Record, tree: &Tree<'_>, wins: Option<&OsStr>) -> Result<(), Errno> {
+    let before = std::mem::take(&mut record.before);
+    let prepared = complete(record, &before, tree, wins);
+    record.before = before;
+    prepared
+}
+
+fn complete(record: &mut Record, before: &Before, tree: &Tree<'_>, wins: Option<&OsStr>) -> Result<(), Errno> {
     let with_xattrs = record.attributes.iter_mut().filter(|a| !a.attrs.xattrs.is_empty());
     for attributes in with_xattrs {
         if let Some(path) = before.objects.get(&attributes.path) {
@@ -52,12 +57,11 @@ pub(super) fn prepare(
 }
 
 /// Opens all files that will be written, and says which cannot be.
-pub(super) fn rehearse(record: &Record, before: &Before, tree: &Tree<'_>) -> Vec<Failure> {
+fn rehearse(record: &Record, tree: &Tree<'_>) -> Vec<Failure> {
     let open = |patch: &Patch| -> Result<(), Errno> {
-        let path = before.objects.get(&patch.path).unwrap_or(&patch.path);
+        let path = record.before.objects.get(&patch.path).unwrap_or(&patch.path);
         let (dir, name) = tree.spot(path)?;
-        let (file, _) = open_target(tree.storage, &dir, &name, patch)?;
-        tree.storage.close(&file)
+        try_target(tree.storage, &dir, &name, patch)
     };
     let refused = parallel(&record.patches, tree.threads, |patch| {
         open(patch).err().map(|errno| Failure {
@@ -79,11 +83,18 @@ fn look(tree: &Tree<'_>, path: &Path) -> Result<Option<Stat>, Errno> {
 fn old_xattrs(attributes: &Attributes, path: &Path, tree: &Tree<'_>) -> Result<NewXattrs, Errno> {
     let (dir, name) = tree.spot(path)?;
     let value = |key: &OsString| match tree.storage.get_xattr(&dir, &name, key) {
-        Ok(value) => Ok((key.clone(), Some(value))),
-        Err(Errno::NODATA | Errno::OPNOTSUPP) => Ok((key.clone(), None)),
-        Err(errno) => Err(errno),
+        Ok(value) => Some(Ok((key.clone(), Some(value)))),
+        Err(Errno::NODATA | Errno::OPNOTSUPP) => Some(Ok((key.clone(), None))),
+        // What may be written and not read cannot be given back.
+        Err(Errno::ACCESS) => None,
+        Err(errno) => Some(Err(errno)),
     };
-    attributes.attrs.xattrs.iter().map(|(key, _)| value(key)).collect()
+    attributes
+        .attrs
+        .xattrs
+        .iter()
+        .filter_map(|(key, _)| value(key))
+        .collect()
 }
 
 /// Expects what is there now.

@@ -5,9 +5,10 @@
 //! step, all others after the placements above them. Each step says what it expects to find, so that it never takes
 //! anything else, and what was there before, so that it can be undone.
 
-use std::ffi::OsString;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use elbow_file::{Kind, Stat, Time};
 use elbow_ranges::RangeSet;
@@ -15,17 +16,18 @@ use elbow_ranges::encoding::{DecodeError, Reader, Writer, open_sealed, seal};
 
 use super::watch::Tally;
 use crate::plan::NewAttrs;
-use crate::staging::{put_path, put_time, take_path, take_time};
+use crate::staging::{check_path, put_path, put_time, take_path, take_time};
 
 pub(crate) const MAGIC: [u8; 8] = *b"ELBOWCMT";
-const VERSION: u16 = 2;
+/// The second has nothing on what must still be so when a job that was kept goes on.
+const VERSIONS: std::ops::RangeInclusive<u16> = 2..=3;
 
 /// What an old object was like when the job saw it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Seen {
-    kind: Kind,
-    size: u64,
-    mtime: Time,
+    pub(super) kind: Kind,
+    pub(super) size: u64,
+    pub(super) mtime: Time,
     ino: u64,
 }
 
@@ -126,6 +128,45 @@ pub(crate) struct Attributes {
     pub(crate) before: NewAttrs,
 }
 
+/// What is expected of a path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Expected<T> {
+    /// The object that the job saw.
+    Same(T),
+    /// A directory with these names, and no others.
+    Names(BTreeSet<OsString>),
+    /// Nothing.
+    Absent,
+}
+
+/// What an old object was like, for who looks at it much later, when its time of last change says nothing any more: a commit that was taken back
+/// has changed that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Was {
+    pub(crate) seen: Seen,
+    pub(crate) mode: u32,
+    pub(crate) owner: (u32, u32),
+}
+
+impl Was {
+    pub(crate) fn of(stat: &Stat) -> Self {
+        Self {
+            seen: Seen::of(stat),
+            mode: stat.mode,
+            owner: (stat.uid, stat.gid),
+        }
+    }
+}
+
+/// Paths before the first step, by those after the last.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Before {
+    /// Of objects whose content or attributes are set.
+    pub(crate) objects: BTreeMap<PathBuf, PathBuf>,
+    /// Of names that are placed.
+    pub(crate) names: BTreeMap<PathBuf, PathBuf>,
+}
+
 /// All steps of a commit, in the order of the fields.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Record {
@@ -141,6 +182,14 @@ pub(crate) struct Record {
     pub(crate) staged: Vec<PathBuf>,
     /// Hidden names in directories that stay, which are removed in the end.
     pub(crate) parked: Vec<(PathBuf, OsString)>,
+    /// What must be so before the first step, by the paths that hold then. Those who commit have looked already; it is for a job that
+    /// was kept, and the names in directories that are removed are looked at once more when nobody else finds these.
+    pub(crate) expected: Vec<(PathBuf, Expected<Was>)>,
+    pub(crate) before: Before,
+    /// Taken back, the job is kept, and can go on from this record.
+    pub(crate) keeps: bool,
+    /// What somebody else has changed meanwhile goes.
+    pub(crate) wins: bool,
 }
 
 impl Record {
@@ -153,6 +202,21 @@ impl Record {
             && self.attributes.is_empty()
     }
 
+    /// Contents or attributes of objects change that were there before.
+    pub(super) fn changes_old_objects(&self) -> bool {
+        !self.patches.is_empty() || self.attributes.iter().any(|attributes| !attributes.before.is_empty())
+    }
+
+    /// The names that were in each directory that is removed; none, if what was added goes with it.
+    pub(super) fn removed(&self) -> BTreeMap<&Path, &BTreeSet<OsString>> {
+        let all = self.expected.iter().filter(|_| !self.wins);
+        all.filter_map(|(path, expected)| match expected {
+            Expected::Names(names) => Some((path.as_path(), names)),
+            _ => None,
+        })
+        .collect()
+    }
+
     /// The steps of [`Apply::publish`](super::Apply::publish), none of them done.
     pub(crate) fn publishing(&self) -> Tally {
         let names = self.departures.len() + self.placements.len() + self.links.len();
@@ -163,7 +227,9 @@ impl Record {
     /// The steps of [`Apply::clean`](super::Apply::clean), none of them done.
     pub(crate) fn cleaning(&self) -> Tally {
         let dirs = self.attributes.iter().filter(|attributes| attributes.is_dir).count();
-        Tally::of(self.staged.len() + self.parked.len() + dirs, 0)
+        // What was replaced waits in a staging directory.
+        let replaced = self.placements.iter().filter(|placement| placement.replaced.is_some());
+        Tally::of(self.staged.len() + self.parked.len() + replaced.count() + dirs, 0)
     }
 
     pub(crate) fn encode(&self) -> Vec<u8> {
@@ -181,13 +247,18 @@ impl Record {
             put_path(out, dir);
             out.bytes(name.as_bytes());
         });
-        seal(MAGIC, VERSION, &out.finish())
+        put_expected(&mut out, &self.expected);
+        put_pairs(&mut out, &self.before.objects);
+        put_pairs(&mut out, &self.before.names);
+        out.bool(self.keeps);
+        out.bool(self.wins);
+        seal(MAGIC, *VERSIONS.end(), &out.finish())
     }
 
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
-        let (_, body) = open_sealed(MAGIC, VERSION..=VERSION, bytes)?;
+        let (version, body) = open_sealed(MAGIC, VERSIONS, bytes)?;
         let mut from = Reader::new(body);
-        let record = Self {
+        let mut record = Self {
             departures: take_all(&mut from, take_departure)?,
             placements: take_all(&mut from, take_placement)?,
             links: take_all(&mut from, |from| Ok((take_path(from)?, take_path(from)?)))?,
@@ -195,20 +266,28 @@ impl Record {
             attributes: take_all(&mut from, take_attributes)?,
             staged: take_all(&mut from, take_path)?,
             parked: take_all(&mut from, |from| Ok((take_path(from)?, take_name(from)?)))?,
+            ..Self::default()
         };
+        if version > *VERSIONS.start() {
+            record.expected = take_expected(&mut from)?;
+            record.before.objects = take_pairs(&mut from)?;
+            record.before.names = take_pairs(&mut from)?;
+            record.keeps = from.bool()?;
+            record.wins = from.bool()?;
+        }
         from.finish()?;
         Ok(record)
     }
 }
 
-fn put_all<T>(out: &mut Writer, items: &[T], put: impl Fn(&mut Writer, &T)) {
+fn put_all<'a, T>(out: &mut Writer, items: &'a [T], mut put: impl FnMut(&mut Writer, &'a T)) {
     out.varint(items.len() as u64);
     items.iter().for_each(|item| put(out, item));
 }
 
 fn take_all<T>(
     from: &mut Reader<'_>,
-    take: impl Fn(&mut Reader<'_>) -> Result<T, DecodeError>,
+    mut take: impl FnMut(&mut Reader<'_>) -> Result<T, DecodeError>,
 ) -> Result<Vec<T>, DecodeError> {
     let count = from.count(1)?;
     (0..count).map(|_| take(from)).collect()
@@ -225,6 +304,90 @@ fn take_name(from: &mut Reader<'_>) -> Result<OsString, DecodeError> {
         });
     }
     Ok(OsString::from_vec(name.to_vec()))
+}
+
+/// A path by what it shares with the one before, in bytes, and the rest: sorted paths are short so.
+fn put_path_after(out: &mut Writer, last: &Path, path: &Path) {
+    let (last, path) = (last.as_os_str().as_bytes(), path.as_os_str().as_bytes());
+    let shared = last.iter().zip(path).take_while(|(a, b)| a == b).count();
+    out.varint(shared as u64);
+    out.bytes(&path[shared..]);
+}
+
+fn take_path_after(from: &mut Reader<'_>, last: &Path) -> Result<PathBuf, DecodeError> {
+    let at = from.offset();
+    let bad = |what| DecodeError::BadValue { at, what };
+    let shared = usize::try_from(from.varint()?).map_err(|_| bad("a length beyond memory"))?;
+    let shared = last.as_os_str().as_bytes().get(..shared);
+    let shared = shared.ok_or(bad("a path that shares more with the one before than that has"))?;
+    let path = PathBuf::from(OsStr::from_bytes(&[shared, from.bytes()?].concat()));
+    check_path(at, path)
+}
+
+fn put_expected(out: &mut Writer, expected: &[(PathBuf, Expected<Was>)]) {
+    let mut last = Path::new("");
+    put_all(out, expected, |out, (path, expected)| {
+        put_path_after(out, last, path);
+        last = path;
+        match expected {
+            Expected::Same(was) => {
+                out.u8(0);
+                put_seen(out, &was.seen);
+                out.varint(u64::from(was.mode));
+                out.varint(u64::from(was.owner.0));
+                out.varint(u64::from(was.owner.1));
+            }
+            Expected::Names(names) => {
+                out.u8(1);
+                out.varint(names.len() as u64);
+                names.iter().for_each(|name| out.bytes(name.as_bytes()));
+            }
+            Expected::Absent => out.u8(2),
+        }
+    });
+}
+
+fn take_expected(from: &mut Reader<'_>) -> Result<Vec<(PathBuf, Expected<Was>)>, DecodeError> {
+    let mut last = PathBuf::new();
+    take_all(from, |from| {
+        last = take_path_after(from, &last)?;
+        let at = from.offset();
+        let expected = match from.u8()? {
+            0 => Expected::Same(Was {
+                seen: take_seen(from)?,
+                mode: from.u32()?,
+                owner: (from.u32()?, from.u32()?),
+            }),
+            1 => Expected::Names(take_all(from, take_name)?.into_iter().collect()),
+            2 => Expected::Absent,
+            _ => {
+                return Err(DecodeError::BadValue {
+                    at,
+                    what: "an unknown kind of expectation",
+                });
+            }
+        };
+        Ok((last.clone(), expected))
+    })
+}
+
+fn put_pairs(out: &mut Writer, pairs: &BTreeMap<PathBuf, PathBuf>) {
+    out.varint(pairs.len() as u64);
+    let mut last = Path::new("");
+    for (path, other) in pairs {
+        put_path_after(out, last, path);
+        put_path_after(out, path, other);
+        last = path;
+    }
+}
+
+fn take_pairs(from: &mut Reader<'_>) -> Result<BTreeMap<PathBuf, PathBuf>, DecodeError> {
+    let mut last = PathBuf::new();
+    let pairs = take_all(from, |from| {
+        last = take_path_after(from, &last)?;
+        Ok((last.clone(), take_path_after(from, &last)?))
+    })?;
+    Ok(pairs.into_iter().collect())
 }
 
 const KINDS: [Kind; 7] = [
@@ -393,4 +556,61 @@ fn take_option<T>(
     take: impl Fn(&mut Reader<'_>) -> Result<T, DecodeError>,
 ) -> Result<Option<T>, DecodeError> {
     if from.bool()? { take(from).map(Some) } else { Ok(None) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_must_still_be_so_is_read_as_it_was_written() {
+        let seen = Seen {
+            kind: Kind::File,
+            size: 7,
+            mtime: Time::default(),
+            ino: 99,
+        };
+        let was = Was {
+            seen,
+            mode: 0o4755,
+            owner: (0, u32::MAX),
+        };
+        let names = BTreeSet::from(["a".into(), OsString::from_vec(vec![0xff])]);
+        let pairs = BTreeMap::from([
+            ("".into(), "".into()),
+            ("a/b".into(), "b".into()),
+            ("a/c".into(), "a/c".into()),
+        ]);
+        let record = Record {
+            expected: vec![
+                ("a".into(), Expected::Names(names)),
+                ("a/b".into(), Expected::Same(was)),
+                ("b".into(), Expected::Absent),
+            ],
+            before: Before {
+                objects: pairs.clone(),
+                names: pairs,
+            },
+            keeps: true,
+            ..Record::default()
+        };
+        let read = Record::decode(&record.encode()).expect("it is whole");
+        assert_eq!(
+            (read.expected, read.before, read.keeps),
+            (record.expected, record.before, true)
+        );
+    }
+
+    #[test]
+    fn a_path_that_leaves_the_directory_or_shares_too_much_is_refused() {
+        for (shared, rest) in [(0, "../x"), (0, "/x"), (2, "x"), (u64::MAX, "x")] {
+            let mut out = Writer::new();
+            out.varint(shared);
+            out.bytes(rest.as_bytes());
+            assert!(
+                take_path_after(&mut Reader::new(&out.finish()), Path::new("a")).is_err(),
+                "{shared} {rest}"
+            );
+        }
+    }
 }

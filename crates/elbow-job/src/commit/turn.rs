@@ -14,11 +14,11 @@ use elbow_file::{Access, Errno, Handle, Storage};
 
 use super::apply::gone_is_none;
 use super::record::Record;
-use crate::staging::TURN;
+use crate::staging::{MANIFEST, TURN, is_job_name};
 
 const PAUSE_FIRST: Duration = Duration::from_millis(1);
 const PAUSE_MOST: Duration = Duration::from_millis(50);
-/// So long one waits for a lock that somebody else's file has: nobody is to hold up others for ever.
+/// So long one waits for a lock that no committing job of ours can have: nobody is to hold up others for ever.
 const WAIT_FOR_OTHERS: Duration = Duration::from_secs(60);
 /// For everybody: jobs of several users take turns.
 const MODE: u32 = 0o666;
@@ -41,10 +41,11 @@ impl Record {
 
 impl<'a> Turn<'a> {
     /// Waits for the turn, if the record needs one; `None` if the wait was ended.
-    pub(super) fn wait(
+    pub(crate) fn wait(
         storage: &'a dyn Storage,
         root: &'a Handle,
         record: &Record,
+        job: &OsStr,
         is_ended: impl Fn() -> bool,
     ) -> Option<Self> {
         let mut turn = Self {
@@ -64,7 +65,7 @@ impl<'a> Turn<'a> {
                 Err(_) if refusals > 0 => return Some(turn),
                 Err(_) => refusals += 1,
                 Ok(false) if is_ended() => return None,
-                Ok(false) if began.elapsed() > WAIT_FOR_OTHERS && !turn.is_of_ours() => return Some(turn),
+                Ok(false) if began.elapsed() > WAIT_FOR_OTHERS && !turn.is_of_a_job(job) => return Some(turn),
                 Ok(false) => std::thread::sleep(pause),
             }
             pause = (pause * 2).min(PAUSE_MOST);
@@ -92,7 +93,10 @@ impl<'a> Turn<'a> {
             }
             Ok(false) => Ok(false),
             Err(errno) => {
-                self.remove();
+                // Where nothing can be locked, nobody has a lock on it.
+                if matches!(errno, Errno::NOSYS | Errno::OPNOTSUPP | Errno::INVAL) {
+                    self.remove();
+                }
                 Err(errno)
             }
         }
@@ -112,9 +116,20 @@ impl<'a> Turn<'a> {
         Ok(gone_is_none(named)?.is_some_and(|named| (named.dev, named.ino) == (mine.dev, mine.ino)))
     }
 
-    fn is_of_ours(&self) -> bool {
+    /// Can the lock be that of a job of ours? Then there is another one than this here, which is not a kept one.
+    fn is_of_a_job(&self, own: &OsStr) -> bool {
         let owner = self.storage.stat(self.root, OsStr::new(TURN)).map(|stat| stat.uid);
-        owner == Ok(rustix::process::geteuid().as_raw())
+        owner == Ok(rustix::process::geteuid().as_raw()) && self.runs_another(own).unwrap_or(true)
+    }
+
+    fn runs_another(&self, own: &OsStr) -> Result<bool, Errno> {
+        let jobs = self.storage.list(self.root)?.into_iter().map(|entry| entry.name);
+        let mut others = jobs.filter(|name| is_job_name(name) && name != own);
+        Ok(others.any(|name| {
+            let job = self.storage.open_dir(self.root, &name);
+            job.and_then(|job| self.storage.stat(&job, OsStr::new(MANIFEST)))
+                .is_ok()
+        }))
     }
 }
 

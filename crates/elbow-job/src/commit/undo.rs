@@ -4,22 +4,26 @@
 //!   commit  ->  undo         contents and attributes, where they may have been changed
 //!           ->  undo.names   placed objects go back to where they waited, links are removed
 //!           ->  undo.olds    old objects get their names again
-//!           ->  (none)       the job has not committed, and is rolled back like any other
+//!           ->  resume       the job has not committed; it is kept with all that it made, and can go on from there
+//!           ->  (none)       the same, and it is rolled back like any other
 //! ```
 //!
 //! The name of the record says how far it is, since a step back may be repeated only as long as the names are those that it
 //! was made for. Whoever finds it so goes on.
 
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use elbow_file::{Errno, RenameMode, Time};
 
-use super::apply::{Apply, Failure, Refusal, StepResult, gone_is_fine, gone_is_none, levels};
-use super::record::{Attributes, Departure, Placement, Replaced};
-use super::{DEPARTED, RECORD};
+use super::apply::{Apply, Failure, Placed, Refusal, StepResult, gone_is_fine, gone_is_none, levels};
+use super::keep::lost_content;
+use super::record::{Attributes, Departure, Patch, Placement, Replaced};
+use super::{DEPARTED, NAMED, RECORD, RESUME};
 use crate::lost;
+use crate::removal::parallel;
 use crate::report::{Cause, DeferredError};
 
 /// The names of a record that is taken back, in their order.
@@ -30,81 +34,180 @@ pub(crate) const UNDO: [&str; 3] = ["undo", "undo.names", "undo.olds"];
 pub(crate) struct UndoPhase(pub(crate) usize);
 
 impl Apply<'_> {
-    /// Takes back what has been carried out of a record. Afterwards there is none, and the job is an uncommitted one.
-    pub(crate) fn take_back(&self) -> Result<(), Vec<Failure>> {
-        let phase = UndoPhase(usize::from(!self.has_names.load(Ordering::Acquire)));
+    /// Takes back what has been carried out of a record. Afterwards the job is an uncommitted one: with a record to go on from, if it `keeps` and
+    /// all that it made is there, else with none.
+    pub(crate) fn take_back(&self, keeps: bool) -> Result<(), Vec<Failure>> {
+        let phase = UndoPhase(usize::from(!self.has_names().map_err(failed)?));
         self.advance(RECORD, UNDO[phase.0])?;
-        self.go_on_taking_back(phase)
+        self.go_on_taking_back(phase, keeps)
     }
 
     /// The same from where somebody else has left off.
-    pub(crate) fn go_on_taking_back(&self, from: UndoPhase) -> Result<(), Vec<Failure>> {
+    pub(crate) fn go_on_taking_back(&self, from: UndoPhase, keeps: bool) -> Result<(), Vec<Failure>> {
         if from <= UndoPhase(0) {
             self.take_contents_back()?;
             self.advance(UNDO[0], UNDO[1])?;
         }
         if from <= UndoPhase(1) {
-            self.take_names_back()?;
+            self.take_names_back(false)?;
             self.advance(UNDO[1], UNDO[2])?;
         }
-        self.bring_back()?;
+        self.bring_back(false)?;
         let forget = |name| gone_is_fine(self.storage().unlink(&self.job, OsStr::new(name)));
         forget(DEPARTED)
+            .and_then(|()| forget(NAMED))
             .and_then(|()| self.storage().sync_all(&self.job))
-            .and_then(|()| forget(UNDO[2]))
+            .and_then(
+                |()| match keeps && lost_content(self.storage(), &self.job, self.record)?.is_empty() {
+                    true => self.rename_in_job(UNDO[2], RESUME),
+                    false => forget(UNDO[2]),
+                },
+            )
             .map_err(failed)
+    }
+
+    /// Takes back what can be, and gives the steps that cannot: what they are about is as the job made it, or waits under a hidden name. Afterwards there is
+    /// no record.
+    ///
+    /// # Errors
+    /// When not even the progress can be marked: then it can be tried again.
+    pub(crate) fn give_up(&self, from: Option<UndoPhase>) -> Result<Vec<Failure>, Vec<Failure>> {
+        let phase = from.unwrap_or(UndoPhase(0));
+        if from.is_none() {
+            self.advance(RECORD, UNDO[0])?;
+        }
+        let mut stays = Vec::new();
+        if phase <= UndoPhase(0) {
+            stays.extend(self.take_contents_back().err().into_iter().flatten());
+            self.advance(UNDO[0], UNDO[1])?;
+        }
+        if phase <= UndoPhase(1) {
+            stays.extend(self.take_names_back(true).err().into_iter().flatten());
+            self.advance(UNDO[1], UNDO[2])?;
+        }
+        stays.extend(self.bring_back(true).err().into_iter().flatten());
+        let forget = |name| gone_is_fine(self.storage().unlink(&self.job, OsStr::new(name)));
+        forget(DEPARTED)
+            .and_then(|()| forget(NAMED))
+            .and_then(|()| forget(UNDO[2]))
+            .map_err(failed)?;
+        Ok(stays)
     }
 
     /// All steps of a phase are durable before the next is said to have begun.
     fn advance(&self, from: &'static str, to: &'static str) -> Result<(), Vec<Failure>> {
         self.storage()
             .sync_all(&self.job)
-            .and_then(|()| gone_is_fine(self.rename_in_job(from, to)))
-            .and_then(|()| super::sync_dir(self.storage(), &self.job))
+            .and_then(|()| self.rename_in_job(from, to))
+            .and_then(|()| super::apply::sync_dir(self.storage(), &self.job))
             .map_err(failed)
     }
 
     fn take_contents_back(&self) -> Result<(), Vec<Failure>> {
+        if !self.has_names().map_err(failed)? {
+            return Ok(());
+        }
         let record = self.record;
+        let begun = self.begun().map_err(failed)?;
         let patches: Vec<_> = record.patches.iter().zip(&self.patched).collect();
-        self.each(
+        let contents = self.each(
             "restore",
             &patches,
             |(patch, _)| &patch.path,
-            |(patch, begun)| self.take_patch_back(patch, begun),
-        )?;
-        let restore = |(attributes, begun): &(&Attributes, &AtomicBool)| -> StepResult {
-            if attributes.before.is_empty() || self.is_first() && !begun.load(Ordering::Acquire) {
-                return Ok(());
-            }
-            match self.set(&attributes.path, &attributes.before) {
-                Err(Refusal::Errno(Errno::NOENT)) => Ok(()),
-                other => other,
-            }
-        };
+            |(patch, file)| match begun.contains(patch.path.as_path()) {
+                true => self.take_patch_back(patch, file),
+                false => Ok(()),
+            },
+        );
         let all: Vec<_> = record.attributes.iter().zip(&self.attributed).collect();
-        self.each("restore attributes of", &all, |(a, _)| &a.path, restore)
+        let attributes = self.each(
+            "restore attributes of",
+            &all,
+            |(attributes, _)| &attributes.path,
+            |(attributes, set)| {
+                let is_written = begun.contains(attributes.path.as_path());
+                match self.is_first() && !is_written && !set.load(Ordering::Acquire) {
+                    true => Ok(()),
+                    false => self.restore(attributes, is_written),
+                }
+            },
+        );
+        let failures: Vec<_> = contents.err().into_iter().chain(attributes.err()).flatten().collect();
+        if failures.is_empty() {
+            // Who goes on from here later must save anew what is there then.
+            let forget = |patch: &&Patch| Ok(gone_is_fine(self.storage().unlink(&self.job, &patch.log_name()))?);
+            let logged: Vec<_> = record.patches.iter().collect();
+            self.each("forget what was overwritten in", &logged, |patch| &patch.path, forget)?;
+        }
+        none_of(failures)
     }
 
-    fn take_names_back(&self) -> Result<(), Vec<Failure>> {
+    /// Files whose content may have been changed: those have an undo log with something in it.
+    fn begun(&self) -> Result<BTreeSet<&Path>, Errno> {
+        let patches = &self.record.patches;
+        let logs = parallel(patches, self.tree.threads, |patch| {
+            self.look(&self.job, &patch.log_name())
+        });
+        let logs: Vec<_> = logs.into_iter().collect::<Result<_, Errno>>()?;
+        let with_log = patches.iter().zip(logs);
+        let begun = with_log.filter(|(_, log)| log.is_some_and(|log| log.size > 0));
+        Ok(begun.map(|(patch, _)| patch.path.as_path()).collect())
+    }
+
+    /// Gives an object the attributes that it had before. Of one that was not written to, those which are the job's by now: what is different
+    /// was set by somebody else.
+    fn restore(&self, attributes: &Attributes, is_written: bool) -> StepResult {
+        let (ours, mut before) = (&attributes.attrs, attributes.before.clone());
+        if !self.is_first() && !is_written && !attributes.is_dir && !before.is_empty() {
+            let Some((dir, name)) = gone_is_none(self.tree.spot(&attributes.path))? else {
+                return Ok(());
+            };
+            let Some(now) = self.look(&dir, &name)? else {
+                return Ok(());
+            };
+            before.mode = before.mode.filter(|_| ours.mode == Some(now.mode));
+            before.owner = before.owner.filter(|_| ours.owner == Some((now.uid, now.gid)));
+            before.times = before
+                .times
+                .filter(|_| ours.times.is_some_and(|(_, mtime)| mtime == now.mtime));
+        }
+        if before.is_empty() {
+            return Ok(());
+        }
+        match self.set(&attributes.path, &before) {
+            Err(Refusal::Errno(Errno::NOENT)) => Ok(()),
+            other => other,
+        }
+    }
+
+    /// `gives_up`: goes on after what cannot be taken back, but moves no directory away that holds such a thing.
+    fn take_names_back(&self, gives_up: bool) -> Result<(), Vec<Failure>> {
         let links: Vec<_> = self.record.links.iter().zip(&self.linked).collect();
-        self.each(
+        let removed = self.each(
             "remove",
             &links,
             |((_, to), _)| to,
             |((from, to), made)| self.unlink_again(from, to, made),
-        )?;
+        );
+        let mut stays = goes_on(gives_up, removed)?;
         let all: Vec<_> = self.record.placements.iter().zip(&self.placed).collect();
         for level in levels(&all, |(placement, _)| &placement.to).rev() {
-            self.each(
+            let is_held = |path: &Path| stays.iter().any(|failure: &Failure| failure.path.starts_with(path));
+            let (held, free): (Vec<_>, Vec<_>) = level.iter().partition(|(placement, _)| is_held(&placement.to));
+            let taken_back = self.each(
                 "take back",
-                level,
+                &free,
                 |(placement, _)| &placement.to,
-                |(placement, made)| self.displace(placement, made),
-            )?;
+                |(placement, placed)| self.displace(placement, placed),
+            );
+            stays.extend(
+                held.into_iter()
+                    .map(|(placement, _)| held_up("take back", &placement.to)),
+            );
+            stays.extend(goes_on(gives_up, taken_back)?);
             self.tree.forget();
         }
-        Ok(())
+        none_of(stays)
     }
 
     fn unlink_again(&self, from: &Path, to: &Path, made: &AtomicBool) -> StepResult {
@@ -122,7 +225,7 @@ impl Apply<'_> {
     }
 
     /// A placed object goes back to where it waited; what it replaced gets its name again.
-    fn displace(&self, placement: &Placement, made: &AtomicBool) -> StepResult {
+    fn displace(&self, placement: &Placement, placed: &Placed) -> StepResult {
         let Some((dir, name)) = gone_is_none(self.tree.spot(&placement.to))? else {
             return Ok(());
         };
@@ -131,9 +234,13 @@ impl Apply<'_> {
         };
         let (from, to) = ((&container, source.as_os_str()), (&dir, name.as_os_str()));
         if let Some(replaced) = &placement.replaced {
-            return self.give_way(from, to, replaced);
+            return self.give_way(from, to, replaced, &placed.is_exchanged);
         }
-        if self.is_first() && !made.load(Ordering::Acquire) || self.look(from.0, from.1)?.is_some() {
+        if lost::are_one(self.storage(), from, to)? {
+            // Who gave it its name died before it had lost the other.
+            return Ok(gone_is_fine(self.storage().unlink(to.0, to.1))?);
+        }
+        if self.is_first() && !placed.is_made.load(Ordering::Acquire) || self.look(from.0, from.1)?.is_some() {
             return Ok(());
         }
         match self.rename_to_free(to.0, to.1, from.0, from.1) {
@@ -147,6 +254,7 @@ impl Apply<'_> {
         from: (&elbow_file::Handle, &OsStr),
         to: (&elbow_file::Handle, &OsStr),
         replaced: &Replaced,
+        is_exchanged: &AtomicBool,
     ) -> StepResult {
         let spare = replaced.spare.as_os_str();
         if self.look(from.0, spare)?.is_some() {
@@ -159,26 +267,32 @@ impl Apply<'_> {
             gone_is_fine(storage.unlink(from.0, spare))?;
             return Ok(());
         }
-        if self.is_exchanged(from, to, replaced)? {
+        // Somebody may have written to the old one meanwhile: who has made the exchange knows better than what it looks like.
+        if is_exchanged.load(Ordering::Acquire) || self.is_exchanged(from, to, replaced)? {
             self.storage()
                 .rename(from.0, from.1, to.0, to.1, RenameMode::Exchange)?;
         }
         Ok(())
     }
 
-    /// Old objects get their names again, the highest first.
-    fn bring_back(&self) -> Result<(), Vec<Failure>> {
+    /// Old objects get their names again, the highest first. `gives_up`: goes on after one that cannot.
+    fn bring_back(&self, gives_up: bool) -> Result<(), Vec<Failure>> {
+        let mut stays: Vec<Failure> = Vec::new();
         for level in levels(&self.record.departures, |departure| &departure.path).rev() {
-            self.each(
+            let is_held = |path: &Path| stays.iter().any(|failure| path.starts_with(&failure.path));
+            let (held, free): (Vec<_>, Vec<_>) = level.iter().partition(|departure| is_held(&departure.path));
+            let brought = self.each(
                 "bring back",
-                level,
+                &free,
                 |departure| &departure.path,
                 |d| self.bring_one_back(d),
-            )?;
+            );
+            stays.extend(held.into_iter().map(|departure| held_up("bring back", &departure.path)));
+            stays.extend(goes_on(gives_up, brought)?);
             self.tree.forget();
         }
         self.close_again();
-        Ok(())
+        none_of(stays)
     }
 
     fn bring_one_back(&self, departure: &Departure) -> StepResult {
@@ -193,6 +307,27 @@ impl Apply<'_> {
     }
 }
 
+fn none_of(failures: Vec<Failure>) -> Result<(), Vec<Failure>> {
+    if failures.is_empty() { Ok(()) } else { Err(failures) }
+}
+
+/// What failed of a part: an error, unless that is given up.
+fn goes_on(gives_up: bool, done: Result<(), Vec<Failure>>) -> Result<Vec<Failure>, Vec<Failure>> {
+    match done {
+        Err(failures) if gives_up => Ok(failures),
+        other => other.map(|()| Vec::new()),
+    }
+}
+
+/// Something above or below it stays, and so does it.
+fn held_up(step: &'static str, path: &Path) -> Failure {
+    Failure {
+        step,
+        path: path.to_owned(),
+        refusal: Refusal::Changed("what could not be taken back is in it, or around it"),
+    }
+}
+
 fn failed(errno: Errno) -> Vec<Failure> {
     vec![Failure {
         step: "mark the progress of",
@@ -202,7 +337,7 @@ fn failed(errno: Errno) -> Vec<Failure> {
 }
 
 /// Why a job whose steps were refused was rolled back.
-pub(super) fn cause_of(failures: &[Failure], now: Time) -> Cause {
+pub(crate) fn cause_of(failures: &[Failure], now: Time) -> Cause {
     let unix_seconds = now.seconds as f64 + f64::from(now.nanoseconds) / 1e9;
     let changed = failures.iter().filter_map(|failure| match &failure.refusal {
         Refusal::Changed(how) => Some((failure.path.clone(), (*how).to_owned())),

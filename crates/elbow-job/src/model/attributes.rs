@@ -9,6 +9,7 @@ use elbow_file::{Errno, Time};
 use super::{Inode, Model, Work};
 use crate::abilities::{Ability, xattr_bytes};
 use crate::api::{Answer, Attr, Fetch, Ino, SetAttr, SetTime, Stop, XattrMode};
+use crate::manners::Manner;
 
 /// The extended attribute that holds a directory's default ACL.
 pub(crate) const DEFAULT_ACL: &str = "system.posix_acl_default";
@@ -50,20 +51,34 @@ pub(super) fn drop_capability(inode: &mut Inode) {
 }
 
 impl Model {
+    /// Somebody without privileges has changed the content.
+    pub(crate) fn kill_suid(&mut self, ino: Ino) {
+        kill_suid(self.at_mut(ino));
+    }
+
     pub(crate) fn set_attr(&mut self, ino: Ino, set: &SetAttr) -> Answer<Attr> {
         self.may_modify()?;
         self.attr(ino)?;
         self.check_unprotected(ino)?;
         self.check_owner_and_mode(ino, set)?;
+        let stays = set.by_name && set.size == Some(self.get(ino)?.size) && !self.truncate_sets(ino)?;
+        let size_alone = SetAttr {
+            size: set.size,
+            by_name: true,
+            ..SetAttr::default()
+        };
+        let is_nothing = stays && *set == size_alone;
         if let Some(size) = set.size {
             self.set_size(ino, size)?;
         }
         let now = self.now;
         let inode = self.at_mut(ino);
         if set.size.is_some() {
+            drop_capability(inode);
+        }
+        if set.size.is_some() && !stays {
             inode.mtime = now;
             inode.dirty.times = true;
-            drop_capability(inode);
         }
         set_owner(inode, set);
         if let Some(mode) = set.mode {
@@ -74,10 +89,18 @@ impl Model {
             kill_suid(inode);
         }
         set_times(inode, set, now);
-        inode.ctime = now;
+        if !is_nothing {
+            inode.ctime = now;
+        }
         self.refresh_access_acl(ino, set.mode.is_some());
         self.touched(ino);
         self.attr(ino)
+    }
+
+    /// Does truncate(2) set the times of a file whose size stays?
+    fn truncate_sets(&self, ino: Ino) -> Answer<bool> {
+        let has_data = self.attr(ino)?.blocks > 0;
+        self.manner(Manner::TruncateSets { has_data })
     }
 
     /// Does the storage have such owners and modes?
@@ -127,11 +150,23 @@ impl Model {
             return Err(Errno::OPNOTSUPP.into());
         }
         check_key(key)?;
-        self.xattrs(ino)?.get(key).cloned().ok_or(Errno::NODATA.into())
+        match self.xattrs(ino)?.get(key) {
+            Some(value) => Ok(value.clone()),
+            None if self.is_closed_xattr(ino, key) => Err(Errno::ACCESS.into()),
+            None => Err(Errno::NODATA.into()),
+        }
     }
 
     pub(crate) fn list_xattrs(&self, ino: Ino) -> Answer<Vec<OsString>> {
-        Ok(self.xattrs(ino)?.keys().cloned().collect())
+        let open = self.xattrs(ino)?.keys();
+        let closed = self.at(ino).old.iter().flat_map(|old| &old.closed_xattrs);
+        Ok(open.chain(closed).cloned().collect())
+    }
+
+    /// Whether an old object has an extended attribute whose value may not be read.
+    fn is_closed_xattr(&self, ino: Ino, key: &OsStr) -> bool {
+        let old = self.at(ino).old.as_ref();
+        old.is_some_and(|old| old.closed_xattrs.contains(key))
     }
 
     pub(crate) fn set_xattr(&mut self, ino: Ino, key: &OsStr, value: &[u8], mode: XattrMode) -> Answer<()> {
@@ -151,7 +186,7 @@ impl Model {
             Ability::Xattr(namespace(key))
         })?;
         let xattrs = self.xattrs(ino)?;
-        match (mode, xattrs.contains_key(key)) {
+        match (mode, xattrs.contains_key(key) || self.is_closed_xattr(ino, key)) {
             (XattrMode::Create, true) => return Err(Errno::EXIST.into()),
             (XattrMode::Replace, false) => return Err(Errno::NODATA.into()),
             _ => {}
@@ -172,7 +207,7 @@ impl Model {
         self.may_modify()?;
         check_key(key)?;
         self.check_unprotected(ino)?;
-        if !self.xattrs(ino)?.contains_key(key) {
+        if !self.xattrs(ino)?.contains_key(key) && !self.is_closed_xattr(ino, key) {
             // File systems take no ACL for a removed one.
             let is_acl = key == ACCESS_ACL || key == DEFAULT_ACL;
             return if is_acl { Ok(()) } else { Err(Errno::NODATA.into()) };
@@ -185,6 +220,9 @@ impl Model {
     fn change_xattr(&mut self, ino: Ino, key: &OsStr, value: Option<&[u8]>) {
         let now = self.now;
         let inode = self.at_mut(ino);
+        if let Some(old) = &mut inode.old {
+            old.closed_xattrs.remove(key);
+        }
         let xattrs = inode.xattrs.get_or_insert_default();
         match value {
             Some(value) => xattrs.insert(key.to_owned(), value.to_vec()),

@@ -1,12 +1,12 @@
 //! What was fetched from the storage enters the model.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
 use std::sync::Arc;
 
 use elbow_file::{DirEntry, Errno, Handle, Kind, Stat};
 
-use super::attributes::{DEFAULT_ACL, drop_capability};
+use super::attributes::{ACCESS_ACL, DEFAULT_ACL, apply_mode, drop_capability};
 use super::{Body, Inode, Model, Old, Place, add_place, inode_of};
 use crate::api::Ino;
 use crate::staging::is_staging_name;
@@ -25,6 +25,14 @@ pub(crate) struct Listing {
     pub(crate) entries: Vec<FoundEntry>,
     /// [`Errno::NODATA`]: none; [`Errno::OPNOTSUPP`]: the storage has no ACLs.
     pub(crate) default_acl: Result<Vec<u8>, Errno>,
+}
+
+/// Extended attributes of an old object.
+#[derive(Debug, Default)]
+pub(crate) struct FoundXattrs {
+    pub(crate) values: BTreeMap<OsString, Vec<u8>>,
+    /// Names whose values may not be read.
+    pub(crate) closed: BTreeSet<OsString>,
 }
 
 impl Model {
@@ -90,6 +98,7 @@ impl Model {
             inode.old = Some(Box::new(Old {
                 seen: found.stat,
                 places: Vec::new(),
+                closed_xattrs: BTreeSet::new(),
             }));
             self.add(inode)
         });
@@ -136,9 +145,18 @@ impl Model {
         }
     }
 
-    pub(crate) fn install_xattrs(&mut self, ino: Ino, xattrs: BTreeMap<OsString, Vec<u8>>) {
+    pub(crate) fn install_xattrs(&mut self, ino: Ino, FoundXattrs { values, closed }: FoundXattrs) {
         let Ok(inode) = self.get_mut(ino) else { return };
-        inode.xattrs.get_or_insert(xattrs);
+        if let Some(old) = inode.old.as_mut().filter(|_| inode.xattrs.is_none()) {
+            old.closed_xattrs = closed;
+        }
+        let found = inode.xattrs.get_or_insert(values);
+        // A mode that the job has set before the storage was asked counts for the list of rights that was found.
+        if inode.dirty.mode
+            && let Some(acl) = found.get_mut(OsStr::new(ACCESS_ACL))
+        {
+            apply_mode(acl, inode.mode);
+        }
         if std::mem::take(&mut inode.lost_capability) {
             drop_capability(inode);
         }

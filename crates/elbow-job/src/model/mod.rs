@@ -26,18 +26,19 @@ use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use elbow_file::{Errno, Handle, Kind, Protection, Space, Stat, Time};
+use elbow_file::{Errno, Handle, Kind, Nature, Protection, Space, Stat, Time};
 
 use crate::abilities::{Abilities, Ability};
 use crate::ahead::Ahead;
 use crate::api::{Answer, Attr, Fetch, Ino, Stop};
 use crate::graph::Graph;
+use crate::manners::Manner;
 use crate::report::{Counts, Publish};
 use crate::staging::part_name;
 pub(crate) use attributes::{ACCESS_ACL, CAPABILITY, DEFAULT_ACL};
 pub(crate) use content::{Content, EAGER_DRAIN_BYTES, Fill, Piece, Segment, Source};
 pub(crate) use inherit::Inheritance;
-pub(crate) use install::{FoundEntry, Listing};
+pub(crate) use install::{FoundEntry, FoundXattrs, Listing};
 pub(crate) use names::NewObject;
 
 /// One path component.
@@ -84,6 +85,8 @@ pub(crate) struct Old {
     pub(crate) seen: Option<Stat>,
     /// Its names when the job first saw them.
     pub(crate) places: Vec<Place>,
+    /// Extended attributes of which the job may know the names and not the values.
+    pub(crate) closed_xattrs: BTreeSet<OsString>,
 }
 
 /// Attributes that the storage does not have yet.
@@ -127,6 +130,8 @@ pub(crate) struct Dir {
     pub(crate) staging_handle: Option<Handle>,
     /// Default ACL (the xattr's bytes) that new entries inherit.
     pub(crate) default_acl: Option<Arc<Vec<u8>>>,
+    /// Old directories: the storage lets it be renamed; `None`: not known.
+    pub(crate) moves: Option<bool>,
     /// What new entries inherit on the storage, by what the directory is there by now.
     pub(crate) gives: Inheritance,
 }
@@ -296,6 +301,8 @@ pub(crate) struct Model {
     pub(crate) link_attributes: Option<bool>,
     /// The storage has no POSIX ACLs.
     pub(crate) no_acls: bool,
+    /// What the storage is like; `None`: not known yet.
+    pub(crate) nature: Option<Nature>,
 }
 
 /// What a model needs to know at birth.
@@ -321,6 +328,7 @@ impl Model {
         root.old = Some(Box::new(Old {
             seen: Some(birth.root),
             places: Vec::new(),
+            closed_xattrs: BTreeSet::new(),
         }));
         root.lookups = 1;
         let mut limbo = inode_of(&birth.root);
@@ -354,6 +362,7 @@ impl Model {
             abilities: Abilities::default(),
             wants_modes: false,
             link_attributes: None,
+            nature: None,
         }
     }
 
@@ -593,6 +602,44 @@ impl Model {
         }
     }
 
+    /// In which of two ways does the storage do that?
+    fn manner(&self, manner: Manner) -> Answer<bool> {
+        let unknown = || Stop::Wait(Fetch::Ability(Ability::Manner(manner)));
+        self.abilities.manner(manner).ok_or_else(unknown)
+    }
+
+    /// Fails for a directory that the storage does not let be renamed.
+    fn check_moves(&self, ino: Ino) -> Answer<()> {
+        let inode = self.at(ino);
+        let Some(dir) = inode.dir().ok().filter(|_| inode.is_old()) else {
+            return Ok(());
+        };
+        match dir.moves {
+            _ if !self.nature()?.lower_dirs_stay => Ok(()),
+            Some(true) => Ok(()),
+            Some(false) => Err(Errno::XDEV.into()),
+            None => Err(Stop::Wait(Fetch::Moves(ino))),
+        }
+    }
+
+    fn nature(&self) -> Answer<Nature> {
+        self.nature.ok_or(Stop::Wait(Fetch::Nature))
+    }
+
+    /// Fails for a file that can have no more names.
+    fn check_links(&self, ino: Ino) -> Answer<()> {
+        /// So many can be had everywhere.
+        const EVERYWHERE: u32 = 1000;
+        let links = self.at(ino).nlink;
+        if links < EVERYWHERE {
+            return Ok(());
+        }
+        match self.nature()?.links_max {
+            Some(most) if links >= most => Err(Errno::MLINK.into()),
+            _ => Ok(()),
+        }
+    }
+
     /// The job's own directory is needed now.
     pub(crate) fn stage_root(&mut self) {
         let root = self.dir_at_mut(Ino::ROOT);
@@ -647,6 +694,20 @@ impl Model {
     /// Objects that the storage does not have as they are.
     pub(crate) fn objects_left(&self) -> u64 {
         self.working + self.graph.parked() as u64
+    }
+
+    /// Objects that the storage does not have, or not with all of their content, in the order of their paths.
+    pub(crate) fn missing(&self) -> Vec<PathBuf> {
+        let is_missing = |inode: &Inode| {
+            let has_more = inode.content().is_some_and(|content| !content.dirty.is_empty());
+            has_more || inode.old.is_none() && inode.placed.is_empty()
+        };
+        let missing = self
+            .all()
+            .filter(|(ino, inode)| *ino != Ino::ROOT && self.is_alive(*ino) && is_missing(inode));
+        let mut paths: Vec<PathBuf> = missing.map(|(ino, _)| self.path(ino)).collect();
+        paths.sort();
+        paths
     }
 
     /// Written bytes that the storage is to get.

@@ -8,6 +8,7 @@ use elbow_file::{Errno, Kind, RenameMode};
 use super::{Body, Dir, Dirty, Inode, Model, Name, Old, Place, Work, add_place};
 use crate::abilities::{Ability, of_name};
 use crate::api::{Answer, Attr, Caller, Fetch, Ino, Listed, Stop};
+use crate::manners::Manner;
 use crate::staging::is_staging_name;
 
 /// A symbolic link's target is shorter than this (`PATH_MAX`).
@@ -200,6 +201,7 @@ impl Model {
         }
         self.check_unprotected(ino)?;
         self.able(&Ability::Link)?;
+        self.check_links(ino)?;
         self.add_name(ino, parent, name);
         self.note_change(parent);
         let now = self.now;
@@ -278,11 +280,19 @@ impl Model {
             (RenameMode::NoReplace, Some(_)) => Err(Errno::EXIST.into()),
             (RenameMode::Exchange, None) => Err(Errno::NOENT.into()),
             _ if self.is_within(new_parent, ino) => Err(Errno::INVAL.into()),
-            (RenameMode::Exchange, Some(other)) => self.exchange((ino, parent, name), (other, new_parent, new_name)),
+            (RenameMode::Exchange, Some(other)) => {
+                self.check_moves(ino)?;
+                self.check_moves(other)?;
+                self.exchange((ino, parent, name), (other, new_parent, new_name))
+            }
             (_, Some(other)) if other == ino => Ok(()),
             (_, there) => {
                 if let Some(other) = there {
-                    self.check_replace(ino, other, parent)?;
+                    self.check_kinds(ino, other, parent)?;
+                }
+                self.check_moves(ino)?;
+                if let Some(other) = there {
+                    self.check_replaceable(other)?;
                     self.remove_name(other, new_parent, new_name);
                     self.name_gone(other);
                 }
@@ -294,16 +304,26 @@ impl Model {
     }
 
     /// May `ino`, an entry of `parent`, take the name of `other`?
-    fn check_replace(&self, ino: Ino, other: Ino, parent: Ino) -> Answer<()> {
+    fn check_kinds(&self, ino: Ino, other: Ino, parent: Ino) -> Answer<()> {
         self.attr(other)?;
         if self.is_within(parent, other) {
             return Err(Errno::NOTEMPTY.into());
         }
         match (self.at(ino).is_dir(), self.at(other).is_dir()) {
-            (true, true) => self.check_empty(other),
             (true, false) => Err(Errno::NOTDIR.into()),
             (false, true) => Err(Errno::ISDIR.into()),
-            (false, false) => Ok(()),
+            _ => Ok(()),
+        }
+    }
+
+    /// A directory that is to be replaced is empty.
+    fn check_replaceable(&self, other: Ino) -> Answer<()> {
+        if !self.at(other).is_dir() {
+            return Ok(());
+        }
+        match self.check_empty(other) {
+            Err(Stop::Errno(Errno::NOTEMPTY)) if self.manner(Manner::FullExists)? => Err(Errno::EXIST.into()),
+            answer => answer,
         }
     }
 
@@ -315,12 +335,19 @@ impl Model {
         if a.0 == b.0 {
             return Ok(());
         }
+        let has_dir = self.at(a.0).is_dir() || self.at(b.0).is_dir();
+        let sets_times = a.1 != b.1 && has_dir && self.manner(Manner::ExchangeSets)?;
         self.remove_name(a.0, a.1, a.2);
         self.remove_name(b.0, b.1, b.2);
         self.add_name(a.0, b.1, b.2);
         self.add_name(b.0, a.1, a.2);
         self.renamed(a.0, a.1, b.1);
         self.renamed(b.0, b.1, a.1);
+        for ino in [a.0, b.0] {
+            if sets_times && self.at(ino).is_dir() {
+                self.note_change(ino);
+            }
+        }
         Ok(())
     }
 

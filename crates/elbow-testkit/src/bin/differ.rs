@@ -289,7 +289,7 @@ fn replay(arguments: &Arguments, programs: &Programs, known: &KnownList) -> Resu
         );
         for finding in &findings {
             let why = known
-                .of(storage, finding)
+                .of(storage, &case, finding)
                 .map(|known| format!(" (known: {})", known.why));
             clean &= why.is_some();
             println!("  {}{}\n{}", finding.signature, why.unwrap_or_default(), finding.detail);

@@ -81,7 +81,7 @@ impl Bench<'_> {
         let (mut case, mut known) = (case.clone(), Vec::new());
         for _ in 0..KNOWN_MAX {
             let findings = Trial::run(&case, self.lab, self.programs, name)?.findings(&case);
-            let of = |finding: &Finding| self.known.of(self.lab.storage(), finding);
+            let of = |finding: &Finding| self.known.of(self.lab.storage(), &case, finding);
             let (met, findings): (Vec<Finding>, _) = findings.into_iter().partition(|finding| of(finding).is_some());
             let call = met.iter().find(|finding| finding.step.is_some());
             // What the rest is caused by is seen when the call is out of the way.

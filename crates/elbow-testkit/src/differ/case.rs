@@ -107,6 +107,11 @@ impl Ending {
 }
 
 impl Case {
+    /// Whether something old lets its owner, who is not root, not read or search it.
+    pub fn has_closed_objects(&self) -> bool {
+        self.old.iter().any(|old| old.is_closed() && old.owner() != Some(0))
+    }
+
     /// The case as a script.
     pub fn to_text(&self) -> String {
         let mut text = format!("{HEADER}\nstorage {}\n", self.storage);

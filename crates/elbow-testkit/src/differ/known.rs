@@ -6,6 +6,7 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
+use super::case::Case;
 use super::compare::Finding;
 use super::ground::Storage;
 
@@ -21,13 +22,36 @@ pub struct Known {
 }
 
 /// What SEMANTICS.md says under "Limits": storage, signature, and the beginning of what it says there.
-const LIMITS: [(&str, &str, &str); 15] = [
+const LIMITS: [(&str, &str, &str); 34] = [
     ("*", "answer *chown E*/EINVAL (user)", GROUPS),
     ("*", "answer setacl */EINVAL (user)", GROUPS),
     ("*", "not-rolled-back after * mtime is now (user)", TIMES_OF_OTHERS),
     ("*", "wrong-after-0 after * mtime is now (user)", TIMES_OF_OTHERS),
     ("*", "wrong-after-0 after * atime is now (user)", TIMES_OF_OTHERS),
     ("*", "wrong-after-0 after fifo mtime*", "Times of old pipes and devices"),
+    ("*", "answer open ok/EOPNOTSUPP*", TEMPORARY_FILES),
+    ("*", "answer fallocate EINVAL/EOPNOTSUPP*", SHIFTED_RANGES),
+    ("*", "answer fallocate ok/EOPNOTSUPP*", SHIFTED_RANGES),
+    ("*", "answer rmdir ENOTEMPTY/EACCES (user)", CLOSED_DIRS),
+    ("*", "answer rmdir ok/EACCES (user)", CLOSED_DIRS),
+    ("*", "answer * */EACCES (user, closed)", OWN_CLOSED),
+    ("*", "seen-inside inside EACCES * (user, closed)", OWN_CLOSED),
+    ("*", "seen-inside inside * names (user, closed)", OWN_CLOSED),
+    ("*", "seen-inside inside * xattrs (user, closed)", OWN_CLOSED),
+    ("*", "seen-inside inside * x (user, closed)", OWN_CLOSED),
+    ("*", "seen-inside inside * x:user.* (user, closed)", OWN_CLOSED),
+    ("*", "seen-inside inside * missing (user, closed)", OWN_CLOSED),
+    ("*", "seen-inside inside * same (user, closed)", OWN_CLOSED),
+    ("*", "seen-inside inside file content (user, closed)", OWN_CLOSED),
+    ("overlayfs", "answer rename EXDEV/ok (user)", LOWER_DIRS),
+    (
+        "overlayfs",
+        "refused 125/0 elbow rolled back background operation failed* (user)",
+        LOWER_DIRS,
+    ),
+    ("overlayfs", "answer removexattr ENODATA/ok*", LOWER_ACLS),
+    ("overlayfs", "answer setxattr ENODATA/ok*", LOWER_ACLS),
+    ("tmpfs", "answer fallocate EOPNOTSUPP/ok*", MORE_THAN_TMPFS),
     ("sshfs*", "wrong-after-0 after symlink mtime*", TIMES_OF_LINKS),
     ("sshfs*", "wrong-after-0 after symlink atime*", TIMES_OF_LINKS),
     ("sshfs*", "answer rename E/ok*", MORE_THAN_SSHFS),
@@ -42,11 +66,26 @@ const LIMITS: [(&str, &str, &str); 15] = [
 const GROUPS: &str = "Groups in an ordinary user's job";
 const TIMES_OF_OTHERS: &str = "Times of what belongs to somebody else";
 const TIMES_OF_LINKS: &str = "Times of new symbolic links";
+const TEMPORARY_FILES: &str = "Files that begin without a name";
+const SHIFTED_RANGES: &str = "Ranges that are cut out or inserted";
+const CLOSED_DIRS: &str = "Directories without all rights";
+const OWN_CLOSED: &str = "What its owner may not read or search";
+const LOWER_DIRS: &str = "What a commit cannot take back";
+const LOWER_ACLS: &str = "Lists of rights that are not there";
+const MORE_THAN_TMPFS: &str = "More than tmpfs";
 const MORE_THAN_SSHFS: &str = "More than sshfs";
 
+/// The end of the signature of what is known of an ordinary user's cases alone in which something old lets its owner not read it.
+const CLOSED: &str = "(user, closed)";
+
 impl Known {
-    fn covers(&self, storage: Storage, finding: &Finding) -> bool {
-        matches(&self.signature, &finding.signature) && matches(&self.storage, storage.name())
+    fn covers(&self, storage: Storage, case: &Case, finding: &Finding) -> bool {
+        let closed = self
+            .signature
+            .strip_suffix(CLOSED)
+            .filter(|_| case.has_closed_objects());
+        let pattern = closed.map_or_else(|| self.signature.clone(), |rest| format!("{rest}(user)"));
+        matches(&pattern, &finding.signature) && matches(&self.storage, storage.name())
     }
 }
 
@@ -92,8 +131,8 @@ impl KnownList {
     }
 
     /// What is known about a finding.
-    pub fn of(&self, storage: Storage, finding: &Finding) -> Option<&Known> {
-        self.0.iter().find(|known| known.covers(storage, finding))
+    pub fn of(&self, storage: Storage, case: &Case, finding: &Finding) -> Option<&Known> {
+        self.0.iter().find(|known| known.covers(storage, case, finding))
     }
 }
 
@@ -111,6 +150,7 @@ fn matches(pattern: &str, text: &str) -> bool {
 #[cfg(test)]
 #[allow(clippy::disallowed_methods)]
 mod tests {
+    use super::super::compare::Class;
     use super::*;
 
     #[test]
@@ -124,6 +164,26 @@ mod tests {
                 "\"{signature}\" is no limit: {limit}"
             );
         }
+    }
+
+    #[test]
+    fn what_is_closed_is_known_where_something_is_closed() {
+        let known = Known {
+            storage: "*".to_owned(),
+            signature: "answer * */EACCES (user, closed)".to_owned(),
+            why: String::new(),
+        };
+        let finding = Finding {
+            class: Class::Answer,
+            signature: "answer open ok/EACCES (user)".to_owned(),
+            detail: String::new(),
+            step: None,
+        };
+        let case = |old: &str| Case::of_text(&format!("# elbow differ 1\nworker 1 1 1\n{old}\n")).expect("a case");
+        let covers = |old: &str| known.covers(Storage::Tmpfs, &case(old), &finding);
+        assert!(covers("old dir a 0055 1 1") && covers("old file a 0311 1 1 0@1"));
+        assert!(covers("old dir a 0755 1 1\nold acl a access u::r--,g::r--,o::---"));
+        assert!(!covers("old dir a 0711 0 0") && !covers("old file a 0400 1 1 0@1"));
     }
 
     #[test]

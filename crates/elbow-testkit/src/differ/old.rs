@@ -51,6 +51,29 @@ impl Old {
         }
     }
 
+    /// Whether it takes from its owner the right to read it, or to search it.
+    pub fn is_closed(&self) -> bool {
+        let lacks = |mode: &Bits, needed: u32| mode.0 & needed != needed;
+        match self {
+            Self::Dir { mode, .. } => lacks(mode, 0o500),
+            Self::File { mode, .. } => lacks(mode, 0o400),
+            Self::Acl {
+                which: Which::Access,
+                entries,
+                ..
+            } => entries.0.get(3) != Some(&b'r') || entries.0.get(5) != Some(&b'x'),
+            _ => false,
+        }
+    }
+
+    /// The owner, where it says who that is.
+    pub fn owner(&self) -> Option<u32> {
+        match self {
+            Self::Dir { uid, .. } | Self::File { uid, .. } => Some(*uid),
+            _ => None,
+        }
+    }
+
     fn make(&self, root: &Path) -> Result<(), Errno> {
         let path = at(root, self.name());
         match self {

@@ -151,7 +151,7 @@ const FILES: &[Entry] = &[
         ".elbow-HOST-TIME",
         "In the directory of a job: its staging directory, hidden from COMMAND, with what is not \
       published yet and the record of the commit. Gone when the job has ended; after a crash elbow-recover(1) ends it.",
-        &["elbow-run", "elbow-mount", "elbow-recover"],
+        &["elbow-run", "elbow-mount", "elbow-recover", "elbow-resume"],
     ),
     (
         "/dev/fuse",

@@ -286,6 +286,10 @@ fn the_documented_objects_have_the_fields_of_real_ones() {
 
     stage.apart("$ELBOW run --keep -- sh -c 'echo x > new; sleep 0.3; exit 1' || true");
     same("## `elbow recover`", &stage.elbow(&["recover", "--json", "."]));
+    same(
+        "## `elbow recover --show`",
+        &stage.elbow(&["recover", "--show", "--json", "."]),
+    );
 
     let full = "mkdir -p m; mount -t tmpfs -o size=1m none m; cd m; truncate -s 1M f; yes | head -c 8192 | dd of=f conv=notrunc status=none";
     same(

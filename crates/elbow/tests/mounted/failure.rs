@@ -1,6 +1,7 @@
 //! Jobs that fail, are killed, or meet an error in the background: nothing of them is visible afterwards, the
 //! exit code is the documented one, and each error is reported exactly once.
 
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use elbow_testkit::slowfs::{Fault, Op, SlowOptions};
@@ -99,7 +100,8 @@ fn the_next_run_cleans_up_after_a_killed_one() {
 /// has left there is found by a search.
 #[test]
 fn staging_in_a_directory_that_was_moved_is_removed() {
-    let ground = Ground::new("mkdir -p a/deep elsewhere; printf old > a/deep/file");
+    let Some(disk) = LoopDisk::new(64 << 20) else { return };
+    let ground = Ground::at(&disk.path(), "mkdir -p a/deep elsewhere; printf old > a/deep/file");
     let script = "printf new > a/deep/new; : > \"$OUT/changed\"; exec sleep 60";
     let mtime = |dir: &str| ground.metadata(dir).modified().expect("a time");
     let before = mtime("a/deep");
@@ -119,6 +121,19 @@ fn staging_in_a_directory_that_was_moved_is_removed() {
         let work = ground.work("");
         let recover = ["recover", work.to_str().expect("UTF-8")];
         ground.elbow(&recover).assert_code(0);
+        assert_eq!(staged("elsewhere/moved/deep"), is_killed);
+        // Through a mount of a part the directories above cannot be seen.
+        let part = format!(
+            "mount --bind '{}' '{1}'; '{2}' recover --search '{1}'",
+            ground.work("elsewhere/moved").display(),
+            ground.outside("").display(),
+            env!("CARGO_BIN_EXE_elbow"),
+        );
+        let apart = Command::new("unshare")
+            .args(["--mount", "sh", "-c", &part])
+            .output()
+            .expect("unshare");
+        assert_eq!(apart.status.code(), Some(if is_killed { 125 } else { 0 }), "{apart:?}");
         assert_eq!(staged("elsewhere/moved/deep"), is_killed);
         let searched = ground.elbow(&[&recover[..], &["--search"]].concat());
         searched.assert_code(0);

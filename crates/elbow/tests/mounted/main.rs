@@ -17,6 +17,7 @@ mod databases;
 mod failure;
 mod ground;
 mod hostile;
+mod kept;
 mod killed;
 mod kills;
 mod liveness;

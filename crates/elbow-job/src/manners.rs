@@ -1,0 +1,127 @@
+//! What file systems do in different ways, of which all are right: found out by trying.
+//!
+//! As with what a storage refuses ([`crate::abilities`]), each is tried once, in the job's own directory, when the command first does
+//! what it matters for. By the type of the file system it would not be known below an overlayfs or behind a server.
+//!
+//! ```text
+//!   truncate(2) to the size that a file has    ext4 sets its times; tmpfs those of a file with data; xfs and btrfs none
+//!   exchange of names across directories       xfs sets the time of a directory that gets another `..`
+//!   rename(2) over a directory with entries    xfs says EEXIST, others ENOTEMPTY
+//!   rename(2) of an old directory              overlayfs says EXDEV of one that a lower layer has
+//! ```
+//!
+//! A trial that fails says "no": nothing is refused because of it.
+
+use std::ffi::{OsStr, OsString};
+use std::io::IoSlice;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use elbow_file::{Errno, Handle, RenameMode, Result, Storage, Time};
+
+/// Something that is done in one of two ways.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Manner {
+    /// truncate(2) sets the times of a file whose size stays.
+    TruncateSets {
+        /// Of one that has blocks; otherwise of one that has none.
+        has_data: bool,
+    },
+    /// An exchange of names across directories sets the time of a directory.
+    ExchangeSets,
+    /// A directory with entries that would have to be replaced is EEXIST.
+    FullExists,
+}
+
+/// What nothing has that was made today.
+const LONG_AGO: Time = Time {
+    seconds: 1_000_000,
+    nanoseconds: 0,
+};
+/// The time that something is given which the trial then looks at.
+const MODE: u32 = 0o700;
+
+/// Names for a trial that no other has at this moment.
+fn named(what: &str) -> OsString {
+    static NUMBER: AtomicU64 = AtomicU64::new(0);
+    OsString::from(format!("probe-{what}{}", NUMBER.fetch_add(1, Ordering::Relaxed)))
+}
+
+/// Tries it in the job's own directory.
+pub(crate) fn probe(storage: &dyn Storage, job: &Handle, manner: Manner) -> bool {
+    let tried = match manner {
+        Manner::TruncateSets { has_data } => truncate_sets(storage, job, has_data),
+        Manner::ExchangeSets => exchange_sets(storage, job),
+        Manner::FullExists => full_exists(storage, job),
+    };
+    tried.unwrap_or(false)
+}
+
+fn truncate_sets(storage: &dyn Storage, job: &Handle, has_data: bool) -> Result<bool> {
+    let name = named("truncated");
+    let data: &[u8] = if has_data { b"data" } else { b"" };
+    let file = storage.create(job, &name, MODE)?;
+    storage.write(&file, &[IoSlice::new(data)], 0)?;
+    storage.close(&file)?;
+    storage.set_times(job, &name, Some(LONG_AGO), Some(LONG_AGO))?;
+    storage.truncate_named(job, &name, data.len() as u64)?;
+    has_new_time(storage, job, &name)
+}
+
+fn exchange_sets(storage: &dyn Storage, job: &Handle) -> Result<bool> {
+    let (moved, other, inside) = (named("moved"), named("other"), OsStr::new("inside"));
+    storage.mkdir(job, &moved, MODE)?;
+    storage.set_times(job, &moved, Some(LONG_AGO), Some(LONG_AGO))?;
+    storage.mkdir(job, &other, MODE)?;
+    let dir = storage.open_dir(job, &other)?;
+    storage.mkdir(&dir, inside, MODE)?;
+    storage.rename(job, &moved, &dir, inside, RenameMode::Exchange)?;
+    has_new_time(storage, &dir, inside)
+}
+
+fn full_exists(storage: &dyn Storage, job: &Handle) -> Result<bool> {
+    let moved = named("moved");
+    storage.mkdir(job, &moved, MODE)?;
+    let full = make_full(storage, job)?;
+    Ok(storage.rename(job, &moved, job, &full, RenameMode::Replace) == Err(Errno::EXIST))
+}
+
+/// A directory that nothing can replace.
+fn make_full(storage: &dyn Storage, job: &Handle) -> Result<OsString> {
+    let full = named("full");
+    storage.mkdir(job, &full, MODE)?;
+    storage.mkdir(&storage.open_dir(job, &full)?, OsStr::new("inside"), MODE)?;
+    Ok(full)
+}
+
+/// Whether an old directory can be renamed. It is renamed over a directory with entries, which fails everywhere, and changes nothing:
+/// that a directory may not leave its lower layer is looked at first.
+pub(crate) fn moves(storage: &dyn Storage, job: &Handle, (dir, name): (&Handle, &OsStr)) -> bool {
+    let tried = make_full(storage, job).and_then(|full| storage.rename(dir, name, job, &full, RenameMode::Replace));
+    tried != Err(Errno::XDEV)
+}
+
+fn has_new_time(storage: &dyn Storage, dir: &Handle, name: &OsStr) -> Result<bool> {
+    Ok(storage.stat(dir, name)?.mtime != LONG_AGO)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use elbow_file::RealStorage;
+
+    /// As it was measured on Linux 6.18: what changes there changes here.
+    #[test]
+    #[allow(clippy::disallowed_methods, reason = "a real tmpfs")]
+    fn a_tmpfs_has_its_manners() {
+        let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+        let root = RealStorage::open_root(dir.path()).unwrap();
+        let is = |manner| probe(&RealStorage, &root, manner);
+        assert!(is(Manner::TruncateSets { has_data: true }));
+        assert!(!is(Manner::TruncateSets { has_data: false }));
+        assert!(!is(Manner::FullExists));
+        assert!(!is(Manner::ExchangeSets));
+        RealStorage.mkdir(&root, OsStr::new("d"), MODE).unwrap();
+        assert!(moves(&RealStorage, &root, (&root, OsStr::new("d"))));
+        assert!(RealStorage.stat(&root, OsStr::new("d")).is_ok(), "it is where it was");
+    }
+}

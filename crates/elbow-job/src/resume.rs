@@ -1,0 +1,157 @@
+//! Going on with a kept job: its command had succeeded, all that it made is staged, and only the storage had refused to publish it.
+//!
+//! ```text
+//!   resume, kept               it is left alone until somebody names it
+//!   resume, kept, commit       what it expects was looked at once more, and it is about to commit
+//!   resume, job, commit        committed: whoever finds it carries it out
+//!   resume, job                refused again, and taken back: a recovery marks it as kept
+//! ```
+//!
+//! These are the names of its record and its manifest. A death leaves one of them, and in none of them anything of the job is lost.
+
+use std::ffi::OsStr;
+use std::sync::Arc;
+
+use elbow_file::{Errno, Handle, RenameMode, Storage};
+
+use crate::commit::{
+    Apply, Failure, RECORD, Record, Tally, Tree, Turn, cause_of, conflicts_since, gone_is_none, last_look,
+    lost_content, sync_dir, write_sealed, write_why,
+};
+use crate::job::clock;
+use crate::kept::{self, Kept};
+use crate::recover::{Recovery, THREADS, error, read_rest, unfinished};
+use crate::report::{self, Cause, JobError, OnConflict, Outcome};
+use crate::staging::{KEPT, MANIFEST};
+
+/// Commits a kept job of a directory, which is named as its own staging directory is. If that cannot be done, it is kept as before.
+///
+/// # Errors
+/// [`JobError::NotWhole`] for a job that is not kept, or not with all that it made; [`JobError::Unfinished`] as from
+/// [`Job::commit`](crate::Job::commit).
+pub fn resume(
+    storage: &Arc<dyn Storage>,
+    root: &Handle,
+    name: &OsStr,
+    on_conflict: OnConflict,
+) -> Result<Outcome, JobError> {
+    let storage = &**storage;
+    let kept = kept::find(storage, root, name).map_err(|found| match found {
+        JobError::NotKept { job, found } => JobError::NotWhole { job, found },
+        other => other,
+    })?;
+    let not_whole = |found: &str| JobError::NotWhole {
+        job: name.to_string_lossy().into_owned(),
+        found: found.into(),
+    };
+    if kept.is_dropped {
+        return Err(not_whole("its removal has begun"));
+    }
+    let recovery = Recovery::new(storage, root, false)?;
+    let distrust = recovery.distrusts(name, kept.manifest.as_ref(), &kept.own);
+    if let Some(why) = distrust.map_err(error("reading the attributes in"))? {
+        return Err(not_whole(why));
+    }
+    let rest =
+        read_rest(storage, &kept.own).map_err(|found| not_whole(&format!("its record cannot be read: {found}")))?;
+    let rest = rest.ok_or_else(|| not_whole("its command failed, or not all that it made could be stored"))?;
+    let lost = lost_content(storage, &kept.own.handle, &rest).map_err(error("looking at the patches in"))?;
+    if let Some(patch) = lost.first() {
+        return Err(not_whole(&format!(
+            "the new content of {} is lost",
+            patch.path.display()
+        )));
+    }
+    let resumption = Resumption {
+        storage,
+        root,
+        name,
+        kept: &kept,
+        wins: on_conflict == OnConflict::Overwrite,
+    };
+    match resumption.commit(rest)? {
+        Ok(()) => Ok(Outcome::Committed),
+        Err(cause) => {
+            write_why(storage, &kept.own.handle, &cause);
+            let kept = report::Kept {
+                path: name.into(),
+                is_whole: true,
+                missing: Vec::new(),
+            };
+            Ok(Outcome::Kept(cause, kept))
+        }
+    }
+}
+
+/// A kept job that goes on.
+struct Resumption<'a> {
+    storage: &'a dyn Storage,
+    root: &'a Handle,
+    name: &'a OsStr,
+    kept: &'a Kept,
+    wins: bool,
+}
+
+impl Resumption<'_> {
+    fn tree(&self) -> Tree<'_> {
+        let job = self.kept.own.handle.clone();
+        Tree::new(self.storage, self.root.clone(), THREADS).of_job(Some(job), &self.kept.lock)
+    }
+
+    /// Commits, or says why not.
+    fn commit(&self, mut rest: Record) -> Result<Result<(), Cause>, JobError> {
+        let turn = Turn::wait(self.storage, self.root, &rest, self.name, || false);
+        if let Some(cause) = conflicts_since(&rest, &self.tree(), self.name, self.wins) {
+            return Ok(Err(cause));
+        }
+        if let Err(cause) = last_look(&mut rest, &self.tree(), self.wins.then_some(self.name)) {
+            return Ok(Err(cause));
+        }
+        (rest.keeps, rest.wins) = (true, self.wins);
+        if let Err(errno) = self.begin(&rest) {
+            self.begin_no_more().map_err(error("keeping the job in"))?;
+            return Ok(Err(Cause::Storage(format!("writing the commit record: {errno}"))));
+        }
+        let tally = Tally::default();
+        let apply = Apply::new(
+            self.tree(),
+            self.kept.own.handle.clone(),
+            self.name,
+            &rest,
+            &tally,
+            true,
+        );
+        if let Err(failures) = publish(&apply) {
+            apply.take_back(true).map_err(|_| unfinished(&failures))?;
+            kept::keep(self.storage, &self.kept.own.handle).map_err(error("keeping the job in"))?;
+            return Ok(Err(cause_of(&failures, clock())));
+        }
+        drop(turn);
+        apply.clean(None).map_err(|failures| unfinished(&failures))?;
+        self.storage.sync_all(self.root).map_err(error("syncing"))?;
+        Ok(Ok(()))
+    }
+
+    /// Writes the record and makes the job one that has committed.
+    fn begin(&self, rest: &Record) -> Result<(), Errno> {
+        write_sealed(self.storage, &self.kept.own.handle, OsStr::new(RECORD), &rest.encode())?;
+        self.rename_manifest(KEPT, MANIFEST)
+    }
+
+    /// What could not be written, or may not last, is taken back: the job is kept as it was.
+    fn begin_no_more(&self) -> Result<(), Errno> {
+        gone_is_none(self.storage.unlink(&self.kept.own.handle, OsStr::new(RECORD)))?;
+        gone_is_none(self.rename_manifest(MANIFEST, KEPT)).map(|_| ())
+    }
+
+    fn rename_manifest(&self, from: &str, to: &str) -> Result<(), Errno> {
+        let (job, from, to) = (&self.kept.own.handle, OsStr::new(from), OsStr::new(to));
+        self.storage.rename(job, from, job, to, RenameMode::Replace)?;
+        sync_dir(self.storage, job)
+    }
+}
+
+fn publish(apply: &Apply<'_>) -> Result<(), Vec<Failure>> {
+    apply.publish(false)?;
+    apply.mark_done().map_err(|errno| vec![Failure::of_record(errno)])
+}

@@ -1,0 +1,89 @@
+//! `elbow resume [PATH]`: commits kept jobs whose command had succeeded.
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::{Duration, Instant, SystemTime};
+
+use anyhow::bail;
+use elbow_job::{Outcome, RecoverAction};
+
+use crate::cli::ResumeArgs;
+use crate::commit::report;
+use crate::ending::Ending;
+use crate::exit;
+use crate::job::{Site, prepare_process, recovered_lines};
+use crate::report::Report;
+
+pub(crate) const EXAMPLES: &str = "\
+Examples:
+  The disk was full when the results were to be stored; there is room now:
+      elbow resume /project/alice
+
+  One of several, by the path that was told:
+      elbow resume .elbow-1f2e3d4c5b6a7988-1763807484.000000005
+
+  What waits there, and why?
+      elbow recover --show /project/alice
+
+When COMMAND has succeeded and the storage refuses to publish what it made, `elbow run` and `elbow commit` keep all of it out of sight. What it would change is compared \
+with what it was then: if somebody else has changed it, that is named, and the job stays kept.
+
+Exit code:
+  0 when all of it is on the storage; 125 when it is kept as before, or nothing was kept there that can go on.";
+
+/// Commits them, the oldest first.
+pub(crate) fn run(args: &ResumeArgs) -> anyhow::Result<ExitCode> {
+    report(&args.path, &args.told, || resume(args))
+}
+
+fn resume(args: &ResumeArgs) -> anyhow::Result<Report> {
+    let started = SystemTime::now();
+    prepare_process();
+    let (site, only) = found(&args.path)?;
+    let is_meant = |job: &str| only.as_ref().is_none_or(|only| only == job);
+    let mut report = Report::new(&[], started);
+    // One that died while it went on has committed, or waits once more.
+    let recovered = site.recover(false)?;
+    report.notes = recovered_lines(&site, &recovered);
+    let finished = recovered
+        .iter()
+        .filter(|job| job.action == RecoverAction::Finished && is_meant(&job.job));
+    let finished: Vec<OsString> = finished.map(|job| OsString::from(&job.job)).collect();
+    let waiting = site
+        .show()?
+        .into_iter()
+        .filter(|left| left.is_whole && is_meant(&left.job));
+    let waiting: Vec<OsString> = waiting.map(|left| left.job.into()).collect();
+    if waiting.is_empty() && finished.is_empty() {
+        bail!(
+            "{}: no job is kept there that can go on (`elbow recover --show` lists what is there)",
+            args.path.display()
+        );
+    }
+    for job in &finished {
+        report.add_resumed(site.path(), job, Duration::ZERO);
+    }
+    for job in &waiting {
+        let began = Instant::now();
+        match site.resume(job, args.on_conflict) {
+            Ok(Outcome::Committed) => report.add_resumed(site.path(), job, began.elapsed()),
+            outcome => report.add(site.path(), job, &Ending::of_kept(outcome, began.elapsed()), ""),
+        }
+    }
+    if !report.is_committed() {
+        report.exit_code = exit::ELBOW_FAILED;
+    }
+    Ok(report)
+}
+
+/// The directory, and the job if one is named.
+fn found(path: &Path) -> anyhow::Result<(Site, Option<OsString>)> {
+    if !path.file_name().is_some_and(elbow_job::is_staging_name) {
+        return Ok((Site::open_one(path)?, None));
+    }
+    let above = path.parent().filter(|above| !above.as_os_str().is_empty());
+    let site = Site::open_one(above.unwrap_or(Path::new(".")))?;
+    let only = site.name_of(path, "changed")?;
+    Ok((site, Some(only)))
+}

@@ -1,0 +1,221 @@
+//! Results that a command has earned and the storage refuses to publish: they are kept out of sight, and `elbow resume` goes on with
+//! them when the cause is gone.
+
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::ground::{Ground, Run, wait_for};
+use crate::loop_disk::LoopDisk;
+
+const OLD: &str =
+    "head -c 8000000 /dev/urandom > big; mkdir -p d/sub; printf x > d/sub/f; printf old > fixed; printf keep > other";
+
+/// Changes a bit of everything, waits for a sign from outside, and succeeds.
+const SCRIPT: &str =
+    "set -e; mkdir -p new/sub; printf n > new/sub/f; rm -r d; printf more >> other; printf changed > fixed
+    dd if=/dev/urandom of=big bs=100000 count=30 seek=10 conv=notrunc status=none; cp big \"$OUT/big\"
+    : > \"$OUT/changed\"; until [ -e \"$OUT/go\" ]; do sleep 0.02; done";
+
+/// Runs the script as a job; while it waits, something happens outside of it.
+fn run_with(ground: &Ground, options: &[&str], meanwhile: impl FnOnce()) -> Run {
+    for name in ["changed", "go"] {
+        let _ = std::fs::remove_file(ground.outside(name));
+    }
+    let job = ground.start_job(options, SCRIPT);
+    wait_for("the job's changes", || ground.outside("changed").exists());
+    meanwhile();
+    ground.touch_outside("go");
+    job.finish()
+}
+
+fn resume(ground: &Ground, options: &[&str]) -> Run {
+    ground.elbow(&[&["resume"], options].concat())
+}
+
+/// What is immutable can be neither moved nor removed. Of a directory nobody takes that for somebody else's change.
+fn set_immutable(path: &Path, is_immutable: bool) {
+    let flag = if is_immutable { "+i" } else { "-i" };
+    let set = Command::new("chattr").arg(flag).arg(path).status().expect("chattr");
+    assert!(set.success());
+}
+
+fn assert_committed(ground: &Ground) {
+    assert_eq!(ground.content("new/sub/f"), b"n");
+    assert_eq!(ground.content("other"), b"keepmore");
+    assert_eq!(ground.content("fixed"), b"changed");
+    assert!(!ground.work("d").exists());
+    let seen = std::fs::read(ground.outside("big")).expect("what the command saw");
+    assert!(ground.content("big") == seen, "big is not what the command made");
+    ground.assert_no_staging();
+}
+
+/// Somebody else fills the disk after the job has drained: there is no room for what its commit overwrites.
+#[test]
+fn a_patch_into_a_full_disk_goes_on_when_there_is_room() {
+    let Some(disk) = LoopDisk::new(48 << 20) else { return };
+    let ground = Ground::at(&disk.path(), OLD);
+    let before = ground.restore();
+    let mut filler = None;
+    let drained = || {
+        let staged = std::fs::read_dir(ground.work("")).expect("the directory").flatten();
+        let job = staged.map(|entry| entry.path()).find(|path| path.join("job").exists());
+        job.is_some_and(|job| job.join("new/new/sub/f").exists())
+    };
+    let run = run_with(&ground, &[], || {
+        wait_for("the drain", drained);
+        std::thread::sleep(std::time::Duration::from_secs(1));
+        filler = Some(disk.fill());
+    });
+    run.assert_code(125);
+    for words in [
+        "No space left on device",
+        "not committed",
+        "elbow resume",
+        "nothing of it is visible",
+    ] {
+        assert!(run.err.contains(words), "{words}: {}", run.err);
+    }
+    ground.assert_seen_from_outside_as(&before);
+    // The cause is there still.
+    resume(&ground, &[]).assert_code(125);
+    ground.assert_seen_from_outside_as(&before);
+    std::fs::remove_file(filler.expect("it came")).expect("removing the filler");
+    let resumed = resume(&ground, &[]);
+    resumed.assert_code(0);
+    assert!(resumed.err.contains("committed"), "{}", resumed.err);
+    assert_committed(&ground);
+    resume(&ground, &[]).assert_code(125);
+}
+
+/// A refusal of one object: the job is shown with its reason, is left alone by later jobs and recoveries, does not overwrite what came since, and goes on.
+#[test]
+fn a_refused_commit_is_kept_shown_and_gone_on_with() {
+    let Some(disk) = LoopDisk::new(64 << 20) else { return };
+    let ground = Ground::at(&disk.path(), OLD);
+    let before = ground.restore();
+    let report = ground.outside("report");
+    let report = report.to_str().expect("UTF-8");
+    let fixed = ground.work("d");
+    let run = run_with(&ground, &["--report", report], || set_immutable(&fixed, true));
+    run.assert_code(125);
+    assert!(run.err.contains("move d: Operation not permitted"), "{}", run.err);
+    let told: Value = serde_json::from_slice(&std::fs::read(report).expect("the report")).expect("JSON");
+    assert_eq!(
+        (&told["outcome"], &told["directories"][0]["resumable"]),
+        (&"kept".into(), &true.into()),
+        "{told}"
+    );
+    ground.assert_seen_from_outside_as(&before);
+
+    let shown = ground.elbow(&["recover", "--show", "--json"]);
+    shown.assert_code(0);
+    let shown: Value = serde_json::from_str(&shown.out).expect("JSON");
+    let job = &shown["jobs"][0];
+    assert_eq!(
+        (&job["state"], &job["resumable"]),
+        (&"kept".into(), &true.into()),
+        "{shown}"
+    );
+    assert!(job["why"].as_str().is_some_and(|why| why.contains("move d")), "{shown}");
+    assert!(job["bytes"].as_u64().is_some_and(|bytes| bytes > 3_000_000), "{shown}");
+    ground.assert_seen_from_outside_as(&before);
+
+    ground.elbow(&["recover", "."]).assert_code(0);
+    ground.job(&[], "printf y > unrelated").assert_code(0);
+    set_immutable(&fixed, false);
+    std::fs::write(ground.work("other"), "later work").expect("writing");
+    let refused = resume(&ground, &[]);
+    refused.assert_code(125);
+    assert!(refused.err.contains("other (it was written to)"), "{}", refused.err);
+    assert_eq!(ground.content("other"), b"later work");
+    assert!(!ground.work("new").exists());
+    std::fs::write(ground.work("other"), "keep").expect("writing");
+    let set = Command::new("touch")
+        .args(["-d", "2020-01-02 03:04:05.678901234"])
+        .arg(ground.work("other"))
+        .status();
+    assert!(set.expect("touch").success());
+    resume(&ground, &[]).assert_code(0);
+    assert_committed(&ground);
+    assert_eq!(ground.content("unrelated"), b"y");
+}
+
+#[test]
+fn what_is_not_to_be_kept_is_rolled_back() {
+    let Some(disk) = LoopDisk::new(64 << 20) else { return };
+    let ground = Ground::at(&disk.path(), OLD);
+    let fixed = ground.work("d");
+    for (options, is_kept) in [(&["--no-keep"][..], false), (&[], true)] {
+        let before = ground.restore();
+        let run = run_with(&ground, options, || set_immutable(&fixed, true));
+        run.assert_code(125);
+        set_immutable(&fixed, false);
+        if is_kept {
+            let listed = ground.elbow(&["recover", "."]);
+            let name = listed.out.split(':').next().expect("a name").to_owned();
+            assert!(listed.out.contains("elbow resume"), "{}", listed.out);
+            ground.elbow(&["recover", ".", "--drop", &name]).assert_code(0);
+        }
+        ground.assert_equals(&before);
+    }
+}
+
+/// Results that belong together: when those of one directory have to wait, so have those of the next.
+#[test]
+fn directories_of_one_run_wait_together() {
+    let Some(disk) = LoopDisk::new(64 << 20) else { return };
+    let ground = Ground::at(&disk.path(), "mkdir -p a/d b; printf a > a/old; printf b > b/old");
+    ground.restore();
+    let fixed = ground.work("a/d");
+    let script = "rmdir a/d; printf 1 > a/old; printf 2 > b/old; : > \"$OUT/changed\"; until [ -e \"$OUT/go\" ]; do sleep 0.02; done";
+    let job = ground.start_job(&["--on", "a", "--on", "b"], script);
+    wait_for("the job's changes", || ground.outside("changed").exists());
+    set_immutable(&fixed, true);
+    ground.touch_outside("go");
+    let run = job.finish();
+    run.assert_code(125);
+    set_immutable(&fixed, false);
+    assert_eq!(
+        (ground.content("a/old"), ground.content("b/old")),
+        (b"a".to_vec(), b"b".to_vec())
+    );
+    assert_eq!(
+        run.err.matches("to go on when the cause is gone").count(),
+        2,
+        "{}",
+        run.err
+    );
+    for dir in ["a", "b"] {
+        resume(&ground, &[dir]).assert_code(0);
+    }
+    assert_eq!(
+        (ground.content("a/old"), ground.content("b/old")),
+        (b"1".to_vec(), b"2".to_vec())
+    );
+    ground.assert_no_staging();
+}
+
+#[test]
+fn a_mount_that_cannot_be_committed_is_kept() {
+    let Some(disk) = LoopDisk::new(64 << 20) else { return };
+    let ground = Ground::at(&disk.path(), "mkdir d; printf old > fixed");
+    ground.restore();
+    let mount = ground.outside("mount");
+    std::fs::create_dir(&mount).expect("a mount point");
+    let mount = mount.to_str().expect("UTF-8");
+    ground.elbow(&["mount", ".", mount]).assert_code(0);
+    std::fs::write(Path::new(mount).join("fixed"), "new").expect("writing in the job");
+    std::fs::remove_dir(Path::new(mount).join("d")).expect("removing in the job");
+    let fixed = ground.work("d");
+    set_immutable(&fixed, true);
+    let ended = ground.elbow(&["commit", mount]);
+    set_immutable(&fixed, false);
+    ended.assert_code(125);
+    assert!(ended.err.contains("elbow resume"), "{}", ended.err);
+    assert_eq!(ground.content("fixed"), b"old");
+    resume(&ground, &["."]).assert_code(0);
+    assert_eq!(ground.content("fixed"), b"new");
+    ground.assert_no_staging();
+}
