@@ -1,0 +1,145 @@
+//! pjdfstest: what POSIX says of file systems, in Rust (crates.io) and in C (where `PJDFSTEST` says).
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::bed::{Bed, Storage, Way, is_soak, program};
+use crate::table::{Results, assert_only_known};
+
+/// What Linux has of what the suite asks for; users that every Debian has; times are as fine as the kernel's tick.
+const CONFIGURATION: &str = "[features]
+posix_fallocate = {}
+rename_ctime = {}
+utime_now = {}
+utimensat = {}
+[settings]
+naptime = 0.02
+[dummy_auth]
+entries = [[\"nobody\", \"nogroup\"], [\"daemon\", \"daemon\"]]
+";
+
+/// The least that a run of all cases has.
+const CASES_MIN: usize = 350;
+
+/// `NAME  ok`, `NAME  skipped` or `NAME  FAILED`, and then lines about it, of which the first is what failed.
+fn results_of_rust(said: &str) -> Results {
+    let mut results = Results::new();
+    let mut lines = said.lines().peekable();
+    while let Some(line) = lines.next() {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let [case, end @ ("ok" | "skipped" | "FAILED")] = words[..] else {
+            continue;
+        };
+        let about = lines.peek().filter(|line| line.starts_with('\t') && end != "ok");
+        let about = about.map_or("", |line| line.trim());
+        results.insert(case.to_owned(), format!("{end} {about}").trim().to_owned());
+    }
+    results
+}
+
+fn run_rust(bed: &Bed, way: Way, suite: &Path) -> Results {
+    let (configuration, work) = (bed.outside("pjdfstest.toml"), bed.fresh(way));
+    fs::write(&configuration, CONFIGURATION).expect("a configuration");
+    let second = bed.outside("");
+    let paths = [suite, &configuration, &second].map(|path| path.to_str().expect("UTF-8"));
+    let words = [
+        "env",
+        "NO_COLOR=1",
+        "RUST_BACKTRACE=0",
+        paths[0],
+        "-c",
+        paths[1],
+        "-s",
+        paths[2],
+        "-p",
+        ".",
+    ];
+    let run = bed.run(&work, way, &words);
+    let results = results_of_rust(&run.out);
+    assert!(
+        results.len() >= CASES_MIN,
+        "{} cases only:\n{}\n{}",
+        results.len(),
+        run.out,
+        run.err
+    );
+    results
+}
+
+fn assert_same_rust(storage: Storage) {
+    let (Some(suite), Some(bed)) = (program("pjdfstest"), Bed::new(storage)) else {
+        return;
+    };
+    let native = run_rust(&bed, Way::Native, &suite);
+    let job = run_rust(&bed, Way::Job, &suite);
+    assert_only_known("pjdfstest (Rust)", storage, &native, &job);
+}
+
+#[test]
+fn pjdfstest_on_ext4_answers_as_without_a_job() {
+    assert_same_rust(Storage::Ext4);
+}
+
+#[test]
+fn pjdfstest_on_slow_storage_answers_as_without_a_job() {
+    if is_soak() {
+        assert_same_rust(Storage::Slowfs);
+    }
+}
+
+/// Each script of the suite by itself, below a line with its name. They look for their program where they lie.
+const EACH_SCRIPT: &str = "cd \"$PJDFSTEST/tests\" && for script in */*.t; do
+    echo \"# script $script\"; (cd \"$WORK\" && sh \"$PJDFSTEST/tests/$script\" 2>&1); done";
+
+/// `ok N` and `not ok N`, each below the name of its script. What a failed assertion says beside it names random files.
+fn results_of_c(said: &str) -> Results {
+    let (mut results, mut script) = (Results::new(), "");
+    for line in said.lines() {
+        if let Some(name) = line.strip_prefix("# script ") {
+            script = name;
+        }
+        let (end, rest) = match (line.strip_prefix("ok "), line.strip_prefix("not ok ")) {
+            (Some(rest), _) => ("ok", rest),
+            (_, Some(rest)) => ("FAILED", rest),
+            _ => continue,
+        };
+        let number = rest.split_whitespace().next().unwrap_or_default();
+        results.insert(format!("{script} {number}"), end.to_owned());
+    }
+    results
+}
+
+fn run_c(bed: &Bed, way: Way, suite: &Path) -> Results {
+    let work = bed.fresh(way);
+    let suite = format!("PJDFSTEST={}", suite.display());
+    results_of_c(&bed.run(&work, way, &["env", &suite, "sh", "-c", EACH_SCRIPT]).out)
+}
+
+/// The directory is a variable's, because the suite in C is in no registry: without it, that is said.
+#[test]
+fn pjdfstest_in_c_answers_as_without_a_job() {
+    let Some(suite) = std::env::var_os("PJDFSTEST").map(PathBuf::from) else {
+        eprintln!("SKIPPED: PJDFSTEST names no directory with pjdfstest in C");
+        return;
+    };
+    let suite = suite.canonicalize().expect("PJDFSTEST");
+    for storage in [Storage::Ext4, Storage::Slowfs] {
+        let Some(bed) = Bed::new(storage) else { return };
+        let native = run_c(&bed, Way::Native, &suite);
+        let job = run_c(&bed, Way::Job, &suite);
+        assert_only_known("pjdfstest (C)", storage, &native, &job);
+    }
+}
+
+#[test]
+fn results_are_read_from_what_the_suites_print() {
+    let said = "a::b   ok\nc::d  FAILED\n\tcalled `x`\nBacktrace:\ne::f  skipped\n\trequires y\n\nSummary: 1 failed\n";
+    let results = results_of_rust(said);
+    assert_eq!(results["a::b"], "ok");
+    assert_eq!(results["c::d"], "FAILED called `x`");
+    assert_eq!(results["e::f"], "skipped requires y");
+    assert_eq!(results.len(), 3);
+    let results = results_of_c("# script chmod/00.t\n1..2\nok 1\nnot ok 2 - tried x\n# script open/00.t\nok 1\n");
+    assert_eq!(results["chmod/00.t 2"], "FAILED");
+    assert_eq!(results.len(), 3);
+}
