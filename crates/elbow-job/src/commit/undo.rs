@@ -23,6 +23,7 @@ use super::keep::lost_content;
 use super::record::{Attributes, Departure, Patch, Placement, Replaced};
 use super::{DEPARTED, NAMED, RECORD, RECORD_DRAFT, RESUME};
 use crate::lost;
+use crate::plan::NewAttrs;
 use crate::removal::parallel;
 use crate::report::{Cause, DeferredError};
 
@@ -178,8 +179,20 @@ impl Apply<'_> {
         }
         match self.set(&attributes.path, &before) {
             Err(Refusal::Errno(Errno::NOENT)) => Ok(()),
+            // Who was refused the step is refused to take it back, and has nothing to take back.
+            Err(Refusal::Errno(Errno::PERM | Errno::ACCESS)) if self.has(&attributes.path, &before)? => Ok(()),
             other => other,
         }
+    }
+
+    /// Does an object have these attributes, as far as they are seen at a look?
+    fn has(&self, path: &Path, attrs: &NewAttrs) -> Result<bool, Errno> {
+        let (dir, name) = self.tree.spot(path)?;
+        let Some(now) = self.look(&dir, &name)? else { return Ok(false) };
+        Ok(attrs.xattrs.is_empty()
+            && attrs.mode.is_none_or(|mode| mode == now.mode)
+            && attrs.owner.is_none_or(|owner| owner == (now.uid, now.gid))
+            && attrs.times.is_none_or(|(_, mtime)| mtime == now.mtime))
     }
 
     /// `gives_up`: goes on after what cannot be taken back, but moves no directory away that holds such a thing.
