@@ -11,6 +11,7 @@ use crate::caller::Who;
 use crate::front::FrontOptions;
 use crate::nodes::Nodes;
 use crate::open_dirs::{OpenDirs, Snapshot};
+use crate::openers::Openers;
 use crate::pool::Pool;
 use crate::prefetch::Prefetch;
 
@@ -30,6 +31,7 @@ pub(crate) struct Core {
     pub(crate) dirs: OpenDirs,
     pub(crate) prefetch: Prefetch,
     pub(crate) options: FrontOptions,
+    pub(crate) openers: Openers,
     /// Asks the kernel for what it keeps; there is one as soon as the mount is served.
     pub(crate) notifier: OnceLock<Notifier>,
     asking: Pool,
@@ -70,6 +72,7 @@ impl Core {
             dirs: OpenDirs::default(),
             prefetch: Prefetch::default(),
             options,
+            openers: Openers::default(),
             notifier: OnceLock::new(),
             asking: Pool::new("elbow-ask", ASKING_THREADS_MAX),
             room: Pool::new("elbow-room", ROOM_THREADS_MAX),

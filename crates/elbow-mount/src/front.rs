@@ -219,7 +219,7 @@ impl Filesystem for Front {
             uid,
             gid,
             size,
-            by_name: handle.is_none(),
+            by_name: handle.is_none() && !(size == Some(0) && self.core.openers.is_of_open(request.pid(), ino)),
             atime: atime.map(convert::set_time),
             mtime: mtime.map(convert::set_time),
             kill_suid: false,
@@ -311,8 +311,9 @@ impl Filesystem for Front {
     }
 
     /// What is to be truncated too is truncated by `setattr`.
-    fn open(&self, _: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+    fn open(&self, request: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
         let ino = self.ino(ino);
+        self.core.openers.opened(request.pid(), ino);
         let write = flags.acc_mode() != OpenAccMode::O_RDONLY;
         let op = move |core: &Core| core.job.open(ino, write, false);
         self.ask(op, move |core, answer| match answer {
@@ -398,6 +399,7 @@ impl Filesystem for Front {
         reply: ReplyEmpty,
     ) {
         let ino = self.ino(ino);
+        self.core.openers.closed(ino);
         self.core.job.release(ino, handle == handle_of(true));
         self.core.let_go(ino);
         reply.ok();

@@ -47,6 +47,7 @@ mod front;
 mod namespace;
 mod nodes;
 mod open_dirs;
+mod openers;
 mod place;
 mod pool;
 mod prefetch;

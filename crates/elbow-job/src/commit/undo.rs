@@ -188,7 +188,9 @@ impl Apply<'_> {
     /// Does an object have these attributes, as far as they are seen at a look?
     fn has(&self, path: &Path, attrs: &NewAttrs) -> Result<bool, Errno> {
         let (dir, name) = self.tree.spot(path)?;
-        let Some(now) = self.look(&dir, &name)? else { return Ok(false) };
+        let Some(now) = self.look(&dir, &name)? else {
+            return Ok(false);
+        };
         Ok(attrs.xattrs.is_empty()
             && attrs.mode.is_none_or(|mode| mode == now.mode)
             && attrs.owner.is_none_or(|owner| owner == (now.uid, now.gid))
