@@ -4,12 +4,16 @@
  * compares with the bytes of the file that have changed: MPI itself says what the access is. What is refused is counted; it must be what the
  * library itself places elsewhere than the standard says (ROMIO has such types).
  *
- *     types FILE CASES SEED      on one process; prints "N cases agree, X refused, P patterns for R ranges"
+ *     types FILE CASES SEED [SKIPPED...]      on one process; prints "N cases agree, X refused, P patterns for R ranges"
+ *
+ * MPICH 5.0 ends the program at some types (an assertion in ADIOI_Flatten_datatype, when they become a file type), of which the generator
+ * below leaves out those that are known; then it prints "aborted in case N", and can be told to skip that one.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <mpi.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -245,6 +249,21 @@ static void show(const char *name, const unsigned char *bytes) {
     printf("\n");
 }
 
+static void on_abort(int signal) {
+    char text[60];
+    int length = snprintf(text, sizeof text, "aborted in case %ld\n", current);
+    if (write(STDOUT_FILENO, text, (size_t)length) < 0)
+        _exit(1);
+    _exit(128 + signal);
+}
+
+static int is_skipped(int argc, char **argv) {
+    for (int i = 4; i < argc; i++)
+        if (atol(argv[i]) == current)
+            return 1;
+    return 0;
+}
+
 typedef long long cover_function(MPI_File, MPI_Offset, long long, unsigned long long *, long long, long long *);
 
 int main(int argc, char **argv) {
@@ -252,6 +271,7 @@ int main(int argc, char **argv) {
     static unsigned long long ranges[2 * RANGES_MAX];
     MPI_Init(&argc, &argv);
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    signal(SIGABRT, on_abort);
     cover_function *cover = (cover_function *)dlsym(RTLD_DEFAULT, "elbow_mpi_cover");
     if (argc < 4 || cover == NULL) {
         printf("FAILED: %s\n", cover ? "usage: types FILE CASES SEED" : "no elbow_mpi_cover: is the library preloaded?");
@@ -268,6 +288,8 @@ int main(int argc, char **argv) {
     long cases = atol(argv[2]), agreed = 0, refused = 0, all_patterns = 0, all_ranges = 0;
     memset(data, 0xff, sizeof data);
     for (current = 0; current < cases; current++) {
+        if (is_skipped(argc, argv))
+            continue;
         state = seed + (unsigned long long)current * 7919;
         MPI_Datatype type = random_type();
         int size;

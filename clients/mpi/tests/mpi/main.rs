@@ -13,8 +13,9 @@ mod service;
 
 use std::path::Path;
 
-use bed::{Bed, Run};
+use bed::{Bed, Ran, Run};
 use elbow_testkit::cases::{rounds, seed};
+use implementations::Mpi;
 use service::Service;
 
 /// Rounds of each method, and random datatypes, in the gate.
@@ -40,7 +41,7 @@ fn what_is_locked_is_what_mpi_writes() {
             without_service: true,
             ..Run::default()
         };
-        let ran = bed.run(&mpi, how, &program, &[&rounds(TYPES).to_string(), &seed]);
+        let ran = run_types(&bed, &mpi, how, &program, &seed);
         let agree = ran
             .printed
             .lines()
@@ -56,6 +57,25 @@ fn what_is_locked_is_what_mpi_writes() {
             .parse()
             .unwrap();
         assert!(refused == 0 || mpi.name == "mpich 4", "{}: {}", mpi.name, ran.printed);
+    }
+}
+
+/// Runs all cases but those at which the MPI library ends the program itself: an assertion in how MPICH 5.0 takes a file type to pieces, about
+/// one in ten thousand types.
+fn run_types(bed: &Bed, mpi: &Mpi, how: Run<'_>, program: &Path, seed: &str) -> Ran {
+    let mut arguments = vec![rounds(TYPES).to_string(), seed.to_owned()];
+    loop {
+        let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        let ran = bed.run(mpi, how, program, &words);
+        let is_its_own = ran.printed.contains("romio/adio/common/flatten.c") && ran.printed.contains("Assertion");
+        let mut lines = ran.printed.lines();
+        let case = lines.find_map(|line| line.strip_prefix("aborted in case "));
+        let Some(case) = case.filter(|_| is_its_own && mpi.name.starts_with("mpich 5")) else {
+            return ran;
+        };
+        println!("{}: its own assertion ends case {case}", mpi.name);
+        arguments.push(case.to_owned());
+        assert!(arguments.len() < 2 + 4, "{}: {}", mpi.name, ran.printed);
     }
 }
 
