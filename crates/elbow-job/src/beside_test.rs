@@ -70,34 +70,22 @@ fn a_recovery_overwrites_nothing_that_was_written_since() {
     rustix::process::umask(rustix::fs::Mode::empty());
     let temp = scratch();
     let (mut kept, mut finished) = (0, 0);
+    let dir = temp.path().join("died");
     for n in 1.. {
-        let dir = temp.path().join("died");
-        std::fs::create_dir(&dir).unwrap();
-        old_tree(&dir);
-        let faulty = Arc::new(Interposed::new(Arc::new(RealStorage), Faulty::default()));
-        let job = begin(faulty.clone(), &dir, Publish::Staged);
-        for op in operations() {
-            InJob(&job).run(&op).unwrap();
-        }
-        job.shared.drain(&mut |_| {}).unwrap();
-        faulty.hook().arm(Plan::stop_at_change(n));
-        let _ = job.commit(&mut |_| {});
-        if faulty.hook().fired() == 0 {
-            break;
-        }
-        drop(job);
         // What has its name now, old or new; `dead` is to be replaced, `two` exchanged.
-        let edited: Vec<_> = ["two", "keep/replaced"]
-            .into_iter()
-            .filter(|name| dir.join(name).is_file())
-            .collect();
-        for name in &edited {
-            std::fs::write(dir.join(name), format!("{name} written by hand")).unwrap();
-        }
-        let real: Arc<dyn Storage> = Arc::new(RealStorage);
-        let action = recovered(&dir, &real).unwrap_or_else(|error| panic!("stop at change {n}: {error}"));
-        kept += u64::from(action == RecoverAction::Kept);
-        finished += u64::from(action == RecoverAction::Finished);
+        let mut edited = vec!["two", "keep/replaced"];
+        let edit = |dir: &Path| {
+            edited.retain(|name| dir.join(name).is_file());
+            for name in &edited {
+                std::fs::write(dir.join(name), format!("{name} written by hand")).unwrap();
+            }
+            true
+        };
+        let Some(action) = recovered_after(&dir, n, edit) else {
+            break;
+        };
+        kept += u64::from(action == Some(RecoverAction::Kept));
+        finished += u64::from(action == Some(RecoverAction::Finished));
         for name in edited {
             let wanted = format!("{name} written by hand");
             assert!(holds(&dir, &wanted), "stop at change {n}, {action:?}: {name} is lost");
