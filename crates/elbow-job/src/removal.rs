@@ -300,7 +300,8 @@ fn with_permission(
     }
 }
 
-fn gone_is_fine(result: Result<(), Errno>) -> Result<(), Errno> {
+/// What is gone already needs not be removed.
+pub(crate) fn gone_is_fine(result: Result<(), Errno>) -> Result<(), Errno> {
     match result {
         Err(Errno::NOENT) => Ok(()),
         other => other,

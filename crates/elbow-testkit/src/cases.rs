@@ -3,6 +3,7 @@
 //! In the environment: `SEED=n` runs that case alone, `ROUNDS=n` runs so many, `SOAK=1` a hundred times as many as usual.
 //! A case that fails says its seed.
 
+use std::io::Write as _;
 use std::ops::Range;
 
 use parking_lot::Mutex;
@@ -109,6 +110,17 @@ impl Drop for EndOnPanic<'_> {
             *self.0.lock() = 0..0;
         }
     }
+}
+
+/// Whether this is a soak; a test that is only part of one says aloud that it did not run.
+#[must_use]
+pub fn is_soak(test: &str) -> bool {
+    let is_soak = std::env::var_os("SOAK").is_some();
+    if !is_soak {
+        // Not eprintln: the test runner would keep it to itself.
+        let _ = writeln!(std::io::stderr(), "SKIPPED: {test} is part of `make soak` (SOAK=1)");
+    }
+    is_soak
 }
 
 #[cfg(test)]

@@ -31,7 +31,7 @@ use super::{DEPARTED, DONE, NAMED, RECORD, remove_job_dir, remove_part};
 use crate::execute::set_attributes;
 use crate::lost;
 use crate::plan::NewAttrs;
-use crate::removal::{parallel, remove_tree};
+use crate::removal::{gone_is_fine, parallel, remove_tree};
 use crate::staging::{NEW, is_probe_name, part_name, touch_name};
 
 /// What its owner needs to change the names in a directory, or to move it to another.
@@ -846,10 +846,6 @@ pub(super) fn failure(step: &'static str, path: &Path, errno: Errno) -> Failure 
         path: path.to_owned(),
         refusal: Refusal::Errno(errno),
     }
-}
-
-pub(super) fn gone_is_fine(result: Result<(), Errno>) -> Result<(), Errno> {
-    gone_is_none(result).map(|_| ())
 }
 
 pub(crate) fn gone_is_none<T>(result: Result<T, Errno>) -> Result<Option<T>, Errno> {

@@ -18,13 +18,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use elbow_file::{Errno, RenameMode, Time};
 
-use super::apply::{Apply, Failure, Placed, Refusal, StepResult, gone_is_fine, gone_is_none, levels};
+use super::apply::{Apply, Failure, Placed, Refusal, StepResult, gone_is_none, levels};
 use super::keep::lost_content;
 use super::record::{Attributes, Departure, Patch, Placement, Replaced};
 use super::{DEPARTED, NAMED, RECORD, RECORD_DRAFT, RESUME};
 use crate::lost;
 use crate::plan::NewAttrs;
-use crate::removal::parallel;
+use crate::removal::{gone_is_fine, parallel};
 use crate::report::{Cause, DeferredError};
 
 /// The names of a record that is taken back, in their order.

@@ -12,6 +12,7 @@
 mod commands;
 mod machine;
 
+use elbow_testkit::cases::is_soak;
 use machine::{Lab, Machine};
 
 /// The old tree, and what a job makes of it: enough steps for a moment among them.
@@ -136,7 +137,7 @@ fn assert_old_or_new(mount: &Mount, moments: &[Moment]) {
 
 #[test]
 fn a_job_whose_machine_died_is_ended_by_another_one() {
-    if std::env::var_os("SOAK").is_some() {
+    if is_soak("two machines over NFS 4.2") {
         assert_old_or_new(
             &VERSION_4,
             &[Moment::Run, Moment::Commit, Moment::Cleaning, Moment::Commit],
@@ -146,7 +147,7 @@ fn a_job_whose_machine_died_is_ended_by_another_one() {
 
 #[test]
 fn where_there_are_no_locks_a_job_of_another_machine_is_ended_with_force_only() {
-    if std::env::var_os("SOAK").is_some() {
+    if is_soak("two machines over NFS 3") {
         assert_old_or_new(&VERSION_3, &[Moment::Commit, Moment::Run]);
     }
 }

@@ -143,11 +143,6 @@ fn open_to_all(path: &Path) {
     fs::set_permissions(path, Permissions::from_mode(0o755)).expect("opening a directory to all");
 }
 
-/// Whether all of the suites are to run.
-pub(crate) fn is_soak() -> bool {
-    std::env::var_os("SOAK").is_some()
-}
-
 /// A program of a suite: in the PATH, or where `scripts/setup.sh test` puts those of crates.io; `None`, said aloud.
 pub(crate) fn program(name: &str) -> Option<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/fixtures");
@@ -162,7 +157,11 @@ pub(crate) fn program(name: &str) -> Option<PathBuf> {
     if found.is_none() {
         unavailable(&format!(
             "{name} (scripts/setup.sh {})",
-            if is_soak() { "soak" } else { "test" }
+            if std::env::var_os("SOAK").is_some() {
+                "soak"
+            } else {
+                "test"
+            }
         ));
     }
     found

@@ -3,9 +3,9 @@
 use std::fs;
 use std::path::Path;
 
-use elbow_testkit::cases::seeds_of;
+use elbow_testkit::cases::{is_soak, seeds_of};
 
-use crate::bed::{Bed, Storage, Way, is_soak, program};
+use crate::bed::{Bed, Storage, Way, program};
 
 /// Sequences of fsx in a usual run, and how many calls each has.
 const SEQUENCES: u64 = 6;
@@ -70,7 +70,7 @@ fn fsx_on_ext4_reads_what_it_wrote_and_so_does_everybody_after_the_commit() {
 
 #[test]
 fn fsx_on_slow_storage_reads_what_it_wrote_and_so_does_everybody_after_the_commit() {
-    if is_soak() {
+    if is_soak("fsx on slow storage") {
         assert_same_fsx(Storage::Slowfs);
     }
 }
@@ -138,7 +138,7 @@ fn assert_verified(storage: Storage, suite: &Path) {
 
 #[test]
 fn fio_verifies_what_it_wrote_in_the_job_and_after_the_commit() {
-    if !is_soak() {
+    if !is_soak("fio") {
         return;
     }
     let Some(suite) = program("fio") else { return };

@@ -1,9 +1,12 @@
 //! pjdfstest: what POSIX says of file systems, in Rust (crates.io) and in C (where `PJDFSTEST` says).
 
 use std::fs;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
-use crate::bed::{Bed, Storage, Way, is_soak, program};
+use elbow_testkit::cases::is_soak;
+
+use crate::bed::{Bed, Storage, Way, program};
 use crate::table::{Results, assert_only_known};
 
 /// What Linux has of what the suite asks for; users that every Debian has; times are as fine as the kernel's tick.
@@ -82,7 +85,7 @@ fn pjdfstest_on_ext4_answers_as_without_a_job() {
 
 #[test]
 fn pjdfstest_on_slow_storage_answers_as_without_a_job() {
-    if is_soak() {
+    if is_soak("pjdfstest on slow storage") {
         assert_same_rust(Storage::Slowfs);
     }
 }
@@ -119,7 +122,11 @@ fn run_c(bed: &Bed, way: Way, suite: &Path) -> Results {
 #[test]
 fn pjdfstest_in_c_answers_as_without_a_job() {
     let Some(suite) = std::env::var_os("PJDFSTEST").map(PathBuf::from) else {
-        eprintln!("SKIPPED: PJDFSTEST names no directory with pjdfstest in C");
+        // Not eprintln: the test runner would keep it to itself.
+        let _ = writeln!(
+            std::io::stderr(),
+            "SKIPPED: PJDFSTEST names no directory with pjdfstest in C"
+        );
         return;
     };
     let suite = suite.canonicalize().expect("PJDFSTEST");

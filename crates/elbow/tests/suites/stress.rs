@@ -1,6 +1,8 @@
 //! stress-ng: its stressors of file systems, one after the other, each for a short time and with its own verification.
 
-use crate::bed::{Bed, Storage, Way, is_soak, program};
+use elbow_testkit::cases::is_soak;
+
+use crate::bed::{Bed, Storage, Way, program};
 use crate::table::{Results, assert_only_known};
 
 /// How long each runs, and after how long it is taken for hung.
@@ -62,7 +64,7 @@ fn run(bed: &Bed, way: Way, suite: &str, name: &str) -> String {
 
 #[test]
 fn stressors_of_file_systems_end_as_without_a_job() {
-    if !is_soak() {
+    if !is_soak("stress-ng") {
         return;
     }
     let Some(suite) = program("stress-ng") else { return };
