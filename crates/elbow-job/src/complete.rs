@@ -55,6 +55,20 @@ impl Model {
         self.space_is_fresh = false;
     }
 
+    /// An action failed: the attributes that it was to set are not set.
+    pub(crate) fn not_done(&mut self, ino: Ino, action: &Action) {
+        let (Action::Create { attrs, .. } | Action::Fill { attrs, .. } | Action::SetAttributes { attrs, .. }) = action
+        else {
+            return;
+        };
+        let Ok(inode) = self.get_mut(ino) else { return };
+        inode.dirty.owner |= attrs.owner.is_some();
+        inode.dirty.mode |= attrs.mode.is_some();
+        inode.dirty.times |= attrs.times.is_some();
+        let keys = attrs.xattrs.iter().map(|(key, _)| key.clone());
+        inode.dirty_xattrs.extend(keys);
+    }
+
     fn staged(&mut self, ino: Ino, job_dir: Option<Handle>) {
         if let Some(handle) = job_dir {
             self.dir_at_mut(LIMBO).handle = Some(handle);

@@ -76,7 +76,7 @@ impl Executor<'_> {
                     Trial::Manner(..) => {}
                 }
             }
-            Action::ProbeLinks { job } => done.link_attributes = self.probe_links(job)?,
+            Action::ProbeLinks { job } => done.link_attributes = probe_links(self.storage, job)?,
             Action::Create {
                 spot,
                 node,
@@ -168,17 +168,6 @@ impl Executor<'_> {
     /// A staging directory that has inherited a default ACL which gives too little to its owner.
     fn open_up(&self, dir: &Handle, name: &OsStr, opened: Option<u32>) -> Result<(), Errno> {
         opened.map_or(Ok(()), |mode| self.storage.chmod(dir, name, mode))
-    }
-
-    /// A link that points nowhere: a storage that follows it finds nothing to set the times of.
-    fn probe_links(&self, job: &Handle) -> Result<bool, Errno> {
-        let name = OsStr::new("probe");
-        match self.storage.symlink(OsStr::new("missing"), job, name) {
-            Err(Errno::EXIST) => {} // another thread probes at this moment
-            other => other?,
-        }
-        let time = Some(Time::default());
-        Ok(self.storage.set_times(job, name, time, time) != Err(Errno::NOENT))
     }
 
     /// The journal knows of a staging directory before it exists.
@@ -323,6 +312,13 @@ impl Journal {
         })
     }
 
+    /// The journal of a job that goes on.
+    pub(crate) fn reopen(storage: &dyn Storage, job_dir: &Handle) -> Result<Self, Errno> {
+        let file = storage.open(job_dir, OsStr::new(JOURNAL), Access::ReadWrite)?;
+        let end = storage.stat_handle(&file)?.size;
+        Ok(Self { file, end })
+    }
+
     /// One more entry, durable when this returns.
     pub(crate) fn append(&mut self, storage: &dyn Storage, entry: &JournalEntry) -> Result<(), Errno> {
         let bytes = entry.encode();
@@ -340,6 +336,17 @@ fn sync_names(storage: &dyn Storage, dir: &Handle) -> Result<(), Errno> {
         Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP | Errno::ACCESS) => Ok(()),
         other => other,
     }
+}
+
+/// A link that points nowhere: a storage that follows it finds nothing to set the times of.
+pub(crate) fn probe_links(storage: &dyn Storage, job: &Handle) -> Result<bool, Errno> {
+    let name = OsStr::new("probe");
+    match storage.symlink(OsStr::new("missing"), job, name) {
+        Err(Errno::EXIST) => {} // another thread probes at this moment
+        other => other?,
+    }
+    let time = Some(Time::default());
+    Ok(storage.set_times(job, name, time, time) != Err(Errno::NOENT))
 }
 
 pub(crate) fn open_route(storage: &dyn Storage, route: &Route) -> Result<Handle, Errno> {
@@ -555,7 +562,12 @@ fn unspill(spilled: &Spilled, at: u64, length: u64) -> Result<Vec<u8>, Errno> {
     Ok(bytes)
 }
 
-fn write_zeros(storage: &dyn Storage, file: &Handle, range: &Range<u64>, calls: &mut u64) -> Result<(), Errno> {
+pub(crate) fn write_zeros(
+    storage: &dyn Storage,
+    file: &Handle,
+    range: &Range<u64>,
+    calls: &mut u64,
+) -> Result<(), Errno> {
     *calls += 1;
     match storage.punch(file, range.start, range.end - range.start) {
         Err(Errno::OPNOTSUPP | Errno::NOSYS) => {}

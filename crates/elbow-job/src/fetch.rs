@@ -248,7 +248,7 @@ impl Shared {
         }
     }
 
-    fn read(&self, ino: Ino, offset: u64, length: usize) -> Result<Vec<u8>, Errno> {
+    pub(crate) fn read(&self, ino: Ino, offset: u64, length: usize) -> Result<Vec<u8>, Errno> {
         let (segments, target, original) = self.open_for_read(ino, offset, length)?;
         let mut out = Vec::with_capacity(length);
         for segment in &segments {

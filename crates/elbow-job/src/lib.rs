@@ -57,11 +57,14 @@ mod recover;
 mod refusal_test;
 mod removal;
 mod report;
+mod restore;
 mod resume;
 #[cfg(test)]
 mod resume_test;
 #[cfg(test)]
 mod room_test;
+#[cfg(test)]
+mod saved_test;
 #[cfg(test)]
 mod schedule_test;
 mod seek;
@@ -84,6 +87,7 @@ pub use report::{
     Cause, Change, ChangeKind, Counts, DeferredError, JobError, Keep, Kept, OnConflict, Options, Outcome, Phase,
     Progress, Publish, RecoverAction, Recovered, Steps,
 };
+pub use restore::{SavedJob, drop_saved, restore, saved_jobs};
 pub use resume::resume;
 pub use seek::Seek;
 pub use show::{JobState, Left, show};

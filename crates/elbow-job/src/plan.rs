@@ -231,12 +231,17 @@ impl Model {
         if ino != Ino::ROOT && self.job_dir().is_none() {
             return self.want_staging(Ino::ROOT);
         }
-        let inherited = self.gives(ino).inherited(OWNER_ALL, true).mode;
-        let opened = inherited | OWNER_ALL;
         act(Action::Stage {
             at: self.route_dir(ino),
-            opened: Some(opened).filter(|opened| *opened != inherited),
+            opened: self.opened_staging(ino),
         })
+    }
+
+    /// The mode to give to the staging directory of an old directory where what it inherits would shut us out.
+    pub(crate) fn opened_staging(&self, ino: Ino) -> Option<u32> {
+        let inherited = self.gives(ino).inherited(OWNER_ALL, true).mode;
+        let opened = inherited | OWNER_ALL;
+        Some(opened).filter(|opened| *opened != inherited)
     }
 
     /// Asks for a staging directory and waits for it.

@@ -286,7 +286,10 @@ impl Shared {
         state.model.graph.let_go(action.places());
         match result {
             Ok(done) => state.model.complete(ino, action, done),
-            Err(errno) => self.fail(state, ino, action.operation(), errno),
+            Err(errno) => {
+                state.model.not_done(ino, action);
+                self.fail(state, ino, action.operation(), errno);
+            }
         }
         state.model.wake_waiters(ino);
     }

@@ -40,6 +40,8 @@ pub struct Options {
     pub scratch: Option<PathBuf>,
     /// Most bytes of spilled data; beyond it writers wait.
     pub scratch_bytes: u64,
+    /// Directories to save what the storage has no room for at the end, tried in this order. Without any, such a job is rolled back.
+    pub save: Vec<PathBuf>,
     /// fsync(2) inside the job waits until the data is on the storage.
     pub durable: bool,
     /// The command, for the manifest that people may find in a staging directory.
@@ -55,6 +57,7 @@ impl Default for Options {
             memory_bytes: 512 << 20,
             scratch: None,
             scratch_bytes: 1 << 40,
+            save: Vec::new(),
             durable: false,
             command: Vec::new(),
         }
@@ -137,6 +140,8 @@ pub struct Kept {
     pub is_whole: bool,
     /// Objects that could not be stored, or not whole, in the order of their paths.
     pub missing: Vec<PathBuf>,
+    /// Where these were saved: [`restore`](crate::restore()) brings them back, before anything else can go on.
+    pub saved: Option<PathBuf>,
 }
 
 /// What is kept of a job that cannot be committed.
@@ -176,6 +181,21 @@ impl Cause {
     pub(crate) fn may_pass(&self) -> bool {
         let no_room = [Errno::NOSPC, Errno::DQUOT].map(Errno::raw_os_error);
         matches!(self, Self::Deferred(errors) if errors.iter().all(|error| no_room.contains(&error.errno)))
+    }
+
+    /// The same with what else was refused.
+    pub(crate) fn beside(self, more: Vec<DeferredError>) -> Self {
+        match self {
+            Self::Deferred(mut errors) => {
+                errors.extend(more);
+                Self::Deferred(errors)
+            }
+            Self::Storage(message) => {
+                let more = more.iter().map(ToString::to_string);
+                Self::Storage([message].into_iter().chain(more).collect::<Vec<_>>().join("; "))
+            }
+            cause => cause,
+        }
     }
 
     /// The same with what else failed then.
@@ -261,6 +281,14 @@ pub enum JobError {
         /// The name that was given.
         job: String,
         /// What it is instead.
+        found: String,
+    },
+    /// What was saved of a job cannot be restored.
+    #[error("{}: {found}; nothing was changed (what is of no use any more can be removed with rm -r)", path.display())]
+    NotSaved {
+        /// The directory that it was saved in.
+        path: PathBuf,
+        /// What is wrong with it.
         found: String,
     },
     /// A job that is to be given up is none that is stuck.
@@ -353,6 +381,8 @@ pub enum Phase {
     Draining,
     /// Old objects are compared with what the job saw of them.
     Checking,
+    /// What the storage has no room for is saved elsewhere.
+    Saving,
     /// The storage makes them durable.
     Syncing,
     /// The commit record is applied.

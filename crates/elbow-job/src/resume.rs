@@ -77,6 +77,7 @@ pub fn resume(
                 path: name.into(),
                 is_whole: true,
                 missing: Vec::new(),
+                saved: None,
             };
             Ok(Outcome::Kept(cause, kept))
         }

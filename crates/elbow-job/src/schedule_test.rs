@@ -180,7 +180,7 @@ impl InJob<'_> {
         self.0.insist(operation)
     }
 
-    fn walk(&self, path: &str) -> Result<Ino, Errno> {
+    pub(crate) fn walk(&self, path: &str) -> Result<Ino, Errno> {
         let mut at = Ino::ROOT;
         for part in path.split('/') {
             let kind = self.ask(|job| job.getattr(at))?.kind;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, bail};
 use elbow_file::{Handle, RealStorage, Storage};
-use elbow_job::{Abandoned, Job, JobError, Kept, Left, Options, Outcome, RecoverAction, Recovered};
+use elbow_job::{Abandoned, Cause, Job, JobError, Kept, Left, Options, Outcome, RecoverAction, Recovered, SavedJob};
 use elbow_mount::{ChildState, MountError, Place};
 use rustix::process::{Resource, Rlimit};
 
@@ -100,6 +100,7 @@ pub(crate) fn options(args: &JobArgs, scratch: Option<PathBuf>, command: &[OsStr
         memory_bytes: args.mem.unwrap_or_else(default_memory),
         scratch,
         scratch_bytes: SCRATCH_MAX_BYTES,
+        save: save_places(args.scratch.as_deref()),
         durable: args.durable,
         command: command.to_vec(),
     }
@@ -118,6 +119,17 @@ fn default_memory() -> u64 {
     let info = rustix::system::sysinfo();
     let ram = info.totalram.saturating_mul(u64::from(info.mem_unit));
     (ram / MEMORY_SHARE).min(MEMORY_MAX_BYTES)
+}
+
+/// Where results are saved that the storage has no room for. Not in $TMPDIR: batch systems remove that when the job has ended.
+pub(crate) const SAVE_PLACE: &str = "/var/tmp";
+
+/// The same, after the directory that was named.
+fn save_places(scratch: Option<&Path>) -> Vec<PathBuf> {
+    let places = scratch.into_iter().chain([Path::new(SAVE_PLACE)]);
+    let mut places: Vec<PathBuf> = places.map(Path::to_owned).collect();
+    places.dedup();
+    places
 }
 
 fn default_scratch() -> PathBuf {
@@ -179,15 +191,58 @@ impl Site {
             .with_context(|| format!("{}: cannot search for what dead jobs left", self.path().display()))
     }
 
-    /// Removes kept jobs of the directory; each is named as it is listed, or by the path of its staging directory.
-    pub(crate) fn drop_kept(&self, jobs: &[PathBuf]) -> anyhow::Result<Vec<Recovered>> {
+    /// Removes kept jobs of the directory, and what was saved of them; each is named as it is listed, or by the path of its staging directory.
+    pub(crate) fn drop_kept(&self, jobs: &[PathBuf], scratch: Option<&Path>) -> anyhow::Result<Vec<Recovered>> {
         let names = jobs
             .iter()
             .map(|job| self.name_of(job, "dropped"))
             .collect::<anyhow::Result<Vec<_>>>()?;
-        elbow_job::drop_kept(&self.storage, &self.root, &names)
-            .map_err(|error| located(error, self.path()))
-            .with_context(|| format!("{}: cannot drop kept jobs", self.path().display()))
+        let saved = self
+            .saved(scratch)
+            .into_iter()
+            .filter(|saved| names.contains(&saved.job));
+        let saved: Vec<SavedJob> = saved.collect();
+        let is_only_saved = |name: &OsString| {
+            saved.iter().any(|saved| saved.job == *name) && self.path().join(name).symlink_metadata().is_err()
+        };
+        let (only_saved, kept): (Vec<_>, Vec<_>) = names.into_iter().partition(is_only_saved);
+        let dropped =
+            elbow_job::drop_kept(&self.storage, &self.root, &kept).map_err(|error| located(error, self.path()));
+        let mut dropped = dropped.with_context(|| format!("{}: cannot drop kept jobs", self.path().display()))?;
+        for saved in &saved {
+            elbow_job::drop_saved(&saved.path)?;
+        }
+        let saved = saved.into_iter().filter(|saved| only_saved.contains(&saved.job));
+        dropped.extend(saved.map(|saved| Recovered {
+            job: saved.job.to_string_lossy().into_owned(),
+            action: RecoverAction::Dropped,
+            command: saved.command,
+            message: "it had been kept, and was dropped: nothing of it is left".into(),
+        }));
+        Ok(dropped)
+    }
+
+    /// What was saved elsewhere of jobs of the directory, because the storage had no room for it.
+    pub(crate) fn saved(&self, scratch: Option<&Path>) -> Vec<SavedJob> {
+        elbow_job::saved_jobs(&self.storage, &self.root, self.path(), &save_places(scratch))
+    }
+
+    /// Brings what was saved of a job back; how the job is if that cannot be done.
+    pub(crate) fn restore(&self, saved: &SavedJob) -> Result<(), Result<Outcome, JobError>> {
+        let restored = elbow_job::restore(&self.storage, &self.root, self.path(), &saved.path);
+        restored.map(drop).map_err(|error| match located(error, self.path()) {
+            // It is as it was, and can be tried again.
+            error @ JobError::Storage { .. } => {
+                let kept = Kept {
+                    path: self.path().join(&saved.job),
+                    is_whole: true,
+                    missing: Vec::new(),
+                    saved: Some(saved.path.clone()),
+                };
+                Ok(Outcome::Kept(Cause::Storage(error.to_string()), kept))
+            }
+            error => Err(error),
+        })
     }
 
     /// Looks at all that jobs have left in the directory.
@@ -342,13 +397,27 @@ pub(crate) fn kept_line(site: &Site, found: &[Recovered]) -> Option<String> {
 }
 
 /// What goes on with the kept jobs of a directory, to be typed as it is.
-pub(crate) fn resume_command(directory: &Path) -> String {
-    format!("elbow resume {}", quoted(directory))
+pub(crate) fn resume_command(directory: &Path, saved: Option<&Path>) -> String {
+    format!("elbow resume {}{}", quoted(directory), scratch_option(saved))
 }
 
 /// What removes a kept job, to be typed as it is.
-pub(crate) fn drop_command(directory: &Path, name: &str) -> String {
-    format!("elbow recover {} --drop {name}", quoted(directory))
+pub(crate) fn drop_command(directory: &Path, name: &str, saved: Option<&Path>) -> String {
+    format!(
+        "elbow recover {} --drop {name}{}",
+        quoted(directory),
+        scratch_option(saved)
+    )
+}
+
+/// The option that names the directory in which something was saved, where that is not the usual one.
+fn scratch_option(saved: Option<&Path>) -> String {
+    let place = saved
+        .and_then(Path::parent)
+        .filter(|place| *place != Path::new(SAVE_PLACE));
+    place
+        .map(|place| format!(" --scratch {}", quoted(place)))
+        .unwrap_or_default()
 }
 
 /// A path as a shell takes it.

@@ -85,6 +85,10 @@ named!(
     /// A staging directory that was kept.
     KeptName, "kept", "kept_bytes"
 );
+named!(
+    /// Where what the storage had no room for was saved.
+    SavedName, "saved", "saved_bytes"
+);
 
 /// A command, word by word.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -75,6 +75,7 @@ impl Position {
         let (doing, noun) = match self.phase {
             None | Some(Phase::Draining) => ("storing", "objects"),
             Some(Phase::Checking) => ("checking", "objects"),
+            Some(Phase::Saving) => ("saving what is not stored", "objects"),
             Some(Phase::Syncing) => ("making it durable", ""),
             Some(Phase::Publishing) => ("publishing", "names"),
             Some(Phase::RollingBack) => ("rolling back", "names"),

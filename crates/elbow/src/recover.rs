@@ -3,14 +3,14 @@
 use std::ffi::OsStr;
 use std::process::ExitCode;
 
-use elbow_job::{Abandoned, JobState, Left, RecoverAction, Recovered};
+use elbow_job::{Abandoned, JobState, Left, RecoverAction, Recovered, SavedJob};
 use serde::Serialize;
 
 use crate::cli::RecoverArgs;
 use crate::exit;
 use crate::job::{Site, name_of, prepare_process};
 use crate::json;
-use crate::names::{CommandWords, DirectoryName, PathName};
+use crate::names::{CommandWords, DirectoryName, PathName, SavedName};
 use crate::report::utc;
 use crate::say::answer;
 use crate::size;
@@ -66,7 +66,7 @@ fn end_jobs(args: &RecoverArgs) -> anyhow::Result<ExitCode> {
     prepare_process();
     let site = Site::open_one(args.directory())?;
     let mut found = if !args.drop.is_empty() {
-        site.drop_kept(&args.drop)?
+        site.drop_kept(&args.drop, args.scratch.as_deref())?
     } else if !args.retry.is_empty() {
         site.retry(&args.retry, args.force)?
     } else {
@@ -170,6 +170,10 @@ struct Shown {
     objects: u64,
     bytes: u64,
     why: Option<String>,
+    /// Where what the storage had no room for was saved, and how much that is.
+    #[serde(flatten)]
+    saved: SavedName,
+    saved_size_bytes: u64,
 }
 
 impl From<&Left> for Shown {
@@ -185,6 +189,8 @@ impl From<&Left> for Shown {
             objects: left.objects,
             bytes: left.bytes,
             why: left.why.clone(),
+            saved: SavedName::default(),
+            saved_size_bytes: 0,
         }
     }
 }
@@ -192,7 +198,13 @@ impl From<&Left> for Shown {
 fn show(args: &RecoverArgs) -> anyhow::Result<ExitCode> {
     prepare_process();
     let site = Site::open_one(args.directory())?;
-    let found: Vec<Shown> = site.show()?.iter().map(Shown::from).collect();
+    let mut found: Vec<Shown> = site.show()?.iter().map(Shown::from).collect();
+    for saved in site.saved(args.scratch.as_deref()) {
+        match found.iter_mut().find(|shown| *shown.job == *saved.job) {
+            Some(shown) => shown.add(&saved),
+            None => found.push(Shown::of(&saved)),
+        }
+    }
     if args.json {
         Report::say(args, found)?;
         return Ok(ExitCode::SUCCESS);
@@ -207,6 +219,33 @@ fn show(args: &RecoverArgs) -> anyhow::Result<ExitCode> {
 }
 
 impl Shown {
+    /// A job of which nothing is in the directory.
+    fn of(saved: &SavedJob) -> Self {
+        let mut shown = Self {
+            job: saved.job.to_string_lossy().into_owned(),
+            state: JobState::Kept,
+            resumable: true,
+            host: None,
+            pid: None,
+            command: CommandWords::of(&saved.command),
+            started_unix_seconds: None,
+            objects: 0,
+            bytes: 0,
+            why: None,
+            saved: SavedName::default(),
+            saved_size_bytes: 0,
+        };
+        shown.add(saved);
+        shown
+    }
+
+    /// What the storage had no room for was saved.
+    fn add(&mut self, saved: &SavedJob) {
+        self.resumable |= self.state == JobState::Kept;
+        self.saved = SavedName::of(&saved.path);
+        self.saved_size_bytes = saved.bytes;
+    }
+
     fn lines(&self) -> String {
         let mut lines = vec![self.job.clone(), format!("  state       {}", self.state())];
         let words = self.command.shown();
@@ -224,6 +263,13 @@ impl Shown {
                 "  holds       {} objects, {}",
                 self.objects,
                 size::show(self.bytes)
+            ));
+        }
+        if let Some(saved) = self.saved.path() {
+            lines.push(format!(
+                "  saved       {}, in {}",
+                size::show(self.saved_size_bytes),
+                saved.display()
             ));
         }
         if let Some(why) = &self.why {

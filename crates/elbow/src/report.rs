@@ -6,13 +6,13 @@ use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use elbow_job::{Cause, Counts, DeferredError, JobError, Outcome};
+use elbow_job::{Cause, Counts, DeferredError, JobError, Kept, Outcome};
 use serde::{Deserialize, Serialize};
 
 use crate::ending::Ending;
 use crate::job::{drop_command, quoted, resume_command};
 use crate::json::{self, Problem};
-use crate::names::{CommandWords, DirectoryName, KeptName, PathName};
+use crate::names::{CommandWords, DirectoryName, KeptName, PathName, SavedName};
 use crate::say::{raw, say, sentence, strerror, without_numbers};
 use crate::{errno_name, size};
 
@@ -79,6 +79,9 @@ struct Directory {
     message: String,
     #[serde(flatten)]
     kept: KeptName,
+    /// Where what the storage had no room for was saved.
+    #[serde(flatten)]
+    saved: SavedName,
     /// `elbow resume` can go on with it.
     #[serde(default)]
     resumable: bool,
@@ -174,6 +177,7 @@ impl Report {
             outcome: Result::Committed,
             message: message.clone(),
             kept: KeptName::default(),
+            saved: SavedName::default(),
             resumable: false,
             missing: Vec::new(),
         });
@@ -204,18 +208,20 @@ impl Report {
         let (result, message) = self.judge(directory, ending, why);
         let message = without_numbers(&message);
         self.outcome = self.outcome.max(result);
-        let (kept, missing) = match &ending.outcome {
-            Ok(Outcome::Kept(_, kept)) => (KeptName::of(&kept.path), &kept.missing[..]),
-            _ => (KeptName::default(), &[][..]),
+        let kept = match &ending.outcome {
+            Ok(Outcome::Kept(_, kept)) => Some(kept),
+            _ => None,
         };
+        let saved = kept.and_then(|kept| kept.saved.as_deref());
         self.directories.push(Directory {
             directory: DirectoryName::of(directory),
             job: job.to_string_lossy().into_owned(),
             outcome: result,
             message: message.clone(),
-            kept,
+            kept: kept.map(|kept| KeptName::of(&kept.path)).unwrap_or_default(),
+            saved: saved.map(SavedName::of).unwrap_or_default(),
             resumable: ending.is_kept_whole(),
-            missing: missing.iter().map(PathName::of).collect(),
+            missing: kept.iter().flat_map(|kept| &kept.missing).map(PathName::of).collect(),
         });
         self.messages.extend(message.lines().map(str::to_owned));
     }
@@ -265,14 +271,16 @@ impl Report {
                 self.kept.push(kept.path.to_string_lossy().into_owned());
                 let reason = reason(cause, why);
                 let message = if kept.is_whole {
-                    format!("not committed {directory}: {reason}; {}", where_whole(&kept.path))
+                    format!("not committed {directory}: {reason}; {}", where_whole(kept))
                 } else {
                     let missing = not_stored(&kept.missing);
                     format!("rolled back {directory}: {reason}; {}{missing}", where_kept(&kept.path))
                 };
                 (Result::Kept, message)
             }
-            Err(error @ JobError::Unfinished { .. }) => (Result::Unfinished, format!("{directory}: {error}")),
+            Err(error @ (JobError::Unfinished { .. } | JobError::NotSaved { .. })) => {
+                (Result::Unfinished, format!("{directory}: {error}"))
+            }
             Err(error) => (
                 Result::Unfinished,
                 format!("{directory}: {error}; `elbow recover {directory}` cleans up"),
@@ -399,14 +407,22 @@ fn reason(cause: &Cause, asked: &str) -> String {
 }
 
 /// Where a job is that can go on, and the commands that do that or remove it.
-fn where_whole(path: &Path) -> String {
+fn where_whole(kept: &Kept) -> String {
+    let (path, saved) = (&kept.path, kept.saved.as_deref());
     let directory = path.parent().unwrap_or(path);
     let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let place = match saved {
+        Some(saved) => format!(
+            "{}, with what could not be stored in {}",
+            path.display(),
+            saved.display()
+        ),
+        None => path.display().to_string(),
+    };
     format!(
-        "all that it made is kept in {}, and nothing of it is visible\nto go on when the cause is gone: {}\nto throw it away: {}",
-        path.display(),
-        resume_command(directory),
-        drop_command(directory, &name)
+        "all that it made is kept in {place}, and nothing of it is visible\nto go on when the cause is gone: {}\nto throw it away: {}",
+        resume_command(directory, saved),
+        drop_command(directory, &name, saved)
     )
 }
 
@@ -420,7 +436,7 @@ fn where_kept(path: &Path) -> String {
         "what it wrote is kept in {}\nto look at all of it: find {} -path '*/{id}-*'\nto remove it: {}",
         path.display(),
         quoted(directory),
-        drop_command(directory, &name)
+        drop_command(directory, &name, None)
     )
 }
 
@@ -477,7 +493,6 @@ fn civil(days: i64) -> (i64, i64, i64) {
 
 #[cfg(test)]
 mod tests {
-    use elbow_job::Kept;
 
     use super::*;
 
@@ -503,6 +518,7 @@ mod tests {
             path: path.into(),
             is_whole,
             missing: vec!["b/c".into()],
+            saved: None,
         }
     }
 

@@ -26,7 +26,8 @@ Examples:
   What waits there, and why?
       elbow recover --show /project/alice
 
-When COMMAND has succeeded and the storage refuses to publish what it made, `elbow run` and `elbow commit` keep all of it out of sight. What it would change is compared \
+When COMMAND has succeeded and the storage refuses what it made, `elbow run` and `elbow commit` keep all of it out of sight; what the storage has no room for is saved on \
+the machine of the job, where it is brought back from first. What it would change is compared \
 with what it was then: if somebody else has changed it, that is named, and the job stays kept.
 
 Exit code:
@@ -50,12 +51,20 @@ fn resume(args: &ResumeArgs) -> anyhow::Result<Report> {
         .iter()
         .filter(|job| job.action == RecoverAction::Finished && is_meant(&job.job));
     let finished: Vec<OsString> = finished.map(|job| OsString::from(&job.job)).collect();
+    for saved in site.saved(args.scratch.as_deref()) {
+        let began = Instant::now();
+        if is_meant(&saved.job.to_string_lossy())
+            && let Err(outcome) = site.restore(&saved)
+        {
+            report.add(site.path(), &saved.job, &Ending::of_kept(outcome, began.elapsed()), "");
+        }
+    }
     let waiting = site
         .show()?
         .into_iter()
         .filter(|left| left.is_whole && is_meant(&left.job));
     let waiting: Vec<OsString> = waiting.map(|left| left.job.into()).collect();
-    if waiting.is_empty() && finished.is_empty() {
+    if waiting.is_empty() && finished.is_empty() && report.is_committed() {
         bail!(
             "{}: no job is kept there that can go on (`elbow recover --show` lists what is there)",
             args.path.display()

@@ -39,7 +39,7 @@ fn drop_kept(path: &Path) -> anyhow::Result<Report> {
     prepare_process();
     let above = path.parent().filter(|above| !above.as_os_str().is_empty());
     let site = Site::open_one(above.unwrap_or(Path::new(".")))?;
-    site.drop_kept(&[path.to_owned()])?;
+    site.drop_kept(&[path.to_owned()], None)?;
     let mut report = Report::new(&[], started);
     report.outcome = report::Result::RolledBack;
     report.messages.push(format!("dropped {}", path.display()));

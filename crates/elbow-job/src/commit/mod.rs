@@ -7,6 +7,8 @@ mod draft;
 mod keep;
 mod prepare;
 mod record;
+mod save;
+mod saved;
 mod tree;
 mod turn;
 mod undo;
@@ -36,8 +38,10 @@ pub(crate) use prepare::last_look;
 #[cfg(test)]
 pub(crate) use record::Attributes as RecordAttributes;
 pub(crate) use record::{Departure, MAGIC as RECORD_MAGIC, Record, Slot};
-use tree::Part;
-pub(crate) use tree::Tree;
+pub(crate) use saved::{
+    Content as SavedContent, Home, Object as SavedObject, PatchFile, Position, Saved, SavedDir, candidates,
+};
+pub(crate) use tree::{Part, Tree};
 pub(crate) use turn::Turn;
 pub(crate) use turn::remove_old_turn;
 pub(crate) use undo::{UNDO, UndoPhase, cause_of};
@@ -146,7 +150,11 @@ impl Job {
 
     /// Keeps what shall be kept of a job that is not committed, and forgets the rest.
     fn refuse(&self, refused: Refused, keep: Keep, progress: &mut Hook<'_>) -> Result<Outcome, JobError> {
-        let Refused { mut cause, mut rest } = refused;
+        let Refused {
+            mut cause,
+            mut rest,
+            mut is_in_hand,
+        } = refused;
         let keeps_whole = match keep {
             Keep::Nothing => false,
             Keep::Complete => cause.is_of_the_storage(),
@@ -155,7 +163,16 @@ impl Job {
         if let Some(rest) = rest.as_deref_mut().filter(|_| keeps_whole) {
             match self.shared.keep_whole(&cause, rest, progress) {
                 Ok(()) => return Ok(self.kept(cause, true)),
-                Err(failures) => cause = cause.and(&failures),
+                Err(NotKept { failures, is_lost }) => {
+                    is_in_hand = cause.is_of_the_storage() && !is_lost;
+                    cause = cause.and(&failures);
+                }
+            }
+        }
+        if is_in_hand && keep != Keep::Nothing && !self.shared.options.save.is_empty() {
+            match self.shared.save(&cause, progress)? {
+                Ok(kept) => return Ok(Outcome::Kept(cause, kept)),
+                Err(refused) => cause = cause.beside(refused),
             }
         }
         // With it, what is open of it.
@@ -175,6 +192,7 @@ impl Job {
             path: self.shared.path.join(&*self.shared.staging_name),
             is_whole,
             missing: self.shared.state.lock().model.missing(),
+            saved: None,
         };
         Outcome::Kept(cause, kept)
     }
@@ -203,12 +221,41 @@ struct Refused {
     cause: Cause,
     /// What is left to be done, if all that the job made is staged and durable.
     rest: Option<Box<Rest>>,
+    /// All that the storage has not taken is in hand still.
+    is_in_hand: bool,
+}
+
+/// Why a job that is staged could not be kept.
+struct NotKept {
+    failures: Vec<Failure>,
+    /// A part of what it made is not there any more.
+    is_lost: bool,
 }
 
 impl Refused {
     /// Not all of it is there.
     fn torn(cause: Cause) -> Self {
-        Self { cause, rest: None }
+        Self {
+            cause,
+            rest: None,
+            is_in_hand: false,
+        }
+    }
+
+    /// The storage has not taken all of it.
+    fn by_the_storage(cause: Cause) -> Self {
+        Self {
+            is_in_hand: cause.is_of_the_storage(),
+            ..Self::torn(cause)
+        }
+    }
+
+    /// All of it is there.
+    fn whole(cause: Cause, rest: Rest) -> Self {
+        Self {
+            rest: Some(Box::new(rest)),
+            ..Self::torn(cause)
+        }
     }
 }
 
@@ -233,11 +280,12 @@ impl Shared {
 
     /// Brings all of the job into its staging area and makes that durable: gives what is left to be done and the job's own directory, or
     /// nothing if there is nothing to be done. With `keeps`, what is taken back again is kept.
-    fn stage(self: &Arc<Self>, keeps: bool, progress: &mut Hook<'_>) -> Result<Option<(Rest, Handle)>, Cause> {
-        match self.drain(progress) {
-            Err(cause) if keeps && cause.may_pass() => self.drain_again(cause, progress)?,
-            drained => drained?,
-        }
+    fn stage(self: &Arc<Self>, keeps: bool, progress: &mut Hook<'_>) -> Result<Option<(Rest, Handle)>, Refused> {
+        let drained = match self.drain(progress) {
+            Err(cause) if keeps && cause.may_pass() => self.drain_again(cause, progress),
+            drained => drained,
+        };
+        drained.map_err(Refused::by_the_storage)?;
         let (mut record, job) = {
             let state = self.state.lock();
             (draft::draft(&state.model, false), state.model.job_dir())
@@ -246,30 +294,29 @@ impl Shared {
             return Ok(None);
         }
         let failed = |tried: &'static str| move |errno| Cause::Storage(tried.into()).with(errno);
+        let refused = |tried| move |errno| Refused::by_the_storage(failed(tried)(errno));
         let job = match job {
             Some(job) => job,
             None => self
                 .make_job_dir(progress)
-                .map_err(failed("making the staging directory"))?,
+                .map_err(refused("making the staging directory"))?,
         };
         // What was published eagerly has to be hidden before the job is kept.
         record.keeps = keeps && self.options.publish == Publish::Staged;
-        let drafted = Drafted::write(&*self.storage, &job, &record).map_err(failed("writing the commit record"))?;
+        let drafted = Drafted::write(&*self.storage, &job, &record).map_err(refused("writing the commit record"))?;
         // Durable before anything is looked at, because that is what takes long, and others change things meanwhile.
         let sync = || self.storage.sync_all(&job);
         self.watched(progress, Phase::Syncing, &Tally::default(), sync)
-            .map_err(failed("syncing what was written"))?;
+            // What it has not made durable may be lost, and is not in hand any more.
+            .map_err(|errno| Refused::torn(failed("syncing what was written")(errno)))?;
         Ok(Some((Rest { record, drafted }, job)))
     }
 
     fn postpone(self: &Arc<Self>, cause: Cause, progress: &mut Hook<'_>) -> Result<Attempt, JobError> {
         Ok(match self.stage(true, progress) {
             Ok(None) => Ok(()),
-            Ok(Some((rest, _))) => Err(Refused {
-                cause,
-                rest: Some(Box::new(rest)),
-            }),
-            Err(cause) => Err(Refused::torn(cause)),
+            Ok(Some((rest, _))) => Err(Refused::whole(cause, rest)),
+            Err(refused) => Err(refused),
         })
     }
 
@@ -278,15 +325,10 @@ impl Shared {
         let (mut rest, job) = match self.stage(keep != Keep::Nothing, progress) {
             Ok(Some(staged)) => staged,
             Ok(None) => return Ok(Ok(())),
-            Err(cause) => return Ok(Err(Refused::torn(cause))),
+            Err(refused) => return Ok(Err(refused)),
         };
-        match self.commit_staged(&mut rest, job, progress)? {
-            Ok(()) => Ok(Ok(())),
-            Err(cause) => Ok(Err(Refused {
-                cause,
-                rest: Some(Box::new(rest)),
-            })),
-        }
+        let committed = self.commit_staged(&mut rest, job, progress)?;
+        Ok(committed.map_err(|cause| Refused::whole(cause, rest)))
     }
 
     /// Commits what is staged, or says why not.
@@ -330,14 +372,20 @@ impl Shared {
     }
 
     /// Makes a job a kept one that can go on, or says what is missing.
-    fn keep_whole(&self, cause: &Cause, rest: &mut Rest, progress: &mut Hook<'_>) -> Result<(), Vec<Failure>> {
+    fn keep_whole(&self, cause: &Cause, rest: &mut Rest, progress: &mut Hook<'_>) -> Result<(), NotKept> {
         self.stop(progress);
-        let failed = |errno| vec![apply::failure("keep", Path::new(""), errno)];
+        let failed = |errno| NotKept {
+            failures: vec![apply::failure("keep", Path::new(""), errno)],
+            is_lost: false,
+        };
         let job = self.state.lock().model.job_dir().ok_or(Errno::NOENT).map_err(failed)?;
         let lost = keep::lost_content(&*self.storage, &job, &rest.record).map_err(failed)?;
         if !lost.is_empty() {
             let failure = |patch: &&record::Patch| apply::failure("keep the new content of", &patch.path, Errno::NOSPC);
-            return Err(lost.iter().map(failure).collect());
+            return Err(NotKept {
+                failures: lost.iter().map(failure).collect(),
+                is_lost: true,
+            });
         }
         self.mark_kept(cause, Some(rest)).map_err(failed)
     }

@@ -280,12 +280,12 @@ impl Record {
     }
 }
 
-fn put_all<'a, T>(out: &mut Writer, items: &'a [T], mut put: impl FnMut(&mut Writer, &'a T)) {
+pub(super) fn put_all<'a, T>(out: &mut Writer, items: &'a [T], mut put: impl FnMut(&mut Writer, &'a T)) {
     out.varint(items.len() as u64);
     items.iter().for_each(|item| put(out, item));
 }
 
-fn take_all<T>(
+pub(super) fn take_all<T>(
     from: &mut Reader<'_>,
     mut take: impl FnMut(&mut Reader<'_>) -> Result<T, DecodeError>,
 ) -> Result<Vec<T>, DecodeError> {
@@ -294,7 +294,7 @@ fn take_all<T>(
 }
 
 /// A single name.
-fn take_name(from: &mut Reader<'_>) -> Result<OsString, DecodeError> {
+pub(super) fn take_name(from: &mut Reader<'_>) -> Result<OsString, DecodeError> {
     let at = from.offset();
     let name = from.bytes()?;
     if name.is_empty() || name.contains(&b'/') || name == b"." || name == b".." {
@@ -390,7 +390,7 @@ fn take_pairs(from: &mut Reader<'_>) -> Result<BTreeMap<PathBuf, PathBuf>, Decod
     Ok(pairs.into_iter().collect())
 }
 
-const KINDS: [Kind; 7] = [
+pub(super) const KINDS: [Kind; 7] = [
     Kind::File,
     Kind::Dir,
     Kind::Symlink,
@@ -516,7 +516,7 @@ fn take_attributes(from: &mut Reader<'_>) -> Result<Attributes, DecodeError> {
     })
 }
 
-fn put_attrs(out: &mut Writer, attrs: &NewAttrs) {
+pub(super) fn put_attrs(out: &mut Writer, attrs: &NewAttrs) {
     put_option(out, attrs.owner.as_ref(), |out, (uid, gid)| {
         out.varint(u64::from(*uid));
         out.varint(u64::from(*gid));
@@ -532,7 +532,7 @@ fn put_attrs(out: &mut Writer, attrs: &NewAttrs) {
     });
 }
 
-fn take_attrs(from: &mut Reader<'_>) -> Result<NewAttrs, DecodeError> {
+pub(super) fn take_attrs(from: &mut Reader<'_>) -> Result<NewAttrs, DecodeError> {
     Ok(NewAttrs {
         owner: take_option(from, |from| Ok((from.u32()?, from.u32()?)))?,
         mode: take_option(from, |from| from.u32())?,
@@ -544,14 +544,14 @@ fn take_attrs(from: &mut Reader<'_>) -> Result<NewAttrs, DecodeError> {
     })
 }
 
-fn put_option<T>(out: &mut Writer, value: Option<&T>, put: impl Fn(&mut Writer, &T)) {
+pub(super) fn put_option<T>(out: &mut Writer, value: Option<&T>, put: impl Fn(&mut Writer, &T)) {
     out.bool(value.is_some());
     if let Some(value) = value {
         put(out, value);
     }
 }
 
-fn take_option<T>(
+pub(super) fn take_option<T>(
     from: &mut Reader<'_>,
     take: impl Fn(&mut Reader<'_>) -> Result<T, DecodeError>,
 ) -> Result<Option<T>, DecodeError> {

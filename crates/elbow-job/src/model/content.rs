@@ -286,10 +286,10 @@ impl Content {
     /// What a drain has to do now for a file of this size.
     pub(crate) fn fill(&mut self, size: u64, last: bool) -> Fill {
         self.cut = None;
-        let mut fill = Fill::default();
-        if !self.old && self.stored > self.valid {
-            fill.cut = Some(self.valid);
-        }
+        let mut fill = Fill {
+            cut: self.cut_when_stored(),
+            ..Fill::default()
+        };
         let mut bytes = 0;
         for (range, piece) in self.dirty.iter() {
             bytes += range.end - range.start;
@@ -304,6 +304,25 @@ impl Content {
             fill.size = Some(size);
         }
         fill
+    }
+
+    /// To what size the target is to be cut before anything else is written.
+    pub(crate) fn cut_when_stored(&self) -> Option<u64> {
+        (!self.old && self.stored > self.valid).then_some(self.valid)
+    }
+
+    /// What [`written`](Self::written) and [`zeroed`](Self::zeroed) are once all is stored.
+    pub(crate) fn patched_when_stored(&self) -> (RangeSet, RangeSet) {
+        let (mut written, mut zeroed) = (self.written.clone(), self.zeroed.clone());
+        for (range, piece) in self.dirty.iter() {
+            let (to, from) = match piece {
+                Piece::Zero => (&mut zeroed, &mut written),
+                _ => (&mut written, &mut zeroed),
+            };
+            to.insert(range.start, range.end);
+            from.remove(range.start, range.end);
+        }
+        (written, zeroed)
     }
 
     /// A fill is needed (or, with `last`, a final size).

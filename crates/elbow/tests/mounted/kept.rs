@@ -90,6 +90,60 @@ fn a_patch_into_a_full_disk_goes_on_when_there_is_room() {
     resume(&ground, &[]).assert_code(125);
 }
 
+/// What is held open is stored when it is closed. Somebody else has taken the room by then, which the command was told there is: what cannot be stored is saved
+/// on local scratch, and comes back when there is room. Before, all of it was lost.
+#[test]
+fn what_a_full_disk_cannot_take_is_saved_and_comes_back() {
+    let Some(disk) = LoopDisk::new(48 << 20) else { return };
+    let ground = Ground::at(&disk.path(), OLD);
+    let before = ground.restore();
+    let script = format!(
+        "exec 3> late; head -c 3000000 /dev/urandom | tee \"$OUT/late\" >&3
+        exec 4<> fixed; printf LAST >&4
+        {SCRIPT}
+        mkdir -p new/more/deep; ln -s nowhere new/more/link; echo text > new/more/deep/text; chmod 555 new/more/deep"
+    );
+    // Not on the same disk.
+    let scratch = tempfile::tempdir().expect("a directory");
+    let scratch = scratch.path().to_str().expect("UTF-8");
+    let job = ground.start_job(&["--scratch", scratch], &script);
+    wait_for("the job's changes", || ground.outside("changed").exists());
+    std::thread::sleep(std::time::Duration::from_secs(1));
+    let filler = disk.fill();
+    ground.touch_outside("go");
+    let run = job.finish();
+    run.assert_code(125);
+    let resume_here = format!("--scratch {scratch}");
+    for words in [
+        "No space left on device",
+        "with what could not be stored in",
+        "elbow resume",
+        &resume_here,
+    ] {
+        assert!(run.err.contains(words), "{words}: {}", run.err);
+    }
+    ground.assert_seen_from_outside_as(&before);
+    let saved = || std::fs::read_dir(scratch).expect("the directory").count();
+    assert_eq!(saved(), 1, "it was saved there");
+    let shown = ground.elbow(&["recover", "--show", "--scratch", scratch]);
+    assert!(
+        shown.out.contains("saved       3") && shown.out.contains("goes on with it"),
+        "{}",
+        shown.out
+    );
+    // The cause is there still: it stays as it is.
+    resume(&ground, &["--scratch", scratch]).assert_code(125);
+    ground.assert_seen_from_outside_as(&before);
+    assert_eq!(saved(), 1);
+    std::fs::remove_file(filler).expect("removing the filler");
+    resume(&ground, &["--scratch", scratch]).assert_code(0);
+    assert_eq!(saved(), 0, "it is not needed any more");
+    assert_eq!(ground.content("new/more/deep/text"), b"text\n");
+    let late = std::fs::read(ground.outside("late")).expect("what the command wrote");
+    assert!(ground.content("late") == late, "late is not what the command made");
+    assert_committed(&ground);
+}
+
 /// A refusal of one object: the job is shown with its reason, is left alone by later jobs and recoveries, does not overwrite what came since, and goes on.
 #[test]
 fn a_refused_commit_is_kept_shown_and_gone_on_with() {

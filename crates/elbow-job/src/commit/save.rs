@@ -1,0 +1,451 @@
+//! Saving: the command has succeeded, and the storage has no room for what it made. What the storage lacks goes elsewhere, and the rest of
+//! the job is kept where it is; [`restore`](crate::restore()) brings the two together.
+//!
+//! ```text
+//!   new objects     those that are not where they belong: whole; the others: what they lack
+//!   old objects     what their patch files lack
+//!   record          of the rest, as if all of that were staged
+//!   then            what is staged is made durable and kept (`keep`); a job without a directory of its own is rolled back
+//! ```
+//!
+//! A job that dies before it is marked as kept is an ordinary dead one; what was saved by then is complete only if nothing of the job is on the
+//! storage, and is refused by a restoration otherwise.
+
+use std::collections::{BTreeSet, HashMap};
+use std::ffi::OsString;
+use std::path::Path;
+use std::sync::Arc;
+
+use elbow_file::{Errno, Kind};
+
+use super::draft;
+use super::record::Record;
+use super::saved::{Container, Content, Home, Object, PIECE_BYTES_MAX, PatchFile, Piece, Position, Saved, SavedDir};
+use super::watch::{Hook, Tally};
+use crate::api::Ino;
+use crate::job::{Shared, clock};
+use crate::model::{self, Body, Inode, Model, Place, Source};
+use crate::plan::{NewAttrs, Node, patch_name};
+use crate::report::{Cause, DeferredError, JobError, Kept, Phase};
+
+/// What is to be saved, with the places of its bytes in the job.
+struct Draft {
+    saved: Saved,
+    /// In the order of the objects, and then of the patches.
+    bytes: Vec<(Ino, Vec<Stretch>)>,
+}
+
+/// A range of a file that is to be saved.
+#[derive(Clone, Copy)]
+struct Stretch {
+    start: u64,
+    end: u64,
+    is_zero: bool,
+}
+
+impl Shared {
+    /// Saves what the storage has no room for and keeps the rest, or says what was refused.
+    ///
+    /// # Errors
+    /// Then it is an ordinary job still. The inner one: what could not be saved, in addition to the cause.
+    pub(super) fn save(
+        self: &Arc<Self>,
+        cause: &Cause,
+        progress: &mut Hook<'_>,
+    ) -> Result<Result<Kept, Vec<DeferredError>>, JobError> {
+        self.stop(progress);
+        let home = Home::of(&*self.storage, &self.root, &self.path);
+        let draft = self.state.lock().model.draft_saved(home, &self.options.command);
+        let mut refused = Vec::new();
+        for place in &self.options.save {
+            let tally = Tally::of(draft.bytes.len(), draft.total_bytes());
+            let write = || self.write_saved(place, &draft, &tally);
+            let dir = match self.watched(progress, Phase::Saving, &tally, write) {
+                Ok(dir) => dir,
+                Err(error) => {
+                    refused.push(refusal(place, &error));
+                    continue;
+                }
+            };
+            let path = dir.path.clone();
+            return match self.keep_beside(cause, progress)? {
+                Ok(()) => Ok(Ok(Kept {
+                    path: self.path.join(&*self.staging_name),
+                    is_whole: true,
+                    missing: self.state.lock().model.missing(),
+                    saved: Some(path),
+                })),
+                Err(errno) => {
+                    refused.push(refusal(&self.path, &errno.into()));
+                    // Without what is on the storage it is of no use, and that is rolled back now.
+                    let _ = dir.remove();
+                    Ok(Err(refused))
+                }
+            };
+        }
+        Ok(Err(refused))
+    }
+
+    /// Keeps what the storage has of the job. What it does not make durable is not there.
+    fn keep_beside(self: &Arc<Self>, cause: &Cause, progress: &mut Hook<'_>) -> Result<Result<(), Errno>, JobError> {
+        let job = self.state.lock().model.job_dir();
+        match job {
+            None => self.undo(progress).map(Ok),
+            Some(job) => {
+                let synced = self.storage.sync_all(&job);
+                Ok(synced.and_then(|()| self.mark_kept(cause, None)))
+            }
+        }
+    }
+
+    fn write_saved(&self, place: &Path, draft: &Draft, tally: &Tally) -> std::io::Result<SavedDir> {
+        let mut dir = SavedDir::create(place, &self.staging_name)?;
+        let written = draft.bytes.iter().map(|(ino, stretches)| {
+            let pieces = self.write_stretches(&mut dir, *ino, stretches, tally);
+            tally.step();
+            pieces
+        });
+        let written: std::io::Result<Vec<Vec<Piece>>> = written.collect();
+        let finished = written.and_then(|pieces| dir.finish(&draft.with(pieces)));
+        match finished {
+            Ok(()) => Ok(dir),
+            Err(error) => {
+                // Nobody takes it for a whole one, and the next who saves something there removes it.
+                let _ = dir.remove();
+                Err(error)
+            }
+        }
+    }
+
+    fn write_stretches(
+        &self,
+        dir: &mut SavedDir,
+        ino: Ino,
+        stretches: &[Stretch],
+        tally: &Tally,
+    ) -> std::io::Result<Vec<Piece>> {
+        let mut pieces = Vec::new();
+        for stretch in stretches {
+            let (mut start, end) = (stretch.start, stretch.end);
+            if stretch.is_zero {
+                let length = end - start;
+                pieces.push(Piece {
+                    start,
+                    length,
+                    data: None,
+                });
+                continue;
+            }
+            while start < end {
+                let length = (end - start).min(PIECE_BYTES_MAX);
+                let bytes = self.read(ino, start, length as usize)?;
+                let data = Some(dir.put(&bytes)?);
+                pieces.push(Piece { start, length, data });
+                tally.copied(length);
+                start += length;
+            }
+        }
+        Ok(pieces)
+    }
+}
+
+fn refusal(place: &Path, error: &std::io::Error) -> DeferredError {
+    let now = clock();
+    DeferredError {
+        operation: "save what was not stored in",
+        path: place.to_owned(),
+        errno: error.raw_os_error().unwrap_or(Errno::IO.raw_os_error()),
+        unix_seconds: now.seconds as f64 + f64::from(now.nanoseconds) / 1e9,
+    }
+}
+
+impl Draft {
+    fn total_bytes(&self) -> u64 {
+        let all = self.bytes.iter().flat_map(|(_, stretches)| stretches);
+        let data = all.filter(|stretch| !stretch.is_zero);
+        data.map(|stretch| stretch.end - stretch.start).sum()
+    }
+
+    /// With the places of the bytes as they were written.
+    fn with(&self, pieces: Vec<Vec<Piece>>) -> Saved {
+        let mut saved = self.saved.clone();
+        let objects = saved.objects.iter_mut().map(|object| &mut object.content);
+        let all = objects.chain(saved.patches.iter_mut().map(|patch| &mut patch.content));
+        for (content, pieces) in all.zip(pieces) {
+            content.pieces = pieces;
+        }
+        saved
+    }
+}
+
+impl Model {
+    fn draft_saved(&self, home: Home, command: &[OsString]) -> Draft {
+        let placing = Placing::of(self);
+        let mut draft = Draft {
+            saved: Saved {
+                job: self.staging_name.to_os_string(),
+                home,
+                command: command.to_vec(),
+                is_all: self.job_dir().is_none(),
+                keeps_modes: self.abilities.modes.is_none_or(|modes| modes.kept),
+                containers: placing.containers(),
+                stale: placing.stale(),
+                objects: Vec::new(),
+                patches: Vec::new(),
+                record: Record::default(),
+            },
+            bytes: Vec::new(),
+        };
+        let mut objects = placing.objects();
+        objects.sort_by_cached_key(|(ino, object)| {
+            let depth = object.at.path.components().count();
+            (
+                !self.at(*ino).is_dir(),
+                depth,
+                object.at.container.clone(),
+                object.at.path.clone(),
+            )
+        });
+        for (ino, object) in objects {
+            draft.bytes.push((ino, self.stretches(ino, object.is_made)));
+            draft.saved.objects.push(object);
+        }
+        for (ino, patch) in self.saved_patches() {
+            draft.bytes.push((ino, self.stretches(ino, true)));
+            draft.saved.patches.push(patch);
+        }
+        draft.saved.record = self.record_of_saved(&placing);
+        draft
+    }
+
+    /// What is to be saved of the content of a file.
+    fn stretches(&self, ino: Ino, is_made: bool) -> Vec<Stretch> {
+        let inode = self.at(ino);
+        let Some(content) = inode.content() else {
+            return Vec::new();
+        };
+        if is_made {
+            let dirty = content.dirty.iter().map(|(range, piece)| Stretch {
+                start: range.start,
+                end: range.end,
+                is_zero: matches!(piece, model::Piece::Zero),
+            });
+            return dirty.collect();
+        }
+        let mut at = 0;
+        let all = content.segments(0, inode.size).into_iter().map(|segment| {
+            let start = at;
+            at += segment.length as u64;
+            Stretch {
+                start,
+                end: at,
+                is_zero: matches!(segment.source, Source::Piece(model::Piece::Zero)),
+            }
+        });
+        // A file that is made anew has holes where nothing is written.
+        all.filter(|stretch| !stretch.is_zero).collect()
+    }
+
+    fn saved_patches(&self) -> Vec<(Ino, PatchFile)> {
+        let is_changed = |ino: Ino, inode: &Inode| {
+            let is_dirty = inode.content().is_some_and(|content| !content.dirty.is_empty());
+            inode.is_old() && is_dirty && (self.is_alive(ino) || self.has_unknown_names(ino))
+        };
+        let changed = self.all().filter(|(ino, inode)| is_changed(*ino, inode));
+        let patch = |(ino, inode): (Ino, &Inode)| {
+            let patch = PatchFile {
+                slot: patch_name(ino).to_os_string(),
+                is_made: inode.content().is_some_and(|content| content.patch_made),
+                content: Content::default(),
+            };
+            (ino, patch)
+        };
+        changed.map(patch).collect()
+    }
+
+    /// The record of the rest, when all that is saved is staged.
+    fn record_of_saved(&self, placing: &Placing<'_>) -> Record {
+        // What was published eagerly is hidden when the job is kept.
+        let mut record = draft::draft(self, true);
+        let olds = self.all().filter(|(_, inode)| inode.is_old());
+        let mut contents: HashMap<_, _> = olds
+            .filter_map(|(ino, inode)| Some((patch_name(ino), inode.content()?)))
+            .collect();
+        for patch in &mut record.patches {
+            if let Some(content) = contents.remove(&*patch.slot) {
+                (patch.written, patch.zeroed) = content.patched_when_stored();
+            }
+        }
+        let staged = placing.used.iter().filter(|dir| **dir != Ino::ROOT);
+        record.staged.extend(staged.map(|dir| self.path(*dir)));
+        record.staged.sort();
+        record.staged.dedup();
+        record.keeps = true;
+        record
+    }
+}
+
+/// Where new objects are to be, and which of them are there.
+struct Placing<'a> {
+    model: &'a Model,
+    /// New directories, and whether they are in their place with all above them.
+    settled: HashMap<Ino, bool>,
+    /// Old directories in whose staging directories something is to be.
+    used: BTreeSet<Ino>,
+}
+
+impl<'a> Placing<'a> {
+    fn of(model: &'a Model) -> Self {
+        let mut placing = Self {
+            model,
+            settled: HashMap::new(),
+            used: BTreeSet::new(),
+        };
+        for (ino, inode) in model.all() {
+            if !inode.is_old() && model.is_alive(ino) {
+                if inode.is_dir() {
+                    placing.settle(ino);
+                }
+                let holders = inode.names.iter().map(|place| place.dir);
+                placing.used.extend(holders.filter(|dir| model.at(*dir).is_old()));
+            }
+        }
+        placing
+    }
+
+    /// Follows a directory up to one that is known, or old.
+    fn settle(&mut self, ino: Ino) {
+        let mut way = Vec::new();
+        let mut at = ino;
+        let mut above = loop {
+            if self.model.at(at).is_old() {
+                break true;
+            }
+            if let Some(known) = self.settled.get(&at) {
+                break *known;
+            }
+            way.push(at);
+            at = self.model.at(at).names[0].dir;
+        };
+        for ino in way.into_iter().rev() {
+            let inode = self.model.at(ino);
+            above &= inode.placed.first() == inode.names.first();
+            self.settled.insert(ino, above);
+        }
+    }
+
+    fn is_there(&self, inode: &Inode, place: &Place) -> bool {
+        let above = self.settled.get(&place.dir).copied();
+        inode.placed.contains(place) && above.unwrap_or_else(|| self.model.at(place.dir).is_old())
+    }
+
+    fn position(&self, place: &Place) -> Position {
+        let mut names = vec![place.name.clone()];
+        let mut at = place.dir;
+        while !self.model.at(at).is_old() {
+            let above = &self.model.at(at).names[0];
+            names.push(above.name.clone());
+            at = above.dir;
+        }
+        Position {
+            container: self.model.old_path(at),
+            path: names.iter().rev().map(|name| &**name).collect(),
+        }
+    }
+
+    /// New objects that are not as they should be. Directories are listed in any case: what is made in them changes their times.
+    fn objects(&self) -> Vec<(Ino, Object)> {
+        let all = self
+            .model
+            .all()
+            .filter(|(ino, inode)| !inode.is_old() && self.model.is_alive(*ino));
+        let wanting = all.filter(|(_, inode)| {
+            inode.is_dir() || inode.has_work(true) || inode.names.iter().any(|place| !self.is_there(inode, place))
+        });
+        wanting.map(|(ino, inode)| (ino, self.object(inode))).collect()
+    }
+
+    /// Names that the storage has in new directories of what has another name by now, or none: they would be published with these.
+    fn stale(&self) -> Vec<Position> {
+        let settled = self.settled.iter().filter(|(_, is_there)| **is_there);
+        let placed = settled.flat_map(|(dir, _)| {
+            let placed = self.model.dir_at(*dir).placed.iter();
+            placed.map(move |(name, ino)| (Place::new(*dir, name), *ino))
+        });
+        let stale = placed.filter(|(place, ino)| !self.model.at(*ino).names.contains(place));
+        stale.map(|(place, _)| self.position(&place)).collect()
+    }
+
+    fn object(&self, inode: &Inode) -> Object {
+        let first = inode.names.iter().find(|place| self.is_there(inode, place));
+        let at = first.unwrap_or(&inode.names[0]);
+        let missing = inode
+            .names
+            .iter()
+            .filter(|place| *place != at && !self.is_there(inode, place));
+        Object {
+            at: self.position(at),
+            is_made: first.is_some(),
+            links: missing.map(|place| self.position(place)).collect(),
+            node: node_of(inode),
+            attrs: self.attributes(inode),
+            content: content_of(inode, first.is_some()),
+        }
+    }
+
+    fn attributes(&self, inode: &Inode) -> NewAttrs {
+        let is_link = inode.kind == Kind::Symlink;
+        // They are not its own there, but those of what it points to.
+        if is_link && self.model.link_attributes == Some(false) {
+            return NewAttrs::default();
+        }
+        let gone = inode.dirty_xattrs.iter().map(|key| (key.clone(), None));
+        let mut xattrs: Vec<_> = gone.collect();
+        let values = inode.xattrs.iter().flatten();
+        for (key, value) in values {
+            xattrs.retain(|(other, _)| other != key);
+            xattrs.push((key.clone(), Some(value.clone())));
+        }
+        NewAttrs {
+            owner: Some((inode.uid, inode.gid)),
+            mode: (!is_link).then_some(inode.mode),
+            xattrs,
+            times: Some((inode.atime, inode.mtime)),
+        }
+    }
+
+    /// The root first: the job's own directory is made with its staging directory.
+    fn containers(&self) -> Vec<Container> {
+        let dirs = [Ino::ROOT].into_iter().chain(self.used.iter().copied());
+        let mut containers: Vec<Container> = dirs
+            .map(|ino| Container {
+                path: self.model.old_path(ino),
+                opened: self.model.opened_staging(ino),
+            })
+            .collect();
+        containers.sort_by(|a, b| a.path.cmp(&b.path));
+        containers.dedup();
+        containers
+    }
+}
+
+fn node_of(inode: &Inode) -> Node {
+    match &inode.body {
+        Body::Dir(_) => Node::Dir,
+        Body::File(_) => Node::File,
+        Body::Symlink(target) => Node::Symlink(target.clone().unwrap_or_default()),
+        Body::Special => Node::Special(inode.kind, inode.rdev),
+    }
+}
+
+/// What is to be done to a file beside its pieces.
+fn content_of(inode: &Inode, is_made: bool) -> Content {
+    let Some(content) = inode.content() else {
+        return Content::default();
+    };
+    Content {
+        cut: content.cut_when_stored().filter(|_| is_made),
+        pieces: Vec::new(),
+        size: (!is_made || content.needs_fill(inode.size, true)).then_some(inode.size),
+    }
+}

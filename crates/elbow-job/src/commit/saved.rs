@@ -1,0 +1,528 @@
+//! What the storage has no room for, saved elsewhere: its files and their format.
+//!
+//! ```text
+//!   SCRATCH/elbow-<id>-<mtime>.saved/     of the user alone (mode 0700)
+//!       data        written bytes, piece after piece; locked by whoever works on it
+//!       index       sealed: whose it is, what is to be made and where its pieces are, the record of the rest
+//! ```
+//!
+//! The index gets its name when all of it is durable: a directory without one is what a death left, and is removed by the next who saves
+//! something beside it. Each piece has a checksum of its own, because the bytes come back into results.
+
+#![allow(clippy::disallowed_methods, reason = "local scratch, not the storage of a job")]
+
+use std::ffi::{OsStr, OsString};
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use elbow_file::{Handle, Kind, Storage, Time};
+use elbow_ranges::encoding::{DecodeError, Reader, Writer, open_sealed, seal};
+
+use super::record::{KINDS, Record, put_all, put_attrs, put_option, take_all, take_attrs, take_name, take_option};
+use crate::plan::{NewAttrs, Node};
+use crate::staging::{is_job_name, put_path, put_time, take_path, take_time};
+
+const MAGIC: [u8; 8] = *b"ELBOWSAV";
+const VERSION: u16 = 1;
+const DATA: &str = "data";
+const INDEX: &str = "index";
+const INDEX_DRAFT: &str = "index.draft";
+const SUFFIX: &str = ".saved";
+const PRIVATE_DIR: u32 = 0o700;
+const PRIVATE_FILE: u32 = 0o600;
+/// As much as a commit record may have, of which it holds one.
+const INDEX_BYTES_MAX: u64 = 1 << 30;
+/// Longest piece: as much as is read back at once.
+pub(crate) const PIECE_BYTES_MAX: u64 = 1 << 20;
+
+/// A job of which a part was saved.
+#[derive(Clone, Debug)]
+pub(crate) struct Saved {
+    /// The name of its own directory.
+    pub(crate) job: OsString,
+    /// The directory that it was run on.
+    pub(crate) home: Home,
+    pub(crate) command: Vec<OsString>,
+    /// Nothing of the job is on the storage.
+    pub(crate) is_all: bool,
+    /// The storage keeps the modes that are set.
+    pub(crate) keeps_modes: bool,
+    pub(crate) containers: Vec<Container>,
+    /// Names in new directories that are there and are to go.
+    pub(crate) stale: Vec<Position>,
+    /// Directories come before what is in them.
+    pub(crate) objects: Vec<Object>,
+    pub(crate) patches: Vec<PatchFile>,
+    /// What is left to be done when all of it is staged.
+    pub(crate) record: Record,
+}
+
+/// What the directory of a job can be known by.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Home {
+    pub(crate) path: PathBuf,
+    pub(crate) dev: u64,
+    pub(crate) ino: u64,
+    /// When it was made, where that is kept.
+    pub(crate) born: Option<Time>,
+}
+
+impl Home {
+    pub(crate) fn of(storage: &dyn Storage, root: &Handle, path: &Path) -> Self {
+        let stat = storage.stat_handle(root);
+        let (dev, ino) = stat.map_or((0, 0), |stat| (stat.dev, stat.ino));
+        Self {
+            path: std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned()),
+            dev,
+            ino,
+            born: storage.identity(root).ok().and_then(|identity| identity.born),
+        }
+    }
+
+    /// The same directory? One that was moved has another path, a file system that was mounted again another device number, and one that was made
+    /// since may have all the numbers of one that is gone, but not its time.
+    pub(crate) fn is(&self, now: &Self) -> bool {
+        match (self.born, now.born) {
+            (Some(then), Some(now_born)) => then == now_born && self.ino == now.ino,
+            _ => self.path == now.path || (self.dev, self.ino) == (now.dev, now.ino),
+        }
+    }
+}
+
+/// An old directory that needs a staging directory; the first is the job's own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Container {
+    pub(crate) path: PathBuf,
+    /// The mode to give to the staging directory where what it inherits would shut its owner out.
+    pub(crate) opened: Option<u32>,
+}
+
+/// A place in a staging directory.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Position {
+    /// The old directory that it is of.
+    pub(crate) container: PathBuf,
+    /// The path below it.
+    pub(crate) path: PathBuf,
+}
+
+/// A new object that the storage does not have as it should be.
+#[derive(Clone, Debug)]
+pub(crate) struct Object {
+    pub(crate) at: Position,
+    /// It is there, and only lacks what is listed; else it is made anew.
+    pub(crate) is_made: bool,
+    /// Further names that are to be made.
+    pub(crate) links: Vec<Position>,
+    pub(crate) node: Node,
+    /// All of its attributes; extended ones without a value are to go.
+    pub(crate) attrs: NewAttrs,
+    pub(crate) content: Content,
+}
+
+/// New content of an old file that its patch file lacks.
+#[derive(Clone, Debug)]
+pub(crate) struct PatchFile {
+    /// Its name in the job's own directory.
+    pub(crate) slot: OsString,
+    pub(crate) is_made: bool,
+    pub(crate) content: Content,
+}
+
+/// What is to be written to a file.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Content {
+    /// It is cut to this size first.
+    pub(crate) cut: Option<u64>,
+    pub(crate) pieces: Vec<Piece>,
+    /// And has this size in the end.
+    pub(crate) size: Option<u64>,
+}
+
+impl Content {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.cut.is_none() && self.pieces.is_empty() && self.size.is_none()
+    }
+}
+
+/// A range of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Piece {
+    pub(crate) start: u64,
+    pub(crate) length: u64,
+    /// Where its bytes are; `None`: they are zeros.
+    pub(crate) data: Option<Data>,
+}
+
+/// Bytes in the file of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Data {
+    pub(crate) offset: u64,
+    pub(crate) checksum: u32,
+}
+
+/// The directory of a saved job.
+#[derive(Debug)]
+pub(crate) struct SavedDir {
+    pub(crate) path: PathBuf,
+    data: File,
+    end: u64,
+}
+
+impl SavedDir {
+    /// Makes one in a directory for the job of this name.
+    pub(crate) fn create(place: &Path, job: &OsStr) -> io::Result<Self> {
+        remove_torn(place);
+        let path = place.join(directory_name(job));
+        DirBuilder::new().mode(PRIVATE_DIR).create(&path)?;
+        let mut new = OpenOptions::new();
+        let data = new
+            .read(true)
+            .write(true)
+            .create_new(true)
+            .mode(PRIVATE_FILE)
+            .open(path.join(DATA));
+        let data = data.inspect_err(|_| drop(std::fs::remove_dir(&path)))?;
+        try_lock(&data)?;
+        Ok(Self { path, data, end: 0 })
+    }
+
+    /// Opens one to work on it, if it is whole, ours, and nobody else's work at this moment.
+    pub(crate) fn open(path: &Path) -> Result<(Self, Saved), String> {
+        let saved = Self::read_index(path)?;
+        let data = open_own(&path.join(DATA)).map_err(|error| error.to_string())?;
+        if !try_lock(&data).map_err(|error| error.to_string())? {
+            return Err("another process is at work on it".into());
+        }
+        let end = data.metadata().map_err(|error| error.to_string())?.len();
+        let path = path.to_owned();
+        Ok((Self { path, data, end }, saved))
+    }
+
+    /// The index of one that is ours.
+    pub(crate) fn read_index(path: &Path) -> Result<Saved, String> {
+        let text = |error: io::Error| error.to_string();
+        check_own(path).map_err(text)?;
+        let file = open_own(&path.join(INDEX)).map_err(text)?;
+        let size = file.metadata().map_err(text)?.len();
+        if size > INDEX_BYTES_MAX {
+            return Err("its index is larger than any that is written".into());
+        }
+        let mut bytes = vec![0; size as usize];
+        file.read_exact_at(&mut bytes, 0).map_err(text)?;
+        Saved::decode(&bytes).map_err(|error| format!("its index cannot be read: {error}"))
+    }
+
+    /// Takes bytes in.
+    pub(crate) fn put(&mut self, bytes: &[u8]) -> io::Result<Data> {
+        let offset = self.end;
+        self.data.write_all_at(bytes, offset)?;
+        self.end += bytes.len() as u64;
+        Ok(Data {
+            offset,
+            checksum: crc32fast::hash(bytes),
+        })
+    }
+
+    /// Gives the bytes of a piece back, or what is wrong with them.
+    pub(crate) fn get(&self, data: Data, length: u64) -> Result<Vec<u8>, String> {
+        let mut bytes = vec![0; length as usize];
+        self.data
+            .read_exact_at(&mut bytes, data.offset)
+            .map_err(|error| error.to_string())?;
+        if crc32fast::hash(&bytes) != data.checksum {
+            return Err(format!("its data is damaged at byte {}", data.offset));
+        }
+        Ok(bytes)
+    }
+
+    /// Makes all of it durable; from then on it is whole.
+    pub(crate) fn finish(&self, saved: &Saved) -> io::Result<()> {
+        self.data.sync_all()?;
+        let (draft, name) = (self.path.join(INDEX_DRAFT), self.path.join(INDEX));
+        let mut new = OpenOptions::new();
+        let index = new.write(true).create_new(true).mode(PRIVATE_FILE).open(&draft)?;
+        index.write_all_at(&saved.encode(), 0)?;
+        index.sync_all()?;
+        std::fs::rename(draft, name)?;
+        File::open(&self.path)?.sync_all()?;
+        let place = self.path.parent().filter(|place| !place.as_os_str().is_empty());
+        File::open(place.unwrap_or(Path::new(".")))?.sync_all()
+    }
+
+    /// Removes it: the index first, so that what a death leaves is not taken for a whole one.
+    pub(crate) fn remove(self) -> io::Result<()> {
+        remove(&self.path)
+    }
+}
+
+fn remove(path: &Path) -> io::Result<()> {
+    match std::fs::remove_file(path.join(INDEX)) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    std::fs::remove_dir_all(path)
+}
+
+/// Removes what deaths have left in a directory. What cannot be removed does no harm.
+fn remove_torn(place: &Path) {
+    for path in candidates(place) {
+        let is_torn = check_own(&path).is_ok() && !path.join(INDEX).exists();
+        let is_idle = || open_own(&path.join(DATA)).is_ok_and(|data| try_lock(&data).unwrap_or(false));
+        if is_torn && is_idle() {
+            let _ = remove(&path);
+        }
+    }
+}
+
+/// Directories in a directory that have the name of a saved job.
+pub(crate) fn candidates(place: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = std::fs::read_dir(place) else {
+        return Vec::new();
+    };
+    let names = entries.filter_map(|entry| Some(entry.ok()?.file_name()));
+    let mut found: Vec<PathBuf> = names
+        .filter(|name| job_of(name).is_some())
+        .map(|name| place.join(name))
+        .collect();
+    found.sort();
+    found
+}
+
+/// `elbow-<id>-<mtime>.saved` for the job `.elbow-<id>-<mtime>`: not hidden, because nobody is to overlook it.
+fn directory_name(job: &OsStr) -> OsString {
+    let mut name = OsString::from(job.to_string_lossy().trim_start_matches('.'));
+    name.push(SUFFIX);
+    name
+}
+
+fn job_of(name: &OsStr) -> Option<OsString> {
+    let job = OsString::from(format!(".{}", name.to_str()?.strip_suffix(SUFFIX)?));
+    is_job_name(&job).then_some(job)
+}
+
+/// A directory of ours that nobody else can put anything into.
+fn check_own(path: &Path) -> io::Result<()> {
+    let found = std::fs::symlink_metadata(path)?;
+    let is_ours = found.is_dir() && found.uid() == rustix::process::geteuid().as_raw() && found.mode() & 0o077 == 0;
+    if is_ours {
+        return Ok(());
+    }
+    let message = "it is not a directory of this user that is closed to all others (mode 0700)";
+    Err(io::Error::new(io::ErrorKind::PermissionDenied, message))
+}
+
+/// A regular file, in a directory of ours.
+fn open_own(path: &Path) -> io::Result<File> {
+    let flags = rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK;
+    let file = OpenOptions::new()
+        .read(true)
+        .custom_flags(flags.bits() as i32)
+        .open(path)?;
+    if file.metadata()?.is_file() {
+        return Ok(file);
+    }
+    Err(io::Error::new(io::ErrorKind::InvalidData, "it is not a regular file"))
+}
+
+fn try_lock(data: &File) -> io::Result<bool> {
+    use rustix::fs::FlockOperation;
+    match rustix::fs::flock(data, FlockOperation::NonBlockingLockExclusive) {
+        Err(rustix::io::Errno::WOULDBLOCK) => Ok(false),
+        other => other.map(|()| true).map_err(io::Error::from),
+    }
+}
+
+impl Saved {
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut out = Writer::new();
+        out.bytes(self.job.as_bytes());
+        out.bytes(self.home.path.as_os_str().as_bytes());
+        out.varint(self.home.dev);
+        out.varint(self.home.ino);
+        put_option(&mut out, self.home.born.as_ref(), |out, born| put_time(out, *born));
+        put_all(&mut out, &self.command, |out, word| out.bytes(word.as_bytes()));
+        out.bool(self.is_all);
+        out.bool(self.keeps_modes);
+        put_all(&mut out, &self.containers, |out, container| {
+            put_path(out, &container.path);
+            put_option(out, container.opened.as_ref(), |out, mode| out.varint(u64::from(*mode)));
+        });
+        put_all(&mut out, &self.stale, put_position);
+        put_all(&mut out, &self.objects, put_object);
+        put_all(&mut out, &self.patches, |out, patch| {
+            out.bytes(patch.slot.as_bytes());
+            out.bool(patch.is_made);
+            put_content(out, &patch.content);
+        });
+        out.bytes(&self.record.encode());
+        seal(MAGIC, VERSION, &out.finish())
+    }
+
+    fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
+        let (_, body) = open_sealed(MAGIC, VERSION..=VERSION, bytes)?;
+        let mut from = Reader::new(body);
+        let at = from.offset();
+        let job = OsString::from_vec(from.bytes()?.to_vec());
+        if !is_job_name(&job) {
+            let what = "a name that no job has";
+            return Err(DecodeError::BadValue { at, what });
+        }
+        let saved = Self {
+            job,
+            home: Home {
+                path: OsString::from_vec(from.bytes()?.to_vec()).into(),
+                dev: from.varint()?,
+                ino: from.varint()?,
+                born: take_option(&mut from, take_time)?,
+            },
+            command: take_all(&mut from, |from| Ok(OsString::from_vec(from.bytes()?.to_vec())))?,
+            is_all: from.bool()?,
+            keeps_modes: from.bool()?,
+            containers: take_all(&mut from, |from| {
+                Ok(Container {
+                    path: take_path(from)?,
+                    opened: take_option(from, |from| from.u32())?,
+                })
+            })?,
+            stale: take_all(&mut from, take_position)?,
+            objects: take_all(&mut from, take_object)?,
+            patches: take_all(&mut from, |from| {
+                Ok(PatchFile {
+                    slot: take_name(from)?,
+                    is_made: from.bool()?,
+                    content: take_content(from)?,
+                })
+            })?,
+            record: Record::decode(from.bytes()?)?,
+        };
+        from.finish()?;
+        Ok(saved)
+    }
+
+    /// Bytes that are saved.
+    pub(crate) fn data_bytes(&self) -> u64 {
+        let of_objects = self.objects.iter().map(|object| &object.content);
+        let all = of_objects.chain(self.patches.iter().map(|patch| &patch.content));
+        let pieces = all.flat_map(|content| &content.pieces);
+        pieces
+            .filter(|piece| piece.data.is_some())
+            .map(|piece| piece.length)
+            .sum()
+    }
+}
+
+fn put_position(out: &mut Writer, position: &Position) {
+    put_path(out, &position.container);
+    put_path(out, &position.path);
+}
+
+fn take_position(from: &mut Reader<'_>) -> Result<Position, DecodeError> {
+    Ok(Position {
+        container: take_path(from)?,
+        path: take_path(from)?,
+    })
+}
+
+fn put_object(out: &mut Writer, object: &Object) {
+    put_position(out, &object.at);
+    out.bool(object.is_made);
+    put_all(out, &object.links, put_position);
+    match &object.node {
+        Node::File => out.u8(0),
+        Node::Dir => out.u8(1),
+        Node::Symlink(target) => {
+            out.u8(2);
+            out.bytes(target.as_bytes());
+        }
+        Node::Special(kind, rdev) => {
+            out.u8(3);
+            out.u8(KINDS.iter().position(|known| known == kind).unwrap_or_default() as u8);
+            out.varint(*rdev);
+        }
+    }
+    put_attrs(out, &object.attrs);
+    put_content(out, &object.content);
+}
+
+fn take_object(from: &mut Reader<'_>) -> Result<Object, DecodeError> {
+    Ok(Object {
+        at: take_position(from)?,
+        is_made: from.bool()?,
+        links: take_all(from, take_position)?,
+        node: take_node(from)?,
+        attrs: take_attrs(from)?,
+        content: take_content(from)?,
+    })
+}
+
+fn take_node(from: &mut Reader<'_>) -> Result<Node, DecodeError> {
+    let at = from.offset();
+    let unknown = DecodeError::BadValue {
+        at,
+        what: "an unknown kind of object",
+    };
+    Ok(match from.u8()? {
+        0 => Node::File,
+        1 => Node::Dir,
+        2 => Node::Symlink(OsString::from_vec(from.bytes()?.to_vec())),
+        3 => match KINDS.get(usize::from(from.u8()?)).copied() {
+            Some(kind @ (Kind::Fifo | Kind::Socket | Kind::CharDevice | Kind::BlockDevice)) => {
+                Node::Special(kind, from.varint()?)
+            }
+            _ => return Err(unknown),
+        },
+        _ => return Err(unknown),
+    })
+}
+
+fn put_content(out: &mut Writer, content: &Content) {
+    put_option(out, content.cut.as_ref(), |out, cut| out.varint(*cut));
+    put_all(out, &content.pieces, |out, piece| {
+        out.varint(piece.start);
+        out.varint(piece.length);
+        put_option(out, piece.data.as_ref(), |out, data| {
+            out.varint(data.offset);
+            out.varint(u64::from(data.checksum));
+        });
+    });
+    put_option(out, content.size.as_ref(), |out, size| out.varint(*size));
+}
+
+fn take_content(from: &mut Reader<'_>) -> Result<Content, DecodeError> {
+    Ok(Content {
+        cut: take_option(from, |from| from.varint())?,
+        pieces: take_all(from, take_piece)?,
+        size: take_option(from, |from| from.varint())?,
+    })
+}
+
+fn take_piece(from: &mut Reader<'_>) -> Result<Piece, DecodeError> {
+    let at = from.offset();
+    let piece = Piece {
+        start: from.varint()?,
+        length: from.varint()?,
+        data: take_option(from, |from| {
+            Ok(Data {
+                offset: from.varint()?,
+                checksum: from.u32()?,
+            })
+        })?,
+    };
+    let ends = |start: u64| {
+        start
+            .checked_add(piece.length)
+            .is_some_and(|end| end <= i64::MAX as u64)
+    };
+    let is_short = piece
+        .data
+        .is_none_or(|data| piece.length <= PIECE_BYTES_MAX && ends(data.offset));
+    if ends(piece.start) && is_short {
+        return Ok(piece);
+    }
+    let what = "a piece that is longer than any that is written";
+    Err(DecodeError::BadValue { at, what })
+}

@@ -1,0 +1,418 @@
+//! Restoring what was saved elsewhere of a job (`commit::save`): it is staged as if there had been room for it at once.
+//!
+//! ```text
+//!   own          the job's own directory, where there is none yet, marked as that of a kept job
+//!   containers   staging directories, each in the journal before it is made
+//!   objects      directories from the top, then all else; attributes of directories from below, last
+//!   patches      new content of old files
+//!   sync, record `resume`: from here on it is a kept job as any other, and what was saved is removed
+//! ```
+//!
+//! Each step can be done again: what is not there yet is made anew, whatever a death or a full disk has left under its name.
+
+use std::ffi::{OsStr, OsString};
+use std::io::IoSlice;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use elbow_file::{Errno, Handle, Storage, Time};
+use parking_lot::Mutex;
+
+use crate::api::Ino;
+use crate::commit::{
+    Home as SavedHome, Part, PatchFile, Position, RESUME, Saved, SavedContent, SavedDir, SavedObject, Tally, Tree,
+    candidates, gone_is_none, put_times_back, write_sealed,
+};
+use crate::execute::{Executor, Journal, open_writable, probe_links, set_attributes, write_zeros};
+use crate::job::clock;
+use crate::kept;
+use crate::liveness::Lock;
+use crate::model::{ACCESS_ACL, DEFAULT_ACL, LIMBO};
+use crate::plan::{Action, NewAttrs, NewXattrs, Node, Route};
+use crate::recover::{THREADS, error, waits};
+use crate::removal::remove_tree;
+use crate::report::JobError;
+use crate::staging::{Home, Manifest, NEW, part_name};
+use crate::whose::Own;
+
+const OWNER_ALL: u32 = 0o700;
+const PRIVATE_FILE_MODE: u32 = 0o600;
+
+/// A job of which a part, or all, was saved outside of its directory.
+#[derive(Clone, Debug)]
+pub struct SavedJob {
+    /// Where.
+    pub path: PathBuf,
+    /// Its staging directory's name.
+    pub job: OsString,
+    /// The directory that it was run on, as it was named then.
+    pub directory: PathBuf,
+    /// Its command.
+    pub command: Vec<OsString>,
+    /// Bytes that were saved.
+    pub bytes: u64,
+}
+
+/// Jobs of a directory of which something was saved in one of these places. `path` is its name now. What cannot be read is not listed.
+#[must_use]
+pub fn saved_jobs(storage: &Arc<dyn Storage>, root: &Handle, path: &Path, places: &[PathBuf]) -> Vec<SavedJob> {
+    let all = places.iter().flat_map(|place| candidates(place));
+    let read = all.filter_map(|found| Some((SavedDir::read_index(&found).ok()?, found)));
+    let home = SavedHome::of(&**storage, root, path);
+    let of_root = read.filter(|(saved, _)| saved.home.is(&home));
+    let job = |(saved, path): (Saved, PathBuf)| SavedJob {
+        path,
+        bytes: saved.data_bytes(),
+        job: saved.job,
+        directory: saved.home.path,
+        command: saved.command,
+    };
+    of_root.map(job).collect()
+}
+
+/// Removes what was saved of a job, which then cannot go on any more.
+///
+/// # Errors
+/// [`JobError::NotSaved`] for a directory in which nothing was saved, or whose files cannot be removed.
+pub fn drop_saved(path: &Path) -> Result<(), JobError> {
+    let (dir, _) = SavedDir::open(path).map_err(not_saved(path))?;
+    dir.remove().map_err(|error| not_saved(path)(error.to_string()))
+}
+
+/// Brings what was saved of a job of this directory back to it, and removes it where it was: [`resume`](crate::resume()) goes on with the
+/// job then. `name` is the name of the directory now. Gives the name of the job.
+///
+/// # Errors
+/// [`JobError::NotSaved`] when there is nothing to restore, or not for this directory; [`JobError::Storage`] when the storage refuses something,
+/// after which it can be called again.
+pub fn restore(storage: &Arc<dyn Storage>, root: &Handle, name: &Path, path: &Path) -> Result<OsString, JobError> {
+    let storage = &**storage;
+    let (dir, saved) = SavedDir::open(path).map_err(not_saved(path))?;
+    if !saved.home.is(&SavedHome::of(storage, root, name)) {
+        let home = saved.home.path.display();
+        return Err(not_saved(path)(format!("it is of a job of another directory ({home})")));
+    }
+    let (job, lock) = own_directory(storage, root, &saved, path)?;
+    let failed = error("bringing what was saved back to");
+    let own = Own::of(storage, job.clone()).map_err(&failed)?;
+    if !waits(storage, &own).map_err(&failed)? {
+        restore_into(storage, root, &saved, &dir, (&job, &lock))?;
+    }
+    lock.give_up(storage);
+    // All of it is on the storage. What cannot be removed here is only in the way.
+    let _ = dir.remove();
+    Ok(saved.job)
+}
+
+fn not_saved(path: &Path) -> impl Fn(String) -> JobError {
+    move |found| JobError::NotSaved {
+        path: path.to_owned(),
+        found,
+    }
+}
+
+/// The job's own directory and the lock of its manifest; made and marked as kept where all of the job was saved.
+fn own_directory(storage: &dyn Storage, root: &Handle, saved: &Saved, path: &Path) -> Result<(Handle, Lock), JobError> {
+    let failed = error("making the staging directory in");
+    let found = gone_is_none(storage.stat(root, &saved.job)).map_err(&failed)?;
+    match found {
+        Some(_) => kept::find(storage, root, &saved.job).map(|kept| (kept.own.handle, kept.lock)),
+        None if saved.is_all => make_own_directory(storage, root, saved).map_err(failed),
+        None => Err(not_saved(path)(
+            "the rest of the job, which was kept in its directory, is not there any more".into(),
+        )),
+    }
+}
+
+fn make_own_directory(storage: &dyn Storage, root: &Handle, saved: &Saved) -> Result<(Handle, Lock), Errno> {
+    let before = storage.stat_handle(root)?;
+    let times = (before.atime, before.mtime);
+    let command = &saved.command;
+    let stager = Stager {
+        storage,
+        saved,
+        part: part_name(&saved.job),
+        journal: Mutex::default(),
+        lock: Lock::default(),
+        manifest: &|home| Manifest::of_this_process(clock(), times, command, home),
+    };
+    let job = stager.stage(root, Path::new(""), times)?.ok_or(Errno::NOENT)?;
+    kept::keep(storage, &job)?;
+    put_times_back(storage, root, times)?;
+    Ok((job, stager.lock))
+}
+
+/// Makes staging directories as a job does.
+struct Stager<'a> {
+    storage: &'a dyn Storage,
+    saved: &'a Saved,
+    part: OsString,
+    journal: Mutex<Option<Journal>>,
+    lock: Lock,
+    manifest: &'a dyn Fn(Home) -> Manifest,
+}
+
+impl Stager<'_> {
+    /// The staging directory of an old directory; for that of the job its own directory, which is given.
+    fn stage(&self, dir: &Handle, path: &Path, times: (Time, Time)) -> Result<Option<Handle>, Errno> {
+        let of = if path.as_os_str().is_empty() { Ino::ROOT } else { LIMBO };
+        let container = self.saved.containers.iter().find(|container| container.path == path);
+        let stage = Action::Stage {
+            at: Route {
+                base: dir.clone(),
+                names: Vec::new(),
+                owner: (of, false),
+            },
+            opened: container.and_then(|container| container.opened),
+        };
+        let executor = Executor {
+            storage: self.storage,
+            staging_name: &self.saved.job,
+            part_name: &self.part,
+            journal: &self.journal,
+            manifest: self.manifest,
+            lock: &self.lock,
+            journal_path: path.to_owned(),
+            times_before: times,
+            arrived: &|| {},
+            wrote: &|_| {},
+        };
+        Ok(executor.run(&stage)?.job_dir)
+    }
+}
+
+fn restore_into(
+    storage: &dyn Storage,
+    root: &Handle,
+    saved: &Saved,
+    dir: &SavedDir,
+    (job, lock): (&Handle, &Lock),
+) -> Result<(), JobError> {
+    let failed = error("bringing what was saved back to");
+    let journal = Journal::reopen(storage, job).map_err(&failed)?;
+    let has_links = saved
+        .objects
+        .iter()
+        .any(|object| matches!(object.node, Node::Symlink(_)));
+    let restoration = Restoration {
+        storage,
+        saved,
+        dir,
+        job: job.clone(),
+        tree: Tree::new(storage, root.clone(), THREADS).of_job(Some(job.clone()), lock),
+        stager: Stager {
+            storage,
+            saved,
+            part: part_name(&saved.job),
+            journal: Mutex::new(Some(journal)),
+            lock: Lock::default(),
+            manifest: &|_| unreachable!("its own directory is there"),
+        },
+        links_have_attributes: has_links && probe_links(storage, job).map_err(&failed)?,
+    };
+    restoration.run()
+}
+
+/// What is brought back to a kept job.
+struct Restoration<'a> {
+    storage: &'a dyn Storage,
+    saved: &'a Saved,
+    dir: &'a SavedDir,
+    job: Handle,
+    tree: Tree<'a>,
+    stager: Stager<'a>,
+    /// Symbolic links have attributes of their own.
+    links_have_attributes: bool,
+}
+
+impl Restoration<'_> {
+    fn run(&self) -> Result<(), JobError> {
+        let failed = error("bringing what was saved back to");
+        let root = self.storage.stat_handle(&self.tree.root).map_err(&failed)?;
+        for container in &self.saved.containers {
+            self.container(&container.path).map_err(&failed)?;
+        }
+        for stale in &self.saved.stale {
+            self.remove(stale).map_err(&failed)?;
+        }
+        for object in &self.saved.objects {
+            self.object(object)?;
+        }
+        let dirs = self
+            .saved
+            .objects
+            .iter()
+            .filter(|object| matches!(object.node, Node::Dir));
+        for object in dirs.rev() {
+            let (dir, name) = self.spot(&object.at).map_err(&failed)?;
+            self.attributes(&dir, &name, object).map_err(&failed)?;
+        }
+        for patch in &self.saved.patches {
+            self.patch(patch)?;
+        }
+        put_times_back(self.storage, &self.tree.root, (root.atime, root.mtime)).map_err(&failed)?;
+        self.storage.sync_all(&self.job).map_err(&failed)?;
+        write_sealed(self.storage, &self.job, OsStr::new(RESUME), &self.saved.record.encode()).map_err(failed)
+    }
+
+    /// Makes the staging directory of an old directory, whose times stay.
+    fn container(&self, path: &Path) -> Result<(), Errno> {
+        if path.as_os_str().is_empty() {
+            return Ok(());
+        }
+        let dir = self.tree.dir(path)?;
+        match self.tree.find_part(&dir, &self.stager.part)? {
+            Part::Ours(_) => Ok(()),
+            Part::OfOthers => Err(Errno::PERM),
+            Part::None => {
+                let before = self.storage.stat_handle(&dir)?;
+                let times = (before.atime, before.mtime);
+                self.stager.stage(&dir, path, times)?;
+                put_times_back(self.storage, &dir, times)
+            }
+        }
+    }
+
+    /// The directory of a position, and the name there.
+    fn spot(&self, at: &Position) -> Result<(Handle, OsString), Errno> {
+        let name = at.path.file_name().ok_or(Errno::NOENT)?.to_owned();
+        let staging = if at.container.as_os_str().is_empty() {
+            Path::new(&self.saved.job).join(NEW)
+        } else {
+            at.container.join(&self.stager.part)
+        };
+        let above = at.path.parent().unwrap_or(Path::new(""));
+        Ok((self.tree.dir(&staging.join(above))?, name))
+    }
+
+    /// Removes a name of the job that it had given up. The directory may have its final mode from an attempt before.
+    fn remove(&self, at: &Position) -> Result<(), Errno> {
+        let (dir, name) = self.spot(at)?;
+        let mode = self.storage.stat_handle(&dir)?.mode;
+        if mode & OWNER_ALL != OWNER_ALL {
+            self.storage.chmod(&dir, OsStr::new("."), mode | OWNER_ALL)?;
+        }
+        remove_tree(self.storage, &dir, &name, 1, &Tally::default())
+    }
+
+    /// Makes an object, or what it lacks; of a directory its attributes come later.
+    fn object(&self, object: &SavedObject) -> Result<(), JobError> {
+        let failed = error("bringing what was saved back to");
+        let (dir, name) = self.spot(&object.at).map_err(&failed)?;
+        if !object.is_made {
+            self.make(&dir, &name, &object.node).map_err(&failed)?;
+        }
+        match object.node {
+            Node::Dir => self.open_up(&dir, &name).map_err(&failed)?,
+            Node::File => {
+                if !object.is_made || !object.content.is_empty() {
+                    let file = open_writable(self.storage, &dir, &name).map_err(&failed)?;
+                    self.content(&file, &object.content, true)?;
+                }
+                self.attributes(&dir, &name, object).map_err(&failed)?;
+            }
+            Node::Symlink(_) | Node::Special(..) => self.attributes(&dir, &name, object).map_err(&failed)?,
+        }
+        for link in &object.links {
+            self.link((&dir, &name), link).map_err(&failed)?;
+        }
+        Ok(())
+    }
+
+    /// Makes an object that nobody but its owner can open yet, in the place of whatever an attempt before has left there.
+    fn make(&self, dir: &Handle, name: &OsStr, node: &Node) -> Result<(), Errno> {
+        remove_tree(self.storage, dir, name, 1, &Tally::default())?;
+        match node {
+            Node::File => {
+                let file = self.storage.create(dir, name, PRIVATE_FILE_MODE)?;
+                self.storage.close(&file)
+            }
+            Node::Dir => {
+                self.storage.mkdir(dir, name, OWNER_ALL)?;
+                // What is remembered under its path may be what was removed.
+                self.tree.forget();
+                Ok(())
+            }
+            Node::Symlink(target) => self.storage.symlink(target, dir, name),
+            Node::Special(kind, rdev) => self.storage.mknod(dir, name, *kind, PRIVATE_FILE_MODE, *rdev),
+        }
+    }
+
+    /// A directory that has its final mode from an attempt before, or inherits one, may let nobody in.
+    fn open_up(&self, dir: &Handle, name: &OsStr) -> Result<(), Errno> {
+        let mode = self.storage.stat(dir, name)?.mode;
+        if mode & OWNER_ALL == OWNER_ALL {
+            return Ok(());
+        }
+        self.storage.chmod(dir, name, mode | OWNER_ALL)
+    }
+
+    fn link(&self, (dir, name): (&Handle, &OsStr), to: &Position) -> Result<(), Errno> {
+        let (new_dir, new_name) = self.spot(to)?;
+        remove_tree(self.storage, &new_dir, &new_name, 1, &Tally::default())?;
+        self.storage.link(dir, name, &new_dir, &new_name)
+    }
+
+    fn patch(&self, patch: &PatchFile) -> Result<(), JobError> {
+        let failed = error("bringing what was saved back to");
+        if !patch.is_made {
+            self.make(&self.job, &patch.slot, &Node::File).map_err(&failed)?;
+        }
+        let file = open_writable(self.storage, &self.job, &patch.slot).map_err(&failed)?;
+        // What is zero of an old file is in the record.
+        self.content(&file, &patch.content, false)
+    }
+
+    fn content(&self, file: &Handle, content: &SavedContent, with_zeros: bool) -> Result<(), JobError> {
+        let failed = error("bringing what was saved back to");
+        if let Some(cut) = content.cut {
+            self.storage.truncate(file, cut).map_err(&failed)?;
+        }
+        for piece in &content.pieces {
+            match piece.data {
+                Some(data) => {
+                    let bytes = self.dir.get(data, piece.length).map_err(not_saved(&self.dir.path))?;
+                    let written = self.storage.write(file, &[IoSlice::new(&bytes)], piece.start);
+                    written.map_err(&failed)?;
+                }
+                None if with_zeros => {
+                    let range = piece.start..piece.start + piece.length;
+                    write_zeros(self.storage, file, &range, &mut 0).map_err(&failed)?;
+                }
+                None => {}
+            }
+        }
+        if let Some(size) = content.size {
+            self.storage.truncate(file, size).map_err(&failed)?;
+        }
+        self.storage.close(file).map_err(failed)
+    }
+
+    /// Gives an object its attributes, whatever it has inherited.
+    fn attributes(&self, dir: &Handle, name: &OsStr, object: &SavedObject) -> Result<(), Errno> {
+        let is_link = matches!(object.node, Node::Symlink(_));
+        if is_link && !self.links_have_attributes {
+            return Ok(());
+        }
+        let found = self.storage.stat(dir, name)?;
+        let mut attrs = object.attrs.clone();
+        attrs.owner = attrs.owner.filter(|owner| *owner != (found.uid, found.gid));
+        attrs.mode = attrs.mode.filter(|_| self.saved.keeps_modes);
+        if !is_link {
+            attrs.xattrs.extend(self.inherited_acls(dir, name, &object.attrs)?);
+        }
+        set_attributes(self.storage, dir, name, &attrs).map(|_| ())
+    }
+
+    /// ACLs that the object has and is not to have.
+    fn inherited_acls(&self, dir: &Handle, name: &OsStr, wanted: &NewAttrs) -> Result<NewXattrs, Errno> {
+        let listed = match self.storage.list_xattrs(dir, name) {
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => Vec::new(),
+            listed => listed?,
+        };
+        let is_acl = |key: &OsString| [ACCESS_ACL, DEFAULT_ACL].iter().any(|acl| key == acl);
+        let is_wanted = |key: &OsString| wanted.xattrs.iter().any(|(other, _)| other == key);
+        let unwanted = listed.into_iter().filter(|key| is_acl(key) && !is_wanted(key));
+        Ok(unwanted.map(|key| (key, None)).collect())
+    }
+}

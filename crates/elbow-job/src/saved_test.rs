@@ -1,0 +1,632 @@
+//! A storage that has no room for what a successful command has made: what it lacks is saved elsewhere, and all of it is stored when there is
+//! room again.
+
+#![allow(clippy::disallowed_methods, reason = "the test makes and looks at real directories")]
+
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use elbow_file::double::{Faulty, Interposed, Operation, Plan};
+use elbow_file::{Errno, Kind, RealStorage, RenameMode, Storage};
+
+use crate::crash_test::{has_staging, old_tree, operations, recovered, seen_by_jobs};
+use crate::report::{Publish, RecoverAction};
+use crate::resume_test::{name_in, real};
+use crate::schedule_test::{InJob, Op, scratch, snapshot};
+use crate::{
+    Cause, Ino, Job, JobError, Keep, OnConflict, Options, Outcome, SavedJob, SetAttr, SetTime, XattrMode, drop_saved,
+    restore, resume, saved_jobs,
+};
+
+/// What each path is: kind, mode, content, time of last change, extended attributes, names of the same file.
+type Tree = BTreeMap<PathBuf, String>;
+
+/// Of the larger files.
+const LARGE: usize = 300_000;
+
+/// Places of a test: the directory of a job, and where what there is no room for is saved.
+struct Bed {
+    temp: tempfile::TempDir,
+    saves: PathBuf,
+}
+
+impl Bed {
+    fn new() -> Self {
+        rustix::process::umask(rustix::fs::Mode::empty());
+        let temp = scratch();
+        let saves = temp.path().join("saves");
+        std::fs::create_dir(&saves).unwrap();
+        Self { temp, saves }
+    }
+
+    fn fresh(&self, name: &str) -> PathBuf {
+        let dir = self.temp.path().join(name);
+        std::fs::create_dir(&dir).unwrap();
+        old_tree(&dir);
+        std::fs::write(dir.join("large"), vec![b'o'; LARGE]).unwrap();
+        dir
+    }
+
+    fn begin(&self, storage: Arc<dyn Storage>, dir: &Path, publish: Publish) -> Job {
+        let options = Options {
+            publish,
+            in_flight: Some(1),
+            durable: true,
+            save: vec![self.saves.clone()],
+            ..Options::default()
+        };
+        Job::begin(storage, RealStorage::open_root(dir).unwrap(), dir, options).unwrap()
+    }
+
+    fn saved(&self, dir: &Path) -> Vec<SavedJob> {
+        let root = RealStorage::open_root(dir).unwrap();
+        saved_jobs(&real(), &root, dir, std::slice::from_ref(&self.saves))
+    }
+
+    fn restore(&self, storage: &Arc<dyn Storage>, dir: &Path) -> Result<OsString, JobError> {
+        let [saved] = &self.saved(dir)[..] else {
+            panic!("{:?}", self.saved(dir))
+        };
+        restore(storage, &RealStorage::open_root(dir).unwrap(), dir, &saved.path)
+    }
+
+    fn is_empty(&self) -> bool {
+        std::fs::read_dir(&self.saves).unwrap().count() == 0
+    }
+}
+
+/// Runs the first half, has it stored, and runs the second half, which moves, cuts and overwrites what is stored, and more.
+fn work(job: &Job) {
+    let s = str::to_owned;
+    let run = |ops: &[Op]| ops.iter().for_each(|op| drop(InJob(job).run(op).unwrap()));
+    run(&operations());
+    run(&[
+        Op::Mkdir(s("tree")),
+        Op::Mkdir(s("tree/deep")),
+        Op::Create(s("tree/deep/file")),
+        Op::Write(s("tree/deep/file"), 0, vec![b'f'; LARGE]),
+        Op::Create(s("tree/cut")),
+        Op::Write(s("tree/cut"), 0, vec![b'c'; 300_000]),
+        Op::Create(s("tree/stays")),
+        Op::Write(s("large"), 5_000, vec![b'n'; 50_000]),
+        Op::Create(s("swapped")),
+        Op::Mkdir(s("keep/swap")),
+        Op::Create(s("keep/swap/in")),
+    ]);
+    xattr(job, "tree/stays", "user.first");
+    job.fsync(Ino::ROOT).unwrap();
+    // From here on nothing is stored before the end.
+    job.by_hand(true);
+    run(&[
+        Op::Rename(s("tree/deep"), s("keep/moved"), RenameMode::Replace),
+        Op::Create(s("keep/moved/late")),
+        Op::Write(s("keep/moved/late"), 2 << 20, b"after a hole".to_vec()),
+        Op::Write(s("keep/moved/file"), 4_000, vec![b'F'; 9_000]),
+        Op::Link(s("keep/moved/file"), s("tree/linked")),
+        Op::Link(s("keep/moved/late"), s("late too")),
+        Op::Truncate(s("tree/cut"), 200_000),
+        Op::Truncate(s("tree/cut"), 400_000),
+        Op::Write(s("tree/cut"), 210_000, b"new end".to_vec()),
+        Op::Symlink(s("nowhere"), s("tree/link")),
+        Op::Mkdir(s("locked")),
+        Op::Create(s("locked/in")),
+        Op::Chmod(s("locked/in"), 0o4444),
+        Op::Write(s("large"), LARGE as u64 - 10, vec![b'N'; 100_000]),
+        Op::Write(s("keep/log"), 0, b"OLD".to_vec()),
+        Op::Unlink(s("swapped")),
+        Op::Rename(s("keep/swap"), s("swapped"), RenameMode::Replace),
+        Op::Create(s("keep/swap")),
+        Op::Write(s("keep/swap"), 0, b"a file where a directory was".to_vec()),
+    ]);
+    zero(job, "keep/moved/file", 100_000, 100_000);
+    zero(job, "large", 100_000, 10_000);
+    xattr(job, "keep/moved/late", "user.late");
+    xattr(job, "keep/moved", "user.of a directory");
+    xattr(job, "tree/stays", "user.second");
+    job.insist(|job| {
+        let ino = InJob(job).walk("tree/stays").unwrap();
+        job.remove_xattr(ino, OsStr::new("user.first"))
+    })
+    .unwrap();
+    fifo(job);
+    for (n, path) in [
+        "tree",
+        "keep/moved",
+        "keep/moved/late",
+        "tree/link",
+        "tree/stays",
+        "locked",
+        "keep/log",
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        touch(job, path, n as i64 * 1000 + 5);
+    }
+    run(&[Op::Chmod(s("locked"), 0o555)]);
+}
+
+fn xattr(job: &Job, path: &str, key: &str) {
+    let ino = InJob(job).walk(path).unwrap();
+    job.insist(|job| job.set_xattr(ino, OsStr::new(key), b"value", XattrMode::Any))
+        .unwrap();
+}
+
+fn zero(job: &Job, path: &str, offset: u64, length: u64) {
+    const PUNCH_AND_KEEP_SIZE: i32 = 3;
+    let ino = InJob(job).walk(path).unwrap();
+    job.insist(|job| job.open(ino, true, false)).unwrap();
+    job.insist(|job| job.fallocate(ino, PUNCH_AND_KEEP_SIZE, offset, length, false))
+        .unwrap();
+    job.release(ino, true);
+}
+
+fn fifo(job: &Job) {
+    let caller = crate::Caller {
+        uid: rustix::process::geteuid().as_raw(),
+        gid: rustix::process::getegid().as_raw(),
+        umask: 0,
+    };
+    let made = job.insist(|job| job.mknod(caller, Ino::ROOT, OsStr::new("fifo"), Kind::Fifo, 0o640, 0));
+    made.unwrap();
+}
+
+fn touch(job: &Job, path: &str, seconds: i64) {
+    let ino = InJob(job).walk(path).unwrap();
+    let time = SetTime::At(elbow_file::Time {
+        seconds,
+        nanoseconds: 7,
+    });
+    let set = SetAttr {
+        atime: Some(time),
+        mtime: Some(time),
+        ..SetAttr::default()
+    };
+    job.insist(|job| job.setattr(ino, &set)).unwrap();
+}
+
+/// The tree as the job shows it.
+fn shown(job: &Job) -> Tree {
+    fn walk(job: &Job, at: Ino, path: &Path, out: &mut Tree, firsts: &mut BTreeMap<Ino, PathBuf>) {
+        let mut entries = job.insist(|job| job.list(at)).unwrap();
+        entries.sort_by(|a, b| a.name.cmp(&b.name));
+        for entry in entries {
+            let path = path.join(&entry.name);
+            let attr = job.insist(|job| job.getattr(entry.ino)).unwrap();
+            let mut line = line_of(
+                attr.kind,
+                attr.mode,
+                (attr.mtime.seconds, i64::from(attr.mtime.nanoseconds)),
+            );
+            match attr.kind {
+                Kind::Symlink => line += &job.insist(|job| job.readlink(entry.ino)).unwrap().to_string_lossy(),
+                Kind::File => {
+                    let first = firsts.entry(entry.ino).or_insert_with(|| path.clone());
+                    let bytes = job.read_blocking(entry.ino, 0, attr.size as usize).unwrap();
+                    line += &content_line(first, attr.nlink, &bytes);
+                }
+                _ => {}
+            }
+            let keys = job.insist(|job| job.list_xattrs(entry.ino)).unwrap();
+            line += &xattr_line(keys);
+            out.insert(path.clone(), line);
+            if attr.kind == Kind::Dir {
+                walk(job, entry.ino, &path, out, firsts);
+            }
+        }
+    }
+    let (mut out, mut firsts) = (Tree::new(), BTreeMap::new());
+    walk(job, Ino::ROOT, Path::new(""), &mut out, &mut firsts);
+    out
+}
+
+/// The tree as it is.
+fn stored(dir: &Path) -> Tree {
+    let (mut out, mut firsts) = (Tree::new(), BTreeMap::new());
+    for path in snapshot(dir).into_keys() {
+        let (whole, meta) = (dir.join(&path), std::fs::symlink_metadata(dir.join(&path)).unwrap());
+        let kind = match meta.file_type() {
+            kind if kind.is_dir() => Kind::Dir,
+            kind if kind.is_symlink() => Kind::Symlink,
+            kind if kind.is_file() => Kind::File,
+            _ => Kind::Fifo,
+        };
+        let mut line = line_of(kind, meta.mode() & 0o7777, (meta.mtime(), meta.mtime_nsec()));
+        match kind {
+            Kind::Symlink => line += &std::fs::read_link(&whole).unwrap().to_string_lossy(),
+            Kind::File => {
+                let first = firsts.entry(meta.ino()).or_insert_with(|| path.clone());
+                line += &content_line(first, meta.nlink() as u32, &std::fs::read(&whole).unwrap());
+            }
+            _ => {}
+        }
+        let mut names = vec![0; 4096];
+        let length = rustix::fs::llistxattr(&whole, &mut names[..]).unwrap();
+        let keys = names[..length].split(|byte| *byte == 0).filter(|key| !key.is_empty());
+        line += &xattr_line(keys.map(|key| OsStr::from_bytes(key).to_owned()).collect());
+        out.insert(path, line);
+    }
+    out
+}
+
+/// Symbolic links have the times at which they were made on the storage, unless they were given others, which are long ago here.
+fn line_of(kind: Kind, mode: u32, mtime: (i64, i64)) -> String {
+    const LONG_AGO: i64 = 100_000;
+    let mtime = Some(mtime).filter(|mtime| kind != Kind::Symlink || mtime.0 < LONG_AGO);
+    format!("{kind:?} {mode:o} {mtime:?} ")
+}
+
+fn content_line(first: &Path, names: u32, bytes: &[u8]) -> String {
+    let (length, sum) = (bytes.len(), crc32fast::hash(bytes));
+    format!("{length} bytes {sum:x}, {names} names, first {}", first.display())
+}
+
+fn xattr_line(mut keys: Vec<OsString>) -> String {
+    keys.retain(|key| key.to_string_lossy().starts_with("user."));
+    keys.sort();
+    format!(" {keys:?}")
+}
+
+/// Calls that need room.
+fn needs_room(call: &elbow_file::double::Call<'_>) -> bool {
+    matches!(
+        call.operation,
+        Operation::Mkdir
+            | Operation::Create
+            | Operation::Symlink
+            | Operation::Mknod
+            | Operation::Link
+            | Operation::Write
+            | Operation::SetXattr
+            | Operation::SetXattrHandle
+    )
+}
+
+fn no_room_from(n: u64, errno: Errno) -> Plan {
+    Plan::fail(errno).when(needs_room).nth(n).times(u64::MAX)
+}
+
+struct Ended {
+    outcome: Result<Outcome, JobError>,
+    shown: Tree,
+    fired: u64,
+}
+
+/// Runs the job, and ends it on a storage that has no room any more after so many calls of its end that need some.
+fn end(bed: &Bed, dir: &Path, publish: Publish, plan: Option<Plan>) -> Ended {
+    let faulty = Arc::new(Interposed::new(Arc::new(RealStorage), Faulty::default()));
+    let job = bed.begin(faulty.clone(), dir, publish);
+    work(&job);
+    let shown = shown(&job);
+    if let Some(plan) = plan {
+        faulty.hook().arm(plan);
+    }
+    job.by_hand(false);
+    let outcome = job.commit_or_keep(Keep::Complete, &mut |_| {});
+    Ended {
+        outcome,
+        shown,
+        fired: faulty.hook().fired(),
+    }
+}
+
+fn is_saved(outcome: &Result<Outcome, JobError>) -> bool {
+    matches!(outcome, Ok(Outcome::Kept(_, kept)) if kept.is_whole && kept.saved.is_some())
+}
+
+/// What was saved and what was kept give all that the job had shown, and nothing else is left of it anywhere.
+fn assert_goes_on(bed: &Bed, dir: &Path, shown: &Tree, what: &str) {
+    let name = bed
+        .restore(&real(), dir)
+        .unwrap_or_else(|error| panic!("{what}: {error}"));
+    assert!(bed.is_empty(), "{what}");
+    let root = RealStorage::open_root(dir).unwrap();
+    let ended = resume(&real(), &root, &name, OnConflict::RollBack);
+    assert!(matches!(ended, Ok(Outcome::Committed)), "{what}: {ended:?}");
+    assert_same(&stored(dir), shown, what);
+    assert!(!has_staging(dir), "{what}");
+}
+
+fn assert_same(found: &Tree, wanted: &Tree, what: &str) {
+    let paths: std::collections::BTreeSet<_> = found.keys().chain(wanted.keys()).collect();
+    let differ = |path: &&&PathBuf| found.get(**path) != wanted.get(**path);
+    let differences: Vec<String> = paths
+        .iter()
+        .filter(differ)
+        .map(|path| {
+            format!(
+                "{}: {:?} instead of {:?}",
+                path.display(),
+                found.get(*path),
+                wanted.get(*path)
+            )
+        })
+        .collect();
+    assert!(differences.is_empty(), "{what}:\n{}", differences.join("\n"));
+}
+
+fn no_room_at_any_moment(publish: Publish) {
+    let (bed, mut n, mut saved, mut kept, mut stuck) = (Bed::new(), 0, 0, 0, 0);
+    loop {
+        n += 1;
+        let errno = if n % 2 == 0 { Errno::NOSPC } else { Errno::DQUOT };
+        let what = format!("{publish:?}, {errno} from call {n} on");
+        let dir = bed.fresh("full");
+        let before = seen_by_jobs(&dir);
+        let ended = end(&bed, &dir, publish, Some(no_room_from(n, errno)));
+        if ended.fired == 0 {
+            assert!(
+                matches!(ended.outcome, Ok(Outcome::Committed)),
+                "{what}: {:?}",
+                ended.outcome
+            );
+            assert_same(&stored(&dir), &ended.shown, &what);
+            break;
+        }
+        match &ended.outcome {
+            Ok(Outcome::Kept(_, kept_job)) if kept_job.saved.is_none() => {
+                // All of it was staged by then: the record, or a step of the commit, was refused.
+                kept += 1;
+                let root = RealStorage::open_root(&dir).unwrap();
+                assert!(kept_job.is_whole, "{what}");
+                let resumed = resume(&real(), &root, &name_in(&dir), OnConflict::RollBack);
+                assert!(matches!(resumed, Ok(Outcome::Committed)), "{what}: {resumed:?}");
+                assert_same(&stored(&dir), &ended.shown, &what);
+            }
+            Err(JobError::Unfinished { .. }) => {
+                // Even taking back what was overwritten needed room, and putting it where it came from: the next recovery ends it, either way.
+                stuck += 1;
+                let (action, root) = (recovered(&dir, &real()).unwrap(), RealStorage::open_root(&dir).unwrap());
+                if action == RecoverAction::RolledBack {
+                    assert_eq!(snapshot(&dir), before, "{what}");
+                } else {
+                    let resumed = resume(&real(), &root, &name_in(&dir), OnConflict::RollBack);
+                    assert!(matches!(resumed, Ok(Outcome::Committed)), "{what}: {resumed:?}");
+                    assert_same(&stored(&dir), &ended.shown, &what);
+                }
+            }
+            outcome => {
+                assert!(is_saved(&ended.outcome), "{what}: {outcome:?}");
+                saved += 1;
+                assert_eq!(recovered(&dir, &real()).unwrap(), RecoverAction::Kept, "{what}");
+                assert_eq!(seen_by_jobs(&dir), before, "{what}");
+                assert_goes_on(&bed, &dir, &ended.shown, &what);
+            }
+        }
+        assert!(bed.is_empty(), "{what}");
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
+    println!("{n} calls: {saved} saved elsewhere, {kept} kept, {stuck} stuck");
+    assert!(saved >= 20 && saved + kept > 28, "{saved} {kept}");
+}
+
+#[test]
+fn what_there_is_no_room_for_is_saved_and_stored_when_there_is() {
+    no_room_at_any_moment(Publish::Staged);
+}
+
+#[test]
+fn what_there_is_no_room_for_is_saved_when_published_eagerly() {
+    no_room_at_any_moment(Publish::Eager);
+}
+
+/// A job of which the storage has taken nothing at all, not even its own directory.
+#[test]
+fn a_job_that_has_no_directory_yet_is_saved_whole() {
+    let bed = Bed::new();
+    for n in 1..=3 {
+        let dir = bed.fresh("none");
+        let faulty = Arc::new(Interposed::new(Arc::new(RealStorage), Faulty::default()));
+        let job = bed.begin(faulty.clone(), &dir, Publish::Staged);
+        job.by_hand(true);
+        for op in [
+            Op::Mkdir("new".to_owned()),
+            Op::Create("new/a".to_owned()),
+            Op::Write("new/a".to_owned(), 0, b"content".to_vec()),
+            Op::Write("keep/log".to_owned(), 7, b" and new".to_vec()),
+            Op::Create("keep/fresh".to_owned()),
+        ] {
+            InJob(&job).run(&op).unwrap();
+        }
+        let (shown, before) = (
+            shown(&job),
+            (snapshot(&dir), std::fs::metadata(&dir).unwrap().modified().unwrap()),
+        );
+        faulty.hook().arm(no_room_from(n, Errno::NOSPC));
+        job.by_hand(false);
+        let outcome = job.commit_or_keep(Keep::Complete, &mut |_| {});
+        assert!(is_saved(&outcome), "{n}: {outcome:?}");
+        assert_eq!(
+            (snapshot(&dir), std::fs::metadata(&dir).unwrap().modified().unwrap()),
+            before,
+            "{n}: nothing of it is left there"
+        );
+        assert_goes_on(&bed, &dir, &shown, &format!("call {n}"));
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
+}
+
+/// Each call of a restoration is refused once, or is the last of a process: another one brings all of it back.
+#[test]
+fn a_restoration_can_be_interrupted_anywhere() {
+    let bed = Bed::new();
+    for late in [2, 10] {
+        let mut n = 0;
+        loop {
+            n += 1;
+            let what = format!("late {late}, call {n}");
+            let dir = bed.fresh("restored");
+            let ended = end(&bed, &dir, Publish::Staged, Some(no_room_from(late, Errno::NOSPC)));
+            assert!(is_saved(&ended.outcome), "{what}: {:?}", ended.outcome);
+            let before = seen_by_jobs(&dir);
+            let plan = match n % 2 {
+                0 => Plan::stop_at_change(n),
+                _ => Plan::fail(Errno::NOSPC)
+                    .when(|call| !call.operation.only_reads())
+                    .nth(n),
+            };
+            let faulty = Arc::new(Interposed::new(Arc::new(RealStorage), Faulty::new(Some(plan))));
+            let storage: Arc<dyn Storage> = faulty.clone();
+            let restored = bed.restore(&storage, &dir);
+            assert_eq!(seen_by_jobs(&dir), before, "{what}");
+            if faulty.hook().fired() == 0 {
+                assert!(n > 20, "{what}: {restored:?}");
+                break;
+            }
+            if bed.is_empty() {
+                assert!(restored.is_ok(), "{what}: it was removed, and is not there");
+                let root = RealStorage::open_root(&dir).unwrap();
+                let resumed = resume(&real(), &root, &name_in(&dir), OnConflict::RollBack);
+                assert!(matches!(resumed, Ok(Outcome::Committed)), "{what}: {resumed:?}");
+                assert_same(&stored(&dir), &ended.shown, &what);
+            } else {
+                let _ = recovered(&dir, &real()).unwrap();
+                assert_goes_on(&bed, &dir, &ended.shown, &what);
+            }
+            std::fs::remove_dir_all(&dir).unwrap();
+            // The later calls are many and alike.
+            n += if n > 20 { 4 } else { 0 };
+        }
+        std::fs::remove_dir_all(bed.temp.path().join("restored")).unwrap();
+        println!("late {late}: {n} calls");
+    }
+}
+
+fn saved_job(bed: &Bed, name: &str) -> (PathBuf, SavedJob, Tree) {
+    let dir = bed.fresh(name);
+    let ended = end(bed, &dir, Publish::Staged, Some(no_room_from(3, Errno::NOSPC)));
+    assert!(is_saved(&ended.outcome), "{:?}", ended.outcome);
+    let saved = bed.saved(&dir).pop().expect("it was saved");
+    (dir, saved, ended.shown)
+}
+
+/// What is not as it was saved, or not ours, is refused before anything is changed.
+#[test]
+fn what_was_damaged_or_is_not_ours_is_not_restored() {
+    let bed = Bed::new();
+    let (dir, saved, shown) = saved_job(&bed, "damaged");
+    let root = RealStorage::open_root(&dir).unwrap();
+    let refused = |what: &str| match restore(&real(), &root, &dir, &saved.path) {
+        Err(JobError::NotSaved { found, .. }) => assert!(found.contains(what), "{found}"),
+        other => panic!("{what}: {other:?}"),
+    };
+    let flip = |file: &str, at: usize| {
+        let path = saved.path.join(file);
+        let mut bytes = std::fs::read(&path).unwrap();
+        bytes[at] ^= 1;
+        std::fs::write(&path, &bytes).unwrap();
+    };
+    for at in [0, 9, 40] {
+        flip("index", at);
+        refused("its index cannot be read");
+        assert!(bed.saved(&dir).is_empty(), "it is not listed");
+        flip("index", at);
+    }
+    let others = |mode| std::fs::set_permissions(&saved.path, std::fs::Permissions::from_mode(mode)).unwrap();
+    others(0o755);
+    refused("closed to all others");
+    others(0o700);
+    let elsewhere = bed.fresh("elsewhere");
+    let other_root = RealStorage::open_root(&elsewhere).unwrap();
+    assert!(matches!(
+        restore(&real(), &other_root, &elsewhere, &saved.path),
+        Err(JobError::NotSaved { .. })
+    ));
+    flip("data", 100);
+    refused("its data is damaged");
+    assert!(saved.path.exists() && seen_by_jobs(&dir).contains_key(Path::new("dead")));
+    flip("data", 100);
+    assert_goes_on(&bed, &dir, &shown, "as it was");
+}
+
+/// The rest of the job was dropped meanwhile: what was saved is of no use, and can be dropped, too.
+#[test]
+fn what_was_saved_of_a_job_that_was_dropped_is_not_restored() {
+    let bed = Bed::new();
+    let (dir, saved, _) = saved_job(&bed, "dropped");
+    let root = RealStorage::open_root(&dir).unwrap();
+    crate::drop_kept(&real(), &root, &[name_in(&dir)]).unwrap();
+    let restored = restore(&real(), &root, &dir, &saved.path);
+    assert!(matches!(restored, Err(JobError::NotSaved { .. })), "{restored:?}");
+    drop_saved(&saved.path).unwrap();
+    assert!(bed.is_empty() && !has_staging(&dir));
+}
+
+/// Somebody else has changed what the job had seen: that is told, and overwritten only if it was asked for.
+#[test]
+fn what_others_did_since_is_a_conflict() {
+    let bed = Bed::new();
+    let (dir, _, _) = saved_job(&bed, "conflict");
+    std::fs::write(dir.join("two"), "theirs").unwrap();
+    let name = bed.restore(&real(), &dir).unwrap();
+    let root = RealStorage::open_root(&dir).unwrap();
+    match resume(&real(), &root, &name, OnConflict::RollBack) {
+        Ok(Outcome::Kept(Cause::Conflict(paths), _)) => assert_eq!(paths[0].0, Path::new("two")),
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(std::fs::read(dir.join("two")).unwrap(), b"theirs");
+}
+
+/// Where it cannot be saved either, the job is rolled back, and both are said.
+#[test]
+fn where_nothing_can_be_saved_the_job_is_rolled_back() {
+    let bed = Bed::new();
+    let dir = bed.fresh("nowhere");
+    let before = snapshot(&dir);
+    std::fs::remove_dir(&bed.saves).unwrap();
+    let ended = end(&bed, &dir, Publish::Staged, Some(no_room_from(3, Errno::NOSPC)));
+    match ended.outcome {
+        Ok(Outcome::RolledBack(Cause::Deferred(errors))) => {
+            let last = errors.last().unwrap();
+            assert_eq!(
+                (last.path.as_path(), last.errno),
+                (bed.saves.as_path(), Errno::NOENT.raw_os_error())
+            );
+        }
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(snapshot(&dir), before);
+}
+
+/// A process that dies while it saves leaves a directory without an index, which the next one removes.
+#[test]
+fn what_a_death_left_while_saving_is_removed_by_the_next() {
+    let bed = Bed::new();
+    let (dir, saved, shown) = saved_job(&bed, "first");
+    let torn = bed.saves.join("elbow-0123456789abcdef-1.000000005.saved");
+    std::fs::create_dir(&torn).unwrap();
+    std::fs::set_permissions(&torn, std::fs::Permissions::from_mode(0o700)).unwrap();
+    std::fs::write(torn.join("data"), "half").unwrap();
+    let (_, other, _) = saved_job(&bed, "second");
+    assert!(!torn.exists() && saved.path.exists() && other.path.exists());
+    drop_saved(&other.path).unwrap();
+    assert_goes_on(&bed, &dir, &shown, "the first");
+}
+
+/// What was refused for a moment and done at the end had lost its times and extended attributes: they counted as set.
+#[test]
+fn what_was_refused_once_has_its_attributes_after_all() {
+    let bed = Bed::new();
+    let mut n = 0;
+    loop {
+        n += 1;
+        let dir = bed.fresh("once");
+        let once = Plan::fail(Errno::NOSPC).when(needs_room).nth(n);
+        let ended = end(&bed, &dir, Publish::Staged, Some(once));
+        if ended.fired == 0 {
+            break;
+        }
+        if matches!(ended.outcome, Ok(Outcome::Committed)) {
+            assert_same(&stored(&dir), &ended.shown, &format!("call {n} refused once"));
+        }
+        for saved in bed.saved(&dir) {
+            drop_saved(&saved.path).unwrap();
+        }
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
+    assert!(n > 40, "{n}");
+}
