@@ -32,7 +32,7 @@ bench_programs='make:make unzip:unzip zip:zip rsync:rsync sshfs:sshfs sshd:opens
 test_programs='make:make git:git sqlite3:sqlite3 unzip:unzip zip:zip rsync:rsync kill:procps ps:procps
     setfacl:acl setfattr:attr mkfs.ext4:e2fsprogs mkfs.xfs:xfsprogs mkfs.btrfs:btrfs-progs losetup:mount
     tmux:tmux less:less zsh:zsh fish:fish dh_bash-completion:bash-completion
-    script:bsdutils ip:iproute2 pkg-config:pkg-config groff:groff-base readelf:binutils
+    newuidmap:uidmap script:bsdutils ip:iproute2 pkg-config:pkg-config groff:groff-base readelf:binutils
     sshfs:sshfs sshd:openssh-server ssh:openssh-client dpkg-source:dpkg-dev strace:strace
     mpicc.mpich:libmpich-dev mpirun.mpich:mpich mpicc.openmpi:libopenmpi-dev mpirun.openmpi:openmpi-bin gfortran:gfortran'
 soak_programs='fio:fio stress-ng:stress-ng linux.uml:user-mode-linux mmdebstrap:mmdebstrap'

@@ -56,6 +56,7 @@ mod reply;
 mod runtime;
 mod session;
 mod siblings;
+mod subordinate;
 mod watcher;
 
 pub use connection::{Connection, unmount};

@@ -5,7 +5,7 @@
 //!
 //! ```text
 //!   root:           unshare(mount)        all mounts -> slaves   move the detached mount over DIR    chdir   exec
-//!   ordinary user:  unshare(user, mount)  map own uid and gid    bind the hidden mount over DIR      chdir   exec
+//!   ordinary user:  unshare(user, mount)  map own and subordinate ids    bind the hidden mount over DIR      chdir   exec
 //! ```
 //!
 //! Slaves, not private: what the machine mounts later still appears inside; nothing from inside gets out. An
@@ -32,6 +32,7 @@ use rustix::thread::{LinkNameSpaceType, UnshareFlags};
 
 use crate::connection::{Source, failed};
 use crate::copies::Copies;
+use crate::subordinate::{Request, SubordinateIds};
 use crate::{Connection, MountError, Place, realm};
 
 /// One thing that is done to get a mount or a namespace.
@@ -104,6 +105,8 @@ pub struct Entrance {
     attachments: Vec<Attachment>,
     working_directory: Option<CString>,
     id_maps: Option<IdMaps>,
+    /// Who maps subordinate ids.
+    mapper: Option<Request>,
     copies: Copies,
     state: ChildState,
 }
@@ -141,12 +144,16 @@ impl Entrance {
         working_directory: Option<&Path>,
         state: ChildState,
     ) -> io::Result<Self> {
+        let needs_ids = !rustix::process::geteuid().is_root() && realm::namespace().is_none();
+        let subordinate = needs_ids.then(SubordinateIds::of_this_user).flatten();
         let attachments = mounts.iter().map(|(connection, place)| attachment(connection, place));
         let covered = |dir: &&Path| mounts.iter().any(|(_, place)| dir.starts_with(place.path()));
         Ok(Self {
             attachments: attachments.collect::<io::Result<_>>()?,
             working_directory: working_directory.filter(covered).map(c_string).transpose()?,
-            id_maps: (!rustix::process::geteuid().is_root() && realm::namespace().is_none()).then(IdMaps::own),
+            id_maps: needs_ids.then(IdMaps::own),
+            // Without it the own ids are mapped.
+            mapper: subordinate.and_then(|ids| ids.offer().ok()),
             copies: if rustix::process::geteuid().is_root() {
                 Copies::default()
             } else {
@@ -176,7 +183,8 @@ impl Entrance {
         }
         unshare(self.id_maps.is_some()).map_err(at(Step::Unshare))?;
         if let Some(maps) = &self.id_maps {
-            maps.write().map_err(at(Step::MapIds))?;
+            let mapped = self.mapper.as_ref().map_or([false; 2], Request::ask);
+            maps.write_beside(mapped).map_err(at(Step::MapIds))?;
         }
         let slaves = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;
         rustix::mount::mount_change(c"/", slaves).map_err(at(Step::Separate))?;
@@ -247,9 +255,19 @@ impl IdMaps {
     }
 
     pub(crate) fn write(&self) -> Result<(), Errno> {
-        write_file(c"/proc/self/setgroups", c"deny")?; // the kernel wants this before a gid may be mapped
-        write_file(c"/proc/self/uid_map", &self.uid)?;
-        write_file(c"/proc/self/gid_map", &self.gid)
+        self.write_beside([false; 2])
+    }
+
+    /// The same where users or groups are mapped already.
+    fn write_beside(&self, [users, groups]: [bool; 2]) -> Result<(), Errno> {
+        if !users {
+            write_file(c"/proc/self/uid_map", &self.uid)?;
+        }
+        if !groups {
+            write_file(c"/proc/self/setgroups", c"deny")?; // the kernel wants this before a gid may be mapped
+            write_file(c"/proc/self/gid_map", &self.gid)?;
+        }
+        Ok(())
     }
 }
 
@@ -341,6 +359,7 @@ mod tests {
             attachments: vec![missing],
             working_directory: None,
             id_maps: None,
+            mapper: None,
             copies: Copies::default(),
             state,
         };

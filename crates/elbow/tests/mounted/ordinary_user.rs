@@ -27,7 +27,8 @@ pub(crate) fn as_user(ground: Ground) -> Ground {
     // /dev/fuse is always character device 10:229.
     let prepare =
         "[ -e \"$0\" ] || mknod -m 666 \"$0\" c 10 229; mount --bind \"$0\" /dev/fuse
-        mountpoint -q /sys/fs/fuse/connections || mount -t fusectl none /sys/fs/fuse/connections; TMPDIR=\"$OUT\" exec \"$@\"";
+        mountpoint -q /sys/fs/fuse/connections || mount -t fusectl none /sys/fs/fuse/connections
+        for ids in subuid subgid; do [ ! -e \"$OUT/$ids\" ] || mount --bind \"$OUT/$ids\" /etc/$ids; done; TMPDIR=\"$OUT\" exec \"$@\"";
     let (user, groups) = (USER.to_string(), format!("{USER},{GROUP}"));
     let as_user = [
         "setpriv",
@@ -162,4 +163,38 @@ fn git_of_a_user_clones_commits_and_passes_fsck() {
          git clone -q --no-local \"$OUT/origin\" repo; cd repo; echo more >> f1; git rm -q f2; git commit -qam two; git fsck --strict
          test -z \"$(git status --porcelain)\"",
     );
+}
+
+/// What the script says of owners: of a file that belongs to a subordinate user and a project's group, and of what it makes itself.
+fn owners_said(subuid: &str, subgid: &str) -> String {
+    let ground = shared_ground("printf x > theirs; mkdir -p d");
+    std::os::unix::fs::chown(ground.work("theirs"), Some(100_005), Some(GROUP)).expect("chown");
+    for (name, content) in [("subuid", subuid), ("subgid", subgid)] {
+        std::fs::write(ground.outside(name), content).expect("a file");
+    }
+    let script = format!(
+        "set -e; : > own; stat -c '%n %u %g' theirs own d > said; chgrp {GROUP} own 2> why || echo refused >> said"
+    );
+    ground.job(&[], &script).assert_code(0);
+    assert_eq!(ground.metadata("own").uid(), USER);
+    String::from_utf8(ground.content("said")).expect("text")
+}
+
+/// In a user namespace of one's own id alone, all else read as 65534, also what belongs to the user's containers, and `tar` wrote that down.
+#[test]
+fn subordinate_ids_read_as_they_are() {
+    let nobody = "theirs 65534 65534\nown 1 65534\nd 65534 65534\nrefused\n";
+    assert_eq!(owners_said("", ""), nobody);
+    assert_eq!(
+        owners_said("other:100000:65536\n", "other:1998:1\n"),
+        nobody,
+        "they are somebody else's"
+    );
+    let users = "theirs 100005 65534\nown 1 65534\nd 65534 65534\nrefused\n";
+    assert_eq!(owners_said("daemon:100000:65536\n", ""), users);
+    // A project's group, for those to whom an administrator has given it.
+    let groups = "theirs 65534 1998\nown 1 1998\nd 65534 1998\n";
+    assert_eq!(owners_said("", "1:1998:1\ndaemon:100000:65536\n"), groups);
+    let all = "theirs 100005 1998\nown 1 1998\nd 65534 1998\n";
+    assert_eq!(owners_said("daemon:100000:65536\n", "1:1998:1\n"), all);
 }
