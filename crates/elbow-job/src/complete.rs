@@ -55,13 +55,18 @@ impl Model {
         self.space_is_fresh = false;
     }
 
-    /// An action failed: the attributes that it was to set are not set.
+    /// An action failed: the attributes that it was to set are not set, and nobody knows how much it has written.
     pub(crate) fn not_done(&mut self, ino: Ino, action: &Action) {
         let (Action::Create { attrs, .. } | Action::Fill { attrs, .. } | Action::SetAttributes { attrs, .. }) = action
         else {
             return;
         };
         let Ok(inode) = self.get_mut(ino) else { return };
+        if let Action::Fill { fill, .. } = action
+            && let Some(content) = inode.content_mut()
+        {
+            content.not_filled(fill);
+        }
         inode.dirty.owner |= attrs.owner.is_some();
         inode.dirty.mode |= attrs.mode.is_some();
         inode.dirty.times |= attrs.times.is_some();

@@ -312,10 +312,9 @@ impl Journal {
         })
     }
 
-    /// The journal of a job that goes on.
-    pub(crate) fn reopen(storage: &dyn Storage, job_dir: &Handle) -> Result<Self, Errno> {
+    /// The journal of a job that goes on, whose last entry ends there.
+    pub(crate) fn reopen(storage: &dyn Storage, job_dir: &Handle, end: u64) -> Result<Self, Errno> {
         let file = storage.open(job_dir, OsStr::new(JOURNAL), Access::ReadWrite)?;
-        let end = storage.stat_handle(&file)?.size;
         Ok(Self { file, end })
     }
 

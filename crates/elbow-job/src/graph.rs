@@ -49,6 +49,8 @@ pub(crate) struct Graph {
     pub(crate) flush: bool,
     /// All content is drained; directories get their final attributes.
     pub(crate) finishing: bool,
+    /// Only objects that the storage has get their names: that needs no room.
+    pub(crate) only_names: bool,
     /// Nothing more goes to the storage: the job cannot commit any more.
     pub(crate) stopped: bool,
 }

@@ -63,6 +63,8 @@ pub(crate) struct State {
     pub(crate) errors: Vec<DeferredError>,
     /// What was refused and could be done at the end.
     pub(crate) overcome: Vec<DeferredError>,
+    /// The storage has taken something and told later that it could not store it: that is not in hand any more.
+    pub(crate) is_lost: bool,
     /// Directories that somebody is listing now.
     pub(crate) listing: HashSet<Ino>,
     /// Writers that wait for memory.
@@ -140,6 +142,7 @@ impl Job {
             pool: Pool::new(options.in_flight),
             errors: Vec::new(),
             overcome: Vec::new(),
+            is_lost: false,
             listing: HashSet::new(),
             waiting_for_room: 0,
         };

@@ -198,7 +198,14 @@ impl Model {
         self.graph.unpark(ino);
         let Ok(inode) = self.get(ino) else { return Plan::Nothing };
         if inode.is_old() {
-            return self.plan_old(ino, pressure);
+            return if self.graph.only_names {
+                Plan::Nothing
+            } else {
+                self.plan_old(ino, pressure)
+            };
+        }
+        if self.graph.only_names && !self.only_lacks_names(ino) {
+            return Plan::Nothing;
         }
         // Somebody moves it out of the way at this moment.
         if let Some(holder) = inode.placed.iter().find_map(|place| self.holder(place, ino)) {
@@ -207,10 +214,19 @@ impl Model {
         if inode.names.is_empty() {
             return self.plan_dead(ino);
         }
+        if self.graph.only_names {
+            return self.plan_placement(ino, pressure).unwrap_or(Plan::Nothing);
+        }
         self.plan_placement(ino, pressure)
             .or_else(|| self.plan_content(ino, pressure))
             .or_else(|| self.plan_attributes(ino))
             .unwrap_or(Plan::Nothing)
+    }
+
+    /// It is on the storage, and only has to be moved to another name, or removed.
+    pub(crate) fn only_lacks_names(&self, ino: Ino) -> bool {
+        let is_there = |inode: &Inode| inode.placed.iter().any(|place| !inode.names.contains(place));
+        self.get(ino).is_ok_and(|inode| !inode.is_old() && is_there(inode))
     }
 
     fn plan_old(&mut self, ino: Ino, pressure: bool) -> Plan {

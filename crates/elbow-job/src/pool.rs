@@ -177,10 +177,21 @@ impl Shared {
         state.model.graph.running += 1;
         let closed = parking_lot::MutexGuard::unlocked(state, || self.storage.close(handle));
         if let Err(errno) = closed {
+            // What was written counts as stored; some network file systems tell only now that it is not.
+            state.is_lost = true;
             self.fail(state, ino, "close", errno);
         }
         state.model.graph.running -= 1;
         self.progress.notify_all();
+    }
+
+    /// Closes what is left to be closed after a stop. Has the storage told that it lost something that it had taken?
+    pub(crate) fn close_rest(&self) -> bool {
+        let mut state = self.state.lock();
+        while let Some((ino, handle)) = state.model.closing.pop() {
+            self.close(&mut state, ino, &handle);
+        }
+        state.is_lost
     }
 
     /// Waits for work; one thread at a time watches for the first object to have rested.

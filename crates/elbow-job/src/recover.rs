@@ -703,8 +703,13 @@ fn leftovers(
 
 /// The entries of a journal up to the first that is none: what follows was never acted on.
 pub(crate) fn read_journal(storage: &dyn Storage, own: &Own) -> Result<Vec<JournalEntry>, Errno> {
+    read_journal_to(storage, own).map(|(entries, _)| entries)
+}
+
+/// The same with where the last entry ends that is whole: what a full disk has torn is to be overwritten.
+pub(crate) fn read_journal_to(storage: &dyn Storage, own: &Own) -> Result<(Vec<JournalEntry>, u64), Errno> {
     let Some((file, size)) = open_own(storage, own, JOURNAL)? else {
-        return Ok(Vec::new());
+        return Ok((Vec::new(), 0));
     };
     let mut entries = Vec::new();
     let (mut at, mut window) = (0, Vec::new());
@@ -718,7 +723,7 @@ pub(crate) fn read_journal(storage: &dyn Storage, own: &Own) -> Result<Vec<Journ
         }
         at += used as u64;
     }
-    Ok(entries)
+    Ok((entries, at))
 }
 
 /// The record of a kept job that can go on, if it has one that can be read.

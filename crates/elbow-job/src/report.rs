@@ -284,7 +284,7 @@ pub enum JobError {
         found: String,
     },
     /// What was saved of a job cannot be restored.
-    #[error("{}: {found}; nothing was changed (what is of no use any more can be removed with rm -r)", path.display())]
+    #[error("{}: {found}", path.display())]
     NotSaved {
         /// The directory that it was saved in.
         path: PathBuf,

@@ -10,6 +10,7 @@
 //!
 //! Each step can be done again: what is not there yet is made anew, whatever a death or a full disk has left under its name.
 
+use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::io::IoSlice;
 use std::path::{Path, PathBuf};
@@ -29,14 +30,16 @@ use crate::kept;
 use crate::liveness::Lock;
 use crate::model::{ACCESS_ACL, DEFAULT_ACL, LIMBO};
 use crate::plan::{Action, NewAttrs, NewXattrs, Node, Route};
-use crate::recover::{THREADS, error, waits};
-use crate::removal::remove_tree;
+use crate::recover::{THREADS, error, read_journal_to, waits};
+use crate::removal::{parallel, remove_tree};
 use crate::report::JobError;
 use crate::staging::{Home, Manifest, NEW, part_name};
 use crate::whose::Own;
 
 const OWNER_ALL: u32 = 0o700;
 const PRIVATE_FILE_MODE: u32 = 0o600;
+/// Directories that are remembered, and so kept open.
+const KNOWN_MAX: usize = 256;
 
 /// A job of which a part, or all, was saved outside of its directory.
 #[derive(Clone, Debug)]
@@ -51,13 +54,15 @@ pub struct SavedJob {
     pub command: Vec<OsString>,
     /// Bytes that were saved.
     pub bytes: u64,
+    /// Nothing of the job is in its directory.
+    pub is_all: bool,
 }
 
 /// Jobs of a directory of which something was saved in one of these places. `path` is its name now. What cannot be read is not listed.
 #[must_use]
 pub fn saved_jobs(storage: &Arc<dyn Storage>, root: &Handle, path: &Path, places: &[PathBuf]) -> Vec<SavedJob> {
     let all = places.iter().flat_map(|place| candidates(place));
-    let read = all.filter_map(|found| Some((SavedDir::read_index(&found).ok()?, found)));
+    let read = all.filter_map(|found| Some((SavedDir::look_at(&found).ok()?, found)));
     let home = SavedHome::of(&**storage, root, path);
     let of_root = read.filter(|(saved, _)| saved.home.is(&home));
     let job = |(saved, path): (Saved, PathBuf)| SavedJob {
@@ -66,6 +71,7 @@ pub fn saved_jobs(storage: &Arc<dyn Storage>, root: &Handle, path: &Path, places
         job: saved.job,
         directory: saved.home.path,
         command: saved.command,
+        is_all: saved.is_all,
     };
     of_root.map(job).collect()
 }
@@ -92,7 +98,7 @@ pub fn restore(storage: &Arc<dyn Storage>, root: &Handle, name: &Path, path: &Pa
         let home = saved.home.path.display();
         return Err(not_saved(path)(format!("it is of a job of another directory ({home})")));
     }
-    let (job, lock) = own_directory(storage, root, &saved, path)?;
+    let (job, lock) = own_directory(storage, root, &saved, &dir)?;
     let failed = error("bringing what was saved back to");
     let own = Own::of(storage, job.clone()).map_err(&failed)?;
     if !waits(storage, &own).map_err(&failed)? {
@@ -104,6 +110,18 @@ pub fn restore(storage: &Arc<dyn Storage>, root: &Handle, name: &Path, path: &Pa
     Ok(saved.job)
 }
 
+fn refused(path: &Path, errno: Errno) -> JobError {
+    JobError::Storage {
+        tried: "bringing back what was saved of",
+        path: Path::new(".").join(path),
+        errno,
+    }
+}
+
+fn refused_at(at: &Position, errno: Errno) -> JobError {
+    refused(&at.container.join(&at.path), errno)
+}
+
 fn not_saved(path: &Path) -> impl Fn(String) -> JobError {
     move |found| JobError::NotSaved {
         path: path.to_owned(),
@@ -112,14 +130,24 @@ fn not_saved(path: &Path) -> impl Fn(String) -> JobError {
 }
 
 /// The job's own directory and the lock of its manifest; made and marked as kept where all of the job was saved.
-fn own_directory(storage: &dyn Storage, root: &Handle, saved: &Saved, path: &Path) -> Result<(Handle, Lock), JobError> {
+fn own_directory(
+    storage: &dyn Storage,
+    root: &Handle,
+    saved: &Saved,
+    dir: &SavedDir,
+) -> Result<(Handle, Lock), JobError> {
     let failed = error("making the staging directory in");
     let found = gone_is_none(storage.stat(root, &saved.job)).map_err(&failed)?;
     match found {
         Some(_) => kept::find(storage, root, &saved.job).map(|kept| (kept.own.handle, kept.lock)),
-        None if saved.is_all => make_own_directory(storage, root, saved).map_err(failed),
-        None => Err(not_saved(path)(
-            "the rest of the job, which was kept in its directory, is not there any more".into(),
+        None if saved.is_all && !dir.has_begun() => {
+            let made = make_own_directory(storage, root, saved).map_err(failed)?;
+            // Who finds it missing from now on is not to make it once more: it has been committed, or dropped.
+            dir.note_begun().map_err(|error| not_saved(&dir.path)(error.to_string()))?;
+            Ok(made)
+        }
+        None => Err(not_saved(&dir.path)(
+            "the rest of the job is not in its directory any more: it has gone on, or was dropped; this is of no use any more (rm -r removes it)".into(),
         )),
     }
 }
@@ -149,7 +177,7 @@ struct Stager<'a> {
     part: OsString,
     journal: Mutex<Option<Journal>>,
     lock: Lock,
-    manifest: &'a dyn Fn(Home) -> Manifest,
+    manifest: &'a (dyn Fn(Home) -> Manifest + Sync),
 }
 
 impl Stager<'_> {
@@ -189,7 +217,9 @@ fn restore_into(
     (job, lock): (&Handle, &Lock),
 ) -> Result<(), JobError> {
     let failed = error("bringing what was saved back to");
-    let journal = Journal::reopen(storage, job).map_err(&failed)?;
+    let own = Own::of(storage, job.clone()).map_err(&failed)?;
+    let (_, end) = read_journal_to(storage, &own).map_err(&failed)?;
+    let journal = Journal::reopen(storage, job, end).map_err(&failed)?;
     let has_links = saved
         .objects
         .iter()
@@ -208,6 +238,7 @@ fn restore_into(
             lock: Lock::default(),
             manifest: &|_| unreachable!("its own directory is there"),
         },
+        known: Mutex::default(),
         links_have_attributes: has_links && probe_links(storage, job).map_err(&failed)?,
     };
     restoration.run()
@@ -221,6 +252,8 @@ struct Restoration<'a> {
     job: Handle,
     tree: Tree<'a>,
     stager: Stager<'a>,
+    /// Directories below staging directories.
+    known: Mutex<HashMap<(PathBuf, PathBuf), Handle>>,
     /// Symbolic links have attributes of their own.
     links_have_attributes: bool,
 }
@@ -230,22 +263,27 @@ impl Restoration<'_> {
         let failed = error("bringing what was saved back to");
         let root = self.storage.stat_handle(&self.tree.root).map_err(&failed)?;
         for container in &self.saved.containers {
-            self.container(&container.path).map_err(&failed)?;
+            let at = |errno| refused(&container.path, errno);
+            self.container(&container.path).map_err(at)?;
+        }
+        let is_dir = |object: &&SavedObject| matches!(object.node, Node::Dir);
+        let (dirs, others): (Vec<_>, Vec<_>) = self.saved.objects.iter().partition(is_dir);
+        // From the top: each may have its final mode from an attempt before, which lets nobody in.
+        for dir in dirs.iter().filter(|dir| dir.is_made) {
+            self.object(dir)?;
         }
         for stale in &self.saved.stale {
-            self.remove(stale).map_err(&failed)?;
+            self.remove(stale).map_err(|errno| refused_at(stale, errno))?;
         }
-        for object in &self.saved.objects {
-            self.object(object)?;
+        for dir in dirs.iter().filter(|dir| !dir.is_made) {
+            self.object(dir)?;
         }
-        let dirs = self
-            .saved
-            .objects
-            .iter()
-            .filter(|object| matches!(object.node, Node::Dir));
-        for object in dirs.rev() {
-            let (dir, name) = self.spot(&object.at).map_err(&failed)?;
-            self.attributes(&dir, &name, object).map_err(&failed)?;
+        let made = parallel(&others, THREADS, |object| self.object(object));
+        made.into_iter().collect::<Result<(), JobError>>()?;
+        for object in dirs.iter().rev() {
+            let at = |errno| refused_at(&object.at, errno);
+            let (dir, name) = self.spot(&object.at).map_err(at)?;
+            self.attributes(&dir, &name, object).map_err(at)?;
         }
         for patch in &self.saved.patches {
             self.patch(patch)?;
@@ -273,31 +311,38 @@ impl Restoration<'_> {
         }
     }
 
-    /// The directory of a position, and the name there.
+    /// The directory of a position, and the name there. Staging directories are those that the job has made, wherever their names lead by now.
     fn spot(&self, at: &Position) -> Result<(Handle, OsString), Errno> {
         let name = at.path.file_name().ok_or(Errno::NOENT)?.to_owned();
-        let staging = if at.container.as_os_str().is_empty() {
-            Path::new(&self.saved.job).join(NEW)
-        } else {
-            at.container.join(&self.stager.part)
-        };
         let above = at.path.parent().unwrap_or(Path::new(""));
-        Ok((self.tree.dir(&staging.join(above))?, name))
+        let key = (at.container.clone(), above.to_owned());
+        if let Some(handle) = self.known.lock().get(&key) {
+            return Ok((handle.clone(), name));
+        }
+        let staging = if at.container.as_os_str().is_empty() {
+            self.storage.open_dir(&self.job, OsStr::new(NEW))?
+        } else {
+            self.tree.part(&at.container, &self.stager.part)?
+        };
+        let open = |dir: Handle, name: &OsStr| self.storage.open_dir(&dir, name);
+        let handle = above.iter().try_fold(staging, open)?;
+        let mut known = self.known.lock();
+        if known.len() >= KNOWN_MAX {
+            known.clear();
+        }
+        known.insert(key, handle.clone());
+        Ok((handle, name))
     }
 
-    /// Removes a name of the job that it had given up. The directory may have its final mode from an attempt before.
+    /// Removes a name of the job that it had given up.
     fn remove(&self, at: &Position) -> Result<(), Errno> {
         let (dir, name) = self.spot(at)?;
-        let mode = self.storage.stat_handle(&dir)?.mode;
-        if mode & OWNER_ALL != OWNER_ALL {
-            self.storage.chmod(&dir, OsStr::new("."), mode | OWNER_ALL)?;
-        }
         remove_tree(self.storage, &dir, &name, 1, &Tally::default())
     }
 
     /// Makes an object, or what it lacks; of a directory its attributes come later.
     fn object(&self, object: &SavedObject) -> Result<(), JobError> {
-        let failed = error("bringing what was saved back to");
+        let failed = |errno| refused_at(&object.at, errno);
         let (dir, name) = self.spot(&object.at).map_err(&failed)?;
         if !object.is_made {
             self.make(&dir, &name, &object.node).map_err(&failed)?;
@@ -307,7 +352,7 @@ impl Restoration<'_> {
             Node::File => {
                 if !object.is_made || !object.content.is_empty() {
                     let file = open_writable(self.storage, &dir, &name).map_err(&failed)?;
-                    self.content(&file, &object.content, true)?;
+                    self.content(&file, &object.content, true, &failed)?;
                 }
                 self.attributes(&dir, &name, object).map_err(&failed)?;
             }
@@ -327,12 +372,7 @@ impl Restoration<'_> {
                 let file = self.storage.create(dir, name, PRIVATE_FILE_MODE)?;
                 self.storage.close(&file)
             }
-            Node::Dir => {
-                self.storage.mkdir(dir, name, OWNER_ALL)?;
-                // What is remembered under its path may be what was removed.
-                self.tree.forget();
-                Ok(())
-            }
+            Node::Dir => self.storage.mkdir(dir, name, OWNER_ALL),
             Node::Symlink(target) => self.storage.symlink(target, dir, name),
             Node::Special(kind, rdev) => self.storage.mknod(dir, name, *kind, PRIVATE_FILE_MODE, *rdev),
         }
@@ -360,30 +400,35 @@ impl Restoration<'_> {
         }
         let file = open_writable(self.storage, &self.job, &patch.slot).map_err(&failed)?;
         // What is zero of an old file is in the record.
-        self.content(&file, &patch.content, false)
+        self.content(&file, &patch.content, false, &failed)
     }
 
-    fn content(&self, file: &Handle, content: &SavedContent, with_zeros: bool) -> Result<(), JobError> {
-        let failed = error("bringing what was saved back to");
+    fn content(
+        &self,
+        file: &Handle,
+        content: &SavedContent,
+        with_zeros: bool,
+        failed: &dyn Fn(Errno) -> JobError,
+    ) -> Result<(), JobError> {
         if let Some(cut) = content.cut {
-            self.storage.truncate(file, cut).map_err(&failed)?;
+            self.storage.truncate(file, cut).map_err(failed)?;
         }
         for piece in &content.pieces {
             match piece.data {
                 Some(data) => {
                     let bytes = self.dir.get(data, piece.length).map_err(not_saved(&self.dir.path))?;
                     let written = self.storage.write(file, &[IoSlice::new(&bytes)], piece.start);
-                    written.map_err(&failed)?;
+                    written.map_err(failed)?;
                 }
                 None if with_zeros => {
                     let range = piece.start..piece.start + piece.length;
-                    write_zeros(self.storage, file, &range, &mut 0).map_err(&failed)?;
+                    write_zeros(self.storage, file, &range, &mut 0).map_err(failed)?;
                 }
                 None => {}
             }
         }
         if let Some(size) = content.size {
-            self.storage.truncate(file, size).map_err(&failed)?;
+            self.storage.truncate(file, size).map_err(failed)?;
         }
         self.storage.close(file).map_err(failed)
     }

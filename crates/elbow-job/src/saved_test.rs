@@ -597,7 +597,9 @@ fn where_nothing_can_be_saved_the_job_is_rolled_back() {
 fn what_a_death_left_while_saving_is_removed_by_the_next() {
     let bed = Bed::new();
     let (dir, saved, shown) = saved_job(&bed, "first");
-    let torn = bed.saves.join("elbow-0123456789abcdef-1.000000005.saved");
+    let torn = bed
+        .saves
+        .join("elbow-0123456789abcdef-1.000000005.0123456789abcdef.saved");
     std::fs::create_dir(&torn).unwrap();
     std::fs::set_permissions(&torn, std::fs::Permissions::from_mode(0o700)).unwrap();
     std::fs::write(torn.join("data"), "half").unwrap();
@@ -629,4 +631,141 @@ fn what_was_refused_once_has_its_attributes_after_all() {
         std::fs::remove_dir_all(&dir).unwrap();
     }
     assert!(n > 40, "{n}");
+}
+
+/// A storage that tells only at close(2) that it could not store what it had taken (NFS over its quota). That was tried once more, found to be stored, and
+/// committed.
+#[test]
+fn what_is_lost_when_it_is_closed_is_neither_committed_nor_kept() {
+    for errno in [Errno::NOSPC, Errno::IO] {
+        let bed = Bed::new();
+        let dir = bed.fresh("closed");
+        let before = snapshot(&dir);
+        let faulty = Arc::new(Interposed::new(Arc::new(RealStorage), Faulty::default()));
+        let job = bed.begin(faulty.clone(), &dir, Publish::Staged);
+        InJob(&job).run(&Op::Create("new".to_owned())).unwrap();
+        let ino = InJob(&job).walk("new").unwrap();
+        job.insist(|job| job.open(ino, true, false)).unwrap();
+        job.insist(|job| job.write(ino, 0, b"taken", false)).unwrap();
+        job.fsync(ino).unwrap();
+        faulty.hook().arm(Plan::fail(errno).on(Operation::Close));
+        job.release(ino, true);
+        let outcome = job.commit_or_keep(Keep::Complete, &mut |_| {});
+        assert_eq!(faulty.hook().fired(), 1);
+        assert!(matches!(outcome, Ok(Outcome::RolledBack(_))), "{outcome:?}");
+        assert_eq!(snapshot(&dir), before);
+        assert!(bed.is_empty());
+    }
+}
+
+/// A write of several calls was refused at its second, and the command cut the file meanwhile: what the first had written stayed.
+#[test]
+fn what_a_refused_write_has_left_is_cut_if_the_command_cut_the_file() {
+    let bed = Bed::new();
+    let dir = bed.fresh("cut");
+    let faulty = Arc::new(Interposed::new(Arc::new(RealStorage), Faulty::default()));
+    let job = bed.begin(faulty.clone(), &dir, Publish::Staged);
+    InJob(&job).run(&Op::Create("new".to_owned())).unwrap();
+    job.fsync(Ino::ROOT).unwrap();
+    job.by_hand(true);
+    let ino = InJob(&job).walk("new").unwrap();
+    for at in [0, 2 << 20] {
+        let data = vec![b'x'; 1 << 20];
+        InJob(&job).run(&Op::Write("new".to_owned(), at, data)).unwrap();
+    }
+    let cutter = job.clone();
+    let cut = move |call: &elbow_file::double::Call<'_>| {
+        if call.operation == Operation::Write && call.offset == 2 << 20 {
+            for size in [0, 1 << 20] {
+                let set = SetAttr {
+                    size: Some(size),
+                    ..SetAttr::default()
+                };
+                cutter.insist(|job| job.setattr(ino, &set)).unwrap();
+            }
+            return true;
+        }
+        false
+    };
+    faulty.hook().arm(Plan::fail(Errno::NOSPC).when(cut));
+    job.by_hand(false);
+    while faulty.hook().fired() == 0 {
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    let outcome = job.commit_or_keep(Keep::Complete, &mut |_| {});
+    assert!(matches!(outcome, Ok(Outcome::Committed)), "{outcome:?}");
+    assert!(
+        std::fs::read(dir.join("new")).unwrap() == vec![0; 1 << 20],
+        "something of before is there"
+    );
+}
+
+/// What was saved of a job that has gone on since is not brought back a second time: its results would rise again where somebody has moved them away.
+#[test]
+fn a_job_that_has_gone_on_is_not_restored_again() {
+    let bed = Bed::new();
+    let dir = bed.fresh("twice");
+    let faulty = Arc::new(Interposed::new(Arc::new(RealStorage), Faulty::default()));
+    let job = bed.begin(faulty.clone(), &dir, Publish::Staged);
+    job.by_hand(true);
+    InJob(&job).run(&Op::Create("new".to_owned())).unwrap();
+    faulty.hook().arm(no_room_from(1, Errno::NOSPC));
+    job.by_hand(false);
+    assert!(is_saved(&job.commit_or_keep(Keep::Complete, &mut |_| {})));
+    let saved = bed.saved(&dir).pop().unwrap();
+    assert!(saved.is_all);
+    // It begins, and there is no room again.
+    let root = RealStorage::open_root(&dir).unwrap();
+    let full: Arc<dyn Storage> = Arc::new(Interposed::new(
+        Arc::new(RealStorage),
+        Faulty::new(Some(Plan::fail(Errno::NOSPC).on(Operation::Create).named("new"))),
+    ));
+    let refused = restore(&full, &root, &dir, &saved.path);
+    assert!(matches!(refused, Err(JobError::Storage { .. })), "{refused:?}");
+    // Its removal is not durable when the power fails: the directory is there again.
+    let copy = bed.temp.path().join("copy");
+    let copied = std::process::Command::new("cp")
+        .arg("-a")
+        .args([&saved.path, &copy])
+        .status();
+    assert!(copied.unwrap().success());
+    let name = bed.restore(&real(), &dir).unwrap();
+    assert!(matches!(
+        resume(&real(), &root, &name, OnConflict::RollBack),
+        Ok(Outcome::Committed)
+    ));
+    std::fs::remove_file(dir.join("new")).unwrap();
+    std::fs::rename(&copy, &saved.path).unwrap();
+    let again = restore(&real(), &root, &dir, &saved.path);
+    assert!(matches!(again, Err(JobError::NotSaved { .. })), "{again:?}");
+    assert!(!dir.join("new").exists() && !has_staging(&dir));
+    drop_saved(&saved.path).unwrap();
+}
+
+/// A directory that is stored and only has to be moved to another name is moved, not saved with all that is in it.
+#[test]
+fn what_is_stored_under_another_name_is_not_saved() {
+    let bed = Bed::new();
+    let dir = bed.fresh("moved");
+    let faulty = Arc::new(Interposed::new(Arc::new(RealStorage), Faulty::default()));
+    let job = bed.begin(faulty.clone(), &dir, Publish::Staged);
+    let run = |ops: &[Op]| ops.iter().for_each(|op| drop(InJob(&job).run(op).unwrap()));
+    run(&[
+        Op::Mkdir("out.tmp".to_owned()),
+        Op::Create("out.tmp/large".to_owned()),
+        Op::Write("out.tmp/large".to_owned(), 0, vec![b'l'; LARGE]),
+    ]);
+    job.fsync(Ino::ROOT).unwrap();
+    job.by_hand(true);
+    run(&[
+        Op::Create("late".to_owned()),
+        Op::Write("late".to_owned(), 0, b"late".to_vec()),
+        Op::Rename("out.tmp".to_owned(), "out".to_owned(), RenameMode::Replace),
+    ]);
+    let shown = shown(&job);
+    faulty.hook().arm(no_room_from(1, Errno::NOSPC));
+    job.by_hand(false);
+    assert!(is_saved(&job.commit_or_keep(Keep::Complete, &mut |_| {})));
+    assert_eq!(bed.saved(&dir)[0].bytes, 4);
+    assert_goes_on(&bed, &dir, &shown, "moved");
 }

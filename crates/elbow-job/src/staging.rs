@@ -145,7 +145,7 @@ pub(crate) fn new_staging_name(mtime: Time) -> String {
     staging_name(&new_id(), mtime)
 }
 
-fn new_id() -> String {
+pub(crate) fn new_id() -> String {
     let mut bytes = [0u8; 8];
     let mut filled = 0;
     while filled < bytes.len() {

@@ -126,8 +126,9 @@ pub(crate) const SAVE_PLACE: &str = "/var/tmp";
 
 /// The same, after the directory that was named.
 fn save_places(scratch: Option<&Path>) -> Vec<PathBuf> {
-    let places = scratch.into_iter().chain([Path::new(SAVE_PLACE)]);
-    let mut places: Vec<PathBuf> = places.map(Path::to_owned).collect();
+    // Told, and used by a daemon, which has another current directory.
+    let scratch = scratch.map(|scratch| std::path::absolute(scratch).unwrap_or_else(|_| scratch.to_owned()));
+    let mut places: Vec<PathBuf> = scratch.into_iter().chain([SAVE_PLACE.into()]).collect();
     places.dedup();
     places
 }

@@ -202,7 +202,9 @@ fn show(args: &RecoverArgs) -> anyhow::Result<ExitCode> {
     for saved in site.saved(args.scratch.as_deref()) {
         match found.iter_mut().find(|shown| *shown.job == *saved.job) {
             Some(shown) => shown.add(&saved),
-            None => found.push(Shown::of(&saved)),
+            None if saved.is_all => found.push(Shown::of(&saved)),
+            // Of no use without the rest, which is gone.
+            None => {}
         }
     }
     if args.json {

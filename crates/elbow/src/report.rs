@@ -278,9 +278,12 @@ impl Report {
                 };
                 (Result::Kept, message)
             }
-            Err(error @ (JobError::Unfinished { .. } | JobError::NotSaved { .. })) => {
-                (Result::Unfinished, format!("{directory}: {error}"))
-            }
+            Err(
+                error @ (JobError::Unfinished { .. }
+                | JobError::NotSaved { .. }
+                | JobError::NotKept { .. }
+                | JobError::NotWhole { .. }),
+            ) => (Result::Unfinished, format!("{directory}: {error}")),
             Err(error) => (
                 Result::Unfinished,
                 format!("{directory}: {error}; `elbow recover {directory}` cleans up"),

@@ -140,8 +140,26 @@ impl Shared {
     /// Makes a job that has stopped a kept one; with the record of the rest, if all that it made is there.
     ///
     /// # Errors
-    /// Then it is an ordinary job still.
-    pub(super) fn mark_kept(&self, cause: &Cause, rest: Option<&mut Rest>) -> Result<(), Errno> {
+    /// Then it is an ordinary job still. `true`: it may have lost what could not be made durable.
+    pub(super) fn mark_kept(&self, cause: &Cause, rest: Option<&mut Rest>) -> Result<(), (Errno, bool)> {
+        let job = self.gather_kept(cause).map_err(|errno| (errno, false))?;
+        let synced = self.storage.sync_all(&job);
+        // Of one that cannot go on, what is not stored by now is not there to be inspected.
+        if rest.is_some() {
+            synced.map_err(|errno| (errno, true))?;
+        }
+        self.name_kept(&job, rest).map_err(|errno| (errno, false))
+    }
+
+    /// The same of a job of which a part was saved elsewhere.
+    pub(super) fn mark_kept_in_part(&self, cause: &Cause) -> Result<(), Errno> {
+        let job = self.gather_kept(cause)?;
+        self.storage.sync_all(&job)?;
+        self.name_kept(&job, None)
+    }
+
+    /// Brings all of the job into staging directories, and gives its own directory.
+    fn gather_kept(&self, cause: &Cause) -> Result<Handle, Errno> {
         let (left, job) = {
             let state = self.state.lock();
             (leftovers(&state.model), state.model.job_dir().ok_or(Errno::NOENT)?)
@@ -160,19 +178,21 @@ impl Shared {
         }
         put_times_back(storage, &tree.root, self.root_times)?;
         write_why(storage, &job, cause);
-        let synced = storage.sync_all(&job);
-        // Of one that cannot go on, what is not stored by now is not there to be inspected.
+        Ok(job)
+    }
+
+    fn name_kept(&self, job: &Handle, rest: Option<&mut Rest>) -> Result<(), Errno> {
+        let storage = &*self.storage;
         if let Some(rest) = rest {
-            synced?;
             if self.options.publish == Publish::Eager {
                 // What it had made visible is not so any more.
                 rest.record = draft::draft(&self.state.lock().model, true);
             }
-            rest.keep(storage, &job)?;
+            rest.keep(storage, job)?;
         }
         let (from, to) = (OsStr::new(MANIFEST), OsStr::new(KEPT));
-        lost::rename(storage, (&job, from), (&job, to), RenameMode::Replace)?;
-        sync_dir(storage, &job)
+        lost::rename(storage, (job, from), (job, to), RenameMode::Replace)?;
+        sync_dir(storage, job)
     }
 
     /// Moves a visible new object to where it would be if it had been staged.

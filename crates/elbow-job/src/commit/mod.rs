@@ -169,7 +169,7 @@ impl Job {
                 }
             }
         }
-        if is_in_hand && keep != Keep::Nothing && !self.shared.options.save.is_empty() {
+        if is_in_hand && keep != Keep::Nothing && !self.shared.options.save.is_empty() && !self.shared.close_rest() {
             match self.shared.save(&cause, progress)? {
                 Ok(kept) => return Ok(Outcome::Kept(cause, kept)),
                 Err(refused) => cause = cause.beside(refused),
@@ -205,7 +205,9 @@ impl Job {
             Some(_) => {
                 self.shared.stop(progress);
                 let failed = self.shared.storage_error("marking as kept what the job wrote in");
-                self.shared.mark_kept(&cause, None).map_err(failed)?;
+                self.shared
+                    .mark_kept(&cause, None)
+                    .map_err(|(errno, _)| failed(errno))?;
                 Ok(self.kept(cause, false))
             }
             None => self.shared.undo(progress).map(|()| Outcome::RolledBack(cause)),
@@ -282,7 +284,7 @@ impl Shared {
     /// nothing if there is nothing to be done. With `keeps`, what is taken back again is kept.
     fn stage(self: &Arc<Self>, keeps: bool, progress: &mut Hook<'_>) -> Result<Option<(Rest, Handle)>, Refused> {
         let drained = match self.drain(progress) {
-            Err(cause) if keeps && cause.may_pass() => self.drain_again(cause, progress),
+            Err(cause) if keeps && cause.may_pass() && !self.close_rest() => self.drain_again(cause, progress),
             drained => drained,
         };
         drained.map_err(Refused::by_the_storage)?;
@@ -387,7 +389,10 @@ impl Shared {
                 is_lost: true,
             });
         }
-        self.mark_kept(cause, Some(rest)).map_err(failed)
+        self.mark_kept(cause, Some(rest)).map_err(|(errno, is_lost)| NotKept {
+            is_lost,
+            ..failed(errno)
+        })
     }
 
     /// A job that might have gone on is rolled back: nobody is to take it for one that goes on.
@@ -528,6 +533,27 @@ impl Shared {
             // A cycle of waits would be our mistake: it fails the job loudly rather than silently.
             self.fail(state, Ino::ROOT, "order", Errno::DEADLK);
         }
+    }
+
+    /// Gives objects that the storage has their names, as far as it lets them be moved: what is in its place need not be saved.
+    pub(crate) fn settle_names(self: &Arc<Self>, progress: &mut Hook<'_>) {
+        let mut state = self.state.lock();
+        let errors = std::mem::take(&mut state.errors);
+        state.model.graph.stopped = false;
+        state.model.now = clock();
+        state.model.finish_names();
+        self.wait_watched(&mut state, progress, Phase::Saving, |state| {
+            let graph = &state.model.graph;
+            let is_idle = graph.running == 0 && (graph.stopped || graph.queued() == 0);
+            if !is_idle {
+                self.call_worker(state);
+            }
+            is_idle
+        });
+        state.model.graph.stopped = true;
+        state.model.graph.only_names = false;
+        // What was refused now is saved like all else that is not in its place.
+        state.errors = errors;
     }
 
     /// Lets what is under way end and nothing begin.

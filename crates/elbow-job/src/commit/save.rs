@@ -53,7 +53,11 @@ impl Shared {
         cause: &Cause,
         progress: &mut Hook<'_>,
     ) -> Result<Result<Kept, Vec<DeferredError>>, JobError> {
+        self.settle_names(progress);
         self.stop(progress);
+        if self.close_rest() {
+            return Ok(Err(Vec::new()));
+        }
         let home = Home::of(&*self.storage, &self.root, &self.path);
         let draft = self.state.lock().model.draft_saved(home, &self.options.command);
         let mut refused = Vec::new();
@@ -68,7 +72,7 @@ impl Shared {
                 }
             };
             let path = dir.path.clone();
-            return match self.keep_beside(cause, progress)? {
+            return match self.keep_beside(cause, &path, progress)? {
                 Ok(()) => Ok(Ok(Kept {
                     path: self.path.join(&*self.staging_name),
                     is_whole: true,
@@ -87,13 +91,21 @@ impl Shared {
     }
 
     /// Keeps what the storage has of the job. What it does not make durable is not there.
-    fn keep_beside(self: &Arc<Self>, cause: &Cause, progress: &mut Hook<'_>) -> Result<Result<(), Errno>, JobError> {
+    fn keep_beside(
+        self: &Arc<Self>,
+        cause: &Cause,
+        saved: &Path,
+        progress: &mut Hook<'_>,
+    ) -> Result<Result<(), Errno>, JobError> {
         let job = self.state.lock().model.job_dir();
         match job {
             None => self.undo(progress).map(Ok),
             Some(job) => {
+                let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+                let why = format!("{cause}; what could not be stored is on {host} in {}", saved.display());
+                // Before anything else is written, because nothing tells of an error twice.
                 let synced = self.storage.sync_all(&job);
-                Ok(synced.and_then(|()| self.mark_kept(cause, None)))
+                Ok(synced.and_then(|()| self.mark_kept_in_part(&Cause::Storage(why))))
             }
         }
     }
@@ -388,12 +400,12 @@ impl<'a> Placing<'a> {
             is_made: first.is_some(),
             links: missing.map(|place| self.position(place)).collect(),
             node: node_of(inode),
-            attrs: self.attributes(inode),
+            attrs: self.attributes(inode, at, first.is_some()),
             content: content_of(inode, first.is_some()),
         }
     }
 
-    fn attributes(&self, inode: &Inode) -> NewAttrs {
+    fn attributes(&self, inode: &Inode, at: &Place, is_made: bool) -> NewAttrs {
         let is_link = inode.kind == Kind::Symlink;
         // They are not its own there, but those of what it points to.
         if is_link && self.model.link_attributes == Some(false) {
@@ -407,11 +419,26 @@ impl<'a> Placing<'a> {
             xattrs.push((key.clone(), Some(value.clone())));
         }
         NewAttrs {
-            owner: Some((inode.uid, inode.gid)),
+            owner: (inode.dirty.owner || !is_made && !self.is_given(inode, at)).then_some((inode.uid, inode.gid)),
             mode: (!is_link).then_some(inode.mode),
             xattrs,
             times: Some((inode.atime, inode.mtime)),
         }
+    }
+
+    /// What is created there belongs to whom it should, whatever number the storage shows for that.
+    fn is_given(&self, inode: &Inode, at: &Place) -> bool {
+        let group = self.model.gives(self.container(at.dir)).group;
+        (inode.uid, inode.gid) == (self.model.own_uid, group.unwrap_or(self.model.own_gid))
+    }
+
+    /// The old directory that a directory is staged for.
+    fn container(&self, dir: Ino) -> Ino {
+        let mut at = dir;
+        while !self.model.at(at).is_old() {
+            at = self.model.at(at).names[0].dir;
+        }
+        at
     }
 
     /// The root first: the job's own directory is made with its staging directory.

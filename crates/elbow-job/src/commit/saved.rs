@@ -1,9 +1,10 @@
 //! What the storage has no room for, saved elsewhere: its files and their format.
 //!
 //! ```text
-//!   SCRATCH/elbow-<id>-<mtime>.saved/     of the user alone (mode 0700)
+//!   SCRATCH/elbow-<id>-<mtime>.<chance>.saved/     of the user alone (mode 0700)
 //!       data        written bytes, piece after piece; locked by whoever works on it
 //!       index       sealed: whose it is, what is to be made and where its pieces are, the record of the rest
+//!       begun       the job's own directory was made again, where there had been none
 //! ```
 //!
 //! The index gets its name when all of it is durable: a directory without one is what a death left, and is removed by the next who saves
@@ -12,24 +13,29 @@
 #![allow(clippy::disallowed_methods, reason = "local scratch, not the storage of a job")]
 
 use std::ffi::{OsStr, OsString};
-use std::fs::{DirBuilder, File, OpenOptions};
+use std::fs::{DirBuilder, File};
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use elbow_file::{Handle, Kind, Storage, Time};
 use elbow_ranges::encoding::{DecodeError, Reader, Writer, open_sealed, seal};
 
+use rustix::fs::{Mode, OFlags};
+
 use super::record::{KINDS, Record, put_all, put_attrs, put_option, take_all, take_attrs, take_name, take_option};
+use crate::job::clock;
 use crate::plan::{NewAttrs, Node};
-use crate::staging::{is_job_name, put_path, put_time, take_path, take_time};
+use crate::staging::{is_job_name, new_id, put_path, put_time, take_path, take_time};
 
 const MAGIC: [u8; 8] = *b"ELBOWSAV";
 const VERSION: u16 = 1;
 const DATA: &str = "data";
 const INDEX: &str = "index";
 const INDEX_DRAFT: &str = "index.draft";
+const BEGUN: &str = "begun";
 const SUFFIX: &str = ".saved";
 const PRIVATE_DIR: u32 = 0o700;
 const PRIVATE_FILE: u32 = 0o600;
@@ -168,6 +174,7 @@ pub(crate) struct Data {
 #[derive(Debug)]
 pub(crate) struct SavedDir {
     pub(crate) path: PathBuf,
+    dir: OwnedFd,
     data: File,
     end: u64,
 }
@@ -176,44 +183,48 @@ impl SavedDir {
     /// Makes one in a directory for the job of this name.
     pub(crate) fn create(place: &Path, job: &OsStr) -> io::Result<Self> {
         remove_torn(place);
-        let path = place.join(directory_name(job));
-        DirBuilder::new().mode(PRIVATE_DIR).create(&path)?;
-        let mut new = OpenOptions::new();
-        let data = new
-            .read(true)
-            .write(true)
-            .create_new(true)
-            .mode(PRIVATE_FILE)
-            .open(path.join(DATA));
-        let data = data.inspect_err(|_| drop(std::fs::remove_dir(&path)))?;
-        try_lock(&data)?;
-        Ok(Self { path, data, end: 0 })
+        let (path, dir) = make_private(place, job)?;
+        let made = Self::with_data(&path, dir);
+        made.inspect_err(|_| drop(std::fs::remove_dir_all(&path)))
+    }
+
+    fn with_data(path: &Path, dir: OwnedFd) -> io::Result<Self> {
+        let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::CLOEXEC;
+        let data = File::from(rustix::fs::openat(
+            &dir,
+            DATA,
+            flags,
+            Mode::from_raw_mode(PRIVATE_FILE),
+        )?);
+        if !try_lock(&data)? {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        Ok(Self {
+            path: path.to_owned(),
+            dir,
+            data,
+            end: 0,
+        })
     }
 
     /// Opens one to work on it, if it is whole, ours, and nobody else's work at this moment.
     pub(crate) fn open(path: &Path) -> Result<(Self, Saved), String> {
-        let saved = Self::read_index(path)?;
-        let data = open_own(&path.join(DATA)).map_err(|error| error.to_string())?;
-        if !try_lock(&data).map_err(|error| error.to_string())? {
+        let text = |error: io::Error| error.to_string();
+        let dir = open_private(path).map_err(text)?;
+        let data = open_own(&dir, DATA).map_err(text)?;
+        // Whoever has removed it had the lock until then, and the index with it.
+        if !try_lock(&data).map_err(text)? {
             return Err("another process is at work on it".into());
         }
-        let end = data.metadata().map_err(|error| error.to_string())?.len();
+        let saved = read_index(&dir)?;
+        let end = data.metadata().map_err(text)?.len();
         let path = path.to_owned();
-        Ok((Self { path, data, end }, saved))
+        Ok((Self { path, dir, data, end }, saved))
     }
 
     /// The index of one that is ours.
-    pub(crate) fn read_index(path: &Path) -> Result<Saved, String> {
-        let text = |error: io::Error| error.to_string();
-        check_own(path).map_err(text)?;
-        let file = open_own(&path.join(INDEX)).map_err(text)?;
-        let size = file.metadata().map_err(text)?.len();
-        if size > INDEX_BYTES_MAX {
-            return Err("its index is larger than any that is written".into());
-        }
-        let mut bytes = vec![0; size as usize];
-        file.read_exact_at(&mut bytes, 0).map_err(text)?;
-        Saved::decode(&bytes).map_err(|error| format!("its index cannot be read: {error}"))
+    pub(crate) fn look_at(path: &Path) -> Result<Saved, String> {
+        read_index(&open_private(path).map_err(|error| error.to_string())?)
     }
 
     /// Takes bytes in.
@@ -239,43 +250,92 @@ impl SavedDir {
         Ok(bytes)
     }
 
-    /// Makes all of it durable; from then on it is whole.
+    /// Makes all of it durable, and sees to it that it can be read again; from then on it is whole.
     pub(crate) fn finish(&self, saved: &Saved) -> io::Result<()> {
         self.data.sync_all()?;
-        let (draft, name) = (self.path.join(INDEX_DRAFT), self.path.join(INDEX));
-        let mut new = OpenOptions::new();
-        let index = new.write(true).create_new(true).mode(PRIVATE_FILE).open(&draft)?;
-        index.write_all_at(&saved.encode(), 0)?;
-        index.sync_all()?;
-        std::fs::rename(draft, name)?;
-        File::open(&self.path)?.sync_all()?;
-        let place = self.path.parent().filter(|place| !place.as_os_str().is_empty());
-        File::open(place.unwrap_or(Path::new(".")))?.sync_all()
+        self.write(INDEX_DRAFT, &saved.encode())?;
+        rustix::fs::renameat(&self.dir, INDEX_DRAFT, &self.dir, INDEX)?;
+        rustix::fs::fsync(&self.dir)?;
+        rustix::fs::fsync(rustix::fs::openat(
+            &self.dir,
+            "..",
+            OFlags::RDONLY | OFlags::DIRECTORY,
+            Mode::empty(),
+        )?)?;
+        let again = open_private(&self.path)?;
+        read_index(&again).map(drop).map_err(io::Error::other)
     }
 
-    /// Removes it: the index first, so that what a death leaves is not taken for a whole one.
+    fn write(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
+        let flags = OFlags::CREATE | OFlags::TRUNC | OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let file = File::from(rustix::fs::openat(
+            &self.dir,
+            name,
+            flags,
+            Mode::from_raw_mode(PRIVATE_FILE),
+        )?);
+        file.write_all_at(bytes, 0)?;
+        file.sync_all()
+    }
+
+    /// A directory of the job is about to be made again where there is none: once it was, one that is missing is a job that has gone on, or
+    /// was dropped.
+    pub(crate) fn note_begun(&self) -> io::Result<()> {
+        self.write(BEGUN, b"")?;
+        Ok(rustix::fs::fsync(&self.dir)?)
+    }
+
+    pub(crate) fn has_begun(&self) -> bool {
+        rustix::fs::accessat(
+            &self.dir,
+            BEGUN,
+            rustix::fs::Access::EXISTS,
+            rustix::fs::AtFlags::empty(),
+        )
+        .is_ok()
+    }
+
+    /// Removes it: the index first and for good, so that nobody takes what is left for a whole one.
     pub(crate) fn remove(self) -> io::Result<()> {
-        remove(&self.path)
+        match rustix::fs::unlinkat(&self.dir, INDEX, rustix::fs::AtFlags::empty()) {
+            Err(rustix::io::Errno::NOENT) => {}
+            other => other?,
+        }
+        rustix::fs::fsync(&self.dir)?;
+        std::fs::remove_dir_all(&self.path)
     }
 }
 
-fn remove(path: &Path) -> io::Result<()> {
-    match std::fs::remove_file(path.join(INDEX)) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
-    std::fs::remove_dir_all(path)
+/// Makes a directory that is ours alone. The name of its job is no secret, so a part of its name is left to chance: nobody can have made it before.
+fn make_private(place: &Path, job: &OsStr) -> io::Result<(PathBuf, OwnedFd)> {
+    let path = place.join(directory_name(job));
+    DirBuilder::new().mode(PRIVATE_DIR).create(&path)?;
+    let dir = open_private(&path).inspect_err(|_| drop(std::fs::remove_dir(&path)))?;
+    Ok((path, dir))
 }
 
 /// Removes what deaths have left in a directory. What cannot be removed does no harm.
 fn remove_torn(place: &Path) {
     for path in candidates(place) {
-        let is_torn = check_own(&path).is_ok() && !path.join(INDEX).exists();
-        let is_idle = || open_own(&path.join(DATA)).is_ok_and(|data| try_lock(&data).unwrap_or(false));
-        if is_torn && is_idle() {
-            let _ = remove(&path);
+        let Ok(dir) = open_private(&path) else { continue };
+        let data = match open_own(&dir, DATA) {
+            // The lock is held from here on: nobody finishes it meanwhile.
+            Ok(data) if try_lock(&data).unwrap_or(false) => Some(data),
+            Err(error) if error.kind() == io::ErrorKind::NotFound && is_old(&dir) => None,
+            _ => continue,
+        };
+        let index = rustix::fs::accessat(&dir, INDEX, rustix::fs::Access::EXISTS, rustix::fs::AtFlags::empty());
+        if index == Err(rustix::io::Errno::NOENT) {
+            let _ = std::fs::remove_dir_all(&path);
         }
+        drop(data);
     }
+}
+
+/// Whoever has made it would have put something into it by now.
+fn is_old(dir: &OwnedFd) -> bool {
+    const SECONDS: i64 = 60;
+    rustix::fs::fstat(dir).is_ok_and(|found| (clock().seconds - found.st_mtime).abs() > SECONDS)
 }
 
 /// Directories in a directory that have the name of a saved job.
@@ -285,47 +345,62 @@ pub(crate) fn candidates(place: &Path) -> Vec<PathBuf> {
     };
     let names = entries.filter_map(|entry| Some(entry.ok()?.file_name()));
     let mut found: Vec<PathBuf> = names
-        .filter(|name| job_of(name).is_some())
+        .filter(|name| is_directory_name(name))
         .map(|name| place.join(name))
         .collect();
     found.sort();
     found
 }
 
-/// `elbow-<id>-<mtime>.saved` for the job `.elbow-<id>-<mtime>`: not hidden, because nobody is to overlook it.
+/// `elbow-<id>-<mtime>.<chance>.saved` for the job `.elbow-<id>-<mtime>`: not hidden, because nobody is to overlook it.
 fn directory_name(job: &OsStr) -> OsString {
-    let mut name = OsString::from(job.to_string_lossy().trim_start_matches('.'));
-    name.push(SUFFIX);
-    name
+    let job = job.to_string_lossy();
+    format!("{}.{}{SUFFIX}", job.trim_start_matches('.'), new_id()).into()
 }
 
-fn job_of(name: &OsStr) -> Option<OsString> {
-    let job = OsString::from(format!(".{}", name.to_str()?.strip_suffix(SUFFIX)?));
-    is_job_name(&job).then_some(job)
+fn is_directory_name(name: &OsStr) -> bool {
+    let job = name
+        .to_str()
+        .and_then(|name| name.strip_suffix(SUFFIX)?.rsplit_once('.'));
+    job.is_some_and(|(job, _)| is_job_name(OsStr::new(&format!(".{job}"))))
 }
 
-/// A directory of ours that nobody else can put anything into.
-fn check_own(path: &Path) -> io::Result<()> {
-    let found = std::fs::symlink_metadata(path)?;
-    let is_ours = found.is_dir() && found.uid() == rustix::process::geteuid().as_raw() && found.mode() & 0o077 == 0;
-    if is_ours {
-        return Ok(());
+/// Opens a directory of ours that nobody else can put anything into.
+fn open_private(path: &Path) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let dir = rustix::fs::open(path, flags, Mode::empty())?;
+    let found = rustix::fs::fstat(&dir)?;
+    if found.st_uid == rustix::process::geteuid().as_raw() && found.st_mode & 0o077 == 0 {
+        return Ok(dir);
     }
     let message = "it is not a directory of this user that is closed to all others (mode 0700)";
     Err(io::Error::new(io::ErrorKind::PermissionDenied, message))
 }
 
-/// A regular file, in a directory of ours.
-fn open_own(path: &Path) -> io::Result<File> {
-    let flags = rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK;
-    let file = OpenOptions::new()
-        .read(true)
-        .custom_flags(flags.bits() as i32)
-        .open(path)?;
-    if file.metadata()?.is_file() {
+/// A regular file of ours in such a directory.
+fn open_own(dir: &OwnedFd, name: &str) -> io::Result<File> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = File::from(rustix::fs::openat(dir, name, flags, Mode::empty())?);
+    let found = file.metadata()?;
+    if found.is_file() && found.uid() == rustix::process::geteuid().as_raw() {
         return Ok(file);
     }
-    Err(io::Error::new(io::ErrorKind::InvalidData, "it is not a regular file"))
+    Err(io::Error::new(
+        io::ErrorKind::InvalidData,
+        "it is not a regular file of this user",
+    ))
+}
+
+fn read_index(dir: &OwnedFd) -> Result<Saved, String> {
+    let text = |error: io::Error| error.to_string();
+    let file = open_own(dir, INDEX).map_err(text)?;
+    let size = file.metadata().map_err(text)?.len();
+    if size > INDEX_BYTES_MAX {
+        return Err("its index is larger than any that is read".into());
+    }
+    let mut bytes = vec![0; size as usize];
+    file.read_exact_at(&mut bytes, 0).map_err(text)?;
+    Saved::decode(&bytes).map_err(|error| format!("its index cannot be read: {error}"))
 }
 
 fn try_lock(data: &File) -> io::Result<bool> {

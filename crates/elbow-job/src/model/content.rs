@@ -330,6 +330,12 @@ impl Content {
         !self.dirty.is_empty() || !self.old && (self.stored > self.valid || last && self.stored != size)
     }
 
+    /// A fill failed half-way: as much as it was to write may be there, and has to be cut if the job has cut it meanwhile.
+    pub(crate) fn not_filled(&mut self, fill: &Fill) {
+        let reached = fill.data_end().max(fill.size.unwrap_or(0));
+        self.stored = self.stored.max(reached);
+    }
+
     /// A fill is on the storage: what it wrote and nobody wrote again is clean. Returns the bytes that are clean now.
     pub(crate) fn filled(&mut self, fill: &Fill) -> u64 {
         let cut = self.cut.take();

@@ -753,6 +753,14 @@ impl Model {
         self.queue_all(|inode| inode.has_work(true));
     }
 
+    /// Nothing but names changes from here on: of objects that the storage has.
+    pub(crate) fn finish_names(&mut self) {
+        self.graph.only_names = true;
+        let all = self.all().map(|(ino, _)| ino).filter(|ino| self.only_lacks_names(*ino));
+        let all: Vec<Ino> = all.collect();
+        all.into_iter().for_each(|ino| self.queue(ino));
+    }
+
     fn queue_all(&mut self, which: impl Fn(&Inode) -> bool) {
         let all: Vec<Ino> = self
             .all()
