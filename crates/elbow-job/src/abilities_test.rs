@@ -16,11 +16,15 @@ use crate::model::{ACCESS_ACL, DEFAULT_ACL};
 use crate::schedule_test::scratch;
 use crate::{Attr, Caller, Ino, Job, Options, Outcome, SetAttr, XattrMode};
 
-const ROOT: Caller = Caller {
-    uid: 0,
-    gid: 0,
-    umask: 0,
-};
+/// Whoever runs the tests: what is made belongs to the caller without a change of its owner.
+fn me() -> Caller {
+    Caller {
+        uid: rustix::process::geteuid().as_raw(),
+        gid: rustix::process::getegid().as_raw(),
+        umask: 0,
+    }
+}
+
 type Gave = Result<(), Errno>;
 
 fn n(name: &str) -> &OsStr {
@@ -49,7 +53,7 @@ impl Bench {
     fn file(&self, name: &str) -> Attr {
         let made = self
             .job
-            .insist(|job| job.create(ROOT, Ino::ROOT, n(name), 0o644))
+            .insist(|job| job.create(me(), Ino::ROOT, n(name), 0o644))
             .unwrap();
         self.job.insist(|job| job.write(made.ino, 0, b"data", false)).unwrap();
         self.job.release(made.ino, true);
@@ -112,7 +116,7 @@ fn acls_that_a_storage_refuses_are_refused_at_once() {
         let bench = Bench::refusing(Errno::OPNOTSUPP, is_acl);
         let dir = bench
             .job
-            .insist(|job| job.mkdir(ROOT, Ino::ROOT, n("d"), 0o755))
+            .insist(|job| job.mkdir(me(), Ino::ROOT, n("d"), 0o755))
             .unwrap()
             .ino;
         bench.assert_refused(Errno::OPNOTSUPP, |job| {
@@ -133,13 +137,13 @@ fn objects_that_a_storage_does_not_have_are_refused_at_once() {
     for kind in [Kind::Fifo, Kind::Socket, Kind::CharDevice, Kind::BlockDevice] {
         let bench = Bench::refusing(Errno::PERM, |call| call.operation == Operation::Mknod);
         bench.assert_refused(Errno::PERM, |job| {
-            job.insist(|job| job.mknod(ROOT, Ino::ROOT, n("x"), kind, 0o600, 0x103))
+            job.insist(|job| job.mknod(me(), Ino::ROOT, n("x"), kind, 0o600, 0x103))
                 .map(drop)
         });
     }
     let bench = Bench::refusing(Errno::PERM, |call| call.operation == Operation::Symlink);
     bench.assert_refused(Errno::PERM, |job| {
-        job.insist(|job| job.symlink(ROOT, Ino::ROOT, n("x"), n("to")))
+        job.insist(|job| job.symlink(me(), Ino::ROOT, n("x"), n("to")))
             .map(drop)
     });
     let bench = Bench::refusing(Errno::PERM, |call| call.operation == Operation::Link);
@@ -172,7 +176,7 @@ fn owners_that_a_storage_does_not_have_are_refused_at_once() {
         .job
         .insist(|job| job.create(other, Ino::ROOT, n("made"), 0o600))
         .unwrap();
-    assert_eq!((made.uid, made.gid), (0, 0));
+    assert_eq!((made.uid, made.gid), (me().uid, me().gid));
     bench.job.release(made.ino, true);
     bench.assert_commits();
 }
@@ -185,7 +189,7 @@ fn modes_that_a_storage_does_not_keep_are_refused_at_once_and_not_set_for_what_i
     let new = bench.file("new").ino;
     bench
         .job
-        .insist(|job| job.mkdir(ROOT, Ino::ROOT, n("sticky"), 0o1777))
+        .insist(|job| job.mkdir(me(), Ino::ROOT, n("sticky"), 0o1777))
         .unwrap();
     let closed = SetAttr {
         mode: Some(0o600),
@@ -206,7 +210,7 @@ fn names_and_sizes_that_a_storage_does_not_have_are_refused_at_once() {
     };
     let bench = Bench::refusing(Errno::INVAL, foreign);
     bench.assert_refused(Errno::INVAL, |job| {
-        job.insist(|job| job.create(ROOT, Ino::ROOT, n("File::Spec"), 0o644))
+        job.insist(|job| job.create(me(), Ino::ROOT, n("File::Spec"), 0o644))
             .map(drop)
     });
     let large = |call: &Call<'_>| call.operation == Operation::Truncate && call.bytes > u64::from(u32::MAX);

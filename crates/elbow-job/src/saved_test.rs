@@ -314,6 +314,16 @@ fn end(bed: &Bed, dir: &Path, publish: Publish, plan: Option<Plan>) -> Ended {
     }
 }
 
+/// With directories that their owner may not write.
+fn remove(dir: &Path) {
+    let opened = std::process::Command::new("chmod")
+        .args(["-R", "u+rwx"])
+        .arg(dir)
+        .status();
+    assert!(opened.unwrap().success());
+    std::fs::remove_dir_all(dir).unwrap();
+}
+
 fn is_saved(outcome: &Result<Outcome, JobError>) -> bool {
     matches!(outcome, Ok(Outcome::Kept(_, kept)) if kept.is_whole && kept.saved.is_some())
 }
@@ -398,7 +408,7 @@ fn no_room_at_any_moment(publish: Publish) {
             }
         }
         assert!(bed.is_empty(), "{what}");
-        std::fs::remove_dir_all(&dir).unwrap();
+        remove(&dir);
     }
     println!("{n} calls: {saved} saved elsewhere, {kept} kept, {stuck} stuck");
     assert!(saved >= 20 && saved + kept > 28, "{saved} {kept}");
@@ -446,7 +456,7 @@ fn a_job_that_has_no_directory_yet_is_saved_whole() {
             "{n}: nothing of it is left there"
         );
         assert_goes_on(&bed, &dir, &shown, &format!("call {n}"));
-        std::fs::remove_dir_all(&dir).unwrap();
+        remove(&dir);
     }
 }
 
@@ -487,11 +497,11 @@ fn a_restoration_can_be_interrupted_anywhere() {
                 let _ = recovered(&dir, &real()).unwrap();
                 assert_goes_on(&bed, &dir, &ended.shown, &what);
             }
-            std::fs::remove_dir_all(&dir).unwrap();
+            remove(&dir);
             // The later calls are many and alike.
             n += if n > 20 { 4 } else { 0 };
         }
-        std::fs::remove_dir_all(bed.temp.path().join("restored")).unwrap();
+        remove(&bed.temp.path().join("restored"));
         println!("late {late}: {n} calls");
     }
 }
@@ -628,7 +638,7 @@ fn what_was_refused_once_has_its_attributes_after_all() {
         for saved in bed.saved(&dir) {
             drop_saved(&saved.path).unwrap();
         }
-        std::fs::remove_dir_all(&dir).unwrap();
+        remove(&dir);
     }
     assert!(n > 40, "{n}");
 }

@@ -136,6 +136,14 @@ pub(crate) fn write_sealed(storage: &dyn Storage, job: &Handle, name: &OsStr, by
     sync_dir(storage, job)
 }
 
+/// Moves a directory that its owner may not write: its entry `..` changes.
+fn move_locked(storage: &dyn Storage, (dir, staging): (&Handle, &Handle), name: &OsStr) -> Result<(), Errno> {
+    let mode = storage.stat(dir, name)?.mode;
+    storage.chmod(dir, name, mode | STAGING_MODE)?;
+    lost::rename(storage, (dir, name), (staging, name), RenameMode::Replace)?;
+    storage.chmod(staging, name, mode)
+}
+
 impl Shared {
     /// Makes a job that has stopped a kept one; with the record of the rest, if all that it made is there.
     ///
@@ -205,7 +213,10 @@ impl Shared {
             None => tree.storage.open_dir(job, OsStr::new(NEW))?,
         };
         let moved = lost::rename(tree.storage, (&dir, &name), (&staging, &name), RenameMode::Replace);
-        gone_is_none(moved).map(|_| ())
+        match moved {
+            Err(Errno::ACCESS) => move_locked(tree.storage, (&dir, &staging), &name),
+            moved => gone_is_none(moved).map(|_| ()),
+        }
     }
 
     /// The staging directory of an old directory, made if it has none.
