@@ -244,10 +244,10 @@ impl Refused {
         }
     }
 
-    /// The storage has not taken all of it.
-    fn by_the_storage(cause: Cause) -> Self {
+    /// The storage has not taken all of it; for want of room, if so it is.
+    fn by_the_storage(cause: Cause, has_no_room: bool) -> Self {
         Self {
-            is_in_hand: cause.is_of_the_storage(),
+            is_in_hand: has_no_room,
             ..Self::torn(cause)
         }
     }
@@ -259,6 +259,10 @@ impl Refused {
             ..Self::torn(cause)
         }
     }
+}
+
+fn is_want_of_room(errno: Errno) -> bool {
+    matches!(errno, Errno::NOSPC | Errno::DQUOT)
 }
 
 impl Shared {
@@ -287,7 +291,10 @@ impl Shared {
             Err(cause) if keeps && cause.may_pass() && !self.close_rest() => self.drain_again(cause, progress),
             drained => drained,
         };
-        drained.map_err(Refused::by_the_storage)?;
+        drained.map_err(|cause| {
+            let has_no_room = cause.may_pass();
+            Refused::by_the_storage(cause, has_no_room)
+        })?;
         let (mut record, job) = {
             let state = self.state.lock();
             (draft::draft(&state.model, false), state.model.job_dir())
@@ -296,7 +303,7 @@ impl Shared {
             return Ok(None);
         }
         let failed = |tried: &'static str| move |errno| Cause::Storage(tried.into()).with(errno);
-        let refused = |tried| move |errno| Refused::by_the_storage(failed(tried)(errno));
+        let refused = |tried| move |errno| Refused::by_the_storage(failed(tried)(errno), is_want_of_room(errno));
         let job = match job {
             Some(job) => job,
             None => self

@@ -284,10 +284,28 @@ fn room_that_is_there_again_at_the_end_is_used() {
     // As long as there is none, nothing is stored, and each refusal is told once.
     ground.set_faults(vec![Fault::new(Op::Write, ENOSPC).name("other*")]);
     let before = ground.snapshot_below();
-    let run = ground.job(&[], "seq 100000 > other");
+    let run = ground.job(&["--no-keep"], "seq 100000 > other");
     run.assert_code(125);
     assert_eq!(run.err.matches("No space left on device").count(), 1, "{}", run.err);
     assert_eq!(ground.snapshot_below(), before, "{}", run.err);
+    // By default it is saved, and stored later.
+    let scratch = tempfile::tempdir().expect("a directory");
+    let scratch = ["--scratch", scratch.path().to_str().expect("UTF-8")];
+    let run = ground.job(&scratch, "seq 100000 > other");
+    run.assert_code(125);
+    assert_eq!(run.err.matches("No space left on device").count(), 1, "{}", run.err);
+    assert!(!ground.below("other").exists());
+    ground.set_faults(Vec::new());
+    let work = ground.work();
+    let resume = Command::new(env!("CARGO_BIN_EXE_elbow"))
+        .arg("resume")
+        .args(scratch)
+        .arg(&work)
+        .status();
+    assert!(resume.expect("elbow").success());
+    ground.assert_no_staging();
+    let stored = std::fs::read_to_string(ground.below("other")).expect("it is stored");
+    assert!(stored.ends_with("\n100000\n"), "{} bytes", stored.len());
 }
 
 #[test]
