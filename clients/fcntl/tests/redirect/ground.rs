@@ -63,7 +63,7 @@ impl Service {
                 .build()
                 .unwrap();
             runtime.block_on(async move {
-                let server = Server::open(settings).await.unwrap();
+                let server = open(settings).await;
                 ready.send(server.addresses().unwrap()[0].to_string()).unwrap();
                 let _ = server.run(async move { drop(told.await) }).await;
             });
@@ -78,6 +78,19 @@ impl Service {
         if let Some((stop, thread)) = self.stop.take() {
             let _ = stop.send(());
             thread.join().unwrap();
+        }
+    }
+}
+
+/// What another test has just forked holds the lock of the service before until it is a program of its own.
+async fn open(settings: Settings) -> Server {
+    let begun = std::time::Instant::now();
+    loop {
+        match Server::open(settings.clone()).await {
+            Err(error) if error.kind() == std::io::ErrorKind::AddrInUse && begun.elapsed() < PATIENCE => {
+                tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+            }
+            opened => return opened.unwrap(),
         }
     }
 }
