@@ -650,6 +650,10 @@ impl<'a> Apply<'a> {
     fn link(&self, from: &Path, to: &Path, made: &AtomicBool) -> StepResult {
         let ((from, name), (to, new_name)) = (self.tree.spot(from)?, self.tree.spot(to)?);
         let (old, new) = ((&from, name.as_os_str()), (&to, new_name.as_os_str()));
+        // Of the same file, too, it is another's: only what is not there now can come from an answer that is lost.
+        if self.is_first && self.storage().stat(new.0, new.1).is_ok() {
+            return Err(OF_OTHERS);
+        }
         match lost::link(self.storage(), old, new) {
             Err(Errno::EXIST) if self.is_first || !lost::are_one(self.storage(), old, new)? => {
                 return Err(OF_OTHERS);
