@@ -87,6 +87,7 @@ fn serve(directory: &Path) -> String {
         key: None,
         ttl_ms_max: 1000,
         memory: directory.join("state"),
+        first: true,
         metrics: None,
         shards: 1,
         clients_max: 100,

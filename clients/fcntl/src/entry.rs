@@ -10,7 +10,7 @@ use elbow_lock::Kind;
 use crate::errno::{Errno, check};
 use crate::file::{self, Inode, Target};
 use crate::range;
-use crate::{calls, config, descriptions, descriptors, inherit, libc_calls, locks, process};
+use crate::{calls, config, descriptions, descriptors, inherit, libc_calls, locks, memory, process};
 
 /// What is to be done with a call.
 enum Way {
@@ -113,13 +113,15 @@ fn any_fcntl(fd: c_int, command: c_int, argument: usize, next: fn(c_int, c_int, 
         Way::Libc => next(fd, command, argument),
         Way::Refused => refused(),
         Way::Ours(target) => {
-            #[allow(unsafe_code)]
-            // SAFETY: these commands take a pointer to a struct flock, as fcntl(2) says; null is refused.
-            let Some(flock) = (unsafe { (argument as *mut libc::flock).as_mut() }) else {
-                crate::errno::set(libc::EFAULT);
-                return -1;
-            };
-            calls::answer(|| fcntl_lock(fd, &target, of_description, action, flock))
+            let address = argument as *mut libc::flock;
+            calls::answer(|| {
+                let mut flock = memory::read(address)?;
+                fcntl_lock(fd, &target, of_description, action, &mut flock)?;
+                match action {
+                    Action::Get => memory::write(address, &flock),
+                    Action::Set { .. } => Ok(()),
+                }
+            })
         }
     }
 }

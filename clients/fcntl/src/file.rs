@@ -33,8 +33,9 @@ pub(crate) fn target(fd: c_int) -> Option<Target> {
         return None;
     }
     let mut path = path(fd)?;
-    // All who have the file open agree on its name, whether they came before or after it was removed.
-    if stat.st_nlink == 0 && path.ends_with(DELETED) {
+    // All who have the file open agree on its name, whether they came before or after it was removed. A FUSE mount says so of files that are there, too,
+    // and a file may be called so.
+    if path.ends_with(DELETED) && !is_name_of(&path, &stat) {
         path.truncate(path.len() - DELETED.len());
     }
     let name = FileName::new(&config.name_of(&path, stat.st_ino)?)?;
@@ -44,6 +45,18 @@ pub(crate) fn target(fd: c_int) -> Option<Target> {
         name,
         mode: mode & (libc::O_ACCMODE | libc::O_PATH),
     })
+}
+
+/// Whether a path leads to this file.
+fn is_name_of(path: &[u8], stat: &libc::stat) -> bool {
+    let Ok(path) = std::ffi::CString::new(path) else {
+        return false;
+    };
+    let mut found = std::mem::MaybeUninit::uninit();
+    #[allow(unsafe_code)]
+    // SAFETY: the path ends with a zero, and there is room for the answer, which is complete when the call succeeds.
+    let found = unsafe { (libc::lstat(path.as_ptr(), found.as_mut_ptr()) == 0).then(|| found.assume_init()) };
+    found.is_some_and(|found| inode_of(&found) == inode_of(stat))
 }
 
 /// Which file a descriptor is open on.

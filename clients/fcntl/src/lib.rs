@@ -50,6 +50,7 @@ mod inherit;
 mod libc_calls;
 mod line;
 mod locks;
+mod memory;
 mod process;
 mod range;
 mod reader;

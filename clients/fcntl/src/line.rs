@@ -93,7 +93,20 @@ impl Line {
         }
         call.sleep(false);
         let outcome = take(&call.outcome).take();
-        outcome.unwrap_or_else(|| Err(Broken("no answer".to_owned())))
+        let reply = outcome.unwrap_or_else(|| Err(Broken("no answer".to_owned())))?;
+        // A grant may be old when its caller wakes: who was stopped past the lease would act on what is another's by now.
+        self.check_lease();
+        self.broken().map_or(Ok(reply), Err)
+    }
+
+    /// Ends a session whose lease is over.
+    fn check_lease(&self) -> bool {
+        let lives = |lease: &mut ClientLease| lease.check(now_ms());
+        let is_over = take(&self.state).lease.as_mut().is_some_and(|lease| !lives(lease));
+        if is_over {
+            self.end("the lock service was silent for longer than our lease".to_owned());
+        }
+        !is_over
     }
 
     /// Sends what has no answer.
@@ -141,13 +154,12 @@ impl Line {
 
     /// For the reader: says that we live, when it is time.
     pub(crate) fn renew(&self) {
+        if !self.check_lease() {
+            return;
+        }
         let mut state = take(&self.state);
         let seq = state.last_id + 1;
         let Some(lease) = state.lease.as_mut() else { return };
-        if !lease.check(now_ms()) {
-            drop(state);
-            return self.end("the lock service was silent for longer than our lease".to_owned());
-        }
         if lease.renew_at().is_some_and(|at| now_ms() >= at) {
             lease.sent(now_ms(), seq);
             state.last_id = seq;

@@ -7,7 +7,7 @@
 //!
 //! [`Interposed`] makes every call of the seam go through one [`Hook`], which sees what is called ([`Call`]) and
 //! decides whether and when it is made. The doubles are hooks: [`Counting`], [`Faulty`], [`Recording`],
-//! [`Delaying`] and [`Gated`]. They nest, since a double is a storage and wraps a storage. [`Volatile`] sees the data too: it
+//! [`Delaying`], [`Gated`], [`PlainRenames`] and [`OwnerRights`]. They nest, since a double is a storage and wraps a storage. [`Volatile`] sees the data too: it
 //! keeps what is durable apart from what is only written, and makes the images that a crash could leave.
 //!
 //! Not here: a model of the storage. Calls that are let through reach the real one.
@@ -16,6 +16,8 @@ mod counting;
 mod delaying;
 mod faulty;
 mod gated;
+mod owner_rights;
+mod plain_renames;
 mod recording;
 mod volatile;
 
@@ -32,6 +34,8 @@ pub use counting::Counting;
 pub use delaying::Delaying;
 pub use faulty::{Faulty, Plan};
 pub use gated::Gated;
+pub use owner_rights::OwnerRights;
+pub use plain_renames::PlainRenames;
 pub use recording::{Recorded, Recording};
 pub use volatile::{Crash, Image, Volatile};
 
@@ -46,6 +50,10 @@ pub struct Call<'a> {
     pub name: Option<&'a OsStr>,
     /// The other text: new name of a link or rename, target of a symbolic link, key of an extended attribute.
     pub other: Option<&'a OsStr>,
+    /// The directory of the new name of a link or rename.
+    pub other_dir: Option<&'a Handle>,
+    /// What becomes of whoever has the new name of a rename.
+    pub mode: Option<RenameMode>,
     /// Offset in the file; 0 where there is none.
     pub offset: u64,
     /// Bytes that the call is about: asked for, given, punched, or the new size.
@@ -59,6 +67,8 @@ impl<'a> Call<'a> {
             handle,
             name: None,
             other: None,
+            other_dir: None,
+            mode: None,
             offset: 0,
             bytes: 0,
         }
@@ -74,6 +84,20 @@ impl<'a> Call<'a> {
     fn and(self, other: &'a OsStr) -> Self {
         Self {
             other: Some(other),
+            ..self
+        }
+    }
+
+    fn within(self, other_dir: &'a Handle) -> Self {
+        Self {
+            other_dir: Some(other_dir),
+            ..self
+        }
+    }
+
+    fn how(self, mode: RenameMode) -> Self {
+        Self {
+            mode: Some(mode),
             ..self
         }
     }
@@ -195,10 +219,11 @@ operations! {
     /// [`Storage::mknod`]
     Mknod: mknod(dir: &Handle, name: &OsStr, kind: Kind, mode: u32, rdev: u64) -> () = dir.named(name);
     /// [`Storage::link`]
-    Link: link(dir: &Handle, name: &OsStr, new_dir: &Handle, new_name: &OsStr) -> () = dir.named(name).and(new_name);
+    Link: link(dir: &Handle, name: &OsStr, new_dir: &Handle, new_name: &OsStr) -> ()
+        = dir.named(name).and(new_name).within(new_dir);
     /// [`Storage::rename`]
     Rename: rename(dir: &Handle, name: &OsStr, new_dir: &Handle, new_name: &OsStr, mode: RenameMode) -> ()
-        = dir.named(name).and(new_name);
+        = dir.named(name).and(new_name).within(new_dir).how(mode);
     /// [`Storage::unlink`]
     Unlink: unlink(dir: &Handle, name: &OsStr) -> () = dir.named(name);
     /// [`Storage::rmdir`]

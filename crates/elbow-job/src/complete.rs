@@ -1,11 +1,12 @@
 //! What a finished action means for the model.
 
-use elbow_file::Handle;
+use elbow_file::{Errno, Handle};
 
 use crate::abilities::Modes;
 use crate::api::Ino;
-use crate::model::{Body, Fill, LIMBO, Model, Place, Staging, Work, add_place};
+use crate::model::{Body, Fill, Inode, LIMBO, Model, Place, Staging, Work, add_place};
 use crate::plan::{Action, Spot, Target};
+use crate::report::is_want_of_room;
 
 /// What an action gave besides success.
 #[derive(Debug, Default)]
@@ -72,6 +73,17 @@ impl Model {
         inode.dirty.times |= attrs.times.is_some();
         let keys = attrs.xattrs.iter().map(|(key, _)| key.clone());
         inode.dirty_xattrs.extend(keys);
+    }
+
+    /// A storage that takes data and stores it later may answer a write with what became of one before (NFS), which counts as stored. Want of room is
+    /// told by close(2) and syncfs(2), too.
+    pub(crate) fn casts_doubt(&self, ino: Ino, action: &Action, errno: Errno) -> bool {
+        let Action::Fill { fill, .. } = action else {
+            return false;
+        };
+        let content = self.get(ino).ok().and_then(Inode::content);
+        let has_stored = content.is_some_and(|content| content.stored > 0 || !content.written.is_empty());
+        fill.changes_file() && has_stored && !is_want_of_room(errno)
     }
 
     fn staged(&mut self, ino: Ino, job_dir: Option<Handle>) {

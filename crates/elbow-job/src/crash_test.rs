@@ -3,11 +3,12 @@
 
 #![allow(clippy::disallowed_methods, reason = "the test makes and looks at real directories")]
 
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use elbow_file::double::{Faulty, Interposed, Operation, Plan};
+use elbow_file::double::{Faulty, Interposed, Operation, OwnerRights, PlainRenames, Plan};
 use elbow_file::{RealStorage, RenameMode, Storage};
 
 use crate::commit::{DONE, RECORD};
@@ -82,29 +83,48 @@ pub(crate) fn begin(storage: Arc<dyn Storage>, dir: &Path, publish: Publish) -> 
     .unwrap()
 }
 
-/// Runs the operations and commits through a storage that stops at the `n`-th change. Returns how many
-/// changes there were, and whether the stop came.
-fn run(dir: &Path, stop: Option<u64>, publish: Publish) -> (u64, bool) {
-    run_to_its_end(dir, stop, publish, |job| drop(job.commit(&mut |_| {})))
+/// What a job is run on, and what it does.
+struct Scene {
+    storage: Arc<dyn Storage>,
+    publish: Publish,
+    old_tree: fn(&Path),
+    operations: fn() -> Vec<Op>,
+}
+
+impl Scene {
+    fn usual(publish: Publish) -> Self {
+        Self {
+            storage: Arc::new(RealStorage),
+            publish,
+            old_tree,
+            operations,
+        }
+    }
+
+    /// Runs the operations and commits through a storage that stops at the `n`-th change. Returns how many
+    /// changes there were, and whether the stop came.
+    fn run(&self, dir: &Path, stop: Option<u64>) -> (u64, bool) {
+        self.run_to_its_end(dir, stop, |job| drop(job.commit(&mut |_| {})))
+    }
+
+    fn run_to_its_end(&self, dir: &Path, stop: Option<u64>, end: impl Fn(&Job)) -> (u64, bool) {
+        let faulty = Arc::new(Interposed::new(
+            self.storage.clone(),
+            Faulty::new(stop.map(Plan::stop_at_change)),
+        ));
+        let job = begin(faulty.clone(), dir, self.publish);
+        for op in (self.operations)() {
+            // After the stop the job refuses operations; before it they all succeed.
+            let _ = InJob(&job).run(&op);
+        }
+        end(&job);
+        (faulty.hook().changes_seen(), faulty.hook().fired() > 0)
+    }
 }
 
 /// The same for a job that fails and is kept.
 fn run_and_keep(dir: &Path, stop: Option<u64>, publish: Publish) -> (u64, bool) {
-    run_to_its_end(dir, stop, publish, |job| drop(job.roll_back(true, &mut |_| {})))
-}
-
-fn run_to_its_end(dir: &Path, stop: Option<u64>, publish: Publish, end: impl Fn(&Job)) -> (u64, bool) {
-    let faulty = Arc::new(Interposed::new(
-        Arc::new(RealStorage),
-        Faulty::new(stop.map(Plan::stop_at_change)),
-    ));
-    let job = begin(faulty.clone(), dir, publish);
-    for op in operations() {
-        // After the stop the job refuses operations; before it they all succeed.
-        let _ = InJob(&job).run(&op);
-    }
-    end(&job);
-    (faulty.hook().changes_seen(), faulty.hook().fired() > 0)
+    Scene::usual(publish).run_to_its_end(dir, stop, |job| drop(job.roll_back(true, &mut |_| {})))
 }
 
 /// A job has written its commit record there, and is not through with it.
@@ -135,19 +155,19 @@ pub(crate) fn has_staging(dir: &Path) -> bool {
     })
 }
 
-fn enumerate(publish: Publish) {
+fn enumerate(scene: &Scene) {
     rustix::process::umask(rustix::fs::Mode::empty());
     let temp = scratch();
     let fresh = |name: &str| {
         let dir = temp.path().join(name);
         std::fs::create_dir(&dir).unwrap();
-        old_tree(&dir);
+        (scene.old_tree)(&dir);
         dir
     };
     let untouched = fresh("untouched");
     let before = snapshot(&untouched);
     let whole = fresh("whole");
-    let (changes, stopped) = run(&whole, None, publish);
+    let (changes, stopped) = scene.run(&whole, None);
     let after = snapshot(&whole);
     assert!(!stopped && before != after && changes > 30, "{changes} changes");
 
@@ -156,16 +176,15 @@ fn enumerate(publish: Publish) {
     for n in 1..=changes {
         let dir = fresh(&format!("stop{n}"));
         let times = old_times(&dir);
-        let (_, stopped) = run(&dir, Some(n), publish);
+        let (_, stopped) = scene.run(&dir, Some(n));
         assert!(stopped, "the stop at change {n} of {changes} never came");
         let has_committed = committed_and_not_ended(&dir);
         // Recovery may die too, and is then run again.
-        let dies = Interposed::new(Arc::new(RealStorage), Faulty::new([Plan::stop_at_change(n % 7 + 1)]));
+        let dies = Interposed::new(scene.storage.clone(), Faulty::new([Plan::stop_at_change(n % 7 + 1)]));
         let dies: Arc<dyn Storage> = Arc::new(dies);
         let _ = recovered(&dir, &dies);
         let is_undone = !has_staging(&dir);
-        let real: Arc<dyn Storage> = Arc::new(RealStorage);
-        let action = recovered(&dir, &real);
+        let action = recovered(&dir, &scene.storage);
         let action = action.unwrap_or_else(|error| panic!("recovery after a stop at change {n}: {error}"));
         let found = snapshot(&dir);
         assert!(
@@ -195,12 +214,72 @@ fn enumerate(publish: Publish) {
 
 #[test]
 fn death_at_any_call_leaves_the_old_tree_or_the_new_one() {
-    enumerate(Publish::Staged);
+    enumerate(&Scene::usual(Publish::Staged));
 }
 
 #[test]
 fn death_at_any_call_leaves_the_old_tree_or_the_new_one_when_published_eagerly() {
-    enumerate(Publish::Eager);
+    enumerate(&Scene::usual(Publish::Eager));
+}
+
+/// There a new name is a link, and the old one is taken away then: who died in between was found to have met somebody else, and a committed
+/// job was rolled back.
+#[test]
+fn death_at_any_call_leaves_the_old_tree_or_the_new_one_where_renames_take_no_flags() {
+    enumerate(&Scene {
+        storage: Arc::new(Interposed::new(Arc::new(RealStorage), PlainRenames)),
+        ..Scene::usual(Publish::Staged)
+    });
+}
+
+fn closed_tree(dir: &Path) {
+    old_tree(dir);
+    for (path, mode) in [("gone", 0o555), ("keep", 0o555), ("moves", 0o500)] {
+        std::fs::set_permissions(dir.join(path), PermissionsExt::from_mode(mode)).unwrap();
+    }
+}
+
+/// What `chmod -R u+w` comes before, as an ordinary user: names come, go and change in directories that were closed, of which one is closed
+/// again, one moves and one goes.
+fn operations_in_closed_dirs() -> Vec<Op> {
+    let s = str::to_owned;
+    vec![
+        Op::Chmod(s("keep"), 0o755),
+        Op::Mkdir(s("keep/new")),
+        Op::Create(s("keep/new/a")),
+        Op::Create(s("keep/fresh")),
+        Op::Write(s("keep/fresh"), 0, b"fresh".to_vec()),
+        Op::Write(s("keep/log"), 7, b" and new".to_vec()),
+        Op::Unlink(s("keep/cut")),
+        Op::Create(s("keep/tmp")),
+        Op::Rename(s("keep/tmp"), s("keep/replaced"), RenameMode::Replace),
+        Op::Rename(s("one"), s("keep/one"), RenameMode::Replace),
+        Op::Link(s("two"), s("keep/second")),
+        Op::Chmod(s("keep"), 0o555),
+        Op::Chmod(s("gone"), 0o755),
+        Op::Unlink(s("gone/deep/y")),
+        Op::Rmdir(s("gone/deep")),
+        Op::Rename(s("gone/saved"), s("saved"), RenameMode::Replace),
+        Op::Unlink(s("gone/x")),
+        Op::Rmdir(s("gone")),
+        Op::Chmod(s("moves"), 0o700),
+        Op::Unlink(s("moves/in")),
+        Op::Rename(s("moves"), s("moved"), RenameMode::Replace),
+        Op::Create(s("moved/other")),
+    ]
+}
+
+/// Whoever had opened a directory of mode 0555 and changed the names in it was refused the commit.
+#[test]
+fn death_at_any_call_leaves_the_old_tree_or_the_new_one_where_directories_were_closed() {
+    for publish in [Publish::Staged, Publish::Eager] {
+        enumerate(&Scene {
+            storage: Arc::new(Interposed::new(Arc::new(RealStorage), OwnerRights)),
+            old_tree: closed_tree,
+            operations: operations_in_closed_dirs,
+            publish,
+        });
+    }
 }
 
 /// What a roll back must put back beside the tree: the times of the directories that were staged in.
@@ -250,6 +329,35 @@ fn times_of_links_are_left_alone_where_the_storage_follows_links() {
     assert!(matches!(job.commit(&mut |_| {}), Ok(crate::Outcome::Committed)));
     assert_eq!(faulty.hook().fired(), 1, "the storage was asked once, by the probe");
     assert!(temp.path().join("link").is_symlink());
+}
+
+/// The same for links that were there before: the times of what such a link points to were those of the link after the commit.
+#[test]
+fn attributes_of_old_links_are_left_alone_where_the_storage_follows_links() {
+    let temp = scratch();
+    let link = temp.path().join("link");
+    std::os::unix::fs::symlink("target", &link).unwrap();
+    std::fs::write(temp.path().join("target"), "").unwrap();
+    let look = || {
+        let seen = link.symlink_metadata().unwrap();
+        (seen.modified().unwrap(), seen.gid())
+    };
+    let before = look();
+    let follows = Plan::fail(elbow_file::Errno::NOENT)
+        .on(Operation::SetTimes)
+        .when(|call| call.name.is_some_and(|name| name == "probe"));
+    let faulty = Arc::new(Interposed::new(Arc::new(RealStorage), Faulty::new([follows])));
+    let job = begin(faulty.clone(), temp.path(), Publish::Staged);
+    let found = job.insist(|job| job.lookup(crate::Ino::ROOT, "link".as_ref())).unwrap();
+    let set = crate::SetAttr {
+        gid: Some(rustix::process::getegid().as_raw()),
+        mtime: Some(crate::SetTime::At(elbow_file::Time::default())),
+        ..Default::default()
+    };
+    job.insist(|job| job.setattr(found.ino, &set)).unwrap();
+    assert!(matches!(job.commit(&mut |_| {}), Ok(crate::Outcome::Committed)));
+    assert_eq!(faulty.hook().fired(), 1, "the storage was asked once");
+    assert_eq!(look(), before);
 }
 
 /// A job over more old directories than this process may have descriptors: the ways to directories are opened

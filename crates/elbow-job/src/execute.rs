@@ -9,6 +9,7 @@ use elbow_file::{Access, Errno, Handle, RenameMode, Storage, Time};
 
 use crate::abilities::{self, Ability, Trial};
 use crate::api::Ino;
+use crate::closed;
 use crate::complete::Done;
 use crate::liveness::{self, Attempt, Lock};
 use crate::lost;
@@ -173,11 +174,16 @@ impl Executor<'_> {
     /// The journal knows of a staging directory before it exists.
     fn stage(&self, at: &Route, opened: Option<u32>, done: &mut Done) -> Result<(), Errno> {
         let dir = self.open(at, done)?;
-        self.journal(&JournalEntry::Staging {
-            dir: self.journal_path.clone(),
-            times: self.times_before,
-        })?;
-        self.storage.mkdir(&dir, self.part_name, STAGING_MODE)?;
+        let note = |closed| {
+            self.journal(&JournalEntry::Staging {
+                dir: self.journal_path.clone(),
+                times: self.times_before,
+                closed,
+            })
+        };
+        note(None)?;
+        let make = || self.storage.mkdir(&dir, self.part_name, STAGING_MODE);
+        closed::change_names(self.storage, &dir, |mode| note(Some(mode)), make)?;
         self.open_up(&dir, self.part_name, opened)?;
         done.calls += 2;
         Ok(())

@@ -70,7 +70,7 @@ impl Job {
     ///
     /// # Errors
     /// The error of a background operation.
-    pub fn fsync(&self, _ino: Ino) -> Result<(), Errno> {
+    pub fn fsync(&self, ino: Ino) -> Result<(), Errno> {
         if !self.shared.options.durable {
             return Ok(());
         }
@@ -78,7 +78,13 @@ impl Job {
         self.shared.state.lock().model.graph.flush = false;
         drained.map_err(|_| Errno::IO)?;
         let job_dir = self.shared.state.lock().model.job_dir();
-        job_dir.map_or(Ok(()), |dir| self.shared.storage.sync_all(&dir))
+        let synced = job_dir.map_or(Ok(()), |dir| self.shared.storage.sync_all(&dir));
+        synced.inspect_err(|errno| {
+            // Nothing tells of it twice, and the command may not care.
+            let mut state = self.shared.state.lock();
+            state.is_lost = true;
+            self.shared.fail(&mut state, ino, "sync", *errno);
+        })
     }
 }
 

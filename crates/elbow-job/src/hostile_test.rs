@@ -405,6 +405,7 @@ fn a_part_that_somebody_else_has_put_there_is_left_alone() {
         let entry = JournalEntry::Staging {
             dir: "ours/deep".into(),
             times,
+            closed: None,
         };
         let staging = ground.plant(&[("journal", journal(&[entry]))]);
         let part = sub.join(part_name(staging.file_name().unwrap()));

@@ -11,6 +11,7 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::ahead::Ahead;
 use crate::api::{Answer, Attr, Caller, Ino, Listed, SetAttr, Stop, XattrMode};
+use crate::commit;
 use crate::execute::Journal;
 use crate::liveness::Lock;
 use crate::model::{Birth, Model, Name, NewObject};
@@ -40,6 +41,8 @@ pub(crate) struct Shared {
     pub(crate) staging_name: Name,
     pub(crate) part_name: Name,
     pub(crate) root_times: (Time, Time),
+    /// What the directory can be known by, when it does not answer any more.
+    pub(crate) home: commit::Home,
     pub(crate) state: Mutex<State>,
     /// Work may be ready.
     pub(crate) work: Condvar,
@@ -63,8 +66,10 @@ pub(crate) struct State {
     pub(crate) errors: Vec<DeferredError>,
     /// What was refused and could be done at the end.
     pub(crate) overcome: Vec<DeferredError>,
-    /// The storage has taken something and told later that it could not store it: that is not in hand any more.
+    /// The storage has taken something and told later that it could not store it, or may have told so: that is not in hand any more.
     pub(crate) is_lost: bool,
+    /// The end of a job that is being committed was asked for.
+    pub(crate) is_interrupted: bool,
     /// Directories that somebody is listing now.
     pub(crate) listing: HashSet<Ino>,
     /// Writers that wait for memory.
@@ -143,10 +148,13 @@ impl Job {
             errors: Vec::new(),
             overcome: Vec::new(),
             is_lost: false,
+            is_interrupted: false,
             listing: HashSet::new(),
             waiting_for_room: 0,
         };
+        let home = commit::Home::of(&*storage, &root, path);
         let shared = Arc::new(Shared {
+            home,
             storage,
             root,
             path: path.to_owned(),
@@ -442,6 +450,7 @@ impl Job {
     pub fn freeze(&self) {
         let mut state = self.shared.state.lock();
         state.model.refuse.get_or_insert(Errno::ROFS);
+        state.model.is_frozen = true;
         state.model.ahead = Ahead::default();
     }
 
@@ -503,7 +512,10 @@ impl Shared {
     }
 
     pub(crate) fn manifest(&self, home: Home) -> Manifest {
-        Manifest::of_this_process(clock(), self.root_times, &self.options.command, home)
+        Manifest {
+            save: self.options.save.clone(),
+            ..Manifest::of_this_process(clock(), self.root_times, &self.options.command, home)
+        }
     }
 }
 

@@ -13,7 +13,9 @@ use elbow_file::{Errno, Handle, RenameMode, Storage};
 use crate::commit::{Leftovers, StagingHolder, Tally, Tree, gone_is_none, remove_leftovers};
 use crate::liveness::{self, Attempt, Liveness, Lock};
 use crate::lost;
-use crate::recover::{Found, THREADS, error, find_record, lock_manifest, look_at, read_journal, told};
+use crate::recover::{
+    BIRTH_LOOKS, BIRTH_PAUSE, Found, THREADS, error, find_record, lock_manifest, look_at, read_journal, told,
+};
 use crate::report::{JobError, RecoverAction, Recovered};
 use crate::staging::{DROPPED, JournalEntry, KEPT, MANIFEST, Manifest, is_job_name, is_staging_name};
 use crate::whose::{self, Own, Whose};
@@ -75,8 +77,7 @@ pub(crate) fn find(storage: &dyn Storage, root: &Handle, name: &OsStr) -> Result
         whose::Found::NotOurs(why) => return Err(not_kept(format!("it is left alone: {why}"))),
     };
     let lock = Lock::default();
-    let found = look_at(storage, &own).map_err(error("reading the manifest in"))?;
-    let attempt = lock_manifest(storage, &own, &found, &lock).map_err(error("locking the manifest in"))?;
+    let (found, attempt) = hold(storage, &own, &lock)?;
     match found {
         Found::Kept(_) | Found::Dropped(_) if matches!(attempt, Attempt::Taken) => {
             Err(not_kept("another process is at work on it".into()))
@@ -102,6 +103,21 @@ pub(crate) fn find(storage: &dyn Storage, root: &Handle, name: &OsStr) -> Result
             let liveness = manifest.map(|manifest| liveness::of(&manifest, &attempt, whose.dev(), shares_locks));
             Err(not_kept(state_of(storage, &own, liveness)))
         }
+    }
+}
+
+/// A job, and its lock, if that can be had within two seconds: who was killed, or has just ended, may have it for a moment still, and so may what a
+/// process is starting.
+fn hold(storage: &dyn Storage, own: &Own, lock: &Lock) -> Result<(Found, Attempt), JobError> {
+    let mut looks = 0;
+    loop {
+        looks += 1;
+        let found = look_at(storage, own).map_err(error("reading the manifest in"))?;
+        let attempt = lock_manifest(storage, own, &found, lock).map_err(error("locking the manifest in"))?;
+        if !matches!(attempt, Attempt::Taken) || looks == BIRTH_LOOKS {
+            return Ok((found, attempt));
+        }
+        std::thread::sleep(BIRTH_PAUSE);
     }
 }
 
@@ -147,6 +163,8 @@ fn leftovers(tree: &Tree<'_>, own: &Own) -> Result<Leftovers, Errno> {
                 left.staging.push(StagingHolder {
                     path: dir,
                     times: (now.atime, now.mtime),
+                    // It was closed when the job was kept; what has become of it since is its owner's.
+                    closed: None,
                     open: None,
                 });
             }

@@ -27,6 +27,7 @@ mod ahead;
 mod api;
 #[cfg(test)]
 mod beside_test;
+mod closed;
 mod commit;
 mod complete;
 #[cfg(test)]
@@ -40,6 +41,8 @@ mod hostile_test;
 mod inherit_test;
 mod job;
 mod kept;
+#[cfg(test)]
+mod left_test;
 mod liveness;
 mod lost;
 mod manners;
@@ -87,7 +90,7 @@ pub use report::{
     Cause, Change, ChangeKind, Counts, DeferredError, JobError, Keep, Kept, OnConflict, Options, Outcome, Phase,
     Progress, Publish, RecoverAction, Recovered, Steps,
 };
-pub use restore::{SavedJob, drop_saved, restore, saved_jobs};
+pub use restore::{SavedJob, drop_saved, restore, save_places, saved_jobs};
 pub use resume::resume;
 pub use seek::Seek;
 pub use show::{JobState, Left, show};

@@ -4,6 +4,7 @@
 //! A look tells: the old name is gone, the new one there. Old names are hidden ones mostly, which nobody else uses.
 
 use std::ffi::OsStr;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use elbow_file::{Errno, Handle, RenameMode, Stat, Storage};
 
@@ -46,11 +47,16 @@ fn has_moved(storage: &dyn Storage, from: Name<'_>, to: Name<'_>) -> bool {
 
 /// Gives an object a name that nobody has, where the storage cannot rename without replacing: a second name, of which the first is
 /// taken away, so that it is the storage that says whether the name is free. Directories have no second name, and none replaces one that is not
-/// empty.
+/// empty. `made`: it has the new name, also if it could then not lose the old one.
 ///
 /// # Errors
 /// EEXIST: somebody else has the name.
-pub(crate) fn move_to_free(storage: &dyn Storage, from: Name<'_>, to: Name<'_>) -> Result<(), Errno> {
+pub(crate) fn move_to_free(
+    storage: &dyn Storage,
+    from: Name<'_>,
+    to: Name<'_>,
+    made: &AtomicBool,
+) -> Result<(), Errno> {
     match storage.link(from.0, from.1, to.0, to.1) {
         Ok(()) => {}
         // Made by a request before this one, or by who died after it.
@@ -58,11 +64,15 @@ pub(crate) fn move_to_free(storage: &dyn Storage, from: Name<'_>, to: Name<'_>) 
         Err(Errno::EXIST) => return Err(Errno::EXIST),
         Err(_) => return move_if_free(storage, from, to),
     }
-    match storage.unlink(from.0, from.1) {
-        Ok(()) | Err(Errno::NOENT) => Ok(()),
-        Err(errno) if may_be_made(errno) && storage.stat(from.0, from.1) == Err(Errno::NOENT) => Ok(()),
-        Err(errno) => storage.unlink(to.0, to.1).and(Err(errno)),
-    }
+    made.store(true, Ordering::Release);
+    let errno = match storage.unlink(from.0, from.1) {
+        Ok(()) | Err(Errno::NOENT) => return Ok(()),
+        Err(errno) if may_be_made(errno) && storage.stat(from.0, from.1) == Err(Errno::NOENT) => return Ok(()),
+        Err(errno) => errno,
+    };
+    storage.unlink(to.0, to.1)?;
+    made.store(false, Ordering::Release);
+    Err(errno)
 }
 
 fn move_if_free(storage: &dyn Storage, from: Name<'_>, to: Name<'_>) -> Result<(), Errno> {
@@ -116,8 +126,13 @@ mod tests {
                         std::fs::write(temp.path().join(&source), &source).unwrap();
                         let (root, target) = (&root, &target);
                         scope.spawn(move || {
-                            move_to_free(&RealStorage, (root, source.as_ref()), (root, target.as_ref()))
-                                .map(|()| source)
+                            move_to_free(
+                                &RealStorage,
+                                (root, source.as_ref()),
+                                (root, target.as_ref()),
+                                &AtomicBool::default(),
+                            )
+                            .map(|()| source)
                         })
                     })
                     .collect();
@@ -138,16 +153,20 @@ mod tests {
         let temp = tempfile::tempdir().unwrap();
         let root = RealStorage::open_root(temp.path()).unwrap();
         let name = |name: &'static str| (&root, OsStr::new(name));
+        let made = AtomicBool::default();
         std::fs::write(temp.path().join("source"), "").unwrap();
         std::fs::hard_link(temp.path().join("source"), temp.path().join("target")).unwrap();
-        assert_eq!(move_to_free(&RealStorage, name("source"), name("target")), Ok(()));
+        assert_eq!(
+            move_to_free(&RealStorage, name("source"), name("target"), &made),
+            Ok(())
+        );
         assert!(!temp.path().join("source").exists() && temp.path().join("target").exists());
         std::fs::create_dir(temp.path().join("dir")).unwrap();
-        assert_eq!(move_to_free(&RealStorage, name("dir"), name("moved")), Ok(()));
+        assert_eq!(move_to_free(&RealStorage, name("dir"), name("moved"), &made), Ok(()));
         assert!(temp.path().join("moved").is_dir());
         std::fs::create_dir(temp.path().join("dir")).unwrap();
         assert_eq!(
-            move_to_free(&RealStorage, name("dir"), name("target")),
+            move_to_free(&RealStorage, name("dir"), name("target"), &made),
             Err(Errno::EXIST)
         );
     }

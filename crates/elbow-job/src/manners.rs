@@ -18,6 +18,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use elbow_file::{Errno, Handle, RenameMode, Result, Storage, Time};
 
+use crate::removal::gone_is_fine;
+
 /// Something that is done in one of two ways.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Manner {
@@ -54,6 +56,24 @@ pub(crate) fn probe(storage: &dyn Storage, job: &Handle, manner: Manner) -> bool
         Manner::FullExists => full_exists(storage, job),
     };
     tried.unwrap_or(false)
+}
+
+/// Tries in the job's own directory whether the storage can rename without replacing: a recovery asks, of which no [`Manner`] is known.
+///
+/// # Errors
+/// Any but those that say that it cannot.
+pub(crate) fn has_noreplace(storage: &dyn Storage, job: &Handle) -> Result<bool> {
+    let (old, new) = (named("old"), named("new"));
+    let forget = |name: &OsString| gone_is_fine(storage.unlink(job, name));
+    // Who tried before may have died over it.
+    [&old, &new].into_iter().try_for_each(forget)?;
+    storage.create(job, &old, 0o600).and_then(|file| storage.close(&file))?;
+    let renamed = storage.rename(job, &old, job, &new, RenameMode::NoReplace);
+    [&old, &new].into_iter().try_for_each(forget)?;
+    match renamed {
+        Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => Ok(false),
+        renamed => renamed.map(|()| true),
+    }
 }
 
 fn truncate_sets(storage: &dyn Storage, job: &Handle, has_data: bool) -> Result<bool> {

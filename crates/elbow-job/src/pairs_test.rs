@@ -350,6 +350,8 @@ fn what_somebody_does_at_any_call_of_a_commit_is_not_lost() {
         Op::Create(s("full/y")),
         Op::Create(s("n")),
         Op::Rename(s("full"), s("f2"), RenameMode::NoReplace),
+        Op::Link(s("a"), s("d/n")),
+        Op::Link(s("b"), s("m")),
     ];
     // Who takes a name that a job is giving up keeps it from being taken back: SEMANTICS.md, Limits.
     let takes_a_name = |deed: &Deed, other: &Op| {

@@ -19,6 +19,7 @@ use elbow_file::{Handle, Kind};
 
 use crate::abilities::Modes;
 use crate::api::Ino;
+use crate::closed::is_closed;
 use crate::model::{
     ACCESS_ACL, Body, CAPABILITY, DEFAULT_ACL, EAGER_DRAIN_BYTES, Fill, Inode, LIMBO, Model, Name, Place, Staging, Work,
 };
@@ -653,6 +654,13 @@ impl Model {
             && place.dir != LIMBO
             && self.at(place.dir).is_old()
             && !self.base_has(place.dir, &place.name)
+            && !self.was_closed(place.dir)
+    }
+
+    /// An old directory that its owner cannot change the names in until the commit sets its mode.
+    fn was_closed(&self, dir: Ino) -> bool {
+        let seen = self.at(dir).old.as_ref().and_then(|old| old.seen);
+        seen.is_some_and(|seen| is_closed(seen.mode))
     }
 
     pub(crate) fn spot(&self, place: &Place) -> Spot {

@@ -298,6 +298,7 @@ impl Shared {
         match result {
             Ok(done) => state.model.complete(ino, action, done),
             Err(errno) => {
+                state.is_lost |= state.model.casts_doubt(ino, action, errno);
                 state.model.not_done(ino, action);
                 self.fail(state, ino, action.operation(), errno);
             }

@@ -12,9 +12,10 @@
 //! Everything that is read is bounded, and refused by its first bytes if it is not ours: who has filled a disk with junk under such a name
 //! costs nothing.
 
+use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStringExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,13 +24,13 @@ use elbow_ranges::encoding::seal;
 
 use crate::commit::{
     Apply, DEPARTED, DONE, Failure, Leftovers, RECORD, RECORD_MAGIC, RESUME, Record, StagingHolder, Tally, Tree, Turn,
-    UNDO, UndoPhase, WHY_BYTES_MAX, cause_of, gone_is_none, remove_job_dir, remove_leftovers, remove_old_turn,
-    write_why,
+    UNDO, UndoPhase, WHY_BYTES_MAX, cause_of, find_left, find_saved, gone_is_none, put_times_back, remove_job_dir,
+    remove_leftovers, remove_old_turn, write_why,
 };
 use crate::job::clock;
 use crate::kept;
 use crate::liveness::{self, Attempt, Liveness, Lock};
-use crate::report::{JobError, OnConflict, Outcome, RecoverAction, Recovered};
+use crate::report::{Cause, JobError, OnConflict, Outcome, RecoverAction, Recovered};
 use crate::resume;
 use crate::staging::{
     DROPPED, JOURNAL, JournalEntry, KEPT, MANIFEST, MANIFEST_DRAFT, MANIFEST_MAGIC, Manifest, TURN, WHY, is_job_name,
@@ -53,8 +54,8 @@ const JOURNAL_BYTES_MAX: u64 = 1 << 30;
 /// A job's own directory without a manifest, or with nothing else, may be a moment old, or about to go: it is looked at again for
 /// two seconds. A job that has none by then is dead; if it is only very slow, it finds its directory gone and fails.
 const BIRTH_SECONDS: i64 = 10;
-const BIRTH_LOOKS: usize = 40;
-const BIRTH_PAUSE: Duration = Duration::from_millis(50);
+pub(crate) const BIRTH_LOOKS: usize = 40;
+pub(crate) const BIRTH_PAUSE: Duration = Duration::from_millis(50);
 /// The first pauses are shorter, and each twice as long as the one before: most wait for a single call.
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
 /// A manifest that is another one whenever it is locked is looked at so often.
@@ -265,7 +266,9 @@ impl<'a> Recovery<'a> {
         let manifest = match found {
             Found::Kept(manifest) => {
                 let waits = waits(self.storage, &own).map_err(error("reading the record in"))?;
-                return Ok(Some(is_kept(name, manifest.as_ref(), waits)));
+                let saved = |manifest: &Manifest| find_saved(&manifest.save, name).is_some();
+                let goes_on = waits || manifest.as_ref().is_some_and(saved);
+                return Ok(Some(is_kept(name, manifest.as_ref(), goes_on)));
             }
             Found::Dropped(_) if matches!(attempt, Attempt::Taken) => return Ok(None),
             Found::Dropped(manifest) => {
@@ -395,15 +398,71 @@ impl<'a> Recovery<'a> {
                     "its manifest cannot be read; if it is dead, run `elbow recover --force`; nothing was changed",
                 )
             }
-            Ok(None) => {
-                self.roll_back(&tree, name, own, manifest)?;
-                say(RecoverAction::RolledBack, "it had not committed: nothing of it is left")
-            }
+            Ok(None) => match self.left_elsewhere(name, manifest) {
+                Ok(Some((manifest, saved))) => {
+                    let message = self.keep_saved(&tree, name, own, manifest, &saved)?;
+                    say(RecoverAction::Kept, &message)
+                }
+                Err(place) if !self.force => say(
+                    RecoverAction::Failed,
+                    &format!(
+                        "it could not be ended: {} cannot be read, where it may have saved results; `elbow recover --force` rolls it back",
+                        place.display()
+                    ),
+                ),
+                Ok(None) | Err(_) => {
+                    self.roll_back(&tree, name, own, manifest)?;
+                    say(RecoverAction::RolledBack, "it had not committed: nothing of it is left")
+                }
+            },
             Err(found) => say(
                 RecoverAction::Damaged,
                 &format!("its commit record cannot be read: {found}; nothing was changed"),
             ),
         }
+    }
+
+    /// What a job that could not be marked as kept has saved on this machine, or what cannot be looked at.
+    fn left_elsewhere<'m>(
+        &self,
+        name: &OsStr,
+        manifest: Option<&'m Manifest>,
+    ) -> Result<Option<(&'m Manifest, PathBuf)>, PathBuf> {
+        let Some(manifest) = manifest.filter(|manifest| manifest.is_of_this_machine()) else {
+            return Ok(None);
+        };
+        let found = find_left(&manifest.save, name)?;
+        Ok(found.map(|saved| (manifest, saved)))
+    }
+
+    /// Makes it what it would be if it had been able to: a kept job of which a part is elsewhere.
+    fn keep_saved(
+        &self,
+        tree: &Tree<'_>,
+        name: &OsStr,
+        own: &Own,
+        manifest: &Manifest,
+        saved: &Path,
+    ) -> Result<String, JobError> {
+        let message = format!(
+            "it could not be marked as kept when the storage did not take all of it; what is missing is on {} in {}",
+            manifest.host,
+            saved.display()
+        );
+        let (left, times) =
+            leftovers(self.storage, self.root, name, own, Some(manifest)).map_err(error("reading the journal in"))?;
+        for holder in &left.staging {
+            // One that somebody has moved or closed keeps the times that it has.
+            if let Ok(dir) = tree.dir(&holder.path) {
+                let _ = put_times_back(self.storage, &dir, holder.times);
+            }
+        }
+        write_why(self.storage, &own.handle, &Cause::Storage(message.clone()));
+        kept::keep(self.storage, &own.handle).map_err(error("keeping the job in"))?;
+        let _ = put_times_back(self.storage, self.root, times);
+        Ok(format!(
+            "{message}; `elbow resume .` goes on with it, `elbow recover --drop` with this name removes it"
+        ))
     }
 
     pub(crate) fn roll_back(
@@ -547,12 +606,12 @@ fn is_bare(storage: &dyn Storage, own: &Own) -> Result<bool, Errno> {
     }))
 }
 
-fn is_kept(name: &OsStr, manifest: Option<&Manifest>, waits: bool) -> Recovered {
-    told(name, RecoverAction::Kept, manifest, kept_words(waits))
+fn is_kept(name: &OsStr, manifest: Option<&Manifest>, goes_on: bool) -> Recovered {
+    told(name, RecoverAction::Kept, manifest, kept_words(goes_on))
 }
 
-fn kept_words(waits: bool) -> String {
-    let words = if waits {
+fn kept_words(goes_on: bool) -> String {
+    let words = if goes_on {
         "it could not be stored and is kept with all that it made; `elbow resume .` goes on with it, `elbow recover --drop` with this name removes it"
     } else {
         "it failed and was kept; `elbow recover --drop` with this name removes it"
@@ -585,6 +644,11 @@ impl Found {
     fn has_process(&self) -> Option<bool> {
         let (Self::Ordinary(manifest) | Self::Kept(manifest) | Self::Dropped(manifest)) = self;
         manifest.as_ref()?.has_process()
+    }
+
+    pub(crate) fn into_manifest(self) -> Option<Manifest> {
+        let (Self::Ordinary(manifest) | Self::Kept(manifest) | Self::Dropped(manifest)) = self;
+        manifest
     }
 
     /// The name of the manifest.
@@ -687,14 +751,23 @@ fn leftovers(
             (now.atime, mtime_in(name).unwrap_or(now.mtime))
         }
     };
-    let mut left = Leftovers::default();
+    let (mut left, mut known) = (Leftovers::default(), HashMap::new());
     for entry in read_journal(storage, own)? {
         match entry {
-            JournalEntry::Staging { dir, times } => left.staging.push(StagingHolder {
-                path: dir,
-                times,
-                open: None,
-            }),
+            JournalEntry::Staging { dir, times, closed } => {
+                let place = *known.entry(dir.clone()).or_insert(left.staging.len());
+                if let Some(holder) = left.staging.get_mut(place) {
+                    // One that had to be opened is noted once more.
+                    holder.closed = holder.closed.or(closed);
+                    continue;
+                }
+                left.staging.push(StagingHolder {
+                    path: dir,
+                    times,
+                    closed,
+                    open: None,
+                });
+            }
             JournalEntry::Visible { path } => left.visible.push(path),
         }
     }

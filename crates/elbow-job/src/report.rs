@@ -40,7 +40,7 @@ pub struct Options {
     pub scratch: Option<PathBuf>,
     /// Most bytes of spilled data; beyond it writers wait.
     pub scratch_bytes: u64,
-    /// Directories to save what the storage has no room for at the end, tried in this order. Without any, such a job is rolled back.
+    /// Directories to save what the storage does not take at the end, tried in this order. Without any, such a job is rolled back.
     pub save: Vec<PathBuf>,
     /// fsync(2) inside the job waits until the data is on the storage.
     pub durable: bool,
@@ -171,6 +171,11 @@ pub enum Cause {
     Storage(String),
 }
 
+/// A disk, or a quota, is full.
+pub(crate) fn is_want_of_room(errno: Errno) -> bool {
+    matches!(errno, Errno::NOSPC | Errno::DQUOT)
+}
+
 impl Cause {
     /// The storage has refused something that it might do another time.
     pub(crate) fn is_of_the_storage(&self) -> bool {
@@ -179,8 +184,8 @@ impl Cause {
 
     /// Another attempt may end otherwise: there was no room.
     pub(crate) fn may_pass(&self) -> bool {
-        let no_room = [Errno::NOSPC, Errno::DQUOT].map(Errno::raw_os_error);
-        matches!(self, Self::Deferred(errors) if errors.iter().all(|error| no_room.contains(&error.errno)))
+        let no_room = |error: &DeferredError| is_want_of_room(Errno::from_raw_os_error(error.errno));
+        matches!(self, Self::Deferred(errors) if errors.iter().all(no_room))
     }
 
     /// The same with what else was refused.
@@ -381,7 +386,7 @@ pub enum Phase {
     Draining,
     /// Old objects are compared with what the job saw of them.
     Checking,
-    /// What the storage has no room for is saved elsewhere.
+    /// What the storage does not take is saved elsewhere.
     Saving,
     /// The storage makes them durable.
     Syncing,

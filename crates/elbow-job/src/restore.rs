@@ -1,4 +1,4 @@
-//! Restoring what was saved elsewhere of a job (`commit::save`): it is staged as if there had been room for it at once.
+//! Restoring what was saved elsewhere of a job (`commit::save`): it is staged as if the storage had taken it at once.
 //!
 //! ```text
 //!   own          the job's own directory, where there is none yet, marked as that of a kept job
@@ -16,7 +16,7 @@ use std::io::IoSlice;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use elbow_file::{Errno, Handle, Storage, Time};
+use elbow_file::{Errno, Handle, Kind, Stat, Storage, Time};
 use parking_lot::Mutex;
 
 use crate::api::Ino;
@@ -30,11 +30,11 @@ use crate::kept;
 use crate::liveness::Lock;
 use crate::model::{ACCESS_ACL, DEFAULT_ACL, LIMBO};
 use crate::plan::{Action, NewAttrs, NewXattrs, Node, Route};
-use crate::recover::{THREADS, error, read_journal_to, waits};
+use crate::recover::{THREADS, error, look_at, read_journal_to, waits};
 use crate::removal::{parallel, remove_tree};
 use crate::report::JobError;
-use crate::staging::{Home, Manifest, NEW, part_name};
-use crate::whose::Own;
+use crate::staging::{Home, Manifest, NEW, is_job_name, part_name};
+use crate::whose::{Found, Own, Whose};
 
 const OWNER_ALL: u32 = 0o700;
 const PRIVATE_FILE_MODE: u32 = 0o600;
@@ -56,6 +56,8 @@ pub struct SavedJob {
     pub bytes: u64,
     /// Nothing of the job is in its directory.
     pub is_all: bool,
+    /// The rest of it could not be marked as kept: the next recovery does that.
+    pub is_left: bool,
 }
 
 /// Jobs of a directory of which something was saved in one of these places. `path` is its name now. What cannot be read is not listed.
@@ -66,6 +68,7 @@ pub fn saved_jobs(storage: &Arc<dyn Storage>, root: &Handle, path: &Path, places
     let home = SavedHome::of(&**storage, root, path);
     let of_root = read.filter(|(saved, _)| saved.home.is(&home));
     let job = |(saved, path): (Saved, PathBuf)| SavedJob {
+        is_left: SavedDir::is_left_at(&path),
         path,
         bytes: saved.data_bytes(),
         job: saved.job,
@@ -74,6 +77,22 @@ pub fn saved_jobs(storage: &Arc<dyn Storage>, root: &Handle, path: &Path, places
         is_all: saved.is_all,
     };
     of_root.map(job).collect()
+}
+
+/// The places in which jobs of a directory save, as far as these have left anything there and ran on this machine.
+#[must_use]
+pub fn save_places(storage: &Arc<dyn Storage>, root: &Handle) -> Vec<PathBuf> {
+    let storage = &**storage;
+    let (Ok(whose), Ok(listed)) = (Whose::new(storage, root), storage.list(root)) else {
+        return Vec::new();
+    };
+    let jobs = listed.iter().map(|entry| &entry.name).filter(|name| is_job_name(name));
+    let manifests = jobs.filter_map(|name| match whose.open(name) {
+        Ok(Found::Ours(own)) => look_at(storage, &own).ok()?.into_manifest(),
+        _ => None,
+    });
+    let of_here = manifests.filter(Manifest::is_of_this_machine);
+    of_here.flat_map(|manifest| manifest.save).collect()
 }
 
 /// Removes what was saved of a job, which then cannot go on any more.
@@ -147,7 +166,7 @@ fn own_directory(
             Ok(made)
         }
         None => Err(not_saved(&dir.path)(
-            "the rest of the job is not in its directory any more: it has gone on, or was dropped; this is of no use any more (rm -r removes it)".into(),
+            "the rest of the job is not in its directory: another file system was mounted there, or it has gone on since, or was dropped, and this is of no use any more".into(),
         )),
     }
 }
@@ -262,6 +281,9 @@ impl Restoration<'_> {
     fn run(&self) -> Result<(), JobError> {
         let failed = error("bringing what was saved back to");
         let root = self.storage.stat_handle(&self.tree.root).map_err(&failed)?;
+        if self.dir.is_left() {
+            self.check_stored()?;
+        }
         for container in &self.saved.containers {
             let at = |errno| refused(&container.path, errno);
             self.container(&container.path).map_err(at)?;
@@ -291,6 +313,33 @@ impl Restoration<'_> {
         put_times_back(self.storage, &self.tree.root, (root.atime, root.mtime)).map_err(&failed)?;
         self.storage.sync_all(&self.job).map_err(&failed)?;
         write_sealed(self.storage, &self.job, OsStr::new(RESUME), &self.saved.record.encode()).map_err(failed)
+    }
+
+    /// What the storage had taken when it was last heard of must be there: a server that went down may have forgotten it.
+    fn check_stored(&self) -> Result<(), JobError> {
+        let is_there = |found: Result<Stat, Errno>, kind: Kind, size: u64, path: &Path| match found {
+            Ok(stat) if stat.kind == kind && (kind != Kind::File || stat.size >= size) => Ok(()),
+            // Below a directory that has its final mode already.
+            Err(Errno::ACCESS) => Ok(()),
+            Ok(_) | Err(Errno::NOENT | Errno::NOTDIR) => Err(not_saved(&self.dir.path)(format!(
+                "the storage does not have any more what it had taken of {}, without which the rest is of no use; `elbow recover --drop {}` removes that",
+                path.display(),
+                self.saved.job.display()
+            ))),
+            Err(errno) => Err(refused(path, errno)),
+        };
+        let new = parallel(&self.saved.stored, THREADS, |stored| {
+            let at = &stored.at;
+            let found = self.spot(at).and_then(|(dir, name)| self.storage.stat(&dir, &name));
+            is_there(found, stored.kind, stored.size, &at.container.join(&at.path))
+        });
+        let patches = &self.saved.record.patches;
+        let old = self.saved.stored_patches.iter().map(|(slot, size)| {
+            let patch = patches.iter().find(|patch| *patch.slot == **slot);
+            let path = patch.map_or(Path::new(slot), |patch| &patch.path);
+            is_there(self.storage.stat(&self.job, slot), Kind::File, *size, path)
+        });
+        new.into_iter().chain(old).collect()
     }
 
     /// Makes the staging directory of an old directory, whose times stay.

@@ -54,7 +54,7 @@ pub fn resume(
     }
     let rest =
         read_rest(storage, &kept.own).map_err(|found| not_whole(&format!("its record cannot be read: {found}")))?;
-    let rest = rest.ok_or_else(|| not_whole("its command failed, or not all that it made could be stored"))?;
+    let rest = rest.ok_or_else(|| not_whole("its command failed, or not all that it made is stored (`elbow resume` brings back what was saved elsewhere)"))?;
     let lost = lost_content(storage, &kept.own.handle, &rest).map_err(error("looking at the patches in"))?;
     if let Some(patch) = lost.first() {
         return Err(not_whole(&format!(

@@ -9,12 +9,14 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use elbow_file::double::{Faulty, Interposed, Operation, Plan};
 use elbow_file::{Errno, Kind, RealStorage, RenameMode, Storage};
 
 use crate::crash_test::{has_staging, old_tree, operations, recovered, seen_by_jobs};
-use crate::report::{Publish, RecoverAction};
+use crate::lost::may_be_made;
+use crate::report::{Phase, Publish, RecoverAction};
 use crate::resume_test::{name_in, real};
 use crate::schedule_test::{InJob, Op, scratch, snapshot};
 use crate::{
@@ -23,19 +25,19 @@ use crate::{
 };
 
 /// What each path is: kind, mode, content, time of last change, extended attributes, names of the same file.
-type Tree = BTreeMap<PathBuf, String>;
+pub(crate) type Tree = BTreeMap<PathBuf, String>;
 
 /// Of the larger files.
 const LARGE: usize = 300_000;
 
 /// Places of a test: the directory of a job, and where what there is no room for is saved.
-struct Bed {
-    temp: tempfile::TempDir,
+pub(crate) struct Bed {
+    pub(crate) temp: tempfile::TempDir,
     saves: PathBuf,
 }
 
 impl Bed {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         rustix::process::umask(rustix::fs::Mode::empty());
         let temp = scratch();
         let saves = temp.path().join("saves");
@@ -43,7 +45,7 @@ impl Bed {
         Self { temp, saves }
     }
 
-    fn fresh(&self, name: &str) -> PathBuf {
+    pub(crate) fn fresh(&self, name: &str) -> PathBuf {
         let dir = self.temp.path().join(name);
         std::fs::create_dir(&dir).unwrap();
         old_tree(&dir);
@@ -51,7 +53,7 @@ impl Bed {
         dir
     }
 
-    fn begin(&self, storage: Arc<dyn Storage>, dir: &Path, publish: Publish) -> Job {
+    pub(crate) fn begin(&self, storage: Arc<dyn Storage>, dir: &Path, publish: Publish) -> Job {
         let options = Options {
             publish,
             in_flight: Some(1),
@@ -62,19 +64,26 @@ impl Bed {
         Job::begin(storage, RealStorage::open_root(dir).unwrap(), dir, options).unwrap()
     }
 
-    fn saved(&self, dir: &Path) -> Vec<SavedJob> {
+    /// On a storage that refuses what it is told to later.
+    pub(crate) fn begin_faulty(&self, dir: &Path, publish: Publish) -> (Arc<Interposed<Faulty>>, Job) {
+        let faulty = Arc::new(Interposed::new(Arc::new(RealStorage), Faulty::default()));
+        let job = self.begin(faulty.clone(), dir, publish);
+        (faulty, job)
+    }
+
+    pub(crate) fn saved(&self, dir: &Path) -> Vec<SavedJob> {
         let root = RealStorage::open_root(dir).unwrap();
         saved_jobs(&real(), &root, dir, std::slice::from_ref(&self.saves))
     }
 
-    fn restore(&self, storage: &Arc<dyn Storage>, dir: &Path) -> Result<OsString, JobError> {
+    pub(crate) fn restore(&self, storage: &Arc<dyn Storage>, dir: &Path) -> Result<OsString, JobError> {
         let [saved] = &self.saved(dir)[..] else {
             panic!("{:?}", self.saved(dir))
         };
         restore(storage, &RealStorage::open_root(dir).unwrap(), dir, &saved.path)
     }
 
-    fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         std::fs::read_dir(&self.saves).unwrap().count() == 0
     }
 }
@@ -225,7 +234,7 @@ fn shown(job: &Job) -> Tree {
 }
 
 /// The tree as it is.
-fn stored(dir: &Path) -> Tree {
+pub(crate) fn stored(dir: &Path) -> Tree {
     let (mut out, mut firsts) = (Tree::new(), BTreeMap::new());
     for path in snapshot(dir).into_keys() {
         let (whole, meta) = (dir.join(&path), std::fs::symlink_metadata(dir.join(&path)).unwrap());
@@ -290,16 +299,15 @@ fn no_room_from(n: u64, errno: Errno) -> Plan {
     Plan::fail(errno).when(needs_room).nth(n).times(u64::MAX)
 }
 
-struct Ended {
-    outcome: Result<Outcome, JobError>,
-    shown: Tree,
-    fired: u64,
+pub(crate) struct Ended {
+    pub(crate) outcome: Result<Outcome, JobError>,
+    pub(crate) shown: Tree,
+    pub(crate) fired: u64,
 }
 
 /// Runs the job, and ends it on a storage that has no room any more after so many calls of its end that need some.
-fn end(bed: &Bed, dir: &Path, publish: Publish, plan: Option<Plan>) -> Ended {
-    let faulty = Arc::new(Interposed::new(Arc::new(RealStorage), Faulty::default()));
-    let job = bed.begin(faulty.clone(), dir, publish);
+pub(crate) fn end(bed: &Bed, dir: &Path, publish: Publish, plan: Option<Plan>) -> Ended {
+    let (faulty, job) = bed.begin_faulty(dir, publish);
     work(&job);
     let shown = shown(&job);
     if let Some(plan) = plan {
@@ -315,7 +323,7 @@ fn end(bed: &Bed, dir: &Path, publish: Publish, plan: Option<Plan>) -> Ended {
 }
 
 /// With directories that their owner may not write.
-fn remove(dir: &Path) {
+pub(crate) fn remove(dir: &Path) {
     let opened = std::process::Command::new("chmod")
         .args(["-R", "u+rwx"])
         .arg(dir)
@@ -324,12 +332,12 @@ fn remove(dir: &Path) {
     std::fs::remove_dir_all(dir).unwrap();
 }
 
-fn is_saved(outcome: &Result<Outcome, JobError>) -> bool {
+pub(crate) fn is_saved(outcome: &Result<Outcome, JobError>) -> bool {
     matches!(outcome, Ok(Outcome::Kept(_, kept)) if kept.is_whole && kept.saved.is_some())
 }
 
 /// What was saved and what was kept give all that the job had shown, and nothing else is left of it anywhere.
-fn assert_goes_on(bed: &Bed, dir: &Path, shown: &Tree, what: &str) {
+pub(crate) fn assert_goes_on(bed: &Bed, dir: &Path, shown: &Tree, what: &str) {
     let name = bed
         .restore(&real(), dir)
         .unwrap_or_else(|error| panic!("{what}: {error}"));
@@ -341,7 +349,7 @@ fn assert_goes_on(bed: &Bed, dir: &Path, shown: &Tree, what: &str) {
     assert!(!has_staging(dir), "{what}");
 }
 
-fn assert_same(found: &Tree, wanted: &Tree, what: &str) {
+pub(crate) fn assert_same(found: &Tree, wanted: &Tree, what: &str) {
     let paths: std::collections::BTreeSet<_> = found.keys().chain(wanted.keys()).collect();
     let differ = |path: &&&PathBuf| found.get(**path) != wanted.get(**path);
     let differences: Vec<String> = paths
@@ -424,14 +432,122 @@ fn what_there_is_no_room_for_is_saved_when_published_eagerly() {
     no_room_at_any_moment(Publish::Eager);
 }
 
+/// Refusals that say nothing of room.
+const REFUSALS: [Errno; 8] = [
+    Errno::IO,
+    Errno::PERM,
+    Errno::ACCESS,
+    Errno::ROFS,
+    Errno::TIMEDOUT,
+    Errno::NOTCONN,
+    Errno::STALE,
+    Errno::INVAL,
+];
+
+/// One call of the end of a job is refused, for whatever reason, or made and its answer lost: nothing is lost but what the storage itself is in doubt
+/// about, and then the tree is as before.
+fn one_refusal_at_any_call(publish: Publish) {
+    let (bed, mut counts) = (Bed::new(), BTreeMap::<&str, usize>::new());
+    let mut n = 0;
+    loop {
+        // The later calls are the steps of a commit, each of which `refusal_test` refuses.
+        n += if n < 60 { 1 } else { 5 };
+        let errno = REFUSALS[n as usize % REFUSALS.len()];
+        let is_made = may_be_made(errno) && n % 3 == 0;
+        let what = format!("{publish:?}, {errno} at call {n}, made: {is_made}");
+        let refusal = Plan::fail(errno).when(|call| !call.operation.only_reads()).nth(n);
+        let dir = bed.fresh("refused");
+        let before = seen_by_jobs(&dir);
+        let ended = end(
+            &bed,
+            &dir,
+            publish,
+            Some(if is_made { refusal.but_made() } else { refusal }),
+        );
+        let goes_on = || {
+            let root = RealStorage::open_root(&dir).unwrap();
+            let resumed = resume(&real(), &root, &name_in(&dir), OnConflict::RollBack);
+            assert!(matches!(resumed, Ok(Outcome::Committed)), "{what}: {resumed:?}");
+            assert_same(&stored(&dir), &ended.shown, &what);
+        };
+        let became = match &ended.outcome {
+            Ok(Outcome::Committed) => {
+                assert_same(&stored(&dir), &ended.shown, &what);
+                "committed"
+            }
+            Ok(Outcome::Kept(_, kept)) if kept.saved.is_some() => {
+                assert_eq!(seen_by_jobs(&dir), before, "{what}");
+                assert_goes_on(&bed, &dir, &ended.shown, &what);
+                "saved"
+            }
+            Ok(Outcome::Kept(_, kept)) => {
+                assert!(kept.is_whole, "{what}");
+                goes_on();
+                "kept"
+            }
+            Ok(Outcome::RolledBack(cause)) => {
+                assert!(is_doubt(cause), "{what}: {cause:?}");
+                assert_eq!(seen_by_jobs(&dir), before, "{what}");
+                assert!(!has_staging(&dir), "{what}");
+                "rolled back"
+            }
+            // Only the answer to the last removal was lost.
+            Err(_) if !has_staging(&dir) => {
+                assert_same(&stored(&dir), &ended.shown, &what);
+                "ended by a recovery"
+            }
+            Err(error) => {
+                // Of an empty directory, which is the last to be removed, nobody knows what it was.
+                let is_committed = matches!(error, JobError::Unfinished { .. });
+                match recovered(&dir, &real()).unwrap() {
+                    RecoverAction::RolledBack if !is_committed => {
+                        assert_eq!(seen_by_jobs(&dir), before, "{what}: {error}");
+                    }
+                    RecoverAction::RolledBack | RecoverAction::Finished => {
+                        assert_same(&stored(&dir), &ended.shown, &what);
+                    }
+                    _ => goes_on(),
+                }
+                "ended by a recovery"
+            }
+        };
+        assert!(bed.is_empty(), "{what}");
+        remove(&dir);
+        if ended.fired == 0 {
+            break;
+        }
+        *counts.entry(became).or_default() += 1;
+    }
+    println!("{publish:?}: {counts:?}");
+    assert!(counts["saved"] >= 25 && counts["kept"] >= 10, "{counts:?}");
+}
+
+/// What is said of data that the storage had taken.
+fn is_doubt(cause: &Cause) -> bool {
+    match cause {
+        Cause::Deferred(errors) => errors.iter().all(|error| ["write", "close"].contains(&error.operation)),
+        Cause::Storage(tried) => tried.starts_with("syncing"),
+        _ => false,
+    }
+}
+
+#[test]
+fn what_is_refused_is_saved_and_stored_later() {
+    one_refusal_at_any_call(Publish::Staged);
+}
+
+#[test]
+fn what_is_refused_is_saved_when_published_eagerly() {
+    one_refusal_at_any_call(Publish::Eager);
+}
+
 /// A job of which the storage has taken nothing at all, not even its own directory.
 #[test]
 fn a_job_that_has_no_directory_yet_is_saved_whole() {
     let bed = Bed::new();
     for n in 1..=3 {
         let dir = bed.fresh("none");
-        let faulty = Arc::new(Interposed::new(Arc::new(RealStorage), Faulty::default()));
-        let job = bed.begin(faulty.clone(), &dir, Publish::Staged);
+        let (faulty, job) = bed.begin_faulty(&dir, Publish::Staged);
         job.by_hand(true);
         for op in [
             Op::Mkdir("new".to_owned()),
@@ -619,6 +735,44 @@ fn what_a_death_left_while_saving_is_removed_by_the_next() {
     assert_goes_on(&bed, &dir, &shown, "the first");
 }
 
+/// An interrupt is heard while what was refused is tried once more, and while it is saved.
+#[test]
+fn an_interrupt_at_the_end_rolls_back() {
+    let bed = Bed::new();
+    for phase in [Phase::Draining, Phase::Saving] {
+        let dir = bed.fresh("interrupted");
+        let before = snapshot(&dir);
+        let (faulty, job) = bed.begin_faulty(&dir, Publish::Staged);
+        work(&job);
+        let (interrupted, is_heard) = (job.clone(), Arc::new(AtomicBool::new(false)));
+        let heard = is_heard.clone();
+        let plan = match phase {
+            // Refused once: there is room again, and it would be committed.
+            Phase::Draining => Plan::fail(Errno::NOSPC).when(move |call| {
+                let is_it = needs_room(call);
+                if is_it && !heard.swap(true, Relaxed) {
+                    interrupted.interrupt();
+                }
+                is_it
+            }),
+            _ => no_room_from(3, Errno::NOSPC),
+        };
+        faulty.hook().arm(plan);
+        job.by_hand(false);
+        let outcome = job.commit_or_keep(Keep::Complete, &mut |progress| {
+            if matches!((phase, progress.phase), (Phase::Saving, Phase::Saving)) {
+                is_heard.store(true, Relaxed);
+                job.interrupt();
+            }
+        });
+        assert!(is_heard.load(Relaxed), "{phase:?}");
+        assert!(matches!(outcome, Ok(Outcome::RolledBack(_))), "{phase:?}: {outcome:?}");
+        assert_eq!(snapshot(&dir), before, "{phase:?}");
+        assert!(bed.is_empty() && !has_staging(&dir), "{phase:?}");
+        remove(&dir);
+    }
+}
+
 /// What was refused for a moment and done at the end had lost its times and extended attributes: they counted as set.
 #[test]
 fn what_was_refused_once_has_its_attributes_after_all() {
@@ -651,8 +805,7 @@ fn what_is_lost_when_it_is_closed_is_neither_committed_nor_kept() {
         let bed = Bed::new();
         let dir = bed.fresh("closed");
         let before = snapshot(&dir);
-        let faulty = Arc::new(Interposed::new(Arc::new(RealStorage), Faulty::default()));
-        let job = bed.begin(faulty.clone(), &dir, Publish::Staged);
+        let (faulty, job) = bed.begin_faulty(&dir, Publish::Staged);
         InJob(&job).run(&Op::Create("new".to_owned())).unwrap();
         let ino = InJob(&job).walk("new").unwrap();
         job.insist(|job| job.open(ino, true, false)).unwrap();
@@ -673,8 +826,7 @@ fn what_is_lost_when_it_is_closed_is_neither_committed_nor_kept() {
 fn what_a_refused_write_has_left_is_cut_if_the_command_cut_the_file() {
     let bed = Bed::new();
     let dir = bed.fresh("cut");
-    let faulty = Arc::new(Interposed::new(Arc::new(RealStorage), Faulty::default()));
-    let job = bed.begin(faulty.clone(), &dir, Publish::Staged);
+    let (faulty, job) = bed.begin_faulty(&dir, Publish::Staged);
     InJob(&job).run(&Op::Create("new".to_owned())).unwrap();
     job.fsync(Ino::ROOT).unwrap();
     job.by_hand(true);
@@ -715,8 +867,7 @@ fn what_a_refused_write_has_left_is_cut_if_the_command_cut_the_file() {
 fn a_job_that_has_gone_on_is_not_restored_again() {
     let bed = Bed::new();
     let dir = bed.fresh("twice");
-    let faulty = Arc::new(Interposed::new(Arc::new(RealStorage), Faulty::default()));
-    let job = bed.begin(faulty.clone(), &dir, Publish::Staged);
+    let (faulty, job) = bed.begin_faulty(&dir, Publish::Staged);
     job.by_hand(true);
     InJob(&job).run(&Op::Create("new".to_owned())).unwrap();
     faulty.hook().arm(no_room_from(1, Errno::NOSPC));
@@ -757,8 +908,7 @@ fn a_job_that_has_gone_on_is_not_restored_again() {
 fn what_is_stored_under_another_name_is_not_saved() {
     let bed = Bed::new();
     let dir = bed.fresh("moved");
-    let faulty = Arc::new(Interposed::new(Arc::new(RealStorage), Faulty::default()));
-    let job = bed.begin(faulty.clone(), &dir, Publish::Staged);
+    let (faulty, job) = bed.begin_faulty(&dir, Publish::Staged);
     let run = |ops: &[Op]| ops.iter().for_each(|op| drop(InJob(&job).run(op).unwrap()));
     run(&[
         Op::Mkdir("out.tmp".to_owned()),

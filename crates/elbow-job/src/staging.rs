@@ -60,8 +60,8 @@ const PROBE_PREFIX: &str = ".elbow-probe-";
 pub(crate) const MANIFEST_MAGIC: [u8; 8] = *b"ELBOWJOB";
 const JOURNAL_MAGIC: [u8; 8] = *b"ELBOWJNL";
 const VERSION: u16 = 1;
-/// The first has neither the name of the job, nor the machine, nor anything on locks.
-const MANIFEST_VERSIONS: std::ops::RangeInclusive<u16> = 1..=2;
+/// The first has neither the name of the job, nor the machine, nor anything on locks; the second does not say where results are saved.
+const MANIFEST_VERSIONS: std::ops::RangeInclusive<u16> = 1..=3;
 
 /// Is this the name of a staging directory of any job?
 #[must_use]
@@ -173,6 +173,8 @@ pub(crate) struct Manifest {
     pub(crate) command: Vec<Vec<u8>>,
     /// What the first version did not have.
     pub(crate) home: Option<Home>,
+    /// Where it saves what the storage does not take.
+    pub(crate) save: Vec<PathBuf>,
 }
 
 /// Where a job lives: what tells whether its lock says anything to whoever finds it.
@@ -244,7 +246,7 @@ impl Home {
 }
 
 impl Manifest {
-    /// This process, on this host, now.
+    /// This process, on this host, now; it saves nothing.
     pub(crate) fn of_this_process(now: Time, times: (Time, Time), command: &[OsString], home: Home) -> Self {
         let pid = std::process::id();
         Self {
@@ -256,6 +258,7 @@ impl Manifest {
             times,
             command: command.iter().map(|word| word.as_bytes().to_vec()).collect(),
             home: Some(home),
+            save: Vec::new(),
         }
     }
 
@@ -272,8 +275,12 @@ impl Manifest {
         self.command.iter().for_each(|word| out.bytes(word));
         if let Some(home) = &self.home {
             home.encode(&mut out);
+            out.varint(self.save.len() as u64);
+            self.save
+                .iter()
+                .for_each(|place| out.bytes(place.as_os_str().as_bytes()));
         }
-        let version = if self.home.is_some() { 2 } else { 1 };
+        let version = if self.home.is_some() { 3 } else { 1 };
         seal(MANIFEST_MAGIC, version, &out.finish())
     }
 
@@ -297,6 +304,13 @@ impl Manifest {
                 Some(Home::decode(&mut from)?)
             } else {
                 None
+            },
+            save: if version > 2 {
+                let places = from.count(1)?;
+                let place = |bytes: &[u8]| PathBuf::from(OsStr::from_bytes(bytes));
+                (0..places).map(|_| from.bytes().map(place)).collect::<Result<_, _>>()?
+            } else {
+                Vec::new()
             },
         };
         from.finish()?;
@@ -327,8 +341,12 @@ impl Manifest {
 /// Something that a roll back has to undo outside the job's own directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum JournalEntry {
-    /// A staging directory in this old directory, whose times were these.
-    Staging { dir: PathBuf, times: (Time, Time) },
+    /// A staging directory in this old directory, whose times were these; and its mode, if it had to be opened for that.
+    Staging {
+        dir: PathBuf,
+        times: (Time, Time),
+        closed: Option<u32>,
+    },
     /// A new object under its own name (`--publish eager`).
     Visible { path: PathBuf },
 }
@@ -338,11 +356,15 @@ impl JournalEntry {
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut out = Writer::new();
         match self {
-            Self::Staging { dir, times } => {
+            Self::Staging { dir, times, closed } => {
                 out.varint(0);
                 put_path(&mut out, dir);
                 put_time(&mut out, times.0);
                 put_time(&mut out, times.1);
+                // Older versions read no further.
+                if let Some(mode) = closed {
+                    out.varint(u64::from(*mode));
+                }
             }
             Self::Visible { path } => {
                 out.varint(1);
@@ -364,6 +386,7 @@ impl JournalEntry {
             0 => Self::Staging {
                 dir: path,
                 times: (take_time(&mut from)?, take_time(&mut from)?),
+                closed: (from.left() > 0).then(|| from.u32()).transpose()?,
             },
             _ => Self::Visible { path },
         })
@@ -497,9 +520,14 @@ mod tests {
             nanoseconds: 7,
         });
         let home = Home::here(".elbow-x".as_ref(), 7, true, true).of_directory(99, born);
-        for made in [manifest(None), manifest(Some(home))] {
+        for made in [manifest(None), manifest(Some(home.clone()))] {
             assert_eq!(Manifest::decode(&made.encode()).unwrap(), made);
         }
+        let saving = Manifest {
+            save: vec!["/scratch of mine".into(), "/var/tmp".into()],
+            ..manifest(Some(home))
+        };
+        assert_eq!(Manifest::decode(&saving.encode()).unwrap(), saving);
     }
 
     /// A process that has ended and was not asked for yet counted as alive, so that its job was not recovered.

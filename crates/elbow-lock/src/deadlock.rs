@@ -12,8 +12,11 @@
 //! another thread of it would have come to the rescue. The kernel does the same to threads that share a process's fcntl
 //! locks.)
 //!
-//! The search is a pure function of edges, which may come from several shards. Refusing one request can leave another
-//! cycle, so [`resolve`] searches until there is none.
+//! A cycle in which somebody waits for nothing that is held, but only for its turn, is of our own making: without a queue it would be none.
+//! That one is granted before its turn, and nobody is refused.
+//!
+//! The search is a pure function of edges, which may come from several shards. Ending one cycle can leave another,
+//! so [`resolve`] searches until there is none.
 //!
 //! Not here: the edges themselves (`Shard::waits`).
 //!
@@ -50,17 +53,21 @@ pub struct WaitFor {
     pub number: u64,
     /// Who has to give way first, sorted.
     pub blockers: Vec<Party>,
+    /// Nothing that is held is in its way, only who asked before it.
+    pub only_queued: bool,
 }
 
-/// A cycle, and the request to refuse.
+/// A cycle, and the request that ends it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Deadlock {
-    /// The session of the youngest request in the cycle.
+    /// The session of the youngest request in the cycle, or of the youngest that may pass.
     pub session: SessionId,
     /// That request.
     pub id: LockId,
     /// Who waits for whom, and for what.
     pub cycle: String,
+    /// It is granted before its turn; otherwise it is refused.
+    pub passes: bool,
 }
 
 /// A cycle among the requests that wait, if there is one. `O(requests + edges)`.
@@ -78,6 +85,7 @@ pub struct Deadlock {
 ///     since_ms,
 ///     number: since_ms,
 ///     blockers: vec![party(blocker)],
+///     only_queued: false,
 /// };
 /// let mut waits = vec![wait(1, b"/b", 2, 10), wait(3, b"/a", 1, 12)];
 /// assert_eq!(find_deadlock(&waits), None);
@@ -95,30 +103,40 @@ pub struct Deadlock {
 pub fn find_deadlock(waits: &[WaitFor]) -> Option<Deadlock> {
     let graph = Graph::new(waits);
     let cyclic = graph.cyclic_component()?;
-    let victim = cyclic.into_iter().max_by_key(|&node| age_order(&waits[node]))?;
-    let cycle = graph.cycle_through(victim)?;
+    let youngest = |only_queued: bool| {
+        let nodes = cyclic.iter().copied();
+        nodes
+            .filter(|&node| waits[node].only_queued || !only_queued)
+            .max_by_key(|&node| age_order(&waits[node]))
+    };
+    let passer = youngest(true);
+    let node = passer.or_else(|| youngest(false))?;
+    let cycle = graph.cycle_through(node)?;
     Some(Deadlock {
-        session: waits[victim].waiter.session,
-        id: waits[victim].id,
+        session: waits[node].waiter.session,
+        id: waits[node].id,
         cycle: describe(waits, &cycle),
+        passes: passer.is_some(),
     })
 }
 
-/// Refuses requests until nothing waits in a circle: the youngest of each circle. Call it with all shards of a service,
-/// locked. Returns how many were refused.
+/// Ends all circles: of each, the youngest request that only stands behind others in a queue is granted before its turn; where there is none, the
+/// youngest is refused. Call it with all shards of a service, locked. Returns how many were refused.
 pub fn resolve(now_ms: u64, shards: &mut [&mut Shard], out: &mut Vec<Action>) -> usize {
     let mut refused = 0;
     loop {
         let waits: Vec<WaitFor> = shards.iter().flat_map(|shard| shard.waits()).collect();
-        let Some(Deadlock { session, id, cycle }) = find_deadlock(&waits) else {
+        let Some(found) = find_deadlock(&waits) else {
             return refused;
         };
-        let why = Refusal::Deadlock { cycle };
-        let found = shards
-            .iter_mut()
-            .any(|shard| shard.refuse(now_ms, session, id, why.clone(), out));
-        assert!(found, "a request that waits can be refused");
-        refused += 1;
+        let (session, id) = (found.session, found.id);
+        let why = Refusal::Deadlock { cycle: found.cycle };
+        let is_ended = shards.iter_mut().any(|shard| match found.passes {
+            true => shard.pass(now_ms, session, id, out),
+            false => shard.refuse(now_ms, session, id, why.clone(), out),
+        });
+        assert!(is_ended, "a request that waits can be granted or refused");
+        refused += usize::from(!found.passes);
     }
 }
 
@@ -329,6 +347,7 @@ mod tests {
             since_ms: since_ms as u64,
             number: 0,
             blockers: blockers.iter().map(|&blocker| party(blocker)).collect(),
+            only_queued: false,
         };
         edges.iter().enumerate().map(wait).collect()
     }
@@ -357,6 +376,16 @@ mod tests {
         let found = find_deadlock(&waits(&[(1, &[2]), (2, &[3]), (3, &[1]), (4, &[1, 3]), (5, &[4])])).unwrap();
         assert_eq!(found.session, SessionId(3));
         assert_eq!(found.cycle.matches("waits for").count(), 3);
+    }
+
+    #[test]
+    fn who_only_stands_in_a_queue_passes_and_nobody_is_refused() {
+        let mut waits = waits(&[(1, &[2]), (2, &[3]), (3, &[1]), (4, &[1])]);
+        for queued in [1, 3] {
+            waits[queued].only_queued = true;
+        }
+        let found = find_deadlock(&waits).unwrap();
+        assert_eq!((found.session, found.passes), (SessionId(2), true));
     }
 
     #[test]

@@ -92,6 +92,8 @@ pub struct Shard {
     timers: BTreeMap<(u64, u64), Place>,
     /// Until then nothing is granted but what was held before a restart.
     grace_until_ms: Option<u64>,
+    /// The first life whose locks may be held again.
+    held_since: u32,
     is_draining: bool,
     sequence: Sequence,
     totals: Totals,
@@ -121,9 +123,20 @@ impl Shard {
             sessions: BTreeMap::new(),
             timers: BTreeMap::new(),
             grace_until_ms: Some(grace_until_ms).filter(|&until_ms| until_ms > 0),
+            held_since: epoch.saturating_sub(1),
             is_draining: false,
             sequence: Sequence::new(epoch),
             totals: Totals::default(),
+        }
+    }
+
+    /// Lets locks of all lives from `epoch` on be held again, where those since have ended within their grace periods: none of them has
+    /// granted anything new. Otherwise only locks of the life before may: what is older may have been granted to others since.
+    #[must_use]
+    pub fn held_since(self, epoch: u32) -> Self {
+        Self {
+            held_since: epoch,
+            ..self
         }
     }
 
@@ -295,6 +308,21 @@ impl Shard {
         true
     }
 
+    /// Grants a request before its turn that waits for nothing that is held. False when there is none of that name.
+    pub fn pass(&mut self, now_ms: u64, session: SessionId, id: LockId, out: &mut Vec<Action>) -> bool {
+        let place = self.sessions.get(&session).and_then(|session| session.place(id));
+        let Some(Place { file, key }) = place.filter(|place| !self.lock_at(*place).is_held()) else {
+            return false;
+        };
+        let mut events = Vec::new();
+        self.files[file]
+            .table
+            .pass(key, now_ms, &mut self.sequence, &mut events);
+        self.apply(file, events, out);
+        self.settle(now_ms, file, out);
+        true
+    }
+
     /// Whether nobody holds or waits for anything.
     #[must_use]
     pub fn is_idle(&self) -> bool {
@@ -318,9 +346,24 @@ impl Shard {
     pub fn waits(&self) -> Vec<WaitFor> {
         let of_file = |file: &File| -> Vec<WaitFor> {
             let waiting = file.table.locks().filter(|lock| !lock.is_held());
-            waiting.map(|lock| wait_for(file, lock)).collect()
+            waiting.map(|lock| self.wait_for(file, lock)).collect()
         };
         self.files.iter().flat_map(|(_, file)| of_file(file)).collect()
+    }
+
+    fn wait_for(&self, file: &File, lock: &Lock) -> WaitFor {
+        WaitFor {
+            waiter: lock.ask.who,
+            id: lock.ask.id,
+            file: file.name.clone(),
+            kind: lock.ask.kind,
+            bounds: lock.bounds.clone(),
+            since_ms: lock.since_ms,
+            number: lock.number,
+            blockers: file.table.blockers(lock).into_iter().collect(),
+            // In the grace period nothing is granted, whatever is in its way.
+            only_queued: self.grace_until_ms.is_none() && !file.table.meets_held(lock),
+        }
     }
 
     /// Asserts everything that should always be true between events. `O(n^2)`: for tests.
@@ -484,18 +527,5 @@ impl Shard {
     fn session(&mut self, session: SessionId) -> &mut Session {
         #[expect(clippy::expect_used, reason = "only open sessions hold or wait")]
         self.sessions.get_mut(&session).expect("a session that is open")
-    }
-}
-
-fn wait_for(file: &File, lock: &Lock) -> WaitFor {
-    WaitFor {
-        waiter: lock.ask.who,
-        id: lock.ask.id,
-        file: file.name.clone(),
-        kind: lock.ask.kind,
-        bounds: lock.bounds.clone(),
-        since_ms: lock.since_ms,
-        number: lock.number,
-        blockers: file.table.blockers(lock).into_iter().collect(),
     }
 }

@@ -10,7 +10,7 @@
 //! conflicting request in the queue, save those that wait, directly or behind others in the queue, for a lock of the same
 //! owner: to wait behind these would be a deadlock of our own making. What is not blocked is granted whole, in the order
 //! of asking; so readers come in together, a writer is not overtaken by later readers, and nobody starves but behind an
-//! owner that takes ever new locks before it gives back its old ones.
+//! owner that takes ever new locks before it gives back its old ones. Who stands in a queue only, in a circle with others, may pass (`deadlock`).
 //!
 //! Invariants, checked by [`Table::check`] in tests:
 //! - no two held locks conflict;

@@ -149,7 +149,7 @@ impl Pair {
                 end,
             },
             _ => {
-                let token = Token(Token::first_of(rng.random_range(2..=3)).0 + 7);
+                let token = Token(Token::first_of(rng.random_range(1..=3)).0 + 7);
                 Request::Reassert {
                     id,
                     owner,
@@ -269,8 +269,7 @@ impl Pair {
                 resolve_after(self.now_ms, session, owner, &mut [&mut self.real], &mut real);
                 if self.naive.is_waited_for(Party { session, owner }) {
                     while let Some(found) = find_deadlock(&self.naive.waits()) {
-                        let why = Refusal::Deadlock { cycle: found.cycle };
-                        assert!(self.naive.refuse(self.now_ms, found.session, found.id, why, &mut naive));
+                        assert!(self.naive.end_circle(self.now_ms, found, &mut naive));
                     }
                 }
                 self.compare(&real, &naive);
@@ -358,6 +357,7 @@ fn the_comparison_finds_planted_bugs() {
         Flaw::GrantsToTheDisconnected,
         Flaw::ComparesFirstRanges,
         Flaw::NoGrace,
+        Flaw::RevivesAnyLife,
         Flaw::NoDeadlockDetection,
     ];
     for flaw in flaws {

@@ -231,3 +231,28 @@ fn the_status_names_holders_and_queue_with_their_ages() {
     );
     assert!(totals.named().contains(&("lock_requests", 3)));
 }
+
+/// A reader that came after a writer, and for whom the one that the writer waits for waits: with the writer before it there would be a circle, of
+/// which no lock is a part. One of them was refused, where fcntl(2) grants.
+#[test]
+fn a_circle_that_only_a_queue_makes_is_none() {
+    const C: SessionId = SessionId(3);
+    let mut shard = shard(Limits::default());
+    shard.open(C);
+    let mut ask = |session, id, file: &str, kind| {
+        let mut request = all(id, file);
+        if let Request::Lock { kind: asked, .. } = &mut request {
+            *asked = kind;
+        }
+        let mut out = Vec::new();
+        shard.handle(0, session, request, &mut out);
+        elbow_lock::resolve_after(0, session, Owner(0), &mut [&mut shard], &mut out);
+        shard.check();
+        words(out)
+    };
+    assert_eq!(ask(A, 1, "f", Kind::Exclusive), ["granted"]);
+    assert_eq!(ask(B, 1, "g", Kind::Shared), ["granted"]);
+    assert!(ask(C, 1, "g", Kind::Exclusive).is_empty());
+    assert!(ask(B, 2, "f", Kind::Exclusive).is_empty());
+    assert_eq!(ask(A, 2, "g", Kind::Shared), ["granted"]);
+}

@@ -66,7 +66,7 @@ impl Connection {
         if rustix::process::geteuid().is_root() {
             // Whoever comes to it in the namespace comes on the way that leads to the directory itself.
             let (device, mount) = detached(place, true)?;
-            watch(watcher.device(&mount, Path::new("")))?;
+            watch(watcher.device(&mount, Path::new(""), place.path()))?;
             return Ok(Self {
                 device: Some(device),
                 mount: Mount::Detached(mount),
@@ -74,7 +74,7 @@ impl Connection {
         }
         if realm::is_needed() {
             let (device, mount) = realm::mount(place.path(), attributes(place.flags()))?;
-            watch(watcher.device(&mount, Path::new("")))?;
+            watch(watcher.device(&mount, Path::new(""), place.path()))?;
             return Ok(Self {
                 device: Some(device),
                 mount: Mount::Detached(mount),
@@ -82,7 +82,7 @@ impl Connection {
         }
         let hidden = Hidden::new(watcher)?;
         let device = fusermount(&hidden.0, place.path())?;
-        watch(watcher.device(CWD, &hidden.0))?;
+        watch(watcher.device(CWD, &hidden.0, place.path()))?;
         Ok(Self {
             device: Some(device),
             mount: Mount::Hidden(hidden),
@@ -101,14 +101,14 @@ impl Connection {
         let mount = Mount::At(mount_point.to_owned());
         if !rustix::process::geteuid().is_root() {
             let device = fusermount(mount_point, place.path())?;
-            watch(watcher.device(CWD, mount_point))?;
+            watch(watcher.device(CWD, mount_point, place.path()))?;
             return Ok(Self {
                 device: Some(device),
                 mount,
             });
         }
         let (device, detached) = detached(place, !place.is_closed_from(mount_point)?)?;
-        watch(watcher.device(&detached, Path::new("")))?;
+        watch(watcher.device(&detached, Path::new(""), place.path()))?;
         rustix::mount::move_mount(&detached, "", CWD, mount_point, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
             .map_err(|errno| failed(Step::Attach, errno))?;
         Ok(Self {

@@ -425,11 +425,26 @@ fn file_system_of(path: &Path) -> Result<String, MountError> {
     Ok(String::from_utf8_lossy(file_system(&line).unwrap_or_default()).into_owned())
 }
 
-/// Device numbers and mount points in a table: the third and fifth fields of each line.
-pub(crate) fn mounts_in(table: &[u8]) -> impl Iterator<Item = (&[u8], PathBuf)> {
+/// A line of a table of mounts.
+pub(crate) struct Listed<'a> {
+    /// The number of its device, as `major:minor`.
+    pub(crate) device: &'a [u8],
+    /// Where it is.
+    pub(crate) point: PathBuf,
+    /// What it says that it shows; of ours the directory of the job.
+    pub(crate) source: PathBuf,
+}
+
+/// The mounts in a table: of each line the third and fifth fields, and the second after the separating `-`.
+pub(crate) fn mounts_in(table: &[u8]) -> impl Iterator<Item = Listed<'_>> {
     table.split(|&b| b == b'\n').filter_map(|line| {
-        let mut fields = line.split(|&b| b == b' ').skip(2);
-        Some((fields.next()?, unescape(fields.nth(1)?)))
+        let fields: Vec<&[u8]> = line.split(|&b| b == b' ').collect();
+        let separator = fields.iter().position(|field| *field == b"-")?;
+        Some(Listed {
+            device: fields.get(2)?,
+            point: unescape(fields.get(4)?),
+            source: unescape(fields.get(separator + 2)?),
+        })
     })
 }
 

@@ -28,7 +28,7 @@
 #![allow(clippy::disallowed_methods)] // mount points and /proc: not the storage of a job
 
 use std::collections::HashMap;
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -48,12 +48,14 @@ use rustix::net::{
 use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions};
 
 use crate::connection::unmount;
-use crate::place::{is_job_at, mounts_in};
+use crate::place::{Listed, is_job_at, mounts_in};
 
 /// As processes are listed (prctl(2) takes 15 bytes).
 const NAME: &std::ffi::CStr = c"elbow-watcher";
-/// A kind and a path (PATH_MAX).
-const PACKET_BYTES_MAX: usize = 1 + 4096;
+/// Two numbers and what separates them.
+const DEVICE_BYTES_MAX: usize = 32;
+/// A kind, a device and a path (PATH_MAX).
+const PACKET_BYTES_MAX: usize = 1 + 4096 + DEVICE_BYTES_MAX;
 /// Processes that fork while they are killed are looked for again; and a mount may be under way. Ten seconds in all.
 const LOOKS_MAX: usize = 1000;
 const PAUSE: Duration = Duration::from_millis(10);
@@ -125,12 +127,13 @@ impl Watcher {
         self.send(FILE, path, None)
     }
 
-    /// A mount that is not served yet, by its device number: nothing is asked of it.
-    pub(crate) fn device(&self, mount: impl AsFd, path: &Path) -> io::Result<()> {
+    /// A mount of this directory that is not served yet, by its device number: nothing is asked of it.
+    pub(crate) fn device(&self, mount: impl AsFd, path: &Path, directory: &Path) -> io::Result<()> {
         let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
         let found = rustix::fs::statx(mount, path, flags, StatxFlags::MNT_ID)?;
-        let device = format!("{}:{}", found.stx_dev_major, found.stx_dev_minor);
-        self.send(DEVICE, OsStr::new(&device), None)
+        let mut device = OsString::from(format!("{}:{}\0", found.stx_dev_major, found.stx_dev_minor));
+        device.push(directory);
+        self.send(DEVICE, &device, None)
     }
 
     /// A command is about to be started: from now on what lives in other namespaces with a mount of ours in them is to be killed. The
@@ -182,8 +185,9 @@ struct Duties {
     paths: Vec<(u8, PathBuf)>,
     namespace: Option<OwnedFd>,
     has_command: bool,
-    /// Of our mounts, as mount tables have them.
-    devices: Vec<Vec<u8>>,
+    /// Of our mounts, as mount tables have them: the number of the device, and the directory. When a mount has gone, the next mount of anybody gets its
+    /// number.
+    devices: Vec<(Vec<u8>, PathBuf)>,
 }
 
 /// All that the watcher does.
@@ -234,7 +238,7 @@ impl Duties {
                 return;
             }
             if seen == Ok(0) && owner.is_some_and(is_being_killed) {
-                self.devices.iter().for_each(|device| abort(device));
+                self.devices.iter().for_each(|(device, _)| abort(device));
             }
         }
     }
@@ -259,7 +263,7 @@ impl Duties {
                 None => return true,
                 Some((&COMMAND, _)) => self.has_command = true,
                 Some((&NAMESPACE, _)) => self.namespace = descriptor,
-                Some((&DEVICE, number)) => self.devices.push(number.to_vec()),
+                Some((&DEVICE, told)) => self.devices.extend(device_in(told)),
                 Some((&kind, path)) => self.paths.push((kind, PathBuf::from(OsStr::from_bytes(path)))),
             }
         }
@@ -297,9 +301,23 @@ impl Duties {
     fn is_mounted_in(&self, process: Pid) -> bool {
         // It may have ended.
         let table = std::fs::read(format!("/proc/{}/mountinfo", process.as_raw_nonzero())).unwrap_or_default();
-        let is_hidden = |point: &Path| self.paths.iter().any(|(kind, path)| *kind == HIDDEN && path == point);
-        mounts_in(&table).any(|(device, point)| self.devices.iter().any(|ours| ours == device) && !is_hidden(&point))
+        self.has_ours(&table)
     }
+
+    fn has_ours(&self, table: &[u8]) -> bool {
+        let is_hidden = |point: &Path| self.paths.iter().any(|(kind, path)| *kind == HIDDEN && path == point);
+        let is_ours = |listed: &Listed<'_>| {
+            let mut ours = self.devices.iter();
+            ours.any(|(device, directory)| *device == listed.device && *directory == listed.source)
+        };
+        mounts_in(table).any(|listed| is_ours(&listed) && !is_hidden(&listed.point))
+    }
+}
+
+/// The number of a device, and the directory that is mounted with it.
+fn device_in(told: &[u8]) -> Option<(Vec<u8>, PathBuf)> {
+    let end = told.iter().position(|byte| *byte == 0)?;
+    Some((told[..end].to_vec(), PathBuf::from(OsStr::from_bytes(&told[end + 1..]))))
 }
 
 /// It has got SIGKILL and is still there.
@@ -394,5 +412,31 @@ fn clear_hidden(path: &Path) {
             Err(Errno::BUSY) => std::thread::sleep(PAUSE),
             _ => return,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A mount that had gone left its number to another job's, whose command was killed.
+    #[test]
+    fn a_mount_is_ours_by_its_device_and_its_directory() {
+        let told = |kind, path: &str| (kind, PathBuf::from(path));
+        let duties = Duties {
+            paths: vec![told(HIDDEN, "/tmp/hidden")],
+            devices: device_in(b"0:45\0/data/of alice").into_iter().collect(),
+            ..Duties::default()
+        };
+        let table = |device: &str, point: &str, source: &str| {
+            format!(
+                "80 22 0:20 / /proc rw - proc proc rw\n81 22 {device} / {point} rw shared:1 - fuse.elbow {source} rw,user_id=0\n"
+            )
+        };
+        let is_ours = |table: String| duties.has_ours(table.as_bytes());
+        assert!(is_ours(table("0:45", "/data", r"/data/of\040alice")));
+        assert!(!is_ours(table("0:45", "/data", "/data/of")));
+        assert!(!is_ours(table("0:46", "/data", r"/data/of\040alice")));
+        assert!(!is_ours(table("0:45", "/tmp/hidden", r"/data/of\040alice")));
     }
 }

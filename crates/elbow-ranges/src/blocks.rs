@@ -195,9 +195,21 @@ impl BlockBitmap {
 
     /// The first block that ends after a point, as bytes.
     pub(crate) fn block_after(&self, point: u64) -> Option<Range<u64>> {
+        self.first_from(point / self.block_bytes)
+            .map(|block| self.bytes_of(block, block))
+    }
+
+    /// The first block that is not before another.
+    fn first_from(&self, block: u64) -> Option<u64> {
         let mut blocks = self.blocks.iter();
-        blocks.advance_to(point / self.block_bytes);
-        blocks.next().map(|block| self.bytes_of(block, block))
+        // In two steps, because the library (0.11.3) takes one into a half that is not there for one within the next half.
+        blocks.advance_to(block & !u64::from(u32::MAX));
+        let first = blocks.next()?;
+        if first >= block {
+            return Some(first);
+        }
+        blocks.advance_to(block);
+        blocks.next()
     }
 
     pub(crate) fn runs(&self) -> Runs<'_> {

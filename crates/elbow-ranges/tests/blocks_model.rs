@@ -71,6 +71,25 @@ fn blocks_equal_the_model() {
     });
 }
 
+/// Points before, in and after halves that have no block: an overlap in the half after them was overlooked.
+#[test]
+fn ranges_anywhere_meet_the_blocks_that_they_cover() {
+    for_each_seed(|rng| {
+        let (mut bitmap, blocks) = (BlockBitmap::new(1).unwrap(), run(rng));
+        bitmap.insert(blocks.clone()).unwrap();
+        for _ in 0..50 {
+            let (a, b) = (run(rng), run(rng));
+            let (start, end) = (a.start.min(b.start), a.end.max(b.end));
+            let meets = start < blocks.end && blocks.start < end;
+            assert_eq!(
+                bitmap.overlaps_range(start..end),
+                meets,
+                "{start}..{end} and {blocks:?}"
+            );
+        }
+    });
+}
+
 #[test]
 fn encoding_is_the_shorter_of_two() {
     for_each_seed(|rng| {

@@ -91,7 +91,15 @@ impl SshBed {
     /// # Errors
     /// What sshfs says.
     pub fn mount(&self, source: &Path, mountpoint: &Path) -> io::Result<SshMount> {
-        self.mount_with(&mut Command::new("sshfs"), &self.access.host, source, mountpoint)
+        self.mount_by(&mut Command::new("sshfs"), source, mountpoint)
+    }
+
+    /// The same by a command, which may have further options of sshfs.
+    ///
+    /// # Errors
+    /// What sshfs says.
+    pub fn mount_by(&self, sshfs: &mut Command, source: &Path, mountpoint: &Path) -> io::Result<SshMount> {
+        self.mount_with(sshfs, &self.access.host, source, mountpoint)
     }
 
     /// The same as that user of the server, who needs no password there and no shell. `sshfs` runs it: as another user of this machine, too.

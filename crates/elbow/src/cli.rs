@@ -192,7 +192,7 @@ pub(crate) struct JobArgs {
     /// Memory for written data, at least 8M [default: a quarter of RAM, at most 2G].
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     pub(crate) mem: Option<u64>,
-    /// Local directory for written data beyond that, and for results that the storage has no room for [default: $TMPDIR or /var/tmp; results: /var/tmp].
+    /// Local directory for written data beyond that, and for results that the storage does not take [default: $TMPDIR or /var/tmp; results: /var/tmp].
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) scratch: Option<PathBuf>,
     /// Storage operations under way at once [default: by the measured latency].
@@ -363,7 +363,7 @@ pub(crate) struct ResumeArgs {
     /// What to do when somebody else changed an old file that the job changed too: leave the job kept, or overwrite the other change.
     #[arg(long, value_enum, value_name = "WHAT", default_value_t = OnConflict::Rollback)]
     pub(crate) on_conflict: OnConflict,
-    /// The --scratch of the job, where results are that the storage had no room for [default: /var/tmp].
+    /// The --scratch of the job, where results are that the storage did not take [default: /var/tmp, and where the jobs say].
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) scratch: Option<PathBuf>,
     #[command(flatten)]
@@ -390,7 +390,7 @@ pub(crate) struct RecoverArgs {
     /// Only remove this kept job: its name as listed, or the path of its staging directory; may be repeated.
     #[arg(long, value_name = "NAME", group = "what", conflicts_with = "force", value_hint = ValueHint::DirPath)]
     pub(crate) drop: Vec<PathBuf>,
-    /// The --scratch of kept jobs, where results are that the storage had no room for [default: /var/tmp].
+    /// The --scratch of kept jobs, where results are that the storage did not take [default: /var/tmp, and where the jobs say].
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) scratch: Option<PathBuf>,
     /// Also search all directories below DIR for what dead jobs left in directories that somebody moved meanwhile.

@@ -121,7 +121,7 @@ fn default_memory() -> u64 {
     (ram / MEMORY_SHARE).min(MEMORY_MAX_BYTES)
 }
 
-/// Where results are saved that the storage has no room for. Not in $TMPDIR: batch systems remove that when the job has ended.
+/// Where results are saved that the storage does not take. Not in $TMPDIR: batch systems remove that when the job has ended.
 pub(crate) const SAVE_PLACE: &str = "/var/tmp";
 
 /// The same, after the directory that was named.
@@ -203,6 +203,10 @@ impl Site {
             .into_iter()
             .filter(|saved| names.contains(&saved.job));
         let saved: Vec<SavedJob> = saved.collect();
+        if saved.iter().any(|saved| saved.is_left) {
+            // One that could not be marked as kept is, from here on.
+            self.recover(false)?;
+        }
         let is_only_saved = |name: &OsString| {
             saved.iter().any(|saved| saved.job == *name) && self.path().join(name).symlink_metadata().is_err()
         };
@@ -223,9 +227,14 @@ impl Site {
         Ok(dropped)
     }
 
-    /// What was saved elsewhere of jobs of the directory, because the storage had no room for it.
+    /// What was saved elsewhere of jobs of the directory, because the storage did not take it: in the directory that is named, the usual one, or where the
+    /// jobs say.
     pub(crate) fn saved(&self, scratch: Option<&Path>) -> Vec<SavedJob> {
-        elbow_job::saved_jobs(&self.storage, &self.root, self.path(), &save_places(scratch))
+        let mut places = save_places(scratch);
+        places.extend(elbow_job::save_places(&self.storage, &self.root));
+        places.sort();
+        places.dedup();
+        elbow_job::saved_jobs(&self.storage, &self.root, self.path(), &places)
     }
 
     /// Brings what was saved of a job back; how the job is if that cannot be done.
@@ -393,7 +402,9 @@ pub(crate) fn kept_line(site: &Site, found: &[Recovered]) -> Option<String> {
     let rest = (kept.len() > SHOWN).then(|| format!("and {} more", kept.len() - SHOWN));
     let names: Vec<_> = kept.iter().take(SHOWN).map(ToString::to_string).chain(rest).collect();
     let (names, directory) = (names.join(", "), quoted(site.path()));
-    let line = format!("kept since earlier: {names}; to remove one: elbow recover {directory} --drop NAME");
+    let line = format!(
+        "kept since earlier: {names}; why, and what goes on: elbow recover {directory} --show; to remove one: elbow recover {directory} --drop NAME"
+    );
     (!kept.is_empty()).then_some(line)
 }
 

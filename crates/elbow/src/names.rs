@@ -86,7 +86,7 @@ named!(
     KeptName, "kept", "kept_bytes"
 );
 named!(
-    /// Where what the storage had no room for was saved.
+    /// Where what the storage did not take was saved.
     SavedName, "saved", "saved_bytes"
 );
 

@@ -170,7 +170,7 @@ struct Shown {
     objects: u64,
     bytes: u64,
     why: Option<String>,
-    /// Where what the storage had no room for was saved, and how much that is.
+    /// Where what the storage did not take was saved, and how much that is.
     #[serde(flatten)]
     saved: SavedName,
     saved_size_bytes: u64,
@@ -241,8 +241,11 @@ impl Shown {
         shown
     }
 
-    /// What the storage had no room for was saved.
+    /// What the storage did not take was saved.
     fn add(&mut self, saved: &SavedJob) {
+        if self.state == JobState::Dead && saved.is_left {
+            self.state = JobState::Kept;
+        }
         self.resumable |= self.state == JobState::Kept;
         self.saved = SavedName::of(&saved.path);
         self.saved_size_bytes = saved.bytes;

@@ -79,7 +79,7 @@ struct Directory {
     message: String,
     #[serde(flatten)]
     kept: KeptName,
-    /// Where what the storage had no room for was saved.
+    /// Where what the storage did not take was saved.
     #[serde(flatten)]
     saved: SavedName,
     /// `elbow resume` can go on with it.

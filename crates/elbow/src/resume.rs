@@ -26,7 +26,7 @@ Examples:
   What waits there, and why?
       elbow recover --show /project/alice
 
-When COMMAND has succeeded and the storage refuses what it made, `elbow run` and `elbow commit` keep all of it out of sight; what the storage has no room for is saved on \
+When COMMAND has succeeded and the storage refuses what it made, `elbow run` and `elbow commit` keep all of it out of sight; what the storage does not take is saved on \
 the machine of the job, where it is brought back from first. What it would change is compared \
 with what it was then: if somebody else has changed it, that is named, and the job stays kept.
 

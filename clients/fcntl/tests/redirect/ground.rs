@@ -50,6 +50,7 @@ impl Service {
             key: None,
             ttl_ms_max,
             memory: directory.join("state"),
+            first: true,
             metrics: None,
             shards: 2,
             clients_max: 1000,

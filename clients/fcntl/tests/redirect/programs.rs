@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::process::{Output, Stdio};
+use std::time::Duration;
 
 use elbow_testkit::slowfs::{Mounted, SlowFs, SlowOptions};
 
@@ -9,13 +10,17 @@ use crate::ground::{Ground, PATIENCE, Stepper, compile, complained, eventually, 
 
 /// A mount without locks; none, with a word, where there are no mounts.
 fn mount_without_locks() -> Option<(tempfile::TempDir, Mounted)> {
+    mount_without_locks_with(SlowOptions::default())
+}
+
+fn mount_without_locks_with(options: SlowOptions) -> Option<(tempfile::TempDir, Mounted)> {
     let home = tempfile::tempdir().unwrap();
     let (below, mount) = (home.path().join("below"), home.path().join("mount"));
     std::fs::create_dir(&below).unwrap();
     std::fs::create_dir(&mount).unwrap();
     let options = SlowOptions {
         without_locks: true,
-        ..SlowOptions::default()
+        ..options
     };
     match SlowFs::mount(&below, &mount, &options) {
         Ok(mounted) => Some((home, mounted)),
@@ -92,6 +97,61 @@ fn sqlite_works_on_a_mount_without_locks() {
 fn run_without_redirect(directory: &Path, sql: &str) -> Output {
     let mut command = std::process::Command::new("sqlite3");
     command.current_dir(directory).args(["db", sql]).output().unwrap()
+}
+
+/// A FUSE mount says of a file that is there that it is deleted, once it has looked for its name in vain: who had it open had another name for it than who opens it
+/// then, and a lock of its own.
+#[test]
+fn a_file_that_a_mount_calls_deleted_while_it_is_there_is_one_file() {
+    let without_memory = SlowOptions {
+        ttl: Duration::ZERO,
+        ..SlowOptions::default()
+    };
+    let Some((home, mounted)) = mount_without_locks_with(without_memory) else {
+        return;
+    };
+    let ground = Ground::redirected_at(mounted.path());
+    let program = compile("steps", home.path());
+    let [mut early, mut late] = [(); 2].map(|()| Stepper::start(&ground, &program));
+    assert_eq!(early.run("o 0 1 2 0"), "0 0");
+    // Somebody renames it at the server, and back.
+    let [name, other] = ["below/a", "below/other"].map(|path| home.path().join(path));
+    std::fs::rename(&name, &other).unwrap();
+    assert!(!mounted.path().join("a").exists());
+    std::fs::rename(&other, &name).unwrap();
+    assert_eq!(late.run("o 0 1 2 0"), "0 0");
+    let links = std::fs::read_dir(format!("/proc/{}/fd", early.pid)).unwrap();
+    let targets: Vec<_> = links
+        .map(|link| std::fs::read_link(link.unwrap().path()).unwrap())
+        .collect();
+    assert!(
+        targets
+            .iter()
+            .any(|target| target.to_string_lossy().ends_with("/a (deleted)")),
+        "{targets:?}"
+    );
+    let write = libc::F_WRLCK;
+    for (lock, tried) in [
+        (format!("l 0 0 0 {write} 0 0 0"), format!("l 0 0 0 {write} 0 0 0")),
+        ("f 0 2".to_owned(), "f 0 6".to_owned()),
+    ] {
+        assert_eq!(late.run(&lock), "0 0");
+        assert_eq!(early.run(&tried), format!("-1 {}", libc::EAGAIN), "{tried}");
+    }
+}
+
+#[test]
+fn a_file_that_is_called_deleted_is_a_file_of_its_own() {
+    let ground = Ground::redirected();
+    let program = "
+import fcntl
+files = [open(name, 'w') for name in ['x', 'x (deleted)', 'x (deleted) (deleted)']]
+for file in files:
+    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+print('all')
+";
+    let output = ground.python(program);
+    assert_eq!(said(&output), "all\n", "{}", complained(&output));
 }
 
 #[test]

@@ -275,3 +275,32 @@ os.execve(sys.executable, [sys.executable, "-c", code], os.environ)
     assert!(complaint.contains("was opened by another process"), "{complaint}");
     assert!(complaint.contains("No locks available"), "{complaint}");
 }
+
+/// A bad pointer is an error, before and after the lock is asked for, and no SIGSEGV.
+#[test]
+fn an_address_that_is_none_is_efault() {
+    same(
+        r#"
+import ctypes, errno, mmap, struct
+libc = ctypes.CDLL(None, use_errno=True)
+libc.mmap.restype = ctypes.c_void_p
+libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
+libc.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+libc.fcntl.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_void_p]
+read_only = libc.mmap(None, 8192, 3, 0x22, -1, 0)
+ctypes.memmove(read_only, struct.pack("hhqqi4x", fcntl.F_WRLCK, 0, 0, 1, 0), 32)
+libc.mprotect(read_only, 4096, 1)
+f = open(F, "r+")
+def ask(command, address):
+    if libc.fcntl(f.fileno(), command, address) == 0: return "ok"
+    return errno.errorcode[ctypes.get_errno()]
+for address in (None, 1, read_only + 4096 - 8, read_only):
+    libc.mprotect(read_only + 4096, 4096, 0)
+    print([ask(command, address) for command in (fcntl.F_SETLK, fcntl.F_GETLK, 36, 37)])
+"#,
+        "['EFAULT', 'EFAULT', 'EFAULT', 'EFAULT']\n\
+         ['EFAULT', 'EFAULT', 'EFAULT', 'EFAULT']\n\
+         ['EFAULT', 'EFAULT', 'EFAULT', 'EFAULT']\n\
+         ['ok', 'EFAULT', 'EFAULT', 'EAGAIN']\n",
+    );
+}

@@ -22,6 +22,7 @@ impl Service {
             key: None,
             ttl_ms_max: 10_000,
             memory: dir.join("locks.state"),
+            first: true,
             metrics: None,
             shards: 2,
             clients_max: 100,

@@ -136,7 +136,7 @@ impl Ext2 {
         let inode = &self.inodes[&ino];
         let mut all = true;
         let mut missing: Vec<(u32, Range<u32>)> = Vec::new();
-        for block in wanted {
+        for block in wanted.clone() {
             let Some(place) = inode.place(block).filter(|_| !inode.resident.contains(block.into())) else {
                 continue;
             };
@@ -154,6 +154,12 @@ impl Ext2 {
                 }
                 _ => missing.push((place, block..block + 1)),
             }
+        }
+        let (start, end) = (wanted.start.into(), wanted.end.into());
+        let inode = self.inode_mut(ino);
+        match all {
+            true => inode.wanted.remove(start, end),
+            false => inode.wanted.insert(start, end),
         }
         for (at, blocks) in missing.into_iter().rev() {
             let reading = &mut self.inode_mut(ino).reading;
@@ -175,7 +181,8 @@ impl Ext2 {
         self.evict();
     }
 
-    /// Forgets clean blocks of the files that came first, until the rest fits.
+    /// Forgets clean blocks of the files that came first, until the rest fits; but nothing that somebody waits for, who would else wait for ever for
+    /// more than the memory holds.
     fn evict(&mut self) {
         for _ in 0..self.resident_order.len() {
             if self.resident_blocks <= self.options.memory_blocks {
@@ -188,7 +195,7 @@ impl Ext2 {
                 continue;
             };
             if inode.writes == 0 {
-                let kept = inode.resident.intersection(&inode.dirty);
+                let kept = inode.resident.intersection(&inode.dirty.union(&inode.wanted));
                 self.resident_blocks -= inode.resident.total_bytes() - kept.total_bytes();
                 inode.resident = kept;
             }
@@ -253,6 +260,7 @@ impl Ext2 {
         self.dirty_blocks -= count - inode.dirty.total_bytes();
         let count = inode.resident.total_bytes();
         inode.resident.remove(from.into(), u64::MAX);
+        inode.wanted.remove(from.into(), u64::MAX);
         self.resident_blocks -= count - inode.resident.total_bytes();
         let count = inode.unplaced.total_bytes() + inode.promised.len() as u64;
         inode.unplaced.remove(from.into(), u64::MAX);

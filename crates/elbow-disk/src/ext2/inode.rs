@@ -75,6 +75,8 @@ pub(super) struct Inode {
     pub(super) resident: RangeSet,
     /// Blocks of the file that are being read.
     pub(super) reading: RangeSet,
+    /// Blocks of the file that somebody waits for, all of which have to be in memory at one time.
+    pub(super) wanted: RangeSet,
     /// Since when there is something to write, the inode itself included.
     pub(super) dirty_since: Option<Ps>,
     /// Writes of its data that are queued or in flight.

@@ -79,6 +79,41 @@ fn random_work_leaves_what_e2fsck_and_debugfs_accept() {
     }
 }
 
+/// A read of more than the memory holds never ended: what had come first was forgotten before the last had come.
+#[test]
+fn a_file_that_is_larger_than_the_memory_is_read() {
+    for policy in POLICIES {
+        for_each_seed(5, |rng| {
+            let blocks = rng.random_range(20..60);
+            let options = Options {
+                memory_blocks: blocks / 2,
+                ..options(rng, policy)
+            };
+            let mut disk = Watched::new(options, rng.random());
+            let file = || "/large".to_owned();
+            let bytes = blocks * 4096;
+            let whole = |write: bool| match write {
+                true => Action::Write {
+                    path: file(),
+                    offset: 0,
+                    bytes,
+                },
+                false => Action::Read {
+                    path: file(),
+                    offset: 0,
+                    bytes,
+                },
+            };
+            disk.apply(1, &Action::Create(file())).unwrap();
+            disk.apply(1, &whole(true)).unwrap();
+            disk.apply(1, &Action::Sync).unwrap();
+            for _ in 0..2 {
+                disk.apply(1, &whole(false)).unwrap();
+            }
+        });
+    }
+}
+
 #[test]
 fn a_full_file_system_stays_whole_and_what_is_freed_is_used_again() {
     if !judges::are_there() {

@@ -24,18 +24,17 @@ use elbow_file::{DirEntry, Errno, Handle, Protection, RenameMode, Stat, Storage,
 use parking_lot::Mutex;
 
 use super::content::make_log;
-use super::record::{Attributes, Departure, Patch, Placement, Record, Replaced, Seen, Slot, Source};
+use super::record::{Attributes, Departure, Expected, Patch, Placement, Record, Replaced, Seen, Slot, Source, Was};
 use super::tree::Tree;
 use super::watch::Tally;
 use super::{DEPARTED, DONE, NAMED, RECORD, remove_job_dir, remove_part};
+use crate::closed::{OWNER_ALL, is_closed};
 use crate::execute::set_attributes;
-use crate::lost;
+use crate::lost::{self, Name};
+use crate::manners;
 use crate::plan::NewAttrs;
 use crate::removal::{gone_is_fine, parallel, remove_tree};
 use crate::staging::{NEW, is_probe_name, part_name, touch_name};
-
-/// What its owner needs to change the names in a directory, or to move it to another.
-const OWNER_ALL: u32 = 0o700;
 
 /// Why a step could not be done.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -96,6 +95,14 @@ pub(super) struct Placed {
     pub(super) is_exchanged: AtomicBool,
 }
 
+/// What this process has done of a link.
+#[derive(Debug)]
+pub(super) struct Linked {
+    /// Where it waits in the job's own directory until it gets its name.
+    pub(super) slot: OsString,
+    pub(super) is_made: AtomicBool,
+}
+
 /// A committed job whose steps are carried out.
 pub(crate) struct Apply<'a> {
     pub(crate) tree: Tree<'a>,
@@ -111,7 +118,7 @@ pub(crate) struct Apply<'a> {
     pub(super) has_names: AtomicBool,
     /// Placements and links that were made, by their place in the record.
     pub(super) placed: Vec<Placed>,
-    pub(super) linked: Vec<AtomicBool>,
+    pub(super) linked: Vec<Linked>,
     /// What has begun to be changed, by its place in the record. A file is kept open, for who takes it back may not find it under its name.
     pub(super) patched: Vec<OnceLock<Option<Handle>>>,
     pub(super) attributed: Vec<AtomicBool>,
@@ -124,6 +131,17 @@ pub(crate) struct Apply<'a> {
     /// The storage cannot rename without replacing, or exchange names.
     no_noreplace: AtomicBool,
     no_exchange: AtomicBool,
+    /// The storage can rename without replacing, as a trial has shown.
+    has_noreplace: OnceLock<bool>,
+}
+
+impl Linked {
+    fn new(number: usize) -> Self {
+        Self {
+            slot: OsString::from(format!("l{number}")),
+            is_made: AtomicBool::new(false),
+        }
+    }
 }
 
 impl<'a> Apply<'a> {
@@ -144,7 +162,7 @@ impl<'a> Apply<'a> {
             is_first,
             has_names: AtomicBool::new(false),
             placed: record.placements.iter().map(|_| Placed::default()).collect(),
-            linked: flags(record.links.len()),
+            linked: (0..record.links.len()).map(Linked::new).collect(),
             patched: record.patches.iter().map(|_| OnceLock::new()).collect(),
             attributed: flags(record.attributes.len()),
             removed: record.removed(),
@@ -153,6 +171,7 @@ impl<'a> Apply<'a> {
             immovable: Mutex::default(),
             no_noreplace: AtomicBool::new(false),
             no_exchange: AtomicBool::new(false),
+            has_noreplace: OnceLock::new(),
         }
     }
 
@@ -172,6 +191,9 @@ impl<'a> Apply<'a> {
     /// Everything up to the point where only cleaning is left.
     pub(crate) fn publish(&self, departed: bool) -> Result<(), Vec<Failure>> {
         let record = self.record;
+        if !departed {
+            self.open_dirs()?;
+        }
         if !record.departures.is_empty() && !departed {
             self.depart()?;
             self.mark(DEPARTED)?;
@@ -182,7 +204,7 @@ impl<'a> Apply<'a> {
             "link",
             &links,
             |((_, to), _)| to,
-            |((from, to), made)| self.link(from, to, made),
+            |((from, to), linked)| self.link(from, to, linked),
         )?;
         if record.changes_old_objects() {
             let make_log = |patch: &Patch| Ok(make_log(self.storage(), &self.job, patch)?);
@@ -325,6 +347,49 @@ impl<'a> Apply<'a> {
         if failures.is_empty() { Ok(()) } else { Err(failures) }
     }
 
+    /// Old directories that were closed to their owner, of which the command has changed the mode, or which it has removed; the highest first, with the
+    /// paths that they have before the first step, and the modes. (In others, only who needs no rights has changed names.)
+    pub(super) fn closed_dirs(&self) -> Vec<(&'a Path, u32)> {
+        let record = self.record;
+        let set = record
+            .attributes
+            .iter()
+            .filter(|attributes| attributes.attrs.mode.is_some());
+        let set = set.map(|attributes| record.before.objects.get(&attributes.path).unwrap_or(&attributes.path));
+        let is_removed = |expected: &Expected<Was>| matches!(expected, Expected::Names(_));
+        let removed = record.expected.iter().filter(|(_, expected)| is_removed(expected));
+        let opened: BTreeSet<&Path> = set.chain(removed.map(|(path, _)| path)).map(PathBuf::as_path).collect();
+        let mode_of = |expected: &Expected<Was>| match expected {
+            Expected::Same(was) if was.seen.kind == elbow_file::Kind::Dir => Some(was.mode),
+            _ => None,
+        };
+        let expected = record.expected.iter();
+        let mut closed: Vec<_> = expected
+            .filter(|(path, _)| opened.contains(path.as_path()))
+            .filter_map(|(path, expected)| Some((path.as_path(), mode_of(expected).filter(|mode| is_closed(*mode))?)))
+            .collect();
+        closed.sort_by_key(|(path, _)| path.components().count());
+        closed
+    }
+
+    /// The names in them change before their modes do.
+    fn open_dirs(&self) -> Result<(), Vec<Failure>> {
+        let open = |path: &Path| {
+            let Some((dir, name)) = gone_is_none(self.tree.spot(path))? else {
+                return Ok(());
+            };
+            match gone_is_none(self.open_mode(&dir, &name)) {
+                // Somebody else's, in which nothing is done that needs the right.
+                Err(Errno::PERM) => Ok(()),
+                opened => opened.map(drop),
+            }
+        };
+        for (path, _) in self.closed_dirs() {
+            open(path).map_err(|errno| vec![failure("open", path, errno)])?;
+        }
+        Ok(())
+    }
+
     fn depart(&self) -> Result<(), Vec<Failure>> {
         for level in levels(&self.record.departures, |departure| &departure.path) {
             self.each("move", level, |departure| &departure.path, |d| self.depart_one(d))?;
@@ -361,7 +426,7 @@ impl<'a> Apply<'a> {
             true => ADDED_TO,
             false => CHANGED,
         };
-        self.rename_to_free(there, slot, &dir, &name)?;
+        self.rename_back((there, slot), (&dir, &name))?;
         Err(refusal)
     }
 
@@ -481,11 +546,39 @@ impl<'a> Apply<'a> {
         }
         match &placement.replaced {
             Some(replaced) => self.place_over((&container, &source), (&dir, &name), replaced, &placed.is_exchanged),
-            None => match self.rename_to_free(&container, &source, &dir, &name) {
+            None => match self.rename_placed(placement, (&container, &source), (&dir, &name), &placed.is_made) {
                 Err(Refusal::Errno(Errno::NOENT)) => self.arrived_before(&dir, &name),
                 other => other,
             },
         }
+    }
+
+    fn rename_placed(&self, placement: &Placement, from: Name<'_>, to: Name<'_>, made: &AtomicBool) -> StepResult {
+        if self.is_half_moved(placement, from, to)? {
+            return Ok(gone_is_fine(self.storage().unlink(from.0, from.1))?);
+        }
+        let is_others = || Ok::<_, Errno>(self.is_first && self.look(to.0, to.1)?.is_some());
+        // A new object waits where nobody else can give it a name; an old one may have got one just before it left.
+        if placement.from != Source::Staged && is_others()? {
+            return Err(OF_OTHERS);
+        }
+        self.rename_to_free(from, to, made)
+    }
+
+    /// Has an attempt before this one given the object its new name, and not yet taken the old one away? Only where renames take no
+    /// flags: elsewhere it is somebody else's link to an old object.
+    pub(super) fn is_half_moved(&self, placement: &Placement, from: Name<'_>, to: Name<'_>) -> Result<bool, Errno> {
+        if self.is_first || !lost::are_one(self.storage(), from, to)? {
+            return Ok(false);
+        }
+        if placement.from == Source::Staged {
+            return Ok(true);
+        }
+        let has_noreplace = match self.has_noreplace.get() {
+            Some(known) => *known,
+            None => manners::has_noreplace(self.storage(), &self.job)?,
+        };
+        Ok(!*self.has_noreplace.get_or_init(|| has_noreplace))
     }
 
     /// The source of a placement is gone: an earlier attempt has made it, or somebody has taken the result away.
@@ -519,36 +612,33 @@ impl<'a> Apply<'a> {
     }
 
     /// Gives an object a name that nobody has.
-    pub(super) fn rename_to_free(&self, from: &Handle, source: &OsStr, dir: &Handle, name: &OsStr) -> StepResult {
-        match self.rename_noreplace(from, source, dir, name) {
+    fn rename_to_free(&self, from: Name<'_>, to: Name<'_>, made: &AtomicBool) -> StepResult {
+        match self.rename_noreplace(from, to, made) {
             Err(Errno::EXIST | Errno::NOTEMPTY) => Err(OF_OTHERS),
             // The command had opened it, and closed it after its last change: so do we, at last.
-            Err(Errno::ACCESS) if self.open_mode(dir, OsStr::new("."))? => {
-                Ok(self.rename_noreplace(from, source, dir, name)?)
-            }
+            Err(Errno::ACCESS) if self.open_mode(to.0, OsStr::new("."))? => Ok(self.rename_noreplace(from, to, made)?),
             other => Ok(other?),
         }
     }
 
-    fn rename_noreplace(&self, from: &Handle, source: &OsStr, dir: &Handle, name: &OsStr) -> Result<(), Errno> {
+    /// The same for what had that name before.
+    pub(super) fn rename_back(&self, from: Name<'_>, to: Name<'_>) -> StepResult {
+        self.rename_to_free(from, to, &AtomicBool::default())
+    }
+
+    fn rename_noreplace(&self, from: Name<'_>, to: Name<'_>, made: &AtomicBool) -> Result<(), Errno> {
         if !self.no_noreplace.load(Ordering::Relaxed) {
-            match lost::rename(self.storage(), (from, source), (dir, name), RenameMode::NoReplace) {
+            match lost::rename(self.storage(), from, to, RenameMode::NoReplace) {
                 Err(errno) if is_unsupported(errno) => self.no_noreplace.store(true, Ordering::Relaxed),
                 other => return other,
             }
         }
-        lost::move_to_free(self.storage(), (from, source), (dir, name))
+        lost::move_to_free(self.storage(), from, to, made)
     }
 
     /// Gives an object the name of an old one, which takes its place: in one step where the storage can exchange names,
     /// else after the old one has got a spare name beside the source.
-    fn place_over(
-        &self,
-        from: (&Handle, &OsStr),
-        to: (&Handle, &OsStr),
-        replaced: &Replaced,
-        is_exchanged: &AtomicBool,
-    ) -> StepResult {
+    fn place_over(&self, from: Name<'_>, to: Name<'_>, replaced: &Replaced, is_exchanged: &AtomicBool) -> StepResult {
         let spare = (from.0, replaced.spare.as_os_str());
         if !self.is_first {
             if self.look(spare.0, spare.1)?.is_some() {
@@ -576,12 +666,7 @@ impl<'a> Apply<'a> {
 
     /// Does the old object that is replaced wait where its successor did? It is known by its inode number, or, where those do not
     /// last, by its size and time, if it does not share them with its successor.
-    pub(super) fn is_exchanged(
-        &self,
-        from: (&Handle, &OsStr),
-        to: (&Handle, &OsStr),
-        replaced: &Replaced,
-    ) -> Result<bool, Errno> {
+    pub(super) fn is_exchanged(&self, from: Name<'_>, to: Name<'_>, replaced: &Replaced) -> Result<bool, Errno> {
         let (Some(seen), Some(waiting)) = (replaced.seen, self.look(from.0, from.1)?) else {
             return Ok(false);
         };
@@ -590,7 +675,7 @@ impl<'a> Apply<'a> {
     }
 
     /// The second half of a replacement: the old object has a spare name.
-    fn take_over(&self, from: (&Handle, &OsStr), to: (&Handle, &OsStr)) -> StepResult {
+    fn take_over(&self, from: Name<'_>, to: Name<'_>) -> StepResult {
         match lost::rename(self.storage(), from, to, RenameMode::Replace) {
             Err(Errno::NOENT) => self.arrived_before(to.0, to.1),
             other => Ok(other?),
@@ -598,12 +683,7 @@ impl<'a> Apply<'a> {
     }
 
     /// The same for an object and the one that it replaces; what was done without an answer is done.
-    fn exchange_for(
-        &self,
-        from: (&Handle, &OsStr),
-        to: (&Handle, &OsStr),
-        replaced: &Replaced,
-    ) -> Result<bool, Refusal> {
+    fn exchange_for(&self, from: Name<'_>, to: Name<'_>, replaced: &Replaced) -> Result<bool, Refusal> {
         match self.exchange(from, to) {
             Err(Refusal::Errno(errno)) if lost::may_be_made(errno) && self.is_exchanged(from, to, replaced)? => {
                 Ok(true)
@@ -613,7 +693,7 @@ impl<'a> Apply<'a> {
     }
 
     /// Exchanges two names; `false`: the storage cannot.
-    fn exchange(&self, a: (&Handle, &OsStr), b: (&Handle, &OsStr)) -> Result<bool, Refusal> {
+    fn exchange(&self, a: Name<'_>, b: Name<'_>) -> Result<bool, Refusal> {
         if self.no_exchange.load(Ordering::Relaxed) {
             return Ok(false);
         }
@@ -630,7 +710,7 @@ impl<'a> Apply<'a> {
     }
 
     /// Gives an old object that is about to be replaced a second name; where there are no links it loses the first.
-    fn spare(&self, old: (&Handle, &OsStr), spare: (&Handle, &OsStr), replaced: &Replaced) -> StepResult {
+    fn spare(&self, old: Name<'_>, spare: Name<'_>, replaced: &Replaced) -> StepResult {
         let storage = self.storage();
         let is_linked = lost::link(storage, old, spare).is_ok();
         if !is_linked {
@@ -642,27 +722,54 @@ impl<'a> Apply<'a> {
         if is_linked {
             storage.unlink(spare.0, spare.1)?;
         } else {
-            self.rename_to_free(spare.0, spare.1, old.0, old.1)?;
+            self.rename_back(spare, old)?;
         }
         Err(CHANGED)
     }
 
-    fn link(&self, from: &Path, to: &Path, made: &AtomicBool) -> StepResult {
+    fn link(&self, from: &Path, to: &Path, linked: &Linked) -> StepResult {
         let ((from, name), (to, new_name)) = (self.tree.spot(from)?, self.tree.spot(to)?);
         let (old, new) = ((&from, name.as_os_str()), (&to, new_name.as_os_str()));
+        if !self.was_linked(old, new, &linked.slot)? {
+            let made = self.link_by_slot(old, new, &linked.slot);
+            match made.unwrap_or_else(|| self.link_at_once(old, new)) {
+                Err(Errno::EXIST) => return Err(OF_OTHERS),
+                other => other?,
+            }
+        }
+        linked.is_made.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    /// Has an attempt before this one made the link? As long as it waits in its slot, whoever has the name is somebody else.
+    fn was_linked(&self, old: Name<'_>, new: Name<'_>, slot: &OsStr) -> Result<bool, Errno> {
+        Ok(!self.is_first && self.look(&self.job, slot)?.is_none() && lost::are_one(self.storage(), old, new)?)
+    }
+
+    /// Links under a name that nobody else knows, and gives that its own: somebody else's link of the same file is told from an own one
+    /// whose answer was lost by what waits. `None`: the storage cannot do so.
+    fn link_by_slot(&self, old: Name<'_>, new: Name<'_>, slot: &OsStr) -> Option<Result<(), Errno>> {
+        let waiting = (&self.job, slot);
+        if self.no_noreplace.load(Ordering::Relaxed) || lost::link(self.storage(), old, waiting).is_err() {
+            return None;
+        }
+        match lost::rename(self.storage(), waiting, new, RenameMode::NoReplace) {
+            Err(errno) if is_unsupported(errno) => {
+                self.no_noreplace.store(true, Ordering::Relaxed);
+                // It would go with the job's directory; whoever is kept has no use for it.
+                let _ = self.storage().unlink(waiting.0, waiting.1);
+                None
+            }
+            renamed => Some(renamed),
+        }
+    }
+
+    fn link_at_once(&self, old: Name<'_>, new: Name<'_>) -> Result<(), Errno> {
         // Of the same file, too, it is another's: only what is not there now can come from an answer that is lost.
         if self.is_first && self.storage().stat(new.0, new.1).is_ok() {
-            return Err(OF_OTHERS);
+            return Err(Errno::EXIST);
         }
-        match lost::link(self.storage(), old, new) {
-            Err(Errno::EXIST) if self.is_first || !lost::are_one(self.storage(), old, new)? => {
-                return Err(OF_OTHERS);
-            }
-            Err(Errno::EXIST) => {}
-            other => other?,
-        }
-        made.store(true, Ordering::Release);
-        Ok(())
+        lost::link(self.storage(), old, new)
     }
 
     pub(super) fn set(&self, path: &Path, attrs: &NewAttrs) -> StepResult {

@@ -297,7 +297,7 @@ impl Draft<'_> {
     }
 
     fn attributes(&mut self, ino: Ino, inode: &Inode, path: PathBuf) {
-        if !is_changed(inode) {
+        if !is_changed(inode) || inode.kind == Kind::Symlink && self.model.link_attributes == Some(false) {
             return;
         }
         self.before.objects.insert(path.clone(), self.model.old_path(ino));

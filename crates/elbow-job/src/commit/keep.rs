@@ -21,6 +21,7 @@ use super::apply::{gone_is_none, sync_dir};
 use super::record::{Patch, Record};
 use super::tree::Tree;
 use super::{Leftovers, PRIVATE_FILE_MODE, RECORD, RESUME, draft, leftovers, put_times_back};
+use crate::closed;
 use crate::execute::STAGING_MODE;
 use crate::job::Shared;
 use crate::lost;
@@ -226,13 +227,18 @@ impl Shared {
             return Ok(part);
         }
         let holder = left.staging.iter().find(|holder| holder.path == path);
-        let entry = JournalEntry::Staging {
+        let entry = |closed| JournalEntry::Staging {
             dir: path.to_owned(),
             times: holder.map(|holder| holder.times).unwrap_or_default(),
+            closed,
         };
-        let mut journal = self.journal.lock();
-        journal.as_mut().ok_or(Errno::BADF)?.append(storage, &entry)?;
-        storage.mkdir(dir, &self.part_name, STAGING_MODE)?;
+        let note = |closed| {
+            let mut journal = self.journal.lock();
+            journal.as_mut().ok_or(Errno::BADF)?.append(storage, &entry(closed))
+        };
+        note(None)?;
+        let make = || storage.mkdir(dir, &self.part_name, STAGING_MODE);
+        closed::change_names(storage, dir, |mode| note(Some(mode)), make)?;
         storage.open_dir(dir, &self.part_name)
     }
 }

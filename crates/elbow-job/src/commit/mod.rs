@@ -22,6 +22,8 @@ use std::sync::Arc;
 use elbow_file::{Errno, Handle, RenameMode, Storage, Time};
 
 use crate::api::Ino;
+use crate::closed;
+use crate::execute::probe_links;
 use crate::job::{Job, Shared, clock};
 use crate::model::{Model, Staging};
 use crate::removal::{parallel, remove_opened_tree, remove_tree, retried};
@@ -39,7 +41,8 @@ pub(crate) use prepare::last_look;
 pub(crate) use record::Attributes as RecordAttributes;
 pub(crate) use record::{Departure, MAGIC as RECORD_MAGIC, Record, Slot};
 pub(crate) use saved::{
-    Content as SavedContent, Home, Object as SavedObject, PatchFile, Position, Saved, SavedDir, candidates,
+    Content as SavedContent, Home, Object as SavedObject, PatchFile, Position, Saved, SavedDir, candidates, find_left,
+    find_saved,
 };
 pub(crate) use tree::{Part, Tree};
 pub(crate) use turn::Turn;
@@ -79,6 +82,8 @@ pub(crate) struct StagingHolder {
     pub(crate) path: PathBuf,
     /// Its times before.
     pub(crate) times: (Time, Time),
+    /// Its mode, if it had to be opened.
+    pub(crate) closed: Option<u32>,
     /// The directory, where the job still has it open: wherever somebody else has moved it, it is there.
     pub(crate) open: Option<Handle>,
 }
@@ -124,10 +129,12 @@ impl Job {
         self.end(keep, progress, |_, _| Ok(Err(Refused::torn(Cause::Asked))))
     }
 
-    /// Makes a [`Job::commit`] that is still draining (in another thread) roll back instead. One that has come
-    /// further is not disturbed.
+    /// Makes a [`Job::commit`] that is still draining, or saves what could not be drained (in another thread), roll back instead. One
+    /// that has come further is not disturbed.
     pub fn interrupt(&self) {
-        self.shared.state.lock().model.graph.stopped = true;
+        let mut state = self.shared.state.lock();
+        state.is_interrupted = true;
+        state.model.graph.stopped = true;
         self.shared.progress.notify_all();
     }
 
@@ -170,7 +177,7 @@ impl Job {
             }
         }
         if is_in_hand && keep != Keep::Nothing && !self.shared.options.save.is_empty() && !self.shared.close_rest() {
-            match self.shared.save(&cause, progress)? {
+            match self.shared.save(&cause, rest.is_some(), progress) {
                 Ok(kept) => return Ok(Outcome::Kept(cause, kept)),
                 Err(refused) => cause = cause.beside(refused),
             }
@@ -244,10 +251,10 @@ impl Refused {
         }
     }
 
-    /// The storage has not taken all of it; for want of room, if so it is.
-    fn by_the_storage(cause: Cause, has_no_room: bool) -> Self {
+    /// The storage has not taken all of it.
+    fn by_the_storage(cause: Cause) -> Self {
         Self {
-            is_in_hand: has_no_room,
+            is_in_hand: cause.is_of_the_storage(),
             ..Self::torn(cause)
         }
     }
@@ -259,10 +266,6 @@ impl Refused {
             ..Self::torn(cause)
         }
     }
-}
-
-fn is_want_of_room(errno: Errno) -> bool {
-    matches!(errno, Errno::NOSPC | Errno::DQUOT)
 }
 
 impl Shared {
@@ -291,10 +294,7 @@ impl Shared {
             Err(cause) if keeps && cause.may_pass() && !self.close_rest() => self.drain_again(cause, progress),
             drained => drained,
         };
-        drained.map_err(|cause| {
-            let has_no_room = cause.may_pass();
-            Refused::by_the_storage(cause, has_no_room)
-        })?;
+        drained.map_err(Refused::by_the_storage)?;
         let (mut record, job) = {
             let state = self.state.lock();
             (draft::draft(&state.model, false), state.model.job_dir())
@@ -303,13 +303,19 @@ impl Shared {
             return Ok(None);
         }
         let failed = |tried: &'static str| move |errno| Cause::Storage(tried.into()).with(errno);
-        let refused = |tried| move |errno| Refused::by_the_storage(failed(tried)(errno), is_want_of_room(errno));
+        let refused = |tried| move |errno| Refused::by_the_storage(failed(tried)(errno));
         let job = match job {
             Some(job) => job,
             None => self
                 .make_job_dir(progress)
                 .map_err(refused("making the staging directory"))?,
         };
+        if self.state.lock().model.asks_for_link_attributes() {
+            let can = probe_links(&*self.storage, &job).map_err(refused("trying whether links have attributes"))?;
+            let mut state = self.state.lock();
+            state.model.link_attributes = Some(can);
+            record = draft::draft(&state.model, false);
+        }
         // What was published eagerly has to be hidden before the job is kept.
         record.keeps = keeps && self.options.publish == Publish::Staged;
         let drafted = Drafted::write(&*self.storage, &job, &record).map_err(refused("writing the commit record"))?;
@@ -482,6 +488,9 @@ impl Shared {
     fn drain_again(self: &Arc<Self>, cause: Cause, progress: &mut Hook<'_>) -> Result<(), Cause> {
         let refused = {
             let mut state = self.state.lock();
+            if state.is_interrupted {
+                return Err(Cause::Asked);
+            }
             state.model.graph.stopped = false;
             state.model.refuse = Some(Errno::ROFS);
             std::mem::take(&mut state.errors)
@@ -630,6 +639,7 @@ fn leftovers(model: &Model) -> Leftovers {
         .map(|ino| StagingHolder {
             path: model.old_path(ino),
             times: model.at(ino).times_before(),
+            closed: None,
             open: model.dir_at(ino).handle.clone(),
         })
         .collect();
@@ -669,8 +679,14 @@ fn remove_staging_in(tree: &Tree<'_>, holder: &StagingHolder, part: &OsStr, tall
             other => other?,
         },
     };
-    let removed = remove_part(tree, &dir, part, tally);
-    match removed.and_then(|()| put_times_back(tree.storage, &dir, holder.times)) {
+    let remove = || {
+        remove_part(tree, &dir, part, tally)?;
+        holder
+            .closed
+            .map_or(Ok(()), |mode| closed::close(tree.storage, &dir, mode))?;
+        put_times_back(tree.storage, &dir, holder.times)
+    };
+    match remove() {
         // Somebody has removed it, and all that was in it.
         Err(Errno::NOENT | Errno::STALE) => Ok(()),
         other => other,
@@ -680,7 +696,10 @@ fn remove_staging_in(tree: &Tree<'_>, holder: &StagingHolder, part: &OsStr, tall
 /// Removes a staging directory with all that is in it. One that somebody else has put there is left alone.
 pub(crate) fn remove_part(tree: &Tree<'_>, dir: &Handle, part: &OsStr, tally: &Tally) -> Result<(), Errno> {
     match tree.find_part(dir, part)? {
-        Part::Ours(handle) => remove_opened_tree(tree.storage, dir, part, &handle, tally),
+        Part::Ours(handle) => {
+            let remove = || remove_opened_tree(tree.storage, dir, part, &handle, tally);
+            closed::change_names(tree.storage, dir, |_| Ok(()), remove)
+        }
         Part::OfOthers | Part::None => Ok(()),
     }
 }

@@ -1,4 +1,4 @@
-//! Saving: the command has succeeded, and the storage has no room for what it made. What the storage lacks goes elsewhere, and the rest of
+//! Saving: the command has succeeded, and the storage does not take what it made, for want of room or another reason. What the storage lacks goes elsewhere, and the rest of
 //! the job is kept where it is; [`restore`](crate::restore()) brings the two together.
 //!
 //! ```text
@@ -8,25 +8,28 @@
 //!   then            what is staged is made durable and kept (`keep`); a job without a directory of its own is rolled back
 //! ```
 //!
-//! A job that dies before it is marked as kept is an ordinary dead one; what was saved by then is complete only if nothing of the job is on the
-//! storage, and is refused by a restoration otherwise.
+//! A job that dies before it is marked as kept is an ordinary dead one, whatever was saved: nobody knows whether the rest is durable. Where that is known, or
+//! the connection is gone, and only the marking is refused, what was saved gets a mark instead (`SavedDir::note_left`), and the recovery that finds the job
+//! marks it as kept.
 
 use std::collections::{BTreeSet, HashMap};
 use std::ffi::OsString;
 use std::path::Path;
 use std::sync::Arc;
 
-use elbow_file::{Errno, Kind};
+use elbow_file::{Errno, Handle, Kind};
 
 use super::draft;
 use super::record::Record;
-use super::saved::{Container, Content, Home, Object, PIECE_BYTES_MAX, PatchFile, Piece, Position, Saved, SavedDir};
+use super::saved::{
+    Container, Content, Home, Object, PIECE_BYTES_MAX, PatchFile, Piece, Position, Saved, SavedDir, Stored,
+};
 use super::watch::{Hook, Tally};
 use crate::api::Ino;
 use crate::job::{Shared, clock};
 use crate::model::{self, Body, Inode, Model, Place, Source};
 use crate::plan::{NewAttrs, Node, patch_name};
-use crate::report::{Cause, DeferredError, JobError, Kept, Phase};
+use crate::report::{Cause, DeferredError, Kept, Phase, Publish};
 
 /// What is to be saved, with the places of its bytes in the job.
 struct Draft {
@@ -43,71 +46,116 @@ struct Stretch {
     is_zero: bool,
 }
 
+/// What became of the rest of a job of which a part was saved.
+enum Marking {
+    /// It is marked as kept; or nothing of it was there.
+    Done,
+    /// `is_safe`: what the storage has taken is there nevertheless.
+    Refused { errno: Errno, is_safe: bool },
+}
+
 impl Shared {
-    /// Saves what the storage has no room for and keeps the rest, or says what was refused.
+    /// Saves what the storage does not take and keeps the rest, or says what was refused. With `was_staged` all of it was on the storage, and its record may be.
     ///
     /// # Errors
-    /// Then it is an ordinary job still. The inner one: what could not be saved, in addition to the cause.
+    /// Then it is an ordinary job still: what could not be saved, in addition to the cause.
     pub(super) fn save(
         self: &Arc<Self>,
         cause: &Cause,
+        was_staged: bool,
         progress: &mut Hook<'_>,
-    ) -> Result<Result<Kept, Vec<DeferredError>>, JobError> {
+    ) -> Result<Kept, Vec<DeferredError>> {
+        let was_told = self.state.lock().model.was_refused.get();
+        if was_told && !cause.may_pass() {
+            // Without the answers that the command got it would have done something else.
+            return Err(Vec::new());
+        }
         self.settle_names(progress);
         self.stop(progress);
+        self.state.lock().model.close_targets();
         if self.close_rest() {
-            return Ok(Err(Vec::new()));
+            return Err(Vec::new());
         }
-        let home = Home::of(&*self.storage, &self.root, &self.path);
-        let draft = self.state.lock().model.draft_saved(home, &self.options.command);
+        let draft = self
+            .state
+            .lock()
+            .model
+            .draft_saved(self.home.clone(), &self.options.command);
         let mut refused = Vec::new();
-        for place in &self.options.save {
+        for place in self.options.save.iter().take_while(|_| !self.is_interrupted()) {
             let tally = Tally::of(draft.bytes.len(), draft.total_bytes());
             let write = || self.write_saved(place, &draft, &tally);
             let dir = match self.watched(progress, Phase::Saving, &tally, write) {
                 Ok(dir) => dir,
+                Err(_) if self.is_interrupted() => break,
                 Err(error) => {
                     refused.push(refusal(place, &error));
                     continue;
                 }
             };
             let path = dir.path.clone();
-            return match self.keep_beside(cause, &path, progress)? {
-                Ok(()) => Ok(Ok(Kept {
-                    path: self.path.join(&*self.staging_name),
-                    is_whole: true,
-                    missing: self.state.lock().model.missing(),
-                    saved: Some(path),
-                })),
-                Err(errno) => {
+            let kept = || Kept {
+                path: self.path.join(&*self.staging_name),
+                is_whole: true,
+                missing: self.state.lock().model.missing(),
+                saved: Some(path.clone()),
+            };
+            return match self.keep_beside(cause, &path, progress) {
+                Marking::Done => Ok(kept()),
+                // Who finds it finds what was saved, too, and marks it.
+                Marking::Refused { is_safe: true, .. } if !was_staged && dir.note_left().is_ok() => Ok(kept()),
+                Marking::Refused { errno, .. } => {
                     refused.push(refusal(&self.path, &errno.into()));
                     // Without what is on the storage it is of no use, and that is rolled back now.
                     let _ = dir.remove();
-                    Ok(Err(refused))
+                    Err(refused)
                 }
             };
         }
-        Ok(Err(refused))
+        Err(refused)
     }
 
     /// Keeps what the storage has of the job. What it does not make durable is not there.
-    fn keep_beside(
-        self: &Arc<Self>,
-        cause: &Cause,
-        saved: &Path,
-        progress: &mut Hook<'_>,
-    ) -> Result<Result<(), Errno>, JobError> {
-        let job = self.state.lock().model.job_dir();
-        match job {
-            None => self.undo(progress).map(Ok),
-            Some(job) => {
-                let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-                let why = format!("{cause}; what could not be stored is on {host} in {}", saved.display());
-                // Before anything else is written, because nothing tells of an error twice.
-                let synced = self.storage.sync_all(&job);
-                Ok(synced.and_then(|()| self.mark_kept_in_part(&Cause::Storage(why))))
-            }
+    fn keep_beside(self: &Arc<Self>, cause: &Cause, saved: &Path, progress: &mut Hook<'_>) -> Marking {
+        let Some(job) = self.state.lock().model.job_dir() else {
+            // What cannot be rolled back is an empty directory, which a recovery removes.
+            let _ = self.undo(progress);
+            return Marking::Done;
+        };
+        let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        let why = format!("what could not be stored is on {host} in {}: {cause}", saved.display());
+        // Before anything else is written, because nothing tells of an error twice.
+        let synced = self.storage.sync_all(&job);
+        match synced.and_then(|()| self.mark_kept_in_part(&Cause::Storage(why))) {
+            Ok(()) => Marking::Done,
+            Err(errno) => Marking::Refused {
+                errno,
+                // What was published eagerly cannot be hidden by who finds it.
+                is_safe: self.options.publish == Publish::Staged && (synced.is_ok() || self.is_cut_off(&job)),
+            },
         }
+    }
+
+    /// The connection to the storage is gone, so that a sync says nothing of what the storage has. A file system of this machine that answers nothing any more
+    /// may have lost what it had taken.
+    fn is_cut_off(&self, job: &Handle) -> bool {
+        let own_ids = self.state.lock().model.nature.is_none_or(|nature| nature.own_ids);
+        [job, &self.root].iter().all(|dir| match self.storage.list(dir) {
+            Err(
+                Errno::NOTCONN
+                | Errno::CONNABORTED
+                | Errno::CONNRESET
+                | Errno::HOSTDOWN
+                | Errno::HOSTUNREACH
+                | Errno::SHUTDOWN,
+            ) => true,
+            Err(Errno::IO | Errno::TIMEDOUT | Errno::STALE) => !own_ids,
+            _ => false,
+        })
+    }
+
+    fn is_interrupted(&self) -> bool {
+        self.state.lock().is_interrupted
     }
 
     fn write_saved(&self, place: &Path, draft: &Draft, tally: &Tally) -> std::io::Result<SavedDir> {
@@ -149,6 +197,9 @@ impl Shared {
                 continue;
             }
             while start < end {
+                if self.is_interrupted() {
+                    return Err(std::io::ErrorKind::Interrupted.into());
+                }
                 let length = (end - start).min(PIECE_BYTES_MAX);
                 let bytes = self.read(ino, start, length as usize)?;
                 let data = Some(dir.put(&bytes)?);
@@ -204,6 +255,8 @@ impl Model {
                 stale: placing.stale(),
                 objects: Vec::new(),
                 patches: Vec::new(),
+                stored: placing.stored(),
+                stored_patches: self.stored_patches(),
                 record: Record::default(),
             },
             bytes: Vec::new(),
@@ -273,6 +326,14 @@ impl Model {
             (ino, patch)
         };
         changed.map(patch).collect()
+    }
+
+    fn stored_patches(&self) -> Vec<(OsString, u64)> {
+        let olds = self.all().filter(|(ino, inode)| inode.is_old() && self.is_alive(*ino));
+        let written = olds.filter_map(|(ino, inode)| Some((ino, inode.content()?.written.span()?.end)));
+        written
+            .map(|(ino, end)| (patch_name(ino).to_os_string(), end))
+            .collect()
     }
 
     /// The record of the rest, when all that is saved is staged.
@@ -386,6 +447,23 @@ impl<'a> Placing<'a> {
         });
         let stale = placed.filter(|(place, ino)| !self.model.at(*ino).names.contains(place));
         stale.map(|(place, _)| self.position(&place)).collect()
+    }
+
+    /// New objects that are where they should be, apart from directories.
+    fn stored(&self) -> Vec<Stored> {
+        let news = self
+            .model
+            .all()
+            .filter(|(ino, inode)| !inode.is_old() && self.model.is_alive(*ino));
+        let others = news.filter(|(_, inode)| !inode.is_dir());
+        let names = others.flat_map(|(_, inode)| inode.names.iter().map(move |place| (inode, place)));
+        let there = names.filter(|(inode, place)| self.is_there(inode, place));
+        let stored = |(inode, place): (&Inode, &Place)| Stored {
+            at: self.position(place),
+            kind: inode.kind,
+            size: inode.content().map_or(0, model::Content::counted),
+        };
+        there.map(stored).collect()
     }
 
     fn object(&self, inode: &Inode) -> Object {

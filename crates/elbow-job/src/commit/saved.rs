@@ -1,10 +1,11 @@
-//! What the storage has no room for, saved elsewhere: its files and their format.
+//! What the storage does not take, saved elsewhere: its files and their format.
 //!
 //! ```text
 //!   SCRATCH/elbow-<id>-<mtime>.<chance>.saved/     of the user alone (mode 0700)
 //!       data        written bytes, piece after piece; locked by whoever works on it
 //!       index       sealed: whose it is, what is to be made and where its pieces are, the record of the rest
 //!       begun       the job's own directory was made again, where there had been none
+//!       left        the rest of the job is as it should be, but could not be marked as kept: whoever finds it does that
 //! ```
 //!
 //! The index gets its name when all of it is durable: a directory without one is what a death left, and is removed by the next who saves
@@ -28,14 +29,16 @@ use rustix::fs::{Mode, OFlags};
 use super::record::{KINDS, Record, put_all, put_attrs, put_option, take_all, take_attrs, take_name, take_option};
 use crate::job::clock;
 use crate::plan::{NewAttrs, Node};
+use crate::recover::{BIRTH_LOOKS, BIRTH_PAUSE};
 use crate::staging::{is_job_name, new_id, put_path, put_time, take_path, take_time};
 
 const MAGIC: [u8; 8] = *b"ELBOWSAV";
-const VERSION: u16 = 1;
+const VERSION: u16 = 2;
 const DATA: &str = "data";
 const INDEX: &str = "index";
 const INDEX_DRAFT: &str = "index.draft";
 const BEGUN: &str = "begun";
+const LEFT: &str = "left";
 const SUFFIX: &str = ".saved";
 const PRIVATE_DIR: u32 = 0o700;
 const PRIVATE_FILE: u32 = 0o600;
@@ -62,6 +65,10 @@ pub(crate) struct Saved {
     /// Directories come before what is in them.
     pub(crate) objects: Vec<Object>,
     pub(crate) patches: Vec<PatchFile>,
+    /// What the storage has of the rest, apart from directories.
+    pub(crate) stored: Vec<Stored>,
+    /// The least size of new content of old files that the storage has, by its name in the job's own directory.
+    pub(crate) stored_patches: Vec<(OsString, u64)>,
     /// What is left to be done when all of it is staged.
     pub(crate) record: Record,
 }
@@ -93,7 +100,9 @@ impl Home {
     pub(crate) fn is(&self, now: &Self) -> bool {
         match (self.born, now.born) {
             (Some(then), Some(now_born)) => then == now_born && self.ino == now.ino,
-            _ => self.path == now.path || (self.dev, self.ino) == (now.dev, now.ino),
+            (None, None) => self.path == now.path || (self.dev, self.ino) == (now.dev, now.ino),
+            // A file system has this for all or for none: what was mounted there is not.
+            _ => false,
         }
     }
 }
@@ -127,6 +136,15 @@ pub(crate) struct Object {
     /// All of its attributes; extended ones without a value are to go.
     pub(crate) attrs: NewAttrs,
     pub(crate) content: Content,
+}
+
+/// A name that the storage has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Stored {
+    pub(crate) at: Position,
+    pub(crate) kind: Kind,
+    /// The least size that a file has.
+    pub(crate) size: u64,
 }
 
 /// New content of an old file that its patch file lacks.
@@ -213,7 +231,7 @@ impl SavedDir {
         let dir = open_private(path).map_err(text)?;
         let data = open_own(&dir, DATA).map_err(text)?;
         // Whoever has removed it had the lock until then, and the index with it.
-        if !try_lock(&data).map_err(text)? {
+        if !lock_soon(&data).map_err(text)? {
             return Err("another process is at work on it".into());
         }
         let saved = read_index(&dir)?;
@@ -286,13 +304,21 @@ impl SavedDir {
     }
 
     pub(crate) fn has_begun(&self) -> bool {
-        rustix::fs::accessat(
-            &self.dir,
-            BEGUN,
-            rustix::fs::Access::EXISTS,
-            rustix::fs::AtFlags::empty(),
-        )
-        .is_ok()
+        has(&self.dir, BEGUN)
+    }
+
+    /// The rest of the job cannot be marked as kept, and is to be, by whoever finds it.
+    pub(crate) fn note_left(&self) -> io::Result<()> {
+        self.write(LEFT, b"")?;
+        Ok(rustix::fs::fsync(&self.dir)?)
+    }
+
+    pub(crate) fn is_left(&self) -> bool {
+        has(&self.dir, LEFT)
+    }
+
+    pub(crate) fn is_left_at(path: &Path) -> bool {
+        open_private(path).is_ok_and(|dir| has(&dir, LEFT))
     }
 
     /// Removes it: the index first and for good, so that nobody takes what is left for a whole one.
@@ -338,6 +364,46 @@ fn is_old(dir: &OwnedFd) -> bool {
     rustix::fs::fstat(dir).is_ok_and(|found| (clock().seconds - found.st_mtime).abs() > SECONDS)
 }
 
+/// Where a job that was left unmarked has saved what is missing of it, among these places.
+///
+/// # Errors
+/// What cannot be looked at, and so may be it.
+pub(crate) fn find_left(places: &[PathBuf], job: &OsStr) -> Result<Option<PathBuf>, PathBuf> {
+    for place in places {
+        match std::fs::read_dir(place) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            read => drop(read.map_err(|_| place.clone())?),
+        }
+        for path in named_after(place, job) {
+            // Anybody can make something of that name.
+            let Some(dir) = open_private(&path).ok().filter(|dir| has(dir, LEFT)) else {
+                continue;
+            };
+            let saved = read_index(&dir).map_err(|_| path.clone())?;
+            if saved.job == job && !saved.is_all {
+                return Ok(Some(path));
+            }
+        }
+    }
+    Ok(None)
+}
+
+/// Where anything was saved of a job, among these places.
+pub(crate) fn find_saved(places: &[PathBuf], job: &OsStr) -> Option<PathBuf> {
+    let mut all = places.iter().flat_map(|place| named_after(place, job));
+    all.find(|path| SavedDir::look_at(path).is_ok_and(|saved| saved.job == job))
+}
+
+/// Directories in a directory that have the name of a saved part of this job.
+fn named_after(place: &Path, job: &OsStr) -> impl Iterator<Item = PathBuf> {
+    let is_of_job = |path: &PathBuf| path.file_name().and_then(job_of_directory).as_deref() == job.to_str();
+    candidates(place).into_iter().filter(is_of_job)
+}
+
+fn has(dir: &OwnedFd, name: &str) -> bool {
+    rustix::fs::accessat(dir, name, rustix::fs::Access::EXISTS, rustix::fs::AtFlags::empty()).is_ok()
+}
+
 /// Directories in a directory that have the name of a saved job.
 pub(crate) fn candidates(place: &Path) -> Vec<PathBuf> {
     let Ok(entries) = std::fs::read_dir(place) else {
@@ -359,18 +425,26 @@ fn directory_name(job: &OsStr) -> OsString {
 }
 
 fn is_directory_name(name: &OsStr) -> bool {
-    let job = name
-        .to_str()
-        .and_then(|name| name.strip_suffix(SUFFIX)?.rsplit_once('.'));
-    job.is_some_and(|(job, _)| is_job_name(OsStr::new(&format!(".{job}"))))
+    job_of_directory(name).is_some()
 }
 
-/// Opens a directory of ours that nobody else can put anything into.
+/// The name of the job's own directory in that of one where it was saved.
+fn job_of_directory(name: &OsStr) -> Option<String> {
+    let (job, _) = name.to_str()?.strip_suffix(SUFFIX)?.rsplit_once('.')?;
+    Some(format!(".{job}")).filter(|job| is_job_name(OsStr::new(job)))
+}
+
+/// Opens a directory of ours that nobody else can put anything into. A mount shows as ours whatever its maker likes.
 fn open_private(path: &Path) -> io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let dir = rustix::fs::open(path, flags, Mode::empty())?;
     let found = rustix::fs::fstat(&dir)?;
-    if found.st_uid == rustix::process::geteuid().as_raw() && found.st_mode & 0o077 == 0 {
+    let place = path
+        .parent()
+        .filter(|place| !place.as_os_str().is_empty())
+        .unwrap_or(Path::new("."));
+    let is_mount = rustix::fs::stat(place)?.st_dev != found.st_dev;
+    if found.st_uid == rustix::process::geteuid().as_raw() && found.st_mode & 0o077 == 0 && !is_mount {
         return Ok(dir);
     }
     let message = "it is not a directory of this user that is closed to all others (mode 0700)";
@@ -403,6 +477,17 @@ fn read_index(dir: &OwnedFd) -> Result<Saved, String> {
     Saved::decode(&bytes).map_err(|error| format!("its index cannot be read: {error}"))
 }
 
+/// Locks within two seconds: what a process is starting may have the lock of who has just ended for a moment still.
+fn lock_soon(data: &File) -> io::Result<bool> {
+    for _ in 1..BIRTH_LOOKS {
+        if try_lock(data)? {
+            return Ok(true);
+        }
+        std::thread::sleep(BIRTH_PAUSE);
+    }
+    try_lock(data)
+}
+
 fn try_lock(data: &File) -> io::Result<bool> {
     use rustix::fs::FlockOperation;
     match rustix::fs::flock(data, FlockOperation::NonBlockingLockExclusive) {
@@ -432,6 +517,15 @@ impl Saved {
             out.bytes(patch.slot.as_bytes());
             out.bool(patch.is_made);
             put_content(out, &patch.content);
+        });
+        put_all(&mut out, &self.stored, |out, stored| {
+            put_position(out, &stored.at);
+            put_kind(out, stored.kind);
+            out.varint(stored.size);
+        });
+        put_all(&mut out, &self.stored_patches, |out, (slot, least)| {
+            out.bytes(slot.as_bytes());
+            out.varint(*least);
         });
         out.bytes(&self.record.encode());
         seal(MAGIC, VERSION, &out.finish())
@@ -472,6 +566,14 @@ impl Saved {
                     content: take_content(from)?,
                 })
             })?,
+            stored: take_all(&mut from, |from| {
+                Ok(Stored {
+                    at: take_position(from)?,
+                    kind: take_kind(from)?,
+                    size: from.varint()?,
+                })
+            })?,
+            stored_patches: take_all(&mut from, |from| Ok((take_name(from)?, from.varint()?)))?,
             record: Record::decode(from.bytes()?)?,
         };
         from.finish()?;
@@ -488,6 +590,19 @@ impl Saved {
             .map(|piece| piece.length)
             .sum()
     }
+}
+
+fn put_kind(out: &mut Writer, kind: Kind) {
+    out.u8(KINDS.iter().position(|known| *known == kind).unwrap_or_default() as u8);
+}
+
+fn take_kind(from: &mut Reader<'_>) -> Result<Kind, DecodeError> {
+    let at = from.offset();
+    let what = "a kind of object that there is not";
+    KINDS
+        .get(usize::from(from.u8()?))
+        .copied()
+        .ok_or(DecodeError::BadValue { at, what })
 }
 
 fn put_position(out: &mut Writer, position: &Position) {
@@ -515,7 +630,7 @@ fn put_object(out: &mut Writer, object: &Object) {
         }
         Node::Special(kind, rdev) => {
             out.u8(3);
-            out.u8(KINDS.iter().position(|known| known == kind).unwrap_or_default() as u8);
+            put_kind(out, *kind);
             out.varint(*rdev);
         }
     }

@@ -18,11 +18,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use elbow_file::{Errno, RenameMode, Time};
 
-use super::apply::{Apply, Failure, Placed, Refusal, StepResult, gone_is_none, levels};
+use super::apply::{Apply, Failure, Linked, Placed, Refusal, StepResult, failure, gone_is_none, levels};
 use super::keep::lost_content;
 use super::record::{Attributes, Departure, Patch, Placement, Replaced};
 use super::{DEPARTED, NAMED, RECORD, RECORD_DRAFT, RESUME};
-use crate::lost;
+use crate::closed::{self, OWNER_ALL};
+use crate::lost::{self, Name};
 use crate::plan::NewAttrs;
 use crate::removal::{gone_is_fine, parallel};
 use crate::report::{Cause, DeferredError};
@@ -53,6 +54,7 @@ impl Apply<'_> {
             self.take_names_back(false)?;
             self.advance(UNDO[1], UNDO[2])?;
         }
+        self.forget_slots().map_err(failed)?;
         self.bring_back(false)?;
         self.forget_record(keeps).map_err(failed)
     }
@@ -88,6 +90,7 @@ impl Apply<'_> {
             stays.extend(self.take_names_back(true).err().into_iter().flatten());
             self.advance(UNDO[1], UNDO[2])?;
         }
+        self.forget_slots().map_err(failed)?;
         stays.extend(self.bring_back(true).err().into_iter().flatten());
         let forget = |name| gone_is_fine(self.storage().unlink(&self.job, OsStr::new(name)));
         forget(DEPARTED)
@@ -95,6 +98,12 @@ impl Apply<'_> {
             .and_then(|()| forget(UNDO[2]))
             .map_err(failed)?;
         Ok(stays)
+    }
+
+    /// Links that have not got their names.
+    fn forget_slots(&self) -> Result<(), Errno> {
+        let forget = |linked: &Linked| gone_is_fine(self.storage().unlink(&self.job, &linked.slot));
+        self.linked.iter().try_for_each(forget)
     }
 
     /// All steps of a phase are durable before the next is said to have begun.
@@ -174,6 +183,10 @@ impl Apply<'_> {
                 .times
                 .filter(|_| ours.times.is_some_and(|(_, mtime)| mtime == now.mtime));
         }
+        if attributes.is_dir && ours.mode.is_some() && !attributes.path.as_os_str().is_empty() {
+            // Names in it still change: it is closed with the last of them. (Nobody expects anything of the root itself.)
+            before.mode = before.mode.map(|mode| mode | OWNER_ALL);
+        }
         if before.is_empty() {
             return Ok(());
         }
@@ -204,7 +217,7 @@ impl Apply<'_> {
             "remove",
             &links,
             |((_, to), _)| to,
-            |((from, to), made)| self.unlink_again(from, to, made),
+            |((from, to), linked)| self.unlink_again(from, to, linked),
         );
         let mut stays = goes_on(gives_up, removed)?;
         let all: Vec<_> = self.record.placements.iter().zip(&self.placed).collect();
@@ -227,8 +240,10 @@ impl Apply<'_> {
         none_of(stays)
     }
 
-    fn unlink_again(&self, from: &Path, to: &Path, made: &AtomicBool) -> StepResult {
-        if self.is_first() && !made.load(Ordering::Acquire) {
+    fn unlink_again(&self, from: &Path, to: &Path, linked: &Linked) -> StepResult {
+        // What waits has not got its name, and who has that is somebody else. It waits until all links are taken back: who dies here has to know it, too.
+        let waits = self.look(&self.job, &linked.slot)?.is_some();
+        if waits || self.is_first() && !linked.is_made.load(Ordering::Acquire) {
             return Ok(());
         }
         let (from, to) = (gone_is_none(self.tree.spot(from))?, gone_is_none(self.tree.spot(to))?);
@@ -253,26 +268,20 @@ impl Apply<'_> {
         if let Some(replaced) = &placement.replaced {
             return self.give_way(from, to, replaced, &placed.is_exchanged);
         }
-        if lost::are_one(self.storage(), from, to)? {
-            // Who gave it its name died before it had lost the other.
+        let is_made = placed.is_made.load(Ordering::Acquire);
+        if is_made && lost::are_one(self.storage(), from, to)? || self.is_half_moved(placement, from, to)? {
             return Ok(gone_is_fine(self.storage().unlink(to.0, to.1))?);
         }
-        if self.is_first() && !placed.is_made.load(Ordering::Acquire) || self.look(from.0, from.1)?.is_some() {
+        if self.is_first() && !is_made || self.look(from.0, from.1)?.is_some() {
             return Ok(());
         }
-        match self.rename_to_free(to.0, to.1, from.0, from.1) {
+        match self.rename_back(to, from) {
             Err(Refusal::Errno(Errno::NOENT)) => Ok(()),
             other => other,
         }
     }
 
-    fn give_way(
-        &self,
-        from: (&elbow_file::Handle, &OsStr),
-        to: (&elbow_file::Handle, &OsStr),
-        replaced: &Replaced,
-        is_exchanged: &AtomicBool,
-    ) -> StepResult {
+    fn give_way(&self, from: Name<'_>, to: Name<'_>, replaced: &Replaced, is_exchanged: &AtomicBool) -> StepResult {
         let spare = replaced.spare.as_os_str();
         if self.look(from.0, spare)?.is_some() {
             let storage = self.storage();
@@ -309,7 +318,22 @@ impl Apply<'_> {
             self.tree.forget();
         }
         self.close_again();
+        stays.extend(goes_on(gives_up, self.close_dirs())?);
         none_of(stays)
+    }
+
+    /// Directories that were closed before are closed again.
+    fn close_dirs(&self) -> Result<(), Vec<Failure>> {
+        let close = |path: &Path, mode: u32| match gone_is_none(self.tree.dir(path))? {
+            Some(dir) => closed::close(self.storage(), &dir, mode),
+            None => Ok(()),
+        };
+        let all = self.closed_dirs().into_iter().rev();
+        let refused = all.filter_map(|(path, mode)| {
+            let errno = close(path, mode).err()?;
+            Some(failure("close", path, errno))
+        });
+        none_of(refused.collect())
     }
 
     fn bring_one_back(&self, departure: &Departure) -> StepResult {
@@ -320,7 +344,7 @@ impl Apply<'_> {
         if self.look(there, slot)?.is_none() {
             return Ok(());
         }
-        self.rename_to_free(there, slot, &dir, &name)
+        self.rename_back((there, slot), (&dir, &name))
     }
 }
 

@@ -311,6 +311,11 @@ impl Content {
         (!self.old && self.stored > self.valid).then_some(self.valid)
     }
 
+    /// New files: the size that the target has at least.
+    pub(crate) fn counted(&self) -> u64 {
+        self.valid.min(self.stored)
+    }
+
     /// What [`written`](Self::written) and [`zeroed`](Self::zeroed) are once all is stored.
     pub(crate) fn patched_when_stored(&self) -> (RangeSet, RangeSet) {
         let (mut written, mut zeroed) = (self.written.clone(), self.zeroed.clone());
@@ -401,7 +406,7 @@ impl Content {
     }
 
     fn clean_new(&self, at: u64, end: u64) -> (Source, u64) {
-        let valid = self.valid.min(self.stored);
+        let valid = self.counted();
         if at < valid {
             (Source::Target(at), end.min(valid))
         } else {
@@ -663,6 +668,20 @@ impl Model {
         let handles = [content.target.take(), content.original.take()];
         self.closing
             .extend(handles.into_iter().flatten().map(|handle| (ino, handle)));
+    }
+
+    /// Closes all files that have been written to and are still open: some storages tell only then what they could not store.
+    pub(crate) fn close_targets(&mut self) {
+        let is_written = |inode: &Inode| {
+            let content = inode.content();
+            content
+                .is_some_and(|content| content.target.is_some() && (content.stored > 0 || !content.written.is_empty()))
+        };
+        let written = self
+            .all()
+            .filter(|(ino, inode)| is_written(inode) && self.is_alive(*ino));
+        let written: Vec<Ino> = written.map(|(ino, _)| ino).collect();
+        written.into_iter().for_each(|ino| self.close_content(ino));
     }
 
     /// Lets go of the written data of an object that nobody can reach any more.

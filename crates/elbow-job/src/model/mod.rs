@@ -21,6 +21,7 @@ mod inherit;
 mod install;
 mod names;
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
@@ -303,6 +304,10 @@ pub(crate) struct Model {
     pub(crate) no_acls: bool,
     /// What the storage is like; `None`: not known yet.
     pub(crate) nature: Option<Nature>,
+    /// The command was answered with an error that is not its own.
+    pub(crate) was_refused: Cell<bool>,
+    /// The command is over: who still changes something is refused that.
+    pub(crate) is_frozen: bool,
 }
 
 /// What a model needs to know at birth.
@@ -363,6 +368,8 @@ impl Model {
             wants_modes: false,
             link_attributes: None,
             nature: None,
+            was_refused: Cell::new(false),
+            is_frozen: false,
         }
     }
 
@@ -440,6 +447,12 @@ impl Model {
 
     pub(crate) fn dir_at_mut(&mut self, ino: Ino) -> &mut Dir {
         self.at_mut(ino).dir_mut().expect("a container is a directory")
+    }
+
+    /// An old symbolic link has new attributes, and nobody knows whether it has any of its own there.
+    pub(crate) fn asks_for_link_attributes(&self) -> bool {
+        let is_asking = |inode: &Inode| inode.kind == Kind::Symlink && inode.is_old() && inode.dirty.any();
+        self.link_attributes.is_none() && self.all().any(|(_, inode)| is_asking(inode))
     }
 
     /// All inodes, oldest first.
@@ -543,6 +556,9 @@ impl Model {
 
     /// Fails when modifying operations are refused.
     fn may_modify(&self) -> Result<(), Errno> {
+        if self.refuse.is_some() && !self.is_frozen {
+            self.was_refused.set(true);
+        }
         self.refuse.map_or(Ok(()), Err)
     }
 

@@ -79,6 +79,8 @@ struct Held {
     request: Request,
     token: Token,
     wanted: bool,
+    /// Its caller did not want it any more when it had been granted: it is not asked for again.
+    given_up: bool,
     standing: Standing,
 }
 
@@ -87,6 +89,13 @@ enum Standing {
     Ours,
     Reasserting,
     Lost(String),
+}
+
+impl State {
+    /// Whether this is the link that requests go out over now.
+    fn is_current(&self, link: &Arc<Link>) -> bool {
+        matches!(&self.link, Up::Link(current) if Arc::ptr_eq(current, link))
+    }
 }
 
 impl Held {
@@ -149,10 +158,33 @@ impl Session {
     }
 
     pub(super) fn wait(&self, id: LockId, file: &FileName) -> Result<Token, LockError> {
-        match self.outcome(Call::Lock(id), Receive::Block)? {
-            Reply::Granted { token, .. } => Ok(token),
-            other => Err(refused(file, other)),
+        loop {
+            match self.outcome(Call::Lock(id), Receive::Block)? {
+                Reply::Granted { .. } => {}
+                other => return Err(refused(file, other)),
+            }
+            // A grant may be old when its waiter takes it: who was stopped past the lease would act on what is another's by now.
+            match self.token_of(id, file) {
+                Err(_) if self.ask_again(id) => {}
+                checked => return checked,
+            }
         }
+    }
+
+    /// Asks once more for what was granted and lost before its caller knew. False: it was released.
+    fn ask_again(&self, id: LockId) -> bool {
+        let mut state = self.state.lock();
+        let Some(Held { request, given_up, .. }) = state.holds.remove(&id) else {
+            return false;
+        };
+        if given_up {
+            let why = Refusal::Cancelled;
+            let outcome = Some(Ok(Reply::Refused { id, why }));
+            state.calls.insert(Call::Lock(id), Pending { request, outcome });
+        } else {
+            self.put(&mut state, Call::Lock(id), &request);
+        }
+        true
     }
 
     /// Gives up a lock that was asked for, unless it has been granted or refused.
@@ -166,6 +198,8 @@ impl Session {
             pending.outcome = Some(Ok(Reply::Refused { id, why }));
             self.changed.notify_all();
             self.cancel(&mut state, Call::Lock(id));
+        } else if let Some(held) = state.holds.get_mut(&id) {
+            held.given_up = true;
         }
     }
 
@@ -195,6 +229,11 @@ impl Session {
     }
 
     pub(super) fn check(&self, id: LockId, file: &FileName) -> Result<(), LockError> {
+        self.token_of(id, file).map(|_| ())
+    }
+
+    /// The token of a hold that is good at this moment.
+    fn token_of(&self, id: LockId, file: &FileName) -> Result<Token, LockError> {
         let mut state = self.state.lock();
         self.poll(&mut state);
         loop {
@@ -203,7 +242,7 @@ impl Session {
             };
             match &held.standing {
                 Standing::Lost(why) => return Err(lost(file, why)),
-                Standing::Ours if matches!(state.link, Up::Link(_)) => return Ok(()),
+                Standing::Ours if matches!(state.link, Up::Link(_)) => return Ok(held.token),
                 _ => drop(
                     self.progress(&mut state, Receive::Block)
                         .map_err(|error| lost(file, &error.to_string()))?,
@@ -246,8 +285,12 @@ impl Session {
         };
         match self.call(Call::Lock(id), &request, how)? {
             Reply::Granted { .. } => {
-                self.state.lock().has_posix |= kind.is_some();
-                Ok(())
+                let mut state = self.state.lock();
+                self.poll(&mut state);
+                match &state.posix_lost {
+                    Some(why) if kind.is_some() => Err(lost(lock.file, why)),
+                    _ => Ok(()),
+                }
             }
             Reply::Refused {
                 why: Refusal::Cancelled,
@@ -312,6 +355,12 @@ impl Session {
     fn begin(&self, call: Call, request: &Request) -> Result<(), LockError> {
         let mut state = self.state.lock();
         self.bring_up(&mut state)?;
+        self.put(&mut state, call, request);
+        Ok(())
+    }
+
+    /// Notes a call and sends it; where the link is down, whoever connects sends it.
+    fn put(&self, state: &mut MutexGuard<'_, State>, call: Call, request: &Request) {
         let pending = Pending {
             request: request.clone(),
             outcome: None,
@@ -319,9 +368,8 @@ impl Session {
         state.calls.insert(call, pending);
         if let Up::Link(link) = &state.link {
             let link = Arc::clone(link);
-            MutexGuard::unlocked(&mut state, || self.send(&link, request));
+            MutexGuard::unlocked(state, || self.send(&link, request));
         }
-        Ok(())
     }
 
     /// Waits for the answer to what was sent.
@@ -397,7 +445,10 @@ impl Session {
     /// What a receive brought, and what follows if it ended the link or took longer than our lease.
     fn heard(&self, state: &mut State, link: &Arc<Link>, replies: Vec<Reply>, received: Result<Received, Broken>) {
         for reply in replies {
-            self.dispatch(state, reply);
+            // What came over a link that another has replaced is the word of a session that has ended: what it answers is asked again.
+            if state.is_current(link) {
+                self.dispatch(state, reply);
+            }
         }
         if let Err(broken) = received {
             self.broke(state, link, broken.to_string());
@@ -448,21 +499,29 @@ impl Session {
             held.token = token;
             return;
         }
-        let Some(pending) = state.calls.get_mut(&Call::Lock(id)) else {
-            return; // Of a caller that has gone: it cancels before it goes.
+        let pending = state.calls.get_mut(&Call::Lock(id));
+        // Given up, or of a caller that has gone: the cancellation may have come to the service before the request.
+        let Some(pending) = pending.filter(|pending| pending.outcome.is_none()) else {
+            if let Up::Link(link) = &state.link {
+                // Who reads finds out if it fails.
+                let _ = link.send(&Request::Unlock { id });
+            }
+            return;
         };
-        if pending.outcome.is_some() {
-            return; // Given up, and cancelled.
-        }
         pending.outcome = Some(Ok(Reply::Granted { id, token }));
-        if matches!(pending.request, Request::Lock { .. }) {
-            let held = Held {
-                request: pending.request.clone(),
-                token,
-                wanted: false,
-                standing: Standing::Ours,
-            };
-            state.holds.insert(id, held);
+        match &pending.request {
+            request @ Request::Lock { .. } => {
+                let held = Held {
+                    request: request.clone(),
+                    token,
+                    wanted: false,
+                    given_up: false,
+                    standing: Standing::Ours,
+                };
+                state.holds.insert(id, held);
+            }
+            Request::Posix { kind: Some(_), .. } => state.has_posix = true,
+            _ => {}
         }
     }
 
@@ -584,4 +643,174 @@ fn renew_while_alive(session: &Arc<Session>, ttl_ms: u32) -> Result<(), LockErro
         address: session.address.clone(),
         source,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::os::unix::net::{UnixListener, UnixStream};
+
+    use super::*;
+    use crate::hello::{Opening, PROTOCOL_VERSION, Proof, Welcome};
+    use crate::message::SessionId;
+
+    /// The other end of a link, which says what the test says.
+    struct Peer(UnixStream);
+
+    impl Peer {
+        fn let_in(listener: &UnixListener, number: u64) -> Self {
+            let mut peer = Self(listener.accept().unwrap().0);
+            peer.read();
+            let welcome = Welcome {
+                version: PROTOCOL_VERSION,
+                session: SessionId(number),
+                ttl_ms: 0,
+                epoch: 1,
+                grace_ms: 0,
+                grace_ms_max: 0,
+                proof: Proof::default(),
+            };
+            let mut frame = Vec::new();
+            Opening::Welcome(welcome).append(&mut frame);
+            peer.0.write_all(&frame).unwrap();
+            peer
+        }
+
+        /// The payload of the next frame; nothing follows it, since whoever sent it waits.
+        fn read(&mut self) -> Vec<u8> {
+            let mut bytes = Vec::new();
+            while wire::frame_length(&bytes).unwrap().is_none() {
+                let had = bytes.len();
+                bytes.resize(had + 1_000, 0);
+                let got = self.0.read(&mut bytes[had..]).unwrap();
+                bytes.truncate(had + got);
+            }
+            bytes.split_off(wire::LENGTH_BYTES)
+        }
+
+        fn say(&mut self, reply: &Reply) {
+            let mut frame = Vec::new();
+            wire::append_reply(&mut frame, reply);
+            self.0.write_all(&frame).unwrap();
+        }
+    }
+
+    fn link_of(session: &Session) -> Arc<Link> {
+        match &session.state.lock().link {
+            Up::Link(link) => Arc::clone(link),
+            _ => panic!("no link"),
+        }
+    }
+
+    /// A session with a service that the test plays, on a socket that others can connect to.
+    struct Stage {
+        _directory: tempfile::TempDir,
+        listener: UnixListener,
+        session: Arc<Session>,
+        peer: Peer,
+        file: FileName,
+    }
+
+    impl Stage {
+        fn new() -> Self {
+            let directory = tempfile::tempdir().unwrap();
+            let place = directory.path().join("socket");
+            let listener = UnixListener::bind(&place).unwrap();
+            let address: Address = format!("unix:{}", place.display()).parse().unwrap();
+            let opened = std::thread::spawn(|| Session::open(address, Options::default()).unwrap());
+            let peer = Peer::let_in(&listener, 1);
+            Self {
+                _directory: directory,
+                listener,
+                session: opened.join().unwrap(),
+                peer,
+                file: FileName::new(b"/f").unwrap(),
+            }
+        }
+
+        fn ask(&mut self) -> LockId {
+            let whole = Footprint::whole();
+            let asked = self
+                .session
+                .ask(Owner(1), &self.file, whole, Kind::Exclusive, Wait::Forever);
+            self.peer.read();
+            asked.unwrap()
+        }
+
+        /// Breaks the link and makes another; gives the broken one.
+        fn replace_link(&mut self) -> Arc<Link> {
+            let old = link_of(&self.session);
+            self.session
+                .broke(&mut self.session.state.lock(), &old, "the test says so".to_owned());
+            let session = Arc::clone(&self.session);
+            let connecting = std::thread::spawn(move || session.link().unwrap());
+            self.peer = Peer::let_in(&self.listener, 2);
+            connecting.join().unwrap();
+            old
+        }
+    }
+
+    /// A thread that was stopped between reading a link and saying what it read: meanwhile another one found the link broken, and connected
+    /// again. The grant of the ended session was then believed for good.
+    #[test]
+    fn what_came_over_a_link_that_was_replaced_is_not_believed() {
+        let mut stage = Stage::new();
+        let id = stage.ask();
+        let old = stage.replace_link();
+        let again = wire::decode_request(&stage.peer.read()).unwrap();
+        assert!(
+            matches!(again, Request::Lock { id: asked, .. } if asked == id),
+            "{again:?}"
+        );
+
+        let session = &stage.session;
+        let of_first = vec![Reply::Granted { id, token: Token(1) }];
+        session.heard(&mut session.state.lock(), &old, of_first, Ok(Received::Replies));
+        let state = session.state.lock();
+        assert!(state.holds.is_empty() && state.calls[&Call::Lock(id)].outcome.is_none());
+        drop(state);
+
+        let token = Token(2);
+        stage.peer.say(&Reply::Granted { id, token });
+        assert_eq!(session.wait(id, &stage.file).unwrap(), token);
+        session.check(id, &stage.file).unwrap();
+    }
+
+    /// The cancellation may overtake the request that it cancels: what is granted then is nobody's.
+    #[test]
+    fn a_grant_that_nobody_wants_any_more_is_given_back() {
+        let mut stage = Stage::new();
+        let id = stage.ask();
+        stage.session.give_up(id);
+        assert_eq!(
+            wire::decode_request(&stage.peer.read()).unwrap(),
+            Request::Cancel { id }
+        );
+        stage.peer.say(&Reply::Granted { id, token: Token(1) });
+        assert!(!stage.session.is_wanted(id));
+        assert_eq!(
+            wire::decode_request(&stage.peer.read()).unwrap(),
+            Request::Unlock { id }
+        );
+    }
+
+    /// Who gave up a lock that had just been granted, and is then lost, waited for it again, for ever.
+    #[test]
+    fn what_was_given_up_when_it_had_been_granted_is_not_asked_for_again() {
+        let mut stage = Stage::new();
+        let id = stage.ask();
+        stage.peer.say(&Reply::Granted { id, token: Token(1) });
+        assert!(!stage.session.is_wanted(id));
+        stage.session.give_up(id);
+        stage.replace_link();
+        let waited = stage.session.wait(id, &stage.file);
+        let is_cancelled = matches!(
+            &waited,
+            Err(LockError::Refused {
+                why: Refusal::Cancelled,
+                ..
+            })
+        );
+        assert!(is_cancelled, "{waited:?}");
+    }
 }

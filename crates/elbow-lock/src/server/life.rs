@@ -1,12 +1,22 @@
 //! The lives of a service: what it remembers between them, in one small file.
 //!
 //! ```text
-//!   sealed (elbow_ranges::encoding), magic "ELBOWLIF", version 1:  epoch (varint) | ended well (bool)
+//!   sealed (elbow_ranges::encoding), magic "ELBOWLIF", version 2:  epoch (varint) | 0 in its grace period | held since (varint)
+//!                                                                                 | 1 grants
+//!                                                                                 | 2 ended well
+//!                                                      version 1:  epoch (varint) | ended well (bool)
 //! ```
 //!
-//! Each life has the next epoch, written and synced before the first grant, so that its fencing tokens are larger than
+//! Each life has a later epoch, written and synced before the first grant, so that its fencing tokens are larger than
 //! any before. A life that ended well left no holder behind; after any other there may be some, and the next one
-//! waits for a grace period in which they can hold again what they held, before it grants anything new.
+//! waits for a grace period in which they can hold again what they held, before it grants anything new. Only what the
+//! last life that granted has granted can be held again: what is older, it may have given to somebody else. So a life
+//! says so before its first new grant, and one that ends within its grace period hands on what it was told.
+//!
+//! Without a memory nothing is known of the services before (their address may have moved here, or the file is lost): locks may be
+//! held, and nobody knows which. Then none can be held again, and nothing is granted until the longest lease is over. Epochs are not smaller than the
+//! minutes since 2026, so that those of such a life are larger than any before: it takes one that is [`AHEAD`] of the clock, and waits for the
+//! next minute, so that no other one like it has the same.
 //!
 //! Invariants: one service at a time has the file (it is locked). It is replaced by a rename, so that a crash leaves
 //! the old one or the new one.
@@ -14,12 +24,20 @@
 use std::fs::File;
 use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
 
-use elbow_ranges::encoding::{Reader, Writer, open_sealed, seal};
+use elbow_ranges::encoding::{DecodeError, Reader, Writer, open_sealed, seal};
+use parking_lot::Mutex;
 use rustix::fs::{FlockOperation, flock};
 
 const MAGIC: [u8; 8] = *b"ELBOWLIF";
-const VERSION: u16 = 1;
+const VERSION: u16 = 2;
+const EPOCHS: u32 = 1 << 24;
+const MINUTE: Duration = Duration::from_secs(60);
+/// 2026-01-01T00:00:00Z, in seconds since 1970.
+const FIRST_MINUTE_S: u64 = 1_767_225_600;
+/// So many lives may have begun within a minute elsewhere, each with the next epoch.
+const AHEAD: u32 = 16;
 
 /// This life of the service.
 #[derive(Debug)]
@@ -28,17 +46,49 @@ pub(super) struct Life {
     /// Locked as long as we live.
     _lock: File,
     pub(super) epoch: u32,
-    /// Whether holders from the life before may still be about.
-    pub(super) after_a_crash: bool,
+    pub(super) before: Before,
+    went: Mutex<Went>,
+}
+
+/// Who may hold something from before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Before {
+    /// Nobody.
+    Nobody,
+    /// Those to whom a life from this one on has granted.
+    HoldersSince(u32),
+    /// There is no memory: somebody may, and nothing is granted for at least so long.
+    Unknown(Duration),
+}
+
+/// How far a life has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Went {
+    /// Within its grace period, in which what has been held since this epoch may be held again.
+    Grace(u32),
+    /// It grants.
+    Granting,
+    /// It has ended, and nobody holds anything.
+    Ended,
+}
+
+/// What a life has left.
+struct Memory {
+    epoch: u32,
+    went: Went,
 }
 
 impl Life {
-    /// Begins the next life of the service whose memory is at `path`.
+    /// Begins the next life of the service whose memory is at `path`. `first`: where there is none, there was no service.
+    pub(super) fn begin(path: &Path, first: bool) -> io::Result<Self> {
+        Self::begin_at(path, first, SystemTime::now())
+    }
+
     #[allow(
         clippy::disallowed_methods,
         reason = "the service's own memory, not storage of the user's"
     )]
-    pub(super) fn begin(path: &Path) -> io::Result<Self> {
+    fn begin_at(path: &Path, first: bool, now: SystemTime) -> io::Result<Self> {
         let lock_path = beside(path, ".lock");
         let lock = File::options()
             .create(true)
@@ -49,55 +99,116 @@ impl Life {
             rustix::io::Errno::WOULDBLOCK => io::Error::new(ErrorKind::AddrInUse, "another lock service runs with it"),
             error => error.into(),
         })?;
-        let (last, ended_well) = match std::fs::read(path) {
-            Ok(bytes) => decode(&bytes)?,
-            Err(error) if error.kind() == ErrorKind::NotFound => (0, true),
+        let last = match std::fs::read(path) {
+            Ok(bytes) => Some(decode(&bytes)?),
+            Err(error) if error.kind() == ErrorKind::NotFound => None,
             Err(error) => return Err(error),
         };
-        let epoch = last.checked_add(1).filter(|epoch| *epoch < 1 << 24);
-        let epoch = epoch.ok_or_else(|| io::Error::other("2^24 lives are all that its tokens have room for"))?;
+        let (minute, rest) = minute_of(now);
+        let (epoch, before) = match last {
+            Some(Memory { epoch, went }) => ((epoch + 1).max(minute), after(epoch, went)),
+            None if first => (minute, Before::Nobody),
+            None => (minute + AHEAD, Before::Unknown(rest)),
+        };
+        if epoch >= EPOCHS {
+            return Err(io::Error::other("2^24 lives are all that its tokens have room for"));
+        }
+        let went = match before {
+            Before::Nobody => Went::Granting,
+            Before::HoldersSince(since) => Went::Grace(since),
+            Before::Unknown(_) => Went::Grace(epoch),
+        };
         let life = Self {
             path: path.to_owned(),
             _lock: lock,
             epoch,
-            after_a_crash: !ended_well,
+            before,
+            went: Mutex::new(went),
         };
-        life.remember(false)?;
+        life.remember(went)?;
         Ok(life)
     }
 
-    /// Ends it: no holder is left.
+    /// Its grace period is over, and it grants from now on.
+    pub(super) fn grants(&self) -> io::Result<()> {
+        let went = *self.went.lock();
+        match went {
+            Went::Grace(_) => self.remember(Went::Granting),
+            Went::Granting | Went::Ended => Ok(()),
+        }
+    }
+
+    /// Ends it: no holder is left, unless from before it.
     pub(super) fn end_well(&self) -> io::Result<()> {
-        self.remember(true)
+        let went = *self.went.lock();
+        match went {
+            Went::Grace(_) => Ok(()),
+            Went::Granting | Went::Ended => self.remember(Went::Ended),
+        }
     }
 
     #[allow(
         clippy::disallowed_methods,
         reason = "the service's own memory, not storage of the user's"
     )]
-    fn remember(&self, ended_well: bool) -> io::Result<()> {
+    fn remember(&self, went: Went) -> io::Result<()> {
         let mut body = Writer::new();
         body.varint(u64::from(self.epoch));
-        body.bool(ended_well);
+        match went {
+            Went::Grace(since) => {
+                body.u8(0);
+                body.varint(u64::from(since));
+            }
+            Went::Granting => body.u8(1),
+            Went::Ended => body.u8(2),
+        }
         let new = beside(&self.path, ".new");
         let mut file = File::create(&new)?;
         file.write_all(&seal(MAGIC, VERSION, &body.finish()))?;
         file.sync_all()?;
         std::fs::rename(&new, &self.path)?;
         let directory = self.path.parent().filter(|parent| !parent.as_os_str().is_empty());
-        File::open(directory.unwrap_or(Path::new(".")))?.sync_all()
+        File::open(directory.unwrap_or(Path::new(".")))?.sync_all()?;
+        *self.went.lock() = went;
+        Ok(())
     }
 }
 
-fn decode(bytes: &[u8]) -> io::Result<(u32, bool)> {
+/// Who may hold something after a life that went so.
+fn after(epoch: u32, went: Went) -> Before {
+    match went {
+        Went::Ended => Before::Nobody,
+        Went::Granting => Before::HoldersSince(epoch),
+        Went::Grace(since) => Before::HoldersSince(since),
+    }
+}
+
+/// The minute of 2026 and later, at least 1, and what is left of it.
+fn minute_of(now: SystemTime) -> (u32, Duration) {
+    let since = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let since = since.saturating_sub(Duration::from_secs(FIRST_MINUTE_S));
+    let minute = u32::try_from(since.as_secs() / MINUTE.as_secs()).unwrap_or(EPOCHS);
+    let gone = Duration::from_nanos(u64::try_from(since.as_nanos() % MINUTE.as_nanos()).unwrap_or_default());
+    (minute.max(1), MINUTE.saturating_sub(gone))
+}
+
+fn decode(bytes: &[u8]) -> io::Result<Memory> {
     let read = || {
-        let (_, body) = open_sealed(MAGIC, VERSION..=VERSION, bytes)?;
+        let (version, body) = open_sealed(MAGIC, 1..=VERSION, bytes)?;
         let mut reader = Reader::new(body);
-        let life = (reader.u32()?, reader.bool()?);
+        let epoch = reader.u32()?;
+        let at = reader.offset();
+        let what = "no life of a service went so";
+        let went = match (version, reader.u8()?) {
+            (2, 0) => Went::Grace(reader.u32()?),
+            (1, 0) | (2, 1) => Went::Granting,
+            (1, 1) | (2, 2) => Went::Ended,
+            _ => return Err(DecodeError::BadValue { at, what }),
+        };
         reader.finish()?;
-        Ok(life)
+        Ok(Memory { epoch, went })
     };
-    read().map_err(|error: elbow_ranges::encoding::DecodeError| io::Error::new(ErrorKind::InvalidData, error))
+    read().map_err(|error: DecodeError| io::Error::new(ErrorKind::InvalidData, error))
 }
 
 fn beside(path: &Path, suffix: &str) -> PathBuf {
@@ -107,34 +218,107 @@ fn beside(path: &Path, suffix: &str) -> PathBuf {
 }
 
 #[cfg(test)]
+#[allow(clippy::disallowed_methods, reason = "looks at the file, and damages it")]
 mod tests {
     use super::*;
 
-    #[test]
-    fn each_life_has_the_next_epoch_and_knows_how_the_last_one_ended() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("life");
-        let first = Life::begin(&path).unwrap();
-        assert_eq!((first.epoch, first.after_a_crash), (1, false));
-        assert_eq!(Life::begin(&path).unwrap_err().kind(), ErrorKind::AddrInUse);
-        drop(first); // As a crash does.
-        let second = Life::begin(&path).unwrap();
-        assert_eq!((second.epoch, second.after_a_crash), (2, true));
-        second.end_well().unwrap();
-        drop(second);
-        let third = Life::begin(&path).unwrap();
-        assert_eq!((third.epoch, third.after_a_crash), (3, false));
+    /// Into a minute of 2026, as many seconds.
+    fn at(minute: u64, seconds: u64) -> SystemTime {
+        SystemTime::UNIX_EPOCH
+            + Duration::from_secs(FIRST_MINUTE_S)
+            + MINUTE * minute as u32
+            + Duration::from_secs(seconds)
+    }
+
+    fn begin(path: &Path, first: bool, now: SystemTime) -> Life {
+        Life::begin_at(path, first, now).unwrap()
     }
 
     #[test]
-    #[allow(clippy::disallowed_methods, reason = "damages the file")]
+    fn each_life_has_a_later_epoch_and_knows_how_the_last_one_ended() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("life");
+        let first = begin(&path, true, at(7, 0));
+        assert_eq!((first.epoch, first.before), (7, Before::Nobody));
+        assert_eq!(Life::begin(&path, true).unwrap_err().kind(), ErrorKind::AddrInUse);
+        drop(first); // As a crash does.
+        let second = begin(&path, true, at(7, 1));
+        assert_eq!((second.epoch, second.before), (8, Before::HoldersSince(7)));
+        second.grants().unwrap();
+        second.end_well().unwrap();
+        drop(second);
+        let third = begin(&path, true, at(30, 0));
+        assert_eq!((third.epoch, third.before), (30, Before::Nobody));
+        drop(third);
+        let after_the_clock_was_set_back = begin(&path, true, at(2, 0));
+        assert_eq!(after_the_clock_was_set_back.epoch, 31);
+    }
+
+    /// What lives have granted that ended within their grace periods can be held again in the next, and nothing from before them: somebody else
+    /// may have it since. One that was told to end within it has left no holder of its own, and those that it waited for.
+    #[test]
+    fn a_life_hands_on_who_may_come_back_until_it_grants() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("life");
+        let next = |grants: bool, ends_well: bool| {
+            let life = begin(&path, true, at(1, 0));
+            if grants {
+                life.grants().unwrap();
+            }
+            if ends_well {
+                life.end_well().unwrap();
+            }
+            (life.epoch, life.before)
+        };
+        assert_eq!(next(true, false), (1, Before::Nobody));
+        assert_eq!(next(false, false), (2, Before::HoldersSince(1)));
+        assert_eq!(next(false, true), (3, Before::HoldersSince(1)));
+        assert_eq!(next(true, false), (4, Before::HoldersSince(1)));
+        assert_eq!(next(true, true), (5, Before::HoldersSince(4)));
+        assert_eq!(next(false, false), (6, Before::Nobody));
+    }
+
+    /// An address that has moved to another machine.
+    #[test]
+    fn a_life_without_a_memory_has_an_epoch_of_its_own_and_lets_nobody_in() {
+        let directory = tempfile::tempdir().unwrap();
+        let place = |name: &str| directory.path().join(name);
+        let here = begin(&place("here"), true, at(100, 5));
+        let there = begin(&place("there"), false, at(100, 50));
+        assert_eq!(there.before, Before::Unknown(Duration::from_secs(10)));
+        // It grants from minute 101 on, so that whoever follows it begins then at the earliest.
+        let elsewhere = begin(&place("elsewhere"), false, at(101, 0));
+        assert!(here.epoch < there.epoch && there.epoch < elsewhere.epoch);
+        let epoch = there.epoch;
+        drop(there);
+        assert_eq!(
+            begin(&place("there"), false, at(101, 30)).before,
+            Before::HoldersSince(epoch)
+        );
+    }
+
+    #[test]
+    fn the_memory_of_older_services_is_read() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("life");
+        for (ended_well, before) in [(true, Before::Nobody), (false, Before::HoldersSince(5))] {
+            let mut body = Writer::new();
+            body.varint(5);
+            body.bool(ended_well);
+            std::fs::write(&path, seal(MAGIC, 1, &body.finish())).unwrap();
+            let life = begin(&path, false, at(1, 0));
+            assert_eq!((life.epoch, life.before), (6, before));
+        }
+    }
+
+    #[test]
     fn a_damaged_memory_is_an_error_and_no_first_life() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("life");
-        drop(Life::begin(&path).unwrap());
+        drop(Life::begin(&path, true).unwrap());
         let mut bytes = std::fs::read(&path).unwrap();
         *bytes.last_mut().unwrap() ^= 1;
         std::fs::write(&path, bytes).unwrap();
-        assert_eq!(Life::begin(&path).unwrap_err().kind(), ErrorKind::InvalidData);
+        assert_eq!(Life::begin(&path, true).unwrap_err().kind(), ErrorKind::InvalidData);
     }
 }

@@ -25,10 +25,10 @@ use std::time::Duration;
 use tokio::sync::Semaphore;
 
 use self::connection::Desk;
-use self::life::Life;
+use self::life::{Before, Life};
 use self::listen::Listener;
 pub use self::listen::Users;
-use self::service::Service;
+use self::service::{Grace, Service};
 use crate::address::Address;
 use crate::hello::Key;
 use crate::shard::Limits;
@@ -38,6 +38,8 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// Ended sessions get this long to take their last words.
 const LAST_WORDS_FOR: Duration = Duration::from_millis(500);
 const DRAIN_POLL: Duration = Duration::from_millis(10);
+/// A memory that cannot be written gets this long until the next attempt.
+const MEMORY_PAUSE: Duration = Duration::from_secs(1);
 
 /// What a service is to do.
 #[derive(Clone, Debug)]
@@ -52,6 +54,9 @@ pub struct Settings {
     pub ttl_ms_max: u32,
     /// Where it remembers its epoch; one service at a time may have it.
     pub memory: PathBuf,
+    /// There was no service here before, if the memory says nothing of one. Otherwise a service without a memory waits until whatever
+    /// one before it has granted is over; over Unix sockets alone, if they are there already.
+    pub first: bool,
     /// Where it answers with its metrics, HOST:PORT.
     pub metrics: Option<String>,
     /// How many parts share the files, so that as many requests can be decided at one time.
@@ -71,7 +76,7 @@ pub struct Server {
     service: Arc<Service>,
     listeners: Vec<Listener>,
     metrics: Option<tokio::net::TcpListener>,
-    life: Life,
+    life: Arc<Life>,
 }
 
 impl Server {
@@ -82,7 +87,8 @@ impl Server {
     /// strangers without a key.
     pub async fn open(settings: Settings) -> io::Result<Self> {
         let naming = |what: String| move |error: io::Error| io::Error::new(error.kind(), format!("{what}: {error}"));
-        let life = Life::begin(&settings.memory).map_err(naming(settings.memory.display().to_string()))?;
+        let first = settings.first || settings.listen.iter().all(is_unused);
+        let life = Life::begin(&settings.memory, first).map_err(naming(settings.memory.display().to_string()))?;
         let mut listeners = Vec::new();
         for address in &settings.listen {
             let listener = Listener::open(address, settings.users)
@@ -102,15 +108,11 @@ impl Server {
                     .map_err(naming(place.clone()))?,
             ),
         };
-        let grace_ms = if life.after_a_crash {
-            u64::from(settings.ttl_ms_max)
-        } else {
-            0
-        };
+        let grace = grace(life.before, life.epoch, settings.ttl_ms_max);
         let service = Service::new(
             settings.shards.max(1),
             life.epoch,
-            grace_ms,
+            grace,
             settings.ttl_ms_max,
             &settings.limits,
         );
@@ -119,7 +121,7 @@ impl Server {
             service: Arc::new(service),
             listeners,
             metrics,
-            life,
+            life: Arc::new(life),
         })
     }
 
@@ -135,6 +137,12 @@ impl Server {
     #[must_use]
     pub fn grace_left_ms(&self) -> u32 {
         self.service.grace_left_ms()
+    }
+
+    /// Whether nothing is known of a service before this one: then nobody is let in so long.
+    #[must_use]
+    pub fn has_no_memory(&self) -> bool {
+        matches!(self.life.before, Before::Unknown(_))
     }
 
     /// Serves until `told_to_end`; then grants nothing new, waits for locks to be given back, and ends.
@@ -160,7 +168,7 @@ impl Server {
                 Arc::clone(&places),
             ));
         }
-        tasks.spawn(keep_time(Arc::clone(&service)));
+        tasks.spawn(keep_time(Arc::clone(&service), Arc::clone(&life)));
         if let Some(listener) = metrics {
             tasks.spawn(metrics::serve(listener, Arc::clone(&service)));
         }
@@ -210,14 +218,50 @@ pub(crate) async fn accept<D: Desk + 'static>(
 }
 
 /// Wakes the service when something is due.
-async fn keep_time(service: Arc<Service>) {
+async fn keep_time(service: Arc<Service>, life: Arc<Life>) {
     loop {
+        if service.grace_left_ms() == 0 {
+            match life.grants() {
+                Ok(()) => service.may_grant(),
+                // The next life would let holders from before the grace period in beside those whom we would let in now.
+                Err(_) => tokio::time::sleep(MEMORY_PAUSE).await,
+            }
+        }
         let next = service.tick();
         let sleep = next.map(|next| Duration::from_millis(next.saturating_sub(service.now_ms()).max(1)));
         tokio::select! {
             () = tokio::time::sleep(sleep.unwrap_or(Duration::from_secs(3600))) => {}
             () = service.rearm.notified() => {}
         }
+    }
+}
+
+/// A Unix socket that is not there, or a port that the system is to choose: nobody can have been a client of it.
+#[allow(
+    clippy::disallowed_methods,
+    reason = "the service's own socket, not storage of the user's"
+)]
+fn is_unused(address: &Address) -> bool {
+    match address {
+        Address::Unix(path) => !path.exists(),
+        Address::Tcp(place) => place.ends_with(":0"),
+    }
+}
+
+fn grace(before: Before, epoch: u32, ttl_ms_max: u32) -> Grace {
+    let longest_lease_ms = u64::from(ttl_ms_max);
+    match before {
+        Before::Nobody => Grace::default(),
+        Before::HoldersSince(since) => Grace {
+            ms: longest_lease_ms,
+            since,
+        },
+        Before::Unknown(at_least) => Grace {
+            ms: u64::try_from(at_least.as_millis())
+                .unwrap_or(u64::MAX)
+                .max(longest_lease_ms),
+            since: epoch,
+        },
     }
 }
 

@@ -47,6 +47,8 @@ pub(crate) struct Service {
     ttl_ms_max: u32,
     /// When new locks are granted again after a restart, ms.
     grace_until_ms: u64,
+    /// Whether the grace period may end.
+    grants: AtomicBool,
     /// The earliest deadline that the timer sleeps for, ms.
     armed: AtomicU64,
     pub(crate) rearm: Notify,
@@ -82,6 +84,13 @@ impl Member {
     }
 }
 
+/// How long holders from before are let in again, and those of which lives.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Grace {
+    pub(crate) ms: u64,
+    pub(crate) since: u32,
+}
+
 /// What has happened since the service began.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
@@ -95,11 +104,11 @@ pub(crate) struct Counters {
 type Place = usize;
 
 impl Service {
-    pub(crate) fn new(shards: usize, epoch: u32, grace_ms: u64, ttl_ms_max: u32, limits: &Limits) -> Self {
+    pub(crate) fn new(shards: usize, epoch: u32, grace: Grace, ttl_ms_max: u32, limits: &Limits) -> Self {
+        let Grace { ms: grace_ms, since } = grace;
+        let shard = || Shard::new(epoch, grace_ms, limits.clone()).held_since(since);
         Self {
-            shards: (0..shards)
-                .map(|_| Mutex::new(Shard::new(epoch, grace_ms, limits.clone())))
-                .collect(),
+            shards: (0..shards).map(|_| Mutex::new(shard())).collect(),
             hasher: RandomState::new(),
             sessions: RwLock::default(),
             leases: Mutex::new(Leases::new()),
@@ -108,6 +117,7 @@ impl Service {
             epoch,
             ttl_ms_max,
             grace_until_ms: grace_ms,
+            grants: AtomicBool::new(grace_ms == 0),
             armed: AtomicU64::new(NEVER),
             rearm: Notify::new(),
             draining: AtomicBool::new(false),
@@ -120,6 +130,11 @@ impl Service {
         u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
+    /// The grace period may end, and something new be granted.
+    pub(crate) fn may_grant(&self) {
+        self.grants.store(true, Ordering::Release);
+    }
+
     /// For how much longer only holders from before a restart are let in.
     pub(crate) fn grace_left_ms(&self) -> u32 {
         u32::try_from(self.grace_until_ms.saturating_sub(self.now_ms())).unwrap_or(u32::MAX)
@@ -128,7 +143,10 @@ impl Service {
     /// Does what is due, and returns when the next thing is, ms.
     pub(crate) fn tick(&self) -> Option<u64> {
         self.armed.store(NEVER, Ordering::Release);
-        let now = self.now_ms();
+        let now = match self.grants.load(Ordering::Acquire) {
+            true => self.now_ms(),
+            false => self.now_ms().min(self.grace_until_ms.saturating_sub(1)),
+        };
         let expired = self.leases.lock().expired(now);
         for session in expired {
             self.counters.leases_lost.fetch_add(1, Ordering::Relaxed);
@@ -423,7 +441,7 @@ mod tests {
     /// A cancellation of what had been granted once left the lock's place behind, for as long as the session lived.
     #[test]
     fn what_was_cancelled_leaves_no_place_behind() {
-        let service = Service::new(2, 1, 0, 10_000, &Limits::default());
+        let service = Service::new(2, 1, Grace::default(), 10_000, &Limits::default());
         let (member, _) = service.open("test".to_owned(), 0, true).unwrap();
         for order in [[1, 2, 3], [3, 2, 1]] {
             (1..=3).for_each(|id| service.apply(&member, lock(id, b"/f")));
@@ -439,7 +457,7 @@ mod tests {
     /// The number of a lock that is held names that lock, whatever file it is used for again.
     #[test]
     fn a_number_that_is_in_use_is_refused_on_any_file() {
-        let service = Service::new(8, 1, 0, 10_000, &Limits::default());
+        let service = Service::new(8, 1, Grace::default(), 10_000, &Limits::default());
         let (member, _) = service.open("test".to_owned(), 0, true).unwrap();
         service.apply(&member, lock(1, b"/f"));
         assert!(matches!(sent(&service, &member)[..], [Reply::Granted { .. }]));

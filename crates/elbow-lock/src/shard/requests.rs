@@ -191,7 +191,8 @@ impl Shard {
         if let Err(why) = self.admit(known, &ask) {
             return self.answer_refused(session, id, why, out);
         }
-        let is_from_before = self.grace_left_ms(now_ms).is_some() && token.epoch() < self.epoch;
+        let lives = self.held_since..self.epoch;
+        let is_from_before = self.grace_left_ms(now_ms).is_some() && lives.contains(&token.epoch());
         if !is_from_before || known.is_some_and(|file| !self.files[file].table.is_free(&ask)) {
             return self.answer_refused(session, id, Refusal::NotReasserted, out);
         }

@@ -64,6 +64,22 @@ impl Table {
         }
     }
 
+    /// Whether anything that is held is in the way of a waiting request.
+    pub(crate) fn meets_held(&self, lock: &Lock) -> bool {
+        self.conflicting_held(&lock.ask).next().is_some()
+    }
+
+    /// Grants a waiting request before its turn.
+    ///
+    /// # Panics
+    /// When something that is held is in its way.
+    pub(crate) fn pass(&mut self, key: usize, now_ms: u64, sequence: &mut Sequence, out: &mut Vec<Event>) {
+        let lock = &self.locks[key];
+        assert!(!self.meets_held(lock), "{lock:?} cannot pass what is held");
+        self.stirred.remove(&lock.number);
+        self.grant(key, now_ms, sequence, out);
+    }
+
     /// Waiting requests of a session that are in the queue now.
     pub(crate) fn waiting_of_session(&self, session: SessionId) -> Vec<usize> {
         let mut keys = self.of_session(session);

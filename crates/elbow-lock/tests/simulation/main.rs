@@ -111,12 +111,15 @@ fn birth(
     witness: Rc<RefCell<Witness>>,
 ) -> Box<dyn FnMut(usize, u64) -> Box<dyn world::Node>> {
     let seed: u64 = rng.random();
-    let (mut epoch, mut life) = (0, 0);
+    let (mut epoch, mut held_since, mut life) = (0, 0, 0);
     Box::new(move |id, now_ms| match id {
         SERVICE => {
+            if !witness.borrow().in_grace() {
+                held_since = epoch;
+            }
             epoch += 1;
             let grace_until_ms = if epoch == 1 { 0 } else { now_ms + u64::from(TTL_MS) };
-            let locks = Locks::new(planted.table, epoch, grace_until_ms);
+            let locks = Locks::new(planted.table, epoch, grace_until_ms, held_since);
             let trust = planted.service;
             Box::new(Service::new(locks, epoch, grace_until_ms, trust, Rc::clone(&witness)))
         }
@@ -177,6 +180,7 @@ fn no_two_believe_to_hold_and_everybody_gets_done() {
             world.cuts > 0 && world.kills > 0 && world.pauses > 0 && world.clocks_set > 0 && world.lost_messages > 0
         );
         assert!(service.reasserted > 0 && service.disconnected > 0 && service.restarts > cases && service.recalls > 0);
+        assert!(service.passed > 0, "nobody ever passed a queue");
         for what in ["would block", "timed out", "cancelled", "deadlock", "grace"] {
             assert!(service.refused.contains_key(what), "nobody was ever refused: {what}");
         }
@@ -229,6 +233,7 @@ fn add_service(sum: &mut witness::Told, told: &witness::Told) {
     sum.restarts += told.restarts;
     sum.disconnected += told.disconnected;
     sum.recalls += told.recalls;
+    sum.passed += told.passed;
     for (&what, count) in &told.refused {
         *sum.refused.entry(what).or_default() += count;
     }

@@ -4,9 +4,7 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-use elbow_lock::{
-    Action, Leases, Limits, Party, Refusal, Reply, Request, SessionId, Shard, find_deadlock, resolve_after,
-};
+use elbow_lock::{Action, Leases, Limits, Party, Reply, Request, SessionId, Shard, find_deadlock, resolve_after};
 
 use crate::TTL_MS;
 use crate::support::naive::{Flaw, Naive, wanted};
@@ -20,7 +18,7 @@ pub(crate) enum Locks {
 }
 
 impl Locks {
-    pub(crate) fn new(flaw: Flaw, epoch: u32, grace_until_ms: u64) -> Self {
+    pub(crate) fn new(flaw: Flaw, epoch: u32, grace_until_ms: u64, held_since: u32) -> Self {
         let limits = Limits {
             recall_ms: 20,
             ..Limits::default()
@@ -28,10 +26,12 @@ impl Locks {
         match flaw {
             Flaw::None => Self::Real(
                 (0..2)
-                    .map(|_| Shard::new(epoch, grace_until_ms, limits.clone()))
+                    .map(|_| Shard::new(epoch, grace_until_ms, limits.clone()).held_since(held_since))
                     .collect(),
             ),
-            _ => Self::Naive(Box::new(Naive::new(flaw, epoch, grace_until_ms, 20))),
+            _ => Self::Naive(Box::new(
+                Naive::new(flaw, epoch, grace_until_ms, 20).held_since(held_since),
+            )),
         }
     }
 
@@ -102,8 +102,7 @@ impl Locks {
             }
             Self::Naive(naive) if naive.is_waited_for(who) => {
                 while let Some(found) = find_deadlock(&naive.waits()) {
-                    let why = Refusal::Deadlock { cycle: found.cycle };
-                    naive.refuse(now_ms, found.session, found.id, why, out);
+                    naive.end_circle(now_ms, found, out);
                 }
             }
             Self::Naive(_) => {}

@@ -9,7 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use elbow_lock::{
-    Action, Blocker, FileName, Kind, LockId, Owner, Party, Refusal, Reply, Request, SessionId, Token, Wait, WaitFor,
+    Action, Blocker, Deadlock, FileName, Kind, LockId, Owner, Party, Refusal, Reply, Request, SessionId, Token, Wait,
+    WaitFor,
 };
 
 /// A bug.
@@ -28,6 +29,8 @@ pub(crate) enum Flaw {
     TokensStartAgain,
     /// New locks are granted in the grace period.
     NoGrace,
+    /// Locks of any life before are held again.
+    RevivesAnyLife,
     /// Nobody is refused in a circle.
     NoDeadlockDetection,
 }
@@ -63,6 +66,7 @@ pub(crate) struct Waiter {
 pub(crate) struct Naive {
     flaw: Flaw,
     epoch: u32,
+    held_since: u32,
     grace_until_ms: u64,
     recall_ms: u64,
     /// Whether each is connected.
@@ -185,6 +189,13 @@ pub(crate) fn wanted(session: SessionId, request: &Request) -> Option<Want> {
 }
 
 impl Naive {
+    pub(crate) fn held_since(self, epoch: u32) -> Self {
+        Self {
+            held_since: epoch,
+            ..self
+        }
+    }
+
     pub(crate) fn new(flaw: Flaw, epoch: u32, grace_until_ms: u64, recall_ms: u64) -> Self {
         let token = if flaw == Flaw::TokensStartAgain {
             0
@@ -194,6 +205,7 @@ impl Naive {
         Self {
             flaw,
             epoch,
+            held_since: epoch.saturating_sub(1),
             grace_until_ms,
             recall_ms,
             sessions: BTreeMap::new(),
@@ -360,8 +372,24 @@ impl Naive {
             since_ms: waiter.since_ms,
             number: waiter.number,
             blockers: self.blockers(waiter).into_iter().collect(),
+            only_queued: self.grace_until_ms == 0 && !self.held.iter().any(|hold| conflict(&hold.want, &waiter.want)),
         };
         self.queue.iter().map(wait_for).collect()
+    }
+
+    /// Grants who may pass, or refuses.
+    pub(crate) fn end_circle(&mut self, now_ms: u64, found: Deadlock, out: &mut Vec<Action>) -> bool {
+        let (session, id) = (found.session, found.id);
+        if !found.passes {
+            return self.refuse(now_ms, session, id, Refusal::Deadlock { cycle: found.cycle }, out);
+        }
+        let Some(place) = self.queue.iter().position(|waiter| is_named(&waiter.want, session, id)) else {
+            return false;
+        };
+        let waiter = self.queue.remove(place);
+        self.grant(waiter.want, out);
+        self.settle(now_ms, out);
+        true
     }
 
     pub(crate) fn holds_any(&self, who: Party) -> bool {
@@ -424,7 +452,12 @@ impl Naive {
             return out.push(refused(session, id, Refusal::Duplicate));
         }
         let is_free = !self.held.iter().any(|hold| conflict(&hold.want, &want));
-        if self.grace_until_ms > 0 && is_free && token.epoch() < self.epoch {
+        let since = if self.flaw == Flaw::RevivesAnyLife {
+            0
+        } else {
+            self.held_since
+        };
+        if self.grace_until_ms > 0 && is_free && (since..self.epoch).contains(&token.epoch()) {
             self.grant(want, out);
         } else {
             out.push(refused(session, id, Refusal::NotReasserted));

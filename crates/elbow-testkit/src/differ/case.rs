@@ -15,6 +15,7 @@ use std::fmt::Write as _;
 
 use super::call::Call;
 use super::old::Old;
+use super::word::AtFlags;
 
 /// First line of a script; another number would be another format.
 const HEADER: &str = "# elbow differ 1";
@@ -110,6 +111,15 @@ impl Case {
     /// Whether something old lets its owner, who is not root, not read or search it.
     pub fn has_closed_objects(&self) -> bool {
         self.old.iter().any(|old| old.is_closed() && old.owner() != Some(0))
+    }
+
+    /// Whether somebody sets attributes of symbolic links themselves.
+    pub fn sets_links(&self) -> bool {
+        let is_of_link = |flags: AtFlags| flags.0 & libc::AT_SYMLINK_NOFOLLOW != 0;
+        self.steps.iter().any(|step| match step.call {
+            Call::Chown { flags, .. } | Call::Utimens { flags, .. } => is_of_link(flags),
+            _ => false,
+        })
     }
 
     /// The case as a script.

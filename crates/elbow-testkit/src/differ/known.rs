@@ -22,18 +22,20 @@ pub struct Known {
 }
 
 /// What SEMANTICS.md says under "Limits": storage, signature, and the beginning of what it says there.
-const LIMITS: [(&str, &str, &str); 34] = [
+const LIMITS: [(&str, &str, &str); 44] = [
     ("*", "answer *chown E*/EINVAL (user)", GROUPS),
     ("*", "answer setacl */EINVAL (user)", GROUPS),
     ("*", "not-rolled-back after * mtime is now (user)", TIMES_OF_OTHERS),
     ("*", "wrong-after-0 after * mtime is now (user)", TIMES_OF_OTHERS),
     ("*", "wrong-after-0 after * atime is now (user)", TIMES_OF_OTHERS),
+    ("*", "wrong-after-0 after * atime is not now (user)", TIMES_OF_OTHERS),
     ("*", "wrong-after-0 after fifo mtime*", "Times of old pipes and devices"),
     ("*", "answer open ok/EOPNOTSUPP*", TEMPORARY_FILES),
     ("*", "answer fallocate EINVAL/EOPNOTSUPP*", SHIFTED_RANGES),
     ("*", "answer fallocate ok/EOPNOTSUPP*", SHIFTED_RANGES),
     ("*", "answer rmdir ENOTEMPTY/EACCES (user)", CLOSED_DIRS),
     ("*", "answer rmdir ok/EACCES (user)", CLOSED_DIRS),
+    ("*", "answer rename ENOTEMPTY/EACCES (user)", CLOSED_DIRS),
     ("*", "answer * */EACCES (user, closed)", OWN_CLOSED),
     ("*", "seen-inside inside EACCES * (user, closed)", OWN_CLOSED),
     ("*", "seen-inside inside * names (user, closed)", OWN_CLOSED),
@@ -52,8 +54,16 @@ const LIMITS: [(&str, &str, &str); 34] = [
     ("overlayfs", "answer removexattr ENODATA/ok*", LOWER_ACLS),
     ("overlayfs", "answer setxattr ENODATA/ok*", LOWER_ACLS),
     ("tmpfs", "answer fallocate EOPNOTSUPP/ok*", MORE_THAN_TMPFS),
-    ("sshfs*", "wrong-after-0 after symlink mtime*", TIMES_OF_LINKS),
-    ("sshfs*", "wrong-after-0 after symlink atime*", TIMES_OF_LINKS),
+    ("sshfs*", "wrong-after-0 after symlink mtime*", ATTRIBUTES_OF_LINKS),
+    ("sshfs*", "wrong-after-0 after symlink atime*", ATTRIBUTES_OF_LINKS),
+    ("sshfs*", "seen-inside inside * uid (links)", ATTRIBUTES_OF_LINKS),
+    ("sshfs*", "seen-inside inside * gid (links)", ATTRIBUTES_OF_LINKS),
+    ("sshfs*", "seen-inside inside * atime (links)", ATTRIBUTES_OF_LINKS),
+    ("sshfs*", "seen-inside inside * mtime* (links)", ATTRIBUTES_OF_LINKS),
+    ("sshfs*", "wrong-after-0 after * uid (links)", ATTRIBUTES_OF_LINKS),
+    ("sshfs*", "wrong-after-0 after * gid (links)", ATTRIBUTES_OF_LINKS),
+    ("sshfs*", "wrong-after-0 after * atime (links)", ATTRIBUTES_OF_LINKS),
+    ("sshfs*", "wrong-after-0 after * mtime* (links)", ATTRIBUTES_OF_LINKS),
     ("sshfs*", "answer rename E/ok*", MORE_THAN_SSHFS),
     ("sshfs*", "answer rmdir E/ok*", MORE_THAN_SSHFS),
     ("sshfs*", "answer list ok/ok*", MORE_THAN_SSHFS),
@@ -65,7 +75,7 @@ const LIMITS: [(&str, &str, &str); 34] = [
 
 const GROUPS: &str = "Groups in an ordinary user's job";
 const TIMES_OF_OTHERS: &str = "Times of what belongs to somebody else";
-const TIMES_OF_LINKS: &str = "Times of new symbolic links";
+const ATTRIBUTES_OF_LINKS: &str = "Attributes of symbolic links on sshfs";
 const TEMPORARY_FILES: &str = "Files that begin without a name";
 const SHIFTED_RANGES: &str = "Ranges that are cut out or inserted";
 const CLOSED_DIRS: &str = "Directories without all rights";
@@ -77,14 +87,20 @@ const MORE_THAN_SSHFS: &str = "More than sshfs";
 
 /// The end of the signature of what is known of an ordinary user's cases alone in which something old lets its owner not read it.
 const CLOSED: &str = "(user, closed)";
+/// That of what is known of cases alone in which somebody sets attributes of symbolic links themselves.
+const LINKS: &str = " (links)";
 
 impl Known {
     fn covers(&self, storage: Storage, case: &Case, finding: &Finding) -> bool {
-        let closed = self
-            .signature
-            .strip_suffix(CLOSED)
-            .filter(|_| case.has_closed_objects());
-        let pattern = closed.map_or_else(|| self.signature.clone(), |rest| format!("{rest}(user)"));
+        let of_case = |suffix: &str, is_so: bool| self.signature.strip_suffix(suffix).filter(|_| is_so);
+        let pattern = match (
+            of_case(CLOSED, case.has_closed_objects()),
+            of_case(LINKS, case.sets_links()),
+        ) {
+            (Some(rest), _) => format!("{rest}(user)"),
+            (_, Some(rest)) => format!("{rest}*"),
+            _ => self.signature.clone(),
+        };
         matches(&pattern, &finding.signature) && matches(&self.storage, storage.name())
     }
 }

@@ -155,6 +155,9 @@ impl Stage<'_> {
             words.extend([
                 text(self.programs.elbow.path()),
                 "run".to_owned(),
+                // What is saved of results that the storage refuses goes with the lab.
+                "--scratch".to_owned(),
+                text(&self.lab.path("scratch")),
                 "--on".to_owned(),
                 text(&place.work),
             ]);

@@ -52,6 +52,10 @@ granted, locks that are held may be given back for --drain, then it ends.
 After a crash the next service grants nothing new for --ttl: those who held locks come back first and hold them \
 again. It knows of the crash, and which fencing tokens were given, from the file --state.
 
+Where that file is not there (the first time, or the address has moved to this machine), nothing is granted until \
+all that may have been granted before is over: a minute, or --ttl if that is longer. With --first, and with a Unix \
+socket that was not there, there is nothing to wait for. Say --first by hand and once, never in a unit file.
+
 Exit code:
   0 when nobody held anything at the end, 125 otherwise or when it could not begin.";
 
@@ -286,6 +290,9 @@ pub(crate) struct ServeArgs {
     /// Where to remember the epoch [default: PATH.state beside the first Unix socket, else in ~/.local/state/elbow].
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(super) state: Option<PathBuf>,
+    /// There was no service at this address before, so that nothing can be held: begin at once, where --state is not there.
+    #[arg(long)]
+    pub(super) first: bool,
     /// Answer with metrics for Prometheus there.
     #[arg(long, value_name = "HOST:PORT")]
     pub(super) metrics: Option<String>,

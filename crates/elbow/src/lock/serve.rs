@@ -35,6 +35,7 @@ fn settings(args: &ServeArgs, threads: usize) -> Result<Settings> {
         key,
         ttl_ms_max: args.ttl,
         memory: memory(args)?,
+        first: args.first,
         metrics: args.metrics.clone(),
         shards: threads,
         clients_max: args.clients,
@@ -44,12 +45,18 @@ fn settings(args: &ServeArgs, threads: usize) -> Result<Settings> {
 }
 
 async fn serve(settings: Settings) -> Result<ExitCode> {
+    let memory = settings.memory.clone();
     let server = Server::open(settings).await.context("the lock service cannot begin")?;
     let told = told_to_end()?;
-    if let wait @ 1.. = server.grace_left_ms() {
-        say(format_args!(
+    match server.grace_left_ms() {
+        0 => {}
+        wait if server.has_no_memory() => say(format_args!(
+            "{} was not there: for {wait} ms nothing is granted, since a service before may have granted it (--first: there was none)",
+            memory.display()
+        )),
+        wait => say(format_args!(
             "the last service here crashed: for {wait} ms only those who held locks are let in"
-        ));
+        )),
     }
     for address in server.addresses()? {
         answer(format_args!("listening on {address}"))?;

@@ -181,17 +181,7 @@ fn a_killed_holder_over_tcp_lets_the_next_one_in_when_its_lease_is_over() {
 #[test]
 fn a_stopped_client_has_lost_its_lock_before_anybody_else_gets_it() {
     let lockd = Lockd::start(&[]);
-    let words = [
-        "lock",
-        "hold",
-        "f",
-        "--ttl",
-        "600ms",
-        "--",
-        "sh",
-        "-c",
-        "trap 'exit 3' TERM; while :; do sleep 0.02; done",
-    ];
+    let words = ["lock", "hold", "f", "--ttl", "600ms", "--", "sh", "-c", UNTIL_TOLD];
     let holder = lockd.elbow(&words).spawn().unwrap();
     until("it holds", || lockd.total("holds") == 1);
     let process = rustix::process::Pid::from_child(&holder);
@@ -204,4 +194,84 @@ fn a_stopped_client_has_lost_its_lock_before_anybody_else_gets_it() {
     rustix::process::kill_process(process, Signal::CONT).unwrap();
     let output = holder.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(125), "it found out, and ended its command");
+}
+
+/// It is granted while it sleeps, and its lease ends before it wakes: it began its command beside the next holder.
+#[test]
+fn a_waiter_that_is_stopped_past_its_lease_asks_again() {
+    let lockd = Lockd::start(&[]);
+    let (file, ran) = (lockd.directory.path().join("f"), lockd.directory.path().join("ran"));
+    let whole = |wait| {
+        lockd
+            .client()
+            .lock(&file, Footprint::whole(), Kind::Exclusive, wait)
+            .unwrap()
+    };
+    let first = whole(Wait::Try);
+    let words = ["lock", "hold", "f", "--ttl", "600ms", "--", "touch", "ran"];
+    let mut waiter = lockd.elbow(&words).spawn().unwrap();
+    until("it waits", || lockd.total("waits") == 1);
+    let process = rustix::process::Pid::from_child(&waiter);
+    rustix::process::kill_process(process, Signal::STOP).unwrap();
+    first.release();
+    until("it is granted", || lockd.total("grants") == 2);
+    let second = whole(Wait::For(5_000));
+    rustix::process::kill_process(process, Signal::CONT).unwrap();
+    until("it has asked again", || ran.exists() || lockd.total("waits") == 3);
+    assert!(!ran.exists(), "two hold it");
+    second.finish().unwrap();
+    assert!(waiter.wait().unwrap().success() && ran.exists());
+}
+
+const UNTIL_TOLD: &str = "trap 'exit 3' TERM; while :; do sleep 0.02; done";
+
+/// Who slept through a whole life of the service comes back to the one after it: meanwhile another may have had the lock. Over a Unix socket it has
+/// no lease by which it would know.
+#[test]
+fn who_was_stopped_through_a_life_of_the_service_has_lost_its_lock() {
+    let mut lockd = Lockd::start(&["--ttl", "400ms"]);
+    let mut sleeper = lockd
+        .elbow(&["lock", "hold", "f", "--", "sh", "-c", UNTIL_TOLD])
+        .spawn()
+        .unwrap();
+    until("it holds", || lockd.total("holds") == 1);
+    let process = rustix::process::Pid::from_child(&sleeper);
+    rustix::process::kill_process(process, Signal::STOP).unwrap();
+    lockd.kill_and_start_again();
+    let client = lockd.client();
+    let file = lockd.directory.path().join("f");
+    let hold = client
+        .lock(&file, Footprint::whole(), Kind::Exclusive, Wait::Forever)
+        .unwrap();
+    hold.check().unwrap();
+    lockd.kill_and_start_again();
+    rustix::process::kill_process(process, Signal::CONT).unwrap();
+    until("it has come back", || {
+        lockd.total("refused_not_reasserted") + lockd.total("reasserted") > 0
+    });
+    hold.check().unwrap();
+    assert_eq!(sleeper.wait().unwrap().code(), Some(125), "it was told that it is lost");
+    hold.finish().unwrap();
+}
+
+/// The address has moved to another machine, or somebody has removed the file.
+#[test]
+fn a_service_without_its_memory_grants_nothing_until_all_is_over() {
+    let mut lockd = Lockd::start(&["--listen", "tcp:127.0.0.1:0", "--ttl", "1s"]);
+    let (tcp, file) = (lockd.addresses[1].to_string(), lockd.directory.path().join("f"));
+    let client = Client::connect(&tcp).unwrap();
+    let whole = || client.lock(&file, Footprint::whole(), Kind::Exclusive, Wait::Forever);
+    let hold = whole().unwrap();
+    let token = hold.token();
+    lockd.kill();
+    let spare = Lockd::start(&["--listen", &tcp, "--ttl", "1s"]);
+    assert!(spare.grace_left_ms() > 0);
+    let early = spare
+        .client()
+        .lock(&file, Footprint::whole(), Kind::Exclusive, Wait::Try);
+    assert!(early.is_err(), "the holder cannot know yet that its service is gone");
+    assert!(matches!(hold.check(), Err(LockError::Lost { .. })));
+    assert!(spare.epoch() > u64::from(token.epoch()) + 1);
+    let first = Lockd::start(&["--listen", "tcp:127.0.0.1:0", "--first"]);
+    assert_eq!(first.grace_left_ms(), 0);
 }

@@ -98,6 +98,10 @@ impl Lockd {
         self.status()["grace_left_ms"].as_u64().unwrap()
     }
 
+    pub(crate) fn epoch(&self) -> u64 {
+        self.status()["epoch"].as_u64().unwrap()
+    }
+
     fn status(&self) -> serde_json::Value {
         serde_json::from_str(&self.client().status().unwrap()).unwrap()
     }

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use elbow_testkit::slowfs::{Fault, Op, SlowOptions};
 
+use crate::commands::Run;
 use crate::ground::{Ground, staging_below, wait_for};
 use crate::loop_disk::LoopDisk;
 use crate::slow_ground::SlowGround;
@@ -168,7 +169,7 @@ fn a_disk_filled_by_somebody_else_rolls_the_job_back() {
     let ground = Ground::at(&disk.path(), OLD);
     let before = ground.restore();
     let script = ": > \"$OUT/changed\"; until [ -e \"$OUT/go\" ]; do sleep 0.02; done; for i in 1 2 3 4 5 6; do head -c 2000000 /dev/zero > f$i; done";
-    let job = ground.start_job(&[], script);
+    let job = ground.start_job(&["--no-keep"], script);
     wait_for("the job", || ground.outside("changed").exists());
     let filler = disk.fill();
     ground.touch_outside("go");
@@ -179,43 +180,60 @@ fn a_disk_filled_by_somebody_else_rolls_the_job_back() {
     ground.assert_equals(&before);
 }
 
-/// One fault in one kind of operation, the script's last (afterwards its own calls would fail): 125, one line that names operation, path and error, nothing visible.
-fn assert_fault_rolls_back(op: Op, errno: i32, words: &str, script: &str) {
-    assert_fault_rolls_back_with(&[], op, errno, words, script);
+/// One fault in one kind of operation, the script's last (afterwards its own calls would fail): 125, one line that names operation, path and error, nothing
+/// visible. Without keeping nothing is left of it; by default it is saved, and `elbow resume` stores what the job without a fault would have stored.
+fn assert_fault_rolls_back_or_waits(op: Op, errno: i32, words: &str, script: &str) {
+    assert_fault_rolls_back(op, errno, words, script);
+    let (ground, scratch) = (slow_ground(), tempfile::tempdir().expect("a directory"));
+    let before = ground.snapshot_below();
+    let scratch = ["--scratch", scratch.path().to_str().expect("UTF-8")];
+    // Twice, because what finds no room is tried once more.
+    ground.set_faults(vec![Fault::new(op, errno).name("victim*").count(2)]);
+    let run = ground.job(&scratch, script);
+    assert_is_told(&run, words);
+    assert!(run.err.contains("elbow resume"), "{}", run.err);
+    ground.assert_seen_from_outside_as(&before);
+    ground.set_faults(Vec::new());
+    ground.resume(&scratch).assert_code(0);
+    ground.assert_no_staging();
+    let without_fault = slow_ground();
+    without_fault.job(&[], script).assert_code(0);
+    let content = |ground: &SlowGround| {
+        let mut tree = ground.snapshot_below();
+        tree.entries.values_mut().for_each(|entry| entry.mtime_ns = 0);
+        tree
+    };
+    content(&ground).assert_equals(&content(&without_fault));
 }
 
-fn assert_fault_rolls_back_with(options: &[&str], op: Op, errno: i32, words: &str, script: &str) {
-    let latency = Duration::from_millis(1);
-    let ground = SlowGround::new(
-        OLD,
-        &SlowOptions {
-            latency,
-            ..SlowOptions::default()
-        },
-    );
+fn assert_fault_rolls_back(op: Op, errno: i32, words: &str, script: &str) {
+    let ground = slow_ground();
     let before = ground.snapshot_below();
     ground.set_faults(vec![Fault::new(op, errno).name("victim*").count(1)]);
-    let run = ground.job(options, script);
+    let run = ground.job(&["--no-keep"], script);
     assert_eq!(ground.faults_fired(), 1, "the fault did not happen: {}", run.err);
-    run.assert_code(125);
-    assert_eq!(
-        run.err.matches(words).count(),
-        1,
-        "the error is not reported exactly once:\n{}",
-        run.err
-    );
-    let line = run
-        .err
-        .lines()
-        .find(|line| line.contains(words))
-        .expect("counted above");
-    assert!(line.contains("victim"), "the path is missing: {line}");
+    assert_is_told(&run, words);
     assert_eq!(ground.snapshot_below(), before, "{}", run.err);
+}
+
+fn slow_ground() -> SlowGround {
+    let options = SlowOptions {
+        latency: Duration::from_millis(1),
+        ..SlowOptions::default()
+    };
+    SlowGround::new(OLD, &options)
+}
+
+fn assert_is_told(run: &Run, words: &str) {
+    run.assert_code(125);
+    let told: Vec<&str> = run.err.lines().filter(|line| line.contains(words)).collect();
+    assert_eq!(told.len(), 1, "the error is not reported exactly once:\n{}", run.err);
+    assert!(told[0].contains("victim"), "the path is missing: {}", told[0]);
 }
 
 #[test]
 fn an_io_error_in_a_deferred_write_rolls_back() {
-    assert_fault_rolls_back(
+    assert_fault_rolls_back_or_waits(
         Op::Write,
         EIO,
         "Input/output error",
@@ -225,7 +243,7 @@ fn an_io_error_in_a_deferred_write_rolls_back() {
 
 #[test]
 fn an_io_error_in_a_deferred_create_rolls_back() {
-    assert_fault_rolls_back(
+    assert_fault_rolls_back_or_waits(
         Op::Create,
         EIO,
         "Input/output error",
@@ -235,7 +253,7 @@ fn an_io_error_in_a_deferred_create_rolls_back() {
 
 #[test]
 fn a_refused_directory_rolls_back() {
-    assert_fault_rolls_back(
+    assert_fault_rolls_back_or_waits(
         Op::Mkdir,
         EACCES,
         "Permission denied",
@@ -245,8 +263,7 @@ fn a_refused_directory_rolls_back() {
 
 #[test]
 fn a_full_disk_in_a_deferred_write_rolls_back() {
-    assert_fault_rolls_back_with(
-        &["--no-keep"],
+    assert_fault_rolls_back_or_waits(
         Op::Write,
         ENOSPC,
         "No space left on device",
@@ -256,13 +273,7 @@ fn a_full_disk_in_a_deferred_write_rolls_back() {
 
 #[test]
 fn a_full_quota_in_a_deferred_write_rolls_back() {
-    assert_fault_rolls_back_with(
-        &["--no-keep"],
-        Op::Write,
-        EDQUOT,
-        "Disk quota exceeded",
-        "seq 100000 > victim",
-    );
+    assert_fault_rolls_back_or_waits(Op::Write, EDQUOT, "Disk quota exceeded", "seq 100000 > victim");
 }
 
 /// What had no room when it was to be stored is in memory still, and is tried once more at the end.
@@ -296,13 +307,7 @@ fn room_that_is_there_again_at_the_end_is_used() {
     assert_eq!(run.err.matches("No space left on device").count(), 1, "{}", run.err);
     assert!(!ground.below("other").exists());
     ground.set_faults(Vec::new());
-    let work = ground.work();
-    let resume = Command::new(env!("CARGO_BIN_EXE_elbow"))
-        .arg("resume")
-        .args(scratch)
-        .arg(&work)
-        .status();
-    assert!(resume.expect("elbow").success());
+    ground.resume(&scratch).assert_code(0);
     ground.assert_no_staging();
     let stored = std::fs::read_to_string(ground.below("other")).expect("it is stored");
     assert!(stored.ends_with("\n100000\n"), "{} bytes", stored.len());
@@ -310,7 +315,7 @@ fn room_that_is_there_again_at_the_end_is_used() {
 
 #[test]
 fn a_refused_symbolic_link_rolls_back() {
-    assert_fault_rolls_back(
+    assert_fault_rolls_back_or_waits(
         Op::Symlink,
         EIO,
         "Input/output error",
@@ -342,7 +347,10 @@ fn each_of_several_errors_is_reported_once() {
     );
     let before = ground.snapshot_below();
     ground.set_faults(vec![Fault::new(Op::Write, EIO).name("victim*").count(3)]);
-    let run = ground.job(&[], "printf fine > other; printf x | tee victim1 victim2 victim3");
+    let run = ground.job(
+        &["--no-keep"],
+        "printf fine > other; printf x | tee victim1 victim2 victim3",
+    );
     assert_eq!(ground.faults_fired(), 3, "the faults did not happen: {}", run.err);
     run.assert_code(125);
     for name in ["victim1", "victim2", "victim3"] {

@@ -13,8 +13,9 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use elbow_testkit::sshbed::SshBed;
 use elbow_testkit::tree::{Entry, Tree};
 use tempfile::TempDir;
 
@@ -258,6 +259,23 @@ pub(crate) fn make_old_tree(tree: &Path, out: &Path, seed: &str) {
         .assert_code(0);
 }
 
+/// A server for sshfs, in a directory with these others; none, with a word, where it cannot be.
+pub(crate) fn ssh_server(directories: &[&str], one_way: Duration) -> Option<(TempDir, SshBed)> {
+    if let Some(missing) = SshBed::missing() {
+        unavailable(&missing);
+        return None;
+    }
+    let dir = tempfile::Builder::new()
+        .prefix("elbow-ssh-")
+        .tempdir()
+        .expect("temporary directory");
+    for name in ["ssh"].iter().chain(directories) {
+        fs::create_dir(dir.path().join(name)).expect("directory");
+    }
+    let server = SshBed::start(&dir.path().join("ssh"), one_way).expect("a private sshd");
+    Some((dir, server))
+}
+
 /// Everything below a directory.
 pub(crate) fn snapshot_of(root: &Path) -> Tree {
     Tree::snapshot(root).expect("reading a tree that nobody changes")
@@ -281,7 +299,7 @@ pub(crate) fn staging_below(root: &Path) -> usize {
         .sum()
 }
 
-fn without_staging(mut tree: Tree) -> Tree {
+pub(crate) fn without_staging(mut tree: Tree) -> Tree {
     let is_staged = |path: &Path| {
         path.components()
             .any(|part| part.as_os_str().to_string_lossy().starts_with(STAGING_PREFIX))

@@ -13,6 +13,7 @@ mod attributes;
 mod boundary;
 mod builds;
 mod commands;
+mod connection;
 mod databases;
 mod failure;
 mod ground;

@@ -9,8 +9,8 @@ use elbow_testkit::sshbed::SshBed;
 use elbow_testkit::tree::Tree;
 use tempfile::TempDir;
 
-use crate::commands::{Place, unavailable};
-use crate::ground::{make_old_tree, snapshot_of, staging_below};
+use crate::commands::Place;
+use crate::ground::{make_old_tree, snapshot_of, ssh_server, staging_below};
 
 /// Commands that keep attributes, make all kinds of objects, and move things here from another file system. `try` says how each
 /// ends. No times of symbolic links: sshfs sets those of what they point to, natively with errors.
@@ -39,23 +39,13 @@ struct Bed {
 
 impl Bed {
     fn new() -> Option<Self> {
-        if let Some(missing) = SshBed::missing() {
-            unavailable(&missing);
-            return None;
-        }
-        let dir = tempfile::Builder::new()
-            .prefix("elbow-ssh-")
-            .tempdir()
-            .expect("temporary directory");
-        let make = |name: &str| fs::create_dir(dir.path().join(name)).expect("directory");
-        ["ssh", "out", "native", "job", "at"].into_iter().for_each(make);
+        let (dir, server) = ssh_server(&["out", "native", "job", "at"], Duration::from_micros(200))?;
         let out = dir.path().join("out");
         let place = Place { work: &out, out: &out };
         place.shell(SOURCE).assert_code(0);
         for name in ["native", "job"] {
             make_old_tree(&dir.path().join(name), &out, "seq 10 > old; mkdir d; seq 20 > d/f");
         }
-        let server = SshBed::start(&dir.path().join("ssh"), Duration::from_micros(200)).expect("a private sshd");
         Some(Self { dir, server })
     }
 

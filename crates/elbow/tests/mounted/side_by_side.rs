@@ -12,10 +12,9 @@ use std::time::Duration;
 
 use elbow_testkit::cases::rounds;
 use elbow_testkit::slowfs::SlowOptions;
-use elbow_testkit::sshbed::SshBed;
 
-use crate::commands::{Place, unavailable};
-use crate::ground::{Ground, staging_below};
+use crate::commands::Place;
+use crate::ground::{Ground, ssh_server, staging_below};
 use crate::slow_ground::SlowGround;
 
 const QUEUES: usize = 8;
@@ -73,18 +72,10 @@ fn jobs_side_by_side_on_slow_storage() {
 
 #[test]
 fn jobs_side_by_side_on_sshfs() {
-    if let Some(missing) = SshBed::missing() {
-        return unavailable(&missing);
-    }
-    let dir = tempfile::Builder::new()
-        .prefix("elbow-ssh-")
-        .tempdir()
-        .expect("temporary directory");
+    let Some((dir, bed)) = ssh_server(&["below", "work", "out"], Duration::from_millis(1)) else {
+        return;
+    };
     let path = |name| dir.path().join(name);
-    for name in ["ssh", "below", "work", "out"] {
-        fs::create_dir(path(name)).expect("directory");
-    }
-    let bed = SshBed::start(&path("ssh"), Duration::from_millis(1)).expect("a private sshd");
     let mount = bed.mount(&path("below"), &path("work")).expect("an sshfs mount");
     run_queues(mount.path(), &path("out"), rounds(5));
     assert_eq!(staging_below(&path("below")), 0, "staging directories are left behind");

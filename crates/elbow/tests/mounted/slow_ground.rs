@@ -16,7 +16,7 @@ use elbow_testkit::tree::Tree;
 use tempfile::TempDir;
 
 use crate::commands::{Place, Run};
-use crate::ground::{make_old_tree, snapshot_of, staging_below};
+use crate::ground::{make_old_tree, snapshot_of, staging_below, without_staging};
 
 /// The operations that change something.
 const MODIFYING: [Op; 13] = [
@@ -124,6 +124,18 @@ impl SlowGround {
         Place { work: &work, out: &out }
             .start_job(&[], options, script)
             .finish()
+    }
+
+    /// Goes on with what was kept.
+    pub(crate) fn resume(&self, options: &[&str]) -> Run {
+        let (work, out) = (self.path("work"), self.path("out"));
+        let words = [&[env!("CARGO_BIN_EXE_elbow"), "resume"], options, &["."]].concat();
+        Place { work: &work, out: &out }.start(&words).finish()
+    }
+
+    /// Who looks from outside sees the tree as it was, but for staging directories.
+    pub(crate) fn assert_seen_from_outside_as(&self, before: &Tree) {
+        without_staging(self.snapshot_below()).assert_equals(&without_staging(before.clone()));
     }
 
     /// Begins a job with `elbow mount`.

@@ -3,16 +3,14 @@
 //!
 //! A kernel NFS needs a machine of its own and is part of the bench.
 
-use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
 use elbow_testkit::slowfs::SlowOptions;
-use elbow_testkit::sshbed::SshBed;
 use elbow_testkit::tree::Tree;
 
-use crate::commands::{Place, unavailable};
-use crate::ground::{Ground, make_old_tree, snapshot_of, staging_below};
+use crate::commands::Place;
+use crate::ground::{Ground, make_old_tree, snapshot_of, ssh_server, staging_below};
 use crate::slow_ground::SlowGround;
 
 const SEED: &str = "printf old > config; printf 1 > gone; mkdir d; printf 2 > d/moved; seq 1000 > log";
@@ -49,19 +47,12 @@ fn the_first_test_holds_on_slow_storage() {
 
 #[test]
 fn the_first_test_holds_on_sshfs() {
-    if let Some(missing) = SshBed::missing() {
-        return unavailable(&missing);
-    }
-    let dir = tempfile::Builder::new()
-        .prefix("elbow-ssh-")
-        .tempdir()
-        .expect("temporary directory");
+    let Some((dir, bed)) = ssh_server(&["below", "work", "out"], Duration::from_millis(1)) else {
+        return;
+    };
     let path = |name| dir.path().join(name);
-    for name in ["ssh", "below", "work", "out"] {
-        fs::create_dir(path(name)).expect("directory");
-    }
     make_old_tree(&path("below"), &path("out"), SEED);
-    let bed = SshBed::start(&path("ssh"), Duration::from_millis(1)).expect("a private sshd");
+
     let mount = bed.mount(&path("below"), &path("work")).expect("an sshfs mount");
     let run = job_on(mount.path(), &path("out"));
     snapshot_of(&path("below"))

@@ -37,7 +37,7 @@ pub(super) struct Break {
 impl Session {
     /// The link is of no more use.
     pub(super) fn broke(&self, state: &mut State, link: &Arc<Link>, why: String) {
-        if !matches!(&state.link, Up::Link(current) if Arc::ptr_eq(current, link)) {
+        if !state.is_current(link) {
             return;
         }
         if state.has_posix {
