@@ -1,7 +1,8 @@
 //! Random cases that can be replayed.
 //!
 //! In the environment: `SEED=n` runs that case alone, `ROUNDS=n` runs so many, `SOAK=1` a hundred times as many as usual.
-//! A case that fails says its seed.
+//! A case that fails says its seed. The usual cases are the same each time, so that the gate judges a change and not its luck; whoever
+//! asks for another number of them gets new ones.
 
 use std::io::Write as _;
 use std::ops::Range;
@@ -13,14 +14,12 @@ use rand::rngs::StdRng;
 /// How many times as many cases run under `SOAK`.
 const SOAK: u64 = 100;
 
-/// The seeds of the cases to run: that of the environment, or [`rounds`] from a random one on.
+/// The seeds of the cases to run: that of the environment, or [`rounds`] of them.
 #[must_use]
 pub fn seeds(usual: u64) -> Range<u64> {
-    if let Some(seed) = number("SEED") {
-        return seed..seed + 1;
-    }
-    let first = u64::from(rand::random::<u32>());
-    first..first + rounds(usual)
+    let first = first_seed();
+    let count = if number("SEED").is_some() { 1 } else { rounds(usual) };
+    first..first + count
 }
 
 /// The same with that many times as many under `SOAK`, for cases that take their time.
@@ -33,9 +32,15 @@ pub fn seeds_of(usual: u64, soak: u64) -> Range<u64> {
 /// The seed of a test whose cases share one, which is told on stderr.
 #[must_use]
 pub fn seed() -> u64 {
-    let seed = number("SEED").unwrap_or_else(|| rand::random::<u32>().into());
+    let seed = first_seed();
     eprintln!("SEED={seed}");
     seed
+}
+
+fn first_seed() -> u64 {
+    let is_usual = ["ROUNDS", "SOAK"].iter().all(|name| std::env::var_os(name).is_none());
+    let first = if is_usual { 0 } else { rand::random::<u32>().into() };
+    number("SEED").unwrap_or(first)
 }
 
 /// How many cases to run: as many as are asked for, else as usual.

@@ -85,17 +85,6 @@ fn has_mounts() -> bool {
     }
 }
 
-fn seeds(usual: u64) -> Range<u64> {
-    let is_usual = ["SEED", "ROUNDS", "SOAK"]
-        .iter()
-        .all(|name| std::env::var_os(name).is_none());
-    if is_usual {
-        0..usual
-    } else {
-        cases::seeds_of(usual, SOAK)
-    }
-}
-
 /// What was found that is not known, with how to see it again; what is known is told on stderr.
 fn news(storage: Storage, summary: &Summary) -> Vec<String> {
     for (why, count) in summary.known_by_why() {
@@ -141,7 +130,7 @@ fn assert_same_on(storages_of_layer: &[Storage]) {
             known: &known,
         };
         let summary = bench
-            .run(seeds(usual), Length::Short, THREADS, &|_| true)
+            .run(cases::seeds_of(usual, SOAK), Length::Short, THREADS, &|_| true)
             .expect("running cases");
         new.extend(news(storage, &summary));
     }

@@ -13,8 +13,9 @@ const CALLS: &str = "2000";
 /// How many times as many in a soak.
 const SOAK: u64 = 10;
 
-/// All that it can do and every storage here takes.
+/// All that it can do and every storage here takes; it takes the refusal of posix_fallocate(3) of no bytes for a storage that has none.
 const FSX: &str = "[opsize]
+min = 1
 max = 65536
 [weights]
 close_open = 2
