@@ -6,9 +6,9 @@
 //! ```
 //!
 //! [`Interposed`] makes every call of the seam go through one [`Hook`], which sees what is called ([`Call`]) and
-//! decides whether and when it is made. The doubles are hooks: [`Counting`], [`Faulty`], [`Recording`],
-//! [`Delaying`], [`Gated`], [`PlainRenames`] and [`OwnerRights`]. They nest, since a double is a storage and wraps a storage. [`Volatile`] sees the data too: it
-//! keeps what is durable apart from what is only written, and makes the images that a crash could leave.
+//! decides whether and when it is made. The doubles are hooks: [`Counting`], [`Faulty`], [`Recording`], [`Delaying`], [`Gated`],
+//! [`PlainRenames`], [`MadeUpInodes`] and [`OwnerRights`]. They nest, since a double is a storage and wraps a storage. [`Volatile`]
+//! sees the data too: it keeps what is durable apart from what is only written, and makes the images that a crash could leave.
 //!
 //! Not here: a model of the storage. Calls that are let through reach the real one.
 
@@ -16,6 +16,7 @@ mod counting;
 mod delaying;
 mod faulty;
 mod gated;
+mod made_up_inodes;
 mod owner_rights;
 mod plain_renames;
 mod recording;
@@ -34,6 +35,7 @@ pub use counting::Counting;
 pub use delaying::Delaying;
 pub use faulty::{Faulty, Plan};
 pub use gated::Gated;
+pub use made_up_inodes::MadeUpInodes;
 pub use owner_rights::OwnerRights;
 pub use plain_renames::PlainRenames;
 pub use recording::{Recorded, Recording};
@@ -134,7 +136,7 @@ pub trait Hook: Send + Sync {
     ///
     /// # Errors
     /// Those of the call, or of the hook's choosing.
-    fn around<T>(&self, call: &Call<'_>, make: impl FnOnce() -> Result<T>) -> Result<T>;
+    fn around<T: 'static>(&self, call: &Call<'_>, make: impl FnOnce() -> Result<T>) -> Result<T>;
 }
 
 /// A storage whose calls all go through a hook.

@@ -371,7 +371,11 @@ struct Appender {
 }
 
 impl Hook for Appender {
-    fn around<T>(&self, call: &Call<'_>, make: impl FnOnce() -> elbow_file::Result<T>) -> elbow_file::Result<T> {
+    fn around<T: 'static>(
+        &self,
+        call: &Call<'_>,
+        make: impl FnOnce() -> elbow_file::Result<T>,
+    ) -> elbow_file::Result<T> {
         let made = make();
         if call.operation == Operation::StatHandle && !self.done.swap(true, Ordering::SeqCst) {
             let other = File::options().write(true).open(&self.path).unwrap();
@@ -596,7 +600,11 @@ fn times_are_set_for_who_does_not_own_the_file() {
 struct Both<A, B>(A, B);
 
 impl<A: Hook, B: Hook> Hook for Both<A, B> {
-    fn around<T>(&self, call: &Call<'_>, make: impl FnOnce() -> elbow_file::Result<T>) -> elbow_file::Result<T> {
+    fn around<T: 'static>(
+        &self,
+        call: &Call<'_>,
+        make: impl FnOnce() -> elbow_file::Result<T>,
+    ) -> elbow_file::Result<T> {
         self.0.around(call, || self.1.around(call, make))
     }
 }
@@ -606,7 +614,11 @@ impl<A: Hook, B: Hook> Hook for Both<A, B> {
 struct Refusals(AtomicU64);
 
 impl Hook for Refusals {
-    fn around<T>(&self, call: &Call<'_>, make: impl FnOnce() -> elbow_file::Result<T>) -> elbow_file::Result<T> {
+    fn around<T: 'static>(
+        &self,
+        call: &Call<'_>,
+        make: impl FnOnce() -> elbow_file::Result<T>,
+    ) -> elbow_file::Result<T> {
         let made = make();
         if call.operation == Operation::Punch && matches!(made, Err(Errno::NOSPC)) {
             self.0.fetch_add(1, Ordering::Relaxed);

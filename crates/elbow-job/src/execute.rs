@@ -52,6 +52,16 @@ pub(crate) struct Executor<'a> {
 pub(crate) struct Journal {
     file: Handle,
     end: u64,
+    /// What it says of directories that have to be closed again.
+    pub(crate) opened: Vec<OpenedDir>,
+}
+
+/// An old directory that was opened so that something could be staged in it, with its times and its mode before.
+#[derive(Clone, Debug)]
+pub(crate) struct OpenedDir {
+    pub(crate) path: std::path::PathBuf,
+    pub(crate) times: (Time, Time),
+    pub(crate) mode: u32,
 }
 
 impl Executor<'_> {
@@ -315,13 +325,18 @@ impl Journal {
         Ok(Self {
             file: storage.create(job_dir, OsStr::new(JOURNAL), PRIVATE_FILE_MODE)?,
             end: 0,
+            opened: Vec::new(),
         })
     }
 
     /// The journal of a job that goes on, whose last entry ends there.
     pub(crate) fn reopen(storage: &dyn Storage, job_dir: &Handle, end: u64) -> Result<Self, Errno> {
         let file = storage.open(job_dir, OsStr::new(JOURNAL), Access::ReadWrite)?;
-        Ok(Self { file, end })
+        Ok(Self {
+            file,
+            end,
+            opened: Vec::new(),
+        })
     }
 
     /// One more entry, durable when this returns.
@@ -330,6 +345,18 @@ impl Journal {
         storage.write(&self.file, &[IoSlice::new(&bytes)], self.end)?;
         storage.sync(&self.file)?;
         self.end += bytes.len() as u64;
+        if let JournalEntry::Staging {
+            dir,
+            times,
+            closed: Some(mode),
+        } = entry
+        {
+            self.opened.push(OpenedDir {
+                path: dir.clone(),
+                times: *times,
+                mode: *mode,
+            });
+        }
         Ok(())
     }
 }

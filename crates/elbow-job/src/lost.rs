@@ -6,7 +6,7 @@
 use std::ffi::OsStr;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use elbow_file::{Errno, Handle, RenameMode, Stat, Storage};
+use elbow_file::{Access, Errno, Handle, Kind, RenameMode, Stat, Storage};
 
 /// A directory and a name in it.
 pub(crate) type Name<'a> = (&'a Handle, &'a OsStr);
@@ -95,14 +95,82 @@ pub(crate) fn link(storage: &dyn Storage, from: Name<'_>, to: Name<'_>) -> Resul
     }
 }
 
-/// Are these two names of one object?
+/// Are these two names of one object, as the storage tells?
 pub(crate) fn are_one(storage: &dyn Storage, a: Name<'_>, b: Name<'_>) -> Result<bool, Errno> {
+    let is_same = |a: Stat, b: Stat| a.dev == b.dev && a.ino == b.ino && a.nlink > 1;
+    Ok(look_at_both(storage, a, b)?.is_some_and(|(a, b)| is_same(a, b)))
+}
+
+fn look_at_both(storage: &dyn Storage, a: Name<'_>, b: Name<'_>) -> Result<Option<(Stat, Stat)>, Errno> {
     let look = |(dir, name): Name<'_>| match storage.stat(dir, name) {
         Err(Errno::NOENT) => Ok(None),
         found => found.map(Some),
     };
-    let is_same = |a: Stat, b: Stat| a.dev == b.dev && a.ino == b.ino && a.nlink > 1;
-    Ok(look(a)?.zip(look(b)?).is_some_and(|(a, b)| is_same(a, b)))
+    Ok(look(a)?.zip(look(b)?))
+}
+
+/// Can two objects that have no names below them be told apart by nothing but their names? What may not be read can.
+pub(crate) fn are_alike(storage: &dyn Storage, a: Name<'_>, b: Name<'_>) -> Result<bool, Errno> {
+    let Some((one, other)) = look_at_both(storage, a, b)? else {
+        return Ok(false);
+    };
+    let key = |stat: &Stat| {
+        (
+            stat.kind, stat.mode, stat.uid, stat.gid, stat.rdev, stat.size, stat.mtime,
+        )
+    };
+    if key(&one) != key(&other) {
+        return Ok(false);
+    }
+    let contents = match one.kind {
+        Kind::File => have_same_content(storage, a, b),
+        Kind::Symlink => read_links(storage, a, b),
+        Kind::Dir => Ok(false),
+        _ => Ok(true),
+    };
+    match contents {
+        Err(Errno::ACCESS) => Ok(false),
+        other => other,
+    }
+}
+
+fn read_links(storage: &dyn Storage, a: Name<'_>, b: Name<'_>) -> Result<bool, Errno> {
+    Ok(storage.readlink(a.0, a.1)? == storage.readlink(b.0, b.1)?)
+}
+
+fn have_same_content(storage: &dyn Storage, a: Name<'_>, b: Name<'_>) -> Result<bool, Errno> {
+    const PIECE_BYTES: usize = 1 << 20;
+    let files = [a, b].map(|(dir, name)| storage.open(dir, name, Access::Read));
+    let [a, b] = files;
+    let (a, b) = (a?, b?);
+    let mut buffers = [vec![0; PIECE_BYTES], vec![0; PIECE_BYTES]];
+    let mut offset = 0;
+    loop {
+        let [one, other] = &mut buffers;
+        let read = [
+            read_piece(storage, &a, one, offset)?,
+            read_piece(storage, &b, other, offset)?,
+        ];
+        if read[0] != read[1] || one[..read[0]] != other[..read[0]] {
+            return Ok(false);
+        }
+        if read[0] < PIECE_BYTES {
+            return Ok(true);
+        }
+        offset += PIECE_BYTES as u64;
+    }
+}
+
+/// As much as there is.
+fn read_piece(storage: &dyn Storage, file: &Handle, buffer: &mut [u8], offset: u64) -> Result<usize, Errno> {
+    let mut filled = 0;
+    while filled < buffer.len() {
+        match storage.read(file, &mut buffer[filled..], offset + filled as u64)? {
+            0 => break,
+            read => filled += read,
+        }
+    }
+    Ok(filled)
 }
 
 #[cfg(test)]

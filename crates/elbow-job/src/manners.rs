@@ -18,6 +18,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use elbow_file::{Errno, Handle, RenameMode, Result, Storage, Time};
 
+use crate::lost;
 use crate::removal::gone_is_fine;
 
 /// Something that is done in one of two ways.
@@ -74,6 +75,21 @@ pub(crate) fn has_noreplace(storage: &dyn Storage, job: &Handle) -> Result<bool>
         Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => Ok(false),
         renamed => renamed.map(|()| true),
     }
+}
+
+/// Tries whether the storage tells which names are of one object. One that has no second names has nothing to tell.
+///
+/// # Errors
+/// Any but that it has no links.
+pub(crate) fn tells_links(storage: &dyn Storage, job: &Handle) -> Result<bool> {
+    let (old, new) = (named("old"), named("new"));
+    let forget = |name: &OsString| gone_is_fine(storage.unlink(job, name));
+    [&old, &new].into_iter().try_for_each(forget)?;
+    storage.create(job, &old, 0o600).and_then(|file| storage.close(&file))?;
+    let is_linked = storage.link(job, &old, job, &new).is_ok();
+    let tells = lost::are_one(storage, (job, &old), (job, &new));
+    [&old, &new].into_iter().try_for_each(forget)?;
+    Ok(tells? || !is_linked)
 }
 
 fn truncate_sets(storage: &dyn Storage, job: &Handle, has_data: bool) -> Result<bool> {

@@ -269,7 +269,11 @@ impl Before {
 }
 
 impl Hook for Before {
-    fn around<T>(&self, _call: &Call<'_>, make: impl FnOnce() -> elbow_file::Result<T>) -> elbow_file::Result<T> {
+    fn around<T: 'static>(
+        &self,
+        _call: &Call<'_>,
+        make: impl FnOnce() -> elbow_file::Result<T>,
+    ) -> elbow_file::Result<T> {
         if self.left.fetch_sub(1, Ordering::Relaxed) == 1
             && let Some((dir, op)) = self.deed.lock().take()
         {

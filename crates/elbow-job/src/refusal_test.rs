@@ -11,7 +11,7 @@ use std::sync::Arc;
 use elbow_file::double::{Faulty, Interposed, Operation, Plan, Recording};
 use elbow_file::{Errno, RealStorage, Storage};
 
-use crate::crash_test::{begin, has_staging, old_tree, operations, recovered, seen_by_jobs};
+use crate::crash_test::{Scene, begin, has_staging, operations, recovered, seen_by_jobs};
 use crate::report::{Publish, RecoverAction};
 use crate::schedule_test::{InJob, Op, scratch, snapshot};
 use crate::{JobError, Outcome};
@@ -42,12 +42,12 @@ struct Ended {
 }
 
 /// Runs the operations and commits through a storage with a fault.
-fn run(dir: &Path, publish: Publish, fault: Option<Plan>) -> Ended {
-    let faulty = Arc::new(Interposed::new(Arc::new(RealStorage), Faulty::default()));
-    let job = begin(faulty.clone(), dir, publish);
+fn run(dir: &Path, scene: &Scene, fault: Option<Plan>) -> Ended {
+    let faulty = Arc::new(Interposed::new(scene.storage.clone(), Faulty::default()));
+    let job = begin(faulty.clone(), dir, scene.publish);
     let begun = faulty.hook().seen();
     fault.into_iter().for_each(|fault| faulty.hook().arm(fault));
-    let was_told = operations().iter().any(|op| InJob(&job).run(op).is_err());
+    let was_told = (scene.operations)().iter().any(|op| InJob(&job).run(op).is_err());
     let outcome = job.commit(&mut |_| {});
     Ended {
         outcome,
@@ -58,9 +58,13 @@ fn run(dir: &Path, publish: Publish, fault: Option<Plan>) -> Ended {
 }
 
 fn fresh(place: &Path, name: &str) -> std::path::PathBuf {
+    fresh_for(&Scene::usual(Publish::Staged), place, name)
+}
+
+fn fresh_for(scene: &Scene, place: &Path, name: &str) -> std::path::PathBuf {
     let dir = place.join(name);
     std::fs::create_dir(&dir).unwrap();
-    old_tree(&dir);
+    (scene.old_tree)(&dir);
     dir
 }
 
@@ -74,20 +78,20 @@ fn assert_usable(dir: &Path, what: &str) {
 }
 
 /// Refuses each call once, with each error: what the job says is so.
-fn enumerate(publish: Publish) {
+fn enumerate(scene: &Scene) {
     rustix::process::umask(rustix::fs::Mode::empty());
     let temp = scratch();
-    let before = snapshot(&fresh(temp.path(), "untouched"));
-    let whole = fresh(temp.path(), "whole");
-    let calls = run(&whole, publish, None).calls;
+    let before = snapshot(&fresh_for(scene, temp.path(), "untouched"));
+    let whole = fresh_for(scene, temp.path(), "whole");
+    let calls = run(&whole, scene, None).calls;
     let after = snapshot(&whole);
     let (mut committed, mut rolled_back) = (0, 0);
     for n in 1..=calls {
         // Each call with one error in turn, so that all pairs of kinds of call and error come up in the two runs.
         for errno in [n, n + 5, n + 7].map(|n| ERRORS[n as usize % ERRORS.len()]) {
             let what = format!("call {n} of {calls} refused with {errno}");
-            let dir = fresh(temp.path(), "refused");
-            let ended = run(&dir, publish, Some(Plan::fail(errno).nth(n)));
+            let dir = fresh_for(scene, temp.path(), "refused");
+            let ended = run(&dir, scene, Some(Plan::fail(errno).nth(n)));
             assert_eq!(ended.refused, 1, "{what}: it never came");
             let found = snapshot(&dir);
             match ended.outcome {
@@ -101,11 +105,13 @@ fn enumerate(publish: Publish) {
                     assert!(found == before, "{what}: rolled back ({cause:?}), {found:#?}");
                 }
                 other => {
-                    // The roll back itself was refused, and the next job does it.
+                    // The roll back itself was refused, or the cleaning, and the next job does it.
                     let seen = seen_by_jobs(&dir);
-                    assert!(seen == before || seen == after, "{what}: {other:?}, {seen:#?}");
-                    let real: Arc<dyn Storage> = Arc::new(RealStorage);
-                    let action = recovered(&dir, &real).unwrap();
+                    assert!(
+                        scene.may_be_seen(&seen, [&before, &after]),
+                        "{what}: {other:?}, {seen:#?}"
+                    );
+                    let action = recovered(&dir, &scene.storage).unwrap();
                     assert!(
                         matches!(action, RecoverAction::RolledBack | RecoverAction::Finished),
                         "{what}"
@@ -127,34 +133,42 @@ fn enumerate(publish: Publish) {
 
 #[test]
 fn a_call_that_is_refused_once_leaves_the_old_tree_or_the_new_one() {
-    enumerate(Publish::Staged);
+    enumerate(&Scene::usual(Publish::Staged));
 }
 
 #[test]
 fn a_call_that_is_refused_once_leaves_the_old_tree_or_the_new_one_when_published_eagerly() {
-    enumerate(Publish::Eager);
+    enumerate(&Scene::usual(Publish::Eager));
+}
+
+/// There a call that opens a directory, or closes it again, can be refused, too.
+#[test]
+fn a_call_that_is_refused_once_leaves_the_old_tree_or_the_new_one_where_directories_were_closed() {
+    for publish in [Publish::Staged, Publish::Eager] {
+        enumerate(&Scene::closed(publish));
+    }
 }
 
 /// The answer to a call is lost: it was made, and the job is told that it failed, since a server died or a connection broke. A
 /// request that came to a server twice finds the name taken.
-fn enumerate_lost_answers(publish: Publish) {
+fn enumerate_lost_answers(scene: &Scene) {
     rustix::process::umask(rustix::fs::Mode::empty());
     let temp = scratch();
-    let before = snapshot(&fresh(temp.path(), "untouched"));
-    let whole = fresh(temp.path(), "whole");
-    run(&whole, publish, None);
+    let before = snapshot(&fresh_for(scene, temp.path(), "untouched"));
+    let whole = fresh_for(scene, temp.path(), "whole");
+    run(&whole, scene, None);
     let after = snapshot(&whole);
     let (mut committed, mut rolled_back, mut left) = (0, 0, 0);
     for n in 1.. {
         let mut has_come = false;
         for errno in [Errno::IO, Errno::TIMEDOUT, Errno::EXIST] {
             let what = format!("answer {n} lost, {errno} instead");
-            let dir = fresh(temp.path(), "refused");
+            let dir = fresh_for(scene, temp.path(), "refused");
             let changes = Plan::fail(errno).when(move |call| match errno {
                 Errno::EXIST => call.operation == Operation::Rename,
                 _ => !call.operation.only_reads(),
             });
-            let ended = run(&dir, publish, Some(changes.nth(n).but_made()));
+            let ended = run(&dir, scene, Some(changes.nth(n).but_made()));
             if ended.refused == 0 {
                 std::fs::remove_dir_all(&dir).unwrap();
                 continue;
@@ -173,11 +187,13 @@ fn enumerate_lost_answers(publish: Publish) {
                 other => {
                     left += 1;
                     let seen = seen_by_jobs(&dir);
-                    assert!(seen == before || seen == after, "{what}: {other:?}, {seen:#?}");
+                    assert!(
+                        scene.may_be_seen(&seen, [&before, &after]),
+                        "{what}: {other:?}, {seen:#?}"
+                    );
                 }
             }
-            let real: Arc<dyn Storage> = Arc::new(RealStorage);
-            recovered(&dir, &real).unwrap_or_else(|error| panic!("{what}: {error}"));
+            recovered(&dir, &scene.storage).unwrap_or_else(|error| panic!("{what}: {error}"));
             let found = snapshot(&dir);
             assert!(
                 ended.was_told || found == before || found == after,
@@ -198,12 +214,17 @@ fn enumerate_lost_answers(publish: Publish) {
 
 #[test]
 fn a_lost_answer_leaves_the_old_tree_or_the_new_one() {
-    enumerate_lost_answers(Publish::Staged);
+    enumerate_lost_answers(&Scene::usual(Publish::Staged));
 }
 
 #[test]
 fn a_lost_answer_leaves_the_old_tree_or_the_new_one_when_published_eagerly() {
-    enumerate_lost_answers(Publish::Eager);
+    enumerate_lost_answers(&Scene::usual(Publish::Eager));
+}
+
+#[test]
+fn a_lost_answer_leaves_the_old_tree_or_the_new_one_where_directories_were_closed() {
+    enumerate_lost_answers(&Scene::closed(Publish::Staged));
 }
 
 /// Kinds of changing calls with the names that they are made on, of a whole job.
@@ -236,7 +257,7 @@ fn a_kind_of_call_that_is_always_refused_leaves_the_old_tree_or_the_new_one() {
     let temp = scratch();
     let before = snapshot(&fresh(temp.path(), "untouched"));
     let whole = fresh(temp.path(), "whole");
-    run(&whole, Publish::Staged, None);
+    run(&whole, &Scene::usual(Publish::Staged), None);
     let after = snapshot(&whole);
     let kinds = kinds_of_calls(temp.path());
     assert!(kinds.len() > 30, "{kinds:?}");
@@ -251,7 +272,7 @@ fn a_kind_of_call_that_is_always_refused_leaves_the_old_tree_or_the_new_one() {
                 let path = call.path();
                 path.file_name().filter(|name| !crate::is_staging_name(name)) == wanted.as_deref()
             });
-            let ended = run(&dir, Publish::Staged, Some(plan));
+            let ended = run(&dir, &Scene::usual(Publish::Staged), Some(plan));
             assert!(ended.refused > 0, "{what}: it never came");
             let seen = seen_by_jobs(&dir);
             match &ended.outcome {
@@ -285,7 +306,7 @@ fn death_while_a_commit_is_taken_back_leaves_the_old_tree_or_the_new_one() {
     let temp = scratch();
     let before = snapshot(&fresh(temp.path(), "untouched"));
     let whole = fresh(temp.path(), "whole");
-    run(&whole, Publish::Staged, None);
+    run(&whole, &Scene::usual(Publish::Staged), None);
     let after = snapshot(&whole);
     let mut went_on = 0;
     // What is refused comes late, so that there is much to be taken back: the attributes of a file.

@@ -333,8 +333,11 @@ fn brief(bytes: &[u8]) -> String {
     runs.collect::<Vec<_>>().join(",")
 }
 
+/// What is at each path.
+pub(crate) type Snapshot = BTreeMap<PathBuf, String>;
+
 /// Everything that can be seen of a tree but times.
-pub(crate) fn snapshot(dir: &Path) -> BTreeMap<PathBuf, String> {
+pub(crate) fn snapshot(dir: &Path) -> Snapshot {
     fn walk(top: &Path, dir: &Path, out: &mut BTreeMap<PathBuf, String>, inodes: &mut BTreeMap<u64, PathBuf>) {
         let mut entries: Vec<_> = std::fs::read_dir(dir).unwrap().map(|e| e.unwrap().path()).collect();
         entries.sort();

@@ -67,7 +67,7 @@ impl Counting {
 }
 
 impl Hook for Counting {
-    fn around<T>(&self, call: &Call<'_>, make: impl FnOnce() -> Result<T>) -> Result<T> {
+    fn around<T: 'static>(&self, call: &Call<'_>, make: impl FnOnce() -> Result<T>) -> Result<T> {
         self.calls[call.operation as usize].fetch_add(1, Relaxed);
         self.bytes[call.operation as usize].fetch_add(call.bytes, Relaxed);
         make()

@@ -83,7 +83,7 @@ impl Delaying {
 }
 
 impl Hook for Delaying {
-    fn around<T>(&self, _call: &Call<'_>, make: impl FnOnce() -> Result<T>) -> Result<T> {
+    fn around<T: 'static>(&self, _call: &Call<'_>, make: impl FnOnce() -> Result<T>) -> Result<T> {
         let _served = self.begin();
         thread::sleep(self.delay);
         make()

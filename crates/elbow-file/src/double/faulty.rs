@@ -208,7 +208,7 @@ impl State {
 }
 
 impl Hook for Faulty {
-    fn around<T>(&self, call: &Call<'_>, make: impl FnOnce() -> Result<T>) -> Result<T> {
+    fn around<T: 'static>(&self, call: &Call<'_>, make: impl FnOnce() -> Result<T>) -> Result<T> {
         let refusal = self.0.lock().refuses(call);
         match refusal {
             Some(Refusal { errno, is_made: true }) => make().and(Err(errno)),

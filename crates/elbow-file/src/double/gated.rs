@@ -102,7 +102,7 @@ impl Gated {
 }
 
 impl Hook for Gated {
-    fn around<T>(&self, call: &Call<'_>, make: impl FnOnce() -> Result<T>) -> Result<T> {
+    fn around<T: 'static>(&self, call: &Call<'_>, make: impl FnOnce() -> Result<T>) -> Result<T> {
         if (self.stops)(call) {
             self.pass();
         }

@@ -29,7 +29,7 @@ fn check(dir: &Handle) -> Result<()> {
 }
 
 impl Hook for OwnerRights {
-    fn around<T>(&self, call: &Call<'_>, make: impl FnOnce() -> Result<T>) -> Result<T> {
+    fn around<T: 'static>(&self, call: &Call<'_>, make: impl FnOnce() -> Result<T>) -> Result<T> {
         if Self::CHANGES_NAMES.contains(&call.operation) {
             check(call.handle)?;
             call.other_dir.map_or(Ok(()), check)?;

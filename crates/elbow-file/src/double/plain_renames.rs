@@ -9,7 +9,7 @@ use crate::{Errno, RealStorage, RenameMode, Result, Storage};
 pub struct PlainRenames;
 
 impl Hook for PlainRenames {
-    fn around<T>(&self, call: &Call<'_>, make: impl FnOnce() -> Result<T>) -> Result<T> {
+    fn around<T: 'static>(&self, call: &Call<'_>, make: impl FnOnce() -> Result<T>) -> Result<T> {
         let flagged = call.mode.filter(|mode| *mode != RenameMode::Replace);
         let (Some(mode), Some(dir), Some(name)) = (flagged, call.other_dir, call.other) else {
             return make();

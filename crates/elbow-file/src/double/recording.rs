@@ -104,7 +104,7 @@ impl Recording {
 }
 
 impl Hook for Recording {
-    fn around<T>(&self, call: &Call<'_>, make: impl FnOnce() -> Result<T>) -> Result<T> {
+    fn around<T: 'static>(&self, call: &Call<'_>, make: impl FnOnce() -> Result<T>) -> Result<T> {
         let path = call.path();
         let begun = self.clock.fetch_add(1, SeqCst);
         let result = make();

@@ -131,8 +131,9 @@ pub(crate) struct Apply<'a> {
     /// The storage cannot rename without replacing, or exchange names.
     no_noreplace: AtomicBool,
     no_exchange: AtomicBool,
-    /// The storage can rename without replacing, as a trial has shown.
+    /// The storage can rename without replacing, and tells which names are of one object, as trials have shown.
     has_noreplace: OnceLock<bool>,
+    tells_links: OnceLock<bool>,
 }
 
 impl Linked {
@@ -172,6 +173,7 @@ impl<'a> Apply<'a> {
             no_noreplace: AtomicBool::new(false),
             no_exchange: AtomicBool::new(false),
             has_noreplace: OnceLock::new(),
+            tells_links: OnceLock::new(),
         }
     }
 
@@ -554,7 +556,7 @@ impl<'a> Apply<'a> {
     }
 
     fn rename_placed(&self, placement: &Placement, from: Name<'_>, to: Name<'_>, made: &AtomicBool) -> StepResult {
-        if self.is_half_moved(placement, from, to)? {
+        if self.has_two_names_by_us(placement)? && self.may_be_one(from, to)? {
             return Ok(gone_is_fine(self.storage().unlink(from.0, from.1))?);
         }
         let is_others = || Ok::<_, Errno>(self.is_first && self.look(to.0, to.1)?.is_some());
@@ -565,20 +567,31 @@ impl<'a> Apply<'a> {
         self.rename_to_free(from, to, made)
     }
 
-    /// Has an attempt before this one given the object its new name, and not yet taken the old one away? Only where renames take no
-    /// flags: elsewhere it is somebody else's link to an old object.
-    pub(super) fn is_half_moved(&self, placement: &Placement, from: Name<'_>, to: Name<'_>) -> Result<bool, Errno> {
-        if self.is_first || !lost::are_one(self.storage(), from, to)? {
-            return Ok(false);
+    /// Where a placement has both its names: can only an attempt before this one have given it the second? Renames that take no flags
+    /// pass through that state; elsewhere it is somebody else's link to an old object.
+    pub(super) fn has_two_names_by_us(&self, placement: &Placement) -> Result<bool, Errno> {
+        let is_new = placement.from == Source::Staged;
+        Ok(!self.is_first && (is_new || !self.tried(&self.has_noreplace, manners::has_noreplace)?))
+    }
+
+    /// Are these two names of one object, or, where the storage does not tell, of two that nobody could tell apart? Then the tree is
+    /// as the job makes it, whoever has given the second name.
+    pub(super) fn may_be_one(&self, from: Name<'_>, to: Name<'_>) -> Result<bool, Errno> {
+        let is_alike =
+            || Ok(!self.tried(&self.tells_links, manners::tells_links)? && lost::are_alike(self.storage(), from, to)?);
+        Ok(lost::are_one(self.storage(), from, to)? || is_alike()?)
+    }
+
+    /// What a trial in the job's own directory has shown.
+    fn tried(
+        &self,
+        known: &OnceLock<bool>,
+        trial: fn(&dyn Storage, &Handle) -> Result<bool, Errno>,
+    ) -> Result<bool, Errno> {
+        match known.get() {
+            Some(known) => Ok(*known),
+            None => trial(self.storage(), &self.job).map(|shown| *known.get_or_init(|| shown)),
         }
-        if placement.from == Source::Staged {
-            return Ok(true);
-        }
-        let has_noreplace = match self.has_noreplace.get() {
-            Some(known) => *known,
-            None => manners::has_noreplace(self.storage(), &self.job)?,
-        };
-        Ok(!*self.has_noreplace.get_or_init(|| has_noreplace))
     }
 
     /// The source of a placement is gone: an earlier attempt has made it, or somebody has taken the result away.
@@ -743,7 +756,7 @@ impl<'a> Apply<'a> {
 
     /// Has an attempt before this one made the link? As long as it waits in its slot, whoever has the name is somebody else.
     fn was_linked(&self, old: Name<'_>, new: Name<'_>, slot: &OsStr) -> Result<bool, Errno> {
-        Ok(!self.is_first && self.look(&self.job, slot)?.is_none() && lost::are_one(self.storage(), old, new)?)
+        Ok(!self.is_first && self.look(&self.job, slot)?.is_none() && self.may_be_one(old, new)?)
     }
 
     /// Links under a name that nobody else knows, and gives that its own: somebody else's link of the same file is told from an own one

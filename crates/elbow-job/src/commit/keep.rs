@@ -20,7 +20,7 @@ use elbow_file::{Access, Errno, Handle, RenameMode, Storage};
 use super::apply::{gone_is_none, sync_dir};
 use super::record::{Patch, Record};
 use super::tree::Tree;
-use super::{Leftovers, PRIVATE_FILE_MODE, RECORD, RESUME, draft, leftovers, put_times_back};
+use super::{Leftovers, PRIVATE_FILE_MODE, RECORD, RESUME, draft, put_times_back};
 use crate::closed;
 use crate::execute::STAGING_MODE;
 use crate::job::Shared;
@@ -169,10 +169,8 @@ impl Shared {
 
     /// Brings all of the job into staging directories, and gives its own directory.
     fn gather_kept(&self, cause: &Cause) -> Result<Handle, Errno> {
-        let (left, job) = {
-            let state = self.state.lock();
-            (leftovers(&state.model), state.model.job_dir().ok_or(Errno::NOENT)?)
-        };
+        let left = self.leftovers();
+        let job = self.state.lock().model.job_dir().ok_or(Errno::NOENT)?;
         let (storage, tree) = (&*self.storage, self.tree());
         for path in &left.visible {
             self.hide(&tree, &job, path, &left)?;
@@ -182,6 +180,7 @@ impl Shared {
         gone_is_none(storage.unlink(&job, OsStr::new(RECORD)))?;
         for holder in &left.staging {
             if let Some(dir) = gone_is_none(tree.dir(&holder.path))? {
+                holder.close(storage, &dir)?;
                 put_times_back(storage, &dir, holder.times)?;
             }
         }

@@ -14,7 +14,7 @@ mod turn;
 mod undo;
 mod watch;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -86,6 +86,12 @@ pub(crate) struct StagingHolder {
     pub(crate) closed: Option<u32>,
     /// The directory, where the job still has it open: wherever somebody else has moved it, it is there.
     pub(crate) open: Option<Handle>,
+}
+
+impl StagingHolder {
+    fn close(&self, storage: &dyn Storage, dir: &Handle) -> Result<(), Errno> {
+        self.closed.map_or(Ok(()), |mode| closed::close(storage, dir, mode))
+    }
 }
 
 impl Job {
@@ -586,14 +592,33 @@ impl Shared {
         drop(self.journal.lock().take());
     }
 
+    /// What the job has put outside its own directory.
+    fn leftovers(&self) -> Leftovers {
+        let opened = self.journal.lock().as_ref().map(|journal| journal.opened.clone());
+        let mut left = leftovers(&self.state.lock().model);
+        let all = left.staging.iter().enumerate();
+        let places: HashMap<_, _> = all.map(|(place, holder)| (holder.path.clone(), place)).collect();
+        // They are closed by now, unless that was refused; what was to be staged in them may not have come.
+        for dir in opened.into_iter().flatten() {
+            match places.get(&dir.path) {
+                Some(place) => left.staging[*place].closed = Some(dir.mode),
+                None => left.staging.push(StagingHolder {
+                    path: dir.path,
+                    times: dir.times,
+                    closed: Some(dir.mode),
+                    open: None,
+                }),
+            }
+        }
+        left
+    }
+
     fn undo(&self, progress: &mut Hook<'_>) -> Result<(), JobError> {
         self.stop(progress);
-        let (leftovers, began) = {
+        let leftovers = self.leftovers();
+        let began = {
             let state = self.state.lock();
-            (
-                leftovers(&state.model),
-                state.model.job_dir().is_some() || !state.errors.is_empty(),
-            )
+            state.model.job_dir().is_some() || !state.errors.is_empty()
         };
         if !began {
             return Ok(());
@@ -619,7 +644,7 @@ impl Shared {
     }
 }
 
-/// What a job has put outside its own directory.
+/// The same as the model knows it.
 fn leftovers(model: &Model) -> Leftovers {
     let mut left = Leftovers::default();
     let mut touched = BTreeSet::new();
@@ -681,9 +706,7 @@ fn remove_staging_in(tree: &Tree<'_>, holder: &StagingHolder, part: &OsStr, tall
     };
     let remove = || {
         remove_part(tree, &dir, part, tally)?;
-        holder
-            .closed
-            .map_or(Ok(()), |mode| closed::close(tree.storage, &dir, mode))?;
+        holder.close(tree.storage, &dir)?;
         put_times_back(tree.storage, &dir, holder.times)
     };
     match remove() {

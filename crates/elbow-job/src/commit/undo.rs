@@ -269,7 +269,12 @@ impl Apply<'_> {
             return self.give_way(from, to, replaced, &placed.is_exchanged);
         }
         let is_made = placed.is_made.load(Ordering::Acquire);
-        if is_made && lost::are_one(self.storage(), from, to)? || self.is_half_moved(placement, from, to)? {
+        // What only looks the same is taken away by whoever has made it, not by a recovery.
+        let is_ours = match is_made {
+            true => self.may_be_one(from, to)?,
+            false => lost::are_one(self.storage(), from, to)? && self.has_two_names_by_us(placement)?,
+        };
+        if is_ours {
             return Ok(gone_is_fine(self.storage().unlink(to.0, to.1))?);
         }
         if self.is_first() && !is_made || self.look(from.0, from.1)?.is_some() {
