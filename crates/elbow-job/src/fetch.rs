@@ -232,6 +232,7 @@ impl Shared {
 
     /// The job's own directory, made now if it is not there yet, and the mode that a file of mode 777 has in it.
     fn job_dir_now(self: &Arc<Self>) -> Result<(Handle, u32), Errno> {
+        self.look_into_root();
         let mut state = self.state.lock();
         loop {
             if let Some(dir) = state.model.job_dir() {
@@ -251,6 +252,15 @@ impl Shared {
             if state.model.job_dir().is_none() {
                 self.progress.wait_for(&mut state, ROOM_WAIT);
             }
+        }
+    }
+
+    /// What the job's own directory inherits has to be known before it is made. A command may begin with the attributes of the root, for
+    /// which nobody looks into it.
+    pub(crate) fn look_into_root(&self) {
+        if self.state.lock().model.job_dir().is_none() {
+            // Whatever keeps us from it keeps us from making something there, too, and is told then.
+            let _ = self.fetch_list(Ino::ROOT, THREADS_MAX);
         }
     }
 

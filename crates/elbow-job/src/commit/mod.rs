@@ -456,6 +456,7 @@ impl Shared {
 
     /// A job that only changes old objects has no directory of its own before its record is written.
     fn make_job_dir(self: &Arc<Self>, progress: &mut Hook<'_>) -> Result<Handle, Errno> {
+        self.look_into_root();
         let mut state = self.state.lock();
         state.model.dir_at_mut(Ino::ROOT).staging = Staging::Wanted;
         state.model.queue(Ino::ROOT);

@@ -92,11 +92,12 @@ pub fn play() -> ! {
         Some(orders) => play_case(&orders),
         None => Err(io::Error::other("an actor finds its orders in the environment")),
     };
-    let code = ended.unwrap_or_else(|error| {
-        eprintln!("actor: {error}");
-        BROKEN_CODE
-    });
-    std::process::exit(code);
+    std::process::exit(ended.unwrap_or_else(|error| broken(&error)));
+}
+
+fn broken(error: &io::Error) -> i32 {
+    eprintln!("actor: {error}");
+    BROKEN_CODE
 }
 
 fn play_case(orders: &Orders) -> io::Result<i32> {
@@ -145,6 +146,13 @@ struct Link {
 impl Link {
     /// Tells it to do a step; `None` when it does not answer.
     fn ask(&self, number: usize) -> io::Result<Option<String>> {
+        self.say(number).map_err(|error| {
+            let ended = rustix::process::waitpid(Some(self.pid), rustix::process::WaitOptions::NOHANG);
+            io::Error::other(format!("{error}; the worker: {ended:?}"))
+        })
+    }
+
+    fn say(&self, number: usize) -> io::Result<Option<String>> {
         send(&self.socket, &(number as u64).to_le_bytes(), SendFlags::empty())?;
         let mut polled = [PollFd::new(&self.socket, PollFlags::IN)];
         let patience = Timespec {
@@ -172,7 +180,7 @@ fn start_workers(case: &Case, orders: &Orders) -> io::Result<Vec<Link>> {
                 // Theirs would keep the others from seeing that the actor has gone.
                 drop((ours, links));
                 let worked = work(case, person, orders, &theirs);
-                std::process::exit(worked.map_or(BROKEN_CODE, |()| 0));
+                std::process::exit(worked.map_or_else(|error| broken(&error), |()| 0));
             }
             pid => {
                 let pid = rustix::process::Pid::from_raw(pid).ok_or_else(io::Error::last_os_error)?;
