@@ -7,7 +7,7 @@
 //!
 //! [`Interposed`] makes every call of the seam go through one [`Hook`], which sees what is called ([`Call`]) and
 //! decides whether and when it is made. The doubles are hooks: [`Counting`], [`Faulty`], [`Recording`], [`Delaying`], [`Gated`],
-//! [`PlainRenames`], [`MadeUpInodes`] and [`OwnerRights`]. They nest, since a double is a storage and wraps a storage. [`Volatile`]
+//! [`PlainRenames`], [`MadeUpInodes`], [`LowerDirs`] and [`OwnerRights`]. They nest, since a double is a storage and wraps a storage. [`Volatile`]
 //! sees the data too: it keeps what is durable apart from what is only written, and makes the images that a crash could leave.
 //!
 //! Not here: a model of the storage. Calls that are let through reach the real one.
@@ -16,6 +16,7 @@ mod counting;
 mod delaying;
 mod faulty;
 mod gated;
+mod lower_dirs;
 mod made_up_inodes;
 mod owner_rights;
 mod plain_renames;
@@ -35,6 +36,7 @@ pub use counting::Counting;
 pub use delaying::Delaying;
 pub use faulty::{Faulty, Plan};
 pub use gated::Gated;
+pub use lower_dirs::LowerDirs;
 pub use made_up_inodes::MadeUpInodes;
 pub use owner_rights::OwnerRights;
 pub use plain_renames::PlainRenames;
@@ -250,6 +252,8 @@ operations! {
     ChownHandle: chown_handle(file: &Handle, uid: Option<u32>, gid: Option<u32>) -> () = file;
     /// [`Storage::set_times`]
     SetTimes: set_times(dir: &Handle, name: &OsStr, atime: Option<Time>, mtime: Option<Time>) -> () = dir.named(name);
+    /// [`Storage::touch`]
+    Touch: touch(dir: &Handle, name: &OsStr) -> () = dir.named(name);
     /// [`Storage::set_times_handle`]
     SetTimesHandle: set_times_handle(file: &Handle, atime: Option<Time>, mtime: Option<Time>) -> () = file;
     /// [`Storage::list_xattrs`]

@@ -11,6 +11,7 @@ use rustix::io::retry_on_intr;
 use crate::{Handle, Result, Time};
 
 const OVERLAYFS: u64 = 0x794C_7630;
+const FUSE: u64 = 0x6573_5546;
 /// File systems of this machine alone: ext2 to ext4, XFS, btrfs, tmpfs, ramfs, F2FS, bcachefs, ZFS, JFS, and overlayfs,
 /// which stands on one of these. Their owners are users of this machine.
 const LOCAL: [u64; 10] = [
@@ -49,6 +50,9 @@ pub struct Nature {
     pub links_max: Option<u32>,
     /// All directories that are above it can be seen through the mount: it shows a file system of this machine from its root on.
     pub shows_all_above: bool,
+    /// A change by who is not in the group of a file takes set-group-id from it also where the group may not execute it. FUSE leaves it
+    /// then (`fuse_do_setattr`, Linux 6.18).
+    pub strangers_take_set_group_id: bool,
 }
 
 /// Which object something is, and how it was reached.
@@ -92,6 +96,7 @@ pub(crate) fn of(handle: &Handle) -> Result<Nature> {
         shares_locks: SHARED.contains(&kind) && !keeps_locks_local(handle)?,
         lower_dirs_stay: kind == OVERLAYFS && lower_dirs_stay(handle)?,
         links_max: LINKS_MAX.iter().find(|(of, _)| *of == kind).map(|(_, most)| *most),
+        strangers_take_set_group_id: kind != FUSE,
         shows_all_above: LOCAL.contains(&kind) && shows_root(&mounts(), identity(handle)?.mount),
     })
 }

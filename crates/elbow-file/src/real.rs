@@ -25,7 +25,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{
     AtFlags, FallocateFlags, FileType, Gid, Mode, OFlags, RawDir, RenameFlags, SeekFrom, Statx, StatxAttributes,
-    StatxFlags, Timespec, Timestamps, UTIME_OMIT, Uid, XattrFlags,
+    StatxFlags, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, Uid, XattrFlags,
 };
 use rustix::io::retry_on_intr;
 
@@ -221,6 +221,19 @@ impl Storage for RealStorage {
     fn set_times(&self, dir: &Handle, name: &OsStr, atime: Option<Time>, mtime: Option<Time>) -> Result<()> {
         let name = component(name)?;
         let times = timestamps(atime, mtime)?;
+        retry_on_intr(|| rustix::fs::utimensat(dir, name, &times, AtFlags::SYMLINK_NOFOLLOW))
+    }
+
+    fn touch(&self, dir: &Handle, name: &OsStr) -> Result<()> {
+        let name = component(name)?;
+        let now = Timespec {
+            tv_sec: 0,
+            tv_nsec: UTIME_NOW,
+        };
+        let times = Timestamps {
+            last_access: now,
+            last_modification: now,
+        };
         retry_on_intr(|| rustix::fs::utimensat(dir, name, &times, AtFlags::SYMLINK_NOFOLLOW))
     }
 

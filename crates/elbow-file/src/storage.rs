@@ -267,6 +267,8 @@ pub trait Storage: Send + Sync {
     fn chown_handle(&self, file: &Handle, uid: Option<u32>, gid: Option<u32>) -> Result<()>;
     /// Sets access and modification time of a named object; `None` leaves one as it is.
     fn set_times(&self, dir: &Handle, name: &OsStr, atime: Option<Time>, mtime: Option<Time>) -> Result<()>;
+    /// Sets both times of a named object to now, by the clock of the storage, as whoever may write to it is allowed to.
+    fn touch(&self, dir: &Handle, name: &OsStr) -> Result<()>;
     /// Sets access and modification time of an open file.
     fn set_times_handle(&self, file: &Handle, atime: Option<Time>, mtime: Option<Time>) -> Result<()>;
 

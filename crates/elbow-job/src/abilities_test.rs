@@ -14,7 +14,7 @@ use elbow_file::{Errno, Kind, RealStorage};
 use crate::inherit_test::disk;
 use crate::model::{ACCESS_ACL, DEFAULT_ACL};
 use crate::schedule_test::scratch;
-use crate::{Attr, Caller, Ino, Job, Options, Outcome, SetAttr, XattrMode};
+use crate::{Attr, Caller, Ino, Job, Options, Outcome, SetAttr, SetIds, XattrMode};
 
 /// Whoever runs the tests: what is made belongs to the caller without a change of its owner.
 fn me() -> Caller {
@@ -55,7 +55,9 @@ impl Bench {
             .job
             .insist(|job| job.create(me(), Ino::ROOT, n(name), 0o644))
             .unwrap();
-        self.job.insist(|job| job.write(made.ino, 0, b"data", false)).unwrap();
+        self.job
+            .insist(|job| job.write(made.ino, 0, b"data", SetIds::Stay))
+            .unwrap();
         self.job.release(made.ino, true);
         made
     }
@@ -223,7 +225,7 @@ fn names_and_sizes_that_a_storage_does_not_have_are_refused_at_once() {
     for _ in 0..2 {
         assert_eq!(bench.job.insist(|job| job.setattr(new, &beyond)), Err(Errno::FBIG));
         assert_eq!(
-            bench.job.insist(|job| job.write(new, 1 << 33, b"x", false)),
+            bench.job.insist(|job| job.write(new, 1 << 33, b"x", SetIds::Stay)),
             Err(Errno::FBIG)
         );
     }

@@ -94,8 +94,21 @@ pub struct SetAttr {
     pub atime: Option<SetTime>,
     /// Last change of content.
     pub mtime: Option<SetTime>,
-    /// Clear set-user-id and set-group-id, as a write by an ordinary user does.
-    pub kill_suid: bool,
+    /// What becomes of set-user-id and set-group-id.
+    pub set_ids: SetIds,
+}
+
+/// What a change takes of the set-user-id and set-group-id bits of a file: writes, sizes and owners that somebody sets, for all but root,
+/// and owners for root, too.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SetIds {
+    /// Nothing.
+    #[default]
+    Stay,
+    /// Set-user-id, and set-group-id of what its group may execute.
+    Go,
+    /// It is made by who is not in the file's group, and takes set-group-id from it, whoever may execute it. (FUSE leaves it.)
+    GoByStranger,
 }
 
 /// How setxattr(2) treats what is there.

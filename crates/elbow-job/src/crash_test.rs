@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use elbow_file::double::{Faulty, Interposed, MadeUpInodes, Operation, OwnerRights, PlainRenames, Plan};
+use elbow_file::double::{Faulty, Interposed, LowerDirs, MadeUpInodes, Operation, OwnerRights, PlainRenames, Plan};
 use elbow_file::{RealStorage, RenameMode, Storage};
 
 use crate::commit::{DONE, RECORD};
@@ -92,6 +92,8 @@ pub(crate) struct Scene {
     pub(crate) operations: fn() -> Vec<Op>,
     /// An old directory of mode 0755 meanwhile that they close.
     pub(crate) closes: Option<&'static str>,
+    /// Names that change after all others.
+    pub(crate) late: &'static [&'static str],
 }
 
 impl Scene {
@@ -102,6 +104,7 @@ impl Scene {
             old_tree,
             operations,
             closes: None,
+            late: &[],
         }
     }
 
@@ -113,6 +116,7 @@ impl Scene {
             old_tree: closed_tree,
             operations: operations_in_closed_dirs,
             closes: Some("keep"),
+            late: &[],
         }
     }
 
@@ -121,7 +125,31 @@ impl Scene {
     pub(crate) fn may_be_seen(&self, seen: &Snapshot, [before, after]: [&Snapshot; 2]) -> bool {
         let mut opened = after.clone();
         opened.extend(self.closes.map(|dir| (dir.into(), "40755 ".to_owned())));
-        [before, after, &opened].contains(&seen)
+        let is_late = |path: &Path| self.late.iter().any(|late| path.starts_with(late));
+        let early = |tree: &Snapshot| -> Snapshot {
+            let rest = tree.iter().filter(|(path, _)| !is_late(path));
+            // A second name that is late waits under a hidden one.
+            let is_of_links = |word: &&str| word.starts_with("n=") || word.starts_with("same=");
+            let content = |line: &str| {
+                line.split(' ')
+                    .filter(|word| !is_of_links(word))
+                    .collect::<Vec<_>>()
+                    .join(" ")
+            };
+            rest.map(|(path, line)| (path.clone(), content(line))).collect()
+        };
+        [before, after, &opened].contains(&seen) || !self.late.is_empty() && early(seen) == early(after)
+    }
+
+    /// A container: directories that were there before cannot be renamed.
+    pub(crate) fn lower_dirs() -> Self {
+        let stay = LowerDirs { hidden: ".elbow-" };
+        Self {
+            storage: Arc::new(Interposed::new(Arc::new(RealStorage), stay)),
+            operations: operations_with_late_names,
+            late: &["gone", "moves"],
+            ..Self::usual(Publish::Staged)
+        }
     }
 
     /// Runs the operations and commits through a storage that stops at the `n`-th change. Returns how many
@@ -263,6 +291,37 @@ fn death_at_any_call_leaves_the_old_tree_or_the_new_one_where_nobody_tells_what_
         storage: Arc::new(Interposed::new(plain, MadeUpInodes)),
         ..Scene::usual(Publish::Staged)
     });
+}
+
+/// `rm -rf` of directories that cannot be renamed, whose names something else has afterwards: a file, and a directory with new and old objects.
+fn operations_with_late_names() -> Vec<Op> {
+    let s = str::to_owned;
+    vec![
+        Op::Write(s("keep/log"), 7, b" and new".to_vec()),
+        Op::Rename(s("gone/saved"), s("aside"), RenameMode::Replace),
+        Op::Unlink(s("gone/deep/y")),
+        Op::Rmdir(s("gone/deep")),
+        Op::Unlink(s("gone/x")),
+        Op::Rmdir(s("gone")),
+        Op::Mkdir(s("gone")),
+        Op::Create(s("gone/x")),
+        Op::Write(s("gone/x"), 0, b"another x".to_vec()),
+        Op::Mkdir(s("gone/deep")),
+        Op::Rename(s("aside"), s("gone/deep/saved"), RenameMode::Replace),
+        Op::Chmod(s("gone/deep/saved"), 0o600),
+        Op::Link(s("dead"), s("gone/second")),
+        Op::Unlink(s("moves/in")),
+        Op::Rmdir(s("moves")),
+        Op::Create(s("moves")),
+        Op::Write(s("moves"), 0, b"a file".to_vec()),
+        Op::Unlink(s("two")),
+    ]
+}
+
+/// What took the name of such a directory met it, and the job was refused for what somebody else was said to have made.
+#[test]
+fn death_at_any_call_leaves_the_old_tree_or_the_new_one_where_old_directories_cannot_be_renamed() {
+    enumerate(&Scene::lower_dirs());
 }
 
 fn closed_tree(dir: &Path) {

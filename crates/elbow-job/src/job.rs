@@ -10,7 +10,7 @@ use elbow_file::{Errno, Handle, Kind, RenameMode, Space, Storage, Time};
 use parking_lot::{Condvar, Mutex};
 
 use crate::ahead::Ahead;
-use crate::api::{Answer, Attr, Caller, Ino, Listed, SetAttr, Stop, XattrMode};
+use crate::api::{Answer, Attr, Caller, Ino, Listed, SetAttr, SetIds, Stop, XattrMode};
 use crate::commit;
 use crate::execute::Journal;
 use crate::liveness::Lock;
@@ -366,24 +366,23 @@ impl Job {
         self.shared.state.lock().model.read(ino, offset, length)
     }
 
-    /// Writes; `kill_suid` as an ordinary user's write takes set-user-id away.
+    /// Writes.
     ///
     /// # Errors
     /// ENOSPC when the storage has no room for it, EFBIG, the error of a failed background operation.
-    pub fn write(&self, ino: Ino, offset: u64, data: &[u8], kill_suid: bool) -> Answer<usize> {
-        self.operate(|model| model.write(ino, offset, data, kill_suid, &self.shared.gauge))
+    pub fn write(&self, ino: Ino, offset: u64, data: &[u8], set_ids: SetIds) -> Answer<usize> {
+        self.operate(|model| model.write(ino, offset, data, set_ids, &self.shared.gauge))
     }
 
-    /// fallocate(2) with KEEP_SIZE, PUNCH_HOLE, ZERO_RANGE; `kill_suid` as in [`Job::write`].
+    /// fallocate(2) with KEEP_SIZE, PUNCH_HOLE, ZERO_RANGE.
     ///
     /// # Errors
     /// EOPNOTSUPP for other modes, ENOSPC.
-    pub fn fallocate(&self, ino: Ino, mode: i32, offset: u64, length: u64, kill_suid: bool) -> Answer<()> {
+    pub fn fallocate(&self, ino: Ino, mode: i32, offset: u64, length: u64, set_ids: SetIds) -> Answer<()> {
         self.operate(|model| {
+            let taken = model.taken(ino, set_ids)?;
             model.fallocate(ino, mode, offset, length)?;
-            if kill_suid {
-                model.kill_suid(ino);
-            }
+            model.take(ino, taken);
             Ok(())
         })
     }

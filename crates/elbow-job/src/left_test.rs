@@ -15,7 +15,7 @@ use crate::report::{Publish, RecoverAction};
 use crate::resume_test::{name_in, real};
 use crate::saved_test::{Bed, assert_goes_on, assert_same, end, is_saved, remove, stored};
 use crate::schedule_test::{InJob, Op, snapshot};
-use crate::{Ino, JobError, Keep, OnConflict, Outcome, drop_saved, resume};
+use crate::{Ino, JobError, Keep, OnConflict, Outcome, SetIds, drop_saved, resume};
 
 /// From some call on nothing is answered any more, as on a mount whose server, or whose process, is gone. What could be saved is not rolled back by the next
 /// who finds the job, and all of it is there when the storage is.
@@ -183,7 +183,7 @@ fn a_file_that_is_lost_while_another_is_refused_is_neither_committed_nor_kept() 
     InJob(&job).run(&Op::Create("open".to_owned())).unwrap();
     let ino = InJob(&job).walk("open").unwrap();
     job.insist(|job| job.open(ino, true, false)).unwrap();
-    job.insist(|job| job.write(ino, 0, b"taken", false)).unwrap();
+    job.insist(|job| job.write(ino, 0, b"taken", SetIds::Stay)).unwrap();
     job.fsync(ino).unwrap();
     job.by_hand(true);
     InJob(&job).run(&Op::Mkdir("refused".to_owned())).unwrap();

@@ -149,6 +149,11 @@ fn a_call_that_is_refused_once_leaves_the_old_tree_or_the_new_one_where_director
     }
 }
 
+#[test]
+fn a_call_that_is_refused_once_leaves_the_old_tree_or_the_new_one_where_old_directories_cannot_be_renamed() {
+    enumerate(&Scene::lower_dirs());
+}
+
 /// The answer to a call is lost: it was made, and the job is told that it failed, since a server died or a connection broke. A
 /// request that came to a server twice finds the name taken.
 fn enumerate_lost_answers(scene: &Scene) {

@@ -10,7 +10,7 @@ use std::time::Duration;
 use elbow_file::{Errno, RealStorage};
 
 use crate::schedule_test::scratch;
-use crate::{Caller, Ino, Job, Options};
+use crate::{Caller, Ino, Job, Options, SetIds};
 
 const CALLER: Caller = Caller {
     uid: 0,
@@ -49,7 +49,7 @@ fn write_nameless(job: &Job, mebibytes: u64) -> Result<(), Errno> {
     for (ino, mebibytes) in files {
         for at in 0..mebibytes {
             let piece = vec![at as u8; MEBIBYTE as usize];
-            job.insist(|job| job.write(ino, at * MEBIBYTE, &piece, false))?;
+            job.insist(|job| job.write(ino, at * MEBIBYTE, &piece, SetIds::Stay))?;
         }
         // It comes up and needs nothing: from then on it is not queued any more.
         std::thread::sleep(Duration::from_millis(200));

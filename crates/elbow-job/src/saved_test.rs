@@ -20,8 +20,8 @@ use crate::report::{Phase, Publish, RecoverAction};
 use crate::resume_test::{name_in, real};
 use crate::schedule_test::{InJob, Op, scratch, snapshot};
 use crate::{
-    Cause, Ino, Job, JobError, Keep, OnConflict, Options, Outcome, SavedJob, SetAttr, SetTime, XattrMode, drop_saved,
-    restore, resume, saved_jobs,
+    Cause, Ino, Job, JobError, Keep, OnConflict, Options, Outcome, SavedJob, SetAttr, SetIds, SetTime, XattrMode,
+    drop_saved, restore, resume, saved_jobs,
 };
 
 /// What each path is: kind, mode, content, time of last change, extended attributes, names of the same file.
@@ -169,7 +169,7 @@ fn zero(job: &Job, path: &str, offset: u64, length: u64) {
     const PUNCH_AND_KEEP_SIZE: i32 = 3;
     let ino = InJob(job).walk(path).unwrap();
     job.insist(|job| job.open(ino, true, false)).unwrap();
-    job.insist(|job| job.fallocate(ino, PUNCH_AND_KEEP_SIZE, offset, length, false))
+    job.insist(|job| job.fallocate(ino, PUNCH_AND_KEEP_SIZE, offset, length, SetIds::Stay))
         .unwrap();
     job.release(ino, true);
 }
@@ -809,7 +809,7 @@ fn what_is_lost_when_it_is_closed_is_neither_committed_nor_kept() {
         InJob(&job).run(&Op::Create("new".to_owned())).unwrap();
         let ino = InJob(&job).walk("new").unwrap();
         job.insist(|job| job.open(ino, true, false)).unwrap();
-        job.insist(|job| job.write(ino, 0, b"taken", false)).unwrap();
+        job.insist(|job| job.write(ino, 0, b"taken", SetIds::Stay)).unwrap();
         job.fsync(ino).unwrap();
         faulty.hook().arm(Plan::fail(errno).on(Operation::Close));
         job.release(ino, true);

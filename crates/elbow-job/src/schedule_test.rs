@@ -15,7 +15,7 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
 use crate::model::{LIMBO, Work};
-use crate::{Answer, Caller, Ino, Job, Options, Outcome, SetAttr, Stop};
+use crate::{Answer, Caller, Ino, Job, Options, Outcome, SetAttr, SetIds, Stop};
 
 /// One operation on paths of a small world.
 #[derive(Clone)]
@@ -236,7 +236,7 @@ impl InJob<'_> {
             Op::Write(x, offset, data) => {
                 let ino = self.writable(x)?;
                 self.ask(|job| job.open(ino, true, false))?;
-                let wrote = self.ask(|job| job.write(ino, *offset, data, false));
+                let wrote = self.ask(|job| job.write(ino, *offset, data, SetIds::Stay));
                 self.0.release(ino, true);
                 wrote?;
             }

@@ -3,8 +3,8 @@
 use std::ffi::OsStr;
 use std::sync::{Arc, OnceLock};
 
-use elbow_file::{Errno, Kind};
-use elbow_job::{Answer, Attr, Fetch, Ino, Job, Seek, SetAttr, Stop, XattrMode};
+use elbow_file::Errno;
+use elbow_job::{Answer, Attr, Fetch, Ino, Job, Seek, SetAttr, SetIds, Stop, XattrMode};
 use fuser::{INodeNo, Notifier};
 
 use crate::caller::Who;
@@ -23,6 +23,8 @@ const ROOM_THREADS_MAX: usize = 8;
 /// The extended attribute that holds an access ACL.
 const ACCESS_ACL: &str = "system.posix_acl_access";
 const SET_GROUP_ID: u32 = 0o2000;
+const SET_USER_ID: u32 = 0o4000;
+const GROUP_EXECUTE: u32 = 0o0010;
 
 /// What all threads of a front end share.
 pub(crate) struct Core {
@@ -100,17 +102,33 @@ impl Core {
     }
 
     /// setattr(2) as the kernel leaves it to us with `FUSE_HANDLE_KILLPRIV_V2`: a change of owner, and a change
-    /// of size by an ordinary user, take set-user-id and set-group-id away.
-    pub(crate) fn setattr(&self, ino: Ino, set: &SetAttr, by_root: bool) -> Answer<Attr> {
-        let kills = set.uid.is_some() || set.gid.is_some() || (set.size.is_some() && !by_root);
-        let kill_suid = kills && set.mode.is_none() && self.is_set_id(ino)?;
-        self.job.setattr(ino, &SetAttr { kill_suid, ..*set })
+    /// of size by an ordinary user, take set-user-id and set-group-id away. chown(2) to the owner -1 and the group -1 comes as a
+    /// request for nothing, of whomever: so does one before a write to a file with capabilities.
+    pub(crate) fn setattr(&self, ino: Ino, set: &SetAttr, who: Who) -> Answer<Attr> {
+        let may_chown = who.user == 0 || who.user == self.job.getattr(ino)?.uid;
+        let is_chown = set.uid.is_some() || set.gid.is_some() || is_nothing(set) && may_chown;
+        let takes = is_chown || set.size.is_some() && who.user != 0;
+        let set_ids = match takes && set.mode.is_none() {
+            true => self.set_ids(ino, who)?,
+            false => SetIds::Stay,
+        };
+        self.job.setattr(ino, &SetAttr { set_ids, ..*set })
+    }
+
+    /// write(2); `takes`: the kernel says that set-user-id and set-group-id go.
+    pub(crate) fn write(&self, ino: Ino, offset: u64, data: &[u8], (takes, who): (bool, Who)) -> Answer<usize> {
+        let set_ids = if takes { self.set_ids(ino, who)? } else { SetIds::Stay };
+        self.job.write(ino, offset, data, set_ids)
     }
 
     /// fallocate(2): as a write, it takes set-user-id and set-group-id away when an ordinary user does it.
-    pub(crate) fn fallocate(&self, ino: Ino, mode: i32, (offset, length): (u64, u64), by_root: bool) -> Answer<()> {
-        let kill_suid = !by_root && self.is_set_id(ino)?;
-        self.job.fallocate(ino, mode, offset, length, kill_suid)
+    pub(crate) fn fallocate(&self, ino: Ino, mode: i32, (offset, length): (u64, u64), who: Who) -> Answer<()> {
+        let set_ids = if who.user == 0 {
+            SetIds::Stay
+        } else {
+            self.set_ids(ino, who)?
+        };
+        self.job.fallocate(ino, mode, offset, length, set_ids)
     }
 
     /// setxattr(2). Who is not in the group of an object and sets its access ACL takes set-group-id from it.
@@ -130,9 +148,16 @@ impl Core {
         self.job.setattr(ino, &set).map(drop)
     }
 
-    fn is_set_id(&self, ino: Ino) -> Answer<bool> {
+    /// Whose change of a file takes which bits.
+    fn set_ids(&self, ino: Ino, who: Who) -> Answer<SetIds> {
         let attr = self.job.getattr(ino)?;
-        Ok(attr.kind == Kind::File && attr.mode & 0o6000 != 0)
+        let has = |bits| attr.mode & bits == bits;
+        let may_stay = has(SET_GROUP_ID) && !has(GROUP_EXECUTE);
+        Ok(match may_stay && who.user != 0 && !who.is_in(attr.gid) {
+            true => SetIds::GoByStranger,
+            false if has(SET_USER_ID) || has(SET_GROUP_ID | GROUP_EXECUTE) => SetIds::Go,
+            false => SetIds::Stay,
+        })
     }
 
     /// Looks for data or holes where the storage or the kernel has to be asked; blocks.
@@ -155,5 +180,13 @@ impl Core {
         if let Some(notifier) = self.notifier.get() {
             let _ = notifier.inval_inode(node, 0, 0);
         }
+    }
+}
+
+/// Whether a request changes nothing.
+fn is_nothing(set: &SetAttr) -> bool {
+    *set == SetAttr {
+        by_name: set.by_name,
+        ..SetAttr::default()
     }
 }

@@ -26,7 +26,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use elbow_file::{Errno, RenameMode};
-use elbow_job::{Attr, Caller, Ino, Job, Seek, SetAttr, Stop, XattrMode};
+use elbow_job::{Attr, Caller, Ino, Job, Seek, SetAttr, SetIds, Stop, XattrMode};
 use fuser::{
     BsdFileFlags, FileHandle, Filesystem, FopenFlags, Generation, INodeNo, InitFlags, IoctlFlags, KernelConfig,
     LockOwner, OpenAccMode, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory,
@@ -213,7 +213,7 @@ impl Filesystem for Front {
         _flags: Option<BsdFileFlags>,
         reply: ReplyAttr,
     ) {
-        let (ino, by_root) = (self.ino(ino), request.uid() == 0);
+        let (ino, who) = (self.ino(ino), Who::of(request));
         let set = SetAttr {
             mode: mode.map(|mode| mode & 0o7777),
             uid,
@@ -222,9 +222,9 @@ impl Filesystem for Front {
             by_name: handle.is_none() && !(size == Some(0) && self.core.openers.is_of_open(request.pid(), ino)),
             atime: atime.map(convert::set_time),
             mtime: mtime.map(convert::set_time),
-            kill_suid: false,
+            set_ids: SetIds::Stay,
         };
-        let op = move |core: &Core| core.setattr(ino, &set, by_root);
+        let op = move |core: &Core| core.setattr(ino, &set, who);
         self.ask(op, |core, answer| reply::attr(core, reply, answer));
     }
 
@@ -353,7 +353,7 @@ impl Filesystem for Front {
 
     fn write(
         &self,
-        _: &Request,
+        request: &Request,
         ino: INodeNo,
         _: FileHandle,
         offset: u64,
@@ -364,12 +364,15 @@ impl Filesystem for Front {
         reply: ReplyWrite,
     ) {
         let ino = self.ino(ino);
-        let kill_suid = write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
+        let set_ids = (
+            write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID),
+            Who::of(request),
+        );
         let send = move |_: &Arc<Core>, answer: Result<usize, Errno>| match answer {
             Ok(written) => reply.written(written as u32),
             Err(errno) => reply.error(convert::errno(errno)),
         };
-        match self.core.job.write(ino, offset, data, kill_suid) {
+        match self.core.write(ino, offset, data, set_ids) {
             Ok(written) => send(&self.core, Ok(written)),
             Err(Stop::Errno(errno)) => send(&self.core, Err(errno)),
             Err(Stop::Wait(fetch)) => {
@@ -377,7 +380,7 @@ impl Filesystem for Front {
                 later(
                     &self.core,
                     fetch,
-                    move |core: &Core| core.job.write(ino, offset, &data, kill_suid),
+                    move |core: &Core| core.write(ino, offset, &data, set_ids),
                     send,
                 );
             }
@@ -556,9 +559,9 @@ impl Filesystem for Front {
         reply: ReplyEmpty,
     ) {
         let ino = self.ino(ino);
-        let by_root = request.uid() == 0;
+        let who = Who::of(request);
         self.ask_empty(
-            move |core: &Core| core.fallocate(ino, mode, (offset, length), by_root),
+            move |core: &Core| core.fallocate(ino, mode, (offset, length), who),
             reply,
         );
     }

@@ -262,6 +262,7 @@ impl Storage for Volatile {
         chown(dir: &Handle, name: &OsStr, uid: Option<u32>, gid: Option<u32>) -> ();
         chown_handle(file: &Handle, uid: Option<u32>, gid: Option<u32>) -> ();
         set_times(dir: &Handle, name: &OsStr, atime: Option<Time>, mtime: Option<Time>) -> ();
+        touch(dir: &Handle, name: &OsStr) -> ();
         set_times_handle(file: &Handle, atime: Option<Time>, mtime: Option<Time>) -> ();
         list_xattrs(dir: &Handle, name: &OsStr) -> Vec<OsString>;
         get_xattr(dir: &Handle, name: &OsStr, key: &OsStr) -> Vec<u8>;

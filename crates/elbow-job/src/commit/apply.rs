@@ -12,7 +12,7 @@
 //! Up to `done` nothing is lost: what leaves its name is renamed, what is replaced changes names with its successor, what is
 //! overwritten is saved. So a step that the storage refuses, or that finds something else than the record says, is not the end:
 //! all before it is taken back (`undo`). The one exception is an old directory that the storage does not let be renamed (a lower
-//! layer of overlayfs): it is removed where it is, after `done`.
+//! layer of overlayfs): it is removed where it is, after `done`, and what has its name afterwards gets it then (it is late).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
@@ -27,7 +27,7 @@ use super::content::make_log;
 use super::record::{Attributes, Departure, Expected, Patch, Placement, Record, Replaced, Seen, Slot, Source, Was};
 use super::tree::Tree;
 use super::watch::Tally;
-use super::{DEPARTED, DONE, NAMED, RECORD, remove_job_dir, remove_part};
+use super::{DEPARTED, DONE, LATE, NAMED, RECORD, remove_job_dir, remove_part};
 use crate::closed::{OWNER_ALL, is_closed};
 use crate::execute::set_attributes;
 use crate::lost::{self, Name};
@@ -127,7 +127,7 @@ pub(crate) struct Apply<'a> {
     /// Modes of old directories that had to be opened to be moved.
     opened: Mutex<Vec<(Handle, OsString, u32)>>,
     /// Dead directories that cannot be renamed.
-    immovable: Mutex<BTreeSet<PathBuf>>,
+    pub(super) immovable: Mutex<BTreeSet<PathBuf>>,
     /// The storage cannot rename without replacing, or exchange names.
     no_noreplace: AtomicBool,
     no_exchange: AtomicBool,
@@ -193,21 +193,17 @@ impl<'a> Apply<'a> {
     /// Everything up to the point where only cleaning is left.
     pub(crate) fn publish(&self, departed: bool) -> Result<(), Vec<Failure>> {
         let record = self.record;
-        if !departed {
-            self.open_dirs()?;
+        match departed {
+            true => self.find_immovable()?,
+            false => self.open_dirs()?,
         }
         if !record.departures.is_empty() && !departed {
             self.depart()?;
             self.mark(DEPARTED)?;
         }
-        self.place()?;
-        let links: Vec<_> = record.links.iter().zip(&self.linked).collect();
-        self.each(
-            "link",
-            &links,
-            |((_, to), _)| to,
-            |((from, to), linked)| self.link(from, to, linked),
-        )?;
+        let late = self.late()?;
+        self.place(|placement| !late.has(&placement.to))?;
+        self.link_all(|to| !late.has(to))?;
         if record.changes_old_objects() {
             let make_log = |patch: &Patch| Ok(make_log(self.storage(), &self.job, patch)?);
             self.each("write", &record.patches, |patch| &patch.path, make_log)?;
@@ -222,6 +218,7 @@ impl<'a> Apply<'a> {
             |(patch, begun)| self.patch(patch, begun),
         )?;
         let all = record.attributes.iter().zip(&self.attributed);
+        let all = all.filter(|(attributes, _)| !late.has(&attributes.path));
         let (dirs, files): (Vec<_>, Vec<_>) = all.partition(|(attributes, _)| attributes.is_dir);
         let set = |(attributes, begun): &(&Attributes, &AtomicBool)| {
             begun.store(true, Ordering::Release);
@@ -233,7 +230,22 @@ impl<'a> Apply<'a> {
         for kind in [files, dirs] {
             self.each("set attributes of", &kind, |(attributes, _)| &attributes.path, set)?;
         }
-        self.check_immovable()
+        self.check_immovable()?;
+        match late.0.is_empty() {
+            true => Ok(()),
+            false => self.mark(LATE),
+        }
+    }
+
+    fn link_all(&self, is_wanted: impl Fn(&Path) -> bool) -> Result<(), Vec<Failure>> {
+        let all = self.record.links.iter().zip(&self.linked);
+        let links: Vec<_> = all.filter(|((_, to), _)| is_wanted(to)).collect();
+        self.each(
+            "link",
+            &links,
+            |((_, to), _)| to,
+            |((from, to), linked)| self.link(from, to, linked),
+        )
     }
 
     /// The record has been carried out.
@@ -255,6 +267,7 @@ impl<'a> Apply<'a> {
     pub(crate) fn clean(&self, root_times: Option<(Time, Time)>) -> Result<(), Vec<Failure>> {
         let part = part_name(self.staging_name);
         self.remove_immovable()?;
+        self.come_late()?;
         self.each(
             "remove what has left",
             &self.record.parked,
@@ -441,7 +454,10 @@ impl<'a> Apply<'a> {
         let threads = (self.tree.threads / self.record.departures.len()).max(1);
         let looks = parallel(&below, threads, |(dir, names)| {
             let rest = dir.strip_prefix(path).expect("below it");
-            let dir = self.tree.dir(&at.join(rest))?;
+            // Who removed it where it is may have died over that.
+            let Some(dir) = gone_is_none(self.tree.dir(&at.join(rest)))? else {
+                return Ok(true);
+            };
             let added =
                 |entry: &DirEntry| !names.contains(&entry.name) && entry.name != part && !is_probe_name(&entry.name);
             Ok(!self.storage().list(&dir)?.iter().any(added))
@@ -521,8 +537,9 @@ impl<'a> Apply<'a> {
         }
     }
 
-    fn place(&self) -> Result<(), Vec<Failure>> {
-        let all: Vec<_> = self.record.placements.iter().zip(&self.placed).collect();
+    fn place(&self, is_wanted: impl Fn(&Placement) -> bool) -> Result<(), Vec<Failure>> {
+        let all = self.record.placements.iter().zip(&self.placed);
+        let all: Vec<_> = all.filter(|(placement, _)| is_wanted(placement)).collect();
         for level in levels(&all, |(placement, _)| &placement.to) {
             self.each(
                 "publish",
@@ -802,13 +819,26 @@ impl<'a> Apply<'a> {
         }
     }
 
-    /// Who may write to somebody else's file, or only append to it, may not set its times: they are those of the commit.
+    /// Who may write to somebody else's file, or only append to it, may set its times to now and to nothing else: they are those of the
+    /// commit.
     fn set_times(&self, dir: &Handle, name: &OsStr, (atime, mtime): (Time, Time)) -> StepResult {
-        let is_only_written =
-            |stat: &Stat| stat.uid != rustix::process::geteuid().as_raw() || stat.protection == Protection::AppendOnly;
-        match self.storage().set_times(dir, name, Some(atime), Some(mtime)) {
+        let storage = self.storage();
+        let refused = match storage.set_times(dir, name, Some(atime), Some(mtime)) {
             // sshfs knows one word for both.
-            Err(Errno::PERM | Errno::ACCESS) if is_only_written(&self.storage().stat(dir, name)?) => Ok(()),
+            Err(errno @ (Errno::PERM | Errno::ACCESS)) => errno,
+            other => return Ok(other?),
+        };
+        let stat = storage.stat(dir, name)?;
+        if stat.uid == rustix::process::geteuid().as_raw() && stat.protection != Protection::AppendOnly {
+            return Err(refused.into());
+        }
+        // What was written has its time by that.
+        if stat.mtime >= mtime {
+            return Ok(());
+        }
+        match storage.touch(dir, name) {
+            // The right that the command had is gone. A time is not worth the job.
+            Err(Errno::PERM | Errno::ACCESS) => Ok(()),
             other => Ok(other?),
         }
     }
@@ -888,7 +918,7 @@ impl<'a> Apply<'a> {
     }
 
     /// Dead directories that an earlier attempt found not to be movable: they still have their names.
-    fn find_immovable(&self) -> Result<(), Vec<Failure>> {
+    pub(super) fn find_immovable(&self) -> Result<(), Vec<Failure>> {
         let dead: Vec<_> = self.record.departures.iter().filter(|d| d.is_dead).collect();
         self.each(
             "look at",
@@ -947,8 +977,83 @@ impl<'a> Apply<'a> {
                 let threads = self.tree.threads;
                 Ok(remove_tree(self.storage(), &dir, &name, threads, &Tally::default())?)
             },
-        )
+        )?;
+        self.tree.forget();
+        Ok(())
     }
+
+    /// What gets the name of a dead directory that cannot be renamed, or a name below it. What is written there cannot be late: after
+    /// `done` nothing is written any more.
+    fn late(&self) -> Result<Late, Vec<Failure>> {
+        let late = Late(self.immovable.lock().clone());
+        let written = self.record.patches.iter().map(|patch| &patch.path);
+        let refused = written
+            .filter(|path| late.has(path))
+            .map(|path| failure("move", path, Errno::XDEV));
+        none_of(refused.collect()).map(|()| late)
+    }
+
+    /// Those get their names and attributes.
+    fn come_late(&self) -> Result<(), Vec<Failure>> {
+        let late = match self.is_first {
+            true => Late(self.immovable.lock().clone()),
+            false => self
+                .was_late()
+                .map_err(|errno| vec![failure("look at", Path::new(""), errno)])?,
+        };
+        if late.0.is_empty() {
+            return Ok(());
+        }
+        self.place(|placement| late.has(&placement.to) && (self.is_first || self.waits(placement)))?;
+        self.link_all(|to| late.has(to))?;
+        let attributes = self.record.attributes.iter().filter(|a| late.has(&a.path));
+        let attributes: Vec<_> = attributes.collect();
+        let set = |attributes: &&Attributes| match attributes.is_dir {
+            true => self.attributes_before_cleaning(attributes),
+            false => self.set(&attributes.path, &attributes.attrs),
+        };
+        self.each("set attributes of", &attributes, |a| &a.path, set)?;
+        let synced = self.storage().sync_all(&self.job);
+        synced.map_err(|errno| vec![failure("finish the commit of", Path::new(""), errno)])
+    }
+
+    /// Which dead directories an earlier attempt could not move is not known any more when it has removed them, only whether there were any.
+    fn was_late(&self) -> Result<Late, Errno> {
+        let had_any = self.look(&self.job, OsStr::new(LATE))?.is_some();
+        let dead = self
+            .record
+            .departures
+            .iter()
+            .filter(|departure| departure.is_dead && had_any);
+        Ok(Late(dead.map(|departure| departure.path.clone()).collect()))
+    }
+
+    /// Has what is to be placed not got its name yet? (Where that is may not be there yet.)
+    fn waits(&self, placement: &Placement) -> bool {
+        let look = || match &placement.from {
+            Source::Staged => {
+                let name = placement.to.file_name().ok_or(Errno::NOENT)?;
+                self.look(&self.staging_of(&placement.to)?, name)
+            }
+            Source::Slot(Slot::InJob(slot)) => self.look(&self.job, slot),
+            Source::Slot(Slot::Beside(slot)) => self.look(&self.tree.spot(&placement.to)?.0, slot),
+        };
+        // Whatever else keeps us from it is told when it is placed.
+        !matches!(look(), Ok(None) | Err(Errno::NOENT))
+    }
+}
+
+/// Dead directories that cannot be renamed.
+pub(super) struct Late(pub(super) BTreeSet<PathBuf>);
+
+impl Late {
+    pub(super) fn has(&self, path: &Path) -> bool {
+        !self.0.is_empty() && path.ancestors().any(|above| self.0.contains(above))
+    }
+}
+
+pub(super) fn none_of(failures: Vec<Failure>) -> Result<(), Vec<Failure>> {
+    if failures.is_empty() { Ok(()) } else { Err(failures) }
 }
 
 /// The storage does not know this kind of rename.

@@ -58,6 +58,8 @@ const RECORD_DRAFT: &str = "commit.draft";
 pub(crate) const DEPARTED: &str = "departed";
 /// All names are as they shall be; contents and attributes of old objects may have begun to change.
 pub(crate) const NAMED: &str = "named";
+/// Something gets its name only after `done`: a dead directory that cannot be renamed has it until then.
+pub(crate) const LATE: &str = "late";
 pub(crate) const DONE: &str = "done";
 
 /// What goes last of a job's own directory: who the job was, and that it committed.

@@ -18,10 +18,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use elbow_file::{Errno, RenameMode, Time};
 
-use super::apply::{Apply, Failure, Linked, Placed, Refusal, StepResult, failure, gone_is_none, levels};
+use super::apply::{Apply, Failure, Late, Linked, Placed, Refusal, StepResult, failure, gone_is_none, levels, none_of};
 use super::keep::lost_content;
 use super::record::{Attributes, Departure, Patch, Placement, Replaced};
-use super::{DEPARTED, NAMED, RECORD, RECORD_DRAFT, RESUME};
+use super::{DEPARTED, LATE, NAMED, RECORD, RECORD_DRAFT, RESUME};
 use crate::closed::{self, OWNER_ALL};
 use crate::lost::{self, Name};
 use crate::plan::NewAttrs;
@@ -60,7 +60,7 @@ impl Apply<'_> {
     }
 
     fn forget_record(&self, keeps: bool) -> Result<(), Errno> {
-        for marker in [DEPARTED, NAMED] {
+        for marker in [DEPARTED, NAMED, LATE] {
             gone_is_fine(self.storage().unlink(&self.job, OsStr::new(marker)))?;
         }
         self.storage().sync_all(&self.job)?;
@@ -95,6 +95,7 @@ impl Apply<'_> {
         let forget = |name| gone_is_fine(self.storage().unlink(&self.job, OsStr::new(name)));
         forget(DEPARTED)
             .and_then(|()| forget(NAMED))
+            .and_then(|()| forget(LATE))
             .and_then(|()| forget(UNDO[2]))
             .map_err(failed)?;
         Ok(stays)
@@ -212,7 +213,13 @@ impl Apply<'_> {
 
     /// `gives_up`: goes on after what cannot be taken back, but moves no directory away that holds such a thing.
     fn take_names_back(&self, gives_up: bool) -> Result<(), Vec<Failure>> {
-        let links: Vec<_> = self.record.links.iter().zip(&self.linked).collect();
+        if !self.is_first() {
+            self.find_immovable()?;
+        }
+        // What is late has not come.
+        let late = Late(self.immovable.lock().clone());
+        let links = self.record.links.iter().zip(&self.linked);
+        let links: Vec<_> = links.filter(|((_, to), _)| !late.has(to)).collect();
         let removed = self.each(
             "remove",
             &links,
@@ -220,7 +227,8 @@ impl Apply<'_> {
             |((from, to), linked)| self.unlink_again(from, to, linked),
         );
         let mut stays = goes_on(gives_up, removed)?;
-        let all: Vec<_> = self.record.placements.iter().zip(&self.placed).collect();
+        let all = self.record.placements.iter().zip(&self.placed);
+        let all: Vec<_> = all.filter(|(placement, _)| !late.has(&placement.to)).collect();
         for level in levels(&all, |(placement, _)| &placement.to).rev() {
             let is_held = |path: &Path| stays.iter().any(|failure: &Failure| failure.path.starts_with(path));
             let (held, free): (Vec<_>, Vec<_>) = level.iter().partition(|(placement, _)| is_held(&placement.to));
@@ -351,10 +359,6 @@ impl Apply<'_> {
         }
         self.rename_back((there, slot), (&dir, &name))
     }
-}
-
-fn none_of(failures: Vec<Failure>) -> Result<(), Vec<Failure>> {
-    if failures.is_empty() { Ok(()) } else { Err(failures) }
 }
 
 /// What failed of a part: an error, unless that is given up.

@@ -8,7 +8,7 @@ use elbow_file::{Errno, Time};
 
 use super::{Inode, Model, Work};
 use crate::abilities::{Ability, xattr_bytes};
-use crate::api::{Answer, Attr, Fetch, Ino, SetAttr, SetTime, Stop, XattrMode};
+use crate::api::{Answer, Attr, Fetch, Ino, SetAttr, SetIds, SetTime, Stop, XattrMode};
 use crate::manners::Manner;
 
 /// The extended attribute that holds a directory's default ACL.
@@ -27,14 +27,10 @@ const GROUP_EXECUTE: u32 = 0o0010;
 const XATTR_NAME_MAX_BYTES: usize = 255;
 const XATTR_VALUE_MAX_BYTES: usize = 65_536;
 
-/// A write or chown takes the privileges away that the mode gives.
-pub(super) fn kill_suid(inode: &mut Inode) {
-    let mut kill = SETUID;
-    if inode.mode & GROUP_EXECUTE != 0 {
-        kill |= SETGID;
-    }
-    if inode.mode & kill != 0 {
-        inode.mode &= !kill;
+/// Takes bits from a mode.
+pub(super) fn take(inode: &mut Inode, bits: u32) {
+    if inode.mode & bits != 0 {
+        inode.mode &= !bits;
         inode.dirty.mode = true;
     }
 }
@@ -51,9 +47,21 @@ pub(super) fn drop_capability(inode: &mut Inode) {
 }
 
 impl Model {
-    /// Somebody without privileges has changed the content.
-    pub(crate) fn kill_suid(&mut self, ino: Ino) {
-        kill_suid(self.at_mut(ino));
+    /// The bits of its mode that a change takes from an object.
+    pub(crate) fn taken(&self, ino: Ino, set_ids: SetIds) -> Answer<u32> {
+        let inode = self.get(ino)?;
+        if set_ids == SetIds::Stay || inode.is_dir() {
+            return Ok(0);
+        }
+        let has_both = inode.mode & (SETGID | GROUP_EXECUTE) == SETGID | GROUP_EXECUTE;
+        let is_left = inode.mode & SETGID == 0 || has_both || set_ids == SetIds::Go;
+        let takes_group = has_both || !is_left && self.nature()?.strangers_take_set_group_id;
+        Ok(if takes_group { SETUID | SETGID } else { SETUID })
+    }
+
+    /// Takes bits from a mode.
+    pub(crate) fn take(&mut self, ino: Ino, bits: u32) {
+        take(self.at_mut(ino), bits);
     }
 
     pub(crate) fn set_attr(&mut self, ino: Ino, set: &SetAttr) -> Answer<Attr> {
@@ -61,6 +69,7 @@ impl Model {
         self.attr(ino)?;
         self.check_unprotected(ino)?;
         self.check_owner_and_mode(ino, set)?;
+        let taken = self.taken(ino, set.set_ids)?;
         let stays = set.by_name && set.size == Some(self.get(ino)?.size) && !self.truncate_sets(ino)?;
         let size_alone = SetAttr {
             size: set.size,
@@ -85,9 +94,7 @@ impl Model {
             inode.dirty.mode |= inode.mode != mode & 0o7777;
             inode.mode = mode & 0o7777;
         }
-        if set.kill_suid {
-            kill_suid(inode);
-        }
+        take(inode, taken);
         set_times(inode, set, now);
         if !is_nothing {
             inode.ctime = now;
@@ -260,7 +267,6 @@ impl Model {
         if truncate {
             let set = SetAttr {
                 size: Some(0),
-                kill_suid: false,
                 ..SetAttr::default()
             };
             self.set_attr(ino, &set)?;
@@ -320,7 +326,6 @@ fn set_owner(inode: &mut Inode, set: &SetAttr) {
     inode.dirty.owner |= (uid, gid) != (inode.uid, inode.gid);
     (inode.uid, inode.gid) = (uid, gid);
     if !inode.is_dir() {
-        kill_suid(inode);
         drop_capability(inode);
     }
 }

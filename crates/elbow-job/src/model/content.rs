@@ -18,7 +18,7 @@ use elbow_ranges::{RangeMap, RangeSet};
 
 use super::{Body, Inode, Model};
 use crate::abilities::{Ability, SIZE_EVERYWHERE};
-use crate::api::{Answer, Fetch, Ino, Stop};
+use crate::api::{Answer, Fetch, Ino, SetIds, Stop};
 use crate::spill::Spilled;
 
 /// Appending writes are joined up to this size, so that one storage call takes many of them.
@@ -463,7 +463,7 @@ impl Model {
         ino: Ino,
         offset: u64,
         data: &[u8],
-        kill_suid: bool,
+        set_ids: SetIds,
         gauge: &Arc<AtomicU64>,
     ) -> Answer<usize> {
         self.may_modify()?;
@@ -483,14 +483,13 @@ impl Model {
             return Err(Stop::Wait(Fetch::Room(data.len() as u64)));
         }
         self.check_size(end)?;
+        let taken = self.taken(ino, set_ids)?;
         self.reserve_gaps(ino, offset, end)?;
         let now = self.now;
         let inode = self.at_mut(ino);
         inode.size = inode.size.max(end);
         inode.content_mut().expect("a file").put(offset, data, gauge);
-        if kill_suid {
-            super::attributes::kill_suid(inode);
-        }
+        super::attributes::take(inode, taken);
         self.note_nameless(ino);
         self.content_touched(ino, now);
         self.counts.bytes_acknowledged += data.len() as u64;

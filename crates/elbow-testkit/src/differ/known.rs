@@ -22,14 +22,16 @@ pub struct Known {
 }
 
 /// What SEMANTICS.md says under "Limits": storage, signature, and the beginning of what it says there.
-const LIMITS: [(&str, &str, &str); 44] = [
+const LIMITS: [(&str, &str, &str); 47] = [
     ("*", "answer *chown E*/EINVAL (user)", GROUPS),
     ("*", "answer setacl */EINVAL (user)", GROUPS),
     ("*", "not-rolled-back after * mtime is now (user)", TIMES_OF_OTHERS),
     ("*", "wrong-after-0 after * mtime is now (user)", TIMES_OF_OTHERS),
     ("*", "wrong-after-0 after * atime is now (user)", TIMES_OF_OTHERS),
     ("*", "wrong-after-0 after * atime is not now (user)", TIMES_OF_OTHERS),
-    ("*", "wrong-after-0 after fifo mtime*", "Times of old pipes and devices"),
+    ("*", "wrong-after-0 after fifo mtime*", TIMES_OF_PIPES),
+    ("*", "seen-inside inside fifo mtime*", TIMES_OF_PIPES),
+    ("*", "answer chown EPERM/ok", "chown(2) to nobody"),
     ("*", "answer open ok/EOPNOTSUPP*", TEMPORARY_FILES),
     ("*", "answer fallocate EINVAL/EOPNOTSUPP*", SHIFTED_RANGES),
     ("*", "answer fallocate ok/EOPNOTSUPP*", SHIFTED_RANGES),
@@ -46,6 +48,7 @@ const LIMITS: [(&str, &str, &str); 44] = [
     ("*", "seen-inside inside * same (user, closed)", OWN_CLOSED),
     ("*", "seen-inside inside file content (user, closed)", OWN_CLOSED),
     ("overlayfs", "answer rename EXDEV/ok (user)", LOWER_DIRS),
+    ("overlayfs", "answer rename EXDEV/ENOTEMPTY (user)", LOWER_DIRS),
     (
         "overlayfs",
         "refused 125/0 elbow rolled back background operation failed* (user)",
@@ -75,6 +78,7 @@ const LIMITS: [(&str, &str, &str); 44] = [
 
 const GROUPS: &str = "Groups in an ordinary user's job";
 const TIMES_OF_OTHERS: &str = "Times of what belongs to somebody else";
+const TIMES_OF_PIPES: &str = "Times of old pipes and devices";
 const ATTRIBUTES_OF_LINKS: &str = "Attributes of symbolic links on sshfs";
 const TEMPORARY_FILES: &str = "Files that begin without a name";
 const SHIFTED_RANGES: &str = "Ranges that are cut out or inserted";

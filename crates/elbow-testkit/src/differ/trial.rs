@@ -61,7 +61,8 @@ impl Trial {
     /// Runs a case on the storage of a lab; `name` is that of no other trial under way there.
     ///
     /// # Errors
-    /// What the lab says. What the job does wrong is no error.
+    /// What the lab says; [`io::ErrorKind::Unsupported`] when the case cannot be played (a worker may not enter the tree). What the job
+    /// does wrong is no error.
     pub fn run(case: &Case, lab: &Lab, programs: &Programs, name: &str) -> io::Result<Self> {
         let stage = Stage {
             case,
@@ -73,10 +74,9 @@ impl Trial {
         fs::write(stage.dir.join("script"), case.to_text())?;
         let native = stage.run(None)?;
         if native.code == Some(BROKEN_CODE) {
-            return Err(io::Error::other(format!(
-                "the case cannot be played: {}",
-                native.said.trim()
-            )));
+            fs::remove_dir_all(&stage.dir)?;
+            let why = format!("the case cannot be played: {}", native.said.trim());
+            return Err(io::Error::new(io::ErrorKind::Unsupported, why));
         }
         let trial = Ok(Self {
             native,

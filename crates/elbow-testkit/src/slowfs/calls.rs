@@ -47,6 +47,13 @@ pub(super) struct Change {
     pub(super) handle: Option<u64>,
 }
 
+impl Change {
+    fn is_nothing(&self) -> bool {
+        let times = self.atime.is_some() || self.mtime.is_some();
+        !(self.mode.is_some() || self.uid.is_some() || self.gid.is_some() || self.size.is_some() || times)
+    }
+}
+
 /// A place in a file, for [`Tree::copy_range`].
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place {
@@ -81,7 +88,9 @@ impl Tree {
         if let Some(mode) = change.mode {
             chmodat(CWD, proc_path(&node.fd), Mode::from_raw_mode(mode), AtFlags::empty())?;
         }
-        if change.uid.is_some() || change.gid.is_some() {
+        // Of chown(2) to the owner -1 and the group -1 nothing is left but the request.
+        let is_nothing = change.is_nothing() && [0, fstat(&node.fd)?.st_uid].contains(&caller.uid);
+        if change.uid.is_some() || change.gid.is_some() || is_nothing {
             let (owner, group) = (change.uid.map(Uid::from_raw), change.gid.map(Gid::from_raw));
             chownat(&node.fd, "", owner, group, AtFlags::EMPTY_PATH)?;
         }
