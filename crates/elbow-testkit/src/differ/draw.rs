@@ -290,7 +290,8 @@ impl Draw {
     }
 
     fn learn(&mut self, path: &str, sort: Sort) {
-        if path != "." && !self.known.iter().any(|(known, _)| known == path) {
+        // Below an empty name there would be the root of the machine.
+        if !path.is_empty() && path != "." && !self.known.iter().any(|(known, _)| known == path) {
             self.known.push((path.to_owned(), sort));
         }
     }
@@ -305,7 +306,7 @@ impl Draw {
         let Some((_, sort)) = self.known.iter().find(|(known, _)| known == from).cloned() else {
             return;
         };
-        if from == "." || to.starts_with(&format!("{from}/")) {
+        if from == "." || to.is_empty() || to.starts_with(&format!("{from}/")) {
             return;
         }
         self.known.retain(|(known, _)| known != to || known == ".");
@@ -347,7 +348,8 @@ fn relative(dir: &str, path: &str) -> String {
         return ".".to_owned();
     }
     match path.strip_prefix(dir).and_then(|rest| rest.strip_prefix('/')) {
-        Some(rest) => rest.to_owned(),
+        // After a name that ends with a slash there is one more.
+        Some(rest) => rest.trim_start_matches('/').to_owned(),
         None => format!("{}{path}", "../".repeat(dir.matches('/').count() + 1)),
     }
 }
@@ -365,11 +367,23 @@ mod tests {
         }
     }
 
+    /// An empty name was taken for a directory, and what was made below it was made in the root directory of the machine.
+    #[test]
+    fn no_case_leaves_its_tree() {
+        for seed in 0..20_000 {
+            let text = draw(seed, Storage::Overlayfs, Length::Short).to_text();
+            let leaves = |word: &str| word.starts_with('/');
+            let line = text.lines().find(|line| line.split(' ').any(leaves));
+            assert_eq!(line, None, "seed {seed}");
+        }
+    }
+
     #[test]
     fn a_path_is_found_from_anywhere() {
         assert_eq!(relative(".", "a/b"), "a/b");
         assert_eq!(relative("a", "a/b"), "b");
         assert_eq!(relative("a", "a"), ".");
+        assert_eq!(relative("a", "a//.."), "..");
         assert_eq!(relative("a/b", "ab"), "../../ab");
     }
 }
