@@ -93,6 +93,7 @@ fn serve(directory: &Path) -> String {
         clients_max: 100,
         limits: Limits::default(),
         drain_ms_max: 0,
+        warn: |_| {},
     };
     let (ready, is_ready) = std::sync::mpsc::channel();
     std::thread::spawn(move || {

@@ -140,6 +140,11 @@ impl Shard {
         }
     }
 
+    /// Puts the end of a grace period off that has not ended yet.
+    pub fn stay_in_grace(&mut self, until_ms: u64) {
+        self.grace_until_ms = self.grace_until_ms.map(|old_ms| old_ms.max(until_ms));
+    }
+
     /// Ends as before a shutdown: what waits is refused, and nothing is granted any more. What is held stays held.
     pub fn drain(&mut self, now_ms: u64, out: &mut Vec<Action>) {
         self.is_draining = true;

@@ -56,6 +56,7 @@ impl Service {
             clients_max: 1000,
             limits: Limits::default(),
             drain_ms_max: 0,
+            warn: |_| {},
         };
         let thread = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_multi_thread()

@@ -28,6 +28,7 @@ impl Service {
             clients_max: 100,
             limits: Limits::default(),
             drain_ms_max: 0,
+            warn: |_| {},
         };
         let (ready, is_ready) = mpsc::channel();
         let (end, ended) = tokio::sync::oneshot::channel();

@@ -83,7 +83,7 @@ impl std::fmt::Display for Failure {
 pub(super) type StepResult = Result<(), Refusal>;
 
 const GONE: Refusal = Refusal::Changed("it is gone");
-const ADDED_TO: Refusal = Refusal::Changed("the job removes it, but something was created in it");
+pub(super) const ADDED_TO: Refusal = Refusal::Changed("the job removes it, but something was created in it");
 const OF_OTHERS: Refusal = Refusal::Changed("it was created by somebody else");
 pub(super) const CHANGED: Refusal = Refusal::Changed("it was written to or replaced by somebody else");
 
@@ -237,7 +237,7 @@ impl<'a> Apply<'a> {
         }
     }
 
-    fn link_all(&self, is_wanted: impl Fn(&Path) -> bool) -> Result<(), Vec<Failure>> {
+    pub(super) fn link_all(&self, is_wanted: impl Fn(&Path) -> bool) -> Result<(), Vec<Failure>> {
         let all = self.record.links.iter().zip(&self.linked);
         let links: Vec<_> = all.filter(|((_, to), _)| is_wanted(to)).collect();
         self.each(
@@ -446,7 +446,7 @@ impl<'a> Apply<'a> {
     }
 
     /// Has nobody made anything in a directory that is removed, or below, since it was checked? It is at this path now.
-    fn has_only_known_names(&self, departure: &Departure, at: &Path) -> Result<bool, Errno> {
+    pub(super) fn has_only_known_names(&self, departure: &Departure, at: &Path) -> Result<bool, Errno> {
         let path = departure.path.as_path();
         let below = self.removed.range(path..).take_while(|(dir, _)| dir.starts_with(path));
         let below: Vec<_> = below.filter(|_| departure.is_dead).collect();
@@ -516,7 +516,7 @@ impl<'a> Apply<'a> {
 
     /// Makes it durable that all steps before are done. After `departed` they must never be repeated, for names may be taken again; before `named`
     /// there is nothing in contents and attributes to be taken back.
-    fn mark(&self, name: &'static str) -> Result<(), Vec<Failure>> {
+    pub(super) fn mark(&self, name: &'static str) -> Result<(), Vec<Failure>> {
         let storage = self.storage();
         let mark = || {
             storage.sync_all(&self.job)?;
@@ -537,7 +537,7 @@ impl<'a> Apply<'a> {
         }
     }
 
-    fn place(&self, is_wanted: impl Fn(&Placement) -> bool) -> Result<(), Vec<Failure>> {
+    pub(super) fn place(&self, is_wanted: impl Fn(&Placement) -> bool) -> Result<(), Vec<Failure>> {
         let all = self.record.placements.iter().zip(&self.placed);
         let all: Vec<_> = all.filter(|(placement, _)| is_wanted(placement)).collect();
         for level in levels(&all, |(placement, _)| &placement.to) {
@@ -634,7 +634,7 @@ impl<'a> Apply<'a> {
     }
 
     /// The staging directory of the directory that a path is in.
-    fn staging_of(&self, path: &Path) -> Result<Handle, Errno> {
+    pub(super) fn staging_of(&self, path: &Path) -> Result<Handle, Errno> {
         match path.parent().filter(|above| !above.as_os_str().is_empty()) {
             Some(above) => self.tree.part(above, &part_name(self.staging_name)),
             None => self.storage().open_dir(&self.job, OsStr::new(NEW)),
@@ -866,7 +866,7 @@ impl<'a> Apply<'a> {
     }
 
     /// All of a directory's attributes that can be refused, while it can still be cleaned.
-    fn attributes_before_cleaning(&self, attributes: &Attributes) -> StepResult {
+    pub(super) fn attributes_before_cleaning(&self, attributes: &Attributes) -> StepResult {
         let attrs = NewAttrs {
             mode: attributes.attrs.mode.map(|mode| mode | OWNER_ALL),
             times: None,
@@ -915,140 +915,6 @@ impl<'a> Apply<'a> {
             }
             None => Ok(()),
         }
-    }
-
-    /// Dead directories that an earlier attempt found not to be movable: they still have their names.
-    pub(super) fn find_immovable(&self) -> Result<(), Vec<Failure>> {
-        let dead: Vec<_> = self.record.departures.iter().filter(|d| d.is_dead).collect();
-        self.each(
-            "look at",
-            &dead,
-            |departure| &departure.path,
-            |departure| {
-                let Some((dir, name)) = gone_is_none(self.tree.spot(&departure.path))? else {
-                    return Ok(());
-                };
-                let (there, slot) = self.slot(&dir, &departure.slot);
-                let is_it =
-                    |now: Stat| now.kind == elbow_file::Kind::Dir && departure.seen.is_some_and(|seen| seen.is(&now));
-                if self.look(there, slot)?.is_none() && self.look(&dir, &name)?.is_some_and(is_it) {
-                    self.immovable.lock().insert(departure.path.clone());
-                }
-                Ok(())
-            },
-        )
-    }
-
-    fn immovable(&self) -> Vec<&Departure> {
-        let paths = self.immovable.lock();
-        let all = self.record.departures.iter();
-        all.filter(|departure| paths.contains(&departure.path)).collect()
-    }
-
-    /// While all can be taken back.
-    fn check_immovable(&self) -> Result<(), Vec<Failure>> {
-        let dead = self.immovable();
-        self.each(
-            "remove",
-            &dead,
-            |departure| &departure.path,
-            |departure| self.check_names(departure),
-        )
-    }
-
-    fn check_names(&self, departure: &Departure) -> StepResult {
-        let is_known = self.has_only_known_names(departure, &departure.path)?;
-        is_known.then_some(()).ok_or(ADDED_TO)
-    }
-
-    /// Removes dead directories where they are, which cannot be taken back.
-    fn remove_immovable(&self) -> Result<(), Vec<Failure>> {
-        if !self.is_first {
-            self.find_immovable()?;
-        }
-        let dead = self.immovable();
-        self.each(
-            "remove",
-            &dead,
-            |departure| &departure.path,
-            |departure| {
-                self.check_names(departure)?;
-                let (dir, name) = self.tree.spot(&departure.path)?;
-                let threads = self.tree.threads;
-                Ok(remove_tree(self.storage(), &dir, &name, threads, &Tally::default())?)
-            },
-        )?;
-        self.tree.forget();
-        Ok(())
-    }
-
-    /// What gets the name of a dead directory that cannot be renamed, or a name below it. What is written there cannot be late: after
-    /// `done` nothing is written any more.
-    fn late(&self) -> Result<Late, Vec<Failure>> {
-        let late = Late(self.immovable.lock().clone());
-        let written = self.record.patches.iter().map(|patch| &patch.path);
-        let refused = written
-            .filter(|path| late.has(path))
-            .map(|path| failure("move", path, Errno::XDEV));
-        none_of(refused.collect()).map(|()| late)
-    }
-
-    /// Those get their names and attributes.
-    fn come_late(&self) -> Result<(), Vec<Failure>> {
-        let late = match self.is_first {
-            true => Late(self.immovable.lock().clone()),
-            false => self
-                .was_late()
-                .map_err(|errno| vec![failure("look at", Path::new(""), errno)])?,
-        };
-        if late.0.is_empty() {
-            return Ok(());
-        }
-        self.place(|placement| late.has(&placement.to) && (self.is_first || self.waits(placement)))?;
-        self.link_all(|to| late.has(to))?;
-        let attributes = self.record.attributes.iter().filter(|a| late.has(&a.path));
-        let attributes: Vec<_> = attributes.collect();
-        let set = |attributes: &&Attributes| match attributes.is_dir {
-            true => self.attributes_before_cleaning(attributes),
-            false => self.set(&attributes.path, &attributes.attrs),
-        };
-        self.each("set attributes of", &attributes, |a| &a.path, set)?;
-        let synced = self.storage().sync_all(&self.job);
-        synced.map_err(|errno| vec![failure("finish the commit of", Path::new(""), errno)])
-    }
-
-    /// Which dead directories an earlier attempt could not move is not known any more when it has removed them, only whether there were any.
-    fn was_late(&self) -> Result<Late, Errno> {
-        let had_any = self.look(&self.job, OsStr::new(LATE))?.is_some();
-        let dead = self
-            .record
-            .departures
-            .iter()
-            .filter(|departure| departure.is_dead && had_any);
-        Ok(Late(dead.map(|departure| departure.path.clone()).collect()))
-    }
-
-    /// Has what is to be placed not got its name yet? (Where that is may not be there yet.)
-    fn waits(&self, placement: &Placement) -> bool {
-        let look = || match &placement.from {
-            Source::Staged => {
-                let name = placement.to.file_name().ok_or(Errno::NOENT)?;
-                self.look(&self.staging_of(&placement.to)?, name)
-            }
-            Source::Slot(Slot::InJob(slot)) => self.look(&self.job, slot),
-            Source::Slot(Slot::Beside(slot)) => self.look(&self.tree.spot(&placement.to)?.0, slot),
-        };
-        // Whatever else keeps us from it is told when it is placed.
-        !matches!(look(), Ok(None) | Err(Errno::NOENT))
-    }
-}
-
-/// Dead directories that cannot be renamed.
-pub(super) struct Late(pub(super) BTreeSet<PathBuf>);
-
-impl Late {
-    pub(super) fn has(&self, path: &Path) -> bool {
-        !self.0.is_empty() && path.ancestors().any(|above| self.0.contains(above))
     }
 }
 

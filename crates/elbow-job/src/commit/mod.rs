@@ -5,6 +5,7 @@ mod check;
 mod content;
 mod draft;
 mod keep;
+mod late;
 mod prepare;
 mod record;
 mod save;

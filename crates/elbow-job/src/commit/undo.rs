@@ -18,8 +18,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use elbow_file::{Errno, RenameMode, Time};
 
-use super::apply::{Apply, Failure, Late, Linked, Placed, Refusal, StepResult, failure, gone_is_none, levels, none_of};
+use super::apply::{Apply, Failure, Linked, Placed, Refusal, StepResult, failure, gone_is_none, levels, none_of};
 use super::keep::lost_content;
+use super::late::Late;
 use super::record::{Attributes, Departure, Patch, Placement, Replaced};
 use super::{DEPARTED, LATE, NAMED, RECORD, RECORD_DRAFT, RESUME};
 use crate::closed::{self, OWNER_ALL};

@@ -42,7 +42,7 @@ const AHEAD: u32 = 16;
 /// This life of the service.
 #[derive(Debug)]
 pub(super) struct Life {
-    path: PathBuf,
+    pub(super) path: PathBuf,
     /// Locked as long as we live.
     _lock: File,
     pub(super) epoch: u32,

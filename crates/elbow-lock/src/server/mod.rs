@@ -67,6 +67,8 @@ pub struct Settings {
     pub limits: Limits,
     /// How long, when told to end, to wait for locks to be given back, milliseconds.
     pub drain_ms_max: u32,
+    /// Is told of trouble that whoever runs it should see to.
+    pub warn: fn(&str),
 }
 
 /// A service that listens.
@@ -168,7 +170,7 @@ impl Server {
                 Arc::clone(&places),
             ));
         }
-        tasks.spawn(keep_time(Arc::clone(&service), Arc::clone(&life)));
+        tasks.spawn(keep_time(Arc::clone(&service), Arc::clone(&life), settings.warn));
         if let Some(listener) = metrics {
             tasks.spawn(metrics::serve(listener, Arc::clone(&service)));
         }
@@ -218,13 +220,22 @@ pub(crate) async fn accept<D: Desk + 'static>(
 }
 
 /// Wakes the service when something is due.
-async fn keep_time(service: Arc<Service>, life: Arc<Life>) {
+async fn keep_time(service: Arc<Service>, life: Arc<Life>, warn: fn(&str)) {
+    let mut is_known = false;
     loop {
         if service.grace_left_ms() == 0 {
             match life.grants() {
                 Ok(()) => service.may_grant(),
                 // The next life would let holders from before the grace period in beside those whom we would let in now.
-                Err(_) => tokio::time::sleep(MEMORY_PAUSE).await,
+                Err(error) => {
+                    service.stay_in_grace(MEMORY_PAUSE);
+                    if !std::mem::replace(&mut is_known, true) {
+                        let path = life.path.display();
+                        warn(&format!(
+                            "{path} cannot be written ({error}): until it can, nothing new is granted"
+                        ));
+                    }
+                }
             }
         }
         let next = service.tick();

@@ -14,7 +14,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use ahash::{AHashMap, RandomState};
 use parking_lot::{Mutex, MutexGuard, RwLock};
@@ -45,9 +45,9 @@ pub(crate) struct Service {
     pub(crate) epoch: u32,
     /// Longest lease, and grace period after a crash.
     ttl_ms_max: u32,
-    /// When new locks are granted again after a restart, ms.
-    grace_until_ms: u64,
-    /// Whether the grace period may end.
+    /// When new locks are granted again after a restart, ms; not before `grants`.
+    grace_until_ms: AtomicU64,
+    /// The grace period may end.
     grants: AtomicBool,
     /// The earliest deadline that the timer sleeps for, ms.
     armed: AtomicU64,
@@ -116,7 +116,7 @@ impl Service {
             last_session: AtomicU64::new(0),
             epoch,
             ttl_ms_max,
-            grace_until_ms: grace_ms,
+            grace_until_ms: AtomicU64::new(grace_ms),
             grants: AtomicBool::new(grace_ms == 0),
             armed: AtomicU64::new(NEVER),
             rearm: Notify::new(),
@@ -135,17 +135,26 @@ impl Service {
         self.grants.store(true, Ordering::Release);
     }
 
+    /// Nothing new is granted for some more time.
+    pub(crate) fn stay_in_grace(&self, time: Duration) {
+        let until_ms = self.now_ms() + u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        self.grace_until_ms.store(until_ms, Ordering::Release);
+    }
+
     /// For how much longer only holders from before a restart are let in.
     pub(crate) fn grace_left_ms(&self) -> u32 {
-        u32::try_from(self.grace_until_ms.saturating_sub(self.now_ms())).unwrap_or(u32::MAX)
+        let until_ms = self.grace_until_ms.load(Ordering::Acquire);
+        u32::try_from(until_ms.saturating_sub(self.now_ms())).unwrap_or(u32::MAX)
     }
 
     /// Does what is due, and returns when the next thing is, ms.
     pub(crate) fn tick(&self) -> Option<u64> {
         self.armed.store(NEVER, Ordering::Release);
-        let now = match self.grants.load(Ordering::Acquire) {
-            true => self.now_ms(),
-            false => self.now_ms().min(self.grace_until_ms.saturating_sub(1)),
+        let now = self.now_ms();
+        // It may have ended between the last look and now.
+        let grace_until_ms = match self.grants.load(Ordering::Acquire) {
+            true => 0,
+            false => self.grace_until_ms.load(Ordering::Acquire).max(now + 1),
         };
         let expired = self.leases.lock().expired(now);
         for session in expired {
@@ -162,7 +171,10 @@ impl Service {
         let mut of_shards = Vec::new();
         let mut somebody_queued = false;
         for shard in &self.shards {
-            let (queued, deadline) = self.step_in_time(shard, None, |shard, actions| shard.tick(now, actions));
+            let (queued, deadline) = self.step_in_time(shard, None, |shard, actions| {
+                shard.stay_in_grace(grace_until_ms);
+                shard.tick(now, actions);
+            });
             of_shards.extend(deadline);
             somebody_queued |= !queued.is_empty();
         }

@@ -41,6 +41,7 @@ fn settings(args: &ServeArgs, threads: usize) -> Result<Settings> {
         clients_max: args.clients,
         limits: Limits::default(),
         drain_ms_max: args.drain,
+        warn: |trouble| say(format_args!("{trouble}")),
     })
 }
 

@@ -275,3 +275,33 @@ fn a_service_without_its_memory_grants_nothing_until_all_is_over() {
     let first = Lockd::start(&["--listen", "tcp:127.0.0.1:0", "--first"]);
     assert_eq!(first.grace_left_ms(), 0);
 }
+
+/// Time stood still for all once the grace period was over and could not be noted: nobody who waited was told.
+#[test]
+fn who_waits_is_told_in_time_while_the_memory_cannot_be_written() {
+    let place = tempfile::tempdir().unwrap();
+    let [memory, away] = ["memory", "away"].map(|name| place.path().join(name));
+    std::fs::create_dir(&memory).unwrap();
+    let mut lockd = Lockd::start(&["--ttl", "1s", "--state", memory.join("state").to_str().unwrap()]);
+    let hold = lockd
+        .client()
+        .lock("f", Footprint::whole(), Kind::Exclusive, Wait::Forever)
+        .unwrap();
+    lockd.kill_and_start_again();
+    std::fs::rename(&memory, &away).unwrap();
+    drop(hold);
+    let client = lockd.client();
+    let ask = move |wait| client.lock("g", Footprint::whole(), Kind::Exclusive, wait);
+    let (told, answer) = std::sync::mpsc::channel();
+    let waiter = std::thread::spawn(move || {
+        let refused = ask(Wait::For(2_500));
+        told.send(refused.err().map(|error| error.to_string())).unwrap();
+        ask(Wait::For(60_000)).unwrap().finish().unwrap();
+    });
+    let refused = answer
+        .recv_timeout(Duration::from_secs(30))
+        .expect("it is told in time");
+    assert!(refused.is_some(), "granted, and the next life would not know of it");
+    std::fs::rename(&away, &memory).unwrap();
+    waiter.join().unwrap();
+}
