@@ -122,6 +122,19 @@ impl Case {
         })
     }
 
+    /// Whether somebody makes a file empty by its name.
+    pub fn empties(&self) -> bool {
+        let empties = |call: &Call| matches!(call, Call::Truncate { length: 0, .. });
+        self.steps.iter().any(|step| empties(&step.call))
+    }
+
+    /// Whether somebody makes holes.
+    pub fn punches(&self) -> bool {
+        let punches =
+            |call: &Call| matches!(call, Call::Fallocate { flags, .. } if flags.0 & libc::FALLOC_FL_PUNCH_HOLE != 0);
+        self.steps.iter().any(|step| punches(&step.call))
+    }
+
     /// The case as a script.
     pub fn to_text(&self) -> String {
         let mut text = format!("{HEADER}\nstorage {}\n", self.storage);

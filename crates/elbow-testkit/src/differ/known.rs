@@ -22,7 +22,7 @@ pub struct Known {
 }
 
 /// What SEMANTICS.md says under "Limits": storage, signature, and the beginning of what it says there.
-const LIMITS: [(&str, &str, &str); 47] = [
+const LIMITS: [(&str, &str, &str); 54] = [
     ("*", "answer *chown E*/EINVAL (user)", GROUPS),
     ("*", "answer setacl */EINVAL (user)", GROUPS),
     ("*", "not-rolled-back after * mtime is now (user)", TIMES_OF_OTHERS),
@@ -32,12 +32,27 @@ const LIMITS: [(&str, &str, &str); 47] = [
     ("*", "wrong-after-0 after fifo mtime*", TIMES_OF_PIPES),
     ("*", "seen-inside inside fifo mtime*", TIMES_OF_PIPES),
     ("*", "answer chown EPERM/ok", "chown(2) to nobody"),
+    ("*", "seen-inside inside file mtime is now (empties)", EMPTY_FILES),
+    ("*", "wrong-after-0 after file mtime is now (empties)", EMPTY_FILES),
+    ("xfs", "seen-inside inside file mode (empties)", EMPTY_FILES),
+    ("xfs", "wrong-after-0 after file mode (empties)", EMPTY_FILES),
+    (
+        "btrfs",
+        "seen-inside inside file mtime is now (punches)",
+        HOLES_OF_NOTHING,
+    ),
+    (
+        "btrfs",
+        "wrong-after-0 after file mtime is now (punches)",
+        HOLES_OF_NOTHING,
+    ),
     ("*", "answer open ok/EOPNOTSUPP*", TEMPORARY_FILES),
     ("*", "answer fallocate EINVAL/EOPNOTSUPP*", SHIFTED_RANGES),
     ("*", "answer fallocate ok/EOPNOTSUPP*", SHIFTED_RANGES),
     ("*", "answer rmdir ENOTEMPTY/EACCES (user)", CLOSED_DIRS),
     ("*", "answer rmdir ok/EACCES (user)", CLOSED_DIRS),
     ("*", "answer rename ENOTEMPTY/EACCES (user)", CLOSED_DIRS),
+    ("xfs", "answer rename EEXIST/EACCES (user)", CLOSED_DIRS),
     ("*", "answer * */EACCES (user, closed)", OWN_CLOSED),
     ("*", "seen-inside inside EACCES * (user, closed)", OWN_CLOSED),
     ("*", "seen-inside inside * names (user, closed)", OWN_CLOSED),
@@ -79,6 +94,8 @@ const LIMITS: [(&str, &str, &str); 47] = [
 const GROUPS: &str = "Groups in an ordinary user's job";
 const TIMES_OF_OTHERS: &str = "Times of what belongs to somebody else";
 const TIMES_OF_PIPES: &str = "Times of old pipes and devices";
+const EMPTY_FILES: &str = "Truncating an empty file by its name";
+const HOLES_OF_NOTHING: &str = "Holes where there is nothing";
 const ATTRIBUTES_OF_LINKS: &str = "Attributes of symbolic links on sshfs";
 const TEMPORARY_FILES: &str = "Files that begin without a name";
 const SHIFTED_RANGES: &str = "Ranges that are cut out or inserted";
@@ -91,16 +108,25 @@ const MORE_THAN_SSHFS: &str = "More than sshfs";
 
 /// The end of the signature of what is known of an ordinary user's cases alone in which something old lets its owner not read it.
 const CLOSED: &str = "(user, closed)";
-/// That of what is known of cases alone in which somebody sets attributes of symbolic links themselves.
-const LINKS: &str = " (links)";
+/// What is so of a case.
+type OfCase = fn(&Case) -> bool;
+
+/// Those of what is known only of cases of which something is so.
+const OF_CASES: [(&str, OfCase); 3] = [
+    (" (links)", Case::sets_links),
+    (" (empties)", Case::empties),
+    (" (punches)", Case::punches),
+];
 
 impl Known {
     fn covers(&self, storage: Storage, case: &Case, finding: &Finding) -> bool {
-        let of_case = |suffix: &str, is_so: bool| self.signature.strip_suffix(suffix).filter(|_| is_so);
-        let pattern = match (
-            of_case(CLOSED, case.has_closed_objects()),
-            of_case(LINKS, case.sets_links()),
-        ) {
+        let of_closed = self
+            .signature
+            .strip_suffix(CLOSED)
+            .filter(|_| case.has_closed_objects());
+        let mut of_cases = OF_CASES.iter();
+        let of_case = of_cases.find_map(|(suffix, is_so)| self.signature.strip_suffix(suffix).filter(|_| is_so(case)));
+        let pattern = match (of_closed, of_case) {
             (Some(rest), _) => format!("{rest}(user)"),
             (_, Some(rest)) => format!("{rest}*"),
             _ => self.signature.clone(),
