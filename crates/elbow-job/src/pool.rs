@@ -185,6 +185,14 @@ impl Shared {
         self.progress.notify_all();
     }
 
+    /// Closes files of the storage that are still open for processes that the command has left behind: NFS and FUSE file systems keep a
+    /// hidden name of an open file that is removed, and so the directory that it is in.
+    pub(crate) fn close_files(&self) {
+        self.state.lock().model.close_files();
+        // What that tells is among the errors.
+        self.close_rest();
+    }
+
     /// Closes what is left to be closed after a stop. Has the storage told that it lost something that it had taken?
     pub(crate) fn close_rest(&self) -> bool {
         let mut state = self.state.lock();

@@ -488,6 +488,7 @@ impl Shared {
     /// Brings everything queued to the storage and gives directories their final attributes, or says why not.
     pub(crate) fn drain(self: &Arc<Self>, progress: &mut dyn FnMut(&Progress)) -> Result<(), Cause> {
         self.drain_content(progress)?;
+        self.close_files();
         let mut state = self.state.lock();
         state.model.finish_directories();
         self.drained(&mut state, progress)
@@ -619,6 +620,7 @@ impl Shared {
 
     fn undo(&self, progress: &mut Hook<'_>) -> Result<(), JobError> {
         self.stop(progress);
+        self.close_files();
         let leftovers = self.leftovers();
         let began = {
             let state = self.state.lock();

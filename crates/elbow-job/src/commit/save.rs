@@ -72,7 +72,7 @@ impl Shared {
         }
         self.settle_names(progress);
         self.stop(progress);
-        self.state.lock().model.close_targets();
+        self.state.lock().model.close_files();
         if self.close_rest() {
             return Err(Vec::new());
         }

@@ -669,18 +669,12 @@ impl Model {
             .extend(handles.into_iter().flatten().map(|handle| (ino, handle)));
     }
 
-    /// Closes all files that have been written to and are still open: some storages tell only then what they could not store.
-    pub(crate) fn close_targets(&mut self) {
-        let is_written = |inode: &Inode| {
-            let content = inode.content();
-            content
-                .is_some_and(|content| content.target.is_some() && (content.stored > 0 || !content.written.is_empty()))
-        };
-        let written = self
-            .all()
-            .filter(|(ino, inode)| is_written(inode) && self.is_alive(*ino));
-        let written: Vec<Ino> = written.map(|(ino, _)| ino).collect();
-        written.into_iter().for_each(|ino| self.close_content(ino));
+    /// Closes all files that are still open, of which nobody may have a name any more: some storages tell only then what they could not store.
+    pub(crate) fn close_files(&mut self) {
+        let is_open = |content: &Content| content.target.is_some() || content.original.is_some();
+        let open = self.all().filter(|(_, inode)| inode.content().is_some_and(is_open));
+        let open: Vec<Ino> = open.map(|(ino, _)| ino).collect();
+        open.into_iter().for_each(|ino| self.close_content(ino));
     }
 
     /// Lets go of the written data of an object that nobody can reach any more.
