@@ -9,9 +9,9 @@ use fuser::{INodeNo, Notifier};
 
 use crate::caller::Who;
 use crate::front::FrontOptions;
+use crate::last_files::LastFiles;
 use crate::nodes::Nodes;
 use crate::open_dirs::{OpenDirs, Snapshot};
-use crate::openers::Openers;
 use crate::pool::Pool;
 use crate::prefetch::Prefetch;
 
@@ -33,7 +33,10 @@ pub(crate) struct Core {
     pub(crate) dirs: OpenDirs,
     pub(crate) prefetch: Prefetch,
     pub(crate) options: FrontOptions,
-    pub(crate) openers: Openers,
+    /// Which file each thread has opened.
+    pub(crate) openers: LastFiles,
+    /// Of which it has taken the capabilities.
+    pub(crate) takers: LastFiles,
     /// Asks the kernel for what it keeps; there is one as soon as the mount is served.
     pub(crate) notifier: OnceLock<Notifier>,
     asking: Pool,
@@ -74,7 +77,8 @@ impl Core {
             dirs: OpenDirs::default(),
             prefetch: Prefetch::default(),
             options,
-            openers: Openers::default(),
+            openers: LastFiles::default(),
+            takers: LastFiles::default(),
             notifier: OnceLock::new(),
             asking: Pool::new("elbow-ask", ASKING_THREADS_MAX),
             room: Pool::new("elbow-room", ROOM_THREADS_MAX),
@@ -102,11 +106,11 @@ impl Core {
     }
 
     /// setattr(2) as the kernel leaves it to us with `FUSE_HANDLE_KILLPRIV_V2`: a change of owner, and a change
-    /// of size by an ordinary user, take set-user-id and set-group-id away. chown(2) to the owner -1 and the group -1 comes as a
-    /// request for nothing, of whomever: so does one before a write to a file with capabilities.
-    pub(crate) fn setattr(&self, ino: Ino, set: &SetAttr, who: Who) -> Answer<Attr> {
-        let may_chown = who.user == 0 || who.user == self.job.getattr(ino)?.uid;
-        let is_chown = set.uid.is_some() || set.gid.is_some() || is_nothing(set) && may_chown;
+    /// of size by an ordinary user, take set-user-id and set-group-id away. `to_nobody`: it is a chown(2) to the owner -1 and the group -1,
+    /// of whomever; the kernel has not asked whose the file is.
+    pub(crate) fn setattr(&self, ino: Ino, set: &SetAttr, who: Who, to_nobody: bool) -> Answer<Attr> {
+        let may = || Ok::<_, Stop>(who.user == 0 || who.user == self.job.getattr(ino)?.uid);
+        let is_chown = set.uid.is_some() || set.gid.is_some() || to_nobody && may()?;
         let takes = is_chown || set.size.is_some() && who.user != 0;
         let set_ids = match takes && set.mode.is_none() {
             true => self.set_ids(ino, who)?,
@@ -180,13 +184,5 @@ impl Core {
         if let Some(notifier) = self.notifier.get() {
             let _ = notifier.inval_inode(node, 0, 0);
         }
-    }
-}
-
-/// Whether a request changes nothing.
-fn is_nothing(set: &SetAttr) -> bool {
-    *set == SetAttr {
-        by_name: set.by_name,
-        ..SetAttr::default()
     }
 }

@@ -219,12 +219,14 @@ impl Filesystem for Front {
             uid,
             gid,
             size,
-            by_name: handle.is_none() && !(size == Some(0) && self.core.openers.is_of_open(request.pid(), ino)),
+            by_name: handle.is_none() && !(size == Some(0) && self.core.openers.is_last(request.pid(), ino)),
             atime: atime.map(convert::set_time),
             mtime: mtime.map(convert::set_time),
             set_ids: SetIds::Stay,
         };
-        let op = move |core: &Core| core.setattr(ino, &set, who);
+        // Another one comes before a write that takes capabilities.
+        let to_nobody = is_nothing(&set) && !self.core.takers.is_last(request.pid(), ino);
+        let op = move |core: &Core| core.setattr(ino, &set, who, to_nobody);
         self.ask(op, |core, answer| reply::attr(core, reply, answer));
     }
 
@@ -313,7 +315,7 @@ impl Filesystem for Front {
     /// What is to be truncated too is truncated by `setattr`.
     fn open(&self, request: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
         let ino = self.ino(ino);
-        self.core.openers.opened(request.pid(), ino);
+        self.core.openers.note(request.pid(), ino);
         let write = flags.acc_mode() != OpenAccMode::O_RDONLY;
         let op = move |core: &Core| core.job.open(ino, write, false);
         self.ask(op, move |core, answer| match answer {
@@ -402,7 +404,7 @@ impl Filesystem for Front {
         reply: ReplyEmpty,
     ) {
         let ino = self.ino(ino);
-        self.core.openers.closed(ino);
+        self.core.openers.forget(ino);
         self.core.job.release(ino, handle == handle_of(true));
         self.core.let_go(ino);
         reply.ok();
@@ -501,8 +503,11 @@ impl Filesystem for Front {
         });
     }
 
-    fn removexattr(&self, _: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+    fn removexattr(&self, request: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let (ino, name) = (self.ino(ino), name.to_owned());
+        if name == "security.capability" {
+            self.core.takers.note(request.pid(), ino);
+        }
         self.ask_empty(move |core: &Core| core.job.remove_xattr(ino, &name), reply);
     }
 
@@ -589,6 +594,14 @@ impl Filesystem for Front {
                     .run(move || reply::position(reply, core.seek_blocking(node, offset, seek)));
             }
         }
+    }
+}
+
+/// Whether a request changes nothing.
+fn is_nothing(set: &SetAttr) -> bool {
+    *set == SetAttr {
+        by_name: set.by_name,
+        ..SetAttr::default()
     }
 }
 

@@ -829,7 +829,9 @@ impl<'a> Apply<'a> {
             other => return Ok(other?),
         };
         let stat = storage.stat(dir, name)?;
-        if stat.uid == rustix::process::geteuid().as_raw() && stat.protection != Protection::AppendOnly {
+        // To a server we may be somebody else.
+        let is_ours = stat.uid == rustix::process::geteuid().as_raw() && storage.nature(dir)?.own_ids;
+        if is_ours && stat.protection != Protection::AppendOnly {
             return Err(refused.into());
         }
         // What was written has its time by that.

@@ -22,7 +22,7 @@ pub struct Known {
 }
 
 /// What SEMANTICS.md says under "Limits": storage, signature, and the beginning of what it says there.
-const LIMITS: [(&str, &str, &str); 54] = [
+const LIMITS: [(&str, &str, &str); 65] = [
     ("*", "answer *chown E*/EINVAL (user)", GROUPS),
     ("*", "answer setacl */EINVAL (user)", GROUPS),
     ("*", "not-rolled-back after * mtime is now (user)", TIMES_OF_OTHERS),
@@ -72,6 +72,25 @@ const LIMITS: [(&str, &str, &str); 54] = [
     ("overlayfs", "answer removexattr ENODATA/ok*", LOWER_ACLS),
     ("overlayfs", "answer setxattr ENODATA/ok*", LOWER_ACLS),
     ("tmpfs", "answer fallocate EOPNOTSUPP/ok*", MORE_THAN_TMPFS),
+    ("sshfs-other", "answer * E/ok*", RIGHTS_OF_SERVERS),
+    ("sshfs-other", "answer * ok/E*", RIGHTS_OF_SERVERS),
+    ("sshfs-other", "answer * ok/ok*", RIGHTS_OF_SERVERS),
+    ("sshfs-other", "seen-inside inside *", RIGHTS_OF_SERVERS),
+    ("sshfs-other", "wrong-after-0 after * mode", RIGHTS_OF_SERVERS),
+    (
+        "sshfs-other",
+        "refused 125/0 elbow * Permission denied",
+        RIGHTS_OF_SERVERS,
+    ),
+    (
+        "sshfs-other",
+        "not-rolled-back 125/0 elbow * Permission denied",
+        RIGHTS_OF_SERVERS,
+    ),
+    ("sshfs-user", "answer * ok/E (user)", RIGHTS_OF_SERVERS),
+    ("sshfs-user", "seen-inside inside dir * (user)", RIGHTS_OF_SERVERS),
+    ("sshfs-user", "seen-inside inside EACCES * (user)", RIGHTS_OF_SERVERS),
+    ("sshfs*", "answer chown E/ok (links)", ATTRIBUTES_OF_LINKS),
     ("sshfs*", "wrong-after-0 after symlink mtime*", ATTRIBUTES_OF_LINKS),
     ("sshfs*", "wrong-after-0 after symlink atime*", ATTRIBUTES_OF_LINKS),
     ("sshfs*", "seen-inside inside * uid (links)", ATTRIBUTES_OF_LINKS),
@@ -96,6 +115,7 @@ const TIMES_OF_OTHERS: &str = "Times of what belongs to somebody else";
 const TIMES_OF_PIPES: &str = "Times of old pipes and devices";
 const EMPTY_FILES: &str = "Truncating an empty file by its name";
 const HOLES_OF_NOTHING: &str = "Holes where there is nothing";
+const RIGHTS_OF_SERVERS: &str = "Rights that a server checks";
 const ATTRIBUTES_OF_LINKS: &str = "Attributes of symbolic links on sshfs";
 const TEMPORARY_FILES: &str = "Files that begin without a name";
 const SHIFTED_RANGES: &str = "Ranges that are cut out or inserted";
