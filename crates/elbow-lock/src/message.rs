@@ -38,13 +38,18 @@ pub struct LockId(pub u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Owner(pub u64);
 
-/// A fencing token: of two grants on one file, the later has the larger, also after the service was restarted.
+/// A fencing token: of two grants on one file, the later has the larger, also after the service was restarted. Where proxies are between, that
+/// is so of two that exclude each other, and of two of one owner: a proxy grants what it keeps again without asking.
 ///
 /// A storage that remembers the largest token it has seen can refuse a writer that holds a lock no more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Token(pub u64);
 
 impl Token {
+    /// So many tokens belong to a grant of a lock that may be called back, the first of which it tells: who keeps the lock for others (a proxy)
+    /// gives them one after the other.
+    pub const OF_KEPT: u64 = 32;
+
     /// Bits that count grants within one life of a service; the bits above count its lives.
     pub const COUNTER_BITS: u32 = 40;
 

@@ -75,6 +75,13 @@ pub(crate) struct Ask {
     pub(crate) recall: bool,
 }
 
+impl Ask {
+    /// How many tokens belong to its grant.
+    fn tokens(&self) -> u64 {
+        if self.recall { Token::OF_KEPT } else { 1 }
+    }
+}
+
 /// A lock, held or waited for.
 #[derive(Debug)]
 pub(crate) struct Lock {
@@ -199,7 +206,7 @@ impl Table {
 
     /// Holds a lock that nothing blocks. Who is looked at again for it is granted by the next [`Table::settle`].
     pub(crate) fn hold(&mut self, ask: Ask, now_ms: u64, sequence: &mut Sequence, out: &mut Vec<Event>) -> Hold {
-        let token = sequence.token();
+        let token = sequence.tokens(ask.tokens());
         if ask.posix {
             let change = self.plan(ask.who, &ask.footprint.bounds(), Some(ask.kind));
             let locks = self.carry_out(change, &ask, now_ms, token, sequence);

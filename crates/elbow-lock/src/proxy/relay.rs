@@ -11,7 +11,7 @@
 //!
 //! A lock that its client has given back stays with the proxy, *idle*, until the service says that somebody waits for it, the
 //! same owner asks for another lock, or it is old. A client that locks the same bytes again and again so needs no round
-//! trip to the service. An owner whose request may wait has no idle locks, so that the service never sees a circle
+//! trip to the service, until the tokens are used up that came with it: each of its grants has the next one. An owner whose request may wait has no idle locks, so that the service never sees a circle
 //! that is none.
 //!
 //! A client's lease is what is left of the proxy's own when it comes, and is renewed only by a renewal that the service
@@ -103,6 +103,8 @@ struct Entry {
     request: Request,
     /// The client wants to be told when somebody waits.
     tell: bool,
+    /// How often it can be granted without asking for another token.
+    grants_left: u64,
     state: State,
 }
 
@@ -308,6 +310,8 @@ impl Relay {
             .find(|(_, entry)| entry.can_be(client, &request))
         {
             let State::Idle { token, .. } = entry.state else { return };
+            let token = Token(token.0 + 1);
+            entry.grants_left -= 1;
             (entry.id, entry.tell, entry.state) = (id, tell, State::Held { token, wanted: false });
             self.name(client, id, kept);
             out.push(Send::Down(client, Reply::Granted { id, token }));
@@ -367,6 +371,13 @@ impl Relay {
         } else if let Some(entry) = self.entries.get_mut(&up) {
             entry.state = State::Held { token, wanted: false };
             out.push(Send::Down(entry.client, Reply::Granted { id: entry.id, token }));
+            let owner = owner_of(&entry.request);
+            // What its owner held already has smaller tokens, and whoever it is in the way of will have called it back.
+            let others = self
+                .entries
+                .iter_mut()
+                .filter(|(id, other)| **id != up && owner_of(&other.request) == owner);
+            others.for_each(|(_, other)| other.grants_left = 0);
         }
         // Else its client has gone, and it was cancelled: that gives back what was granted.
     }
@@ -438,6 +449,7 @@ impl Relay {
                 id,
                 request,
                 tell,
+                grants_left: Token::OF_KEPT - 1,
                 state,
             },
         );
@@ -512,7 +524,7 @@ impl Entry {
             ) => owner == owner_2 && file == file_2 && kind == kind_2 && footprint == footprint_2,
             _ => false,
         };
-        same && self.client == client && matches!(self.state, State::Idle { .. })
+        same && self.client == client && self.grants_left > 0 && matches!(self.state, State::Idle { .. })
     }
 }
 
@@ -619,11 +631,28 @@ mod tests {
         assert_eq!(ask(&mut relay, ONE, Request::Unlock { id: LockId(5) }), []);
         let granted = Reply::Granted {
             id: LockId(6),
-            token: Token(9),
+            token: Token(10),
         };
         assert_eq!(ask(&mut relay, ONE, lock(6, 0)), [Send::Down(ONE, granted)]);
         // Nobody else gets it so.
         assert!(matches!(ask(&mut relay, TWO, lock(1, 0))[..], [Send::Up(_)]));
+    }
+
+    /// The story: all grants of a lock that the proxy kept had the same token, and a storage could not tell a late write of the first.
+    #[test]
+    fn each_grant_of_a_kept_lock_has_a_token_of_its_own() {
+        let mut relay = with_two();
+        let up = held(&mut relay);
+        for n in 1..Token::OF_KEPT {
+            ask(&mut relay, ONE, Request::Unlock { id: LockId(5) });
+            let (id, token) = (LockId(5), Token(9 + n));
+            let granted = Reply::Granted { id, token };
+            assert_eq!(ask(&mut relay, ONE, lock(5, 0)), [Send::Down(ONE, granted)]);
+        }
+        ask(&mut relay, ONE, Request::Unlock { id: LockId(5) });
+        let sent = ask(&mut relay, ONE, lock(5, 0));
+        assert_eq!(sent[0], Send::Up(Request::Unlock { id: up }), "its tokens are used up");
+        asked(&sent);
     }
 
     #[test]

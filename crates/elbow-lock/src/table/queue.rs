@@ -110,7 +110,7 @@ impl Table {
     }
 
     fn grant(&mut self, key: usize, now_ms: u64, sequence: &mut Sequence, out: &mut Vec<Event>) {
-        let token = sequence.token();
+        let token = sequence.tokens(self.locks[key].ask.tokens());
         let Lock {
             ask,
             since_ms,

@@ -37,13 +37,21 @@ impl Sequence {
     }
 
     pub(crate) fn token(&mut self) -> Token {
-        assert!(self.token < self.end, "more than 2^40 grants in one life of a shard");
-        self.token += 1;
-        Token(self.token - 1)
+        self.tokens(1)
+    }
+
+    /// The first of so many that belong to one grant.
+    pub(crate) fn tokens(&mut self, count: u64) -> Token {
+        assert!(
+            self.end - self.token >= count,
+            "more than 2^40 tokens in one life of a shard"
+        );
+        self.token += count;
+        Token(self.token - count)
     }
 
     /// Whether nothing new should be granted before the service is restarted: after 2^40 grants, 12 days at a million
-    /// each second.
+    /// each second, or 2^35 to proxies.
     pub(crate) fn is_exhausted(&self) -> bool {
         self.end - self.token < RESERVE
     }
@@ -56,7 +64,8 @@ mod tests {
     #[test]
     fn tokens_stay_within_their_epoch_and_run_out_before_they_end() {
         let mut sequence = Sequence::new(7);
-        assert_eq!(sequence.token(), Token::first_of(7));
+        assert_eq!(sequence.tokens(3), Token::first_of(7));
+        assert_eq!(sequence.token(), Token(Token::first_of(7).0 + 3));
         assert!(!sequence.is_exhausted());
         sequence.token = sequence.end - RESERVE + 1;
         assert!(sequence.is_exhausted());

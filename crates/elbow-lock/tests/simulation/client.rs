@@ -2,6 +2,7 @@
 //! opened again; after a restart of the service it holds again what it held.
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use elbow_lock::{ClientLease, Kind, LockId, Owner, Refusal, Reply, Request, SessionId, Token, Wait};
@@ -64,6 +65,8 @@ struct Worker {
     owner: Owner,
     rounds: u32,
     holds: Vec<Held>,
+    /// The last token for each file and range, in words.
+    tokens: BTreeMap<String, Token>,
     doing: Doing,
 }
 
@@ -96,6 +99,7 @@ impl Client {
             owner: Owner(owner),
             rounds,
             holds: Vec::new(),
+            tokens: BTreeMap::new(),
             doing: Doing::Pausing { until_ms: 0 },
         };
         Self {
@@ -236,6 +240,9 @@ impl Client {
                 worker.give_up(now_ms, link, out);
                 continue;
             }
+            let about = format!("{} {:?}", want.file, want.bytes);
+            let before = worker.tokens.insert(about, token);
+            assert!(before < Some(token), "{token:?} after {before:?}: {want:?}");
             worker.holds.push(Held {
                 id,
                 request,
