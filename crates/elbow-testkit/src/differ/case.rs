@@ -128,6 +128,11 @@ impl Case {
         self.steps.iter().any(|step| empties(&step.call))
     }
 
+    /// Whether somebody sets a umask.
+    pub fn sets_umask(&self) -> bool {
+        self.steps.iter().any(|step| matches!(step.call, Call::Umask { .. }))
+    }
+
     /// Whether somebody makes holes.
     pub fn punches(&self) -> bool {
         let punches =

@@ -22,7 +22,7 @@ pub struct Known {
 }
 
 /// What SEMANTICS.md says under "Limits": storage, signature, and the beginning of what it says there.
-const LIMITS: [(&str, &str, &str); 65] = [
+const LIMITS: [(&str, &str, &str); 71] = [
     ("*", "answer *chown E*/EINVAL (user)", GROUPS),
     ("*", "answer setacl */EINVAL (user)", GROUPS),
     ("*", "not-rolled-back after * mtime is now (user)", TIMES_OF_OTHERS),
@@ -51,6 +51,8 @@ const LIMITS: [(&str, &str, &str); 65] = [
     ("*", "answer fallocate ok/EOPNOTSUPP*", SHIFTED_RANGES),
     ("*", "answer rmdir ENOTEMPTY/EACCES (user)", CLOSED_DIRS),
     ("*", "answer rmdir ok/EACCES (user)", CLOSED_DIRS),
+    ("btrfs", "seen-inside inside file mode (punches)", HOLES_OF_NOTHING),
+    ("btrfs", "wrong-after-0 after file mode (punches)", HOLES_OF_NOTHING),
     ("*", "answer rename ENOTEMPTY/EACCES (user)", CLOSED_DIRS),
     ("xfs", "answer rename EEXIST/EACCES (user)", CLOSED_DIRS),
     ("*", "answer * */EACCES (user, closed)", OWN_CLOSED),
@@ -88,6 +90,7 @@ const LIMITS: [(&str, &str, &str); 65] = [
         RIGHTS_OF_SERVERS,
     ),
     ("sshfs-user", "answer * ok/E (user)", RIGHTS_OF_SERVERS),
+    ("sshfs-user", "answer * E/ok (user)", RIGHTS_OF_SERVERS),
     ("sshfs-user", "seen-inside inside dir * (user)", RIGHTS_OF_SERVERS),
     ("sshfs-user", "seen-inside inside EACCES * (user)", RIGHTS_OF_SERVERS),
     ("sshfs*", "answer chown E/ok (links)", ATTRIBUTES_OF_LINKS),
@@ -104,6 +107,9 @@ const LIMITS: [(&str, &str, &str); 65] = [
     ("sshfs*", "answer rename E/ok*", MORE_THAN_SSHFS),
     ("sshfs*", "answer rmdir E/ok*", MORE_THAN_SSHFS),
     ("sshfs*", "answer list ok/ok*", MORE_THAN_SSHFS),
+    ("sshfs*", "answer flist ok/ok*", MORE_THAN_SSHFS),
+    ("sshfs*", "seen-inside inside * mode (umask)", MORE_THAN_SSHFS),
+    ("sshfs*", "wrong-after-0 after * mode (umask)", MORE_THAN_SSHFS),
     ("sshfs*", "answer fallocate E/ok*", MORE_THAN_SSHFS),
     ("sshfs*", "answer *xattr E/ok*", MORE_THAN_SSHFS),
     ("sshfs*", "answer utimens E/ok*", MORE_THAN_SSHFS),
@@ -132,9 +138,10 @@ const CLOSED: &str = "(user, closed)";
 type OfCase = fn(&Case) -> bool;
 
 /// Those of what is known only of cases of which something is so.
-const OF_CASES: [(&str, OfCase); 3] = [
+const OF_CASES: [(&str, OfCase); 4] = [
     (" (links)", Case::sets_links),
     (" (empties)", Case::empties),
+    (" (umask)", Case::sets_umask),
     (" (punches)", Case::punches),
 ];
 
