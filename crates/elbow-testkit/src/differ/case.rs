@@ -128,6 +128,12 @@ impl Case {
         self.steps.iter().any(|step| empties(&step.call))
     }
 
+    /// Whether somebody sets owners.
+    pub fn sets_owners(&self) -> bool {
+        let sets = |call: &Call| matches!(call, Call::Chown { .. } | Call::Fchown { .. });
+        self.steps.iter().any(|step| sets(&step.call))
+    }
+
     /// Whether somebody sets a umask.
     pub fn sets_umask(&self) -> bool {
         self.steps.iter().any(|step| matches!(step.call, Call::Umask { .. }))

@@ -22,7 +22,7 @@ pub struct Known {
 }
 
 /// What SEMANTICS.md says under "Limits": storage, signature, and the beginning of what it says there.
-const LIMITS: [(&str, &str, &str); 71] = [
+const LIMITS: [(&str, &str, &str); 75] = [
     ("*", "answer *chown E*/EINVAL (user)", GROUPS),
     ("*", "answer setacl */EINVAL (user)", GROUPS),
     ("*", "not-rolled-back after * mtime is now (user)", TIMES_OF_OTHERS),
@@ -91,6 +91,22 @@ const LIMITS: [(&str, &str, &str); 71] = [
     ),
     ("sshfs-user", "answer * ok/E (user)", RIGHTS_OF_SERVERS),
     ("sshfs-user", "answer * E/ok (user)", RIGHTS_OF_SERVERS),
+    (
+        "sshfs-user",
+        "not-rolled-back 125/0 elbow * Permission denied (user)",
+        RIGHTS_OF_SERVERS,
+    ),
+    ("sshfs-user", "seen-inside inside file mode (owners)", RIGHTS_OF_SERVERS),
+    (
+        "sshfs-user",
+        "wrong-after-0 after file mode (owners)",
+        RIGHTS_OF_SERVERS,
+    ),
+    (
+        "sshfs-user",
+        "wrong-after-0 after file too many (user)",
+        RIGHTS_OF_SERVERS,
+    ),
     ("sshfs-user", "seen-inside inside dir * (user)", RIGHTS_OF_SERVERS),
     ("sshfs-user", "seen-inside inside EACCES * (user)", RIGHTS_OF_SERVERS),
     ("sshfs*", "answer chown E/ok (links)", ATTRIBUTES_OF_LINKS),
@@ -138,10 +154,11 @@ const CLOSED: &str = "(user, closed)";
 type OfCase = fn(&Case) -> bool;
 
 /// Those of what is known only of cases of which something is so.
-const OF_CASES: [(&str, OfCase); 4] = [
+const OF_CASES: [(&str, OfCase); 5] = [
     (" (links)", Case::sets_links),
     (" (empties)", Case::empties),
     (" (umask)", Case::sets_umask),
+    (" (owners)", Case::sets_owners),
     (" (punches)", Case::punches),
 ];
 
