@@ -39,7 +39,7 @@ int elbow_lock_disconnect(elbow_lock_client_t *client);
 elbow_lock_hold_t *elbow_lock_hold(elbow_lock_client_t *client, const char *path, const elbow_lock_range_t *ranges, size_t count, unsigned int flags, int wait_ms);
 /* Whether the lock is still ours: call it just before each read or write under it. No round trip. */
 int elbow_lock_check(const elbow_lock_hold_t *hold);
-/* The fencing token: larger than that of any grant on the file before; 0 without a hold. */
+/* The fencing token: larger than that of any grant before that excluded this one; 0 without a hold. */
 uint64_t elbow_lock_token(const elbow_lock_hold_t *hold);
 /* Releases a lock, and says whether it was ours to the end; it is released even if not. */
 int elbow_lock_release(elbow_lock_hold_t *hold);

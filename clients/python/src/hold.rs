@@ -74,7 +74,7 @@ impl Hold {
 
 #[pymethods]
 impl Hold {
-    /// The fencing token: larger than that of any grant on the file before.
+    /// The fencing token: larger than that of any grant before that excluded this one.
     #[getter]
     fn token(&self) -> u64 {
         self.token

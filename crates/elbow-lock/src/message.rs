@@ -238,7 +238,7 @@ pub enum Reply {
     Granted {
         /// Which.
         id: LockId,
-        /// Larger than that of any grant on the file before.
+        /// Larger than that of any grant before that excluded this one.
         token: Token,
     },
     /// The lock is not held and not queued (any more).

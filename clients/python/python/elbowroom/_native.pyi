@@ -20,7 +20,7 @@ class Hold:
 
     @property
     def token(self) -> int:
-        """The fencing token: larger than that of any grant on the file before."""
+        """The fencing token: larger than that of any grant before that excluded this one."""
     @property
     def wanted(self) -> bool:
         """Whether somebody waits for this lock, as far as the service has said."""

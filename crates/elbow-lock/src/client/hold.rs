@@ -27,7 +27,7 @@ impl Hold {
         }
     }
 
-    /// Its fencing token: larger than that of any grant on the file before.
+    /// Its fencing token: larger than that of any grant before that excluded this one.
     #[must_use]
     pub fn token(&self) -> Token {
         self.token

@@ -140,3 +140,16 @@ fn my_mpi_io_program() {
         },
     );
 }
+
+#[test]
+fn locks_and_late_writes() {
+    run(
+        include_str!("../../../../docs/src/guide/lock-fencing.md"),
+        &[],
+        |_, told| {
+            // Rows that were changed, and what is there in the end.
+            let lines: Vec<&str> = told.lines().filter(|line| !line.starts_with("listening")).collect();
+            assert!(lines.join("\n").contains("1\n0\nof the second"), "{told}");
+        },
+    );
+}
