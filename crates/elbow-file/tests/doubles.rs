@@ -60,6 +60,7 @@ fn call_everything(storage: &dyn Storage, root: &Handle) -> elbow_file::Result<(
     storage.chown(root, n("h"), Some(stat.uid), None)?;
     storage.chown_handle(&file, None, Some(stat.gid))?;
     storage.set_times(root, n("h"), Some(stat.atime), None)?;
+    storage.touch(root, n("h"))?;
     storage.set_times_handle(&file, None, Some(stat.mtime))?;
     supported(storage.set_xattr(root, n("h"), n("user.k"), b"12"))?;
     supported(storage.get_xattr(root, n("h"), n("user.k")).map(drop))?;

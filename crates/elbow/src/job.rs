@@ -29,12 +29,13 @@ const SCRATCH_MAX_BYTES: u64 = 1 << 40;
 pub(crate) fn prepare_process() -> ChildState {
     let state = ChildState::current();
     rustix::process::umask(rustix::fs::Mode::empty());
-    raise_open_files(state.open_files);
+    raise_open_files();
     state
 }
 
 /// As far as may be: root beyond the hard limit, others up to it. A limit that cannot be raised is one to live with.
-fn raise_open_files(limit: Rlimit) {
+pub(crate) fn raise_open_files() {
+    let limit = rustix::process::getrlimit(Resource::Nofile);
     let to = |most| Rlimit {
         current: most,
         maximum: most,

@@ -51,6 +51,9 @@ pub(crate) async fn serve<D: Desk>(desk: Arc<D>, arrival: Arrival, key: Option<K
     let Ok(Ok(member)) = timeout(HELLO_FOR, door.admit(&*desk, key.as_ref(), &arrival.peer)).await else {
         return desk.turned_away();
     };
+    if let Some(socket) = arrival.socket.filter(|_| !member.has_lease) {
+        member.ends_with(socket);
+    }
     let mut connection = Connection {
         desk: &*desk,
         member: &member,

@@ -1,6 +1,7 @@
 //! Sockets of a service: where it listens, and who is at the other end.
 
 use std::io::{self, ErrorKind};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
@@ -41,6 +42,8 @@ pub(crate) struct Arrival {
     pub(crate) peer: String,
     /// Whether the kernel ends the stream when, and only when, the process at its other end is done with it.
     pub(crate) is_local: bool,
+    /// By which that can be asked at any time.
+    pub(crate) socket: Option<OwnedFd>,
 }
 
 impl Listener {
@@ -92,6 +95,7 @@ impl Listener {
                     stream: Box::pin(stream),
                     peer: peer.to_string(),
                     is_local: false,
+                    socket: None,
                 }))
             }
             Self::Unix { listener, users, .. } => {
@@ -101,10 +105,12 @@ impl Listener {
                     return Ok(None);
                 }
                 let peer = format!("uid {} pid {}", peer.uid(), peer.pid().unwrap_or(0));
+                let socket = Some(stream.as_fd().try_clone_to_owned()?);
                 Ok(Some(Arrival {
                     stream: Box::pin(stream),
                     peer,
                     is_local: true,
+                    socket,
                 }))
             }
         }

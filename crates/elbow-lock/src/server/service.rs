@@ -12,12 +12,14 @@
 //! sees them in the order in which they were decided. Several shards are only ever locked in ascending order.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use ahash::{AHashMap, RandomState};
 use parking_lot::{Mutex, MutexGuard, RwLock};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tokio::sync::Notify;
 
 use super::connection::Desk;
@@ -68,6 +70,8 @@ pub(crate) struct Member {
     places: Mutex<AHashMap<LockId, Place>>,
     /// Whether it ends when nothing is heard of it.
     pub(crate) has_lease: bool,
+    /// It ends with this connection.
+    socket: OnceLock<OwnedFd>,
 }
 
 impl Member {
@@ -80,6 +84,21 @@ impl Member {
             outbox,
             places,
             has_lease,
+            socket: OnceLock::new(),
+        })
+    }
+
+    /// Its locks are no more when the other end of this is closed.
+    pub(crate) fn ends_with(&self, socket: OwnedFd) {
+        // A session has one connection.
+        let _ = self.socket.set(socket);
+    }
+
+    /// Has its process closed the connection, or died? Whoever serves it may not have seen that yet.
+    fn has_gone(&self) -> bool {
+        self.socket.get().is_some_and(|socket| {
+            let mut polled = [PollFd::new(socket, PollFlags::empty())];
+            poll(&mut polled, Some(&Timespec::default())).is_ok() && polled[0].revents().contains(PollFlags::HUP)
         })
     }
 }
@@ -245,6 +264,19 @@ impl Service {
         }
     }
 
+    /// Ends the sessions of processes that are gone and are in the way of what would be refused at once: to who has waited for the end of a
+    /// process (waitpid(2)) its locks are free.
+    fn bury(&self, place: Place, member: &Member, request: &Request) {
+        loop {
+            let in_the_way = self.shards[place].lock().in_the_way(member.id, request);
+            let found = in_the_way.and_then(|session| self.sessions.read().get(&session).cloned());
+            match found.filter(|other| other.id != member.id && other.has_gone()) {
+                Some(gone) => self.close(&gone),
+                None => return,
+            }
+        }
+    }
+
     fn apply_everywhere(&self, member: &Member, request: &Request) {
         (0..self.shards.len()).for_each(|place| self.apply_at(place, member, request.clone()));
     }
@@ -352,6 +384,7 @@ impl Desk for Service {
                 let place = self.place_of(file);
                 let there = *member.places.lock().entry(*id).or_insert(place);
                 if there == place {
+                    self.bury(place, member, &request);
                     self.apply_at(place, member, request); // A shard finds its own duplicates.
                 } else {
                     let (id, why) = (*id, Refusal::Duplicate);
@@ -361,7 +394,9 @@ impl Desk for Service {
             Request::Posix { file, .. }
             | Request::Query { file, .. }
             | Request::PosixRelease { file: Some(file), .. } => {
-                self.apply_at(self.place_of(file), member, request);
+                let place = self.place_of(file);
+                self.bury(place, member, &request);
+                self.apply_at(place, member, request);
             }
             Request::Unlock { id } | Request::Cancel { id } => {
                 let place = member.places.lock().remove(id);

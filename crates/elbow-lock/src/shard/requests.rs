@@ -6,7 +6,7 @@ use elbow_ranges::Footprint;
 
 use super::session::Place;
 use super::{Action, Shard, limits};
-use crate::message::{FileName, Kind, LockId, Refusal, Reply, SessionId, Token, Wait};
+use crate::message::{FileName, Kind, LockId, Owner, Refusal, Reply, Request, SessionId, Token, Wait};
 use crate::table::{Ask, Party, Patience};
 
 impl Shard {
@@ -176,6 +176,24 @@ impl Shard {
         files.into_iter().for_each(|file| self.settle(now_ms, file, out));
     }
 
+    /// Whose lock keeps a request back that is not to wait.
+    #[must_use]
+    pub fn in_the_way(&self, session: SessionId, request: &Request) -> Option<SessionId> {
+        let file = match request {
+            Request::Lock {
+                file, wait: Wait::Try, ..
+            }
+            | Request::Query { file, .. } => file,
+            Request::Posix {
+                file, wait: Wait::Try, ..
+            } => file,
+            _ => return None,
+        };
+        let table = &self.files[*self.names.get(file)?].table;
+        let blocker = table.blocker(&ask_of(session, request)?)?;
+        Some(table.lock(blocker).ask.who.session)
+    }
+
     pub(super) fn query(&mut self, now_ms: u64, name: &FileName, ask: &Ask, out: &mut Vec<Action>) {
         let (session, id) = (ask.who.session, ask.id);
         if let Some(wait_ms) = self.grace_left_ms(now_ms) {
@@ -199,6 +217,45 @@ impl Shard {
         self.totals.reasserted += 1;
         let file = known.unwrap_or_else(|| self.begin_file(name));
         self.hold(now_ms, file, ask, out);
+    }
+}
+
+/// The lock that a request asks for or about.
+fn ask_of(session: SessionId, request: &Request) -> Option<Ask> {
+    let party = |owner: &Owner| Party { session, owner: *owner };
+    match request {
+        Request::Lock {
+            id,
+            owner,
+            kind,
+            footprint,
+            recall,
+            ..
+        } => Some(Ask {
+            who: party(owner),
+            id: *id,
+            kind: *kind,
+            footprint: footprint.clone(),
+            posix: false,
+            recall: *recall,
+        }),
+        Request::Posix {
+            id,
+            owner,
+            start,
+            end,
+            kind: Some(kind),
+            ..
+        }
+        | Request::Query {
+            id,
+            owner,
+            kind,
+            start,
+            end,
+            ..
+        } => posix_ask(party(owner), *id, *start..*end, Some(*kind)).ok(),
+        _ => None,
     }
 }
 

@@ -11,6 +11,7 @@ use crate::say::{answer, say};
 
 /// Serves the processes of this node until told to end.
 pub(super) fn run(args: &ProxyArgs) -> Result<ExitCode> {
+    crate::job::raise_open_files(); // two for each client
     let name = format!("elbow lockd proxy, process {}", std::process::id());
     let settings = Settings {
         listen: args.listen.clone(),

@@ -15,6 +15,7 @@ use crate::say::{answer, say};
 
 /// Serves until told to end.
 pub(super) fn run(args: &ServeArgs) -> Result<ExitCode> {
+    crate::job::raise_open_files(); // two for each client
     let threads = args
         .threads
         .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, Into::into));
