@@ -48,7 +48,7 @@ pub struct Token(pub u64);
 impl Token {
     /// So many tokens belong to a grant of a lock that may be called back, the first of which it tells: who keeps the lock for others (a proxy)
     /// gives them one after the other.
-    pub const OF_KEPT: u64 = 32;
+    pub const OF_KEPT: u64 = 128;
 
     /// Bits that count grants within one life of a service; the bits above count its lives.
     pub const COUNTER_BITS: u32 = 40;

@@ -51,7 +51,7 @@ impl Sequence {
     }
 
     /// Whether nothing new should be granted before the service is restarted: after 2^40 grants, 12 days at a million
-    /// each second, or 2^35 to proxies.
+    /// each second, or 2^33 to proxies.
     pub(crate) fn is_exhausted(&self) -> bool {
         self.end - self.token < RESERVE
     }
