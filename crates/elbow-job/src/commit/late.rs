@@ -78,7 +78,10 @@ impl Apply<'_> {
                 Ok(remove_tree(self.storage(), &dir, &name, threads, &Tally::default())?)
             },
         )?;
-        self.tree.forget();
+        if !dead.is_empty() {
+            // Other directories are known wherever somebody may have moved them to.
+            self.tree.forget();
+        }
         Ok(())
     }
 
