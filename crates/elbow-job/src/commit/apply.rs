@@ -573,7 +573,7 @@ impl<'a> Apply<'a> {
     }
 
     fn rename_placed(&self, placement: &Placement, from: Name<'_>, to: Name<'_>, made: &AtomicBool) -> StepResult {
-        if self.has_two_names_by_us(placement)? && self.may_be_one(from, to)? {
+        if !self.is_first && self.may_be_one(from, to)? && self.has_two_names_by_us(placement)? {
             return Ok(gone_is_fine(self.storage().unlink(from.0, from.1))?);
         }
         let is_others = || Ok::<_, Errno>(self.is_first && self.look(to.0, to.1)?.is_some());
@@ -594,9 +594,10 @@ impl<'a> Apply<'a> {
     /// Are these two names of one object, or, where the storage does not tell, of two that nobody could tell apart? Then the tree is
     /// as the job makes it, whoever has given the second name.
     pub(super) fn may_be_one(&self, from: Name<'_>, to: Name<'_>) -> Result<bool, Errno> {
-        let is_alike =
-            || Ok(!self.tried(&self.tells_links, manners::tells_links)? && lost::are_alike(self.storage(), from, to)?);
-        Ok(lost::are_one(self.storage(), from, to)? || is_alike()?)
+        // The trial comes last: it takes room, which there may not be.
+        let are_alike = || lost::are_alike(self.storage(), from, to);
+        let is_untold = || Ok::<_, Errno>(!self.tried(&self.tells_links, manners::tells_links)?);
+        Ok(lost::are_one(self.storage(), from, to)? || are_alike()? && is_untold()?)
     }
 
     /// What a trial in the job's own directory has shown.
