@@ -231,7 +231,7 @@ impl<'a> Apply<'a> {
             self.each("set attributes of", &kind, |(attributes, _)| &attributes.path, set)?;
         }
         self.check_immovable()?;
-        match late.0.is_empty() {
+        match late.is_empty() {
             true => Ok(()),
             false => self.mark(LATE),
         }

@@ -88,7 +88,7 @@ impl Apply<'_> {
     /// What gets the name of a dead directory that cannot be renamed, or a name below it. What is written there cannot be late: after
     /// `done` nothing is written any more.
     pub(super) fn late(&self) -> Result<Late, Vec<Failure>> {
-        let late = Late(self.immovable.lock().clone());
+        let late = self.known_late();
         let written = self.record.patches.iter().map(|patch| &patch.path);
         let refused = written
             .filter(|path| late.has(path))
@@ -96,15 +96,20 @@ impl Apply<'_> {
         none_of(refused.collect()).map(|()| late)
     }
 
+    /// As far as it is known which directories those are.
+    pub(super) fn known_late(&self) -> Late {
+        Late(self.immovable.lock().clone())
+    }
+
     /// Those get their names and attributes.
     pub(super) fn come_late(&self) -> Result<(), Vec<Failure>> {
         let late = match self.is_first() {
-            true => Late(self.immovable.lock().clone()),
+            true => self.known_late(),
             false => self
                 .was_late()
                 .map_err(|errno| vec![failure("look at", Path::new(""), errno)])?,
         };
-        if late.0.is_empty() {
+        if late.is_empty() {
             return Ok(());
         }
         self.place(|placement| late.has(&placement.to) && (self.is_first() || self.waits(placement)))?;
@@ -147,9 +152,13 @@ impl Apply<'_> {
 }
 
 /// Dead directories that cannot be renamed.
-pub(super) struct Late(pub(super) BTreeSet<PathBuf>);
+pub(super) struct Late(BTreeSet<PathBuf>);
 
 impl Late {
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     pub(super) fn has(&self, path: &Path) -> bool {
         !self.0.is_empty() && path.ancestors().any(|above| self.0.contains(above))
     }

@@ -20,7 +20,6 @@ use elbow_file::{Errno, RenameMode, Time};
 
 use super::apply::{Apply, Failure, Linked, Placed, Refusal, StepResult, failure, gone_is_none, levels, none_of};
 use super::keep::lost_content;
-use super::late::Late;
 use super::record::{Attributes, Departure, Patch, Placement, Replaced};
 use super::{DEPARTED, LATE, NAMED, RECORD, RECORD_DRAFT, RESUME};
 use crate::closed::{self, OWNER_ALL};
@@ -218,7 +217,7 @@ impl Apply<'_> {
             self.find_immovable()?;
         }
         // What is late has not come.
-        let late = Late(self.immovable.lock().clone());
+        let late = self.known_late();
         let links = self.record.links.iter().zip(&self.linked);
         let links: Vec<_> = links.filter(|((_, to), _)| !late.has(to)).collect();
         let removed = self.each(

@@ -11,8 +11,8 @@
 //!
 //! A lock that its client has given back stays with the proxy, *idle*, until the service says that somebody waits for it, the
 //! same owner asks for another lock, or it is old. A client that locks the same bytes again and again so needs no round
-//! trip to the service, until the tokens are used up that came with it: each of its grants has the next one. An owner whose request may wait has no idle locks, so that the service never sees a circle
-//! that is none.
+//! trip to the service, until the tokens are used up that came with the lock: each grant has the next one. An owner whose
+//! request may wait has no idle locks, so that the service never sees a circle that is none.
 //!
 //! A client's lease is what is left of the proxy's own when it comes, and is renewed only by a renewal that the service
 //! answered after the client's was heard: the proxy never promises more than it has. So a client may go on with its
