@@ -22,7 +22,7 @@ BUILT := -p elbow -p elbow-mpi -p elbow-fcntl -p elbow-c -p elbow-c-lock
 INSTALLED := $(ELBOW) $(TARGET)/release/libelbow_mpi.so $(TARGET)/release/libelbow_fcntl.so \
     $(LIBBA)/libba.so $(LIBBA)/libba.a $(LIBLOCK)/libelbow_lock_c.so $(LIBLOCK)/libelbow_lock_c.a
 
-.PHONY: help build demo test bare soak fuzz bench-run bench-sort bench-locks bench-mpi bench-disk figures-holes fmt install install-debug install-libba install-liblock clean
+.PHONY: help build demo test bare soak fire-locks fuzz bench-run bench-sort bench-locks bench-mpi bench-disk figures-holes fmt install install-debug install-libba install-liblock clean
 
 help: ## list these targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## */\t/' | expand -t 12
@@ -45,7 +45,12 @@ bare: ## `make demo` on a bare Debian, as three users; needs root and mmdebstrap
 
 soak: ## the random tests with a hundred times as many cases as in `make test` (random system calls: 100,000), and the test suites of others; or ROUNDS=n
 	@scripts/setup.sh soak
+	$(CARGO) build --release --locked -p elbow-python
 	SOAK=1 $(CARGO) test --release --workspace --locked
+
+fire-locks: ## real clients of a lock service, and all that is killed, stopped, restarted and moved meanwhile: a minute; SOAK=1: ten; SEED=n repeats a schedule
+	$(CARGO) build --locked -p elbow-c-lock -p elbow-fcntl -p elbow-python
+	env --default-signal $(CARGO) test --locked -p elbow --test fire -- --nocapture
 
 fuzz: ## search for bytes that break a decoder, a minute per target; needs nightly and cargo-fuzz
 	cd fuzz && for target in $$(cargo +nightly fuzz list); do \

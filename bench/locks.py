@@ -9,8 +9,9 @@ anybody. All services and the load run on this machine; Redis and etcd are Debia
     bench/locks.py --segments 1,2500 --connections 1
     bench/locks.py --tiny                         seconds, to see that the bench itself works
 
-"echo" is the bound: a service that does nothing, on the same socket, with messages as long as ours. With "64 in flight" a client
-sends 64 cycles before it reads their answers.
+"echo" is the bound: a service that does nothing, on the same socket, with messages as long as ours; once as a tokio service, which is what
+`elbow lockd` is built on, and once in C on bare epoll ("C echo", built with cc from bench/echo.c). With "64 in flight" a client sends 64
+cycles before it reads their answers.
 """
 
 import argparse
@@ -80,6 +81,7 @@ class Bench:
         self._child([self.options.elbow, "lockd", "serve", "--listen", f"unix:{lockd}"], lockd)
         self._child([self.load, "serve-echo", echo], echo)
         self.peers = {"elbow": ("elbow", f"unix:{lockd}"), "echo": ("echo", f"unix:{echo}"), "kernel OFD": ("ofd", self.work / "file")}
+        self._maybe("C echo", self._start_c_echo)
         if not self.options.tiny:
             self._maybe("Redis", self._start_redis)
             self._maybe("etcd", self._start_etcd)
@@ -90,6 +92,12 @@ class Bench:
         except inputs.Unavailable as error:
             self.results.skipped.append(f"{name}: {error}")
             print(f"SKIPPED: {name}: {error}")
+
+    def _start_c_echo(self):
+        compiler, program, socket = needed("cc"), self.work / "c-echo-program", self.work / "c-echo"
+        subprocess.run([compiler, "-O2", "-o", program, build.ROOT / "bench" / "echo.c"], check=True)
+        self._child([program, socket], socket)
+        return "echo", f"unix:{socket}"
 
     def _start_redis(self):
         program, socket = needed("redis-server"), self.work / "redis"
@@ -132,11 +140,10 @@ class Bench:
                         self._once(name, in_flight, connections, segments, repetition)
 
     def _turn(self, connections, segments):
-        turn = [(name, 1) for name in self.peers if segments == 1 or name not in ("echo", "etcd")]
-        if segments > 1 and "echo" in self.peers:
-            turn.append(("echo", 1))  # Its messages do not grow either.
+        # The messages of an echo do not grow with the segments, as those of a regular lock do not.
+        turn = [(name, 1) for name in self.peers if segments == 1 or name != "etcd"]
         if connections == 1:
-            turn += [("elbow", IN_FLIGHT), ("echo", IN_FLIGHT)]
+            turn += [(name, IN_FLIGHT) for name in ("elbow", "echo", "C echo") if name in self.peers]
         return turn
 
     def _once(self, name, in_flight, connections, segments, repetition):

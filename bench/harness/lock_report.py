@@ -53,6 +53,9 @@ def goals(results):
         ("2,500 segments <= 1.2x the time of one", rate(one, "1 segments", "elbow"), rate(one, "2500 segments", "elbow"), 1.2, up),
     ]
     found = [_at_most(text, above, below, most) for text, above, below, most, _ in wanted]
+    ratio = lambda ours, theirs: (f"{up(theirs / ours)}x", "") if ours and theirs else None
+    beside_c = ratio(rate(one, "1 segments", "elbow"), rate(one, "1 segments", "C echo"))
+    found.append(("one connection: a cycle beside the round trip of a C echo on bare epoll", *beside_c) if beside_c else None)
     found.append(_at_least(">= 500,000 cycles/s with 64 in flight", rate(one, "1 segments", pipelined), 1, 500_000))
     for storage in (one, many):
         for rival, least in (("kernel OFD", 1000), ("Redis", 20)):

@@ -25,8 +25,8 @@ class Mpi:
     environment: dict = field(default_factory=dict)
 
 
-# OMPIO takes no hint that ends sieving, only parameters.
-_OMPIO_EXACT = {f"OMPI_MCA_fbtl_posix_{way}_datasieving": "false" for way in ("read", "write")}
+# OMPIO takes no hint that ends sieving, only parameters; nor do we see there what a program hints.
+_EXACT = {f"OMPI_MCA_fbtl_posix_{way}_datasieving": "false" for way in ("read", "write")} | {"ELBOW_MPI_SIEVING": "never"}
 _AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 MPICH = Mpi("MPICH", "mpicc.mpich", ["mpirun.mpich"], "libmpich-dev")
 OPEN_MPI = Mpi("Open MPI", "mpicc.openmpi", ["mpirun.openmpi", "--oversubscribe", "--bind-to", "none"], "libopenmpi-dev", _AS_ROOT)
@@ -61,6 +61,8 @@ MODES = [
     Mode("native", promises=("MPICH",)),
     Mode("native, ROMIO", on=("Open MPI",), environment={"OMPI_MCA_io": "romio321"}),
     Mode("native, sieving", free=True, promises=("MPICH",), on=("MPICH",)),
+    Mode("native, ROMIO, sieving", free=True, on=("Open MPI",), environment={"OMPI_MCA_io": "romio321"}),
+    Mode("list, as it likes", shim=True, locks="list", free=True, environment={"ELBOW_MPI_SIEVING": "automatic"}),
     # OMPIO's collective writes go by aio(7), which the delay does not reach.
     Mode("none, collective", shim=True, atomic=False, collective=True, promises=(), on=("MPICH",)),
     Mode("list, collective", shim=True, locks="list", collective=True, on=("MPICH",)),
@@ -107,7 +109,7 @@ class Programs:
         words = [*mpi.launcher, "-n", len(workload["ranks"]), *program]
         if mode.shim:
             words = [self.elbow, "lock", "mpi", "--server", f"unix:{self.socket}", "--", *words]
-        environment = {**os.environ, **mpi.environment, **(_OMPIO_EXACT if mode.exact else {}), **mode.environment,
+        environment = {**os.environ, **mpi.environment, **(_EXACT if mode.exact else {}), **mode.environment,
                        "LD_PRELOAD": str(self.storage), "ELBOW_MPI_LIB": str(self.shim), "ELBOW_MPI_LOCKS": mode.locks or "list"}
         return said_by([str(word) for word in words], environment)
 

@@ -124,8 +124,12 @@ fn cargo(workspace: &Workspace, arguments: &[&str]) -> Result<()> {
     succeed(&mut command(workspace, arguments))
 }
 
+/// Some tests load it, and it has none of its own, for which cargo would build it.
+const MODULE: [&str; 4] = ["build", "--locked", "-p", "elbow-python"];
+
 /// All tests; as an ordinary user all but those that only root can run, and that is said, and fails where nothing may be skipped.
 fn tests(workspace: &Workspace) -> Result<()> {
+    cargo(workspace, &MODULE)?;
     if rustix::process::geteuid().is_root() {
         return cargo(workspace, &["test", "--workspace", "--locked"]);
     }

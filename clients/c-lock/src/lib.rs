@@ -5,6 +5,9 @@
 //! does. A null client or hold is refused; any other pointer that is not what it should be is undefined behaviour, as ever
 //! in C. No panic leaves a function.
 
+mod requests;
+mod status;
+
 use std::cell::RefCell;
 use std::ffi::{CStr, CString, OsStr, c_char, c_int, c_uint};
 use std::os::unix::ffi::OsStrExt;
@@ -14,10 +17,19 @@ use std::path::Path;
 use elbow_lock::{Kind, LockError, Refusal, Wait};
 use elbow_ranges::Footprint;
 
+pub use self::requests::{
+    Asked, Pattern, Request, Vector, elbow_lock_ask, elbow_lock_cancel, elbow_lock_forget, elbow_lock_wait,
+};
+pub use self::status::{Seen, Status, elbow_lock_look, elbow_lock_status_free, elbow_lock_status_get};
+
 /// Flag of [`elbow_lock_hold`]: no other lock may cover a byte.
 pub const ELBOW_LOCK_EXCLUSIVE: c_uint = 0;
 /// Flag of [`elbow_lock_hold`]: other shared locks may cover it too.
 pub const ELBOW_LOCK_SHARED: c_uint = 1;
+/// Flag of a lock that was looked at: it follows fcntl(2).
+pub const ELBOW_LOCK_POSIX: c_uint = 2;
+/// Flag of a lock that was looked at: its holder was told that it is lost, and has not given it back.
+pub const ELBOW_LOCK_BROKEN: c_uint = 4;
 /// Time to wait: none.
 pub const ELBOW_LOCK_TRY: c_int = 0;
 /// Time to wait: until it is granted.
@@ -71,6 +83,7 @@ fn errno_of(error: &LockError) -> c_int {
             Refusal::TimedOut => libc::ETIMEDOUT,
             Refusal::Deadlock { .. } => libc::EDEADLK,
             Refusal::Bad { .. } => libc::EINVAL,
+            Refusal::Cancelled => libc::ECANCELED,
             _ => libc::ENOLCK,
         },
         LockError::Lost { .. } => libc::ESTALE,
@@ -82,6 +95,8 @@ fn errno_of(error: &LockError) -> c_int {
         LockError::TooLong { .. } => libc::EMSGSIZE,
         LockError::BadName { .. } => libc::ENAMETOOLONG,
         LockError::Interrupted { .. } => libc::EINTR,
+        LockError::TooOld { .. } => libc::EOPNOTSUPP,
+        LockError::Denied { .. } => libc::EPERM,
         _ => libc::EPROTO,
     }
 }
@@ -143,16 +158,7 @@ pub unsafe extern "C" fn elbow_lock_hold(
         ours(client.process)?;
         // SAFETY: the caller's promise.
         let path = unsafe { string(path) }.ok_or_else(|| Failure::new(libc::EFAULT, "no path"))?;
-        let kind = match flags {
-            ELBOW_LOCK_EXCLUSIVE => Kind::Exclusive,
-            ELBOW_LOCK_SHARED => Kind::Shared,
-            _ => return Err(Failure::new(libc::EINVAL, format!("flags {flags:#x} are unknown"))),
-        };
-        let wait = match wait_ms {
-            ELBOW_LOCK_FOREVER => Wait::Forever,
-            ELBOW_LOCK_TRY => Wait::Try,
-            ms => Wait::For(u32::try_from(ms).map_err(|_| Failure::new(libc::EINVAL, format!("{ms} ms is no time")))?),
-        };
+        let (kind, wait) = (kind_of(flags)?, wait_of(wait_ms)?);
         // SAFETY: the caller's promise.
         let footprint = unsafe { footprint(ranges, count) }?;
         let path = Path::new(OsStr::from_bytes(path.to_bytes()));
@@ -217,6 +223,25 @@ pub unsafe extern "C" fn elbow_lock_release(hold: *mut Hold) -> c_int {
 #[unsafe(no_mangle)]
 pub extern "C" fn elbow_lock_error() -> *const c_char {
     LAST_ERROR.with_borrow(|last| last.as_ptr())
+}
+
+fn kind_of(flags: c_uint) -> Result<Kind, Failure> {
+    match flags {
+        ELBOW_LOCK_EXCLUSIVE => Ok(Kind::Exclusive),
+        ELBOW_LOCK_SHARED => Ok(Kind::Shared),
+        _ => Err(Failure::new(libc::EINVAL, format!("flags {flags:#x} are unknown"))),
+    }
+}
+
+fn wait_of(wait_ms: c_int) -> Result<Wait, Failure> {
+    match wait_ms {
+        ELBOW_LOCK_FOREVER => Ok(Wait::Forever),
+        ELBOW_LOCK_TRY => Ok(Wait::Try),
+        ms => match u32::try_from(ms) {
+            Ok(ms) => Ok(Wait::For(ms)),
+            Err(_) => Err(Failure::new(libc::EINVAL, format!("{ms} ms is no time"))),
+        },
+    }
 }
 
 fn no_client() -> Failure {

@@ -12,10 +12,17 @@ use std::process::Command;
 use elbow_lock::Limits;
 use elbow_lock::server::{Server, Settings, Users};
 
-const SOURCE: &str = include_str!("../src/lib.rs");
+const SOURCE: &str = concat!(
+    include_str!("../src/lib.rs"),
+    include_str!("../src/requests.rs"),
+    include_str!("../src/status.rs")
+);
 const HEADER: &str = include_str!("../include/elbow_lock.h");
 const PAGE: &str = include_str!("../man/elbow_lock.3");
-const PROGRAM: &str = include_str!("every_function.c");
+const PROGRAM: &str = concat!(
+    include_str!("every_function.c"),
+    include_str!("patterns_and_requests.c")
+);
 
 /// Where the libraries are that were built with this test.
 fn libraries() -> PathBuf {
@@ -94,6 +101,7 @@ fn serve(directory: &Path) -> String {
         limits: Limits::default(),
         drain_ms_max: 0,
         warn: |_| {},
+        give_back: || {},
     };
     let (ready, is_ready) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
@@ -110,7 +118,7 @@ fn serve(directory: &Path) -> String {
 
 /// The declarations of the exported functions, as C has them.
 fn declarations() -> Vec<String> {
-    let functions = SOURCE.split("#[unsafe(no_mangle)]").skip(1);
+    let functions = SOURCE.split("\n#[unsafe(no_mangle)]").skip(1);
     functions
         .map(|function| {
             let signature = &function[function.find("fn ").unwrap() + 3..function.find(" {").unwrap()];
@@ -136,6 +144,11 @@ fn declarations() -> Vec<String> {
 fn declare(of: &str, name: &str) -> String {
     let of = match of {
         "*mut Client" => "elbow_lock_client_t *",
+        "*mut Asked" => "elbow_lock_asked_t *",
+        "*const Request" => "const elbow_lock_request_t *",
+        "*mut Status" => "elbow_lock_status_t *",
+        "*const Status" => "const elbow_lock_status_t *",
+        "*mut Seen" => "elbow_lock_seen_t *",
         "*mut Hold" => "elbow_lock_hold_t *",
         "*const Hold" => "const elbow_lock_hold_t *",
         "*const Range" => "const elbow_lock_range_t *",
@@ -152,7 +165,7 @@ fn declare(of: &str, name: &str) -> String {
 #[test]
 fn header_page_and_program_know_every_function() {
     let declarations = declarations();
-    assert_eq!(declarations.len(), 7);
+    assert_eq!(declarations.len(), 14);
     let words = |text: &str| text.replace([' ', '"', '\n'], "").replace(".BI", "").replace(".B", "");
     let page = words(PAGE);
     for declaration in &declarations {
@@ -178,6 +191,8 @@ fn constants_are_the_same_on_both_sides() {
             format!("{}u", elbow_lock_c::ELBOW_LOCK_EXCLUSIVE),
         ),
         ("ELBOW_LOCK_SHARED", format!("{}u", elbow_lock_c::ELBOW_LOCK_SHARED)),
+        ("ELBOW_LOCK_POSIX", format!("{}u", elbow_lock_c::ELBOW_LOCK_POSIX)),
+        ("ELBOW_LOCK_BROKEN", format!("{}u", elbow_lock_c::ELBOW_LOCK_BROKEN)),
         ("ELBOW_LOCK_TRY", elbow_lock_c::ELBOW_LOCK_TRY.to_string()),
         ("ELBOW_LOCK_FOREVER", format!("({})", elbow_lock_c::ELBOW_LOCK_FOREVER)),
     ] {
@@ -187,14 +202,21 @@ fn constants_are_the_same_on_both_sides() {
 }
 
 /// Compiles the program with all warnings and checks, and runs it.
-fn compile_and_run(installed: &Installed, flags: &[String]) {
+fn compile_and_run(installed: &Installed, source: &str, flags: &[String]) {
     let (program, data) = (installed.path("program"), installed.path("data"));
+    // The structures are as large for the program as for the library.
+    let sizes = [
+        ("REQUEST_BYTES", size_of::<elbow_lock_c::Request>()),
+        ("PATTERN_BYTES", size_of::<elbow_lock_c::Pattern>()),
+        ("SEEN_BYTES", size_of::<elbow_lock_c::Seen>()),
+    ];
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     succeed(
         Command::new("cc")
             .args(["-std=c11", "-Wall", "-Wextra", "-Werror", "-pedantic", "-g"])
             .args(["-fsanitize=address,undefined", "-fno-sanitize-recover=all"])
-            .arg(here.join("tests/every_function.c"))
+            .args(sizes.map(|(name, bytes)| format!("-D{name}={bytes}")))
+            .arg(here.join("tests").join(source))
             .arg("-o")
             .arg(&program)
             .args(flags)
@@ -210,7 +232,19 @@ fn compile_and_run(installed: &Installed, flags: &[String]) {
 #[test]
 fn a_c_program_works_with_the_installed_shared_library() {
     let installed = Installed::new();
-    compile_and_run(&installed, &installed.flags(&["--cflags", "--libs"]));
+    compile_and_run(
+        &installed,
+        "every_function.c",
+        &installed.flags(&["--cflags", "--libs"]),
+    );
+}
+
+/// The paper's `lock_datatype`: patterns, names that are no files', locks that are asked for and waited for, and who holds what.
+#[test]
+fn a_c_program_locks_patterns_asks_without_waiting_and_looks() {
+    let installed = Installed::new();
+    let flags = installed.flags(&["--cflags", "--libs"]);
+    compile_and_run(&installed, "patterns_and_requests.c", &flags);
 }
 
 /// With the libraries that pkg-config names for it, and no others.
@@ -220,7 +254,7 @@ fn a_c_program_works_with_the_installed_static_library() {
     let mut flags = installed.flags(&["--cflags", "--libs", "--static"]);
     let ours = flags.iter_mut().find(|flag| *flag == "-lelbow_lock").unwrap();
     "-l:libelbow_lock.a".clone_into(ours);
-    compile_and_run(&installed, &flags);
+    compile_and_run(&installed, "every_function.c", &flags);
     let linked = succeed(Command::new("readelf").arg("-dW").arg(installed.path("program")));
     assert!(!linked.contains("libelbow_lock"), "{linked}");
 }

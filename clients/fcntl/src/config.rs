@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::sync::OnceLock;
 
-use elbow_lock::{ADDRESS_VARIABLE, Address, Key, Options};
+use elbow_lock::{ADDRESS_VARIABLE, Address, Identity, Key, Options};
 
 use crate::errno::say;
 
@@ -12,7 +12,7 @@ use crate::errno::say;
 const PREFIXES: &str = "ELBOW_FCNTL_PREFIXES";
 /// `end` (the default) or `warn`: what to do when locks were lost.
 const ON_LOSS: &str = "ELBOW_FCNTL_ON_LOSS";
-/// `path` (the default) or `inode`: what makes two files the same for the service.
+/// `path` (the default), `inode` or `auto`: what makes two files the same for the service.
 const IDENTITY: &str = "ELBOW_FCNTL_IDENTITY";
 
 #[derive(Debug)]
@@ -22,8 +22,7 @@ pub(crate) struct Config {
     prefixes: Vec<Vec<u8>>,
     /// The process goes on after locks were lost; its next lock call fails.
     pub(crate) only_warns: bool,
-    /// Files are named by their inode number below their prefix, not by path.
-    by_inode: bool,
+    pub(crate) identity: Identity,
 }
 
 static CONFIG: OnceLock<Option<Config>> = OnceLock::new();
@@ -73,23 +72,29 @@ fn understand(prefixes: OsString) -> Result<Config, String> {
         key,
         prefixes,
         only_warns: one_of(ON_LOSS, "end", "warn")?,
-        by_inode: one_of(IDENTITY, "path", "inode")?,
+        identity: identity()?,
     })
 }
 
+fn identity() -> Result<Identity, String> {
+    let named = std::env::var(IDENTITY).unwrap_or_default();
+    let parsed = if named.is_empty() {
+        Ok(Identity::default())
+    } else {
+        named.parse()
+    };
+    parsed.map_err(|why: String| format!("{IDENTITY}: {why}"))
+}
+
 impl Config {
-    /// The name for the service of a file at an absolute path, if its locks go there.
-    pub(crate) fn name_of(&self, path: &[u8], inode: u64) -> Option<Vec<u8>> {
-        let below = |prefix: &&Vec<u8>| match path.strip_prefix(prefix.as_slice()) {
-            Some(rest) => rest.is_empty() || rest[0] == b'/' || prefix.ends_with(b"/"),
-            None => false,
-        };
-        let prefix = self.prefixes.iter().find(below)?;
-        Some(match self.by_inode {
-            // No path without links has two slashes in a row, so the two kinds of names never meet.
-            true => [prefix.as_slice(), format!("//inode/{inode}").as_bytes()].concat(),
-            false => path.to_vec(),
-        })
+    /// Whether the locks of a file at an absolute path go to the service.
+    pub(crate) fn covers(&self, path: &[u8]) -> bool {
+        self.prefixes
+            .iter()
+            .any(|prefix| match path.strip_prefix(prefix.as_slice()) {
+                Some(rest) => rest.is_empty() || rest[0] == b'/' || prefix.ends_with(b"/"),
+                None => false,
+            })
     }
 }
 
@@ -97,37 +102,26 @@ impl Config {
 mod tests {
     use super::*;
 
-    fn config(prefixes: &[&str], by_inode: bool) -> Config {
+    fn config(prefixes: &[&str]) -> Config {
         Config {
             address: "unix:/run/locks".parse().unwrap(),
             key: None,
             prefixes: prefixes.iter().map(|prefix| prefix.as_bytes().to_vec()).collect(),
             only_warns: false,
-            by_inode,
+            identity: Identity::Path,
         }
     }
 
     #[test]
-    fn only_what_lies_below_a_prefix_has_a_name() {
-        let config = config(&["/data", "/mnt/a"], false);
-        let name = |path: &str| {
-            config
-                .name_of(path.as_bytes(), 7)
-                .map(|name| String::from_utf8(name).unwrap())
-        };
-        assert_eq!(name("/data/x").as_deref(), Some("/data/x"));
-        assert_eq!(name("/mnt/a/b/c").as_deref(), Some("/mnt/a/b/c"));
-        assert_eq!(name("/database"), None);
-        assert_eq!(name("/mnt/ab"), None);
-        assert_eq!(name("/"), None);
+    fn only_what_lies_below_a_prefix_is_covered() {
+        let config = config(&["/data", "/mnt/a"]);
+        let covers = |path: &str| config.covers(path.as_bytes());
+        assert!(covers("/data/x") && covers("/data") && covers("/mnt/a/b/c"));
+        assert!(!covers("/database") && !covers("/mnt/ab") && !covers("/"));
     }
 
     #[test]
-    fn the_root_is_a_prefix_of_all_and_inodes_are_names_too() {
-        assert_eq!(config(&["/"], false).name_of(b"/etc/x", 7).unwrap(), b"/etc/x");
-        assert_eq!(
-            config(&["/data"], true).name_of(b"/data/x", 7).unwrap(),
-            b"/data//inode/7"
-        );
+    fn the_root_is_a_prefix_of_all() {
+        assert!(config(&["/"]).covers(b"/etc/x"));
     }
 }

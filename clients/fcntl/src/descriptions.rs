@@ -36,6 +36,8 @@ pub(crate) struct Description {
     pub(crate) owner: Owner,
     pub(crate) inode: Inode,
     pub(crate) name: FileName,
+    /// What the file was called before, if other processes may have locked it by that name for us.
+    former: Option<FileName>,
     /// One of its descriptors.
     pub(crate) witness: c_int,
     /// Other processes may lock and unlock it too: what we remember may be wrong.
@@ -74,6 +76,7 @@ impl Description {
             owner,
             inode: target.inode,
             name: target.name.clone(),
+            former: None,
             witness,
             is_shared: false,
             flock: None,
@@ -101,6 +104,9 @@ impl Description {
 /// What a call needs of a description.
 struct Place {
     line: Arc<Line>,
+    /// A file that was renamed while it is held keeps the name that its locks have at the service.
+    name: FileName,
+    former: Option<FileName>,
     owner: Owner,
     flock: Option<Kind>,
     is_shared: bool,
@@ -117,7 +123,6 @@ pub(crate) fn flock(fd: c_int, target: &Target, kind: Option<Kind>, waits: bool)
     if target.mode & libc::O_PATH != 0 {
         return Err(Errno(libc::EBADF));
     }
-    let name = flock_name(&target.name)?;
     loop {
         let Some(place) = place(fd, target, kind.is_none())? else {
             return Ok(()); // It was never locked.
@@ -125,7 +130,7 @@ pub(crate) fn flock(fd: c_int, target: &Target, kind: Option<Kind>, waits: bool)
         if place.flock == kind && !place.is_shared {
             return Ok(());
         }
-        match convert(&place, &name, kind, waits) {
+        match convert(&place, kind, waits) {
             Ok(()) => return Ok(()),
             Err(Stop::Refused(errno)) => return Err(errno),
             Err(Stop::Broken) => process::lost(&place.line),
@@ -134,7 +139,7 @@ pub(crate) fn flock(fd: c_int, target: &Target, kind: Option<Kind>, waits: bool)
 }
 
 /// The kernel too gives up the old lock before it asks for the new one, and does not get it back.
-fn convert(place: &Place, name: &FileName, kind: Option<Kind>, waits: bool) -> Result<(), Stop> {
+fn convert(place: &Place, kind: Option<Kind>, waits: bool) -> Result<(), Stop> {
     let may_hold = place.flock.is_some() || place.is_shared;
     let steps = [(kind.is_none() || may_hold).then_some(None), kind.map(Some)];
     steps.into_iter().flatten().try_for_each(|kind| {
@@ -143,7 +148,7 @@ fn convert(place: &Place, name: &FileName, kind: Option<Kind>, waits: bool) -> R
             start: 0,
             end: TO_END,
         };
-        ask(place, name, asked, waits)?;
+        set_by_name(place, flock_name, asked, waits)?;
         change(place, |description| description.flock = kind)
     })
 }
@@ -155,7 +160,7 @@ pub(crate) fn set(fd: c_int, target: &Target, asked: Asked, waits: bool) -> Resu
         let Some(place) = place(fd, target, asked.kind.is_none())? else {
             return Ok(());
         };
-        let outcome = ask(&place, &target.name, asked, waits).and_then(|()| {
+        let outcome = set_by_name(&place, |name| Ok(name.clone()), asked, waits).and_then(|()| {
             change(&place, |description| {
                 locks::remember(&mut description.held, asked.kind, asked.start..asked.end);
             })
@@ -174,11 +179,28 @@ pub(crate) fn get(fd: c_int, target: &Target, asked: Asked) -> Result<Option<Blo
         let Some(place) = place(fd, target, false)? else {
             return Ok(None);
         };
-        match locks::query(&place.line, &target.name, place.owner, asked) {
+        match locks::query(&place.line, &place.name, place.owner, asked) {
             Err(Broken(_)) => process::lost(&place.line),
             Ok(answer) => return answer,
         }
     }
+}
+
+/// Locks by what the file is called. An unlock is for what it was called, too.
+fn set_by_name(
+    place: &Place,
+    name: impl Fn(&FileName) -> Result<FileName, Errno>,
+    asked: Asked,
+    waits: bool,
+) -> Result<(), Stop> {
+    let former = place.former.as_ref().filter(|_| asked.kind.is_none());
+    [Some(&place.name), former]
+        .into_iter()
+        .flatten()
+        .try_for_each(|called| {
+            let name = name(called).map_err(Stop::Refused)?;
+            ask(place, &name, asked, waits)
+        })
 }
 
 fn ask(place: &Place, name: &FileName, asked: Asked, waits: bool) -> Result<(), Stop> {
@@ -233,8 +255,14 @@ fn place(fd: c_int, target: &Target, is_unlock: bool) -> Result<Option<Place>, E
             process.count();
             return Ok(if is_unlock { Ok(None) } else { Err(Errno(libc::ENOLCK)) });
         }
+        if !description.holds() && description.name != target.name {
+            let former = std::mem::replace(&mut description.name, target.name.clone());
+            description.former = Some(former).filter(|_| description.is_shared);
+        }
         Ok(Ok(Some(Place {
             line: Arc::clone(&description.line),
+            name: description.name.clone(),
+            former: description.former.clone(),
             owner: description.owner,
             flock: description.flock,
             is_shared: description.is_shared,
@@ -332,6 +360,8 @@ fn end(description: &Description) {
     if !description.may_be_elsewhere() && is_read {
         let place = Place {
             line: Arc::clone(&description.line),
+            name: description.name.clone(),
+            former: None,
             owner: description.owner,
             flock: None,
             is_shared: false,

@@ -4,6 +4,7 @@
 //! that the caller did not give is passed on unread.
 
 use std::ffi::{c_char, c_int, c_uint};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use elbow_lock::Kind;
 
@@ -28,14 +29,32 @@ fn way(fd: c_int) -> Way {
         // A signal handler that interrupted a lock call. The client itself never locks.
         return Way::Refused;
     }
-    let target = calls::within(None, || file::target(fd));
+    let target = calls::within(Ok(None), || file::look(fd));
     match target {
-        None => Way::Libc,
-        Some(target) if process::is_ours() => Way::Ours(target),
-        Some(_) => {
+        Ok(None) => Way::Libc,
+        Err(why) => {
+            crate::errno::say(&format!("{why}: its lock calls fail with ENOLCK"));
+            Way::Refused
+        }
+        Ok(Some(target)) if process::is_ours() => {
+            calls::within((), || tell_of_links(&target));
+            Way::Ours(target)
+        }
+        Ok(Some(_)) => {
             crate::errno::say("this process was made without libc's fork: its lock calls fail with ENOLCK");
             Way::Refused
         }
+    }
+}
+
+/// Says, once in a process, that a lock by path is one of several that a file may have.
+fn tell_of_links(target: &Target) {
+    static IS_TOLD: AtomicBool = AtomicBool::new(false);
+    if target.has_other_names && !IS_TOLD.swap(true, Ordering::Relaxed) {
+        crate::errno::say(&format!(
+            "{} has other names too (hard links): who locks it by one of them is not excluded, but with --identity inode",
+            target.name
+        ));
     }
 }
 

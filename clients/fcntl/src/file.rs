@@ -1,6 +1,7 @@
 //! From a descriptor to the file that it is open on.
 
 use std::ffi::c_int;
+use std::os::fd::BorrowedFd;
 
 use elbow_lock::FileName;
 
@@ -21,30 +22,50 @@ pub(crate) struct Target {
     pub(crate) name: FileName,
     /// `O_ACCMODE` and `O_PATH` of the descriptor.
     pub(crate) mode: c_int,
+    /// It has hard links, and is known by one of its names only.
+    pub(crate) has_other_names: bool,
 }
 
 const DELETED: &[u8] = b" (deleted)";
 
-/// What a descriptor is open on, if it is a regular file below a prefix.
+/// What a descriptor is open on, if it is a regular file below a prefix that has a name.
 pub(crate) fn target(fd: c_int) -> Option<Target> {
-    let config = config::get()?;
-    let stat = status(fd)?;
-    if stat.st_mode & libc::S_IFMT != libc::S_IFREG {
-        return None;
-    }
-    let mut path = path(fd)?;
+    look(fd).ok().flatten()
+}
+
+/// The same.
+///
+/// # Errors
+/// Why such a file has no name for the service.
+pub(crate) fn look(fd: c_int) -> Result<Option<Target>, String> {
+    let (Some(config), Some(stat)) = (config::get(), status(fd)) else {
+        return Ok(None);
+    };
+    let path = path(fd).filter(|_| stat.st_mode & libc::S_IFMT == libc::S_IFREG);
+    let Some(mut path) = path.filter(|path| config.covers(path)) else {
+        return Ok(None);
+    };
     // All who have the file open agree on its name, whether they came before or after it was removed. A FUSE mount says so of files that are there, too,
     // and a file may be called so.
     if path.ends_with(DELETED) && !is_name_of(&path, &stat) {
         path.truncate(path.len() - DELETED.len());
     }
-    let name = FileName::new(&config.name_of(&path, stat.st_ino)?)?;
-    let mode = check(crate::libc_calls::fcntl(fd, libc::F_GETFL, 0)).ok()?;
-    Some(Target {
+    let Ok(mode) = check(crate::libc_calls::fcntl(fd, libc::F_GETFL, 0)) else {
+        return Ok(None);
+    };
+    #[allow(unsafe_code)]
+    // SAFETY: it was open just now, and is only looked at; a number that is closed meanwhile gives an error.
+    let file = unsafe { BorrowedFd::borrow_raw(fd) };
+    let name = config.identity.of_open(file, &path).map_err(|error| {
+        let path = String::from_utf8_lossy(&path);
+        format!("{path}: it has no name by which all who lock it know it ({error})")
+    })?;
+    Ok(Some(Target {
         inode: inode_of(&stat),
+        has_other_names: stat.st_nlink > 1 && name.as_bytes() == path,
         name,
         mode: mode & (libc::O_ACCMODE | libc::O_PATH),
-    })
+    }))
 }
 
 /// Whether a path leads to this file.

@@ -1,8 +1,8 @@
 //! One session at the service: requests out, each caller's answer back.
 //!
 //! ```text
-//!   caller   ask: note the call, send, sleep on the call's word -----------.
-//!   reader   (one thread of the process) receive: answer the call, wake <--'
+//!   caller   ask: the core notes the call, send, sleep on a word ----------.
+//!   reader   (one thread of the process) receive: the core hears, wake <---'
 //! ```
 //!
 //! A caller sleeps in futex(2), which signals end or restart exactly as they do fcntl(2). Its request is then cancelled,
@@ -14,7 +14,7 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use elbow_lock::{ClientLease, Link, LockId, Receive, Refusal, Reply, Request, now_ms};
+use elbow_lock::{Call, ClientCore, Link, LinkNumber, LockId, Receive, Refusal, Reply, Request, Taken, now_ms};
 
 use crate::reader;
 
@@ -24,25 +24,21 @@ pub(crate) struct Broken(pub(crate) String);
 
 pub(crate) struct Line {
     link: Link,
+    number: LinkNumber,
     /// Other processes may have a copy of the socket: it is read only while an answer is due.
     is_leash: bool,
     state: Mutex<State>,
 }
 
 struct State {
-    last_id: u64,
-    calls: BTreeMap<u64, Arc<Call>>,
+    core: ClientCore,
+    sleepers: BTreeMap<Call, Arc<Sleeper>>,
     broken: Option<Broken>,
-    lease: Option<ClientLease>,
 }
 
-/// A request under way.
+/// Who waits for an answer: 1 when it can be taken.
 #[derive(Default)]
-struct Call {
-    /// 1 when there is an outcome.
-    word: AtomicU32,
-    outcome: Mutex<Option<Result<Reply, Broken>>>,
-}
+struct Sleeper(AtomicU32);
 
 /// Takes a mutex; no panic leaves anything half done here.
 pub(crate) fn take<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -51,16 +47,20 @@ pub(crate) fn take<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Line {
     pub(crate) fn new(link: Link, is_leash: bool) -> Self {
-        let lease = (link.ttl_ms() > 0).then(|| ClientLease::new(link.ttl_ms(), link.opened_ms()));
-        let state = State {
-            // Whoever else has used the session was another process, with other numbers.
-            last_id: u64::from(std::process::id()) << 32,
-            calls: BTreeMap::new(),
+        // Whoever else has used the session was another process, with other numbers.
+        let core = ClientCore::new(link.opened(), u64::from(std::process::id()) << 32);
+        let number = core.link().expect("a session begins with a link");
+        let state = Mutex::new(State {
+            core,
+            sleepers: BTreeMap::new(),
             broken: None,
-            lease,
-        };
-        let state = Mutex::new(state);
-        Self { link, is_leash, state }
+        });
+        Self {
+            link,
+            number,
+            is_leash,
+            state,
+        }
     }
 
     pub(crate) fn descriptor(&self) -> c_int {
@@ -83,36 +83,40 @@ impl Line {
 
     /// Sends what `request` makes of a new number, and waits for the answer. A signal, where it may, cancels the request.
     pub(crate) fn ask(&self, request: impl FnOnce(LockId) -> Request, until_signal: bool) -> Result<Reply, Broken> {
-        let call = Arc::new(Call::default());
-        let id = self.note(&call)?;
-        if let Err(error) = self.link.send(&request(LockId(id))) {
-            self.end(format!("the connection to the lock service broke: {error}"));
+        let sleeper = Arc::new(Sleeper::default());
+        let (call, request) = self.note(request, &sleeper)?;
+        self.tell(&request);
+        if until_signal && sleeper.sleep(true) {
+            let cancel = take(&self.state).core.cancel(call);
+            cancel.iter().for_each(|cancel| self.tell(cancel));
         }
-        if until_signal && call.sleep(true) {
-            drop(self.link.send(&Request::Cancel { id: LockId(id) })); // If it fails, the reader finds out.
-        }
-        call.sleep(false);
-        let outcome = take(&call.outcome).take();
-        let reply = outcome.unwrap_or_else(|| Err(Broken("no answer".to_owned())))?;
+        sleeper.sleep(false);
         // A grant may be old when its caller wakes: who was stopped past the lease would act on what is another's by now.
+        let taken = take(&self.state).core.take(call, now_ms());
         self.check_lease();
-        self.broken().map_or(Ok(reply), Err)
+        match taken {
+            Taken::Answer(reply) => self.broken().map_or(Ok(reply), Err),
+            Taken::Failed(why) => Err(self.broken().unwrap_or(Broken(why))),
+            Taken::NotYet | Taken::AskAgain(_) => Err(self.broken().unwrap_or_else(|| Broken("no answer".to_owned()))),
+        }
     }
 
     /// Ends a session whose lease is over.
     fn check_lease(&self) -> bool {
-        let lives = |lease: &mut ClientLease| lease.check(now_ms());
-        let is_over = take(&self.state).lease.as_mut().is_some_and(|lease| !lives(lease));
-        if is_over {
-            self.end("the lock service was silent for longer than our lease".to_owned());
+        let mut state = take(&self.state);
+        state.core.check_lease(now_ms());
+        let is_up = state.core.link().is_some();
+        drop(state);
+        if !is_up {
+            self.end("the connection to the lock service is over");
         }
-        !is_over
+        is_up
     }
 
-    /// Sends what has no answer.
+    /// Sends what has no answer, or one that is waited for elsewhere.
     pub(crate) fn tell(&self, request: &Request) {
         if let Err(error) = self.link.send(request) {
-            self.end(format!("the connection to the lock service broke: {error}"));
+            self.end(&format!("the connection to the lock service broke: {error}"));
         }
     }
 
@@ -123,30 +127,38 @@ impl Line {
         }
     }
 
-    fn note(&self, call: &Arc<Call>) -> Result<u64, Broken> {
+    fn note(&self, request: impl FnOnce(LockId) -> Request, sleeper: &Arc<Sleeper>) -> Result<(Call, Request), Broken> {
         let mut state = take(&self.state);
         if let Some(broken) = &state.broken {
             return Err(broken.clone());
         }
-        state.last_id += 1;
-        let id = state.last_id;
-        state.calls.insert(id, Arc::clone(call));
-        if state.calls.len() == 1 && !self.is_always_read() {
+        let id = LockId(state.core.number());
+        let (call, request) = (Call::Lock(id), request(id));
+        state.core.ask(call, request.clone());
+        state.sleepers.insert(call, Arc::clone(sleeper));
+        if state.sleepers.len() == 1 && !self.is_always_read() {
             reader::watch(self.descriptor(), true);
         }
-        Ok(id)
+        Ok((call, request))
     }
 
     /// For the reader: takes what has come. False when the line is broken.
     pub(crate) fn receive(&self) -> bool {
         let mut replies = Vec::new();
         let received = self.link.receive(Receive::Poll, &mut replies);
-        replies.into_iter().for_each(|reply| self.dispatch(reply));
-        if let Err(error) = received {
-            self.end(error.to_string());
+        let mut state = take(&self.state);
+        // It would give back what nobody here has asked for: the grants of another process with the same socket.
+        let heard = state.core.hear(self.number, now_ms(), replies);
+        wake(&mut state, &heard.answered);
+        let is_up = state.core.link().is_some();
+        drop(state);
+        match received {
+            Err(error) => self.end(&error.to_string()),
+            Ok(_) if !is_up => self.end("the connection to the lock service is over"),
+            Ok(_) => {}
         }
         let state = take(&self.state);
-        if state.calls.is_empty() && !self.is_always_read() && state.broken.is_none() {
+        if state.sleepers.is_empty() && !self.is_always_read() && state.broken.is_none() {
             reader::watch(self.descriptor(), false);
         }
         state.broken.is_none()
@@ -158,45 +170,28 @@ impl Line {
             return;
         }
         let mut state = take(&self.state);
-        let seq = state.last_id + 1;
-        let Some(lease) = state.lease.as_mut() else { return };
-        if lease.renew_at().is_some_and(|at| now_ms() >= at) {
-            lease.sent(now_ms(), seq);
-            state.last_id = seq;
-            drop(state);
-            self.tell(&Request::Renew { seq });
-        }
+        let is_due = state.core.renew_at().is_some_and(|at| now_ms() >= at);
+        let renewal = if is_due { state.core.renewal(now_ms()) } else { None };
+        drop(state);
+        renewal.iter().for_each(|renewal| self.tell(renewal));
     }
 
-    fn dispatch(&self, reply: Reply) {
-        match reply {
-            Reply::Granted { id, .. } | Reply::Refused { id, .. } | Reply::Answer { id, .. } => {
-                self.answer(id.0, reply);
-            }
-            Reply::Renewed { seq } => {
-                if let Some(lease) = &mut take(&self.state).lease {
-                    lease.answered(seq);
-                }
-            }
-            Reply::Lost { why } => self.end(why),
-            Reply::Recall { .. } | Reply::Status { .. } => {} // Nothing here asks for them.
-        }
-    }
-
-    fn answer(&self, id: u64, reply: Reply) {
-        if let Some(call) = take(&self.state).calls.remove(&id) {
-            call.end(Ok(reply));
-        }
-    }
-
-    /// The line is of no more use.
-    pub(crate) fn end(&self, why: String) {
+    /// The line is of no more use; why, unless that is known already.
+    pub(crate) fn end(&self, why: &str) {
         let mut state = take(&self.state);
-        let broken = state.broken.get_or_insert(Broken(why)).clone();
-        let calls = std::mem::take(&mut state.calls);
+        let (why, failed) = state.core.end(now_ms(), why);
+        state.broken.get_or_insert(Broken(why));
+        wake(&mut state, &failed);
         drop(state);
         self.link.close(); // The reader, if it is not the one who says so, sees the end.
-        calls.into_values().for_each(|call| call.end(Err(broken.clone())));
+    }
+}
+
+fn wake(state: &mut State, calls: &[Call]) {
+    for call in calls {
+        if let Some(sleeper) = state.sleepers.remove(call) {
+            sleeper.wake();
+        }
     }
 }
 
@@ -206,16 +201,16 @@ impl Drop for Line {
     }
 }
 
-impl Call {
-    /// Sleeps until there is an outcome; with `until_signal` also until a signal, and says whether it was one.
+impl Sleeper {
+    /// Sleeps until the answer can be taken; with `until_signal` also until a signal, and says whether it was one.
     fn sleep(&self, until_signal: bool) -> bool {
-        while self.word.load(Ordering::Acquire) == 0 {
+        while self.0.load(Ordering::Acquire) == 0 {
             #[allow(unsafe_code)]
             // SAFETY: the word lives as long as this call; the kernel only compares it.
             let slept = unsafe {
                 libc::syscall(
                     libc::SYS_futex,
-                    self.word.as_ptr(),
+                    self.0.as_ptr(),
                     libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG,
                     0,
                     std::ptr::null::<libc::timespec>(),
@@ -228,15 +223,14 @@ impl Call {
         false
     }
 
-    fn end(&self, outcome: Result<Reply, Broken>) {
-        *take(&self.outcome) = Some(outcome);
-        self.word.store(1, Ordering::Release);
+    fn wake(&self) {
+        self.0.store(1, Ordering::Release);
         #[allow(unsafe_code)]
         // SAFETY: the word is alive: we have a share in it.
         unsafe {
             libc::syscall(
                 libc::SYS_futex,
-                self.word.as_ptr(),
+                self.0.as_ptr(),
                 libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG,
                 1,
             );

@@ -43,6 +43,7 @@ pub(crate) fn set(fd: c_int, target: &Target, asked: Asked, waits: bool) -> Resu
     check_mode(target, asked.kind)?;
     let owner = process::owner();
     let wish = Wish { owner, asked, waits };
+    let target = &as_held(target);
     loop {
         refuse_if_lost(asked.kind)?;
         if asked.kind.is_none() && !holds_any(target) {
@@ -81,7 +82,7 @@ pub(crate) fn is_worth_waiting(why: &Refusal) -> bool {
 pub(crate) fn get(target: &Target, asked: Asked) -> Result<Option<Blocker>, Errno> {
     loop {
         let line = process::line()?;
-        match query(&line, &target.name, process::owner(), asked) {
+        match query(&line, &as_held(target).name, process::owner(), asked) {
             Err(Broken(_)) => process::lost(&line),
             Ok(answer) => return answer,
         }
@@ -177,10 +178,23 @@ fn holds_any(target: &Target) -> bool {
     process::lock().files.contains_key(&target.inode)
 }
 
+/// A file that was renamed while the process holds locks on it keeps the name that they have at the service.
+fn as_held(target: &Target) -> Target {
+    let mut target = target.clone();
+    let process = process::lock();
+    if let Some(file) = process.files.get(&target.inode).filter(|file| !file.held.is_empty()) {
+        target.name = file.name.clone();
+    }
+    target
+}
+
 /// From now on a close of the file concerns us.
 fn begin(target: &Target) {
     let mut process = process::lock();
-    process.files.entry(target.inode).or_insert_with(|| File::new(target));
+    let file = process.files.entry(target.inode).or_insert_with(|| File::new(target));
+    if file.held.is_empty() {
+        file.name = target.name.clone();
+    }
     process.count();
 }
 

@@ -57,6 +57,8 @@ pub(crate) struct Abi {
     pub(crate) status_bytes: usize,
     pub(crate) status_ignore: usize,
     pub(crate) seek_set: c_int,
+    pub(crate) mode_rdwr: c_int,
+    pub(crate) mode_unique_open: c_int,
     pub(crate) byte: Named,
     pub(crate) datatype_null: Named,
     pub(crate) combiners: [(&'static str, c_int, Combiner); 16],
@@ -96,6 +98,8 @@ pub(crate) static MPICH: Abi = Abi {
     status_bytes: 20,
     status_ignore: 1,
     seek_set: 600,
+    mode_rdwr: 8,
+    mode_unique_open: 32,
     byte: Named::Number(0x4c00_010d),
     datatype_null: Named::Number(0x0c00_0000),
     combiners: combiners([1, 2, 3, 4, 6, 7, 9, 10, 19, 12, 13, 14, 18, 15, 16, 17]),
@@ -114,6 +118,8 @@ pub(crate) static OPEN_MPI: Abi = Abi {
     status_bytes: 24,
     status_ignore: 0,
     seek_set: 600,
+    mode_rdwr: 8,
+    mode_unique_open: 32,
     byte: Named::Symbol("ompi_mpi_byte"),
     datatype_null: Named::Symbol("ompi_mpi_datatype_null"),
     combiners: combiners([0, 1, 2, 3, 5, 6, 8, 9, 18, 11, 12, 13, 17, 14, 15, 16]),
@@ -132,6 +138,8 @@ pub(crate) static STANDARD: Abi = Abi {
     status_bytes: 32,
     status_ignore: 0,
     seek_set: 403,
+    mode_rdwr: 32,
+    mode_unique_open: 128,
     byte: Named::Number(0x247),
     datatype_null: Named::Number(0x200),
     combiners: combiners([
@@ -224,6 +232,8 @@ mod tests {
         }
         is("MPI_STATUS_IGNORE", abi.status_ignore as i64);
         is("MPI_SEEK_SET", abi.seek_set.into());
+        is("MPI_MODE_RDWR", abi.mode_rdwr.into());
+        is("MPI_MODE_UNIQUE_OPEN", abi.mode_unique_open.into());
         for (name, named) in [("MPI_BYTE", abi.byte), ("MPI_DATATYPE_NULL", abi.datatype_null)] {
             if let Named::Number(number) = named {
                 is(name, number as i64);

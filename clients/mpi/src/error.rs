@@ -57,6 +57,14 @@ impl Trouble {
         if code == 0 { Ok(()) } else { Err(Trouble::Native(code)) }
     }
 
+    /// An error of the library on a handle that the program does not know, told to the error handler of the one it knows.
+    pub(crate) fn handled_on(self, native: &Native, file: usize) -> Trouble {
+        if let Trouble::Native(code) = self {
+            call_back!(native, "PMPI_File_call_errhandler", file => usize, code => c_int);
+        }
+        self
+    }
+
     fn kind(&self) -> usize {
         match self {
             Trouble::Native(_) | Trouble::Elsewhere => 0,

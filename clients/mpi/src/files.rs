@@ -12,17 +12,21 @@ use std::ffi::{CStr, CString, OsStr, c_char, c_int};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::{Arc, LazyLock, OnceLock};
+use std::time::Instant;
 
-use elbow_lock::{Client, FileName, Hold, Kind, LockError, Owner, Wait, file_name};
+use elbow_lock::{Client, FileName, Hold, Kind, LockError, Owner, Refusal, Wait, file_name};
 use elbow_ranges::{Footprint, Mode};
 use parking_lot::{Mutex, RwLock};
 
 use crate::abi::Handle;
 use crate::error::Trouble;
 use crate::grain::{self, FILE_END};
-use crate::group::Group;
+use crate::group::{self, Group};
 use crate::hints;
 use crate::native::{Native, call};
+use crate::shadow::{Identity, Shadow, nanoseconds};
+use crate::sieve::{Sieve, Waits};
+use crate::sieving::{self, Sieving};
 use crate::view::View;
 
 /// An open file.
@@ -31,6 +35,10 @@ pub(crate) struct OpenFile {
     pub(crate) handle: usize,
     pub(crate) group: Group,
     path: CString,
+    /// What was at that path when it was opened.
+    identity: Option<Identity>,
+    /// This process alone, from the first time on that the file is atomic.
+    pub(crate) alone: OnceLock<Handle>,
     atomic: RwLock<Option<Arc<Atomic>>>,
     /// The status of the split collective access that has begun.
     pub(crate) begun: Mutex<Option<Begun>>,
@@ -62,6 +70,10 @@ pub(crate) struct Atomic {
     view: Mutex<Option<Arc<View>>>,
     /// The library's own hints, put back when atomic mode ends.
     hints: hints::Previous,
+    pub(crate) sieving: Sieving,
+    waits: Mutex<Waits>,
+    /// For windows; nothing where accesses are written piece by piece.
+    shadow: Option<Shadow>,
 }
 
 static FILES: LazyLock<RwLock<HashMap<usize, Arc<OpenFile>>>> = LazyLock::new(RwLock::default);
@@ -72,6 +84,11 @@ const SHARED_POINTER: u64 = FILE_END;
 /// The open file of this handle, unless it was opened past this library.
 pub(crate) fn find(handle: usize) -> Option<Arc<OpenFile>> {
     FILES.read().get(&handle).cloned()
+}
+
+/// Whether any file of this process is in atomic mode.
+pub(crate) fn any_is_atomic() -> bool {
+    FILES.read().values().any(|file| file.atomic.read().is_some())
 }
 
 /// `MPI_File_open`.
@@ -103,6 +120,8 @@ pub(crate) unsafe fn open(
     let opened = OpenFile {
         handle,
         group,
+        identity: Identity::of(without_prefix(&path)),
+        alone: OnceLock::new(),
         path,
         atomic: RwLock::default(),
         begun: Mutex::default(),
@@ -119,8 +138,14 @@ pub(crate) unsafe fn open(
 pub(crate) unsafe fn close(native: &Native, file: *mut usize) -> c_int {
     // SAFETY: a pointer to a handle.
     let known = FILES.write().remove(&unsafe { file.read() });
+    if let Some(atomic) = known.as_ref().and_then(|known| known.atomic()) {
+        atomic.end(native);
+    }
     let code = call!(native, "PMPI_File_close", file => *mut usize);
     if let Some(known) = known {
+        if let Some(alone) = known.alone.get() {
+            group::free(native, *alone);
+        }
         known.group.free(native);
     }
     code
@@ -151,7 +176,9 @@ impl OpenFile {
             return Err(Trouble::Elsewhere);
         }
         let before = std::mem::replace(&mut *self.atomic.write(), entered);
-        if let (Some(before), false) = (before, wanted) {
+        let Some(before) = before else { return Ok(()) };
+        before.end(native);
+        if !wanted {
             before.hints.restore(native, self.handle)?;
         }
         Ok(())
@@ -160,18 +187,38 @@ impl OpenFile {
     /// Gets ready for atomic mode. All processes take part in every message, whatever they find.
     fn enter(&self, native: &Native) -> Result<Option<Arc<Atomic>>, Trouble> {
         let name = self.shared_name(native);
+        let alone = self.alone(native);
         let hints = match self.atomic() {
             Some(already) => Ok(already.hints.clone()),
             None => hints::exact_writes(native, self.handle),
         };
         let (name, hints, client, grain) = (name?, hints?, client()?, grain::from_environment()?);
+        let sieving = sieving::from_environment()?.unless_hinted(hints.forbid_sieving());
+        let shadow = (sieving != Sieving::Never).then(|| self.shadow(native, alone.ok()?));
         Ok(Some(Arc::new(Atomic {
             client,
             name,
             grain,
             view: Mutex::default(),
             hints,
+            sieving,
+            waits: Mutex::default(),
+            shadow: shadow.flatten(),
         })))
+    }
+
+    /// A communicator of this process alone; all processes of the file call it, before any has a reason not to.
+    fn alone(&self, native: &Native) -> Result<Handle, Trouble> {
+        if let Some(alone) = self.alone.get() {
+            return Ok(*alone);
+        }
+        let alone = self.group.alone(native)?;
+        Ok(*self.alone.get_or_init(|| alone))
+    }
+
+    fn shadow(&self, native: &Native, alone: Handle) -> Option<Shadow> {
+        let path = without_prefix(&self.path);
+        Shadow::of(native, self.handle, &self.path, path, self.identity?, alone)
     }
 
     /// The file's name for the lock service: rank 0's, so that all have the same.
@@ -207,6 +254,36 @@ impl OpenFile {
 }
 
 impl Atomic {
+    /// Closes what was opened for it.
+    fn end(&self, native: &Native) {
+        if let Some(shadow) = &self.shadow {
+            shadow.close(native);
+        }
+    }
+
+    /// The second handle, if there can be one and it is open.
+    pub(crate) fn shadow(&self, native: &Native) -> Option<&Shadow> {
+        self.shadow.as_ref().filter(|shadow| shadow.is_open(native))
+    }
+
+    /// The file system that it is on, if it is known how fast that is to be written.
+    pub(crate) fn device(&self) -> Option<u64> {
+        self.shadow.as_ref().map(Shadow::device)
+    }
+
+    /// Whether an access is sieved.
+    pub(crate) fn decide(&self, sieve: &Sieve, processes: usize) -> bool {
+        self.sieving == Sieving::Always || self.waits.lock().decide(sieve, processes)
+    }
+
+    /// As [`lock`](Self::lock), and remembers how long it took.
+    pub(crate) fn lock_for(&self, footprint: Footprint, kind: Kind, is_sieved: bool) -> Result<Hold, Trouble> {
+        let begin = Instant::now();
+        let hold = self.lock(footprint, kind)?;
+        self.waits.lock().add(is_sieved, nanoseconds(begin));
+        Ok(hold)
+    }
+
     /// The view that this process has on the file.
     pub(crate) fn view(&self, native: &Native, file: &OpenFile) -> Result<Arc<View>, Trouble> {
         let mut known = self.view.lock();
@@ -218,8 +295,8 @@ impl Atomic {
         Ok(view)
     }
 
-    /// Waits until the bytes are ours. A list without any pattern that is too long for a request is locked from its first
-    /// byte to its last.
+    /// Waits until the bytes are ours. A list without any pattern that is too long for a request, or more than the service has room for, is
+    /// locked from its first byte to its last.
     pub(crate) fn lock(&self, footprint: Footprint, kind: Kind) -> Result<Hold, Trouble> {
         self.hold(grain::coarsened(footprint, self.grain), kind)
     }
@@ -227,7 +304,13 @@ impl Atomic {
     fn hold(&self, footprint: Footprint, kind: Kind) -> Result<Hold, Trouble> {
         let bounds = footprint.bounds();
         let hold = match self.ask(footprint, kind) {
-            Err(LockError::TooLong { .. }) => self.ask(Footprint::extent(bounds)?, kind),
+            Err(
+                LockError::TooLong { .. }
+                | LockError::Refused {
+                    why: Refusal::Full { .. },
+                    ..
+                },
+            ) => self.ask(Footprint::extent(bounds)?, kind),
             answer => answer,
         }?;
         hold.check()?;

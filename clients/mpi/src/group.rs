@@ -39,8 +39,24 @@ impl Group {
 
     /// Ends it; all of them call it.
     pub(crate) fn free(&self, native: &Native) {
-        let mut stored = native.abi.stored(self.comm);
-        call!(native, "PMPI_Comm_free", &raw mut stored => *mut usize);
+        free(native, self.comm);
+    }
+
+    /// A communicator of each process alone; all of them call it.
+    ///
+    /// # Errors
+    /// The library's.
+    pub(crate) fn alone(&self, native: &Native) -> Result<Handle, Trouble> {
+        let mut alone = 0_usize;
+        let mine = self.rank as c_int;
+        Trouble::of_native(
+            call!(native, "PMPI_Comm_split", self.comm => Handle, mine => c_int, 0 => c_int, &raw mut alone => *mut usize),
+        )?;
+        // SAFETY: the library has put a handle there.
+        #[allow(unsafe_code)]
+        unsafe {
+            Ok(native.abi.load((&raw const alone).cast()))
+        }
     }
 
     pub(crate) fn leads(&self) -> bool {
@@ -120,4 +136,10 @@ impl Group {
     pub(crate) fn arrived(&self, native: &Native) -> Result<(), Trouble> {
         self.gather_numbers(native, 0).map(drop)
     }
+}
+
+/// Ends a communicator; all of its processes call it.
+pub(crate) fn free(native: &Native, comm: Handle) {
+    let mut stored = native.abi.stored(comm);
+    call!(native, "PMPI_Comm_free", &raw mut stored => *mut usize);
 }

@@ -1,7 +1,7 @@
 //! Makes the MPI library write exactly the bytes that were asked for.
 //!
 //! *Data sieving* writes a list of small pieces by reading everything from the first to the last, changing the pieces, and
-//! writing all of it back: it writes bytes that we hold no lock on. ROMIO is told by a hint of the file. OMPIO has no
+//! writing all of it back: it writes bytes that we hold no lock on. (Where we do hold one, `sieving.rs` does it by itself.) ROMIO is told by a hint of the file. OMPIO has no
 //! hint, only a parameter that is read when MPI starts: `elbow lock mpi` sets it in the environment, and here it is
 //! checked. (Two-phase collective writes fill gaps in the same way; `collective.rs` uses them only where there is no gap.)
 
@@ -43,6 +43,12 @@ pub(crate) fn keep_exact(native: &Native, file: usize) -> Result<(), Trouble> {
 }
 
 impl Previous {
+    /// The program wants its pieces written one by one.
+    pub(crate) fn forbid_sieving(&self) -> bool {
+        let value = self.0.as_ref().and_then(|value| CStr::from_bytes_until_nul(value).ok());
+        value.is_some_and(|value| value.to_bytes().eq_ignore_ascii_case(b"disable"))
+    }
+
     /// Puts the hint back; all processes of the file call it.
     pub(crate) fn restore(&self, native: &Native, file: usize) -> Result<(), Trouble> {
         match self.0.as_ref().and_then(|value| CStr::from_bytes_until_nul(value).ok()) {

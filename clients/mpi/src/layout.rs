@@ -13,6 +13,7 @@
 //! Invariants: no part is empty; a run is not repeated at its own length (it is a longer run); a sequence has two parts
 //! or more, or one that does not begin at 0. Source: MPI 4.0, sections 5.1 (typemaps) and 14.3 (views).
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use elbow_ranges::{Dim, PatternError, Strided};
@@ -61,6 +62,34 @@ impl Layout {
     pub(crate) fn bytes(&self) -> u64 {
         match self {
             Layout::Run(bytes) | Layout::Repeat { bytes, .. } | Layout::Sequence { bytes, .. } => *bytes,
+        }
+    }
+
+    /// From its first byte to its last, if the bytes lie in the file in the order of the data.
+    pub(crate) fn ascending(&self) -> Option<Range<i64>> {
+        match self {
+            Layout::Run(bytes) => Some(0..i64::try_from(*bytes).ok()?),
+            Layout::Repeat {
+                count, stride, body, ..
+            } => {
+                let body = body.ascending()?;
+                let last = i64::try_from(count - 1).ok()?.checked_mul(*stride)?;
+                let is_apart = *count == 1 || body.end.checked_sub(body.start)? <= *stride;
+                is_apart.then_some(body.start..body.end.checked_add(last)?)
+            }
+            Layout::Sequence { parts, .. } => {
+                let mut all: Option<Range<i64>> = None;
+                for part in parts.iter() {
+                    let range = part.layout.ascending()?;
+                    let (start, end) = (part.at.checked_add(range.start)?, part.at.checked_add(range.end)?);
+                    let first = all.as_ref().map_or(start, |all| all.start);
+                    if all.is_some_and(|all| start < all.end) {
+                        return None;
+                    }
+                    all = Some(first..end);
+                }
+                all
+            }
         }
     }
 
@@ -185,7 +214,7 @@ fn cover_copies(
     base: i64,
     stride: i64,
     body: &Layout,
-    data: std::ops::Range<u64>,
+    data: Range<u64>,
     out: &mut Vec<Strided>,
 ) -> Result<(), LayoutError> {
     let bytes = body.bytes();
@@ -331,6 +360,34 @@ mod tests {
                 "round {round}: {layout:?} {from}..{to}: {ours} instead of {theirs}"
             );
         }
+    }
+
+    #[test]
+    fn layouts_are_ascending_when_their_bytes_are() {
+        let mut rng = StdRng::seed_from_u64(cases::seed());
+        let mut counts = [0, 0];
+        for round in 0..cases::rounds(2000) {
+            let (inner, extent) = random(&mut rng, 2);
+            let (count, stride) = (rng.random_range(2..4), extent + rng.random_range(-3..3));
+            let layout = Layout::sequence([
+                (rng.random_range(0..9), Layout::repeat(count, stride, inner).unwrap()),
+                (rng.random_range(20..80), Layout::Run(4)),
+            ])
+            .unwrap();
+            let mut bytes = Vec::new();
+            expand(&layout, 100, &mut bytes);
+            let is_ascending = bytes.is_sorted_by(|one, next| one < next);
+            counts[usize::from(is_ascending)] += 1;
+            match layout.ascending() {
+                Some(range) => {
+                    assert!(is_ascending, "round {round}: {layout:?}");
+                    let ends = (bytes[0] as i64 - 100, bytes[bytes.len() - 1] as i64 - 99);
+                    assert_eq!((range.start, range.end), ends, "round {round}: {layout:?}");
+                }
+                None => assert!(!is_ascending, "round {round}: {layout:?}"),
+            }
+        }
+        assert!(counts.iter().all(|count| *count > 100), "{counts:?}");
     }
 
     #[test]

@@ -12,8 +12,10 @@
 //!
 //! - [`layout`], [`inspect`], [`view`]: from datatypes to patterns of bytes, never longer than the program's own description;
 //! - [`transfer`]: an access of one process; [`collective`]: one of all; [`request`]: a nonblocking one;
+//! - [`sieve`]: which parts are better written with the bytes between their pieces, as [`speed`] has it; [`sieving`] locks and
+//!   [`shadow`] writes them;
 //! - [`entry`]: the exported functions; [`files`]: what is open, and in which mode; [`grain`]: how finely it is locked;
-//!   [`hints`]: no write beyond what was asked;
+//!   [`hints`]: no write beyond what was asked; [`hdf5`]: independent transfers of HDF5, which are many accesses;
 //! - [`group`]: messages between the processes of a file; [`error`]: how the program hears of trouble.
 //!
 //! Invariants: in atomic mode no I/O is done but under a lock that covers all that it touches and was ours just before; what
@@ -27,6 +29,7 @@ mod error;
 mod files;
 mod grain;
 mod group;
+mod hdf5;
 mod hints;
 #[cfg(test)]
 #[path = "../tests/mpi/implementations.rs"]
@@ -40,5 +43,9 @@ mod inspect;
 mod layout;
 mod native;
 mod request;
+mod shadow;
+mod sieve;
+mod sieving;
+mod speed;
 mod transfer;
 mod view;

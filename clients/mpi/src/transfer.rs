@@ -6,14 +6,17 @@
 //! returns, and its request is complete from birth. Source: MPI 4.0, sections 14.4 and 14.6.1.
 
 use std::ffi::{c_int, c_void};
+use std::time::Instant;
 
 use elbow_lock::Kind;
 
 use crate::abi::Handle;
 use crate::error::Trouble;
 use crate::files::{Atomic, OpenFile, Status};
+use crate::hdf5::{self, Within};
 use crate::inspect;
 use crate::native::{Native, call};
+use crate::sieving;
 use crate::view::Cover;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -77,7 +80,7 @@ impl Transfer {
     ///
     /// # Errors
     /// The arguments are wrong.
-    fn bytes(&self, native: &Native) -> Result<u64, Trouble> {
+    pub(crate) fn bytes(&self, native: &Native) -> Result<u64, Trouble> {
         let count = u64::try_from(self.count).unwrap_or(0);
         inspect::size_of(native, self.datatype)?
             .checked_mul(count)
@@ -125,7 +128,7 @@ impl Transfer {
         }
     }
 
-    fn offset(&self, native: &Native, file: &OpenFile) -> Result<i64, Trouble> {
+    pub(crate) fn offset(&self, native: &Native, file: &OpenFile) -> Result<i64, Trouble> {
         let mut offset = 0_i64;
         let code = match self.place {
             Place::At(offset) => return Ok(offset),
@@ -147,14 +150,28 @@ impl Transfer {
             Place::Shared => Some(atomic.lock_shared_pointer()?),
             _ => None,
         };
-        let Some(footprint) = self.cover(native, file, atomic)?.footprint() else {
+        let cover = self.cover(native, file, atomic)?;
+        let Some(footprint) = cover.footprint() else {
             return Trouble::of_native(self.go(native, file));
         };
-        let hold = atomic.lock(footprint, self.kind())?;
+        if let Within::Held = hdf5::within(file.handle, atomic, self.kind(), &footprint.bounds())? {
+            return Trouble::of_native(self.go(native, file));
+        }
+        if self.sieved(native, file, atomic, &cover)?.is_some() {
+            return Ok(());
+        }
+        let hold = match self.direction {
+            Direction::Read => atomic.lock(footprint, Kind::Shared)?,
+            Direction::Write => atomic.lock_for(footprint, Kind::Exclusive, false)?,
+        };
         if let Some(pointer) = &pointer {
             pointer.check()?;
         }
+        let begin = Instant::now();
         let code = self.go(native, file);
+        if self.direction == Direction::Write {
+            sieving::learn(atomic, &cover, begin);
+        }
         hold.finish()?;
         pointer.map_or(Ok(()), |pointer| pointer.finish())?;
         Trouble::of_native(code)

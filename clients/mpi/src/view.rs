@@ -9,6 +9,7 @@
 //! Source: MPI 4.0, section 14.3.
 
 use std::ffi::{CStr, c_char};
+use std::ops::Range;
 
 use elbow_ranges::encoding::{DecodeError, Reader, Writer};
 use elbow_ranges::{Dim, Footprint, PatternError, Strided};
@@ -31,6 +32,8 @@ pub(crate) struct View {
     pub(crate) etype_bytes: u64,
     extent: i64,
     layout: Layout,
+    /// Data lies in the file in its own order.
+    pub(crate) is_ascending: bool,
 }
 
 impl View {
@@ -56,11 +59,16 @@ impl View {
         };
         let view = native_representation(representation).and_then(|()| {
             let (etype_bytes, extent) = (inspect::size_of(native, etype)?, inspect::extent_of(native, filetype)?);
+            let layout = inspect::layout_of(native, filetype)?;
+            let is_ascending = layout
+                .ascending()
+                .is_some_and(|range| range.end - range.start <= extent);
             Ok(Self {
                 displacement,
                 etype_bytes,
                 extent,
-                layout: inspect::layout_of(native, filetype)?,
+                layout,
+                is_ascending,
             })
         });
         let view = view.and_then(|view| view.is_agreed(native, file).map(|()| view));
@@ -138,6 +146,21 @@ impl Cover {
     /// Patterns in it.
     pub(crate) fn len(&self) -> usize {
         self.0.len()
+    }
+
+    /// Its pieces, one pattern after another.
+    pub(crate) fn pieces(&self) -> impl Iterator<Item = Range<u64>> {
+        self.0.iter().flat_map(Strided::pieces)
+    }
+
+    /// How many, at most.
+    pub(crate) fn piece_count(&self) -> u64 {
+        self.0.iter().map(Strided::segments).fold(0, u64::saturating_add)
+    }
+
+    /// Bytes in it, at most.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.0.iter().map(Strided::total_bytes).fold(0, u64::saturating_add)
     }
 
     /// What to lock; nothing for no data.

@@ -52,6 +52,26 @@ pub enum LockError {
         /// How.
         why: String,
     },
+    /// What was asked for came with a later version of the service.
+    #[error(
+        "the lock service at {address} is older than this program and cannot {what}: restart it with this version ({why})"
+    )]
+    TooOld {
+        /// Where it is.
+        address: Address,
+        /// What it was asked to do.
+        what: &'static str,
+        /// How we know.
+        why: String,
+    },
+    /// The service does not do that for us.
+    #[error("the lock service at {address} did not do it: {why}")]
+    Denied {
+        /// Where it is.
+        address: Address,
+        /// Its reason.
+        why: String,
+    },
     /// A signal ended the wait (only where that was asked for).
     #[error("interrupted by a signal while waiting for a lock on {file}")]
     Interrupted {

@@ -22,8 +22,10 @@ use sha2::Sha256;
 use crate::message::SessionId;
 use crate::wire::{append_frame, bad};
 
-/// The version of the protocol that this program speaks.
+/// The version of the protocol that a client says hello with: the oldest that will do.
 pub const PROTOCOL_VERSION: u16 = 1;
+/// The newest that this program speaks, which a service says in its welcome: what was added since is not to be asked of an older one.
+pub const PROTOCOL_NEWEST: u16 = 2;
 /// What a hello begins with.
 pub const MAGIC: [u8; 8] = *b"ELBOWLCK";
 /// Shortest key that a service takes, in bytes.
@@ -109,6 +111,7 @@ pub(crate) struct Hello {
 /// What the service opens the session with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Welcome {
+    /// The newest that the service speaks.
     pub(crate) version: u16,
     pub(crate) session: SessionId,
     /// As granted; at most what was asked for, if that was not 0.

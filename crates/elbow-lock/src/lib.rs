@@ -19,6 +19,7 @@ mod deadlock;
 mod error;
 mod hello;
 mod lease;
+mod memory;
 mod message;
 #[cfg(feature = "server")]
 pub mod proxy;
@@ -31,14 +32,17 @@ pub mod workload;
 
 pub use address::{ADDRESS_VARIABLE, Address, BadAddress, KEY_VARIABLE};
 pub use client::{
-    Asked, Broken, Canceller, Client, Hold, Link, Options, Posix, Receive, Received, TTL_MS_TCP, file_name, now_ms,
+    Asked, Broken, Call, Canceller, Client, ClientCore, Heard, Hold, Identity, Link, LinkNumber, Opened, Options,
+    Posix, RECONNECT_MS, Receive, Received, Standing, TTL_MS_TCP, Taken, file_name, made_up_at, now_ms,
 };
 pub use deadlock::{Deadlock, WaitFor, find_deadlock, resolve, resolve_after};
 pub use error::LockError;
-pub use hello::{KEY_BYTES_MIN, Key, MAGIC, PROTOCOL_VERSION};
+pub use hello::{KEY_BYTES_MIN, Key, MAGIC, PROTOCOL_NEWEST, PROTOCOL_VERSION};
 pub use lease::{ClientLease, Leases, margin_ms};
+pub use memory::Memory;
 pub use message::{
-    Blocker, FILE_NAME_BYTES_MAX, FileName, Kind, LockId, Owner, Refusal, Reply, Request, SessionId, Token, Wait,
+    Blocker, FILE_NAME_BYTES_MAX, FileName, Kind, LockId, Owner, Refusal, Reply, Request, Seen, SeenLock, SessionId,
+    Token, Wait,
 };
 pub use shard::{Action, FileStatus, Limits, LockStatus, Shard, Totals};
-pub use table::Party;
+pub use table::{Comparison, Known, Party};

@@ -227,6 +227,25 @@ pub enum Request {
         /// Comes back in the answer.
         seq: u64,
     },
+    /// Who holds and who waits for locks of one file. Answered with [`Reply::Seen`]. From version 2 on.
+    Look {
+        /// Comes back in the answer.
+        seq: u64,
+        /// Of which file.
+        file: FileName,
+    },
+    /// Ends the sessions that hold something of a file, by somebody else's word. Answered with [`Reply::Broken`] or [`Reply::Denied`]. From
+    /// version 2 on.
+    Break {
+        /// Comes back in the answer.
+        seq: u64,
+        /// Of which file.
+        file: FileName,
+        /// Only this session; with `None` all that hold something of the file and nothing of another one.
+        session: Option<SessionId>,
+        /// Grant what they hold to others at once, and not when they are known to use it no more.
+        force: bool,
+    },
     /// The client goes, and uses none of its locks any more: the session ends at once, not with its lease. Not answered.
     Close,
 }
@@ -272,11 +291,72 @@ pub enum Reply {
         /// A JSON object, described in the reference of the lock service.
         json: String,
     },
+    /// To [`Request::Look`].
+    Seen {
+        /// Of the request.
+        seq: u64,
+        /// What is held, and who waits.
+        seen: Seen,
+    },
+    /// To [`Request::Break`]: these sessions are told that their locks are lost.
+    Broken {
+        /// Of the request.
+        seq: u64,
+        /// None, if nobody held anything.
+        sessions: Vec<SessionId>,
+    },
+    /// To [`Request::Break`]: nothing was broken.
+    Denied {
+        /// Of the request.
+        seq: u64,
+        /// The reason, for people.
+        why: String,
+    },
     /// The session and all its locks have ended; nothing comes after it.
     Lost {
         /// The reason, for people.
         why: String,
     },
+}
+
+/// The locks of one file, as a service tells them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Seen {
+    /// Locks held; of a POSIX lock each piece.
+    pub holds: u64,
+    /// Requests that wait.
+    pub queued: u64,
+    /// Those who hold, then those who wait, each in the order of asking; not all of them, where there are many.
+    pub locks: Vec<SeenLock>,
+}
+
+/// A lock that is held or waited for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SeenLock {
+    /// Whose session.
+    pub session: SessionId,
+    /// Who in that session.
+    pub owner: Owner,
+    /// The session's client, in its own words and those of the system: program, process, user or address.
+    pub client: String,
+    /// Shared or exclusive.
+    pub kind: Kind,
+    /// Whether it follows fcntl(2).
+    pub is_posix: bool,
+    /// Whether its session was told that its locks are lost, and has not said that it uses them no more.
+    pub is_ending: bool,
+    /// Its fencing token; none while it waits.
+    pub token: Option<Token>,
+    /// Milliseconds since it was granted; since it was asked for, if it waits.
+    pub age_ms: u64,
+    /// Its first byte.
+    pub start: u64,
+    /// Past its last byte (of its bounds, where it is a list).
+    pub end: u64,
+    /// What it covers, in the form it was asked for; of a long list the beginning.
+    pub pattern: String,
+    /// What the session holds of other files: it ends with the session, too.
+    pub elsewhere: u64,
 }
 
 /// A lock in somebody's way.

@@ -28,8 +28,9 @@ use ahash::AHashMap;
 use slab::Slab;
 
 use crate::deadlock::WaitFor;
+use crate::memory::{FILE_BYTES, LOCK_BYTES, Memory, Room};
 use crate::message::{FileName, LockId, Owner, Refusal, Reply, Request, SessionId};
-use crate::table::{Ask, Event, Grant, Lock, Party, Patience, Sequence, State, Table};
+use crate::table::{Ask, Event, Grant, Known, Lock, Party, Patience, Sequence, State, Table};
 pub use limits::Limits;
 use requests::posix_ask;
 use session::{Place, Session};
@@ -85,6 +86,7 @@ pub enum Action {
 pub struct Shard {
     epoch: u32,
     limits: Limits,
+    memory: Memory,
     files: Slab<File>,
     names: AHashMap<FileName, usize>,
     sessions: BTreeMap<SessionId, Session>,
@@ -103,7 +105,18 @@ pub struct Shard {
 struct File {
     name: FileName,
     table: Table,
+    room: Room,
 }
+
+impl File {
+    /// What it takes of the service's memory without its locks.
+    fn bytes(name: &FileName) -> usize {
+        FILE_BYTES + name.as_bytes().len()
+    }
+}
+
+/// Of fewer files than this, the room of those that are gone is kept for the next.
+const FILES_KEPT: usize = 1 << 10;
 
 impl Shard {
     /// No locks, in the service's `epoch`-th life: larger than that of any life before, and below 2^24.
@@ -115,9 +128,11 @@ impl Shard {
     /// When the epoch does not fit a token.
     #[must_use]
     pub fn new(epoch: u32, grace_until_ms: u64, limits: Limits) -> Self {
+        let memory = Memory::new(limits.memory_bytes);
         Self {
             epoch,
             limits,
+            memory,
             files: Slab::new(),
             names: AHashMap::new(),
             sessions: BTreeMap::new(),
@@ -140,6 +155,22 @@ impl Shard {
         }
     }
 
+    /// Shares its memory with other shards.
+    ///
+    /// # Panics
+    /// When it has sessions already.
+    #[must_use]
+    pub fn within(self, memory: Memory) -> Self {
+        assert!(self.sessions.is_empty(), "what is taken stays where it is counted");
+        Self { memory, ..self }
+    }
+
+    /// What its locks take, and may take.
+    #[must_use]
+    pub fn memory(&self) -> &Memory {
+        &self.memory
+    }
+
     /// Puts the end of a grace period off that has not ended yet.
     pub fn stay_in_grace(&mut self, until_ms: u64) {
         self.grace_until_ms = self.grace_until_ms.map(|old_ms| old_ms.max(until_ms));
@@ -160,11 +191,25 @@ impl Shard {
 
     /// Begins a session. Requests of others are answered with [`Reply::Lost`].
     pub fn open(&mut self, session: SessionId) {
-        self.sessions.entry(session).or_default();
+        let memory = &self.memory;
+        self.sessions.entry(session).or_insert_with(|| Session::new(memory));
     }
 
-    /// Takes a request. [`Request::Renew`], [`Request::Status`] and [`Request::Close`] are not for shards, and are ignored.
+    /// Takes a request. Those that ask for no lock and end none ([`Request::Renew`], [`Request::Status`], [`Request::Look`],
+    /// [`Request::Break`], [`Request::Close`]) are not for shards, and are ignored.
     pub fn handle(&mut self, now_ms: u64, session: SessionId, request: Request, out: &mut Vec<Action>) {
+        self.handle_knowing(now_ms, session, request, Known::default(), out);
+    }
+
+    /// As [`handle`](Self::handle), of a request of which something is known: the same follows, in fewer steps.
+    pub fn handle_knowing(
+        &mut self,
+        now_ms: u64,
+        session: SessionId,
+        request: Request,
+        known: Known,
+        out: &mut Vec<Action>,
+    ) {
         if !self.sessions.get(&session).is_some_and(|session| session.is_connected) {
             let why = "the session has ended, by a lost connection or because nothing was heard of it".to_owned();
             return out.push(Action::Reply(session, Reply::Lost { why }));
@@ -188,6 +233,8 @@ impl Shard {
                     footprint,
                     posix: false,
                     recall,
+                    known,
+                    number: 0,
                 };
                 self.ask(now_ms, file, ask, wait, out);
             }
@@ -233,15 +280,21 @@ impl Shard {
                     footprint,
                     posix: false,
                     recall,
+                    known,
+                    number: 0,
                 };
                 self.reassert(now_ms, file, ask, token, out);
             }
-            Request::Renew { .. } | Request::Status { .. } | Request::Close => {}
+            Request::Renew { .. }
+            | Request::Status { .. }
+            | Request::Look { .. }
+            | Request::Break { .. }
+            | Request::Close => {}
         }
     }
 
-    /// The connection of a session is gone, and perhaps its client has not noticed: what it waits for is dropped, what it
-    /// holds stays until [`close`](Self::close).
+    /// The connection of a session is gone, or its locks are broken, and perhaps its client has not noticed: what it waits for is dropped,
+    /// what it holds stays until [`close`](Self::close). Nothing more is taken of it.
     pub fn disconnect(&mut self, now_ms: u64, session: SessionId, out: &mut Vec<Action>) {
         let Some(state) = self.sessions.get_mut(&session) else {
             return;
@@ -377,7 +430,8 @@ impl Shard {
     /// When something is not.
     #[doc(hidden)]
     pub fn check(&self) {
-        for (file, File { name, table }) in &self.files {
+        for (file, File { name, table, room }) in &self.files {
+            assert_eq!(room.bytes(), File::bytes(name));
             assert_eq!(self.names.get(name), Some(&file));
             assert!(!table.is_empty(), "nothing is held of {name}, and it is still there");
             table.check(self.grace_until_ms.is_none());
@@ -386,10 +440,24 @@ impl Shard {
         let locks: usize = tables().map(Table::len).sum();
         let counted: usize = self.sessions.values().map(Session::count).sum();
         assert_eq!((self.names.len(), locks), (self.files.len(), counted));
+        self.check_memory(locks);
         let timed =
             |lock: &&Lock| matches!(lock.state, State::Waiting { patience, .. } if patience.deadline().is_some());
         let timed: usize = tables().map(|table| table.locks().filter(timed).count()).sum();
         assert_eq!(timed, self.timers.len());
+    }
+
+    /// What is counted is what is there.
+    fn check_memory(&self, locks: usize) {
+        let all = self.files.iter().flat_map(|(_, file)| file.table.locks());
+        let lists: usize = all.map(|lock| lock.ask.heap_bytes()).sum();
+        let of_sessions: usize = self.sessions.values().map(Session::room_bytes).sum();
+        assert_eq!(of_sessions, locks * LOCK_BYTES + lists);
+        let of_files: usize = self.files.iter().map(|(_, file)| file.room.bytes()).sum();
+        assert!(
+            self.memory.used_bytes() >= of_sessions + of_files,
+            "more is there than is counted"
+        );
     }
 
     fn end_grace(&mut self, now_ms: u64, out: &mut Vec<Action>) {
@@ -435,6 +503,9 @@ impl Shard {
         if self.files[file].table.is_empty() {
             let File { name, .. } = self.files.remove(file);
             self.names.remove(&name);
+            if self.files.is_empty() && self.files.capacity() > FILES_KEPT {
+                (self.files, self.names) = (Slab::new(), AHashMap::new());
+            }
         }
     }
 
@@ -471,14 +542,8 @@ impl Shard {
     /// Takes a lock out of its table, its session and the timers. Call [`settle`](Self::settle) afterwards.
     fn remove(&mut self, file: usize, key: usize) -> Lock {
         let lock = self.files[file].table.end(key);
-        let Ask {
-            who,
-            id,
-            posix,
-            ref footprint,
-            ..
-        } = lock.ask;
-        let list_bytes = footprint.heap_bytes();
+        let Ask { who, id, posix, .. } = lock.ask;
+        let list_bytes = lock.ask.heap_bytes();
         let session = self.session(who.session);
         match &lock.state {
             State::Held { .. } if posix => {
@@ -515,10 +580,12 @@ impl Shard {
     }
 
     fn begin_file(&mut self, name: FileName) -> usize {
-        let table = Table::default();
+        let (table, mut room) = (Table::default(), self.memory.room());
+        room.set(File::bytes(&name));
         let file = self.files.insert(File {
             name: name.clone(),
             table,
+            room,
         });
         self.names.insert(name, file);
         file

@@ -25,10 +25,12 @@
 //! witness in place of counting all: Moskewicz et al., *Chaff*, section 2 (two watched literals).
 
 mod boxes;
+mod known;
 mod posix;
 mod queue;
 mod sequence;
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
@@ -37,6 +39,7 @@ use slab::Slab;
 
 use crate::message::{Blocker, Kind, LockId, Owner, SessionId, Token};
 use boxes::Boxes;
+pub use known::{Comparison, Known};
 pub(crate) use sequence::Sequence;
 
 /// Who holds or waits: an owner of a session. Deadlock is a cycle of these.
@@ -73,6 +76,10 @@ pub(crate) struct Ask {
     pub(crate) posix: bool,
     /// Whether its holder wants to hear that somebody waits.
     pub(crate) recall: bool,
+    /// Of older locks: whether it shares bytes with them. Not for POSIX locks, whose footprints change.
+    pub(crate) known: Known,
+    /// Its place in the order of asking; 0 until it has one.
+    pub(crate) number: u64,
 }
 
 impl Ask {
@@ -80,7 +87,20 @@ impl Ask {
     fn tokens(&self) -> u64 {
         if self.recall { Token::OF_KEPT } else { 1 }
     }
+
+    /// Memory that it takes beside its own size.
+    pub(crate) fn heap_bytes(&self) -> usize {
+        self.footprint.heap_bytes() + self.known.heap_bytes()
+    }
+
+    /// Whether comparing it may take long.
+    fn is_large(&self) -> bool {
+        self.footprint.heap_bytes() > LARGE_BYTES || self.footprint.is_deep()
+    }
 }
+
+/// A list or bitmap of more memory than this may take long to compare.
+const LARGE_BYTES: usize = 2 << 10;
 
 /// A lock, held or waited for.
 #[derive(Debug)]
@@ -175,6 +195,10 @@ pub(crate) struct Table {
     stirred: BTreeMap<u64, usize>,
     /// Locks held whose holders want to be told and have not been.
     untold: usize,
+    /// Locks that may take long to compare.
+    large: usize,
+    /// Steps of all comparisons so far, about.
+    compared: Cell<u64>,
 }
 
 impl Table {
@@ -232,13 +256,15 @@ impl Table {
     /// Puts a request in the queue, behind `blocker`; without one it waits for [`Table::stir_all`].
     pub(crate) fn enqueue(
         &mut self,
-        ask: Ask,
+        mut ask: Ask,
         blocker: Option<usize>,
         patience: Patience,
         now_ms: u64,
         sequence: &mut Sequence,
     ) -> usize {
         let (number, bounds) = (sequence.number(), ask.footprint.bounds());
+        ask.number = number;
+        self.large += usize::from(ask.is_large());
         let who = ask.who;
         let state = State::Waiting {
             watches: blocker,
@@ -263,6 +289,7 @@ impl Table {
     pub(crate) fn end(&mut self, key: usize) -> Lock {
         self.stir_watchers(key);
         let lock = self.locks.remove(key);
+        self.large -= usize::from(lock.ask.is_large());
         self.by_owner.remove(&(lock.ask.who, key));
         match lock.state {
             State::Held { told, .. } => {
@@ -328,6 +355,8 @@ impl Table {
                 State::Waiting { watches: None, .. } => assert!(!settled, "{lock:?} waits for nobody"),
             }
         }
+        let large = self.locks.iter().filter(|(_, lock)| lock.ask.is_large()).count();
+        assert_eq!(self.large, large);
         let waiting = self.locks.iter().filter(|(_, lock)| !lock.is_held()).count();
         assert!(
             self.watched.len() <= waiting && self.queue.len() == waiting && self.by_owner.len() == self.locks.len()
@@ -342,7 +371,10 @@ impl Table {
                 .filter(|&(other, lock)| other != key && lock.is_held())
         };
         for (_, other) in others() {
-            assert!(!conflict(&lock.ask, &other.ask), "{lock:?} and {other:?} are both held");
+            assert!(
+                !self.conflict(&lock.ask, &other.ask),
+                "{lock:?} and {other:?} are both held"
+            );
         }
         let is_piece = |other: &Lock| lock.ask.posix && other.ask.posix && other.ask.who == lock.ask.who;
         for (_, other) in others().filter(|(_, other)| is_piece(other)) {
@@ -360,7 +392,7 @@ impl Table {
         let blocking = &self.locks[blocker];
         assert!(self.watched.contains(&(blocker, lock.number, key)));
         assert!(
-            conflict(&lock.ask, &blocking.ask),
+            self.conflict(&lock.ask, &blocking.ask),
             "{lock:?} watches {blocking:?}, which is not in its way"
         );
         assert!(
@@ -373,8 +405,10 @@ impl Table {
         );
     }
 
-    fn insert_held(&mut self, ask: Ask, number: u64, now_ms: u64, token: Token) -> usize {
+    fn insert_held(&mut self, mut ask: Ask, number: u64, now_ms: u64, token: Token) -> usize {
         let (who, bounds) = (ask.who, ask.footprint.bounds());
+        ask.number = number;
+        self.large += usize::from(ask.is_large());
         self.untold += usize::from(ask.recall);
         let state = State::Held { token, told: false };
         let lock = Lock {
@@ -397,7 +431,7 @@ impl Table {
 
     fn conflicting_held(&self, ask: &Ask) -> impl Iterator<Item = usize> {
         let held = self.held.overlapping(ask.footprint.bounds()).map(|(_, key)| key);
-        held.filter(|&key| conflict(ask, &self.locks[key].ask))
+        held.filter(|&key| self.conflict(ask, &self.locks[key].ask))
     }
 }
 
@@ -407,9 +441,58 @@ impl Lock {
     }
 }
 
-/// Whether two locks may not be held together; their bounding boxes are known to overlap.
-fn conflict(a: &Ask, b: &Ask) -> bool {
-    (a.kind == Kind::Exclusive || b.kind == Kind::Exclusive)
-        && !(a.posix && b.posix && a.who == b.who)
-        && a.footprint.overlaps(&b.footprint)
+/// Whether two locks may not be held together if they share a byte.
+fn exclude(a: &Ask, b: &Ask) -> bool {
+    (a.kind == Kind::Exclusive || b.kind == Kind::Exclusive) && !(a.posix && b.posix && a.who == b.who)
+}
+
+impl Table {
+    /// Whether two locks may not be held together; their bounding boxes are known to overlap.
+    fn conflict(&self, a: &Ask, b: &Ask) -> bool {
+        exclude(a, b) && self.overlap(a, b)
+    }
+
+    /// Whether they share a byte: known, or compared now.
+    fn overlap(&self, a: &Ask, b: &Ask) -> bool {
+        let (younger, older) = match (a.number, b.number) {
+            (0, _) => (a, b),
+            (_, 0) => (b, a),
+            (ours, theirs) if ours > theirs => (a, b),
+            _ => (b, a),
+        };
+        let compare = || {
+            let steps = a.footprint.overlap_cost(&b.footprint);
+            self.compared.set(self.compared.get() + steps);
+            a.footprint.overlaps(&b.footprint)
+        };
+        younger.known.of(older.number).unwrap_or_else(compare)
+    }
+
+    /// The locks that a request has to be compared with and that take more steps than so many.
+    pub(crate) fn long_comparisons(&self, ask: &Ask, steps: u64) -> Vec<Comparison> {
+        if steps > 0 && self.large == 0 && !ask.is_large() {
+            return Vec::new();
+        }
+        let bounds = ask.footprint.bounds();
+        let near = self
+            .held
+            .overlapping(bounds.clone())
+            .chain(self.waiting.overlapping(bounds));
+        let others = near.map(|(number, key)| (number, &self.locks[key].ask));
+        let long = others.filter(|(number, other)| {
+            exclude(ask, other)
+                && ask.known.of(*number).is_none()
+                && ask.footprint.overlap_cost(&other.footprint) > steps
+        });
+        long.map(|(number, other)| Comparison {
+            number,
+            footprint: other.footprint.clone(),
+        })
+        .collect()
+    }
+
+    /// Steps of all comparisons so far, about.
+    pub(crate) fn compared(&self) -> u64 {
+        self.compared.get()
+    }
 }

@@ -17,10 +17,13 @@
 use elbow_ranges::Footprint;
 use elbow_ranges::encoding::{DecodeError, Reader, Writer};
 
-use crate::message::{Blocker, FileName, Kind, LockId, Owner, Refusal, Reply, Request, SessionId, Token, Wait};
+use crate::message::{
+    Blocker, FileName, Kind, LockId, Owner, Refusal, Reply, Request, Seen, SeenLock, SessionId, Token, Wait,
+};
 
-/// Longest payload of a frame, in bytes: a list of 250,000 ranges without any pattern in it.
-pub const FRAME_BYTES_MAX: usize = 1 << 20;
+/// Longest payload of a frame, in bytes: a list of four million ranges without any pattern in it. What a service takes may be less
+/// ([`Limits::request_bytes`](crate::Limits)).
+pub const FRAME_BYTES_MAX: usize = 16 << 20;
 /// Bytes of a frame before its payload.
 pub(crate) const LENGTH_BYTES: usize = 4;
 
@@ -36,6 +39,8 @@ mod kinds {
     pub(super) const RENEW: u8 = 0x17;
     pub(super) const STATUS: u8 = 0x18;
     pub(super) const CLOSE: u8 = 0x19;
+    pub(super) const LOOK: u8 = 0x1a;
+    pub(super) const BREAK: u8 = 0x1b;
 
     pub(super) const GRANTED: u8 = 0x90;
     pub(super) const REFUSED: u8 = 0x91;
@@ -43,6 +48,9 @@ mod kinds {
     pub(super) const ANSWER: u8 = 0x95;
     pub(super) const RENEWED: u8 = 0x97;
     pub(super) const STATUS_REPLY: u8 = 0x98;
+    pub(super) const SEEN: u8 = 0x9a;
+    pub(super) const BROKEN: u8 = 0x9b;
+    pub(super) const DENIED: u8 = 0x9c;
     pub(super) const LOST: u8 = 0x9f;
 }
 
@@ -51,13 +59,44 @@ mod kinds {
 /// # Errors
 /// When the length is none that a peer may send.
 pub(crate) fn frame_length(bytes: &[u8]) -> Result<Option<usize>, DecodeError> {
+    let length = announced(bytes)?;
+    Ok(length
+        .map(|length| LENGTH_BYTES + length)
+        .filter(|&length| bytes.len() >= length))
+}
+
+/// The length of the payload that `bytes` begin to tell of; `None` while not even that is there.
+///
+/// # Errors
+/// When the length is none that a peer may send.
+pub(crate) fn announced(bytes: &[u8]) -> Result<Option<usize>, DecodeError> {
     let Some(length) = bytes.first_chunk::<LENGTH_BYTES>() else {
         return Ok(None);
     };
     match u32::from_le_bytes(*length) as usize {
         0 => Err(bad(0, "a frame is empty")),
-        length if length > FRAME_BYTES_MAX => Err(bad(0, "a frame is longer than 1 MiB")),
-        length => Ok((bytes.len() >= LENGTH_BYTES + length).then_some(LENGTH_BYTES + length)),
+        length if length > FRAME_BYTES_MAX => Err(bad(0, "a frame is longer than 16 MiB")),
+        length => Ok(Some(length)),
+    }
+}
+
+/// Bytes that the type and the name of a request take at most.
+#[cfg(feature = "server")]
+const NAME_BYTES_MAX: usize = 11;
+
+/// The lock that a frame asks for which begins with `bytes`; `None` while too few of them are there.
+///
+/// # Errors
+/// When it asks for none: no other request is long.
+#[cfg(feature = "server")]
+pub(crate) fn asked_for(bytes: &[u8]) -> Result<Option<LockId>, DecodeError> {
+    let Some(payload) = bytes.get(LENGTH_BYTES..LENGTH_BYTES + NAME_BYTES_MAX) else {
+        return Ok(None);
+    };
+    let mut reader = Reader::new(payload);
+    match reader.u8()? {
+        kinds::LOCK | kinds::REASSERT => Ok(Some(LockId(reader.varint()?))),
+        _ => Err(bad(0, "a request of this type is not so long")),
     }
 }
 
@@ -175,6 +214,21 @@ fn put_request(writer: &mut Writer, request: &Request) {
         }
         Request::Renew { seq } => put_number(writer, kinds::RENEW, *seq),
         Request::Status { seq } => put_number(writer, kinds::STATUS, *seq),
+        Request::Look { seq, file } => {
+            put_number(writer, kinds::LOOK, *seq);
+            writer.bytes(file.as_bytes());
+        }
+        Request::Break {
+            seq,
+            file,
+            session,
+            force,
+        } => {
+            put_number(writer, kinds::BREAK, *seq);
+            writer.bytes(file.as_bytes());
+            writer.varint(session.map_or(0, |session| session.0)); // No session has this number.
+            writer.bool(*force);
+        }
         Request::Close => writer.u8(kinds::CLOSE),
     }
 }
@@ -254,6 +308,16 @@ fn take_request(reader: &mut Reader<'_>) -> Result<Request, DecodeError> {
         }
         kinds::RENEW => Request::Renew { seq: reader.varint()? },
         kinds::STATUS => Request::Status { seq: reader.varint()? },
+        kinds::LOOK => Request::Look {
+            seq: reader.varint()?,
+            file: take_file(reader)?,
+        },
+        kinds::BREAK => Request::Break {
+            seq: reader.varint()?,
+            file: take_file(reader)?,
+            session: Some(SessionId(reader.varint()?)).filter(|session| session.0 > 0),
+            force: reader.bool()?,
+        },
         kinds::CLOSE => Request::Close,
         _ => return Err(bad(at, "a request of an unknown type")),
     })
@@ -284,6 +348,19 @@ fn put_reply(writer: &mut Writer, reply: &Reply) {
         Reply::Status { seq, json } => {
             put_number(writer, kinds::STATUS_REPLY, *seq);
             writer.bytes(json.as_bytes());
+        }
+        Reply::Seen { seq, seen } => {
+            put_number(writer, kinds::SEEN, *seq);
+            put_seen(writer, seen);
+        }
+        Reply::Broken { seq, sessions } => {
+            put_number(writer, kinds::BROKEN, *seq);
+            writer.varint(sessions.len() as u64);
+            sessions.iter().for_each(|session| writer.varint(session.0));
+        }
+        Reply::Denied { seq, why } => {
+            put_number(writer, kinds::DENIED, *seq);
+            writer.bytes(why.as_bytes());
         }
         Reply::Lost { why } => {
             writer.u8(kinds::LOST);
@@ -319,6 +396,18 @@ fn take_reply(reader: &mut Reader<'_>) -> Result<Reply, DecodeError> {
         kinds::STATUS_REPLY => Reply::Status {
             seq: reader.varint()?,
             json: take_text(reader)?,
+        },
+        kinds::SEEN => Reply::Seen {
+            seq: reader.varint()?,
+            seen: take_seen(reader)?,
+        },
+        kinds::BROKEN => Reply::Broken {
+            seq: reader.varint()?,
+            sessions: take_many(reader, |reader| reader.varint().map(SessionId))?,
+        },
+        kinds::DENIED => Reply::Denied {
+            seq: reader.varint()?,
+            why: take_text(reader)?,
         },
         kinds::LOST => Reply::Lost {
             why: take_text(reader)?,
@@ -383,9 +472,81 @@ fn put_head(writer: &mut Writer, kind: u8, id: LockId, owner: Owner, file: &File
 
 fn take_head(reader: &mut Reader<'_>) -> Result<(LockId, Owner, FileName), DecodeError> {
     let (id, owner) = (LockId(reader.varint()?), Owner(reader.varint()?));
-    let at = reader.offset();
-    let file = file_name(at, reader.bytes()?)?;
+    let file = take_file(reader)?;
     Ok((id, owner, file))
+}
+
+fn take_file(reader: &mut Reader<'_>) -> Result<FileName, DecodeError> {
+    let at = reader.offset();
+    file_name(at, reader.bytes()?)
+}
+
+/// Each takes a byte or more, so that no more are believed to come than can.
+fn take_many<T>(
+    reader: &mut Reader<'_>,
+    take: impl Fn(&mut Reader<'_>) -> Result<T, DecodeError>,
+) -> Result<Vec<T>, DecodeError> {
+    let count = reader.varint()?;
+    let mut many = Vec::new();
+    for _ in 0..count {
+        many.push(take(reader)?);
+    }
+    Ok(many)
+}
+
+fn put_seen(writer: &mut Writer, seen: &Seen) {
+    writer.varint(seen.holds);
+    writer.varint(seen.queued);
+    writer.varint(seen.locks.len() as u64);
+    for lock in &seen.locks {
+        writer.varint(lock.session.0);
+        writer.varint(lock.owner.0);
+        writer.bytes(lock.client.as_bytes());
+        put_kind(writer, lock.kind);
+        writer.bool(lock.is_posix);
+        writer.bool(lock.is_ending);
+        writer.bool(lock.token.is_some());
+        if let Some(token) = lock.token {
+            writer.varint(token.0);
+        }
+        writer.varint(lock.age_ms);
+        put_range(writer, lock.start, lock.end);
+        writer.bytes(lock.pattern.as_bytes());
+        writer.varint(lock.elsewhere);
+    }
+}
+
+fn take_seen(reader: &mut Reader<'_>) -> Result<Seen, DecodeError> {
+    Ok(Seen {
+        holds: reader.varint()?,
+        queued: reader.varint()?,
+        locks: take_many(reader, take_seen_lock)?,
+    })
+}
+
+fn take_seen_lock(reader: &mut Reader<'_>) -> Result<SeenLock, DecodeError> {
+    let (session, owner, client) = (SessionId(reader.varint()?), Owner(reader.varint()?), take_text(reader)?);
+    let (kind, is_posix, is_ending) = (take_kind(reader)?, reader.bool()?, reader.bool()?);
+    let token = match reader.bool()? {
+        true => Some(Token(reader.varint()?)),
+        false => None,
+    };
+    let age_ms = reader.varint()?;
+    let (start, end) = take_range(reader)?;
+    Ok(SeenLock {
+        session,
+        owner,
+        client,
+        kind,
+        is_posix,
+        is_ending,
+        token,
+        age_ms,
+        start,
+        end,
+        pattern: take_text(reader)?,
+        elsewhere: reader.varint()?,
+    })
 }
 
 fn file_name(at: usize, name: &[u8]) -> Result<FileName, DecodeError> {
@@ -541,8 +702,50 @@ mod tests {
             },
             Request::Renew { seq: 0 },
             Request::Status { seq: 9 },
+            Request::Look {
+                seq: 10,
+                file: FileName::new(b"dataset/7").unwrap(),
+            },
+            breaking(None),
+            breaking(Some(SessionId(300))),
             Request::Close,
         ]
+    }
+
+    fn breaking(session: Option<SessionId>) -> Request {
+        Request::Break {
+            seq: 300,
+            file: FileName::new(b"f").unwrap(),
+            session,
+            force: session.is_some(),
+        }
+    }
+
+    fn seen() -> Seen {
+        let held = SeenLock {
+            session: SessionId(4),
+            owner: Owner(5),
+            client: "process 12 (uid 0 pid 12)".to_owned(),
+            kind: Kind::Exclusive,
+            is_posix: false,
+            is_ending: true,
+            token: Some(Token::first_of(3)),
+            age_ms: 1_000,
+            start: 7,
+            end: u64::MAX,
+            pattern: "7 + 2 x 9 + [0, 3)".to_owned(),
+            elsewhere: 2,
+        };
+        let waits = SeenLock {
+            token: None,
+            is_posix: true,
+            ..held.clone()
+        };
+        Seen {
+            holds: 1,
+            queued: 200,
+            locks: vec![held, waits],
+        }
     }
 
     fn replies() -> Vec<Reply> {
@@ -584,6 +787,12 @@ mod tests {
                 seq: 1,
                 json: "{}".to_owned(),
             },
+            Reply::Seen { seq: 3, seen: seen() },
+            Reply::Broken {
+                seq: 4,
+                sessions: vec![SessionId(1), SessionId(300)],
+            },
+            Reply::Denied { seq: 5, why: text() },
             Reply::Lost { why: text() },
         ]);
         replies
@@ -627,8 +836,8 @@ mod tests {
     #[test]
     fn a_frame_of_no_or_too_much_length_is_an_error_before_its_payload_comes() {
         assert!(frame_length(&[0, 0, 0, 0]).is_err());
-        assert!(frame_length(&[1, 0, 16, 0]).is_err()); // 2^20 + 1
-        assert_eq!(frame_length(&[0, 0, 16, 0]), Ok(None));
+        assert!(frame_length(&[1, 0, 0, 1]).is_err()); // 2^24 + 1
+        assert_eq!(frame_length(&[0, 0, 0, 1]), Ok(None));
         assert_eq!(frame_length(&[1, 0]), Ok(None));
     }
 
@@ -657,6 +866,7 @@ mod tests {
             Request::Renew { seq: 5 },
             lock(Footprint::whole()),
             posix,
+            breaking(None),
         ];
         let why = Refusal::Deadlock { cycle: "a".to_owned() };
         let replies = [

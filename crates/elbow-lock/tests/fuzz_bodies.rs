@@ -6,7 +6,9 @@
 mod bodies;
 
 use elbow_lock::wire::{append_reply, append_request, decode_reply, decode_request};
-use elbow_lock::{Blocker, FileName, Kind, LockId, Owner, Refusal, Reply, Request, SessionId, Token, Wait};
+use elbow_lock::{
+    Blocker, FileName, Kind, LockId, Owner, Refusal, Reply, Request, Seen, SeenLock, SessionId, Token, Wait,
+};
 use elbow_ranges::{Dim, Footprint, Strided};
 use elbow_testkit::cases::for_each_seed;
 use rand::Rng;
@@ -74,8 +76,44 @@ fn requests() -> Vec<Request> {
         },
         Request::Renew { seq: 1 },
         Request::Status { seq: u64::MAX },
+        Request::Look {
+            seq: 1,
+            file: FileName::new(b"dataset/7").unwrap(),
+        },
+        Request::Break {
+            seq: 2,
+            file: FileName::new(b"dataset/7").unwrap(),
+            session: Some(SessionId(300)),
+            force: true,
+        },
         Request::Close,
     ]
+}
+
+fn seen() -> Seen {
+    let lock = SeenLock {
+        session: SessionId(2),
+        owner: Owner(1 << 63),
+        client: "process 7 (uid 0 pid 7)".into(),
+        kind: Kind::Exclusive,
+        is_posix: true,
+        is_ending: false,
+        token: Some(Token(1 << 50)),
+        age_ms: 70_000,
+        start: 0,
+        end: u64::MAX,
+        pattern: "all".into(),
+        elsewhere: 3,
+    };
+    let waits = SeenLock {
+        token: None,
+        ..lock.clone()
+    };
+    Seen {
+        holds: 1,
+        queued: 1,
+        locks: vec![lock, waits],
+    }
 }
 
 fn replies() -> Vec<Reply> {
@@ -109,6 +147,15 @@ fn replies() -> Vec<Reply> {
     let others = [
         Reply::Granted { id, token: Token(9) },
         Reply::Recall { id },
+        Reply::Seen { seq: 1, seen: seen() },
+        Reply::Broken {
+            seq: 2,
+            sessions: vec![SessionId(1), SessionId(1 << 40)],
+        },
+        Reply::Denied {
+            seq: 3,
+            why: "not yours".into(),
+        },
         Reply::Answer { id, blocker: None },
         Reply::Answer {
             id,

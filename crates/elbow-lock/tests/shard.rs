@@ -1,7 +1,7 @@
 //! What a shard promises beyond granting: its limits, its end, what it tells about itself.
 
 use elbow_lock::{
-    Action, FileName, Kind, Limits, LockId, Owner, Refusal, Reply, Request, SessionId, Shard, Token, Wait,
+    Action, FileName, Kind, Limits, LockId, Memory, Owner, Refusal, Reply, Request, SessionId, Shard, Token, Wait,
 };
 use elbow_ranges::Footprint;
 
@@ -78,7 +78,9 @@ fn each_limit_is_named_when_it_is_reached() {
     let why = ask(shard, 0, A, lock(1, "f", many, Wait::Try, false));
     assert_eq!(
         why,
-        ["the lock service is at its limit of 100 bytes of lists of one session"]
+        [
+            "the lock service is at its limit of 100 bytes of lists of one session; --client-memory of elbow lockd serve raises it"
+        ]
     );
     assert!(shard.is_idle(), "a refused request leaves nothing");
 
@@ -86,18 +88,84 @@ fn each_limit_is_named_when_it_is_reached() {
     assert_eq!(ask(shard, 0, A, all(2, "g")), ["granted"]);
     assert_eq!(
         ask(shard, 0, A, all(3, "h")),
-        ["the lock service is at its limit of 2 files"]
+        ["the lock service is at its limit of 2 files; --files of elbow lockd serve raises it"]
     );
     assert_eq!(ask(shard, 0, B, all(1, "f")), [""; 0]);
     let why = ask(shard, 0, B, all(2, "f"));
     assert_eq!(
         why,
-        ["the lock service is at its limit of 1 requests in the queue of one file"]
+        [
+            "the lock service is at its limit of 1 requests in the queue of one file; --queue of elbow lockd serve raises it"
+        ]
     );
     assert_eq!(
         ask(shard, 0, A, all(1, "g")),
         ["this session already has a lock of this number"]
     );
+}
+
+/// The memory of a service is one bound for all its clients, whatever they do: what is beyond it is refused, with the option's name, and what was
+/// taken comes back.
+#[test]
+fn memory_is_bounded_in_sum_and_comes_back() {
+    let memory = Memory::new(100_000);
+    let limits = || Limits {
+        memory_bytes: 100_000,
+        ..Limits::default()
+    };
+    let open = |session| {
+        let mut shard = Shard::new(1, 0, limits()).within(memory.clone());
+        shard.open(session);
+        shard
+    };
+    let (mut one, mut other) = (open(A), open(B));
+    let odd =
+        |id: u64| Footprint::from_list((0..1000).map(|n| (n * 10_000 + id * 100 + n * n % 89, 1 + n % 7))).unwrap();
+    let grants = |shard: &mut Shard, session| -> Vec<String> {
+        let request = |id| lock(id, "f", odd(id), Wait::Forever, false);
+        (0..20).flat_map(|id| ask(shard, 0, session, request(id))).collect()
+    };
+    let said = grants(&mut one, A);
+    let full = "the lock service is at its limit of 100000 bytes of memory for all locks and requests; --memory of elbow lockd serve raises it";
+    let granted = said.iter().filter(|words| *words == "granted").count();
+    assert!((3..7).contains(&granted), "{granted} lists of 16,000 bytes: {said:?}");
+    assert!(said[granted..].iter().all(|words| words == full), "{said:?}");
+    assert!(memory.used_bytes() <= memory.bytes_max());
+    assert_eq!(grants(&mut other, B), [full; 20], "the shards share it");
+    // Who waits takes as much.
+    let waits = lock(30, "f", odd(0), Wait::Forever, false);
+    assert_eq!(ask(&mut one, 0, A, waits.clone()), [full]);
+    ask(&mut one, 0, A, Request::Unlock { id: LockId(1) });
+    assert_eq!(ask(&mut one, 0, A, waits), [""; 0]);
+
+    one.close(0, A, &mut Vec::new());
+    assert_eq!(memory.used_bytes(), 0);
+    assert_eq!(grants(&mut other, B)[0], "granted");
+    other.disconnect(0, B, &mut Vec::new());
+    assert!(memory.used_bytes() > 0, "what is held stays");
+    drop(other);
+    assert_eq!(memory.used_bytes(), 0);
+}
+
+/// Files without number, each with a small lock: they are memory too.
+#[test]
+fn names_of_files_are_memory() {
+    let shard = &mut shard(Limits {
+        memory_bytes: 1 << 20,
+        ..Limits::default()
+    });
+    let name = |id: u64| format!("{id:04000}");
+    let granted = (0..1000)
+        .take_while(|&id| ask(shard, 0, A, all(id, &name(id))) == ["granted"])
+        .count();
+    assert!(
+        (100..200).contains(&granted),
+        "{granted} files with names of 4,000 bytes in 1 MiB"
+    );
+    for id in 0..1000 {
+        ask(shard, 0, A, Request::Unlock { id: LockId(id) });
+    }
+    assert_eq!(shard.memory().used_bytes(), 0);
 }
 
 /// One lock punched full of holes is as many locks as it has pieces.
@@ -111,7 +179,10 @@ fn pieces_of_a_posix_lock_are_counted() {
     assert_eq!(ask(shard, 0, A, posix(1, 10, 11, None)), ["granted"]);
     assert_eq!(ask(shard, 0, A, posix(1, 20, 21, None)), ["granted"]);
     let why = ask(shard, 0, A, posix(1, 30, 31, None));
-    assert_eq!(why, ["the lock service is at its limit of 3 locks of one session"]);
+    assert_eq!(
+        why,
+        ["the lock service is at its limit of 3 locks of one session; --client-locks of elbow lockd serve raises it"]
+    );
     assert_eq!(
         ask(shard, 0, A, posix(1, 5, 25, Some(Kind::Exclusive))),
         ["granted"],

@@ -114,6 +114,21 @@ fn other_work(bench: &Bench) {
     bench.time("  finding no pattern in 10,000 ranges", || {
         compress(odd.iter().cloned())
     });
+    for count in [2_500, 10_000] {
+        let list: Vec<(u64, u64)> = odd[..count]
+            .iter()
+            .map(|piece| (piece.start, piece.end - piece.start))
+            .collect();
+        bench.time(&format!("  a footprint of {count} irregular ranges"), || {
+            Footprint::from_list(list.iter().copied())
+        });
+        let footprint = Footprint::from_list(list.iter().copied()).unwrap();
+        bench.time(&format!("  encoding {count} irregular ranges"), || {
+            let mut writer = Writer::new();
+            footprint.encode(&mut writer);
+            writer.finish()
+        });
+    }
     let pattern = Footprint::from_list(pieces.iter().map(|piece| (piece.start, piece.end - piece.start))).unwrap();
     bench.time("  rounding 2,500 ranges to blocks of 4,096", || {
         pattern.coarsen(Mode::Blocks(4096))

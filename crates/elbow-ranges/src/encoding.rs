@@ -193,8 +193,21 @@ impl Writer {
         self.u8(u8::from(value));
     }
 
+    /// Makes room for so many more bytes.
+    pub(crate) fn reserve(&mut self, bytes: usize) {
+        self.bytes.reserve(bytes);
+    }
+
     /// A number, in as few bytes as it needs (1 to 10).
     pub fn varint(&mut self, mut value: u64) {
+        if value >> (7 * WORD_BYTES) == 0 {
+            // All groups at once: a list has hundreds of thousands of these.
+            let bytes = varint_bytes(value);
+            let more = GOES_ON & ((1 << (8 * (bytes - 1))) - 1);
+            let length = self.bytes.len() + bytes;
+            self.bytes.extend_from_slice(&(spread(value) | more).to_le_bytes());
+            return self.bytes.truncate(length);
+        }
         while value >= 0x80 {
             self.u8((value & 0x7f) as u8 | 0x80);
             value >>= 7;
@@ -234,6 +247,30 @@ impl Writer {
     pub fn finish(self) -> Vec<u8> {
         self.bytes
     }
+}
+
+/// Bytes, or groups of 7 bits, that are handled at once.
+const WORD_BYTES: usize = 8;
+/// The bit of each byte that says that another one follows.
+const GOES_ON: u64 = 0x8080_8080_8080_8080;
+
+/// Bytes that [`Writer::varint`] takes for a number.
+pub(crate) fn varint_bytes(value: u64) -> usize {
+    (u64::BITS - (value | 1).leading_zeros()).div_ceil(7) as usize
+}
+
+/// The groups of 7 bits of a number below 2^56, one in each byte.
+fn spread(value: u64) -> u64 {
+    let halves = value & 0x0fff_ffff | (value & 0x00ff_ffff_f000_0000) << 4;
+    let quarters = halves & 0x0000_3fff_0000_3fff | (halves & 0x0fff_c000_0fff_c000) << 2;
+    quarters & 0x007f_007f_007f_007f | (quarters & 0x3f80_3f80_3f80_3f80) << 1
+}
+
+/// The number whose groups of 7 bits are in the bytes of a word, whatever their highest bits.
+fn gather(groups: u64) -> u64 {
+    let quarters = groups & 0x007f_007f_007f_007f | (groups & 0x7f00_7f00_7f00_7f00) >> 1;
+    let halves = quarters & 0x0000_3fff_0000_3fff | (quarters & 0x3fff_0000_3fff_0000) >> 2;
+    halves & 0x0fff_ffff | (halves & 0x0fff_ffff_0000_0000) >> 4
 }
 
 /// Reads values one after the other; the counterpart of [`Writer`].
@@ -314,6 +351,20 @@ impl<'a> Reader<'a> {
     pub fn varint(&mut self) -> Result<u64, DecodeError> {
         let at = self.at;
         let bad = |what| Err(DecodeError::BadValue { at, what });
+        if let Some(word) = self.bytes[at..].first_chunk() {
+            let word = u64::from_le_bytes(*word);
+            let ends = !word & GOES_ON;
+            if ends != 0 {
+                // Up to the first byte that does not go on; the highest byte of these is 0 only if it need not be there.
+                let bits = ends.trailing_zeros() + 1;
+                let groups = word & (u64::MAX >> (u64::BITS - bits));
+                if bits > 8 && groups >> (bits - 8) == 0 {
+                    return bad("a number is longer than it needs to be");
+                }
+                self.at += bits as usize / 8;
+                return Ok(gather(groups));
+            }
+        }
         let mut value = 0;
         for shift in (0..u64::BITS).step_by(7) {
             let byte = self.u8()?;

@@ -199,6 +199,12 @@ impl Footprint {
         self.form == Form::Whole
     }
 
+    /// Whether it is one pattern of three or more nested vectors, which may take long to compare with another one.
+    #[must_use]
+    pub fn is_deep(&self) -> bool {
+        matches!(&self.form, Form::Pattern(pattern) if pattern.dims().len() > 2)
+    }
+
     /// The smallest range that holds all of it.
     #[must_use]
     pub fn bounds(&self) -> Range<u64> {

@@ -223,6 +223,15 @@ impl Strided {
             .product()
     }
 
+    /// About how many steps it takes to compare it with another: many where deep vectors of unlike strides meet.
+    pub(crate) fn overlap_cost(&self, other: &Self) -> u64 {
+        const DEEP: usize = 3;
+        const STEPS_DEEP: u64 = 1 << 10;
+        let deep = self.levels.len().max(other.levels.len()) >= DEEP && self.levels.len().min(other.levels.len()) > 1;
+        let strides = || self.dims().map(|dim| dim.stride).eq(other.dims().map(|dim| dim.stride));
+        if deep && !strides() { STEPS_DEEP } else { 1 }
+    }
+
     /// Memory that it takes beside its own size.
     pub(crate) fn heap_bytes(&self) -> usize {
         if self.levels.spilled() {

@@ -213,6 +213,78 @@ fn loops_over_arrays_become_one_pattern() {
     assert!(compress(cut).len() <= 4);
 }
 
+/// More shapes than the index of shapes has slots: what it forgets only gets another number, and no range is lost.
+#[test]
+fn a_list_of_very_many_lengths_is_compressed_without_loss() {
+    let lengths = 70_000_u64;
+    let at = |row: u64, field: u64| row * 100_000_000_000 + field * 1_000_000 + field * field % 7919;
+    let list: Vec<_> = (0..3)
+        .flat_map(|row| (0..lengths).map(move |field| at(row, field)..at(row, field) + field + 1))
+        .collect();
+    let patterns = compress(list.iter().cloned());
+    let pieces: u64 = patterns.iter().map(Strided::segments).sum();
+    assert_eq!(pieces, 3 * lengths);
+    let model: RangeSet = list.into_iter().collect();
+    assert_eq!(patterns.iter().flat_map(Strided::iter).collect::<RangeSet>(), model);
+}
+
+/// What a long list has of patterns is found where it is more than a few: also where one row of it is longer than what is looked at first.
+#[test]
+fn long_lists_are_searched_where_they_repeat() {
+    let odd = |number: u64| number * 1_000_003 % 7919;
+    let rows =
+        (0..20).flat_map(|row| (0..200).map(move |field| (row * 10_000_000 + field * 20_000 + odd(field), 1 + field)));
+    assert!(
+        Footprint::from_list(rows).unwrap().encoded_bytes() < 200 * 12,
+        "200 fields, 20 times"
+    );
+    // Two combs whose teeth drift past each other, so that no two neighbours are like others.
+    let combs = (0..1000_u64).flat_map(|tooth| [(tooth * 1_000_000, 8), (500_000 + tooth * 1_000_001, 16)]);
+    assert_eq!(
+        Footprint::from_list(combs).unwrap().to_string().matches(" x ").count(),
+        2
+    );
+    let none = (0..4000_u64).map(|number| (number * 100_000 + odd(number * number) * 7, 1 + odd(number) % 1000));
+    assert!(Footprint::from_list(none).unwrap().encoded_bytes() > 4000 * 4);
+}
+
+/// A pattern among irregular ranges is found, wherever it is, and nothing else changes.
+#[test]
+fn a_pattern_amid_irregular_ranges_is_found() {
+    for_each_seed(|rng| {
+        let mut at = 0;
+        let mut odd = |rng: &mut StdRng, count: u32| -> Vec<std::ops::Range<u64>> {
+            let one = |_| {
+                let start = at + rng.random_range(1_u64..1 << 30);
+                at = start + rng.random_range(1_u64..1 << 20);
+                start..at
+            };
+            (0..count).map(one).collect()
+        };
+        let before = odd(rng, 40);
+        let start = before.last().unwrap().end + 1;
+        let comb = Strided::new(
+            start,
+            &[Dim {
+                count: 20,
+                stride: 1000,
+            }],
+            7,
+        )
+        .unwrap();
+        let (end, after) = (comb.bounds().end, odd(rng, 40));
+        let after = after.into_iter().map(|range| range.start + end..range.end + end);
+        let list: Vec<_> = before.into_iter().chain(comb.iter()).chain(after).collect();
+        let found = compress(list.iter().cloned());
+        assert!(found.contains(&comb), "{found:?}");
+        assert_eq!(found.len(), 81);
+        assert_eq!(
+            found.iter().flat_map(Strided::iter).collect::<RangeSet>(),
+            list.into_iter().collect()
+        );
+    });
+}
+
 #[test]
 fn coarser_covers_at_least_as_much() {
     for_each_seed(|rng| {
@@ -239,6 +311,7 @@ fn what_was_written_comes_back() {
     for_each_seed(|rng| {
         let (footprint, _) = footprint(rng);
         let bytes = encoded(&footprint);
+        assert_eq!(footprint.encoded_bytes(), bytes.len(), "{footprint}");
         assert_eq!(decoded(&bytes).as_ref(), Some(&footprint));
         for cut in 0..bytes.len() {
             assert!(decoded(&bytes[..cut]).is_none(), "cut at {cut}: {footprint}");

@@ -10,6 +10,7 @@
 //!                 ──> cases         random cases that can be replayed
 //!                 ──> reachable     a program where every user can start it
 //!                 ──> differ        random system calls, natively and in a job: what differs, made small
+//!                 ──> oracle        what clients of a lock service believed to hold, and whether that can be
 //!                 ──> tree          what is below a directory, comparable, with a readable difference
 //! ```
 //!
@@ -23,6 +24,7 @@ pub mod cases;
 pub mod delayproxy;
 pub mod differ;
 pub mod duration;
+pub mod oracle;
 pub mod pcopy;
 pub mod reachable;
 pub mod signals;

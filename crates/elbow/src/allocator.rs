@@ -17,7 +17,7 @@ pub(crate) fn keep_small() {
 }
 
 /// glibc keeps large pieces that were freed once for the next ones that are alike. A sort whose memory is counted
-/// cannot afford that: they go back to the system.
+/// cannot afford that: they go back to the system. Nor can a service, whose large lists are those of clients that go.
 pub(crate) fn return_large_pieces() {
     #[cfg(target_env = "gnu")]
     {
@@ -27,6 +27,19 @@ pub(crate) fn return_large_pieces() {
         unsafe {
             // Without effect, memory is used less well; nothing else.
             libc::mallopt(libc::M_MMAP_THRESHOLD, LARGE_BYTES);
+        }
+    }
+}
+
+/// Gives what was freed back to the system: glibc keeps it in its heaps, however much that is.
+pub(crate) fn give_back() {
+    #[cfg(target_env = "gnu")]
+    {
+        // SAFETY: malloc_trim(3) may be called at any time, by any thread.
+        #[allow(unsafe_code)]
+        unsafe {
+            // Without effect, nothing could be given back.
+            libc::malloc_trim(0);
         }
     }
 }

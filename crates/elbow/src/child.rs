@@ -46,10 +46,7 @@ pub(crate) fn start(
     let child = spawn(words, mounts, state)?;
     // One that has ended has nobody to be watched; one that may not be looked at still dies with us itself.
     let _ = watcher.namespace_of(pid(&child));
-    let process = pid(&child);
-    let pidfd = pidfd_open(process, PidfdFlags::empty()).map_err(|errno| NotStarted::Other(errno.into()))?;
-    announce_end(child, events).map_err(NotStarted::Other)?;
-    Ok(Running { pidfd, process })
+    Running::of(child, events).map_err(NotStarted::Other)
 }
 
 fn spawn(words: &[OsString], mounts: &[(&Connection, &Place)], state: ChildState) -> Result<Child, NotStarted> {
@@ -88,7 +85,7 @@ fn is_in_a_repository(directory: &Path) -> bool {
 
 /// After the namespaces, because a change of credentials would cancel it.
 #[allow(unsafe_code)]
-fn die_with_us(command: &mut Command) {
+pub(crate) fn die_with_us(command: &mut Command) {
     let us = rustix::process::getpid();
     // SAFETY: prctl(2) and getppid(2) are async-signal-safe.
     unsafe {
@@ -119,6 +116,14 @@ fn announce_end(mut child: Child, events: Sender<Event>) -> io::Result<()> {
 }
 
 impl Running {
+    /// A child of this thread. Its end comes as an event.
+    pub(crate) fn of(child: Child, events: Sender<Event>) -> io::Result<Self> {
+        let process = pid(&child);
+        let pidfd = pidfd_open(process, PidfdFlags::empty())?;
+        announce_end(child, events)?;
+        Ok(Self { pidfd, process })
+    }
+
     /// Its number.
     pub(crate) fn process(&self) -> i32 {
         self.process.as_raw_nonzero().get()

@@ -38,19 +38,14 @@ use crate::report_file::ReportFile;
 use crate::responder::{Responder, unix_seconds};
 use crate::say::{say, strerror};
 use crate::signals::{self, Arrival, Event};
-use crate::witness::Witness;
+use crate::witness::{SHORT, Witness, pass_on};
 
-/// Commands that end within this time have no witness of their signals.
-const SHORT: Duration = Duration::from_millis(20);
 /// A command that was told to end has so long to do so.
 const END_PATIENCE: Duration = Duration::from_secs(10);
 const RUNNING: &str = "running";
 const ASKED: &str = "as `elbow rollback` asked";
 const ANOTHER: &str = "another directory of the job could not be committed";
 const LOST: &str = "nobody waits for the command";
-/// What a terminal sends to all of a process group.
-const FROM_A_TERMINAL: [i32; 4] = [libc::SIGINT, libc::SIGQUIT, libc::SIGTSTP, libc::SIGWINCH];
-
 /// Runs the command; the exit code is its own, or says what Elbowroom made of it.
 pub(crate) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
     let started = SystemTime::now();
@@ -438,24 +433,6 @@ struct Watch {
 fn rolls_back(arrival: &Arrival) -> bool {
     let signal = arrival.number();
     arrival.is_ending() && signal != libc::SIGQUIT && !signals::is_ignored(signal)
-}
-
-/// Passes a signal on to the command that has not got it yet.
-fn pass_on(arrival: &Arrival, running: &Running, witness: &mut Option<Witness>) {
-    let signal = arrival.number();
-    if signal == libc::SIGXFSZ && !arrival.is_sent() {
-        return; // what we write is too large, which the call has told
-    }
-    let came_to_all = match witness {
-        Some(witness) => witness.saw(signal),
-        None => FROM_A_TERMINAL.contains(&signal),
-    };
-    if came_to_all {
-        // It has this signal for good now, and can witness it no more.
-        *witness = None;
-    } else if arrival.is_ending() || !running.has_sent(arrival) {
-        running.pass_on(arrival);
-    }
 }
 
 fn why_not_commit(phase: &str) -> String {

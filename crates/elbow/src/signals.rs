@@ -269,6 +269,31 @@ fn stop() {
     unsafe { libc::raise(libc::SIGTSTP) };
 }
 
+/// The signals that this thread blocks.
+#[allow(unsafe_code)]
+pub(crate) fn blocked() -> libc::sigset_t {
+    // SAFETY: a zeroed set is a valid one, which the call fills; a null new set changes nothing.
+    unsafe {
+        let mut set = std::mem::zeroed();
+        libc::pthread_sigmask(libc::SIG_BLOCK, std::ptr::null(), &raw mut set);
+        set
+    }
+}
+
+/// Has a command begin with these signals blocked, and no others.
+#[allow(unsafe_code)]
+pub(crate) fn block_only_in(command: &mut Command, set: libc::sigset_t) {
+    // SAFETY: between fork and exec only pthread_sigmask is called, which is async-signal-safe.
+    unsafe {
+        command.pre_exec(move || {
+            match libc::pthread_sigmask(libc::SIG_SETMASK, &raw const set, std::ptr::null_mut()) {
+                0 => Ok(()),
+                error => Err(io::Error::from_raw_os_error(error)),
+            }
+        });
+    }
+}
+
 /// Lets a command have the signals that [`block`] keeps from it.
 #[allow(unsafe_code)]
 pub(crate) fn unblock_in(command: &mut Command) {

@@ -22,6 +22,13 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, WaitOptions};
 
+use crate::child::Running;
+use crate::signals::Arrival;
+
+/// Commands that end within this time have no witness of their signals.
+pub(crate) const SHORT: Duration = Duration::from_millis(20);
+/// What a terminal sends to all of a process group.
+const FROM_A_TERMINAL: [i32; 4] = [libc::SIGINT, libc::SIGQUIT, libc::SIGTSTP, libc::SIGWINCH];
 /// As processes are listed (prctl(2) takes 15 bytes).
 const NAME: &std::ffi::CStr = c"signal-witness";
 /// Who sends to each process of a job gets to the last one within this time.
@@ -68,6 +75,24 @@ impl Witness {
         let _ = rustix::process::setpgid(Pid::from_raw(i32::MAX), None);
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.process.as_raw_nonzero()));
         pending(&status.unwrap_or_default()) & mask(signal) != 0
+    }
+}
+
+/// Passes a signal on to the command that has not got it yet.
+pub(crate) fn pass_on(arrival: &Arrival, running: &Running, witness: &mut Option<Witness>) {
+    let signal = arrival.number();
+    if signal == libc::SIGXFSZ && !arrival.is_sent() {
+        return; // what we write is too large, which the call has told
+    }
+    let came_to_all = match witness {
+        Some(witness) => witness.saw(signal),
+        None => FROM_A_TERMINAL.contains(&signal),
+    };
+    if came_to_all {
+        // It has this signal for good now, and can witness it no more.
+        *witness = None;
+    } else if arrival.is_ending() || !running.has_sent(arrival) {
+        running.pass_on(arrival);
     }
 }
 

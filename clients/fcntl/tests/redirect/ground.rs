@@ -57,6 +57,7 @@ impl Service {
             limits: Limits::default(),
             drain_ms_max: 0,
             warn: |_| {},
+            give_back: || {},
         };
         let thread = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_multi_thread()

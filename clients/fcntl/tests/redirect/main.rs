@@ -7,6 +7,7 @@
 
 mod differential;
 mod ground;
+mod identity;
 mod loss;
 mod programs;
 mod rules;

@@ -41,6 +41,10 @@ const INSERTS: usize = 25;
 
 /// Several sqlite3 write one database, each row in a transaction of its own, in the journal mode that it has by default.
 fn sqlite_writers(ground: &Ground) {
+    sqlite_writers_in(ground, "delete", INSERTS);
+}
+
+fn sqlite_writers_in(ground: &Ground, journal: &str, inserts: usize) {
     let sqlite = |sql: &str| {
         let mut command = ground.command("sqlite3");
         command
@@ -48,9 +52,12 @@ fn sqlite_writers(ground: &Ground) {
             .stderr(Stdio::piped());
         command.stdout(Stdio::piped()).spawn().unwrap()
     };
-    let made = sqlite("CREATE TABLE t(writer, number); CREATE TABLE total(n); INSERT INTO total VALUES(0);");
+    let made = sqlite(&format!(
+        "PRAGMA journal_mode = {journal}; CREATE TABLE t(writer, number); CREATE TABLE total(n); INSERT INTO total VALUES(0);"
+    ));
     let made = made.wait_with_output().unwrap();
     assert!(made.status.success(), "{}", complained(&made));
+    assert_eq!(said(&made), format!("{journal}\n"));
     let writers: Vec<_> = (0..WRITERS)
         .map(|writer| {
             let each = |number| {
@@ -58,7 +65,7 @@ fn sqlite_writers(ground: &Ground) {
                     "BEGIN IMMEDIATE; INSERT INTO t VALUES({writer}, {number}); UPDATE total SET n = n + 1; COMMIT;"
                 )
             };
-            let sql: String = (0..INSERTS).map(each).collect();
+            let sql: String = (0..inserts).map(each).collect();
             sqlite(&sql)
         })
         .collect();
@@ -74,7 +81,7 @@ fn sqlite_writers(ground: &Ground) {
             "PRAGMA integrity_check; SELECT count(*) FROM t; SELECT n FROM total;",
         ],
     );
-    let all = WRITERS * INSERTS;
+    let all = WRITERS * inserts;
     assert_eq!(
         said(&counted),
         format!("ok\n{all}\n{all}\n"),
@@ -94,6 +101,19 @@ fn sqlite_works_on_a_mount_without_locks() {
     sqlite_writers(&Ground::redirected_at(mounted.path()));
 }
 
+/// With names that a mount told differently to each of them, they lost a quarter of their commits in 3 of 25 runs.
+#[test]
+fn sqlite_in_wal_mode_loses_no_commit_on_a_mount_without_locks() {
+    for identity in ["path", "auto"] {
+        let Some((_home, mounted)) = mount_without_locks() else {
+            return;
+        };
+        let mut ground = Ground::redirected_at(mounted.path());
+        ground.set("ELBOW_FCNTL_IDENTITY", identity);
+        sqlite_writers_in(&ground, "wal", 50);
+    }
+}
+
 fn run_without_redirect(directory: &Path, sql: &str) -> Output {
     let mut command = std::process::Command::new("sqlite3");
     command.current_dir(directory).args(["db", sql]).output().unwrap()
@@ -103,6 +123,13 @@ fn run_without_redirect(directory: &Path, sql: &str) -> Output {
 /// then, and a lock of its own.
 #[test]
 fn a_file_that_a_mount_calls_deleted_while_it_is_there_is_one_file() {
+    // The mount gives it another inode number meanwhile: `auto` has to go by path there, as the default does.
+    for identity in [None, Some("auto")] {
+        locked_while_it_is_called_deleted(identity);
+    }
+}
+
+fn locked_while_it_is_called_deleted(identity: Option<&str>) {
     let without_memory = SlowOptions {
         ttl: Duration::ZERO,
         ..SlowOptions::default()
@@ -110,7 +137,10 @@ fn a_file_that_a_mount_calls_deleted_while_it_is_there_is_one_file() {
     let Some((home, mounted)) = mount_without_locks_with(without_memory) else {
         return;
     };
-    let ground = Ground::redirected_at(mounted.path());
+    let mut ground = Ground::redirected_at(mounted.path());
+    if let Some(identity) = identity {
+        ground.set("ELBOW_FCNTL_IDENTITY", identity);
+    }
     let program = compile("steps", home.path());
     let [mut early, mut late] = [(); 2].map(|()| Stepper::start(&ground, &program));
     assert_eq!(early.run("o 0 1 2 0"), "0 0");

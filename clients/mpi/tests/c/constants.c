@@ -15,6 +15,8 @@ int main(void) {
     printf("FILE_BYTES %zu\n", sizeof(MPI_File));
     NUMBER(MPI_STATUS_IGNORE);
     NUMBER(MPI_SEEK_SET);
+    NUMBER(MPI_MODE_RDWR);
+    NUMBER(MPI_MODE_UNIQUE_OPEN);
 #ifndef OPEN_MPI /* there they are addresses of variables */
     NUMBER(MPI_BYTE);
     NUMBER(MPI_DATATYPE_NULL);

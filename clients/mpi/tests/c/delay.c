@@ -1,7 +1,7 @@
 /*
  * Preloaded in tests: makes every write to a file take a while and in pieces, as storage far away does, so that accesses
  * that are not atomic tear in every run and not in one of ten. WRITE_DELAY_US: how long to sleep in each. With NO_LOCKS set
- * there are no locks on files either, as on many file systems: fcntl says ENOLCK.
+ * there are no locks on files either, as on many file systems: fcntl says ENOLCK. delay_writes() is how many writes there were.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -19,8 +19,15 @@ static int is_file(int fd) {
     return fstat(fd, &status) == 0 && S_ISREG(status.st_mode);
 }
 
+static long writes;
+
+long delay_writes(void) {
+    return writes;
+}
+
 static void dawdle(int fd) {
     static int delay = -1;
+    writes += is_file(fd);
     if (delay < 0) {
         const char *text = getenv("WRITE_DELAY_US");
         delay = text ? atoi(text) : 0;

@@ -9,12 +9,17 @@
  * "METHOD: torn T of R rounds, gaps lost in L" for each and exits with 0; anything that is wrong in another way (a byte of nobody, a byte that was nobody's
  * and changed, a wrong count in a status, a failed call) is printed and exits with 1.
  *
+ * Beside it, "METHOD: W writes" says how many writes the writers have made, where delay.so is preloaded. With MIXED in the
+ * environment the writers with odd numbers sieve (ELBOW_MPI_SIEVING=always) and the others never do.
+ *
  * Besides, one rank more than the pattern has writes into the gaps between the pieces, one piece at a time, atomically and
  * with a file handle of its own: a library that fills the gaps of other accesses by writing back what it has read (data
  * sieving, two-phase I/O) loses some of these: "gaps lost".
  */
+#define _GNU_SOURCE
 #include "fail.h"
 
+#include <dlfcn.h>
 #include <string.h>
 
 enum { PIECES = 48, PIECE = 96, GAP = 32, RANKS_MAX = 64, FILL = 0 };
@@ -218,6 +223,11 @@ static void run(const struct method *method, MPI_File file, long round, long *to
     MPI_Barrier(MPI_COMM_WORLD);
 }
 
+static long writes_until_now(void) {
+    long (*writes)(void) = (long (*)(void))dlsym(RTLD_DEFAULT, "delay_writes");
+    return writes ? writes() : 0;
+}
+
 int main(int argc, char **argv) {
     CHECK(MPI_Init(&argc, &argv));
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
@@ -225,13 +235,15 @@ int main(int argc, char **argv) {
     if (argc < 4 || ranks < 3 || ranks > RANKS_MAX)
         fail("usage: overlap FILE METHOD ROUNDS [SEED], on 3 to %d ranks", RANKS_MAX);
     long rounds = atol(argv[3]), methods_run = 0;
+    if (getenv("MIXED"))
+        setenv("ELBOW_MPI_SIEVING", rank % 2 ? "always" : "never", 1);
     state = argc > 4 ? strtoull(argv[4], NULL, 10) : 1;
     MPI_Comm comm;
     MPI_Comm_split(MPI_COMM_WORLD, rank < ranks - 1, rank, &comm); /* the last rank writes into the gaps */
     for (size_t i = 0; i < sizeof methods / sizeof *methods; i++) {
         if (strcmp(methods[i].name, argv[2]) != 0 && strcmp("all", argv[2]) != 0)
             continue;
-        long torn_rounds = 0, lost_rounds = 0;
+        long torn_rounds = 0, lost_rounds = 0, before = writes_until_now(), writes = 0, all_writes = 0;
         MPI_File file = open_atomic(comm, argv[1]);
         for (long round = 0; round < rounds; round++) {
             run(&methods[i], file, round, &torn_rounds, &lost_rounds);
@@ -241,6 +253,10 @@ int main(int argc, char **argv) {
                 break;
         }
         CHECK(MPI_File_close(&file));
+        writes = rank < ranks - 1 ? writes_until_now() - before : 0;
+        MPI_Reduce(&writes, &all_writes, 1, MPI_LONG, MPI_SUM, ranks - 1, MPI_COMM_WORLD);
+        if (rank == ranks - 1)
+            printf("%s: %ld writes\n", methods[i].name, all_writes);
         if (rank == ranks - 1)
             printf("%s: torn %ld of %ld rounds, gaps lost in %ld\n", methods[i].name, torn_rounds, rounds, lost_rounds);
         methods_run++;

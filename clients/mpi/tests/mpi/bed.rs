@@ -30,6 +30,8 @@ pub(crate) struct Run<'a> {
     pub(crate) write_delay_us: u32,
     /// The file system has no locks.
     pub(crate) no_locks: bool,
+    /// More of the environment.
+    pub(crate) variable: Option<(&'a str, &'a str)>,
 }
 
 /// What it printed, and whether it succeeded.
@@ -78,6 +80,9 @@ impl Bed {
             preload.insert(0, library());
             command.arg("OMPI_MCA_fbtl_posix_write_datasieving=false");
         }
+        if let Some((name, value)) = how.variable {
+            command.arg(format!("{name}={value}"));
+        }
         if let Some(url) = how.service {
             command.arg(format!("ELBOW_LOCKS={url}"));
         }
@@ -114,6 +119,12 @@ impl Ran {
             printed,
             succeeded: output.status.success(),
         }
+    }
+
+    /// How many writes the writers have made.
+    pub(crate) fn writes(&self) -> Option<u64> {
+        let mut words = self.printed.lines().filter_map(|line| line.strip_suffix(" writes"));
+        words.next()?.split(' ').next_back()?.parse().ok()
     }
 
     /// The lines of results that begin with `METHOD: torn`, or all results.

@@ -29,6 +29,7 @@ impl Service {
             limits: Limits::default(),
             drain_ms_max: 0,
             warn: |_| {},
+            give_back: || {},
         };
         let (ready, is_ready) = mpsc::channel();
         let (end, ended) = tokio::sync::oneshot::channel();

@@ -2,9 +2,11 @@
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 
+use elbow_lock::server::{Server, Settings, Users};
 use elbow_lock::wire::{append_request, decode_reply};
-use elbow_lock::{FileName, Kind, LockId, Owner, Reply, Request, Wait};
+use elbow_lock::{Address, FileName, Kind, Limits, LockId, Owner, Reply, Request, Wait};
 use elbow_ranges::Footprint;
 
 use super::{Client, Load, SEGMENT_BYTES, segments};
@@ -15,6 +17,32 @@ fn footprint(load: &Load, rank: u64) -> Footprint {
 
 fn file() -> FileName {
     FileName::new(b"/scratch/project/grid.h5").unwrap()
+}
+
+pub(super) fn serve(socket: &Path) {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .unwrap();
+    let settings = Settings {
+        listen: vec![Address::Unix(socket.to_owned())],
+        users: Users::Same,
+        key: None,
+        ttl_ms_max: 10_000,
+        memory: socket.with_extension("state"),
+        first: true,
+        metrics: None,
+        shards: 2,
+        clients_max: 10_000,
+        limits: Limits::default(),
+        drain_ms_max: 0,
+        warn: |trouble| eprintln!("{trouble}"),
+        give_back: || {},
+    };
+    let server = runtime.block_on(Server::open(settings)).unwrap();
+    println!("listening");
+    runtime.block_on(server.run(std::future::pending())).unwrap();
 }
 
 /// The client library as programs use it: lock, then drop the hold.
@@ -34,6 +62,34 @@ pub(super) fn one_by_one(load: &Load, rank: u64) -> Client {
         hold.release();
         1
     })
+}
+
+/// As programs do whose ranges have no pattern: from the list, each time.
+pub(super) fn irregular(load: &Load, rank: u64) -> Client {
+    let client = elbow_lock::Client::connect(&load.address).unwrap();
+    let list = odd_segments(load, rank);
+    let file = file();
+    Box::new(move || {
+        let footprint = Footprint::from_list(list.iter().copied()).unwrap();
+        let hold = client.lock_as(Owner(1), file.clone(), footprint, Kind::Exclusive, Wait::Forever);
+        hold.unwrap().release();
+        1
+    })
+}
+
+/// Within each regular segment of a rank, some of its bytes.
+fn odd_segments(load: &Load, rank: u64) -> Vec<(u64, u64)> {
+    let mut state = rank + 1;
+    let mut random = |below: u64| {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) % below
+    };
+    let half = SEGMENT_BYTES / 2;
+    segments(load, rank)
+        .map(|offset| (offset + random(half), 1 + random(half)))
+        .collect()
 }
 
 /// Many requests before the first answer: the protocol without a library.

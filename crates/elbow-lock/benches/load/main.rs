@@ -2,13 +2,15 @@
 //!
 //! ```text
 //!   load serve-echo SOCKET                                  answers each request with an answer as long as a grant
-//!   load run PEER --address A --connections N --segments S --seconds T [--in-flight K] [--patience P]
+//!   load serve-elbow SOCKET                                 our service, without the program around it
+//!   load run PEER --address A --connections N --segments S --seconds T [--in-flight K] [--patience P] [--irregular]
 //!        PEER: elbow, echo, ofd, redis, etcd
 //! ```
 //!
 //! Each connection has a thread of its own and locks its own segments: the S pieces of its rank in a file that all
 //! connections interleave, so that nobody waits for anybody and every request is compared with those that others hold.
-//! With `--in-flight` a thread writes K cycles before it reads their answers. Prints one JSON object; of a peer that has not
+//! With `--irregular` the segments have lengths and places without a pattern, and each cycle begins with the list of them, as that of a program
+//! would whose list is another one each time. With `--in-flight` a thread writes K cycles before it reads their answers. Prints one JSON object; of a peer that has not
 //! done with P seconds, how many cycles per second it does at most: as if those under way were done. It is driven by
 //! `bench/locks.py`, which starts the services.
 
@@ -31,6 +33,8 @@ pub(crate) const SEGMENT_BYTES: u64 = 400;
 enum Words {
     /// Answers like a service that does nothing.
     ServeEcho { socket: std::path::PathBuf },
+    /// Serves locks as `elbow lockd serve` does.
+    ServeElbow { socket: std::path::PathBuf },
     /// Loads a service.
     Run(Load),
 }
@@ -50,6 +54,8 @@ pub(crate) struct Load {
     pub(crate) in_flight: u64,
     #[arg(long, default_value_t = 30.0)]
     patience: f64,
+    #[arg(long)]
+    pub(crate) irregular: bool,
     /// cargo bench says so.
     #[arg(long, hide = true)]
     bench: bool,
@@ -70,6 +76,7 @@ pub(crate) type Client = Box<dyn FnMut() -> u64>;
 fn main() {
     match Words::parse() {
         Words::ServeEcho { socket } => echo::serve(&socket),
+        Words::ServeElbow { socket } => elbow::serve(&socket),
         Words::Run(load) => println!("{}", run(&load)),
     }
 }
@@ -140,6 +147,7 @@ struct Turn {
 /// One connection's work.
 fn turn(load: &Load, rank: u64, ready: &Barrier, done: &Done) -> Turn {
     let mut client: Client = match load.peer {
+        Peer::Elbow if load.irregular => elbow::irregular(load, rank),
         Peer::Elbow if load.in_flight > 1 => elbow::pipelined(load, rank),
         Peer::Elbow => elbow::one_by_one(load, rank),
         Peer::Echo => echo::client(load),

@@ -1,8 +1,10 @@
 //! A lock that was asked for.
 
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use super::hold::Hold;
+use super::link::now_ms;
 use super::session::Session;
 use crate::error::LockError;
 use crate::message::{FileName, LockId};
@@ -40,6 +42,36 @@ impl Asked {
     pub fn wait(self) -> Result<Hold, LockError> {
         let token = self.session.wait(self.id, &self.file)?;
         Ok(Hold::new(Arc::clone(&self.session), self.id, token, self.file.clone()))
+    }
+
+    /// As [`wait`](Self::wait), for so long at most: `None` if there is no answer by then, and it stays asked for. A service that has gone
+    /// away is looked for first, for some seconds.
+    ///
+    /// ```no_run
+    /// use std::time::Duration;
+    ///
+    /// use elbow_lock::{Client, FileName, Kind, Owner, Wait};
+    /// use elbow_ranges::Footprint;
+    ///
+    /// let client = Client::connect("unix:/run/locks")?;
+    /// let file = FileName::new(b"dataset/7").unwrap();
+    /// let asked = client.ask(Owner::of_this_thread(), file, Footprint::whole(), Kind::Exclusive, Wait::Forever)?;
+    /// let hold = loop {
+    ///     match asked.wait_for(Duration::from_millis(10))? {
+    ///         Some(hold) => break hold,
+    ///         None => println!("not yet"),
+    ///     }
+    /// };
+    /// # drop(hold);
+    /// # Ok::<(), elbow_lock::LockError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`wait`](Self::wait), and [`LockError::Lost`] when the answer has been taken already.
+    pub fn wait_for(&self, time: Duration) -> Result<Option<Hold>, LockError> {
+        let at_ms = now_ms().saturating_add(u64::try_from(time.as_millis()).unwrap_or(u64::MAX));
+        let token = self.session.wait_until(self.id, &self.file, at_ms)?;
+        Ok(token.map(|token| Hold::new(Arc::clone(&self.session), self.id, token, self.file.clone())))
     }
 
     /// What ends the wait.

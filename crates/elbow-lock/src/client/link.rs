@@ -8,9 +8,12 @@ use std::time::Duration;
 
 use elbow_ranges::encoding::DecodeError;
 use parking_lot::Mutex;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
 use rustix::time::{ClockId, clock_gettime};
 
+use super::core::Opened;
 use crate::address::Address;
 use crate::error::LockError;
 use crate::hello::{Hello, Key, Nonce, Opening, PROTOCOL_VERSION, Proof, Side, Welcome};
@@ -20,6 +23,8 @@ use crate::wire;
 /// A service that does not answer a hello for so long is none.
 const HELLO_FOR: Duration = Duration::from_secs(10);
 const READ_BYTES: usize = 16 << 10;
+/// Longest time for one call of poll(2), whose clock stands still while the machine sleeps.
+const POLL_MAX: Duration = Duration::from_secs(1);
 
 /// A connection whose hello is over: what [`Client`](crate::Client) is made of, for programs that keep their own books
 /// of what they asked for. Frames go out whole; whoever receives gets all replies that are there.
@@ -94,6 +99,8 @@ pub enum Receive {
     UntilSignal,
     /// Takes what is there.
     Poll,
+    /// Waits until one is there, or it is this time by [`now_ms`].
+    Until(u64),
 }
 
 impl Link {
@@ -178,6 +185,18 @@ impl Link {
         self.welcome.ttl_ms
     }
 
+    /// What the service said when it let us in.
+    #[must_use]
+    pub fn opened(&self) -> Opened {
+        Opened {
+            at_ms: self.opened_ms,
+            ttl_ms: self.welcome.ttl_ms,
+            epoch: self.welcome.epoch,
+            grace_ms: self.welcome.grace_ms,
+            grace_ms_max: self.welcome.grace_ms_max,
+        }
+    }
+
     /// When the hello was sent, by [`now_ms`]: the lease began then.
     #[must_use]
     pub fn opened_ms(&self) -> u64 {
@@ -208,7 +227,12 @@ impl Link {
             if !replies.is_empty() && how != Receive::Poll {
                 return Ok(Received::Replies);
             }
-            match inbox.fill(&self.stream, how == Receive::Poll) {
+            if let Receive::Until(at_ms) = how
+                && !self.is_readable_by(at_ms).map_err(Broken::Io)?
+            {
+                return Ok(Received::Nothing);
+            }
+            match inbox.fill(&self.stream, matches!(how, Receive::Poll | Receive::Until(_))) {
                 Ok(()) => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(Received::Nothing),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {
@@ -217,6 +241,21 @@ impl Link {
                     }
                 }
                 Err(error) => return Err(Broken::Io(error)),
+            }
+        }
+    }
+
+    /// Waits until something can be read, if that comes in time.
+    fn is_readable_by(&self, at_ms: u64) -> io::Result<bool> {
+        loop {
+            let left = Duration::from_millis(at_ms.saturating_sub(now_ms())).min(POLL_MAX);
+            let left = Timespec::try_from(left).unwrap_or_default();
+            let mut polled = [PollFd::new(&self.stream, PollFlags::IN)];
+            match poll(&mut polled, Some(&left)) {
+                Ok(0) if now_ms() < at_ms => {}
+                Ok(ready) => return Ok(ready > 0),
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
             }
         }
     }

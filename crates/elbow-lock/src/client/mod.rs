@@ -13,8 +13,11 @@
 //!
 //! Not here: what a lock means (`table`), the other end (`server`).
 
+mod aside;
 mod asked;
+mod core;
 mod hold;
+mod identity;
 pub(crate) mod link;
 mod name;
 mod session;
@@ -25,14 +28,16 @@ use std::sync::Arc;
 use elbow_ranges::Footprint;
 
 pub use self::asked::{Asked, Canceller};
+pub use self::core::{Call, ClientCore, Heard, LinkNumber, Opened, RECONNECT_MS, Standing, Taken};
 pub use self::hold::Hold;
+pub use self::identity::{Identity, made_up_at};
 pub use self::link::{Broken, Link, Receive, Received, now_ms};
 pub use self::name::file_name;
 use self::session::Session;
 use crate::address::{ADDRESS_VARIABLE, Address, BadAddress, KEY_VARIABLE};
 use crate::error::LockError;
 use crate::hello::Key;
-use crate::message::{Blocker, FileName, Kind, Owner, Wait};
+use crate::message::{Blocker, FileName, Kind, Owner, Seen, SessionId, Wait};
 
 /// How to come to a lock service.
 #[derive(Clone, Debug)]
@@ -117,7 +122,13 @@ impl Client {
         kind: Kind,
         wait: Wait,
     ) -> Result<Hold, LockError> {
-        self.lock_as(this_thread(), file_name(file.as_ref())?, footprint, kind, wait)
+        self.lock_as(
+            Owner::of_this_thread(),
+            file_name(file.as_ref())?,
+            footprint,
+            kind,
+            wait,
+        )
     }
 
     /// As [`lock`](Self::lock), for an owner that is not this thread.
@@ -204,6 +215,54 @@ impl Client {
     pub fn status(&self) -> Result<String, LockError> {
         self.0.status()
     }
+
+    /// Who holds and who waits for locks of one file. Asked over a connection of its own, so that no lock depends on the answer of a service
+    /// that does not understand it.
+    ///
+    /// ```no_run
+    /// use elbow_lock::{Client, file_name};
+    ///
+    /// let client = Client::connect("unix:/run/locks")?;
+    /// for lock in client.look(&file_name("/data/grid".as_ref())?)?.locks {
+    ///     println!("{} {} {}", if lock.token.is_some() { "held by" } else { "wanted by" }, lock.client, lock.pattern);
+    /// }
+    /// # Ok::<(), elbow_lock::LockError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// When the service is gone, and [`LockError::TooOld`].
+    pub fn look(&self, file: &FileName) -> Result<Seen, LockError> {
+        self.0.look(file)
+    }
+
+    /// Ends the sessions that hold something of a file, and says which these are. They are told that their locks are lost; what they held is
+    /// granted to others when they are known to use it no more: when their programs have given it back, are dead, or their leases are over.
+    /// With `force` it is granted at once, whatever their programs do with it.
+    ///
+    /// Without `session` only sessions are ended that hold nothing of other files. Root may, and who runs the service, and
+    /// those whose locks they are; over a Unix socket of the service.
+    ///
+    /// ```no_run
+    /// use elbow_lock::{Client, file_name};
+    ///
+    /// let client = Client::connect("unix:/run/locks")?;
+    /// let file = file_name("/data/grid".as_ref())?;
+    /// for session in client.break_locks(&file, None, false)? {
+    ///     println!("session {} was told", session.0);
+    /// }
+    /// # Ok::<(), elbow_lock::LockError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`LockError::Denied`], as [`look`](Self::look) otherwise.
+    pub fn break_locks(
+        &self,
+        file: &FileName,
+        session: Option<SessionId>,
+        force: bool,
+    ) -> Result<Vec<SessionId>, LockError> {
+        self.0.break_locks(file, session, force)
+    }
 }
 
 impl Options {
@@ -234,12 +293,21 @@ pub struct Posix<'a> {
     pub end: u64,
 }
 
-/// A number for the calling thread, never given twice in a process.
-fn this_thread() -> Owner {
-    use std::sync::atomic::{AtomicU64, Ordering};
-    static NEXT: AtomicU64 = AtomicU64::new(1);
-    thread_local!(static OWNER: Owner = Owner(NEXT.fetch_add(1, Ordering::Relaxed)));
-    OWNER.with(|owner| *owner)
+impl Owner {
+    /// The owner that [`Client::lock`] locks for: a number of the calling thread, never given twice in a process.
+    ///
+    /// ```
+    /// use elbow_lock::Owner;
+    ///
+    /// assert_eq!(Owner::of_this_thread(), Owner::of_this_thread());
+    /// ```
+    #[must_use]
+    pub fn of_this_thread() -> Self {
+        use std::sync::atomic::{AtomicU64, Ordering};
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        thread_local!(static OWNER: Owner = Owner(NEXT.fetch_add(1, Ordering::Relaxed)));
+        OWNER.with(|owner| *owner)
+    }
 }
 
 #[allow(

@@ -1,24 +1,21 @@
-//! The calls, holds and link of one client, shared by its threads. What follows when the link breaks is in [`recovery`].
+//! One client's sockets and threads around its [`ClientCore`]. How the link is made again is in [`recovery`].
 //!
-//! Invariants: a call is in `calls` from before it is sent until its caller has taken the answer. A hold is in `holds`
-//! from the dispatch of its grant (not from when its caller wakes) until it is released, so that a break in between is
-//! seen. At most one thread reads the link, and it reads for all.
+//! Invariants: at most one thread reads the link, and it reads for all. What the core returns is sent over the link that was
+//! current when it was returned; the core knows what a link that breaks has lost.
 
 mod recovery;
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use elbow_ranges::Footprint;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
-use self::recovery::Break;
+use super::core::{Call, ClientCore, LinkNumber, Standing, Taken};
 use super::link::{Broken, Link, Receive, Received, now_ms};
 use super::{Options, Posix};
 use crate::address::Address;
 use crate::error::LockError;
-use crate::lease::ClientLease;
 use crate::message::{Blocker, FileName, Kind, LockId, Owner, Refusal, Reply, Request, Token, Wait};
 use crate::wire;
 
@@ -28,8 +25,8 @@ const SIGNALS_EVERY: Duration = Duration::from_millis(50);
 const REQUEST_BYTES_MAX: usize = 8 << 10;
 
 pub(super) struct Session {
-    address: Address,
-    options: Options,
+    pub(super) address: Address,
+    pub(super) options: Options,
     /// A child that forked must not speak for its parent.
     process: u32,
     state: Mutex<State>,
@@ -37,34 +34,18 @@ pub(super) struct Session {
 }
 
 struct State {
-    link: Up,
+    core: ClientCore,
+    /// The link that was made last.
+    link: Arc<NumberedLink>,
+    /// Links of sessions that the service has ended, whose locks have not all been given back.
+    farewells: Vec<Arc<NumberedLink>>,
     /// Somebody reads the link.
-    reading: bool,
-    calls: HashMap<Call, Pending>,
-    holds: HashMap<LockId, Held>,
-    /// POSIX locks may be held: what a break of the link loses.
-    has_posix: bool,
-    posix_lost: Option<String>,
-    last_number: u64,
-    lease: Option<ClientLease>,
+    is_reading: bool,
 }
 
-enum Up {
-    Link(Arc<Link>),
-    Down(Break),
-    Connecting,
-}
-
-/// What an answer is an answer to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Call {
-    Lock(LockId),
-    Number(u64),
-}
-
-struct Pending {
-    request: Request,
-    outcome: Option<Result<Reply, String>>,
+struct NumberedLink {
+    number: LinkNumber,
+    link: Link,
 }
 
 /// Whether there was any.
@@ -75,55 +56,28 @@ enum Progress {
     Signal,
 }
 
-struct Held {
-    request: Request,
-    token: Token,
-    wanted: bool,
-    /// Its caller did not want it any more when it had been granted: it is not asked for again.
-    given_up: bool,
-    standing: Standing,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Standing {
-    Ours,
-    Reasserting,
-    Lost(String),
-}
-
 impl State {
-    /// Whether this is the link that requests go out over now.
-    fn is_current(&self, link: &Arc<Link>) -> bool {
-        matches!(&self.link, Up::Link(current) if Arc::ptr_eq(current, link))
-    }
-}
-
-impl Held {
-    /// The first reason counts.
-    fn lose(&mut self, why: &str) {
-        if !matches!(self.standing, Standing::Lost(_)) {
-            self.standing = Standing::Lost(why.to_owned());
-        }
+    /// The link over which requests go out now.
+    fn link(&self) -> Option<Arc<NumberedLink>> {
+        self.core.link().map(|_| Arc::clone(&self.link))
     }
 }
 
 impl Session {
     pub(super) fn open(address: Address, options: Options) -> Result<Arc<Self>, LockError> {
         let link = Link::open(&address, &options.name, options.ttl_ms, options.key.as_ref())?;
-        let (lease, ttl_ms) = (lease_of(&link), link.welcome.ttl_ms);
+        let ttl_ms = link.ttl_ms();
+        let core = ClientCore::new(link.opened(), 0);
+        let number = core.link().expect("a session begins with a link");
         let session = Arc::new(Self {
             address,
             options,
             process: std::process::id(),
             state: Mutex::new(State {
-                link: Up::Link(Arc::new(link)),
-                reading: false,
-                calls: HashMap::new(),
-                holds: HashMap::new(),
-                has_posix: false,
-                posix_lost: None,
-                last_number: 0,
-                lease,
+                core,
+                link: Arc::new(NumberedLink { number, link }),
+                farewells: Vec::new(),
+                is_reading: false,
             }),
             changed: Condvar::new(),
         });
@@ -158,92 +112,51 @@ impl Session {
     }
 
     pub(super) fn wait(&self, id: LockId, file: &FileName) -> Result<Token, LockError> {
-        loop {
-            match self.outcome(Call::Lock(id), Receive::Block)? {
-                Reply::Granted { .. } => {}
-                other => return Err(refused(file, other)),
-            }
-            // A grant may be old when its waiter takes it: who was stopped past the lease would act on what is another's by now.
-            match self.token_of(id, file) {
-                Err(_) if self.ask_again(id) => {}
-                checked => return checked,
-            }
+        match self.outcome(Call::Lock(id), Receive::Block)? {
+            Reply::Granted { token, .. } => Ok(token),
+            other => Err(refused(file, other)),
         }
     }
 
-    /// Asks once more for what was granted and lost before its caller knew. False: it was released.
-    fn ask_again(&self, id: LockId) -> bool {
-        let mut state = self.state.lock();
-        let Some(Held { request, given_up, .. }) = state.holds.remove(&id) else {
-            return false;
-        };
-        if given_up {
-            let why = Refusal::Cancelled;
-            let outcome = Some(Ok(Reply::Refused { id, why }));
-            state.calls.insert(Call::Lock(id), Pending { request, outcome });
-        } else {
-            self.put(&mut state, Call::Lock(id), &request);
+    /// As [`wait`](Self::wait), until `at_ms` at most: `None` if there is no answer by then.
+    pub(super) fn wait_until(&self, id: LockId, file: &FileName, at_ms: u64) -> Result<Option<Token>, LockError> {
+        match self.outcome_until(Call::Lock(id), file, at_ms)? {
+            None => Ok(None),
+            Some(Reply::Granted { token, .. }) => Ok(Some(token)),
+            Some(other) => Err(refused(file, other)),
         }
-        true
     }
 
     /// Gives up a lock that was asked for, unless it has been granted or refused.
     pub(super) fn give_up(&self, id: LockId) {
         let mut state = self.state.lock();
-        if let Some(pending) = state.calls.get_mut(&Call::Lock(id))
-            && pending.outcome.is_none()
-        {
-            // The service's own word may be another and is then too late: what it granted, the cancellation gives back.
-            let why = Refusal::Cancelled;
-            pending.outcome = Some(Ok(Reply::Refused { id, why }));
-            self.changed.notify_all();
-            self.cancel(&mut state, Call::Lock(id));
-        } else if let Some(held) = state.holds.get_mut(&id) {
-            held.given_up = true;
-        }
+        let cancel = state.core.give_up(id);
+        self.changed.notify_all();
+        self.send_all(&mut state, cancel);
     }
 
     /// Nobody waits for a lock that was asked for any more.
     pub(super) fn abandon(&self, id: LockId) {
-        self.give_up(id);
-        if self.state.lock().calls.remove(&Call::Lock(id)).is_some() {
-            self.unlock(id);
-        }
+        let mut state = self.state.lock();
+        let requests = state.core.abandon(id);
+        self.send_all(&mut state, requests);
     }
 
     pub(super) fn unlock(&self, id: LockId) {
         let mut state = self.state.lock();
-        let held = state.holds.remove(&id);
-        if let (
-            Some(Held {
-                standing: Standing::Ours | Standing::Reasserting,
-                ..
-            }),
-            Up::Link(link),
-        ) = (held, &state.link)
-        {
-            let link = Arc::clone(link);
-            drop(state);
-            self.send(&link, &Request::Unlock { id });
-        }
+        let unlock = state.core.unlock(id);
+        self.send_all(&mut state, unlock);
     }
 
+    /// Whether a hold is good at this moment.
     pub(super) fn check(&self, id: LockId, file: &FileName) -> Result<(), LockError> {
-        self.token_of(id, file).map(|_| ())
-    }
-
-    /// The token of a hold that is good at this moment.
-    fn token_of(&self, id: LockId, file: &FileName) -> Result<Token, LockError> {
         let mut state = self.state.lock();
         self.poll(&mut state);
         loop {
-            let Some(held) = state.holds.get(&id) else {
-                return Err(lost(file, "it was released"));
-            };
-            match &held.standing {
-                Standing::Lost(why) => return Err(lost(file, why)),
-                Standing::Ours if matches!(state.link, Up::Link(_)) => return Ok(held.token),
-                _ => drop(
+            match state.core.standing(id, now_ms()) {
+                Standing::Ours(_) => return Ok(()),
+                Standing::Lost(why) => return Err(lost(file, &why)),
+                Standing::Unknown => drop(
                     self.progress(&mut state, Receive::Block)
                         .map_err(|error| lost(file, &error.to_string()))?,
                 ),
@@ -254,7 +167,7 @@ impl Session {
     pub(super) fn is_wanted(&self, id: LockId) -> bool {
         let mut state = self.state.lock();
         self.poll(&mut state);
-        state.holds.get(&id).is_some_and(|held| held.wanted)
+        state.core.is_wanted(id)
     }
 
     pub(super) fn posix(
@@ -264,7 +177,7 @@ impl Session {
         wait: Wait,
         interruptible: bool,
     ) -> Result<(), LockError> {
-        if let Some(why) = &self.state.lock().posix_lost {
+        if let Some(why) = self.state.lock().core.posix_lost(now_ms()) {
             return Err(lost(lock.file, why));
         }
         let id = LockId(self.number());
@@ -283,28 +196,27 @@ impl Session {
         } else {
             Receive::Block
         };
-        match self.call(Call::Lock(id), &request, how)? {
-            Reply::Granted { .. } => {
-                let mut state = self.state.lock();
-                self.poll(&mut state);
-                match &state.posix_lost {
-                    Some(why) if kind.is_some() => Err(lost(lock.file, why)),
-                    _ => Ok(()),
-                }
-            }
-            Reply::Refused {
+        match self.call(Call::Lock(id), &request, how) {
+            Ok(Reply::Granted { .. }) => Ok(()),
+            Ok(Reply::Refused {
                 why: Refusal::Cancelled,
                 ..
-            } => Err(LockError::Interrupted {
+            }) => Err(LockError::Interrupted {
                 file: lock.file.clone(),
             }),
-            other => Err(refused(lock.file, other)),
+            Ok(other) => Err(refused(lock.file, other)),
+            // That all are lost says more than that this one was not answered.
+            Err(error) => match self.state.lock().core.posix_lost(now_ms()) {
+                Some(why) => Err(lost(lock.file, why)),
+                None => Err(error),
+            },
         }
     }
 
     pub(super) fn posix_release(&self, owner: Owner, file: Option<FileName>) -> Result<(), LockError> {
-        let link = self.link()?;
-        self.send(&link, &Request::PosixRelease { owner, file });
+        let mut state = self.state.lock();
+        self.bring_up(&mut state)?;
+        self.send_all(&mut state, [Request::PosixRelease { owner, file }]);
         Ok(())
     }
 
@@ -337,12 +249,14 @@ impl Session {
     }
 
     fn renew(&self) -> Result<(), LockError> {
-        let seq = self.number();
-        if let Some(lease) = &mut self.state.lock().lease {
-            lease.sent(now_ms(), seq);
-        }
-        self.call(Call::Number(seq), &Request::Renew { seq }, Receive::Block)
-            .map(|_| ())
+        let mut state = self.state.lock();
+        self.bring_up(&mut state)?;
+        let Some(request @ Request::Renew { seq }) = state.core.renewal(now_ms()) else {
+            return Ok(());
+        };
+        self.put(&mut state, Call::Number(seq), &request);
+        drop(state);
+        self.outcome(Call::Number(seq), Receive::Block).map(|_| ())
     }
 
     /// Sends a request and waits for its answer.
@@ -361,13 +275,8 @@ impl Session {
 
     /// Notes a call and sends it; where the link is down, whoever connects sends it.
     fn put(&self, state: &mut MutexGuard<'_, State>, call: Call, request: &Request) {
-        let pending = Pending {
-            request: request.clone(),
-            outcome: None,
-        };
-        state.calls.insert(call, pending);
-        if let Up::Link(link) = &state.link {
-            let link = Arc::clone(link);
+        if state.core.ask(call, request.clone()).is_some() {
+            let link = Arc::clone(&state.link);
             MutexGuard::unlocked(state, || self.send(&link, request));
         }
     }
@@ -376,46 +285,76 @@ impl Session {
     fn outcome(&self, call: Call, mut how: Receive) -> Result<Reply, LockError> {
         let mut state = self.state.lock();
         loop {
-            if let Some(outcome) = state.calls.get_mut(&call).and_then(|pending| pending.outcome.take()) {
-                state.calls.remove(&call);
-                return outcome.map_err(|why| self.rejected(why));
+            if let Some(outcome) = self.take(&mut state, call) {
+                return outcome;
             }
             match self.progress(&mut state, how) {
                 Ok(Progress::Made) => {}
                 Ok(Progress::Signal) => {
                     how = Receive::Block; // The service's word counts: it may have been granted meanwhile.
-                    self.cancel(&mut state, call);
+                    let cancel = state.core.cancel(call);
+                    self.send_all(&mut state, cancel);
                 }
                 Err(error) => {
-                    state.calls.remove(&call);
+                    state.core.forget(call);
                     return Err(error);
                 }
             }
         }
     }
 
-    fn cancel(&self, state: &mut MutexGuard<'_, State>, call: Call) {
-        if let (Call::Lock(id), Up::Link(link)) = (call, &state.link) {
-            let link = Arc::clone(link);
-            MutexGuard::unlocked(state, || self.send(&link, &Request::Cancel { id }));
+    /// As `outcome`, until `at_ms` at most; looks once in any case.
+    fn outcome_until(&self, call: Call, file: &FileName, at_ms: u64) -> Result<Option<Reply>, LockError> {
+        let mut state = self.state.lock();
+        let mut has_looked = false;
+        loop {
+            if !state.core.knows(call) {
+                return Err(lost(file, "its answer has been taken already"));
+            }
+            if let Some(outcome) = self.take(&mut state, call) {
+                return outcome.map(Some);
+            }
+            if has_looked && now_ms() >= at_ms {
+                return Ok(None);
+            }
+            has_looked = true;
+            if let Err(error) = self.progress(&mut state, Receive::Until(at_ms)) {
+                state.core.forget(call);
+                return Err(error);
+            }
+        }
+    }
+
+    /// What became of a call, if that is known.
+    fn take(&self, state: &mut MutexGuard<'_, State>, call: Call) -> Option<Result<Reply, LockError>> {
+        if state.core.is_answered(call) {
+            self.poll(state); // What was granted may be lost by now.
+        }
+        match state.core.take(call, now_ms()) {
+            Taken::Answer(reply) => Some(Ok(reply)),
+            Taken::Failed(why) => Some(Err(self.rejected(why))),
+            Taken::AskAgain(request) => {
+                self.send_all(state, [request]);
+                None
+            }
+            Taken::NotYet => None,
         }
     }
 
     /// Does one thing that may bring an answer: connects, reads, or waits for the thread that does.
     fn progress(&self, state: &mut MutexGuard<'_, State>, how: Receive) -> Result<Progress, LockError> {
-        let Up::Link(link) = &state.link else {
+        let Some(link) = state.link() else {
             self.bring_up(state)?;
             return Ok(Progress::Made); // Meanwhile the call may have been given up.
         };
-        if state.reading {
+        if state.is_reading {
             self.wait_for_reader(state, how);
             return Ok(Progress::Made);
         }
-        let link = Arc::clone(link);
-        state.reading = true;
+        state.is_reading = true;
         let mut replies = Vec::new();
-        let received = MutexGuard::unlocked(state, || link.receive(how, &mut replies));
-        state.reading = false;
+        let received = MutexGuard::unlocked(state, || link.link.receive(how, &mut replies));
+        state.is_reading = false;
         let signal = matches!(received, Ok(Received::Signal));
         self.heard(state, &link, replies, received);
         Ok(if signal { Progress::Signal } else { Progress::Made })
@@ -425,134 +364,87 @@ impl Session {
     fn wait_for_reader(&self, state: &mut MutexGuard<'_, State>, how: Receive) {
         match how {
             Receive::UntilSignal => drop(self.changed.wait_for(state, SIGNALS_EVERY)),
+            Receive::Until(at_ms) => drop(self.changed.wait_for(state, until(at_ms))),
             _ => self.changed.wait(state),
         }
     }
 
-    /// Takes what the service has said meanwhile, and looks at the lease.
+    /// Takes what the service has said meanwhile.
     fn poll(&self, state: &mut MutexGuard<'_, State>) {
-        let Up::Link(link) = &state.link else { return };
-        let link = Arc::clone(link);
+        let Some(link) = state.link() else { return };
+        if state.is_reading {
+            return;
+        }
         let mut replies = Vec::new();
-        let received = if state.reading {
-            Ok(Received::Nothing)
-        } else {
-            link.receive(Receive::Poll, &mut replies)
-        };
+        let received = link.link.receive(Receive::Poll, &mut replies);
         self.heard(state, &link, replies, received);
     }
 
-    /// What a receive brought, and what follows if it ended the link or took longer than our lease.
-    fn heard(&self, state: &mut State, link: &Arc<Link>, replies: Vec<Reply>, received: Result<Received, Broken>) {
-        for reply in replies {
-            // What came over a link that another has replaced is the word of a session that has ended: what it answers is asked again.
-            if state.is_current(link) {
-                self.dispatch(state, reply);
-            }
+    /// What a receive brought, and what follows if it ended the link.
+    fn heard(
+        &self,
+        state: &mut MutexGuard<'_, State>,
+        link: &Arc<NumberedLink>,
+        replies: Vec<Reply>,
+        received: Result<Received, Broken>,
+    ) {
+        let heard = state.core.hear(link.number, now_ms(), replies);
+        for request in heard.send {
+            // Who reads finds out if it fails.
+            drop(link.link.send(&request));
         }
         if let Err(broken) = received {
-            self.broke(state, link, broken.to_string());
-        } else if state.lease.as_mut().is_some_and(|lease| !lease.check(now_ms())) {
-            self.broke(
-                state,
-                link,
-                "the lock service was silent for longer than our lease".to_owned(),
-            );
+            state.core.broke(link.number, now_ms(), &broken.to_string());
         }
+        if state.core.owes_farewell(link.number) {
+            if !state.farewells.iter().any(|ended| ended.number == link.number) {
+                state.farewells.push(Arc::clone(link));
+            }
+        } else if state.core.link() != Some(link.number) {
+            link.link.close(); // Wakes the thread that reads it.
+        }
+        self.say_farewells(state);
         self.changed.notify_all();
     }
 
-    fn dispatch(&self, state: &mut State, reply: Reply) {
-        match reply {
-            Reply::Granted { id, token } => self.granted(state, id, token),
-            Reply::Refused { id, why } => match state.holds.get_mut(&id) {
-                Some(held) => held.standing = Standing::Lost(why.to_string()),
-                None => answer(state, Call::Lock(id), Reply::Refused { id, why }),
-            },
-            Reply::Recall { id } => {
-                if let Some(held) = state.holds.get_mut(&id) {
-                    held.wanted = true;
-                }
-            }
-            Reply::Renewed { seq } => {
-                if let Some(lease) = &mut state.lease {
-                    lease.answered(seq);
-                }
-                answer(state, Call::Number(seq), reply);
-            }
-            Reply::Answer { id, .. } => answer(state, Call::Lock(id), reply),
-            Reply::Status { seq, .. } => answer(state, Call::Number(seq), reply),
-            Reply::Lost { why } => {
-                if let Up::Link(link) = &state.link {
-                    let link = Arc::clone(link);
-                    // Somebody else may have been given what was held.
-                    state.holds.values_mut().for_each(|held| held.lose(&why));
-                    self.broke(state, &link, why);
-                }
-            }
+    /// Says of sessions that the service has ended that their locks are not used any more, where all have been given back.
+    fn say_farewells(&self, state: &mut State) {
+        if state.farewells.is_empty() || self.process != std::process::id() {
+            return;
+        }
+        let over = state.core.farewells();
+        for ended in state.farewells.extract_if(.., |link| over.contains(&link.number)) {
+            // The service may be gone, and with it who waits for this.
+            drop(ended.link.send(&Request::Close));
+            ended.link.close();
         }
     }
 
-    fn granted(&self, state: &mut State, id: LockId, token: Token) {
-        if let Some(held) = state.holds.get_mut(&id) {
-            held.standing = Standing::Ours;
-            held.token = token;
-            return;
-        }
-        let pending = state.calls.get_mut(&Call::Lock(id));
-        // Given up, or of a caller that has gone: the cancellation may have come to the service before the request.
-        let Some(pending) = pending.filter(|pending| pending.outcome.is_none()) else {
-            if let Up::Link(link) = &state.link {
-                // Who reads finds out if it fails.
-                let _ = link.send(&Request::Unlock { id });
-            }
-            return;
-        };
-        pending.outcome = Some(Ok(Reply::Granted { id, token }));
-        match &pending.request {
-            request @ Request::Lock { .. } => {
-                let held = Held {
-                    request: request.clone(),
-                    token,
-                    wanted: false,
-                    given_up: false,
-                    standing: Standing::Ours,
-                };
-                state.holds.insert(id, held);
-            }
-            Request::Posix { kind: Some(_), .. } => state.has_posix = true,
-            _ => {}
-        }
-    }
-
-    fn link(&self) -> Result<Arc<Link>, LockError> {
-        let mut state = self.state.lock();
-        loop {
-            self.bring_up(&mut state)?;
-            if let Up::Link(link) = &state.link {
-                return Ok(Arc::clone(link));
-            }
+    fn send_all(&self, state: &mut MutexGuard<'_, State>, requests: impl IntoIterator<Item = Request>) {
+        self.say_farewells(state);
+        let Some(link) = state.link() else { return };
+        let requests: Vec<Request> = requests.into_iter().collect();
+        if !requests.is_empty() {
+            MutexGuard::unlocked(state, || requests.iter().for_each(|request| self.send(&link, request)));
         }
     }
 
     /// An error is seen by whoever reads next.
-    fn send(&self, link: &Arc<Link>, request: &Request) {
+    fn send(&self, link: &Arc<NumberedLink>, request: &Request) {
         if self.process != std::process::id() {
             return;
         }
-        if let Err(error) = link.send(request) {
+        if let Err(error) = link.link.send(request) {
             let mut state = self.state.lock();
-            self.broke(&mut state, link, Broken::Io(error).to_string());
+            self.heard(&mut state, link, Vec::new(), Err(Broken::Io(error)));
         }
     }
 
     fn number(&self) -> u64 {
-        let mut state = self.state.lock();
-        state.last_number += 1;
-        state.last_number
+        self.state.lock().core.number()
     }
 
-    fn rejected(&self, why: String) -> LockError {
+    pub(super) fn rejected(&self, why: String) -> LockError {
         LockError::Rejected {
             address: self.address.clone(),
             why,
@@ -562,11 +454,11 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        if let Up::Link(link) = &self.state.get_mut().link
-            && self.process == std::process::id()
+        if self.process == std::process::id()
+            && let Some(link) = self.state.get_mut().link()
         {
             // Nobody needs to know whether it arrives: the lease ends the session too.
-            drop(link.send(&Request::Close));
+            drop(link.link.send(&Request::Close));
         }
     }
 }
@@ -586,20 +478,16 @@ impl std::fmt::Display for Broken {
     }
 }
 
-fn answer(state: &mut State, call: Call, reply: Reply) {
-    if let Some(pending) = state.calls.get_mut(&call) {
-        pending.outcome.get_or_insert(Ok(reply));
-    }
-}
-
-fn lease_of(link: &Link) -> Option<ClientLease> {
-    (link.welcome.ttl_ms > 0).then(|| ClientLease::new(link.welcome.ttl_ms, link.opened_ms))
+fn until(at_ms: u64) -> Duration {
+    Duration::from_millis(at_ms.saturating_sub(now_ms()))
 }
 
 fn fits(file: &FileName, request: &Request) -> Result<(), LockError> {
-    let mut frame = Vec::new();
-    wire::append_request(&mut frame, request);
-    match frame.len() {
+    let Request::Lock { footprint, .. } = request else {
+        return Ok(());
+    };
+    // Measured without encoding it: that is done once, to send it.
+    match footprint.encoded_bytes() {
         bytes if bytes > wire::FRAME_BYTES_MAX - REQUEST_BYTES_MAX => Err(LockError::TooLong {
             file: file.clone(),
             bytes,
@@ -695,13 +583,6 @@ mod tests {
         }
     }
 
-    fn link_of(session: &Session) -> Arc<Link> {
-        match &session.state.lock().link {
-            Up::Link(link) => Arc::clone(link),
-            _ => panic!("no link"),
-        }
-    }
-
     /// A session with a service that the test plays, on a socket that others can connect to.
     struct Stage {
         _directory: tempfile::TempDir,
@@ -738,12 +619,14 @@ mod tests {
         }
 
         /// Breaks the link and makes another; gives the broken one.
-        fn replace_link(&mut self) -> Arc<Link> {
-            let old = link_of(&self.session);
-            self.session
-                .broke(&mut self.session.state.lock(), &old, "the test says so".to_owned());
+        fn replace_link(&mut self) -> Arc<NumberedLink> {
+            let mut state = self.session.state.lock();
+            let old = Arc::clone(&state.link);
+            let broken = Err(Broken::Io(std::io::Error::other("the test says so")));
+            self.session.heard(&mut state, &old, Vec::new(), broken);
+            drop(state);
             let session = Arc::clone(&self.session);
-            let connecting = std::thread::spawn(move || session.link().unwrap());
+            let connecting = std::thread::spawn(move || session.bring_up(&mut session.state.lock()).unwrap());
             self.peer = Peer::let_in(&self.listener, 2);
             connecting.join().unwrap();
             old
@@ -766,14 +649,34 @@ mod tests {
         let session = &stage.session;
         let of_first = vec![Reply::Granted { id, token: Token(1) }];
         session.heard(&mut session.state.lock(), &old, of_first, Ok(Received::Replies));
-        let state = session.state.lock();
-        assert!(state.holds.is_empty() && state.calls[&Call::Lock(id)].outcome.is_none());
-        drop(state);
+        assert!(!session.state.lock().core.is_answered(Call::Lock(id)));
 
         let token = Token(2);
         stage.peer.say(&Reply::Granted { id, token });
         assert_eq!(session.wait(id, &stage.file).unwrap(), token);
         session.check(id, &stage.file).unwrap();
+    }
+
+    /// Others are granted what somebody broke when the service hears this. A client that said it as soon as it was told could be in the middle of a
+    /// write.
+    #[test]
+    fn a_session_that_was_ended_says_close_when_its_last_hold_is_given_back() {
+        let mut stage = Stage::new();
+        let held = [stage.ask(), stage.ask()];
+        for id in held {
+            stage.peer.say(&Reply::Granted { id, token: Token(id.0) });
+            stage.session.wait(id, &stage.file).unwrap();
+        }
+        let why = "somebody broke it".to_owned();
+        stage.peer.say(&Reply::Lost { why });
+        assert!(stage.session.check(held[0], &stage.file).is_err());
+        stage.session.unlock(held[0]);
+        stage.peer.0.set_nonblocking(true).unwrap();
+        let nothing = stage.peer.0.read(&mut [0]).unwrap_err();
+        assert_eq!(nothing.kind(), std::io::ErrorKind::WouldBlock);
+        stage.peer.0.set_nonblocking(false).unwrap();
+        stage.session.unlock(held[1]);
+        assert_eq!(wire::decode_request(&stage.peer.read()).unwrap(), Request::Close);
     }
 
     /// The cancellation may overtake the request that it cancels: what is granted then is nobody's.

@@ -36,12 +36,16 @@ use crate::client::link::{Link, Stream as ClientStream, now_ms};
 use crate::client::{Options, TTL_MS_TCP};
 use crate::error::LockError;
 use crate::hello::{Proof, Welcome};
-use crate::message::{LockId, Request, SessionId};
+use crate::memory::Memory;
+use crate::message::{LockId, Reply, Request, SessionId};
 use crate::server::connection::Desk;
-use crate::server::listen::{self, Listener, Stream};
+use crate::server::listen::{self, Listener, Peer, Stream};
+use crate::server::long::Long;
 use crate::server::outbox::Outbox;
 use crate::server::service::Member;
 use crate::server::{Users, accept};
+use crate::shard::Limits;
+use crate::table::Known;
 use crate::wire;
 
 /// How often old idle locks and the lease are looked at, where no lease says to do it more often.
@@ -164,6 +168,9 @@ fn into_tokio(stream: ClientStream) -> io::Result<std::pin::Pin<Box<dyn Stream>>
 /// One session with the service, and the clients that share it.
 struct Proxy {
     welcome: Welcome,
+    /// It takes what the service may take, which says no itself.
+    limits: Limits,
+    memory: Memory,
     state: Mutex<State>,
     /// There is something to send to the service.
     wake: Notify,
@@ -185,8 +192,15 @@ impl Proxy {
             last_session: 0,
             unsent: Vec::new(),
         };
+        let limits = Limits {
+            memory_bytes: usize::MAX,
+            request_bytes: wire::FRAME_BYTES_MAX,
+            ..Limits::default()
+        };
         Self {
             welcome,
+            memory: Memory::new(limits.memory_bytes),
+            limits,
             state: Mutex::new(state),
             wake: Notify::new(),
         }
@@ -226,7 +240,15 @@ impl Proxy {
         while let Some(length) = wire::frame_length(&bytes[begin..]).map_err(garbled)? {
             let reply = wire::decode_reply(&bytes[begin + wire::LENGTH_BYTES..begin + length]).map_err(garbled)?;
             begin += length;
+            let is_over = matches!(reply, Reply::Lost { .. });
             self.step(None, |state, out| state.relay.hear(now_ms(), reply, out));
+            if is_over {
+                // The service may leave the connection open until it hears of us: nothing more comes over it.
+                return Err(io::Error::new(
+                    ErrorKind::ConnectionAborted,
+                    "the lock service has ended the session",
+                ));
+            }
         }
         bytes.drain(..begin);
         Ok(())
@@ -269,14 +291,14 @@ impl Proxy {
 }
 
 impl Desk for Proxy {
-    fn open(&self, name: String, ttl_ms: u32, _is_local: bool) -> Result<(Arc<Member>, Welcome), String> {
+    fn open(&self, name: String, ttl_ms: u32, peer: Peer) -> Result<(Arc<Member>, Welcome), String> {
         let mut state = self.state.lock();
         state.last_session += 1;
         let session = SessionId(state.last_session);
         let now = now_ms();
         let Terms { ttl_ms, grace_ms } = state.relay.open(now, session, ttl_ms)?;
         // A client that dies leaves nothing: it has a lease only because the proxy may die.
-        let member = Member::new(session, name, now, false);
+        let member = Member::new(session, name, now, false, peer.uid, &self.memory);
         state.members.insert(session, Arc::clone(&member));
         let welcome = Welcome {
             session,
@@ -288,10 +310,11 @@ impl Desk for Proxy {
         Ok((member, welcome))
     }
 
-    fn apply(&self, member: &Member, request: Request) {
+    fn apply(&self, member: &Member, request: Request, _known: Known) -> Option<Long> {
         self.step(Some(member), |state, out| {
             state.relay.ask(now_ms(), member.id, request, out);
         });
+        None
     }
 
     fn forget(&self, _member: &Member, _refused: &[LockId]) {}
@@ -308,4 +331,12 @@ impl Desk for Proxy {
     }
 
     fn turned_away(&self) {}
+
+    fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    fn memory(&self) -> &Memory {
+        &self.memory
+    }
 }

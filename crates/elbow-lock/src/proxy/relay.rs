@@ -28,7 +28,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use crate::lease::ClientLease;
-use crate::message::{LockId, Owner, Reply, Request, SessionId, Token};
+use crate::message::{LockId, Owner, Refusal, Reply, Request, SessionId, Token};
 
 /// An idle lock older than this is given back: its client does something else now.
 const IDLE_MS_MAX: u64 = 5_000;
@@ -111,8 +111,16 @@ struct Entry {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Asked,
-    Held { token: Token, wanted: bool },
-    Idle { token: Token, since_ms: u64 },
+    /// Asked for, and the cancellation is under way.
+    Cancelled,
+    Held {
+        token: Token,
+        wanted: bool,
+    },
+    Idle {
+        token: Token,
+        since_ms: u64,
+    },
 }
 
 #[derive(Debug)]
@@ -225,6 +233,16 @@ impl Relay {
                 self.statuses.insert(up, (client, seq));
                 out.push(Send::Up(Request::Status { seq: up }));
             }
+            Request::Look { seq, file } => {
+                let up = self.number().0;
+                self.statuses.insert(up, (client, seq));
+                out.push(Send::Up(Request::Look { seq: up, file }));
+            }
+            Request::Break { seq, .. } => {
+                // To the service it would be the proxy's own word, and its user's.
+                let why = "a proxy breaks no locks: ask the service itself, over its Unix socket".to_owned();
+                out.push(Send::Down(client, Reply::Denied { seq, why }));
+            }
             Request::Close => self.close(client, out),
         }
     }
@@ -250,6 +268,12 @@ impl Relay {
                     out.push(Send::Down(client, Reply::Status { seq, json }));
                 }
             }
+            Reply::Seen { seq, seen } => {
+                if let Some((client, seq)) = self.statuses.remove(&seq) {
+                    out.push(Send::Down(client, Reply::Seen { seq, seen }));
+                }
+            }
+            Reply::Broken { .. } | Reply::Denied { .. } => {} // It asks for no such thing.
             Reply::Lost { why } => {
                 let clients = self.clients.keys().copied();
                 out.extend(clients.map(|client| Send::Down(client, Reply::Lost { why: why.clone() })));
@@ -357,7 +381,12 @@ impl Relay {
             .copied();
         match up.and_then(|up| self.entries.get(&up)).map(|entry| entry.state) {
             Some(State::Held { .. }) => self.unlock(now_ms, client, id, out),
-            Some(_) => out.extend(up.map(|id| Send::Up(Request::Cancel { id }))),
+            Some(_) => {
+                if let Some((up, entry)) = up.and_then(|up| Some((up, self.entries.get_mut(&up)?))) {
+                    entry.state = State::Cancelled;
+                    out.push(Send::Up(Request::Cancel { id: up }));
+                }
+            }
             None => {
                 let call = self.calls.iter().find(|(_, call)| **call == (client, id));
                 out.extend(call.map(|(up, _)| Send::Up(Request::Cancel { id: *up })));
@@ -368,6 +397,15 @@ impl Relay {
     fn granted(&mut self, up: LockId, token: Token, out: &mut Vec<Send>) {
         if let Some((client, id)) = self.calls.remove(&up) {
             out.push(Send::Down(client, Reply::Granted { id, token }));
+        } else if self
+            .entries
+            .get(&up)
+            .is_some_and(|entry| entry.state == State::Cancelled)
+        {
+            // The service gives it back when it reads the cancellation: from then on it is not ours to keep.
+            let why = Refusal::Cancelled;
+            let refused = self.forget(up);
+            out.extend(refused.map(|(client, id)| Send::Down(client, Reply::Refused { id, why })));
         } else if let Some(entry) = self.entries.get_mut(&up) {
             entry.state = State::Held { token, wanted: false };
             out.push(Send::Down(entry.client, Reply::Granted { id: entry.id, token }));
@@ -395,7 +433,7 @@ impl Relay {
                     out.push(Send::Down(entry.client, Reply::Recall { id: entry.id }));
                 }
             }
-            State::Asked => {}
+            State::Asked | State::Cancelled => {}
         }
     }
 
@@ -540,7 +578,7 @@ mod tests {
     use elbow_ranges::Footprint;
 
     use super::*;
-    use crate::message::{FileName, Kind, Refusal, Wait};
+    use crate::message::{FileName, Kind, Wait};
 
     const ONE: SessionId = SessionId(1);
     const TWO: SessionId = SessionId(2);
@@ -683,6 +721,23 @@ mod tests {
         assert_eq!(hear(&mut relay, Reply::Recall { id: up }), []);
         let sent = ask(&mut relay, ONE, Request::Unlock { id: LockId(5) });
         assert_eq!(sent, [Send::Up(Request::Unlock { id: up })]);
+    }
+
+    /// The story: a grant that crossed its cancellation was given back by the service, which reads the cancellation after it; the
+    /// client gave it back too, and the proxy kept it, and gave it to the same client again while another held it.
+    #[test]
+    fn what_is_granted_after_its_cancellation_is_not_kept() {
+        let mut relay = with_two();
+        let up = asked(&ask(&mut relay, ONE, lock(5, 0)));
+        let cancel = ask(&mut relay, ONE, Request::Cancel { id: LockId(5) });
+        assert_eq!(cancel, [Send::Up(Request::Cancel { id: up })]);
+        let token = Token(9);
+        let sent = hear(&mut relay, Reply::Granted { id: up, token });
+        let (id, why) = (LockId(5), Refusal::Cancelled);
+        assert_eq!(sent, [Send::Down(ONE, Reply::Refused { id, why })]);
+        assert_eq!(ask(&mut relay, ONE, Request::Unlock { id }), []);
+        assert_eq!(relay.idle(), 0);
+        asked(&ask(&mut relay, ONE, lock(6, 0)));
     }
 
     #[test]

@@ -8,11 +8,15 @@ use elbow_ranges::encoding::DecodeError;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf};
 use tokio::time::timeout;
 
-use super::listen::{Arrival, Stream};
+use super::listen::{Arrival, Peer, Stream};
+use super::long::Long;
 use super::outbox::Unsent;
 use super::service::Member;
 use crate::hello::{Hello, Key, Nonce, Opening, PROTOCOL_VERSION, Proof, Side, Welcome};
-use crate::message::{LockId, Reply, Request};
+use crate::memory::{Memory, Room};
+use crate::message::{LockId, Refusal, Reply, Request};
+use crate::shard::Limits;
+use crate::table::Known;
 use crate::wire;
 
 /// A client that has not said hello after so long is none.
@@ -25,9 +29,10 @@ const READ_BYTES: usize = 64 << 10;
 /// Who answers the requests of a connection. Replies go to the member's outbox, then or later.
 pub(crate) trait Desk: Send + Sync {
     /// Opens a session for a client that asked for a lease of `ttl_ms`; an error is why it cannot come in.
-    fn open(&self, name: String, ttl_ms: u32, is_local: bool) -> Result<(Arc<Member>, Welcome), String>;
-    /// Does what a client asks; not called with `Close`.
-    fn apply(&self, member: &Member, request: Request);
+    fn open(&self, name: String, ttl_ms: u32, peer: Peer) -> Result<(Arc<Member>, Welcome), String>;
+    /// Does what a client asks; not called with `Close`. Given back is what takes long to compare: it is to be compared, and applied again.
+    #[must_use]
+    fn apply(&self, member: &Member, request: Request, known: Known) -> Option<Long>;
     /// These locks are no more without the client having said so.
     fn forget(&self, member: &Member, refused: &[LockId]);
     /// The client has gone.
@@ -36,19 +41,23 @@ pub(crate) trait Desk: Send + Sync {
     fn disconnect(&self, member: &Member);
     /// Somebody was not let in.
     fn turned_away(&self);
+    /// What a client may send.
+    fn limits(&self) -> &Limits;
+    /// What all clients together may have under way.
+    fn memory(&self) -> &Memory;
 }
 
 /// Serves one client until it goes, or must go.
 pub(crate) async fn serve<D: Desk>(desk: Arc<D>, arrival: Arrival, key: Option<Key>) {
-    let is_local = arrival.is_local;
+    let is_local = arrival.peer.is_local;
     let (reader, writer) = tokio::io::split(arrival.stream);
     let mut door = Door {
         reader,
         writer,
         bytes: Vec::with_capacity(READ_BYTES),
-        is_local,
+        peer: arrival.peer,
     };
-    let Ok(Ok(member)) = timeout(HELLO_FOR, door.admit(&*desk, key.as_ref(), &arrival.peer)).await else {
+    let Ok(Ok(member)) = timeout(HELLO_FOR, door.admit(&*desk, key.as_ref(), &arrival.name)).await else {
         return desk.turned_away();
     };
     if let Some(socket) = arrival.socket.filter(|_| !member.has_lease) {
@@ -58,6 +67,8 @@ pub(crate) async fn serve<D: Desk>(desk: Arc<D>, arrival: Arrival, key: Option<K
         desk: &*desk,
         member: &member,
         said_close: false,
+        coming: None,
+        to_skip: 0,
         door,
     };
     // However it ends, there is nobody to tell.
@@ -84,12 +95,11 @@ struct Door {
     reader: ReadHalf<std::pin::Pin<Box<dyn Stream>>>,
     writer: WriteHalf<std::pin::Pin<Box<dyn Stream>>>,
     bytes: Vec<u8>,
-    /// The kernel tells us when the client dies.
-    is_local: bool,
+    peer: Peer,
 }
 
 impl Door {
-    async fn admit(&mut self, desk: &impl Desk, key: Option<&Key>, peer: &str) -> io::Result<Arc<Member>> {
+    async fn admit(&mut self, desk: &impl Desk, key: Option<&Key>, who: &str) -> io::Result<Arc<Member>> {
         let Opening::Hello(hello) = self.hear().await? else {
             return self.turn_away("a connection begins with a hello").await;
         };
@@ -107,7 +117,7 @@ impl Door {
                 None => return self.turn_away("our key is not its key").await,
             },
         };
-        self.welcome(desk, hello, proof, peer).await
+        self.welcome(desk, hello, proof, who).await
     }
 
     /// The service's proof, if the client's was good.
@@ -123,8 +133,8 @@ impl Door {
         })
     }
 
-    async fn welcome(&mut self, desk: &impl Desk, hello: Hello, proof: Proof, peer: &str) -> io::Result<Arc<Member>> {
-        let (member, welcome) = match desk.open(format!("{} ({peer})", hello.name), hello.ttl_ms, self.is_local) {
+    async fn welcome(&mut self, desk: &impl Desk, hello: Hello, proof: Proof, who: &str) -> io::Result<Arc<Member>> {
+        let (member, welcome) = match desk.open(format!("{} ({who})", hello.name), hello.ttl_ms, self.peer) {
             Ok(opened) => opened,
             Err(why) => return self.turn_away(&why).await,
         };
@@ -170,6 +180,10 @@ struct Connection<'a, D> {
     desk: &'a D,
     member: &'a Member,
     said_close: bool,
+    /// The memory of a long request that is not all there: as its buffer grows, up to twice its length.
+    coming: Option<Room>,
+    /// Bytes of a request that was refused unread.
+    to_skip: usize,
     door: Door,
 }
 
@@ -177,10 +191,16 @@ impl<D: Desk> Connection<'_, D> {
     async fn converse(&mut self) -> io::Result<Ended> {
         let mut sent = Unsent::default();
         loop {
-            self.apply_all()?;
+            self.apply_all().await?;
             sent = self.flush(sent).await?;
-            if self.said_close || self.member.outbox.has_ended() {
+            if self.said_close {
                 return Ok(Ended::ByClient);
+            }
+            if self.member.outbox.has_ended() {
+                return match self.member.is_broken() {
+                    true => self.await_farewell().await,
+                    false => Ok(Ended::ByClient),
+                };
             }
             tokio::select! {
                 read = self.door.reader.read_buf(&mut self.door.bytes) => {
@@ -193,19 +213,47 @@ impl<D: Desk> Connection<'_, D> {
         }
     }
 
+    /// Takes nothing more of a client but that it goes. It was told that its locks are lost, and may still be using them.
+    async fn await_farewell(&mut self) -> io::Result<Ended> {
+        let bytes = &mut self.door.bytes;
+        loop {
+            while let Some(length) = wire::frame_length(bytes).map_err(garbled)? {
+                let request = wire::decode_request(&bytes[wire::LENGTH_BYTES..length]).map_err(garbled)?;
+                bytes.drain(..length);
+                if request == Request::Close {
+                    return Ok(Ended::ByClient);
+                }
+            }
+            if self.door.reader.read_buf(bytes).await? == 0 {
+                return Ok(Ended::Cut);
+            }
+        }
+    }
+
     /// Applies every request that is all there.
-    fn apply_all(&mut self) -> io::Result<()> {
+    async fn apply_all(&mut self) -> io::Result<()> {
         let bytes = std::mem::take(&mut self.door.bytes);
         let mut begin = 0;
         let applied = loop {
+            begin += self.skip(bytes.len() - begin);
+            if self.to_skip > 0 {
+                break Ok(()); // The rest of it has yet to come.
+            }
+            match self.is_welcome(&bytes[begin..]) {
+                Ok(true) => {}
+                Ok(false) if self.to_skip > 0 => continue,
+                Ok(false) => break Ok(()),
+                Err(error) => break Err(error),
+            }
             match wire::frame_length(&bytes[begin..]) {
                 Ok(None) => break Ok(()),
                 Ok(Some(length)) => match wire::decode_request(&bytes[begin + wire::LENGTH_BYTES..begin + length]) {
                     Ok(request) => {
                         begin += length;
+                        self.coming = None;
                         match request {
                             Request::Close => self.said_close = true,
-                            request => self.desk.apply(self.member, request),
+                            request => apply(self.desk, self.member, request).await?,
                         }
                     }
                     Err(error) => break Err(error),
@@ -215,6 +263,9 @@ impl<D: Desk> Connection<'_, D> {
         };
         self.door.bytes = bytes;
         self.door.bytes.drain(..begin);
+        if self.coming.is_none() {
+            self.door.bytes.shrink_to(READ_BYTES);
+        }
         applied.or_else(|error| {
             self.member
                 .outbox
@@ -224,10 +275,48 @@ impl<D: Desk> Connection<'_, D> {
         })
     }
 
+    /// How many of so many bytes belong to a request that was refused unread.
+    fn skip(&mut self, there: usize) -> usize {
+        let skipped = self.to_skip.min(there);
+        self.to_skip -= skipped;
+        skipped
+    }
+
+    /// Whether there is room for the request that begins here; false also as long as too little of it is there to say. One that is too long is
+    /// refused by its name, without the rest of it.
+    fn is_welcome(&mut self, bytes: &[u8]) -> Result<bool, DecodeError> {
+        let Some(length) = wire::announced(bytes)? else {
+            return Ok(false);
+        };
+        let limits = self.desk.limits();
+        if length <= READ_BYTES.min(limits.request_bytes) || self.coming.is_some() {
+            return Ok(true);
+        }
+        let why = if length > limits.request_bytes {
+            limits.full_request(length)
+        } else {
+            let mut room = self.desk.memory().room();
+            if room.grow_to(2 * length) {
+                self.coming = Some(room);
+                return Ok(true);
+            }
+            limits.full_memory()
+        };
+        let Some(id) = wire::asked_for(bytes)? else {
+            return Ok(false);
+        };
+        self.refuse(id, why);
+        self.to_skip = wire::LENGTH_BYTES + length;
+        Ok(false)
+    }
+
+    fn refuse(&self, id: LockId, why: Refusal) {
+        self.member.outbox.push(&Reply::Refused { id, why }, true);
+    }
+
     /// Sends what is there. `spare` is memory to use again.
     async fn flush(&mut self, mut spare: Unsent) -> io::Result<Unsent> {
-        spare.bytes.clear();
-        spare.refused.clear();
+        spare.clear();
         let unsent = self.member.outbox.take(spare);
         self.desk.forget(self.member, &unsent.refused);
         if !unsent.bytes.is_empty() {
@@ -235,6 +324,16 @@ impl<D: Desk> Connection<'_, D> {
         }
         Ok(unsent)
     }
+}
+
+/// Applies a request; what takes long to compare is compared elsewhere first, and the requests behind it wait.
+async fn apply<D: Desk>(desk: &D, member: &Member, request: Request) -> io::Result<()> {
+    let (mut request, mut known) = (request, Known::default());
+    while let Some(long) = desk.apply(member, request, known) {
+        let compared = long.compare().await;
+        (request, known) = compared.ok_or_else(|| io::Error::other("the service ends"))?;
+    }
+    Ok(())
 }
 
 fn garbled(error: DecodeError) -> io::Error {

@@ -35,13 +35,21 @@ pub enum Users {
     Any,
 }
 
+/// What the system says of somebody who came in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Peer {
+    /// Whether the kernel ends the stream when, and only when, the process at its other end is done with it.
+    pub(crate) is_local: bool,
+    /// Whose process it is; nobody's known, over TCP.
+    pub(crate) uid: Option<u32>,
+}
+
 /// Somebody who came in.
 pub(crate) struct Arrival {
     pub(crate) stream: Pin<Box<dyn Stream>>,
     /// For people: who it is by the system's word.
-    pub(crate) peer: String,
-    /// Whether the kernel ends the stream when, and only when, the process at its other end is done with it.
-    pub(crate) is_local: bool,
+    pub(crate) name: String,
+    pub(crate) peer: Peer,
     /// By which that can be asked at any time.
     pub(crate) socket: Option<OwnedFd>,
 }
@@ -93,8 +101,11 @@ impl Listener {
                 stream.set_nodelay(true)?;
                 Ok(Some(Arrival {
                     stream: Box::pin(stream),
-                    peer: peer.to_string(),
-                    is_local: false,
+                    name: peer.to_string(),
+                    peer: Peer {
+                        is_local: false,
+                        uid: None,
+                    },
                     socket: None,
                 }))
             }
@@ -104,12 +115,15 @@ impl Listener {
                 if !may_come(peer.uid(), *users) {
                     return Ok(None);
                 }
-                let peer = format!("uid {} pid {}", peer.uid(), peer.pid().unwrap_or(0));
+                let name = format!("uid {} pid {}", peer.uid(), peer.pid().unwrap_or(0));
                 let socket = Some(stream.as_fd().try_clone_to_owned()?);
                 Ok(Some(Arrival {
                     stream: Box::pin(stream),
-                    peer,
-                    is_local: true,
+                    name,
+                    peer: Peer {
+                        is_local: true,
+                        uid: Some(peer.uid()),
+                    },
                     socket,
                 }))
             }

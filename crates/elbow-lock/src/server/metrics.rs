@@ -63,6 +63,8 @@ fn page(service: &Service) -> String {
     };
     add("epoch", u64::from(service.epoch), true);
     add("sessions", service.members().len() as u64, true);
+    add("memory_bytes", service.memory.used_bytes() as u64, true);
+    add("memory_bytes_max", service.memory.bytes_max() as u64, true);
     add("connections", of(&counters.connections), false);
     add("turned_away", of(&counters.turned_away), false);
     add("leases_lost", of(&counters.leases_lost), false);

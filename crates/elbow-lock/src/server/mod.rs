@@ -8,9 +8,11 @@
 //!
 //! Not here: when a lock is granted (`shard`, `table`), what a lease is (`lease`), the bytes (`wire`, `hello`).
 
+mod breaks;
 pub(crate) mod connection;
 mod life;
 pub(crate) mod listen;
+pub(crate) mod long;
 mod metrics;
 pub(crate) mod outbox;
 pub(crate) mod service;
@@ -38,6 +40,8 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// Ended sessions get this long to take their last words.
 const LAST_WORDS_FOR: Duration = Duration::from_millis(500);
 const DRAIN_POLL: Duration = Duration::from_millis(10);
+/// Between two looks whether much memory was freed.
+const GIVE_BACK_EVERY: Duration = Duration::from_secs(1);
 /// A memory that cannot be written gets this long until the next attempt.
 const MEMORY_PAUSE: Duration = Duration::from_secs(1);
 
@@ -67,8 +71,10 @@ pub struct Settings {
     pub limits: Limits,
     /// How long, when told to end, to wait for locks to be given back, milliseconds.
     pub drain_ms_max: u32,
-    /// Is told of trouble that whoever runs it should see to.
+    /// Is told of trouble that whoever runs it should see to, and who broke whose locks.
     pub warn: fn(&str),
+    /// Gives memory that was freed back to the system, where the allocator keeps it: called when much of it was.
+    pub give_back: fn(),
 }
 
 /// A service that listens.
@@ -117,7 +123,8 @@ impl Server {
             grace,
             settings.ttl_ms_max,
             &settings.limits,
-        );
+        )
+        .telling(settings.warn);
         Ok(Self {
             settings,
             service: Arc::new(service),
@@ -171,6 +178,7 @@ impl Server {
             ));
         }
         tasks.spawn(keep_time(Arc::clone(&service), Arc::clone(&life), settings.warn));
+        tasks.spawn(give_back(Arc::clone(&service), settings.give_back));
         if let Some(listener) = metrics {
             tasks.spawn(metrics::serve(listener, Arc::clone(&service)));
         }
@@ -243,6 +251,17 @@ async fn keep_time(service: Arc<Service>, life: Arc<Life>, warn: fn(&str)) {
         tokio::select! {
             () = tokio::time::sleep(sleep.unwrap_or(Duration::from_secs(3600))) => {}
             () = service.rearm.notified() => {}
+        }
+    }
+}
+
+/// Gives memory back to the system now and then.
+async fn give_back(service: Arc<Service>, give_back: fn()) {
+    loop {
+        tokio::time::sleep(GIVE_BACK_EVERY).await;
+        if service.has_freed_much() {
+            // It takes milliseconds for each hundred megabytes.
+            drop(tokio::task::spawn_blocking(give_back).await);
         }
     }
 }

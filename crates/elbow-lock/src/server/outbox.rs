@@ -5,15 +5,20 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
+use crate::memory::{Memory, Room};
 use crate::message::{LockId, Refusal, Reply};
 use crate::wire;
 
 /// A client that lets so many bytes of replies pile up reads no more, and is cut off.
 const OUTBOX_BYTES_MAX: usize = 8 << 20;
+/// So much every client may leave unread; for more there has to be room in the memory of the service.
+const OUTBOX_BYTES_FREE: usize = 64 << 10;
 
 /// One session's unsent replies.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Outbox {
+    /// Of the service.
+    memory: Memory,
     unsent: Mutex<Unsent>,
     /// The connection's task has something to do.
     pub(crate) wake: Notify,
@@ -26,16 +31,46 @@ pub(crate) struct Unsent {
     pub(crate) bytes: Vec<u8>,
     /// Locks that are no more without the client having said so: their names are free again.
     pub(crate) refused: Vec<LockId>,
+    /// What it takes of the service's memory.
+    room: Option<Room>,
+}
+
+impl Unsent {
+    fn is_in_bounds(&mut self, memory: &Memory) -> bool {
+        let bytes = self.bytes.len() + size_of_val(&*self.refused);
+        if bytes > OUTBOX_BYTES_MAX {
+            return false;
+        }
+        bytes <= OUTBOX_BYTES_FREE || self.room.get_or_insert_with(|| memory.room()).grow_to(bytes)
+    }
+
+    /// Empties it, and keeps what it needs usually for the next replies.
+    pub(crate) fn clear(&mut self) {
+        self.bytes.clear();
+        self.bytes.shrink_to(OUTBOX_BYTES_FREE);
+        self.refused.clear();
+        self.refused.shrink_to(OUTBOX_BYTES_FREE / size_of::<LockId>());
+        self.room = None;
+    }
 }
 
 impl Outbox {
+    pub(crate) fn new(memory: &Memory) -> Self {
+        Self {
+            memory: memory.clone(),
+            unsent: Mutex::default(),
+            wake: Notify::new(),
+            ended: AtomicBool::new(false),
+        }
+    }
+
     /// Adds a reply. The task that sends is woken unless it is the caller (`to_self`).
     pub(crate) fn push(&self, reply: &Reply, to_self: bool) {
         let mut unsent = self.unsent.lock();
-        if unsent.bytes.len() > OUTBOX_BYTES_MAX {
-            self.ended.store(true, Ordering::Release);
-        } else {
+        if unsent.is_in_bounds(&self.memory) {
             wire::append_reply(&mut unsent.bytes, reply);
+        } else {
+            self.ended.store(true, Ordering::Release);
         }
         match reply {
             // The name is that of another lock, which stays.

@@ -13,31 +13,45 @@
 
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use ahash::{AHashMap, RandomState};
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore};
 
 use super::connection::Desk;
+use super::listen::Peer;
+use super::long::{Long, STEPS_LOCKED_MAX};
 use super::outbox::Outbox;
 use super::status;
 use crate::deadlock;
-use crate::hello::{PROTOCOL_VERSION, Proof, Welcome};
+use crate::hello::{PROTOCOL_NEWEST, Proof, Welcome};
 use crate::lease::Leases;
+use crate::memory::Memory;
 use crate::message::{FileName, LockId, Owner, Refusal, Reply, Request, SessionId};
 use crate::shard::{Action, Limits, Shard};
+use crate::table::{Comparison, Known};
 
 /// No deadline.
 const NEVER: u64 = u64::MAX;
+/// So much has to be freed until it is given back to the system: that takes time.
+const FREED_BYTES: usize = 16 << 20;
+/// Of a map of fewer names than this, the room is kept.
+const PLACES_KEPT: usize = 1 << 10;
 
 /// A running service without its sockets.
 #[derive(Debug)]
 pub(crate) struct Service {
-    shards: Vec<Mutex<Shard>>,
+    limits: Limits,
+    pub(super) memory: Memory,
+    /// The most that was taken since freed memory was given back to the system last.
+    taken_max: AtomicUsize,
+    /// Of requests that take long to compare: half of the processors at most.
+    turns: Arc<Semaphore>,
+    pub(super) shards: Vec<Mutex<Shard>>,
     /// Of the names of files, over the shards.
     hasher: RandomState,
     sessions: RwLock<HashMap<SessionId, Arc<Member>>>,
@@ -56,6 +70,8 @@ pub(crate) struct Service {
     pub(crate) rearm: Notify,
     draining: AtomicBool,
     pub(crate) counters: Counters,
+    /// Is told what whoever runs it should know.
+    warn: fn(&str),
 }
 
 /// A session that is open.
@@ -70,13 +86,24 @@ pub(crate) struct Member {
     places: Mutex<AHashMap<LockId, Place>>,
     /// Whether it ends when nothing is heard of it.
     pub(crate) has_lease: bool,
+    /// Whose process it is, by the kernel's word; nobody's known, over TCP.
+    pub(crate) uid: Option<u32>,
+    /// Somebody else has ended it, and its client may not know.
+    is_broken: AtomicBool,
     /// It ends with this connection.
     socket: OnceLock<OwnedFd>,
 }
 
 impl Member {
-    pub(crate) fn new(id: SessionId, name: String, opened_ms: u64, has_lease: bool) -> Arc<Self> {
-        let (outbox, places) = (Outbox::default(), Mutex::default());
+    pub(crate) fn new(
+        id: SessionId,
+        name: String,
+        opened_ms: u64,
+        has_lease: bool,
+        uid: Option<u32>,
+        memory: &Memory,
+    ) -> Arc<Self> {
+        let (outbox, places) = (Outbox::new(memory), Mutex::default());
         Arc::new(Self {
             id,
             name,
@@ -84,8 +111,34 @@ impl Member {
             outbox,
             places,
             has_lease,
+            uid,
+            is_broken: AtomicBool::new(false),
             socket: OnceLock::new(),
         })
+    }
+
+    /// Names that are free again; where the last of them was.
+    fn forget(&self, ids: &[LockId]) -> Option<Place> {
+        if ids.is_empty() {
+            return None;
+        }
+        let mut places = self.places.lock();
+        let last = ids.iter().fold(None, |_, id| places.remove(id));
+        if places.capacity() > PLACES_KEPT && places.len() < places.capacity() / 8 {
+            let twice = 2 * places.len();
+            places.shrink_to(twice);
+        }
+        last
+    }
+
+    /// Somebody else ends it. False: that has happened already.
+    pub(super) fn end_by_others(&self) -> bool {
+        !self.is_broken.swap(true, Ordering::AcqRel)
+    }
+
+    /// Whether somebody else has ended it: its client has yet to say that it uses its locks no more.
+    pub(crate) fn is_broken(&self) -> bool {
+        self.is_broken.load(Ordering::Acquire)
     }
 
     /// Its locks are no more when the other end of this is closed.
@@ -125,9 +178,17 @@ type Place = usize;
 impl Service {
     pub(crate) fn new(shards: usize, epoch: u32, grace: Grace, ttl_ms_max: u32, limits: &Limits) -> Self {
         let Grace { ms: grace_ms, since } = grace;
-        let shard = || Shard::new(epoch, grace_ms, limits.clone()).held_since(since);
+        let memory = Memory::new(limits.memory_bytes);
+        let shard = || {
+            let shard = Shard::new(epoch, grace_ms, limits.clone()).held_since(since);
+            shard.within(memory.clone())
+        };
         Self {
+            limits: limits.clone(),
+            taken_max: AtomicUsize::new(0),
+            turns: Arc::new(Semaphore::new((shards / 2).max(1))),
             shards: (0..shards).map(|_| Mutex::new(shard())).collect(),
+            memory,
             hasher: RandomState::new(),
             sessions: RwLock::default(),
             leases: Mutex::new(Leases::new()),
@@ -141,7 +202,17 @@ impl Service {
             rearm: Notify::new(),
             draining: AtomicBool::new(false),
             counters: Counters::default(),
+            warn: |_| {},
         }
+    }
+
+    /// Tells `warn` what whoever runs it should know.
+    pub(crate) fn telling(self, warn: fn(&str)) -> Self {
+        Self { warn, ..self }
+    }
+
+    pub(super) fn say(&self, what: &str) {
+        (self.warn)(what);
     }
 
     /// Milliseconds since the service began.
@@ -211,6 +282,17 @@ impl Service {
         next
     }
 
+    /// Whether so much has been freed since the last time that it is worth while to give it back to the system.
+    pub(crate) fn has_freed_much(&self) -> bool {
+        let used = self.memory.used_bytes();
+        let most = self.taken_max.fetch_max(used, Ordering::Relaxed);
+        let is_much = most.saturating_sub(used) > FREED_BYTES;
+        if is_much {
+            self.taken_max.store(used, Ordering::Relaxed);
+        }
+        is_much
+    }
+
     /// Whether it is about to end.
     pub(crate) fn is_draining(&self) -> bool {
         self.draining.load(Ordering::Relaxed)
@@ -239,6 +321,11 @@ impl Service {
         members
     }
 
+    /// A session that is open.
+    pub(super) fn member(&self, session: SessionId) -> Option<Arc<Member>> {
+        self.sessions.read().get(&session).cloned()
+    }
+
     /// What each shard holds.
     pub(crate) fn each_shard<T>(&self, look: impl Fn(&Shard) -> T) -> Vec<T> {
         self.shards.iter().map(|shard| look(&shard.lock())).collect()
@@ -250,7 +337,7 @@ impl Service {
     }
 
     /// The shard that has a file's locks.
-    fn place_of(&self, file: &FileName) -> Place {
+    pub(super) fn place_of(&self, file: &FileName) -> Place {
         (self.hasher.hash_one(file) % self.shards.len() as u64) as Place
     }
 
@@ -264,16 +351,48 @@ impl Service {
         }
     }
 
+    /// As `apply_at`, for a list lock; nothing is done but to say what has to be compared first, if that takes long.
+    fn lock_at(&self, place: Place, member: &Member, request: Request, known: Known) -> Option<Long> {
+        let now = self.now_ms();
+        let mut comparisons = Vec::new();
+        let mut asked = Some((request, known));
+        let queued = self.step(&self.shards[place], Some(member), |shard, actions| {
+            comparisons = long_comparisons(shard, member, asked.as_ref());
+            if let Some((request, known)) = asked.take_if(|_| comparisons.is_empty()) {
+                shard.handle_knowing(now, member.id, request, known, actions);
+            }
+        });
+        for owner in queued {
+            self.break_deadlocks(member.id, owner);
+        }
+        let turns = Arc::clone(&self.turns);
+        asked.map(|(request, known)| Long {
+            request,
+            known,
+            comparisons,
+            turns,
+        })
+    }
+
     /// Ends the sessions of processes that are gone and are in the way of what would be refused at once: to who has waited for the end of a
     /// process (waitpid(2)) its locks are free.
-    fn bury(&self, place: Place, member: &Member, request: &Request) {
+    fn bury(&self, place: Place, member: &Member, request: &Request, known: &Known) {
         loop {
-            let in_the_way = self.shards[place].lock().in_the_way(member.id, request);
+            let in_the_way = self.in_the_way(place, member, request, known);
             let found = in_the_way.and_then(|session| self.sessions.read().get(&session).cloned());
             match found.filter(|other| other.id != member.id && other.has_gone()) {
                 Some(gone) => self.close(&gone),
                 None => return,
             }
+        }
+    }
+
+    /// Whose lock keeps a request back that is not to wait; nobody's yet where that takes long to say.
+    fn in_the_way(&self, place: Place, member: &Member, request: &Request, known: &Known) -> Option<SessionId> {
+        let shard = self.shards[place].lock();
+        match &shard.long_comparisons(member.id, request, known, STEPS_LOCKED_MAX)[..] {
+            [] => shard.in_the_way(member.id, request, known),
+            _ => None,
         }
     }
 
@@ -346,15 +465,21 @@ impl Service {
     }
 }
 
+fn long_comparisons(shard: &Shard, member: &Member, asked: Option<&(Request, Known)>) -> Vec<Comparison> {
+    asked.map_or_else(Vec::new, |(request, known)| {
+        shard.long_comparisons(member.id, request, known, STEPS_LOCKED_MAX)
+    })
+}
+
 impl Desk for Service {
-    fn open(&self, name: String, ttl_ms: u32, is_local: bool) -> Result<(Arc<Member>, Welcome), String> {
+    fn open(&self, name: String, ttl_ms: u32, peer: Peer) -> Result<(Arc<Member>, Welcome), String> {
         let id = SessionId(self.last_session.fetch_add(1, Ordering::Relaxed) + 1);
         let now = self.now_ms();
         let ttl_ms = match ttl_ms {
-            0 if !is_local => self.ttl_ms_max,
+            0 if !peer.is_local => self.ttl_ms_max,
             asked => asked.min(self.ttl_ms_max),
         };
-        let member = Member::new(id, name, now, ttl_ms > 0);
+        let member = Member::new(id, name, now, ttl_ms > 0, peer.uid, &self.memory);
         if ttl_ms > 0 {
             let mut leases = self.leases.lock();
             leases.open(now, id, ttl_ms);
@@ -366,7 +491,7 @@ impl Desk for Service {
         self.shards.iter().for_each(|shard| shard.lock().open(id));
         self.counters.connections.fetch_add(1, Ordering::Relaxed);
         let welcome = Welcome {
-            version: PROTOCOL_VERSION,
+            version: PROTOCOL_NEWEST,
             session: id,
             ttl_ms,
             epoch: self.epoch,
@@ -377,15 +502,20 @@ impl Desk for Service {
         Ok((member, welcome))
     }
 
-    fn apply(&self, member: &Member, request: Request) {
-        self.counters.requests.fetch_add(1, Ordering::Relaxed);
+    fn apply(&self, member: &Member, request: Request, known: Known) -> Option<Long> {
+        if known.is_empty() {
+            self.counters.requests.fetch_add(1, Ordering::Relaxed);
+        }
+        if member.is_broken() {
+            return None; // It was told so.
+        }
         match &request {
             Request::Lock { id, file, .. } | Request::Reassert { id, file, .. } => {
                 let place = self.place_of(file);
                 let there = *member.places.lock().entry(*id).or_insert(place);
                 if there == place {
-                    self.bury(place, member, &request);
-                    self.apply_at(place, member, request); // A shard finds its own duplicates.
+                    self.bury(place, member, &request, &known);
+                    return self.lock_at(place, member, request, known); // A shard finds its own duplicates.
                 } else {
                     let (id, why) = (*id, Refusal::Duplicate);
                     member.outbox.push(&Reply::Refused { id, why }, true);
@@ -395,11 +525,11 @@ impl Desk for Service {
             | Request::Query { file, .. }
             | Request::PosixRelease { file: Some(file), .. } => {
                 let place = self.place_of(file);
-                self.bury(place, member, &request);
+                self.bury(place, member, &request, &known);
                 self.apply_at(place, member, request);
             }
             Request::Unlock { id } | Request::Cancel { id } => {
-                let place = member.places.lock().remove(id);
+                let place = member.forget(&[*id]);
                 match (place, &request) {
                     (Some(place), _) => self.apply_at(place, member, request),
                     // The place of a POSIX request is not kept: one that waits is seldom cancelled.
@@ -417,20 +547,34 @@ impl Desk for Service {
                 let json = status::report(self).to_string();
                 member.outbox.push(&Reply::Status { seq: *seq, json }, true);
             }
+            Request::Look { seq, file } => {
+                let (seq, seen) = (*seq, self.look(file));
+                member.outbox.push(&Reply::Seen { seq, seen }, true);
+            }
+            Request::Break {
+                seq,
+                file,
+                session,
+                force,
+            } => {
+                let seq = *seq;
+                let reply = match self.break_locks(member, file, *session, *force) {
+                    Ok(sessions) => Reply::Broken { seq, sessions },
+                    Err(why) => Reply::Denied { seq, why },
+                };
+                member.outbox.push(&reply, true);
+            }
             Request::Close => {}
         }
+        None
     }
 
     fn forget(&self, member: &Member, refused: &[LockId]) {
-        if !refused.is_empty() {
-            let mut places = member.places.lock();
-            for id in refused {
-                places.remove(id);
-            }
-        }
+        member.forget(refused);
     }
 
     fn close(&self, member: &Member) {
+        self.taken_max.fetch_max(self.memory.used_bytes(), Ordering::Relaxed);
         self.leases.lock().close(member.id);
         let now = self.now_ms();
         for shard in &self.shards {
@@ -447,6 +591,14 @@ impl Desk for Service {
         }
     }
 
+    fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    fn memory(&self) -> &Memory {
+        &self.memory
+    }
+
     fn turned_away(&self) {
         self.counters.turned_away.fetch_add(1, Ordering::Relaxed);
     }
@@ -460,6 +612,11 @@ mod tests {
     use crate::message::{Kind, Wait};
     use crate::server::outbox::Unsent;
     use crate::wire;
+
+    const PEER: Peer = Peer {
+        is_local: true,
+        uid: Some(1_000),
+    };
 
     fn lock(id: u64, file: &[u8]) -> Request {
         Request::Lock {
@@ -485,17 +642,161 @@ mod tests {
         replies
     }
 
+    /// Ranges without a pattern; those of different phases share no byte.
+    fn odd(phase: u64, count: u64) -> Footprint {
+        let list = (0..count).map(|number| {
+            (
+                number * 10_000 + phase * 500 + number * number % 251,
+                1 + number * 7 % 97,
+            )
+        });
+        Footprint::from_list(list).unwrap()
+    }
+
+    fn list_lock(id: u64, footprint: Footprint) -> Request {
+        match lock(id, b"/f") {
+            Request::Lock {
+                id,
+                owner,
+                file,
+                kind,
+                wait,
+                recall,
+                ..
+            } => Request::Lock {
+                id,
+                owner,
+                file,
+                kind,
+                footprint,
+                wait,
+                recall,
+            },
+            other => other,
+        }
+    }
+
+    /// Applies a request to its end; says how many comparisons were made outside of the shard, and the most steps of comparison in one that was
+    /// made while it was locked.
+    fn apply(service: &Service, member: &Member, request: Request) -> (usize, u64) {
+        let (mut outside, mut steps_max) = (0, 0);
+        let (mut request, mut known) = (request, Known::default());
+        loop {
+            let before = service.each_shard(Shard::compared)[0];
+            let long = service.apply(member, request, known);
+            steps_max = steps_max.max(service.each_shard(Shard::compared)[0] - before);
+            let Some(long) = long else { return (outside, steps_max) };
+            outside += long.comparisons.len();
+            (request, known) = long.compare_here();
+        }
+    }
+
+    /// One request against 15 lists of 100,000 ranges took its shard for some 100 ms, in which nobody else was served. No step may compare long
+    /// lists, whatever follows: a request, a grant after a release, the end of a session.
+    #[test]
+    fn long_lists_are_compared_outside_of_the_shard() {
+        const HOLDERS: u64 = 15;
+        const RANGES: u64 = 5_000;
+        const STEP_MAX: u64 = 2 * (HOLDERS + 1) * STEPS_LOCKED_MAX;
+        let service = Service::new(1, 1, Grace::default(), 10_000, &Limits::default());
+        let (holder, _) = service.open("holder".to_owned(), 0, PEER).unwrap();
+        for phase in 0..HOLDERS {
+            let (outside, steps) = apply(&service, &holder, list_lock(phase, odd(phase, RANGES)));
+            assert_eq!(outside as u64, phase, "with each that is there");
+            assert!(steps <= STEP_MAX, "{steps}");
+        }
+        assert_eq!(service.each_shard(Shard::totals)[0].holds, HOLDERS);
+        // Two who wait: for one holder, and for the first who waits.
+        let (waiter, _) = service.open("waiter".to_owned(), 0, PEER).unwrap();
+        for id in [100, 101] {
+            let (outside, steps) = apply(&service, &waiter, list_lock(id, odd(0, RANGES)));
+            assert!(outside as u64 >= HOLDERS && steps <= STEP_MAX, "{outside}, {steps}");
+        }
+        assert_eq!(service.each_shard(Shard::totals)[0].queued, 2);
+        // While a long request is being compared, others are served.
+        let (late, _) = service.open("late".to_owned(), 0, PEER).unwrap();
+        let long = service.apply(&late, list_lock(7, odd(16, RANGES)), Known::default());
+        assert!(long.is_some() && sent(&service, &late).is_empty());
+        let (bystander, _) = service.open("bystander".to_owned(), 0, PEER).unwrap();
+        let small = Footprint::extent(9_990..10_000).unwrap();
+        let (outside, steps) = apply(&service, &bystander, list_lock(1, small));
+        assert!(outside == 0 && steps <= STEP_MAX, "{outside}, {steps}");
+        assert!(matches!(sent(&service, &bystander)[..], [Reply::Granted { .. }]));
+        // What is released by one is granted to the next without a long comparison.
+        let before = service.each_shard(Shard::compared)[0];
+        assert!(
+            service
+                .apply(&holder, Request::Unlock { id: LockId(0) }, Known::default())
+                .is_none()
+        );
+        assert!(matches!(sent(&service, &waiter)[..], [Reply::Granted { .. }]));
+        assert!(service.each_shard(Shard::compared)[0] - before <= STEP_MAX);
+        let before = service.each_shard(Shard::compared)[0];
+        service.close(&holder);
+        assert!(service.each_shard(Shard::compared)[0] - before <= HOLDERS * STEP_MAX);
+        // The comparison is not too old: who has gone meanwhile is in nobody's way, and who has come is compared.
+        let (request, known) = long.unwrap().compare_here();
+        let mut next = service.apply(&late, request, known);
+        while let Some(long) = next {
+            let (request, known) = long.compare_here();
+            next = service.apply(&late, request, known);
+        }
+        assert!(matches!(sent(&service, &late)[..], [Reply::Granted { .. }]));
+        for member in [&waiter, &late, &bystander] {
+            service.close(member);
+        }
+        assert_eq!(service.memory.used_bytes(), 0);
+    }
+
+    /// 10,000 clients that read nothing had 80 GB of answers together.
+    #[test]
+    fn answers_that_nobody_reads_are_bounded_in_sum() {
+        let limits = Limits {
+            memory_bytes: 1 << 20,
+            ..Limits::default()
+        };
+        let service = Service::new(1, 1, Grace::default(), 10_000, &limits);
+        let lazy: Vec<_> = (0..20)
+            .map(|_| service.open("lazy".to_owned(), 0, PEER).unwrap().0)
+            .collect();
+        for member in &lazy {
+            (0..100_000).take_while(|_| !member.outbox.has_ended()).for_each(|seq| {
+                assert!(
+                    service
+                        .apply(member, Request::Renew { seq }, Known::default())
+                        .is_none()
+                );
+            });
+        }
+        assert!(service.memory.used_bytes() <= 1 << 20);
+        assert!(
+            lazy.last().unwrap().outbox.has_ended(),
+            "there was no room for its answers"
+        );
+        // What every client may leave unread needs no room.
+        let (member, _) = service.open("usual".to_owned(), 0, PEER).unwrap();
+        assert!(
+            service
+                .apply(&member, Request::Renew { seq: 1 }, Known::default())
+                .is_none()
+        );
+        assert_eq!(sent(&service, &member), [Reply::Renewed { seq: 1 }]);
+        lazy.iter().for_each(|member| service.close(member));
+        drop(lazy);
+        assert_eq!(service.memory.used_bytes(), 0);
+    }
+
     /// A cancellation of what had been granted once left the lock's place behind, for as long as the session lived.
     #[test]
     fn what_was_cancelled_leaves_no_place_behind() {
         let service = Service::new(2, 1, Grace::default(), 10_000, &Limits::default());
-        let (member, _) = service.open("test".to_owned(), 0, true).unwrap();
+        let (member, _) = service.open("test".to_owned(), 0, PEER).unwrap();
         for order in [[1, 2, 3], [3, 2, 1]] {
-            (1..=3).for_each(|id| service.apply(&member, lock(id, b"/f")));
+            (1..=3).for_each(|id| assert!(service.apply(&member, lock(id, b"/f"), Known::default()).is_none()));
             assert_eq!(member.places.lock().len(), 3);
             order
                 .into_iter()
-                .for_each(|id| service.apply(&member, Request::Cancel { id: LockId(id) }));
+                .for_each(|id| drop(service.apply(&member, Request::Cancel { id: LockId(id) }, Known::default())));
             assert!(!sent(&service, &member).is_empty());
             assert!(member.places.lock().is_empty() && service.is_idle());
         }
@@ -505,8 +806,8 @@ mod tests {
     #[test]
     fn a_number_that_is_in_use_is_refused_on_any_file() {
         let service = Service::new(8, 1, Grace::default(), 10_000, &Limits::default());
-        let (member, _) = service.open("test".to_owned(), 0, true).unwrap();
-        service.apply(&member, lock(1, b"/f"));
+        let (member, _) = service.open("test".to_owned(), 0, PEER).unwrap();
+        drop(service.apply(&member, lock(1, b"/f"), Known::default()));
         assert!(matches!(sent(&service, &member)[..], [Reply::Granted { .. }]));
         for number in 0..50 {
             let file = if number == 0 {
@@ -514,7 +815,7 @@ mod tests {
             } else {
                 format!("/f{number}")
             };
-            service.apply(&member, lock(1, file.as_bytes()));
+            drop(service.apply(&member, lock(1, file.as_bytes()), Known::default()));
             let why = Refusal::Duplicate;
             assert_eq!(
                 sent(&service, &member),
@@ -522,7 +823,7 @@ mod tests {
                 "{file}"
             );
         }
-        service.apply(&member, Request::Unlock { id: LockId(1) });
+        drop(service.apply(&member, Request::Unlock { id: LockId(1) }, Known::default()));
         assert!(service.is_idle() && member.places.lock().is_empty());
     }
 }

@@ -26,6 +26,8 @@ pub(super) fn report(service: &Service) -> Value {
         "grace_left_ms": service.grace_left_ms(),
         "is_draining": service.is_draining(),
         "sessions": members.len(),
+        "memory_bytes": service.memory.used_bytes(),
+        "memory_bytes_max": service.memory.bytes_max(),
         "totals": totals(service),
         "clients": clients.collect::<Vec<_>>(),
         "busiest": busiest(service, now),

@@ -5,15 +5,16 @@ use std::ops::Range;
 use elbow_ranges::Footprint;
 
 use super::session::Place;
-use super::{Action, Shard, limits};
+use super::{Action, File, Session, Shard, limits};
+use crate::memory::LOCK_BYTES;
 use crate::message::{FileName, Kind, LockId, Owner, Refusal, Reply, Request, SessionId, Token, Wait};
-use crate::table::{Ask, Party, Patience};
+use crate::table::{Ask, Comparison, Known, Party, Patience};
 
 impl Shard {
     pub(super) fn ask(&mut self, now_ms: u64, name: FileName, ask: Ask, wait: Wait, out: &mut Vec<Action>) {
         let (session, id) = (ask.who.session, ask.id);
         let known = self.names.get(&name).copied();
-        if let Err(why) = self.admit(known, &ask) {
+        if let Err(why) = self.admit(known, &name, &ask) {
             return self.answer_refused(session, id, why, out);
         }
         let file = known.unwrap_or_else(|| self.begin_file(name));
@@ -36,7 +37,7 @@ impl Shard {
     }
 
     /// Whether a request keeps within the limits.
-    fn admit(&self, file: Option<usize>, ask: &Ask) -> Result<(), Refusal> {
+    fn admit(&self, file: Option<usize>, name: &FileName, ask: &Ask) -> Result<(), Refusal> {
         let session = &self.sessions[&ask.who.session];
         if session.place(ask.id).is_some() {
             return Err(Refusal::Duplicate);
@@ -45,10 +46,10 @@ impl Shard {
             return Err(Refusal::Draining);
         }
         if self.sequence.is_exhausted() {
-            return Err(limits::full("grants in one life of the service; restart it"));
+            return Err(limits::exhausted("grants in one life of the service; restart it"));
         }
         if file.is_none() && self.files.len() >= self.limits.files {
-            return Err(limits::full(&format!("{} files", self.limits.files)));
+            return Err(self.limits.full_files());
         }
         let pieces = file.filter(|_| ask.posix).map_or(1, |file| {
             let change = self.files[file]
@@ -56,7 +57,18 @@ impl Shard {
                 .plan(ask.who, &ask.footprint.bounds(), Some(ask.kind));
             change.locks().max(0).cast_unsigned()
         });
-        session.admit(&self.limits, pieces, ask.footprint.heap_bytes())
+        let of_file = file.map_or(File::bytes(name), |_| 0);
+        self.make_room(session, pieces, ask.heap_bytes(), of_file)
+    }
+
+    /// Whether a session may have so many more locks, with lists of so many bytes, and the service has room for them and for something else.
+    fn make_room(&self, session: &Session, more: usize, list_bytes: usize, other_bytes: usize) -> Result<(), Refusal> {
+        session.admit(&self.limits, more, list_bytes)?;
+        let of_locks = more.saturating_mul(LOCK_BYTES).saturating_add(list_bytes);
+        match self.memory.has(of_locks.saturating_add(other_bytes)) {
+            true => Ok(()),
+            false => Err(self.limits.full_memory()),
+        }
     }
 
     /// How long a request that is blocked may wait.
@@ -71,20 +83,17 @@ impl Shard {
                 ),
                 None => Err(Refusal::WouldBlock),
             },
-            _ if is_full => {
-                let limit = format!("{} requests in the queue of one file", self.limits.queue_per_file);
-                Err(limits::full(&limit))
-            }
+            _ if is_full => Err(self.limits.full_queue()),
             Wait::For(ms) => Ok(Patience::Until(now_ms.saturating_add(u64::from(ms)))),
             Wait::Forever => Ok(Patience::Forever),
         }?;
         // A POSIX lock that merges pieces takes none when it is granted, but one while it waits.
-        self.sessions[&ask.who.session].admit(&self.limits, 1, ask.footprint.heap_bytes())?;
+        self.make_room(&self.sessions[&ask.who.session], 1, ask.heap_bytes(), 0)?;
         Ok(patience)
     }
 
     fn hold(&mut self, now_ms: u64, file: usize, ask: Ask, out: &mut Vec<Action>) {
-        let (who, id, list_bytes) = (ask.who, ask.id, ask.footprint.heap_bytes());
+        let (who, id, list_bytes) = (ask.who, ask.id, ask.heap_bytes());
         let mut events = Vec::new();
         let hold = self.files[file]
             .table
@@ -113,7 +122,7 @@ impl Shard {
         out: &mut Vec<Action>,
     ) {
         let (Party { session, owner }, id) = (ask.who, ask.id);
-        let list_bytes = ask.footprint.heap_bytes();
+        let list_bytes = ask.heap_bytes();
         self.recall(file, &ask, out);
         let table = &mut self.files[file].table;
         let key = table.enqueue(ask, blocker, patience, now_ms, &mut self.sequence);
@@ -145,7 +154,7 @@ impl Shard {
         let change = table.plan(who, &ask.footprint.bounds(), None);
         let more = change.locks();
         if more > 0
-            && let Err(why) = self.sessions[&who.session].admit(&self.limits, more.cast_unsigned(), 0)
+            && let Err(why) = self.make_room(&self.sessions[&who.session], more.cast_unsigned(), 0, 0)
         {
             return self.answer_refused(who.session, id, why, out);
         }
@@ -178,7 +187,7 @@ impl Shard {
 
     /// Whose lock keeps a request back that is not to wait.
     #[must_use]
-    pub fn in_the_way(&self, session: SessionId, request: &Request) -> Option<SessionId> {
+    pub fn in_the_way(&self, session: SessionId, request: &Request, known: &Known) -> Option<SessionId> {
         let file = match request {
             Request::Lock {
                 file, wait: Wait::Try, ..
@@ -190,8 +199,35 @@ impl Shard {
             _ => return None,
         };
         let table = &self.files[*self.names.get(file)?].table;
-        let blocker = table.blocker(&ask_of(session, request)?)?;
+        let blocker = table.blocker(&ask_of(session, request, known)?)?;
         Some(table.lock(blocker).ask.who.session)
+    }
+
+    /// What a list lock has to be compared with, not counting what is known, that takes more than so many steps each. Find it out outside of the
+    /// shard ([`Known::learn`]), and let [`handle_knowing`](Self::handle_knowing) have it: so that no step of the shard takes long.
+    #[must_use]
+    pub fn long_comparisons(
+        &self,
+        session: SessionId,
+        request: &Request,
+        known: &Known,
+        steps: u64,
+    ) -> Vec<Comparison> {
+        let (Request::Lock { file, .. } | Request::Reassert { file, .. }) = request else {
+            return Vec::new();
+        };
+        let table = self.names.get(file).map(|&file| &self.files[file].table);
+        let ask = ask_of(session, request, known);
+        table
+            .zip(ask)
+            .map_or_else(Vec::new, |(table, ask)| table.long_comparisons(&ask, steps))
+    }
+
+    /// Steps of all comparisons so far in files that have locks, about: for tests.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn compared(&self) -> u64 {
+        self.files.iter().map(|(_, file)| file.table.compared()).sum()
     }
 
     pub(super) fn query(&mut self, now_ms: u64, name: &FileName, ask: &Ask, out: &mut Vec<Action>) {
@@ -206,7 +242,7 @@ impl Shard {
     pub(super) fn reassert(&mut self, now_ms: u64, name: FileName, ask: Ask, token: Token, out: &mut Vec<Action>) {
         let (session, id) = (ask.who.session, ask.id);
         let known = self.names.get(&name).copied();
-        if let Err(why) = self.admit(known, &ask) {
+        if let Err(why) = self.admit(known, &name, &ask) {
             return self.answer_refused(session, id, why, out);
         }
         let lives = self.held_since..self.epoch;
@@ -221,10 +257,18 @@ impl Shard {
 }
 
 /// The lock that a request asks for or about.
-fn ask_of(session: SessionId, request: &Request) -> Option<Ask> {
+fn ask_of(session: SessionId, request: &Request, known: &Known) -> Option<Ask> {
     let party = |owner: &Owner| Party { session, owner: *owner };
     match request {
         Request::Lock {
+            id,
+            owner,
+            kind,
+            footprint,
+            recall,
+            ..
+        }
+        | Request::Reassert {
             id,
             owner,
             kind,
@@ -238,6 +282,8 @@ fn ask_of(session: SessionId, request: &Request) -> Option<Ask> {
             footprint: footprint.clone(),
             posix: false,
             recall: *recall,
+            known: known.clone(),
+            number: 0,
         }),
         Request::Posix {
             id,
@@ -272,5 +318,7 @@ pub(super) fn posix_ask(who: Party, id: LockId, range: Range<u64>, kind: Option<
         footprint,
         posix: true,
         recall: false,
+        known: Known::default(),
+        number: 0,
     })
 }

@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::limits::{Limits, full};
+use super::limits::Limits;
+use crate::memory::{LOCK_BYTES, Memory, Room};
 use crate::message::{LockId, Owner, Refusal};
 
 /// Where a lock is: in which file, by which key.
@@ -24,21 +25,31 @@ pub(super) struct Session {
     count: usize,
     /// Memory of the lists and bitmaps of its locks.
     list_bytes: usize,
+    /// Memory of its locks with their lists.
+    room: Room,
 }
 
-impl Default for Session {
-    fn default() -> Self {
+impl Session {
+    pub(super) fn new(memory: &Memory) -> Self {
         Self {
             is_connected: true,
             locks: BTreeMap::new(),
             held: BTreeMap::new(),
             count: 0,
             list_bytes: 0,
+            room: memory.room(),
         }
     }
-}
 
-impl Session {
+    /// What its locks take of the service's memory.
+    pub(super) fn room_bytes(&self) -> usize {
+        self.room.bytes()
+    }
+
+    fn measure(&mut self) {
+        self.room.set(self.count * LOCK_BYTES + self.list_bytes);
+    }
+
     pub(super) fn place(&self, id: LockId) -> Option<Place> {
         self.locks.get(&id).copied()
     }
@@ -53,6 +64,12 @@ impl Session {
         held.map(|(&(_, file), _)| file)
     }
 
+    /// How many locks and pieces it holds, but for those of one file.
+    pub(super) fn held_except(&self, except: Option<usize>) -> usize {
+        let others = self.held.iter().filter(|((_, file), _)| Some(*file) != except);
+        others.map(|(_, count)| count).sum()
+    }
+
     /// The files that it holds or waits for anything of.
     pub(super) fn files(&self) -> BTreeSet<usize> {
         let of_locks = self.locks.values().map(|place| place.file);
@@ -62,11 +79,10 @@ impl Session {
     /// Whether it may have so many more locks.
     pub(super) fn admit(&self, limits: &Limits, more: usize, list_bytes: usize) -> Result<(), Refusal> {
         if self.count.saturating_add(more) > limits.locks_per_session {
-            return Err(full(&format!("{} locks of one session", limits.locks_per_session)));
+            return Err(limits.full_session());
         }
         if self.list_bytes.saturating_add(list_bytes) > limits.list_bytes_per_session {
-            let limit = format!("{} bytes of lists of one session", limits.list_bytes_per_session);
-            return Err(full(&limit));
+            return Err(limits.full_lists());
         }
         Ok(())
     }
@@ -76,6 +92,7 @@ impl Session {
         assert!(before.is_none(), "lock {} is there already", id.0);
         self.count += 1;
         self.list_bytes += list_bytes;
+        self.measure();
     }
 
     pub(super) fn remove(&mut self, id: LockId, list_bytes: usize) {
@@ -83,11 +100,13 @@ impl Session {
         assert!(before.is_some(), "lock {} is not there", id.0);
         self.count -= 1;
         self.list_bytes -= list_bytes;
+        self.measure();
     }
 
     /// So many more POSIX pieces, or fewer.
     pub(super) fn add_pieces(&mut self, more: isize) {
         self.count = add(self.count, more);
+        self.measure();
     }
 
     /// So many more locks or pieces that an owner holds of a file, or fewer.

@@ -1,9 +1,11 @@
 //! What a shard tells about itself: who holds, who waits, and what has been counted.
 
 use std::cmp::Reverse;
+use std::collections::BTreeSet;
+use std::ops::Range;
 
 use super::{File, Shard};
-use crate::message::{FileName, Kind, LockId, Refusal, Request, Token};
+use crate::message::{FileName, Kind, LockId, Refusal, Request, SessionId, Token};
 use crate::table::{Lock, Party, State};
 
 /// What is, and what has happened since the shard began.
@@ -92,7 +94,12 @@ impl Totals {
             Request::Lock { .. } => self.lock_requests += 1,
             Request::Unlock { .. } | Request::Cancel { .. } => self.unlock_requests += 1,
             Request::Posix { .. } | Request::PosixRelease { .. } | Request::Query { .. } => self.posix_requests += 1,
-            Request::Reassert { .. } | Request::Renew { .. } | Request::Status { .. } | Request::Close => {}
+            Request::Reassert { .. }
+            | Request::Renew { .. }
+            | Request::Status { .. }
+            | Request::Look { .. }
+            | Request::Break { .. }
+            | Request::Close => {}
         }
     }
 
@@ -139,6 +146,8 @@ pub struct LockStatus {
     pub is_posix: bool,
     /// What it covers, in the form it was asked for.
     pub pattern: String,
+    /// From its first byte to its last.
+    pub bounds: Range<u64>,
     /// Its fencing token; none while it waits.
     pub token: Option<Token>,
     /// Milliseconds since it was granted; since it was asked for, if it waits.
@@ -163,6 +172,40 @@ impl Shard {
             .take(files_max)
             .map(|file| file.status(now_ms, locks_max))
             .collect()
+    }
+
+    /// Who holds locks of one file and who waits, up to `locks_max` of each; nothing, if nobody does.
+    ///
+    /// ```
+    /// use elbow_lock::{FileName, Limits, Shard};
+    ///
+    /// let file = FileName::new(b"/data/grid").unwrap();
+    /// assert!(Shard::new(1, 0, Limits::default()).look(0, &file, 10).is_none());
+    /// ```
+    #[must_use]
+    pub fn look(&self, now_ms: u64, name: &FileName, locks_max: usize) -> Option<FileStatus> {
+        let &file = self.names.get(name)?;
+        Some(self.files[file].status(now_ms, locks_max))
+    }
+
+    /// The sessions that hold something of a file.
+    #[must_use]
+    pub fn holders(&self, name: &FileName) -> BTreeSet<SessionId> {
+        let table = self.names.get(name).map(|&file| &self.files[file].table);
+        let locks = table.into_iter().flat_map(|table| table.locks());
+        let held = locks.filter(|lock| lock.is_held());
+        held.map(|lock| lock.ask.who.session).collect()
+    }
+
+    /// How many locks a session holds of files other than this one.
+    #[must_use]
+    pub fn holds_elsewhere(&self, session: SessionId, name: &FileName) -> u64 {
+        let here = self.names.get(name).copied();
+        let held = self
+            .sessions
+            .get(&session)
+            .map_or(0, |session| session.held_except(here));
+        held as u64
     }
 
     /// What is, and what has happened. `O(files)`.
@@ -212,6 +255,7 @@ impl Lock {
             kind: self.ask.kind,
             is_posix: self.ask.posix,
             pattern: self.ask.footprint.to_string(),
+            bounds: self.bounds.clone(),
             token: match self.state {
                 State::Held { token, .. } => Some(token),
                 State::Waiting { .. } => None,

@@ -4,7 +4,7 @@ use std::cell::OnceCell;
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-use super::{Ask, Event, Grant, Lock, Party, Patience, Sequence, State, Table, conflict};
+use super::{Ask, Event, Grant, Lock, Party, Patience, Sequence, State, Table};
 use crate::message::{SessionId, Token};
 
 impl Table {
@@ -202,14 +202,15 @@ impl Table {
     fn conflicting_queued(&self, ask: &Ask, number: u64) -> impl Iterator<Item = usize> {
         let queued = self.waiting.overlapping(ask.footprint.bounds());
         queued
-            .filter(move |&(asked, key)| asked < number && conflict(ask, &self.locks[key].ask))
+            .filter(move |&(asked, key)| asked < number && self.conflict(ask, &self.locks[key].ask))
             .map(|(_, key)| key)
     }
 
     fn youngest_blocking(&self, ask: &Ask, number: u64) -> Option<usize> {
         let (_, &last) = self.queue.range(..number).next_back()?;
         let behind = OnceCell::new();
-        let is_blocking = |key: usize| conflict(ask, &self.locks[key].ask) && !self.is_behind(key, ask.who, &behind);
+        let is_blocking =
+            |key: usize| self.conflict(ask, &self.locks[key].ask) && !self.is_behind(key, ask.who, &behind);
         // Most often all want the same bytes.
         if touch(&self.locks[last].bounds, &ask.footprint.bounds()) && is_blocking(last) {
             return Some(last);
@@ -241,7 +242,7 @@ impl Table {
         let mut in_order: Vec<&Lock> = Vec::new();
         for &key in self.queue.values() {
             let lock = &self.locks[key];
-            let waits_for = |other: &&&Lock| touch(&lock.bounds, &other.bounds) && conflict(&lock.ask, &other.ask);
+            let waits_for = |other: &&&Lock| touch(&lock.bounds, &other.bounds) && self.conflict(&lock.ask, &other.ask);
             if holds.iter().any(|hold| waits_for(&hold)) || in_order.iter().rev().any(|other| waits_for(&other)) {
                 behind.insert(key);
                 in_order.push(lock);

@@ -1,16 +1,26 @@
-//! A client as a node: some workers that lock, do I/O, lock more, and release, over a session that is renewed, lost and
-//! opened again; after a restart of the service it holds again what it held.
+//! A client as a node: the shipped [`ClientCore`], driven by threads that may stop between any two of their steps.
+//!
+//! ```text
+//!   reader    reads the link ...stops... core.hear ...stops... sends what follows
+//!   worker    core.ask ...stops... sends ...... is answered ...stops... core.take: I/O at once
+//!             core.standing: I/O at once ...stops... core.unlock ...stops... sends
+//!   renewer   core.renewal ...stops... sends
+//! ```
+//!
+//! Meanwhile the other threads go on, and the link may be made again: what a thread then does with an old one in its hands
+//! is what this looks for. [`ClientFlaw`] plants bugs in what drives the core; those of the shipped drivers were of this kind.
 
-use std::cell::RefCell;
-use std::collections::BTreeMap;
-use std::rc::Rc;
+use std::collections::{BTreeMap, VecDeque};
 
-use elbow_lock::{ClientLease, Kind, LockId, Owner, Refusal, Reply, Request, SessionId, Token, Wait};
+use elbow_lock::{
+    Call, ClientCore, Kind, LinkNumber, LockId, Opened, Owner, Reply, Request, SessionId, Standing, Taken, Token, Wait,
+};
 use elbow_ranges::{Dim, Footprint, Strided};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
-use crate::support::naive::wanted;
+use crate::TTL_MS;
+use crate::support::naive::{Want, wanted};
 use crate::world::{Belief, Ending, Hello, LinkId, Message, Node, NodeId, Out, file};
 
 /// A bug of a client.
@@ -23,44 +33,74 @@ pub(crate) enum ClientFlaw {
     CountsFromAnswers,
     /// Goes on with the locks of a connection that broke.
     KeepsLocksOfOldSession,
+    /// Believes what came over a link that has been replaced.
+    BelievesOldLinks,
+    /// Takes a grant when it comes, and acts on it when its thread runs.
+    ActsOnOldGrants,
 }
 
 const WORKERS: u64 = 2;
 const RETRY_MS: u64 = 40;
+/// Threads that send: the workers, the reader and the renewer.
+const READER: usize = WORKERS as usize;
+const RENEWER: usize = READER + 1;
 
+/// Who a client is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Identity {
+    pub(crate) number: u64,
+    /// The service or proxy that it speaks with.
+    pub(crate) service: NodeId,
+    /// 0: its session lives as long as its connection.
+    pub(crate) ttl_ms: u32,
+    pub(crate) flaw: ClientFlaw,
+}
+
+#[derive(Debug)]
 pub(crate) struct Client {
-    service: NodeId,
+    identity: Identity,
     rng: StdRng,
-    flaw: ClientFlaw,
-    connection: Connection,
+    core: Option<ClientCore>,
+    transport: Transport,
+    /// Until when it is worth trying to connect.
+    patience_until_ms: u64,
+    /// What the reader has read and not said to the core.
+    read: VecDeque<Read>,
+    /// What threads are about to send, each in its order.
+    sending: [VecDeque<Sending>; RENEWER + 1],
+    /// Links of sessions that the service has ended, whose locks have not all been given back.
+    farewells: Vec<(LinkNumber, LinkId)>,
+    /// When the renewer runs next.
+    renew_ms: u64,
     workers: Vec<Worker>,
-    last_id: u64,
-    /// Whether it has nothing more to do and has said so.
     has_left: bool,
+    /// For one that never looks at the clock: when its link was opened.
+    stopped_clock_ms: u64,
 }
 
-enum Connection {
-    Down {
-        retry_ms: u64,
-    },
-    Opening {
-        since_ms: u64,
-    },
-    Hello {
-        link: LinkId,
-        sent_ms: u64,
-    },
-    Up {
-        link: LinkId,
-        session: SessionId,
-        lease: Lease,
-        last_seq: u64,
-    },
+#[derive(Debug)]
+enum Transport {
+    Down { retry_ms: u64 },
+    Opening { since_ms: u64 },
+    Hello { link: LinkId, sent_ms: u64 },
+    Up { link: LinkId, number: LinkNumber },
 }
 
-/// Shared by the locks that live by it.
-type Lease = Rc<RefCell<ClientLease>>;
+#[derive(Debug)]
+struct Read {
+    due_ms: u64,
+    number: LinkNumber,
+    reply: Reply,
+}
 
+#[derive(Debug)]
+struct Sending {
+    due_ms: u64,
+    link: LinkId,
+    request: Request,
+}
+
+#[derive(Debug)]
 struct Worker {
     owner: Owner,
     rounds: u32,
@@ -68,16 +108,23 @@ struct Worker {
     /// The last token for each file and range, in words.
     tokens: BTreeMap<String, Token>,
     doing: Doing,
+    /// POSIX locks that it has released and was not answered.
+    unlocking: Vec<Call>,
 }
 
+#[derive(Debug)]
 enum Doing {
     Pausing {
         until_ms: u64,
     },
     Waiting {
-        request: Request,
+        want: Want,
+        call: Call,
         cancel_ms: Option<u64>,
-        is_cancelled: bool,
+        /// When the thread runs that was woken by the answer.
+        wakes_ms: Option<u64>,
+        /// Of one that acts on old grants.
+        taken: Option<Box<Taken>>,
     },
     Using {
         until_ms: u64,
@@ -85,274 +132,381 @@ enum Doing {
     },
 }
 
+#[derive(Debug)]
 struct Held {
-    id: LockId,
-    /// What it was asked for with.
-    request: Request,
-    belief: Belief,
-    lease: Lease,
+    want: Want,
+    token: Token,
 }
 
 impl Client {
-    pub(crate) fn new(service: NodeId, seed: u64, rounds: u32, flaw: ClientFlaw) -> Self {
+    pub(crate) fn new(identity: Identity, seed: u64, rounds: u32) -> Self {
         let worker = |owner| Worker {
             owner: Owner(owner),
             rounds,
             holds: Vec::new(),
             tokens: BTreeMap::new(),
             doing: Doing::Pausing { until_ms: 0 },
+            unlocking: Vec::new(),
         };
         Self {
-            service,
+            identity,
             rng: StdRng::seed_from_u64(seed),
-            flaw,
-            connection: Connection::Down { retry_ms: 0 },
+            core: None,
+            transport: Transport::Down { retry_ms: 0 },
+            patience_until_ms: u64::MAX,
+            read: VecDeque::new(),
+            sending: Default::default(),
+            farewells: Vec::new(),
+            renew_ms: u64::MAX,
             workers: (0..WORKERS).map(worker).collect(),
-            last_id: 0,
             has_left: false,
+            stopped_clock_ms: 0,
         }
     }
 
-    fn is_valid(&self, held: &Held, now_ms: u64) -> bool {
-        self.flaw == ClientFlaw::NeverChecksLease || held.lease.borrow_mut().check(now_ms)
-    }
-
-    fn link(&self) -> Option<LinkId> {
-        match self.connection {
-            Connection::Hello { link, .. } | Connection::Up { link, .. } => Some(link),
-            _ => None,
+    /// What the client's clock shows it.
+    fn clock(&self, now_ms: u64) -> u64 {
+        match self.identity.flaw {
+            ClientFlaw::NeverChecksLease => self.stopped_clock_ms,
+            _ => now_ms,
         }
     }
 
-    fn welcome(&mut self, now_ms: u64, session: SessionId, ttl_ms: u32, epoch: u32, grace_ms: u32, out: &mut Out) {
-        let Connection::Hello { link, sent_ms } = self.connection else {
+    /// How long a thread stops before its next step.
+    fn stop_ms(&mut self) -> u64 {
+        match self.rng.random_range(0..60) {
+            0 => self.rng.random_range(0..1500),
+            1..6 => self.rng.random_range(0..20),
+            _ => 0,
+        }
+    }
+
+    /// Names its locks in beliefs, whatever session they are of.
+    fn session(&self) -> SessionId {
+        SessionId(self.identity.number)
+    }
+
+    fn is_up(&self) -> bool {
+        self.core.as_ref().is_some_and(|core| core.link().is_some())
+    }
+
+    /// Has a thread send what the core returned.
+    fn send(&mut self, now_ms: u64, thread: usize, requests: impl IntoIterator<Item = Request>) {
+        let Transport::Up { link, .. } = self.transport else {
             return;
         };
-        let lease = Rc::new(RefCell::new(ClientLease::new(ttl_ms, sent_ms)));
-        self.connection = Connection::Up {
-            link,
-            session,
-            lease: Rc::clone(&lease),
-            last_seq: 0,
-        };
-        if self.flaw == ClientFlaw::KeepsLocksOfOldSession {
-            let holds = self.workers.iter_mut().flat_map(|worker| &mut worker.holds);
-            return holds.for_each(|held| held.lease = Rc::clone(&lease));
-        }
-        for place in 0..self.workers.len() {
-            let held = std::mem::take(&mut self.workers[place].holds);
-            let had_any = !held.is_empty();
-            for held in held {
-                let can_reassert = grace_ms > 0 && held.belief.token.epoch() < epoch && self.is_valid(&held, now_ms);
-                if let Some(request) = reassertion(&held).filter(|_| can_reassert) {
-                    out.send(link, Message::Request(request));
-                    self.workers[place].holds.push(held);
-                }
-            }
-            if had_any && self.workers[place].holds.is_empty() {
-                self.workers[place].doing = Doing::Pausing { until_ms: now_ms };
-            }
-        }
-    }
-
-    /// The session is over: nothing that was asked in it will be answered.
-    fn down(&mut self, now_ms: u64) {
-        self.connection = Connection::Down {
-            retry_ms: now_ms + self.rng.random_range(0..RETRY_MS),
-        };
-        for worker in &mut self.workers {
-            if let Doing::Waiting { .. } = worker.doing {
-                worker.doing = match worker.holds.is_empty() {
-                    true => Doing::Pausing { until_ms: now_ms },
-                    false => Doing::Using {
-                        until_ms: now_ms + 30,
-                        next_io_ms: now_ms,
-                    },
-                };
-            }
-        }
-    }
-
-    fn reply(&mut self, now_ms: u64, reply: &Reply, out: &mut Out) {
-        let Connection::Up {
-            link, session, lease, ..
-        } = &self.connection
-        else {
+        if !self.is_up() {
             return;
-        };
-        let (link, session, lease) = (*link, *session, Rc::clone(lease));
-        match reply {
-            Reply::Renewed { seq } if self.flaw == ClientFlaw::CountsFromAnswers => {
-                lease.borrow_mut().sent(now_ms, seq + 1_000_000);
-                lease.borrow_mut().answered(seq + 1_000_000);
+        }
+        for request in requests {
+            let due_ms = now_ms + self.stop_ms();
+            let queue = &mut self.sending[thread];
+            let due_ms = due_ms.max(queue.back().map_or(0, |before| before.due_ms));
+            queue.push_back(Sending { due_ms, link, request });
+        }
+    }
+
+    fn send_due(&mut self, now_ms: u64, out: &mut Out) {
+        for queue in &mut self.sending {
+            while queue.front().is_some_and(|sending| sending.due_ms <= now_ms)
+                && let Some(Sending { link, request, .. }) = queue.pop_front()
+            {
+                out.send(link, Message::Request(request));
             }
-            Reply::Renewed { seq } => lease.borrow_mut().answered(*seq),
-            Reply::Lost { .. } => {
-                lease.borrow_mut().end();
+        }
+    }
+
+    /// A link whose core has given it up is closed, at once or when what it held has been given back; and another is made.
+    fn follow_core(&mut self, now_ms: u64, out: &mut Out) {
+        let Some(core) = &mut self.core else { return };
+        if let Transport::Up { link, number } = self.transport
+            && core.link() != Some(number)
+        {
+            if core.owes_farewell(number) {
+                self.farewells.push((number, link));
+            } else {
                 out.close(link);
-                self.down(now_ms);
-                self.drop_lost(now_ms, out);
             }
-            Reply::Granted { id, token } => self.granted(now_ms, link, session, &lease, *id, *token, out),
-            Reply::Refused { id, why } => self.refused(now_ms, link, *id, why, out),
-            Reply::Recall { id } => self.recalled(now_ms, *id),
-            Reply::Answer { .. } | Reply::Status { .. } => {}
+            let retry_ms = now_ms + self.rng.random_range(0..RETRY_MS);
+            self.transport = Transport::Down { retry_ms };
+        }
+        let over = core.farewells();
+        for (_, link) in self.farewells.extract_if(.., |(number, _)| over.contains(number)) {
+            out.send(link, Message::Request(Request::Close));
+            out.close(link);
         }
     }
 
-    #[expect(clippy::too_many_arguments, reason = "what a grant consists of")]
-    fn granted(
-        &mut self,
-        now_ms: u64,
-        link: LinkId,
-        session: SessionId,
-        lease: &Lease,
-        id: LockId,
-        token: Token,
-        out: &mut Out,
-    ) {
-        for worker in &mut self.workers {
-            // A lock that was held before the restart is held again.
-            if let Some(held) = worker.holds.iter_mut().find(|held| held.id == id) {
-                let was_valid = held.lease.borrow_mut().check(now_ms);
-                if was_valid {
-                    held.lease = Rc::clone(lease);
-                    held.belief.token = token;
-                    held.belief.want.who.session = session;
-                }
-                continue;
-            }
-            let Doing::Waiting {
-                request, is_cancelled, ..
-            } = &worker.doing
-            else {
-                continue;
-            };
-            let Some(want) = wanted(session, request).filter(|want| want.id == id) else {
-                continue;
-            };
-            let (request, is_cancelled) = (request.clone(), *is_cancelled);
-            if is_cancelled {
-                // The service ended a list lock when it heard of it; a POSIX lock has no name to be ended by.
-                if let Some(unlock) = unlock(&request).filter(|_| want.posix) {
-                    out.send(link, Message::Request(unlock));
-                }
-                worker.give_up(now_ms, link, out);
-                continue;
-            }
-            let about = format!("{} {:?}", want.file, want.bytes);
-            let before = worker.tokens.insert(about, token);
-            assert!(before < Some(token), "{token:?} after {before:?}: {want:?}");
-            worker.holds.push(Held {
-                id,
-                request,
-                belief: Belief { want, token },
-                lease: Rc::clone(lease),
-            });
-            let for_ms = if self.rng.random_bool(0.2) { 1500 } else { 50 };
-            let until_ms = now_ms + self.rng.random_range(0..for_ms);
-            worker.doing = Doing::Using {
-                until_ms,
-                next_io_ms: now_ms,
-            };
-        }
+    fn retry(&mut self, now_ms: u64) {
+        let retry_ms = now_ms + self.rng.random_range(0..RETRY_MS);
+        self.transport = Transport::Down { retry_ms };
     }
 
-    fn refused(&mut self, now_ms: u64, link: LinkId, id: LockId, why: &Refusal, out: &mut Out) {
-        for worker in &mut self.workers {
-            worker
-                .holds
-                .retain(|held| held.id != id || *why != Refusal::NotReasserted);
-            if let Doing::Waiting { request, .. } = &worker.doing
-                && id_of(request) == Some(id)
-            {
-                worker.give_up(now_ms, link, out);
+    fn welcome(&mut self, now_ms: u64, link: LinkId, sent_ms: u64, opened: Opened) {
+        self.stopped_clock_ms = sent_ms;
+        self.renew_ms = match opened.ttl_ms {
+            0 => u64::MAX,
+            ttl_ms => now_ms + u64::from(ttl_ms / 4),
+        };
+        let keeps = self.identity.flaw == ClientFlaw::KeepsLocksOfOldSession;
+        let clock_ms = self.clock(now_ms);
+        let (number, requests) = match &mut self.core {
+            None => {
+                let core = ClientCore::new(opened, 0);
+                let number = core.link().expect("a new session has a link");
+                self.core = Some(core);
+                (number, Vec::new())
             }
-        }
+            Some(core) => match core.link().filter(|_| keeps) {
+                Some(number) => (number, Vec::new()),
+                None => core.connected(&opened, clock_ms),
+            },
+        };
+        self.transport = Transport::Up { link, number };
+        self.send(now_ms, READER, requests);
+        self.wake_answered(now_ms); // Who had cancelled is not asked for again.
     }
 
-    /// Somebody waits: often we are quick to give it back.
-    fn recalled(&mut self, now_ms: u64, id: LockId) {
-        for worker in &mut self.workers {
-            let is_it = worker.holds.iter().any(|held| held.id == id);
-            if let Doing::Using { until_ms, .. } = &mut worker.doing
-                && is_it
-                && self.rng.random_bool(0.7)
-            {
-                *until_ms = now_ms;
-            }
-        }
+    /// The reader has read a reply; it says so later.
+    fn reads(&mut self, now_ms: u64, reply: Reply) {
+        let Transport::Up { number, .. } = self.transport else {
+            return;
+        };
+        let due_ms = now_ms + self.stop_ms();
+        let before = self.read.iter().rev().find(|read| read.number == number);
+        let due_ms = due_ms.max(before.map_or(0, |before| before.due_ms));
+        self.read.push_back(Read { due_ms, number, reply });
     }
 
-    /// Forgets locks that are lost, as a program does that is told so at its next I/O.
-    fn drop_lost(&mut self, now_ms: u64, out: &mut Out) {
+    /// Says to the core what is due until then.
+    fn hear_until(&mut self, until_ms: u64, now_ms: u64) {
+        let mut due: Vec<Read> = Vec::new();
+        while let Some(at) = self.read.iter().position(|read| read.due_ms <= until_ms) {
+            due.extend(self.read.remove(at));
+        }
+        due.into_iter().for_each(|read| self.hear(now_ms, read));
+    }
+
+    fn hear(&mut self, now_ms: u64, read: Read) {
+        let flaw = self.identity.flaw;
+        let clock_ms = self.clock(now_ms);
+        let Some(core) = &mut self.core else { return };
+        let number = match flaw {
+            ClientFlaw::BelievesOldLinks => core.link().unwrap_or(read.number),
+            _ => read.number,
+        };
+        if let (ClientFlaw::CountsFromAnswers, Reply::Renewed { .. }) = (flaw, &read.reply)
+            && let Some(Request::Renew { seq }) = core.renewal(now_ms)
+        {
+            core.hear(number, clock_ms, [Reply::Renewed { seq }]);
+        }
+        let heard = core.hear(number, clock_ms, [read.reply]);
+        self.send(now_ms, READER, heard.send);
+        self.wake_answered(now_ms);
+    }
+
+    /// Threads whose calls have been answered run some time later.
+    fn wake_answered(&mut self, now_ms: u64) {
         for place in 0..self.workers.len() {
-            let holds = std::mem::take(&mut self.workers[place].holds);
-            let (valid, lost): (Vec<_>, Vec<_>) = holds.into_iter().partition(|held| self.is_valid(held, now_ms));
-            self.workers[place].holds = valid;
-            if let Some(link) = self.link() {
-                lost.iter()
-                    .filter_map(|held| unlock(&held.request))
-                    .for_each(|unlock| out.send(link, Message::Request(unlock)));
+            let stop_ms = self.stop_ms();
+            let acts_on_old = self.identity.flaw == ClientFlaw::ActsOnOldGrants;
+            let (Some(core), worker) = (&mut self.core, &mut self.workers[place]) else {
+                return;
+            };
+            if let Doing::Waiting {
+                call, wakes_ms, taken, ..
+            } = &mut worker.doing
+                && wakes_ms.is_none()
+                && core.is_answered(*call)
+            {
+                *wakes_ms = Some(now_ms + stop_ms);
+                *taken = acts_on_old.then(|| Box::new(core.take(*call, now_ms)));
             }
         }
     }
 
     fn work(&mut self, now_ms: u64, place: usize, out: &mut Out) {
+        self.take_unlocked(now_ms, place);
         let has_rounds = self.workers[place].rounds > 0;
-        match self.workers[place].doing {
-            Doing::Pausing { until_ms } if until_ms <= now_ms && has_rounds => self.ask(now_ms, place, out),
+        match &mut self.workers[place].doing {
+            Doing::Pausing { until_ms } if *until_ms <= now_ms && has_rounds => self.ask(now_ms, place),
             Doing::Waiting {
-                cancel_ms: Some(cancel_ms),
-                ref mut is_cancelled,
-                ref request,
-            } if cancel_ms <= now_ms => {
-                let is_first = !std::mem::replace(is_cancelled, true);
-                if let (Some(id), Connection::Up { link, .. }) = (id_of(request).filter(|_| is_first), &self.connection)
-                {
-                    out.send(*link, Message::Request(Request::Cancel { id }));
-                }
+                wakes_ms: Some(wakes_ms),
+                ..
+            } if *wakes_ms <= now_ms => self.take(now_ms, place, out),
+            Doing::Waiting {
+                cancel_ms, call, want, ..
+            } if cancel_ms.is_some_and(|at| at <= now_ms) => {
+                *cancel_ms = None;
+                let (call, is_posix) = (*call, want.posix);
+                self.cancel(now_ms, place, call, is_posix);
             }
-            Doing::Using { until_ms, .. } if until_ms <= now_ms => {
-                let wants_more = self.workers[place].holds.len() == 1 && self.rng.random_bool(0.35);
-                if wants_more {
-                    self.ask(now_ms, place, out);
-                } else {
-                    self.release(now_ms, place, out);
-                }
-            }
-            Doing::Using { ref mut next_io_ms, .. } if *next_io_ms <= now_ms => {
+            Doing::Using { until_ms, .. } if *until_ms <= now_ms => self.use_no_longer(now_ms, place),
+            Doing::Using { next_io_ms, .. } if *next_io_ms <= now_ms => {
                 *next_io_ms = now_ms + 1 + self.rng.random_range(0..25);
-                let worker = &self.workers[place];
-                for held in worker.holds.iter().filter(|held| self.is_valid(held, now_ms)) {
-                    out.io(held.belief.clone());
-                }
+                self.do_io(now_ms, place, out);
             }
             _ => {}
         }
     }
 
-    fn ask(&mut self, now_ms: u64, place: usize, out: &mut Out) {
-        let Connection::Up { link, .. } = self.connection else {
+    fn ask(&mut self, now_ms: u64, place: usize) {
+        if !self.is_up() {
+            // A real one would wait until there is a link; what it held is looked at meanwhile.
             self.workers[place].doing = Doing::Pausing {
                 until_ms: now_ms + RETRY_MS,
             };
-            return self.release_locally(place);
-        };
-        self.last_id += 1;
-        // A second POSIX lock would change the first.
-        let may_be_posix = self.workers[place].holds.is_empty();
-        let request = self.request(LockId(self.last_id), self.workers[place].owner, may_be_posix);
-        out.send(link, Message::Request(request.clone()));
-        let cancel_ms = self
-            .rng
-            .random_bool(0.15)
-            .then(|| now_ms + self.rng.random_range(0..80));
+            return self.release_all(now_ms, place);
+        }
+        let clock_ms = self.clock(now_ms);
+        let Some(core) = &mut self.core else { return };
+        // A second POSIX lock would change the first; and those of a session that has lost one are refused.
+        let may_be_posix = core.posix_lost(clock_ms).is_none() && self.workers[place].holds.is_empty();
+        let id = LockId(core.number());
+        let request = self.request(id, self.workers[place].owner, may_be_posix);
+        let want = wanted(self.session(), &request).expect("a request for a lock");
+        let call = Call::Lock(id);
+        let can_send = self.core.as_mut().and_then(|core| core.ask(call, request.clone()));
+        self.send(now_ms, place, can_send.map(|_| request));
+        let cancel_ms = self.rng.random_bool(0.15).then(|| self.rng.random_range(0..80));
         self.workers[place].doing = Doing::Waiting {
-            request,
-            cancel_ms,
-            is_cancelled: false,
+            want,
+            call,
+            cancel_ms: cancel_ms.map(|after| now_ms + after),
+            wakes_ms: None,
+            taken: None,
         };
+        self.wake_answered(now_ms); // Who owes the service something fails at once.
+    }
+
+    /// A list lock is given up by another thread, or its caller goes; a POSIX lock is cancelled by a signal.
+    fn cancel(&mut self, now_ms: u64, place: usize, call: Call, is_posix: bool) {
+        let (Some(core), Call::Lock(id)) = (&mut self.core, call) else {
+            return;
+        };
+        let requests: Vec<Request> = match self.rng.random_range(0..2) {
+            _ if is_posix => core.cancel(call).into_iter().collect(),
+            0 => core.give_up(id).into_iter().collect(),
+            _ => {
+                self.workers[place].doing = Doing::Pausing { until_ms: now_ms };
+                core.abandon(id)
+            }
+        };
+        self.send(now_ms, place, requests);
+        if let Doing::Pausing { .. } = self.workers[place].doing {
+            self.release_all(now_ms, place);
+        }
+        self.wake_answered(now_ms);
+    }
+
+    /// The thread that waited runs.
+    fn take(&mut self, now_ms: u64, place: usize, out: &mut Out) {
+        let clock_ms = self.clock(now_ms);
+        let (Some(core), worker) = (&mut self.core, &mut self.workers[place]) else {
+            return;
+        };
+        let Doing::Waiting {
+            want,
+            call,
+            wakes_ms,
+            taken,
+            ..
+        } = &mut worker.doing
+        else {
+            return;
+        };
+        *wakes_ms = None;
+        let taken = taken.take().map_or_else(|| core.take(*call, clock_ms), |taken| *taken);
+        match taken {
+            Taken::Answer(Reply::Granted { token, .. }) => {
+                let want = want.clone();
+                self.begin_to_use(now_ms, place, want, token, out);
+            }
+            Taken::Answer(_) | Taken::Failed(_) => {
+                self.release_all(now_ms, place);
+                self.workers[place].doing = Doing::Pausing { until_ms: now_ms + 5 };
+            }
+            Taken::AskAgain(request) => self.send(now_ms, place, [request]),
+            Taken::NotYet if core.is_answered(*call) => *wakes_ms = Some(now_ms + 1),
+            Taken::NotYet => {}
+        }
+    }
+
+    /// What is granted is good when it is taken: the I/O comes without another look.
+    fn begin_to_use(&mut self, now_ms: u64, place: usize, want: Want, token: Token, out: &mut Out) {
+        let worker = &mut self.workers[place];
+        let about = format!("{} {:?}", want.file, want.bytes);
+        let before = worker.tokens.insert(about, token);
+        assert!(before < Some(token), "{token:?} after {before:?}: {want:?}");
+        let held = Held { want, token };
+        out.io(held.belief());
+        worker.holds.push(held);
+        let for_ms = if self.rng.random_bool(0.2) { 1500 } else { 50 };
+        worker.doing = Doing::Using {
+            until_ms: now_ms + self.rng.random_range(0..for_ms),
+            next_io_ms: now_ms + 1,
+        };
+    }
+
+    /// Looks whether each lock is still its own, and reads or writes at once; forgets those that are lost.
+    fn do_io(&mut self, now_ms: u64, place: usize, out: &mut Out) {
+        let clock_ms = self.clock(now_ms);
+        let Some(core) = &mut self.core else { return };
+        let worker = &mut self.workers[place];
+        worker.holds.retain(|held| match held.standing(core, clock_ms) {
+            Standing::Ours(_) => {
+                out.io(held.belief());
+                true
+            }
+            Standing::Unknown => true,
+            Standing::Lost(_) => {
+                drop(core.unlock(held.want.id));
+                false
+            }
+        });
+        if let Doing::Using { until_ms, .. } = &mut worker.doing
+            && worker.holds.iter().any(|held| core.is_wanted(held.want.id))
+            && self.rng.random_bool(0.5)
+        {
+            *until_ms = now_ms; // Somebody waits: often we are quick to give it back.
+        }
+    }
+
+    fn use_no_longer(&mut self, now_ms: u64, place: usize) {
+        if self.workers[place].holds.len() == 1 && self.rng.random_bool(0.35) {
+            return self.ask(now_ms, place);
+        }
+        self.release_all(now_ms, place);
+        let until_ms = now_ms + self.rng.random_range(0..30);
+        let worker = &mut self.workers[place];
+        worker.rounds = worker.rounds.saturating_sub(1);
+        worker.doing = Doing::Pausing { until_ms };
+    }
+
+    fn release_all(&mut self, now_ms: u64, place: usize) {
+        let Some(core) = &mut self.core else { return };
+        let mut requests = Vec::new();
+        for held in std::mem::take(&mut self.workers[place].holds) {
+            if held.want.posix {
+                let id = LockId(core.number());
+                let request = held.posix_unlock(id);
+                if core.ask(Call::Lock(id), request.clone()).is_some() {
+                    requests.push(request);
+                }
+                self.workers[place].unlocking.push(Call::Lock(id));
+            } else {
+                requests.extend(core.unlock(held.want.id));
+            }
+        }
+        self.send(now_ms, place, requests);
+    }
+
+    fn take_unlocked(&mut self, now_ms: u64, place: usize) {
+        let clock_ms = self.clock(now_ms);
+        if let Some(core) = &mut self.core {
+            let calls = &mut self.workers[place].unlocking;
+            calls.retain(|&call| core.take(call, clock_ms) == Taken::NotYet);
+        }
     }
 
     fn request(&mut self, id: LockId, owner: Owner, may_be_posix: bool) -> Request {
@@ -405,84 +559,116 @@ impl Client {
         }
     }
 
-    fn release(&mut self, now_ms: u64, place: usize, out: &mut Out) {
-        let pause = now_ms + self.rng.random_range(0..30);
-        if let Connection::Up { link, .. } = self.connection {
-            self.workers[place].give_up(now_ms, link, out);
-        } else {
-            self.release_locally(place);
-        }
-        let worker = &mut self.workers[place];
-        worker.rounds = worker.rounds.saturating_sub(1);
-        worker.doing = Doing::Pausing { until_ms: pause };
-    }
-
-    /// There is nobody to tell: the service will find out by the lease.
-    fn release_locally(&mut self, place: usize) {
-        self.workers[place].holds.clear();
-    }
-
     fn keep_up(&mut self, now_ms: u64, out: &mut Out) {
-        match &mut self.connection {
-            Connection::Down { retry_ms } if *retry_ms <= now_ms && !self.has_left => {
-                self.connection = Connection::Opening { since_ms: now_ms };
-                out.connect(self.service);
-            }
-            Connection::Opening { since_ms } if *since_ms + u64::from(crate::TTL_MS) <= now_ms => self.down(now_ms),
-            Connection::Hello { link, sent_ms } if *sent_ms + u64::from(crate::TTL_MS) <= now_ms => {
-                out.close(*link);
-                self.down(now_ms);
-            }
-            Connection::Up {
-                link, lease, last_seq, ..
-            } => {
-                if !lease.borrow_mut().check(now_ms) {
-                    out.close(*link);
-                    self.down(now_ms);
-                } else if lease.borrow().renew_at().is_some_and(|at| at <= now_ms) {
-                    *last_seq += 1;
-                    lease.borrow_mut().sent(now_ms, *last_seq);
-                    out.send(*link, Message::Request(Request::Renew { seq: *last_seq }));
+        match self.transport {
+            Transport::Down { retry_ms } if retry_ms <= now_ms && !self.has_left => self.connect(now_ms, out),
+            Transport::Opening { since_ms: sent_ms } | Transport::Hello { sent_ms, .. }
+                if sent_ms + u64::from(TTL_MS) <= now_ms =>
+            {
+                if let Transport::Hello { link, .. } = self.transport {
+                    out.close(link);
                 }
+                self.not_connected(now_ms);
             }
             _ => {}
+        }
+        if self.renew_ms <= now_ms && self.is_up() {
+            self.renew_ms = now_ms + u64::from(TTL_MS / 4);
+            let clock_ms = self.clock(now_ms);
+            let renewal = self.core.as_mut().and_then(|core| core.renewal(clock_ms));
+            self.send(now_ms, RENEWER, renewal);
+        }
+    }
+
+    fn connect(&mut self, now_ms: u64, out: &mut Out) {
+        let clock_ms = self.clock(now_ms);
+        if let Some(until_ms) = self.core.as_mut().and_then(|core| core.connect(clock_ms)) {
+            self.patience_until_ms = until_ms;
+        }
+        self.transport = Transport::Opening { since_ms: now_ms };
+        out.connect(self.identity.service);
+    }
+
+    /// Nobody was there: tries again, or says that it has had enough.
+    fn not_connected(&mut self, now_ms: u64) {
+        self.retry(now_ms);
+        if let Some(core) = &mut self.core
+            && core.is_connecting()
+            && (now_ms >= self.patience_until_ms || self.rng.random_bool(0.05))
+        {
+            core.failed("nobody is there");
+            self.wake_answered(now_ms);
         }
     }
 
     fn leave_if_finished(&mut self, out: &mut Out) {
         let is_finished = self.workers.iter().all(Worker::is_finished);
-        if let (true, Connection::Up { link, .. }) = (is_finished, &self.connection) {
+        if let (true, Transport::Up { link, .. }) = (is_finished && !self.has_left, &self.transport) {
             out.send(*link, Message::Request(Request::Close));
             out.close(*link);
             self.has_left = true;
-            self.connection = Connection::Down { retry_ms: u64::MAX };
+            self.core = None;
+            self.transport = Transport::Down { retry_ms: u64::MAX };
+        }
+    }
+
+    fn step(&mut self, now_ms: u64, out: &mut Out) {
+        self.hear_until(now_ms, now_ms);
+        self.keep_up(now_ms, out);
+        for place in 0..self.workers.len() {
+            self.work(now_ms, place, out);
+        }
+        self.send_due(now_ms, out);
+        self.follow_core(now_ms, out);
+        self.leave_if_finished(out);
+    }
+}
+
+impl Held {
+    fn belief(&self) -> Belief {
+        Belief {
+            want: self.want.clone(),
+            token: self.token,
+        }
+    }
+
+    fn standing(&self, core: &mut ClientCore, now_ms: u64) -> Standing {
+        if !self.want.posix {
+            return core.standing(self.want.id, now_ms);
+        }
+        match core.posix_lost(now_ms) {
+            Some(why) => Standing::Lost(why.to_owned()),
+            None => Standing::Ours(self.token),
+        }
+    }
+
+    fn posix_unlock(&self, id: LockId) -> Request {
+        Request::Posix {
+            id,
+            owner: self.want.who.owner,
+            file: self.want.file.clone(),
+            start: self.want.bytes[0].start,
+            end: self.want.bytes[0].end,
+            kind: None,
+            wait: Wait::Try,
         }
     }
 }
 
 impl Worker {
     fn is_finished(&self) -> bool {
-        self.rounds == 0 && self.holds.is_empty() && matches!(self.doing, Doing::Pausing { .. })
-    }
-
-    /// Gives back everything.
-    fn give_up(&mut self, now_ms: u64, link: LinkId, out: &mut Out) {
-        for held in self.holds.drain(..) {
-            if let Some(unlock) = unlock(&held.request) {
-                out.send(link, Message::Request(unlock));
-            }
-        }
-        self.doing = Doing::Pausing { until_ms: now_ms + 5 };
+        self.rounds == 0
+            && self.holds.is_empty()
+            && self.unlocking.is_empty()
+            && matches!(self.doing, Doing::Pausing { .. })
     }
 
     fn next_ms(&self) -> Option<u64> {
         match self.doing {
             Doing::Pausing { until_ms } => (self.rounds > 0).then_some(until_ms),
             Doing::Waiting {
-                cancel_ms,
-                is_cancelled,
-                ..
-            } => cancel_ms.filter(|_| !is_cancelled),
+                cancel_ms, wakes_ms, ..
+            } => cancel_ms.into_iter().chain(wakes_ms).min(),
             Doing::Using { until_ms, next_io_ms } => Some(until_ms.min(next_io_ms)),
         }
     }
@@ -491,130 +677,115 @@ impl Worker {
 impl Node for Client {
     fn started(&mut self, now_ms: u64, out: &mut Out) {
         // Some come late: the session of their proxy is no new one then.
-        self.connection = Connection::Down {
+        self.transport = Transport::Down {
             retry_ms: now_ms + self.rng.random_range(0..1000),
         };
-        self.woke(now_ms, out);
+        self.step(now_ms, out);
     }
 
     fn opened(&mut self, now_ms: u64, link: LinkId, _is_own: bool, out: &mut Out) {
-        if !matches!(self.connection, Connection::Opening { .. }) {
+        if !matches!(self.transport, Transport::Opening { .. }) {
             return out.close(link); // It took so long that another was opened.
         }
-        self.connection = Connection::Hello { link, sent_ms: now_ms };
-        out.send(link, Message::Hello(Hello::default()));
+        self.transport = Transport::Hello { link, sent_ms: now_ms };
+        let hello = Hello {
+            is_proxy: false,
+            ttl_ms: self.identity.ttl_ms,
+        };
+        out.send(link, Message::Hello(hello));
     }
 
     fn received(&mut self, now_ms: u64, link: LinkId, message: Message, out: &mut Out) {
-        if self.link() != Some(link) {
-            return;
-        }
-        match message {
-            Message::Welcome {
-                session,
-                ttl_ms,
-                epoch,
-                grace_ms,
-            } => {
-                self.welcome(now_ms, session, ttl_ms, epoch, grace_ms, out);
+        match (message, &self.transport) {
+            (
+                Message::Welcome {
+                    ttl_ms,
+                    epoch,
+                    grace_ms,
+                },
+                &Transport::Hello { link: ours, sent_ms },
+            ) if ours == link => {
+                let opened = Opened {
+                    at_ms: sent_ms,
+                    ttl_ms,
+                    epoch,
+                    grace_ms,
+                    grace_ms_max: TTL_MS,
+                };
+                self.welcome(now_ms, link, sent_ms, opened);
             }
-            Message::Reply(reply) => self.reply(now_ms, &reply, out),
-            Message::Hello(_) | Message::Request(_) => unreachable!("nobody asks a client"),
+            (Message::Reply(reply), Transport::Up { link: ours, .. }) if *ours == link => self.reads(now_ms, reply),
+            (Message::Hello(_) | Message::Request(_), _) => unreachable!("nobody asks a client"),
+            _ => {}
         }
-        self.leave_if_finished(out);
+        self.step(now_ms, out);
     }
 
-    fn ended(&mut self, now_ms: u64, link: LinkId, _ending: Ending, _out: &mut Out) {
-        if self.link() == Some(link) || matches!(self.connection, Connection::Opening { .. }) {
-            self.down(now_ms);
+    fn ended(&mut self, now_ms: u64, link: LinkId, _ending: Ending, out: &mut Out) {
+        let clock_ms = self.clock(now_ms);
+        match self.transport {
+            Transport::Up { link: ours, number } if ours == link => {
+                // A thread that sends may see the end before the one that reads has said what came before it.
+                if self.rng.random_bool(0.5) {
+                    self.hear_until(u64::MAX, now_ms);
+                }
+                let keeps = self.identity.flaw == ClientFlaw::KeepsLocksOfOldSession;
+                if let Some(core) = self.core.as_mut().filter(|_| !keeps) {
+                    core.broke(number, clock_ms, "the connection ended");
+                }
+                self.retry(now_ms);
+            }
+            Transport::Hello { link: ours, .. } if ours == link => self.not_connected(now_ms),
+            Transport::Opening { .. } => self.not_connected(now_ms),
+            _ => {}
         }
+        self.step(now_ms, out);
     }
 
     fn woke(&mut self, now_ms: u64, out: &mut Out) {
-        self.keep_up(now_ms, out);
-        self.drop_lost(now_ms, out);
-        for place in 0..self.workers.len() {
-            self.work(now_ms, place, out);
-        }
-        self.leave_if_finished(out);
+        self.step(now_ms, out);
     }
 
     fn deadline(&self) -> Option<u64> {
-        let connection = match &self.connection {
-            Connection::Down { retry_ms } => (!self.has_left).then_some(*retry_ms),
-            Connection::Opening { since_ms: sent_ms } | Connection::Hello { sent_ms, .. } => {
-                Some(sent_ms + u64::from(crate::TTL_MS))
+        let transport = match &self.transport {
+            Transport::Down { retry_ms } => (!self.has_left).then_some(*retry_ms),
+            Transport::Opening { since_ms: sent_ms } | Transport::Hello { sent_ms, .. } => {
+                Some(sent_ms + u64::from(TTL_MS))
             }
-            Connection::Up { lease, .. } => lease.borrow().renew_at().or(Some(0)),
+            Transport::Up { .. } => (self.identity.ttl_ms > 0).then_some(self.renew_ms),
         };
-        self.workers.iter().filter_map(Worker::next_ms).chain(connection).min()
+        let read = self.read.iter().map(|read| read.due_ms);
+        let sending = self.sending.iter().filter_map(|queue| Some(queue.front()?.due_ms));
+        let workers = self.workers.iter().filter_map(Worker::next_ms);
+        workers.chain(transport).chain(read).chain(sending).min()
     }
 
     fn beliefs(&self, now_ms: u64) -> Vec<Belief> {
-        let is_valid = |held: &Held| match self.flaw {
-            ClientFlaw::NeverChecksLease => true,
-            // To look must not change what it will do.
-            _ => held.lease.borrow().clone().check(now_ms),
+        let clock_ms = self.clock(now_ms);
+        let Some(core) = &self.core else {
+            return Vec::new();
+        };
+        // To look must not change what it will do.
+        let is_ours = |held: &&Held| match held.want.posix {
+            true => core.has_posix_at(clock_ms),
+            false => matches!(core.standing_at(held.want.id, clock_ms), Standing::Ours(_)),
         };
         let holds = self.workers.iter().flat_map(|worker| &worker.holds);
-        holds
-            .filter(|held| is_valid(held))
-            .map(|held| held.belief.clone())
-            .collect()
+        holds.filter(is_ours).map(Held::belief).collect()
+    }
+
+    fn polls(&self) -> Option<LinkId> {
+        match self.transport {
+            Transport::Up { link, .. } if self.identity.ttl_ms == 0 => Some(link),
+            _ => None,
+        }
     }
 
     fn is_done(&self) -> bool {
         self.has_left
     }
-}
 
-fn id_of(request: &Request) -> Option<LockId> {
-    wanted(SessionId(0), request).map(|want| want.id)
-}
-
-fn unlock(request: &Request) -> Option<Request> {
-    match request {
-        Request::Lock { id, .. } => Some(Request::Unlock { id: *id }),
-        Request::Posix {
-            id,
-            owner,
-            file,
-            start,
-            end,
-            ..
-        } => Some(Request::Posix {
-            id: LockId(id.0 + (1 << 40)),
-            owner: *owner,
-            file: file.clone(),
-            start: *start,
-            end: *end,
-            kind: None,
-            wait: Wait::Try,
-        }),
-        _ => None,
-    }
-}
-
-/// POSIX locks do not survive a restart.
-fn reassertion(held: &Held) -> Option<Request> {
-    match held.request.clone() {
-        Request::Lock {
-            id,
-            owner,
-            file,
-            kind,
-            footprint,
-            recall,
-            ..
-        } => Some(Request::Reassert {
-            id,
-            owner,
-            file,
-            kind,
-            footprint,
-            token: held.belief.token,
-            recall,
-        }),
-        _ => None,
+    fn describe(&self) -> String {
+        format!("{self:#?}")
     }
 }

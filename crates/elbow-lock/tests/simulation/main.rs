@@ -2,16 +2,18 @@
 //! by a seed.
 //!
 //! ```text
-//!   client -----------+                                        what goes wrong: connections are cut (each end hears of
-//!   client -----------+-- links --> service (shards, leases)   it soon, late or never), clients and the proxy die, the
-//!   client -- proxy --+                                        service dies and begins its next life, nodes stand still,
-//!   client ----'                                               clocks run wrong and are set
+//!   clients, lease ---+                                        what goes wrong: connections are cut (each end hears of
+//!   clients, none ----+-- links --> service (shards, leases)   it soon, late or never), clients and the proxy die, the
+//!   clients - proxy --+                                        service dies and goes on as another, which may know nothing
+//!                                                              of the one before; nodes and single threads stand still,
+//!                                                              clocks run wrong and are set
 //! ```
 //!
 //! What must be true, whatever happens:
 //! - at no instant do two clients believe that they hold conflicting locks; nor does anybody do I/O under a lock after
 //!   somebody did under a later one (`world`);
 //! - the service grants, refuses and wakes as the definition of the table says, and its tokens grow (`witness`);
+//! - so also when somebody breaks the locks of a client, without force;
 //! - when things stop going wrong, everybody gets done, and the service holds nothing any more.
 //!
 //! The same simulation finds bugs that are planted in the service, the clients and the proxy. `SEED=n` repeats a case,
@@ -29,8 +31,8 @@ mod world;
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use rand::Rng;
 use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
 
 use client::{Client, ClientFlaw};
 use proxy::{Proxy, ProxyFlaw};
@@ -47,8 +49,10 @@ const SERVICE: usize = 0;
 const CLIENTS: std::ops::RangeInclusive<usize> = 1..=2;
 const PROXY: usize = 3;
 const CLIENTS_OF_PROXY: std::ops::RangeInclusive<usize> = 4..=5;
+/// On the service's machine, without a lease.
+const LOCAL_CLIENTS: std::ops::RangeInclusive<usize> = 6..=7;
 /// How long things go wrong.
-const TROUBLE_MS: u64 = 1500;
+const TROUBLE_MS: u64 = 2500;
 /// How long everybody may take to get done afterwards.
 const PATIENCE_MS: u64 = 60_000;
 
@@ -59,6 +63,8 @@ struct Planted {
     client: ClientFlaw,
     proxy: ProxyFlaw,
     service: Trust,
+    /// A service that has lost its memory begins as if there had been none: a bug.
+    assumes_first: bool,
 }
 
 const SOUND: Planted = Planted {
@@ -66,6 +72,7 @@ const SOUND: Planted = Planted {
     client: ClientFlaw::None,
     proxy: ProxyFlaw::None,
     service: Trust::Deaths,
+    assumes_first: false,
 };
 
 /// What happened in a case.
@@ -74,7 +81,7 @@ struct Outcome {
     service: witness::Told,
 }
 
-fn run(rng: &mut StdRng, planted: Planted) -> Outcome {
+fn run(rng: &mut StdRng, trouble: Trouble, planted: Planted) -> Outcome {
     let witness = Rc::new(RefCell::new(Witness::default()));
     let mut world = World::new(birth(rng, planted, Rc::clone(&witness)));
     // The service's clock may be 2 % wrong and those of clients 5 % slow or 10 % fast: together less than the margin.
@@ -86,7 +93,10 @@ fn run(rng: &mut StdRng, planted: Planted) -> Outcome {
     for _ in PROXY..=*CLIENTS_OF_PROXY.end() {
         world.add(PROXY, clock, rate);
     }
-    trouble(rng, &mut world);
+    for _ in LOCAL_CLIENTS {
+        world.add(SERVICE, 0, 1000);
+    }
+    trouble.plan(rng, &mut world);
     while world.now < TROUBLE_MS + PATIENCE_MS && world.step(rng) {
         if world.now > TROUBLE_MS && world.is_done() {
             break;
@@ -94,8 +104,9 @@ fn run(rng: &mut StdRng, planted: Planted) -> Outcome {
     }
     assert!(
         world.is_done(),
-        "at {}: somebody waits for ever, or something is left in the service",
-        world.now
+        "at {}: somebody waits for ever, or something is left in the service:\n{}",
+        world.now,
+        world.undone()
     );
     let service = witness.borrow().told.clone();
     Outcome {
@@ -111,48 +122,113 @@ fn birth(
     witness: Rc<RefCell<Witness>>,
 ) -> Box<dyn FnMut(usize, u64) -> Box<dyn world::Node>> {
     let seed: u64 = rng.random();
-    let (mut epoch, mut held_since, mut life) = (0, 0, 0);
+    let mut rng = StdRng::seed_from_u64(seed);
+    let mut memory = Memory::default();
+    let mut life = 0;
     Box::new(move |id, now_ms| match id {
         SERVICE => {
-            if !witness.borrow().in_grace() {
-                held_since = epoch;
-            }
-            epoch += 1;
-            let grace_until_ms = if epoch == 1 { 0 } else { now_ms + u64::from(TTL_MS) };
-            let locks = Locks::new(planted.table, epoch, grace_until_ms, held_since);
-            let trust = planted.service;
-            Box::new(Service::new(locks, epoch, grace_until_ms, trust, Rc::clone(&witness)))
+            let was_in_grace = witness.borrow().in_grace();
+            memory.begin(was_in_grace, rng.random_bool(0.2), planted.assumes_first);
+            let grace_until_ms = if memory.is_first { 0 } else { now_ms + u64::from(TTL_MS) };
+            let locks = Locks::new(planted.table, memory.epoch, grace_until_ms, memory.held_since);
+            let (trust, witness) = (planted.service, Rc::clone(&witness));
+            Box::new(Service::new(locks, memory.epoch, grace_until_ms, trust, witness))
         }
         PROXY => {
             life += 1;
             Box::new(Proxy::new(SERVICE, life, planted.proxy))
         }
         client => {
-            let service = if CLIENTS.contains(&client) { SERVICE } else { PROXY };
-            Box::new(Client::new(service, seed ^ client as u64, 3, planted.client))
+            let is_of_proxy = CLIENTS_OF_PROXY.contains(&client);
+            let identity = client::Identity {
+                number: client as u64,
+                service: if is_of_proxy { PROXY } else { SERVICE },
+                ttl_ms: if LOCAL_CLIENTS.contains(&client) { 0 } else { TTL_MS },
+                flaw: planted.client,
+            };
+            Box::new(Client::new(identity, seed ^ client as u64, 3))
         }
     })
 }
 
-fn trouble(rng: &mut StdRng, world: &mut World) {
-    let troubles = rng.random_range(0..8);
-    // In some cases it all happens to the proxy, which has few rivals otherwise.
-    let only_proxy = rng.random_bool(0.4);
-    let mut set_back = [false; *CLIENTS_OF_PROXY.end() + 1];
-    for _ in 0..troubles {
-        let at = rng.random_range(0..TROUBLE_MS);
-        let node = if only_proxy {
-            PROXY
+/// What a service knows of those before it.
+#[derive(Debug, Default)]
+struct Memory {
+    epoch: u32,
+    /// Locks of these and later epochs may be asserted.
+    held_since: u32,
+    is_first: bool,
+}
+
+impl Memory {
+    /// A service begins; with `is_lost`, on another machine, where it knows nothing and lets nobody assert anything.
+    fn begin(&mut self, was_in_grace: bool, is_lost: bool, assumes_first: bool) {
+        self.is_first = self.epoch == 0 || is_lost && assumes_first;
+        if self.is_first {
+            (self.epoch, self.held_since) = (1, 0);
+        } else if is_lost {
+            self.epoch += 1_000; // From the clock, which is far ahead of any count.
+            self.held_since = self.epoch;
         } else {
-            rng.random_range(1..set_back.len())
+            if !was_in_grace {
+                self.held_since = self.epoch;
+            }
+            self.epoch += 1;
+        }
+    }
+}
+
+/// Where things go wrong, in a case.
+#[derive(Clone, Copy, Debug)]
+enum Trouble {
+    Anywhere,
+    /// All of it at the proxy, which has few rivals otherwise.
+    AtProxy,
+    /// A client without a lease stands still while the service dies, grants to others, and dies again.
+    UnseenLives,
+}
+
+impl Trouble {
+    fn any(rng: &mut StdRng) -> Self {
+        match rng.random_range(0..10) {
+            0..5 => Self::Anywhere,
+            5..8 => Self::AtProxy,
+            _ => Self::UnseenLives,
+        }
+    }
+
+    fn plan(self, rng: &mut StdRng, world: &mut World) {
+        match self {
+            Self::Anywhere | Self::AtProxy => plan_random(rng, world, self),
+            Self::UnseenLives => plan_unseen_lives(rng, world),
+        }
+        for _ in 0..rng.random_range(0..3) {
+            let at = rng.random_range(0..TROUBLE_MS);
+            world.schedule(at, Fault::Break(SERVICE, rng.random_range(0..6)));
+        }
+    }
+}
+
+fn plan_random(rng: &mut StdRng, world: &mut World, trouble: Trouble) {
+    let mut set_back = [false; *LOCAL_CLIENTS.end() + 1];
+    for _ in 0..rng.random_range(0..8) {
+        let at = rng.random_range(0..1500);
+        let node = match trouble {
+            Trouble::AtProxy => PROXY,
+            _ => rng.random_range(1..set_back.len()),
         };
-        let machine = node.min(PROXY);
+        let machine = match node {
+            node if LOCAL_CLIENTS.contains(&node) => SERVICE,
+            node => node.min(PROXY),
+        };
         let fault = match rng.random_range(0..16) {
             0..5 => Fault::Cut(node),
             5 | 6 => Fault::Kill(SERVICE, Some(rng.random_range(0..300))),
             7 => Fault::Kill(node, (node == PROXY).then(|| rng.random_range(0..300))),
             8..11 => Fault::Pause(node, rng.random_range(0..2000)),
             11 | 12 => Fault::Pause(SERVICE, rng.random_range(0..1000)),
+            // A service's clock is one that nobody sets.
+            13.. if machine == SERVICE => Fault::Pause(node, rng.random_range(0..2000)),
             // Back by what the margin has room for, once; ahead as far as it likes.
             13 if !std::mem::replace(&mut set_back[machine], true) => {
                 Fault::SetClock(node, -rng.random_range(0..=i64::from(TTL_MS) / 50))
@@ -163,11 +239,26 @@ fn trouble(rng: &mut StdRng, world: &mut World) {
     }
 }
 
+fn plan_unseen_lives(rng: &mut StdRng, world: &mut World) {
+    let stops = rng.random_range(100..600);
+    let first_death = stops + rng.random_range(1..200);
+    let reborn_after = rng.random_range(0..50);
+    let second_death = first_death + reborn_after + u64::from(TTL_MS) + rng.random_range(1..150);
+    let client = rng.random_range(LOCAL_CLIENTS);
+    world.schedule(
+        stops,
+        Fault::Pause(client, second_death - stops + rng.random_range(0..200)),
+    );
+    world.schedule(first_death, Fault::Kill(SERVICE, Some(reborn_after)));
+    world.schedule(second_death, Fault::Kill(SERVICE, Some(rng.random_range(0..50))));
+}
+
 #[test]
 fn no_two_believe_to_hold_and_everybody_gets_done() {
     let totals = std::sync::Mutex::new((world::Told::default(), witness::Told::default(), 0));
     for_each_seed(10_000, |rng| {
-        let outcome = run(rng, SOUND);
+        let trouble = Trouble::any(rng);
+        let outcome = run(rng, trouble, SOUND);
         let (world, service, cases) = &mut *totals.lock().unwrap();
         add_world(world, &outcome.world);
         add_service(service, &outcome.service);
@@ -181,19 +272,38 @@ fn no_two_believe_to_hold_and_everybody_gets_done() {
         );
         assert!(service.reasserted > 0 && service.disconnected > 0 && service.restarts > cases && service.recalls > 0);
         assert!(service.passed > 0, "nobody ever passed a queue");
+        assert!(service.broken > 0, "nobody's locks were ever broken");
         for what in ["would block", "timed out", "cancelled", "deadlock", "grace"] {
             assert!(service.refused.contains_key(what), "nobody was ever refused: {what}");
         }
     }
 }
 
-/// The simulation is worth what it finds.
+/// The simulation is worth what it finds, in so many cases at most.
 #[test]
 fn the_simulation_finds_planted_bugs() {
-    let table = |table| Planted { table, ..SOUND };
-    let client = |client| Planted { client, ..SOUND };
-    let proxy = |proxy| Planted { proxy, ..SOUND };
-    let service = |service| Planted { service, ..SOUND };
+    let table = |table| (20_000, Trouble::Anywhere, Planted { table, ..SOUND });
+    let client = |client| (20_000, Trouble::Anywhere, Planted { client, ..SOUND });
+    let proxy = |proxy| (20_000, Trouble::AtProxy, Planted { proxy, ..SOUND });
+    let service = |trouble, service| (20_000, trouble, Planted { service, ..SOUND });
+    // Bugs that clients of a real service have acted on: an old life's locks, an old link's words, an old grant, a service without a memory.
+    let real = |trouble, planted| (1_000, trouble, planted);
+    let revived = Planted {
+        table: Flaw::RevivesAnyLife,
+        ..SOUND
+    };
+    let believed = Planted {
+        client: ClientFlaw::BelievesOldLinks,
+        ..SOUND
+    };
+    let old_grants = Planted {
+        client: ClientFlaw::ActsOnOldGrants,
+        ..SOUND
+    };
+    let forgetful = Planted {
+        assumes_first: true,
+        ..SOUND
+    };
     let planted = [
         table(Flaw::IgnoresQueue),
         table(Flaw::ForgetsToWakeOnCancel),
@@ -207,11 +317,16 @@ fn the_simulation_finds_planted_bugs() {
         client(ClientFlaw::KeepsLocksOfOldSession),
         proxy(ProxyFlaw::PromisesWholeLease),
         proxy(ProxyFlaw::RenewsItself),
-        service(Trust::DeathsOfProxies),
-        service(Trust::Everything),
+        service(Trouble::AtProxy, Trust::DeathsOfProxies),
+        service(Trouble::Anywhere, Trust::Everything),
+        service(Trouble::Anywhere, Trust::TheBroken),
+        real(Trouble::UnseenLives, revived),
+        real(Trouble::Anywhere, believed),
+        real(Trouble::Anywhere, old_grants),
+        real(Trouble::Anywhere, forgetful),
     ];
-    for planted in planted {
-        let cases = cases_to_fail(20_000, |rng| drop(run(rng, planted)));
+    for (at_most, trouble, planted) in planted {
+        let cases = cases_to_fail(at_most, |rng| drop(run(rng, trouble, planted)));
         println!("found after {cases:?} cases: {planted:?}");
         assert!(cases.is_some(), "not found: {planted:?}");
     }
@@ -232,6 +347,7 @@ fn add_service(sum: &mut witness::Told, told: &witness::Told) {
     sum.reasserted += told.reasserted;
     sum.restarts += told.restarts;
     sum.disconnected += told.disconnected;
+    sum.broken += told.broken;
     sum.recalls += told.recalls;
     sum.passed += told.passed;
     for (&what, count) in &told.refused {

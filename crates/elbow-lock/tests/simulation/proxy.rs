@@ -104,7 +104,6 @@ impl Proxy {
                 out.send(
                     link,
                     Message::Welcome {
-                        session,
                         ttl_ms,
                         epoch,
                         grace_ms,
@@ -168,7 +167,13 @@ impl Node for Proxy {
             return out.close(link);
         }
         self.upstream = Upstream::Hello { link, sent_ms: now_ms };
-        out.send(link, Message::Hello(Hello { is_proxy: true }));
+        out.send(
+            link,
+            Message::Hello(Hello {
+                is_proxy: true,
+                ttl_ms: TTL_MS,
+            }),
+        );
     }
 
     fn received(&mut self, now_ms: u64, link: LinkId, message: Message, out: &mut Out) {
@@ -180,7 +185,6 @@ impl Node for Proxy {
                 ttl_ms,
                 epoch,
                 grace_ms,
-                ..
             } => {
                 if let Upstream::Hello { link, sent_ms } = self.upstream {
                     let relay = Box::new(Relay::new(sent_ms, ttl_ms, grace_ms));

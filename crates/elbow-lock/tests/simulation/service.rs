@@ -4,9 +4,10 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-use elbow_lock::{Action, Leases, Limits, Party, Reply, Request, SessionId, Shard, find_deadlock, resolve_after};
+use elbow_lock::{
+    Action, Leases, Limits, Party, Reply, Request, SessionId, Shard, find_deadlock, resolve, resolve_after,
+};
 
-use crate::TTL_MS;
 use crate::support::naive::{Flaw, Naive, wanted};
 use crate::witness::Witness;
 use crate::world::{Ending, Hello, LinkId, Message, Node, Out};
@@ -109,6 +110,21 @@ impl Locks {
         }
     }
 
+    /// At the end of the grace period, what was held again and what was asked meanwhile may wait for each other.
+    fn break_all_deadlocks(&mut self, now_ms: u64, out: &mut Vec<Action>) {
+        match self {
+            Self::Real(shards) => {
+                let mut shards: Vec<&mut Shard> = shards.iter_mut().collect();
+                resolve(now_ms, &mut shards, out);
+            }
+            Self::Naive(naive) => {
+                while let Some(found) = find_deadlock(&naive.waits()) {
+                    naive.end_circle(now_ms, found, out);
+                }
+            }
+        }
+    }
+
     fn naive(&mut self) -> &mut Naive {
         match self {
             Self::Naive(naive) => naive,
@@ -139,6 +155,8 @@ pub(crate) enum Trust {
     DeathsOfProxies,
     /// All, whoever cut them: a bug.
     Everything,
+    /// As `Deaths`, and what is broken is granted to others at once: a bug, without force.
+    TheBroken,
 }
 
 /// One life of the service.
@@ -151,6 +169,8 @@ pub(crate) struct Service {
     last_session: u64,
     /// Sessions that speak for others.
     proxies: BTreeSet<SessionId>,
+    /// Sessions that somebody has ended, and whose clients may not know.
+    broken: BTreeSet<SessionId>,
     trust: Trust,
     witness: Rc<RefCell<Witness>>,
 }
@@ -172,6 +192,7 @@ impl Service {
             sessions: BTreeMap::new(),
             last_session: u64::from(epoch) << 32,
             proxies: BTreeSet::new(),
+            broken: BTreeSet::new(),
             trust,
             witness,
         }
@@ -183,15 +204,16 @@ impl Service {
         if hello.is_proxy {
             self.proxies.insert(session);
         }
-        self.leases.open(now_ms, session, TTL_MS);
+        if hello.ttl_ms > 0 {
+            self.leases.open(now_ms, session, hello.ttl_ms);
+        }
         self.locks.open(session);
         self.sessions.insert(link, session);
         let grace_ms = self.grace_until_ms.saturating_sub(now_ms) as u32;
         out.send(
             link,
             Message::Welcome {
-                session,
-                ttl_ms: TTL_MS,
+                ttl_ms: hello.ttl_ms,
                 epoch: self.epoch,
                 grace_ms,
             },
@@ -202,6 +224,9 @@ impl Service {
         let Some(&session) = self.sessions.get(&link) else {
             return self.say_lost(link, out);
         };
+        if self.broken.contains(&session) && request != Request::Close {
+            return; // It was told so.
+        }
         match request {
             Request::Renew { seq } if self.leases.renew(now_ms, session) => {
                 out.send(link, Message::Reply(Reply::Renewed { seq }));
@@ -277,7 +302,7 @@ impl Node for Service {
             return;
         };
         let ends_at_once = match self.trust {
-            Trust::Deaths => ending == Ending::Known && !self.proxies.contains(&session),
+            Trust::Deaths | Trust::TheBroken => ending == Ending::Known && !self.proxies.contains(&session),
             Trust::DeathsOfProxies => ending == Ending::Known,
             Trust::Everything => true,
         };
@@ -288,6 +313,25 @@ impl Node for Service {
         let mut actions = Vec::new();
         self.locks.disconnect(now_ms, session, &mut actions);
         self.apply(now_ms, actions, out);
+    }
+
+    fn breaks(&mut self, now_ms: u64, which: u64, out: &mut Out) {
+        let open: Vec<(LinkId, SessionId)> = self.sessions.iter().map(|(&link, &session)| (link, session)).collect();
+        let Some(&(link, session)) = open.get(which as usize % open.len().max(1)) else {
+            return;
+        };
+        if !self.broken.insert(session) {
+            return;
+        }
+        self.witness.borrow_mut().broken(session);
+        let mut actions = Vec::new();
+        self.locks.disconnect(now_ms, session, &mut actions);
+        self.apply(now_ms, actions, out);
+        out.send(link, Message::Reply(Reply::Lost { why: String::new() }));
+        if self.trust == Trust::TheBroken {
+            self.leases.close(session);
+            self.close(now_ms, session, out);
+        }
     }
 
     fn woke(&mut self, now_ms: u64, out: &mut Out) {
@@ -302,12 +346,16 @@ impl Node for Service {
             }
             self.close(now_ms, session, out);
         }
-        if self.grace_until_ms > 0 && self.grace_until_ms <= now_ms {
+        let ends_grace = self.grace_until_ms > 0 && self.grace_until_ms <= now_ms;
+        if ends_grace {
             self.grace_until_ms = 0;
             self.witness.borrow_mut().grace_ended();
         }
         let mut actions = Vec::new();
         self.locks.tick(now_ms, &mut actions);
+        if ends_grace {
+            self.locks.break_all_deadlocks(now_ms, &mut actions);
+        }
         self.apply(now_ms, actions, out);
     }
 
@@ -315,8 +363,12 @@ impl Node for Service {
         self.leases.deadline().into_iter().chain(self.locks.deadline()).min()
     }
 
+    fn describe(&self) -> String {
+        format!("sessions {:?}, {:#?}", self.sessions, self.witness.borrow())
+    }
+
     /// All sessions have ended and left nothing.
     fn is_done(&self) -> bool {
-        self.leases.is_empty() && self.locks.is_idle()
+        self.sessions.is_empty() && self.leases.is_empty() && self.locks.is_idle()
     }
 }

@@ -33,6 +33,8 @@ pub(crate) struct Told {
     pub(crate) reasserted: u64,
     pub(crate) restarts: u64,
     pub(crate) disconnected: u64,
+    /// Broken while something was held.
+    pub(crate) broken: u64,
     pub(crate) refused: BTreeMap<&'static str, u64>,
     pub(crate) recalls: u64,
     /// Granted before their turn, to end a circle.
@@ -79,6 +81,12 @@ impl Witness {
             }
             _ => {}
         }
+    }
+
+    /// Its locks are broken: what it waits for is dropped, what it holds stays.
+    pub(crate) fn broken(&mut self, session: SessionId) {
+        self.told.broken += u64::from(self.held.iter().any(|want| want.who.session == session));
+        self.waiting.retain(|want| want.who.session != session);
     }
 
     pub(crate) fn disconnected(&mut self, session: SessionId) {
@@ -148,7 +156,7 @@ impl Witness {
 
     /// Nobody who asked earlier is passed, but those who wait for the same owner, or in a circle with it.
     fn may_go_first(&mut self, place: usize) {
-        let earlier = self.blocking_in_queue(place).next().cloned();
+        let earlier = self.blocking_in_queue(place).next().map(|(_, earlier)| earlier.clone());
         if let Some(earlier) = earlier {
             let is_in_circle = self.is_in_circle(place);
             assert!(is_in_circle, "granted: {:?}\nbefore: {earlier:?}", self.waiting[place]);
@@ -173,21 +181,27 @@ impl Witness {
         false
     }
 
-    fn blocking_in_queue(&self, place: usize) -> impl Iterator<Item = &Want> {
+    /// Who waits before it and in its way, with their places.
+    fn blocking_in_queue(&self, place: usize) -> impl Iterator<Item = (usize, &Want)> {
         let want = &self.waiting[place];
         let earlier: Vec<&Want> = self.waiting[..place].iter().collect();
         let behind = behind(want.who, &self.held.iter(), &earlier);
         let blocking = move |(place, earlier): &(usize, &Want)| !behind.contains(place) && conflict(earlier, want);
-        self.waiting[..place]
+        self.waiting[..place].iter().enumerate().filter(blocking)
+    }
+
+    /// Whose locks are in its way.
+    fn holders(&self, place: usize) -> impl Iterator<Item = Party> {
+        let held = self
+            .held
             .iter()
-            .enumerate()
-            .filter(blocking)
-            .map(|(_, earlier)| earlier)
+            .filter(move |held| conflict(held, &self.waiting[place]));
+        held.map(|want| want.who)
     }
 
     fn blockers(&self, place: usize) -> BTreeSet<Party> {
-        let held = self.held.iter().filter(|held| conflict(held, &self.waiting[place]));
-        held.chain(self.blocking_in_queue(place)).map(|want| want.who).collect()
+        let queued = self.blocking_in_queue(place).map(|(_, earlier)| earlier.who);
+        self.holders(place).chain(queued).collect()
     }
 
     /// What must be true when the service has done all that it wanted to.
@@ -199,13 +213,15 @@ impl Witness {
         for (want, blockers) in self.waiting.iter().zip(&blockers) {
             assert!(!blockers.is_empty(), "forgotten: {want:?}");
         }
-        // Let go first whoever waits for nobody who waits, and so on: all must come to go.
+        // Let go first whoever waits for nobody who waits, and so on: all must come to go. What is held goes when its owner does; who is before
+        // others in a queue goes when that request does, whatever else its owner has asked for and given up.
         let mut stuck: Vec<usize> = (0..self.waiting.len()).collect();
         let is_stuck = |stuck: &[usize], party: &Party| stuck.iter().any(|&place| self.waiting[place].who == *party);
-        while let Some(free) = stuck
-            .iter()
-            .position(|&place| !blockers[place].iter().any(|party| is_stuck(&stuck, party)))
-        {
+        let is_free = |stuck: &[usize], place: usize| {
+            !self.holders(place).any(|party| is_stuck(stuck, &party))
+                && !self.blocking_in_queue(place).any(|(before, _)| stuck.contains(&before))
+        };
+        while let Some(free) = stuck.iter().position(|&place| is_free(&stuck, place)) {
             stuck.remove(free);
         }
         let circle: Vec<&Want> = stuck.iter().map(|&place| &self.waiting[place]).collect();

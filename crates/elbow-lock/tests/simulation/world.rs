@@ -14,7 +14,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use elbow_lock::{FileName, Reply, Request, SessionId, Token};
+use elbow_lock::{FileName, Reply, Request, Token};
 use rand::Rng;
 use rand::rngs::StdRng;
 
@@ -27,12 +27,7 @@ pub(crate) type LinkId = usize;
 #[derive(Clone, Debug)]
 pub(crate) enum Message {
     Hello(Hello),
-    Welcome {
-        session: SessionId,
-        ttl_ms: u32,
-        epoch: u32,
-        grace_ms: u32,
-    },
+    Welcome { ttl_ms: u32, epoch: u32, grace_ms: u32 },
     Request(Request),
     Reply(Reply),
 }
@@ -42,6 +37,8 @@ pub(crate) enum Message {
 pub(crate) struct Hello {
     /// It speaks for others, who may live on when it dies.
     pub(crate) is_proxy: bool,
+    /// 0: its session lives as long as its connection, whose end is always known.
+    pub(crate) ttl_ms: u32,
 }
 
 /// How a link ended, as far as this end knows.
@@ -67,12 +64,23 @@ pub(crate) trait Node {
     fn opened(&mut self, now_ms: u64, link: LinkId, is_own: bool, out: &mut Out);
     fn received(&mut self, now_ms: u64, link: LinkId, message: Message, out: &mut Out);
     fn ended(&mut self, now_ms: u64, link: LinkId, ending: Ending, out: &mut Out);
+    /// Somebody breaks the locks of one of its clients, chosen by a number.
+    fn breaks(&mut self, _now_ms: u64, _which: u64, _out: &mut Out) {}
     /// It is `deadline`, or later.
     fn woke(&mut self, now_ms: u64, out: &mut Out);
     fn deadline(&self) -> Option<u64>;
     /// What it would do I/O under at this time.
     fn beliefs(&self, _now_ms: u64) -> Vec<Belief> {
         Vec::new()
+    }
+    /// For who looks for what is not done.
+    fn describe(&self) -> String {
+        String::new()
+    }
+    /// The link that it looks at before whatever it does, as a program looks at a Unix socket: it knows at once when the other
+    /// end is closed.
+    fn polls(&self) -> Option<LinkId> {
+        None
     }
     /// Whether it has done what it wanted to do.
     fn is_done(&self) -> bool {
@@ -124,6 +132,8 @@ pub(crate) enum Fault {
     Pause(NodeId, u64),
     /// A clock is set.
     SetClock(NodeId, i64),
+    /// Somebody breaks the locks of a client of a service, chosen by a number.
+    Break(NodeId, u64),
 }
 
 struct Link {
@@ -142,6 +152,7 @@ enum Event {
     Ended(LinkId, usize, Ending),
     Wake(NodeId, u64),
     Born(NodeId),
+    Breaks(NodeId, u64),
     Fault(Fault),
 }
 
@@ -253,6 +264,16 @@ impl World {
             .all(|place| place.node.as_ref().is_none_or(|node| node.is_done()))
     }
 
+    /// Nodes that are not done.
+    pub(crate) fn undone(&self) -> String {
+        let nodes = self.places.iter().enumerate();
+        let undone = nodes.filter_map(|(id, place)| {
+            let node = place.node.as_ref().filter(|node| !node.is_done())?;
+            Some(format!("node {id}: {}", node.describe()))
+        });
+        undone.collect::<Vec<_>>().join("\n")
+    }
+
     /// Lets the next thing happen. False when nothing ever will.
     pub(crate) fn step(&mut self, rng: &mut StdRng) -> bool {
         let Some(Reverse(Timed { at, seq, event })) = self.events.pop() else {
@@ -280,6 +301,7 @@ impl World {
                 self.with(id, rng, |node, now, out| node.woke(now, out));
             }
             Event::Wake(..) => {}
+            Event::Breaks(id, which) => self.with(id, rng, |node, now, out| node.breaks(now, which, out)),
             Event::Opened(link, end) => {
                 if !self.links[link].is_closed[end] {
                     self.with(self.links[link].ends[end], rng, |node, now, out| {
@@ -314,7 +336,7 @@ impl World {
             Event::Opened(link, end) | Event::Arrives(link, end, _) | Event::Ended(link, end, _) => {
                 Some(self.links[link].ends[end])
             }
-            Event::Wake(id, _) => Some(id),
+            Event::Wake(id, _) | Event::Breaks(id, _) => Some(id),
             Event::Born(_) | Event::Fault(_) => None,
         }
     }
@@ -335,14 +357,28 @@ impl World {
     fn with(&mut self, id: NodeId, rng: &mut StdRng, act: impl FnOnce(&mut dyn Node, u64, &mut Out)) {
         let now = self.local(id);
         let mut out = Out::default();
+        let ended = self.polled_end(id);
         let Some(node) = self.places[id].node.as_deref_mut() else {
             return;
         };
+        if let Some(link) = ended {
+            let end = usize::from(self.links[link].ends[0] != id);
+            self.links[link].is_closed[end] = true;
+            node.ended(now, link, Ending::Known, &mut out);
+        }
         act(node, now, &mut out);
         for command in out.commands {
             self.carry_out(id, command, rng);
         }
         self.set_alarm(id, rng);
+    }
+
+    /// The link that a node would see the end of if it ran now.
+    fn polled_end(&self, id: NodeId) -> Option<LinkId> {
+        let link = self.places[id].node.as_ref()?.polls()?;
+        let end = self.end_of(link, id);
+        let is_closed = &self.links[link].is_closed;
+        (is_closed[1 - end] && !is_closed[end]).then_some(link)
     }
 
     /// A node is woken at its deadline or a little later.
@@ -382,7 +418,11 @@ impl World {
                 // Comes after what was sent before, and gets lost like it.
                 let at = (self.now + delay(rng)).max(self.links[link].arrives[1 - from]);
                 if at <= self.links[link].cut[1 - from] {
-                    self.at(at, Event::Ended(link, 1 - from, Ending::Lost));
+                    let ending = match self.is_local(link) {
+                        true => Ending::Known,
+                        false => Ending::Lost,
+                    };
+                    self.at(at, Event::Ended(link, 1 - from, ending));
                 }
             }
             Command::Io(belief) => self.io(belief),
@@ -427,15 +467,15 @@ impl World {
             Fault::Kill(id, reborn_after) => {
                 if self.places[id].node.take().is_some() {
                     self.told.kills += 1;
-                    let ending = if rng.random_bool(0.5) {
-                        Ending::Known
-                    } else {
-                        Ending::Lost
-                    };
+                    let is_known = rng.random_bool(0.5);
                     for link in 0..self.links.len() {
                         if self.links[link].ends.contains(&id) && self.links[link].is_closed != [true; 2] {
                             let end = self.end_of(link, id);
                             self.links[link].is_closed[end] = true;
+                            let ending = match is_known || self.is_local(link) {
+                                true => Ending::Known,
+                                false => Ending::Lost,
+                            };
                             self.cut(link, ending, rng);
                         }
                     }
@@ -449,6 +489,7 @@ impl World {
                 let until = &mut self.places[id].stands_still_until;
                 *until = (*until).max(self.now + ms);
             }
+            Fault::Break(id, which) => self.at(self.now, Event::Breaks(id, which)),
             Fault::SetClock(id, by) => {
                 self.told.clocks_set += 1;
                 let now = self.now;
@@ -499,6 +540,9 @@ impl World {
     fn compare_beliefs(&self) {
         let mut all: Vec<Belief> = Vec::new();
         for (id, place) in self.places.iter().enumerate() {
+            if self.polled_end(id).is_some() {
+                continue;
+            }
             let beliefs = place
                 .node
                 .as_ref()

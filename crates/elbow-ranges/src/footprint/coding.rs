@@ -16,7 +16,7 @@
 use std::sync::Arc;
 
 use super::{Footprint, Form, List};
-use crate::encoding::{DecodeError, Reader, Writer};
+use crate::encoding::{DecodeError, Reader, Writer, varint_bytes};
 use crate::ranges::Run;
 use crate::{BlockBitmap, Dim, Strided};
 
@@ -29,6 +29,8 @@ const BLOCKS: u8 = VERSION + 3;
 /// Fewest bytes of a run in a list, and of a pattern.
 const RUN_BYTES_MIN: usize = 2;
 const PATTERN_BYTES_MIN: usize = 5;
+/// Room that is made for a run: distances and lengths of two bytes.
+const RUN_BYTES_USUAL: usize = 4;
 
 impl Footprint {
     /// Writes it.
@@ -63,6 +65,30 @@ impl Footprint {
         }
     }
 
+    /// Bytes that [`encode`](Self::encode) writes, without writing them (but for bitmaps).
+    ///
+    /// ```
+    /// use elbow_ranges::Footprint;
+    ///
+    /// assert_eq!(Footprint::whole().encoded_bytes(), 1);
+    /// assert_eq!(Footprint::from_list((0..1000).map(|i| (i * 400, 100)))?.encoded_bytes(), 8);
+    /// # Ok::<(), elbow_ranges::PatternError>(())
+    /// ```
+    #[must_use]
+    pub fn encoded_bytes(&self) -> usize {
+        const FORM: usize = 1;
+        match &self.form {
+            Form::Whole => FORM,
+            Form::Pattern(pattern) => FORM + varint_bytes(pattern.bounds().start) + body_bytes(pattern),
+            Form::List(list) => FORM + encoded_bytes(list),
+            Form::Blocks(blocks) => {
+                let mut writer = Writer::new();
+                blocks.encode(&mut writer);
+                FORM + writer.finish().len()
+            }
+        }
+    }
+
     /// Reads what [`encode`](Self::encode) wrote. Allocates at most in proportion to the input.
     ///
     /// # Errors
@@ -93,12 +119,30 @@ impl Footprint {
 
 /// Bytes that a list takes.
 pub(crate) fn encoded_bytes(list: &List) -> usize {
-    let mut writer = Writer::new();
-    write_list(list, &mut writer);
-    writer.finish().len()
+    let (mut before, mut bytes) = (0, varint_bytes(list.runs.len() as u64));
+    for run in &list.runs {
+        bytes += varint_bytes(run.start - before) + varint_bytes(run.end - run.start);
+        before = run.end;
+    }
+    before = 0;
+    bytes += varint_bytes(list.patterns.len() as u64);
+    for pattern in &list.patterns {
+        let start = pattern.bounds().start;
+        bytes += varint_bytes(start - before) + body_bytes(pattern);
+        before = start;
+    }
+    bytes
+}
+
+fn body_bytes(pattern: &Strided) -> usize {
+    let dims = pattern
+        .dims()
+        .map(|dim| varint_bytes(dim.count) + varint_bytes(dim.stride));
+    varint_bytes(pattern.dims().len() as u64) + dims.sum::<usize>() + varint_bytes(pattern.piece_bytes())
 }
 
 fn write_list(list: &List, writer: &mut Writer) {
+    writer.reserve(RUN_BYTES_USUAL * list.runs.len());
     writer.varint(list.runs.len() as u64);
     let mut before = 0;
     for run in &list.runs {
@@ -152,15 +196,14 @@ fn read_list(reader: &mut Reader<'_>) -> Result<List, DecodeError> {
 fn read_runs(reader: &mut Reader<'_>) -> Result<Vec<Run>, DecodeError> {
     let count = reader.count(RUN_BYTES_MIN)?;
     let mut runs: Vec<Run> = Vec::with_capacity(count);
-    for _ in 0..count {
+    let mut before = 0_u64;
+    for number in 0..count {
         let at = reader.offset();
         let bad = |what| DecodeError::BadValue { at, what };
         let (distance, length) = (reader.varint()?, reader.varint()?);
-        let before = match runs.last() {
-            None => 0,
-            Some(_) if distance == 0 => return Err(bad("two ranges touch")),
-            Some(last) => last.end,
-        };
+        if distance == 0 && number > 0 {
+            return Err(bad("two ranges touch"));
+        }
         if length == 0 {
             return Err(bad("a range is empty"));
         }
@@ -170,6 +213,7 @@ fn read_runs(reader: &mut Reader<'_>) -> Result<Vec<Run>, DecodeError> {
             return Err(bad("a range ends past 2^64"));
         };
         runs.push(Run { start, end });
+        before = end;
     }
     Ok(runs)
 }

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 
 use clap::builder::TypedValueParser;
 use clap::{Args, Subcommand, ValueEnum, ValueHint};
-use elbow_lock::Address;
 use elbow_lock::server::Users;
+use elbow_lock::{Address, Identity};
 
 use crate::size;
 
@@ -100,11 +100,20 @@ Examples:
       elbow lock exec --prefix . -- make -j8
 
 fcntl, lockf and flock locks of COMMAND and its children, on files below DIR, go to the lock service; all others \
-to the kernel, as ever. Not redirected: programs linked statically or for 32 bits, set-user-ID programs, and \
-programs that make system calls without libc (those written in Go). The guide lock-exec says what is different.
+to the kernel, as ever. The guide lock-exec says what is different.
+
+Not reached are programs linked statically, for 32 bits or with musl, programs without LD_PRELOAD (env -i), \
+set-user-ID programs, and programs that make system calls without libc (those written in Go).
+
+When one of them locks a file below DIR, the call fails with ENOLCK, the process is named, and the exit code is 125; \
+--uncovered chooses otherwise. Unless you are root, sudo and its like run without their rights, but for \
+--uncovered ignore.
+
+Processes that a daemon starts (srun, ssh, containers) are not seen: put `elbow lock exec` behind such a launcher.
 
 Exit code:
-  That of COMMAND; 125 when the redirect cannot be set up, or locks were lost; 126 and 127 as for `elbow run`.";
+  That of COMMAND, 128 + n after signal n; 125 when the redirect cannot be set up, somebody locked past it, or locks \
+were lost; 126 and 127 as for `elbow run`.";
 
 const MPI_EXAMPLES: &str = "\
 Examples:
@@ -126,8 +135,40 @@ Examples:
   For people:
       elbow lock status --server unix:/run/locks
 
+  Who holds this file, and who waits for it:
+      elbow lock status results.db
+
   For programs:
-      elbow lock status --server unix:/run/locks --json | jq .";
+      elbow lock status --server unix:/run/locks --json | jq .
+
+With FILE each lock is told with its owner, its client (program, process, user or address), its fencing token and how long it \
+has been held or waited for. A file that `elbow lock exec --identity inode` locks is called DIR//inode/NUMBER (--name).";
+
+const BREAK_EXAMPLES: &str = "\
+Examples:
+  Who holds it, and an end to that:
+      elbow lock status results.db
+      elbow lock break results.db
+
+  Only this one, whatever else it holds:
+      elbow lock break results.db --session 17
+
+  Its machine is known to be off:
+      elbow lock break results.db --session 17 --force
+
+The session that holds the lock ends, with all its locks, and its program is told at its next look at one of them. Others are granted \
+them when that program uses them no more: when it has given them back, has ended, or its lease is over. A program that is stopped, and \
+has no lease (Unix sockets without a proxy), keeps them until it goes on or ends.
+
+To break a lock stops no program. With --force the lock is granted to others at once, and two programs may write under it, \
+unless the first is known to be dead or the storage looks at fencing tokens: those of later grants are larger.
+
+Root may break locks, the user who runs the service, and the user whose locks they are; over the service's Unix socket. The service \
+tells on its standard error who broke what.
+
+Exit code:
+  0 when nothing of what was broken is held any more, 1 when its holder was told and has not given it back within --wait, 125 when \
+nothing was broken.";
 
 const TOP_EXAMPLES: &str = "\
 Examples:
@@ -146,6 +187,9 @@ pub(crate) enum LockArgs {
     /// Run an MPI program whose atomic mode of MPI-IO is true, on any file system.
     #[command(after_help = MPI_EXAMPLES, override_usage = "elbow lock mpi [OPTIONS] -- mpirun [ARGS]... PROGRAM [ARGS]...")]
     Mpi(MpiArgs),
+    /// End the sessions that hold a file.
+    #[command(after_help = BREAK_EXAMPLES)]
+    Break(BreakArgs),
     /// Say what is held, and who waits for it.
     #[command(after_help = STATUS_EXAMPLES)]
     Status(StatusArgs),
@@ -198,6 +242,9 @@ pub(crate) struct HoldArgs {
     /// Wait so long at most: 500ms, 10s, 5m.
     #[arg(long, value_name = "TIME", value_parser = milliseconds)]
     pub(super) timeout: Option<u32>,
+    /// What makes two files the same, for all that lock them. By inode, FILE must exist.
+    #[arg(long, value_enum, value_name = "WHAT", default_value_t = WhatIsSame::Path)]
+    pub(super) identity: WhatIsSame,
     /// The exit code when there was no lock in time.
     #[arg(short = 'E', long, value_name = "CODE", default_value_t = 1)]
     pub(super) conflict_exit_code: u8,
@@ -217,11 +264,25 @@ pub(crate) struct ExecArgs {
     #[arg(long, value_enum, value_name = "WHAT", default_value_t = OnLoss::End)]
     pub(super) on_loss: OnLoss,
     /// What makes two files the same, for all that lock them.
-    #[arg(long, value_enum, value_name = "WHAT", default_value_t = Identity::Path)]
-    pub(super) identity: Identity,
+    #[arg(long, value_enum, value_name = "WHAT", default_value_t = WhatIsSame::Path)]
+    pub(super) identity: WhatIsSame,
+    /// What happens when a process that the redirect does not reach locks a file below DIR [default: fail, where that can be seen].
+    #[arg(long, value_enum, value_name = "WHAT")]
+    pub(super) uncovered: Option<Uncovered>,
     /// The command and its arguments.
     #[arg(last = true, required = true, value_name = "COMMAND", value_hint = ValueHint::CommandWithArguments)]
     pub(super) command: Vec<OsString>,
+}
+
+/// What happens when somebody locks past the service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Uncovered {
+    /// The call fails with ENOLCK, the process is told of, and the exit code is 125.
+    Fail,
+    /// The process is told of, and gets a lock of the kernel.
+    Warn,
+    /// Nobody looks.
+    Ignore,
 }
 
 /// What happens to a process whose locks were lost.
@@ -235,12 +296,24 @@ pub(crate) enum OnLoss {
 
 /// What makes two files the same.
 #[derive(Clone, Copy, Debug, ValueEnum)]
-pub(crate) enum Identity {
-    /// Their path: the same on all machines that mount DIR at the same place.
+pub(crate) enum WhatIsSame {
+    /// Their path: the same on all machines that mount the file system at the same place, and for the clients of all languages.
     Path,
-    /// Their inode number below DIR: sees through hard links and renames, where the file system's numbers are the same
-    /// for all (local ones, NFS; not sshfs).
+    /// Their inode number: sees through hard links and renames, where the file system's numbers are the same for all (local
+    /// ones, NFS, Lustre; not sshfs).
     Inode,
+    /// By inode where the type of the file system says that its numbers are the same for all, else by path.
+    Auto,
+}
+
+impl From<WhatIsSame> for Identity {
+    fn from(what: WhatIsSame) -> Self {
+        match what {
+            WhatIsSame::Path => Self::Path,
+            WhatIsSame::Inode => Self::Inode,
+            WhatIsSame::Auto => Self::Auto,
+        }
+    }
 }
 
 #[derive(Args, Debug)]
@@ -253,9 +326,36 @@ pub(crate) struct MpiArgs {
 }
 
 #[derive(Args, Debug)]
+pub(crate) struct BreakArgs {
+    #[command(flatten)]
+    pub(super) service: ServiceArgs,
+    /// The file; it need not exist.
+    #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(super) file: PathBuf,
+    /// FILE is no path but a name, as it was given to the service: s3://bucket/key, dataset/7.
+    #[arg(long)]
+    pub(super) name: bool,
+    /// Only this session, as `elbow lock status FILE` numbers it [default: all that hold nothing but FILE].
+    #[arg(long, alias = "owner", value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(super) session: Option<u64>,
+    /// Grant what is broken to others at once, whatever its holder does with it.
+    #[arg(long)]
+    pub(super) force: bool,
+    /// How long to wait until holders have given it back.
+    #[arg(long, value_name = "TIME", value_parser = milliseconds, default_value = "15s")]
+    pub(super) wait: u32,
+}
+
+#[derive(Args, Debug)]
 pub(crate) struct StatusArgs {
     #[command(flatten)]
     pub(super) service: ServiceArgs,
+    /// A file, which need not exist: who holds it and who waits for it [default: all that is held].
+    #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(super) file: Option<PathBuf>,
+    /// FILE is no path but a name, as it was given to the service: s3://bucket/key, dataset/7.
+    #[arg(long, requires = "file")]
+    pub(super) name: bool,
     /// Print one JSON object.
     #[arg(long)]
     pub(super) json: bool,
@@ -302,6 +402,24 @@ pub(crate) struct ServeArgs {
     /// Most clients at a time.
     #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = at_least_one())]
     pub(super) clients: usize,
+    /// Memory for the locks and requests of all clients together; beyond it requests are refused.
+    #[arg(long, value_name = "SIZE", value_parser = size::parse_exact, default_value = "1G")]
+    pub(super) memory: u64,
+    /// Memory for the lists of the locks of one client.
+    #[arg(long, value_name = "SIZE", value_parser = size::parse_exact, default_value = "64M")]
+    pub(super) client_memory: u64,
+    /// Locks of one client, held and waiting; a proxy is one client.
+    #[arg(long, value_name = "N", default_value_t = 65_536, value_parser = at_least_one())]
+    pub(super) client_locks: usize,
+    /// Requests that may wait for one file.
+    #[arg(long, value_name = "N", default_value_t = 4096, value_parser = at_least_one())]
+    pub(super) queue: usize,
+    /// Files with locks at a time.
+    #[arg(long, value_name = "N", default_value_t = 1_048_576, value_parser = at_least_one())]
+    pub(super) files: usize,
+    /// Longest request, up to 16M: about 4 bytes for each range of a list that has no pattern.
+    #[arg(long, value_name = "SIZE", value_parser = request_size, default_value = "1M")]
+    pub(super) request: u64,
     /// Threads [default: one for each processor].
     #[arg(long, value_name = "N", value_parser = at_least_one())]
     pub(super) threads: Option<usize>,
@@ -352,6 +470,15 @@ fn range(text: &str) -> Result<Range<u64>, String> {
         return Err(format!("`{text}` has no bytes"));
     }
     offset.checked_add(length).map(|end| offset..end).ok_or_else(wrong)
+}
+
+/// A length that a frame of the protocol can have.
+fn request_size(text: &str) -> Result<u64, String> {
+    const LONGEST: u64 = elbow_lock::wire::FRAME_BYTES_MAX as u64;
+    match size::parse_exact(text)? {
+        bytes @ 8192..=LONGEST => Ok(bytes),
+        _ => Err(format!("a request of `{text}` cannot be; write 8K to 16M")),
+    }
 }
 
 /// A number of things of which there has to be one.

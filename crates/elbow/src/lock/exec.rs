@@ -1,23 +1,30 @@
 //! `elbow lock exec --prefix DIR -- COMMAND`: fcntl, lockf and flock of a command go to the lock service.
 //!
-//! The command is replaced by nothing: this process becomes it, with `libelbow_fcntl.so` to be loaded first. The dynamic
-//! linker does not load it into programs that are linked statically, of another word size, or run with more rights than
-//! their caller's; where that can be seen beforehand the command is not run.
+//! The command gets `libelbow_fcntl.so`, to be loaded first. The dynamic linker does not load it into programs that are linked statically, of another
+//! word size, or run with more rights than their caller's, and programs in Go do not lock through libc; where that can be seen beforehand the
+//! command is not run ([`image`]). What it starts later is looked at while it locks (`uncovered`), unless `--uncovered ignore` says
+//! that it need not be: then this process becomes the command.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 
 use anyhow::{Context, Result, bail, ensure};
-use elbow_lock::{ADDRESS_VARIABLE, KEY_VARIABLE};
+use elbow_lock::{ADDRESS_VARIABLE, Identity, KEY_VARIABLE, made_up_at};
 
-use super::args::{ExecArgs, Identity, OnLoss};
-use super::preload;
+use super::args::{ExecArgs, OnLoss, Uncovered};
+use super::uncovered::{Duty, Lookout};
+use super::{image, preload};
+use crate::child::{Running, die_with_us};
 use crate::exit;
-use crate::say::say;
+use crate::say::{say, sentence, without_numbers};
+use crate::signals::{self, Event};
+use crate::witness::{SHORT, Witness, pass_on};
 
 const LIBRARY: &str = "libelbow_fcntl.so";
 /// Where the library is, for who keeps it elsewhere.
@@ -25,26 +32,27 @@ const LIBRARY_VARIABLE: &str = "ELBOW_FCNTL_LIB";
 const PREFIXES_VARIABLE: &str = "ELBOW_FCNTL_PREFIXES";
 const ON_LOSS_VARIABLE: &str = "ELBOW_FCNTL_ON_LOSS";
 const IDENTITY_VARIABLE: &str = "ELBOW_FCNTL_IDENTITY";
-/// Scripts whose interpreters are scripts, at most: Linux's own limit.
-const SCRIPTS_MAX: usize = 4;
+/// The prefixes for which a lookout is there already.
+const WATCHED_VARIABLE: &str = "ELBOW_FCNTL_WATCHED";
 
-/// Becomes the command.
+/// Runs the command.
 pub(super) fn run(args: &ExecArgs) -> Result<ExitCode> {
     let library = preload::library(LIBRARY, LIBRARY_VARIABLE)?;
     let prefixes = prefixes(&args.prefixes)?;
     let address = preload::absolute(super::address_of(&args.service)?)?;
-    if let Some(program) = find(&args.command[0]) {
-        check_program(&program, SCRIPTS_MAX)?;
-    }
+    check_command(args)?;
+    let lookout = lookout(args, &prefixes)?; // Before any thread.
     // A service that is not there is better told of now than with the first lock.
     let name = format!("elbow lock exec, process {}", std::process::id());
     drop(super::connect(&args.service, name)?);
+    let identity = Identity::from(args.identity);
+    tell_identity(identity, &prefixes)?;
     let mut command = Command::new(&args.command[0]);
     command
         .args(&args.command[1..])
         .env("LD_PRELOAD", preload::list(&library))
         .env(ADDRESS_VARIABLE, address.to_string())
-        .env(PREFIXES_VARIABLE, prefixes)
+        .env(PREFIXES_VARIABLE, list(&prefixes))
         .env(
             ON_LOSS_VARIABLE,
             match args.on_loss {
@@ -52,184 +60,195 @@ pub(super) fn run(args: &ExecArgs) -> Result<ExitCode> {
                 OnLoss::Warn => "warn",
             },
         )
-        .env(
-            IDENTITY_VARIABLE,
-            match args.identity {
-                Identity::Path => "path",
-                Identity::Inode => "inode",
-            },
-        );
+        .env(IDENTITY_VARIABLE, identity.to_string());
     if let Some(key) = &args.service.key_file {
         command.env(KEY_VARIABLE, std::path::absolute(key)?);
     }
-    let error = command.exec();
+    match lookout {
+        Some(lookout) => run_watched(command, &lookout, args, &prefixes),
+        None => Ok(not_run(args, &command.exec())),
+    }
+}
+
+fn not_run(args: &ExecArgs, error: &std::io::Error) -> ExitCode {
     say(format_args!("{}: {error}", args.command[0].display()));
-    Ok(ExitCode::from(exit::of_exec_error(&error)))
+    ExitCode::from(exit::of_exec_error(error))
+}
+
+/// Refuses a command of which its file says that it will not be covered, or tells of it.
+fn check_command(args: &ExecArgs) -> Result<()> {
+    match (image::check_command(&args.command[0]), args.uncovered) {
+        (Err(error), Some(Uncovered::Warn)) => say(sentence(&error)),
+        (Err(error), None | Some(Uncovered::Fail)) => return Err(error),
+        (_, Some(Uncovered::Ignore)) | (Ok(()), _) => {}
+    }
+    Ok(())
+}
+
+fn lookout(args: &ExecArgs, prefixes: &[PathBuf]) -> Result<Option<Lookout>> {
+    if args.uncovered == Some(Uncovered::Ignore) {
+        return Ok(None);
+    }
+    let duty = Duty {
+        prefixes: prefixes.to_vec(),
+        refuses: args.uncovered != Some(Uncovered::Warn),
+        redirect: LIBRARY,
+    };
+    match Lookout::start(duty) {
+        Ok(lookout) => Ok(Some(lookout)),
+        Err(why) => cannot_look(args, &why).map(|()| None),
+    }
+}
+
+/// That nobody looks is an error for who has asked for it, and told to everybody else.
+fn cannot_look(args: &ExecArgs, why: &str) -> Result<()> {
+    if args.uncovered.is_some() {
+        bail!("--uncovered: programs that take their locks past the service cannot be seen here: {why}");
+    }
+    say(format_args!(
+        "programs that take their locks past the service (static ones, or without LD_PRELOAD) cannot be seen here: {why}"
+    ));
+    Ok(())
+}
+
+/// Starts the command, and waits for it as a shell does.
+fn run_watched(mut command: Command, lookout: &Lookout, args: &ExecArgs, prefixes: &[PathBuf]) -> Result<ExitCode> {
+    let blocked = signals::blocked();
+    signals::block_all();
+    signals::block_stop();
+    let (events, happenings) = mpsc::channel();
+    signals::listen_to_all(events.clone()).context("cannot start a thread")?;
+    let process = Arc::new(AtomicI32::new(0));
+    signals::on_stop(process.clone(), events.clone(), || {}).context("cannot start a thread")?;
+    command.env(WATCHED_VARIABLE, list(prefixes));
+    signals::block_only_in(&mut command, blocked);
+    die_with_us(&mut command);
+    lookout.join(&mut command, args.uncovered.is_some())?;
+    let spawned = command.spawn();
+    let not_seen = lookout
+        .why_not(spawned.is_ok())
+        .filter(|error| args.uncovered.is_some() || !is_watched_already(error, prefixes));
+    if let Some(error) = not_seen {
+        cannot_look(args, &why_no_listener(&error))?;
+    }
+    let running = match spawned {
+        Ok(child) => Running::of(child, events)?,
+        Err(error) => return Ok(not_run(args, &error)),
+    };
+    process.store(running.process(), Ordering::Relaxed);
+    let code = wait(&running, &happenings)?;
+    judge(code, lookout.end(), args)
+}
+
+fn wait(running: &Running, happenings: &Receiver<Event>) -> Result<u8> {
+    let mut witness = None;
+    loop {
+        let event = match witness {
+            None => happenings.recv_timeout(SHORT),
+            Some(_) => happenings.recv().map_err(RecvTimeoutError::from),
+        };
+        match event {
+            Ok(Event::Signal(arrival)) => pass_on(&arrival, running, &mut witness),
+            Ok(Event::Ended(status)) => return Ok(exit::of_status(status.context("cannot wait for the command")?)),
+            Ok(Event::Over | Event::RollBack(_)) => {}
+            // Without one, signals are judged as in the first moment.
+            Err(RecvTimeoutError::Timeout) => witness = Witness::start().ok(),
+            Err(RecvTimeoutError::Disconnected) => bail!("nobody waits for the command any more"),
+        }
+    }
+}
+
+/// What a run is worth in which so many processes were found.
+fn judge(code: u8, found: std::io::Result<u32>, args: &ExecArgs) -> Result<ExitCode> {
+    let ends_well = args.uncovered == Some(Uncovered::Warn);
+    match found {
+        Ok(0) => {}
+        Ok(_) if ends_well => {}
+        Ok(found) => {
+            let processes = if found == 1 {
+                "one process".into()
+            } else {
+                format!("{found} processes")
+            };
+            bail!(
+                "locks of {processes} could not go to the lock service and were refused (told above). Have the library loaded into what takes them, or \
+                 allow them with --uncovered warn"
+            );
+        }
+        Err(error) => bail!(
+            "who looks for programs that take their locks past the service has died ({}): lock calls of the kernel failed from then on",
+            without_numbers(&error.to_string())
+        ),
+    }
+    Ok(ExitCode::from(code))
+}
+
+/// Within another `elbow lock exec` for the same directories, whose lookout sees what we start.
+fn is_watched_already(error: &std::io::Error, prefixes: &[PathBuf]) -> bool {
+    let watched = std::env::var_os(WATCHED_VARIABLE).unwrap_or_default();
+    let watched: Vec<_> = watched
+        .as_bytes()
+        .split(|byte| *byte == b':')
+        .map(OsStr::from_bytes)
+        .collect();
+    let is_below = |prefix: &PathBuf| {
+        watched
+            .iter()
+            .any(|above| !above.is_empty() && prefix.starts_with(above))
+    };
+    error.raw_os_error() == Some(libc::EBUSY) && prefixes.iter().all(is_below)
+}
+
+fn why_no_listener(error: &std::io::Error) -> String {
+    let shown = without_numbers(&error.to_string());
+    match error.raw_os_error() {
+        Some(libc::EBUSY) => {
+            "somebody else looks at our system calls already (seccomp): another elbow lock exec, or a container".into()
+        }
+        Some(_) => format!("the kernel, or a container, lets us put no filter before system calls (seccomp): {shown}"),
+        None => format!("who looks for them has died ({shown})"),
+    }
+}
+
+/// Says where inode numbers are not what was hoped for. A file system that is mounted below a prefix is not looked at.
+fn tell_identity(identity: Identity, prefixes: &[PathBuf]) -> Result<()> {
+    for prefix in prefixes.iter().filter(|_| identity != Identity::Path) {
+        let shown = prefix.display();
+        let made_up =
+            made_up_at(prefix).with_context(|| format!("--identity {identity}: where is {shown} mounted?"))?;
+        match (identity, made_up) {
+            (Identity::Auto, Some(kind)) => say(format_args!(
+                "files below {shown} are known by their paths: inode numbers of {kind} may differ from client to client"
+            )),
+            (_, Some(kind)) => say(format_args!(
+                "--identity inode: inode numbers of {kind} ({shown}) may differ from client to client, who then do not exclude each other; --identity auto \
+                 goes by path there"
+            )),
+            (_, None) => {}
+        }
+    }
+    Ok(())
 }
 
 /// Directories as the redirect compares them: absolute, without links.
 #[allow(clippy::disallowed_methods, reason = "looks paths up and touches nothing")]
-fn prefixes(given: &[PathBuf]) -> Result<OsString> {
-    let mut list = OsString::new();
-    for prefix in given {
+fn prefixes(given: &[PathBuf]) -> Result<Vec<PathBuf>> {
+    let absolute = |prefix: &PathBuf| {
         let shown = prefix.display();
         let path = std::fs::canonicalize(prefix).with_context(|| format!("--prefix {shown}"))?;
         ensure!(
             !path.as_os_str().as_bytes().contains(&b':'),
             "--prefix {shown}: its path has a colon, which stands between prefixes"
         );
-        if !list.is_empty() {
-            list.push(":");
-        }
-        list.push(path);
-    }
-    Ok(list)
-}
-
-/// The file that will be run; none if it is for exec to say so.
-#[allow(clippy::disallowed_methods, reason = "looks a program up, as exec does")]
-fn find(program: &OsStr) -> Option<PathBuf> {
-    if program.as_bytes().contains(&b'/') {
-        return Some(PathBuf::from(program));
-    }
-    let path = std::env::var_os("PATH")?;
-    let is_program = |path: &PathBuf| {
-        std::fs::metadata(path).is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
+        Ok(path)
     };
-    std::env::split_paths(&path)
-        .map(|directory| directory.join(program))
-        .find(is_program)
+    given.iter().map(absolute).collect()
 }
 
-/// Refuses what the dynamic linker would run without the redirect.
-#[allow(
-    clippy::disallowed_methods,
-    reason = "looks at a program, not at storage of the user's"
-)]
-fn check_program(program: &Path, scripts_left: usize) -> Result<()> {
-    let shown = program.display();
-    let (Ok(found), Ok(content)) = (std::fs::metadata(program), head(program)) else {
-        return Ok(()); // exec says what is wrong with it.
-    };
-    let user = rustix::process::getuid().as_raw();
-    let group = rustix::process::getgid().as_raw();
-    let takes_user = found.mode() & 0o4000 != 0 && found.uid() != user;
-    let takes_group = found.mode() & 0o2010 == 0o2010 && found.gid() != group;
-    if takes_user || takes_group {
-        bail!(
-            "{shown} runs with other rights than yours (set-user-ID or set-group-ID): its locks cannot be redirected"
-        );
-    }
-    match Image::of(&content) {
-        Image::Script(interpreter) if scripts_left > 0 => {
-            find(interpreter.as_os_str()).map_or(Ok(()), |program| check_program(&program, scripts_left - 1))
-        }
-        Image::Static => bail!("{shown} is linked statically: its locks cannot be redirected"),
-        Image::OtherWordSize => bail!("{shown} is no 64-bit program: its locks cannot be redirected"),
-        _ => Ok(()),
-    }
-}
-
-/// Its first bytes: the program headers of every linker that we know are there.
-#[allow(
-    clippy::disallowed_methods,
-    reason = "looks at a program, not at storage of the user's"
-)]
-fn head(program: &Path) -> std::io::Result<Vec<u8>> {
-    use std::io::Read;
-    let mut content = Vec::new();
-    std::fs::File::open(program)?.take(16 << 10).read_to_end(&mut content)?;
-    Ok(content)
-}
-
-/// What kind of program a file holds.
-#[derive(Debug, PartialEq, Eq)]
-enum Image {
-    Dynamic,
-    Static,
-    OtherWordSize,
-    /// The interpreter.
-    Script(PathBuf),
-    Unknown,
-}
-
-impl Image {
-    /// Source: elf(5), execve(2).
-    fn of(content: &[u8]) -> Self {
-        const INTERPRETER: u32 = 3;
-        if let Some(line) = content.strip_prefix(b"#!") {
-            return Self::of_script(line.split(|&byte| byte == b'\n').next().unwrap_or_default());
-        }
-        match content.get(..5) {
-            Some(b"\x7fELF\x02") => {}
-            Some(b"\x7fELF\x01") => return Self::OtherWordSize,
-            _ => return Self::Unknown,
-        }
-        let number = |at: usize, bytes: usize| -> Option<usize> {
-            let bytes = content.get(at..at.checked_add(bytes)?)?;
-            bytes
-                .iter()
-                .rev()
-                .try_fold(0_usize, |sum, &byte| Some(sum.checked_mul(256)? + usize::from(byte)))
-        };
-        let (Some(first), Some(size), Some(count)) = (number(32, 8), number(54, 2), number(56, 2)) else {
-            return Self::Unknown;
-        };
-        for index in 0..count {
-            match first.checked_add(index * size).and_then(|at| number(at, 4)) {
-                Some(kind) if kind == INTERPRETER as usize => return Self::Dynamic,
-                Some(_) => {}
-                None => return Self::Unknown,
-            }
-        }
-        Self::Static
-    }
-
-    fn of_script(line: &[u8]) -> Self {
-        let mut words = line.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
-        let Some(interpreter) = words.next() else {
-            return Self::Unknown;
-        };
-        let is_env = interpreter.ends_with(b"/env");
-        let program = words.find(|word| is_env && !word.starts_with(b"-") && !word.contains(&b'='));
-        Self::Script(PathBuf::from(OsStr::from_bytes(program.unwrap_or(interpreter))))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// The start of a 64-bit program with these program headers.
-    fn elf(kinds: &[u8]) -> Vec<u8> {
-        let mut content = b"\x7fELF\x02\x01\x01".to_vec();
-        content.resize(64, 0);
-        (content[32], content[54], content[56]) = (64, 56, kinds.len() as u8);
-        for &kind in kinds {
-            content.push(kind);
-            content.resize(content.len() + 55, 0);
-        }
-        content
-    }
-
-    #[test]
-    fn programs_are_told_apart() {
-        assert_eq!(Image::of(&elf(&[6, 3, 1])), Image::Dynamic);
-        assert_eq!(Image::of(&elf(&[6, 1])), Image::Static);
-        assert_eq!(Image::of(&elf(&[6, 1])[..100]), Image::Unknown);
-        assert_eq!(Image::of(b"\x7fELF\x01\x01"), Image::OtherWordSize);
-        assert_eq!(Image::of(b"hello"), Image::Unknown);
-        assert_eq!(Image::of(b"#! /bin/sh -e\n"), Image::Script("/bin/sh".into()));
-        assert_eq!(
-            Image::of(b"#!/usr/bin/env -S A=1 python3 -u"),
-            Image::Script("python3".into())
-        );
-    }
-
-    #[test]
-    fn the_headers_of_a_hostile_program_end_nowhere() {
-        let mut content = elf(&[1]);
-        content[32..40].fill(0xff);
-        assert_eq!(Image::of(&content), Image::Unknown);
-    }
+fn list(prefixes: &[PathBuf]) -> std::ffi::OsString {
+    let prefixes: Vec<&OsStr> = prefixes
+        .iter()
+        .map(|prefix: &PathBuf| Path::as_os_str(prefix))
+        .collect();
+    prefixes.join(OsStr::new(":"))
 }

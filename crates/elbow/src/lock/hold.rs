@@ -4,8 +4,8 @@ use std::process::{Child, Command, ExitCode, ExitStatus};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
-use anyhow::{Result, anyhow, bail};
-use elbow_lock::{ADDRESS_VARIABLE, Hold, KEY_VARIABLE, Kind, LockError, Refusal, Wait};
+use anyhow::{Context, Result, anyhow, bail};
+use elbow_lock::{ADDRESS_VARIABLE, Hold, Identity, KEY_VARIABLE, Kind, LockError, Owner, Refusal, Wait};
 use elbow_ranges::{Footprint, PatternError};
 
 use super::args::HoldArgs;
@@ -14,6 +14,8 @@ use crate::exit;
 use crate::say::say;
 use crate::signals::{self, Event};
 
+/// The only owner in our session.
+const US: Owner = Owner(1);
 /// How often a lock is looked at while the command runs.
 const LOOK_INTERVAL: Duration = Duration::from_millis(200);
 
@@ -22,7 +24,8 @@ pub(super) fn run(args: &HoldArgs) -> Result<ExitCode> {
     let name = format!("elbow lock hold, process {}", std::process::id());
     let client = super::connect_for(&args.service, args.ttl, name)?;
     let kind = if args.shared { Kind::Shared } else { Kind::Exclusive };
-    match client.lock(&args.file, footprint(args)?, kind, wait(args)) {
+    let file = Identity::from(args.identity).of_file(&args.file)?;
+    match client.lock_as(US, file, footprint(args)?, kind, wait(args)) {
         Ok(hold) => run_under(&hold, args),
         Err(
             error @ LockError::Refused {
@@ -71,7 +74,7 @@ fn run_under(hold: &Hold, args: &HoldArgs) -> Result<ExitCode> {
     let mut is_lost = false;
     loop {
         match arrivals.recv_timeout(LOOK_INTERVAL) {
-            Ok(Event::Ended(status)) => return end(status?, is_lost),
+            Ok(Event::Ended(status)) => return end(hold, status?, is_lost),
             Ok(Event::Over | Event::RollBack(_)) => {}
             Ok(Event::Signal(arrival)) => match arrival.number() {
                 // The terminal has sent it to the command as well.
@@ -110,9 +113,11 @@ fn start(hold: &Hold, args: &HoldArgs) -> std::io::Result<Child> {
     command.spawn()
 }
 
-fn end(status: ExitStatus, was_lost: bool) -> Result<ExitCode> {
+fn end(hold: &Hold, status: ExitStatus, was_lost: bool) -> Result<ExitCode> {
     if was_lost {
         bail!("the command may have run without its lock");
     }
+    // It may have ended before we looked once more.
+    hold.check().context("the command may have run without its lock")?;
     Ok(ExitCode::from(exit::of_status(status)))
 }

@@ -6,17 +6,22 @@
 //!                                       lock mpi       an MPI program whose atomic mode of MPI-IO is true
 //!   lockd proxy    one for each node    lock status    what is held, and who waits
 //!                                       lock top       the same, live
+//!                                       lock break     ends the sessions that hold a file
 //! ```
 
 mod args;
+mod breaking;
 mod exec;
 mod hold;
+mod image;
+mod look;
 mod mpi;
 mod preload;
 mod proxy;
 mod serve;
 mod status;
 mod top;
+mod uncovered;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -30,6 +35,7 @@ pub(crate) use self::args::{LOCK_EXAMPLES, LOCKD_EXAMPLES, LockArgs, LockdArgs};
 /// Does what was asked of the service's clients.
 pub(crate) fn run(args: &LockArgs) -> Result<ExitCode> {
     match args {
+        LockArgs::Break(args) => breaking::run(args),
         LockArgs::Exec(args) => exec::run(args),
         LockArgs::Hold(args) => hold::run(args),
         LockArgs::Mpi(args) => mpi::run(args),

@@ -16,6 +16,7 @@ use crate::say::{answer, say};
 /// Serves until told to end.
 pub(super) fn run(args: &ServeArgs) -> Result<ExitCode> {
     crate::job::raise_open_files(); // two for each client
+    crate::allocator::return_large_pieces();
     let threads = args
         .threads
         .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, Into::into));
@@ -40,10 +41,24 @@ fn settings(args: &ServeArgs, threads: usize) -> Result<Settings> {
         metrics: args.metrics.clone(),
         shards: threads,
         clients_max: args.clients,
-        limits: Limits::default(),
+        limits: limits(args),
         drain_ms_max: args.drain,
         warn: |trouble| say(format_args!("{trouble}")),
+        give_back: crate::allocator::give_back,
     })
+}
+
+fn limits(args: &ServeArgs) -> Limits {
+    let bytes = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
+    Limits {
+        locks_per_session: args.client_locks,
+        list_bytes_per_session: bytes(args.client_memory),
+        queue_per_file: args.queue,
+        files: args.files,
+        memory_bytes: bytes(args.memory),
+        request_bytes: bytes(args.request),
+        ..Limits::default()
+    }
 }
 
 async fn serve(settings: Settings) -> Result<ExitCode> {

@@ -1,4 +1,4 @@
-//! `elbow lock status`: what is held, and who waits.
+//! `elbow lock status`: what is held, and who waits. Of one file: `look`.
 
 use std::process::ExitCode;
 
@@ -7,6 +7,7 @@ use elbow_lock::Client;
 use serde::Deserialize;
 
 use super::args::StatusArgs;
+use super::look::name_of;
 use crate::json;
 use crate::say::answer;
 
@@ -63,7 +64,9 @@ pub(super) fn run(args: &StatusArgs) -> Result<ExitCode> {
         &args.service,
         format!("elbow lock status, process {}", std::process::id()),
     )?;
-    if args.json {
+    if let Some(file) = &args.file {
+        super::look::tell(&client, &name_of(file, args.name)?, args.json)?;
+    } else if args.json {
         let status: serde_json::Value = serde_json::from_str(&client.status()?)?;
         answer(json::line(&status)?)?;
     } else {
@@ -133,7 +136,7 @@ impl Status {
 }
 
 /// A time for people.
-fn age(ms: u64) -> String {
+pub(super) fn age(ms: u64) -> String {
     match ms {
         0..10_000 => format!("{}.{} s", ms / 1000, ms % 1000 / 100),
         10_000..600_000 => format!("{} s", ms / 1000),

@@ -76,7 +76,13 @@ const ENVIRONMENT: &[Entry] = &[
     ),
     (
         "ELBOW_FCNTL_IDENTITY",
-        "Set for COMMAND, from --identity: path or inode.",
+        "Set for COMMAND, from --identity: path, inode or auto.",
+        REDIRECTED,
+    ),
+    (
+        "ELBOW_FCNTL_WATCHED",
+        "Set for COMMAND: the directories below which programs that the redirect does not reach are \
+      found already.",
         REDIRECTED,
     ),
     (
@@ -88,6 +94,12 @@ const ENVIRONMENT: &[Entry] = &[
         "ELBOW_MPI_LOCKS",
         "What an access locks: list (exactly its bytes; the default), extent (from its first byte to its \
       last) or file. To measure beside other services.",
+        MPI,
+    ),
+    (
+        "ELBOW_MPI_SIEVING",
+        "Whether small pieces are written with the bytes between them, which are locked, too: never (the default), \
+      automatic (where that is quicker) or always. Not where others write into the file without these locks.",
         MPI,
     ),
     (
@@ -219,6 +231,7 @@ const RELATED: &[(&str, &[&str])] = &[
     ),
     ("flock(1)", &["elbow-lock-hold"]),
     ("fcntl(2)", REDIRECTED),
+    ("seccomp_unotify(2)", REDIRECTED),
     ("mpirun(1)", MPI),
     ("blkparse(1)", &["elbow-disk-replay"]),
 ];

@@ -12,7 +12,7 @@ const NOT_THERE: &str = "No such file or directory";
 const CLOSED: &str = "Permission denied";
 
 /// Mistakes, and what is said of them. There are `file`, `dir`, `ok.csv`, `secret` and `closed`, of which the last two are root's.
-const MISTAKES: [(&str, &str); 46] = [
+const MISTAKES: [(&str, &str); 47] = [
     ("zero nowhere", NOT_THERE),
     ("zero dir", "name a file"),
     ("zero file/x", "Not a directory"),
@@ -41,6 +41,7 @@ const MISTAKES: [(&str, &str); 46] = [
     ("disk simulate --requests 10 --per-request nowhere/x", NOT_THERE),
     ("disk figure 5 --quick --out file", "File exists"),
     ("disk figure table2 --quick --listing nowhere", NOT_THERE),
+    ("lock break file --server unix:nowhere", NOT_THERE),
     ("lock hold file -- true", "--server"),
     ("lock hold file --server unix:nowhere -- true", NOT_THERE),
     (

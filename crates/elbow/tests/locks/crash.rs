@@ -223,6 +223,20 @@ fn a_waiter_that_is_stopped_past_its_lease_asks_again() {
     assert!(waiter.wait().unwrap().success() && ran.exists());
 }
 
+/// A command that ended within a fifth of a second of the loss, before the next look, had "worked".
+#[test]
+fn a_command_that_ends_right_after_its_lock_was_lost_has_not_worked() {
+    let lockd = Lockd::start(&["--ttl", "300ms"]);
+    let process = lockd.process();
+    // It is dead when the command ends: nobody has waited for it yet.
+    let kill = format!("kill -9 {process}; until grep -q '^State:.Z' /proc/{process}/status; do :; done");
+    let words = ["lock", "hold", "f", "--", "sh", "-c", &kill];
+    let ended = lockd.elbow(&words).output().unwrap();
+    let complaint = String::from_utf8_lossy(&ended.stderr);
+    assert_eq!(ended.status.code(), Some(125), "{complaint}");
+    assert!(complaint.contains("may have run without its lock"), "{complaint}");
+}
+
 const UNTIL_TOLD: &str = "trap 'exit 3' TERM; while :; do sleep 0.02; done";
 
 /// Who slept through a whole life of the service comes back to the one after it: meanwhile another may have had the lock. Over a Unix socket it has

@@ -108,3 +108,69 @@ fn without_service_library_or_directory_nothing_is_run() {
         "--prefix none",
     );
 }
+
+/// A lock by name and one by number are two: all have to choose alike.
+#[test]
+fn what_is_named_alike_is_one_file_for_a_command_and_for_programs() {
+    if library().is_none() {
+        return;
+    }
+    let lockd = Lockd::start(&[]);
+    let here = lockd.directory.path();
+    std::fs::write(here.join("f"), "").unwrap();
+    std::fs::hard_link(here.join("f"), here.join("g")).unwrap();
+    let try_g = "import fcntl; fcntl.lockf(open('g', 'r+'), fcntl.LOCK_EX | fcntl.LOCK_NB)";
+    let excluded = |[outer, inner]: [&str; 2]| {
+        let mut under = lockd.elbow(&["lock", "hold", "--identity", outer, "f", "--"]);
+        under.arg(env!("CARGO_BIN_EXE_elbow"));
+        under.args([
+            "lock",
+            "exec",
+            "--identity",
+            inner,
+            "--prefix",
+            ".",
+            "--",
+            "python3",
+            "-c",
+            try_g,
+        ]);
+        let output = under.output().unwrap();
+        assert!(
+            output.status.success() || said(&output).contains("BlockingIOError"),
+            "{}",
+            said(&output)
+        );
+        !output.status.success()
+    };
+    assert!(excluded(["inode", "inode"]), "one file under two names");
+    assert!(!excluded(["path", "path"]), "two names");
+    assert!(
+        !excluded(["path", "inode"]) && !excluded(["inode", "path"]),
+        "a name and a number"
+    );
+    // By number a file has to be there.
+    let output = lockd
+        .elbow(&["lock", "hold", "--identity", "inode", "none", "--", "true"])
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(125));
+    assert!(said(&output).contains("cannot find none"), "{}", said(&output));
+}
+
+#[test]
+fn where_inode_numbers_may_lie_is_said_at_the_start() {
+    if library().is_none() {
+        return;
+    }
+    let lockd = Lockd::start(&[]);
+    let told = |identity: &[&str]| {
+        let mut elbow = lockd.elbow(&["lock", "exec", "--prefix", "/proc"]);
+        let output = elbow.args(identity).args(["--", "true"]).output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+        said(&output)
+    };
+    assert_eq!(told(&[]), "");
+    assert!(told(&["--identity", "auto"]).contains("files below /proc are known by their paths"));
+    assert!(told(&["--identity", "inode"]).contains("may differ from client to client"));
+}

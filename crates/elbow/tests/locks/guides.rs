@@ -104,7 +104,7 @@ fn my_mount_has_no_locks() {
         include_str!("../../../../docs/src/guide/lock-exec.md"),
         &[],
         |directory, told| {
-            assert!(told.contains("one at a time"), "{told}");
+            assert!(told.contains("one at a time") && told.contains("by number"), "{told}");
             assert!(told.contains("mine until I close 9"), "{told}");
             assert_eq!(std::fs::read_to_string(directory.join("share/data")).unwrap(), "locked");
         },

@@ -7,7 +7,7 @@ use std::time::Duration;
 use elbow_lock::{Address, Kind, Wait};
 use elbow_ranges::Footprint;
 
-use super::lockd::Lockd;
+use super::lockd::{Lockd, until};
 
 /// A hello of version 1 with no lease, no name and a nonce of zeros.
 fn hello() -> Vec<u8> {
@@ -48,7 +48,7 @@ fn whatever_is_no_protocol_ends_its_own_connection_and_no_other() {
         .unwrap();
     let after_hello: [(&str, Vec<u8>, &str); 6] = [
         ("an empty frame", vec![0, 0, 0, 0], "a frame is empty"),
-        ("a frame of 4 GiB", vec![0xff, 0xff, 0xff, 0xff], "longer than 1 MiB"),
+        ("a frame of 4 GiB", vec![0xff, 0xff, 0xff, 0xff], "longer than 16 MiB"),
         ("an unknown type", frame(&[0x7f]), "unknown type"),
         ("a reply", frame(&[0x90, 1, 1]), "unknown type"),
         // lock 1 of "f", a list of 2^60 patterns.
@@ -80,6 +80,78 @@ fn whatever_is_no_protocol_ends_its_own_connection_and_no_other() {
         assert!(last_words(stream).len() < 300);
     }
     hold.finish().unwrap();
+}
+
+#[test]
+fn a_queue_that_is_full_names_the_option_that_makes_it_longer() {
+    let lockd = Lockd::start(&["--queue", "2"]);
+    let client = lockd.client();
+    let file = elbow_lock::FileName::new(b"/f").unwrap();
+    let ask = |owner| {
+        let owner = elbow_lock::Owner(owner);
+        client
+            .ask(owner, file.clone(), Footprint::whole(), Kind::Exclusive, Wait::Forever)
+            .unwrap()
+    };
+    let held = ask(1).wait().unwrap();
+    let waiting = [ask(2), ask(3)];
+    let refused = ask(4).wait().unwrap_err().to_string();
+    assert!(
+        refused.contains("2 requests in the queue of one file; --queue of elbow lockd serve raises it"),
+        "{refused}"
+    );
+    drop((waiting, held));
+}
+
+/// So many ranges in which no pattern is to be found.
+fn irregular(count: u64) -> Footprint {
+    let mixed = |n: u64| (n ^ (n >> 7)).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
+    let range = |n: u64| (n * 64 + mixed(n) % 31, 1 + mixed(n + count) % 29);
+    Footprint::from_list((0..count).map(range)).unwrap()
+}
+
+#[test]
+fn a_request_that_is_too_long_is_refused_alone() {
+    let lockd = Lockd::start(&["--request", "64K"]);
+    let client = lockd.client();
+    let refused = client
+        .lock("/f", irregular(100_000), Kind::Exclusive, Wait::Try)
+        .unwrap_err();
+    assert!(refused.to_string().contains("--request"), "{refused}");
+    let hold = client.lock("/f", irregular(100), Kind::Exclusive, Wait::Try).unwrap();
+    hold.finish().unwrap();
+}
+
+/// The story: 10,000 clients could make the service take 100 MB each, and 814 MB stayed when they had gone.
+#[test]
+fn what_clients_took_goes_back_to_the_system_when_they_have_gone() {
+    let lockd = Lockd::start(&[]);
+    let taken_mb = || resident_kb(lockd.process()) >> 10;
+    let before = taken_mb();
+    let lists = irregular(100_000);
+    let holds: Vec<_> = (0..8)
+        .map(|n| {
+            lockd
+                .client()
+                .lock(format!("/f{n}"), lists.clone(), Kind::Exclusive, Wait::Try)
+                .unwrap()
+        })
+        .collect();
+    let with_clients = taken_mb();
+    assert!(
+        with_clients >= before + 8,
+        "{before} MB, then {with_clients}: nothing was taken"
+    );
+    drop(holds);
+    until("the memory is given back", || {
+        taken_mb() < before + (with_clients - before) / 2
+    });
+}
+
+fn resident_kb(process: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse().unwrap()
 }
 
 #[test]

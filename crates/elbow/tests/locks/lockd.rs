@@ -54,6 +54,10 @@ impl Lockd {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
 
+    pub(crate) fn process(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Waits for its end.
     pub(crate) fn end(mut self) -> Option<i32> {
         self.child.wait().unwrap().code()

@@ -4,6 +4,7 @@
 #![allow(clippy::disallowed_methods, clippy::unwrap_used)] // tests look at files themselves, and fail where they must
 
 mod access;
+mod breaking;
 mod command;
 mod crash;
 mod exec;
@@ -13,4 +14,5 @@ mod lockd;
 mod mpi;
 mod preload;
 mod proxy;
+mod uncovered;
 mod wait;

@@ -36,6 +36,10 @@ impl Proxy {
         assert_eq!(line.trim(), format!("listening on {}", self.address));
     }
 
+    pub(crate) fn address(&self) -> &str {
+        &self.address
+    }
+
     pub(crate) fn client(&self) -> Client {
         Client::connect(&self.address).unwrap()
     }

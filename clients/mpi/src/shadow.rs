@@ -1,0 +1,261 @@
+//! The second handle by which a process writes whole windows of a file in atomic mode; [`crate::sieve`] says which.
+//!
+//! The program's own handle shows the file through its view: the bytes in the gaps cannot be reached by it. So this opens the
+//! file once more, alone and without a view, when it is first needed. It is the MPI library that reads and writes there,
+//! too: what it does on a file system to see what others wrote (locks and flushes on NFS), it does here.
+//!
+//! Where that would not be the same file, or not be safe, accesses are written piece by piece, as ever: the path has another
+//! file by now; the file may be written but not read, or not be opened twice; `MPI_File` says that it is on NFS or SMB, where
+//! what was read may be older than what another machine wrote into a gap.
+//!
+//! Invariant: whoever calls [`Shadow::write`] holds an exclusive lock on all of the windows.
+
+use std::ffi::{CStr, CString, c_int, c_void};
+use std::ops::Range;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
+use std::time::Instant;
+
+use parking_lot::Mutex;
+
+use crate::abi::Handle;
+use crate::error::Trouble;
+use crate::files::Status;
+use crate::native::{Native, call};
+use crate::sieve::{self, CHUNK_BYTES, Chunk, Speed};
+use crate::speed::Speeds;
+use crate::view::Cover;
+
+/// How fast the file systems are that this process has seen.
+pub(crate) static SPEEDS: LazyLock<Speeds> = LazyLock::new(Speeds::default);
+
+/// Bytes of which a first request is made, only to see how long one takes.
+const PROBE_BYTES: u64 = 4096;
+
+/// File systems on which a process may read less than others have written: NFS, SMB 1, SMB 2 (statfs(2)).
+const STALE: [i64; 3] = [0x6969, 0xff53_4d42, 0xfe53_4d42];
+
+/// What a path names.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Identity {
+    pub(crate) device: u64,
+    inode: u64,
+}
+
+impl Identity {
+    /// Nothing where it cannot be told.
+    #[allow(clippy::disallowed_methods, reason = "whose file it is in the program's own eyes")]
+    pub(crate) fn of(path: &Path) -> Option<Self> {
+        let found = std::fs::metadata(path).ok()?;
+        Some(Self {
+            device: found.dev(),
+            inode: found.ino(),
+        })
+    }
+}
+
+/// A file that may be opened a second time.
+#[derive(Debug)]
+pub(crate) struct Shadow {
+    /// As the MPI library wants it, and as others do.
+    named: CString,
+    path: PathBuf,
+    identity: Identity,
+    /// This process alone.
+    alone: Handle,
+    handle: Mutex<Opened>,
+    /// Of one chunk, kept for the next.
+    buffer: Mutex<Vec<u8>>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Opened {
+    NotYet,
+    Never,
+    As(usize),
+}
+
+impl Shadow {
+    /// Of the file that is open as `file` and that was found at this path then.
+    ///
+    /// Nothing where it cannot or should not be opened a second time.
+    pub(crate) fn of(
+        native: &Native,
+        file: usize,
+        named: &CStr,
+        path: &Path,
+        identity: Identity,
+        alone: Handle,
+    ) -> Option<Self> {
+        let mut amode: c_int = 0;
+        let code = call!(native, "PMPI_File_get_amode", file => usize, &raw mut amode => *mut c_int);
+        let may = code == 0 && amode & native.abi.mode_rdwr != 0 && amode & native.abi.mode_unique_open == 0;
+        (may && !may_be_stale(path)).then(|| Self {
+            named: named.to_owned(),
+            path: path.to_owned(),
+            identity,
+            alone,
+            handle: Mutex::new(Opened::NotYet),
+            buffer: Mutex::default(),
+        })
+    }
+
+    pub(crate) fn device(&self) -> u64 {
+        self.identity.device
+    }
+
+    /// Opens the file if it is not open; says whether it is.
+    pub(crate) fn is_open(&self, native: &Native) -> bool {
+        let mut handle = self.handle.lock();
+        if matches!(*handle, Opened::NotYet) {
+            *handle = self.open(native).map_or(Opened::Never, Opened::As);
+        }
+        matches!(*handle, Opened::As(_))
+    }
+
+    fn open(&self, native: &Native) -> Option<usize> {
+        // The path may have another file by now: where it does, or did while it was opened, nothing was written.
+        if Identity::of(&self.path) != Some(self.identity) {
+            return None;
+        }
+        let (mut info, mut file) = (0_usize, 0_usize);
+        Trouble::of_native(call!(native, "PMPI_Info_create", &raw mut info => *mut usize)).ok()?;
+        // SAFETY: the library has put a handle there.
+        #[allow(unsafe_code)]
+        let hints = unsafe { native.abi.load((&raw const info).cast()) };
+        let code = call!(native, "PMPI_File_open", self.alone => Handle, self.named.as_ptr() => *const std::ffi::c_char,
+            native.abi.mode_rdwr => c_int, hints => Handle, &raw mut file => *mut usize);
+        call!(native, "PMPI_Info_free", &raw mut info => *mut usize);
+        Trouble::of_native(code).ok()?;
+        if Identity::of(&self.path) == Some(self.identity) {
+            return Some(file);
+        }
+        call!(native, "PMPI_File_close", &raw mut file => *mut usize);
+        None
+    }
+
+    /// Ends it.
+    pub(crate) fn close(&self, native: &Native) {
+        if let Opened::As(mut file) = std::mem::replace(&mut *self.handle.lock(), Opened::Never) {
+            call!(native, "PMPI_File_close", &raw mut file => *mut usize);
+        }
+    }
+
+    /// How fast the file system is; measured now, if it never was, on a piece that is locked exclusively: what is read there
+    /// is written back.
+    ///
+    /// # Errors
+    /// The library's.
+    pub(crate) fn probe(&self, native: &Native, piece: &Range<u64>) -> Result<(), Trouble> {
+        let mut buffer = vec![0_u8; probed(piece).end as usize - piece.start as usize];
+        let read = self.read(native, piece.start, &mut buffer)?;
+        if read > 0 {
+            self.put(native, piece.start, &buffer[..read])?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn speed(&self) -> Option<Speed> {
+        SPEEDS.of(self.device())
+    }
+
+    /// Writes the data of an access, window by window.
+    ///
+    /// # Errors
+    /// The library's.
+    pub(crate) fn write(
+        &self,
+        native: &Native,
+        windows: &[Range<u64>],
+        cover: &Cover,
+        data: &[u8],
+    ) -> Result<(), Trouble> {
+        let mut buffer = self.buffer.lock();
+        sieve::chunks(windows, cover.pieces(), CHUNK_BYTES)
+            .try_for_each(|chunk| self.write_chunk(native, &chunk, data, &mut buffer))
+    }
+
+    fn write_chunk(&self, native: &Native, chunk: &Chunk, data: &[u8], buffer: &mut Vec<u8>) -> Result<(), Trouble> {
+        let at = chunk.range.start;
+        if let ([part], true) = (chunk.parts.as_slice(), chunk.is_full()) {
+            return self.put(native, at, &data[part.from..part.from + part.bytes]);
+        }
+        let bytes = (chunk.range.end - at) as usize;
+        if buffer.len() < bytes {
+            buffer.resize(bytes, 0);
+        }
+        let buffer = &mut buffer[..bytes];
+        if !chunk.is_full() {
+            // Behind the end of the file lie zeros, as they would after writing the pieces.
+            let read = self.read(native, at, buffer)?;
+            buffer[read..].fill(0);
+        }
+        for part in &chunk.parts {
+            buffer[part.at..part.at + part.bytes].copy_from_slice(&data[part.from..part.from + part.bytes]);
+        }
+        self.put(native, at, buffer)
+    }
+
+    fn read(&self, native: &Native, at: u64, buffer: &mut [u8]) -> Result<usize, Trouble> {
+        let mut status = Status::default();
+        let begin = Instant::now();
+        let code = call!(native, "PMPI_File_read_at", self.file()? => usize, at as i64 => i64, buffer.as_mut_ptr().cast() => *mut c_void,
+            buffer.len() as c_int => c_int, native.byte => Handle, (&raw mut status).cast() => *mut c_void);
+        Trouble::of_native(code)?;
+        let mut count: c_int = 0;
+        Trouble::of_native(
+            call!(native, "PMPI_Get_count", (&raw const status).cast() => *const c_void, native.byte => Handle,
+            &raw mut count => *mut c_int),
+        )?;
+        self.took(begin, count.unsigned_abs().into());
+        Ok((count.unsigned_abs() as usize).min(buffer.len()))
+    }
+
+    fn put(&self, native: &Native, at: u64, data: &[u8]) -> Result<(), Trouble> {
+        for (chunk, data) in data.chunks(CHUNK_BYTES as usize).enumerate() {
+            let mut status = Status::default();
+            let begin = Instant::now();
+            let code = call!(native, "PMPI_File_write_at", self.file()? => usize, (at + chunk as u64 * CHUNK_BYTES) as i64 => i64,
+                data.as_ptr().cast() => *const c_void, data.len() as c_int => c_int, native.byte => Handle,
+                (&raw mut status).cast() => *mut c_void);
+            Trouble::of_native(code)?;
+            self.took(begin, data.len() as u64);
+        }
+        Ok(())
+    }
+
+    fn took(&self, begin: Instant, bytes: u64) {
+        SPEEDS.add(self.device(), 1, bytes, nanoseconds(begin));
+    }
+
+    fn file(&self) -> Result<usize, Trouble> {
+        match *self.handle.lock() {
+            Opened::As(file) => Ok(file),
+            Opened::NotYet | Opened::Never => Err(Trouble::Unsupported("the file was closed during an access".into())),
+        }
+    }
+}
+
+/// What of a piece is read and written back to see how long that takes.
+pub(crate) fn probed(piece: &Range<u64>) -> Range<u64> {
+    piece.start..piece.end.min(piece.start + PROBE_BYTES)
+}
+
+pub(crate) fn nanoseconds(since: Instant) -> u64 {
+    u64::try_from(since.elapsed().as_nanos()).unwrap_or(u64::MAX)
+}
+
+fn may_be_stale(path: &Path) -> bool {
+    let Ok(path) = CString::new(path.as_os_str().as_bytes()) else {
+        return true;
+    };
+    // SAFETY: a C string and room for the answer.
+    #[allow(unsafe_code)]
+    let (code, found) = unsafe {
+        let mut found = std::mem::zeroed::<libc::statfs>();
+        (libc::statfs(path.as_ptr(), &raw mut found), found)
+    };
+    code != 0 || STALE.contains(&(found.f_type & 0xffff_ffff))
+}

@@ -1,0 +1,126 @@
+//! Writes that are sieved: as whole as others, with fewer requests, and nothing between the pieces is lost.
+
+use elbow_testkit::cases::{rounds, seed};
+
+use crate::bed::{Bed, Ran, Run};
+use crate::implementations;
+use crate::service::Service;
+use crate::{ROUNDS, SLOW};
+
+/// Of tests/c/overlap.c.
+const PIECES: u64 = 48;
+const METHODS: [&str; 4] = ["write_at", "write", "iwrite_at", "iwrite_at_all"];
+const VARIABLE: &str = "ELBOW_MPI_SIEVING";
+
+/// Runs one method of overlap.c, which must be whole and lose nothing in the gaps.
+fn whole(bed: &Bed, mpi: &implementations::Mpi, url: &str, variable: (&str, &str), method: &str) -> Ran {
+    let program = mpi.compile("c/overlap.c", bed.path());
+    let how = Run {
+        service: Some(url),
+        variable: Some(variable),
+        ..SLOW
+    };
+    let (rounds, seed) = (rounds(ROUNDS).to_string(), seed().to_string());
+    let ran = bed.run(mpi, how, &program, &[method, &rounds, &seed]);
+    let expected = format!("{method}: torn 0 of {rounds} rounds, gaps lost in 0");
+    assert!(ran.succeeded, "{} {variable:?}: {}", mpi.name, ran.printed);
+    assert_eq!(ran.torn(), [expected], "{} {variable:?}", mpi.name);
+    ran
+}
+
+/// A sieved access writes back the gaps, into which one process writes by list locks at the same time.
+#[test]
+fn sieved_writes_are_whole_and_lose_nothing_in_the_gaps() {
+    let (bed, rounds, writers) = (Bed::new(), rounds(ROUNDS), u64::from(SLOW.ranks) - 1);
+    let service = Service::start(bed.path());
+    for mpi in implementations::installed() {
+        for method in METHODS {
+            let ran = whole(&bed, &mpi, &service.url, (VARIABLE, "always"), method);
+            // One each, one that is made to see how long a request takes, and what the library writes for itself.
+            let most = 4 * rounds * writers;
+            let writes = ran.writes().unwrap_or(u64::MAX);
+            assert!(
+                writes <= most,
+                "{} {method}: {writes} writes, not sieved: {}",
+                mpi.name,
+                ran.printed
+            );
+        }
+    }
+}
+
+#[test]
+fn processes_that_sieve_and_others_that_do_not_are_whole_together() {
+    let (bed, rounds) = (Bed::new(), rounds(ROUNDS));
+    let service = Service::start(bed.path());
+    for mpi in implementations::installed() {
+        for method in METHODS {
+            let ran = whole(&bed, &mpi, &service.url, ("MIXED", "1"), method);
+            // Of four writers two write piece by piece.
+            let (least, writes) = (2 * rounds * PIECES, ran.writes().unwrap_or(0));
+            assert!(
+                (least..least + 8 * rounds).contains(&writes),
+                "{} {method}: {writes} writes: {}",
+                mpi.name,
+                ran.printed
+            );
+        }
+    }
+}
+
+#[test]
+fn who_forbids_sieving_gets_one_request_for_each_piece() {
+    let (bed, rounds, writers) = (Bed::new(), rounds(ROUNDS), u64::from(SLOW.ranks) - 1);
+    let service = Service::start(bed.path());
+    for mpi in implementations::installed() {
+        let ran = whole(&bed, &mpi, &service.url, (VARIABLE, "never"), "write_at");
+        let writes = ran.writes().unwrap_or(0);
+        assert!(
+            writes >= rounds * writers * PIECES,
+            "{}: {writes} writes: {}",
+            mpi.name,
+            ran.printed
+        );
+    }
+}
+
+/// Small pieces on slow storage: what it costs is found out, and sieved it is.
+#[test]
+fn small_pieces_on_slow_storage_are_sieved_by_themselves() {
+    let (bed, rounds, writers) = (Bed::new(), rounds(ROUNDS), u64::from(SLOW.ranks) - 1);
+    let service = Service::start(bed.path());
+    for mpi in implementations::installed() {
+        let ran = whole(&bed, &mpi, &service.url, (VARIABLE, "automatic"), "write_at");
+        let writes = ran.writes().unwrap_or(u64::MAX);
+        assert!(
+            writes < rounds * writers * PIECES / 2,
+            "{}: {writes} writes: {}",
+            mpi.name,
+            ran.printed
+        );
+    }
+}
+
+/// The same bytes at the same places, whatever lies in memory and in the file, with the same status and file pointer.
+#[test]
+fn a_sieved_write_leaves_what_an_ordinary_one_leaves() {
+    let bed = Bed::new();
+    let service = Service::start(bed.path());
+    for mpi in implementations::installed() {
+        let program = mpi.compile("c/sieve.c", bed.path());
+        let how = Run {
+            ranks: 1,
+            service: Some(&service.url),
+            variable: Some((VARIABLE, "always")),
+            ..Run::default()
+        };
+        let cases = rounds(40).to_string();
+        let ran = bed.run(&mpi, how, &program, &[&cases, &seed().to_string()]);
+        assert!(
+            ran.succeeded && ran.printed.contains(&format!("{cases} cases are the same")),
+            "{}: {}",
+            mpi.name,
+            ran.printed
+        );
+    }
+}
