@@ -127,10 +127,13 @@ pub(crate) fn flock(fd: c_int, target: &Target, kind: Option<Kind>, waits: bool)
         let Some(place) = place(fd, target, kind.is_none())? else {
             return Ok(()); // It was never locked.
         };
-        if place.flock == kind && !place.is_shared {
-            return Ok(());
-        }
-        match convert(&place, kind, waits) {
+        let is_held = place.flock == kind && !place.is_shared;
+        let outcome = match is_held {
+            true if place.line.is_good() => return Ok(()),
+            true => Err(Stop::Broken),
+            false => convert(&place, kind, waits),
+        };
+        match outcome {
             Ok(()) => return Ok(()),
             Err(Stop::Refused(errno)) => return Err(errno),
             Err(Stop::Broken) => process::lost(&place.line),

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use elbow_lock::Kind;
 
 use crate::errno::{Errno, check};
-use crate::file::{self, Inode, Target};
+use crate::file::{self, Target};
 use crate::range;
 use crate::{calls, config, descriptions, descriptors, inherit, libc_calls, locks, memory, process};
 
@@ -182,13 +182,10 @@ fn release(fd: c_int) {
     }
     calls::within((), || {
         let Some(inode) = file::inode(fd) else { return };
-        release_file(fd, inode);
+        process::tell_of_losses();
+        locks::release(inode);
+        descriptions::release(fd, inode);
     });
-}
-
-fn release_file(fd: c_int, inode: Inode) {
-    locks::release(inode);
-    descriptions::release(fd, inode);
 }
 
 /// Whether a descriptor is none of the program's business.

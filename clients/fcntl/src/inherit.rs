@@ -271,6 +271,7 @@ pub(crate) fn before_exec() -> Result<(), Errno> {
     if config::get().is_none() || !process::is_ours() {
         return Ok(());
     }
+    process::tell_of_losses();
     let process = process::lock();
     process.descriptions.iter().for_each(Description::follow_witness);
     let held: Vec<Inode> = process

@@ -101,6 +101,11 @@ impl Line {
         }
     }
 
+    /// Whether what is held over it still is, as far as this process can tell by itself.
+    pub(crate) fn is_good(&self) -> bool {
+        self.check_lease() && self.broken().is_none()
+    }
+
     /// Ends a session whose lease is over.
     fn check_lease(&self) -> bool {
         let mut state = take(&self.state);

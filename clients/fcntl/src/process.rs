@@ -114,10 +114,11 @@ pub(crate) fn owner() -> Owner {
     Owner(PROCESS_OWNER | u64::from(std::process::id()))
 }
 
-/// The session of fcntl's locks; made if there is none.
+/// The session of fcntl's locks; made if there is none. One that has ended is not replaced before [`lost`] has told what went with
+/// it: whoever asks over it learns of the end.
 pub(crate) fn line() -> Result<Arc<Line>, Errno> {
     with_service(|process| {
-        if let Some(line) = process.live_line() {
+        if let Some(line) = &process.line {
             return Ok(Arc::clone(line));
         }
         let link = connect(&format!("process/{}", std::process::id()))?;
@@ -209,6 +210,15 @@ fn socket_address(name: &[u8]) -> Result<(libc::sockaddr_un, libc::socklen_t), E
     Ok((address, length as libc::socklen_t))
 }
 
+/// Tells of lines that have ended, where the reader has not yet: what is done next takes the locks for held.
+pub(crate) fn tell_of_losses() {
+    let process = lock();
+    let descriptions = process.descriptions.iter().map(|description| &description.line);
+    let lines: Vec<Arc<Line>> = process.line.iter().chain(descriptions).cloned().collect();
+    drop(process);
+    lines.iter().filter(|line| !line.is_good()).for_each(lost);
+}
+
 /// A line has ended: if anything was held over it, the process learns of it, or ends.
 pub(crate) fn lost(line: &Arc<Line>) {
     let why = line.broken().map_or_else(String::new, |broken| broken.0);
@@ -222,7 +232,7 @@ pub(crate) fn lost(line: &Arc<Line>) {
     }
     let mut doubtful = Vec::new();
     for description in &mut process.descriptions {
-        if Arc::ptr_eq(&description.line, line) {
+        if Arc::ptr_eq(&description.line, line) && !description.was_lost {
             let into = if description.holds() { &mut files } else { &mut doubtful };
             into.push(description.name.clone());
             description.was_lost = true;

@@ -1,9 +1,9 @@
 //! A lock service that goes away: nobody goes on as if nothing had happened.
 
-use std::io::{BufRead, BufReader};
-use std::process::Stdio;
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, Output, Stdio};
 
-use crate::ground::{Ground, complained, said};
+use crate::ground::{Ground, complained, eventually, said};
 
 const HOLDER: &str = r#"
 import fcntl, sys, time
@@ -58,6 +58,116 @@ fn flock_is_lost_as_loudly() {
     let (code, _, complaint) = lose(&mut ground, &HOLDER.replace("lockf", "flock"));
     assert_eq!(code, Some(125), "{complaint}");
     assert!(complaint.contains("were lost"), "{complaint}");
+}
+
+/// What a program does with what it holds, once its reader has seen the end of the session and before that could tell of it.
+const BEFORE_THE_READER: &str = r#"
+import fcntl, os, sys, time
+f = open("f", "w"); CALL(f, fcntl.LOCK_EX); print("held", flush=True)
+sys.stdin.readline()
+NEXT
+print("went on", flush=True); os._exit(0)
+"#;
+
+/// The reader is kept for a while where it has seen the end of the session.
+fn start_with_a_slow_reader(ground: &Ground, program: &str) -> Child {
+    let mut command = ground.command("strace");
+    command.args(["-f", "-qq", "-o", "strace.out", "-e", "trace=shutdown"]);
+    command.args(["-e", "inject=shutdown:delay_enter=3000000", "python3", "-c", program]);
+    piped(&mut command)
+}
+
+fn piped(command: &mut std::process::Command) -> Child {
+    let pipes = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let mut child = pipes.spawn().unwrap();
+    let mut held = [0; 5];
+    std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut held).unwrap();
+    assert_eq!(&held, b"held\n");
+    child
+}
+
+fn go_on(mut child: Child) -> Output {
+    child.stdin.take().unwrap().write_all(b"go\n").unwrap();
+    child.wait_with_output().unwrap()
+}
+
+/// The story: a thread that asked once more, after the session had ended and before the reader told of it, got a new session and the lock anew.
+/// Others had had it in between, and nobody was told.
+#[test]
+fn who_comes_before_the_reader_learns_of_the_loss() {
+    let again = "CALL(f, fcntl.LOCK_EX | fcntl.LOCK_NB)";
+    let exec = "os.execlp('true', 'true')";
+    for (call, next) in [
+        ("fcntl.lockf", again),
+        ("fcntl.lockf", "f.close()"),
+        ("fcntl.lockf", exec),
+        ("fcntl.flock", again),
+        ("fcntl.flock", "f.close()"),
+    ] {
+        let mut ground = Ground::redirected();
+        let program = BEFORE_THE_READER.replace("NEXT", next).replace("CALL", call);
+        let child = start_with_a_slow_reader(&ground, &program);
+        ground.restart();
+        let mut looks = 0;
+        eventually("the reader has seen the end and is kept there", || {
+            looks = if is_reader_kept(child.id()) { looks + 1 } else { 0 };
+            looks > 10
+        });
+        let ended = go_on(child);
+        let complaint = complained(&ended);
+        assert_eq!(
+            (ended.status.code(), &*said(&ended)),
+            (Some(125), ""),
+            "{call}, {next}: {complaint}"
+        );
+        assert_eq!(complaint.matches("were lost").count(), 1, "{call}, {next}: {complaint}");
+    }
+}
+
+/// Whether the reader of the program that strace runs is stopped at a system call just now.
+fn is_reader_kept(strace: u32) -> bool {
+    let read = |path: String| std::fs::read_to_string(path).unwrap_or_default();
+    let programs = read(format!("/proc/{strace}/task/{strace}/children"));
+    programs.split_whitespace().any(|program| {
+        let threads = std::fs::read_dir(format!("/proc/{program}/task")).into_iter().flatten();
+        threads
+            .flatten()
+            .map(|thread| read(format!("{}/stat", thread.path().display())))
+            .any(|stat| stat.contains("(elbow-fcntl) t "))
+    })
+}
+
+/// The story: flock of what is held already was answered without a look at the lease.
+#[test]
+fn who_was_stopped_past_the_lease_does_not_hold_by_asking_again() {
+    for call in ["fcntl.lockf", "fcntl.flock"] {
+        let ground = Ground::redirected_over_tcp(1000);
+        let stopped = "import signal; os.kill(os.getpid(), signal.SIGSTOP); CALL(f, fcntl.LOCK_EX | fcntl.LOCK_NB)";
+        let program = BEFORE_THE_READER.replace("NEXT", stopped).replace("CALL", call);
+        let mut child = piped(ground.command("python3").args(["-c", &program]));
+        child.stdin.take().unwrap().write_all(b"go\n").unwrap();
+        let state = || std::fs::read_to_string(format!("/proc/{}/stat", child.id())).unwrap();
+        eventually("it is stopped", || state().contains(") T "));
+        std::thread::sleep(std::time::Duration::from_millis(1500)); // Past its lease.
+        let pid = child.id().to_string();
+        assert!(
+            std::process::Command::new("kill")
+                .args(["-CONT", &pid])
+                .status()
+                .unwrap()
+                .success()
+        );
+        let ended = child.wait_with_output().unwrap();
+        let complaint = complained(&ended);
+        assert_eq!(
+            (ended.status.code(), &*said(&ended)),
+            (Some(125), ""),
+            "{call}: {complaint}"
+        );
+    }
 }
 
 #[test]
