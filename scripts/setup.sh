@@ -33,7 +33,7 @@ test_programs='make:make git:git sqlite3:sqlite3 unzip:unzip zip:zip rsync:rsync
     setfacl:acl setfattr:attr mkfs.ext4:e2fsprogs mkfs.xfs:xfsprogs mkfs.btrfs:btrfs-progs losetup:mount
     tmux:tmux less:less zsh:zsh fish:fish dh_bash-completion:bash-completion
     newuidmap:uidmap script:bsdutils ip:iproute2 pkg-config:pkg-config groff:groff-base readelf:binutils
-    sshfs:sshfs sshd:openssh-server ssh:openssh-client dpkg-source:dpkg-dev strace:strace
+    sshfs:sshfs sshd:openssh-server ssh:openssh-client dpkg-source:dpkg-dev strace:strace openssl:openssl
     mpicc.mpich:libmpich-dev mpirun.mpich:mpich mpicc.openmpi:libopenmpi-dev mpirun.openmpi:openmpi-bin gfortran:gfortran'
 soak_programs='fio:fio stress-ng:stress-ng linux.uml:user-mode-linux mmdebstrap:mmdebstrap'
 

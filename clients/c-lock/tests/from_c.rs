@@ -91,7 +91,7 @@ fn serve(directory: &Path) -> String {
     let settings = Settings {
         listen: vec![address.clone()],
         users: Users::Same,
-        key: None,
+        credentials: None,
         ttl_ms_max: 1000,
         memory: directory.join("state"),
         first: true,

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::sync::OnceLock;
 
-use elbow_lock::{ADDRESS_VARIABLE, Address, Identity, Key, Options};
+use elbow_lock::{ADDRESS_VARIABLE, Address, Credentials, Identity, Options};
 
 use crate::errno::say;
 
@@ -18,7 +18,7 @@ const IDENTITY: &str = "ELBOW_FCNTL_IDENTITY";
 #[derive(Debug)]
 pub(crate) struct Config {
     pub(crate) address: Address,
-    pub(crate) key: Option<Key>,
+    pub(crate) credentials: Option<Credentials>,
     prefixes: Vec<Vec<u8>>,
     /// The process goes on after locks were lost; its next lock call fails.
     pub(crate) only_warns: bool,
@@ -54,7 +54,7 @@ fn understand(prefixes: OsString) -> Result<Config, String> {
     let address: Address = address
         .parse()
         .map_err(|error| format!("{ADDRESS_VARIABLE}: {error}"))?;
-    let key = Options::for_address(&address).map_err(|error| error.to_string())?.key;
+    let options = Options::for_address(&address).map_err(|error| error.to_string())?;
     let one_of = |variable: &str, first: &str, second: &str| match std::env::var(variable) {
         Err(_) => Ok(false),
         Ok(value) if value == first => Ok(false),
@@ -69,7 +69,7 @@ fn understand(prefixes: OsString) -> Result<Config, String> {
     }
     Ok(Config {
         address,
-        key,
+        credentials: options.credentials,
         prefixes,
         only_warns: one_of(ON_LOSS, "end", "warn")?,
         identity: identity()?,
@@ -105,7 +105,7 @@ mod tests {
     fn config(prefixes: &[&str]) -> Config {
         Config {
             address: "unix:/run/locks".parse().unwrap(),
-            key: None,
+            credentials: None,
             prefixes: prefixes.iter().map(|prefix| prefix.as_bytes().to_vec()).collect(),
             only_warns: false,
             identity: Identity::Path,

@@ -147,7 +147,10 @@ pub(crate) fn with_service<T>(mut connect: impl FnMut(&mut Process) -> Result<T,
 
 /// Opens a session. Over a Unix socket it has a name by which the next program of this process, or a child's, knows it.
 pub(crate) fn connect(purpose: &str) -> Result<Link, LockError> {
-    let Some(Config { address, key, .. }) = config::get() else {
+    let Some(Config {
+        address, credentials, ..
+    }) = config::get()
+    else {
         return Err(LockError::BadAddress(elbow_lock::BadAddress { text: String::new() }));
     };
     let program = std::env::current_exe().ok();
@@ -166,7 +169,7 @@ pub(crate) fn connect(purpose: &str) -> Result<Link, LockError> {
             let stream = unsafe { UnixStream::from_raw_fd(socket) };
             Link::over(stream, address, &name).inspect_err(|_| descriptors::set_ours(socket, false))
         }
-        Address::Tcp(_) => Link::open(address, &name, TTL_MS_TCP, key.as_ref()),
+        Address::Tcp(_) => Link::open(address, &name, TTL_MS_TCP, credentials.as_ref()),
     }
 }
 

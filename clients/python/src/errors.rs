@@ -1,6 +1,8 @@
 //! Errors of the lock service as exceptions of `elbowroom._errors`.
 
-use elbow_lock::{LockError, Refusal};
+use std::path::Path;
+
+use elbow_lock::{BadCredentials, LockError, Refusal};
 use elbow_ranges::PatternError;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -11,6 +13,14 @@ pub(crate) fn exception(py: Python<'_>, error: &LockError) -> PyErr {
     match class_name(error) {
         None => PyValueError::new_err(message),
         Some(name) => named(py, name, message),
+    }
+}
+
+/// A key file, or a directory of certificates, that is none.
+pub(crate) fn bad_credentials(path: &Path, error: BadCredentials) -> PyErr {
+    match error {
+        BadCredentials::Unreadable { source, .. } => source.into(),
+        error => PyValueError::new_err(format!("{}: {error}", path.display())),
     }
 }
 

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use elbow_lock::{Address, Asked, Client, FileName, Kind, LockError, Options, Owner, Posix, Wait};
+use elbow_lock::{Address, Asked, Client, Credentials, FileName, Kind, LockError, Options, Owner, Posix, Wait};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -36,15 +36,15 @@ struct Ask {
 impl Session {
     /// Connects to a service.
     #[new]
-    #[pyo3(signature = (url, key, ttl_ms))]
-    fn new(py: Python<'_>, url: &str, key: Option<&[u8]>, ttl_ms: Option<u32>) -> PyResult<Self> {
+    #[pyo3(signature = (url, key_file, ttl_ms))]
+    fn new(py: Python<'_>, url: &str, key_file: Option<PathBuf>, ttl_ms: Option<u32>) -> PyResult<Self> {
         let raise = |error: LockError| errors::exception(py, &error);
         let address: Address = url.parse().map_err(|error| raise(LockError::BadAddress(error)))?;
         let mut options = Options::for_address(&address).map_err(raise)?;
         options.name = format!("python, process {}", std::process::id());
-        if let Some(key) = key {
-            let key = elbow_lock::Key::new(key);
-            options.key = Some(key.ok_or_else(|| PyValueError::new_err("a key file holds at least 16 bytes"))?);
+        if let Some(path) = key_file {
+            let credentials = Credentials::read(&path).map_err(|error| errors::bad_credentials(&path, error));
+            options.credentials = Some(credentials?);
         }
         options.ttl_ms = ttl_ms.unwrap_or(options.ttl_ms);
         let has_lease = options.ttl_ms > 0;

@@ -1,26 +1,22 @@
-//! The beginning of a connection: who speaks which version, for how long without a word, and with what key.
+//! The beginning of a connection: who speaks which version, and for how long without a word.
 //!
 //! ```text
 //!   client                                        service
-//!     Hello { version, ttl, name, nonce }   ->
-//!                                           <-    Challenge { nonce }              only where a key is needed
-//!     Proof { HMAC(key, "client" ...) }     ->
-//!                                           <-    Welcome { session, ttl, epoch, grace, HMAC(key, "server" ...) }
+//!     Hello { version, ttl, name }          ->
+//!                                           <-    Welcome { version, session, ttl, epoch, grace }
 //!                                                 or Lost { why }
 //! ```
 //!
-//! Both prove that they know the key, each over both nonces, so that neither can be replayed nor played back to its
-//! sender. The key protects the service from strangers. It does not hide or sign what is said afterwards: over a
-//! network that others can write to, use a tunnel.
+//! Where a key or certificates are needed, all of it is within TLS: see `credentials`.
 //!
-//! Not here: sockets. Source: RFC 2104 (HMAC), FIPS 180-4 (SHA-256).
+//! Not here: sockets.
 
 use elbow_ranges::encoding::{DecodeError, Reader, Writer};
-use hmac::{Hmac, KeyInit, Mac};
-use sha2::Sha256;
 
-use crate::message::SessionId;
-use crate::wire::{append_frame, bad};
+use crate::address::Address;
+use crate::error::LockError;
+use crate::message::{Reply, SessionId};
+use crate::wire::{self, append_frame, bad};
 
 /// The version of the protocol that a client says hello with: the oldest that will do.
 pub const PROTOCOL_VERSION: u16 = 1;
@@ -28,74 +24,13 @@ pub const PROTOCOL_VERSION: u16 = 1;
 pub const PROTOCOL_NEWEST: u16 = 2;
 /// What a hello begins with.
 pub const MAGIC: [u8; 8] = *b"ELBOWLCK";
-/// Shortest key that a service takes, in bytes.
-pub const KEY_BYTES_MIN: usize = 16;
 const NAME_BYTES_MAX: usize = 256;
-const NONCE_BYTES: usize = 16;
-const PROOF_BYTES: usize = 32;
+/// Where the first programs had a nonce and a proof that they know a key: zeros, which nobody looks at.
+const HELLO_UNUSED: [u8; 16] = [0; 16];
+const WELCOME_UNUSED: [u8; 32] = [0; 32];
 
 const HELLO: u8 = 0x01;
-const PROOF: u8 = 0x02;
-const CHALLENGE: u8 = 0x81;
 const WELCOME: u8 = 0x82;
-
-pub(crate) type Nonce = [u8; NONCE_BYTES];
-pub(crate) type Proof = [u8; PROOF_BYTES];
-
-/// A secret that clients of a service share with it.
-#[derive(Clone)]
-pub struct Key(std::sync::Arc<[u8]>);
-
-impl Key {
-    /// Takes the content of a key file: everything but white space around it.
-    ///
-    /// ```
-    /// use elbow_lock::Key;
-    ///
-    /// assert!(Key::new(b"Tq3vYxE0bKk4M9wd\n").is_some());
-    /// assert!(Key::new(b"password\n").is_none()); // shorter than 16 bytes
-    /// ```
-    #[must_use]
-    pub fn new(content: &[u8]) -> Option<Self> {
-        let key = content.trim_ascii();
-        (key.len() >= KEY_BYTES_MIN).then(|| Self(key.into()))
-    }
-
-    fn proof(&self, side: Side, client: &Nonce, service: &Nonce) -> Hmac<Sha256> {
-        #[expect(clippy::expect_used, reason = "HMAC takes keys of any length")]
-        let mut mac = Hmac::<Sha256>::new_from_slice(&self.0).expect("a key of any length");
-        mac.update(match side {
-            Side::Client => b"elbow lock client",
-            Side::Service => b"elbow lock server",
-        });
-        mac.update(client);
-        mac.update(service);
-        mac
-    }
-
-    /// What `side` says to show that it knows the key.
-    pub(crate) fn prove(&self, side: Side, client: &Nonce, service: &Nonce) -> Proof {
-        self.proof(side, client, service).finalize().into_bytes().into()
-    }
-
-    /// Whether `proof` is what `side` would say; takes equally long for all wrong proofs.
-    pub(crate) fn accepts(&self, side: Side, client: &Nonce, service: &Nonce, proof: &Proof) -> bool {
-        self.proof(side, client, service).verify_slice(proof).is_ok()
-    }
-}
-
-impl std::fmt::Debug for Key {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.write_str("Key(..)")
-    }
-}
-
-/// Who proves.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Side {
-    Client,
-    Service,
-}
 
 /// What a client begins with.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -105,7 +40,6 @@ pub(crate) struct Hello {
     pub(crate) ttl_ms: u32,
     /// For people: program, process and host.
     pub(crate) name: String,
-    pub(crate) nonce: Nonce,
 }
 
 /// What the service opens the session with.
@@ -122,16 +56,12 @@ pub(crate) struct Welcome {
     pub(crate) grace_ms: u32,
     /// How long the grace period would be if the service crashed now.
     pub(crate) grace_ms_max: u32,
-    /// The service's; all zeros where no key is needed.
-    pub(crate) proof: Proof,
 }
 
 /// One of the first messages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Opening {
     Hello(Hello),
-    Challenge(Nonce),
-    Proof(Proof),
     Welcome(Welcome),
 }
 
@@ -143,14 +73,13 @@ impl Opening {
     fn put(&self, writer: &mut Writer) {
         match self {
             Self::Hello(hello) => {
-                put_array(writer, HELLO, &MAGIC);
+                writer.u8(HELLO);
+                writer.array(&MAGIC);
                 writer.varint(u64::from(hello.version));
                 writer.varint(u64::from(hello.ttl_ms));
                 writer.bytes(hello.name.as_bytes());
-                writer.array(&hello.nonce);
+                writer.array(&HELLO_UNUSED);
             }
-            Self::Challenge(nonce) => put_array(writer, CHALLENGE, nonce),
-            Self::Proof(proof) => put_array(writer, PROOF, proof),
             Self::Welcome(welcome) => {
                 writer.u8(WELCOME);
                 writer.varint(u64::from(welcome.version));
@@ -159,7 +88,7 @@ impl Opening {
                 writer.varint(u64::from(welcome.epoch));
                 writer.varint(u64::from(welcome.grace_ms));
                 writer.varint(u64::from(welcome.grace_ms_max));
-                writer.array(&welcome.proof);
+                writer.array(&WELCOME_UNUSED);
             }
         }
     }
@@ -168,8 +97,6 @@ impl Opening {
         let mut reader = Reader::new(payload);
         let opening = match reader.u8()? {
             HELLO => Self::Hello(take_hello(&mut reader)?),
-            CHALLENGE => Self::Challenge(reader.array()?),
-            PROOF => Self::Proof(reader.array()?),
             WELCOME => Self::Welcome(take_welcome(&mut reader)?),
             _ => return Err(bad(0, "this is not how a lock connection begins")),
         };
@@ -178,9 +105,33 @@ impl Opening {
     }
 }
 
-fn put_array(writer: &mut Writer, kind: u8, bytes: &[u8]) {
-    writer.u8(kind);
-    writer.array(bytes);
+/// The hello of a client that is called `name`.
+pub(crate) fn frame(name: &str, ttl_ms: u32) -> Vec<u8> {
+    let mut frame = Vec::new();
+    let hello = Hello {
+        version: PROTOCOL_VERSION,
+        ttl_ms,
+        name: name.to_owned(),
+    };
+    Opening::Hello(hello).append(&mut frame);
+    frame
+}
+
+/// What a service's answer to a hello says.
+pub(crate) fn answer(payload: &[u8], address: &Address) -> Result<Welcome, LockError> {
+    let rejected = |why: String| LockError::Rejected {
+        address: address.clone(),
+        why,
+    };
+    match (Opening::decode(payload), wire::decode_reply(payload)) {
+        (Ok(Opening::Welcome(welcome)), _) => Ok(welcome),
+        (_, Ok(Reply::Lost { why })) => Err(rejected(why)),
+        (Ok(Opening::Hello(_)), _) => Err(rejected("it answered a hello with another".to_owned())),
+        (Err(source), _) => Err(LockError::Garbled {
+            address: address.clone(),
+            source,
+        }),
+    }
 }
 
 fn take_hello(reader: &mut Reader<'_>) -> Result<Hello, DecodeError> {
@@ -191,27 +142,28 @@ fn take_hello(reader: &mut Reader<'_>) -> Result<Hello, DecodeError> {
     let (version, ttl_ms) = (take_u16(reader)?, reader.u32()?);
     let at = reader.offset();
     let name = reader.bytes()?;
+    reader.array::<{ HELLO_UNUSED.len() }>()?;
     match std::str::from_utf8(name) {
         Ok(name) if name.len() <= NAME_BYTES_MAX => Ok(Hello {
             version,
             ttl_ms,
             name: name.to_owned(),
-            nonce: reader.array()?,
         }),
         _ => Err(bad(at, "a client's name is UTF-8 and at most 256 bytes")),
     }
 }
 
 fn take_welcome(reader: &mut Reader<'_>) -> Result<Welcome, DecodeError> {
-    Ok(Welcome {
+    let welcome = Welcome {
         version: take_u16(reader)?,
         session: SessionId(reader.varint()?),
         ttl_ms: reader.u32()?,
         epoch: reader.u32()?,
         grace_ms: reader.u32()?,
         grace_ms_max: reader.u32()?,
-        proof: reader.array()?,
-    })
+    };
+    reader.array::<{ WELCOME_UNUSED.len() }>()?;
+    Ok(welcome)
 }
 
 fn take_u16(reader: &mut Reader<'_>) -> Result<u16, DecodeError> {
@@ -230,10 +182,7 @@ mod tests {
                 version: 1,
                 ttl_ms: 10_000,
                 name: "tar 17 on n3".to_owned(),
-                nonce: [7; 16],
             }),
-            Opening::Challenge([8; 16]),
-            Opening::Proof([9; 32]),
             Opening::Welcome(Welcome {
                 version: 1,
                 session: SessionId(300),
@@ -241,7 +190,6 @@ mod tests {
                 epoch: 3,
                 grace_ms: 0,
                 grace_ms_max: 10_000,
-                proof: [0; 32],
             }),
         ];
         for opening in openings {
@@ -252,16 +200,5 @@ mod tests {
                 assert!(Opening::decode(&frame[4..cut]).is_err(), "{opening:?} cut at {cut}");
             }
         }
-    }
-
-    #[test]
-    fn a_proof_holds_for_one_side_and_one_pair_of_nonces() {
-        let key = Key::new(b"0123456789abcdef").unwrap();
-        let other = Key::new(b"0123456789abcdeg").unwrap();
-        let proof = key.prove(Side::Client, &[1; 16], &[2; 16]);
-        assert!(key.accepts(Side::Client, &[1; 16], &[2; 16], &proof));
-        assert!(!key.accepts(Side::Service, &[1; 16], &[2; 16], &proof));
-        assert!(!key.accepts(Side::Client, &[1; 16], &[3; 16], &proof));
-        assert!(!other.accepts(Side::Client, &[1; 16], &[2; 16], &proof));
     }
 }

@@ -15,6 +15,7 @@
 
 mod address;
 mod client;
+mod credentials;
 mod deadlock;
 mod error;
 mod hello;
@@ -35,9 +36,10 @@ pub use client::{
     Asked, Broken, Call, Canceller, Client, ClientCore, Heard, Hold, Identity, Link, LinkNumber, Opened, Options,
     Posix, RECONNECT_MS, Receive, Received, Standing, TTL_MS_TCP, Taken, file_name, made_up_at, now_ms,
 };
+pub use credentials::{BadCredentials, Credentials, KEY_BYTES_MIN};
 pub use deadlock::{Deadlock, WaitFor, find_deadlock, resolve, resolve_after};
 pub use error::LockError;
-pub use hello::{KEY_BYTES_MIN, Key, MAGIC, PROTOCOL_NEWEST, PROTOCOL_VERSION};
+pub use hello::{MAGIC, PROTOCOL_NEWEST, PROTOCOL_VERSION};
 pub use lease::{ClientLease, Leases, margin_ms};
 pub use memory::Memory;
 pub use message::{

@@ -47,7 +47,7 @@ impl Service {
         let settings = Settings {
             listen: vec![address.parse().unwrap()],
             users: Users::Same,
-            key: None,
+            credentials: None,
             ttl_ms_max,
             memory: directory.join("state"),
             first: true,

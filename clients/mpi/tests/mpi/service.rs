@@ -19,7 +19,7 @@ impl Service {
         let settings = Settings {
             listen: vec![url.parse().expect("an address")],
             users: Users::Same,
-            key: None,
+            credentials: None,
             ttl_ms_max: 10_000,
             memory: dir.join("locks.state"),
             first: true,

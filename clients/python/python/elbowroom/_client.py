@@ -33,8 +33,8 @@ class Name(str):
 class LockClient:
     """A client of a lock service.
 
-    `url`: `unix:PATH` or `tcp:HOST:PORT`; without it what ELBOW_LOCKS names. `key_file`: the secret shared with a service on
-    TCP; without it what ELBOW_LOCKS_KEY names. `ttl`: for how many seconds our locks outlive our last sign of life;
+    `url`: `unix:PATH` or `tcp:HOST:PORT`; without it what ELBOW_LOCKS names. `key_file`: what a service on TCP and we
+    know each other by, a file with a shared key or a directory with certificates; without it what ELBOW_LOCKS_KEY names. `ttl`: for how many seconds our locks outlive our last sign of life;
     without it 10 over TCP, and over a Unix socket as long as the process has it.
 
     It may be used from many threads and tasks, and pickled; after a fork the child has a session of its own. It connects
@@ -212,7 +212,7 @@ def _session(description: _Description) -> _native.Session:
         session = _sessions.get(description)
         if session is None:
             url, key_file, ttl_ms = description
-            session = _sessions[description] = _native.Session(url, _key(key_file), ttl_ms)
+            session = _sessions[description] = _native.Session(url, key_file, ttl_ms)
         return session
 
 
@@ -252,13 +252,6 @@ def _name(path: str | os.PathLike[str] | Name) -> bytes:
     if isinstance(path, Name) or (isinstance(path, str) and re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", path)):
         return path.encode()
     return _native.file_name(path)
-
-
-def _key(key_file: str | None) -> bytes | None:
-    if key_file is None:
-        return None
-    with open(key_file, "rb") as file:
-        return file.read()
 
 
 def _timeout_ms(timeout: float | None) -> int | None:

@@ -28,7 +28,7 @@ pub(super) fn serve(socket: &Path) {
     let settings = Settings {
         listen: vec![Address::Unix(socket.to_owned())],
         users: Users::Same,
-        key: None,
+        credentials: None,
         ttl_ms_max: 10_000,
         memory: socket.with_extension("state"),
         first: true,

@@ -48,7 +48,12 @@ impl Session {
 
     fn ask_aside(&self, what: &'static str, request: &Request) -> Result<Reply, LockError> {
         let options = &self.options;
-        let link = Link::open(&self.address, &options.name, options.ttl_ms, options.key.as_ref())?;
+        let link = Link::open(
+            &self.address,
+            &options.name,
+            options.ttl_ms,
+            options.credentials.as_ref(),
+        )?;
         let version = link.welcome.version;
         if version < SINCE {
             return Err(self.too_old(what, format!("it speaks version {version} of the protocol")));

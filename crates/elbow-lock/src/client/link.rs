@@ -1,7 +1,6 @@
 //! One connection to a lock service: the hello, frames out, frames in. No threads; blocks where it says so.
 
-use std::io::{self, Write};
-use std::net::TcpStream;
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
@@ -10,19 +9,19 @@ use elbow_ranges::encoding::DecodeError;
 use parking_lot::Mutex;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendFlags};
 use rustix::time::{ClockId, clock_gettime};
 
 use super::core::Opened;
+use super::stream::Stream;
 use crate::address::Address;
+use crate::credentials::{self, Credentials};
 use crate::error::LockError;
-use crate::hello::{Hello, Key, Nonce, Opening, PROTOCOL_VERSION, Proof, Side, Welcome};
+use crate::hello::{self, PROTOCOL_VERSION, Welcome};
 use crate::message::{Reply, Request, SessionId};
 use crate::wire;
 
 /// A service that does not answer a hello for so long is none.
-const HELLO_FOR: Duration = Duration::from_secs(10);
-const READ_BYTES: usize = 16 << 10;
+pub(crate) const HELLO_FOR: Duration = Duration::from_secs(10);
 /// Longest time for one call of poll(2), whose clock stands still while the machine sleeps.
 const POLL_MAX: Duration = Duration::from_secs(1);
 
@@ -46,11 +45,6 @@ pub struct Link {
     pub(crate) welcome: Welcome,
     /// When the hello was sent: the session is not older than this.
     pub(crate) opened_ms: u64,
-}
-
-pub(crate) enum Stream {
-    Unix(UnixStream),
-    Tcp(TcpStream),
 }
 
 /// Bytes that came and are not decoded yet.
@@ -105,16 +99,25 @@ pub enum Receive {
 
 impl Link {
     /// Connects and says hello: a session named `name` for people, with a lease of `ttl_ms` (0: as long as the
-    /// connection).
+    /// connection). `credentials` are for TCP.
     ///
     /// # Errors
     /// When nobody is there, or the service does not let us in.
-    pub fn open(address: &Address, name: &str, ttl_ms: u32, key: Option<&Key>) -> Result<Self, LockError> {
-        let stream = Stream::connect(address).map_err(|source| LockError::Unreachable {
-            address: address.clone(),
-            source,
-        })?;
-        Self::greet(stream, address, name, ttl_ms, key)
+    pub fn open(
+        address: &Address,
+        name: &str,
+        ttl_ms: u32,
+        credentials: Option<&Credentials>,
+    ) -> Result<Self, LockError> {
+        if let (Address::Unix(_), Some(_)) = (address, credentials) {
+            return Err(LockError::Rejected {
+                address: address.clone(),
+                why: "a Unix socket asks for no key, and so cannot be the service that we share one with".to_owned(),
+            });
+        }
+        let opened_ms = now_ms();
+        let stream = Stream::connect(address, credentials, HELLO_FOR).map_err(|error| not_opened(address, error))?;
+        Self::greet(stream, address, name, ttl_ms, opened_ms)
     }
 
     /// Says hello over a socket that is connected to `address`; the session lives as long as that does.
@@ -122,7 +125,11 @@ impl Link {
     /// # Errors
     /// As [`open`](Self::open).
     pub fn over(stream: UnixStream, address: &Address, name: &str) -> Result<Self, LockError> {
-        Self::greet(Stream::Unix(stream), address, name, 0, None)
+        let stream = Stream::over(stream);
+        stream
+            .set_timeout(Some(HELLO_FOR))
+            .map_err(|error| not_opened(address, error))?;
+        Self::greet(stream, address, name, 0, now_ms())
     }
 
     /// Goes on with a session that another process, or this one before an exec, has opened with [`over`](Self::over).
@@ -130,7 +137,7 @@ impl Link {
     #[must_use]
     pub fn adopt(stream: UnixStream) -> Self {
         Self {
-            stream: Stream::Unix(stream),
+            stream: Stream::over(stream),
             sending: Mutex::default(),
             inbox: Mutex::default(),
             welcome: Welcome {
@@ -140,36 +147,27 @@ impl Link {
                 epoch: 0,
                 grace_ms: 0,
                 grace_ms_max: 0,
-                proof: Proof::default(),
             },
             opened_ms: now_ms(),
         }
     }
 
-    fn greet(stream: Stream, address: &Address, name: &str, ttl_ms: u32, key: Option<&Key>) -> Result<Self, LockError> {
-        let unreachable = |source| LockError::Unreachable {
-            address: address.clone(),
-            source,
+    fn greet(stream: Stream, address: &Address, name: &str, ttl_ms: u32, opened_ms: u64) -> Result<Self, LockError> {
+        let failed = |error| not_opened(address, error);
+        stream.send(&hello::frame(name, ttl_ms)).map_err(failed)?;
+        let mut inbox = Inbox::default();
+        let welcome = loop {
+            match inbox.next() {
+                Ok(Some(payload)) => break hello::answer(payload, address)?,
+                Ok(None) => inbox.fill(&stream, false).map_err(failed)?,
+                Err(source) => {
+                    let address = address.clone();
+                    return Err(LockError::Garbled { address, source });
+                }
+            }
         };
-        stream.set_timeout(Some(HELLO_FOR)).map_err(unreachable)?;
-        let mut nonce = Nonce::default();
-        getrandom::fill(&mut nonce).map_err(|error| unreachable(io::Error::other(error)))?;
-        let opened_ms = now_ms();
-        let mut hello = Doorstep {
-            address,
-            stream: &stream,
-            inbox: Inbox::default(),
-        };
-        hello.say(&Opening::Hello(Hello {
-            version: PROTOCOL_VERSION,
-            ttl_ms,
-            name: name.to_owned(),
-            nonce,
-        }))?;
-        let welcome = hello.be_let_in(&nonce, key)?;
-        let inbox = hello.inbox;
         let silence = (welcome.ttl_ms > 0).then(|| Duration::from_millis(u64::from(welcome.ttl_ms / 3).max(1)));
-        stream.set_timeout(silence).map_err(unreachable)?;
+        stream.set_timeout(silence).map_err(failed)?;
         Ok(Self {
             stream,
             sending: Mutex::default(),
@@ -211,7 +209,7 @@ impl Link {
         let mut frame = self.sending.lock();
         frame.clear();
         wire::append_request(&mut frame, request);
-        (&self.stream).write_all(&frame)
+        self.stream.send(&frame)
     }
 
     /// Receives into `replies`: at least one with [`Received::Replies`].
@@ -234,6 +232,8 @@ impl Link {
             }
             match inbox.fill(&self.stream, matches!(how, Receive::Poll | Receive::Until(_))) {
                 Ok(()) => {}
+                // Part of a record: what is waited for may still come in time.
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock && matches!(how, Receive::Until(_)) => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(Received::Nothing),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {
                     if how == Receive::UntilSignal {
@@ -260,99 +260,10 @@ impl Link {
         }
     }
 
-    /// The connection itself, and what came after the welcome.
-    #[cfg(feature = "server")]
-    pub(crate) fn into_parts(self) -> (Stream, Vec<u8>) {
-        let Inbox { mut bytes, begin } = self.inbox.into_inner();
-        bytes.drain(..begin);
-        (self.stream, bytes)
-    }
-
     /// Ends the connection; whoever reads it finds its end.
     pub fn close(&self) {
         // It may have ended already.
         let _ = rustix::net::shutdown(self.stream.as_fd(), rustix::net::Shutdown::Both);
-    }
-}
-
-/// The client's side of a hello.
-struct Doorstep<'a> {
-    address: &'a Address,
-    stream: &'a Stream,
-    inbox: Inbox,
-}
-
-impl Doorstep<'_> {
-    fn be_let_in(&mut self, nonce: &Nonce, key: Option<&Key>) -> Result<Welcome, LockError> {
-        match (self.hear()?, key) {
-            (Opening::Welcome(welcome), None) => Ok(welcome),
-            (Opening::Welcome(_), Some(_)) => {
-                Err(self.rejected("it asks for no key, and so cannot be the one we share a key with"))
-            }
-            (Opening::Challenge(_), None) => Err(self.rejected("it asks for a key; name its key file")),
-            (Opening::Challenge(theirs), Some(key)) => {
-                self.say(&Opening::Proof(key.prove(Side::Client, nonce, &theirs)))?;
-                match self.hear()? {
-                    Opening::Welcome(welcome) if key.accepts(Side::Service, nonce, &theirs, &welcome.proof) => {
-                        Ok(welcome)
-                    }
-                    _ => Err(self.rejected("it does not know our key")),
-                }
-            }
-            _ => Err(self.rejected("it answered a hello with something else")),
-        }
-    }
-
-    fn say(&self, opening: &Opening) -> Result<(), LockError> {
-        let mut frame = Vec::new();
-        opening.append(&mut frame);
-        let mut stream = self.stream;
-        stream.write_all(&frame).map_err(|source| self.unreachable(source))
-    }
-
-    fn hear(&mut self) -> Result<Opening, LockError> {
-        loop {
-            match self.inbox.next().map(|payload| payload.map(<[u8]>::to_vec)) {
-                Ok(Some(payload)) => return self.understand(&payload),
-                Ok(None) => self
-                    .inbox
-                    .fill(self.stream, false)
-                    .map_err(|source| self.unreachable(source))?,
-                Err(source) => {
-                    return Err(LockError::Garbled {
-                        address: self.address.clone(),
-                        source,
-                    });
-                }
-            }
-        }
-    }
-
-    fn understand(&self, payload: &[u8]) -> Result<Opening, LockError> {
-        match Opening::decode(payload) {
-            Ok(opening) => Ok(opening),
-            Err(source) => match wire::decode_reply(payload) {
-                Ok(Reply::Lost { why }) => Err(self.rejected(&why)),
-                _ => Err(LockError::Garbled {
-                    address: self.address.clone(),
-                    source,
-                }),
-            },
-        }
-    }
-
-    fn rejected(&self, why: &str) -> LockError {
-        LockError::Rejected {
-            address: self.address.clone(),
-            why: why.to_owned(),
-        }
-    }
-
-    fn unreachable(&self, source: io::Error) -> LockError {
-        LockError::Unreachable {
-            address: self.address.clone(),
-            source,
-        }
     }
 }
 
@@ -371,65 +282,21 @@ impl Inbox {
     fn fill(&mut self, stream: &Stream, poll: bool) -> io::Result<()> {
         self.bytes.drain(..self.begin);
         self.begin = 0;
-        let had = self.bytes.len();
-        self.bytes.resize(had + READ_BYTES, 0);
-        let got = stream.receive(&mut self.bytes[had..], poll);
-        self.bytes.truncate(had + *got.as_ref().unwrap_or(&0));
-        match got? {
-            0 => Err(io::Error::new(io::ErrorKind::UnexpectedEof, "it closed the connection")),
-            _ => Ok(()),
-        }
+        stream.receive(&mut self.bytes, poll)
     }
 }
 
-impl Stream {
-    fn connect(address: &Address) -> io::Result<Self> {
-        match address {
-            Address::Unix(path) => UnixStream::connect(path).map(Self::Unix),
-            Address::Tcp(place) => {
-                let stream = TcpStream::connect(place)?;
-                stream.set_nodelay(true)?;
-                Ok(Self::Tcp(stream))
-            }
-        }
-    }
-
-    fn set_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
-        match self {
-            Self::Unix(stream) => stream.set_read_timeout(timeout),
-            Self::Tcp(stream) => stream.set_read_timeout(timeout),
-        }
-    }
-
-    fn receive(&self, into: &mut [u8], poll: bool) -> io::Result<usize> {
-        let flags = if poll { RecvFlags::DONTWAIT } else { RecvFlags::empty() };
-        let (_, got) = rustix::net::recv(self.as_fd(), into, flags)?;
-        Ok(got)
+/// Why no connection could be opened: the other side is not there, or is not whom we know.
+pub(crate) fn not_opened(address: &Address, source: io::Error) -> LockError {
+    let address = address.clone();
+    match credentials::refusal(&source) {
+        Some(why) => LockError::Rejected { address, why },
+        None => LockError::Unreachable { address, source },
     }
 }
 
 impl AsFd for Link {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.stream.as_fd()
-    }
-}
-
-impl AsFd for Stream {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        match self {
-            Self::Unix(stream) => stream.as_fd(),
-            Self::Tcp(stream) => stream.as_fd(),
-        }
-    }
-}
-
-impl Write for &Stream {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        // Not write(2): a library must not let its program die of SIGPIPE.
-        Ok(rustix::net::send(self.as_fd(), bytes, SendFlags::NOSIGNAL)?)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
     }
 }

@@ -21,6 +21,7 @@ mod identity;
 pub(crate) mod link;
 mod name;
 mod session;
+mod stream;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -35,8 +36,8 @@ pub use self::link::{Broken, Link, Receive, Received, now_ms};
 pub use self::name::file_name;
 use self::session::Session;
 use crate::address::{ADDRESS_VARIABLE, Address, BadAddress, KEY_VARIABLE};
+use crate::credentials::Credentials;
 use crate::error::LockError;
-use crate::hello::Key;
 use crate::message::{Blocker, FileName, Kind, Owner, Seen, SessionId, Wait};
 
 /// How to come to a lock service.
@@ -47,8 +48,8 @@ pub struct Options {
     /// How long the session may live while the service hears nothing from us, milliseconds; 0: as long as the
     /// connection, which suits a Unix socket, where the kernel closes it when the client dies.
     pub ttl_ms: u32,
-    /// The secret shared with the service, where it wants one.
-    pub key: Option<Key>,
+    /// By what the service over TCP knows us, and we it, where it wants to.
+    pub credentials: Option<Credentials>,
 }
 
 impl Default for Options {
@@ -56,7 +57,7 @@ impl Default for Options {
         Self {
             name: format!("process {}", std::process::id()),
             ttl_ms: 0,
-            key: None,
+            credentials: None,
         }
     }
 }
@@ -81,7 +82,7 @@ pub const TTL_MS_TCP: u32 = 10_000;
 pub struct Client(Arc<Session>);
 
 impl Client {
-    /// Connects to `unix:PATH` or `tcp:HOST:PORT`; over TCP with the key in the file that `ELBOW_LOCKS_KEY` names, if
+    /// Connects to `unix:PATH` or `tcp:HOST:PORT`; over TCP with the [`Credentials`] that `ELBOW_LOCKS_KEY` names, if
     /// that is set, and a lease of [`TTL_MS_TCP`].
     ///
     /// # Errors
@@ -269,12 +270,12 @@ impl Options {
     /// What [`Client::connect`] uses.
     ///
     /// # Errors
-    /// When `ELBOW_LOCKS_KEY` names a file that cannot be read or holds no key.
+    /// When `ELBOW_LOCKS_KEY` names neither a key file nor a directory of certificates that can be read.
     pub fn for_address(address: &Address) -> Result<Self, LockError> {
         let mut options = Self::default();
         if let Address::Tcp(_) = address {
             options.ttl_ms = TTL_MS_TCP;
-            options.key = key_from_environment(address)?;
+            options.credentials = credentials_from_environment(address)?;
         }
         Ok(options)
     }
@@ -310,21 +311,14 @@ impl Owner {
     }
 }
 
-#[allow(
-    clippy::disallowed_methods,
-    reason = "a key file is the client's own configuration, not storage"
-)]
-fn key_from_environment(address: &Address) -> Result<Option<Key>, LockError> {
+fn credentials_from_environment(address: &Address) -> Result<Option<Credentials>, LockError> {
     let Some(path) = std::env::var_os(KEY_VARIABLE) else {
         return Ok(None);
     };
-    let rejected = |why: String| LockError::Rejected {
+    let path = Path::new(&path);
+    let rejected = |error| LockError::Rejected {
         address: address.clone(),
-        why,
+        why: format!("our key of {}: {error}", path.display()),
     };
-    let shown = Path::new(&path).display();
-    let content =
-        std::fs::read(&path).map_err(|error| rejected(format!("cannot read our key file {shown}: {error}")))?;
-    let key = Key::new(&content).ok_or_else(|| rejected(format!("our key file {shown} holds fewer than 16 bytes")))?;
-    Ok(Some(key))
+    Credentials::read(path).map(Some).map_err(rejected)
 }

@@ -65,7 +65,7 @@ impl State {
 
 impl Session {
     pub(super) fn open(address: Address, options: Options) -> Result<Arc<Self>, LockError> {
-        let link = Link::open(&address, &options.name, options.ttl_ms, options.key.as_ref())?;
+        let link = Link::open(&address, &options.name, options.ttl_ms, options.credentials.as_ref())?;
         let ttl_ms = link.ttl_ms();
         let core = ClientCore::new(link.opened(), 0);
         let number = core.link().expect("a session begins with a link");
@@ -539,7 +539,7 @@ mod tests {
     use std::os::unix::net::{UnixListener, UnixStream};
 
     use super::*;
-    use crate::hello::{Opening, PROTOCOL_VERSION, Proof, Welcome};
+    use crate::hello::{Opening, PROTOCOL_VERSION, Welcome};
     use crate::message::SessionId;
 
     /// The other end of a link, which says what the test says.
@@ -556,7 +556,6 @@ mod tests {
                 epoch: 1,
                 grace_ms: 0,
                 grace_ms_max: 0,
-                proof: Proof::default(),
             };
             let mut frame = Vec::new();
             Opening::Welcome(welcome).append(&mut frame);

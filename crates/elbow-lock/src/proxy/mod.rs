@@ -22,6 +22,7 @@ mod relay;
 use std::collections::HashMap;
 use std::future::Future;
 use std::io::{self, ErrorKind};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,13 +30,15 @@ use parking_lot::Mutex;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::{Notify, Semaphore};
+use tokio_rustls::TlsConnector;
 
 pub use self::relay::{Relay, Send, Terms};
 use crate::address::Address;
-use crate::client::link::{Link, Stream as ClientStream, now_ms};
+use crate::client::link::{HELLO_FOR, not_opened, now_ms};
 use crate::client::{Options, TTL_MS_TCP};
+use crate::credentials::Credentials;
 use crate::error::LockError;
-use crate::hello::{Proof, Welcome};
+use crate::hello::{self, Welcome};
 use crate::memory::Memory;
 use crate::message::{LockId, Reply, Request, SessionId};
 use crate::server::connection::Desk;
@@ -98,28 +101,81 @@ pub async fn run(
     }
 }
 
-async fn connect(settings: &Settings) -> Result<Link, LockError> {
-    let Settings { service, options, .. } = settings.clone();
-    let ttl_ms = match options.ttl_ms {
-        0 => TTL_MS_TCP,
-        asked => asked,
-    };
-    let opened = tokio::task::spawn_blocking(move || Link::open(&service, &options.name, ttl_ms, options.key.as_ref()));
-    let address = settings.service.clone();
-    match opened.await {
-        Ok(Ok(link)) if link.welcome.ttl_ms == 0 => Err(LockError::Rejected {
-            address,
+/// A session with the service, as it was opened.
+struct Uplink {
+    stream: Pin<Box<dyn Stream>>,
+    /// What came after the welcome.
+    bytes: Vec<u8>,
+    welcome: Welcome,
+    /// When the hello was sent, by [`now_ms`].
+    opened_ms: u64,
+}
+
+async fn connect(settings: &Settings) -> Result<Uplink, LockError> {
+    let address = &settings.service;
+    let patience = tokio::time::timeout(HELLO_FOR, open(settings)).await;
+    match patience.unwrap_or_else(|_| Err(not_opened(address, ErrorKind::TimedOut.into())))? {
+        uplink if uplink.welcome.ttl_ms == 0 => Err(LockError::Rejected {
+            address: address.clone(),
             why: "it gives no leases (its --ttl is 0), and a proxy needs one".to_owned(),
         }),
-        Ok(opened) => opened,
-        Err(_) => Err(LockError::Unreachable {
-            address,
-            source: io::Error::other("the attempt was given up"),
-        }),
+        uplink => Ok(uplink),
     }
 }
 
-async fn connect_again(settings: &Settings) -> io::Result<Link> {
+async fn open(settings: &Settings) -> Result<Uplink, LockError> {
+    let Settings { service, options, .. } = settings;
+    let failed = |error| not_opened(service, error);
+    let ttl_ms = if options.ttl_ms == 0 {
+        TTL_MS_TCP
+    } else {
+        options.ttl_ms
+    };
+    let opened_ms = now_ms();
+    let mut stream = reach(service, options.credentials.as_ref()).await.map_err(failed)?;
+    stream
+        .write_all(&hello::frame(&options.name, ttl_ms))
+        .await
+        .map_err(failed)?;
+    stream.flush().await.map_err(failed)?;
+    let mut bytes = Vec::with_capacity(READ_BYTES);
+    loop {
+        let garbled = |source| LockError::Garbled {
+            address: service.clone(),
+            source,
+        };
+        if let Some(length) = wire::frame_length(&bytes).map_err(garbled)? {
+            let welcome = hello::answer(&bytes[wire::LENGTH_BYTES..length], service)?;
+            bytes.drain(..length);
+            return Ok(Uplink {
+                stream,
+                bytes,
+                welcome,
+                opened_ms,
+            });
+        }
+        if stream.read_buf(&mut bytes).await.map_err(failed)? == 0 {
+            return Err(failed(ErrorKind::UnexpectedEof.into()));
+        }
+    }
+}
+
+async fn reach(service: &Address, credentials: Option<&Credentials>) -> io::Result<Pin<Box<dyn Stream>>> {
+    match service {
+        Address::Unix(path) => Ok(Box::pin(UnixStream::connect(path).await?)),
+        Address::Tcp(place) => {
+            let stream = TcpStream::connect(place).await?;
+            stream.set_nodelay(true)?;
+            let Some(credentials) = credentials else {
+                return Ok(Box::pin(stream));
+            };
+            let (config, name) = credentials.for_client(place)?;
+            Ok(Box::pin(TlsConnector::from(config).connect(name, stream).await?))
+        }
+    }
+}
+
+async fn connect_again(settings: &Settings) -> io::Result<Uplink> {
     loop {
         match connect(settings).await {
             Err(LockError::Unreachable { .. }) => tokio::time::sleep(RECONNECT_PAUSE).await,
@@ -129,15 +185,13 @@ async fn connect_again(settings: &Settings) -> io::Result<Link> {
 }
 
 /// Serves clients as long as one session with the service lasts.
-async fn serve_over(settings: &Settings, link: Link, ready: &impl Fn(&Address)) -> io::Result<()> {
+async fn serve_over(settings: &Settings, uplink: Uplink, ready: &impl Fn(&Address)) -> io::Result<()> {
     let listener = Listener::open(&settings.listen, settings.users).await?;
-    let proxy = Arc::new(Proxy::new(&link));
-    let (stream, bytes) = link.into_parts();
-    let stream = into_tokio(stream)?;
+    let proxy = Arc::new(Proxy::new(uplink.welcome, uplink.opened_ms));
     let places = Arc::new(Semaphore::new(settings.clients_max));
     let clients = tokio::spawn(accept(listener, Arc::clone(&proxy), None, places));
     ready(&settings.listen);
-    let broken = proxy.converse(stream, bytes).await;
+    let broken = proxy.converse(uplink.stream, uplink.bytes).await;
     // First, or clients would come back to this session, and take it for the one that they had.
     listen::hide(&settings.listen);
     match broken {
@@ -150,19 +204,6 @@ async fn serve_over(settings: &Settings, link: Link, ready: &impl Fn(&Address)) 
     // Gone when this is over: the listener, and its socket file with it.
     drop(clients.await);
     Ok(())
-}
-
-fn into_tokio(stream: ClientStream) -> io::Result<std::pin::Pin<Box<dyn Stream>>> {
-    match stream {
-        ClientStream::Unix(stream) => {
-            stream.set_nonblocking(true)?;
-            Ok(Box::pin(UnixStream::from_std(stream)?))
-        }
-        ClientStream::Tcp(stream) => {
-            stream.set_nonblocking(true)?;
-            Ok(Box::pin(TcpStream::from_std(stream)?))
-        }
-    }
 }
 
 /// One session with the service, and the clients that share it.
@@ -184,10 +225,9 @@ struct State {
 }
 
 impl Proxy {
-    fn new(link: &Link) -> Self {
-        let welcome = link.welcome.clone();
+    fn new(welcome: Welcome, opened_ms: u64) -> Self {
         let state = State {
-            relay: Relay::new(link.opened_ms, welcome.ttl_ms, welcome.grace_ms),
+            relay: Relay::new(opened_ms, welcome.ttl_ms, welcome.grace_ms),
             members: HashMap::new(),
             last_session: 0,
             unsent: Vec::new(),
@@ -207,7 +247,7 @@ impl Proxy {
     }
 
     /// Talks to the service until the connection breaks (an error) or the lease is over.
-    async fn converse(&self, stream: std::pin::Pin<Box<dyn Stream>>, mut bytes: Vec<u8>) -> io::Result<()> {
+    async fn converse(&self, stream: Pin<Box<dyn Stream>>, mut bytes: Vec<u8>) -> io::Result<()> {
         let (mut reader, mut writer) = tokio::io::split(stream);
         let often = Duration::from_millis(u64::from(self.welcome.ttl_ms / 8).max(1));
         let mut ticks = tokio::time::interval(TICK.min(often));
@@ -217,6 +257,7 @@ impl Proxy {
             let unsent = std::mem::take(&mut self.state.lock().unsent);
             if !unsent.is_empty() {
                 writer.write_all(&unsent).await?;
+                writer.flush().await?; // What is sealed may be kept until then.
             }
             tokio::select! {
                 read = reader.read_buf(&mut bytes) => {
@@ -304,7 +345,6 @@ impl Desk for Proxy {
             session,
             ttl_ms,
             grace_ms,
-            proof: Proof::default(),
             ..self.welcome.clone()
         };
         Ok((member, welcome))

@@ -8,11 +8,12 @@ use elbow_ranges::encoding::DecodeError;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf};
 use tokio::time::timeout;
 
-use super::listen::{Arrival, Peer, Stream};
+use super::listen::{Arrival, Came, Peer, Stream};
 use super::long::Long;
 use super::outbox::Unsent;
 use super::service::Member;
-use crate::hello::{Hello, Key, Nonce, Opening, PROTOCOL_VERSION, Proof, Side, Welcome};
+use crate::credentials::Credentials;
+use crate::hello::{Hello, Opening, PROTOCOL_VERSION, Welcome};
 use crate::memory::{Memory, Room};
 use crate::message::{LockId, Refusal, Reply, Request};
 use crate::shard::Limits;
@@ -48,16 +49,10 @@ pub(crate) trait Desk: Send + Sync {
 }
 
 /// Serves one client until it goes, or must go.
-pub(crate) async fn serve<D: Desk>(desk: Arc<D>, arrival: Arrival, key: Option<Key>) {
-    let is_local = arrival.peer.is_local;
-    let (reader, writer) = tokio::io::split(arrival.stream);
-    let mut door = Door {
-        reader,
-        writer,
-        bytes: Vec::with_capacity(READ_BYTES),
-        peer: arrival.peer,
-    };
-    let Ok(Ok(member)) = timeout(HELLO_FOR, door.admit(&*desk, key.as_ref(), &arrival.name)).await else {
+pub(crate) async fn serve<D: Desk>(desk: Arc<D>, arrival: Arrival, credentials: Option<Credentials>) {
+    let peer = arrival.peer;
+    let admitted = Door::admit(arrival.came, peer, &arrival.name, &*desk, credentials.as_ref());
+    let Ok(Ok((door, member))) = timeout(HELLO_FOR, admitted).await else {
         return desk.turned_away();
     };
     if let Some(socket) = arrival.socket.filter(|_| !member.has_lease) {
@@ -76,7 +71,7 @@ pub(crate) async fn serve<D: Desk>(desk: Arc<D>, arrival: Arrival, key: Option<K
     match ended {
         Ended::ByClient => desk.close(&member),
         // The kernel ends a Unix socket when its process dies. One with a lease may speak for others, who live on.
-        Ended::Cut if is_local && !member.has_lease => desk.close(&member),
+        Ended::Cut if peer.is_local && !member.has_lease => desk.close(&member),
         Ended::Cut => desk.disconnect(&member),
     }
 }
@@ -99,46 +94,46 @@ struct Door {
 }
 
 impl Door {
-    async fn admit(&mut self, desk: &impl Desk, key: Option<&Key>, who: &str) -> io::Result<Arc<Member>> {
-        let Opening::Hello(hello) = self.hear().await? else {
-            return self.turn_away("a connection begins with a hello").await;
+    async fn admit(
+        came: Came,
+        peer: Peer,
+        who: &str,
+        desk: &impl Desk,
+        credentials: Option<&Credentials>,
+    ) -> io::Result<(Self, Arc<Member>)> {
+        let (stream, unlike) = came.secured(credentials).await?;
+        let (reader, writer) = tokio::io::split(stream);
+        let mut door = Self {
+            reader,
+            writer,
+            bytes: Vec::with_capacity(READ_BYTES),
+            peer,
+        };
+        if let Some(why) = unlike {
+            // What is left unread when a socket is closed may take our answer with it.
+            door.reader.read_buf(&mut door.bytes).await?;
+            return door.turn_away(why).await;
+        }
+        let hello = match door.hear().await {
+            Ok(Opening::Hello(hello)) => hello,
+            Err(error) if error.kind() != ErrorKind::InvalidData => return Err(error),
+            _ => return door.turn_away("a connection begins with a hello").await,
         };
         if hello.version != PROTOCOL_VERSION {
-            let why = format!(
-                "it speaks version {PROTOCOL_VERSION} of the protocol, we version {}",
-                hello.version
-            );
-            return self.turn_away(&why).await;
+            let theirs = hello.version;
+            let why = format!("it speaks version {PROTOCOL_VERSION} of the protocol, we version {theirs}");
+            return door.turn_away(&why).await;
         }
-        let proof = match key {
-            None => Proof::default(),
-            Some(key) => match self.challenge(key, &hello.nonce).await? {
-                Some(proof) => proof,
-                None => return self.turn_away("our key is not its key").await,
-            },
-        };
-        self.welcome(desk, hello, proof, who).await
+        let member = door.welcome(desk, hello, who).await?;
+        Ok((door, member))
     }
 
-    /// The service's proof, if the client's was good.
-    async fn challenge(&mut self, key: &Key, theirs: &Nonce) -> io::Result<Option<Proof>> {
-        let mut ours = Nonce::default();
-        getrandom::fill(&mut ours).map_err(io::Error::other)?;
-        self.say(&Opening::Challenge(ours)).await?;
-        Ok(match self.hear().await? {
-            Opening::Proof(proof) if key.accepts(Side::Client, theirs, &ours, &proof) => {
-                Some(key.prove(Side::Service, theirs, &ours))
-            }
-            _ => None,
-        })
-    }
-
-    async fn welcome(&mut self, desk: &impl Desk, hello: Hello, proof: Proof, who: &str) -> io::Result<Arc<Member>> {
+    async fn welcome(&mut self, desk: &impl Desk, hello: Hello, who: &str) -> io::Result<Arc<Member>> {
         let (member, welcome) = match desk.open(format!("{} ({who})", hello.name), hello.ttl_ms, self.peer) {
             Ok(opened) => opened,
             Err(why) => return self.turn_away(&why).await,
         };
-        match self.say(&Opening::Welcome(Welcome { proof, ..welcome })).await {
+        match self.say(&Opening::Welcome(welcome)).await {
             Ok(()) => Ok(member),
             Err(error) => {
                 desk.close(&member);
@@ -150,7 +145,7 @@ impl Door {
     async fn turn_away<T>(&mut self, why: &str) -> io::Result<T> {
         let mut bytes = Vec::new();
         wire::append_reply(&mut bytes, &Reply::Lost { why: why.to_owned() });
-        self.writer.write_all(&bytes).await?;
+        self.write(&bytes).await?;
         self.writer.shutdown().await?;
         Err(io::Error::other(why.to_owned()))
     }
@@ -158,7 +153,12 @@ impl Door {
     async fn say(&mut self, opening: &Opening) -> io::Result<()> {
         let mut bytes = Vec::new();
         opening.append(&mut bytes);
-        self.writer.write_all(&bytes).await
+        self.write(&bytes).await
+    }
+
+    async fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.writer.write_all(bytes).await?;
+        self.writer.flush().await // What is sealed may be kept until then.
     }
 
     async fn hear(&mut self) -> io::Result<Opening> {
@@ -320,7 +320,7 @@ impl<D: Desk> Connection<'_, D> {
         let unsent = self.member.outbox.take(spare);
         self.desk.forget(self.member, &unsent.refused);
         if !unsent.bytes.is_empty() {
-            timeout(WRITE_FOR, self.door.writer.write_all(&unsent.bytes)).await??;
+            timeout(WRITE_FOR, self.door.write(&unsent.bytes)).await??;
         }
         Ok(unsent)
     }

@@ -5,11 +5,14 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
+use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, UnixListener, UnixStream};
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use tokio_rustls::TlsAcceptor;
 
 use crate::address::Address;
+use crate::credentials::Credentials;
 
 /// Anything that a client may come through.
 pub(crate) trait Stream: AsyncRead + AsyncWrite + Send {}
@@ -46,12 +49,60 @@ pub(crate) struct Peer {
 
 /// Somebody who came in.
 pub(crate) struct Arrival {
-    pub(crate) stream: Pin<Box<dyn Stream>>,
+    pub(crate) came: Came,
     /// For people: who it is by the system's word.
     pub(crate) name: String,
     pub(crate) peer: Peer,
     /// By which that can be asked at any time.
     pub(crate) socket: Option<OwnedFd>,
+}
+
+/// How.
+pub(crate) enum Came {
+    Unix(UnixStream),
+    Tcp(TcpStream),
+}
+
+/// What a TLS connection begins with (RFC 8446, section 5.1): a handshake's type, and the higher byte of the version. Taken for the length of
+/// a frame, it is longer than any hello.
+const TLS_BEGINS: [u8; 2] = [22, 3];
+/// Between two looks whether the second byte has come.
+const PEEK_PAUSE: Duration = Duration::from_millis(1);
+
+impl Came {
+    /// What is said over it from now on: sealed where there are credentials; and why not, where the two sides do not agree about that.
+    pub(crate) async fn secured(
+        self,
+        credentials: Option<&Credentials>,
+    ) -> io::Result<(Pin<Box<dyn Stream>>, Option<&'static str>)> {
+        let stream = match self {
+            Self::Unix(stream) => return Ok((Box::pin(stream), None)),
+            Self::Tcp(stream) => stream,
+        };
+        match (begins_as_tls(&stream).await?, credentials) {
+            (false, None) => Ok((Box::pin(stream), None)),
+            (true, None) => Ok((Box::pin(stream), Some("it asks for no key"))),
+            (false, Some(_)) => {
+                let why = "it asks for a key: name its key file, or the directory with certificates";
+                Ok((Box::pin(stream), Some(why)))
+            }
+            (true, Some(credentials)) => {
+                let sealed = TlsAcceptor::from(credentials.for_service()).accept(stream).await?;
+                Ok((Box::pin(sealed), None))
+            }
+        }
+    }
+}
+
+async fn begins_as_tls(stream: &TcpStream) -> io::Result<bool> {
+    let mut begin = [0; TLS_BEGINS.len()];
+    loop {
+        match stream.peek(&mut begin).await? {
+            0 => return Err(ErrorKind::UnexpectedEof.into()),
+            1 => tokio::time::sleep(PEEK_PAUSE).await,
+            _ => return Ok(begin == TLS_BEGINS),
+        }
+    }
 }
 
 impl Listener {
@@ -100,7 +151,7 @@ impl Listener {
                 let (stream, peer) = listener.accept().await?;
                 stream.set_nodelay(true)?;
                 Ok(Some(Arrival {
-                    stream: Box::pin(stream),
+                    came: Came::Tcp(stream),
                     name: peer.to_string(),
                     peer: Peer {
                         is_local: false,
@@ -118,7 +169,7 @@ impl Listener {
                 let name = format!("uid {} pid {}", peer.uid(), peer.pid().unwrap_or(0));
                 let socket = Some(stream.as_fd().try_clone_to_owned()?);
                 Ok(Some(Arrival {
-                    stream: Box::pin(stream),
+                    came: Came::Unix(stream),
                     name,
                     peer: Peer {
                         is_local: true,

@@ -32,7 +32,7 @@ use self::listen::Listener;
 pub use self::listen::Users;
 use self::service::{Grace, Service};
 use crate::address::Address;
-use crate::hello::Key;
+use crate::credentials::Credentials;
 use crate::shard::Limits;
 
 /// A machine that is out of file descriptors or memory for another connection gets this long to find some.
@@ -52,8 +52,8 @@ pub struct Settings {
     pub listen: Vec<Address>,
     /// Whose processes may use its Unix sockets.
     pub users: Users,
-    /// The secret that clients over TCP must know; without one, it listens to this machine only.
-    pub key: Option<Key>,
+    /// By what clients over TCP and it know each other; without, it listens to this machine only.
+    pub credentials: Option<Credentials>,
     /// Longest lease that a client gets, milliseconds. Also how long after a crash holders may come back.
     pub ttl_ms_max: u32,
     /// Where it remembers its epoch; one service at a time may have it.
@@ -92,7 +92,7 @@ impl Server {
     ///
     /// # Errors
     /// When another service has the memory or the address, when the memory is damaged, or when it would listen to
-    /// strangers without a key.
+    /// strangers without credentials.
     pub async fn open(settings: Settings) -> io::Result<Self> {
         let naming = |what: String| move |error: io::Error| io::Error::new(error.kind(), format!("{what}: {error}"));
         let first = settings.first || settings.listen.iter().all(is_unused);
@@ -102,8 +102,8 @@ impl Server {
             let listener = Listener::open(address, settings.users)
                 .await
                 .map_err(naming(address.to_string()))?;
-            if !listener.is_local()? && settings.key.is_none() {
-                let why = format!("{address} is open to other machines: it needs a key file");
+            if !listener.is_local()? && settings.credentials.is_none() {
+                let why = format!("{address} is open to other machines: it needs a key file or certificates");
                 return Err(io::Error::new(ErrorKind::InvalidInput, why));
             }
             listeners.push(listener);
@@ -173,7 +173,7 @@ impl Server {
             tasks.spawn(accept(
                 listener,
                 Arc::clone(&service),
-                settings.key.clone(),
+                settings.credentials.clone(),
                 Arc::clone(&places),
             ));
         }
@@ -203,10 +203,10 @@ impl Server {
 pub(crate) async fn accept<D: Desk + 'static>(
     listener: Listener,
     desk: Arc<D>,
-    key: Option<Key>,
+    credentials: Option<Credentials>,
     places: Arc<Semaphore>,
 ) {
-    let key = key.filter(|_| !listener.knows_its_peers());
+    let credentials = credentials.filter(|_| !listener.knows_its_peers());
     let mut connections = tokio::task::JoinSet::new();
     loop {
         let Ok(place) = Arc::clone(&places).acquire_owned().await else {
@@ -214,7 +214,7 @@ pub(crate) async fn accept<D: Desk + 'static>(
         };
         match listener.accept().await {
             Ok(Some(arrival)) => {
-                let served = connection::serve(Arc::clone(&desk), arrival, key.clone());
+                let served = connection::serve(Arc::clone(&desk), arrival, credentials.clone());
                 connections.spawn(async move {
                     served.await;
                     drop(place);

@@ -28,7 +28,7 @@ use super::long::{Long, STEPS_LOCKED_MAX};
 use super::outbox::Outbox;
 use super::status;
 use crate::deadlock;
-use crate::hello::{PROTOCOL_NEWEST, Proof, Welcome};
+use crate::hello::{PROTOCOL_NEWEST, Welcome};
 use crate::lease::Leases;
 use crate::memory::Memory;
 use crate::message::{FileName, LockId, Owner, Refusal, Reply, Request, SessionId};
@@ -497,7 +497,6 @@ impl Desk for Service {
             epoch: self.epoch,
             grace_ms: self.grace_left_ms(),
             grace_ms_max: self.ttl_ms_max,
-            proof: Proof::default(),
         };
         Ok((member, welcome))
     }

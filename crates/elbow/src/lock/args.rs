@@ -215,8 +215,8 @@ pub(crate) struct ServiceArgs {
     /// The lock service: unix:PATH or tcp:HOST:PORT.
     #[arg(long, value_name = "URL", env = elbow_lock::ADDRESS_VARIABLE)]
     pub(super) server: Option<Address>,
-    /// The key shared with a service on TCP.
-    #[arg(long, value_name = "FILE", env = elbow_lock::KEY_VARIABLE, value_hint = ValueHint::FilePath)]
+    /// What a service on TCP and we know each other by: a file with a key that both have, or a directory with certificates.
+    #[arg(long, visible_alias = "certificates", value_name = "PATH", env = elbow_lock::KEY_VARIABLE, value_hint = ValueHint::AnyPath)]
     pub(super) key_file: Option<PathBuf>,
 }
 
@@ -381,8 +381,9 @@ pub(crate) struct ServeArgs {
     /// Longest time that locks outlive their client's last sign of life; also the grace period after a crash.
     #[arg(long, value_name = "TIME", value_parser = milliseconds, default_value = "10s")]
     pub(super) ttl: u32,
-    /// The key that clients over TCP must have; needed wherever other machines can come.
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    /// What clients over TCP and the service know each other by, needed wherever other machines can come: a file with a key that all
+    /// have, or a directory with certificates: the authority's in ca.pem, the service's own in cert.pem, its private key in key.pem.
+    #[arg(long, visible_alias = "certificates", value_name = "PATH", value_hint = ValueHint::AnyPath)]
     pub(super) key_file: Option<PathBuf>,
     /// Whose processes may use a Unix socket.
     #[arg(long, value_enum, default_value_t = WhichUsers::Same)]

@@ -27,7 +27,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, anyhow};
-use elbow_lock::{ADDRESS_VARIABLE, Address, Client, Key, Options};
+use elbow_lock::{ADDRESS_VARIABLE, Address, Client, Credentials, Options};
 
 use self::args::ServiceArgs;
 pub(crate) use self::args::{LOCK_EXAMPLES, LOCKD_EXAMPLES, LockArgs, LockdArgs};
@@ -67,7 +67,7 @@ fn options_of(service: &ServiceArgs, ttl: Option<u32>, name: String) -> Result<O
     let mut options = Options::for_address(address_of(service)?)?;
     options.name = name;
     if let Some(path) = &service.key_file {
-        options.key = Some(read_key(path)?);
+        options.credentials = Some(credentials(path)?);
     }
     if let Some(ttl) = ttl {
         options.ttl_ms = ttl;
@@ -84,14 +84,6 @@ fn address_of(service: &ServiceArgs) -> Result<&Address> {
     }
 }
 
-#[allow(
-    clippy::disallowed_methods,
-    reason = "our own configuration, not storage of the user's"
-)]
-fn read_key(path: &Path) -> Result<Key> {
-    let shown = path.display();
-    let content = std::fs::read(path).with_context(|| format!("key file {shown}"))?;
-    Key::new(&content).ok_or_else(|| {
-        anyhow!("key file {shown}: fewer than 16 bytes; make one with: head -c 32 /dev/urandom | base64")
-    })
+fn credentials(path: &Path) -> Result<Credentials> {
+    Credentials::read(path).with_context(|| format!("key {}", path.display()))
 }

@@ -9,7 +9,7 @@ use elbow_lock::{Address, Limits};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::args::ServeArgs;
-use super::read_key;
+use super::credentials;
 use crate::exit;
 use crate::say::{answer, say};
 
@@ -30,11 +30,11 @@ pub(super) fn run(args: &ServeArgs) -> Result<ExitCode> {
 }
 
 fn settings(args: &ServeArgs, threads: usize) -> Result<Settings> {
-    let key = args.key_file.as_deref().map(read_key).transpose()?;
+    let credentials = args.key_file.as_deref().map(credentials).transpose()?;
     Ok(Settings {
         listen: args.listen.clone(),
         users: args.users.into(),
-        key,
+        credentials,
         ttl_ms_max: args.ttl,
         memory: memory(args)?,
         first: args.first,

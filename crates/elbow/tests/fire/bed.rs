@@ -5,7 +5,7 @@ use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{ChildStdout, Command, Stdio};
 
-use elbow_lock::{Address, Client, Key, Options};
+use elbow_lock::{Address, Client, Credentials, Options};
 use tempfile::TempDir;
 
 use super::process::Process;
@@ -150,7 +150,7 @@ impl Bed {
         };
         if let Address::Tcp(_) = address {
             options.ttl_ms = 1_000;
-            options.key = Key::new(KEY.as_bytes());
+            options.credentials = Some(Credentials::of_key(KEY.as_bytes()).unwrap());
         }
         Client::connect_with(address, options).unwrap()
     }

@@ -3,16 +3,16 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
-use elbow_lock::{Address, Client, Key, Kind, LockError, Options, Wait};
+use elbow_lock::{Address, Client, Credentials, Kind, LockError, Options, Wait};
 use elbow_ranges::Footprint;
 
 use super::lockd::Lockd;
 
 fn enter(address: &Address, key: Option<&[u8]>) -> Result<Client, LockError> {
-    let key = key.map(|key| Key::new(key).unwrap());
+    let credentials = key.map(|key| Credentials::of_key(key).unwrap());
     let options = Options {
         ttl_ms: 1_000,
-        key,
+        credentials,
         ..Options::default()
     };
     Client::connect_with(address.clone(), options)
@@ -34,7 +34,7 @@ fn over_tcp_only_those_with_the_key_come_in() {
         .unwrap();
     for (key, why) in [
         (None, "asks for a key"),
-        (Some(&b"0123456789abcdef0124"[..]), "our key is not its key"),
+        (Some(&b"0123456789abcdef0124"[..]), "it does not know our key"),
     ] {
         let error = enter(tcp, key).unwrap_err();
         assert!(

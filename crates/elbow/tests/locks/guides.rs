@@ -37,7 +37,8 @@ fn wait_for_service(line: &str) -> String {
     }
     let after = |option: &str| words.iter().skip_while(|word| **word != option).nth(1);
     let server = after("--listen").expect("a service says where it listens");
-    let key = match after("--key-file") {
+    let server = server.replace("0.0.0.0", "head"); // As its certificate calls it.
+    let key = match after("--key-file").or_else(|| after("--certificates")) {
         Some(file) if server.starts_with("tcp:") => format!(" --key-file {file}"),
         _ => String::new(),
     };
@@ -138,6 +139,15 @@ fn my_mpi_io_program() {
             let whole = told.matches("write_at: torn 0 of 5 rounds, gaps lost in 0").count();
             assert_eq!(whole, 2, "{told}");
         },
+    );
+}
+
+#[test]
+fn locks_over_a_network_by_certificates() {
+    run(
+        include_str!("../../../../docs/src/guide/lock-certificates.md"),
+        &[("update", "#!/bin/sh\necho updated >$1 && echo the update ran\n")],
+        |_, told| assert_eq!(told.matches("the update ran").count(), 2, "{told}"),
     );
 }
 

@@ -14,5 +14,6 @@ mod lockd;
 mod mpi;
 mod preload;
 mod proxy;
+mod sealed;
 mod uncovered;
 mod wait;

@@ -36,9 +36,13 @@ impl Session {
     }
 
     fn reconnect(&self, until_ms: u64) -> Result<Link, LockError> {
-        let Options { name, ttl_ms, key } = &self.options;
+        let Options {
+            name,
+            ttl_ms,
+            credentials,
+        } = &self.options;
         loop {
-            match Link::open(&self.address, name, *ttl_ms, key.as_ref()) {
+            match Link::open(&self.address, name, *ttl_ms, credentials.as_ref()) {
                 Err(LockError::Unreachable { .. }) if now_ms() < until_ms => std::thread::sleep(RECONNECT_PAUSE),
                 opened => return opened,
             }
