@@ -1,10 +1,12 @@
 //! One client's sockets and threads around its [`ClientCore`]. How the link is made again is in [`recovery`].
 //!
-//! Invariants: at most one thread reads the link, and it reads for all. What the core returns is sent over the link that was
-//! current when it was returned; the core knows what a link that breaks has lost.
+//! Invariants: at most one thread reads the link, and it reads for all. What the core returns goes over the link that was
+//! current when it was returned, in the order in which it was returned: an unlock that came to the service before its lock would leave a lock
+//! that nobody has. The core knows what a link that breaks has lost.
 
 mod recovery;
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -46,6 +48,21 @@ struct State {
 struct NumberedLink {
     number: LinkNumber,
     link: Link,
+    /// What the core has returned and nobody has sent yet; added to while the state is locked.
+    outgoing: Mutex<VecDeque<Request>>,
+    /// Locked by the thread that sends.
+    turn: Mutex<()>,
+}
+
+impl NumberedLink {
+    fn new(number: LinkNumber, link: Link) -> Arc<Self> {
+        Arc::new(Self {
+            number,
+            link,
+            outgoing: Mutex::default(),
+            turn: Mutex::default(),
+        })
+    }
 }
 
 /// Whether there was any.
@@ -75,7 +92,7 @@ impl Session {
             process: std::process::id(),
             state: Mutex::new(State {
                 core,
-                link: Arc::new(NumberedLink { number, link }),
+                link: NumberedLink::new(number, link),
                 farewells: Vec::new(),
                 is_reading: false,
             }),
@@ -107,7 +124,7 @@ impl Session {
             recall: false,
         };
         fits(file, &request)?;
-        self.begin(Call::Lock(id), &request)?;
+        self.begin(Call::Lock(id), request)?;
         Ok(id)
     }
 
@@ -196,7 +213,7 @@ impl Session {
         } else {
             Receive::Block
         };
-        match self.call(Call::Lock(id), &request, how) {
+        match self.call(Call::Lock(id), request, how) {
             Ok(Reply::Granted { .. }) => Ok(()),
             Ok(Reply::Refused {
                 why: Refusal::Cancelled,
@@ -225,7 +242,7 @@ impl Session {
         let (owner, file, start, end) = (lock.owner, lock.file.clone(), lock.start, lock.end);
         match self.call(
             Call::Lock(id),
-            &Request::Query {
+            Request::Query {
                 id,
                 owner,
                 file,
@@ -242,7 +259,7 @@ impl Session {
 
     pub(super) fn status(&self) -> Result<String, LockError> {
         let seq = self.number();
-        match self.call(Call::Number(seq), &Request::Status { seq }, Receive::Block)? {
+        match self.call(Call::Number(seq), Request::Status { seq }, Receive::Block)? {
             Reply::Status { json, .. } => Ok(json),
             other => Err(self.rejected(format!("it answered {other:?} to a question for its status"))),
         }
@@ -254,19 +271,19 @@ impl Session {
         let Some(request @ Request::Renew { seq }) = state.core.renewal(now_ms()) else {
             return Ok(());
         };
-        self.put(&mut state, Call::Number(seq), &request);
+        self.put(&mut state, Call::Number(seq), request);
         drop(state);
         self.outcome(Call::Number(seq), Receive::Block).map(|_| ())
     }
 
     /// Sends a request and waits for its answer.
-    fn call(&self, call: Call, request: &Request, how: Receive) -> Result<Reply, LockError> {
+    fn call(&self, call: Call, request: Request, how: Receive) -> Result<Reply, LockError> {
         self.begin(call, request)?;
         self.outcome(call, how)
     }
 
     /// Sends a request.
-    fn begin(&self, call: Call, request: &Request) -> Result<(), LockError> {
+    fn begin(&self, call: Call, request: Request) -> Result<(), LockError> {
         let mut state = self.state.lock();
         self.bring_up(&mut state)?;
         self.put(&mut state, call, request);
@@ -274,10 +291,9 @@ impl Session {
     }
 
     /// Notes a call and sends it; where the link is down, whoever connects sends it.
-    fn put(&self, state: &mut MutexGuard<'_, State>, call: Call, request: &Request) {
+    fn put(&self, state: &mut MutexGuard<'_, State>, call: Call, request: Request) {
         if state.core.ask(call, request.clone()).is_some() {
-            let link = Arc::clone(&state.link);
-            MutexGuard::unlocked(state, || self.send(&link, request));
+            self.send_all(state, [request]);
         }
     }
 
@@ -296,10 +312,21 @@ impl Session {
                     self.send_all(&mut state, cancel);
                 }
                 Err(error) => {
-                    state.core.forget(call);
+                    self.drop_call(&mut state, call);
                     return Err(error);
                 }
             }
+        }
+    }
+
+    /// Nobody waits for a call any more. It may have been granted and lost, and then it is a hold.
+    fn drop_call(&self, state: &mut MutexGuard<'_, State>, call: Call) {
+        match call {
+            Call::Lock(id) => {
+                let requests = state.core.abandon(id);
+                self.send_all(state, requests);
+            }
+            Call::Number(_) => state.core.forget(call),
         }
     }
 
@@ -319,7 +346,7 @@ impl Session {
             }
             has_looked = true;
             if let Err(error) = self.progress(&mut state, Receive::Until(at_ms)) {
-                state.core.forget(call);
+                self.drop_call(&mut state, call);
                 return Err(error);
             }
         }
@@ -357,6 +384,7 @@ impl Session {
         state.is_reading = false;
         let signal = matches!(received, Ok(Received::Signal));
         self.heard(state, &link, replies, received);
+        self.flush(state, &link);
         Ok(if signal { Progress::Signal } else { Progress::Made })
     }
 
@@ -378,6 +406,7 @@ impl Session {
         let mut replies = Vec::new();
         let received = link.link.receive(Receive::Poll, &mut replies);
         self.heard(state, &link, replies, received);
+        self.flush(state, &link);
     }
 
     /// What a receive brought, and what follows if it ended the link.
@@ -389,10 +418,7 @@ impl Session {
         received: Result<Received, Broken>,
     ) {
         let heard = state.core.hear(link.number, now_ms(), replies);
-        for request in heard.send {
-            // Who reads finds out if it fails.
-            drop(link.link.send(&request));
-        }
+        link.outgoing.lock().extend(heard.send);
         if let Err(broken) = received {
             state.core.broke(link.number, now_ms(), &broken.to_string());
         }
@@ -423,20 +449,26 @@ impl Session {
     fn send_all(&self, state: &mut MutexGuard<'_, State>, requests: impl IntoIterator<Item = Request>) {
         self.say_farewells(state);
         let Some(link) = state.link() else { return };
-        let requests: Vec<Request> = requests.into_iter().collect();
-        if !requests.is_empty() {
-            MutexGuard::unlocked(state, || requests.iter().for_each(|request| self.send(&link, request)));
-        }
+        link.outgoing.lock().extend(requests);
+        self.flush(state, &link);
     }
 
-    /// An error is seen by whoever reads next.
-    fn send(&self, link: &Arc<NumberedLink>, request: &Request) {
-        if self.process != std::process::id() {
+    /// Sends what there is to send, unless that is for a thread that does so already to go on with; then waits for it.
+    fn flush(&self, state: &mut MutexGuard<'_, State>, link: &Arc<NumberedLink>) {
+        if link.outgoing.lock().is_empty() || self.process != std::process::id() {
             return;
         }
-        if let Err(error) = link.link.send(request) {
-            let mut state = self.state.lock();
-            self.heard(&mut state, link, Vec::new(), Err(Broken::Io(error)));
+        let sent = MutexGuard::unlocked(state, || {
+            let _turn = link.turn.lock();
+            loop {
+                let Some(request) = link.outgoing.lock().pop_front() else {
+                    return Ok(());
+                };
+                link.link.send(&request)?;
+            }
+        });
+        if let Err(error) = sent {
+            self.heard(state, link, Vec::new(), Err(Broken::Io(error)));
         }
     }
 
@@ -714,5 +746,51 @@ mod tests {
             })
         );
         assert!(is_cancelled, "{waited:?}");
+    }
+
+    /// An unlock of what is being asserted again went out before the assertion: the service ignored it, and then granted what nobody had.
+    #[test]
+    fn what_is_given_back_while_it_is_asserted_is_given_back_after_that() {
+        let mut stage = Stage::new();
+        let held = [stage.ask(), stage.ask()];
+        for id in held {
+            stage.peer.say(&Reply::Granted { id, token: Token(id.0) });
+            stage.session.wait(id, &stage.file).unwrap();
+        }
+        let state = &mut stage.session.state.lock();
+        let link = Arc::clone(&state.link);
+        // The thread that made the link sends the assertions one by one; it is stopped before it begins.
+        let turn = link.turn.lock();
+        link.outgoing.lock().extend(held.map(|id| Request::Cancel { id }));
+        let unlocking = {
+            let session = Arc::clone(&stage.session);
+            std::thread::spawn(move || session.unlock(held[1]))
+        };
+        let is_queued = || link.outgoing.lock().len() == 3;
+        MutexGuard::unlocked(state, || {
+            while !is_queued() {
+                std::thread::yield_now()
+            }
+        });
+        drop(turn);
+        MutexGuard::unlocked(state, || unlocking.join().unwrap());
+        let mut said = Vec::new();
+        while said.len() < 3 {
+            let mut bytes = vec![0; 1_000];
+            let got = stage.peer.0.read(&mut bytes).unwrap();
+            let mut rest = &bytes[..got];
+            while let Some(length) = wire::frame_length(rest).unwrap() {
+                said.push(wire::decode_request(&rest[wire::LENGTH_BYTES..length]).unwrap());
+                rest = &rest[length..];
+            }
+        }
+        assert_eq!(
+            said,
+            [
+                Request::Cancel { id: held[0] },
+                Request::Cancel { id: held[1] },
+                Request::Unlock { id: held[1] }
+            ]
+        );
     }
 }

@@ -367,7 +367,11 @@ impl Desk for Proxy {
     }
 
     fn disconnect(&self, member: &Member) {
-        self.close(member);
+        self.step(None, |state, out| state.relay.take_back(now_ms(), member.id, out));
+    }
+
+    fn holds_something(&self, member: &Member) -> bool {
+        self.state.lock().relay.may_hold(member.id)
     }
 
     fn turned_away(&self) {}

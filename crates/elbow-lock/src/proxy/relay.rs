@@ -199,6 +199,24 @@ impl Relay {
         }
     }
 
+    /// What a client waits for is taken back; what it holds stays.
+    pub fn take_back(&mut self, now_ms: u64, client: SessionId, out: &mut Vec<Send>) {
+        let waits = |entry: &&Entry| entry.client == client && entry.state == State::Asked;
+        let waiting: Vec<LockId> = self.entries.values().filter(waits).map(|entry| entry.id).collect();
+        for id in waiting {
+            self.cancel(now_ms, client, id, out);
+        }
+        let calls = self.calls.iter().filter(|(_, (owner, _))| *owner == client);
+        out.extend(calls.map(|(up, _)| Send::Up(Request::Cancel { id: *up })));
+    }
+
+    /// Whether a client may hold something. Who holds what of POSIX locks only the service knows.
+    #[must_use]
+    pub fn may_hold(&self, client: SessionId) -> bool {
+        let client = self.clients.get(&client);
+        client.is_some_and(|client| !client.locks.is_empty() || !client.owners.is_empty())
+    }
+
     /// A client asks.
     pub fn ask(&mut self, now_ms: u64, client: SessionId, request: Request, out: &mut Vec<Send>) {
         if !self.clients.contains_key(&client) {

@@ -16,6 +16,7 @@
 //! Who may: root, the user who runs the service, and the user whose process the holder is, by the word of the kernel (unix(7),
 //! `SO_PEERCRED`). Over TCP there is no such word, and so nobody may.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::connection::Desk;
@@ -37,14 +38,22 @@ impl Service {
             return Seen::default();
         };
         let locks = status.holders.iter().chain(&status.queue);
+        let sessions: BTreeSet<SessionId> = locks.clone().map(|lock| lock.who.session).collect();
+        // Counted once for each session, of which some have tens of thousands of locks.
+        let elsewhere = sessions
+            .into_iter()
+            .map(|session| (session, self.elsewhere(session, file)));
+        let elsewhere: BTreeMap<SessionId, u64> = elsewhere.collect();
         Seen {
             holds: status.holds as u64,
             queued: status.queued as u64,
-            locks: locks.map(|lock| self.seen(file, lock)).collect(),
+            locks: locks
+                .map(|lock| self.seen(lock, elsewhere[&lock.who.session]))
+                .collect(),
         }
     }
 
-    fn seen(&self, file: &FileName, lock: &LockStatus) -> SeenLock {
+    fn seen(&self, lock: &LockStatus, elsewhere: u64) -> SeenLock {
         let session = lock.who.session;
         let member = self.member(session);
         SeenLock {
@@ -59,7 +68,7 @@ impl Service {
             start: lock.bounds.start,
             end: lock.bounds.end,
             pattern: beginning(&lock.pattern),
-            elsewhere: self.elsewhere(session, file),
+            elsewhere,
         }
     }
 
@@ -127,6 +136,7 @@ impl Service {
         }
         if force {
             self.close(member);
+            member.outbox.wake.notify_one(); // Its connection waits for a farewell that nobody needs any more.
         }
     }
 }
@@ -160,6 +170,7 @@ mod tests {
     use super::*;
     use crate::message::{Kind, LockId, Owner, Request, Wait};
     use crate::server::listen::Peer;
+    use crate::server::outbox::Ending;
     use crate::server::service::Grace;
     use crate::shard::Limits;
     use crate::table::Known;
@@ -207,7 +218,7 @@ mod tests {
             let broken = service.break_locks(&asker, &file, None, false);
             assert_eq!(broken.is_ok(), may, "{uid:?}: {broken:?}");
             assert_eq!(holder.is_broken(), may);
-            assert_eq!(holder.outbox.has_ended(), may);
+            assert_eq!(holder.outbox.ending() == Ending::Told, may);
             let said = std::mem::take(&mut *SAID.lock());
             let expected = uid.map(|uid| format!("uid {uid} breaks the locks of session 1 (test) for /f"));
             assert_eq!(said, Vec::from_iter(expected.filter(|_| may)));

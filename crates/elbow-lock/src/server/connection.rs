@@ -10,7 +10,7 @@ use tokio::time::timeout;
 
 use super::listen::{Arrival, Came, Peer, Stream};
 use super::long::Long;
-use super::outbox::Unsent;
+use super::outbox::{Ending, Unsent};
 use super::service::Member;
 use crate::credentials::Credentials;
 use crate::hello::{Hello, Opening, PROTOCOL_VERSION, Welcome};
@@ -27,6 +27,9 @@ const WRITE_FOR: Duration = Duration::from_secs(30);
 /// Read at a time; many frames, so that many answers go out in one write.
 const READ_BYTES: usize = 64 << 10;
 
+/// Of a frame, with a name that is as long as names may be.
+const HELLO_BYTES_MAX: usize = 512;
+
 /// Who answers the requests of a connection. Replies go to the member's outbox, then or later.
 pub(crate) trait Desk: Send + Sync {
     /// Opens a session for a client that asked for a lease of `ttl_ms`; an error is why it cannot come in.
@@ -38,8 +41,10 @@ pub(crate) trait Desk: Send + Sync {
     fn forget(&self, member: &Member, refused: &[LockId]);
     /// The client has gone.
     fn close(&self, member: &Member);
-    /// The connection has gone, and perhaps not the client.
+    /// The connection has gone, or nothing more is taken from it, and perhaps the client has not: what it waits for is taken back.
     fn disconnect(&self, member: &Member);
+    /// Whether there are locks that the client may be using.
+    fn holds_something(&self, member: &Member) -> bool;
     /// Somebody was not let in.
     fn turned_away(&self);
     /// What a client may send.
@@ -66,8 +71,11 @@ pub(crate) async fn serve<D: Desk>(desk: Arc<D>, arrival: Arrival, credentials: 
         to_skip: 0,
         door,
     };
-    // However it ends, there is nobody to tell.
-    let ended = connection.converse().await.unwrap_or(Ended::Cut);
+    let ended = match connection.converse().await {
+        Ok(Some(ended)) => ended,
+        // It may be at the other end all the same, and use its locks.
+        Ok(None) | Err(_) => connection.await_farewell().await,
+    };
     match ended {
         Ended::ByClient => desk.close(&member),
         // The kernel ends a Unix socket when its process dies. One with a lease may speak for others, who live on.
@@ -79,7 +87,7 @@ pub(crate) async fn serve<D: Desk>(desk: Arc<D>, arrival: Arrival, credentials: 
 /// How a conversation ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ended {
-    /// The client said that it goes, or was told that its session is over.
+    /// The client said that it goes, or holds nothing any more.
     ByClient,
     /// The connection ended, and perhaps not the client.
     Cut,
@@ -163,6 +171,12 @@ impl Door {
 
     async fn hear(&mut self) -> io::Result<Opening> {
         loop {
+            if wire::announced(&self.bytes)
+                .map_err(garbled)?
+                .is_some_and(|length| length > HELLO_BYTES_MAX)
+            {
+                return Err(io::Error::new(ErrorKind::InvalidData, "no hello is so long"));
+            }
             if let Some(length) = wire::frame_length(&self.bytes).map_err(garbled)? {
                 let opening = Opening::decode(&self.bytes[wire::LENGTH_BYTES..length]).map_err(garbled)?;
                 self.bytes.drain(..length);
@@ -188,24 +202,24 @@ struct Connection<'a, D> {
 }
 
 impl<D: Desk> Connection<'_, D> {
-    async fn converse(&mut self) -> io::Result<Ended> {
+    /// Does what the client asks until the connection ends. None: the client has been told that its session is over.
+    async fn converse(&mut self) -> io::Result<Option<Ended>> {
         let mut sent = Unsent::default();
         loop {
             self.apply_all().await?;
             sent = self.flush(sent).await?;
             if self.said_close {
-                return Ok(Ended::ByClient);
+                return Ok(Some(Ended::ByClient));
             }
-            if self.member.outbox.has_ended() {
-                return match self.member.is_broken() {
-                    true => self.await_farewell().await,
-                    false => Ok(Ended::ByClient),
-                };
+            match self.member.outbox.ending() {
+                Ending::No => {}
+                Ending::Told => return Ok(None),
+                Ending::BrokenOff => return Ok(Some(Ended::Cut)),
             }
             tokio::select! {
                 read = self.door.reader.read_buf(&mut self.door.bytes) => {
                     if read? == 0 {
-                        return Ok(Ended::Cut);
+                        return Ok(Some(Ended::Cut));
                     }
                 }
                 () = self.member.outbox.wake.notified() => {}
@@ -213,21 +227,45 @@ impl<D: Desk> Connection<'_, D> {
         }
     }
 
-    /// Takes nothing more of a client but that it goes. It was told that its locks are lost, and may still be using them.
-    async fn await_farewell(&mut self) -> io::Result<Ended> {
-        let bytes = &mut self.door.bytes;
-        loop {
-            while let Some(length) = wire::frame_length(bytes).map_err(garbled)? {
-                let request = wire::decode_request(&bytes[wire::LENGTH_BYTES..length]).map_err(garbled)?;
-                bytes.drain(..length);
-                if request == Request::Close {
-                    return Ok(Ended::ByClient);
+    /// Takes nothing more of a client but that it goes. It was told that its locks are lost, or could not be told, and may still be
+    /// using them: they are others' when it says so, when the connection has ended or when its lease is over.
+    async fn await_farewell(&mut self) -> Ended {
+        self.member.end_by_others();
+        self.desk.disconnect(self.member);
+        self.coming = None;
+        while !self.has_said_close() && self.desk.holds_something(self.member) {
+            tokio::select! {
+                read = self.door.reader.read_buf(&mut self.door.bytes) => {
+                    if !read.is_ok_and(|read| read > 0) {
+                        return Ended::Cut;
+                    }
                 }
-            }
-            if self.door.reader.read_buf(bytes).await? == 0 {
-                return Ok(Ended::Cut);
+                () = self.member.outbox.wake.notified() => {}
             }
         }
+        Ended::ByClient
+    }
+
+    /// Whether a close is among what has come; all else is dropped.
+    fn has_said_close(&mut self) -> bool {
+        let bytes = std::mem::take(&mut self.door.bytes);
+        let mut begin = 0;
+        let is_close = loop {
+            begin += self.skip(bytes.len() - begin);
+            match wire::announced(&bytes[begin..]) {
+                Ok(None) => break false,
+                Ok(Some(1)) => match bytes[begin..].get(wire::LENGTH_BYTES..wire::LENGTH_BYTES + 1) {
+                    None => break false,
+                    Some(payload) if wire::decode_request(payload) == Ok(Request::Close) => break true,
+                    Some(_) => begin += wire::LENGTH_BYTES + 1,
+                },
+                Ok(Some(length)) => self.to_skip = wire::LENGTH_BYTES + length,
+                // Nobody knows where the next frame begins.
+                Err(_) => self.to_skip = usize::MAX,
+            }
+        };
+        self.door.bytes.extend_from_slice(&bytes[begin..]);
+        is_close
     }
 
     /// Applies every request that is all there.
@@ -236,8 +274,8 @@ impl<D: Desk> Connection<'_, D> {
         let mut begin = 0;
         let applied = loop {
             begin += self.skip(bytes.len() - begin);
-            if self.to_skip > 0 {
-                break Ok(()); // The rest of it has yet to come.
+            if self.to_skip > 0 || self.member.outbox.has_ended() {
+                break Ok(()); // The rest of it has yet to come, or nothing more is taken.
             }
             match self.is_welcome(&bytes[begin..]) {
                 Ok(true) => {}
@@ -270,7 +308,7 @@ impl<D: Desk> Connection<'_, D> {
             self.member
                 .outbox
                 .end(&format!("it got no request that it understands: {error}"));
-            self.door.bytes.clear();
+            self.to_skip = usize::MAX;
             Ok(())
         })
     }
@@ -320,9 +358,25 @@ impl<D: Desk> Connection<'_, D> {
         let unsent = self.member.outbox.take(spare);
         self.desk.forget(self.member, &unsent.refused);
         if !unsent.bytes.is_empty() {
-            timeout(WRITE_FOR, self.door.write(&unsent.bytes)).await??;
+            self.send(&unsent.bytes).await?;
         }
         Ok(unsent)
+    }
+
+    /// Sends, for as long as that takes: a client that is stopped may use its locks when it goes on, and has to be told first.
+    async fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let (desk, member) = (self.desk, self.member);
+        let mut sending = std::pin::pin!(self.door.write(bytes));
+        loop {
+            match timeout(WRITE_FOR, sending.as_mut()).await {
+                Ok(sent) => return sent,
+                Err(_) if desk.holds_something(member) => {
+                    member.outbox.cut_off("it takes none of its answers");
+                    desk.disconnect(member);
+                }
+                Err(late) => return Err(late.into()),
+            }
+        }
     }
 }
 

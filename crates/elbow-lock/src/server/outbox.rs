@@ -22,7 +22,19 @@ pub(crate) struct Outbox {
     unsent: Mutex<Unsent>,
     /// The connection's task has something to do.
     pub(crate) wake: Notify,
-    ended: AtomicBool,
+    /// As in `unsent`, for a look at every request.
+    has_ended: AtomicBool,
+}
+
+/// Whether anything more is said to a client.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Ending {
+    #[default]
+    No,
+    /// Its last words are that its session is over. It may use its locks until it has read them, and a moment longer.
+    Told,
+    /// None: to its client the connection broke, and nothing is said of its locks.
+    BrokenOff,
 }
 
 /// What the connection's task takes out.
@@ -33,6 +45,7 @@ pub(crate) struct Unsent {
     pub(crate) refused: Vec<LockId>,
     /// What it takes of the service's memory.
     room: Option<Room>,
+    ending: Ending,
 }
 
 impl Unsent {
@@ -42,6 +55,22 @@ impl Unsent {
             return false;
         }
         bytes <= OUTBOX_BYTES_FREE || self.room.get_or_insert_with(|| memory.room()).grow_to(bytes)
+    }
+
+    fn end(&mut self, why: &str) {
+        if self.ending == Ending::No {
+            self.ending = Ending::Told;
+            wire::append_reply(&mut self.bytes, &Reply::Lost { why: why.to_owned() });
+        }
+    }
+
+    fn cut_off(&mut self, why: &str) {
+        if self.ending == Ending::No {
+            self.bytes.clear();
+            self.bytes.shrink_to(OUTBOX_BYTES_FREE);
+            self.room = None;
+            self.end(why);
+        }
     }
 
     /// Empties it, and keeps what it needs usually for the next replies.
@@ -60,17 +89,20 @@ impl Outbox {
             memory: memory.clone(),
             unsent: Mutex::default(),
             wake: Notify::new(),
-            ended: AtomicBool::new(false),
+            has_ended: AtomicBool::new(false),
         }
     }
 
     /// Adds a reply. The task that sends is woken unless it is the caller (`to_self`).
     pub(crate) fn push(&self, reply: &Reply, to_self: bool) {
         let mut unsent = self.unsent.lock();
-        if unsent.is_in_bounds(&self.memory) {
-            wire::append_reply(&mut unsent.bytes, reply);
-        } else {
-            self.ended.store(true, Ordering::Release);
+        if unsent.ending == Ending::No {
+            if unsent.is_in_bounds(&self.memory) {
+                wire::append_reply(&mut unsent.bytes, reply);
+            } else {
+                unsent.cut_off("it reads none of its answers");
+                self.has_ended.store(true, Ordering::Release);
+            }
         }
         match reply {
             // The name is that of another lock, which stays.
@@ -88,26 +120,39 @@ impl Outbox {
     }
 
     /// Takes what is there; `spare` is left for what comes next.
-    pub(crate) fn take(&self, spare: Unsent) -> Unsent {
-        std::mem::replace(&mut self.unsent.lock(), spare)
+    pub(crate) fn take(&self, mut spare: Unsent) -> Unsent {
+        let mut unsent = self.unsent.lock();
+        spare.ending = unsent.ending;
+        std::mem::replace(&mut unsent, spare)
     }
 
     /// Ends the session: its last words are `why`.
     pub(crate) fn end(&self, why: &str) {
-        if !self.ended.swap(true, Ordering::AcqRel) {
-            wire::append_reply(&mut self.unsent.lock().bytes, &Reply::Lost { why: why.to_owned() });
-        }
+        self.unsent.lock().end(why);
+        self.has_ended.store(true, Ordering::Release);
         self.wake.notify_one();
     }
 
-    /// Ends the connection without a word: to its client it broke, and nothing is said of its locks.
+    /// As [`end`](Self::end), and what was to be said before is left out: the client takes nothing.
+    pub(crate) fn cut_off(&self, why: &str) {
+        self.unsent.lock().cut_off(why);
+        self.has_ended.store(true, Ordering::Release);
+    }
+
+    /// Ends the connection without a word.
     pub(crate) fn break_off(&self) {
-        self.ended.store(true, Ordering::Release);
+        self.unsent.lock().ending = Ending::BrokenOff;
+        self.has_ended.store(true, Ordering::Release);
         self.wake.notify_one();
     }
 
-    /// Whether the session has ended: send what is left, and close.
+    /// Whether nothing more is to be taken from the client.
     pub(crate) fn has_ended(&self) -> bool {
-        self.ended.load(Ordering::Acquire)
+        self.has_ended.load(Ordering::Acquire)
+    }
+
+    /// Whether more is to be said than what is there.
+    pub(crate) fn ending(&self) -> Ending {
+        self.unsent.lock().ending
     }
 }

@@ -31,7 +31,7 @@ use crate::deadlock;
 use crate::hello::{PROTOCOL_NEWEST, Welcome};
 use crate::lease::Leases;
 use crate::memory::Memory;
-use crate::message::{FileName, LockId, Owner, Refusal, Reply, Request, SessionId};
+use crate::message::{FileName, LockId, Owner, Refusal, Reply, Request, SessionId, Wait};
 use crate::shard::{Action, Limits, Shard};
 use crate::table::{Comparison, Known};
 
@@ -377,6 +377,11 @@ impl Service {
     /// Ends the sessions of processes that are gone and are in the way of what would be refused at once: to who has waited for the end of a
     /// process (waitpid(2)) its locks are free.
     fn bury(&self, place: Place, member: &Member, request: &Request, known: &Known) {
+        let (Request::Lock { wait: Wait::Try, .. } | Request::Posix { wait: Wait::Try, .. } | Request::Query { .. }) =
+            request
+        else {
+            return; // It waits for them.
+        };
         loop {
             let in_the_way = self.in_the_way(place, member, request, known);
             let found = in_the_way.and_then(|session| self.sessions.read().get(&session).cloned());
@@ -590,6 +595,10 @@ impl Desk for Service {
         }
     }
 
+    fn holds_something(&self, member: &Member) -> bool {
+        self.shards.iter().any(|shard| shard.lock().holds_something(member.id))
+    }
+
     fn limits(&self) -> &Limits {
         &self.limits
     }
@@ -608,7 +617,8 @@ mod tests {
     use elbow_ranges::Footprint;
 
     use super::*;
-    use crate::message::{Kind, Wait};
+    use crate::message::Kind;
+    use crate::server::outbox::Ending;
     use crate::server::outbox::Unsent;
     use crate::wire;
 
@@ -747,6 +757,27 @@ mod tests {
         assert_eq!(service.memory.used_bytes(), 0);
     }
 
+    /// Who takes long to compare was kept out for as long as others came meanwhile.
+    #[test]
+    fn a_long_request_gets_its_turn_though_others_come_all_the_time() {
+        const RANGES: u64 = 2_000;
+        let service = Service::new(1, 1, Grace::default(), 10_000, &Limits::default());
+        let (others, _) = service.open("others".to_owned(), 0, PEER).unwrap();
+        let (late, _) = service.open("late".to_owned(), 0, PEER).unwrap();
+        apply(&service, &others, list_lock(0, odd(0, RANGES)));
+        let mut next = service.apply(&late, list_lock(7, odd(99, RANGES)), Known::default());
+        let mut rounds = 0;
+        while let Some(long) = next {
+            rounds += 1;
+            assert!(rounds < 20, "it never gets its turn");
+            apply(&service, &others, list_lock(rounds, odd(rounds, RANGES)));
+            let (request, known) = long.compare_here();
+            next = service.apply(&late, request, known);
+        }
+        assert!(rounds > 1, "others came");
+        assert!(matches!(sent(&service, &late)[..], [Reply::Granted { .. }]));
+    }
+
     /// 10,000 clients that read nothing had 80 GB of answers together.
     #[test]
     fn answers_that_nobody_reads_are_bounded_in_sum() {
@@ -759,17 +790,19 @@ mod tests {
             .map(|_| service.open("lazy".to_owned(), 0, PEER).unwrap().0)
             .collect();
         for member in &lazy {
-            (0..100_000).take_while(|_| !member.outbox.has_ended()).for_each(|seq| {
-                assert!(
-                    service
-                        .apply(member, Request::Renew { seq }, Known::default())
-                        .is_none()
-                );
-            });
+            (0..100_000)
+                .take_while(|_| member.outbox.ending() == Ending::No)
+                .for_each(|seq| {
+                    assert!(
+                        service
+                            .apply(member, Request::Renew { seq }, Known::default())
+                            .is_none()
+                    );
+                });
         }
         assert!(service.memory.used_bytes() <= 1 << 20);
         assert!(
-            lazy.last().unwrap().outbox.has_ended(),
+            lazy.last().unwrap().outbox.ending() == Ending::Told,
             "there was no room for its answers"
         );
         // What every client may leave unread needs no room.

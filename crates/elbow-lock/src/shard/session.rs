@@ -64,6 +64,10 @@ impl Session {
         held.map(|(&(_, file), _)| file)
     }
 
+    pub(super) fn holds_nothing(&self) -> bool {
+        self.held.is_empty()
+    }
+
     /// How many locks and pieces it holds, but for those of one file.
     pub(super) fn held_except(&self, except: Option<usize>) -> usize {
         let others = self.held.iter().filter(|((_, file), _)| Some(*file) != except);

@@ -197,6 +197,14 @@ impl Shard {
         held.map(|lock| lock.ask.who.session).collect()
     }
 
+    /// Whether a session holds anything.
+    #[must_use]
+    pub fn holds_something(&self, session: SessionId) -> bool {
+        self.sessions
+            .get(&session)
+            .is_some_and(|session| !session.holds_nothing())
+    }
+
     /// How many locks a session holds of files other than this one.
     #[must_use]
     pub fn holds_elsewhere(&self, session: SessionId, name: &FileName) -> u64 {

@@ -15,6 +15,8 @@ use elbow_ranges::Footprint;
 
 /// Memory of an entry, about.
 const ENTRY_BYTES: usize = 24;
+/// So often a request is compared beside the table, each time with what has come meanwhile. Then it is its turn.
+const ROUNDS_MAX: u32 = 8;
 
 /// With which locks, by their numbers, a request shares bytes. Cloning is cheap.
 ///
@@ -24,7 +26,11 @@ const ENTRY_BYTES: usize = 24;
 /// assert!(Known::default().is_empty());
 /// ```
 #[derive(Clone, Debug, Default)]
-pub struct Known(Option<Arc<AHashMap<u64, bool>>>);
+pub struct Known {
+    answers: Option<Arc<AHashMap<u64, bool>>>,
+    /// How often it was compared.
+    rounds: u32,
+}
 
 /// A lock that a request has to be compared with.
 #[derive(Clone, Debug)]
@@ -37,25 +43,32 @@ impl Known {
     /// Whether nothing is known.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.0.is_none()
+        self.answers.is_none()
     }
 
     /// Compares: the long part, which needs no table.
     pub fn learn(&mut self, ours: &Footprint, comparisons: &[Comparison]) {
-        let known = Arc::make_mut(self.0.get_or_insert_default());
+        self.rounds += 1;
+        let known = Arc::make_mut(self.answers.get_or_insert_default());
         let answers = comparisons
             .iter()
             .map(|other| (other.number, ours.overlaps(&other.footprint)));
         known.extend(answers);
     }
 
+    /// Whether what has come since is little enough to be compared in the table: else others that come all the time would keep a request out
+    /// for ever.
+    pub(crate) fn is_enough(&self) -> bool {
+        self.rounds >= ROUNDS_MAX
+    }
+
     pub(super) fn of(&self, number: u64) -> Option<bool> {
-        self.0.as_ref()?.get(&number).copied()
+        self.answers.as_ref()?.get(&number).copied()
     }
 
     /// Memory that it takes, about.
     pub(crate) fn heap_bytes(&self) -> usize {
-        self.0.as_ref().map_or(0, |known| known.len() * ENTRY_BYTES)
+        self.answers.as_ref().map_or(0, |known| known.len() * ENTRY_BYTES)
     }
 }
 

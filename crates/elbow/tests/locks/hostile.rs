@@ -2,9 +2,9 @@
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use elbow_lock::{Address, Kind, Wait};
+use elbow_lock::{Address, Client, FileName, Hold, Kind, LockId, Owner, Request, Wait, wire};
 use elbow_ranges::Footprint;
 
 use super::lockd::{Lockd, until};
@@ -187,4 +187,178 @@ fn a_client_that_reads_no_answers_is_cut_off() {
         .client()
         .lock("/f", Footprint::whole(), Kind::Exclusive, Wait::Try)
         .unwrap();
+}
+
+/// Frames of these requests.
+fn frames(requests: &[Request]) -> Vec<u8> {
+    let mut frames = Vec::new();
+    requests
+        .iter()
+        .for_each(|request| wire::append_request(&mut frames, request));
+    frames
+}
+
+fn lock_of(file: &[u8], footprint: Footprint) -> Request {
+    Request::Lock {
+        id: LockId(1),
+        owner: Owner(1),
+        file: FileName::new(file).unwrap(),
+        kind: Kind::Exclusive,
+        footprint,
+        wait: Wait::Forever, // Whoever looks whether it is free has it for a moment.
+        recall: false,
+    }
+}
+
+/// Asks often for the status, with the many locks in it that are given back: more than a client may leave unread.
+fn flood(others: &Client, stream: &mut impl Write) -> Vec<Hold> {
+    let lock = |n| {
+        others
+            .lock(format!("/other{n}"), Footprint::whole(), Kind::Shared, Wait::Try)
+            .unwrap()
+    };
+    let many = (0..100).map(lock).collect();
+    let _ = stream.write_all(&frame(&[0x18, 1]).repeat(10_000)); // It may not take all.
+    many
+}
+
+fn is_free(client: &Client, file: &str) -> bool {
+    client
+        .lock(file, Footprint::whole(), Kind::Exclusive, Wait::Try)
+        .is_ok()
+}
+
+/// The story: a client whose answers piled up lost its locks to others at that moment, and was not told.
+#[test]
+fn a_client_that_reads_no_answers_keeps_its_locks_until_it_goes() {
+    let lockd = Lockd::start(&[]);
+    let others = lockd.client();
+    let mut stream = connect(&lockd);
+    stream.set_write_timeout(Some(Duration::from_secs(2))).unwrap();
+    stream.write_all(&hello()).unwrap();
+    stream
+        .write_all(&frames(&[lock_of(b"/f", Footprint::whole())]))
+        .unwrap();
+    until("it holds", || !is_free(&others, "/f"));
+    let _in_the_status = flood(&others, &mut stream);
+    assert!(!is_free(&others, "/f"), "it may be writing");
+    let said = read_until(&mut stream, b"reads none of its answers");
+    assert!(!is_free(&others, "/f"), "it was told this moment");
+    drop((stream, said));
+    until("it has gone", || is_free(&others, "/f"));
+}
+
+/// Reads until that was said.
+fn read_until(stream: &mut impl Read, what: &[u8]) -> Vec<u8> {
+    let (mut said, mut bytes) = (Vec::new(), vec![0; 1 << 20]);
+    while !said.windows(what.len()).any(|window| window == what) {
+        let got = stream.read(&mut bytes).unwrap();
+        assert!(got > 0, "the connection ended before it said so");
+        said.drain(..said.len().saturating_sub(what.len()));
+        said.extend(&bytes[..got]);
+    }
+    said
+}
+
+/// Over TCP too, and no longer than its lease.
+#[test]
+fn a_client_with_a_lease_that_reads_no_answers_keeps_its_locks_as_long() {
+    let lockd = Lockd::start(&["--listen", "tcp:127.0.0.1:0", "--ttl", "4s"]);
+    let Address::Tcp(place) = &lockd.addresses[1] else {
+        panic!("TCP")
+    };
+    let others = lockd.client();
+    let mut stream = std::net::TcpStream::connect(place).unwrap();
+    stream.set_write_timeout(Some(Duration::from_millis(500))).unwrap();
+    let begun = Instant::now();
+    stream.write_all(&hello()).unwrap();
+    stream
+        .write_all(&frames(&[lock_of(b"/f", Footprint::whole())]))
+        .unwrap();
+    until("it holds", || !is_free(&others, "/f"));
+    let _in_the_status = flood(&others, &mut stream);
+    until("its lease is over", || is_free(&others, "/f"));
+    assert!(begun.elapsed() >= Duration::from_secs(4), "{:?}", begun.elapsed());
+    read_until(&mut stream, b"reads none of its answers");
+}
+
+/// The story: what followed of a request that was refused unread was taken for requests when the session had been broken meanwhile.
+#[test]
+fn a_broken_client_that_is_in_the_middle_of_a_request_keeps_its_locks_until_it_says_close() {
+    let lockd = Lockd::start(&["--request", "64K"]);
+    let others = lockd.client();
+    let mut stream = connect(&lockd);
+    stream.write_all(&hello()).unwrap();
+    stream
+        .write_all(&frames(&[lock_of(b"/f", Footprint::whole())]))
+        .unwrap();
+    until("it holds", || !is_free(&others, "/f"));
+    // A lock that is too long, whose list looks like request after request to end the session.
+    let close = frames(&[Request::Close]);
+    let long: Vec<u8> = [b"\x10\x02\x01\x01g\x01\x01\x00".to_vec(), close.repeat(50_000)].concat();
+    let long = frame(&long);
+    let (begin, rest) = long.split_at(long.len() / 2);
+    stream.write_all(begin).unwrap();
+    read_until(&mut stream, b"--request");
+    others.break_locks(&FileName::new(b"/f").unwrap(), None, false).unwrap();
+    read_until(&mut stream, b"broke it");
+    stream.write_all(rest).unwrap();
+    // Half of one is none, and what is no close is none.
+    stream.write_all(&frames(&[Request::Renew { seq: 1 }])).unwrap();
+    stream.write_all(&close[..3]).unwrap();
+    std::thread::sleep(Duration::from_millis(300));
+    assert!(!is_free(&others, "/f"), "it has not said that it uses it no more");
+    stream.write_all(&close[3..]).unwrap();
+    until("it said close", || is_free(&others, "/f"));
+}
+
+#[test]
+fn who_sends_what_nobody_understands_keeps_its_locks_until_it_goes() {
+    let lockd = Lockd::start(&[]);
+    let others = lockd.client();
+    let mut stream = connect(&lockd);
+    stream.write_all(&hello()).unwrap();
+    stream
+        .write_all(&frames(&[lock_of(b"/f", Footprint::whole())]))
+        .unwrap();
+    until("it holds", || !is_free(&others, "/f"));
+    stream.write_all(&frame(&[0x7f])).unwrap();
+    read_until(&mut stream, b"no request that it understands");
+    stream.write_all(&frames(&[Request::Close]).repeat(3)).unwrap(); // Nobody knows what this belongs to.
+    std::thread::sleep(Duration::from_millis(300));
+    assert!(!is_free(&others, "/f"), "it may not have read yet what it was told");
+    drop(stream);
+    until("it has gone", || is_free(&others, "/f"));
+}
+
+/// A broken client on a machine that is gone takes no place for longer than its lease.
+#[test]
+fn a_broken_client_is_waited_for_as_long_as_its_lease() {
+    let lockd = Lockd::start(&["--listen", "tcp:127.0.0.1:0", "--ttl", "4s", "--clients", "2"]);
+    let Address::Tcp(place) = &lockd.addresses[1] else {
+        panic!("TCP")
+    };
+    let others = lockd.client();
+    let mut stream = std::net::TcpStream::connect(place).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    stream.write_all(&hello()).unwrap();
+    stream
+        .write_all(&frames(&[lock_of(b"/f", Footprint::whole())]))
+        .unwrap();
+    until("it holds", || !is_free(&others, "/f"));
+    others.break_locks(&FileName::new(b"/f").unwrap(), None, false).unwrap();
+    let mut said = Vec::new();
+    stream.read_to_end(&mut said).expect("the service closes it");
+    assert!(is_free(&others, "/f"));
+}
+
+/// Before a client is known it may not have megabytes kept for it.
+#[test]
+fn no_hello_is_long() {
+    let lockd = Lockd::start(&[]);
+    let mut stream = connect(&lockd);
+    stream.write_all(&[0, 0, 0x80, 0]).unwrap();
+    let begun = Instant::now();
+    assert!(last_words(stream).contains("begins with a hello"));
+    assert!(begun.elapsed() < Duration::from_secs(9), "it waited for the rest");
 }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use elbow_lock::{Address, Client, Credentials, Hold, Kind, LockError, LockId, Options, Request, Wait, wire};
 use elbow_ranges::Footprint;
 
-use crate::lockd::Lockd;
+use crate::lockd::{Lockd, until};
 use crate::preload::{self, said};
 
 const KEY: &str = "0123456789abcdef0123";
@@ -199,9 +199,9 @@ fn what_was_changed_on_the_way_is_not_believed() {
         .iter()
         .filter(|(way, _)| *way == Way::ToService)
         .count();
-    assert_eq!(opened, 2, "the first connection went on");
+    assert!(opened > 1, "the first connection went on");
     held.finish().unwrap();
-    lock(&client).unwrap();
+    until("it is given back", || lock(&client).is_ok());
 }
 
 /// Certificates as OpenSSL makes them.

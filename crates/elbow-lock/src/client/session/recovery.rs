@@ -1,6 +1,5 @@
 //! Makes the link to the service again when it broke: the first thread that needs it connects, the others wait for that one.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::MutexGuard;
@@ -52,7 +51,7 @@ impl Session {
     /// Goes on over a new link: what was asked is asked again, what was held is held again or lost.
     fn resume(&self, state: &mut MutexGuard<'_, State>, link: Link) {
         let (number, requests) = state.core.connected(&link.opened(), now_ms());
-        state.link = Arc::new(NumberedLink { number, link });
+        state.link = NumberedLink::new(number, link);
         self.changed.notify_all();
         self.send_all(state, requests);
     }
