@@ -96,6 +96,19 @@ impl Session {
         kind: Kind,
         wait: Wait,
     ) -> Result<LockId, LockError> {
+        self.ask_to_be_told(owner, file, footprint, kind, wait, false)
+    }
+
+    /// As [`ask`](Self::ask); with `recall`, [`is_wanted`](Self::is_wanted) hears of it when somebody waits for the lock.
+    pub(super) fn ask_to_be_told(
+        &self,
+        owner: Owner,
+        file: &FileName,
+        footprint: Footprint,
+        kind: Kind,
+        wait: Wait,
+        recall: bool,
+    ) -> Result<LockId, LockError> {
         let id = LockId(self.number());
         let request = Request::Lock {
             id,
@@ -104,7 +117,7 @@ impl Session {
             kind,
             footprint,
             wait,
-            recall: false,
+            recall,
         };
         fits(file, &request)?;
         self.begin(Call::Lock(id), &request)?;
