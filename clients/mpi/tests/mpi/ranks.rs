@@ -1,33 +1,32 @@
 //! Ranks that a launcher starts without the library.
 
 use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use crate::bed::{Bed, Run};
+use crate::bed::{Bed, Run, library};
 use crate::implementations::{self, Mpi};
 use crate::service::Service;
 
 /// Starts its words without the library where the rank is one of `DROP`, as a launcher does that loses the environment of some.
-const LAUNCHER: &str = "#!/bin/sh
+const LAUNCHER: &str = "\
 rank=${PMI_RANK:-${OMPI_COMM_WORLD_RANK:-$PMIX_RANK}}
 for dropped in $DROP; do
     [ $dropped != \"$rank\" ] || unset LD_PRELOAD
-done
-exec \"$@\"
-";
+done";
 
 fn launcher(bed: &Bed) -> PathBuf {
-    let path = bed.path().join("launcher");
-    std::fs::write(&path, LAUNCHER).unwrap();
+    script(bed, "launcher", LAUNCHER)
+}
+
+/// A script that does something, and then becomes its words.
+fn script(bed: &Bed, name: &str, does: &str) -> PathBuf {
+    let path = bed.path().join(name);
+    std::fs::write(&path, format!("#!/bin/sh\n{does}\nexec \"$@\"\n")).unwrap();
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
     path
 }
 
-fn words<'a>(
-    launcher: &'a std::path::Path,
-    program: &'a std::path::Path,
-    file: &'a std::path::Path,
-) -> [&'a std::ffi::OsStr; 3] {
+fn words<'a>(launcher: &'a Path, program: &'a Path, file: &'a Path) -> [&'a std::ffi::OsStr; 3] {
     [launcher.as_os_str(), program.as_os_str(), file.as_os_str()]
 }
 
@@ -132,28 +131,58 @@ fn ranks_without_the_library_are_let_go_on_if_that_is_wanted() {
 fn processes_that_a_program_starts_without_the_library_end_it() {
     let bed = Bed::new();
     let service = Service::start(bed.path());
+    let bare = script(&bed, "bare", "unset LD_PRELOAD");
+    // Open MPI starts them in the environment of its daemon.
+    let covered = format!(
+        "export ELBOW_MPI_PATIENCE=5 LD_PRELOAD={} ELBOW_LOCKS={}\nexport OMPI_MCA_fbtl_posix_write_datasieving=false",
+        library().display(),
+        service.url
+    );
+    let covered = script(&bed, "covered", &covered);
     for mpi in implementations::installed() {
         let program = mpi.compile("c/spawn.c", bed.path());
-        let how = Run {
+        let run = |how, script: &Path| {
+            bed.run(
+                &mpi,
+                how,
+                &program,
+                &[script, &program].map(|path| path.to_str().unwrap()),
+            )
+        };
+        let without = Run {
             ranks: 2,
-            service: Some(&service.url),
-            variable: Some(("ELBOW_MPI_PATIENCE", "5")),
             ..Run::default()
         };
-        let program_word = program.to_str().unwrap();
-        let ran = bed.run(&mpi, how, &program, &[program_word]);
+        if !run(without, &bare).succeeded {
+            assert_eq!(mpi.name, "mpich 4", "it starts processes elsewhere");
+            println!("SKIPPED: {} starts no processes from within a program here", mpi.name);
+            continue;
+        }
+        let how = Run {
+            service: Some(&service.url),
+            variable: Some(("ELBOW_MPI_PATIENCE", "5")),
+            ..without
+        };
+        let ran = run(how, &covered);
         assert!(
             ran.succeeded && ran.printed.contains("all wrote"),
             "{}: {}",
             mpi.name,
             ran.printed
         );
-        let bare = bed.path().join("bare");
-        std::fs::write(&bare, "#!/bin/sh\nunset LD_PRELOAD\nexec \"$@\"\n").unwrap();
-        std::fs::set_permissions(&bare, std::fs::Permissions::from_mode(0o755)).unwrap();
-        let ran = bed.run(&mpi, how, &program, &[bare.to_str().unwrap(), program_word]);
+        let ran = run(how, &bare);
         let is_named = ran.printed.contains("that were started by MPI_Comm_spawn gave no sign");
         assert!(is_named && !ran.succeeded, "{}: {}", mpi.name, ran.printed);
         assert!(!ran.printed.contains("all wrote"), "{}: {}", mpi.name, ran.printed);
+        // The other way round: the processes that were started look for those that started them.
+        let ran = run(
+            Run {
+                variable: None,
+                ..without
+            },
+            &covered,
+        );
+        let is_named = ran.printed.contains("that started this program gave no sign");
+        assert!(is_named && !ran.succeeded, "{}: {}", mpi.name, ran.printed);
     }
 }
