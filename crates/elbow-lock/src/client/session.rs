@@ -257,6 +257,7 @@ impl Session {
         let seq = self.number();
         match self.call(Call::Number(seq), &Request::Status { seq }, Receive::Block)? {
             Reply::Status { json, .. } => Ok(json),
+            Reply::Denied { why, .. } => Err(self.rejected(why)),
             other => Err(self.rejected(format!("it answered {other:?} to a question for its status"))),
         }
     }

@@ -458,6 +458,9 @@ pub(crate) struct ProxyArgs {
     /// Most clients at a time.
     #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = at_least_one())]
     pub(super) clients: usize,
+    /// Memory for the locks and requests of all clients together; beyond it requests are refused.
+    #[arg(long, value_name = "SIZE", value_parser = size::parse_exact, default_value = "1G")]
+    pub(super) memory: u64,
 }
 
 /// Whose processes may use a Unix socket.
