@@ -849,7 +849,7 @@ mod tests {
     #[test]
     fn a_full_proxy_gives_back_what_is_idle_before_it_refuses() {
         let one = bytes_of(&lock(5, 0));
-        let memory = Memory::new(2 * one + OWNER_BYTES);
+        let memory = Memory::new(2 * one + 2 * OWNER_BYTES);
         let mut relay = Relay::new(0, 100_000, 0).within(memory.clone());
         relay.open(0, ONE, 0).unwrap();
         relay.open(0, TWO, 0).unwrap();
