@@ -68,10 +68,7 @@ pub(crate) fn begun(native: &Native) {
     if code == 0 && parent != native.comm_null {
         greet(native, parent, native.comm_world, "that started this program");
     }
-    let rank = check(native, native.comm_world);
-    if rank == Some(0) {
-        report(Report::Covered);
-    }
+    check(native, native.comm_world);
 }
 
 /// After a communicator was made of processes that may have had none together before.
@@ -104,9 +101,11 @@ pub(crate) fn is_known() -> Result<(), Trouble> {
     )))
 }
 
-/// Looks for the neighbours of this rank, and returns its number when all are known to be here.
-fn check(native: &Native, comm: Handle) -> Option<usize> {
-    let (rank, size) = place(native, comm)?;
+/// Looks for the neighbours of this rank. Rank 0 tells when all are known to be here, the first time.
+fn check(native: &Native, comm: Handle) {
+    let Some((rank, size)) = place(native, comm) else {
+        return;
+    };
     let missing = exchange(native, comm, &neighbours(rank, size));
     if !missing.is_empty() {
         let text = format!(
@@ -119,8 +118,9 @@ fn check(native: &Native, comm: Handle) -> Option<usize> {
     if size > 1 {
         call!(native, "PMPI_Barrier", comm => Handle);
     }
-    IS_KNOWN.store(true, Ordering::Relaxed);
-    Some(rank)
+    if !IS_KNOWN.swap(true, Ordering::Relaxed) && rank == 0 {
+        report(Report::Covered);
+    }
 }
 
 /// Looks whether the processes at the other end of `between` have the library; all of `comm`, on this end, call it.

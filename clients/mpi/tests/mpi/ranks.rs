@@ -186,3 +186,41 @@ fn processes_that_a_program_starts_without_the_library_end_it() {
         assert!(is_named && !ran.succeeded, "{}: {}", mpi.name, ran.printed);
     }
 }
+
+/// Neither has been in one `MPI_Init` with the other, or in any.
+#[test]
+fn processes_that_meet_later_look_for_each_other() {
+    let bed = Bed::new();
+    let service = Service::start(bed.path());
+    for mpi in implementations::installed() {
+        let program = mpi.compile("c/meet.c", bed.path());
+        for (way, named) in [
+            ("connect", "at the other end of the connection gave no sign"),
+            ("session", "rank 1 gave no sign"),
+        ] {
+            let without = Run {
+                ranks: 2,
+                ..Run::default()
+            };
+            if !bed.run(&mpi, without, &program, &[way]).printed.contains("all met") {
+                println!("SKIPPED: {} does not {way} here", mpi.name);
+                continue;
+            }
+            let how = Run {
+                service: Some(&service.url),
+                variable: Some(("ELBOW_MPI_PATIENCE", "2")),
+                ..without
+            };
+            let ran = bed.run(&mpi, how, &program, &[way]);
+            assert!(
+                ran.succeeded && ran.printed.contains("all met"),
+                "{} {way}: {}",
+                mpi.name,
+                ran.printed
+            );
+            let ran = bed.run(&mpi, how, &program, &[way, "silent"]);
+            let is_named = ran.printed.contains(named) && !ran.printed.contains("all met");
+            assert!(is_named && !ran.succeeded, "{} {way}: {}", mpi.name, ran.printed);
+        }
+    }
+}
