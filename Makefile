@@ -43,7 +43,7 @@ test: ## the whole gate, as the continuous integration runs it
 bare: ## `make demo` on a bare Debian, as three users; needs root and mmdebstrap; SUITES, DO and DO_AS choose others
 	@for suite in $(SUITES); do for user in $(DO_AS); do scripts/bare.sh $$suite $$user $(DO) || exit 1; done; done
 
-soak: ## the random tests with a hundred times as many cases as in `make test` (random system calls: 100,000), and the test suites of others; or ROUNDS=n
+soak: ## the random tests with a hundred times as many cases as in `make test` (random system calls: 100,000), and the test suites of others (PJDFSTEST=DIR, LTPROOT=DIR: those too); or ROUNDS=n
 	@scripts/setup.sh soak
 	$(CARGO) build --release --locked -p elbow-python
 	SOAK=1 $(CARGO) test --release --workspace --locked

@@ -61,6 +61,8 @@ pub(crate) struct Abi {
     pub(crate) mode_unique_open: c_int,
     pub(crate) byte: Named,
     pub(crate) datatype_null: Named,
+    pub(crate) comm_world: Named,
+    pub(crate) comm_null: Named,
     pub(crate) combiners: [(&'static str, c_int, Combiner); 16],
     pub(crate) order_c: c_int,
     pub(crate) distribute_block: c_int,
@@ -102,6 +104,8 @@ pub(crate) static MPICH: Abi = Abi {
     mode_unique_open: 32,
     byte: Named::Number(0x4c00_010d),
     datatype_null: Named::Number(0x0c00_0000),
+    comm_world: Named::Number(0x4400_0000),
+    comm_null: Named::Number(0x0400_0000),
     combiners: combiners([1, 2, 3, 4, 6, 7, 9, 10, 19, 12, 13, 14, 18, 15, 16, 17]),
     order_c: 56,
     distribute_block: 121,
@@ -122,6 +126,8 @@ pub(crate) static OPEN_MPI: Abi = Abi {
     mode_unique_open: 32,
     byte: Named::Symbol("ompi_mpi_byte"),
     datatype_null: Named::Symbol("ompi_mpi_datatype_null"),
+    comm_world: Named::Symbol("ompi_mpi_comm_world"),
+    comm_null: Named::Symbol("ompi_mpi_comm_null"),
     combiners: combiners([0, 1, 2, 3, 5, 6, 8, 9, 18, 11, 12, 13, 17, 14, 15, 16]),
     order_c: 0,
     distribute_block: 0,
@@ -142,6 +148,8 @@ pub(crate) static STANDARD: Abi = Abi {
     mode_unique_open: 128,
     byte: Named::Number(0x247),
     datatype_null: Named::Number(0x200),
+    comm_world: Named::Number(0x101),
+    comm_null: Named::Number(0x100),
     combiners: combiners([
         101, 102, 103, 104, 105, 106, 107, 108, 109, 110, 111, 112, 116, 113, 114, 115,
     ]),
@@ -234,7 +242,12 @@ mod tests {
         is("MPI_SEEK_SET", abi.seek_set.into());
         is("MPI_MODE_RDWR", abi.mode_rdwr.into());
         is("MPI_MODE_UNIQUE_OPEN", abi.mode_unique_open.into());
-        for (name, named) in [("MPI_BYTE", abi.byte), ("MPI_DATATYPE_NULL", abi.datatype_null)] {
+        for (name, named) in [
+            ("MPI_BYTE", abi.byte),
+            ("MPI_DATATYPE_NULL", abi.datatype_null),
+            ("MPI_COMM_WORLD", abi.comm_world),
+            ("MPI_COMM_NULL", abi.comm_null),
+        ] {
             if let Named::Number(number) = named {
                 is(name, number as i64);
             }

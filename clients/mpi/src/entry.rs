@@ -20,24 +20,29 @@ use crate::{collective, hints, request};
 macro_rules! export {
     ($name:expr, ($($argument:ident: $type:ty),*), $body:expr) => {
         const _: () = {
+            #[allow(clippy::too_many_arguments, reason = "MPI's functions")]
             fn serve($($argument: $type),*) -> c_int {
                 $body
             }
             #[allow(unsafe_code)]
             // SAFETY: the name is MPI's, and the function is what MPI says of it.
             #[unsafe(export_name = concat!("MPI_", $name))]
+            #[allow(clippy::too_many_arguments, reason = "MPI's functions")]
             extern "C" fn outer($($argument: $type),*) -> c_int {
                 serve($($argument),*)
             }
             #[allow(unsafe_code)]
             // SAFETY: as above.
             #[unsafe(export_name = concat!("PMPI_", $name))]
+            #[allow(clippy::too_many_arguments, reason = "MPI's functions")]
             extern "C" fn inner($($argument: $type),*) -> c_int {
                 serve($($argument),*)
             }
         };
     };
 }
+
+pub(crate) use export;
 
 /// How an access is carried out in atomic mode.
 type Way = fn(&Native, &OpenFile, &Atomic, &Transfer) -> c_int;

@@ -24,6 +24,7 @@ use crate::grain::{self, FILE_END};
 use crate::group::{self, Group};
 use crate::hints;
 use crate::native::{Native, call};
+use crate::presence;
 use crate::shadow::{Identity, Shadow, nanoseconds};
 use crate::sieve::{Sieve, Waits};
 use crate::sieving::{self, Sieving};
@@ -192,6 +193,7 @@ impl OpenFile {
             Some(already) => Ok(already.hints.clone()),
             None => hints::exact_writes(native, self.handle),
         };
+        presence::is_known()?;
         let (name, hints, client, grain) = (name?, hints?, client()?, grain::from_environment()?);
         let sieving = sieving::from_environment()?.unless_hinted(hints.forbid_sieving());
         let shadow = (sieving != Sieving::Never).then(|| self.shadow(native, alone.ok()?));
@@ -332,8 +334,8 @@ impl Atomic {
     }
 }
 
-/// This process's session with the lock service, made when the first file becomes atomic.
-fn client() -> Result<Client, Trouble> {
+/// This process's session with the lock service, made when it is first needed.
+pub(crate) fn client() -> Result<Client, Trouble> {
     static CLIENT: OnceLock<Mutex<Option<Client>>> = OnceLock::new();
     let mut known = CLIENT.get_or_init(Mutex::default).lock();
     if let Some(client) = &*known {

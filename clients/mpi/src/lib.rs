@@ -16,11 +16,12 @@
 //!   [`shadow`] writes them;
 //! - [`entry`]: the exported functions; [`files`]: what is open, and in which mode; [`grain`]: how finely it is locked;
 //!   [`hints`]: no write beyond what was asked; [`hdf5`]: independent transfers of HDF5, which are many accesses;
+//! - [`start`], [`presence`]: whether all processes have this library;
 //! - [`group`]: messages between the processes of a file; [`error`]: how the program hears of trouble.
 //!
 //! Invariants: in atomic mode no I/O is done but under a lock that covers all that it touches and was ours just before; what
 //! cannot be locked exactly is refused with an MPI error; no lock is kept after the call that took it. In nonatomic mode
-//! nothing is changed. Design: `docs/design/mpi.md`.
+//! nothing is changed. No process comes to its program before all of its world are known to have this library. Design: `docs/design/mpi.md`.
 
 mod abi;
 mod collective;
@@ -42,10 +43,12 @@ mod implementations;
 mod inspect;
 mod layout;
 mod native;
+mod presence;
 mod request;
 mod shadow;
 mod sieve;
 mod sieving;
 mod speed;
+mod start;
 mod transfer;
 mod view;

@@ -20,6 +20,8 @@ pub(crate) struct Native {
     loaded: usize,
     pub(crate) byte: Handle,
     pub(crate) datatype_null: Handle,
+    pub(crate) comm_world: Handle,
+    pub(crate) comm_null: Handle,
 }
 
 /// Calls a function of the MPI library by name; the types are those of its C declaration, with [`Handle`] for a handle.
@@ -118,13 +120,15 @@ impl Native {
         };
         let predefined = |named| match named {
             Named::Number(number) => Some(abi.handle(number)),
-            Named::Symbol(name) => own_symbol(library, &CString::new(name).ok()?).map(Handle),
+            Named::Symbol(name) => variable(library, &CString::new(name).ok()?).map(Handle),
         };
         Some(Native {
             abi,
             loaded: library,
             byte: predefined(abi.byte)?,
             datatype_null: predefined(abi.datatype_null)?,
+            comm_world: predefined(abi.comm_world)?,
+            comm_null: predefined(abi.comm_null)?,
         })
     }
 
@@ -148,10 +152,15 @@ impl Native {
 }
 
 fn symbol(library: usize, name: &CStr) -> Option<usize> {
-    // SAFETY: a handle of dlopen and a C string.
+    // SAFETY: a handle of dlopen or one of its constants, and a C string.
     #[allow(unsafe_code)]
     let address = unsafe { libc::dlsym(library as *mut c_void, name.as_ptr()) } as usize;
     (address != 0).then_some(address)
+}
+
+/// The address of a variable of the library, as the library itself has it: where a program has a copy (a copy relocation), that is the one.
+fn variable(library: usize, name: &CStr) -> Option<usize> {
+    symbol(libc::RTLD_DEFAULT as usize, name).or_else(|| own_symbol(library, name))
 }
 
 /// As [`symbol`], but only if the library itself defines it and not one that it needs.

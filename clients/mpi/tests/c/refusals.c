@@ -4,11 +4,14 @@
  *     refusals FILE without-service    there is no lock service: atomic mode is refused on all ranks, nonatomic mode works
  *     refusals FILE with-service       there is one: a view whose file type cannot be locked exactly is refused
  *     refusals FILE service-gone       it goes away, after FILE.ready was made and before FILE.gone is there: no I/O
+ *     refusals FILE started-past       MPI_Init never came to the library: atomic mode is refused on all ranks
  *
  * Prints "refused as it should be", or what is wrong.
  */
+#define _GNU_SOURCE
 #include "fail.h"
 
+#include <dlfcn.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -92,12 +95,24 @@ static void service_gone(MPI_File file, const char *path) {
     must_be_empty(file);
 }
 
+/* MPI_Init of the MPI library itself. */
+static int init_past(int *argc, char ***argv) {
+    Dl_info mpi;
+    int (*init)(int *, char ***) = NULL;
+    if (dladdr((void *)MPI_Comm_rank, &mpi) != 0)
+        init = (int (*)(int *, char ***))dlsym(dlopen(mpi.dli_fname, RTLD_NOW | RTLD_NOLOAD), "PMPI_Init");
+    return init == NULL ? MPI_ERR_OTHER : init(argc, argv);
+}
+
 int main(int argc, char **argv) {
     MPI_File file;
-    CHECK(MPI_Init(&argc, &argv));
+    int is_past = strcmp(argv[2], "started-past") == 0;
+    CHECK(is_past ? init_past(&argc, &argv) : MPI_Init(&argc, &argv));
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     CHECK(MPI_File_open(MPI_COMM_WORLD, argv[1], MPI_MODE_CREATE | MPI_MODE_RDWR, MPI_INFO_NULL, &file));
-    if (strcmp(argv[2], "without-service") == 0)
+    if (is_past)
+        must_be_refused(MPI_File_set_atomicity(file, 1), "atomic mode of who was started past the library");
+    else if (strcmp(argv[2], "without-service") == 0)
         without_service(file);
     else if (strcmp(argv[2], "service-gone") == 0)
         service_gone(file, argv[1]);

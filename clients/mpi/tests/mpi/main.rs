@@ -9,6 +9,7 @@
 
 mod bed;
 mod implementations;
+mod ranks;
 mod service;
 mod sieving;
 
@@ -324,6 +325,14 @@ fn what_cannot_be_locked_is_refused() {
         let ran = bed.run(&mpi, how, &program, &["with-service"]);
         assert!(
             ran.printed.contains("refused as it should be"),
+            "{}: {}",
+            mpi.name,
+            ran.printed
+        );
+        let ran = bed.run(&mpi, how, &program, &["started-past"]);
+        assert!(
+            ran.printed.contains("refused as it should be")
+                && ran.printed.contains("MPI was started past this library"),
             "{}: {}",
             mpi.name,
             ran.printed

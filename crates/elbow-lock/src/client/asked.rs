@@ -3,11 +3,14 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use elbow_ranges::Footprint;
+
+use super::Client;
 use super::hold::Hold;
 use super::link::now_ms;
 use super::session::Session;
 use crate::error::LockError;
-use crate::message::{FileName, LockId};
+use crate::message::{FileName, Kind, LockId, Owner, Wait};
 
 /// A lock that was asked for and perhaps not yet granted. Dropping it gives it up.
 ///
@@ -25,6 +28,31 @@ pub struct Asked {
 pub struct Canceller {
     session: Weak<Session>,
     id: LockId,
+}
+
+impl Client {
+    /// Takes a lock at once or not at all, and is told when somebody else waits for it: [`Hold::is_wanted`].
+    ///
+    /// ```no_run
+    /// use elbow_lock::{Client, FileName};
+    /// use elbow_ranges::Footprint;
+    ///
+    /// let client = Client::connect("unix:/run/locks")?;
+    /// let hold = client.lock_until_wanted(FileName::new(b"turn").unwrap(), Footprint::whole())?;
+    /// while !hold.is_wanted() {
+    ///     std::thread::sleep(std::time::Duration::from_millis(10));
+    /// }
+    /// hold.release();
+    /// # Ok::<(), elbow_lock::LockError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// When somebody holds it, or the service refuses or is gone.
+    pub fn lock_until_wanted(&self, file: FileName, footprint: Footprint) -> Result<Hold, LockError> {
+        let (owner, kind) = (Owner::of_this_thread(), Kind::Exclusive);
+        let id = self.0.ask_to_be_told(owner, &file, footprint, kind, Wait::Try, true)?;
+        Asked::new(Arc::clone(&self.0), id, file).wait()
+    }
 }
 
 impl Asked {

@@ -524,9 +524,11 @@ impl ClientCore {
                 self.answered(Call::Number(seq), reply, heard);
             }
             Reply::Answer { id, .. } => self.answered(Call::Lock(id), reply, heard),
-            Reply::Status { seq, .. } => self.answered(Call::Number(seq), reply, heard),
+            Reply::Status { seq, .. } | Reply::Denied { seq, .. } => {
+                self.answered(Call::Number(seq), reply, heard);
+            }
             Reply::Lost { why } => self.dismissed(link, now_ms, &why),
-            Reply::Seen { .. } | Reply::Broken { .. } | Reply::Denied { .. } => {} // Asked for over another connection.
+            Reply::Seen { .. } | Reply::Broken { .. } => {} // Asked for over another connection.
         }
     }
 

@@ -113,6 +113,19 @@ impl Session {
         kind: Kind,
         wait: Wait,
     ) -> Result<LockId, LockError> {
+        self.ask_to_be_told(owner, file, footprint, kind, wait, false)
+    }
+
+    /// As [`ask`](Self::ask); with `recall`, [`is_wanted`](Self::is_wanted) hears of it when somebody waits for the lock.
+    pub(super) fn ask_to_be_told(
+        &self,
+        owner: Owner,
+        file: &FileName,
+        footprint: Footprint,
+        kind: Kind,
+        wait: Wait,
+        recall: bool,
+    ) -> Result<LockId, LockError> {
         let id = LockId(self.number());
         let request = Request::Lock {
             id,
@@ -121,7 +134,7 @@ impl Session {
             kind,
             footprint,
             wait,
-            recall: false,
+            recall,
         };
         fits(file, &request)?;
         self.begin(Call::Lock(id), request)?;
@@ -261,6 +274,7 @@ impl Session {
         let seq = self.number();
         match self.call(Call::Number(seq), Request::Status { seq }, Receive::Block)? {
             Reply::Status { json, .. } => Ok(json),
+            Reply::Denied { why, .. } => Err(self.rejected(why)),
             other => Err(self.rejected(format!("it answered {other:?} to a question for its status"))),
         }
     }

@@ -13,7 +13,8 @@
 //! a moment longer than it lives.
 //!
 //! Invariants: what goes to the service goes in the order in which the relay decided it. When the lease of the session is
-//! over by the proxy's clock, every client is told before anything else is done.
+//! over by the proxy's clock, every client is told before anything else is done. What its clients make it keep is bounded: locks, held, waiting and idle, what
+//! is not sent to the service yet, long requests while they come in, and answers that are not read.
 //!
 //! Not here: what is kept and what is passed on (`relay`).
 
@@ -39,8 +40,8 @@ use crate::client::{Options, TTL_MS_TCP};
 use crate::credentials::Credentials;
 use crate::error::LockError;
 use crate::hello::{self, Welcome};
-use crate::memory::Memory;
-use crate::message::{LockId, Reply, Request, SessionId};
+use crate::memory::{Memory, Room};
+use crate::message::{LockId, Refusal, Reply, Request, SessionId};
 use crate::server::connection::Desk;
 use crate::server::listen::{self, Listener, Peer, Stream};
 use crate::server::long::Long;
@@ -58,6 +59,8 @@ const RECONNECT_PAUSE: Duration = Duration::from_millis(100);
 /// Ended clients get this long to take their last words.
 const LAST_WORDS_FOR: Duration = Duration::from_millis(100);
 const READ_BYTES: usize = 64 << 10;
+/// What may wait to be sent to the service when the memory is full; who makes it more is cut off.
+const UNSENT_BYTES: usize = 8 << 20;
 
 /// What a proxy is to do.
 #[derive(Clone, Debug)]
@@ -72,6 +75,8 @@ pub struct Settings {
     pub options: Options,
     /// Most clients at a time.
     pub clients_max: usize,
+    /// Memory for what all clients together make it keep, in bytes.
+    pub memory_bytes: usize,
 }
 
 /// Runs a proxy until `told_to_end`. `ready` is called each time it has a session and listens.
@@ -187,7 +192,7 @@ async fn connect_again(settings: &Settings) -> io::Result<Uplink> {
 /// Serves clients as long as one session with the service lasts.
 async fn serve_over(settings: &Settings, uplink: Uplink, ready: &impl Fn(&Address)) -> io::Result<()> {
     let listener = Listener::open(&settings.listen, settings.users).await?;
-    let proxy = Arc::new(Proxy::new(uplink.welcome, uplink.opened_ms));
+    let proxy = Arc::new(Proxy::new(uplink.welcome, uplink.opened_ms, settings.memory_bytes));
     let places = Arc::new(Semaphore::new(settings.clients_max));
     let clients = tokio::spawn(accept(listener, Arc::clone(&proxy), None, places));
     ready(&settings.listen);
@@ -209,7 +214,7 @@ async fn serve_over(settings: &Settings, uplink: Uplink, ready: &impl Fn(&Addres
 /// One session with the service, and the clients that share it.
 struct Proxy {
     welcome: Welcome,
-    /// It takes what the service may take, which says no itself.
+    /// It takes requests as long as the service may take them, which says no itself.
     limits: Limits,
     memory: Memory,
     state: Mutex<State>,
@@ -222,24 +227,48 @@ struct State {
     members: HashMap<SessionId, Arc<Member>>,
     last_session: u64,
     unsent: Vec<u8>,
+    /// Bytes that are being sent.
+    sending: usize,
+    /// For both.
+    room: Room,
+}
+
+impl State {
+    fn measure(&mut self) {
+        self.room.set(self.unsent.capacity() + self.sending);
+    }
+
+    fn take_unsent(&mut self) -> Vec<u8> {
+        let unsent = std::mem::take(&mut self.unsent);
+        self.sending = unsent.capacity();
+        unsent
+    }
+
+    fn has_sent(&mut self) {
+        self.sending = 0;
+        self.measure();
+    }
 }
 
 impl Proxy {
-    fn new(welcome: Welcome, opened_ms: u64) -> Self {
+    fn new(welcome: Welcome, opened_ms: u64, memory_bytes: usize) -> Self {
+        let memory = Memory::new(memory_bytes);
         let state = State {
-            relay: Relay::new(opened_ms, welcome.ttl_ms, welcome.grace_ms),
+            relay: Relay::new(opened_ms, welcome.ttl_ms, welcome.grace_ms).within(memory.clone()),
             members: HashMap::new(),
             last_session: 0,
             unsent: Vec::new(),
+            sending: 0,
+            room: memory.room(),
         };
         let limits = Limits {
-            memory_bytes: usize::MAX,
+            memory_bytes,
             request_bytes: wire::FRAME_BYTES_MAX,
             ..Limits::default()
         };
         Self {
             welcome,
-            memory: Memory::new(limits.memory_bytes),
+            memory,
             limits,
             state: Mutex::new(state),
             wake: Notify::new(),
@@ -254,10 +283,12 @@ impl Proxy {
         bytes.reserve(READ_BYTES);
         loop {
             self.hear_all(&mut bytes)?;
-            let unsent = std::mem::take(&mut self.state.lock().unsent);
+            let unsent = self.state.lock().take_unsent();
             if !unsent.is_empty() {
                 writer.write_all(&unsent).await?;
                 writer.flush().await?; // What is sealed may be kept until then.
+                drop(unsent);
+                self.state.lock().has_sent();
             }
             tokio::select! {
                 read = reader.read_buf(&mut bytes) => {
@@ -317,9 +348,15 @@ impl Proxy {
                 }
             }
         }
+        state.measure();
         if !state.unsent.is_empty() {
             self.wake.notify_one();
         }
+    }
+
+    /// Whether the service reads so slowly that what clients give back has filled the memory: that is never refused.
+    fn is_stuck(&self) -> bool {
+        !self.memory.has(0) && self.state.lock().room.bytes() > UNSENT_BYTES
     }
 
     fn each_member(&self, act: impl Fn(&Outbox)) {
@@ -354,6 +391,9 @@ impl Desk for Proxy {
         self.step(Some(member), |state, out| {
             state.relay.ask(now_ms(), member.id, request, out);
         });
+        if self.is_stuck() {
+            member.outbox.end(&relay::full(self.memory.bytes_max()).to_string());
+        }
         None
     }
 
@@ -382,5 +422,9 @@ impl Desk for Proxy {
 
     fn memory(&self) -> &Memory {
         &self.memory
+    }
+
+    fn full_memory(&self) -> Refusal {
+        relay::full(self.memory.bytes_max())
     }
 }

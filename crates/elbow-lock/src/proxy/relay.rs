@@ -18,6 +18,9 @@
 //! answered after the client's was heard: the proxy never promises more than it has. So a client may go on with its
 //! locks while the proxy stands still or is dead, until its lease ends, and nobody else has been given them before.
 //!
+//! What a client makes it keep is counted against one [`Memory`]: entries, calls and questions under way, names of owners, each with a [`Room`] of
+//! its own. Where there is none left idle locks go first, and then requests are refused; what gives something back, and a renewal, never is.
+//!
 //! Invariants: every lock of the session at the service belongs to one entry, every entry to one client that is here;
 //! names at the service are never used twice; at most one renewal is under way.
 //!
@@ -28,6 +31,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use crate::lease::ClientLease;
+use crate::memory::{LOCK_BYTES, Memory, Room};
 use crate::message::{LockId, Owner, Refusal, Reply, Request, SessionId, Token};
 
 /// An idle lock older than this is given back: its client does something else now.
@@ -35,6 +39,13 @@ const IDLE_MS_MAX: u64 = 5_000;
 
 /// A client is let in while at least this share of the proxy's lease is left: else it would be too busy with renewals.
 const LEASE_SHARE_MIN: u32 = 4;
+
+/// A client waits for the answer to a renewal before it sends the next one; who does not is answered so many.
+const RENEWALS_OF_CLIENT: usize = 4;
+/// Memory of a call or question under way, without its name.
+const CALL_BYTES: usize = 256;
+/// Memory of the name of an owner, which stays as long as its client.
+const OWNER_BYTES: usize = 64;
 
 /// What a relay wants sent.
 #[derive(Clone, Debug, PartialEq)]
@@ -80,18 +91,21 @@ pub struct Relay {
     /// Locks, by their names at the service.
     entries: BTreeMap<LockId, Entry>,
     /// Other calls under way, by their names at the service.
-    calls: HashMap<LockId, (SessionId, LockId)>,
-    statuses: HashMap<u64, (SessionId, u64)>,
+    calls: HashMap<LockId, (SessionId, LockId, Room)>,
+    statuses: HashMap<u64, (SessionId, u64, Room)>,
     renewing: Option<Renewal>,
     /// Renewals of clients that were heard after the one under way was sent.
     renewals_next: Vec<(SessionId, u64)>,
+    memory: Memory,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Client {
     /// Names at the service of its locks, by their own.
     locks: HashMap<LockId, LockId>,
     owners: HashMap<Owner, Owner>,
+    /// For the names of its owners.
+    room: Room,
 }
 
 #[derive(Debug)]
@@ -106,6 +120,7 @@ struct Entry {
     /// How often it can be granted without asking for another token.
     grants_left: u64,
     state: State,
+    _room: Room,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -149,7 +164,14 @@ impl Relay {
             statuses: HashMap::new(),
             renewing: None,
             renewals_next: Vec::new(),
+            memory: Memory::new(usize::MAX),
         }
+    }
+
+    /// Counts what it keeps against `memory`, which others may share.
+    #[must_use]
+    pub fn within(self, memory: Memory) -> Self {
+        Self { memory, ..self }
     }
 
     /// A client has come, and asks for a lease (0: as long as it may be).
@@ -166,7 +188,12 @@ impl Relay {
         if left < self.ttl_ms / LEASE_SHARE_MIN {
             return Err("this lock proxy has not heard from its service for a while".to_owned());
         }
-        self.clients.insert(client, Client::default());
+        let opened = Client {
+            locks: HashMap::new(),
+            owners: HashMap::new(),
+            room: self.memory.room(),
+        };
+        self.clients.insert(client, opened);
         let grace_ms = self.grace_until_ms.saturating_sub(now_ms);
         Ok(Terms {
             ttl_ms: if ttl_ms == 0 { left } else { left.min(ttl_ms) },
@@ -190,10 +217,10 @@ impl Relay {
             self.entries.remove(&id);
             out.push(Send::Up(Request::Cancel { id }));
         }
-        for (up, _) in self.calls.extract_if(|_, (owner, _)| *owner == client) {
+        for (up, _) in self.calls.extract_if(|_, (owner, ..)| *owner == client) {
             out.push(Send::Up(Request::Cancel { id: up }));
         }
-        self.statuses.retain(|_, (owner, _)| *owner != client);
+        self.statuses.retain(|_, (owner, ..)| *owner != client);
         for owner in gone.owners.into_values() {
             out.push(Send::Up(Request::PosixRelease { owner, file: None }));
         }
@@ -206,7 +233,7 @@ impl Relay {
         for id in waiting {
             self.cancel(now_ms, client, id, out);
         }
-        let calls = self.calls.iter().filter(|(_, (owner, _))| *owner == client);
+        let calls = self.calls.iter().filter(|(_, (owner, ..))| *owner == client);
         out.extend(calls.map(|(up, _)| Send::Up(Request::Cancel { id: *up })));
     }
 
@@ -222,6 +249,9 @@ impl Relay {
         if !self.clients.contains_key(&client) {
             return;
         }
+        if !self.make_room(bytes_of(&request), out) {
+            return self.refuse(client, &request, out);
+        }
         match request {
             Request::Lock { .. } => self.lock(now_ms, client, request, out),
             Request::Reassert { id, recall, .. } => {
@@ -234,26 +264,35 @@ impl Relay {
             Request::Cancel { id } => self.cancel(now_ms, client, id, out),
             Request::Posix { id, .. } | Request::Query { id, .. } => {
                 let up = self.number();
-                self.calls.insert(up, (client, id));
+                let room = self.room(bytes_of(&request));
+                self.calls.insert(up, (client, id, room));
                 let request = self.renamed(client, up, request);
                 out.push(Send::Up(request));
             }
             Request::PosixRelease { owner, file } => {
-                let owner = self.owner(client, owner);
-                out.push(Send::Up(Request::PosixRelease { owner, file }));
+                // An owner that has asked for nothing has nothing.
+                let owner = self
+                    .clients
+                    .get(&client)
+                    .and_then(|client| client.owners.get(&owner))
+                    .copied();
+                out.extend(owner.map(|owner| Send::Up(Request::PosixRelease { owner, file })));
             }
             Request::Renew { seq } => {
-                self.renewals_next.push((client, seq));
-                self.renew(now_ms, out);
+                let of_client = self.renewals_next.iter().filter(|(other, _)| *other == client);
+                if of_client.count() < RENEWALS_OF_CLIENT {
+                    self.renewals_next.push((client, seq));
+                    self.renew(now_ms, out);
+                }
             }
             Request::Status { seq } => {
                 let up = self.number().0;
-                self.statuses.insert(up, (client, seq));
+                self.statuses.insert(up, (client, seq, self.room(bytes_of(&request))));
                 out.push(Send::Up(Request::Status { seq: up }));
             }
-            Request::Look { seq, file } => {
-                let up = self.number().0;
-                self.statuses.insert(up, (client, seq));
+            Request::Look { seq, ref file } => {
+                let (up, file) = (self.number().0, file.clone());
+                self.statuses.insert(up, (client, seq, self.room(bytes_of(&request))));
                 out.push(Send::Up(Request::Look { seq: up, file }));
             }
             Request::Break { seq, .. } => {
@@ -276,18 +315,18 @@ impl Relay {
             }
             Reply::Recall { id: up } => self.recall(up, out),
             Reply::Answer { id: up, blocker } => {
-                if let Some((client, id)) = self.calls.remove(&up) {
+                if let Some((client, id, _)) = self.calls.remove(&up) {
                     out.push(Send::Down(client, Reply::Answer { id, blocker }));
                 }
             }
             Reply::Renewed { seq } => self.renewed(now_ms, seq, out),
             Reply::Status { seq, json } => {
-                if let Some((client, seq)) = self.statuses.remove(&seq) {
+                if let Some((client, seq, _)) = self.statuses.remove(&seq) {
                     out.push(Send::Down(client, Reply::Status { seq, json }));
                 }
             }
             Reply::Seen { seq, seen } => {
-                if let Some((client, seq)) = self.statuses.remove(&seq) {
+                if let Some((client, seq, _)) = self.statuses.remove(&seq) {
                     out.push(Send::Down(client, Reply::Seen { seq, seen }));
                 }
             }
@@ -406,14 +445,14 @@ impl Relay {
                 }
             }
             None => {
-                let call = self.calls.iter().find(|(_, call)| **call == (client, id));
+                let call = self.calls.iter().find(|(_, call)| (call.0, call.1) == (client, id));
                 out.extend(call.map(|(up, _)| Send::Up(Request::Cancel { id: *up })));
             }
         }
     }
 
     fn granted(&mut self, up: LockId, token: Token, out: &mut Vec<Send>) {
-        if let Some((client, id)) = self.calls.remove(&up) {
+        if let Some((client, id, _)) = self.calls.remove(&up) {
             out.push(Send::Down(client, Reply::Granted { id, token }));
         } else if self
             .entries
@@ -497,7 +536,7 @@ impl Relay {
 
     fn enter(&mut self, client: SessionId, id: LockId, up: LockId, tell: bool, request: Request) {
         self.name(client, id, up);
-        let state = State::Asked;
+        let (state, room) = (State::Asked, self.room(bytes_of(&request)));
         self.entries.insert(
             up,
             Entry {
@@ -507,6 +546,7 @@ impl Relay {
                 tell,
                 grants_left: Token::OF_KEPT - 1,
                 state,
+                _room: room,
             },
         );
     }
@@ -519,8 +559,8 @@ impl Relay {
 
     /// An answer has ended a lock or a call: whose, and its name there.
     fn forget(&mut self, up: LockId) -> Option<(SessionId, LockId)> {
-        if let Some(call) = self.calls.remove(&up) {
-            return Some(call);
+        if let Some((client, id, _)) = self.calls.remove(&up) {
+            return Some((client, id));
         }
         let Entry { client, id, .. } = self.entries.remove(&up)?;
         self.clients.get_mut(&client)?.locks.remove(&id);
@@ -546,10 +586,49 @@ impl Relay {
         let Some(client) = self.clients.get_mut(&client) else {
             return Owner(0);
         };
-        *client.owners.entry(owner).or_insert_with(|| {
+        let name = *client.owners.entry(owner).or_insert_with(|| {
             self.last_number = next;
             Owner(next)
-        })
+        });
+        client.room.set(client.owners.len() * OWNER_BYTES);
+        name
+    }
+
+    fn room(&self, bytes: usize) -> Room {
+        let mut room = self.memory.room();
+        room.set(bytes);
+        room
+    }
+
+    /// Whether there is room for so much more, when what is kept for nobody has been given back.
+    fn make_room(&mut self, bytes: usize, out: &mut Vec<Send>) -> bool {
+        if bytes > 0 && !self.memory.has(bytes) {
+            self.give_back(out, |entry| matches!(entry.state, State::Idle { .. }));
+        }
+        bytes == 0 || self.memory.has(bytes)
+    }
+
+    /// Answers a request for which there is no room.
+    fn refuse(&self, client: SessionId, request: &Request, out: &mut Vec<Send>) {
+        let why = full(self.memory.bytes_max());
+        let reply = match *request {
+            Request::Lock { id, .. }
+            | Request::Reassert { id, .. }
+            | Request::Posix { id, .. }
+            | Request::Query { id, .. } => Reply::Refused { id, why },
+            Request::Status { seq } | Request::Look { seq, .. } => Reply::Denied {
+                seq,
+                why: why.to_string(),
+            },
+            // They take nothing.
+            Request::Unlock { .. }
+            | Request::Cancel { .. }
+            | Request::PosixRelease { .. }
+            | Request::Renew { .. }
+            | Request::Break { .. }
+            | Request::Close => return,
+        };
+        out.push(Send::Down(client, reply));
     }
 
     fn number(&mut self) -> LockId {
@@ -581,6 +660,32 @@ impl Entry {
             _ => false,
         };
         same && self.client == client && self.grants_left > 0 && matches!(self.state, State::Idle { .. })
+    }
+}
+
+/// That a proxy with so much memory has none left.
+pub(super) fn full(bytes_max: usize) -> Refusal {
+    let limit =
+        format!("{bytes_max} bytes of memory in the lock proxy of this node; --memory of elbow lockd proxy raises it");
+    Refusal::Full { limit }
+}
+
+/// What a request makes a relay keep.
+fn bytes_of(request: &Request) -> usize {
+    match request {
+        Request::Lock { file, footprint, .. } | Request::Reassert { file, footprint, .. } => {
+            LOCK_BYTES + OWNER_BYTES + file.as_bytes().len() + footprint.heap_bytes()
+        }
+        Request::Posix { file, .. } | Request::Query { file, .. } | Request::Look { file, .. } => {
+            CALL_BYTES + OWNER_BYTES + file.as_bytes().len()
+        }
+        Request::Status { .. } => CALL_BYTES,
+        Request::Unlock { .. }
+        | Request::Cancel { .. }
+        | Request::PosixRelease { .. }
+        | Request::Renew { .. }
+        | Request::Break { .. }
+        | Request::Close => 0,
     }
 }
 
@@ -756,6 +861,54 @@ mod tests {
         assert_eq!(ask(&mut relay, ONE, Request::Unlock { id }), []);
         assert_eq!(relay.idle(), 0);
         asked(&ask(&mut relay, ONE, lock(6, 0)));
+    }
+
+    /// Every way out gives back what it took.
+    #[test]
+    fn a_full_proxy_gives_back_what_is_idle_before_it_refuses() {
+        let one = bytes_of(&lock(5, 0));
+        let memory = Memory::new(2 * one + 2 * OWNER_BYTES);
+        let mut relay = Relay::new(0, 100_000, 0).within(memory.clone());
+        relay.open(0, ONE, 0).unwrap();
+        relay.open(0, TWO, 0).unwrap();
+        let up = held(&mut relay);
+        let idle = asked(&ask(&mut relay, ONE, lock(6, 50)));
+        hear(
+            &mut relay,
+            Reply::Granted {
+                id: idle,
+                token: Token(10),
+            },
+        );
+        assert_eq!(ask(&mut relay, ONE, Request::Unlock { id: LockId(6) }), []);
+        assert_eq!(relay.idle(), 1);
+        let sent = ask(&mut relay, TWO, lock(5, 90));
+        assert_eq!(sent[0], Send::Up(Request::Unlock { id: idle }));
+        let other = asked(&sent);
+        let sent = ask(&mut relay, TWO, lock(6, 70));
+        let [Send::Down(TWO, Reply::Refused { id: LockId(6), why })] = &sent[..] else {
+            panic!("{sent:?}")
+        };
+        assert!(why.to_string().contains("--memory of elbow lockd proxy"), "{why}");
+        let sent = ask(&mut relay, TWO, Request::Status { seq: 7 });
+        assert!(
+            matches!(sent[..], [Send::Down(TWO, Reply::Denied { seq: 7, .. })]),
+            "{sent:?}"
+        );
+        assert!(!ask(&mut relay, ONE, Request::Renew { seq: 8 }).is_empty());
+        hear(
+            &mut relay,
+            Reply::Refused {
+                id: other,
+                why: Refusal::TimedOut,
+            },
+        );
+        asked(&ask(&mut relay, TWO, lock(6, 70)));
+        ask(&mut relay, TWO, Request::Close);
+        hear(&mut relay, Reply::Recall { id: up });
+        ask(&mut relay, ONE, Request::Unlock { id: LockId(5) });
+        relay.close(ONE, &mut Vec::new());
+        assert_eq!(memory.used_bytes(), 0);
     }
 
     #[test]

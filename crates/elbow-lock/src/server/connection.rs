@@ -51,6 +51,10 @@ pub(crate) trait Desk: Send + Sync {
     fn limits(&self) -> &Limits;
     /// What all clients together may have under way.
     fn memory(&self) -> &Memory;
+    /// That there is nothing left of it.
+    fn full_memory(&self) -> Refusal {
+        self.limits().full_memory()
+    }
 }
 
 /// Serves one client until it goes, or must go.
@@ -338,7 +342,7 @@ impl<D: Desk> Connection<'_, D> {
                 self.coming = Some(room);
                 return Ok(true);
             }
-            limits.full_memory()
+            self.desk.full_memory()
         };
         let Some(id) = wire::asked_for(bytes)? else {
             return Ok(false);

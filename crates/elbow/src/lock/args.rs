@@ -127,8 +127,13 @@ From MPI_File_set_atomicity(file, 1) on each access locks exactly the bytes that
 MPI 4 and 5 and the standard MPI ABI, in C, C++, Fortran and Python; programs that are linked statically are not \
 reached.
 
+When a rank runs without the library, because LD_PRELOAD was lost on the way or its program is linked statically, \
+the others name it in MPI_Init and end the program, and the exit code is 125. It is 125 too when COMMAND succeeds \
+and no MPI program had the library. --uncovered ignore allows both.
+
 Exit code:
-  That of COMMAND; 125 when there is no service or no library, 126 and 127 as for `elbow run`.";
+  That of COMMAND, 128 + n after signal n; 125 when there is no service or no library, or ranks ran without it; 126 \
+and 127 as for `elbow run`.";
 
 const STATUS_EXAMPLES: &str = "\
 Examples:
@@ -285,6 +290,15 @@ pub(crate) enum Uncovered {
     Ignore,
 }
 
+/// What happens when ranks of an MPI program run without the library.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum UncoveredRanks {
+    /// The program ends in MPI_Init, the ranks are told of, and the exit code is 125.
+    Fail,
+    /// Nobody looks.
+    Ignore,
+}
+
 /// What happens to a process whose locks were lost.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum OnLoss {
@@ -320,6 +334,9 @@ impl From<WhatIsSame> for Identity {
 pub(crate) struct MpiArgs {
     #[command(flatten)]
     pub(super) service: ServiceArgs,
+    /// What happens when ranks run without the library, past the locks.
+    #[arg(long, value_enum, value_name = "WHAT", default_value_t = UncoveredRanks::Fail)]
+    pub(super) uncovered: UncoveredRanks,
     /// The launcher, and what it starts.
     #[arg(last = true, required = true, value_name = "COMMAND", value_hint = ValueHint::CommandWithArguments)]
     pub(super) command: Vec<OsString>,
@@ -442,6 +459,9 @@ pub(crate) struct ProxyArgs {
     /// Most clients at a time.
     #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = at_least_one())]
     pub(super) clients: usize,
+    /// Memory for the locks and requests of all clients together; beyond it requests are refused.
+    #[arg(long, value_name = "SIZE", value_parser = size::parse_exact, default_value = "1G")]
+    pub(super) memory: u64,
 }
 
 /// Whose processes may use a Unix socket.

@@ -10,21 +10,16 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicI32, Ordering};
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 
 use anyhow::{Context, Result, bail, ensure};
 use elbow_lock::{ADDRESS_VARIABLE, Identity, KEY_VARIABLE, made_up_at};
 
 use super::args::{ExecArgs, OnLoss, Uncovered};
+use super::supervise::Supervision;
 use super::uncovered::{Duty, Lookout};
 use super::{image, preload};
-use crate::child::{Running, die_with_us};
 use crate::exit;
 use crate::say::{say, sentence, without_numbers};
-use crate::signals::{self, Event};
-use crate::witness::{SHORT, Witness, pass_on};
 
 const LIBRARY: &str = "libelbow_fcntl.so";
 /// Where the library is, for who keeps it elsewhere.
@@ -113,16 +108,9 @@ fn cannot_look(args: &ExecArgs, why: &str) -> Result<()> {
 
 /// Starts the command, and waits for it as a shell does.
 fn run_watched(mut command: Command, lookout: &Lookout, args: &ExecArgs, prefixes: &[PathBuf]) -> Result<ExitCode> {
-    let blocked = signals::blocked();
-    signals::block_all();
-    signals::block_stop();
-    let (events, happenings) = mpsc::channel();
-    signals::listen_to_all(events.clone()).context("cannot start a thread")?;
-    let process = Arc::new(AtomicI32::new(0));
-    signals::on_stop(process.clone(), events.clone(), || {}).context("cannot start a thread")?;
+    let supervision = Supervision::begin()?;
     command.env(WATCHED_VARIABLE, list(prefixes));
-    signals::block_only_in(&mut command, blocked);
-    die_with_us(&mut command);
+    supervision.prepare(&mut command);
     lookout.join(&mut command, args.uncovered.is_some())?;
     let spawned = command.spawn();
     let not_seen = lookout
@@ -131,31 +119,11 @@ fn run_watched(mut command: Command, lookout: &Lookout, args: &ExecArgs, prefixe
     if let Some(error) = not_seen {
         cannot_look(args, &why_no_listener(&error))?;
     }
-    let running = match spawned {
-        Ok(child) => Running::of(child, events)?,
+    let code = match spawned {
+        Ok(child) => supervision.wait(child)?,
         Err(error) => return Ok(not_run(args, &error)),
     };
-    process.store(running.process(), Ordering::Relaxed);
-    let code = wait(&running, &happenings)?;
     judge(code, lookout.end(), args)
-}
-
-fn wait(running: &Running, happenings: &Receiver<Event>) -> Result<u8> {
-    let mut witness = None;
-    loop {
-        let event = match witness {
-            None => happenings.recv_timeout(SHORT),
-            Some(_) => happenings.recv().map_err(RecvTimeoutError::from),
-        };
-        match event {
-            Ok(Event::Signal(arrival)) => pass_on(&arrival, running, &mut witness),
-            Ok(Event::Ended(status)) => return Ok(exit::of_status(status.context("cannot wait for the command")?)),
-            Ok(Event::Over | Event::RollBack(_)) => {}
-            // Without one, signals are judged as in the first moment.
-            Err(RecvTimeoutError::Timeout) => witness = Witness::start().ok(),
-            Err(RecvTimeoutError::Disconnected) => bail!("nobody waits for the command any more"),
-        }
-    }
 }
 
 /// What a run is worth in which so many processes were found.

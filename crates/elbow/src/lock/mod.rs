@@ -18,8 +18,10 @@ mod look;
 mod mpi;
 mod preload;
 mod proxy;
+mod ranks;
 mod serve;
 mod status;
+mod supervise;
 mod top;
 mod uncovered;
 

@@ -1,18 +1,23 @@
 //! `elbow lock mpi -- mpirun COMMAND`: the atomic mode of MPI-IO becomes true, by list locks.
 //!
-//! This process becomes the command, with `libelbow_mpi.so` to be loaded first by all that it starts. The library finds
+//! The command gets `libelbow_mpi.so`, to be loaded first by all that it starts. The library finds
 //! out by itself which MPI each process runs on, so nothing has to be known here; only Open MPI's launcher has to be told
 //! which variables its processes on other machines get, and OMPIO which bytes it may write.
+//!
+//! The library also finds out whether all ranks have it, and tells us ([`super::ranks`]). With `--uncovered ignore` this process
+//! becomes the command.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode, Stdio};
 
-use anyhow::Result;
-use elbow_lock::{ADDRESS_VARIABLE, KEY_VARIABLE};
+use anyhow::{Result, bail};
+use elbow_lock::{ADDRESS_VARIABLE, Client, KEY_VARIABLE};
 
-use super::args::MpiArgs;
+use super::args::{MpiArgs, UncoveredRanks};
 use super::preload;
+use super::ranks::{Ear, Heard, RUN_VARIABLE};
+use super::supervise::Supervision;
 use crate::exit;
 use crate::say::say;
 
@@ -23,38 +28,88 @@ const LIBRARY_VARIABLE: &str = "ELBOW_MPI_LIB";
 /// included, unless this says no. It is read when MPI starts.
 const OMPIO_SIEVES: (&str, &str) = ("OMPI_MCA_fbtl_posix_write_datasieving", "false");
 
-/// Becomes the command.
+/// What the library does about ranks that lack it.
+const UNCOVERED_VARIABLE: &str = "ELBOW_MPI_UNCOVERED";
+
+/// Runs the command.
 pub(super) fn run(args: &MpiArgs) -> Result<ExitCode> {
     let library = preload::library(LIBRARY, LIBRARY_VARIABLE)?;
     let address = preload::absolute(super::address_of(&args.service)?)?;
+    let is_ignored = args.uncovered == UncoveredRanks::Ignore;
+    let supervision = (!is_ignored).then(Supervision::begin).transpose()?; // Before the client, which may have a thread.
     // A service that is not there is better told of now than by each process.
-    drop(super::connect(
-        &args.service,
-        format!("elbow lock mpi, process {}", std::process::id()),
-    )?);
+    let name = format!("elbow lock mpi, process {}", std::process::id());
+    let client = super::connect(&args.service, name)?;
     let (program, arguments) = (&args.command[0], &args.command[1..]);
     let mut command = Command::new(program);
     command
-        .args(exported(program, args.service.key_file.is_some()))
+        .args(exported(program, args.service.key_file.is_some(), is_ignored))
         .args(arguments)
         .env("LD_PRELOAD", preload::list(&library))
         .env(ADDRESS_VARIABLE, address.to_string())
+        .env(UNCOVERED_VARIABLE, if is_ignored { "ignore" } else { "fail" })
         .env(OMPIO_SIEVES.0, OMPIO_SIEVES.1);
     if let Some(key) = &args.service.key_file {
         command.env(KEY_VARIABLE, std::path::absolute(key)?);
     }
+    match supervision {
+        Some(supervision) => run_heard(command, supervision, &client),
+        None => {
+            drop(client);
+            Ok(become_it(command))
+        }
+    }
+}
+
+/// Becomes the command; comes back only with an error.
+fn become_it(mut command: Command) -> ExitCode {
     let error = command.exec();
-    say(format_args!("{}: {error}", program.display()));
-    Ok(ExitCode::from(exit::of_exec_error(&error)))
+    not_run(&command, &error)
+}
+
+fn not_run(command: &Command, error: &std::io::Error) -> ExitCode {
+    say(format_args!("{}: {error}", command.get_program().display()));
+    ExitCode::from(exit::of_exec_error(error))
+}
+
+/// Starts the command, and waits for it and for what its ranks tell.
+fn run_heard(mut command: Command, supervision: Supervision, client: &Client) -> Result<ExitCode> {
+    let ear = Ear::open(client)?;
+    command.env(RUN_VARIABLE, ear.name());
+    supervision.prepare(&mut command);
+    match command.spawn() {
+        Ok(child) => judge(supervision.wait(child)?, ear.heard()),
+        Err(error) => Ok(not_run(&command, &error)),
+    }
+}
+
+/// What a run is worth of which so much was heard.
+fn judge(code: u8, heard: Heard) -> Result<ExitCode> {
+    match heard {
+        Heard::Uncovered => bail!(
+            "ranks ran without {LIBRARY}, past the lock service (told above): have the launcher pass LD_PRELOAD on, or allow it with --uncovered ignore"
+        ),
+        Heard::Nothing if code == 0 => bail!(
+            "no MPI program had {LIBRARY}: whatever ran has taken no locks. Has the launcher lost LD_PRELOAD on the way, or is the program linked \
+             statically? --uncovered ignore allows it"
+        ),
+        Heard::Cut if code == 0 => {
+            say("the lock service was gone for a time: ranks that ran without the library could not be told of");
+        }
+        Heard::Covered | Heard::Nothing | Heard::Cut => {}
+    }
+    Ok(ExitCode::from(code))
 }
 
 /// What Open MPI's launcher needs so that processes on other machines get our variables; other launchers pass on all.
-fn exported(program: &OsStr, with_key: bool) -> Vec<OsString> {
+fn exported(program: &OsStr, with_key: bool, is_ignored: bool) -> Vec<OsString> {
     if !is_launcher(program) || !is_open_mpi(program) {
         return Vec::new();
     }
     let key = with_key.then_some(KEY_VARIABLE);
-    let variables = ["LD_PRELOAD", ADDRESS_VARIABLE].into_iter().chain(key);
+    let run = (!is_ignored).then_some(RUN_VARIABLE);
+    let variables = ["LD_PRELOAD", ADDRESS_VARIABLE, UNCOVERED_VARIABLE];
+    let variables = variables.into_iter().chain(key).chain(run);
     variables.flat_map(|variable| ["-x".into(), variable.into()]).collect()
 }
 
@@ -87,6 +142,6 @@ mod tests {
 
     #[test]
     fn other_programs_get_no_arguments() {
-        assert!(exported("true".as_ref(), true).is_empty());
+        assert!(exported("true".as_ref(), true, false).is_empty());
     }
 }

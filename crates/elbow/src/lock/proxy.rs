@@ -12,6 +12,7 @@ use crate::say::{answer, say};
 /// Serves the processes of this node until told to end.
 pub(super) fn run(args: &ProxyArgs) -> Result<ExitCode> {
     crate::job::raise_open_files(); // two for each client
+    crate::allocator::return_large_pieces();
     let name = format!("elbow lockd proxy, process {}", std::process::id());
     let settings = Settings {
         listen: args.listen.clone(),
@@ -19,6 +20,7 @@ pub(super) fn run(args: &ProxyArgs) -> Result<ExitCode> {
         service: super::address_of(&args.service)?.clone(),
         options: super::options_of(&args.service, args.ttl, name)?,
         clients_max: args.clients,
+        memory_bytes: usize::try_from(args.memory).unwrap_or(usize::MAX),
     };
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()

@@ -103,6 +103,22 @@ const ENVIRONMENT: &[Entry] = &[
         MPI,
     ),
     (
+        "ELBOW_MPI_PATIENCE",
+        "How many seconds MPI_Init waits for a sign of the other ranks that they have the library; 30 when it is not set.",
+        MPI,
+    ),
+    (
+        "ELBOW_MPI_UNCOVERED",
+        "Set for COMMAND, from --uncovered: fail or ignore.",
+        MPI,
+    ),
+    (
+        "ELBOW_MPI_RUN",
+        "Set for COMMAND: the name by which its ranks tell `elbow lock mpi` through the lock service that all have the \
+      library.",
+        MPI,
+    ),
+    (
         "OMPI_MCA_fbtl_posix_write_datasieving",
         "Set to false for COMMAND: Open MPI then writes no bytes between those that \
       are locked.",

@@ -104,7 +104,7 @@ fn a_queue_that_is_full_names_the_option_that_makes_it_longer() {
 }
 
 /// So many ranges in which no pattern is to be found.
-fn irregular(count: u64) -> Footprint {
+pub(crate) fn irregular(count: u64) -> Footprint {
     let mixed = |n: u64| (n ^ (n >> 7)).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
     let range = |n: u64| (n * 64 + mixed(n) % 31, 1 + mixed(n + count) % 29);
     Footprint::from_list((0..count).map(range)).unwrap()

@@ -11,6 +11,7 @@ mod exec;
 mod guides;
 mod hostile;
 mod lockd;
+mod ltp;
 mod mpi;
 mod preload;
 mod proxy;

@@ -9,6 +9,7 @@ use elbow_ranges::Footprint;
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::crash::fight_while;
+use super::hostile::irregular;
 use super::lockd::{Lockd, until};
 
 /// A proxy that dies with the test.
@@ -20,8 +21,13 @@ pub(crate) struct Proxy {
 
 impl Proxy {
     pub(crate) fn start(lockd: &Lockd, service: &str) -> Self {
+        Self::start_with(lockd, service, &[])
+    }
+
+    fn start_with(lockd: &Lockd, service: &str, options: &[&str]) -> Self {
         let address = format!("unix:{}/proxy", lockd.directory.path().display());
         let words = ["lockd", "proxy", "--listen", &address, "--server", service];
+        let words = [&words, options].concat();
         let mut child = lockd.elbow(&words).stdout(Stdio::piped()).spawn().unwrap();
         let said = BufReader::new(child.stdout.take().unwrap());
         let mut proxy = Self { child, said, address };
@@ -231,4 +237,77 @@ fn the_locks_of_a_killed_proxys_clients_are_kept_for_a_lease() {
         .unwrap()
         .finish()
         .unwrap();
+}
+
+/// The story: a proxy kept whatever its clients made it keep.
+#[test]
+fn what_a_proxy_keeps_is_bounded_and_comes_back() {
+    let lockd = Lockd::start(&["--request", "16M"]);
+    let proxy = Proxy::start_with(&lockd, &lockd.address(), &["--memory", "2M"]);
+    let client = proxy.client();
+    let list = irregular(20_000); // 320,000 bytes, and as many less of them on the way
+    let take = |number: u64| client.lock(format!("/f{number}"), list.clone(), Kind::Exclusive, Wait::Try);
+    let named = "2097152 bytes of memory in the lock proxy of this node; --memory of elbow lockd proxy raises it";
+    let refused_after = || {
+        let mut holds = Vec::new();
+        loop {
+            match take(holds.len() as u64) {
+                Ok(hold) => holds.push(hold),
+                Err(error) => return (holds.len(), error.to_string()),
+            }
+        }
+    };
+    let (first, why) = refused_after();
+    assert!((3..=6).contains(&first) && why.contains(named), "{first}: {why}");
+    // Who has little to ask for is refused as little as the others are: but idle locks are no reason to refuse anything.
+    for number in 0..100 {
+        take(number % 10).unwrap().finish().unwrap();
+    }
+    let (again, why) = refused_after();
+    assert!(again == first && why.contains(named), "{again} after {first}: {why}");
+    // Refused while it comes in, by its length alone.
+    let refused = client
+        .lock("/long", irregular(400_000), Kind::Exclusive, Wait::Try)
+        .unwrap_err();
+    assert!(refused.to_string().contains(named), "{refused}");
+    take(0).unwrap().finish().unwrap();
+}
+
+/// Requests that wait are kept as well, and give back what they take when their client goes.
+#[test]
+fn requests_that_wait_in_a_proxy_are_memory() {
+    let lockd = Lockd::start(&[]);
+    let proxy = Proxy::start_with(&lockd, &lockd.address(), &["--memory", "100K"]);
+    let whole = lockd
+        .client()
+        .lock("/f", Footprint::whole(), Kind::Exclusive, Wait::Try)
+        .unwrap();
+    let client = proxy.client();
+    let name = file_name("/f".as_ref()).unwrap();
+    let mut waiting = Vec::new();
+    let refused = loop {
+        assert!(waiting.len() < 1000, "nothing is refused");
+        let asked = client.ask(
+            Owner(waiting.len() as u64),
+            name.clone(),
+            piece(0),
+            Kind::Exclusive,
+            Wait::Forever,
+        );
+        let asked = asked.unwrap();
+        match asked.wait_for(Duration::from_millis(20)) {
+            Ok(None) => waiting.push(asked),
+            Ok(Some(_)) => panic!("somebody else holds it"),
+            Err(error) => break error.to_string(),
+        }
+    };
+    assert!(refused.contains("--memory of elbow lockd proxy"), "{refused}");
+    assert!((50..130).contains(&waiting.len()), "{}", waiting.len());
+    drop((waiting, client));
+    whole.finish().unwrap();
+    let hold = proxy
+        .client()
+        .lock("/f", piece(0), Kind::Exclusive, Wait::For(5_000))
+        .unwrap();
+    hold.finish().unwrap();
 }
