@@ -469,7 +469,7 @@ pub(crate) struct ProxyArgs {
 pub(crate) enum WhichUsers {
     /// Ours, and root's.
     Same,
-    /// Everybody's on this machine.
+    /// Everybody's on this machine. Nobody checks who may open a file: each of them may lock any name, and keep others waiting.
     Any,
 }
 
