@@ -261,7 +261,10 @@ pub(crate) fn lost(line: &Arc<Line>) {
         say_within(&report(&files, &why, "the process ends"), LAST_WORDS_FOR);
         end_process();
     }
-    line.close();
+    // What children took for us, or for themselves, is in use until the description is closed, or its next lock call has failed.
+    if only_warns || doubtful.is_empty() {
+        line.close();
+    }
     if !doubtful.is_empty() {
         let files = list(&doubtful);
         say(&format!(

@@ -172,6 +172,37 @@ fn what_was_broken_is_nobody_elses_before_the_process_has_ended() {
     }
 }
 
+/// What its child has locked for it, a shell writes under for as long as it has the file open; it is told, but does not know that it holds anything.
+#[test]
+fn what_a_child_locked_for_a_shell_is_nobody_elses_before_the_shell_has_ended() {
+    let ground = Ground::redirected();
+    let script = "exec 9>f; flock 9; echo held; while [ ! -e end ]; do sleep 0.01; done";
+    let shell = piped(ground.command("sh").args(["-c", script]));
+    let client = Client::connect(&ground.service.as_ref().unwrap().url).unwrap();
+    let path = file_name(&ground.data.join("f")).unwrap();
+    let file = FileName::new(&[path.as_bytes(), b"//flock"].concat()).unwrap();
+    assert_eq!(client.break_locks(&file, None, false).unwrap().len(), 1);
+    let lock = |wait_ms| {
+        client.lock_as(
+            Owner::of_this_thread(),
+            file.clone(),
+            Footprint::whole(),
+            Kind::Exclusive,
+            Wait::For(wait_ms),
+        )
+    };
+    assert!(lock(1_000).is_err(), "two have it");
+    std::fs::write(ground.data.join("end"), "").unwrap();
+    lock(60_000).unwrap().finish().unwrap();
+    let ended = shell.wait_with_output().unwrap();
+    assert_eq!(ended.status.code(), Some(0));
+    let complaint = complained(&ended);
+    assert!(
+        complaint.contains("if children have taken any, were lost"),
+        "{complaint}"
+    );
+}
+
 /// Whether the reader of the program that strace runs is stopped at a system call just now.
 fn is_reader_kept(strace: u32) -> bool {
     let read = |path: String| std::fs::read_to_string(path).unwrap_or_default();
