@@ -3,8 +3,8 @@
  * Calls that fail give -1, or a null pointer, and set errno; elbow_lock_error() then says in words what is wrong. Clients,
  * holds and what was asked for may be used from several threads at once, until they are given up.
  *
- * A structure with a field `size` grows at its end in later versions: set it to sizeof, and all that is not used to 0. The others
- * never change.
+ * A structure with a field `size` grows at its end in later versions, to no more than 4096 bytes: set it to sizeof, and all that is
+ * not used to 0. The others never change.
  */
 #ifndef ELBOW_LOCK_H
 #define ELBOW_LOCK_H

@@ -15,6 +15,8 @@ use super::{
 
 /// Owners that programs choose are apart from threads, which are numbered from 1.
 const CHOSEN: u64 = 1 << 63;
+/// No structure of any version is longer, bytes: it is a size that was never set. A page, as Linux has it (`copy_struct_from_user`).
+const SIZE_MAX: usize = 4096;
 /// A wait without an end, as one with a very late one.
 const FOREVER: Duration = Duration::from_secs(u32::MAX as u64);
 
@@ -166,12 +168,9 @@ unsafe fn known_part(request: *const Request) -> Result<Request, Failure> {
     // SAFETY: the caller's promise; any request has this field.
     let size = unsafe { std::ptr::addr_of!((*request).size).read() };
     let known = size_of::<Request>();
-    if size < known {
-        let why = format!("a request of {size} bytes; its size is sizeof(elbow_lock_request_t), {known} or more");
-        return Err(Failure::new(libc::EINVAL, why));
-    }
+    let later = check_size(size, known, "a request", "elbow_lock_request_t")?;
     // SAFETY: the caller's promise.
-    let later = unsafe { std::slice::from_raw_parts(request.cast::<u8>().add(known), size - known) };
+    let later = unsafe { std::slice::from_raw_parts(request.cast::<u8>().add(known), later) };
     if later.iter().any(|&byte| byte != 0) {
         return Err(Failure::new(
             libc::E2BIG,
@@ -180,6 +179,15 @@ unsafe fn known_part(request: *const Request) -> Result<Request, Failure> {
     }
     // SAFETY: the caller's promise.
     Ok(unsafe { request.read() })
+}
+
+/// How many bytes a structure of this size has beyond the ones that we know; who has set no size is told, as far as that can be seen.
+pub(super) fn check_size(size: usize, known: usize, what: &str, name: &str) -> Result<usize, Failure> {
+    if (known..=SIZE_MAX).contains(&size) {
+        return Ok(size - known);
+    }
+    let why = format!("{what} of {size} bytes; its size is sizeof({name}), {known} to {SIZE_MAX}");
+    Err(Failure::new(libc::EINVAL, why))
 }
 
 /// The name for the service of what is called by its path or by a name.

@@ -4,7 +4,7 @@ use std::ffi::{CString, c_char, c_int, c_uint};
 
 use elbow_lock::{Kind, SeenLock};
 
-use super::requests::named;
+use super::requests::{check_size, named};
 use super::{Client, ELBOW_LOCK_BROKEN, ELBOW_LOCK_POSIX, ELBOW_LOCK_SHARED, Failure, answer, give, no_client, ours};
 
 /// The locks of a file at one moment, behind the pointer that C programs have.
@@ -68,16 +68,13 @@ pub unsafe extern "C" fn elbow_lock_status_get(status: *const Status, index: usi
         // SAFETY: the caller's promise; any version has this field.
         let size = unsafe { std::ptr::addr_of!((*seen).size).read() };
         let known = size_of::<Seen>();
-        if size < known {
-            let why = format!("a place of {size} bytes; its size is sizeof(elbow_lock_seen_t), {known} or more");
-            return Err(Failure::new(libc::EINVAL, why));
-        }
+        let later = check_size(size, known, "a place", "elbow_lock_seen_t")?;
         let Some((lock, client, pattern)) = status.locks.get(index) else {
             return Ok(0);
         };
         // SAFETY: the caller's promise. What a later program has room for beyond that is zero.
         unsafe {
-            seen.cast::<u8>().add(known).write_bytes(0, size - known);
+            seen.cast::<u8>().add(known).write_bytes(0, later);
             seen.write(Seen {
                 size,
                 session: lock.session.0,

@@ -113,6 +113,11 @@ static void refusals(elbow_lock_client_t *client)
     FAILS(elbow_lock_ask(client, &request) == NULL, EINVAL, "-2 ms");
     request.size = 8;
     FAILS(elbow_lock_ask(client, &request) == NULL, EINVAL, "request of 8 bytes");
+    /* A size that was never set is what lay on the stack. */
+    request.size = 4097;
+    FAILS(elbow_lock_ask(client, &request) == NULL, EINVAL, "request of 4097 bytes");
+    request.size = SIZE_MAX;
+    FAILS(elbow_lock_ask(client, &request) == NULL, EINVAL, "to 4096");
     /* A program of a later version: what we do not know must not be asked for. */
     struct {
         elbow_lock_request_t known;
@@ -218,6 +223,18 @@ static void looks(elbow_lock_client_t *a, elbow_lock_client_t *b)
     CHECK(elbow_lock_status_get(status, 0, &seen) == 1 && elbow_lock_status_get(status, 2, &seen) == 0);
     FAILS(elbow_lock_status_get(status, 0, &more) == -1, EINVAL, "3 bytes");
     FAILS(elbow_lock_status_get(status, 0, NULL) == -1, EFAULT, "nothing");
+    /* A size that was never set is what lay on the stack, and nothing behind the structure is touched for it. */
+    union {
+        elbow_lock_seen_t seen;
+        unsigned char bytes[8192];
+    } large;
+    memset(&large, 0xaa, sizeof large);
+    large.seen.size = 4097;
+    FAILS(elbow_lock_status_get(status, 0, &large.seen) == -1, EINVAL, "to 4096");
+    for (size_t i = sizeof(size_t); i < sizeof large; i++)
+        CHECK(large.bytes[i] == 0xaa);
+    large.seen.size = 4096;
+    CHECK(elbow_lock_status_get(status, 0, &large.seen) == 1 && large.bytes[4095] == 0 && large.bytes[4096] == 0xaa);
     char process[64];
     snprintf(process, sizeof process, "pid %d", (int)getpid());
     CHECK(seen.token == elbow_lock_token(hold) && seen.flags == ELBOW_LOCK_SHARED && seen.session > 0);

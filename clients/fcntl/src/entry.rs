@@ -20,7 +20,7 @@ enum Way {
     Refused,
 }
 
-/// Whether a lock call is ours to answer.
+/// Whether a lock call is ours to answer. Why not is said once in a process: a program that polls would fill its log.
 fn way(fd: c_int) -> Way {
     if config::get().is_none() {
         return Way::Libc;
@@ -33,7 +33,10 @@ fn way(fd: c_int) -> Way {
     match target {
         Ok(None) => Way::Libc,
         Err(why) => {
-            crate::errno::say(&format!("{why}: its lock calls fail with ENOLCK"));
+            static IS_TOLD: AtomicBool = AtomicBool::new(false);
+            say_once(&IS_TOLD, || {
+                format!("{why}: its lock calls fail with ENOLCK, and those on other such files")
+            });
             Way::Refused
         }
         Ok(Some(target)) if process::is_ours() => {
@@ -41,7 +44,10 @@ fn way(fd: c_int) -> Way {
             Way::Ours(target)
         }
         Ok(Some(_)) => {
-            crate::errno::say("this process was made without libc's fork: its lock calls fail with ENOLCK");
+            static IS_TOLD: AtomicBool = AtomicBool::new(false);
+            say_once(&IS_TOLD, || {
+                "this process was made without libc's fork: its lock calls fail with ENOLCK".to_owned()
+            });
             Way::Refused
         }
     }
@@ -50,11 +56,19 @@ fn way(fd: c_int) -> Way {
 /// Says, once in a process, that a lock by path is one of several that a file may have.
 fn tell_of_links(target: &Target) {
     static IS_TOLD: AtomicBool = AtomicBool::new(false);
-    if target.has_other_names && !IS_TOLD.swap(true, Ordering::Relaxed) {
-        crate::errno::say(&format!(
-            "{} has other names too (hard links): who locks it by one of them is not excluded, but with --identity inode",
-            target.name
-        ));
+    if target.has_other_names {
+        say_once(&IS_TOLD, || {
+            format!(
+                "{} has other names too (hard links): who locks it by one of them is not excluded, but with --identity inode",
+                target.name
+            )
+        });
+    }
+}
+
+fn say_once(is_told: &AtomicBool, message: impl FnOnce() -> String) {
+    if !is_told.swap(true, Ordering::Relaxed) {
+        crate::errno::say(&message());
     }
 }
 

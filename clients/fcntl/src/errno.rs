@@ -1,6 +1,10 @@
 //! Error numbers, and the last words on standard error.
 
 use std::ffi::c_int;
+use std::time::{Duration, Instant};
+
+/// A pipe that is ready takes so many bytes at once (pipe(7)).
+const READY_BYTES: usize = 4096;
 
 /// Why a call fails, as C programs know it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,10 +40,52 @@ pub(crate) fn check(result: c_int) -> Result<c_int, Errno> {
 
 /// A line on standard error, written at once.
 pub(crate) fn say(message: &str) {
-    let line = format!("elbow lock exec: process {}: {message}\n", std::process::id());
+    write(line(message).as_bytes());
+}
+
+/// As [`say`], but what standard error does not take within this time is not said: its reader may be stopped.
+pub(crate) fn say_within(message: &str, time: Duration) {
+    let until = Instant::now() + time;
+    for part in line(message).as_bytes().chunks(READY_BYTES) {
+        if !can_be_written(until) {
+            return;
+        }
+        write(part);
+    }
+}
+
+fn line(message: &str) -> String {
+    format!("elbow lock exec: process {}: {message}\n", std::process::id())
+}
+
+fn write(bytes: &[u8]) {
     #[allow(unsafe_code)]
-    // SAFETY: the bytes are `line`'s. There is nowhere else to say it if this fails.
+    // SAFETY: the bytes are as many as we say. There is nowhere else to say it if this fails.
     unsafe {
-        libc::write(2, line.as_ptr().cast(), line.len());
+        libc::write(libc::STDERR_FILENO, bytes.as_ptr().cast(), bytes.len());
+    }
+}
+
+/// Waits for standard error, but not longer.
+fn can_be_written(until: Instant) -> bool {
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        let mut waits = libc::pollfd {
+            fd: libc::STDERR_FILENO,
+            events: libc::POLLOUT,
+            revents: 0,
+        };
+        #[allow(unsafe_code)]
+        // SAFETY: it is one.
+        let ready = unsafe {
+            libc::poll(
+                &raw mut waits,
+                1,
+                c_int::try_from(left.as_millis()).unwrap_or(c_int::MAX),
+            )
+        };
+        if ready != -1 || last() != Errno(libc::EINTR) || left.is_zero() {
+            return ready == 1;
+        }
     }
 }

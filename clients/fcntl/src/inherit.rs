@@ -92,6 +92,7 @@ extern "C" fn in_child() {
     }
     process.files.clear();
     process.was_lost = false;
+    process.is_ending = false;
     let descriptions = std::mem::take(&mut process.descriptions);
     for description in descriptions {
         match take_over(description) {

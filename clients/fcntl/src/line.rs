@@ -14,9 +14,12 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use elbow_lock::{Call, ClientCore, Link, LinkNumber, LockId, Receive, Refusal, Reply, Request, Taken, now_ms};
+use elbow_lock::{Call, ClientCore, Link, LinkNumber, LockId, Receive, Refusal, Reply, Request, Taken, now_ms, wire};
 
 use crate::reader;
+
+/// Of what has come for others, as much as a process with one answer to come is ever sent.
+const PEEKED_BYTES: usize = 16 << 10;
 
 /// The connection is gone, and with it all that was held over it.
 #[derive(Clone, Debug)]
@@ -147,8 +150,11 @@ impl Line {
         Ok((call, request))
     }
 
-    /// For the reader: takes what has come. False when the line is broken.
+    /// For the reader: takes what has come, if it is for this process. False when the line is broken.
     pub(crate) fn receive(&self) -> bool {
+        if !self.concerns_us() {
+            return true;
+        }
         let mut replies = Vec::new();
         let received = self.link.receive(Receive::Poll, &mut replies);
         let mut state = take(&self.state);
@@ -169,6 +175,38 @@ impl Line {
         state.broken.is_none()
     }
 
+    /// Whether what has come may be read here. Where nothing was asked it may be the answer to another process, which asked over the same
+    /// socket; but that the locks are lost is for all.
+    fn concerns_us(&self) -> bool {
+        self.is_always_read()
+            || !take(&self.state).sleepers.is_empty()
+            || reader::has_ended(self.descriptor())
+            || self.says_lost()
+    }
+
+    /// Whether the service says that the locks are lost. It stays there to be read.
+    fn says_lost(&self) -> bool {
+        let mut seen = vec![0_u8; PEEKED_BYTES];
+        #[allow(unsafe_code)]
+        // SAFETY: there is room for as much as we say.
+        let count = unsafe {
+            let flags = libc::MSG_PEEK | libc::MSG_DONTWAIT;
+            libc::recv(self.descriptor(), seen.as_mut_ptr().cast(), seen.len(), flags)
+        };
+        seen.truncate(usize::try_from(count).unwrap_or(0));
+        let mut rest = seen.as_slice();
+        while let Some((length, after)) = rest.split_first_chunk() {
+            let Some((payload, after)) = after.split_at_checked(u32::from_le_bytes(*length) as usize) else {
+                break;
+            };
+            if matches!(wire::decode_reply(payload), Ok(Reply::Lost { .. })) {
+                return true;
+            }
+            rest = after;
+        }
+        false
+    }
+
     /// For the reader: says that we live, when it is time.
     pub(crate) fn renew(&self) {
         if !self.check_lease() {
@@ -181,14 +219,24 @@ impl Line {
         renewal.iter().for_each(|renewal| self.tell(renewal));
     }
 
-    /// The line is of no more use; why, unless that is known already.
+    /// The line is of no more use; why, unless that is known already. What was held over it stays others' to wait for: threads of this
+    /// process may be between a look at a lock and a write. [`process::lost`](crate::process::lost) says when that is over.
     pub(crate) fn end(&self, why: &str) {
         let mut state = take(&self.state);
         let (why, failed) = state.core.end(now_ms(), why);
         state.broken.get_or_insert(Broken(why));
         wake(&mut state, &failed);
         drop(state);
-        self.link.close(); // The reader, if it is not the one who says so, sees the end.
+        #[allow(unsafe_code)]
+        // SAFETY: takes no pointers. Whoever reads the socket, here and where it is shared, sees an end; the service does not.
+        unsafe {
+            libc::shutdown(self.descriptor(), libc::SHUT_RD);
+        }
+    }
+
+    /// Nobody here uses what was held over it any more: the service may grant it to others.
+    pub(crate) fn close(&self) {
+        self.link.close();
     }
 }
 

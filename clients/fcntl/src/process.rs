@@ -18,7 +18,7 @@ use elbow_ranges::RangeSet;
 
 use crate::config::{self, Config};
 use crate::descriptions::Description;
-use crate::errno::{Errno, check, last, say};
+use crate::errno::{Errno, check, last, say, say_within};
 use crate::file::{Inode, Target};
 use crate::line::{Line, take};
 use crate::range::PROCESS_OWNER;
@@ -27,6 +27,8 @@ use crate::{descriptors, libc_calls, reader};
 /// How long a service that is not there is looked for.
 const CONNECT_FOR: Duration = Duration::from_secs(10);
 const CONNECT_PAUSE: Duration = Duration::from_millis(50);
+/// How long a process that is to end waits for standard error to take its last words: others wait for what it holds.
+const LAST_WORDS_FOR: Duration = Duration::from_secs(1);
 /// Exit code when locks were lost, as of `elbow` itself.
 const LOST_EXIT: c_int = 125;
 
@@ -46,6 +48,9 @@ pub(crate) struct Process {
     pub(crate) strangers: Vec<(c_int, Inode)>,
     /// fcntl's locks were lost, and no call has failed for it yet.
     pub(crate) was_lost: bool,
+    /// Locks were lost, and a thread is about to end the process for it. Its sessions stay open until then, so that nobody gets what
+    /// the others may still be writing to.
+    pub(crate) is_ending: bool,
 }
 
 pub(crate) struct File {
@@ -70,6 +75,7 @@ impl Process {
             descriptions: Vec::new(),
             strangers: Vec::new(),
             was_lost: false,
+            is_ending: false,
         }
     }
 
@@ -82,6 +88,26 @@ impl Process {
     /// Whether we know of any lock.
     pub(crate) fn holds_any(&self) -> bool {
         self.files.values().any(|file| !file.held.is_empty()) || self.descriptions.iter().any(Description::holds)
+    }
+
+    /// Forgets what was held over a line; the files, and those that only others may have locked over it.
+    fn forget(&mut self, line: &Arc<Line>) -> (Vec<FileName>, Vec<FileName>) {
+        let (mut files, mut doubtful) = (Vec::new(), Vec::new());
+        if self.line.as_ref().is_some_and(|ours| Arc::ptr_eq(ours, line)) {
+            self.line = None;
+            let held = std::mem::take(&mut self.files).into_values();
+            files.extend(held.filter(|file| !file.held.is_empty()).map(|file| file.name));
+            self.was_lost |= !files.is_empty();
+        }
+        for description in &mut self.descriptions {
+            if Arc::ptr_eq(&description.line, line) && !description.was_lost {
+                let into = if description.holds() { &mut files } else { &mut doubtful };
+                into.push(description.name.clone());
+                description.was_lost = true;
+            }
+        }
+        self.count();
+        (files, doubtful)
     }
 
     /// The session of fcntl's locks, as far as it works.
@@ -133,7 +159,7 @@ pub(crate) fn line() -> Result<Arc<Line>, Errno> {
 pub(crate) fn with_service<T>(mut connect: impl FnMut(&mut Process) -> Result<T, LockError>) -> Result<T, Errno> {
     let until = Instant::now() + CONNECT_FOR;
     loop {
-        match connect(&mut lock()) {
+        match connect(&mut unless_ending(lock())) {
             Ok(connected) => return Ok(connected),
             Err(LockError::Unreachable { .. }) if Instant::now() < until => {}
             Err(error) => {
@@ -215,7 +241,7 @@ fn socket_address(name: &[u8]) -> Result<(libc::sockaddr_un, libc::socklen_t), E
 
 /// Tells of lines that have ended, where the reader has not yet: what is done next takes the locks for held.
 pub(crate) fn tell_of_losses() {
-    let process = lock();
+    let process = unless_ending(lock());
     let descriptions = process.descriptions.iter().map(|description| &description.line);
     let lines: Vec<Arc<Line>> = process.line.iter().chain(descriptions).cloned().collect();
     drop(process);
@@ -225,53 +251,55 @@ pub(crate) fn tell_of_losses() {
 /// A line has ended: if anything was held over it, the process learns of it, or ends.
 pub(crate) fn lost(line: &Arc<Line>) {
     let why = line.broken().map_or_else(String::new, |broken| broken.0);
-    let mut process = lock();
-    let mut files = Vec::new();
-    if process.line.as_ref().is_some_and(|ours| Arc::ptr_eq(ours, line)) {
-        process.line = None;
-        let held = std::mem::take(&mut process.files).into_values();
-        files.extend(held.filter(|file| !file.held.is_empty()).map(|file| file.name));
-        process.was_lost |= !files.is_empty();
-    }
-    let mut doubtful = Vec::new();
-    for description in &mut process.descriptions {
-        if Arc::ptr_eq(&description.line, line) && !description.was_lost {
-            let into = if description.holds() { &mut files } else { &mut doubtful };
-            into.push(description.name.clone());
-            description.was_lost = true;
-        }
-    }
-    process.count();
+    let mut process = unless_ending(lock());
+    let (files, doubtful) = process.forget(line);
+    let only_warns = config::get().is_some_and(|config| config.only_warns);
+    process.is_ending = !files.is_empty() && !only_warns;
+    let is_ending = process.is_ending;
     drop(process);
-    report(&files, &doubtful, &why);
-}
-
-fn report(files: &[FileName], doubtful: &[FileName], why: &str) {
-    let list = |files: &[FileName]| {
-        let names: Vec<String> = files.iter().map(ToString::to_string).collect();
-        names.join(", ")
-    };
+    if is_ending {
+        say_within(&report(&files, &why, "the process ends"), LAST_WORDS_FOR);
+        end_process();
+    }
+    // What children took for us, or for themselves, is in use until the description is closed, or its next lock call has failed.
+    if only_warns || doubtful.is_empty() {
+        line.close();
+    }
     if !doubtful.is_empty() {
-        let files = list(doubtful);
+        let files = list(&doubtful);
         say(&format!(
             "flock locks on {files}, if children have taken any, were lost: {why}"
         ));
     }
-    if files.is_empty() {
-        return;
+    if !files.is_empty() {
+        say(&report(&files, &why, "the next lock call fails"));
     }
-    let only_warns = config::get().is_some_and(|config| config.only_warns);
-    let then = if only_warns {
-        "the next lock call fails"
-    } else {
-        "the process ends"
-    };
-    say(&format!("locks on {} were lost: {why}; {then}", list(files)));
-    if !only_warns {
-        #[allow(unsafe_code)]
-        // SAFETY: ends the process.
-        unsafe {
-            libc::_exit(LOST_EXIT)
-        }
+}
+
+fn report(files: &[FileName], why: &str, then: &str) -> String {
+    format!("locks on {} were lost: {why}; {then}", list(files))
+}
+
+fn list(files: &[FileName]) -> String {
+    let names: Vec<String> = files.iter().map(ToString::to_string).collect();
+    names.join(", ")
+}
+
+/// Goes no further where another thread is about to end the process; ends it, should that thread not come to it.
+fn unless_ending(process: MutexGuard<'static, Process>) -> MutexGuard<'static, Process> {
+    if process.is_ending {
+        drop(process);
+        std::thread::sleep(2 * LAST_WORDS_FOR);
+        end_process();
+    }
+    process
+}
+
+/// The kernel closes the sessions when the last thread is gone.
+fn end_process() -> ! {
+    #[allow(unsafe_code)]
+    // SAFETY: ends the process.
+    unsafe {
+        libc::_exit(LOST_EXIT)
     }
 }

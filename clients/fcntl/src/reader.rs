@@ -43,7 +43,7 @@ pub(crate) fn remove(line: &Line) {
     }
 }
 
-/// Has a line's replies read, or only its end noticed.
+/// Has a line's replies read, or only its end noticed, or what the service says of it.
 pub(crate) fn watch(descriptor: c_int, replies: bool) {
     let _ = control(libc::EPOLL_CTL_MOD, descriptor, replies);
 }
@@ -59,15 +59,29 @@ pub(crate) fn forget(lines: &mut BTreeMap<c_int, Arc<Line>>) {
 }
 
 fn control(operation: c_int, descriptor: c_int, replies: bool) -> Result<(), Errno> {
-    let replies = if replies { libc::EPOLLIN } else { 0 };
+    // What is left there for another process to read is told of once, when it comes.
+    let once = if replies { 0 } else { libc::EPOLLET };
     let mut event = libc::epoll_event {
-        events: (replies | libc::EPOLLRDHUP).cast_unsigned(),
+        events: (libc::EPOLLIN | libc::EPOLLRDHUP | once).cast_unsigned(),
         u64: u64::from(descriptor.cast_unsigned()),
     };
     #[allow(unsafe_code)]
     // SAFETY: the event is copied.
     let result = unsafe { libc::epoll_ctl(EPOLL.load(Ordering::Relaxed), operation, descriptor, &raw mut event) };
     check(result).map(|_| ())
+}
+
+/// Whether the other side has closed a connection, or we have ended the reading of it.
+pub(crate) fn has_ended(descriptor: c_int) -> bool {
+    let mut waits = libc::pollfd {
+        fd: descriptor,
+        events: libc::POLLRDHUP,
+        revents: 0,
+    };
+    #[allow(unsafe_code)]
+    // SAFETY: it is one, and nothing is waited for.
+    let ready = unsafe { libc::poll(&raw mut waits, 1, 0) };
+    ready == 1
 }
 
 fn start() -> Result<(), Errno> {

@@ -6,9 +6,10 @@
 //! - of a dataset in a row: from the first byte of the selection to its last, so that slabs of rows do not wait for each other;
 //! - of others (chunked, compact, external): the whole file.
 //!
-//! The lock is taken by the first access to a file in atomic mode, and let go when the function returns; all accesses in between are under it.
-//! No second lock is asked for meanwhile, as another process may wait between the two. So what HDF5 *reads* elsewhere in the file
-//! (heaps) is read without a lock: HDF5 changes it collectively. It does not write elsewhere in a transfer; that would be refused.
+//! The lock is taken by the first access to the selection of a file in atomic mode, and let go when the function returns; all accesses in between
+//! are under it. What HDF5 *reads* elsewhere in the file (headers, heaps) before that is read under a lock of its own. Afterwards no second lock
+//! is asked for, as another process may wait between the two, and it is read without one: HDF5 changes it collectively. It does not write
+//! elsewhere in a transfer; that would be refused.
 //!
 //! Collective transfers are left alone: they are one call of MPI-IO, and all processes go into it together. Not seen: HDF5 that is linked
 //! statically, `H5Dwrite_multi` and `H5Dwrite_chunk`. Sources: the HDF5 reference manual on `H5Fset_mpi_atomicity`, and `H5Dio.c`,
@@ -47,10 +48,39 @@ struct Call {
 
 /// How an access within a transfer is to be done.
 pub(crate) enum Within {
-    /// As any other: there is no transfer.
+    /// As any other, under a lock of its own: there is no transfer, or it holds nothing of this file yet.
     No,
-    /// At once: the lock is there.
+    /// At once: the transfer holds its lock, of which the access is a part or, if it reads elsewhere, beside which nothing is asked for.
     Held,
+}
+
+/// What an access within a transfer needs first.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Need {
+    /// A lock of its own.
+    Own,
+    /// The transfer's lock, which nobody has asked for yet.
+    Lock,
+    /// That the transfer's lock is still there.
+    Check,
+}
+
+impl Call {
+    fn need(&self, file: usize, kind: Kind, bounds: &Range<u64>) -> Result<Need, Trouble> {
+        let is_inside = self.range.start <= bounds.start && bounds.end <= self.range.end;
+        if kind == Kind::Exclusive && (!is_inside || self.kind == Kind::Shared) {
+            return Err(Trouble::Unsupported(format!(
+                "an independent transfer of HDF5 at bytes {:?} of the file writes {bounds:?} too; make it collective",
+                self.range
+            )));
+        }
+        Ok(match &self.held {
+            Some((held, _)) if *held == file => Need::Check,
+            None if is_inside => Need::Lock,
+            // While nothing is held nobody can wait for us in a circle.
+            Some(_) | None => Need::Own,
+        })
+    }
 }
 
 /// Asks for the lock of the transfer that is under way in this thread, if there is one and it has none.
@@ -60,21 +90,16 @@ pub(crate) enum Within {
 pub(crate) fn within(file: usize, atomic: &Atomic, kind: Kind, bounds: &Range<u64>) -> Result<Within, Trouble> {
     CALL.with_borrow_mut(|call| {
         let Some(call) = call else { return Ok(Within::No) };
-        let is_inside = call.range.start <= bounds.start && bounds.end <= call.range.end;
-        if kind == Kind::Exclusive && (!is_inside || call.kind == Kind::Shared) {
-            return Err(Trouble::Unsupported(format!(
-                "an independent transfer of HDF5 at bytes {:?} of the file writes {bounds:?} too; make it collective",
-                call.range
-            )));
+        match call.need(file, kind, bounds)? {
+            Need::Own => return Ok(Within::No),
+            Need::Lock => {
+                let footprint = Footprint::extent(call.range.clone())?;
+                call.held = Some((file, atomic.lock(footprint, call.kind)?));
+            }
+            Need::Check => {}
         }
-        if call.held.is_none() && is_inside {
-            let footprint = Footprint::extent(call.range.clone())?;
-            call.held = Some((file, atomic.lock(footprint, call.kind)?));
-        }
-        match &call.held {
-            Some((held, hold)) if *held == file => hold.check()?,
-            Some(_) => return Ok(Within::No),
-            None => {}
+        if let Some((_, hold)) = &call.held {
+            hold.check()?;
         }
         Ok(Within::Held)
     })
@@ -265,6 +290,24 @@ fn in_file(dims: &[u64], first: &[u64], last: &[u64], bytes: u64) -> Option<Rang
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The story: it was taken for held, and read without any lock.
+    #[test]
+    fn what_is_read_elsewhere_before_the_transfer_has_its_lock_gets_one_of_its_own() {
+        for kind in [Kind::Shared, Kind::Exclusive] {
+            let call = Call {
+                kind,
+                range: 100..200,
+                held: None,
+            };
+            assert_eq!(call.need(1, Kind::Shared, &(0..64)).unwrap(), Need::Own);
+            assert_eq!(call.need(1, Kind::Shared, &(150..201)).unwrap(), Need::Own);
+            assert_eq!(call.need(1, Kind::Shared, &(100..200)).unwrap(), Need::Lock);
+            assert!(call.need(1, Kind::Exclusive, &(0..64)).is_err());
+            let write = call.need(1, Kind::Exclusive, &(120..130));
+            assert_eq!(write.is_ok(), kind == Kind::Exclusive);
+        }
+    }
 
     #[test]
     fn a_selection_lies_between_its_corners() {

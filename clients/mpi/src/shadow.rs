@@ -5,10 +5,11 @@
 //! too: what it does on a file system to see what others wrote (locks and flushes on NFS), it does here.
 //!
 //! Where that would not be the same file, or not be safe, accesses are written piece by piece, as ever: the path has another
-//! file by now; the file may be written but not read, or not be opened twice; `MPI_File` says that it is on NFS or SMB, where
-//! what was read may be older than what another machine wrote into a gap.
+//! file by now; the file may be written but not read, or not be opened twice; statfs(2) says that it is on a file system where
+//! what was read may be older than what another machine wrote into a gap (NFS, SMB, FUSE, 9p, AFS).
 //!
-//! Invariant: whoever calls [`Shadow::write`] holds an exclusive lock on all of the windows.
+//! Invariant: the hold that a function takes is an exclusive lock on all that it reads and writes, and is looked at before each request. Who
+//! writes on after it was lost would put back what was read of the gaps, over what others have written there since.
 
 use std::ffi::{CStr, CString, c_int, c_void};
 use std::ops::Range;
@@ -18,6 +19,7 @@ use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 use std::time::Instant;
 
+use elbow_lock::Hold;
 use parking_lot::Mutex;
 
 use crate::abi::Handle;
@@ -34,8 +36,18 @@ pub(crate) static SPEEDS: LazyLock<Speeds> = LazyLock::new(Speeds::default);
 /// Bytes of which a first request is made, only to see how long one takes.
 const PROBE_BYTES: u64 = 4096;
 
-/// File systems on which a process may read less than others have written: NFS, SMB 1, SMB 2 (statfs(2)).
-const STALE: [i64; 3] = [0x6969, 0xff53_4d42, 0xfe53_4d42];
+/// File systems on which a process may read less than others have written, because the kernel keeps pages of which other machines
+/// know nothing: NFS, SMB 1, SMB 2, FUSE (sshfs, GlusterFS), 9p, AFS of Linux, OpenAFS. As statfs(2) and Linux
+/// `include/uapi/linux/magic.h` name them.
+const STALE: [i64; 7] = [
+    0x6969,
+    0xff53_4d42,
+    0xfe53_4d42,
+    0x6573_5546,
+    0x0102_1997,
+    0x6b41_4653,
+    0x5346_414f,
+];
 
 /// What a path names.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -147,12 +159,12 @@ impl Shadow {
     /// is written back.
     ///
     /// # Errors
-    /// The library's.
-    pub(crate) fn probe(&self, native: &Native, piece: &Range<u64>) -> Result<(), Trouble> {
+    /// The library's, or the lock was lost.
+    pub(crate) fn probe(&self, native: &Native, hold: &Hold, piece: &Range<u64>) -> Result<(), Trouble> {
         let mut buffer = vec![0_u8; probed(piece).end as usize - piece.start as usize];
-        let read = self.read(native, piece.start, &mut buffer)?;
+        let read = self.read(native, hold, piece.start, &mut buffer)?;
         if read > 0 {
-            self.put(native, piece.start, &buffer[..read])?;
+            self.put(native, hold, piece.start, &buffer[..read])?;
         }
         Ok(())
     }
@@ -164,23 +176,31 @@ impl Shadow {
     /// Writes the data of an access, window by window.
     ///
     /// # Errors
-    /// The library's.
+    /// The library's, or the lock was lost: some windows are written, and others are not.
     pub(crate) fn write(
         &self,
         native: &Native,
+        hold: &Hold,
         windows: &[Range<u64>],
         cover: &Cover,
         data: &[u8],
     ) -> Result<(), Trouble> {
         let mut buffer = self.buffer.lock();
         sieve::chunks(windows, cover.pieces(), CHUNK_BYTES)
-            .try_for_each(|chunk| self.write_chunk(native, &chunk, data, &mut buffer))
+            .try_for_each(|chunk| self.write_chunk(native, hold, &chunk, data, &mut buffer))
     }
 
-    fn write_chunk(&self, native: &Native, chunk: &Chunk, data: &[u8], buffer: &mut Vec<u8>) -> Result<(), Trouble> {
+    fn write_chunk(
+        &self,
+        native: &Native,
+        hold: &Hold,
+        chunk: &Chunk,
+        data: &[u8],
+        buffer: &mut Vec<u8>,
+    ) -> Result<(), Trouble> {
         let at = chunk.range.start;
         if let ([part], true) = (chunk.parts.as_slice(), chunk.is_full()) {
-            return self.put(native, at, &data[part.from..part.from + part.bytes]);
+            return self.put(native, hold, at, &data[part.from..part.from + part.bytes]);
         }
         let bytes = (chunk.range.end - at) as usize;
         if buffer.len() < bytes {
@@ -189,16 +209,17 @@ impl Shadow {
         let buffer = &mut buffer[..bytes];
         if !chunk.is_full() {
             // Behind the end of the file lie zeros, as they would after writing the pieces.
-            let read = self.read(native, at, buffer)?;
+            let read = self.read(native, hold, at, buffer)?;
             buffer[read..].fill(0);
         }
         for part in &chunk.parts {
             buffer[part.at..part.at + part.bytes].copy_from_slice(&data[part.from..part.from + part.bytes]);
         }
-        self.put(native, at, buffer)
+        self.put(native, hold, at, buffer)
     }
 
-    fn read(&self, native: &Native, at: u64, buffer: &mut [u8]) -> Result<usize, Trouble> {
+    fn read(&self, native: &Native, hold: &Hold, at: u64, buffer: &mut [u8]) -> Result<usize, Trouble> {
+        hold.check()?;
         let mut status = Status::default();
         let begin = Instant::now();
         let code = call!(native, "PMPI_File_read_at", self.file()? => usize, at as i64 => i64, buffer.as_mut_ptr().cast() => *mut c_void,
@@ -213,8 +234,9 @@ impl Shadow {
         Ok((count.unsigned_abs() as usize).min(buffer.len()))
     }
 
-    fn put(&self, native: &Native, at: u64, data: &[u8]) -> Result<(), Trouble> {
+    fn put(&self, native: &Native, hold: &Hold, at: u64, data: &[u8]) -> Result<(), Trouble> {
         for (chunk, data) in data.chunks(CHUNK_BYTES as usize).enumerate() {
+            hold.check()?;
             let mut status = Status::default();
             let begin = Instant::now();
             let code = call!(native, "PMPI_File_write_at", self.file()? => usize, (at + chunk as u64 * CHUNK_BYTES) as i64 => i64,
@@ -257,5 +279,39 @@ fn may_be_stale(path: &Path) -> bool {
         let mut found = std::mem::zeroed::<libc::statfs>();
         (libc::statfs(path.as_ptr(), &raw mut found), found)
     };
-    code != 0 || STALE.contains(&(found.f_type & 0xffff_ffff))
+    code != 0 || is_stale(found.f_type)
+}
+
+fn is_stale(file_system: i64) -> bool {
+    STALE.contains(&(file_system & 0xffff_ffff))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_other_machines_wrote_may_be_unknown_to_the_kernel_on_these_file_systems_and_on_no_others() {
+        for stale in [
+            libc::NFS_SUPER_MAGIC,
+            libc::FUSE_SUPER_MAGIC,
+            0x0102_1997,
+            libc::AFS_SUPER_MAGIC,
+            0x6b41_4653,
+            0xff53_4d42,
+            -0x01ac_b2be, // SMB 2, as a number of 32 bits with a sign
+        ] {
+            assert!(is_stale(stale), "{stale:x}");
+        }
+        // Lustre and GPFS see to it by their own locks.
+        for (name, coherent) in [
+            ("ext4", libc::EXT4_SUPER_MAGIC),
+            ("XFS", libc::XFS_SUPER_MAGIC),
+            ("tmpfs", libc::TMPFS_MAGIC),
+            ("Lustre", 0x0bd0_0bd0),
+            ("GPFS", 0x4750_4653),
+        ] {
+            assert!(!is_stale(coherent), "{name}");
+        }
+    }
 }

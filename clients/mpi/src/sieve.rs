@@ -157,6 +157,9 @@ impl Chunk {
 
 /// Cuts windows into chunks of at most `chunk_bytes`, each from a new byte to a new byte, in the order of the file. The
 /// pieces are those that the windows were made of.
+///
+/// # Panics
+/// When a piece lies behind all windows: what is left would else not be written, and nobody be told.
 pub(crate) fn chunks(
     windows: &[Range<u64>],
     pieces: impl Iterator<Item = Range<u64>>,
@@ -169,7 +172,10 @@ pub(crate) fn chunks(
         let mut piece: Range<u64> = left.take().or_else(|| pieces.next())?;
         let start = piece.start;
         while start >= end {
-            end = windows.next()?.end;
+            let window = windows.next();
+            end = window
+                .expect("each piece lies in one of the windows that were made of them")
+                .end;
         }
         let limit = end.min(start + chunk_bytes);
         let mut chunk = Chunk {
@@ -315,6 +321,13 @@ mod tests {
             }
             file[range].copy_from_slice(&buffer);
         }
+    }
+
+    #[test]
+    #[should_panic(expected = "each piece lies in one of the windows")]
+    fn a_piece_behind_all_windows_is_not_left_out_in_silence() {
+        let (windows, pieces) = ([0..10, 20..30], [0..10, 20..30, 40..50]);
+        assert_eq!(chunks(&windows, pieces.into_iter(), 100).count(), 2);
     }
 
     #[test]

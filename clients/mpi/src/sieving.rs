@@ -111,7 +111,7 @@ impl Transfer {
                 .map(|window| (window.start, window.end - window.start)),
         )?;
         let hold = atomic.lock_for(windows, Kind::Exclusive, true)?;
-        let written = shadow.write(native, &sieve.windows, cover, data.bytes());
+        let written = shadow.write(native, &hold, &sieve.windows, cover, data.bytes());
         hold.finish()?;
         written.map_err(|trouble| trouble.handled_on(native, file.handle))?;
         if self.place == Place::Own && after != offset {
@@ -193,7 +193,7 @@ pub(crate) fn learn(atomic: &Atomic, cover: &Cover, begin: Instant) {
 fn planned(native: &Native, atomic: &Atomic, shadow: &Shadow, cover: &Cover) -> Result<Option<Sieve>, Trouble> {
     if let (None, Some(piece)) = (shadow.speed(), cover.pieces().next()) {
         let hold = atomic.lock(Footprint::extent(probed(&piece))?, Kind::Exclusive)?;
-        let probed = shadow.probe(native, &piece);
+        let probed = shadow.probe(native, &hold, &piece);
         hold.finish()?;
         probed?;
     }

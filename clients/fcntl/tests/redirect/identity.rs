@@ -105,3 +105,22 @@ fn an_identity_that_there_is_not_ends_the_program() {
         complained(&output)
     );
 }
+
+/// The story: it was said at each call, and a program that polls filled its log.
+#[test]
+fn that_a_file_has_no_name_is_said_once_in_a_process() {
+    let mut ground = Ground::redirected();
+    ground.set("ELBOW_FCNTL_IDENTITY", "inode");
+    // Without a descriptor to read the table of mounts by, it cannot be told which file system the number is of.
+    let program = r#"
+import resource
+file = open("a", "w")
+resource.setrlimit(resource.RLIMIT_NOFILE, (file.fileno() + 1, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+for lock, unlock in list(ways.values()) * 3:
+    try: lock(file); print("free")
+    except OSError as error: print(os.strerror(error.errno))
+"#;
+    let told = run(&ground, program);
+    assert_eq!(told.matches("No locks available\n").count(), 9, "{told}");
+    assert_eq!(told.matches("has no name").count(), 1, "{told}");
+}

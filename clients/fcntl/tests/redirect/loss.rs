@@ -3,6 +3,9 @@
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Output, Stdio};
 
+use elbow_lock::{Client, FileName, Kind, Owner, Wait, file_name};
+use elbow_ranges::Footprint;
+
 use crate::ground::{Ground, complained, eventually, said};
 
 const HOLDER: &str = r#"
@@ -125,6 +128,79 @@ fn who_comes_before_the_reader_learns_of_the_loss() {
         );
         assert_eq!(complaint.matches("were lost").count(), 1, "{call}, {next}: {complaint}");
     }
+}
+
+/// A thread that writes on under its lock, whatever others do. Nobody reads what the process complains of.
+const WRITER: &str = r#"
+import fcntl, os, time
+f = open("f", "a"); CALL(f, fcntl.LOCK_EX)
+os.set_blocking(2, False)
+try:
+    while True: os.write(2, b"." * 4096)
+except BlockingIOError: pass
+os.set_blocking(2, True)
+print("held", flush=True)
+while True: os.write(f.fileno(), b"w"); time.sleep(0.001)
+"#;
+
+/// The story: the reader closed the socket when it heard that the locks were broken, and ended the process when it had said so. Others got the
+/// lock in between.
+#[test]
+fn what_was_broken_is_nobody_elses_before_the_process_has_ended() {
+    for call in ["fcntl.lockf", "fcntl.flock"] {
+        let ground = Ground::redirected();
+        let holder = piped(ground.command("python3").args(["-c", &WRITER.replace("CALL", call)]));
+        let client = Client::connect(&ground.service.as_ref().unwrap().url).unwrap();
+        let path = ground.data.join("f");
+        let mut file = file_name(&path).unwrap();
+        if call == "fcntl.flock" {
+            file = FileName::new(&[file.as_bytes(), b"//flock"].concat()).unwrap();
+        }
+        assert_eq!(client.break_locks(&file, None, false).unwrap().len(), 1, "{call}");
+        let (owner, whole) = (Owner::of_this_thread(), Footprint::whole());
+        let next = client.lock_as(owner, file, whole, Kind::Exclusive, Wait::For(60_000));
+        let written = || std::fs::metadata(&path).unwrap().len();
+        let next = next.unwrap_or_else(|error| panic!("{call}: {error}"));
+        let before = written();
+        std::thread::sleep(std::time::Duration::from_millis(300));
+        assert_eq!(written(), before, "{call}: two have it");
+        assert!(before > 0, "{call}: nothing was written");
+        next.finish().unwrap();
+        let ended = holder.wait_with_output().unwrap();
+        assert_eq!(ended.status.code(), Some(125), "{call}");
+        assert!(!complained(&ended).contains("were lost"), "{call}: it could say so");
+    }
+}
+
+/// What its child has locked for it, a shell writes under for as long as it has the file open; it is told, but does not know that it holds anything.
+#[test]
+fn what_a_child_locked_for_a_shell_is_nobody_elses_before_the_shell_has_ended() {
+    let ground = Ground::redirected();
+    let script = "exec 9>f; flock 9; echo held; while [ ! -e end ]; do sleep 0.01; done";
+    let shell = piped(ground.command("sh").args(["-c", script]));
+    let client = Client::connect(&ground.service.as_ref().unwrap().url).unwrap();
+    let path = file_name(&ground.data.join("f")).unwrap();
+    let file = FileName::new(&[path.as_bytes(), b"//flock"].concat()).unwrap();
+    assert_eq!(client.break_locks(&file, None, false).unwrap().len(), 1);
+    let lock = |wait_ms| {
+        client.lock_as(
+            Owner::of_this_thread(),
+            file.clone(),
+            Footprint::whole(),
+            Kind::Exclusive,
+            Wait::For(wait_ms),
+        )
+    };
+    assert!(lock(1_000).is_err(), "two have it");
+    std::fs::write(ground.data.join("end"), "").unwrap();
+    lock(60_000).unwrap().finish().unwrap();
+    let ended = shell.wait_with_output().unwrap();
+    assert_eq!(ended.status.code(), Some(0));
+    let complaint = complained(&ended);
+    assert!(
+        complaint.contains("if children have taken any, were lost"),
+        "{complaint}"
+    );
 }
 
 /// Whether the reader of the program that strace runs is stopped at a system call just now.

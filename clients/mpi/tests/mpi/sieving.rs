@@ -1,5 +1,11 @@
 //! Writes that are sieved: as whole as others, with fewer requests, and nothing between the pieces is lost.
 
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use elbow_lock::{Client, file_name};
 use elbow_testkit::cases::{rounds, seed};
 
 use crate::bed::{Bed, Ran, Run};
@@ -123,4 +129,76 @@ fn a_sieved_write_leaves_what_an_ordinary_one_leaves() {
             ran.printed
         );
     }
+}
+
+/// Of tests/c/lost.c.
+const STRIDE: u64 = 4 << 10;
+const FILE_BYTES: u64 = 40 << 20;
+
+/// The story: the lock was looked at when it was granted and when all was written, so that a write of many chunks put back into the gaps what
+/// it had read there, over what others wrote under locks of their own since.
+#[test]
+fn who_loses_the_lock_writes_back_no_gaps_any_more() {
+    for mpi in implementations::installed() {
+        let bed = Bed::new();
+        let service = Service::start(bed.path());
+        let program = mpi.compile("c/lost.c", bed.path());
+        let how = Run {
+            ranks: 1,
+            service: Some(&service.url),
+            variable: Some((VARIABLE, "always")),
+            write_delay_us: 300_000,
+            ..Run::default()
+        };
+        let data = bed.path().join("data");
+        let (is_over, lost) = (AtomicBool::new(false), AtomicU64::new(0));
+        let ran = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let until = Instant::now() + Duration::from_secs(60);
+                while read_byte(&data, 0) != Some(b'n') && Instant::now() < until {
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+                let client = Client::connect(&service.url).unwrap();
+                let broken = client.break_locks(&file_name(&data).unwrap(), None, true).unwrap();
+                assert_eq!(broken.len(), 1, "{}: it held nothing", mpi.name);
+                lost.store(write_into_gap(&data, &is_over), Ordering::Relaxed);
+            });
+            let ran = bed.run(&mpi, how, &program, &[]);
+            is_over.store(true, Ordering::Relaxed);
+            ran
+        });
+        assert!(
+            ran.printed.contains("lost as it should be"),
+            "{}: {}",
+            mpi.name,
+            ran.printed
+        );
+        let lost = lost.into_inner();
+        assert_eq!(lost, 0, "{}: of the other's writes: {}", mpi.name, ran.printed);
+        // That of the probe, those of two chunks at most, and what the library writes for itself.
+        let writes = ran.writes().unwrap_or(u64::MAX);
+        assert!(writes <= 5, "{}: it went on: {}", mpi.name, ran.printed);
+    }
+}
+
+/// Writes one number after the other into the last gap until it is over, and counts those that are gone when the next one is written.
+fn write_into_gap(data: &Path, is_over: &AtomicBool) -> u64 {
+    let gap = FILE_BYTES - STRIDE - 1;
+    let file = std::fs::OpenOptions::new().write(true).open(data).unwrap();
+    let mut numbers = (1..=u8::MAX).cycle();
+    let mut lost = 0;
+    while !is_over.load(Ordering::Relaxed) {
+        let number = numbers.next().unwrap();
+        file.write_all_at(&[number], gap).unwrap();
+        std::thread::sleep(Duration::from_millis(5));
+        lost += u64::from(read_byte(data, gap) != Some(number));
+    }
+    lost
+}
+
+fn read_byte(path: &Path, at: u64) -> Option<u8> {
+    let mut byte = [0];
+    let file = std::fs::File::open(path).ok()?;
+    file.read_exact_at(&mut byte, at).ok()?;
+    Some(byte[0])
 }

@@ -209,11 +209,12 @@ pub(crate) async fn accept<D: Desk + 'static>(
     let credentials = credentials.filter(|_| !listener.knows_its_peers());
     let mut connections = tokio::task::JoinSet::new();
     loop {
-        let Ok(place) = Arc::clone(&places).acquire_owned().await else {
-            return;
-        };
         match listener.accept().await {
             Ok(Some(arrival)) => {
+                // Not before: a listener to which nobody comes would take the place of another one's client.
+                let Ok(place) = Arc::clone(&places).acquire_owned().await else {
+                    return;
+                };
                 let served = connection::serve(Arc::clone(&desk), arrival, credentials.clone());
                 connections.spawn(async move {
                     served.await;

@@ -4,16 +4,21 @@ use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
 
-use elbow_lock::{Address, Client, Credentials, Options};
+use elbow_lock::{Address, Client, Credentials, LockError, Options};
 use tempfile::TempDir;
 
+use super::PATIENCE;
 use super::process::Process;
 use super::schedule::TTL_MS;
 
 const KEY: &str = "0123456789abcdef0123";
 /// Below those that the kernel gives to who connects: while the service is away nobody else gets its port.
 const PORTS: std::ops::Range<u16> = 20_000..30_000;
+
+/// Between two attempts to connect.
+const PAUSE: Duration = Duration::from_millis(20);
 
 /// What is locked.
 pub(crate) const FILES: [&str; 3] = ["a", "b", "c"];
@@ -141,7 +146,8 @@ impl Bed {
         self.service = Some(Service { process, _said: said });
     }
 
-    /// A client of our own, at any of the addresses.
+    /// A client of our own, at any of the addresses. A proxy does not listen while it has no session at the service, whose lease a busy
+    /// machine may let it miss at any time.
     pub(crate) fn client(&self, address: &str) -> Client {
         let address: Address = address.parse().unwrap();
         let mut options = Options {
@@ -152,7 +158,13 @@ impl Bed {
             options.ttl_ms = 1_000;
             options.credentials = Some(Credentials::of_key(KEY.as_bytes()).unwrap());
         }
-        Client::connect_with(address, options).unwrap()
+        let give_up = Instant::now() + PATIENCE;
+        loop {
+            match Client::connect_with(address.clone(), options.clone()) {
+                Err(LockError::Unreachable { .. }) if Instant::now() < give_up => std::thread::sleep(PAUSE),
+                connected => return connected.unwrap(),
+            }
+        }
     }
 
     /// A number that the service tells.

@@ -20,7 +20,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-use elbow_lock::{Kind, Wait};
+use elbow_lock::{Hold, Kind, LockError, Wait};
 use elbow_ranges::Footprint;
 use elbow_testkit::cases::{is_soak, seeds_of};
 use elbow_testkit::oracle::{Holding, Violation, judge, log::Story};
@@ -32,8 +32,9 @@ use self::schedule::{CLIENTS, Event, Fault, PROXIES, Target, draw};
 
 /// How long there is fire; the rest of a minute is what follows.
 const FIRE_MS: u64 = 45_000;
-/// How long clients work before the address moves to a service that knows nothing, and after.
+/// How long clients work at least before the address moves to a service that knows nothing, how much longer if none has got a lock by then, and after.
 const BEFORE_MS: u64 = 2_000;
+const MORE_MS: u64 = 200;
 const AFTER_MS: u64 = 3_000;
 /// Such a service grants nothing for a minute at most.
 const SILENT_FOR: Duration = Duration::from_secs(62);
@@ -87,7 +88,7 @@ impl<'a> Round<'a> {
         self.let_all_end();
         self.expect_that_all_is_free();
         let before = self.judge();
-        self.move_without_memory();
+        self.move_without_memory(before.holdings.len());
         let after = self.judge();
         assert!(
             after.holdings.len() > before.holdings.len(),
@@ -169,15 +170,19 @@ impl<'a> Round<'a> {
 
     /// Starts whoever has ended, but those that are to be away.
     fn tend(&mut self, away: &[Target]) {
-        for (number, proxy) in self.proxies.iter_mut().enumerate() {
-            if !away.contains(&Target::Proxy(number)) && proxy.as_mut().is_none_or(|proxy| proxy.ended().is_some()) {
-                *proxy = Some(self.bed.start_proxy(number));
-            }
-        }
+        self.tend_proxies(away);
         for (number, slot) in self.slots.iter_mut().enumerate() {
             let is_gone = slot.reap(false).unwrap_or_else(|why| panic!("{why}"));
             if is_gone && !away.contains(&Target::Client(number)) {
                 slot.start(&self.bed, self.programs, self.seed);
+            }
+        }
+    }
+
+    fn tend_proxies(&mut self, away: &[Target]) {
+        for (number, proxy) in self.proxies.iter_mut().enumerate() {
+            if !away.contains(&Target::Proxy(number)) && proxy.as_mut().is_none_or(|proxy| proxy.ended().is_some()) {
+                *proxy = Some(self.bed.start_proxy(number));
             }
         }
     }
@@ -189,6 +194,7 @@ impl<'a> Round<'a> {
         let give_up = Instant::now() + PATIENCE;
         loop {
             let mut left = 0;
+            self.tend_proxies(&[]);
             for slot in &mut self.slots {
                 left += usize::from(!slot.reap(true).unwrap_or_else(|why| panic!("{why}")));
             }
@@ -205,18 +211,35 @@ impl<'a> Round<'a> {
         std::fs::remove_file(stop).unwrap();
     }
 
-    fn expect_that_all_is_free(&self) {
+    fn expect_that_all_is_free(&mut self) {
         let addresses = [self.bed.unix(), self.bed.tcp(), self.bed.proxy(0), self.bed.proxy(1)];
         for (address, file) in addresses.iter().flat_map(|address| FILES.map(|file| (address, file))) {
-            let (client, file) = (self.bed.client(address), self.bed.path().join(file));
-            let hold = client.lock(&file, Footprint::whole(), Kind::Exclusive, Wait::For(30_000));
-            let hold = hold.unwrap_or_else(|error| panic!("nobody holds it, and {address} says: {error}"));
-            hold.finish().unwrap();
+            self.expect_free(address, file);
         }
     }
 
-    /// The address moves to a machine where nothing is known of the services before.
-    fn move_without_memory(&mut self) {
+    /// Who has no processor for a lease of a second loses what it was granted, and asks again.
+    fn expect_free(&mut self, address: &str, file: &str) {
+        let give_up = Instant::now() + PATIENCE;
+        loop {
+            self.tend_proxies(&[]);
+            let (client, file) = (self.bed.client(address), self.bed.path().join(file));
+            let hold = client.lock(&file, Footprint::whole(), Kind::Exclusive, Wait::For(30_000));
+            match hold.and_then(Hold::finish) {
+                Ok(()) => return,
+                Err(LockError::Lost { .. }) if Instant::now() < give_up => {}
+                Err(error) => panic!("nobody holds it, and {address} says: {error}"),
+            }
+        }
+    }
+
+    fn grants(&self) -> usize {
+        let stories = self.slots.iter().flat_map(Slot::stories);
+        stories.map(|story| story.holdings.len()).sum()
+    }
+
+    /// The address moves to a machine where nothing is known of the services before; when there have been more than so many grants.
+    fn move_without_memory(&mut self, grants: usize) {
         let work = |round: &mut Self, for_ms: u64| {
             let until = Instant::now() + Duration::from_millis(for_ms);
             while Instant::now() < until {
@@ -224,7 +247,11 @@ impl<'a> Round<'a> {
                 std::thread::sleep(TICK);
             }
         };
+        let give_up = Instant::now() + PATIENCE;
         work(self, BEFORE_MS);
+        while self.grants() <= grants && Instant::now() < give_up {
+            work(self, MORE_MS);
+        }
         self.trouble = now();
         self.bed.kill();
         self.bed.start_without_memory();

@@ -3,9 +3,11 @@
 //! They ran without a word, took locks of the kernel that excluded nobody, and the run ended with 0: of 8,000 counts of eight programs in Go 2 were left, and
 //! of a hundred rounds under a launcher that dropped the environment 11 were torn.
 
+use std::io::{Read, Write};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 
+use rustix::fs::{OFlags, fcntl_setfl};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::lockd::{Lockd, until};
@@ -274,6 +276,13 @@ fn child_of(parent: u32, name: &str) -> Option<u32> {
     processes.into_iter().find(has_name)
 }
 
+/// Nobody waits for it before the command begins, so it may not have its name yet.
+fn lookout_of(run: &Child) -> u32 {
+    let lookout = || child_of(run.id(), "elbow-lookout");
+    until("there is a lookout", || lookout().is_some());
+    lookout().unwrap()
+}
+
 fn kill(process: u32, signal: Signal) {
     kill_process(Pid::from_raw(process.cast_signed()).unwrap(), signal).unwrap();
 }
@@ -291,7 +300,7 @@ fn when_the_lookout_dies_no_lock_is_taken_in_secret_and_the_run_fails() {
         &bed,
         "echo ready; while [ ! -e go ]; do sleep 0.01; done; ./static flock below/f; ./dynamic flock below/f",
     );
-    kill(child_of(run.id(), "elbow-lookout").expect("a lookout"), Signal::KILL);
+    kill(lookout_of(&run), Signal::KILL);
     std::fs::write(bed.0.directory.path().join("go"), "").unwrap();
     let output = run.wait_with_output().unwrap();
     let errors: Vec<i32> = answers(&output).into_iter().map(|(_, errno)| errno).collect();
@@ -311,7 +320,7 @@ fn what_the_command_leaves_behind_is_looked_at_and_nobody_waits_for_it() {
     let script = "(exec >later 2>&1 </dev/null; while [ ! -e go ]; do sleep 0.01; done; ./static flock below/f other; \
                   ./dynamic flock below/f; echo done) & echo ready; while [ ! -e end ]; do sleep 0.01; done";
     let run = start(&bed, script);
-    let lookout = child_of(run.id(), "elbow-lookout").expect("a lookout");
+    let lookout = lookout_of(&run);
     std::fs::write(here.join("end"), "").unwrap();
     // Its standard error is closed by all: nobody holds the pipe.
     let output = run.wait_with_output().unwrap();
@@ -363,4 +372,114 @@ fn many_processes_that_lock_at_once_are_all_answered() {
     let granted = answers.iter().filter(|(_, errno)| *errno == 0).count();
     assert_eq!((refused, granted), (8, 8), "{}", said(&output));
     assert!(complaint(&output).contains("locks of 8 processes"), "{}", said(&output));
+}
+
+/// The story: the lookout waited for the reader of standard error, and whoever locked waited for the lookout.
+#[test]
+fn nobody_who_locks_waits_for_who_reads_the_messages() {
+    let Some(bed) = Bed::new() else { return };
+    let (mut messages, mut full) = std::io::pipe().unwrap();
+    fcntl_setfl(&full, OFlags::NONBLOCK).unwrap();
+    while full.write(&[b'.'; 4096]).is_ok() {}
+    fcntl_setfl(&full, OFlags::empty()).unwrap();
+    let mut elbow = bed.exec(
+        &[],
+        "./static flock below/a; ./static flock other below/b; echo >done; while [ ! -e read ]; do sleep 0.01; done",
+    );
+    let mut run = elbow.stdout(Stdio::null()).stderr(full).spawn().unwrap();
+    drop(elbow);
+    let here = bed.0.directory.path();
+    until("all have been answered", || here.join("done").exists());
+    std::fs::write(here.join("read"), "").unwrap();
+    let mut told = String::new();
+    messages.read_to_string(&mut told).unwrap();
+    assert_eq!(run.wait().unwrap().code(), Some(125));
+    assert_eq!(told.matches("past the lock service").count(), 2, "{told}");
+}
+
+/// Looks at the lookout of a run by strace(1), which ends with it; what it saw is in `seen`.
+fn trace(bed: &Bed, lookout: u32, options: &[&str]) -> Child {
+    let mut strace = Command::new("strace");
+    strace
+        .args(["-f", "-qq", "-o"])
+        .arg(bed.0.directory.path().join("seen"))
+        .args(options);
+    let child = strace.args(["-p", &lookout.to_string()]).spawn().unwrap();
+    until("it is traced", || {
+        let tasks = std::fs::read_dir(format!("/proc/{lookout}/task")).unwrap();
+        let status = |task: std::fs::DirEntry| std::fs::read_to_string(task.path().join("status")).unwrap_or_default();
+        tasks.flatten().all(|task| !status(task).contains("TracerPid:\t0\n"))
+    });
+    child
+}
+
+/// The story: the file of the program was read before each answer. On a mount that does not answer all locks of the run waited for it.
+#[test]
+fn a_program_is_looked_at_once_and_after_its_call_was_answered() {
+    let Some(bed) = Bed::new() else { return };
+    let run = start(
+        &bed,
+        "echo ready; while [ ! -e go ]; do sleep 0.01; done; ./static flock below/a below/b below/c",
+    );
+    let mut strace = trace(&bed, lookout_of(&run), &["-e", "trace=ioctl,openat"]);
+    std::fs::write(bed.0.directory.path().join("go"), "").unwrap();
+    let output = run.wait_with_output().unwrap();
+    let told = complaint(&output);
+    assert!(told.contains("is linked statically"), "{told}");
+    strace.wait().unwrap();
+    let seen = std::fs::read_to_string(bed.0.directory.path().join("seen")).unwrap();
+    let lines_with = |words: [&str; 2]| {
+        let is_one = |line: &&str| words.iter().any(|word| line.contains(word));
+        seen.lines().filter(is_one).count()
+    };
+    let program = [&*format!("{}\"", bed.shown("static")), "/exe\""];
+    assert_eq!(lines_with(program), 1, "{seen}");
+    assert_eq!(lines_with(["/maps\"", "/maps\""]), 1, "{seen}");
+    assert_eq!(lines_with(["NOTIF_SEND,", "NOTIF_SEND,"]), 3, "{seen}");
+    let first = |word: &str| seen.lines().position(|line| line.contains(word));
+    let looked = program.iter().filter_map(|word| first(word)).min();
+    assert!(first("NOTIF_SEND,") < looked, "{seen}");
+}
+
+/// fcntl(2) with `F_SETLK` waits for nobody, so no program reckons with EINTR.
+#[test]
+fn a_signal_ends_no_lock_call_that_is_looked_at() {
+    let system = rustix::system::uname();
+    let release = system.release().to_string_lossy();
+    let mut numbers = release.split(['.', '-']).map_while(|number| number.parse::<u32>().ok());
+    if (numbers.next(), numbers.next()) < (Some(5), Some(19)) {
+        return println!("SKIPPED: Linux {release} ends them");
+    }
+    let Some(bed) = Bed::new() else { return };
+    let run = start(
+        &bed,
+        "echo ready; while [ ! -e go ]; do sleep 0.01; done; ./static alarm other",
+    );
+    let slow = ["-e", "trace=readlink,readlinkat", "-e"];
+    let inject = ["inject=readlink,readlinkat:delay_enter=3000000"];
+    let mut strace = trace(&bed, lookout_of(&run), &[slow.as_slice(), &inject].concat());
+    std::fs::write(bed.0.directory.path().join("go"), "").unwrap();
+    let output = run.wait_with_output().unwrap();
+    strace.wait().unwrap();
+    let seen = std::fs::read_to_string(bed.0.directory.path().join("seen")).unwrap();
+    assert!(seen.contains("(DELAYED)"), "nobody waited: {seen}");
+    assert_eq!(answers(&output)[0].1, 0, "{}", said(&output));
+}
+
+/// The story: what cannot be looked at was run all the same, and without the rights that set-user-ID programs have.
+#[test]
+fn who_is_not_looked_at_keeps_its_rights() {
+    if !rustix::process::geteuid().is_root() {
+        return println!("SKIPPED: needs root, to have a listener that takes no rights");
+    }
+    let Some(bed) = Bed::new() else { return };
+    let script = format!(
+        "setpriv --bounding-set=-sys_admin --inh-caps=-sys_admin -- '{}' lock exec --prefix . -- \
+         grep NoNewPrivs: /proc/self/status",
+        env!("CARGO_BIN_EXE_elbow")
+    );
+    let output = bed.run(&[], &script);
+    let told = complaint(&output);
+    assert!(told.contains("cannot be seen here: somebody else looks"), "{told}");
+    assert_eq!(output.stdout, b"NoNewPrivs:\t0\n", "{}", said(&output));
 }

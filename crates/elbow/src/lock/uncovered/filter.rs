@@ -93,7 +93,7 @@ impl Filter {
     /// Puts it before all further calls of this thread, and of all that it starts. Only system calls.
     ///
     /// Without the right to filter programs of other users' rights (`CAP_SYS_ADMIN`), there will be none: set-user-ID programs run with the
-    /// rights of their caller.
+    /// rights of their caller. That is so only where the filter is installed: a child tries it first.
     ///
     /// # Errors
     /// `EBUSY`: there is a listener already, to whom such calls go. `ENOSYS`, `EINVAL`, `EPERM`: kernel or container do not let us.
@@ -103,32 +103,83 @@ impl Filter {
             len: u16::try_from(self.0.len()).map_err(|_| io::ErrorKind::InvalidInput)?,
             filter: self.0.as_ptr().cast_mut(),
         };
-        let install = || {
-            let flags = libc::SECCOMP_FILTER_FLAG_NEW_LISTENER;
-            // SAFETY: the kernel reads the program, which is as long as it says, and gives a new descriptor.
-            unsafe {
-                let listener = libc::syscall(
-                    libc::SYS_seccomp,
-                    libc::SECCOMP_SET_MODE_FILTER,
-                    flags,
-                    &raw const program,
-                );
-                match i32::try_from(listener) {
-                    Ok(listener) if listener >= 0 => Ok(OwnedFd::from_raw_fd(listener)),
-                    _ => Err(io::Error::last_os_error()),
-                }
-            }
-        };
-        match install() {
+        match install(&program) {
             Err(error) if error.raw_os_error() == Some(libc::EACCES) => {
-                // SAFETY: numbers.
-                if unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) } == -1 {
-                    return Err(io::Error::last_os_error());
-                }
-                install()
+                try_in_a_child(&program)?;
+                install_without_rights(&program)
             }
             installed => installed,
         }
+    }
+}
+
+#[allow(unsafe_code)]
+fn install(program: &libc::sock_fprog) -> io::Result<OwnedFd> {
+    let with = |flags: libc::c_ulong| {
+        // SAFETY: the kernel reads the program, which is as long as it says, and gives a new descriptor.
+        unsafe {
+            let listener = libc::syscall(
+                libc::SYS_seccomp,
+                libc::SECCOMP_SET_MODE_FILTER,
+                flags | libc::SECCOMP_FILTER_FLAG_NEW_LISTENER,
+                &raw const *program,
+            );
+            match i32::try_from(listener) {
+                Ok(listener) if listener >= 0 => Ok(OwnedFd::from_raw_fd(listener)),
+                _ => Err(io::Error::last_os_error()),
+            }
+        }
+    };
+    // A signal would else end a lock call that never waits with EINTR, on any file. Linux 5.19 has it.
+    match with(libc::SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV) {
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => with(0),
+        installed => installed,
+    }
+}
+
+/// For good: nothing that this thread starts gets more rights than it has.
+#[allow(unsafe_code)]
+fn install_without_rights(program: &libc::sock_fprog) -> io::Result<OwnedFd> {
+    // SAFETY: numbers.
+    if unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) } == -1 {
+        return Err(io::Error::last_os_error());
+    }
+    install(program)
+}
+
+/// Whether it can be installed without rights, found out by a process that ends then. Only system calls.
+#[allow(unsafe_code)]
+fn try_in_a_child(program: &libc::sock_fprog) -> io::Result<()> {
+    // SAFETY: as fork(2), without what libc would do besides; the child makes system calls and ends.
+    let child = unsafe { libc::syscall(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0) };
+    match libc::pid_t::try_from(child) {
+        Ok(0) => {
+            let errno = match install_without_rights(program) {
+                Ok(_) => 0,
+                Err(error) => error.raw_os_error().unwrap_or(libc::EINVAL),
+            };
+            // SAFETY: ends the child. No errno of these is over 255.
+            unsafe { libc::_exit(errno) }
+        }
+        Ok(child) if child > 0 => wait_for(child),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+#[allow(unsafe_code)]
+fn wait_for(child: libc::pid_t) -> io::Result<()> {
+    let mut status = 0;
+    // SAFETY: there is room for the status.
+    while unsafe { libc::waitpid(child, &raw mut status, 0) } == -1 {
+        let error = io::Error::last_os_error();
+        if error.raw_os_error() != Some(libc::EINTR) {
+            return Err(error);
+        }
+    }
+    match libc::WIFEXITED(status) {
+        true if libc::WEXITSTATUS(status) == 0 => Ok(()),
+        true => Err(io::Error::from_raw_os_error(libc::WEXITSTATUS(status))),
+        false => Err(io::Error::from_raw_os_error(libc::EINVAL)),
     }
 }
 

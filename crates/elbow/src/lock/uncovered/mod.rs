@@ -16,20 +16,21 @@
 //! long as it lives: the lookout ends with the last of them (`POLLHUP`). When elbow has ended there is nobody left to tell; such calls are
 //! then refused, or not, in silence. When the lookout dies, calls fail with `ENOSYS`, and elbow says so.
 //!
-//! It is forked while elbow has one thread, so that ordinary code may run in it. It asks no file system: what it wants to know of a file
-//! is in the kernel. A mount that does not answer would else keep all locks of the command waiting, those on other files too.
+//! It is forked while elbow has one thread, so that ordinary code may run in it. Before a call is answered it reads procfs, and of a file below a prefix only
+//! what kind of file it is, which the kernel knows (NFS may be asked whether the file is still there). A mount that does not answer would else keep all
+//! locks of the command waiting, those on other files too. What is told of a process, once, is found out and said by a thread of its own
+//! ([`report`]), which may wait for the storage of a program and for the reader of standard error.
 //!
 //! Not found: processes that are no descendants of the command, such as those that a daemon starts for it (slurmstepd, sshd, a container's), files
 //! that were opened by a path outside the prefixes (a bind mount, a hard link), and calls in which the file changes under the descriptor while we look.
 
 mod filter;
+mod report;
 
 use std::collections::HashSet;
-use std::ffi::OsStr;
-use std::io::{self, IoSlice, IoSliceMut, Read};
+use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -42,8 +43,7 @@ use rustix::net::{
 };
 
 use self::filter::{Answer, Call, Filter, Listener};
-use super::image;
-use crate::say::say;
+use self::report::{Caller, Reporter, Sight};
 
 /// As processes are listed (prctl(2) takes 15 bytes).
 const NAME: &std::ffi::CStr = c"elbow-lookout";
@@ -51,8 +51,6 @@ const NAME: &std::ffi::CStr = c"elbow-lookout";
 const LINES_MAX: usize = 50;
 /// So many are told apart; more are one.
 const PROCESSES_MAX: usize = 1 << 16;
-/// Of the memory map of a process, in which the library stands near the end, among what else is linked.
-const MAP_BYTES_MAX: u64 = 4 << 20;
 
 /// Packets, by their first byte: the listener is here, or the errno why there is none; how many were found?
 const LISTENER: u8 = b'l';
@@ -196,6 +194,7 @@ struct Watch {
     found: HashSet<u32>,
     /// Of which we may not see what they lock.
     hidden: HashSet<u32>,
+    reporter: Reporter,
 }
 
 impl Watch {
@@ -206,11 +205,13 @@ impl Watch {
             listener: None,
             found: HashSet::new(),
             hidden: HashSet::new(),
+            reporter: Reporter::default(),
         }
     }
 
     fn run(mut self) {
         detach(self.socket.as_ref());
+        self.reporter = Reporter::start();
         while self.socket.is_some() || self.listener.is_some() {
             let (called, told) = self.wait();
             // First, so that what was called before elbow asked is in the answer.
@@ -258,6 +259,7 @@ impl Watch {
         };
         self.listener = self.listener.take().or(descriptor.map(Listener::new));
         if kind == END {
+            self.reporter.finish();
             hush();
         }
         // Elbow may have been killed.
@@ -275,17 +277,22 @@ impl Watch {
             }
         };
         let sight = self.look(&call);
-        let is_found = matches!(sight, Sight::Uncovered(_));
-        let caller = (!matches!(sight, Sight::NoConcern)).then(|| Caller::of(call.thread, self.duty.redirect));
-        let answer = if is_found && self.duty.refuses {
-            Answer::Fail(libc::ENOLCK)
-        } else {
-            Answer::GoOn
+        // Of its process only procfs is read as long as it waits; and that once, where it locks again and again.
+        let process = sight.is_of_concern().then(|| report::process_of(call.thread));
+        let caller = process
+            .filter(|process| self.is_to_be_told(&sight, *process))
+            .map(|process| Caller::of(call.thread, process, self.duty.redirect));
+        let answer = match sight {
+            Sight::Uncovered(_) if self.duty.refuses => Answer::Fail(libc::ENOLCK),
+            _ => Answer::GoOn,
         };
         // What was read may be of another process, if this one has ended.
         let is_true = listener.still_waits(&call);
-        if listener.answer(&call, &answer) && is_true {
-            self.tell(&sight, caller);
+        if listener.answer(&call, &answer)
+            && is_true
+            && let Some(caller) = caller
+        {
+            self.tell(sight, caller);
         }
     }
 
@@ -307,54 +314,30 @@ impl Watch {
         }
     }
 
-    fn tell(&mut self, sight: &Sight, caller: Option<Caller>) {
-        let Some(caller) = caller else { return };
-        let (known, line) = match sight {
+    /// Whether it is the first such call of a process, and somebody is there to be told.
+    fn is_to_be_told(&self, sight: &Sight, process: u32) -> bool {
+        let known = match sight {
+            Sight::NoConcern => return false,
+            Sight::Uncovered(_) => &self.found,
+            Sight::Hidden(_) => &self.hidden,
+        };
+        self.socket.is_some() && known.len() < PROCESSES_MAX && !known.contains(&process)
+    }
+
+    fn tell(&mut self, sight: Sight, caller: Caller) {
+        let known = match sight {
             Sight::NoConcern => return,
-            Sight::Uncovered(file) => (&mut self.found, uncovered(&caller, file, self.duty.refuses)),
-            Sight::Hidden(error) => (&mut self.hidden, hidden(&caller, error)),
+            Sight::Uncovered(_) => &mut self.found,
+            Sight::Hidden(_) => &mut self.hidden,
         };
         let number = known.len();
-        if number >= PROCESSES_MAX || !known.insert(caller.process) || self.socket.is_none() {
-            return;
-        }
+        known.insert(caller.process);
         match number {
-            ..LINES_MAX => say(line),
-            LINES_MAX => say("more processes like these are only counted"),
+            ..LINES_MAX => self.reporter.tell(sight, caller, self.duty.refuses),
+            LINES_MAX => self.reporter.tell_of_more(),
             _ => {}
         }
     }
-}
-
-/// What a lock call is about.
-enum Sight {
-    /// No file below a prefix.
-    NoConcern,
-    /// This one.
-    Uncovered(PathBuf),
-    /// We may not see which.
-    Hidden(io::Error),
-}
-
-fn uncovered(Caller { process, program, why }: &Caller, file: &Path, refuses: bool) -> String {
-    let then = if refuses {
-        "refused (ENOLCK)"
-    } else {
-        "a lock of the kernel alone"
-    };
-    format!(
-        "process {process} ({}) locks {} past the lock service: {then}. {why}",
-        program.display(),
-        file.display()
-    )
-}
-
-fn hidden(Caller { process, program, .. }: &Caller, error: &io::Error) -> String {
-    format!(
-        "process {process} ({}) takes locks of the kernel, and we may not see on which files ({error}): if they are below --prefix, they exclude nobody \
-         who locks at the service",
-        program.display()
-    )
 }
 
 /// The kernel knows what kind of file it is; its attributes are not asked for.
@@ -362,51 +345,6 @@ fn hidden(Caller { process, program, .. }: &Caller, error: &io::Error) -> String
 fn is_regular(place: &Path) -> bool {
     let known = rustix::fs::statx(rustix::fs::CWD, place, AtFlags::STATX_DONT_SYNC, StatxFlags::TYPE);
     known.is_ok_and(|known| FileType::from_raw_mode(known.stx_mode.into()) == FileType::RegularFile)
-}
-
-/// Who has called.
-struct Caller {
-    process: u32,
-    program: PathBuf,
-    /// A sentence: why it is not covered.
-    why: String,
-}
-
-#[allow(clippy::disallowed_methods, reason = "procfs, and a program that runs")]
-impl Caller {
-    fn of(thread: u32, library: &str) -> Self {
-        let place = |name: &str| PathBuf::from(format!("/proc/{thread}/{name}"));
-        let status = std::fs::read_to_string(place("status")).unwrap_or_default();
-        let process = status
-            .lines()
-            .find_map(|line| line.strip_prefix("Tgid:")?.trim().parse().ok());
-        let name = || {
-            status
-                .lines()
-                .find_map(|line| line.strip_prefix("Name:"))
-                .unwrap_or("?")
-                .trim()
-                .into()
-        };
-        let why = match image::why_not_covered(&place("exe")) {
-            Some(why) => format!("It {why}"),
-            None if maps(&place("maps"), library) => "It has our library, and calls the kernel without libc".into(),
-            None => "It was started without our library: LD_PRELOAD was lost on the way".into(),
-        };
-        Self {
-            process: process.unwrap_or(thread),
-            program: std::fs::read_link(place("exe")).unwrap_or_else(|_| name()),
-            why,
-        }
-    }
-}
-
-#[allow(clippy::disallowed_methods, reason = "procfs")]
-fn maps(map: &Path, library: &str) -> bool {
-    let mut content = Vec::new();
-    let read = std::fs::File::open(map).and_then(|map| map.take(MAP_BYTES_MAX).read_to_end(&mut content));
-    let is_library = |line: &[u8]| Path::new(OsStr::from_bytes(line)).file_name() == Some(OsStr::new(library));
-    read.is_ok() && content.split(|byte| *byte == b'\n').any(is_library)
 }
 
 /// Lets go of everything that is elbow's but standard error and the socket. What fails leaves a lookout that works, and holds more than it should.

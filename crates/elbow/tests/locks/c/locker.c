@@ -1,21 +1,33 @@
 /* locker HOW FILE...: locks each file, without waiting, and says "PID FILE ERRNO", 0 if it has it.
  *
- * HOW is fcntl, ofd or flock (through libc), or one of the ways past it: raw (what a program in Go does), x32, and int80 (what a 32-bit program does).
+ * HOW is fcntl, ofd or flock (through libc), alarm (as fcntl, with a signal a second later), or one of the ways past it: raw (what a program in Go does), x32, and int80 (what a 32-bit program does).
  */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <signal.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+
+static void handle(int number)
+{
+    (void)number;
+}
 
 static int lock(const char *how, int file)
 {
     struct flock all = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
     if (!strcmp(how, "fcntl"))
         return fcntl(file, F_SETLK, &all) ? errno : 0;
+    if (!strcmp(how, "alarm")) {
+        struct sigaction interrupts = {.sa_handler = handle};
+        sigaction(SIGALRM, &interrupts, NULL);
+        alarm(1);
+        return fcntl(file, F_SETLK, &all) ? errno : 0;
+    }
     if (!strcmp(how, "ofd"))
         return fcntl(file, F_OFD_SETLK, &all) ? errno : 0;
     if (!strcmp(how, "flock"))

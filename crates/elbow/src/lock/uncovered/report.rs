@@ -1,0 +1,186 @@
+//! What is told of a process that locks past the service: found out and said by a thread, for which no lock call waits.
+//!
+//! ```text
+//!   lookout, while the call waits    procfs: the process, where its program lies, whether our library is in it
+//!      '--- queue ---> thread        the first bytes of the program; a line on standard error
+//! ```
+//!
+//! The queue is as long as there are lines to be said, which the lookout counts.
+
+use std::ffi::OsStr;
+use std::io::{self, Read};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Duration;
+
+use super::super::image;
+use crate::say::say;
+
+/// Of the memory map of a process, in which the library stands near the end, among what else is linked.
+const MAP_BYTES_MAX: u64 = 4 << 20;
+/// How long elbow waits at its end for what is still to be said: a program's storage may never answer.
+const LAST_WORDS_FOR: Duration = Duration::from_secs(5);
+
+/// What a lock call is about.
+pub(super) enum Sight {
+    /// No file below a prefix.
+    NoConcern,
+    /// This one.
+    Uncovered(PathBuf),
+    /// We may not see which.
+    Hidden(io::Error),
+}
+
+impl Sight {
+    pub(super) fn is_of_concern(&self) -> bool {
+        !matches!(self, Sight::NoConcern)
+    }
+}
+
+/// Who has called, as far as procfs tells.
+pub(super) struct Caller {
+    pub(super) process: u32,
+    thread: u32,
+    program: PathBuf,
+    has_library: bool,
+}
+
+/// The process of a thread.
+#[allow(clippy::disallowed_methods, reason = "procfs")]
+pub(super) fn process_of(thread: u32) -> u32 {
+    let status = std::fs::read_to_string(format!("/proc/{thread}/status")).unwrap_or_default();
+    field(&status, "Tgid:")
+        .and_then(|number| number.parse().ok())
+        .unwrap_or(thread)
+}
+
+fn field<'a>(status: &'a str, name: &str) -> Option<&'a str> {
+    status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim)
+}
+
+#[allow(clippy::disallowed_methods, reason = "procfs, and a program that runs")]
+impl Caller {
+    pub(super) fn of(thread: u32, process: u32, library: &str) -> Self {
+        let place = |name: &str| PathBuf::from(format!("/proc/{thread}/{name}"));
+        let name = || {
+            let status = std::fs::read_to_string(place("status")).unwrap_or_default();
+            field(&status, "Name:").unwrap_or("?").into()
+        };
+        Self {
+            process,
+            thread,
+            program: std::fs::read_link(place("exe")).unwrap_or_else(|_| name()),
+            has_library: maps(&place("maps"), library),
+        }
+    }
+
+    /// A sentence: why it is not covered.
+    fn why(&self) -> String {
+        // It may have ended, or be another program by now.
+        let running = PathBuf::from(format!("/proc/{}/exe", self.thread));
+        let is_running = std::fs::read_link(&running).is_ok_and(|program| program == self.program);
+        let program = if is_running { &running } else { &self.program };
+        match image::why_not_covered(program) {
+            Some(why) => format!("It {why}"),
+            None if self.has_library => "It has our library, and calls the kernel without libc".into(),
+            None => "It was started without our library: LD_PRELOAD was lost on the way".into(),
+        }
+    }
+}
+
+#[allow(clippy::disallowed_methods, reason = "procfs")]
+fn maps(map: &Path, library: &str) -> bool {
+    let mut content = Vec::new();
+    let read = std::fs::File::open(map).and_then(|map| map.take(MAP_BYTES_MAX).read_to_end(&mut content));
+    let is_library = |line: &[u8]| Path::new(OsStr::from_bytes(line)).file_name() == Some(OsStr::new(library));
+    read.is_ok() && content.split(|byte| *byte == b'\n').any(is_library)
+}
+
+enum Word {
+    Of {
+        sight: Sight,
+        caller: Caller,
+        refuses: bool,
+    },
+    More,
+    /// All before it has been said.
+    Said(Sender<()>),
+}
+
+/// The thread, as the lookout sees it. Nothing is said without one.
+#[derive(Default)]
+pub(super) struct Reporter(Option<Sender<Word>>);
+
+impl Reporter {
+    pub(super) fn start() -> Self {
+        let (sender, words) = channel();
+        let thread = std::thread::Builder::new().spawn(move || run(&words));
+        Self(thread.is_ok().then_some(sender))
+    }
+
+    /// One line, of one process.
+    pub(super) fn tell(&self, sight: Sight, caller: Caller, refuses: bool) {
+        self.send(Word::Of { sight, caller, refuses });
+    }
+
+    /// That there are more than have a line each.
+    pub(super) fn tell_of_more(&self) {
+        self.send(Word::More);
+    }
+
+    /// Waits until all is said, but not for ever.
+    pub(super) fn finish(&self) {
+        let (said, is_said) = channel();
+        self.send(Word::Said(said));
+        let _ = is_said.recv_timeout(LAST_WORDS_FOR);
+    }
+
+    fn send(&self, word: Word) {
+        // Without the thread it is dropped, and whoever waits for it goes on.
+        let _ = self.0.as_ref().map(|sender| sender.send(word));
+    }
+}
+
+fn run(words: &Receiver<Word>) {
+    for word in words {
+        match word {
+            Word::Of {
+                sight: Sight::Uncovered(file),
+                caller,
+                refuses,
+            } => say(uncovered(&caller, &file, refuses)),
+            Word::Of {
+                sight: Sight::Hidden(error),
+                caller,
+                ..
+            } => say(hidden(&caller, &error)),
+            Word::Of { .. } => {}
+            Word::More => say("more processes like these are only counted"),
+            Word::Said(said) => drop(said.send(())),
+        }
+    }
+}
+
+fn uncovered(caller: &Caller, file: &Path, refuses: bool) -> String {
+    let then = if refuses {
+        "refused (ENOLCK)"
+    } else {
+        "a lock of the kernel alone"
+    };
+    format!(
+        "process {} ({}) locks {} past the lock service: {then}. {}",
+        caller.process,
+        caller.program.display(),
+        file.display(),
+        caller.why()
+    )
+}
+
+fn hidden(Caller { process, program, .. }: &Caller, error: &io::Error) -> String {
+    format!(
+        "process {process} ({}) takes locks of the kernel, and we may not see on which files ({error}): if they are below --prefix, they exclude nobody \
+         who locks at the service",
+        program.display()
+    )
+}
