@@ -370,7 +370,8 @@ impl<'a> Apply<'a> {
             .attributes
             .iter()
             .filter(|attributes| attributes.attrs.mode.is_some());
-        let set = set.map(|attributes| record.before.objects.get(&attributes.path).unwrap_or(&attributes.path));
+        // A new directory may have the name that an old one had.
+        let set = set.filter_map(|attributes| record.before.objects.get(&attributes.path));
         let is_removed = |expected: &Expected<Was>| matches!(expected, Expected::Names(_));
         let removed = record.expected.iter().filter(|(_, expected)| is_removed(expected));
         let opened: BTreeSet<&Path> = set.chain(removed.map(|(path, _)| path)).map(PathBuf::as_path).collect();

@@ -46,6 +46,11 @@ pub(super) fn drop_capability(inode: &mut Inode) {
     }
 }
 
+/// Whether a file runs as its owner, or as its group.
+pub(super) fn has_set_id(mode: u32) -> bool {
+    mode & SETUID != 0 || mode & (SETGID | GROUP_EXECUTE) == SETGID | GROUP_EXECUTE
+}
+
 impl Model {
     /// The bits of its mode that a change takes from an object.
     pub(crate) fn taken(&self, ino: Ino, set_ids: SetIds) -> Answer<u32> {

@@ -578,6 +578,20 @@ impl Model {
         }
     }
 
+    /// Fails for somebody else's file whose set-id bits the job has taken by writing to it, and the storage has until the commit: nobody but the
+    /// owner may link such a file (`protected_hardlinks`, proc_sys_fs(5)).
+    pub(super) fn check_linkable(&self, ino: Ino) -> Result<(), Errno> {
+        let inode = self.at(ino);
+        let Some(seen) = inode.old.as_ref().and_then(|old| old.seen) else {
+            return Ok(());
+        };
+        let is_others = self.own_uid != 0 && seen.uid != self.own_uid;
+        match is_others && attributes::has_set_id(seen.mode) && !attributes::has_set_id(inode.mode) {
+            true => Err(Errno::PERM),
+            false => Ok(()),
+        }
+    }
+
     /// Fails for an object that may not even be added to.
     pub(super) fn check_mutable(&self, ino: Ino) -> Result<(), Errno> {
         match self.protection(ino) {

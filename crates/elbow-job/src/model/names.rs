@@ -200,6 +200,7 @@ impl Model {
             return Err(Errno::EXIST.into());
         }
         self.check_unprotected(ino)?;
+        self.check_linkable(ino)?;
         self.able(&Ability::Link)?;
         self.check_links(ino)?;
         self.add_name(ino, parent, name);

@@ -783,7 +783,7 @@ mod tests {
         let is_queued = || link.outgoing.lock().len() == 3;
         MutexGuard::unlocked(state, || {
             while !is_queued() {
-                std::thread::yield_now()
+                std::thread::yield_now();
             }
         });
         drop(turn);

@@ -15,7 +15,7 @@ use std::fmt::Write as _;
 
 use super::call::Call;
 use super::old::Old;
-use super::word::AtFlags;
+use super::word::{AtFlags, Name};
 
 /// First line of a script; another number would be another format.
 const HEADER: &str = "# elbow differ 1";
@@ -144,6 +144,20 @@ impl Case {
         let punches =
             |call: &Call| matches!(call, Call::Fallocate { flags, .. } if flags.0 & libc::FALLOC_FL_PUNCH_HOLE != 0);
         self.steps.iter().any(|step| punches(&step.call))
+    }
+
+    /// Whether somebody writes to a mapped file.
+    pub fn writes_in_memory(&self) -> bool {
+        self.steps.iter().any(|step| matches!(step.call, Call::Mapwrite { .. }))
+    }
+
+    /// Whether somebody removes a list of rights.
+    pub fn removes_lists(&self) -> bool {
+        let is_list = |key: &Name| *key == Name::of("system.posix_acl_access");
+        self.steps.iter().any(|step| match &step.call {
+            Call::Removexattr { key, .. } | Call::Fremovexattr { key, .. } => is_list(key),
+            _ => false,
+        })
     }
 
     /// The case as a script.

@@ -22,7 +22,7 @@ pub struct Known {
 }
 
 /// What SEMANTICS.md says under "Limits": storage, signature, and the beginning of what it says there.
-const LIMITS: [(&str, &str, &str); 76] = [
+const LIMITS: [(&str, &str, &str); 81] = [
     ("*", "answer *chown E*/EINVAL (user)", GROUPS),
     ("*", "answer setacl */EINVAL (user)", GROUPS),
     ("*", "not-rolled-back after * mtime is now (user)", TIMES_OF_OTHERS),
@@ -32,6 +32,9 @@ const LIMITS: [(&str, &str, &str); 76] = [
     ("*", "wrong-after-0 after fifo mtime*", TIMES_OF_PIPES),
     ("*", "seen-inside inside fifo mtime*", TIMES_OF_PIPES),
     ("*", "answer chown EPERM/ok", "chown(2) to nobody"),
+    ("*", "answer chown EPERM/ok (user)", "chown(2) to nobody"),
+    ("*", "answer link ok/EPERM (user)", SET_ID_LINKS),
+    ("*", "seen-inside inside file mtime is not now (maps)", TIMES_OF_MAPS),
     ("*", "seen-inside inside file mtime is now (empties)", EMPTY_FILES),
     ("*", "wrong-after-0 after file mtime is now (empties)", EMPTY_FILES),
     ("xfs", "seen-inside inside file mode (empties)", EMPTY_FILES),
@@ -74,6 +77,8 @@ const LIMITS: [(&str, &str, &str); 76] = [
     ("overlayfs", "answer removexattr ENODATA/ok*", LOWER_ACLS),
     ("overlayfs", "answer setxattr ENODATA/ok*", LOWER_ACLS),
     ("tmpfs", "answer fallocate EOPNOTSUPP/ok*", MORE_THAN_TMPFS),
+    ("tmpfs", "seen-inside inside * mode (no lists)", MORE_THAN_TMPFS),
+    ("tmpfs", "wrong-after-0 after * mode (no lists)", MORE_THAN_TMPFS),
     ("sshfs-other", "answer * E/ok*", RIGHTS_OF_SERVERS),
     ("sshfs-other", "answer * ok/E*", RIGHTS_OF_SERVERS),
     ("sshfs-other", "answer * ok/ok*", RIGHTS_OF_SERVERS),
@@ -139,6 +144,8 @@ const LIMITS: [(&str, &str, &str); 76] = [
 
 const GROUPS: &str = "Groups in an ordinary user's job";
 const TIMES_OF_OTHERS: &str = "Times of what belongs to somebody else";
+const TIMES_OF_MAPS: &str = "Times of files that are written in memory";
+const SET_ID_LINKS: &str = "Links to what had set-id bits";
 const TIMES_OF_PIPES: &str = "Times of old pipes and devices";
 const EMPTY_FILES: &str = "Truncating an empty file by its name";
 const HOLES_OF_NOTHING: &str = "Holes where there is nothing";
@@ -159,12 +166,14 @@ const CLOSED: &str = "(user, closed)";
 type OfCase = fn(&Case) -> bool;
 
 /// Those of what is known only of cases of which something is so.
-const OF_CASES: [(&str, OfCase); 5] = [
+const OF_CASES: [(&str, OfCase); 7] = [
     (" (links)", Case::sets_links),
     (" (empties)", Case::empties),
     (" (umask)", Case::sets_umask),
     (" (owners)", Case::sets_owners),
     (" (punches)", Case::punches),
+    (" (maps)", Case::writes_in_memory),
+    (" (no lists)", Case::removes_lists),
 ];
 
 impl Known {
