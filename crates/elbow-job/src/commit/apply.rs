@@ -848,7 +848,7 @@ impl<'a> Apply<'a> {
     }
 
     /// Whose file it is not cannot set its mode, and needs not: a write takes set-id bits away by itself, and where fallocate(2) has
-    /// changed nothing that is written, so does a size.
+    /// changed nothing that is written, so does a size. Where that takes none either (an empty file on XFS), the bits stay, as they do natively.
     fn set_mode(&self, dir: &Handle, name: &OsStr, mode: u32) -> StepResult {
         const SET_ID: u32 = 0o6000;
         let storage = self.storage();
@@ -860,13 +860,10 @@ impl<'a> Apply<'a> {
         if stat.mode == mode {
             return Ok(());
         }
-        if stat.mode & !SET_ID == mode & !SET_ID && stat.kind == elbow_file::Kind::File {
-            storage.truncate_named(dir, name, stat.size)?;
+        if stat.mode & !SET_ID != mode & !SET_ID || stat.kind != elbow_file::Kind::File {
+            return Err(refused.into());
         }
-        match storage.stat(dir, name)?.mode == mode {
-            true => Ok(()),
-            false => Err(refused.into()),
-        }
+        Ok(storage.truncate_named(dir, name, stat.size)?)
     }
 
     /// All of a directory's attributes that can be refused, while it can still be cleaned.
