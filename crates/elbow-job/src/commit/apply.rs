@@ -848,7 +848,7 @@ impl<'a> Apply<'a> {
     }
 
     /// Whose file it is not cannot set its mode, and needs not: a write takes set-id bits away by itself, and where fallocate(2) has
-    /// changed nothing that is written, so does a size. Where that takes none either (an empty file on XFS), the bits stay, as they do natively.
+    /// changed nothing that is written, so does a size. Where that takes none either, the bits stay: nothing may be refused any more.
     fn set_mode(&self, dir: &Handle, name: &OsStr, mode: u32) -> StepResult {
         const SET_ID: u32 = 0o6000;
         let storage = self.storage();

@@ -22,7 +22,7 @@ pub struct Known {
 }
 
 /// What SEMANTICS.md says under "Limits": storage, signature, and the beginning of what it says there.
-const LIMITS: [(&str, &str, &str); 81] = [
+const LIMITS: [(&str, &str, &str); 85] = [
     ("*", "answer *chown E*/EINVAL (user)", GROUPS),
     ("*", "answer setacl */EINVAL (user)", GROUPS),
     ("*", "not-rolled-back after * mtime is now (user)", TIMES_OF_OTHERS),
@@ -79,6 +79,10 @@ const LIMITS: [(&str, &str, &str); 81] = [
     ("tmpfs", "answer fallocate EOPNOTSUPP/ok*", MORE_THAN_TMPFS),
     ("tmpfs", "seen-inside inside * mode (no lists)", MORE_THAN_TMPFS),
     ("tmpfs", "wrong-after-0 after * mode (no lists)", MORE_THAN_TMPFS),
+    ("overlayfs", "seen-inside inside * mode (no lists)", MORE_THAN_TMPFS),
+    ("overlayfs", "wrong-after-0 after * mode (no lists)", MORE_THAN_TMPFS),
+    ("xfs", "answer copy ok/ok*", WHOLE_COPIES),
+    ("btrfs", "answer copy ok/ok*", WHOLE_COPIES),
     ("sshfs-other", "answer * E/ok*", RIGHTS_OF_SERVERS),
     ("sshfs-other", "answer * ok/E*", RIGHTS_OF_SERVERS),
     ("sshfs-other", "answer * ok/ok*", RIGHTS_OF_SERVERS),
@@ -145,6 +149,7 @@ const LIMITS: [(&str, &str, &str); 81] = [
 const GROUPS: &str = "Groups in an ordinary user's job";
 const TIMES_OF_OTHERS: &str = "Times of what belongs to somebody else";
 const TIMES_OF_MAPS: &str = "Times of files that are written in memory";
+const WHOLE_COPIES: &str = "Copies of parts of files";
 const SET_ID_LINKS: &str = "Links to what had set-id bits";
 const TIMES_OF_PIPES: &str = "Times of old pipes and devices";
 const EMPTY_FILES: &str = "Truncating an empty file by its name";
