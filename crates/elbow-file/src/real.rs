@@ -312,11 +312,6 @@ impl Storage for RealStorage {
         let object = open_at(dir, name, OFlags::PATH, 0)?;
         let path = proc_path(object.as_fd(), None).into_os_string().into_vec();
         let path = CString::new(path).map_err(|_| Errno::INVAL)?;
-        if size == 0 {
-            // truncate(2) takes no set-id bits from a file that is empty already, on XFS.
-            let flags = OFlags::WRONLY | OFlags::TRUNC | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-            return retry_on_intr(|| rustix::fs::open(&path, flags, Mode::empty())).map(drop);
-        }
         let size = i64::try_from(size).map_err(|_| Errno::FBIG)?;
         // SAFETY: the path ends in a zero byte and outlives the call.
         retry_on_intr(|| match unsafe { libc::truncate(path.as_ptr(), size) } {

@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use elbow_file::{DirEntry, Errno, Handle, Protection, RenameMode, Stat, Storage, Time};
+use elbow_file::{Access, DirEntry, Errno, Handle, Protection, RenameMode, Stat, Storage, Time};
 use parking_lot::Mutex;
 
 use super::content::make_log;
@@ -863,7 +863,13 @@ impl<'a> Apply<'a> {
         if stat.mode & !SET_ID != mode & !SET_ID || stat.kind != elbow_file::Kind::File {
             return Err(refused.into());
         }
-        Ok(storage.truncate_named(dir, name, stat.size)?)
+        if stat.size > 0 {
+            return Ok(storage.truncate_named(dir, name, stat.size)?);
+        }
+        // truncate(2) takes nothing from a file that is empty already, on XFS; ftruncate(2) does.
+        let file = storage.open(dir, name, Access::Write)?;
+        storage.truncate(&file, 0)?;
+        Ok(storage.close(&file)?)
     }
 
     /// All of a directory's attributes that can be refused, while it can still be cleaned.
