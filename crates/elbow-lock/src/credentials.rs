@@ -44,6 +44,7 @@ const ED25519_PKCS8: [u8; 16] = *b"\x30\x2e\x02\x01\x00\x30\x05\x06\x03\x2b\x65\
 #[derive(Clone)]
 pub struct Credentials {
     client: Arc<ClientConfig>,
+    #[cfg_attr(not(feature = "server"), expect(dead_code, reason = "nobody is a service then"))]
     server: Arc<ServerConfig>,
     /// Whether the service's certificate must be for the host of its address.
     by_host: bool,
