@@ -1,5 +1,6 @@
 /* Uses every function of libelbow_lock, rightly and wrongly; argv[1] is the service, argv[2] a directory. */
 #define _GNU_SOURCE
+#include "check.h"
 #include <elbow_lock.h>
 #include <errno.h>
 #include <pthread.h>
@@ -8,24 +9,6 @@
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#define CHECK(condition)                                                                                   \
-    do {                                                                                                   \
-        if (!(condition)) {                                                                                \
-            fprintf(stderr, "%s:%d: %s; errno %d, %s\n", __FILE__, __LINE__, #condition, errno,            \
-                    elbow_lock_error());                                                                   \
-            exit(1);                                                                                       \
-        }                                                                                                  \
-    } while (0)
-
-/* The call fails with that errno, and says something of that in words. */
-#define FAILS(call, number, words)                                                                         \
-    do {                                                                                                   \
-        errno = 0;                                                                                         \
-        CHECK(call);                                                                                       \
-        CHECK(errno == (number));                                                                          \
-        CHECK(strstr(elbow_lock_error(), (words)) != NULL);                                                \
-    } while (0)
 
 static const char *url;
 static char path[4096];

@@ -1,5 +1,6 @@
 /* Locks on patterns and names, asked for and waited for in two steps, and looked at; argv[1] is the service, argv[2] a directory. */
 #define _GNU_SOURCE
+#include "check.h"
 #include <elbow_lock.h>
 #include <errno.h>
 #include <pthread.h>
@@ -12,24 +13,6 @@
 _Static_assert(sizeof(elbow_lock_request_t) == REQUEST_BYTES, "a request is as large for the library");
 _Static_assert(sizeof(elbow_lock_pattern_t) == PATTERN_BYTES, "a pattern is as large for the library");
 _Static_assert(sizeof(elbow_lock_seen_t) == SEEN_BYTES, "a lock that was looked at is as large for the library");
-
-#define CHECK(condition)                                                                                   \
-    do {                                                                                                   \
-        if (!(condition)) {                                                                                \
-            fprintf(stderr, "%s:%d: %s; errno %d, %s\n", __FILE__, __LINE__, #condition, errno,            \
-                    elbow_lock_error());                                                                   \
-            exit(1);                                                                                       \
-        }                                                                                                  \
-    } while (0)
-
-/* The call fails with that errno, and says something of that in words. */
-#define FAILS(call, number, words)                                                                         \
-    do {                                                                                                   \
-        errno = 0;                                                                                         \
-        CHECK(call);                                                                                       \
-        CHECK(errno == (number));                                                                          \
-        CHECK(strstr(elbow_lock_error(), (words)) != NULL);                                                \
-    } while (0)
 
 static const char *url;
 static char path[4096];

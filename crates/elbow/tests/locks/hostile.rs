@@ -198,6 +198,14 @@ fn frames(requests: &[Request]) -> Vec<u8> {
     frames
 }
 
+/// Says hello and locks `/f`, as a client does.
+fn hold_f(stream: &mut impl Write, others: &Client) {
+    stream.write_all(&hello()).unwrap();
+    let lock = frames(&[lock_of(b"/f", Footprint::whole())]);
+    stream.write_all(&lock).unwrap();
+    until("it holds", || !is_free(others, "/f"));
+}
+
 fn lock_of(file: &[u8], footprint: Footprint) -> Request {
     Request::Lock {
         id: LockId(1),
@@ -235,11 +243,7 @@ fn a_client_that_reads_no_answers_keeps_its_locks_until_it_goes() {
     let others = lockd.client();
     let mut stream = connect(&lockd);
     stream.set_write_timeout(Some(Duration::from_secs(2))).unwrap();
-    stream.write_all(&hello()).unwrap();
-    stream
-        .write_all(&frames(&[lock_of(b"/f", Footprint::whole())]))
-        .unwrap();
-    until("it holds", || !is_free(&others, "/f"));
+    hold_f(&mut stream, &others);
     let _in_the_status = flood(&others, &mut stream);
     assert!(!is_free(&others, "/f"), "it may be writing");
     let said = read_until(&mut stream, b"reads none of its answers");
@@ -271,11 +275,7 @@ fn a_client_with_a_lease_that_reads_no_answers_keeps_its_locks_as_long() {
     let mut stream = std::net::TcpStream::connect(place).unwrap();
     stream.set_write_timeout(Some(Duration::from_millis(500))).unwrap();
     let begun = Instant::now();
-    stream.write_all(&hello()).unwrap();
-    stream
-        .write_all(&frames(&[lock_of(b"/f", Footprint::whole())]))
-        .unwrap();
-    until("it holds", || !is_free(&others, "/f"));
+    hold_f(&mut stream, &others);
     let _in_the_status = flood(&others, &mut stream);
     until("its lease is over", || is_free(&others, "/f"));
     assert!(begun.elapsed() >= Duration::from_secs(4), "{:?}", begun.elapsed());
@@ -288,11 +288,7 @@ fn a_broken_client_that_is_in_the_middle_of_a_request_keeps_its_locks_until_it_s
     let lockd = Lockd::start(&["--request", "64K"]);
     let others = lockd.client();
     let mut stream = connect(&lockd);
-    stream.write_all(&hello()).unwrap();
-    stream
-        .write_all(&frames(&[lock_of(b"/f", Footprint::whole())]))
-        .unwrap();
-    until("it holds", || !is_free(&others, "/f"));
+    hold_f(&mut stream, &others);
     // A lock that is too long, whose list looks like request after request to end the session.
     let close = frames(&[Request::Close]);
     let long: Vec<u8> = [b"\x10\x02\x01\x01g\x01\x01\x00".to_vec(), close.repeat(50_000)].concat();
@@ -317,11 +313,7 @@ fn who_sends_what_nobody_understands_keeps_its_locks_until_it_goes() {
     let lockd = Lockd::start(&[]);
     let others = lockd.client();
     let mut stream = connect(&lockd);
-    stream.write_all(&hello()).unwrap();
-    stream
-        .write_all(&frames(&[lock_of(b"/f", Footprint::whole())]))
-        .unwrap();
-    until("it holds", || !is_free(&others, "/f"));
+    hold_f(&mut stream, &others);
     stream.write_all(&frame(&[0x7f])).unwrap();
     read_until(&mut stream, b"no request that it understands");
     stream.write_all(&frames(&[Request::Close]).repeat(3)).unwrap(); // Nobody knows what this belongs to.
@@ -341,11 +333,7 @@ fn a_broken_client_is_waited_for_as_long_as_its_lease() {
     let others = lockd.client();
     let mut stream = std::net::TcpStream::connect(place).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-    stream.write_all(&hello()).unwrap();
-    stream
-        .write_all(&frames(&[lock_of(b"/f", Footprint::whole())]))
-        .unwrap();
-    until("it holds", || !is_free(&others, "/f"));
+    hold_f(&mut stream, &others);
     others.break_locks(&FileName::new(b"/f").unwrap(), None, false).unwrap();
     let mut said = Vec::new();
     stream.read_to_end(&mut said).expect("the service closes it");
