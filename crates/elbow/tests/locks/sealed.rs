@@ -391,10 +391,10 @@ fn who_speaks_no_tls_is_told_so() {
     let error = enter(&open.addresses[1], &Credentials::read(&key).unwrap()).unwrap_err();
     assert!(error.to_string().contains("asks for no key"), "{error}");
 
-    // One that says nothing at all is waited for, and no longer than for a hello.
-    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
-    let place = silent.local_addr().unwrap().to_string();
-    drop(std::thread::spawn(move || drop(silent.accept())));
+    // One that goes away without a word is not there, and may come back: it is no stranger.
+    let gone = TcpListener::bind("127.0.0.1:0").unwrap();
+    let place = gone.local_addr().unwrap().to_string();
+    drop(std::thread::spawn(move || drop(gone.accept())));
     let error = enter(&Address::Tcp(place), &Credentials::read(&key).unwrap()).unwrap_err();
     let LockError::Unreachable { source, .. } = &error else {
         panic!("{error}")
