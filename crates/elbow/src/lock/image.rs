@@ -64,14 +64,11 @@ fn check_program(program: &Path, scripts_left: usize) -> Result<()> {
 }
 
 /// Why a program that runs takes its locks past the library, if its file tells.
-#[allow(
-    clippy::disallowed_methods,
-    reason = "looks at a program, not at storage of the user's"
-)]
-pub(super) fn why_not_covered(program: &Path) -> Option<&'static str> {
-    head(program)
-        .ok()
-        .and_then(|content| Image::of(&content).why_not_covered())
+///
+/// # Errors
+/// The file cannot be read.
+pub(super) fn why_not_covered(program: &Path) -> std::io::Result<Option<&'static str>> {
+    Ok(Image::of(&head(program)?).why_not_covered())
 }
 
 /// Its first bytes: the program headers of every linker that we know are there.

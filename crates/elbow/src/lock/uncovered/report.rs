@@ -77,14 +77,24 @@ impl Caller {
 
     /// A sentence: why it is not covered.
     fn why(&self) -> String {
-        // It may have ended, or be another program by now.
+        match self.image() {
+            Ok(Some(why)) => format!("It {why}"),
+            _ if self.has_library => "It has our library, and calls the kernel without libc".into(),
+            Ok(None) => "It was started without our library: LD_PRELOAD was lost on the way".into(),
+            Err(error) => format!(
+                "It was started without our library: LD_PRELOAD was lost on the way, or it is linked statically, which cannot be seen ({error})"
+            ),
+        }
+    }
+
+    /// What [`image`] says of its program.
+    fn image(&self) -> io::Result<Option<&'static str>> {
         let running = PathBuf::from(format!("/proc/{}/exe", self.thread));
-        let is_running = std::fs::read_link(&running).is_ok_and(|program| program == self.program);
-        let program = if is_running { &running } else { &self.program };
-        match image::why_not_covered(program) {
-            Some(why) => format!("It {why}"),
-            None if self.has_library => "It has our library, and calls the kernel without libc".into(),
-            None => "It was started without our library: LD_PRELOAD was lost on the way".into(),
+        let image = image::why_not_covered(&running);
+        // It may end at any moment, or be another program: whose the bytes are is known when they have been read.
+        match std::fs::read_link(&running) {
+            Ok(program) if image.is_ok() && program == self.program => image,
+            _ => image::why_not_covered(&self.program),
         }
     }
 }
@@ -183,4 +193,46 @@ fn hidden(Caller { process, program, .. }: &Caller, error: &io::Error) -> String
          who locks at the service",
         program.display()
     )
+}
+
+#[cfg(test)]
+#[allow(clippy::disallowed_methods, reason = "files of the test's own")]
+mod tests {
+    use super::*;
+
+    /// One that has ended: no process has the number 0.
+    fn ended(program: &Path, has_library: bool) -> Caller {
+        Caller {
+            process: 0,
+            thread: 0,
+            program: program.into(),
+            has_library,
+        }
+    }
+
+    /// A static program that ended while it was looked at was said to have lost `LD_PRELOAD`.
+    #[test]
+    fn why_is_said_of_a_process_that_has_ended() {
+        let directory = tempfile::tempdir().unwrap();
+        let program = directory.path().join("program");
+        std::fs::write(&program, b"\x7fELF\x01").unwrap();
+        assert_eq!(ended(&program, false).why(), "It is no 64-bit program");
+        std::fs::remove_file(&program).unwrap();
+        let why = ended(&program, false).why();
+        assert!(why.contains("LD_PRELOAD was lost on the way, or"), "{why}");
+        assert!(why.contains("No such file"), "{why}");
+        assert!(ended(&program, true).why().contains("without libc"));
+    }
+
+    #[test]
+    fn a_process_that_is_another_program_by_now_is_not_taken_for_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let program = directory.path().join("program");
+        std::fs::write(&program, b"\x7fELF\x01").unwrap();
+        let caller = Caller {
+            thread: std::process::id(),
+            ..ended(&program, false)
+        };
+        assert_eq!(caller.why(), "It is no 64-bit program");
+    }
 }
