@@ -3,7 +3,7 @@
 
 One interleaved run: each repetition goes through all MPIs, delays, workloads and modes in turn (the modes start at another
 one each time). Every rank writes its part by one MPI_File_write_at; the workloads are elbow_lock::workload's: interleaved
-pieces, the paper's 3-D block, FLASH I/O and tiles (written, and read). All modes but the last three make the same requests in the same
+pieces of 4 KiB and of 200 bytes (small), the paper's 3-D block, FLASH I/O and tiles (written, and read). All modes but the last three make the same requests in the same
 order: one per piece, data sieving off. That is checked from below, and after each round the file is: each byte, and that no
 two accesses are torn. Where a library does not do what it says that is printed, and it is not counted as correct.
 
@@ -34,11 +34,11 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 from harness import build, inputs, mpi_report, mpis, peers, report, storage
 
-JOBS = ["interleaved-8", "block-8", "flash-8", "tile-6-exclusive", "tile-6-shared"]
+JOBS = ["interleaved-8", "small-4", "block-8", "flash-8", "tile-6-exclusive", "tile-6-shared"]
 MANY_RANKS = ["block-27", "block-64"]
 DELAYS_US = ["0", "100", "1000"]
 PIECES, TINY_PIECES = 256, 32
-TINY_MODES = ["none", "list", "extent", "native"]
+TINY_MODES = ["none", "list", "extent", "native", "native, sieving", "list, as it likes"]
 FAILURES = (peers.Failed, inputs.Unavailable, subprocess.SubprocessError, RuntimeError, OSError, ValueError)
 
 
@@ -70,11 +70,11 @@ def parse():
     parser.add_choice("--only", [*JOBS, *MANY_RANKS], more=" but the last two; with --tiny the first and tiles")
     parser.add_choice("--delays", DELAYS_US, more=", in microseconds; with --tiny 100")
     # Names of modes have commas in them.
-    parser.add_argument("--peers", type=lambda text: modes(parser, text), help="of " + ";".join(mpis.BY_NAME) + f" (default: all; with --tiny {','.join(TINY_MODES)})")
+    parser.add_argument("--peers", type=lambda text: modes(parser, text), help="of " + ";".join(mpis.BY_NAME) + f" (default: all; with --tiny {';'.join(TINY_MODES)})")
     parser.add_argument("--seconds", type=float, help="of rounds in each run, one at least (default: 2)")
     parser.add_common(out="mpi", disk="the file, where /dev/shm has no 4 GiB free", tiny="few small pieces, one delay, once")
     options = parser.parse_args()
-    options.only = options.only or (["interleaved-8", "tile-6-exclusive"] if options.tiny else JOBS)
+    options.only = options.only or (["interleaved-8", "small-4", "tile-6-exclusive"] if options.tiny else JOBS)
     options.delays = options.delays or (["100"] if options.tiny else DELAYS_US)
     options.peers = options.peers or ([mpis.BY_NAME[name] for name in TINY_MODES] if options.tiny else mpis.MODES)
     options.seconds = options.seconds or (0.1 if options.tiny else 2)

@@ -50,13 +50,24 @@ class Parser(argparse.ArgumentParser):
         self.add_argument("--cache", type=Path, default=default_cache(), help=f"where {what} kept")
 
 
-def bench(package, name):
-    """The program of a bench target; builds it."""
+def older(tree):
+    """The `elbow` of another checkout, built there."""
+    subprocess.run(["cargo", "build", "--release", "--locked", "--quiet", "-p", "elbow"], cwd=tree, env=_environment(tree), check=True)
+    return (tree / "target" / "release" / "elbow").resolve()
+
+
+def bench(package, name, tree=ROOT):
+    """The program of a bench target of a checkout; builds it."""
     said = subprocess.run(["cargo", "bench", "--locked", "-p", package, "--bench", name, "--no-run", "--message-format", "json"],
-                          cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True)
+                          cwd=tree, env=_environment(tree), check=True, stdout=subprocess.PIPE, text=True)
     built = [message["executable"] for message in map(json.loads, said.stdout.splitlines())
              if message["reason"] == "compiler-artifact" and message["target"]["name"] == name and message["executable"]]
     return Path(built[0])
+
+
+def _environment(tree):
+    """Of cargo: another checkout has its own target directory, or its programs would take the place of ours."""
+    return os.environ if tree == ROOT else {name: value for name, value in os.environ.items() if name != "CARGO_TARGET_DIR"}
 
 
 def size(text):

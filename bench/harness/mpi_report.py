@@ -20,7 +20,8 @@ brackets the share of no locking, the median of the repetitions' ratios. At once
   correct. Its ROMIO does what it says.
 - "native, sieving" is ROMIO as it is without hints: each rank locks from its first byte to its last, reads all of that and writes it
   back in large pieces. That is fewer requests and more bytes, so it is no peer of the others, but of "list, as it likes": our
-  library as it is without hints. It sieves by windows under list locks where that is quicker, as it has measured by then.
+  library where it was told to choose (ELBOW_MPI_SIEVING=automatic; without that it never sieves). It then sieves by windows under
+  list locks where that is quicker, as it has measured by then.
 - ROMIO takes exclusive locks for reading too.
 - The tables of the paper (locks per client, largest set) disagree with its text; these numbers are counted from the patterns."""
 

@@ -1,4 +1,4 @@
-//! The paper's three workloads, and interleaved pieces, in each mode of locking: `cargo run -p elbow-lock --example workloads`.
+//! The paper's three workloads, and interleaved pieces, large and small, in each mode of locking: `cargo run -p elbow-lock --example workloads`.
 //!
 //! With `--json` as `bench/mpi.py` reads it: with each rank's patterns, which the MPI program makes its file types of, and with
 //! the bytes that a lock and its end take on the wire, of real frames about the file `--file`.
@@ -45,6 +45,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         arguments.pieces,
         arguments.piece_bytes,
     ));
+    workloads.push(Workload {
+        name: "small-4".into(),
+        ..Workload::interleaved(4, 625, 200)
+    });
     if workloads
         .iter()
         .all(|known| known.name != format!("flash-{}", arguments.ranks))

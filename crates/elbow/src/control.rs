@@ -407,7 +407,7 @@ pub(crate) fn remember_kept(kept: &KeptJob) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The kept jobs that were remembered and are there still.
+/// The kept jobs that were remembered and are there still, or whose directory is out of sight.
 pub(crate) fn kept() -> Vec<KeptJob> {
     let directories = candidates().into_iter().filter(|directory| is_private(directory));
     let files = directories.flat_map(|directory| names_in(&directory, "kept"));
@@ -415,7 +415,7 @@ pub(crate) fn kept() -> Vec<KeptJob> {
         let kept: KeptJob = serde_json::from_slice(&std::fs::read(&file).ok()?).ok()?;
         let staging = kept.directory.path()?.join(&kept.job);
         match std::fs::symlink_metadata(&staging) {
-            Err(error) if error.kind() == ErrorKind::NotFound => {
+            Err(error) if error.kind() == ErrorKind::NotFound && kept.is_mounted() => {
                 // It was dropped.
                 let _ = std::fs::remove_file(&file);
                 None
@@ -432,9 +432,30 @@ pub(crate) struct KeptJob {
     pub(crate) job: String,
     #[serde(flatten)]
     pub(crate) directory: DirectoryName,
+    /// Of the file system of that directory, when the job was kept.
+    #[serde(flatten)]
+    pub(crate) mount_point: MountPointName,
     #[serde(flatten)]
     pub(crate) command: CommandWords,
     pub(crate) started_unix_seconds: f64,
+}
+
+impl KeptJob {
+    /// Whether the directory is on what was mounted there when the job was kept: without that the job only cannot be seen.
+    pub(crate) fn is_mounted(&self) -> bool {
+        self.directory
+            .path()
+            .is_some_and(|directory| mount_point_of(&directory) == self.mount_point)
+    }
+}
+
+/// Where what a directory is on is mounted, or what it would be on if it were there.
+pub(crate) fn mount_point_of(directory: &Path) -> MountPointName {
+    let device = |path: &Path| std::fs::metadata(path).ok().map(|found| found.dev());
+    let mut there = directory.ancestors().skip_while(|path| device(path).is_none());
+    let own = there.clone().next().and_then(device);
+    let point = there.by_ref().take_while(|path| device(path) == own).last();
+    point.map(MountPointName::of).unwrap_or_default()
 }
 
 /// How long a status may take: a job that was stopped does not answer.

@@ -25,7 +25,7 @@ Examples:
           jq -r '.jobs[] | select(.kind == \"kept\").directory'
 
 Jobs of other users and of other machines are not listed; `elbow recover DIR` lists all that lie in a directory. A job that has \
-just begun may be missing for a moment. Kept jobs are known until the next boot.";
+just begun may be missing for a moment. Kept jobs are known until the next boot, also while what they lie on is not mounted.";
 
 /// Prints a block of lines per job, or one object with all of them.
 pub(crate) fn run(args: &JobsArgs) -> anyhow::Result<ExitCode> {
@@ -85,6 +85,11 @@ impl Listed {
     }
 
     fn kept(kept: KeptJob) -> Self {
+        let phase = if kept.is_mounted() {
+            "kept"
+        } else {
+            "kept, on a file system that is not mounted now"
+        };
         Self {
             job: kept.job,
             kind: JobKind::Kept,
@@ -94,7 +99,7 @@ impl Listed {
             pid: None,
             command_pid: None,
             started_unix_seconds: kept.started_unix_seconds,
-            phase: "kept".into(),
+            phase: phase.into(),
         }
     }
 

@@ -521,6 +521,7 @@ impl Mounted<'_> {
             let _ = control::remember_kept(&KeptJob {
                 job: self.job.name().to_string_lossy().into_owned(),
                 directory: DirectoryName::of(self.site.path()),
+                mount_point: control::mount_point_of(self.site.path()),
                 command: CommandWords::of(command),
                 started_unix_seconds: unix_seconds(started),
             });

@@ -164,6 +164,27 @@ fn a_kept_job_is_listed_until_it_is_dropped() {
     assert!(jobs_of(&stage).is_empty());
 }
 
+/// A kept job on a disk that was unplugged was forgotten by the first `elbow jobs`: its results were there, and nothing told of them.
+#[test]
+fn a_kept_job_is_listed_while_its_directory_is_not_mounted() {
+    let stage = Stage::new();
+    let said = stage.apart(
+        "mkdir m disk; mount -t tmpfs none disk; mount --bind disk m; mkdir m/work; cd m/work
+         $ELBOW run --keep -- sh -c 'echo x > new; exit 1' 2> /dev/null || true; cd ../..; here=$PWD
+         jobs() { $ELBOW jobs | grep -A 1 \"^$here/m/work\" || echo none; }
+         jobs; umount m; jobs; mount --bind disk m; jobs; rm -r m/work; jobs",
+    );
+    let lines: Vec<&str> = said
+        .out
+        .lines()
+        .map(str::trim)
+        .filter(|line| !line.starts_with('/'))
+        .collect();
+    let kept = "phase       kept";
+    let away = "phase       kept, on a file system that is not mounted now";
+    assert_eq!(lines, [kept, away, kept, "none"], "{said:?}");
+}
+
 fn directory_of_sockets(stage: &Stage) -> PathBuf {
     let status = json(&stage.elbow(&["jobs", "--json"]));
     drop(status);
