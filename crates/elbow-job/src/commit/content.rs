@@ -21,6 +21,7 @@ use elbow_ranges::encoding::{DecodeError, Reader, Writer, open_sealed, seal};
 use super::apply::{Apply, CHANGED, StepResult, gone_is_none};
 use super::record::Patch;
 use crate::execute::open_writable;
+use crate::model::has_set_id;
 
 /// What is written before it is synced and punched out of the patch.
 const WINDOW_BYTES: u64 = 64 << 20;
@@ -110,14 +111,29 @@ pub(super) fn make_log(storage: &dyn Storage, job: &Handle, patch: &Patch) -> Re
     }
 }
 
-/// Could an old file be opened for its patch? Its mode is not touched, unlike by [`open_target`]: nothing has been committed yet.
+/// Could an old file be opened for its patch, and written to? Its mode is not touched, unlike by [`open_target`]: nothing has been committed yet.
 pub(super) fn try_target(storage: &dyn Storage, dir: &Handle, name: &OsStr, patch: &Patch) -> Result<(), Errno> {
+    let (stat, user) = (storage.stat(dir, name)?, rustix::process::geteuid().as_raw());
     let opened = match open_as_it_is(storage, dir, name, patch) {
         // Its owner can give the right back.
-        Err(Errno::ACCESS) if storage.stat(dir, name)?.uid == rustix::process::geteuid().as_raw() => return Ok(()),
+        Err(Errno::ACCESS) if stat.uid == user => return Ok(()),
         opened => opened?,
     };
-    storage.close(&opened.0)
+    storage.close(&opened.0)?;
+    match user != 0 && stat.uid != user && has_set_id(stat.mode) {
+        true => try_set_id(storage, dir, name, stat.mode),
+        false => Ok(()),
+    }
+}
+
+/// Will set-id bits go when somebody else's file is written to? Local file systems take them by themselves. For one behind a server the kernel asks for
+/// the new mode first, and the write fails where the server refuses that to all but the owner (sshfs, whose EACCES is the server's;
+/// EPERM is the kernel's own word, who has not asked). The mode that the file has changes nothing.
+fn try_set_id(storage: &dyn Storage, dir: &Handle, name: &OsStr, mode: u32) -> Result<(), Errno> {
+    match storage.chmod(dir, name, mode) {
+        Err(Errno::ACCESS) => Err(Errno::ACCESS),
+        _ => Ok(()),
+    }
 }
 
 /// Opens an old file for its patch, with no more rights than the command needed: a file may be writable and not readable (then

@@ -47,7 +47,7 @@ pub(super) fn drop_capability(inode: &mut Inode) {
 }
 
 /// Whether a file runs as its owner, or as its group.
-pub(super) fn has_set_id(mode: u32) -> bool {
+pub(crate) fn has_set_id(mode: u32) -> bool {
     mode & SETUID != 0 || mode & (SETGID | GROUP_EXECUTE) == SETGID | GROUP_EXECUTE
 }
 

@@ -36,7 +36,7 @@ use crate::graph::Graph;
 use crate::manners::Manner;
 use crate::report::{Counts, Publish};
 use crate::staging::part_name;
-pub(crate) use attributes::{ACCESS_ACL, CAPABILITY, DEFAULT_ACL};
+pub(crate) use attributes::{ACCESS_ACL, CAPABILITY, DEFAULT_ACL, has_set_id};
 pub(crate) use content::{Content, EAGER_DRAIN_BYTES, Fill, Piece, Segment, Source};
 pub(crate) use inherit::Inheritance;
 pub(crate) use install::{FoundEntry, FoundXattrs, Listing};
@@ -586,7 +586,7 @@ impl Model {
             return Ok(());
         };
         let is_others = self.own_uid != 0 && seen.uid != self.own_uid;
-        match is_others && attributes::has_set_id(seen.mode) && !attributes::has_set_id(inode.mode) {
+        match is_others && has_set_id(seen.mode) && !has_set_id(inode.mode) {
             true => Err(Errno::PERM),
             false => Ok(()),
         }

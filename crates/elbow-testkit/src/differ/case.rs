@@ -151,6 +151,12 @@ impl Case {
         self.steps.iter().any(|step| matches!(step.call, Call::Mapwrite { .. }))
     }
 
+    /// Whether somebody writes to a mapped file, and opens one to append to.
+    pub fn appends_in_memory(&self) -> bool {
+        let appends = |call: &Call| matches!(call, Call::Open { flags, .. } if flags.0 & libc::O_APPEND != 0);
+        self.writes_in_memory() && self.steps.iter().any(|step| appends(&step.call))
+    }
+
     /// Whether somebody removes a list of rights.
     pub fn removes_lists(&self) -> bool {
         let is_list = |key: &Name| *key == Name::of("system.posix_acl_access");

@@ -22,7 +22,7 @@ pub struct Known {
 }
 
 /// What SEMANTICS.md says under "Limits": storage, signature, and the beginning of what it says there.
-const LIMITS: [(&str, &str, &str); 85] = [
+const LIMITS: [(&str, &str, &str); 90] = [
     ("*", "answer *chown E*/EINVAL (user)", GROUPS),
     ("*", "answer setacl */EINVAL (user)", GROUPS),
     ("*", "not-rolled-back after * mtime is now (user)", TIMES_OF_OTHERS),
@@ -49,6 +49,7 @@ const LIMITS: [(&str, &str, &str); 85] = [
         "wrong-after-0 after file mtime is now (punches)",
         HOLES_OF_NOTHING,
     ),
+    ("*", "answer read EINVAL/EISDIR*", POSITIONS),
     ("*", "answer open ok/EOPNOTSUPP*", TEMPORARY_FILES),
     ("*", "answer fallocate EINVAL/EOPNOTSUPP*", SHIFTED_RANGES),
     ("*", "answer fallocate ok/EOPNOTSUPP*", SHIFTED_RANGES),
@@ -134,6 +135,26 @@ const LIMITS: [(&str, &str, &str); 85] = [
     ("sshfs*", "wrong-after-0 after * gid (links)", ATTRIBUTES_OF_LINKS),
     ("sshfs*", "wrong-after-0 after * atime (links)", ATTRIBUTES_OF_LINKS),
     ("sshfs*", "wrong-after-0 after * mtime* (links)", ATTRIBUTES_OF_LINKS),
+    (
+        "sshfs*",
+        "seen-inside inside file content (appended maps)",
+        MORE_THAN_SSHFS,
+    ),
+    (
+        "sshfs*",
+        "seen-inside inside file size (appended maps)",
+        MORE_THAN_SSHFS,
+    ),
+    (
+        "sshfs*",
+        "wrong-after-0 after file content (appended maps)",
+        MORE_THAN_SSHFS,
+    ),
+    (
+        "sshfs*",
+        "wrong-after-0 after file size (appended maps)",
+        MORE_THAN_SSHFS,
+    ),
     ("sshfs*", "answer rename E/ok*", MORE_THAN_SSHFS),
     ("sshfs*", "answer rmdir E/ok*", MORE_THAN_SSHFS),
     ("sshfs*", "answer list ok/ok*", MORE_THAN_SSHFS),
@@ -156,6 +177,7 @@ const EMPTY_FILES: &str = "Truncating an empty file by its name";
 const HOLES_OF_NOTHING: &str = "Holes where there is nothing";
 const RIGHTS_OF_SERVERS: &str = "Rights that a server checks";
 const ATTRIBUTES_OF_LINKS: &str = "Attributes of symbolic links on sshfs";
+const POSITIONS: &str = "Positions in directories";
 const TEMPORARY_FILES: &str = "Files that begin without a name";
 const SHIFTED_RANGES: &str = "Ranges that are cut out or inserted";
 const CLOSED_DIRS: &str = "Directories without all rights";
@@ -171,13 +193,14 @@ const CLOSED: &str = "(user, closed)";
 type OfCase = fn(&Case) -> bool;
 
 /// Those of what is known only of cases of which something is so.
-const OF_CASES: [(&str, OfCase); 7] = [
+const OF_CASES: [(&str, OfCase); 8] = [
     (" (links)", Case::sets_links),
     (" (empties)", Case::empties),
     (" (umask)", Case::sets_umask),
     (" (owners)", Case::sets_owners),
     (" (punches)", Case::punches),
     (" (maps)", Case::writes_in_memory),
+    (" (appended maps)", Case::appends_in_memory),
     (" (no lists)", Case::removes_lists),
 ];
 
