@@ -495,11 +495,11 @@ impl Filesystem for Front {
         self.ask(op, move |_, answer| reply::xattr(reply, size, answer));
     }
 
-    fn listxattr(&self, _: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
-        let ino = self.ino(ino);
+    fn listxattr(&self, request: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
+        let (ino, is_root) = (self.ino(ino), request.uid() == 0);
         let op = move |core: &Core| core.job.list_xattrs(ino);
         self.ask(op, move |_, answer| {
-            reply::xattr(reply, size, answer.map(reply::name_list));
+            reply::xattr(reply, size, answer.map(|names| reply::name_list(names, is_root)));
         });
     }
 

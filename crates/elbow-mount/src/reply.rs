@@ -142,10 +142,12 @@ pub(crate) fn position(reply: ReplyLseek, answer: Result<u64, Errno>) {
     }
 }
 
-/// Attribute names as listxattr(2) gives them: each ended by a zero byte.
-pub(crate) fn name_list(names: Vec<OsString>) -> Vec<u8> {
+/// Attribute names as listxattr(2) gives them: each ended by a zero byte. Those that only root may read are not told to others (xattr(7)); of values
+/// the kernel itself takes care.
+pub(crate) fn name_list(names: Vec<OsString>, is_root: bool) -> Vec<u8> {
     names
         .into_iter()
+        .filter(|name| is_root || !name.as_bytes().starts_with(b"trusted."))
         .flat_map(|name| [name.as_bytes(), b"\0"].concat())
         .collect()
 }
@@ -156,7 +158,18 @@ mod tests {
 
     #[test]
     fn names_of_attributes_end_with_zero_bytes() {
-        assert_eq!(name_list(vec!["user.a".into(), "user.b".into()]), b"user.a\0user.b\0");
-        assert!(name_list(Vec::new()).is_empty());
+        assert_eq!(
+            name_list(vec!["user.a".into(), "user.b".into()], true),
+            b"user.a\0user.b\0"
+        );
+        assert!(name_list(Vec::new(), true).is_empty());
+    }
+
+    /// Everybody was told the names of those that are root's.
+    #[test]
+    fn only_root_is_told_of_trusted_attributes() {
+        let names: Vec<OsString> = vec!["trusted.a".into(), "user.trusted.b".into()];
+        assert_eq!(name_list(names.clone(), true), b"trusted.a\0user.trusted.b\0");
+        assert_eq!(name_list(names, false), b"user.trusted.b\0");
     }
 }

@@ -151,6 +151,19 @@ impl Case {
         self.steps.iter().any(|step| matches!(step.call, Call::Mapwrite { .. }))
     }
 
+    /// Whether somebody allocates room in a file, or makes holes.
+    pub fn allocates(&self) -> bool {
+        self.steps
+            .iter()
+            .any(|step| matches!(step.call, Call::Fallocate { .. }))
+    }
+
+    /// Whether somebody takes a name from a file.
+    pub fn takes_names(&self) -> bool {
+        let takes = |call: &Call| matches!(call, Call::Unlink { .. } | Call::Rename { .. });
+        self.steps.iter().any(|step| takes(&step.call))
+    }
+
     /// Whether somebody writes to a mapped file, and opens one to append to.
     pub fn appends_in_memory(&self) -> bool {
         let appends = |call: &Call| matches!(call, Call::Open { flags, .. } if flags.0 & libc::O_APPEND != 0);

@@ -22,7 +22,7 @@ pub struct Known {
 }
 
 /// What SEMANTICS.md says under "Limits": storage, signature, and the beginning of what it says there.
-const LIMITS: [(&str, &str, &str); 90] = [
+const LIMITS: [(&str, &str, &str); 95] = [
     ("*", "answer *chown E*/EINVAL (user)", GROUPS),
     ("*", "answer setacl */EINVAL (user)", GROUPS),
     ("*", "not-rolled-back after * mtime is now (user)", TIMES_OF_OTHERS),
@@ -39,6 +39,7 @@ const LIMITS: [(&str, &str, &str); 90] = [
     ("*", "wrong-after-0 after file mtime is now (empties)", EMPTY_FILES),
     ("xfs", "seen-inside inside file mode (empties)", EMPTY_FILES),
     ("xfs", "wrong-after-0 after file mode (empties)", EMPTY_FILES),
+    ("xfs", "answer *stat ok/ok mode (empties)", EMPTY_FILES),
     (
         "btrfs",
         "seen-inside inside file mtime is now (punches)",
@@ -75,8 +76,11 @@ const LIMITS: [(&str, &str, &str); 90] = [
         "refused 125/0 elbow rolled back background operation failed* (user)",
         LOWER_DIRS,
     ),
-    ("overlayfs", "answer removexattr ENODATA/ok*", LOWER_ACLS),
-    ("overlayfs", "answer setxattr ENODATA/ok*", LOWER_ACLS),
+    ("overlayfs", "answer *removexattr ENODATA/ok*", LOWER_ACLS),
+    ("overlayfs", "answer *setxattr ENODATA/ok*", LOWER_ACLS),
+    ("overlayfs", "answer f* EEXIST/ok*", REPLACED_WHILE_OPEN),
+    ("slowfs", "wrong-after-0 after file mode (allocates)", SET_ID_BITS),
+    ("slowfs", "seen-inside inside file mode (allocates)", SET_ID_BITS),
     ("tmpfs", "answer fallocate EOPNOTSUPP/ok*", MORE_THAN_TMPFS),
     ("tmpfs", "seen-inside inside * mode (no lists)", MORE_THAN_TMPFS),
     ("tmpfs", "wrong-after-0 after * mode (no lists)", MORE_THAN_TMPFS),
@@ -106,12 +110,8 @@ const LIMITS: [(&str, &str, &str); 90] = [
         "not-rolled-back 125/0 elbow * Permission denied (user)",
         RIGHTS_OF_SERVERS,
     ),
-    ("sshfs-user", "seen-inside inside file mode (owners)", RIGHTS_OF_SERVERS),
-    (
-        "sshfs-user",
-        "wrong-after-0 after file mode (owners)",
-        RIGHTS_OF_SERVERS,
-    ),
+    ("sshfs-user", "seen-inside inside * mode (owners)", RIGHTS_OF_SERVERS),
+    ("sshfs-user", "wrong-after-0 after * mode (owners)", RIGHTS_OF_SERVERS),
     (
         "sshfs-user",
         "wrong-after-0 after file too many (user)",
@@ -155,6 +155,11 @@ const LIMITS: [(&str, &str, &str); 90] = [
         "wrong-after-0 after file size (appended maps)",
         MORE_THAN_SSHFS,
     ),
+    (
+        "sshfs*",
+        "wrong-after-0 after dir mtime is not now (taken names)",
+        MORE_THAN_SSHFS,
+    ),
     ("sshfs*", "answer rename E/ok*", MORE_THAN_SSHFS),
     ("sshfs*", "answer rmdir E/ok*", MORE_THAN_SSHFS),
     ("sshfs*", "answer list ok/ok*", MORE_THAN_SSHFS),
@@ -184,6 +189,8 @@ const CLOSED_DIRS: &str = "Directories without all rights";
 const OWN_CLOSED: &str = "What its owner may not read or search";
 const LOWER_DIRS: &str = "What a commit cannot take back";
 const LOWER_ACLS: &str = "Lists of rights that are not there";
+const SET_ID_BITS: &str = "Set-id bits of somebody else's file";
+const REPLACED_WHILE_OPEN: &str = "Files of a lower layer that were replaced while they are open";
 const MORE_THAN_TMPFS: &str = "More than tmpfs";
 const MORE_THAN_SSHFS: &str = "More than sshfs";
 
@@ -193,7 +200,7 @@ const CLOSED: &str = "(user, closed)";
 type OfCase = fn(&Case) -> bool;
 
 /// Those of what is known only of cases of which something is so.
-const OF_CASES: [(&str, OfCase); 8] = [
+const OF_CASES: [(&str, OfCase); 10] = [
     (" (links)", Case::sets_links),
     (" (empties)", Case::empties),
     (" (umask)", Case::sets_umask),
@@ -202,6 +209,8 @@ const OF_CASES: [(&str, OfCase); 8] = [
     (" (maps)", Case::writes_in_memory),
     (" (appended maps)", Case::appends_in_memory),
     (" (no lists)", Case::removes_lists),
+    (" (allocates)", Case::allocates),
+    (" (taken names)", Case::takes_names),
 ];
 
 impl Known {

@@ -328,15 +328,23 @@ fn memory_stays_within_what_was_given() {
     assert!(peak > 8 * MIB && peak < 16 * MIB * 105 / 100, "{peak}");
 }
 
-/// The memory that a process has, in bytes, without what is mapped from files: code that was not optimized is large.
+/// The memory that a process has, in bytes, without what is mapped from files: code that was not optimized is large, and so is what the linker
+/// writes into it (pages of the program that count as anonymous).
 fn memory_bytes(pid: u32) -> Option<u64> {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"))?;
-    line.trim()
-        .strip_suffix(" kB")?
-        .parse::<u64>()
-        .ok()
-        .map(|kibibytes| kibibytes << 10)
+    let maps = std::fs::read_to_string(format!("/proc/{pid}/smaps")).ok()?;
+    let (mut kibibytes, mut is_file) = (0, false);
+    for line in maps.lines() {
+        match line.strip_prefix("Anonymous:") {
+            Some(_) if is_file => {}
+            Some(size) => kibibytes += size.trim().strip_suffix(" kB")?.parse::<u64>().ok()?,
+            // "address-address rights offset device inode path"; other lines begin with a capital.
+            None if line.starts_with(|first: char| first.is_ascii_hexdigit() && !first.is_uppercase()) => {
+                is_file = line.contains('/');
+            }
+            None => {}
+        }
+    }
+    Some(kibibytes << 10)
 }
 
 /// Runs and result share a file system that has little more room than the input has bytes; GNU sort needs twice that.

@@ -1,12 +1,16 @@
 //! Memory maps. What lies in them is read and written by the kernel, through a pipe: behind the end of the file it says EFAULT where a program's
 //! own access would end it.
+//!
+//! What would be written behind the end of a file, in its last page, is left out: a local file system zeroes it when the file grows, and a file system in
+//! user space, which never hears of it, does not (SEMANTICS.md, Limits).
 
 #![allow(unsafe_code)]
 
 use std::ffi::c_void;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::ptr;
 
+use rustix::fs::{self as sys, CWD, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags as Sharing, MsyncFlags, ProtFlags, mmap, msync, munmap};
 use rustix::pipe::{PipeFlags, pipe_with};
@@ -24,6 +28,9 @@ const MAP_BYTES_MAX: u64 = 8 << 20;
 pub(super) struct Mapped {
     start: *mut c_void,
     length: usize,
+    /// What is mapped, though it is not open by this, and where in it the map begins.
+    file: OwnedFd,
+    offset: u64,
 }
 
 impl Drop for Mapped {
@@ -48,6 +55,14 @@ impl Mapped {
             (length > 0).then_some((piece, length))
         })
     }
+
+    /// How much of a piece lies before the end of the file, if that lies in it.
+    fn before_end(&self, address: *mut u8, length: usize) -> Said<usize> {
+        let at = self.offset + (address.addr() - self.start.addr()) as u64;
+        let end = sys::fstat(&self.file)?.st_size.cast_unsigned();
+        let is_in_page = end > at && end < at + length as u64;
+        Ok(if is_in_page { (end - at) as usize } else { length })
+    }
 }
 
 impl Worker {
@@ -58,9 +73,20 @@ impl Worker {
         let sharing = if is_private { Sharing::PRIVATE } else { Sharing::SHARED };
         let length = length.min(MAP_BYTES_MAX) as usize;
         let fd = self.fd(slot)?;
+        let file = sys::openat(
+            CWD,
+            format!("/proc/self/fd/{}", raw(&fd)),
+            OFlags::PATH | OFlags::CLOEXEC,
+            Mode::empty(),
+        )?;
         // SAFETY: the kernel chooses a place that nothing uses.
         let start = unsafe { mmap(ptr::null_mut(), length, rights, sharing, fd, offset) }?;
-        *self.maps.get_mut(usize::from(map.0)).ok_or(Errno::BADF)? = Some(Mapped { start, length });
+        *self.maps.get_mut(usize::from(map.0)).ok_or(Errno::BADF)? = Some(Mapped {
+            start,
+            length,
+            file,
+            offset,
+        });
         done(Ok(()))
     }
 
@@ -86,7 +112,9 @@ impl Worker {
 
     pub(super) fn map_write(&self, map: Map, offset: u64, data: Data) -> Answer {
         let (data, mut written) = (data.bytes(), 0);
-        for (address, length) in self.mapped(map)?.pieces(offset, data.len() as u64) {
+        let mapped = self.mapped(map)?;
+        for (address, length) in mapped.pieces(offset, data.len() as u64) {
+            let length = mapped.before_end(address, length)?;
             let (back, forth) = pipe_with(PipeFlags::CLOEXEC)?;
             rustix::io::write(&forth, &data[written..written + length])?;
             // SAFETY: no Rust object lies in the map; where it cannot be written, the kernel says so.
