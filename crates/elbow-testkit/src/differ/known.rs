@@ -22,7 +22,7 @@ pub struct Known {
 }
 
 /// What SEMANTICS.md says under "Limits": storage, signature, and the beginning of what it says there.
-const LIMITS: [(&str, &str, &str); 95] = [
+const LIMITS: [(&str, &str, &str); 99] = [
     ("*", "answer *chown E*/EINVAL (user)", GROUPS),
     ("*", "answer setacl */EINVAL (user)", GROUPS),
     ("*", "not-rolled-back after * mtime is now (user)", TIMES_OF_OTHERS),
@@ -124,7 +124,11 @@ const LIMITS: [(&str, &str, &str); 95] = [
     ),
     ("sshfs-user", "seen-inside inside dir * (user)", RIGHTS_OF_SERVERS),
     ("sshfs-user", "seen-inside inside EACCES * (user)", RIGHTS_OF_SERVERS),
+    ("sshfs", "answer access ok/E", RIGHTS_OF_SERVERS),
+    ("sshfs-other", "not-rolled-back after * mtime is now", TIMES_OF_OTHERS),
     ("sshfs*", "answer chown E/ok (links)", ATTRIBUTES_OF_LINKS),
+    ("sshfs*", "answer *stat ok/ok *id (links)", ATTRIBUTES_OF_LINKS),
+    ("sshfs*", "answer *stat ok/ok *time (links)", ATTRIBUTES_OF_LINKS),
     ("sshfs*", "wrong-after-0 after symlink mtime*", ATTRIBUTES_OF_LINKS),
     ("sshfs*", "wrong-after-0 after symlink atime*", ATTRIBUTES_OF_LINKS),
     ("sshfs*", "seen-inside inside * uid (links)", ATTRIBUTES_OF_LINKS),
