@@ -10,6 +10,7 @@ mod prepare;
 mod record;
 mod save;
 mod saved;
+mod server;
 mod tree;
 mod turn;
 mod undo;

@@ -13,6 +13,7 @@ use elbow_file::{Errno, Stat};
 use super::apply::{Failure, Refusal, gone_is_none};
 use super::content::try_target;
 use super::record::{Attributes, Before, Patch, Record, Replaced, Seen};
+use super::server;
 use super::tree::Tree;
 use super::undo::cause_of;
 use crate::job::clock;
@@ -23,11 +24,13 @@ use crate::staging::parked_name;
 
 /// Completes a record and tries what can be tried, or says why the job must not commit; `wins` as in [`prepare`].
 pub(crate) fn last_look(record: &mut Record, tree: &Tree<'_>, wins: Option<&OsStr>) -> Result<(), Cause> {
-    let refused = rehearse(record, tree);
+    let unseen = |errno| Cause::Storage("looking at what the job changes".into()).with(errno);
+    let mut refused = rehearse(record, tree);
+    refused.extend(server::refusals(record, tree).map_err(unseen)?);
     if !refused.is_empty() {
         return Err(cause_of(&refused, clock()));
     }
-    prepare(record, tree, wins).map_err(|errno| Cause::Storage("looking at what the job changes".into()).with(errno))
+    prepare(record, tree, wins).map_err(unseen)
 }
 
 /// Completes a record; `wins`: the job, whose name this is, takes whatever is found for what was expected.

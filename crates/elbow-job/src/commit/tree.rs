@@ -112,16 +112,21 @@ impl<'a> Tree<'a> {
         })
     }
 
+    /// The job's own directory and what it is like, if it is known.
+    pub(crate) fn own(&self) -> Result<Option<&Own>, Errno> {
+        let Some(job) = &self.job else { return Ok(None) };
+        if self.own.get().is_none() {
+            let own = Own::of(self.storage, job.clone())?;
+            self.own.get_or_init(|| own);
+        }
+        Ok(self.own.get())
+    }
+
     fn has_made(&self, part: &Handle) -> Result<bool, Errno> {
-        let Some(job) = &self.job else { return Ok(true) };
-        let own = match self.own.get() {
-            Some(own) => own,
-            None => {
-                let own = Own::of(self.storage, job.clone())?;
-                self.own.get_or_init(|| own)
-            }
-        };
-        Ok(own.made(&self.storage.stat_handle(part)?))
+        match self.own()? {
+            Some(own) => Ok(own.made(&self.storage.stat_handle(part)?)),
+            None => Ok(true),
+        }
     }
 
     fn open_dir(&self, above: &Handle, name: &OsStr) -> Result<Handle, Errno> {

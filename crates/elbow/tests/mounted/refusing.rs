@@ -3,6 +3,7 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Duration;
 
 use elbow_testkit::sshbed::SshBed;
@@ -142,4 +143,100 @@ fn other_users_are_let_in_by_modes_where_there_are_no_acls() {
     let said = bed.take("said");
     assert_eq!(said.matches("Permission denied").count(), 3, "{said}");
     assert!(said.starts_with("1\n1\nf\n"), "{said}");
+}
+
+/// What is in each directory below; the server's user is `bin`.
+const OF_TWO_USERS: &str = "seq 10 > old; seq 20 > roots; seq 30 > shared; seq 40 > roots_log; mkdir d d/e closed open; seq 50 > d/f; seq 60 > d/e/g
+    seq 70 > closed/f; seq 80 > open/f; chown -R bin:bin old d; chown bin:bin .; chmod 666 shared; chmod 622 roots_log; chmod 777 open";
+
+/// A command, and whether root may do it natively by way of a server that takes it for `bin`. Where it may, a job does the same, and where it may not, the
+/// job changes nothing.
+const AS_ANOTHER: [(&str, bool); 24] = [
+    ("echo new > made", true),
+    ("echo more >> old", true),
+    ("echo more > roots", false),
+    ("echo more >> shared", true),
+    ("echo more >> roots_log", true),
+    ("mkdir -p a/b && echo x > a/b/c", true),
+    ("rm old", true),
+    ("rm roots", true),
+    ("mv old renamed", true),
+    ("mv old roots", true),
+    ("mv roots d/f", true),
+    ("chmod 600 old", true),
+    ("chmod 600 roots", false),
+    ("touch -d 2001-01-01 old", true),
+    ("touch -d 2001-01-01 roots", false),
+    ("mkdir closed/new", false),
+    ("echo x > open/new", true),
+    ("rm open/f", true),
+    ("rm -r d", true),
+    ("rm -r closed", false),
+    ("mv closed moved", true),
+    ("cp -p old copy", true),
+    ("ln -s old link", true),
+    ("chown root roots d/f", false),
+];
+
+/// Ten of thirteen commands failed after the commit point, and left a mixture and a directory that no later job could use.
+#[test]
+fn what_a_server_refuses_another_user_is_refused_before_the_commit() {
+    let Some((dir, server)) = ssh_server(&["out", "native", "job", "at"], Duration::ZERO) else {
+        return;
+    };
+    let (out, at) = (dir.path().join("out"), dir.path().join("at"));
+    fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).expect("open to all");
+    for tree in ["native", "job"] {
+        for number in 0..AS_ANOTHER.len() {
+            let tree = dir.path().join(format!("{tree}/{number}"));
+            fs::create_dir(&tree).expect("a directory");
+            make_old_tree(&tree, &out, OF_TWO_USERS);
+        }
+        Place {
+            work: dir.path(),
+            out: &out,
+        }
+        .shell(&format!("chown bin:bin {tree}"))
+        .assert_code(0);
+    }
+    let before = snapshot_of(&dir.path().join("native/0"));
+    let run = |tree: &str, run: &dyn Fn(Place<'_>, &str) -> crate::commands::Run| {
+        let mounted = server.mount_as("bin", &mut Command::new("sshfs"), &dir.path().join(tree), &at);
+        let mounted = mounted.expect("an sshfs mount");
+        let work = |number: usize| mounted.path().join(number.to_string());
+        let commands = AS_ANOTHER.iter().enumerate();
+        commands
+            .map(|(number, (command, _))| {
+                run(
+                    Place {
+                        work: &work(number),
+                        out: &out,
+                    },
+                    command,
+                )
+            })
+            .collect::<Vec<_>>()
+    };
+    let native = run("native", &|place, command| place.shell(command));
+    let jobs = run("job", &|place, command| {
+        place.start_job(&[], &["--no-keep"], command).finish()
+    });
+    let tree = |tree: &str, number: usize| snapshot_of(&dir.path().join(format!("{tree}/{number}"))).without_times();
+    for (number, (command, may)) in AS_ANOTHER.iter().enumerate() {
+        let (native, job) = (&native[number], &jobs[number]);
+        assert_eq!(native.code == 0, *may, "{command}: {native:?}");
+        assert_eq!(job.code == 0, *may, "{command}: {job:?}");
+        assert!(!job.err.contains("is committed"), "{command}: {job:?}");
+        let expected = if *may {
+            tree("native", number)
+        } else {
+            before.clone().without_times()
+        };
+        tree("job", number).assert_equals(&expected);
+        assert_eq!(
+            staging_below(&dir.path().join(format!("job/{number}"))),
+            0,
+            "{command}: {job:?}"
+        );
+    }
 }
