@@ -151,6 +151,11 @@ impl Case {
         self.steps.iter().any(|step| matches!(step.call, Call::Mapwrite { .. }))
     }
 
+    /// Whether there is an old pipe.
+    pub fn has_pipes(&self) -> bool {
+        self.old.iter().any(|old| matches!(old, Old::Fifo { .. }))
+    }
+
     /// Whether somebody allocates room in a file, or makes holes.
     pub fn allocates(&self) -> bool {
         self.steps

@@ -22,7 +22,7 @@ pub struct Known {
 }
 
 /// What SEMANTICS.md says under "Limits": storage, signature, and the beginning of what it says there.
-const LIMITS: [(&str, &str, &str); 99] = [
+const LIMITS: [(&str, &str, &str); 103] = [
     ("*", "answer *chown E*/EINVAL (user)", GROUPS),
     ("*", "answer setacl */EINVAL (user)", GROUPS),
     ("*", "not-rolled-back after * mtime is now (user)", TIMES_OF_OTHERS),
@@ -31,6 +31,7 @@ const LIMITS: [(&str, &str, &str); 99] = [
     ("*", "wrong-after-0 after * atime is not now (user)", TIMES_OF_OTHERS),
     ("*", "wrong-after-0 after fifo mtime*", TIMES_OF_PIPES),
     ("*", "seen-inside inside fifo mtime*", TIMES_OF_PIPES),
+    ("*", "answer *stat ok/ok *time (pipes)", TIMES_OF_PIPES),
     ("*", "answer chown EPERM/ok", "chown(2) to nobody"),
     ("*", "answer chown EPERM/ok (user)", "chown(2) to nobody"),
     ("*", "answer link ok/EPERM (user)", SET_ID_LINKS),
@@ -59,6 +60,7 @@ const LIMITS: [(&str, &str, &str); 99] = [
     ("btrfs", "seen-inside inside file mode (punches)", HOLES_OF_NOTHING),
     ("btrfs", "wrong-after-0 after file mode (punches)", HOLES_OF_NOTHING),
     ("*", "answer rename ENOTEMPTY/EACCES (user)", CLOSED_DIRS),
+    ("*", "answer rename ok/EACCES (user)", CLOSED_DIRS),
     ("xfs", "answer rename EEXIST/EACCES (user)", CLOSED_DIRS),
     ("*", "answer * */EACCES (user, closed)", OWN_CLOSED),
     ("*", "seen-inside inside EACCES * (user, closed)", OWN_CLOSED),
@@ -79,6 +81,7 @@ const LIMITS: [(&str, &str, &str); 99] = [
     ("overlayfs", "answer *removexattr ENODATA/ok*", LOWER_ACLS),
     ("overlayfs", "answer *setxattr ENODATA/ok*", LOWER_ACLS),
     ("overlayfs", "answer f* EEXIST/ok*", REPLACED_WHILE_OPEN),
+    ("overlayfs", "answer fstat ok/ok links*", REPLACED_WHILE_OPEN),
     ("slowfs", "wrong-after-0 after file mode (allocates)", SET_ID_BITS),
     ("slowfs", "seen-inside inside file mode (allocates)", SET_ID_BITS),
     ("tmpfs", "answer fallocate EOPNOTSUPP/ok*", MORE_THAN_TMPFS),
@@ -125,6 +128,11 @@ const LIMITS: [(&str, &str, &str); 99] = [
     ("sshfs-user", "seen-inside inside dir * (user)", RIGHTS_OF_SERVERS),
     ("sshfs-user", "seen-inside inside EACCES * (user)", RIGHTS_OF_SERVERS),
     ("sshfs", "answer access ok/E", RIGHTS_OF_SERVERS),
+    (
+        "sshfs*",
+        "wrong-after-0 after file mtime is not now*",
+        RIGHTS_OF_SERVERS,
+    ),
     ("sshfs-other", "not-rolled-back after * mtime is now", TIMES_OF_OTHERS),
     ("sshfs*", "answer chown E/ok (links)", ATTRIBUTES_OF_LINKS),
     ("sshfs*", "answer *stat ok/ok *id (links)", ATTRIBUTES_OF_LINKS),
@@ -194,7 +202,7 @@ const OWN_CLOSED: &str = "What its owner may not read or search";
 const LOWER_DIRS: &str = "What a commit cannot take back";
 const LOWER_ACLS: &str = "Lists of rights that are not there";
 const SET_ID_BITS: &str = "Set-id bits of somebody else's file";
-const REPLACED_WHILE_OPEN: &str = "Files of a lower layer that were replaced while they are open";
+const REPLACED_WHILE_OPEN: &str = "Files of a lower layer that lost their name while they are open";
 const MORE_THAN_TMPFS: &str = "More than tmpfs";
 const MORE_THAN_SSHFS: &str = "More than sshfs";
 
@@ -204,7 +212,7 @@ const CLOSED: &str = "(user, closed)";
 type OfCase = fn(&Case) -> bool;
 
 /// Those of what is known only of cases of which something is so.
-const OF_CASES: [(&str, OfCase); 10] = [
+const OF_CASES: [(&str, OfCase); 11] = [
     (" (links)", Case::sets_links),
     (" (empties)", Case::empties),
     (" (umask)", Case::sets_umask),
@@ -214,6 +222,7 @@ const OF_CASES: [(&str, OfCase); 10] = [
     (" (appended maps)", Case::appends_in_memory),
     (" (no lists)", Case::removes_lists),
     (" (allocates)", Case::allocates),
+    (" (pipes)", Case::has_pipes),
     (" (taken names)", Case::takes_names),
 ];
 
