@@ -50,6 +50,8 @@ mod model;
 #[cfg(test)]
 mod pairs_test;
 mod plan;
+#[cfg(test)]
+mod planted_test;
 mod pool;
 #[cfg(test)]
 mod power_test;

@@ -1,27 +1,45 @@
 //! Power that fails at any moment of a job: what was written and not synced is there, or not, or in part. A recovery then ends the job
-//! without being told to by force, and leaves the old tree or the new one.
+//! without being told to by force, and leaves the old tree or the new one; so does the next one, if the power fails again at any moment of that.
+//!
+//! ```text
+//!   job ------> Volatile    its history: crash at each moment -> images
+//!   recovery -> Volatile    over an image; its history: crash at each moment -> images
+//!   recovery                over each of those: the tree that the first recovery leaves
+//! ```
 //!
 //! The manifest was written and not synced before things were staged: 33 of 120 jobs could only be ended by `--force`.
-//! `SOAK=1` looks at every image of every moment.
+//! `SOAK=1` looks at every image of every moment of the job, and at eight times as many of each recovery. That the enumeration would find a
+//! mistake of ours is shown in `planted_test`.
 
 #![allow(clippy::disallowed_methods, reason = "the test makes and looks at real directories")]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
-use elbow_file::double::Volatile;
-use elbow_file::{RealStorage, RenameMode, Storage};
+use elbow_file::double::{Call, Faulty, Hook, Image, Interposed, Operation, Plan, Volatile};
+use elbow_file::{Errno, RealStorage, RenameMode, Storage};
 
+use crate::crash_test::begin;
 use crate::recover::recover_jobs;
-use crate::report::RecoverAction;
+use crate::report::{Publish, RecoverAction};
 use crate::schedule_test::{InJob, Op, scratch};
-use crate::{Job, Options};
+use crate::staging::is_staging_name;
+use crate::{Job, Outcome};
 
-/// Of a moment, without `SOAK`.
+/// Of a moment of a job, without `SOAK`.
 const IMAGES: usize = 12;
+/// Of a moment of a recovery.
+const IMAGES_OF_RECOVERY: usize = 2;
+const SOAK: usize = 8;
+/// Who finds a job's own directory that has just been made waits for more to come.
+const LONG_AGO: Duration = Duration::from_secs(3600);
 
-fn old_tree(dir: &Path) {
+/// Names and contents.
+pub(crate) type Found = BTreeMap<PathBuf, Option<Vec<u8>>>;
+
+pub(crate) fn old_tree(dir: &Path) {
     for sub in ["keep", "gone", "moves"] {
         std::fs::create_dir_all(dir.join(sub)).unwrap();
     }
@@ -54,9 +72,8 @@ fn operations() -> Vec<Op> {
     ]
 }
 
-/// Names and contents.
-fn tree(dir: &Path) -> BTreeMap<PathBuf, Option<Vec<u8>>> {
-    fn walk(top: &Path, dir: &Path, found: &mut BTreeMap<PathBuf, Option<Vec<u8>>>) {
+pub(crate) fn tree(dir: &Path) -> Found {
+    fn walk(top: &Path, dir: &Path, found: &mut Found) {
         for entry in std::fs::read_dir(dir).unwrap() {
             let path = entry.unwrap().path();
             let content = path.is_file().then(|| std::fs::read(&path).unwrap());
@@ -71,86 +88,240 @@ fn tree(dir: &Path) -> BTreeMap<PathBuf, Option<Vec<u8>>> {
     found
 }
 
-/// A job over storage that loses power, run to its end: what it left, and the storage that remembers all.
-fn run(dir: &Path, end: impl Fn(&Job)) -> Arc<Volatile> {
-    old_tree(dir);
-    let root = RealStorage::open_root(dir).unwrap();
+/// The tree before all jobs.
+pub(crate) fn before() -> Found {
+    let temp = scratch();
+    old_tree(temp.path());
+    tree(temp.path())
+}
+
+/// A job that has come to its end over storage that loses power.
+pub(crate) struct Ran<H> {
+    pub(crate) volatile: Arc<Volatile>,
+    /// The first moment of the job.
+    pub(crate) began: usize,
+    pub(crate) hook: Arc<Interposed<H>>,
+    /// The tree that it left.
+    pub(crate) left: Found,
+}
+
+/// Runs a job through a hook over such a storage.
+pub(crate) fn run<H: Hook + 'static>(
+    publish: Publish,
+    hook: impl FnOnce(&Arc<Volatile>) -> H,
+    end: impl Fn(&Job, &H),
+) -> Ran<H> {
+    rustix::process::umask(rustix::fs::Mode::empty());
+    let temp = scratch();
+    old_tree(temp.path());
+    let root = RealStorage::open_root(temp.path()).unwrap();
     let volatile = Arc::new(Volatile::new(Arc::new(RealStorage), &root).unwrap());
-    let options = Options {
-        in_flight: Some(1),
-        ..Options::default()
-    };
-    let job = Job::begin(volatile.clone(), root, dir, options).unwrap();
+    let began = volatile.now();
+    let hook = Arc::new(Interposed::new(volatile.clone(), hook(&volatile)));
+    let job = begin(hook.clone(), temp.path(), publish);
     for op in operations() {
         InJob(&job).run(&op).unwrap();
     }
-    end(&job);
-    volatile
+    end(&job, hook.hook());
+    Ran {
+        volatile,
+        began,
+        hook,
+        left: tree(temp.path()),
+    }
 }
 
-fn assert_recoverable(volatile: &Volatile, began: usize, outcomes: &[BTreeMap<PathBuf, Option<Vec<u8>>>]) {
-    let images_max = if std::env::var_os("SOAK").is_some() {
-        usize::MAX
-    } else {
-        IMAGES
-    };
+fn run_through(publish: Publish, end: impl Fn(&Job, &Faulty)) -> Ran<Faulty> {
+    run(publish, |_| Faulty::default(), end)
+}
+
+/// How many images were looked at, in how many a job was ended.
+#[derive(Debug, Default)]
+pub(crate) struct Seen {
+    images: usize,
+    ended: usize,
+}
+
+fn is_soak() -> bool {
+    std::env::var_os("SOAK").is_some()
+}
+
+/// Puts an image into an empty directory, as one finds it an hour later.
+fn restore(image: &Image, dir: &Path) {
+    std::fs::create_dir(dir).unwrap();
+    image
+        .write_to(&RealStorage, &RealStorage::open_root(dir).unwrap())
+        .unwrap();
+    let times = std::fs::FileTimes::new().set_modified(SystemTime::now() - LONG_AGO);
+    for entry in std::fs::read_dir(dir).unwrap().map(Result::unwrap) {
+        if is_staging_name(&entry.file_name()) {
+            std::fs::File::open(entry.path()).unwrap().set_times(times).unwrap();
+        }
+    }
+}
+
+/// Ends what is found in a directory: how many jobs there were, and the tree afterwards.
+fn ended(storage: &Arc<dyn Storage>, dir: &Path) -> Result<(usize, Found), String> {
+    let root = RealStorage::open_root(dir).unwrap();
+    let found = recover_jobs(storage, &root, false, &|_| false).map_err(|error| error.to_string())?;
+    let is_ended = |action| matches!(action, RecoverAction::RolledBack | RecoverAction::Finished);
+    match found.iter().find(|job| !is_ended(job.action)) {
+        Some(job) => Err(format!("{job:?}")),
+        None => Ok((found.len(), tree(dir))),
+    }
+}
+
+/// So many images at most of a moment, among them that in which nothing survives and the last one.
+fn images(volatile: &Volatile, moment: usize, max: usize) -> Vec<Image> {
+    let mut images: Vec<Image> = volatile.crash_at(moment).images(moment as u64).collect();
+    let count = images.len();
+    if count > max {
+        let chosen: BTreeSet<usize> = (0..max).map(|nth| nth * (count - 1) / (max - 1)).collect();
+        let mut numbers = 0..;
+        images.retain(|_| chosen.contains(&numbers.next().expect("without end")));
+    }
+    images
+}
+
+/// Lets the power fail at each moment since the job began: what a recovery leaves must be one of the outcomes.
+///
+/// # Errors
+/// What was found that must not be.
+pub(crate) fn look_for_faults<H>(ran: &Ran<H>, outcomes: &[Found]) -> Result<Seen, String> {
     let temp = scratch();
     let real: Arc<dyn Storage> = Arc::new(RealStorage);
-    let (mut images, mut ended) = (0, 0);
-    for moment in began..=volatile.now() {
-        let crash = volatile.crash_at(moment);
-        // All subsets of up to 8 changes, else 256; and 32 in which some are torn.
-        let all = (1 << crash.pending().min(8)) + 32;
-        for image in crash.images(moment as u64).step_by(1 + all / images_max) {
+    let mut seen = Seen::default();
+    for moment in ran.began..=ran.volatile.now() {
+        for image in images(&ran.volatile, moment, if is_soak() { usize::MAX } else { IMAGES }) {
             let dir = temp.path().join("image");
-            std::fs::create_dir(&dir).unwrap();
-            let root = RealStorage::open_root(&dir).unwrap();
-            image.write_to(&RealStorage, &root).unwrap();
-            let found = recover_jobs(&real, &root, false, &|_| false);
-            let found = found.unwrap_or_else(|error| panic!("moment {moment}, {image}: {error}"));
-            for job in &found {
-                let is_ended = matches!(job.action, RecoverAction::RolledBack | RecoverAction::Finished);
-                assert!(is_ended, "moment {moment}, {image}: {job:?}");
+            restore(&image, &dir);
+            let what = |found: &str| format!("moment {moment}, {image}: {found}");
+            let (jobs, left) = ended(&real, &dir).map_err(|found| what(&found))?;
+            if !outcomes.contains(&left) {
+                return Err(what(&format!("neither old nor new: {left:#?}")));
             }
-            let left = tree(&dir);
-            assert!(
-                outcomes.contains(&left),
-                "moment {moment}, {image}: {found:?}: {left:#?}"
-            );
-            (images, ended) = (images + 1, ended + found.len());
+            seen.images += 1;
+            seen.ended += jobs;
             std::fs::remove_dir_all(&dir).unwrap();
         }
     }
-    assert!(images > 150 && ended > images / 2, "{ended} jobs in {images} images");
+    Ok(seen)
+}
+
+fn assert_recoverable<H>(ran: &Ran<H>, outcomes: &[Found]) {
+    let seen = look_for_faults(ran, outcomes).unwrap_or_else(|found| panic!("{found}"));
+    assert!(seen.images > 150 && seen.ended > seen.images / 2, "{seen:?}");
+}
+
+/// Lets the power fail while a recovery works on an image, at each of its moments: the next one leaves what this one would have.
+fn look_at_recovery(image: &Image, place: &Path, what: &str) -> Seen {
+    let dir = place.join("image");
+    restore(image, &dir);
+    let root = RealStorage::open_root(&dir).unwrap();
+    let volatile = Arc::new(Volatile::new(Arc::new(RealStorage), &root).unwrap());
+    let began = volatile.now();
+    let storage: Arc<dyn Storage> = volatile.clone();
+    let (_, whole) = ended(&storage, &dir).unwrap_or_else(|found| panic!("{what}: {found}"));
+    let (real, again): (Arc<dyn Storage>, _) = (Arc::new(RealStorage), place.join("again"));
+    let max = IMAGES_OF_RECOVERY * if is_soak() { SOAK } else { 1 };
+    let mut seen = Seen::default();
+    for moment in began..volatile.now() {
+        for image in images(&volatile, moment, max) {
+            restore(&image, &again);
+            let what = || format!("{what}; moment {moment} of the recovery, {image}");
+            let (jobs, left) = ended(&real, &again).unwrap_or_else(|found| panic!("{}: {found}", what()));
+            assert!(left == whole, "{}: {left:#?}, and not {whole:#?}", what());
+            seen.images += 1;
+            seen.ended += jobs;
+            std::fs::remove_dir_all(&again).unwrap();
+        }
+    }
+    std::fs::remove_dir_all(&dir).unwrap();
+    seen
+}
+
+/// The same for one image of every second moment of a job, in a soak for [`IMAGES`] of each.
+fn assert_recovery_is_recoverable<H>(ran: &Ran<H>) {
+    let temp = scratch();
+    let mut all = Seen::default();
+    for moment in (ran.began..=ran.volatile.now()).step_by(if is_soak() { 1 } else { 2 }) {
+        let mut images = images(&ran.volatile, moment, IMAGES);
+        if !is_soak() {
+            images = vec![images.swap_remove(moment / 2 % images.len())];
+        }
+        for image in images {
+            let seen = look_at_recovery(&image, temp.path(), &format!("moment {moment}, {image}"));
+            all.images += seen.images;
+            all.ended += seen.ended;
+        }
+    }
+    println!("{all:?}");
+    assert!(all.images > 100 && all.ended > all.images / 2, "{all:?}");
+}
+
+fn committed(publish: Publish) -> Ran<Faulty> {
+    let ran = run_through(publish, |job, _| {
+        assert!(matches!(job.commit(&mut |_| {}), Ok(Outcome::Committed)));
+    });
+    assert_ne!(ran.left, before());
+    ran
+}
+
+fn rolled_back(publish: Publish) -> Ran<Faulty> {
+    let ran = run_through(publish, |job, _| {
+        job.shared.drain(&mut |_| {}).unwrap();
+        job.roll_back(false, &mut |_| {}).unwrap();
+    });
+    assert_eq!(ran.left, before());
+    ran
+}
+
+/// Commits a job whose last step is refused after its record was written: old content is changed by then.
+pub(crate) fn commit_refused(job: &Job, faulty: &Faulty) {
+    job.shared.drain(&mut |_| {}).unwrap();
+    let is_of_old = |call: &Call<'_>| call.path().ends_with("keep/log");
+    faulty.arm(Plan::fail(Errno::IO).on(Operation::Sync).when(is_of_old));
+    let outcome = job.commit(&mut |_| {});
+    assert!(matches!(outcome, Ok(Outcome::RolledBack(_))), "{outcome:?}");
+    assert_eq!(faulty.fired(), 1);
+}
+
+fn taken_back(publish: Publish) -> Ran<Faulty> {
+    let ran = run_through(publish, commit_refused);
+    assert_eq!(ran.left, before());
+    ran
 }
 
 #[test]
 fn after_a_power_cut_a_recovery_needs_no_force() {
-    rustix::process::umask(rustix::fs::Mode::empty());
-    let temp = scratch();
-    let before = temp.path().join("before");
-    std::fs::create_dir(&before).unwrap();
-    old_tree(&before);
-    let before = tree(&before);
-    let began = |volatile: &Volatile| {
-        // What stood there in the beginning is durable at once.
-        (0..=volatile.now()).find(|moment| volatile.crash_at(*moment).pending() == 0 && *moment > 0)
-    };
+    let ran = committed(Publish::Staged);
+    assert_recoverable(&ran, &[before(), ran.left.clone()]);
+    assert_recoverable(&rolled_back(Publish::Staged), &[before()]);
+}
 
-    let dir = temp.path().join("committed");
-    std::fs::create_dir(&dir).unwrap();
-    let volatile = run(&dir, |job| {
-        assert!(matches!(job.commit(&mut |_| {}), Ok(crate::Outcome::Committed)));
-    });
-    let after = tree(&dir);
-    assert_ne!(before, after);
-    assert_recoverable(&volatile, began(&volatile).unwrap(), &[before.clone(), after]);
+#[test]
+fn after_a_power_cut_a_recovery_needs_no_force_when_published_eagerly() {
+    let ran = committed(Publish::Eager);
+    assert_recoverable(&ran, &[before(), ran.left.clone()]);
+    assert_recoverable(&rolled_back(Publish::Eager), &[before()]);
+}
 
-    let dir = temp.path().join("rolled-back");
-    std::fs::create_dir(&dir).unwrap();
-    let volatile = run(&dir, |job| {
-        job.shared.drain(&mut |_| {}).unwrap();
-        job.roll_back(false, &mut |_| {}).unwrap();
-    });
-    assert_recoverable(&volatile, began(&volatile).unwrap(), &[before]);
+/// Of a commit that is refused after its record was written each step back may be the last for now.
+#[test]
+fn after_a_power_cut_while_a_commit_is_taken_back_a_recovery_leaves_the_old_tree_or_the_new_one() {
+    let after = committed(Publish::Staged).left;
+    for publish in [Publish::Staged, Publish::Eager] {
+        assert_recoverable(&taken_back(publish), &[before(), after.clone()]);
+    }
+}
+
+#[test]
+fn after_a_power_cut_during_a_recovery_the_next_one_leaves_what_it_would_have() {
+    assert_recovery_is_recoverable(&committed(Publish::Staged));
+    assert_recovery_is_recoverable(&rolled_back(Publish::Eager));
+}
+
+#[test]
+fn after_a_power_cut_during_a_recovery_that_takes_a_commit_back_the_next_one_leaves_what_it_would_have() {
+    assert_recovery_is_recoverable(&taken_back(Publish::Staged));
 }

@@ -17,16 +17,19 @@ const SOAK: u64 = 100;
 /// The seeds of the cases to run: that of the environment, or [`rounds`] of them.
 #[must_use]
 pub fn seeds(usual: u64) -> Range<u64> {
-    let first = first_seed();
-    let count = if number("SEED").is_some() { 1 } else { rounds(usual) };
-    first..first + count
+    seeds_of(usual, SOAK)
 }
 
 /// The same with that many times as many under `SOAK`, for cases that take their time.
 #[must_use]
 pub fn seeds_of(usual: u64, soak: u64) -> Range<u64> {
-    let is_soak = std::env::var_os("SOAK").is_some();
-    seeds(if is_soak { (usual * soak).div_ceil(SOAK) } else { usual })
+    let first = first_seed();
+    let count = if number("SEED").is_some() {
+        1
+    } else {
+        rounds_of(usual, soak)
+    };
+    first..first + count
 }
 
 /// The seed of a test whose cases share one, which is told on stderr.
@@ -46,8 +49,16 @@ fn first_seed() -> u64 {
 /// How many cases to run: as many as are asked for, else as usual.
 #[must_use]
 pub fn rounds(usual: u64) -> u64 {
-    let soak = if std::env::var_os("SOAK").is_some() { SOAK } else { 1 };
-    number("ROUNDS").unwrap_or(usual * soak)
+    rounds_of(usual, SOAK)
+}
+
+fn rounds_of(usual: u64, soak: u64) -> u64 {
+    let is_soak = std::env::var_os("SOAK").is_some();
+    number("ROUNDS").unwrap_or(count(usual, soak, is_soak))
+}
+
+fn count(usual: u64, soak: u64, is_soak: bool) -> u64 {
+    if is_soak { usual * soak } else { usual }
 }
 
 /// Runs a test on each of [`seeds`].
@@ -136,6 +147,16 @@ mod tests {
     use rand::Rng;
 
     use super::*;
+
+    /// A hundredth of the cases was rounded up before it was taken a hundred times: of 1 x 10 cases came 100, and a soak of ten minutes took
+    /// two hours.
+    #[test]
+    fn a_soak_has_as_many_times_as_many_cases_as_it_is_told() {
+        for (usual, soak, cases) in [(1, 10, 10), (6, 10, 60), (2000, 50, 100_000), (400, SOAK, 40_000)] {
+            assert_eq!(count(usual, soak, true), cases);
+            assert_eq!(count(usual, soak, false), usual);
+        }
+    }
 
     #[test]
     fn cases_at_once_are_all_run_and_end_at_the_first_failure() {
