@@ -58,6 +58,8 @@ pub struct Call<'a> {
     pub other_dir: Option<&'a Handle>,
     /// What becomes of whoever has the new name of a rename.
     pub mode: Option<RenameMode>,
+    /// How a file is opened.
+    pub access: Option<Access>,
     /// Offset in the file; 0 where there is none.
     pub offset: u64,
     /// Bytes that the call is about: asked for, given, punched, or the new size.
@@ -73,6 +75,7 @@ impl<'a> Call<'a> {
             other: None,
             other_dir: None,
             mode: None,
+            access: None,
             offset: 0,
             bytes: 0,
         }
@@ -102,6 +105,13 @@ impl<'a> Call<'a> {
     fn how(self, mode: RenameMode) -> Self {
         Self {
             mode: Some(mode),
+            ..self
+        }
+    }
+
+    fn with_access(self, access: Access) -> Self {
+        Self {
+            access: Some(access),
             ..self
         }
     }
@@ -215,7 +225,7 @@ operations! {
     /// [`Storage::create`]
     Create: create(dir: &Handle, name: &OsStr, mode: u32) -> Handle = dir.named(name);
     /// [`Storage::open`]
-    Open: open(dir: &Handle, name: &OsStr, access: Access) -> Handle = dir.named(name);
+    Open: open(dir: &Handle, name: &OsStr, access: Access) -> Handle = dir.named(name).with_access(access);
     /// [`Storage::mkdir`]
     Mkdir: mkdir(dir: &Handle, name: &OsStr, mode: u32) -> () = dir.named(name);
     /// [`Storage::symlink`]

@@ -480,7 +480,6 @@ impl Subject<'_> {
 /// Sets an extended attribute to a value or to none. Those of users ask for write permission, which the owner may have
 /// taken away from itself in the meantime (`chmod 444`).
 fn set_xattr(storage: &dyn Storage, subject: Subject<'_>, key: &OsStr, value: Option<&[u8]>) -> Result<(), Errno> {
-    const OWNER_WRITE: u32 = 0o200;
     match subject.put_xattr(storage, key, value) {
         Err(Errno::NODATA) if value.is_none() => Ok(()),
         // An ordinary user may not remove them, and need not: the change that took them away in the job takes them here.
@@ -496,9 +495,23 @@ fn set_xattr(storage: &dyn Storage, subject: Subject<'_>, key: &OsStr, value: Op
     }
 }
 
+/// What [`set_xattr`] gives to the owner for a moment.
+const OWNER_WRITE: u32 = 0o200;
+/// What [`open_writable`] does.
+const OWNER_READ_WRITE: u32 = 0o600;
+
+/// A step may give the owner of an object of this mode a right for a moment.
+pub(crate) fn is_ever_opened(mode: u32) -> bool {
+    mode & OWNER_READ_WRITE != OWNER_READ_WRITE
+}
+
+/// The mode that an object has now is its own and the right that a step has given for a moment: who died in that moment left it so.
+pub(crate) fn was_opened(mode: u32, now: u32) -> bool {
+    now != mode && [OWNER_WRITE, OWNER_READ_WRITE].iter().any(|right| now == mode | right)
+}
+
 /// Opens a file for writing whose mode may forbid that to its owner (made 0444, as git's objects are).
 pub(crate) fn open_writable(storage: &dyn Storage, dir: &Handle, name: &OsStr) -> Result<Handle, Errno> {
-    const OWNER_READ_WRITE: u32 = 0o600;
     match storage.open(dir, name, Access::ReadWrite) {
         Err(Errno::ACCESS) => {
             let mode = storage.stat(dir, name)?.mode;

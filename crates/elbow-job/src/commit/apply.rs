@@ -223,8 +223,13 @@ impl<'a> Apply<'a> {
         let set = |(attributes, begun): &(&Attributes, &AtomicBool)| {
             begun.store(true, Ordering::Release);
             match attributes.is_dir {
-                true => self.attributes_before_cleaning(attributes),
-                false => self.set(&attributes.path, &attributes.attrs),
+                true => self.attributes_before_cleaning(attributes)?,
+                false => self.set(&attributes.path, &attributes.attrs)?,
+            }
+            // Whoever comes after a death finds open what was opened for the moment of that, and its mode may be none of the job's changes.
+            match self.is_first || attributes.attrs.mode.is_some() {
+                true => Ok(()),
+                false => self.close_what_was_opened(attributes),
             }
         };
         for kind in [files, dirs] {

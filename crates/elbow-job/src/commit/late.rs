@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
-use elbow_file::{Errno, Stat};
+use elbow_file::{Errno, Kind, Stat};
 
 use super::LATE;
 use super::apply::{ADDED_TO, Apply, Failure, StepResult, failure, gone_is_none, none_of};
@@ -29,8 +29,7 @@ impl Apply<'_> {
                     return Ok(());
                 };
                 let (there, slot) = self.slot(&dir, &departure.slot);
-                let is_it =
-                    |now: Stat| now.kind == elbow_file::Kind::Dir && departure.seen.is_some_and(|seen| seen.is(&now));
+                let is_it = |now: Stat| now.kind == Kind::Dir && departure.seen.is_some_and(|seen| seen.is(&now));
                 if self.look(there, slot)?.is_none() && self.look(&dir, &name)?.is_some_and(is_it) {
                     self.immovable.lock().insert(departure.path.clone());
                 }
@@ -57,6 +56,10 @@ impl Apply<'_> {
     }
 
     pub(super) fn check_names(&self, departure: &Departure) -> StepResult {
+        // Anything else can be renamed wherever directories cannot; if not, there is another reason, and who comes later would not find it.
+        if departure.seen.is_some_and(|seen| seen.kind != Kind::Dir) {
+            return Err(Errno::XDEV.into());
+        }
         let is_known = self.has_only_known_names(departure, &departure.path)?;
         is_known.then_some(()).ok_or(ADDED_TO)
     }
