@@ -62,7 +62,7 @@ pub struct Call<'a> {
     pub access: Option<Access>,
     /// Offset in the file; 0 where there is none.
     pub offset: u64,
-    /// Bytes that the call is about: asked for, given, punched, or the new size.
+    /// Bytes that the call is about: asked for, given, punched, reserved, or the new size.
     pub bytes: u64,
 }
 
@@ -293,6 +293,8 @@ operations! {
     TruncateNamed: truncate_named(dir: &Handle, name: &OsStr, size: u64) -> () = dir.named(name).of(size);
     /// [`Storage::punch`]
     Punch: punch(file: &Handle, offset: u64, length: u64) -> () = file.at(offset).of(length);
+    /// [`Storage::allocate`]
+    Allocate: allocate(file: &Handle, offset: u64, length: u64, keep_size: bool) -> () = file.at(offset).of(length);
     /// [`Storage::next_data`]
     NextData: next_data(file: &Handle, offset: u64) -> Option<(u64, u64)> = file.at(offset);
     /// [`Storage::close`]

@@ -48,6 +48,8 @@ pub(crate) fn operations() -> Vec<Op> {
         Op::Write(s("new/a"), 0, b"content of a".to_vec()),
         Op::Create(s("keep/fresh")),
         Op::Write(s("keep/log"), 7, b" and new".to_vec()),
+        Op::Reserve(s("keep/log"), 3..9000, true),
+        Op::Reserve(s("new/a"), 0..5000, true),
         Op::Truncate(s("keep/cut"), 6),
         Op::Write(s("keep/cut"), 3, b"CUT".to_vec()),
         Op::Create(s("keep/tmp")),

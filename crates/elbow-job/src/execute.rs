@@ -6,6 +6,7 @@ use std::io::IoSlice;
 use std::ops::Range;
 
 use elbow_file::{Access, Errno, Handle, RenameMode, Storage, Time};
+use elbow_ranges::RangeSet;
 
 use crate::abilities::{self, Ability, Trial};
 use crate::api::Ino;
@@ -311,7 +312,10 @@ impl Executor<'_> {
             done.calls += 1;
             self.storage.truncate(file, size)?;
         }
-        Ok(())
+        let within = fill.reserved_within();
+        done.calls += fill.reserve.len() as u64;
+        reserve(self.storage, file, &within, false)?;
+        reserve(self.storage, file, &fill.reserve.difference(&within), true)
     }
 
     fn set_named(&self, dir: &Handle, name: &OsStr, attrs: &NewAttrs, done: &mut Done) -> Result<(), Errno> {
@@ -605,6 +609,17 @@ fn unspill(spilled: &Spilled, at: u64, length: u64) -> Result<Vec<u8>, Errno> {
     let mut bytes = vec![0; length as usize];
     spilled.read(&mut bytes, at).map_err(|_| Errno::IO)?;
     Ok(bytes)
+}
+
+/// Reserves space. A storage that cannot has none to be found full.
+pub(crate) fn reserve(storage: &dyn Storage, file: &Handle, ranges: &RangeSet, keep_size: bool) -> Result<(), Errno> {
+    for range in ranges {
+        match storage.allocate(file, range.start, range.end - range.start, keep_size) {
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => return Ok(()),
+            other => other?,
+        }
+    }
+    Ok(())
 }
 
 pub(crate) fn write_zeros(
