@@ -9,12 +9,13 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use elbow_file::{Errno, Kind, Stat};
+use parking_lot::Mutex;
 
 use super::LATE;
 use super::apply::{ADDED_TO, Apply, Failure, StepResult, failure, gone_is_none, none_of};
 use super::record::{Attributes, Departure, Placement, Slot, Source};
 use super::watch::Tally;
-use crate::removal::remove_tree;
+use crate::removal::remove_trees;
 
 impl Apply<'_> {
     /// Dead directories that an earlier attempt found not to be movable: they still have their names.
@@ -70,17 +71,23 @@ impl Apply<'_> {
             self.find_immovable()?;
         }
         let dead = self.immovable();
+        let tops = Mutex::new(Vec::new());
         self.each(
             "remove",
             &dead,
             |departure| &departure.path,
             |departure| {
                 self.check_names(departure)?;
-                let (dir, name) = self.tree.spot(&departure.path)?;
-                let threads = self.tree.threads;
-                Ok(remove_tree(self.storage(), &dir, &name, threads, &Tally::default())?)
+                let top = self.tree.spot(&departure.path)?;
+                tops.lock().push((&departure.path, top));
+                Ok(())
             },
         )?;
+        let (paths, tops): (Vec<_>, Vec<_>) = tops.into_inner().into_iter().unzip();
+        let removed = remove_trees(self.storage(), &tops, self.tree.threads, &Tally::default());
+        let refused = paths.into_iter().zip(removed);
+        let refused = refused.filter_map(|(path, removed)| Some(failure("remove", path, removed.err()?)));
+        none_of(refused.collect())?;
         if !dead.is_empty() {
             // Other directories are known wherever somebody may have moved them to.
             self.tree.forget();
