@@ -58,9 +58,11 @@ pub struct Call<'a> {
     pub other_dir: Option<&'a Handle>,
     /// What becomes of whoever has the new name of a rename.
     pub mode: Option<RenameMode>,
+    /// How a file is opened.
+    pub access: Option<Access>,
     /// Offset in the file; 0 where there is none.
     pub offset: u64,
-    /// Bytes that the call is about: asked for, given, punched, or the new size.
+    /// Bytes that the call is about: asked for, given, punched, reserved, or the new size.
     pub bytes: u64,
 }
 
@@ -73,6 +75,7 @@ impl<'a> Call<'a> {
             other: None,
             other_dir: None,
             mode: None,
+            access: None,
             offset: 0,
             bytes: 0,
         }
@@ -102,6 +105,13 @@ impl<'a> Call<'a> {
     fn how(self, mode: RenameMode) -> Self {
         Self {
             mode: Some(mode),
+            ..self
+        }
+    }
+
+    fn with_access(self, access: Access) -> Self {
+        Self {
+            access: Some(access),
             ..self
         }
     }
@@ -215,7 +225,7 @@ operations! {
     /// [`Storage::create`]
     Create: create(dir: &Handle, name: &OsStr, mode: u32) -> Handle = dir.named(name);
     /// [`Storage::open`]
-    Open: open(dir: &Handle, name: &OsStr, access: Access) -> Handle = dir.named(name);
+    Open: open(dir: &Handle, name: &OsStr, access: Access) -> Handle = dir.named(name).with_access(access);
     /// [`Storage::mkdir`]
     Mkdir: mkdir(dir: &Handle, name: &OsStr, mode: u32) -> () = dir.named(name);
     /// [`Storage::symlink`]
@@ -283,6 +293,8 @@ operations! {
     TruncateNamed: truncate_named(dir: &Handle, name: &OsStr, size: u64) -> () = dir.named(name).of(size);
     /// [`Storage::punch`]
     Punch: punch(file: &Handle, offset: u64, length: u64) -> () = file.at(offset).of(length);
+    /// [`Storage::allocate`]
+    Allocate: allocate(file: &Handle, offset: u64, length: u64, keep_size: bool) -> () = file.at(offset).of(length);
     /// [`Storage::next_data`]
     NextData: next_data(file: &Handle, offset: u64) -> Option<(u64, u64)> = file.at(offset);
     /// [`Storage::close`]

@@ -325,6 +325,15 @@ impl Storage for RealStorage {
         retry_on_intr(|| rustix::fs::fallocate(file, flags, offset, length))
     }
 
+    fn allocate(&self, file: &Handle, offset: u64, length: u64, keep_size: bool) -> Result<()> {
+        let flags = if keep_size {
+            FallocateFlags::KEEP_SIZE
+        } else {
+            FallocateFlags::empty()
+        };
+        retry_on_intr(|| rustix::fs::fallocate(file, flags, offset, length))
+    }
+
     fn next_data(&self, file: &Handle, offset: u64) -> Result<Option<(u64, u64)>> {
         let Some(start) = seek_extent(file, SeekFrom::Data(offset))? else {
             return Ok(None);

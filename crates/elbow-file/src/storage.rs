@@ -297,6 +297,9 @@ pub trait Storage: Send + Sync {
     fn truncate_named(&self, dir: &Handle, name: &OsStr, size: u64) -> Result<()>;
     /// Frees a range of an open file, which then reads as zeros; EOPNOTSUPP where holes cannot be punched.
     fn punch(&self, file: &Handle, offset: u64, length: u64) -> Result<()>;
+    /// Reserves blocks for a range of an open file that has none there, as fallocate(2): what reads as zeros still does. With `keep_size` a
+    /// range behind the end of the file does not make it longer. EOPNOTSUPP where space cannot be reserved.
+    fn allocate(&self, file: &Handle, offset: u64, length: u64, keep_size: bool) -> Result<()>;
     /// The first range of data at or after an offset, as `(start, end)`; `None` when only a hole follows.
     fn next_data(&self, file: &Handle, offset: u64) -> Result<Option<(u64, u64)>>;
     /// Closes an open file, if this is its only clone, and reports what close(2) reports: network file systems

@@ -40,6 +40,7 @@ fn call_everything(storage: &dyn Storage, root: &Handle) -> elbow_file::Result<(
     storage.truncate(&file, 4)?;
     storage.truncate_named(&dir, n("f"), 4)?;
     supported(storage.punch(&file, 0, 2))?;
+    supported(storage.allocate(&file, 0, 4, false))?;
     storage.next_data(&file, 0)?;
     storage.try_lock(&file)?;
     storage.identity(root)?;

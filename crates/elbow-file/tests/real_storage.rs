@@ -513,6 +513,25 @@ fn many_xattrs_are_listed_whole() {
 }
 
 #[test]
+fn space_is_reserved_within_a_file_and_behind_its_end() {
+    const MIB: u64 = 1 << 20;
+    let bench = Bench::new();
+    let file = bench.file("f", b"");
+    for (keep_size, size, length) in [(true, 0, MIB), (false, 2 * MIB, 2 * MIB)] {
+        match RealStorage.allocate(&file, 0, length, keep_size) {
+            Err(Errno::OPNOTSUPP) => return eprintln!("skipped: nothing is reserved on this file system"),
+            result => result.unwrap(),
+        }
+        let stat = RealStorage.stat_handle(&file).unwrap();
+        assert_eq!(stat.size, size);
+        assert!(stat.blocks * 512 >= length, "{} blocks", stat.blocks);
+    }
+    let mut byte = [9];
+    RealStorage.read(&file, &mut byte, MIB).unwrap();
+    assert_eq!(byte, [0]);
+}
+
+#[test]
 fn holes_are_punched_and_found() {
     const MIB: u64 = 1 << 20;
     let bench = Bench::new();

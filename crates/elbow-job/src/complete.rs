@@ -170,7 +170,7 @@ impl Model {
     fn wrote(&mut self, ino: Ino, fill: &Fill) {
         let bytes = fill.bytes();
         self.counts.bytes_written += bytes;
-        let taken = bytes.div_ceil(self.space.fragment_bytes.max(1));
+        let taken = (bytes + fill.reserve.total_bytes()).div_ceil(self.space.fragment_bytes.max(1));
         self.space.blocks_available = self.space.blocks_available.saturating_sub(taken);
         if let Some(content) = self.at_mut(ino).content_mut() {
             let clean = content.filled(fill);

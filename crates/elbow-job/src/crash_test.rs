@@ -48,6 +48,8 @@ pub(crate) fn operations() -> Vec<Op> {
         Op::Write(s("new/a"), 0, b"content of a".to_vec()),
         Op::Create(s("keep/fresh")),
         Op::Write(s("keep/log"), 7, b" and new".to_vec()),
+        Op::Reserve(s("keep/log"), 3..9000, true),
+        Op::Reserve(s("new/a"), 0..5000, true),
         Op::Truncate(s("keep/cut"), 6),
         Op::Write(s("keep/cut"), 3, b"CUT".to_vec()),
         Op::Create(s("keep/tmp")),
@@ -92,6 +94,8 @@ pub(crate) struct Scene {
     pub(crate) operations: fn() -> Vec<Op>,
     /// An old directory of mode 0755 meanwhile that they close.
     pub(crate) closes: Option<&'static str>,
+    /// Old files that they change and that are closed to their owner, before and after.
+    pub(crate) sealed: &'static [&'static str],
     /// Names that change after all others.
     pub(crate) late: &'static [&'static str],
 }
@@ -104,19 +108,29 @@ impl Scene {
             old_tree,
             operations,
             closes: None,
+            sealed: &[],
             late: &[],
         }
     }
 
-    /// What an ordinary user meets who changes names in directories of mode 0555.
+    /// What an ordinary user meets who changes names in directories of mode 0555, and files of mode 0444.
     pub(crate) fn closed(publish: Publish) -> Self {
         Self {
-            storage: Arc::new(Interposed::new(Arc::new(RealStorage), OwnerRights)),
-            publish,
             old_tree: closed_tree,
             operations: operations_in_closed_dirs,
             closes: Some("keep"),
-            late: &[],
+            ..Self::sealed(publish)
+        }
+    }
+
+    /// The same with files alone, and little else.
+    pub(crate) fn sealed(publish: Publish) -> Self {
+        Self {
+            storage: Arc::new(Interposed::new(Arc::new(RealStorage), OwnerRights)),
+            old_tree: sealed_files,
+            operations: operations_on_sealed_files,
+            sealed: &["sealed", "served", "shut"],
+            ..Self::usual(publish)
         }
     }
 
@@ -125,6 +139,7 @@ impl Scene {
     pub(crate) fn may_be_seen(&self, seen: &Snapshot, [before, after]: [&Snapshot; 2]) -> bool {
         let mut opened = after.clone();
         opened.extend(self.closes.map(|dir| (dir.into(), "40755 ".to_owned())));
+        let seen = &self.sealed_again(seen, [before, after]);
         let is_late = |path: &Path| self.late.iter().any(|late| path.starts_with(late));
         let early = |tree: &Snapshot| -> Snapshot {
             let rest = tree.iter().filter(|(path, _)| !is_late(path));
@@ -139,6 +154,20 @@ impl Scene {
             rest.map(|(path, line)| (path.clone(), content(line))).collect()
         };
         [before, after, &opened].contains(&seen) || !self.late.is_empty() && early(seen) == early(after)
+    }
+
+    /// A sealed file that is open to its owner, because the call that closes it was refused, as it will be.
+    fn sealed_again(&self, seen: &Snapshot, trees: [&Snapshot; 2]) -> Snapshot {
+        let mode = |line: &str| u32::from_str_radix(line.split(' ').next().unwrap(), 8).unwrap();
+        let mut seen = seen.clone();
+        for path in self.sealed.iter().map(Path::new) {
+            let Some(line) = seen.get_mut(path) else { continue };
+            let modes = trees.map(|tree| mode(&tree[path]));
+            if let Some(closed) = modes.iter().find(|closed| **closed | 0o600 == mode(line)) {
+                *line = line.replacen(&format!("{:o}", mode(line)), &format!("{closed:o}"), 1);
+            }
+        }
+        seen
     }
 
     /// A container: directories that were there before cannot be renamed.
@@ -324,8 +353,35 @@ fn death_at_any_call_leaves_the_old_tree_or_the_new_one_where_old_directories_ca
     enumerate(&Scene::lower_dirs());
 }
 
+fn sealed_files(dir: &Path) {
+    for (path, content, mode) in [
+        ("sealed", "what is sealed", 0o444),
+        ("served", "served", 0o440),
+        ("shut", "shut", 0o400),
+    ] {
+        std::fs::write(dir.join(path), content).unwrap();
+        std::fs::set_permissions(dir.join(path), PermissionsExt::from_mode(mode)).unwrap();
+    }
+}
+
+/// `chmod u+w` around a write, as an ordinary user: of a file that has its mode again, and of one that gets another. And a write without, by a
+/// command that is root where it runs and not to the server.
+fn operations_on_sealed_files() -> Vec<Op> {
+    let s = str::to_owned;
+    vec![
+        Op::Chmod(s("sealed"), 0o644),
+        Op::Write(s("sealed"), 5, b"WAS".to_vec()),
+        Op::Chmod(s("sealed"), 0o444),
+        Op::Write(s("served"), 0, b"SE".to_vec()),
+        Op::Chmod(s("shut"), 0o600),
+        Op::Write(s("shut"), 4, b" no more".to_vec()),
+        Op::Chmod(s("shut"), 0o440),
+    ]
+}
+
 fn closed_tree(dir: &Path) {
     old_tree(dir);
+    sealed_files(dir);
     for (path, mode) in [("gone", 0o555), ("keep", 0o555), ("moves", 0o500)] {
         std::fs::set_permissions(dir.join(path), PermissionsExt::from_mode(mode)).unwrap();
     }
@@ -335,7 +391,7 @@ fn closed_tree(dir: &Path) {
 /// again, one moves and one goes.
 fn operations_in_closed_dirs() -> Vec<Op> {
     let s = str::to_owned;
-    vec![
+    let in_dirs = [
         Op::Chmod(s("keep"), 0o755),
         Op::Mkdir(s("keep/new")),
         Op::Create(s("keep/new/a")),
@@ -358,7 +414,8 @@ fn operations_in_closed_dirs() -> Vec<Op> {
         Op::Unlink(s("moves/in")),
         Op::Rename(s("moves"), s("moved"), RenameMode::Replace),
         Op::Create(s("moved/other")),
-    ]
+    ];
+    in_dirs.into_iter().chain(operations_on_sealed_files()).collect()
 }
 
 /// Whoever had opened a directory of mode 0555 and changed the names in it was refused the commit.
@@ -367,6 +424,68 @@ fn death_at_any_call_leaves_the_old_tree_or_the_new_one_where_directories_were_c
     for publish in [Publish::Staged, Publish::Eager] {
         enumerate(&Scene::closed(publish));
     }
+}
+
+/// Faults of a recovery at every death of the job: whoever comes next finds the old tree or the new one.
+fn enumerate_recoveries(scene: &Scene, fault: fn(u64) -> Plan) -> u64 {
+    rustix::process::umask(rustix::fs::Mode::empty());
+    let temp = scratch();
+    let fresh = || {
+        let dir = temp.path().join("tree");
+        std::fs::create_dir(&dir).unwrap();
+        (scene.old_tree)(&dir);
+        dir
+    };
+    let clear = |dir: &Path| std::fs::remove_dir_all(dir).unwrap();
+    let dir = fresh();
+    let before = snapshot(&dir);
+    let (changes, _) = scene.run(&dir, None);
+    let after = snapshot(&dir);
+    assert!(before != after && changes > 30, "{changes} changes");
+    clear(&dir);
+    let (mut faults, mut kept) = (0, 0);
+    for n in 1..=changes {
+        for m in 1.. {
+            let dir = fresh();
+            let (_, stopped) = scene.run(&dir, Some(n));
+            assert!(stopped, "the stop at change {n} of {changes} never came");
+            let faulty = Arc::new(Interposed::new(scene.storage.clone(), Faulty::new([fault(m)])));
+            let _ = recovered(&dir, &(faulty.clone() as Arc<dyn Storage>));
+            let action = recovered(&dir, &scene.storage);
+            let action = action.unwrap_or_else(|error| panic!("stop at change {n}, fault {m}: {error}"));
+            let found = seen_by_jobs(&dir);
+            assert!(
+                found == before || found == after,
+                "stop at change {n}, fault {m}, {action:?}: {found:#?}"
+            );
+            kept += u64::from(action == RecoverAction::Kept);
+            clear(&dir);
+            if faulty.hook().fired() == 0 {
+                break;
+            }
+            faults += 1;
+        }
+    }
+    assert!(faults > 10 * changes, "{faults} faults in {changes} recoveries");
+    kept
+}
+
+#[test]
+fn death_at_any_call_of_a_recovery_leaves_the_old_tree_or_the_new_one_where_files_were_closed() {
+    enumerate_recoveries(&Scene::sealed(Publish::Staged), Plan::stop_at_change);
+}
+
+/// A file of mode 0444 is opened to its owner for the moment in which it is opened. Who died in that moment left it so, with nothing in the undo log,
+/// and a recovery that was refused something took the commit back and not that.
+#[test]
+fn a_refused_call_of_a_recovery_leaves_the_old_tree_or_the_new_one_where_files_were_closed() {
+    let refused = |m| {
+        Plan::fail(elbow_file::Errno::IO)
+            .nth(m)
+            .when(|call| !call.operation.only_reads())
+    };
+    let kept = enumerate_recoveries(&Scene::sealed(Publish::Staged), refused);
+    assert!(kept > 100, "{kept} commits were taken back by a recovery");
 }
 
 /// What a roll back must put back beside the tree: the times of the directories that were staged in.

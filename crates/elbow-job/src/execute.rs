@@ -6,6 +6,7 @@ use std::io::IoSlice;
 use std::ops::Range;
 
 use elbow_file::{Access, Errno, Handle, RenameMode, Storage, Time};
+use elbow_ranges::RangeSet;
 
 use crate::abilities::{self, Ability, Trial};
 use crate::api::Ino;
@@ -311,7 +312,10 @@ impl Executor<'_> {
             done.calls += 1;
             self.storage.truncate(file, size)?;
         }
-        Ok(())
+        let within = fill.reserved_within();
+        done.calls += fill.reserve.len() as u64;
+        reserve(self.storage, file, &within, false)?;
+        reserve(self.storage, file, &fill.reserve.difference(&within), true)
     }
 
     fn set_named(&self, dir: &Handle, name: &OsStr, attrs: &NewAttrs, done: &mut Done) -> Result<(), Errno> {
@@ -480,7 +484,6 @@ impl Subject<'_> {
 /// Sets an extended attribute to a value or to none. Those of users ask for write permission, which the owner may have
 /// taken away from itself in the meantime (`chmod 444`).
 fn set_xattr(storage: &dyn Storage, subject: Subject<'_>, key: &OsStr, value: Option<&[u8]>) -> Result<(), Errno> {
-    const OWNER_WRITE: u32 = 0o200;
     match subject.put_xattr(storage, key, value) {
         Err(Errno::NODATA) if value.is_none() => Ok(()),
         // An ordinary user may not remove them, and need not: the change that took them away in the job takes them here.
@@ -496,9 +499,23 @@ fn set_xattr(storage: &dyn Storage, subject: Subject<'_>, key: &OsStr, value: Op
     }
 }
 
+/// What [`set_xattr`] gives to the owner for a moment.
+const OWNER_WRITE: u32 = 0o200;
+/// What [`open_writable`] does.
+const OWNER_READ_WRITE: u32 = 0o600;
+
+/// A step may give the owner of an object of this mode a right for a moment.
+pub(crate) fn is_ever_opened(mode: u32) -> bool {
+    mode & OWNER_READ_WRITE != OWNER_READ_WRITE
+}
+
+/// The mode that an object has now is its own and the right that a step has given for a moment: who died in that moment left it so.
+pub(crate) fn was_opened(mode: u32, now: u32) -> bool {
+    now != mode && [OWNER_WRITE, OWNER_READ_WRITE].iter().any(|right| now == mode | right)
+}
+
 /// Opens a file for writing whose mode may forbid that to its owner (made 0444, as git's objects are).
 pub(crate) fn open_writable(storage: &dyn Storage, dir: &Handle, name: &OsStr) -> Result<Handle, Errno> {
-    const OWNER_READ_WRITE: u32 = 0o600;
     match storage.open(dir, name, Access::ReadWrite) {
         Err(Errno::ACCESS) => {
             let mode = storage.stat(dir, name)?.mode;
@@ -592,6 +609,17 @@ fn unspill(spilled: &Spilled, at: u64, length: u64) -> Result<Vec<u8>, Errno> {
     let mut bytes = vec![0; length as usize];
     spilled.read(&mut bytes, at).map_err(|_| Errno::IO)?;
     Ok(bytes)
+}
+
+/// Reserves space. A storage that cannot has none to be found full.
+pub(crate) fn reserve(storage: &dyn Storage, file: &Handle, ranges: &RangeSet, keep_size: bool) -> Result<(), Errno> {
+    for range in ranges {
+        match storage.allocate(file, range.start, range.end - range.start, keep_size) {
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => return Ok(()),
+            other => other?,
+        }
+    }
+    Ok(())
 }
 
 pub(crate) fn write_zeros(

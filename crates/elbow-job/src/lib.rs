@@ -61,6 +61,8 @@ mod recover;
 #[cfg(test)]
 mod refusal_test;
 mod removal;
+#[cfg(test)]
+mod removal_test;
 mod report;
 mod restore;
 mod resume;

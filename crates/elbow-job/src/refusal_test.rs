@@ -304,23 +304,20 @@ fn a_kind_of_call_that_is_always_refused_leaves_the_old_tree_or_the_new_one() {
     println!("{rolled_back} rolled back, {stuck} ended by the next recovery");
 }
 
-/// Death at any call while a refused commit is taken back.
-#[test]
-fn death_while_a_commit_is_taken_back_leaves_the_old_tree_or_the_new_one() {
+/// Death at any call while a commit is taken back in which something was refused that comes late, so that there is much to be taken back.
+fn enumerate_deaths_of_taking_back(scene: &Scene, refused: fn() -> Plan) {
     rustix::process::umask(rustix::fs::Mode::empty());
     let temp = scratch();
-    let before = snapshot(&fresh(temp.path(), "untouched"));
-    let whole = fresh(temp.path(), "whole");
-    run(&whole, &Scene::usual(Publish::Staged), None);
+    let before = snapshot(&fresh_for(scene, temp.path(), "untouched"));
+    let whole = fresh_for(scene, temp.path(), "whole");
+    run(&whole, scene, None);
     let after = snapshot(&whole);
     let mut went_on = 0;
-    // What is refused comes late, so that there is much to be taken back: the attributes of a file.
-    let refused = || Plan::fail(Errno::IO).on(Operation::Chmod).named("one");
     for n in 1.. {
-        let dir = fresh(temp.path(), "died");
-        let faulty = Arc::new(Interposed::new(Arc::new(RealStorage), Faulty::new([refused()])));
-        let job = begin(faulty.clone(), &dir, Publish::Staged);
-        for op in operations() {
+        let dir = fresh_for(scene, temp.path(), "died");
+        let faulty = Arc::new(Interposed::new(scene.storage.clone(), Faulty::new([refused()])));
+        let job = begin(faulty.clone(), &dir, scene.publish);
+        for op in (scene.operations)() {
             InJob(&job).run(&op).unwrap();
         }
         job.shared.drain(&mut |_| {}).unwrap();
@@ -335,11 +332,10 @@ fn death_while_a_commit_is_taken_back_leaves_the_old_tree_or_the_new_one() {
         }
         drop(job);
         // The recovery dies, too.
-        let dies = Interposed::new(Arc::new(RealStorage), Faulty::new([Plan::stop_at_change(n % 11 + 1)]));
+        let dies = Interposed::new(scene.storage.clone(), Faulty::new([Plan::stop_at_change(n % 11 + 1)]));
         let dies: Arc<dyn Storage> = Arc::new(dies);
         let _ = recovered(&dir, &dies);
-        let real: Arc<dyn Storage> = Arc::new(RealStorage);
-        let action = recovered(&dir, &real).unwrap_or_else(|error| panic!("stop at change {n}: {error}"));
+        let action = recovered(&dir, &scene.storage).unwrap_or_else(|error| panic!("stop at change {n}: {error}"));
         went_on += u64::from(action == RecoverAction::RolledBack);
         let found = snapshot(&dir);
         assert!(
@@ -349,4 +345,19 @@ fn death_while_a_commit_is_taken_back_leaves_the_old_tree_or_the_new_one() {
         std::fs::remove_dir_all(&dir).unwrap();
     }
     assert!(went_on > 20, "{went_on}");
+}
+
+#[test]
+fn death_while_a_commit_is_taken_back_leaves_the_old_tree_or_the_new_one() {
+    let scene = Scene::usual(Publish::Staged);
+    enumerate_deaths_of_taking_back(&scene, || Plan::fail(Errno::IO).on(Operation::Chmod).named("one"));
+}
+
+/// Files that are closed by then are opened once more to be written.
+#[test]
+fn death_while_a_commit_is_taken_back_leaves_the_old_tree_or_the_new_one_where_files_were_closed() {
+    for scene in [Scene::sealed(Publish::Staged), Scene::closed(Publish::Staged)] {
+        enumerate_deaths_of_taking_back(&scene, || Plan::fail(Errno::IO).on(Operation::SetTimes).named("sealed"));
+        enumerate_deaths_of_taking_back(&scene, || Plan::fail(Errno::IO).on(Operation::SetTimes).named("shut"));
+    }
 }

@@ -13,7 +13,7 @@ use parking_lot::{Condvar, Mutex};
 use crate::commit::Tally;
 
 /// To start a thread for less costs more than it saves.
-const ITEMS_PER_THREAD: usize = 4;
+pub(crate) const ITEMS_PER_THREAD: usize = 4;
 const STACK_BYTES: usize = 256 << 10;
 const OWNER_ALL: u32 = 0o700;
 /// About two seconds in all: a slow server has answered by then.
@@ -48,6 +48,8 @@ pub(crate) fn parallel<T: Sync, R: Send>(items: &[T], threads: usize, apply: imp
 /// A directory that is being removed.
 struct Doomed {
     above: Option<Arc<Doomed>>,
+    /// The tree that it is of, by its number.
+    top: usize,
     /// The directory that holds it.
     base: Handle,
     name: OsString,
@@ -57,6 +59,8 @@ struct Doomed {
 }
 
 enum Task {
+    /// Whatever has the name of a tree, perhaps a file.
+    Top(Arc<Doomed>),
     Enter(Arc<Doomed>),
     /// Removes all that is not a directory. One task for all of one directory: the kernel lets only one removal
     /// into a directory at a time, so more would only keep threads from other directories.
@@ -69,10 +73,18 @@ struct Queue {
     outstanding: usize,
     /// Threads at work.
     threads: usize,
-    failed: Option<Errno>,
+    /// Of each tree what failed first.
+    results: Vec<Result<(), Errno>>,
 }
 
-/// The removal of one tree.
+impl Task {
+    fn top(&self) -> usize {
+        let (Self::Top(dir) | Self::Enter(dir) | Self::Unlink(dir, _)) = self;
+        dir.top
+    }
+}
+
+/// The removal of some trees.
 struct Removal<'a> {
     storage: &'a dyn Storage,
     /// Counts the names that are removed.
@@ -94,7 +106,32 @@ pub(crate) fn remove_tree(
     threads: usize,
     tally: &Tally,
 ) -> Result<(), Errno> {
-    retried(|| remove_tree_once(storage, base, name, threads, tally))
+    retried(|| remove_once(storage, vec![Doomed::top(base, name, None)], threads, tally).remove(0))
+}
+
+/// The same for many, by the same threads: a large one among many small ones has nearly all of them. What became of each.
+pub(crate) fn remove_trees(
+    storage: &dyn Storage,
+    tops: &[(Handle, OsString)],
+    threads: usize,
+    tally: &Tally,
+) -> Vec<Result<(), Errno>> {
+    let mut results: Vec<Result<(), Errno>> = vec![Err(Errno::NOTEMPTY); tops.len()];
+    let attempt = |results: &mut [Result<(), Errno>]| {
+        let left: Vec<usize> = (0..tops.len()).filter(|at| may_be_hidden(&results[*at])).collect();
+        let doomed = left.iter().map(|at| Doomed::top(&tops[*at].0, &tops[*at].1, None));
+        let removed = remove_once(storage, doomed.collect(), threads, tally);
+        left.into_iter()
+            .zip(removed)
+            .for_each(|(at, result)| results[at] = result);
+        results
+            .iter()
+            .find(|result| may_be_hidden(result))
+            .copied()
+            .unwrap_or(Ok(()))
+    };
+    let _ = retried(|| attempt(&mut results)); // each has its own result
+    results
 }
 
 /// The same for a directory that is open: under its name there may be another one by now, in which nothing is touched.
@@ -105,50 +142,39 @@ pub(crate) fn remove_opened_tree(
     handle: &Handle,
     tally: &Tally,
 ) -> Result<(), Errno> {
-    retried(|| remove_directory(storage, base, name, handle.clone(), 1, tally))
+    retried(|| remove_once(storage, vec![Doomed::top(base, name, Some(handle))], 1, tally).remove(0))
 }
 
-/// Tries again where names of removed files may still be in the way.
+/// Names of removed files may still be in the way.
+fn may_be_hidden(result: &Result<(), Errno>) -> bool {
+    matches!(result, Err(Errno::NOTEMPTY | Errno::EXIST | Errno::BUSY))
+}
+
+/// Tries again where that may be.
 pub(crate) fn retried(mut remove: impl FnMut() -> Result<(), Errno>) -> Result<(), Errno> {
     for pause_ms in HIDDEN_FILE_PAUSES_MS {
         match remove() {
-            Err(Errno::NOTEMPTY | Errno::EXIST | Errno::BUSY) => std::thread::sleep(Duration::from_millis(pause_ms)),
+            result if may_be_hidden(&result) => std::thread::sleep(Duration::from_millis(pause_ms)),
             other => return other,
         }
     }
     remove()
 }
 
-fn remove_tree_once(
-    storage: &dyn Storage,
-    base: &Handle,
-    name: &OsStr,
-    threads: usize,
-    tally: &Tally,
-) -> Result<(), Errno> {
-    match storage.open_dir(base, name) {
-        Ok(handle) => remove_directory(storage, base, name, handle, threads, tally),
-        Err(Errno::NOENT) => Ok(()),
-        Err(Errno::NOTDIR | Errno::LOOP) => gone_is_fine(storage.unlink(base, name)),
-        Err(errno) => Err(errno),
+fn remove_once(storage: &dyn Storage, tops: Vec<Doomed>, threads: usize, tally: &Tally) -> Vec<Result<(), Errno>> {
+    let count = tops.len();
+    if count == 0 {
+        return Vec::new();
     }
-}
-
-fn remove_directory(
-    storage: &dyn Storage,
-    base: &Handle,
-    name: &OsStr,
-    handle: Handle,
-    threads: usize,
-    tally: &Tally,
-) -> Result<(), Errno> {
-    let top = Arc::new(Doomed::new(None, base.clone(), name.to_owned()));
-    top.handle.get_or_init(|| handle);
+    let numbered = tops
+        .into_iter()
+        .enumerate()
+        .map(|(top, doomed)| Doomed { top, ..doomed });
     let queue = Mutex::new(Queue {
-        tasks: VecDeque::from([Task::Enter(top)]),
-        outstanding: 1,
+        tasks: numbered.map(|doomed| Task::Top(Arc::new(doomed))).collect(),
+        outstanding: count,
         threads: 1,
-        failed: None,
+        results: vec![Ok(()); count],
     });
     let removal = Removal {
         storage,
@@ -158,7 +184,7 @@ fn remove_directory(
         threads,
     };
     std::thread::scope(|scope| removal.work(scope));
-    removal.queue.into_inner().failed.map_or(Ok(()), Err)
+    removal.queue.into_inner().results
 }
 
 impl Removal<'_> {
@@ -182,13 +208,14 @@ impl Removal<'_> {
                     .stack_size(STACK_BYTES)
                     .spawn_scoped(scope, || self.work(scope));
             }
+            let top = task.top();
             let result = parking_lot::MutexGuard::unlocked(&mut queue, || remove_task(self.storage, task, self.tally));
             match result {
                 Ok(more) => {
                     queue.outstanding += more.len();
                     queue.tasks.extend(more);
                 }
-                Err(errno) => queue.failed = queue.failed.or(Some(errno)),
+                Err(errno) => queue.results[top] = queue.results[top].and(Err(errno)),
             }
             queue.outstanding -= 1;
             self.changed.notify_all();
@@ -197,10 +224,22 @@ impl Removal<'_> {
 }
 
 impl Doomed {
-    fn new(above: Option<Arc<Self>>, base: Handle, name: OsString) -> Self {
+    fn top(base: &Handle, name: &OsStr, handle: Option<&Handle>) -> Self {
         Self {
-            above,
-            base,
+            above: None,
+            top: 0,
+            base: base.clone(),
+            name: name.to_owned(),
+            handle: handle.cloned().map(OnceLock::from).unwrap_or_default(),
+            left: AtomicUsize::new(0),
+        }
+    }
+
+    fn below(above: &Arc<Self>, base: &Handle, name: OsString) -> Self {
+        Self {
+            above: Some(above.clone()),
+            top: above.top,
+            base: base.clone(),
             name,
             handle: OnceLock::new(),
             left: AtomicUsize::new(0),
@@ -228,6 +267,12 @@ impl Doomed {
 
 fn remove_task(storage: &dyn Storage, task: Task, tally: &Tally) -> Result<Vec<Task>, Errno> {
     match task {
+        Task::Top(top) => match top.open(storage) {
+            Ok(_) => enter(storage, &top),
+            Err(Errno::NOENT) => Ok(Vec::new()),
+            Err(Errno::NOTDIR | Errno::LOOP) => gone_is_fine(storage.unlink(&top.base, &top.name)).map(|()| Vec::new()),
+            Err(errno) => Err(errno),
+        },
         Task::Enter(dir) => match enter(storage, &dir) {
             Err(Errno::NOENT) => part_removed(storage, &dir, tally).map(|()| Vec::new()),
             other => other,
@@ -259,8 +304,7 @@ fn enter(storage: &dyn Storage, dir: &Arc<Doomed>) -> Result<Vec<Task>, Errno> {
             None => storage.stat(handle, &entry.name)?.kind,
         };
         if kind == Kind::Dir {
-            let below = Doomed::new(Some(dir.clone()), handle.clone(), entry.name);
-            tasks.push(Task::Enter(Arc::new(below)));
+            tasks.push(Task::Enter(Arc::new(Doomed::below(dir, handle, entry.name))));
         } else {
             names.push(entry.name);
         }

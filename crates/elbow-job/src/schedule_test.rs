@@ -23,6 +23,8 @@ pub(crate) enum Op {
     Create(String),
     Write(String, u64, Vec<u8>),
     Truncate(String, u64),
+    /// fallocate(2) of a range, whether or not it makes the file longer.
+    Reserve(String, std::ops::Range<u64>, bool),
     Mkdir(String),
     Symlink(String, String),
     Link(String, String),
@@ -40,6 +42,7 @@ impl std::fmt::Debug for Op {
             Self::Create(x) => write!(f, "create {x}"),
             Self::Write(x, at, data) => write!(f, "write {x} at {at} {}", brief(data)),
             Self::Truncate(x, size) => write!(f, "truncate {x} to {size}"),
+            Self::Reserve(x, range, keep_size) => write!(f, "reserve {range:?} of {x} {keep_size}"),
             Self::Mkdir(x) => write!(f, "mkdir {x}"),
             Self::Symlink(target, x) => write!(f, "symlink {x} -> {target}"),
             Self::Link(x, y) => write!(f, "link {x} as {y}"),
@@ -75,7 +78,7 @@ fn random_op(rng: &mut StdRng) -> Op {
         RenameMode::NoReplace,
         RenameMode::Exchange,
     ];
-    match rng.random_range(0..16) {
+    match rng.random_range(0..17) {
         0 | 1 => Op::Create(x),
         2 | 3 => Op::Write(
             x,
@@ -91,6 +94,10 @@ fn random_op(rng: &mut StdRng) -> Op {
         11 | 12 => Op::Rename(x, y, modes[rng.random_range(0..modes.len())]),
         13 => Op::Chmod(x, rights_kept() | rng.random_range(0..0o200)),
         14 => Op::Read(x),
+        15 => {
+            let start = rng.random_range(0..9000);
+            Op::Reserve(x, start..start + rng.random_range(1..9000), rng.random())
+        }
         _ => Op::List(x),
     }
 }
@@ -118,6 +125,15 @@ impl Native {
             Op::Truncate(x, size) => {
                 let fd = f::open(at(x), f::OFlags::WRONLY | f::OFlags::NOFOLLOW, f::Mode::empty())?;
                 f::ftruncate(fd, *size).map(nothing)
+            }
+            Op::Reserve(x, range, keep_size) => {
+                let fd = f::open(at(x), f::OFlags::WRONLY | f::OFlags::NOFOLLOW, f::Mode::empty())?;
+                let flags = if *keep_size {
+                    f::FallocateFlags::KEEP_SIZE
+                } else {
+                    f::FallocateFlags::empty()
+                };
+                f::fallocate(fd, flags, range.start, range.end - range.start).map(nothing)
             }
             Op::Mkdir(x) => f::mkdir(at(x), f::Mode::from_raw_mode(0o755)).map(nothing),
             Op::Symlink(target, x) => f::symlink(target.as_str(), at(x)).map(nothing),
@@ -249,6 +265,18 @@ impl InJob<'_> {
                             size: Some(*size),
                             ..SetAttr::default()
                         },
+                    )
+                })?;
+            }
+            Op::Reserve(x, range, keep_size) => {
+                let ino = self.writable(x)?;
+                self.ask(|job| {
+                    job.fallocate(
+                        ino,
+                        i32::from(*keep_size),
+                        range.start,
+                        range.end - range.start,
+                        SetIds::Stay,
                     )
                 })?;
             }

@@ -354,6 +354,16 @@ impl Storage for Volatile {
         self.change_content(file, content, || self.below.punch(file, offset, length))
     }
 
+    /// Of content, only the size may change; what is reserved is not kept apart.
+    fn allocate(&self, file: &Handle, offset: u64, length: u64, keep_size: bool) -> Result<()> {
+        let make = || self.below.allocate(file, offset, length, keep_size);
+        let (size, end) = (self.below.stat_handle(file)?.size, offset.saturating_add(length));
+        match keep_size || end <= size {
+            true => make(),
+            false => self.change_content(file, Content::Truncate { size: end }, make),
+        }
+    }
+
     fn sync(&self, handle: &Handle) -> Result<()> {
         self.change(|state| {
             let node = state.node_of(&self.below.stat_handle(handle)?);

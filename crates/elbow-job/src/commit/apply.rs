@@ -33,7 +33,7 @@ use crate::execute::set_attributes;
 use crate::lost::{self, Name};
 use crate::manners;
 use crate::plan::NewAttrs;
-use crate::removal::{gone_is_fine, parallel, remove_tree};
+use crate::removal::{ITEMS_PER_THREAD, gone_is_fine, parallel};
 use crate::staging::{NEW, is_probe_name, part_name, touch_name};
 
 /// Why a step could not be done.
@@ -103,6 +103,24 @@ pub(super) struct Linked {
     pub(super) is_made: AtomicBool,
 }
 
+/// Directories that are removed, with the names in each.
+type Removed<'a> = BTreeMap<&'a Path, &'a BTreeSet<OsString>>;
+
+/// The directories that are removed with one, itself among them.
+fn removed_with<'m>(
+    removed: &'m Removed<'m>,
+    departure: &'m Departure,
+) -> impl Iterator<Item = (&'m &'m Path, &'m &'m BTreeSet<OsString>)> {
+    let path = departure.path.as_path();
+    let below = removed.range(path..).take_while(move |(dir, _)| dir.starts_with(path));
+    below.filter(|_| departure.is_dead)
+}
+
+/// So many directories are removed with it that more than one thread looks at them.
+fn is_large(removed: &Removed<'_>, departure: &Departure) -> bool {
+    removed_with(removed, departure).nth(ITEMS_PER_THREAD).is_some()
+}
+
 /// A committed job whose steps are carried out.
 pub(crate) struct Apply<'a> {
     pub(crate) tree: Tree<'a>,
@@ -123,7 +141,9 @@ pub(crate) struct Apply<'a> {
     pub(super) patched: Vec<OnceLock<Option<Handle>>>,
     pub(super) attributed: Vec<AtomicBool>,
     /// The names in each directory that is removed.
-    removed: BTreeMap<&'a Path, &'a BTreeSet<OsString>>,
+    removed: Removed<'a>,
+    /// So many departures are large.
+    large_departures: usize,
     /// Modes of old directories that had to be opened to be moved.
     opened: Mutex<Vec<(Handle, OsString, u32)>>,
     /// Dead directories that cannot be renamed.
@@ -155,6 +175,11 @@ impl<'a> Apply<'a> {
         is_first: bool,
     ) -> Self {
         let flags = |count| (0..count).map(|_| AtomicBool::new(false)).collect();
+        let removed = record.removed();
+        let large = record
+            .departures
+            .iter()
+            .filter(|departure| is_large(&removed, departure));
         Self {
             tree,
             job,
@@ -166,7 +191,8 @@ impl<'a> Apply<'a> {
             linked: (0..record.links.len()).map(Linked::new).collect(),
             patched: record.patches.iter().map(|_| OnceLock::new()).collect(),
             attributed: flags(record.attributes.len()),
-            removed: record.removed(),
+            large_departures: large.count(),
+            removed,
             record,
             opened: Mutex::default(),
             immovable: Mutex::default(),
@@ -223,8 +249,13 @@ impl<'a> Apply<'a> {
         let set = |(attributes, begun): &(&Attributes, &AtomicBool)| {
             begun.store(true, Ordering::Release);
             match attributes.is_dir {
-                true => self.attributes_before_cleaning(attributes),
-                false => self.set(&attributes.path, &attributes.attrs),
+                true => self.attributes_before_cleaning(attributes)?,
+                false => self.set(&attributes.path, &attributes.attrs)?,
+            }
+            // Whoever comes after a death finds open what was opened for the moment of that, and its mode may be none of the job's changes.
+            match self.is_first || attributes.attrs.mode.is_some() {
+                true => Ok(()),
+                false => self.close_what_was_opened(attributes),
             }
         };
         for kind in [files, dirs] {
@@ -268,12 +299,7 @@ impl<'a> Apply<'a> {
         let part = part_name(self.staging_name);
         self.remove_immovable()?;
         self.come_late()?;
-        self.each(
-            "remove what has left",
-            &self.record.parked,
-            |(dir, _)| dir,
-            |(dir, name)| self.unless_closed_before(dir, self.remove_parked(dir, name)),
-        )?;
+        self.remove_all_parked()?;
         self.each(
             "remove the staging directory of",
             &self.record.staged,
@@ -316,27 +342,12 @@ impl<'a> Apply<'a> {
     }
 
     /// What is below a directory that an earlier attempt has closed was done before it was closed.
-    fn unless_closed_before(&self, path: &Path, result: StepResult) -> StepResult {
+    pub(super) fn unless_closed_before(&self, path: &Path, result: StepResult) -> StepResult {
         let closes = |a: &Attributes| a.is_dir && a.attrs.mode.is_some_and(|mode| mode & OWNER_ALL != OWNER_ALL);
         let mut dirs = self.record.attributes.iter().filter(|a| closes(a));
         match result {
             Err(Refusal::Errno(Errno::ACCESS)) if !self.is_first && dirs.any(|a| path.starts_with(&a.path)) => Ok(()),
             other => other,
-        }
-    }
-
-    /// Removes what waits under a hidden name, mostly a file.
-    fn remove_parked(&self, dir: &Path, name: &OsStr) -> StepResult {
-        let Some(dir) = gone_is_none(self.tree.dir(dir))? else {
-            return Ok(());
-        };
-        match gone_is_fine(self.storage().unlink(&dir, name)) {
-            Err(Errno::ISDIR | Errno::PERM) => {
-                // Many are removed at once, each by a share of the threads.
-                let threads = (self.tree.threads / self.record.parked.len()).max(1);
-                Ok(remove_tree(self.storage(), &dir, name, threads, &Tally::default())?)
-            }
-            other => Ok(other?),
         }
     }
 
@@ -408,7 +419,12 @@ impl<'a> Apply<'a> {
 
     fn depart(&self) -> Result<(), Vec<Failure>> {
         for level in levels(&self.record.departures, |departure| &departure.path) {
-            self.each("move", level, |departure| &departure.path, |d| self.depart_one(d))?;
+            // Each of the large ones takes a share of the threads to itself.
+            let (large, small): (Vec<_>, Vec<_>) =
+                level.iter().partition(|departure| is_large(&self.removed, departure));
+            for some in [small, large] {
+                self.each("move", &some, |departure| &departure.path, |d| self.depart_one(d))?;
+            }
             self.tree.forget();
         }
         Ok(())
@@ -449,10 +465,9 @@ impl<'a> Apply<'a> {
     /// Has nobody made anything in a directory that is removed, or below, since it was checked? It is at this path now.
     pub(super) fn has_only_known_names(&self, departure: &Departure, at: &Path) -> Result<bool, Errno> {
         let path = departure.path.as_path();
-        let below = self.removed.range(path..).take_while(|(dir, _)| dir.starts_with(path));
-        let below: Vec<_> = below.filter(|_| departure.is_dead).collect();
+        let below: Vec<_> = removed_with(&self.removed, departure).collect();
         let part = part_name(self.staging_name);
-        let threads = (self.tree.threads / self.record.departures.len()).max(1);
+        let threads = (self.tree.threads / self.large_departures.max(1)).max(1);
         let looks = parallel(&below, threads, |(dir, names)| {
             let rest = dir.strip_prefix(path).expect("below it");
             // Who removed it where it is may have died over that.

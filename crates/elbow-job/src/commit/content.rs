@@ -20,8 +20,8 @@ use elbow_ranges::encoding::{DecodeError, Reader, Writer, open_sealed, seal};
 
 use super::apply::{Apply, CHANGED, StepResult, gone_is_none};
 use super::record::Patch;
-use crate::execute::open_writable;
 use crate::model::has_set_id;
+use crate::execute::{open_writable, reserve};
 
 /// What is written before it is synced and punched out of the patch.
 const WINDOW_BYTES: u64 = 64 << 20;
@@ -183,7 +183,9 @@ impl Apply<'_> {
         }
         if !has_begun {
             // Without a word in the log nothing has happened to the file.
-            log.append(storage, &Entry::Saved(0))?;
+            let mut first = self.to_be_reserved(&file, patch)?;
+            first.push(Entry::Saved(0));
+            log.append(storage, &first)?;
             storage.sync(&log.file)?;
         }
         let is_kept = self.record.patches.len() <= KEPT_OPEN_MAX;
@@ -214,7 +216,63 @@ impl Apply<'_> {
         if now < patch.size || now > patch.size && is_cut {
             storage.truncate(&file, patch.size)?;
         }
+        let within: RangeSet = std::iter::once(0..patch.size).collect();
+        reserve(storage, &file, &patch.reserved.intersection(&within), false)?;
+        reserve(storage, &file, &patch.reserved.difference(&within), true)?;
         Ok(storage.sync(&file)?)
+    }
+
+    /// The holes, within the old size, that are to be reserved and are not written to.
+    fn to_be_reserved(&self, file: &Handle, patch: &Patch) -> Result<Vec<Entry>, Errno> {
+        let mut parts = patch.reserved.difference(&patch.overwritten());
+        parts.remove(patch.size_before, u64::MAX);
+        let mut holes = Vec::new();
+        for range in &parts {
+            holes.extend(self.holes(file, &range)?.into_iter().map(Entry::Reserved));
+        }
+        Ok(holes)
+    }
+
+    /// The holes of a file in a range; what is only reserved is among them.
+    fn holes(&self, file: &Handle, range: &Range<u64>) -> Result<Vec<Range<u64>>, Errno> {
+        let (mut holes, mut at) = (Vec::new(), range.start);
+        while at < range.end {
+            let (start, end) = self.next_data(file, at)?.unwrap_or((range.end, range.end));
+            let hole = at..start.clamp(at, range.end);
+            holes.extend(Some(hole).filter(|hole| !hole.is_empty()));
+            at = end.max(at + 1);
+        }
+        Ok(holes)
+    }
+
+    /// Frees what is reserved in a range, and no more: nobody's data. (What was read there since passes for data on some file systems.)
+    fn free(&self, file: &Handle, range: &Range<u64>) -> Result<(), Errno> {
+        let holes: RangeSet = self.holes(file, range)?.into_iter().collect();
+        let mut buffer = vec![0; COPY_BYTES];
+        for range in &holes.union(&self.zeros(file, &holes.complement(range.clone()), &mut buffer)?) {
+            match self.storage().punch(file, range.start, range.end - range.start) {
+                Err(Errno::OPNOTSUPP | Errno::NOSYS) => return Ok(()),
+                other => other?,
+            }
+        }
+        Ok(())
+    }
+
+    /// What reads as zeros of some ranges, piece by piece.
+    fn zeros(&self, file: &Handle, ranges: &RangeSet, buffer: &mut [u8]) -> Result<RangeSet, Errno> {
+        let mut zeros = RangeSet::new();
+        for range in ranges {
+            for start in range.clone().step_by(buffer.len()) {
+                let length = (range.end - start).min(buffer.len() as u64);
+                let part = &mut buffer[..length as usize];
+                part.fill(0);
+                self.storage().read(file, part, start)?;
+                if part.iter().all(|byte| *byte == 0) {
+                    zeros.insert(start, start + length);
+                }
+            }
+        }
+        Ok(zeros)
     }
 
     /// Is what a file has beyond its old end what an attempt before has written there, and nobody else's?
@@ -275,6 +333,7 @@ impl Apply<'_> {
         Log::open(storage, &self.job, &patch.log_name())?.replay(storage, |entry| match entry {
             Entry::Data(at, bytes) => storage.write(&file, &[IoSlice::new(&bytes)], at),
             Entry::Hole(range) => self.zero(&file, &range),
+            Entry::Reserved(range) => self.free(&file, &range),
             Entry::Saved(_) => Ok(()),
         })?;
         match storage.stat_handle(&file)?.size {
@@ -290,6 +349,8 @@ impl Apply<'_> {
                 Err(Errno::PERM) if now > patch.size_before => {}
                 other => other?,
             },
+            // What is reserved behind the end goes with that.
+            now if patch.reserved.overlaps(now, u64::MAX) => storage.truncate(&file, now)?,
             _ => {}
         }
         Ok(storage.sync(&file)?)
@@ -328,7 +389,7 @@ impl Apply<'_> {
                 let (start, data_end) = self.next_data(file, at)?.unwrap_or((range.end, range.end));
                 let (start, data_end) = (start.clamp(at, range.end), data_end.min(range.end));
                 if at < start {
-                    log.append(storage, &Entry::Hole(at..start))?;
+                    log.append(storage, &[Entry::Hole(at..start)])?;
                 }
                 at = start;
                 while at < data_end {
@@ -337,12 +398,12 @@ impl Apply<'_> {
                     if length == 0 {
                         return Err(Errno::IO); // it was cut by somebody else
                     }
-                    log.append(storage, &Entry::Data(at, part[..length].to_vec()))?;
+                    log.append(storage, &[Entry::Data(at, part[..length].to_vec())])?;
                     at += length as u64;
                 }
             }
         }
-        log.append(storage, &Entry::Saved(end))?;
+        log.append(storage, &[Entry::Saved(end)])?;
         storage.sync(&log.file)
     }
 
@@ -418,6 +479,8 @@ enum Entry {
     Data(u64, Vec<u8>),
     /// It had a hole here.
     Hole(Range<u64>),
+    /// It had a hole here, and what is not written to is reserved.
+    Reserved(Range<u64>),
     /// All before this offset that is overwritten is in the entries above.
     Saved(u64),
 }
@@ -431,8 +494,8 @@ impl Entry {
                 out.varint(*at);
                 out.bytes(bytes);
             }
-            Self::Hole(range) => {
-                out.u8(1);
+            Self::Hole(range) | Self::Reserved(range) => {
+                out.u8(if matches!(self, Self::Hole(_)) { 1 } else { 3 });
                 out.varint(range.start);
                 out.varint(range.end - range.start);
             }
@@ -453,9 +516,14 @@ impl Entry {
         let at = from.offset();
         let entry = match from.u8()? {
             0 => Self::Data(from.varint()?, from.bytes()?.to_vec()),
-            1 => {
+            kind @ (1 | 3) => {
                 let (start, length) = (from.varint()?, from.varint()?);
-                Self::Hole(start..start.saturating_add(length))
+                let range = start..start.saturating_add(length);
+                if kind == 1 {
+                    Self::Hole(range)
+                } else {
+                    Self::Reserved(range)
+                }
             }
             2 => Self::Saved(from.varint()?),
             _ => {
@@ -499,8 +567,8 @@ impl Log {
         Ok(log)
     }
 
-    fn append(&mut self, storage: &dyn Storage, entry: &Entry) -> Result<(), Errno> {
-        let bytes = entry.encode();
+    fn append(&mut self, storage: &dyn Storage, entries: &[Entry]) -> Result<(), Errno> {
+        let bytes: Vec<u8> = entries.iter().flat_map(Entry::encode).collect();
         storage.write(&self.file, &[IoSlice::new(&bytes)], self.end)?;
         self.end += bytes.len() as u64;
         Ok(())
@@ -557,6 +625,7 @@ mod tests {
             size,
             size_before,
             seen: None,
+            reserved: set(&[]),
         }
     }
 
@@ -594,6 +663,7 @@ mod tests {
         for entry in [
             Entry::Data(1 << 40, b"old".to_vec()),
             Entry::Hole(7..9),
+            Entry::Reserved(7..9),
             Entry::Saved(u64::MAX),
         ] {
             let mut bytes = entry.encode();

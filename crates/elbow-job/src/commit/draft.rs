@@ -292,6 +292,7 @@ impl Draft<'_> {
                 size: inode.size,
                 size_before: before,
                 seen: seen(inode),
+                reserved: content.reserved(),
             });
         }
     }

@@ -8,13 +8,14 @@ use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
-use elbow_file::{Errno, Stat};
+use elbow_file::{Errno, Kind, Stat};
+use parking_lot::Mutex;
 
 use super::LATE;
 use super::apply::{ADDED_TO, Apply, Failure, StepResult, failure, gone_is_none, none_of};
 use super::record::{Attributes, Departure, Placement, Slot, Source};
 use super::watch::Tally;
-use crate::removal::remove_tree;
+use crate::removal::remove_trees;
 
 impl Apply<'_> {
     /// Dead directories that an earlier attempt found not to be movable: they still have their names.
@@ -29,8 +30,7 @@ impl Apply<'_> {
                     return Ok(());
                 };
                 let (there, slot) = self.slot(&dir, &departure.slot);
-                let is_it =
-                    |now: Stat| now.kind == elbow_file::Kind::Dir && departure.seen.is_some_and(|seen| seen.is(&now));
+                let is_it = |now: Stat| now.kind == Kind::Dir && departure.seen.is_some_and(|seen| seen.is(&now));
                 if self.look(there, slot)?.is_none() && self.look(&dir, &name)?.is_some_and(is_it) {
                     self.immovable.lock().insert(departure.path.clone());
                 }
@@ -57,6 +57,10 @@ impl Apply<'_> {
     }
 
     pub(super) fn check_names(&self, departure: &Departure) -> StepResult {
+        // Anything else can be renamed wherever directories cannot; if not, there is another reason, and who comes later would not find it.
+        if departure.seen.is_some_and(|seen| seen.kind != Kind::Dir) {
+            return Err(Errno::XDEV.into());
+        }
         let is_known = self.has_only_known_names(departure, &departure.path)?;
         is_known.then_some(()).ok_or(ADDED_TO)
     }
@@ -67,17 +71,23 @@ impl Apply<'_> {
             self.find_immovable()?;
         }
         let dead = self.immovable();
+        let tops = Mutex::new(Vec::new());
         self.each(
             "remove",
             &dead,
             |departure| &departure.path,
             |departure| {
                 self.check_names(departure)?;
-                let (dir, name) = self.tree.spot(&departure.path)?;
-                let threads = self.tree.threads;
-                Ok(remove_tree(self.storage(), &dir, &name, threads, &Tally::default())?)
+                let top = self.tree.spot(&departure.path)?;
+                tops.lock().push((&departure.path, top));
+                Ok(())
             },
         )?;
+        let (paths, tops): (Vec<_>, Vec<_>) = tops.into_inner().into_iter().unzip();
+        let removed = remove_trees(self.storage(), &tops, self.tree.threads, &Tally::default());
+        let refused = paths.into_iter().zip(removed);
+        let refused = refused.filter_map(|(path, removed)| Some(failure("remove", path, removed.err()?)));
+        none_of(refused.collect())?;
         if !dead.is_empty() {
             // Other directories are known wherever somebody may have moved them to.
             self.tree.forget();

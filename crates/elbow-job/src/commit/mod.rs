@@ -6,6 +6,7 @@ mod content;
 mod draft;
 mod keep;
 mod late;
+mod parked;
 mod prepare;
 mod record;
 mod save;
@@ -28,7 +29,7 @@ use crate::closed;
 use crate::execute::probe_links;
 use crate::job::{Job, Shared, clock};
 use crate::model::{Model, Staging};
-use crate::removal::{parallel, remove_opened_tree, remove_tree, retried};
+use crate::removal::{parallel, remove_opened_tree, remove_trees, retried};
 use crate::report::{Cause, JobError, Keep, Kept, OnConflict, Outcome, Phase, Progress, Publish};
 use crate::staging::{DROPPED, JOURNAL, MANIFEST, part_name};
 
@@ -687,12 +688,12 @@ pub(crate) fn remove_leftovers(
     tally: &Tally,
 ) -> Result<(), Errno> {
     let (storage, part) = (tree.storage, part_name(staging_name));
-    let visible = parallel(&left.visible, tree.threads, |path| {
-        let Some((dir, name)) = gone_is_none(tree.spot(path))? else {
-            return Ok(());
-        };
-        remove_tree(storage, &dir, &name, 1, tally)
-    });
+    let visible = parallel(&left.visible, tree.threads, |path| gone_is_none(tree.spot(path)));
+    let visible: Vec<_> = visible
+        .into_iter()
+        .filter_map(Result::transpose)
+        .collect::<Result<_, Errno>>()?;
+    let visible = remove_trees(storage, &visible, tree.threads, tally);
     let staging = parallel(&left.staging, tree.threads, |holder| {
         remove_staging_in(tree, holder, &part, tally)
     });
@@ -748,12 +749,9 @@ pub(crate) fn remove_job_dir(tree: &Tree<'_>, staging_name: &OsStr, tally: &Tall
         .into_iter()
         .filter(|entry| !LAST.iter().any(|last| entry.name == *last))
         .collect();
-    parallel(&others, tree.threads.min(others.len()), |entry| {
-        let threads = (tree.threads / others.len()).max(1);
-        remove_tree(storage, &job, &entry.name, threads, tally)
-    })
-    .into_iter()
-    .collect::<Result<(), Errno>>()?;
+    let others: Vec<_> = others.into_iter().map(|entry| (job.clone(), entry.name)).collect();
+    let removed = remove_trees(storage, &others, tree.threads, tally);
+    removed.into_iter().collect::<Result<(), Errno>>()?;
     tree.give_up_lock();
     for name in LAST.into_iter().filter(|name| was_kept || *name != DROPPED) {
         gone_is_none(storage.unlink(&job, OsStr::new(name)))?;

@@ -19,8 +19,10 @@ use crate::plan::NewAttrs;
 use crate::staging::{check_path, put_path, put_time, take_path, take_time};
 
 pub(crate) const MAGIC: [u8; 8] = *b"ELBOWCMT";
-/// The second has nothing on what must still be so when a job that was kept goes on.
-const VERSIONS: std::ops::RangeInclusive<u16> = 2..=3;
+/// The second has nothing on what must still be so when a job that was kept goes on, the third nothing on reserved space.
+const VERSIONS: std::ops::RangeInclusive<u16> = 2..=4;
+const FIRST_WITH_EXPECTATIONS: u16 = 3;
+const FIRST_WITH_RESERVED: u16 = 4;
 
 /// What an old object was like when the job saw it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -116,6 +118,8 @@ pub(crate) struct Patch {
     pub(crate) size_before: u64,
     /// The file before.
     pub(crate) seen: Option<Seen>,
+    /// What it is to have reserved, written or not.
+    pub(crate) reserved: RangeSet,
 }
 
 /// New attributes of an object.
@@ -262,13 +266,13 @@ impl Record {
             departures: take_all(&mut from, take_departure)?,
             placements: take_all(&mut from, take_placement)?,
             links: take_all(&mut from, |from| Ok((take_path(from)?, take_path(from)?)))?,
-            patches: take_all(&mut from, take_patch)?,
+            patches: take_all(&mut from, |from| take_patch(from, version))?,
             attributes: take_all(&mut from, take_attributes)?,
             staged: take_all(&mut from, take_path)?,
             parked: take_all(&mut from, |from| Ok((take_path(from)?, take_name(from)?)))?,
             ..Self::default()
         };
-        if version > *VERSIONS.start() {
+        if version >= FIRST_WITH_EXPECTATIONS {
             record.expected = take_expected(&mut from)?;
             record.before.objects = take_pairs(&mut from)?;
             record.before.names = take_pairs(&mut from)?;
@@ -485,9 +489,10 @@ fn put_patch(out: &mut Writer, patch: &Patch) {
     out.varint(patch.size);
     out.varint(patch.size_before);
     put_option(out, patch.seen.as_ref(), put_seen);
+    out.ranges(&patch.reserved);
 }
 
-fn take_patch(from: &mut Reader<'_>) -> Result<Patch, DecodeError> {
+fn take_patch(from: &mut Reader<'_>, version: u16) -> Result<Patch, DecodeError> {
     Ok(Patch {
         path: take_path(from)?,
         slot: take_name(from)?,
@@ -497,6 +502,10 @@ fn take_patch(from: &mut Reader<'_>) -> Result<Patch, DecodeError> {
         size: from.varint()?,
         size_before: from.varint()?,
         seen: take_option(from, take_seen)?,
+        reserved: match version >= FIRST_WITH_RESERVED {
+            true => from.ranges()?,
+            false => RangeSet::new(),
+        },
     })
 }
 

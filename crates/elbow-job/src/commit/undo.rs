@@ -23,6 +23,7 @@ use super::keep::lost_content;
 use super::record::{Attributes, Departure, Patch, Placement, Replaced};
 use super::{DEPARTED, LATE, NAMED, RECORD, RECORD_DRAFT, RESUME};
 use crate::closed::{self, OWNER_ALL};
+use crate::execute::{is_ever_opened, was_opened};
 use crate::lost::{self, Name};
 use crate::plan::NewAttrs;
 use crate::removal::{gone_is_fine, parallel};
@@ -140,7 +141,8 @@ impl Apply<'_> {
             |(attributes, set)| {
                 let is_written = begun.contains(attributes.path.as_path());
                 match self.is_first() && !is_written && !set.load(Ordering::Acquire) {
-                    true => Ok(()),
+                    // Nothing has happened to it but that it was opened to be written, if it was.
+                    true => self.close_what_was_opened(attributes),
                     false => self.restore(attributes, is_written),
                 }
             },
@@ -178,7 +180,9 @@ impl Apply<'_> {
             let Some(now) = self.look(&dir, &name)? else {
                 return Ok(());
             };
-            before.mode = before.mode.filter(|_| ours.mode == Some(now.mode));
+            let is_ours = |mode| mode == now.mode || was_opened(mode, now.mode);
+            let was_opened = before.mode.is_some_and(|mode| was_opened(mode, now.mode));
+            before.mode = before.mode.filter(|_| was_opened || ours.mode.is_some_and(is_ours));
             before.owner = before.owner.filter(|_| ours.owner == Some((now.uid, now.gid)));
             before.times = before
                 .times
@@ -196,6 +200,22 @@ impl Apply<'_> {
             // Who was refused the step is refused to take it back, and has nothing to take back.
             Err(Refusal::Errno(Errno::PERM | Errno::ACCESS)) if self.has(&attributes.path, &before)? => Ok(()),
             other => other,
+        }
+    }
+
+    /// Takes the right to a file again that its owner was given for the moment of a step, and that a death, or a refusal, has left. Somebody
+    /// else may have given the same; they are told apart by nothing. (Directories are open while names change in them.)
+    pub(super) fn close_what_was_opened(&self, attributes: &Attributes) -> StepResult {
+        let mode = attributes.before.mode.filter(|mode| is_ever_opened(*mode));
+        let Some(mode) = mode.filter(|_| !attributes.is_dir) else {
+            return Ok(());
+        };
+        let Some((dir, name)) = gone_is_none(self.tree.spot(&attributes.path))? else {
+            return Ok(());
+        };
+        match self.look(&dir, &name)? {
+            Some(now) if was_opened(mode, now.mode) => Ok(self.storage().chmod(&dir, &name, mode)?),
+            _ => Ok(()),
         }
     }
 

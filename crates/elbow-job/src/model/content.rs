@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use elbow_file::{Errno, Handle, Protection};
 use elbow_ranges::{RangeMap, RangeSet};
 
+use super::reserve::Reserve;
 use super::{Body, Inode, Model};
 use crate::abilities::{Ability, SIZE_EVERYWHERE};
 use crate::api::{Answer, Fetch, Ino, SetIds, Stop};
@@ -162,8 +163,12 @@ pub(crate) struct Fill {
     /// Cut the target to this size first.
     pub(crate) cut: Option<u64>,
     pub(crate) pieces: Vec<(Range<u64>, Piece)>,
-    /// Set this size last.
+    /// Set this size after that.
     pub(crate) size: Option<u64>,
+    /// Reserve these ranges last.
+    pub(crate) reserve: RangeSet,
+    /// The size that the target has then, at least.
+    reached: u64,
 }
 
 impl Fill {
@@ -173,7 +178,13 @@ impl Fill {
 
     /// It writes to the file, or changes its size.
     pub(crate) fn changes_file(&self) -> bool {
-        self.cut.is_some() || self.size.is_some() || !self.pieces.is_empty()
+        self.cut.is_some() || self.size.is_some() || !self.pieces.is_empty() || !self.reserve.is_empty()
+    }
+
+    /// What to reserve within the size that the target has, which nothing makes longer, and behind it: some storages know only the first.
+    pub(crate) fn reserved_within(&self) -> RangeSet {
+        let within: RangeSet = std::iter::once(0..self.reached).collect();
+        self.reserve.intersection(&within)
     }
 
     /// Where the data written ends; zeros do not make a file longer.
@@ -205,6 +216,8 @@ pub(crate) struct Content {
     pub(crate) written: RangeSet,
     /// Old files: what is zero without being in the patch file.
     pub(crate) zeroed: RangeSet,
+    /// What is to be reserved on the storage, if anything ever was.
+    reserve: Option<Box<Reserve>>,
     /// The patch file exists.
     pub(crate) patch_made: bool,
     old: bool,
@@ -228,15 +241,44 @@ impl Content {
 
     /// An old file's content differs from what the storage has.
     pub(crate) fn changed(&self) -> bool {
-        self.shortened || !self.dirty.is_empty() || !self.written.is_empty() || !self.zeroed.is_empty()
+        let has_content = !self.dirty.is_empty() || !self.written.is_empty() || !self.zeroed.is_empty();
+        self.shortened || has_content || self.reserve.as_ref().is_some_and(|reserve| !reserve.wanted.is_empty())
+    }
+
+    /// What the file is to have reserved in the end.
+    pub(crate) fn reserved(&self) -> RangeSet {
+        self.reserve
+            .as_ref()
+            .map(|reserve| reserve.wanted.clone())
+            .unwrap_or_default()
+    }
+
+    /// Space is to be reserved for a range, whatever is written there.
+    fn want_reserved(&mut self, start: u64, end: u64) {
+        self.reserve.get_or_insert_default().wanted.insert(start, end);
+    }
+
+    /// Nothing is to be reserved for a range any more but what is written there.
+    fn want_none(&mut self, start: u64, end: u64) {
+        if let Some(reserve) = &mut self.reserve {
+            reserve.wanted.remove(start, end);
+        }
     }
 
     pub(crate) fn blocks(&self, size: u64, seen: Option<u64>) -> u64 {
         match seen {
             Some(blocks) if !self.changed() => blocks,
             _ if self.old => size.div_ceil(4096) * 8,
-            _ => (self.dirty_bytes() + self.valid.min(size)).min(size).div_ceil(4096) * 8,
+            _ => ((self.dirty_bytes() + self.valid.min(size)).min(size) + self.only_reserved()).div_ceil(4096) * 8,
         }
+    }
+
+    /// Bytes that a new file has reserved and nothing written to.
+    fn only_reserved(&self) -> u64 {
+        let Some(reserve) = &self.reserve else { return 0 };
+        let stored = std::iter::once(0..self.valid);
+        let written: RangeSet = stored.chain(self.dirty.iter().map(|(range, _)| range)).collect();
+        reserve.wanted.difference(&written).total_bytes()
     }
 
     /// Dirty bytes that are data.
@@ -245,6 +287,10 @@ impl Content {
     }
 
     fn set_size(&mut self, from: u64, to: u64) {
+        if to <= from {
+            // Also where the size stays as it is: that frees what is reserved behind it.
+            self.want_none(to, u64::MAX);
+        }
         if to >= from {
             return;
         }
@@ -303,12 +349,25 @@ impl Content {
         if !self.old && last && all && reached != size {
             fill.size = Some(size);
         }
+        fill.reached = fill.size.unwrap_or(reached);
+        if let Some(reserve) = self.reserve.as_ref().filter(|_| !self.old) {
+            fill.reserve = reserve.missing_after(&fill);
+        }
         fill
     }
 
     /// To what size the target is to be cut before anything else is written.
     pub(crate) fn cut_when_stored(&self) -> Option<u64> {
-        (!self.old && self.stored > self.valid).then_some(self.valid)
+        if self.old {
+            return None;
+        }
+        // What is reserved behind the end goes by setting the size that the file has, too.
+        let counted = self.counted();
+        let has_too_much = self
+            .reserve
+            .as_ref()
+            .is_some_and(|reserve| reserve.is_too_much_from(counted));
+        (self.stored > self.valid || has_too_much).then_some(counted)
     }
 
     /// New files: the size that the target has at least.
@@ -332,13 +391,18 @@ impl Content {
 
     /// A fill is needed (or, with `last`, a final size).
     pub(crate) fn needs_fill(&self, size: u64, last: bool) -> bool {
-        !self.dirty.is_empty() || !self.old && (self.stored > self.valid || last && self.stored != size)
+        let lacks_room = || self.reserve.as_ref().is_some_and(|reserve| reserve.is_missing());
+        let has_other = || self.cut_when_stored().is_some() || last && self.stored != size || lacks_room();
+        !self.dirty.is_empty() || !self.old && has_other()
     }
 
     /// A fill failed half-way: as much as it was to write may be there, and has to be cut if the job has cut it meanwhile.
     pub(crate) fn not_filled(&mut self, fill: &Fill) {
         let reached = fill.data_end().max(fill.size.unwrap_or(0));
         self.stored = self.stored.max(reached);
+        if let Some(reserve) = &mut self.reserve {
+            reserve.may_have_lost(fill);
+        }
     }
 
     /// A fill is on the storage: what it wrote and nobody wrote again is clean. Returns the bytes that are clean now.
@@ -360,6 +424,9 @@ impl Content {
             if self.old {
                 self.note_patched(range, piece, cut);
             }
+        }
+        if let Some(reserve) = &mut self.reserve {
+            reserve.took(fill);
         }
         self.stored = fill.size.unwrap_or(stored);
         self.valid = cut.map_or(self.stored, |cut| cut.min(self.stored));
@@ -568,7 +635,7 @@ impl Model {
         })
     }
 
-    /// fallocate(2): sizes and holes; preallocation itself is a reservation.
+    /// fallocate(2): sizes, holes, and what is to be reserved on the storage.
     pub(crate) fn fallocate(&mut self, ino: Ino, mode: i32, offset: u64, length: u64) -> Answer<()> {
         use rustix::fs::FallocateFlags as F;
         self.may_modify()?;
@@ -585,13 +652,28 @@ impl Model {
         let keep = flags.contains(F::KEEP_SIZE);
         self.check_size(if keep { 0 } else { end })?;
         match flags - F::KEEP_SIZE {
-            F::PUNCH_HOLE if keep => self.zero(ino, offset, end),
-            F::ZERO_RANGE => self.zero(ino, offset, end),
+            F::PUNCH_HOLE if keep => {
+                self.zero(ino, offset, end);
+                let inode = self.at_mut(ino);
+                let end = end.min(inode.size);
+                inode.content_mut().expect("a file").want_none(offset.min(end), end);
+            }
+            F::ZERO_RANGE => {
+                self.zero(ino, offset, end);
+                self.at_mut(ino)
+                    .content_mut()
+                    .expect("a file")
+                    .want_reserved(offset, end);
+            }
             rest if rest.is_empty() => {
                 let free = self.space.blocks_available.saturating_mul(self.space.fragment_bytes);
                 if self.space.blocks != 0 && end.saturating_sub(self.at(ino).size) > free {
                     return Err(Errno::NOSPC.into());
                 }
+                self.at_mut(ino)
+                    .content_mut()
+                    .expect("a file")
+                    .want_reserved(offset, end);
             }
             _ => return Err(Errno::OPNOTSUPP.into()),
         }

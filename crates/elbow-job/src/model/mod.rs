@@ -20,6 +20,7 @@ mod content;
 mod inherit;
 mod install;
 mod names;
+mod reserve;
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};

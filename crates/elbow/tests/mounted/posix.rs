@@ -3,6 +3,7 @@
 use std::os::unix::fs::MetadataExt;
 
 use crate::ground::Ground;
+use crate::loop_disk::LoopDisk;
 
 /// Runs a Python program both ways and compares the trees.
 fn assert_python_same(seed: &str, program: &str) -> Ground {
@@ -90,6 +91,76 @@ fn fallocate_reserves_extends_and_punches() {
          seq 1 200000 > new; fallocate -p -o 5000 -l 300000 new; fallocate -p -o 5000 -l 300000 old
          fallocate -z -o 100 -l 70000 new; fallocate -z -o 100 -l 70000 old2; cksum a new old old2 > seen",
     );
+}
+
+/// What was preallocated was checked and counted, and nothing was reserved on the storage: a program that had made sure of its room had none. New and
+/// old files, at once and when the storage has had its share already; what is cut and punched is given back.
+#[test]
+fn what_is_preallocated_is_reserved_after_the_commit() {
+    let Some(disk) = LoopDisk::new(128 << 20) else { return };
+    let ground = Ground::at(
+        &disk.path(),
+        "for p in 0 0.4; do for n in length keep written cut same punched regrown appended zeroed; do head -c 294912 /dev/urandom > old-$n-$p; done
+         for n in filled beyond; do truncate -s 1M sparse-$n-$p; printf tail >> sparse-$n-$p; done; done",
+    );
+    let script = "for p in 0 0.4; do for o in new old; do f() { echo $o-$1-$p; }
+         fallocate -l 1M $(f length); : >> $(f keep); fallocate -n -o 1M -l 1M $(f keep)
+         fallocate -l 1M $(f written); sleep $p; head -c 65536 /dev/urandom | dd of=$(f written) bs=64K seek=2 conv=notrunc status=none
+         fallocate -l 1M $(f cut); sleep $p; truncate -s 256K $(f cut)
+         printf x >> $(f same); fallocate -n -o 1M -l 2M $(f same); sleep $p; truncate -s $(stat -c %s $(f same)) $(f same)
+         fallocate -l 1M $(f punched); sleep $p; fallocate -p -o 256K -l 256K $(f punched)
+         fallocate -l 1M $(f regrown); sleep $p; truncate -s 256K $(f regrown); sleep $p; truncate -s 2M $(f regrown)
+         head -c 65536 /dev/urandom >> $(f appended); fallocate -n -l 2M $(f appended); sleep $p; head -c 65536 /dev/urandom >> $(f appended)
+         head -c 262144 /dev/urandom >> $(f zeroed); sleep $p; fallocate -z -o 64K -l 128K $(f zeroed)
+         done; fallocate -l 512K sparse-filled-$p; fallocate -n -l 3M sparse-beyond-$p; done; sync -f .";
+    let look = || {
+        let mut files: Vec<_> = std::fs::read_dir(ground.work("")).expect("listing").flatten().collect();
+        files.sort_by_key(std::fs::DirEntry::file_name);
+        let seen = files.iter().map(|file| {
+            let metadata = file.metadata().expect("a file");
+            (file.file_name(), metadata.size(), metadata.blocks())
+        });
+        seen.collect::<Vec<_>>()
+    };
+    ground.native(script).assert_code(0);
+    let expected = look();
+    ground.restore();
+    let before = look();
+    ground.job(&[], script).assert_code(0);
+    let found = look();
+    assert_eq!(expected.len(), 40);
+    let differ: Vec<_> = expected.iter().zip(&found).filter(|(a, b)| a != b).collect();
+    assert!(differ.is_empty(), "natively, and in a job: {differ:#?}");
+    assert!(
+        before.iter().all(|file| !expected.contains(file)),
+        "each file has changed"
+    );
+}
+
+/// A disk that is too full for what is to be reserved is told of before the commit, or takes it back with all that was reserved.
+#[test]
+fn what_cannot_be_preallocated_fails_the_job_and_leaves_nothing_reserved() {
+    let Some(disk) = LoopDisk::new(64 << 20) else { return };
+    let ground = Ground::at(&disk.path(), "truncate -s 8M old; printf x > other");
+    let taken = || -> u64 { ["old", "other"].iter().map(|name| ground.metadata(name).blocks()).sum() };
+    let (before, blocks) = (ground.snapshot(), taken());
+    /// Where ext4 has noted that the file was in many pieces.
+    const OF_THE_FILE_SYSTEM: u64 = 2;
+    for script in [
+        "fallocate -l 25M new; fallocate -l 25M more; fallocate -l 25M most",
+        "fallocate -n -l 25M old; fallocate -n -l 45M other",
+    ] {
+        let run = ground.job(&["--no-keep"], script);
+        run.assert_code(125);
+        assert!(run.err.contains("No space left"), "{}", run.err);
+        ground.assert_equals(&before);
+        ground.assert_no_staging();
+        let left = taken();
+        assert!(
+            (blocks..=blocks + OF_THE_FILE_SYSTEM).contains(&left),
+            "{left} blocks after {script}, not {blocks}"
+        );
+    }
 }
 
 #[test]

@@ -1,0 +1,48 @@
+//! What has left its name waits under a hidden one until nothing can be refused any more, and is removed then.
+
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
+
+use elbow_file::{Errno, Handle};
+use parking_lot::Mutex;
+
+use super::apply::{Apply, Failure, Refusal, gone_is_none, none_of};
+use super::watch::Tally;
+use crate::removal::{gone_is_fine, remove_trees};
+
+impl Apply<'_> {
+    /// Removes what waits under hidden names, mostly files; directories after them, all by the same threads.
+    pub(super) fn remove_all_parked(&self) -> Result<(), Vec<Failure>> {
+        const STEP: &str = "remove what has left";
+        let trees = Mutex::new(Vec::new());
+        let loose = self.each(
+            STEP,
+            &self.record.parked,
+            |(dir, _)| dir,
+            |(dir, name)| {
+                let tree = self.remove_parked(dir, name);
+                let tree = tree.map(|tree| trees.lock().extend(tree.map(|tree| (dir.clone(), tree))));
+                self.unless_closed_before(dir, tree)
+            },
+        );
+        let (paths, tops): (Vec<PathBuf>, Vec<_>) = trees.into_inner().into_iter().unzip();
+        let removed = remove_trees(self.storage(), &tops, self.tree.threads, &Tally::default());
+        let refused = paths.into_iter().zip(removed).filter_map(|(path, removed)| {
+            let refusal = self.unless_closed_before(&path, removed.map_err(Refusal::from)).err()?;
+            let step = STEP;
+            Some(Failure { step, path, refusal })
+        });
+        none_of(loose.err().into_iter().flatten().chain(refused).collect())
+    }
+
+    /// Removes what waits under a hidden name, or gives it if it is a directory.
+    fn remove_parked(&self, dir: &Path, name: &OsStr) -> Result<Option<(Handle, OsString)>, Refusal> {
+        let Some(dir) = gone_is_none(self.tree.dir(dir))? else {
+            return Ok(None);
+        };
+        match gone_is_fine(self.storage().unlink(&dir, name)) {
+            Err(Errno::ISDIR | Errno::PERM) => Ok(Some((dir, name.to_owned()))),
+            other => Ok(other.map(|()| None)?),
+        }
+    }
+}
