@@ -13,6 +13,7 @@ mod saved;
 mod tree;
 mod turn;
 mod undo;
+mod waiting;
 mod watch;
 
 use std::collections::{BTreeSet, HashMap};
