@@ -7,7 +7,7 @@
 //!
 //! [`Interposed`] makes every call of the seam go through one [`Hook`], which sees what is called ([`Call`]) and
 //! decides whether and when it is made. The doubles are hooks: [`Counting`], [`Faulty`], [`Recording`], [`Delaying`], [`Gated`],
-//! [`PlainRenames`], [`MadeUpInodes`], [`LowerDirs`] and [`OwnerRights`]. They nest, since a double is a storage and wraps a storage. [`Volatile`]
+//! [`PlainRenames`], [`MadeUpInodes`], [`LowerDirs`], [`Subvolumes`] and [`OwnerRights`]. They nest, since a double is a storage and wraps a storage. [`Volatile`]
 //! sees the data too: it keeps what is durable apart from what is only written, and makes the images that a crash could leave.
 //!
 //! Not here: a model of the storage. Calls that are let through reach the real one.
@@ -21,6 +21,7 @@ mod made_up_inodes;
 mod owner_rights;
 mod plain_renames;
 mod recording;
+mod subvolumes;
 mod volatile;
 
 use std::ffi::{OsStr, OsString};
@@ -41,6 +42,7 @@ pub use made_up_inodes::MadeUpInodes;
 pub use owner_rights::OwnerRights;
 pub use plain_renames::PlainRenames;
 pub use recording::{Recorded, Recording};
+pub use subvolumes::Subvolumes;
 pub use volatile::{Crash, Image, Volatile};
 
 /// One call of the seam, before it is made.

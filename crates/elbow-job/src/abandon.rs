@@ -148,5 +148,6 @@ fn waits_at(departure: &crate::commit::Departure, job: &OsStr) -> PathBuf {
     match &departure.slot {
         Slot::Beside(slot) => departure.path.with_file_name(slot),
         Slot::InJob(slot) => Path::new(job).join(slot),
+        Slot::At(dir, slot) => dir.join(slot),
     }
 }

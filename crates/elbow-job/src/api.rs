@@ -176,6 +176,8 @@ pub enum Fetch {
     Nature,
     /// Whether the storage lets an old directory be renamed.
     Moves(Ino),
+    /// Whether anything in an old directory can be changed.
+    Writable(Ino),
 }
 
 /// What an operation gives.

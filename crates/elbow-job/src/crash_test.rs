@@ -8,7 +8,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use elbow_file::double::{Faulty, Interposed, LowerDirs, MadeUpInodes, Operation, OwnerRights, PlainRenames, Plan};
+use elbow_file::double::{
+    Faulty, Interposed, LowerDirs, MadeUpInodes, Operation, OwnerRights, PlainRenames, Plan, Subvolumes,
+};
 use elbow_file::{RealStorage, RenameMode, Storage};
 
 use crate::commit::{DONE, RECORD};
@@ -178,6 +180,16 @@ impl Scene {
             operations: operations_with_late_names,
             late: &["gone", "moves"],
             ..Self::usual(Publish::Staged)
+        }
+    }
+
+    /// A btrfs with subvolumes, one in another.
+    pub(crate) fn subvolumes(publish: Publish) -> Self {
+        Self {
+            storage: Arc::new(Interposed::new(Arc::new(RealStorage), Subvolumes)),
+            old_tree: tree_with_subvolumes,
+            operations: operations_in_subvolumes,
+            ..Self::usual(publish)
         }
     }
 
@@ -377,6 +389,66 @@ fn operations_on_sealed_files() -> Vec<Op> {
         Op::Write(s("shut"), 4, b" no more".to_vec()),
         Op::Chmod(s("shut"), 0o440),
     ]
+}
+
+pub(crate) fn tree_with_subvolumes(dir: &Path) {
+    for sub in ["sub/a/deep", "sub/b/c", "sub/z", "sub/inner/d", "void", "outer"] {
+        std::fs::create_dir_all(dir.join(sub)).unwrap();
+    }
+    for file in [
+        "sub/f",
+        "sub/g",
+        "sub/a/f",
+        "sub/a/deep/h",
+        "sub/b/f",
+        "sub/b/g",
+        "sub/b/c/k",
+        "sub/z/stays",
+    ] {
+        std::fs::write(dir.join(file), format!("old {file}")).unwrap();
+    }
+    for file in ["sub/inner/f", "sub/inner/g", "sub/inner/d/f", "outer/o"] {
+        std::fs::write(dir.join(file), format!("old {file}")).unwrap();
+    }
+    for root in ["sub", "sub/inner", "void"] {
+        let mode = PermissionsExt::from_mode(0o755 | Subvolumes::MODE);
+        std::fs::set_permissions(dir.join(root), mode).unwrap();
+    }
+}
+
+/// Moves within subvolumes, by way of each kind of directory to wait in; a subvolume that moves, one that goes.
+pub(crate) fn operations_in_subvolumes() -> Vec<Op> {
+    let s = str::to_owned;
+    vec![
+        Op::Rename(s("sub/b/f"), s("sub/f"), RenameMode::Replace),
+        Op::Mkdir(s("sub/new")),
+        Op::Create(s("sub/new/n")),
+        Op::Rename(s("sub/a/deep/h"), s("sub/new/h"), RenameMode::Replace),
+        Op::Rename(s("sub/b/c"), s("sub/z/c"), RenameMode::Replace),
+        Op::Rename(s("sub/b/g"), s("sub/a/g"), RenameMode::Replace),
+        Op::Rename(s("sub/a/f"), s("sub/b/f2"), RenameMode::Replace),
+        Op::Rename(s("sub/z/stays"), s("sub/new/stays"), RenameMode::Replace),
+        Op::Rename(s("sub/a"), s("sub/new/a"), RenameMode::Replace),
+        Op::Rename(s("sub/b"), s("sub/new/a/b"), RenameMode::Replace),
+        Op::Create(s("sub/m")),
+        Op::Write(s("sub/m"), 0, b"new".to_vec()),
+        Op::Link(s("sub/f"), s("sub/new/second")),
+        Op::Write(s("sub/f"), 4, b"written".to_vec()),
+        Op::Rename(s("sub/inner"), s("outer/inner"), RenameMode::Replace),
+        Op::Rename(s("outer/inner/f"), s("outer/inner/d/f"), RenameMode::Replace),
+        Op::Unlink(s("outer/inner/g")),
+        Op::Rmdir(s("void")),
+        Op::Create(s("void")),
+        Op::Chmod(s("sub/g"), 0o600),
+    ]
+}
+
+/// What moved within a subvolume was to wait in the job's own directory, where it could not go.
+#[test]
+fn death_at_any_call_leaves_the_old_tree_or_the_new_one_where_there_are_subvolumes() {
+    for publish in [Publish::Staged, Publish::Eager] {
+        enumerate(&Scene::subvolumes(publish));
+    }
 }
 
 fn closed_tree(dir: &Path) {

@@ -48,6 +48,7 @@ impl Job {
             Fetch::Ability(ref ability) => shared.fetch_ability(ability),
             Fetch::Nature => shared.fetch_nature(),
             Fetch::Moves(ino) => shared.fetch_moves(ino),
+            Fetch::Writable(ino) => shared.fetch_writable(ino),
         }
     }
 
@@ -227,6 +228,15 @@ impl Shared {
         let dir = open_route(&*self.storage, &route)?;
         let moves = manners::moves(&*self.storage, &job, (&dir, &name));
         self.state.lock().model.dir_at_checked(ino)?.moves = Some(moves);
+        Ok(())
+    }
+
+    /// Whether an old directory is in a read-only subvolume.
+    fn fetch_writable(&self, ino: Ino) -> Result<(), Errno> {
+        let route = self.state.lock().model.route_dir(ino);
+        let dir = open_route(&*self.storage, &route)?;
+        let is_read_only = manners::is_read_only(&*self.storage, &dir);
+        self.state.lock().model.dir_at_checked(ino)?.is_read_only = Some(is_read_only);
         Ok(())
     }
 

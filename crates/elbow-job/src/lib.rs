@@ -27,6 +27,8 @@ mod ahead;
 mod api;
 #[cfg(test)]
 mod beside_test;
+#[cfg(test)]
+mod bounds_test;
 mod closed;
 mod commit;
 mod complete;

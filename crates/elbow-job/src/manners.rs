@@ -8,6 +8,7 @@
 //!   exchange of names across directories       xfs sets the time of a directory that gets another `..`
 //!   rename(2) over a directory with entries    xfs says EEXIST, others ENOTEMPTY
 //!   rename(2) of an old directory              overlayfs says EXDEV of one that a lower layer has
+//!   any change in an old directory             btrfs says EROFS in a read-only subvolume
 //! ```
 //!
 //! A trial that fails says "no": nothing is refused because of it.
@@ -134,6 +135,13 @@ fn make_full(storage: &dyn Storage, job: &Handle) -> Result<OsString> {
 pub(crate) fn moves(storage: &dyn Storage, job: &Handle, (dir, name): (&Handle, &OsStr)) -> bool {
     let tried = make_full(storage, job).and_then(|full| storage.rename(dir, name, job, &full, RenameMode::Replace));
     tried != Err(Errno::XDEV)
+}
+
+/// Whether nothing in a directory can be changed. An attribute is removed that is not there: that is refused for one reason or another,
+/// and this one is the first.
+pub(crate) fn is_read_only(storage: &dyn Storage, dir: &Handle) -> bool {
+    let nothing = OsStr::new("user.elbow-probe");
+    storage.remove_xattr(dir, OsStr::new("."), nothing) == Err(Errno::ROFS)
 }
 
 fn has_new_time(storage: &dyn Storage, dir: &Handle, name: &OsStr) -> Result<bool> {

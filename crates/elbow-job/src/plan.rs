@@ -24,6 +24,7 @@ use crate::model::{
     ACCESS_ACL, Body, CAPABILITY, DEFAULT_ACL, EAGER_DRAIN_BYTES, Fill, Inode, LIMBO, Model, Name, Place, Staging, Work,
 };
 use crate::report::Publish;
+use crate::staging::parked_name;
 
 /// What the owner needs to fill a directory.
 const OWNER_ALL: u32 = 0o700;
@@ -410,7 +411,7 @@ impl Model {
         if dead && empty {
             return Some(Plan::Blocked(occupant));
         }
-        let limbo = Place::new(LIMBO, std::ffi::OsStr::new(&format!("m{}", occupant.0)));
+        let limbo = self.limbo(place.dir, occupant);
         if let Some(holder) = self.holder(&limbo, ino) {
             return Some(Plan::Blocked(holder));
         }
@@ -427,6 +428,15 @@ impl Model {
             to,
             clobbers: None,
         }))
+    }
+
+    /// Where an object waits that has a name in this container which another needs: in the job's own directory, or where it is, if that is on
+    /// another device.
+    fn limbo(&self, dir: Ino, occupant: Ino) -> Place {
+        match self.is_foreign(dir) {
+            true => Place::new(dir, &parked_name(&self.staging_name, 'x', occupant.0)),
+            false => Place::new(LIMBO, OsStr::new(&format!("m{}", occupant.0))),
+        }
     }
 
     /// Who else has an action under way on this name.

@@ -154,6 +154,11 @@ fn a_call_that_is_refused_once_leaves_the_old_tree_or_the_new_one_where_old_dire
     enumerate(&Scene::lower_dirs());
 }
 
+#[test]
+fn a_call_that_is_refused_once_leaves_the_old_tree_or_the_new_one_where_there_are_subvolumes() {
+    enumerate(&Scene::subvolumes(Publish::Staged));
+}
+
 /// The answer to a call is lost: it was made, and the job is told that it failed, since a server died or a connection broke. A
 /// request that came to a server twice finds the name taken.
 fn enumerate_lost_answers(scene: &Scene) {
@@ -230,6 +235,11 @@ fn a_lost_answer_leaves_the_old_tree_or_the_new_one_when_published_eagerly() {
 #[test]
 fn a_lost_answer_leaves_the_old_tree_or_the_new_one_where_directories_were_closed() {
     enumerate_lost_answers(&Scene::closed(Publish::Staged));
+}
+
+#[test]
+fn a_lost_answer_leaves_the_old_tree_or_the_new_one_where_there_are_subvolumes() {
+    enumerate_lost_answers(&Scene::subvolumes(Publish::Staged));
 }
 
 /// Kinds of changing calls with the names that they are made on, of a whole job.

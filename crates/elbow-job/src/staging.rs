@@ -16,7 +16,9 @@
 //!       why                         why a job was kept, in words
 //!   DIR/old/dir/.elbow-<id>-part    what the job creates in old/dir
 //!   DIR/old/dir/.elbow-<id>-d<n>    an old object that is removed from old/dir, for the time of the commit
-//!   DIR/old/dir/.elbow-<id>-m<n>    an old object that gets another name in old/dir, the same
+//!   DIR/old/dir/.elbow-<id>-m<n>    an old object that gets another name in old/dir, the same; or, where that is on another device
+//!                                   than DIR, in another directory
+//!   DIR/old/dir/.elbow-<id>-part/.elbow-<id>-x<n>   limbo there
 //!   DIR/old/dir/.elbow-<id>-t<n>    made and removed to give old/dir a new time
 //!   DIR/.elbow-turn                 locked by the job that commits
 //!   DIR/.elbow-probe-<id>           a file that a recovery makes for a moment, to see whose it becomes (`whose`)

@@ -71,9 +71,10 @@ pub(crate) fn later<T: 'static>(core: &Arc<Core>, fetch: Fetch, op: impl Op<T>, 
 
 impl Core {
     pub(crate) fn new(job: Job, options: FrontOptions) -> Self {
+        let root = job.getattr(Ino::ROOT).map_or(0, |attr| attr.shown_ino);
         Self {
             job,
-            nodes: Nodes::default(),
+            nodes: Nodes::new(root),
             dirs: OpenDirs::default(),
             prefetch: Prefetch::default(),
             options,

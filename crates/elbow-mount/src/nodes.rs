@@ -5,8 +5,8 @@
 //! else is numbered from [`FIRST_OWN`] on.
 //!
 //! ```text
-//!   1                     the root
-//!   FIRST_OWN | job ino   new objects, and old ones whose number is taken, 0, 1 or in this range
+//!   1                     the root; stat(2) shows the number that it has on the storage
+//!   FIRST_OWN | job ino   new objects, and old ones whose number is taken, 0, 1, the root's or in this range
 //!   anything else         old objects: the number on the storage, found in `by_number`
 //! ```
 //!
@@ -29,10 +29,20 @@ const FIRST_OWN: u64 = 1 << 62;
 /// Node numbers in both directions.
 #[derive(Debug, Default)]
 pub(crate) struct Nodes {
+    /// What the root is shown with: the root of each subvolume of a btrfs has the same, and who finds it below takes that for a loop.
+    root: u64,
     by_number: RwLock<HashMap<u64, Ino>>,
 }
 
 impl Nodes {
+    /// `root`: the number of the root on the storage.
+    pub(crate) fn new(root: u64) -> Self {
+        Self {
+            root,
+            by_number: RwLock::default(),
+        }
+    }
+
     /// The object that the kernel means.
     pub(crate) fn ino(&self, node: INodeNo) -> Ino {
         match node.0 {
@@ -47,7 +57,7 @@ impl Nodes {
         if ino == Ino::ROOT {
             return INodeNo(1);
         }
-        if shown <= 1 || is_own(shown) {
+        if shown <= 1 || shown == self.root || is_own(shown) {
             return own(ino);
         }
         let known = self.by_number.read().get(&shown).copied();
@@ -119,6 +129,14 @@ mod tests {
         assert_ne!(second, INodeNo(256));
         assert_eq!(nodes.ino(second), Ino(8));
         assert_eq!(nodes.node(Ino(8), 256), second, "an object keeps its number");
+    }
+
+    #[test]
+    fn the_number_of_the_root_is_given_to_nothing_below_it() {
+        let nodes = Nodes::new(256);
+        let sub = nodes.node(Ino(7), 256);
+        assert_ne!(sub, INodeNo(256));
+        assert_eq!(nodes.ino(sub), Ino(7));
     }
 
     #[test]

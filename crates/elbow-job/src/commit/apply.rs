@@ -434,15 +434,18 @@ impl<'a> Apply<'a> {
         let Some((dir, name)) = gone_is_none(self.tree.spot(&departure.path))? else {
             return if self.is_first { Err(GONE) } else { Ok(()) };
         };
-        let (there, slot) = self.slot(&dir, &departure.slot);
-        if !self.is_first && self.look(there, slot)?.is_some() {
+        let Some((there, slot)) = gone_is_none(self.slot(&dir, &departure.slot))? else {
+            return if self.is_first { Err(GONE) } else { Ok(()) };
+        };
+        if !self.is_first && self.look(&there, slot)?.is_some() {
             return Ok(());
         }
-        match self.rename_old(&dir, &name, there, slot) {
+        match self.rename_old(&dir, &name, &there, slot) {
             Ok(()) => {}
             Err(Errno::NOENT) if departure.is_dead && !self.is_first => return Ok(()),
             Err(Errno::NOENT) => return Err(GONE),
-            Err(Errno::XDEV) if departure.is_dead => {
+            // Not even to a free name: it stands for a subvolume within a snapshot.
+            Err(Errno::XDEV | Errno::NOTEMPTY) if departure.is_dead => {
                 self.immovable.lock().insert(departure.path.clone());
                 return self.check_names(departure);
             }
@@ -451,14 +454,15 @@ impl<'a> Apply<'a> {
         // Looked at where nobody else finds it, so that nobody changes it after the look.
         let hidden = match &departure.slot {
             Slot::Beside(hidden) => departure.path.with_file_name(hidden),
-            Slot::InJob(_) => PathBuf::new(),
+            // Such a one is not dead, and may be added to.
+            Slot::InJob(_) | Slot::At(..) => PathBuf::new(),
         };
-        let refusal = match self.expects(there, slot, departure.seen.as_ref())? {
+        let refusal = match self.expects(&there, slot, departure.seen.as_ref())? {
             true if self.has_only_known_names(departure, &hidden)? => return Ok(()),
             true => ADDED_TO,
             false => CHANGED,
         };
-        self.rename_back((there, slot), (&dir, &name))?;
+        self.rename_back((&there, slot), (&dir, &name))?;
         Err(refusal)
     }
 
@@ -482,11 +486,13 @@ impl<'a> Apply<'a> {
         Ok(looks?.into_iter().all(|is_known| is_known))
     }
 
-    pub(super) fn slot<'b>(&'b self, dir: &'b Handle, slot: &'b Slot) -> (&'b Handle, &'b OsStr) {
-        match slot {
-            Slot::Beside(name) => (dir, name),
-            Slot::InJob(name) => (&self.job, name),
-        }
+    /// Where an object waits that was, or will be, in this directory.
+    pub(super) fn slot<'b>(&self, dir: &Handle, slot: &'b Slot) -> Result<(Handle, &'b OsStr), Errno> {
+        Ok(match slot {
+            Slot::Beside(name) => (dir.clone(), name),
+            Slot::InJob(name) => (self.job.clone(), name),
+            Slot::At(path, name) => (self.tree.dir(path)?, name),
+        })
     }
 
     /// Renames an old object for a hidden name. A directory that its owner may not write can go to another directory only
@@ -643,11 +649,10 @@ impl<'a> Apply<'a> {
         dir: &Handle,
         name: &OsStr,
     ) -> Result<(Handle, OsString), Errno> {
-        Ok(match &placement.from {
-            Source::Staged => (self.staging_of(&placement.to)?, name.to_owned()),
-            Source::Slot(Slot::InJob(slot)) => (self.job.clone(), slot.clone()),
-            Source::Slot(Slot::Beside(slot)) => (dir.clone(), slot.clone()),
-        })
+        match &placement.from {
+            Source::Staged => Ok((self.staging_of(&placement.to)?, name.to_owned())),
+            Source::Slot(slot) => self.slot(dir, slot).map(|(dir, slot)| (dir, slot.to_owned())),
+        }
     }
 
     /// The staging directory of the directory that a path is in.

@@ -20,8 +20,8 @@ use elbow_ranges::encoding::{DecodeError, Reader, Writer, open_sealed, seal};
 
 use super::apply::{Apply, CHANGED, StepResult, gone_is_none};
 use super::record::Patch;
-use crate::model::has_set_id;
 use crate::execute::{open_writable, reserve};
+use crate::model::has_set_id;
 
 /// What is written before it is synced and punched out of the patch.
 const WINDOW_BYTES: u64 = 64 << 20;

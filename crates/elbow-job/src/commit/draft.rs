@@ -8,6 +8,7 @@ use elbow_file::Kind;
 
 use super::check::remembered;
 use super::record::{Attributes, Before, Departure, Patch, Placement, Record, Replaced, Seen, Slot, Source};
+use super::waiting::{slots_in, waiting_dir};
 use crate::api::Ino;
 use crate::model::{Inode, Model, Place, Staging};
 use crate::plan::{NewAttrs, patch_name};
@@ -26,6 +27,7 @@ pub(super) fn draft(model: &Model, hidden: bool) -> Record {
         new_dirs: HashSet::new(),
         replaced: HashMap::new(),
         others_dirs: Vec::new(),
+        waited_in: BTreeSet::new(),
         slots: 0,
     };
     for (ino, inode) in model.all() {
@@ -39,6 +41,7 @@ pub(super) fn draft(model: &Model, hidden: bool) -> Record {
         draft.staging(ino, inode);
     }
     draft.directories_that_hold_old_objects();
+    draft.directories_that_something_waits_in();
     draft.finish()
 }
 
@@ -96,6 +99,8 @@ struct Draft<'a> {
     replaced: HashMap<PathBuf, Option<Seen>>,
     /// Directories of somebody else's that have a new time.
     others_dirs: Vec<PathBuf>,
+    /// Old directories that an object passes through on its way to another.
+    waited_in: BTreeSet<Ino>,
     /// Hidden names given out so far.
     slots: u64,
 }
@@ -107,10 +112,14 @@ impl Draft<'_> {
                 self.slots += 1;
                 let spare = parked_name(&self.model.staging_name, 'r', self.slots);
                 // What has no container of its own for it leaves it beside itself.
-                if matches!(&placement.from, Source::Slot(Slot::Beside(_))) {
-                    let dir = placement.to.parent().unwrap_or(Path::new("")).to_owned();
-                    self.record.parked.push((dir, spare.clone()));
-                }
+                let beside = match &placement.from {
+                    Source::Slot(Slot::Beside(_)) => placement.to.parent(),
+                    Source::Slot(Slot::At(dir, _)) => Some(dir.as_path()),
+                    Source::Slot(Slot::InJob(_)) | Source::Staged => None,
+                };
+                self.record
+                    .parked
+                    .extend(beside.map(|dir| (dir.to_owned(), spare.clone())));
                 placement.replaced = Some(Replaced { seen, spare });
             }
         }
@@ -210,11 +219,21 @@ impl Draft<'_> {
     /// the job's own directory, and goes with it.
     fn orphan(&mut self, ino: Ino, inode: &Inode) {
         let places = &inode.old.as_ref().expect("an old object").places;
-        let slot = OsString::from(format!("m{}", ino.0));
-        let path = PathBuf::from(&*self.model.staging_name).join(&slot);
+        let (slot, path) = match self.model.is_foreign(places[0].dir) {
+            true => {
+                let (slot, _) = self.wait(places[0].dir, places[0].dir);
+                let (dir, name) = self.record.parked.last().expect("it waits there");
+                (slot, dir.join(name))
+            }
+            false => {
+                let slot = OsString::from(format!("m{}", ino.0));
+                let path = PathBuf::from(&*self.model.staging_name).join(&slot);
+                (Slot::InJob(slot), path)
+            }
+        };
         self.record.departures.push(Departure {
             path: old_path_of(self.model, &places[0]),
-            slot: Slot::InJob(slot),
+            slot,
             seen: seen(inode),
             is_dead: false,
         });
@@ -227,13 +246,13 @@ impl Draft<'_> {
 
     fn old(&mut self, ino: Ino, inode: &Inode) {
         if ino != Ino::ROOT {
-            self.names(inode);
+            self.names(ino, inode);
         }
         self.content(ino, inode, self.model.path(ino));
         self.attributes(ino, inode, self.model.path(ino));
     }
 
-    fn names(&mut self, inode: &Inode) {
+    fn names(&mut self, ino: Ino, inode: &Inode) {
         let places = &inode.old.as_ref().expect("an old object").places;
         let mut lost: Vec<&Place> = places.iter().filter(|place| !inode.names.contains(place)).collect();
         let mut gained: Vec<&Place> = inode.names.iter().filter(|place| !places.contains(place)).collect();
@@ -243,7 +262,7 @@ impl Draft<'_> {
             let to = gained.remove(0);
             let same_dir = lost.iter().position(|place| place.dir == to.dir);
             let from = lost.remove(same_dir.unwrap_or(0));
-            self.move_to(inode, from, to);
+            self.move_to(ino, inode, from, to);
         }
         let first = path_of(self.model, kept.unwrap_or(&inode.names[0]));
         let links = gained
@@ -259,23 +278,35 @@ impl Draft<'_> {
         }
     }
 
-    fn move_to(&mut self, inode: &Inode, from: &Place, to: &Place) {
-        let slot = if from.dir == to.dir {
+    fn move_to(&mut self, ino: Ino, inode: &Inode, from: &Place, to: &Place) {
+        let (slot, source) = if from.dir == to.dir {
             let slot = self.parking('m');
             // What is replaced by an exchange of names stays there.
             self.record.parked.push((self.model.path(to.dir), slot.clone()));
-            Slot::Beside(slot)
+            (Slot::Beside(slot.clone()), Slot::Beside(slot))
+        } else if self.model.is_foreign(from.dir) && !self.model.is_bound(ino) {
+            self.wait(from.dir, to.dir)
         } else {
             self.slots += 1;
-            Slot::InJob(OsString::from(format!("n{}", self.slots)))
+            let slot = Slot::InJob(OsString::from(format!("n{}", self.slots)));
+            (slot.clone(), slot)
         };
         self.record.departures.push(Departure {
             path: old_path_of(self.model, from),
-            slot: slot.clone(),
+            slot,
             seen: seen(inode),
             is_dead: false,
         });
-        self.place(to, Source::Slot(slot), false);
+        self.place(to, Source::Slot(source), false);
+    }
+
+    /// A hidden name on a device that is not that of the job's directory.
+    fn wait(&mut self, from: Ino, to: Ino) -> (Slot, Slot) {
+        let (name, dir) = (self.parking('m'), waiting_dir(self.model, from, to));
+        self.waited_in.insert(dir);
+        // As above; and what goes on nowhere stays there, too.
+        self.record.parked.push((self.model.path(dir), name.clone()));
+        slots_in(self.model, dir, &name)
     }
 
     fn content(&mut self, ino: Ino, inode: &Inode, path: PathBuf) {
@@ -358,6 +389,27 @@ impl Draft<'_> {
             .collect();
         for dir in holders.into_iter().filter(|dir| !model.at(*dir).is_old()) {
             self.attributes_of_new_dir(model.at(dir), model.path(dir));
+        }
+    }
+
+    /// A name that comes and goes gives a directory another time. Those in which the job changes something else have one from that.
+    fn directories_that_something_waits_in(&mut self) {
+        for dir in std::mem::take(&mut self.waited_in) {
+            let inode = self.model.at(dir);
+            if !is_changed(inode) {
+                let times = NewAttrs {
+                    times: Some((inode.atime, inode.mtime)),
+                    ..NewAttrs::default()
+                };
+                let path = self.model.path(dir);
+                self.before.objects.insert(path.clone(), self.model.old_path(dir));
+                self.record.attributes.push(Attributes {
+                    path,
+                    is_dir: true,
+                    attrs: times.clone(),
+                    before: times,
+                });
+            }
         }
     }
 

@@ -1,5 +1,5 @@
-//! Dead directories that the storage does not let be renamed (lower layers of overlayfs, btrfs subvolumes), and the names that are late because of
-//! them.
+//! Dead directories that the storage does not let be renamed (lower layers of overlayfs; on btrfs what stands for a subvolume within
+//! a snapshot), and the names that are late because of them.
 //!
 //! They keep their names until nothing can be refused any more (`done`), and are then removed where they are. Whatever has such a
 //! name afterwards, or one below it, waits for that.
@@ -29,9 +29,9 @@ impl Apply<'_> {
                 let Some((dir, name)) = gone_is_none(self.tree.spot(&departure.path))? else {
                     return Ok(());
                 };
-                let (there, slot) = self.slot(&dir, &departure.slot);
+                let (there, slot) = self.slot(&dir, &departure.slot)?;
                 let is_it = |now: Stat| now.kind == Kind::Dir && departure.seen.is_some_and(|seen| seen.is(&now));
-                if self.look(there, slot)?.is_none() && self.look(&dir, &name)?.is_some_and(is_it) {
+                if self.look(&there, slot)?.is_none() && self.look(&dir, &name)?.is_some_and(is_it) {
                     self.immovable.lock().insert(departure.path.clone());
                 }
                 Ok(())
@@ -155,6 +155,7 @@ impl Apply<'_> {
             }
             Source::Slot(Slot::InJob(slot)) => self.look(&self.job, slot),
             Source::Slot(Slot::Beside(slot)) => self.look(&self.tree.spot(&placement.to)?.0, slot),
+            Source::Slot(Slot::At(dir, slot)) => self.look(&self.tree.dir(dir)?, slot),
         };
         // Whatever else keeps us from it is told when it is placed.
         !matches!(look(), Ok(None) | Err(Errno::NOENT))

@@ -15,6 +15,7 @@ mod server;
 mod tree;
 mod turn;
 mod undo;
+mod waiting;
 mod watch;
 
 use std::collections::{BTreeSet, HashMap};

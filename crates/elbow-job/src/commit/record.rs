@@ -19,7 +19,7 @@ use crate::plan::NewAttrs;
 use crate::staging::{check_path, put_path, put_time, take_path, take_time};
 
 pub(crate) const MAGIC: [u8; 8] = *b"ELBOWCMT";
-/// The second has nothing on what must still be so when a job that was kept goes on, the third nothing on reserved space.
+/// The second has nothing on what must still be so when a job that was kept goes on, the third nothing on reserved space, and no [`Slot::At`].
 const VERSIONS: std::ops::RangeInclusive<u16> = 2..=4;
 const FIRST_WITH_EXPECTATIONS: u16 = 3;
 const FIRST_WITH_RESERVED: u16 = 4;
@@ -64,6 +64,9 @@ pub(crate) enum Slot {
     Beside(OsString),
     /// In the job's own directory, under this name: it goes on to another directory.
     InJob(OsString),
+    /// In a directory on its own device, where that of the job is on another, under this hidden name. In a departure the path is that
+    /// before the first step, in a placement that after the last; no step moves the directory in between.
+    At(PathBuf, OsString),
 }
 
 /// An old object leaves its name, with all below it.
@@ -426,14 +429,30 @@ fn take_seen(from: &mut Reader<'_>) -> Result<Seen, DecodeError> {
 }
 
 fn put_slot(out: &mut Writer, slot: &Slot) {
-    let (Slot::Beside(name) | Slot::InJob(name)) = slot;
-    out.bool(matches!(slot, Slot::Beside(_)));
+    let (kind, name) = match slot {
+        Slot::InJob(name) => (0, name),
+        Slot::Beside(name) => (1, name),
+        Slot::At(_, name) => (2, name),
+    };
+    out.u8(kind);
     out.bytes(name.as_bytes());
+    if let Slot::At(dir, _) = slot {
+        put_path(out, dir);
+    }
 }
 
 fn take_slot(from: &mut Reader<'_>) -> Result<Slot, DecodeError> {
-    let kind = if from.bool()? { Slot::Beside } else { Slot::InJob };
-    take_name(from).map(kind)
+    let at = from.offset();
+    let (kind, name) = (from.u8()?, take_name(from)?);
+    match kind {
+        0 => Ok(Slot::InJob(name)),
+        1 => Ok(Slot::Beside(name)),
+        2 => Ok(Slot::At(take_path(from)?, name)),
+        _ => Err(DecodeError::BadValue {
+            at,
+            what: "an unknown place to wait at",
+        }),
+    }
 }
 
 fn put_departure(out: &mut Writer, departure: &Departure) {
@@ -607,6 +626,37 @@ mod tests {
         assert_eq!(
             (read.expected, read.before, read.keeps),
             (record.expected, record.before, true)
+        );
+    }
+
+    #[test]
+    fn a_record_of_the_version_before_is_read() {
+        let departs = |slot| Departure {
+            path: "a/b".into(),
+            slot,
+            seen: None,
+            is_dead: false,
+        };
+        let record = |slots: Vec<Slot>| Record {
+            departures: slots.into_iter().map(departs).collect(),
+            ..Record::default()
+        };
+        let old = record(vec![Slot::Beside("x".into()), Slot::InJob("n1".into())]);
+        let (version, body) = open_sealed(MAGIC, VERSIONS, &old.encode())
+            .map(|(v, b)| (v, b.to_vec()))
+            .unwrap();
+        assert_eq!(version, 4);
+        let read = Record::decode(&seal(MAGIC, 3, &body)).expect("it is whole");
+        assert_eq!(read.departures, old.departures);
+        let new = record(vec![Slot::At("sub/dir".into(), "x".into())]);
+        assert_eq!(
+            Record::decode(&new.encode()).expect("it is whole").departures,
+            new.departures
+        );
+        let out = record(vec![Slot::At("../dir".into(), "x".into())]);
+        assert!(
+            Record::decode(&out.encode()).is_err(),
+            "a path that leaves the directory"
         );
     }
 

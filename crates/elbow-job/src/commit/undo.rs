@@ -373,11 +373,13 @@ impl Apply<'_> {
         let Some((dir, name)) = gone_is_none(self.tree.spot(&departure.path))? else {
             return Ok(());
         };
-        let (there, slot) = self.slot(&dir, &departure.slot);
-        if self.look(there, slot)?.is_none() {
+        let Some((there, slot)) = gone_is_none(self.slot(&dir, &departure.slot))? else {
+            return Ok(());
+        };
+        if self.look(&there, slot)?.is_none() {
             return Ok(());
         }
-        self.rename_back((there, slot), (&dir, &name))
+        self.rename_back((&there, slot), (&dir, &name))
     }
 }
 

@@ -72,6 +72,7 @@ impl Model {
     pub(crate) fn set_attr(&mut self, ino: Ino, set: &SetAttr) -> Answer<Attr> {
         self.may_modify()?;
         self.attr(ino)?;
+        self.check_writable(ino)?;
         self.check_unprotected(ino)?;
         self.check_owner_and_mode(ino, set)?;
         let taken = self.taken(ino, set.set_ids)?;
@@ -184,6 +185,7 @@ impl Model {
     pub(crate) fn set_xattr(&mut self, ino: Ino, key: &OsStr, value: &[u8], mode: XattrMode) -> Answer<()> {
         self.may_modify()?;
         check_key(key)?;
+        self.check_writable(ino)?;
         self.check_unprotected(ino)?;
         if value.len() > XATTR_VALUE_MAX_BYTES {
             return Err(Errno::TOOBIG.into());
@@ -218,6 +220,7 @@ impl Model {
     pub(crate) fn remove_xattr(&mut self, ino: Ino, key: &OsStr) -> Answer<()> {
         self.may_modify()?;
         check_key(key)?;
+        self.check_writable(ino)?;
         self.check_unprotected(ino)?;
         if !self.xattrs(ino)?.contains_key(key) && !self.is_closed_xattr(ino, key) {
             // File systems take no ACL for a removed one.
@@ -267,6 +270,7 @@ impl Model {
         self.attr(ino)?;
         if write || truncate {
             self.may_modify()?;
+            self.check_writable(ino)?;
             self.check_mutable(ino)?;
         }
         if truncate {

@@ -92,7 +92,8 @@ impl Model {
     fn install_entry(&mut self, parent: Ino, found: &FoundEntry) {
         let place = Place::new(parent, &found.entry.name);
         let several = found.stat.filter(|stat| stat.kind != Kind::Dir && stat.nlink > 1);
-        let known = several.and_then(|stat| self.linked.get(&stat.ino).copied());
+        found.stat.iter().for_each(|stat| self.note_device(stat));
+        let known = several.and_then(|stat| self.linked.get(&(stat.dev, stat.ino)).copied());
         let ino = known.unwrap_or_else(|| {
             let mut inode = found.stat.as_ref().map_or_else(|| unknown(&found.entry), inode_of);
             inode.old = Some(Box::new(Old {
@@ -103,7 +104,7 @@ impl Model {
             self.add(inode)
         });
         if let Some(stat) = several {
-            self.linked.insert(stat.ino, ino);
+            self.linked.insert((stat.dev, stat.ino), ino);
         }
         let inode = self.at_mut(ino);
         let is_dir = inode.is_dir();
@@ -116,6 +117,7 @@ impl Model {
 
     /// Attributes of an object whose name was known before.
     pub(crate) fn install_attributes(&mut self, ino: Ino, stat: &Stat) {
+        self.note_device(stat);
         let Ok(inode) = self.get_mut(ino) else { return };
         if inode.old.as_ref().is_none_or(|old| old.seen.is_some()) {
             return;

@@ -16,6 +16,7 @@
 //! directory (its names before the job) is `entries` at their original place plus `gone`.
 
 mod attributes;
+mod bounds;
 mod content;
 mod inherit;
 mod install;
@@ -134,6 +135,8 @@ pub(crate) struct Dir {
     pub(crate) default_acl: Option<Arc<Vec<u8>>>,
     /// Old directories: the storage lets it be renamed; `None`: not known.
     pub(crate) moves: Option<bool>,
+    /// Roots of subvolumes: nothing in it can be changed; `None`: not known.
+    pub(crate) is_read_only: Option<bool>,
     /// What new entries inherit on the storage, by what the directory is there by now.
     pub(crate) gives: Inheritance,
 }
@@ -257,8 +260,11 @@ impl Inode {
 #[derive(Debug)]
 pub(crate) struct Model {
     inodes: Vec<Option<Box<Inode>>>,
-    /// Old files with several names, by inode number of the storage.
-    linked: HashMap<u64, Ino>,
+    /// Old files with several names, by device and inode number: each subvolume has the same numbers.
+    linked: HashMap<(u64, u64), Ino>,
+    /// The device of the root, and whether something below it is on another.
+    home_device: u64,
+    has_bounds: bool,
     pub(crate) graph: Graph,
     /// Descriptors that a worker is to close.
     pub(crate) closing: Vec<(Ino, Handle)>,
@@ -342,6 +348,8 @@ impl Model {
         Self {
             inodes: vec![Some(Box::new(limbo)), Some(Box::new(root))],
             linked: HashMap::new(),
+            home_device: birth.root.dev,
+            has_bounds: false,
             graph: Graph::default(),
             closing: Vec::new(),
             ahead: Ahead::default(),
@@ -637,20 +645,6 @@ impl Model {
     fn manner(&self, manner: Manner) -> Answer<bool> {
         let unknown = || Stop::Wait(Fetch::Ability(Ability::Manner(manner)));
         self.abilities.manner(manner).ok_or_else(unknown)
-    }
-
-    /// Fails for a directory that the storage does not let be renamed.
-    fn check_moves(&self, ino: Ino) -> Answer<()> {
-        let inode = self.at(ino);
-        let Some(dir) = inode.dir().ok().filter(|_| inode.is_old()) else {
-            return Ok(());
-        };
-        match dir.moves {
-            _ if !self.nature()?.lower_dirs_stay => Ok(()),
-            Some(true) => Ok(()),
-            Some(false) => Err(Errno::XDEV.into()),
-            None => Err(Stop::Wait(Fetch::Moves(ino))),
-        }
     }
 
     fn nature(&self) -> Answer<Nature> {

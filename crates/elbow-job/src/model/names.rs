@@ -79,6 +79,7 @@ impl Model {
         if !self.is_alive(parent) {
             return Err(Errno::NOENT.into());
         }
+        self.check_writable(parent)?;
         self.check_mutable(parent)?;
         of_name(name).map_or(Ok(()), |ability| self.able(&ability))
     }
@@ -201,6 +202,7 @@ impl Model {
         }
         self.check_unprotected(ino)?;
         self.check_linkable(ino)?;
+        self.check_links_to(ino, parent)?;
         self.able(&Ability::Link)?;
         self.check_links(ino)?;
         self.add_name(ino, parent, name);
@@ -244,9 +246,10 @@ impl Model {
     }
 
     /// May an entry of a directory leave it?
-    fn check_removable(&self, ino: Ino, parent: Ino) -> Result<(), Errno> {
-        self.check_unprotected(parent)
-            .and_then(|()| self.check_unprotected(ino))
+    fn check_removable(&self, ino: Ino, parent: Ino) -> Answer<()> {
+        self.check_writable(parent)?;
+        self.check_unprotected(parent)?;
+        Ok(self.check_unprotected(ino)?)
     }
 
     fn check_empty(&self, ino: Ino) -> Answer<()> {
@@ -281,9 +284,10 @@ impl Model {
             (RenameMode::NoReplace, Some(_)) => Err(Errno::EXIST.into()),
             (RenameMode::Exchange, None) => Err(Errno::NOENT.into()),
             _ if self.is_within(new_parent, ino) => Err(Errno::INVAL.into()),
+            (RenameMode::Exchange, Some(other)) if self.is_within(parent, other) => Err(Errno::INVAL.into()),
             (RenameMode::Exchange, Some(other)) => {
-                self.check_moves(ino)?;
-                self.check_moves(other)?;
+                self.check_moves(ino, parent, new_parent)?;
+                self.check_moves(other, new_parent, parent)?;
                 self.exchange((ino, parent, name), (other, new_parent, new_name))
             }
             (_, Some(other)) if other == ino => Ok(()),
@@ -291,7 +295,7 @@ impl Model {
                 if let Some(other) = there {
                     self.check_kinds(ino, other, parent)?;
                 }
-                self.check_moves(ino)?;
+                self.check_moves(ino, parent, new_parent)?;
                 if let Some(other) = there {
                     self.check_replaceable(other)?;
                     self.remove_name(other, new_parent, new_name);
@@ -317,10 +321,13 @@ impl Model {
         }
     }
 
-    /// A directory that is to be replaced is empty.
+    /// A directory that is to be replaced is empty, and no subvolume.
     fn check_replaceable(&self, other: Ino) -> Answer<()> {
         if !self.at(other).is_dir() {
             return Ok(());
+        }
+        if self.is_bound(other) {
+            return Err(Errno::NOTEMPTY.into());
         }
         match self.check_empty(other) {
             Err(Stop::Errno(Errno::NOTEMPTY)) if self.manner(Manner::FullExists)? => Err(Errno::EXIST.into()),
@@ -329,10 +336,6 @@ impl Model {
     }
 
     fn exchange(&mut self, a: (Ino, Ino, &OsStr), b: (Ino, Ino, &OsStr)) -> Answer<()> {
-        self.attr(b.0)?;
-        if self.is_within(a.1, b.0) {
-            return Err(Errno::INVAL.into());
-        }
         if a.0 == b.0 {
             return Ok(());
         }

@@ -34,6 +34,8 @@ pub(crate) struct Ground {
     ignored: Vec<String>,
     options: Vec<String>,
     behind: Vec<String>,
+    subvolumes: Vec<String>,
+    after: String,
 }
 
 impl Ground {
@@ -54,6 +56,8 @@ impl Ground {
             ignored: Vec::new(),
             options: Vec::new(),
             behind: Vec::new(),
+            subvolumes: Vec::new(),
+            after: String::new(),
         };
         for name in ["seed", "out"] {
             fs::create_dir(ground.root().join(name)).expect("directory");
@@ -78,6 +82,20 @@ impl Ground {
     /// Runs all scripts by way of a program that runs its arguments.
     pub(crate) fn behind(mut self, words: &[&str]) -> Self {
         self.behind.extend(words.iter().map(|word| (*word).to_owned()));
+        self
+    }
+
+    /// Makes these directories of the old tree subvolumes of the btrfs that the ground is on, each after those that it is in.
+    pub(crate) fn with_subvolumes(mut self, paths: &[&str]) -> Self {
+        self.subvolumes = paths.iter().map(|path| (*path).to_owned()).collect();
+        self.restore();
+        self
+    }
+
+    /// Lets a script have the last touch of each copy of the old tree.
+    pub(crate) fn after(mut self, script: &str) -> Self {
+        script.clone_into(&mut self.after);
+        self.restore();
         self
     }
 
@@ -124,8 +142,19 @@ impl Ground {
     /// Makes the job's directory the old tree again and says how it is.
     pub(crate) fn restore(&self) -> Tree {
         let (seed, work) = (self.root().join("seed"), self.root().join("work"));
+        if !self.subvolumes.is_empty() {
+            // Nothing can be removed from a read-only one.
+            let open = "find \"$0\" -inum 256 -exec btrfs property set -ts {} ro false \\;";
+            quiet(Command::new("sh").args(["-ec", open]).arg(&work));
+        }
         quiet(Command::new("rm").arg("-rf").arg(&work));
-        quiet(Command::new("cp").arg("-a").arg(&seed).arg(&work));
+        for path in &self.subvolumes {
+            let path = work.join(path);
+            quiet(Command::new("mkdir").arg("-p").args(path.parent()));
+            quiet(Command::new("btrfs").args(["-q", "subvolume", "create"]).arg(path));
+        }
+        quiet(Command::new("cp").arg("-aT").arg(&seed).arg(&work));
+        quiet(Command::new("sh").args(["-ec", &self.after]).current_dir(&work));
         self.snapshot()
     }
 

@@ -1,4 +1,4 @@
-//! A small ext4 file system in a file, to be filled up.
+//! A small file system in a file: an ext4 to be filled up, a btrfs to have subvolumes.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,14 +8,25 @@ use tempfile::TempDir;
 
 use crate::commands::unavailable;
 
-/// A mounted ext4 of a few megabytes; unmounted when dropped.
+/// A mounted file system of a few megabytes; unmounted when dropped.
 pub(crate) struct LoopDisk {
     dir: TempDir,
 }
 
 impl LoopDisk {
-    /// Makes and mounts it; `None`, said aloud, where loop devices cannot be had.
+    /// An ext4; `None`, said aloud, where loop devices cannot be had.
     pub(crate) fn new(bytes: u64) -> Option<Self> {
+        Self::made_by(&["mkfs.ext4", "-q", "-m", "0", "-O", "^has_journal"], bytes)
+    }
+
+    /// The same with a btrfs.
+    pub(crate) fn btrfs() -> Option<Self> {
+        /// The least that mkfs.btrfs(8) takes is half of that.
+        const BYTES: u64 = 256 << 20;
+        Self::made_by(&["mkfs.btrfs", "-q"], BYTES)
+    }
+
+    fn made_by(make: &[&str], bytes: u64) -> Option<Self> {
         let disk = Self {
             dir: tempfile::tempdir().expect("temporary directory"),
         };
@@ -24,10 +35,7 @@ impl LoopDisk {
             .and_then(|file| file.set_len(bytes))
             .expect("a sparse image");
         fs::create_dir(disk.path()).expect("mount point");
-        run(Command::new("mkfs.ext4")
-            .args(["-q", "-m", "0", "-O", "^has_journal"])
-            .arg(&image))
-        .expect("mkfs.ext4");
+        run(Command::new(make[0]).args(&make[1..]).arg(&image)).expect("making a file system");
         match run(Command::new("mount").args(["-o", "loop"]).arg(&image).arg(disk.path())) {
             Ok(()) => Some(disk),
             Err(error) => {

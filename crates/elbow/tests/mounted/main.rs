@@ -33,5 +33,6 @@ mod screen;
 mod side_by_side;
 mod slow_ground;
 mod storage_side;
+mod subvolumes;
 mod surroundings;
 mod testbeds;
