@@ -99,6 +99,11 @@ impl Storage {
         !self.is_far()
     }
 
+    /// Whether a directory may be a device of its own.
+    pub fn has_subvolumes(self) -> bool {
+        self == Self::Btrfs
+    }
+
     /// Whether what is in an old tree may have several names: copying one up from a lower layer of overlayfs leaves the others behind, and sshfs does
     /// not know which names are one file, so that even natively one shows what the other was.
     pub fn keeps_links(self) -> bool {

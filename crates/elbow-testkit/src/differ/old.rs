@@ -3,6 +3,7 @@
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
 use rustix::fs::{
     AtFlags, CWD, Dev, FileType, Gid, Mode, OFlags, Timespec, Timestamps, Uid, XattrFlags, chmod, chownat, ftruncate,
@@ -21,6 +22,8 @@ lines! {
     Old {
         /// A directory; `.` is the directory of the case, and exists.
         Dir "dir" { name: Name, mode: Bits, uid: u32, gid: u32 }
+        /// A directory that is a subvolume of a btrfs.
+        Subvolume "subvolume" { name: Name, mode: Bits, uid: u32, gid: u32 }
         File "file" { name: Name, mode: Bits, uid: u32, gid: u32, data: Data }
         /// Further data of a file, at an offset: a hole is before them.
         Data "data" { name: Name, offset: u64, data: Data }
@@ -40,6 +43,7 @@ impl Old {
     pub fn name(&self) -> &Name {
         match self {
             Self::Dir { name, .. }
+            | Self::Subvolume { name, .. }
             | Self::File { name, .. }
             | Self::Data { name, .. }
             | Self::Size { name, .. }
@@ -55,7 +59,7 @@ impl Old {
     pub fn is_closed(&self) -> bool {
         let lacks = |mode: &Bits, needed: u32| mode.0 & needed != needed;
         match self {
-            Self::Dir { mode, .. } => lacks(mode, 0o500),
+            Self::Dir { mode, .. } | Self::Subvolume { mode, .. } => lacks(mode, 0o500),
             Self::File { mode, .. } => lacks(mode, 0o400),
             Self::Acl {
                 which: Which::Access,
@@ -69,7 +73,7 @@ impl Old {
     /// The owner, where it says who that is.
     pub fn owner(&self) -> Option<u32> {
         match self {
-            Self::Dir { uid, .. } | Self::File { uid, .. } => Some(*uid),
+            Self::Dir { uid, .. } | Self::Subvolume { uid, .. } | Self::File { uid, .. } => Some(*uid),
             _ => None,
         }
     }
@@ -82,6 +86,10 @@ impl Old {
                     Ok(()) | Err(Errno::EXIST) => {}
                     Err(errno) => return Err(errno),
                 }
+                own(&path, *uid, *gid, Some(*mode))
+            }
+            Self::Subvolume { mode, uid, gid, .. } => {
+                make_subvolume(&path)?;
                 own(&path, *uid, *gid, Some(*mode))
             }
             Self::File {
@@ -133,6 +141,18 @@ pub fn make(root: &Path, old: &[Old], nanoseconds: i64) {
 
 fn at(root: &Path, name: &Name) -> PathBuf {
     root.join(OsStr::from_bytes(&name.0))
+}
+
+fn make_subvolume(path: &Path) -> Result<(), Errno> {
+    let mut btrfs = Command::new("btrfs");
+    let made = btrfs
+        .args(["-q", "subvolume", "create"])
+        .arg(path)
+        .stderr(Stdio::null());
+    match made.status() {
+        Ok(status) if status.success() => Ok(()),
+        _ => Err(Errno::NOTSUP),
+    }
 }
 
 fn own(path: &Path, uid: u32, gid: u32, mode: Option<Bits>) -> Result<(), Errno> {

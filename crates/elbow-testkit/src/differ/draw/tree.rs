@@ -106,11 +106,10 @@ impl Draw {
         let mode = self.one(&[
             0o755, 0o755, 0o755, 0o700, 0o777, 0o2775, 0o1777, 0o555, 0o711, 0o000, 0o333,
         ]);
-        Old::Dir {
-            name: name(&path),
-            mode: Bits(mode),
-            uid,
-            gid,
+        let (name, mode) = (name(&path), Bits(mode));
+        match self.storage.has_subvolumes() && self.chance(25) {
+            true => Old::Subvolume { name, mode, uid, gid },
+            false => Old::Dir { name, mode, uid, gid },
         }
     }
 
