@@ -314,23 +314,22 @@ fn a_kind_of_call_that_is_always_refused_leaves_the_old_tree_or_the_new_one() {
     println!("{rolled_back} rolled back, {stuck} ended by the next recovery");
 }
 
-/// Death at any call while a refused commit is taken back.
-#[test]
-fn death_while_a_commit_is_taken_back_leaves_the_old_tree_or_the_new_one() {
+/// Death at any call while a refused commit is taken back. What is refused comes late, so that there is much to be taken back: the
+/// attributes of this file.
+fn enumerate_deaths_while_taken_back(scene: &Scene, last: &'static str) {
     rustix::process::umask(rustix::fs::Mode::empty());
     let temp = scratch();
-    let before = snapshot(&fresh(temp.path(), "untouched"));
-    let whole = fresh(temp.path(), "whole");
-    run(&whole, &Scene::usual(Publish::Staged), None);
+    let before = snapshot(&fresh_for(scene, temp.path(), "untouched"));
+    let whole = fresh_for(scene, temp.path(), "whole");
+    run(&whole, scene, None);
     let after = snapshot(&whole);
     let mut went_on = 0;
-    // What is refused comes late, so that there is much to be taken back: the attributes of a file.
-    let refused = || Plan::fail(Errno::IO).on(Operation::Chmod).named("one");
+    let refused = || Plan::fail(Errno::IO).on(Operation::Chmod).named(last);
     for n in 1.. {
-        let dir = fresh(temp.path(), "died");
-        let faulty = Arc::new(Interposed::new(Arc::new(RealStorage), Faulty::new([refused()])));
+        let dir = fresh_for(scene, temp.path(), "died");
+        let faulty = Arc::new(Interposed::new(scene.storage.clone(), Faulty::new([refused()])));
         let job = begin(faulty.clone(), &dir, Publish::Staged);
-        for op in operations() {
+        for op in (scene.operations)() {
             InJob(&job).run(&op).unwrap();
         }
         job.shared.drain(&mut |_| {}).unwrap();
@@ -345,11 +344,10 @@ fn death_while_a_commit_is_taken_back_leaves_the_old_tree_or_the_new_one() {
         }
         drop(job);
         // The recovery dies, too.
-        let dies = Interposed::new(Arc::new(RealStorage), Faulty::new([Plan::stop_at_change(n % 11 + 1)]));
+        let dies = Interposed::new(scene.storage.clone(), Faulty::new([Plan::stop_at_change(n % 11 + 1)]));
         let dies: Arc<dyn Storage> = Arc::new(dies);
         let _ = recovered(&dir, &dies);
-        let real: Arc<dyn Storage> = Arc::new(RealStorage);
-        let action = recovered(&dir, &real).unwrap_or_else(|error| panic!("stop at change {n}: {error}"));
+        let action = recovered(&dir, &scene.storage).unwrap_or_else(|error| panic!("stop at change {n}: {error}"));
         went_on += u64::from(action == RecoverAction::RolledBack);
         let found = snapshot(&dir);
         assert!(
@@ -359,4 +357,14 @@ fn death_while_a_commit_is_taken_back_leaves_the_old_tree_or_the_new_one() {
         std::fs::remove_dir_all(&dir).unwrap();
     }
     assert!(went_on > 20, "{went_on}");
+}
+
+#[test]
+fn death_while_a_commit_is_taken_back_leaves_the_old_tree_or_the_new_one() {
+    enumerate_deaths_while_taken_back(&Scene::usual(Publish::Staged), "one");
+}
+
+#[test]
+fn death_while_a_commit_is_taken_back_leaves_the_old_tree_or_the_new_one_where_there_are_subvolumes() {
+    enumerate_deaths_while_taken_back(&Scene::subvolumes(Publish::Staged), "g");
 }
