@@ -371,3 +371,9 @@ fn death_while_a_commit_is_taken_back_leaves_the_old_tree_or_the_new_one_where_f
         enumerate_deaths_of_taking_back(&scene, || Plan::fail(Errno::IO).on(Operation::SetTimes).named("shut"));
     }
 }
+
+#[test]
+fn death_while_a_commit_is_taken_back_leaves_the_old_tree_or_the_new_one_where_there_are_subvolumes() {
+    let scene = Scene::subvolumes(Publish::Staged);
+    enumerate_deaths_of_taking_back(&scene, || Plan::fail(Errno::IO).on(Operation::Chmod).named("g"));
+}

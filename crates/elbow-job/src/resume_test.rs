@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use elbow_file::double::{Faulty, Interposed, Operation, Plan};
 use elbow_file::{Errno, RealStorage, Storage};
 
-use crate::crash_test::{begin, has_staging, old_tree, operations, recovered, seen_by_jobs};
+use crate::crash_test::{Scene, begin, has_staging, old_tree, operations, recovered, seen_by_jobs};
 use crate::report::{Publish, RecoverAction};
 use crate::schedule_test::{InJob, Op, scratch, snapshot};
 use crate::staging::is_job_name;
@@ -193,6 +193,37 @@ fn a_step_that_is_refused_once_keeps_the_job_and_it_goes_on() {
 #[test]
 fn a_step_that_is_refused_once_keeps_the_job_and_it_goes_on_when_published_eagerly() {
     enumerate(Publish::Eager);
+}
+
+/// What waits in a subvolume does so in the record of a kept job, too.
+#[test]
+fn a_job_that_is_kept_over_subvolumes_goes_on() {
+    rustix::process::umask(rustix::fs::Mode::empty());
+    let (temp, scene) = (scratch(), Scene::subvolumes(Publish::Staged));
+    let fresh = |name: &str| {
+        let dir = temp.path().join(name);
+        std::fs::create_dir(&dir).unwrap();
+        (scene.old_tree)(&dir);
+        dir
+    };
+    let end = |dir: &Path, fault: Plan| {
+        let faulty = Arc::new(Interposed::new(scene.storage.clone(), Faulty::new([fault])));
+        let job = begin(faulty, dir, Publish::Staged);
+        for op in (scene.operations)() {
+            InJob(&job).run(&op).unwrap();
+        }
+        job.commit_or_keep(Keep::Complete, &mut |_| {})
+    };
+    let (untouched, whole, dir) = (fresh("untouched"), fresh("whole"), fresh("kept"));
+    let committed = end(&whole, Plan::fail(Errno::IO).nth(1 << 40));
+    assert!(matches!(committed, Ok(Outcome::Committed)), "{committed:?}");
+    let kept = end(&dir, Plan::fail(Errno::NOSPC).on(Operation::Chmod).named("g"));
+    assert!(is_whole(&kept), "{kept:?}");
+    assert_eq!(seen_by_jobs(&dir), snapshot(&untouched));
+    let ended = resume(&dir, &scene.storage, OnConflict::RollBack);
+    assert!(matches!(ended, Ok(Outcome::Committed)), "{ended:?}");
+    assert_eq!(snapshot(&dir), snapshot(&whole));
+    assert!(!has_staging(&dir));
 }
 
 /// The same for calls that are refused as long as the cause lasts.

@@ -140,6 +140,7 @@ fn a_user_who_may_not_write_to_the_root_of_a_subvolume_moves_what_is_in_it() {
         "mv sub/mine/b/g sub/mine/g; mv sub/mine/a sub/too/; mv sub/too/a/f sub/mine/b/f",
         "ln sub/mine/a/f own/f 2>> said || mv sub/mine/a/f own/f; rm -r sub/mine/b",
         "mv own own2; echo n > own2/n; mv sub/mine/a/f sub/mine/b/g; rmdir sub/mine/a",
+        "rmdir own",
     ] {
         ground.assert_same_as_native(script);
     }
