@@ -4,7 +4,7 @@ use elbow_file::{Errno, Handle};
 
 use crate::abilities::Modes;
 use crate::api::Ino;
-use crate::model::{Body, Fill, Inode, LIMBO, Model, Place, Staging, Work, add_place};
+use crate::model::{Body, Fill, Inode, LIMBO, Model, Place, Staging, Work};
 use crate::plan::{Action, Spot, Target};
 use crate::report::is_want_of_room;
 
@@ -111,7 +111,7 @@ impl Model {
     }
 
     fn placed(&mut self, ino: Ino, place: &Place) {
-        add_place(&mut self.at_mut(ino).placed, place.clone());
+        self.at_mut(ino).placed.push(place.clone());
         self.dir_at_mut(place.dir).placed.insert(place.name.clone(), ino);
     }
 

@@ -595,7 +595,7 @@ impl Model {
         let settable = inode.kind != Kind::Symlink;
         // These take set-id bits and file capabilities away, whether the job still wants them or not.
         let takes_rights = attrs.owner.is_some() || fill.changes_file();
-        let mut keys = std::mem::take(&mut inode.dirty_xattrs);
+        let mut keys = inode.dirty_xattrs.take();
         let xattrs = inode.xattrs.as_ref();
         let value_of = |key: &OsStr| xattrs.and_then(|xattrs| xattrs.get(key)).cloned();
         if takes_rights && value_of(OsStr::new(CAPABILITY)).is_some() {

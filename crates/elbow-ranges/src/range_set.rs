@@ -37,8 +37,10 @@ pub struct RangeSet {
 impl RangeSet {
     /// The empty set.
     #[must_use]
-    pub fn new() -> Self {
-        Self::default()
+    pub const fn new() -> Self {
+        Self {
+            ranges: BTreeMap::new(),
+        }
     }
 
     /// The set that a list of `(offset, length)` covers, in any order, overlapping or not; `None` when an end lies

@@ -491,7 +491,7 @@ impl<'a> Placing<'a> {
         }
         let gone = inode.dirty_xattrs.iter().map(|key| (key.clone(), None));
         let mut xattrs: Vec<_> = gone.collect();
-        let values = inode.xattrs.iter().flatten();
+        let values = inode.xattrs.iter().flat_map(|xattrs| xattrs.iter());
         for (key, value) in values {
             xattrs.retain(|(other, _)| other != key);
             xattrs.push((key.clone(), Some(value.clone())));

@@ -6,6 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 
 use elbow_file::{Errno, Time};
 
+use super::rare::Rare;
 use super::{Inode, Model, Work};
 use crate::abilities::{Ability, xattr_bytes};
 use crate::api::{Answer, Attr, Fetch, Ino, SetAttr, SetIds, SetTime, Stop, XattrMode};
@@ -41,7 +42,8 @@ pub(super) fn drop_capability(inode: &mut Inode) {
         inode.lost_capability = true;
         return;
     };
-    if xattrs.remove(OsStr::new(CAPABILITY)).is_some() {
+    let removed = xattrs.there().and_then(|xattrs| xattrs.remove(OsStr::new(CAPABILITY)));
+    if removed.is_some() {
         inode.dirty_xattrs.insert(OsString::from(CAPABILITY));
     }
 }
@@ -139,6 +141,7 @@ impl Model {
         if let Some(acl) = inode
             .xattrs
             .as_mut()
+            .and_then(Rare::there)
             .and_then(|xattrs| xattrs.get_mut(OsStr::new(ACCESS_ACL)))
         {
             apply_mode(acl, mode);
@@ -154,7 +157,7 @@ impl Model {
     }
 
     fn xattrs(&self, ino: Ino) -> Answer<&BTreeMap<OsString, Vec<u8>>> {
-        self.get(ino)?.xattrs.as_ref().ok_or(Stop::Wait(Fetch::Xattrs(ino)))
+        self.get(ino)?.xattrs.as_deref().ok_or(Stop::Wait(Fetch::Xattrs(ino)))
     }
 
     pub(crate) fn get_xattr(&self, ino: Ino, key: &OsStr) -> Answer<Vec<u8>> {
@@ -172,7 +175,7 @@ impl Model {
 
     pub(crate) fn list_xattrs(&self, ino: Ino) -> Answer<Vec<OsString>> {
         let open = self.xattrs(ino)?.keys();
-        let closed = self.at(ino).old.iter().flat_map(|old| &old.closed_xattrs);
+        let closed = self.at(ino).old.iter().flat_map(|old| old.closed_xattrs.iter());
         Ok(open.chain(closed).cloned().collect())
     }
 

@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use elbow_file::{Errno, Handle, Protection};
 use elbow_ranges::{RangeMap, RangeSet};
 
+use super::rare::Rare;
 use super::reserve::Reserve;
 use super::{Body, Inode, Model};
 use crate::abilities::{Ability, SIZE_EVERYWHERE};
@@ -213,9 +214,9 @@ pub(crate) struct Content {
     /// Old files: the job cut the original below its size.
     pub(crate) shortened: bool,
     /// Old files: what is in the patch file.
-    pub(crate) written: RangeSet,
+    pub(crate) written: Rare<RangeSet>,
     /// Old files: what is zero without being in the patch file.
-    pub(crate) zeroed: RangeSet,
+    pub(crate) zeroed: Rare<RangeSet>,
     /// What is to be reserved on the storage, if anything ever was.
     reserve: Option<Box<Reserve>>,
     /// The patch file exists.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use elbow_file::{DirEntry, Errno, Handle, Kind, Stat};
 
 use super::attributes::{ACCESS_ACL, DEFAULT_ACL, apply_mode, drop_capability};
-use super::{Body, Inode, Model, Old, Place, add_place, inode_of};
+use super::{Body, Inode, Model, Old, Place, inode_of};
 use crate::api::Ino;
 use crate::staging::is_staging_name;
 
@@ -98,8 +98,8 @@ impl Model {
             let mut inode = found.stat.as_ref().map_or_else(|| unknown(&found.entry), inode_of);
             inode.old = Some(Box::new(Old {
                 seen: found.stat,
-                places: Vec::new(),
-                closed_xattrs: BTreeSet::new(),
+                places: Default::default(),
+                closed_xattrs: Default::default(),
             }));
             self.add(inode)
         });
@@ -108,8 +108,8 @@ impl Model {
         }
         let inode = self.at_mut(ino);
         let is_dir = inode.is_dir();
-        add_place(&mut inode.names, place.clone());
-        add_place(&mut inode.old.as_mut().expect("an old object").places, place.clone());
+        inode.names.push(place.clone());
+        inode.old.as_mut().expect("an old object").places.push(place.clone());
         let dir = self.dir_at_mut(parent);
         dir.subdirs += u32::from(is_dir);
         dir.entries.insert(place.name, ino);
@@ -150,12 +150,12 @@ impl Model {
     pub(crate) fn install_xattrs(&mut self, ino: Ino, FoundXattrs { values, closed }: FoundXattrs) {
         let Ok(inode) = self.get_mut(ino) else { return };
         if let Some(old) = inode.old.as_mut().filter(|_| inode.xattrs.is_none()) {
-            old.closed_xattrs = closed;
+            old.closed_xattrs = closed.into();
         }
-        let found = inode.xattrs.get_or_insert(values);
+        let found = inode.xattrs.get_or_insert(values.into());
         // A mode that the job has set before the storage was asked counts for the list of rights that was found.
         if inode.dirty.mode
-            && let Some(acl) = found.get_mut(OsStr::new(ACCESS_ACL))
+            && let Some(acl) = found.there().and_then(|found| found.get_mut(OsStr::new(ACCESS_ACL)))
         {
             apply_mode(acl, inode.mode);
         }

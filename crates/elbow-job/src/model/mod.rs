@@ -21,6 +21,7 @@ mod content;
 mod inherit;
 mod install;
 mod names;
+mod rare;
 mod reserve;
 
 use std::cell::Cell;
@@ -43,6 +44,7 @@ pub(crate) use content::{Content, EAGER_DRAIN_BYTES, Fill, Piece, Segment, Sourc
 pub(crate) use inherit::Inheritance;
 pub(crate) use install::{FoundEntry, FoundXattrs, Listing};
 pub(crate) use names::NewObject;
+use rare::{Places, Rare};
 
 /// One path component.
 pub(crate) type Name = Arc<OsStr>;
@@ -58,14 +60,6 @@ const OBJECT_RESERVE_BYTES: u64 = 4096;
 pub(crate) struct Place {
     pub(crate) dir: Ino,
     pub(crate) name: Name,
-}
-
-/// One more place of an object. Nearly all have one, for which a vector by itself takes the room of four.
-pub(crate) fn add_place(places: &mut Vec<Place>, place: Place) {
-    if places.is_empty() {
-        places.reserve_exact(1);
-    }
-    places.push(place);
 }
 
 impl Place {
@@ -87,9 +81,9 @@ pub(crate) struct Old {
     /// Its attributes when the job first saw them; `None` until fetched.
     pub(crate) seen: Option<Stat>,
     /// Its names when the job first saw them.
-    pub(crate) places: Vec<Place>,
+    pub(crate) places: Places,
     /// Extended attributes of which the job may know the names and not the values.
-    pub(crate) closed_xattrs: BTreeSet<OsString>,
+    pub(crate) closed_xattrs: Rare<BTreeSet<OsString>>,
 }
 
 /// Attributes that the storage does not have yet.
@@ -183,17 +177,17 @@ pub(crate) struct Inode {
     pub(crate) nlink: u32,
     pub(crate) shown_ino: u64,
     pub(crate) old: Option<Box<Old>>,
-    pub(crate) names: Vec<Place>,
+    pub(crate) names: Places,
     pub(crate) lookups: u64,
     pub(crate) opens: u32,
     pub(crate) write_opens: u32,
     pub(crate) body: Body,
     /// `None`: not fetched yet (old objects only).
-    pub(crate) xattrs: Option<BTreeMap<OsString, Vec<u8>>>,
-    pub(crate) dirty_xattrs: BTreeSet<OsString>,
+    pub(crate) xattrs: Option<Rare<BTreeMap<OsString, Vec<u8>>>>,
+    pub(crate) dirty_xattrs: Rare<BTreeSet<OsString>>,
     /// File capabilities are gone, whatever the storage says when it is asked for extended attributes.
     pub(crate) lost_capability: bool,
-    pub(crate) placed: Vec<Place>,
+    pub(crate) placed: Places,
     pub(crate) dirty: Dirty,
     pub(crate) work: Work,
 }
@@ -339,8 +333,8 @@ impl Model {
         }
         root.old = Some(Box::new(Old {
             seen: Some(birth.root),
-            places: Vec::new(),
-            closed_xattrs: BTreeSet::new(),
+            places: Places::default(),
+            closed_xattrs: Rare::default(),
         }));
         root.lookups = 1;
         let mut limbo = inode_of(&birth.root);
@@ -870,15 +864,15 @@ fn inode_of(stat: &Stat) -> Inode {
         nlink: stat.nlink,
         shown_ino: stat.ino,
         old: None,
-        names: Vec::new(),
+        names: Places::default(),
         lookups: 0,
         opens: 0,
         write_opens: 0,
         body,
         xattrs: None,
-        dirty_xattrs: BTreeSet::new(),
+        dirty_xattrs: Rare::default(),
         lost_capability: false,
-        placed: Vec::new(),
+        placed: Places::default(),
         dirty: Dirty::default(),
         work: Work::Idle,
     }

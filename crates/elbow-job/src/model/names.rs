@@ -1,11 +1,11 @@
 //! Operations on names: lookup, creation, removal, links and renames, answered exactly.
 
-use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 
 use elbow_file::{Errno, Kind, RenameMode};
 
-use super::{Body, Dir, Dirty, Inode, Model, Name, Old, Place, Work, add_place};
+use super::rare::Rare;
+use super::{Body, Dir, Dirty, Inode, Model, Name, Old, Place, Work};
 use crate::abilities::{Ability, of_name};
 use crate::api::{Answer, Attr, Caller, Fetch, Ino, Listed, Stop};
 use crate::manners::Manner;
@@ -169,15 +169,19 @@ impl Model {
             nlink: if is_dir { 2 } else { 0 },
             shown_ino: 0,
             old: None,
-            names: Vec::new(),
+            names: Default::default(),
             lookups: 1,
             opens: 0,
             write_opens: 0,
             body,
-            xattrs: Some(if is_link { BTreeMap::new() } else { inherited.xattrs() }),
-            dirty_xattrs: std::collections::BTreeSet::new(),
+            xattrs: Some(if is_link {
+                Rare::default()
+            } else {
+                inherited.xattrs().into()
+            }),
+            dirty_xattrs: Default::default(),
             lost_capability: false,
-            placed: Vec::new(),
+            placed: Default::default(),
             // A link's own times are set only if the command sets them: nobody looks at them otherwise.
             dirty: Dirty {
                 times: new.kind != Kind::Symlink,
@@ -401,7 +405,7 @@ impl Model {
         if !is_dir {
             inode.nlink += 1;
         }
-        add_place(&mut inode.names, place.clone());
+        inode.names.push(place.clone());
         let above = self.at_mut(parent);
         if is_dir {
             above.nlink += 1;
