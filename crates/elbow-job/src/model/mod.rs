@@ -277,7 +277,7 @@ pub(crate) struct Model {
     /// Objects whose work is not idle.
     working: u64,
     /// Files without a name whose written data is kept for those who have them open: it is never stored.
-    nameless: HashSet<Ino>,
+    pub(super) nameless: HashSet<Ino>,
     /// The numbers in `space` are as new as they can be.
     pub(crate) space_is_fresh: bool,
     pub(crate) memory_limit: u64,

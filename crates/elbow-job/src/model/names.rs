@@ -198,7 +198,8 @@ impl Model {
         if self.get(ino)?.is_dir() {
             return Err(Errno::PERM.into());
         }
-        if !self.is_alive(ino) {
+        // A file that is open can have lost all names that the job knows, and have others.
+        if !self.is_alive(ino) && !self.has_unknown_names(ino) {
             return Err(Errno::NOENT.into());
         }
         if self.entry(parent, name)?.is_some() {
@@ -210,6 +211,7 @@ impl Model {
         self.able(&Ability::Link)?;
         self.check_links(ino)?;
         self.add_name(ino, parent, name);
+        self.nameless.remove(&ino);
         self.note_change(parent);
         let now = self.now;
         let inode = self.at_mut(ino);
