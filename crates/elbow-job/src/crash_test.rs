@@ -247,67 +247,172 @@ pub(crate) fn has_staging(dir: &Path) -> bool {
     })
 }
 
-fn enumerate(scene: &Scene) {
-    rustix::process::umask(rustix::fs::Mode::empty());
-    let temp = scratch();
-    let fresh = |name: &str| {
-        let dir = temp.path().join(name);
-        std::fs::create_dir(&dir).unwrap();
-        (scene.old_tree)(&dir);
-        dir
-    };
-    let untouched = fresh("untouched");
-    let before = snapshot(&untouched);
-    // The fewest: a job that is slower for a moment stores things that it then moves, and stops at each of these, too.
-    let wholes = ["whole", "again", "once more"].map(fresh);
-    let runs = wholes.each_ref().map(|whole| scene.run(whole, None));
-    let (changes, stopped) = runs.into_iter().min().unwrap();
-    let after = snapshot(&wholes[0]);
-    assert!(
-        wholes.iter().all(|whole| snapshot(whole) == after),
-        "each run gives one tree"
-    );
-    assert!(!stopped && before != after && changes > 30, "{changes} changes");
+/// Where a recovery dies that follows a death at the `n`-th change: somewhere, or at each of its changes in turn.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Cut {
+    Once,
+    Everywhere,
+}
 
-    let mut committed = false;
-    let mut undone_at_last = 0;
-    for n in 1..=changes {
-        let dir = fresh(&format!("stop{n}"));
+impl Cut {
+    /// In a soak everywhere.
+    pub(crate) fn usual() -> Self {
+        match std::env::var_os("SOAK") {
+            Some(_) => Self::Everywhere,
+            None => Self::Once,
+        }
+    }
+
+    /// Calls `dies` with the change at which the recovery dies, until it says that there are not so many. Returns how often it died.
+    pub(crate) fn each(self, n: u64, prime: u64, mut dies: impl FnMut(u64) -> bool) -> u64 {
+        match self {
+            Self::Once => u64::from(dies(n % prime + 1)),
+            Self::Everywhere => (1..).take_while(|at| dies(*at)).count() as u64,
+        }
+    }
+}
+
+/// Lets a recovery die at its `at`-th change; whether it came so far.
+pub(crate) fn recovery_dies(dir: &Path, storage: &Arc<dyn Storage>, at: u64) -> bool {
+    let faulty = Arc::new(Interposed::new(
+        storage.clone(),
+        Faulty::new([Plan::stop_at_change(at)]),
+    ));
+    let dies: Arc<dyn Storage> = faulty.clone();
+    let _ = recovered(dir, &dies);
+    faulty.hook().fired() > 0
+}
+
+/// What jobs leave that die at each of their changes.
+struct Deaths<'a> {
+    scene: &'a Scene,
+    place: tempfile::TempDir,
+    before: Snapshot,
+    after: Snapshot,
+    changes: u64,
+    /// The last one had committed.
+    has_committed: bool,
+    /// Rolled back at last by the second recovery.
+    undone_at_last: u64,
+}
+
+impl<'a> Deaths<'a> {
+    fn of(scene: &'a Scene) -> Self {
+        rustix::process::umask(rustix::fs::Mode::empty());
+        let place = scratch();
+        let fresh = |name: &str| fresh_for(scene, place.path(), name);
+        let before = snapshot(&fresh("untouched"));
+        // The fewest: a job that is slower for a moment stores things that it then moves, and stops at each of these, too.
+        let wholes = ["whole", "again", "once more"].map(fresh);
+        let runs = wholes.each_ref().map(|whole| scene.run(whole, None));
+        let (changes, stopped) = runs.into_iter().min().expect("three runs");
+        let after = snapshot(&wholes[0]);
+        assert!(
+            wholes.iter().all(|whole| snapshot(whole) == after),
+            "each run gives one tree"
+        );
+        assert!(!stopped && before != after && changes > 30, "{changes} changes");
+        Self {
+            scene,
+            place,
+            before,
+            after,
+            changes,
+            has_committed: false,
+            undone_at_last: 0,
+        }
+    }
+
+    /// A job dies at a change, and the recovery at one of its own; whether that came so far.
+    fn die(&mut self, n: u64, at: u64) -> bool {
+        let (scene, changes) = (self.scene, self.changes);
+        let dir = fresh_for(scene, self.place.path(), &format!("stop{n}-{at}"));
         let times = old_times(&dir);
         let (_, stopped) = scene.run(&dir, Some(n));
         assert!(stopped, "the stop at change {n} of {changes} never came");
         let has_committed = committed_and_not_ended(&dir);
         // Recovery may die too, and is then run again.
-        let dies = Interposed::new(scene.storage.clone(), Faulty::new([Plan::stop_at_change(n % 7 + 1)]));
-        let dies: Arc<dyn Storage> = Arc::new(dies);
-        let _ = recovered(&dir, &dies);
+        let has_died = recovery_dies(&dir, &scene.storage, at);
+        let what = format!("stop at change {n}, and at {at} of the recovery");
         let is_undone = !has_staging(&dir);
         let action = recovered(&dir, &scene.storage);
-        let action = action.unwrap_or_else(|error| panic!("recovery after a stop at change {n}: {error}"));
+        let action = action.unwrap_or_else(|error| panic!("recovery after a {what}: {error}"));
         let found = snapshot(&dir);
         assert!(
-            found == before || found == after,
-            "stop at change {n}, {action:?}: {found:#?}"
+            found == self.before || found == self.after,
+            "{what}, {action:?}: {found:#?}"
         );
         // Not by what became of earlier stops: a job that is slower for a moment stores things that it then moves, with more calls.
         assert!(
-            !has_committed || found == after,
-            "stop at change {n}: committed, and rolled back"
+            !has_committed || found == self.after,
+            "{what}: committed, and rolled back"
         );
-        committed = found == after;
-        if !committed {
+        self.has_committed = found == self.after;
+        if !self.has_committed {
             // A recovery that dies between the last removal and the call that sets the root's time loses that one.
             let known = usize::from(is_undone);
-            assert_eq!(old_times(&dir)[known..], times[known..], "stop at change {n}");
-            undone_at_last += u64::from(!is_undone);
+            assert_eq!(old_times(&dir)[known..], times[known..], "{what}");
+            self.undone_at_last += u64::from(!is_undone);
         }
         std::fs::remove_dir_all(&dir).unwrap();
+        has_died
     }
-    assert!(committed, "a stop at the very end comes after the commit point");
+}
+
+pub(crate) fn fresh_for(scene: &Scene, place: &Path, name: &str) -> std::path::PathBuf {
+    let dir = place.join(name);
+    std::fs::create_dir(&dir).unwrap();
+    (scene.old_tree)(&dir);
+    dir
+}
+
+fn enumerate_cut(scene: &Scene, cut: Cut) {
+    let mut deaths = Deaths::of(scene);
+    let changes = deaths.changes;
+    let died: u64 = (1..=changes).map(|n| cut.each(n, 7, |at| deaths.die(n, at))).sum();
     assert!(
-        undone_at_last > changes / 4,
-        "all times were compared {undone_at_last} times"
+        deaths.has_committed,
+        "a stop at the very end comes after the commit point"
     );
+    let undone = deaths.undone_at_last;
+    assert!(undone > changes / 4, "all times were compared {undone} times");
+    let least = if cut == Cut::Everywhere {
+        5 * changes
+    } else {
+        changes / 2
+    };
+    assert!(died > least, "{died} recoveries died after {changes} deaths");
+}
+
+fn enumerate(scene: &Scene) {
+    enumerate_cut(scene, Cut::usual());
+}
+
+/// A few of the old tree's, one of each kind.
+fn few_operations() -> Vec<Op> {
+    let s = str::to_owned;
+    vec![
+        Op::Mkdir(s("new")),
+        Op::Create(s("new/a")),
+        Op::Write(s("keep/log"), 7, b" and new".to_vec()),
+        Op::Create(s("keep/tmp")),
+        Op::Rename(s("keep/tmp"), s("keep/replaced"), RenameMode::Replace),
+        Op::Rename(s("moves"), s("new/moved"), RenameMode::Replace),
+        Op::Unlink(s("dead")),
+        Op::Chmod(s("one"), 0o600),
+    ]
+}
+
+/// A recovery died only somewhere, by the number of the change before it.
+#[test]
+fn death_at_any_call_of_a_recovery_leaves_the_old_tree_or_the_new_one() {
+    for publish in [Publish::Staged, Publish::Eager] {
+        let scene = Scene {
+            operations: few_operations,
+            ..Scene::usual(publish)
+        };
+        enumerate_cut(&scene, Cut::Everywhere);
+    }
 }
 
 #[test]

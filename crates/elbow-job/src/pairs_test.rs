@@ -26,7 +26,7 @@ use crate::schedule_test::{InJob, Native, Op, scratch};
 use crate::{Cause, Outcome};
 
 /// Pairs in a usual run; a hundred times as many in a soak.
-const PAIRS: u64 = 400;
+const PAIRS: u64 = 1000;
 /// Pairs at a time: nearly all of their time is delay.
 const AT_ONCE: usize = 12;
 

@@ -9,11 +9,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use elbow_file::double::{Faulty, Interposed, Operation, Plan, Recording};
-use elbow_file::{Errno, RealStorage, Storage};
+use elbow_file::{Errno, RealStorage};
 
-use crate::crash_test::{Scene, begin, has_staging, operations, recovered, seen_by_jobs};
+use crate::crash_test::{Cut, Scene, begin, fresh_for, has_staging, recovered, recovery_dies, seen_by_jobs};
 use crate::report::{Publish, RecoverAction};
-use crate::schedule_test::{InJob, Op, scratch, snapshot};
+use crate::schedule_test::{InJob, Op, Snapshot, scratch, snapshot};
 use crate::{JobError, Outcome};
 
 const ERRORS: [Errno; 12] = [
@@ -57,17 +57,6 @@ fn run(dir: &Path, scene: &Scene, fault: Option<Plan>) -> Ended {
     }
 }
 
-fn fresh(place: &Path, name: &str) -> std::path::PathBuf {
-    fresh_for(&Scene::usual(Publish::Staged), place, name)
-}
-
-fn fresh_for(scene: &Scene, place: &Path, name: &str) -> std::path::PathBuf {
-    let dir = place.join(name);
-    std::fs::create_dir(&dir).unwrap();
-    (scene.old_tree)(&dir);
-    dir
-}
-
 /// Another job can work there, and leaves what it was told to.
 fn assert_usable(dir: &Path, what: &str) {
     let job = begin(Arc::new(RealStorage), dir, Publish::Staged);
@@ -75,6 +64,14 @@ fn assert_usable(dir: &Path, what: &str) {
     let outcome = job.commit(&mut |_| {});
     assert!(matches!(outcome, Ok(Outcome::Committed)), "{what}: {outcome:?}");
     std::fs::remove_dir(dir.join("of the next job")).unwrap();
+}
+
+/// The errors with which a call is refused. Not in a soak some in turn, so that all pairs of kinds of call and error come up in the two runs.
+fn errors_of(n: u64) -> Vec<Errno> {
+    match std::env::var_os("SOAK") {
+        Some(_) => ERRORS.to_vec(),
+        None => [n, n + 5, n + 7].map(|n| ERRORS[n as usize % ERRORS.len()]).to_vec(),
+    }
 }
 
 /// Refuses each call once, with each error: what the job says is so.
@@ -87,8 +84,7 @@ fn enumerate(scene: &Scene) {
     let after = snapshot(&whole);
     let (mut committed, mut rolled_back) = (0, 0);
     for n in 1..=calls {
-        // Each call with one error in turn, so that all pairs of kinds of call and error come up in the two runs.
-        for errno in [n, n + 5, n + 7].map(|n| ERRORS[n as usize % ERRORS.len()]) {
+        for errno in errors_of(n) {
             let what = format!("call {n} of {calls} refused with {errno}");
             let dir = fresh_for(scene, temp.path(), "refused");
             let ended = run(&dir, scene, Some(Plan::fail(errno).nth(n)));
@@ -243,11 +239,11 @@ fn a_lost_answer_leaves_the_old_tree_or_the_new_one_where_there_are_subvolumes()
 }
 
 /// Kinds of changing calls with the names that they are made on, of a whole job.
-fn kinds_of_calls(place: &Path) -> BTreeSet<(Operation, Option<OsString>)> {
-    let recording = Arc::new(Interposed::new(Arc::new(RealStorage), Recording::default()));
-    let dir = fresh(place, "refused");
-    let job = begin(recording.clone(), &dir, Publish::Staged);
-    for op in operations() {
+fn kinds_of_calls(place: &Path, scene: &Scene) -> BTreeSet<(Operation, Option<OsString>)> {
+    let recording = Arc::new(Interposed::new(scene.storage.clone(), Recording::default()));
+    let dir = fresh_for(scene, place, "refused");
+    let job = begin(recording.clone(), &dir, scene.publish);
+    for op in (scene.operations)() {
         InJob(&job).run(&op).unwrap();
     }
     assert!(matches!(job.commit(&mut |_| {}), Ok(Outcome::Committed)));
@@ -266,28 +262,27 @@ fn kinds_of_calls(place: &Path) -> BTreeSet<(Operation, Option<OsString>)> {
 }
 
 /// The same for calls that are refused each time that they are tried: an immutable file, a directory without rights.
-#[test]
-fn a_kind_of_call_that_is_always_refused_leaves_the_old_tree_or_the_new_one() {
+fn enumerate_kinds(scene: &Scene, errors: fn(u64) -> Vec<Errno>) {
     rustix::process::umask(rustix::fs::Mode::empty());
     let temp = scratch();
-    let before = snapshot(&fresh(temp.path(), "untouched"));
-    let whole = fresh(temp.path(), "whole");
-    run(&whole, &Scene::usual(Publish::Staged), None);
+    let before = snapshot(&fresh_for(scene, temp.path(), "untouched"));
+    let whole = fresh_for(scene, temp.path(), "whole");
+    run(&whole, scene, None);
     let after = snapshot(&whole);
-    let kinds = kinds_of_calls(temp.path());
+    let kinds = kinds_of_calls(temp.path(), scene);
     assert!(kinds.len() > 30, "{kinds:?}");
     let (mut rolled_back, mut stuck) = (0, 0);
-    for (operation, name) in kinds {
-        for errno in ERRORS {
+    for (nth, (operation, name)) in (0..).zip(kinds) {
+        for errno in errors(nth) {
             let what = format!("{operation:?} of {name:?} always refused with {errno}");
-            let dir = fresh(temp.path(), "refused");
+            let dir = fresh_for(scene, temp.path(), "refused");
             let wanted = name.clone();
             let plan = Plan::fail(errno).on(operation).times(u64::MAX);
             let plan = plan.when(move |call| {
                 let path = call.path();
                 path.file_name().filter(|name| !crate::is_staging_name(name)) == wanted.as_deref()
             });
-            let ended = run(&dir, &Scene::usual(Publish::Staged), Some(plan));
+            let ended = run(&dir, scene, Some(plan));
             assert!(ended.refused > 0, "{what}: it never came");
             let seen = seen_by_jobs(&dir);
             match &ended.outcome {
@@ -298,8 +293,7 @@ fn a_kind_of_call_that_is_always_refused_leaves_the_old_tree_or_the_new_one() {
                 }
                 _ => stuck += 1,
             }
-            let real: Arc<dyn Storage> = Arc::new(RealStorage);
-            recovered(&dir, &real).unwrap_or_else(|error| panic!("{what}: {error}"));
+            recovered(&dir, &scene.storage).unwrap_or_else(|error| panic!("{what}: {error}"));
             let found = snapshot(&dir);
             assert!(
                 ended.was_told || found == before || found == after,
@@ -310,53 +304,106 @@ fn a_kind_of_call_that_is_always_refused_leaves_the_old_tree_or_the_new_one() {
             std::fs::remove_dir_all(&dir).unwrap();
         }
     }
-    assert!(rolled_back > 100, "{rolled_back} {stuck}");
+    assert!(rolled_back > 50, "{rolled_back} {stuck}");
     println!("{rolled_back} rolled back, {stuck} ended by the next recovery");
 }
 
-/// Death at any call while a commit is taken back in which something was refused that comes late, so that there is much to be taken back.
-fn enumerate_deaths_of_taking_back(scene: &Scene, refused: fn() -> Plan) {
-    rustix::process::umask(rustix::fs::Mode::empty());
-    let temp = scratch();
-    let before = snapshot(&fresh_for(scene, temp.path(), "untouched"));
-    let whole = fresh_for(scene, temp.path(), "whole");
-    run(&whole, scene, None);
-    let after = snapshot(&whole);
-    let mut went_on = 0;
-    for n in 1.. {
-        let dir = fresh_for(scene, temp.path(), "died");
-        let faulty = Arc::new(Interposed::new(scene.storage.clone(), Faulty::new([refused()])));
-        let job = begin(faulty.clone(), &dir, scene.publish);
-        for op in (scene.operations)() {
+#[test]
+fn a_kind_of_call_that_is_always_refused_leaves_the_old_tree_or_the_new_one() {
+    enumerate_kinds(&Scene::usual(Publish::Staged), |_| ERRORS.to_vec());
+}
+
+#[test]
+fn a_kind_of_call_that_is_always_refused_leaves_the_old_tree_or_the_new_one_when_published_eagerly() {
+    enumerate_kinds(&Scene::usual(Publish::Eager), errors_of);
+}
+
+/// A commit in which something is refused that comes late, so that there is much to be taken back. It dies at the `n`-th change of the
+/// commit, and the recovery at the `at`-th of its own.
+struct TakenBack<'a> {
+    scene: &'a Scene,
+    refused: fn() -> Plan,
+    place: tempfile::TempDir,
+    before: Snapshot,
+    after: Snapshot,
+    went_on: u64,
+}
+
+impl<'a> TakenBack<'a> {
+    fn of(scene: &'a Scene, refused: fn() -> Plan) -> Self {
+        rustix::process::umask(rustix::fs::Mode::empty());
+        let place = scratch();
+        let before = snapshot(&fresh_for(scene, place.path(), "untouched"));
+        let whole = fresh_for(scene, place.path(), "whole");
+        run(&whole, scene, None);
+        Self {
+            scene,
+            refused,
+            before,
+            after: snapshot(&whole),
+            place,
+            went_on: 0,
+        }
+    }
+
+    /// Runs the job until it dies; `false`: it has fewer changes, and ends by being taken back.
+    fn run(&self, dir: &Path, n: u64) -> bool {
+        let refused = Faulty::new([(self.refused)()]);
+        let faulty = Arc::new(Interposed::new(self.scene.storage.clone(), refused));
+        let job = begin(faulty.clone(), dir, self.scene.publish);
+        for op in (self.scene.operations)() {
             InJob(&job).run(&op).unwrap();
         }
         job.shared.drain(&mut |_| {}).unwrap();
-        let drained = faulty.hook().changes_seen();
         faulty.hook().arm(Plan::stop_at_change(n));
         let outcome = job.commit(&mut |_| {});
-        let stopped = faulty.hook().fired() > 1;
-        if !stopped {
-            assert!(matches!(outcome, Ok(Outcome::RolledBack(_))), "{outcome:?}");
-            assert!(n > 40 && faulty.hook().changes_seen() > drained, "{n}");
-            break;
-        }
-        drop(job);
-        // The recovery dies, too.
-        let dies = Interposed::new(scene.storage.clone(), Faulty::new([Plan::stop_at_change(n % 11 + 1)]));
-        let dies: Arc<dyn Storage> = Arc::new(dies);
-        let _ = recovered(&dir, &dies);
-        let action = recovered(&dir, &scene.storage).unwrap_or_else(|error| panic!("stop at change {n}: {error}"));
-        went_on += u64::from(action == RecoverAction::RolledBack);
+        let has_died = faulty.hook().fired() > 1;
+        assert!(has_died || matches!(outcome, Ok(Outcome::RolledBack(_))), "{outcome:?}");
+        has_died
+    }
+
+    /// Whether the recovery died, or nothing if not even the job did.
+    fn die(&mut self, n: u64, at: u64) -> Option<bool> {
+        let dir = fresh_for(self.scene, self.place.path(), "died");
+        let has_died = self.run(&dir, n).then(|| recovery_dies(&dir, &self.scene.storage, at));
+        let what = format!("stop at change {n}, and at {at} of the recovery");
+        let action = recovered(&dir, &self.scene.storage).unwrap_or_else(|error| panic!("{what}: {error}"));
+        self.went_on += u64::from(action == RecoverAction::RolledBack);
         let found = snapshot(&dir);
         assert!(
-            found == before || found == after,
-            "stop at change {n}, {action:?}: {found:#?}"
+            found == self.before || has_died.is_some() && found == self.after,
+            "{what}, {action:?}: {found:#?}"
         );
         std::fs::remove_dir_all(&dir).unwrap();
+        has_died
     }
-    assert!(went_on > 20, "{went_on}");
+
+    /// Returns the changes of the commit, and how many recoveries died.
+    fn enumerate(&mut self, cut: Cut) -> (u64, u64) {
+        let mut recoveries = 0;
+        for n in 1.. {
+            let mut has_come = false;
+            recoveries += cut.each(n, 11, |at| {
+                let died = self.die(n, at);
+                has_come |= died.is_some();
+                died == Some(true)
+            });
+            if !has_come {
+                return (n - 1, recoveries);
+            }
+        }
+        unreachable!("a commit has an end")
+    }
 }
 
+fn enumerate_deaths_of_taking_back(scene: &Scene, refused: fn() -> Plan) {
+    let mut taken_back = TakenBack::of(scene, refused);
+    let (changes, recoveries) = taken_back.enumerate(Cut::usual());
+    assert!(changes > 40 && recoveries > 20, "{changes} {recoveries}");
+    assert!(taken_back.went_on > 20, "{}", taken_back.went_on);
+}
+
+/// Death at any call while a refused commit is taken back, and of the recovery.
 #[test]
 fn death_while_a_commit_is_taken_back_leaves_the_old_tree_or_the_new_one() {
     let scene = Scene::usual(Publish::Staged);
