@@ -250,6 +250,17 @@ pub enum Request {
     Close,
 }
 
+impl Request {
+    /// Whether it is refused, or told whose lock is in its way, without waiting for anybody.
+    #[cfg(feature = "server")]
+    pub(crate) fn is_answered_at_once(&self) -> bool {
+        matches!(
+            self,
+            Self::Lock { wait: Wait::Try, .. } | Self::Posix { wait: Wait::Try, .. } | Self::Query { .. }
+        )
+    }
+}
+
 /// What the service answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {

@@ -25,7 +25,7 @@ use crate::message::{
 /// ([`Limits::request_bytes`](crate::Limits)).
 pub const FRAME_BYTES_MAX: usize = 16 << 20;
 /// Bytes of a frame before its payload.
-pub(crate) const LENGTH_BYTES: usize = 4;
+pub const LENGTH_BYTES: usize = 4;
 
 mod kinds {
     //! The first byte of a payload. Those of the service have the highest bit set.
@@ -58,7 +58,19 @@ mod kinds {
 ///
 /// # Errors
 /// When the length is none that a peer may send.
-pub(crate) fn frame_length(bytes: &[u8]) -> Result<Option<usize>, DecodeError> {
+///
+/// ```
+/// use elbow_lock::{Request, wire};
+///
+/// let mut bytes = Vec::new();
+/// wire::append_request(&mut bytes, &Request::Close);
+/// let length = bytes.len();
+/// assert_eq!(wire::frame_length(&bytes[..length - 1]).unwrap(), None);
+/// bytes.push(0); // The next one begins.
+/// assert_eq!(wire::frame_length(&bytes).unwrap(), Some(length));
+/// assert_eq!(wire::decode_request(&bytes[wire::LENGTH_BYTES..length]), Ok(Request::Close));
+/// ```
+pub fn frame_length(bytes: &[u8]) -> Result<Option<usize>, DecodeError> {
     let length = announced(bytes)?;
     Ok(length
         .map(|length| LENGTH_BYTES + length)

@@ -1,7 +1,11 @@
 //! A lock service that goes away: nobody goes on as if nothing had happened.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::Shutdown;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::process::{Child, Output, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use elbow_lock::{Client, FileName, Kind, Owner, Wait, file_name};
 use elbow_ranges::Footprint;
@@ -308,4 +312,85 @@ subprocess.run([sys.executable, "-c", code])
 "#;
     let output = ground.python(program);
     assert_eq!(said(&output), "11 11\nfree free\n", "{}", complained(&output));
+}
+
+/// Stands before a service, whose answers come through byte by byte, and over the first connection only so many of them.
+struct Dribble {
+    url: String,
+    connections: Arc<AtomicUsize>,
+    bytes: Arc<AtomicUsize>,
+}
+
+impl Dribble {
+    fn before(service: &str, place: &std::path::Path, bytes_of_first: usize) -> Self {
+        let listener = UnixListener::bind(place).unwrap();
+        let service = service.strip_prefix("unix:").unwrap().to_owned();
+        let (connections, bytes) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let counted = (Arc::clone(&connections), Arc::clone(&bytes));
+        std::thread::spawn(move || {
+            for client in listener.incoming().flatten() {
+                let is_first = counted.0.fetch_add(1, Ordering::SeqCst) == 0;
+                let at_most = if is_first { bytes_of_first } else { usize::MAX };
+                let server = UnixStream::connect(&service).unwrap();
+                let (mut up, mut to) = (client.try_clone().unwrap(), server.try_clone().unwrap());
+                std::thread::spawn(move || {
+                    let _ = std::io::copy(&mut up, &mut to);
+                    to.shutdown(Shutdown::Both)
+                });
+                let bytes = Arc::clone(&counted.1);
+                std::thread::spawn(move || dribble(&server, &client, at_most, &bytes));
+            }
+        });
+        let url = format!("unix:{}", place.display());
+        Self {
+            url,
+            connections,
+            bytes,
+        }
+    }
+}
+
+fn dribble(server: &UnixStream, mut client: &UnixStream, at_most: usize, counted: &AtomicUsize) {
+    for byte in BufReader::new(server).bytes().map_while(Result::ok).take(at_most) {
+        if client.write_all(&[byte]).is_err() {
+            break;
+        }
+        counted.fetch_add(1, Ordering::SeqCst);
+    }
+    let _ = (client.shutdown(Shutdown::Both), server.shutdown(Shutdown::Both));
+}
+
+/// A link that ends within an answer, at each of its bytes: the call fails, and the next one is answered over another link from its beginning.
+#[test]
+fn half_an_answer_ends_with_its_connection() {
+    let program = r#"
+import errno, fcntl, os, time
+f = open("f", "w")
+for _ in range(100):
+    try: fcntl.lockf(f, fcntl.LOCK_EX); print("held", flush=True); os._exit(0)
+    except OSError as error: assert error.errno == errno.ENOLCK, error
+    time.sleep(0.02)
+"#;
+    let run = |bytes_of_first| {
+        let mut ground = Ground::redirected();
+        let service = ground.service.as_ref().unwrap().url.clone();
+        let between = Dribble::before(&service, &ground.data.with_file_name("between"), bytes_of_first);
+        ground.set("ELBOW_LOCKS", &between.url);
+        let output = ground.python(program);
+        assert_eq!(
+            said(&output),
+            "held\n",
+            "{bytes_of_first} bytes: {}",
+            complained(&output)
+        );
+        between
+    };
+    let whole = run(usize::MAX);
+    assert_eq!(whole.connections.load(Ordering::SeqCst), 1);
+    let bytes = whole.bytes.load(Ordering::SeqCst);
+    assert!(bytes > 20, "a welcome and a grant in {bytes} bytes");
+    for cut in 0..bytes {
+        let between = run(cut);
+        assert!(between.connections.load(Ordering::SeqCst) > 1, "cut after {cut} bytes");
+    }
 }

@@ -139,6 +139,51 @@ f.close(); os.waitpid(child, 0)
     );
 }
 
+/// Threads of one process lock with `lock(file, command, type, start, length)`, and a process of its own waits for all of the file.
+const MIXED: &str = r#"
+SETLK, SETLKW, OFD_SETLK, OFD_SETLKW = 6, 7, 37, 38
+W, U = fcntl.F_WRLCK, fcntl.F_UNLCK
+def lock(f, command, kind, start, length):
+    fcntl.fcntl(f, command, struct.pack("hhqqi4x", kind, 0, start, length, 0))
+f, g = open(F, "r+"), open(F, "r+")
+r, w = os.pipe()
+def waiter(start, length):
+    child = os.fork()
+    if child == 0:
+        h = open(F, "r+"); os.write(w, b"w")
+        why = fails(lambda: lock(h, SETLKW, W, start, length)); os.write(w, b"e" if why else b"g")
+        os._exit(0)
+    assert os.read(r, 1) == b"w"; time.sleep(0.5)
+    return child
+"#;
+
+/// LTP's fcntl36 was told of deadlocks that were none: who waits only in a queue behind somebody was taken for one who waits for what that somebody holds.
+#[test]
+fn posix_and_description_locks_of_one_process_behind_one_who_waits_are_no_deadlock() {
+    let program = r#"
+lock(f, SETLK, W, 0, 10); lock(g, OFD_SETLK, W, 20, 10)
+child = waiter(0, 40) # for both
+print(fails(lambda: lock(f, SETLKW, W, 12, 3)), fails(lambda: lock(g, OFD_SETLKW, W, 15, 5)))
+# A thread waits for what another one holds by the other kind, behind the process that waits for both.
+done = []
+def wait(*what): done.append(fails(lambda: lock(*what)))
+t = threading.Thread(target=wait, args=(g, OFD_SETLKW, W, 5, 2)); t.start(); time.sleep(0.5)
+print(done)
+lock(f, SETLKW, W, 30, 10)
+lock(f, SETLK, U, 5, 2); t.join(); print(done)
+t = threading.Thread(target=wait, args=(f, SETLKW, W, 15, 1)); t.start(); time.sleep(0.5)
+print(done)
+lock(g, OFD_SETLK, U, 15, 1); t.join(); print(done)
+os.set_blocking(r, False)
+try: print(os.read(r, 1))
+except BlockingIOError: print("it waits")
+os.set_blocking(r, True)
+lock(g, OFD_SETLK, U, 0, 0); lock(f, SETLK, U, 0, 0); print(os.read(r, 1)); os.waitpid(child, 0)
+"#;
+    let expected = "None None\n[]\n[None]\n[None]\n[None, None]\nit waits\nb'g'\n";
+    same(&format!("{MIXED}\n{program}"), expected);
+}
+
 #[test]
 fn signals_end_a_wait_as_the_handler_wants() {
     same(

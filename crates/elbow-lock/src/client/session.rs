@@ -702,6 +702,45 @@ mod tests {
         session.check(id, &stage.file).unwrap();
     }
 
+    /// What has come of an answer when its link ends is nobody's: it stands before no byte of the next link. And an answer may come in as many pieces
+    /// as it has bytes.
+    #[test]
+    fn half_an_answer_ends_with_its_link() {
+        let granted = |id, token| {
+            let mut frame = Vec::new();
+            let token = Token(token);
+            wire::append_reply(&mut frame, &Reply::Granted { id, token });
+            frame
+        };
+        let mut cut = 0;
+        loop {
+            let mut stage = Stage::new();
+            let id = stage.ask();
+            let first = granted(id, u64::from(u32::MAX));
+            if cut == first.len() {
+                break;
+            }
+            // All of it can be read before the end of the link is.
+            stage.peer.0.write_all(&first[..cut]).unwrap();
+            let (session, file) = (Arc::clone(&stage.session), stage.file.clone());
+            let waiting = std::thread::spawn(move || session.wait(id, &file));
+            stage.peer.0.shutdown(std::net::Shutdown::Both).unwrap();
+            stage.peer = Peer::let_in(&stage.listener, 2);
+            let again = wire::decode_request(&stage.peer.read()).unwrap();
+            assert!(
+                matches!(again, Request::Lock { id: asked, .. } if asked == id),
+                "after {cut} bytes: {again:?}"
+            );
+            for byte in granted(id, u64::MAX) {
+                stage.peer.0.write_all(&[byte]).unwrap();
+            }
+            assert_eq!(waiting.join().unwrap().unwrap(), Token(u64::MAX), "after {cut} bytes");
+            stage.session.check(id, &stage.file).unwrap();
+            cut += 1;
+        }
+        assert!(cut > 8, "an answer has a length, a type, a number and a token");
+    }
+
     /// Others are granted what somebody broke when the service hears this. A client that said it as soon as it was told could be in the middle of a
     /// write.
     #[test]

@@ -19,6 +19,7 @@
 //! Not here: what is kept and what is passed on (`relay`).
 
 mod relay;
+mod watch;
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -34,6 +35,7 @@ use tokio::sync::{Notify, Semaphore};
 use tokio_rustls::TlsConnector;
 
 pub use self::relay::{Relay, Send, Terms};
+use self::watch::Watch;
 use crate::address::Address;
 use crate::client::link::{HELLO_FOR, not_opened, now_ms};
 use crate::client::{Options, TTL_MS_TCP};
@@ -192,7 +194,8 @@ async fn connect_again(settings: &Settings) -> io::Result<Uplink> {
 /// Serves clients as long as one session with the service lasts.
 async fn serve_over(settings: &Settings, uplink: Uplink, ready: &impl Fn(&Address)) -> io::Result<()> {
     let listener = Listener::open(&settings.listen, settings.users).await?;
-    let proxy = Arc::new(Proxy::new(uplink.welcome, uplink.opened_ms, settings.memory_bytes));
+    let proxy = Proxy::new(uplink.welcome, uplink.opened_ms, settings.memory_bytes)?;
+    let proxy = Arc::new(proxy);
     let places = Arc::new(Semaphore::new(settings.clients_max));
     let clients = tokio::spawn(accept(listener, Arc::clone(&proxy), None, places));
     ready(&settings.listen);
@@ -218,6 +221,7 @@ struct Proxy {
     limits: Limits,
     memory: Memory,
     state: Mutex<State>,
+    watch: Watch,
     /// There is something to send to the service.
     wake: Notify,
 }
@@ -251,7 +255,7 @@ impl State {
 }
 
 impl Proxy {
-    fn new(welcome: Welcome, opened_ms: u64, memory_bytes: usize) -> Self {
+    fn new(welcome: Welcome, opened_ms: u64, memory_bytes: usize) -> io::Result<Self> {
         let memory = Memory::new(memory_bytes);
         let state = State {
             relay: Relay::new(opened_ms, welcome.ttl_ms, welcome.grace_ms).within(memory.clone()),
@@ -266,13 +270,14 @@ impl Proxy {
             request_bytes: wire::FRAME_BYTES_MAX,
             ..Limits::default()
         };
-        Self {
+        Ok(Self {
             welcome,
             memory,
             limits,
             state: Mutex::new(state),
+            watch: Watch::new()?,
             wake: Notify::new(),
-        }
+        })
     }
 
     /// Talks to the service until the connection breaks (an error) or the lease is over.
@@ -313,6 +318,9 @@ impl Proxy {
             let reply = wire::decode_reply(&bytes[begin + wire::LENGTH_BYTES..begin + length]).map_err(garbled)?;
             begin += length;
             let is_over = matches!(reply, Reply::Lost { .. });
+            if matches!(reply, Reply::Recall { .. }) {
+                self.bury(); // Perhaps what is in the way is a dead client's.
+            }
             self.step(None, |state, out| state.relay.hear(now_ms(), reply, out));
             if is_over {
                 // The service may leave the connection open until it hears of us: nothing more comes over it.
@@ -354,6 +362,20 @@ impl Proxy {
         }
     }
 
+    /// Ends the sessions of clients that are gone. Who has waited for the end of a process (waitpid(2)) asks after that, and to the service goes
+    /// first what the process has given up.
+    fn bury(&self) {
+        loop {
+            let gone = self.watch.gone();
+            let known = |client: &SessionId| self.state.lock().members.get(client).cloned();
+            let members: Vec<_> = gone.iter().filter_map(known).collect();
+            if members.is_empty() {
+                return;
+            }
+            members.iter().for_each(|member| self.close(member));
+        }
+    }
+
     /// Whether the service reads so slowly that what clients give back has filled the memory: that is never refused.
     fn is_stuck(&self) -> bool {
         !self.memory.has(0) && self.state.lock().room.bytes() > UNSENT_BYTES
@@ -387,7 +409,16 @@ impl Desk for Proxy {
         Ok((member, welcome))
     }
 
+    fn watch(&self, member: &Member) {
+        if let Some(socket) = member.socket() {
+            self.watch.add(member.id, socket);
+        }
+    }
+
     fn apply(&self, member: &Member, request: Request, _known: Known) -> Option<Long> {
+        if request.is_answered_at_once() {
+            self.bury();
+        }
         self.step(Some(member), |state, out| {
             state.relay.ask(now_ms(), member.id, request, out);
         });
@@ -400,6 +431,9 @@ impl Desk for Proxy {
     fn forget(&self, _member: &Member, _refused: &[LockId]) {}
 
     fn close(&self, member: &Member) {
+        if let Some(socket) = member.socket() {
+            self.watch.remove(socket);
+        }
         self.step(None, |state, out| {
             state.relay.close(member.id, out);
             state.members.remove(&member.id);
@@ -426,5 +460,140 @@ impl Desk for Proxy {
 
     fn full_memory(&self) -> Refusal {
         relay::full(self.memory.bytes_max())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixStream;
+
+    use elbow_ranges::Footprint;
+
+    use super::*;
+    use crate::hello::PROTOCOL_NEWEST;
+    use crate::message::{FileName, Kind, Owner, Token, Wait};
+
+    const PEER: Peer = Peer {
+        is_local: true,
+        uid: Some(1_000),
+    };
+
+    fn proxy() -> Proxy {
+        let welcome = Welcome {
+            version: PROTOCOL_NEWEST,
+            session: SessionId(1),
+            ttl_ms: 100_000,
+            epoch: 1,
+            grace_ms: 0,
+            grace_ms_max: 100_000,
+        };
+        Proxy::new(welcome, now_ms(), 1 << 20).unwrap()
+    }
+
+    /// A client, and what is its own end of the connection.
+    fn client(proxy: &Proxy) -> (Arc<Member>, UnixStream) {
+        let (member, _) = proxy.open("test".to_owned(), 0, PEER).unwrap();
+        let (theirs, ours) = UnixStream::pair().unwrap();
+        member.ends_with(ours.into());
+        proxy.watch(&member);
+        (member, theirs)
+    }
+
+    fn file() -> FileName {
+        FileName::new(b"/f").unwrap()
+    }
+
+    fn lock(id: u64, wait: Wait) -> Request {
+        Request::Lock {
+            id: LockId(id),
+            owner: Owner(1),
+            file: file(),
+            kind: Kind::Exclusive,
+            footprint: Footprint::whole(),
+            wait,
+            recall: false,
+        }
+    }
+
+    fn posix(id: u64, wait: Wait) -> Request {
+        Request::Posix {
+            id: LockId(id),
+            owner: Owner(1),
+            file: file(),
+            start: 0,
+            end: 10,
+            kind: Some(Kind::Exclusive),
+            wait,
+        }
+    }
+
+    fn query() -> Request {
+        Request::Query {
+            id: LockId(9),
+            owner: Owner(1),
+            file: file(),
+            kind: Kind::Shared,
+            start: 0,
+            end: 10,
+        }
+    }
+
+    /// What has been said to the service since the last look.
+    fn said(proxy: &Proxy) -> Vec<Request> {
+        let unsent = proxy.state.lock().take_unsent();
+        let mut bytes = &unsent[..];
+        let mut requests = Vec::new();
+        while let Ok(Some(length)) = wire::frame_length(bytes) {
+            requests.push(wire::decode_request(&bytes[wire::LENGTH_BYTES..length]).unwrap());
+            bytes = &bytes[length..];
+        }
+        requests
+    }
+
+    /// A client of the proxy has asked for something, has got it, and is dead; no task of its connection has run.
+    fn with_a_dead_holder(of: Request) -> Proxy {
+        let proxy = proxy();
+        let (holder, connection) = client(&proxy);
+        assert!(proxy.apply(&holder, of, Known::default()).is_none());
+        let [Request::Lock { id, .. } | Request::Posix { id, .. }] = said(&proxy)[..] else {
+            panic!("it asked for a lock")
+        };
+        let granted = Reply::Granted { id, token: Token(7) };
+        proxy.step(None, |state, out| state.relay.hear(now_ms(), granted, out));
+        drop(connection);
+        assert!(proxy.holds_something(&holder));
+        proxy
+    }
+
+    /// The service learned of the death after it had refused who asked: at once, and because of a lock of nobody's.
+    #[test]
+    fn what_the_dead_hold_is_given_up_before_a_client_of_the_same_proxy_asks() {
+        let tries = [lock(5, Wait::Try), posix(5, Wait::Try), query()];
+        for (of, asked) in [lock(1, Wait::Forever), posix(1, Wait::Forever)]
+            .into_iter()
+            .flat_map(|of| tries.iter().map(move |asked| (of.clone(), asked.clone())))
+        {
+            let proxy = with_a_dead_holder(of.clone());
+            let (other, _connection) = client(&proxy);
+            assert!(proxy.apply(&other, asked.clone(), Known::default()).is_none());
+            let said = said(&proxy);
+            let given_up = match of {
+                Request::Lock { .. } => matches!(said[0], Request::Cancel { .. }),
+                _ => matches!(said[0], Request::PosixRelease { file: None, .. }),
+            };
+            assert!(given_up && said.len() > 1, "{of:?}, {asked:?}: {said:?}");
+            assert_eq!(proxy.state.lock().members.len(), 1);
+            assert!(proxy.watch.gone().is_empty(), "it is looked for no more");
+        }
+    }
+
+    /// Before it refuses somebody from elsewhere the service asks for what is in the way.
+    #[test]
+    fn what_the_dead_hold_is_given_up_when_the_service_asks_for_it() {
+        let proxy = with_a_dead_holder(lock(1, Wait::Forever));
+        let mut bytes = Vec::new();
+        wire::append_reply(&mut bytes, &Reply::Recall { id: LockId(u64::MAX) });
+        proxy.hear_all(&mut bytes).unwrap();
+        assert!(matches!(said(&proxy)[..], [Request::Cancel { .. }, ..]));
     }
 }

@@ -34,6 +34,8 @@ const HELLO_BYTES_MAX: usize = 512;
 pub(crate) trait Desk: Send + Sync {
     /// Opens a session for a client that asked for a lease of `ttl_ms`; an error is why it cannot come in.
     fn open(&self, name: String, ttl_ms: u32, peer: Peer) -> Result<(Arc<Member>, Welcome), String>;
+    /// It is known by which socket the client is dead or alive.
+    fn watch(&self, _member: &Member) {}
     /// Does what a client asks; not called with `Close`. Given back is what takes long to compare: it is to be compared, and applied again.
     #[must_use]
     fn apply(&self, member: &Member, request: Request, known: Known) -> Option<Long>;
@@ -66,6 +68,7 @@ pub(crate) async fn serve<D: Desk>(desk: Arc<D>, arrival: Arrival, credentials: 
     };
     if let Some(socket) = arrival.socket.filter(|_| !member.has_lease) {
         member.ends_with(socket);
+        desk.watch(&member);
     }
     let mut connection = Connection {
         desk: &*desk,

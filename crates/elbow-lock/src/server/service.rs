@@ -12,7 +12,7 @@
 //! sees them in the order in which they were decided. Several shards are only ever locked in ascending order.
 
 use std::collections::HashMap;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -31,7 +31,7 @@ use crate::deadlock;
 use crate::hello::{PROTOCOL_NEWEST, Welcome};
 use crate::lease::Leases;
 use crate::memory::Memory;
-use crate::message::{FileName, LockId, Owner, Refusal, Reply, Request, SessionId, Wait};
+use crate::message::{FileName, LockId, Owner, Refusal, Reply, Request, SessionId};
 use crate::shard::{Action, Limits, Shard};
 use crate::table::{Comparison, Known};
 
@@ -145,6 +145,11 @@ impl Member {
     pub(crate) fn ends_with(&self, socket: OwnedFd) {
         // A session has one connection.
         let _ = self.socket.set(socket);
+    }
+
+    /// By which the kernel says whether it is alive, where it does.
+    pub(crate) fn socket(&self) -> Option<BorrowedFd<'_>> {
+        self.socket.get().map(AsFd::as_fd)
     }
 
     /// Has its process closed the connection, or died? Whoever serves it may not have seen that yet.
@@ -377,11 +382,9 @@ impl Service {
     /// Ends the sessions of processes that are gone and are in the way of what would be refused at once: to who has waited for the end of a
     /// process (waitpid(2)) its locks are free.
     fn bury(&self, place: Place, member: &Member, request: &Request, known: &Known) {
-        let (Request::Lock { wait: Wait::Try, .. } | Request::Posix { wait: Wait::Try, .. } | Request::Query { .. }) =
-            request
-        else {
+        if !request.is_answered_at_once() {
             return; // It waits for them.
-        };
+        }
         loop {
             let in_the_way = self.in_the_way(place, member, request, known);
             let found = in_the_way.and_then(|session| self.sessions.read().get(&session).cloned());
@@ -617,7 +620,7 @@ mod tests {
     use elbow_ranges::Footprint;
 
     use super::*;
-    use crate::message::Kind;
+    use crate::message::{Kind, Wait};
     use crate::server::outbox::Ending;
     use crate::server::outbox::Unsent;
     use crate::wire;

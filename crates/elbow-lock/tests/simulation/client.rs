@@ -20,8 +20,9 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
 use crate::TTL_MS;
+use crate::frame::Message;
 use crate::support::naive::{Want, wanted};
-use crate::world::{Belief, Ending, Hello, LinkId, Message, Node, NodeId, Out, file};
+use crate::world::{Belief, Ending, Hello, LinkId, Node, NodeId, Out, file};
 
 /// A bug of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

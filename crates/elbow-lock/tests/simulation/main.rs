@@ -23,6 +23,7 @@
 mod support;
 
 mod client;
+mod frame;
 mod proxy;
 mod service;
 mod witness;
@@ -65,6 +66,8 @@ struct Planted {
     service: Trust,
     /// A service that has lost its memory begins as if there had been none: a bug.
     assumes_first: bool,
+    /// A service lets hold again what any life before has granted, not noting that others have granted since: a bug, in the real shard.
+    notes_no_grants: bool,
 }
 
 const SOUND: Planted = Planted {
@@ -73,6 +76,7 @@ const SOUND: Planted = Planted {
     proxy: ProxyFlaw::None,
     service: Trust::Deaths,
     assumes_first: false,
+    notes_no_grants: false,
 };
 
 /// What happened in a case.
@@ -130,7 +134,8 @@ fn birth(
             let was_in_grace = witness.borrow().in_grace();
             memory.begin(was_in_grace, rng.random_bool(0.2), planted.assumes_first);
             let grace_until_ms = if memory.is_first { 0 } else { now_ms + u64::from(TTL_MS) };
-            let locks = Locks::new(planted.table, memory.epoch, grace_until_ms, memory.held_since);
+            let held_since = if planted.notes_no_grants { 0 } else { memory.held_since };
+            let locks = Locks::new(planted.table, memory.epoch, grace_until_ms, held_since);
             let (trust, witness) = (planted.service, Rc::clone(&witness));
             Box::new(Service::new(locks, memory.epoch, grace_until_ms, trust, witness))
         }
@@ -267,9 +272,8 @@ fn no_two_believe_to_hold_and_everybody_gets_done() {
     let (world, service, cases) = totals.into_inner().unwrap();
     println!("{cases} cases: {world:?}, {service:?}");
     if cases >= 1000 {
-        assert!(
-            world.cuts > 0 && world.kills > 0 && world.pauses > 0 && world.clocks_set > 0 && world.lost_messages > 0
-        );
+        assert!(world.cuts > 0 && world.kills > 0 && world.pauses > 0 && world.clocks_set > 0);
+        assert!(world.lost_pieces > 0 && world.split > 0 && world.joined > 0 && world.half_frames > 0);
         assert!(service.reasserted > 0 && service.disconnected > 0 && service.restarts > cases && service.recalls > 0);
         assert!(service.passed > 0, "nobody ever passed a queue");
         assert!(service.broken > 0, "nobody's locks were ever broken");
@@ -282,14 +286,21 @@ fn no_two_believe_to_hold_and_everybody_gets_done() {
 /// The simulation is worth what it finds, in so many cases at most.
 #[test]
 fn the_simulation_finds_planted_bugs() {
-    let table = |table| (20_000, Trouble::Anywhere, Planted { table, ..SOUND });
-    let client = |client| (20_000, Trouble::Anywhere, Planted { client, ..SOUND });
-    let proxy = |proxy| (20_000, Trouble::AtProxy, Planted { proxy, ..SOUND });
-    let service = |trouble, service| (20_000, trouble, Planted { service, ..SOUND });
-    // Bugs that clients of a real service have acted on: an old life's locks, an old link's words, an old grant, a service without a memory.
-    let real = |trouble, planted| (1_000, trouble, planted);
+    let at = |trouble, planted| (20_000, Some(trouble), planted);
+    let table = |table| at(Trouble::Anywhere, Planted { table, ..SOUND });
+    let client = |client| at(Trouble::Anywhere, Planted { client, ..SOUND });
+    let proxy = |proxy| at(Trouble::AtProxy, Planted { proxy, ..SOUND });
+    let service = |trouble, service| at(trouble, Planted { service, ..SOUND });
+    // Bugs that clients of a real service have acted on: an old life's locks, an old link's words, an old grant, a service without a memory. They are found
+    // where they are looked for, and by the cases of the gate too.
+    let real = |trouble, planted| (1_000, Some(trouble), planted);
+    let in_the_gate = |planted| (1_000, None, planted);
     let revived = Planted {
         table: Flaw::RevivesAnyLife,
+        ..SOUND
+    };
+    let revived_by_shards = Planted {
+        notes_no_grants: true,
         ..SOUND
     };
     let believed = Planted {
@@ -324,11 +335,20 @@ fn the_simulation_finds_planted_bugs() {
         real(Trouble::Anywhere, believed),
         real(Trouble::Anywhere, old_grants),
         real(Trouble::Anywhere, forgetful),
+        real(Trouble::UnseenLives, revived_by_shards),
+        in_the_gate(revived),
+        in_the_gate(revived_by_shards),
+        in_the_gate(believed),
+        in_the_gate(old_grants),
+        in_the_gate(forgetful),
     ];
     for (at_most, trouble, planted) in planted {
-        let cases = cases_to_fail(at_most, |rng| drop(run(rng, trouble, planted)));
-        println!("found after {cases:?} cases: {planted:?}");
-        assert!(cases.is_some(), "not found: {planted:?}");
+        let cases = cases_to_fail(at_most, |rng| {
+            let trouble = trouble.unwrap_or_else(|| Trouble::any(rng));
+            drop(run(rng, trouble, planted));
+        });
+        println!("found after {cases:?} cases: {trouble:?}, {planted:?}");
+        assert!(cases.is_some(), "not found: {trouble:?}, {planted:?}");
     }
 }
 
@@ -336,7 +356,10 @@ fn add_world(sum: &mut world::Told, told: &world::Told) {
     sum.events += told.events;
     sum.ios += told.ios;
     sum.cuts += told.cuts;
-    sum.lost_messages += told.lost_messages;
+    sum.lost_pieces += told.lost_pieces;
+    sum.split += told.split;
+    sum.joined += told.joined;
+    sum.half_frames += told.half_frames;
     sum.kills += told.kills;
     sum.pauses += told.pauses;
     sum.clocks_set += told.clocks_set;

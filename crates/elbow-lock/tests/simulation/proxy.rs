@@ -6,7 +6,8 @@ use elbow_lock::SessionId;
 use elbow_lock::proxy::{Relay, Send, Terms};
 
 use crate::TTL_MS;
-use crate::world::{Ending, Hello, LinkId, Message, Node, NodeId, Out};
+use crate::frame::Message;
+use crate::world::{Ending, Hello, LinkId, Node, NodeId, Out};
 
 /// A bug of a proxy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,9 +8,10 @@ use elbow_lock::{
     Action, Leases, Limits, Party, Reply, Request, SessionId, Shard, find_deadlock, resolve, resolve_after,
 };
 
+use crate::frame::Message;
 use crate::support::naive::{Flaw, Naive, wanted};
 use crate::witness::Witness;
-use crate::world::{Ending, Hello, LinkId, Message, Node, Out};
+use crate::world::{Ending, Hello, LinkId, Node, Out};
 
 /// The tables behind a service: the real shards, or the naive one with a bug in it.
 pub(crate) enum Locks {

@@ -5,8 +5,9 @@
 //!     a cut loses what is under way; either end hears of it soon, late or never
 //! ```
 //!
-//! A link is a stream as TCP has it: what arrives, arrives in order and once. What was sent on an old link can arrive
-//! after the hello of a new one. A node sees only its own clock. It can die, stand still, and have its clock set; then it
+//! A link is a stream of bytes as TCP has it, written and read by the shipped codec: what arrives, arrives in order and once, in pieces that are no
+//! messages: part of one, or the end of one with the beginning of the next. A cut leaves half a frame at the other end. What was sent on an old link can
+//! arrive after the hello of a new one. A node sees only its own clock. It can die, stand still, and have its clock set; then it
 //! is the node's business what it still believes, and the world's to compare beliefs at one true instant.
 //!
 //! A node is anything that implements [`Node`]: a service, a client, a proxy between them.
@@ -14,23 +15,15 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use elbow_lock::{FileName, Reply, Request, Token};
+use elbow_lock::{FileName, Token, wire};
 use rand::Rng;
 use rand::rngs::StdRng;
 
+use crate::frame::{self, Message};
 use crate::support::naive::{Want, conflict};
 
 pub(crate) type NodeId = usize;
 pub(crate) type LinkId = usize;
-
-/// What nodes send each other.
-#[derive(Clone, Debug)]
-pub(crate) enum Message {
-    Hello(Hello),
-    Welcome { ttl_ms: u32, epoch: u32, grace_ms: u32 },
-    Request(Request),
-    Reply(Reply),
-}
 
 /// Who comes.
 #[derive(Clone, Copy, Debug, Default)]
@@ -144,11 +137,17 @@ struct Link {
     cut: [u64; 2],
     /// Whether an end has closed it or knows that it ended.
     is_closed: [bool; 2],
+    /// Bytes to each end: those that go out with the next ones, or a little later.
+    held: [Vec<u8>; 2],
+    /// And those that have come there and are no whole frame yet.
+    inbox: [Vec<u8>; 2],
 }
 
 enum Event {
     Opened(LinkId, usize),
-    Arrives(LinkId, usize, Message),
+    Arrives(LinkId, usize, Vec<u8>),
+    /// What was held back goes out.
+    Flush(LinkId, usize),
     Ended(LinkId, usize, Ending),
     Wake(NodeId, u64),
     Born(NodeId),
@@ -214,7 +213,14 @@ pub(crate) struct Told {
     pub(crate) events: u64,
     pub(crate) ios: u64,
     pub(crate) cuts: u64,
-    pub(crate) lost_messages: u64,
+    /// Pieces that nobody got.
+    pub(crate) lost_pieces: u64,
+    /// Pieces that ended within a message.
+    pub(crate) split: u64,
+    /// Pieces with the end of one message and the beginning of another.
+    pub(crate) joined: u64,
+    /// Links that ended within a message.
+    pub(crate) half_frames: u64,
     pub(crate) kills: u64,
     pub(crate) pauses: u64,
     pub(crate) clocks_set: u64,
@@ -309,17 +315,17 @@ impl World {
                     });
                 }
             }
-            Event::Arrives(link, end, message) => {
+            Event::Arrives(link, end, bytes) => {
                 if at <= self.links[link].cut[end] && !self.links[link].is_closed[end] {
-                    self.with(self.links[link].ends[end], rng, |node, now, out| {
-                        node.received(now, link, message, out);
-                    });
+                    self.arrives(link, end, &bytes, rng);
                 } else {
-                    self.told.lost_messages += 1;
+                    self.told.lost_pieces += 1;
                 }
             }
+            Event::Flush(link, to) => self.flush(link, to, rng),
             Event::Ended(link, end, ending) => {
                 if !std::mem::replace(&mut self.links[link].is_closed[end], true) {
+                    self.told.half_frames += u64::from(!self.links[link].inbox[end].is_empty());
                     self.with(self.links[link].ends[end], rng, |node, now, out| {
                         node.ended(now, link, ending, out);
                     });
@@ -337,8 +343,28 @@ impl World {
                 Some(self.links[link].ends[end])
             }
             Event::Wake(id, _) | Event::Breaks(id, _) => Some(id),
-            Event::Born(_) | Event::Fault(_) => None,
+            Event::Flush(..) | Event::Born(_) | Event::Fault(_) => None,
         }
+    }
+
+    /// Bytes come to an end of a link, which takes the messages that are all there: one after the other, as long as it does not close the link.
+    fn arrives(&mut self, link: LinkId, end: usize, bytes: &[u8], rng: &mut StdRng) {
+        let had_some = !self.links[link].inbox[end].is_empty();
+        self.links[link].inbox[end].extend_from_slice(bytes);
+        let mut messages = 0;
+        while !self.links[link].is_closed[end]
+            && let Some(length) = wire::frame_length(&self.links[link].inbox[end]).expect("frames of ours")
+        {
+            let frame: Vec<u8> = self.links[link].inbox[end].drain(..length).collect();
+            let message = frame::decode(&frame[wire::LENGTH_BYTES..], end);
+            messages += 1;
+            self.with(self.links[link].ends[end], rng, |node, now, out| {
+                node.received(now, link, message, out);
+            });
+        }
+        let is_split = !self.links[link].inbox[end].is_empty();
+        self.told.split += u64::from(is_split);
+        self.told.joined += u64::from(messages > 0 && (is_split || had_some && messages > 1));
     }
 
     fn local(&self, id: NodeId) -> u64 {
@@ -405,15 +431,14 @@ impl World {
             Command::Connect(to) => self.connect(id, to, rng),
             Command::Send(link, message) => {
                 let from = self.end_of(link, id);
-                let to = 1 - from;
                 if !self.links[link].is_closed[from] {
-                    let at = (self.now + delay(rng)).max(self.links[link].arrives[to]);
-                    self.links[link].arrives[to] = at;
-                    self.at(at, Event::Arrives(link, to, message));
+                    frame::append(&mut self.links[link].held[1 - from], &message);
+                    self.let_out(link, 1 - from, rng);
                 }
             }
             Command::Close(link) => {
                 let from = self.end_of(link, id);
+                self.flush(link, 1 - from, rng);
                 self.links[link].is_closed[from] = true;
                 // Comes after what was sent before, and gets lost like it.
                 let at = (self.now + delay(rng)).max(self.links[link].arrives[1 - from]);
@@ -429,6 +454,32 @@ impl World {
         }
     }
 
+    /// Lets bytes out that wait to go to an end: all of them, or the first ones, and the rest a little later or with what comes next.
+    fn let_out(&mut self, link: LinkId, to: usize, rng: &mut StdRng) {
+        let waiting = self.links[link].held[to].len();
+        if rng.random_range(0..4) > 0 {
+            return self.flush(link, to, rng);
+        }
+        let rest = self.links[link].held[to].split_off(rng.random_range(0..waiting));
+        let first = std::mem::replace(&mut self.links[link].held[to], rest);
+        self.deliver(link, to, first, rng);
+        self.at(self.now + delay(rng), Event::Flush(link, to));
+    }
+
+    fn flush(&mut self, link: LinkId, to: usize, rng: &mut StdRng) {
+        let bytes = std::mem::take(&mut self.links[link].held[to]);
+        self.deliver(link, to, bytes, rng);
+    }
+
+    /// After what was sent before.
+    fn deliver(&mut self, link: LinkId, to: usize, bytes: Vec<u8>, rng: &mut StdRng) {
+        if !bytes.is_empty() {
+            let at = (self.now + delay(rng)).max(self.links[link].arrives[to]);
+            self.links[link].arrives[to] = at;
+            self.at(at, Event::Arrives(link, to, bytes));
+        }
+    }
+
     fn connect(&mut self, from: NodeId, to: NodeId, rng: &mut StdRng) {
         let is_there = self.places[to].node.is_some();
         self.links.push(Link {
@@ -436,6 +487,8 @@ impl World {
             arrives: [0; 2],
             cut: [u64::MAX; 2],
             is_closed: [false, !is_there],
+            held: Default::default(),
+            inbox: Default::default(),
         });
         let link = self.links.len() - 1;
         let at = self.now + 1 + delay(rng);
@@ -472,6 +525,7 @@ impl World {
                         if self.links[link].ends.contains(&id) && self.links[link].is_closed != [true; 2] {
                             let end = self.end_of(link, id);
                             self.links[link].is_closed[end] = true;
+                            self.links[link].held[1 - end].clear(); // It died while it wrote.
                             let ending = match is_known || self.is_local(link) {
                                 true => Ending::Known,
                                 false => Ending::Lost,

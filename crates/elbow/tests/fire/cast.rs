@@ -6,6 +6,7 @@ use std::process::{Command, Stdio};
 use elbow_testkit::oracle::log;
 
 use super::bed::Bed;
+use super::package;
 use super::process::Process;
 use super::schedule::{CLIENTS, TTL_MS};
 
@@ -54,13 +55,10 @@ pub(crate) struct Programs {
     libraries: [PathBuf; 3],
 }
 
-/// What cargo calls them.
-const LIBRARIES: [&str; 3] = ["libelbow_lock_c.so", "libelbow_fcntl.so", "libelbowroom_native.so"];
-
 impl Programs {
     /// None where a library is not built, which is an error where CI is set.
     pub(crate) fn build() -> Option<Self> {
-        let libraries = libraries()?;
+        let libraries = package::libraries()?;
         let programs = Self {
             directory: tempfile::tempdir().unwrap(),
             libraries,
@@ -68,51 +66,14 @@ impl Programs {
         for name in ["list", "fcntl", "hold"] {
             programs.compile(name);
         }
-        programs.install_package();
+        package::install_python(&programs.directory.path().join("python"), &programs.libraries[2]);
         Some(programs)
     }
 
     fn compile(&self, name: &str) {
-        let mut command = Command::new("cc");
-        command
-            .args(["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-O1", "-o"])
-            .arg(self.directory.path().join(name))
-            .arg(source(&format!("{name}.c")))
-            .args([
-                "-I",
-                concat!(env!("CARGO_MANIFEST_DIR"), "/../../clients/c-lock/include"),
-            ]);
-        if name == "list" {
-            // The name by which the program asks for it is another than that of the file that cargo made.
-            let asked_for = self.directory.path().join("libelbow_lock.so.0.1");
-            std::os::unix::fs::symlink(&self.libraries[0], asked_for).unwrap();
-            command.arg(&self.libraries[0]);
-        }
-        let output = command.output().unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    }
-
-    /// As a wheel would have it.
-    fn install_package(&self) {
-        let root = self.directory.path().join("python");
-        let package = root.join("elbowroom");
-        let information = root.join("elbowroom-0.dist-info");
-        for place in [&package, &information] {
-            std::fs::create_dir_all(place).unwrap();
-        }
-        std::fs::write(
-            information.join("METADATA"),
-            "Metadata-Version: 2.1\nName: elbowroom\nVersion: 0\n",
-        )
-        .unwrap();
-        let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../clients/python/python/elbowroom");
-        for entry in std::fs::read_dir(sources).unwrap() {
-            let entry = entry.unwrap();
-            if entry.file_type().unwrap().is_file() {
-                std::fs::copy(entry.path(), package.join(entry.file_name())).unwrap();
-            }
-        }
-        std::os::unix::fs::symlink(&self.libraries[2], package.join("_native.abi3.so")).unwrap();
+        let program = self.directory.path().join(name);
+        let library = Some(&*self.libraries[0]).filter(|_| name == "list");
+        package::compile(&source(&format!("{name}.c")), &program, library);
     }
 }
 
@@ -120,28 +81,6 @@ fn source(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("tests/fire/clients")
         .join(name)
-}
-
-/// Where a build of the workspace put the libraries: in one of two places, and the newer one counts.
-fn libraries() -> Option<[PathBuf; 3]> {
-    let directory = Path::new(env!("CARGO_BIN_EXE_elbow")).parent().unwrap();
-    let newest = |name: &str| {
-        let places = [directory.join(name), directory.join("deps").join(name)];
-        let built = places
-            .into_iter()
-            .filter_map(|place| Some((place.metadata().ok()?.modified().ok()?, place)));
-        built.max().map(|(_, place)| place)
-    };
-    if let [Some(lock), Some(fcntl), Some(python)] = LIBRARIES.map(newest) {
-        return Some([lock, fcntl, python]);
-    }
-    let how = "cargo build -p elbow-c-lock -p elbow-fcntl -p elbow-python";
-    assert!(
-        std::env::var_os("CI").is_none(),
-        "{LIBRARIES:?} are not all built: {how}"
-    );
-    println!("SKIPPED: {LIBRARIES:?} are not all built: {how}");
-    None
 }
 
 /// The place of one client after another.

@@ -14,6 +14,8 @@
 
 mod bed;
 mod cast;
+#[path = "../package/mod.rs"]
+mod package;
 mod process;
 mod schedule;
 

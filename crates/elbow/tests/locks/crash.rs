@@ -324,17 +324,29 @@ fn who_waits_is_told_in_time_while_the_memory_cannot_be_written() {
 #[test]
 fn a_lock_is_free_when_its_process_has_been_waited_for() {
     let lockd = Lockd::start(&[]);
-    let client = lockd.client();
+    holders_are_killed_and_waited_for(&lockd, &lockd.address(), &lockd.client(), |_| {});
+}
+
+/// Of 100 processes that hold a file by the lock service (or proxy) at `server`, each is killed and waited for; what it held is then tried for by
+/// `client`. `signal` stops who serves them meanwhile, so that it finds both when it goes on: an end, and a question.
+pub(crate) fn holders_are_killed_and_waited_for(lockd: &Lockd, server: &str, client: &Client, signal: impl Fn(Signal)) {
     let [file, began] = ["f", "began"].map(|name| lockd.directory.path().join(name));
+    let script = ["sh", "-c", "touch began; exec sleep 60"];
+    let command = [["lock", "hold", "f", "--server", server, "--"].as_slice(), &script].concat();
     for round in 0..100 {
-        let command = ["lock", "hold", "f", "--", "sh", "-c", "touch began; exec sleep 60"];
         let mut holder = lockd.elbow(&command).spawn().unwrap();
         // Until then the command has a copy of the connection.
         until("it holds", || began.exists());
         std::fs::remove_file(&began).unwrap();
+        signal(Signal::STOP);
         holder.kill().unwrap();
         holder.wait().unwrap();
-        let hold = client.lock(&file, Footprint::whole(), Kind::Exclusive, Wait::Try);
+        let hold = std::thread::scope(|scope| {
+            let trying = scope.spawn(|| client.lock(&file, Footprint::whole(), Kind::Exclusive, Wait::Try));
+            std::thread::sleep(Duration::from_millis(3)); // So that it is likely to have asked; it must work otherwise, too.
+            signal(Signal::CONT);
+            trying.join().unwrap()
+        });
         hold.unwrap_or_else(|error| panic!("round {round}: {error}"))
             .finish()
             .unwrap();

@@ -122,6 +122,34 @@ fn a_request_that_is_too_long_is_refused_alone() {
     hold.finish().unwrap();
 }
 
+/// Only its refusal was looked at, and an option that is named has to help.
+#[test]
+fn a_million_ranges_are_granted_where_requests_may_be_long() {
+    const RANGES: u64 = 1_000_000;
+    let lockd = Lockd::start(&["--request", "16M"]);
+    let list = irregular(RANGES);
+    assert!(
+        list.segments() == RANGES && list.heap_bytes() as u64 >= 8 * RANGES,
+        "there is a pattern in it: {} bytes",
+        list.heap_bytes()
+    );
+    let client = lockd.client();
+    let hold = client.lock("/f", list, Kind::Exclusive, Wait::Try).unwrap();
+    // To the byte: the last range, and the gap behind it.
+    let last = irregular(RANGES).bounds().end;
+    let others = lockd.client();
+    let byte = |at: u64, wait| {
+        let byte = Footprint::extent(at..at + 1).unwrap();
+        others.lock("/f", byte, Kind::Exclusive, wait)
+    };
+    let refused = byte(last - 1, Wait::Try).unwrap_err().to_string();
+    assert!(refused.contains("somebody else holds it"), "{refused}");
+    byte(last, Wait::Try).unwrap().finish().unwrap();
+    assert_eq!(lockd.total("holds"), 1);
+    hold.finish().unwrap();
+    byte(last - 1, Wait::For(10_000)).unwrap().finish().unwrap();
+}
+
 /// The story: 10,000 clients could make the service take 100 MB each, and 814 MB stayed when they had gone.
 #[test]
 fn what_clients_took_goes_back_to_the_system_when_they_have_gone() {

@@ -13,8 +13,11 @@ mod hostile;
 mod lockd;
 mod ltp;
 mod mpi;
+#[path = "../package/mod.rs"]
+mod package;
 mod preload;
 mod proxy;
 mod sealed;
+mod stopped;
 mod uncovered;
 mod wait;

@@ -8,7 +8,7 @@ use elbow_lock::{Client, Hold, Kind, LockError, Owner, Wait, file_name};
 use elbow_ranges::Footprint;
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::crash::fight_while;
+use super::crash::{fight_while, holders_are_killed_and_waited_for};
 use super::hostile::irregular;
 use super::lockd::{Lockd, until};
 
@@ -131,6 +131,15 @@ fn a_killed_client_of_a_proxy_leaves_its_locks_at_once() {
         .client()
         .lock(&file, Footprint::whole(), Kind::Exclusive, Wait::For(2_000))
         .unwrap();
+}
+
+/// The service cannot see that a proxy's client is dead, and refused who tried for its lock before the proxy had read of it.
+#[test]
+fn through_a_proxy_a_lock_is_free_when_its_process_has_been_waited_for() {
+    let lockd = Lockd::start(&[]);
+    let proxy = Proxy::start(&lockd, &lockd.address());
+    let client = proxy.client();
+    holders_are_killed_and_waited_for(&lockd, &proxy.address, &client, |signal| proxy.signal(signal));
 }
 
 /// All of a file for the only owner of a client.

@@ -116,6 +116,103 @@ fn who_locks_past_the_service_is_named_refused_and_fails_the_run() {
     assert_eq!(bed.0.total("grants"), 0);
 }
 
+/// A lock of the whole file by syscall.FcntlFlock, and what the C program here says of it.
+const IN_GO: &str = r#"package main
+
+import (
+	"fmt"
+	"os"
+	"syscall"
+)
+
+func main() {
+	file, err := os.OpenFile(os.Args[1], os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		panic(err)
+	}
+	lock := syscall.Flock_t{Type: syscall.F_WRLCK}
+	number := syscall.Errno(0)
+	if err := syscall.FcntlFlock(file.Fd(), syscall.F_SETLK, &lock); err != nil {
+		number = err.(syscall.Errno)
+	}
+	fmt.Println(os.Getpid(), os.Args[1], int(number))
+}
+"#;
+
+/// Builds a program in Go in the bed's directory, without a network. No: there is no Go here.
+fn build_in_go(bed: &Bed, name: &str, source: &str, options: &[&str], cgo: &str) -> bool {
+    let place = bed.0.directory.path();
+    let module = place.join(format!("{name}.module"));
+    std::fs::create_dir(&module).unwrap();
+    std::fs::write(module.join("go.mod"), "module locker\n\ngo 1.18\n").unwrap();
+    std::fs::write(module.join("main.go"), source).unwrap();
+    let mut go = Command::new("go");
+    go.args(["build", "-o"]).arg(place.join(name)).args(options);
+    go.current_dir(&module).env("HOME", place).env("CGO_ENABLED", cgo);
+    for (variable, value) in [
+        ("GOFLAGS", "-mod=mod"),
+        ("GOPROXY", "off"),
+        ("GOTOOLCHAIN", "local"),
+        ("GOWORK", "off"),
+    ] {
+        go.env(variable, value);
+    }
+    for (variable, directory) in [("GOCACHE", "go.cache"), ("GOPATH", "go.path")] {
+        go.env(variable, place.join(directory));
+    }
+    match go.output() {
+        Ok(built) => assert!(built.status.success(), "{name}: {}", said(&built)),
+        Err(error) => {
+            // Nothing of ours brings it along, so this is no failure where CI is set either.
+            println!("SKIPPED: no program in Go can be built here ({error})");
+            return false;
+        }
+    }
+    true
+}
+
+/// The heads of programs were made up, and the programs that damaged files were real.
+#[test]
+fn programs_in_go_are_refused_at_the_start_and_found_when_a_shell_runs_them() {
+    let Some(bed) = Bed::new() else { return };
+    let with_c = IN_GO.replace("package main\n", "package main\n\nimport \"C\"\n");
+    let external = ["-ldflags", "-linkmode=external"];
+    let programs: [(&str, &str, &[&str], &str, &str); 3] = [
+        ("static", IN_GO, &[], "0", "is linked statically"),
+        ("dynamic", IN_GO, &external, "1", "is written in Go"),
+        ("with-c", &with_c, &[], "1", "is written in Go"),
+    ];
+    for (kind, source, options, cgo, why) in programs {
+        let name = format!("go-{kind}");
+        if !build_in_go(&bed, &name, source, options, cgo) {
+            return;
+        }
+        let mut elbow = bed.0.elbow(&["lock", "exec", "--prefix", "below", "--"]);
+        let output = elbow.args([&*format!("./{name}"), "below/f"]).output().unwrap();
+        let told = complaint(&output);
+        assert_eq!(output.status.code(), Some(125), "{name}: {told}");
+        assert!(
+            told.contains(why) && output.stdout.is_empty(),
+            "{name}: {}",
+            said(&output)
+        );
+        let output = bed.run(&[], &format!("./{name} below/f; true"));
+        let told = complaint(&output);
+        let [(process, errno)] = &answers(&output)[..] else {
+            panic!("{name}: {}", said(&output))
+        };
+        let refused = (*errno, output.status.code());
+        assert_eq!(refused, (libc::ENOLCK, Some(125)), "{name}: {told}");
+        let (program, file) = (bed.shown(&name), bed.shown("below/f"));
+        let line = format!("elbow: process {process} ({program}) locks {file} past the lock service");
+        assert!(told.contains(&line) && told.contains(why), "{name}: {told}");
+        // The lock itself is one that the kernel grants.
+        let output = bed.run(&[], &format!("./{name} other"));
+        assert_eq!((answers(&output)[0].1, output.status.code()), (0, Some(0)), "{name}");
+    }
+    assert_eq!(bed.0.total("grants"), 0);
+}
+
 #[test]
 fn the_same_through_the_service_is_no_mistake() {
     let Some(bed) = Bed::new() else { return };
