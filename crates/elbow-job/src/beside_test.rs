@@ -9,8 +9,9 @@ use std::time::Duration;
 use elbow_file::double::{Delaying, Faulty, Interposed, Operation, Plan};
 use elbow_file::{Errno, RealStorage, Storage};
 
-use crate::crash_test::{begin, has_staging, old_tree, operations, recovered, seen_by_jobs};
+use crate::crash_test::{begin, has_staging, recovered, seen_by_jobs};
 use crate::report::{Publish, RecoverAction};
+use crate::scenes_test::{old_tree, operations};
 use crate::schedule_test::{InJob, Op, scratch};
 use crate::staging::is_staging_name;
 use crate::{Cause, Job, OnConflict, Outcome};

@@ -75,6 +75,8 @@ mod room_test;
 #[cfg(test)]
 mod saved_test;
 #[cfg(test)]
+mod scenes_test;
+#[cfg(test)]
 mod schedule_test;
 mod seek;
 mod show;

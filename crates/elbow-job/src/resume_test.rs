@@ -12,8 +12,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use elbow_file::double::{Faulty, Interposed, Operation, Plan};
 use elbow_file::{Errno, RealStorage, Storage};
 
-use crate::crash_test::{Scene, begin, has_staging, old_tree, operations, recovered, seen_by_jobs};
+use crate::crash_test::{begin, has_staging, recovered, seen_by_jobs};
 use crate::report::{Publish, RecoverAction};
+use crate::scenes_test::{Scene, old_tree, operations};
 use crate::schedule_test::{InJob, Op, scratch, snapshot};
 use crate::staging::is_job_name;
 use crate::{Cause, JobError, Keep, OnConflict, Outcome};

@@ -14,10 +14,11 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use elbow_file::double::{Faulty, Interposed, Operation, Plan};
 use elbow_file::{Errno, Kind, RealStorage, RenameMode, Storage};
 
-use crate::crash_test::{has_staging, old_tree, operations, recovered, seen_by_jobs};
+use crate::crash_test::{has_staging, recovered, seen_by_jobs};
 use crate::lost::may_be_made;
 use crate::report::{Phase, Publish, RecoverAction};
 use crate::resume_test::{name_in, real};
+use crate::scenes_test::{old_tree, operations};
 use crate::schedule_test::{InJob, Op, scratch, snapshot};
 use crate::{
     Cause, Ino, Job, JobError, Keep, OnConflict, Options, Outcome, SavedJob, SetAttr, SetIds, SetTime, XattrMode,

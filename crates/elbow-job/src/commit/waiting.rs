@@ -66,8 +66,9 @@ fn stays(model: &Model, dir: Ino) -> bool {
 mod tests {
     use super::*;
     use crate::commit::draft::draft;
-    use crate::crash_test::{Scene, begin};
+    use crate::crash_test::begin;
     use crate::report::Publish;
+    use crate::scenes_test::Scene;
     use crate::schedule_test::{InJob, scratch};
 
     /// What the enumerations of deaths and refusals go through is not always one and the same of them.
