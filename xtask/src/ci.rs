@@ -127,18 +127,25 @@ fn cargo(workspace: &Workspace, arguments: &[&str]) -> Result<()> {
 /// Some tests load it, and it has none of its own, for which cargo would build it.
 const MODULE: [&str; 4] = ["build", "--locked", "-p", "elbow-python"];
 
-/// All tests; as an ordinary user all but those that only root can run, and that is said, and fails where nothing may be skipped.
+/// All tests, also after one has failed: a gate takes long, and tells all that is wrong at once. As an ordinary user all but those that only root can run, and that is said, and fails where nothing may be skipped.
 fn tests(workspace: &Workspace) -> Result<()> {
     cargo(workspace, &MODULE)?;
     if rustix::process::geteuid().is_root() {
-        return cargo(workspace, &["test", "--workspace", "--locked"]);
+        return cargo(workspace, &["test", "--workspace", "--locked", "--no-fail-fast"]);
     }
     ensure!(
         std::env::var("CI").as_deref() != Ok("true"),
         "CI=true, and this is not root"
     );
     println!("SKIPPED: not root: {NEED_ROOT:?} of elbow, which make mounts, devices and other users");
-    let others = ["test", "--workspace", "--exclude", "elbow", "--locked"];
+    let others = [
+        "test",
+        "--workspace",
+        "--exclude",
+        "elbow",
+        "--locked",
+        "--no-fail-fast",
+    ];
     cargo(workspace, &others)?;
     let mut rest = command(workspace, &["test", "-p", "elbow", "--bins", "--locked"]);
     for entry in std::fs::read_dir(workspace.root.join("crates/elbow/tests"))? {
