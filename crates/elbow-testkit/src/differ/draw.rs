@@ -71,6 +71,20 @@ pub enum Length {
     Any,
     /// That many.
     Of(usize),
+    /// `Any` of one seed in so many, `Short` of the others.
+    Mixed(u64),
+}
+
+impl Length {
+    /// That of one seed.
+    #[must_use]
+    pub fn of_seed(self, seed: u64) -> Self {
+        match self {
+            Self::Mixed(every) if seed.is_multiple_of(every) => Self::Any,
+            Self::Mixed(_) => Self::Short,
+            other => other,
+        }
+    }
 }
 
 /// The case of a seed.
@@ -94,8 +108,8 @@ pub fn draw(seed: u64, storage: Storage, length: Length) -> Case {
         draw.workers.len()
     ];
     let old = draw.old_tree(runner);
-    let length = match length {
-        Length::Short => draw.rng.random_range(8..32),
+    let length = match length.of_seed(seed) {
+        Length::Short | Length::Mixed(_) => draw.rng.random_range(8..32),
         Length::Any => [20, 60, 200, 200, 400][draw.rng.random_range(0..5)],
         Length::Of(length) => length,
     };

@@ -43,6 +43,10 @@ const SEEDS: [(Storage, u64); 9] = [
 /// How many times as many under `SOAK`: 100,000.
 const SOAK: u64 = 50;
 
+/// One case in so many has up to 400 calls, and the others some 20; in a soak every second.
+const LONG: u64 = 10;
+const LONG_OF_SOAK: u64 = 2;
+
 /// Cases at a time.
 const THREADS: usize = 2;
 
@@ -53,6 +57,14 @@ fn actor() {
     if Orders::of_environment().is_some() {
         actor::play();
     }
+}
+
+fn length() -> Length {
+    Length::Mixed(if std::env::var_os("SOAK").is_some() {
+        LONG_OF_SOAK
+    } else {
+        LONG
+    })
 }
 
 fn programs(bug: Option<Bug>) -> Programs {
@@ -91,8 +103,13 @@ fn news(storage: Storage, summary: &Summary) -> Vec<String> {
         eprintln!("{}: {count} times in {} cases: {why}", storage.name(), summary.cases);
     }
     let found = summary.found.iter().map(|((_, signature), found)| {
+        let calls = if length().of_seed(found.seed) == Length::Any {
+            "any"
+        } else {
+            "short"
+        };
         let again = format!(
-            "cargo xtask differ --storage {} --calls short --seeds {}",
+            "cargo xtask differ --storage {} --calls {calls} --seeds {}",
             storage.name(),
             found.seed
         );
@@ -130,7 +147,7 @@ fn assert_same_on(storages_of_layer: &[Storage]) {
             known: &known,
         };
         let summary = bench
-            .run(cases::seeds_of(usual, SOAK), Length::Short, THREADS, &|_| true)
+            .run(cases::seeds_of(usual, SOAK), length(), THREADS, &|_| true)
             .expect("running cases");
         new.extend(news(storage, &summary));
     }

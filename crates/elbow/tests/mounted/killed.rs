@@ -180,9 +180,11 @@ fn kill_a_daemon(ground: &Ground) {
     let mount = ground.outside("mount");
     let (work, at) = (ground.work(""), mount.to_str().expect("UTF-8"));
     let script = "\"$ELBOW\" mount \"$WORK\" \"$OUT/mount\"; printf x > \"$OUT/mount/new\"; rm \"$OUT/mount/d/old\"
-        \"$ELBOW\" status \"$OUT/mount\" --json > \"$OUT/status\"
-        kill -KILL $(sed 's/.*\"pid\":\\([0-9]*\\).*/\\1/' \"$OUT/status\")
-        for i in $(seq 500); do test -e \"$OUT/mount/inside\" && exit 0; sleep 0.02; done; ls \"$OUT/mount\"; exit 1";
+        \"$ELBOW\" status \"$OUT/mount\" --json > \"$OUT/status\"; pid=$(sed 's/.*\"pid\":\\([0-9]*\\).*/\\1/' \"$OUT/status\")
+        sockets() { ls /run/user/*/elbow-*/$pid-*.sock /run/elbow-*/$pid-*.sock /tmp/elbow-*/$pid-*.sock 2> \"$OUT/none\" | wc -l; }
+        test $(sockets) = 1; kill -KILL $pid
+        for i in $(seq 500); do test -e \"$OUT/mount/inside\" && test $(sockets) = 0 && exit 0; sleep 0.02; done
+        ls \"$OUT/mount\"; sockets; exit 1";
     fs::create_dir(&mount).expect("a mount point");
     fs::write(mount.join("inside"), "below the mount").expect("a file below the mount");
     let permissions = std::os::unix::fs::PermissionsExt::from_mode(0o777);

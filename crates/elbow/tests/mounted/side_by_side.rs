@@ -80,3 +80,68 @@ fn jobs_side_by_side_on_sshfs() {
     run_queues(mount.path(), &path("out"), rounds(5));
     assert_eq!(staging_below(&path("below")), 0, "staging directories are left behind");
 }
+
+/// So many jobs that change the same file at once.
+const RIVALS: usize = 4;
+
+/// Runs a script as jobs at once; how many committed. The others are refused with the path of what another one changed.
+fn run_rivals(place: Place<'_>, script: impl Fn(usize) -> String + Sync) -> Vec<usize> {
+    let run = |number: usize| {
+        let run = place.start_job(&[], &["--no-keep"], &script(number)).finish();
+        let is_named = run.err.contains("changed while the job ran") || run.err.contains("conflict");
+        assert!(run.code == 0 || run.code == 125 && is_named, "{run:?}");
+        (run.code == 0).then_some(number)
+    };
+    std::thread::scope(|scope| {
+        let jobs: Vec<_> = (0..RIVALS).map(|number| scope.spawn(move || run(number))).collect();
+        let ended = jobs.into_iter().map(|job| job.join().expect("a job"));
+        ended.flatten().collect()
+    })
+}
+
+/// Of 100 MB that two jobs appended at once one was lost, with exit 0: the check for conflicts came before the data was synced.
+#[test]
+fn what_jobs_append_to_one_file_at_once_is_all_there_or_refused() {
+    const BYTES: usize = 40 << 20;
+    let ground = Ground::new("printf 'old\\n' > log");
+    ground.restore();
+    let (work, out) = (ground.work(""), ground.outside(""));
+    let append = |number: usize| format!("head -c {BYTES} /dev/zero | tr '\\0' {number} >> log");
+    let committed = run_rivals(Place { work: &work, out: &out }, append);
+    let log = ground.content("log");
+    assert!(log.starts_with(b"old\n") && !committed.is_empty());
+    assert_eq!(log.len(), 4 + committed.len() * BYTES, "{committed:?}");
+    let blocks = log[4..].chunks(BYTES);
+    let mut found: Vec<usize> = blocks.map(|block| usize::from(block[0] - b'0')).collect();
+    assert!(
+        log[4..]
+            .chunks(BYTES)
+            .all(|block| block.iter().all(|byte| *byte == block[0]))
+    );
+    found.sort_unstable();
+    assert_eq!(found, committed);
+    ground.assert_no_staging();
+}
+
+#[test]
+fn a_counter_that_jobs_increment_at_once_counts_those_that_committed() {
+    let ground = Ground::new("echo 0 > counter");
+    ground.restore();
+    let (work, out) = (ground.work(""), ground.outside(""));
+    let increment = |_| "n=$(cat counter); sleep 0.05; echo $((n + 1)) > counter".to_owned();
+    let rounds = rounds(5);
+    let committed: usize = (0..rounds)
+        .map(|_| run_rivals(Place { work: &work, out: &out }, increment).len())
+        .sum();
+    let counter: usize = String::from_utf8(ground.content("counter"))
+        .expect("text")
+        .trim()
+        .parse()
+        .expect("a number");
+    assert!(
+        counter == committed && committed >= rounds as usize,
+        "{counter} {committed}"
+    );
+    assert!(committed < rounds as usize * RIVALS, "they never met");
+    ground.assert_no_staging();
+}
