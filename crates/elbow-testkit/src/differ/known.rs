@@ -22,7 +22,7 @@ pub struct Known {
 }
 
 /// What SEMANTICS.md says under "Limits": storage, signature, and the beginning of what it says there.
-const LIMITS: [(&str, &str, &str); 104] = [
+const LIMITS: [(&str, &str, &str); 106] = [
     ("*", "answer *chown E*/EINVAL (user)", GROUPS),
     ("*", "answer *chown ok/EINVAL (user)", GROUPS),
     ("*", "answer setacl */EINVAL (user)", GROUPS),
@@ -36,6 +36,7 @@ const LIMITS: [(&str, &str, &str); 104] = [
     ("*", "answer chown EPERM/ok", "chown(2) to nobody"),
     ("*", "answer chown EPERM/ok (user)", "chown(2) to nobody"),
     ("*", "answer link ok/EPERM (user)", SET_ID_LINKS),
+    ("*", "answer link EACCES/EPERM", SET_ID_LINKS),
     ("*", "seen-inside inside file mtime is not now (maps)", TIMES_OF_MAPS),
     ("*", "seen-inside inside file mtime is now (empties)", EMPTY_FILES),
     ("*", "wrong-after-0 after file mtime is now (empties)", EMPTY_FILES),
@@ -83,6 +84,7 @@ const LIMITS: [(&str, &str, &str); 104] = [
     ("overlayfs", "answer *setxattr ENODATA/ok*", LOWER_ACLS),
     ("overlayfs", "answer f* EEXIST/ok*", REPLACED_WHILE_OPEN),
     ("overlayfs", "answer fstat ok/ok links*", REPLACED_WHILE_OPEN),
+    ("overlayfs", "answer mapread ok/ok*", REPLACED_WHILE_OPEN),
     ("slowfs", "wrong-after-0 after file mode (allocates)", SET_ID_BITS),
     ("slowfs", "seen-inside inside file mode (allocates)", SET_ID_BITS),
     ("tmpfs", "answer fallocate EOPNOTSUPP/ok*", MORE_THAN_TMPFS),
