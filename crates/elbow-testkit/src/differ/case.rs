@@ -175,6 +175,12 @@ impl Case {
         self.writes_in_memory() && self.steps.iter().any(|step| appends(&step.call))
     }
 
+    /// Whether somebody takes a name from a file, and has descriptors that only stand for a path (`O_PATH`).
+    pub fn opens_paths(&self) -> bool {
+        let is_path = |call: &Call| matches!(call, Call::Open { flags, .. } if flags.0 & libc::O_PATH != 0);
+        self.takes_names() && self.steps.iter().any(|step| is_path(&step.call))
+    }
+
     /// Whether somebody removes a list of rights.
     pub fn removes_lists(&self) -> bool {
         let is_list = |key: &Name| *key == Name::of("system.posix_acl_access");

@@ -22,7 +22,7 @@ pub struct Known {
 }
 
 /// What SEMANTICS.md says under "Limits": storage, signature, and the beginning of what it says there.
-const LIMITS: [(&str, &str, &str); 106] = [
+const LIMITS: [(&str, &str, &str); 107] = [
     ("*", "answer *chown E*/EINVAL (user)", GROUPS),
     ("*", "answer *chown ok/EINVAL (user)", GROUPS),
     ("*", "answer setacl */EINVAL (user)", GROUPS),
@@ -185,6 +185,7 @@ const LIMITS: [(&str, &str, &str); 106] = [
     ("sshfs*", "answer *xattr E/ok*", MORE_THAN_SSHFS),
     ("sshfs*", "answer utimens E/ok*", MORE_THAN_SSHFS),
     ("sshfs*", "answer link E/ok*", MORE_THAN_SSHFS),
+    ("sshfs*", "answer fstat E/ok (path descriptors)", MORE_THAN_SSHFS),
 ];
 
 const GROUPS: &str = "Groups in an ordinary user's job";
@@ -215,7 +216,7 @@ const CLOSED: &str = "(user, closed)";
 type OfCase = fn(&Case) -> bool;
 
 /// Those of what is known only of cases of which something is so.
-const OF_CASES: [(&str, OfCase); 11] = [
+const OF_CASES: [(&str, OfCase); 12] = [
     (" (links)", Case::sets_links),
     (" (empties)", Case::empties),
     (" (umask)", Case::sets_umask),
@@ -227,6 +228,7 @@ const OF_CASES: [(&str, OfCase); 11] = [
     (" (allocates)", Case::allocates),
     (" (pipes)", Case::has_pipes),
     (" (taken names)", Case::takes_names),
+    (" (path descriptors)", Case::opens_paths),
 ];
 
 impl Known {

@@ -9,12 +9,12 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use fuser::TimeOrNow;
+use fuser::{TimeOrNow, WriteFlags};
 use rustix::fs::{
     AtFlags, CWD, Dir, FallocateFlags, FileType, Gid, Mode, OFlags, RenameFlags, SeekFrom, Stat, StatVfs, Timespec,
     Timestamps, UTIME_NOW, UTIME_OMIT, Uid, XattrFlags, chmodat, chownat, copy_file_range, fallocate, fchmod,
-    fdatasync, fstat, fstatvfs, fsync, ftruncate, getxattr, linkat, listxattr, mkdirat, mknodat, openat, readlinkat,
-    removexattr, renameat_with, seek, setxattr, statat, symlinkat, unlinkat, utimensat,
+    fcntl_getfl, fdatasync, fstat, fstatvfs, fsync, ftruncate, getxattr, linkat, listxattr, mkdirat, mknodat, openat,
+    readlinkat, removexattr, renameat_with, seek, setxattr, statat, symlinkat, unlinkat, utimensat,
 };
 use rustix::io::{Errno, Result, pread, pwrite};
 use rustix::process::umask;
@@ -266,17 +266,21 @@ impl Tree {
         Ok(data)
     }
 
-    pub(super) fn write(&self, handle: u64, offset: u64, data: &[u8], drops_privileges: bool) -> Result<usize> {
+    pub(super) fn write(&self, handle: u64, offset: u64, data: &[u8], flags: WriteFlags) -> Result<usize> {
         let handle = self.handle(handle)?;
+        // What was written in memory has its place, whatever the file was opened for; pwrite(2) would append it.
+        let is_page = flags.contains(WriteFlags::FUSE_WRITE_CACHE) && fcntl_getfl(&handle.fd)?.contains(OFlags::APPEND);
+        let in_place = is_page.then(|| reopen(&handle.fd, OFlags::WRONLY)).transpose()?;
+        let fd = in_place.as_ref().unwrap_or(&handle.fd);
         let mut written = 0;
         while written < data.len() {
-            match pwrite(&handle.fd, &data[written..], offset + written as u64) {
+            match pwrite(fd, &data[written..], offset + written as u64) {
                 Ok(more) => written += more,
                 Err(_) if written > 0 => break, // What is there counts; the next write gets the error.
                 Err(errno) => return Err(errno),
             }
         }
-        if drops_privileges {
+        if flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID) {
             drop_privileges(&handle.fd, true)?;
         }
         Ok(written)

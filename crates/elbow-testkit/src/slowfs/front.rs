@@ -389,8 +389,8 @@ impl Filesystem for Front {
     ) {
         let service = Arc::clone(&self.service);
         let about = self.about_node(Op::Write, ino).carrying(data.len());
-        let (data, drops) = (data.to_vec(), write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID));
-        let act = move |tree: &Tree| tree.write(handle.0, offset, &data, drops);
+        let data = data.to_vec();
+        let act = move |tree: &Tree| tree.write(handle.0, offset, &data, write_flags);
         self.serve(about, act, move |written| {
             if let Ok(bytes) = written {
                 service.moved(Op::Write, bytes as u64);
