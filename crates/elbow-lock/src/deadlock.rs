@@ -5,12 +5,17 @@
 //!   session 2 owner 1 holds b, waits for a       ^----a-----+      the younger of the two requests is refused
 //! ```
 //!
-//! A node is a waiting request, and an edge leads to the requests of everybody who blocks it, by what is held or by
-//! standing before it in a queue. An owner is one thread of work that does nothing else while it waits; so a cycle can
-//! only be closed by the request that is queued last, and only if somebody waits for what its owner holds already. Looking
-//! then finds all of them. (A program that lets several threads wait as one owner may be refused where
-//! another thread of it would have come to the rescue. The kernel does the same to threads that share a process's fcntl
-//! locks.)
+//! A node is a waiting request. An edge leads to each request that stands before it in a queue, and to all requests of everybody who holds
+//! what is in its way: any of them may be what keeps that lock from its end.
+//!
+//! A cycle is closed by a request that is queued, if somebody waits for what its owner holds or has asked for already; by one that is granted
+//! before its turn ([`Action::Suspect`]); and by what turns an edge into others. Where an owner has several requests (threads that share
+//! a process's fcntl locks), the edge to one of them leads to all others when it is granted; and who may overtake somebody, who waits for what
+//! it holds, may not any more when that one waits for something else. All edges that an edge can turn into are a graph, too, in which the cycles to
+//! come are: in the files of those, each change is looked at ([`Shard::suspect`]).
+//!
+//! (A program that lets several threads wait as one owner may be refused where another thread of it would have come to the rescue. The kernel does
+//! the same to threads that share a process's fcntl locks.)
 //!
 //! A cycle in which somebody waits for nothing that is held, but only for its turn, is of our own making: without a queue it would be none.
 //! That one is granted before its turn, and nobody is refused.
@@ -23,11 +28,11 @@
 //! Source: Holt, *Some Deadlock Properties of Computer Systems*, ACM Computing Surveys 4(3), 1972; Tarjan, *Depth-first
 //! search and linear graph algorithms*, 1972.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::fmt::Write;
 use std::ops::Range;
 
-use crate::message::{FileName, Kind, LockId, Owner, Refusal, SessionId};
+use crate::message::{FileName, Kind, LockId, Refusal, SessionId};
 use crate::shard::{Action, Shard};
 use crate::table::Party;
 
@@ -51,8 +56,12 @@ pub struct WaitFor {
     pub since_ms: u64,
     /// Its place in the order of asking; comparable within a shard.
     pub number: u64,
-    /// Who has to give way first, sorted.
+    /// Who holds what is in its way, sorted.
     pub blockers: Vec<Party>,
+    /// Which requests stand before it and in its way. Another request of the same owner may stand behind it.
+    pub behind: Vec<(Party, LockId)>,
+    /// Whose requests stand before it and would be in its way, if they did not wait for what its owner holds.
+    pub overtaken: Vec<Party>,
     /// Nothing that is held is in its way, only who asked before it.
     pub only_queued: bool,
 }
@@ -85,6 +94,8 @@ pub struct Deadlock {
 ///     since_ms,
 ///     number: since_ms,
 ///     blockers: vec![party(blocker)],
+///     behind: Vec::new(),
+///     overtaken: Vec::new(),
 ///     only_queued: false,
 /// };
 /// let mut waits = vec![wait(1, b"/b", 2, 10), wait(3, b"/a", 1, 12)];
@@ -121,12 +132,25 @@ pub fn find_deadlock(waits: &[WaitFor]) -> Option<Deadlock> {
 }
 
 /// Ends all circles: of each, the youngest request that only stands behind others in a queue is granted before its turn; where there is none, the
-/// youngest is refused. Call it with all shards of a service, locked. Returns how many were refused.
+/// youngest is refused. Call it with all shards of a service, locked. Returns how many were refused. In the grace period nothing is done: more may
+/// be held again with each request, and at its end all who wait are looked at.
 pub fn resolve(now_ms: u64, shards: &mut [&mut Shard], out: &mut Vec<Action>) -> usize {
     let mut refused = 0;
+    if shards.iter().any(|shard| shard.is_in_grace()) {
+        return refused;
+    }
     loop {
         let waits: Vec<WaitFor> = shards.iter().flat_map(|shard| shard.waits()).collect();
-        let Some(found) = find_deadlock(&waits) else {
+        // Nothing can be in a cycle that is not in one to come.
+        let to_come = Graph::to_come(&waits).cyclic_nodes();
+        let found = if to_come.is_empty() {
+            None
+        } else {
+            find_deadlock(&waits)
+        };
+        let Some(found) = found else {
+            let files: BTreeSet<&FileName> = to_come.iter().map(|&node| &waits[node].file).collect();
+            shards.iter_mut().for_each(|shard| shard.suspect(files.iter().copied()));
             return refused;
         };
         let (session, id) = (found.session, found.id);
@@ -140,15 +164,15 @@ pub fn resolve(now_ms: u64, shards: &mut [&mut Shard], out: &mut Vec<Action>) ->
     }
 }
 
-/// As [`resolve`], if somebody waits for what the owner holds whose request was queued: else it cannot have closed a circle.
-pub fn resolve_after(
-    now_ms: u64,
-    session: SessionId,
-    owner: Owner,
-    shards: &mut [&mut Shard],
-    out: &mut Vec<Action>,
-) -> usize {
-    if shards.iter().any(|shard| shard.is_waited_for(session, owner)) {
+/// As [`resolve`], if what a shard did tells that there may be a circle: a request was queued for whose owner somebody waits, or
+/// [`Action::Suspect`].
+pub fn resolve_after(now_ms: u64, did: &[Action], shards: &mut [&mut Shard], out: &mut Vec<Action>) -> usize {
+    let may_close = |action: &Action| match *action {
+        Action::Queued { session, owner, .. } => shards.iter().any(|shard| shard.is_waited_for(session, owner)),
+        Action::Suspect => true,
+        Action::Reply(..) => false,
+    };
+    if did.iter().any(may_close) {
         resolve(now_ms, shards, out)
     } else {
         0
@@ -166,29 +190,48 @@ struct Graph {
 
 impl Graph {
     fn new(waits: &[WaitFor]) -> Self {
-        let mut of_party: HashMap<Party, Vec<usize>> = HashMap::new();
-        for (node, wait) in waits.iter().enumerate() {
-            of_party.entry(wait.waiter).or_default().push(node);
-        }
-        let nodes_of = |party: &Party| of_party.get(party).into_iter().flatten().copied();
-        let edges = waits
-            .iter()
-            .map(|wait| wait.blockers.iter().flat_map(nodes_of).collect())
+        let of_party = by_party(waits);
+        let named = waits.iter().enumerate();
+        let named: HashMap<(SessionId, LockId), usize> = named
+            .map(|(node, wait)| ((wait.waiter.session, wait.id), node))
             .collect();
-        Self { edges }
+        let edges = waits.iter().map(|wait| {
+            let held = wait.blockers.iter().flat_map(|party| nodes_of(&of_party, party));
+            let queued = wait.behind.iter();
+            let queued = queued.filter_map(|(party, id)| named.get(&(party.session, *id)).copied());
+            held.chain(queued).collect()
+        });
+        Self { edges: edges.collect() }
     }
 
-    /// The nodes of one strongly connected component that has a cycle: Tarjan's algorithm, without recursion.
+    /// All edges that there are, and those that they can turn into before anything else is queued.
+    fn to_come(waits: &[WaitFor]) -> Self {
+        let of_party = by_party(waits);
+        let edges = waits.iter().map(|wait| {
+            let queued = wait.behind.iter().map(|(party, _)| party);
+            let parties: BTreeSet<&Party> = wait.blockers.iter().chain(queued).chain(&wait.overtaken).collect();
+            parties
+                .into_iter()
+                .flat_map(|party| nodes_of(&of_party, party))
+                .collect()
+        });
+        Self { edges: edges.collect() }
+    }
+
+    /// The nodes of one strongly connected component that has a cycle.
     fn cyclic_component(&self) -> Option<Vec<usize>> {
+        self.cyclic_components().next()
+    }
+
+    /// All nodes of cycles.
+    fn cyclic_nodes(&self) -> Vec<usize> {
+        self.cyclic_components().flatten().collect()
+    }
+
+    /// The strongly connected components that have a cycle: Tarjan's algorithm, without recursion.
+    fn cyclic_components(&self) -> impl Iterator<Item = Vec<usize>> {
         let mut search = Search::new(self.edges.len());
-        for root in 0..self.edges.len() {
-            if search.order[root].is_none()
-                && let Some(component) = search.from(root, &self.edges)
-            {
-                return Some(component);
-            }
-        }
-        None
+        std::iter::from_fn(move || search.next_cyclic(&self.edges))
     }
 
     /// A shortest cycle through a node: breadth first.
@@ -213,9 +256,24 @@ impl Graph {
     }
 }
 
+/// The requests of each owner.
+fn by_party(waits: &[WaitFor]) -> HashMap<Party, Vec<usize>> {
+    let mut of_party: HashMap<Party, Vec<usize>> = HashMap::new();
+    for (node, wait) in waits.iter().enumerate() {
+        of_party.entry(wait.waiter).or_default().push(node);
+    }
+    of_party
+}
+
+fn nodes_of<'a>(of_party: &'a HashMap<Party, Vec<usize>>, party: &Party) -> impl Iterator<Item = usize> + 'a {
+    of_party.get(party).into_iter().flatten().copied()
+}
+
 /// The state of Tarjan's algorithm.
 struct Search {
     count: usize,
+    /// So many of the first nodes have all been seen.
+    roots: usize,
     order: Vec<Option<usize>>,
     low: Vec<usize>,
     is_open: Vec<bool>,
@@ -228,6 +286,7 @@ impl Search {
     fn new(nodes: usize) -> Self {
         Self {
             count: 0,
+            roots: 0,
             order: vec![None; nodes],
             low: vec![0; nodes],
             is_open: vec![false; nodes],
@@ -236,8 +295,22 @@ impl Search {
         }
     }
 
-    fn from(&mut self, root: usize, edges: &[Vec<usize>]) -> Option<Vec<usize>> {
-        self.enter(root);
+    fn next_cyclic(&mut self, edges: &[Vec<usize>]) -> Option<Vec<usize>> {
+        loop {
+            if self.path.is_empty() {
+                let unseen = self.order[self.roots..].iter().position(Option::is_none)?;
+                self.roots += unseen;
+                self.enter(self.roots);
+            }
+            let component = self.next_component(edges);
+            if component.len() > 1 || component.iter().any(|&only| edges[only].contains(&only)) {
+                return Some(component);
+            }
+        }
+    }
+
+    /// Goes on until a node is left that ends a component, or the path ends; nothing in the latter case.
+    fn next_component(&mut self, edges: &[Vec<usize>]) -> Vec<usize> {
         while let Some((node, followed)) = self.path.last_mut() {
             let node = *node;
             match edges[node].get(*followed) {
@@ -251,13 +324,13 @@ impl Search {
                 }
                 None => {
                     let component = self.leave(node);
-                    if component.len() > 1 || component.iter().any(|&only| edges[only].contains(&only)) {
-                        return Some(component);
+                    if !component.is_empty() {
+                        return component;
                     }
                 }
             }
         }
-        None
+        Vec::new()
     }
 
     fn enter(&mut self, node: usize) {
@@ -329,6 +402,7 @@ fn append(text: &mut String, words: std::fmt::Arguments<'_>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::message::Owner;
 
     fn party(session: u64) -> Party {
         Party {
@@ -347,6 +421,8 @@ mod tests {
             since_ms: since_ms as u64,
             number: 0,
             blockers: blockers.iter().map(|&blocker| party(blocker)).collect(),
+            behind: Vec::new(),
+            overtaken: Vec::new(),
             only_queued: false,
         };
         edges.iter().enumerate().map(wait).collect()
@@ -386,6 +462,24 @@ mod tests {
         }
         let found = find_deadlock(&waits).unwrap();
         assert_eq!((found.session, found.passes), (SessionId(2), true));
+    }
+
+    /// Two threads of one owner wait for what a third party holds, and another session's request stands between them in the queue: before the second, behind the
+    /// first. The first was taken for the second, and one of the threads told of a deadlock (LTP's fcntl36 does this).
+    #[test]
+    fn who_stands_before_a_thread_waits_for_that_request_and_not_for_all_of_its_owner() {
+        let mut waits = waits(&[(1, &[9]), (2, &[9]), (1, &[9])]);
+        waits[2].id = LockId(100);
+        waits[1].behind = vec![(party(1), LockId(1))];
+        waits[2].behind = vec![(party(2), LockId(2))];
+        assert_eq!(find_deadlock(&waits), None);
+        // A circle of requests is one, and so is one by what its owner holds.
+        waits[0].behind = vec![(party(1), LockId(100))];
+        assert!(find_deadlock(&waits).is_some());
+        waits[0].behind.clear();
+        waits[1].behind.clear();
+        waits[1].blockers = vec![party(1)];
+        assert!(find_deadlock(&waits).is_some());
     }
 
     #[test]

@@ -22,7 +22,7 @@ mod requests;
 mod session;
 mod status;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use ahash::AHashMap;
 use slab::Slab;
@@ -51,6 +51,8 @@ pub enum Action {
         /// For what.
         id: LockId,
     },
+    /// What waits may have come to wait in a circle by something else: look for deadlock now ([`resolve`](crate::resolve)).
+    Suspect,
 }
 
 /// Locks of many files.
@@ -97,6 +99,8 @@ pub struct Shard {
     /// The first life whose locks may be held again.
     held_since: u32,
     is_draining: bool,
+    /// Files in which each change may close a circle.
+    suspects: HashSet<usize>,
     sequence: Sequence,
     totals: Totals,
 }
@@ -140,6 +144,7 @@ impl Shard {
             grace_until_ms: Some(grace_until_ms).filter(|&until_ms| until_ms > 0),
             held_since: epoch.saturating_sub(1),
             is_draining: false,
+            suspects: HashSet::new(),
             sequence: Sequence::new(epoch),
             totals: Totals::default(),
         }
@@ -387,14 +392,17 @@ impl Shard {
         self.files.is_empty()
     }
 
-    /// Whether somebody waits for anything that an owner holds here.
+    /// From now on, each change in these files may close a circle, and in no others ([`Action::Suspect`]).
+    pub(crate) fn suspect<'a>(&mut self, files: impl Iterator<Item = &'a FileName>) {
+        let names = &self.names;
+        self.suspects = files.filter_map(|name| names.get(name).copied()).collect();
+    }
+
+    /// Whether somebody waits for anything that an owner holds here, or stands behind it in a queue.
     #[must_use]
     pub fn is_waited_for(&self, session: SessionId, owner: Owner) -> bool {
-        let files = self
-            .sessions
-            .get(&session)
-            .into_iter()
-            .flat_map(|session| session.held_by(owner));
+        let sessions = self.sessions.get(&session).into_iter();
+        let files = sessions.flat_map(|session| session.held_by(owner).chain(session.waited_for_by(owner)));
         let who = Party { session, owner };
         files.into_iter().any(|file| self.files[file].table.is_waited_for(who))
     }
@@ -410,6 +418,8 @@ impl Shard {
     }
 
     fn wait_for(&self, file: &File, lock: &Lock) -> WaitFor {
+        let of_request = |lock: &Lock| (lock.ask.who, lock.ask.id);
+        let (behind, overtaken) = file.table.queued_before(lock);
         WaitFor {
             waiter: lock.ask.who,
             id: lock.ask.id,
@@ -418,10 +428,17 @@ impl Shard {
             bounds: lock.bounds.clone(),
             since_ms: lock.since_ms,
             number: lock.number,
-            blockers: file.table.blockers(lock).into_iter().collect(),
+            blockers: file.table.holders(lock).into_iter().collect(),
+            behind: behind.into_iter().map(of_request).collect(),
+            overtaken: overtaken.into_iter().map(|lock| lock.ask.who).collect(),
             // In the grace period nothing is granted, whatever is in its way.
             only_queued: self.grace_until_ms.is_none() && !file.table.meets_held(lock),
         }
+    }
+
+    /// Whether only what was held before a restart is granted.
+    pub(crate) fn is_in_grace(&self) -> bool {
+        self.grace_until_ms.is_some()
     }
 
     /// Asserts everything that should always be true between events. `O(n^2)`: for tests.
@@ -499,6 +516,7 @@ impl Shard {
             let mut events = Vec::new();
             table.settle(now_ms, &mut self.sequence, &mut events);
             self.apply(file, events, out);
+            out.extend(self.suspects.contains(&file).then_some(Action::Suspect));
         }
         if self.files[file].table.is_empty() {
             let File { name, .. } = self.files.remove(file);
@@ -523,7 +541,12 @@ impl Shard {
 
     fn granted(&mut self, file: usize, grant: &Grant, out: &mut Vec<Action>) {
         let Grant {
-            who, id, token, locks, ..
+            who,
+            id,
+            token,
+            locks,
+            passes,
+            ..
         } = *grant;
         if let Some(at_ms) = grant.patience.deadline() {
             self.timers.remove(&(at_ms, grant.number));
@@ -535,8 +558,10 @@ impl Shard {
             session.remove(id, 0);
             session.add_pieces(locks);
         }
+        session.add_waiting(who.owner, file, -1);
         session.add_held(who.owner, file, locks);
         out.push(Action::Reply(who.session, Reply::Granted { id, token }));
+        out.extend(passes.then_some(Action::Suspect));
     }
 
     /// Takes a lock out of its table, its session and the timers. Call [`settle`](Self::settle) afterwards.
@@ -556,6 +581,7 @@ impl Shard {
             }
             State::Waiting { patience, .. } => {
                 session.remove(id, list_bytes);
+                session.add_waiting(who.owner, file, -1);
                 if let Some(at_ms) = patience.deadline() {
                     self.timers.remove(&(at_ms, lock.number));
                 }

@@ -161,6 +161,8 @@ pub(crate) struct Hold {
     pub(crate) token: Token,
     /// How many more locks its owner holds now: 1, or what the pieces of a POSIX lock come to.
     pub(crate) locks: isize,
+    /// Whether somebody who asked before it waits for it now.
+    pub(crate) passes: bool,
 }
 
 /// A waiting request was granted.
@@ -175,6 +177,8 @@ pub(crate) struct Grant {
     pub(crate) posix: bool,
     /// As in [`Hold`].
     pub(crate) locks: isize,
+    /// As in [`Hold`].
+    pub(crate) passes: bool,
     pub(crate) waited_ms: u64,
     pub(crate) patience: Patience,
 }
@@ -231,6 +235,7 @@ impl Table {
     /// Holds a lock that nothing blocks. Who is looked at again for it is granted by the next [`Table::settle`].
     pub(crate) fn hold(&mut self, ask: Ask, now_ms: u64, sequence: &mut Sequence, out: &mut Vec<Event>) -> Hold {
         let token = sequence.tokens(ask.tokens());
+        let passes = self.passes(&ask, u64::MAX);
         if ask.posix {
             let change = self.plan(ask.who, &ask.footprint.bounds(), Some(ask.kind));
             let locks = self.carry_out(change, &ask, now_ms, token, sequence);
@@ -238,6 +243,7 @@ impl Table {
                 key: None,
                 token,
                 locks,
+                passes,
             };
         }
         let who = ask.who;
@@ -250,6 +256,7 @@ impl Table {
             key: Some(key),
             token,
             locks: 1,
+            passes,
         }
     }
 
@@ -400,7 +407,12 @@ impl Table {
             "{lock:?} waits behind a later one"
         );
         assert!(
-            self.blockers(lock).contains(&blocking.ask.who),
+            blocking.is_held()
+                || self
+                    .queued_before(lock)
+                    .0
+                    .iter()
+                    .any(|other| other.number == blocking.number),
             "{lock:?} may pass {blocking:?}"
         );
     }

@@ -59,7 +59,7 @@ fn words(actions: Vec<Action>) -> Vec<String> {
         Action::Reply(_, Reply::Refused { why, .. }) => Some(why.to_string()),
         Action::Reply(_, Reply::Recall { id }) => Some(format!("recall {}", id.0)),
         Action::Reply(_, reply) => Some(format!("{reply:?}")),
-        Action::Queued { .. } => None,
+        Action::Queued { .. } | Action::Suspect => None,
     };
     actions.into_iter().filter_map(word).collect()
 }
@@ -317,7 +317,8 @@ fn a_circle_that_only_a_queue_makes_is_none() {
         }
         let mut out = Vec::new();
         shard.handle(0, session, request, &mut out);
-        elbow_lock::resolve_after(0, session, Owner(0), &mut [&mut shard], &mut out);
+        let did = out.clone();
+        elbow_lock::resolve_after(0, &did, &mut [&mut shard], &mut out);
         shard.check();
         words(out)
     };

@@ -31,7 +31,7 @@ use crate::deadlock;
 use crate::hello::{PROTOCOL_NEWEST, Welcome};
 use crate::lease::Leases;
 use crate::memory::Memory;
-use crate::message::{FileName, LockId, Owner, Refusal, Reply, Request, SessionId};
+use crate::message::{FileName, LockId, Refusal, Reply, Request, SessionId};
 use crate::shard::{Action, Limits, Shard};
 use crate::table::{Comparison, Known};
 
@@ -264,16 +264,16 @@ impl Service {
             }
         }
         let mut of_shards = Vec::new();
-        let mut somebody_queued = false;
+        let mut is_suspect = false;
         for shard in &self.shards {
-            let (queued, deadline) = self.step_in_time(shard, None, |shard, actions| {
+            let (suspects, deadline) = self.step_in_time(shard, None, |shard, actions| {
                 shard.stay_in_grace(grace_until_ms);
                 shard.tick(now, actions);
             });
             of_shards.extend(deadline);
-            somebody_queued |= !queued.is_empty();
+            is_suspect |= !suspects.is_empty();
         }
-        if somebody_queued {
+        if is_suspect {
             // The grace period is over: what was held again and what was asked meanwhile may wait for each other.
             self.in_all_shards(|shards, actions| deadlock::resolve(now, shards, actions));
         }
@@ -348,12 +348,10 @@ impl Service {
 
     fn apply_at(&self, place: Place, member: &Member, request: Request) {
         let now = self.now_ms();
-        let queued = self.step(&self.shards[place], Some(member), |shard, actions| {
+        let suspects = self.step(&self.shards[place], Some(member), |shard, actions| {
             shard.handle(now, member.id, request, actions);
         });
-        for owner in queued {
-            self.break_deadlocks(member.id, owner);
-        }
+        self.break_deadlocks(&suspects);
     }
 
     /// As `apply_at`, for a list lock; nothing is done but to say what has to be compared first, if that takes long.
@@ -361,15 +359,13 @@ impl Service {
         let now = self.now_ms();
         let mut comparisons = Vec::new();
         let mut asked = Some((request, known));
-        let queued = self.step(&self.shards[place], Some(member), |shard, actions| {
+        let suspects = self.step(&self.shards[place], Some(member), |shard, actions| {
             comparisons = long_comparisons(shard, member, asked.as_ref());
             if let Some((request, known)) = asked.take_if(|_| comparisons.is_empty()) {
                 shard.handle_knowing(now, member.id, request, known, actions);
             }
         });
-        for owner in queued {
-            self.break_deadlocks(member.id, owner);
-        }
+        self.break_deadlocks(&suspects);
         let turns = Arc::clone(&self.turns);
         asked.map(|(request, known)| Long {
             request,
@@ -408,16 +404,16 @@ impl Service {
         (0..self.shards.len()).for_each(|place| self.apply_at(place, member, request.clone()));
     }
 
-    /// Does something to a shard, delivers what follows from it, and returns whose requests were queued.
+    /// Does something to a shard, delivers what follows from it, and returns who may have closed a circle.
     fn step(
         &self,
         shard: &Mutex<Shard>,
         own: Option<&Member>,
         act: impl FnOnce(&mut Shard, &mut Vec<Action>),
-    ) -> Vec<Owner> {
-        let (queued, deadline) = self.step_in_time(shard, own, act);
+    ) -> Vec<Action> {
+        let (suspects, deadline) = self.step_in_time(shard, own, act);
         self.arm(deadline);
-        queued
+        suspects
     }
 
     /// As `step`, by the timer itself, which needs no waking: it is given the shard's next deadline.
@@ -426,18 +422,18 @@ impl Service {
         shard: &Mutex<Shard>,
         own: Option<&Member>,
         act: impl FnOnce(&mut Shard, &mut Vec<Action>),
-    ) -> (Vec<Owner>, Option<u64>) {
+    ) -> (Vec<Action>, Option<u64>) {
         let mut actions = Vec::new();
         let mut shard = shard.lock();
         act(&mut shard, &mut actions);
         (self.deliver(own, actions), shard.deadline())
     }
 
-    fn deliver(&self, own: Option<&Member>, actions: Vec<Action>) -> Vec<Owner> {
-        let mut queued = Vec::new();
+    fn deliver(&self, own: Option<&Member>, actions: Vec<Action>) -> Vec<Action> {
+        let mut suspects = Vec::new();
         for action in actions {
             match (action, own) {
-                (Action::Queued { owner, .. }, _) => queued.push(owner),
+                (told @ (Action::Queued { .. } | Action::Suspect), _) => suspects.push(told),
                 (Action::Reply(session, reply), Some(own)) if own.id == session => own.outbox.push(&reply, true),
                 (Action::Reply(session, reply), _) => {
                     if let Some(member) = self.sessions.read().get(&session) {
@@ -446,7 +442,7 @@ impl Service {
                 }
             }
         }
-        queued
+        suspects
     }
 
     /// Sees to it that the timer wakes at `deadline`.
@@ -457,10 +453,12 @@ impl Service {
         }
     }
 
-    /// Looks for requests that wait for each other, now that `owner` waits.
-    fn break_deadlocks(&self, session: SessionId, owner: Owner) {
-        let now = self.now_ms();
-        self.in_all_shards(|shards, actions| deadlock::resolve_after(now, session, owner, shards, actions));
+    /// Looks for requests that wait for each other, if what a shard did may have closed a circle.
+    fn break_deadlocks(&self, suspects: &[Action]) {
+        if !suspects.is_empty() {
+            let now = self.now_ms();
+            self.in_all_shards(|shards, actions| deadlock::resolve_after(now, suspects, shards, actions));
+        }
     }
 
     /// Does something that must see all shards at one instant.
@@ -585,7 +583,8 @@ impl Desk for Service {
         self.leases.lock().close(member.id);
         let now = self.now_ms();
         for shard in &self.shards {
-            self.step(shard, None, |shard, actions| shard.close(now, member.id, actions));
+            let suspects = self.step(shard, None, |shard, actions| shard.close(now, member.id, actions));
+            self.break_deadlocks(&suspects);
         }
         self.sessions.write().remove(&member.id);
     }
@@ -594,7 +593,8 @@ impl Desk for Service {
     fn disconnect(&self, member: &Member) {
         let now = self.now_ms();
         for shard in &self.shards {
-            self.step(shard, None, |shard, actions| shard.disconnect(now, member.id, actions));
+            let suspects = self.step(shard, None, |shard, actions| shard.disconnect(now, member.id, actions));
+            self.break_deadlocks(&suspects);
         }
     }
 
@@ -620,7 +620,7 @@ mod tests {
     use elbow_ranges::Footprint;
 
     use super::*;
-    use crate::message::{Kind, Wait};
+    use crate::message::{Kind, Owner, Wait};
     use crate::server::outbox::Ending;
     use crate::server::outbox::Unsent;
     use crate::wire;

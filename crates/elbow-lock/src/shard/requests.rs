@@ -109,6 +109,7 @@ impl Shard {
         self.apply(file, events, out);
         if self.files[file].table.queue_len() > 0 {
             self.settle(now_ms, file, out);
+            out.extend(hold.passes.then_some(Action::Suspect));
         }
     }
 
@@ -128,7 +129,9 @@ impl Shard {
         let key = table.enqueue(ask, blocker, patience, now_ms, &mut self.sequence);
         let number = table.lock(key).number;
         let place = Place { file, key };
-        self.session(session).add(id, place, list_bytes);
+        let of_session = self.session(session);
+        of_session.add(id, place, list_bytes);
+        of_session.add_waiting(owner, file, 1);
         self.timers
             .extend(patience.deadline().map(|at_ms| ((at_ms, number), place)));
         self.totals.waits += 1;

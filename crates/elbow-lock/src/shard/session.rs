@@ -22,6 +22,8 @@ pub(super) struct Session {
     locks: BTreeMap<LockId, Place>,
     /// How many locks and pieces an owner holds of a file.
     held: BTreeMap<(Owner, usize), usize>,
+    /// How many requests of an owner wait for a file.
+    waiting: BTreeMap<(Owner, usize), usize>,
     count: usize,
     /// Memory of the lists and bitmaps of its locks.
     list_bytes: usize,
@@ -35,6 +37,7 @@ impl Session {
             is_connected: true,
             locks: BTreeMap::new(),
             held: BTreeMap::new(),
+            waiting: BTreeMap::new(),
             count: 0,
             list_bytes: 0,
             room: memory.room(),
@@ -62,6 +65,12 @@ impl Session {
     pub(super) fn held_by(&self, owner: Owner) -> impl Iterator<Item = usize> {
         let held = self.held.range((owner, 0)..=(owner, usize::MAX));
         held.map(|(&(_, file), _)| file)
+    }
+
+    /// The files that an owner waits for anything of.
+    pub(super) fn waited_for_by(&self, owner: Owner) -> impl Iterator<Item = usize> {
+        let waiting = self.waiting.range((owner, 0)..=(owner, usize::MAX));
+        waiting.map(|(&(_, file), _)| file)
     }
 
     pub(super) fn holds_nothing(&self) -> bool {
@@ -115,11 +124,21 @@ impl Session {
 
     /// So many more locks or pieces that an owner holds of a file, or fewer.
     pub(super) fn add_held(&mut self, owner: Owner, file: usize, more: isize) {
-        let held = self.held.entry((owner, file)).or_default();
-        *held = add(*held, more);
-        if *held == 0 {
-            self.held.remove(&(owner, file));
-        }
+        change(&mut self.held, (owner, file), more);
+    }
+
+    /// So many more requests of an owner that wait for a file, or fewer.
+    pub(super) fn add_waiting(&mut self, owner: Owner, file: usize, more: isize) {
+        change(&mut self.waiting, (owner, file), more);
+    }
+}
+
+/// Changes a count; of nothing none is kept.
+fn change(counts: &mut BTreeMap<(Owner, usize), usize>, key: (Owner, usize), more: isize) {
+    let count = counts.entry(key).or_default();
+    *count = add(*count, more);
+    if *count == 0 {
+        counts.remove(&key);
     }
 }
 

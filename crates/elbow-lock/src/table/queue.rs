@@ -24,20 +24,30 @@ impl Table {
             && self.conflicting_held(ask).all(|key| self.locks[key].ask.recall)
     }
 
-    /// Everybody who blocks a waiting request, once each.
-    pub(crate) fn blockers(&self, lock: &Lock) -> BTreeSet<Party> {
-        let behind = OnceCell::new();
+    /// Everybody who holds what blocks a waiting request, once each.
+    pub(crate) fn holders(&self, lock: &Lock) -> BTreeSet<Party> {
         let held = self.conflicting_held(&lock.ask);
-        let queued = self
-            .conflicting_queued(&lock.ask, lock.number)
-            .filter(|&key| !self.is_behind(key, lock.ask.who, &behind));
-        held.chain(queued).map(|key| self.locks[key].ask.who).collect()
+        held.map(|key| self.locks[key].ask.who).collect()
     }
 
-    /// Whether a waiting request conflicts with anything that `who` holds.
+    /// The requests that block a waiting one by standing before it; and those that would, but wait for what its owner holds.
+    pub(crate) fn queued_before(&self, lock: &Lock) -> (Vec<&Lock>, Vec<&Lock>) {
+        let behind = OnceCell::new();
+        let queued = self.conflicting_queued(&lock.ask, lock.number);
+        let (overtaken, blocking): (Vec<usize>, _) =
+            queued.partition(|&key| self.is_behind(key, lock.ask.who, &behind));
+        let locks = |keys: Vec<usize>| keys.into_iter().map(|key| &self.locks[key]).collect();
+        (locks(blocking), locks(overtaken))
+    }
+
+    /// Whether a waiting request conflicts with anything that `who` holds, or has asked for before it.
     pub(crate) fn is_waited_for(&self, who: Party) -> bool {
-        let mut held = self.of_owner(who).filter(|(_, lock)| lock.is_held());
-        !self.queue.is_empty() && held.any(|(_, lock)| self.conflicting_queued(&lock.ask, u64::MAX).next().is_some())
+        let is_in_the_way = |lock: &Lock| {
+            let first = if lock.is_held() { 0 } else { lock.number + 1 };
+            let mut queued = self.waiting.overlapping(lock.ask.footprint.bounds());
+            queued.any(|(asked, key)| asked >= first && self.conflict(&lock.ask, &self.locks[key].ask))
+        };
+        !self.queue.is_empty() && self.of_owner(who).any(|(_, lock)| is_in_the_way(lock))
     }
 
     /// Tells the holders that want to know that `ask` conflicts with their locks.
@@ -124,6 +134,7 @@ impl Table {
             State::Held { .. } => Patience::Forever,
         };
         let waited_ms = now_ms.saturating_sub(*since_ms);
+        let passes = self.passes(ask, number);
         let locks = if posix {
             let Lock { ask, bounds, .. } = self.end(key);
             let change = self.plan(who, &bounds, Some(ask.kind));
@@ -139,6 +150,7 @@ impl Table {
             token,
             posix,
             locks,
+            passes,
             waited_ms,
             patience,
         }));
@@ -222,6 +234,14 @@ impl Table {
             }
         }
         youngest.map(|(_, key)| key)
+    }
+
+    /// Whether a request that is granted overtakes one that was asked for before `number`, which only who holds something may.
+    pub(super) fn passes(&self, ask: &Ask, number: u64) -> bool {
+        let is_first = self.queue.range(..number).next().is_none();
+        !is_first
+            && self.of_owner(ask.who).any(|(_, lock)| lock.is_held())
+            && self.conflicting_queued(ask, number).next().is_some()
     }
 
     /// Whether a waiting request waits, directly or through others in this queue, for a lock that `who` holds.

@@ -4,9 +4,7 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-use elbow_lock::{
-    Action, Leases, Limits, Party, Reply, Request, SessionId, Shard, find_deadlock, resolve, resolve_after,
-};
+use elbow_lock::{Action, Leases, Limits, Reply, Request, SessionId, Shard, find_deadlock, resolve, resolve_after};
 
 use crate::frame::Message;
 use crate::support::naive::{Flaw, Naive, wanted};
@@ -96,18 +94,15 @@ impl Locks {
         }
     }
 
-    fn break_deadlocks(&mut self, now_ms: u64, who: Party, out: &mut Vec<Action>) {
+    /// The shards look when they tell that there may be a circle; the naive one always.
+    fn break_deadlocks(&mut self, now_ms: u64, did: &[Action], out: &mut Vec<Action>) {
         match self {
             Self::Real(shards) => {
                 let mut shards: Vec<&mut Shard> = shards.iter_mut().collect();
-                resolve_after(now_ms, who.session, who.owner, &mut shards, out);
+                resolve_after(now_ms, did, &mut shards, out);
             }
-            Self::Naive(naive) if naive.is_waited_for(who) => {
-                while let Some(found) = find_deadlock(&naive.waits()) {
-                    naive.end_circle(now_ms, found, out);
-                }
-            }
-            Self::Naive(_) => {}
+            Self::Naive(naive) if naive.in_grace() => {}
+            Self::Naive(_) => self.break_all_deadlocks(now_ms, out),
         }
     }
 
@@ -264,14 +259,8 @@ impl Service {
     }
 
     fn apply(&mut self, now_ms: u64, mut actions: Vec<Action>, out: &mut Out) {
-        let queued = |action: &Action| match *action {
-            Action::Queued { session, owner, .. } => Some(Party { session, owner }),
-            Action::Reply(..) => None,
-        };
-        let waiting: Vec<Party> = actions.iter().filter_map(queued).collect();
-        for who in waiting {
-            self.locks.break_deadlocks(now_ms, who, &mut actions);
-        }
+        let did = actions.clone();
+        self.locks.break_deadlocks(now_ms, &did, &mut actions);
         for action in actions {
             self.witness.borrow_mut().acted(&action);
             if let Action::Reply(session, reply) = action

@@ -359,6 +359,10 @@ impl Naive {
         true
     }
 
+    pub(crate) fn in_grace(&self) -> bool {
+        self.grace_until_ms > 0
+    }
+
     pub(crate) fn waits(&self) -> Vec<WaitFor> {
         if self.flaw == Flaw::NoDeadlockDetection {
             return Vec::new();
@@ -371,7 +375,14 @@ impl Naive {
             bounds: waiter.want.bytes[0].start..waiter.want.bytes[waiter.want.bytes.len() - 1].end,
             since_ms: waiter.since_ms,
             number: waiter.number,
-            blockers: self.blockers(waiter).into_iter().collect(),
+            blockers: self.holders(waiter).into_iter().collect(),
+            behind: self
+                .queued_before(waiter)
+                .into_iter()
+                .map(|want| (want.who, want.id))
+                .collect(),
+            // Only told who looks for what is to come: the naive one always looks for what is.
+            overtaken: Vec::new(),
             only_queued: self.grace_until_ms == 0 && !self.held.iter().any(|hold| conflict(&hold.want, &waiter.want)),
         };
         self.queue.iter().map(wait_for).collect()
@@ -396,12 +407,6 @@ impl Naive {
         self.held.iter().any(|hold| hold.want.who == who)
     }
 
-    /// Whether a waiting request conflicts with what somebody holds.
-    pub(crate) fn is_waited_for(&self, who: Party) -> bool {
-        let mut held = self.held.iter().map(|hold| &hold.want).filter(|want| want.who == who);
-        held.any(|held| self.queue.iter().any(|waiter| conflict(held, &waiter.want)))
-    }
-
     /// Whether a session has a lock of that name, held or waited for.
     pub(crate) fn has(&self, session: SessionId, id: LockId) -> bool {
         self.held
@@ -424,7 +429,7 @@ impl Naive {
             until_ms: None,
             is_try: false,
         };
-        if self.grace_left(now_ms).is_none() && self.blockers(&waiter).is_empty() {
+        if self.grace_left(now_ms).is_none() && !self.is_blocked(&waiter) {
             self.grant(waiter.want, out);
             return self.settle(now_ms, out);
         }
@@ -472,33 +477,44 @@ impl Naive {
         }
     }
 
-    fn blockers(&self, waiter: &Waiter) -> BTreeSet<Party> {
+    fn is_blocked(&self, waiter: &Waiter) -> bool {
+        !self.holders(waiter).is_empty() || !self.queued_before(waiter).is_empty()
+    }
+
+    /// As the flaw has it.
+    fn conflict(&self, a: &Want, b: &Want) -> bool {
+        let first = |want: &Want| Want {
+            bytes: want.bytes[..1].to_vec(),
+            ..want.clone()
+        };
+        match self.flaw {
+            Flaw::ComparesFirstRanges => conflict(&first(a), &first(b)),
+            _ => conflict(a, b),
+        }
+    }
+
+    /// Who holds what is in its way.
+    fn holders(&self, waiter: &Waiter) -> BTreeSet<Party> {
+        let held = self.held.iter().map(|hold| &hold.want);
+        held.filter(|hold| self.conflict(hold, &waiter.want))
+            .map(|hold| hold.who)
+            .collect()
+    }
+
+    /// What stands before it and in its way.
+    fn queued_before(&self, waiter: &Waiter) -> Vec<&Want> {
         let earlier: Vec<&Want> = self
             .queue
             .iter()
             .filter(|w| w.number < waiter.number)
             .map(|w| &w.want)
             .collect();
-        let conflict = |a: &Want, b: &Want| match self.flaw {
-            Flaw::ComparesFirstRanges => {
-                let first = |want: &Want| Want {
-                    bytes: want.bytes[..1].to_vec(),
-                    ..want.clone()
-                };
-                conflict(&first(a), &first(b))
-            }
-            _ => conflict(a, b),
-        };
         let held = self.held.iter().map(|hold| &hold.want);
         let behind = behind(waiter.want.who, &held, &earlier);
         let in_queue = earlier.iter().enumerate().filter(|(place, want)| {
-            self.flaw != Flaw::IgnoresQueue && !behind.contains(place) && conflict(want, &waiter.want)
+            self.flaw != Flaw::IgnoresQueue && !behind.contains(place) && self.conflict(want, &waiter.want)
         });
-        let in_queue = in_queue.map(|(_, want)| want.who);
-        held.filter(|hold| conflict(hold, &waiter.want))
-            .map(|hold| hold.who)
-            .chain(in_queue)
-            .collect()
+        in_queue.map(|(_, want)| *want).collect()
     }
 
     fn is_blocked_by_recallable(&self, waiter: &Waiter) -> bool {
@@ -521,7 +537,7 @@ impl Naive {
         if self.grace_left(now_ms).is_some() {
             return;
         }
-        while let Some(place) = self.queue.iter().position(|waiter| self.blockers(waiter).is_empty()) {
+        while let Some(place) = self.queue.iter().position(|waiter| !self.is_blocked(waiter)) {
             let waiter = self.queue.remove(place);
             self.grant(waiter.want, out);
         }
