@@ -184,6 +184,34 @@ lock(g, OFD_SETLK, U, 0, 0); lock(f, SETLK, U, 0, 0); print(os.read(r, 1)); os.w
     same(&format!("{MIXED}\n{program}"), expected);
 }
 
+/// As LTP's fcntl36 does it: each thread locks one range at a time, and gives it back.
+#[test]
+fn threads_that_lock_by_both_kinds_beside_another_process_all_get_their_turns() {
+    let program = r#"
+errors, turns, THREADS, TURNS = [], [], 3, 60
+def work(command, own, number):
+    for turn in range(TURNS):
+        start, length = (7 * number + 3 * turn) % 25, 5 + turn % 11
+        why = fails(lambda: lock(own, command, W, start, length))
+        if why: errors.append((command, why)); continue
+        time.sleep(0.0005)
+        lock(own, command - 1, U, start, length); turns.append(command)
+others = []
+for number in range(2):
+    child = os.fork()
+    if child == 0:
+        f = open(F, "r+"); work(SETLKW, f, number)
+        os._exit(len(errors))
+    others.append(child)
+threads = [threading.Thread(target=work, args=(SETLKW, f, n)) for n in range(THREADS)]
+threads += [threading.Thread(target=work, args=(OFD_SETLKW, open(F, "r+"), n)) for n in range(THREADS)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+print(errors, len(turns) == 2 * THREADS * TURNS, [os.waitpid(child, 0)[1] for child in others])
+"#;
+    same(&format!("{MIXED}\n{program}"), "[] True [0, 0]\n");
+}
+
 #[test]
 fn signals_end_a_wait_as_the_handler_wants() {
     same(
