@@ -835,6 +835,24 @@ mod tests {
         }
     }
 
+    /// A service and its clients may be of different versions: what is written down once stays.
+    #[test]
+    fn the_bytes_of_each_message_are_what_they_always_were() {
+        let requests = requests().into_iter().map(|request| {
+            let mut frame = Vec::new();
+            append_request(&mut frame, &request);
+            frame
+        });
+        let replies = replies().into_iter().map(|reply| {
+            let mut frame = Vec::new();
+            append_reply(&mut frame, &reply);
+            frame
+        });
+        let line = |frame: Vec<u8>| frame.iter().map(|byte| format!("{byte:02x}")).collect::<String>() + "\n";
+        let written: String = requests.chain(replies).map(line).collect();
+        assert_eq!(written, include_str!("wire/frames.txt"));
+    }
+
     #[test]
     fn a_lock_of_2500_segments_takes_few_bytes() {
         let mut frame = Vec::new();
