@@ -14,7 +14,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
-use elbow_lock::{Kind, LockError, Refusal, Wait};
+use elbow_lock::{LockError, LockMode, Refusal, Wait};
 use elbow_ranges::Footprint;
 
 pub use self::requests::{
@@ -158,11 +158,11 @@ pub unsafe extern "C" fn elbow_lock_hold(
         ours(client.process)?;
         // SAFETY: the caller's promise.
         let path = unsafe { string(path) }.ok_or_else(|| Failure::new(libc::EFAULT, "no path"))?;
-        let (kind, wait) = (kind_of(flags)?, wait_of(wait_ms)?);
+        let (mode, wait) = (mode_of(flags)?, wait_of(wait_ms)?);
         // SAFETY: the caller's promise.
         let footprint = unsafe { footprint(ranges, count) }?;
         let path = Path::new(OsStr::from_bytes(path.to_bytes()));
-        let hold = client.client.lock(path, footprint, kind, wait)?;
+        let hold = client.client.lock(path, footprint, mode, wait)?;
         let process = client.process;
         Ok(Hold { hold, process })
     })
@@ -225,10 +225,10 @@ pub extern "C" fn elbow_lock_error() -> *const c_char {
     LAST_ERROR.with_borrow(|last| last.as_ptr())
 }
 
-fn kind_of(flags: c_uint) -> Result<Kind, Failure> {
+fn mode_of(flags: c_uint) -> Result<LockMode, Failure> {
     match flags {
-        ELBOW_LOCK_EXCLUSIVE => Ok(Kind::Exclusive),
-        ELBOW_LOCK_SHARED => Ok(Kind::Shared),
+        ELBOW_LOCK_EXCLUSIVE => Ok(LockMode::Exclusive),
+        ELBOW_LOCK_SHARED => Ok(LockMode::Shared),
         _ => Err(Failure::new(libc::EINVAL, format!("flags {flags:#x} are unknown"))),
     }
 }

@@ -9,7 +9,7 @@ use elbow_lock::{FileName, LockError, Owner, file_name};
 use elbow_ranges::{Dim, Footprint, Strided};
 
 use super::{
-    Client, ELBOW_LOCK_FOREVER, Failure, Hold, Range, answer, footprint, give, kind_of, no_client, ours, string,
+    Client, ELBOW_LOCK_FOREVER, Failure, Hold, Range, answer, footprint, give, mode_of, no_client, ours, string,
     wait_of,
 };
 
@@ -73,14 +73,14 @@ pub unsafe extern "C" fn elbow_lock_ask(client: *mut Client, request: *const Req
         ours(client.process)?;
         // SAFETY: the caller's promise.
         let request = unsafe { known_part(request) }?;
-        let (kind, wait) = (kind_of(request.flags)?, wait_of(request.wait_ms)?);
+        let (mode, wait) = (mode_of(request.flags)?, wait_of(request.wait_ms)?);
         // SAFETY: the caller's promise.
         let (file, footprint) = unsafe { (named(request.path, request.name)?, covered(&request)?) };
         let owner = match request.owner {
             0 => Owner::of_this_thread(),
             chosen => Owner(chosen | CHOSEN),
         };
-        let asked = client.client.ask(owner, file, footprint, kind, wait)?;
+        let asked = client.client.ask(owner, file, footprint, mode, wait)?;
         let process = client.process;
         Ok(Asked { asked, process })
     })

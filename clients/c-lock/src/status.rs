@@ -2,7 +2,7 @@
 
 use std::ffi::{CString, c_char, c_int, c_uint};
 
-use elbow_lock::{Kind, SeenLock};
+use elbow_lock::{LockMode, SeenLock};
 
 use super::requests::{check_size, named};
 use super::{Client, ELBOW_LOCK_BROKEN, ELBOW_LOCK_POSIX, ELBOW_LOCK_SHARED, Failure, answer, give, no_client, ours};
@@ -113,7 +113,7 @@ fn no_status() -> Failure {
 
 fn flags_of(lock: &SeenLock) -> c_uint {
     let flag = |is_so: bool, flag: c_uint| if is_so { flag } else { 0 };
-    flag(lock.kind == Kind::Shared, ELBOW_LOCK_SHARED)
+    flag(lock.mode == LockMode::Shared, ELBOW_LOCK_SHARED)
         | flag(lock.is_posix, ELBOW_LOCK_POSIX)
         | flag(lock.is_ending, ELBOW_LOCK_BROKEN)
 }

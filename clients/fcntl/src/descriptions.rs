@@ -16,7 +16,7 @@
 use std::ffi::c_int;
 use std::sync::Arc;
 
-use elbow_lock::{Blocker, FileName, Kind, LockError, Owner, Reply};
+use elbow_lock::{Blocker, FileName, LockError, LockMode, Owner, Reply};
 use elbow_ranges::RangeSet;
 
 use crate::errno::{Errno, say};
@@ -42,7 +42,7 @@ pub(crate) struct Description {
     pub(crate) witness: c_int,
     /// Other processes may lock and unlock it too: what we remember may be wrong.
     pub(crate) is_shared: bool,
-    pub(crate) flock: Option<Kind>,
+    pub(crate) flock: Option<LockMode>,
     pub(crate) held: RangeSet,
     /// The session has ended, and no call has failed for it yet.
     pub(crate) was_lost: bool,
@@ -108,7 +108,7 @@ struct Place {
     name: FileName,
     former: Option<FileName>,
     owner: Owner,
-    flock: Option<Kind>,
+    flock: Option<LockMode>,
     is_shared: bool,
 }
 
@@ -119,19 +119,19 @@ enum Stop {
 }
 
 /// flock(2).
-pub(crate) fn flock(fd: c_int, target: &Target, kind: Option<Kind>, waits: bool) -> Result<(), Errno> {
+pub(crate) fn flock(fd: c_int, target: &Target, mode: Option<LockMode>, waits: bool) -> Result<(), Errno> {
     if target.mode & libc::O_PATH != 0 {
         return Err(Errno(libc::EBADF));
     }
     loop {
-        let Some(place) = place(fd, target, kind.is_none())? else {
+        let Some(place) = place(fd, target, mode.is_none())? else {
             return Ok(()); // It was never locked.
         };
-        let is_held = place.flock == kind && !place.is_shared;
+        let is_held = place.flock == mode && !place.is_shared;
         let outcome = match is_held {
             true if place.line.is_good() => return Ok(()),
             true => Err(Stop::Broken),
-            false => convert(&place, kind, waits),
+            false => convert(&place, mode, waits),
         };
         match outcome {
             Ok(()) => return Ok(()),
@@ -142,30 +142,30 @@ pub(crate) fn flock(fd: c_int, target: &Target, kind: Option<Kind>, waits: bool)
 }
 
 /// The kernel too gives up the old lock before it asks for the new one, and does not get it back.
-fn convert(place: &Place, kind: Option<Kind>, waits: bool) -> Result<(), Stop> {
+fn convert(place: &Place, mode: Option<LockMode>, waits: bool) -> Result<(), Stop> {
     let may_hold = place.flock.is_some() || place.is_shared;
-    let steps = [(kind.is_none() || may_hold).then_some(None), kind.map(Some)];
-    steps.into_iter().flatten().try_for_each(|kind| {
+    let steps = [(mode.is_none() || may_hold).then_some(None), mode.map(Some)];
+    steps.into_iter().flatten().try_for_each(|mode| {
         let asked = Asked {
-            kind,
+            mode,
             start: 0,
             end: TO_END,
         };
         set_by_name(place, flock_name, asked, waits)?;
-        change(place, |description| description.flock = kind)
+        change(place, |description| description.flock = mode)
     })
 }
 
 /// `F_OFD_SETLK` and `F_OFD_SETLKW`.
 pub(crate) fn set(fd: c_int, target: &Target, asked: Asked, waits: bool) -> Result<(), Errno> {
-    locks::check_mode(target, asked.kind)?;
+    locks::check_mode(target, asked.mode)?;
     loop {
-        let Some(place) = place(fd, target, asked.kind.is_none())? else {
+        let Some(place) = place(fd, target, asked.mode.is_none())? else {
             return Ok(());
         };
         let outcome = set_by_name(&place, |name| Ok(name.clone()), asked, waits).and_then(|()| {
             change(&place, |description| {
-                locks::remember(&mut description.held, asked.kind, asked.start..asked.end);
+                locks::remember(&mut description.held, asked.mode, asked.start..asked.end);
             })
         });
         match outcome {
@@ -196,7 +196,7 @@ fn set_by_name(
     asked: Asked,
     waits: bool,
 ) -> Result<(), Stop> {
-    let former = place.former.as_ref().filter(|_| asked.kind.is_none());
+    let former = place.former.as_ref().filter(|_| asked.mode.is_none());
     [Some(&place.name), former]
         .into_iter()
         .flatten()
@@ -353,8 +353,8 @@ pub(crate) fn release(fd: c_int, inode: Inode) {
 
 /// The last descriptor here is about to be closed.
 fn end(description: &Description) {
-    let all = |kind| Asked {
-        kind,
+    let all = |mode| Asked {
+        mode,
         start: 0,
         end: TO_END,
     };

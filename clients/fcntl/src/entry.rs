@@ -6,7 +6,7 @@
 use std::ffi::{c_char, c_int, c_uint};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use elbow_lock::Kind;
+use elbow_lock::LockMode;
 
 use crate::errno::{Errno, check};
 use crate::file::{self, Target};
@@ -180,13 +180,13 @@ fn lockf_lock(fd: c_int, target: &Target, command: c_int, length: libc::off_t) -
 
 fn flock_lock(fd: c_int, target: &Target, operation: c_int) -> Result<(), Errno> {
     let waits = operation & libc::LOCK_NB == 0;
-    let kind = match operation & !libc::LOCK_NB {
-        libc::LOCK_SH => Some(Kind::Shared),
-        libc::LOCK_EX => Some(Kind::Exclusive),
+    let mode = match operation & !libc::LOCK_NB {
+        libc::LOCK_SH => Some(LockMode::Shared),
+        libc::LOCK_EX => Some(LockMode::Exclusive),
         libc::LOCK_UN => None,
         _ => return Err(Errno(libc::EINVAL)),
     };
-    descriptions::flock(fd, target, kind, waits)
+    descriptions::flock(fd, target, mode, waits)
 }
 
 /// The program is about to close a descriptor.

@@ -5,7 +5,9 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use elbow_lock::{Blocker, FileName, Kind, LockId, Owner, Refusal, Reply, Request, Wait};
+use elbow_lock::{
+    Blocker, FileName, LockId, LockMode, Owner, PosixRequest, QueryRequest, Refusal, Reply, Request, Wait,
+};
 use elbow_ranges::RangeSet;
 
 use crate::errno::Errno;
@@ -27,12 +29,12 @@ pub(crate) struct Wish {
 }
 
 /// Whether a descriptor may have that lock.
-pub(crate) fn check_mode(target: &Target, kind: Option<Kind>) -> Result<(), Errno> {
-    let allowed = match (target.mode, kind) {
+pub(crate) fn check_mode(target: &Target, mode: Option<LockMode>) -> Result<(), Errno> {
+    let allowed = match (target.mode, mode) {
         (mode, _) if mode & libc::O_PATH != 0 => false,
         (_, None) | (libc::O_RDWR, _) => true,
-        (libc::O_RDONLY, Some(kind)) => kind == Kind::Shared,
-        (libc::O_WRONLY, Some(kind)) => kind == Kind::Exclusive,
+        (libc::O_RDONLY, Some(mode)) => mode == LockMode::Shared,
+        (libc::O_WRONLY, Some(mode)) => mode == LockMode::Exclusive,
         _ => false,
     };
     if allowed { Ok(()) } else { Err(Errno(libc::EBADF)) }
@@ -40,13 +42,13 @@ pub(crate) fn check_mode(target: &Target, kind: Option<Kind>) -> Result<(), Errn
 
 /// `F_SETLK` and `F_SETLKW`.
 pub(crate) fn set(fd: c_int, target: &Target, asked: Asked, waits: bool) -> Result<(), Errno> {
-    check_mode(target, asked.kind)?;
+    check_mode(target, asked.mode)?;
     let owner = process::owner();
     let wish = Wish { owner, asked, waits };
     let target = &as_held(target);
     loop {
-        refuse_if_lost(asked.kind)?;
-        if asked.kind.is_none() && !holds_any(target) {
+        refuse_if_lost(asked.mode)?;
+        if asked.mode.is_none() && !holds_any(target) {
             return Ok(());
         }
         let line = process::line()?;
@@ -97,13 +99,15 @@ pub(crate) fn query(
     asked: Asked,
 ) -> Result<Result<Option<Blocker>, Errno>, Broken> {
     loop {
-        let request = |id| Request::Query {
-            id,
-            owner,
-            file: file.clone(),
-            kind: asked.kind.unwrap_or(Kind::Exclusive),
-            start: asked.start,
-            end: asked.end,
+        let request = |id| {
+            Request::Query(QueryRequest {
+                id,
+                owner,
+                file: file.clone(),
+                mode: asked.mode.unwrap_or(LockMode::Exclusive),
+                start: asked.start,
+                end: asked.end,
+            })
         };
         return Ok(match line.ask(request, false)? {
             Reply::Answer { blocker, .. } => Ok(blocker),
@@ -121,16 +125,16 @@ pub(crate) fn query(
 }
 
 pub(crate) fn request(id: LockId, file: &FileName, wish: &Wish) -> Request {
-    let Asked { kind, start, end } = wish.asked;
-    Request::Posix {
+    let Asked { mode, start, end } = wish.asked;
+    Request::Posix(PosixRequest {
         id,
         owner: wish.owner,
         file: file.clone(),
         start,
         end,
-        kind,
+        mode,
         wait: if wish.waits { Wait::Forever } else { Wait::Try },
-    }
+    })
 }
 
 /// The program closes a descriptor of a file: all its locks on the file end, as fcntl(2) says.
@@ -150,7 +154,7 @@ pub(crate) fn release(inode: Inode) {
 /// Waits for the answer, so that whoever is told of the close finds the file free. A line that breaks has freed it too.
 fn unlock_all(line: &Arc<Line>, name: &FileName) {
     let asked = Asked {
-        kind: None,
+        mode: None,
         start: 0,
         end: TO_END,
     };
@@ -166,9 +170,9 @@ fn unlock_all(line: &Arc<Line>, name: &FileName) {
     }
 }
 
-fn refuse_if_lost(kind: Option<Kind>) -> Result<(), Errno> {
+fn refuse_if_lost(mode: Option<LockMode>) -> Result<(), Errno> {
     let mut process = process::lock();
-    if kind.is_some() && std::mem::take(&mut process.was_lost) {
+    if mode.is_some() && std::mem::take(&mut process.was_lost) {
         return Err(Errno(libc::ENOLCK));
     }
     Ok(())
@@ -206,14 +210,14 @@ fn note(line: &Arc<Line>, target: &Target, asked: &Asked) -> bool {
     }
     // A close of another descriptor may have taken the entry away while we waited.
     let file = process.files.entry(target.inode).or_insert_with(|| File::new(target));
-    remember(&mut file.held, asked.kind, asked.start..asked.end);
+    remember(&mut file.held, asked.mode, asked.start..asked.end);
     process.count();
     true
 }
 
 /// A range is held now, or not.
-pub(crate) fn remember(held: &mut RangeSet, kind: Option<Kind>, range: Range<u64>) {
-    match kind {
+pub(crate) fn remember(held: &mut RangeSet, mode: Option<LockMode>, range: Range<u64>) {
+    match mode {
         Some(_) => held.insert(range.start, range.end),
         None => held.remove(range.start, range.end),
     }

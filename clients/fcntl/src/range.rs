@@ -2,7 +2,7 @@
 //!
 //! Source: fcntl(2); Linux, fs/locks.c, `flock64_to_posix_lock`, `posix_lock_to_flock64`.
 
-use elbow_lock::{Blocker, Kind};
+use elbow_lock::{Blocker, LockMode};
 
 use crate::errno::Errno;
 
@@ -18,7 +18,7 @@ pub(crate) const DESCRIPTION_OWNER: u64 = 1 << 63;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Asked {
     /// None to unlock.
-    pub(crate) kind: Option<Kind>,
+    pub(crate) mode: Option<LockMode>,
     pub(crate) start: u64,
     /// Past the last byte, or [`TO_END`].
     pub(crate) end: u64,
@@ -39,14 +39,14 @@ pub(crate) fn understand(
     }
     let start = base + flock.l_start;
     let (first, last) = bytes(start, flock.l_len)?;
-    let kind = kind_of(flock.l_type)?;
+    let mode = mode_of(flock.l_type)?;
     let end = if last == i64::MAX {
         TO_END
     } else {
         last.cast_unsigned() + 1
     };
     Ok(Asked {
-        kind,
+        mode,
         start: first.cast_unsigned(),
         end,
     })
@@ -66,10 +66,10 @@ fn bytes(start: i64, length: i64) -> Result<(i64, i64), Errno> {
     }
 }
 
-fn kind_of(l_type: i16) -> Result<Option<Kind>, Errno> {
+fn mode_of(l_type: i16) -> Result<Option<LockMode>, Errno> {
     match i32::from(l_type) {
-        libc::F_RDLCK => Ok(Some(Kind::Shared)),
-        libc::F_WRLCK => Ok(Some(Kind::Exclusive)),
+        libc::F_RDLCK => Ok(Some(LockMode::Shared)),
+        libc::F_WRLCK => Ok(Some(LockMode::Exclusive)),
         libc::F_UNLCK => Ok(None),
         _ => Err(Errno(libc::EINVAL)),
     }
@@ -81,9 +81,9 @@ pub(crate) fn describe(blocker: Option<&Blocker>, flock: &mut libc::flock) {
         flock.l_type = libc::F_UNLCK as i16;
         return;
     };
-    flock.l_type = match blocker.kind {
-        Kind::Shared => libc::F_RDLCK,
-        Kind::Exclusive => libc::F_WRLCK,
+    flock.l_type = match blocker.mode {
+        LockMode::Shared => libc::F_RDLCK,
+        LockMode::Exclusive => libc::F_WRLCK,
     } as i16;
     flock.l_whence = libc::SEEK_SET as i16;
     flock.l_start = i64::try_from(blocker.start).unwrap_or(i64::MAX);
@@ -150,7 +150,7 @@ mod tests {
         // SAFETY: plain numbers.
         let mut flock: libc::flock = unsafe { std::mem::zeroed() };
         let mut blocker = Blocker {
-            kind: Kind::Exclusive,
+            mode: LockMode::Exclusive,
             start: 5,
             end: TO_END,
             session: SessionId(1),

@@ -14,7 +14,7 @@ use std::path::Path;
 use std::sync::{Arc, LazyLock, OnceLock};
 use std::time::Instant;
 
-use elbow_lock::{Client, FileName, Hold, Kind, LockError, Owner, Refusal, Wait, file_name};
+use elbow_lock::{Client, FileName, Hold, LockError, LockMode, Owner, Refusal, Wait, file_name};
 use elbow_ranges::{Footprint, Mode};
 use parking_lot::{Mutex, RwLock};
 
@@ -279,9 +279,9 @@ impl Atomic {
     }
 
     /// As [`lock`](Self::lock), and remembers how long it took.
-    pub(crate) fn lock_for(&self, footprint: Footprint, kind: Kind, is_sieved: bool) -> Result<Hold, Trouble> {
+    pub(crate) fn lock_for(&self, footprint: Footprint, mode: LockMode, is_sieved: bool) -> Result<Hold, Trouble> {
         let begin = Instant::now();
-        let hold = self.lock(footprint, kind)?;
+        let hold = self.lock(footprint, mode)?;
         self.waits.lock().add(is_sieved, nanoseconds(begin));
         Ok(hold)
     }
@@ -299,29 +299,29 @@ impl Atomic {
 
     /// Waits until the bytes are ours. A list without any pattern that is too long for a request, or more than the service has room for, is
     /// locked from its first byte to its last.
-    pub(crate) fn lock(&self, footprint: Footprint, kind: Kind) -> Result<Hold, Trouble> {
-        self.hold(grain::coarsened(footprint, self.grain), kind)
+    pub(crate) fn lock(&self, footprint: Footprint, mode: LockMode) -> Result<Hold, Trouble> {
+        self.hold(grain::coarsened(footprint, self.grain), mode)
     }
 
-    fn hold(&self, footprint: Footprint, kind: Kind) -> Result<Hold, Trouble> {
+    fn hold(&self, footprint: Footprint, mode: LockMode) -> Result<Hold, Trouble> {
         let bounds = footprint.bounds();
-        let hold = match self.ask(footprint, kind) {
+        let hold = match self.ask(footprint, mode) {
             Err(
                 LockError::TooLong { .. }
                 | LockError::Refused {
                     why: Refusal::Full { .. },
                     ..
                 },
-            ) => self.ask(Footprint::extent(bounds)?, kind),
+            ) => self.ask(Footprint::extent(bounds)?, mode),
             answer => answer,
         }?;
         hold.check()?;
         Ok(hold)
     }
 
-    fn ask(&self, footprint: Footprint, kind: Kind) -> Result<Hold, LockError> {
+    fn ask(&self, footprint: Footprint, mode: LockMode) -> Result<Hold, LockError> {
         self.client
-            .lock_as(this_thread(), self.name.clone(), footprint, kind, Wait::Forever)
+            .lock_as(this_thread(), self.name.clone(), footprint, mode, Wait::Forever)
     }
 
     /// Waits until the shared file pointer is ours.
@@ -329,7 +329,7 @@ impl Atomic {
         let byte = Footprint::extent(SHARED_POINTER..SHARED_POINTER + 1);
         self.hold(
             byte.map_err(|error| Trouble::Unsupported(error.to_string()))?,
-            Kind::Exclusive,
+            LockMode::Exclusive,
         )
     }
 }

@@ -19,7 +19,7 @@ use std::cell::RefCell;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ops::Range;
 
-use elbow_lock::{Hold, Kind};
+use elbow_lock::{Hold, LockMode};
 use elbow_ranges::Footprint;
 
 use crate::error::Trouble;
@@ -41,7 +41,7 @@ thread_local! {
 
 /// A transfer that is under way in this thread.
 struct Call {
-    kind: Kind,
+    mode: LockMode,
     range: Range<u64>,
     held: Option<(usize, Hold)>,
 }
@@ -66,9 +66,9 @@ enum Need {
 }
 
 impl Call {
-    fn need(&self, file: usize, kind: Kind, bounds: &Range<u64>) -> Result<Need, Trouble> {
+    fn need(&self, file: usize, mode: LockMode, bounds: &Range<u64>) -> Result<Need, Trouble> {
         let is_inside = self.range.start <= bounds.start && bounds.end <= self.range.end;
-        if kind == Kind::Exclusive && (!is_inside || self.kind == Kind::Shared) {
+        if mode == LockMode::Exclusive && (!is_inside || self.mode == LockMode::Shared) {
             return Err(Trouble::Unsupported(format!(
                 "an independent transfer of HDF5 at bytes {:?} of the file writes {bounds:?} too; make it collective",
                 self.range
@@ -87,14 +87,14 @@ impl Call {
 ///
 /// # Errors
 /// The lock cannot be had, or was lost; or a write is none of the transfer's.
-pub(crate) fn within(file: usize, atomic: &Atomic, kind: Kind, bounds: &Range<u64>) -> Result<Within, Trouble> {
+pub(crate) fn within(file: usize, atomic: &Atomic, mode: LockMode, bounds: &Range<u64>) -> Result<Within, Trouble> {
     CALL.with_borrow_mut(|call| {
         let Some(call) = call else { return Ok(Within::No) };
-        match call.need(file, kind, bounds)? {
+        match call.need(file, mode, bounds)? {
             Need::Own => return Ok(Within::No),
             Need::Lock => {
                 let footprint = Footprint::extent(call.range.clone())?;
-                call.held = Some((file, atomic.lock(footprint, call.kind)?));
+                call.held = Some((file, atomic.lock(footprint, call.mode)?));
             }
             Need::Check => {}
         }
@@ -106,7 +106,7 @@ pub(crate) fn within(file: usize, atomic: &Atomic, kind: Kind, bounds: &Range<u6
 }
 
 /// Does a transfer; `begin` says what is to be locked.
-fn transfer(name: &CStr, kind: Kind, ids: [i64; 5], buffer: *mut c_void) -> c_int {
+fn transfer(name: &CStr, mode: LockMode, ids: [i64; 5], buffer: *mut c_void) -> c_int {
     let Some(real) = real(name) else {
         eprintln!(
             "elbow: {} was called, but no HDF5 library is to be found",
@@ -118,7 +118,7 @@ fn transfer(name: &CStr, kind: Kind, ids: [i64; 5], buffer: *mut c_void) -> c_in
     if is_ours {
         let range = selected(real, ids[0], ids[3]).unwrap_or(0..FILE_END);
         CALL.set(Some(Call {
-            kind,
+            mode,
             range,
             held: None,
         }));
@@ -140,7 +140,7 @@ fn transfer(name: &CStr, kind: Kind, ids: [i64; 5], buffer: *mut c_void) -> c_in
 }
 
 macro_rules! export {
-    ($name:ident, $kind:expr) => {
+    ($name:ident, $mode:expr) => {
         #[allow(unsafe_code, non_snake_case)]
         // SAFETY: the name is HDF5's, and the function is what HDF5 says of it.
         #[unsafe(no_mangle)]
@@ -156,12 +156,12 @@ macro_rules! export {
                 Ok(name) => name,
                 Err(_) => unreachable!(),
             };
-            transfer(NAME, $kind, [dataset, memory_type, memory, file, list], buffer)
+            transfer(NAME, $mode, [dataset, memory_type, memory, file, list], buffer)
         }
     };
 }
-export!(H5Dwrite, Kind::Exclusive);
-export!(H5Dread, Kind::Shared);
+export!(H5Dwrite, LockMode::Exclusive);
+export!(H5Dread, LockMode::Shared);
 
 /// HDF5's own function, in the library that the caller was linked with: there may be several in one process.
 fn real(name: &CStr) -> Option<usize> {
@@ -294,18 +294,18 @@ mod tests {
     /// The story: it was taken for held, and read without any lock.
     #[test]
     fn what_is_read_elsewhere_before_the_transfer_has_its_lock_gets_one_of_its_own() {
-        for kind in [Kind::Shared, Kind::Exclusive] {
+        for mode in [LockMode::Shared, LockMode::Exclusive] {
             let call = Call {
-                kind,
+                mode,
                 range: 100..200,
                 held: None,
             };
-            assert_eq!(call.need(1, Kind::Shared, &(0..64)).unwrap(), Need::Own);
-            assert_eq!(call.need(1, Kind::Shared, &(150..201)).unwrap(), Need::Own);
-            assert_eq!(call.need(1, Kind::Shared, &(100..200)).unwrap(), Need::Lock);
-            assert!(call.need(1, Kind::Exclusive, &(0..64)).is_err());
-            let write = call.need(1, Kind::Exclusive, &(120..130));
-            assert_eq!(write.is_ok(), kind == Kind::Exclusive);
+            assert_eq!(call.need(1, LockMode::Shared, &(0..64)).unwrap(), Need::Own);
+            assert_eq!(call.need(1, LockMode::Shared, &(150..201)).unwrap(), Need::Own);
+            assert_eq!(call.need(1, LockMode::Shared, &(100..200)).unwrap(), Need::Lock);
+            assert!(call.need(1, LockMode::Exclusive, &(0..64)).is_err());
+            let write = call.need(1, LockMode::Exclusive, &(120..130));
+            assert_eq!(write.is_ok(), mode == LockMode::Exclusive);
         }
     }
 

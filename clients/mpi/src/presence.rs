@@ -19,7 +19,7 @@ use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use elbow_lock::{FileName, Kind, Owner, Wait};
+use elbow_lock::{FileName, LockMode, Owner, Wait};
 use elbow_ranges::Footprint;
 
 use crate::abi::Handle;
@@ -257,7 +257,7 @@ fn report(what: Report) {
             Owner::of_this_thread(),
             name,
             byte,
-            Kind::Shared,
+            LockMode::Shared,
             Wait::For(REPORT_MS_MAX),
         ));
     }

@@ -10,7 +10,7 @@
 use std::ffi::{c_int, c_void};
 use std::time::Instant;
 
-use elbow_lock::Kind;
+use elbow_lock::LockMode;
 use elbow_ranges::Footprint;
 
 use crate::abi::Handle;
@@ -110,7 +110,7 @@ impl Transfer {
                 .iter()
                 .map(|window| (window.start, window.end - window.start)),
         )?;
-        let hold = atomic.lock_for(windows, Kind::Exclusive, true)?;
+        let hold = atomic.lock_for(windows, LockMode::Exclusive, true)?;
         let written = shadow.write(native, &hold, &sieve.windows, cover, data.bytes());
         hold.finish()?;
         written.map_err(|trouble| trouble.handled_on(native, file.handle))?;
@@ -192,7 +192,7 @@ pub(crate) fn learn(atomic: &Atomic, cover: &Cover, begin: Instant) {
 /// The windows by what is known of the file system; a first request is made where nothing is.
 fn planned(native: &Native, atomic: &Atomic, shadow: &Shadow, cover: &Cover) -> Result<Option<Sieve>, Trouble> {
     if let (None, Some(piece)) = (shadow.speed(), cover.pieces().next()) {
-        let hold = atomic.lock(Footprint::extent(probed(&piece))?, Kind::Exclusive)?;
+        let hold = atomic.lock(Footprint::extent(probed(&piece))?, LockMode::Exclusive)?;
         let probed = shadow.probe(native, &hold, &piece);
         hold.finish()?;
         probed?;

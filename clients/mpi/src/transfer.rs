@@ -8,7 +8,7 @@
 use std::ffi::{c_int, c_void};
 use std::time::Instant;
 
-use elbow_lock::Kind;
+use elbow_lock::LockMode;
 
 use crate::abi::Handle;
 use crate::error::Trouble;
@@ -61,10 +61,10 @@ macro_rules! transfer {
 }
 
 impl Transfer {
-    pub(crate) fn kind(&self) -> Kind {
+    pub(crate) fn kind(&self) -> LockMode {
         match self.direction {
-            Direction::Read => Kind::Shared,
-            Direction::Write => Kind::Exclusive,
+            Direction::Read => LockMode::Shared,
+            Direction::Write => LockMode::Exclusive,
         }
     }
 
@@ -161,8 +161,8 @@ impl Transfer {
             return Ok(());
         }
         let hold = match self.direction {
-            Direction::Read => atomic.lock(footprint, Kind::Shared)?,
-            Direction::Write => atomic.lock_for(footprint, Kind::Exclusive, false)?,
+            Direction::Read => atomic.lock(footprint, LockMode::Shared)?,
+            Direction::Write => atomic.lock_for(footprint, LockMode::Exclusive, false)?,
         };
         if let Some(pointer) = &pointer {
             pointer.check()?;

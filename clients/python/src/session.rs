@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use elbow_lock::{Address, Asked, Client, Credentials, FileName, Kind, LockError, Options, Owner, Posix, Wait};
+use elbow_lock::{Address, Asked, Client, Credentials, FileName, LockError, LockMode, Options, Owner, Posix, Wait};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -28,7 +28,7 @@ struct Ask {
     owner: Owner,
     file: FileName,
     footprint: elbow_ranges::Footprint,
-    kind: Kind,
+    mode: LockMode,
     timeout_ms: Option<u32>,
 }
 
@@ -107,7 +107,7 @@ impl Session {
             start: 0,
             end: u64::MAX,
         };
-        let blocker = py.detach(|| at_work(|| client.query(&all, Kind::Exclusive)));
+        let blocker = py.detach(|| at_work(|| client.query(&all, LockMode::Exclusive)));
         Ok(blocker.map_err(|error| errors::exception(py, &error))?.is_some())
     }
 
@@ -132,7 +132,7 @@ impl Ask {
             owner: Owner(owner),
             file: name(file)?,
             footprint: footprint.0.clone(),
-            kind: if shared { Kind::Shared } else { Kind::Exclusive },
+            mode: if shared { LockMode::Shared } else { LockMode::Exclusive },
             timeout_ms,
         })
     }
@@ -143,7 +143,7 @@ impl Ask {
             Some(0) => Wait::Try,
             Some(timeout_ms) => Wait::For(timeout_ms),
         };
-        client.ask(self.owner, self.file, self.footprint, self.kind, wait)
+        client.ask(self.owner, self.file, self.footprint, self.mode, wait)
     }
 }
 

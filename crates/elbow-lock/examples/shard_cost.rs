@@ -4,7 +4,7 @@
 
 use std::time::Instant;
 
-use elbow_lock::{Action, FileName, Kind, Limits, LockId, Owner, Request, SessionId, Shard, Wait};
+use elbow_lock::{Action, FileName, Limits, LockId, LockMode, LockRequest, Owner, Request, SessionId, Shard, Wait};
 use elbow_ranges::{Dim, Footprint, Strided};
 
 const RUNS: usize = 15;
@@ -81,15 +81,15 @@ impl Load {
     fn lock_in(&mut self, session: u64, file: FileName, footprint: &Footprint) -> LockId {
         self.last_id += 1;
         let id = LockId(self.last_id);
-        let request = Request::Lock {
+        let request = Request::Lock(LockRequest {
             id,
             owner: Owner(0),
             file,
-            kind: Kind::Exclusive,
+            mode: LockMode::Exclusive,
             footprint: footprint.clone(),
             wait: Wait::Forever,
             recall: false,
-        };
+        });
         self.shard.handle(0, SessionId(session), request, &mut self.out);
         id
     }

@@ -7,7 +7,7 @@
 
 use clap::Parser;
 use elbow_lock::workload::{Cost, Workload};
-use elbow_lock::{FileName, Kind, LockId, Owner, Reply, Request, Token, Wait, wire};
+use elbow_lock::{FileName, LockId, LockMode, LockRequest, Owner, Reply, Request, Token, Wait, wire};
 use elbow_ranges::{Footprint, Mode, Strided, compress};
 use serde_json::{Value, json};
 
@@ -93,8 +93,8 @@ fn described(workload: &Workload, file: &FileName) -> Value {
     let modes = MODES.map(|(name, mode)| (name.to_owned(), in_mode(workload, mode, file)));
     json!({
         "name": workload.name,
-        "exclusive": workload.kind == Kind::Exclusive,
-        "disjoint": workload.cost(Mode::List).at_once == workload.requests.len() && workload.kind == Kind::Exclusive,
+        "exclusive": workload.mode == LockMode::Exclusive,
+        "disjoint": workload.cost(Mode::List).at_once == workload.requests.len() && workload.mode == LockMode::Exclusive,
         "ranks": workload.requests.iter().map(patterns).collect::<Vec<_>>(),
         "modes": modes.into_iter().collect::<serde_json::Map<_, _>>(),
     })
@@ -111,7 +111,7 @@ fn pattern(pattern: &Strided) -> Value {
 
 fn in_mode(workload: &Workload, mode: Mode, file: &FileName) -> Value {
     let cost = workload.cost(mode);
-    let lock = |request: &Footprint| frame_bytes(&lock(request.coarsen(mode), workload.kind, file));
+    let lock = |request: &Footprint| frame_bytes(&lock(request.coarsen(mode), workload.mode, file));
     let mut end = Vec::new();
     wire::append_request(&mut end, &Request::Unlock { id: LockId(1) });
     json!({
@@ -125,16 +125,16 @@ fn in_mode(workload: &Workload, mode: Mode, file: &FileName) -> Value {
 }
 
 /// What a client of the MPI library asks for.
-fn lock(footprint: Footprint, kind: Kind, file: &FileName) -> Request {
-    Request::Lock {
+fn lock(footprint: Footprint, mode: LockMode, file: &FileName) -> Request {
+    Request::Lock(LockRequest {
         id: LockId(1),
         owner: Owner(u64::from(std::process::id())),
         file: file.clone(),
-        kind,
+        mode,
         footprint,
         wait: Wait::Forever,
         recall: false,
-    }
+    })
 }
 
 fn frame_bytes(request: &Request) -> usize {

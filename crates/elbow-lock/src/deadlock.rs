@@ -32,7 +32,7 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::fmt::Write;
 use std::ops::Range;
 
-use crate::message::{FileName, Kind, LockId, Refusal, SessionId};
+use crate::message::{FileName, LockId, LockMode, Refusal, SessionId};
 use crate::shard::{Action, Shard};
 use crate::table::Party;
 
@@ -49,7 +49,7 @@ pub struct WaitFor {
     /// Of which file.
     pub file: FileName,
     /// What it asks for.
-    pub kind: Kind,
+    pub mode: LockMode,
     /// The bounds of the bytes it asks for.
     pub bounds: Range<u64>,
     /// When it was queued, in the service's milliseconds.
@@ -82,14 +82,14 @@ pub struct Deadlock {
 /// A cycle among the requests that wait, if there is one. `O(requests + edges)`.
 ///
 /// ```
-/// use elbow_lock::{FileName, Kind, LockId, Owner, Party, SessionId, WaitFor, find_deadlock};
+/// use elbow_lock::{FileName, LockMode, LockId, Owner, Party, SessionId, WaitFor, find_deadlock};
 ///
 /// let party = |session| Party { session: SessionId(session), owner: Owner(1) };
 /// let wait = |waiter, file: &[u8], blocker, since_ms| WaitFor {
 ///     waiter: party(waiter),
 ///     id: LockId(7),
 ///     file: FileName::new(file).unwrap(),
-///     kind: Kind::Exclusive,
+///     mode: LockMode::Exclusive,
 ///     bounds: 0..100,
 ///     since_ms,
 ///     number: since_ms,
@@ -364,14 +364,11 @@ fn describe(waits: &[WaitFor], cycle: &[usize]) -> String {
         let WaitFor {
             waiter,
             file,
-            kind,
+            mode,
             bounds,
             ..
         } = &waits[node];
-        let kind = match kind {
-            Kind::Shared => "shared",
-            Kind::Exclusive => "exclusive",
-        };
+        let mode = mode.name();
         let behind = waits[cycle[(place + 1) % cycle.len()]].waiter;
         if place == NAMED_MAX {
             let more = cycle.len() - place;
@@ -388,7 +385,7 @@ fn describe(waits: &[WaitFor], cycle: &[usize]) -> String {
         let Range { start, end } = bounds;
         append(
             &mut text,
-            format_args!(" waits for {kind} {start}..{end} of {file} behind {behind}"),
+            format_args!(" waits for {mode} {start}..{end} of {file} behind {behind}"),
         );
     }
     text
@@ -416,7 +413,7 @@ mod tests {
             waiter: party(*waiter),
             id: LockId(*waiter),
             file: FileName::new(b"f").unwrap(),
-            kind: Kind::Shared,
+            mode: LockMode::Shared,
             bounds: 0..1,
             since_ms: since_ms as u64,
             number: 0,

@@ -43,8 +43,8 @@ pub use hello::{MAGIC, PROTOCOL_NEWEST, PROTOCOL_VERSION};
 pub use lease::{ClientLease, Leases, margin_ms};
 pub use memory::Memory;
 pub use message::{
-    Blocker, FILE_NAME_BYTES_MAX, FileName, Kind, LockId, Owner, Refusal, Reply, Request, Seen, SeenLock, SessionId,
-    Token, Wait,
+    Blocker, FILE_NAME_BYTES_MAX, FileName, LockId, LockMode, LockRequest, Owner, PosixRequest, QueryRequest,
+    ReassertRequest, Refusal, Reply, Request, Seen, SeenLock, SessionId, Token, Wait,
 };
 pub use shard::{Action, FileStatus, Limits, LockStatus, Shard, Totals};
 pub use table::{Comparison, Known, Party};

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   client                                          service
-//!     Lock { id, owner, file, kind, footprint, .. } ->
+//!     Lock { id, owner, file, mode, footprint, .. } ->
 //!                                                 <- Granted { id, token }   now, or when those before are gone
 //!                                                 <- Refused { id, why }     or never
 //!                                                 <- Recall { id }           somebody waits for it (if asked to tell)
@@ -112,11 +112,46 @@ impl fmt::Debug for FileName {
 
 /// Whether others may hold the same bytes too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Kind {
+pub enum LockMode {
     /// Any number of shared locks may cover a byte: for reading.
     Shared,
     /// No other lock may cover a byte: for writing.
     Exclusive,
+}
+
+impl LockMode {
+    /// All of them.
+    pub const ALL: [Self; 2] = [Self::Shared, Self::Exclusive];
+
+    /// Whether locks of two owners on one byte exclude each other.
+    #[must_use]
+    pub fn conflicts_with(self, other: Self) -> bool {
+        (self, other) != (Self::Shared, Self::Shared)
+    }
+
+    /// Its name, as it is shown and told in JSON.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Shared => "shared",
+            Self::Exclusive => "exclusive",
+        }
+    }
+
+    /// Its byte in a message.
+    #[must_use]
+    pub fn to_byte(self) -> u8 {
+        match self {
+            Self::Shared => 0,
+            Self::Exclusive => 1,
+        }
+    }
+
+    /// The mode of a byte in a message, if it is one.
+    #[must_use]
+    pub fn from_byte(byte: u8) -> Option<Self> {
+        Self::ALL.into_iter().find(|mode| mode.to_byte() == byte)
+    }
 }
 
 /// How long a request may stand in the queue.
@@ -133,23 +168,8 @@ pub enum Wait {
 /// What a client asks for.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Request {
-    /// A lock over all of `footprint`, granted whole or queued whole.
-    Lock {
-        /// Its name from now on.
-        id: LockId,
-        /// Who asks.
-        owner: Owner,
-        /// Of which file.
-        file: FileName,
-        /// Shared or exclusive.
-        kind: Kind,
-        /// Which bytes.
-        footprint: Footprint,
-        /// How long it may queue.
-        wait: Wait,
-        /// Whether to be told (once, by [`Reply::Recall`]) when somebody else waits for it.
-        recall: bool,
-    },
+    /// A lock over all of its footprint, granted whole or queued whole.
+    Lock(LockRequest),
     /// The end of a lock that was granted. Not answered; an unknown name is ignored (its refusal may be under way).
     Unlock {
         /// Which.
@@ -160,24 +180,9 @@ pub enum Request {
         /// Which.
         id: LockId,
     },
-    /// fcntl(2)'s `F_SETLK` and `F_SETLKW`: afterwards the owner holds exactly `kind` over the range, whatever it held
+    /// fcntl(2)'s `F_SETLK` and `F_SETLKW`: afterwards the owner holds exactly this over the range, whatever it held
     /// there before. Its own locks never conflict with it. Answered with [`Reply::Granted`] or [`Reply::Refused`].
-    Posix {
-        /// Names the answer; free again after it.
-        id: LockId,
-        /// Whose locks.
-        owner: Owner,
-        /// Of which file.
-        file: FileName,
-        /// First byte.
-        start: u64,
-        /// Past the last byte; `u64::MAX` means to the end of any file.
-        end: u64,
-        /// What to hold there; nothing with `None`.
-        kind: Option<Kind>,
-        /// How long it may queue.
-        wait: Wait,
-    },
+    Posix(PosixRequest),
     /// Ends all POSIX locks of an owner, as close(2) and exit do. Not answered.
     PosixRelease {
         /// Whose.
@@ -186,37 +191,9 @@ pub enum Request {
         file: Option<FileName>,
     },
     /// fcntl(2)'s `F_GETLK`: which lock of another owner would be in the way? Answered with [`Reply::Answer`].
-    Query {
-        /// Names the answer.
-        id: LockId,
-        /// Whose locks are not in the way.
-        owner: Owner,
-        /// Of which file.
-        file: FileName,
-        /// What would be asked for.
-        kind: Kind,
-        /// First byte.
-        start: u64,
-        /// Past the last byte.
-        end: u64,
-    },
+    Query(QueryRequest),
     /// Holds again, after the service was restarted, what its life before had granted.
-    Reassert {
-        /// Its name from now on.
-        id: LockId,
-        /// Who holds it.
-        owner: Owner,
-        /// Of which file.
-        file: FileName,
-        /// Shared or exclusive.
-        kind: Kind,
-        /// Which bytes.
-        footprint: Footprint,
-        /// The token it was granted with.
-        token: Token,
-        /// As in `Lock`.
-        recall: bool,
-    },
+    Reassert(ReassertRequest),
     /// The session lives. Answered with [`Reply::Renewed`].
     Renew {
         /// Comes back in the answer.
@@ -251,13 +228,130 @@ pub enum Request {
 }
 
 impl Request {
+    /// The lock that is asked for, and the bytes, of a list lock: one that is asked for or held again.
+    pub(crate) fn list(&self) -> Option<(LockId, &FileName, &Footprint)> {
+        match self {
+            Self::Lock(lock) => Some((lock.id, &lock.file, &lock.footprint)),
+            Self::Reassert(lock) => Some((lock.id, &lock.file, &lock.footprint)),
+            _ => None,
+        }
+    }
+
     /// Whether it is refused, or told whose lock is in its way, without waiting for anybody.
     #[cfg(feature = "server")]
     pub(crate) fn is_answered_at_once(&self) -> bool {
-        matches!(
-            self,
-            Self::Lock { wait: Wait::Try, .. } | Self::Posix { wait: Wait::Try, .. } | Self::Query { .. }
-        )
+        match self {
+            Self::Lock(lock) => lock.wait == Wait::Try,
+            Self::Posix(lock) => lock.wait == Wait::Try,
+            Self::Query(_) => true,
+            _ => false,
+        }
+    }
+}
+
+/// A list lock that is asked for.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LockRequest {
+    /// Its name from now on.
+    pub id: LockId,
+    /// Who asks.
+    pub owner: Owner,
+    /// Of which file.
+    pub file: FileName,
+    /// Shared or exclusive.
+    pub mode: LockMode,
+    /// Which bytes.
+    pub footprint: Footprint,
+    /// How long it may queue.
+    pub wait: Wait,
+    /// Whether to be told (once, by [`Reply::Recall`]) when somebody else waits for it.
+    pub recall: bool,
+}
+
+/// What an owner is to hold as fcntl(2) has it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PosixRequest {
+    /// Names the answer; free again after it.
+    pub id: LockId,
+    /// Whose locks.
+    pub owner: Owner,
+    /// Of which file.
+    pub file: FileName,
+    /// First byte.
+    pub start: u64,
+    /// Past the last byte; `u64::MAX` means to the end of any file.
+    pub end: u64,
+    /// What to hold there; nothing with `None`.
+    pub mode: Option<LockMode>,
+    /// How long it may queue.
+    pub wait: Wait,
+}
+
+/// A question for who is in the way.
+#[derive(Clone, Debug, PartialEq)]
+pub struct QueryRequest {
+    /// Names the answer.
+    pub id: LockId,
+    /// Whose locks are not in the way.
+    pub owner: Owner,
+    /// Of which file.
+    pub file: FileName,
+    /// What would be asked for.
+    pub mode: LockMode,
+    /// First byte.
+    pub start: u64,
+    /// Past the last byte.
+    pub end: u64,
+}
+
+/// A list lock that was granted before the service was restarted.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ReassertRequest {
+    /// Its name from now on.
+    pub id: LockId,
+    /// Who holds it.
+    pub owner: Owner,
+    /// Of which file.
+    pub file: FileName,
+    /// Shared or exclusive.
+    pub mode: LockMode,
+    /// Which bytes.
+    pub footprint: Footprint,
+    /// The token it was granted with.
+    pub token: Token,
+    /// As in [`LockRequest`].
+    pub recall: bool,
+}
+
+impl LockRequest {
+    /// What holds it again after a restart of the service, if it was granted with this token.
+    pub(crate) fn reassert(self, token: Token) -> ReassertRequest {
+        let Self {
+            id,
+            owner,
+            file,
+            mode,
+            footprint,
+            recall,
+            ..
+        } = self;
+        ReassertRequest {
+            id,
+            owner,
+            file,
+            mode,
+            footprint,
+            token,
+            recall,
+        }
+    }
+
+    /// Whether two ask the same owner's lock on the same bytes.
+    #[cfg(feature = "server")]
+    pub(crate) fn is_for_the_same(&self, other: &Self) -> bool {
+        (self.owner, self.mode) == (other.owner, other.mode)
+            && self.file == other.file
+            && self.footprint == other.footprint
     }
 }
 
@@ -351,7 +445,7 @@ pub struct SeenLock {
     /// The session's client, in its own words and those of the system: program, process, user or address.
     pub client: String,
     /// Shared or exclusive.
-    pub kind: Kind,
+    pub mode: LockMode,
     /// Whether it follows fcntl(2).
     pub is_posix: bool,
     /// Whether its session was told that its locks are lost, and has not said that it uses them no more.
@@ -374,7 +468,7 @@ pub struct SeenLock {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Blocker {
     /// Shared or exclusive.
-    pub kind: Kind,
+    pub mode: LockMode,
     /// Its first byte.
     pub start: u64,
     /// Past its last byte (of its bounds, where it is a list).

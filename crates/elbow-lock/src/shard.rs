@@ -58,20 +58,20 @@ pub enum Action {
 /// Locks of many files.
 ///
 /// ```
-/// use elbow_lock::{Action, FileName, Kind, Limits, LockId, Owner, Reply, Request, SessionId, Shard, Token, Wait};
+/// use elbow_lock::{Action, FileName, Limits, LockId, LockMode, LockRequest, Owner, Reply, Request, SessionId, Shard, Token, Wait};
 /// use elbow_ranges::Footprint;
 ///
 /// let mut shard = Shard::new(1, 0, Limits::default());
 /// let mut out = Vec::new();
-/// let lock = |id| Request::Lock {
+/// let lock = |id| Request::Lock(LockRequest {
 ///     id: LockId(id),
 ///     owner: Owner(0),
 ///     file: FileName::new(b"/data/grid").unwrap(),
-///     kind: Kind::Exclusive,
+///     mode: LockMode::Exclusive,
 ///     footprint: Footprint::whole(),
 ///     wait: Wait::Forever,
 ///     recall: false,
-/// };
+/// });
 /// shard.open(SessionId(1));
 /// shard.open(SessionId(2));
 /// shard.handle(0, SessionId(1), lock(10), &mut out);
@@ -222,73 +222,26 @@ impl Shard {
         let party = |owner| Party { session, owner };
         self.totals.count_request(&request);
         match request {
-            Request::Lock {
-                id,
-                owner,
-                file,
-                kind,
-                footprint,
-                wait,
-                recall,
-            } => {
-                let ask = Ask {
-                    who: party(owner),
-                    id,
-                    kind,
-                    footprint,
-                    posix: false,
-                    recall,
-                    known,
-                    number: 0,
-                };
-                self.ask(now_ms, file, ask, wait, out);
+            Request::Lock(lock) => {
+                let (file, wait) = (lock.file.clone(), lock.wait);
+                self.ask(now_ms, file, Ask::of_lock(session, lock, known), wait, out);
             }
             Request::Unlock { id } | Request::Cancel { id } => self.end(now_ms, session, id, out),
-            Request::Posix {
-                id,
-                owner,
-                file,
-                start,
-                end,
-                kind,
-                wait,
-            } => match posix_ask(party(owner), id, start..end, kind) {
-                Err(why) => self.answer_refused(session, id, why, out),
-                Ok(ask) if kind.is_some() => self.ask(now_ms, file, ask, wait, out),
-                Ok(ask) => self.posix_unlock(now_ms, &file, &ask, out),
+            Request::Posix(lock) => match posix_ask(party(lock.owner), lock.id, lock.start..lock.end, lock.mode) {
+                Err(why) => self.answer_refused(session, lock.id, why, out),
+                Ok(ask) if lock.mode.is_some() => self.ask(now_ms, lock.file, ask, lock.wait, out),
+                Ok(ask) => self.posix_unlock(now_ms, &lock.file, &ask, out),
             },
             Request::PosixRelease { owner, file } => self.posix_release(now_ms, party(owner), file.as_ref(), out),
-            Request::Query {
-                id,
-                owner,
-                file,
-                kind,
-                start,
-                end,
-            } => match posix_ask(party(owner), id, start..end, Some(kind)) {
-                Err(why) => self.answer_refused(session, id, why, out),
-                Ok(ask) => self.query(now_ms, &file, &ask, out),
-            },
-            Request::Reassert {
-                id,
-                owner,
-                file,
-                kind,
-                footprint,
-                token,
-                recall,
-            } => {
-                let ask = Ask {
-                    who: party(owner),
-                    id,
-                    kind,
-                    footprint,
-                    posix: false,
-                    recall,
-                    known,
-                    number: 0,
-                };
-                self.reassert(now_ms, file, ask, token, out);
+            Request::Query(query) => {
+                match posix_ask(party(query.owner), query.id, query.start..query.end, Some(query.mode)) {
+                    Err(why) => self.answer_refused(session, query.id, why, out),
+                    Ok(ask) => self.query(now_ms, &query.file, &ask, out),
+                }
+            }
+            Request::Reassert(lock) => {
+                let (file, token) = (lock.file.clone(), lock.token);
+                self.reassert(now_ms, file, Ask::of_reassertion(session, lock, known), token, out);
             }
             Request::Renew { .. }
             | Request::Status { .. }
@@ -424,7 +377,7 @@ impl Shard {
             waiter: lock.ask.who,
             id: lock.ask.id,
             file: file.name.clone(),
-            kind: lock.ask.kind,
+            mode: lock.ask.mode,
             bounds: lock.bounds.clone(),
             since_ms: lock.since_ms,
             number: lock.number,

@@ -37,7 +37,7 @@ use std::ops::Range;
 use elbow_ranges::Footprint;
 use slab::Slab;
 
-use crate::message::{Blocker, Kind, LockId, Owner, SessionId, Token};
+use crate::message::{Blocker, LockId, LockMode, Owner, SessionId, Token};
 use boxes::Boxes;
 pub use known::{Comparison, Known};
 pub(crate) use sequence::Sequence;
@@ -70,7 +70,7 @@ pub(crate) struct Ask {
     pub(crate) who: Party,
     /// Of a POSIX lock: of the request that brought it.
     pub(crate) id: LockId,
-    pub(crate) kind: Kind,
+    pub(crate) mode: LockMode,
     pub(crate) footprint: Footprint,
     /// Whether it follows fcntl(2): replaces what its owner holds there.
     pub(crate) posix: bool,
@@ -237,7 +237,7 @@ impl Table {
         let token = sequence.tokens(ask.tokens());
         let passes = self.passes(&ask, u64::MAX);
         if ask.posix {
-            let change = self.plan(ask.who, &ask.footprint.bounds(), Some(ask.kind));
+            let change = self.plan(ask.who, &ask.footprint.bounds(), Some(ask.mode));
             let locks = self.carry_out(change, &ask, now_ms, token, sequence);
             return Hold {
                 key: None,
@@ -341,7 +341,7 @@ impl Table {
             .map(|key| &self.locks[key])
             .min_by_key(|lock| (lock.bounds.start, lock.number))?;
         Some(Blocker {
-            kind: lock.ask.kind,
+            mode: lock.ask.mode,
             start: lock.bounds.start,
             end: lock.bounds.end,
             session: lock.ask.who.session,
@@ -386,7 +386,7 @@ impl Table {
         let is_piece = |other: &Lock| lock.ask.posix && other.ask.posix && other.ask.who == lock.ask.who;
         for (_, other) in others().filter(|(_, other)| is_piece(other)) {
             let (a, b) = (&lock.bounds, &other.bounds);
-            let apart = if lock.ask.kind == other.ask.kind {
+            let apart = if lock.ask.mode == other.ask.mode {
                 a.end < b.start || b.end < a.start
             } else {
                 a.end <= b.start || b.end <= a.start
@@ -455,7 +455,7 @@ impl Lock {
 
 /// Whether two locks may not be held together if they share a byte.
 fn exclude(a: &Ask, b: &Ask) -> bool {
-    (a.kind == Kind::Exclusive || b.kind == Kind::Exclusive) && !(a.posix && b.posix && a.who == b.who)
+    a.mode.conflicts_with(b.mode) && !(a.posix && b.posix && a.who == b.who)
 }
 
 impl Table {

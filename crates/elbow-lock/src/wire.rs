@@ -18,7 +18,8 @@ use elbow_ranges::Footprint;
 use elbow_ranges::encoding::{DecodeError, Reader, Writer};
 
 use crate::message::{
-    Blocker, FileName, Kind, LockId, Owner, Refusal, Reply, Request, Seen, SeenLock, SessionId, Token, Wait,
+    Blocker, FileName, LockId, LockMode, LockRequest, Owner, PosixRequest, QueryRequest, ReassertRequest, Refusal,
+    Reply, Request, Seen, SeenLock, SessionId, Token, Wait,
 };
 
 /// Longest payload of a frame, in bytes: a list of four million ranges without any pattern in it. What a service takes may be less
@@ -107,7 +108,7 @@ pub(crate) fn asked_for(bytes: &[u8]) -> Result<Option<LockId>, DecodeError> {
     };
     let mut reader = Reader::new(payload);
     match reader.u8()? {
-        kinds::LOCK | kinds::REASSERT => Ok(Some(LockId(reader.varint()?))),
+        kinds::LOCK | kinds::REASSERT => Ok(Some(take_id(&mut reader)?)),
         _ => Err(bad(0, "a request of this type is not so long")),
     }
 }
@@ -158,72 +159,16 @@ pub fn decode_reply(payload: &[u8]) -> Result<Reply, DecodeError> {
 
 fn put_request(writer: &mut Writer, request: &Request) {
     match request {
-        Request::Lock {
-            id,
-            owner,
-            file,
-            kind,
-            footprint,
-            wait,
-            recall,
-        } => {
-            put_head(writer, kinds::LOCK, *id, *owner, file);
-            put_kind(writer, *kind);
-            put_wait(writer, *wait);
-            writer.bool(*recall);
-            footprint.encode(writer);
-        }
+        Request::Lock(lock) => lock.encode(writer),
         Request::Unlock { id } => put_number(writer, kinds::UNLOCK, id.0),
         Request::Cancel { id } => put_number(writer, kinds::CANCEL, id.0),
-        Request::Posix {
-            id,
-            owner,
-            file,
-            start,
-            end,
-            kind,
-            wait,
-        } => {
-            put_head(writer, kinds::POSIX, *id, *owner, file);
-            match kind {
-                None => writer.u8(2),
-                Some(kind) => put_kind(writer, *kind),
-            }
-            put_wait(writer, *wait);
-            put_range(writer, *start, *end);
-        }
+        Request::Posix(lock) => lock.encode(writer),
         Request::PosixRelease { owner, file } => {
-            writer.u8(kinds::POSIX_RELEASE);
-            writer.varint(owner.0);
+            put_number(writer, kinds::POSIX_RELEASE, owner.0);
             writer.bytes(file.as_ref().map_or(&[], FileName::as_bytes));
         }
-        Request::Query {
-            id,
-            owner,
-            file,
-            kind,
-            start,
-            end,
-        } => {
-            put_head(writer, kinds::QUERY, *id, *owner, file);
-            put_kind(writer, *kind);
-            put_range(writer, *start, *end);
-        }
-        Request::Reassert {
-            id,
-            owner,
-            file,
-            kind,
-            footprint,
-            token,
-            recall,
-        } => {
-            put_head(writer, kinds::REASSERT, *id, *owner, file);
-            put_kind(writer, *kind);
-            writer.varint(token.0);
-            writer.bool(*recall);
-            footprint.encode(writer);
-        }
+        Request::Query(query) => query.encode(writer),
+        Request::Reassert(lock) => lock.encode(writer),
         Request::Renew { seq } => put_number(writer, kinds::RENEW, *seq),
         Request::Status { seq } => put_number(writer, kinds::STATUS, *seq),
         Request::Look { seq, file } => {
@@ -248,76 +193,16 @@ fn put_request(writer: &mut Writer, request: &Request) {
 fn take_request(reader: &mut Reader<'_>) -> Result<Request, DecodeError> {
     let at = reader.offset();
     Ok(match reader.u8()? {
-        kinds::LOCK => {
-            let (id, owner, file) = take_head(reader)?;
-            let (kind, wait, recall) = (take_kind(reader)?, take_wait(reader)?, reader.bool()?);
-            let footprint = Footprint::decode(reader)?;
-            Request::Lock {
-                id,
-                owner,
-                file,
-                kind,
-                footprint,
-                wait,
-                recall,
-            }
-        }
-        kinds::UNLOCK => Request::Unlock {
-            id: LockId(reader.varint()?),
+        kinds::LOCK => Request::Lock(LockRequest::decode(reader)?),
+        kinds::UNLOCK => Request::Unlock { id: take_id(reader)? },
+        kinds::CANCEL => Request::Cancel { id: take_id(reader)? },
+        kinds::POSIX => Request::Posix(PosixRequest::decode(reader)?),
+        kinds::POSIX_RELEASE => Request::PosixRelease {
+            owner: Owner(reader.varint()?),
+            file: take_file_or_none(reader)?,
         },
-        kinds::CANCEL => Request::Cancel {
-            id: LockId(reader.varint()?),
-        },
-        kinds::POSIX => {
-            let (id, owner, file) = take_head(reader)?;
-            let (kind, wait) = (take_kind_or_none(reader)?, take_wait(reader)?);
-            let (start, end) = take_range(reader)?;
-            Request::Posix {
-                id,
-                owner,
-                file,
-                start,
-                end,
-                kind,
-                wait,
-            }
-        }
-        kinds::POSIX_RELEASE => {
-            let owner = Owner(reader.varint()?);
-            let at = reader.offset();
-            let file = match reader.bytes()? {
-                [] => None,
-                name => Some(file_name(at, name)?),
-            };
-            Request::PosixRelease { owner, file }
-        }
-        kinds::QUERY => {
-            let (id, owner, file) = take_head(reader)?;
-            let kind = take_kind(reader)?;
-            let (start, end) = take_range(reader)?;
-            Request::Query {
-                id,
-                owner,
-                file,
-                kind,
-                start,
-                end,
-            }
-        }
-        kinds::REASSERT => {
-            let (id, owner, file) = take_head(reader)?;
-            let (kind, token, recall) = (take_kind(reader)?, Token(reader.varint()?), reader.bool()?);
-            let footprint = Footprint::decode(reader)?;
-            Request::Reassert {
-                id,
-                owner,
-                file,
-                kind,
-                footprint,
-                token,
-                recall,
-            }
-        }
+        kinds::QUERY => Request::Query(QueryRequest::decode(reader)?),
+        kinds::REASSERT => Request::Reassert(ReassertRequest::decode(reader)?),
         kinds::RENEW => Request::Renew { seq: reader.varint()? },
         kinds::STATUS => Request::Status { seq: reader.varint()? },
         kinds::LOOK => Request::Look {
@@ -335,6 +220,98 @@ fn take_request(reader: &mut Reader<'_>) -> Result<Request, DecodeError> {
     })
 }
 
+impl LockRequest {
+    fn encode(&self, writer: &mut Writer) {
+        put_head(writer, kinds::LOCK, self.id, self.owner, &self.file);
+        writer.u8(self.mode.to_byte());
+        put_wait(writer, self.wait);
+        writer.bool(self.recall);
+        self.footprint.encode(writer);
+    }
+
+    fn decode(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let (id, owner, file) = take_head(reader)?;
+        Ok(Self {
+            id,
+            owner,
+            file,
+            mode: take_mode(reader)?,
+            wait: take_wait(reader)?,
+            recall: reader.bool()?,
+            footprint: Footprint::decode(reader)?,
+        })
+    }
+}
+
+impl PosixRequest {
+    fn encode(&self, writer: &mut Writer) {
+        put_head(writer, kinds::POSIX, self.id, self.owner, &self.file);
+        writer.u8(self.mode.map_or(NO_MODE, LockMode::to_byte));
+        put_wait(writer, self.wait);
+        put_range(writer, self.start, self.end);
+    }
+
+    fn decode(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let (id, owner, file) = take_head(reader)?;
+        let (mode, wait) = (take_mode_or_none(reader)?, take_wait(reader)?);
+        let (start, end) = take_range(reader)?;
+        Ok(Self {
+            id,
+            owner,
+            file,
+            start,
+            end,
+            mode,
+            wait,
+        })
+    }
+}
+
+impl QueryRequest {
+    fn encode(&self, writer: &mut Writer) {
+        put_head(writer, kinds::QUERY, self.id, self.owner, &self.file);
+        writer.u8(self.mode.to_byte());
+        put_range(writer, self.start, self.end);
+    }
+
+    fn decode(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let (id, owner, file) = take_head(reader)?;
+        let mode = take_mode(reader)?;
+        let (start, end) = take_range(reader)?;
+        Ok(Self {
+            id,
+            owner,
+            file,
+            mode,
+            start,
+            end,
+        })
+    }
+}
+
+impl ReassertRequest {
+    fn encode(&self, writer: &mut Writer) {
+        put_head(writer, kinds::REASSERT, self.id, self.owner, &self.file);
+        writer.u8(self.mode.to_byte());
+        writer.varint(self.token.0);
+        writer.bool(self.recall);
+        self.footprint.encode(writer);
+    }
+
+    fn decode(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let (id, owner, file) = take_head(reader)?;
+        Ok(Self {
+            id,
+            owner,
+            file,
+            mode: take_mode(reader)?,
+            token: Token(reader.varint()?),
+            recall: reader.bool()?,
+            footprint: Footprint::decode(reader)?,
+        })
+    }
+}
+
 fn put_reply(writer: &mut Writer, reply: &Reply) {
     match reply {
         Reply::Granted { id, token } => {
@@ -350,7 +327,7 @@ fn put_reply(writer: &mut Writer, reply: &Reply) {
             put_number(writer, kinds::ANSWER, id.0);
             writer.bool(blocker.is_some());
             if let Some(blocker) = blocker {
-                put_kind(writer, blocker.kind);
+                writer.u8(blocker.mode.to_byte());
                 put_range(writer, blocker.start, blocker.end);
                 writer.varint(blocker.session.0);
                 writer.varint(blocker.owner.0);
@@ -385,18 +362,16 @@ fn take_reply(reader: &mut Reader<'_>) -> Result<Reply, DecodeError> {
     let at = reader.offset();
     Ok(match reader.u8()? {
         kinds::GRANTED => Reply::Granted {
-            id: LockId(reader.varint()?),
+            id: take_id(reader)?,
             token: Token(reader.varint()?),
         },
         kinds::REFUSED => Reply::Refused {
-            id: LockId(reader.varint()?),
+            id: take_id(reader)?,
             why: take_refusal(reader)?,
         },
-        kinds::RECALL => Reply::Recall {
-            id: LockId(reader.varint()?),
-        },
+        kinds::RECALL => Reply::Recall { id: take_id(reader)? },
         kinds::ANSWER => {
-            let id = LockId(reader.varint()?);
+            let id = take_id(reader)?;
             let blocker = if reader.bool()? {
                 Some(take_blocker(reader)?)
             } else {
@@ -483,9 +458,21 @@ fn put_head(writer: &mut Writer, kind: u8, id: LockId, owner: Owner, file: &File
 }
 
 fn take_head(reader: &mut Reader<'_>) -> Result<(LockId, Owner, FileName), DecodeError> {
-    let (id, owner) = (LockId(reader.varint()?), Owner(reader.varint()?));
+    let (id, owner) = (take_id(reader)?, Owner(reader.varint()?));
     let file = take_file(reader)?;
     Ok((id, owner, file))
+}
+
+fn take_id(reader: &mut Reader<'_>) -> Result<LockId, DecodeError> {
+    reader.varint().map(LockId)
+}
+
+fn take_file_or_none(reader: &mut Reader<'_>) -> Result<Option<FileName>, DecodeError> {
+    let at = reader.offset();
+    match reader.bytes()? {
+        [] => Ok(None),
+        name => file_name(at, name).map(Some),
+    }
 }
 
 fn take_file(reader: &mut Reader<'_>) -> Result<FileName, DecodeError> {
@@ -514,7 +501,7 @@ fn put_seen(writer: &mut Writer, seen: &Seen) {
         writer.varint(lock.session.0);
         writer.varint(lock.owner.0);
         writer.bytes(lock.client.as_bytes());
-        put_kind(writer, lock.kind);
+        writer.u8(lock.mode.to_byte());
         writer.bool(lock.is_posix);
         writer.bool(lock.is_ending);
         writer.bool(lock.token.is_some());
@@ -538,7 +525,7 @@ fn take_seen(reader: &mut Reader<'_>) -> Result<Seen, DecodeError> {
 
 fn take_seen_lock(reader: &mut Reader<'_>) -> Result<SeenLock, DecodeError> {
     let (session, owner, client) = (SessionId(reader.varint()?), Owner(reader.varint()?), take_text(reader)?);
-    let (kind, is_posix, is_ending) = (take_kind(reader)?, reader.bool()?, reader.bool()?);
+    let (mode, is_posix, is_ending) = (take_mode(reader)?, reader.bool()?, reader.bool()?);
     let token = match reader.bool()? {
         true => Some(Token(reader.varint()?)),
         false => None,
@@ -549,7 +536,7 @@ fn take_seen_lock(reader: &mut Reader<'_>) -> Result<SeenLock, DecodeError> {
         session,
         owner,
         client,
-        kind,
+        mode,
         is_posix,
         is_ending,
         token,
@@ -565,25 +552,22 @@ fn file_name(at: usize, name: &[u8]) -> Result<FileName, DecodeError> {
     FileName::new(name).ok_or(bad(at, "a file's name has 1 to 4096 bytes"))
 }
 
-fn put_kind(writer: &mut Writer, kind: Kind) {
-    writer.u8(match kind {
-        Kind::Shared => 0,
-        Kind::Exclusive => 1,
-    });
-}
+/// In place of a mode: no lock.
+const NO_MODE: u8 = 2;
 
-fn take_kind(reader: &mut Reader<'_>) -> Result<Kind, DecodeError> {
+fn take_mode(reader: &mut Reader<'_>) -> Result<LockMode, DecodeError> {
     let at = reader.offset();
-    take_kind_or_none(reader)?.ok_or(bad(at, "a lock is shared (0) or exclusive (1)"))
+    take_mode_or_none(reader)?.ok_or(bad(at, "a lock is shared (0) or exclusive (1)"))
 }
 
-fn take_kind_or_none(reader: &mut Reader<'_>) -> Result<Option<Kind>, DecodeError> {
+fn take_mode_or_none(reader: &mut Reader<'_>) -> Result<Option<LockMode>, DecodeError> {
     let at = reader.offset();
     match reader.u8()? {
-        0 => Ok(Some(Kind::Shared)),
-        1 => Ok(Some(Kind::Exclusive)),
-        2 => Ok(None),
-        _ => Err(bad(at, "a lock is shared (0), exclusive (1) or none (2)")),
+        NO_MODE => Ok(None),
+        byte => match LockMode::from_byte(byte) {
+            None => Err(bad(at, "a lock is shared (0), exclusive (1) or none (2)")),
+            mode => Ok(mode),
+        },
     }
 }
 
@@ -624,11 +608,11 @@ fn take_range(reader: &mut Reader<'_>) -> Result<(u64, u64), DecodeError> {
 }
 
 fn take_blocker(reader: &mut Reader<'_>) -> Result<Blocker, DecodeError> {
-    let kind = take_kind(reader)?;
+    let mode = take_mode(reader)?;
     let (start, end) = take_range(reader)?;
     let (session, owner) = (SessionId(reader.varint()?), Owner(reader.varint()?));
     Ok(Blocker {
-        kind,
+        mode,
         start,
         end,
         session,
@@ -653,15 +637,15 @@ mod tests {
     use super::*;
 
     fn lock(footprint: Footprint) -> Request {
-        Request::Lock {
+        Request::Lock(LockRequest {
             id: LockId(1),
             owner: Owner(2),
             file: FileName::new(b"f").unwrap(),
-            kind: Kind::Exclusive,
+            mode: LockMode::Exclusive,
             footprint,
             wait: Wait::For(500),
             recall: false,
-        }
+        })
     }
 
     fn requests() -> Vec<Request> {
@@ -672,46 +656,46 @@ mod tests {
             lock(strided.clone()),
             Request::Unlock { id },
             Request::Cancel { id },
-            Request::Posix {
+            Request::Posix(PosixRequest {
                 id,
                 owner,
                 file: file.clone(),
                 start: 0,
                 end: u64::MAX,
-                kind: None,
+                mode: None,
                 wait: Wait::Forever,
-            },
-            Request::Posix {
+            }),
+            Request::Posix(PosixRequest {
                 id,
                 owner,
                 file: file.clone(),
                 start: 5,
                 end: 6,
-                kind: Some(Kind::Shared),
+                mode: Some(LockMode::Shared),
                 wait: Wait::Try,
-            },
+            }),
             Request::PosixRelease { owner, file: None },
             Request::PosixRelease {
                 owner,
                 file: Some(file.clone()),
             },
-            Request::Query {
+            Request::Query(QueryRequest {
                 id,
                 owner,
                 file: file.clone(),
-                kind: Kind::Exclusive,
+                mode: LockMode::Exclusive,
                 start: 7,
                 end: 9,
-            },
-            Request::Reassert {
+            }),
+            Request::Reassert(ReassertRequest {
                 id,
                 owner,
                 file,
-                kind: Kind::Shared,
+                mode: LockMode::Shared,
                 footprint: strided,
                 token: Token(9),
                 recall: true,
-            },
+            }),
             Request::Renew { seq: 0 },
             Request::Status { seq: 9 },
             Request::Look {
@@ -738,7 +722,7 @@ mod tests {
             session: SessionId(4),
             owner: Owner(5),
             client: "process 12 (uid 0 pid 12)".to_owned(),
-            kind: Kind::Exclusive,
+            mode: LockMode::Exclusive,
             is_posix: false,
             is_ending: true,
             token: Some(Token::first_of(3)),
@@ -776,7 +760,7 @@ mod tests {
             Refusal::Bad { what: text() },
         ];
         let blocker = Blocker {
-            kind: Kind::Shared,
+            mode: LockMode::Shared,
             start: 1,
             end: 3,
             session: SessionId(4),
@@ -882,15 +866,15 @@ mod tests {
             .unwrap();
         let shown: Vec<Vec<u8>> = examples.lines().map(|line| hexadecimal(&line[41..])).collect();
         let file = FileName::new(b"f").unwrap();
-        let posix = Request::Posix {
+        let posix = Request::Posix(PosixRequest {
             id: LockId(9),
             owner: Owner(7),
             file,
             start: 10,
             end: 14,
-            kind: None,
+            mode: None,
             wait: Wait::Try,
-        };
+        });
         let requests = [
             Request::Unlock { id: LockId(300) },
             Request::Renew { seq: 5 },

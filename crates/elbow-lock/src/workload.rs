@@ -25,7 +25,7 @@ use std::ops::RangeInclusive;
 use elbow_ranges::encoding::Writer;
 use elbow_ranges::{Dim, Footprint, Mode, PatternError, Strided};
 
-use crate::Kind;
+use crate::LockMode;
 
 /// Items per side of the array of `block`.
 const SIDE: u64 = 100;
@@ -55,7 +55,7 @@ pub struct Workload {
     /// One per rank.
     pub requests: Vec<Footprint>,
     /// Writers exclude each other; readers do not.
-    pub kind: Kind,
+    pub mode: LockMode,
 }
 
 /// What a workload costs in a mode of locking.
@@ -76,7 +76,11 @@ impl Workload {
         let blocks = [2, 3, 4].map(Self::block);
         blocks
             .into_iter()
-            .chain([Self::flash(64), Self::tile(Kind::Exclusive), Self::tile(Kind::Shared)])
+            .chain([
+                Self::flash(64),
+                Self::tile(LockMode::Exclusive),
+                Self::tile(LockMode::Shared),
+            ])
             .collect()
     }
 
@@ -113,7 +117,7 @@ impl Workload {
         Self {
             name: format!("block-{}", per_side.pow(3)),
             requests: requests.collect(),
-            kind: Kind::Exclusive,
+            mode: LockMode::Exclusive,
         }
     }
 
@@ -129,7 +133,7 @@ impl Workload {
         Self {
             name: format!("flash-{ranks}"),
             requests: requests.collect(),
-            kind: Kind::Exclusive,
+            mode: LockMode::Exclusive,
         }
     }
 
@@ -154,13 +158,13 @@ impl Workload {
         Self {
             name: format!("interleaved-{ranks}"),
             requests: requests.collect(),
-            kind: Kind::Exclusive,
+            mode: LockMode::Exclusive,
         }
     }
 
     /// The tile reader: 3 x 2 displays of 1024 x 768 pixels of 24 bits, which overlap by 270 and 128 pixels.
     #[must_use]
-    pub fn tile(kind: Kind) -> Self {
+    pub fn tile(mode: LockMode) -> Self {
         let apart = [PIXELS[0] - OVERLAP[0], PIXELS[1] - OVERLAP[1]];
         let line = (apart[0] * (DISPLAYS[0] - 1) + PIXELS[0]) * PIXEL_BYTES;
         let displays = (0..DISPLAYS[1]).flat_map(|row| (0..DISPLAYS[0]).map(move |column| (column, row)));
@@ -175,14 +179,14 @@ impl Workload {
                 PIXELS[0] * PIXEL_BYTES,
             )
         });
-        let name = match kind {
-            Kind::Exclusive => "tile-6-exclusive",
-            Kind::Shared => "tile-6-shared",
+        let name = match mode {
+            LockMode::Exclusive => "tile-6-exclusive",
+            LockMode::Shared => "tile-6-shared",
         };
         Self {
             name: name.into(),
             requests: requests.collect(),
-            kind,
+            mode,
         }
     }
 
@@ -204,9 +208,9 @@ impl Workload {
     pub fn cost(&self, mode: Mode) -> Cost {
         let requests: Vec<Footprint> = self.requests.iter().map(|request| request.coarsen(mode)).collect();
         let locks = requests.iter().map(|request| locks(request, mode));
-        let at_once = match self.kind {
-            Kind::Shared => requests.len(),
-            Kind::Exclusive => most_at_once(&requests),
+        let at_once = match self.mode {
+            LockMode::Shared => requests.len(),
+            LockMode::Exclusive => most_at_once(&requests),
         };
         Cost {
             locks: locks.clone().min().expect("a rank")..=locks.max().expect("a rank"),
@@ -313,7 +317,7 @@ mod tests {
         assert_eq!(locks(&Workload::block(3)), [1156, 1088, 1024]);
         assert_eq!(locks(&Workload::block(4)), [625]);
         assert_eq!(locks(&Workload::flash(8)), [24]);
-        assert_eq!(locks(&Workload::tile(Kind::Shared)), [768]);
+        assert_eq!(locks(&Workload::tile(LockMode::Shared)), [768]);
     }
 
     #[test]
@@ -321,7 +325,7 @@ mod tests {
         (2..5).for_each(|per_side| assert_partition(&Workload::block(per_side), 4_000_000));
         assert_partition(&Workload::flash(8), 24 * 8 * 80 * 512 * 8);
         assert_partition(&Workload::interleaved(8, 256, 4096), 8 << 20);
-        let tiles = Workload::tile(Kind::Exclusive);
+        let tiles = Workload::tile(LockMode::Exclusive);
         let picture = Footprint::from_patterns(tiles.requests.iter().map(only_pattern)).expect("tiles");
         assert!(picture.iter().eq(std::iter::once(0..2532 * 1408 * 3)));
     }
@@ -338,8 +342,8 @@ mod tests {
             assert_eq!(at_once(&Workload::flash(ranks as u64), Mode::List), ranks);
             assert_eq!(at_once(&Workload::flash(ranks as u64), Mode::Extent), 1);
         }
-        assert_eq!(at_once(&Workload::tile(Kind::Exclusive), Mode::List), 2);
-        assert_eq!(at_once(&Workload::tile(Kind::Shared), Mode::List), 6);
+        assert_eq!(at_once(&Workload::tile(LockMode::Exclusive), Mode::List), 2);
+        assert_eq!(at_once(&Workload::tile(LockMode::Shared), Mode::List), 6);
     }
 
     #[test]

@@ -7,7 +7,8 @@ mod bodies;
 
 use elbow_lock::wire::{append_reply, append_request, decode_reply, decode_request};
 use elbow_lock::{
-    Blocker, FileName, Kind, LockId, Owner, Refusal, Reply, Request, Seen, SeenLock, SessionId, Token, Wait,
+    Blocker, FileName, LockId, LockMode, LockRequest, Owner, PosixRequest, QueryRequest, ReassertRequest, Refusal,
+    Reply, Request, Seen, SeenLock, SessionId, Token, Wait,
 };
 use elbow_ranges::{Dim, Footprint, Strided};
 use elbow_testkit::cases::for_each_seed;
@@ -21,59 +22,59 @@ fn requests() -> Vec<Request> {
     let dims = [(50, 40_000), (50, 400)].map(|(count, stride)| Dim { count, stride });
     let footprint = Footprint::from(Strided::new(200, &dims, 200).unwrap());
     let list = Footprint::from_list([(0, 1), (5, 9), (1 << 40, 3)]).unwrap();
-    let (kind, wait, recall) = (Kind::Exclusive, Wait::For(70_000), true);
+    let (mode, wait, recall) = (LockMode::Exclusive, Wait::For(70_000), true);
     vec![
-        Request::Lock {
+        Request::Lock(LockRequest {
             id,
             owner,
             file: file.clone(),
-            kind,
+            mode,
             footprint,
             wait,
             recall,
-        },
-        Request::Lock {
+        }),
+        Request::Lock(LockRequest {
             id,
             owner,
             file: file.clone(),
-            kind: Kind::Shared,
+            mode: LockMode::Shared,
             footprint: list.clone(),
             wait: Wait::Try,
             recall: false,
-        },
+        }),
         Request::Unlock { id },
         Request::Cancel { id },
-        Request::Posix {
+        Request::Posix(PosixRequest {
             id,
             owner,
             file: file.clone(),
             start: 5,
             end: u64::MAX,
-            kind: None,
+            mode: None,
             wait: Wait::Forever,
-        },
+        }),
         Request::PosixRelease { owner, file: None },
         Request::PosixRelease {
             owner,
             file: Some(file.clone()),
         },
-        Request::Query {
+        Request::Query(QueryRequest {
             id,
             owner,
             file: file.clone(),
-            kind,
+            mode,
             start: 0,
             end: 9,
-        },
-        Request::Reassert {
+        }),
+        Request::Reassert(ReassertRequest {
             id,
             owner,
             file,
-            kind,
+            mode,
             footprint: list,
             token: Token(1 << 50),
             recall,
-        },
+        }),
         Request::Renew { seq: 1 },
         Request::Status { seq: u64::MAX },
         Request::Look {
@@ -95,7 +96,7 @@ fn seen() -> Seen {
         session: SessionId(2),
         owner: Owner(1 << 63),
         client: "process 7 (uid 0 pid 7)".into(),
-        kind: Kind::Exclusive,
+        mode: LockMode::Exclusive,
         is_posix: true,
         is_ending: false,
         token: Some(Token(1 << 50)),
@@ -119,7 +120,7 @@ fn seen() -> Seen {
 fn replies() -> Vec<Reply> {
     let id = LockId(1 << 33);
     let blocker = Blocker {
-        kind: Kind::Shared,
+        mode: LockMode::Shared,
         start: 3,
         end: 8,
         session: SessionId(2),

@@ -2,19 +2,21 @@
 //!
 //! Found through a proxy: a request that had waited, was granted, and was then released did not let the next one in.
 
-use elbow_lock::{Action, FileName, Kind, Limits, LockId, Owner, Reply, Request, SessionId, Shard, Wait};
+use elbow_lock::{
+    Action, FileName, Limits, LockId, LockMode, LockRequest, Owner, Reply, Request, SessionId, Shard, Wait,
+};
 use elbow_ranges::Footprint;
 
 fn lock(id: u64, owner: u64) -> Request {
-    Request::Lock {
+    Request::Lock(LockRequest {
         id: LockId(id),
         owner: Owner(owner),
         file: FileName::new(b"f").expect("a name"),
-        kind: Kind::Exclusive,
+        mode: LockMode::Exclusive,
         footprint: Footprint::whole(),
         wait: Wait::For(5_000),
         recall: true,
-    }
+    })
 }
 
 fn granted(out: &mut Vec<Action>) -> Vec<(SessionId, LockId)> {

@@ -11,7 +11,8 @@ use std::ops::Range;
 use std::os::fd::AsRawFd;
 
 use elbow_lock::{
-    Action, Blocker, FileName, Kind, Limits, LockId, Owner, Party, Refusal, Reply, Request, SessionId, Shard, Wait,
+    Action, Blocker, FileName, Limits, LockId, LockMode, Owner, Party, PosixRequest, QueryRequest, Refusal, Reply,
+    Request, SessionId, Shard, Wait,
 };
 use rand::Rng;
 use rand::rngs::StdRng;
@@ -43,8 +44,8 @@ impl Kernel {
     }
 
     /// Whether it was granted.
-    fn set(&self, owner: usize, kind: Option<Kind>, range: &Range<u64>) -> bool {
-        let mut lock = flock(kind, range);
+    fn set(&self, owner: usize, mode: Option<LockMode>, range: &Range<u64>) -> bool {
+        let mut lock = flock(mode, range);
         match fcntl(&self.owners[owner], libc::F_OFD_SETLK, &mut lock) {
             Ok(()) => true,
             Err(error) if error.raw_os_error() == Some(libc::EAGAIN) => false,
@@ -53,14 +54,14 @@ impl Kernel {
     }
 
     /// What is in the way.
-    fn get(&self, owner: Option<usize>, kind: Kind, range: &Range<u64>) -> Option<(Kind, Range<u64>)> {
+    fn get(&self, owner: Option<usize>, mode: LockMode, range: &Range<u64>) -> Option<(LockMode, Range<u64>)> {
         let file = owner.map_or(&self.onlooker, |owner| &self.owners[owner]);
-        let mut lock = flock(Some(kind), range);
+        let mut lock = flock(Some(mode), range);
         fcntl(file, libc::F_OFD_GETLK, &mut lock).expect("F_OFD_GETLK");
-        let kind = match i32::from(lock.l_type) {
+        let mode = match i32::from(lock.l_type) {
             libc::F_UNLCK => return None,
-            libc::F_RDLCK => Kind::Shared,
-            _ => Kind::Exclusive,
+            libc::F_RDLCK => LockMode::Shared,
+            _ => LockMode::Exclusive,
         };
         let start = lock.l_start.cast_unsigned();
         let end = if lock.l_len == 0 {
@@ -68,7 +69,7 @@ impl Kernel {
         } else {
             start + lock.l_len.cast_unsigned()
         };
-        Some((kind, start..end))
+        Some((mode, start..end))
     }
 
     /// Closes and opens again.
@@ -86,11 +87,11 @@ fn open(path: &std::path::Path) -> File {
         .expect("the file is there")
 }
 
-fn flock(kind: Option<Kind>, range: &Range<u64>) -> libc::flock {
-    let lock = match kind {
+fn flock(mode: Option<LockMode>, range: &Range<u64>) -> libc::flock {
+    let lock = match mode {
         None => libc::F_UNLCK,
-        Some(Kind::Shared) => libc::F_RDLCK,
-        Some(Kind::Exclusive) => libc::F_WRLCK,
+        Some(LockMode::Shared) => libc::F_RDLCK,
+        Some(LockMode::Exclusive) => libc::F_WRLCK,
     };
     let len = if range.end == u64::MAX {
         0
@@ -145,18 +146,18 @@ impl Ours {
         }
     }
 
-    fn set(&mut self, owner: usize, kind: Option<Kind>, range: &Range<u64>) -> bool {
+    fn set(&mut self, owner: usize, mode: Option<LockMode>, range: &Range<u64>) -> bool {
         let Range { start, end } = *range;
         let owner = Owner(owner as u64);
-        let request = Request::Posix {
+        let request = Request::Posix(PosixRequest {
             id: LockId(1),
             owner,
             file: file(),
             start,
             end,
-            kind,
+            mode,
             wait: Wait::Try,
-        };
+        });
         match self.ask(&request) {
             Some(Reply::Granted { .. }) => true,
             Some(Reply::Refused {
@@ -167,16 +168,21 @@ impl Ours {
         }
     }
 
-    fn get(&mut self, owner: u64, kind: Kind, range: &Range<u64>) -> (Option<Blocker>, Vec<(Kind, Range<u64>)>) {
+    fn get(
+        &mut self,
+        owner: u64,
+        mode: LockMode,
+        range: &Range<u64>,
+    ) -> (Option<Blocker>, Vec<(LockMode, Range<u64>)>) {
         let Range { start, end } = *range;
-        let request = Request::Query {
+        let request = Request::Query(QueryRequest {
             id: LockId(1),
             owner: Owner(owner),
             file: file(),
-            kind,
+            mode,
             start,
             end,
-        };
+        });
         let want = wanted(SESSION, &request).expect("a query");
         let conflicting = self
             .naive
@@ -184,7 +190,7 @@ impl Ours {
             .iter()
             .filter(|hold| support::naive::conflict(&hold.want, &want));
         let pieces = conflicting
-            .map(|hold| (hold.want.kind, hold.want.bytes[0].clone()))
+            .map(|hold| (hold.want.mode, hold.want.bytes[0].clone()))
             .collect();
         match self.ask(&request) {
             Some(Reply::Answer { blocker, .. }) => (blocker, pieces),
@@ -221,16 +227,16 @@ fn range(rng: &mut StdRng) -> Range<u64> {
     }
 }
 
-fn compare_answers(kernel: &Kernel, ours: &mut Ours, owner: Option<usize>, kind: Kind, range: &Range<u64>) {
-    let theirs = kernel.get(owner, kind, range);
-    let (blocker, pieces) = ours.get(owner.map_or(99, |owner| owner as u64), kind, range);
+fn compare_answers(kernel: &Kernel, ours: &mut Ours, owner: Option<usize>, mode: LockMode, range: &Range<u64>) {
+    let theirs = kernel.get(owner, mode, range);
+    let (blocker, pieces) = ours.get(owner.map_or(99, |owner| owner as u64), mode, range);
     let what =
-        format!("owner {owner:?} asks for {kind:?} {range:?}: kernel {theirs:?}, ours {blocker:?} of {pieces:?}");
+        format!("owner {owner:?} asks for {mode:?} {range:?}: kernel {theirs:?}, ours {blocker:?} of {pieces:?}");
     assert_eq!(theirs.is_some(), blocker.is_some(), "{what}");
     // Of several, each may name another. Both name a piece that there is, with the same ends.
     assert!(theirs.is_none_or(|piece| pieces.contains(&piece)), "{what}");
     assert!(
-        blocker.is_none_or(|blocker| pieces.contains(&(blocker.kind, blocker.start..blocker.end))),
+        blocker.is_none_or(|blocker| pieces.contains(&(blocker.mode, blocker.start..blocker.end))),
         "{what}"
     );
 }
@@ -243,27 +249,27 @@ fn posix_locks_are_those_of_the_kernel() {
         for _ in 0..STEPS {
             let owner = rng.random_range(0..OWNERS);
             let range = range(rng);
-            let kind = [Kind::Shared, Kind::Shared, Kind::Exclusive][rng.random_range(0..3)];
+            let mode = [LockMode::Shared, LockMode::Shared, LockMode::Exclusive][rng.random_range(0..3)];
             match rng.random_range(0..20) {
                 0 => {
                     kernel.close(owner);
                     ours.close(owner);
                 }
-                1..4 => compare_answers(&kernel, &mut ours, Some(owner), kind, &range),
+                1..4 => compare_answers(&kernel, &mut ours, Some(owner), mode, &range),
                 4..9 => assert!(kernel.set(owner, None, &range) && ours.set(owner, None, &range)),
                 _ => {
-                    let theirs = kernel.set(owner, Some(kind), &range);
+                    let theirs = kernel.set(owner, Some(mode), &range);
                     assert_eq!(
                         theirs,
-                        ours.set(owner, Some(kind), &range),
-                        "owner {owner} sets {kind:?} {range:?}"
+                        ours.set(owner, Some(mode), &range),
+                        "owner {owner} sets {mode:?} {range:?}"
                     );
                     granted += usize::from(theirs);
                 }
             }
             ours.shard.check();
             for byte in 0..=2 * BYTES {
-                compare_answers(&kernel, &mut ours, None, Kind::Exclusive, &(byte..byte + 1));
+                compare_answers(&kernel, &mut ours, None, LockMode::Exclusive, &(byte..byte + 1));
             }
         }
         assert!(granted > 0, "nothing was ever locked");

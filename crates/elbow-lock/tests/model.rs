@@ -6,8 +6,8 @@ mod support;
 use std::collections::{BTreeMap, HashMap};
 
 use elbow_lock::{
-    Action, FileName, Kind, Known, Limits, LockId, Owner, Refusal, Reply, Request, SessionId, Shard, Token, Wait,
-    find_deadlock, resolve_after,
+    Action, FileName, Known, Limits, LockId, LockMode, LockRequest, Owner, PosixRequest, QueryRequest, ReassertRequest,
+    Refusal, Reply, Request, SessionId, Shard, Token, Wait, find_deadlock, resolve_after,
 };
 use elbow_ranges::{BlockBitmap, Dim, Footprint, PatternError, Strided};
 use rand::Rng;
@@ -92,10 +92,10 @@ impl Pair {
     fn request(&mut self, rng: &mut StdRng, session: SessionId) -> Request {
         let owner = Owner(rng.random_range(0..2));
         let file = FileName::new([&b"a"[..], b"b"][rng.random_range(0..2)]).expect("a name");
-        let kind = if rng.random_bool(0.5) {
-            Kind::Shared
+        let mode = if rng.random_bool(0.5) {
+            LockMode::Shared
         } else {
-            Kind::Exclusive
+            LockMode::Exclusive
         };
         let wait = match rng.random_range(0..4) {
             0 => Wait::Try,
@@ -109,58 +109,58 @@ impl Pair {
         let is_repeated = rng.random_bool(0.02);
         let id = if is_repeated { known } else { LockId(self.next_id) };
         let request = match rng.random_range(0..24) {
-            0..8 => Request::Lock {
+            0..8 => Request::Lock(LockRequest {
                 id,
                 owner,
                 file,
-                kind,
+                mode,
                 footprint: footprint(rng).expect("a pattern"),
                 wait,
                 recall,
-            },
+            }),
             8..13 => Request::Unlock { id: known },
             13 => Request::Cancel { id: known },
-            14..19 => Request::Posix {
+            14..19 => Request::Posix(PosixRequest {
                 id,
                 owner,
                 file,
                 start,
                 end,
-                kind: Some(kind),
+                mode: Some(mode),
                 wait,
-            },
-            19 | 20 => Request::Posix {
+            }),
+            19 | 20 => Request::Posix(PosixRequest {
                 id,
                 owner,
                 file,
                 start,
                 end,
-                kind: None,
+                mode: None,
                 wait: Wait::Try,
-            },
+            }),
             21 => Request::PosixRelease {
                 owner,
                 file: Some(file).filter(|_| rng.random_bool(0.7)),
             },
-            22 => Request::Query {
+            22 => Request::Query(QueryRequest {
                 id,
                 owner,
                 file,
-                kind,
+                mode,
                 start,
                 end,
-            },
+            }),
             _ => {
                 let token = Token(Token::first_of(rng.random_range(1..=3)).0 + 7);
-                Request::Reassert {
+                Request::Reassert(ReassertRequest {
                     id,
                     owner,
                     file,
-                    kind,
+                    mode,
                     footprint: footprint(rng).expect("a pattern"),
                     token,
                     recall,
-                }
+                })
             }
         };
         if let Some(want) = wanted(session, &request).filter(|want| !self.naive.has(session, want.id)) {
@@ -172,7 +172,8 @@ impl Pair {
     /// Of half of the requests all is known before that can be: nothing may follow from it.
     fn known(&self, rng: &mut StdRng, session: SessionId, request: &Request) -> Known {
         let mut known = Known::default();
-        if let Request::Lock { footprint, .. } | Request::Reassert { footprint, .. } = request
+        if let Request::Lock(LockRequest { footprint, .. }) | Request::Reassert(ReassertRequest { footprint, .. }) =
+            request
             && rng.random_bool(0.5)
         {
             known.learn(footprint, &self.real.long_comparisons(session, request, &known, 0));

@@ -1,7 +1,8 @@
 //! What a shard promises beyond granting: its limits, its end, what it tells about itself.
 
 use elbow_lock::{
-    Action, FileName, Kind, Limits, LockId, Memory, Owner, Refusal, Reply, Request, SessionId, Shard, Token, Wait,
+    Action, FileName, Limits, LockId, LockMode, LockRequest, Memory, Owner, PosixRequest, Refusal, Reply, Request,
+    SessionId, Shard, Token, Wait,
 };
 use elbow_ranges::Footprint;
 
@@ -17,32 +18,32 @@ fn shard(limits: Limits) -> Shard {
 
 fn lock(id: u64, file: &str, footprint: Footprint, wait: Wait, recall: bool) -> Request {
     let file = FileName::new(file.as_bytes()).expect("a name");
-    Request::Lock {
+    Request::Lock(LockRequest {
         id: LockId(id),
         owner: Owner(0),
         file,
-        kind: Kind::Exclusive,
+        mode: LockMode::Exclusive,
         footprint,
         wait,
         recall,
-    }
+    })
 }
 
 fn all(id: u64, file: &str) -> Request {
     lock(id, file, Footprint::whole(), Wait::Forever, false)
 }
 
-fn posix(id: u64, start: u64, end: u64, kind: Option<Kind>) -> Request {
+fn posix(id: u64, start: u64, end: u64, mode: Option<LockMode>) -> Request {
     let file = FileName::new(b"f").expect("a name");
-    Request::Posix {
+    Request::Posix(PosixRequest {
         id: LockId(id),
         owner: Owner(0),
         file,
         start,
         end,
-        kind,
+        mode,
         wait: Wait::Try,
-    }
+    })
 }
 
 /// The replies, "granted" or the refusal's words.
@@ -175,7 +176,10 @@ fn pieces_of_a_posix_lock_are_counted() {
         locks_per_session: 3,
         ..Limits::default()
     });
-    assert_eq!(ask(shard, 0, A, posix(1, 0, 100, Some(Kind::Exclusive))), ["granted"]);
+    assert_eq!(
+        ask(shard, 0, A, posix(1, 0, 100, Some(LockMode::Exclusive))),
+        ["granted"]
+    );
     assert_eq!(ask(shard, 0, A, posix(1, 10, 11, None)), ["granted"]);
     assert_eq!(ask(shard, 0, A, posix(1, 20, 21, None)), ["granted"]);
     let why = ask(shard, 0, A, posix(1, 30, 31, None));
@@ -184,7 +188,7 @@ fn pieces_of_a_posix_lock_are_counted() {
         ["the lock service is at its limit of 3 locks of one session; --client-locks of elbow lockd serve raises it"]
     );
     assert_eq!(
-        ask(shard, 0, A, posix(1, 5, 25, Some(Kind::Exclusive))),
+        ask(shard, 0, A, posix(1, 5, 25, Some(LockMode::Exclusive))),
         ["granted"],
         "which merges them"
     );
@@ -310,10 +314,10 @@ fn a_circle_that_only_a_queue_makes_is_none() {
     const C: SessionId = SessionId(3);
     let mut shard = shard(Limits::default());
     shard.open(C);
-    let mut ask = |session, id, file: &str, kind| {
+    let mut ask = |session, id, file: &str, mode| {
         let mut request = all(id, file);
-        if let Request::Lock { kind: asked, .. } = &mut request {
-            *asked = kind;
+        if let Request::Lock(LockRequest { mode: asked, .. }) = &mut request {
+            *asked = mode;
         }
         let mut out = Vec::new();
         shard.handle(0, session, request, &mut out);
@@ -322,9 +326,9 @@ fn a_circle_that_only_a_queue_makes_is_none() {
         shard.check();
         words(out)
     };
-    assert_eq!(ask(A, 1, "f", Kind::Exclusive), ["granted"]);
-    assert_eq!(ask(B, 1, "g", Kind::Shared), ["granted"]);
-    assert!(ask(C, 1, "g", Kind::Exclusive).is_empty());
-    assert!(ask(B, 2, "f", Kind::Exclusive).is_empty());
-    assert_eq!(ask(A, 2, "g", Kind::Shared), ["granted"]);
+    assert_eq!(ask(A, 1, "f", LockMode::Exclusive), ["granted"]);
+    assert_eq!(ask(B, 1, "g", LockMode::Shared), ["granted"]);
+    assert!(ask(C, 1, "g", LockMode::Exclusive).is_empty());
+    assert!(ask(B, 2, "f", LockMode::Exclusive).is_empty());
+    assert_eq!(ask(A, 2, "g", LockMode::Shared), ["granted"]);
 }

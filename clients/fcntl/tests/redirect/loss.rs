@@ -7,7 +7,7 @@ use std::process::{Child, Output, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use elbow_lock::{Client, FileName, Kind, Owner, Wait, file_name};
+use elbow_lock::{Client, FileName, LockMode, Owner, Wait, file_name};
 use elbow_ranges::Footprint;
 
 use crate::ground::{Ground, complained, eventually, said};
@@ -162,7 +162,7 @@ fn what_was_broken_is_nobody_elses_before_the_process_has_ended() {
         }
         assert_eq!(client.break_locks(&file, None, false).unwrap().len(), 1, "{call}");
         let (owner, whole) = (Owner::of_this_thread(), Footprint::whole());
-        let next = client.lock_as(owner, file, whole, Kind::Exclusive, Wait::For(60_000));
+        let next = client.lock_as(owner, file, whole, LockMode::Exclusive, Wait::For(60_000));
         let written = || std::fs::metadata(&path).unwrap().len();
         let next = next.unwrap_or_else(|error| panic!("{call}: {error}"));
         let before = written();
@@ -191,7 +191,7 @@ fn what_a_child_locked_for_a_shell_is_nobody_elses_before_the_shell_has_ended() 
             Owner::of_this_thread(),
             file.clone(),
             Footprint::whole(),
-            Kind::Exclusive,
+            LockMode::Exclusive,
             Wait::For(wait_ms),
         )
     };

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use elbow_lock::server::{Server, Settings, Users};
 use elbow_lock::wire::{append_request, decode_reply};
-use elbow_lock::{Address, FileName, Kind, Limits, LockId, Owner, Reply, Request, Wait};
+use elbow_lock::{Address, FileName, Limits, LockId, LockMode, LockRequest, Owner, Reply, Request, Wait};
 use elbow_ranges::Footprint;
 
 use super::{Client, Load, SEGMENT_BYTES, segments};
@@ -55,7 +55,7 @@ pub(super) fn one_by_one(load: &Load, rank: u64) -> Client {
                 Owner(1),
                 file.clone(),
                 footprint.clone(),
-                Kind::Exclusive,
+                LockMode::Exclusive,
                 Wait::Forever,
             )
             .unwrap();
@@ -71,7 +71,7 @@ pub(super) fn irregular(load: &Load, rank: u64) -> Client {
     let file = file();
     Box::new(move || {
         let footprint = Footprint::from_list(list.iter().copied()).unwrap();
-        let hold = client.lock_as(Owner(1), file.clone(), footprint, Kind::Exclusive, Wait::Forever);
+        let hold = client.lock_as(Owner(1), file.clone(), footprint, LockMode::Exclusive, Wait::Forever);
         hold.unwrap().release();
         1
     })
@@ -105,15 +105,15 @@ pub(super) fn pipelined(load: &Load, rank: u64) -> Client {
     let round = load.in_flight;
     let mut requests = Vec::new();
     for id in 0..round {
-        let request = Request::Lock {
+        let request = Request::Lock(LockRequest {
             id: LockId(id),
             owner: Owner(1),
             file: file(),
-            kind: Kind::Exclusive,
+            mode: LockMode::Exclusive,
             footprint: footprint(load, rank),
             wait: Wait::Forever,
             recall: false,
-        };
+        });
         append_request(&mut requests, &request);
         append_request(&mut requests, &Request::Unlock { id: LockId(id) });
     }

@@ -10,7 +10,7 @@ use super::hold::Hold;
 use super::link::now_ms;
 use super::session::Session;
 use crate::error::LockError;
-use crate::message::{FileName, Kind, LockId, Owner, Wait};
+use crate::message::{FileName, LockId, LockMode, Owner, Wait};
 
 /// A lock that was asked for and perhaps not yet granted. Dropping it gives it up.
 ///
@@ -49,8 +49,8 @@ impl Client {
     /// # Errors
     /// When somebody holds it, or the service refuses or is gone.
     pub fn lock_until_wanted(&self, file: FileName, footprint: Footprint) -> Result<Hold, LockError> {
-        let (owner, kind) = (Owner::of_this_thread(), Kind::Exclusive);
-        let id = self.0.ask_to_be_told(owner, &file, footprint, kind, Wait::Try, true)?;
+        let (owner, mode) = (Owner::of_this_thread(), LockMode::Exclusive);
+        let id = self.0.ask_to_be_told(owner, &file, footprint, mode, Wait::Try, true)?;
         Asked::new(Arc::clone(&self.0), id, file).wait()
     }
 }
@@ -78,12 +78,12 @@ impl Asked {
     /// ```no_run
     /// use std::time::Duration;
     ///
-    /// use elbow_lock::{Client, FileName, Kind, Owner, Wait};
+    /// use elbow_lock::{Client, FileName, LockMode, Owner, Wait};
     /// use elbow_ranges::Footprint;
     ///
     /// let client = Client::connect("unix:/run/locks")?;
     /// let file = FileName::new(b"dataset/7").unwrap();
-    /// let asked = client.ask(Owner::of_this_thread(), file, Footprint::whole(), Kind::Exclusive, Wait::Forever)?;
+    /// let asked = client.ask(Owner::of_this_thread(), file, Footprint::whole(), LockMode::Exclusive, Wait::Forever)?;
     /// let hold = loop {
     ///     match asked.wait_for(Duration::from_millis(10))? {
     ///         Some(hold) => break hold,

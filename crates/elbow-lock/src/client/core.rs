@@ -35,21 +35,21 @@ pub const RECONNECT_MS: u64 = 15_000;
 /// A client's session with a lock service, over one link after another.
 ///
 /// ```
-/// use elbow_lock::{Call, ClientCore, FileName, Kind, LockId, Opened, Owner, Reply, Request, Standing, Taken, Token, Wait};
+/// use elbow_lock::{Call, ClientCore, FileName, LockId, LockMode, LockRequest, Opened, Owner, Reply, Request, Standing, Taken, Token, Wait};
 /// use elbow_ranges::Footprint;
 ///
 /// let opened = Opened { at_ms: 0, ttl_ms: 800, epoch: 1, grace_ms: 0, grace_ms_max: 800 };
 /// let mut core = ClientCore::new(opened, 0);
 /// let id = LockId(core.number());
-/// let request = Request::Lock {
+/// let request = Request::Lock(LockRequest {
 ///     id,
 ///     owner: Owner(1),
 ///     file: FileName::new(b"/data/grid").unwrap(),
-///     kind: Kind::Exclusive,
+///     mode: LockMode::Exclusive,
 ///     footprint: Footprint::whole(),
 ///     wait: Wait::Forever,
 ///     recall: false,
-/// };
+/// });
 /// let link = core.ask(Call::Lock(id), request).expect("the link is up: send it");
 /// core.hear(link, 10, [Reply::Granted { id, token: Token(7) }]);
 /// assert_eq!(core.take(Call::Lock(id), 20), Taken::Answer(Reply::Granted { id, token: Token(7) }));
@@ -563,8 +563,8 @@ impl ClientCore {
             return;
         };
         match &pending.request {
-            request @ Request::Lock { .. } => drop(self.holds.insert(id, Held::new(request.clone(), token))),
-            Request::Posix { kind: Some(_), .. } if !matches!(self.posix, Posix::Lost(_)) => self.posix = Posix::Held,
+            request @ Request::Lock(_) => drop(self.holds.insert(id, Held::new(request.clone(), token))),
+            request if is_posix_lock(request) && !matches!(self.posix, Posix::Lost(_)) => self.posix = Posix::Held,
             _ => {}
         }
         self.answered(Call::Lock(id), Reply::Granted { id, token }, heard);
@@ -611,7 +611,7 @@ impl ClientCore {
 
     /// What a POSIX lock was granted over may have ended since, and all of its kind with it.
     fn take_posix(&mut self, call: Call) -> Taken {
-        let is_lock = matches!(self.calls[&call].request, Request::Posix { kind: Some(_), .. });
+        let is_lock = is_posix_lock(&self.calls[&call].request);
         match &self.posix {
             Posix::Lost(why) if is_lock => {
                 let why = why.clone();
@@ -656,7 +656,7 @@ impl ClientCore {
         let mut again = Vec::new();
         for (call, pending) in self.calls.iter_mut().filter(|(_, pending)| pending.outcome.is_none()) {
             match (&pending.request, &posix_lost, call) {
-                (Request::Posix { kind: Some(_), .. }, Some(why), _) => pending.outcome = Some(Err(why.clone())),
+                (request, Some(why), _) if is_posix_lock(request) => pending.outcome = Some(Err(why.clone())),
                 (_, _, Call::Lock(id)) if pending.is_cancelled => pending.outcome = Some(Ok(cancelled(*id))),
                 _ => again.push(pending.request.clone()),
             }
@@ -741,26 +741,21 @@ fn lease_of(opened: &Opened) -> Option<ClientLease> {
 /// Who asks for a lock and would wait for it for ever.
 fn waits_forever(request: &Request) -> Option<Owner> {
     match request {
-        Request::Lock {
-            owner,
-            wait: Wait::Forever,
-            ..
-        }
-        | Request::Posix {
-            owner,
-            kind: Some(_),
-            wait: Wait::Forever,
-            ..
-        } => Some(*owner),
+        Request::Lock(lock) if lock.wait == Wait::Forever => Some(lock.owner),
+        Request::Posix(lock) if lock.mode.is_some() && lock.wait == Wait::Forever => Some(lock.owner),
         _ => None,
     }
 }
 
 fn list_owner(request: &Request) -> Option<Owner> {
     match request {
-        Request::Lock { owner, .. } => Some(*owner),
+        Request::Lock(lock) => Some(lock.owner),
         _ => None,
     }
+}
+
+fn is_posix_lock(request: &Request) -> bool {
+    matches!(request, Request::Posix(lock) if lock.mode.is_some())
 }
 
 fn cancelled(id: LockId) -> Reply {
@@ -769,34 +764,16 @@ fn cancelled(id: LockId) -> Reply {
 }
 
 fn reassertion(held: &Held) -> Option<Request> {
-    let Request::Lock {
-        id,
-        owner,
-        file,
-        kind,
-        footprint,
-        recall,
-        ..
-    } = held.request.clone()
-    else {
-        return None;
-    };
-    let token = held.token;
-    Some(Request::Reassert {
-        id,
-        owner,
-        file,
-        kind,
-        footprint,
-        token,
-        recall,
-    })
+    match held.request.clone() {
+        Request::Lock(lock) => Some(Request::Reassert(lock.reassert(held.token))),
+        _ => None,
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::message::{FileName, Kind};
+    use crate::message::{FileName, LockMode, LockRequest, PosixRequest};
 
     fn opened(at_ms: u64, epoch: u32) -> Opened {
         Opened {
@@ -809,15 +786,15 @@ mod tests {
     }
 
     fn posix(id: LockId) -> Request {
-        Request::Posix {
+        Request::Posix(PosixRequest {
             id,
             owner: Owner(1),
             file: FileName::new(b"/f").unwrap(),
             start: 0,
             end: 9,
-            kind: Some(Kind::Exclusive),
+            mode: Some(LockMode::Exclusive),
             wait: Wait::Forever,
-        }
+        })
     }
 
     /// Asks for a POSIX lock that the service grants at once.
@@ -864,14 +841,16 @@ mod tests {
     #[test]
     fn who_has_not_given_back_what_was_broken_waits_for_nothing() {
         let mut core = ClientCore::new(opened(0, 1), 0);
-        let lock = |id| Request::Lock {
-            id,
-            owner: Owner(1),
-            file: FileName::new(b"/f").unwrap(),
-            kind: Kind::Exclusive,
-            footprint: elbow_ranges::Footprint::whole(),
-            wait: Wait::Forever,
-            recall: false,
+        let lock = |id| {
+            Request::Lock(LockRequest {
+                id,
+                owner: Owner(1),
+                file: FileName::new(b"/f").unwrap(),
+                mode: LockMode::Exclusive,
+                footprint: elbow_ranges::Footprint::whole(),
+                wait: Wait::Forever,
+                recall: false,
+            })
         };
         let (held, waits, late) = (LockId(core.number()), LockId(core.number()), LockId(core.number()));
         let link = core.ask(Call::Lock(held), lock(held)).unwrap();

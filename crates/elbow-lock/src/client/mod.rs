@@ -38,7 +38,7 @@ use self::session::Session;
 use crate::address::{ADDRESS_VARIABLE, Address, BadAddress, KEY_VARIABLE};
 use crate::credentials::Credentials;
 use crate::error::LockError;
-use crate::message::{Blocker, FileName, Kind, Owner, Seen, SessionId, Wait};
+use crate::message::{Blocker, FileName, LockMode, Owner, Seen, SessionId, Wait};
 
 /// How to come to a lock service.
 #[derive(Clone, Debug)]
@@ -68,11 +68,11 @@ pub const TTL_MS_TCP: u32 = 10_000;
 /// A session with a lock service. Clones share it; it ends with the last clone and hold.
 ///
 /// ```no_run
-/// use elbow_lock::{Client, Kind, Wait};
+/// use elbow_lock::{Client, LockMode, Wait};
 /// use elbow_ranges::Footprint;
 ///
 /// let client = Client::connect("unix:/run/locks")?;
-/// let hold = client.lock("/data/grid", Footprint::extent(0..4096)?, Kind::Exclusive, Wait::Forever)?;
+/// let hold = client.lock("/data/grid", Footprint::extent(0..4096)?, LockMode::Exclusive, Wait::Forever)?;
 /// hold.check()?; // just before each I/O under it
 /// // ... write the 4096 bytes ...
 /// hold.release();
@@ -120,14 +120,14 @@ impl Client {
         &self,
         file: impl AsRef<Path>,
         footprint: Footprint,
-        kind: Kind,
+        mode: LockMode,
         wait: Wait,
     ) -> Result<Hold, LockError> {
         self.lock_as(
             Owner::of_this_thread(),
             file_name(file.as_ref())?,
             footprint,
-            kind,
+            mode,
             wait,
         )
     }
@@ -141,22 +141,22 @@ impl Client {
         owner: Owner,
         file: FileName,
         footprint: Footprint,
-        kind: Kind,
+        mode: LockMode,
         wait: Wait,
     ) -> Result<Hold, LockError> {
-        self.ask(owner, file, footprint, kind, wait)?.wait()
+        self.ask(owner, file, footprint, mode, wait)?.wait()
     }
 
     /// Asks for a lock, and does not wait for it: as [`lock_as`](Self::lock_as) in two steps, between which others can be
     /// asked for, and of which the second can be ended from another thread.
     ///
     /// ```no_run
-    /// use elbow_lock::{Client, Kind, Owner, Wait, file_name};
+    /// use elbow_lock::{Client, LockMode, Owner, Wait, file_name};
     /// use elbow_ranges::Footprint;
     ///
     /// let client = Client::connect("unix:/run/locks")?;
     /// let file = file_name("/data/grid".as_ref())?;
-    /// let asked = client.ask(Owner(1), file, Footprint::extent(0..4096)?, Kind::Exclusive, Wait::Forever)?;
+    /// let asked = client.ask(Owner(1), file, Footprint::extent(0..4096)?, LockMode::Exclusive, Wait::Forever)?;
     /// let canceller = asked.canceller();
     /// std::thread::spawn(move || canceller.cancel()); // when the user has had enough
     /// let hold = asked.wait()?;
@@ -171,14 +171,14 @@ impl Client {
         owner: Owner,
         file: FileName,
         footprint: Footprint,
-        kind: Kind,
+        mode: LockMode,
         wait: Wait,
     ) -> Result<Asked, LockError> {
-        let id = self.0.ask(owner, &file, footprint, kind, wait)?;
+        let id = self.0.ask(owner, &file, footprint, mode, wait)?;
         Ok(Asked::new(Arc::clone(&self.0), id, file))
     }
 
-    /// fcntl(2)'s `F_SETLK(W)`: makes `owner` hold exactly `kind` over the range. `interruptible`: a signal ends the
+    /// fcntl(2)'s `F_SETLK(W)`: makes `owner` hold exactly `mode` over the range. `interruptible`: a signal ends the
     /// wait, as it ends fcntl's.
     ///
     /// # Errors
@@ -186,11 +186,11 @@ impl Client {
     pub fn posix(
         &self,
         lock: &Posix<'_>,
-        kind: Option<Kind>,
+        mode: Option<LockMode>,
         wait: Wait,
         interruptible: bool,
     ) -> Result<(), LockError> {
-        self.0.posix(lock, kind, wait, interruptible)
+        self.0.posix(lock, mode, wait, interruptible)
     }
 
     /// Ends an owner's POSIX locks on a file, or on all files.
@@ -205,8 +205,8 @@ impl Client {
     ///
     /// # Errors
     /// When the service is gone.
-    pub fn query(&self, lock: &Posix<'_>, kind: Kind) -> Result<Option<Blocker>, LockError> {
-        self.0.query(lock, kind)
+    pub fn query(&self, lock: &Posix<'_>, mode: LockMode) -> Result<Option<Blocker>, LockError> {
+        self.0.query(lock, mode)
     }
 
     /// What the service holds and who waits: a JSON object.

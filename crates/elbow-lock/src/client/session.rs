@@ -18,7 +18,10 @@ use super::link::{Broken, Link, Receive, Received, now_ms};
 use super::{Options, Posix};
 use crate::address::Address;
 use crate::error::LockError;
-use crate::message::{Blocker, FileName, Kind, LockId, Owner, Refusal, Reply, Request, Token, Wait};
+use crate::message::{
+    Blocker, FileName, LockId, LockMode, LockRequest, Owner, PosixRequest, QueryRequest, Refusal, Reply, Request,
+    Token, Wait,
+};
 use crate::wire;
 
 /// How long a thread that a signal may end sleeps while another one reads.
@@ -110,10 +113,10 @@ impl Session {
         owner: Owner,
         file: &FileName,
         footprint: Footprint,
-        kind: Kind,
+        mode: LockMode,
         wait: Wait,
     ) -> Result<LockId, LockError> {
-        self.ask_to_be_told(owner, file, footprint, kind, wait, false)
+        self.ask_to_be_told(owner, file, footprint, mode, wait, false)
     }
 
     /// As [`ask`](Self::ask); with `recall`, [`is_wanted`](Self::is_wanted) hears of it when somebody waits for the lock.
@@ -122,20 +125,20 @@ impl Session {
         owner: Owner,
         file: &FileName,
         footprint: Footprint,
-        kind: Kind,
+        mode: LockMode,
         wait: Wait,
         recall: bool,
     ) -> Result<LockId, LockError> {
         let id = LockId(self.number());
-        let request = Request::Lock {
+        let request = Request::Lock(LockRequest {
             id,
             owner,
             file: file.clone(),
-            kind,
+            mode,
             footprint,
             wait,
             recall,
-        };
+        });
         fits(file, &request)?;
         self.begin(Call::Lock(id), request)?;
         Ok(id)
@@ -203,7 +206,7 @@ impl Session {
     pub(super) fn posix(
         &self,
         lock: &Posix<'_>,
-        kind: Option<Kind>,
+        mode: Option<LockMode>,
         wait: Wait,
         interruptible: bool,
     ) -> Result<(), LockError> {
@@ -212,15 +215,15 @@ impl Session {
         }
         let id = LockId(self.number());
         let (owner, file, start, end) = (lock.owner, lock.file.clone(), lock.start, lock.end);
-        let request = Request::Posix {
+        let request = Request::Posix(PosixRequest {
             id,
             owner,
             file,
             start,
             end,
-            kind,
+            mode,
             wait,
-        };
+        });
         let how = if interruptible {
             Receive::UntilSignal
         } else {
@@ -250,19 +253,19 @@ impl Session {
         Ok(())
     }
 
-    pub(super) fn query(&self, lock: &Posix<'_>, kind: Kind) -> Result<Option<Blocker>, LockError> {
+    pub(super) fn query(&self, lock: &Posix<'_>, mode: LockMode) -> Result<Option<Blocker>, LockError> {
         let id = LockId(self.number());
         let (owner, file, start, end) = (lock.owner, lock.file.clone(), lock.start, lock.end);
         match self.call(
             Call::Lock(id),
-            Request::Query {
+            Request::Query(QueryRequest {
                 id,
                 owner,
                 file,
-                kind,
+                mode,
                 start,
                 end,
-            },
+            }),
             Receive::Block,
         )? {
             Reply::Answer { blocker, .. } => Ok(blocker),
@@ -529,7 +532,7 @@ fn until(at_ms: u64) -> Duration {
 }
 
 fn fits(file: &FileName, request: &Request) -> Result<(), LockError> {
-    let Request::Lock { footprint, .. } = request else {
+    let Some((_, _, footprint)) = request.list() else {
         return Ok(());
     };
     // Measured without encoding it: that is done once, to send it.
@@ -658,7 +661,7 @@ mod tests {
             let whole = Footprint::whole();
             let asked = self
                 .session
-                .ask(Owner(1), &self.file, whole, Kind::Exclusive, Wait::Forever);
+                .ask(Owner(1), &self.file, whole, LockMode::Exclusive, Wait::Forever);
             self.peer.read();
             asked.unwrap()
         }
@@ -687,7 +690,7 @@ mod tests {
         let old = stage.replace_link();
         let again = wire::decode_request(&stage.peer.read()).unwrap();
         assert!(
-            matches!(again, Request::Lock { id: asked, .. } if asked == id),
+            matches!(again, Request::Lock(LockRequest { id: asked, .. }) if asked == id),
             "{again:?}"
         );
 
@@ -728,7 +731,7 @@ mod tests {
             stage.peer = Peer::let_in(&stage.listener, 2);
             let again = wire::decode_request(&stage.peer.read()).unwrap();
             assert!(
-                matches!(again, Request::Lock { id: asked, .. } if asked == id),
+                matches!(again, Request::Lock(LockRequest { id: asked, .. }) if asked == id),
                 "after {cut} bytes: {again:?}"
             );
             for byte in granted(id, u64::MAX) {

@@ -471,7 +471,7 @@ mod tests {
 
     use super::*;
     use crate::hello::PROTOCOL_NEWEST;
-    use crate::message::{FileName, Kind, Owner, Token, Wait};
+    use crate::message::{FileName, LockMode, LockRequest, Owner, PosixRequest, QueryRequest, Token, Wait};
 
     const PEER: Peer = Peer {
         is_local: true,
@@ -504,38 +504,38 @@ mod tests {
     }
 
     fn lock(id: u64, wait: Wait) -> Request {
-        Request::Lock {
+        Request::Lock(LockRequest {
             id: LockId(id),
             owner: Owner(1),
             file: file(),
-            kind: Kind::Exclusive,
+            mode: LockMode::Exclusive,
             footprint: Footprint::whole(),
             wait,
             recall: false,
-        }
+        })
     }
 
     fn posix(id: u64, wait: Wait) -> Request {
-        Request::Posix {
+        Request::Posix(PosixRequest {
             id: LockId(id),
             owner: Owner(1),
             file: file(),
             start: 0,
             end: 10,
-            kind: Some(Kind::Exclusive),
+            mode: Some(LockMode::Exclusive),
             wait,
-        }
+        })
     }
 
     fn query() -> Request {
-        Request::Query {
+        Request::Query(QueryRequest {
             id: LockId(9),
             owner: Owner(1),
             file: file(),
-            kind: Kind::Shared,
+            mode: LockMode::Shared,
             start: 0,
             end: 10,
-        }
+        })
     }
 
     /// What has been said to the service since the last look.
@@ -555,7 +555,7 @@ mod tests {
         let proxy = proxy();
         let (holder, connection) = client(&proxy);
         assert!(proxy.apply(&holder, of, Known::default()).is_none());
-        let [Request::Lock { id, .. } | Request::Posix { id, .. }] = said(&proxy)[..] else {
+        let [Request::Lock(LockRequest { id, .. }) | Request::Posix(PosixRequest { id, .. })] = said(&proxy)[..] else {
             panic!("it asked for a lock")
         };
         let granted = Reply::Granted { id, token: Token(7) };
@@ -578,7 +578,7 @@ mod tests {
             assert!(proxy.apply(&other, asked.clone(), Known::default()).is_none());
             let said = said(&proxy);
             let given_up = match of {
-                Request::Lock { .. } => matches!(said[0], Request::Cancel { .. }),
+                Request::Lock(_) => matches!(said[0], Request::Cancel { .. }),
                 _ => matches!(said[0], Request::PosixRelease { file: None, .. }),
             };
             assert!(given_up && said.len() > 1, "{of:?}, {asked:?}: {said:?}");

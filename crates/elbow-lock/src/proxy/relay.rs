@@ -32,7 +32,9 @@ use std::collections::{BTreeMap, HashMap};
 
 use crate::lease::ClientLease;
 use crate::memory::{LOCK_BYTES, Memory, Room};
-use crate::message::{LockId, Owner, Refusal, Reply, Request, SessionId, Token};
+use crate::message::{
+    LockId, LockRequest, Owner, PosixRequest, QueryRequest, ReassertRequest, Refusal, Reply, Request, SessionId, Token,
+};
 
 /// An idle lock older than this is given back: its client does something else now.
 const IDLE_MS_MAX: u64 = 5_000;
@@ -253,8 +255,8 @@ impl Relay {
             return self.refuse(client, &request, out);
         }
         match request {
-            Request::Lock { .. } => self.lock(now_ms, client, request, out),
-            Request::Reassert { id, recall, .. } => {
+            Request::Lock(lock) => self.lock(now_ms, client, lock, out),
+            Request::Reassert(ReassertRequest { id, recall, .. }) => {
                 let up = self.number();
                 let request = self.renamed(client, up, request);
                 self.enter(client, id, up, recall, request.clone());
@@ -262,7 +264,7 @@ impl Relay {
             }
             Request::Unlock { id } => self.unlock(now_ms, client, id, out),
             Request::Cancel { id } => self.cancel(now_ms, client, id, out),
-            Request::Posix { id, .. } | Request::Query { id, .. } => {
+            Request::Posix(PosixRequest { id, .. }) | Request::Query(QueryRequest { id, .. }) => {
                 let up = self.number();
                 let room = self.room(bytes_of(&request));
                 self.calls.insert(up, (client, id, room));
@@ -379,17 +381,11 @@ impl Relay {
             .count()
     }
 
-    fn lock(&mut self, now_ms: u64, client: SessionId, request: Request, out: &mut Vec<Send>) {
-        let Request::Lock { id, recall: tell, .. } = request else {
-            return;
-        };
+    fn lock(&mut self, now_ms: u64, client: SessionId, mut lock: LockRequest, out: &mut Vec<Send>) {
+        let (id, tell) = (lock.id, lock.recall);
         let up = self.number();
-        let request = self.renamed(client, up, request);
-        if let Some((&kept, entry)) = self
-            .entries
-            .iter_mut()
-            .find(|(_, entry)| entry.can_be(client, &request))
-        {
+        (lock.id, lock.owner, lock.recall) = (up, self.owner(client, lock.owner), true);
+        if let Some((&kept, entry)) = self.entries.iter_mut().find(|(_, entry)| entry.can_be(client, &lock)) {
             let State::Idle { token, .. } = entry.state else { return };
             let token = Token(token.0 + 1);
             entry.grants_left -= 1;
@@ -398,13 +394,13 @@ impl Relay {
             out.push(Send::Down(client, Reply::Granted { id, token }));
             return;
         }
-        let owner = owner_of(&request);
+        let owner = lock.owner;
         self.give_back(out, |entry| {
-            matches!(entry.state, State::Idle { .. }) && owner_of(&entry.request) == owner
+            matches!(entry.state, State::Idle { .. }) && owner_of(&entry.request) == Some(owner)
         });
         self.give_back_old(now_ms, out);
-        self.enter(client, id, up, tell, request.clone());
-        out.push(Send::Up(request));
+        self.enter(client, id, up, tell, Request::Lock(lock.clone()));
+        out.push(Send::Up(Request::Lock(lock)));
     }
 
     fn unlock(&mut self, now_ms: u64, client: SessionId, id: LockId, out: &mut Vec<Send>) {
@@ -417,7 +413,7 @@ impl Relay {
         };
         let Some(entry) = self.entries.get_mut(&up) else { return };
         match entry.state {
-            State::Held { token, wanted: false } if matches!(entry.request, Request::Lock { .. }) => {
+            State::Held { token, wanted: false } if matches!(entry.request, Request::Lock(_)) => {
                 entry.state = State::Idle {
                     token,
                     since_ms: now_ms,
@@ -570,12 +566,11 @@ impl Relay {
     /// A client's request with names that hold at the service.
     fn renamed(&mut self, client: SessionId, up: LockId, mut request: Request) -> Request {
         match &mut request {
-            Request::Lock { id, owner, recall, .. } | Request::Reassert { id, owner, recall, .. } => {
-                (*id, *owner, *recall) = (up, self.owner(client, *owner), true);
+            Request::Reassert(lock) => {
+                (lock.id, lock.owner, lock.recall) = (up, self.owner(client, lock.owner), true);
             }
-            Request::Posix { id, owner, .. } | Request::Query { id, owner, .. } => {
-                (*id, *owner) = (up, self.owner(client, *owner));
-            }
+            Request::Posix(lock) => (lock.id, lock.owner) = (up, self.owner(client, lock.owner)),
+            Request::Query(query) => (query.id, query.owner) = (up, self.owner(client, query.owner)),
             _ => {}
         }
         request
@@ -612,10 +607,10 @@ impl Relay {
     fn refuse(&self, client: SessionId, request: &Request, out: &mut Vec<Send>) {
         let why = full(self.memory.bytes_max());
         let reply = match *request {
-            Request::Lock { id, .. }
-            | Request::Reassert { id, .. }
-            | Request::Posix { id, .. }
-            | Request::Query { id, .. } => Reply::Refused { id, why },
+            Request::Lock(LockRequest { id, .. })
+            | Request::Reassert(ReassertRequest { id, .. })
+            | Request::Posix(PosixRequest { id, .. })
+            | Request::Query(QueryRequest { id, .. }) => Reply::Refused { id, why },
             Request::Status { seq } | Request::Look { seq, .. } => Reply::Denied {
                 seq,
                 why: why.to_string(),
@@ -639,27 +634,11 @@ impl Relay {
 
 impl Entry {
     /// Whether it is idle and what `client` asks for now.
-    fn can_be(&self, client: SessionId, asked: &Request) -> bool {
-        let same = match (&self.request, asked) {
-            (
-                Request::Lock {
-                    owner,
-                    file,
-                    kind,
-                    footprint,
-                    ..
-                },
-                Request::Lock {
-                    owner: owner_2,
-                    file: file_2,
-                    kind: kind_2,
-                    footprint: footprint_2,
-                    ..
-                },
-            ) => owner == owner_2 && file == file_2 && kind == kind_2 && footprint == footprint_2,
-            _ => false,
-        };
-        same && self.client == client && self.grants_left > 0 && matches!(self.state, State::Idle { .. })
+    fn can_be(&self, client: SessionId, asked: &LockRequest) -> bool {
+        matches!(&self.request, Request::Lock(lock) if lock.is_for_the_same(asked))
+            && self.client == client
+            && self.grants_left > 0
+            && matches!(self.state, State::Idle { .. })
     }
 }
 
@@ -672,26 +651,21 @@ pub(super) fn full(bytes_max: usize) -> Refusal {
 
 /// What a request makes a relay keep.
 fn bytes_of(request: &Request) -> usize {
+    if let Some((_, file, footprint)) = request.list() {
+        return LOCK_BYTES + OWNER_BYTES + file.as_bytes().len() + footprint.heap_bytes();
+    }
     match request {
-        Request::Lock { file, footprint, .. } | Request::Reassert { file, footprint, .. } => {
-            LOCK_BYTES + OWNER_BYTES + file.as_bytes().len() + footprint.heap_bytes()
-        }
-        Request::Posix { file, .. } | Request::Query { file, .. } | Request::Look { file, .. } => {
-            CALL_BYTES + OWNER_BYTES + file.as_bytes().len()
-        }
+        Request::Posix(PosixRequest { file, .. })
+        | Request::Query(QueryRequest { file, .. })
+        | Request::Look { file, .. } => CALL_BYTES + OWNER_BYTES + file.as_bytes().len(),
         Request::Status { .. } => CALL_BYTES,
-        Request::Unlock { .. }
-        | Request::Cancel { .. }
-        | Request::PosixRelease { .. }
-        | Request::Renew { .. }
-        | Request::Break { .. }
-        | Request::Close => 0,
+        _ => 0,
     }
 }
 
 fn owner_of(request: &Request) -> Option<Owner> {
     match request {
-        Request::Lock { owner, .. } => Some(*owner),
+        Request::Lock(lock) => Some(lock.owner),
         _ => None,
     }
 }
@@ -701,21 +675,21 @@ mod tests {
     use elbow_ranges::Footprint;
 
     use super::*;
-    use crate::message::{FileName, Kind, Wait};
+    use crate::message::{FileName, LockMode, Wait};
 
     const ONE: SessionId = SessionId(1);
     const TWO: SessionId = SessionId(2);
 
     fn lock(id: u64, start: u64) -> Request {
-        Request::Lock {
+        Request::Lock(LockRequest {
             id: LockId(id),
             owner: Owner(1),
             file: FileName::new(b"/f").unwrap(),
-            kind: Kind::Exclusive,
+            mode: LockMode::Exclusive,
             footprint: Footprint::extent(start..start + 10).unwrap(),
             wait: Wait::Forever,
             recall: false,
-        }
+        })
     }
 
     /// Asks, and returns what was sent.
@@ -734,7 +708,7 @@ mod tests {
     /// The name at the service of the lock that was asked for.
     fn asked(sent: &[Send]) -> LockId {
         match sent {
-            [.., Send::Up(Request::Lock { id, recall: true, .. })] => *id,
+            [.., Send::Up(Request::Lock(LockRequest { id, recall: true, .. }))] => *id,
             other => panic!("no lock was asked for: {other:?}"),
         }
     }

@@ -60,7 +60,7 @@ impl Service {
             session,
             owner: lock.who.owner,
             client: member.as_ref().map(|member| member.name.clone()).unwrap_or_default(),
-            kind: lock.kind,
+            mode: lock.mode,
             is_posix: lock.is_posix,
             is_ending: member.is_some_and(|member| member.is_broken()),
             token: lock.token,
@@ -168,7 +168,7 @@ mod tests {
     use parking_lot::Mutex;
 
     use super::*;
-    use crate::message::{Kind, LockId, Owner, Request, Wait};
+    use crate::message::{LockId, LockMode, LockRequest, Owner, Request, Wait};
     use crate::server::listen::Peer;
     use crate::server::outbox::Ending;
     use crate::server::service::Grace;
@@ -184,15 +184,15 @@ mod tests {
     }
 
     fn lock(id: u64, file: &[u8]) -> Request {
-        Request::Lock {
+        Request::Lock(LockRequest {
             id: LockId(id),
             owner: Owner(id),
             file: FileName::new(file).unwrap(),
-            kind: Kind::Exclusive,
+            mode: LockMode::Exclusive,
             footprint: Footprint::whole(),
             wait: Wait::Try,
             recall: false,
-        }
+        })
     }
 
     /// By number: root, who runs the service, and whose it is may; and what is broken is told to whoever runs the service.

@@ -44,7 +44,7 @@ impl Long {
     }
 
     fn steps(&self) -> u64 {
-        let (Request::Lock { footprint, .. } | Request::Reassert { footprint, .. }) = &self.request else {
+        let Some((_, _, footprint)) = self.request.list() else {
             return 0;
         };
         self.comparisons.iter().map(|other| other.cost(footprint)).sum()
@@ -57,7 +57,7 @@ impl Long {
             comparisons,
             ..
         } = self;
-        if let Request::Lock { footprint, .. } | Request::Reassert { footprint, .. } = &request {
+        if let Some((_, _, footprint)) = request.list() {
             known.learn(footprint, &comparisons);
         }
         (request, known)

@@ -31,7 +31,9 @@ use crate::deadlock;
 use crate::hello::{PROTOCOL_NEWEST, Welcome};
 use crate::lease::Leases;
 use crate::memory::Memory;
-use crate::message::{FileName, LockId, Refusal, Reply, Request, SessionId};
+use crate::message::{
+    FileName, LockId, LockRequest, PosixRequest, QueryRequest, ReassertRequest, Refusal, Reply, Request, SessionId,
+};
 use crate::shard::{Action, Limits, Shard};
 use crate::table::{Comparison, Known};
 
@@ -515,7 +517,7 @@ impl Desk for Service {
             return None; // It was told so.
         }
         match &request {
-            Request::Lock { id, file, .. } | Request::Reassert { id, file, .. } => {
+            Request::Lock(LockRequest { id, file, .. }) | Request::Reassert(ReassertRequest { id, file, .. }) => {
                 let place = self.place_of(file);
                 let there = *member.places.lock().entry(*id).or_insert(place);
                 if there == place {
@@ -526,8 +528,8 @@ impl Desk for Service {
                     member.outbox.push(&Reply::Refused { id, why }, true);
                 }
             }
-            Request::Posix { file, .. }
-            | Request::Query { file, .. }
+            Request::Posix(PosixRequest { file, .. })
+            | Request::Query(QueryRequest { file, .. })
             | Request::PosixRelease { file: Some(file), .. } => {
                 let place = self.place_of(file);
                 self.bury(place, member, &request, &known);
@@ -620,7 +622,7 @@ mod tests {
     use elbow_ranges::Footprint;
 
     use super::*;
-    use crate::message::{Kind, Owner, Wait};
+    use crate::message::{LockMode, Owner, Wait};
     use crate::server::outbox::Ending;
     use crate::server::outbox::Unsent;
     use crate::wire;
@@ -631,15 +633,15 @@ mod tests {
     };
 
     fn lock(id: u64, file: &[u8]) -> Request {
-        Request::Lock {
+        Request::Lock(LockRequest {
             id: LockId(id),
             owner: Owner(id),
             file: FileName::new(file).unwrap(),
-            kind: Kind::Exclusive,
+            mode: LockMode::Exclusive,
             footprint: Footprint::extent(0..10).unwrap(),
             wait: Wait::Forever,
             recall: false,
-        }
+        })
     }
 
     fn sent(service: &Service, member: &Member) -> Vec<Reply> {
@@ -667,23 +669,23 @@ mod tests {
 
     fn list_lock(id: u64, footprint: Footprint) -> Request {
         match lock(id, b"/f") {
-            Request::Lock {
+            Request::Lock(LockRequest {
                 id,
                 owner,
                 file,
-                kind,
+                mode,
                 wait,
                 recall,
                 ..
-            } => Request::Lock {
+            }) => Request::Lock(LockRequest {
                 id,
                 owner,
                 file,
-                kind,
+                mode,
                 footprint,
                 wait,
                 recall,
-            },
+            }),
             other => other,
         }
     }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use super::service::Service;
-use crate::message::Kind;
+use crate::message::LockMode;
 use crate::shard::{FileStatus, LockStatus, Shard};
 
 /// Files named, and locks of each; the rest is counted. So a status fits a frame.
@@ -68,7 +68,7 @@ fn lock_json(lock: &LockStatus) -> Value {
         "session": lock.who.session.0,
         "owner": lock.who.owner.0,
         "id": lock.id.0,
-        "exclusive": lock.kind == Kind::Exclusive,
+        "exclusive": lock.mode == LockMode::Exclusive,
         "posix": lock.is_posix,
         "pattern": lock.pattern,
         "token": lock.token.map(|token| token.0),

@@ -7,7 +7,9 @@ use elbow_ranges::Footprint;
 use super::session::Place;
 use super::{Action, File, Session, Shard, limits};
 use crate::memory::LOCK_BYTES;
-use crate::message::{FileName, Kind, LockId, Owner, Refusal, Reply, Request, SessionId, Token, Wait};
+use crate::message::{
+    FileName, LockId, LockMode, LockRequest, ReassertRequest, Refusal, Reply, Request, SessionId, Token, Wait,
+};
 use crate::table::{Ask, Comparison, Known, Party, Patience};
 
 impl Shard {
@@ -54,7 +56,7 @@ impl Shard {
         let pieces = file.filter(|_| ask.posix).map_or(1, |file| {
             let change = self.files[file]
                 .table
-                .plan(ask.who, &ask.footprint.bounds(), Some(ask.kind));
+                .plan(ask.who, &ask.footprint.bounds(), Some(ask.mode));
             change.locks().max(0).cast_unsigned()
         });
         let of_file = file.map_or(File::bytes(name), |_| 0);
@@ -192,13 +194,9 @@ impl Shard {
     #[must_use]
     pub fn in_the_way(&self, session: SessionId, request: &Request, known: &Known) -> Option<SessionId> {
         let file = match request {
-            Request::Lock {
-                file, wait: Wait::Try, ..
-            }
-            | Request::Query { file, .. } => file,
-            Request::Posix {
-                file, wait: Wait::Try, ..
-            } => file,
+            Request::Lock(lock) if lock.wait == Wait::Try => &lock.file,
+            Request::Posix(lock) if lock.wait == Wait::Try => &lock.file,
+            Request::Query(query) => &query.file,
             _ => return None,
         };
         let table = &self.files[*self.names.get(file)?].table;
@@ -216,7 +214,7 @@ impl Shard {
         known: &Known,
         steps: u64,
     ) -> Vec<Comparison> {
-        let (Request::Lock { file, .. } | Request::Reassert { file, .. }) = request else {
+        let Some((_, file, _)) = request.list() else {
             return Vec::new();
         };
         if known.is_enough() {
@@ -264,67 +262,64 @@ impl Shard {
 
 /// The lock that a request asks for or about.
 fn ask_of(session: SessionId, request: &Request, known: &Known) -> Option<Ask> {
-    let party = |owner: &Owner| Party { session, owner: *owner };
+    let party = |owner| Party { session, owner };
     match request {
-        Request::Lock {
-            id,
-            owner,
-            kind,
-            footprint,
-            recall,
-            ..
+        Request::Lock(lock) => Some(Ask::of_lock(session, lock.clone(), known.clone())),
+        Request::Reassert(lock) => Some(Ask::of_reassertion(session, lock.clone(), known.clone())),
+        Request::Posix(lock) if lock.mode.is_some() => {
+            posix_ask(party(lock.owner), lock.id, lock.start..lock.end, lock.mode).ok()
         }
-        | Request::Reassert {
-            id,
-            owner,
-            kind,
-            footprint,
-            recall,
-            ..
-        } => Some(Ask {
-            who: party(owner),
-            id: *id,
-            kind: *kind,
-            footprint: footprint.clone(),
-            posix: false,
-            recall: *recall,
-            known: known.clone(),
-            number: 0,
-        }),
-        Request::Posix {
-            id,
-            owner,
-            start,
-            end,
-            kind: Some(kind),
-            ..
-        }
-        | Request::Query {
-            id,
-            owner,
-            kind,
-            start,
-            end,
-            ..
-        } => posix_ask(party(owner), *id, *start..*end, Some(*kind)).ok(),
+        Request::Query(query) => posix_ask(party(query.owner), query.id, query.start..query.end, Some(query.mode)).ok(),
         _ => None,
     }
 }
 
-pub(super) fn posix_ask(who: Party, id: LockId, range: Range<u64>, kind: Option<Kind>) -> Result<Ask, Refusal> {
+impl Ask {
+    fn new(who: Party, id: LockId, mode: LockMode, footprint: Footprint) -> Self {
+        Self {
+            who,
+            id,
+            mode,
+            footprint,
+            posix: false,
+            recall: false,
+            known: Known::default(),
+            number: 0,
+        }
+    }
+
+    pub(super) fn of_lock(session: SessionId, lock: LockRequest, known: Known) -> Self {
+        let who = Party {
+            session,
+            owner: lock.owner,
+        };
+        Self {
+            recall: lock.recall,
+            known,
+            ..Self::new(who, lock.id, lock.mode, lock.footprint)
+        }
+    }
+
+    pub(super) fn of_reassertion(session: SessionId, lock: ReassertRequest, known: Known) -> Self {
+        let who = Party {
+            session,
+            owner: lock.owner,
+        };
+        Self {
+            recall: lock.recall,
+            known,
+            ..Self::new(who, lock.id, lock.mode, lock.footprint)
+        }
+    }
+}
+
+pub(super) fn posix_ask(who: Party, id: LockId, range: Range<u64>, mode: Option<LockMode>) -> Result<Ask, Refusal> {
     let bad = || Refusal::Bad {
         what: format!("the range {}..{} is empty", range.start, range.end),
     };
     let footprint = Footprint::extent(range.clone()).map_err(|_| bad())?;
-    let kind = kind.unwrap_or(Kind::Exclusive);
     Ok(Ask {
-        who,
-        id,
-        kind,
-        footprint,
         posix: true,
-        recall: false,
-        known: Known::default(),
-        number: 0,
+        ..Ask::new(who, id, mode.unwrap_or(LockMode::Exclusive), footprint)
     })
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 
 use super::{File, Shard};
-use crate::message::{FileName, Kind, LockId, Refusal, Request, SessionId, Token};
+use crate::message::{FileName, LockId, LockMode, Refusal, Request, SessionId, Token};
 use crate::table::{Lock, Party, State};
 
 /// What is, and what has happened since the shard began.
@@ -91,10 +91,10 @@ impl Totals {
 
     pub(super) fn count_request(&mut self, request: &Request) {
         match request {
-            Request::Lock { .. } => self.lock_requests += 1,
+            Request::Lock(_) => self.lock_requests += 1,
             Request::Unlock { .. } | Request::Cancel { .. } => self.unlock_requests += 1,
-            Request::Posix { .. } | Request::PosixRelease { .. } | Request::Query { .. } => self.posix_requests += 1,
-            Request::Reassert { .. }
+            Request::Posix(_) | Request::PosixRelease { .. } | Request::Query(_) => self.posix_requests += 1,
+            Request::Reassert(_)
             | Request::Renew { .. }
             | Request::Status { .. }
             | Request::Look { .. }
@@ -141,7 +141,7 @@ pub struct LockStatus {
     /// Its name in the session; of a POSIX piece that of the request that brought it.
     pub id: LockId,
     /// Shared or exclusive.
-    pub kind: Kind,
+    pub mode: LockMode,
     /// Whether it follows fcntl(2).
     pub is_posix: bool,
     /// What it covers, in the form it was asked for.
@@ -260,7 +260,7 @@ impl Lock {
         LockStatus {
             who: self.ask.who,
             id: self.ask.id,
-            kind: self.ask.kind,
+            mode: self.ask.mode,
             is_posix: self.ask.posix,
             pattern: self.ask.footprint.to_string(),
             bounds: self.bounds.clone(),

@@ -17,7 +17,7 @@ use std::ops::Range;
 use elbow_ranges::Footprint;
 
 use super::{Ask, Lock, Party, Sequence, State, Table};
-use crate::message::{Kind, Token};
+use crate::message::{LockMode, Token};
 
 /// What a POSIX request makes of its owner's pieces.
 #[derive(Debug)]
@@ -38,16 +38,16 @@ impl Change {
 }
 
 impl Table {
-    /// What has to change so that `who` holds exactly `kind` over `range`.
-    pub(crate) fn plan(&self, who: Party, range: &Range<u64>, kind: Option<Kind>) -> Change {
+    /// What has to change so that `who` holds exactly `mode` over `range`.
+    pub(crate) fn plan(&self, who: Party, range: &Range<u64>, mode: Option<LockMode>) -> Change {
         let mut change = Change {
             ended: Vec::new(),
             rest: Vec::new(),
-            new: kind.map(|_| range.clone()),
+            new: mode.map(|_| range.clone()),
         };
         for (key, piece) in self.pieces_at(who, range) {
             let bounds = &piece.bounds;
-            if let Some(new) = change.new.as_mut().filter(|_| kind == Some(piece.ask.kind)) {
+            if let Some(new) = change.new.as_mut().filter(|_| mode == Some(piece.ask.mode)) {
                 *new = new.start.min(bounds.start)..new.end.max(bounds.end);
                 change.ended.push(key);
             } else if bounds.start < range.end && range.start < bounds.end {

@@ -137,7 +137,7 @@ impl Table {
         let passes = self.passes(ask, number);
         let locks = if posix {
             let Lock { ask, bounds, .. } = self.end(key);
-            let change = self.plan(who, &bounds, Some(ask.kind));
+            let change = self.plan(who, &bounds, Some(ask.mode));
             self.carry_out(change, &ask, now_ms, token, sequence)
         } else {
             self.turn_to_held(key, now_ms, token);

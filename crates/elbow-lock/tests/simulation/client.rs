@@ -8,12 +8,13 @@
 //! ```
 //!
 //! Meanwhile the other threads go on, and the link may be made again: what a thread then does with an old one in its hands
-//! is what this looks for. [`ClientFlaw`] plants bugs in what drives the core; those of the shipped drivers were of this kind.
+//! is what this looks for. [`ClientFlaw`] plants bugs in what drives the core; those of the shipped drivers were of this mode.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use elbow_lock::{
-    Call, ClientCore, Kind, LinkNumber, LockId, Opened, Owner, Reply, Request, SessionId, Standing, Taken, Token, Wait,
+    Call, ClientCore, LinkNumber, LockId, LockMode, LockRequest, Opened, Owner, PosixRequest, Reply, Request,
+    SessionId, Standing, Taken, Token, Wait,
 };
 use elbow_ranges::{Dim, Footprint, Strided};
 use rand::rngs::StdRng;
@@ -513,10 +514,10 @@ impl Client {
     fn request(&mut self, id: LockId, owner: Owner, may_be_posix: bool) -> Request {
         let rng = &mut self.rng;
         let file = file(rng.random_range(0..2));
-        let kind = if rng.random_bool(0.4) {
-            Kind::Shared
+        let mode = if rng.random_bool(0.4) {
+            LockMode::Shared
         } else {
-            Kind::Exclusive
+            LockMode::Exclusive
         };
         let wait = match rng.random_range(0..8) {
             0 => Wait::Try,
@@ -526,15 +527,15 @@ impl Client {
         let start = rng.random_range(0..24);
         if may_be_posix && rng.random_bool(0.2) {
             let end = start + rng.random_range(1..12);
-            return Request::Posix {
+            return Request::Posix(PosixRequest {
                 id,
                 owner,
                 file,
                 start,
                 end,
-                kind: Some(kind),
+                mode: Some(mode),
                 wait,
-            };
+            });
         }
         let footprint = match rng.random_range(0..10) {
             0 => Footprint::whole(),
@@ -549,15 +550,15 @@ impl Client {
                     .into()
             }
         };
-        Request::Lock {
+        Request::Lock(LockRequest {
             id,
             owner,
             file,
-            kind,
+            mode,
             footprint,
             wait,
             recall: rng.random_bool(0.2),
-        }
+        })
     }
 
     fn keep_up(&mut self, now_ms: u64, out: &mut Out) {
@@ -644,15 +645,15 @@ impl Held {
     }
 
     fn posix_unlock(&self, id: LockId) -> Request {
-        Request::Posix {
+        Request::Posix(PosixRequest {
             id,
             owner: self.want.who.owner,
             file: self.want.file.clone(),
             start: self.want.bytes[0].start,
             end: self.want.bytes[0].end,
-            kind: None,
+            mode: None,
             wait: Wait::Try,
-        }
+        })
     }
 }
 

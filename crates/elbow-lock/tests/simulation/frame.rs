@@ -32,9 +32,9 @@ pub(crate) fn append(bytes: &mut Vec<u8>, message: &Message) {
     }
 }
 
-fn own(bytes: &mut Vec<u8>, kind: u8, numbers: [u32; 3]) {
+fn own(bytes: &mut Vec<u8>, mode: u8, numbers: [u32; 3]) {
     bytes.extend(13_u32.to_le_bytes());
-    bytes.push(kind);
+    bytes.push(mode);
     bytes.extend(numbers.into_iter().flat_map(u32::to_le_bytes));
 }
 

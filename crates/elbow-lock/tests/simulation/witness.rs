@@ -9,7 +9,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use elbow_lock::{Action, FileName, LockId, Party, Refusal, Reply, Request, SessionId, Token};
+use elbow_lock::{
+    Action, FileName, LockId, Party, PosixRequest, QueryRequest, Refusal, Reply, Request, SessionId, Token,
+};
 
 use crate::support::naive::{Want, behind, conflict, posix_apply, wanted};
 
@@ -66,10 +68,10 @@ impl Witness {
     pub(crate) fn requested(&mut self, session: SessionId, request: &Request) {
         let want = wanted(session, request);
         match (request, want) {
-            (Request::Posix { kind: None, .. }, Some(want)) => self.unlocks.push(want),
-            (Request::Lock { .. } | Request::Posix { .. }, Some(want)) => self.waiting.push(want),
-            (Request::Reassert { .. }, Some(want)) => self.reasserted.push(want),
-            (Request::Query { id, .. }, _) => drop(self.queries.insert((session, *id))),
+            (Request::Posix(PosixRequest { mode: None, .. }), Some(want)) => self.unlocks.push(want),
+            (Request::Lock(_) | Request::Posix(_), Some(want)) => self.waiting.push(want),
+            (Request::Reassert(_), Some(want)) => self.reasserted.push(want),
+            (Request::Query(QueryRequest { id, .. }), _) => drop(self.queries.insert((session, *id))),
             (Request::Unlock { id } | Request::Cancel { id }, _) => {
                 self.held
                     .retain(|want| want.posix || (want.who.session, want.id) != (session, *id));
@@ -143,7 +145,7 @@ impl Witness {
         }
         self.grows(&want, token);
         if want.posix {
-            posix_apply(&mut self.held, &want, Some(want.kind));
+            posix_apply(&mut self.held, &want, Some(want.mode));
         } else {
             self.held.push(want);
         }

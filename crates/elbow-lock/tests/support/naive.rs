@@ -9,8 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use elbow_lock::{
-    Action, Blocker, Deadlock, FileName, Kind, LockId, Owner, Party, Refusal, Reply, Request, SessionId, Token, Wait,
-    WaitFor,
+    Action, Blocker, Deadlock, FileName, LockId, LockMode, LockRequest, Owner, Party, PosixRequest, QueryRequest,
+    ReassertRequest, Refusal, Reply, Request, SessionId, Token, Wait, WaitFor,
 };
 
 /// A bug.
@@ -41,7 +41,7 @@ pub(crate) struct Want {
     pub(crate) file: FileName,
     pub(crate) who: Party,
     pub(crate) id: LockId,
-    pub(crate) kind: Kind,
+    pub(crate) mode: LockMode,
     pub(crate) bytes: Vec<Range<u64>>,
     pub(crate) posix: bool,
     pub(crate) recall: bool,
@@ -82,7 +82,7 @@ pub(crate) struct Naive {
 pub(crate) fn conflict(a: &Want, b: &Want) -> bool {
     let overlap = |a: &Range<u64>, b: &Range<u64>| a.start < b.end && b.start < a.end;
     a.file == b.file
-        && (a.kind == Kind::Exclusive || b.kind == Kind::Exclusive)
+        && (a.mode == LockMode::Exclusive || b.mode == LockMode::Exclusive)
         && !(a.posix && b.posix && a.who == b.who)
         && a.bytes.iter().any(|a| b.bytes.iter().any(|b| overlap(a, b)))
 }
@@ -104,13 +104,13 @@ pub(crate) fn behind<'a>(
 }
 
 /// The pieces of one owner in one file after a POSIX request: subtract, add, merge.
-pub(crate) fn posix_apply(held: &mut Vec<Want>, want: &Want, kind: Option<Kind>) {
+pub(crate) fn posix_apply(held: &mut Vec<Want>, want: &Want, mode: Option<LockMode>) {
     let Range { start, end } = want.bytes[0];
     let is_mine = |hold: &Want| hold.posix && hold.who == want.who && hold.file == want.file;
-    let mut pieces: Vec<(u64, u64, Kind)> = kind.map(|kind| (start, end, kind)).into_iter().collect();
+    let mut pieces: Vec<(u64, u64, LockMode)> = mode.map(|mode| (start, end, mode)).into_iter().collect();
     for hold in held.extract_if(.., |hold| is_mine(hold)) {
         let Range { start: from, end: to } = hold.bytes[0];
-        pieces.extend([(from, to.min(start), hold.kind), (from.max(end), to, hold.kind)]);
+        pieces.extend([(from, to.min(start), hold.mode), (from.max(end), to, hold.mode)]);
     }
     pieces.retain(|&(from, to, _)| from < to);
     pieces.sort_by_key(|&(from, ..)| from);
@@ -119,8 +119,8 @@ pub(crate) fn posix_apply(held: &mut Vec<Want>, want: &Want, kind: Option<Kind>)
         piece.1 = if is_same { next.1 } else { piece.1 };
         is_same
     });
-    held.extend(pieces.into_iter().map(|(from, to, kind)| Want {
-        kind,
+    held.extend(pieces.into_iter().map(|(from, to, mode)| Want {
+        mode,
         bytes: vec![from..to],
         ..want.clone()
     }));
@@ -128,62 +128,62 @@ pub(crate) fn posix_apply(held: &mut Vec<Want>, want: &Want, kind: Option<Kind>)
 
 /// What a request wants to hold, if it is such a request.
 pub(crate) fn wanted(session: SessionId, request: &Request) -> Option<Want> {
-    let want = |id: &LockId, owner: &Owner, file: &FileName, kind: &Kind, bytes, posix, recall| {
+    let want = |id: &LockId, owner: &Owner, file: &FileName, mode: &LockMode, bytes, posix, recall| {
         let who = Party { session, owner: *owner };
         Some(Want {
             file: file.clone(),
             who,
             id: *id,
-            kind: *kind,
+            mode: *mode,
             bytes,
             posix,
             recall,
         })
     };
     match request {
-        Request::Lock {
+        Request::Lock(LockRequest {
             id,
             owner,
             file,
-            kind,
+            mode,
             footprint,
             recall,
             ..
-        }
-        | Request::Reassert {
+        })
+        | Request::Reassert(ReassertRequest {
             id,
             owner,
             file,
-            kind,
+            mode,
             footprint,
             recall,
             ..
-        } => want(id, owner, file, kind, footprint.iter().collect(), false, *recall),
-        Request::Posix {
+        }) => want(id, owner, file, mode, footprint.iter().collect(), false, *recall),
+        Request::Posix(PosixRequest {
             id,
             owner,
             file,
             start,
             end,
-            kind,
+            mode,
             ..
-        } => want(
+        }) => want(
             id,
             owner,
             file,
-            &kind.unwrap_or(Kind::Exclusive),
+            &mode.unwrap_or(LockMode::Exclusive),
             vec![*start..*end],
             true,
             false,
         ),
-        Request::Query {
+        Request::Query(QueryRequest {
             id,
             owner,
             file,
-            kind,
+            mode,
             start,
             end,
-        } => want(id, owner, file, kind, vec![*start..*end], true, false),
+        }) => want(id, owner, file, mode, vec![*start..*end], true, false),
         _ => None,
     }
 }
@@ -231,21 +231,21 @@ impl Naive {
         let want = wanted(session, request);
         match (request, want) {
             (
-                Request::Lock { wait, .. }
-                | Request::Posix {
-                    wait, kind: Some(_), ..
-                },
+                Request::Lock(LockRequest { wait, .. })
+                | Request::Posix(PosixRequest {
+                    wait, mode: Some(_), ..
+                }),
                 Some(want),
             ) => {
                 self.ask(now_ms, want, *wait, out);
             }
-            (Request::Posix { .. }, Some(want)) => {
+            (Request::Posix(_), Some(want)) => {
                 self.change_posix(&want, None);
                 self.grant_reply(session, want.id, out);
                 self.settle(now_ms, out);
             }
-            (Request::Reassert { token, .. }, Some(want)) => self.reassert(want, *token, out),
-            (Request::Query { .. }, Some(want)) => {
+            (Request::Reassert(ReassertRequest { token, .. }), Some(want)) => self.reassert(want, *token, out),
+            (Request::Query(_), Some(want)) => {
                 let id = want.id;
                 let reply = match self.grace_left(now_ms) {
                     Some(wait_ms) => Reply::Refused {
@@ -279,7 +279,7 @@ impl Naive {
         let holds = || self.held.iter().filter(|hold| conflict(&hold.want, want));
         let first = holds().map(|hold| hold.want.bytes[0].start).min();
         let blocker = |hold: &Hold| Blocker {
-            kind: hold.want.kind,
+            mode: hold.want.mode,
             start: hold.want.bytes[0].start,
             end: hold.want.bytes[hold.want.bytes.len() - 1].end,
             session: hold.want.who.session,
@@ -371,7 +371,7 @@ impl Naive {
             waiter: waiter.want.who,
             id: waiter.want.id,
             file: waiter.want.file.clone(),
-            kind: waiter.want.kind,
+            mode: waiter.want.mode,
             bounds: waiter.want.bytes[0].start..waiter.want.bytes[waiter.want.bytes.len() - 1].end,
             since_ms: waiter.since_ms,
             number: waiter.number,
@@ -546,7 +546,7 @@ impl Naive {
     fn grant(&mut self, want: Want, out: &mut Vec<Action>) {
         self.grant_reply(want.who.session, want.id, out);
         if want.posix {
-            return self.change_posix(&want, Some(want.kind));
+            return self.change_posix(&want, Some(want.mode));
         }
         let told = want.recall && self.queue.iter().any(|waiter| conflict(&waiter.want, &want));
         if told {
@@ -561,13 +561,13 @@ impl Naive {
         out.push(Action::Reply(session, Reply::Granted { id, token }));
     }
 
-    fn change_posix(&mut self, want: &Want, kind: Option<Kind>) {
+    fn change_posix(&mut self, want: &Want, mode: Option<LockMode>) {
         let mut posix: Vec<Want> = self
             .held
             .extract_if(.., |hold| hold.want.posix)
             .map(|hold| hold.want)
             .collect();
-        posix_apply(&mut posix, want, kind);
+        posix_apply(&mut posix, want, mode);
         self.held
             .extend(posix.into_iter().map(|want| Hold { want, told: false }));
     }

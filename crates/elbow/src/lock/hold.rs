@@ -5,7 +5,7 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
-use elbow_lock::{ADDRESS_VARIABLE, Hold, Identity, KEY_VARIABLE, Kind, LockError, Owner, Refusal, Wait};
+use elbow_lock::{ADDRESS_VARIABLE, Hold, Identity, KEY_VARIABLE, LockError, LockMode, Owner, Refusal, Wait};
 use elbow_ranges::{Footprint, PatternError};
 
 use super::args::HoldArgs;
@@ -23,9 +23,13 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(200);
 pub(super) fn run(args: &HoldArgs) -> Result<ExitCode> {
     let name = format!("elbow lock hold, process {}", std::process::id());
     let client = super::connect_for(&args.service, args.ttl, name)?;
-    let kind = if args.shared { Kind::Shared } else { Kind::Exclusive };
+    let mode = if args.shared {
+        LockMode::Shared
+    } else {
+        LockMode::Exclusive
+    };
     let file = Identity::from(args.identity).of_file(&args.file)?;
-    match client.lock_as(US, file, footprint(args)?, kind, wait(args)) {
+    match client.lock_as(US, file, footprint(args)?, mode, wait(args)) {
         Ok(hold) => run_under(&hold, args),
         Err(
             error @ LockError::Refused {

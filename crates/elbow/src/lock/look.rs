@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::Result;
-use elbow_lock::{Client, FileName, Kind, LockError, Seen, SeenLock, file_name};
+use elbow_lock::{Client, FileName, LockError, LockMode, Seen, SeenLock, file_name};
 use serde::Serialize;
 
 use super::status::age;
@@ -72,17 +72,14 @@ fn lines(file: &FileName, seen: &Seen) -> Vec<String> {
 }
 
 fn line(lock: &SeenLock) -> String {
-    let kind = match lock.kind {
-        Kind::Exclusive => "exclusive",
-        Kind::Shared => "shared",
-    };
+    let mode = lock.mode.name();
     let token = lock.token.map_or(String::new(), |token| format!(", token {}", token.0));
     let elsewhere = match lock.elsewhere {
         0 => String::new(),
         others => format!(", holds {others} of other files"),
     };
     format!(
-        "  {:6} {kind:9} {:>7}  {}  {}, session {} owner {}{token}{elsewhere}",
+        "  {:6} {mode:9} {:>7}  {}  {}, session {} owner {}{token}{elsewhere}",
         state(lock),
         age(lock.age_ms),
         lock.pattern,
@@ -121,7 +118,7 @@ impl Lock {
             session: lock.session.0,
             owner: lock.owner.0,
             client: lock.client.clone(),
-            exclusive: lock.kind == Kind::Exclusive,
+            exclusive: lock.mode == LockMode::Exclusive,
             posix: lock.is_posix,
             start: lock.start,
             end: lock.end,

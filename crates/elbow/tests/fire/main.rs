@@ -23,7 +23,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-use elbow_lock::{Hold, Kind, LockError, Wait};
+use elbow_lock::{Hold, LockError, LockMode, Wait};
 use elbow_ranges::Footprint;
 use elbow_testkit::cases::{is_soak, seeds_of};
 use elbow_testkit::oracle::{Holding, Violation, judge, log::Story};
@@ -228,7 +228,7 @@ impl<'a> Round<'a> {
         loop {
             self.tend_proxies(&[]);
             let (client, file) = (self.bed.client(address), self.bed.path().join(file));
-            let hold = client.lock(&file, Footprint::whole(), Kind::Exclusive, Wait::For(30_000));
+            let hold = client.lock(&file, Footprint::whole(), LockMode::Exclusive, Wait::For(30_000));
             match hold.and_then(Hold::finish) {
                 Ok(()) => return,
                 Err(LockError::Lost { .. }) if Instant::now() < give_up => {}

@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
-use elbow_lock::{Address, Client, Credentials, Kind, LockError, Options, Wait};
+use elbow_lock::{Address, Client, Credentials, LockError, LockMode, Options, Wait};
 use elbow_ranges::Footprint;
 
 use super::lockd::Lockd;
@@ -30,7 +30,7 @@ fn over_tcp_only_those_with_the_key_come_in() {
 
     let client = enter(tcp, Some(b"0123456789abcdef0123")).unwrap();
     client
-        .lock("/f", Footprint::whole(), Kind::Exclusive, Wait::Try)
+        .lock("/f", Footprint::whole(), LockMode::Exclusive, Wait::Try)
         .unwrap();
     for (key, why) in [
         (None, "asks for a key"),
@@ -59,7 +59,7 @@ fn metrics_are_read_by_http() {
     let lockd = Lockd::start(&["--metrics", &place]);
     let client = lockd.client();
     let _hold = client
-        .lock("/f", Footprint::whole(), Kind::Exclusive, Wait::Try)
+        .lock("/f", Footprint::whole(), LockMode::Exclusive, Wait::Try)
         .unwrap();
     let mut stream = TcpStream::connect(place).unwrap();
     stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();

@@ -8,7 +8,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::time::Duration;
 
-use elbow_lock::{Client, FileName, Hold, Kind, LockError, Owner, Wait, file_name};
+use elbow_lock::{Client, FileName, Hold, LockError, LockMode, Owner, Wait, file_name};
 use elbow_ranges::Footprint;
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -30,7 +30,7 @@ fn hold(client: &Client, file: &FileName, wait: Wait) -> Result<Hold, LockError>
         Owner::of_this_thread(),
         file.clone(),
         Footprint::whole(),
-        Kind::Exclusive,
+        LockMode::Exclusive,
         wait,
     )
 }
@@ -62,7 +62,7 @@ fn who_holds_one_file_and_who_waits_is_told() {
     let (client, file) = (lockd.client(), name(&lockd));
     let rows = Footprint::from_list((0..2_500).map(|i| (i * 400, 100))).unwrap();
     let held = client
-        .lock_as(Owner(5), file.clone(), rows, Kind::Shared, Wait::Try)
+        .lock_as(Owner(5), file.clone(), rows, LockMode::Shared, Wait::Try)
         .unwrap();
     let elsewhere = hold(&client, &FileName::new(b"dataset/7").unwrap(), Wait::Try).unwrap();
     let _waits = waiting(&lockd, &file);

@@ -2,7 +2,7 @@
 
 use std::process::{Command, Output};
 
-use elbow_lock::{Kind, Wait};
+use elbow_lock::{LockMode, Wait};
 use elbow_ranges::Footprint;
 use rustix::process::Signal;
 
@@ -56,7 +56,7 @@ fn only_the_bytes_that_were_named_are_locked() {
     let file = lockd.directory.path().join("f");
     let client = lockd.client();
     let held = Footprint::from_list([(0, 4096), (8192, 4096)]).unwrap();
-    let _hold = client.lock(&file, held, Kind::Exclusive, Wait::Try).unwrap();
+    let _hold = client.lock(&file, held, LockMode::Exclusive, Wait::Try).unwrap();
     for (range, code) in [
         ("4096:4096", 0),
         ("4095:1", 1),
@@ -129,13 +129,15 @@ fn a_service_told_to_end_waits_for_locks_and_the_next_one_has_no_grace_period() 
     let lockd = Lockd::start(&["--drain", "20s"]);
     let client = lockd.client();
     let hold = client
-        .lock("/f", Footprint::whole(), Kind::Exclusive, Wait::Try)
+        .lock("/f", Footprint::whole(), LockMode::Exclusive, Wait::Try)
         .unwrap();
     let token = hold.token();
     lockd.signal(Signal::TERM);
     let other = lockd.client();
     until("it refuses new ones", || {
-        other.lock("/g", Footprint::whole(), Kind::Shared, Wait::Try).is_err()
+        other
+            .lock("/g", Footprint::whole(), LockMode::Shared, Wait::Try)
+            .is_err()
     });
     hold.finish().unwrap();
     let state = lockd.directory.path().join("socket.state");
@@ -153,7 +155,7 @@ fn a_service_told_to_end_waits_for_locks_and_the_next_one_has_no_grace_period() 
     let next = Lockd::start(&["--state", kept.to_str().unwrap()]);
     let hold = next
         .client()
-        .lock("/f", Footprint::whole(), Kind::Exclusive, Wait::Try)
+        .lock("/f", Footprint::whole(), LockMode::Exclusive, Wait::Try)
         .unwrap();
     assert!(hold.token() > token, "{:?} after {token:?}", hold.token());
     std::fs::remove_file(kept).unwrap();
@@ -198,11 +200,11 @@ fn a_service_with_a_request_that_times_out_sleeps_until_then() {
     let lockd = Lockd::start(&[]);
     let (holder, waiter) = (lockd.client(), lockd.client());
     let hold = holder
-        .lock("/f", Footprint::whole(), Kind::Exclusive, Wait::Try)
+        .lock("/f", Footprint::whole(), LockMode::Exclusive, Wait::Try)
         .unwrap();
     let before = lockd.processor_seconds();
     let error = waiter
-        .lock("/f", Footprint::whole(), Kind::Exclusive, Wait::For(2_000))
+        .lock("/f", Footprint::whole(), LockMode::Exclusive, Wait::For(2_000))
         .unwrap_err();
     assert!(error.to_string().contains("for as long as"), "{error}");
     let took = lockd.processor_seconds() - before;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use elbow_lock::{Client, Hold, Kind, LockError, Wait};
+use elbow_lock::{Client, Hold, LockError, LockMode, Wait};
 use elbow_ranges::Footprint;
 use rustix::process::Signal;
 
@@ -35,7 +35,7 @@ fn work(client: &Client, tally: &Tally, seed: u64) {
             .wrapping_add(1_442_695_040_888_963_407);
         let piece = (turn >> 33) % PIECES;
         let footprint = Footprint::from_list((0..10).map(|i| (i * 1000 + piece * 100, 100))).unwrap();
-        match client.lock("/grid", footprint, Kind::Exclusive, Wait::Forever) {
+        match client.lock("/grid", footprint, LockMode::Exclusive, Wait::Forever) {
             Ok(hold) => work_on(&hold, tally, piece as usize),
             Err(error) => panic!("a request was not served and not lost: {error}"),
         }
@@ -117,11 +117,11 @@ fn a_service_that_does_not_come_back_is_an_error_for_holders_and_for_those_who_w
     let mut lockd = Lockd::start(&["--ttl", "300ms"]);
     let (holder, waiter) = (lockd.client(), lockd.client());
     let hold = holder
-        .lock("/f", Footprint::whole(), Kind::Exclusive, Wait::Try)
+        .lock("/f", Footprint::whole(), LockMode::Exclusive, Wait::Try)
         .unwrap();
     let waits = std::thread::spawn(move || {
         waiter
-            .lock("/f", Footprint::whole(), Kind::Exclusive, Wait::Forever)
+            .lock("/f", Footprint::whole(), LockMode::Exclusive, Wait::Forever)
             .map(|_| ())
     });
     until("one waits", || lockd.total("queued") == 1);
@@ -145,13 +145,13 @@ fn a_killed_holder_over_a_unix_socket_lets_the_next_one_in_at_once() {
     let client = lockd.client();
     assert!(
         client
-            .lock(&file, Footprint::whole(), Kind::Exclusive, Wait::Try)
+            .lock(&file, Footprint::whole(), LockMode::Exclusive, Wait::Try)
             .is_err()
     );
     holder.kill().unwrap();
     holder.wait().unwrap();
     client
-        .lock(&file, Footprint::whole(), Kind::Exclusive, Wait::For(1_000))
+        .lock(&file, Footprint::whole(), LockMode::Exclusive, Wait::For(1_000))
         .unwrap();
 }
 
@@ -168,13 +168,13 @@ fn a_killed_holder_over_tcp_lets_the_next_one_in_when_its_lease_is_over() {
     holder.kill().unwrap();
     holder.wait().unwrap();
     let client = lockd.client();
-    let early = client.lock(&file, Footprint::whole(), Kind::Exclusive, Wait::For(50));
+    let early = client.lock(&file, Footprint::whole(), LockMode::Exclusive, Wait::For(50));
     assert!(
         early.is_err(),
         "the service cannot know yet whether the holder still writes"
     );
     client
-        .lock(&file, Footprint::whole(), Kind::Exclusive, Wait::For(3_000))
+        .lock(&file, Footprint::whole(), LockMode::Exclusive, Wait::For(3_000))
         .unwrap();
 }
 
@@ -189,7 +189,7 @@ fn a_stopped_client_has_lost_its_lock_before_anybody_else_gets_it() {
     let file = lockd.directory.path().join("f");
     lockd
         .client()
-        .lock(&file, Footprint::whole(), Kind::Exclusive, Wait::For(5_000))
+        .lock(&file, Footprint::whole(), LockMode::Exclusive, Wait::For(5_000))
         .unwrap();
     rustix::process::kill_process(process, Signal::CONT).unwrap();
     let output = holder.wait_with_output().unwrap();
@@ -204,7 +204,7 @@ fn a_waiter_that_is_stopped_past_its_lease_asks_again() {
     let whole = |wait| {
         lockd
             .client()
-            .lock(&file, Footprint::whole(), Kind::Exclusive, wait)
+            .lock(&file, Footprint::whole(), LockMode::Exclusive, wait)
             .unwrap()
     };
     let first = whole(Wait::Try);
@@ -255,7 +255,7 @@ fn who_was_stopped_through_a_life_of_the_service_has_lost_its_lock() {
     let client = lockd.client();
     let file = lockd.directory.path().join("f");
     let hold = client
-        .lock(&file, Footprint::whole(), Kind::Exclusive, Wait::Forever)
+        .lock(&file, Footprint::whole(), LockMode::Exclusive, Wait::Forever)
         .unwrap();
     hold.check().unwrap();
     lockd.kill_and_start_again();
@@ -274,7 +274,7 @@ fn a_service_without_its_memory_grants_nothing_until_all_is_over() {
     let mut lockd = Lockd::start(&["--listen", "tcp:127.0.0.1:0", "--ttl", "1s"]);
     let (tcp, file) = (lockd.addresses[1].to_string(), lockd.directory.path().join("f"));
     let client = Client::connect(&tcp).unwrap();
-    let whole = || client.lock(&file, Footprint::whole(), Kind::Exclusive, Wait::Forever);
+    let whole = || client.lock(&file, Footprint::whole(), LockMode::Exclusive, Wait::Forever);
     let hold = whole().unwrap();
     let token = hold.token();
     lockd.kill();
@@ -282,7 +282,7 @@ fn a_service_without_its_memory_grants_nothing_until_all_is_over() {
     assert!(spare.grace_left_ms() > 0);
     let early = spare
         .client()
-        .lock(&file, Footprint::whole(), Kind::Exclusive, Wait::Try);
+        .lock(&file, Footprint::whole(), LockMode::Exclusive, Wait::Try);
     assert!(early.is_err(), "the holder cannot know yet that its service is gone");
     assert!(matches!(hold.check(), Err(LockError::Lost { .. })));
     assert!(spare.epoch() > u64::from(token.epoch()) + 1);
@@ -299,13 +299,13 @@ fn who_waits_is_told_in_time_while_the_memory_cannot_be_written() {
     let mut lockd = Lockd::start(&["--ttl", "1s", "--state", memory.join("state").to_str().unwrap()]);
     let hold = lockd
         .client()
-        .lock("f", Footprint::whole(), Kind::Exclusive, Wait::Forever)
+        .lock("f", Footprint::whole(), LockMode::Exclusive, Wait::Forever)
         .unwrap();
     lockd.kill_and_start_again();
     std::fs::rename(&memory, &away).unwrap();
     drop(hold);
     let client = lockd.client();
-    let ask = move |wait| client.lock("g", Footprint::whole(), Kind::Exclusive, wait);
+    let ask = move |wait| client.lock("g", Footprint::whole(), LockMode::Exclusive, wait);
     let (told, answer) = std::sync::mpsc::channel();
     let waiter = std::thread::spawn(move || {
         let refused = ask(Wait::For(2_500));
@@ -342,7 +342,7 @@ pub(crate) fn holders_are_killed_and_waited_for(lockd: &Lockd, server: &str, cli
         holder.kill().unwrap();
         holder.wait().unwrap();
         let hold = std::thread::scope(|scope| {
-            let trying = scope.spawn(|| client.lock(&file, Footprint::whole(), Kind::Exclusive, Wait::Try));
+            let trying = scope.spawn(|| client.lock(&file, Footprint::whole(), LockMode::Exclusive, Wait::Try));
             std::thread::sleep(Duration::from_millis(3)); // So that it is likely to have asked; it must work otherwise, too.
             signal(Signal::CONT);
             trying.join().unwrap()

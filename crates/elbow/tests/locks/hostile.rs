@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-use elbow_lock::{Address, Client, FileName, Hold, Kind, LockId, Owner, Request, Wait, wire};
+use elbow_lock::{Address, Client, FileName, Hold, LockId, LockMode, LockRequest, Owner, Request, Wait, wire};
 use elbow_ranges::Footprint;
 
 use super::lockd::{Lockd, until};
@@ -44,7 +44,7 @@ fn whatever_is_no_protocol_ends_its_own_connection_and_no_other() {
     let lockd = Lockd::start(&[]);
     let client = lockd.client();
     let hold = client
-        .lock("/f", Footprint::whole(), Kind::Exclusive, Wait::Try)
+        .lock("/f", Footprint::whole(), LockMode::Exclusive, Wait::Try)
         .unwrap();
     let after_hello: [(&str, Vec<u8>, &str); 6] = [
         ("an empty frame", vec![0, 0, 0, 0], "a frame is empty"),
@@ -90,7 +90,13 @@ fn a_queue_that_is_full_names_the_option_that_makes_it_longer() {
     let ask = |owner| {
         let owner = elbow_lock::Owner(owner);
         client
-            .ask(owner, file.clone(), Footprint::whole(), Kind::Exclusive, Wait::Forever)
+            .ask(
+                owner,
+                file.clone(),
+                Footprint::whole(),
+                LockMode::Exclusive,
+                Wait::Forever,
+            )
             .unwrap()
     };
     let held = ask(1).wait().unwrap();
@@ -115,10 +121,12 @@ fn a_request_that_is_too_long_is_refused_alone() {
     let lockd = Lockd::start(&["--request", "64K"]);
     let client = lockd.client();
     let refused = client
-        .lock("/f", irregular(100_000), Kind::Exclusive, Wait::Try)
+        .lock("/f", irregular(100_000), LockMode::Exclusive, Wait::Try)
         .unwrap_err();
     assert!(refused.to_string().contains("--request"), "{refused}");
-    let hold = client.lock("/f", irregular(100), Kind::Exclusive, Wait::Try).unwrap();
+    let hold = client
+        .lock("/f", irregular(100), LockMode::Exclusive, Wait::Try)
+        .unwrap();
     hold.finish().unwrap();
 }
 
@@ -134,13 +142,13 @@ fn a_million_ranges_are_granted_where_requests_may_be_long() {
         list.heap_bytes()
     );
     let client = lockd.client();
-    let hold = client.lock("/f", list, Kind::Exclusive, Wait::Try).unwrap();
+    let hold = client.lock("/f", list, LockMode::Exclusive, Wait::Try).unwrap();
     // To the byte: the last range, and the gap behind it.
     let last = irregular(RANGES).bounds().end;
     let others = lockd.client();
     let byte = |at: u64, wait| {
         let byte = Footprint::extent(at..at + 1).unwrap();
-        others.lock("/f", byte, Kind::Exclusive, wait)
+        others.lock("/f", byte, LockMode::Exclusive, wait)
     };
     let refused = byte(last - 1, Wait::Try).unwrap_err().to_string();
     assert!(refused.contains("somebody else holds it"), "{refused}");
@@ -161,7 +169,7 @@ fn what_clients_took_goes_back_to_the_system_when_they_have_gone() {
         .map(|n| {
             lockd
                 .client()
-                .lock(format!("/f{n}"), lists.clone(), Kind::Exclusive, Wait::Try)
+                .lock(format!("/f{n}"), lists.clone(), LockMode::Exclusive, Wait::Try)
                 .unwrap()
         })
         .collect();
@@ -191,7 +199,7 @@ fn half_a_frame_is_waited_for_and_forgotten_when_its_client_goes() {
     drop(stream);
     lockd
         .client()
-        .lock("/f", Footprint::whole(), Kind::Exclusive, Wait::Try)
+        .lock("/f", Footprint::whole(), LockMode::Exclusive, Wait::Try)
         .unwrap();
 }
 
@@ -213,7 +221,7 @@ fn a_client_that_reads_no_answers_is_cut_off() {
     );
     lockd
         .client()
-        .lock("/f", Footprint::whole(), Kind::Exclusive, Wait::Try)
+        .lock("/f", Footprint::whole(), LockMode::Exclusive, Wait::Try)
         .unwrap();
 }
 
@@ -235,22 +243,22 @@ fn hold_f(stream: &mut impl Write, others: &Client) {
 }
 
 fn lock_of(file: &[u8], footprint: Footprint) -> Request {
-    Request::Lock {
+    Request::Lock(LockRequest {
         id: LockId(1),
         owner: Owner(1),
         file: FileName::new(file).unwrap(),
-        kind: Kind::Exclusive,
+        mode: LockMode::Exclusive,
         footprint,
         wait: Wait::Forever, // Whoever looks whether it is free has it for a moment.
         recall: false,
-    }
+    })
 }
 
 /// Asks often for the status, with the many locks in it that are given back: more than a client may leave unread.
 fn flood(others: &Client, stream: &mut impl Write) -> Vec<Hold> {
     let lock = |n| {
         others
-            .lock(format!("/other{n}"), Footprint::whole(), Kind::Shared, Wait::Try)
+            .lock(format!("/other{n}"), Footprint::whole(), LockMode::Shared, Wait::Try)
             .unwrap()
     };
     let many = (0..100).map(lock).collect();
@@ -260,7 +268,7 @@ fn flood(others: &Client, stream: &mut impl Write) -> Vec<Hold> {
 
 fn is_free(client: &Client, file: &str) -> bool {
     client
-        .lock(file, Footprint::whole(), Kind::Exclusive, Wait::Try)
+        .lock(file, Footprint::whole(), LockMode::Exclusive, Wait::Try)
         .is_ok()
 }
 

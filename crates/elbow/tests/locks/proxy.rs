@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader};
 use std::process::{Child, ChildStdout, Stdio};
 use std::time::Duration;
 
-use elbow_lock::{Client, Hold, Kind, LockError, Owner, Wait, file_name};
+use elbow_lock::{Client, Hold, LockError, LockMode, Owner, Wait, file_name};
 use elbow_ranges::Footprint;
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -73,7 +73,7 @@ fn the_same_lock_again_costs_the_service_nothing_and_others_get_it_when_they_ask
     let client = proxy.client();
     for _ in 0..100 {
         client
-            .lock("/f", piece(0), Kind::Exclusive, Wait::Forever)
+            .lock("/f", piece(0), LockMode::Exclusive, Wait::Forever)
             .unwrap()
             .finish()
             .unwrap();
@@ -83,18 +83,18 @@ fn the_same_lock_again_costs_the_service_nothing_and_others_get_it_when_they_ask
     // A client of the service itself, and another one of the proxy.
     lockd
         .client()
-        .lock("/f", piece(0), Kind::Exclusive, Wait::For(5_000))
+        .lock("/f", piece(0), LockMode::Exclusive, Wait::For(5_000))
         .unwrap()
         .finish()
         .unwrap();
     client
-        .lock("/f", piece(0), Kind::Exclusive, Wait::Forever)
+        .lock("/f", piece(0), LockMode::Exclusive, Wait::Forever)
         .unwrap()
         .finish()
         .unwrap();
     proxy
         .client()
-        .lock("/f", piece(0), Kind::Exclusive, Wait::For(5_000))
+        .lock("/f", piece(0), LockMode::Exclusive, Wait::For(5_000))
         .unwrap()
         .finish()
         .unwrap();
@@ -106,10 +106,10 @@ fn clients_of_one_proxy_exclude_each_other_and_share_its_session() {
     let lockd = Lockd::start(&[]);
     let proxy = Proxy::start(&lockd, &lockd.address());
     let (one, two) = (proxy.client(), proxy.client());
-    let _held = one.lock("/f", piece(0), Kind::Exclusive, Wait::Try).unwrap();
-    let _beside = two.lock("/f", piece(1), Kind::Exclusive, Wait::Try).unwrap();
+    let _held = one.lock("/f", piece(0), LockMode::Exclusive, Wait::Try).unwrap();
+    let _beside = two.lock("/f", piece(1), LockMode::Exclusive, Wait::Try).unwrap();
     assert!(matches!(
-        two.lock("/f", piece(0), Kind::Shared, Wait::Try),
+        two.lock("/f", piece(0), LockMode::Shared, Wait::Try),
         Err(LockError::Refused { .. })
     ));
     let status: serde_json::Value = serde_json::from_str(&two.status().unwrap()).unwrap();
@@ -129,7 +129,7 @@ fn a_killed_client_of_a_proxy_leaves_its_locks_at_once() {
     let file = lockd.directory.path().join("f");
     proxy
         .client()
-        .lock(&file, Footprint::whole(), Kind::Exclusive, Wait::For(2_000))
+        .lock(&file, Footprint::whole(), LockMode::Exclusive, Wait::For(2_000))
         .unwrap();
 }
 
@@ -145,7 +145,7 @@ fn through_a_proxy_a_lock_is_free_when_its_process_has_been_waited_for() {
 /// All of a file for the only owner of a client.
 fn take(client: &Client, file: &str, wait: Wait) -> Result<Hold, LockError> {
     let file = file_name(file.as_ref()).unwrap();
-    client.lock_as(Owner(1), file, Footprint::whole(), Kind::Exclusive, wait)
+    client.lock_as(Owner(1), file, Footprint::whole(), LockMode::Exclusive, wait)
 }
 
 #[test]
@@ -211,13 +211,13 @@ fn a_stopped_proxy_loses_its_clients_locks_before_others_get_them() {
     let lockd = Lockd::start(&["--listen", "tcp:127.0.0.1:0", "--ttl", "800ms"]);
     let proxy = Proxy::start(&lockd, &lockd.addresses[1].to_string());
     let client = proxy.client();
-    let hold = client.lock("/f", piece(0), Kind::Exclusive, Wait::Try).unwrap();
+    let hold = client.lock("/f", piece(0), LockMode::Exclusive, Wait::Try).unwrap();
     std::thread::sleep(Duration::from_millis(1_500));
     hold.check().unwrap(); // Renewed through the proxy.
     proxy.signal(Signal::STOP);
     let other = lockd
         .client()
-        .lock("/f", piece(0), Kind::Exclusive, Wait::For(5_000))
+        .lock("/f", piece(0), LockMode::Exclusive, Wait::For(5_000))
         .unwrap();
     assert!(matches!(hold.check(), Err(LockError::Lost { .. })));
     other.finish().unwrap();
@@ -230,19 +230,22 @@ fn a_stopped_proxy_loses_its_clients_locks_before_others_get_them() {
 fn the_locks_of_a_killed_proxys_clients_are_kept_for_a_lease() {
     let lockd = Lockd::start(&["--ttl", "800ms"]);
     let proxy = Proxy::start(&lockd, &lockd.address());
-    let hold = proxy.client().lock("/f", piece(0), Kind::Exclusive, Wait::Try).unwrap();
+    let hold = proxy
+        .client()
+        .lock("/f", piece(0), LockMode::Exclusive, Wait::Try)
+        .unwrap();
     hold.check().unwrap();
     proxy.signal(Signal::KILL);
     std::thread::sleep(Duration::from_millis(300)); // For the service to see it.
     let other = lockd.client();
-    let at_once = other.lock("/f", piece(0), Kind::Exclusive, Wait::Try);
+    let at_once = other.lock("/f", piece(0), LockMode::Exclusive, Wait::Try);
     assert!(matches!(at_once, Err(LockError::Refused { .. })), "{at_once:?}");
     assert!(matches!(
         hold.check(),
         Err(LockError::Lost { .. } | LockError::Unreachable { .. })
     ));
     other
-        .lock("/f", piece(0), Kind::Exclusive, Wait::For(5_000))
+        .lock("/f", piece(0), LockMode::Exclusive, Wait::For(5_000))
         .unwrap()
         .finish()
         .unwrap();
@@ -255,7 +258,7 @@ fn what_a_proxy_keeps_is_bounded_and_comes_back() {
     let proxy = Proxy::start_with(&lockd, &lockd.address(), &["--memory", "2M"]);
     let client = proxy.client();
     let list = irregular(20_000); // 320,000 bytes, and as many less of them on the way
-    let take = |number: u64| client.lock(format!("/f{number}"), list.clone(), Kind::Exclusive, Wait::Try);
+    let take = |number: u64| client.lock(format!("/f{number}"), list.clone(), LockMode::Exclusive, Wait::Try);
     let named = "2097152 bytes of memory in the lock proxy of this node; --memory of elbow lockd proxy raises it";
     let refused_after = || {
         let mut holds = Vec::new();
@@ -276,7 +279,7 @@ fn what_a_proxy_keeps_is_bounded_and_comes_back() {
     assert!(again == first && why.contains(named), "{again} after {first}: {why}");
     // Refused while it comes in, by its length alone.
     let refused = client
-        .lock("/long", irregular(400_000), Kind::Exclusive, Wait::Try)
+        .lock("/long", irregular(400_000), LockMode::Exclusive, Wait::Try)
         .unwrap_err();
     assert!(refused.to_string().contains(named), "{refused}");
     take(0).unwrap().finish().unwrap();
@@ -289,7 +292,7 @@ fn requests_that_wait_in_a_proxy_are_memory() {
     let proxy = Proxy::start_with(&lockd, &lockd.address(), &["--memory", "100K"]);
     let whole = lockd
         .client()
-        .lock("/f", Footprint::whole(), Kind::Exclusive, Wait::Try)
+        .lock("/f", Footprint::whole(), LockMode::Exclusive, Wait::Try)
         .unwrap();
     let client = proxy.client();
     let name = file_name("/f".as_ref()).unwrap();
@@ -300,7 +303,7 @@ fn requests_that_wait_in_a_proxy_are_memory() {
             Owner(waiting.len() as u64),
             name.clone(),
             piece(0),
-            Kind::Exclusive,
+            LockMode::Exclusive,
             Wait::Forever,
         );
         let asked = asked.unwrap();
@@ -316,7 +319,7 @@ fn requests_that_wait_in_a_proxy_are_memory() {
     whole.finish().unwrap();
     let hold = proxy
         .client()
-        .lock("/f", piece(0), Kind::Exclusive, Wait::For(5_000))
+        .lock("/f", piece(0), LockMode::Exclusive, Wait::For(5_000))
         .unwrap();
     hold.finish().unwrap();
 }

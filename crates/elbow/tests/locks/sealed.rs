@@ -7,7 +7,7 @@ use std::process::Command;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use elbow_lock::{Address, Client, Credentials, Hold, Kind, LockError, LockId, Options, Request, Wait, wire};
+use elbow_lock::{Address, Client, Credentials, Hold, LockError, LockId, LockMode, Options, Request, Wait, wire};
 use elbow_ranges::Footprint;
 
 use crate::lockd::{Lockd, until};
@@ -27,7 +27,7 @@ fn enter(address: &Address, credentials: &Credentials) -> Result<Client, LockErr
 }
 
 fn lock(client: &Client) -> Result<Hold, LockError> {
-    client.lock(FILE, Footprint::whole(), Kind::Exclusive, Wait::Try)
+    client.lock(FILE, Footprint::whole(), LockMode::Exclusive, Wait::Try)
 }
 
 /// A service over TCP that asks for what `path` has, and its address there.

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use elbow_lock::{Hold, Kind, Wait};
+use elbow_lock::{Hold, LockMode, Wait};
 use elbow_ranges::Footprint;
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -85,7 +85,7 @@ impl Stage {
     fn hold(&self, wait: Wait) -> Hold {
         let client = self.lockd.client();
         client
-            .lock(self.place("f"), Footprint::whole(), Kind::Exclusive, wait)
+            .lock(self.place("f"), Footprint::whole(), LockMode::Exclusive, wait)
             .unwrap()
     }
 

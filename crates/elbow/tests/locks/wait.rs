@@ -3,16 +3,16 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use elbow_lock::{Asked, Client, Kind, LockError, Owner, Refusal, Wait, file_name};
+use elbow_lock::{Asked, Client, LockError, LockMode, Owner, Refusal, Wait, file_name};
 use elbow_ranges::Footprint;
 
 use super::lockd::{Lockd, until};
 use super::proxy::Proxy;
 
-fn ask(client: &Client, owner: u64, kind: Kind, wait: Wait) -> Asked {
+fn ask(client: &Client, owner: u64, mode: LockMode, wait: Wait) -> Asked {
     let file = file_name("/f".as_ref()).unwrap();
     let all = Footprint::extent(0..100).unwrap();
-    client.ask(Owner(owner), file, all, kind, wait).unwrap()
+    client.ask(Owner(owner), file, all, mode, wait).unwrap()
 }
 
 fn why(error: &LockError) -> &Refusal {
@@ -35,11 +35,11 @@ fn directly_and_through_a_proxy(test: impl Fn(&Lockd, &Client)) {
 fn a_wait_that_is_cancelled_leaves_the_queue() {
     directly_and_through_a_proxy(|lockd, client| {
         let other = lockd.client();
-        let reader = ask(&other, 1, Kind::Shared, Wait::Forever).wait().unwrap();
-        let writer = ask(client, 2, Kind::Exclusive, Wait::Forever);
+        let reader = ask(&other, 1, LockMode::Shared, Wait::Forever).wait().unwrap();
+        let writer = ask(client, 2, LockMode::Exclusive, Wait::Forever);
         until("the writer waits", || lockd.total("queued") == 1);
         // First come, first served: a reader that comes later waits behind the writer.
-        let late = ask(&other, 3, Kind::Shared, Wait::Try).wait().unwrap_err();
+        let late = ask(&other, 3, LockMode::Shared, Wait::Try).wait().unwrap_err();
         assert_eq!(*why(&late), Refusal::WouldBlock);
         let canceller = writer.canceller();
         thread::scope(|scope| {
@@ -49,7 +49,7 @@ fn a_wait_that_is_cancelled_leaves_the_queue() {
             assert_eq!(*why(&waiting.join().unwrap()), Refusal::Cancelled);
         });
         until("the writer has gone", || lockd.total("queued") == 0);
-        let late = ask(&other, 3, Kind::Shared, Wait::Try).wait().unwrap();
+        let late = ask(&other, 3, LockMode::Shared, Wait::Try).wait().unwrap();
         canceller.cancel(); // Says nothing of anything any more.
         reader.finish().unwrap();
         late.finish().unwrap();
@@ -59,9 +59,11 @@ fn a_wait_that_is_cancelled_leaves_the_queue() {
 #[test]
 fn a_lock_that_is_asked_for_and_dropped_is_given_up() {
     directly_and_through_a_proxy(|lockd, client| {
-        drop(ask(client, 1, Kind::Exclusive, Wait::Forever));
-        let held = ask(&lockd.client(), 2, Kind::Exclusive, Wait::Forever).wait().unwrap();
-        drop(ask(client, 1, Kind::Exclusive, Wait::Forever));
+        drop(ask(client, 1, LockMode::Exclusive, Wait::Forever));
+        let held = ask(&lockd.client(), 2, LockMode::Exclusive, Wait::Forever)
+            .wait()
+            .unwrap();
+        drop(ask(client, 1, LockMode::Exclusive, Wait::Forever));
         until("it has left the queue", || lockd.total("queued") == 0);
         held.finish().unwrap();
     });
@@ -70,7 +72,9 @@ fn a_lock_that_is_asked_for_and_dropped_is_given_up() {
 #[test]
 fn several_are_asked_for_by_one_thread() {
     directly_and_through_a_proxy(|_, client| {
-        let asked: Vec<Asked> = (0..10).map(|_| ask(client, 1, Kind::Shared, Wait::Forever)).collect();
+        let asked: Vec<Asked> = (0..10)
+            .map(|_| ask(client, 1, LockMode::Shared, Wait::Forever))
+            .collect();
         let tokens: Vec<_> = asked
             .into_iter()
             .rev()
@@ -89,8 +93,8 @@ fn a_cancellation_at_any_moment_leaves_a_lock_or_none() {
         let mut pause = Duration::from_micros(50); // Adapts to the machine: about half of them come too late.
         let began = Instant::now();
         while (granted < 50 || cancelled < 50) && began.elapsed() < Duration::from_secs(60) {
-            let held = ask(&other, 1, Kind::Exclusive, Wait::Forever).wait().unwrap();
-            let asked = ask(client, 2, Kind::Exclusive, Wait::Forever);
+            let held = ask(&other, 1, LockMode::Exclusive, Wait::Forever).wait().unwrap();
+            let asked = ask(client, 2, LockMode::Exclusive, Wait::Forever);
             let canceller = asked.canceller();
             let answer = thread::scope(|scope| {
                 let waiting = scope.spawn(|| asked.wait());
@@ -116,7 +120,7 @@ fn a_cancellation_at_any_moment_leaves_a_lock_or_none() {
             granted >= 50 && cancelled >= 50,
             "{granted} granted, {cancelled} cancelled"
         );
-        let free = ask(&other, 3, Kind::Exclusive, Wait::For(10_000)).wait().unwrap();
+        let free = ask(&other, 3, LockMode::Exclusive, Wait::For(10_000)).wait().unwrap();
         free.finish().unwrap();
     });
 }
@@ -124,8 +128,10 @@ fn a_cancellation_at_any_moment_leaves_a_lock_or_none() {
 #[test]
 fn a_wait_is_cancelled_while_the_service_is_away() {
     let mut lockd = Lockd::start(&[]);
-    let held = ask(&lockd.client(), 1, Kind::Exclusive, Wait::Forever).wait().unwrap();
-    let asked = ask(&lockd.client(), 2, Kind::Exclusive, Wait::Forever);
+    let held = ask(&lockd.client(), 1, LockMode::Exclusive, Wait::Forever)
+        .wait()
+        .unwrap();
+    let asked = ask(&lockd.client(), 2, LockMode::Exclusive, Wait::Forever);
     let canceller = asked.canceller();
     thread::scope(|scope| {
         let waiting = scope.spawn(|| asked.wait().unwrap_err());
