@@ -578,6 +578,7 @@ impl Model {
     fn take_attrs(&mut self, ino: Ino, fill: &Fill) -> NewAttrs {
         let (flush, finishing) = (self.graph.flush, self.graph.finishing);
         let keeps_modes = self.abilities.modes.is_none_or(|modes| modes.kept);
+        let awaits = self.awaiting.contains(&ino);
         let inode = self.at_mut(ino);
         if inode.is_dir() && !finishing {
             return NewAttrs::default();
@@ -603,7 +604,7 @@ impl Model {
         }
         let takes_bits = keeps_modes && (takes_rights || keys.contains(OsStr::new(ACCESS_ACL)));
         if settable && (dirty.mode || takes_bits && inode.mode & PRIVILEGE_BITS != 0) {
-            attrs.mode = Some(inode.mode);
+            attrs.mode = Some(inode.staged_mode(awaits));
         }
         attrs.xattrs = keys
             .into_iter()
