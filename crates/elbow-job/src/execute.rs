@@ -484,14 +484,17 @@ impl Subject<'_> {
 /// Sets an extended attribute to a value or to none. Those of users ask for write permission, which the owner may have
 /// taken away from itself in the meantime (`chmod 444`).
 fn set_xattr(storage: &dyn Storage, subject: Subject<'_>, key: &OsStr, value: Option<&[u8]>) -> Result<(), Errno> {
-    match subject.put_xattr(storage, key, value) {
+    let put = || match subject.put_xattr(storage, key, value) {
         Err(Errno::NODATA) if value.is_none() => Ok(()),
         // An ordinary user may not remove them, and need not: the change that took them away in the job takes them here.
         Err(Errno::PERM) if value.is_none() && key == CAPABILITY => Ok(()),
+        other => other,
+    };
+    match put() {
         Err(Errno::ACCESS) => {
             let mode = subject.mode(storage)?;
             subject.chmod(storage, mode | OWNER_WRITE).map_err(|_| Errno::ACCESS)?;
-            let put = subject.put_xattr(storage, key, value);
+            let put = put();
             subject.chmod(storage, mode)?;
             put
         }
