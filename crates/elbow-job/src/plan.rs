@@ -561,16 +561,25 @@ impl Model {
         }))
     }
 
-    /// An entry that could not be given its attributes any more once its directory has a mode that lets nobody in.
+    /// A directory below that could not be given its attributes any more once this one has a mode that lets nobody in.
     fn shut_out(&self, ino: Ino) -> Option<Ino> {
         const OWNER_SEARCH: u32 = 0o100;
-        let inode = self.at(ino);
-        let dir = inode.dir().ok().filter(|_| inode.mode & OWNER_SEARCH == 0)?;
-        let waits = |entry: &&Ino| {
-            let entry = self.at(**entry);
-            entry.is_dir() && !entry.is_old() && entry.has_work(self.graph.finishing)
-        };
-        dir.entries.values().find(waits).copied()
+        let is_closed = self.at(ino).is_dir() && self.at(ino).mode & OWNER_SEARCH == 0;
+        let mut dirs = Vec::from_iter(is_closed.then_some(ino));
+        while let Some(dir) = dirs.pop() {
+            for entry in self.dir_at(dir).entries.values() {
+                let inode = self.at(*entry);
+                if !inode.is_dir() || inode.is_old() {
+                    continue;
+                }
+                // What is under way counts as done here, and is not yet.
+                if inode.work == Work::Running || inode.has_work(self.graph.finishing) {
+                    return Some(*entry);
+                }
+                dirs.push(*entry);
+            }
+        }
+        None
     }
 
     /// Dirty attributes whose time has come; they count as set from now on. Times come with the last fill, because
