@@ -135,6 +135,8 @@ pub(crate) struct Dir {
     pub(crate) moves: Option<bool>,
     /// Roots of subvolumes: nothing in it can be changed; `None`: not known.
     pub(crate) is_read_only: Option<bool>,
+    /// Old directories: what is made in the staging directory does not get the group that this one gives.
+    pub(crate) loses_group: bool,
     /// What new entries inherit on the storage, by what the directory is there by now.
     pub(crate) gives: Inheritance,
 }
