@@ -8,7 +8,7 @@
 use std::ffi::OsStr;
 use std::sync::Arc;
 
-use elbow_file::double::{Call, Faulty, Interposed, Operation, Plan};
+use elbow_file::double::{Call, Faulty, Interposed, Operation, OwnerRights, Plan};
 use elbow_file::{Errno, Kind, RealStorage};
 
 use crate::inherit_test::disk;
@@ -100,6 +100,31 @@ fn extended_attributes_that_a_storage_refuses_are_refused_at_once() {
             job.insist(|job| job.set_xattr(new, n(&key), b"1", XattrMode::Any))
         });
     }
+}
+
+/// The story: an attribute that the job had set and removed was removed once more from a new file that its owner may not write to, and that there
+/// was none to remove rolled the job back.
+#[test]
+fn an_attribute_that_has_gone_of_a_file_that_is_read_only_is_no_error() {
+    let dir = scratch();
+    let storage = Arc::new(Interposed::new(Arc::new(RealStorage), OwnerRights));
+    let root = RealStorage::open_root(dir.path()).unwrap();
+    let job = Job::begin(storage, root, dir.path(), Options::default()).unwrap();
+    job.by_hand(true); // Nothing is stored before all is done.
+    let new = job.insist(|job| job.create(me(), Ino::ROOT, n("new"), 0o644)).unwrap();
+    job.release(new.ino, true);
+    let key = n("user.a");
+    job.insist(|job| job.set_xattr(new.ino, key, b"1", XattrMode::Any))
+        .unwrap();
+    job.insist(|job| job.remove_xattr(new.ino, key)).unwrap();
+    let read_only = SetAttr {
+        mode: Some(0o444),
+        ..SetAttr::default()
+    };
+    job.insist(|job| job.setattr(new.ino, &read_only)).unwrap();
+    job.by_hand(false);
+    let outcome = job.commit(&mut |_| {}).unwrap();
+    assert!(matches!(outcome, Outcome::Committed), "{outcome:?}");
 }
 
 #[test]

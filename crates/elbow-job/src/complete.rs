@@ -23,6 +23,8 @@ pub(crate) struct Done {
     pub(crate) job_dir: Option<Handle>,
     /// Symbolic links have attributes of their own.
     pub(crate) link_attributes: bool,
+    /// The staging directory that was made does not give the group on that it has inherited.
+    pub(crate) loses_group: bool,
     /// What becomes of modes.
     pub(crate) modes: Option<Modes>,
     /// Modifying storage calls made.
@@ -40,7 +42,10 @@ impl Model {
             self.keep_handle(ino, false, handle);
         }
         match action {
-            Action::Stage { .. } => self.staged(ino, done.job_dir),
+            Action::Stage { .. } => {
+                self.dir_at_mut(ino).loses_group = done.loses_group;
+                self.staged(ino, done.job_dir);
+            }
             Action::ProbeModes { .. } => {
                 self.wants_modes = false;
                 self.abilities.modes = self.abilities.modes.or(done.modes);

@@ -138,11 +138,13 @@ impl Executor<'_> {
     fn stage_root(&self, at: &Route, opened: Option<u32>, done: &mut Done) -> Result<(), Errno> {
         let root = self.open(at, done)?;
         self.storage.mkdir(&root, self.staging_name, STAGING_MODE)?;
-        self.open_up(&root, self.staging_name, opened)?;
+        done.loses_group = self.open_up(&root, self.staging_name, opened)?;
         let job = self.storage.open_dir(&root, self.staging_name)?;
         self.write_manifest(&root, &job, opened.is_some())?;
         self.storage.mkdir(&job, OsStr::new(NEW), STAGING_MODE)?;
-        self.open_up(&job, OsStr::new(NEW), opened)?;
+        // What it would give on is another group by now.
+        let opened_below = opened.map(|mode| if done.loses_group { mode & !SET_GROUP_ID } else { mode });
+        done.loses_group |= self.open_up(&job, OsStr::new(NEW), opened_below)?;
         if opened.is_some() {
             // The other files of the job itself would have too little as well.
             self.storage
@@ -177,9 +179,12 @@ impl Executor<'_> {
         Ok(())
     }
 
-    /// A staging directory that has inherited a default ACL which gives too little to its owner.
-    fn open_up(&self, dir: &Handle, name: &OsStr, opened: Option<u32>) -> Result<(), Errno> {
-        opened.map_or(Ok(()), |mode| self.storage.chmod(dir, name, mode))
+    /// A staging directory that has inherited a default ACL which gives too little to its owner. Who is not in its group takes set-group-id from it
+    /// by that: `true`.
+    fn open_up(&self, dir: &Handle, name: &OsStr, opened: Option<u32>) -> Result<bool, Errno> {
+        let Some(mode) = opened else { return Ok(false) };
+        self.storage.chmod(dir, name, mode)?;
+        Ok(mode & SET_GROUP_ID != 0 && self.storage.stat(dir, name)?.mode & SET_GROUP_ID == 0)
     }
 
     /// The journal knows of a staging directory before it exists.
@@ -195,7 +200,7 @@ impl Executor<'_> {
         note(None)?;
         let make = || self.storage.mkdir(&dir, self.part_name, STAGING_MODE);
         closed::change_names(self.storage, &dir, |mode| note(Some(mode)), make)?;
-        self.open_up(&dir, self.part_name, opened)?;
+        done.loses_group = self.open_up(&dir, self.part_name, opened)?;
         done.calls += 2;
         Ok(())
     }
@@ -484,14 +489,17 @@ impl Subject<'_> {
 /// Sets an extended attribute to a value or to none. Those of users ask for write permission, which the owner may have
 /// taken away from itself in the meantime (`chmod 444`).
 fn set_xattr(storage: &dyn Storage, subject: Subject<'_>, key: &OsStr, value: Option<&[u8]>) -> Result<(), Errno> {
-    match subject.put_xattr(storage, key, value) {
+    let put = || match subject.put_xattr(storage, key, value) {
         Err(Errno::NODATA) if value.is_none() => Ok(()),
         // An ordinary user may not remove them, and need not: the change that took them away in the job takes them here.
         Err(Errno::PERM) if value.is_none() && key == CAPABILITY => Ok(()),
+        other => other,
+    };
+    match put() {
         Err(Errno::ACCESS) => {
             let mode = subject.mode(storage)?;
             subject.chmod(storage, mode | OWNER_WRITE).map_err(|_| Errno::ACCESS)?;
-            let put = subject.put_xattr(storage, key, value);
+            let put = put();
             subject.chmod(storage, mode)?;
             put
         }
@@ -499,6 +507,8 @@ fn set_xattr(storage: &dyn Storage, subject: Subject<'_>, key: &OsStr, value: Op
     }
 }
 
+/// Of a directory: what is made in it gets its group.
+const SET_GROUP_ID: u32 = 0o2000;
 /// What [`set_xattr`] gives to the owner for a moment.
 const OWNER_WRITE: u32 = 0o200;
 /// What [`open_writable`] does.

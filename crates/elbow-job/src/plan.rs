@@ -561,16 +561,25 @@ impl Model {
         }))
     }
 
-    /// An entry that could not be given its attributes any more once its directory has a mode that lets nobody in.
+    /// A directory below that could not be given its attributes any more once this one has a mode that lets nobody in.
     fn shut_out(&self, ino: Ino) -> Option<Ino> {
         const OWNER_SEARCH: u32 = 0o100;
-        let inode = self.at(ino);
-        let dir = inode.dir().ok().filter(|_| inode.mode & OWNER_SEARCH == 0)?;
-        let waits = |entry: &&Ino| {
-            let entry = self.at(**entry);
-            entry.is_dir() && !entry.is_old() && entry.has_work(self.graph.finishing)
-        };
-        dir.entries.values().find(waits).copied()
+        let is_closed = self.at(ino).is_dir() && self.at(ino).mode & OWNER_SEARCH == 0;
+        let mut dirs = Vec::from_iter(is_closed.then_some(ino));
+        while let Some(dir) = dirs.pop() {
+            for entry in self.dir_at(dir).entries.values() {
+                let inode = self.at(*entry);
+                if !inode.is_dir() || inode.is_old() {
+                    continue;
+                }
+                // What is under way counts as done here, and is not yet.
+                if inode.work == Work::Running || inode.has_work(self.graph.finishing) {
+                    return Some(*entry);
+                }
+                dirs.push(*entry);
+            }
+        }
+        None
     }
 
     /// Dirty attributes whose time has come; they count as set from now on. Times come with the last fill, because
@@ -578,6 +587,7 @@ impl Model {
     fn take_attrs(&mut self, ino: Ino, fill: &Fill) -> NewAttrs {
         let (flush, finishing) = (self.graph.flush, self.graph.finishing);
         let keeps_modes = self.abilities.modes.is_none_or(|modes| modes.kept);
+        let awaits = self.awaiting.contains(&ino);
         let inode = self.at_mut(ino);
         if inode.is_dir() && !finishing {
             return NewAttrs::default();
@@ -603,7 +613,7 @@ impl Model {
         }
         let takes_bits = keeps_modes && (takes_rights || keys.contains(OsStr::new(ACCESS_ACL)));
         if settable && (dirty.mode || takes_bits && inode.mode & PRIVILEGE_BITS != 0) {
-            attrs.mode = Some(inode.mode);
+            attrs.mode = Some(inode.staged_mode(awaits));
         }
         attrs.xattrs = keys
             .into_iter()

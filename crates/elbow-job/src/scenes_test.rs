@@ -73,8 +73,8 @@ pub(crate) struct Scene {
     pub(crate) publish: Publish,
     pub(crate) old_tree: fn(&Path),
     pub(crate) operations: fn() -> Vec<Op>,
-    /// An old directory of mode 0755 meanwhile that they close.
-    pub(crate) closes: Option<&'static str>,
+    /// Directories of mode 0755 meanwhile that they close.
+    pub(crate) closes: &'static [&'static str],
     /// Old files that they change and that are closed to their owner, before and after.
     pub(crate) sealed: &'static [&'static str],
     /// Names that change after all others.
@@ -88,7 +88,7 @@ impl Scene {
             publish,
             old_tree,
             operations,
-            closes: None,
+            closes: &[],
             sealed: &[],
             late: &[],
         }
@@ -99,7 +99,7 @@ impl Scene {
         Self {
             old_tree: closed_tree,
             operations: operations_in_closed_dirs,
-            closes: Some("keep"),
+            closes: &["keep", "fold", "fold/in"],
             ..Self::sealed(publish)
         }
     }
@@ -118,9 +118,7 @@ impl Scene {
     /// What others may see of a job of which something is left to be done: the old tree, or the new one, in which a mode that keeps us out
     /// comes last.
     pub(crate) fn may_be_seen(&self, seen: &Snapshot, [before, after]: [&Snapshot; 2]) -> bool {
-        let mut opened = after.clone();
-        opened.extend(self.closes.map(|dir| (dir.into(), "40755 ".to_owned())));
-        let seen = &self.sealed_again(seen, [before, after]);
+        let seen = &self.closed_again(&self.sealed_again(seen, [before, after]), after);
         let is_late = |path: &Path| self.late.iter().any(|late| path.starts_with(late));
         let early = |tree: &Snapshot| -> Snapshot {
             let rest = tree.iter().filter(|(path, _)| !is_late(path));
@@ -134,7 +132,20 @@ impl Scene {
             };
             rest.map(|(path, line)| (path.clone(), content(line))).collect()
         };
-        [before, after, &opened].contains(&seen) || !self.late.is_empty() && early(seen) == early(after)
+        [before, after].contains(&seen) || !self.late.is_empty() && early(seen) == early(after)
+    }
+
+    /// A directory that they close and that is still open.
+    fn closed_again(&self, seen: &Snapshot, after: &Snapshot) -> Snapshot {
+        let mut seen = seen.clone();
+        for path in self.closes.iter().map(Path::new) {
+            if let (Some(line), Some(closed)) = (seen.get_mut(path), after.get(path))
+                && line == "40755 "
+            {
+                line.clone_from(closed);
+            }
+        }
+        seen
     }
 
     /// A sealed file that is open to its owner, because the call that closes it was refused, as it will be.
@@ -305,7 +316,7 @@ fn closed_tree(dir: &Path) {
 }
 
 /// What `chmod -R u+w` comes before, as an ordinary user: names come, go and change in directories that were closed, of which one is closed
-/// again, one moves and one goes.
+/// again, one moves and one goes. New ones that old files are put into are closed, too.
 fn operations_in_closed_dirs() -> Vec<Op> {
     let s = str::to_owned;
     let in_dirs = [
@@ -331,6 +342,12 @@ fn operations_in_closed_dirs() -> Vec<Op> {
         Op::Unlink(s("moves/in")),
         Op::Rename(s("moves"), s("moved"), RenameMode::Replace),
         Op::Create(s("moved/other")),
+        Op::Mkdir(s("fold")),
+        Op::Mkdir(s("fold/in")),
+        Op::Rename(s("dead"), s("fold/in/dead"), RenameMode::Replace),
+        Op::Link(s("two"), s("fold/in/third")),
+        Op::Chmod(s("fold/in"), 0o055),
+        Op::Chmod(s("fold"), 0o055),
     ];
     in_dirs.into_iter().chain(operations_on_sealed_files()).collect()
 }

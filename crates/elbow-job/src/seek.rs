@@ -48,7 +48,10 @@ impl Job {
 
 impl Shared {
     fn seek(&self, ino: Ino, offset: u64, seek: Seek) -> Result<u64, Errno> {
-        let (segments, target, original) = self.open_for_read(ino, offset, usize::MAX)?;
+        let (segments, target, original) = match self.open_for_read(ino, offset, usize::MAX) {
+            Err(Errno::ACCESS) => return self.seek_unread(ino, offset, seek),
+            opened => opened?,
+        };
         search(&segments, offset, seek, |source, part| {
             let file = if matches!(source, Source::Original(_)) {
                 &original
@@ -56,6 +59,18 @@ impl Shared {
                 &target
             };
             search_file(&*self.storage, file.as_ref().ok_or(Errno::IO)?, part, seek)
+        })
+    }
+
+    /// Who may write to a file and not read it may ask as well. What the storage does not let be looked at is data.
+    fn seek_unread(&self, ino: Ino, offset: u64, seek: Seek) -> Result<u64, Errno> {
+        let segments = match self.state.lock().model.segments(ino, offset, usize::MAX) {
+            Ok(segments) => segments,
+            Err(Stop::Errno(errno)) => return Err(errno),
+            Err(Stop::Wait(_)) => return Err(Errno::ACCESS),
+        };
+        search(&segments, offset, seek, |_, part| {
+            Ok((seek == Seek::Data).then_some(part.start))
         })
     }
 }

@@ -53,13 +53,6 @@ fn old_path_of(model: &Model, place: &Place) -> PathBuf {
     model.old_path(place.dir).join(&*place.name)
 }
 
-/// What its owner needs to change the names in a directory, or to move it to another.
-const OWNER_WRITE_SEARCH: u32 = 0o300;
-
-fn is_locked(inode: &Inode) -> bool {
-    inode.is_dir() && inode.mode & OWNER_WRITE_SEARCH != OWNER_WRITE_SEARCH
-}
-
 fn is_changed(inode: &Inode) -> bool {
     let content_changed = inode.content().is_some_and(|content| content.changed());
     inode.dirty.any() || !inode.dirty_xattrs.is_empty() || content_changed
@@ -178,11 +171,11 @@ impl Draft<'_> {
         for place in &inode.names {
             let is_visible = self.model.is_visible(place);
             if self.model.at(place.dir).is_old() && (self.hidden || !is_visible) {
-                self.place(place, Source::Staged, is_locked(inode));
+                self.place(place, Source::Staged, inode.is_locked());
                 if is_visible {
                     self.staged(place.dir);
                 }
-                if is_locked(inode) {
+                if inode.is_locked() {
                     self.attributes_of_new_dir(inode, path_of(self.model, place));
                 }
             }
@@ -366,7 +359,7 @@ impl Draft<'_> {
             return;
         }
         let attrs = NewAttrs {
-            mode: is_locked(inode).then_some(inode.mode),
+            mode: inode.is_locked().then_some(inode.mode),
             times: Some((inode.atime, inode.mtime)),
             ..NewAttrs::default()
         };
@@ -378,7 +371,8 @@ impl Draft<'_> {
         });
     }
 
-    /// Old objects arrive in new directories at commit, and would give them the time of the commit.
+    /// Old objects arrive in new directories at commit, and would give them the time of the commit. Those that let nobody in are open until then, with
+    /// those above.
     fn directories_that_hold_old_objects(&mut self) {
         let model = self.model;
         let olds = model
@@ -389,6 +383,11 @@ impl Draft<'_> {
             .collect();
         for dir in holders.into_iter().filter(|dir| !model.at(*dir).is_old()) {
             self.attributes_of_new_dir(model.at(dir), model.path(dir));
+        }
+        for dir in model.awaiting_old() {
+            if model.at(dir).is_locked() {
+                self.attributes_of_new_dir(model.at(dir), model.path(dir));
+            }
         }
     }
 

@@ -12,7 +12,7 @@
 //! the connection is gone, and only the marking is refused, what was saved gets a mark instead (`SavedDir::note_left`), and the recovery that finds the job
 //! marks it as kept.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::ffi::OsString;
 use std::path::Path;
 use std::sync::Arc;
@@ -365,6 +365,8 @@ struct Placing<'a> {
     settled: HashMap<Ino, bool>,
     /// Old directories in whose staging directories something is to be.
     used: BTreeSet<Ino>,
+    /// New directories that stay open until the commit.
+    awaiting: HashSet<Ino>,
 }
 
 impl<'a> Placing<'a> {
@@ -373,6 +375,7 @@ impl<'a> Placing<'a> {
             model,
             settled: HashMap::new(),
             used: BTreeSet::new(),
+            awaiting: model.awaiting_old(),
         };
         for (ino, inode) in model.all() {
             if !inode.is_old() && model.is_alive(ino) {
@@ -435,7 +438,7 @@ impl<'a> Placing<'a> {
         let wanting = all.filter(|(_, inode)| {
             inode.is_dir() || inode.has_work(true) || inode.names.iter().any(|place| !self.is_there(inode, place))
         });
-        wanting.map(|(ino, inode)| (ino, self.object(inode))).collect()
+        wanting.map(|(ino, inode)| (ino, self.object(ino, inode))).collect()
     }
 
     /// Names that the storage has in new directories of what has another name by now, or none: they would be published with these.
@@ -466,7 +469,7 @@ impl<'a> Placing<'a> {
         there.map(stored).collect()
     }
 
-    fn object(&self, inode: &Inode) -> Object {
+    fn object(&self, ino: Ino, inode: &Inode) -> Object {
         let first = inode.names.iter().find(|place| self.is_there(inode, place));
         let at = first.unwrap_or(&inode.names[0]);
         let missing = inode
@@ -478,12 +481,12 @@ impl<'a> Placing<'a> {
             is_made: first.is_some(),
             links: missing.map(|place| self.position(place)).collect(),
             node: node_of(inode),
-            attrs: self.attributes(inode, at, first.is_some()),
+            attrs: self.attributes(ino, inode, at, first.is_some()),
             content: content_of(inode, first.is_some()),
         }
     }
 
-    fn attributes(&self, inode: &Inode, at: &Place, is_made: bool) -> NewAttrs {
+    fn attributes(&self, ino: Ino, inode: &Inode, at: &Place, is_made: bool) -> NewAttrs {
         let is_link = inode.kind == Kind::Symlink;
         // They are not its own there, but those of what it points to.
         if is_link && self.model.link_attributes == Some(false) {
@@ -498,7 +501,7 @@ impl<'a> Placing<'a> {
         }
         NewAttrs {
             owner: (inode.dirty.owner || !is_made && !self.is_given(inode, at)).then_some((inode.uid, inode.gid)),
-            mode: (!is_link).then_some(inode.mode),
+            mode: (!is_link).then(|| inode.staged_mode(self.awaiting.contains(&ino))),
             xattrs,
             times: Some((inode.atime, inode.mtime)),
         }

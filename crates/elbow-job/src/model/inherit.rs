@@ -102,9 +102,9 @@ impl Model {
     pub(crate) fn gives(&self, dir: Ino) -> Inheritance {
         let inode = self.at(dir);
         let seen = inode.old.as_ref().and_then(|old| old.seen.as_ref());
-        let gives = self.dir_at(dir).gives.clone();
+        let (gives, loses_group) = (self.dir_at(dir).gives.clone(), self.dir_at(dir).loses_group);
         Inheritance {
-            group: seen.map_or(gives.group, group_given),
+            group: seen.map_or(gives.group, group_given).filter(|_| !loses_group),
             ..gives
         }
     }

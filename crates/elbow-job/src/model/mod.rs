@@ -35,6 +35,7 @@ use elbow_file::{Errno, Handle, Kind, Nature, Protection, Space, Stat, Time};
 use crate::abilities::{Abilities, Ability};
 use crate::ahead::Ahead;
 use crate::api::{Answer, Attr, Fetch, Ino, Stop};
+use crate::closed::OWNER_ALL;
 use crate::graph::Graph;
 use crate::manners::Manner;
 use crate::report::{Counts, Publish};
@@ -54,6 +55,9 @@ pub(crate) const LIMBO: Ino = Ino(0);
 
 /// Bytes of metadata that an object may cost on the storage; reserved per new object until it is there.
 const OBJECT_RESERVE_BYTES: u64 = 4096;
+
+/// What its owner needs to change the names in a directory, or to move it to another.
+const OWNER_WRITE_SEARCH: u32 = 0o300;
 
 /// A name in a directory.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -131,6 +135,8 @@ pub(crate) struct Dir {
     pub(crate) moves: Option<bool>,
     /// Roots of subvolumes: nothing in it can be changed; `None`: not known.
     pub(crate) is_read_only: Option<bool>,
+    /// Old directories: what is made in the staging directory does not get the group that this one gives.
+    pub(crate) loses_group: bool,
     /// What new entries inherit on the storage, by what the directory is there by now.
     pub(crate) gives: Inheritance,
 }
@@ -199,6 +205,19 @@ impl Inode {
 
     pub(crate) fn is_old(&self) -> bool {
         self.old.is_some()
+    }
+
+    /// A directory that its owner cannot change the names in, or move to another one.
+    pub(crate) fn is_locked(&self) -> bool {
+        self.is_dir() && self.mode & OWNER_WRITE_SEARCH != OWNER_WRITE_SEARCH
+    }
+
+    /// The mode that a new object has until the commit: a directory that `awaits` old ones is open until they are there.
+    pub(crate) fn staged_mode(&self, awaits: bool) -> u32 {
+        match awaits && self.is_locked() {
+            true => self.mode | OWNER_ALL,
+            false => self.mode,
+        }
     }
 
     /// What it should be differs from what is placed; attributes of directories count when `finishing`.
@@ -309,6 +328,8 @@ pub(crate) struct Model {
     pub(crate) was_refused: Cell<bool>,
     /// The command is over: who still changes something is refused that.
     pub(crate) is_frozen: bool,
+    /// What [`Model::awaiting_old`] says, once nothing changes any more.
+    pub(crate) awaiting: HashSet<Ino>,
 }
 
 /// What a model needs to know at birth.
@@ -373,6 +394,7 @@ impl Model {
             nature: None,
             was_refused: Cell::new(false),
             is_frozen: false,
+            awaiting: HashSet::new(),
         }
     }
 
@@ -494,6 +516,19 @@ impl Model {
     /// The object has a name, or is the root.
     pub(crate) fn is_alive(&self, ino: Ino) -> bool {
         ino == Ino::ROOT || self.get(ino).is_ok_and(|i| !i.names.is_empty())
+    }
+
+    /// New directories that something old gets a name in at the commit, and the new ones above them.
+    pub(crate) fn awaiting_old(&self) -> HashSet<Ino> {
+        let mut awaiting = HashSet::new();
+        let olds = self.all().filter(|(_, inode)| inode.is_old());
+        for place in olds.flat_map(|(_, inode)| &inode.names) {
+            let mut at = place.dir;
+            while !self.at(at).is_old() && awaiting.insert(at) {
+                at = self.at(at).names[0].dir;
+            }
+        }
+        awaiting
     }
 
     /// An old file that lost all names that the job knows, but has others that it never looked at.
@@ -769,6 +804,7 @@ impl Model {
     /// All content is there: directories get their final attributes.
     pub(crate) fn finish_directories(&mut self) {
         self.graph.finishing = true;
+        self.awaiting = self.awaiting_old();
         self.queue_all(|inode| inode.has_work(true));
     }
 

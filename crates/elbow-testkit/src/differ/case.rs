@@ -14,8 +14,9 @@
 use std::fmt::Write as _;
 
 use super::call::Call;
+use super::ground::Storage;
 use super::old::Old;
-use super::word::{AtFlags, Name};
+use super::word::{AtFlags, Bits, Kind, Name, Which};
 
 /// First line of a script; another number would be another format.
 const HEADER: &str = "# elbow differ 1";
@@ -151,22 +152,97 @@ impl Case {
         self.steps.iter().any(|step| matches!(step.call, Call::Mapwrite { .. }))
     }
 
-    /// Whether there is an old pipe.
+    /// Whether there is a pipe.
     pub fn has_pipes(&self) -> bool {
-        self.old.iter().any(|old| matches!(old, Old::Fifo { .. }))
+        let makes = |call: &Call| matches!(call, Call::Mknod { kind: Kind::Fifo, .. });
+        let is_pipe = |old: &Old| matches!(old, Old::Fifo { .. });
+        self.old.iter().any(is_pipe) || self.steps.iter().any(|step| makes(&step.call))
     }
 
-    /// Whether somebody allocates room in a file, or makes holes.
-    pub fn allocates(&self) -> bool {
-        self.steps
-            .iter()
-            .any(|step| matches!(step.call, Call::Fallocate { .. }))
+    /// Whether a file has set-id bits.
+    pub fn has_set_ids(&self) -> bool {
+        let set = |mode: Bits| mode.0 & 0o6000 != 0;
+        let is_set = |old: &Old| matches!(old, Old::File { mode, .. } if set(*mode));
+        let sets = |call: &Call| match call {
+            Call::Open { mode, .. }
+            | Call::Mknod { mode, .. }
+            | Call::Chmod { mode, .. }
+            | Call::Fchmod { mode, .. } => set(*mode),
+            _ => false,
+        };
+        self.old.iter().any(is_set) || self.steps.iter().any(|step| sets(&step.call))
+    }
+
+    /// Whether a file has set-id bits, and somebody allocates room in one, or makes holes.
+    pub fn allocates_in_set_ids(&self) -> bool {
+        let allocates = |call: &Call| matches!(call, Call::Fallocate { .. });
+        self.has_set_ids() && self.steps.iter().any(|step| allocates(&step.call))
+    }
+
+    /// Whether somebody changes what a file holds.
+    pub fn changes_content(&self) -> bool {
+        let changes = |call: &Call| match call {
+            Call::Open { flags, .. } => flags.0 & libc::O_TRUNC != 0,
+            Call::Write { .. } | Call::Pwrite { .. } | Call::Writev { .. } | Call::Copy { .. } => true,
+            Call::Truncate { .. } | Call::Ftruncate { .. } | Call::Fallocate { .. } => true,
+            _ => false,
+        };
+        self.steps.iter().any(|step| changes(&step.call))
     }
 
     /// Whether somebody takes a name from a file.
     pub fn takes_names(&self) -> bool {
         let takes = |call: &Call| matches!(call, Call::Unlink { .. } | Call::Rename { .. });
         self.steps.iter().any(|step| takes(&step.call))
+    }
+
+    /// Whether somebody takes the name from a directory.
+    pub fn takes_dirs(&self) -> bool {
+        let takes = |call: &Call| matches!(call, Call::Rmdir { .. } | Call::Rename { .. });
+        self.steps.iter().any(|step| takes(&step.call))
+    }
+
+    /// Whether somebody sets the owner of a symbolic link itself.
+    pub fn sets_owners_of_links(&self) -> bool {
+        let sets = |call: &Call| matches!(call, Call::Chown { flags, .. } if flags.0 & libc::AT_SYMLINK_NOFOLLOW != 0);
+        self.steps.iter().any(|step| sets(&step.call))
+    }
+
+    /// Whether an old directory may not be read by everybody.
+    pub fn has_unreadable_dirs(&self) -> bool {
+        let is_unreadable = |old: &Old| matches!(old, Old::Dir { mode, .. } if mode.0 & 0o444 != 0o444);
+        self.old.iter().any(is_unreadable)
+    }
+
+    /// Whether an old file belongs to somebody else than to whom works on the server, who is not root.
+    pub fn has_files_of_others(&self) -> bool {
+        let server = Storage::of_name(&self.storage).and_then(Storage::server_ids);
+        let Some((server, _)) = server.filter(|(uid, _)| *uid != 0) else {
+            return false;
+        };
+        let is_of_others = |old: &Old| matches!(old, Old::File { uid, .. } if *uid != server);
+        self.old.iter().any(is_of_others)
+    }
+
+    /// Whether a directory that gives its group to what is made in it takes rights from the owner of that by a default ACL.
+    pub fn loses_groups(&self) -> bool {
+        let gives = |old: &Old| matches!(old, Old::Dir { mode, .. } if mode.0 & 0o2000 != 0);
+        let takes = |old: &Old| match old {
+            Old::Acl {
+                which: Which::Default,
+                entries,
+                ..
+            } => !entries.0.starts_with(b"u::rwx"),
+            _ => false,
+        };
+        self.old.iter().any(gives) && self.old.iter().any(takes)
+    }
+
+    /// The case up to a call, and with it.
+    pub fn until(&self, step: usize) -> Self {
+        let mut case = self.clone();
+        case.steps.truncate(step + 1);
+        case
     }
 
     /// Whether somebody writes to a mapped file, and opens one to append to.

@@ -523,11 +523,11 @@ impl Filesystem for Front {
         );
     }
 
-    fn listxattr(&self, _asked: &Asked, ino: INodeNo, size: u32, reply: ReplyXattr) {
-        let about = self.about_node(Op::Listxattr, ino);
+    fn listxattr(&self, asked: &Asked, ino: INodeNo, size: u32, reply: ReplyXattr) {
+        let (about, who) = (self.about_node(Op::Listxattr, ino), caller(asked));
         self.serve(
             about,
-            move |tree| tree.listxattr(ino.0),
+            move |tree| tree.listxattr(ino.0, who),
             move |names| answer_xattr(reply, size, names),
         );
     }
