@@ -206,10 +206,11 @@ impl Model {
             return Err(Errno::EXIST.into());
         }
         self.check_unprotected(ino)?;
-        self.check_linkable(ino)?;
         self.check_links_to(ino, parent)?;
         self.able(&Ability::Link)?;
         self.check_links(ino)?;
+        // Last, since it is no reason natively.
+        self.check_linkable(ino)?;
         self.add_name(ino, parent, name);
         self.nameless.remove(&ino);
         self.note_change(parent);

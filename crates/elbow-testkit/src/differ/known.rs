@@ -22,7 +22,7 @@ pub struct Known {
 }
 
 /// What SEMANTICS.md says under "Limits": storage, signature, and the beginning of what it says there.
-const LIMITS: [(&str, &str, &str); 124] = [
+const LIMITS: [(&str, &str, &str); 126] = [
     ("*", "answer *chown E*/EINVAL (user)", GROUPS),
     ("*", "answer *chown ok/EINVAL (user)", GROUPS),
     ("*", "answer setacl */EINVAL (user)", GROUPS),
@@ -206,6 +206,8 @@ const LIMITS: [(&str, &str, &str); 124] = [
         "wrong-after-0 after file size (appended maps)",
         MORE_THAN_SSHFS,
     ),
+    ("sshfs*", "answer holes ok/ok  (appended maps)", MORE_THAN_SSHFS),
+    ("sshfs*", "answer *stat ok/ok size (appended maps)", MORE_THAN_SSHFS),
     (
         "sshfs*",
         "wrong-after-0 after dir mtime is not now (taken names)",
