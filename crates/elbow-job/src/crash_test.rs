@@ -202,6 +202,7 @@ fn enumerate_cut(scene: &Scene, cut: Cut) {
         changes / 2
     };
     assert!(died > least, "{died} recoveries died after {changes} deaths");
+    println!("{changes} deaths, {died} of recoveries");
 }
 
 fn enumerate(scene: &Scene) {
@@ -328,6 +329,7 @@ fn enumerate_recoveries(scene: &Scene, fault: fn(u64) -> Plan) -> u64 {
         }
     }
     assert!(faults > 10 * changes, "{faults} faults in {changes} recoveries");
+    println!("{changes} deaths, {faults} faults of recoveries");
     kept
 }
 
