@@ -68,7 +68,7 @@ fn assert_usable(dir: &Path, what: &str) {
 }
 
 /// The errors with which a call is refused. Not in a soak some in turn, so that all pairs of kinds of call and error come up in the two runs.
-fn errors_of(n: u64) -> Vec<Errno> {
+pub(crate) fn errors_of(n: u64) -> Vec<Errno> {
     match std::env::var_os("SOAK") {
         Some(_) => ERRORS.to_vec(),
         None => [n, n + 5, n + 7].map(|n| ERRORS[n as usize % ERRORS.len()]).to_vec(),
@@ -76,7 +76,7 @@ fn errors_of(n: u64) -> Vec<Errno> {
 }
 
 /// Refuses each call once, with each error: what the job says is so.
-fn enumerate(scene: &Scene) {
+pub(crate) fn enumerate(scene: &Scene) {
     rustix::process::umask(rustix::fs::Mode::empty());
     let temp = scratch();
     let before = snapshot(&fresh_for(scene, temp.path(), "untouched"));
@@ -159,7 +159,7 @@ fn a_call_that_is_refused_once_leaves_the_old_tree_or_the_new_one_where_there_ar
 
 /// The answer to a call is lost: it was made, and the job is told that it failed, since a server died or a connection broke. A
 /// request that came to a server twice finds the name taken.
-fn enumerate_lost_answers(scene: &Scene) {
+pub(crate) fn enumerate_lost_answers(scene: &Scene) {
     rustix::process::umask(rustix::fs::Mode::empty());
     let temp = scratch();
     let before = snapshot(&fresh_for(scene, temp.path(), "untouched"));
@@ -266,7 +266,7 @@ fn visible_name(path: &Path) -> Option<OsString> {
 }
 
 /// The same for calls that are refused each time that they are tried: an immutable file, a directory without rights.
-fn enumerate_kinds(scene: &Scene, errors: fn(u64) -> Vec<Errno>) {
+pub(crate) fn enumerate_kinds(scene: &Scene, errors: fn(u64) -> Vec<Errno>) {
     rustix::process::umask(rustix::fs::Mode::empty());
     let temp = scratch();
     let before = snapshot(&fresh_for(scene, temp.path(), "untouched"));
