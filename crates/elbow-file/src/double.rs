@@ -7,7 +7,7 @@
 //!
 //! [`Interposed`] makes every call of the seam go through one [`Hook`], which sees what is called ([`Call`]) and
 //! decides whether and when it is made. The doubles are hooks: [`Counting`], [`Faulty`], [`Recording`], [`Delaying`], [`Gated`],
-//! [`PlainRenames`], [`MadeUpInodes`], [`LowerDirs`], [`Subvolumes`] and [`OwnerRights`]. They nest, since a double is a storage and wraps a storage. [`Volatile`]
+//! [`PlainRenames`], [`MadeUpInodes`], [`LowerDirs`], [`Subvolumes`], [`OwnerRights`] and [`Guest`]. They nest, since a double is a storage and wraps a storage. [`Volatile`]
 //! sees the data too: it keeps what is durable apart from what is only written, and makes the images that a crash could leave.
 //!
 //! Not here: a model of the storage. Calls that are let through reach the real one.
@@ -16,6 +16,7 @@ mod counting;
 mod delaying;
 mod faulty;
 mod gated;
+mod guest;
 mod lower_dirs;
 mod made_up_inodes;
 mod owner_rights;
@@ -37,6 +38,7 @@ pub use counting::Counting;
 pub use delaying::Delaying;
 pub use faulty::{Faulty, Plan};
 pub use gated::Gated;
+pub use guest::Guest;
 pub use lower_dirs::LowerDirs;
 pub use made_up_inodes::MadeUpInodes;
 pub use owner_rights::OwnerRights;

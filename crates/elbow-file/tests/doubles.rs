@@ -4,11 +4,14 @@
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::io::IoSlice;
+use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use elbow_file::double::{Call, Counting, Delaying, Faulty, Gated, Hook, Interposed, Operation, Plan, Recording};
+use elbow_file::double::{
+    Call, Counting, Delaying, Faulty, Gated, Guest, Hook, Interposed, Operation, Plan, Recording,
+};
 use elbow_file::{Access, Errno, Handle, Kind, RealStorage, RenameMode, Storage};
 use tempfile::TempDir;
 
@@ -256,4 +259,58 @@ fn doubles_nest() {
     assert_eq!(storage.create(&root, n("f"), 0o644).unwrap_err(), Errno::NOSPC);
     assert_eq!(faulty.hook().fired(), 1);
     assert_eq!(storage.hook().log()[0].errno, Some(Errno::NOSPC));
+}
+
+fn mark(dir: &TempDir, name: &str, mode: u32) {
+    let mode = PermissionsExt::from_mode(mode | Guest::HOSTS);
+    std::fs::set_permissions(dir.path().join(name), mode).unwrap();
+}
+
+#[test]
+fn a_guest_changes_what_is_the_hosts_as_its_mode_lets_others() {
+    let (dir, root, storage) = bench(Guest);
+    for (name, mode) in [("closed", 0o705), ("free", 0o707), ("sticky", 0o1707)] {
+        storage.mkdir(&root, n(name), 0o755).unwrap();
+        let above = storage.open_dir(&root, n(name)).unwrap();
+        for file in ["mine", "theirs"] {
+            storage.create(&above, n(file), 0o644).unwrap();
+        }
+        mark(&dir, &format!("{name}/theirs"), 0o604);
+        mark(&dir, name, mode);
+        assert_eq!(storage.stat(&root, n(name)).unwrap().uid, Guest::HOST_UID);
+        assert_eq!(storage.stat(&above, n("mine")).unwrap().uid, Guest::UID);
+        let answers = |closed, free, sticky| match name {
+            "closed" => closed,
+            "free" => free,
+            _ => sticky,
+        };
+        let (denied, granted) = (Err(Errno::ACCESS), Ok(()));
+        let renamed = storage.rename(&above, n("theirs"), &above, n("moved"), RenameMode::Replace);
+        assert_eq!(renamed, answers(denied, granted, Err(Errno::PERM)), "{name}");
+        assert_eq!(
+            storage.mkdir(&above, n("new"), 0o700),
+            answers(denied, granted, granted),
+            "{name}"
+        );
+        assert_eq!(
+            storage.unlink(&above, n("mine")),
+            answers(denied, granted, granted),
+            "{name}"
+        );
+        assert_eq!(storage.unlink(&above, n("nothing")), Err(Errno::NOENT), "{name}");
+        let time = Some(storage.stat(&root, n(name)).unwrap().mtime);
+        assert_eq!(storage.set_times(&root, n(name), time, time), Err(Errno::PERM));
+        assert_eq!(storage.touch(&root, n(name)), answers(denied, granted, granted));
+        assert_eq!(storage.chmod(&root, n(name), 0o755), Err(Errno::PERM));
+    }
+    storage.create(&root, n("ours"), 0o644).unwrap();
+    assert_eq!(storage.chown(&root, n("ours"), Some(0), None), Err(Errno::PERM));
+    storage.chmod(&root, n("ours"), 0o600).unwrap();
+    storage.create(&root, n("shown"), 0o644).unwrap();
+    mark(&dir, "shown", 0o604);
+    let open = |access| storage.open(&root, n("shown"), access).map(drop);
+    assert_eq!(open(Access::Read), Ok(()));
+    assert_eq!(open(Access::ReadWrite), Err(Errno::ACCESS));
+    assert_eq!(storage.truncate_named(&root, n("shown"), 0), Err(Errno::ACCESS));
+    assert!(!storage.nature(&root).unwrap().own_ids);
 }

@@ -160,9 +160,9 @@ impl Abilities {
             Trial::Answer(answer) => answer,
         };
         if let Err(errno) = answer
-            && !is_refusal(errno)
+            && (!is_refusal(errno) || *ability == Ability::Modes)
         {
-            return Err(errno);
+            return Err(errno); // that modes have no answer is none, and would be asked for again at once
         }
         if let (Ability::Size(size), Ok(())) = (ability, answer) {
             self.size_had = self.size_had.max(*size);
@@ -399,5 +399,19 @@ mod tests {
         assert_eq!(known.ask(&Ability::Link), Err(Ability::Link));
         assert_eq!(known.learn(&Ability::Link, Trial::Answer(Err(Errno::PERM))), Ok(()));
         assert_eq!(known.ask(&Ability::Link), Ok(Err(Errno::PERM)));
+    }
+
+    /// It was learned as if it were one, and not found where modes are looked for: who asked asked for ever.
+    #[test]
+    fn a_trial_of_modes_that_is_refused_is_no_answer() {
+        let mut known = Abilities::default();
+        for errno in [Errno::ACCESS, Errno::PERM, Errno::INVAL, Errno::IO] {
+            let learned = known.learn(&Ability::Modes, Trial::Answer(Err(errno)));
+            assert_eq!(learned, Err(errno));
+            assert_eq!(known.ask(&Ability::Mode(0o600)), Err(Ability::Modes));
+        }
+        let modes = Modes { cut: 0, kept: true };
+        assert_eq!(known.learn(&Ability::Modes, Trial::Modes(modes)), Ok(()));
+        assert_eq!(known.ask(&Ability::Mode(0o600)), Ok(Ok(())));
     }
 }

@@ -270,6 +270,26 @@ fn what_fails_for_the_moment_is_tried_again() {
     bench.assert_commits();
 }
 
+/// A `chmod` on a storage on which modes cannot be tried waited for ever, with a thread that asked again and again.
+#[test]
+fn modes_that_cannot_be_tried_are_refused_each_time_that_they_are_set() {
+    for errno in [Errno::ACCESS, Errno::PERM, Errno::INVAL, Errno::IO] {
+        let bench = Bench::refusing(errno, |call| call.name.is_some_and(|name| name == "probe-modes"));
+        let old = bench.job.insist(|job| job.lookup(Ino::ROOT, n("old"))).unwrap().ino;
+        let closed = SetAttr {
+            mode: Some(0o600),
+            ..SetAttr::default()
+        };
+        for asked in 1..=2 {
+            assert_eq!(bench.job.insist(|job| job.setattr(old, &closed)), Err(errno));
+            assert_eq!(bench.storage.hook().fired(), asked);
+        }
+        bench.storage.hook().disarm();
+        bench.job.insist(|job| job.setattr(old, &closed)).unwrap();
+        bench.assert_commits();
+    }
+}
+
 /// One more name than the storage allows was a deferred error, which rolled the job back at its end.
 #[test]
 fn names_beyond_those_that_a_file_can_have_are_refused_at_once() {

@@ -6,7 +6,7 @@
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use elbow_file::double::{Faulty, Interposed, MadeUpInodes, Operation, PlainRenames, Plan};
 use elbow_file::{RealStorage, RenameMode, Storage};
@@ -16,7 +16,7 @@ use crate::recover::recover_jobs;
 use crate::report::{Publish, RecoverAction};
 use crate::scenes_test::{Scene, old_tree, operations};
 use crate::schedule_test::{InJob, Op, Snapshot, scratch, snapshot};
-use crate::staging::{is_staging_name, part_name};
+use crate::staging::{is_probe_name, is_staging_name, part_name};
 use crate::{Job, JobError, Options};
 
 pub(crate) fn begin(storage: Arc<dyn Storage>, dir: &Path, publish: Publish) -> Job {
@@ -54,7 +54,7 @@ pub(crate) fn recovered(dir: &Path, storage: &Arc<dyn Storage>) -> Result<Recove
 }
 
 /// Times of the last change of the directories of the old tree, the root first.
-fn old_times(dir: &Path) -> Vec<Option<SystemTime>> {
+pub(crate) fn old_times(dir: &Path) -> Vec<Option<SystemTime>> {
     let modified = |sub: &str| std::fs::metadata(dir.join(sub)).and_then(|meta| meta.modified()).ok();
     ["", "keep", "gone", "gone/deep", "moves"].map(modified).to_vec()
 }
@@ -101,6 +101,17 @@ pub(crate) fn recovery_dies(dir: &Path, storage: &Arc<dyn Storage>, at: u64) -> 
     let dies: Arc<dyn Storage> = faulty.clone();
     let _ = recovered(dir, &dies);
     faulty.hook().fired() > 0
+}
+
+/// What a recovery makes to see whose it becomes, and has died over, is removed by one that comes later.
+pub(crate) fn age_probes(dir: &Path) {
+    const LONG_AGO: Duration = Duration::from_secs(3600);
+    let times = std::fs::FileTimes::new().set_modified(SystemTime::now() - LONG_AGO);
+    for entry in std::fs::read_dir(dir).unwrap().map(Result::unwrap) {
+        if is_probe_name(&entry.file_name()) {
+            std::fs::File::open(entry.path()).unwrap().set_times(times).unwrap();
+        }
+    }
 }
 
 /// What jobs leave that die at each of their changes.
@@ -154,6 +165,7 @@ impl<'a> Deaths<'a> {
         // Recovery may die too, and is then run again.
         let has_died = recovery_dies(&dir, &scene.storage, at);
         let what = format!("stop at change {n}, and at {at} of the recovery");
+        age_probes(&dir);
         let is_undone = !has_staging(&dir);
         let action = recovered(&dir, &scene.storage);
         let action = action.unwrap_or_else(|error| panic!("recovery after a {what}: {error}"));
@@ -202,9 +214,10 @@ fn enumerate_cut(scene: &Scene, cut: Cut) {
         changes / 2
     };
     assert!(died > least, "{died} recoveries died after {changes} deaths");
+    println!("{changes} deaths, {died} of recoveries");
 }
 
-fn enumerate(scene: &Scene) {
+pub(crate) fn enumerate(scene: &Scene) {
     enumerate_cut(scene, Cut::usual());
 }
 
@@ -328,6 +341,7 @@ fn enumerate_recoveries(scene: &Scene, fault: fn(u64) -> Plan) -> u64 {
         }
     }
     assert!(faults > 10 * changes, "{faults} faults in {changes} recoveries");
+    println!("{changes} deaths, {faults} faults of recoveries");
     kept
 }
 
@@ -482,7 +496,7 @@ pub(crate) fn seen_by_jobs(dir: &Path) -> Snapshot {
 }
 
 /// The own directory of the only job that is kept.
-fn kept_dir(dir: &Path) -> std::path::PathBuf {
+pub(crate) fn kept_dir(dir: &Path) -> std::path::PathBuf {
     let mut found = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
     found
         .find(|path| is_staging_name(path.file_name().unwrap()))
@@ -506,7 +520,7 @@ fn assert_kept_whole(dir: &Path) {
     );
 }
 
-fn drop_kept_in(dir: &Path, storage: &Arc<dyn Storage>) -> Result<(), JobError> {
+pub(crate) fn drop_kept_in(dir: &Path, storage: &Arc<dyn Storage>) -> Result<(), JobError> {
     let root = RealStorage::open_root(dir).unwrap();
     let name = kept_dir(dir).file_name().unwrap().to_owned();
     crate::drop_kept(storage, &root, &[name]).map(|dropped| {

@@ -53,16 +53,17 @@ pub(crate) struct Executor<'a> {
 pub(crate) struct Journal {
     file: Handle,
     end: u64,
-    /// What it says of directories that have to be closed again.
-    pub(crate) opened: Vec<OpenedDir>,
+    /// What it says of directories that nothing else knows to be touched.
+    pub(crate) touched: Vec<TouchedDir>,
 }
 
-/// An old directory that was opened so that something could be staged in it, with its times and its mode before.
+/// An old directory that was opened so that something could be staged in it, or in which it was tried whether names can be removed, with its times
+/// and its mode before, if that was changed.
 #[derive(Clone, Debug)]
-pub(crate) struct OpenedDir {
+pub(crate) struct TouchedDir {
     pub(crate) path: std::path::PathBuf,
     pub(crate) times: (Time, Time),
-    pub(crate) mode: u32,
+    pub(crate) mode: Option<u32>,
 }
 
 impl Executor<'_> {
@@ -334,7 +335,7 @@ impl Journal {
         Ok(Self {
             file: storage.create(job_dir, OsStr::new(JOURNAL), PRIVATE_FILE_MODE)?,
             end: 0,
-            opened: Vec::new(),
+            touched: Vec::new(),
         })
     }
 
@@ -344,29 +345,45 @@ impl Journal {
         Ok(Self {
             file,
             end,
-            opened: Vec::new(),
+            touched: Vec::new(),
         })
     }
 
     /// One more entry, durable when this returns.
     pub(crate) fn append(&mut self, storage: &dyn Storage, entry: &JournalEntry) -> Result<(), Errno> {
-        let bytes = entry.encode();
-        storage.write(&self.file, &[IoSlice::new(&bytes)], self.end)?;
-        storage.sync(&self.file)?;
-        self.end += bytes.len() as u64;
-        if let JournalEntry::Staging {
-            dir,
-            times,
-            closed: Some(mode),
-        } = entry
-        {
-            self.opened.push(OpenedDir {
-                path: dir.clone(),
-                times: *times,
-                mode: *mode,
-            });
+        self.write(storage, &entry.encode())?;
+        if let JournalEntry::Staging { closed: Some(_), .. } = entry {
+            self.touched.extend(TouchedDir::of(entry));
         }
         Ok(())
+    }
+
+    /// Directories in which something is about to be tried under the name of a staging directory. All at once, as a sync takes its time.
+    pub(crate) fn append_trials(&mut self, storage: &dyn Storage, entries: &[JournalEntry]) -> Result<(), Errno> {
+        let bytes: Vec<u8> = entries.iter().flat_map(JournalEntry::encode).collect();
+        self.write(storage, &bytes)?;
+        self.touched.extend(entries.iter().filter_map(TouchedDir::of));
+        Ok(())
+    }
+
+    fn write(&mut self, storage: &dyn Storage, bytes: &[u8]) -> Result<(), Errno> {
+        storage.write(&self.file, &[IoSlice::new(bytes)], self.end)?;
+        storage.sync(&self.file)?;
+        self.end += bytes.len() as u64;
+        Ok(())
+    }
+}
+
+impl TouchedDir {
+    fn of(entry: &JournalEntry) -> Option<Self> {
+        match entry {
+            JournalEntry::Staging { dir, times, closed } => Some(Self {
+                path: dir.clone(),
+                times: *times,
+                mode: *closed,
+            }),
+            JournalEntry::Visible { .. } => None,
+        }
     }
 }
 

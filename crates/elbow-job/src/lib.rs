@@ -79,6 +79,8 @@ mod scenes_test;
 #[cfg(test)]
 mod schedule_test;
 mod seek;
+#[cfg(test)]
+mod server_test;
 mod show;
 mod spill;
 mod staging;

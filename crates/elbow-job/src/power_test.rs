@@ -210,6 +210,7 @@ pub(crate) fn look_for_faults<H>(ran: &Ran<H>, outcomes: &[Found]) -> Result<See
 
 fn assert_recoverable<H>(ran: &Ran<H>, outcomes: &[Found]) {
     let seen = look_for_faults(ran, outcomes).unwrap_or_else(|found| panic!("{found}"));
+    println!("{seen:?}");
     assert!(seen.images > 150 && seen.ended > seen.images / 2, "{seen:?}");
 }
 

@@ -68,7 +68,7 @@ fn assert_usable(dir: &Path, what: &str) {
 }
 
 /// The errors with which a call is refused. Not in a soak some in turn, so that all pairs of kinds of call and error come up in the two runs.
-fn errors_of(n: u64) -> Vec<Errno> {
+pub(crate) fn errors_of(n: u64) -> Vec<Errno> {
     match std::env::var_os("SOAK") {
         Some(_) => ERRORS.to_vec(),
         None => [n, n + 5, n + 7].map(|n| ERRORS[n as usize % ERRORS.len()]).to_vec(),
@@ -76,7 +76,7 @@ fn errors_of(n: u64) -> Vec<Errno> {
 }
 
 /// Refuses each call once, with each error: what the job says is so.
-fn enumerate(scene: &Scene) {
+pub(crate) fn enumerate(scene: &Scene) {
     rustix::process::umask(rustix::fs::Mode::empty());
     let temp = scratch();
     let before = snapshot(&fresh_for(scene, temp.path(), "untouched"));
@@ -126,6 +126,7 @@ fn enumerate(scene: &Scene) {
         }
     }
     assert!(committed > 10 && rolled_back > calls, "{committed} {rolled_back}");
+    println!("{calls} calls: {committed} committed, {rolled_back} rolled back");
 }
 
 #[test]
@@ -158,7 +159,7 @@ fn a_call_that_is_refused_once_leaves_the_old_tree_or_the_new_one_where_there_ar
 
 /// The answer to a call is lost: it was made, and the job is told that it failed, since a server died or a connection broke. A
 /// request that came to a server twice finds the name taken.
-fn enumerate_lost_answers(scene: &Scene) {
+pub(crate) fn enumerate_lost_answers(scene: &Scene) {
     rustix::process::umask(rustix::fs::Mode::empty());
     let temp = scratch();
     let before = snapshot(&fresh_for(scene, temp.path(), "untouched"));
@@ -251,19 +252,21 @@ fn kinds_of_calls(place: &Path, scene: &Scene) -> BTreeSet<(Operation, Option<Os
     std::fs::remove_dir_all(&dir).unwrap();
     let calls = recording.hook().log();
     let changing = calls.into_iter().filter(|call| !call.operation.only_reads());
-    let name = |path: &Path| path.file_name().map(std::ffi::OsStr::to_owned);
     changing
-        .map(|call| {
-            (
-                call.operation,
-                name(&call.path).filter(|name| !crate::is_staging_name(name)),
-            )
-        })
+        .map(|call| (call.operation, visible_name(&call.path)))
         .collect()
 }
 
+/// What a call is made on, if it is not called after the job. Trials are numbered, in each job anew.
+fn visible_name(path: &Path) -> Option<OsString> {
+    let name = path.file_name().filter(|name| !crate::is_staging_name(name))?;
+    let trial = name.to_str().filter(|name| name.starts_with("probe-"));
+    let unnumbered = trial.map(|trial| trial.trim_end_matches(|c: char| c.is_ascii_digit()).into());
+    Some(unnumbered.unwrap_or_else(|| name.to_owned()))
+}
+
 /// The same for calls that are refused each time that they are tried: an immutable file, a directory without rights.
-fn enumerate_kinds(scene: &Scene, errors: fn(u64) -> Vec<Errno>) {
+pub(crate) fn enumerate_kinds(scene: &Scene, errors: fn(u64) -> Vec<Errno>) {
     rustix::process::umask(rustix::fs::Mode::empty());
     let temp = scratch();
     let before = snapshot(&fresh_for(scene, temp.path(), "untouched"));
@@ -272,19 +275,17 @@ fn enumerate_kinds(scene: &Scene, errors: fn(u64) -> Vec<Errno>) {
     let after = snapshot(&whole);
     let kinds = kinds_of_calls(temp.path(), scene);
     assert!(kinds.len() > 30, "{kinds:?}");
-    let (mut rolled_back, mut stuck) = (0, 0);
+    let (mut runs, mut rolled_back, mut stuck) = (0, 0, 0);
     for (nth, (operation, name)) in (0..).zip(kinds) {
         for errno in errors(nth) {
             let what = format!("{operation:?} of {name:?} always refused with {errno}");
             let dir = fresh_for(scene, temp.path(), "refused");
             let wanted = name.clone();
             let plan = Plan::fail(errno).on(operation).times(u64::MAX);
-            let plan = plan.when(move |call| {
-                let path = call.path();
-                path.file_name().filter(|name| !crate::is_staging_name(name)) == wanted.as_deref()
-            });
+            let plan = plan.when(move |call| visible_name(&call.path()) == wanted);
             let ended = run(&dir, scene, Some(plan));
             assert!(ended.refused > 0, "{what}: it never came");
+            runs += 1;
             let seen = seen_by_jobs(&dir);
             match &ended.outcome {
                 Ok(Outcome::Committed) => assert!(ended.was_told || seen == after, "{what}: committed, {seen:#?}"),
@@ -306,7 +307,7 @@ fn enumerate_kinds(scene: &Scene, errors: fn(u64) -> Vec<Errno>) {
         }
     }
     assert!(rolled_back > 50, "{rolled_back} {stuck}");
-    println!("{rolled_back} rolled back, {stuck} ended by the next recovery");
+    println!("{runs} runs: {rolled_back} rolled back, {stuck} ended by the next recovery");
 }
 
 #[test]
@@ -317,6 +318,28 @@ fn a_kind_of_call_that_is_always_refused_leaves_the_old_tree_or_the_new_one() {
 #[test]
 fn a_kind_of_call_that_is_always_refused_leaves_the_old_tree_or_the_new_one_when_published_eagerly() {
     enumerate_kinds(&Scene::usual(Publish::Eager), errors_of);
+}
+
+/// It never ended: a job that was refused the trial of modes tried it again and again (`abilities`).
+#[test]
+fn a_kind_of_call_that_is_always_refused_leaves_the_old_tree_or_the_new_one_where_directories_were_closed() {
+    enumerate_kinds(&Scene::closed(Publish::Staged), errors_of);
+}
+
+#[test]
+fn a_kind_of_call_that_is_always_refused_leaves_the_old_tree_or_the_new_one_where_directories_were_closed_when_published_eagerly()
+ {
+    enumerate_kinds(&Scene::closed(Publish::Eager), errors_of);
+}
+
+#[test]
+fn a_kind_of_call_that_is_always_refused_leaves_the_old_tree_or_the_new_one_where_old_directories_cannot_be_renamed() {
+    enumerate_kinds(&Scene::lower_dirs(), errors_of);
+}
+
+#[test]
+fn a_kind_of_call_that_is_always_refused_leaves_the_old_tree_or_the_new_one_where_there_are_subvolumes() {
+    enumerate_kinds(&Scene::subvolumes(Publish::Staged), errors_of);
 }
 
 /// A commit in which something is refused that comes late, so that there is much to be taken back. It dies at the `n`-th change of the
@@ -402,6 +425,7 @@ fn enumerate_deaths_of_taking_back(scene: &Scene, refused: fn() -> Plan) {
     let (changes, recoveries) = taken_back.enumerate(Cut::usual());
     assert!(changes > 40 && recoveries > 20, "{changes} {recoveries}");
     assert!(taken_back.went_on > 20, "{}", taken_back.went_on);
+    println!("{changes} deaths, {recoveries} of recoveries");
 }
 
 /// Death at any call while a refused commit is taken back, and of the recovery.

@@ -18,11 +18,12 @@ use crate::commit::{
     Apply, Failure, RECORD, Record, Tally, Tree, Turn, cause_of, conflicts_since, gone_is_none, last_look,
     lost_content, sync_dir, write_sealed, write_why,
 };
+use crate::execute::Journal;
 use crate::job::clock;
 use crate::kept::{self, Kept};
-use crate::recover::{Recovery, THREADS, error, read_rest, unfinished};
+use crate::recover::{Recovery, THREADS, error, read_journal_to, read_rest, unfinished};
 use crate::report::{self, Cause, JobError, OnConflict, Outcome};
-use crate::staging::{KEPT, MANIFEST};
+use crate::staging::{JournalEntry, KEPT, MANIFEST};
 
 /// Commits a kept job of a directory, which is named as its own staging directory is. If that cannot be done, it is kept as before.
 ///
@@ -105,10 +106,10 @@ impl Resumption<'_> {
         if let Some(cause) = conflicts_since(&rest, &self.tree(), self.name, self.wins) {
             return Ok(Err(cause));
         }
-        if let Err(cause) = last_look(&mut rest, &self.tree(), self.wins.then_some(self.name)) {
+        (rest.keeps, rest.wins) = (true, self.wins);
+        if let Err(cause) = last_look(&mut rest, &self.tree(), self.name, &|trials| self.note(trials)) {
             return Ok(Err(cause));
         }
-        (rest.keeps, rest.wins) = (true, self.wins);
         if let Err(errno) = self.begin(&rest) {
             self.begin_no_more().map_err(error("keeping the job in"))?;
             return Ok(Err(Cause::Storage(format!("writing the commit record: {errno}"))));
@@ -131,6 +132,13 @@ impl Resumption<'_> {
         apply.clean(None).map_err(|failures| unfinished(&failures))?;
         self.storage.sync_all(self.root).map_err(error("syncing"))?;
         Ok(Ok(()))
+    }
+
+    /// What is about to be tried, for whoever drops the job if we die over that.
+    fn note(&self, trials: &[JournalEntry]) -> Result<(), Errno> {
+        let own = &self.kept.own;
+        let (_, end) = read_journal_to(self.storage, own)?;
+        Journal::reopen(self.storage, &own.handle, end)?.append_trials(self.storage, trials)
     }
 
     /// Writes the record and makes the job one that has committed.

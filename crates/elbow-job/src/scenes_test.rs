@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use elbow_file::double::{Faulty, Interposed, LowerDirs, OwnerRights, Plan, Subvolumes};
+use elbow_file::double::{Faulty, Guest, Interposed, LowerDirs, OwnerRights, Plan, Subvolumes};
 use elbow_file::{RealStorage, RenameMode, Storage};
 
 use crate::Job;
@@ -173,6 +173,16 @@ impl Scene {
         }
     }
 
+    /// A server to which we are somebody else, and where we have some of what is the host's changed.
+    pub(crate) fn guest(publish: Publish) -> Self {
+        Self {
+            storage: Arc::new(Interposed::new(Arc::new(RealStorage), Guest)),
+            old_tree: tree_of_a_host,
+            operations: operations_of_a_guest,
+            ..Self::usual(publish)
+        }
+    }
+
     /// A btrfs with subvolumes, one in another.
     pub(crate) fn subvolumes(publish: Publish) -> Self {
         Self {
@@ -304,6 +314,69 @@ pub(crate) fn operations_in_subvolumes() -> Vec<Op> {
         Op::Rmdir(s("void")),
         Op::Create(s("void")),
         Op::Chmod(s("sub/g"), 0o600),
+    ]
+}
+
+/// Directories and files of the host's: `free` is open to all, what is in `sticky` is ours, and `closed` and a part of `mixed` to nobody else.
+pub(crate) fn tree_of_a_host(dir: &Path) {
+    old_tree(dir);
+    for sub in ["free/deep", "sticky", "pool", "closed", "mixed"] {
+        std::fs::create_dir_all(dir.join(sub)).unwrap();
+    }
+    for file in [
+        "free/x",
+        "free/y",
+        "free/deep/z",
+        "sticky/mine",
+        "pool/old",
+        "closed/x",
+        "mixed/mine",
+        "mixed/theirs",
+        "shared",
+    ] {
+        std::fs::write(dir.join(file), format!("old {file}")).unwrap();
+    }
+    for (path, mode) in [
+        ("free/y", 0o606),
+        ("free/deep/z", 0o606),
+        ("free/deep", 0o707),
+        ("free", 0o707),
+        ("sticky", 0o1707),
+        ("pool", 0o707),
+        ("closed", 0o705),
+        ("mixed/theirs", 0o606),
+        ("mixed", 0o1707),
+        ("shared", 0o606),
+    ] {
+        let mode = PermissionsExt::from_mode(mode | Guest::HOSTS);
+        std::fs::set_permissions(dir.join(path), mode).unwrap();
+    }
+}
+
+/// `rm -r` of directories of the host's, names and content that change in what is the host's, and a time of what is ours.
+pub(crate) fn operations_of_a_guest() -> Vec<Op> {
+    let s = str::to_owned;
+    vec![
+        Op::Mkdir(s("new")),
+        Op::Create(s("new/a")),
+        Op::Write(s("new/a"), 0, b"content of a".to_vec()),
+        Op::Write(s("keep/log"), 7, b" and new".to_vec()),
+        Op::Unlink(s("free/deep/z")),
+        Op::Rmdir(s("free/deep")),
+        Op::Unlink(s("free/x")),
+        Op::Unlink(s("free/y")),
+        Op::Rmdir(s("free")),
+        Op::Unlink(s("sticky/mine")),
+        Op::Rmdir(s("sticky")),
+        Op::Create(s("pool/new")),
+        Op::Write(s("pool/new"), 0, b"new".to_vec()),
+        Op::Unlink(s("pool/old")),
+        Op::Write(s("shared"), 4, b"SHARED".to_vec()),
+        Op::Rename(s("moves"), s("new/moved"), RenameMode::Replace),
+        Op::Rename(s("one"), s("two"), RenameMode::Exchange),
+        Op::Unlink(s("dead")),
+        Op::Chmod(s("one"), 0o600),
+        Op::Date(s("two"), 1_000_000_000),
     ]
 }
 

@@ -15,7 +15,7 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
 use crate::model::{LIMBO, Work};
-use crate::{Answer, Caller, Ino, Job, Options, Outcome, SetAttr, SetIds, Stop};
+use crate::{Answer, Caller, Ino, Job, Options, Outcome, SetAttr, SetIds, SetTime, Stop};
 
 /// One operation on paths of a small world.
 #[derive(Clone)]
@@ -32,6 +32,8 @@ pub(crate) enum Op {
     Rmdir(String),
     Rename(String, String, RenameMode),
     Chmod(String, u32),
+    /// Sets the time of the last change, in seconds.
+    Date(String, i64),
     Read(String),
     List(String),
 }
@@ -50,6 +52,7 @@ impl std::fmt::Debug for Op {
             Self::Rmdir(x) => write!(f, "rmdir {x}"),
             Self::Rename(x, y, mode) => write!(f, "rename {x} to {y} {mode:?}"),
             Self::Chmod(x, mode) => write!(f, "chmod {x} {mode:o}"),
+            Self::Date(x, seconds) => write!(f, "date {x} {seconds}"),
             Self::Read(x) => write!(f, "read {x}"),
             Self::List(x) => write!(f, "list {x}"),
         }
@@ -154,6 +157,17 @@ impl Native {
                     return Err(Errno::OPNOTSUPP);
                 }
                 f::chmod(at(x), f::Mode::from_raw_mode(*mode)).map(nothing)
+            }
+            Op::Date(x, seconds) => {
+                let time = f::Timespec {
+                    tv_sec: *seconds,
+                    tv_nsec: 0,
+                };
+                let times = f::Timestamps {
+                    last_access: time,
+                    last_modification: time,
+                };
+                f::utimensat(f::CWD, at(x), &times, f::AtFlags::SYMLINK_NOFOLLOW).map(nothing)
             }
             Op::Read(x) => {
                 let fd = f::open(at(x), f::OFlags::RDONLY | f::OFlags::NOFOLLOW, f::Mode::empty())?;
@@ -320,6 +334,19 @@ impl InJob<'_> {
                         },
                     )
                 })?;
+            }
+            Op::Date(x, seconds) => {
+                let ino = self.walk(x)?;
+                let time = Some(SetTime::At(elbow_file::Time {
+                    seconds: *seconds,
+                    nanoseconds: 0,
+                }));
+                let set = SetAttr {
+                    atime: time,
+                    mtime: time,
+                    ..SetAttr::default()
+                };
+                self.ask(|job| job.setattr(ino, &set))?;
             }
             Op::Read(x) => return self.read(x),
             Op::List(x) => {

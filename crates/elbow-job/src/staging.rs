@@ -74,6 +74,12 @@ pub fn is_staging_name(name: &OsStr) -> bool {
         || name == TURN
 }
 
+/// Is this the name of a staging directory below that of any job?
+#[cfg(test)]
+pub(crate) fn is_part_name(name: &OsStr) -> bool {
+    id_of_part(name).is_some()
+}
+
 /// A letter and a number: an old object that waits beside its name while a commit is applied.
 fn is_parking(rest: &str) -> bool {
     let digits = rest.strip_prefix(['d', 'm', 'r', 't']).unwrap_or_default();

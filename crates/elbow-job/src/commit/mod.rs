@@ -32,7 +32,7 @@ use crate::job::{Job, Shared, clock};
 use crate::model::{Model, Staging};
 use crate::removal::{parallel, remove_opened_tree, remove_trees, retried};
 use crate::report::{Cause, JobError, Keep, Kept, OnConflict, Outcome, Phase, Progress, Publish};
-use crate::staging::{DROPPED, JOURNAL, MANIFEST, part_name};
+use crate::staging::{DROPPED, JOURNAL, JournalEntry, MANIFEST, part_name};
 
 pub(crate) use apply::sync_dir;
 pub(crate) use apply::{Apply, Failure, gone_is_none};
@@ -374,8 +374,14 @@ impl Shared {
             return Ok(Err(cause));
         }
         record.wins = self.options.on_conflict == OnConflict::Overwrite;
-        let wins = record.wins.then_some(&*self.staging_name);
-        if let Err(cause) = prepare::last_look(record, &self.tree(), wins) {
+        let note = |trials: &[JournalEntry]| {
+            let mut journal = self.journal.lock();
+            journal
+                .as_mut()
+                .ok_or(Errno::BADF)?
+                .append_trials(&*self.storage, trials)
+        };
+        if let Err(cause) = prepare::last_look(record, &self.tree(), &self.staging_name, &note) {
             return Ok(Err(cause));
         }
         if let Err(errno) = self.write_record(&job, record, drafted) {
@@ -602,18 +608,18 @@ impl Shared {
 
     /// What the job has put outside its own directory.
     fn leftovers(&self) -> Leftovers {
-        let opened = self.journal.lock().as_ref().map(|journal| journal.opened.clone());
+        let touched = self.journal.lock().as_ref().map(|journal| journal.touched.clone());
         let mut left = leftovers(&self.state.lock().model);
         let all = left.staging.iter().enumerate();
         let places: HashMap<_, _> = all.map(|(place, holder)| (holder.path.clone(), place)).collect();
-        // They are closed by now, unless that was refused; what was to be staged in them may not have come.
-        for dir in opened.into_iter().flatten() {
+        // They are closed by now, and what was tried is gone, unless that was refused; what was to be staged in them may not have come.
+        for dir in touched.into_iter().flatten() {
             match places.get(&dir.path) {
-                Some(place) => left.staging[*place].closed = Some(dir.mode),
+                Some(place) => left.staging[*place].closed = dir.mode.or(left.staging[*place].closed),
                 None => left.staging.push(StagingHolder {
                     path: dir.path,
                     times: dir.times,
-                    closed: Some(dir.mode),
+                    closed: dir.mode,
                     open: None,
                 }),
             }

@@ -22,14 +22,21 @@ use crate::removal::parallel;
 use crate::report::Cause;
 use crate::staging::parked_name;
 
-/// Completes a record and tries what can be tried, or says why the job must not commit; `wins` as in [`prepare`].
-pub(crate) fn last_look(record: &mut Record, tree: &Tree<'_>, wins: Option<&OsStr>) -> Result<(), Cause> {
+/// Completes the record of this job and tries what can be tried, or says why the job must not commit. `note` writes to its journal where that
+/// may leave something.
+pub(crate) fn last_look(
+    record: &mut Record,
+    tree: &Tree<'_>,
+    job: &OsStr,
+    note: &server::Note<'_>,
+) -> Result<(), Cause> {
     let unseen = |errno| Cause::Storage("looking at what the job changes".into()).with(errno);
     let mut refused = rehearse(record, tree);
-    refused.extend(server::refusals(record, tree).map_err(unseen)?);
+    refused.extend(server::refusals(record, tree, job, note).map_err(unseen)?);
     if !refused.is_empty() {
         return Err(cause_of(&refused, clock()));
     }
+    let wins = record.wins.then_some(job);
     prepare(record, tree, wins).map_err(unseen)
 }
 

@@ -216,12 +216,15 @@ impl Record {
 
     /// The names that were in each directory that is removed; none, if what was added goes with it.
     pub(super) fn removed(&self) -> BTreeMap<&Path, &BTreeSet<OsString>> {
-        let all = self.expected.iter().filter(|_| !self.wins);
-        all.filter_map(|(path, expected)| match expected {
+        self.emptied().filter(|_| !self.wins).collect()
+    }
+
+    /// The same whatever others have put there.
+    pub(super) fn emptied(&self) -> impl Iterator<Item = (&Path, &BTreeSet<OsString>)> {
+        self.expected.iter().filter_map(|(path, expected)| match expected {
             Expected::Names(names) => Some((path.as_path(), names)),
             _ => None,
         })
-        .collect()
     }
 
     /// The steps of [`Apply::publish`](super::Apply::publish), none of them done.

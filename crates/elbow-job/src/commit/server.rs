@@ -4,13 +4,17 @@
 //! neither is asked about by doing to it what changes nothing, or nothing that stays.
 //!
 //! ```text
-//!   a directory that is removed with what is in it    a name is made there and removed
+//!   a directory that is removed with what is in it    a staging directory is made there and removed
 //!   a time that the command has set itself            the times that the object has are set
 //! ```
 //!
 //! Its own time then stays that of the trial, because it is somebody else's. Written files are tried by opening them ([`super::content`]), and what is
 //! moved is taken back when it is refused.
+//!
+//! The journal knows of such a staging directory before it is made, as of any other: a trial that we die over, or of which only the first half is
+//! granted, is undone with the job.
 
+use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
@@ -19,38 +23,46 @@ use elbow_file::{Errno, Handle, Kind, Stat, Storage, Time};
 use super::apply::{Failure, failure, gone_is_none};
 use super::record::{Attributes, Record};
 use super::tree::Tree;
+use crate::execute::STAGING_MODE;
 use crate::job::clock;
 use crate::removal::parallel;
-use crate::staging::{MANIFEST, new_probe_name};
+use crate::staging::{JournalEntry, KEPT, MANIFEST, part_name};
 
 /// How far the clocks of two machines may be apart. A time that is further from the job's own is not that of something that it did.
 const CLOCKS_APART_SECONDS: i64 = 300;
 const STICKY: u32 = 0o1000;
 
-/// Steps of a record that the server would refuse.
+/// Writes entries to the journal of the job.
+pub(crate) type Note<'a> = dyn Fn(&[JournalEntry]) -> Result<(), Errno> + 'a;
+
+/// Steps of the record of this job that the server would refuse.
 ///
 /// # Errors
-/// What looking at the job's own directory says.
-pub(super) fn refusals(record: &Record, tree: &Tree<'_>) -> Result<Vec<Failure>, Errno> {
+/// What looking at the job's own directory says, or noting what is about to be tried.
+pub(super) fn refusals(record: &Record, tree: &Tree<'_>, job: &OsStr, note: &Note<'_>) -> Result<Vec<Failure>, Errno> {
     let Some(server) = Server::of(tree)? else {
         return Ok(Vec::new());
     };
-    let removed: Vec<_> = record
-        .removed()
-        .into_iter()
-        .filter(|(_, names)| !names.is_empty())
-        .collect();
-    let unremovable = parallel(&removed, tree.threads, |(path, names)| {
-        let refused = server.try_removal(path, names.iter().map(OsString::as_os_str)).err();
-        refused.map(|errno| failure("remove what is in", path, errno))
-    });
-    let timed: Vec<_> = record.attributes.iter().filter(|a| a.attrs.times.is_some()).collect();
-    let untimed = parallel(&timed, tree.threads, |attributes| {
-        let path = record.before.objects.get(&attributes.path).unwrap_or(&attributes.path);
-        let refused = server.try_times(path, attributes).err();
-        refused.map(|errno| failure("set attributes of", &attributes.path, errno))
-    });
-    Ok(unremovable.into_iter().chain(untimed).flatten().collect())
+    let mut refused = server.unremovable(record, &part_name(job), note)?;
+    refused.extend(server.untimed(record));
+    Ok(refused)
+}
+
+/// A directory of somebody else's whose names are to be removed.
+struct Others<'a> {
+    path: &'a Path,
+    dir: Handle,
+    stat: Stat,
+}
+
+impl Others<'_> {
+    fn entry(&self) -> JournalEntry {
+        JournalEntry::Staging {
+            dir: self.path.to_owned(),
+            times: (self.stat.atime, self.stat.mtime),
+            closed: None,
+        }
+    }
 }
 
 /// A server, to whose file system we are somebody.
@@ -69,8 +81,12 @@ impl<'a> Server<'a> {
         if own.stat.uid == 0 || tree.storage.nature(&own.handle)?.own_ids {
             return Ok(None);
         }
-        let began = tree.storage.stat(&own.handle, OsStr::new(MANIFEST))?.mtime;
-        let uid = own.stat.uid;
+        let began = match tree.storage.stat(&own.handle, OsStr::new(MANIFEST)) {
+            // It was kept, and goes on.
+            Err(Errno::NOENT) => tree.storage.stat(&own.handle, OsStr::new(KEPT))?,
+            manifest => manifest?,
+        };
+        let (uid, began) = (own.stat.uid, began.mtime);
         Ok(Some(Self { tree, uid, began }))
     }
 
@@ -82,22 +98,53 @@ impl<'a> Server<'a> {
         stat.uid != self.uid
     }
 
-    /// Whether the names in a directory can be removed; what is gone needs not.
-    fn try_removal<'n>(&self, path: &Path, names: impl Iterator<Item = &'n OsStr>) -> Result<(), Errno> {
+    /// Directories that are removed, and in which nothing can be.
+    fn unremovable(&self, record: &Record, part: &OsStr, note: &Note<'_>) -> Result<Vec<Failure>, Errno> {
+        let removed: Vec<_> = record.emptied().filter(|(_, names)| !names.is_empty()).collect();
+        let failed = |path, errno| failure("remove what is in", path, errno);
+        let looked = parallel(&removed, self.tree.threads, |(path, names)| {
+            self.look(path, names).map_err(|errno| failed(path, errno))
+        });
+        let (mut others, mut refused) = (Vec::new(), Vec::new());
+        for found in looked {
+            match found {
+                Ok(found) => others.extend(found),
+                Err(failure) => refused.push(failure),
+            }
+        }
+        if others.is_empty() || !refused.is_empty() {
+            return Ok(refused);
+        }
+        note(&others.iter().map(Others::entry).collect::<Vec<_>>())?;
+        let tried = parallel(&others, self.tree.threads, |others| {
+            let refused = self.try_names(&others.dir, part).err();
+            refused.map(|errno| failed(others.path, errno))
+        });
+        Ok(tried.into_iter().flatten().collect())
+    }
+
+    /// The directory, if it has to be tried whether the names in it can be removed; what is gone needs not.
+    fn look<'p>(&self, path: &'p Path, names: &BTreeSet<OsString>) -> Result<Option<Others<'p>>, Errno> {
         let Some(dir) = gone_is_none(self.tree.dir(path))? else {
-            return Ok(());
+            return Ok(None);
         };
         let stat = self.storage().stat_handle(&dir)?;
         if !self.is_others(&stat) {
-            return Ok(());
+            return Ok(None);
         }
         if stat.mode & STICKY != 0 {
-            return self.check_own(&dir, names);
+            let names = names.iter().map(OsString::as_os_str);
+            return self.check_own(&dir, names).map(|()| None);
         }
-        let probe = new_probe_name();
-        let file = self.storage().create(&dir, &probe, 0o600)?;
-        let closed = self.storage().close(&file);
-        self.storage().unlink(&dir, &probe).and(closed)
+        Ok(Some(Others { path, dir, stat }))
+    }
+
+    fn try_names(&self, dir: &Handle, part: &OsStr) -> Result<(), Errno> {
+        match self.storage().mkdir(dir, part, STAGING_MODE) {
+            // Something was staged there, which took the same right.
+            Err(Errno::EXIST) => Ok(()),
+            made => made.and_then(|()| self.storage().rmdir(dir, part)),
+        }
     }
 
     /// In somebody else's sticky directory only what is one's own can be removed.
@@ -106,6 +153,17 @@ impl<'a> Server<'a> {
             Some(stat) if self.is_others(&stat) => Err(Errno::PERM),
             _ => Ok(()),
         })
+    }
+
+    /// Objects whose times cannot be set as the command has.
+    fn untimed(&self, record: &Record) -> Vec<Failure> {
+        let timed: Vec<_> = record.attributes.iter().filter(|a| a.attrs.times.is_some()).collect();
+        let tried = parallel(&timed, self.tree.threads, |attributes| {
+            let path = record.before.objects.get(&attributes.path).unwrap_or(&attributes.path);
+            let refused = self.try_times(path, attributes).err();
+            refused.map(|errno| failure("set attributes of", &attributes.path, errno))
+        });
+        tried.into_iter().flatten().collect()
     }
 
     /// Whether a time can be set that is not that of a write: who may write sets that by writing, and nobody else can.
