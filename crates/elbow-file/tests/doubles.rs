@@ -261,6 +261,7 @@ fn doubles_nest() {
     assert_eq!(storage.hook().log()[0].errno, Some(Errno::NOSPC));
 }
 
+#[allow(clippy::disallowed_methods, reason = "the test makes real files")]
 fn mark(dir: &TempDir, name: &str, mode: u32) {
     let mode = PermissionsExt::from_mode(mode | Guest::HOSTS);
     std::fs::set_permissions(dir.path().join(name), mode).unwrap();

@@ -35,6 +35,10 @@ impl Job {
     /// # Errors
     /// The error that answers the operation.
     pub fn fetch(&self, fetch: &Fetch) -> Result<(), Errno> {
+        self.shared.asking(|| self.fetch_now(fetch))
+    }
+
+    fn fetch_now(&self, fetch: &Fetch) -> Result<(), Errno> {
         let shared = &self.shared;
         match *fetch {
             Fetch::List(ino) => shared.fetch_list(ino, THREADS_MAX),
@@ -58,7 +62,7 @@ impl Job {
     /// As read(2).
     pub fn read_blocking(&self, ino: Ino, offset: u64, length: usize) -> Result<Vec<u8>, Errno> {
         for _ in 0..RETRIES {
-            match self.shared.read(ino, offset, length) {
+            match self.shared.asking(|| self.shared.read(ino, offset, length)) {
                 Err(Errno::NOENT) => {}
                 answer => return answer,
             }
@@ -90,6 +94,14 @@ impl Job {
 }
 
 impl Shared {
+    /// Counts a question and its answer.
+    fn asking<T>(&self, ask: impl FnOnce() -> T) -> T {
+        self.asked.fetch_add(1, Ordering::Relaxed);
+        let answer = ask();
+        self.answered.fetch_add(1, Ordering::Relaxed);
+        answer
+    }
+
     /// Lists an old directory; if somebody is doing so already, waits for that.
     pub(crate) fn fetch_list(&self, ino: Ino, threads_max: usize) -> Result<(), Errno> {
         let mut state = self.state.lock();

@@ -16,7 +16,7 @@ use crate::execute::Journal;
 use crate::liveness::Lock;
 use crate::model::{Birth, Model, Name, NewObject};
 use crate::pool::Pool;
-use crate::report::{Change, Counts, DeferredError, JobError, Options};
+use crate::report::{Change, Counts, DeferredError, JobError, Options, Pulse};
 use crate::spill::SpillFile;
 use crate::staging::{Home, Manifest, new_staging_name, part_name};
 
@@ -57,6 +57,9 @@ pub(crate) struct Shared {
     pub(crate) journal: Mutex<Option<Journal>>,
     /// Of the manifest.
     pub(crate) lock: Lock,
+    /// Questions of operations to the storage that have begun, and those of them that are answered.
+    pub(crate) asked: AtomicU64,
+    pub(crate) answered: AtomicU64,
 }
 
 /// What a lock protects.
@@ -170,6 +173,8 @@ impl Job {
             spill,
             journal: Mutex::default(),
             lock: Lock::default(),
+            asked: AtomicU64::new(0),
+            answered: AtomicU64::new(0),
         });
         Ok(Self { shared })
     }
@@ -457,6 +462,19 @@ impl Job {
     #[must_use]
     pub fn counts(&self) -> Counts {
         self.shared.counts(&mut self.shared.state.lock())
+    }
+
+    /// Whether the storage answers, and is waited for.
+    #[must_use]
+    pub fn pulse(&self) -> Pulse {
+        let counts = self.counts();
+        let answered = self.shared.answered.load(Ordering::Relaxed);
+        let done = [counts.operations, counts.storage_calls, counts.objects_stored];
+        let answers = [answered, counts.bytes_written].into_iter().chain(done);
+        Pulse {
+            answers: answers.fold(0, u64::wrapping_add),
+            is_waiting: counts.in_flight > 0 || self.shared.asked.load(Ordering::Relaxed) > answered,
+        }
     }
 
     /// Background operations that failed so far.

@@ -98,7 +98,7 @@ pub use manners::Manner;
 pub use recover::{recover, retry};
 pub use report::{
     Cause, Change, ChangeKind, Counts, DeferredError, JobError, Keep, Kept, OnConflict, Options, Outcome, Phase,
-    Progress, Publish, RecoverAction, Recovered, Steps,
+    Progress, Publish, Pulse, RecoverAction, Recovered, Steps,
 };
 pub use restore::{SavedJob, drop_saved, restore, save_places, saved_jobs};
 pub use resume::resume;

@@ -80,9 +80,10 @@ pub(crate) fn enumerate(scene: &Scene) {
     rustix::process::umask(rustix::fs::Mode::empty());
     let temp = scratch();
     let before = snapshot(&fresh_for(scene, temp.path(), "untouched"));
-    let whole = fresh_for(scene, temp.path(), "whole");
-    let calls = run(&whole, scene, None).calls;
-    let after = snapshot(&whole);
+    // The fewest: a job that is slower for a moment stores things that it then moves, with more calls.
+    let wholes = ["whole", "again", "once more"].map(|name| fresh_for(scene, temp.path(), name));
+    let runs = wholes.each_ref().map(|whole| run(whole, scene, None).calls);
+    let (calls, after) = (runs.into_iter().min().expect("three runs"), snapshot(&wholes[0]));
     let (mut committed, mut rolled_back) = (0, 0);
     for n in 1..=calls {
         for errno in errors_of(n) {

@@ -100,6 +100,15 @@ pub struct Counts {
     pub busy_seconds: f64,
 }
 
+/// Whether a storage answers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Pulse {
+    /// Another number whenever something has come back from it, or the command has done something.
+    pub answers: u64,
+    /// Something is under way that waits for it.
+    pub is_waiting: bool,
+}
+
 /// A background operation that failed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DeferredError {
@@ -303,6 +312,12 @@ pub enum JobError {
         job: String,
         /// What it is instead.
         found: String,
+    },
+    /// The storage does not answer, and the job was left as it is.
+    #[error("the storage has not answered for {seconds} s, and the job was left as it is")]
+    Silent {
+        /// For so long nothing has come back.
+        seconds: u64,
     },
     /// The commit record is written but applying it failed; `elbow recover` finishes it.
     #[error(

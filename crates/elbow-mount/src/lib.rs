@@ -65,4 +65,4 @@ pub use namespace::{ChildState, Entrance, Report, Step};
 pub use place::{MountError, Place, job_mounts, nested_mounts};
 pub use runtime::runtime_parents;
 pub use session::{Session, WrittenBack};
-pub use watcher::Watcher;
+pub use watcher::{Watcher, end_connection};

@@ -330,6 +330,16 @@ fn is_being_killed(process: Pid) -> bool {
     masks.fold(0, |all, mask| all | mask) & KILLED != 0
 }
 
+/// Ends the connection behind a mount of which something is open: whoever waits for an answer of it is told that there is none (ECONNABORTED). For ordinary
+/// users where fusectl is mounted; else the connection ends with this process.
+pub fn end_connection(open: impl AsFd) {
+    // What the kernel knows already: nobody may be there who answers.
+    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+    if let Ok(found) = rustix::fs::statx(open, "", flags, StatxFlags::empty()) {
+        abort(format!("{}:{}", found.stx_dev_major, found.stx_dev_minor).as_bytes());
+    }
+}
+
 /// Ends a connection, whoever holds its descriptor. Connections are known by the minor number of their device.
 fn abort(device: &[u8]) {
     let minor = device.rsplit(|byte| *byte == b':').next().map(String::from_utf8_lossy);

@@ -4,6 +4,8 @@ use std::time::{Duration, Instant};
 
 use elbow_job::{Cause, Counts, DeferredError, Job, JobError, Keep, Outcome, Phase, Progress};
 
+use crate::silence::SILENCE_MAX;
+
 /// How a job ended, and how long that took.
 #[derive(Debug)]
 pub(crate) struct Ending {
@@ -46,6 +48,19 @@ impl Ending {
     /// All that it made is kept, and can be stored later.
     pub(crate) fn is_kept_whole(&self) -> bool {
         matches!(&self.outcome, Ok(Outcome::Kept(_, kept)) if kept.is_whole)
+    }
+
+    /// The end of a job that was left as it is, for its storage does not answer.
+    pub(crate) fn of_silent(job: &Job) -> Self {
+        let seconds = SILENCE_MAX.as_secs();
+        Self {
+            outcome: Err(JobError::Silent { seconds }),
+            drain: Duration::ZERO,
+            commit: Duration::ZERO,
+            counts: job.counts(),
+            errors: job.deferred_errors(),
+            overcome: Vec::new(),
+        }
     }
 
     /// The end of a kept job that went on.

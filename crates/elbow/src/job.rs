@@ -3,6 +3,7 @@
 #![allow(clippy::disallowed_methods)] // limits are read from /proc
 
 use std::ffi::{OsStr, OsString};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -171,6 +172,11 @@ impl Site {
 
     pub(crate) fn path(&self) -> &Path {
         self.place.path()
+    }
+
+    /// Something open on its storage.
+    pub(crate) fn root(&self) -> BorrowedFd<'_> {
+        self.root.as_fd()
     }
 
     /// Ends dead jobs of the directory.

@@ -48,6 +48,7 @@ mod rollback;
 mod run;
 mod say;
 mod signals;
+mod silence;
 mod size;
 mod sort;
 mod status;

@@ -5,10 +5,12 @@
 //!        wait for its end (signals go on to it) ── sync, freeze ── commit in order, or roll back ── report
 //! ```
 //!
+//! Whoever has asked for the end is not kept waiting by a storage that does not answer ([`crate::silence`]).
+//!
 //! With several directories the jobs commit one after the other. When one of them cannot, those after it are
 //! rolled back; those before it are committed already, and the report says which is which.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::ffi::OsString;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
@@ -22,7 +24,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context, ensure};
 use elbow_job::{Job, Keep, Outcome, Progress};
-use elbow_mount::{ChildState, Connection, Front, FrontOptions, Session, Watcher};
+use elbow_mount::{ChildState, Connection, Front, FrontOptions, Session, Watcher, end_connection};
 use rustix::process::Signal;
 
 use crate::child::{self, NotStarted, Running};
@@ -38,10 +40,13 @@ use crate::report_file::ReportFile;
 use crate::responder::{Responder, unix_seconds};
 use crate::say::{say, strerror};
 use crate::signals::{self, Arrival, Event};
+use crate::silence::{GLANCE, Silence, Steps, leave_files};
 use crate::witness::{SHORT, Witness, pass_on};
 
 /// A command that was told to end has so long to do so.
 const END_PATIENCE: Duration = Duration::from_secs(10);
+/// What is said at the end reaches whoever reads it within this time, or not at all.
+const LAST_WORDS: Duration = Duration::from_secs(2);
 const RUNNING: &str = "running";
 const ASKED: &str = "as `elbow rollback` asked";
 const ANOTHER: &str = "another directory of the job could not be committed";
@@ -49,22 +54,17 @@ const LOST: &str = "nobody waits for the command";
 /// Runs the command; the exit code is its own, or says what Elbowroom made of it.
 pub(crate) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
     let started = SystemTime::now();
-    let mut so_far = SoFar::default();
-    let (file, ended) = match open_report(args) {
-        Ok(file) => (file, attempts(args, started, &mut so_far)),
-        Err(error) => (None, Err(error)),
-    };
+    let so_far = SoFar::default();
+    let ended = open_report(args).and_then(|file| {
+        so_far.file.replace(file);
+        attempts(args, started, &so_far)
+    });
     let mut report = ended.unwrap_or_else(|error| {
         let mut report = Report::new(&args.command, started);
         report.fail(&error);
         report
     });
-    report.attempts = so_far.tries;
-    report.notes = so_far.notes;
-    if let Some(file) = file {
-        file.write_or_say(&report.json());
-    }
-    report.print(args.json, args.quiet);
+    so_far.tell(&mut report, args);
     Ok(ExitCode::from(report.exit_code))
 }
 
@@ -80,12 +80,30 @@ fn open_report(args: &RunArgs) -> anyhow::Result<Option<ReportFile>> {
 /// What has happened, however the run ends.
 #[derive(Default)]
 struct SoFar {
-    tries: u32,
-    notes: Vec<String>,
+    tries: Cell<u32>,
+    notes: RefCell<Vec<String>>,
+    /// Where the report goes.
+    file: RefCell<Option<ReportFile>>,
+}
+
+impl SoFar {
+    fn note(&self, notes: impl IntoIterator<Item = String>) {
+        self.notes.borrow_mut().extend(notes);
+    }
+
+    /// Tells how the run ended.
+    fn tell(&self, report: &mut Report, args: &RunArgs) {
+        report.attempts = self.tries.get();
+        report.notes = self.notes.take();
+        if let Some(file) = self.file.take() {
+            file.write_or_say(&report.json());
+        }
+        report.print(args.json, args.quiet);
+    }
 }
 
 /// Runs the command as often as is asked.
-fn attempts(args: &RunArgs, started: SystemTime, so_far: &mut SoFar) -> anyhow::Result<Report> {
+fn attempts(args: &RunArgs, started: SystemTime, so_far: &SoFar) -> anyhow::Result<Report> {
     let state = job::prepare_process();
     signals::block_all();
     signals::block_stop();
@@ -97,9 +115,9 @@ fn attempts(args: &RunArgs, started: SystemTime, so_far: &mut SoFar) -> anyhow::
     };
     let sites = Site::open_all(&directories)?;
     let (scratch, note) = job::scratch(&args.job)?;
-    so_far.notes.extend(job::memory_note(&args.job).into_iter().chain(note));
+    so_far.note(job::memory_note(&args.job).into_iter().chain(note));
     if !args.json {
-        so_far.notes.iter().for_each(say);
+        so_far.notes.borrow().iter().for_each(say);
     }
     let (events, happenings) = mpsc::channel();
     signals::listen_to_all(events.clone()).context("cannot start a thread")?;
@@ -116,11 +134,14 @@ fn attempts(args: &RunArgs, started: SystemTime, so_far: &mut SoFar) -> anyhow::
         command,
         clients: RefCell::default(),
         watcher: &watcher,
+        so_far,
+        told: Cell::default(),
+        steps: Steps::default(),
     };
     let mut left = args.retry;
     loop {
-        so_far.tries += 1;
-        let attempt = runner.attempt(keep_of(args, left), &mut so_far.notes)?;
+        so_far.tries.set(so_far.tries.get() + 1);
+        let attempt = runner.attempt(keep_of(args, left))?;
         if left == 0 || !attempt.may_be_retried {
             return Ok(attempt.report);
         }
@@ -145,6 +166,10 @@ struct Runner<'a> {
     /// Who has asked for a roll back, and waits to hear how it went.
     clients: RefCell<Vec<UnixStream>>,
     watcher: &'a Watcher,
+    so_far: &'a SoFar,
+    /// The command, or all of it, was asked to end: the code of that, should nothing else come of it.
+    told: Cell<Option<u8>>,
+    steps: Steps,
 }
 
 /// One run of the command.
@@ -162,7 +187,7 @@ struct Mounted<'a> {
     /// Where the responder is, or will be.
     socket: Option<Mutex<Socket>>,
     /// Keeps the file system alive.
-    _root: OwnedFd,
+    root: OwnedFd,
     session: Session,
 }
 
@@ -177,11 +202,12 @@ struct Verdict {
 }
 
 impl Runner<'_> {
-    fn attempt(&self, keep: Keep, notes: &mut Vec<String>) -> anyhow::Result<Attempt> {
+    fn attempt(&self, keep: Keep) -> anyhow::Result<Attempt> {
+        self.told.set(None);
         let mut mounted = self
             .sites
             .iter()
-            .map(|site| self.mount(site, notes))
+            .map(|site| self.mount(site))
             .collect::<anyhow::Result<Vec<_>>>()?;
         let jobs = mounted.iter().map(|m| m.job.clone()).collect();
         let mut display = Display::of_run(jobs, self.args.progress, self.args.quiet || self.args.json);
@@ -193,14 +219,14 @@ impl Runner<'_> {
         Ok(Attempt { report, may_be_retried })
     }
 
-    fn mount<'s>(&self, site: &'s Site, notes: &mut Vec<String>) -> anyhow::Result<Mounted<'s>> {
+    fn mount<'s>(&self, site: &'s Site) -> anyhow::Result<Mounted<'s>> {
         let found = site.recover(false)?;
         let (recovered, kept) = (job::recovered_lines(site, &found), job::kept_line(site, &found));
         if !self.args.json {
             recovered.iter().for_each(say);
             kept.iter().filter(|_| !self.args.quiet).for_each(say);
         }
-        notes.extend(recovered.into_iter().chain(kept));
+        self.so_far.note(recovered.into_iter().chain(kept));
         let job = site.begin(job::options(&self.args.job, self.scratch.clone(), &self.args.command))?;
         let mut connection = Connection::private(&site.place, self.watcher)?;
         // Without a place for it nobody can ask, and the job goes on.
@@ -220,7 +246,7 @@ impl Runner<'_> {
             socket: socket.map(Mutex::new),
             job,
             connection,
-            _root: root,
+            root,
             session,
         })
     }
@@ -304,10 +330,12 @@ impl Runner<'_> {
             match self.next(&mut watch, running, mounted)? {
                 Event::Signal(arrival) => {
                     stopped |= arrival.is_ending();
+                    self.tell_if_ending(&arrival);
                     pass_on(&arrival, running, &mut watch.witness);
                 }
                 Event::RollBack(client) => {
                     self.clients.borrow_mut().push(client);
+                    self.told.set(Some(exit::ELBOW_FAILED));
                     running.end(Signal::TERM);
                     watch.kill_at.get_or_insert(Instant::now() + END_PATIENCE);
                 }
@@ -328,13 +356,15 @@ impl Runner<'_> {
         loop {
             let short = watch.witness.is_none().then_some(SHORT);
             let left = watch.kill_at.map(|at| at.saturating_duration_since(Instant::now()));
-            let Some(patience) = short.into_iter().chain(left).min() else {
+            let glance = self.told.get().map(|_| GLANCE);
+            let Some(patience) = short.into_iter().chain(left).chain(glance).min() else {
                 return self.happenings.recv().context(LOST);
             };
             match self.happenings.recv_timeout(patience) {
                 Err(RecvTimeoutError::Timeout) => {}
                 event => return event.context(LOST),
             }
+            self.give_up_if_silent(&mut watch.silence, mounted, None);
             if watch.kill_at.take_if(|at| Instant::now() >= *at).is_some() {
                 running.end(Signal::KILL);
             }
@@ -350,13 +380,18 @@ impl Runner<'_> {
 
     /// Commits or rolls back all jobs; also says whether a signal made it roll back.
     fn end(&self, mounted: &[Mounted<'_>], verdict: &Verdict, keep: Keep, display: &mut Display) -> (Report, bool) {
+        if verdict.code == 0 {
+            // It has saved what it had, which is worth any wait until somebody asks for the end again.
+            self.told.set(None);
+        }
         let (endings, interrupted) = std::thread::scope(|scope| {
             let over = SayOver(self.events.clone());
+            let steps = &self.steps;
             let ending = scope.spawn(move || {
                 let _over = over;
-                end_all(keep, mounted, verdict, display)
+                end_all(keep, mounted, verdict, display, steps)
             });
-            let interrupted = self.listen(mounted);
+            let interrupted = self.listen(mounted, verdict);
             (
                 ending.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
                 interrupted,
@@ -395,22 +430,29 @@ impl Runner<'_> {
 
     /// Until the end is over, a signal that ends programs makes jobs roll back that are still being stored. Who has made us
     /// ignore one means that, too.
-    fn listen(&self, mounted: &[Mounted<'_>]) -> Option<String> {
+    fn listen(&self, mounted: &[Mounted<'_>], verdict: &Verdict) -> Option<String> {
         let mut interrupted = None;
+        let mut silence = None;
         let mut patience = SHORT;
         loop {
+            if self.told.get().is_some() {
+                patience = patience.min(GLANCE);
+            }
             match self.happenings.recv_timeout(patience) {
                 Ok(Event::Signal(arrival)) if rolls_back(&arrival) => {
+                    self.tell_if_ending(&arrival);
                     interrupted = Some(format!("interrupted by {}", signals::name(arrival.number())));
                     mounted.iter().for_each(|m| m.job.interrupt());
                 }
                 Ok(Event::RollBack(client)) => {
                     self.clients.borrow_mut().push(client);
+                    self.told.set(Some(exit::ELBOW_FAILED));
                     interrupted = Some(ASKED.to_owned());
                     mounted.iter().for_each(|m| m.job.interrupt());
                 }
                 Ok(Event::Signal(_) | Event::Ended(_)) => {}
                 Err(RecvTimeoutError::Timeout) => {
+                    self.give_up_if_silent(&mut silence, mounted, Some(verdict));
                     mounted
                         .iter()
                         .for_each(|m| m.open_responder(self.watcher, &self.events));
@@ -422,10 +464,58 @@ impl Runner<'_> {
     }
 }
 
+impl Runner<'_> {
+    fn tell_if_ending(&self, arrival: &Arrival) {
+        if arrival.is_ending() {
+            let code = u8::try_from(128 + arrival.number()).unwrap_or(exit::ELBOW_FAILED);
+            self.told.set(self.told.get().or(Some(code)));
+        }
+    }
+
+    /// Leaves the jobs as they are, if their end was asked for, and what it waits for does not come. The command has a verdict if it has ended.
+    fn give_up_if_silent(&self, silence: &mut Option<Silence>, mounted: &[Mounted<'_>], verdict: Option<&Verdict>) {
+        let Some(code) = self.told.get() else { return };
+        let now = Instant::now();
+        let (heard, is_waiting) = self.steps.listen(mounted.iter().map(|m| &m.job));
+        let silence = silence.get_or_insert_with(|| Silence::began(now));
+        // An end waits for nothing but the storage.
+        if silence.is_too_long(heard, is_waiting || verdict.is_some(), now) {
+            let code = verdict.map_or(code, |verdict| match verdict.code {
+                0 => exit::ELBOW_FAILED,
+                code => code,
+            });
+            self.give_up(mounted, verdict.map_or(Duration::ZERO, |verdict| verdict.took), code);
+        }
+    }
+
+    /// Ends as if we were killed, but says so: the watcher clears up, and the next recovery ends the jobs.
+    fn give_up(&self, mounted: &[Mounted<'_>], took: Duration, code: u8) -> ! {
+        leave_files(mounted.iter().map(|m| m.site.root()));
+        let end = move || -> ! { std::process::exit(code.into()) };
+        // Whoever reads what is said may be stopped, too, and the report lie on that storage.
+        std::thread::spawn(move || {
+            std::thread::sleep(LAST_WORDS);
+            end()
+        });
+        progress::pause();
+        mounted.iter().for_each(|m| end_connection(&m.root));
+        let mut report = Report::new(&self.args.command, self.started);
+        report.took(took);
+        for m in mounted {
+            report.add(m.site.path(), m.job.name(), &Ending::of_silent(&m.job), "");
+        }
+        report.exit_code = code;
+        self.so_far.tell(&mut report, self.args);
+        self.answer(&report);
+        end()
+    }
+}
+
 /// What is waited with.
 #[derive(Default)]
 struct Watch {
     witness: Option<Witness>,
+    silence: Option<Silence>,
     /// When a command that was told to end is killed.
     kill_at: Option<Instant>,
 }
@@ -472,7 +562,13 @@ fn keep_of(args: &RunArgs, left: u32) -> Keep {
 }
 
 /// Ends all jobs in order. When one has to be stored later, so have those after it; when one is rolled back, so are they.
-fn end_all(keep: Keep, mounted: &[Mounted<'_>], verdict: &Verdict, display: &mut Display) -> Vec<Ending> {
+fn end_all(
+    keep: Keep,
+    mounted: &[Mounted<'_>],
+    verdict: &Verdict,
+    display: &mut Display,
+    steps: &Steps,
+) -> Vec<Ending> {
     for m in mounted {
         "ending".clone_into(&mut m.responder.phase());
         m.settle(verdict.code == 0);
@@ -481,6 +577,7 @@ fn end_all(keep: Keep, mounted: &[Mounted<'_>], verdict: &Verdict, display: &mut
     let end = |m: &Mounted<'_>| {
         let show = &mut |progress: &Progress| {
             display.show(progress);
+            steps.see(progress);
             *m.responder.phase() = Position::of(progress).sentence();
         };
         let ending = if good {

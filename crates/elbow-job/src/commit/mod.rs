@@ -726,7 +726,9 @@ fn remove_staging_in(tree: &Tree<'_>, holder: &StagingHolder, part: &OsStr, tall
     };
     match remove() {
         // Somebody has removed it, and all that was in it.
-        Err(Errno::NOENT | Errno::STALE) => Ok(()),
+        Err(Errno::NOENT) => Ok(()),
+        // Of what is in a directory that is still there it says nothing.
+        Err(Errno::STALE) if tree.storage.stat_handle(&dir).is_err() => Ok(()),
         other => other,
     }
 }

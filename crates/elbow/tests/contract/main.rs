@@ -18,5 +18,6 @@ mod programs;
 mod reading;
 mod refusals;
 mod setup;
+mod silence;
 mod stage;
 mod zero;
