@@ -1,7 +1,7 @@
 //! Arrows point only downward.
 //!
 //! ```text
-//! floor 4   elbow  elbow-c  elbow-mpi
+//! floor 4   elbow  elbow-c  elbow-c-lock  elbow-fcntl  elbow-mpi  elbow-python
 //! floor 3   elbow-mount
 //! floor 2   elbow-job  elbow-extmem  elbow-lock  elbow-disk
 //! floor 1   elbow-file
