@@ -378,5 +378,5 @@ fn end(description: &Description) {
         }
     }
     reader::remove(&description.line);
-    description.line.say_goodbye();
+    description.line.end_session();
 }

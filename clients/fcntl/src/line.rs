@@ -129,7 +129,7 @@ impl Line {
     }
 
     /// Ends a session that would outlive its connection. One without a lease ends with its last socket.
-    pub(crate) fn say_goodbye(&self) {
+    pub(crate) fn end_session(&self) {
         if self.has_lease() {
             self.tell(&Request::Close);
         }

@@ -25,7 +25,7 @@ use elbow_lock::Hold;
 use elbow_ranges::Footprint;
 use elbow_ranges::encoding::{Reader, Writer};
 
-use crate::error::Trouble;
+use crate::error::MpiError;
 use crate::files::{Atomic, OpenFile};
 use crate::native::{Native, call};
 use crate::transfer::{Direction, Place, Transfer};
@@ -53,8 +53,8 @@ struct Plan {
 /// Does `transfer` with all processes of the file.
 ///
 /// # Errors
-/// See [`Trouble`]; when one process cannot take part, none does I/O.
-pub(crate) fn together(native: &Native, file: &OpenFile, atomic: &Atomic, transfer: &Transfer) -> Result<(), Trouble> {
+/// See [`MpiError`]; when one process cannot take part, none does I/O.
+pub(crate) fn together(native: &Native, file: &OpenFile, atomic: &Atomic, transfer: &Transfer) -> Result<(), MpiError> {
     if file.group.size == 1 {
         return transfer.alone(native, file, atomic);
     }
@@ -76,16 +76,16 @@ pub(crate) fn together(native: &Native, file: &OpenFile, atomic: &Atomic, transf
     mine?;
     let plan = plan?;
     let code = match Verdict::of_number(verdict) {
-        Verdict::Refused => return Err(Trouble::Elsewhere),
+        Verdict::Refused => return Err(MpiError::Elsewhere),
         Verdict::Together => transfer.go_together(native, file),
         Verdict::Turns(turns) => in_turns(native, file, transfer, &plan, turns)?,
     };
     file.group.arrived(native)?;
     plan.hold.map_or(Ok(()), Hold::finish)?;
-    Trouble::of_native(code)
+    MpiError::of_native(code)
 }
 
-fn in_turns(native: &Native, file: &OpenFile, transfer: &Transfer, plan: &Plan, turns: u64) -> Result<i32, Trouble> {
+fn in_turns(native: &Native, file: &OpenFile, transfer: &Transfer, plan: &Plan, turns: u64) -> Result<i32, MpiError> {
     let mine = if turns > 1 {
         file.group.scatter_number(native, &plan.turns)?
     } else {
@@ -99,7 +99,7 @@ fn in_turns(native: &Native, file: &OpenFile, transfer: &Transfer, plan: &Plan, 
             let go_on = file.group.share_number(native, u64::from(ours.is_ok()))?;
             ours?;
             if go_on == 0 {
-                return Err(Trouble::Elsewhere);
+                return Err(MpiError::Elsewhere);
             }
         }
         if turn == mine {
@@ -113,7 +113,7 @@ fn in_turns(native: &Native, file: &OpenFile, transfer: &Transfer, plan: &Plan, 
 ///
 /// # Errors
 /// As [`together`].
-pub(crate) fn ordered(native: &Native, file: &OpenFile, atomic: &Atomic, transfer: &Transfer) -> Result<(), Trouble> {
+pub(crate) fn ordered(native: &Native, file: &OpenFile, atomic: &Atomic, transfer: &Transfer) -> Result<(), MpiError> {
     let mine = transfer.etypes(native, file, atomic);
     let counts = file
         .group
@@ -129,7 +129,7 @@ pub(crate) fn ordered(native: &Native, file: &OpenFile, atomic: &Atomic, transfe
     mine?;
     let pointer = pointer?;
     if place == REFUSED || end == REFUSED {
-        return Err(Trouble::Elsewhere);
+        return Err(MpiError::Elsewhere);
     }
     let done = together(
         native,
@@ -144,7 +144,7 @@ pub(crate) fn ordered(native: &Native, file: &OpenFile, atomic: &Atomic, transfe
         call!(native, "PMPI_File_seek_shared", file.handle => usize, end as i64 => i64, native.abi.seek_set => i32);
     done?;
     pointer.map_or(Ok(()), Hold::finish)?;
-    Trouble::of_native(moved)
+    MpiError::of_native(moved)
 }
 
 /// In place of a number of etypes: this process, or all, cannot take part.
@@ -156,16 +156,16 @@ fn places(
     file: &OpenFile,
     atomic: &Atomic,
     counts: &[u64],
-) -> Result<(Vec<u64>, Option<Hold>), Trouble> {
+) -> Result<(Vec<u64>, Option<Hold>), MpiError> {
     if !file.group.leads() {
         return Ok((Vec::new(), None));
     }
     if counts.contains(&REFUSED) {
-        return Err(Trouble::Elsewhere);
+        return Err(MpiError::Elsewhere);
     }
     let pointer = atomic.lock_shared_pointer()?;
     let mut position = 0_i64;
-    Trouble::of_native(
+    MpiError::of_native(
         call!(native, "PMPI_File_get_position_shared", file.handle => usize, &raw mut position => *mut i64),
     )?;
     let mut places = vec![position as u64];
@@ -173,12 +173,12 @@ fn places(
         let end = places[places.len() - 1]
             .checked_add(*count)
             .filter(|end| i64::try_from(*end).is_ok());
-        places.push(end.ok_or_else(|| Trouble::Unsupported("an access that ends beyond 2^63".into()))?);
+        places.push(end.ok_or_else(|| MpiError::Unsupported("an access that ends beyond 2^63".into()))?);
     }
     Ok((places, Some(pointer)))
 }
 
-fn offer(mine: &Result<Cover, Trouble>) -> Vec<u8> {
+fn offer(mine: &Result<Cover, MpiError>) -> Vec<u8> {
     let mut writer = Writer::new();
     writer.bool(mine.is_ok());
     if let Ok(cover) = mine {
@@ -188,9 +188,9 @@ fn offer(mine: &Result<Cover, Trouble>) -> Vec<u8> {
 }
 
 /// What each rank would cover.
-fn understood(offers: &[Vec<u8>]) -> Result<Vec<Cover>, Trouble> {
+fn understood(offers: &[Vec<u8>]) -> Result<Vec<Cover>, MpiError> {
     let garbled = |error: String| {
-        Trouble::Unsupported(format!(
+        MpiError::Unsupported(format!(
             "another process described its access in another way ({error}): has it the same version?"
         ))
     };
@@ -198,14 +198,14 @@ fn understood(offers: &[Vec<u8>]) -> Result<Vec<Cover>, Trouble> {
     for offer in offers {
         let mut reader = Reader::new(offer);
         if !reader.bool().map_err(|error| garbled(error.to_string()))? {
-            return Err(Trouble::Elsewhere);
+            return Err(MpiError::Elsewhere);
         }
         covers.push(Cover::decode(&mut reader).map_err(garbled)?);
     }
     Ok(covers)
 }
 
-fn plan(transfer: &Transfer, atomic: &Atomic, offers: &[Vec<u8>]) -> Result<Plan, Trouble> {
+fn plan(transfer: &Transfer, atomic: &Atomic, offers: &[Vec<u8>]) -> Result<Plan, MpiError> {
     let covers = understood(offers)?;
     let turns = match transfer.direction {
         Direction::Read => vec![0; offers.len()],

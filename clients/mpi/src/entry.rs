@@ -9,7 +9,7 @@ use std::ffi::{c_char, c_int, c_void};
 use std::sync::Arc;
 
 use crate::abi::Handle;
-use crate::error::Trouble;
+use crate::error::MpiError;
 use crate::files::{self, Atomic, Begun, OpenFile, Status};
 use crate::native::{Mark, Native, call};
 use crate::transfer::{Direction, Place, Transfer};
@@ -199,7 +199,7 @@ export!("File_set_atomicity", (file: usize, flag: c_int), {
         if flag == 0 {
             return call!(native, "PMPI_File_set_atomicity", file => usize, flag => c_int);
         }
-        return Trouble::Unsupported("the file was not opened by MPI_File_open of this process".into()).raise(native, file, "MPI_File_set_atomicity");
+        return MpiError::Unsupported("the file was not opened by MPI_File_open of this process".into()).raise(native, file, "MPI_File_set_atomicity");
     };
     outcome(native, &known, "MPI_File_set_atomicity", known.set_atomicity(native, flag != 0))
 });
@@ -276,7 +276,7 @@ fn changed(native: &Native, file: usize) {
     }
 }
 
-fn outcome(native: &Native, file: &OpenFile, doing: &str, done: Result<(), Trouble>) -> c_int {
+fn outcome(native: &Native, file: &OpenFile, doing: &str, done: Result<(), MpiError>) -> c_int {
     match done {
         Ok(()) => 0,
         Err(trouble) => trouble.raise(native, file.handle, &format!("{doing} of {}", file.path())),
@@ -319,7 +319,7 @@ fn at_once(native: &Native, file: &OpenFile, atomic: &Atomic, transfer: &Transfe
 fn begin(native: &Native, file: &OpenFile, atomic: &Atomic, transfer: &Transfer) -> c_int {
     let mut begun = file.begun.lock();
     if begun.is_some() {
-        let trouble = Trouble::Unsupported("a split collective access was begun before the last one was ended".into());
+        let trouble = MpiError::Unsupported("a split collective access was begun before the last one was ended".into());
         return trouble.raise(native, file.handle, transfer.name());
     }
     let mut status = Status::default();

@@ -15,7 +15,7 @@ use crate::native::{Native, call, call_back};
 
 /// Why an access is refused.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Trouble {
+pub(crate) enum MpiError {
     /// The MPI library's own error; it has been through the error handler already.
     #[error("MPI error {0}")]
     Native(c_int),
@@ -39,27 +39,27 @@ const KINDS: [&str; 5] = [
     "elbow: not supported in atomic mode (details on stderr)",
 ];
 
-impl From<LayoutError> for Trouble {
+impl From<LayoutError> for MpiError {
     fn from(error: LayoutError) -> Self {
-        Trouble::Datatype(error.to_string())
+        MpiError::Datatype(error.to_string())
     }
 }
 
-impl From<PatternError> for Trouble {
+impl From<PatternError> for MpiError {
     fn from(error: PatternError) -> Self {
-        Trouble::Datatype(error.to_string())
+        MpiError::Datatype(error.to_string())
     }
 }
 
-impl Trouble {
+impl MpiError {
     /// The library's code as a result.
-    pub(crate) fn of_native(code: c_int) -> Result<(), Trouble> {
-        if code == 0 { Ok(()) } else { Err(Trouble::Native(code)) }
+    pub(crate) fn of_native(code: c_int) -> Result<(), MpiError> {
+        if code == 0 { Ok(()) } else { Err(MpiError::Native(code)) }
     }
 
     /// An error of the library on a handle that the program does not know, told to the error handler of the one it knows.
-    pub(crate) fn handled_on(self, native: &Native, file: usize) -> Trouble {
-        if let Trouble::Native(code) = self {
+    pub(crate) fn handled_on(self, native: &Native, file: usize) -> MpiError {
+        if let MpiError::Native(code) = self {
             call_back!(native, "PMPI_File_call_errhandler", file => usize, code => c_int);
         }
         self
@@ -67,20 +67,20 @@ impl Trouble {
 
     fn kind(&self) -> usize {
         match self {
-            Trouble::Native(_) | Trouble::Elsewhere => 0,
-            Trouble::Locks(LockError::Lost { .. }) => 2,
-            Trouble::Locks(_) => 1,
-            Trouble::Datatype(_) => 3,
-            Trouble::Unsupported(_) => 4,
+            MpiError::Native(_) | MpiError::Elsewhere => 0,
+            MpiError::Locks(LockError::Lost { .. }) => 2,
+            MpiError::Locks(_) => 1,
+            MpiError::Datatype(_) => 3,
+            MpiError::Unsupported(_) => 4,
         }
     }
 
     /// Tells the program: raises an MPI error on the file and gives its code.
     pub(crate) fn raise(&self, native: &Native, file: usize, doing: &str) -> c_int {
-        if let Trouble::Native(code) = self {
+        if let MpiError::Native(code) = self {
             return *code;
         }
-        if !matches!(self, Trouble::Elsewhere) {
+        if !matches!(self, MpiError::Elsewhere) {
             let line = format!("elbow: {doing}: {self}\n");
             eprint!("{line}"); // one piece, so that those of several processes do not mix
         }

@@ -19,7 +19,7 @@ use elbow_ranges::{Footprint, Mode};
 use parking_lot::{Mutex, RwLock};
 
 use crate::abi::Handle;
-use crate::error::Trouble;
+use crate::error::MpiError;
 use crate::grain::{self, FILE_END};
 use crate::group::{self, Group};
 use crate::hints;
@@ -162,7 +162,7 @@ impl OpenFile {
     ///
     /// # Errors
     /// No lock service, or the processes want different things.
-    pub(crate) fn set_atomicity(&self, native: &Native, wanted: bool) -> Result<(), Trouble> {
+    pub(crate) fn set_atomicity(&self, native: &Native, wanted: bool) -> Result<(), MpiError> {
         let entered = if wanted { self.enter(native) } else { Ok(None) };
         let vote = match &entered {
             Err(_) => 2,
@@ -174,7 +174,7 @@ impl OpenFile {
             .share_number(native, u64::from(votes.iter().all(|other| *other == vote)))?;
         let entered = entered?;
         if agreed == 0 {
-            return Err(Trouble::Elsewhere);
+            return Err(MpiError::Elsewhere);
         }
         let before = std::mem::replace(&mut *self.atomic.write(), entered);
         let Some(before) = before else { return Ok(()) };
@@ -186,7 +186,7 @@ impl OpenFile {
     }
 
     /// Gets ready for atomic mode. All processes take part in every message, whatever they find.
-    fn enter(&self, native: &Native) -> Result<Option<Arc<Atomic>>, Trouble> {
+    fn enter(&self, native: &Native) -> Result<Option<Arc<Atomic>>, MpiError> {
         let name = self.shared_name(native);
         let alone = self.alone(native);
         let hints = match self.atomic() {
@@ -210,7 +210,7 @@ impl OpenFile {
     }
 
     /// A communicator of this process alone; all processes of the file call it, before any has a reason not to.
-    fn alone(&self, native: &Native) -> Result<Handle, Trouble> {
+    fn alone(&self, native: &Native) -> Result<Handle, MpiError> {
         if let Some(alone) = self.alone.get() {
             return Ok(*alone);
         }
@@ -224,7 +224,7 @@ impl OpenFile {
     }
 
     /// The file's name for the lock service: rank 0's, so that all have the same.
-    fn shared_name(&self, native: &Native) -> Result<FileName, Trouble> {
+    fn shared_name(&self, native: &Native) -> Result<FileName, MpiError> {
         let mine = if self.group.leads() {
             file_name(without_prefix(&self.path)).map(Some)
         } else {
@@ -239,7 +239,7 @@ impl OpenFile {
         name.resize(length as usize, 0);
         self.group.share(native, &mut name)?;
         mine?;
-        FileName::new(&name).ok_or(Trouble::Elsewhere)
+        FileName::new(&name).ok_or(MpiError::Elsewhere)
     }
 
     /// The path it was opened by, for people.
@@ -279,7 +279,7 @@ impl Atomic {
     }
 
     /// As [`lock`](Self::lock), and remembers how long it took.
-    pub(crate) fn lock_for(&self, footprint: Footprint, mode: LockMode, is_sieved: bool) -> Result<Hold, Trouble> {
+    pub(crate) fn lock_for(&self, footprint: Footprint, mode: LockMode, is_sieved: bool) -> Result<Hold, MpiError> {
         let begin = Instant::now();
         let hold = self.lock(footprint, mode)?;
         self.waits.lock().add(is_sieved, nanoseconds(begin));
@@ -287,7 +287,7 @@ impl Atomic {
     }
 
     /// The view that this process has on the file.
-    pub(crate) fn view(&self, native: &Native, file: &OpenFile) -> Result<Arc<View>, Trouble> {
+    pub(crate) fn view(&self, native: &Native, file: &OpenFile) -> Result<Arc<View>, MpiError> {
         let mut known = self.view.lock();
         if let Some(view) = &*known {
             return Ok(Arc::clone(view));
@@ -299,11 +299,11 @@ impl Atomic {
 
     /// Waits until the bytes are ours. A list without any pattern that is too long for a request, or more than the service has room for, is
     /// locked from its first byte to its last.
-    pub(crate) fn lock(&self, footprint: Footprint, mode: LockMode) -> Result<Hold, Trouble> {
+    pub(crate) fn lock(&self, footprint: Footprint, mode: LockMode) -> Result<Hold, MpiError> {
         self.hold(grain::coarsened(footprint, self.grain), mode)
     }
 
-    fn hold(&self, footprint: Footprint, mode: LockMode) -> Result<Hold, Trouble> {
+    fn hold(&self, footprint: Footprint, mode: LockMode) -> Result<Hold, MpiError> {
         let bounds = footprint.bounds();
         let hold = match self.ask(footprint, mode) {
             Err(
@@ -325,17 +325,17 @@ impl Atomic {
     }
 
     /// Waits until the shared file pointer is ours.
-    pub(crate) fn lock_shared_pointer(&self) -> Result<Hold, Trouble> {
+    pub(crate) fn lock_shared_pointer(&self) -> Result<Hold, MpiError> {
         let byte = Footprint::extent(SHARED_POINTER..SHARED_POINTER + 1);
         self.hold(
-            byte.map_err(|error| Trouble::Unsupported(error.to_string()))?,
+            byte.map_err(|error| MpiError::Unsupported(error.to_string()))?,
             LockMode::Exclusive,
         )
     }
 }
 
 /// This process's session with the lock service, made when it is first needed.
-pub(crate) fn client() -> Result<Client, Trouble> {
+pub(crate) fn client() -> Result<Client, MpiError> {
     static CLIENT: OnceLock<Mutex<Option<Client>>> = OnceLock::new();
     let mut known = CLIENT.get_or_init(Mutex::default).lock();
     if let Some(client) = &*known {

@@ -6,7 +6,7 @@
 
 use elbow_ranges::{Footprint, Mode};
 
-use crate::error::Trouble;
+use crate::error::MpiError;
 
 const VARIABLE: &str = "ELBOW_MPI_LOCKS";
 
@@ -17,20 +17,20 @@ pub(crate) const FILE_END: u64 = 1 << 63;
 ///
 /// # Errors
 /// It says something that is none.
-pub(crate) fn from_environment() -> Result<Mode, Trouble> {
+pub(crate) fn from_environment() -> Result<Mode, MpiError> {
     match std::env::var(VARIABLE) {
         Err(std::env::VarError::NotPresent) => Ok(Mode::List),
         Ok(text) => grain(&text),
-        Err(error) => Err(Trouble::Unsupported(format!("{VARIABLE}: {error}"))),
+        Err(error) => Err(MpiError::Unsupported(format!("{VARIABLE}: {error}"))),
     }
 }
 
-fn grain(text: &str) -> Result<Mode, Trouble> {
+fn grain(text: &str) -> Result<Mode, MpiError> {
     match text {
         "list" => Ok(Mode::List),
         "extent" => Ok(Mode::Extent),
         "file" => Ok(Mode::File),
-        other => Err(Trouble::Unsupported(format!(
+        other => Err(MpiError::Unsupported(format!(
             "{VARIABLE} is `{other}`; it may be list, extent or file"
         ))),
     }

@@ -5,7 +5,7 @@
 use std::ffi::{c_int, c_void};
 
 use crate::abi::Handle;
-use crate::error::Trouble;
+use crate::error::MpiError;
 use crate::native::{Native, call};
 
 /// The processes that opened a file together.
@@ -21,15 +21,15 @@ impl Group {
     ///
     /// # Errors
     /// The library's.
-    pub(crate) fn of(native: &Native, comm: Handle) -> Result<Self, Trouble> {
+    pub(crate) fn of(native: &Native, comm: Handle) -> Result<Self, MpiError> {
         let mut copy = 0_usize;
-        Trouble::of_native(call!(native, "PMPI_Comm_dup", comm => Handle, &raw mut copy => *mut usize))?;
+        MpiError::of_native(call!(native, "PMPI_Comm_dup", comm => Handle, &raw mut copy => *mut usize))?;
         // SAFETY: the library has put a handle there.
         #[allow(unsafe_code)]
         let comm = unsafe { native.abi.load((&raw const copy).cast()) };
         let (mut rank, mut size) = (0 as c_int, 1 as c_int);
-        Trouble::of_native(call!(native, "PMPI_Comm_rank", comm => Handle, &raw mut rank => *mut c_int))?;
-        Trouble::of_native(call!(native, "PMPI_Comm_size", comm => Handle, &raw mut size => *mut c_int))?;
+        MpiError::of_native(call!(native, "PMPI_Comm_rank", comm => Handle, &raw mut rank => *mut c_int))?;
+        MpiError::of_native(call!(native, "PMPI_Comm_size", comm => Handle, &raw mut size => *mut c_int))?;
         Ok(Self {
             comm,
             rank: rank.unsigned_abs() as usize,
@@ -46,10 +46,10 @@ impl Group {
     ///
     /// # Errors
     /// The library's.
-    pub(crate) fn alone(&self, native: &Native) -> Result<Handle, Trouble> {
+    pub(crate) fn alone(&self, native: &Native) -> Result<Handle, MpiError> {
         let mut alone = 0_usize;
         let mine = self.rank as c_int;
-        Trouble::of_native(
+        MpiError::of_native(
             call!(native, "PMPI_Comm_split", self.comm => Handle, mine => c_int, 0 => c_int, &raw mut alone => *mut usize),
         )?;
         // SAFETY: the library has put a handle there.
@@ -67,11 +67,11 @@ impl Group {
     ///
     /// # Errors
     /// The library's; or all together are longer than an `int` can say.
-    pub(crate) fn gather(&self, native: &Native, mine: &[u8]) -> Result<Vec<Vec<u8>>, Trouble> {
+    pub(crate) fn gather(&self, native: &Native, mine: &[u8]) -> Result<Vec<Vec<u8>>, MpiError> {
         let lengths = self.gather_numbers(native, mine.len() as u64)?;
         let total: u64 = lengths.iter().sum();
         if total > c_int::MAX as u64 {
-            return Err(Trouble::Unsupported(
+            return Err(MpiError::Unsupported(
                 "descriptions of one access by all processes of more than 2 GiB".into(),
             ));
         }
@@ -82,7 +82,7 @@ impl Group {
             .collect();
         let mut all = vec![0_u8; total as usize];
         let byte = native.byte;
-        Trouble::of_native(
+        MpiError::of_native(
             call!(native, "PMPI_Gatherv", mine.as_ptr().cast() => *const c_void, mine.len() as c_int => c_int, byte => Handle,
             all.as_mut_ptr().cast() => *mut c_void, counts.as_ptr() => *const c_int, begins.as_ptr() => *const c_int, byte => Handle,
             0 => c_int, self.comm => Handle),
@@ -95,10 +95,10 @@ impl Group {
     }
 
     /// As [`gather`](Self::gather), of one number each.
-    pub(crate) fn gather_numbers(&self, native: &Native, mine: u64) -> Result<Vec<u64>, Trouble> {
+    pub(crate) fn gather_numbers(&self, native: &Native, mine: u64) -> Result<Vec<u64>, MpiError> {
         let mut all = vec![0_u64; if self.leads() { self.size } else { 0 }];
         let byte = native.byte;
-        Trouble::of_native(
+        MpiError::of_native(
             call!(native, "PMPI_Gather", (&raw const mine).cast() => *const c_void, 8 => c_int, byte => Handle,
             all.as_mut_ptr().cast() => *mut c_void, 8 => c_int, byte => Handle, 0 => c_int, self.comm => Handle),
         )?;
@@ -106,11 +106,11 @@ impl Group {
     }
 
     /// Gives each rank its number of those that rank 0 has.
-    pub(crate) fn scatter_number(&self, native: &Native, all: &[u64]) -> Result<u64, Trouble> {
+    pub(crate) fn scatter_number(&self, native: &Native, all: &[u64]) -> Result<u64, MpiError> {
         debug_assert!(!self.leads() || all.len() == self.size);
         let mut mine = 0_u64;
         let byte = native.byte;
-        Trouble::of_native(
+        MpiError::of_native(
             call!(native, "PMPI_Scatter", all.as_ptr().cast() => *const c_void, 8 => c_int, byte => Handle,
             (&raw mut mine).cast() => *mut c_void, 8 => c_int, byte => Handle, 0 => c_int, self.comm => Handle),
         )?;
@@ -118,22 +118,22 @@ impl Group {
     }
 
     /// Gives all ranks the bytes of rank 0.
-    pub(crate) fn share(&self, native: &Native, bytes: &mut [u8]) -> Result<(), Trouble> {
-        Trouble::of_native(
+    pub(crate) fn share(&self, native: &Native, bytes: &mut [u8]) -> Result<(), MpiError> {
+        MpiError::of_native(
             call!(native, "PMPI_Bcast", bytes.as_mut_ptr().cast() => *mut c_void, bytes.len() as c_int => c_int,
             native.byte => Handle, 0 => c_int, self.comm => Handle),
         )
     }
 
     /// Gives all ranks a number of rank 0.
-    pub(crate) fn share_number(&self, native: &Native, number: u64) -> Result<u64, Trouble> {
+    pub(crate) fn share_number(&self, native: &Native, number: u64) -> Result<u64, MpiError> {
         let mut bytes = number.to_ne_bytes();
         self.share(native, &mut bytes)?;
         Ok(u64::from_ne_bytes(bytes))
     }
 
     /// Lets rank 0 wait until all have come here; the others do not wait.
-    pub(crate) fn arrived(&self, native: &Native) -> Result<(), Trouble> {
+    pub(crate) fn arrived(&self, native: &Native) -> Result<(), MpiError> {
         self.gather_numbers(native, 0).map(drop)
     }
 }

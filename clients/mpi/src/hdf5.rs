@@ -22,7 +22,7 @@ use std::ops::Range;
 use elbow_lock::{Hold, LockMode};
 use elbow_ranges::Footprint;
 
-use crate::error::Trouble;
+use crate::error::MpiError;
 use crate::files::{self, Atomic};
 use crate::grain::FILE_END;
 
@@ -66,10 +66,10 @@ enum Need {
 }
 
 impl Call {
-    fn need(&self, file: usize, mode: LockMode, bounds: &Range<u64>) -> Result<Need, Trouble> {
+    fn need(&self, file: usize, mode: LockMode, bounds: &Range<u64>) -> Result<Need, MpiError> {
         let is_inside = self.range.start <= bounds.start && bounds.end <= self.range.end;
         if mode == LockMode::Exclusive && (!is_inside || self.mode == LockMode::Shared) {
-            return Err(Trouble::Unsupported(format!(
+            return Err(MpiError::Unsupported(format!(
                 "an independent transfer of HDF5 at bytes {:?} of the file writes {bounds:?} too; make it collective",
                 self.range
             )));
@@ -87,7 +87,7 @@ impl Call {
 ///
 /// # Errors
 /// The lock cannot be had, or was lost; or a write is none of the transfer's.
-pub(crate) fn within(file: usize, atomic: &Atomic, mode: LockMode, bounds: &Range<u64>) -> Result<Within, Trouble> {
+pub(crate) fn within(file: usize, atomic: &Atomic, mode: LockMode, bounds: &Range<u64>) -> Result<Within, MpiError> {
     CALL.with_borrow_mut(|call| {
         let Some(call) = call else { return Ok(Within::No) };
         match call.need(file, mode, bounds)? {

@@ -8,7 +8,7 @@
 use std::ffi::{CStr, c_char, c_int};
 
 use crate::abi::Handle;
-use crate::error::Trouble;
+use crate::error::MpiError;
 use crate::native::{Native, call};
 
 const ROMIO_SIEVES: &CStr = c"romio_ds_write";
@@ -24,11 +24,11 @@ pub(crate) struct Previous(Option<[u8; VALUE_BYTES]>);
 ///
 /// # Errors
 /// The library sieves and cannot be told not to.
-pub(crate) fn exact_writes(native: &Native, file: usize) -> Result<Previous, Trouble> {
+pub(crate) fn exact_writes(native: &Native, file: usize) -> Result<Previous, MpiError> {
     let previous = Previous(current(native, file));
     set(native, file, c"disable")?;
     if ompio_sieves(native) {
-        return Err(Trouble::Unsupported(
+        return Err(MpiError::Unsupported(
             "Open MPI would write back bytes between those that are locked (data sieving); start the program by \
              `elbow lock mpi`, or with OMPI_MCA_fbtl_posix_write_datasieving=false in its environment"
                 .into(),
@@ -38,7 +38,7 @@ pub(crate) fn exact_writes(native: &Native, file: usize) -> Result<Previous, Tro
 }
 
 /// After the program has set hints of its own; all processes of the file call it.
-pub(crate) fn keep_exact(native: &Native, file: usize) -> Result<(), Trouble> {
+pub(crate) fn keep_exact(native: &Native, file: usize) -> Result<(), MpiError> {
     set(native, file, c"disable")
 }
 
@@ -50,7 +50,7 @@ impl Previous {
     }
 
     /// Puts the hint back; all processes of the file call it.
-    pub(crate) fn restore(&self, native: &Native, file: usize) -> Result<(), Trouble> {
+    pub(crate) fn restore(&self, native: &Native, file: usize) -> Result<(), MpiError> {
         match self.0.as_ref().and_then(|value| CStr::from_bytes_until_nul(value).ok()) {
             Some(value) => set(native, file, value),
             None => Ok(()),
@@ -58,19 +58,19 @@ impl Previous {
     }
 }
 
-fn set(native: &Native, file: usize, value: &CStr) -> Result<(), Trouble> {
+fn set(native: &Native, file: usize, value: &CStr) -> Result<(), MpiError> {
     let mut stored = 0_usize;
-    Trouble::of_native(call!(native, "PMPI_Info_create", &raw mut stored => *mut usize))?;
+    MpiError::of_native(call!(native, "PMPI_Info_create", &raw mut stored => *mut usize))?;
     let info = loaded(native, &stored);
     call!(native, "PMPI_Info_set", info => Handle, ROMIO_SIEVES.as_ptr() => *const c_char, value.as_ptr() => *const c_char);
     let code = call!(native, "PMPI_File_set_info", file => usize, info => Handle);
     call!(native, "PMPI_Info_free", &raw mut stored => *mut usize);
-    Trouble::of_native(code)
+    MpiError::of_native(code)
 }
 
 fn current(native: &Native, file: usize) -> Option<[u8; VALUE_BYTES]> {
     let mut stored = 0_usize;
-    Trouble::of_native(call!(native, "PMPI_File_get_info", file => usize, &raw mut stored => *mut usize)).ok()?;
+    MpiError::of_native(call!(native, "PMPI_File_get_info", file => usize, &raw mut stored => *mut usize)).ok()?;
     let info = loaded(native, &stored);
     let (mut value, mut found) = ([0_u8; VALUE_BYTES], 0 as c_int);
     call!(native, "PMPI_Info_get", info => Handle, ROMIO_SIEVES.as_ptr() => *const c_char, VALUE_BYTES as c_int - 1 => c_int,

@@ -10,7 +10,7 @@ mod array;
 use std::ffi::c_int;
 
 use crate::abi::{Combiner, Handle};
-use crate::error::Trouble;
+use crate::error::MpiError;
 use crate::layout::Layout;
 use crate::native::{Native, call};
 
@@ -27,30 +27,30 @@ struct Contents {
 }
 
 /// Bytes of data in a datatype.
-pub(crate) fn size_of(native: &Native, datatype: Handle) -> Result<u64, Trouble> {
+pub(crate) fn size_of(native: &Native, datatype: Handle) -> Result<u64, MpiError> {
     let mut size = -1_i64;
     let code = if native.has("PMPI_Type_size_c") {
         call!(native, "PMPI_Type_size_c", datatype => Handle, &raw mut size => *mut i64)
     } else {
         call!(native, "PMPI_Type_size_x", datatype => Handle, &raw mut size => *mut i64)
     };
-    Trouble::of_native(code)?;
-    u64::try_from(size).map_err(|_| Trouble::Datatype("its size is not known".into()))
+    MpiError::of_native(code)?;
+    u64::try_from(size).map_err(|_| MpiError::Datatype("its size is not known".into()))
 }
 
 /// Bytes from one copy of a datatype to the next.
-pub(crate) fn extent_of(native: &Native, datatype: Handle) -> Result<i64, Trouble> {
+pub(crate) fn extent_of(native: &Native, datatype: Handle) -> Result<i64, MpiError> {
     let (mut lower, mut extent) = (0_i64, 0_i64);
     let code = call!(native, "PMPI_Type_get_extent", datatype => Handle, &raw mut lower => *mut i64, &raw mut extent => *mut i64);
-    Trouble::of_native(code)?;
+    MpiError::of_native(code)?;
     Ok(extent)
 }
 
 /// The layout of a datatype.
 ///
 /// # Errors
-/// [`Trouble::Datatype`]: it was made in a way that is not known here.
-pub(crate) fn layout_of(native: &Native, datatype: Handle) -> Result<Layout, Trouble> {
+/// [`MpiError::Datatype`]: it was made in a way that is not known here.
+pub(crate) fn layout_of(native: &Native, datatype: Handle) -> Result<Layout, MpiError> {
     nested(native, datatype, 0)
 }
 
@@ -63,9 +63,9 @@ pub(crate) fn free(native: &Native, datatype: Handle) {
     call!(native, "PMPI_Type_free", &raw mut stored => *mut usize);
 }
 
-fn nested(native: &Native, datatype: Handle, depth: u32) -> Result<Layout, Trouble> {
+fn nested(native: &Native, datatype: Handle, depth: u32) -> Result<Layout, MpiError> {
     if depth > DEPTH_MAX {
-        return Err(Trouble::Datatype(format!(
+        return Err(MpiError::Datatype(format!(
             "it is nested deeper than {DEPTH_MAX} levels"
         )));
     }
@@ -79,17 +79,17 @@ fn nested(native: &Native, datatype: Handle, depth: u32) -> Result<Layout, Troub
     layout
 }
 
-fn predefined(native: &Native, datatype: Handle) -> Result<Layout, Trouble> {
+fn predefined(native: &Native, datatype: Handle) -> Result<Layout, MpiError> {
     let size = size_of(native, datatype)?;
     let (mut lower, mut extent) = (0_i64, 0_i64);
     let code = call!(native, "PMPI_Type_get_true_extent", datatype => Handle, &raw mut lower => *mut i64, &raw mut extent => *mut i64);
-    Trouble::of_native(code)?;
+    MpiError::of_native(code)?;
     match (lower, u64::try_from(extent), size) {
         (_, _, 0) => Ok(Layout::Run(0)),
         (0, Ok(extent), size) if extent == size => Ok(Layout::Run(size)),
         // The one predefined type with a gap before its end: a short and an int.
         (0, Ok(8), 6) => Ok(Layout::sequence([(0, Layout::Run(2)), (4, Layout::Run(4))])?),
-        _ => Err(Trouble::Datatype(
+        _ => Err(MpiError::Datatype(
             "a predefined type has gaps that are not known here".into(),
         )),
     }
@@ -104,7 +104,7 @@ struct Counts {
     types: i64,
 }
 
-fn envelope(native: &Native, datatype: Handle) -> Result<(Combiner, Counts), Trouble> {
+fn envelope(native: &Native, datatype: Handle) -> Result<(Combiner, Counts), MpiError> {
     let (mut counts, mut combiner) = (Counts::default(), 0);
     let code = if native.has("PMPI_Type_get_envelope_c") {
         call!(native, "PMPI_Type_get_envelope_c", datatype => Handle, &raw mut counts.ints => *mut i64, &raw mut counts.addresses => *mut i64,
@@ -122,18 +122,18 @@ fn envelope(native: &Native, datatype: Handle) -> Result<(Combiner, Counts), Tro
         };
         code
     };
-    Trouble::of_native(code)?;
+    MpiError::of_native(code)?;
     match native.abi.combiner(combiner) {
         Some(combiner) => Ok((combiner, counts)),
-        None => Err(Trouble::Datatype(format!(
+        None => Err(MpiError::Datatype(format!(
             "it was made in a way that is not known here (combiner {combiner})"
         ))),
     }
 }
 
-fn contents(native: &Native, datatype: Handle, combiner: Combiner, counts: &Counts) -> Result<Contents, Trouble> {
+fn contents(native: &Native, datatype: Handle, combiner: Combiner, counts: &Counts) -> Result<Contents, MpiError> {
     let room = |count: i64| {
-        usize::try_from(count).map_err(|_| Trouble::Datatype("its description has a negative length".into()))
+        usize::try_from(count).map_err(|_| MpiError::Datatype("its description has a negative length".into()))
     };
     let mut ints = vec![0 as c_int; room(counts.ints)?];
     let mut addresses = vec![0_i64; room(counts.addresses)?];
@@ -148,7 +148,7 @@ fn contents(native: &Native, datatype: Handle, combiner: Combiner, counts: &Coun
             counts.types as c_int => c_int, ints.as_mut_ptr() => *mut c_int, addresses.as_mut_ptr() => *mut i64,
             types.as_mut_ptr() => *mut u8)
     };
-    Trouble::of_native(code)?;
+    MpiError::of_native(code)?;
     // SAFETY: the library has put one handle in each place.
     #[allow(unsafe_code)]
     let types = types
@@ -180,13 +180,13 @@ fn in_order(combiner: Combiner, ints: &[c_int], addresses: Vec<i64>, large: Vec<
         .collect()
 }
 
-fn made(native: &Native, contents: &Contents, depth: u32) -> Result<Layout, Trouble> {
+fn made(native: &Native, contents: &Contents, depth: u32) -> Result<Layout, MpiError> {
     let numbers = Numbers(&contents.numbers);
     if contents.combiner == Combiner::Struct {
         return structure(native, contents, depth);
     }
     let [old] = contents.types.as_slice() else {
-        return Err(Trouble::Datatype(
+        return Err(MpiError::Datatype(
             "its description names another number of types than one".into(),
         ));
     };
@@ -218,12 +218,12 @@ fn made(native: &Native, contents: &Contents, depth: u32) -> Result<Layout, Trou
         Combiner::Subarray => array::part(native, element, &numbers),
         Combiner::Darray => array::share(native, element, &numbers),
         Combiner::Named | Combiner::Fortran90 | Combiner::Struct => {
-            Err(Trouble::Datatype("it describes itself".into()))
+            Err(MpiError::Datatype("it describes itself".into()))
         }
     }
 }
 
-fn structure(native: &Native, contents: &Contents, depth: u32) -> Result<Layout, Trouble> {
+fn structure(native: &Native, contents: &Contents, depth: u32) -> Result<Layout, MpiError> {
     let numbers = Numbers(&contents.numbers);
     let (lengths, displacements) = (numbers.array(1, 0)?, numbers.array(1, 1)?);
     let mut parts = Vec::with_capacity(lengths.len());
@@ -241,16 +241,16 @@ fn structure(native: &Native, contents: &Contents, depth: u32) -> Result<Layout,
 struct Numbers<'a>(&'a [i64]);
 
 impl<'a> Numbers<'a> {
-    fn at(&self, index: usize) -> Result<i64, Trouble> {
+    fn at(&self, index: usize) -> Result<i64, MpiError> {
         self.0.get(index).copied().ok_or_else(short)
     }
 
-    fn count(&self, index: usize) -> Result<u64, Trouble> {
+    fn count(&self, index: usize) -> Result<u64, MpiError> {
         count(self.at(index)?)
     }
 
     /// The `which`-th array of as many numbers as the first number says; the first array begins at `from`.
-    fn array(&self, from: usize, which: usize) -> Result<&'a [i64], Trouble> {
+    fn array(&self, from: usize, which: usize) -> Result<&'a [i64], MpiError> {
         let length = usize::try_from(self.at(0)?).map_err(|_| short())?;
         let begin = length
             .checked_mul(which)
@@ -263,17 +263,17 @@ impl<'a> Numbers<'a> {
     }
 }
 
-fn short() -> Trouble {
-    Trouble::Datatype("its description is shorter than it should be".into())
+fn short() -> MpiError {
+    MpiError::Datatype("its description is shorter than it should be".into())
 }
 
-fn count(number: i64) -> Result<u64, Trouble> {
-    u64::try_from(number).map_err(|_| Trouble::Datatype(format!("its description has the count {number}")))
+fn count(number: i64) -> Result<u64, MpiError> {
+    u64::try_from(number).map_err(|_| MpiError::Datatype(format!("its description has the count {number}")))
 }
 
-fn product(a: i64, b: i64) -> Result<i64, Trouble> {
+fn product(a: i64, b: i64) -> Result<i64, MpiError> {
     a.checked_mul(b)
-        .ok_or_else(|| Trouble::Datatype("it spans more than 2^63 bytes".into()))
+        .ok_or_else(|| MpiError::Datatype("it spans more than 2^63 bytes".into()))
 }
 
 /// What a type is made of copies of.
@@ -284,15 +284,15 @@ struct Element {
 }
 
 impl Element {
-    fn block(&self, count: u64) -> Result<Layout, Trouble> {
+    fn block(&self, count: u64) -> Result<Layout, MpiError> {
         Ok(Layout::repeat(count, self.extent, self.layout.clone())?)
     }
 
-    fn vector(&self, count: u64, length: u64, stride: i64) -> Result<Layout, Trouble> {
+    fn vector(&self, count: u64, length: u64, stride: i64) -> Result<Layout, MpiError> {
         Ok(Layout::repeat(count, stride, self.block(length)?)?)
     }
 
-    fn indexed(&self, lengths: &[i64], displacements: &[i64], unit: i64) -> Result<Layout, Trouble> {
+    fn indexed(&self, lengths: &[i64], displacements: &[i64], unit: i64) -> Result<Layout, MpiError> {
         let mut parts = Vec::with_capacity(lengths.len());
         for (length, at) in lengths.iter().zip(displacements) {
             parts.push((product(*at, unit)?, self.block(count(*length)?)?));

@@ -23,7 +23,7 @@ use elbow_lock::{FileName, LockMode, Owner, Wait};
 use elbow_ranges::Footprint;
 
 use crate::abi::Handle;
-use crate::error::Trouble;
+use crate::error::MpiError;
 use crate::files;
 use crate::native::{Native, call};
 
@@ -92,11 +92,11 @@ pub(crate) fn met(native: &Native, between: Handle, comm: Handle, whose: &str) {
 ///
 /// # Errors
 /// MPI was started past this library.
-pub(crate) fn is_known() -> Result<(), Trouble> {
+pub(crate) fn is_known() -> Result<(), MpiError> {
     if IS_KNOWN.load(Ordering::Relaxed) {
         return Ok(());
     }
-    Err(Trouble::Unsupported(format!(
+    Err(MpiError::Unsupported(format!(
         "MPI was started past this library, so nobody knows whether all ranks have it ({VARIABLE}=ignore: they have)"
     )))
 }

@@ -23,7 +23,7 @@ use elbow_lock::Hold;
 use parking_lot::Mutex;
 
 use crate::abi::Handle;
-use crate::error::Trouble;
+use crate::error::MpiError;
 use crate::files::Status;
 use crate::native::{Native, call};
 use crate::sieve::{self, CHUNK_BYTES, Chunk, Speed};
@@ -133,14 +133,14 @@ impl Shadow {
             return None;
         }
         let (mut info, mut file) = (0_usize, 0_usize);
-        Trouble::of_native(call!(native, "PMPI_Info_create", &raw mut info => *mut usize)).ok()?;
+        MpiError::of_native(call!(native, "PMPI_Info_create", &raw mut info => *mut usize)).ok()?;
         // SAFETY: the library has put a handle there.
         #[allow(unsafe_code)]
         let hints = unsafe { native.abi.load((&raw const info).cast()) };
         let code = call!(native, "PMPI_File_open", self.alone => Handle, self.named.as_ptr() => *const std::ffi::c_char,
             native.abi.mode_rdwr => c_int, hints => Handle, &raw mut file => *mut usize);
         call!(native, "PMPI_Info_free", &raw mut info => *mut usize);
-        Trouble::of_native(code).ok()?;
+        MpiError::of_native(code).ok()?;
         if Identity::of(&self.path) == Some(self.identity) {
             return Some(file);
         }
@@ -160,7 +160,7 @@ impl Shadow {
     ///
     /// # Errors
     /// The library's, or the lock was lost.
-    pub(crate) fn probe(&self, native: &Native, hold: &Hold, piece: &Range<u64>) -> Result<(), Trouble> {
+    pub(crate) fn probe(&self, native: &Native, hold: &Hold, piece: &Range<u64>) -> Result<(), MpiError> {
         let mut buffer = vec![0_u8; probed(piece).end as usize - piece.start as usize];
         let read = self.read(native, hold, piece.start, &mut buffer)?;
         if read > 0 {
@@ -184,7 +184,7 @@ impl Shadow {
         windows: &[Range<u64>],
         cover: &Cover,
         data: &[u8],
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), MpiError> {
         let mut buffer = self.buffer.lock();
         sieve::chunks(windows, cover.pieces(), CHUNK_BYTES)
             .try_for_each(|chunk| self.write_chunk(native, hold, &chunk, data, &mut buffer))
@@ -197,7 +197,7 @@ impl Shadow {
         chunk: &Chunk,
         data: &[u8],
         buffer: &mut Vec<u8>,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), MpiError> {
         let at = chunk.range.start;
         if let ([part], true) = (chunk.parts.as_slice(), chunk.is_full()) {
             return self.put(native, hold, at, &data[part.from..part.from + part.bytes]);
@@ -218,15 +218,15 @@ impl Shadow {
         self.put(native, hold, at, buffer)
     }
 
-    fn read(&self, native: &Native, hold: &Hold, at: u64, buffer: &mut [u8]) -> Result<usize, Trouble> {
+    fn read(&self, native: &Native, hold: &Hold, at: u64, buffer: &mut [u8]) -> Result<usize, MpiError> {
         hold.check()?;
         let mut status = Status::default();
         let begin = Instant::now();
         let code = call!(native, "PMPI_File_read_at", self.file()? => usize, at as i64 => i64, buffer.as_mut_ptr().cast() => *mut c_void,
             buffer.len() as c_int => c_int, native.byte => Handle, (&raw mut status).cast() => *mut c_void);
-        Trouble::of_native(code)?;
+        MpiError::of_native(code)?;
         let mut count: c_int = 0;
-        Trouble::of_native(
+        MpiError::of_native(
             call!(native, "PMPI_Get_count", (&raw const status).cast() => *const c_void, native.byte => Handle,
             &raw mut count => *mut c_int),
         )?;
@@ -234,7 +234,7 @@ impl Shadow {
         Ok((count.unsigned_abs() as usize).min(buffer.len()))
     }
 
-    fn put(&self, native: &Native, hold: &Hold, at: u64, data: &[u8]) -> Result<(), Trouble> {
+    fn put(&self, native: &Native, hold: &Hold, at: u64, data: &[u8]) -> Result<(), MpiError> {
         for (chunk, data) in data.chunks(CHUNK_BYTES as usize).enumerate() {
             hold.check()?;
             let mut status = Status::default();
@@ -242,7 +242,7 @@ impl Shadow {
             let code = call!(native, "PMPI_File_write_at", self.file()? => usize, (at + chunk as u64 * CHUNK_BYTES) as i64 => i64,
                 data.as_ptr().cast() => *const c_void, data.len() as c_int => c_int, native.byte => Handle,
                 (&raw mut status).cast() => *mut c_void);
-            Trouble::of_native(code)?;
+            MpiError::of_native(code)?;
             self.took(begin, data.len() as u64);
         }
         Ok(())
@@ -252,10 +252,10 @@ impl Shadow {
         SPEEDS.add(self.device(), 1, bytes, nanoseconds(begin));
     }
 
-    fn file(&self) -> Result<usize, Trouble> {
+    fn file(&self) -> Result<usize, MpiError> {
         match *self.handle.lock() {
             Opened::As(file) => Ok(file),
-            Opened::NotYet | Opened::Never => Err(Trouble::Unsupported("the file was closed during an access".into())),
+            Opened::NotYet | Opened::Never => Err(MpiError::Unsupported("the file was closed during an access".into())),
         }
     }
 }

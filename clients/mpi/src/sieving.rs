@@ -14,7 +14,7 @@ use elbow_lock::LockMode;
 use elbow_ranges::Footprint;
 
 use crate::abi::Handle;
-use crate::error::Trouble;
+use crate::error::MpiError;
 use crate::files::{Atomic, OpenFile};
 use crate::inspect;
 use crate::layout::Layout;
@@ -54,21 +54,21 @@ impl Sieving {
 ///
 /// # Errors
 /// It says something that is none.
-pub(crate) fn from_environment() -> Result<Sieving, Trouble> {
+pub(crate) fn from_environment() -> Result<Sieving, MpiError> {
     match std::env::var(VARIABLE) {
         // Who writes into a gap without our locks may lose what is written: nobody gets that without having asked for it.
         Err(std::env::VarError::NotPresent) => Ok(Sieving::Never),
         Ok(text) => sieving(&text),
-        Err(error) => Err(Trouble::Unsupported(format!("{VARIABLE}: {error}"))),
+        Err(error) => Err(MpiError::Unsupported(format!("{VARIABLE}: {error}"))),
     }
 }
 
-fn sieving(text: &str) -> Result<Sieving, Trouble> {
+fn sieving(text: &str) -> Result<Sieving, MpiError> {
     match text {
         "never" => Ok(Sieving::Never),
         "automatic" => Ok(Sieving::Automatic),
         "always" => Ok(Sieving::Always),
-        other => Err(Trouble::Unsupported(format!(
+        other => Err(MpiError::Unsupported(format!(
             "{VARIABLE} is `{other}`; it may be never, automatic or always"
         ))),
     }
@@ -78,14 +78,14 @@ impl Transfer {
     /// Does it by windows, locks included, if that is the thing to do; nothing if not.
     ///
     /// # Errors
-    /// See [`Trouble`].
+    /// See [`MpiError`].
     pub(crate) fn sieved(
         &self,
         native: &Native,
         file: &OpenFile,
         atomic: &Atomic,
         cover: &Cover,
-    ) -> Result<Option<()>, Trouble> {
+    ) -> Result<Option<()>, MpiError> {
         let Some((offset, after)) = self.moves(native, file, atomic)? else {
             return Ok(None);
         };
@@ -115,7 +115,7 @@ impl Transfer {
         hold.finish()?;
         written.map_err(|trouble| trouble.handled_on(native, file.handle))?;
         if self.place == Place::Own && after != offset {
-            Trouble::of_native(
+            MpiError::of_native(
                 call!(native, "PMPI_File_seek", file.handle => usize, after => i64, native.abi.seek_set => c_int),
             )?;
         }
@@ -124,7 +124,7 @@ impl Transfer {
     }
 
     /// Where it begins and ends, in etypes, if it is a write of whole ones at a place that a process may move on.
-    fn moves(&self, native: &Native, file: &OpenFile, atomic: &Atomic) -> Result<Option<(i64, i64)>, Trouble> {
+    fn moves(&self, native: &Native, file: &OpenFile, atomic: &Atomic) -> Result<Option<(i64, i64)>, MpiError> {
         if self.direction != Direction::Write || self.place == Place::Shared {
             return Ok(None);
         }
@@ -139,7 +139,7 @@ impl Transfer {
     }
 
     /// What is to be written, in a row.
-    fn data(&self, native: &Native, file: &OpenFile) -> Result<Option<Data>, Trouble> {
+    fn data(&self, native: &Native, file: &OpenFile) -> Result<Option<Data>, MpiError> {
         let bytes = self.bytes(native)? as usize;
         if self.is_in_a_row(native) {
             return Ok(Some(Data::Program(self.buffer as *const u8, bytes)));
@@ -152,7 +152,7 @@ impl Transfer {
         let mut position: c_int = 0;
         let code = call!(native, "PMPI_Pack", self.buffer as *const c_void => *const c_void, count => c_int, self.datatype => Handle,
             packed.as_mut_ptr().cast() => *mut c_void, bytes as c_int => c_int, &raw mut position => *mut c_int, *alone => Handle);
-        Trouble::of_native(code)?;
+        MpiError::of_native(code)?;
         // A library that adds anything of its own to the data would have said more, or had no room.
         Ok((position as usize == bytes).then_some(Data::Packed(packed)))
     }
@@ -190,7 +190,7 @@ pub(crate) fn learn(atomic: &Atomic, cover: &Cover, begin: Instant) {
 }
 
 /// The windows by what is known of the file system; a first request is made where nothing is.
-fn planned(native: &Native, atomic: &Atomic, shadow: &Shadow, cover: &Cover) -> Result<Option<Sieve>, Trouble> {
+fn planned(native: &Native, atomic: &Atomic, shadow: &Shadow, cover: &Cover) -> Result<Option<Sieve>, MpiError> {
     if let (None, Some(piece)) = (shadow.speed(), cover.pieces().next()) {
         let hold = atomic.lock(Footprint::extent(probed(&piece))?, LockMode::Exclusive)?;
         let probed = shadow.probe(native, &hold, &piece);

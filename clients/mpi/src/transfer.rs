@@ -11,7 +11,7 @@ use std::time::Instant;
 use elbow_lock::LockMode;
 
 use crate::abi::Handle;
-use crate::error::Trouble;
+use crate::error::MpiError;
 use crate::files::{Atomic, OpenFile, Status};
 use crate::hdf5::{self, Within};
 use crate::inspect;
@@ -80,32 +80,32 @@ impl Transfer {
     ///
     /// # Errors
     /// The arguments are wrong.
-    pub(crate) fn bytes(&self, native: &Native) -> Result<u64, Trouble> {
+    pub(crate) fn bytes(&self, native: &Native) -> Result<u64, MpiError> {
         let count = u64::try_from(self.count).unwrap_or(0);
         inspect::size_of(native, self.datatype)?
             .checked_mul(count)
-            .ok_or_else(|| Trouble::Unsupported("an access of more than 2^64 bytes".into()))
+            .ok_or_else(|| MpiError::Unsupported("an access of more than 2^64 bytes".into()))
     }
 
     /// Refuses what is wrong by itself: not every library does, and none could be trusted to move no data then.
     ///
     /// # Errors
     /// A negative count or offset, or no datatype.
-    fn check(&self, native: &Native) -> Result<(), Trouble> {
+    fn check(&self, native: &Native) -> Result<(), MpiError> {
         let wrong = match self.place {
             _ if self.count < 0 => "a negative count",
             _ if self.datatype == native.datatype_null => "no datatype",
             Place::At(offset) if offset < 0 => "a negative offset",
             _ => return Ok(()),
         };
-        Err(Trouble::Unsupported(wrong.into()))
+        Err(MpiError::Unsupported(wrong.into()))
     }
 
     /// What it covers.
     ///
     /// # Errors
     /// The view cannot be locked exactly.
-    pub(crate) fn cover(&self, native: &Native, file: &OpenFile, atomic: &Atomic) -> Result<Cover, Trouble> {
+    pub(crate) fn cover(&self, native: &Native, file: &OpenFile, atomic: &Atomic) -> Result<Cover, MpiError> {
         self.check(native)?;
         match self.bytes(native)? {
             0 => Ok(Cover::nothing()),
@@ -117,18 +117,18 @@ impl Transfer {
     ///
     /// # Errors
     /// It is no whole number of etypes, or the view cannot be locked exactly.
-    pub(crate) fn etypes(&self, native: &Native, file: &OpenFile, atomic: &Atomic) -> Result<u64, Trouble> {
+    pub(crate) fn etypes(&self, native: &Native, file: &OpenFile, atomic: &Atomic) -> Result<u64, MpiError> {
         self.check(native)?;
         let (bytes, etype_bytes) = (self.bytes(native)?, atomic.view(native, file)?.etype_bytes.max(1));
         match bytes % etype_bytes {
             0 => Ok(bytes / etype_bytes),
-            _ => Err(Trouble::Unsupported(format!(
+            _ => Err(MpiError::Unsupported(format!(
                 "{bytes} bytes at a shared file pointer that counts pieces of {etype_bytes} bytes"
             ))),
         }
     }
 
-    pub(crate) fn offset(&self, native: &Native, file: &OpenFile) -> Result<i64, Trouble> {
+    pub(crate) fn offset(&self, native: &Native, file: &OpenFile) -> Result<i64, MpiError> {
         let mut offset = 0_i64;
         let code = match self.place {
             Place::At(offset) => return Ok(offset),
@@ -137,25 +137,25 @@ impl Transfer {
                 call!(native, "PMPI_File_get_position_shared", file.handle => usize, &raw mut offset => *mut i64)
             }
         };
-        Trouble::of_native(code)?;
+        MpiError::of_native(code)?;
         Ok(offset)
     }
 
     /// Does it atomically, alone.
     ///
     /// # Errors
-    /// See [`Trouble`].
-    pub(crate) fn alone(&self, native: &Native, file: &OpenFile, atomic: &Atomic) -> Result<(), Trouble> {
+    /// See [`MpiError`].
+    pub(crate) fn alone(&self, native: &Native, file: &OpenFile, atomic: &Atomic) -> Result<(), MpiError> {
         let pointer = match self.place {
             Place::Shared => Some(atomic.lock_shared_pointer()?),
             _ => None,
         };
         let cover = self.cover(native, file, atomic)?;
         let Some(footprint) = cover.footprint() else {
-            return Trouble::of_native(self.go(native, file));
+            return MpiError::of_native(self.go(native, file));
         };
         if let Within::Held = hdf5::within(file.handle, atomic, self.kind(), &footprint.bounds())? {
-            return Trouble::of_native(self.go(native, file));
+            return MpiError::of_native(self.go(native, file));
         }
         if self.sieved(native, file, atomic, &cover)?.is_some() {
             return Ok(());
@@ -174,7 +174,7 @@ impl Transfer {
         }
         hold.finish()?;
         pointer.map_or(Ok(()), |pointer| pointer.finish())?;
-        Trouble::of_native(code)
+        MpiError::of_native(code)
     }
 
     /// The library's blocking, independent function.

@@ -14,7 +14,7 @@ use std::ops::Range;
 use elbow_ranges::encoding::{DecodeError, Reader, Writer};
 use elbow_ranges::{Dim, Footprint, PatternError, Strided};
 
-use crate::error::Trouble;
+use crate::error::MpiError;
 use crate::inspect;
 use crate::layout::Layout;
 use crate::native::{Native, call};
@@ -41,13 +41,13 @@ impl View {
     ///
     /// # Errors
     /// When it is one that cannot be locked exactly.
-    pub(crate) fn of(native: &Native, file: usize) -> Result<Self, Trouble> {
+    pub(crate) fn of(native: &Native, file: usize) -> Result<Self, MpiError> {
         let mut displacement = 0_i64;
         let (mut etype, mut filetype) = (0_usize, 0_usize);
         let mut representation = [0 as c_char; REPRESENTATION_BYTES];
         let code = call!(native, "PMPI_File_get_view", file => usize, &raw mut displacement => *mut i64,
             &raw mut etype => *mut usize, &raw mut filetype => *mut usize, representation.as_mut_ptr() => *mut c_char);
-        Trouble::of_native(code)?;
+        MpiError::of_native(code)?;
         // SAFETY: the library has put a handle in each, and a C string in the last.
         #[allow(unsafe_code)]
         let (etype, filetype, representation) = unsafe {
@@ -79,7 +79,7 @@ impl View {
 
     /// Asks the library where some etypes lie: the first and last ones of the first two copies of the file type, and some
     /// between. There are libraries that place those of some types elsewhere than the standard says.
-    fn is_agreed(&self, native: &Native, file: usize) -> Result<(), Trouble> {
+    fn is_agreed(&self, native: &Native, file: usize) -> Result<(), MpiError> {
         let etypes = self.layout.bytes() / self.etype_bytes.max(1);
         let between = (1..PROBES).map(|probe| etypes / PROBES * probe + etypes % PROBES * probe / PROBES);
         let probes = [0, 1, etypes.saturating_sub(1), etypes, 2 * etypes - etypes.min(1)]
@@ -88,12 +88,12 @@ impl View {
         for etype in probes {
             let Ok(offset) = i64::try_from(etype) else { continue };
             let mut theirs = -1_i64;
-            Trouble::of_native(
+            MpiError::of_native(
                 call!(native, "PMPI_File_get_byte_offset", file => usize, offset => i64, &raw mut theirs => *mut i64),
             )?;
             let ours = self.cover(offset, 1)?.begin();
             if ours != u64::try_from(theirs).ok() {
-                return Err(Trouble::Datatype(format!(
+                return Err(MpiError::Datatype(format!(
                     "the {} library of this process places etype {etype} at byte {theirs}, where the standard says {ours:?}",
                     native.abi.name
                 )));
@@ -106,8 +106,8 @@ impl View {
     ///
     /// # Errors
     /// When some of it lies outside of any file.
-    pub(crate) fn cover(&self, offset: i64, bytes: u64) -> Result<Cover, Trouble> {
-        let outside = || Trouble::Datatype("the access ends beyond 2^63".into());
+    pub(crate) fn cover(&self, offset: i64, bytes: u64) -> Result<Cover, MpiError> {
+        let outside = || MpiError::Datatype("the access ends beyond 2^63".into());
         let from = u64::try_from(offset)
             .ok()
             .and_then(|offset| offset.checked_mul(self.etype_bytes))
@@ -115,7 +115,7 @@ impl View {
         let to = from.checked_add(bytes).ok_or_else(outside)?;
         let tile_bytes = self.layout.bytes();
         if tile_bytes == 0 {
-            return Err(Trouble::Datatype("it holds no data".into()));
+            return Err(MpiError::Datatype("it holds no data".into()));
         }
         let tiles = Layout::repeat(to.div_ceil(tile_bytes), self.extent, self.layout.clone())?;
         let mut patterns = Vec::new();
@@ -210,10 +210,10 @@ fn decode_pattern(reader: &mut Reader<'_>) -> Result<Result<Strided, PatternErro
 }
 
 /// Other representations have other sizes in the file than in memory.
-fn native_representation(name: &CStr) -> Result<(), Trouble> {
+fn native_representation(name: &CStr) -> Result<(), MpiError> {
     match name.to_bytes() {
         b"native" | b"internal" => Ok(()),
-        other => Err(Trouble::Unsupported(format!(
+        other => Err(MpiError::Unsupported(format!(
             "data representation {} (only native and internal are)",
             other.escape_ascii()
         ))),

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   threads of the program ──> region ──fault──> thread of the pager ──> chunks ──> block store
-//!                                │  <──content──        │               (keeper)
+//!                                │  <──content──        │               (resident)
 //!                                └── so many bytes resident at most
 //! ```
 //!
@@ -22,7 +22,7 @@
 //! Source: Vengroff & Kotz, *A Holesome File System*, section 4.2; userfaultfd(2).
 
 mod faults;
-mod keeper;
+mod resident;
 
 use std::ffi::OsString;
 use std::ops::{Deref, DerefMut, Range};
@@ -38,7 +38,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 
 use crate::store::{BlockStore, Options, StoreError};
 use faults::{Faults, Region};
-use keeper::{Fatal, Keeper};
+use resident::{Fatal, ResidentSet};
 
 /// What is moved at a time: one fault of some microseconds for sixteen pages.
 pub const CHUNK_BYTES: usize = 64 << 10;
@@ -114,7 +114,7 @@ pub struct HolesomeMemory {
 struct Shared {
     faults: Faults,
     region: Region,
-    keeper: Mutex<Keeper>,
+    resident: Mutex<ResidentSet>,
     stop: OwnedFd,
 }
 
@@ -157,12 +157,12 @@ impl HolesomeMemory {
         let faults = Faults::new()?;
         let region = Region::new(mapped).map_err(system("map memory"))?;
         faults.register(region.address, region.length)?;
-        let keeper = Keeper::new(&region, most, store);
+        let resident = ResidentSet::new(&region, most, store);
         let stop = eventfd(0, EventfdFlags::CLOEXEC).map_err(system("make an eventfd"))?;
         let shared = Arc::new(Shared {
             faults,
             region,
-            keeper: Mutex::new(keeper),
+            resident: Mutex::new(resident),
             stop,
         });
         let served = Arc::clone(&shared);
@@ -209,8 +209,8 @@ impl HolesomeMemory {
         if !tail.is_empty() {
             self[tail].fill(0);
         }
-        let mut keeper = self.shared.keeper.lock();
-        keeper
+        let mut resident = self.shared.resident.lock();
+        resident
             .discard(first..end, &self.shared.region)
             .map_err(|fatal| match fatal {
                 Fatal::Store(error) => error.into(),
@@ -224,7 +224,7 @@ impl HolesomeMemory {
     /// What was done so far, and what is where now.
     #[must_use]
     pub fn stats(&self) -> PagerStats {
-        self.shared.keeper.lock().stats()
+        self.shared.resident.lock().stats()
     }
 
     /// What the store's file takes on the storage, in bytes.
@@ -232,13 +232,13 @@ impl HolesomeMemory {
     /// # Errors
     /// Those of stat(2).
     pub fn file_bytes(&self) -> Result<u64, PagerError> {
-        Ok(self.shared.keeper.lock().store().bytes_taken()?)
+        Ok(self.shared.resident.lock().store().bytes_taken()?)
     }
 
     /// Why chunks could not leave memory since this was last asked, so that more than the budget is resident.
     #[must_use]
     pub fn failure(&self) -> Option<StoreError> {
-        self.shared.keeper.lock().take_failure()
+        self.shared.resident.lock().take_failure()
     }
 
     /// Whether system calls can read and write bytes that are not resident. It takes root (CAP_SYS_PTRACE), or the
@@ -305,7 +305,7 @@ impl Shared {
 
     fn serve_waiting(&self) -> Result<(), Fatal> {
         while let Some(fault) = self.faults.next()? {
-            self.keeper.lock().serve(fault, &self.faults, &self.region)?;
+            self.resident.lock().serve(fault, &self.faults, &self.region)?;
         }
         Ok(())
     }

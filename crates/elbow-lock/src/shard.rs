@@ -434,7 +434,7 @@ impl Shard {
         self.grace_until_ms = None;
         let files: Vec<usize> = self.files.iter().map(|(file, _)| file).collect();
         for file in files {
-            self.files[file].table.stir_all();
+            self.files[file].table.recheck_all();
             self.settle(now_ms, file, out);
         }
         // Locks that were held again while others were queued may have closed a circle.

@@ -119,7 +119,7 @@ pub(crate) enum State {
     Held {
         token: Token,
         /// Whether its holder was told that somebody waits.
-        told: bool,
+        notified: bool,
     },
     Waiting {
         /// A lock that blocks it; none during the grace period.
@@ -196,9 +196,9 @@ pub(crate) struct Table {
     /// A lock, and who watches it: number and key.
     watched: BTreeSet<(usize, u64, usize)>,
     /// Waiting requests to look at again, by number.
-    stirred: BTreeMap<u64, usize>,
+    recheck: BTreeMap<u64, usize>,
     /// Locks held whose holders want to be told and have not been.
-    untold: usize,
+    unnotified: usize,
     /// Locks that may take long to compare.
     large: usize,
     /// Steps of all comparisons so far, about.
@@ -250,7 +250,7 @@ impl Table {
         let key = self.insert_held(ask, sequence.number(), now_ms, token);
         if !self.queue.is_empty() {
             self.tell_if_waited_for(key, out);
-            self.stir_owner(who);
+            self.recheck_owner(who);
         }
         Hold {
             key: Some(key),
@@ -260,7 +260,7 @@ impl Table {
         }
     }
 
-    /// Puts a request in the queue, behind `blocker`; without one it waits for [`Table::stir_all`].
+    /// Puts a request in the queue, behind `blocker`; without one it waits for [`Table::recheck_all`].
     pub(crate) fn enqueue(
         &mut self,
         mut ask: Ask,
@@ -294,19 +294,19 @@ impl Table {
 
     /// Ends a lock, held or waiting. Who watched it is looked at again by the next [`Table::settle`].
     pub(crate) fn end(&mut self, key: usize) -> Lock {
-        self.stir_watchers(key);
+        self.recheck_watchers(key);
         let lock = self.locks.remove(key);
         self.large -= usize::from(lock.ask.is_large());
         self.by_owner.remove(&(lock.ask.who, key));
         match lock.state {
-            State::Held { told, .. } => {
+            State::Held { notified, .. } => {
                 self.held.remove(&lock.bounds, lock.number);
-                self.untold -= usize::from(lock.ask.recall && !told);
+                self.unnotified -= usize::from(lock.ask.recall && !notified);
             }
             State::Waiting { watches, .. } => {
                 self.waiting.remove(&lock.bounds, lock.number);
                 self.queue.remove(&lock.number);
-                self.stirred.remove(&lock.number);
+                self.recheck.remove(&lock.number);
                 if let Some(blocker) = watches {
                     self.watched.remove(&(blocker, lock.number, key));
                 }
@@ -368,7 +368,7 @@ impl Table {
         assert!(
             self.watched.len() <= waiting && self.queue.len() == waiting && self.by_owner.len() == self.locks.len()
         );
-        assert!(!settled || self.stirred.is_empty(), "somebody was not looked at again");
+        assert!(!settled || self.recheck.is_empty(), "somebody was not looked at again");
     }
 
     fn check_held(&self, key: usize, lock: &Lock) {
@@ -421,8 +421,8 @@ impl Table {
         let (who, bounds) = (ask.who, ask.footprint.bounds());
         ask.number = number;
         self.large += usize::from(ask.is_large());
-        self.untold += usize::from(ask.recall);
-        let state = State::Held { token, told: false };
+        self.unnotified += usize::from(ask.recall);
+        let state = State::Held { token, notified: false };
         let lock = Lock {
             ask,
             bounds: bounds.clone(),

@@ -4,7 +4,7 @@
 use std::ffi::c_int;
 
 use super::{Element, Numbers, count, product, short};
-use crate::error::Trouble;
+use crate::error::MpiError;
 use crate::layout::Layout;
 use crate::native::Native;
 
@@ -18,7 +18,7 @@ fn fastest_first(native: &Native, dimensions: usize, order: i64) -> Vec<usize> {
 }
 
 /// One process's part of an array: a box in it.
-pub(super) fn part(native: &Native, mut element: Element, numbers: &Numbers<'_>) -> Result<Layout, Trouble> {
+pub(super) fn part(native: &Native, mut element: Element, numbers: &Numbers<'_>) -> Result<Layout, MpiError> {
     let (sizes, part_sizes, starts) = (numbers.array(1, 0)?, numbers.array(1, 1)?, numbers.array(1, 2)?);
     for dimension in fastest_first(native, sizes.len(), numbers.at(1 + 3 * sizes.len())?) {
         let part = element.block(count(part_sizes[dimension])?)?;
@@ -29,7 +29,7 @@ pub(super) fn part(native: &Native, mut element: Element, numbers: &Numbers<'_>)
 }
 
 /// One process's share of an array that is dealt out over a grid of processes.
-pub(super) fn share(native: &Native, mut element: Element, numbers: &Numbers<'_>) -> Result<Layout, Trouble> {
+pub(super) fn share(native: &Native, mut element: Element, numbers: &Numbers<'_>) -> Result<Layout, MpiError> {
     let tail = Numbers(numbers.0.get(2..).ok_or_else(short)?); // the number of dimensions comes first
     let (sizes, kinds, arguments, grid) = (
         tail.array(1, 0)?,
@@ -51,7 +51,7 @@ pub(super) fn share(native: &Native, mut element: Element, numbers: &Numbers<'_>
 }
 
 /// Where a rank stands in the grid of processes, which is always in C order.
-fn grid_coordinates(rank: i64, grid: &[i64]) -> Result<Vec<u64>, Trouble> {
+fn grid_coordinates(rank: i64, grid: &[i64]) -> Result<Vec<u64>, MpiError> {
     let mut rest = count(rank)?;
     let mut coordinates = vec![0; grid.len()];
     for (coordinate, ranks) in coordinates.iter_mut().zip(grid).rev() {
@@ -69,7 +69,7 @@ struct Share {
 }
 
 impl Share {
-    fn of(&self, native: &Native, kind: i64, argument: i64, element: &Element) -> Result<Layout, Trouble> {
+    fn of(&self, native: &Native, kind: i64, argument: i64, element: &Element) -> Result<Layout, MpiError> {
         let abi = native.abi;
         let chosen = (argument != i64::from(abi.distribute_default))
             .then_some(argument)
@@ -81,14 +81,14 @@ impl Share {
                 self.cyclic(chosen.unwrap_or(self.size.div_ceil(self.ranks)), element)
             }
             Ok(kind) if kind == abi.distribute_cyclic => self.cyclic(chosen.unwrap_or(1), element),
-            _ => Err(Trouble::Datatype(format!(
+            _ => Err(MpiError::Datatype(format!(
                 "it is distributed in a way that is not known here ({kind})"
             ))),
         }
     }
 
     /// Blocks of `length` dealt out in turn; a block distribution is one whose first round deals out all.
-    fn cyclic(&self, length: u64, element: &Element) -> Result<Layout, Trouble> {
+    fn cyclic(&self, length: u64, element: &Element) -> Result<Layout, MpiError> {
         let length = length.max(1);
         let round = length.saturating_mul(self.ranks);
         let first = length.saturating_mul(self.rank);

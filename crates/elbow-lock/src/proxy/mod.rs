@@ -44,11 +44,11 @@ use crate::error::LockError;
 use crate::hello::{self, Welcome};
 use crate::memory::{Memory, Room};
 use crate::message::{LockId, Refusal, Reply, Request, SessionId};
-use crate::server::connection::Desk;
+use crate::server::connection::RequestHandler;
 use crate::server::listen::{self, Listener, Peer, Stream};
 use crate::server::long::Long;
 use crate::server::outbox::Outbox;
-use crate::server::service::Member;
+use crate::server::service::ServerSession;
 use crate::server::{Users, accept};
 use crate::shard::Limits;
 use crate::table::Known;
@@ -228,7 +228,7 @@ struct Proxy {
 
 struct State {
     relay: Relay,
-    members: HashMap<SessionId, Arc<Member>>,
+    members: HashMap<SessionId, Arc<ServerSession>>,
     last_session: u64,
     unsent: Vec<u8>,
     /// Bytes that are being sent.
@@ -319,7 +319,7 @@ impl Proxy {
             begin += length;
             let is_over = matches!(reply, Reply::Lost { .. });
             if matches!(reply, Reply::Recall { .. }) {
-                self.bury(); // Perhaps what is in the way is a dead client's.
+                self.end_dead(); // Perhaps what is in the way is a dead client's.
             }
             self.step(None, |state, out| state.relay.hear(now_ms(), reply, out));
             if is_over {
@@ -342,7 +342,7 @@ impl Proxy {
     }
 
     /// Does something to the relay, and sends what follows from it.
-    fn step(&self, own: Option<&Member>, act: impl FnOnce(&mut State, &mut Vec<Send>)) {
+    fn step(&self, own: Option<&ServerSession>, act: impl FnOnce(&mut State, &mut Vec<Send>)) {
         let mut out = Vec::new();
         let mut state = self.state.lock();
         act(&mut state, &mut out);
@@ -364,7 +364,7 @@ impl Proxy {
 
     /// Ends the sessions of clients that are gone. Who has waited for the end of a process (waitpid(2)) asks after that, and to the service goes
     /// first what the process has given up.
-    fn bury(&self) {
+    fn end_dead(&self) {
         loop {
             let gone = self.watch.gone();
             let known = |client: &SessionId| self.state.lock().members.get(client).cloned();
@@ -390,15 +390,15 @@ impl Proxy {
     }
 }
 
-impl Desk for Proxy {
-    fn open(&self, name: String, ttl_ms: u32, peer: Peer) -> Result<(Arc<Member>, Welcome), String> {
+impl RequestHandler for Proxy {
+    fn open(&self, name: String, ttl_ms: u32, peer: Peer) -> Result<(Arc<ServerSession>, Welcome), String> {
         let mut state = self.state.lock();
         state.last_session += 1;
         let session = SessionId(state.last_session);
         let now = now_ms();
         let Terms { ttl_ms, grace_ms } = state.relay.open(now, session, ttl_ms)?;
         // A client that dies leaves nothing: it has a lease only because the proxy may die.
-        let member = Member::new(session, name, now, false, peer.uid, &self.memory);
+        let member = ServerSession::new(session, name, now, false, peer.uid, &self.memory);
         state.members.insert(session, Arc::clone(&member));
         let welcome = Welcome {
             session,
@@ -409,15 +409,15 @@ impl Desk for Proxy {
         Ok((member, welcome))
     }
 
-    fn watch(&self, member: &Member) {
+    fn watch(&self, member: &ServerSession) {
         if let Some(socket) = member.socket() {
             self.watch.add(member.id, socket);
         }
     }
 
-    fn apply(&self, member: &Member, request: Request, _known: Known) -> Option<Long> {
+    fn apply(&self, member: &ServerSession, request: Request, _known: Known) -> Option<Long> {
         if request.is_answered_at_once() {
-            self.bury();
+            self.end_dead();
         }
         self.step(Some(member), |state, out| {
             state.relay.ask(now_ms(), member.id, request, out);
@@ -428,9 +428,9 @@ impl Desk for Proxy {
         None
     }
 
-    fn forget(&self, _member: &Member, _refused: &[LockId]) {}
+    fn forget(&self, _member: &ServerSession, _refused: &[LockId]) {}
 
-    fn close(&self, member: &Member) {
+    fn close(&self, member: &ServerSession) {
         if let Some(socket) = member.socket() {
             self.watch.remove(socket);
         }
@@ -440,11 +440,11 @@ impl Desk for Proxy {
         });
     }
 
-    fn disconnect(&self, member: &Member) {
+    fn disconnect(&self, member: &ServerSession) {
         self.step(None, |state, out| state.relay.take_back(now_ms(), member.id, out));
     }
 
-    fn holds_something(&self, member: &Member) -> bool {
+    fn holds_something(&self, member: &ServerSession) -> bool {
         self.state.lock().relay.may_hold(member.id)
     }
 
@@ -491,7 +491,7 @@ mod tests {
     }
 
     /// A client, and what is its own end of the connection.
-    fn client(proxy: &Proxy) -> (Arc<Member>, UnixStream) {
+    fn client(proxy: &Proxy) -> (Arc<ServerSession>, UnixStream) {
         let (member, _) = proxy.open("test".to_owned(), 0, PEER).unwrap();
         let (theirs, ours) = UnixStream::pair().unwrap();
         member.ends_with(ours.into());

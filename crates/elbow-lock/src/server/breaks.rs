@@ -19,8 +19,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::connection::Desk;
-use super::service::{Member, Service};
+use super::connection::RequestHandler;
+use super::service::{ServerSession, Service};
 use crate::message::{FileName, Seen, SeenLock, SessionId};
 use crate::shard::LockStatus;
 
@@ -81,7 +81,7 @@ impl Service {
     /// Breaks what is held of a file, all or nothing; says whose. An error says why not.
     pub(super) fn break_locks(
         &self,
-        asker: &Member,
+        asker: &ServerSession,
         file: &FileName,
         only: Option<SessionId>,
         force: bool,
@@ -112,7 +112,7 @@ impl Service {
         Ok(broken.iter().map(|member| member.id).collect())
     }
 
-    fn holds_nothing_else(&self, member: &Member, file: &FileName) -> Result<(), String> {
+    fn holds_nothing_else(&self, member: &ServerSession, file: &FileName) -> Result<(), String> {
         match self.elsewhere(member.id, file) {
             0 => Ok(()),
             others => Err(format!(
@@ -122,7 +122,7 @@ impl Service {
         }
     }
 
-    fn break_session(&self, member: &Arc<Member>, by: u32, file: &FileName, force: bool) {
+    fn break_session(&self, member: &Arc<ServerSession>, by: u32, file: &FileName, force: bool) {
         let how = if force { ", at once" } else { "" };
         self.say(&format!(
             "uid {by} breaks the locks of session {} ({}) for {file}{how}",
@@ -141,7 +141,7 @@ impl Service {
     }
 }
 
-fn may_break(uid: u32, holder: &Member) -> Result<(), String> {
+fn may_break(uid: u32, holder: &ServerSession) -> Result<(), String> {
     let service = rustix::process::geteuid().as_raw();
     if uid == 0 || uid == service || holder.uid == Some(uid) {
         return Ok(());
@@ -177,7 +177,7 @@ mod tests {
 
     static SAID: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
-    fn open(service: &Service, uid: Option<u32>) -> Arc<Member> {
+    fn open(service: &Service, uid: Option<u32>) -> Arc<ServerSession> {
         let is_local = uid.is_some();
         let peer = Peer { is_local, uid };
         service.open("test".to_owned(), 0, peer).unwrap().0

@@ -11,7 +11,7 @@ use tokio::time::timeout;
 use super::listen::{Arrival, Came, Peer, Stream};
 use super::long::Long;
 use super::outbox::{Ending, Unsent};
-use super::service::Member;
+use super::service::ServerSession;
 use crate::credentials::Credentials;
 use crate::hello::{Hello, Opening, PROTOCOL_VERSION, Welcome};
 use crate::memory::{Memory, Room};
@@ -31,22 +31,22 @@ const READ_BYTES: usize = 64 << 10;
 const HELLO_BYTES_MAX: usize = 512;
 
 /// Who answers the requests of a connection. Replies go to the member's outbox, then or later.
-pub(crate) trait Desk: Send + Sync {
+pub(crate) trait RequestHandler: Send + Sync {
     /// Opens a session for a client that asked for a lease of `ttl_ms`; an error is why it cannot come in.
-    fn open(&self, name: String, ttl_ms: u32, peer: Peer) -> Result<(Arc<Member>, Welcome), String>;
+    fn open(&self, name: String, ttl_ms: u32, peer: Peer) -> Result<(Arc<ServerSession>, Welcome), String>;
     /// It is known by which socket the client is dead or alive.
-    fn watch(&self, _member: &Member) {}
+    fn watch(&self, _member: &ServerSession) {}
     /// Does what a client asks; not called with `Close`. Given back is what takes long to compare: it is to be compared, and applied again.
     #[must_use]
-    fn apply(&self, member: &Member, request: Request, known: Known) -> Option<Long>;
+    fn apply(&self, member: &ServerSession, request: Request, known: Known) -> Option<Long>;
     /// These locks are no more without the client having said so.
-    fn forget(&self, member: &Member, refused: &[LockId]);
+    fn forget(&self, member: &ServerSession, refused: &[LockId]);
     /// The client has gone.
-    fn close(&self, member: &Member);
+    fn close(&self, member: &ServerSession);
     /// The connection has gone, or nothing more is taken from it, and perhaps the client has not: what it waits for is taken back.
-    fn disconnect(&self, member: &Member);
+    fn disconnect(&self, member: &ServerSession);
     /// Whether there are locks that the client may be using.
-    fn holds_something(&self, member: &Member) -> bool;
+    fn holds_something(&self, member: &ServerSession) -> bool;
     /// Somebody was not let in.
     fn turned_away(&self);
     /// What a client may send.
@@ -60,23 +60,23 @@ pub(crate) trait Desk: Send + Sync {
 }
 
 /// Serves one client until it goes, or must go.
-pub(crate) async fn serve<D: Desk>(desk: Arc<D>, arrival: Arrival, credentials: Option<Credentials>) {
+pub(crate) async fn serve<D: RequestHandler>(handler: Arc<D>, arrival: Arrival, credentials: Option<Credentials>) {
     let peer = arrival.peer;
-    let admitted = Door::admit(arrival.came, peer, &arrival.name, &*desk, credentials.as_ref());
-    let Ok(Ok((door, member))) = timeout(HELLO_FOR, admitted).await else {
-        return desk.turned_away();
+    let admitted = ClientStream::admit(arrival.came, peer, &arrival.name, &*handler, credentials.as_ref());
+    let Ok(Ok((incoming, member))) = timeout(HELLO_FOR, admitted).await else {
+        return handler.turned_away();
     };
     if let Some(socket) = arrival.socket.filter(|_| !member.has_lease) {
         member.ends_with(socket);
-        desk.watch(&member);
+        handler.watch(&member);
     }
     let mut connection = Connection {
-        desk: &*desk,
+        handler: &*handler,
         member: &member,
         said_close: false,
         coming: None,
         to_skip: 0,
-        door,
+        incoming,
     };
     let ended = match connection.converse().await {
         Ok(Some(ended)) => ended,
@@ -84,10 +84,10 @@ pub(crate) async fn serve<D: Desk>(desk: Arc<D>, arrival: Arrival, credentials: 
         Ok(None) | Err(_) => connection.await_farewell().await,
     };
     match ended {
-        Ended::ByClient => desk.close(&member),
+        Ended::ByClient => handler.close(&member),
         // The kernel ends a Unix socket when its process dies. One with a lease may speak for others, who live on.
-        Ended::Cut if peer.is_local && !member.has_lease => desk.close(&member),
-        Ended::Cut => desk.disconnect(&member),
+        Ended::Cut if peer.is_local && !member.has_lease => handler.close(&member),
+        Ended::Cut => handler.disconnect(&member),
     }
 }
 
@@ -101,24 +101,24 @@ enum Ended {
 }
 
 /// A stream with what has come through it and is not decoded yet.
-struct Door {
+struct ClientStream {
     reader: ReadHalf<std::pin::Pin<Box<dyn Stream>>>,
     writer: WriteHalf<std::pin::Pin<Box<dyn Stream>>>,
     bytes: Vec<u8>,
     peer: Peer,
 }
 
-impl Door {
+impl ClientStream {
     async fn admit(
         came: Came,
         peer: Peer,
         who: &str,
-        desk: &impl Desk,
+        handler: &impl RequestHandler,
         credentials: Option<&Credentials>,
-    ) -> io::Result<(Self, Arc<Member>)> {
+    ) -> io::Result<(Self, Arc<ServerSession>)> {
         let (stream, unlike) = came.secured(credentials).await?;
         let (reader, writer) = tokio::io::split(stream);
-        let mut door = Self {
+        let mut incoming = Self {
             reader,
             writer,
             bytes: Vec::with_capacity(READ_BYTES),
@@ -126,32 +126,37 @@ impl Door {
         };
         if let Some(why) = unlike {
             // What is left unread when a socket is closed may take our answer with it.
-            door.reader.read_buf(&mut door.bytes).await?;
-            return door.turn_away(why).await;
+            incoming.reader.read_buf(&mut incoming.bytes).await?;
+            return incoming.turn_away(why).await;
         }
-        let hello = match door.hear().await {
+        let hello = match incoming.hear().await {
             Ok(Opening::Hello(hello)) => hello,
             Err(error) if error.kind() != ErrorKind::InvalidData => return Err(error),
-            _ => return door.turn_away("a connection begins with a hello").await,
+            _ => return incoming.turn_away("a connection begins with a hello").await,
         };
         if hello.version != PROTOCOL_VERSION {
             let theirs = hello.version;
             let why = format!("it speaks version {PROTOCOL_VERSION} of the protocol, we version {theirs}");
-            return door.turn_away(&why).await;
+            return incoming.turn_away(&why).await;
         }
-        let member = door.welcome(desk, hello, who).await?;
-        Ok((door, member))
+        let member = incoming.welcome(handler, hello, who).await?;
+        Ok((incoming, member))
     }
 
-    async fn welcome(&mut self, desk: &impl Desk, hello: Hello, who: &str) -> io::Result<Arc<Member>> {
-        let (member, welcome) = match desk.open(format!("{} ({who})", hello.name), hello.ttl_ms, self.peer) {
+    async fn welcome(
+        &mut self,
+        handler: &impl RequestHandler,
+        hello: Hello,
+        who: &str,
+    ) -> io::Result<Arc<ServerSession>> {
+        let (member, welcome) = match handler.open(format!("{} ({who})", hello.name), hello.ttl_ms, self.peer) {
             Ok(opened) => opened,
             Err(why) => return self.turn_away(&why).await,
         };
         match self.say(&Opening::Welcome(welcome)).await {
             Ok(()) => Ok(member),
             Err(error) => {
-                desk.close(&member);
+                handler.close(&member);
                 Err(error)
             }
         }
@@ -198,17 +203,17 @@ impl Door {
 
 /// A connection after its hello.
 struct Connection<'a, D> {
-    desk: &'a D,
-    member: &'a Member,
+    handler: &'a D,
+    member: &'a ServerSession,
     said_close: bool,
     /// The memory of a long request that is not all there: as its buffer grows, up to twice its length.
     coming: Option<Room>,
     /// Bytes of a request that was refused unread.
     to_skip: usize,
-    door: Door,
+    incoming: ClientStream,
 }
 
-impl<D: Desk> Connection<'_, D> {
+impl<D: RequestHandler> Connection<'_, D> {
     /// Does what the client asks until the connection ends. None: the client has been told that its session is over.
     async fn converse(&mut self) -> io::Result<Option<Ended>> {
         let mut sent = Unsent::default();
@@ -224,7 +229,7 @@ impl<D: Desk> Connection<'_, D> {
                 Ending::BrokenOff => return Ok(Some(Ended::Cut)),
             }
             tokio::select! {
-                read = self.door.reader.read_buf(&mut self.door.bytes) => {
+                read = self.incoming.reader.read_buf(&mut self.incoming.bytes) => {
                     if read? == 0 {
                         return Ok(Some(Ended::Cut));
                     }
@@ -238,11 +243,11 @@ impl<D: Desk> Connection<'_, D> {
     /// using them: they are others' when it says so, when the connection has ended or when its lease is over.
     async fn await_farewell(&mut self) -> Ended {
         self.member.end_by_others();
-        self.desk.disconnect(self.member);
+        self.handler.disconnect(self.member);
         self.coming = None;
-        while !self.has_said_close() && self.desk.holds_something(self.member) {
+        while !self.has_said_close() && self.handler.holds_something(self.member) {
             tokio::select! {
-                read = self.door.reader.read_buf(&mut self.door.bytes) => {
+                read = self.incoming.reader.read_buf(&mut self.incoming.bytes) => {
                     if !read.is_ok_and(|read| read > 0) {
                         return Ended::Cut;
                     }
@@ -255,7 +260,7 @@ impl<D: Desk> Connection<'_, D> {
 
     /// Whether a close is among what has come; all else is dropped.
     fn has_said_close(&mut self) -> bool {
-        let bytes = std::mem::take(&mut self.door.bytes);
+        let bytes = std::mem::take(&mut self.incoming.bytes);
         let mut begin = 0;
         let is_close = loop {
             begin += self.skip(bytes.len() - begin);
@@ -271,13 +276,13 @@ impl<D: Desk> Connection<'_, D> {
                 Err(_) => self.to_skip = usize::MAX,
             }
         };
-        self.door.bytes.extend_from_slice(&bytes[begin..]);
+        self.incoming.bytes.extend_from_slice(&bytes[begin..]);
         is_close
     }
 
     /// Applies every request that is all there.
     async fn apply_all(&mut self) -> io::Result<()> {
-        let bytes = std::mem::take(&mut self.door.bytes);
+        let bytes = std::mem::take(&mut self.incoming.bytes);
         let mut begin = 0;
         let applied = loop {
             begin += self.skip(bytes.len() - begin);
@@ -298,7 +303,7 @@ impl<D: Desk> Connection<'_, D> {
                         self.coming = None;
                         match request {
                             Request::Close => self.said_close = true,
-                            request => apply(self.desk, self.member, request).await?,
+                            request => apply(self.handler, self.member, request).await?,
                         }
                     }
                     Err(error) => break Err(error),
@@ -306,10 +311,10 @@ impl<D: Desk> Connection<'_, D> {
                 Err(error) => break Err(error),
             }
         };
-        self.door.bytes = bytes;
-        self.door.bytes.drain(..begin);
+        self.incoming.bytes = bytes;
+        self.incoming.bytes.drain(..begin);
         if self.coming.is_none() {
-            self.door.bytes.shrink_to(READ_BYTES);
+            self.incoming.bytes.shrink_to(READ_BYTES);
         }
         applied.or_else(|error| {
             self.member
@@ -333,19 +338,19 @@ impl<D: Desk> Connection<'_, D> {
         let Some(length) = wire::announced(bytes)? else {
             return Ok(false);
         };
-        let limits = self.desk.limits();
+        let limits = self.handler.limits();
         if length <= READ_BYTES.min(limits.request_bytes) || self.coming.is_some() {
             return Ok(true);
         }
         let why = if length > limits.request_bytes {
             limits.full_request(length)
         } else {
-            let mut room = self.desk.memory().room();
+            let mut room = self.handler.memory().room();
             if room.grow_to(2 * length) {
                 self.coming = Some(room);
                 return Ok(true);
             }
-            self.desk.full_memory()
+            self.handler.full_memory()
         };
         let Some(id) = wire::asked_for(bytes)? else {
             return Ok(false);
@@ -363,7 +368,7 @@ impl<D: Desk> Connection<'_, D> {
     async fn flush(&mut self, mut spare: Unsent) -> io::Result<Unsent> {
         spare.clear();
         let unsent = self.member.outbox.take(spare);
-        self.desk.forget(self.member, &unsent.refused);
+        self.handler.forget(self.member, &unsent.refused);
         if !unsent.bytes.is_empty() {
             self.send(&unsent.bytes).await?;
         }
@@ -372,14 +377,14 @@ impl<D: Desk> Connection<'_, D> {
 
     /// Sends, for as long as that takes: a client that is stopped may use its locks when it goes on, and has to be told first.
     async fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
-        let (desk, member) = (self.desk, self.member);
-        let mut sending = std::pin::pin!(self.door.write(bytes));
+        let (handler, member) = (self.handler, self.member);
+        let mut sending = std::pin::pin!(self.incoming.write(bytes));
         loop {
             match timeout(WRITE_FOR, sending.as_mut()).await {
                 Ok(sent) => return sent,
-                Err(_) if desk.holds_something(member) => {
+                Err(_) if handler.holds_something(member) => {
                     member.outbox.cut_off("it takes none of its answers");
-                    desk.disconnect(member);
+                    handler.disconnect(member);
                 }
                 Err(late) => return Err(late.into()),
             }
@@ -388,9 +393,9 @@ impl<D: Desk> Connection<'_, D> {
 }
 
 /// Applies a request; what takes long to compare is compared elsewhere first, and the requests behind it wait.
-async fn apply<D: Desk>(desk: &D, member: &Member, request: Request) -> io::Result<()> {
+async fn apply<D: RequestHandler>(handler: &D, member: &ServerSession, request: Request) -> io::Result<()> {
     let (mut request, mut known) = (request, Known::default());
-    while let Some(long) = desk.apply(member, request, known) {
+    while let Some(long) = handler.apply(member, request, known) {
         let compared = long.compare().await;
         (request, known) = compared.ok_or_else(|| io::Error::other("the service ends"))?;
     }

@@ -26,7 +26,7 @@ use std::time::Duration;
 
 use tokio::sync::Semaphore;
 
-use self::connection::Desk;
+use self::connection::RequestHandler;
 use self::life::{Before, Life};
 use self::listen::Listener;
 pub use self::listen::Users;
@@ -200,9 +200,9 @@ impl Server {
 }
 
 /// Lets clients in, as many at a time as there are places.
-pub(crate) async fn accept<D: Desk + 'static>(
+pub(crate) async fn accept<D: RequestHandler + 'static>(
     listener: Listener,
-    desk: Arc<D>,
+    handler: Arc<D>,
     credentials: Option<Credentials>,
     places: Arc<Semaphore>,
 ) {
@@ -215,13 +215,13 @@ pub(crate) async fn accept<D: Desk + 'static>(
                 let Ok(place) = Arc::clone(&places).acquire_owned().await else {
                     return;
                 };
-                let served = connection::serve(Arc::clone(&desk), arrival, credentials.clone());
+                let served = connection::serve(Arc::clone(&handler), arrival, credentials.clone());
                 connections.spawn(async move {
                     served.await;
                     drop(place);
                 });
             }
-            Ok(None) => desk.turned_away(),
+            Ok(None) => handler.turned_away(),
             Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
         }
         while connections.try_join_next().is_some() {}

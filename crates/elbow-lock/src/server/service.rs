@@ -22,7 +22,7 @@ use parking_lot::{Mutex, MutexGuard, RwLock};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tokio::sync::{Notify, Semaphore};
 
-use super::connection::Desk;
+use super::connection::RequestHandler;
 use super::listen::Peer;
 use super::long::{Long, STEPS_LOCKED_MAX};
 use super::outbox::Outbox;
@@ -56,7 +56,7 @@ pub(crate) struct Service {
     pub(super) shards: Vec<Mutex<Shard>>,
     /// Of the names of files, over the shards.
     hasher: RandomState,
-    sessions: RwLock<HashMap<SessionId, Arc<Member>>>,
+    sessions: RwLock<HashMap<SessionId, Arc<ServerSession>>>,
     leases: Mutex<Leases>,
     began: Instant,
     last_session: AtomicU64,
@@ -78,7 +78,7 @@ pub(crate) struct Service {
 
 /// A session that is open.
 #[derive(Debug)]
-pub(crate) struct Member {
+pub(crate) struct ServerSession {
     pub(crate) id: SessionId,
     /// For people.
     pub(crate) name: String,
@@ -96,7 +96,7 @@ pub(crate) struct Member {
     socket: OnceLock<OwnedFd>,
 }
 
-impl Member {
+impl ServerSession {
     pub(crate) fn new(
         id: SessionId,
         name: String,
@@ -322,14 +322,14 @@ impl Service {
     }
 
     /// The sessions that are open, oldest first.
-    pub(crate) fn members(&self) -> Vec<Arc<Member>> {
+    pub(crate) fn members(&self) -> Vec<Arc<ServerSession>> {
         let mut members: Vec<_> = self.sessions.read().values().cloned().collect();
         members.sort_by_key(|member| member.id);
         members
     }
 
     /// A session that is open.
-    pub(super) fn member(&self, session: SessionId) -> Option<Arc<Member>> {
+    pub(super) fn member(&self, session: SessionId) -> Option<Arc<ServerSession>> {
         self.sessions.read().get(&session).cloned()
     }
 
@@ -348,7 +348,7 @@ impl Service {
         (self.hasher.hash_one(file) % self.shards.len() as u64) as Place
     }
 
-    fn apply_at(&self, place: Place, member: &Member, request: Request) {
+    fn apply_at(&self, place: Place, member: &ServerSession, request: Request) {
         let now = self.now_ms();
         let suspects = self.step(&self.shards[place], Some(member), |shard, actions| {
             shard.handle(now, member.id, request, actions);
@@ -357,7 +357,7 @@ impl Service {
     }
 
     /// As `apply_at`, for a list lock; nothing is done but to say what has to be compared first, if that takes long.
-    fn lock_at(&self, place: Place, member: &Member, request: Request, known: Known) -> Option<Long> {
+    fn lock_at(&self, place: Place, member: &ServerSession, request: Request, known: Known) -> Option<Long> {
         let now = self.now_ms();
         let mut comparisons = Vec::new();
         let mut asked = Some((request, known));
@@ -379,7 +379,7 @@ impl Service {
 
     /// Ends the sessions of processes that are gone and are in the way of what would be refused at once: to who has waited for the end of a
     /// process (waitpid(2)) its locks are free.
-    fn bury(&self, place: Place, member: &Member, request: &Request, known: &Known) {
+    fn end_dead(&self, place: Place, member: &ServerSession, request: &Request, known: &Known) {
         if !request.is_answered_at_once() {
             return; // It waits for them.
         }
@@ -394,7 +394,7 @@ impl Service {
     }
 
     /// Whose lock keeps a request back that is not to wait; nobody's yet where that takes long to say.
-    fn in_the_way(&self, place: Place, member: &Member, request: &Request, known: &Known) -> Option<SessionId> {
+    fn in_the_way(&self, place: Place, member: &ServerSession, request: &Request, known: &Known) -> Option<SessionId> {
         let shard = self.shards[place].lock();
         match &shard.long_comparisons(member.id, request, known, STEPS_LOCKED_MAX)[..] {
             [] => shard.in_the_way(member.id, request, known),
@@ -402,7 +402,7 @@ impl Service {
         }
     }
 
-    fn apply_everywhere(&self, member: &Member, request: &Request) {
+    fn apply_everywhere(&self, member: &ServerSession, request: &Request) {
         (0..self.shards.len()).for_each(|place| self.apply_at(place, member, request.clone()));
     }
 
@@ -410,7 +410,7 @@ impl Service {
     fn step(
         &self,
         shard: &Mutex<Shard>,
-        own: Option<&Member>,
+        own: Option<&ServerSession>,
         act: impl FnOnce(&mut Shard, &mut Vec<Action>),
     ) -> Vec<Action> {
         let (suspects, deadline) = self.step_in_time(shard, own, act);
@@ -422,7 +422,7 @@ impl Service {
     fn step_in_time(
         &self,
         shard: &Mutex<Shard>,
-        own: Option<&Member>,
+        own: Option<&ServerSession>,
         act: impl FnOnce(&mut Shard, &mut Vec<Action>),
     ) -> (Vec<Action>, Option<u64>) {
         let mut actions = Vec::new();
@@ -431,7 +431,7 @@ impl Service {
         (self.deliver(own, actions), shard.deadline())
     }
 
-    fn deliver(&self, own: Option<&Member>, actions: Vec<Action>) -> Vec<Action> {
+    fn deliver(&self, own: Option<&ServerSession>, actions: Vec<Action>) -> Vec<Action> {
         let mut suspects = Vec::new();
         for action in actions {
             match (action, own) {
@@ -473,21 +473,21 @@ impl Service {
     }
 }
 
-fn long_comparisons(shard: &Shard, member: &Member, asked: Option<&(Request, Known)>) -> Vec<Comparison> {
+fn long_comparisons(shard: &Shard, member: &ServerSession, asked: Option<&(Request, Known)>) -> Vec<Comparison> {
     asked.map_or_else(Vec::new, |(request, known)| {
         shard.long_comparisons(member.id, request, known, STEPS_LOCKED_MAX)
     })
 }
 
-impl Desk for Service {
-    fn open(&self, name: String, ttl_ms: u32, peer: Peer) -> Result<(Arc<Member>, Welcome), String> {
+impl RequestHandler for Service {
+    fn open(&self, name: String, ttl_ms: u32, peer: Peer) -> Result<(Arc<ServerSession>, Welcome), String> {
         let id = SessionId(self.last_session.fetch_add(1, Ordering::Relaxed) + 1);
         let now = self.now_ms();
         let ttl_ms = match ttl_ms {
             0 if !peer.is_local => self.ttl_ms_max,
             asked => asked.min(self.ttl_ms_max),
         };
-        let member = Member::new(id, name, now, ttl_ms > 0, peer.uid, &self.memory);
+        let member = ServerSession::new(id, name, now, ttl_ms > 0, peer.uid, &self.memory);
         if ttl_ms > 0 {
             let mut leases = self.leases.lock();
             leases.open(now, id, ttl_ms);
@@ -509,7 +509,7 @@ impl Desk for Service {
         Ok((member, welcome))
     }
 
-    fn apply(&self, member: &Member, request: Request, known: Known) -> Option<Long> {
+    fn apply(&self, member: &ServerSession, request: Request, known: Known) -> Option<Long> {
         if known.is_empty() {
             self.counters.requests.fetch_add(1, Ordering::Relaxed);
         }
@@ -521,7 +521,7 @@ impl Desk for Service {
                 let place = self.place_of(file);
                 let there = *member.places.lock().entry(*id).or_insert(place);
                 if there == place {
-                    self.bury(place, member, &request, &known);
+                    self.end_dead(place, member, &request, &known);
                     return self.lock_at(place, member, request, known); // A shard finds its own duplicates.
                 } else {
                     let (id, why) = (*id, Refusal::Duplicate);
@@ -532,7 +532,7 @@ impl Desk for Service {
             | Request::Query(QueryRequest { file, .. })
             | Request::PosixRelease { file: Some(file), .. } => {
                 let place = self.place_of(file);
-                self.bury(place, member, &request, &known);
+                self.end_dead(place, member, &request, &known);
                 self.apply_at(place, member, request);
             }
             Request::Unlock { id } | Request::Cancel { id } => {
@@ -576,11 +576,11 @@ impl Desk for Service {
         None
     }
 
-    fn forget(&self, member: &Member, refused: &[LockId]) {
+    fn forget(&self, member: &ServerSession, refused: &[LockId]) {
         member.forget(refused);
     }
 
-    fn close(&self, member: &Member) {
+    fn close(&self, member: &ServerSession) {
         self.taken_max.fetch_max(self.memory.used_bytes(), Ordering::Relaxed);
         self.leases.lock().close(member.id);
         let now = self.now_ms();
@@ -592,7 +592,7 @@ impl Desk for Service {
     }
 
     /// What the client waits for is taken back; what it holds stays until its lease is over.
-    fn disconnect(&self, member: &Member) {
+    fn disconnect(&self, member: &ServerSession) {
         let now = self.now_ms();
         for shard in &self.shards {
             let suspects = self.step(shard, None, |shard, actions| shard.disconnect(now, member.id, actions));
@@ -600,7 +600,7 @@ impl Desk for Service {
         }
     }
 
-    fn holds_something(&self, member: &Member) -> bool {
+    fn holds_something(&self, member: &ServerSession) -> bool {
         self.shards.iter().any(|shard| shard.lock().holds_something(member.id))
     }
 
@@ -644,7 +644,7 @@ mod tests {
         })
     }
 
-    fn sent(service: &Service, member: &Member) -> Vec<Reply> {
+    fn sent(service: &Service, member: &ServerSession) -> Vec<Reply> {
         let unsent = member.outbox.take(Unsent::default());
         service.forget(member, &unsent.refused);
         let mut bytes = &unsent.bytes[..];
@@ -692,7 +692,7 @@ mod tests {
 
     /// Applies a request to its end; says how many comparisons were made outside of the shard, and the most steps of comparison in one that was
     /// made while it was locked.
-    fn apply(service: &Service, member: &Member, request: Request) -> (usize, u64) {
+    fn apply(service: &Service, member: &ServerSession, request: Request) -> (usize, u64) {
         let (mut outside, mut steps_max) = (0, 0);
         let (mut request, mut known) = (request, Known::default());
         loop {

@@ -96,7 +96,7 @@ impl Table {
                 ..ask.clone()
             };
             self.insert_held(ask, sequence.number(), now_ms, token);
-            self.stir_owner(who);
+            self.recheck_owner(who);
         }
         locks
     }

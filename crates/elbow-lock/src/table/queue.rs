@@ -52,7 +52,7 @@ impl Table {
 
     /// Tells the holders that want to know that `ask` conflicts with their locks.
     pub(crate) fn recall(&mut self, ask: &Ask, out: &mut Vec<Event>) {
-        if self.untold == 0 {
+        if self.unnotified == 0 {
             return;
         }
         let holders: Vec<usize> = self.conflicting_held(ask).collect();
@@ -60,13 +60,13 @@ impl Table {
     }
 
     /// Has all waiting requests looked at again: the end of the grace period.
-    pub(crate) fn stir_all(&mut self) {
-        self.stirred = self.queue.clone();
+    pub(crate) fn recheck_all(&mut self) {
+        self.recheck = self.queue.clone();
     }
 
     /// Grants what is not blocked any more, in the order of asking.
     pub(crate) fn settle(&mut self, now_ms: u64, sequence: &mut Sequence, out: &mut Vec<Event>) {
-        while let Some((number, key)) = self.stirred.pop_first() {
+        while let Some((number, key)) = self.recheck.pop_first() {
             match self.blocker_before(&self.locks[key].ask, number) {
                 Some(blocker) => self.watch(key, blocker),
                 None => self.grant(key, now_ms, sequence, out),
@@ -86,7 +86,7 @@ impl Table {
     pub(crate) fn pass(&mut self, key: usize, now_ms: u64, sequence: &mut Sequence, out: &mut Vec<Event>) {
         let lock = &self.locks[key];
         assert!(!self.meets_held(lock), "{lock:?} cannot pass what is held");
-        self.stirred.remove(&lock.number);
+        self.recheck.remove(&lock.number);
         self.grant(key, now_ms, sequence, out);
     }
 
@@ -97,7 +97,7 @@ impl Table {
         keys
     }
 
-    pub(super) fn stir_watchers(&mut self, key: usize) {
+    pub(super) fn recheck_watchers(&mut self, key: usize) {
         while let Some(&(watched, number, waiter)) = self.watched.range((key, 0, 0)..).next()
             && watched == key
         {
@@ -105,7 +105,7 @@ impl Table {
             if let State::Waiting { watches, .. } = &mut self.locks[waiter].state {
                 *watches = None;
             }
-            self.stirred.insert(number, waiter);
+            self.recheck.insert(number, waiter);
         }
     }
 
@@ -157,12 +157,12 @@ impl Table {
         if !posix {
             self.tell_if_waited_for(key, out);
         }
-        self.stir_owner(who);
+        self.recheck_owner(who);
     }
 
     fn turn_to_held(&mut self, key: usize, now_ms: u64, token: Token) {
         let lock = &mut self.locks[key];
-        let state = std::mem::replace(&mut lock.state, State::Held { token, told: false });
+        let state = std::mem::replace(&mut lock.state, State::Held { token, notified: false });
         lock.since_ms = now_ms;
         if let State::Waiting {
             watches: Some(blocker), ..
@@ -172,12 +172,12 @@ impl Table {
         }
         self.waiting.remove(&lock.bounds, lock.number);
         self.queue.remove(&lock.number);
-        self.untold += usize::from(lock.ask.recall);
+        self.unnotified += usize::from(lock.ask.recall);
         self.held.insert(&lock.bounds, lock.number, key);
     }
 
     /// An owner that holds more than before may pass more of the queue: see the module's header.
-    pub(super) fn stir_owner(&mut self, who: Party) {
+    pub(super) fn recheck_owner(&mut self, who: Party) {
         if self.queue.is_empty() {
             return;
         }
@@ -186,16 +186,16 @@ impl Table {
             .filter(|(_, lock)| !lock.is_held())
             .map(|(key, lock)| (lock.number, key))
             .collect();
-        self.stirred.extend(waiting);
+        self.recheck.extend(waiting);
     }
 
     fn tell(&mut self, key: usize, out: &mut Vec<Event>) {
         let Lock { ask, state, .. } = &mut self.locks[key];
-        if let State::Held { told, .. } = state
+        if let State::Held { notified, .. } = state
             && ask.recall
-            && !std::mem::replace(told, true)
+            && !std::mem::replace(notified, true)
         {
-            self.untold -= 1;
+            self.unnotified -= 1;
             out.push(Event::Recall {
                 session: ask.who.session,
                 id: ask.id,

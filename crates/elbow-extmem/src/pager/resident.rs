@@ -26,7 +26,7 @@ struct Chunk {
 }
 
 /// See the module's header.
-pub(super) struct Keeper {
+pub(super) struct ResidentSet {
     chunks: Vec<Chunk>,
     /// The resident chunks, in the order in which they came.
     queue: VecDeque<usize>,
@@ -48,7 +48,7 @@ pub(super) enum Fatal {
     System(#[from] Errno),
 }
 
-impl Keeper {
+impl ResidentSet {
     pub(super) fn new(region: &Region, most: usize, store: BlockStore) -> Self {
         Self {
             chunks: vec![Chunk::default(); region.length / CHUNK_BYTES],
