@@ -21,10 +21,10 @@ use elbow_ranges::RangeSet;
 
 use crate::errno::{Errno, say};
 use crate::file::{self, Inode, Target};
-use crate::line::{Broken, Line, errno_of};
 use crate::locks::{self, Wish};
 use crate::process::{self, Process};
 use crate::range::{Asked, DESCRIPTION_OWNER, TO_END};
+use crate::session::{Disconnected, Session, errno_of};
 use crate::{descriptors, reader};
 
 /// After the name of a file: where flock's locks on it are. No path without links has two slashes in a row.
@@ -32,7 +32,7 @@ const FLOCK: &[u8] = b"//flock";
 
 /// An open file description that is, or may be, locked.
 pub(crate) struct Description {
-    pub(crate) line: Arc<Line>,
+    pub(crate) session: Arc<Session>,
     pub(crate) owner: Owner,
     pub(crate) inode: Inode,
     pub(crate) name: FileName,
@@ -65,14 +65,14 @@ impl Description {
         let Inode { device, number } = target.inode;
         let purpose = format!("description/{owner:x}/{device:x}/{number:x}/{witness}");
         let link = process::connect(&purpose)?;
-        let description = Self::over(Line::new(link, true), Owner(owner), witness, target);
+        let description = Self::over(Session::new(link, true), Owner(owner), witness, target);
         description.follow_witness();
         Ok(description)
     }
 
-    pub(crate) fn over(line: Line, owner: Owner, witness: c_int, target: &Target) -> Self {
+    pub(crate) fn over(session: Session, owner: Owner, witness: c_int, target: &Target) -> Self {
         Self {
-            line: Arc::new(line),
+            session: Arc::new(session),
             owner,
             inode: target.inode,
             name: target.name.clone(),
@@ -88,12 +88,13 @@ impl Description {
     /// The socket ends with exec if the descriptor does.
     pub(crate) fn follow_witness(&self) {
         // A lease needs this process to renew it, so the next program gets no copy.
-        let ends = self.line.has_lease() || descriptors::ends_with_exec(self.witness).unwrap_or(true);
-        descriptors::let_end_with_exec(self.line.descriptor(), ends);
+        let ends = self.session.has_lease() || descriptors::ends_with_exec(self.witness).unwrap_or(true);
+        descriptors::let_end_with_exec(self.session.descriptor(), ends);
     }
 
     fn may_be_elsewhere(&self) -> bool {
-        !self.line.has_lease() && (self.is_shared || descriptors::ends_with_exec(self.line.descriptor()) != Some(true))
+        !self.session.has_lease()
+            && (self.is_shared || descriptors::ends_with_exec(self.session.descriptor()) != Some(true))
     }
 
     fn is_of(&self, fd: c_int, inode: Inode) -> Result<bool, Errno> {
@@ -103,7 +104,7 @@ impl Description {
 
 /// What a call needs of a description.
 struct Place {
-    line: Arc<Line>,
+    session: Arc<Session>,
     /// A file that was renamed while it is held keeps the name that its locks have at the service.
     name: FileName,
     former: Option<FileName>,
@@ -115,7 +116,7 @@ struct Place {
 /// Why a step did not succeed.
 enum Stop {
     Refused(Errno),
-    Broken,
+    Disconnected,
 }
 
 /// flock(2).
@@ -129,14 +130,14 @@ pub(crate) fn flock(fd: c_int, target: &Target, mode: Option<LockMode>, waits: b
         };
         let is_held = place.flock == mode && !place.is_shared;
         let outcome = match is_held {
-            true if place.line.is_good() => return Ok(()),
-            true => Err(Stop::Broken),
+            true if place.session.is_good() => return Ok(()),
+            true => Err(Stop::Disconnected),
             false => convert(&place, mode, waits),
         };
         match outcome {
             Ok(()) => return Ok(()),
             Err(Stop::Refused(errno)) => return Err(errno),
-            Err(Stop::Broken) => process::lost(&place.line),
+            Err(Stop::Disconnected) => process::lost(&place.session),
         }
     }
 }
@@ -171,7 +172,7 @@ pub(crate) fn set(fd: c_int, target: &Target, asked: Asked, waits: bool) -> Resu
         match outcome {
             Ok(()) => return Ok(()),
             Err(Stop::Refused(errno)) => return Err(errno),
-            Err(Stop::Broken) => process::lost(&place.line),
+            Err(Stop::Disconnected) => process::lost(&place.session),
         }
     }
 }
@@ -182,8 +183,8 @@ pub(crate) fn get(fd: c_int, target: &Target, asked: Asked) -> Result<Option<Blo
         let Some(place) = place(fd, target, false)? else {
             return Ok(None);
         };
-        match locks::query(&place.line, &place.name, place.owner, asked) {
-            Err(Broken(_)) => process::lost(&place.line),
+        match locks::query(&place.session, &place.name, place.owner, asked) {
+            Err(Disconnected(_)) => process::lost(&place.session),
             Ok(answer) => return answer,
         }
     }
@@ -213,12 +214,12 @@ fn ask(place: &Place, name: &FileName, asked: Asked, waits: bool) -> Result<(), 
         waits,
     };
     loop {
-        return match place.line.ask(|id| locks::request(id, name, &wish), waits) {
+        return match place.session.ask(|id| locks::request(id, name, &wish), waits) {
             Ok(Reply::Granted { .. }) => Ok(()),
             Ok(Reply::Refused { why, .. }) if locks::is_worth_waiting(&why) => continue,
             Ok(Reply::Refused { why, .. }) => Err(Stop::Refused(Errno(errno_of(&why)))),
             Ok(_) => Err(Stop::Refused(Errno(libc::ENOLCK))),
-            Err(Broken(_)) => Err(Stop::Broken),
+            Err(Disconnected(_)) => Err(Stop::Disconnected),
         };
     }
 }
@@ -226,13 +227,13 @@ fn ask(place: &Place, name: &FileName, asked: Asked, waits: bool) -> Result<(), 
 /// Remembers what was granted, unless the session has ended since.
 fn change(place: &Place, remember: impl FnOnce(&mut Description)) -> Result<(), Stop> {
     let mut process = process::lock();
-    let ours = |description: &&mut Description| Arc::ptr_eq(&description.line, &place.line);
+    let ours = |description: &&mut Description| Arc::ptr_eq(&description.session, &place.session);
     match process.descriptions.iter_mut().find(ours) {
-        Some(description) if place.line.broken().is_none() => {
+        Some(description) if place.session.broken().is_none() => {
             remember(description);
             Ok(())
         }
-        Some(_) => Err(Stop::Broken),
+        Some(_) => Err(Stop::Disconnected),
         // Closed by another thread, and the lock with it.
         None => Err(Stop::Refused(Errno(libc::EBADF))),
     }
@@ -263,7 +264,7 @@ fn place(fd: c_int, target: &Target, is_unlock: bool) -> Result<Option<Place>, E
             description.former = Some(former).filter(|_| description.is_shared);
         }
         Ok(Ok(Some(Place {
-            line: Arc::clone(&description.line),
+            session: Arc::clone(&description.session),
             name: description.name.clone(),
             former: description.former.clone(),
             owner: description.owner,
@@ -272,7 +273,7 @@ fn place(fd: c_int, target: &Target, is_unlock: bool) -> Result<Option<Place>, E
         })))
     })??;
     if let Some(place) = &place {
-        reader::add(&place.line)?;
+        reader::add(&place.session)?;
     }
     Ok(place)
 }
@@ -282,7 +283,7 @@ fn find(process: &mut Process, fd: c_int, inode: Inode) -> Result<Option<usize>,
     process.descriptions.retain(|description| {
         let is_there = description.inode != inode || file::inode(description.witness) == Some(inode);
         if !is_there {
-            reader::remove(&description.line);
+            reader::remove(&description.session);
         }
         is_there
     });
@@ -359,10 +360,10 @@ fn end(description: &Description) {
         end: TO_END,
     };
     // Where no other process has it, waits until the service knows: whoever is told of the close finds the file free.
-    let is_read = description.line.broken().is_none() && reader::add(&description.line).is_ok();
+    let is_read = description.session.broken().is_none() && reader::add(&description.session).is_ok();
     if !description.may_be_elsewhere() && is_read {
         let place = Place {
-            line: Arc::clone(&description.line),
+            session: Arc::clone(&description.session),
             name: description.name.clone(),
             former: None,
             owner: description.owner,
@@ -377,6 +378,6 @@ fn end(description: &Description) {
             drop(ask(&place, &name, all(None), false));
         }
     }
-    reader::remove(&description.line);
-    description.line.end_session();
+    reader::remove(&description.session);
+    description.session.end_session();
 }

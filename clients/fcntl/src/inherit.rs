@@ -19,9 +19,9 @@ use elbow_lock::{Address, Link, Owner};
 use crate::descriptions::Description;
 use crate::errno::{Errno, say};
 use crate::file::{self, Inode, Target};
-use crate::line::{Line, take};
 use crate::process::{self, File, Process, SOCKET_NAMES};
 use crate::range::TO_END;
+use crate::session::{Session, take};
 use crate::{calls, config, descriptors, libc_calls, reader};
 
 /// Descriptors below are standard input, output and error: nobody locks them on behalf of a parent.
@@ -29,7 +29,7 @@ const FIRST_TO_SHARE: c_int = 3;
 
 type Held = (
     MutexGuard<'static, Process>,
-    MutexGuard<'static, BTreeMap<c_int, Arc<Line>>>,
+    MutexGuard<'static, BTreeMap<c_int, Arc<Session>>>,
 );
 
 thread_local! {
@@ -68,10 +68,10 @@ extern "C" fn before_fork() {
     }
     for description in &process.descriptions[begun..] {
         // Without a thread the loss of the session is not noticed; it is still a session.
-        let _ = reader::add(&description.line);
+        let _ = reader::add(&description.session);
     }
-    let lines = take(&reader::LINES);
-    HELD.set(Some(ManuallyDrop::new((process, lines))));
+    let sessions = take(&reader::SESSIONS);
+    HELD.set(Some(ManuallyDrop::new((process, sessions))));
     crate::errno::set(errno);
 }
 
@@ -84,11 +84,11 @@ extern "C" fn in_parent() {
 
 extern "C" fn in_child() {
     let Some(held) = HELD.take() else { return };
-    let (mut process, mut lines) = ManuallyDrop::into_inner(held);
-    reader::forget(&mut lines);
-    drop(lines);
-    if let Some(line) = process.line.take() {
-        leave(line);
+    let (mut process, mut sessions) = ManuallyDrop::into_inner(held);
+    reader::forget(&mut sessions);
+    drop(sessions);
+    if let Some(session) = process.session.take() {
+        leave(session);
     }
     process.files.clear();
     process.was_lost = false;
@@ -109,25 +109,25 @@ extern "C" fn in_child() {
 
 /// Closes our copy of a session's socket, and touches nothing else of it: its mutexes may be locked by threads that are
 /// not here.
-fn leave(line: Arc<Line>) {
-    let descriptor = line.descriptor();
-    forget(line);
+fn leave(session: Arc<Session>) {
+    let descriptor = session.descriptor();
+    forget(session);
     descriptors::set_ours(descriptor, false);
     libc_calls::close(descriptor);
 }
 
 /// A parent's description as the child's, over the same socket.
 fn take_over(mut description: Description) -> Result<Description, (c_int, Inode)> {
-    let line = &description.line;
-    if line.has_lease() {
+    let session = &description.session;
+    if session.has_lease() {
         // Nobody would renew the lease when the parent has ended.
         let stranger = (description.witness, description.inode);
-        leave(description.line);
+        leave(description.session);
         return Err(stranger);
     }
-    let descriptor = line.descriptor();
-    let ours = Arc::new(Line::new(adopted(descriptor), true));
-    forget(std::mem::replace(&mut description.line, ours));
+    let descriptor = session.descriptor();
+    let ours = Arc::new(Session::new(adopted(descriptor), true));
+    forget(std::mem::replace(&mut description.session, ours));
     Ok(description)
 }
 
@@ -222,7 +222,7 @@ fn adopt_one(process: &mut Process, socket: c_int, name: &str) -> bool {
     match name.split('/').collect::<Vec<_>>().as_slice() {
         ["process", pid, _] if *pid == std::process::id().to_string() => {
             descriptors::let_end_with_exec(socket, true);
-            process.line = Some(Arc::new(Line::new(adopted(socket), false)));
+            process.session = Some(Arc::new(Session::new(adopted(socket), false)));
             // What is held is not known here: a close of any of these files unlocks it.
             for (_, target) in targets() {
                 let mut file = File::new(&target);
@@ -257,8 +257,8 @@ fn adopt_description(process: &mut Process, socket: c_int, owner: Owner, inode: 
         return false;
     };
     let (fd, target) = &of_file[index];
-    let line = Line::new(adopted(socket), true);
-    let mut description = Description::over(line, owner, *fd, target);
+    let session = Session::new(adopted(socket), true);
+    let mut description = Description::over(session, owner, *fd, target);
     description.is_shared = true;
     process.descriptions.push(description);
     true
@@ -285,17 +285,17 @@ pub(crate) fn before_exec() -> Result<(), Errno> {
         // A descriptor that exec closes releases the file's locks, as any close does.
         descriptors::of_file(inode).any(|fd| descriptors::ends_with_exec(fd) == Some(true))
     });
-    let Some(line) = process.live_line().filter(|_| !staying.is_empty()).cloned() else {
+    let Some(session) = process.live_session().filter(|_| !staying.is_empty()).cloned() else {
         return Ok(());
     };
-    if line.has_lease() {
+    if session.has_lease() {
         let name = &process.files[&staying[0]].name;
         say(&format!(
             "a lock on {name} would have to go on after exec, which needs a lock service on a Unix socket; exec fails with ENOLCK"
         ));
         return Err(Errno(libc::ENOLCK));
     }
-    descriptors::let_end_with_exec(line.descriptor(), false);
+    descriptors::let_end_with_exec(session.descriptor(), false);
     drop(process);
     ending.into_iter().for_each(crate::locks::release);
     Ok(())
@@ -306,7 +306,7 @@ pub(crate) fn after_exec() {
     if !process::is_ours() {
         return;
     }
-    if let Some(line) = process::lock().live_line() {
-        descriptors::let_end_with_exec(line.descriptor(), true);
+    if let Some(session) = process::lock().live_session() {
+        descriptors::let_end_with_exec(session.descriptor(), true);
     }
 }

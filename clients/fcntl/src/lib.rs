@@ -3,7 +3,7 @@
 //! ```text
 //!   program --- fcntl, lockf, flock ---> entry --- range, file ---> process: who holds what here
 //!                close, dup2, fclose        |                         |
-//!                fork, exec                 |                       lines: sessions at the service
+//!                fork, exec                 |                       sessions at the service
 //!                                           |                         one for fcntl's locks: they are the process's
 //!                                           '--- all else ---> libc   one per open file description: they outlive fork
 //! ```
@@ -48,9 +48,9 @@ mod errno;
 mod file;
 mod inherit;
 mod libc_calls;
-mod line;
 mod locks;
 mod memory;
 mod process;
 mod range;
 mod reader;
+mod session;

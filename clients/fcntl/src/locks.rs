@@ -12,10 +12,10 @@ use elbow_ranges::RangeSet;
 
 use crate::errno::Errno;
 use crate::file::{self, Inode, Target};
-use crate::line::{Broken, Line, errno_of};
 use crate::process::{self, File};
 use crate::range::{Asked, TO_END};
 use crate::reader;
+use crate::session::{Disconnected, Session, errno_of};
 
 /// A service that shuts down ends the connection soon.
 const DRAIN_PAUSE: Duration = Duration::from_millis(20);
@@ -51,14 +51,14 @@ pub(crate) fn set(fd: c_int, target: &Target, asked: Asked, waits: bool) -> Resu
         if asked.mode.is_none() && !holds_any(target) {
             return Ok(());
         }
-        let line = process::line()?;
+        let session = process::session()?;
         begin(target);
-        match line.ask(|id| request(id, &target.name, &wish), waits) {
-            Ok(Reply::Granted { .. }) => match note(&line, target, &asked) {
+        match session.ask(|id| request(id, &target.name, &wish), waits) {
+            Ok(Reply::Granted { .. }) => match note(&session, target, &asked) {
                 true if file::inode(fd) == Some(target.inode) => return Ok(()),
                 true => {
                     // Another thread has closed it meanwhile: fcntl leaves no lock behind then.
-                    unlock_all(&line, &target.name);
+                    unlock_all(&session, &target.name);
                     return Err(Errno(libc::EBADF));
                 }
                 false => {} // The connection broke just now.
@@ -66,7 +66,7 @@ pub(crate) fn set(fd: c_int, target: &Target, asked: Asked, waits: bool) -> Resu
             Ok(Reply::Refused { why, .. }) if is_worth_waiting(&why) => {}
             Ok(Reply::Refused { why, .. }) => return Err(Errno(errno_of(&why))),
             Ok(_) => return Err(Errno(libc::ENOLCK)),
-            Err(Broken(_)) => process::lost(&line),
+            Err(Disconnected(_)) => process::lost(&session),
         }
     }
 }
@@ -83,9 +83,9 @@ pub(crate) fn is_worth_waiting(why: &Refusal) -> bool {
 /// `F_GETLK`: the lock in the way.
 pub(crate) fn get(target: &Target, asked: Asked) -> Result<Option<Blocker>, Errno> {
     loop {
-        let line = process::line()?;
-        match query(&line, &as_held(target).name, process::owner(), asked) {
-            Err(Broken(_)) => process::lost(&line),
+        let session = process::session()?;
+        match query(&session, &as_held(target).name, process::owner(), asked) {
+            Err(Disconnected(_)) => process::lost(&session),
             Ok(answer) => return answer,
         }
     }
@@ -93,11 +93,11 @@ pub(crate) fn get(target: &Target, asked: Asked) -> Result<Option<Blocker>, Errn
 
 /// Asks what is in the way, after the grace period where there is one.
 pub(crate) fn query(
-    line: &Line,
+    session: &Session,
     file: &FileName,
     owner: Owner,
     asked: Asked,
-) -> Result<Result<Option<Blocker>, Errno>, Broken> {
+) -> Result<Result<Option<Blocker>, Errno>, Disconnected> {
     loop {
         let request = |id| {
             Request::Query(QueryRequest {
@@ -109,7 +109,7 @@ pub(crate) fn query(
                 end: asked.end,
             })
         };
-        return Ok(match line.ask(request, false)? {
+        return Ok(match session.ask(request, false)? {
             Reply::Answer { blocker, .. } => Ok(blocker),
             Reply::Refused {
                 why: Refusal::Grace { wait_ms },
@@ -144,15 +144,15 @@ pub(crate) fn release(inode: Inode) {
         return;
     };
     process.count();
-    let line = process.live_line().filter(|_| !held.is_empty()).cloned();
+    let session = process.live_session().filter(|_| !held.is_empty()).cloned();
     drop(process);
-    if let Some(line) = line {
-        unlock_all(&line, &name);
+    if let Some(session) = session {
+        unlock_all(&session, &name);
     }
 }
 
-/// Waits for the answer, so that whoever is told of the close finds the file free. A line that breaks has freed it too.
-fn unlock_all(line: &Arc<Line>, name: &FileName) {
+/// Waits for the answer, so that whoever is told of the close finds the file free. A session that breaks has freed it too.
+fn unlock_all(session: &Arc<Session>, name: &FileName) {
     let asked = Asked {
         mode: None,
         start: 0,
@@ -165,8 +165,8 @@ fn unlock_all(line: &Arc<Line>, name: &FileName) {
         waits: false,
     };
     // One that was adopted after exec may not be read yet.
-    if reader::add(line).is_ok() {
-        drop(line.ask(|id| request(id, name, &wish), false));
+    if reader::add(session).is_ok() {
+        drop(session.ask(|id| request(id, name, &wish), false));
     }
 }
 
@@ -203,9 +203,9 @@ fn begin(target: &Target) {
 }
 
 /// Remembers what was granted; false if the session has ended since.
-fn note(line: &Arc<Line>, target: &Target, asked: &Asked) -> bool {
+fn note(session: &Arc<Session>, target: &Target, asked: &Asked) -> bool {
     let mut process = process::lock();
-    if !process.live_line().is_some_and(|ours| Arc::ptr_eq(ours, line)) {
+    if !process.live_session().is_some_and(|ours| Arc::ptr_eq(ours, session)) {
         return false;
     }
     // A close of another descriptor may have taken the entry away while we waited.

@@ -1,6 +1,6 @@
 //! What the process holds, and the sessions that it holds it in.
 //!
-//! Order of mutexes: `PROCESS`, then a line's, then `reader::LINES`. None is held while the service is waited for, but for
+//! Order of mutexes: `PROCESS`, then a session's, then `reader::SESSIONS`. None is held while the service is waited for, but for
 //! the hello of a new session.
 
 use std::collections::BTreeMap;
@@ -20,8 +20,8 @@ use crate::config::{self, Config};
 use crate::descriptions::Description;
 use crate::errno::{Errno, check, last, say, say_within};
 use crate::file::{Inode, Target};
-use crate::line::{Line, take};
 use crate::range::PROCESS_OWNER;
+use crate::session::{Session, take};
 use crate::{descriptors, libc_calls, reader};
 
 /// How long a service that is not there is looked for.
@@ -40,7 +40,7 @@ static TRACKED: AtomicUsize = AtomicUsize::new(0);
 
 pub(crate) struct Process {
     /// Of fcntl's locks.
-    pub(crate) line: Option<Arc<Line>>,
+    pub(crate) session: Option<Arc<Session>>,
     /// Files that the process has, or may have, fcntl's locks on.
     pub(crate) files: BTreeMap<Inode, File>,
     pub(crate) descriptions: Vec<Description>,
@@ -70,7 +70,7 @@ impl File {
 impl Process {
     const fn new() -> Self {
         Self {
-            line: None,
+            session: None,
             files: BTreeMap::new(),
             descriptions: Vec::new(),
             strangers: Vec::new(),
@@ -90,17 +90,17 @@ impl Process {
         self.files.values().any(|file| !file.held.is_empty()) || self.descriptions.iter().any(Description::holds)
     }
 
-    /// Forgets what was held over a line; the files, and those that only others may have locked over it.
-    fn forget(&mut self, line: &Arc<Line>) -> (Vec<FileName>, Vec<FileName>) {
+    /// Forgets what was held over a session; the files, and those that only others may have locked over it.
+    fn forget(&mut self, session: &Arc<Session>) -> (Vec<FileName>, Vec<FileName>) {
         let (mut files, mut doubtful) = (Vec::new(), Vec::new());
-        if self.line.as_ref().is_some_and(|ours| Arc::ptr_eq(ours, line)) {
-            self.line = None;
+        if self.session.as_ref().is_some_and(|ours| Arc::ptr_eq(ours, session)) {
+            self.session = None;
             let held = std::mem::take(&mut self.files).into_values();
             files.extend(held.filter(|file| !file.held.is_empty()).map(|file| file.name));
             self.was_lost |= !files.is_empty();
         }
         for description in &mut self.descriptions {
-            if Arc::ptr_eq(&description.line, line) && !description.was_lost {
+            if Arc::ptr_eq(&description.session, session) && !description.was_lost {
                 let into = if description.holds() { &mut files } else { &mut doubtful };
                 into.push(description.name.clone());
                 description.was_lost = true;
@@ -111,8 +111,8 @@ impl Process {
     }
 
     /// The session of fcntl's locks, as far as it works.
-    pub(crate) fn live_line(&self) -> Option<&Arc<Line>> {
-        self.line.as_ref().filter(|line| line.broken().is_none())
+    pub(crate) fn live_session(&self) -> Option<&Arc<Session>> {
+        self.session.as_ref().filter(|session| session.broken().is_none())
     }
 }
 
@@ -142,17 +142,17 @@ pub(crate) fn owner() -> Owner {
 
 /// The session of fcntl's locks; made if there is none. One that has ended is not replaced before [`lost`] has told what went with
 /// it: whoever asks over it learns of the end.
-pub(crate) fn line() -> Result<Arc<Line>, Errno> {
+pub(crate) fn session() -> Result<Arc<Session>, Errno> {
     with_service(|process| {
-        if let Some(line) = &process.line {
-            return Ok(Arc::clone(line));
+        if let Some(session) = &process.session {
+            return Ok(Arc::clone(session));
         }
         let link = connect(&format!("process/{}", std::process::id()))?;
-        let line = Arc::new(Line::new(link, false));
-        process.line = Some(Arc::clone(&line));
-        Ok(line)
+        let session = Arc::new(Session::new(link, false));
+        process.session = Some(Arc::clone(&session));
+        Ok(session)
     })
-    .and_then(|line| reader::add(&line).map(|()| line))
+    .and_then(|session| reader::add(&session).map(|()| session))
 }
 
 /// Does what needs a connection; again, for a while, where nobody answers.
@@ -239,20 +239,20 @@ fn socket_address(name: &[u8]) -> Result<(libc::sockaddr_un, libc::socklen_t), E
     Ok((address, length as libc::socklen_t))
 }
 
-/// Tells of lines that have ended, where the reader has not yet: what is done next takes the locks for held.
+/// Tells of sessions that have ended, where the reader has not yet: what is done next takes the locks for held.
 pub(crate) fn tell_of_losses() {
     let process = unless_ending(lock());
-    let descriptions = process.descriptions.iter().map(|description| &description.line);
-    let lines: Vec<Arc<Line>> = process.line.iter().chain(descriptions).cloned().collect();
+    let descriptions = process.descriptions.iter().map(|description| &description.session);
+    let sessions: Vec<Arc<Session>> = process.session.iter().chain(descriptions).cloned().collect();
     drop(process);
-    lines.iter().filter(|line| !line.is_good()).for_each(lost);
+    sessions.iter().filter(|session| !session.is_good()).for_each(lost);
 }
 
-/// A line has ended: if anything was held over it, the process learns of it, or ends.
-pub(crate) fn lost(line: &Arc<Line>) {
-    let why = line.broken().map_or_else(String::new, |broken| broken.0);
+/// A session has ended: if anything was held over it, the process learns of it, or ends.
+pub(crate) fn lost(session: &Arc<Session>) {
+    let why = session.broken().map_or_else(String::new, |broken| broken.0);
     let mut process = unless_ending(lock());
-    let (files, doubtful) = process.forget(line);
+    let (files, doubtful) = process.forget(session);
     let only_warns = config::get().is_some_and(|config| config.only_warns);
     process.is_ending = !files.is_empty() && !only_warns;
     let is_ending = process.is_ending;
@@ -263,7 +263,7 @@ pub(crate) fn lost(line: &Arc<Line>) {
     }
     // What children took for us, or for themselves, is in use until the description is closed, or its next lock call has failed.
     if only_warns || doubtful.is_empty() {
-        line.close();
+        session.close();
     }
     if !doubtful.is_empty() {
         let files = list(&doubtful);

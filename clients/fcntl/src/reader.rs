@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use crate::descriptors;
 use crate::errno::{Errno, check};
-use crate::line::{Line, take};
+use crate::session::{Session, take};
 use crate::{calls, libc_calls, process};
 
 const STACK_BYTES: usize = 256 << 10;
@@ -20,37 +20,37 @@ const EVENTS_MAX: usize = 16;
 
 /// What the thread waits on; -1 while there is none.
 static EPOLL: AtomicI32 = AtomicI32::new(-1);
-pub(crate) static LINES: Mutex<BTreeMap<c_int, Arc<Line>>> = Mutex::new(BTreeMap::new());
+pub(crate) static SESSIONS: Mutex<BTreeMap<c_int, Arc<Session>>> = Mutex::new(BTreeMap::new());
 
-/// Has a line read from now on.
-pub(crate) fn add(line: &Arc<Line>) -> Result<(), Errno> {
-    let mut lines = take(&LINES);
-    if lines.contains_key(&line.descriptor()) {
+/// Has a session read from now on.
+pub(crate) fn add(session: &Arc<Session>) -> Result<(), Errno> {
+    let mut sessions = take(&SESSIONS);
+    if sessions.contains_key(&session.descriptor()) {
         return Ok(());
     }
     if EPOLL.load(Ordering::Relaxed) == -1 {
         start()?;
     }
-    control(libc::EPOLL_CTL_ADD, line.descriptor(), line.is_always_read())?;
-    lines.insert(line.descriptor(), Arc::clone(line));
+    control(libc::EPOLL_CTL_ADD, session.descriptor(), session.is_always_read())?;
+    sessions.insert(session.descriptor(), Arc::clone(session));
     Ok(())
 }
 
-/// Forgets a line.
-pub(crate) fn remove(line: &Line) {
-    if take(&LINES).remove(&line.descriptor()).is_some() {
-        let _ = control(libc::EPOLL_CTL_DEL, line.descriptor(), false);
+/// Forgets a session.
+pub(crate) fn remove(session: &Session) {
+    if take(&SESSIONS).remove(&session.descriptor()).is_some() {
+        let _ = control(libc::EPOLL_CTL_DEL, session.descriptor(), false);
     }
 }
 
-/// Has a line's replies read, or only its end noticed, or what the service says of it.
+/// Has a session's replies read, or only its end noticed, or what the service says of it.
 pub(crate) fn watch(descriptor: c_int, replies: bool) {
     let _ = control(libc::EPOLL_CTL_MOD, descriptor, replies);
 }
 
-/// In a child of fork, which has no such thread: forgets the parent's. Whoever forked holds `LINES`.
-pub(crate) fn forget(lines: &mut BTreeMap<c_int, Arc<Line>>) {
-    std::mem::forget(std::mem::take(lines));
+/// In a child of fork, which has no such thread: forgets the parent's. Whoever forked holds `SESSIONS`.
+pub(crate) fn forget(sessions: &mut BTreeMap<c_int, Arc<Session>>) {
+    std::mem::forget(std::mem::take(sessions));
     let epoll = EPOLL.swap(-1, Ordering::Relaxed);
     if epoll != -1 {
         descriptors::set_ours(epoll, false);
@@ -124,22 +124,26 @@ fn run(epoll: c_int) {
     let mut events = [libc::epoll_event { events: 0, u64: 0 }; EVENTS_MAX];
     loop {
         for descriptor in wait(epoll, &mut events) {
-            let line = take(&LINES).get(&descriptor).cloned();
-            if let Some(line) = line
-                && !line.receive()
+            let session = take(&SESSIONS).get(&descriptor).cloned();
+            if let Some(session) = session
+                && !session.receive()
             {
-                remove(&line);
-                process::lost(&line);
+                remove(&session);
+                process::lost(&session);
             }
         }
-        let lines: Vec<Arc<Line>> = take(&LINES).values().filter(|line| line.has_lease()).cloned().collect();
-        lines.iter().for_each(|line| line.renew());
+        let sessions: Vec<Arc<Session>> = take(&SESSIONS)
+            .values()
+            .filter(|session| session.has_lease())
+            .cloned()
+            .collect();
+        sessions.iter().for_each(|session| session.renew());
     }
 }
 
 /// Descriptors on which something happened.
 fn wait(epoll: c_int, events: &mut [libc::epoll_event]) -> Vec<c_int> {
-    let has_leases = take(&LINES).values().any(|line| line.has_lease());
+    let has_leases = take(&SESSIONS).values().any(|session| session.has_lease());
     let timeout = match has_leases {
         true => TICK.as_millis() as c_int,
         false => -1,

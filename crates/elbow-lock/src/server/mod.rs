@@ -10,7 +10,7 @@
 
 mod breaks;
 pub(crate) mod connection;
-mod life;
+mod incarnation;
 pub(crate) mod listen;
 pub(crate) mod long;
 mod metrics;
@@ -27,7 +27,7 @@ use std::time::Duration;
 use tokio::sync::Semaphore;
 
 use self::connection::RequestHandler;
-use self::life::{Before, Life};
+use self::incarnation::{Before, Incarnation};
 use self::listen::Listener;
 pub use self::listen::Users;
 use self::service::{Grace, Service};
@@ -84,7 +84,7 @@ pub struct Server {
     service: Arc<Service>,
     listeners: Vec<Listener>,
     metrics: Option<tokio::net::TcpListener>,
-    life: Arc<Life>,
+    life: Arc<Incarnation>,
 }
 
 impl Server {
@@ -96,7 +96,8 @@ impl Server {
     pub async fn open(settings: Settings) -> io::Result<Self> {
         let naming = |what: String| move |error: io::Error| io::Error::new(error.kind(), format!("{what}: {error}"));
         let first = settings.first || settings.listen.iter().all(is_unused);
-        let life = Life::begin(&settings.memory, first).map_err(naming(settings.memory.display().to_string()))?;
+        let life =
+            Incarnation::begin(&settings.memory, first).map_err(naming(settings.memory.display().to_string()))?;
         let mut listeners = Vec::new();
         for address in &settings.listen {
             let listener = Listener::open(address, settings.users)
@@ -229,7 +230,7 @@ pub(crate) async fn accept<D: RequestHandler + 'static>(
 }
 
 /// Wakes the service when something is due.
-async fn keep_time(service: Arc<Service>, life: Arc<Life>, warn: fn(&str)) {
+async fn keep_time(service: Arc<Service>, life: Arc<Incarnation>, warn: fn(&str)) {
     let mut is_known = false;
     loop {
         if service.grace_left_ms() == 0 {

@@ -41,7 +41,7 @@ const AHEAD: u32 = 16;
 
 /// This life of the service.
 #[derive(Debug)]
-pub(super) struct Life {
+pub(super) struct Incarnation {
     pub(super) path: PathBuf,
     /// Locked as long as we live.
     _lock: File,
@@ -78,7 +78,7 @@ struct Memory {
     went: Went,
 }
 
-impl Life {
+impl Incarnation {
     /// Begins the next life of the service whose memory is at `path`. `first`: where there is none, there was no service.
     pub(super) fn begin(path: &Path, first: bool) -> io::Result<Self> {
         Self::begin_at(path, first, SystemTime::now())
@@ -230,8 +230,8 @@ mod tests {
             + Duration::from_secs(seconds)
     }
 
-    fn begin(path: &Path, first: bool, now: SystemTime) -> Life {
-        Life::begin_at(path, first, now).unwrap()
+    fn begin(path: &Path, first: bool, now: SystemTime) -> Incarnation {
+        Incarnation::begin_at(path, first, now).unwrap()
     }
 
     #[test]
@@ -240,7 +240,10 @@ mod tests {
         let path = directory.path().join("life");
         let first = begin(&path, true, at(7, 0));
         assert_eq!((first.epoch, first.before), (7, Before::Nobody));
-        assert_eq!(Life::begin(&path, true).unwrap_err().kind(), ErrorKind::AddrInUse);
+        assert_eq!(
+            Incarnation::begin(&path, true).unwrap_err().kind(),
+            ErrorKind::AddrInUse
+        );
         drop(first); // As a crash does.
         let second = begin(&path, true, at(7, 1));
         assert_eq!((second.epoch, second.before), (8, Before::HoldersSince(7)));
@@ -315,10 +318,13 @@ mod tests {
     fn a_damaged_memory_is_an_error_and_no_first_life() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("life");
-        drop(Life::begin(&path, true).unwrap());
+        drop(Incarnation::begin(&path, true).unwrap());
         let mut bytes = std::fs::read(&path).unwrap();
         *bytes.last_mut().unwrap() ^= 1;
         std::fs::write(&path, bytes).unwrap();
-        assert_eq!(Life::begin(&path, true).unwrap_err().kind(), ErrorKind::InvalidData);
+        assert_eq!(
+            Incarnation::begin(&path, true).unwrap_err().kind(),
+            ErrorKind::InvalidData
+        );
     }
 }

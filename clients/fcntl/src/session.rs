@@ -23,9 +23,9 @@ const PEEKED_BYTES: usize = 16 << 10;
 
 /// The connection is gone, and with it all that was held over it.
 #[derive(Clone, Debug)]
-pub(crate) struct Broken(pub(crate) String);
+pub(crate) struct Disconnected(pub(crate) String);
 
-pub(crate) struct Line {
+pub(crate) struct Session {
     link: Link,
     number: LinkNumber,
     /// Other processes may have a copy of the socket: it is read only while an answer is due.
@@ -36,7 +36,7 @@ pub(crate) struct Line {
 struct State {
     core: ClientCore,
     sleepers: BTreeMap<Call, Arc<Sleeper>>,
-    broken: Option<Broken>,
+    broken: Option<Disconnected>,
 }
 
 /// Who waits for an answer: 1 when it can be taken.
@@ -48,7 +48,7 @@ pub(crate) fn take<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-impl Line {
+impl Session {
     pub(crate) fn new(link: Link, is_leash: bool) -> Self {
         // Whoever else has used the session was another process, with other numbers.
         let core = ClientCore::new(link.opened(), u64::from(std::process::id()) << 32);
@@ -80,12 +80,16 @@ impl Line {
         !self.is_leash || self.has_lease()
     }
 
-    pub(crate) fn broken(&self) -> Option<Broken> {
+    pub(crate) fn broken(&self) -> Option<Disconnected> {
         take(&self.state).broken.clone()
     }
 
     /// Sends what `request` makes of a new number, and waits for the answer. A signal, where it may, cancels the request.
-    pub(crate) fn ask(&self, request: impl FnOnce(LockId) -> Request, until_signal: bool) -> Result<Reply, Broken> {
+    pub(crate) fn ask(
+        &self,
+        request: impl FnOnce(LockId) -> Request,
+        until_signal: bool,
+    ) -> Result<Reply, Disconnected> {
         let sleeper = Arc::new(Sleeper::default());
         let (call, request) = self.note(request, &sleeper)?;
         self.tell(&request);
@@ -99,8 +103,10 @@ impl Line {
         self.check_lease();
         match taken {
             Taken::Answer(reply) => self.broken().map_or(Ok(reply), Err),
-            Taken::Failed(why) => Err(self.broken().unwrap_or(Broken(why))),
-            Taken::NotYet | Taken::AskAgain(_) => Err(self.broken().unwrap_or_else(|| Broken("no answer".to_owned()))),
+            Taken::Failed(why) => Err(self.broken().unwrap_or(Disconnected(why))),
+            Taken::NotYet | Taken::AskAgain(_) => {
+                Err(self.broken().unwrap_or_else(|| Disconnected("no answer".to_owned())))
+            }
         }
     }
 
@@ -135,7 +141,11 @@ impl Line {
         }
     }
 
-    fn note(&self, request: impl FnOnce(LockId) -> Request, sleeper: &Arc<Sleeper>) -> Result<(Call, Request), Broken> {
+    fn note(
+        &self,
+        request: impl FnOnce(LockId) -> Request,
+        sleeper: &Arc<Sleeper>,
+    ) -> Result<(Call, Request), Disconnected> {
         let mut state = take(&self.state);
         if let Some(broken) = &state.broken {
             return Err(broken.clone());
@@ -150,7 +160,7 @@ impl Line {
         Ok((call, request))
     }
 
-    /// For the reader: takes what has come, if it is for this process. False when the line is broken.
+    /// For the reader: takes what has come, if it is for this process. False when the session is broken.
     pub(crate) fn receive(&self) -> bool {
         if !self.concerns_us() {
             return true;
@@ -219,12 +229,12 @@ impl Line {
         renewal.iter().for_each(|renewal| self.tell(renewal));
     }
 
-    /// The line is of no more use; why, unless that is known already. What was held over it stays others' to wait for: threads of this
+    /// The session is of no more use; why, unless that is known already. What was held over it stays others' to wait for: threads of this
     /// process may be between a look at a lock and a write. [`process::lost`](crate::process::lost) says when that is over.
     pub(crate) fn end(&self, why: &str) {
         let mut state = take(&self.state);
         let (why, failed) = state.core.end(now_ms(), why);
-        state.broken.get_or_insert(Broken(why));
+        state.broken.get_or_insert(Disconnected(why));
         wake(&mut state, &failed);
         drop(state);
         #[allow(unsafe_code)]
@@ -248,7 +258,7 @@ fn wake(state: &mut State, calls: &[Call]) {
     }
 }
 
-impl Drop for Line {
+impl Drop for Session {
     fn drop(&mut self) {
         crate::descriptors::set_ours(self.descriptor(), false);
     }
