@@ -228,6 +228,8 @@ operations! {
     OpenDir: open_dir(dir: &Handle, name: &OsStr) -> Handle = dir.named(name);
     /// [`Storage::create`]
     Create: create(dir: &Handle, name: &OsStr, mode: u32) -> Handle = dir.named(name);
+    /// [`Storage::create_unnamed`]
+    CreateUnnamed: create_unnamed(dir: &Handle, name: &OsStr, mode: u32) -> Handle = dir.named(name);
     /// [`Storage::open`]
     Open: open(dir: &Handle, name: &OsStr, access: Access) -> Handle = dir.named(name).with_access(access);
     /// [`Storage::mkdir`]

@@ -37,6 +37,7 @@ fn call_everything(storage: &dyn Storage, root: &Handle) -> elbow_file::Result<(
     storage.mkdir(root, n("d"), 0o755)?;
     let dir = storage.open_dir(root, n("d"))?;
     let file = storage.create(&dir, n("f"), 0o644)?;
+    storage.create_unnamed(&dir, n("u"), 0o600)?;
     storage.write(&file, &[IoSlice::new(b"abc"), IoSlice::new(b"de")], 2)?;
     storage.open(&dir, n("f"), Access::Read)?;
     storage.read(&file, &mut [0; 9], 1)?;

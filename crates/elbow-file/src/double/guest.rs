@@ -33,7 +33,7 @@ impl Guest {
     fn check(call: &Call<'_>) -> Result<()> {
         use Operation as O;
         match call.operation {
-            O::Create | O::Mkdir | O::Symlink | O::Mknod => check_comes(call.handle, call.name),
+            O::Create | O::CreateUnnamed | O::Mkdir | O::Symlink | O::Mknod => check_comes(call.handle, call.name),
             O::Unlink | O::Rmdir => check_goes(call.handle, call.name),
             O::Link => call.other_dir.map_or(Ok(()), |to| check_comes(to, call.other)),
             O::Rename => check_rename(call),

@@ -13,8 +13,9 @@ const OWNER_WRITE_AND_SEARCH: u32 = 0o300;
 pub struct OwnerRights;
 
 impl OwnerRights {
-    const CHANGES_NAMES: [Operation; 8] = [
+    const CHANGES_NAMES: [Operation; 9] = [
         Operation::Create,
+        Operation::CreateUnnamed,
         Operation::Mkdir,
         Operation::Symlink,
         Operation::Mknod,
