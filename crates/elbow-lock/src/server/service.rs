@@ -276,7 +276,7 @@ impl Service {
             is_suspect |= !suspects.is_empty();
         }
         if is_suspect {
-            // The grace period is over: what was held again and what was asked meanwhile may wait for each other.
+            // The grace period is over, or somebody's time was up: who waits now may wait for each other.
             self.in_all_shards(|shards, actions| deadlock::resolve(now, shards, actions));
         }
         let next = of_shards
