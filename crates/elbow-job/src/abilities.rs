@@ -162,7 +162,8 @@ impl Abilities {
         if let Err(errno) = answer
             && (!is_refusal(errno) || *ability == Ability::Modes)
         {
-            return Err(errno); // that modes have no answer is none, and would be asked for again at once
+            // Nothing is remembered of modes that cannot be tried: it would not be found, and they would be asked for for ever.
+            return Err(errno);
         }
         if let (Ability::Size(size), Ok(())) = (ability, answer) {
             self.size_had = self.size_had.max(*size);
