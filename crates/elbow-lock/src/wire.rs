@@ -105,7 +105,7 @@ pub(crate) fn append_frame(out: &mut Vec<u8>, write: impl FnOnce(&mut Writer)) {
 }
 
 /// Appends a request as a frame to `out`. A footprint too large for a frame is the caller's to find before
-/// ([`Footprint`]s of a client's lock are checked when it is asked for).
+/// (the ranges of a client's lock are checked when it is asked for).
 pub fn append_request(out: &mut Vec<u8>, request: &Request) {
     append_frame(out, |writer| put_request(writer, request));
 }
