@@ -3,7 +3,7 @@
 //! ```text
 //!   Memory (one of a service)  used <= bytes_max
 //!     Room of a session     its locks, held and waiting: LOCK_BYTES each, and their lists
-//!     Room of a file        FILE_BYTES and its name
+//!     Room of the files     of a shard: FILE_BYTES each, and their names
 //!     Room of a connection  a long request that is not all there; answers that its client does not read
 //! ```
 //!

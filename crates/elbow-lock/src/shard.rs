@@ -90,6 +90,8 @@ pub struct Shard {
     limits: Limits,
     memory: Memory,
     files: Slab<File>,
+    /// What the files take of the memory without their locks: one for all, because files come and go with nearly every lock.
+    files_room: Room,
     names: AHashMap<FileName, usize>,
     sessions: BTreeMap<SessionId, Session>,
     /// Ends of waits, by time and order of asking.
@@ -109,7 +111,6 @@ pub struct Shard {
 struct File {
     name: FileName,
     table: Table,
-    room: Room,
 }
 
 impl File {
@@ -136,6 +137,7 @@ impl Shard {
         Self {
             epoch,
             limits,
+            files_room: memory.room(),
             memory,
             files: Slab::new(),
             names: AHashMap::new(),
@@ -167,7 +169,11 @@ impl Shard {
     #[must_use]
     pub fn within(self, memory: Memory) -> Self {
         assert!(self.sessions.is_empty(), "what is taken stays where it is counted");
-        Self { memory, ..self }
+        Self {
+            files_room: memory.room(),
+            memory,
+            ..self
+        }
     }
 
     /// What its locks take, and may take.
@@ -223,8 +229,9 @@ impl Shard {
         self.totals.count_request(&request);
         match request {
             Request::Lock(lock) => {
-                let (file, wait) = (lock.file.clone(), lock.wait);
-                self.ask(now_ms, file, Ask::of_lock(session, lock, known), wait, out);
+                let ask = Ask::new(party(lock.owner), lock.id, lock.mode, lock.footprint);
+                let ask = ask.recalled(lock.recall).knowing(known);
+                self.ask(now_ms, lock.file, ask, lock.wait, out);
             }
             Request::Unlock { id } | Request::Cancel { id } => self.end(now_ms, session, id, out),
             Request::Posix(lock) => match posix_ask(party(lock.owner), lock.id, lock.start..lock.end, lock.mode) {
@@ -240,8 +247,9 @@ impl Shard {
                 }
             }
             Request::Reassert(lock) => {
-                let (file, token) = (lock.file.clone(), lock.token);
-                self.reassert(now_ms, file, Ask::of_reassertion(session, lock, known), token, out);
+                let ask = Ask::new(party(lock.owner), lock.id, lock.mode, lock.footprint);
+                let ask = ask.recalled(lock.recall).knowing(known);
+                self.reassert(now_ms, lock.file, ask, lock.token, out);
             }
             Request::Renew { .. }
             | Request::Status { .. }
@@ -400,8 +408,7 @@ impl Shard {
     /// When something is not.
     #[doc(hidden)]
     pub fn check(&self) {
-        for (file, File { name, table, room }) in &self.files {
-            assert_eq!(room.bytes(), File::bytes(name));
+        for (file, File { name, table }) in &self.files {
             assert_eq!(self.names.get(name), Some(&file));
             assert!(!table.is_empty(), "nothing is held of {name}, and it is still there");
             table.check(self.grace_until_ms.is_none());
@@ -423,7 +430,8 @@ impl Shard {
         let lists: usize = all.map(|lock| lock.ask.heap_bytes()).sum();
         let of_sessions: usize = self.sessions.values().map(Session::room_bytes).sum();
         assert_eq!(of_sessions, locks * LOCK_BYTES + lists);
-        let of_files: usize = self.files.iter().map(|(_, file)| file.room.bytes()).sum();
+        let of_files: usize = self.files.iter().map(|(_, file)| File::bytes(&file.name)).sum();
+        assert_eq!(self.files_room.bytes(), of_files);
         assert!(
             self.memory.used_bytes() >= of_sessions + of_files,
             "more is there than is counted"
@@ -473,6 +481,7 @@ impl Shard {
         }
         if self.files[file].table.is_empty() {
             let File { name, .. } = self.files.remove(file);
+            self.files_room.set(self.files_room.bytes() - File::bytes(&name));
             self.names.remove(&name);
             if self.files.is_empty() && self.files.capacity() > FILES_KEPT {
                 (self.files, self.names) = (Slab::new(), AHashMap::new());
@@ -559,12 +568,10 @@ impl Shard {
     }
 
     fn begin_file(&mut self, name: FileName) -> usize {
-        let (table, mut room) = (Table::default(), self.memory.room());
-        room.set(File::bytes(&name));
+        self.files_room.set(self.files_room.bytes() + File::bytes(&name));
         let file = self.files.insert(File {
             name: name.clone(),
-            table,
-            room,
+            table: Table::default(),
         });
         self.names.insert(name, file);
         file

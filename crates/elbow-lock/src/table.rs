@@ -93,14 +93,18 @@ impl Ask {
         self.footprint.heap_bytes() + self.known.heap_bytes()
     }
 
-    /// Whether comparing it may take long.
     fn is_large(&self) -> bool {
-        self.footprint.heap_bytes() > LARGE_BYTES || self.footprint.is_deep()
+        is_large(&self.footprint)
     }
 }
 
 /// A list or bitmap of more memory than this may take long to compare.
 const LARGE_BYTES: usize = 2 << 10;
+
+/// Whether comparing it may take long.
+fn is_large(footprint: &Footprint) -> bool {
+    footprint.heap_bytes() > LARGE_BYTES || footprint.is_deep()
+}
 
 /// A lock, held or waited for.
 #[derive(Debug)]
@@ -480,11 +484,13 @@ impl Table {
         younger.known.of(older.number).unwrap_or_else(compare)
     }
 
+    /// Whether comparing something with a lock here may take more than so many steps: it is long, or something here is.
+    pub(crate) fn may_take_long(&self, footprint: &Footprint, steps: u64) -> bool {
+        steps == 0 || self.large > 0 || is_large(footprint)
+    }
+
     /// The locks that a request has to be compared with and that take more steps than so many.
     pub(crate) fn long_comparisons(&self, ask: &Ask, steps: u64) -> Vec<Comparison> {
-        if steps > 0 && self.large == 0 && !ask.is_large() {
-            return Vec::new();
-        }
         let bounds = ask.footprint.bounds();
         let near = self
             .held

@@ -280,34 +280,14 @@ impl<D: RequestHandler> Connection<'_, D> {
         is_close
     }
 
-    /// Applies every request that is all there.
+    /// Applies every request that is all there. What takes long to compare is compared elsewhere, and the requests behind it wait.
     async fn apply_all(&mut self) -> io::Result<()> {
         let bytes = std::mem::take(&mut self.incoming.bytes);
         let mut begin = 0;
         let applied = loop {
-            begin += self.skip(bytes.len() - begin);
-            if self.to_skip > 0 || self.member.outbox.has_ended() {
-                break Ok(()); // The rest of it has yet to come, or nothing more is taken.
-            }
-            match self.is_welcome(&bytes[begin..]) {
-                Ok(true) => {}
-                Ok(false) if self.to_skip > 0 => continue,
-                Ok(false) => break Ok(()),
-                Err(error) => break Err(error),
-            }
-            match wire::frame_length(&bytes[begin..]) {
+            match self.apply_until_long(&bytes, &mut begin) {
                 Ok(None) => break Ok(()),
-                Ok(Some(length)) => match wire::decode_request(&bytes[begin + wire::LENGTH_BYTES..begin + length]) {
-                    Ok(request) => {
-                        begin += length;
-                        self.coming = None;
-                        match request {
-                            Request::Close => self.said_close = true,
-                            request => apply(self.handler, self.member, request).await?,
-                        }
-                    }
-                    Err(error) => break Err(error),
-                },
+                Ok(Some(long)) => compare_and_apply(self.handler, self.member, long).await?,
                 Err(error) => break Err(error),
             }
         };
@@ -323,6 +303,34 @@ impl<D: RequestHandler> Connection<'_, D> {
             self.to_skip = usize::MAX;
             Ok(())
         })
+    }
+
+    /// Applies the requests from `begin` on up to one that takes long to compare, which is given back. Not async: each request would be copied
+    /// into and out of the future's state, which takes as long as a third of its grant.
+    fn apply_until_long(&mut self, bytes: &[u8], begin: &mut usize) -> Result<Option<Long>, DecodeError> {
+        loop {
+            *begin += self.skip(bytes.len() - *begin);
+            if self.to_skip > 0 || self.member.outbox.has_ended() {
+                return Ok(None); // The rest of it has yet to come, or nothing more is taken.
+            }
+            if !self.is_welcome(&bytes[*begin..])? {
+                if self.to_skip > 0 {
+                    continue;
+                }
+                return Ok(None);
+            }
+            let Some(length) = wire::frame_length(&bytes[*begin..])? else {
+                return Ok(None);
+            };
+            let request = wire::decode_request(&bytes[*begin + wire::LENGTH_BYTES..*begin + length])?;
+            *begin += length;
+            self.coming = None;
+            if matches!(request, Request::Close) {
+                self.said_close = true;
+            } else if let Some(long) = self.handler.apply(self.member, request, Known::default()) {
+                return Ok(Some(long));
+            }
+        }
     }
 
     /// How many of so many bytes belong to a request that was refused unread.
@@ -392,12 +400,13 @@ impl<D: RequestHandler> Connection<'_, D> {
     }
 }
 
-/// Applies a request; what takes long to compare is compared elsewhere first, and the requests behind it wait.
-async fn apply<D: RequestHandler>(handler: &D, member: &ServerSession, request: Request) -> io::Result<()> {
-    let (mut request, mut known) = (request, Known::default());
-    while let Some(long) = handler.apply(member, request, known) {
+/// Applies a request that takes long to compare, once it has been compared elsewhere.
+async fn compare_and_apply<D: RequestHandler>(handler: &D, member: &ServerSession, long: Long) -> io::Result<()> {
+    let mut next = Some(long);
+    while let Some(long) = next {
         let compared = long.compare().await;
-        (request, known) = compared.ok_or_else(|| io::Error::other("the service ends"))?;
+        let (request, known) = compared.ok_or_else(|| io::Error::other("the service ends"))?;
+        next = handler.apply(member, request, known);
     }
     Ok(())
 }

@@ -35,7 +35,7 @@ use crate::message::{
     FileName, LockId, LockRequest, PosixRequest, QueryRequest, ReassertRequest, Refusal, Reply, Request, SessionId,
 };
 use crate::shard::{Action, Limits, Shard};
-use crate::table::{Comparison, Known};
+use crate::table::Known;
 
 /// No deadline.
 const NEVER: u64 = u64::MAX;
@@ -359,22 +359,23 @@ impl Service {
     /// As `apply_at`, for a list lock; nothing is done but to say what has to be compared first, if that takes long.
     fn lock_at(&self, place: Place, member: &ServerSession, request: Request, known: Known) -> Option<Long> {
         let now = self.now_ms();
-        let mut comparisons = Vec::new();
-        let mut asked = Some((request, known));
-        let suspects = self.step(&self.shards[place], Some(member), |shard, actions| {
-            comparisons = long_comparisons(shard, member, asked.as_ref());
-            if let Some((request, known)) = asked.take_if(|_| comparisons.is_empty()) {
-                shard.handle_knowing(now, member.id, request, known, actions);
-            }
-        });
+        let mut shard = self.shards[place].lock();
+        let comparisons = shard.long_comparisons(member.id, &request, &known, STEPS_LOCKED_MAX);
+        if !comparisons.is_empty() {
+            let turns = Arc::clone(&self.turns);
+            return Some(Long {
+                request,
+                known,
+                comparisons,
+                turns,
+            });
+        }
+        let mut actions = Vec::new();
+        shard.handle_knowing(now, member.id, request, known, &mut actions);
+        let (suspects, deadline) = self.end_step(&shard, Some(member), actions);
+        self.arm(deadline);
         self.break_deadlocks(&suspects);
-        let turns = Arc::clone(&self.turns);
-        asked.map(|(request, known)| Long {
-            request,
-            known,
-            comparisons,
-            turns,
-        })
+        None
     }
 
     /// Ends the sessions of processes that are gone and are in the way of what would be refused at once: to who has waited for the end of a
@@ -428,6 +429,16 @@ impl Service {
         let mut actions = Vec::new();
         let mut shard = shard.lock();
         act(&mut shard, &mut actions);
+        self.end_step(&shard, own, actions)
+    }
+
+    /// Delivers what follows from a step, before the shard is unlocked.
+    fn end_step(
+        &self,
+        shard: &Shard,
+        own: Option<&ServerSession>,
+        actions: Vec<Action>,
+    ) -> (Vec<Action>, Option<u64>) {
         (self.deliver(own, actions), shard.deadline())
     }
 
@@ -471,12 +482,6 @@ impl Service {
         act(&mut shards, &mut actions);
         self.deliver(None, actions);
     }
-}
-
-fn long_comparisons(shard: &Shard, member: &ServerSession, asked: Option<&(Request, Known)>) -> Vec<Comparison> {
-    asked.map_or_else(Vec::new, |(request, known)| {
-        shard.long_comparisons(member.id, request, known, STEPS_LOCKED_MAX)
-    })
 }
 
 impl RequestHandler for Service {

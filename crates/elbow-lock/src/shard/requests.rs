@@ -7,9 +7,7 @@ use elbow_ranges::Footprint;
 use super::session::Place;
 use super::{Action, File, Session, Shard, limits};
 use crate::memory::LOCK_BYTES;
-use crate::message::{
-    FileName, LockId, LockMode, LockRequest, ReassertRequest, Refusal, Reply, Request, SessionId, Token, Wait,
-};
+use crate::message::{FileName, LockId, LockMode, Refusal, Reply, Request, SessionId, Token, Wait};
 use crate::table::{Ask, Comparison, Known, Party, Patience};
 
 impl Shard {
@@ -214,14 +212,15 @@ impl Shard {
         known: &Known,
         steps: u64,
     ) -> Vec<Comparison> {
-        let Some((_, file, _)) = request.list() else {
-            return Vec::new();
-        };
-        if known.is_enough() {
-            return Vec::new();
-        }
-        let table = self.names.get(file).map(|&file| &self.files[file].table);
-        let ask = ask_of(session, request, known);
+        let table = request
+            .list()
+            .filter(|_| !known.is_enough())
+            .and_then(|(_, file, footprint)| {
+                let table = &self.files[*self.names.get(file)?].table;
+                // Nearly every request ends here, before anything of it is copied.
+                table.may_take_long(footprint, steps).then_some(table)
+            });
+        let ask = table.and_then(|_| ask_of(session, request, known));
         table
             .zip(ask)
             .map_or_else(Vec::new, |(table, ask)| table.long_comparisons(&ask, steps))
@@ -264,8 +263,14 @@ impl Shard {
 fn ask_of(session: SessionId, request: &Request, known: &Known) -> Option<Ask> {
     let party = |owner| Party { session, owner };
     match request {
-        Request::Lock(lock) => Some(Ask::of_lock(session, lock.clone(), known.clone())),
-        Request::Reassert(lock) => Some(Ask::of_reassertion(session, lock.clone(), known.clone())),
+        Request::Lock(lock) => {
+            let ask = Ask::new(party(lock.owner), lock.id, lock.mode, lock.footprint.clone());
+            Some(ask.recalled(lock.recall).knowing(known.clone()))
+        }
+        Request::Reassert(lock) => {
+            let ask = Ask::new(party(lock.owner), lock.id, lock.mode, lock.footprint.clone());
+            Some(ask.recalled(lock.recall).knowing(known.clone()))
+        }
         Request::Posix(lock) if lock.mode.is_some() => {
             posix_ask(party(lock.owner), lock.id, lock.start..lock.end, lock.mode).ok()
         }
@@ -275,7 +280,8 @@ fn ask_of(session: SessionId, request: &Request, known: &Known) -> Option<Ask> {
 }
 
 impl Ask {
-    fn new(who: Party, id: LockId, mode: LockMode, footprint: Footprint) -> Self {
+    /// A list lock, until it is said otherwise.
+    pub(super) fn new(who: Party, id: LockId, mode: LockMode, footprint: Footprint) -> Self {
         Self {
             who,
             id,
@@ -288,28 +294,14 @@ impl Ask {
         }
     }
 
-    pub(super) fn of_lock(session: SessionId, lock: LockRequest, known: Known) -> Self {
-        let who = Party {
-            session,
-            owner: lock.owner,
-        };
-        Self {
-            recall: lock.recall,
-            known,
-            ..Self::new(who, lock.id, lock.mode, lock.footprint)
-        }
+    /// Its holder wants to hear that somebody waits, or does not.
+    pub(super) fn recalled(self, recall: bool) -> Self {
+        Self { recall, ..self }
     }
 
-    pub(super) fn of_reassertion(session: SessionId, lock: ReassertRequest, known: Known) -> Self {
-        let who = Party {
-            session,
-            owner: lock.owner,
-        };
-        Self {
-            recall: lock.recall,
-            known,
-            ..Self::new(who, lock.id, lock.mode, lock.footprint)
-        }
+    /// What has been compared already.
+    pub(super) fn knowing(self, known: Known) -> Self {
+        Self { known, ..self }
     }
 }
 

@@ -44,6 +44,7 @@ pub(super) fn put_request(writer: &mut Writer, request: &Request) {
     }
 }
 
+#[inline] // Into its one caller: a request has 184 bytes, and each function between would copy them.
 pub(super) fn take_request(reader: &mut Reader<'_>) -> Result<Request, DecodeError> {
     let at = reader.offset();
     Ok(match reader.u8()? {
@@ -83,6 +84,7 @@ impl LockRequest {
         self.footprint.encode(writer);
     }
 
+    #[inline]
     fn decode(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
         let (id, owner, file) = take_head(reader)?;
         Ok(Self {
