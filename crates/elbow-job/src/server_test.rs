@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use elbow_file::double::{Call, Faulty, Interposed, Operation, Plan, Recorded, Recording};
-use elbow_file::{Errno, RealStorage, Storage};
+use elbow_file::{Errno, RealStorage, RenameMode, Storage};
 
 use crate::commit::RECORD;
 use crate::crash_test::{
@@ -119,6 +119,46 @@ fn what_a_server_refuses_fails_a_job_before_its_record() {
             assert!(!has_staging(&dir), "{what}");
             std::fs::remove_dir_all(&dir).unwrap();
         }
+    }
+}
+
+/// It was looked for where it is not yet, and the job was refused: or what is the host's was tried in its place.
+#[test]
+fn the_time_of_a_new_directory_is_tried_on_nothing_old() {
+    rustix::process::umask(rustix::fs::Mode::empty());
+    let temp = scratch();
+    let s = str::to_owned;
+    let sealed = |path: &str| {
+        [
+            Op::Mkdir(s(path)),
+            Op::Chmod(s(path), 0o555),
+            Op::Date(s(path), 1_000_000_000),
+        ]
+    };
+    let in_what_moves =
+        sealed("moves/new")
+            .into_iter()
+            .chain([Op::Rename(s("moves"), s("moved"), RenameMode::Replace)]);
+    let instead = [
+        Op::Mkdir(s("new")),
+        Op::Rename(s("shared"), s("new/shared"), RenameMode::Replace),
+    ]
+    .into_iter()
+    .chain(sealed("shared"));
+    for operations in [in_what_moves.collect::<Vec<_>>(), instead.collect()] {
+        let scene = Scene::guest(Publish::Staged);
+        let dir = fresh_for(&scene, temp.path(), "new");
+        let job = job_over(scene.storage.clone(), &dir, &operations, OnConflict::RollBack);
+        let outcome = job.commit(&mut |_| {});
+        assert!(matches!(outcome, Ok(Outcome::Committed)), "{operations:?}: {outcome:?}");
+        let made = operations
+            .iter()
+            .any(|op| matches!(op, Op::Mkdir(path) if path == "shared"));
+        let path = dir.join(if made { "shared" } else { "moved/new" });
+        let modified = std::fs::metadata(path).unwrap().modified().unwrap();
+        let since = modified.duration_since(std::time::UNIX_EPOCH).unwrap();
+        assert_eq!(since.as_secs(), 1_000_000_000);
+        std::fs::remove_dir_all(&dir).unwrap();
     }
 }
 

@@ -15,6 +15,9 @@ use crate::plan::{NewAttrs, patch_name};
 use crate::report::{Change, ChangeKind};
 use crate::staging::{parked_name, touch_name};
 
+/// What a write of somebody without special rights takes from a file.
+const SET_IDS: u32 = 0o6000;
+
 /// The record of everything that the storage does not have under its own name yet.
 ///
 /// `hidden`: what was published eagerly is in staging directories by now.
@@ -335,7 +338,7 @@ impl Draft<'_> {
         let seen = inode.old.as_ref().and_then(|old| old.seen);
         let attrs = NewAttrs {
             owner: dirty.owner.then_some((inode.uid, inode.gid)),
-            mode: dirty.mode.then_some(inode.mode),
+            mode: (dirty.mode || self.loses_set_ids(inode)).then_some(inode.mode),
             xattrs: inode.dirty_xattrs.iter().map(|key| (key.clone(), value(key))).collect(),
             times: Some((inode.atime, inode.mtime)),
         };
@@ -352,6 +355,16 @@ impl Draft<'_> {
             attrs,
             before,
         });
+    }
+
+    /// Whether our writing to an old file takes set-id bits from it that the command has left to it: by writing to mapped memory. Those of
+    /// somebody else's file are not ours to give back.
+    fn loses_set_ids(&self, inode: &Inode) -> bool {
+        let model = self.model;
+        let is_written = inode.content().is_some_and(|content| content.changed());
+        let keeps_modes = model.abilities.modes.is_none_or(|modes| modes.kept);
+        let is_ours = model.own_uid == 0 || model.own_uid == inode.uid;
+        is_written && keeps_modes && is_ours && inode.mode & SET_IDS != 0
     }
 
     fn attributes_of_new_dir(&mut self, inode: &Inode, path: PathBuf) {

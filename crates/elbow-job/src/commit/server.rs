@@ -155,11 +155,14 @@ impl<'a> Server<'a> {
         })
     }
 
-    /// Objects whose times cannot be set as the command has.
+    /// Old objects whose times cannot be set as the command has.
     fn untimed(&self, record: &Record) -> Vec<Failure> {
-        let timed: Vec<_> = record.attributes.iter().filter(|a| a.attrs.times.is_some()).collect();
-        let tried = parallel(&timed, self.tree.threads, |attributes| {
-            let path = record.before.objects.get(&attributes.path).unwrap_or(&attributes.path);
+        // What the job has made is ours, and not there yet: another object may have its name until the commit.
+        let old = record.attributes.iter().filter_map(|attributes| {
+            let path = record.before.objects.get(&attributes.path)?;
+            attributes.attrs.times.map(|_| (path, attributes))
+        });
+        let tried = parallel(&old.collect::<Vec<_>>(), self.tree.threads, |(path, attributes)| {
             let refused = self.try_times(path, attributes).err();
             refused.map(|errno| failure("set attributes of", &attributes.path, errno))
         });

@@ -1,5 +1,7 @@
 //! Rights and extended attributes: what is on the storage after the commit is what a native run leaves.
 
+use std::os::unix::fs::MetadataExt;
+
 use crate::ground::Ground;
 use crate::ordinary_user::{USER, ground_of};
 
@@ -275,9 +277,13 @@ fn mapped_memory_is_stored_of_a_users_job_and_of_a_mount() {
         };
         assert_eq!(first_bytes("mapped"), vec![b'n'; 4096], "{note}");
         assert_eq!(first_bytes("old"), vec![b'c'; 1024], "{note}");
+        // What is written in memory takes no rights away; the job's own writing to the old file would.
+        let old = std::fs::metadata(ground.work("old")).expect("what was written to");
+        assert_eq!(old.mode() & 0o7777, 0o6755, "{note}");
     };
     let ground = ground_of(USER, &seed);
     for _ in 0..4 {
+        ground.native("chmod 6755 old").assert_code(0);
         ground
             .job(&[], "rm -f mapped; python3 \"$OUT/map.py\" stays")
             .assert_code(0);
@@ -287,7 +293,7 @@ fn mapped_memory_is_stored_of_a_users_job_and_of_a_mount() {
     for _ in 0..4 {
         ground.restore();
         let script = format!(
-            "\"{elbow}\" mount \"$WORK\" \"$OUT/mount\"; cd \"$OUT/mount\"; python3 \"$OUT/map.py\" stays; cd /
+            "chmod 6755 old; \"{elbow}\" mount \"$WORK\" \"$OUT/mount\"; cd \"$OUT/mount\"; python3 \"$OUT/map.py\" stays; cd /
              \"{elbow}\" commit \"$OUT/mount\"",
             elbow = env!("CARGO_BIN_EXE_elbow")
         );
