@@ -208,6 +208,40 @@ impl Case {
         self.steps.iter().any(|step| sets(&step.call))
     }
 
+    /// Whether somebody gives a directory another group, and makes symbolic links.
+    pub fn links_in_new_groups(&self) -> bool {
+        let sets = |call: &Call| matches!(call, Call::Chown { gid, .. } | Call::Fchown { gid, .. } if *gid >= 0);
+        let makes = |call: &Call| matches!(call, Call::Symlink { .. });
+        let does = |is_so: fn(&Call) -> bool| self.steps.iter().any(|step| is_so(&step.call));
+        does(sets) && does(makes)
+    }
+
+    /// Whether somebody gives an object a list of rights, and one has set-group-id.
+    pub fn sets_rights_in_set_group_ids(&self) -> bool {
+        let is_set = |old: &Old| match old {
+            Old::Dir { mode, .. } | Old::File { mode, .. } => mode.0 & 0o2000 != 0,
+            _ => false,
+        };
+        let sets = |call: &Call| match call {
+            Call::Mkdir { mode, .. } | Call::Chmod { mode, .. } | Call::Fchmod { mode, .. } => mode.0 & 0o2000 != 0,
+            _ => false,
+        };
+        let has_set = self.old.iter().any(is_set) || self.steps.iter().any(|step| sets(&step.call));
+        let gives = |call: &Call| {
+            let access = Which::Access;
+            matches!(call, Call::Setacl { which, .. } if *which == access)
+        };
+        has_set && self.steps.iter().any(|step| gives(&step.call))
+    }
+
+    /// Whether somebody sets a trusted attribute.
+    pub fn sets_trusted(&self) -> bool {
+        self.steps.iter().any(|step| match &step.call {
+            Call::Setxattr { key, .. } | Call::Fsetxattr { key, .. } => key.0.starts_with(b"trusted."),
+            _ => false,
+        })
+    }
+
     /// Whether an old directory may not be read by everybody.
     pub fn has_unreadable_dirs(&self) -> bool {
         let is_unreadable = |old: &Old| matches!(old, Old::Dir { mode, .. } if mode.0 & 0o444 != 0o444);

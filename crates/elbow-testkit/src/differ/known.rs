@@ -22,7 +22,7 @@ pub struct Known {
 }
 
 /// What SEMANTICS.md says under "Limits": storage, signature, and the beginning of what it says there.
-const LIMITS: [(&str, &str, &str); 126] = [
+const LIMITS: [(&str, &str, &str); 138] = [
     ("*", "answer *chown E*/EINVAL (user)", GROUPS),
     ("*", "answer *chown ok/EINVAL (user)", GROUPS),
     ("*", "answer setacl */EINVAL (user)", GROUPS),
@@ -40,6 +40,7 @@ const LIMITS: [(&str, &str, &str); 126] = [
     ("*", "answer link ok/EPERM (set-ids)", SET_ID_LINKS),
     ("*", "seen-inside inside file mtime is not now (maps)", TIMES_OF_MAPS),
     ("*", "answer *stat ok/ok mtime (maps)", TIMES_OF_MAPS),
+    ("*", "answer *stat ok/ok mtime (empties)", EMPTY_FILES),
     ("*", "seen-inside inside file mtime is now (empties)", EMPTY_FILES),
     ("*", "wrong-after-0 after file mtime is now (empties)", EMPTY_FILES),
     ("xfs", "seen-inside inside file mode (empties)", EMPTY_FILES),
@@ -99,12 +100,24 @@ const LIMITS: [(&str, &str, &str); 126] = [
         REPLACED_WHILE_OPEN,
     ),
     ("overlayfs", "answer fstat ok/ok links*", REPLACED_WHILE_OPEN),
+    (
+        "overlayfs",
+        "answer *ch* ENOTDIR/ok (taken directories)",
+        REPLACED_WHILE_OPEN,
+    ),
     ("overlayfs", "answer mapread ok/ok*", REPLACED_WHILE_OPEN),
     (
         "overlayfs",
         "answer map* EFAULT/ok (changed content)",
         REPLACED_WHILE_OPEN,
     ),
+    ("slowfs", "answer *stat ok/ok mode* (rights)", SET_ID_BITS),
+    ("slowfs", "answer *stat ok/ok gid* (rights)", SET_ID_BITS),
+    ("slowfs", "seen-inside inside * mode (rights)", SET_ID_BITS),
+    ("slowfs", "seen-inside inside * gid (rights)", SET_ID_BITS),
+    ("slowfs", "wrong-after-0 after * mode (rights)", SET_ID_BITS),
+    ("slowfs", "wrong-after-0 after * gid (rights)", SET_ID_BITS),
+    ("btrfs", "answer *listxattr ok/ok* (trusted)", TRUSTED_NAMES),
     ("slowfs", "wrong-after-0 after file mode (allocates)", SET_ID_BITS),
     ("slowfs", "seen-inside inside file mode (allocates)", SET_ID_BITS),
     ("slowfs", "answer *stat ok/ok mode (allocates)", SET_ID_BITS),
@@ -167,6 +180,11 @@ const LIMITS: [(&str, &str, &str); 126] = [
     ("sshfs*", "seen-inside inside * gid (links)", ATTRIBUTES_OF_LINKS),
     ("sshfs*", "seen-inside inside * atime* (links)", ATTRIBUTES_OF_LINKS),
     ("sshfs*", "seen-inside inside * mtime* (links)", ATTRIBUTES_OF_LINKS),
+    (
+        "sshfs*",
+        "wrong-after-0 after symlink gid (new groups)",
+        ATTRIBUTES_OF_LINKS,
+    ),
     ("sshfs*", "wrong-after-0 after * uid (links)", ATTRIBUTES_OF_LINKS),
     ("sshfs*", "wrong-after-0 after * gid (links)", ATTRIBUTES_OF_LINKS),
     ("sshfs*", "wrong-after-0 after * atime* (links)", ATTRIBUTES_OF_LINKS),
@@ -227,6 +245,8 @@ const LIMITS: [(&str, &str, &str); 126] = [
     ("sshfs*", "answer fstat E/ok (path descriptors)", MORE_THAN_SSHFS),
     ("sshfs*", "answer *stat E/ok (taken directories)", MORE_THAN_SSHFS),
     ("sshfs*", "answer holes E/ok (taken directories)", MORE_THAN_SSHFS),
+    ("sshfs*", "answer list E/ok (taken directories)", MORE_THAN_SSHFS),
+    ("sshfs*", "answer open E/ok (taken directories)", MORE_THAN_SSHFS),
     ("sshfs*", "answer fch* E/ok (taken directories)", MORE_THAN_SSHFS),
     ("sshfs*", "answer futimens E/ok (taken directories)", MORE_THAN_SSHFS),
 ];
@@ -250,6 +270,7 @@ const OWN_CLOSED: &str = "What its owner may not read or search";
 const LOWER_DIRS: &str = "What a commit cannot take back";
 const LOWER_ACLS: &str = "Lists of rights that are not there";
 const SET_ID_BITS: &str = "Set-id bits of somebody else's file";
+const TRUSTED_NAMES: &str = "Names of trusted attributes";
 const REPLACED_WHILE_OPEN: &str = "Files of a lower layer that lost their name while they are open";
 const MORE_THAN_TMPFS: &str = "More than tmpfs";
 const MORE_THAN_SSHFS: &str = "More than sshfs";
@@ -260,7 +281,7 @@ const CLOSED: &str = "(user, closed)";
 type OfCase = fn(&Case) -> bool;
 
 /// Those of what is known only of cases of which something is so.
-const OF_CASES: [(&str, OfCase); 19] = [
+const OF_CASES: [(&str, OfCase); 22] = [
     (" (links)", Case::sets_links),
     (" (empties)", Case::empties),
     (" (umask)", Case::sets_umask),
@@ -273,6 +294,9 @@ const OF_CASES: [(&str, OfCase); 19] = [
     (" (set-ids)", Case::has_set_ids),
     (" (taken directories)", Case::takes_dirs),
     (" (owners of links)", Case::sets_owners_of_links),
+    (" (new groups)", Case::links_in_new_groups),
+    (" (rights)", Case::sets_rights_in_set_group_ids),
+    (" (trusted)", Case::sets_trusted),
     (" (unreadable)", Case::has_unreadable_dirs),
     (" (others' files)", Case::has_files_of_others),
     (" (lost groups)", Case::loses_groups),
