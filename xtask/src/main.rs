@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! cargo xtask tidy    the rules of the house that no compiler checks
+//! cargo xtask count   figures of how the code is built: methods of a type, circles, repeated blocks and the like
 //! cargo xtask ci      the whole gate: format, tidy, lints, licences, documentation, tests, a tiny bench
 //! cargo xtask differ  random system calls natively and in a job, compared; `cargo xtask differ --help` says more
 //! ```
@@ -11,8 +12,10 @@
 #![allow(clippy::disallowed_methods)] // it reads the workspace; there is no job here
 
 mod ci;
+mod count;
 mod differ;
 mod rust_version;
+mod structure;
 mod tidy;
 mod workspace;
 
@@ -20,12 +23,13 @@ use std::process::ExitCode;
 
 use workspace::Workspace;
 
-const USAGE: &str = "usage: cargo xtask tidy|ci|differ";
+const USAGE: &str = "usage: cargo xtask tidy|count|ci|differ";
 
 fn main() -> ExitCode {
     let task = std::env::args().nth(1);
     let result = match task.as_deref() {
         Some("tidy") => Workspace::read().and_then(|workspace| tidy::run(&workspace)),
+        Some("count") => Workspace::read().and_then(|workspace| count::run(&workspace)),
         Some("ci") => Workspace::read().and_then(|workspace| ci::run(&workspace)),
         Some("differ") => return differ::run(std::env::args_os().skip(2)),
         _ => Err(anyhow::anyhow!(USAGE)),
