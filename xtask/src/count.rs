@@ -75,6 +75,7 @@ pub(crate) fn run(workspace: &Workspace) -> Result<()> {
         .flat_map(|(sources, found)| found.iter().map(move |circle| (sources, circle)))
     {
         println!("  {}: {}", sources.name, circle.modules.join(", "));
+        circle.arrows.iter().for_each(|arrow| println!("      {arrow}"));
     }
     Ok(())
 }

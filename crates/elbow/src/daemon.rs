@@ -37,7 +37,7 @@ use crate::report::Report;
 use crate::responder::{Responder, start};
 use crate::say::say;
 use crate::signals::{self, Event};
-use crate::{ending, exit, mount};
+use crate::{ending, exit};
 
 /// Why the job ends.
 enum End {
@@ -46,6 +46,9 @@ enum End {
     /// The mount is gone, or we are to stop.
     Gone,
 }
+
+/// What the daemon says when the mount can be used.
+pub(crate) const READY: &[u8] = b"ready";
 
 /// What the threads share.
 struct Serving {
@@ -137,7 +140,7 @@ fn say_ready(args: &MountArgs) -> anyhow::Result<()> {
     rustix::stdio::dup2_stderr(&null)?;
     // SAFETY: our parent passed this descriptor to us and to nobody else.
     let mut pipe = File::from(unsafe { OwnedFd::from_raw_fd(ready) });
-    pipe.write_all(mount::READY)?;
+    pipe.write_all(READY)?;
     Ok(())
 }
 

@@ -14,11 +14,7 @@ use std::io;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{ExitCode, ExitStatus};
 
-use clap::CommandFactory;
-
-use crate::cli::Cli;
 use crate::say::{say, sentence};
-use crate::suggest;
 
 /// Elbowroom itself failed, or the results of a command that had succeeded were not stored.
 pub(crate) const ELBOW_FAILED: u8 = 125;
@@ -56,20 +52,6 @@ pub(crate) fn of_exec_error(error: &io::Error) -> u8 {
 pub(crate) fn failed(error: &anyhow::Error) -> ExitCode {
     say(sentence(error));
     ExitCode::from(ELBOW_FAILED)
-}
-
-/// Prints help or a usage error and ends: 0 for help that was asked for, 125 for a mistake (as env(1)), 2 for one in the
-/// use of `elbow sort`. Always in words, for nobody knows then whether JSON was asked for.
-pub(crate) fn usage(mut error: clap::Error) -> ! {
-    let words: Vec<_> = std::env::args_os().skip(1).collect();
-    let mut root = Cli::command();
-    root.build();
-    suggest::improve(&mut error, &root, &words);
-    // Nowhere to complain to when even this cannot be printed.
-    let _ = error.print();
-    let is_sort = words.first().is_some_and(|word| word == "sort");
-    let mistake = if is_sort { SORT_TROUBLE } else { ELBOW_FAILED };
-    std::process::exit(if error.use_stderr() { mistake.into() } else { 0 })
 }
 
 #[cfg(test)]

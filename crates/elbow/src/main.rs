@@ -53,6 +53,7 @@ mod size;
 mod sort;
 mod status;
 mod suggest;
+mod usage;
 mod witness;
 mod zero;
 
@@ -63,7 +64,7 @@ use cli::{Cli, Command};
 
 fn main() -> ExitCode {
     allocator::keep_small();
-    let cli = Cli::try_parse().unwrap_or_else(|error| exit::usage(error));
+    let cli = Cli::try_parse().unwrap_or_else(|error| usage::told(error));
     let ended = match &cli.command {
         Command::Run(args) => run::run(args),
         Command::Mount(args) => mount::run(args),

@@ -13,9 +13,6 @@ use anyhow::Context;
 use crate::cli::MountArgs;
 use crate::{daemon, exit};
 
-/// What the daemon says when the mount can be used.
-pub(crate) const READY: &[u8] = b"ready";
-
 /// Mounts; returns when the mount is ready, or with `--foreground` when it is gone.
 pub(crate) fn run(args: &MountArgs) -> anyhow::Result<ExitCode> {
     if args.foreground {
@@ -26,7 +23,7 @@ pub(crate) fn run(args: &MountArgs) -> anyhow::Result<ExitCode> {
     drop(writing);
     let mut said = Vec::new();
     std::io::PipeReader::from(reading).read_to_end(&mut said)?;
-    if said == READY {
+    if said == daemon::READY {
         return Ok(ExitCode::SUCCESS);
     }
     child.wait()?;

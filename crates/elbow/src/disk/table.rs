@@ -4,6 +4,7 @@
 //! Rows are written as they come. The first error is kept until the end, so that whoever makes the rows needs no way to
 //! fail.
 
+mod cell;
 #[cfg(feature = "parquet")]
 mod parquet;
 
@@ -12,26 +13,8 @@ use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use elbow_disk::Ps;
 
-/// What a column holds.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Kind {
-    Whole,
-    Milliseconds,
-    /// Not of every row.
-    MaybeMilliseconds,
-    Letter,
-}
-
-/// One value of a row.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Cell {
-    Whole(u64),
-    Time(Ps),
-    MaybeTime(Option<Ps>),
-    Letter(char),
-}
+pub(super) use cell::{Cell, Kind};
 
 /// A file that is being written.
 pub(super) struct Table {

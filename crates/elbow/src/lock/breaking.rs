@@ -8,6 +8,7 @@ use elbow_lock::{Client, FileName, LockError, SeenLock, SessionId};
 
 use super::args::BreakArgs;
 use super::look::name_of;
+use super::service;
 use crate::say::{answer, say};
 
 /// Between two looks at what is still held.
@@ -18,7 +19,7 @@ const STILL_HELD: u8 = 1;
 /// Breaks what is held of a file.
 pub(super) fn run(args: &BreakArgs) -> Result<ExitCode> {
     let name = format!("elbow lock break, process {}", std::process::id());
-    let client = super::connect(&args.service, name)?;
+    let client = service::connect(&args.service, name)?;
     let file = name_of(&args.file, args.name)?;
     let before = client.look(&file)?.locks;
     let sessions = client.break_locks(&file, args.session.map(SessionId), args.force)?;

@@ -17,7 +17,7 @@ use elbow_lock::{ADDRESS_VARIABLE, Identity, KEY_VARIABLE, made_up_at};
 use super::args::{ExecArgs, OnLoss, Uncovered};
 use super::supervise::Supervision;
 use super::uncovered::{Duty, Lookout};
-use super::{image, preload};
+use super::{image, preload, service};
 use crate::exit;
 use crate::say::{say, sentence, without_numbers};
 
@@ -34,12 +34,12 @@ const WATCHED_VARIABLE: &str = "ELBOW_FCNTL_WATCHED";
 pub(super) fn run(args: &ExecArgs) -> Result<ExitCode> {
     let library = preload::library(LIBRARY, LIBRARY_VARIABLE)?;
     let prefixes = prefixes(&args.prefixes)?;
-    let address = preload::absolute(super::address_of(&args.service)?)?;
+    let address = preload::absolute(service::address_of(&args.service)?)?;
     check_command(args)?;
     let lookout = lookout(args, &prefixes)?; // Before any thread.
     // A service that is not there is better told of now than with the first lock.
     let name = format!("elbow lock exec, process {}", std::process::id());
-    drop(super::connect(&args.service, name)?);
+    drop(service::connect(&args.service, name)?);
     let identity = Identity::from(args.identity);
     tell_identity(identity, &prefixes)?;
     let mut command = Command::new(&args.command[0]);

@@ -10,6 +10,7 @@ use elbow_ranges::{Footprint, PatternError};
 
 use super::args::HoldArgs;
 use super::preload::absolute;
+use super::service;
 use crate::exit;
 use crate::say::say;
 use crate::signals::{self, Event};
@@ -22,7 +23,7 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(200);
 /// Runs the command under the lock.
 pub(super) fn run(args: &HoldArgs) -> Result<ExitCode> {
     let name = format!("elbow lock hold, process {}", std::process::id());
-    let client = super::connect_for(&args.service, args.ttl, name)?;
+    let client = service::connect_for(&args.service, args.ttl, name)?;
     let mode = if args.shared {
         LockMode::Shared
     } else {

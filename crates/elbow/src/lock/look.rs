@@ -7,7 +7,6 @@ use anyhow::Result;
 use elbow_lock::{Client, FileName, LockError, LockMode, Seen, SeenLock, file_name};
 use serde::Serialize;
 
-use super::status::age;
 use crate::json;
 use crate::say::answer;
 
@@ -128,5 +127,15 @@ impl Lock {
             since_unix_ms: now_ms.saturating_sub(lock.age_ms),
             elsewhere: lock.elsewhere,
         }
+    }
+}
+
+/// A time for people.
+pub(super) fn age(ms: u64) -> String {
+    match ms {
+        0..10_000 => format!("{}.{} s", ms / 1000, ms % 1000 / 100),
+        10_000..600_000 => format!("{} s", ms / 1000),
+        600_000..36_000_000 => format!("{} min", ms / 60_000),
+        _ => format!("{} h", ms / 3_600_000),
     }
 }

@@ -17,6 +17,7 @@ use elbow_lock::{ADDRESS_VARIABLE, Client, KEY_VARIABLE};
 use super::args::{MpiArgs, UncoveredRanks};
 use super::preload;
 use super::ranks::{Ear, Heard, RUN_VARIABLE};
+use super::service;
 use super::supervise::Supervision;
 use crate::exit;
 use crate::say::say;
@@ -34,12 +35,12 @@ const UNCOVERED_VARIABLE: &str = "ELBOW_MPI_UNCOVERED";
 /// Runs the command.
 pub(super) fn run(args: &MpiArgs) -> Result<ExitCode> {
     let library = preload::library(LIBRARY, LIBRARY_VARIABLE)?;
-    let address = preload::absolute(super::address_of(&args.service)?)?;
+    let address = preload::absolute(service::address_of(&args.service)?)?;
     let is_ignored = args.uncovered == UncoveredRanks::Ignore;
     let supervision = (!is_ignored).then(Supervision::begin).transpose()?; // Before the client, which may have a thread.
     // A service that is not there is better told of now than by each process.
     let name = format!("elbow lock mpi, process {}", std::process::id());
-    let client = super::connect(&args.service, name)?;
+    let client = service::connect(&args.service, name)?;
     let (program, arguments) = (&args.command[0], &args.command[1..]);
     let mut command = Command::new(program);
     command

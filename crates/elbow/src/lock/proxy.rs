@@ -7,6 +7,7 @@ use elbow_lock::proxy::{self, Settings};
 
 use super::args::ProxyArgs;
 use super::serve::told_to_end;
+use super::service;
 use crate::say::{answer, say};
 
 /// Serves the processes of this node until told to end.
@@ -17,8 +18,8 @@ pub(super) fn run(args: &ProxyArgs) -> Result<ExitCode> {
     let settings = Settings {
         listen: args.listen.clone(),
         users: args.users.into(),
-        service: super::address_of(&args.service)?.clone(),
-        options: super::options_of(&args.service, args.ttl, name)?,
+        service: service::address_of(&args.service)?.clone(),
+        options: service::options_of(&args.service, args.ttl, name)?,
         clients_max: args.clients,
         memory_bytes: usize::try_from(args.memory).unwrap_or(usize::MAX),
     };

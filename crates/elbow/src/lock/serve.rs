@@ -9,7 +9,7 @@ use elbow_lock::{Address, Limits};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::args::ServeArgs;
-use super::credentials;
+use super::service::credentials;
 use crate::exit;
 use crate::say::{answer, say};
 

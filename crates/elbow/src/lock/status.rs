@@ -7,7 +7,8 @@ use elbow_lock::Client;
 use serde::Deserialize;
 
 use super::args::StatusArgs;
-use super::look::name_of;
+use super::look::{age, name_of};
+use super::service;
 use crate::json;
 use crate::say::answer;
 
@@ -60,7 +61,7 @@ struct Lock {
 
 /// Prints it once.
 pub(super) fn run(args: &StatusArgs) -> Result<ExitCode> {
-    let client = super::connect(
+    let client = service::connect(
         &args.service,
         format!("elbow lock status, process {}", std::process::id()),
     )?;
@@ -132,15 +133,5 @@ impl Status {
         let client = self.clients.iter().find(|client| client.session == lock.session);
         let name = client.map_or_else(|| format!("session {}", lock.session), |client| client.name.clone());
         format!("  {state:5} {kind:9} {:>7}  {}  {name}", age(lock.age_ms), lock.pattern)
-    }
-}
-
-/// A time for people.
-pub(super) fn age(ms: u64) -> String {
-    match ms {
-        0..10_000 => format!("{}.{} s", ms / 1000, ms % 1000 / 100),
-        10_000..600_000 => format!("{} s", ms / 1000),
-        600_000..36_000_000 => format!("{} min", ms / 60_000),
-        _ => format!("{} h", ms / 3_600_000),
     }
 }

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 
 use super::args::TopArgs;
+use super::service;
 use super::status::{Status, ask};
 use crate::say::answer;
 
@@ -15,7 +16,7 @@ const CLEAR: &str = "\x1b[2J\x1b[H";
 
 /// Shows the status until interrupted; on a terminal in place, else one after the other.
 pub(super) fn run(args: &TopArgs) -> Result<ExitCode> {
-    let client = super::connect(&args.service, format!("elbow lock top, process {}", std::process::id()))?;
+    let client = service::connect(&args.service, format!("elbow lock top, process {}", std::process::id()))?;
     let is_terminal = std::io::stdout().is_terminal();
     let mut before: Option<(Instant, u64)> = None;
     for look in 0..args.looks.unwrap_or(u64::MAX) {

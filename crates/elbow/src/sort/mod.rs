@@ -9,6 +9,7 @@
 //! Exit codes are those of sort(1): 0; 1 where `-c` or `-C` found a disorder; 2 for trouble.
 
 mod args;
+mod failure;
 mod files;
 mod memory;
 mod record_args;
@@ -20,7 +21,6 @@ use std::process::ExitCode;
 pub(crate) use args::{EXAMPLES, SortArgs};
 
 use crate::exit;
-use crate::json::SCHEMA;
 use crate::say::{say, sentence};
 
 /// Sorts, merges or checks; says itself what went wrong.
@@ -37,11 +37,4 @@ pub(crate) fn run(args: &SortArgs) -> anyhow::Result<ExitCode> {
         say(sentence(&error));
         ExitCode::from(exit::SORT_TROUBLE)
     }))
-}
-
-/// What `--json` says of a sort that failed.
-fn failure(error: &str, hint: Option<&str>, code: u8) -> serde_json::Value {
-    serde_json::json!({
-        "schema": SCHEMA, "outcome": "failed", "error": { "message": error }, "hint": hint, "exit_code": code,
-    })
 }

@@ -25,7 +25,8 @@ use elbow_extmem::sort::{self, Key, Options, Output, RecordFormat, SortError, Ta
 use elbow_file::{Errno, RealStorage};
 
 use super::args::SortArgs;
-use super::{failure, memory};
+use super::failure::failure;
+use super::memory;
 use crate::say::{raw, sentence};
 use crate::{allocator, exit};
 use dry_run::dry_run;

@@ -23,7 +23,8 @@ use serde_json::json;
 use watch::Watch;
 
 use super::args::{SortArgs, TextArgs};
-use super::{failure, files, memory};
+use super::failure::failure;
+use super::{files, memory};
 use crate::json::SCHEMA;
 use crate::say::{raw, sentence};
 use crate::{allocator, exit};

@@ -12,7 +12,7 @@ use parquet::file::properties::WriterProperties;
 use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::parser::parse_message_type;
 
-use super::{Cell, Kind};
+use super::cell::{Cell, Kind};
 
 /// Rows of a group of a Parquet file.
 const GROUP_ROWS: usize = 65_536;

@@ -15,7 +15,7 @@ use crate::progress::Meter as Display;
 use crate::say::{raw, say};
 use crate::signals::{self, Event};
 use crate::sort::args::SortArgs;
-use crate::sort::failure;
+use crate::sort::failure::failure;
 use crate::{exit, size};
 
 /// How often progress is shown and the space that is taken is looked at.
