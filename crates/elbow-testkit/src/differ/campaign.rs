@@ -20,6 +20,8 @@ use super::trial::{Programs, Trial};
 const KNOWN_MAX: usize = 24;
 /// How often a case is run to see how often it shows what it showed.
 const TRIES: u32 = 5;
+/// Why something is not counted as found.
+const UNSTEADY: &str = "the native system does not answer the same twice";
 
 /// What is needed to try a case.
 #[derive(Clone, Copy, Debug)]
@@ -81,13 +83,14 @@ impl Bench<'_> {
         let (mut case, mut known) = (case.clone(), Vec::new());
         let mut given_up = format!("more than {KNOWN_MAX} calls of a case met something known");
         for _ in 0..KNOWN_MAX {
-            let findings = match Trial::run(&case, self.lab, self.programs, name) {
+            let trial = match Trial::run(&case, self.lab, self.programs, name) {
                 Err(error) if error.kind() == io::ErrorKind::Unsupported => {
                     given_up = "a case cannot be played without a call that met something known".to_owned();
                     break;
                 }
-                trial => trial?.findings(&case),
+                trial => trial?,
             };
+            let findings = trial.findings(&case);
             let of = |finding: &Finding| self.known.of(self.lab.storage(), &case, finding);
             let (met, findings): (Vec<Finding>, _) = findings.into_iter().partition(|finding| of(finding).is_some());
             let call = met.iter().find(|finding| finding.step.is_some());
@@ -100,7 +103,15 @@ impl Bench<'_> {
             );
             match call.and_then(|finding| finding.step) {
                 Some(step) => drop(case.steps.remove(step)),
-                None => return Ok(Examined { case, findings, known }),
+                None => {
+                    let (findings, unsteady) = self.steady(&case, trial, findings, name)?;
+                    known.extend(
+                        unsteady
+                            .into_iter()
+                            .map(|finding| (finding.signature, UNSTEADY.to_owned())),
+                    );
+                    return Ok(Examined { case, findings, known });
+                }
             }
         }
         known.push(("given up".to_owned(), given_up));
@@ -109,6 +120,24 @@ impl Bench<'_> {
             findings: Vec::new(),
             known,
         })
+    }
+
+    /// What is found beside another native run as well, and what is not: sshfs goes on for a while to tell what a file was like.
+    fn steady(
+        &self,
+        case: &Case,
+        trial: Trial,
+        findings: Vec<Finding>,
+        name: &str,
+    ) -> io::Result<(Vec<Finding>, Vec<Finding>)> {
+        if findings.is_empty() {
+            return Ok(Default::default());
+        }
+        let again = trial
+            .beside_another(case, self.lab, self.programs, name)?
+            .findings(case);
+        let is_again = |finding: &Finding| again.iter().any(|other| other.signature == finding.signature);
+        Ok(findings.into_iter().partition(is_again))
     }
 
     /// Runs the cases of seeds, as `adjust` changes them; those where it says no are left out.

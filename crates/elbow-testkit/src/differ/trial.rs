@@ -64,14 +64,7 @@ impl Trial {
     /// What the lab says; [`io::ErrorKind::Unsupported`] when the case cannot be played (a worker may not enter the tree). What the job
     /// does wrong is no error.
     pub fn run(case: &Case, lab: &Lab, programs: &Programs, name: &str) -> io::Result<Self> {
-        let stage = Stage {
-            case,
-            programs,
-            lab,
-            dir: lab.path(name),
-        };
-        fs::create_dir(&stage.dir)?;
-        fs::write(stage.dir.join("script"), case.to_text())?;
+        let stage = Stage::begin(case, lab, programs, name)?;
         let native = stage.run(None)?;
         if native.code == Some(BROKEN_CODE) {
             fs::remove_dir_all(&stage.dir)?;
@@ -84,6 +77,17 @@ impl Trial {
         });
         fs::remove_dir_all(&stage.dir)?;
         trial
+    }
+
+    /// The same job beside another native run: what the two then no longer differ in, the native system itself does not answer the same twice.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    pub fn beside_another(self, case: &Case, lab: &Lab, programs: &Programs, name: &str) -> io::Result<Self> {
+        let stage = Stage::begin(case, lab, programs, name)?;
+        let native = stage.run(None)?;
+        fs::remove_dir_all(&stage.dir)?;
+        Ok(Self { native, ..self })
     }
 
     /// What differs.
@@ -99,7 +103,19 @@ struct Stage<'a> {
     dir: PathBuf,
 }
 
-impl Stage<'_> {
+impl<'a> Stage<'a> {
+    fn begin(case: &'a Case, lab: &'a Lab, programs: &'a Programs, name: &str) -> io::Result<Self> {
+        let dir = lab.path(name);
+        fs::create_dir(&dir)?;
+        fs::write(dir.join("script"), case.to_text())?;
+        Ok(Self {
+            case,
+            programs,
+            lab,
+            dir,
+        })
+    }
+
     /// A native run, or a job with a bug or none.
     fn run(&self, job: Option<Option<Bug>>) -> io::Result<Run> {
         let place = self
