@@ -19,19 +19,21 @@ use std::process::{Command, Stdio};
 
 use elbow_file::Errno;
 use rustix::fs::{CWD, Mode, OFlags, StatVfsMountFlags};
-use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, UnmountFlags};
+use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
 
-use crate::namespace::Step;
-use crate::place::errno_of;
-use crate::realm;
+use crate::front::Front;
+use crate::fuse::{DEVICE, FUSERMOUNT, unmount};
+use crate::job_directory::JobDirectory;
+use crate::mount_error::{MountError, errno_of, failed, no_fuse};
 use crate::runtime::runtime_parents;
-use crate::{Front, MountError, Place, Session, Watcher};
+use crate::session::Session;
+use crate::step::Step;
+use crate::user_namespace;
+use crate::watcher::Watcher;
 
-pub(crate) const DEVICE: &std::ffi::CStr = c"/dev/fuse";
 /// Four requests of the largest size.
 const READAHEAD_KIB: &str = "4096";
-const FUSERMOUNT: &str = "fusermount3";
 
 /// A FUSE mount, served or not yet.
 #[derive(Debug)]
@@ -62,7 +64,7 @@ impl Connection {
     ///
     /// # Errors
     /// FUSE or the rights to use it are missing.
-    pub fn private(place: &Place, watcher: &Watcher) -> Result<Self, MountError> {
+    pub fn private(place: &JobDirectory, watcher: &Watcher) -> Result<Self, MountError> {
         if rustix::process::geteuid().is_root() {
             // Whoever comes to it in the namespace comes on the way that leads to the directory itself.
             let (device, mount) = detached(place, true)?;
@@ -72,8 +74,8 @@ impl Connection {
                 mount: Mount::Detached(mount),
             });
         }
-        if realm::is_needed() {
-            let (device, mount) = realm::mount(place.path(), attributes(place.flags()))?;
+        if user_namespace::is_needed() {
+            let (device, mount) = user_namespace::mount(place.path(), attributes(place.flags()))?;
             watch(watcher.device(&mount, Path::new(""), place.path()))?;
             return Ok(Self {
                 device: Some(device),
@@ -92,11 +94,11 @@ impl Connection {
     /// A mount of a directory at a path that everybody sees. The watcher takes it away should we die.
     ///
     /// Root's mount lets other users in, as the directory itself does, but not where they could not get to the directory:
-    /// [`Place::is_closed_from`] the mount point.
+    /// [`JobDirectory::is_closed_from`] the mount point.
     ///
     /// # Errors
     /// FUSE or the rights to use it are missing.
-    pub fn at(place: &Place, mount_point: &Path, watcher: &Watcher) -> Result<Self, MountError> {
+    pub fn at(place: &JobDirectory, mount_point: &Path, watcher: &Watcher) -> Result<Self, MountError> {
         watch(watcher.mount(mount_point))?;
         let mount = Mount::At(mount_point.to_owned());
         if !rustix::process::geteuid().is_root() {
@@ -192,42 +194,15 @@ impl Drop for Hidden {
     }
 }
 
-/// Takes a mount away; `lazily` also while it is in use.
-///
-/// # Errors
-/// The errno of umount(2), or EBUSY where `fusermount3` refused.
-pub fn unmount(path: &Path, lazily: bool) -> Result<(), Errno> {
-    if rustix::process::geteuid().is_root() {
-        return rustix::mount::unmount(
-            path,
-            if lazily {
-                UnmountFlags::DETACH
-            } else {
-                UnmountFlags::empty()
-            },
-        );
-    }
-    let mut command = Command::new(FUSERMOUNT);
-    command
-        .arg("-u")
-        .args(lazily.then_some("-z"))
-        .arg("-q")
-        .arg("--")
-        .arg(path);
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    let status = command.status().map_err(|error| errno_of(&error))?;
-    if status.success() { Ok(()) } else { Err(Errno::BUSY) }
-}
-
 /// Makes a mount that lies nowhere, for root alone or for others too. The flags of the file system below hold for it as well.
-fn detached(place: &Place, for_others: bool) -> Result<(OwnedFd, OwnedFd), MountError> {
+fn detached(place: &JobDirectory, for_others: bool) -> Result<(OwnedFd, OwnedFd), MountError> {
     let flags = OFlags::RDWR | OFlags::CLOEXEC;
     let device = rustix::fs::open(DEVICE, flags, Mode::empty()).map_err(no_fuse)?;
     let mount = mount_device(&device, place, for_others).map_err(|errno| failed(Step::Mount, errno))?;
     Ok((device, mount))
 }
 
-fn mount_device(device: &OwnedFd, place: &Place, for_others: bool) -> Result<OwnedFd, Errno> {
+fn mount_device(device: &OwnedFd, place: &JobDirectory, for_others: bool) -> Result<OwnedFd, Errno> {
     use rustix::mount::{fsconfig_create, fsconfig_set_flag, fsconfig_set_string, fsmount, fsopen};
     let context = fsopen("fuse", FsOpenFlags::FSOPEN_CLOEXEC)?;
     let set = |key: &str, value: &OsStr| fsconfig_set_string(context.as_fd(), key, value);
@@ -284,18 +259,6 @@ fn random() -> Result<u64, MountError> {
 
 fn watch(told: std::io::Result<()>) -> Result<(), MountError> {
     told.map_err(|error| failed(Step::Mount, errno_of(&error)))
-}
-
-fn no_fuse(errno: Errno) -> MountError {
-    MountError::NoFuse { errno }
-}
-
-pub(crate) fn failed(step: Step, errno: Errno) -> MountError {
-    match errno {
-        Errno::NODEV | Errno::NXIO if step == Step::Mount => no_fuse(errno),
-        Errno::PERM if rustix::process::geteuid().is_root() => MountError::NotPermitted { step, errno },
-        _ => MountError::Failed { step, errno },
-    }
 }
 
 /// Mounts by the setuid helper, which sends the open `/dev/fuse` back over a socket.

@@ -18,7 +18,7 @@
 //! What the kernel does for us: permission checks (`default_permissions`, POSIX ACLs), file locks, path lookup,
 //! `O_APPEND` (it knows the size), readahead. What is refused: `copy_file_range` and ioctls (callers fall back).
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -34,10 +34,11 @@ use fuser::{
     Request, TimeOrNow, WriteFlags,
 };
 
-use crate::asking::{Core, Op, Reply, answer, later};
 use crate::caller::Who;
 use crate::convert;
+use crate::dispatch::{FrontCore, Op, Reply, answer, later};
 use crate::open_dirs::Snapshot;
+use crate::options::FrontOptions;
 use crate::reply::{self, FOREVER};
 
 /// The virtual attribute of the root that names the control socket of a mount.
@@ -58,18 +59,9 @@ const DIR_FLAGS: FopenFlags = FopenFlags::FOPEN_KEEP_CACHE.union(FopenFlags::FOP
 const SEEK_DATA: i32 = libc::SEEK_DATA;
 const SEEK_HOLE: i32 = libc::SEEK_HOLE;
 
-/// What a front end has to know besides its job.
-#[derive(Clone, Debug, Default)]
-pub struct FrontOptions {
-    /// Value of [`CONTROL_XATTR`] on the root; `None`: there is no such attribute.
-    pub control: Option<OsString>,
-    /// fsync(2) may block until data is on the storage, so it must not keep the reader thread.
-    pub durable: bool,
-}
-
 /// A job as a `fuser` file system.
 pub struct Front {
-    core: Arc<Core>,
+    core: Arc<FrontCore>,
     /// The kernel leaves the umask to us (needed for default ACLs).
     takes_umask: bool,
 }
@@ -79,12 +71,12 @@ impl Front {
     #[must_use]
     pub fn new(job: Job, options: FrontOptions) -> Self {
         Self {
-            core: Arc::new(Core::new(job, options)),
+            core: Arc::new(FrontCore::new(job, options)),
             takes_umask: false,
         }
     }
 
-    pub(crate) fn core(&self) -> Arc<Core> {
+    pub(crate) fn core(&self) -> Arc<FrontCore> {
         self.core.clone()
     }
 
@@ -117,7 +109,7 @@ impl Front {
         match self.core.dirs.get(handle.0) {
             Some(snapshot) if offset > 0 => reply(&self.core, Ok(snapshot)),
             _ => {
-                let op = move |core: &Core| core.snapshot(ino);
+                let op = move |core: &FrontCore| core.snapshot(ino);
                 self.ask(op, move |core, answer| {
                     let answer = answer.map(Arc::new);
                     if let Ok(snapshot) = &answer {
@@ -176,7 +168,7 @@ impl Filesystem for Front {
 
     fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         let (parent, name) = (self.ino(parent), name.to_owned());
-        let op = move |core: &Core| core.job.lookup(parent, &name);
+        let op = move |core: &FrontCore| core.job.lookup(parent, &name);
         self.ask(op, |core, answer| match answer {
             Err(Errno::NOENT) => reply.entry(&FOREVER, &convert::no_entry(), Generation(0)),
             answer => reply::entry(core, reply, answer),
@@ -190,7 +182,7 @@ impl Filesystem for Front {
     fn getattr(&self, _: &Request, ino: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
         let ino = self.ino(ino);
         self.ask(
-            move |core: &Core| core.job.getattr(ino),
+            move |core: &FrontCore| core.job.getattr(ino),
             |core, answer| reply::attr(core, reply, answer),
         );
     }
@@ -226,13 +218,13 @@ impl Filesystem for Front {
         };
         // Another one comes before a write that takes capabilities.
         let to_nobody = is_nothing(&set) && !self.core.takers.is_last(request.pid(), ino);
-        let op = move |core: &Core| core.setattr(ino, &set, who, to_nobody);
+        let op = move |core: &FrontCore| core.setattr(ino, &set, who, to_nobody);
         self.ask(op, |core, answer| reply::attr(core, reply, answer));
     }
 
     fn readlink(&self, _: &Request, ino: INodeNo, reply: ReplyData) {
         let ino = self.ino(ino);
-        let op = move |core: &Core| core.job.readlink(ino);
+        let op = move |core: &FrontCore| core.job.readlink(ino);
         self.ask(op, |_, answer| {
             reply::data(reply, answer.map(|target| target.as_bytes().to_vec()));
         });
@@ -254,7 +246,7 @@ impl Filesystem for Front {
         let (caller, parent, name) = (self.caller(request, umask), self.ino(parent), name.to_owned());
         let (mode, rdev) = (mode & 0o7777, convert::from_kernel_device(rdev));
         self.ask_entry(
-            move |core: &Core| core.job.mknod(caller, parent, &name, kind, mode, rdev),
+            move |core: &FrontCore| core.job.mknod(caller, parent, &name, kind, mode, rdev),
             reply,
         );
     }
@@ -262,26 +254,26 @@ impl Filesystem for Front {
     fn mkdir(&self, request: &Request, parent: INodeNo, name: &OsStr, mode: u32, umask: u32, reply: ReplyEntry) {
         let (caller, parent, name) = (self.caller(request, umask), self.ino(parent), name.to_owned());
         self.ask_entry(
-            move |core: &Core| core.job.mkdir(caller, parent, &name, mode & 0o7777),
+            move |core: &FrontCore| core.job.mkdir(caller, parent, &name, mode & 0o7777),
             reply,
         );
     }
 
     fn unlink(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let (parent, name) = (self.ino(parent), name.to_owned());
-        self.ask_empty(move |core: &Core| core.job.unlink(parent, &name), reply);
+        self.ask_empty(move |core: &FrontCore| core.job.unlink(parent, &name), reply);
     }
 
     fn rmdir(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let (parent, name) = (self.ino(parent), name.to_owned());
-        self.ask_empty(move |core: &Core| core.job.rmdir(parent, &name), reply);
+        self.ask_empty(move |core: &FrontCore| core.job.rmdir(parent, &name), reply);
     }
 
     fn symlink(&self, request: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
         let (caller, parent) = (self.caller(request, 0), self.ino(parent));
         let (name, target) = (name.to_owned(), target.as_os_str().to_owned());
         self.ask_entry(
-            move |core: &Core| core.job.symlink(caller, parent, &name, &target),
+            move |core: &FrontCore| core.job.symlink(caller, parent, &name, &target),
             reply,
         );
     }
@@ -302,14 +294,14 @@ impl Filesystem for Front {
         let (parent, name) = (self.ino(parent), name.to_owned());
         let (new_parent, new_name) = (self.ino(new_parent), new_name.to_owned());
         self.ask_empty(
-            move |core: &Core| core.job.rename(parent, &name, new_parent, &new_name, mode),
+            move |core: &FrontCore| core.job.rename(parent, &name, new_parent, &new_name, mode),
             reply,
         );
     }
 
     fn link(&self, _: &Request, ino: INodeNo, new_parent: INodeNo, new_name: &OsStr, reply: ReplyEntry) {
         let (ino, new_parent, new_name) = (self.ino(ino), self.ino(new_parent), new_name.to_owned());
-        self.ask_entry(move |core: &Core| core.job.link(ino, new_parent, &new_name), reply);
+        self.ask_entry(move |core: &FrontCore| core.job.link(ino, new_parent, &new_name), reply);
     }
 
     /// What is to be truncated too is truncated by `setattr`.
@@ -317,7 +309,7 @@ impl Filesystem for Front {
         let ino = self.ino(ino);
         self.core.openers.note(request.pid(), ino);
         let write = flags.acc_mode() != OpenAccMode::O_RDONLY;
-        let op = move |core: &Core| core.job.open(ino, write, false);
+        let op = move |core: &FrontCore| core.job.open(ino, write, false);
         self.ask(op, move |core, answer| match answer {
             Ok(()) => {
                 reply.opened(handle_of(write), FILE_FLAGS);
@@ -370,7 +362,7 @@ impl Filesystem for Front {
             write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID),
             Who::of(request),
         );
-        let send = move |_: &Arc<Core>, answer: Result<usize, Errno>| match answer {
+        let send = move |_: &Arc<FrontCore>, answer: Result<usize, Errno>| match answer {
             Ok(written) => reply.written(written as u32),
             Err(errno) => reply.error(convert::errno(errno)),
         };
@@ -382,7 +374,7 @@ impl Filesystem for Front {
                 later(
                     &self.core,
                     fetch,
-                    move |core: &Core| core.write(ino, offset, &data, set_ids),
+                    move |core: &FrontCore| core.write(ino, offset, &data, set_ids),
                     send,
                 );
             }
@@ -412,7 +404,7 @@ impl Filesystem for Front {
 
     fn fsync(&self, _: &Request, ino: INodeNo, _: FileHandle, _datasync: bool, reply: ReplyEmpty) {
         let ino = self.ino(ino);
-        let sync = move |core: &Core| reply::empty(reply, core.job.fsync(ino));
+        let sync = move |core: &FrontCore| reply::empty(reply, core.job.fsync(ino));
         if self.core.options.durable {
             let core = self.core.clone();
             self.core.run(move || sync(&core));
@@ -450,7 +442,7 @@ impl Filesystem for Front {
 
     fn statfs(&self, _: &Request, _: INodeNo, reply: ReplyStatfs) {
         self.ask(
-            |core: &Core| core.job.statfs(),
+            |core: &FrontCore| core.job.statfs(),
             |_, answer| match answer {
                 Ok(space) => reply::space(reply, &space),
                 Err(errno) => reply.error(convert::errno(errno)),
@@ -477,7 +469,7 @@ impl Filesystem for Front {
         let (ino, name, value) = (self.ino(ino), name.to_owned(), value.to_vec());
         let who = Who::of(request);
         self.ask_empty(
-            move |core: &Core| core.set_xattr(ino, (&name, &value), mode, who),
+            move |core: &FrontCore| core.set_xattr(ino, (&name, &value), mode, who),
             reply,
         );
     }
@@ -491,13 +483,13 @@ impl Filesystem for Front {
             return reply::xattr(reply, size, Ok(control.as_bytes().to_vec()));
         }
         let name = name.to_owned();
-        let op = move |core: &Core| core.job.get_xattr(ino, &name);
+        let op = move |core: &FrontCore| core.job.get_xattr(ino, &name);
         self.ask(op, move |_, answer| reply::xattr(reply, size, answer));
     }
 
     fn listxattr(&self, request: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
         let (ino, is_root) = (self.ino(ino), request.uid() == 0);
-        let op = move |core: &Core| core.job.list_xattrs(ino);
+        let op = move |core: &FrontCore| core.job.list_xattrs(ino);
         self.ask(op, move |_, answer| {
             reply::xattr(reply, size, answer.map(|names| reply::name_list(names, is_root)));
         });
@@ -508,7 +500,7 @@ impl Filesystem for Front {
         if name == "security.capability" {
             self.core.takers.note(request.pid(), ino);
         }
-        self.ask_empty(move |core: &Core| core.job.remove_xattr(ino, &name), reply);
+        self.ask_empty(move |core: &FrontCore| core.job.remove_xattr(ino, &name), reply);
     }
 
     fn access(&self, _: &Request, _: INodeNo, _: fuser::AccessFlags, reply: ReplyEmpty) {
@@ -526,7 +518,7 @@ impl Filesystem for Front {
         reply: ReplyCreate,
     ) {
         let (caller, parent, name) = (self.caller(request, umask), self.ino(parent), name.to_owned());
-        let op = move |core: &Core| core.job.create(caller, parent, &name, mode & 0o7777);
+        let op = move |core: &FrontCore| core.job.create(caller, parent, &name, mode & 0o7777);
         self.ask(op, |core, answer| match answer {
             Ok(attr) => reply.created(
                 &FOREVER,
@@ -566,7 +558,7 @@ impl Filesystem for Front {
         let ino = self.ino(ino);
         let who = Who::of(request);
         self.ask_empty(
-            move |core: &Core| core.fallocate(ino, mode, (offset, length), who),
+            move |core: &FrontCore| core.fallocate(ino, mode, (offset, length), who),
             reply,
         );
     }

@@ -10,7 +10,7 @@
 //! - [`Connection`] is a FUSE mount: attached nowhere yet, or at a path; [`Session`] serves it.
 //! - [`Entrance`] puts a child process into a namespace in which connections lie over their directories.
 //! - [`Watcher`] takes mounts away, and ends what lives in a namespace, when this process is killed.
-//! - [`Place`] checks a directory before anything is started and says what is wrong with it.
+//! - [`JobDirectory`] checks a directory before anything is started and says what is wrong with it.
 //!
 //! This crate decides nothing about commits, exit codes or output.
 //!
@@ -18,11 +18,11 @@
 //! use std::{path::Path, process::Command, sync::Arc};
 //! use elbow_file::RealStorage;
 //! use elbow_job::{Job, Options};
-//! use elbow_mount::{ChildState, Connection, Entrance, Front, FrontOptions, Place, Watcher};
+//! use elbow_mount::{ChildState, Connection, Entrance, Front, FrontOptions, JobDirectory, Watcher};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let watcher = Watcher::start()?; // before there is a second thread
-//! let place = Place::check(Path::new("/project/alice"))?;
+//! let place = JobDirectory::check(Path::new("/project/alice"))?;
 //! let root = RealStorage::open_root(place.path())?;
 //! let job = Job::begin(Arc::new(RealStorage), root, place.path(), Options::default())?;
 //! let mut connection = Connection::private(&place, &watcher)?;
@@ -37,32 +37,43 @@
 //! # Ok(()) }
 //! ```
 
-mod ahead;
-mod asking;
 mod caller;
 mod connection;
 mod convert;
 mod copies;
+mod directory_readahead;
+mod dispatch;
 mod front;
+mod fuse;
+mod id_maps;
+mod job_directory;
 mod last_files;
+mod mount_error;
+mod mount_table;
 mod namespace;
 mod nodes;
 mod open_dirs;
-mod place;
+mod options;
 mod pool;
 mod prefetch;
-mod realm;
+mod readahead;
 mod reply;
 mod runtime;
 mod session;
-mod siblings;
+mod step;
 mod subordinate;
+mod user_namespace;
 mod watcher;
 
-pub use connection::{Connection, unmount};
-pub use front::{CONTROL_XATTR, Front, FrontOptions};
-pub use namespace::{ChildState, Entrance, Report, Step};
-pub use place::{MountError, Place, job_mounts, nested_mounts};
+pub use connection::Connection;
+pub use front::{CONTROL_XATTR, Front};
+pub use fuse::unmount;
+pub use job_directory::JobDirectory;
+pub use mount_error::MountError;
+pub use mount_table::{job_mounts, nested_mounts};
+pub use namespace::{ChildState, Entrance, Report};
+pub use options::FrontOptions;
 pub use runtime::runtime_parents;
 pub use session::{Session, WrittenBack};
+pub use step::Step;
 pub use watcher::{Watcher, end_connection};

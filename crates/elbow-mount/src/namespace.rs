@@ -14,8 +14,7 @@
 
 #![allow(clippy::disallowed_methods)] // mount points, devices and /proc: not the storage of a job
 
-use std::ffi::{CStr, CString};
-use std::fmt;
+use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -24,70 +23,20 @@ use std::path::Path;
 use std::process::Command;
 
 use elbow_file::Errno;
-use rustix::fs::{CWD, Mode, OFlags};
+use rustix::fs::{CWD, Mode};
 use rustix::mount::{MountPropagationFlags, MoveMountFlags};
 use rustix::pipe::PipeFlags;
 use rustix::process::{Resource, Rlimit};
 use rustix::thread::{LinkNameSpaceType, UnshareFlags};
 
-use crate::connection::{Source, failed};
+use crate::connection::{Connection, Source};
 use crate::copies::Copies;
+use crate::id_maps::IdMaps;
+use crate::job_directory::JobDirectory;
+use crate::mount_error::{MountError, failed};
+use crate::step::{STEPS, Step};
 use crate::subordinate::{Request, SubordinateIds};
-use crate::{Connection, MountError, Place, realm};
-
-/// One thing that is done to get a mount or a namespace.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-#[non_exhaustive]
-pub enum Step {
-    /// Reading the mount table.
-    ReadMounts,
-    /// Making the FUSE mount.
-    Mount,
-    /// Opening its root.
-    OpenRoot,
-    /// Entering new namespaces.
-    Unshare,
-    /// Keeping the own uid and gid in them.
-    MapIds,
-    /// Cutting the mounts off from those outside.
-    Separate,
-    /// Laying the mount over its directory.
-    Attach,
-    /// Entering the current directory again.
-    ChangeDirectory,
-    /// Giving the command the limits, umask and signals that we were started with.
-    Restore,
-}
-
-/// All steps, by number.
-pub(crate) const STEPS: [Step; 9] = [
-    Step::ReadMounts,
-    Step::Mount,
-    Step::OpenRoot,
-    Step::Unshare,
-    Step::MapIds,
-    Step::Separate,
-    Step::Attach,
-    Step::ChangeDirectory,
-    Step::Restore,
-];
-
-impl fmt::Display for Step {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Step::ReadMounts => "cannot read /proc/self/mountinfo",
-            Step::Mount => "cannot make a FUSE mount",
-            Step::OpenRoot => "cannot open the new mount",
-            Step::Unshare => "cannot enter a new mount namespace",
-            Step::MapIds => "cannot keep the user and group in a new user namespace",
-            Step::Separate => "cannot make the mounts private",
-            Step::Attach => "cannot lay the mount over its directory",
-            Step::ChangeDirectory => "cannot enter the current directory inside the mount",
-            Step::Restore => "cannot restore limits, umask or signals for the command",
-        })
-    }
-}
+use crate::user_namespace;
 
 /// What a command is to find as we found it.
 #[derive(Clone, Copy)]
@@ -122,12 +71,6 @@ enum Mounted {
     Path(CString),
 }
 
-/// What goes into `/proc/self/uid_map` and `gid_map`.
-pub(crate) struct IdMaps {
-    uid: CString,
-    gid: CString,
-}
-
 /// Where a child says what went wrong before its exec.
 #[derive(Debug)]
 pub struct Report(OwnedFd);
@@ -140,11 +83,11 @@ impl Entrance {
     /// # Errors
     /// A path contains a zero byte, or there are too many open files.
     pub fn new(
-        mounts: &[(&Connection, &Place)],
+        mounts: &[(&Connection, &JobDirectory)],
         working_directory: Option<&Path>,
         state: ChildState,
     ) -> io::Result<Self> {
-        let needs_ids = !rustix::process::geteuid().is_root() && realm::namespace().is_none();
+        let needs_ids = !rustix::process::geteuid().is_root() && user_namespace::namespace().is_none();
         let subordinate = needs_ids.then(SubordinateIds::of_this_user).flatten();
         let attachments = mounts.iter().map(|(connection, place)| attachment(connection, place));
         let covered = |dir: &&Path| mounts.iter().any(|(_, place)| dir.starts_with(place.path()));
@@ -178,7 +121,7 @@ impl Entrance {
 
     fn enter(&self) -> Result<(), (Step, Errno)> {
         let at = |step| move |errno| (step, errno);
-        if let Some(namespace) = realm::namespace() {
+        if let Some(namespace) = user_namespace::namespace() {
             join(namespace).map_err(at(Step::Unshare))?;
         }
         unshare(self.id_maps.is_some()).map_err(at(Step::Unshare))?;
@@ -228,7 +171,7 @@ impl Attachment {
     }
 }
 
-fn attachment(connection: &Connection, place: &Place) -> io::Result<Attachment> {
+fn attachment(connection: &Connection, place: &JobDirectory) -> io::Result<Attachment> {
     let source = match connection.source() {
         Some(Source::Detached(mount)) => Mounted::Detached(mount.try_clone_to_owned()?),
         Some(Source::Path(path)) => Mounted::Path(c_string(path)?),
@@ -242,38 +185,6 @@ fn attachment(connection: &Connection, place: &Place) -> io::Result<Attachment> 
 
 fn c_string(path: &Path) -> io::Result<CString> {
     Ok(CString::new(path.as_os_str().as_bytes())?)
-}
-
-impl IdMaps {
-    /// The effective ids, mapped to themselves: all that the kernel allows without privilege.
-    pub(crate) fn own() -> Self {
-        let map = |id: u32| CString::new(format!("{id} {id} 1\n")).unwrap_or_default();
-        Self {
-            uid: map(rustix::process::geteuid().as_raw()),
-            gid: map(rustix::process::getegid().as_raw()),
-        }
-    }
-
-    pub(crate) fn write(&self) -> Result<(), Errno> {
-        self.write_beside([false; 2])
-    }
-
-    /// The same where users or groups are mapped already.
-    fn write_beside(&self, [users, groups]: [bool; 2]) -> Result<(), Errno> {
-        if !users {
-            write_file(c"/proc/self/uid_map", &self.uid)?;
-        }
-        if !groups {
-            write_file(c"/proc/self/setgroups", c"deny")?; // the kernel wants this before a gid may be mapped
-            write_file(c"/proc/self/gid_map", &self.gid)?;
-        }
-        Ok(())
-    }
-}
-
-fn write_file(path: &CStr, content: &CStr) -> Result<(), Errno> {
-    let file = rustix::fs::open(path, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?;
-    rustix::io::write(&file, content.to_bytes()).map(|_| ())
 }
 
 impl ChildState {
@@ -324,7 +235,7 @@ impl Report {
         let mut number = [0];
         let got = rustix::io::read(&self.0, &mut number).ok()?;
         let step = STEPS.into_iter().find(|step| got == 1 && *step as u8 == number[0])?;
-        Some(refusal(step, crate::place::errno_of(spawn)))
+        Some(refusal(step, crate::mount_error::errno_of(spawn)))
     }
 }
 

@@ -21,7 +21,7 @@ use fuser::{FileAttr, INodeNo};
 use parking_lot::RwLock;
 
 use crate::convert::file_attr;
-use crate::realm;
+use crate::user_namespace;
 
 /// Numbers from here to twice this are the job's own; no file system is known to hand them out.
 const FIRST_OWN: u64 = 1 << 62;
@@ -95,7 +95,7 @@ impl Nodes {
 
 /// In the numbers that the namespace of the mount has.
 fn with_owners(attr: FileAttr) -> FileAttr {
-    let (uid, gid) = realm::shown_owners((attr.uid, attr.gid));
+    let (uid, gid) = user_namespace::shown_owners((attr.uid, attr.gid));
     FileAttr { uid, gid, ..attr }
 }
 

@@ -1,4 +1,4 @@
-//! Doing what [`crate::ahead`] and [`crate::siblings`] advise: reading in advance, on the threads that may block.
+//! Doing what [`crate::readahead`] and [`crate::directory_readahead`] advise: reading in advance, on the threads that may block.
 //!
 //! All of it is a guess: errors are left to whoever really reads, and storage that answers quickly is left alone.
 
@@ -10,9 +10,9 @@ use elbow_file::{Errno, Kind};
 use elbow_job::{Fetch, Ino, Stop};
 use parking_lot::Mutex;
 
-use crate::ahead::ReadAhead;
-use crate::asking::Core;
-use crate::siblings::{Held, Numbered, Walks};
+use crate::directory_readahead::{Held, Numbered, Walks};
+use crate::dispatch::FrontCore;
+use crate::readahead::ReadAhead;
 
 /// Files up to this size are read whole in advance.
 const SMALL_BYTES_MAX: u64 = 256 << 10;
@@ -31,7 +31,7 @@ pub(crate) struct Prefetch {
     storage_is_slow: AtomicBool,
 }
 
-impl Core {
+impl FrontCore {
     /// Reads what is not in memory, for somebody who waits; blocks.
     pub(crate) fn read_from_storage(
         &self,

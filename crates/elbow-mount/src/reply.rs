@@ -12,21 +12,21 @@ use fuser::{
     ReplyStatfs, ReplyXattr,
 };
 
-use crate::asking::Core;
 use crate::convert;
+use crate::dispatch::FrontCore;
 use crate::open_dirs::{Item, Snapshot};
 
 /// How long the kernel may remember: until the mount ends.
 pub(crate) const FOREVER: Duration = Duration::from_secs(1 << 30);
 
-pub(crate) fn entry(core: &Core, reply: ReplyEntry, answer: Result<Attr, Errno>) {
+pub(crate) fn entry(core: &FrontCore, reply: ReplyEntry, answer: Result<Attr, Errno>) {
     match answer {
         Ok(attr) => reply.entry(&FOREVER, &core.nodes.entry(&attr), Generation(0)),
         Err(errno) => reply.error(convert::errno(errno)),
     }
 }
 
-pub(crate) fn attr(core: &Core, reply: ReplyAttr, answer: Result<Attr, Errno>) {
+pub(crate) fn attr(core: &FrontCore, reply: ReplyAttr, answer: Result<Attr, Errno>) {
     match answer {
         Ok(attr) => reply.attr(&FOREVER, &core.nodes.shown(&attr)),
         Err(errno) => reply.error(convert::errno(errno)),
@@ -64,7 +64,7 @@ pub(crate) fn space(reply: ReplyStatfs, space: &Space) {
     );
 }
 
-pub(crate) fn names(core: &Core, mut reply: ReplyDirectory, offset: u64, snapshot: &Snapshot) {
+pub(crate) fn names(core: &FrontCore, mut reply: ReplyDirectory, offset: u64, snapshot: &Snapshot) {
     for (next, item) in snapshot.from(offset) {
         let number = match item {
             Item::Dot(_, number) => INodeNo(number),
@@ -78,7 +78,7 @@ pub(crate) fn names(core: &Core, mut reply: ReplyDirectory, offset: u64, snapsho
 }
 
 /// Names with attributes. Each name handed over counts as a lookup; one that did not fit is taken back.
-pub(crate) fn names_plus(core: &Arc<Core>, mut reply: ReplyDirectoryPlus, offset: u64, snapshot: &Arc<Snapshot>) {
+pub(crate) fn names_plus(core: &Arc<FrontCore>, mut reply: ReplyDirectoryPlus, offset: u64, snapshot: &Arc<Snapshot>) {
     let mut empty = true;
     for (next, item) in snapshot.from(offset) {
         let attr = match item {
@@ -107,7 +107,7 @@ pub(crate) fn names_plus(core: &Arc<Core>, mut reply: ReplyDirectoryPlus, offset
 }
 
 fn fetch_then_names_plus(
-    core: &Arc<Core>,
+    core: &Arc<FrontCore>,
     fetch: Fetch,
     reply: ReplyDirectoryPlus,
     offset: u64,

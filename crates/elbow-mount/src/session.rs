@@ -7,8 +7,8 @@ use std::thread::JoinHandle;
 
 use fuser::{Config, SessionACL};
 
-use crate::Front;
-use crate::asking::Core;
+use crate::dispatch::FrontCore;
+use crate::front::Front;
 
 /// A connection that is being served by a thread. Dropping it does not end it: it ends when its last mount is
 /// gone, when it is aborted, or with the process.
@@ -21,7 +21,7 @@ pub struct Session {
 /// Fetches what the kernel still keeps for itself.
 #[derive(Clone)]
 pub struct WrittenBack {
-    core: Arc<Core>,
+    core: Arc<FrontCore>,
 }
 
 impl Session {

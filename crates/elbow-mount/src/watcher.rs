@@ -47,8 +47,8 @@ use rustix::net::{
 };
 use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions};
 
-use crate::connection::unmount;
-use crate::place::{Listed, is_job_at, mounts_in};
+use crate::fuse::unmount;
+use crate::mount_table::{Listed, is_job_at, mounts_in};
 
 /// As processes are listed (prctl(2) takes 15 bytes).
 const NAME: &std::ffi::CStr = c"elbow-watcher";

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Child, Command, ExitStatus};
 use std::sync::mpsc::Sender;
 
-use elbow_mount::{ChildState, Connection, Entrance, MountError, Place, Watcher};
+use elbow_mount::{ChildState, Connection, Entrance, JobDirectory, MountError, Watcher};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
@@ -37,7 +37,7 @@ pub(crate) enum NotStarted {
 /// The thread that calls must live as long as we do: it is whose death the command hears of.
 pub(crate) fn start(
     words: &[OsString],
-    mounts: &[(&Connection, &Place)],
+    mounts: &[(&Connection, &JobDirectory)],
     state: ChildState,
     events: Sender<Event>,
     watcher: &Watcher,
@@ -49,7 +49,7 @@ pub(crate) fn start(
     Running::of(child, events).map_err(NotStarted::Other)
 }
 
-fn spawn(words: &[OsString], mounts: &[(&Connection, &Place)], state: ChildState) -> Result<Child, NotStarted> {
+fn spawn(words: &[OsString], mounts: &[(&Connection, &JobDirectory)], state: ChildState) -> Result<Child, NotStarted> {
     let working_directory = std::env::current_dir().ok();
     let entrance = Entrance::new(mounts, working_directory.as_deref(), state).map_err(NotStarted::Other)?;
     let (program, arguments) = words

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use anyhow::{Context, bail};
 use elbow_file::{Handle, RealStorage, Storage};
 use elbow_job::{Abandoned, Cause, Job, JobError, Kept, Left, Options, Outcome, RecoverAction, Recovered, SavedJob};
-use elbow_mount::{ChildState, MountError, Place};
+use elbow_mount::{ChildState, JobDirectory, MountError};
 use rustix::process::{Resource, Rlimit};
 
 use crate::cli::{self, JobArgs};
@@ -141,7 +141,7 @@ fn default_scratch() -> PathBuf {
 
 /// A directory that a job can be begun on, again and again.
 pub(crate) struct Site {
-    pub(crate) place: Place,
+    pub(crate) place: JobDirectory,
     storage: Arc<dyn Storage>,
     root: Handle,
 }
@@ -149,7 +149,10 @@ pub(crate) struct Site {
 impl Site {
     /// Opens checked directories. This has to happen before anything is mounted over them.
     pub(crate) fn open_all(directories: &[PathBuf]) -> Result<Vec<Self>, MountError> {
-        Place::check_all(directories)?.into_iter().map(Self::open).collect()
+        JobDirectory::check_all(directories)?
+            .into_iter()
+            .map(Self::open)
+            .collect()
     }
 
     /// Opens one checked directory.
@@ -158,7 +161,7 @@ impl Site {
         sites.into_iter().next().context("no directory")
     }
 
-    fn open(place: Place) -> Result<Self, MountError> {
+    fn open(place: JobDirectory) -> Result<Self, MountError> {
         let root = RealStorage::open_root(place.path()).map_err(|errno| MountError::Unreachable {
             path: place.path().to_owned(),
             errno,

@@ -433,12 +433,7 @@ impl Service {
     }
 
     /// Delivers what follows from a step, before the shard is unlocked.
-    fn end_step(
-        &self,
-        shard: &Shard,
-        own: Option<&ServerSession>,
-        actions: Vec<Action>,
-    ) -> (Vec<Action>, Option<u64>) {
+    fn end_step(&self, shard: &Shard, own: Option<&ServerSession>, actions: Vec<Action>) -> (Vec<Action>, Option<u64>) {
         (self.deliver(own, actions), shard.deadline())
     }
 

@@ -37,9 +37,10 @@ use rustix::net::{
 use rustix::process::{Pid, WaitOptions};
 use rustix::thread::{LinkNameSpaceType, UnshareFlags};
 
-use crate::MountError;
-use crate::connection::{DEVICE, failed};
-use crate::namespace::{IdMaps, STEPS, Step};
+use crate::fuse::DEVICE;
+use crate::id_maps::IdMaps;
+use crate::mount_error::{MountError, failed};
+use crate::step::{STEPS, Step};
 
 /// Who stands for owners without a number, and as what they are shown.
 struct Owners {

@@ -52,7 +52,7 @@ pub(crate) type Numbered = (Ino, u64);
 struct Course {
     files: Vec<Ino>,
     place: HashMap<Ino, usize>,
-    /// Place of the last file that was opened.
+    /// JobDirectory of the last file that was opened.
     last: usize,
     /// All files before this place have been looked at.
     frontier: usize,

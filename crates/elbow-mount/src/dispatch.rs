@@ -8,10 +8,10 @@ use elbow_job::{Answer, Attr, Fetch, Ino, Job, Seek, SetAttr, SetIds, Stop, Xatt
 use fuser::{INodeNo, Notifier};
 
 use crate::caller::Who;
-use crate::front::FrontOptions;
 use crate::last_files::LastFiles;
 use crate::nodes::Nodes;
 use crate::open_dirs::{OpenDirs, Snapshot};
+use crate::options::FrontOptions;
 use crate::pool::Pool;
 use crate::prefetch::Prefetch;
 
@@ -27,7 +27,7 @@ const SET_USER_ID: u32 = 0o4000;
 const GROUP_EXECUTE: u32 = 0o0010;
 
 /// What all threads of a front end share.
-pub(crate) struct Core {
+pub(crate) struct FrontCore {
     pub(crate) job: Job,
     pub(crate) nodes: Nodes,
     pub(crate) dirs: OpenDirs,
@@ -44,15 +44,15 @@ pub(crate) struct Core {
 }
 
 /// An operation, complete with its arguments, that may be tried more than once.
-pub(crate) trait Op<T>: Fn(&Core) -> Answer<T> + Send + 'static {}
-impl<T, F: Fn(&Core) -> Answer<T> + Send + 'static> Op<T> for F {}
+pub(crate) trait Op<T>: Fn(&FrontCore) -> Answer<T> + Send + 'static {}
+impl<T, F: Fn(&FrontCore) -> Answer<T> + Send + 'static> Op<T> for F {}
 
 /// What sends the answer to the kernel.
-pub(crate) trait Reply<T>: FnOnce(&Arc<Core>, Result<T, Errno>) + Send + 'static {}
-impl<T, F: FnOnce(&Arc<Core>, Result<T, Errno>) + Send + 'static> Reply<T> for F {}
+pub(crate) trait Reply<T>: FnOnce(&Arc<FrontCore>, Result<T, Errno>) + Send + 'static {}
+impl<T, F: FnOnce(&Arc<FrontCore>, Result<T, Errno>) + Send + 'static> Reply<T> for F {}
 
 /// Tries an operation; replies, or goes on in a pool.
-pub(crate) fn answer<T: 'static>(core: &Arc<Core>, op: impl Op<T>, reply: impl Reply<T>) {
+pub(crate) fn answer<T: 'static>(core: &Arc<FrontCore>, op: impl Op<T>, reply: impl Reply<T>) {
     match op(core) {
         Ok(value) => reply(core, Ok(value)),
         Err(Stop::Errno(errno)) => reply(core, Err(errno)),
@@ -61,7 +61,7 @@ pub(crate) fn answer<T: 'static>(core: &Arc<Core>, op: impl Op<T>, reply: impl R
 }
 
 /// Fetches what an operation waits for, in a pool, and tries it again there.
-pub(crate) fn later<T: 'static>(core: &Arc<Core>, fetch: Fetch, op: impl Op<T>, reply: impl Reply<T>) {
+pub(crate) fn later<T: 'static>(core: &Arc<FrontCore>, fetch: Fetch, op: impl Op<T>, reply: impl Reply<T>) {
     let on_pool = core.clone();
     core.pool(&fetch).run(move || match on_pool.job.fetch(&fetch) {
         Ok(()) => answer(&on_pool, op, reply),
@@ -69,7 +69,7 @@ pub(crate) fn later<T: 'static>(core: &Arc<Core>, fetch: Fetch, op: impl Op<T>, 
     });
 }
 
-impl Core {
+impl FrontCore {
     pub(crate) fn new(job: Job, options: FrontOptions) -> Self {
         let root = job.getattr(Ino::ROOT).map_or(0, |attr| attr.shown_ino);
         Self {
