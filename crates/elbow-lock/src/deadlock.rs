@@ -32,39 +32,12 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::fmt::Write;
 use std::ops::Range;
 
-use crate::message::{FileName, LockId, LockMode, Refusal, SessionId};
-use crate::shard::{Action, Shard};
+use crate::message::{FileName, LockId, Refusal, SessionId};
+use crate::shard::{Action, Shard, WaitFor};
 use crate::table::Party;
 
 /// Owners of a cycle that an error names; a longer one is cut.
 const NAMED_MAX: usize = 16;
-
-/// A request that waits, and for whom.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct WaitFor {
-    /// Who waits.
-    pub waiter: Party,
-    /// The request's name in its session.
-    pub id: LockId,
-    /// Of which file.
-    pub file: FileName,
-    /// What it asks for.
-    pub mode: LockMode,
-    /// The bounds of the bytes it asks for.
-    pub bounds: Range<u64>,
-    /// When it was queued, in the service's milliseconds.
-    pub since_ms: u64,
-    /// Its place in the order of asking; comparable within a shard.
-    pub number: u64,
-    /// Who holds what is in its way, sorted.
-    pub blockers: Vec<Party>,
-    /// Which requests stand before it and in its way. Another request of the same owner may stand behind it.
-    pub behind: Vec<(Party, LockId)>,
-    /// Whose requests stand before it and would be in its way, if they did not wait for what its owner holds.
-    pub overtaken: Vec<Party>,
-    /// Nothing that is held is in its way, only who asked before it.
-    pub only_queued: bool,
-}
 
 /// A cycle, and the request that ends it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -399,7 +372,7 @@ fn append(text: &mut String, words: std::fmt::Arguments<'_>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::message::Owner;
+    use crate::message::{LockMode, Owner};
 
     fn party(session: u64) -> Party {
         Party {

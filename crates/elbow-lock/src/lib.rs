@@ -37,7 +37,7 @@ pub use client::{
     Posix, RECONNECT_MS, Receive, Received, Standing, TTL_MS_TCP, Taken, file_name, made_up_at, now_ms,
 };
 pub use credentials::{BadCredentials, Credentials, KEY_BYTES_MIN};
-pub use deadlock::{Deadlock, WaitFor, find_deadlock, resolve, resolve_after};
+pub use deadlock::{Deadlock, find_deadlock, resolve, resolve_after};
 pub use error::LockError;
 pub use hello::{MAGIC, PROTOCOL_NEWEST, PROTOCOL_VERSION};
 pub use lease::{ClientLease, Leases, margin_ms};
@@ -46,5 +46,5 @@ pub use message::{
     Blocker, FILE_NAME_BYTES_MAX, FileName, LockId, LockMode, LockRequest, Owner, PosixRequest, QueryRequest,
     ReassertRequest, Refusal, Reply, Request, Seen, SeenLock, SessionId, Token, Wait,
 };
-pub use shard::{Action, FileStatus, Limits, LockStatus, Shard, Totals};
+pub use shard::{Action, FileStatus, Limits, LockStatus, Shard, Totals, WaitFor};
 pub use table::{Comparison, Known, Party};

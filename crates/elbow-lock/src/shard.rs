@@ -21,20 +21,20 @@ mod limits;
 mod requests;
 mod session;
 mod status;
+mod wait_for;
 
 use std::collections::{BTreeMap, HashSet};
 
 use ahash::AHashMap;
 use slab::Slab;
 
-use crate::deadlock::WaitFor;
 use crate::memory::{FILE_BYTES, LOCK_BYTES, Memory, Room};
 use crate::message::{FileName, LockId, Owner, Refusal, Reply, Request, SessionId};
 use crate::table::{Ask, Event, Grant, Known, Lock, Party, Patience, Sequence, State, Table};
 pub use limits::Limits;
-use requests::posix_ask;
 use session::{Place, Session};
 pub use status::{FileStatus, LockStatus, Totals};
+pub use wait_for::WaitFor;
 
 /// What a shard wants done.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -234,14 +234,14 @@ impl Shard {
                 self.ask(now_ms, lock.file, ask, lock.wait, out);
             }
             Request::Unlock { id } | Request::Cancel { id } => self.end(now_ms, session, id, out),
-            Request::Posix(lock) => match posix_ask(party(lock.owner), lock.id, lock.start..lock.end, lock.mode) {
+            Request::Posix(lock) => match Ask::posix(party(lock.owner), lock.id, lock.start..lock.end, lock.mode) {
                 Err(why) => self.answer_refused(session, lock.id, why, out),
                 Ok(ask) if lock.mode.is_some() => self.ask(now_ms, lock.file, ask, lock.wait, out),
                 Ok(ask) => self.posix_unlock(now_ms, &lock.file, &ask, out),
             },
             Request::PosixRelease { owner, file } => self.posix_release(now_ms, party(owner), file.as_ref(), out),
             Request::Query(query) => {
-                match posix_ask(party(query.owner), query.id, query.start..query.end, Some(query.mode)) {
+                match Ask::posix(party(query.owner), query.id, query.start..query.end, Some(query.mode)) {
                     Err(why) => self.answer_refused(session, query.id, why, out),
                     Ok(ask) => self.query(now_ms, &query.file, &ask, out),
                 }

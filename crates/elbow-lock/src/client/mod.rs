@@ -20,6 +20,7 @@ mod hold;
 mod identity;
 pub(crate) mod link;
 mod name;
+mod options;
 mod session;
 mod stream;
 
@@ -34,36 +35,11 @@ pub use self::hold::Hold;
 pub use self::identity::{Identity, made_up_at};
 pub use self::link::{Broken, Link, Receive, Received, now_ms};
 pub use self::name::file_name;
+pub use self::options::{Options, Posix, TTL_MS_TCP};
 use self::session::Session;
-use crate::address::{ADDRESS_VARIABLE, Address, BadAddress, KEY_VARIABLE};
-use crate::credentials::Credentials;
+use crate::address::{ADDRESS_VARIABLE, Address, BadAddress};
 use crate::error::LockError;
 use crate::message::{Blocker, FileName, LockMode, Owner, Seen, SessionId, Wait};
-
-/// How to come to a lock service.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// For people who look at the service: which program this is.
-    pub name: String,
-    /// How long the session may live while the service hears nothing from us, milliseconds; 0: as long as the
-    /// connection, which suits a Unix socket, where the kernel closes it when the client dies.
-    pub ttl_ms: u32,
-    /// By what the service over TCP knows us, and we it, where it wants to.
-    pub credentials: Option<Credentials>,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self {
-            name: format!("process {}", std::process::id()),
-            ttl_ms: 0,
-            credentials: None,
-        }
-    }
-}
-
-/// How long a session over TCP lives without a word, unless its options say otherwise, ms.
-pub const TTL_MS_TCP: u32 = 10_000;
 
 /// A session with a lock service. Clones share it; it ends with the last clone and hold.
 ///
@@ -82,7 +58,7 @@ pub const TTL_MS_TCP: u32 = 10_000;
 pub struct Client(Arc<Session>);
 
 impl Client {
-    /// Connects to `unix:PATH` or `tcp:HOST:PORT`; over TCP with the [`Credentials`] that `ELBOW_LOCKS_KEY` names, if
+    /// Connects to `unix:PATH` or `tcp:HOST:PORT`; over TCP with the [`Credentials`](crate::Credentials) that `ELBOW_LOCKS_KEY` names, if
     /// that is set, and a lease of [`TTL_MS_TCP`].
     ///
     /// # Errors
@@ -266,34 +242,6 @@ impl Client {
     }
 }
 
-impl Options {
-    /// What [`Client::connect`] uses.
-    ///
-    /// # Errors
-    /// When `ELBOW_LOCKS_KEY` names neither a key file nor a directory of certificates that can be read.
-    pub fn for_address(address: &Address) -> Result<Self, LockError> {
-        let mut options = Self::default();
-        if let Address::Tcp(_) = address {
-            options.ttl_ms = TTL_MS_TCP;
-            options.credentials = credentials_from_environment(address)?;
-        }
-        Ok(options)
-    }
-}
-
-/// A range of a file for an owner of POSIX locks.
-#[derive(Clone, Debug)]
-pub struct Posix<'a> {
-    /// Whose locks.
-    pub owner: Owner,
-    /// Of which file.
-    pub file: &'a FileName,
-    /// First byte.
-    pub start: u64,
-    /// Past the last byte; `u64::MAX`: to the end of any file.
-    pub end: u64,
-}
-
 impl Owner {
     /// The owner that [`Client::lock`] locks for: a number of the calling thread, never given twice in a process.
     ///
@@ -309,16 +257,4 @@ impl Owner {
         thread_local!(static OWNER: Owner = Owner(NEXT.fetch_add(1, Ordering::Relaxed)));
         OWNER.with(|owner| *owner)
     }
-}
-
-fn credentials_from_environment(address: &Address) -> Result<Option<Credentials>, LockError> {
-    let Some(path) = std::env::var_os(KEY_VARIABLE) else {
-        return Ok(None);
-    };
-    let path = Path::new(&path);
-    let rejected = |error| LockError::Rejected {
-        address: address.clone(),
-        why: format!("our key of {}: {error}", path.display()),
-    };
-    Credentials::read(path).map(Some).map_err(rejected)
 }

@@ -15,7 +15,7 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use super::core::{Call, ClientCore, LinkNumber, Standing, Taken};
 use super::link::{Broken, Link, Receive, Received, now_ms};
-use super::{Options, Posix};
+use super::options::{Options, Posix};
 use crate::address::Address;
 use crate::error::LockError;
 use crate::message::{

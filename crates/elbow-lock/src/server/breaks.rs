@@ -19,8 +19,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::connection::RequestHandler;
-use super::service::{ServerSession, Service};
+use super::handler::RequestHandler;
+use super::service::Service;
+use super::session::ServerSession;
 use crate::message::{FileName, Seen, SeenLock, SessionId};
 use crate::shard::LockStatus;
 

@@ -8,15 +8,15 @@ use elbow_ranges::encoding::DecodeError;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf};
 use tokio::time::timeout;
 
+use super::handler::RequestHandler;
 use super::listen::{Arrival, Came, Peer, Stream};
 use super::long::Long;
 use super::outbox::{Ending, Unsent};
-use super::service::ServerSession;
+use super::session::ServerSession;
 use crate::credentials::Credentials;
-use crate::hello::{Hello, Opening, PROTOCOL_VERSION, Welcome};
-use crate::memory::{Memory, Room};
+use crate::hello::{Hello, Opening, PROTOCOL_VERSION};
+use crate::memory::Room;
 use crate::message::{LockId, Refusal, Reply, Request};
-use crate::shard::Limits;
 use crate::table::Known;
 use crate::wire;
 
@@ -29,35 +29,6 @@ const READ_BYTES: usize = 64 << 10;
 
 /// Of a frame, with a name that is as long as names may be.
 const HELLO_BYTES_MAX: usize = 512;
-
-/// Who answers the requests of a connection. Replies go to the member's outbox, then or later.
-pub(crate) trait RequestHandler: Send + Sync {
-    /// Opens a session for a client that asked for a lease of `ttl_ms`; an error is why it cannot come in.
-    fn open(&self, name: String, ttl_ms: u32, peer: Peer) -> Result<(Arc<ServerSession>, Welcome), String>;
-    /// It is known by which socket the client is dead or alive.
-    fn watch(&self, _member: &ServerSession) {}
-    /// Does what a client asks; not called with `Close`. Given back is what takes long to compare: it is to be compared, and applied again.
-    #[must_use]
-    fn apply(&self, member: &ServerSession, request: Request, known: Known) -> Option<Long>;
-    /// These locks are no more without the client having said so.
-    fn forget(&self, member: &ServerSession, refused: &[LockId]);
-    /// The client has gone.
-    fn close(&self, member: &ServerSession);
-    /// The connection has gone, or nothing more is taken from it, and perhaps the client has not: what it waits for is taken back.
-    fn disconnect(&self, member: &ServerSession);
-    /// Whether there are locks that the client may be using.
-    fn holds_something(&self, member: &ServerSession) -> bool;
-    /// Somebody was not let in.
-    fn turned_away(&self);
-    /// What a client may send.
-    fn limits(&self) -> &Limits;
-    /// What all clients together may have under way.
-    fn memory(&self) -> &Memory;
-    /// That there is nothing left of it.
-    fn full_memory(&self) -> Refusal {
-        self.limits().full_memory()
-    }
-}
 
 /// Serves one client until it goes, or must go.
 pub(crate) async fn serve<D: RequestHandler>(handler: Arc<D>, arrival: Arrival, credentials: Option<Credentials>) {

@@ -10,12 +10,14 @@
 
 mod breaks;
 pub(crate) mod connection;
+pub(crate) mod handler;
 mod incarnation;
 pub(crate) mod listen;
 pub(crate) mod long;
 mod metrics;
 pub(crate) mod outbox;
 pub(crate) mod service;
+pub(crate) mod session;
 mod status;
 
 use std::future::Future;
@@ -26,7 +28,7 @@ use std::time::Duration;
 
 use tokio::sync::Semaphore;
 
-use self::connection::RequestHandler;
+use self::handler::RequestHandler;
 use self::incarnation::{Before, Incarnation};
 use self::listen::Listener;
 pub use self::listen::Users;

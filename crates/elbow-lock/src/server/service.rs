@@ -12,21 +12,18 @@
 //! sees them in the order in which they were decided. Several shards are only ever locked in ascending order.
 
 use std::collections::HashMap;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use ahash::{AHashMap, RandomState};
+use ahash::RandomState;
 use parking_lot::{Mutex, MutexGuard, RwLock};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tokio::sync::{Notify, Semaphore};
 
-use super::connection::RequestHandler;
+use super::handler::RequestHandler;
 use super::listen::Peer;
 use super::long::{Long, STEPS_LOCKED_MAX};
-use super::outbox::Outbox;
-use super::status;
+use super::session::{ServerSession, ShardIndex};
 use crate::deadlock;
 use crate::hello::{PROTOCOL_NEWEST, Welcome};
 use crate::lease::Leases;
@@ -41,8 +38,6 @@ use crate::table::Known;
 const NEVER: u64 = u64::MAX;
 /// So much has to be freed until it is given back to the system: that takes time.
 const FREED_BYTES: usize = 16 << 20;
-/// Of a map of fewer names than this, the room is kept.
-const PLACES_KEPT: usize = 1 << 10;
 
 /// A running service without its sockets.
 #[derive(Debug)]
@@ -76,93 +71,6 @@ pub(crate) struct Service {
     warn: fn(&str),
 }
 
-/// A session that is open.
-#[derive(Debug)]
-pub(crate) struct ServerSession {
-    pub(crate) id: SessionId,
-    /// For people.
-    pub(crate) name: String,
-    pub(crate) opened_ms: u64,
-    pub(crate) outbox: Outbox,
-    /// In which shard a lock is, for requests that name only the lock.
-    places: Mutex<AHashMap<LockId, Place>>,
-    /// Whether it ends when nothing is heard of it.
-    pub(crate) has_lease: bool,
-    /// Whose process it is, by the kernel's word; nobody's known, over TCP.
-    pub(crate) uid: Option<u32>,
-    /// Somebody else has ended it, and its client may not know.
-    is_broken: AtomicBool,
-    /// It ends with this connection.
-    socket: OnceLock<OwnedFd>,
-}
-
-impl ServerSession {
-    pub(crate) fn new(
-        id: SessionId,
-        name: String,
-        opened_ms: u64,
-        has_lease: bool,
-        uid: Option<u32>,
-        memory: &Memory,
-    ) -> Arc<Self> {
-        let (outbox, places) = (Outbox::new(memory), Mutex::default());
-        Arc::new(Self {
-            id,
-            name,
-            opened_ms,
-            outbox,
-            places,
-            has_lease,
-            uid,
-            is_broken: AtomicBool::new(false),
-            socket: OnceLock::new(),
-        })
-    }
-
-    /// Names that are free again; where the last of them was.
-    fn forget(&self, ids: &[LockId]) -> Option<Place> {
-        if ids.is_empty() {
-            return None;
-        }
-        let mut places = self.places.lock();
-        let last = ids.iter().fold(None, |_, id| places.remove(id));
-        if places.capacity() > PLACES_KEPT && places.len() < places.capacity() / 8 {
-            let twice = 2 * places.len();
-            places.shrink_to(twice);
-        }
-        last
-    }
-
-    /// Somebody else ends it. False: that has happened already.
-    pub(super) fn end_by_others(&self) -> bool {
-        !self.is_broken.swap(true, Ordering::AcqRel)
-    }
-
-    /// Whether somebody else has ended it: its client has yet to say that it uses its locks no more.
-    pub(crate) fn is_broken(&self) -> bool {
-        self.is_broken.load(Ordering::Acquire)
-    }
-
-    /// Its locks are no more when the other end of this is closed.
-    pub(crate) fn ends_with(&self, socket: OwnedFd) {
-        // A session has one connection.
-        let _ = self.socket.set(socket);
-    }
-
-    /// By which the kernel says whether it is alive, where it does.
-    pub(crate) fn socket(&self) -> Option<BorrowedFd<'_>> {
-        self.socket.get().map(AsFd::as_fd)
-    }
-
-    /// Has its process closed the connection, or died? Whoever serves it may not have seen that yet.
-    fn has_gone(&self) -> bool {
-        self.socket.get().is_some_and(|socket| {
-            let mut polled = [PollFd::new(socket, PollFlags::empty())];
-            poll(&mut polled, Some(&Timespec::default())).is_ok() && polled[0].revents().contains(PollFlags::HUP)
-        })
-    }
-}
-
 /// How long holders from before are let in again, and those of which lives.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Grace {
@@ -178,9 +86,6 @@ pub(crate) struct Counters {
     pub(crate) requests: AtomicU64,
     pub(crate) leases_lost: AtomicU64,
 }
-
-/// Where in the service something is: the number of its shard.
-type Place = usize;
 
 impl Service {
     pub(crate) fn new(shards: usize, epoch: u32, grace: Grace, ttl_ms_max: u32, limits: &Limits) -> Self {
@@ -344,11 +249,11 @@ impl Service {
     }
 
     /// The shard that has a file's locks.
-    pub(super) fn place_of(&self, file: &FileName) -> Place {
-        (self.hasher.hash_one(file) % self.shards.len() as u64) as Place
+    pub(super) fn place_of(&self, file: &FileName) -> ShardIndex {
+        (self.hasher.hash_one(file) % self.shards.len() as u64) as ShardIndex
     }
 
-    fn apply_at(&self, place: Place, member: &ServerSession, request: Request) {
+    fn apply_at(&self, place: ShardIndex, member: &ServerSession, request: Request) {
         let now = self.now_ms();
         let suspects = self.step(&self.shards[place], Some(member), |shard, actions| {
             shard.handle(now, member.id, request, actions);
@@ -357,7 +262,7 @@ impl Service {
     }
 
     /// As `apply_at`, for a list lock; nothing is done but to say what has to be compared first, if that takes long.
-    fn lock_at(&self, place: Place, member: &ServerSession, request: Request, known: Known) -> Option<Long> {
+    fn lock_at(&self, place: ShardIndex, member: &ServerSession, request: Request, known: Known) -> Option<Long> {
         let now = self.now_ms();
         let mut shard = self.shards[place].lock();
         let comparisons = shard.long_comparisons(member.id, &request, &known, STEPS_LOCKED_MAX);
@@ -380,7 +285,7 @@ impl Service {
 
     /// Ends the sessions of processes that are gone and are in the way of what would be refused at once: to who has waited for the end of a
     /// process (waitpid(2)) its locks are free.
-    fn end_dead(&self, place: Place, member: &ServerSession, request: &Request, known: &Known) {
+    fn end_dead(&self, place: ShardIndex, member: &ServerSession, request: &Request, known: &Known) {
         if !request.is_answered_at_once() {
             return; // It waits for them.
         }
@@ -395,7 +300,13 @@ impl Service {
     }
 
     /// Whose lock keeps a request back that is not to wait; nobody's yet where that takes long to say.
-    fn in_the_way(&self, place: Place, member: &ServerSession, request: &Request, known: &Known) -> Option<SessionId> {
+    fn in_the_way(
+        &self,
+        place: ShardIndex,
+        member: &ServerSession,
+        request: &Request,
+        known: &Known,
+    ) -> Option<SessionId> {
         let shard = self.shards[place].lock();
         match &shard.long_comparisons(member.id, request, known, STEPS_LOCKED_MAX)[..] {
             [] => shard.in_the_way(member.id, request, known),
@@ -551,7 +462,7 @@ impl RequestHandler for Service {
                 }
             }
             Request::Status { seq } => {
-                let json = status::report(self).to_string();
+                let json = self.report().to_string();
                 member.outbox.push(&Reply::Status { seq: *seq, json }, true);
             }
             Request::Look { seq, file } => {

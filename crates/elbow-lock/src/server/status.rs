@@ -13,25 +13,27 @@ const FILES_MAX: usize = 64;
 const LOCKS_MAX: usize = 32;
 const SESSIONS_MAX: usize = 256;
 
-/// What `elbow lock status --json` prints, described in `docs/src/reference/lock-protocol.md`.
-pub(super) fn report(service: &Service) -> Value {
-    let now = service.now_ms();
-    let members = service.members();
-    let clients = members.iter().take(SESSIONS_MAX).map(
-        |member| json!({ "session": member.id.0, "name": member.name, "age_ms": now.saturating_sub(member.opened_ms) }),
-    );
-    json!({
-        "epoch": service.epoch,
-        "uptime_ms": now,
-        "grace_left_ms": service.grace_left_ms(),
-        "is_draining": service.is_draining(),
-        "sessions": members.len(),
-        "memory_bytes": service.memory.used_bytes(),
-        "memory_bytes_max": service.memory.bytes_max(),
-        "totals": totals(service),
-        "clients": clients.collect::<Vec<_>>(),
-        "busiest": busiest(service, now),
-    })
+impl Service {
+    /// What `elbow lock status --json` prints, described in `docs/src/reference/lock-protocol.md`.
+    pub(super) fn report(&self) -> Value {
+        let now = self.now_ms();
+        let members = self.members();
+        let clients = members.iter().take(SESSIONS_MAX).map(
+            |member| json!({ "session": member.id.0, "name": member.name, "age_ms": now.saturating_sub(member.opened_ms) }),
+        );
+        json!({
+            "epoch": self.epoch,
+            "uptime_ms": now,
+            "grace_left_ms": self.grace_left_ms(),
+            "is_draining": self.is_draining(),
+            "sessions": members.len(),
+            "memory_bytes": self.memory.used_bytes(),
+            "memory_bytes_max": self.memory.bytes_max(),
+            "totals": totals(self),
+            "clients": clients.collect::<Vec<_>>(),
+            "busiest": busiest(self, now),
+        })
+    }
 }
 
 /// The sums over shards, by name. Sessions are in every shard, and so in none of these.

@@ -272,9 +272,11 @@ fn ask_of(session: SessionId, request: &Request, known: &Known) -> Option<Ask> {
             Some(ask.recalled(lock.recall).knowing(known.clone()))
         }
         Request::Posix(lock) if lock.mode.is_some() => {
-            posix_ask(party(lock.owner), lock.id, lock.start..lock.end, lock.mode).ok()
+            Ask::posix(party(lock.owner), lock.id, lock.start..lock.end, lock.mode).ok()
         }
-        Request::Query(query) => posix_ask(party(query.owner), query.id, query.start..query.end, Some(query.mode)).ok(),
+        Request::Query(query) => {
+            Ask::posix(party(query.owner), query.id, query.start..query.end, Some(query.mode)).ok()
+        }
         _ => None,
     }
 }
@@ -294,6 +296,18 @@ impl Ask {
         }
     }
 
+    /// A lock as fcntl(2) has it: one range, which replaces what its owner holds there.
+    pub(super) fn posix(who: Party, id: LockId, range: Range<u64>, mode: Option<LockMode>) -> Result<Self, Refusal> {
+        let bad = || Refusal::Bad {
+            what: format!("the range {}..{} is empty", range.start, range.end),
+        };
+        let footprint = Footprint::extent(range.clone()).map_err(|_| bad())?;
+        Ok(Self {
+            posix: true,
+            ..Self::new(who, id, mode.unwrap_or(LockMode::Exclusive), footprint)
+        })
+    }
+
     /// Its holder wants to hear that somebody waits, or does not.
     pub(super) fn recalled(self, recall: bool) -> Self {
         Self { recall, ..self }
@@ -303,15 +317,4 @@ impl Ask {
     pub(super) fn knowing(self, known: Known) -> Self {
         Self { known, ..self }
     }
-}
-
-pub(super) fn posix_ask(who: Party, id: LockId, range: Range<u64>, mode: Option<LockMode>) -> Result<Ask, Refusal> {
-    let bad = || Refusal::Bad {
-        what: format!("the range {}..{} is empty", range.start, range.end),
-    };
-    let footprint = Footprint::extent(range.clone()).map_err(|_| bad())?;
-    Ok(Ask {
-        posix: true,
-        ..Ask::new(who, id, mode.unwrap_or(LockMode::Exclusive), footprint)
-    })
 }
