@@ -58,7 +58,7 @@ impl Model {
             Action::Fill { target, fill, .. } => self.filled(ino, target, fill, done.file),
             Action::SetAttributes { .. } => {}
         }
-        self.space_is_fresh = false;
+        self.space.note_change();
     }
 
     /// An action failed: the attributes that it was to set are not set, and nobody knows how much it has written.
@@ -104,8 +104,7 @@ impl Model {
         if let Body::Dir(dir) = &mut self.at_mut(ino).body {
             dir.gives = gives;
         }
-        self.unreserve(0, 1);
-        self.space.files_free = self.space.files_free.saturating_sub(1);
+        self.space.took_object();
         self.wrote(ino, fill);
         if let Some(content) = self.at_mut(ino).content_mut() {
             content.target = file;
@@ -175,11 +174,10 @@ impl Model {
     fn wrote(&mut self, ino: Ino, fill: &Fill) {
         let bytes = fill.bytes();
         self.counts.bytes_written += bytes;
-        let taken = (bytes + fill.reserve.total_bytes()).div_ceil(self.space.fragment_bytes.max(1));
-        self.space.blocks_available = self.space.blocks_available.saturating_sub(taken);
+        self.space.took_bytes(bytes + fill.reserve.total_bytes());
         if let Some(content) = self.at_mut(ino).content_mut() {
             let clean = content.filled(fill);
-            self.unreserve(clean, 0);
+            self.space.unreserve(clean, 0);
         }
     }
 

@@ -214,9 +214,7 @@ impl Shared {
 
     fn fetch_space(&self) -> Result<(), Errno> {
         let space = self.storage.space(&self.root)?;
-        let mut state = self.state.lock();
-        state.model.space = space;
-        state.model.space_is_fresh = true;
+        self.state.lock().model.space.refresh(space);
         Ok(())
     }
 

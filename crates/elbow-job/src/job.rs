@@ -415,7 +415,7 @@ impl Job {
     /// # Errors
     /// None so far.
     pub fn statfs(&self) -> Answer<Space> {
-        Ok(self.shared.state.lock().model.free_space())
+        Ok(self.shared.state.lock().model.space.free())
     }
 
     /// Value of an extended attribute.

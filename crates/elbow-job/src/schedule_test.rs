@@ -476,7 +476,7 @@ fn assert_accounts(job: &Job, note: &str) {
         .filter_map(|(_, inode)| inode.content())
         .map(|content| content.dirty_bytes())
         .sum();
-    assert_eq!(model.reserved_bytes, dirty, "{note}: bytes left");
+    assert_eq!(model.space.reserved_bytes(), dirty, "{note}: bytes left");
     let limbo = model.get(LIMBO).into_iter();
     let working = model
         .all()

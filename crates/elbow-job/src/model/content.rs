@@ -588,7 +588,7 @@ impl Model {
             .overlapping(start, end)
             .map(|(r, _)| r.end - r.start)
             .sum();
-        self.reserve_or_refresh(end - start - covered, 0)
+        self.space.reserve(end - start - covered, 0)
     }
 
     pub(crate) fn content_touched(&mut self, ino: Ino, now: elbow_file::Time) {
@@ -614,7 +614,7 @@ impl Model {
         let before = content.dirty_bytes();
         content.set_size(from, size);
         let freed = before - content.dirty_bytes();
-        self.unreserve(freed, 0);
+        self.space.unreserve(freed, 0);
         Ok(())
     }
 
@@ -667,8 +667,7 @@ impl Model {
                     .want_reserved(offset, end);
             }
             rest if rest.is_empty() => {
-                let free = self.space.blocks_available.saturating_mul(self.space.fragment_bytes);
-                if self.space.blocks != 0 && end.saturating_sub(self.at(ino).size) > free {
+                if !self.space.could_hold(end.saturating_sub(self.at(ino).size)) {
                     return Err(Errno::NOSPC.into());
                 }
                 self.at_mut(ino)
@@ -700,7 +699,7 @@ impl Model {
             .map(|(r, _)| r.end - r.start)
             .sum();
         content.dirty.insert(start, end, Piece::Zero);
-        self.reserved_bytes += end - start - covered;
+        self.space.reserve_unchecked(end - start - covered);
     }
 
     /// Memory pieces of a file that nobody uses now, for spilling: up to `most` bytes.
@@ -767,6 +766,6 @@ impl Model {
         let bytes = content.dirty_bytes();
         content.dirty.clear();
         self.close_content(ino);
-        self.unreserve(bytes, 0);
+        self.space.unreserve(bytes, 0);
     }
 }

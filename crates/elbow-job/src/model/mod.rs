@@ -20,6 +20,7 @@ mod bounds;
 mod content;
 mod inherit;
 mod install;
+mod ledger;
 mod names;
 mod rare;
 mod reserve;
@@ -44,6 +45,7 @@ pub(crate) use attributes::{ACCESS_ACL, CAPABILITY, DEFAULT_ACL, has_set_id};
 pub(crate) use content::{Content, EAGER_DRAIN_BYTES, Fill, Piece, Segment, Source};
 pub(crate) use inherit::Inheritance;
 pub(crate) use install::{FoundEntry, FoundXattrs, Listing};
+pub(crate) use ledger::SpaceLedger;
 pub(crate) use names::NewObject;
 use rare::{Places, Rare};
 
@@ -52,9 +54,6 @@ pub(crate) type Name = Arc<OsStr>;
 
 /// The job's own directory (`.elbow-<id>`), as a container for what has no place in the tree for a moment.
 pub(crate) const LIMBO: Ino = Ino(0);
-
-/// Bytes of metadata that an object may cost on the storage; reserved per new object until it is there.
-const OBJECT_RESERVE_BYTES: u64 = 4096;
 
 /// What its owner needs to change the names in a directory, or to move it to another.
 const OWNER_WRITE_SEARCH: u32 = 0o300;
@@ -289,16 +288,11 @@ pub(crate) struct Model {
     pub(crate) counts: Counts,
     /// The time of the operation under way; set by the owner before each.
     pub(crate) now: Time,
-    pub(crate) space: Space,
-    /// Bytes and objects promised to the command but not yet taken from the storage.
-    pub(crate) reserved_bytes: u64,
-    pub(crate) reserved_objects: u64,
+    pub(crate) space: SpaceLedger,
     /// Objects whose work is not idle.
     working: u64,
     /// Files without a name whose written data is kept for those who have them open: it is never stored.
     pub(super) nameless: HashSet<Ino>,
-    /// The numbers in `space` are as new as they can be.
-    pub(crate) space_is_fresh: bool,
     pub(crate) memory_limit: u64,
     pub(crate) publish: Publish,
     /// Modifying operations get this (EROFS at the end of a job, the deferred error after one).
@@ -372,12 +366,9 @@ impl Model {
             handles_max: birth.handles_max,
             counts: Counts::default(),
             now: Time::default(),
-            space: birth.space,
-            reserved_bytes: 0,
-            reserved_objects: 0,
+            space: SpaceLedger::new(birth.space),
             working: 0,
             nameless: HashSet::new(),
-            space_is_fresh: true,
             memory_limit: birth.memory_limit,
             publish: birth.publish,
             refuse: None,
@@ -769,7 +760,7 @@ impl Model {
         let nameless = self.nameless.iter().filter(|ino| !self.has_unknown_names(**ino));
         let nameless = nameless.filter_map(|ino| self.get(*ino).ok());
         let never_stored: u64 = nameless.filter_map(Inode::content).map(Content::dirty_bytes).sum();
-        self.reserved_bytes.saturating_sub(never_stored)
+        self.space.reserved_bytes().saturating_sub(never_stored)
     }
 
     /// A file lost its last name, or one without a name was written to.
@@ -834,38 +825,6 @@ impl Model {
             .chain(nameless)
             .map(|ino| (ino, self.memory_pieces(ino, most)))
             .find(|(_, pieces)| !pieces.is_empty())
-    }
-
-    /// What statvfs(3) says inside the job.
-    pub(crate) fn free_space(&self) -> Space {
-        let taken = self.reserved_bytes.div_ceil(self.space.fragment_bytes.max(1));
-        let less = |blocks: u64| blocks.saturating_sub(taken);
-        Space {
-            blocks_free: less(self.space.blocks_free),
-            blocks_available: less(self.space.blocks_available),
-            files_free: self.space.files_free.saturating_sub(self.reserved_objects),
-            ..self.space
-        }
-    }
-
-    /// Reserves room for new bytes and objects; ENOSPC when the storage has not that much left.
-    fn reserve(&mut self, bytes: u64, objects: u64) -> Result<(), Errno> {
-        let free = self.space.blocks_available.saturating_mul(self.space.fragment_bytes);
-        let needed = self.reserved_bytes + bytes + (self.reserved_objects + objects) * OBJECT_RESERVE_BYTES;
-        let counts_files = self.space.files != 0;
-        if self.space.blocks != 0 && bytes + objects > 0 && needed > free
-            || counts_files && objects > 0 && self.reserved_objects + objects > self.space.files_free
-        {
-            return Err(Errno::NOSPC);
-        }
-        self.reserved_bytes += bytes;
-        self.reserved_objects += objects;
-        Ok(())
-    }
-
-    pub(crate) fn unreserve(&mut self, bytes: u64, objects: u64) {
-        self.reserved_bytes = self.reserved_bytes.saturating_sub(bytes);
-        self.reserved_objects = self.reserved_objects.saturating_sub(objects);
     }
 }
 

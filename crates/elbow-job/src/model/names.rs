@@ -64,7 +64,7 @@ impl Model {
     }
 
     fn check_length(&self, name: &OsStr) -> Result<(), Errno> {
-        if name.len() > self.space.name_max as usize {
+        if name.len() > self.space.name_max() {
             Err(Errno::NAMETOOLONG)
         } else {
             Ok(())
@@ -116,7 +116,7 @@ impl Model {
         }
         let mut inode = self.new_inode(caller, parent, new);
         self.expect_owner(&mut inode)?;
-        self.reserve_or_refresh(0, 1)?;
+        self.space.reserve(0, 1)?;
         let ino = self.add(inode);
         self.at_mut(ino).shown_ino = crate::api::NEW_INODES + ino.0;
         self.add_name(ino, parent, name);
@@ -450,7 +450,7 @@ impl Model {
         let unborn = dead && inode.placed.is_empty() && !inode.is_old() && inode.work != Work::Running;
         if unborn {
             self.counts.cancelled += 1;
-            self.unreserve(0, 1);
+            self.space.unreserve(0, 1);
         }
         self.note_nameless(ino);
         self.close_removed(ino);
@@ -464,18 +464,6 @@ impl Model {
         inode.mtime = now;
         inode.ctime = now;
         inode.dirty.times = true;
-    }
-
-    /// Reserves room; asks for fresh numbers before it says ENOSPC.
-    pub(super) fn reserve_or_refresh(&mut self, bytes: u64, objects: u64) -> Answer<()> {
-        match self.reserve(bytes, objects) {
-            Ok(()) => Ok(()),
-            Err(_) if !self.space_is_fresh => Err(Stop::Wait(Fetch::Space)),
-            Err(errno) => {
-                self.space_is_fresh = false;
-                Err(errno.into())
-            }
-        }
     }
 
     /// Did this name exist in an old directory before the job?
