@@ -46,11 +46,8 @@ impl Model {
                 self.dir_at_mut(ino).loses_group = done.loses_group;
                 self.staged(ino, done.job_dir);
             }
-            Action::ProbeModes { .. } => {
-                self.wants_modes = false;
-                self.abilities.modes = self.abilities.modes.or(done.modes);
-            }
-            Action::ProbeLinks { .. } => self.link_attributes = Some(done.link_attributes),
+            Action::ProbeModes { .. } => self.traits.learn_modes(done.modes),
+            Action::ProbeLinks { .. } => self.traits.learn_link_attributes(done.link_attributes),
             Action::Create { spot, fill, .. } => self.created(ino, spot, fill, done.file),
             Action::Move { from, to, clobbers } => self.moved(from, to, *clobbers),
             Action::Link { to, .. } => self.placed(ino, &to.place),

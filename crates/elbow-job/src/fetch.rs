@@ -197,7 +197,7 @@ impl Shared {
         let xattrs = read_xattrs(&*self.storage, &dir, &name);
         let mut state = self.state.lock();
         if matches!(xattrs, Err(Errno::OPNOTSUPP)) {
-            state.model.no_xattrs = true;
+            state.model.traits.note_no_xattrs();
         }
         state.model.install_xattrs(
             ino,
@@ -222,12 +222,12 @@ impl Shared {
     fn fetch_ability(self: &Arc<Self>, ability: &Ability) -> Result<(), Errno> {
         let (job, inherited) = self.job_dir_now()?;
         let trial = abilities::probe(&*self.storage, &job, ability, inherited);
-        self.state.lock().model.abilities.learn(ability, trial)
+        self.state.lock().model.traits.learn(ability, trial)
     }
 
     fn fetch_nature(&self) -> Result<(), Errno> {
         let nature = self.storage.nature(&self.root)?;
-        self.state.lock().model.nature = Some(nature);
+        self.state.lock().model.traits.learn_nature(nature);
         Ok(())
     }
 

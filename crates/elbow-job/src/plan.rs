@@ -235,7 +235,7 @@ impl Model {
         if matches!(&self.at(ino).body, Body::Dir(dir) if dir.staging == Staging::Wanted) {
             return self.plan_staging(ino);
         }
-        if let Some(job) = self.job_dir().filter(|_| ino == Ino::ROOT && self.wants_modes) {
+        if let Some(job) = self.job_dir().filter(|_| ino == Ino::ROOT && self.traits.wants_modes()) {
             let inherited = self.inherited_by_all();
             return act(Action::ProbeModes { job, inherited });
         }
@@ -322,8 +322,8 @@ impl Model {
         if let Some(plan) = self.make_ready(ino, place, false) {
             return plan;
         }
-        if self.abilities.modes.is_none() && self.at(ino).kind != Kind::Symlink {
-            self.wants_modes = true;
+        if self.traits.modes().is_none() && self.at(ino).kind != Kind::Symlink {
+            self.traits.want_modes();
             return Plan::Blocked(Ino::ROOT);
         }
         let spot = self.spot(place);
@@ -533,7 +533,7 @@ impl Model {
         if inode.kind != Kind::Symlink || !inode.dirty.any() {
             return None;
         }
-        match self.link_attributes {
+        match self.traits.link_attributes() {
             None => Some(act(Action::ProbeLinks { job: self.job_dir()? })),
             Some(true) => None,
             Some(false) => {
@@ -586,7 +586,7 @@ impl Model {
     /// any later one would change them.
     fn take_attrs(&mut self, ino: Ino, fill: &Fill) -> NewAttrs {
         let (flush, finishing) = (self.graph.flush, self.graph.finishing);
-        let keeps_modes = self.abilities.modes.is_none_or(|modes| modes.kept);
+        let keeps_modes = self.traits.keeps_modes();
         let awaits = self.awaiting.contains(&ino);
         let inode = self.at_mut(ino);
         if inode.is_dir() && !finishing {
@@ -637,7 +637,7 @@ impl Model {
     /// marked dirty, and set. Of a directory that would shut us out by what it inherits, also the mode to open it with at once.
     fn creation_mode(&mut self, ino: Ino, parent: Ino) -> (u32, Option<u32>) {
         let gives = self.gives(parent);
-        let modes = self.abilities.modes.unwrap_or(Modes { cut: 0, kept: true });
+        let modes = self.traits.modes().unwrap_or(Modes { cut: 0, kept: true });
         let (uid, gid) = (self.own_uid, gives.group.unwrap_or(self.own_gid));
         let inode = self.at_mut(ino);
         inode.dirty.owner |= (inode.uid, inode.gid) != (uid, gid);

@@ -322,7 +322,7 @@ impl Draft<'_> {
     }
 
     fn attributes(&mut self, ino: Ino, inode: &Inode, path: PathBuf) {
-        if !is_changed(inode) || inode.kind == Kind::Symlink && self.model.link_attributes == Some(false) {
+        if !is_changed(inode) || inode.kind == Kind::Symlink && self.model.traits.has_no_link_attributes() {
             return;
         }
         self.before.objects.insert(path.clone(), self.model.old_path(ino));

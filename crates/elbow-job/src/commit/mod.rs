@@ -325,7 +325,7 @@ impl Shared {
         if self.state.lock().model.asks_for_link_attributes() {
             let can = probe_links(&*self.storage, &job).map_err(refused("trying whether links have attributes"))?;
             let mut state = self.state.lock();
-            state.model.link_attributes = Some(can);
+            state.model.traits.learn_link_attributes(can);
             record = draft::draft(&state.model, false);
         }
         // What was published eagerly has to be hidden before the job is kept.

@@ -139,7 +139,7 @@ impl Shared {
     /// The connection to the storage is gone, so that a sync says nothing of what the storage has. A file system of this machine that answers nothing any more
     /// may have lost what it had taken.
     fn is_cut_off(&self, job: &Handle) -> bool {
-        let own_ids = self.state.lock().model.nature.is_none_or(|nature| nature.own_ids);
+        let own_ids = self.state.lock().model.traits.has_own_ids();
         [job, &self.root].iter().all(|dir| match self.storage.list(dir) {
             Err(
                 Errno::NOTCONN
@@ -250,7 +250,7 @@ impl Model {
                 home,
                 command: command.to_vec(),
                 is_all: self.job_dir().is_none(),
-                keeps_modes: self.abilities.modes.is_none_or(|modes| modes.kept),
+                keeps_modes: self.traits.keeps_modes(),
                 containers: placing.containers(),
                 stale: placing.stale(),
                 objects: Vec::new(),
@@ -489,7 +489,7 @@ impl<'a> Placing<'a> {
     fn attributes(&self, ino: Ino, inode: &Inode, at: &Place, is_made: bool) -> NewAttrs {
         let is_link = inode.kind == Kind::Symlink;
         // They are not its own there, but those of what it points to.
-        if is_link && self.model.link_attributes == Some(false) {
+        if is_link && self.model.traits.has_no_link_attributes() {
             return NewAttrs::default();
         }
         let gone = inode.dirty_xattrs.iter().map(|key| (key.clone(), None));

@@ -62,7 +62,7 @@ impl Model {
         }
         let has_both = inode.mode & (SETGID | GROUP_EXECUTE) == SETGID | GROUP_EXECUTE;
         let is_left = inode.mode & SETGID == 0 || has_both || set_ids == SetIds::Go;
-        let takes_group = has_both || !is_left && self.nature()?.strangers_take_set_group_id;
+        let takes_group = has_both || !is_left && self.traits.nature()?.strangers_take_set_group_id;
         Ok(if takes_group { SETUID | SETGID } else { SETUID })
     }
 
@@ -115,7 +115,7 @@ impl Model {
     /// Does truncate(2) set the times of a file whose size stays?
     fn truncate_sets(&self, ino: Ino) -> Answer<bool> {
         let has_data = self.attr(ino)?.blocks > 0;
-        self.manner(Manner::TruncateSets { has_data })
+        self.traits.manner(Manner::TruncateSets { has_data })
     }
 
     /// Does the storage have such owners and modes?
@@ -123,10 +123,10 @@ impl Model {
         let inode = self.at(ino);
         let (uid, gid) = (set.uid.unwrap_or(inode.uid), set.gid.unwrap_or(inode.gid));
         if (uid, gid) != (inode.uid, inode.gid) {
-            self.able(&Ability::Owner(uid, gid))?;
+            self.traits.able(&Ability::Owner(uid, gid))?;
         }
         match set.mode {
-            Some(mode) if mode != inode.mode => self.able(&Ability::Mode(mode)),
+            Some(mode) if mode != inode.mode => self.traits.able(&Ability::Mode(mode)),
             _ => Ok(()),
         }
     }
@@ -162,7 +162,7 @@ impl Model {
 
     pub(crate) fn get_xattr(&self, ino: Ino, key: &OsStr) -> Answer<Vec<u8>> {
         // The kernel asks for ACLs on every walk of an ordinary user: no fetch for what cannot be there.
-        if self.no_acls && (key == ACCESS_ACL || key == DEFAULT_ACL) {
+        if self.traits.has_no_acls() && (key == ACCESS_ACL || key == DEFAULT_ACL) {
             return Err(Errno::OPNOTSUPP.into());
         }
         check_key(key)?;
@@ -194,10 +194,10 @@ impl Model {
             return Err(Errno::TOOBIG.into());
         }
         let is_acl = key == ACCESS_ACL || key == DEFAULT_ACL;
-        if self.no_xattrs || self.no_acls && is_acl {
+        if self.traits.has_no_xattrs() || self.traits.has_no_acls() && is_acl {
             return Err(Errno::OPNOTSUPP.into());
         }
-        self.able(&if is_acl {
+        self.traits.able(&if is_acl {
             Ability::Acl
         } else {
             Ability::Xattr(namespace(key))
@@ -212,7 +212,7 @@ impl Model {
         let all = others
             .map(|(other, value)| (other.as_os_str(), value.len()))
             .chain([(key, value.len())]);
-        self.able(&Ability::XattrBytes(xattr_bytes(all)))?;
+        self.traits.able(&Ability::XattrBytes(xattr_bytes(all)))?;
         self.note_acl(ino, key, Some(value));
         // An ACL that says no more than a mode is a mode: that is how file systems keep it.
         let is_mode = key == ACCESS_ACL && acl_is_mode(value);

@@ -66,7 +66,7 @@ impl Model {
             return Ok(());
         };
         match dir.moves {
-            _ if !is_bound && !self.nature()?.lower_dirs_stay => Ok(()),
+            _ if !is_bound && !self.traits.nature()?.lower_dirs_stay => Ok(()),
             Some(true) => Ok(()),
             Some(false) => Err(Errno::XDEV.into()),
             None => Err(Stop::Wait(Fetch::Moves(ino))),

@@ -569,7 +569,7 @@ impl Model {
         if size <= SIZE_EVERYWHERE {
             return Ok(());
         }
-        self.able(&Ability::Size(size))
+        self.traits.able(&Ability::Size(size))
     }
 
     fn known_file(&self, ino: Ino) -> Answer<()> {

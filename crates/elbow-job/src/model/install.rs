@@ -78,7 +78,9 @@ impl Model {
     }
 
     fn install_default_acl(&mut self, ino: Ino, default_acl: Result<Vec<u8>, Errno>) {
-        self.no_acls |= default_acl == Err(Errno::OPNOTSUPP);
+        if default_acl == Err(Errno::OPNOTSUPP) {
+            self.traits.note_no_acls();
+        }
         let acl = default_acl.ok().map(Arc::new);
         // The job may have set another one before it looked into the directory.
         let is_set = self.at(ino).dirty_xattrs.contains(OsStr::new(DEFAULT_ACL));

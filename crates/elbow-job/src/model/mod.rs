@@ -24,6 +24,7 @@ mod ledger;
 mod names;
 mod rare;
 mod reserve;
+mod traits;
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -31,14 +32,12 @@ use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use elbow_file::{Errno, Handle, Kind, Nature, Protection, Space, Stat, Time};
+use elbow_file::{Errno, Handle, Kind, Protection, Space, Stat, Time};
 
-use crate::abilities::{Abilities, Ability};
 use crate::ahead::Ahead;
 use crate::api::{Answer, Attr, Fetch, Ino, Stop};
 use crate::closed::OWNER_ALL;
 use crate::graph::Graph;
-use crate::manners::Manner;
 use crate::report::{Counts, Publish};
 use crate::staging::part_name;
 pub(crate) use attributes::{ACCESS_ACL, CAPABILITY, DEFAULT_ACL, has_set_id};
@@ -48,6 +47,7 @@ pub(crate) use install::{FoundEntry, FoundXattrs, Listing};
 pub(crate) use ledger::SpaceLedger;
 pub(crate) use names::NewObject;
 use rare::{Places, Rare};
+pub(crate) use traits::StorageTraits;
 
 /// One path component.
 pub(crate) type Name = Arc<OsStr>;
@@ -304,20 +304,7 @@ pub(crate) struct Model {
     /// What the storage gives to objects that this process creates.
     pub(crate) own_uid: u32,
     pub(crate) own_gid: u32,
-    /// Directory link counts are kept (not so on btrfs and some FUSE file systems).
-    counts_subdirs: bool,
-    /// The storage has no extended attributes.
-    pub(crate) no_xattrs: bool,
-    /// What else the storage can do.
-    pub(crate) abilities: Abilities,
-    /// An object is to be created as soon as it is known what becomes of modes.
-    pub(crate) wants_modes: bool,
-    /// Symbolic links have attributes of their own; `None`: not known yet.
-    pub(crate) link_attributes: Option<bool>,
-    /// The storage has no POSIX ACLs.
-    pub(crate) no_acls: bool,
-    /// What the storage is like; `None`: not known yet.
-    pub(crate) nature: Option<Nature>,
+    pub(crate) traits: StorageTraits,
     /// The command was answered with an error that is not its own.
     pub(crate) was_refused: Cell<bool>,
     /// The command is over: who still changes something is refused that.
@@ -376,13 +363,7 @@ impl Model {
             staging_name: birth.staging_name,
             own_uid: birth.own_uid,
             own_gid: birth.own_gid,
-            counts_subdirs: birth.root.nlink >= 2,
-            no_xattrs: false,
-            no_acls: false,
-            abilities: Abilities::default(),
-            wants_modes: false,
-            link_attributes: None,
-            nature: None,
+            traits: StorageTraits::new(&birth.root),
             was_refused: Cell::new(false),
             is_frozen: false,
             awaiting: HashSet::new(),
@@ -468,7 +449,7 @@ impl Model {
     /// An old symbolic link has new attributes, and nobody knows whether it has any of its own there.
     pub(crate) fn asks_for_link_attributes(&self) -> bool {
         let is_asking = |inode: &Inode| inode.kind == Kind::Symlink && inode.is_old() && inode.dirty.any();
-        self.link_attributes.is_none() && self.all().any(|(_, inode)| is_asking(inode))
+        self.traits.link_attributes().is_none() && self.all().any(|(_, inode)| is_asking(inode))
     }
 
     /// All inodes, oldest first.
@@ -552,7 +533,7 @@ impl Model {
 
     fn nlink(&self, inode: &Inode) -> u32 {
         match &inode.body {
-            Body::Dir(_) if !self.counts_subdirs => 1,
+            Body::Dir(_) if !self.traits.counts_subdirs() => 1,
             Body::Dir(_) if inode.names.is_empty() && !inode.is_old() => 0,
             _ => inode.nlink,
         }
@@ -653,24 +634,6 @@ impl Model {
         }
     }
 
-    /// Can the storage do that? The answer, if it is known.
-    fn able(&self, ability: &Ability) -> Answer<()> {
-        match self.abilities.ask(ability) {
-            Ok(answer) => answer.map_err(Stop::from),
-            Err(unknown) => Err(Stop::Wait(Fetch::Ability(unknown))),
-        }
-    }
-
-    /// In which of two ways does the storage do that?
-    fn manner(&self, manner: Manner) -> Answer<bool> {
-        let unknown = || Stop::Wait(Fetch::Ability(Ability::Manner(manner)));
-        self.abilities.manner(manner).ok_or_else(unknown)
-    }
-
-    fn nature(&self) -> Answer<Nature> {
-        self.nature.ok_or(Stop::Wait(Fetch::Nature))
-    }
-
     /// Fails for a file that can have no more names.
     fn check_links(&self, ino: Ino) -> Answer<()> {
         /// So many can be had everywhere.
@@ -679,7 +642,7 @@ impl Model {
         if links < EVERYWHERE {
             return Ok(());
         }
-        match self.nature()?.links_max {
+        match self.traits.nature()?.links_max {
             Some(most) if links >= most => Err(Errno::MLINK.into()),
             _ => Ok(()),
         }

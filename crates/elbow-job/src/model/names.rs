@@ -81,7 +81,7 @@ impl Model {
         }
         self.check_writable(parent)?;
         self.check_mutable(parent)?;
-        of_name(name).map_or(Ok(()), |ability| self.able(&ability))
+        of_name(name).map_or(Ok(()), |ability| self.traits.able(&ability))
     }
 
     /// All names of a directory.
@@ -112,7 +112,7 @@ impl Model {
             return Err(Errno::NAMETOOLONG.into());
         }
         if !matches!(new.kind, Kind::File | Kind::Dir) {
-            self.able(&Ability::Node(new.kind))?;
+            self.traits.able(&Ability::Node(new.kind))?;
         }
         let mut inode = self.new_inode(caller, parent, new);
         self.expect_owner(&mut inode)?;
@@ -130,7 +130,7 @@ impl Model {
         if inode.uid == self.own_uid {
             return Ok(());
         }
-        match self.able(&Ability::Owner(inode.uid, inode.gid)) {
+        match self.traits.able(&Ability::Owner(inode.uid, inode.gid)) {
             Err(Stop::Errno(_)) => (inode.uid, inode.gid) = (self.own_uid, self.own_gid),
             other => other?,
         }
@@ -207,7 +207,7 @@ impl Model {
         }
         self.check_unprotected(ino)?;
         self.check_links_to(ino, parent)?;
-        self.able(&Ability::Link)?;
+        self.traits.able(&Ability::Link)?;
         self.check_links(ino)?;
         // Last, since it is no reason natively.
         self.check_linkable(ino)?;
@@ -337,7 +337,7 @@ impl Model {
             return Err(Errno::NOTEMPTY.into());
         }
         match self.check_empty(other) {
-            Err(Stop::Errno(Errno::NOTEMPTY)) if self.manner(Manner::FullExists)? => Err(Errno::EXIST.into()),
+            Err(Stop::Errno(Errno::NOTEMPTY)) if self.traits.manner(Manner::FullExists)? => Err(Errno::EXIST.into()),
             answer => answer,
         }
     }
@@ -347,7 +347,7 @@ impl Model {
             return Ok(());
         }
         let has_dir = self.at(a.0).is_dir() || self.at(b.0).is_dir();
-        let sets_times = a.1 != b.1 && has_dir && self.manner(Manner::ExchangeSets)?;
+        let sets_times = a.1 != b.1 && has_dir && self.traits.manner(Manner::ExchangeSets)?;
         self.remove_name(a.0, a.1, a.2);
         self.remove_name(b.0, b.1, b.2);
         self.add_name(a.0, b.1, b.2);
