@@ -55,12 +55,14 @@ impl Model {
         if let Some(entries) = self.ahead.unread.remove(&ino) {
             self.ahead.unread_entries -= entries;
         }
-        let Ok(dir) = self.dir_at_checked(ino) else { return };
+        let Ok(dir) = self.inodes.dir_at_checked(ino) else {
+            return;
+        };
         if std::mem::replace(&mut dir.was_read, true) || ino == Ino::ROOT {
             return;
         }
-        let parent = self.parent(ino);
-        if self.dir_at(parent).was_read {
+        let parent = self.inodes.parent(ino);
+        if self.inodes.dir_at(parent).was_read {
             self.list_ahead(parent);
             self.list_ahead(ino);
         }
@@ -68,9 +70,11 @@ impl Model {
 
     /// A directory was listed ahead: so are those in it.
     pub(crate) fn listed_ahead(&mut self, ino: Ino) {
-        let Ok(dir) = self.dir_at_checked(ino) else { return };
+        let Ok(dir) = self.inodes.dir_at_checked(ino) else {
+            return;
+        };
         if !dir.was_read {
-            let entries = dir.entries.len();
+            let entries = dir.entries().len();
             self.ahead.unread.insert(ino, entries);
             self.ahead.unread_entries += entries;
         }
@@ -78,15 +82,22 @@ impl Model {
     }
 
     fn list_ahead(&mut self, ino: Ino) {
-        if !self.dir_at(ino).complete || !self.ahead.expanded.insert(ino) {
+        if !self.inodes.dir_at(ino).is_complete() || !self.ahead.expanded.insert(ino) {
             return;
         }
         #[cfg(test)]
         {
-            self.ahead.looked += self.dir_at(ino).entries.len();
+            self.ahead.looked += self.inodes.dir_at(ino).entries().len();
         }
-        let unlisted = |child: &&Ino| self.at(**child).dir().is_ok_and(|dir| !dir.complete);
-        let children: Vec<Ino> = self.dir_at(ino).entries.values().filter(unlisted).copied().collect();
+        let unlisted = |child: &&Ino| self.inodes.at(**child).dir().is_ok_and(|dir| !dir.is_complete());
+        let children: Vec<Ino> = self
+            .inodes
+            .dir_at(ino)
+            .entries()
+            .values()
+            .filter(unlisted)
+            .copied()
+            .collect();
         children.into_iter().for_each(|child| self.ahead.push(child));
     }
 }

@@ -4,7 +4,7 @@ use elbow_file::{Errno, Handle};
 
 use crate::abilities::Modes;
 use crate::api::Ino;
-use crate::model::{Body, Fill, Inode, LIMBO, Model, Place, Staging, Work};
+use crate::model::{Body, Fill, Inode, LIMBO, Model, Staging, Work};
 use crate::plan::{Action, Spot, Target};
 use crate::report::is_want_of_room;
 
@@ -36,21 +36,21 @@ impl Model {
     pub(crate) fn complete(&mut self, ino: Ino, action: &Action, done: Done) {
         self.counts.storage_calls += done.calls;
         for ((dir, staging), handle) in done.directories {
-            self.keep_handle(dir, staging, handle);
+            self.inodes.keep_handle(dir, staging, handle);
         }
         if let Some(handle) = done.made {
-            self.keep_handle(ino, false, handle);
+            self.inodes.keep_handle(ino, false, handle);
         }
         match action {
             Action::Stage { .. } => {
-                self.dir_at_mut(ino).loses_group = done.loses_group;
+                self.inodes.dir_at_mut(ino).loses_group = done.loses_group;
                 self.staged(ino, done.job_dir);
             }
             Action::ProbeModes { .. } => self.traits.learn_modes(done.modes),
             Action::ProbeLinks { .. } => self.traits.learn_link_attributes(done.link_attributes),
             Action::Create { spot, fill, .. } => self.created(ino, spot, fill, done.file),
             Action::Move { from, to, clobbers } => self.moved(from, to, *clobbers),
-            Action::Link { to, .. } => self.placed(ino, &to.place),
+            Action::Link { to, .. } => self.inodes.place(ino, &to.place),
             Action::Remove { spot, .. } => self.removed(spot, done.file),
             Action::Fill { target, fill, .. } => self.filled(ino, target, fill, done.file),
             Action::SetAttributes { .. } => {}
@@ -64,7 +64,7 @@ impl Model {
         else {
             return;
         };
-        let Ok(inode) = self.get_mut(ino) else { return };
+        let Ok(inode) = self.inodes.get_mut(ino) else { return };
         if let Action::Fill { fill, .. } = action
             && let Some(content) = inode.content_mut()
         {
@@ -83,73 +83,63 @@ impl Model {
         let Action::Fill { fill, .. } = action else {
             return false;
         };
-        let content = self.get(ino).ok().and_then(Inode::content);
+        let content = self.inodes.get(ino).ok().and_then(Inode::content);
         let has_stored = content.is_some_and(|content| content.stored > 0 || !content.written.is_empty());
         fill.changes_file() && has_stored && !is_want_of_room(errno)
     }
 
     fn staged(&mut self, ino: Ino, job_dir: Option<Handle>) {
         if let Some(handle) = job_dir {
-            self.dir_at_mut(LIMBO).handle = Some(handle);
+            self.inodes.dir_at_mut(LIMBO).handle = Some(handle);
         }
-        self.dir_at_mut(ino).staging = Staging::Made;
+        self.inodes.dir_at_mut(ino).staging = Staging::Made;
     }
 
     fn created(&mut self, ino: Ino, spot: &Spot, fill: &Fill, file: Option<Handle>) {
-        self.placed(ino, &spot.place);
-        let gives = self.gives(spot.place.dir);
-        if let Body::Dir(dir) = &mut self.at_mut(ino).body {
+        self.inodes.place(ino, &spot.place);
+        let gives = self.inodes.gives(spot.place.dir);
+        if let Body::Dir(dir) = &mut self.inodes.at_mut(ino).body {
             dir.gives = gives;
         }
         self.space.took_object();
         self.wrote(ino, fill);
-        if let Some(content) = self.at_mut(ino).content_mut() {
+        if let Some(content) = self.inodes.at_mut(ino).content_mut() {
             content.target = file;
         }
-        if self.at(ino).opens == 0 {
+        if self.inodes.at(ino).opens == 0 {
             self.close_content(ino);
         }
     }
 
-    fn placed(&mut self, ino: Ino, place: &Place) {
-        self.at_mut(ino).placed.push(place.clone());
-        self.dir_at_mut(place.dir).placed.insert(place.name.clone(), ino);
-    }
-
     fn moved(&mut self, from: &Spot, to: &Spot, clobbers: Option<Ino>) {
         if let Some(other) = clobbers {
-            self.unplaced(other, &to.place);
+            self.inodes.unplace(other, &to.place);
             self.drop_if_dead(other);
         }
         // The object under the old name need not be the one that was planned for: an occupant is moved away
         // on behalf of another.
-        let Some(ino) = self.dir_at(from.place.dir).placed.get(&from.place.name).copied() else {
+        let Some(ino) = self.inodes.placed_at(&from.place) else {
             return;
         };
-        self.unplaced(ino, &from.place);
-        self.placed(ino, &to.place);
+        self.inodes.unplace(ino, &from.place);
+        self.inodes.place(ino, &to.place);
         self.queue(ino);
-    }
-
-    fn unplaced(&mut self, ino: Ino, place: &Place) {
-        self.at_mut(ino).placed.retain(|placed| placed != place);
-        self.dir_at_mut(place.dir).placed.remove(&place.name);
     }
 
     fn removed(&mut self, spot: &Spot, file: Option<Handle>) {
         let place = &spot.place;
-        let Some(ino) = self.dir_at(place.dir).placed.get(&place.name).copied() else {
+        let Some(ino) = self.inodes.placed_at(place) else {
             return;
         };
-        self.unplaced(ino, place);
-        if let (Some(handle), Some(content)) = (file, self.at_mut(ino).content_mut()) {
+        self.inodes.unplace(ino, place);
+        if let (Some(handle), Some(content)) = (file, self.inodes.at_mut(ino).content_mut()) {
             content.target = Some(handle);
         }
-        if !self.at(ino).names.is_empty() {
+        if !self.inodes.at(ino).names().is_empty() {
             self.queue(ino);
         }
         // A dead directory may have waited for its container to become empty.
-        if !self.is_alive(place.dir) {
+        if !self.inodes.is_alive(place.dir) {
             self.queue(place.dir);
         }
         self.drop_if_dead(ino);
@@ -157,7 +147,7 @@ impl Model {
 
     fn filled(&mut self, ino: Ino, target: &Target, fill: &Fill, file: Option<Handle>) {
         self.wrote(ino, fill);
-        let inode = self.at_mut(ino);
+        let inode = self.inodes.at_mut(ino);
         let open = inode.opens > 0;
         let Body::File(content) = &mut inode.body else { return };
         content.patch_made |= matches!(target, Target::Patch(..));
@@ -172,7 +162,7 @@ impl Model {
         let bytes = fill.bytes();
         self.counts.bytes_written += bytes;
         self.space.took_bytes(bytes + fill.reserve.total_bytes());
-        if let Some(content) = self.at_mut(ino).content_mut() {
+        if let Some(content) = self.inodes.at_mut(ino).content_mut() {
             let clean = content.filled(fill);
             self.space.unreserve(clean, 0);
         }
@@ -188,7 +178,7 @@ impl Model {
     /// Whoever waited for an object is asked again.
     pub(crate) fn wake_waiters(&mut self, ino: Ino) {
         for waiter in self.graph.take_waiters(ino) {
-            if let Ok(inode) = self.get_mut(waiter) {
+            if let Ok(inode) = self.inodes.get_mut(waiter) {
                 inode.work = Work::Queued;
                 self.graph.push_next(waiter);
             }
@@ -197,7 +187,7 @@ impl Model {
 
     /// An object waits for another, which is brought up if it is idle.
     pub(crate) fn block(&mut self, ino: Ino, on: Ino) {
-        if let Ok(inode) = self.get_mut(ino) {
+        if let Ok(inode) = self.inodes.get_mut(ino) {
             inode.work = Work::Queued;
         }
         self.graph.wait_for(ino, on);

@@ -452,7 +452,7 @@ fn more_directories_than_descriptors_are_changed_and_removed() {
         std::fs::write(temp.path().join(format!("d{n}/old")), "old").unwrap();
     }
     let job = begin(Arc::new(RealStorage), temp.path(), Publish::Staged);
-    job.shared.state.lock().model.limit_handles(10);
+    job.shared.state.lock().model.inodes.limit_handles(10);
     for n in 0..DIRECTORIES {
         for op in [Op::Create(format!("d{n}/sub/new")), Op::Unlink(format!("d{n}/old"))] {
             InJob(&job).run(&op).unwrap();

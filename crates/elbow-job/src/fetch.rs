@@ -82,7 +82,7 @@ impl Job {
         let drained = self.shared.drain_content(&mut |_| {});
         self.shared.state.lock().model.graph.flush = false;
         drained.map_err(|_| Errno::IO)?;
-        let job_dir = self.shared.state.lock().model.job_dir();
+        let job_dir = self.shared.state.lock().model.inodes.job_dir();
         let synced = job_dir.map_or(Ok(()), |dir| self.shared.storage.sync_all(&dir));
         synced.inspect_err(|errno| {
             // Nothing tells of it twice, and the command may not care.
@@ -106,8 +106,8 @@ impl Shared {
     pub(crate) fn fetch_list(&self, ino: Ino, threads_max: usize) -> Result<(), Errno> {
         let mut state = self.state.lock();
         loop {
-            let dir = state.model.get(ino)?.dir()?;
-            if dir.complete || dir.closed {
+            let dir = state.model.inodes.get(ino)?.dir()?;
+            if dir.is_complete() || dir.is_closed() {
                 return Ok(());
             }
             if state.listing.insert(ino) {
@@ -122,9 +122,13 @@ impl Shared {
         match listed? {
             (Looked::Listed(listing), took) => {
                 state.pool.note_latency(took);
-                state.model.install_listing(ino, listing);
+                state.model.traits.note_default_acl(&listing.default_acl);
+                state.model.inodes.install_listing(ino, listing);
             }
-            (Looked::Closed(handle, default_acl), _) => state.model.install_closed(ino, handle, default_acl),
+            (Looked::Closed(handle, default_acl), _) => {
+                state.model.traits.note_default_acl(&default_acl);
+                state.model.inodes.install_closed(ino, handle, default_acl);
+            }
         }
         Ok(())
     }
@@ -155,19 +159,15 @@ impl Shared {
             Err(Errno::NOENT) => None,
             found => Some(found?),
         };
-        self.state.lock().model.install_name(ino, name, stat);
+        self.state.lock().model.inodes.install_name(ino, name, stat);
         Ok(())
     }
 
     /// The directory that holds an old object, and its name there.
     fn old_spot(&self, ino: Ino) -> Result<(Route, OsString), Errno> {
         let state = self.state.lock();
-        let inode = state.model.get(ino)?;
-        let place = inode
-            .old
-            .as_ref()
-            .and_then(|old| old.places.first())
-            .ok_or(Errno::STALE)?;
+        let inode = state.model.inodes.get(ino)?;
+        let place = inode.old_place().ok_or(Errno::STALE)?;
         Ok((state.model.route_dir(place.dir), place.name.to_os_string()))
     }
 
@@ -175,7 +175,7 @@ impl Shared {
         let (route, name) = self.old_spot(ino)?;
         let dir = open_route(&*self.storage, &route)?;
         let stat = self.storage.stat(&dir, &name)?;
-        self.state.lock().model.install_attributes(ino, &stat);
+        self.state.lock().model.inodes.install_attributes(ino, &stat);
         Ok(())
     }
 
@@ -183,7 +183,7 @@ impl Shared {
         let (route, name) = self.old_spot(ino)?;
         let dir = open_route(&*self.storage, &route)?;
         let target = self.storage.readlink(&dir, &name)?;
-        self.state.lock().model.install_target(ino, target);
+        self.state.lock().model.inodes.install_target(ino, target);
         Ok(())
     }
 
@@ -199,7 +199,7 @@ impl Shared {
         if matches!(xattrs, Err(Errno::OPNOTSUPP)) {
             state.model.traits.note_no_xattrs();
         }
-        state.model.install_xattrs(
+        state.model.inodes.install_xattrs(
             ino,
             xattrs.or_else(|e| {
                 if e == Errno::OPNOTSUPP {
@@ -237,7 +237,7 @@ impl Shared {
         let (route, name) = self.old_spot(ino)?;
         let dir = open_route(&*self.storage, &route)?;
         let moves = manners::moves(&*self.storage, &job, (&dir, &name));
-        self.state.lock().model.dir_at_checked(ino)?.moves = Some(moves);
+        self.state.lock().model.inodes.dir_at_checked(ino)?.moves = Some(moves);
         Ok(())
     }
 
@@ -246,7 +246,7 @@ impl Shared {
         let route = self.state.lock().model.route_dir(ino);
         let dir = open_route(&*self.storage, &route)?;
         let is_read_only = manners::is_read_only(&*self.storage, &dir);
-        self.state.lock().model.dir_at_checked(ino)?.is_read_only = Some(is_read_only);
+        self.state.lock().model.inodes.dir_at_checked(ino)?.is_read_only = Some(is_read_only);
         Ok(())
     }
 
@@ -255,8 +255,8 @@ impl Shared {
         self.look_into_root();
         let mut state = self.state.lock();
         loop {
-            if let Some(dir) = state.model.job_dir() {
-                return Ok((dir, state.model.inherited_by_all()));
+            if let Some(dir) = state.model.inodes.job_dir() {
+                return Ok((dir, state.model.inodes.inherited_by_all()));
             }
             if let Some(errno) = state.model.refuse {
                 return Err(errno);
@@ -269,7 +269,7 @@ impl Shared {
             self.call_worker(&mut state);
             #[cfg(test)]
             self.stage_root_by_hand(&mut state);
-            if state.model.job_dir().is_none() {
+            if state.model.inodes.job_dir().is_none() {
                 self.progress.wait_for(&mut state, ROOM_WAIT);
             }
         }
@@ -278,7 +278,7 @@ impl Shared {
     /// What the job's own directory inherits has to be known before it is made. A command may begin with the attributes of the root, for
     /// which nobody looks into it.
     pub(crate) fn look_into_root(&self) {
-        if self.state.lock().model.job_dir().is_none() {
+        if self.state.lock().model.inodes.job_dir().is_none() {
             // Whatever keeps us from it keeps us from making something there, too, and is told then.
             let _ = self.fetch_list(Ino::ROOT, THREADS_MAX);
         }
@@ -326,7 +326,7 @@ impl Shared {
             Err(Stop::Errno(errno)) => return Err(errno),
             Err(Stop::Wait(_)) => return Err(Errno::IO),
         };
-        let content = state.model.get(ino)?.content().ok_or(Errno::INVAL)?;
+        let content = state.model.inodes.get(ino)?.content().ok_or(Errno::INVAL)?;
         let (mut target, mut original) = (content.target.clone(), content.original.clone());
         let needs_target = target.is_none() && segments.iter().any(|s| matches!(s.source, Source::Target(_)));
         let needs_original = original.is_none() && segments.iter().any(|s| matches!(s.source, Source::Original(_)));
@@ -346,21 +346,23 @@ impl Shared {
     }
 
     fn target_spot(&self, state: &State, ino: Ino) -> (Route, OsString) {
-        let inode = state.model.at(ino);
+        let inode = state.model.inodes.at(ino);
         if inode.is_old() {
             return (
                 state.model.route_dir(crate::model::LIMBO),
                 patch_name(ino).to_os_string(),
             );
         }
-        let spot = state.model.spot(&inode.placed[0]);
+        let spot = state.model.spot(&inode.placed()[0]);
         (spot.route, spot.place.name.to_os_string())
     }
 
     /// Keeps descriptors for the next read, as long as the command has the file open.
     fn keep_open(&self, ino: Ino, target: Option<Handle>, original: Option<Handle>) {
         let mut state = self.state.lock();
-        let Ok(inode) = state.model.get_mut(ino) else { return };
+        let Ok(inode) = state.model.inodes.get_mut(ino) else {
+            return;
+        };
         if inode.opens == 0 {
             return;
         }
@@ -417,7 +419,7 @@ impl Shared {
             .map(|(range, _)| range.end - range.start)
             .sum();
         state.model.counts.spilled_bytes += bytes;
-        state.model.spilled(ino, &pieces, &written);
+        state.model.inodes.spilled(ino, &pieces, &written);
         !written.is_empty()
     }
 }

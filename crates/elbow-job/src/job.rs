@@ -229,7 +229,7 @@ impl Job {
     #[must_use]
     pub fn open_for_writing(&self) -> Vec<(Ino, u64)> {
         let state = self.shared.state.lock();
-        let open = state.model.all().filter(|(_, inode)| inode.write_opens > 0);
+        let open = state.model.inodes.all().filter(|(_, inode)| inode.write_opens > 0);
         open.map(|(ino, inode)| (ino, inode.shown_ino)).collect()
     }
 
@@ -237,7 +237,7 @@ impl Job {
     #[must_use]
     pub fn is_open_for_writing(&self, ino: Ino) -> bool {
         let state = self.shared.state.lock();
-        state.model.get(ino).is_ok_and(|inode| inode.write_opens > 0)
+        state.model.inodes.get(ino).is_ok_and(|inode| inode.write_opens > 0)
     }
 
     /// Creates a regular file and opens it for writing; one reference.
@@ -407,7 +407,7 @@ impl Job {
     /// The directory above a directory.
     #[must_use]
     pub fn parent(&self, ino: Ino) -> Ino {
-        self.shared.state.lock().model.parent(ino)
+        self.shared.state.lock().model.inodes.parent(ino)
     }
 
     /// Free space, less what is promised to the command already.
@@ -507,6 +507,7 @@ impl Job {
         let state = self.shared.state.lock();
         state
             .model
+            .inodes
             .job_dir()
             .map(|_| self.shared.path.join(&*self.shared.staging_name))
     }

@@ -198,7 +198,9 @@ impl Model {
     /// The next action of an object. `pressure`: memory is short, so open files are drained too.
     pub(crate) fn plan(&mut self, ino: Ino, pressure: bool) -> Plan {
         self.graph.unpark(ino);
-        let Ok(inode) = self.get(ino) else { return Plan::Nothing };
+        let Ok(inode) = self.inodes.get(ino) else {
+            return Plan::Nothing;
+        };
         if inode.is_old() {
             return if self.graph.only_names {
                 Plan::Nothing
@@ -206,14 +208,14 @@ impl Model {
                 self.plan_old(ino, pressure)
             };
         }
-        if self.graph.only_names && !self.only_lacks_names(ino) {
+        if self.graph.only_names && !inode.only_lacks_names() {
             return Plan::Nothing;
         }
         // Somebody moves it out of the way at this moment.
-        if let Some(holder) = inode.placed.iter().find_map(|place| self.holder(place, ino)) {
+        if let Some(holder) = inode.placed().iter().find_map(|place| self.holder(place, ino)) {
             return Plan::Blocked(holder);
         }
-        if inode.names.is_empty() {
+        if inode.names().is_empty() {
             return self.plan_dead(ino);
         }
         if self.graph.only_names {
@@ -225,46 +227,37 @@ impl Model {
             .unwrap_or(Plan::Nothing)
     }
 
-    /// It is on the storage, and only has to be moved to another name, or removed.
-    pub(crate) fn only_lacks_names(&self, ino: Ino) -> bool {
-        let is_there = |inode: &Inode| inode.placed.iter().any(|place| !inode.names.contains(place));
-        self.get(ino).is_ok_and(|inode| !inode.is_old() && is_there(inode))
-    }
-
     fn plan_old(&mut self, ino: Ino, pressure: bool) -> Plan {
-        if matches!(&self.at(ino).body, Body::Dir(dir) if dir.staging == Staging::Wanted) {
+        if matches!(&self.inodes.at(ino).body, Body::Dir(dir) if dir.staging == Staging::Wanted) {
             return self.plan_staging(ino);
         }
-        if let Some(job) = self.job_dir().filter(|_| ino == Ino::ROOT && self.traits.wants_modes()) {
-            let inherited = self.inherited_by_all();
+        if let Some(job) = self
+            .inodes
+            .job_dir()
+            .filter(|_| ino == Ino::ROOT && self.traits.wants_modes())
+        {
+            let inherited = self.inodes.inherited_by_all();
             return act(Action::ProbeModes { job, inherited });
         }
-        if !self.is_alive(ino) && !self.has_unknown_names(ino) {
+        if !self.inodes.is_alive(ino) && !self.inodes.has_unknown_names(ino) {
             return Plan::Nothing;
         }
         self.plan_content(ino, pressure).unwrap_or(Plan::Nothing)
     }
 
     fn plan_staging(&mut self, ino: Ino) -> Plan {
-        if ino != Ino::ROOT && self.job_dir().is_none() {
+        if ino != Ino::ROOT && self.inodes.job_dir().is_none() {
             return self.want_staging(Ino::ROOT);
         }
         act(Action::Stage {
             at: self.route_dir(ino),
-            opened: self.opened_staging(ino),
+            opened: self.inodes.opened_staging(ino),
         })
-    }
-
-    /// The mode to give to the staging directory of an old directory where what it inherits would shut us out.
-    pub(crate) fn opened_staging(&self, ino: Ino) -> Option<u32> {
-        let inherited = self.gives(ino).inherited(OWNER_ALL, true).mode;
-        let opened = inherited | OWNER_ALL;
-        Some(opened).filter(|opened| *opened != inherited)
     }
 
     /// Asks for a staging directory and waits for it.
     fn want_staging(&mut self, dir: Ino) -> Plan {
-        let part = self.dir_at_mut(dir);
+        let part = self.inodes.dir_at_mut(dir);
         if part.staging == Staging::None {
             part.staging = Staging::Wanted;
         }
@@ -272,8 +265,8 @@ impl Model {
     }
 
     fn plan_dead(&mut self, ino: Ino) -> Plan {
-        let inode = self.at(ino);
-        let Some(place) = inode.placed.first().cloned() else {
+        let inode = self.inodes.at(ino);
+        let Some(place) = inode.placed().first().cloned() else {
             if inode.opens == 0 {
                 self.release_memory(ino);
             }
@@ -281,7 +274,7 @@ impl Model {
         };
         let is_dir = inode.is_dir();
         let keep_open = inode.opens > 0 && inode.content().is_some_and(|content| content.target.is_none());
-        if is_dir && let Some(child) = self.dir_at(ino).placed.values().next() {
+        if is_dir && let Some(child) = self.inodes.dir_at(ino).placed().values().next() {
             return Plan::Blocked(*child);
         }
         if is_dir && let Some(arriving) = self.graph.holder_in(ino) {
@@ -296,17 +289,25 @@ impl Model {
 
     /// Names: create, move, link or unlink until the placed names are the desired ones.
     fn plan_placement(&mut self, ino: Ino, pressure: bool) -> Step {
-        let inode = self.at(ino);
-        if inode.placed.is_empty() {
+        let inode = self.inodes.at(ino);
+        if inode.placed().is_empty() {
             if self.should_park(inode, pressure) {
                 self.graph.park(ino);
                 return Some(Plan::Nothing);
             }
-            let place = inode.names[0].clone();
+            let place = inode.names()[0].clone();
             return Some(self.plan_create(ino, &place, pressure));
         }
-        let missing = inode.names.iter().find(|place| !inode.placed.contains(place)).cloned();
-        let stale = inode.placed.iter().find(|place| !inode.names.contains(place)).cloned();
+        let missing = inode
+            .names()
+            .iter()
+            .find(|place| !inode.placed().contains(place))
+            .cloned();
+        let stale = inode
+            .placed()
+            .iter()
+            .find(|place| !inode.names().contains(place))
+            .cloned();
         match (missing, stale) {
             (None, None) => None,
             (None, Some(stale)) => Some(act(Action::Remove {
@@ -322,18 +323,18 @@ impl Model {
         if let Some(plan) = self.make_ready(ino, place, false) {
             return plan;
         }
-        if self.traits.modes().is_none() && self.at(ino).kind != Kind::Symlink {
+        if self.traits.modes().is_none() && self.inodes.at(ino).kind != Kind::Symlink {
             self.traits.want_modes();
             return Plan::Blocked(Ino::ROOT);
         }
         let spot = self.spot(place);
         let (mode, opened) = self.creation_mode(ino, place.dir);
-        let keep_open = self.at(ino).opens > 0;
-        let node = match &self.at(ino).body {
+        let keep_open = self.inodes.at(ino).opens > 0;
+        let node = match &self.inodes.at(ino).body {
             Body::Dir(_) => Node::Dir,
             Body::File(_) => Node::File,
             Body::Symlink(target) => Node::Symlink(target.clone().unwrap_or_default()),
-            Body::Special => Node::Special(self.at(ino).kind, self.at(ino).rdev),
+            Body::Special => Node::Special(self.inodes.at(ino).kind, self.inodes.at(ino).rdev),
         };
         let fill = self.take_fill(ino, pressure);
         if let Some(plan) = self.plan_probe(ino) {
@@ -357,12 +358,12 @@ impl Model {
             return plan;
         }
         if moves
-            && self.at(ino).is_dir()
+            && self.inodes.at(ino).is_dir()
             && let Some(unsettled) = self.unsettled(to.dir)
         {
             return Plan::Blocked(unsettled);
         }
-        let clobbers = self.dir_at(to.dir).placed.get(&to.name).copied();
+        let clobbers = self.inodes.placed_at(to);
         let to = self.spot(to);
         match stale {
             Some(from) => act(Action::Move {
@@ -371,7 +372,7 @@ impl Model {
                 clobbers,
             }),
             None => {
-                let from = self.at(ino).placed[0].clone();
+                let from = self.inodes.at(ino).placed()[0].clone();
                 act(Action::Link {
                     from: self.spot(&from),
                     to,
@@ -382,32 +383,32 @@ impl Model {
 
     /// Sees to it that a name can be taken in its container; `Some` while that is not so.
     fn make_ready(&mut self, ino: Ino, place: &Place, may_clobber: bool) -> Step {
-        let above = self.at(place.dir);
+        let above = self.inodes.at(place.dir);
         if above.is_old() {
-            if self.dir_at(place.dir).staging != Staging::Made {
+            if self.inodes.dir_at(place.dir).staging != Staging::Made {
                 return Some(self.want_staging(place.dir));
             }
-        } else if above.placed.is_empty() {
+        } else if above.placed().is_empty() {
             return Some(Plan::Blocked(place.dir));
         }
         if let Some(holder) = self.holder(place, ino) {
             return Some(Plan::Blocked(holder));
         }
-        let occupant = self.dir_at(place.dir).placed.get(&place.name).copied()?;
+        let occupant = self.inodes.placed_at(place)?;
         self.plan_occupant(ino, occupant, place, may_clobber)
     }
 
     fn plan_occupant(&mut self, ino: Ino, occupant: Ino, place: &Place, may_clobber: bool) -> Step {
-        let other = self.at(occupant);
+        let other = self.inodes.at(occupant);
         if other.work == Work::Running {
             return Some(Plan::Blocked(occupant));
         }
-        let dead = other.names.is_empty();
+        let dead = other.names().is_empty();
         let other_is_dir = other.is_dir();
-        if may_clobber && dead && other.opens == 0 && !other_is_dir && !self.at(ino).is_dir() {
+        if may_clobber && dead && other.opens == 0 && !other_is_dir && !self.inodes.at(ino).is_dir() {
             return None;
         }
-        let empty = !other_is_dir || self.dir_at(occupant).placed.is_empty();
+        let empty = !other_is_dir || self.inodes.dir_at(occupant).placed().is_empty();
         if dead && empty {
             return Some(Plan::Blocked(occupant));
         }
@@ -416,7 +417,7 @@ impl Model {
             return Some(Plan::Blocked(holder));
         }
         let (from, to) = (self.spot(place), self.spot(&limbo));
-        if self.at(occupant).placed.contains(&limbo) {
+        if self.inodes.at(occupant).placed().contains(&limbo) {
             return Some(act(Action::Remove {
                 spot: from,
                 dir: false,
@@ -433,7 +434,7 @@ impl Model {
     /// Where an object waits that has a name in this container which another needs: in the job's own directory, or where it is, if that is on
     /// another device.
     fn limbo(&self, dir: Ino, occupant: Ino) -> Place {
-        match self.is_foreign(dir) {
+        match self.inodes.is_foreign(dir) {
             true => Place::new(dir, &parked_name(&self.staging_name, 'x', occupant.0)),
             false => Place::new(LIMBO, OsStr::new(&format!("m{}", occupant.0))),
         }
@@ -448,12 +449,12 @@ impl Model {
     fn unsettled(&self, dir: Ino) -> Option<Ino> {
         let mut at = dir;
         let mut found = None;
-        while !self.at(at).is_old() && at != LIMBO {
-            let inode = self.at(at);
-            if inode.placed.first() != inode.names.first() {
+        while !self.inodes.at(at).is_old() && at != LIMBO {
+            let inode = self.inodes.at(at);
+            if inode.placed().first() != inode.names().first() {
                 found = Some(at);
             }
-            at = inode.names.first()?.dir;
+            at = inode.names().first()?.dir;
         }
         found
     }
@@ -467,7 +468,7 @@ impl Model {
     }
 
     fn plan_content(&mut self, ino: Ino, pressure: bool) -> Step {
-        let inode = self.at(ino);
+        let inode = self.inodes.at(ino);
         let last = inode.write_opens == 0 || self.graph.flush;
         let content = inode.content()?;
         if !content.needs_fill(inode.size, last) {
@@ -482,7 +483,7 @@ impl Model {
             Err(plan) => return Some(plan),
         };
         let fill = self.take_fill(ino, pressure);
-        let old = self.at(ino).is_old();
+        let old = self.inodes.at(ino).is_old();
         let attrs = if old {
             NewAttrs::default()
         } else {
@@ -492,16 +493,16 @@ impl Model {
     }
 
     fn target(&mut self, ino: Ino) -> Result<Target, Plan> {
-        let inode = self.at(ino);
+        let inode = self.inodes.at(ino);
         let content = inode.content().expect("a file");
         if let Some(handle) = &content.target {
             return Ok(Target::Open(handle.clone()));
         }
         if !inode.is_old() {
-            return Ok(Target::Named(self.spot(&inode.placed[0])));
+            return Ok(Target::Named(self.spot(&inode.placed()[0])));
         }
         let make = !content.patch_made;
-        match self.job_dir() {
+        match self.inodes.job_dir() {
             Some(base) => {
                 let route = Route {
                     base,
@@ -516,12 +517,12 @@ impl Model {
 
     fn take_fill(&mut self, ino: Ino, pressure: bool) -> Fill {
         let flush = self.graph.flush;
-        let inode = self.at_mut(ino);
+        let inode = self.inodes.at_mut(ino);
         let last = inode.write_opens == 0 || flush;
         let size = inode.size;
         let wanted = last || pressure || inode.content().is_some_and(|c| c.dirty_bytes() >= EAGER_DRAIN_BYTES);
         let eager = self.publish == Publish::Eager;
-        match self.at_mut(ino).content_mut() {
+        match self.inodes.at_mut(ino).content_mut() {
             Some(content) if wanted || eager => content.fill(size, last),
             _ => Fill::default(),
         }
@@ -529,15 +530,17 @@ impl Model {
 
     /// Before the first attribute of a symbolic link is set: can this storage do that at all?
     fn plan_probe(&mut self, ino: Ino) -> Step {
-        let inode = self.at(ino);
+        let inode = self.inodes.at(ino);
         if inode.kind != Kind::Symlink || !inode.dirty.any() {
             return None;
         }
         match self.traits.link_attributes() {
-            None => Some(act(Action::ProbeLinks { job: self.job_dir()? })),
+            None => Some(act(Action::ProbeLinks {
+                job: self.inodes.job_dir()?,
+            })),
             Some(true) => None,
             Some(false) => {
-                self.at_mut(ino).dirty = Default::default();
+                self.inodes.at_mut(ino).dirty = Default::default();
                 None
             }
         }
@@ -554,7 +557,7 @@ impl Model {
         if attrs.is_empty() {
             return None;
         }
-        let place = self.at(ino).placed[0].clone();
+        let place = self.inodes.at(ino).placed()[0].clone();
         Some(act(Action::SetAttributes {
             spot: self.spot(&place),
             attrs,
@@ -564,11 +567,11 @@ impl Model {
     /// A directory below that could not be given its attributes any more once this one has a mode that lets nobody in.
     fn shut_out(&self, ino: Ino) -> Option<Ino> {
         const OWNER_SEARCH: u32 = 0o100;
-        let is_closed = self.at(ino).is_dir() && self.at(ino).mode & OWNER_SEARCH == 0;
+        let is_closed = self.inodes.at(ino).is_dir() && self.inodes.at(ino).mode & OWNER_SEARCH == 0;
         let mut dirs = Vec::from_iter(is_closed.then_some(ino));
         while let Some(dir) = dirs.pop() {
-            for entry in self.dir_at(dir).entries.values() {
-                let inode = self.at(*entry);
+            for entry in self.inodes.dir_at(dir).entries().values() {
+                let inode = self.inodes.at(*entry);
                 if !inode.is_dir() || inode.is_old() {
                     continue;
                 }
@@ -588,7 +591,7 @@ impl Model {
         let (flush, finishing) = (self.graph.flush, self.graph.finishing);
         let keeps_modes = self.traits.keeps_modes();
         let awaits = self.awaiting.contains(&ino);
-        let inode = self.at_mut(ino);
+        let inode = self.inodes.at_mut(ino);
         if inode.is_dir() && !finishing {
             return NewAttrs::default();
         }
@@ -636,10 +639,10 @@ impl Model {
     /// the directory that it is created in, is compared with what the job gave it where the job made it: each difference is
     /// marked dirty, and set. Of a directory that would shut us out by what it inherits, also the mode to open it with at once.
     fn creation_mode(&mut self, ino: Ino, parent: Ino) -> (u32, Option<u32>) {
-        let gives = self.gives(parent);
+        let gives = self.inodes.gives(parent);
         let modes = self.traits.modes().unwrap_or(Modes { cut: 0, kept: true });
         let (uid, gid) = (self.own_uid, gives.group.unwrap_or(self.own_gid));
-        let inode = self.at_mut(ino);
+        let inode = self.inodes.at_mut(ino);
         inode.dirty.owner |= (inode.uid, inode.gid) != (uid, gid);
         if inode.kind == Kind::Symlink {
             return (SYMLINK_MODE, None);
@@ -663,29 +666,24 @@ impl Model {
         (asked, Some(opened).filter(|opened| *opened != inherited.mode))
     }
 
-    /// The job's own directory on the storage, once it is made.
-    pub(crate) fn job_dir(&self) -> Option<Handle> {
-        self.dir_at(LIMBO).handle.clone()
-    }
-
     /// Would a name in this directory be made under its own name at once?
     pub(crate) fn is_visible(&self, place: &Place) -> bool {
         self.publish == Publish::Eager
             && place.dir != LIMBO
-            && self.at(place.dir).is_old()
-            && !self.base_has(place.dir, &place.name)
+            && self.inodes.at(place.dir).is_old()
+            && !self.inodes.base_has(place.dir, &place.name)
             && !self.was_closed(place.dir)
     }
 
     /// An old directory that its owner cannot change the names in until the commit sets its mode.
     fn was_closed(&self, dir: Ino) -> bool {
-        let seen = self.at(dir).old.as_ref().and_then(|old| old.seen);
+        let seen = self.inodes.at(dir).seen();
         seen.is_some_and(|seen| is_closed(seen.mode))
     }
 
     pub(crate) fn spot(&self, place: &Place) -> Spot {
         let visible = self.is_visible(place);
-        let staged = place.dir != LIMBO && self.at(place.dir).is_old() && !visible;
+        let staged = place.dir != LIMBO && self.inodes.at(place.dir).is_old() && !visible;
         let route = if staged {
             self.route_staging(place.dir)
         } else {
@@ -701,17 +699,17 @@ impl Model {
     /// The way to a directory itself.
     pub(crate) fn route_dir(&self, ino: Ino) -> Route {
         let owner = (ino, false);
-        if let Some(handle) = &self.dir_at(ino).handle {
+        if let Some(handle) = &self.inodes.dir_at(ino).handle {
             return Route {
                 base: handle.clone(),
                 names: Vec::new(),
                 owner,
             };
         }
-        let inode = self.at(ino);
+        let inode = self.inodes.at(ino);
         let place = match &inode.old {
-            Some(old) => &old.places[0],
-            None => &inode.placed[0],
+            Some(old) => &old.places()[0],
+            None => &inode.placed()[0],
         };
         let above = if inode.is_old() {
             self.route_dir(place.dir)
@@ -724,7 +722,7 @@ impl Model {
     /// The way to the staging directory of an old directory.
     pub(crate) fn route_staging(&self, ino: Ino) -> Route {
         let owner = (ino, true);
-        if let Some(handle) = &self.dir_at(ino).staging_handle {
+        if let Some(handle) = &self.inodes.dir_at(ino).staging_handle {
             return Route {
                 base: handle.clone(),
                 names: Vec::new(),

@@ -249,7 +249,7 @@ impl Shared {
 
     /// Executes one action without the lock.
     fn act(self: &Arc<Self>, state: &mut parking_lot::MutexGuard<'_, State>, ino: Ino, action: &Action) {
-        if let Ok(inode) = state.model.get_mut(ino) {
+        if let Ok(inode) = state.model.inodes.get_mut(ino) {
             inode.work = Work::Running;
         }
         state.model.graph.hold(ino, action.places());
@@ -257,16 +257,17 @@ impl Shared {
         state.pool.meter(left);
         state.pool.acting += 1;
         let journal_path = match action {
-            Action::Stage { .. } => state.model.old_path(ino),
+            Action::Stage { .. } => state.model.inodes.old_path(ino),
             Action::Create { spot, .. } | Action::Move { to: spot, .. } | Action::Link { to: spot, .. }
                 if spot.visible =>
             {
-                state.model.old_path(spot.place.dir)
+                state.model.inodes.old_path(spot.place.dir)
             }
             _ => std::path::PathBuf::new(),
         };
         let times_before = state
             .model
+            .inodes
             .get(ino)
             .map(|inode| inode.times_before())
             .unwrap_or_default();
@@ -320,7 +321,7 @@ impl Shared {
         if state.errors.len() < ERRORS_MAX {
             state.errors.push(DeferredError {
                 operation,
-                path: Some(state.model.path(ino))
+                path: Some(state.model.inodes.path(ino))
                     .filter(|path| !path.as_os_str().is_empty())
                     .unwrap_or_else(|| ".".into()),
                 errno: errno.raw_os_error(),

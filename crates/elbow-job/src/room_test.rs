@@ -126,6 +126,7 @@ fn removed_directories_are_not_kept_open() {
         let state = job.shared.state.lock();
         state
             .model
+            .inodes
             .all()
             .filter(|(_, inode)| inode.dir().is_ok_and(|dir| dir.handle.is_some()))
             .count()

@@ -472,13 +472,15 @@ fn assert_accounts(job: &Job, note: &str) {
     let state = job.shared.state.lock();
     let model = &state.model;
     let dirty: u64 = model
+        .inodes
         .all()
         .filter_map(|(_, inode)| inode.content())
         .map(|content| content.dirty_bytes())
         .sum();
     assert_eq!(model.space.reserved_bytes(), dirty, "{note}: bytes left");
-    let limbo = model.get(LIMBO).into_iter();
+    let limbo = model.inodes.get(LIMBO).into_iter();
     let working = model
+        .inodes
         .all()
         .map(|(_, inode)| inode)
         .chain(limbo)

@@ -142,11 +142,12 @@ enum Difference {
 /// Old directories that get another name. Of those that go, all names are looked at anyway.
 fn moved_dirs(model: &Model) -> Vec<PathBuf> {
     let olds = model
+        .inodes
         .all()
         .filter_map(|(_, inode)| Some((inode, inode.old.as_ref()?)))
-        .filter(|(inode, _)| inode.is_dir() && !inode.names.is_empty());
-    olds.flat_map(|(inode, old)| old.places.iter().filter(|place| !inode.names.contains(place)))
-        .map(|place| model.old_path(place.dir).join(&*place.name))
+        .filter(|(inode, _)| inode.is_dir() && !inode.names().is_empty());
+    olds.flat_map(|(inode, old)| old.places().iter().filter(|place| !inode.names().contains(place)))
+        .map(|place| model.inodes.old_path(place.dir).join(&*place.name))
         .collect()
 }
 
@@ -179,21 +180,21 @@ fn of_other_jobs(tree: &Tree<'_>, own: &OsStr, moved: &[PathBuf]) -> Vec<(PathBu
 
 fn expectations(model: &Model, hidden: bool) -> Vec<(PathBuf, Expected<Stat>)> {
     let mut all = Vec::new();
-    for (ino, inode) in model.all() {
+    for (ino, inode) in model.inodes.all() {
         if ino != Ino::ROOT && inode.is_old() && is_changed(inode) {
             expect_old(model, ino, inode, &mut all);
         }
-        for place in &inode.names {
+        for place in inode.names() {
             let is_new_name = !inode
                 .old
                 .as_ref()
                 .is_some_and(|old| old.is_place(place.dir, &place.name));
             if is_new_name
-                && model.at(place.dir).is_old()
+                && model.inodes.at(place.dir).is_old()
                 && (hidden || !model.is_visible(place))
-                && !model.base_has(place.dir, &place.name)
+                && !model.inodes.base_has(place.dir, &place.name)
             {
-                all.push((model.old_path(place.dir).join(&*place.name), Expected::Absent));
+                all.push((model.inodes.old_path(place.dir).join(&*place.name), Expected::Absent));
             }
         }
     }
@@ -202,7 +203,7 @@ fn expectations(model: &Model, hidden: bool) -> Vec<(PathBuf, Expected<Stat>)> {
 
 fn is_changed(inode: &Inode) -> bool {
     let old = inode.old.as_ref().expect("an old object");
-    let renamed = old.places.iter().any(|place| !inode.names.contains(place));
+    let renamed = old.places().iter().any(|place| !inode.names().contains(place));
     let set = inode.dirty.mode || inode.dirty.owner || !inode.dirty_xattrs.is_empty();
     let timed = inode.dirty.times && !inode.is_dir();
     renamed || set || timed || inode.content().is_some_and(|content| content.changed())
@@ -210,12 +211,12 @@ fn is_changed(inode: &Inode) -> bool {
 
 fn expect_old(model: &Model, ino: Ino, inode: &Inode, all: &mut Vec<(PathBuf, Expected<Stat>)>) {
     let old = inode.old.as_ref().expect("an old object");
-    for place in &old.places {
-        let path = model.old_path(place.dir).join(&*place.name);
-        if inode.is_dir() && !model.is_alive(ino) {
+    for place in old.places() {
+        let path = model.inodes.old_path(place.dir).join(&*place.name);
+        if inode.is_dir() && !model.inodes.is_alive(ino) {
             let names = inode
                 .dir()
-                .map(|dir| dir.gone.keys().map(|name| name.to_os_string()).collect());
+                .map(|dir| dir.gone().keys().map(|name| name.to_os_string()).collect());
             all.push((path.clone(), Expected::Names(names.unwrap_or_default())));
         }
         if let Some(seen) = old.seen {

@@ -30,10 +30,10 @@ pub(super) fn draft(model: &Model, hidden: bool) -> Record {
         waited_in: BTreeSet::new(),
         slots: 0,
     };
-    for (ino, inode) in model.all() {
-        match (inode.is_old(), model.is_alive(ino)) {
+    for (ino, inode) in model.inodes.all() {
+        match (inode.is_old(), model.inodes.is_alive(ino)) {
             (true, true) => draft.old(ino, inode),
-            (true, false) if model.has_unknown_names(ino) && is_changed(inode) => draft.orphan(ino, inode),
+            (true, false) if model.inodes.has_unknown_names(ino) && is_changed(inode) => draft.orphan(ino, inode),
             (true, false) => draft.removed(inode),
             (false, true) => draft.new_names(inode),
             (false, false) => {}
@@ -46,11 +46,11 @@ pub(super) fn draft(model: &Model, hidden: bool) -> Record {
 }
 
 fn path_of(model: &Model, place: &Place) -> PathBuf {
-    model.path(place.dir).join(&*place.name)
+    model.inodes.path(place.dir).join(&*place.name)
 }
 
 fn old_path_of(model: &Model, place: &Place) -> PathBuf {
-    model.old_path(place.dir).join(&*place.name)
+    model.inodes.old_path(place.dir).join(&*place.name)
 }
 
 fn is_changed(inode: &Inode) -> bool {
@@ -64,11 +64,12 @@ fn seen(inode: &Inode) -> Option<Seen> {
 
 /// Will the placement of another object take this name from a file in one step?
 fn is_replaced(model: &Model, place: &Place) -> bool {
-    let Some(other) = model.dir_at(place.dir).entries.get(&place.name) else {
+    let Some(other) = model.inodes.dir_at(place.dir).entries().get(&place.name) else {
         return false;
     };
-    let other = model.at(*other);
-    let moved_here = !other.is_old() || other.names.first().is_some_and(|first| first == place) && !keeps_a_name(other);
+    let other = model.inodes.at(*other);
+    let moved_here =
+        !other.is_old() || other.names().first().is_some_and(|first| first == place) && !keeps_a_name(other);
     !other.is_dir() && moved_here
 }
 
@@ -77,7 +78,7 @@ fn keeps_a_name(inode: &Inode) -> bool {
     inode
         .old
         .as_ref()
-        .is_some_and(|old| old.places.iter().any(|place| inode.names.contains(place)))
+        .is_some_and(|old| old.places().iter().any(|place| inode.names().contains(place)))
 }
 
 /// A record in the making.
@@ -156,7 +157,7 @@ impl Draft<'_> {
 
     fn place(&mut self, to: &Place, from: Source, is_locked: bool) {
         let path = path_of(self.model, to);
-        if self.model.at(to.dir).is_old() {
+        if self.model.inodes.at(to.dir).is_old() {
             self.before.names.insert(path.clone(), old_path_of(self.model, to));
         }
         self.record.placements.push(Placement {
@@ -168,9 +169,9 @@ impl Draft<'_> {
     }
 
     fn new_names(&mut self, inode: &Inode) {
-        for place in &inode.names {
+        for place in inode.names() {
             let is_visible = self.model.is_visible(place);
-            if self.model.at(place.dir).is_old() && (self.hidden || !is_visible) {
+            if self.model.inodes.at(place.dir).is_old() && (self.hidden || !is_visible) {
                 self.place(place, Source::Staged, inode.is_locked());
                 if is_visible {
                     self.staged(place.dir);
@@ -184,8 +185,8 @@ impl Draft<'_> {
 
     /// An old object that goes: by itself, or covered by the directory above it that goes too.
     fn removed(&mut self, inode: &Inode) {
-        for place in &inode.old.as_ref().expect("an old object").places {
-            if !self.model.is_alive(place.dir) {
+        for place in inode.old.as_ref().expect("an old object").places() {
+            if !self.model.inodes.is_alive(place.dir) {
                 continue;
             }
             if !inode.is_dir() && is_replaced(self.model, place) {
@@ -199,7 +200,9 @@ impl Draft<'_> {
     /// One name of an old object goes, and nothing takes it at once.
     fn remove(&mut self, inode: &Inode, place: &Place) {
         let slot = self.parking('d');
-        self.record.parked.push((self.model.path(place.dir), slot.clone()));
+        self.record
+            .parked
+            .push((self.model.inodes.path(place.dir), slot.clone()));
         self.record.departures.push(Departure {
             path: old_path_of(self.model, place),
             slot: Slot::Beside(slot),
@@ -211,8 +214,8 @@ impl Draft<'_> {
     /// An old file without a name in the job that lives on under names that the job never saw: it is changed in
     /// the job's own directory, and goes with it.
     fn orphan(&mut self, ino: Ino, inode: &Inode) {
-        let places = &inode.old.as_ref().expect("an old object").places;
-        let (slot, path) = match self.model.is_foreign(places[0].dir) {
+        let places = &inode.old.as_ref().expect("an old object").places();
+        let (slot, path) = match self.model.inodes.is_foreign(places[0].dir) {
             true => {
                 let (slot, _) = self.wait(places[0].dir, places[0].dir);
                 let (dir, name) = self.record.parked.last().expect("it waits there");
@@ -241,15 +244,15 @@ impl Draft<'_> {
         if ino != Ino::ROOT {
             self.names(ino, inode);
         }
-        self.content(ino, inode, self.model.path(ino));
-        self.attributes(ino, inode, self.model.path(ino));
+        self.content(ino, inode, self.model.inodes.path(ino));
+        self.attributes(ino, inode, self.model.inodes.path(ino));
     }
 
     fn names(&mut self, ino: Ino, inode: &Inode) {
-        let places = &inode.old.as_ref().expect("an old object").places;
-        let mut lost: Vec<&Place> = places.iter().filter(|place| !inode.names.contains(place)).collect();
-        let mut gained: Vec<&Place> = inode.names.iter().filter(|place| !places.contains(place)).collect();
-        let kept = inode.names.iter().find(|place| places.contains(place));
+        let places = &inode.old.as_ref().expect("an old object").places();
+        let mut lost: Vec<&Place> = places.iter().filter(|place| !inode.names().contains(place)).collect();
+        let mut gained: Vec<&Place> = inode.names().iter().filter(|place| !places.contains(place)).collect();
+        let kept = inode.names().iter().find(|place| places.contains(place));
         // A name that becomes another is a rename: who may do that may not link what is somebody else's.
         while !lost.is_empty() && !gained.is_empty() {
             let to = gained.remove(0);
@@ -257,12 +260,12 @@ impl Draft<'_> {
             let from = lost.remove(same_dir.unwrap_or(0));
             self.move_to(ino, inode, from, to);
         }
-        let first = path_of(self.model, kept.unwrap_or(&inode.names[0]));
+        let first = path_of(self.model, kept.unwrap_or(&inode.names()[0]));
         let links = gained
             .into_iter()
             .map(|place| (first.clone(), path_of(self.model, place)));
         self.record.links.extend(links);
-        for place in lost.into_iter().filter(|place| self.model.is_alive(place.dir)) {
+        for place in lost.into_iter().filter(|place| self.model.inodes.is_alive(place.dir)) {
             if is_replaced(self.model, place) {
                 self.replaced.insert(path_of(self.model, place), seen(inode));
             } else {
@@ -275,9 +278,9 @@ impl Draft<'_> {
         let (slot, source) = if from.dir == to.dir {
             let slot = self.parking('m');
             // What is replaced by an exchange of names stays there.
-            self.record.parked.push((self.model.path(to.dir), slot.clone()));
+            self.record.parked.push((self.model.inodes.path(to.dir), slot.clone()));
             (Slot::Beside(slot.clone()), Slot::Beside(slot))
-        } else if self.model.is_foreign(from.dir) && !self.model.is_bound(ino) {
+        } else if self.model.inodes.is_foreign(from.dir) && !self.model.inodes.is_bound(ino) {
             self.wait(from.dir, to.dir)
         } else {
             self.slots += 1;
@@ -298,15 +301,17 @@ impl Draft<'_> {
         let (name, dir) = (self.parking('m'), waiting_dir(self.model, from, to));
         self.waited_in.insert(dir);
         // As above; and what goes on nowhere stays there, too.
-        self.record.parked.push((self.model.path(dir), name.clone()));
+        self.record.parked.push((self.model.inodes.path(dir), name.clone()));
         slots_in(self.model, dir, &name)
     }
 
     fn content(&mut self, ino: Ino, inode: &Inode, path: PathBuf) {
         let Some(content) = inode.content() else { return };
-        let before = inode.old.as_ref().and_then(|old| old.seen).map_or(0, |seen| seen.size);
+        let before = inode.seen().map_or(0, |seen| seen.size);
         if content.changed() || inode.size != before {
-            self.before.objects.insert(path.clone(), self.model.old_path(ino));
+            self.before
+                .objects
+                .insert(path.clone(), self.model.inodes.old_path(ino));
             self.record.patches.push(Patch {
                 path,
                 slot: patch_name(ino).to_os_string(),
@@ -325,14 +330,16 @@ impl Draft<'_> {
         if !is_changed(inode) || inode.kind == Kind::Symlink && self.model.traits.has_no_link_attributes() {
             return;
         }
-        self.before.objects.insert(path.clone(), self.model.old_path(ino));
+        self.before
+            .objects
+            .insert(path.clone(), self.model.inodes.old_path(ino));
         let own = self.model.own_uid;
         if inode.is_dir() && inode.dirty.times && own != 0 && inode.uid != own && ino != Ino::ROOT {
             self.others_dirs.push(path.clone());
         }
         let dirty = inode.dirty;
         let value = |key: &OsString| inode.xattrs.as_ref().and_then(|xattrs| xattrs.get(key)).cloned();
-        let seen = inode.old.as_ref().and_then(|old| old.seen);
+        let seen = inode.seen();
         let attrs = NewAttrs {
             owner: dirty.owner.then_some((inode.uid, inode.gid)),
             mode: dirty.mode.then_some(inode.mode),
@@ -376,17 +383,18 @@ impl Draft<'_> {
     fn directories_that_hold_old_objects(&mut self) {
         let model = self.model;
         let olds = model
+            .inodes
             .all()
-            .filter(|(ino, inode)| inode.is_old() && model.is_alive(*ino));
+            .filter(|(ino, inode)| inode.is_old() && model.inodes.is_alive(*ino));
         let holders: BTreeSet<Ino> = olds
-            .flat_map(|(_, inode)| inode.names.iter().map(|place| place.dir))
+            .flat_map(|(_, inode)| inode.names().iter().map(|place| place.dir))
             .collect();
-        for dir in holders.into_iter().filter(|dir| !model.at(*dir).is_old()) {
-            self.attributes_of_new_dir(model.at(dir), model.path(dir));
+        for dir in holders.into_iter().filter(|dir| !model.inodes.at(*dir).is_old()) {
+            self.attributes_of_new_dir(model.inodes.at(dir), model.inodes.path(dir));
         }
-        for dir in model.awaiting_old() {
-            if model.at(dir).is_locked() {
-                self.attributes_of_new_dir(model.at(dir), model.path(dir));
+        for dir in model.inodes.awaiting_old() {
+            if model.inodes.at(dir).is_locked() {
+                self.attributes_of_new_dir(model.inodes.at(dir), model.inodes.path(dir));
             }
         }
     }
@@ -394,14 +402,16 @@ impl Draft<'_> {
     /// A name that comes and goes gives a directory another time. Those in which the job changes something else have one from that.
     fn directories_that_something_waits_in(&mut self) {
         for dir in std::mem::take(&mut self.waited_in) {
-            let inode = self.model.at(dir);
+            let inode = self.model.inodes.at(dir);
             if !is_changed(inode) {
                 let times = NewAttrs {
                     times: Some((inode.atime, inode.mtime)),
                     ..NewAttrs::default()
                 };
-                let path = self.model.path(dir);
-                self.before.objects.insert(path.clone(), self.model.old_path(dir));
+                let path = self.model.inodes.path(dir);
+                self.before
+                    .objects
+                    .insert(path.clone(), self.model.inodes.old_path(dir));
                 self.record.attributes.push(Attributes {
                     path,
                     is_dir: true,
@@ -415,13 +425,13 @@ impl Draft<'_> {
     /// Staging directories of directories that stay; those of removed ones go with them.
     fn staging(&mut self, ino: Ino, inode: &Inode) {
         let staged = inode.dir().is_ok_and(|dir| dir.staging == Staging::Made);
-        if staged && self.model.is_alive(ino) {
+        if staged && self.model.inodes.is_alive(ino) {
             self.staged(ino);
         }
     }
 
     fn staged(&mut self, ino: Ino) {
-        let path = self.model.path(ino);
+        let path = self.model.inodes.path(ino);
         if ino != Ino::ROOT {
             self.record.staged.push(path);
         }
@@ -431,9 +441,9 @@ impl Draft<'_> {
 /// What a commit would change, for people: sorted by path.
 pub(crate) fn changes(model: &Model) -> Vec<Change> {
     let mut changes = Vec::new();
-    for (ino, inode) in model.all() {
+    for (ino, inode) in model.inodes.all() {
         match &inode.old {
-            None => changes.extend(inode.names.iter().map(|place| Change {
+            None => changes.extend(inode.names().iter().map(|place| Change {
                 kind: ChangeKind::Created,
                 path: path_of(model, place),
                 from: None,
@@ -446,12 +456,12 @@ pub(crate) fn changes(model: &Model) -> Vec<Change> {
 }
 
 fn old_changes(model: &Model, ino: Ino, inode: &Inode, changes: &mut Vec<Change>) {
-    let places = &inode.old.as_ref().expect("an old object").places;
-    let now: HashSet<PathBuf> = inode.names.iter().map(|place| path_of(model, place)).collect();
+    let places = &inode.old.as_ref().expect("an old object").places();
+    let now: HashSet<PathBuf> = inode.names().iter().map(|place| path_of(model, place)).collect();
     let was: HashSet<PathBuf> = places.iter().map(|place| old_path_of(model, place)).collect();
     let mut lost = was.difference(&now);
     for gained in now.difference(&was) {
-        let moved_itself = inode.names.iter().any(|place| !places.contains(place));
+        let moved_itself = inode.names().iter().any(|place| !places.contains(place));
         let from = if moved_itself { lost.next().cloned() } else { None };
         let kind = if from.is_some() {
             ChangeKind::Renamed
@@ -473,10 +483,10 @@ fn old_changes(model: &Model, ino: Ino, inode: &Inode, changes: &mut Vec<Change>
             from: None,
         }));
     }
-    if ino != Ino::ROOT && inode.names.is_empty() {
+    if ino != Ino::ROOT && inode.names().is_empty() {
         return;
     }
-    let path = model.path(ino);
+    let path = model.inodes.path(ino);
     if inode.content().is_some_and(|content| content.changed()) {
         changes.push(Change {
             kind: ChangeKind::Written,

@@ -170,7 +170,7 @@ impl Shared {
     /// Brings all of the job into staging directories, and gives its own directory.
     fn gather_kept(&self, cause: &Cause) -> Result<Handle, Errno> {
         let left = self.leftovers();
-        let job = self.state.lock().model.job_dir().ok_or(Errno::NOENT)?;
+        let job = self.state.lock().model.inodes.job_dir().ok_or(Errno::NOENT)?;
         let (storage, tree) = (&*self.storage, self.tree());
         for path in &left.visible {
             self.hide(&tree, &job, path, &left)?;

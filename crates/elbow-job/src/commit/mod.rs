@@ -210,7 +210,7 @@ impl Job {
         let kept = Kept {
             path: self.shared.path.join(&*self.shared.staging_name),
             is_whole,
-            missing: self.shared.state.lock().model.missing(),
+            missing: self.shared.state.lock().model.inodes.missing(),
             saved: None,
         };
         Outcome::Kept(cause, kept)
@@ -295,7 +295,7 @@ impl Shared {
     }
 
     fn tree(&self) -> Tree<'_> {
-        let job = self.state.lock().model.job_dir();
+        let job = self.state.lock().model.inodes.job_dir();
         Tree::new(&*self.storage, self.root.clone(), self.threads()).of_job(job, &self.lock)
     }
 
@@ -309,7 +309,7 @@ impl Shared {
         drained.map_err(Refused::by_the_storage)?;
         let (mut record, job) = {
             let state = self.state.lock();
-            (draft::draft(&state.model, false), state.model.job_dir())
+            (draft::draft(&state.model, false), state.model.inodes.job_dir())
         };
         if record.is_empty() && job.is_none() {
             return Ok(None);
@@ -411,7 +411,14 @@ impl Shared {
             failures: vec![apply::failure("keep", Path::new(""), errno)],
             is_lost: false,
         };
-        let job = self.state.lock().model.job_dir().ok_or(Errno::NOENT).map_err(failed)?;
+        let job = self
+            .state
+            .lock()
+            .model
+            .inodes
+            .job_dir()
+            .ok_or(Errno::NOENT)
+            .map_err(failed)?;
         let lost = keep::lost_content(&*self.storage, &job, &rest.record).map_err(failed)?;
         if !lost.is_empty() {
             let failure = |patch: &&record::Patch| apply::failure("keep the new content of", &patch.path, Errno::NOSPC);
@@ -428,7 +435,7 @@ impl Shared {
 
     /// A job that might have gone on is rolled back: nobody is to take it for one that goes on.
     fn forget_rest(&self) -> Result<(), Errno> {
-        match self.state.lock().model.job_dir() {
+        match self.state.lock().model.inodes.job_dir() {
             Some(job) => gone_is_none(self.storage.unlink(&job, OsStr::new(RESUME))).map(|_| ()),
             None => Ok(()),
         }
@@ -454,7 +461,7 @@ impl Shared {
     /// The root's times as the job saw them, if nothing in the record sets them.
     fn final_root_times(&self) -> Option<(Time, Time)> {
         let state = self.state.lock();
-        let root = state.model.at(Ino::ROOT);
+        let root = state.model.inodes.at(Ino::ROOT);
         Some((root.atime, root.mtime))
     }
 
@@ -470,12 +477,12 @@ impl Shared {
     fn make_job_dir(self: &Arc<Self>, progress: &mut Hook<'_>) -> Result<Handle, Errno> {
         self.look_into_root();
         let mut state = self.state.lock();
-        state.model.dir_at_mut(Ino::ROOT).staging = Staging::Wanted;
+        state.model.inodes.dir_at_mut(Ino::ROOT).staging = Staging::Wanted;
         state.model.queue(Ino::ROOT);
         self.call_worker(&mut state);
         self.wait_idle(&mut state, progress, Phase::Syncing);
         let refused = state.errors.last().map(|error| Errno::from_raw_os_error(error.errno));
-        state.model.job_dir().ok_or(refused.unwrap_or(Errno::IO))
+        state.model.inodes.job_dir().ok_or(refused.unwrap_or(Errno::IO))
     }
 
     /// Everything is durable by now; so is the record before it has its name. A record that may not last loses its name again: the
@@ -633,7 +640,7 @@ impl Shared {
         let leftovers = self.leftovers();
         let began = {
             let state = self.state.lock();
-            state.model.job_dir().is_some() || !state.errors.is_empty()
+            state.model.inodes.job_dir().is_some() || !state.errors.is_empty()
         };
         if !began {
             return Ok(());
@@ -649,7 +656,7 @@ impl Shared {
 
     /// A record whose writing failed may be there all the same: nobody is to carry it out when the roll back has begun.
     fn forget_record(&self) -> Result<(), Errno> {
-        let Some(job) = self.state.lock().model.job_dir() else {
+        let Some(job) = self.state.lock().model.inodes.job_dir() else {
             return Ok(());
         };
         match gone_is_none(self.storage.unlink(&job, OsStr::new(RECORD)))? {
@@ -663,24 +670,24 @@ impl Shared {
 fn leftovers(model: &Model) -> Leftovers {
     let mut left = Leftovers::default();
     let mut touched = BTreeSet::new();
-    for (ino, inode) in model.all() {
+    for (ino, inode) in model.inodes.all() {
         if inode.is_old() && inode.dir().is_ok_and(|dir| dir.staging != Staging::None) {
             touched.insert(ino);
         }
-        for place in inode.placed.iter().filter(|place| model.is_visible(place)) {
+        for place in inode.placed().iter().filter(|place| model.is_visible(place)) {
             touched.insert(place.dir);
-            left.visible.push(model.old_path(place.dir).join(&*place.name));
+            left.visible.push(model.inodes.old_path(place.dir).join(&*place.name));
         }
-        left.names += inode.placed.len();
+        left.names += inode.placed().len();
     }
     touched.remove(&Ino::ROOT);
     let staging = touched.into_iter();
     left.staging = staging
         .map(|ino| StagingHolder {
-            path: model.old_path(ino),
-            times: model.at(ino).times_before(),
+            path: model.inodes.old_path(ino),
+            times: model.inodes.at(ino).times_before(),
             closed: None,
-            open: model.dir_at(ino).handle.clone(),
+            open: model.inodes.dir_at(ino).handle.clone(),
         })
         .collect();
     left

@@ -97,7 +97,7 @@ impl Shared {
             let kept = || Kept {
                 path: self.path.join(&*self.staging_name),
                 is_whole: true,
-                missing: self.state.lock().model.missing(),
+                missing: self.state.lock().model.inodes.missing(),
                 saved: Some(path.clone()),
             };
             return match self.keep_beside(cause, &path, progress) {
@@ -117,7 +117,7 @@ impl Shared {
 
     /// Keeps what the storage has of the job. What it does not make durable is not there.
     fn keep_beside(self: &Arc<Self>, cause: &Cause, saved: &Path, progress: &mut Hook<'_>) -> Marking {
-        let Some(job) = self.state.lock().model.job_dir() else {
+        let Some(job) = self.state.lock().model.inodes.job_dir() else {
             // What cannot be rolled back is an empty directory, which a recovery removes.
             let _ = self.undo(progress);
             return Marking::Done;
@@ -249,7 +249,7 @@ impl Model {
                 job: self.staging_name.to_os_string(),
                 home,
                 command: command.to_vec(),
-                is_all: self.job_dir().is_none(),
+                is_all: self.inodes.job_dir().is_none(),
                 keeps_modes: self.traits.keeps_modes(),
                 containers: placing.containers(),
                 stale: placing.stale(),
@@ -265,7 +265,7 @@ impl Model {
         objects.sort_by_cached_key(|(ino, object)| {
             let depth = object.at.path.components().count();
             (
-                !self.at(*ino).is_dir(),
+                !self.inodes.at(*ino).is_dir(),
                 depth,
                 object.at.container.clone(),
                 object.at.path.clone(),
@@ -285,7 +285,7 @@ impl Model {
 
     /// What is to be saved of the content of a file.
     fn stretches(&self, ino: Ino, is_made: bool) -> Vec<Stretch> {
-        let inode = self.at(ino);
+        let inode = self.inodes.at(ino);
         let Some(content) = inode.content() else {
             return Vec::new();
         };
@@ -314,9 +314,9 @@ impl Model {
     fn saved_patches(&self) -> Vec<(Ino, PatchFile)> {
         let is_changed = |ino: Ino, inode: &Inode| {
             let is_dirty = inode.content().is_some_and(|content| !content.dirty.is_empty());
-            inode.is_old() && is_dirty && (self.is_alive(ino) || self.has_unknown_names(ino))
+            inode.is_old() && is_dirty && (self.inodes.is_alive(ino) || self.inodes.has_unknown_names(ino))
         };
-        let changed = self.all().filter(|(ino, inode)| is_changed(*ino, inode));
+        let changed = self.inodes.all().filter(|(ino, inode)| is_changed(*ino, inode));
         let patch = |(ino, inode): (Ino, &Inode)| {
             let patch = PatchFile {
                 slot: patch_name(ino).to_os_string(),
@@ -329,7 +329,10 @@ impl Model {
     }
 
     fn stored_patches(&self) -> Vec<(OsString, u64)> {
-        let olds = self.all().filter(|(ino, inode)| inode.is_old() && self.is_alive(*ino));
+        let olds = self
+            .inodes
+            .all()
+            .filter(|(ino, inode)| inode.is_old() && self.inodes.is_alive(*ino));
         let written = olds.filter_map(|(ino, inode)| Some((ino, inode.content()?.written.span()?.end)));
         written
             .map(|(ino, end)| (patch_name(ino).to_os_string(), end))
@@ -340,7 +343,7 @@ impl Model {
     fn record_of_saved(&self, placing: &Placing<'_>) -> Record {
         // What was published eagerly is hidden when the job is kept.
         let mut record = draft::draft(self, true);
-        let olds = self.all().filter(|(_, inode)| inode.is_old());
+        let olds = self.inodes.all().filter(|(_, inode)| inode.is_old());
         let mut contents: HashMap<_, _> = olds
             .filter_map(|(ino, inode)| Some((patch_name(ino), inode.content()?)))
             .collect();
@@ -350,7 +353,7 @@ impl Model {
             }
         }
         let staged = placing.used.iter().filter(|dir| **dir != Ino::ROOT);
-        record.staged.extend(staged.map(|dir| self.path(*dir)));
+        record.staged.extend(staged.map(|dir| self.inodes.path(*dir)));
         record.staged.sort();
         record.staged.dedup();
         record.keeps = true;
@@ -375,15 +378,17 @@ impl<'a> Placing<'a> {
             model,
             settled: HashMap::new(),
             used: BTreeSet::new(),
-            awaiting: model.awaiting_old(),
+            awaiting: model.inodes.awaiting_old(),
         };
-        for (ino, inode) in model.all() {
-            if !inode.is_old() && model.is_alive(ino) {
+        for (ino, inode) in model.inodes.all() {
+            if !inode.is_old() && model.inodes.is_alive(ino) {
                 if inode.is_dir() {
                     placing.settle(ino);
                 }
-                let holders = inode.names.iter().map(|place| place.dir);
-                placing.used.extend(holders.filter(|dir| model.at(*dir).is_old()));
+                let holders = inode.names().iter().map(|place| place.dir);
+                placing
+                    .used
+                    .extend(holders.filter(|dir| model.inodes.at(*dir).is_old()));
             }
         }
         placing
@@ -394,37 +399,37 @@ impl<'a> Placing<'a> {
         let mut way = Vec::new();
         let mut at = ino;
         let mut above = loop {
-            if self.model.at(at).is_old() {
+            if self.model.inodes.at(at).is_old() {
                 break true;
             }
             if let Some(known) = self.settled.get(&at) {
                 break *known;
             }
             way.push(at);
-            at = self.model.at(at).names[0].dir;
+            at = self.model.inodes.at(at).names()[0].dir;
         };
         for ino in way.into_iter().rev() {
-            let inode = self.model.at(ino);
-            above &= inode.placed.first() == inode.names.first();
+            let inode = self.model.inodes.at(ino);
+            above &= inode.placed().first() == inode.names().first();
             self.settled.insert(ino, above);
         }
     }
 
     fn is_there(&self, inode: &Inode, place: &Place) -> bool {
         let above = self.settled.get(&place.dir).copied();
-        inode.placed.contains(place) && above.unwrap_or_else(|| self.model.at(place.dir).is_old())
+        inode.placed().contains(place) && above.unwrap_or_else(|| self.model.inodes.at(place.dir).is_old())
     }
 
     fn position(&self, place: &Place) -> Position {
         let mut names = vec![place.name.clone()];
         let mut at = place.dir;
-        while !self.model.at(at).is_old() {
-            let above = &self.model.at(at).names[0];
+        while !self.model.inodes.at(at).is_old() {
+            let above = &self.model.inodes.at(at).names()[0];
             names.push(above.name.clone());
             at = above.dir;
         }
         Position {
-            container: self.model.old_path(at),
+            container: self.model.inodes.old_path(at),
             path: names.iter().rev().map(|name| &**name).collect(),
         }
     }
@@ -433,10 +438,11 @@ impl<'a> Placing<'a> {
     fn objects(&self) -> Vec<(Ino, Object)> {
         let all = self
             .model
+            .inodes
             .all()
-            .filter(|(ino, inode)| !inode.is_old() && self.model.is_alive(*ino));
+            .filter(|(ino, inode)| !inode.is_old() && self.model.inodes.is_alive(*ino));
         let wanting = all.filter(|(_, inode)| {
-            inode.is_dir() || inode.has_work(true) || inode.names.iter().any(|place| !self.is_there(inode, place))
+            inode.is_dir() || inode.has_work(true) || inode.names().iter().any(|place| !self.is_there(inode, place))
         });
         wanting.map(|(ino, inode)| (ino, self.object(ino, inode))).collect()
     }
@@ -445,10 +451,10 @@ impl<'a> Placing<'a> {
     fn stale(&self) -> Vec<Position> {
         let settled = self.settled.iter().filter(|(_, is_there)| **is_there);
         let placed = settled.flat_map(|(dir, _)| {
-            let placed = self.model.dir_at(*dir).placed.iter();
+            let placed = self.model.inodes.dir_at(*dir).placed().iter();
             placed.map(move |(name, ino)| (Place::new(*dir, name), *ino))
         });
-        let stale = placed.filter(|(place, ino)| !self.model.at(*ino).names.contains(place));
+        let stale = placed.filter(|(place, ino)| !self.model.inodes.at(*ino).names().contains(place));
         stale.map(|(place, _)| self.position(&place)).collect()
     }
 
@@ -456,10 +462,11 @@ impl<'a> Placing<'a> {
     fn stored(&self) -> Vec<Stored> {
         let news = self
             .model
+            .inodes
             .all()
-            .filter(|(ino, inode)| !inode.is_old() && self.model.is_alive(*ino));
+            .filter(|(ino, inode)| !inode.is_old() && self.model.inodes.is_alive(*ino));
         let others = news.filter(|(_, inode)| !inode.is_dir());
-        let names = others.flat_map(|(_, inode)| inode.names.iter().map(move |place| (inode, place)));
+        let names = others.flat_map(|(_, inode)| inode.names().iter().map(move |place| (inode, place)));
         let there = names.filter(|(inode, place)| self.is_there(inode, place));
         let stored = |(inode, place): (&Inode, &Place)| Stored {
             at: self.position(place),
@@ -470,10 +477,10 @@ impl<'a> Placing<'a> {
     }
 
     fn object(&self, ino: Ino, inode: &Inode) -> Object {
-        let first = inode.names.iter().find(|place| self.is_there(inode, place));
-        let at = first.unwrap_or(&inode.names[0]);
+        let first = inode.names().iter().find(|place| self.is_there(inode, place));
+        let at = first.unwrap_or(&inode.names()[0]);
         let missing = inode
-            .names
+            .names()
             .iter()
             .filter(|place| *place != at && !self.is_there(inode, place));
         Object {
@@ -509,15 +516,15 @@ impl<'a> Placing<'a> {
 
     /// What is created there belongs to whom it should, whatever number the storage shows for that.
     fn is_given(&self, inode: &Inode, at: &Place) -> bool {
-        let group = self.model.gives(self.container(at.dir)).group;
+        let group = self.model.inodes.gives(self.container(at.dir)).group;
         (inode.uid, inode.gid) == (self.model.own_uid, group.unwrap_or(self.model.own_gid))
     }
 
     /// The old directory that a directory is staged for.
     fn container(&self, dir: Ino) -> Ino {
         let mut at = dir;
-        while !self.model.at(at).is_old() {
-            at = self.model.at(at).names[0].dir;
+        while !self.model.inodes.at(at).is_old() {
+            at = self.model.inodes.at(at).names()[0].dir;
         }
         at
     }
@@ -527,8 +534,8 @@ impl<'a> Placing<'a> {
         let dirs = [Ino::ROOT].into_iter().chain(self.used.iter().copied());
         let mut containers: Vec<Container> = dirs
             .map(|ino| Container {
-                path: self.model.old_path(ino),
-                opened: self.model.opened_staging(ino),
+                path: self.model.inodes.old_path(ino),
+                opened: self.model.inodes.opened_staging(ino),
             })
             .collect();
         containers.sort_by(|a, b| a.path.cmp(&b.path));

@@ -24,7 +24,7 @@ pub(super) fn waiting_dir(model: &Model, from: Ino, to: Ino) -> Ino {
         return dir;
     }
     let mut at = from;
-    while !stays(model, at) && !model.is_bound(at) {
+    while !stays(model, at) && !model.inodes.is_bound(at) {
         at = old_place(model, at).dir;
     }
     at
@@ -33,28 +33,28 @@ pub(super) fn waiting_dir(model: &Model, from: Ino, to: Ino) -> Ino {
 /// The slot in a directory, as the departure names it and as the placement does.
 pub(super) fn slots_in(model: &Model, dir: Ino, name: &OsStr) -> (Slot, Slot) {
     let at = |path| Slot::At(path, name.to_owned());
-    (at(model.old_path(dir)), at(model.path(dir)))
+    (at(model.inodes.old_path(dir)), at(model.inodes.path(dir)))
 }
 
 fn old_dir_above(model: &Model, dir: Ino) -> Ino {
     let mut at = dir;
-    while !model.at(at).is_old() {
-        at = model.at(at).names[0].dir;
+    while !model.inodes.at(at).is_old() {
+        at = model.inodes.at(at).names()[0].dir;
     }
     at
 }
 
 fn old_place(model: &Model, dir: Ino) -> &crate::model::Place {
-    &model.at(dir).old.as_ref().expect("an old directory").places[0]
+    &model.inodes.at(dir).old.as_ref().expect("an old directory").places()[0]
 }
 
 /// Neither an old directory nor any above it gets another name.
 fn stays(model: &Model, dir: Ino) -> bool {
     let mut at = dir;
     while at != Ino::ROOT {
-        let inode = model.at(at);
-        let before = inode.old.as_ref().and_then(|old| old.places.first());
-        match inode.names.first() {
+        let inode = model.inodes.at(at);
+        let before = inode.old_place();
+        match inode.names().first() {
             Some(place) if Some(place) == before => at = place.dir,
             _ => return false,
         }

@@ -56,7 +56,7 @@ pub(crate) fn has_set_id(mode: u32) -> bool {
 impl Model {
     /// The bits of its mode that a change takes from an object.
     pub(crate) fn taken(&self, ino: Ino, set_ids: SetIds) -> Answer<u32> {
-        let inode = self.get(ino)?;
+        let inode = self.inodes.get(ino)?;
         if set_ids == SetIds::Stay || inode.is_dir() {
             return Ok(0);
         }
@@ -68,17 +68,17 @@ impl Model {
 
     /// Takes bits from a mode.
     pub(crate) fn take(&mut self, ino: Ino, bits: u32) {
-        take(self.at_mut(ino), bits);
+        take(self.inodes.at_mut(ino), bits);
     }
 
     pub(crate) fn set_attr(&mut self, ino: Ino, set: &SetAttr) -> Answer<Attr> {
         self.may_modify()?;
         self.attr(ino)?;
-        self.check_writable(ino)?;
-        self.check_unprotected(ino)?;
+        self.checks().writable(ino)?;
+        self.checks().unprotected(ino)?;
         self.check_owner_and_mode(ino, set)?;
         let taken = self.taken(ino, set.set_ids)?;
-        let stays = set.by_name && set.size == Some(self.get(ino)?.size) && !self.truncate_sets(ino)?;
+        let stays = set.by_name && set.size == Some(self.inodes.get(ino)?.size) && !self.truncate_sets(ino)?;
         let size_alone = SetAttr {
             size: set.size,
             by_name: true,
@@ -89,7 +89,7 @@ impl Model {
             self.set_size(ino, size)?;
         }
         let now = self.now;
-        let inode = self.at_mut(ino);
+        let inode = self.inodes.at_mut(ino);
         if set.size.is_some() {
             drop_capability(inode);
         }
@@ -120,7 +120,7 @@ impl Model {
 
     /// Does the storage have such owners and modes?
     fn check_owner_and_mode(&self, ino: Ino, set: &SetAttr) -> Answer<()> {
-        let inode = self.at(ino);
+        let inode = self.inodes.at(ino);
         let (uid, gid) = (set.uid.unwrap_or(inode.uid), set.gid.unwrap_or(inode.gid));
         if (uid, gid) != (inode.uid, inode.gid) {
             self.traits.able(&Ability::Owner(uid, gid))?;
@@ -136,7 +136,7 @@ impl Model {
         if !mode_set {
             return;
         }
-        let inode = self.at_mut(ino);
+        let inode = self.inodes.at_mut(ino);
         let mode = inode.mode;
         if let Some(acl) = inode
             .xattrs
@@ -149,7 +149,7 @@ impl Model {
     }
 
     pub(crate) fn readlink(&self, ino: Ino) -> Answer<OsString> {
-        match &self.get(ino)?.body {
+        match &self.inodes.get(ino)?.body {
             super::Body::Symlink(Some(target)) => Ok(target.clone()),
             super::Body::Symlink(None) => Err(Stop::Wait(Fetch::Target(ino))),
             _ => Err(Errno::INVAL.into()),
@@ -157,7 +157,11 @@ impl Model {
     }
 
     fn xattrs(&self, ino: Ino) -> Answer<&BTreeMap<OsString, Vec<u8>>> {
-        self.get(ino)?.xattrs.as_deref().ok_or(Stop::Wait(Fetch::Xattrs(ino)))
+        self.inodes
+            .get(ino)?
+            .xattrs
+            .as_deref()
+            .ok_or(Stop::Wait(Fetch::Xattrs(ino)))
     }
 
     pub(crate) fn get_xattr(&self, ino: Ino, key: &OsStr) -> Answer<Vec<u8>> {
@@ -175,21 +179,21 @@ impl Model {
 
     pub(crate) fn list_xattrs(&self, ino: Ino) -> Answer<Vec<OsString>> {
         let open = self.xattrs(ino)?.keys();
-        let closed = self.at(ino).old.iter().flat_map(|old| old.closed_xattrs.iter());
+        let closed = self.inodes.at(ino).old.iter().flat_map(|old| old.closed_xattrs.iter());
         Ok(open.chain(closed).cloned().collect())
     }
 
     /// Whether an old object has an extended attribute whose value may not be read.
     fn is_closed_xattr(&self, ino: Ino, key: &OsStr) -> bool {
-        let old = self.at(ino).old.as_ref();
+        let old = self.inodes.at(ino).old.as_ref();
         old.is_some_and(|old| old.closed_xattrs.contains(key))
     }
 
     pub(crate) fn set_xattr(&mut self, ino: Ino, key: &OsStr, value: &[u8], mode: XattrMode) -> Answer<()> {
         self.may_modify()?;
         check_key(key)?;
-        self.check_writable(ino)?;
-        self.check_unprotected(ino)?;
+        self.checks().writable(ino)?;
+        self.checks().unprotected(ino)?;
         if value.len() > XATTR_VALUE_MAX_BYTES {
             return Err(Errno::TOOBIG.into());
         }
@@ -223,8 +227,8 @@ impl Model {
     pub(crate) fn remove_xattr(&mut self, ino: Ino, key: &OsStr) -> Answer<()> {
         self.may_modify()?;
         check_key(key)?;
-        self.check_writable(ino)?;
-        self.check_unprotected(ino)?;
+        self.checks().writable(ino)?;
+        self.checks().unprotected(ino)?;
         if !self.xattrs(ino)?.contains_key(key) && !self.is_closed_xattr(ino, key) {
             // File systems take no ACL for a removed one.
             let is_acl = key == ACCESS_ACL || key == DEFAULT_ACL;
@@ -237,7 +241,7 @@ impl Model {
 
     fn change_xattr(&mut self, ino: Ino, key: &OsStr, value: Option<&[u8]>) {
         let now = self.now;
-        let inode = self.at_mut(ino);
+        let inode = self.inodes.at_mut(ino);
         if let Some(old) = &mut inode.old {
             old.closed_xattrs.remove(key);
         }
@@ -253,7 +257,7 @@ impl Model {
 
     /// An ACL says more than an attribute: what new entries inherit, and the mode.
     fn note_acl(&mut self, ino: Ino, key: &OsStr, value: Option<&[u8]>) {
-        let inode = self.at_mut(ino);
+        let inode = self.inodes.at_mut(ino);
         if key == DEFAULT_ACL
             && let Ok(dir) = inode.dir_mut()
         {
@@ -273,8 +277,8 @@ impl Model {
         self.attr(ino)?;
         if write || truncate {
             self.may_modify()?;
-            self.check_writable(ino)?;
-            self.check_mutable(ino)?;
+            self.checks().writable(ino)?;
+            self.checks().mutable(ino)?;
         }
         if truncate {
             let set = SetAttr {
@@ -283,14 +287,14 @@ impl Model {
             };
             self.set_attr(ino, &set)?;
         }
-        let inode = self.get_mut(ino)?;
+        let inode = self.inodes.get_mut(ino)?;
         inode.opens += 1;
         inode.write_opens += u32::from(write);
         Ok(())
     }
 
     pub(crate) fn release(&mut self, ino: Ino, write: bool) {
-        let Ok(inode) = self.get_mut(ino) else { return };
+        let Ok(inode) = self.inodes.get_mut(ino) else { return };
         inode.opens = inode.opens.saturating_sub(1);
         inode.write_opens = inode.write_opens.saturating_sub(u32::from(write));
         let closed = inode.opens == 0;

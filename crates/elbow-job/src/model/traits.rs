@@ -122,8 +122,9 @@ impl StorageTraits {
         self.has_no_xattrs = true;
     }
 
-    pub(crate) fn note_no_acls(&mut self) {
-        self.has_no_acls = true;
+    /// What the storage said when it was asked for a default ACL.
+    pub(crate) fn note_default_acl(&mut self, answer: &Result<Vec<u8>, Errno>) {
+        self.has_no_acls |= *answer == Err(Errno::OPNOTSUPP);
     }
 
     /// The storage is known to have no extended attributes.

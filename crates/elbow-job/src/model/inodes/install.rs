@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use elbow_file::{DirEntry, Errno, Handle, Kind, Stat};
 
-use super::attributes::{ACCESS_ACL, DEFAULT_ACL, apply_mode, drop_capability};
-use super::{Body, Inode, Model, Old, Place, inode_of};
+use super::{Body, Inode, Inodes, Old, Place};
 use crate::api::Ino;
+use crate::model::attributes::{ACCESS_ACL, DEFAULT_ACL, apply_mode, drop_capability};
 use crate::staging::is_staging_name;
 
 /// One name of a listed directory, with its attributes if they were fetched.
@@ -35,7 +35,7 @@ pub(crate) struct FoundXattrs {
     pub(crate) closed: BTreeSet<OsString>,
 }
 
-impl Model {
+impl Inodes {
     pub(crate) fn install_listing(&mut self, ino: Ino, listing: Listing) {
         if self.dir_at(ino).complete {
             return;
@@ -78,9 +78,6 @@ impl Model {
     }
 
     fn install_default_acl(&mut self, ino: Ino, default_acl: Result<Vec<u8>, Errno>) {
-        if default_acl == Err(Errno::OPNOTSUPP) {
-            self.traits.note_no_acls();
-        }
         let acl = default_acl.ok().map(Arc::new);
         // The job may have set another one before it looked into the directory.
         let is_set = self.at(ino).dirty_xattrs.contains(OsStr::new(DEFAULT_ACL));
@@ -97,7 +94,10 @@ impl Model {
         found.stat.iter().for_each(|stat| self.note_device(stat));
         let known = several.and_then(|stat| self.linked.get(&(stat.dev, stat.ino)).copied());
         let ino = known.unwrap_or_else(|| {
-            let mut inode = found.stat.as_ref().map_or_else(|| unknown(&found.entry), inode_of);
+            let mut inode = found
+                .stat
+                .as_ref()
+                .map_or_else(|| unknown(&found.entry), Inode::of_stat);
             inode.old = Some(Box::new(Old {
                 seen: found.stat,
                 places: Default::default(),
@@ -124,7 +124,7 @@ impl Model {
         if inode.old.as_ref().is_none_or(|old| old.seen.is_some()) {
             return;
         }
-        let fresh = inode_of(stat);
+        let fresh = Inode::of_stat(stat);
         let same_kind = inode.kind == fresh.kind;
         let (names, lookups, mut old) = (inode.names.clone(), inode.lookups, inode.old.take());
         if let Some(old) = &mut old {
@@ -170,7 +170,7 @@ impl Model {
 /// An object of which only the name, and maybe the kind, is known.
 fn unknown(entry: &DirEntry) -> Inode {
     let time = elbow_file::Time::default();
-    inode_of(&Stat {
+    Inode::of_stat(&Stat {
         kind: entry.kind.unwrap_or(Kind::File),
         mode: 0,
         uid: 0,
