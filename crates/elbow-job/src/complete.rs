@@ -4,9 +4,10 @@ use elbow_file::{Errno, Handle};
 
 use crate::abilities::Modes;
 use crate::api::Ino;
-use crate::model::{Body, Fill, Inode, LIMBO, Model, Staging, Work};
-use crate::plan::{Action, Spot, Target};
+use crate::model::{Body, Fill, Inode, LIMBO, Model, Staging};
+use crate::plan::{Action, Target};
 use crate::report::is_want_of_room;
+use crate::routes::Spot;
 
 /// What an action gave besides success.
 #[derive(Debug, Default)]
@@ -123,7 +124,7 @@ impl Model {
         };
         self.inodes.unplace(ino, &from.place);
         self.inodes.place(ino, &to.place);
-        self.queue(ino);
+        self.scheduler().queue(ino);
     }
 
     fn removed(&mut self, spot: &Spot, file: Option<Handle>) {
@@ -136,11 +137,11 @@ impl Model {
             content.target = Some(handle);
         }
         if !self.inodes.at(ino).names().is_empty() {
-            self.queue(ino);
+            self.scheduler().queue(ino);
         }
         // A dead directory may have waited for its container to become empty.
         if !self.inodes.is_alive(place.dir) {
-            self.queue(place.dir);
+            self.scheduler().queue(place.dir);
         }
         self.drop_if_dead(ino);
     }
@@ -170,27 +171,8 @@ impl Model {
 
     /// The object needs nothing now: whoever waited for it is asked again.
     pub(crate) fn settle(&mut self, ino: Ino) {
-        self.rest(ino);
-        self.wake_waiters(ino);
+        self.scheduler().rest(ino);
+        self.scheduler().wake_waiters(ino);
         self.drop_if_dead(ino);
-    }
-
-    /// Whoever waited for an object is asked again.
-    pub(crate) fn wake_waiters(&mut self, ino: Ino) {
-        for waiter in self.graph.take_waiters(ino) {
-            if let Ok(inode) = self.inodes.get_mut(waiter) {
-                inode.work = Work::Queued;
-                self.graph.push_next(waiter);
-            }
-        }
-    }
-
-    /// An object waits for another, which is brought up if it is idle.
-    pub(crate) fn block(&mut self, ino: Ino, on: Ino) {
-        if let Ok(inode) = self.inodes.get_mut(ino) {
-            inode.work = Work::Queued;
-        }
-        self.graph.wait_for(ino, on);
-        self.queue(on);
     }
 }

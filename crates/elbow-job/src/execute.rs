@@ -15,7 +15,8 @@ use crate::complete::Done;
 use crate::liveness::{self, Attempt, Lock};
 use crate::lost;
 use crate::model::{CAPABILITY, DEFAULT_ACL, Fill, LIMBO, Name, Piece};
-use crate::plan::{Action, NewAttrs, Node, Route, Spot, Target};
+use crate::plan::{Action, NewAttrs, Node, Target};
+use crate::routes::{Route, Spot};
 use crate::spill::Spilled;
 use crate::staging::{Home, JOURNAL, JournalEntry, MANIFEST, MANIFEST_DRAFT, Manifest, NEW};
 

@@ -14,8 +14,8 @@ use crate::execute::{open_route, open_writable};
 use crate::job::{Job, Shared, State, clock};
 use crate::manners;
 use crate::model::{DEFAULT_ACL, FoundEntry, FoundXattrs, Listing, Piece, Segment, Source};
-use crate::plan::{Route, patch_name};
 use crate::pool::THREADS_MAX;
+use crate::routes::{Route, patch_name};
 use crate::spill::Spilled;
 
 /// This much is moved to the spill file at once.
@@ -115,7 +115,7 @@ impl Shared {
             }
             self.progress.wait(&mut state);
         }
-        let (route, threads) = (state.model.route_dir(ino), state.pool.limit());
+        let (route, threads) = (state.model.routes().route_dir(ino), state.pool.limit());
         let listed = parking_lot::MutexGuard::unlocked(&mut state, || self.list_now(&route, threads, threads_max));
         state.listing.remove(&ino);
         self.progress.notify_all();
@@ -153,7 +153,7 @@ impl Shared {
 
     /// Looks for a name in a directory that may not be read.
     fn fetch_name(&self, ino: Ino, name: &OsStr) -> Result<(), Errno> {
-        let route = self.state.lock().model.route_dir(ino);
+        let route = self.state.lock().model.routes().route_dir(ino);
         let dir = open_route(&*self.storage, &route)?;
         let stat = match self.storage.stat(&dir, name) {
             Err(Errno::NOENT) => None,
@@ -168,7 +168,7 @@ impl Shared {
         let state = self.state.lock();
         let inode = state.model.inodes.get(ino)?;
         let place = inode.old_place().ok_or(Errno::STALE)?;
-        Ok((state.model.route_dir(place.dir), place.name.to_os_string()))
+        Ok((state.model.routes().route_dir(place.dir), place.name.to_os_string()))
     }
 
     fn fetch_attributes(&self, ino: Ino) -> Result<(), Errno> {
@@ -243,7 +243,7 @@ impl Shared {
 
     /// Whether an old directory is in a read-only subvolume.
     fn fetch_writable(&self, ino: Ino) -> Result<(), Errno> {
-        let route = self.state.lock().model.route_dir(ino);
+        let route = self.state.lock().model.routes().route_dir(ino);
         let dir = open_route(&*self.storage, &route)?;
         let is_read_only = manners::is_read_only(&*self.storage, &dir);
         self.state.lock().model.inodes.dir_at_checked(ino)?.is_read_only = Some(is_read_only);
@@ -265,7 +265,7 @@ impl Shared {
                 return Err(Errno::IO);
             }
             state.model.now = clock();
-            state.model.stage_root();
+            state.model.scheduler().stage_root();
             self.call_worker(&mut state);
             #[cfg(test)]
             self.stage_root_by_hand(&mut state);
@@ -349,11 +349,11 @@ impl Shared {
         let inode = state.model.inodes.at(ino);
         if inode.is_old() {
             return (
-                state.model.route_dir(crate::model::LIMBO),
+                state.model.routes().route_dir(crate::model::LIMBO),
                 patch_name(ino).to_os_string(),
             );
         }
-        let spot = state.model.spot(&inode.placed()[0]);
+        let spot = state.model.routes().spot(&inode.placed()[0]);
         (spot.route, spot.place.name.to_os_string())
     }
 
@@ -384,7 +384,7 @@ impl Shared {
                 break Err(errno);
             }
             state.model.now = clock();
-            state.model.wake_parked();
+            state.model.scheduler().wake_parked();
             self.call_worker(&mut state);
             if self.spill_some(&mut state) {
                 vain = 0;

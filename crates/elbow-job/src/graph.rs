@@ -38,6 +38,8 @@ pub(crate) struct Graph {
     /// The same the other way round: what each of these waits for.
     awaited: HashMap<Ino, Ino>,
     waiting: usize,
+    /// Nodes whose work is not idle.
+    pub(crate) working: u64,
     /// Files that stay open and have little to write: they come up again when they are closed.
     parked: HashSet<Ino>,
     pub(crate) running: usize,

@@ -14,7 +14,7 @@ use crate::api::{Answer, Attr, Caller, Ino, Listed, SetAttr, SetIds, Stop, Xattr
 use crate::commit;
 use crate::execute::Journal;
 use crate::liveness::Lock;
-use crate::model::{Birth, Model, Name, NewObject};
+use crate::model::{Model, ModelConfig, Name, NewObject};
 use crate::pool::Pool;
 use crate::report::{Change, Counts, DeferredError, JobError, Options, Pulse};
 use crate::spill::SpillFile;
@@ -134,17 +134,17 @@ impl Job {
         let space = storage.space(&root).map_err(failed("reading the free space of"))?;
         let spill = spill_file(&options)?;
         let staging_name: Name = OsStr::new(&new_staging_name(stat.mtime)).into();
-        let model = Model::new(Birth {
-            root: stat,
-            root_handle: root.clone(),
-            space,
+        let part_name = Name::from(&*part_name(&staging_name));
+        let config = ModelConfig {
             staging_name: staging_name.clone(),
+            part_name: part_name.clone(),
             memory_limit: options.memory_bytes.max(MEMORY_MIN_BYTES),
             publish: options.publish,
             own_uid: rustix::process::geteuid().as_raw(),
             own_gid: rustix::process::getegid().as_raw(),
             handles_max: directory_handles(),
-        });
+        };
+        let model = Model::new(&stat, root.clone(), space, config);
         let state = State {
             model,
             pool: Pool::new(options.in_flight),
@@ -162,7 +162,7 @@ impl Job {
             root,
             path: path.to_owned(),
             options,
-            part_name: Name::from(&*part_name(&staging_name)),
+            part_name,
             staging_name,
             root_times: (stat.atime, stat.mtime),
             state: Mutex::new(state),

@@ -72,6 +72,7 @@ mod resume;
 mod resume_test;
 #[cfg(test)]
 mod room_test;
+mod routes;
 #[cfg(test)]
 mod saved_test;
 #[cfg(test)]

@@ -13,17 +13,20 @@
 //! going round in circles: an occupant of a wanted name that cannot go at once is moved to limbo, and a
 //! directory moves only below a directory that is settled up to an old one.
 
+use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
 
 use elbow_file::{Handle, Kind};
 
 use crate::abilities::Modes;
 use crate::api::Ino;
-use crate::closed::is_closed;
+use crate::graph::Graph;
 use crate::model::{
-    ACCESS_ACL, Body, CAPABILITY, DEFAULT_ACL, EAGER_DRAIN_BYTES, Fill, Inode, LIMBO, Model, Name, Place, Staging, Work,
+    ACCESS_ACL, Body, CAPABILITY, DEFAULT_ACL, EAGER_DRAIN_BYTES, Fill, Inode, Inodes, LIMBO, ModelConfig, Name, Place,
+    Staging, StorageTraits, Work,
 };
 use crate::report::Publish;
+use crate::routes::{Route, Routes, Spot, patch_name};
 use crate::staging::parked_name;
 
 /// What the owner needs to fill a directory.
@@ -32,15 +35,6 @@ const OWNER_ALL: u32 = 0o700;
 const SYMLINK_MODE: u32 = 0o777;
 /// Mode bits that a write or chown takes away, so they are set last.
 const PRIVILEGE_BITS: u32 = 0o7000;
-
-/// The way to a directory on the storage: an open ancestor and the names from there.
-#[derive(Clone, Debug)]
-pub(crate) struct Route {
-    pub(crate) base: Handle,
-    pub(crate) names: Vec<Name>,
-    /// Who keeps the descriptor once it is open: the directory, and whether it is its staging directory.
-    pub(crate) owner: (Ino, bool),
-}
 
 /// Extended attributes with their new values; `None`: it goes.
 pub(crate) type NewXattrs = Vec<(std::ffi::OsString, Option<Vec<u8>>)>;
@@ -67,15 +61,6 @@ pub(crate) enum Node {
     Dir,
     Symlink(std::ffi::OsString),
     Special(Kind, u64),
-}
-
-/// A name on the storage.
-#[derive(Clone, Debug)]
-pub(crate) struct Spot {
-    pub(crate) route: Route,
-    pub(crate) place: Place,
-    /// A name in an old directory itself (`--publish eager`): a roll back has to know it.
-    pub(crate) visible: bool,
 }
 
 /// What a fill is written to.
@@ -183,6 +168,9 @@ impl Action {
 #[derive(Debug)]
 pub(crate) enum Plan {
     Nothing,
+    /// Nobody can reach it any more, and the storage does not have it: its written data goes.
+    Release,
+    /// Another object comes first.
     Blocked(Ino),
     Do(Box<Action>),
 }
@@ -194,9 +182,32 @@ fn act(action: Action) -> Plan {
 /// A step is decided, or nothing is to do here and the next question is asked.
 type Step = Option<Plan>;
 
-impl Model {
-    /// The next action of an object. `pressure`: memory is short, so open files are drained too.
-    pub(crate) fn plan(&mut self, ino: Ino, pressure: bool) -> Plan {
+/// Decides what is to be done of an object next.
+pub(crate) struct Planner<'a> {
+    pub(crate) inodes: &'a mut Inodes,
+    pub(crate) graph: &'a mut Graph,
+    pub(crate) traits: &'a mut StorageTraits,
+    pub(crate) config: &'a ModelConfig,
+    /// New directories that stay open until the commit, because something old gets a name in them.
+    pub(crate) awaiting: &'a HashSet<Ino>,
+    /// Memory is short: open files are drained too.
+    pub(crate) pressure: bool,
+}
+
+impl Planner<'_> {
+    fn routes(&self) -> Routes<'_> {
+        Routes {
+            inodes: self.inodes,
+            config: self.config,
+        }
+    }
+
+    fn spot(&self, place: &Place) -> Spot {
+        self.routes().spot(place)
+    }
+
+    /// The next action of an object.
+    pub(crate) fn plan(&mut self, ino: Ino) -> Plan {
         self.graph.unpark(ino);
         let Ok(inode) = self.inodes.get(ino) else {
             return Plan::Nothing;
@@ -205,7 +216,7 @@ impl Model {
             return if self.graph.only_names {
                 Plan::Nothing
             } else {
-                self.plan_old(ino, pressure)
+                self.plan_old(ino)
             };
         }
         if self.graph.only_names && !inode.only_lacks_names() {
@@ -219,15 +230,15 @@ impl Model {
             return self.plan_dead(ino);
         }
         if self.graph.only_names {
-            return self.plan_placement(ino, pressure).unwrap_or(Plan::Nothing);
+            return self.plan_placement(ino).unwrap_or(Plan::Nothing);
         }
-        self.plan_placement(ino, pressure)
-            .or_else(|| self.plan_content(ino, pressure))
+        self.plan_placement(ino)
+            .or_else(|| self.plan_content(ino))
             .or_else(|| self.plan_attributes(ino))
             .unwrap_or(Plan::Nothing)
     }
 
-    fn plan_old(&mut self, ino: Ino, pressure: bool) -> Plan {
+    fn plan_old(&mut self, ino: Ino) -> Plan {
         if matches!(&self.inodes.at(ino).body, Body::Dir(dir) if dir.staging == Staging::Wanted) {
             return self.plan_staging(ino);
         }
@@ -242,7 +253,7 @@ impl Model {
         if !self.inodes.is_alive(ino) && !self.inodes.has_unknown_names(ino) {
             return Plan::Nothing;
         }
-        self.plan_content(ino, pressure).unwrap_or(Plan::Nothing)
+        self.plan_content(ino).unwrap_or(Plan::Nothing)
     }
 
     fn plan_staging(&mut self, ino: Ino) -> Plan {
@@ -250,7 +261,7 @@ impl Model {
             return self.want_staging(Ino::ROOT);
         }
         act(Action::Stage {
-            at: self.route_dir(ino),
+            at: self.routes().route_dir(ino),
             opened: self.inodes.opened_staging(ino),
         })
     }
@@ -267,10 +278,10 @@ impl Model {
     fn plan_dead(&mut self, ino: Ino) -> Plan {
         let inode = self.inodes.at(ino);
         let Some(place) = inode.placed().first().cloned() else {
-            if inode.opens == 0 {
-                self.release_memory(ino);
-            }
-            return Plan::Nothing;
+            return match inode.opens {
+                0 => Plan::Release,
+                _ => Plan::Nothing,
+            };
         };
         let is_dir = inode.is_dir();
         let keep_open = inode.opens > 0 && inode.content().is_some_and(|content| content.target.is_none());
@@ -288,15 +299,15 @@ impl Model {
     }
 
     /// Names: create, move, link or unlink until the placed names are the desired ones.
-    fn plan_placement(&mut self, ino: Ino, pressure: bool) -> Step {
+    fn plan_placement(&mut self, ino: Ino) -> Step {
         let inode = self.inodes.at(ino);
         if inode.placed().is_empty() {
-            if self.should_park(inode, pressure) {
+            if self.should_park(inode) {
                 self.graph.park(ino);
                 return Some(Plan::Nothing);
             }
             let place = inode.names()[0].clone();
-            return Some(self.plan_create(ino, &place, pressure));
+            return Some(self.plan_create(ino, &place));
         }
         let missing = inode
             .names()
@@ -319,7 +330,7 @@ impl Model {
         }
     }
 
-    fn plan_create(&mut self, ino: Ino, place: &Place, pressure: bool) -> Plan {
+    fn plan_create(&mut self, ino: Ino, place: &Place) -> Plan {
         if let Some(plan) = self.make_ready(ino, place, false) {
             return plan;
         }
@@ -336,7 +347,7 @@ impl Model {
             Body::Symlink(target) => Node::Symlink(target.clone().unwrap_or_default()),
             Body::Special => Node::Special(self.inodes.at(ino).kind, self.inodes.at(ino).rdev),
         };
-        let fill = self.take_fill(ino, pressure);
+        let fill = self.take_fill(ino);
         if let Some(plan) = self.plan_probe(ino) {
             return plan;
         }
@@ -435,7 +446,7 @@ impl Model {
     /// another device.
     fn limbo(&self, dir: Ino, occupant: Ino) -> Place {
         match self.inodes.is_foreign(dir) {
-            true => Place::new(dir, &parked_name(&self.staging_name, 'x', occupant.0)),
+            true => Place::new(dir, &parked_name(&self.config.staging_name, 'x', occupant.0)),
             false => Place::new(LIMBO, OsStr::new(&format!("m{}", occupant.0))),
         }
     }
@@ -459,22 +470,22 @@ impl Model {
         found
     }
 
-    fn should_park(&self, inode: &Inode, pressure: bool) -> bool {
-        let eager = self.publish == Publish::Eager;
+    fn should_park(&self, inode: &Inode) -> bool {
+        let eager = self.config.publish == Publish::Eager;
         let little = inode
             .content()
             .is_some_and(|content| content.dirty_bytes() < EAGER_DRAIN_BYTES);
-        inode.write_opens > 0 && little && !self.graph.flush && !pressure && !eager
+        inode.write_opens > 0 && little && !self.graph.flush && !self.pressure && !eager
     }
 
-    fn plan_content(&mut self, ino: Ino, pressure: bool) -> Step {
+    fn plan_content(&mut self, ino: Ino) -> Step {
         let inode = self.inodes.at(ino);
         let last = inode.write_opens == 0 || self.graph.flush;
         let content = inode.content()?;
         if !content.needs_fill(inode.size, last) {
             return None;
         }
-        if self.should_park(inode, pressure) {
+        if self.should_park(inode) {
             self.graph.park(ino);
             return Some(Plan::Nothing);
         }
@@ -482,7 +493,7 @@ impl Model {
             Ok(target) => target,
             Err(plan) => return Some(plan),
         };
-        let fill = self.take_fill(ino, pressure);
+        let fill = self.take_fill(ino);
         let old = self.inodes.at(ino).is_old();
         let attrs = if old {
             NewAttrs::default()
@@ -515,13 +526,13 @@ impl Model {
         }
     }
 
-    fn take_fill(&mut self, ino: Ino, pressure: bool) -> Fill {
-        let flush = self.graph.flush;
+    fn take_fill(&mut self, ino: Ino) -> Fill {
+        let (flush, pressure) = (self.graph.flush, self.pressure);
         let inode = self.inodes.at_mut(ino);
         let last = inode.write_opens == 0 || flush;
         let size = inode.size;
         let wanted = last || pressure || inode.content().is_some_and(|c| c.dirty_bytes() >= EAGER_DRAIN_BYTES);
-        let eager = self.publish == Publish::Eager;
+        let eager = self.config.publish == Publish::Eager;
         match self.inodes.at_mut(ino).content_mut() {
             Some(content) if wanted || eager => content.fill(size, last),
             _ => Fill::default(),
@@ -641,7 +652,7 @@ impl Model {
     fn creation_mode(&mut self, ino: Ino, parent: Ino) -> (u32, Option<u32>) {
         let gives = self.inodes.gives(parent);
         let modes = self.traits.modes().unwrap_or(Modes { cut: 0, kept: true });
-        let (uid, gid) = (self.own_uid, gives.group.unwrap_or(self.own_gid));
+        let (uid, gid) = (self.config.own_uid, gives.group.unwrap_or(self.config.own_gid));
         let inode = self.inodes.at_mut(ino);
         inode.dirty.owner |= (inode.uid, inode.gid) != (uid, gid);
         if inode.kind == Kind::Symlink {
@@ -665,88 +676,4 @@ impl Model {
         }
         (asked, Some(opened).filter(|opened| *opened != inherited.mode))
     }
-
-    /// Would a name in this directory be made under its own name at once?
-    pub(crate) fn is_visible(&self, place: &Place) -> bool {
-        self.publish == Publish::Eager
-            && place.dir != LIMBO
-            && self.inodes.at(place.dir).is_old()
-            && !self.inodes.base_has(place.dir, &place.name)
-            && !self.was_closed(place.dir)
-    }
-
-    /// An old directory that its owner cannot change the names in until the commit sets its mode.
-    fn was_closed(&self, dir: Ino) -> bool {
-        let seen = self.inodes.at(dir).seen();
-        seen.is_some_and(|seen| is_closed(seen.mode))
-    }
-
-    pub(crate) fn spot(&self, place: &Place) -> Spot {
-        let visible = self.is_visible(place);
-        let staged = place.dir != LIMBO && self.inodes.at(place.dir).is_old() && !visible;
-        let route = if staged {
-            self.route_staging(place.dir)
-        } else {
-            self.route_dir(place.dir)
-        };
-        Spot {
-            route,
-            place: place.clone(),
-            visible,
-        }
-    }
-
-    /// The way to a directory itself.
-    pub(crate) fn route_dir(&self, ino: Ino) -> Route {
-        let owner = (ino, false);
-        if let Some(handle) = &self.inodes.dir_at(ino).handle {
-            return Route {
-                base: handle.clone(),
-                names: Vec::new(),
-                owner,
-            };
-        }
-        let inode = self.inodes.at(ino);
-        let place = match &inode.old {
-            Some(old) => &old.places()[0],
-            None => &inode.placed()[0],
-        };
-        let above = if inode.is_old() {
-            self.route_dir(place.dir)
-        } else {
-            self.spot(place).route
-        };
-        above.join(place.name.clone(), owner)
-    }
-
-    /// The way to the staging directory of an old directory.
-    pub(crate) fn route_staging(&self, ino: Ino) -> Route {
-        let owner = (ino, true);
-        if let Some(handle) = &self.inodes.dir_at(ino).staging_handle {
-            return Route {
-                base: handle.clone(),
-                names: Vec::new(),
-                owner,
-            };
-        }
-        if ino == Ino::ROOT {
-            return self
-                .route_dir(LIMBO)
-                .join(Name::from(std::ffi::OsStr::new(crate::staging::NEW)), owner);
-        }
-        self.route_dir(ino).join(self.part_name.clone(), owner)
-    }
-}
-
-impl Route {
-    fn join(mut self, name: Name, owner: (Ino, bool)) -> Self {
-        self.names.push(name);
-        self.owner = owner;
-        self
-    }
-}
-
-/// The name of an old object's patch file in the job's own directory.
-pub(crate) fn patch_name(ino: Ino) -> Name {
-    Name::from(std::ffi::OsStr::new(&format!("p{}", ino.0)))
 }

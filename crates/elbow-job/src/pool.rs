@@ -148,7 +148,7 @@ impl Shared {
                 self.close(&mut state, ino, &handle);
                 continue;
             }
-            match state.model.next_work() {
+            match state.model.scheduler().next_work() {
                 Some(ino) => {
                     self.call_worker(&mut state);
                     self.visit(&mut state, ino);
@@ -230,8 +230,8 @@ impl Shared {
 
     fn visit_steps(self: &Arc<Self>, state: &mut parking_lot::MutexGuard<'_, State>, ino: Ino) {
         let pressure = state.waiting_for_room > 0;
-        if !pressure && !state.model.rested(ino) {
-            state.model.rest_again(ino);
+        if !pressure && !state.model.scheduler().rested(ino) {
+            state.model.scheduler().rest_again(ino);
             return;
         }
         loop {
@@ -239,9 +239,13 @@ impl Shared {
                 return state.model.settle(ino);
             }
             let pressure = state.waiting_for_room > 0;
-            match state.model.plan(ino, pressure) {
+            match state.model.planner(pressure).plan(ino) {
+                Plan::Release => {
+                    state.model.release_memory(ino);
+                    return state.model.settle(ino);
+                }
                 Plan::Nothing => return state.model.settle(ino),
-                Plan::Blocked(on) => return state.model.block(ino, on),
+                Plan::Blocked(on) => return state.model.scheduler().block(ino, on),
                 Plan::Do(action) => self.act(state, ino, &action),
             }
         }
@@ -312,7 +316,7 @@ impl Shared {
                 self.fail(state, ino, action.operation(), errno);
             }
         }
-        state.model.wake_waiters(ino);
+        state.model.scheduler().wake_waiters(ino);
     }
 
     /// A background action failed: the job cannot commit any more, and the command hears of it soon.
@@ -335,7 +339,7 @@ impl Shared {
 
     /// Has room come free for this much written data?
     pub(crate) fn has_room(&self, state: &State, bytes: u64) -> bool {
-        self.gauge.load(Ordering::Relaxed) + bytes <= state.model.memory_limit
+        self.gauge.load(Ordering::Relaxed) + bytes <= state.model.config.memory_limit
     }
 }
 

@@ -29,10 +29,11 @@ use crate::job::clock;
 use crate::kept;
 use crate::liveness::Lock;
 use crate::model::{ACCESS_ACL, DEFAULT_ACL, LIMBO};
-use crate::plan::{Action, NewAttrs, NewXattrs, Node, Route};
+use crate::plan::{Action, NewAttrs, NewXattrs, Node};
 use crate::recover::{THREADS, error, look_at, read_journal_to, waits};
 use crate::removal::{parallel, remove_tree};
 use crate::report::JobError;
+use crate::routes::Route;
 use crate::staging::{Home, Manifest, NEW, is_job_name, part_name};
 use crate::whose::{Found, Own, Whose};
 

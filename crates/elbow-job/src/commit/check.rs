@@ -191,7 +191,7 @@ fn expectations(model: &Model, hidden: bool) -> Vec<(PathBuf, Expected<Stat>)> {
                 .is_some_and(|old| old.is_place(place.dir, &place.name));
             if is_new_name
                 && model.inodes.at(place.dir).is_old()
-                && (hidden || !model.is_visible(place))
+                && (hidden || !model.routes().is_visible(place))
                 && !model.inodes.base_has(place.dir, &place.name)
             {
                 all.push((model.inodes.old_path(place.dir).join(&*place.name), Expected::Absent));

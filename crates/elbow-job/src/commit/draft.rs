@@ -11,8 +11,9 @@ use super::record::{Attributes, Before, Departure, Patch, Placement, Record, Rep
 use super::waiting::{slots_in, waiting_dir};
 use crate::api::Ino;
 use crate::model::{Inode, Model, Place, Staging};
-use crate::plan::{NewAttrs, patch_name};
+use crate::plan::NewAttrs;
 use crate::report::{Change, ChangeKind};
+use crate::routes::patch_name;
 use crate::staging::{parked_name, touch_name};
 
 /// The record of everything that the storage does not have under its own name yet.
@@ -104,7 +105,7 @@ impl Draft<'_> {
         for placement in &mut self.record.placements {
             if let Some(seen) = self.replaced.remove(&placement.to) {
                 self.slots += 1;
-                let spare = parked_name(&self.model.staging_name, 'r', self.slots);
+                let spare = parked_name(&self.model.config.staging_name, 'r', self.slots);
                 // What has no container of its own for it leaves it beside itself.
                 let beside = match &placement.from {
                     Source::Slot(Slot::Beside(_)) => placement.to.parent(),
@@ -145,14 +146,14 @@ impl Draft<'_> {
                 .filter_map(|placement| changed_above(&placement.to)),
         );
         changed.extend(self.record.links.iter().filter_map(|(_, to)| changed_above(to)));
-        let name = touch_name(&self.model.staging_name);
+        let name = touch_name(&self.model.config.staging_name);
         let unchanged = self.others_dirs.drain(..).filter(|dir| !changed.contains(dir));
         self.record.parked.extend(unchanged.map(|dir| (dir, name.clone())));
     }
 
     fn parking(&mut self, kind: char) -> OsString {
         self.slots += 1;
-        parked_name(&self.model.staging_name, kind, self.slots)
+        parked_name(&self.model.config.staging_name, kind, self.slots)
     }
 
     fn place(&mut self, to: &Place, from: Source, is_locked: bool) {
@@ -170,7 +171,7 @@ impl Draft<'_> {
 
     fn new_names(&mut self, inode: &Inode) {
         for place in inode.names() {
-            let is_visible = self.model.is_visible(place);
+            let is_visible = self.model.routes().is_visible(place);
             if self.model.inodes.at(place.dir).is_old() && (self.hidden || !is_visible) {
                 self.place(place, Source::Staged, inode.is_locked());
                 if is_visible {
@@ -223,7 +224,7 @@ impl Draft<'_> {
             }
             false => {
                 let slot = OsString::from(format!("m{}", ino.0));
-                let path = PathBuf::from(&*self.model.staging_name).join(&slot);
+                let path = PathBuf::from(&*self.model.config.staging_name).join(&slot);
                 (Slot::InJob(slot), path)
             }
         };
@@ -333,7 +334,7 @@ impl Draft<'_> {
         self.before
             .objects
             .insert(path.clone(), self.model.inodes.old_path(ino));
-        let own = self.model.own_uid;
+        let own = self.model.config.own_uid;
         if inode.is_dir() && inode.dirty.times && own != 0 && inode.uid != own && ino != Ino::ROOT {
             self.others_dirs.push(path.clone());
         }

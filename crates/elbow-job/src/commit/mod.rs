@@ -478,7 +478,7 @@ impl Shared {
         self.look_into_root();
         let mut state = self.state.lock();
         state.model.inodes.dir_at_mut(Ino::ROOT).staging = Staging::Wanted;
-        state.model.queue(Ino::ROOT);
+        state.model.scheduler().queue(Ino::ROOT);
         self.call_worker(&mut state);
         self.wait_idle(&mut state, progress, Phase::Syncing);
         let refused = state.errors.last().map(|error| Errno::from_raw_os_error(error.errno));
@@ -537,7 +537,7 @@ impl Shared {
     pub(crate) fn drain_content(self: &Arc<Self>, progress: &mut dyn FnMut(&Progress)) -> Result<(), Cause> {
         let mut state = self.state.lock();
         state.model.now = clock();
-        state.model.flush();
+        state.model.scheduler().flush();
         self.drained(&mut state, progress)
     }
 
@@ -584,7 +584,7 @@ impl Shared {
         let errors = std::mem::take(&mut state.errors);
         state.model.graph.stopped = false;
         state.model.now = clock();
-        state.model.finish_names();
+        state.model.scheduler().finish_names();
         self.wait_watched(&mut state, progress, Phase::Saving, |state| {
             let graph = &state.model.graph;
             let is_idle = graph.running == 0 && (graph.stopped || graph.queued() == 0);
@@ -674,7 +674,7 @@ fn leftovers(model: &Model) -> Leftovers {
         if inode.is_old() && inode.dir().is_ok_and(|dir| dir.staging != Staging::None) {
             touched.insert(ino);
         }
-        for place in inode.placed().iter().filter(|place| model.is_visible(place)) {
+        for place in inode.placed().iter().filter(|place| model.routes().is_visible(place)) {
             touched.insert(place.dir);
             left.visible.push(model.inodes.old_path(place.dir).join(&*place.name));
         }

@@ -28,8 +28,9 @@ use super::watch::{Hook, Tally};
 use crate::api::Ino;
 use crate::job::{Shared, clock};
 use crate::model::{self, Body, Inode, Model, Place, Source};
-use crate::plan::{NewAttrs, Node, patch_name};
+use crate::plan::{NewAttrs, Node};
 use crate::report::{Cause, DeferredError, Kept, Phase, Publish};
+use crate::routes::patch_name;
 
 /// What is to be saved, with the places of its bytes in the job.
 struct Draft {
@@ -246,7 +247,7 @@ impl Model {
         let placing = Placing::of(self);
         let mut draft = Draft {
             saved: Saved {
-                job: self.staging_name.to_os_string(),
+                job: self.config.staging_name.to_os_string(),
                 home,
                 command: command.to_vec(),
                 is_all: self.inodes.job_dir().is_none(),
@@ -517,7 +518,7 @@ impl<'a> Placing<'a> {
     /// What is created there belongs to whom it should, whatever number the storage shows for that.
     fn is_given(&self, inode: &Inode, at: &Place) -> bool {
         let group = self.model.inodes.gives(self.container(at.dir)).group;
-        (inode.uid, inode.gid) == (self.model.own_uid, group.unwrap_or(self.model.own_gid))
+        (inode.uid, inode.gid) == (self.model.config.own_uid, group.unwrap_or(self.model.config.own_gid))
     }
 
     /// The old directory that a directory is staged for.

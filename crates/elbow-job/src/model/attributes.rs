@@ -108,7 +108,7 @@ impl Model {
             inode.ctime = now;
         }
         self.refresh_access_acl(ino, set.mode.is_some());
-        self.touched(ino);
+        self.scheduler().touched(ino);
         self.attr(ino)
     }
 
@@ -252,7 +252,7 @@ impl Model {
         };
         inode.dirty_xattrs.insert(key.to_owned());
         inode.ctime = now;
-        self.touched(ino);
+        self.scheduler().touched(ino);
     }
 
     /// An ACL says more than an attribute: what new entries inherit, and the mode.
@@ -302,7 +302,7 @@ impl Model {
             self.close_content(ino);
         }
         if closed {
-            self.queue(ino);
+            self.scheduler().queue(ino);
         }
     }
 }

@@ -588,7 +588,7 @@ impl Model {
         if data.is_empty() {
             return Ok(0);
         }
-        if gauge.load(Ordering::Relaxed) + data.len() as u64 > self.memory_limit {
+        if gauge.load(Ordering::Relaxed) + data.len() as u64 > self.config.memory_limit {
             return Err(Stop::Wait(Fetch::Room(data.len() as u64)));
         }
         self.check_size(end)?;
@@ -638,7 +638,7 @@ impl Model {
         inode.mtime = now;
         inode.ctime = now;
         inode.dirty.times = true;
-        self.touched(ino);
+        self.scheduler().touched(ino);
     }
 
     /// Sets the size of a file.

@@ -18,6 +18,8 @@
 //!   SpaceLedger     room on the storage: what is free, what is promised            `ledger`
 //!   StorageTraits   what this storage cannot do, or does in its own way            `traits`
 //!   Checks          what keeps an object from being changed                        `checks`
+//!   Scheduler       when an object comes up to be stored                           `schedule`
+//!   Planner         what is to be done of it then                                  `crate::plan`
 //! ```
 //!
 //! The operations of the command are methods of [`Model`], by what they are about: `names`, `content`, `attributes`.
@@ -31,6 +33,7 @@ mod ledger;
 mod names;
 mod rare;
 mod reserve;
+mod schedule;
 mod traits;
 
 use std::cell::Cell;
@@ -43,14 +46,16 @@ use elbow_file::{Errno, Handle, Space, Stat, Time};
 use crate::ahead::Ahead;
 use crate::api::{Answer, Attr, Fetch, Ino, Stop};
 use crate::graph::Graph;
+use crate::plan::Planner;
 use crate::report::{Counts, Publish};
-use crate::staging::part_name;
+use crate::routes::Routes;
 pub(crate) use attributes::{ACCESS_ACL, CAPABILITY, DEFAULT_ACL, has_set_id};
 use checks::Checks;
 pub(crate) use content::{Content, EAGER_DRAIN_BYTES, Fill, Piece, Segment, Source};
 pub(crate) use inodes::{Body, Dir, Dirty, FoundEntry, FoundXattrs, Inode, Inodes, Listing, Place, Staging, Work};
 pub(crate) use ledger::SpaceLedger;
 pub(crate) use names::NewObject;
+pub(crate) use schedule::Scheduler;
 pub(crate) use traits::StorageTraits;
 
 /// One path component.
@@ -72,21 +77,11 @@ pub(crate) struct Model {
     /// The time of the operation under way; set by the owner before each.
     pub(crate) now: Time,
     pub(crate) space: SpaceLedger,
-    /// Objects whose work is not idle.
-    working: u64,
     /// Files without a name whose written data is kept for those who have them open: it is never stored.
     pub(super) nameless: HashSet<Ino>,
-    pub(crate) memory_limit: u64,
-    pub(crate) publish: Publish,
+    pub(crate) config: ModelConfig,
     /// Modifying operations get this (EROFS at the end of a job, the deferred error after one).
     pub(crate) refuse: Option<Errno>,
-    /// The name of the job's own directory.
-    pub(crate) staging_name: Name,
-    /// The name of its staging directories below that of the job.
-    pub(crate) part_name: Name,
-    /// What the storage gives to objects that this process creates.
-    pub(crate) own_uid: u32,
-    pub(crate) own_gid: u32,
     pub(crate) traits: StorageTraits,
     /// The command was answered with an error that is not its own.
     pub(crate) was_refused: Cell<bool>,
@@ -96,14 +91,17 @@ pub(crate) struct Model {
     pub(crate) awaiting: HashSet<Ino>,
 }
 
-/// What a model needs to know at birth.
-pub(crate) struct Birth {
-    pub(crate) root: Stat,
-    pub(crate) root_handle: Handle,
-    pub(crate) space: Space,
+/// What stays the same as long as a job lives.
+#[derive(Debug)]
+pub(crate) struct ModelConfig {
+    /// The name of the job's own directory.
     pub(crate) staging_name: Name,
+    /// The name of its staging directories below that of the job.
+    pub(crate) part_name: Name,
+    /// Written data that may be in memory, in bytes.
     pub(crate) memory_limit: u64,
     pub(crate) publish: Publish,
+    /// What the storage gives to objects that this process creates.
     pub(crate) own_uid: u32,
     pub(crate) own_gid: u32,
     /// Descriptors of directories that may be kept open.
@@ -111,25 +109,20 @@ pub(crate) struct Birth {
 }
 
 impl Model {
-    pub(crate) fn new(birth: Birth) -> Self {
+    /// Of a directory with these attributes, that is open, on a storage with so much room.
+    pub(crate) fn new(root: &Stat, root_handle: Handle, space: Space, config: ModelConfig) -> Self {
         Self {
-            inodes: Inodes::new(&birth.root, birth.root_handle, birth.handles_max),
+            inodes: Inodes::new(root, root_handle, config.handles_max),
             graph: Graph::default(),
             closing: Vec::new(),
             ahead: Ahead::default(),
             counts: Counts::default(),
             now: Time::default(),
-            space: SpaceLedger::new(birth.space),
-            working: 0,
+            space: SpaceLedger::new(space),
             nameless: HashSet::new(),
-            memory_limit: birth.memory_limit,
-            publish: birth.publish,
+            config,
             refuse: None,
-            part_name: Name::from(&*part_name(&birth.staging_name)),
-            staging_name: birth.staging_name,
-            own_uid: birth.own_uid,
-            own_gid: birth.own_gid,
-            traits: StorageTraits::new(&birth.root),
+            traits: StorageTraits::new(root),
             was_refused: Cell::new(false),
             is_frozen: false,
             awaiting: HashSet::new(),
@@ -141,6 +134,36 @@ impl Model {
     fn close_removed(&mut self, ino: Ino) {
         if let Some(handle) = self.inodes.take_handle_of_removed(ino) {
             self.closing.push((ino, handle));
+        }
+    }
+
+    /// What brings objects up to be stored.
+    pub(crate) fn scheduler(&mut self) -> Scheduler<'_> {
+        Scheduler {
+            inodes: &mut self.inodes,
+            graph: &mut self.graph,
+            counts: &mut self.counts,
+            now: self.now,
+        }
+    }
+
+    /// What decides what is to be done of an object. `pressure`: memory is short, so open files are drained too.
+    pub(crate) fn planner(&mut self, pressure: bool) -> Planner<'_> {
+        Planner {
+            inodes: &mut self.inodes,
+            graph: &mut self.graph,
+            traits: &mut self.traits,
+            config: &self.config,
+            awaiting: &self.awaiting,
+            pressure,
+        }
+    }
+
+    /// Where things are on the storage.
+    pub(crate) fn routes(&self) -> Routes<'_> {
+        Routes {
+            inodes: &self.inodes,
+            config: &self.config,
         }
     }
 
@@ -203,84 +226,9 @@ impl Model {
         self.refuse.map_or(Ok(()), Err)
     }
 
-    /// Counts a modifying operation on an object and queues the work that follows from it.
-    pub(crate) fn touched(&mut self, ino: Ino) {
-        self.counts.operations += 1;
-        if self.inodes.at(ino).work == Work::Queued {
-            self.counts.merged += 1;
-        }
-        self.queue(ino);
-    }
-
-    /// Queues an object unless it is waiting already.
-    pub(crate) fn queue(&mut self, ino: Ino) {
-        let now = self.now;
-        let Ok(inode) = self.inodes.get_mut(ino) else { return };
-        match inode.work {
-            Work::Idle => {
-                inode.work = Work::Queued;
-                self.working += 1;
-                self.graph.unpark(ino);
-                self.graph.push(ino, now);
-            }
-            Work::Queued | Work::Running => {}
-        }
-    }
-
-    /// The job's own directory is needed now.
-    pub(crate) fn stage_root(&mut self) {
-        let root = self.inodes.dir_at_mut(Ino::ROOT);
-        if root.staging == Staging::None {
-            root.staging = Staging::Wanted;
-        }
-        let root = self.inodes.at_mut(Ino::ROOT);
-        if root.work == Work::Idle {
-            root.work = Work::Queued;
-            self.working += 1;
-            self.graph.push_next(Ino::ROOT);
-        }
-    }
-
-    /// The next object for a worker: the first that has rested and need not wait at the door of a directory.
-    pub(crate) fn next_work(&mut self) -> Option<Ino> {
-        while self.graph.is_ready(self.now) {
-            let ino = self.graph.take(0)?;
-            match self.arrives_in(ino) {
-                Some(dir) if !self.graph.enter(ino, dir) => {}
-                _ => return Some(ino),
-            }
-        }
-        None
-    }
-
-    /// The directory that a new object has to be created in.
-    fn arrives_in(&self, ino: Ino) -> Option<Ino> {
-        let inode = self.inodes.get(ino).ok()?;
-        let place = inode.names().first()?;
-        (inode.placed().is_empty() && !inode.is_old()).then_some(place.dir)
-    }
-
-    /// Has an object rested long enough since its last change, or is there too much of it to wait?
-    pub(crate) fn rested(&self, ino: Ino) -> bool {
-        let Ok(inode) = self.inodes.get(ino) else { return true };
-        let large = inode
-            .content()
-            .is_some_and(|content| content.dirty_bytes() >= EAGER_DRAIN_BYTES);
-        large || inode.is_old() || self.graph.has_rested(inode.ctime, self.now)
-    }
-
-    /// The object needs nothing now, or nothing before it is closed.
-    pub(crate) fn rest(&mut self, ino: Ino) {
-        let Ok(inode) = self.inodes.get_mut(ino) else { return };
-        let before = std::mem::replace(&mut inode.work, Work::Idle);
-        self.working -= u64::from(before != Work::Idle);
-        // One that came up and needed nothing, or only to be cancelled, was never stored.
-        self.counts.objects_stored += u64::from(before == Work::Running && !self.graph.is_parked(ino));
-    }
-
     /// Objects that the storage does not have as they are.
     pub(crate) fn objects_left(&self) -> u64 {
-        self.working + self.graph.parked() as u64
+        self.graph.working + self.graph.parked() as u64
     }
 
     /// Written bytes that the storage is to get.
@@ -300,53 +248,10 @@ impl Model {
         }
     }
 
-    /// Puts an object that changed just now to the end of the queue.
-    pub(crate) fn rest_again(&mut self, ino: Ino) {
-        let now = self.now;
-        self.graph.push(ino, now);
-    }
-
-    /// Memory is short: files that are kept open come up too.
-    pub(crate) fn wake_parked(&mut self) {
-        for ino in self.graph.take_parked() {
-            self.queue(ino);
-        }
-    }
-
-    /// From now on everything goes to the storage at once, open files included.
-    pub(crate) fn flush(&mut self) {
-        self.graph.flush = true;
-        self.graph.take_parked();
-        self.queue_all(|inode| inode.has_work(false));
-    }
-
     /// All content is there: directories get their final attributes.
     pub(crate) fn finish_directories(&mut self) {
-        self.graph.finishing = true;
         self.awaiting = self.inodes.awaiting_old();
-        self.queue_all(|inode| inode.has_work(true));
-    }
-
-    /// Nothing but names changes from here on: of objects that the storage has.
-    pub(crate) fn finish_names(&mut self) {
-        self.graph.only_names = true;
-        let all = self
-            .inodes
-            .all()
-            .filter(|(_, inode)| inode.only_lacks_names())
-            .map(|(ino, _)| ino);
-        let all: Vec<Ino> = all.collect();
-        all.into_iter().for_each(|ino| self.queue(ino));
-    }
-
-    fn queue_all(&mut self, which: impl Fn(&Inode) -> bool) {
-        let all: Vec<Ino> = self
-            .inodes
-            .all()
-            .filter(|(_, inode)| which(inode))
-            .map(|(ino, _)| ino)
-            .collect();
-        all.into_iter().for_each(|ino| self.queue(ino));
+        self.scheduler().finish_directories();
     }
 
     /// The newest written data that is in memory: of one file, up to `most` bytes.

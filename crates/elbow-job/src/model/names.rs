@@ -95,17 +95,17 @@ impl Model {
         self.inodes.at_mut(ino).shown_ino = crate::api::NEW_INODES + ino.0;
         self.inodes.add_name(ino, parent, name);
         self.note_change(parent);
-        self.touched(ino);
+        self.scheduler().touched(ino);
         Ok(ino)
     }
 
     /// What somebody else makes belongs to us where the storage gives nothing to others.
     fn expect_owner(&self, inode: &mut Inode) -> Answer<()> {
-        if inode.uid == self.own_uid {
+        if inode.uid == self.config.own_uid {
             return Ok(());
         }
         match self.traits.able(&Ability::Owner(inode.uid, inode.gid)) {
-            Err(Stop::Errno(_)) => (inode.uid, inode.gid) = (self.own_uid, self.own_gid),
+            Err(Stop::Errno(_)) => (inode.uid, inode.gid) = (self.config.own_uid, self.config.own_gid),
             other => other?,
         }
         Ok(())
@@ -160,7 +160,7 @@ impl Model {
         self.traits.able(&Ability::Link)?;
         self.checks().links(ino)?;
         // Last, since it is no reason natively.
-        self.checks().linkable(ino, self.own_uid)?;
+        self.checks().linkable(ino, self.config.own_uid)?;
         self.inodes.add_name(ino, parent, name);
         self.nameless.remove(&ino);
         self.note_change(parent);
@@ -168,7 +168,7 @@ impl Model {
         let inode = self.inodes.at_mut(ino);
         inode.ctime = now;
         inode.lookups += 1;
-        self.touched(ino);
+        self.scheduler().touched(ino);
         self.attr(ino)
     }
 
@@ -310,7 +310,7 @@ impl Model {
         if self.graph.stop_waiting(ino) {
             self.graph.push(ino, self.now);
         }
-        self.touched(ino);
+        self.scheduler().touched(ino);
     }
 
     /// An object lost a name; maybe its last one.
@@ -326,7 +326,7 @@ impl Model {
         }
         self.note_nameless(ino);
         self.close_removed(ino);
-        self.touched(ino);
+        self.scheduler().touched(ino);
     }
 
     /// The entries of a directory changed.
