@@ -8,7 +8,7 @@
 use std::collections::{HashSet, VecDeque};
 
 use crate::api::Ino;
-use crate::model::Model;
+use crate::model::Inodes;
 
 /// Entries that may be listed ahead of the command: some ten megabytes of model.
 const ENTRIES_MAX: usize = 20_000;
@@ -49,55 +49,54 @@ impl Ahead {
     }
 }
 
-impl Model {
+impl Ahead {
     /// The command reads a directory: if that is part of a walk, what comes next is listed ahead.
-    pub(crate) fn note_reading(&mut self, ino: Ino) {
-        if let Some(entries) = self.ahead.unread.remove(&ino) {
-            self.ahead.unread_entries -= entries;
+    pub(crate) fn note_reading(&mut self, inodes: &mut Inodes, ino: Ino) {
+        if let Some(entries) = self.unread.remove(&ino) {
+            self.unread_entries -= entries;
         }
-        let Ok(dir) = self.inodes.dir_at_checked(ino) else {
+        let Ok(dir) = inodes.dir_at_checked(ino) else {
             return;
         };
         if std::mem::replace(&mut dir.was_read, true) || ino == Ino::ROOT {
             return;
         }
-        let parent = self.inodes.parent(ino);
-        if self.inodes.dir_at(parent).was_read {
-            self.list_ahead(parent);
-            self.list_ahead(ino);
+        let parent = inodes.parent(ino);
+        if inodes.dir_at(parent).was_read {
+            self.list_ahead(inodes, parent);
+            self.list_ahead(inodes, ino);
         }
     }
 
     /// A directory was listed ahead: so are those in it.
-    pub(crate) fn listed_ahead(&mut self, ino: Ino) {
-        let Ok(dir) = self.inodes.dir_at_checked(ino) else {
+    pub(crate) fn listed_ahead(&mut self, inodes: &mut Inodes, ino: Ino) {
+        let Ok(dir) = inodes.dir_at_checked(ino) else {
             return;
         };
         if !dir.was_read {
             let entries = dir.entries().len();
-            self.ahead.unread.insert(ino, entries);
-            self.ahead.unread_entries += entries;
+            self.unread.insert(ino, entries);
+            self.unread_entries += entries;
         }
-        self.list_ahead(ino);
+        self.list_ahead(inodes, ino);
     }
 
-    fn list_ahead(&mut self, ino: Ino) {
-        if !self.inodes.dir_at(ino).is_complete() || !self.ahead.expanded.insert(ino) {
+    fn list_ahead(&mut self, inodes: &Inodes, ino: Ino) {
+        if !inodes.dir_at(ino).is_complete() || !self.expanded.insert(ino) {
             return;
         }
         #[cfg(test)]
         {
-            self.ahead.looked += self.inodes.dir_at(ino).entries().len();
+            self.looked += inodes.dir_at(ino).entries().len();
         }
-        let unlisted = |child: &&Ino| self.inodes.at(**child).dir().is_ok_and(|dir| !dir.is_complete());
-        let children: Vec<Ino> = self
-            .inodes
+        let unlisted = |child: &&Ino| inodes.at(**child).dir().is_ok_and(|dir| !dir.is_complete());
+        let children: Vec<Ino> = inodes
             .dir_at(ino)
             .entries()
             .values()
             .filter(unlisted)
             .copied()
             .collect();
-        children.into_iter().for_each(|child| self.ahead.push(child));
+        children.into_iter().for_each(|child| self.push(child));
     }
 }

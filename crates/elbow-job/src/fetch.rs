@@ -321,7 +321,7 @@ impl Shared {
         length: usize,
     ) -> Result<(Vec<Segment>, Option<Handle>, Option<Handle>), Errno> {
         let state = self.state.lock();
-        let segments = match state.model.segments(ino, offset, length) {
+        let segments = match state.model.inodes.segments(ino, offset, length) {
             Ok(segments) => segments,
             Err(Stop::Errno(errno)) => return Err(errno),
             Err(Stop::Wait(_)) => return Err(Errno::IO),

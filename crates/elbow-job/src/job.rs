@@ -222,7 +222,7 @@ impl Job {
     /// # Errors
     /// EINVAL for anything else.
     pub fn readlink(&self, ino: Ino) -> Answer<OsString> {
-        self.shared.state.lock().model.readlink(ino)
+        self.shared.state.lock().model.inodes.readlink(ino)
     }
 
     /// Objects that somebody has open for writing, with the inode numbers that are shown for them.
@@ -368,7 +368,7 @@ impl Job {
     /// # Errors
     /// [`Stop::Wait`] when a part is not in memory: then use [`Job::read_blocking`].
     pub fn read(&self, ino: Ino, offset: u64, length: usize) -> Answer<Vec<u8>> {
-        self.shared.state.lock().model.read(ino, offset, length)
+        self.shared.state.lock().model.inodes.read(ino, offset, length)
     }
 
     /// Writes.
@@ -399,7 +399,7 @@ impl Job {
     pub fn list(&self, ino: Ino) -> Answer<Vec<Listed>> {
         self.operate(|model| {
             let listed = model.list(ino)?;
-            model.note_reading(ino);
+            model.ahead.note_reading(&mut model.inodes, ino);
             Ok(listed)
         })
     }

@@ -168,7 +168,8 @@ impl Shared {
         let listed = parking_lot::MutexGuard::unlocked(state, || self.fetch_list(ino, AHEAD_STAT_THREADS));
         // A directory that cannot be listed is the command's to find out, if it gets that far.
         if listed.is_ok() && state.model.refuse.is_none() {
-            state.model.listed_ahead(ino);
+            let model = &mut state.model;
+            model.ahead.listed_ahead(&mut model.inodes, ino);
         }
     }
 

@@ -27,7 +27,13 @@ impl Job {
     /// # Errors
     /// ENXIO at or past the end, and when no data follows.
     pub fn seek(&self, ino: Ino, offset: u64, seek: Seek) -> Answer<u64> {
-        let segments = self.shared.state.lock().model.segments(ino, offset, usize::MAX)?;
+        let segments = self
+            .shared
+            .state
+            .lock()
+            .model
+            .inodes
+            .segments(ino, offset, usize::MAX)?;
         search(&segments, offset, seek, |_, _| Err(Stop::Wait(Fetch::Open(ino))))
     }
 
@@ -64,7 +70,7 @@ impl Shared {
 
     /// Who may write to a file and not read it may ask as well. What the storage does not let be looked at is data.
     fn seek_unread(&self, ino: Ino, offset: u64, seek: Seek) -> Result<u64, Errno> {
-        let segments = match self.state.lock().model.segments(ino, offset, usize::MAX) {
+        let segments = match self.state.lock().model.inodes.segments(ino, offset, usize::MAX) {
             Ok(segments) => segments,
             Err(Stop::Errno(errno)) => return Err(errno),
             Err(Stop::Wait(_)) => return Err(Errno::ACCESS),

@@ -77,11 +77,7 @@ impl Shared {
         if self.close_rest() {
             return Err(Vec::new());
         }
-        let draft = self
-            .state
-            .lock()
-            .model
-            .draft_saved(self.home.clone(), &self.options.command);
+        let draft = Placing::of(&self.state.lock().model).draft_saved(self.home.clone(), &self.options.command);
         let mut refused = Vec::new();
         for place in self.options.save.iter().take_while(|_| !self.is_interrupted()) {
             let tally = Tally::of(draft.bytes.len(), draft.total_bytes());
@@ -242,31 +238,31 @@ impl Draft {
     }
 }
 
-impl Model {
+impl Placing<'_> {
+    /// All that is to be saved, before its bytes are written.
     fn draft_saved(&self, home: Home, command: &[OsString]) -> Draft {
-        let placing = Placing::of(self);
         let mut draft = Draft {
             saved: Saved {
-                job: self.config.staging_name.to_os_string(),
+                job: self.model.config.staging_name.to_os_string(),
                 home,
                 command: command.to_vec(),
-                is_all: self.inodes.job_dir().is_none(),
-                keeps_modes: self.traits.keeps_modes(),
-                containers: placing.containers(),
-                stale: placing.stale(),
+                is_all: self.model.inodes.job_dir().is_none(),
+                keeps_modes: self.model.traits.keeps_modes(),
+                containers: self.containers(),
+                stale: self.stale(),
                 objects: Vec::new(),
                 patches: Vec::new(),
-                stored: placing.stored(),
+                stored: self.stored(),
                 stored_patches: self.stored_patches(),
                 record: Record::default(),
             },
             bytes: Vec::new(),
         };
-        let mut objects = placing.objects();
+        let mut objects = self.objects();
         objects.sort_by_cached_key(|(ino, object)| {
             let depth = object.at.path.components().count();
             (
-                !self.inodes.at(*ino).is_dir(),
+                !self.model.inodes.at(*ino).is_dir(),
                 depth,
                 object.at.container.clone(),
                 object.at.path.clone(),
@@ -280,13 +276,13 @@ impl Model {
             draft.bytes.push((ino, self.stretches(ino, true)));
             draft.saved.patches.push(patch);
         }
-        draft.saved.record = self.record_of_saved(&placing);
+        draft.saved.record = self.record_of_saved();
         draft
     }
 
     /// What is to be saved of the content of a file.
     fn stretches(&self, ino: Ino, is_made: bool) -> Vec<Stretch> {
-        let inode = self.inodes.at(ino);
+        let inode = self.model.inodes.at(ino);
         let Some(content) = inode.content() else {
             return Vec::new();
         };
@@ -315,9 +311,9 @@ impl Model {
     fn saved_patches(&self) -> Vec<(Ino, PatchFile)> {
         let is_changed = |ino: Ino, inode: &Inode| {
             let is_dirty = inode.content().is_some_and(|content| !content.dirty.is_empty());
-            inode.is_old() && is_dirty && (self.inodes.is_alive(ino) || self.inodes.has_unknown_names(ino))
+            inode.is_old() && is_dirty && (self.model.inodes.is_alive(ino) || self.model.inodes.has_unknown_names(ino))
         };
-        let changed = self.inodes.all().filter(|(ino, inode)| is_changed(*ino, inode));
+        let changed = self.model.inodes.all().filter(|(ino, inode)| is_changed(*ino, inode));
         let patch = |(ino, inode): (Ino, &Inode)| {
             let patch = PatchFile {
                 slot: patch_name(ino).to_os_string(),
@@ -331,9 +327,10 @@ impl Model {
 
     fn stored_patches(&self) -> Vec<(OsString, u64)> {
         let olds = self
+            .model
             .inodes
             .all()
-            .filter(|(ino, inode)| inode.is_old() && self.inodes.is_alive(*ino));
+            .filter(|(ino, inode)| inode.is_old() && self.model.inodes.is_alive(*ino));
         let written = olds.filter_map(|(ino, inode)| Some((ino, inode.content()?.written.span()?.end)));
         written
             .map(|(ino, end)| (patch_name(ino).to_os_string(), end))
@@ -341,10 +338,10 @@ impl Model {
     }
 
     /// The record of the rest, when all that is saved is staged.
-    fn record_of_saved(&self, placing: &Placing<'_>) -> Record {
+    fn record_of_saved(&self) -> Record {
         // What was published eagerly is hidden when the job is kept.
-        let mut record = draft::draft(self, true);
-        let olds = self.inodes.all().filter(|(_, inode)| inode.is_old());
+        let mut record = draft::draft(self.model, true);
+        let olds = self.model.inodes.all().filter(|(_, inode)| inode.is_old());
         let mut contents: HashMap<_, _> = olds
             .filter_map(|(ino, inode)| Some((patch_name(ino), inode.content()?)))
             .collect();
@@ -353,8 +350,8 @@ impl Model {
                 (patch.written, patch.zeroed) = content.patched_when_stored();
             }
         }
-        let staged = placing.used.iter().filter(|dir| **dir != Ino::ROOT);
-        record.staged.extend(staged.map(|dir| self.inodes.path(*dir)));
+        let staged = self.used.iter().filter(|dir| **dir != Ino::ROOT);
+        record.staged.extend(staged.map(|dir| self.model.inodes.path(*dir)));
         record.staged.sort();
         record.staged.dedup();
         record.keeps = true;

@@ -7,7 +7,9 @@ use elbow_file::{Errno, Protection};
 
 use super::attributes::has_set_id;
 use super::{Inodes, StorageTraits};
-use crate::api::{Answer, Fetch, Ino, Stop};
+use crate::abilities::Ability;
+use crate::api::{Answer, Fetch, Ino, SetAttr, Stop};
+use crate::manners::Manner;
 
 /// See the module's header.
 #[derive(Clone, Copy)]
@@ -111,6 +113,46 @@ impl Checks<'_> {
             .map(|place| self.inodes.device(place.dir));
         match is_in {
             Some(device) if device != self.inodes.device(dir) => Err(Errno::XDEV),
+            _ => Ok(()),
+        }
+    }
+
+    /// May `ino`, an entry of `parent`, take the name of `other`?
+    pub(super) fn kinds(&self, ino: Ino, other: Ino, parent: Ino) -> Answer<()> {
+        self.inodes.known(other)?;
+        if self.inodes.is_within(parent, other) {
+            return Err(Errno::NOTEMPTY.into());
+        }
+        match (self.inodes.at(ino).is_dir(), self.inodes.at(other).is_dir()) {
+            (true, false) => Err(Errno::NOTDIR.into()),
+            (false, true) => Err(Errno::ISDIR.into()),
+            _ => Ok(()),
+        }
+    }
+
+    /// A directory that is to be replaced is empty, and no subvolume.
+    pub(super) fn replaceable(&self, other: Ino) -> Answer<()> {
+        if !self.inodes.at(other).is_dir() {
+            return Ok(());
+        }
+        if self.inodes.is_bound(other) {
+            return Err(Errno::NOTEMPTY.into());
+        }
+        match self.inodes.check_empty(other) {
+            Err(Stop::Errno(Errno::NOTEMPTY)) if self.traits.manner(Manner::FullExists)? => Err(Errno::EXIST.into()),
+            answer => answer,
+        }
+    }
+
+    /// Does the storage have such owners and modes?
+    pub(super) fn owner_and_mode(&self, ino: Ino, set: &SetAttr) -> Answer<()> {
+        let inode = self.inodes.at(ino);
+        let (uid, gid) = (set.uid.unwrap_or(inode.uid), set.gid.unwrap_or(inode.gid));
+        if (uid, gid) != (inode.uid, inode.gid) {
+            self.traits.able(&Ability::Owner(uid, gid))?;
+        }
+        match set.mode {
+            Some(mode) if mode != inode.mode => self.traits.able(&Ability::Mode(mode)),
             _ => Ok(()),
         }
     }

@@ -19,7 +19,6 @@ use elbow_ranges::{RangeMap, RangeSet};
 use super::rare::Rare;
 use super::reserve::Reserve;
 use super::{Body, Inode, Inodes, Model};
-use crate::abilities::{Ability, SIZE_EVERYWHERE};
 use crate::api::{Answer, Fetch, Ino, SetIds, Stop};
 use crate::spill::Spilled;
 
@@ -563,6 +562,32 @@ impl Inodes {
             }
         }
     }
+
+    pub(crate) fn known_file(&self, ino: Ino) -> Answer<()> {
+        match self.known(ino)?.body {
+            Body::File(_) => Ok(()),
+            Body::Dir(_) => Err(Errno::ISDIR.into()),
+            _ => Err(Errno::INVAL.into()),
+        }
+    }
+
+    /// Reads from a file; [`Fetch::Open`] when a part of it is on the storage or spilled.
+    pub(crate) fn read(&self, ino: Ino, offset: u64, length: usize) -> Answer<Vec<u8>> {
+        let segments = self.segments(ino, offset, length)?;
+        assemble(&segments, length).ok_or(Stop::Wait(Fetch::Open(ino)))
+    }
+
+    pub(crate) fn segments(&self, ino: Ino, offset: u64, length: usize) -> Answer<Vec<Segment>> {
+        self.known_file(ino)?;
+        let inode = self.at(ino);
+        let end = inode.size.min(offset.saturating_add(length as u64));
+        let content = inode.content().expect("a file");
+        Ok(if offset < end {
+            content.segments(offset, end)
+        } else {
+            Vec::new()
+        })
+    }
 }
 
 impl Model {
@@ -584,14 +609,14 @@ impl Model {
             .checked_add(data.len() as u64)
             .filter(|end| *end <= i64::MAX as u64)
             .ok_or(Errno::FBIG)?;
-        self.known_file(ino)?;
+        self.inodes.known_file(ino)?;
         if data.is_empty() {
             return Ok(0);
         }
         if gauge.load(Ordering::Relaxed) + data.len() as u64 > self.config.memory_limit {
             return Err(Stop::Wait(Fetch::Room(data.len() as u64)));
         }
-        self.check_size(end)?;
+        self.traits.able_size(end)?;
         let taken = self.taken(ino, set_ids)?;
         self.reserve_gaps(ino, offset, end)?;
         let now = self.now;
@@ -603,23 +628,6 @@ impl Model {
         self.content_touched(ino, now);
         self.counts.bytes_acknowledged += data.len() as u64;
         Ok(data.len())
-    }
-
-    /// Does the storage have files of this size?
-    fn check_size(&self, size: u64) -> Answer<()> {
-        if size <= SIZE_EVERYWHERE {
-            return Ok(());
-        }
-        self.traits.able(&Ability::Size(size))
-    }
-
-    fn known_file(&self, ino: Ino) -> Answer<()> {
-        self.attr(ino)?;
-        match self.inodes.get(ino)?.body {
-            Body::File(_) => Ok(()),
-            Body::Dir(_) => Err(Errno::ISDIR.into()),
-            _ => Err(Errno::INVAL.into()),
-        }
     }
 
     fn reserve_gaps(&mut self, ino: Ino, start: u64, end: u64) -> Answer<()> {
@@ -643,11 +651,11 @@ impl Model {
 
     /// Sets the size of a file.
     pub(crate) fn set_size(&mut self, ino: Ino, size: u64) -> Answer<()> {
-        self.known_file(ino)?;
+        self.inodes.known_file(ino)?;
         if size > i64::MAX as u64 {
             return Err(Errno::FBIG.into());
         }
-        self.check_size(size)?;
+        self.traits.able_size(size)?;
         let inode = self.inodes.at_mut(ino);
         let from = inode.size;
         inode.size = size;
@@ -659,30 +667,12 @@ impl Model {
         Ok(())
     }
 
-    /// Reads from a file; [`Fetch::Open`] when a part of it is on the storage or spilled.
-    pub(crate) fn read(&self, ino: Ino, offset: u64, length: usize) -> Answer<Vec<u8>> {
-        let segments = self.segments(ino, offset, length)?;
-        assemble(&segments, length).ok_or(Stop::Wait(Fetch::Open(ino)))
-    }
-
-    pub(crate) fn segments(&self, ino: Ino, offset: u64, length: usize) -> Answer<Vec<Segment>> {
-        self.known_file(ino)?;
-        let inode = self.inodes.at(ino);
-        let end = inode.size.min(offset.saturating_add(length as u64));
-        let content = inode.content().expect("a file");
-        Ok(if offset < end {
-            content.segments(offset, end)
-        } else {
-            Vec::new()
-        })
-    }
-
     /// fallocate(2): sizes, holes, and what is to be reserved on the storage.
     pub(crate) fn fallocate(&mut self, ino: Ino, mode: i32, offset: u64, length: u64) -> Answer<()> {
         use rustix::fs::FallocateFlags as F;
         self.may_modify()?;
         self.checks().unprotected(ino)?;
-        self.known_file(ino)?;
+        self.inodes.known_file(ino)?;
         let end = offset
             .checked_add(length)
             .filter(|end| *end <= i64::MAX as u64)
@@ -692,7 +682,7 @@ impl Model {
         }
         let flags = F::from_bits(mode as u32).ok_or(Errno::OPNOTSUPP)?;
         let keep = flags.contains(F::KEEP_SIZE);
-        self.check_size(if keep { 0 } else { end })?;
+        self.traits.able_size(if keep { 0 } else { end })?;
         match flags - F::KEEP_SIZE {
             F::PUNCH_HOLE if keep => {
                 self.zero(ino, offset, end);

@@ -11,6 +11,8 @@
 //!
 //! Not here: memory for written data, which the job's gauge counts.
 
+use std::ffi::OsStr;
+
 use elbow_file::{Errno, Space};
 
 use crate::api::{Answer, Fetch, Stop};
@@ -61,9 +63,12 @@ impl SpaceLedger {
         }
     }
 
-    /// Longest name, in bytes.
-    pub(crate) fn name_max(&self) -> usize {
-        self.space.name_max as usize
+    /// Fails for a name that is too long for the storage.
+    pub(crate) fn check_name(&self, name: &OsStr) -> Result<(), Errno> {
+        match name.len() > self.space.name_max as usize {
+            true => Err(Errno::NAMETOOLONG),
+            false => Ok(()),
+        }
     }
 
     /// Bytes promised and not taken from the storage yet.

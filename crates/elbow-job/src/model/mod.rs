@@ -44,7 +44,7 @@ use std::sync::Arc;
 use elbow_file::{Errno, Handle, Space, Stat, Time};
 
 use crate::ahead::Ahead;
-use crate::api::{Answer, Attr, Fetch, Ino, Stop};
+use crate::api::{Answer, Attr, Ino};
 use crate::graph::Graph;
 use crate::plan::Planner;
 use crate::report::{Counts, Publish};
@@ -189,10 +189,7 @@ impl Model {
     }
 
     pub(crate) fn attr(&self, ino: Ino) -> Answer<Attr> {
-        let inode = self.inodes.get(ino)?;
-        if inode.old.as_ref().is_some_and(|old| old.seen.is_none()) {
-            return Err(Stop::Wait(Fetch::Attributes(ino)));
-        }
+        let inode = self.inodes.known(ino)?;
         Ok(Attr {
             ino,
             shown_ino: inode.shown_ino,
@@ -200,7 +197,7 @@ impl Model {
             mode: inode.mode,
             uid: inode.uid,
             gid: inode.gid,
-            nlink: self.nlink(inode),
+            nlink: links(inode, self.traits.counts_subdirs()),
             size: inode.size,
             blocks: blocks(inode),
             rdev: inode.rdev,
@@ -208,14 +205,6 @@ impl Model {
             mtime: inode.mtime,
             ctime: inode.ctime,
         })
-    }
-
-    fn nlink(&self, inode: &Inode) -> u32 {
-        match &inode.body {
-            Body::Dir(_) if !self.traits.counts_subdirs() => 1,
-            Body::Dir(_) if inode.names().is_empty() && !inode.is_old() => 0,
-            _ => inode.nlink,
-        }
     }
 
     /// Fails when modifying operations are refused.
@@ -266,6 +255,16 @@ impl Model {
     }
 }
 
+/// The number of links that stat(2) shows.
+fn links(inode: &Inode, counts_subdirs: bool) -> u32 {
+    match &inode.body {
+        Body::Dir(_) if !counts_subdirs => 1,
+        Body::Dir(_) if inode.names().is_empty() && !inode.is_old() => 0,
+        _ => inode.nlink,
+    }
+}
+
+/// The 512-byte blocks that stat(2) shows.
 fn blocks(inode: &Inode) -> u64 {
     let seen = inode.seen();
     match (&inode.body, seen) {

@@ -2,8 +2,9 @@
 
 use std::ffi::{OsStr, OsString};
 
-use elbow_file::{Errno, Kind, RenameMode};
+use elbow_file::{Errno, Kind, RenameMode, Time};
 
+use super::inherit::Inheritance;
 use super::{Body, Dir, Inode, Model, Work};
 use crate::abilities::{Ability, of_name};
 use crate::api::{Answer, Attr, Caller, Ino, Listed, Stop};
@@ -23,7 +24,7 @@ pub(crate) struct NewObject<'a> {
 impl Model {
     /// The entry of a name; one kernel reference more.
     pub(crate) fn lookup(&mut self, parent: Ino, name: &OsStr) -> Answer<Attr> {
-        self.check_length(name)?;
+        self.space.check_name(name)?;
         let ino = self.inodes.entry(parent, name)?.ok_or(Errno::NOENT)?;
         let attr = self.attr(ino)?;
         self.inodes.at_mut(ino).lookups += 1;
@@ -37,18 +38,10 @@ impl Model {
         self.drop_if_dead(ino);
     }
 
-    fn check_length(&self, name: &OsStr) -> Result<(), Errno> {
-        if name.len() > self.space.name_max() {
-            Err(Errno::NAMETOOLONG)
-        } else {
-            Ok(())
-        }
-    }
-
     /// A name that may be given to something in this directory.
     fn check_new_name(&self, parent: Ino, name: &OsStr) -> Answer<()> {
         self.may_modify()?;
-        self.check_length(name)?;
+        self.space.check_name(name)?;
         self.inodes.get(parent)?.dir()?;
         if !self.inodes.is_alive(parent) {
             return Err(Errno::NOENT.into());
@@ -88,7 +81,7 @@ impl Model {
         if !matches!(new.kind, Kind::File | Kind::Dir) {
             self.traits.able(&Ability::Node(new.kind))?;
         }
-        let mut inode = self.new_inode(caller, parent, new);
+        let mut inode = new_inode(caller, &self.inodes.at(parent).inheritance(), new, self.now);
         self.expect_owner(&mut inode)?;
         self.space.reserve(0, 1)?;
         let ino = self.inodes.add(inode);
@@ -109,36 +102,6 @@ impl Model {
             other => other?,
         }
         Ok(())
-    }
-
-    fn new_inode(&self, caller: Caller, parent: Ino, new: &NewObject<'_>) -> Inode {
-        let gives = self.inodes.at(parent).inheritance();
-        let is_dir = new.kind == Kind::Dir;
-        // A default ACL takes the place of the umask.
-        let umask = if gives.default_acl.is_some() { 0 } else { caller.umask };
-        let inherited = gives.inherited(new.mode & 0o7777 & !umask, is_dir);
-        let is_link = new.kind == Kind::Symlink;
-        let body = match new.kind {
-            Kind::Dir => Body::Dir(Box::new(Dir::empty(inherited.default_acl.clone()))),
-            Kind::File => Body::File(Box::default()),
-            Kind::Symlink => Body::Symlink(new.target.map(OsString::from)),
-            _ => Body::Special,
-        };
-        let mut inode = Inode::new(new.kind, body, self.now);
-        inode.mode = if is_link { 0o777 } else { inherited.mode };
-        inode.uid = caller.uid;
-        inode.gid = gives.group.unwrap_or(caller.gid);
-        inode.size = new
-            .target
-            .map_or(if is_dir { 4096 } else { 0 }, |target| target.len() as u64);
-        inode.rdev = new.rdev;
-        inode.nlink = if is_dir { 2 } else { 0 };
-        inode.lookups = 1;
-        let xattrs = (!is_link).then(|| inherited.xattrs());
-        inode.xattrs = Some(xattrs.unwrap_or_default().into());
-        // A link's own times are set only if the command sets them: nobody looks at them otherwise.
-        inode.dirty.times = !is_link;
-        inode
     }
 
     /// Gives a file one more name; one kernel reference more.
@@ -174,7 +137,7 @@ impl Model {
 
     pub(crate) fn unlink(&mut self, parent: Ino, name: &OsStr) -> Answer<()> {
         self.may_modify()?;
-        self.check_length(name)?;
+        self.space.check_name(name)?;
         let ino = self.inodes.entry(parent, name)?.ok_or(Errno::NOENT)?;
         if self.inodes.at(ino).is_dir() {
             return Err(Errno::ISDIR.into());
@@ -189,7 +152,7 @@ impl Model {
 
     pub(crate) fn rmdir(&mut self, parent: Ino, name: &OsStr) -> Answer<()> {
         self.may_modify()?;
-        self.check_length(name)?;
+        self.space.check_name(name)?;
         let ino = self.inodes.entry(parent, name)?.ok_or(Errno::NOENT)?;
         if !self.inodes.at(ino).is_dir() {
             return Err(Errno::NOTDIR.into());
@@ -212,7 +175,7 @@ impl Model {
         mode: RenameMode,
     ) -> Answer<()> {
         self.may_modify()?;
-        self.check_length(name)?;
+        self.space.check_name(name)?;
         let ino = self.inodes.entry(parent, name)?.ok_or(Errno::NOENT)?;
         self.check_new_name(new_parent, new_name)?;
         let there = self.inodes.entry(new_parent, new_name)?;
@@ -235,45 +198,18 @@ impl Model {
             (_, Some(other)) if other == ino => Ok(()),
             (_, there) => {
                 if let Some(other) = there {
-                    self.check_kinds(ino, other, parent)?;
+                    self.checks().kinds(ino, other, parent)?;
                 }
                 self.checks().moves(ino, parent, new_parent)?;
                 if let Some(other) = there {
-                    self.check_replaceable(other)?;
+                    self.checks().replaceable(other)?;
                     self.inodes.remove_name(other, new_parent, new_name);
                     self.name_gone(other);
                 }
-                self.move_name(ino, (parent, name), (new_parent, new_name));
+                self.inodes.move_name(ino, (parent, name), (new_parent, new_name));
                 self.renamed(ino, parent, new_parent);
                 Ok(())
             }
-        }
-    }
-
-    /// May `ino`, an entry of `parent`, take the name of `other`?
-    fn check_kinds(&self, ino: Ino, other: Ino, parent: Ino) -> Answer<()> {
-        self.attr(other)?;
-        if self.inodes.is_within(parent, other) {
-            return Err(Errno::NOTEMPTY.into());
-        }
-        match (self.inodes.at(ino).is_dir(), self.inodes.at(other).is_dir()) {
-            (true, false) => Err(Errno::NOTDIR.into()),
-            (false, true) => Err(Errno::ISDIR.into()),
-            _ => Ok(()),
-        }
-    }
-
-    /// A directory that is to be replaced is empty, and no subvolume.
-    fn check_replaceable(&self, other: Ino) -> Answer<()> {
-        if !self.inodes.at(other).is_dir() {
-            return Ok(());
-        }
-        if self.inodes.is_bound(other) {
-            return Err(Errno::NOTEMPTY.into());
-        }
-        match self.inodes.check_empty(other) {
-            Err(Stop::Errno(Errno::NOTEMPTY)) if self.traits.manner(Manner::FullExists)? => Err(Errno::EXIST.into()),
-            answer => answer,
         }
     }
 
@@ -295,11 +231,6 @@ impl Model {
             }
         }
         Ok(())
-    }
-
-    fn move_name(&mut self, ino: Ino, from: (Ino, &OsStr), to: (Ino, &OsStr)) {
-        self.inodes.remove_name(ino, from.0, from.1);
-        self.inodes.add_name(ino, to.0, to.1);
     }
 
     fn renamed(&mut self, ino: Ino, from: Ino, to: Ino) {
@@ -337,4 +268,34 @@ impl Model {
         inode.ctime = now;
         inode.dirty.times = true;
     }
+}
+
+/// A new object in a directory that gives this to it.
+fn new_inode(caller: Caller, gives: &Inheritance, new: &NewObject<'_>, now: Time) -> Inode {
+    let is_dir = new.kind == Kind::Dir;
+    // A default ACL takes the place of the umask.
+    let umask = if gives.default_acl.is_some() { 0 } else { caller.umask };
+    let inherited = gives.inherited(new.mode & 0o7777 & !umask, is_dir);
+    let is_link = new.kind == Kind::Symlink;
+    let body = match new.kind {
+        Kind::Dir => Body::Dir(Box::new(Dir::empty(inherited.default_acl.clone()))),
+        Kind::File => Body::File(Box::default()),
+        Kind::Symlink => Body::Symlink(new.target.map(OsString::from)),
+        _ => Body::Special,
+    };
+    let mut inode = Inode::new(new.kind, body, now);
+    inode.mode = if is_link { 0o777 } else { inherited.mode };
+    inode.uid = caller.uid;
+    inode.gid = gives.group.unwrap_or(caller.gid);
+    inode.size = new
+        .target
+        .map_or(if is_dir { 4096 } else { 0 }, |target| target.len() as u64);
+    inode.rdev = new.rdev;
+    inode.nlink = if is_dir { 2 } else { 0 };
+    inode.lookups = 1;
+    let xattrs = (!is_link).then(|| inherited.xattrs());
+    inode.xattrs = Some(xattrs.unwrap_or_default().into());
+    // A link's own times are set only if the command sets them: nobody looks at them otherwise.
+    inode.dirty.times = !is_link;
+    inode
 }

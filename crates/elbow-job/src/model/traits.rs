@@ -12,7 +12,7 @@
 
 use elbow_file::{Errno, Nature, Stat};
 
-use crate::abilities::{Abilities, Ability, Modes, Trial};
+use crate::abilities::{Abilities, Ability, Modes, SIZE_EVERYWHERE, Trial};
 use crate::api::{Answer, Fetch, Stop};
 use crate::manners::Manner;
 
@@ -53,6 +53,14 @@ impl StorageTraits {
             Ok(answer) => answer.map_err(Stop::from),
             Err(unknown) => Err(Stop::Wait(Fetch::Ability(unknown))),
         }
+    }
+
+    /// Does the storage have files of this size?
+    pub(crate) fn able_size(&self, size: u64) -> Answer<()> {
+        if size <= SIZE_EVERYWHERE {
+            return Ok(());
+        }
+        self.able(&Ability::Size(size))
     }
 
     /// In which of two ways does the storage do that?

@@ -85,6 +85,15 @@ impl Inodes {
             .ok_or(Errno::STALE)
     }
 
+    /// An object whose attributes are known.
+    pub(crate) fn known(&self, ino: Ino) -> Answer<&Inode> {
+        let inode = self.get(ino)?;
+        match inode.old.as_ref().is_some_and(|old| old.seen.is_none()) {
+            true => Err(Stop::Wait(Fetch::Attributes(ino))),
+            false => Ok(inode),
+        }
+    }
+
     pub(crate) fn get_mut(&mut self, ino: Ino) -> Result<&mut Inode, Errno> {
         self.slots
             .get_mut(ino.0 as usize)
@@ -373,5 +382,11 @@ impl Inodes {
     pub(crate) fn changes_old_links(&self) -> bool {
         let is_changed = |inode: &Inode| inode.kind == Kind::Symlink && inode.is_old() && inode.dirty.any();
         self.all().any(|(_, inode)| is_changed(inode))
+    }
+
+    /// An object has another name for one of its own.
+    pub(crate) fn move_name(&mut self, ino: Ino, from: (Ino, &OsStr), to: (Ino, &OsStr)) {
+        self.remove_name(ino, from.0, from.1);
+        self.add_name(ino, to.0, to.1);
     }
 }
