@@ -7,13 +7,13 @@ use crate::api::Ino;
 use crate::model::{Body, Fill, Inode, LIMBO, Model, Staging};
 use crate::plan::{Action, Target};
 use crate::report::is_want_of_room;
-use crate::routes::Spot;
+use crate::routes::{DirSide, Spot};
 
 /// What an action gave besides success.
 #[derive(Debug, Default)]
 pub(crate) struct Done {
-    /// Descriptors opened on the way: of a directory (`true`: of its staging directory).
-    pub(crate) directories: Vec<((Ino, bool), Handle)>,
+    /// Descriptors opened on the way.
+    pub(crate) directories: Vec<(DirSide, Handle)>,
     /// The file that was created or opened.
     pub(crate) file: Option<Handle>,
     /// The directory that was created.
@@ -36,11 +36,11 @@ impl Model {
     /// An action on an object succeeded. The object stays [`Work::Running`] until it is planned again.
     pub(crate) fn complete(&mut self, ino: Ino, action: &Action, done: Done) {
         self.counts.storage_calls += done.calls;
-        for ((dir, staging), handle) in done.directories {
-            self.inodes.keep_handle(dir, staging, handle);
+        for (side, handle) in done.directories {
+            self.inodes.keep_handle(side, handle);
         }
         if let Some(handle) = done.made {
-            self.inodes.keep_handle(ino, false, handle);
+            self.inodes.keep_handle(DirSide::Own(ino), handle);
         }
         match action {
             Action::Stage { .. } => {
@@ -151,7 +151,7 @@ impl Model {
         let inode = self.inodes.at_mut(ino);
         let open = inode.opens > 0;
         let Body::File(content) = &mut inode.body else { return };
-        content.patch_made |= matches!(target, Target::Patch(..));
+        content.patch_made |= matches!(target, Target::Patch(..) | Target::NewPatch(..));
         let more = !content.dirty.is_empty();
         content.target = file.or(content.target.take());
         if !open && !more {

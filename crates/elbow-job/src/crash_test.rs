@@ -12,8 +12,9 @@ use elbow_file::double::{Faulty, Interposed, MadeUpInodes, Operation, PlainRenam
 use elbow_file::{RealStorage, RenameMode, Storage};
 
 use crate::commit::{DONE, RECORD};
+use crate::options::Publish;
 use crate::recover::recover_jobs;
-use crate::report::{Publish, RecoverAction};
+use crate::report::RecoverAction;
 use crate::scenes_test::{Scene, old_tree, operations};
 use crate::schedule_test::{InJob, Op, Snapshot, scratch, snapshot};
 use crate::staging::{is_probe_name, is_staging_name, part_name};

@@ -81,7 +81,7 @@ impl Executor<'_> {
 
     fn act(&self, action: &Action, done: &mut Done) -> Result<(), Errno> {
         match action {
-            Action::Stage { at, opened } if at.owner.0 == Ino::ROOT => self.stage_root(at, *opened, done)?,
+            Action::Stage { at, opened } if at.owner.dir() == Ino::ROOT => self.stage_root(at, *opened, done)?,
             Action::Stage { at, opened } => self.stage(at, *opened, done)?,
             Action::ProbeModes { job, inherited } => {
                 match abilities::probe(self.storage, job, &Ability::Modes, *inherited) {
@@ -290,7 +290,8 @@ impl Executor<'_> {
                 let dir = self.open(&spot.route, done)?;
                 open_writable(self.storage, &dir, &spot.place.name)?
             }
-            Target::Patch(route, name, make) => self.open_patch(route, name, *make)?,
+            Target::Patch(route, name) => self.open_patch(route, name)?,
+            Target::NewPatch(route, name) => self.make_patch(route, name)?,
         };
         self.fill(&file, fill, done)?;
         done.calls += set_all(self.storage, Subject::Open(&file), attrs)?;
@@ -298,14 +299,18 @@ impl Executor<'_> {
         Ok(())
     }
 
-    fn open_patch(&self, route: &Route, name: &Name, make: bool) -> Result<Handle, Errno> {
-        debug_assert_eq!(route.owner.0, LIMBO, "patches live in the job's own directory");
+    fn open_patch(&self, route: &Route, name: &Name) -> Result<Handle, Errno> {
+        debug_assert_eq!(route.owner.dir(), LIMBO, "patches live in the job's own directory");
         let dir = open_route(self.storage, route)?;
-        let made = make.then(|| self.storage.create(&dir, name, PRIVATE_FILE_MODE));
-        match made {
+        self.storage.open(&dir, name, Access::ReadWrite)
+    }
+
+    fn make_patch(&self, route: &Route, name: &Name) -> Result<Handle, Errno> {
+        let dir = open_route(self.storage, route)?;
+        match self.storage.create(&dir, name, PRIVATE_FILE_MODE) {
             // An attempt before was refused later.
-            None | Some(Err(Errno::EXIST)) => self.storage.open(&dir, name, Access::ReadWrite),
-            Some(made) => made,
+            Err(Errno::EXIST) => self.open_patch(route, name),
+            made => made,
         }
     }
 

@@ -11,11 +11,12 @@ use parking_lot::Mutex;
 use crate::abilities::{self, Ability};
 use crate::api::{Fetch, Ino, Stop};
 use crate::execute::{open_route, open_writable};
-use crate::job::{Job, Shared, State, clock};
+use crate::job::Job;
 use crate::manners;
 use crate::model::{DEFAULT_ACL, FoundEntry, FoundXattrs, Listing, Piece, Segment, Source};
 use crate::pool::THREADS_MAX;
 use crate::routes::{Route, patch_name};
+use crate::shared::{Shared, SharedState, clock};
 use crate::spill::Spilled;
 
 /// This much is moved to the spill file at once.
@@ -345,7 +346,7 @@ impl Shared {
         Ok((segments, target, original))
     }
 
-    fn target_spot(&self, state: &State, ino: Ino) -> (Route, OsString) {
+    fn target_spot(&self, state: &SharedState, ino: Ino) -> (Route, OsString) {
         let inode = state.model.inodes.at(ino);
         if inode.is_old() {
             return (
@@ -402,7 +403,7 @@ impl Shared {
     }
 
     /// Moves the newest written data to the spill file; `false` when there is none or no room there.
-    fn spill_some(&self, state: &mut parking_lot::MutexGuard<'_, State>) -> bool {
+    fn spill_some(&self, state: &mut parking_lot::MutexGuard<'_, SharedState>) -> bool {
         let Some(file) = self.spill.clone() else { return false };
         let Some((ino, pieces)) = state.model.newest_memory(SPILL_BYTES) else {
             return false;

@@ -6,19 +6,20 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use elbow_file::{Errno, Handle, Kind, RenameMode, Space, Storage, Time};
+use elbow_file::{Errno, Handle, Kind, RenameMode, Space, Storage};
 use parking_lot::{Condvar, Mutex};
 
 use crate::ahead::Ahead;
 use crate::api::{Answer, Attr, Caller, Ino, Listed, SetAttr, SetIds, Stop, XattrMode};
 use crate::commit;
-use crate::execute::Journal;
 use crate::liveness::Lock;
 use crate::model::{Model, ModelConfig, Name, NewObject};
+use crate::options::Options;
 use crate::pool::Pool;
-use crate::report::{Change, Counts, DeferredError, JobError, Options, Pulse};
+use crate::report::{Change, Counts, DeferredError, JobError, Pulse};
+use crate::shared::{Shared, SharedState, clock};
 use crate::spill::SpillFile;
-use crate::staging::{Home, Manifest, new_staging_name, part_name};
+use crate::staging::{new_staging_name, part_name};
 
 /// Least memory for written data: a few requests of the largest size must fit.
 pub const MEMORY_MIN_BYTES: u64 = 8 << 20;
@@ -30,53 +31,6 @@ pub const MEMORY_MIN_BYTES: u64 = 8 << 20;
 /// an end, a job stops working but leaves its staging area for [`recover`](crate::recover()).
 pub struct Job {
     pub(crate) shared: Arc<Shared>,
-}
-
-/// What the threads of a job share.
-pub(crate) struct Shared {
-    pub(crate) storage: Arc<dyn Storage>,
-    pub(crate) root: Handle,
-    pub(crate) path: PathBuf,
-    pub(crate) options: Options,
-    pub(crate) staging_name: Name,
-    pub(crate) part_name: Name,
-    pub(crate) root_times: (Time, Time),
-    /// What the directory can be known by, when it does not answer any more.
-    pub(crate) home: commit::Home,
-    pub(crate) state: Mutex<State>,
-    /// Work may be ready.
-    pub(crate) work: Condvar,
-    /// Memory came free, or a visit ended.
-    pub(crate) progress: Condvar,
-    /// Bytes of written data held in memory.
-    pub(crate) gauge: Arc<AtomicU64>,
-    /// Bytes that actions under way have written so far.
-    pub(crate) arriving: AtomicU64,
-    /// Where written data beyond the memory goes, if there is such a place.
-    pub(crate) spill: Option<Arc<SpillFile>>,
-    pub(crate) journal: Mutex<Option<Journal>>,
-    /// Of the manifest.
-    pub(crate) lock: Lock,
-    /// Questions of operations to the storage that have begun, and those of them that are answered.
-    pub(crate) asked: AtomicU64,
-    pub(crate) answered: AtomicU64,
-}
-
-/// What a lock protects.
-pub(crate) struct State {
-    pub(crate) model: Model,
-    pub(crate) pool: Pool,
-    pub(crate) errors: Vec<DeferredError>,
-    /// What was refused and could be done at the end.
-    pub(crate) overcome: Vec<DeferredError>,
-    /// The storage has taken something and told later that it could not store it, or may have told so: that is not in hand any more.
-    pub(crate) is_lost: bool,
-    /// The end of a job that is being committed was asked for.
-    pub(crate) is_interrupted: bool,
-    /// Directories that somebody is listing now.
-    pub(crate) listing: HashSet<Ino>,
-    /// Writers that wait for memory.
-    pub(crate) waiting_for_room: usize,
 }
 
 /// Half of the descriptors that this process may have are for directories.
@@ -95,15 +49,6 @@ fn spill_file(options: &Options) -> Result<Option<Arc<SpillFile>>, JobError> {
         path: scratch.clone(),
         source,
     })
-}
-
-/// The time of day.
-pub(crate) fn clock() -> Time {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
-    Time {
-        seconds: now.tv_sec,
-        nanoseconds: now.tv_nsec as u32,
-    }
 }
 
 impl std::fmt::Debug for Job {
@@ -145,7 +90,7 @@ impl Job {
             handles_max: directory_handles(),
         };
         let model = Model::new(&stat, root.clone(), space, config);
-        let state = State {
+        let state = SharedState {
             model,
             pool: Pool::new(options.in_flight),
             errors: Vec::new(),
@@ -510,30 +455,6 @@ impl Job {
             .inodes
             .job_dir()
             .map(|_| self.shared.path.join(&*self.shared.staging_name))
-    }
-}
-
-impl Shared {
-    pub(crate) fn counts(&self, state: &mut State) -> Counts {
-        state.pool.meter(state.model.graph.left());
-        let mut counts = state.model.counts;
-        counts.objects_left = state.model.objects_left();
-        let left = state.model.bytes_left();
-        let arrived = self.arriving.load(Ordering::Relaxed).min(left);
-        counts.bytes_written += arrived;
-        counts.bytes_left = left - arrived;
-        counts.queued = state.model.graph.left() as u64;
-        counts.in_flight = state.model.graph.running as u64;
-        counts.memory_bytes = self.gauge.load(Ordering::Relaxed);
-        state.pool.report(&mut counts);
-        counts
-    }
-
-    pub(crate) fn manifest(&self, home: Home) -> Manifest {
-        Manifest {
-            save: self.options.save.clone(),
-            ..Manifest::of_this_process(clock(), self.root_times, &self.options.command, home)
-        }
     }
 }
 

@@ -48,7 +48,9 @@ mod left_test;
 mod liveness;
 mod lost;
 mod manners;
+mod meter;
 mod model;
+mod options;
 #[cfg(test)]
 mod pairs_test;
 mod plan;
@@ -82,6 +84,7 @@ mod schedule_test;
 mod seek;
 #[cfg(test)]
 mod server_test;
+mod shared;
 mod show;
 mod spill;
 mod staging;
@@ -96,10 +99,11 @@ pub use api::{Answer, Attr, Caller, Fetch, Ino, Listed, SetAttr, SetIds, SetTime
 pub use job::{Job, MEMORY_MIN_BYTES};
 pub use kept::drop_kept;
 pub use manners::Manner;
+pub use options::{OnConflict, Options, Publish};
 pub use recover::{recover, retry};
 pub use report::{
-    Cause, Change, ChangeKind, Counts, DeferredError, JobError, Keep, Kept, OnConflict, Options, Outcome, Phase,
-    Progress, Publish, Pulse, RecoverAction, Recovered, Steps,
+    Cause, Change, ChangeKind, Counts, DeferredError, JobError, Keep, Kept, Outcome, Phase, Progress, Pulse,
+    RecoverAction, Recovered, Steps,
 };
 pub use restore::{SavedJob, drop_saved, restore, save_places, saved_jobs};
 pub use resume::resume;

@@ -25,8 +25,8 @@ use crate::model::{
     ACCESS_ACL, Body, CAPABILITY, DEFAULT_ACL, EAGER_DRAIN_BYTES, Fill, Inode, Inodes, LIMBO, ModelConfig, Name, Place,
     Staging, StorageTraits, Work,
 };
-use crate::report::Publish;
-use crate::routes::{Route, Routes, Spot, patch_name};
+use crate::options::Publish;
+use crate::routes::{DirSide, Route, Routes, Spot, patch_name};
 use crate::staging::parked_name;
 
 /// What the owner needs to fill a directory.
@@ -68,8 +68,10 @@ pub(crate) enum Node {
 pub(crate) enum Target {
     Open(Handle),
     Named(Spot),
-    /// The patch file of an old object, in the job's own directory; `true`: to be created.
-    Patch(Route, Name, bool),
+    /// The patch file of an old object, in the job's own directory.
+    Patch(Route, Name),
+    /// The same, which is to be created.
+    NewPatch(Route, Name),
 }
 
 /// One visit of a worker to one object.
@@ -512,15 +514,19 @@ impl Planner<'_> {
         if !inode.is_old() {
             return Ok(Target::Named(self.spot(&inode.placed()[0])));
         }
-        let make = !content.patch_made;
+        let is_made = content.patch_made;
         match self.inodes.job_dir() {
             Some(base) => {
                 let route = Route {
                     base,
                     names: Vec::new(),
-                    owner: (LIMBO, false),
+                    owner: DirSide::Own(LIMBO),
                 };
-                Ok(Target::Patch(route, patch_name(ino), make))
+                let name = patch_name(ino);
+                Ok(match is_made {
+                    true => Target::Patch(route, name),
+                    false => Target::NewPatch(route, name),
+                })
             }
             None => Err(self.want_staging(Ino::ROOT)),
         }

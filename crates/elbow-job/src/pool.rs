@@ -9,10 +9,11 @@ use elbow_file::Errno;
 
 use crate::api::Ino;
 use crate::execute::Executor;
-use crate::job::{Shared, State, clock};
+use crate::meter::Meter;
 use crate::model::Work;
 use crate::plan::{Action, Plan};
-use crate::report::{Counts, DeferredError};
+use crate::report::DeferredError;
+use crate::shared::{Shared, SharedState, clock};
 
 /// Fewest and most threads, and the most where the number is left to us.
 const THREADS_MIN: usize = 4;
@@ -46,10 +47,8 @@ pub(crate) struct Pool {
     idle: usize,
     timekeeper: bool,
     latency_us: f64,
-    metered: Instant,
-    acting: usize,
-    in_flight_seconds: f64,
-    busy_seconds: f64,
+    /// How much is under way, over time.
+    pub(crate) meter: Meter,
 }
 
 impl Pool {
@@ -64,10 +63,7 @@ impl Pool {
             idle: 0,
             timekeeper: false,
             latency_us: 0.0,
-            metered: Instant::now(),
-            acting: 0,
-            in_flight_seconds: 0.0,
-            busy_seconds: 0.0,
+            meter: Meter::new(),
         }
     }
 
@@ -83,27 +79,11 @@ impl Pool {
         let first = self.latency_us == 0.0;
         self.latency_us += (us - self.latency_us) * if first { 1.0 } else { LATENCY_WEIGHT };
     }
-
-    /// Integrates the work under way up to now.
-    pub(crate) fn meter(&mut self, left: usize) {
-        let now = Instant::now();
-        let elapsed = now.duration_since(self.metered).as_secs_f64();
-        self.metered = now;
-        if self.acting + left > 0 {
-            self.busy_seconds += elapsed;
-            self.in_flight_seconds += elapsed * self.acting as f64;
-        }
-    }
-
-    pub(crate) fn report(&self, counts: &mut Counts) {
-        counts.in_flight_seconds = self.in_flight_seconds;
-        counts.busy_seconds = self.busy_seconds;
-    }
 }
 
 impl Shared {
     /// Sees to it that somebody looks after the queue.
-    pub(crate) fn call_worker(self: &Arc<Self>, state: &mut State) {
+    pub(crate) fn call_worker(self: &Arc<Self>, state: &mut SharedState) {
         #[cfg(test)]
         if state.pool.by_hand {
             return;
@@ -120,7 +100,7 @@ impl Shared {
         }
     }
 
-    fn start_worker(self: &Arc<Self>, state: &mut State) {
+    fn start_worker(self: &Arc<Self>, state: &mut SharedState) {
         if state.pool.threads >= state.pool.limit() || state.pool.shut_down {
             return;
         }
@@ -163,7 +143,7 @@ impl Shared {
     }
 
     /// Lists a directory that the command will want to read.
-    fn list_ahead(self: &Arc<Self>, state: &mut parking_lot::MutexGuard<'_, State>, ino: Ino) {
+    fn list_ahead(self: &Arc<Self>, state: &mut parking_lot::MutexGuard<'_, SharedState>, ino: Ino) {
         self.call_worker(state);
         let listed = parking_lot::MutexGuard::unlocked(state, || self.fetch_list(ino, AHEAD_STAT_THREADS));
         // A directory that cannot be listed is the command's to find out, if it gets that far.
@@ -174,7 +154,7 @@ impl Shared {
     }
 
     /// Closes a descriptor without the lock.
-    fn close(&self, state: &mut parking_lot::MutexGuard<'_, State>, ino: Ino, handle: &elbow_file::Handle) {
+    fn close(&self, state: &mut parking_lot::MutexGuard<'_, SharedState>, ino: Ino, handle: &elbow_file::Handle) {
         state.model.graph.running += 1;
         let closed = parking_lot::MutexGuard::unlocked(state, || self.storage.close(handle));
         if let Err(errno) = closed {
@@ -204,7 +184,7 @@ impl Shared {
     }
 
     /// Waits for work; one thread at a time watches for the first object to have rested.
-    fn rest(&self, state: &mut parking_lot::MutexGuard<'_, State>) {
+    fn rest(&self, state: &mut parking_lot::MutexGuard<'_, SharedState>) {
         let ready = state.model.graph.next_ready_ns(clock());
         state.pool.idle += 1;
         match ready {
@@ -219,7 +199,7 @@ impl Shared {
     }
 
     /// Brings one object as far as it can be brought now.
-    fn visit(self: &Arc<Self>, state: &mut parking_lot::MutexGuard<'_, State>, ino: Ino) {
+    fn visit(self: &Arc<Self>, state: &mut parking_lot::MutexGuard<'_, SharedState>, ino: Ino) {
         state.model.graph.running += 1;
         state.model.graph.visited.insert(ino);
         self.visit_steps(state, ino);
@@ -229,7 +209,7 @@ impl Shared {
         self.progress.notify_all();
     }
 
-    fn visit_steps(self: &Arc<Self>, state: &mut parking_lot::MutexGuard<'_, State>, ino: Ino) {
+    fn visit_steps(self: &Arc<Self>, state: &mut parking_lot::MutexGuard<'_, SharedState>, ino: Ino) {
         let pressure = state.waiting_for_room > 0;
         if !pressure && !state.model.scheduler().rested(ino) {
             state.model.scheduler().rest_again(ino);
@@ -253,14 +233,13 @@ impl Shared {
     }
 
     /// Executes one action without the lock.
-    fn act(self: &Arc<Self>, state: &mut parking_lot::MutexGuard<'_, State>, ino: Ino, action: &Action) {
+    fn act(self: &Arc<Self>, state: &mut parking_lot::MutexGuard<'_, SharedState>, ino: Ino, action: &Action) {
         if let Ok(inode) = state.model.inodes.get_mut(ino) {
             inode.work = Work::Running;
         }
         state.model.graph.hold(ino, action.places());
         let left = state.model.graph.left();
-        state.pool.meter(left);
-        state.pool.acting += 1;
+        state.pool.meter.begin(left);
         let journal_path = match action {
             Action::Stage { .. } => state.model.inodes.old_path(ino),
             Action::Create { spot, .. } | Action::Move { to: spot, .. } | Action::Link { to: spot, .. }
@@ -302,8 +281,7 @@ impl Shared {
             (result, begun.elapsed())
         });
         let left = state.model.graph.left();
-        state.pool.meter(left);
-        state.pool.acting -= 1;
+        state.pool.meter.end(left);
         self.arriving.fetch_sub(written.get(), Ordering::Relaxed); // from here on the model knows
         let calls = result.as_ref().map_or(1, |done| done.calls.max(1)) as u32;
         state.pool.note_latency(took / calls);
@@ -321,7 +299,7 @@ impl Shared {
     }
 
     /// A background action failed: the job cannot commit any more, and the command hears of it soon.
-    pub(crate) fn fail(&self, state: &mut State, ino: Ino, operation: &'static str, errno: Errno) {
+    pub(crate) fn fail(&self, state: &mut SharedState, ino: Ino, operation: &'static str, errno: Errno) {
         let now = clock();
         if state.errors.len() < ERRORS_MAX {
             state.errors.push(DeferredError {
@@ -339,7 +317,7 @@ impl Shared {
     }
 
     /// Has room come free for this much written data?
-    pub(crate) fn has_room(&self, state: &State, bytes: u64) -> bool {
+    pub(crate) fn has_room(&self, state: &SharedState, bytes: u64) -> bool {
         self.gauge.load(Ordering::Relaxed) + bytes <= state.model.config.memory_limit
     }
 }
@@ -347,7 +325,7 @@ impl Shared {
 #[cfg(test)]
 impl Shared {
     /// Where a test takes every step itself, it need not see this one.
-    pub(crate) fn stage_root_by_hand(self: &Arc<Self>, state: &mut parking_lot::MutexGuard<'_, State>) {
+    pub(crate) fn stage_root_by_hand(self: &Arc<Self>, state: &mut parking_lot::MutexGuard<'_, SharedState>) {
         if state.pool.by_hand && state.model.graph.take_ino(Ino::ROOT) {
             self.visit(state, Ino::ROOT);
         }

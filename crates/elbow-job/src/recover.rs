@@ -27,11 +27,12 @@ use crate::commit::{
     UNDO, UndoPhase, WHY_BYTES_MAX, cause_of, find_left, find_saved, gone_is_none, put_times_back, remove_job_dir,
     remove_leftovers, remove_old_turn, write_why,
 };
-use crate::job::clock;
 use crate::kept;
 use crate::liveness::{self, Attempt, Liveness, Lock};
-use crate::report::{Cause, JobError, OnConflict, Outcome, RecoverAction, Recovered};
+use crate::options::OnConflict;
+use crate::report::{Cause, JobError, Outcome, RecoverAction, Recovered};
 use crate::resume;
+use crate::shared::clock;
 use crate::staging::{
     DROPPED, JOURNAL, JournalEntry, KEPT, MANIFEST, MANIFEST_DRAFT, MANIFEST_MAGIC, Manifest, TURN, WHY, is_job_name,
     is_probe_name, mtime_in,

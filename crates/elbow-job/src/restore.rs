@@ -25,7 +25,6 @@ use crate::commit::{
     candidates, gone_is_none, put_times_back, write_sealed,
 };
 use crate::execute::{Executor, Journal, open_writable, probe_links, set_attributes, write_zeros};
-use crate::job::clock;
 use crate::kept;
 use crate::liveness::Lock;
 use crate::model::{ACCESS_ACL, DEFAULT_ACL, LIMBO};
@@ -33,7 +32,8 @@ use crate::plan::{Action, NewAttrs, NewXattrs, Node};
 use crate::recover::{THREADS, error, look_at, read_journal_to, waits};
 use crate::removal::{parallel, remove_tree};
 use crate::report::JobError;
-use crate::routes::Route;
+use crate::routes::{DirSide, Route};
+use crate::shared::clock;
 use crate::staging::{Home, Manifest, NEW, is_job_name, part_name};
 use crate::whose::{Found, Own, Whose};
 
@@ -209,7 +209,7 @@ impl Stager<'_> {
             at: Route {
                 base: dir.clone(),
                 names: Vec::new(),
-                owner: (of, false),
+                owner: DirSide::Own(of),
             },
             opened: container.and_then(|container| container.opened),
         };

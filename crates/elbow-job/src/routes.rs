@@ -15,16 +15,33 @@ use elbow_file::Handle;
 use crate::api::Ino;
 use crate::closed::is_closed;
 use crate::model::{Inodes, LIMBO, ModelConfig, Name, Place};
-use crate::report::Publish;
+use crate::options::Publish;
 use crate::staging::NEW;
+
+/// One of the two directories that a directory of the model can have on the storage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum DirSide {
+    /// The directory itself.
+    Own(Ino),
+    /// The staging directory of an old one.
+    Staging(Ino),
+}
+
+impl DirSide {
+    /// Whose it is.
+    pub(crate) fn dir(self) -> Ino {
+        let (Self::Own(dir) | Self::Staging(dir)) = self;
+        dir
+    }
+}
 
 /// The way to a directory on the storage: an open ancestor and the names from there.
 #[derive(Clone, Debug)]
 pub(crate) struct Route {
     pub(crate) base: Handle,
     pub(crate) names: Vec<Name>,
-    /// Who keeps the descriptor once it is open: the directory, and whether it is its staging directory.
-    pub(crate) owner: (Ino, bool),
+    /// Who keeps the descriptor once it is open.
+    pub(crate) owner: DirSide,
 }
 
 /// A name on the storage.
@@ -76,7 +93,7 @@ impl Routes<'_> {
 
     /// The way to a directory itself.
     pub(crate) fn route_dir(&self, ino: Ino) -> Route {
-        let owner = (ino, false);
+        let owner = DirSide::Own(ino);
         if let Some(handle) = &self.inodes.dir_at(ino).handle {
             return Route {
                 base: handle.clone(),
@@ -99,7 +116,7 @@ impl Routes<'_> {
 
     /// The way to the staging directory of an old directory.
     pub(crate) fn route_staging(&self, ino: Ino) -> Route {
-        let owner = (ino, true);
+        let owner = DirSide::Staging(ino);
         if let Some(handle) = &self.inodes.dir_at(ino).staging_handle {
             return Route {
                 base: handle.clone(),
@@ -115,7 +132,7 @@ impl Routes<'_> {
 }
 
 impl Route {
-    fn join(mut self, name: Name, owner: (Ino, bool)) -> Self {
+    fn join(mut self, name: Name, owner: DirSide) -> Self {
         self.names.push(name);
         self.owner = owner;
         self

@@ -5,8 +5,9 @@ use std::ops::Range;
 use elbow_file::{Errno, Handle, Storage};
 
 use crate::api::{Answer, Fetch, Ino, Stop};
-use crate::job::{Job, Shared};
+use crate::job::Job;
 use crate::model::{Piece, Segment, Source};
+use crate::shared::Shared;
 
 /// A name may move between the look at the model and the call; then the look is repeated.
 const RETRIES: usize = 8;

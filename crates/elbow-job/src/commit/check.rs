@@ -20,11 +20,12 @@ use super::tree::Tree;
 use super::undo::cause_of;
 use super::watch::{Hook, Tally};
 use crate::api::Ino;
-use crate::job::{Shared, clock};
 use crate::model::{Inode, Model};
+use crate::options::OnConflict;
 use crate::recover::read_journal;
 use crate::removal::parallel;
-use crate::report::{Cause, OnConflict, Phase};
+use crate::report::{Cause, Phase};
+use crate::shared::{Shared, clock};
 use crate::staging::{JournalEntry, is_job_name, is_probe_name, is_staging_name, part_name};
 use crate::whose::{Found, Whose};
 

@@ -23,9 +23,10 @@ use super::tree::Tree;
 use super::{Leftovers, PRIVATE_FILE_MODE, RECORD, RESUME, draft, put_times_back};
 use crate::closed;
 use crate::execute::STAGING_MODE;
-use crate::job::Shared;
 use crate::lost;
-use crate::report::{Cause, Publish};
+use crate::options::Publish;
+use crate::report::Cause;
+use crate::shared::Shared;
 use crate::staging::{JournalEntry, KEPT, MANIFEST, NEW, WHY};
 
 /// Longest text of why a job was kept, in bytes.

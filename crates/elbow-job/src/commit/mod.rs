@@ -28,10 +28,12 @@ use elbow_file::{Errno, Handle, RenameMode, Storage, Time};
 use crate::api::Ino;
 use crate::closed;
 use crate::execute::probe_links;
-use crate::job::{Job, Shared, clock};
+use crate::job::Job;
 use crate::model::{Model, Staging};
+use crate::options::{OnConflict, Publish};
 use crate::removal::{parallel, remove_opened_tree, remove_trees, retried};
-use crate::report::{Cause, JobError, Keep, Kept, OnConflict, Outcome, Phase, Progress, Publish};
+use crate::report::{Cause, JobError, Keep, Kept, Outcome, Phase, Progress};
+use crate::shared::{Shared, clock};
 use crate::staging::{DROPPED, JOURNAL, JournalEntry, MANIFEST, part_name};
 
 pub(crate) use apply::sync_dir;
@@ -543,7 +545,7 @@ impl Shared {
 
     fn drained(
         self: &Arc<Self>,
-        state: &mut parking_lot::MutexGuard<'_, crate::job::State>,
+        state: &mut parking_lot::MutexGuard<'_, crate::shared::SharedState>,
         progress: &mut dyn FnMut(&Progress),
     ) -> Result<(), Cause> {
         self.call_worker(state);
@@ -558,7 +560,7 @@ impl Shared {
     /// Waits until nothing is queued or under way (or, after a failure, until nothing is under way).
     fn wait_idle(
         self: &Arc<Self>,
-        state: &mut parking_lot::MutexGuard<'_, crate::job::State>,
+        state: &mut parking_lot::MutexGuard<'_, crate::shared::SharedState>,
         progress: &mut Hook<'_>,
         phase: Phase,
     ) {

@@ -16,10 +16,10 @@ use super::record::{Attributes, Before, Patch, Record, Replaced, Seen};
 use super::server;
 use super::tree::Tree;
 use super::undo::cause_of;
-use crate::job::clock;
 use crate::plan::NewXattrs;
 use crate::removal::parallel;
 use crate::report::Cause;
+use crate::shared::clock;
 use crate::staging::parked_name;
 
 /// Completes the record of this job and tries what can be tried, or says why the job must not commit. `note` writes to its journal where that

@@ -26,11 +26,12 @@ use super::saved::{
 };
 use super::watch::{Hook, Tally};
 use crate::api::Ino;
-use crate::job::{Shared, clock};
 use crate::model::{self, Body, Inode, Model, Place, Source};
+use crate::options::Publish;
 use crate::plan::{NewAttrs, Node};
-use crate::report::{Cause, DeferredError, Kept, Phase, Publish};
+use crate::report::{Cause, DeferredError, Kept, Phase};
 use crate::routes::patch_name;
+use crate::shared::{Shared, clock};
 
 /// What is to be saved, with the places of its bytes in the job.
 struct Draft {

@@ -24,8 +24,8 @@ use super::apply::{Failure, failure, gone_is_none};
 use super::record::{Attributes, Record};
 use super::tree::Tree;
 use crate::execute::STAGING_MODE;
-use crate::job::clock;
 use crate::removal::parallel;
+use crate::shared::clock;
 use crate::staging::{JournalEntry, KEPT, MANIFEST, part_name};
 
 /// How far the clocks of two machines may be apart. A time that is further from the job's own is not that of something that it did.

@@ -67,7 +67,7 @@ mod tests {
     use super::*;
     use crate::commit::draft::draft;
     use crate::crash_test::begin;
-    use crate::report::Publish;
+    use crate::options::Publish;
     use crate::scenes_test::Scene;
     use crate::schedule_test::{InJob, scratch};
 

@@ -9,6 +9,7 @@ use elbow_file::{DirEntry, Errno, Handle, Kind, Stat};
 use super::{Body, Inode, Inodes, Old, Place};
 use crate::api::Ino;
 use crate::model::attributes::{ACCESS_ACL, DEFAULT_ACL, apply_mode, drop_capability};
+use crate::routes::DirSide;
 use crate::staging::is_staging_name;
 
 /// One name of a listed directory, with its attributes if they were fetched.
@@ -47,14 +48,14 @@ impl Inodes {
         }
         self.dir_at_mut(ino).complete = true;
         self.install_default_acl(ino, listing.default_acl);
-        self.keep_handle(ino, false, listing.handle);
+        self.keep_handle(DirSide::Own(ino), listing.handle);
     }
 
     /// A directory that may be entered and not be read.
     pub(crate) fn install_closed(&mut self, ino: Ino, handle: Handle, default_acl: Result<Vec<u8>, Errno>) {
         self.dir_at_mut(ino).closed = true;
         self.install_default_acl(ino, default_acl);
-        self.keep_handle(ino, false, handle);
+        self.keep_handle(DirSide::Own(ino), handle);
     }
 
     /// What a name in such a directory is, if it is there.

@@ -30,6 +30,7 @@ use super::rare::{Places, Rare};
 use super::{LIMBO, Name};
 use crate::api::{Answer, Fetch, Ino, Stop};
 use crate::closed::OWNER_ALL;
+use crate::routes::DirSide;
 use crate::staging::is_staging_name;
 pub(crate) use inode::{Body, Dir, Dirty, Inode, Old, Place, Staging, Work};
 pub(crate) use install::{FoundEntry, FoundXattrs, Listing};
@@ -138,15 +139,16 @@ impl Inodes {
 
     /// Keeps the descriptor of a directory (or of its staging directory), while there are some left. Without
     /// one, the way to a directory begins at the nearest directory above that has one.
-    pub(crate) fn keep_handle(&mut self, ino: Ino, staging: bool, handle: Handle) {
+    pub(crate) fn keep_handle(&mut self, side: DirSide, handle: Handle) {
         if self.kept_handles >= self.handles_max {
             return;
         }
-        let Ok(dir) = self.dir_at_checked(ino) else { return };
-        let slot = if staging {
-            &mut dir.staging_handle
-        } else {
-            &mut dir.handle
+        let Ok(dir) = self.dir_at_checked(side.dir()) else {
+            return;
+        };
+        let slot = match side {
+            DirSide::Own(_) => &mut dir.handle,
+            DirSide::Staging(_) => &mut dir.staging_handle,
         };
         if slot.is_none() {
             *slot = Some(handle);
