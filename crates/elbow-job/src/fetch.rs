@@ -9,7 +9,7 @@ use elbow_file::{Access, DirEntry, Errno, Handle, Stat, Storage};
 use parking_lot::Mutex;
 
 use crate::abilities::{self, Ability};
-use crate::api::{Fetch, Ino, Stop};
+use crate::api::{Fetch, Ino, OpError};
 use crate::execute::{open_route, open_writable};
 use crate::job::Job;
 use crate::manners;
@@ -324,8 +324,8 @@ impl Shared {
         let state = self.state.lock();
         let segments = match state.model.inodes.segments(ino, offset, length) {
             Ok(segments) => segments,
-            Err(Stop::Errno(errno)) => return Err(errno),
-            Err(Stop::Wait(_)) => return Err(Errno::IO),
+            Err(OpError::Errno(errno)) => return Err(errno),
+            Err(OpError::NeedsStorage(_)) => return Err(Errno::IO),
         };
         let content = state.model.inodes.get(ino)?.content().ok_or(Errno::INVAL)?;
         let (mut target, mut original) = (content.target.clone(), content.original.clone());

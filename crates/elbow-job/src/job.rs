@@ -10,7 +10,7 @@ use elbow_file::{Errno, Handle, Kind, RenameMode, Space, Storage};
 use parking_lot::{Condvar, Mutex};
 
 use crate::ahead::Ahead;
-use crate::api::{Answer, Attr, Caller, Ino, Listed, SetAttr, SetIds, Stop, XattrMode};
+use crate::api::{Answer, Attr, Caller, Ino, Listed, OpError, SetAttr, SetIds, XattrMode};
 use crate::commit;
 use crate::liveness::Lock;
 use crate::model::{Model, ModelConfig, Name, NewObject};
@@ -26,7 +26,7 @@ pub const MEMORY_MIN_BYTES: u64 = 8 << 20;
 
 /// A job. Cheap to clone; every method may be called from any thread.
 ///
-/// Operations never block: one that needs something from the storage first says so ([`Stop::Wait`]), and the
+/// Operations never block: one that needs something from the storage first says so ([`OpError::NeedsStorage`]), and the
 /// caller does [`Job::fetch`] on a thread that may block and asks again. With its last clone dropped without
 /// an end, a job stops working but leaves its staging area for [`recover`](crate::recover()).
 pub struct Job {
@@ -175,7 +175,7 @@ impl Job {
     pub fn open_for_writing(&self) -> Vec<(Ino, u64)> {
         let state = self.shared.state.lock();
         let open = state.model.inodes.all().filter(|(_, inode)| inode.write_opens > 0);
-        open.map(|(ino, inode)| (ino, inode.shown_ino)).collect()
+        open.map(|(ino, inode)| (ino, inode.visible_ino)).collect()
     }
 
     /// Whether somebody has an object open for writing.
@@ -311,7 +311,7 @@ impl Job {
     /// Reads up to `length` bytes; fewer only at the end of the file.
     ///
     /// # Errors
-    /// [`Stop::Wait`] when a part is not in memory: then use [`Job::read_blocking`].
+    /// [`OpError::NeedsStorage`] when a part is not in memory: then use [`Job::read_blocking`].
     pub fn read(&self, ino: Ino, offset: u64, length: usize) -> Answer<Vec<u8>> {
         self.shared.state.lock().model.inodes.read(ino, offset, length)
     }
@@ -488,8 +488,8 @@ impl Job {
         loop {
             match operation(self) {
                 Ok(value) => return Ok(value),
-                Err(Stop::Errno(errno)) => return Err(errno),
-                Err(Stop::Wait(fetch)) => self.fetch(&fetch)?,
+                Err(OpError::Errno(errno)) => return Err(errno),
+                Err(OpError::NeedsStorage(fetch)) => self.fetch(&fetch)?,
             }
         }
     }

@@ -95,7 +95,7 @@ mod whose;
 
 pub use abandon::{Abandoned, abandon};
 pub use abilities::Ability;
-pub use api::{Answer, Attr, Caller, Fetch, Ino, Listed, SetAttr, SetIds, SetTime, Stop, XattrMode};
+pub use api::{Answer, Attr, Caller, Fetch, Ino, Listed, OpError, SetAttr, SetIds, SetTime, XattrMode};
 pub use job::{Job, MEMORY_MIN_BYTES};
 pub use kept::drop_kept;
 pub use manners::Manner;

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use elbow_file::{Errno, Handle, Storage};
 
-use crate::api::{Answer, Fetch, Ino, Stop};
+use crate::api::{Answer, Fetch, Ino, OpError};
 use crate::job::Job;
 use crate::model::{Piece, Segment, Source};
 use crate::shared::Shared;
@@ -35,7 +35,9 @@ impl Job {
             .model
             .inodes
             .segments(ino, offset, usize::MAX)?;
-        search(&segments, offset, seek, |_, _| Err(Stop::Wait(Fetch::Open(ino))))
+        search(&segments, offset, seek, |_, _| {
+            Err(OpError::NeedsStorage(Fetch::Open(ino)))
+        })
     }
 
     /// As [`Job::seek`], wherever the data is. Blocks.
@@ -73,8 +75,8 @@ impl Shared {
     fn seek_unread(&self, ino: Ino, offset: u64, seek: Seek) -> Result<u64, Errno> {
         let segments = match self.state.lock().model.inodes.segments(ino, offset, usize::MAX) {
             Ok(segments) => segments,
-            Err(Stop::Errno(errno)) => return Err(errno),
-            Err(Stop::Wait(_)) => return Err(Errno::ACCESS),
+            Err(OpError::Errno(errno)) => return Err(errno),
+            Err(OpError::NeedsStorage(_)) => return Err(Errno::ACCESS),
         };
         search(&segments, offset, seek, |_, part| {
             Ok((seek == Seek::Data).then_some(part.start))

@@ -9,7 +9,7 @@ use elbow_file::{Errno, Time};
 use super::rare::Rare;
 use super::{Body, Inode, Inodes, Model, Work};
 use crate::abilities::{Ability, xattr_bytes};
-use crate::api::{Answer, Attr, Fetch, Ino, SetAttr, SetIds, SetTime, Stop, XattrMode};
+use crate::api::{Answer, Attr, Fetch, Ino, OpError, SetAttr, SetIds, SetTime, XattrMode};
 use crate::manners::Manner;
 
 /// The extended attribute that holds a directory's default ACL.
@@ -89,13 +89,16 @@ impl Inodes {
     pub(crate) fn readlink(&self, ino: Ino) -> Answer<OsString> {
         match &self.get(ino)?.body {
             Body::Symlink(Some(target)) => Ok(target.clone()),
-            Body::Symlink(None) => Err(Stop::Wait(Fetch::Target(ino))),
+            Body::Symlink(None) => Err(OpError::NeedsStorage(Fetch::Target(ino))),
             _ => Err(Errno::INVAL.into()),
         }
     }
 
     fn xattrs(&self, ino: Ino) -> Answer<&BTreeMap<OsString, Vec<u8>>> {
-        self.get(ino)?.xattrs.as_deref().ok_or(Stop::Wait(Fetch::Xattrs(ino)))
+        self.get(ino)?
+            .xattrs
+            .as_deref()
+            .ok_or(OpError::NeedsStorage(Fetch::Xattrs(ino)))
     }
 }
 

@@ -8,7 +8,7 @@ use elbow_file::{Errno, Protection};
 use super::attributes::has_set_id;
 use super::{Inodes, StorageTraits};
 use crate::abilities::Ability;
-use crate::api::{Answer, Fetch, Ino, SetAttr, Stop};
+use crate::api::{Answer, Fetch, Ino, OpError, SetAttr};
 use crate::manners::Manner;
 
 /// See the module's header.
@@ -87,7 +87,7 @@ impl Checks<'_> {
             _ if !is_bound && !self.traits.nature()?.lower_dirs_stay => Ok(()),
             Some(true) => Ok(()),
             Some(false) => Err(Errno::XDEV.into()),
-            None => Err(Stop::Wait(Fetch::Moves(ino))),
+            None => Err(OpError::NeedsStorage(Fetch::Moves(ino))),
         }
     }
 
@@ -99,7 +99,7 @@ impl Checks<'_> {
         match self.inodes.dir_at(root).is_read_only {
             Some(false) => Ok(()),
             Some(true) => Err(Errno::ROFS.into()),
-            None => Err(Stop::Wait(Fetch::Writable(root))),
+            None => Err(OpError::NeedsStorage(Fetch::Writable(root))),
         }
     }
 
@@ -139,7 +139,7 @@ impl Checks<'_> {
             return Err(Errno::NOTEMPTY.into());
         }
         match self.inodes.check_empty(other) {
-            Err(Stop::Errno(Errno::NOTEMPTY)) if self.traits.manner(Manner::FullExists)? => Err(Errno::EXIST.into()),
+            Err(OpError::Errno(Errno::NOTEMPTY)) if self.traits.manner(Manner::FullExists)? => Err(Errno::EXIST.into()),
             answer => answer,
         }
     }

@@ -19,7 +19,7 @@ use elbow_ranges::{RangeMap, RangeSet};
 use super::rare::Rare;
 use super::reserve::Reserve;
 use super::{Body, Inode, Inodes, Model};
-use crate::api::{Answer, Fetch, Ino, SetIds, Stop};
+use crate::api::{Answer, Fetch, Ino, OpError, SetIds};
 use crate::spill::Spilled;
 
 /// Appending writes are joined up to this size, so that one storage call takes many of them.
@@ -574,7 +574,7 @@ impl Inodes {
     /// Reads from a file; [`Fetch::Open`] when a part of it is on the storage or spilled.
     pub(crate) fn read(&self, ino: Ino, offset: u64, length: usize) -> Answer<Vec<u8>> {
         let segments = self.segments(ino, offset, length)?;
-        assemble(&segments, length).ok_or(Stop::Wait(Fetch::Open(ino)))
+        assemble(&segments, length).ok_or(OpError::NeedsStorage(Fetch::Open(ino)))
     }
 
     pub(crate) fn segments(&self, ino: Ino, offset: u64, length: usize) -> Answer<Vec<Segment>> {
@@ -614,7 +614,7 @@ impl Model {
             return Ok(0);
         }
         if gauge.load(Ordering::Relaxed) + data.len() as u64 > self.config.memory_limit {
-            return Err(Stop::Wait(Fetch::Room(data.len() as u64)));
+            return Err(OpError::NeedsStorage(Fetch::Room(data.len() as u64)));
         }
         self.traits.able_size(end)?;
         let taken = self.taken(ino, set_ids)?;

@@ -15,7 +15,7 @@ use std::ffi::OsStr;
 
 use elbow_file::{Errno, Space};
 
-use crate::api::{Answer, Fetch, Stop};
+use crate::api::{Answer, Fetch, OpError};
 
 /// Bytes of metadata that an object may cost on the storage; reserved per new object until it is there.
 const OBJECT_RESERVE_BYTES: u64 = 4096;
@@ -89,7 +89,7 @@ impl SpaceLedger {
             return Ok(());
         }
         if !self.is_fresh {
-            return Err(Stop::Wait(Fetch::Space));
+            return Err(OpError::NeedsStorage(Fetch::Space));
         }
         // What made the storage full may be gone when the command tries again.
         self.is_fresh = false;
@@ -170,7 +170,7 @@ mod tests {
         assert_eq!(ledger.reserve(8 * 4096, 1), Ok(()));
         assert_eq!(
             ledger.reserve(4096, 1),
-            Err(Stop::Errno(Errno::NOSPC)),
+            Err(OpError::Errno(Errno::NOSPC)),
             "nine blocks are promised"
         );
         assert_eq!(ledger.reserve(4096, 0), Ok(()));
@@ -187,12 +187,12 @@ mod tests {
     fn old_numbers_refuse_nobody() {
         let mut ledger = ledger(1, 1);
         ledger.note_change();
-        assert_eq!(ledger.reserve(8192, 0), Err(Stop::Wait(Fetch::Space)));
+        assert_eq!(ledger.reserve(8192, 0), Err(OpError::NeedsStorage(Fetch::Space)));
         ledger.refresh(ledger.space);
-        assert_eq!(ledger.reserve(8192, 0), Err(Stop::Errno(Errno::NOSPC)));
+        assert_eq!(ledger.reserve(8192, 0), Err(OpError::Errno(Errno::NOSPC)));
         assert_eq!(
             ledger.reserve(8192, 0),
-            Err(Stop::Wait(Fetch::Space)),
+            Err(OpError::NeedsStorage(Fetch::Space)),
             "it may have room by now"
         );
     }

@@ -7,7 +7,7 @@ use elbow_file::{Errno, Kind, RenameMode, Time};
 use super::inherit::Inheritance;
 use super::{Body, Dir, Inode, Model, Work};
 use crate::abilities::{Ability, of_name};
-use crate::api::{Answer, Attr, Caller, Ino, Listed, Stop};
+use crate::api::{Answer, Attr, Caller, Ino, Listed, OpError};
 use crate::manners::Manner;
 
 /// A symbolic link's target is shorter than this (`PATH_MAX`).
@@ -58,7 +58,7 @@ impl Model {
             let inode = self.inodes.at(*ino);
             Listed {
                 ino: *ino,
-                shown_ino: inode.shown_ino,
+                visible_ino: inode.visible_ino,
                 kind: inode.kind,
                 name: OsString::from(&**name),
             }
@@ -85,7 +85,7 @@ impl Model {
         self.expect_owner(&mut inode)?;
         self.space.reserve(0, 1)?;
         let ino = self.inodes.add(inode);
-        self.inodes.at_mut(ino).shown_ino = crate::api::NEW_INODES + ino.0;
+        self.inodes.at_mut(ino).visible_ino = crate::api::NEW_INODES + ino.0;
         self.inodes.add_name(ino, parent, name);
         self.note_change(parent);
         self.scheduler().touched(ino);
@@ -98,7 +98,7 @@ impl Model {
             return Ok(());
         }
         match self.traits.able(&Ability::Owner(inode.uid, inode.gid)) {
-            Err(Stop::Errno(_)) => (inode.uid, inode.gid) = (self.config.own_uid, self.config.own_gid),
+            Err(OpError::Errno(_)) => (inode.uid, inode.gid) = (self.config.own_uid, self.config.own_gid),
             other => other?,
         }
         Ok(())

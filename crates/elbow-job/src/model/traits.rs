@@ -1,7 +1,7 @@
 //! What this storage cannot do, or does in its own way, as far as that is known by now.
 //!
 //! ```text
-//!   able, manner, nature    known: the answer;  unknown: what to fetch (`Stop::Wait`)
+//!   able, manner, nature    known: the answer;  unknown: what to fetch (`OpError::NeedsStorage`)
 //!   learn..., note...       what a trial on the storage gave
 //! ```
 //!
@@ -13,7 +13,7 @@
 use elbow_file::{Errno, Nature, Stat};
 
 use crate::abilities::{Abilities, Ability, Modes, SIZE_EVERYWHERE, Trial};
-use crate::api::{Answer, Fetch, Stop};
+use crate::api::{Answer, Fetch, OpError};
 use crate::manners::Manner;
 
 /// See the module's header.
@@ -50,8 +50,8 @@ impl StorageTraits {
     /// Can the storage do that? The answer, if it is known.
     pub(crate) fn able(&self, ability: &Ability) -> Answer<()> {
         match self.abilities.ask(ability) {
-            Ok(answer) => answer.map_err(Stop::from),
-            Err(unknown) => Err(Stop::Wait(Fetch::Ability(unknown))),
+            Ok(answer) => answer.map_err(OpError::from),
+            Err(unknown) => Err(OpError::NeedsStorage(Fetch::Ability(unknown))),
         }
     }
 
@@ -65,7 +65,7 @@ impl StorageTraits {
 
     /// In which of two ways does the storage do that?
     pub(crate) fn manner(&self, manner: Manner) -> Answer<bool> {
-        let unknown = || Stop::Wait(Fetch::Ability(Ability::Manner(manner)));
+        let unknown = || OpError::NeedsStorage(Fetch::Ability(Ability::Manner(manner)));
         self.abilities.manner(manner).ok_or_else(unknown)
     }
 
@@ -75,7 +75,7 @@ impl StorageTraits {
     }
 
     pub(crate) fn nature(&self) -> Answer<Nature> {
-        self.nature.ok_or(Stop::Wait(Fetch::Nature))
+        self.nature.ok_or(OpError::NeedsStorage(Fetch::Nature))
     }
 
     pub(crate) fn learn_nature(&mut self, nature: Nature) {

@@ -187,7 +187,7 @@ pub(crate) struct Inode {
     pub(crate) mtime: Time,
     pub(crate) ctime: Time,
     pub(crate) nlink: u32,
-    pub(crate) shown_ino: u64,
+    pub(crate) visible_ino: u64,
     pub(crate) old: Option<Box<Old>>,
     /// What the job calls it.
     pub(super) names: Places,
@@ -220,7 +220,7 @@ impl Inode {
             mtime: now,
             ctime: now,
             nlink: 0,
-            shown_ino: 0,
+            visible_ino: 0,
             old: None,
             names: Places::default(),
             lookups: 0,
@@ -253,7 +253,7 @@ impl Inode {
             atime: stat.atime,
             mtime: stat.mtime,
             nlink: stat.nlink,
-            shown_ino: stat.ino,
+            visible_ino: stat.ino,
             ..Self::new(stat.kind, body, stat.ctime)
         }
     }

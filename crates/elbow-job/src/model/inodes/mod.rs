@@ -28,7 +28,7 @@ use elbow_file::{Errno, Handle, Kind, Protection, Stat};
 
 use super::rare::{Places, Rare};
 use super::{LIMBO, Name};
-use crate::api::{Answer, Fetch, Ino, Stop};
+use crate::api::{Answer, Fetch, Ino, OpError};
 use crate::closed::OWNER_ALL;
 use crate::routes::DirSide;
 use crate::staging::is_staging_name;
@@ -90,7 +90,7 @@ impl Inodes {
     pub(crate) fn known(&self, ino: Ino) -> Answer<&Inode> {
         let inode = self.get(ino)?;
         match inode.old.as_ref().is_some_and(|old| old.seen.is_none()) {
-            true => Err(Stop::Wait(Fetch::Attributes(ino))),
+            true => Err(OpError::NeedsStorage(Fetch::Attributes(ino))),
             false => Ok(inode),
         }
     }
@@ -231,7 +231,7 @@ impl Inodes {
         } else if dir.closed {
             Err(Errno::ACCESS.into())
         } else {
-            Err(Stop::Wait(Fetch::List(ino)))
+            Err(OpError::NeedsStorage(Fetch::List(ino)))
         }
     }
 
@@ -243,7 +243,7 @@ impl Inodes {
         match dir.entries.get(name) {
             Some(ino) => Ok(Some(*ino)),
             None if dir.absent.contains(name) || dir.gone.contains_key(name) || is_staging_name(name) => Ok(None),
-            None => Err(Stop::Wait(Fetch::Name(parent, name.to_owned()))),
+            None => Err(OpError::NeedsStorage(Fetch::Name(parent, name.to_owned()))),
         }
     }
 
