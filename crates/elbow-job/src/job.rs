@@ -9,13 +9,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use elbow_file::{Errno, Handle, Kind, RenameMode, Space, Storage};
 use parking_lot::{Condvar, Mutex};
 
-use crate::ahead::Ahead;
 use crate::api::{Answer, Attr, Caller, Ino, Listed, OpError, SetAttr, SetIds, XattrMode};
 use crate::commit;
 use crate::liveness::Lock;
 use crate::model::{Model, ModelConfig, Name, NewObject};
 use crate::options::Options;
 use crate::pool::Pool;
+use crate::prelist::Prelist;
 use crate::report::{Change, Counts, DeferredError, JobError, Pulse};
 use crate::shared::{Shared, SharedState, clock};
 use crate::spill::SpillFile;
@@ -344,7 +344,7 @@ impl Job {
     pub fn list(&self, ino: Ino) -> Answer<Vec<Listed>> {
         self.operate(|model| {
             let listed = model.list(ino)?;
-            model.ahead.note_reading(&mut model.inodes, ino);
+            model.prelist.note_reading(&mut model.inodes, ino);
             Ok(listed)
         })
     }
@@ -400,7 +400,7 @@ impl Job {
         let mut state = self.shared.state.lock();
         state.model.refuse.get_or_insert(Errno::ROFS);
         state.model.is_frozen = true;
-        state.model.ahead = Ahead::default();
+        state.model.prelist = Prelist::default();
     }
 
     /// The numbers so far.

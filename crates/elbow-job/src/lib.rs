@@ -23,7 +23,6 @@ mod abandon;
 mod abilities;
 #[cfg(test)]
 mod abilities_test;
-mod ahead;
 mod api;
 #[cfg(test)]
 mod beside_test;
@@ -59,6 +58,7 @@ mod planted_test;
 mod pool;
 #[cfg(test)]
 mod power_test;
+mod prelist;
 #[cfg(test)]
 mod progress_test;
 mod recover;

@@ -25,7 +25,7 @@ const LATENCY_PER_THREAD_US: f64 = 25.0;
 /// Weight of the newest measurement in the mean latency.
 const LATENCY_WEIGHT: f64 = 0.05;
 /// Threads that fetch the attributes of one directory that is listed ahead; there are many such directories.
-const AHEAD_STAT_THREADS: usize = 4;
+const PRELIST_STAT_THREADS: usize = 4;
 /// Threads need no deep stacks.
 const STACK_BYTES: usize = 256 << 10;
 /// How much workers stand back behind the command when processors are short.
@@ -88,7 +88,7 @@ impl Shared {
         if state.pool.by_hand {
             return;
         }
-        let at_once = !state.model.closing.is_empty() || state.model.ahead.is_ready();
+        let at_once = !state.model.closing.is_empty() || state.model.prelist.is_ready();
         let graph = &state.model.graph;
         if !at_once && (graph.queued() == 0 || state.pool.timekeeper && !graph.is_ready(state.model.now)) {
             return;
@@ -133,7 +133,7 @@ impl Shared {
                     self.call_worker(&mut state);
                     self.visit(&mut state, ino);
                 }
-                None => match state.model.ahead.pop() {
+                None => match state.model.prelist.pop() {
                     Some(ino) => self.list_ahead(&mut state, ino),
                     None => self.rest(&mut state),
                 },
@@ -145,11 +145,11 @@ impl Shared {
     /// Lists a directory that the command will want to read.
     fn list_ahead(self: &Arc<Self>, state: &mut parking_lot::MutexGuard<'_, SharedState>, ino: Ino) {
         self.call_worker(state);
-        let listed = parking_lot::MutexGuard::unlocked(state, || self.fetch_list(ino, AHEAD_STAT_THREADS));
+        let listed = parking_lot::MutexGuard::unlocked(state, || self.fetch_list(ino, PRELIST_STAT_THREADS));
         // A directory that cannot be listed is the command's to find out, if it gets that far.
         if listed.is_ok() && state.model.refuse.is_none() {
             let model = &mut state.model;
-            model.ahead.listed_ahead(&mut model.inodes, ino);
+            model.prelist.note_listed(&mut model.inodes, ino);
         }
     }
 
@@ -204,7 +204,7 @@ impl Shared {
         state.model.graph.visited.insert(ino);
         self.visit_steps(state, ino);
         state.model.graph.visited.remove(&ino);
-        state.model.graph.leave_door(ino);
+        state.model.graph.free_slot(ino);
         state.model.graph.running -= 1;
         self.progress.notify_all();
     }
@@ -269,7 +269,7 @@ impl Shared {
                 times_before,
                 arrived: &|| {
                     let mut state = self.state.lock();
-                    state.model.graph.leave_door(ino);
+                    state.model.graph.free_slot(ino);
                     self.call_worker(&mut state);
                 },
                 wrote: &|bytes| {

@@ -43,11 +43,11 @@ use std::sync::Arc;
 
 use elbow_file::{Errno, Handle, Space, Stat, Time};
 
-use crate::ahead::Ahead;
 use crate::api::{Answer, Attr, Ino};
 use crate::graph::Graph;
 use crate::options::Publish;
 use crate::plan::Planner;
+use crate::prelist::Prelist;
 use crate::report::Counts;
 use crate::routes::Routes;
 pub(crate) use attributes::{ACCESS_ACL, CAPABILITY, DEFAULT_ACL, has_set_id};
@@ -73,7 +73,7 @@ pub(crate) struct Model {
     /// Descriptors that a worker is to close.
     pub(crate) closing: Vec<(Ino, Handle)>,
     /// Directories to list before they are asked for.
-    pub(crate) ahead: Ahead,
+    pub(crate) prelist: Prelist,
     pub(crate) counts: Counts,
     /// The time of the operation under way; set by the owner before each.
     pub(crate) now: Time,
@@ -116,7 +116,7 @@ impl Model {
             inodes: Inodes::new(root, root_handle, config.handles_max),
             graph: Graph::default(),
             closing: Vec::new(),
-            ahead: Ahead::default(),
+            prelist: Prelist::default(),
             counts: Counts::default(),
             now: Time::default(),
             space: SpaceLedger::new(space),

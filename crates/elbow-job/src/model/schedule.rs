@@ -6,7 +6,7 @@
 //!                          +---- waits for <----+
 //! ```
 //!
-//! Invariants: an object whose work is not idle is in the queue, at the door of a directory, waits for another or is under way, each
+//! Invariants: an object whose work is not idle is in the queue, waits for a slot to be created in, waits for another or is under way, each
 //! once; [`Graph`](crate::graph::Graph) counts them.
 //!
 //! Not here: what is to be done of it then ([`crate::plan`]).
@@ -65,12 +65,12 @@ impl Scheduler<'_> {
         }
     }
 
-    /// The next object for a worker: the first that has rested and need not wait at the door of a directory.
+    /// The next object for a worker: the first that has rested and need not wait for a slot to be created in.
     pub(crate) fn next_work(&mut self) -> Option<Ino> {
         while self.graph.is_ready(self.now) {
             let ino = self.graph.take(0)?;
             match self.arrives_in(ino) {
-                Some(dir) if !self.graph.enter(ino, dir) => {}
+                Some(dir) if !self.graph.take_slot(ino, dir) => {}
                 _ => return Some(ino),
             }
         }

@@ -15,7 +15,7 @@ const ENTRIES_MAX: usize = 20_000;
 
 /// Directories to list ahead.
 #[derive(Debug, Default)]
-pub(crate) struct Ahead {
+pub(crate) struct Prelist {
     queue: VecDeque<Ino>,
     seen: HashSet<Ino>,
     /// Directories whose entries have been looked through for directories: each once, however many of these are read.
@@ -28,7 +28,7 @@ pub(crate) struct Ahead {
     pub(crate) looked: usize,
 }
 
-impl Ahead {
+impl Prelist {
     /// The next directory, if there is room for what it may hold.
     pub(crate) fn pop(&mut self) -> Option<Ino> {
         if self.unread_entries >= ENTRIES_MAX {
@@ -49,7 +49,7 @@ impl Ahead {
     }
 }
 
-impl Ahead {
+impl Prelist {
     /// The command reads a directory: if that is part of a walk, what comes next is listed ahead.
     pub(crate) fn note_reading(&mut self, inodes: &mut Inodes, ino: Ino) {
         if let Some(entries) = self.unread.remove(&ino) {
@@ -63,13 +63,13 @@ impl Ahead {
         }
         let parent = inodes.parent(ino);
         if inodes.dir_at(parent).was_read {
-            self.list_ahead(inodes, parent);
-            self.list_ahead(inodes, ino);
+            self.expand(inodes, parent);
+            self.expand(inodes, ino);
         }
     }
 
     /// A directory was listed ahead: so are those in it.
-    pub(crate) fn listed_ahead(&mut self, inodes: &mut Inodes, ino: Ino) {
+    pub(crate) fn note_listed(&mut self, inodes: &mut Inodes, ino: Ino) {
         let Ok(dir) = inodes.dir_at_checked(ino) else {
             return;
         };
@@ -78,10 +78,10 @@ impl Ahead {
             self.unread.insert(ino, entries);
             self.unread_entries += entries;
         }
-        self.list_ahead(inodes, ino);
+        self.expand(inodes, ino);
     }
 
-    fn list_ahead(&mut self, inodes: &Inodes, ino: Ino) {
+    fn expand(&mut self, inodes: &Inodes, ino: Ino) {
         if !inodes.dir_at(ino).is_complete() || !self.expanded.insert(ino) {
             return;
         }
