@@ -51,7 +51,7 @@ impl Model {
             Action::ProbeLinks { .. } => self.traits.learn_link_attributes(done.link_attributes),
             Action::Create { spot, fill, .. } => self.created(ino, spot, fill, done.file),
             Action::Move { from, to, clobbers } => self.moved(from, to, *clobbers),
-            Action::Link { to, .. } => self.inodes.place(ino, &to.place),
+            Action::Link { to, .. } => self.inodes.place(ino, &to.key),
             Action::Remove { spot, .. } => self.removed(spot, done.file),
             Action::Fill { target, fill, .. } => self.filled(ino, target, fill, done.file),
             Action::SetAttributes { .. } => {}
@@ -97,8 +97,8 @@ impl Model {
     }
 
     fn created(&mut self, ino: Ino, spot: &Spot, fill: &Fill, file: Option<Handle>) {
-        self.inodes.place(ino, &spot.place);
-        let gives = self.inodes.gives(spot.place.dir);
+        self.inodes.place(ino, &spot.key);
+        let gives = self.inodes.gives(spot.key.dir);
         if let Body::Dir(dir) = &mut self.inodes.at_mut(ino).body {
             dir.gives = gives;
         }
@@ -114,25 +114,25 @@ impl Model {
 
     fn moved(&mut self, from: &Spot, to: &Spot, clobbers: Option<Ino>) {
         if let Some(other) = clobbers {
-            self.inodes.unplace(other, &to.place);
+            self.inodes.unplace(other, &to.key);
             self.drop_if_dead(other);
         }
         // The object under the old name need not be the one that was planned for: an occupant is moved away
         // on behalf of another.
-        let Some(ino) = self.inodes.placed_at(&from.place) else {
+        let Some(ino) = self.inodes.placed_at(&from.key) else {
             return;
         };
-        self.inodes.unplace(ino, &from.place);
-        self.inodes.place(ino, &to.place);
+        self.inodes.unplace(ino, &from.key);
+        self.inodes.place(ino, &to.key);
         self.scheduler().queue(ino);
     }
 
     fn removed(&mut self, spot: &Spot, file: Option<Handle>) {
-        let place = &spot.place;
-        let Some(ino) = self.inodes.placed_at(place) else {
+        let key = &spot.key;
+        let Some(ino) = self.inodes.placed_at(key) else {
             return;
         };
-        self.inodes.unplace(ino, place);
+        self.inodes.unplace(ino, key);
         if let (Some(handle), Some(content)) = (file, self.inodes.at_mut(ino).content_mut()) {
             content.target = Some(handle);
         }
@@ -140,8 +140,8 @@ impl Model {
             self.scheduler().queue(ino);
         }
         // A dead directory may have waited for its container to become empty.
-        if !self.inodes.is_alive(place.dir) {
-            self.scheduler().queue(place.dir);
+        if !self.inodes.is_alive(key.dir) {
+            self.scheduler().queue(key.dir);
         }
         self.drop_if_dead(ino);
     }

@@ -108,20 +108,20 @@ impl Executor<'_> {
                 let (a, b) = (self.open(&from.route, done)?, self.open(&to.route, done)?);
                 self.note_visible(to)?;
                 done.calls += 1;
-                let (from, to) = ((&a, &*from.place.name), (&b, &*to.place.name));
+                let (from, to) = ((&a, &*from.key.name), (&b, &*to.key.name));
                 lost::rename(self.storage, from, to, RenameMode::Replace)?;
             }
             Action::Link { from, to } => {
                 let (a, b) = (self.open(&from.route, done)?, self.open(&to.route, done)?);
                 self.note_visible(to)?;
                 done.calls += 1;
-                lost::link(self.storage, (&a, &*from.place.name), (&b, &*to.place.name))?;
+                lost::link(self.storage, (&a, &*from.key.name), (&b, &*to.key.name))?;
             }
             Action::Remove { spot, dir, keep_open } => self.remove(spot, *dir, *keep_open, done)?,
             Action::Fill { target, fill, attrs } => self.fill_target(target, fill, attrs, done)?,
             Action::SetAttributes { spot, attrs } => {
                 let dir = self.open(&spot.route, done)?;
-                self.set_named(&dir, &spot.place.name, attrs, done)?;
+                self.set_named(&dir, &spot.key.name, attrs, done)?;
             }
         }
         Ok(())
@@ -212,7 +212,7 @@ impl Executor<'_> {
             return Ok(());
         }
         self.journal(&JournalEntry::Visible {
-            path: self.journal_path.join(&*spot.place.name),
+            path: self.journal_path.join(&*spot.key.name),
         })
     }
 
@@ -231,7 +231,7 @@ impl Executor<'_> {
         done: &mut Done,
     ) -> Result<(), Errno> {
         let dir = self.open(&spot.route, done)?;
-        let name = &*spot.place.name;
+        let name = &*spot.key.name;
         self.note_visible(spot)?;
         done.calls += 1;
         match node {
@@ -265,14 +265,14 @@ impl Executor<'_> {
         }
         // If this is refused too, the roll back does it.
         let _ = open_route(self.storage, &spot.route).and_then(|dir| match node {
-            Node::Dir => self.storage.rmdir(&dir, &spot.place.name),
-            _ => self.storage.unlink(&dir, &spot.place.name),
+            Node::Dir => self.storage.rmdir(&dir, &spot.key.name),
+            _ => self.storage.unlink(&dir, &spot.key.name),
         });
     }
 
     fn remove(&self, spot: &Spot, is_dir: bool, keep_open: bool, done: &mut Done) -> Result<(), Errno> {
         let dir = self.open(&spot.route, done)?;
-        let name = &*spot.place.name;
+        let name = &*spot.key.name;
         done.calls += 1;
         if is_dir {
             return self.storage.rmdir(&dir, name);
@@ -288,7 +288,7 @@ impl Executor<'_> {
             Target::Open(file) => file.clone(),
             Target::Named(spot) => {
                 let dir = self.open(&spot.route, done)?;
-                open_writable(self.storage, &dir, &spot.place.name)?
+                open_writable(self.storage, &dir, &spot.key.name)?
             }
             Target::Patch(route, name) => self.open_patch(route, name)?,
             Target::NewPatch(route, name) => self.make_patch(route, name)?,

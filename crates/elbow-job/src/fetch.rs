@@ -168,8 +168,8 @@ impl Shared {
     fn old_spot(&self, ino: Ino) -> Result<(Route, OsString), Errno> {
         let state = self.state.lock();
         let inode = state.model.inodes.get(ino)?;
-        let place = inode.old_place().ok_or(Errno::STALE)?;
-        Ok((state.model.routes().route_dir(place.dir), place.name.to_os_string()))
+        let key = inode.old_name().ok_or(Errno::STALE)?;
+        Ok((state.model.routes().route_dir(key.dir), key.name.to_os_string()))
     }
 
     fn fetch_attributes(&self, ino: Ino) -> Result<(), Errno> {
@@ -355,7 +355,7 @@ impl Shared {
             );
         }
         let spot = state.model.routes().spot(&inode.placed()[0]);
-        (spot.route, spot.place.name.to_os_string())
+        (spot.route, spot.key.name.to_os_string())
     }
 
     /// Keeps descriptors for the next read, as long as the command has the file open.

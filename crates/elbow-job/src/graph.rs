@@ -10,7 +10,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use elbow_file::Time;
 
 use crate::api::Ino;
-use crate::model::Place;
+use crate::model::EntryKey;
 
 /// An object rests this long after its last change before the storage hears of it, so that what follows at
 /// once (more writes, chmod, utimens, a rename, its removal) is merged. Nanoseconds.
@@ -44,7 +44,7 @@ pub(crate) struct Graph {
     parked: HashSet<Ino>,
     pub(crate) running: usize,
     /// Names on the storage that an action is under way on, and on whose behalf.
-    held: HashMap<Place, Ino>,
+    held: HashMap<EntryKey, Ino>,
     /// Nodes under way.
     pub(crate) visited: HashSet<Ino>,
     /// Everything goes to the storage now, open files included.
@@ -166,29 +166,26 @@ impl Graph {
     }
 
     /// Holds names for an action on behalf of a node.
-    pub(crate) fn hold<'a>(&mut self, ino: Ino, places: impl Iterator<Item = &'a Place>) {
-        for place in places {
-            let before = self.held.insert(place.clone(), ino);
-            assert!(before.is_none(), "two actions on one name: {place:?}");
+    pub(crate) fn hold<'a>(&mut self, ino: Ino, keys: impl Iterator<Item = &'a EntryKey>) {
+        for key in keys {
+            let before = self.held.insert(key.clone(), ino);
+            assert!(before.is_none(), "two actions on one name: {key:?}");
         }
     }
 
-    pub(crate) fn let_go<'a>(&mut self, places: impl Iterator<Item = &'a Place>) {
-        for place in places {
-            self.held.remove(place);
+    pub(crate) fn let_go<'a>(&mut self, keys: impl Iterator<Item = &'a EntryKey>) {
+        for key in keys {
+            self.held.remove(key);
         }
     }
 
-    pub(crate) fn holder(&self, place: &Place) -> Option<Ino> {
-        self.held.get(place).copied()
+    pub(crate) fn holder(&self, key: &EntryKey) -> Option<Ino> {
+        self.held.get(key).copied()
     }
 
     /// Who has an action under way on any name in a directory.
     pub(crate) fn holder_in(&self, dir: Ino) -> Option<Ino> {
-        self.held
-            .iter()
-            .find(|(place, _)| place.dir == dir)
-            .map(|(_, ino)| *ino)
+        self.held.iter().find(|(key, _)| key.dir == dir).map(|(_, ino)| *ino)
     }
 
     pub(crate) fn park(&mut self, ino: Ino) {

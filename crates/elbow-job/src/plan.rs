@@ -22,8 +22,8 @@ use crate::abilities::Modes;
 use crate::api::Ino;
 use crate::graph::Graph;
 use crate::model::{
-    ACCESS_ACL, Body, CAPABILITY, DEFAULT_ACL, EAGER_DRAIN_BYTES, Fill, Inode, Inodes, LIMBO, ModelConfig, Name, Place,
-    Staging, StorageTraits, Work,
+    ACCESS_ACL, Body, CAPABILITY, DEFAULT_ACL, EAGER_DRAIN_BYTES, EntryKey, Fill, Inode, Inodes, LIMBO, ModelConfig,
+    Name, Staging, StorageTraits, Work,
 };
 use crate::options::Publish;
 use crate::routes::{DirSide, Route, Routes, Spot, patch_name};
@@ -127,7 +127,7 @@ pub(crate) enum Action {
 
 impl Action {
     /// The names on the storage that it comes from and goes to: nobody else may act on them meanwhile.
-    pub(crate) fn places(&self) -> impl Iterator<Item = &Place> {
+    pub(crate) fn keys(&self) -> impl Iterator<Item = &EntryKey> {
         let spots = match self {
             Self::Create { spot, .. } | Self::Remove { spot, .. } | Self::SetAttributes { spot, .. } => {
                 [Some(spot), None]
@@ -139,7 +139,7 @@ impl Action {
             Self::Move { from, to, .. } | Self::Link { from, to } => [Some(from), Some(to)],
             Self::Stage { .. } | Self::ProbeModes { .. } | Self::ProbeLinks { .. } | Self::Fill { .. } => [None, None],
         };
-        spots.into_iter().flatten().map(|spot| &spot.place)
+        spots.into_iter().flatten().map(|spot| &spot.key)
     }
 
     /// Its name in an error.
@@ -204,8 +204,8 @@ impl Planner<'_> {
         }
     }
 
-    fn spot(&self, place: &Place) -> Spot {
-        self.routes().spot(place)
+    fn spot(&self, key: &EntryKey) -> Spot {
+        self.routes().spot(key)
     }
 
     /// The next action of an object.
@@ -225,7 +225,7 @@ impl Planner<'_> {
             return Plan::Nothing;
         }
         // Somebody moves it out of the way at this moment.
-        if let Some(holder) = inode.placed().iter().find_map(|place| self.holder(place, ino)) {
+        if let Some(holder) = inode.placed().iter().find_map(|key| self.holder(key, ino)) {
             return Plan::Blocked(holder);
         }
         if inode.names().is_empty() {
@@ -279,7 +279,7 @@ impl Planner<'_> {
 
     fn plan_dead(&mut self, ino: Ino) -> Plan {
         let inode = self.inodes.at(ino);
-        let Some(place) = inode.placed().first().cloned() else {
+        let Some(key) = inode.placed().first().cloned() else {
             return match inode.opens {
                 0 => Plan::Release,
                 _ => Plan::Nothing,
@@ -294,7 +294,7 @@ impl Planner<'_> {
             return Plan::Blocked(arriving);
         }
         act(Action::Remove {
-            spot: self.spot(&place),
+            spot: self.spot(&key),
             dir: is_dir,
             keep_open,
         })
@@ -308,19 +308,11 @@ impl Planner<'_> {
                 self.graph.park(ino);
                 return Some(Plan::Nothing);
             }
-            let place = inode.names()[0].clone();
-            return Some(self.plan_create(ino, &place));
+            let key = inode.names()[0].clone();
+            return Some(self.plan_create(ino, &key));
         }
-        let missing = inode
-            .names()
-            .iter()
-            .find(|place| !inode.placed().contains(place))
-            .cloned();
-        let stale = inode
-            .placed()
-            .iter()
-            .find(|place| !inode.names().contains(place))
-            .cloned();
+        let missing = inode.names().iter().find(|key| !inode.placed().contains(key)).cloned();
+        let stale = inode.placed().iter().find(|key| !inode.names().contains(key)).cloned();
         match (missing, stale) {
             (None, None) => None,
             (None, Some(stale)) => Some(act(Action::Remove {
@@ -332,16 +324,16 @@ impl Planner<'_> {
         }
     }
 
-    fn plan_create(&mut self, ino: Ino, place: &Place) -> Plan {
-        if let Some(plan) = self.make_ready(ino, place, false) {
+    fn plan_create(&mut self, ino: Ino, key: &EntryKey) -> Plan {
+        if let Some(plan) = self.make_ready(ino, key, false) {
             return plan;
         }
         if self.traits.modes().is_none() && self.inodes.at(ino).kind != Kind::Symlink {
             self.traits.want_modes();
             return Plan::Blocked(Ino::ROOT);
         }
-        let spot = self.spot(place);
-        let (mode, opened) = self.creation_mode(ino, place.dir);
+        let spot = self.spot(key);
+        let (mode, opened) = self.creation_mode(ino, key.dir);
         let keep_open = self.inodes.at(ino).opens > 0;
         let node = match &self.inodes.at(ino).body {
             Body::Dir(_) => Node::Dir,
@@ -365,7 +357,7 @@ impl Planner<'_> {
         })
     }
 
-    fn plan_arrival(&mut self, ino: Ino, to: &Place, stale: Option<&Place>) -> Plan {
+    fn plan_arrival(&mut self, ino: Ino, to: &EntryKey, stale: Option<&EntryKey>) -> Plan {
         let moves = stale.is_some();
         if let Some(plan) = self.make_ready(ino, to, moves) {
             return plan;
@@ -395,23 +387,23 @@ impl Planner<'_> {
     }
 
     /// Sees to it that a name can be taken in its container; `Some` while that is not so.
-    fn make_ready(&mut self, ino: Ino, place: &Place, may_clobber: bool) -> Step {
-        let above = self.inodes.at(place.dir);
+    fn make_ready(&mut self, ino: Ino, key: &EntryKey, may_clobber: bool) -> Step {
+        let above = self.inodes.at(key.dir);
         if above.is_old() {
-            if self.inodes.dir_at(place.dir).staging != Staging::Made {
-                return Some(self.want_staging(place.dir));
+            if self.inodes.dir_at(key.dir).staging != Staging::Made {
+                return Some(self.want_staging(key.dir));
             }
         } else if above.placed().is_empty() {
-            return Some(Plan::Blocked(place.dir));
+            return Some(Plan::Blocked(key.dir));
         }
-        if let Some(holder) = self.holder(place, ino) {
+        if let Some(holder) = self.holder(key, ino) {
             return Some(Plan::Blocked(holder));
         }
-        let occupant = self.inodes.placed_at(place)?;
-        self.plan_occupant(ino, occupant, place, may_clobber)
+        let occupant = self.inodes.placed_at(key)?;
+        self.plan_occupant(ino, occupant, key, may_clobber)
     }
 
-    fn plan_occupant(&mut self, ino: Ino, occupant: Ino, place: &Place, may_clobber: bool) -> Step {
+    fn plan_occupant(&mut self, ino: Ino, occupant: Ino, key: &EntryKey, may_clobber: bool) -> Step {
         let other = self.inodes.at(occupant);
         if other.work == Work::Running {
             return Some(Plan::Blocked(occupant));
@@ -425,11 +417,11 @@ impl Planner<'_> {
         if dead && empty {
             return Some(Plan::Blocked(occupant));
         }
-        let limbo = self.limbo(place.dir, occupant);
+        let limbo = self.limbo(key.dir, occupant);
         if let Some(holder) = self.holder(&limbo, ino) {
             return Some(Plan::Blocked(holder));
         }
-        let (from, to) = (self.spot(place), self.spot(&limbo));
+        let (from, to) = (self.spot(key), self.spot(&limbo));
         if self.inodes.at(occupant).placed().contains(&limbo) {
             return Some(act(Action::Remove {
                 spot: from,
@@ -446,16 +438,16 @@ impl Planner<'_> {
 
     /// Where an object waits that has a name in this container which another needs: in the job's own directory, or where it is, if that is on
     /// another device.
-    fn limbo(&self, dir: Ino, occupant: Ino) -> Place {
+    fn limbo(&self, dir: Ino, occupant: Ino) -> EntryKey {
         match self.inodes.is_foreign(dir) {
-            true => Place::new(dir, &parked_name(&self.config.staging_name, 'x', occupant.0)),
-            false => Place::new(LIMBO, OsStr::new(&format!("m{}", occupant.0))),
+            true => EntryKey::new(dir, &parked_name(&self.config.staging_name, 'x', occupant.0)),
+            false => EntryKey::new(LIMBO, OsStr::new(&format!("m{}", occupant.0))),
         }
     }
 
     /// Who else has an action under way on this name.
-    fn holder(&self, place: &Place, ino: Ino) -> Option<Ino> {
-        self.graph.holder(place).filter(|holder| *holder != ino)
+    fn holder(&self, key: &EntryKey, ino: Ino) -> Option<Ino> {
+        self.graph.holder(key).filter(|holder| *holder != ino)
     }
 
     /// The highest directory on the way up from `dir` that is not where it belongs.
@@ -574,9 +566,9 @@ impl Planner<'_> {
         if attrs.is_empty() {
             return None;
         }
-        let place = self.inodes.at(ino).placed()[0].clone();
+        let key = self.inodes.at(ino).placed()[0].clone();
         Some(act(Action::SetAttributes {
-            spot: self.spot(&place),
+            spot: self.spot(&key),
             attrs,
         }))
     }

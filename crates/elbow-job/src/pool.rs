@@ -237,7 +237,7 @@ impl Shared {
         if let Ok(inode) = state.model.inodes.get_mut(ino) {
             inode.work = Work::Running;
         }
-        state.model.graph.hold(ino, action.places());
+        state.model.graph.hold(ino, action.keys());
         let left = state.model.graph.left();
         state.pool.meter.begin(left);
         let journal_path = match action {
@@ -245,7 +245,7 @@ impl Shared {
             Action::Create { spot, .. } | Action::Move { to: spot, .. } | Action::Link { to: spot, .. }
                 if spot.visible =>
             {
-                state.model.inodes.old_path(spot.place.dir)
+                state.model.inodes.old_path(spot.key.dir)
             }
             _ => std::path::PathBuf::new(),
         };
@@ -286,7 +286,7 @@ impl Shared {
         let calls = result.as_ref().map_or(1, |done| done.calls.max(1)) as u32;
         state.pool.note_latency(took / calls);
         state.model.now = clock();
-        state.model.graph.let_go(action.places());
+        state.model.graph.let_go(action.keys());
         match result {
             Ok(done) => state.model.complete(ino, action, done),
             Err(errno) => {

@@ -14,7 +14,7 @@ use elbow_file::Handle;
 
 use crate::api::Ino;
 use crate::closed::is_closed;
-use crate::model::{Inodes, LIMBO, ModelConfig, Name, Place};
+use crate::model::{EntryKey, Inodes, LIMBO, ModelConfig, Name};
 use crate::options::Publish;
 use crate::staging::NEW;
 
@@ -48,7 +48,7 @@ pub(crate) struct Route {
 #[derive(Clone, Debug)]
 pub(crate) struct Spot {
     pub(crate) route: Route,
-    pub(crate) place: Place,
+    pub(crate) key: EntryKey,
     /// A name in an old directory itself (`--publish eager`): a roll back has to know it.
     pub(crate) visible: bool,
 }
@@ -62,12 +62,12 @@ pub(crate) struct Routes<'a> {
 
 impl Routes<'_> {
     /// Would a name in this directory be made under its own name at once?
-    pub(crate) fn is_visible(&self, place: &Place) -> bool {
+    pub(crate) fn is_visible(&self, key: &EntryKey) -> bool {
         self.config.publish == Publish::Eager
-            && place.dir != LIMBO
-            && self.inodes.at(place.dir).is_old()
-            && !self.inodes.base_has(place.dir, &place.name)
-            && !self.was_closed(place.dir)
+            && key.dir != LIMBO
+            && self.inodes.at(key.dir).is_old()
+            && !self.inodes.base_has(key.dir, &key.name)
+            && !self.was_closed(key.dir)
     }
 
     /// An old directory that its owner cannot change the names in until the commit sets its mode.
@@ -76,17 +76,17 @@ impl Routes<'_> {
         seen.is_some_and(|seen| is_closed(seen.mode))
     }
 
-    pub(crate) fn spot(&self, place: &Place) -> Spot {
-        let visible = self.is_visible(place);
-        let staged = place.dir != LIMBO && self.inodes.at(place.dir).is_old() && !visible;
+    pub(crate) fn spot(&self, key: &EntryKey) -> Spot {
+        let visible = self.is_visible(key);
+        let staged = key.dir != LIMBO && self.inodes.at(key.dir).is_old() && !visible;
         let route = if staged {
-            self.route_staging(place.dir)
+            self.route_staging(key.dir)
         } else {
-            self.route_dir(place.dir)
+            self.route_dir(key.dir)
         };
         Spot {
             route,
-            place: place.clone(),
+            key: key.clone(),
             visible,
         }
     }
@@ -102,16 +102,16 @@ impl Routes<'_> {
             };
         }
         let inode = self.inodes.at(ino);
-        let place = match &inode.old {
-            Some(old) => &old.places()[0],
+        let key = match &inode.old {
+            Some(old) => &old.names()[0],
             None => &inode.placed()[0],
         };
         let above = if inode.is_old() {
-            self.route_dir(place.dir)
+            self.route_dir(key.dir)
         } else {
-            self.spot(place).route
+            self.spot(key).route
         };
-        above.join(place.name.clone(), owner)
+        above.join(key.name.clone(), owner)
     }
 
     /// The way to the staging directory of an old directory.

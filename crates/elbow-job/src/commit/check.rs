@@ -147,8 +147,8 @@ fn moved_dirs(model: &Model) -> Vec<PathBuf> {
         .all()
         .filter_map(|(_, inode)| Some((inode, inode.old.as_ref()?)))
         .filter(|(inode, _)| inode.is_dir() && !inode.names().is_empty());
-    olds.flat_map(|(inode, old)| old.places().iter().filter(|place| !inode.names().contains(place)))
-        .map(|place| model.inodes.old_path(place.dir).join(&*place.name))
+    olds.flat_map(|(inode, old)| old.names().iter().filter(|key| !inode.names().contains(key)))
+        .map(|key| model.inodes.old_path(key.dir).join(&*key.name))
         .collect()
 }
 
@@ -185,17 +185,14 @@ fn expectations(model: &Model, hidden: bool) -> Vec<(PathBuf, Expected<Stat>)> {
         if ino != Ino::ROOT && inode.is_old() && is_changed(inode) {
             expect_old(model, ino, inode, &mut all);
         }
-        for place in inode.names() {
-            let is_new_name = !inode
-                .old
-                .as_ref()
-                .is_some_and(|old| old.is_place(place.dir, &place.name));
+        for key in inode.names() {
+            let is_new_name = !inode.old.as_ref().is_some_and(|old| old.had_name(key.dir, &key.name));
             if is_new_name
-                && model.inodes.at(place.dir).is_old()
-                && (hidden || !model.routes().is_visible(place))
-                && !model.inodes.base_has(place.dir, &place.name)
+                && model.inodes.at(key.dir).is_old()
+                && (hidden || !model.routes().is_visible(key))
+                && !model.inodes.base_has(key.dir, &key.name)
             {
-                all.push((model.inodes.old_path(place.dir).join(&*place.name), Expected::Absent));
+                all.push((model.inodes.old_path(key.dir).join(&*key.name), Expected::Absent));
             }
         }
     }
@@ -204,7 +201,7 @@ fn expectations(model: &Model, hidden: bool) -> Vec<(PathBuf, Expected<Stat>)> {
 
 fn is_changed(inode: &Inode) -> bool {
     let old = inode.old.as_ref().expect("an old object");
-    let renamed = old.places().iter().any(|place| !inode.names().contains(place));
+    let renamed = old.names().iter().any(|key| !inode.names().contains(key));
     let set = inode.dirty.mode || inode.dirty.owner || !inode.dirty_xattrs.is_empty();
     let timed = inode.dirty.times && !inode.is_dir();
     renamed || set || timed || inode.content().is_some_and(|content| content.changed())
@@ -212,8 +209,8 @@ fn is_changed(inode: &Inode) -> bool {
 
 fn expect_old(model: &Model, ino: Ino, inode: &Inode, all: &mut Vec<(PathBuf, Expected<Stat>)>) {
     let old = inode.old.as_ref().expect("an old object");
-    for place in old.places() {
-        let path = model.inodes.old_path(place.dir).join(&*place.name);
+    for key in old.names() {
+        let path = model.inodes.old_path(key.dir).join(&*key.name);
         if inode.is_dir() && !model.inodes.is_alive(ino) {
             let names = inode
                 .dir()

@@ -10,7 +10,7 @@ use super::check::remembered;
 use super::record::{Attributes, Before, Departure, Patch, Placement, Record, Replaced, Seen, Slot, Source};
 use super::waiting::{slots_in, waiting_dir};
 use crate::api::Ino;
-use crate::model::{Inode, Model, Place, Staging};
+use crate::model::{EntryKey, Inode, Model, Staging};
 use crate::plan::NewAttrs;
 use crate::report::{Change, ChangeKind};
 use crate::routes::patch_name;
@@ -46,12 +46,12 @@ pub(super) fn draft(model: &Model, hidden: bool) -> Record {
     draft.finish()
 }
 
-fn path_of(model: &Model, place: &Place) -> PathBuf {
-    model.inodes.path(place.dir).join(&*place.name)
+fn path_of(model: &Model, key: &EntryKey) -> PathBuf {
+    model.inodes.path(key.dir).join(&*key.name)
 }
 
-fn old_path_of(model: &Model, place: &Place) -> PathBuf {
-    model.inodes.old_path(place.dir).join(&*place.name)
+fn old_path_of(model: &Model, key: &EntryKey) -> PathBuf {
+    model.inodes.old_path(key.dir).join(&*key.name)
 }
 
 fn is_changed(inode: &Inode) -> bool {
@@ -64,13 +64,12 @@ fn seen(inode: &Inode) -> Option<Seen> {
 }
 
 /// Will the placement of another object take this name from a file in one step?
-fn is_replaced(model: &Model, place: &Place) -> bool {
-    let Some(other) = model.inodes.dir_at(place.dir).entries().get(&place.name) else {
+fn is_replaced(model: &Model, key: &EntryKey) -> bool {
+    let Some(other) = model.inodes.dir_at(key.dir).entries().get(&key.name) else {
         return false;
     };
     let other = model.inodes.at(*other);
-    let moved_here =
-        !other.is_old() || other.names().first().is_some_and(|first| first == place) && !keeps_a_name(other);
+    let moved_here = !other.is_old() || other.names().first().is_some_and(|first| first == key) && !keeps_a_name(other);
     !other.is_dir() && moved_here
 }
 
@@ -79,7 +78,7 @@ fn keeps_a_name(inode: &Inode) -> bool {
     inode
         .old
         .as_ref()
-        .is_some_and(|old| old.places().iter().any(|place| inode.names().contains(place)))
+        .is_some_and(|old| old.names().iter().any(|key| inode.names().contains(key)))
 }
 
 /// A record in the making.
@@ -156,7 +155,7 @@ impl Draft<'_> {
         parked_name(&self.model.config.staging_name, kind, self.slots)
     }
 
-    fn place(&mut self, to: &Place, from: Source, is_locked: bool) {
+    fn place(&mut self, to: &EntryKey, from: Source, is_locked: bool) {
         let path = path_of(self.model, to);
         if self.model.inodes.at(to.dir).is_old() {
             self.before.names.insert(path.clone(), old_path_of(self.model, to));
@@ -170,15 +169,15 @@ impl Draft<'_> {
     }
 
     fn new_names(&mut self, inode: &Inode) {
-        for place in inode.names() {
-            let is_visible = self.model.routes().is_visible(place);
-            if self.model.inodes.at(place.dir).is_old() && (self.hidden || !is_visible) {
-                self.place(place, Source::Staged, inode.is_locked());
+        for key in inode.names() {
+            let is_visible = self.model.routes().is_visible(key);
+            if self.model.inodes.at(key.dir).is_old() && (self.hidden || !is_visible) {
+                self.place(key, Source::Staged, inode.is_locked());
                 if is_visible {
-                    self.staged(place.dir);
+                    self.staged(key.dir);
                 }
                 if inode.is_locked() {
-                    self.attributes_of_new_dir(inode, path_of(self.model, place));
+                    self.attributes_of_new_dir(inode, path_of(self.model, key));
                 }
             }
         }
@@ -186,26 +185,24 @@ impl Draft<'_> {
 
     /// An old object that goes: by itself, or covered by the directory above it that goes too.
     fn removed(&mut self, inode: &Inode) {
-        for place in inode.old.as_ref().expect("an old object").places() {
-            if !self.model.inodes.is_alive(place.dir) {
+        for key in inode.old.as_ref().expect("an old object").names() {
+            if !self.model.inodes.is_alive(key.dir) {
                 continue;
             }
-            if !inode.is_dir() && is_replaced(self.model, place) {
-                self.replaced.insert(path_of(self.model, place), seen(inode));
+            if !inode.is_dir() && is_replaced(self.model, key) {
+                self.replaced.insert(path_of(self.model, key), seen(inode));
             } else {
-                self.remove(inode, place);
+                self.remove(inode, key);
             }
         }
     }
 
     /// One name of an old object goes, and nothing takes it at once.
-    fn remove(&mut self, inode: &Inode, place: &Place) {
+    fn remove(&mut self, inode: &Inode, key: &EntryKey) {
         let slot = self.parking('d');
-        self.record
-            .parked
-            .push((self.model.inodes.path(place.dir), slot.clone()));
+        self.record.parked.push((self.model.inodes.path(key.dir), slot.clone()));
         self.record.departures.push(Departure {
-            path: old_path_of(self.model, place),
+            path: old_path_of(self.model, key),
             slot: Slot::Beside(slot),
             seen: seen(inode),
             is_dead: true,
@@ -215,10 +212,10 @@ impl Draft<'_> {
     /// An old file without a name in the job that lives on under names that the job never saw: it is changed in
     /// the job's own directory, and goes with it.
     fn orphan(&mut self, ino: Ino, inode: &Inode) {
-        let places = &inode.old.as_ref().expect("an old object").places();
-        let (slot, path) = match self.model.inodes.is_foreign(places[0].dir) {
+        let before = &inode.old.as_ref().expect("an old object").names();
+        let (slot, path) = match self.model.inodes.is_foreign(before[0].dir) {
             true => {
-                let (slot, _) = self.wait(places[0].dir, places[0].dir);
+                let (slot, _) = self.wait(before[0].dir, before[0].dir);
                 let (dir, name) = self.record.parked.last().expect("it waits there");
                 (slot, dir.join(name))
             }
@@ -229,13 +226,13 @@ impl Draft<'_> {
             }
         };
         self.record.departures.push(Departure {
-            path: old_path_of(self.model, &places[0]),
+            path: old_path_of(self.model, &before[0]),
             slot,
             seen: seen(inode),
             is_dead: false,
         });
-        for place in &places[1..] {
-            self.remove(inode, place);
+        for key in &before[1..] {
+            self.remove(inode, key);
         }
         self.content(ino, inode, path.clone());
         self.attributes(ino, inode, path);
@@ -250,32 +247,30 @@ impl Draft<'_> {
     }
 
     fn names(&mut self, ino: Ino, inode: &Inode) {
-        let places = &inode.old.as_ref().expect("an old object").places();
-        let mut lost: Vec<&Place> = places.iter().filter(|place| !inode.names().contains(place)).collect();
-        let mut gained: Vec<&Place> = inode.names().iter().filter(|place| !places.contains(place)).collect();
-        let kept = inode.names().iter().find(|place| places.contains(place));
+        let before = &inode.old.as_ref().expect("an old object").names();
+        let mut lost: Vec<&EntryKey> = before.iter().filter(|key| !inode.names().contains(key)).collect();
+        let mut gained: Vec<&EntryKey> = inode.names().iter().filter(|key| !before.contains(key)).collect();
+        let kept = inode.names().iter().find(|key| before.contains(key));
         // A name that becomes another is a rename: who may do that may not link what is somebody else's.
         while !lost.is_empty() && !gained.is_empty() {
             let to = gained.remove(0);
-            let same_dir = lost.iter().position(|place| place.dir == to.dir);
+            let same_dir = lost.iter().position(|key| key.dir == to.dir);
             let from = lost.remove(same_dir.unwrap_or(0));
             self.move_to(ino, inode, from, to);
         }
         let first = path_of(self.model, kept.unwrap_or(&inode.names()[0]));
-        let links = gained
-            .into_iter()
-            .map(|place| (first.clone(), path_of(self.model, place)));
+        let links = gained.into_iter().map(|key| (first.clone(), path_of(self.model, key)));
         self.record.links.extend(links);
-        for place in lost.into_iter().filter(|place| self.model.inodes.is_alive(place.dir)) {
-            if is_replaced(self.model, place) {
-                self.replaced.insert(path_of(self.model, place), seen(inode));
+        for key in lost.into_iter().filter(|key| self.model.inodes.is_alive(key.dir)) {
+            if is_replaced(self.model, key) {
+                self.replaced.insert(path_of(self.model, key), seen(inode));
             } else {
-                self.remove(inode, place);
+                self.remove(inode, key);
             }
         }
     }
 
-    fn move_to(&mut self, ino: Ino, inode: &Inode, from: &Place, to: &Place) {
+    fn move_to(&mut self, ino: Ino, inode: &Inode, from: &EntryKey, to: &EntryKey) {
         let (slot, source) = if from.dir == to.dir {
             let slot = self.parking('m');
             // What is replaced by an exchange of names stays there.
@@ -388,7 +383,7 @@ impl Draft<'_> {
             .all()
             .filter(|(ino, inode)| inode.is_old() && model.inodes.is_alive(*ino));
         let holders: BTreeSet<Ino> = olds
-            .flat_map(|(_, inode)| inode.names().iter().map(|place| place.dir))
+            .flat_map(|(_, inode)| inode.names().iter().map(|key| key.dir))
             .collect();
         for dir in holders.into_iter().filter(|dir| !model.inodes.at(*dir).is_old()) {
             self.attributes_of_new_dir(model.inodes.at(dir), model.inodes.path(dir));
@@ -444,9 +439,9 @@ pub(crate) fn changes(model: &Model) -> Vec<Change> {
     let mut changes = Vec::new();
     for (ino, inode) in model.inodes.all() {
         match &inode.old {
-            None => changes.extend(inode.names().iter().map(|place| Change {
+            None => changes.extend(inode.names().iter().map(|key| Change {
                 kind: ChangeKind::Created,
-                path: path_of(model, place),
+                path: path_of(model, key),
                 from: None,
             })),
             Some(_) => old_changes(model, ino, inode, &mut changes),
@@ -457,12 +452,12 @@ pub(crate) fn changes(model: &Model) -> Vec<Change> {
 }
 
 fn old_changes(model: &Model, ino: Ino, inode: &Inode, changes: &mut Vec<Change>) {
-    let places = &inode.old.as_ref().expect("an old object").places();
-    let now: HashSet<PathBuf> = inode.names().iter().map(|place| path_of(model, place)).collect();
-    let was: HashSet<PathBuf> = places.iter().map(|place| old_path_of(model, place)).collect();
+    let before = &inode.old.as_ref().expect("an old object").names();
+    let now: HashSet<PathBuf> = inode.names().iter().map(|key| path_of(model, key)).collect();
+    let was: HashSet<PathBuf> = before.iter().map(|key| old_path_of(model, key)).collect();
     let mut lost = was.difference(&now);
     for gained in now.difference(&was) {
-        let moved_itself = inode.names().iter().any(|place| !places.contains(place));
+        let moved_itself = inode.names().iter().any(|key| !before.contains(key));
         let from = if moved_itself { lost.next().cloned() } else { None };
         let kind = if from.is_some() {
             ChangeKind::Renamed

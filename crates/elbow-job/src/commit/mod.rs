@@ -676,9 +676,9 @@ fn leftovers(model: &Model) -> Leftovers {
         if inode.is_old() && inode.dir().is_ok_and(|dir| dir.staging != Staging::None) {
             touched.insert(ino);
         }
-        for place in inode.placed().iter().filter(|place| model.routes().is_visible(place)) {
-            touched.insert(place.dir);
-            left.visible.push(model.inodes.old_path(place.dir).join(&*place.name));
+        for key in inode.placed().iter().filter(|key| model.routes().is_visible(key)) {
+            touched.insert(key.dir);
+            left.visible.push(model.inodes.old_path(key.dir).join(&*key.name));
         }
         left.names += inode.placed().len();
     }

@@ -26,7 +26,7 @@ use super::saved::{
 };
 use super::watch::{Hook, Tally};
 use crate::api::Ino;
-use crate::model::{self, Body, Inode, Model, Place, Source};
+use crate::model::{self, Body, EntryKey, Inode, Model, Source};
 use crate::options::Publish;
 use crate::plan::{NewAttrs, Node};
 use crate::report::{Cause, DeferredError, Kept, Phase};
@@ -384,7 +384,7 @@ impl<'a> Placing<'a> {
                 if inode.is_dir() {
                     placing.settle(ino);
                 }
-                let holders = inode.names().iter().map(|place| place.dir);
+                let holders = inode.names().iter().map(|key| key.dir);
                 placing
                     .used
                     .extend(holders.filter(|dir| model.inodes.at(*dir).is_old()));
@@ -414,14 +414,14 @@ impl<'a> Placing<'a> {
         }
     }
 
-    fn is_there(&self, inode: &Inode, place: &Place) -> bool {
-        let above = self.settled.get(&place.dir).copied();
-        inode.placed().contains(place) && above.unwrap_or_else(|| self.model.inodes.at(place.dir).is_old())
+    fn is_there(&self, inode: &Inode, key: &EntryKey) -> bool {
+        let above = self.settled.get(&key.dir).copied();
+        inode.placed().contains(key) && above.unwrap_or_else(|| self.model.inodes.at(key.dir).is_old())
     }
 
-    fn position(&self, place: &Place) -> Position {
-        let mut names = vec![place.name.clone()];
-        let mut at = place.dir;
+    fn position(&self, key: &EntryKey) -> Position {
+        let mut names = vec![key.name.clone()];
+        let mut at = key.dir;
         while !self.model.inodes.at(at).is_old() {
             let above = &self.model.inodes.at(at).names()[0];
             names.push(above.name.clone());
@@ -441,7 +441,7 @@ impl<'a> Placing<'a> {
             .all()
             .filter(|(ino, inode)| !inode.is_old() && self.model.inodes.is_alive(*ino));
         let wanting = all.filter(|(_, inode)| {
-            inode.is_dir() || inode.has_work(true) || inode.names().iter().any(|place| !self.is_there(inode, place))
+            inode.is_dir() || inode.has_work(true) || inode.names().iter().any(|key| !self.is_there(inode, key))
         });
         wanting.map(|(ino, inode)| (ino, self.object(ino, inode))).collect()
     }
@@ -451,10 +451,10 @@ impl<'a> Placing<'a> {
         let settled = self.settled.iter().filter(|(_, is_there)| **is_there);
         let placed = settled.flat_map(|(dir, _)| {
             let placed = self.model.inodes.dir_at(*dir).placed().iter();
-            placed.map(move |(name, ino)| (Place::new(*dir, name), *ino))
+            placed.map(move |(name, ino)| (EntryKey::new(*dir, name), *ino))
         });
-        let stale = placed.filter(|(place, ino)| !self.model.inodes.at(*ino).names().contains(place));
-        stale.map(|(place, _)| self.position(&place)).collect()
+        let stale = placed.filter(|(key, ino)| !self.model.inodes.at(*ino).names().contains(key));
+        stale.map(|(key, _)| self.position(&key)).collect()
     }
 
     /// New objects that are where they should be, apart from directories.
@@ -465,10 +465,10 @@ impl<'a> Placing<'a> {
             .all()
             .filter(|(ino, inode)| !inode.is_old() && self.model.inodes.is_alive(*ino));
         let others = news.filter(|(_, inode)| !inode.is_dir());
-        let names = others.flat_map(|(_, inode)| inode.names().iter().map(move |place| (inode, place)));
-        let there = names.filter(|(inode, place)| self.is_there(inode, place));
-        let stored = |(inode, place): (&Inode, &Place)| Stored {
-            at: self.position(place),
+        let names = others.flat_map(|(_, inode)| inode.names().iter().map(move |key| (inode, key)));
+        let there = names.filter(|(inode, key)| self.is_there(inode, key));
+        let stored = |(inode, key): (&Inode, &EntryKey)| Stored {
+            at: self.position(key),
             kind: inode.kind,
             size: inode.content().map_or(0, model::Content::counted),
         };
@@ -476,23 +476,23 @@ impl<'a> Placing<'a> {
     }
 
     fn object(&self, ino: Ino, inode: &Inode) -> Object {
-        let first = inode.names().iter().find(|place| self.is_there(inode, place));
+        let first = inode.names().iter().find(|key| self.is_there(inode, key));
         let at = first.unwrap_or(&inode.names()[0]);
         let missing = inode
             .names()
             .iter()
-            .filter(|place| *place != at && !self.is_there(inode, place));
+            .filter(|key| *key != at && !self.is_there(inode, key));
         Object {
             at: self.position(at),
             is_made: first.is_some(),
-            links: missing.map(|place| self.position(place)).collect(),
+            links: missing.map(|key| self.position(key)).collect(),
             node: node_of(inode),
             attrs: self.attributes(ino, inode, at, first.is_some()),
             content: content_of(inode, first.is_some()),
         }
     }
 
-    fn attributes(&self, ino: Ino, inode: &Inode, at: &Place, is_made: bool) -> NewAttrs {
+    fn attributes(&self, ino: Ino, inode: &Inode, at: &EntryKey, is_made: bool) -> NewAttrs {
         let is_link = inode.kind == Kind::Symlink;
         // They are not its own there, but those of what it points to.
         if is_link && self.model.traits.has_no_link_attributes() {
@@ -514,7 +514,7 @@ impl<'a> Placing<'a> {
     }
 
     /// What is created there belongs to whom it should, whatever number the storage shows for that.
-    fn is_given(&self, inode: &Inode, at: &Place) -> bool {
+    fn is_given(&self, inode: &Inode, at: &EntryKey) -> bool {
         let group = self.model.inodes.gives(self.container(at.dir)).group;
         (inode.uid, inode.gid) == (self.model.config.own_uid, group.unwrap_or(self.model.config.own_gid))
     }

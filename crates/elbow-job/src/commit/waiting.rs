@@ -25,7 +25,7 @@ pub(super) fn waiting_dir(model: &Model, from: Ino, to: Ino) -> Ino {
     }
     let mut at = from;
     while !stays(model, at) && !model.inodes.is_bound(at) {
-        at = old_place(model, at).dir;
+        at = old_name_of(model, at).dir;
     }
     at
 }
@@ -44,8 +44,8 @@ fn old_dir_above(model: &Model, dir: Ino) -> Ino {
     at
 }
 
-fn old_place(model: &Model, dir: Ino) -> &crate::model::Place {
-    &model.inodes.at(dir).old.as_ref().expect("an old directory").places()[0]
+fn old_name_of(model: &Model, dir: Ino) -> &crate::model::EntryKey {
+    &model.inodes.at(dir).old.as_ref().expect("an old directory").names()[0]
 }
 
 /// Neither an old directory nor any above it gets another name.
@@ -53,9 +53,9 @@ fn stays(model: &Model, dir: Ino) -> bool {
     let mut at = dir;
     while at != Ino::ROOT {
         let inode = model.inodes.at(at);
-        let before = inode.old_place();
+        let before = inode.old_name();
         match inode.names().first() {
-            Some(place) if Some(place) == before => at = place.dir,
+            Some(key) if Some(key) == before => at = key.dir,
             _ => return false,
         }
     }

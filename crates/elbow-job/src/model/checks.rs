@@ -110,7 +110,7 @@ impl Checks<'_> {
             .at(ino)
             .names()
             .first()
-            .map(|place| self.inodes.device(place.dir));
+            .map(|key| self.inodes.device(key.dir));
         match is_in {
             Some(device) if device != self.inodes.device(dir) => Err(Errno::XDEV),
             _ => Ok(()),

@@ -53,7 +53,7 @@ use crate::routes::Routes;
 pub(crate) use attributes::{ACCESS_ACL, CAPABILITY, DEFAULT_ACL, has_set_id};
 use checks::Checks;
 pub(crate) use content::{Content, EAGER_DRAIN_BYTES, Fill, Piece, Segment, Source};
-pub(crate) use inodes::{Body, Dir, Dirty, FoundEntry, FoundXattrs, Inode, Inodes, Listing, Place, Staging, Work};
+pub(crate) use inodes::{Body, Dir, Dirty, EntryKey, FoundEntry, FoundXattrs, Inode, Inodes, Listing, Staging, Work};
 pub(crate) use ledger::SpaceLedger;
 pub(crate) use names::NewObject;
 pub(crate) use schedule::Scheduler;

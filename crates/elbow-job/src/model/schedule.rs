@@ -80,8 +80,8 @@ impl Scheduler<'_> {
     /// The directory that a new object has to be created in.
     fn arrives_in(&self, ino: Ino) -> Option<Ino> {
         let inode = self.inodes.get(ino).ok()?;
-        let place = inode.names().first()?;
-        (inode.placed().is_empty() && !inode.is_old()).then_some(place.dir)
+        let key = inode.names().first()?;
+        (inode.placed().is_empty() && !inode.is_old()).then_some(key.dir)
     }
 
     /// Has an object rested long enough since its last change, or is there too much of it to wait?

@@ -31,10 +31,10 @@ impl Inodes {
             if let Some(seen) = inode.seen() {
                 return seen.dev;
             }
-            let before = inode.old_place();
-            let place = before.or(inode.names.first()).or(inode.placed.first());
-            let Some(place) = place else { break };
-            at = place.dir;
+            let before = inode.old_name();
+            let key = before.or(inode.names.first()).or(inode.placed.first());
+            let Some(key) = key else { break };
+            at = key.dir;
         }
         self.home_device
     }
@@ -47,7 +47,7 @@ impl Inodes {
     /// An old directory that is on another device than the one that it was in: the root of a subvolume.
     pub(crate) fn is_bound(&self, ino: Ino) -> bool {
         let Ok(inode) = self.get(ino) else { return false };
-        let above = inode.old_place();
+        let above = inode.old_name();
         self.has_bounds && inode.is_dir() && above.is_some_and(|above| self.device(above.dir) != self.device(ino))
     }
 
@@ -59,7 +59,7 @@ impl Inodes {
                 return Some(at);
             }
             let inode = self.get(at).ok()?;
-            let before = inode.old_place();
+            let before = inode.old_name();
             at = inode.names.first().or(before).or(inode.placed.first())?.dir;
         }
         None

@@ -13,19 +13,19 @@ use crate::closed::OWNER_ALL;
 use crate::model::Name;
 use crate::model::content::Content;
 use crate::model::inherit::Inheritance;
-use crate::model::rare::{Places, Rare};
+use crate::model::rare::{EntryKeys, Rare};
 
 /// What its owner needs to change the names in a directory, or to move it to another.
 const OWNER_WRITE_SEARCH: u32 = 0o300;
 
-/// A name in a directory.
+/// A name in a directory of the model.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Place {
+pub(crate) struct EntryKey {
     pub(crate) dir: Ino,
     pub(crate) name: Name,
 }
 
-impl Place {
+impl EntryKey {
     pub(crate) fn new(dir: Ino, name: &OsStr) -> Self {
         Self {
             dir,
@@ -44,19 +44,19 @@ pub(crate) struct Old {
     /// Its attributes when the job first saw them; `None` until fetched.
     pub(crate) seen: Option<Stat>,
     /// Its names when the job first saw them.
-    pub(super) places: Places,
+    pub(super) names: EntryKeys,
     /// Extended attributes of which the job may know the names and not the values.
     pub(crate) closed_xattrs: Rare<BTreeSet<OsString>>,
 }
 
 impl Old {
     /// Its names when the job first saw them.
-    pub(crate) fn places(&self) -> &Places {
-        &self.places
+    pub(crate) fn names(&self) -> &EntryKeys {
+        &self.names
     }
 
-    pub(crate) fn is_place(&self, dir: Ino, name: &OsStr) -> bool {
-        self.places.iter().any(|place| place.is(dir, name))
+    pub(crate) fn had_name(&self, dir: Ino, name: &OsStr) -> bool {
+        self.names.iter().any(|key| key.is(dir, name))
     }
 }
 
@@ -190,7 +190,7 @@ pub(crate) struct Inode {
     pub(crate) visible_ino: u64,
     pub(crate) old: Option<Box<Old>>,
     /// What the job calls it.
-    pub(super) names: Places,
+    pub(super) names: EntryKeys,
     pub(crate) lookups: u64,
     pub(crate) opens: u32,
     pub(crate) write_opens: u32,
@@ -201,7 +201,7 @@ pub(crate) struct Inode {
     /// File capabilities are gone, whatever the storage says when it is asked for extended attributes.
     pub(crate) lost_capability: bool,
     /// Where the storage has it by now.
-    pub(super) placed: Places,
+    pub(super) placed: EntryKeys,
     pub(crate) dirty: Dirty,
     pub(crate) work: Work,
 }
@@ -222,7 +222,7 @@ impl Inode {
             nlink: 0,
             visible_ino: 0,
             old: None,
-            names: Places::default(),
+            names: EntryKeys::default(),
             lookups: 0,
             opens: 0,
             write_opens: 0,
@@ -230,7 +230,7 @@ impl Inode {
             xattrs: None,
             dirty_xattrs: Rare::default(),
             lost_capability: false,
-            placed: Places::default(),
+            placed: EntryKeys::default(),
             dirty: Dirty::default(),
             work: Work::Idle,
         }
@@ -294,7 +294,7 @@ impl Inode {
 
     /// It is on the storage, and only has to be moved to another name, or removed.
     pub(crate) fn only_lacks_names(&self) -> bool {
-        let is_there = self.placed.iter().any(|place| !self.names.contains(place));
+        let is_there = self.placed.iter().any(|key| !self.names.contains(key));
         !self.is_old() && is_there
     }
 
@@ -304,18 +304,18 @@ impl Inode {
     }
 
     /// What the job calls it.
-    pub(crate) fn names(&self) -> &Places {
+    pub(crate) fn names(&self) -> &EntryKeys {
         &self.names
     }
 
     /// Where the storage has it by now.
-    pub(crate) fn placed(&self) -> &Places {
+    pub(crate) fn placed(&self) -> &EntryKeys {
         &self.placed
     }
 
     /// The name that an old object had before the job.
-    pub(crate) fn old_place(&self) -> Option<&Place> {
-        self.old.as_ref().and_then(|old| old.places.first())
+    pub(crate) fn old_name(&self) -> Option<&EntryKey> {
+        self.old.as_ref().and_then(|old| old.names.first())
     }
 
     /// Its attributes when the job first saw it: `None` for a new object, or before they were fetched.

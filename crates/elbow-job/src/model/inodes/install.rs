@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use elbow_file::{DirEntry, Errno, Handle, Kind, Stat};
 
-use super::{Body, Inode, Inodes, Old, Place};
+use super::{Body, EntryKey, Inode, Inodes, Old};
 use crate::api::Ino;
 use crate::model::attributes::{ACCESS_ACL, DEFAULT_ACL, apply_mode, drop_capability};
 use crate::routes::DirSide;
@@ -90,7 +90,7 @@ impl Inodes {
     }
 
     fn install_entry(&mut self, parent: Ino, found: &FoundEntry) {
-        let place = Place::new(parent, &found.entry.name);
+        let key = EntryKey::new(parent, &found.entry.name);
         let several = found.stat.filter(|stat| stat.kind != Kind::Dir && stat.nlink > 1);
         found.stat.iter().for_each(|stat| self.note_device(stat));
         let known = several.and_then(|stat| self.linked.get(&(stat.dev, stat.ino)).copied());
@@ -101,7 +101,7 @@ impl Inodes {
                 .map_or_else(|| unknown(&found.entry), Inode::of_stat);
             inode.old = Some(Box::new(Old {
                 seen: found.stat,
-                places: Default::default(),
+                names: Default::default(),
                 closed_xattrs: Default::default(),
             }));
             self.add(inode)
@@ -111,11 +111,11 @@ impl Inodes {
         }
         let inode = self.at_mut(ino);
         let is_dir = inode.is_dir();
-        inode.names.push(place.clone());
-        inode.old.as_mut().expect("an old object").places.push(place.clone());
+        inode.names.push(key.clone());
+        inode.old.as_mut().expect("an old object").names.push(key.clone());
         let dir = self.dir_at_mut(parent);
         dir.subdirs += u32::from(is_dir);
-        dir.entries.insert(place.name, ino);
+        dir.entries.insert(key.name, ino);
     }
 
     /// Attributes of an object whose name was known before.

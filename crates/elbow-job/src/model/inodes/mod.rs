@@ -26,13 +26,13 @@ use std::path::PathBuf;
 
 use elbow_file::{Errno, Handle, Kind, Protection, Stat};
 
-use super::rare::{Places, Rare};
+use super::rare::{EntryKeys, Rare};
 use super::{LIMBO, Name};
 use crate::api::{Answer, Fetch, Ino, OpError};
 use crate::closed::OWNER_ALL;
 use crate::routes::DirSide;
 use crate::staging::is_staging_name;
-pub(crate) use inode::{Body, Dir, Dirty, Inode, Old, Place, Staging, Work};
+pub(crate) use inode::{Body, Dir, Dirty, EntryKey, Inode, Old, Staging, Work};
 pub(crate) use install::{FoundEntry, FoundXattrs, Listing};
 
 /// See the module's header.
@@ -58,7 +58,7 @@ impl Inodes {
         }
         root.old = Some(Box::new(Old {
             seen: Some(*stat),
-            places: Places::default(),
+            names: EntryKeys::default(),
             closed_xattrs: Rare::default(),
         }));
         root.lookups = 1;
@@ -165,8 +165,8 @@ impl Inodes {
     pub(crate) fn awaiting_old(&self) -> HashSet<Ino> {
         let mut awaiting = HashSet::new();
         let olds = self.all().filter(|(_, inode)| inode.is_old());
-        for place in olds.flat_map(|(_, inode)| &inode.names) {
-            let mut at = place.dir;
+        for key in olds.flat_map(|(_, inode)| &inode.names) {
+            let mut at = key.dir;
             while !self.at(at).is_old() && awaiting.insert(at) {
                 at = self.at(at).names[0].dir;
             }
@@ -186,20 +186,20 @@ impl Inodes {
         let mut at = ino;
         while at != Ino::ROOT {
             let Ok(inode) = self.get(at) else { break };
-            let place = inode.names.first().or_else(|| inode.old_place());
-            let Some(place) = place.or_else(|| inode.placed.first()) else {
+            let key = inode.names.first().or_else(|| inode.old_name());
+            let Some(key) = key.or_else(|| inode.placed.first()) else {
                 break;
             };
-            parts.push(place.name.clone());
-            at = place.dir;
+            parts.push(key.name.clone());
+            at = key.dir;
         }
         parts.iter().rev().map(|name| &**name).collect()
     }
 
     /// The path that an old object had before the job.
     pub(crate) fn old_path(&self, ino: Ino) -> PathBuf {
-        let place = self.at(ino).old_place();
-        place.map_or_else(PathBuf::new, |place| self.old_path(place.dir).join(&*place.name))
+        let key = self.at(ino).old_name();
+        key.map_or_else(PathBuf::new, |key| self.old_path(key.dir).join(&*key.name))
     }
 
     /// What chattr(1) protects an old object from.
@@ -262,10 +262,10 @@ impl Inodes {
             if at == above {
                 return true;
             }
-            let Some(place) = self.get(at).ok().and_then(|inode| inode.names.first()) else {
+            let Some(key) = self.get(at).ok().and_then(|inode| inode.names.first()) else {
                 return false;
             };
-            at = place.dir;
+            at = key.dir;
         }
     }
 
@@ -274,18 +274,18 @@ impl Inodes {
         self.get(ino)
             .ok()
             .and_then(|inode| inode.names.first())
-            .map_or(Ino::ROOT, |place| place.dir)
+            .map_or(Ino::ROOT, |key| key.dir)
     }
 
     /// Enters a name, in both directions.
     pub(crate) fn add_name(&mut self, ino: Ino, parent: Ino, name: &OsStr) {
-        let place = Place::new(parent, name);
+        let key = EntryKey::new(parent, name);
         let inode = self.at_mut(ino);
         let is_dir = inode.is_dir();
         if !is_dir {
             inode.nlink += 1;
         }
-        inode.names.push(place.clone());
+        inode.names.push(key.clone());
         let above = self.at_mut(parent);
         if is_dir {
             above.nlink += 1;
@@ -295,17 +295,17 @@ impl Inodes {
         if dir.gone.get(name) == Some(&ino) {
             dir.gone.remove(name);
         }
-        dir.entries.insert(place.name, ino);
+        dir.entries.insert(key.name, ino);
     }
 
     pub(crate) fn remove_name(&mut self, ino: Ino, parent: Ino, name: &OsStr) {
         let inode = self.at_mut(ino);
         let is_dir = inode.is_dir();
-        inode.names.retain(|place| !place.is(parent, name));
+        inode.names.retain(|key| !key.is(parent, name));
         if !is_dir {
             inode.nlink = inode.nlink.saturating_sub(1);
         }
-        let was_there = inode.old.as_ref().is_some_and(|old| old.is_place(parent, name));
+        let was_there = inode.old.as_ref().is_some_and(|old| old.had_name(parent, name));
         let above = self.at_mut(parent);
         if is_dir {
             above.nlink = above.nlink.saturating_sub(1);
@@ -321,20 +321,20 @@ impl Inodes {
     /// Did this name exist in an old directory before the job?
     pub(crate) fn base_has(&self, dir: Ino, name: &OsStr) -> bool {
         let dir_part = self.dir_at(dir);
-        let still = |ino: &Ino| self.at(*ino).old.as_ref().is_some_and(|old| old.is_place(dir, name));
+        let still = |ino: &Ino| self.at(*ino).old.as_ref().is_some_and(|old| old.had_name(dir, name));
         dir_part.gone.contains_key(name) || dir_part.entries.get(name).is_some_and(still)
     }
 
     /// The storage has an object under a name.
-    pub(crate) fn place(&mut self, ino: Ino, place: &Place) {
-        self.at_mut(ino).placed.push(place.clone());
-        self.dir_at_mut(place.dir).placed.insert(place.name.clone(), ino);
+    pub(crate) fn place(&mut self, ino: Ino, key: &EntryKey) {
+        self.at_mut(ino).placed.push(key.clone());
+        self.dir_at_mut(key.dir).placed.insert(key.name.clone(), ino);
     }
 
     /// The storage has an object under a name no more.
-    pub(crate) fn unplace(&mut self, ino: Ino, place: &Place) {
-        self.at_mut(ino).placed.retain(|placed| placed != place);
-        self.dir_at_mut(place.dir).placed.remove(&place.name);
+    pub(crate) fn unplace(&mut self, ino: Ino, key: &EntryKey) {
+        self.at_mut(ino).placed.retain(|placed| placed != key);
+        self.dir_at_mut(key.dir).placed.remove(&key.name);
     }
 
     /// The job's own directory on the storage, once it is made.
@@ -350,8 +350,8 @@ impl Inodes {
     }
 
     /// What the storage has under a name by now.
-    pub(crate) fn placed_at(&self, place: &Place) -> Option<Ino> {
-        self.dir_at(place.dir).placed.get(&place.name).copied()
+    pub(crate) fn placed_at(&self, key: &EntryKey) -> Option<Ino> {
+        self.dir_at(key.dir).placed.get(&key.name).copied()
     }
 
     /// Has nobody any more: neither a name, nor somebody who has it open or knows it, nor the storage.
