@@ -5,9 +5,9 @@ use elbow_file::{Errno, Handle};
 use crate::abilities::Modes;
 use crate::api::Ino;
 use crate::model::{Body, Fill, Inode, LIMBO, Model, Staging};
-use crate::plan::{Action, Target};
+use crate::plan::{Action, FillTarget};
 use crate::report::is_want_of_room;
-use crate::routes::{DirSide, Spot};
+use crate::routes::{DirSide, StorageName};
 
 /// What an action gave besides success.
 #[derive(Debug, Default)]
@@ -49,10 +49,10 @@ impl Model {
             }
             Action::ProbeModes { .. } => self.traits.learn_modes(done.modes),
             Action::ProbeLinks { .. } => self.traits.learn_link_attributes(done.link_attributes),
-            Action::Create { spot, fill, .. } => self.created(ino, spot, fill, done.file),
+            Action::Create { at, fill, .. } => self.created(ino, at, fill, done.file),
             Action::Move { from, to, clobbers } => self.moved(from, to, *clobbers),
             Action::Link { to, .. } => self.inodes.place(ino, &to.key),
-            Action::Remove { spot, .. } => self.removed(spot, done.file),
+            Action::Remove { at, .. } => self.removed(at, done.file),
             Action::Fill { target, fill, .. } => self.filled(ino, target, fill, done.file),
             Action::SetAttributes { .. } => {}
         }
@@ -96,9 +96,9 @@ impl Model {
         self.inodes.dir_at_mut(ino).staging = Staging::Made;
     }
 
-    fn created(&mut self, ino: Ino, spot: &Spot, fill: &Fill, file: Option<Handle>) {
-        self.inodes.place(ino, &spot.key);
-        let gives = self.inodes.gives(spot.key.dir);
+    fn created(&mut self, ino: Ino, at: &StorageName, fill: &Fill, file: Option<Handle>) {
+        self.inodes.place(ino, &at.key);
+        let gives = self.inodes.gives(at.key.dir);
         if let Body::Dir(dir) = &mut self.inodes.at_mut(ino).body {
             dir.gives = gives;
         }
@@ -112,7 +112,7 @@ impl Model {
         }
     }
 
-    fn moved(&mut self, from: &Spot, to: &Spot, clobbers: Option<Ino>) {
+    fn moved(&mut self, from: &StorageName, to: &StorageName, clobbers: Option<Ino>) {
         if let Some(other) = clobbers {
             self.inodes.unplace(other, &to.key);
             self.drop_if_dead(other);
@@ -127,8 +127,8 @@ impl Model {
         self.scheduler().queue(ino);
     }
 
-    fn removed(&mut self, spot: &Spot, file: Option<Handle>) {
-        let key = &spot.key;
+    fn removed(&mut self, at: &StorageName, file: Option<Handle>) {
+        let key = &at.key;
         let Some(ino) = self.inodes.placed_at(key) else {
             return;
         };
@@ -146,12 +146,12 @@ impl Model {
         self.drop_if_dead(ino);
     }
 
-    fn filled(&mut self, ino: Ino, target: &Target, fill: &Fill, file: Option<Handle>) {
+    fn filled(&mut self, ino: Ino, target: &FillTarget, fill: &Fill, file: Option<Handle>) {
         self.wrote(ino, fill);
         let inode = self.inodes.at_mut(ino);
         let open = inode.opens > 0;
         let Body::File(content) = &mut inode.body else { return };
-        content.patch_made |= matches!(target, Target::Patch(..) | Target::NewPatch(..));
+        content.patch_made |= matches!(target, FillTarget::Patch(..) | FillTarget::NewPatch(..));
         let more = !content.dirty.is_empty();
         content.target = file.or(content.target.take());
         if !open && !more {

@@ -13,7 +13,7 @@ use crate::api::{Fetch, Ino, OpError};
 use crate::execute::{open_route, open_writable};
 use crate::job::Job;
 use crate::manners;
-use crate::model::{DEFAULT_ACL, FoundEntry, FoundXattrs, Listing, Piece, Segment, Source};
+use crate::model::{DEFAULT_ACL, FoundEntry, FoundXattrs, Listing, Piece, Segment, SegmentSource};
 use crate::pool::THREADS_MAX;
 use crate::routes::{Route, patch_name};
 use crate::shared::{Shared, SharedState, clock};
@@ -165,7 +165,7 @@ impl Shared {
     }
 
     /// The directory that holds an old object, and its name there.
-    fn old_spot(&self, ino: Ino) -> Result<(Route, OsString), Errno> {
+    fn old_name(&self, ino: Ino) -> Result<(Route, OsString), Errno> {
         let state = self.state.lock();
         let inode = state.model.inodes.get(ino)?;
         let key = inode.old_name().ok_or(Errno::STALE)?;
@@ -173,7 +173,7 @@ impl Shared {
     }
 
     fn fetch_attributes(&self, ino: Ino) -> Result<(), Errno> {
-        let (route, name) = self.old_spot(ino)?;
+        let (route, name) = self.old_name(ino)?;
         let dir = open_route(&*self.storage, &route)?;
         let stat = self.storage.stat(&dir, &name)?;
         self.state.lock().model.inodes.install_attributes(ino, &stat);
@@ -181,7 +181,7 @@ impl Shared {
     }
 
     fn fetch_target(&self, ino: Ino) -> Result<(), Errno> {
-        let (route, name) = self.old_spot(ino)?;
+        let (route, name) = self.old_name(ino)?;
         let dir = open_route(&*self.storage, &route)?;
         let target = self.storage.readlink(&dir, &name)?;
         self.state.lock().model.inodes.install_target(ino, target);
@@ -192,7 +192,7 @@ impl Shared {
         let (dir, name) = if ino == Ino::ROOT {
             (self.root.clone(), OsString::from("."))
         } else {
-            let (route, name) = self.old_spot(ino)?;
+            let (route, name) = self.old_name(ino)?;
             (open_route(&*self.storage, &route)?, name)
         };
         let xattrs = read_xattrs(&*self.storage, &dir, &name);
@@ -235,7 +235,7 @@ impl Shared {
     /// Whether the storage lets an old directory be renamed.
     fn fetch_moves(self: &Arc<Self>, ino: Ino) -> Result<(), Errno> {
         let (job, _) = self.job_dir_now()?;
-        let (route, name) = self.old_spot(ino)?;
+        let (route, name) = self.old_name(ino)?;
         let dir = open_route(&*self.storage, &route)?;
         let moves = manners::moves(&*self.storage, &job, (&dir, &name));
         self.state.lock().model.inodes.dir_at_checked(ino)?.moves = Some(moves);
@@ -291,14 +291,14 @@ impl Shared {
         for segment in &segments {
             let at = out.len();
             match &segment.source {
-                Source::Piece(Piece::Memory(chunk)) => out.extend_from_slice(chunk.bytes()),
-                Source::Piece(Piece::Zero) => out.resize(at + segment.length, 0),
-                Source::Piece(Piece::Spill(spilled)) => {
+                SegmentSource::Piece(Piece::Memory(chunk)) => out.extend_from_slice(chunk.bytes()),
+                SegmentSource::Piece(Piece::Zero) => out.resize(at + segment.length, 0),
+                SegmentSource::Piece(Piece::Spill(spilled)) => {
                     out.resize(at + segment.length, 0);
                     spilled.read(&mut out[at..], 0).map_err(|_| Errno::IO)?;
                 }
-                Source::Target(from) => self.read_file(target.as_ref(), *from, segment.length, &mut out)?,
-                Source::Original(from) => self.read_file(original.as_ref(), *from, segment.length, &mut out)?,
+                SegmentSource::Target(from) => self.read_file(target.as_ref(), *from, segment.length, &mut out)?,
+                SegmentSource::Original(from) => self.read_file(original.as_ref(), *from, segment.length, &mut out)?,
             }
         }
         Ok(out)
@@ -329,16 +329,17 @@ impl Shared {
         };
         let content = state.model.inodes.get(ino)?.content().ok_or(Errno::INVAL)?;
         let (mut target, mut original) = (content.target.clone(), content.original.clone());
-        let needs_target = target.is_none() && segments.iter().any(|s| matches!(s.source, Source::Target(_)));
-        let needs_original = original.is_none() && segments.iter().any(|s| matches!(s.source, Source::Original(_)));
-        let target_spot = needs_target.then(|| self.target_spot(&state, ino));
+        let needs_target = target.is_none() && segments.iter().any(|s| matches!(s.source, SegmentSource::Target(_)));
+        let needs_original =
+            original.is_none() && segments.iter().any(|s| matches!(s.source, SegmentSource::Original(_)));
+        let target_name = needs_target.then(|| self.target_name(&state, ino));
         drop(state);
-        if let Some((route, name)) = target_spot {
+        if let Some((route, name)) = target_name {
             let dir = open_route(&*self.storage, &route)?;
             target = Some(open_writable(&*self.storage, &dir, &name)?);
         }
         if needs_original {
-            let (route, name) = self.old_spot(ino)?;
+            let (route, name) = self.old_name(ino)?;
             let dir = open_route(&*self.storage, &route)?;
             original = Some(self.storage.open(&dir, &name, Access::Read)?);
         }
@@ -346,7 +347,7 @@ impl Shared {
         Ok((segments, target, original))
     }
 
-    fn target_spot(&self, state: &SharedState, ino: Ino) -> (Route, OsString) {
+    fn target_name(&self, state: &SharedState, ino: Ino) -> (Route, OsString) {
         let inode = state.model.inodes.at(ino);
         if inode.is_old() {
             return (
@@ -354,8 +355,8 @@ impl Shared {
                 patch_name(ino).to_os_string(),
             );
         }
-        let spot = state.model.routes().spot(&inode.placed()[0]);
-        (spot.route, spot.key.name.to_os_string())
+        let at = state.model.routes().storage_name(&inode.placed()[0]);
+        (at.route, at.key.name.to_os_string())
     }
 
     /// Keeps descriptors for the next read, as long as the command has the file open.

@@ -26,7 +26,7 @@ use crate::model::{
     Name, Staging, StorageTraits, Work,
 };
 use crate::options::Publish;
-use crate::routes::{DirSide, Route, Routes, Spot, patch_name};
+use crate::routes::{DirSide, Route, Routes, StorageName, patch_name};
 use crate::staging::parked_name;
 
 /// What the owner needs to fill a directory.
@@ -65,9 +65,9 @@ pub(crate) enum Node {
 
 /// What a fill is written to.
 #[derive(Clone, Debug)]
-pub(crate) enum Target {
+pub(crate) enum FillTarget {
     Open(Handle),
-    Named(Spot),
+    Named(StorageName),
     /// The patch file of an old object, in the job's own directory.
     Patch(Route, Name),
     /// The same, which is to be created.
@@ -93,7 +93,7 @@ pub(crate) enum Action {
         job: Handle,
     },
     Create {
-        spot: Spot,
+        at: StorageName,
         node: Node,
         mode: u32,
         fill: Fill,
@@ -101,26 +101,26 @@ pub(crate) enum Action {
         keep_open: bool,
     },
     Move {
-        from: Spot,
-        to: Spot,
+        from: StorageName,
+        to: StorageName,
         clobbers: Option<Ino>,
     },
     Link {
-        from: Spot,
-        to: Spot,
+        from: StorageName,
+        to: StorageName,
     },
     Remove {
-        spot: Spot,
+        at: StorageName,
         dir: bool,
         keep_open: bool,
     },
     Fill {
-        target: Target,
+        target: FillTarget,
         fill: Fill,
         attrs: NewAttrs,
     },
     SetAttributes {
-        spot: Spot,
+        at: StorageName,
         attrs: NewAttrs,
     },
 }
@@ -129,17 +129,15 @@ impl Action {
     /// The names on the storage that it comes from and goes to: nobody else may act on them meanwhile.
     pub(crate) fn keys(&self) -> impl Iterator<Item = &EntryKey> {
         let spots = match self {
-            Self::Create { spot, .. } | Self::Remove { spot, .. } | Self::SetAttributes { spot, .. } => {
-                [Some(spot), None]
-            }
+            Self::Create { at, .. } | Self::Remove { at, .. } | Self::SetAttributes { at, .. } => [Some(at), None],
             Self::Fill {
-                target: Target::Named(spot),
+                target: FillTarget::Named(at),
                 ..
-            } => [Some(spot), None],
+            } => [Some(at), None],
             Self::Move { from, to, .. } | Self::Link { from, to } => [Some(from), Some(to)],
             Self::Stage { .. } | Self::ProbeModes { .. } | Self::ProbeLinks { .. } | Self::Fill { .. } => [None, None],
         };
-        spots.into_iter().flatten().map(|spot| &spot.key)
+        spots.into_iter().flatten().map(|at| &at.key)
     }
 
     /// Its name in an error.
@@ -204,8 +202,8 @@ impl Planner<'_> {
         }
     }
 
-    fn spot(&self, key: &EntryKey) -> Spot {
-        self.routes().spot(key)
+    fn storage_name(&self, key: &EntryKey) -> StorageName {
+        self.routes().storage_name(key)
     }
 
     /// The next action of an object.
@@ -294,7 +292,7 @@ impl Planner<'_> {
             return Plan::Blocked(arriving);
         }
         act(Action::Remove {
-            spot: self.spot(&key),
+            at: self.storage_name(&key),
             dir: is_dir,
             keep_open,
         })
@@ -316,7 +314,7 @@ impl Planner<'_> {
         match (missing, stale) {
             (None, None) => None,
             (None, Some(stale)) => Some(act(Action::Remove {
-                spot: self.spot(&stale),
+                at: self.storage_name(&stale),
                 dir: false,
                 keep_open: false,
             })),
@@ -332,7 +330,7 @@ impl Planner<'_> {
             self.traits.want_modes();
             return Plan::Blocked(Ino::ROOT);
         }
-        let spot = self.spot(key);
+        let at = self.storage_name(key);
         let (mode, opened) = self.creation_mode(ino, key.dir);
         let keep_open = self.inodes.at(ino).opens > 0;
         let node = match &self.inodes.at(ino).body {
@@ -348,7 +346,7 @@ impl Planner<'_> {
         let mut attrs = self.take_attrs(ino, &fill);
         attrs.mode = attrs.mode.or(opened);
         act(Action::Create {
-            spot,
+            at,
             node,
             mode,
             fill,
@@ -369,17 +367,17 @@ impl Planner<'_> {
             return Plan::Blocked(unsettled);
         }
         let clobbers = self.inodes.placed_at(to);
-        let to = self.spot(to);
+        let to = self.storage_name(to);
         match stale {
             Some(from) => act(Action::Move {
-                from: self.spot(from),
+                from: self.storage_name(from),
                 to,
                 clobbers,
             }),
             None => {
                 let from = self.inodes.at(ino).placed()[0].clone();
                 act(Action::Link {
-                    from: self.spot(&from),
+                    from: self.storage_name(&from),
                     to,
                 })
             }
@@ -421,10 +419,10 @@ impl Planner<'_> {
         if let Some(holder) = self.holder(&limbo, ino) {
             return Some(Plan::Blocked(holder));
         }
-        let (from, to) = (self.spot(key), self.spot(&limbo));
+        let (from, to) = (self.storage_name(key), self.storage_name(&limbo));
         if self.inodes.at(occupant).placed().contains(&limbo) {
             return Some(act(Action::Remove {
-                spot: from,
+                at: from,
                 dir: false,
                 keep_open: false,
             }));
@@ -497,14 +495,14 @@ impl Planner<'_> {
         Some(act(Action::Fill { target, fill, attrs }))
     }
 
-    fn target(&mut self, ino: Ino) -> Result<Target, Plan> {
+    fn target(&mut self, ino: Ino) -> Result<FillTarget, Plan> {
         let inode = self.inodes.at(ino);
         let content = inode.content().expect("a file");
         if let Some(handle) = &content.target {
-            return Ok(Target::Open(handle.clone()));
+            return Ok(FillTarget::Open(handle.clone()));
         }
         if !inode.is_old() {
-            return Ok(Target::Named(self.spot(&inode.placed()[0])));
+            return Ok(FillTarget::Named(self.storage_name(&inode.placed()[0])));
         }
         let is_made = content.patch_made;
         match self.inodes.job_dir() {
@@ -516,8 +514,8 @@ impl Planner<'_> {
                 };
                 let name = patch_name(ino);
                 Ok(match is_made {
-                    true => Target::Patch(route, name),
-                    false => Target::NewPatch(route, name),
+                    true => FillTarget::Patch(route, name),
+                    false => FillTarget::NewPatch(route, name),
                 })
             }
             None => Err(self.want_staging(Ino::ROOT)),
@@ -568,7 +566,7 @@ impl Planner<'_> {
         }
         let key = self.inodes.at(ino).placed()[0].clone();
         Some(act(Action::SetAttributes {
-            spot: self.spot(&key),
+            at: self.storage_name(&key),
             attrs,
         }))
     }

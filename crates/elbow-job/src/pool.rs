@@ -242,10 +242,8 @@ impl Shared {
         state.pool.meter.begin(left);
         let journal_path = match action {
             Action::Stage { .. } => state.model.inodes.old_path(ino),
-            Action::Create { spot, .. } | Action::Move { to: spot, .. } | Action::Link { to: spot, .. }
-                if spot.visible =>
-            {
-                state.model.inodes.old_path(spot.key.dir)
+            Action::Create { at, .. } | Action::Move { to: at, .. } | Action::Link { to: at, .. } if at.visible => {
+                state.model.inodes.old_path(at.key.dir)
             }
             _ => std::path::PathBuf::new(),
         };

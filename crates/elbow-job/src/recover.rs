@@ -75,7 +75,7 @@ pub fn recover(storage: &Arc<dyn Storage>, root: &Handle, force: bool) -> Result
         .filter_map(|(name, ended)| {
             ended.unwrap_or_else(|error| {
                 let message = format!("it could not be ended: {}", failure(&error));
-                Some(told(&name, RecoverAction::Failed, None, message))
+                Some(report_of(&name, RecoverAction::Failed, None, message))
             })
         })
         .collect())
@@ -151,7 +151,7 @@ pub(crate) fn error(tried: &'static str) -> impl Fn(Errno) -> JobError {
 }
 
 /// What is said of a job.
-pub(crate) fn told(
+pub(crate) fn report_of(
     name: &OsStr,
     action: RecoverAction,
     manifest: Option<&Manifest>,
@@ -254,7 +254,9 @@ impl<'a> Recovery<'a> {
             Err(Errno::NOENT | Errno::STALE) => return Ok(None),
             found => match found.map_err(error("opening the staging directory in"))? {
                 crate::whose::Found::Ours(own) => own,
-                crate::whose::Found::NotOurs(why) => return Ok(Some(told(name, RecoverAction::NotOurs, None, why))),
+                crate::whose::Found::NotOurs(why) => {
+                    return Ok(Some(report_of(name, RecoverAction::NotOurs, None, why)));
+                }
             },
         };
         let lock = Lock::default();
@@ -295,9 +297,9 @@ impl<'a> Recovery<'a> {
     ) -> Result<Option<Recovered>, Errno> {
         let Some(manifest) = manifest else {
             let is_taken = matches!(attempt, Attempt::Taken) && self.is_alive.is_none();
-            return Ok(is_taken.then(|| told(name, RecoverAction::Running, None, "it is still running")));
+            return Ok(is_taken.then(|| report_of(name, RecoverAction::Running, None, "it is still running")));
         };
-        let say = |action, message: String| Ok(Some(told(name, action, Some(manifest), message)));
+        let say = |action, message: String| Ok(Some(report_of(name, action, Some(manifest), message)));
         if let Some(home) = manifest.home.as_ref().filter(|home| home.name != name) {
             let message = format!(
                 "its manifest is that of {}: somebody has renamed it",
@@ -365,7 +367,7 @@ impl<'a> Recovery<'a> {
         own: &Own,
         manifest: Option<&Manifest>,
     ) -> Result<Recovered, JobError> {
-        let say = |action, message: &str| Ok(told(name, action, manifest, message));
+        let say = |action, message: &str| Ok(report_of(name, action, manifest, message));
         match find_record(self.storage, own) {
             // A record is only written when the manifest is durable.
             Ok(Some((_, stage))) if stage != Stage::Done && manifest.is_none() && !self.force => say(
@@ -608,7 +610,7 @@ fn is_bare(storage: &dyn Storage, own: &Own) -> Result<bool, Errno> {
 }
 
 fn is_kept(name: &OsStr, manifest: Option<&Manifest>, goes_on: bool) -> Recovered {
-    told(name, RecoverAction::Kept, manifest, kept_words(goes_on))
+    report_of(name, RecoverAction::Kept, manifest, kept_words(goes_on))
 }
 
 fn kept_words(goes_on: bool) -> String {

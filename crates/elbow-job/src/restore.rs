@@ -305,7 +305,7 @@ impl Restoration<'_> {
         made.into_iter().collect::<Result<(), JobError>>()?;
         for object in dirs.iter().rev() {
             let at = |errno| refused_at(&object.at, errno);
-            let (dir, name) = self.spot(&object.at).map_err(at)?;
+            let (dir, name) = self.parent_of(&object.at).map_err(at)?;
             self.attributes(&dir, &name, object).map_err(at)?;
         }
         for patch in &self.saved.patches {
@@ -331,7 +331,9 @@ impl Restoration<'_> {
         };
         let new = parallel(&self.saved.stored, THREADS, |stored| {
             let at = &stored.at;
-            let found = self.spot(at).and_then(|(dir, name)| self.storage.stat(&dir, &name));
+            let found = self
+                .parent_of(at)
+                .and_then(|(dir, name)| self.storage.stat(&dir, &name));
             is_there(found, stored.kind, stored.size, &at.container.join(&at.path))
         });
         let patches = &self.saved.record.patches;
@@ -362,7 +364,7 @@ impl Restoration<'_> {
     }
 
     /// The directory of a position, and the name there. Staging directories are those that the job has made, wherever their names lead by now.
-    fn spot(&self, at: &Position) -> Result<(Handle, OsString), Errno> {
+    fn parent_of(&self, at: &Position) -> Result<(Handle, OsString), Errno> {
         let name = at.path.file_name().ok_or(Errno::NOENT)?.to_owned();
         let above = at.path.parent().unwrap_or(Path::new(""));
         let key = (at.container.clone(), above.to_owned());
@@ -386,14 +388,14 @@ impl Restoration<'_> {
 
     /// Removes a name of the job that it had given up.
     fn remove(&self, at: &Position) -> Result<(), Errno> {
-        let (dir, name) = self.spot(at)?;
+        let (dir, name) = self.parent_of(at)?;
         remove_tree(self.storage, &dir, &name, 1, &Tally::default())
     }
 
     /// Makes an object, or what it lacks; of a directory its attributes come later.
     fn object(&self, object: &SavedObject) -> Result<(), JobError> {
         let failed = |errno| refused_at(&object.at, errno);
-        let (dir, name) = self.spot(&object.at).map_err(&failed)?;
+        let (dir, name) = self.parent_of(&object.at).map_err(&failed)?;
         if !object.is_made {
             self.make(&dir, &name, &object.node).map_err(&failed)?;
         }
@@ -438,7 +440,7 @@ impl Restoration<'_> {
     }
 
     fn link(&self, (dir, name): (&Handle, &OsStr), to: &Position) -> Result<(), Errno> {
-        let (new_dir, new_name) = self.spot(to)?;
+        let (new_dir, new_name) = self.parent_of(to)?;
         remove_tree(self.storage, &new_dir, &new_name, 1, &Tally::default())?;
         self.storage.link(dir, name, &new_dir, &new_name)
     }

@@ -46,7 +46,7 @@ pub(crate) struct Route {
 
 /// A name on the storage.
 #[derive(Clone, Debug)]
-pub(crate) struct Spot {
+pub(crate) struct StorageName {
     pub(crate) route: Route,
     pub(crate) key: EntryKey,
     /// A name in an old directory itself (`--publish eager`): a roll back has to know it.
@@ -76,7 +76,7 @@ impl Routes<'_> {
         seen.is_some_and(|seen| is_closed(seen.mode))
     }
 
-    pub(crate) fn spot(&self, key: &EntryKey) -> Spot {
+    pub(crate) fn storage_name(&self, key: &EntryKey) -> StorageName {
         let visible = self.is_visible(key);
         let staged = key.dir != LIMBO && self.inodes.at(key.dir).is_old() && !visible;
         let route = if staged {
@@ -84,7 +84,7 @@ impl Routes<'_> {
         } else {
             self.route_dir(key.dir)
         };
-        Spot {
+        StorageName {
             route,
             key: key.clone(),
             visible,
@@ -109,7 +109,7 @@ impl Routes<'_> {
         let above = if inode.is_old() {
             self.route_dir(key.dir)
         } else {
-            self.spot(key).route
+            self.storage_name(key).route
         };
         above.join(key.name.clone(), owner)
     }

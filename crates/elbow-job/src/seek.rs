@@ -6,7 +6,7 @@ use elbow_file::{Errno, Handle, Storage};
 
 use crate::api::{Answer, Fetch, Ino, OpError};
 use crate::job::Job;
-use crate::model::{Piece, Segment, Source};
+use crate::model::{Piece, Segment, SegmentSource};
 use crate::shared::Shared;
 
 /// A name may move between the look at the model and the call; then the look is repeated.
@@ -62,7 +62,7 @@ impl Shared {
             opened => opened?,
         };
         search(&segments, offset, seek, |source, part| {
-            let file = if matches!(source, Source::Original(_)) {
+            let file = if matches!(source, SegmentSource::Original(_)) {
                 &original
             } else {
                 &target
@@ -89,13 +89,13 @@ fn search<E: From<Errno>>(
     segments: &[Segment],
     offset: u64,
     seek: Seek,
-    on_storage: impl Fn(&Source, Range<u64>) -> Result<Option<u64>, E>,
+    on_storage: impl Fn(&SegmentSource, Range<u64>) -> Result<Option<u64>, E>,
 ) -> Result<u64, E> {
     let mut at = offset;
     for segment in segments {
         let part = at..at + segment.length as u64;
         let found = match &segment.source {
-            Source::Piece(piece) => (matches!(piece, Piece::Zero) == (seek == Seek::Hole)).then_some(at),
+            SegmentSource::Piece(piece) => (matches!(piece, Piece::Zero) == (seek == Seek::Hole)).then_some(at),
             source => on_storage(source, part.clone())?,
         };
         if let Some(found) = found {
@@ -133,14 +133,14 @@ mod tests {
     fn piece(length: usize, piece: Piece) -> Segment {
         Segment {
             length,
-            source: Source::Piece(piece),
+            source: SegmentSource::Piece(piece),
         }
     }
 
     fn on_storage(length: usize) -> Segment {
         Segment {
             length,
-            source: Source::Original(0),
+            source: SegmentSource::Original(0),
         }
     }
 

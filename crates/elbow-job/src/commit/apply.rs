@@ -24,7 +24,9 @@ use elbow_file::{Access, DirEntry, Errno, Handle, Protection, RenameMode, Stat, 
 use parking_lot::Mutex;
 
 use super::content::make_log;
-use super::record::{Attributes, Departure, Expected, Patch, Placement, Record, Replaced, Seen, Slot, Source, Was};
+use super::record::{
+    Attributes, Departure, Expected, Patch, Placement, PlacementSource, Record, Replaced, Seen, Slot, Was,
+};
 use super::tree::Tree;
 use super::watch::Tally;
 use super::{DEPARTED, DONE, LATE, NAMED, RECORD, remove_job_dir, remove_part};
@@ -402,7 +404,7 @@ impl<'a> Apply<'a> {
     /// The names in them change before their modes do.
     fn open_dirs(&self) -> Result<(), Vec<Failure>> {
         let open = |path: &Path| {
-            let Some((dir, name)) = gone_is_none(self.tree.spot(path))? else {
+            let Some((dir, name)) = gone_is_none(self.tree.parent_of(path))? else {
                 return Ok(());
             };
             match gone_is_none(self.open_mode(&dir, &name)) {
@@ -431,7 +433,7 @@ impl<'a> Apply<'a> {
     }
 
     fn depart_one(&self, departure: &Departure) -> StepResult {
-        let Some((dir, name)) = gone_is_none(self.tree.spot(&departure.path))? else {
+        let Some((dir, name)) = gone_is_none(self.tree.parent_of(&departure.path))? else {
             return if self.is_first { Err(GONE) } else { Ok(()) };
         };
         let Some((there, slot)) = gone_is_none(self.slot(&dir, &departure.slot))? else {
@@ -578,7 +580,7 @@ impl<'a> Apply<'a> {
     }
 
     fn place_one(&self, placement: &Placement, placed: &Placed) -> StepResult {
-        let (dir, name) = self.tree.spot(&placement.to)?;
+        let (dir, name) = self.tree.parent_of(&placement.to)?;
         let Some((container, source)) = gone_is_none(self.source(placement, &dir, &name))? else {
             return self.arrived_before(&dir, &name);
         };
@@ -600,7 +602,7 @@ impl<'a> Apply<'a> {
         }
         let is_others = || Ok::<_, Errno>(self.is_first && self.look(to.0, to.1)?.is_some());
         // A new object waits where nobody else can give it a name; an old one may have got one just before it left.
-        if placement.from != Source::Staged && is_others()? {
+        if placement.from != PlacementSource::Staged && is_others()? {
             return Err(OF_OTHERS);
         }
         self.rename_to_free(from, to, made)
@@ -609,7 +611,7 @@ impl<'a> Apply<'a> {
     /// Where a placement has both its names: can only an attempt before this one have given it the second? Renames that take no flags
     /// pass through that state; elsewhere it is somebody else's link to an old object.
     pub(super) fn has_two_names_by_us(&self, placement: &Placement) -> Result<bool, Errno> {
-        let is_new = placement.from == Source::Staged;
+        let is_new = placement.from == PlacementSource::Staged;
         Ok(!self.is_first && (is_new || !self.tried(&self.has_noreplace, manners::has_noreplace)?))
     }
 
@@ -650,8 +652,8 @@ impl<'a> Apply<'a> {
         name: &OsStr,
     ) -> Result<(Handle, OsString), Errno> {
         match &placement.from {
-            Source::Staged => Ok((self.staging_of(&placement.to)?, name.to_owned())),
-            Source::Slot(slot) => self.slot(dir, slot).map(|(dir, slot)| (dir, slot.to_owned())),
+            PlacementSource::Staged => Ok((self.staging_of(&placement.to)?, name.to_owned())),
+            PlacementSource::Slot(slot) => self.slot(dir, slot).map(|(dir, slot)| (dir, slot.to_owned())),
         }
     }
 
@@ -780,7 +782,7 @@ impl<'a> Apply<'a> {
     }
 
     fn link(&self, from: &Path, to: &Path, linked: &Linked) -> StepResult {
-        let ((from, name), (to, new_name)) = (self.tree.spot(from)?, self.tree.spot(to)?);
+        let ((from, name), (to, new_name)) = (self.tree.parent_of(from)?, self.tree.parent_of(to)?);
         let (old, new) = ((&from, name.as_os_str()), (&to, new_name.as_os_str()));
         if !self.was_linked(old, new, &linked.slot)? {
             let made = self.link_by_slot(old, new, &linked.slot);
@@ -825,7 +827,7 @@ impl<'a> Apply<'a> {
     }
 
     pub(super) fn set(&self, path: &Path, attrs: &NewAttrs) -> StepResult {
-        let (dir, name) = self.tree.spot(path)?;
+        let (dir, name) = self.tree.parent_of(path)?;
         let owner_and_xattrs = NewAttrs {
             mode: None,
             times: None,
@@ -937,7 +939,7 @@ impl<'a> Apply<'a> {
         self.touch(&attributes.path)?;
         match attributes.attrs.mode.filter(|mode| mode & OWNER_ALL != OWNER_ALL) {
             Some(mode) => {
-                let (dir, name) = self.tree.spot(&attributes.path)?;
+                let (dir, name) = self.tree.parent_of(&attributes.path)?;
                 Ok(self.storage().chmod(&dir, &name, mode)?)
             }
             None => Ok(()),

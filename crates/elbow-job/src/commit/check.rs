@@ -240,7 +240,7 @@ fn check<T: Known>(tree: &Tree<'_>, path: &Path, expected: &Expected<T>, own: &O
 }
 
 fn check_same(tree: &Tree<'_>, path: &Path, seen: &impl Known) -> Result<Option<String>, Errno> {
-    let (dir, name) = tree.spot(path)?;
+    let (dir, name) = tree.parent_of(path)?;
     let now = tree.storage.stat(&dir, &name)?;
     Ok(seen.difference(&now).map(str::to_owned))
 }
@@ -264,7 +264,7 @@ fn check_names(
 }
 
 fn check_absent(tree: &Tree<'_>, path: &Path) -> Result<Option<String>, Errno> {
-    let (dir, name) = tree.spot(path)?;
+    let (dir, name) = tree.parent_of(path)?;
     match tree.storage.stat(&dir, &name) {
         Err(Errno::NOENT) => Ok(None),
         Err(errno) => Err(errno),

@@ -167,7 +167,7 @@ impl Apply<'_> {
     /// Copies a patch into its file; what is copied and durable is punched out of the patch.
     pub(super) fn patch(&self, patch: &Patch, begun: &OnceLock<Option<Handle>>) -> StepResult {
         let storage = self.storage();
-        let (dir, name) = self.tree.spot(&patch.path)?;
+        let (dir, name) = self.tree.parent_of(&patch.path)?;
         let (file, opened) = open_target(storage, &dir, &name, patch)?;
         let (overwritten, zeros) = (patch.overwritten(), patch.to_be_zero());
         let source = match patch.written.is_empty() {
@@ -358,7 +358,7 @@ impl Apply<'_> {
 
     /// The file of a patch by its name; what has none any more was removed by somebody else.
     fn reopen_target(&self, patch: &Patch) -> Result<Option<Handle>, Errno> {
-        let Some((dir, name)) = gone_is_none(self.tree.spot(&patch.path))? else {
+        let Some((dir, name)) = gone_is_none(self.tree.parent_of(&patch.path))? else {
             return Ok(None);
         };
         let opened = gone_is_none(open_target(self.storage(), &dir, &name, patch))?;

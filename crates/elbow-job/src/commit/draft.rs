@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use elbow_file::Kind;
 
 use super::check::remembered;
-use super::record::{Attributes, Before, Departure, Patch, Placement, Record, Replaced, Seen, Slot, Source};
+use super::record::{Attributes, Before, Departure, Patch, Placement, PlacementSource, Record, Replaced, Seen, Slot};
 use super::waiting::{slots_in, waiting_dir};
 use crate::api::Ino;
 use crate::model::{EntryKey, Inode, Model, Staging};
@@ -107,9 +107,9 @@ impl Draft<'_> {
                 let spare = parked_name(&self.model.config.staging_name, 'r', self.slots);
                 // What has no container of its own for it leaves it beside itself.
                 let beside = match &placement.from {
-                    Source::Slot(Slot::Beside(_)) => placement.to.parent(),
-                    Source::Slot(Slot::At(dir, _)) => Some(dir.as_path()),
-                    Source::Slot(Slot::InJob(_)) | Source::Staged => None,
+                    PlacementSource::Slot(Slot::Beside(_)) => placement.to.parent(),
+                    PlacementSource::Slot(Slot::At(dir, _)) => Some(dir.as_path()),
+                    PlacementSource::Slot(Slot::InJob(_)) | PlacementSource::Staged => None,
                 };
                 self.record
                     .parked
@@ -155,7 +155,7 @@ impl Draft<'_> {
         parked_name(&self.model.config.staging_name, kind, self.slots)
     }
 
-    fn place(&mut self, to: &EntryKey, from: Source, is_locked: bool) {
+    fn place(&mut self, to: &EntryKey, from: PlacementSource, is_locked: bool) {
         let path = path_of(self.model, to);
         if self.model.inodes.at(to.dir).is_old() {
             self.before.names.insert(path.clone(), old_path_of(self.model, to));
@@ -172,7 +172,7 @@ impl Draft<'_> {
         for key in inode.names() {
             let is_visible = self.model.routes().is_visible(key);
             if self.model.inodes.at(key.dir).is_old() && (self.hidden || !is_visible) {
-                self.place(key, Source::Staged, inode.is_locked());
+                self.place(key, PlacementSource::Staged, inode.is_locked());
                 if is_visible {
                     self.staged(key.dir);
                 }
@@ -289,7 +289,7 @@ impl Draft<'_> {
             seen: seen(inode),
             is_dead: false,
         });
-        self.place(to, Source::Slot(source), false);
+        self.place(to, PlacementSource::Slot(source), false);
     }
 
     /// A hidden name on a device that is not that of the job's directory.

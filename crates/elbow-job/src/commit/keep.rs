@@ -206,7 +206,7 @@ impl Shared {
 
     /// Moves a visible new object to where it would be if it had been staged.
     fn hide(&self, tree: &Tree<'_>, job: &Handle, path: &Path, left: &Leftovers) -> Result<(), Errno> {
-        let Some((dir, name)) = gone_is_none(tree.spot(path))? else {
+        let Some((dir, name)) = gone_is_none(tree.parent_of(path))? else {
             return Ok(());
         };
         let staging = match path.parent().filter(|above| !above.as_os_str().is_empty()) {

@@ -704,7 +704,7 @@ pub(crate) fn remove_leftovers(
     tally: &Tally,
 ) -> Result<(), Errno> {
     let (storage, part) = (tree.storage, part_name(staging_name));
-    let visible = parallel(&left.visible, tree.threads, |path| gone_is_none(tree.spot(path)));
+    let visible = parallel(&left.visible, tree.threads, |path| gone_is_none(tree.parent_of(path)));
     let visible: Vec<_> = visible
         .into_iter()
         .filter_map(Result::transpose)

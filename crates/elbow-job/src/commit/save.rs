@@ -26,7 +26,7 @@ use super::saved::{
 };
 use super::watch::{Hook, Tally};
 use crate::api::Ino;
-use crate::model::{self, Body, EntryKey, Inode, Model, Source};
+use crate::model::{self, Body, EntryKey, Inode, Model, SegmentSource};
 use crate::options::Publish;
 use crate::plan::{NewAttrs, Node};
 use crate::report::{Cause, DeferredError, Kept, Phase};
@@ -302,7 +302,7 @@ impl Placing<'_> {
             Stretch {
                 start,
                 end: at,
-                is_zero: matches!(segment.source, Source::Piece(model::Piece::Zero)),
+                is_zero: matches!(segment.source, SegmentSource::Piece(model::Piece::Zero)),
             }
         });
         // A file that is made anew has holes where nothing is written.

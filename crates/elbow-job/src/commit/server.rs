@@ -171,7 +171,7 @@ impl<'a> Server<'a> {
         let Some((_, mtime)) = attributes.attrs.times.filter(|(_, mtime)| self.is_chosen(*mtime)) else {
             return Ok(());
         };
-        let (dir, name) = self.tree.spot(path)?;
+        let (dir, name) = self.tree.parent_of(path)?;
         let Some(stat) = gone_is_none(self.storage().stat(&dir, &name))? else {
             return Ok(());
         };

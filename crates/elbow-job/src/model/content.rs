@@ -144,7 +144,7 @@ impl elbow_ranges::Piece for Piece {
 
 /// Where a part of a read comes from.
 #[derive(Clone, Debug)]
-pub(crate) enum Source {
+pub(crate) enum SegmentSource {
     Piece(Piece),
     Target(u64),
     Original(u64),
@@ -154,7 +154,7 @@ pub(crate) enum Source {
 #[derive(Clone, Debug)]
 pub(crate) struct Segment {
     pub(crate) length: usize,
-    pub(crate) source: Source,
+    pub(crate) source: SegmentSource,
 }
 
 /// What one action writes to a target.
@@ -452,7 +452,7 @@ impl Content {
         let mut at = start;
         for (range, piece) in self.dirty.overlapping(start, end) {
             self.clean_segments(at, range.start, &mut segments);
-            segments.push(segment(range.end - range.start, Source::Piece(piece)));
+            segments.push(segment(range.end - range.start, SegmentSource::Piece(piece)));
             at = range.end;
         }
         self.clean_segments(at, end, &mut segments);
@@ -472,21 +472,21 @@ impl Content {
         }
     }
 
-    fn clean_new(&self, at: u64, end: u64) -> (Source, u64) {
+    fn clean_new(&self, at: u64, end: u64) -> (SegmentSource, u64) {
         let valid = self.counted();
         if at < valid {
-            (Source::Target(at), end.min(valid))
+            (SegmentSource::Target(at), end.min(valid))
         } else {
-            (Source::Piece(Piece::Zero), end)
+            (SegmentSource::Piece(Piece::Zero), end)
         }
     }
 
-    fn clean_old(&self, at: u64, end: u64) -> (Source, u64) {
+    fn clean_old(&self, at: u64, end: u64) -> (SegmentSource, u64) {
         if let Some(range) = self.written.range_at(at) {
-            return (Source::Target(at), range.end.min(end));
+            return (SegmentSource::Target(at), range.end.min(end));
         }
         if let Some(range) = self.zeroed.range_at(at) {
-            return (Source::Piece(Piece::Zero), range.end.min(end));
+            return (SegmentSource::Piece(Piece::Zero), range.end.min(end));
         }
         let patched = [&self.written, &self.zeroed];
         let next = patched
@@ -496,14 +496,14 @@ impl Content {
             .min();
         let end = end.min(next.unwrap_or(end));
         if at < self.kept {
-            (Source::Original(at), end.min(self.kept))
+            (SegmentSource::Original(at), end.min(self.kept))
         } else {
-            (Source::Piece(Piece::Zero), end)
+            (SegmentSource::Piece(Piece::Zero), end)
         }
     }
 }
 
-fn segment(length: u64, source: Source) -> Segment {
+fn segment(length: u64, source: SegmentSource) -> Segment {
     Segment {
         length: length as usize,
         source,
@@ -515,8 +515,8 @@ fn assemble(segments: &[Segment], length: usize) -> Option<Vec<u8>> {
     let mut out = Vec::with_capacity(length);
     for segment in segments {
         match &segment.source {
-            Source::Piece(Piece::Memory(chunk)) => out.extend_from_slice(chunk.bytes()),
-            Source::Piece(Piece::Zero) => out.resize(out.len() + segment.length, 0),
+            SegmentSource::Piece(Piece::Memory(chunk)) => out.extend_from_slice(chunk.bytes()),
+            SegmentSource::Piece(Piece::Zero) => out.resize(out.len() + segment.length, 0),
             _ => return None,
         }
     }

@@ -52,7 +52,7 @@ use crate::report::Counts;
 use crate::routes::Routes;
 pub(crate) use attributes::{ACCESS_ACL, CAPABILITY, DEFAULT_ACL, has_set_id};
 use checks::Checks;
-pub(crate) use content::{Content, EAGER_DRAIN_BYTES, Fill, Piece, Segment, Source};
+pub(crate) use content::{Content, EAGER_DRAIN_BYTES, Fill, Piece, Segment, SegmentSource};
 pub(crate) use inodes::{Body, Dir, Dirty, EntryKey, FoundEntry, FoundXattrs, Inode, Inodes, Listing, Staging, Work};
 pub(crate) use ledger::SpaceLedger;
 pub(crate) use names::NewObject;
