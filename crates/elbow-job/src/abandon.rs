@@ -66,7 +66,7 @@ pub fn abandon(storage: &Arc<dyn Storage>, root: &Handle, name: &OsStr) -> Resul
     if let Some(why) = distrust.map_err(error("reading the attributes in"))? {
         return Err(not_stuck(why));
     }
-    let (record, from) = match find_record(storage, &own).map_err(|found| not_stuck(&found))? {
+    let (record, from) = match find_record(storage, &own).map_err(|found| not_stuck(&found.to_string()))? {
         Some((record, Stage::Committed)) => (record, None),
         Some((record, Stage::TakenBack(phase))) => (record, Some(phase)),
         Some((_, Stage::Done)) => return Err(not_stuck("everything of it is in its place; `elbow recover` cleans up")),

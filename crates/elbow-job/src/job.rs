@@ -66,13 +66,7 @@ impl Job {
     /// # Errors
     /// When the directory's attributes or free space cannot be read, or nothing can be written to the scratch directory.
     pub fn begin(storage: Arc<dyn Storage>, root: Handle, path: &Path, options: Options) -> Result<Self, JobError> {
-        let failed = |tried| {
-            move |errno| JobError::Storage {
-                tried,
-                path: path.to_owned(),
-                errno,
-            }
-        };
+        let failed = |tried| JobError::storage(tried, path);
         let stat = storage
             .stat_handle(&root)
             .map_err(failed("reading the attributes of"))?;

@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use elbow_file::{Access, Errno, Handle, Nature, Storage, Time};
-use elbow_ranges::encoding::seal;
+use elbow_ranges::encoding::{DecodeError, seal};
 
 use crate::commit::{
     Apply, DEPARTED, DONE, Failure, Leftovers, RECORD, RECORD_MAGIC, RESUME, Record, StagingHolder, Tally, Tree, Turn,
@@ -143,11 +143,7 @@ pub(crate) fn recover_jobs(
 }
 
 pub(crate) fn error(tried: &'static str) -> impl Fn(Errno) -> JobError {
-    move |errno| JobError::Storage {
-        tried,
-        path: PathBuf::from("."),
-        errno,
-    }
+    JobError::storage(tried, ".")
 }
 
 /// What is said of a job.
@@ -676,7 +672,7 @@ pub(crate) fn look_at(storage: &dyn Storage, own: &Own) -> Result<Found, Errno> 
         match read_sealed(storage, own, name, MANIFEST_MAGIC, MANIFEST_BYTES_MAX) {
             Ok(None) => {}
             Ok(Some(bytes)) => return Ok(found(Manifest::decode(&bytes).ok())),
-            Err(Unread::Junk(_)) => return Ok(found(None)),
+            Err(Unread::Junk(_) | Unread::Content(_)) => return Ok(found(None)),
             Err(Unread::Storage(errno)) => return Err(errno),
         }
     }
@@ -695,8 +691,8 @@ pub(crate) enum Stage {
     Waiting,
 }
 
-/// The commit record and how far it has been carried out; an error in words if it cannot be read.
-pub(crate) fn find_record(storage: &dyn Storage, own: &Own) -> Result<Option<(Record, Stage)>, String> {
+/// The commit record and how far it has been carried out.
+pub(crate) fn find_record(storage: &dyn Storage, own: &Own) -> Result<Option<(Record, Stage)>, Unread> {
     let undo = UNDO.into_iter().enumerate();
     let undo = undo.map(|(phase, name)| (name, Stage::TakenBack(UndoPhase(phase))));
     // In the order that a record takes its names, so that it is found while it is renamed.
@@ -705,14 +701,11 @@ pub(crate) fn find_record(storage: &dyn Storage, own: &Own) -> Result<Option<(Re
         .chain(undo)
         .chain([(RESUME, Stage::Waiting)])
     {
-        match read_sealed(storage, own, file, RECORD_MAGIC, RECORD_BYTES_MAX) {
-            Ok(None) => {}
-            Ok(Some(bytes)) => {
-                let record = Record::decode(&bytes).map_err(|e| e.to_string())?;
-                return Ok(Some((record, stage)));
+        match read_sealed(storage, own, file, RECORD_MAGIC, RECORD_BYTES_MAX)? {
+            None => {}
+            Some(bytes) => {
+                return Ok(Some((Record::decode(&bytes)?, stage)));
             }
-            Err(Unread::Junk(found)) => return Err(found),
-            Err(Unread::Storage(errno)) => return Err(errno.to_string()),
         }
     }
     Ok(None)
@@ -803,22 +796,22 @@ pub(crate) fn read_journal_to(storage: &dyn Storage, own: &Own) -> Result<(Vec<J
 }
 
 /// The record of a kept job that can go on, if it has one that can be read.
-pub(crate) fn read_rest(storage: &dyn Storage, own: &Own) -> Result<Option<Record>, String> {
-    match read_sealed(storage, own, RESUME, RECORD_MAGIC, RECORD_BYTES_MAX) {
-        Ok(bytes) => bytes
-            .map(|bytes| Record::decode(&bytes))
-            .transpose()
-            .map_err(|e| e.to_string()),
-        Err(Unread::Junk(found)) => Err(found),
-        Err(Unread::Storage(errno)) => Err(errno.to_string()),
-    }
+pub(crate) fn read_rest(storage: &dyn Storage, own: &Own) -> Result<Option<Record>, Unread> {
+    let bytes = read_sealed(storage, own, RESUME, RECORD_MAGIC, RECORD_BYTES_MAX)?;
+    Ok(bytes.map(|bytes| Record::decode(&bytes)).transpose()?)
 }
 
 /// Why a file of ours was not read.
-enum Unread {
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Unread {
+    #[error("{0}")]
     Storage(Errno),
     /// What was found in it.
+    #[error("{0}")]
     Junk(String),
+    /// It is whole, and says what no record says.
+    #[error("{0}")]
+    Content(#[from] DecodeError),
 }
 
 impl From<Errno> for Unread {

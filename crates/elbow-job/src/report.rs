@@ -275,6 +275,18 @@ pub enum JobError {
     },
 }
 
+impl JobError {
+    /// What the storage answered when something was tried on a path.
+    pub(crate) fn storage(tried: &'static str, path: impl Into<PathBuf>) -> impl Fn(Errno) -> Self {
+        let path = path.into();
+        move |errno| Self::Storage {
+            tried,
+            path: path.clone(),
+            errno,
+        }
+    }
+}
+
 fn advice(errno: Errno) -> &'static str {
     match errno {
         Errno::ACCESS | Errno::PERM => " (the directory of a job must be writable: its staging area is created in it)",

@@ -102,7 +102,7 @@ pub fn save_places(storage: &Arc<dyn Storage>, root: &Handle) -> Vec<PathBuf> {
 /// [`JobError::NotSaved`] for a directory in which nothing was saved, or whose files cannot be removed.
 pub fn drop_saved(path: &Path) -> Result<(), JobError> {
     let (dir, _) = SavedDir::open(path).map_err(not_saved(path))?;
-    dir.remove().map_err(|error| not_saved(path)(error.to_string()))
+    dir.remove().map_err(not_saved(path))
 }
 
 /// Brings what was saved of a job of this directory back to it, and removes it where it was: [`resume`](crate::resume()) goes on with the
@@ -131,21 +131,17 @@ pub fn restore(storage: &Arc<dyn Storage>, root: &Handle, name: &Path, path: &Pa
 }
 
 fn refused(path: &Path, errno: Errno) -> JobError {
-    JobError::Storage {
-        tried: "bringing back what was saved of",
-        path: Path::new(".").join(path),
-        errno,
-    }
+    JobError::storage("bringing back what was saved of", Path::new(".").join(path))(errno)
 }
 
 fn refused_at(at: &Position, errno: Errno) -> JobError {
     refused(&at.container.join(&at.path), errno)
 }
 
-fn not_saved(path: &Path) -> impl Fn(String) -> JobError {
+fn not_saved<F: ToString>(path: &Path) -> impl Fn(F) -> JobError {
     move |found| JobError::NotSaved {
         path: path.to_owned(),
-        found,
+        found: found.to_string(),
     }
 }
 
@@ -163,11 +159,11 @@ fn own_directory(
         None if saved.is_all && !dir.has_begun() => {
             let made = make_own_directory(storage, root, saved).map_err(failed)?;
             // Who finds it missing from now on is not to make it once more: it has been committed, or dropped.
-            dir.note_begun().map_err(|error| not_saved(&dir.path)(error.to_string()))?;
+            dir.note_begun().map_err(not_saved(&dir.path))?;
             Ok(made)
         }
         None => Err(not_saved(&dir.path)(
-            "the rest of the job is not in its directory: another file system was mounted there, or it has gone on since, or was dropped, and this is of no use any more".into(),
+            "the rest of the job is not in its directory: another file system was mounted there, or it has gone on since, or was dropped, and this is of no use any more",
         )),
     }
 }

@@ -284,12 +284,7 @@ impl Refused {
 
 impl Shared {
     fn storage_error(&self, tried: &'static str) -> impl Fn(Errno) -> JobError {
-        let path = self.path.clone();
-        move |errno| JobError::Storage {
-            tried,
-            path: path.clone(),
-            errno,
-        }
+        JobError::storage(tried, &self.path)
     }
 
     fn threads(&self) -> usize {
