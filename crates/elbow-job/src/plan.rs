@@ -327,6 +327,7 @@ impl Planner<'_> {
             return plan;
         }
         if self.traits.modes().is_none() && self.inodes.at(ino).kind != Kind::Symlink {
+            // `creation_mode` compares with what the storage gives: it has to be known what the storage cuts. The root tries that.
             self.traits.want_modes();
             return Plan::Blocked(Ino::ROOT);
         }
@@ -343,6 +344,7 @@ impl Planner<'_> {
         if let Some(plan) = self.plan_probe(ino) {
             return plan;
         }
+        // After the fill is known: times are only set with the last one.
         let mut attrs = self.take_attrs(ino, &fill);
         attrs.mode = attrs.mode.or(opened);
         act(Action::Create {
@@ -360,10 +362,9 @@ impl Planner<'_> {
         if let Some(plan) = self.make_ready(ino, to, moves) {
             return plan;
         }
-        if moves
-            && self.inodes.at(ino).is_dir()
-            && let Some(unsettled) = self.unsettled(to.dir)
-        {
+        // Below one that is itself still to be moved it might come to be below itself: no move may make a loop.
+        let moves_dir = moves && self.inodes.at(ino).is_dir();
+        if let Some(unsettled) = moves_dir.then(|| self.unsettled(to.dir)).flatten() {
             return Plan::Blocked(unsettled);
         }
         let clobbers = self.inodes.placed_at(to);
@@ -401,26 +402,35 @@ impl Planner<'_> {
         self.plan_occupant(ino, occupant, key, may_clobber)
     }
 
+    /// Something else has the name that `ino` is to have: it goes by being replaced, by itself, or out of the way; `None`: it is replaced.
     fn plan_occupant(&mut self, ino: Ino, occupant: Ino, key: &EntryKey, may_clobber: bool) -> Step {
         let other = self.inodes.at(occupant);
+        // It may be about to leave, and its next state is not known before that.
         if other.work == Work::Running {
             return Some(Plan::Blocked(occupant));
         }
-        let dead = other.names().is_empty();
+        let is_dead = other.names().is_empty();
         let other_is_dir = other.is_dir();
-        if may_clobber && dead && other.opens == 0 && !other_is_dir && !self.inodes.at(ino).is_dir() {
+        // One that is open is removed by an action of its own, which opens it first: its content is still read.
+        let is_unread = other.opens == 0;
+        // rename(2) replaces a file by a file: one call instead of two.
+        let are_files = !other_is_dir && !self.inodes.at(ino).is_dir();
+        if may_clobber && is_dead && is_unread && are_files {
             return None;
         }
-        let empty = !other_is_dir || self.inodes.dir_at(occupant).placed().is_empty();
-        if dead && empty {
+        let is_empty = !other_is_dir || self.inodes.dir_at(occupant).placed().is_empty();
+        // It needs nobody to be removed, so waiting for that cannot go round in a circle.
+        if is_dead && is_empty {
             return Some(Plan::Blocked(occupant));
         }
+        // It waits for something else, which may be `ino` itself (two names that are exchanged): so it is moved on its behalf.
         let limbo = self.limbo(key.dir, occupant);
         if let Some(holder) = self.holder(&limbo, ino) {
             return Some(Plan::Blocked(holder));
         }
         let (from, to) = (self.storage_name(key), self.storage_name(&limbo));
         if self.inodes.at(occupant).placed().contains(&limbo) {
+            // A file with several names waits there already: rename(2) between two names of one file does nothing.
             return Some(act(Action::Remove {
                 at: from,
                 dir: false,
@@ -462,12 +472,14 @@ impl Planner<'_> {
         found
     }
 
+    /// More may be written before it is closed, and goes with it then: unless there is much of it already, or it is wanted at once.
     fn should_park(&self, inode: &Inode) -> bool {
         let eager = self.config.publish == Publish::Eager;
         let little = inode
             .content()
             .is_some_and(|content| content.dirty_bytes() < EAGER_DRAIN_BYTES);
-        inode.write_opens > 0 && little && !self.graph.flush && !self.pressure && !eager
+        let is_wanted = self.graph.flush || self.pressure || eager;
+        inode.write_opens > 0 && little && !is_wanted
     }
 
     fn plan_content(&mut self, ino: Ino) -> Step {
@@ -599,20 +611,23 @@ impl Planner<'_> {
         let keeps_modes = self.traits.keeps_modes();
         let awaits = self.awaiting.contains(&ino);
         let inode = self.inodes.at_mut(ino);
+        // What is made in it later would change its times, and its mode may let nobody in: directories come last.
         if inode.is_dir() && !finishing {
             return NewAttrs::default();
         }
+        // From here on the storage inherits from what the directory is now, not from what it was made as.
         inode.inherit_anew();
         let mut attrs = NewAttrs::default();
         let last_fill = inode
             .content()
             .is_none_or(|content| content.dirty.len() == fill.pieces.len());
-        let quiet = (inode.write_opens == 0 || flush) && last_fill;
+        let is_written_no_more = inode.write_opens == 0 || flush;
+        let quiet = is_written_no_more && last_fill;
         let dirty = inode.dirty;
         if dirty.owner {
             attrs.owner = Some((inode.uid, inode.gid));
         }
-        let settable = inode.kind != Kind::Symlink;
+        let has_mode = inode.kind != Kind::Symlink;
         // These take set-id bits and file capabilities away, whether the job still wants them or not.
         let takes_rights = attrs.owner.is_some() || fill.changes_file();
         let mut keys = inode.dirty_xattrs.take();
@@ -621,8 +636,11 @@ impl Planner<'_> {
         if takes_rights && value_of(OsStr::new(CAPABILITY)).is_some() {
             keys.insert(CAPABILITY.into());
         }
-        let takes_bits = keeps_modes && (takes_rights || keys.contains(OsStr::new(ACCESS_ACL)));
-        if settable && (dirty.mode || takes_bits && inode.mode & PRIVILEGE_BITS != 0) {
+        // An access ACL is set as one, and gives the mode that it stands for: set-id bits are none of it.
+        let takes_bits = takes_rights || keys.contains(OsStr::new(ACCESS_ACL));
+        // Where modes are not kept there are none of these bits to be lost.
+        let loses_bits = keeps_modes && takes_bits && inode.mode & PRIVILEGE_BITS != 0;
+        if has_mode && (dirty.mode || loses_bits) {
             attrs.mode = Some(inode.staged_mode(awaits));
         }
         attrs.xattrs = keys
@@ -650,17 +668,21 @@ impl Planner<'_> {
         let modes = self.traits.modes().unwrap_or(Modes { cut: 0, kept: true });
         let (uid, gid) = (self.config.own_uid, gives.group.unwrap_or(self.config.own_gid));
         let inode = self.inodes.at_mut(ino);
+        // What we create is ours on the storage, whoever the command was.
         inode.dirty.owner |= (inode.uid, inode.gid) != (uid, gid);
         if inode.kind == Kind::Symlink {
             return (SYMLINK_MODE, None);
         }
+        // A directory is filled before it gets a mode that keeps us out of it.
         let needed = if inode.is_dir() { OWNER_ALL } else { 0 };
+        // Set-id bits last: what follows would take them away.
         let asked = (inode.mode | needed) & 0o777;
         let inherited = gives.inherited(asked & !modes.cut, inode.is_dir());
         if !modes.kept {
             // What the command has set could be set; what it created has the mode that everything has there.
             return (asked, None);
         }
+        // A default ACL may give the owner less than was asked for.
         let opened = inherited.mode | needed;
         inode.dirty.mode = opened != inode.mode;
         let wanted = inode.xattrs.get_or_insert_default();

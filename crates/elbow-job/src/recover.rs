@@ -304,7 +304,9 @@ impl<'a> Recovery<'a> {
             return say(RecoverAction::NotOurs, message);
         }
         let liveness = self.liveness(manifest, attempt);
-        if matches!(liveness, Liveness::Dead) && !self.force && !self.is_original(manifest, own)? {
+        // A copy of a staging directory would be applied to a tree that its job has never seen.
+        let is_to_be_ended = matches!(liveness, Liveness::Dead);
+        if is_to_be_ended && !self.force && !self.is_original(manifest, own)? {
             let message = "it was copied from elsewhere, or begun by an older elbow; if you trust it, run `elbow recover --force`";
             return say(RecoverAction::Foreign, message.into());
         }
@@ -539,7 +541,9 @@ impl<'a> Recovery<'a> {
                         continue;
                     }
                     let is_ending = matches!(attempt, Attempt::Locked) && is_bare(self.storage, own)?;
-                    if !(is_ending && may_change) && (is_last || look_at(self.storage, own)? == found) {
+                    // Between the look and the lock its name may have changed: what was found counts only if it is still so.
+                    let is_over = is_ending && may_change;
+                    if !is_over && (is_last || look_at(self.storage, own)? == found) {
                         return Ok(Some((found, attempt)));
                     }
                     // Who ends it must not find it open.

@@ -121,6 +121,7 @@ pub fn restore(storage: &Arc<dyn Storage>, root: &Handle, name: &Path, path: &Pa
     let (job, lock) = own_directory(storage, root, &saved, &dir)?;
     let failed = error("bringing what was saved back to");
     let own = Own::of(storage, job.clone()).map_err(&failed)?;
+    // One that waits has its record, which is written last: an attempt before has brought all of it back.
     if !waits(storage, &own).map_err(&failed)? {
         restore_into(storage, root, &saved, &dir, (&job, &lock))?;
     }
@@ -278,6 +279,7 @@ impl Restoration<'_> {
     fn run(&self) -> Result<(), JobError> {
         let failed = error("bringing what was saved back to");
         let root = self.storage.stat_handle(&self.tree.root).map_err(&failed)?;
+        // The storage could not be reached when the job ended: it may have lost what it had taken before.
         if self.dir.is_left() {
             self.check_stored()?;
         }

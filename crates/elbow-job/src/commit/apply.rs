@@ -227,14 +227,18 @@ impl<'a> Apply<'a> {
         }
         if !record.departures.is_empty() && !departed {
             self.depart()?;
+            // From here on what has an old name is new: who goes on after a death must not take it for what is still to depart.
             self.mark(DEPARTED)?;
         }
         let late = self.late()?;
+        // Names before contents: as long as a name may be refused, nothing has been overwritten that would have to be put back.
         self.place(|placement| !late.has(&placement.to))?;
         self.link_all(|to| !late.has(to))?;
         if record.changes_old_objects() {
             let make_log = |patch: &Patch| Ok(make_log(self.storage(), &self.job, patch)?);
+            // All logs before the mark, which makes their names durable with its own.
             self.each("write", &record.patches, |patch| &patch.path, make_log)?;
+            // A recovery that finds no such mark knows that no content or attribute has changed.
             self.mark(NAMED)?;
         }
         self.has_names.store(true, Ordering::Release);
@@ -260,6 +264,7 @@ impl<'a> Apply<'a> {
                 false => self.close_what_was_opened(attributes),
             }
         };
+        // Directories after the files in them: a new mode may let nobody in.
         for kind in [files, dirs] {
             self.each("set attributes of", &kind, |(attributes, _)| &attributes.path, set)?;
         }
@@ -283,6 +288,7 @@ impl<'a> Apply<'a> {
 
     /// The record has been carried out.
     pub(crate) fn mark_done(&self) -> Result<(), Errno> {
+        // After `done` what was there before is removed: by then all that takes its place has to be durable.
         self.storage().sync_all(&self.job)?;
         self.rename_in_job(RECORD, DONE)
     }
@@ -299,6 +305,7 @@ impl<'a> Apply<'a> {
     /// Removes what is no longer needed, then sets the attributes of directories.
     pub(crate) fn clean(&self, root_times: Option<(Time, Time)>) -> Result<(), Vec<Failure>> {
         let part = part_name(self.staging_name);
+        // What is late gets a name that only the removal of what could not be moved frees.
         self.remove_immovable()?;
         self.come_late()?;
         self.remove_all_parked()?;
@@ -597,7 +604,9 @@ impl<'a> Apply<'a> {
     }
 
     fn rename_placed(&self, placement: &Placement, from: Name<'_>, to: Name<'_>, made: &AtomicBool) -> StepResult {
-        if !self.is_first && self.may_be_one(from, to)? && self.has_two_names_by_us(placement)? {
+        // An attempt before this one may have died between the link and the removal that stand for a rename.
+        let has_both_names = !self.is_first && self.may_be_one(from, to)?;
+        if has_both_names && self.has_two_names_by_us(placement)? {
             return Ok(gone_is_fine(self.storage().unlink(from.0, from.1))?);
         }
         let is_others = || Ok::<_, Errno>(self.is_first && self.look(to.0, to.1)?.is_some());
@@ -797,7 +806,8 @@ impl<'a> Apply<'a> {
 
     /// Has an attempt before this one made the link? As long as it waits in its slot, whoever has the name is somebody else.
     fn was_linked(&self, old: Name<'_>, new: Name<'_>, slot: &OsStr) -> Result<bool, Errno> {
-        Ok(!self.is_first && self.look(&self.job, slot)?.is_none() && self.may_be_one(old, new)?)
+        let waits_no_more = !self.is_first && self.look(&self.job, slot)?.is_none();
+        Ok(waits_no_more && self.may_be_one(old, new)?)
     }
 
     /// Links under a name that nobody else knows, and gives that its own: somebody else's link of the same file is told from an own one
@@ -833,6 +843,7 @@ impl<'a> Apply<'a> {
             times: None,
             ..attrs.clone()
         };
+        // Mode and times apart: others' objects refuse them, and that need not be the end. The order is that of `set_all`.
         set_attributes(self.storage(), &dir, &name, &owner_and_xattrs)?;
         if let Some(mode) = attrs.mode {
             self.set_mode(&dir, &name, mode)?;

@@ -120,7 +120,8 @@ pub(super) fn try_target(storage: &dyn Storage, dir: &Handle, name: &OsStr, patc
         opened => opened?,
     };
     storage.close(&opened.0)?;
-    match user != 0 && stat.uid != user && has_set_id(stat.mode) {
+    let is_others = user != 0 && stat.uid != user;
+    match is_others && has_set_id(stat.mode) {
         true => try_set_id(storage, dir, name, stat.mode),
         false => Ok(()),
     }

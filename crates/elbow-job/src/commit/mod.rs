@@ -190,7 +190,9 @@ impl Job {
                 }
             }
         }
-        if is_in_hand && keep != Keep::Nothing && !self.shared.options.save.is_empty() && !self.shared.close_rest() {
+        // close(2) may tell only now of what was lost, so it comes last, and what was lost is not worth saving the rest.
+        let may_save = is_in_hand && keep != Keep::Nothing && !self.shared.options.save.is_empty();
+        if may_save && !self.shared.close_rest() {
             match self.shared.save(&cause, rest.is_some(), progress) {
                 Ok(kept) => return Ok(Outcome::Kept(cause, kept)),
                 Err(refused) => cause = cause.beside(refused),
@@ -300,6 +302,7 @@ impl Shared {
     /// nothing if there is nothing to be done. With `keeps`, what is taken back again is kept.
     fn stage(self: &Arc<Self>, keeps: bool, progress: &mut Hook<'_>) -> Result<Option<(Rest, Handle)>, Refused> {
         let drained = match self.drain(progress) {
+            // A disk that was full may have room by now. Where the storage has lost something, more would be stored for nothing.
             Err(cause) if keeps && cause.may_pass() && !self.close_rest() => self.drain_again(cause, progress),
             drained => drained,
         };
@@ -367,6 +370,7 @@ impl Shared {
         let Some(turn) = self.watched(progress, Phase::Checking, &Tally::default(), wait) else {
             return Ok(Err(Cause::Asked));
         };
+        // In the turn: two jobs that looked at the same time would each find the tree as it was before the other.
         if let Some(cause) = check::conflicts(self, progress) {
             return Ok(Err(cause));
         }
@@ -562,7 +566,8 @@ impl Shared {
         self.wait_watched(state, progress, phase, |state| {
             let graph = &state.model.graph;
             let closing = !state.model.closing.is_empty();
-            let is_idle = graph.running == 0 && (graph.stopped || graph.queued() == 0 && !closing);
+            let has_nothing_left = graph.queued() == 0 && !closing;
+            let is_idle = graph.running == 0 && (graph.stopped || has_nothing_left);
             if !is_idle {
                 self.call_worker(state);
             }

@@ -140,7 +140,8 @@ impl Apply<'_> {
             |(attributes, _)| &attributes.path,
             |(attributes, set)| {
                 let is_written = begun.contains(attributes.path.as_path());
-                match self.is_first() && !is_written && !set.load(Ordering::Acquire) {
+                let is_untouched = self.is_first() && !is_written && !set.load(Ordering::Acquire);
+                match is_untouched {
                     // Nothing has happened to it but that it was opened to be written, if it was.
                     true => self.close_what_was_opened(attributes),
                     false => self.restore(attributes, is_written),
@@ -173,7 +174,9 @@ impl Apply<'_> {
     /// was set by somebody else.
     fn restore(&self, attributes: &Attributes, is_written: bool) -> StepResult {
         let (ours, mut before) = (&attributes.attrs, attributes.before.clone());
-        if !self.is_first() && !is_written && !attributes.is_dir && !before.is_empty() {
+        // After a death nobody knows which of them were set: only what is as the job wanted it can have been.
+        let is_unsure = !self.is_first() && !is_written;
+        if is_unsure && !attributes.is_dir && !before.is_empty() {
             let Some((dir, name)) = gone_is_none(self.tree.parent_of(&attributes.path))? else {
                 return Ok(());
             };
@@ -188,7 +191,8 @@ impl Apply<'_> {
                 .times
                 .filter(|_| ours.times.is_some_and(|(_, mtime)| mtime == now.mtime));
         }
-        if attributes.is_dir && ours.mode.is_some() && !attributes.path.as_os_str().is_empty() {
+        let is_root = attributes.path.as_os_str().is_empty();
+        if attributes.is_dir && ours.mode.is_some() && !is_root {
             // Names in it still change: it is closed with the last of them. (Nobody expects anything of the root itself.)
             before.mode = before.mode.map(|mode| mode | OWNER_ALL);
         }
