@@ -12,7 +12,9 @@ use elbow_file::{Handle, Storage};
 use crate::commit::{Apply, Failure, Record, Slot, Tally, Tree, write_why};
 use crate::kept;
 use crate::liveness::{Attempt, Liveness, Lock};
-use crate::recover::{Found, Recovery, Stage, THREADS, error, find_record, lock_manifest, look_at, told, unfinished};
+use crate::recover::{
+    Found, Recovery, Stage, THREADS, error, find_record, lock_manifest, look_at, report_of, unfinished,
+};
 use crate::report::{Cause, JobError, RecoverAction, Recovered};
 use crate::staging::is_job_name;
 use crate::whose;
@@ -64,7 +66,7 @@ pub fn abandon(storage: &Arc<dyn Storage>, root: &Handle, name: &OsStr) -> Resul
     if let Some(why) = distrust.map_err(error("reading the attributes in"))? {
         return Err(not_stuck(why));
     }
-    let (record, from) = match find_record(storage, &own).map_err(|found| not_stuck(&found))? {
+    let (record, from) = match find_record(storage, &own).map_err(|found| not_stuck(&found.to_string()))? {
         Some((record, Stage::Committed)) => (record, None),
         Some((record, Stage::TakenBack(phase))) => (record, Some(phase)),
         Some((_, Stage::Done)) => return Err(not_stuck("everything of it is in its place; `elbow recover` cleans up")),
@@ -80,7 +82,7 @@ pub fn abandon(storage: &Arc<dyn Storage>, root: &Handle, name: &OsStr) -> Resul
         recovery.roll_back(&apply.tree, name, &own, Some(&manifest))?;
         let message = "it was given up: nothing of it is left";
         return Ok(Abandoned {
-            job: told(name, RecoverAction::RolledBack, Some(&manifest), message),
+            job: report_of(name, RecoverAction::RolledBack, Some(&manifest), message),
             stays: Vec::new(),
         });
     }
@@ -95,7 +97,7 @@ pub fn abandon(storage: &Arc<dyn Storage>, root: &Handle, name: &OsStr) -> Resul
     let message = "it was given up: what can be is as before the job, and what follows is not; look at it before `elbow recover --drop` \
          removes with this name what is left of the job, old content among it";
     Ok(Abandoned {
-        job: told(name, RecoverAction::Kept, Some(&manifest), message),
+        job: report_of(name, RecoverAction::Kept, Some(&manifest), message),
         stays,
     })
 }

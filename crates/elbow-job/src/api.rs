@@ -21,7 +21,7 @@ pub struct Attr {
     /// The object.
     pub ino: Ino,
     /// The inode number to show: that of the storage for what existed before the job.
-    pub shown_ino: u64,
+    pub visible_ino: u64,
     /// What it is.
     pub kind: Kind,
     /// `mode & 0o7777`.
@@ -53,7 +53,7 @@ impl Attr {
     /// The job made the object.
     #[must_use]
     pub fn is_new(&self) -> bool {
-        self.shown_ino == NEW_INODES + self.ino.0
+        self.visible_ino == NEW_INODES + self.ino.0
     }
 }
 
@@ -128,7 +128,7 @@ pub struct Listed {
     /// The object (0 is never used).
     pub ino: Ino,
     /// The inode number to show.
-    pub shown_ino: u64,
+    pub visible_ino: u64,
     /// What it is.
     pub kind: Kind,
     /// The name.
@@ -137,15 +137,15 @@ pub struct Listed {
 
 /// Why an operation was not answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Stop {
+pub enum OpError {
     /// The answer is an error.
     Errno(Errno),
     /// Something has to be asked of the storage first, or room has to become free; do it with
     /// [`Job::fetch`](crate::Job::fetch) on a thread that may block, then ask again.
-    Wait(Fetch),
+    NeedsStorage(Fetch),
 }
 
-impl From<Errno> for Stop {
+impl From<Errno> for OpError {
     fn from(errno: Errno) -> Self {
         Self::Errno(errno)
     }
@@ -181,4 +181,4 @@ pub enum Fetch {
 }
 
 /// What an operation gives.
-pub type Answer<T> = Result<T, Stop>;
+pub type Answer<T> = Result<T, OpError>;

@@ -10,7 +10,8 @@ use elbow_file::double::{Delaying, Faulty, Interposed, Operation, Plan};
 use elbow_file::{Errno, RealStorage, Storage};
 
 use crate::crash_test::{begin, has_staging, recovered, seen_by_jobs};
-use crate::report::{Publish, RecoverAction};
+use crate::options::Publish;
+use crate::report::RecoverAction;
 use crate::scenes_test::{old_tree, operations};
 use crate::schedule_test::{InJob, Op, scratch};
 use crate::staging::is_staging_name;

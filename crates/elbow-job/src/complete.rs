@@ -4,15 +4,16 @@ use elbow_file::{Errno, Handle};
 
 use crate::abilities::Modes;
 use crate::api::Ino;
-use crate::model::{Body, Fill, Inode, LIMBO, Model, Place, Staging, Work};
-use crate::plan::{Action, Spot, Target};
+use crate::model::{Body, Fill, Inode, LIMBO, Model, Staging};
+use crate::plan::{Action, FillTarget};
 use crate::report::is_want_of_room;
+use crate::routes::{DirSide, StorageName};
 
 /// What an action gave besides success.
 #[derive(Debug, Default)]
 pub(crate) struct Done {
-    /// Descriptors opened on the way: of a directory (`true`: of its staging directory).
-    pub(crate) directories: Vec<((Ino, bool), Handle)>,
+    /// Descriptors opened on the way.
+    pub(crate) directories: Vec<(DirSide, Handle)>,
     /// The file that was created or opened.
     pub(crate) file: Option<Handle>,
     /// The directory that was created.
@@ -35,30 +36,27 @@ impl Model {
     /// An action on an object succeeded. The object stays [`Work::Running`] until it is planned again.
     pub(crate) fn complete(&mut self, ino: Ino, action: &Action, done: Done) {
         self.counts.storage_calls += done.calls;
-        for ((dir, staging), handle) in done.directories {
-            self.keep_handle(dir, staging, handle);
+        for (side, handle) in done.directories {
+            self.inodes.keep_handle(side, handle);
         }
         if let Some(handle) = done.made {
-            self.keep_handle(ino, false, handle);
+            self.inodes.keep_handle(DirSide::Own(ino), handle);
         }
         match action {
             Action::Stage { .. } => {
-                self.dir_at_mut(ino).loses_group = done.loses_group;
+                self.inodes.dir_at_mut(ino).loses_group = done.loses_group;
                 self.staged(ino, done.job_dir);
             }
-            Action::ProbeModes { .. } => {
-                self.wants_modes = false;
-                self.abilities.modes = self.abilities.modes.or(done.modes);
-            }
-            Action::ProbeLinks { .. } => self.link_attributes = Some(done.link_attributes),
-            Action::Create { spot, fill, .. } => self.created(ino, spot, fill, done.file),
+            Action::ProbeModes { .. } => self.traits.learn_modes(done.modes),
+            Action::ProbeLinks { .. } => self.traits.learn_link_attributes(done.link_attributes),
+            Action::Create { at, fill, .. } => self.created(ino, at, fill, done.file),
             Action::Move { from, to, clobbers } => self.moved(from, to, *clobbers),
-            Action::Link { to, .. } => self.placed(ino, &to.place),
-            Action::Remove { spot, .. } => self.removed(spot, done.file),
+            Action::Link { to, .. } => self.inodes.place(ino, &to.key),
+            Action::Remove { at, .. } => self.removed(at, done.file),
             Action::Fill { target, fill, .. } => self.filled(ino, target, fill, done.file),
             Action::SetAttributes { .. } => {}
         }
-        self.space_is_fresh = false;
+        self.space.note_change();
     }
 
     /// An action failed: the attributes that it was to set are not set, and nobody knows how much it has written.
@@ -67,7 +65,7 @@ impl Model {
         else {
             return;
         };
-        let Ok(inode) = self.get_mut(ino) else { return };
+        let Ok(inode) = self.inodes.get_mut(ino) else { return };
         if let Action::Fill { fill, .. } = action
             && let Some(content) = inode.content_mut()
         {
@@ -86,85 +84,74 @@ impl Model {
         let Action::Fill { fill, .. } = action else {
             return false;
         };
-        let content = self.get(ino).ok().and_then(Inode::content);
+        let content = self.inodes.get(ino).ok().and_then(Inode::content);
         let has_stored = content.is_some_and(|content| content.stored > 0 || !content.written.is_empty());
         fill.changes_file() && has_stored && !is_want_of_room(errno)
     }
 
     fn staged(&mut self, ino: Ino, job_dir: Option<Handle>) {
         if let Some(handle) = job_dir {
-            self.dir_at_mut(LIMBO).handle = Some(handle);
+            self.inodes.dir_at_mut(LIMBO).handle = Some(handle);
         }
-        self.dir_at_mut(ino).staging = Staging::Made;
+        self.inodes.dir_at_mut(ino).staging = Staging::Made;
     }
 
-    fn created(&mut self, ino: Ino, spot: &Spot, fill: &Fill, file: Option<Handle>) {
-        self.placed(ino, &spot.place);
-        let gives = self.gives(spot.place.dir);
-        if let Body::Dir(dir) = &mut self.at_mut(ino).body {
+    fn created(&mut self, ino: Ino, at: &StorageName, fill: &Fill, file: Option<Handle>) {
+        self.inodes.place(ino, &at.key);
+        let gives = self.inodes.gives(at.key.dir);
+        if let Body::Dir(dir) = &mut self.inodes.at_mut(ino).body {
             dir.gives = gives;
         }
-        self.unreserve(0, 1);
-        self.space.files_free = self.space.files_free.saturating_sub(1);
+        self.space.took_object();
         self.wrote(ino, fill);
-        if let Some(content) = self.at_mut(ino).content_mut() {
+        if let Some(content) = self.inodes.at_mut(ino).content_mut() {
             content.target = file;
         }
-        if self.at(ino).opens == 0 {
+        if self.inodes.at(ino).opens == 0 {
             self.close_content(ino);
         }
     }
 
-    fn placed(&mut self, ino: Ino, place: &Place) {
-        self.at_mut(ino).placed.push(place.clone());
-        self.dir_at_mut(place.dir).placed.insert(place.name.clone(), ino);
-    }
-
-    fn moved(&mut self, from: &Spot, to: &Spot, clobbers: Option<Ino>) {
+    fn moved(&mut self, from: &StorageName, to: &StorageName, clobbers: Option<Ino>) {
         if let Some(other) = clobbers {
-            self.unplaced(other, &to.place);
+            self.inodes.unplace(other, &to.key);
             self.drop_if_dead(other);
         }
         // The object under the old name need not be the one that was planned for: an occupant is moved away
         // on behalf of another.
-        let Some(ino) = self.dir_at(from.place.dir).placed.get(&from.place.name).copied() else {
+        let Some(ino) = self.inodes.placed_at(&from.key) else {
             return;
         };
-        self.unplaced(ino, &from.place);
-        self.placed(ino, &to.place);
-        self.queue(ino);
+        self.inodes.unplace(ino, &from.key);
+        self.inodes.place(ino, &to.key);
+        self.scheduler().queue(ino);
     }
 
-    fn unplaced(&mut self, ino: Ino, place: &Place) {
-        self.at_mut(ino).placed.retain(|placed| placed != place);
-        self.dir_at_mut(place.dir).placed.remove(&place.name);
-    }
-
-    fn removed(&mut self, spot: &Spot, file: Option<Handle>) {
-        let place = &spot.place;
-        let Some(ino) = self.dir_at(place.dir).placed.get(&place.name).copied() else {
+    fn removed(&mut self, at: &StorageName, file: Option<Handle>) {
+        let key = &at.key;
+        let Some(ino) = self.inodes.placed_at(key) else {
             return;
         };
-        self.unplaced(ino, place);
-        if let (Some(handle), Some(content)) = (file, self.at_mut(ino).content_mut()) {
+        self.inodes.unplace(ino, key);
+        if let (Some(handle), Some(content)) = (file, self.inodes.at_mut(ino).content_mut()) {
             content.target = Some(handle);
         }
-        if !self.at(ino).names.is_empty() {
-            self.queue(ino);
+        if !self.inodes.at(ino).names().is_empty() {
+            self.scheduler().queue(ino);
         }
         // A dead directory may have waited for its container to become empty.
-        if !self.is_alive(place.dir) {
-            self.queue(place.dir);
+        if !self.inodes.is_alive(key.dir) {
+            self.scheduler().queue(key.dir);
         }
         self.drop_if_dead(ino);
     }
 
-    fn filled(&mut self, ino: Ino, target: &Target, fill: &Fill, file: Option<Handle>) {
+    fn filled(&mut self, ino: Ino, target: &FillTarget, fill: &Fill, file: Option<Handle>) {
         self.wrote(ino, fill);
-        let inode = self.at_mut(ino);
+        let inode = self.inodes.at_mut(ino);
         let open = inode.opens > 0;
         let Body::File(content) = &mut inode.body else { return };
-        content.patch_made |= matches!(target, Target::Patch(..));
+        content.patch_made |= matches!(target, FillTarget::Patch(..) | FillTarget::NewPatch(..));
         let more = !content.dirty.is_empty();
         content.target = file.or(content.target.take());
         if !open && !more {
@@ -175,37 +162,17 @@ impl Model {
     fn wrote(&mut self, ino: Ino, fill: &Fill) {
         let bytes = fill.bytes();
         self.counts.bytes_written += bytes;
-        let taken = (bytes + fill.reserve.total_bytes()).div_ceil(self.space.fragment_bytes.max(1));
-        self.space.blocks_available = self.space.blocks_available.saturating_sub(taken);
-        if let Some(content) = self.at_mut(ino).content_mut() {
+        self.space.took_bytes(bytes + fill.reserve.total_bytes());
+        if let Some(content) = self.inodes.at_mut(ino).content_mut() {
             let clean = content.filled(fill);
-            self.unreserve(clean, 0);
+            self.space.unreserve(clean, 0);
         }
     }
 
     /// The object needs nothing now: whoever waited for it is asked again.
     pub(crate) fn settle(&mut self, ino: Ino) {
-        self.rest(ino);
-        self.wake_waiters(ino);
+        self.scheduler().rest(ino);
+        self.scheduler().wake_waiters(ino);
         self.drop_if_dead(ino);
-    }
-
-    /// Whoever waited for an object is asked again.
-    pub(crate) fn wake_waiters(&mut self, ino: Ino) {
-        for waiter in self.graph.take_waiters(ino) {
-            if let Ok(inode) = self.get_mut(waiter) {
-                inode.work = Work::Queued;
-                self.graph.push_next(waiter);
-            }
-        }
-    }
-
-    /// An object waits for another, which is brought up if it is idle.
-    pub(crate) fn block(&mut self, ino: Ino, on: Ino) {
-        if let Ok(inode) = self.get_mut(ino) {
-            inode.work = Work::Queued;
-        }
-        self.graph.wait_for(ino, on);
-        self.queue(on);
     }
 }

@@ -12,8 +12,9 @@ use elbow_file::double::{Faulty, Interposed, MadeUpInodes, Operation, PlainRenam
 use elbow_file::{RealStorage, RenameMode, Storage};
 
 use crate::commit::{DONE, RECORD};
+use crate::options::Publish;
 use crate::recover::recover_jobs;
-use crate::report::{Publish, RecoverAction};
+use crate::report::RecoverAction;
 use crate::scenes_test::{Scene, old_tree, operations};
 use crate::schedule_test::{InJob, Op, Snapshot, scratch, snapshot};
 use crate::staging::{is_probe_name, is_staging_name, part_name};
@@ -452,7 +453,7 @@ fn more_directories_than_descriptors_are_changed_and_removed() {
         std::fs::write(temp.path().join(format!("d{n}/old")), "old").unwrap();
     }
     let job = begin(Arc::new(RealStorage), temp.path(), Publish::Staged);
-    job.shared.state.lock().model.limit_handles(10);
+    job.shared.state.lock().model.inodes.limit_handles(10);
     for n in 0..DIRECTORIES {
         for op in [Op::Create(format!("d{n}/sub/new")), Op::Unlink(format!("d{n}/old"))] {
             InJob(&job).run(&op).unwrap();

@@ -15,7 +15,8 @@ use crate::complete::Done;
 use crate::liveness::{self, Attempt, Lock};
 use crate::lost;
 use crate::model::{CAPABILITY, DEFAULT_ACL, Fill, LIMBO, Name, Piece};
-use crate::plan::{Action, NewAttrs, Node, Route, Spot, Target};
+use crate::plan::{Action, FillTarget, NewAttrs, Node};
+use crate::routes::{Route, StorageName};
 use crate::spill::Spilled;
 use crate::staging::{Home, JOURNAL, JournalEntry, MANIFEST, MANIFEST_DRAFT, Manifest, NEW};
 
@@ -80,7 +81,7 @@ impl Executor<'_> {
 
     fn act(&self, action: &Action, done: &mut Done) -> Result<(), Errno> {
         match action {
-            Action::Stage { at, opened } if at.owner.0 == Ino::ROOT => self.stage_root(at, *opened, done)?,
+            Action::Stage { at, opened } if at.owner.dir() == Ino::ROOT => self.stage_root(at, *opened, done)?,
             Action::Stage { at, opened } => self.stage(at, *opened, done)?,
             Action::ProbeModes { job, inherited } => {
                 match abilities::probe(self.storage, job, &Ability::Modes, *inherited) {
@@ -91,14 +92,14 @@ impl Executor<'_> {
             }
             Action::ProbeLinks { job } => done.link_attributes = probe_links(self.storage, job)?,
             Action::Create {
-                spot,
+                at,
                 node,
                 mode,
                 fill,
                 attrs,
                 keep_open,
             } => {
-                self.create(spot, node, *mode, fill, attrs, done)?;
+                self.create(at, node, *mode, fill, attrs, done)?;
                 if let Some(file) = done.file.take_if(|_| !keep_open) {
                     self.storage.close(&file)?;
                 }
@@ -107,20 +108,20 @@ impl Executor<'_> {
                 let (a, b) = (self.open(&from.route, done)?, self.open(&to.route, done)?);
                 self.note_visible(to)?;
                 done.calls += 1;
-                let (from, to) = ((&a, &*from.place.name), (&b, &*to.place.name));
+                let (from, to) = ((&a, &*from.key.name), (&b, &*to.key.name));
                 lost::rename(self.storage, from, to, RenameMode::Replace)?;
             }
             Action::Link { from, to } => {
                 let (a, b) = (self.open(&from.route, done)?, self.open(&to.route, done)?);
                 self.note_visible(to)?;
                 done.calls += 1;
-                lost::link(self.storage, (&a, &*from.place.name), (&b, &*to.place.name))?;
+                lost::link(self.storage, (&a, &*from.key.name), (&b, &*to.key.name))?;
             }
-            Action::Remove { spot, dir, keep_open } => self.remove(spot, *dir, *keep_open, done)?,
+            Action::Remove { at, dir, keep_open } => self.remove(at, *dir, *keep_open, done)?,
             Action::Fill { target, fill, attrs } => self.fill_target(target, fill, attrs, done)?,
-            Action::SetAttributes { spot, attrs } => {
-                let dir = self.open(&spot.route, done)?;
-                self.set_named(&dir, &spot.place.name, attrs, done)?;
+            Action::SetAttributes { at, attrs } => {
+                let dir = self.open(&at.route, done)?;
+                self.set_named(&dir, &at.key.name, attrs, done)?;
             }
         }
         Ok(())
@@ -206,12 +207,12 @@ impl Executor<'_> {
         Ok(())
     }
 
-    fn note_visible(&self, spot: &Spot) -> Result<(), Errno> {
-        if !spot.visible {
+    fn note_visible(&self, at: &StorageName) -> Result<(), Errno> {
+        if !at.visible {
             return Ok(());
         }
         self.journal(&JournalEntry::Visible {
-            path: self.journal_path.join(&*spot.place.name),
+            path: self.journal_path.join(&*at.key.name),
         })
     }
 
@@ -222,16 +223,16 @@ impl Executor<'_> {
 
     fn create(
         &self,
-        spot: &Spot,
+        at: &StorageName,
         node: &Node,
         mode: u32,
         fill: &Fill,
         attrs: &NewAttrs,
         done: &mut Done,
     ) -> Result<(), Errno> {
-        let dir = self.open(&spot.route, done)?;
-        let name = &*spot.place.name;
-        self.note_visible(spot)?;
+        let dir = self.open(&at.route, done)?;
+        let name = &*at.key.name;
+        self.note_visible(at)?;
         done.calls += 1;
         match node {
             Node::File => {
@@ -256,22 +257,22 @@ impl Executor<'_> {
 
     /// Takes back what was made and not finished: nobody else knows that it is there, and it may be made once more.
     fn unmake(&self, action: &Action, done: &Done) {
-        let Action::Create { spot, node, .. } = action else {
+        let Action::Create { at, node, .. } = action else {
             return;
         };
         if !done.is_made {
             return;
         }
         // If this is refused too, the roll back does it.
-        let _ = open_route(self.storage, &spot.route).and_then(|dir| match node {
-            Node::Dir => self.storage.rmdir(&dir, &spot.place.name),
-            _ => self.storage.unlink(&dir, &spot.place.name),
+        let _ = open_route(self.storage, &at.route).and_then(|dir| match node {
+            Node::Dir => self.storage.rmdir(&dir, &at.key.name),
+            _ => self.storage.unlink(&dir, &at.key.name),
         });
     }
 
-    fn remove(&self, spot: &Spot, is_dir: bool, keep_open: bool, done: &mut Done) -> Result<(), Errno> {
-        let dir = self.open(&spot.route, done)?;
-        let name = &*spot.place.name;
+    fn remove(&self, at: &StorageName, is_dir: bool, keep_open: bool, done: &mut Done) -> Result<(), Errno> {
+        let dir = self.open(&at.route, done)?;
+        let name = &*at.key.name;
         done.calls += 1;
         if is_dir {
             return self.storage.rmdir(&dir, name);
@@ -282,14 +283,15 @@ impl Executor<'_> {
         self.storage.unlink(&dir, name)
     }
 
-    fn fill_target(&self, target: &Target, fill: &Fill, attrs: &NewAttrs, done: &mut Done) -> Result<(), Errno> {
+    fn fill_target(&self, target: &FillTarget, fill: &Fill, attrs: &NewAttrs, done: &mut Done) -> Result<(), Errno> {
         let file = match target {
-            Target::Open(file) => file.clone(),
-            Target::Named(spot) => {
-                let dir = self.open(&spot.route, done)?;
-                open_writable(self.storage, &dir, &spot.place.name)?
+            FillTarget::Open(file) => file.clone(),
+            FillTarget::Named(at) => {
+                let dir = self.open(&at.route, done)?;
+                open_writable(self.storage, &dir, &at.key.name)?
             }
-            Target::Patch(route, name, make) => self.open_patch(route, name, *make)?,
+            FillTarget::Patch(route, name) => self.open_patch(route, name)?,
+            FillTarget::NewPatch(route, name) => self.make_patch(route, name)?,
         };
         self.fill(&file, fill, done)?;
         done.calls += set_all(self.storage, Subject::Open(&file), attrs)?;
@@ -297,14 +299,18 @@ impl Executor<'_> {
         Ok(())
     }
 
-    fn open_patch(&self, route: &Route, name: &Name, make: bool) -> Result<Handle, Errno> {
-        debug_assert_eq!(route.owner.0, LIMBO, "patches live in the job's own directory");
+    fn open_patch(&self, route: &Route, name: &Name) -> Result<Handle, Errno> {
+        debug_assert_eq!(route.owner.dir(), LIMBO, "patches live in the job's own directory");
         let dir = open_route(self.storage, route)?;
-        let made = make.then(|| self.storage.create(&dir, name, PRIVATE_FILE_MODE));
-        match made {
+        self.storage.open(&dir, name, Access::ReadWrite)
+    }
+
+    fn make_patch(&self, route: &Route, name: &Name) -> Result<Handle, Errno> {
+        let dir = open_route(self.storage, route)?;
+        match self.storage.create(&dir, name, PRIVATE_FILE_MODE) {
             // An attempt before was refused later.
-            None | Some(Err(Errno::EXIST)) => self.storage.open(&dir, name, Access::ReadWrite),
-            Some(made) => made,
+            Err(Errno::EXIST) => self.open_patch(route, name),
+            made => made,
         }
     }
 

@@ -9,13 +9,14 @@ use elbow_file::{Access, DirEntry, Errno, Handle, Stat, Storage};
 use parking_lot::Mutex;
 
 use crate::abilities::{self, Ability};
-use crate::api::{Fetch, Ino, Stop};
+use crate::api::{Fetch, Ino, OpError};
 use crate::execute::{open_route, open_writable};
-use crate::job::{Job, Shared, State, clock};
+use crate::job::Job;
 use crate::manners;
-use crate::model::{DEFAULT_ACL, FoundEntry, FoundXattrs, Listing, Piece, Segment, Source};
-use crate::plan::{Route, patch_name};
+use crate::model::{DEFAULT_ACL, FoundEntry, FoundXattrs, Listing, Piece, Segment, SegmentSource};
 use crate::pool::THREADS_MAX;
+use crate::routes::{Route, patch_name};
+use crate::shared::{Shared, SharedState, clock};
 use crate::spill::Spilled;
 
 /// This much is moved to the spill file at once.
@@ -82,7 +83,7 @@ impl Job {
         let drained = self.shared.drain_content(&mut |_| {});
         self.shared.state.lock().model.graph.flush = false;
         drained.map_err(|_| Errno::IO)?;
-        let job_dir = self.shared.state.lock().model.job_dir();
+        let job_dir = self.shared.state.lock().model.inodes.job_dir();
         let synced = job_dir.map_or(Ok(()), |dir| self.shared.storage.sync_all(&dir));
         synced.inspect_err(|errno| {
             // Nothing tells of it twice, and the command may not care.
@@ -106,8 +107,8 @@ impl Shared {
     pub(crate) fn fetch_list(&self, ino: Ino, threads_max: usize) -> Result<(), Errno> {
         let mut state = self.state.lock();
         loop {
-            let dir = state.model.get(ino)?.dir()?;
-            if dir.complete || dir.closed {
+            let dir = state.model.inodes.get(ino)?.dir()?;
+            if dir.is_complete() || dir.is_closed() {
                 return Ok(());
             }
             if state.listing.insert(ino) {
@@ -115,16 +116,20 @@ impl Shared {
             }
             self.progress.wait(&mut state);
         }
-        let (route, threads) = (state.model.route_dir(ino), state.pool.limit());
+        let (route, threads) = (state.model.routes().route_dir(ino), state.pool.limit());
         let listed = parking_lot::MutexGuard::unlocked(&mut state, || self.list_now(&route, threads, threads_max));
         state.listing.remove(&ino);
         self.progress.notify_all();
         match listed? {
             (Looked::Listed(listing), took) => {
                 state.pool.note_latency(took);
-                state.model.install_listing(ino, listing);
+                state.model.traits.note_default_acl(&listing.default_acl);
+                state.model.inodes.install_listing(ino, listing);
             }
-            (Looked::Closed(handle, default_acl), _) => state.model.install_closed(ino, handle, default_acl),
+            (Looked::Closed(handle, default_acl), _) => {
+                state.model.traits.note_default_acl(&default_acl);
+                state.model.inodes.install_closed(ino, handle, default_acl);
+            }
         }
         Ok(())
     }
@@ -149,41 +154,37 @@ impl Shared {
 
     /// Looks for a name in a directory that may not be read.
     fn fetch_name(&self, ino: Ino, name: &OsStr) -> Result<(), Errno> {
-        let route = self.state.lock().model.route_dir(ino);
+        let route = self.state.lock().model.routes().route_dir(ino);
         let dir = open_route(&*self.storage, &route)?;
         let stat = match self.storage.stat(&dir, name) {
             Err(Errno::NOENT) => None,
             found => Some(found?),
         };
-        self.state.lock().model.install_name(ino, name, stat);
+        self.state.lock().model.inodes.install_name(ino, name, stat);
         Ok(())
     }
 
     /// The directory that holds an old object, and its name there.
-    fn old_spot(&self, ino: Ino) -> Result<(Route, OsString), Errno> {
+    fn old_name(&self, ino: Ino) -> Result<(Route, OsString), Errno> {
         let state = self.state.lock();
-        let inode = state.model.get(ino)?;
-        let place = inode
-            .old
-            .as_ref()
-            .and_then(|old| old.places.first())
-            .ok_or(Errno::STALE)?;
-        Ok((state.model.route_dir(place.dir), place.name.to_os_string()))
+        let inode = state.model.inodes.get(ino)?;
+        let key = inode.old_name().ok_or(Errno::STALE)?;
+        Ok((state.model.routes().route_dir(key.dir), key.name.to_os_string()))
     }
 
     fn fetch_attributes(&self, ino: Ino) -> Result<(), Errno> {
-        let (route, name) = self.old_spot(ino)?;
+        let (route, name) = self.old_name(ino)?;
         let dir = open_route(&*self.storage, &route)?;
         let stat = self.storage.stat(&dir, &name)?;
-        self.state.lock().model.install_attributes(ino, &stat);
+        self.state.lock().model.inodes.install_attributes(ino, &stat);
         Ok(())
     }
 
     fn fetch_target(&self, ino: Ino) -> Result<(), Errno> {
-        let (route, name) = self.old_spot(ino)?;
+        let (route, name) = self.old_name(ino)?;
         let dir = open_route(&*self.storage, &route)?;
         let target = self.storage.readlink(&dir, &name)?;
-        self.state.lock().model.install_target(ino, target);
+        self.state.lock().model.inodes.install_target(ino, target);
         Ok(())
     }
 
@@ -191,15 +192,15 @@ impl Shared {
         let (dir, name) = if ino == Ino::ROOT {
             (self.root.clone(), OsString::from("."))
         } else {
-            let (route, name) = self.old_spot(ino)?;
+            let (route, name) = self.old_name(ino)?;
             (open_route(&*self.storage, &route)?, name)
         };
         let xattrs = read_xattrs(&*self.storage, &dir, &name);
         let mut state = self.state.lock();
         if matches!(xattrs, Err(Errno::OPNOTSUPP)) {
-            state.model.no_xattrs = true;
+            state.model.traits.note_no_xattrs();
         }
-        state.model.install_xattrs(
+        state.model.inodes.install_xattrs(
             ino,
             xattrs.or_else(|e| {
                 if e == Errno::OPNOTSUPP {
@@ -214,9 +215,7 @@ impl Shared {
 
     fn fetch_space(&self) -> Result<(), Errno> {
         let space = self.storage.space(&self.root)?;
-        let mut state = self.state.lock();
-        state.model.space = space;
-        state.model.space_is_fresh = true;
+        self.state.lock().model.space.refresh(space);
         Ok(())
     }
 
@@ -224,31 +223,31 @@ impl Shared {
     fn fetch_ability(self: &Arc<Self>, ability: &Ability) -> Result<(), Errno> {
         let (job, inherited) = self.job_dir_now()?;
         let trial = abilities::probe(&*self.storage, &job, ability, inherited);
-        self.state.lock().model.abilities.learn(ability, trial)
+        self.state.lock().model.traits.learn(ability, trial)
     }
 
     fn fetch_nature(&self) -> Result<(), Errno> {
         let nature = self.storage.nature(&self.root)?;
-        self.state.lock().model.nature = Some(nature);
+        self.state.lock().model.traits.learn_nature(nature);
         Ok(())
     }
 
     /// Whether the storage lets an old directory be renamed.
     fn fetch_moves(self: &Arc<Self>, ino: Ino) -> Result<(), Errno> {
         let (job, _) = self.job_dir_now()?;
-        let (route, name) = self.old_spot(ino)?;
+        let (route, name) = self.old_name(ino)?;
         let dir = open_route(&*self.storage, &route)?;
         let moves = manners::moves(&*self.storage, &job, (&dir, &name));
-        self.state.lock().model.dir_at_checked(ino)?.moves = Some(moves);
+        self.state.lock().model.inodes.dir_at_checked(ino)?.moves = Some(moves);
         Ok(())
     }
 
     /// Whether an old directory is in a read-only subvolume.
     fn fetch_writable(&self, ino: Ino) -> Result<(), Errno> {
-        let route = self.state.lock().model.route_dir(ino);
+        let route = self.state.lock().model.routes().route_dir(ino);
         let dir = open_route(&*self.storage, &route)?;
         let is_read_only = manners::is_read_only(&*self.storage, &dir);
-        self.state.lock().model.dir_at_checked(ino)?.is_read_only = Some(is_read_only);
+        self.state.lock().model.inodes.dir_at_checked(ino)?.is_read_only = Some(is_read_only);
         Ok(())
     }
 
@@ -257,8 +256,8 @@ impl Shared {
         self.look_into_root();
         let mut state = self.state.lock();
         loop {
-            if let Some(dir) = state.model.job_dir() {
-                return Ok((dir, state.model.inherited_by_all()));
+            if let Some(dir) = state.model.inodes.job_dir() {
+                return Ok((dir, state.model.inodes.inherited_by_all()));
             }
             if let Some(errno) = state.model.refuse {
                 return Err(errno);
@@ -267,11 +266,11 @@ impl Shared {
                 return Err(Errno::IO);
             }
             state.model.now = clock();
-            state.model.stage_root();
+            state.model.scheduler().stage_root();
             self.call_worker(&mut state);
             #[cfg(test)]
             self.stage_root_by_hand(&mut state);
-            if state.model.job_dir().is_none() {
+            if state.model.inodes.job_dir().is_none() {
                 self.progress.wait_for(&mut state, ROOM_WAIT);
             }
         }
@@ -280,7 +279,7 @@ impl Shared {
     /// What the job's own directory inherits has to be known before it is made. A command may begin with the attributes of the root, for
     /// which nobody looks into it.
     pub(crate) fn look_into_root(&self) {
-        if self.state.lock().model.job_dir().is_none() {
+        if self.state.lock().model.inodes.job_dir().is_none() {
             // Whatever keeps us from it keeps us from making something there, too, and is told then.
             let _ = self.fetch_list(Ino::ROOT, THREADS_MAX);
         }
@@ -292,14 +291,14 @@ impl Shared {
         for segment in &segments {
             let at = out.len();
             match &segment.source {
-                Source::Piece(Piece::Memory(chunk)) => out.extend_from_slice(chunk.bytes()),
-                Source::Piece(Piece::Zero) => out.resize(at + segment.length, 0),
-                Source::Piece(Piece::Spill(spilled)) => {
+                SegmentSource::Piece(Piece::Memory(chunk)) => out.extend_from_slice(chunk.bytes()),
+                SegmentSource::Piece(Piece::Zero) => out.resize(at + segment.length, 0),
+                SegmentSource::Piece(Piece::Spill(spilled)) => {
                     out.resize(at + segment.length, 0);
                     spilled.read(&mut out[at..], 0).map_err(|_| Errno::IO)?;
                 }
-                Source::Target(from) => self.read_file(target.as_ref(), *from, segment.length, &mut out)?,
-                Source::Original(from) => self.read_file(original.as_ref(), *from, segment.length, &mut out)?,
+                SegmentSource::Target(from) => self.read_file(target.as_ref(), *from, segment.length, &mut out)?,
+                SegmentSource::Original(from) => self.read_file(original.as_ref(), *from, segment.length, &mut out)?,
             }
         }
         Ok(out)
@@ -323,23 +322,24 @@ impl Shared {
         length: usize,
     ) -> Result<(Vec<Segment>, Option<Handle>, Option<Handle>), Errno> {
         let state = self.state.lock();
-        let segments = match state.model.segments(ino, offset, length) {
+        let segments = match state.model.inodes.segments(ino, offset, length) {
             Ok(segments) => segments,
-            Err(Stop::Errno(errno)) => return Err(errno),
-            Err(Stop::Wait(_)) => return Err(Errno::IO),
+            Err(OpError::Errno(errno)) => return Err(errno),
+            Err(OpError::NeedsStorage(_)) => return Err(Errno::IO),
         };
-        let content = state.model.get(ino)?.content().ok_or(Errno::INVAL)?;
+        let content = state.model.inodes.get(ino)?.content().ok_or(Errno::INVAL)?;
         let (mut target, mut original) = (content.target.clone(), content.original.clone());
-        let needs_target = target.is_none() && segments.iter().any(|s| matches!(s.source, Source::Target(_)));
-        let needs_original = original.is_none() && segments.iter().any(|s| matches!(s.source, Source::Original(_)));
-        let target_spot = needs_target.then(|| self.target_spot(&state, ino));
+        let needs_target = target.is_none() && segments.iter().any(|s| matches!(s.source, SegmentSource::Target(_)));
+        let needs_original =
+            original.is_none() && segments.iter().any(|s| matches!(s.source, SegmentSource::Original(_)));
+        let target_name = needs_target.then(|| self.target_name(&state, ino));
         drop(state);
-        if let Some((route, name)) = target_spot {
+        if let Some((route, name)) = target_name {
             let dir = open_route(&*self.storage, &route)?;
             target = Some(open_writable(&*self.storage, &dir, &name)?);
         }
         if needs_original {
-            let (route, name) = self.old_spot(ino)?;
+            let (route, name) = self.old_name(ino)?;
             let dir = open_route(&*self.storage, &route)?;
             original = Some(self.storage.open(&dir, &name, Access::Read)?);
         }
@@ -347,22 +347,24 @@ impl Shared {
         Ok((segments, target, original))
     }
 
-    fn target_spot(&self, state: &State, ino: Ino) -> (Route, OsString) {
-        let inode = state.model.at(ino);
+    fn target_name(&self, state: &SharedState, ino: Ino) -> (Route, OsString) {
+        let inode = state.model.inodes.at(ino);
         if inode.is_old() {
             return (
-                state.model.route_dir(crate::model::LIMBO),
+                state.model.routes().route_dir(crate::model::LIMBO),
                 patch_name(ino).to_os_string(),
             );
         }
-        let spot = state.model.spot(&inode.placed[0]);
-        (spot.route, spot.place.name.to_os_string())
+        let at = state.model.routes().storage_name(&inode.placed()[0]);
+        (at.route, at.key.name.to_os_string())
     }
 
     /// Keeps descriptors for the next read, as long as the command has the file open.
     fn keep_open(&self, ino: Ino, target: Option<Handle>, original: Option<Handle>) {
         let mut state = self.state.lock();
-        let Ok(inode) = state.model.get_mut(ino) else { return };
+        let Ok(inode) = state.model.inodes.get_mut(ino) else {
+            return;
+        };
         if inode.opens == 0 {
             return;
         }
@@ -384,7 +386,7 @@ impl Shared {
                 break Err(errno);
             }
             state.model.now = clock();
-            state.model.wake_parked();
+            state.model.scheduler().wake_parked();
             self.call_worker(&mut state);
             if self.spill_some(&mut state) {
                 vain = 0;
@@ -402,7 +404,7 @@ impl Shared {
     }
 
     /// Moves the newest written data to the spill file; `false` when there is none or no room there.
-    fn spill_some(&self, state: &mut parking_lot::MutexGuard<'_, State>) -> bool {
+    fn spill_some(&self, state: &mut parking_lot::MutexGuard<'_, SharedState>) -> bool {
         let Some(file) = self.spill.clone() else { return false };
         let Some((ino, pieces)) = state.model.newest_memory(SPILL_BYTES) else {
             return false;
@@ -419,7 +421,7 @@ impl Shared {
             .map(|(range, _)| range.end - range.start)
             .sum();
         state.model.counts.spilled_bytes += bytes;
-        state.model.spilled(ino, &pieces, &written);
+        state.model.inodes.spilled(ino, &pieces, &written);
         !written.is_empty()
     }
 }

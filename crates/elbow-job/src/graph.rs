@@ -10,7 +10,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use elbow_file::Time;
 
 use crate::api::Ino;
-use crate::model::Place;
+use crate::model::EntryKey;
 
 /// An object rests this long after its last change before the storage hears of it, so that what follows at
 /// once (more writes, chmod, utimens, a rename, its removal) is merged. Nanoseconds.
@@ -20,10 +20,10 @@ const LINGER_NS: i128 = 30_000_000;
 /// is ready to follow and a third on its way; more would only keep workers from other directories.
 const ARRIVALS_PER_DIRECTORY: usize = 3;
 
-/// A directory that objects are being created in.
+/// The slots of a directory that objects are being created in: those taken, and who waits for one.
 #[derive(Debug, Default)]
-struct Door {
-    entering: usize,
+struct CreateSlots {
+    taken: usize,
     waiting: VecDeque<Ino>,
 }
 
@@ -31,18 +31,20 @@ struct Door {
 #[derive(Debug, Default)]
 pub(crate) struct Graph {
     queue: VecDeque<(Ino, Time)>,
-    doors: HashMap<Ino, Door>,
-    /// Nodes that were let in at the door of a directory, and of which.
-    entering: HashMap<Ino, Ino>,
+    create_slots: HashMap<Ino, CreateSlots>,
+    /// Nodes that have a slot to be created in a directory, and in which.
+    creating: HashMap<Ino, Ino>,
     waiters: HashMap<Ino, Vec<Ino>>,
     /// The same the other way round: what each of these waits for.
     awaited: HashMap<Ino, Ino>,
     waiting: usize,
+    /// Nodes whose work is not idle.
+    pub(crate) working: u64,
     /// Files that stay open and have little to write: they come up again when they are closed.
     parked: HashSet<Ino>,
     pub(crate) running: usize,
     /// Names on the storage that an action is under way on, and on whose behalf.
-    held: HashMap<Place, Ino>,
+    held: HashMap<EntryKey, Ino>,
     /// Nodes under way.
     pub(crate) visited: HashSet<Ino>,
     /// Everything goes to the storage now, open files included.
@@ -83,38 +85,38 @@ impl Graph {
         position.is_some_and(|position| self.queue.remove(position).is_some())
     }
 
-    /// Lets a node into a directory to be created there; `false`: it waits at the door until its turn comes.
-    pub(crate) fn enter(&mut self, ino: Ino, dir: Ino) -> bool {
-        if self.entering.contains_key(&ino) {
+    /// Gives a node a slot to be created in a directory; `false`: it waits until one is free.
+    pub(crate) fn take_slot(&mut self, ino: Ino, dir: Ino) -> bool {
+        if self.creating.contains_key(&ino) {
             return true;
         }
-        let door = self.doors.entry(dir).or_default();
-        if door.entering >= ARRIVALS_PER_DIRECTORY {
-            door.waiting.push_back(ino);
+        let slots = self.create_slots.entry(dir).or_default();
+        if slots.taken >= ARRIVALS_PER_DIRECTORY {
+            slots.waiting.push_back(ino);
             self.waiting += 1;
             return false;
         }
-        door.entering += 1;
-        self.entering.insert(ino, dir);
+        slots.taken += 1;
+        self.creating.insert(ino, dir);
         true
     }
 
-    /// A node, if it was let in, is there (or will not come): the next one has its turn.
-    pub(crate) fn leave_door(&mut self, ino: Ino) {
-        let Some(dir) = self.entering.remove(&ino) else { return };
-        let Entry::Occupied(mut door) = self.doors.entry(dir) else {
+    /// A node, if it has a slot, is created (or will not be): the next one gets it.
+    pub(crate) fn free_slot(&mut self, ino: Ino) {
+        let Some(dir) = self.creating.remove(&ino) else { return };
+        let Entry::Occupied(mut slots) = self.create_slots.entry(dir) else {
             return;
         };
-        match door.get_mut().waiting.pop_front() {
+        match slots.get_mut().waiting.pop_front() {
             Some(next) => {
                 self.waiting -= 1;
-                self.entering.insert(next, dir);
+                self.creating.insert(next, dir);
                 self.push_next(next);
             }
             None => {
-                door.get_mut().entering -= 1;
-                if door.get().entering == 0 {
-                    door.remove();
+                slots.get_mut().taken -= 1;
+                if slots.get().taken == 0 {
+                    slots.remove();
                 }
             }
         }
@@ -164,29 +166,26 @@ impl Graph {
     }
 
     /// Holds names for an action on behalf of a node.
-    pub(crate) fn hold<'a>(&mut self, ino: Ino, places: impl Iterator<Item = &'a Place>) {
-        for place in places {
-            let before = self.held.insert(place.clone(), ino);
-            assert!(before.is_none(), "two actions on one name: {place:?}");
+    pub(crate) fn hold<'a>(&mut self, ino: Ino, keys: impl Iterator<Item = &'a EntryKey>) {
+        for key in keys {
+            let before = self.held.insert(key.clone(), ino);
+            assert!(before.is_none(), "two actions on one name: {key:?}");
         }
     }
 
-    pub(crate) fn let_go<'a>(&mut self, places: impl Iterator<Item = &'a Place>) {
-        for place in places {
-            self.held.remove(place);
+    pub(crate) fn let_go<'a>(&mut self, keys: impl Iterator<Item = &'a EntryKey>) {
+        for key in keys {
+            self.held.remove(key);
         }
     }
 
-    pub(crate) fn holder(&self, place: &Place) -> Option<Ino> {
-        self.held.get(place).copied()
+    pub(crate) fn holder(&self, key: &EntryKey) -> Option<Ino> {
+        self.held.get(key).copied()
     }
 
     /// Who has an action under way on any name in a directory.
     pub(crate) fn holder_in(&self, dir: Ino) -> Option<Ino> {
-        self.held
-            .iter()
-            .find(|(place, _)| place.dir == dir)
-            .map(|(_, ino)| *ino)
+        self.held.iter().find(|(key, _)| key.dir == dir).map(|(_, ino)| *ino)
     }
 
     pub(crate) fn park(&mut self, ino: Ino) {
@@ -213,12 +212,15 @@ impl Graph {
     /// All nodes that may have something to write: parked, queued (the newest first), waiting, under way.
     pub(crate) fn newest(&self) -> impl Iterator<Item = Ino> {
         let queued = self.queue.iter().rev().map(|(ino, _)| *ino);
-        let at_doors = self.doors.values().flat_map(|door| door.waiting.iter().rev().copied());
+        let for_slots = self
+            .create_slots
+            .values()
+            .flat_map(|slots| slots.waiting.iter().rev().copied());
         self.parked
             .iter()
             .copied()
             .chain(queued)
-            .chain(at_doors)
+            .chain(for_slots)
             .chain(self.awaited.keys().copied())
             .chain(self.visited.iter().copied())
     }
@@ -228,7 +230,7 @@ impl Graph {
         self.left() == 0 && self.running == 0 && self.parked.is_empty()
     }
 
-    /// Nodes that are queued, wait for another or at the door of a directory.
+    /// Nodes that are queued, wait for another or for a slot to be created in.
     pub(crate) fn left(&self) -> usize {
         self.queue.len() + self.waiting
     }
@@ -254,30 +256,30 @@ mod tests {
 
     const DIR: Ino = Ino(1);
 
-    fn entered(graph: &mut Graph, inos: impl Iterator<Item = u64>) -> Vec<bool> {
-        inos.map(|ino| graph.enter(Ino(ino), DIR)).collect()
+    fn with_slots(graph: &mut Graph, inos: impl Iterator<Item = u64>) -> Vec<bool> {
+        inos.map(|ino| graph.take_slot(Ino(ino), DIR)).collect()
     }
 
     #[test]
     fn as_many_as_the_door_takes_enter_and_the_others_follow_in_order() {
         let mut graph = Graph::default();
-        assert_eq!(entered(&mut graph, 10..15), [true, true, true, false, false]);
-        assert_eq!(graph.left(), 2, "those at the door are left to do");
-        graph.leave_door(Ino(11));
+        assert_eq!(with_slots(&mut graph, 10..15), [true, true, true, false, false]);
+        assert_eq!(graph.left(), 2, "those that wait for a slot are left to do");
+        graph.free_slot(Ino(11));
         assert_eq!(graph.take(0), Some(Ino(13)), "the first that waited has the free place");
-        assert!(graph.enter(Ino(13), DIR), "and keeps it until it is there");
-        graph.leave_door(Ino(11));
+        assert!(graph.take_slot(Ino(13), DIR), "and keeps it until it is there");
+        graph.free_slot(Ino(11));
         assert_eq!(graph.queued(), 0, "who has left cannot leave again");
     }
 
     #[test]
     fn whoever_was_let_in_and_goes_elsewhere_keeps_nobody_waiting() {
         let mut graph = Graph::default();
-        entered(&mut graph, 10..16);
+        with_slots(&mut graph, 10..16);
         for ino in 10..16 {
-            graph.leave_door(Ino(ino));
+            graph.free_slot(Ino(ino));
         }
-        assert!(graph.doors.is_empty() && graph.entering.is_empty());
+        assert!(graph.create_slots.is_empty() && graph.creating.is_empty());
         assert_eq!(graph.queued(), 3, "all that waited have their turn");
     }
 }

@@ -19,7 +19,7 @@ use rand::{Rng, SeedableRng};
 use rustix::fs as f;
 
 use crate::model::{ACCESS_ACL, DEFAULT_ACL};
-use crate::report::Publish;
+use crate::options::Publish;
 use crate::{Caller, Ino, Job, Options, Outcome, SetAttr, XattrMode};
 
 #[allow(dead_code)] // what other tests need of it

@@ -6,77 +6,31 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use elbow_file::{Errno, Handle, Kind, RenameMode, Space, Storage, Time};
+use elbow_file::{Errno, Handle, Kind, RenameMode, Space, Storage};
 use parking_lot::{Condvar, Mutex};
 
-use crate::ahead::Ahead;
-use crate::api::{Answer, Attr, Caller, Ino, Listed, SetAttr, SetIds, Stop, XattrMode};
+use crate::api::{Answer, Attr, Caller, Ino, Listed, OpError, SetAttr, SetIds, XattrMode};
 use crate::commit;
-use crate::execute::Journal;
 use crate::liveness::Lock;
-use crate::model::{Birth, Model, Name, NewObject};
+use crate::model::{Model, ModelConfig, Name, NewObject};
+use crate::options::Options;
 use crate::pool::Pool;
-use crate::report::{Change, Counts, DeferredError, JobError, Options, Pulse};
+use crate::prelist::Prelist;
+use crate::report::{Change, Counts, DeferredError, JobError, Pulse};
+use crate::shared::{Shared, SharedState, clock};
 use crate::spill::SpillFile;
-use crate::staging::{Home, Manifest, new_staging_name, part_name};
+use crate::staging::{new_staging_name, part_name};
 
 /// Least memory for written data: a few requests of the largest size must fit.
 pub const MEMORY_MIN_BYTES: u64 = 8 << 20;
 
 /// A job. Cheap to clone; every method may be called from any thread.
 ///
-/// Operations never block: one that needs something from the storage first says so ([`Stop::Wait`]), and the
+/// Operations never block: one that needs something from the storage first says so ([`OpError::NeedsStorage`]), and the
 /// caller does [`Job::fetch`] on a thread that may block and asks again. With its last clone dropped without
 /// an end, a job stops working but leaves its staging area for [`recover`](crate::recover()).
 pub struct Job {
     pub(crate) shared: Arc<Shared>,
-}
-
-/// What the threads of a job share.
-pub(crate) struct Shared {
-    pub(crate) storage: Arc<dyn Storage>,
-    pub(crate) root: Handle,
-    pub(crate) path: PathBuf,
-    pub(crate) options: Options,
-    pub(crate) staging_name: Name,
-    pub(crate) part_name: Name,
-    pub(crate) root_times: (Time, Time),
-    /// What the directory can be known by, when it does not answer any more.
-    pub(crate) home: commit::Home,
-    pub(crate) state: Mutex<State>,
-    /// Work may be ready.
-    pub(crate) work: Condvar,
-    /// Memory came free, or a visit ended.
-    pub(crate) progress: Condvar,
-    /// Bytes of written data held in memory.
-    pub(crate) gauge: Arc<AtomicU64>,
-    /// Bytes that actions under way have written so far.
-    pub(crate) arriving: AtomicU64,
-    /// Where written data beyond the memory goes, if there is such a place.
-    pub(crate) spill: Option<Arc<SpillFile>>,
-    pub(crate) journal: Mutex<Option<Journal>>,
-    /// Of the manifest.
-    pub(crate) lock: Lock,
-    /// Questions of operations to the storage that have begun, and those of them that are answered.
-    pub(crate) asked: AtomicU64,
-    pub(crate) answered: AtomicU64,
-}
-
-/// What a lock protects.
-pub(crate) struct State {
-    pub(crate) model: Model,
-    pub(crate) pool: Pool,
-    pub(crate) errors: Vec<DeferredError>,
-    /// What was refused and could be done at the end.
-    pub(crate) overcome: Vec<DeferredError>,
-    /// The storage has taken something and told later that it could not store it, or may have told so: that is not in hand any more.
-    pub(crate) is_lost: bool,
-    /// The end of a job that is being committed was asked for.
-    pub(crate) is_interrupted: bool,
-    /// Directories that somebody is listing now.
-    pub(crate) listing: HashSet<Ino>,
-    /// Writers that wait for memory.
-    pub(crate) waiting_for_room: usize,
 }
 
 /// Half of the descriptors that this process may have are for directories.
@@ -97,15 +51,6 @@ fn spill_file(options: &Options) -> Result<Option<Arc<SpillFile>>, JobError> {
     })
 }
 
-/// The time of day.
-pub(crate) fn clock() -> Time {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
-    Time {
-        seconds: now.tv_sec,
-        nanoseconds: now.tv_nsec as u32,
-    }
-}
-
 impl std::fmt::Debug for Job {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Job")
@@ -121,31 +66,25 @@ impl Job {
     /// # Errors
     /// When the directory's attributes or free space cannot be read, or nothing can be written to the scratch directory.
     pub fn begin(storage: Arc<dyn Storage>, root: Handle, path: &Path, options: Options) -> Result<Self, JobError> {
-        let failed = |tried| {
-            move |errno| JobError::Storage {
-                tried,
-                path: path.to_owned(),
-                errno,
-            }
-        };
+        let failed = |tried| JobError::storage(tried, path);
         let stat = storage
             .stat_handle(&root)
             .map_err(failed("reading the attributes of"))?;
         let space = storage.space(&root).map_err(failed("reading the free space of"))?;
         let spill = spill_file(&options)?;
         let staging_name: Name = OsStr::new(&new_staging_name(stat.mtime)).into();
-        let model = Model::new(Birth {
-            root: stat,
-            root_handle: root.clone(),
-            space,
+        let part_name = Name::from(&*part_name(&staging_name));
+        let config = ModelConfig {
             staging_name: staging_name.clone(),
+            part_name: part_name.clone(),
             memory_limit: options.memory_bytes.max(MEMORY_MIN_BYTES),
             publish: options.publish,
             own_uid: rustix::process::geteuid().as_raw(),
             own_gid: rustix::process::getegid().as_raw(),
             handles_max: directory_handles(),
-        });
-        let state = State {
+        };
+        let model = Model::new(&stat, root.clone(), space, config);
+        let state = SharedState {
             model,
             pool: Pool::new(options.in_flight),
             errors: Vec::new(),
@@ -162,7 +101,7 @@ impl Job {
             root,
             path: path.to_owned(),
             options,
-            part_name: Name::from(&*part_name(&staging_name)),
+            part_name,
             staging_name,
             root_times: (stat.atime, stat.mtime),
             state: Mutex::new(state),
@@ -222,22 +161,22 @@ impl Job {
     /// # Errors
     /// EINVAL for anything else.
     pub fn readlink(&self, ino: Ino) -> Answer<OsString> {
-        self.shared.state.lock().model.readlink(ino)
+        self.shared.state.lock().model.inodes.readlink(ino)
     }
 
     /// Objects that somebody has open for writing, with the inode numbers that are shown for them.
     #[must_use]
     pub fn open_for_writing(&self) -> Vec<(Ino, u64)> {
         let state = self.shared.state.lock();
-        let open = state.model.all().filter(|(_, inode)| inode.write_opens > 0);
-        open.map(|(ino, inode)| (ino, inode.shown_ino)).collect()
+        let open = state.model.inodes.all().filter(|(_, inode)| inode.write_opens > 0);
+        open.map(|(ino, inode)| (ino, inode.visible_ino)).collect()
     }
 
     /// Whether somebody has an object open for writing.
     #[must_use]
     pub fn is_open_for_writing(&self, ino: Ino) -> bool {
         let state = self.shared.state.lock();
-        state.model.get(ino).is_ok_and(|inode| inode.write_opens > 0)
+        state.model.inodes.get(ino).is_ok_and(|inode| inode.write_opens > 0)
     }
 
     /// Creates a regular file and opens it for writing; one reference.
@@ -366,9 +305,9 @@ impl Job {
     /// Reads up to `length` bytes; fewer only at the end of the file.
     ///
     /// # Errors
-    /// [`Stop::Wait`] when a part is not in memory: then use [`Job::read_blocking`].
+    /// [`OpError::NeedsStorage`] when a part is not in memory: then use [`Job::read_blocking`].
     pub fn read(&self, ino: Ino, offset: u64, length: usize) -> Answer<Vec<u8>> {
-        self.shared.state.lock().model.read(ino, offset, length)
+        self.shared.state.lock().model.inodes.read(ino, offset, length)
     }
 
     /// Writes.
@@ -399,7 +338,7 @@ impl Job {
     pub fn list(&self, ino: Ino) -> Answer<Vec<Listed>> {
         self.operate(|model| {
             let listed = model.list(ino)?;
-            model.note_reading(ino);
+            model.prelist.note_reading(&mut model.inodes, ino);
             Ok(listed)
         })
     }
@@ -407,7 +346,7 @@ impl Job {
     /// The directory above a directory.
     #[must_use]
     pub fn parent(&self, ino: Ino) -> Ino {
-        self.shared.state.lock().model.parent(ino)
+        self.shared.state.lock().model.inodes.parent(ino)
     }
 
     /// Free space, less what is promised to the command already.
@@ -415,7 +354,7 @@ impl Job {
     /// # Errors
     /// None so far.
     pub fn statfs(&self) -> Answer<Space> {
-        Ok(self.shared.state.lock().model.free_space())
+        Ok(self.shared.state.lock().model.space.free())
     }
 
     /// Value of an extended attribute.
@@ -455,7 +394,7 @@ impl Job {
         let mut state = self.shared.state.lock();
         state.model.refuse.get_or_insert(Errno::ROFS);
         state.model.is_frozen = true;
-        state.model.ahead = Ahead::default();
+        state.model.prelist = Prelist::default();
     }
 
     /// The numbers so far.
@@ -507,32 +446,9 @@ impl Job {
         let state = self.shared.state.lock();
         state
             .model
+            .inodes
             .job_dir()
             .map(|_| self.shared.path.join(&*self.shared.staging_name))
-    }
-}
-
-impl Shared {
-    pub(crate) fn counts(&self, state: &mut State) -> Counts {
-        state.pool.meter(state.model.graph.left());
-        let mut counts = state.model.counts;
-        counts.objects_left = state.model.objects_left();
-        let left = state.model.bytes_left();
-        let arrived = self.arriving.load(Ordering::Relaxed).min(left);
-        counts.bytes_written += arrived;
-        counts.bytes_left = left - arrived;
-        counts.queued = state.model.graph.left() as u64;
-        counts.in_flight = state.model.graph.running as u64;
-        counts.memory_bytes = self.gauge.load(Ordering::Relaxed);
-        state.pool.report(&mut counts);
-        counts
-    }
-
-    pub(crate) fn manifest(&self, home: Home) -> Manifest {
-        Manifest {
-            save: self.options.save.clone(),
-            ..Manifest::of_this_process(clock(), self.root_times, &self.options.command, home)
-        }
     }
 }
 
@@ -566,8 +482,8 @@ impl Job {
         loop {
             match operation(self) {
                 Ok(value) => return Ok(value),
-                Err(Stop::Errno(errno)) => return Err(errno),
-                Err(Stop::Wait(fetch)) => self.fetch(&fetch)?,
+                Err(OpError::Errno(errno)) => return Err(errno),
+                Err(OpError::NeedsStorage(fetch)) => self.fetch(&fetch)?,
             }
         }
     }

@@ -14,7 +14,7 @@ use crate::commit::{Leftovers, StagingHolder, Tally, Tree, gone_is_none, remove_
 use crate::liveness::{self, Attempt, Liveness, Lock};
 use crate::lost;
 use crate::recover::{
-    BIRTH_LOOKS, BIRTH_PAUSE, Found, THREADS, error, find_record, lock_manifest, look_at, read_journal, told,
+    BIRTH_LOOKS, BIRTH_PAUSE, Found, THREADS, error, find_record, lock_manifest, look_at, read_journal, report_of,
 };
 use crate::report::{JobError, RecoverAction, Recovered};
 use crate::staging::{DROPPED, JournalEntry, KEPT, MANIFEST, Manifest, is_job_name, is_staging_name};
@@ -176,5 +176,5 @@ fn leftovers(tree: &Tree<'_>, own: &Own) -> Result<Leftovers, Errno> {
 /// What is said of a job that is gone now.
 pub(crate) fn dropped(name: &OsStr, manifest: Option<&Manifest>) -> Recovered {
     let message = "it had been kept, and was dropped: nothing of it is left";
-    told(name, RecoverAction::Dropped, manifest, message)
+    report_of(name, RecoverAction::Dropped, manifest, message)
 }

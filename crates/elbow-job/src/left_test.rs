@@ -11,7 +11,8 @@ use elbow_file::double::{Operation, Plan};
 use elbow_file::{Errno, RealStorage};
 
 use crate::crash_test::{has_staging, recovered, seen_by_jobs};
-use crate::report::{Publish, RecoverAction};
+use crate::options::Publish;
+use crate::report::RecoverAction;
 use crate::resume_test::{name_in, real};
 use crate::saved_test::{Bed, assert_goes_on, assert_same, end, is_saved, remove, stored};
 use crate::schedule_test::{InJob, Op, snapshot};

@@ -23,7 +23,6 @@ mod abandon;
 mod abilities;
 #[cfg(test)]
 mod abilities_test;
-mod ahead;
 mod api;
 #[cfg(test)]
 mod beside_test;
@@ -48,7 +47,9 @@ mod left_test;
 mod liveness;
 mod lost;
 mod manners;
+mod meter;
 mod model;
+mod options;
 #[cfg(test)]
 mod pairs_test;
 mod plan;
@@ -57,6 +58,7 @@ mod planted_test;
 mod pool;
 #[cfg(test)]
 mod power_test;
+mod prelist;
 #[cfg(test)]
 mod progress_test;
 mod recover;
@@ -72,6 +74,7 @@ mod resume;
 mod resume_test;
 #[cfg(test)]
 mod room_test;
+mod routes;
 #[cfg(test)]
 mod saved_test;
 #[cfg(test)]
@@ -81,6 +84,7 @@ mod schedule_test;
 mod seek;
 #[cfg(test)]
 mod server_test;
+mod shared;
 mod show;
 mod spill;
 mod staging;
@@ -91,14 +95,15 @@ mod whose;
 
 pub use abandon::{Abandoned, abandon};
 pub use abilities::Ability;
-pub use api::{Answer, Attr, Caller, Fetch, Ino, Listed, SetAttr, SetIds, SetTime, Stop, XattrMode};
+pub use api::{Answer, Attr, Caller, Fetch, Ino, Listed, OpError, SetAttr, SetIds, SetTime, XattrMode};
 pub use job::{Job, MEMORY_MIN_BYTES};
 pub use kept::drop_kept;
 pub use manners::Manner;
+pub use options::{OnConflict, Options, Publish};
 pub use recover::{recover, retry};
 pub use report::{
-    Cause, Change, ChangeKind, Counts, DeferredError, JobError, Keep, Kept, OnConflict, Options, Outcome, Phase,
-    Progress, Publish, Pulse, RecoverAction, Recovered, Steps,
+    Cause, Change, ChangeKind, Counts, DeferredError, JobError, Keep, Kept, Outcome, Phase, Progress, Pulse,
+    RecoverAction, Recovered, Steps,
 };
 pub use restore::{SavedJob, drop_saved, restore, save_places, saved_jobs};
 pub use resume::resume;

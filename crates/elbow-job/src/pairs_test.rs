@@ -21,7 +21,7 @@ use rand::Rng;
 use rand::rngs::StdRng;
 
 use crate::crash_test::{begin, has_staging, seen_by_jobs};
-use crate::report::Publish;
+use crate::options::Publish;
 use crate::schedule_test::{InJob, Native, Op, scratch};
 use crate::{Cause, Outcome};
 

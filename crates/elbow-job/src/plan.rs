@@ -13,17 +13,20 @@
 //! going round in circles: an occupant of a wanted name that cannot go at once is moved to limbo, and a
 //! directory moves only below a directory that is settled up to an old one.
 
+use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
 
 use elbow_file::{Handle, Kind};
 
 use crate::abilities::Modes;
 use crate::api::Ino;
-use crate::closed::is_closed;
+use crate::graph::Graph;
 use crate::model::{
-    ACCESS_ACL, Body, CAPABILITY, DEFAULT_ACL, EAGER_DRAIN_BYTES, Fill, Inode, LIMBO, Model, Name, Place, Staging, Work,
+    ACCESS_ACL, Body, CAPABILITY, DEFAULT_ACL, EAGER_DRAIN_BYTES, EntryKey, Fill, Inode, Inodes, LIMBO, ModelConfig,
+    Name, Staging, StorageTraits, Work,
 };
-use crate::report::Publish;
+use crate::options::Publish;
+use crate::routes::{DirSide, Route, Routes, StorageName, patch_name};
 use crate::staging::parked_name;
 
 /// What the owner needs to fill a directory.
@@ -32,15 +35,6 @@ const OWNER_ALL: u32 = 0o700;
 const SYMLINK_MODE: u32 = 0o777;
 /// Mode bits that a write or chown takes away, so they are set last.
 const PRIVILEGE_BITS: u32 = 0o7000;
-
-/// The way to a directory on the storage: an open ancestor and the names from there.
-#[derive(Clone, Debug)]
-pub(crate) struct Route {
-    pub(crate) base: Handle,
-    pub(crate) names: Vec<Name>,
-    /// Who keeps the descriptor once it is open: the directory, and whether it is its staging directory.
-    pub(crate) owner: (Ino, bool),
-}
 
 /// Extended attributes with their new values; `None`: it goes.
 pub(crate) type NewXattrs = Vec<(std::ffi::OsString, Option<Vec<u8>>)>;
@@ -69,22 +63,15 @@ pub(crate) enum Node {
     Special(Kind, u64),
 }
 
-/// A name on the storage.
-#[derive(Clone, Debug)]
-pub(crate) struct Spot {
-    pub(crate) route: Route,
-    pub(crate) place: Place,
-    /// A name in an old directory itself (`--publish eager`): a roll back has to know it.
-    pub(crate) visible: bool,
-}
-
 /// What a fill is written to.
 #[derive(Clone, Debug)]
-pub(crate) enum Target {
+pub(crate) enum FillTarget {
     Open(Handle),
-    Named(Spot),
-    /// The patch file of an old object, in the job's own directory; `true`: to be created.
-    Patch(Route, Name, bool),
+    Named(StorageName),
+    /// The patch file of an old object, in the job's own directory.
+    Patch(Route, Name),
+    /// The same, which is to be created.
+    NewPatch(Route, Name),
 }
 
 /// One visit of a worker to one object.
@@ -106,7 +93,7 @@ pub(crate) enum Action {
         job: Handle,
     },
     Create {
-        spot: Spot,
+        at: StorageName,
         node: Node,
         mode: u32,
         fill: Fill,
@@ -114,45 +101,43 @@ pub(crate) enum Action {
         keep_open: bool,
     },
     Move {
-        from: Spot,
-        to: Spot,
+        from: StorageName,
+        to: StorageName,
         clobbers: Option<Ino>,
     },
     Link {
-        from: Spot,
-        to: Spot,
+        from: StorageName,
+        to: StorageName,
     },
     Remove {
-        spot: Spot,
+        at: StorageName,
         dir: bool,
         keep_open: bool,
     },
     Fill {
-        target: Target,
+        target: FillTarget,
         fill: Fill,
         attrs: NewAttrs,
     },
     SetAttributes {
-        spot: Spot,
+        at: StorageName,
         attrs: NewAttrs,
     },
 }
 
 impl Action {
     /// The names on the storage that it comes from and goes to: nobody else may act on them meanwhile.
-    pub(crate) fn places(&self) -> impl Iterator<Item = &Place> {
+    pub(crate) fn keys(&self) -> impl Iterator<Item = &EntryKey> {
         let spots = match self {
-            Self::Create { spot, .. } | Self::Remove { spot, .. } | Self::SetAttributes { spot, .. } => {
-                [Some(spot), None]
-            }
+            Self::Create { at, .. } | Self::Remove { at, .. } | Self::SetAttributes { at, .. } => [Some(at), None],
             Self::Fill {
-                target: Target::Named(spot),
+                target: FillTarget::Named(at),
                 ..
-            } => [Some(spot), None],
+            } => [Some(at), None],
             Self::Move { from, to, .. } | Self::Link { from, to } => [Some(from), Some(to)],
             Self::Stage { .. } | Self::ProbeModes { .. } | Self::ProbeLinks { .. } | Self::Fill { .. } => [None, None],
         };
-        spots.into_iter().flatten().map(|spot| &spot.place)
+        spots.into_iter().flatten().map(|at| &at.key)
     }
 
     /// Its name in an error.
@@ -183,6 +168,9 @@ impl Action {
 #[derive(Debug)]
 pub(crate) enum Plan {
     Nothing,
+    /// Nobody can reach it any more, and the storage does not have it: its written data goes.
+    Release,
+    /// Another object comes first.
     Blocked(Ino),
     Do(Box<Action>),
 }
@@ -194,77 +182,93 @@ fn act(action: Action) -> Plan {
 /// A step is decided, or nothing is to do here and the next question is asked.
 type Step = Option<Plan>;
 
-impl Model {
-    /// The next action of an object. `pressure`: memory is short, so open files are drained too.
-    pub(crate) fn plan(&mut self, ino: Ino, pressure: bool) -> Plan {
+/// Decides what is to be done of an object next.
+pub(crate) struct Planner<'a> {
+    pub(crate) inodes: &'a mut Inodes,
+    pub(crate) graph: &'a mut Graph,
+    pub(crate) traits: &'a mut StorageTraits,
+    pub(crate) config: &'a ModelConfig,
+    /// New directories that stay open until the commit, because something old gets a name in them.
+    pub(crate) awaiting: &'a HashSet<Ino>,
+    /// Memory is short: open files are drained too.
+    pub(crate) pressure: bool,
+}
+
+impl Planner<'_> {
+    fn routes(&self) -> Routes<'_> {
+        Routes {
+            inodes: self.inodes,
+            config: self.config,
+        }
+    }
+
+    fn storage_name(&self, key: &EntryKey) -> StorageName {
+        self.routes().storage_name(key)
+    }
+
+    /// The next action of an object.
+    pub(crate) fn plan(&mut self, ino: Ino) -> Plan {
         self.graph.unpark(ino);
-        let Ok(inode) = self.get(ino) else { return Plan::Nothing };
+        let Ok(inode) = self.inodes.get(ino) else {
+            return Plan::Nothing;
+        };
         if inode.is_old() {
             return if self.graph.only_names {
                 Plan::Nothing
             } else {
-                self.plan_old(ino, pressure)
+                self.plan_old(ino)
             };
         }
-        if self.graph.only_names && !self.only_lacks_names(ino) {
+        if self.graph.only_names && !inode.only_lacks_names() {
             return Plan::Nothing;
         }
         // Somebody moves it out of the way at this moment.
-        if let Some(holder) = inode.placed.iter().find_map(|place| self.holder(place, ino)) {
+        if let Some(holder) = inode.placed().iter().find_map(|key| self.holder(key, ino)) {
             return Plan::Blocked(holder);
         }
-        if inode.names.is_empty() {
+        if inode.names().is_empty() {
             return self.plan_dead(ino);
         }
         if self.graph.only_names {
-            return self.plan_placement(ino, pressure).unwrap_or(Plan::Nothing);
+            return self.plan_placement(ino).unwrap_or(Plan::Nothing);
         }
-        self.plan_placement(ino, pressure)
-            .or_else(|| self.plan_content(ino, pressure))
+        self.plan_placement(ino)
+            .or_else(|| self.plan_content(ino))
             .or_else(|| self.plan_attributes(ino))
             .unwrap_or(Plan::Nothing)
     }
 
-    /// It is on the storage, and only has to be moved to another name, or removed.
-    pub(crate) fn only_lacks_names(&self, ino: Ino) -> bool {
-        let is_there = |inode: &Inode| inode.placed.iter().any(|place| !inode.names.contains(place));
-        self.get(ino).is_ok_and(|inode| !inode.is_old() && is_there(inode))
-    }
-
-    fn plan_old(&mut self, ino: Ino, pressure: bool) -> Plan {
-        if matches!(&self.at(ino).body, Body::Dir(dir) if dir.staging == Staging::Wanted) {
+    fn plan_old(&mut self, ino: Ino) -> Plan {
+        if matches!(&self.inodes.at(ino).body, Body::Dir(dir) if dir.staging == Staging::Wanted) {
             return self.plan_staging(ino);
         }
-        if let Some(job) = self.job_dir().filter(|_| ino == Ino::ROOT && self.wants_modes) {
-            let inherited = self.inherited_by_all();
+        if let Some(job) = self
+            .inodes
+            .job_dir()
+            .filter(|_| ino == Ino::ROOT && self.traits.wants_modes())
+        {
+            let inherited = self.inodes.inherited_by_all();
             return act(Action::ProbeModes { job, inherited });
         }
-        if !self.is_alive(ino) && !self.has_unknown_names(ino) {
+        if !self.inodes.is_alive(ino) && !self.inodes.has_unknown_names(ino) {
             return Plan::Nothing;
         }
-        self.plan_content(ino, pressure).unwrap_or(Plan::Nothing)
+        self.plan_content(ino).unwrap_or(Plan::Nothing)
     }
 
     fn plan_staging(&mut self, ino: Ino) -> Plan {
-        if ino != Ino::ROOT && self.job_dir().is_none() {
+        if ino != Ino::ROOT && self.inodes.job_dir().is_none() {
             return self.want_staging(Ino::ROOT);
         }
         act(Action::Stage {
-            at: self.route_dir(ino),
-            opened: self.opened_staging(ino),
+            at: self.routes().route_dir(ino),
+            opened: self.inodes.opened_staging(ino),
         })
-    }
-
-    /// The mode to give to the staging directory of an old directory where what it inherits would shut us out.
-    pub(crate) fn opened_staging(&self, ino: Ino) -> Option<u32> {
-        let inherited = self.gives(ino).inherited(OWNER_ALL, true).mode;
-        let opened = inherited | OWNER_ALL;
-        Some(opened).filter(|opened| *opened != inherited)
     }
 
     /// Asks for a staging directory and waits for it.
     fn want_staging(&mut self, dir: Ino) -> Plan {
-        let part = self.dir_at_mut(dir);
+        let part = self.inodes.dir_at_mut(dir);
         if part.staging == Staging::None {
             part.staging = Staging::Wanted;
         }
@@ -272,45 +276,45 @@ impl Model {
     }
 
     fn plan_dead(&mut self, ino: Ino) -> Plan {
-        let inode = self.at(ino);
-        let Some(place) = inode.placed.first().cloned() else {
-            if inode.opens == 0 {
-                self.release_memory(ino);
-            }
-            return Plan::Nothing;
+        let inode = self.inodes.at(ino);
+        let Some(key) = inode.placed().first().cloned() else {
+            return match inode.opens {
+                0 => Plan::Release,
+                _ => Plan::Nothing,
+            };
         };
         let is_dir = inode.is_dir();
         let keep_open = inode.opens > 0 && inode.content().is_some_and(|content| content.target.is_none());
-        if is_dir && let Some(child) = self.dir_at(ino).placed.values().next() {
+        if is_dir && let Some(child) = self.inodes.dir_at(ino).placed().values().next() {
             return Plan::Blocked(*child);
         }
         if is_dir && let Some(arriving) = self.graph.holder_in(ino) {
             return Plan::Blocked(arriving);
         }
         act(Action::Remove {
-            spot: self.spot(&place),
+            at: self.storage_name(&key),
             dir: is_dir,
             keep_open,
         })
     }
 
     /// Names: create, move, link or unlink until the placed names are the desired ones.
-    fn plan_placement(&mut self, ino: Ino, pressure: bool) -> Step {
-        let inode = self.at(ino);
-        if inode.placed.is_empty() {
-            if self.should_park(inode, pressure) {
+    fn plan_placement(&mut self, ino: Ino) -> Step {
+        let inode = self.inodes.at(ino);
+        if inode.placed().is_empty() {
+            if self.should_park(inode) {
                 self.graph.park(ino);
                 return Some(Plan::Nothing);
             }
-            let place = inode.names[0].clone();
-            return Some(self.plan_create(ino, &place, pressure));
+            let key = inode.names()[0].clone();
+            return Some(self.plan_create(ino, &key));
         }
-        let missing = inode.names.iter().find(|place| !inode.placed.contains(place)).cloned();
-        let stale = inode.placed.iter().find(|place| !inode.names.contains(place)).cloned();
+        let missing = inode.names().iter().find(|key| !inode.placed().contains(key)).cloned();
+        let stale = inode.placed().iter().find(|key| !inode.names().contains(key)).cloned();
         match (missing, stale) {
             (None, None) => None,
             (None, Some(stale)) => Some(act(Action::Remove {
-                spot: self.spot(&stale),
+                at: self.storage_name(&stale),
                 dir: false,
                 keep_open: false,
             })),
@@ -318,31 +322,33 @@ impl Model {
         }
     }
 
-    fn plan_create(&mut self, ino: Ino, place: &Place, pressure: bool) -> Plan {
-        if let Some(plan) = self.make_ready(ino, place, false) {
+    fn plan_create(&mut self, ino: Ino, key: &EntryKey) -> Plan {
+        if let Some(plan) = self.make_ready(ino, key, false) {
             return plan;
         }
-        if self.abilities.modes.is_none() && self.at(ino).kind != Kind::Symlink {
-            self.wants_modes = true;
+        if self.traits.modes().is_none() && self.inodes.at(ino).kind != Kind::Symlink {
+            // `creation_mode` compares with what the storage gives: it has to be known what the storage cuts. The root tries that.
+            self.traits.want_modes();
             return Plan::Blocked(Ino::ROOT);
         }
-        let spot = self.spot(place);
-        let (mode, opened) = self.creation_mode(ino, place.dir);
-        let keep_open = self.at(ino).opens > 0;
-        let node = match &self.at(ino).body {
+        let at = self.storage_name(key);
+        let (mode, opened) = self.creation_mode(ino, key.dir);
+        let keep_open = self.inodes.at(ino).opens > 0;
+        let node = match &self.inodes.at(ino).body {
             Body::Dir(_) => Node::Dir,
             Body::File(_) => Node::File,
             Body::Symlink(target) => Node::Symlink(target.clone().unwrap_or_default()),
-            Body::Special => Node::Special(self.at(ino).kind, self.at(ino).rdev),
+            Body::Special => Node::Special(self.inodes.at(ino).kind, self.inodes.at(ino).rdev),
         };
-        let fill = self.take_fill(ino, pressure);
+        let fill = self.take_fill(ino);
         if let Some(plan) = self.plan_probe(ino) {
             return plan;
         }
+        // After the fill is known: times are only set with the last one.
         let mut attrs = self.take_attrs(ino, &fill);
         attrs.mode = attrs.mode.or(opened);
         act(Action::Create {
-            spot,
+            at,
             node,
             mode,
             fill,
@@ -351,29 +357,28 @@ impl Model {
         })
     }
 
-    fn plan_arrival(&mut self, ino: Ino, to: &Place, stale: Option<&Place>) -> Plan {
+    fn plan_arrival(&mut self, ino: Ino, to: &EntryKey, stale: Option<&EntryKey>) -> Plan {
         let moves = stale.is_some();
         if let Some(plan) = self.make_ready(ino, to, moves) {
             return plan;
         }
-        if moves
-            && self.at(ino).is_dir()
-            && let Some(unsettled) = self.unsettled(to.dir)
-        {
+        // Below one that is itself still to be moved it might come to be below itself: no move may make a loop.
+        let moves_dir = moves && self.inodes.at(ino).is_dir();
+        if let Some(unsettled) = moves_dir.then(|| self.unsettled(to.dir)).flatten() {
             return Plan::Blocked(unsettled);
         }
-        let clobbers = self.dir_at(to.dir).placed.get(&to.name).copied();
-        let to = self.spot(to);
+        let clobbers = self.inodes.placed_at(to);
+        let to = self.storage_name(to);
         match stale {
             Some(from) => act(Action::Move {
-                from: self.spot(from),
+                from: self.storage_name(from),
                 to,
                 clobbers,
             }),
             None => {
-                let from = self.at(ino).placed[0].clone();
+                let from = self.inodes.at(ino).placed()[0].clone();
                 act(Action::Link {
-                    from: self.spot(&from),
+                    from: self.storage_name(&from),
                     to,
                 })
             }
@@ -381,44 +386,53 @@ impl Model {
     }
 
     /// Sees to it that a name can be taken in its container; `Some` while that is not so.
-    fn make_ready(&mut self, ino: Ino, place: &Place, may_clobber: bool) -> Step {
-        let above = self.at(place.dir);
+    fn make_ready(&mut self, ino: Ino, key: &EntryKey, may_clobber: bool) -> Step {
+        let above = self.inodes.at(key.dir);
         if above.is_old() {
-            if self.dir_at(place.dir).staging != Staging::Made {
-                return Some(self.want_staging(place.dir));
+            if self.inodes.dir_at(key.dir).staging != Staging::Made {
+                return Some(self.want_staging(key.dir));
             }
-        } else if above.placed.is_empty() {
-            return Some(Plan::Blocked(place.dir));
+        } else if above.placed().is_empty() {
+            return Some(Plan::Blocked(key.dir));
         }
-        if let Some(holder) = self.holder(place, ino) {
+        if let Some(holder) = self.holder(key, ino) {
             return Some(Plan::Blocked(holder));
         }
-        let occupant = self.dir_at(place.dir).placed.get(&place.name).copied()?;
-        self.plan_occupant(ino, occupant, place, may_clobber)
+        let occupant = self.inodes.placed_at(key)?;
+        self.plan_occupant(ino, occupant, key, may_clobber)
     }
 
-    fn plan_occupant(&mut self, ino: Ino, occupant: Ino, place: &Place, may_clobber: bool) -> Step {
-        let other = self.at(occupant);
+    /// Something else has the name that `ino` is to have: it goes by being replaced, by itself, or out of the way; `None`: it is replaced.
+    fn plan_occupant(&mut self, ino: Ino, occupant: Ino, key: &EntryKey, may_clobber: bool) -> Step {
+        let other = self.inodes.at(occupant);
+        // It may be about to leave, and its next state is not known before that.
         if other.work == Work::Running {
             return Some(Plan::Blocked(occupant));
         }
-        let dead = other.names.is_empty();
+        let is_dead = other.names().is_empty();
         let other_is_dir = other.is_dir();
-        if may_clobber && dead && other.opens == 0 && !other_is_dir && !self.at(ino).is_dir() {
+        // One that is open is removed by an action of its own, which opens it first: its content is still read.
+        let is_unread = other.opens == 0;
+        // rename(2) replaces a file by a file: one call instead of two.
+        let are_files = !other_is_dir && !self.inodes.at(ino).is_dir();
+        if may_clobber && is_dead && is_unread && are_files {
             return None;
         }
-        let empty = !other_is_dir || self.dir_at(occupant).placed.is_empty();
-        if dead && empty {
+        let is_empty = !other_is_dir || self.inodes.dir_at(occupant).placed().is_empty();
+        // It needs nobody to be removed, so waiting for that cannot go round in a circle.
+        if is_dead && is_empty {
             return Some(Plan::Blocked(occupant));
         }
-        let limbo = self.limbo(place.dir, occupant);
+        // It waits for something else, which may be `ino` itself (two names that are exchanged): so it is moved on its behalf.
+        let limbo = self.limbo(key.dir, occupant);
         if let Some(holder) = self.holder(&limbo, ino) {
             return Some(Plan::Blocked(holder));
         }
-        let (from, to) = (self.spot(place), self.spot(&limbo));
-        if self.at(occupant).placed.contains(&limbo) {
+        let (from, to) = (self.storage_name(key), self.storage_name(&limbo));
+        if self.inodes.at(occupant).placed().contains(&limbo) {
+            // A file with several names waits there already: rename(2) between two names of one file does nothing.
             return Some(act(Action::Remove {
-                spot: from,
+                at: from,
                 dir: false,
                 keep_open: false,
             }));
@@ -432,48 +446,50 @@ impl Model {
 
     /// Where an object waits that has a name in this container which another needs: in the job's own directory, or where it is, if that is on
     /// another device.
-    fn limbo(&self, dir: Ino, occupant: Ino) -> Place {
-        match self.is_foreign(dir) {
-            true => Place::new(dir, &parked_name(&self.staging_name, 'x', occupant.0)),
-            false => Place::new(LIMBO, OsStr::new(&format!("m{}", occupant.0))),
+    fn limbo(&self, dir: Ino, occupant: Ino) -> EntryKey {
+        match self.inodes.is_foreign(dir) {
+            true => EntryKey::new(dir, &parked_name(&self.config.staging_name, 'x', occupant.0)),
+            false => EntryKey::new(LIMBO, OsStr::new(&format!("m{}", occupant.0))),
         }
     }
 
     /// Who else has an action under way on this name.
-    fn holder(&self, place: &Place, ino: Ino) -> Option<Ino> {
-        self.graph.holder(place).filter(|holder| *holder != ino)
+    fn holder(&self, key: &EntryKey, ino: Ino) -> Option<Ino> {
+        self.graph.holder(key).filter(|holder| *holder != ino)
     }
 
     /// The highest directory on the way up from `dir` that is not where it belongs.
     fn unsettled(&self, dir: Ino) -> Option<Ino> {
         let mut at = dir;
         let mut found = None;
-        while !self.at(at).is_old() && at != LIMBO {
-            let inode = self.at(at);
-            if inode.placed.first() != inode.names.first() {
+        while !self.inodes.at(at).is_old() && at != LIMBO {
+            let inode = self.inodes.at(at);
+            if inode.placed().first() != inode.names().first() {
                 found = Some(at);
             }
-            at = inode.names.first()?.dir;
+            at = inode.names().first()?.dir;
         }
         found
     }
 
-    fn should_park(&self, inode: &Inode, pressure: bool) -> bool {
-        let eager = self.publish == Publish::Eager;
+    /// More may be written before it is closed, and goes with it then: unless there is much of it already, or it is wanted at once.
+    fn should_park(&self, inode: &Inode) -> bool {
+        let eager = self.config.publish == Publish::Eager;
         let little = inode
             .content()
             .is_some_and(|content| content.dirty_bytes() < EAGER_DRAIN_BYTES);
-        inode.write_opens > 0 && little && !self.graph.flush && !pressure && !eager
+        let is_wanted = self.graph.flush || self.pressure || eager;
+        inode.write_opens > 0 && little && !is_wanted
     }
 
-    fn plan_content(&mut self, ino: Ino, pressure: bool) -> Step {
-        let inode = self.at(ino);
+    fn plan_content(&mut self, ino: Ino) -> Step {
+        let inode = self.inodes.at(ino);
         let last = inode.write_opens == 0 || self.graph.flush;
         let content = inode.content()?;
         if !content.needs_fill(inode.size, last) {
             return None;
         }
-        if self.should_park(inode, pressure) {
+        if self.should_park(inode) {
             self.graph.park(ino);
             return Some(Plan::Nothing);
         }
@@ -481,8 +497,8 @@ impl Model {
             Ok(target) => target,
             Err(plan) => return Some(plan),
         };
-        let fill = self.take_fill(ino, pressure);
-        let old = self.at(ino).is_old();
+        let fill = self.take_fill(ino);
+        let old = self.inodes.at(ino).is_old();
         let attrs = if old {
             NewAttrs::default()
         } else {
@@ -491,37 +507,41 @@ impl Model {
         Some(act(Action::Fill { target, fill, attrs }))
     }
 
-    fn target(&mut self, ino: Ino) -> Result<Target, Plan> {
-        let inode = self.at(ino);
+    fn target(&mut self, ino: Ino) -> Result<FillTarget, Plan> {
+        let inode = self.inodes.at(ino);
         let content = inode.content().expect("a file");
         if let Some(handle) = &content.target {
-            return Ok(Target::Open(handle.clone()));
+            return Ok(FillTarget::Open(handle.clone()));
         }
         if !inode.is_old() {
-            return Ok(Target::Named(self.spot(&inode.placed[0])));
+            return Ok(FillTarget::Named(self.storage_name(&inode.placed()[0])));
         }
-        let make = !content.patch_made;
-        match self.job_dir() {
+        let is_made = content.patch_made;
+        match self.inodes.job_dir() {
             Some(base) => {
                 let route = Route {
                     base,
                     names: Vec::new(),
-                    owner: (LIMBO, false),
+                    owner: DirSide::Own(LIMBO),
                 };
-                Ok(Target::Patch(route, patch_name(ino), make))
+                let name = patch_name(ino);
+                Ok(match is_made {
+                    true => FillTarget::Patch(route, name),
+                    false => FillTarget::NewPatch(route, name),
+                })
             }
             None => Err(self.want_staging(Ino::ROOT)),
         }
     }
 
-    fn take_fill(&mut self, ino: Ino, pressure: bool) -> Fill {
-        let flush = self.graph.flush;
-        let inode = self.at_mut(ino);
+    fn take_fill(&mut self, ino: Ino) -> Fill {
+        let (flush, pressure) = (self.graph.flush, self.pressure);
+        let inode = self.inodes.at_mut(ino);
         let last = inode.write_opens == 0 || flush;
         let size = inode.size;
         let wanted = last || pressure || inode.content().is_some_and(|c| c.dirty_bytes() >= EAGER_DRAIN_BYTES);
-        let eager = self.publish == Publish::Eager;
-        match self.at_mut(ino).content_mut() {
+        let eager = self.config.publish == Publish::Eager;
+        match self.inodes.at_mut(ino).content_mut() {
             Some(content) if wanted || eager => content.fill(size, last),
             _ => Fill::default(),
         }
@@ -529,15 +549,17 @@ impl Model {
 
     /// Before the first attribute of a symbolic link is set: can this storage do that at all?
     fn plan_probe(&mut self, ino: Ino) -> Step {
-        let inode = self.at(ino);
+        let inode = self.inodes.at(ino);
         if inode.kind != Kind::Symlink || !inode.dirty.any() {
             return None;
         }
-        match self.link_attributes {
-            None => Some(act(Action::ProbeLinks { job: self.job_dir()? })),
+        match self.traits.link_attributes() {
+            None => Some(act(Action::ProbeLinks {
+                job: self.inodes.job_dir()?,
+            })),
             Some(true) => None,
             Some(false) => {
-                self.at_mut(ino).dirty = Default::default();
+                self.inodes.at_mut(ino).dirty = Default::default();
                 None
             }
         }
@@ -554,9 +576,9 @@ impl Model {
         if attrs.is_empty() {
             return None;
         }
-        let place = self.at(ino).placed[0].clone();
+        let key = self.inodes.at(ino).placed()[0].clone();
         Some(act(Action::SetAttributes {
-            spot: self.spot(&place),
+            at: self.storage_name(&key),
             attrs,
         }))
     }
@@ -564,11 +586,11 @@ impl Model {
     /// A directory below that could not be given its attributes any more once this one has a mode that lets nobody in.
     fn shut_out(&self, ino: Ino) -> Option<Ino> {
         const OWNER_SEARCH: u32 = 0o100;
-        let is_closed = self.at(ino).is_dir() && self.at(ino).mode & OWNER_SEARCH == 0;
+        let is_closed = self.inodes.at(ino).is_dir() && self.inodes.at(ino).mode & OWNER_SEARCH == 0;
         let mut dirs = Vec::from_iter(is_closed.then_some(ino));
         while let Some(dir) = dirs.pop() {
-            for entry in self.dir_at(dir).entries.values() {
-                let inode = self.at(*entry);
+            for entry in self.inodes.dir_at(dir).entries().values() {
+                let inode = self.inodes.at(*entry);
                 if !inode.is_dir() || inode.is_old() {
                     continue;
                 }
@@ -586,23 +608,26 @@ impl Model {
     /// any later one would change them.
     fn take_attrs(&mut self, ino: Ino, fill: &Fill) -> NewAttrs {
         let (flush, finishing) = (self.graph.flush, self.graph.finishing);
-        let keeps_modes = self.abilities.modes.is_none_or(|modes| modes.kept);
+        let keeps_modes = self.traits.keeps_modes();
         let awaits = self.awaiting.contains(&ino);
-        let inode = self.at_mut(ino);
+        let inode = self.inodes.at_mut(ino);
+        // What is made in it later would change its times, and its mode may let nobody in: directories come last.
         if inode.is_dir() && !finishing {
             return NewAttrs::default();
         }
+        // From here on the storage inherits from what the directory is now, not from what it was made as.
         inode.inherit_anew();
         let mut attrs = NewAttrs::default();
         let last_fill = inode
             .content()
             .is_none_or(|content| content.dirty.len() == fill.pieces.len());
-        let quiet = (inode.write_opens == 0 || flush) && last_fill;
+        let is_written_no_more = inode.write_opens == 0 || flush;
+        let quiet = is_written_no_more && last_fill;
         let dirty = inode.dirty;
         if dirty.owner {
             attrs.owner = Some((inode.uid, inode.gid));
         }
-        let settable = inode.kind != Kind::Symlink;
+        let has_mode = inode.kind != Kind::Symlink;
         // These take set-id bits and file capabilities away, whether the job still wants them or not.
         let takes_rights = attrs.owner.is_some() || fill.changes_file();
         let mut keys = inode.dirty_xattrs.take();
@@ -611,8 +636,11 @@ impl Model {
         if takes_rights && value_of(OsStr::new(CAPABILITY)).is_some() {
             keys.insert(CAPABILITY.into());
         }
-        let takes_bits = keeps_modes && (takes_rights || keys.contains(OsStr::new(ACCESS_ACL)));
-        if settable && (dirty.mode || takes_bits && inode.mode & PRIVILEGE_BITS != 0) {
+        // An access ACL is set as one, and gives the mode that it stands for: set-id bits are none of it.
+        let takes_bits = takes_rights || keys.contains(OsStr::new(ACCESS_ACL));
+        // Where modes are not kept there are none of these bits to be lost.
+        let loses_bits = keeps_modes && takes_bits && inode.mode & PRIVILEGE_BITS != 0;
+        if has_mode && (dirty.mode || loses_bits) {
             attrs.mode = Some(inode.staged_mode(awaits));
         }
         attrs.xattrs = keys
@@ -636,21 +664,25 @@ impl Model {
     /// the directory that it is created in, is compared with what the job gave it where the job made it: each difference is
     /// marked dirty, and set. Of a directory that would shut us out by what it inherits, also the mode to open it with at once.
     fn creation_mode(&mut self, ino: Ino, parent: Ino) -> (u32, Option<u32>) {
-        let gives = self.gives(parent);
-        let modes = self.abilities.modes.unwrap_or(Modes { cut: 0, kept: true });
-        let (uid, gid) = (self.own_uid, gives.group.unwrap_or(self.own_gid));
-        let inode = self.at_mut(ino);
+        let gives = self.inodes.gives(parent);
+        let modes = self.traits.modes().unwrap_or(Modes { cut: 0, kept: true });
+        let (uid, gid) = (self.config.own_uid, gives.group.unwrap_or(self.config.own_gid));
+        let inode = self.inodes.at_mut(ino);
+        // What we create is ours on the storage, whoever the command was.
         inode.dirty.owner |= (inode.uid, inode.gid) != (uid, gid);
         if inode.kind == Kind::Symlink {
             return (SYMLINK_MODE, None);
         }
+        // A directory is filled before it gets a mode that keeps us out of it.
         let needed = if inode.is_dir() { OWNER_ALL } else { 0 };
+        // Set-id bits last: what follows would take them away.
         let asked = (inode.mode | needed) & 0o777;
         let inherited = gives.inherited(asked & !modes.cut, inode.is_dir());
         if !modes.kept {
             // What the command has set could be set; what it created has the mode that everything has there.
             return (asked, None);
         }
+        // A default ACL may give the owner less than was asked for.
         let opened = inherited.mode | needed;
         inode.dirty.mode = opened != inode.mode;
         let wanted = inode.xattrs.get_or_insert_default();
@@ -662,93 +694,4 @@ impl Model {
         }
         (asked, Some(opened).filter(|opened| *opened != inherited.mode))
     }
-
-    /// The job's own directory on the storage, once it is made.
-    pub(crate) fn job_dir(&self) -> Option<Handle> {
-        self.dir_at(LIMBO).handle.clone()
-    }
-
-    /// Would a name in this directory be made under its own name at once?
-    pub(crate) fn is_visible(&self, place: &Place) -> bool {
-        self.publish == Publish::Eager
-            && place.dir != LIMBO
-            && self.at(place.dir).is_old()
-            && !self.base_has(place.dir, &place.name)
-            && !self.was_closed(place.dir)
-    }
-
-    /// An old directory that its owner cannot change the names in until the commit sets its mode.
-    fn was_closed(&self, dir: Ino) -> bool {
-        let seen = self.at(dir).old.as_ref().and_then(|old| old.seen);
-        seen.is_some_and(|seen| is_closed(seen.mode))
-    }
-
-    pub(crate) fn spot(&self, place: &Place) -> Spot {
-        let visible = self.is_visible(place);
-        let staged = place.dir != LIMBO && self.at(place.dir).is_old() && !visible;
-        let route = if staged {
-            self.route_staging(place.dir)
-        } else {
-            self.route_dir(place.dir)
-        };
-        Spot {
-            route,
-            place: place.clone(),
-            visible,
-        }
-    }
-
-    /// The way to a directory itself.
-    pub(crate) fn route_dir(&self, ino: Ino) -> Route {
-        let owner = (ino, false);
-        if let Some(handle) = &self.dir_at(ino).handle {
-            return Route {
-                base: handle.clone(),
-                names: Vec::new(),
-                owner,
-            };
-        }
-        let inode = self.at(ino);
-        let place = match &inode.old {
-            Some(old) => &old.places[0],
-            None => &inode.placed[0],
-        };
-        let above = if inode.is_old() {
-            self.route_dir(place.dir)
-        } else {
-            self.spot(place).route
-        };
-        above.join(place.name.clone(), owner)
-    }
-
-    /// The way to the staging directory of an old directory.
-    pub(crate) fn route_staging(&self, ino: Ino) -> Route {
-        let owner = (ino, true);
-        if let Some(handle) = &self.dir_at(ino).staging_handle {
-            return Route {
-                base: handle.clone(),
-                names: Vec::new(),
-                owner,
-            };
-        }
-        if ino == Ino::ROOT {
-            return self
-                .route_dir(LIMBO)
-                .join(Name::from(std::ffi::OsStr::new(crate::staging::NEW)), owner);
-        }
-        self.route_dir(ino).join(self.part_name.clone(), owner)
-    }
-}
-
-impl Route {
-    fn join(mut self, name: Name, owner: (Ino, bool)) -> Self {
-        self.names.push(name);
-        self.owner = owner;
-        self
-    }
-}
-
-/// The name of an old object's patch file in the job's own directory.
-pub(crate) fn patch_name(ino: Ino) -> Name {
-    Name::from(std::ffi::OsStr::new(&format!("p{}", ino.0)))
 }

@@ -14,8 +14,8 @@ use parking_lot::Mutex;
 
 use crate::Outcome;
 use crate::commit::{DEPARTED, DONE, RECORD, UNDO};
+use crate::options::Publish;
 use crate::power_test::{Found, Ran, before, commit_refused, look_for_faults, run};
-use crate::report::Publish;
 
 /// The record before it has its name.
 const DRAFT: &str = "commit.draft";

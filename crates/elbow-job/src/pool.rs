@@ -9,10 +9,11 @@ use elbow_file::Errno;
 
 use crate::api::Ino;
 use crate::execute::Executor;
-use crate::job::{Shared, State, clock};
+use crate::meter::Meter;
 use crate::model::Work;
 use crate::plan::{Action, Plan};
-use crate::report::{Counts, DeferredError};
+use crate::report::DeferredError;
+use crate::shared::{Shared, SharedState, clock};
 
 /// Fewest and most threads, and the most where the number is left to us.
 const THREADS_MIN: usize = 4;
@@ -24,7 +25,7 @@ const LATENCY_PER_THREAD_US: f64 = 25.0;
 /// Weight of the newest measurement in the mean latency.
 const LATENCY_WEIGHT: f64 = 0.05;
 /// Threads that fetch the attributes of one directory that is listed ahead; there are many such directories.
-const AHEAD_STAT_THREADS: usize = 4;
+const PRELIST_STAT_THREADS: usize = 4;
 /// Threads need no deep stacks.
 const STACK_BYTES: usize = 256 << 10;
 /// How much workers stand back behind the command when processors are short.
@@ -46,10 +47,8 @@ pub(crate) struct Pool {
     idle: usize,
     timekeeper: bool,
     latency_us: f64,
-    metered: Instant,
-    acting: usize,
-    in_flight_seconds: f64,
-    busy_seconds: f64,
+    /// How much is under way, over time.
+    pub(crate) meter: Meter,
 }
 
 impl Pool {
@@ -64,10 +63,7 @@ impl Pool {
             idle: 0,
             timekeeper: false,
             latency_us: 0.0,
-            metered: Instant::now(),
-            acting: 0,
-            in_flight_seconds: 0.0,
-            busy_seconds: 0.0,
+            meter: Meter::new(),
         }
     }
 
@@ -83,32 +79,16 @@ impl Pool {
         let first = self.latency_us == 0.0;
         self.latency_us += (us - self.latency_us) * if first { 1.0 } else { LATENCY_WEIGHT };
     }
-
-    /// Integrates the work under way up to now.
-    pub(crate) fn meter(&mut self, left: usize) {
-        let now = Instant::now();
-        let elapsed = now.duration_since(self.metered).as_secs_f64();
-        self.metered = now;
-        if self.acting + left > 0 {
-            self.busy_seconds += elapsed;
-            self.in_flight_seconds += elapsed * self.acting as f64;
-        }
-    }
-
-    pub(crate) fn report(&self, counts: &mut Counts) {
-        counts.in_flight_seconds = self.in_flight_seconds;
-        counts.busy_seconds = self.busy_seconds;
-    }
 }
 
 impl Shared {
     /// Sees to it that somebody looks after the queue.
-    pub(crate) fn call_worker(self: &Arc<Self>, state: &mut State) {
+    pub(crate) fn call_worker(self: &Arc<Self>, state: &mut SharedState) {
         #[cfg(test)]
         if state.pool.by_hand {
             return;
         }
-        let at_once = !state.model.closing.is_empty() || state.model.ahead.is_ready();
+        let at_once = !state.model.closing.is_empty() || state.model.prelist.is_ready();
         let graph = &state.model.graph;
         if !at_once && (graph.queued() == 0 || state.pool.timekeeper && !graph.is_ready(state.model.now)) {
             return;
@@ -120,7 +100,7 @@ impl Shared {
         }
     }
 
-    fn start_worker(self: &Arc<Self>, state: &mut State) {
+    fn start_worker(self: &Arc<Self>, state: &mut SharedState) {
         if state.pool.threads >= state.pool.limit() || state.pool.shut_down {
             return;
         }
@@ -148,12 +128,12 @@ impl Shared {
                 self.close(&mut state, ino, &handle);
                 continue;
             }
-            match state.model.next_work() {
+            match state.model.scheduler().next_work() {
                 Some(ino) => {
                     self.call_worker(&mut state);
                     self.visit(&mut state, ino);
                 }
-                None => match state.model.ahead.pop() {
+                None => match state.model.prelist.pop() {
                     Some(ino) => self.list_ahead(&mut state, ino),
                     None => self.rest(&mut state),
                 },
@@ -163,17 +143,18 @@ impl Shared {
     }
 
     /// Lists a directory that the command will want to read.
-    fn list_ahead(self: &Arc<Self>, state: &mut parking_lot::MutexGuard<'_, State>, ino: Ino) {
+    fn list_ahead(self: &Arc<Self>, state: &mut parking_lot::MutexGuard<'_, SharedState>, ino: Ino) {
         self.call_worker(state);
-        let listed = parking_lot::MutexGuard::unlocked(state, || self.fetch_list(ino, AHEAD_STAT_THREADS));
+        let listed = parking_lot::MutexGuard::unlocked(state, || self.fetch_list(ino, PRELIST_STAT_THREADS));
         // A directory that cannot be listed is the command's to find out, if it gets that far.
         if listed.is_ok() && state.model.refuse.is_none() {
-            state.model.listed_ahead(ino);
+            let model = &mut state.model;
+            model.prelist.note_listed(&mut model.inodes, ino);
         }
     }
 
     /// Closes a descriptor without the lock.
-    fn close(&self, state: &mut parking_lot::MutexGuard<'_, State>, ino: Ino, handle: &elbow_file::Handle) {
+    fn close(&self, state: &mut parking_lot::MutexGuard<'_, SharedState>, ino: Ino, handle: &elbow_file::Handle) {
         state.model.graph.running += 1;
         let closed = parking_lot::MutexGuard::unlocked(state, || self.storage.close(handle));
         if let Err(errno) = closed {
@@ -203,7 +184,7 @@ impl Shared {
     }
 
     /// Waits for work; one thread at a time watches for the first object to have rested.
-    fn rest(&self, state: &mut parking_lot::MutexGuard<'_, State>) {
+    fn rest(&self, state: &mut parking_lot::MutexGuard<'_, SharedState>) {
         let ready = state.model.graph.next_ready_ns(clock());
         state.pool.idle += 1;
         match ready {
@@ -218,20 +199,20 @@ impl Shared {
     }
 
     /// Brings one object as far as it can be brought now.
-    fn visit(self: &Arc<Self>, state: &mut parking_lot::MutexGuard<'_, State>, ino: Ino) {
+    fn visit(self: &Arc<Self>, state: &mut parking_lot::MutexGuard<'_, SharedState>, ino: Ino) {
         state.model.graph.running += 1;
         state.model.graph.visited.insert(ino);
         self.visit_steps(state, ino);
         state.model.graph.visited.remove(&ino);
-        state.model.graph.leave_door(ino);
+        state.model.graph.free_slot(ino);
         state.model.graph.running -= 1;
         self.progress.notify_all();
     }
 
-    fn visit_steps(self: &Arc<Self>, state: &mut parking_lot::MutexGuard<'_, State>, ino: Ino) {
+    fn visit_steps(self: &Arc<Self>, state: &mut parking_lot::MutexGuard<'_, SharedState>, ino: Ino) {
         let pressure = state.waiting_for_room > 0;
-        if !pressure && !state.model.rested(ino) {
-            state.model.rest_again(ino);
+        if !pressure && !state.model.scheduler().rested(ino) {
+            state.model.scheduler().rest_again(ino);
             return;
         }
         loop {
@@ -239,34 +220,36 @@ impl Shared {
                 return state.model.settle(ino);
             }
             let pressure = state.waiting_for_room > 0;
-            match state.model.plan(ino, pressure) {
+            match state.model.planner(pressure).plan(ino) {
+                Plan::Release => {
+                    state.model.release_memory(ino);
+                    return state.model.settle(ino);
+                }
                 Plan::Nothing => return state.model.settle(ino),
-                Plan::Blocked(on) => return state.model.block(ino, on),
+                Plan::Blocked(on) => return state.model.scheduler().block(ino, on),
                 Plan::Do(action) => self.act(state, ino, &action),
             }
         }
     }
 
     /// Executes one action without the lock.
-    fn act(self: &Arc<Self>, state: &mut parking_lot::MutexGuard<'_, State>, ino: Ino, action: &Action) {
-        if let Ok(inode) = state.model.get_mut(ino) {
+    fn act(self: &Arc<Self>, state: &mut parking_lot::MutexGuard<'_, SharedState>, ino: Ino, action: &Action) {
+        if let Ok(inode) = state.model.inodes.get_mut(ino) {
             inode.work = Work::Running;
         }
-        state.model.graph.hold(ino, action.places());
+        state.model.graph.hold(ino, action.keys());
         let left = state.model.graph.left();
-        state.pool.meter(left);
-        state.pool.acting += 1;
+        state.pool.meter.begin(left);
         let journal_path = match action {
-            Action::Stage { .. } => state.model.old_path(ino),
-            Action::Create { spot, .. } | Action::Move { to: spot, .. } | Action::Link { to: spot, .. }
-                if spot.visible =>
-            {
-                state.model.old_path(spot.place.dir)
+            Action::Stage { .. } => state.model.inodes.old_path(ino),
+            Action::Create { at, .. } | Action::Move { to: at, .. } | Action::Link { to: at, .. } if at.visible => {
+                state.model.inodes.old_path(at.key.dir)
             }
             _ => std::path::PathBuf::new(),
         };
         let times_before = state
             .model
+            .inodes
             .get(ino)
             .map(|inode| inode.times_before())
             .unwrap_or_default();
@@ -284,7 +267,7 @@ impl Shared {
                 times_before,
                 arrived: &|| {
                     let mut state = self.state.lock();
-                    state.model.graph.leave_door(ino);
+                    state.model.graph.free_slot(ino);
                     self.call_worker(&mut state);
                 },
                 wrote: &|bytes| {
@@ -296,13 +279,12 @@ impl Shared {
             (result, begun.elapsed())
         });
         let left = state.model.graph.left();
-        state.pool.meter(left);
-        state.pool.acting -= 1;
+        state.pool.meter.end(left);
         self.arriving.fetch_sub(written.get(), Ordering::Relaxed); // from here on the model knows
         let calls = result.as_ref().map_or(1, |done| done.calls.max(1)) as u32;
         state.pool.note_latency(took / calls);
         state.model.now = clock();
-        state.model.graph.let_go(action.places());
+        state.model.graph.let_go(action.keys());
         match result {
             Ok(done) => state.model.complete(ino, action, done),
             Err(errno) => {
@@ -311,16 +293,16 @@ impl Shared {
                 self.fail(state, ino, action.operation(), errno);
             }
         }
-        state.model.wake_waiters(ino);
+        state.model.scheduler().wake_waiters(ino);
     }
 
     /// A background action failed: the job cannot commit any more, and the command hears of it soon.
-    pub(crate) fn fail(&self, state: &mut State, ino: Ino, operation: &'static str, errno: Errno) {
+    pub(crate) fn fail(&self, state: &mut SharedState, ino: Ino, operation: &'static str, errno: Errno) {
         let now = clock();
         if state.errors.len() < ERRORS_MAX {
             state.errors.push(DeferredError {
                 operation,
-                path: Some(state.model.path(ino))
+                path: Some(state.model.inodes.path(ino))
                     .filter(|path| !path.as_os_str().is_empty())
                     .unwrap_or_else(|| ".".into()),
                 errno: errno.raw_os_error(),
@@ -333,15 +315,15 @@ impl Shared {
     }
 
     /// Has room come free for this much written data?
-    pub(crate) fn has_room(&self, state: &State, bytes: u64) -> bool {
-        self.gauge.load(Ordering::Relaxed) + bytes <= state.model.memory_limit
+    pub(crate) fn has_room(&self, state: &SharedState, bytes: u64) -> bool {
+        self.gauge.load(Ordering::Relaxed) + bytes <= state.model.config.memory_limit
     }
 }
 
 #[cfg(test)]
 impl Shared {
     /// Where a test takes every step itself, it need not see this one.
-    pub(crate) fn stage_root_by_hand(self: &Arc<Self>, state: &mut parking_lot::MutexGuard<'_, State>) {
+    pub(crate) fn stage_root_by_hand(self: &Arc<Self>, state: &mut parking_lot::MutexGuard<'_, SharedState>) {
         if state.pool.by_hand && state.model.graph.take_ino(Ino::ROOT) {
             self.visit(state, Ino::ROOT);
         }

@@ -22,8 +22,9 @@ use elbow_file::double::{Call, Faulty, Hook, Image, Interposed, Operation, Plan,
 use elbow_file::{Errno, RealStorage, RenameMode, Storage};
 
 use crate::crash_test::begin;
+use crate::options::Publish;
 use crate::recover::recover_jobs;
-use crate::report::{Publish, RecoverAction};
+use crate::report::RecoverAction;
 use crate::schedule_test::{InJob, Op, scratch};
 use crate::staging::is_staging_name;
 use crate::{Job, Outcome};

@@ -20,18 +20,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use elbow_file::{Access, Errno, Handle, Nature, Storage, Time};
-use elbow_ranges::encoding::seal;
+use elbow_ranges::encoding::{DecodeError, seal};
 
 use crate::commit::{
     Apply, DEPARTED, DONE, Failure, Leftovers, RECORD, RECORD_MAGIC, RESUME, Record, StagingHolder, Tally, Tree, Turn,
     UNDO, UndoPhase, WHY_BYTES_MAX, cause_of, find_left, find_saved, gone_is_none, put_times_back, remove_job_dir,
     remove_leftovers, remove_old_turn, write_why,
 };
-use crate::job::clock;
 use crate::kept;
 use crate::liveness::{self, Attempt, Liveness, Lock};
-use crate::report::{Cause, JobError, OnConflict, Outcome, RecoverAction, Recovered};
+use crate::options::OnConflict;
+use crate::report::{Cause, JobError, Outcome, RecoverAction, Recovered};
 use crate::resume;
+use crate::shared::clock;
 use crate::staging::{
     DROPPED, JOURNAL, JournalEntry, KEPT, MANIFEST, MANIFEST_DRAFT, MANIFEST_MAGIC, Manifest, TURN, WHY, is_job_name,
     is_probe_name, mtime_in,
@@ -74,7 +75,7 @@ pub fn recover(storage: &Arc<dyn Storage>, root: &Handle, force: bool) -> Result
         .filter_map(|(name, ended)| {
             ended.unwrap_or_else(|error| {
                 let message = format!("it could not be ended: {}", failure(&error));
-                Some(told(&name, RecoverAction::Failed, None, message))
+                Some(report_of(&name, RecoverAction::Failed, None, message))
             })
         })
         .collect())
@@ -142,15 +143,11 @@ pub(crate) fn recover_jobs(
 }
 
 pub(crate) fn error(tried: &'static str) -> impl Fn(Errno) -> JobError {
-    move |errno| JobError::Storage {
-        tried,
-        path: PathBuf::from("."),
-        errno,
-    }
+    JobError::storage(tried, ".")
 }
 
 /// What is said of a job.
-pub(crate) fn told(
+pub(crate) fn report_of(
     name: &OsStr,
     action: RecoverAction,
     manifest: Option<&Manifest>,
@@ -253,7 +250,9 @@ impl<'a> Recovery<'a> {
             Err(Errno::NOENT | Errno::STALE) => return Ok(None),
             found => match found.map_err(error("opening the staging directory in"))? {
                 crate::whose::Found::Ours(own) => own,
-                crate::whose::Found::NotOurs(why) => return Ok(Some(told(name, RecoverAction::NotOurs, None, why))),
+                crate::whose::Found::NotOurs(why) => {
+                    return Ok(Some(report_of(name, RecoverAction::NotOurs, None, why)));
+                }
             },
         };
         let lock = Lock::default();
@@ -294,9 +293,9 @@ impl<'a> Recovery<'a> {
     ) -> Result<Option<Recovered>, Errno> {
         let Some(manifest) = manifest else {
             let is_taken = matches!(attempt, Attempt::Taken) && self.is_alive.is_none();
-            return Ok(is_taken.then(|| told(name, RecoverAction::Running, None, "it is still running")));
+            return Ok(is_taken.then(|| report_of(name, RecoverAction::Running, None, "it is still running")));
         };
-        let say = |action, message: String| Ok(Some(told(name, action, Some(manifest), message)));
+        let say = |action, message: String| Ok(Some(report_of(name, action, Some(manifest), message)));
         if let Some(home) = manifest.home.as_ref().filter(|home| home.name != name) {
             let message = format!(
                 "its manifest is that of {}: somebody has renamed it",
@@ -305,7 +304,9 @@ impl<'a> Recovery<'a> {
             return say(RecoverAction::NotOurs, message);
         }
         let liveness = self.liveness(manifest, attempt);
-        if matches!(liveness, Liveness::Dead) && !self.force && !self.is_original(manifest, own)? {
+        // A copy of a staging directory would be applied to a tree that its job has never seen.
+        let is_to_be_ended = matches!(liveness, Liveness::Dead);
+        if is_to_be_ended && !self.force && !self.is_original(manifest, own)? {
             let message = "it was copied from elsewhere, or begun by an older elbow; if you trust it, run `elbow recover --force`";
             return say(RecoverAction::Foreign, message.into());
         }
@@ -364,7 +365,7 @@ impl<'a> Recovery<'a> {
         own: &Own,
         manifest: Option<&Manifest>,
     ) -> Result<Recovered, JobError> {
-        let say = |action, message: &str| Ok(told(name, action, manifest, message));
+        let say = |action, message: &str| Ok(report_of(name, action, manifest, message));
         match find_record(self.storage, own) {
             // A record is only written when the manifest is durable.
             Ok(Some((_, stage))) if stage != Stage::Done && manifest.is_none() && !self.force => say(
@@ -540,7 +541,9 @@ impl<'a> Recovery<'a> {
                         continue;
                     }
                     let is_ending = matches!(attempt, Attempt::Locked) && is_bare(self.storage, own)?;
-                    if !(is_ending && may_change) && (is_last || look_at(self.storage, own)? == found) {
+                    // Between the look and the lock its name may have changed: what was found counts only if it is still so.
+                    let is_over = is_ending && may_change;
+                    if !is_over && (is_last || look_at(self.storage, own)? == found) {
                         return Ok(Some((found, attempt)));
                     }
                     // Who ends it must not find it open.
@@ -607,7 +610,7 @@ fn is_bare(storage: &dyn Storage, own: &Own) -> Result<bool, Errno> {
 }
 
 fn is_kept(name: &OsStr, manifest: Option<&Manifest>, goes_on: bool) -> Recovered {
-    told(name, RecoverAction::Kept, manifest, kept_words(goes_on))
+    report_of(name, RecoverAction::Kept, manifest, kept_words(goes_on))
 }
 
 fn kept_words(goes_on: bool) -> String {
@@ -673,7 +676,7 @@ pub(crate) fn look_at(storage: &dyn Storage, own: &Own) -> Result<Found, Errno> 
         match read_sealed(storage, own, name, MANIFEST_MAGIC, MANIFEST_BYTES_MAX) {
             Ok(None) => {}
             Ok(Some(bytes)) => return Ok(found(Manifest::decode(&bytes).ok())),
-            Err(Unread::Junk(_)) => return Ok(found(None)),
+            Err(Unread::Junk(_) | Unread::Content(_)) => return Ok(found(None)),
             Err(Unread::Storage(errno)) => return Err(errno),
         }
     }
@@ -692,8 +695,8 @@ pub(crate) enum Stage {
     Waiting,
 }
 
-/// The commit record and how far it has been carried out; an error in words if it cannot be read.
-pub(crate) fn find_record(storage: &dyn Storage, own: &Own) -> Result<Option<(Record, Stage)>, String> {
+/// The commit record and how far it has been carried out.
+pub(crate) fn find_record(storage: &dyn Storage, own: &Own) -> Result<Option<(Record, Stage)>, Unread> {
     let undo = UNDO.into_iter().enumerate();
     let undo = undo.map(|(phase, name)| (name, Stage::TakenBack(UndoPhase(phase))));
     // In the order that a record takes its names, so that it is found while it is renamed.
@@ -702,14 +705,11 @@ pub(crate) fn find_record(storage: &dyn Storage, own: &Own) -> Result<Option<(Re
         .chain(undo)
         .chain([(RESUME, Stage::Waiting)])
     {
-        match read_sealed(storage, own, file, RECORD_MAGIC, RECORD_BYTES_MAX) {
-            Ok(None) => {}
-            Ok(Some(bytes)) => {
-                let record = Record::decode(&bytes).map_err(|e| e.to_string())?;
-                return Ok(Some((record, stage)));
+        match read_sealed(storage, own, file, RECORD_MAGIC, RECORD_BYTES_MAX)? {
+            None => {}
+            Some(bytes) => {
+                return Ok(Some((Record::decode(&bytes)?, stage)));
             }
-            Err(Unread::Junk(found)) => return Err(found),
-            Err(Unread::Storage(errno)) => return Err(errno.to_string()),
         }
     }
     Ok(None)
@@ -800,22 +800,22 @@ pub(crate) fn read_journal_to(storage: &dyn Storage, own: &Own) -> Result<(Vec<J
 }
 
 /// The record of a kept job that can go on, if it has one that can be read.
-pub(crate) fn read_rest(storage: &dyn Storage, own: &Own) -> Result<Option<Record>, String> {
-    match read_sealed(storage, own, RESUME, RECORD_MAGIC, RECORD_BYTES_MAX) {
-        Ok(bytes) => bytes
-            .map(|bytes| Record::decode(&bytes))
-            .transpose()
-            .map_err(|e| e.to_string()),
-        Err(Unread::Junk(found)) => Err(found),
-        Err(Unread::Storage(errno)) => Err(errno.to_string()),
-    }
+pub(crate) fn read_rest(storage: &dyn Storage, own: &Own) -> Result<Option<Record>, Unread> {
+    let bytes = read_sealed(storage, own, RESUME, RECORD_MAGIC, RECORD_BYTES_MAX)?;
+    Ok(bytes.map(|bytes| Record::decode(&bytes)).transpose()?)
 }
 
 /// Why a file of ours was not read.
-enum Unread {
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Unread {
+    #[error("{0}")]
     Storage(Errno),
     /// What was found in it.
+    #[error("{0}")]
     Junk(String),
+    /// It is whole, and says what no record says.
+    #[error("{0}")]
+    Content(#[from] DecodeError),
 }
 
 impl From<Errno> for Unread {

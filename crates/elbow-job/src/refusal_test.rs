@@ -12,7 +12,8 @@ use elbow_file::double::{Faulty, Interposed, Operation, Plan, Recording};
 use elbow_file::{Errno, RealStorage};
 
 use crate::crash_test::{Cut, begin, fresh_for, has_staging, recovered, recovery_dies, seen_by_jobs};
-use crate::report::{Publish, RecoverAction};
+use crate::options::Publish;
+use crate::report::RecoverAction;
 use crate::scenes_test::Scene;
 use crate::schedule_test::{InJob, Op, Snapshot, scratch, snapshot};
 use crate::{JobError, Outcome};

@@ -1,68 +1,9 @@
-//! What a job is asked to be ([`Options`]) and what it says of itself: counts, progress, errors, changes, its end.
+//! What a job says of itself: counts, progress, errors, changes, its end.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 
 use elbow_file::Errno;
-
-/// Under which name a new object is created.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Publish {
-    /// In a hidden staging directory; it gets its name at commit.
-    #[default]
-    Staged,
-    /// Under its own name at once, so that others can follow it; still removed by a roll back.
-    Eager,
-}
-
-/// What happens when an old object that the job changes was changed by somebody else meanwhile.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum OnConflict {
-    /// The job rolls back and names the path.
-    #[default]
-    RollBack,
-    /// The job wins.
-    Overwrite,
-}
-
-/// Everything about a job that its user can choose.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// Under which names new objects are created.
-    pub publish: Publish,
-    /// Who wins a conflict.
-    pub on_conflict: OnConflict,
-    /// Most storage calls under way at once; `None`: grown from the measured latency of the storage.
-    pub in_flight: Option<usize>,
-    /// Most bytes of written data kept in memory.
-    pub memory_bytes: u64,
-    /// Directory for data beyond that; `None`: writers wait instead.
-    pub scratch: Option<PathBuf>,
-    /// Most bytes of spilled data; beyond it writers wait.
-    pub scratch_bytes: u64,
-    /// Directories to save what the storage does not take at the end, tried in this order. Without any, such a job is rolled back.
-    pub save: Vec<PathBuf>,
-    /// fsync(2) inside the job waits until the data is on the storage.
-    pub durable: bool,
-    /// The command, for the manifest that people may find in a staging directory.
-    pub command: Vec<OsString>,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self {
-            publish: Publish::Staged,
-            on_conflict: OnConflict::RollBack,
-            in_flight: None,
-            memory_bytes: 512 << 20,
-            scratch: None,
-            scratch_bytes: 1 << 40,
-            save: Vec::new(),
-            durable: false,
-            command: Vec::new(),
-        }
-    }
-}
 
 /// Numbers of a job so far. Those marked *now* go up and down, the others only up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize)]
@@ -214,7 +155,7 @@ impl Cause {
 
     /// The same with what else failed then.
     pub(crate) fn and(self, failures: &[crate::commit::Failure]) -> Self {
-        match (self, crate::commit::cause_of(failures, crate::job::clock())) {
+        match (self, crate::commit::cause_of(failures, crate::shared::clock())) {
             (Self::Deferred(mut errors), Self::Deferred(more)) => {
                 errors.extend(more);
                 Self::Deferred(errors)
@@ -332,6 +273,18 @@ pub enum JobError {
         /// The directory of the job.
         directory: PathBuf,
     },
+}
+
+impl JobError {
+    /// What the storage answered when something was tried on a path.
+    pub(crate) fn storage(tried: &'static str, path: impl Into<PathBuf>) -> impl Fn(Errno) -> Self {
+        let path = path.into();
+        move |errno| Self::Storage {
+            tried,
+            path: path.clone(),
+            errno,
+        }
+    }
 }
 
 fn advice(errno: Errno) -> &'static str {

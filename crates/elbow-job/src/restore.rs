@@ -25,14 +25,15 @@ use crate::commit::{
     candidates, gone_is_none, put_times_back, write_sealed,
 };
 use crate::execute::{Executor, Journal, open_writable, probe_links, set_attributes, write_zeros};
-use crate::job::clock;
 use crate::kept;
 use crate::liveness::Lock;
 use crate::model::{ACCESS_ACL, DEFAULT_ACL, LIMBO};
-use crate::plan::{Action, NewAttrs, NewXattrs, Node, Route};
+use crate::plan::{Action, NewAttrs, NewXattrs, Node};
 use crate::recover::{THREADS, error, look_at, read_journal_to, waits};
 use crate::removal::{parallel, remove_tree};
 use crate::report::JobError;
+use crate::routes::{DirSide, Route};
+use crate::shared::clock;
 use crate::staging::{Home, Manifest, NEW, is_job_name, part_name};
 use crate::whose::{Found, Own, Whose};
 
@@ -101,7 +102,7 @@ pub fn save_places(storage: &Arc<dyn Storage>, root: &Handle) -> Vec<PathBuf> {
 /// [`JobError::NotSaved`] for a directory in which nothing was saved, or whose files cannot be removed.
 pub fn drop_saved(path: &Path) -> Result<(), JobError> {
     let (dir, _) = SavedDir::open(path).map_err(not_saved(path))?;
-    dir.remove().map_err(|error| not_saved(path)(error.to_string()))
+    dir.remove().map_err(not_saved(path))
 }
 
 /// Brings what was saved of a job of this directory back to it, and removes it where it was: [`resume`](crate::resume()) goes on with the
@@ -120,6 +121,7 @@ pub fn restore(storage: &Arc<dyn Storage>, root: &Handle, name: &Path, path: &Pa
     let (job, lock) = own_directory(storage, root, &saved, &dir)?;
     let failed = error("bringing what was saved back to");
     let own = Own::of(storage, job.clone()).map_err(&failed)?;
+    // One that waits has its record, which is written last: an attempt before has brought all of it back.
     if !waits(storage, &own).map_err(&failed)? {
         restore_into(storage, root, &saved, &dir, (&job, &lock))?;
     }
@@ -130,21 +132,17 @@ pub fn restore(storage: &Arc<dyn Storage>, root: &Handle, name: &Path, path: &Pa
 }
 
 fn refused(path: &Path, errno: Errno) -> JobError {
-    JobError::Storage {
-        tried: "bringing back what was saved of",
-        path: Path::new(".").join(path),
-        errno,
-    }
+    JobError::storage("bringing back what was saved of", Path::new(".").join(path))(errno)
 }
 
 fn refused_at(at: &Position, errno: Errno) -> JobError {
     refused(&at.container.join(&at.path), errno)
 }
 
-fn not_saved(path: &Path) -> impl Fn(String) -> JobError {
+fn not_saved<F: ToString>(path: &Path) -> impl Fn(F) -> JobError {
     move |found| JobError::NotSaved {
         path: path.to_owned(),
-        found,
+        found: found.to_string(),
     }
 }
 
@@ -162,11 +160,11 @@ fn own_directory(
         None if saved.is_all && !dir.has_begun() => {
             let made = make_own_directory(storage, root, saved).map_err(failed)?;
             // Who finds it missing from now on is not to make it once more: it has been committed, or dropped.
-            dir.note_begun().map_err(|error| not_saved(&dir.path)(error.to_string()))?;
+            dir.note_begun().map_err(not_saved(&dir.path))?;
             Ok(made)
         }
         None => Err(not_saved(&dir.path)(
-            "the rest of the job is not in its directory: another file system was mounted there, or it has gone on since, or was dropped, and this is of no use any more".into(),
+            "the rest of the job is not in its directory: another file system was mounted there, or it has gone on since, or was dropped, and this is of no use any more",
         )),
     }
 }
@@ -208,7 +206,7 @@ impl Stager<'_> {
             at: Route {
                 base: dir.clone(),
                 names: Vec::new(),
-                owner: (of, false),
+                owner: DirSide::Own(of),
             },
             opened: container.and_then(|container| container.opened),
         };
@@ -281,6 +279,7 @@ impl Restoration<'_> {
     fn run(&self) -> Result<(), JobError> {
         let failed = error("bringing what was saved back to");
         let root = self.storage.stat_handle(&self.tree.root).map_err(&failed)?;
+        // The storage could not be reached when the job ended: it may have lost what it had taken before.
         if self.dir.is_left() {
             self.check_stored()?;
         }
@@ -304,7 +303,7 @@ impl Restoration<'_> {
         made.into_iter().collect::<Result<(), JobError>>()?;
         for object in dirs.iter().rev() {
             let at = |errno| refused_at(&object.at, errno);
-            let (dir, name) = self.spot(&object.at).map_err(at)?;
+            let (dir, name) = self.parent_of(&object.at).map_err(at)?;
             self.attributes(&dir, &name, object).map_err(at)?;
         }
         for patch in &self.saved.patches {
@@ -330,7 +329,9 @@ impl Restoration<'_> {
         };
         let new = parallel(&self.saved.stored, THREADS, |stored| {
             let at = &stored.at;
-            let found = self.spot(at).and_then(|(dir, name)| self.storage.stat(&dir, &name));
+            let found = self
+                .parent_of(at)
+                .and_then(|(dir, name)| self.storage.stat(&dir, &name));
             is_there(found, stored.kind, stored.size, &at.container.join(&at.path))
         });
         let patches = &self.saved.record.patches;
@@ -361,7 +362,7 @@ impl Restoration<'_> {
     }
 
     /// The directory of a position, and the name there. Staging directories are those that the job has made, wherever their names lead by now.
-    fn spot(&self, at: &Position) -> Result<(Handle, OsString), Errno> {
+    fn parent_of(&self, at: &Position) -> Result<(Handle, OsString), Errno> {
         let name = at.path.file_name().ok_or(Errno::NOENT)?.to_owned();
         let above = at.path.parent().unwrap_or(Path::new(""));
         let key = (at.container.clone(), above.to_owned());
@@ -385,14 +386,14 @@ impl Restoration<'_> {
 
     /// Removes a name of the job that it had given up.
     fn remove(&self, at: &Position) -> Result<(), Errno> {
-        let (dir, name) = self.spot(at)?;
+        let (dir, name) = self.parent_of(at)?;
         remove_tree(self.storage, &dir, &name, 1, &Tally::default())
     }
 
     /// Makes an object, or what it lacks; of a directory its attributes come later.
     fn object(&self, object: &SavedObject) -> Result<(), JobError> {
         let failed = |errno| refused_at(&object.at, errno);
-        let (dir, name) = self.spot(&object.at).map_err(&failed)?;
+        let (dir, name) = self.parent_of(&object.at).map_err(&failed)?;
         if !object.is_made {
             self.make(&dir, &name, &object.node).map_err(&failed)?;
         }
@@ -437,7 +438,7 @@ impl Restoration<'_> {
     }
 
     fn link(&self, (dir, name): (&Handle, &OsStr), to: &Position) -> Result<(), Errno> {
-        let (new_dir, new_name) = self.spot(to)?;
+        let (new_dir, new_name) = self.parent_of(to)?;
         remove_tree(self.storage, &new_dir, &new_name, 1, &Tally::default())?;
         self.storage.link(dir, name, &new_dir, &new_name)
     }

@@ -19,10 +19,11 @@ use crate::commit::{
     lost_content, sync_dir, write_sealed, write_why,
 };
 use crate::execute::Journal;
-use crate::job::clock;
 use crate::kept::{self, Kept};
+use crate::options::OnConflict;
 use crate::recover::{Recovery, THREADS, error, read_journal_to, read_rest, unfinished};
-use crate::report::{self, Cause, JobError, OnConflict, Outcome};
+use crate::report::{self, Cause, JobError, Outcome};
+use crate::shared::clock;
 use crate::staging::{JournalEntry, KEPT, MANIFEST};
 
 /// Commits a kept job of a directory, which is named as its own staging directory is. If that cannot be done, it is kept as before.

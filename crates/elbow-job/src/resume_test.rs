@@ -13,7 +13,8 @@ use elbow_file::double::{Faulty, Interposed, Operation, Plan};
 use elbow_file::{Errno, RealStorage, Storage};
 
 use crate::crash_test::{begin, has_staging, recovered, seen_by_jobs};
-use crate::report::{Publish, RecoverAction};
+use crate::options::Publish;
+use crate::report::RecoverAction;
 use crate::scenes_test::{Scene, old_tree, operations};
 use crate::schedule_test::{InJob, Op, scratch, snapshot};
 use crate::staging::is_job_name;

@@ -107,7 +107,7 @@ fn each_directory_is_looked_through_once_for_what_to_read_ahead() {
     for entry in list(top) {
         list(entry.ino);
     }
-    let looked = job.shared.state.lock().model.ahead.looked;
+    let looked = job.shared.state.lock().model.prelist.looked;
     assert!(looked >= DIRECTORIES, "nothing was read ahead");
     assert!(looked <= 2 * DIRECTORIES + 2, "{looked} entries were looked at");
 }
@@ -126,6 +126,7 @@ fn removed_directories_are_not_kept_open() {
         let state = job.shared.state.lock();
         state
             .model
+            .inodes
             .all()
             .filter(|(_, inode)| inode.dir().is_ok_and(|dir| dir.handle.is_some()))
             .count()

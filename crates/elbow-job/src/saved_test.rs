@@ -16,7 +16,8 @@ use elbow_file::{Errno, Kind, RealStorage, RenameMode, Storage};
 
 use crate::crash_test::{has_staging, recovered, seen_by_jobs};
 use crate::lost::may_be_made;
-use crate::report::{Phase, Publish, RecoverAction};
+use crate::options::Publish;
+use crate::report::{Phase, RecoverAction};
 use crate::resume_test::{name_in, real};
 use crate::scenes_test::{old_tree, operations};
 use crate::schedule_test::{InJob, Op, scratch, snapshot};

@@ -11,7 +11,7 @@ use elbow_file::{RealStorage, RenameMode, Storage};
 
 use crate::Job;
 use crate::crash_test::begin;
-use crate::report::Publish;
+use crate::options::Publish;
 use crate::schedule_test::{InJob, Op, Snapshot};
 
 pub(crate) fn old_tree(dir: &Path) {

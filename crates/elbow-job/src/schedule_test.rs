@@ -15,7 +15,7 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
 use crate::model::{LIMBO, Work};
-use crate::{Answer, Caller, Ino, Job, Options, Outcome, SetAttr, SetIds, SetTime, Stop};
+use crate::{Answer, Caller, Ino, Job, OpError, Options, Outcome, SetAttr, SetIds, SetTime};
 
 /// One operation on paths of a small world.
 #[derive(Clone)]
@@ -372,8 +372,8 @@ impl InJob<'_> {
         self.ask(|job| job.open(ino, false, false))?;
         let read = match self.0.read(ino, 0, 1 << 16) {
             Ok(bytes) => Ok(bytes),
-            Err(Stop::Errno(errno)) => Err(errno),
-            Err(Stop::Wait(_)) => self.0.read_blocking(ino, 0, 1 << 16),
+            Err(OpError::Errno(errno)) => Err(errno),
+            Err(OpError::NeedsStorage(_)) => self.0.read_blocking(ino, 0, 1 << 16),
         };
         self.0.release(ino, false);
         read
@@ -472,13 +472,15 @@ fn assert_accounts(job: &Job, note: &str) {
     let state = job.shared.state.lock();
     let model = &state.model;
     let dirty: u64 = model
+        .inodes
         .all()
         .filter_map(|(_, inode)| inode.content())
         .map(|content| content.dirty_bytes())
         .sum();
-    assert_eq!(model.reserved_bytes, dirty, "{note}: bytes left");
-    let limbo = model.get(LIMBO).into_iter();
+    assert_eq!(model.space.reserved_bytes(), dirty, "{note}: bytes left");
+    let limbo = model.inodes.get(LIMBO).into_iter();
     let working = model
+        .inodes
         .all()
         .map(|(_, inode)| inode)
         .chain(limbo)

@@ -4,9 +4,10 @@ use std::ops::Range;
 
 use elbow_file::{Errno, Handle, Storage};
 
-use crate::api::{Answer, Fetch, Ino, Stop};
-use crate::job::{Job, Shared};
-use crate::model::{Piece, Segment, Source};
+use crate::api::{Answer, Fetch, Ino, OpError};
+use crate::job::Job;
+use crate::model::{Piece, Segment, SegmentSource};
+use crate::shared::Shared;
 
 /// A name may move between the look at the model and the call; then the look is repeated.
 const RETRIES: usize = 8;
@@ -27,8 +28,16 @@ impl Job {
     /// # Errors
     /// ENXIO at or past the end, and when no data follows.
     pub fn seek(&self, ino: Ino, offset: u64, seek: Seek) -> Answer<u64> {
-        let segments = self.shared.state.lock().model.segments(ino, offset, usize::MAX)?;
-        search(&segments, offset, seek, |_, _| Err(Stop::Wait(Fetch::Open(ino))))
+        let segments = self
+            .shared
+            .state
+            .lock()
+            .model
+            .inodes
+            .segments(ino, offset, usize::MAX)?;
+        search(&segments, offset, seek, |_, _| {
+            Err(OpError::NeedsStorage(Fetch::Open(ino)))
+        })
     }
 
     /// As [`Job::seek`], wherever the data is. Blocks.
@@ -53,7 +62,7 @@ impl Shared {
             opened => opened?,
         };
         search(&segments, offset, seek, |source, part| {
-            let file = if matches!(source, Source::Original(_)) {
+            let file = if matches!(source, SegmentSource::Original(_)) {
                 &original
             } else {
                 &target
@@ -64,10 +73,10 @@ impl Shared {
 
     /// Who may write to a file and not read it may ask as well. What the storage does not let be looked at is data.
     fn seek_unread(&self, ino: Ino, offset: u64, seek: Seek) -> Result<u64, Errno> {
-        let segments = match self.state.lock().model.segments(ino, offset, usize::MAX) {
+        let segments = match self.state.lock().model.inodes.segments(ino, offset, usize::MAX) {
             Ok(segments) => segments,
-            Err(Stop::Errno(errno)) => return Err(errno),
-            Err(Stop::Wait(_)) => return Err(Errno::ACCESS),
+            Err(OpError::Errno(errno)) => return Err(errno),
+            Err(OpError::NeedsStorage(_)) => return Err(Errno::ACCESS),
         };
         search(&segments, offset, seek, |_, part| {
             Ok((seek == Seek::Data).then_some(part.start))
@@ -80,13 +89,13 @@ fn search<E: From<Errno>>(
     segments: &[Segment],
     offset: u64,
     seek: Seek,
-    on_storage: impl Fn(&Source, Range<u64>) -> Result<Option<u64>, E>,
+    on_storage: impl Fn(&SegmentSource, Range<u64>) -> Result<Option<u64>, E>,
 ) -> Result<u64, E> {
     let mut at = offset;
     for segment in segments {
         let part = at..at + segment.length as u64;
         let found = match &segment.source {
-            Source::Piece(piece) => (matches!(piece, Piece::Zero) == (seek == Seek::Hole)).then_some(at),
+            SegmentSource::Piece(piece) => (matches!(piece, Piece::Zero) == (seek == Seek::Hole)).then_some(at),
             source => on_storage(source, part.clone())?,
         };
         if let Some(found) = found {
@@ -124,14 +133,14 @@ mod tests {
     fn piece(length: usize, piece: Piece) -> Segment {
         Segment {
             length,
-            source: Source::Piece(piece),
+            source: SegmentSource::Piece(piece),
         }
     }
 
     fn on_storage(length: usize) -> Segment {
         Segment {
             length,
-            source: Source::Original(0),
+            source: SegmentSource::Original(0),
         }
     }
 

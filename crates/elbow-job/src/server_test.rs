@@ -13,7 +13,8 @@ use crate::commit::RECORD;
 use crate::crash_test::{
     age_probes, begin, drop_kept_in, fresh_for, has_staging, kept_dir, old_times, recovered, recovery_dies,
 };
-use crate::report::{Publish, RecoverAction};
+use crate::options::Publish;
+use crate::report::RecoverAction;
 use crate::scenes_test::{Scene, operations_of_a_guest};
 use crate::schedule_test::{InJob, Op, scratch, snapshot};
 use crate::staging::{is_part_name, is_staging_name};

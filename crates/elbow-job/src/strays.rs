@@ -15,7 +15,7 @@ use std::sync::Arc;
 use elbow_file::{Errno, Handle, Kind, Storage};
 
 use crate::commit::{Tally, Tree, put_times_back, remove_part};
-use crate::recover::{THREADS, error, told};
+use crate::recover::{THREADS, error, report_of};
 use crate::removal::parallel;
 use crate::report::{JobError, RecoverAction, Recovered};
 use crate::staging::{id_of_job, id_of_part};
@@ -82,7 +82,7 @@ impl<'a> Search<'a> {
 
     fn end(&self, stray: &Stray) -> Result<Recovered, Errno> {
         let above = stray.above.display();
-        let say = |action, message: String| Ok(told(&stray.name, action, None, message));
+        let say = |action, message: String| Ok(report_of(&stray.name, action, None, message));
         let dir = self.tree.dir(&stray.above)?;
         let found = self.storage.stat(&dir, &stray.name)?;
         if let Some(why) = self.whose.objection(&found) {

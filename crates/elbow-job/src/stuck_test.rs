@@ -10,7 +10,8 @@ use elbow_file::double::{Faulty, Interposed, Operation, Plan};
 use elbow_file::{Errno, Handle, RealStorage, Storage};
 
 use crate::crash_test::{begin, has_staging, seen_by_jobs};
-use crate::report::{Publish, RecoverAction};
+use crate::options::Publish;
+use crate::report::RecoverAction;
 use crate::resume_test::{Bed, end, is_whole, late_refusal, name_in, real};
 use crate::scenes_test::operations;
 use crate::schedule_test::{InJob, Op, snapshot};

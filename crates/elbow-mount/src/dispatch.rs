@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::sync::{Arc, OnceLock};
 
 use elbow_file::Errno;
-use elbow_job::{Answer, Attr, Fetch, Ino, Job, Seek, SetAttr, SetIds, Stop, XattrMode};
+use elbow_job::{Answer, Attr, Fetch, Ino, Job, OpError, Seek, SetAttr, SetIds, XattrMode};
 use fuser::{INodeNo, Notifier};
 
 use crate::caller::Who;
@@ -55,8 +55,8 @@ impl<T, F: FnOnce(&Arc<FrontCore>, Result<T, Errno>) + Send + 'static> Reply<T> 
 pub(crate) fn answer<T: 'static>(core: &Arc<FrontCore>, op: impl Op<T>, reply: impl Reply<T>) {
     match op(core) {
         Ok(value) => reply(core, Ok(value)),
-        Err(Stop::Errno(errno)) => reply(core, Err(errno)),
-        Err(Stop::Wait(fetch)) => later(core, fetch, op, reply),
+        Err(OpError::Errno(errno)) => reply(core, Err(errno)),
+        Err(OpError::NeedsStorage(fetch)) => later(core, fetch, op, reply),
     }
 }
 
@@ -71,7 +71,7 @@ pub(crate) fn later<T: 'static>(core: &Arc<FrontCore>, fetch: Fetch, op: impl Op
 
 impl FrontCore {
     pub(crate) fn new(job: Job, options: FrontOptions) -> Self {
-        let root = job.getattr(Ino::ROOT).map_or(0, |attr| attr.shown_ino);
+        let root = job.getattr(Ino::ROOT).map_or(0, |attr| attr.visible_ino);
         Self {
             job,
             nodes: Nodes::new(root),
@@ -101,7 +101,7 @@ impl FrontCore {
 
     pub(crate) fn snapshot(&self, dir: Ino) -> Answer<Snapshot> {
         let names = self.job.list(dir)?;
-        let number = |ino| self.job.getattr(ino).map(|attr| attr.shown_ino);
+        let number = |ino| self.job.getattr(ino).map(|attr| attr.visible_ino);
         let numbers = [number(dir)?, number(self.job.parent(dir))?];
         Ok(Snapshot { dir, numbers, names })
     }
@@ -110,7 +110,7 @@ impl FrontCore {
     /// of size by an ordinary user, take set-user-id and set-group-id away. `to_nobody`: it is a chown(2) to the owner -1 and the group -1,
     /// of whomever; the kernel has not asked whose the file is.
     pub(crate) fn setattr(&self, ino: Ino, set: &SetAttr, who: Who, to_nobody: bool) -> Answer<Attr> {
-        let may = || Ok::<_, Stop>(who.user == 0 || who.user == self.job.getattr(ino)?.uid);
+        let may = || Ok::<_, OpError>(who.user == 0 || who.user == self.job.getattr(ino)?.uid);
         let is_chown = set.uid.is_some() || set.gid.is_some() || to_nobody && may()?;
         let takes = is_chown || set.size.is_some() && who.user != 0;
         let set_ids = match takes && set.mode.is_none() {
@@ -173,8 +173,8 @@ impl FrontCore {
         }
         match self.job.seek(ino, offset, seek) {
             Ok(found) => return Ok(found),
-            Err(Stop::Errno(errno)) => return Err(errno),
-            Err(Stop::Wait(fetch)) => self.job.fetch(&fetch)?,
+            Err(OpError::Errno(errno)) => return Err(errno),
+            Err(OpError::NeedsStorage(fetch)) => self.job.fetch(&fetch)?,
         }
         self.job.seek_blocking(ino, offset, seek)
     }

@@ -1,7 +1,7 @@
 //! Kernel requests in, operations of the job out. No policy.
 //!
 //! One thread (fuser's) reads requests and answers all that the model can answer at once, which is nearly
-//! everything; more reader threads measured slower. What has to ask the storage first ([`Stop::Wait`]) is handed
+//! everything; more reader threads measured slower. What has to ask the storage first ([`OpError::NeedsStorage`]) is handed
 //! to a pool of threads that may block, which asks, tries again and replies. Writers that wait for room have a
 //! pool of their own, so that they never hold up a reader.
 //!
@@ -26,7 +26,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use elbow_file::{Errno, RenameMode};
-use elbow_job::{Attr, Caller, Ino, Job, Seek, SetAttr, SetIds, Stop, XattrMode};
+use elbow_job::{Attr, Caller, Ino, Job, OpError, Seek, SetAttr, SetIds, XattrMode};
 use fuser::{
     BsdFileFlags, FileHandle, Filesystem, FopenFlags, Generation, INodeNo, InitFlags, IoctlFlags, KernelConfig,
     LockOwner, OpenAccMode, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory,
@@ -335,8 +335,8 @@ impl Filesystem for Front {
         let (ino, length) = (self.ino(ino), size as usize);
         match self.core.job.read(ino, offset, length) {
             Ok(data) => reply.data(&data),
-            Err(Stop::Errno(errno)) => reply.error(convert::errno(errno)),
-            Err(Stop::Wait(fetch)) => {
+            Err(OpError::Errno(errno)) => reply.error(convert::errno(errno)),
+            Err(OpError::NeedsStorage(fetch)) => {
                 let core = self.core.clone();
                 self.core
                     .run(move || reply::data(reply, core.read_from_storage(&fetch, ino, offset, length)));
@@ -368,8 +368,8 @@ impl Filesystem for Front {
         };
         match self.core.write(ino, offset, data, set_ids) {
             Ok(written) => send(&self.core, Ok(written)),
-            Err(Stop::Errno(errno)) => send(&self.core, Err(errno)),
-            Err(Stop::Wait(fetch)) => {
+            Err(OpError::Errno(errno)) => send(&self.core, Err(errno)),
+            Err(OpError::NeedsStorage(fetch)) => {
                 let data = data.to_vec();
                 later(
                     &self.core,

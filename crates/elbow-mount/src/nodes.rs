@@ -81,13 +81,13 @@ impl Nodes {
 
     /// Attributes to hand to the kernel together with the node number.
     pub(crate) fn entry(&self, attr: &Attr) -> FileAttr {
-        with_owners(file_attr(self.node(attr.ino, attr.shown_ino), attr))
+        with_owners(file_attr(self.node(attr.ino, attr.visible_ino), attr))
     }
 
     /// Attributes as stat(2) shows them: the root, too, has the number that it has on the storage.
     pub(crate) fn shown(&self, attr: &Attr) -> FileAttr {
         match attr.ino {
-            Ino::ROOT => with_owners(file_attr(INodeNo(attr.shown_ino), attr)),
+            Ino::ROOT => with_owners(file_attr(INodeNo(attr.visible_ino), attr)),
             _ => self.entry(attr),
         }
     }

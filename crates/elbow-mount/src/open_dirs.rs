@@ -88,7 +88,7 @@ mod tests {
     fn snapshot() -> Snapshot {
         let listed = |name: &str| Listed {
             ino: Ino(9),
-            shown_ino: 9,
+            visible_ino: 9,
             kind: Kind::File,
             name: name.into(),
         };

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use elbow_file::{Errno, Kind};
-use elbow_job::{Fetch, Ino, Stop};
+use elbow_job::{Fetch, Ino, OpError};
 use parking_lot::Mutex;
 
 use crate::directory_readahead::{Held, Numbered, Walks};
@@ -81,7 +81,7 @@ impl FrontCore {
     fn files_of(&self, dir: Ino) -> Option<Vec<Numbered>> {
         let names = self.job.list(dir).ok().filter(|names| names.len() <= NAMES_MAX)?;
         let files = names.into_iter().filter(|name| name.kind == Kind::File);
-        Some(files.map(|file| (file.ino, file.shown_ino)).collect())
+        Some(files.map(|file| (file.ino, file.visible_ino)).collect())
     }
 
     /// Opens and reads a small old file that is only on the storage.
@@ -91,7 +91,7 @@ impl FrontCore {
         let is_far = || {
             matches!(
                 self.job.read(ino, 0, attr.size as usize),
-                Err(Stop::Wait(Fetch::Open(_)))
+                Err(OpError::NeedsStorage(Fetch::Open(_)))
             )
         };
         if !is_wanted || !is_far() || self.job.open(ino, false, false).is_err() {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use elbow_file::{Errno, Space};
-use elbow_job::{Attr, Fetch, Stop};
+use elbow_job::{Attr, Fetch, OpError};
 use fuser::{
     Generation, INodeNo, ReplyAttr, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyLseek,
     ReplyStatfs, ReplyXattr,
@@ -68,7 +68,7 @@ pub(crate) fn names(core: &FrontCore, mut reply: ReplyDirectory, offset: u64, sn
     for (next, item) in snapshot.from(offset) {
         let number = match item {
             Item::Dot(_, number) => INodeNo(number),
-            Item::Name(listed) => core.nodes.node(listed.ino, listed.shown_ino),
+            Item::Name(listed) => core.nodes.node(listed.ino, listed.visible_ino),
         };
         if reply.add(number, next, convert::file_type(item.kind()), item.name()) {
             break;
@@ -88,11 +88,11 @@ pub(crate) fn names_plus(core: &Arc<FrontCore>, mut reply: ReplyDirectoryPlus, o
             },
             Item::Name(listed) => match core.job.lookup(snapshot.dir, &listed.name) {
                 Ok(attr) => core.nodes.entry(&attr),
-                Err(Stop::Errno(_)) => continue, // gone since the snapshot
-                Err(Stop::Wait(fetch)) if empty => {
+                Err(OpError::Errno(_)) => continue, // gone since the snapshot
+                Err(OpError::NeedsStorage(fetch)) if empty => {
                     return fetch_then_names_plus(core, fetch, reply, offset, snapshot.clone());
                 }
-                Err(Stop::Wait(_)) => break, // what is there is sent; the kernel asks for the rest
+                Err(OpError::NeedsStorage(_)) => break, // what is there is sent; the kernel asks for the rest
             },
         };
         if reply.add(attr.ino, next, item.name(), &FOREVER, &attr, Generation(0)) {

@@ -21,7 +21,7 @@ use crate::{errno_name, size};
 /// Of several directories the last of these tells how the whole run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Result {
+pub(crate) enum RunOutcome {
     /// Everything is on the storage.
     Committed,
     /// Nothing of it is left.
@@ -42,7 +42,7 @@ pub(crate) struct Report {
     started_unix_seconds: f64,
     /// How often the command was run, or was to be.
     pub(crate) attempts: u32,
-    pub(crate) outcome: Result,
+    pub(crate) outcome: RunOutcome,
     pub(crate) exit_code: u8,
     pub(crate) command_seconds: f64,
     pub(crate) drain_seconds: f64,
@@ -75,7 +75,7 @@ struct Directory {
     directory: DirectoryName,
     /// The name of its staging directories.
     job: String,
-    outcome: Result,
+    outcome: RunOutcome,
     message: String,
     #[serde(flatten)]
     kept: KeptName,
@@ -145,7 +145,7 @@ impl Report {
             command: CommandWords::of(command),
             started_unix_seconds: started.as_secs_f64(),
             attempts: 1,
-            outcome: Result::Committed,
+            outcome: RunOutcome::Committed,
             exit_code: 0,
             command_seconds: 0.0,
             drain_seconds: 0.0,
@@ -174,7 +174,7 @@ impl Report {
         self.directories.push(Directory {
             directory: DirectoryName::of(directory),
             job: job.to_string_lossy().into_owned(),
-            outcome: Result::Committed,
+            outcome: RunOutcome::Committed,
             message: message.clone(),
             kept: KeptName::default(),
             saved: SavedName::default(),
@@ -186,7 +186,7 @@ impl Report {
 
     /// Makes it that of a run that Elbowroom could not even begin, or lost.
     pub(crate) fn fail(&mut self, error: &anyhow::Error) {
-        self.outcome = Result::RolledBack;
+        self.outcome = RunOutcome::RolledBack;
         self.exit_code = crate::exit::ELBOW_FAILED;
         self.messages.push(sentence(error));
         self.error = Some(Problem::of(error, None));
@@ -252,11 +252,11 @@ impl Report {
         }
     }
 
-    fn judge(&mut self, directory: &Path, ending: &Ending, why: &str) -> (Result, String) {
+    fn judge(&mut self, directory: &Path, ending: &Ending, why: &str) -> (RunOutcome, String) {
         let directory = directory.display();
         match &ending.outcome {
             Ok(Outcome::Committed) => (
-                Result::Committed,
+                RunOutcome::Committed,
                 format!(
                     "committed {directory}: {}{}",
                     amount(&ending.counts),
@@ -264,7 +264,7 @@ impl Report {
                 ),
             ),
             Ok(Outcome::RolledBack(cause)) => (
-                Result::RolledBack,
+                RunOutcome::RolledBack,
                 format!("rolled back {directory}: {}", reason(cause, why)),
             ),
             Ok(Outcome::Kept(cause, kept)) => {
@@ -276,16 +276,16 @@ impl Report {
                     let missing = not_stored(&kept.missing);
                     format!("rolled back {directory}: {reason}; {}{missing}", where_kept(&kept.path))
                 };
-                (Result::Kept, message)
+                (RunOutcome::Kept, message)
             }
             Err(
                 error @ (JobError::Unfinished { .. }
                 | JobError::NotSaved { .. }
                 | JobError::NotKept { .. }
                 | JobError::NotWhole { .. }),
-            ) => (Result::Unfinished, format!("{directory}: {error}")),
+            ) => (RunOutcome::Unfinished, format!("{directory}: {error}")),
             Err(error) => (
-                Result::Unfinished,
+                RunOutcome::Unfinished,
                 format!("{directory}: {error}; `elbow recover {directory}` cleans up"),
             ),
         }
@@ -293,17 +293,17 @@ impl Report {
 
     /// Everything has been stored.
     pub(crate) fn is_committed(&self) -> bool {
-        self.outcome == Result::Committed
+        self.outcome == RunOutcome::Committed
     }
 
     /// Nothing has been stored, and nothing is left to do.
     pub(crate) fn is_rolled_back(&self) -> bool {
-        matches!(self.outcome, Result::RolledBack | Result::Kept)
+        matches!(self.outcome, RunOutcome::RolledBack | RunOutcome::Kept)
     }
 
     /// Every directory's job has ended, whichever way.
     pub(crate) fn is_ended(&self) -> bool {
-        self.outcome != Result::Unfinished
+        self.outcome != RunOutcome::Unfinished
     }
 
     /// The object on one line.
@@ -598,7 +598,7 @@ mod tests {
             "",
         );
         report.add(Path::new("/c"), job, &ending(Ok(Outcome::Committed), Vec::new()), "");
-        assert_eq!(report.outcome, Result::RolledBack);
+        assert_eq!(report.outcome, RunOutcome::RolledBack);
         assert_eq!(report.messages.len(), 3);
         assert!(report.messages[1].contains("f (its size)"), "{:?}", report.messages);
     }
@@ -620,7 +620,7 @@ mod tests {
             &ending(Ok(Outcome::RolledBack(Cause::Asked)), Vec::new()),
             "",
         );
-        assert_eq!(report.outcome, Result::Unfinished);
+        assert_eq!(report.outcome, RunOutcome::Unfinished);
         assert!(!report.is_ended() && !report.is_committed());
     }
 
@@ -700,7 +700,7 @@ mod tests {
             &Ending::of_kept(Ok(outcome), Duration::ZERO),
             "",
         );
-        assert_eq!((report.outcome, report.errors.len()), (Result::Kept, 1));
+        assert_eq!((report.outcome, report.errors.len()), (RunOutcome::Kept, 1));
         for words in [
             "not committed /a b",
             "kept in /a b/.elbow-1-2.3",
@@ -727,7 +727,7 @@ mod tests {
             &ending(Ok(kept), Vec::new()),
             "the command exited with 3",
         );
-        assert_eq!(report.outcome, Result::Kept);
+        assert_eq!(report.outcome, RunOutcome::Kept);
         for words in [
             "exited with 3",
             "kept in /a b/.elbow-1-2.3",

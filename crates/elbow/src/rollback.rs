@@ -41,7 +41,7 @@ fn drop_kept(path: &Path) -> anyhow::Result<Report> {
     let site = Site::open_one(above.unwrap_or(Path::new(".")))?;
     site.drop_kept(&[path.to_owned()], None)?;
     let mut report = Report::new(&[], started);
-    report.outcome = report::Result::RolledBack;
+    report.outcome = report::RunOutcome::RolledBack;
     report.messages.push(format!("dropped {}", path.display()));
     Ok(report)
 }

@@ -24,7 +24,9 @@ use elbow_file::{Access, DirEntry, Errno, Handle, Protection, RenameMode, Stat, 
 use parking_lot::Mutex;
 
 use super::content::make_log;
-use super::record::{Attributes, Departure, Expected, Patch, Placement, Record, Replaced, Seen, Slot, Source, Was};
+use super::record::{
+    Attributes, Departure, Expected, Patch, Placement, PlacementSource, Record, Replaced, Seen, Slot, Was,
+};
 use super::tree::Tree;
 use super::watch::Tally;
 use super::{DEPARTED, DONE, LATE, NAMED, RECORD, remove_job_dir, remove_part};
@@ -225,14 +227,18 @@ impl<'a> Apply<'a> {
         }
         if !record.departures.is_empty() && !departed {
             self.depart()?;
+            // From here on what has an old name is new: who goes on after a death must not take it for what is still to depart.
             self.mark(DEPARTED)?;
         }
         let late = self.late()?;
+        // Names before contents: as long as a name may be refused, nothing has been overwritten that would have to be put back.
         self.place(|placement| !late.has(&placement.to))?;
         self.link_all(|to| !late.has(to))?;
         if record.changes_old_objects() {
             let make_log = |patch: &Patch| Ok(make_log(self.storage(), &self.job, patch)?);
+            // All logs before the mark, which makes their names durable with its own.
             self.each("write", &record.patches, |patch| &patch.path, make_log)?;
+            // A recovery that finds no such mark knows that no content or attribute has changed.
             self.mark(NAMED)?;
         }
         self.has_names.store(true, Ordering::Release);
@@ -258,6 +264,7 @@ impl<'a> Apply<'a> {
                 false => self.close_what_was_opened(attributes),
             }
         };
+        // Directories after the files in them: a new mode may let nobody in.
         for kind in [files, dirs] {
             self.each("set attributes of", &kind, |(attributes, _)| &attributes.path, set)?;
         }
@@ -281,6 +288,7 @@ impl<'a> Apply<'a> {
 
     /// The record has been carried out.
     pub(crate) fn mark_done(&self) -> Result<(), Errno> {
+        // After `done` what was there before is removed: by then all that takes its place has to be durable.
         self.storage().sync_all(&self.job)?;
         self.rename_in_job(RECORD, DONE)
     }
@@ -297,6 +305,7 @@ impl<'a> Apply<'a> {
     /// Removes what is no longer needed, then sets the attributes of directories.
     pub(crate) fn clean(&self, root_times: Option<(Time, Time)>) -> Result<(), Vec<Failure>> {
         let part = part_name(self.staging_name);
+        // What is late gets a name that only the removal of what could not be moved frees.
         self.remove_immovable()?;
         self.come_late()?;
         self.remove_all_parked()?;
@@ -402,7 +411,7 @@ impl<'a> Apply<'a> {
     /// The names in them change before their modes do.
     fn open_dirs(&self) -> Result<(), Vec<Failure>> {
         let open = |path: &Path| {
-            let Some((dir, name)) = gone_is_none(self.tree.spot(path))? else {
+            let Some((dir, name)) = gone_is_none(self.tree.parent_of(path))? else {
                 return Ok(());
             };
             match gone_is_none(self.open_mode(&dir, &name)) {
@@ -431,7 +440,7 @@ impl<'a> Apply<'a> {
     }
 
     fn depart_one(&self, departure: &Departure) -> StepResult {
-        let Some((dir, name)) = gone_is_none(self.tree.spot(&departure.path))? else {
+        let Some((dir, name)) = gone_is_none(self.tree.parent_of(&departure.path))? else {
             return if self.is_first { Err(GONE) } else { Ok(()) };
         };
         let Some((there, slot)) = gone_is_none(self.slot(&dir, &departure.slot))? else {
@@ -578,7 +587,7 @@ impl<'a> Apply<'a> {
     }
 
     fn place_one(&self, placement: &Placement, placed: &Placed) -> StepResult {
-        let (dir, name) = self.tree.spot(&placement.to)?;
+        let (dir, name) = self.tree.parent_of(&placement.to)?;
         let Some((container, source)) = gone_is_none(self.source(placement, &dir, &name))? else {
             return self.arrived_before(&dir, &name);
         };
@@ -595,12 +604,14 @@ impl<'a> Apply<'a> {
     }
 
     fn rename_placed(&self, placement: &Placement, from: Name<'_>, to: Name<'_>, made: &AtomicBool) -> StepResult {
-        if !self.is_first && self.may_be_one(from, to)? && self.has_two_names_by_us(placement)? {
+        // An attempt before this one may have died between the link and the removal that stand for a rename.
+        let has_both_names = !self.is_first && self.may_be_one(from, to)?;
+        if has_both_names && self.has_two_names_by_us(placement)? {
             return Ok(gone_is_fine(self.storage().unlink(from.0, from.1))?);
         }
         let is_others = || Ok::<_, Errno>(self.is_first && self.look(to.0, to.1)?.is_some());
         // A new object waits where nobody else can give it a name; an old one may have got one just before it left.
-        if placement.from != Source::Staged && is_others()? {
+        if placement.from != PlacementSource::Staged && is_others()? {
             return Err(OF_OTHERS);
         }
         self.rename_to_free(from, to, made)
@@ -609,7 +620,7 @@ impl<'a> Apply<'a> {
     /// Where a placement has both its names: can only an attempt before this one have given it the second? Renames that take no flags
     /// pass through that state; elsewhere it is somebody else's link to an old object.
     pub(super) fn has_two_names_by_us(&self, placement: &Placement) -> Result<bool, Errno> {
-        let is_new = placement.from == Source::Staged;
+        let is_new = placement.from == PlacementSource::Staged;
         Ok(!self.is_first && (is_new || !self.tried(&self.has_noreplace, manners::has_noreplace)?))
     }
 
@@ -650,8 +661,8 @@ impl<'a> Apply<'a> {
         name: &OsStr,
     ) -> Result<(Handle, OsString), Errno> {
         match &placement.from {
-            Source::Staged => Ok((self.staging_of(&placement.to)?, name.to_owned())),
-            Source::Slot(slot) => self.slot(dir, slot).map(|(dir, slot)| (dir, slot.to_owned())),
+            PlacementSource::Staged => Ok((self.staging_of(&placement.to)?, name.to_owned())),
+            PlacementSource::Slot(slot) => self.slot(dir, slot).map(|(dir, slot)| (dir, slot.to_owned())),
         }
     }
 
@@ -780,7 +791,7 @@ impl<'a> Apply<'a> {
     }
 
     fn link(&self, from: &Path, to: &Path, linked: &Linked) -> StepResult {
-        let ((from, name), (to, new_name)) = (self.tree.spot(from)?, self.tree.spot(to)?);
+        let ((from, name), (to, new_name)) = (self.tree.parent_of(from)?, self.tree.parent_of(to)?);
         let (old, new) = ((&from, name.as_os_str()), (&to, new_name.as_os_str()));
         if !self.was_linked(old, new, &linked.slot)? {
             let made = self.link_by_slot(old, new, &linked.slot);
@@ -795,7 +806,8 @@ impl<'a> Apply<'a> {
 
     /// Has an attempt before this one made the link? As long as it waits in its slot, whoever has the name is somebody else.
     fn was_linked(&self, old: Name<'_>, new: Name<'_>, slot: &OsStr) -> Result<bool, Errno> {
-        Ok(!self.is_first && self.look(&self.job, slot)?.is_none() && self.may_be_one(old, new)?)
+        let waits_no_more = !self.is_first && self.look(&self.job, slot)?.is_none();
+        Ok(waits_no_more && self.may_be_one(old, new)?)
     }
 
     /// Links under a name that nobody else knows, and gives that its own: somebody else's link of the same file is told from an own one
@@ -825,12 +837,13 @@ impl<'a> Apply<'a> {
     }
 
     pub(super) fn set(&self, path: &Path, attrs: &NewAttrs) -> StepResult {
-        let (dir, name) = self.tree.spot(path)?;
+        let (dir, name) = self.tree.parent_of(path)?;
         let owner_and_xattrs = NewAttrs {
             mode: None,
             times: None,
             ..attrs.clone()
         };
+        // Mode and times apart: others' objects refuse them, and that need not be the end. The order is that of `set_all`.
         set_attributes(self.storage(), &dir, &name, &owner_and_xattrs)?;
         if let Some(mode) = attrs.mode {
             self.set_mode(&dir, &name, mode)?;
@@ -937,7 +950,7 @@ impl<'a> Apply<'a> {
         self.touch(&attributes.path)?;
         match attributes.attrs.mode.filter(|mode| mode & OWNER_ALL != OWNER_ALL) {
             Some(mode) => {
-                let (dir, name) = self.tree.spot(&attributes.path)?;
+                let (dir, name) = self.tree.parent_of(&attributes.path)?;
                 Ok(self.storage().chmod(&dir, &name, mode)?)
             }
             None => Ok(()),

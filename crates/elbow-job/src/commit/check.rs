@@ -20,11 +20,12 @@ use super::tree::Tree;
 use super::undo::cause_of;
 use super::watch::{Hook, Tally};
 use crate::api::Ino;
-use crate::job::{Shared, clock};
 use crate::model::{Inode, Model};
+use crate::options::OnConflict;
 use crate::recover::read_journal;
 use crate::removal::parallel;
-use crate::report::{Cause, OnConflict, Phase};
+use crate::report::{Cause, Phase};
+use crate::shared::{Shared, clock};
 use crate::staging::{JournalEntry, is_job_name, is_probe_name, is_staging_name, part_name};
 use crate::whose::{Found, Whose};
 
@@ -142,11 +143,12 @@ enum Difference {
 /// Old directories that get another name. Of those that go, all names are looked at anyway.
 fn moved_dirs(model: &Model) -> Vec<PathBuf> {
     let olds = model
+        .inodes
         .all()
         .filter_map(|(_, inode)| Some((inode, inode.old.as_ref()?)))
-        .filter(|(inode, _)| inode.is_dir() && !inode.names.is_empty());
-    olds.flat_map(|(inode, old)| old.places.iter().filter(|place| !inode.names.contains(place)))
-        .map(|place| model.old_path(place.dir).join(&*place.name))
+        .filter(|(inode, _)| inode.is_dir() && !inode.names().is_empty());
+    olds.flat_map(|(inode, old)| old.names().iter().filter(|key| !inode.names().contains(key)))
+        .map(|key| model.inodes.old_path(key.dir).join(&*key.name))
         .collect()
 }
 
@@ -179,21 +181,18 @@ fn of_other_jobs(tree: &Tree<'_>, own: &OsStr, moved: &[PathBuf]) -> Vec<(PathBu
 
 fn expectations(model: &Model, hidden: bool) -> Vec<(PathBuf, Expected<Stat>)> {
     let mut all = Vec::new();
-    for (ino, inode) in model.all() {
+    for (ino, inode) in model.inodes.all() {
         if ino != Ino::ROOT && inode.is_old() && is_changed(inode) {
             expect_old(model, ino, inode, &mut all);
         }
-        for place in &inode.names {
-            let is_new_name = !inode
-                .old
-                .as_ref()
-                .is_some_and(|old| old.is_place(place.dir, &place.name));
+        for key in inode.names() {
+            let is_new_name = !inode.old.as_ref().is_some_and(|old| old.had_name(key.dir, &key.name));
             if is_new_name
-                && model.at(place.dir).is_old()
-                && (hidden || !model.is_visible(place))
-                && !model.base_has(place.dir, &place.name)
+                && model.inodes.at(key.dir).is_old()
+                && (hidden || !model.routes().is_visible(key))
+                && !model.inodes.base_has(key.dir, &key.name)
             {
-                all.push((model.old_path(place.dir).join(&*place.name), Expected::Absent));
+                all.push((model.inodes.old_path(key.dir).join(&*key.name), Expected::Absent));
             }
         }
     }
@@ -202,7 +201,7 @@ fn expectations(model: &Model, hidden: bool) -> Vec<(PathBuf, Expected<Stat>)> {
 
 fn is_changed(inode: &Inode) -> bool {
     let old = inode.old.as_ref().expect("an old object");
-    let renamed = old.places.iter().any(|place| !inode.names.contains(place));
+    let renamed = old.names().iter().any(|key| !inode.names().contains(key));
     let set = inode.dirty.mode || inode.dirty.owner || !inode.dirty_xattrs.is_empty();
     let timed = inode.dirty.times && !inode.is_dir();
     renamed || set || timed || inode.content().is_some_and(|content| content.changed())
@@ -210,12 +209,12 @@ fn is_changed(inode: &Inode) -> bool {
 
 fn expect_old(model: &Model, ino: Ino, inode: &Inode, all: &mut Vec<(PathBuf, Expected<Stat>)>) {
     let old = inode.old.as_ref().expect("an old object");
-    for place in &old.places {
-        let path = model.old_path(place.dir).join(&*place.name);
-        if inode.is_dir() && !model.is_alive(ino) {
+    for key in old.names() {
+        let path = model.inodes.old_path(key.dir).join(&*key.name);
+        if inode.is_dir() && !model.inodes.is_alive(ino) {
             let names = inode
                 .dir()
-                .map(|dir| dir.gone.keys().map(|name| name.to_os_string()).collect());
+                .map(|dir| dir.gone().keys().map(|name| name.to_os_string()).collect());
             all.push((path.clone(), Expected::Names(names.unwrap_or_default())));
         }
         if let Some(seen) = old.seen {
@@ -241,7 +240,7 @@ fn check<T: Known>(tree: &Tree<'_>, path: &Path, expected: &Expected<T>, own: &O
 }
 
 fn check_same(tree: &Tree<'_>, path: &Path, seen: &impl Known) -> Result<Option<String>, Errno> {
-    let (dir, name) = tree.spot(path)?;
+    let (dir, name) = tree.parent_of(path)?;
     let now = tree.storage.stat(&dir, &name)?;
     Ok(seen.difference(&now).map(str::to_owned))
 }
@@ -265,7 +264,7 @@ fn check_names(
 }
 
 fn check_absent(tree: &Tree<'_>, path: &Path) -> Result<Option<String>, Errno> {
-    let (dir, name) = tree.spot(path)?;
+    let (dir, name) = tree.parent_of(path)?;
     match tree.storage.stat(&dir, &name) {
         Err(Errno::NOENT) => Ok(None),
         Err(errno) => Err(errno),

@@ -120,7 +120,8 @@ pub(super) fn try_target(storage: &dyn Storage, dir: &Handle, name: &OsStr, patc
         opened => opened?,
     };
     storage.close(&opened.0)?;
-    match user != 0 && stat.uid != user && has_set_id(stat.mode) {
+    let is_others = user != 0 && stat.uid != user;
+    match is_others && has_set_id(stat.mode) {
         true => try_set_id(storage, dir, name, stat.mode),
         false => Ok(()),
     }
@@ -167,7 +168,7 @@ impl Apply<'_> {
     /// Copies a patch into its file; what is copied and durable is punched out of the patch.
     pub(super) fn patch(&self, patch: &Patch, begun: &OnceLock<Option<Handle>>) -> StepResult {
         let storage = self.storage();
-        let (dir, name) = self.tree.spot(&patch.path)?;
+        let (dir, name) = self.tree.parent_of(&patch.path)?;
         let (file, opened) = open_target(storage, &dir, &name, patch)?;
         let (overwritten, zeros) = (patch.overwritten(), patch.to_be_zero());
         let source = match patch.written.is_empty() {
@@ -358,7 +359,7 @@ impl Apply<'_> {
 
     /// The file of a patch by its name; what has none any more was removed by somebody else.
     fn reopen_target(&self, patch: &Patch) -> Result<Option<Handle>, Errno> {
-        let Some((dir, name)) = gone_is_none(self.tree.spot(&patch.path))? else {
+        let Some((dir, name)) = gone_is_none(self.tree.parent_of(&patch.path))? else {
             return Ok(None);
         };
         let opened = gone_is_none(open_target(self.storage(), &dir, &name, patch))?;

@@ -7,12 +7,13 @@ use std::path::{Path, PathBuf};
 use elbow_file::Kind;
 
 use super::check::remembered;
-use super::record::{Attributes, Before, Departure, Patch, Placement, Record, Replaced, Seen, Slot, Source};
+use super::record::{Attributes, Before, Departure, Patch, Placement, PlacementSource, Record, Replaced, Seen, Slot};
 use super::waiting::{slots_in, waiting_dir};
 use crate::api::Ino;
-use crate::model::{Inode, Model, Place, Staging};
-use crate::plan::{NewAttrs, patch_name};
+use crate::model::{EntryKey, Inode, Model, Staging};
+use crate::plan::NewAttrs;
 use crate::report::{Change, ChangeKind};
+use crate::routes::patch_name;
 use crate::staging::{parked_name, touch_name};
 
 /// What a write of somebody without special rights takes from a file.
@@ -33,10 +34,10 @@ pub(super) fn draft(model: &Model, hidden: bool) -> Record {
         waited_in: BTreeSet::new(),
         slots: 0,
     };
-    for (ino, inode) in model.all() {
-        match (inode.is_old(), model.is_alive(ino)) {
+    for (ino, inode) in model.inodes.all() {
+        match (inode.is_old(), model.inodes.is_alive(ino)) {
             (true, true) => draft.old(ino, inode),
-            (true, false) if model.has_unknown_names(ino) && is_changed(inode) => draft.orphan(ino, inode),
+            (true, false) if model.inodes.has_unknown_names(ino) && is_changed(inode) => draft.orphan(ino, inode),
             (true, false) => draft.removed(inode),
             (false, true) => draft.new_names(inode),
             (false, false) => {}
@@ -48,12 +49,12 @@ pub(super) fn draft(model: &Model, hidden: bool) -> Record {
     draft.finish()
 }
 
-fn path_of(model: &Model, place: &Place) -> PathBuf {
-    model.path(place.dir).join(&*place.name)
+fn path_of(model: &Model, key: &EntryKey) -> PathBuf {
+    model.inodes.path(key.dir).join(&*key.name)
 }
 
-fn old_path_of(model: &Model, place: &Place) -> PathBuf {
-    model.old_path(place.dir).join(&*place.name)
+fn old_path_of(model: &Model, key: &EntryKey) -> PathBuf {
+    model.inodes.old_path(key.dir).join(&*key.name)
 }
 
 fn is_changed(inode: &Inode) -> bool {
@@ -66,12 +67,12 @@ fn seen(inode: &Inode) -> Option<Seen> {
 }
 
 /// Will the placement of another object take this name from a file in one step?
-fn is_replaced(model: &Model, place: &Place) -> bool {
-    let Some(other) = model.dir_at(place.dir).entries.get(&place.name) else {
+fn is_replaced(model: &Model, key: &EntryKey) -> bool {
+    let Some(other) = model.inodes.dir_at(key.dir).entries().get(&key.name) else {
         return false;
     };
-    let other = model.at(*other);
-    let moved_here = !other.is_old() || other.names.first().is_some_and(|first| first == place) && !keeps_a_name(other);
+    let other = model.inodes.at(*other);
+    let moved_here = !other.is_old() || other.names().first().is_some_and(|first| first == key) && !keeps_a_name(other);
     !other.is_dir() && moved_here
 }
 
@@ -80,7 +81,7 @@ fn keeps_a_name(inode: &Inode) -> bool {
     inode
         .old
         .as_ref()
-        .is_some_and(|old| old.places.iter().any(|place| inode.names.contains(place)))
+        .is_some_and(|old| old.names().iter().any(|key| inode.names().contains(key)))
 }
 
 /// A record in the making.
@@ -106,12 +107,12 @@ impl Draft<'_> {
         for placement in &mut self.record.placements {
             if let Some(seen) = self.replaced.remove(&placement.to) {
                 self.slots += 1;
-                let spare = parked_name(&self.model.staging_name, 'r', self.slots);
+                let spare = parked_name(&self.model.config.staging_name, 'r', self.slots);
                 // What has no container of its own for it leaves it beside itself.
                 let beside = match &placement.from {
-                    Source::Slot(Slot::Beside(_)) => placement.to.parent(),
-                    Source::Slot(Slot::At(dir, _)) => Some(dir.as_path()),
-                    Source::Slot(Slot::InJob(_)) | Source::Staged => None,
+                    PlacementSource::Slot(Slot::Beside(_)) => placement.to.parent(),
+                    PlacementSource::Slot(Slot::At(dir, _)) => Some(dir.as_path()),
+                    PlacementSource::Slot(Slot::InJob(_)) | PlacementSource::Staged => None,
                 };
                 self.record
                     .parked
@@ -147,19 +148,19 @@ impl Draft<'_> {
                 .filter_map(|placement| changed_above(&placement.to)),
         );
         changed.extend(self.record.links.iter().filter_map(|(_, to)| changed_above(to)));
-        let name = touch_name(&self.model.staging_name);
+        let name = touch_name(&self.model.config.staging_name);
         let unchanged = self.others_dirs.drain(..).filter(|dir| !changed.contains(dir));
         self.record.parked.extend(unchanged.map(|dir| (dir, name.clone())));
     }
 
     fn parking(&mut self, kind: char) -> OsString {
         self.slots += 1;
-        parked_name(&self.model.staging_name, kind, self.slots)
+        parked_name(&self.model.config.staging_name, kind, self.slots)
     }
 
-    fn place(&mut self, to: &Place, from: Source, is_locked: bool) {
+    fn place(&mut self, to: &EntryKey, from: PlacementSource, is_locked: bool) {
         let path = path_of(self.model, to);
-        if self.model.at(to.dir).is_old() {
+        if self.model.inodes.at(to.dir).is_old() {
             self.before.names.insert(path.clone(), old_path_of(self.model, to));
         }
         self.record.placements.push(Placement {
@@ -171,15 +172,15 @@ impl Draft<'_> {
     }
 
     fn new_names(&mut self, inode: &Inode) {
-        for place in &inode.names {
-            let is_visible = self.model.is_visible(place);
-            if self.model.at(place.dir).is_old() && (self.hidden || !is_visible) {
-                self.place(place, Source::Staged, inode.is_locked());
+        for key in inode.names() {
+            let is_visible = self.model.routes().is_visible(key);
+            if self.model.inodes.at(key.dir).is_old() && (self.hidden || !is_visible) {
+                self.place(key, PlacementSource::Staged, inode.is_locked());
                 if is_visible {
-                    self.staged(place.dir);
+                    self.staged(key.dir);
                 }
                 if inode.is_locked() {
-                    self.attributes_of_new_dir(inode, path_of(self.model, place));
+                    self.attributes_of_new_dir(inode, path_of(self.model, key));
                 }
             }
         }
@@ -187,24 +188,24 @@ impl Draft<'_> {
 
     /// An old object that goes: by itself, or covered by the directory above it that goes too.
     fn removed(&mut self, inode: &Inode) {
-        for place in &inode.old.as_ref().expect("an old object").places {
-            if !self.model.is_alive(place.dir) {
+        for key in inode.old.as_ref().expect("an old object").names() {
+            if !self.model.inodes.is_alive(key.dir) {
                 continue;
             }
-            if !inode.is_dir() && is_replaced(self.model, place) {
-                self.replaced.insert(path_of(self.model, place), seen(inode));
+            if !inode.is_dir() && is_replaced(self.model, key) {
+                self.replaced.insert(path_of(self.model, key), seen(inode));
             } else {
-                self.remove(inode, place);
+                self.remove(inode, key);
             }
         }
     }
 
     /// One name of an old object goes, and nothing takes it at once.
-    fn remove(&mut self, inode: &Inode, place: &Place) {
+    fn remove(&mut self, inode: &Inode, key: &EntryKey) {
         let slot = self.parking('d');
-        self.record.parked.push((self.model.path(place.dir), slot.clone()));
+        self.record.parked.push((self.model.inodes.path(key.dir), slot.clone()));
         self.record.departures.push(Departure {
-            path: old_path_of(self.model, place),
+            path: old_path_of(self.model, key),
             slot: Slot::Beside(slot),
             seen: seen(inode),
             is_dead: true,
@@ -214,27 +215,27 @@ impl Draft<'_> {
     /// An old file without a name in the job that lives on under names that the job never saw: it is changed in
     /// the job's own directory, and goes with it.
     fn orphan(&mut self, ino: Ino, inode: &Inode) {
-        let places = &inode.old.as_ref().expect("an old object").places;
-        let (slot, path) = match self.model.is_foreign(places[0].dir) {
+        let before = &inode.old.as_ref().expect("an old object").names();
+        let (slot, path) = match self.model.inodes.is_foreign(before[0].dir) {
             true => {
-                let (slot, _) = self.wait(places[0].dir, places[0].dir);
+                let (slot, _) = self.wait(before[0].dir, before[0].dir);
                 let (dir, name) = self.record.parked.last().expect("it waits there");
                 (slot, dir.join(name))
             }
             false => {
                 let slot = OsString::from(format!("m{}", ino.0));
-                let path = PathBuf::from(&*self.model.staging_name).join(&slot);
+                let path = PathBuf::from(&*self.model.config.staging_name).join(&slot);
                 (Slot::InJob(slot), path)
             }
         };
         self.record.departures.push(Departure {
-            path: old_path_of(self.model, &places[0]),
+            path: old_path_of(self.model, &before[0]),
             slot,
             seen: seen(inode),
             is_dead: false,
         });
-        for place in &places[1..] {
-            self.remove(inode, place);
+        for key in &before[1..] {
+            self.remove(inode, key);
         }
         self.content(ino, inode, path.clone());
         self.attributes(ino, inode, path);
@@ -244,43 +245,41 @@ impl Draft<'_> {
         if ino != Ino::ROOT {
             self.names(ino, inode);
         }
-        self.content(ino, inode, self.model.path(ino));
-        self.attributes(ino, inode, self.model.path(ino));
+        self.content(ino, inode, self.model.inodes.path(ino));
+        self.attributes(ino, inode, self.model.inodes.path(ino));
     }
 
     fn names(&mut self, ino: Ino, inode: &Inode) {
-        let places = &inode.old.as_ref().expect("an old object").places;
-        let mut lost: Vec<&Place> = places.iter().filter(|place| !inode.names.contains(place)).collect();
-        let mut gained: Vec<&Place> = inode.names.iter().filter(|place| !places.contains(place)).collect();
-        let kept = inode.names.iter().find(|place| places.contains(place));
+        let before = &inode.old.as_ref().expect("an old object").names();
+        let mut lost: Vec<&EntryKey> = before.iter().filter(|key| !inode.names().contains(key)).collect();
+        let mut gained: Vec<&EntryKey> = inode.names().iter().filter(|key| !before.contains(key)).collect();
+        let kept = inode.names().iter().find(|key| before.contains(key));
         // A name that becomes another is a rename: who may do that may not link what is somebody else's.
         while !lost.is_empty() && !gained.is_empty() {
             let to = gained.remove(0);
-            let same_dir = lost.iter().position(|place| place.dir == to.dir);
+            let same_dir = lost.iter().position(|key| key.dir == to.dir);
             let from = lost.remove(same_dir.unwrap_or(0));
             self.move_to(ino, inode, from, to);
         }
-        let first = path_of(self.model, kept.unwrap_or(&inode.names[0]));
-        let links = gained
-            .into_iter()
-            .map(|place| (first.clone(), path_of(self.model, place)));
+        let first = path_of(self.model, kept.unwrap_or(&inode.names()[0]));
+        let links = gained.into_iter().map(|key| (first.clone(), path_of(self.model, key)));
         self.record.links.extend(links);
-        for place in lost.into_iter().filter(|place| self.model.is_alive(place.dir)) {
-            if is_replaced(self.model, place) {
-                self.replaced.insert(path_of(self.model, place), seen(inode));
+        for key in lost.into_iter().filter(|key| self.model.inodes.is_alive(key.dir)) {
+            if is_replaced(self.model, key) {
+                self.replaced.insert(path_of(self.model, key), seen(inode));
             } else {
-                self.remove(inode, place);
+                self.remove(inode, key);
             }
         }
     }
 
-    fn move_to(&mut self, ino: Ino, inode: &Inode, from: &Place, to: &Place) {
+    fn move_to(&mut self, ino: Ino, inode: &Inode, from: &EntryKey, to: &EntryKey) {
         let (slot, source) = if from.dir == to.dir {
             let slot = self.parking('m');
             // What is replaced by an exchange of names stays there.
-            self.record.parked.push((self.model.path(to.dir), slot.clone()));
+            self.record.parked.push((self.model.inodes.path(to.dir), slot.clone()));
             (Slot::Beside(slot.clone()), Slot::Beside(slot))
-        } else if self.model.is_foreign(from.dir) && !self.model.is_bound(ino) {
+        } else if self.model.inodes.is_foreign(from.dir) && !self.model.inodes.is_bound(ino) {
             self.wait(from.dir, to.dir)
         } else {
             self.slots += 1;
@@ -293,7 +292,7 @@ impl Draft<'_> {
             seen: seen(inode),
             is_dead: false,
         });
-        self.place(to, Source::Slot(source), false);
+        self.place(to, PlacementSource::Slot(source), false);
     }
 
     /// A hidden name on a device that is not that of the job's directory.
@@ -301,15 +300,17 @@ impl Draft<'_> {
         let (name, dir) = (self.parking('m'), waiting_dir(self.model, from, to));
         self.waited_in.insert(dir);
         // As above; and what goes on nowhere stays there, too.
-        self.record.parked.push((self.model.path(dir), name.clone()));
+        self.record.parked.push((self.model.inodes.path(dir), name.clone()));
         slots_in(self.model, dir, &name)
     }
 
     fn content(&mut self, ino: Ino, inode: &Inode, path: PathBuf) {
         let Some(content) = inode.content() else { return };
-        let before = inode.old.as_ref().and_then(|old| old.seen).map_or(0, |seen| seen.size);
+        let before = inode.seen().map_or(0, |seen| seen.size);
         if content.changed() || inode.size != before {
-            self.before.objects.insert(path.clone(), self.model.old_path(ino));
+            self.before
+                .objects
+                .insert(path.clone(), self.model.inodes.old_path(ino));
             self.record.patches.push(Patch {
                 path,
                 slot: patch_name(ino).to_os_string(),
@@ -325,17 +326,19 @@ impl Draft<'_> {
     }
 
     fn attributes(&mut self, ino: Ino, inode: &Inode, path: PathBuf) {
-        if !is_changed(inode) || inode.kind == Kind::Symlink && self.model.link_attributes == Some(false) {
+        if !is_changed(inode) || inode.kind == Kind::Symlink && self.model.traits.has_no_link_attributes() {
             return;
         }
-        self.before.objects.insert(path.clone(), self.model.old_path(ino));
-        let own = self.model.own_uid;
+        self.before
+            .objects
+            .insert(path.clone(), self.model.inodes.old_path(ino));
+        let own = self.model.config.own_uid;
         if inode.is_dir() && inode.dirty.times && own != 0 && inode.uid != own && ino != Ino::ROOT {
             self.others_dirs.push(path.clone());
         }
         let dirty = inode.dirty;
         let value = |key: &OsString| inode.xattrs.as_ref().and_then(|xattrs| xattrs.get(key)).cloned();
-        let seen = inode.old.as_ref().and_then(|old| old.seen);
+        let seen = inode.seen();
         let attrs = NewAttrs {
             owner: dirty.owner.then_some((inode.uid, inode.gid)),
             mode: (dirty.mode || self.loses_set_ids(inode)).then_some(inode.mode),
@@ -362,8 +365,8 @@ impl Draft<'_> {
     fn loses_set_ids(&self, inode: &Inode) -> bool {
         let model = self.model;
         let is_written = inode.content().is_some_and(|content| content.changed());
-        let keeps_modes = model.abilities.modes.is_none_or(|modes| modes.kept);
-        let is_ours = model.own_uid == 0 || model.own_uid == inode.uid;
+        let keeps_modes = model.traits.keeps_modes();
+        let is_ours = [0, inode.uid].contains(&model.config.own_uid);
         is_written && keeps_modes && is_ours && inode.mode & SET_IDS != 0
     }
 
@@ -389,17 +392,18 @@ impl Draft<'_> {
     fn directories_that_hold_old_objects(&mut self) {
         let model = self.model;
         let olds = model
+            .inodes
             .all()
-            .filter(|(ino, inode)| inode.is_old() && model.is_alive(*ino));
+            .filter(|(ino, inode)| inode.is_old() && model.inodes.is_alive(*ino));
         let holders: BTreeSet<Ino> = olds
-            .flat_map(|(_, inode)| inode.names.iter().map(|place| place.dir))
+            .flat_map(|(_, inode)| inode.names().iter().map(|key| key.dir))
             .collect();
-        for dir in holders.into_iter().filter(|dir| !model.at(*dir).is_old()) {
-            self.attributes_of_new_dir(model.at(dir), model.path(dir));
+        for dir in holders.into_iter().filter(|dir| !model.inodes.at(*dir).is_old()) {
+            self.attributes_of_new_dir(model.inodes.at(dir), model.inodes.path(dir));
         }
-        for dir in model.awaiting_old() {
-            if model.at(dir).is_locked() {
-                self.attributes_of_new_dir(model.at(dir), model.path(dir));
+        for dir in model.inodes.awaiting_old() {
+            if model.inodes.at(dir).is_locked() {
+                self.attributes_of_new_dir(model.inodes.at(dir), model.inodes.path(dir));
             }
         }
     }
@@ -407,14 +411,16 @@ impl Draft<'_> {
     /// A name that comes and goes gives a directory another time. Those in which the job changes something else have one from that.
     fn directories_that_something_waits_in(&mut self) {
         for dir in std::mem::take(&mut self.waited_in) {
-            let inode = self.model.at(dir);
+            let inode = self.model.inodes.at(dir);
             if !is_changed(inode) {
                 let times = NewAttrs {
                     times: Some((inode.atime, inode.mtime)),
                     ..NewAttrs::default()
                 };
-                let path = self.model.path(dir);
-                self.before.objects.insert(path.clone(), self.model.old_path(dir));
+                let path = self.model.inodes.path(dir);
+                self.before
+                    .objects
+                    .insert(path.clone(), self.model.inodes.old_path(dir));
                 self.record.attributes.push(Attributes {
                     path,
                     is_dir: true,
@@ -428,13 +434,13 @@ impl Draft<'_> {
     /// Staging directories of directories that stay; those of removed ones go with them.
     fn staging(&mut self, ino: Ino, inode: &Inode) {
         let staged = inode.dir().is_ok_and(|dir| dir.staging == Staging::Made);
-        if staged && self.model.is_alive(ino) {
+        if staged && self.model.inodes.is_alive(ino) {
             self.staged(ino);
         }
     }
 
     fn staged(&mut self, ino: Ino) {
-        let path = self.model.path(ino);
+        let path = self.model.inodes.path(ino);
         if ino != Ino::ROOT {
             self.record.staged.push(path);
         }
@@ -444,11 +450,11 @@ impl Draft<'_> {
 /// What a commit would change, for people: sorted by path.
 pub(crate) fn changes(model: &Model) -> Vec<Change> {
     let mut changes = Vec::new();
-    for (ino, inode) in model.all() {
+    for (ino, inode) in model.inodes.all() {
         match &inode.old {
-            None => changes.extend(inode.names.iter().map(|place| Change {
+            None => changes.extend(inode.names().iter().map(|key| Change {
                 kind: ChangeKind::Created,
-                path: path_of(model, place),
+                path: path_of(model, key),
                 from: None,
             })),
             Some(_) => old_changes(model, ino, inode, &mut changes),
@@ -459,12 +465,12 @@ pub(crate) fn changes(model: &Model) -> Vec<Change> {
 }
 
 fn old_changes(model: &Model, ino: Ino, inode: &Inode, changes: &mut Vec<Change>) {
-    let places = &inode.old.as_ref().expect("an old object").places;
-    let now: HashSet<PathBuf> = inode.names.iter().map(|place| path_of(model, place)).collect();
-    let was: HashSet<PathBuf> = places.iter().map(|place| old_path_of(model, place)).collect();
+    let before = &inode.old.as_ref().expect("an old object").names();
+    let now: HashSet<PathBuf> = inode.names().iter().map(|key| path_of(model, key)).collect();
+    let was: HashSet<PathBuf> = before.iter().map(|key| old_path_of(model, key)).collect();
     let mut lost = was.difference(&now);
     for gained in now.difference(&was) {
-        let moved_itself = inode.names.iter().any(|place| !places.contains(place));
+        let moved_itself = inode.names().iter().any(|key| !before.contains(key));
         let from = if moved_itself { lost.next().cloned() } else { None };
         let kind = if from.is_some() {
             ChangeKind::Renamed
@@ -486,10 +492,10 @@ fn old_changes(model: &Model, ino: Ino, inode: &Inode, changes: &mut Vec<Change>
             from: None,
         }));
     }
-    if ino != Ino::ROOT && inode.names.is_empty() {
+    if ino != Ino::ROOT && inode.names().is_empty() {
         return;
     }
-    let path = model.path(ino);
+    let path = model.inodes.path(ino);
     if inode.content().is_some_and(|content| content.changed()) {
         changes.push(Change {
             kind: ChangeKind::Written,

@@ -23,9 +23,10 @@ use super::tree::Tree;
 use super::{Leftovers, PRIVATE_FILE_MODE, RECORD, RESUME, draft, put_times_back};
 use crate::closed;
 use crate::execute::STAGING_MODE;
-use crate::job::Shared;
 use crate::lost;
-use crate::report::{Cause, Publish};
+use crate::options::Publish;
+use crate::report::Cause;
+use crate::shared::Shared;
 use crate::staging::{JournalEntry, KEPT, MANIFEST, NEW, WHY};
 
 /// Longest text of why a job was kept, in bytes.
@@ -170,7 +171,7 @@ impl Shared {
     /// Brings all of the job into staging directories, and gives its own directory.
     fn gather_kept(&self, cause: &Cause) -> Result<Handle, Errno> {
         let left = self.leftovers();
-        let job = self.state.lock().model.job_dir().ok_or(Errno::NOENT)?;
+        let job = self.state.lock().model.inodes.job_dir().ok_or(Errno::NOENT)?;
         let (storage, tree) = (&*self.storage, self.tree());
         for path in &left.visible {
             self.hide(&tree, &job, path, &left)?;
@@ -205,7 +206,7 @@ impl Shared {
 
     /// Moves a visible new object to where it would be if it had been staged.
     fn hide(&self, tree: &Tree<'_>, job: &Handle, path: &Path, left: &Leftovers) -> Result<(), Errno> {
-        let Some((dir, name)) = gone_is_none(tree.spot(path))? else {
+        let Some((dir, name)) = gone_is_none(tree.parent_of(path))? else {
             return Ok(());
         };
         let staging = match path.parent().filter(|above| !above.as_os_str().is_empty()) {

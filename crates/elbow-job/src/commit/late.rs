@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 
 use super::LATE;
 use super::apply::{ADDED_TO, Apply, Failure, StepResult, failure, gone_is_none, none_of};
-use super::record::{Attributes, Departure, Placement, Slot, Source};
+use super::record::{Attributes, Departure, Placement, PlacementSource, Slot};
 use super::watch::Tally;
 use crate::removal::remove_trees;
 
@@ -26,7 +26,7 @@ impl Apply<'_> {
             &dead,
             |departure| &departure.path,
             |departure| {
-                let Some((dir, name)) = gone_is_none(self.tree.spot(&departure.path))? else {
+                let Some((dir, name)) = gone_is_none(self.tree.parent_of(&departure.path))? else {
                     return Ok(());
                 };
                 let (there, slot) = self.slot(&dir, &departure.slot)?;
@@ -78,7 +78,7 @@ impl Apply<'_> {
             |departure| &departure.path,
             |departure| {
                 self.check_names(departure)?;
-                let top = self.tree.spot(&departure.path)?;
+                let top = self.tree.parent_of(&departure.path)?;
                 tops.lock().push((&departure.path, top));
                 Ok(())
             },
@@ -149,13 +149,13 @@ impl Apply<'_> {
     /// Has what is to be placed not got its name yet? (Where that is may not be there yet.)
     fn waits(&self, placement: &Placement) -> bool {
         let look = || match &placement.from {
-            Source::Staged => {
+            PlacementSource::Staged => {
                 let name = placement.to.file_name().ok_or(Errno::NOENT)?;
                 self.look(&self.staging_of(&placement.to)?, name)
             }
-            Source::Slot(Slot::InJob(slot)) => self.look(&self.job, slot),
-            Source::Slot(Slot::Beside(slot)) => self.look(&self.tree.spot(&placement.to)?.0, slot),
-            Source::Slot(Slot::At(dir, slot)) => self.look(&self.tree.dir(dir)?, slot),
+            PlacementSource::Slot(Slot::InJob(slot)) => self.look(&self.job, slot),
+            PlacementSource::Slot(Slot::Beside(slot)) => self.look(&self.tree.parent_of(&placement.to)?.0, slot),
+            PlacementSource::Slot(Slot::At(dir, slot)) => self.look(&self.tree.dir(dir)?, slot),
         };
         // Whatever else keeps us from it is told when it is placed.
         !matches!(look(), Ok(None) | Err(Errno::NOENT))

@@ -28,10 +28,12 @@ use elbow_file::{Errno, Handle, RenameMode, Storage, Time};
 use crate::api::Ino;
 use crate::closed;
 use crate::execute::probe_links;
-use crate::job::{Job, Shared, clock};
+use crate::job::Job;
 use crate::model::{Model, Staging};
+use crate::options::{OnConflict, Publish};
 use crate::removal::{parallel, remove_opened_tree, remove_trees, retried};
-use crate::report::{Cause, JobError, Keep, Kept, OnConflict, Outcome, Phase, Progress, Publish};
+use crate::report::{Cause, JobError, Keep, Kept, Outcome, Phase, Progress};
+use crate::shared::{Shared, clock};
 use crate::staging::{DROPPED, JOURNAL, JournalEntry, MANIFEST, part_name};
 
 pub(crate) use apply::sync_dir;
@@ -188,7 +190,9 @@ impl Job {
                 }
             }
         }
-        if is_in_hand && keep != Keep::Nothing && !self.shared.options.save.is_empty() && !self.shared.close_rest() {
+        // close(2) may tell only now of what was lost, so it comes last, and what was lost is not worth saving the rest.
+        let may_save = is_in_hand && keep != Keep::Nothing && !self.shared.options.save.is_empty();
+        if may_save && !self.shared.close_rest() {
             match self.shared.save(&cause, rest.is_some(), progress) {
                 Ok(kept) => return Ok(Outcome::Kept(cause, kept)),
                 Err(refused) => cause = cause.beside(refused),
@@ -210,7 +214,7 @@ impl Job {
         let kept = Kept {
             path: self.shared.path.join(&*self.shared.staging_name),
             is_whole,
-            missing: self.shared.state.lock().model.missing(),
+            missing: self.shared.state.lock().model.inodes.missing(),
             saved: None,
         };
         Outcome::Kept(cause, kept)
@@ -282,12 +286,7 @@ impl Refused {
 
 impl Shared {
     fn storage_error(&self, tried: &'static str) -> impl Fn(Errno) -> JobError {
-        let path = self.path.clone();
-        move |errno| JobError::Storage {
-            tried,
-            path: path.clone(),
-            errno,
-        }
+        JobError::storage(tried, &self.path)
     }
 
     fn threads(&self) -> usize {
@@ -295,7 +294,7 @@ impl Shared {
     }
 
     fn tree(&self) -> Tree<'_> {
-        let job = self.state.lock().model.job_dir();
+        let job = self.state.lock().model.inodes.job_dir();
         Tree::new(&*self.storage, self.root.clone(), self.threads()).of_job(job, &self.lock)
     }
 
@@ -303,13 +302,14 @@ impl Shared {
     /// nothing if there is nothing to be done. With `keeps`, what is taken back again is kept.
     fn stage(self: &Arc<Self>, keeps: bool, progress: &mut Hook<'_>) -> Result<Option<(Rest, Handle)>, Refused> {
         let drained = match self.drain(progress) {
+            // A disk that was full may have room by now. Where the storage has lost something, more would be stored for nothing.
             Err(cause) if keeps && cause.may_pass() && !self.close_rest() => self.drain_again(cause, progress),
             drained => drained,
         };
         drained.map_err(Refused::by_the_storage)?;
         let (mut record, job) = {
             let state = self.state.lock();
-            (draft::draft(&state.model, false), state.model.job_dir())
+            (draft::draft(&state.model, false), state.model.inodes.job_dir())
         };
         if record.is_empty() && job.is_none() {
             return Ok(None);
@@ -325,7 +325,7 @@ impl Shared {
         if self.state.lock().model.asks_for_link_attributes() {
             let can = probe_links(&*self.storage, &job).map_err(refused("trying whether links have attributes"))?;
             let mut state = self.state.lock();
-            state.model.link_attributes = Some(can);
+            state.model.traits.learn_link_attributes(can);
             record = draft::draft(&state.model, false);
         }
         // What was published eagerly has to be hidden before the job is kept.
@@ -370,6 +370,7 @@ impl Shared {
         let Some(turn) = self.watched(progress, Phase::Checking, &Tally::default(), wait) else {
             return Ok(Err(Cause::Asked));
         };
+        // In the turn: two jobs that looked at the same time would each find the tree as it was before the other.
         if let Some(cause) = check::conflicts(self, progress) {
             return Ok(Err(cause));
         }
@@ -411,7 +412,14 @@ impl Shared {
             failures: vec![apply::failure("keep", Path::new(""), errno)],
             is_lost: false,
         };
-        let job = self.state.lock().model.job_dir().ok_or(Errno::NOENT).map_err(failed)?;
+        let job = self
+            .state
+            .lock()
+            .model
+            .inodes
+            .job_dir()
+            .ok_or(Errno::NOENT)
+            .map_err(failed)?;
         let lost = keep::lost_content(&*self.storage, &job, &rest.record).map_err(failed)?;
         if !lost.is_empty() {
             let failure = |patch: &&record::Patch| apply::failure("keep the new content of", &patch.path, Errno::NOSPC);
@@ -428,7 +436,7 @@ impl Shared {
 
     /// A job that might have gone on is rolled back: nobody is to take it for one that goes on.
     fn forget_rest(&self) -> Result<(), Errno> {
-        match self.state.lock().model.job_dir() {
+        match self.state.lock().model.inodes.job_dir() {
             Some(job) => gone_is_none(self.storage.unlink(&job, OsStr::new(RESUME))).map(|_| ()),
             None => Ok(()),
         }
@@ -454,7 +462,7 @@ impl Shared {
     /// The root's times as the job saw them, if nothing in the record sets them.
     fn final_root_times(&self) -> Option<(Time, Time)> {
         let state = self.state.lock();
-        let root = state.model.at(Ino::ROOT);
+        let root = state.model.inodes.at(Ino::ROOT);
         Some((root.atime, root.mtime))
     }
 
@@ -470,12 +478,12 @@ impl Shared {
     fn make_job_dir(self: &Arc<Self>, progress: &mut Hook<'_>) -> Result<Handle, Errno> {
         self.look_into_root();
         let mut state = self.state.lock();
-        state.model.dir_at_mut(Ino::ROOT).staging = Staging::Wanted;
-        state.model.queue(Ino::ROOT);
+        state.model.inodes.dir_at_mut(Ino::ROOT).staging = Staging::Wanted;
+        state.model.scheduler().queue(Ino::ROOT);
         self.call_worker(&mut state);
         self.wait_idle(&mut state, progress, Phase::Syncing);
         let refused = state.errors.last().map(|error| Errno::from_raw_os_error(error.errno));
-        state.model.job_dir().ok_or(refused.unwrap_or(Errno::IO))
+        state.model.inodes.job_dir().ok_or(refused.unwrap_or(Errno::IO))
     }
 
     /// Everything is durable by now; so is the record before it has its name. A record that may not last loses its name again: the
@@ -530,13 +538,13 @@ impl Shared {
     pub(crate) fn drain_content(self: &Arc<Self>, progress: &mut dyn FnMut(&Progress)) -> Result<(), Cause> {
         let mut state = self.state.lock();
         state.model.now = clock();
-        state.model.flush();
+        state.model.scheduler().flush();
         self.drained(&mut state, progress)
     }
 
     fn drained(
         self: &Arc<Self>,
-        state: &mut parking_lot::MutexGuard<'_, crate::job::State>,
+        state: &mut parking_lot::MutexGuard<'_, crate::shared::SharedState>,
         progress: &mut dyn FnMut(&Progress),
     ) -> Result<(), Cause> {
         self.call_worker(state);
@@ -551,14 +559,15 @@ impl Shared {
     /// Waits until nothing is queued or under way (or, after a failure, until nothing is under way).
     fn wait_idle(
         self: &Arc<Self>,
-        state: &mut parking_lot::MutexGuard<'_, crate::job::State>,
+        state: &mut parking_lot::MutexGuard<'_, crate::shared::SharedState>,
         progress: &mut Hook<'_>,
         phase: Phase,
     ) {
         self.wait_watched(state, progress, phase, |state| {
             let graph = &state.model.graph;
             let closing = !state.model.closing.is_empty();
-            let is_idle = graph.running == 0 && (graph.stopped || graph.queued() == 0 && !closing);
+            let has_nothing_left = graph.queued() == 0 && !closing;
+            let is_idle = graph.running == 0 && (graph.stopped || has_nothing_left);
             if !is_idle {
                 self.call_worker(state);
             }
@@ -577,7 +586,7 @@ impl Shared {
         let errors = std::mem::take(&mut state.errors);
         state.model.graph.stopped = false;
         state.model.now = clock();
-        state.model.finish_names();
+        state.model.scheduler().finish_names();
         self.wait_watched(&mut state, progress, Phase::Saving, |state| {
             let graph = &state.model.graph;
             let is_idle = graph.running == 0 && (graph.stopped || graph.queued() == 0);
@@ -633,7 +642,7 @@ impl Shared {
         let leftovers = self.leftovers();
         let began = {
             let state = self.state.lock();
-            state.model.job_dir().is_some() || !state.errors.is_empty()
+            state.model.inodes.job_dir().is_some() || !state.errors.is_empty()
         };
         if !began {
             return Ok(());
@@ -649,7 +658,7 @@ impl Shared {
 
     /// A record whose writing failed may be there all the same: nobody is to carry it out when the roll back has begun.
     fn forget_record(&self) -> Result<(), Errno> {
-        let Some(job) = self.state.lock().model.job_dir() else {
+        let Some(job) = self.state.lock().model.inodes.job_dir() else {
             return Ok(());
         };
         match gone_is_none(self.storage.unlink(&job, OsStr::new(RECORD)))? {
@@ -663,24 +672,24 @@ impl Shared {
 fn leftovers(model: &Model) -> Leftovers {
     let mut left = Leftovers::default();
     let mut touched = BTreeSet::new();
-    for (ino, inode) in model.all() {
+    for (ino, inode) in model.inodes.all() {
         if inode.is_old() && inode.dir().is_ok_and(|dir| dir.staging != Staging::None) {
             touched.insert(ino);
         }
-        for place in inode.placed.iter().filter(|place| model.is_visible(place)) {
-            touched.insert(place.dir);
-            left.visible.push(model.old_path(place.dir).join(&*place.name));
+        for key in inode.placed().iter().filter(|key| model.routes().is_visible(key)) {
+            touched.insert(key.dir);
+            left.visible.push(model.inodes.old_path(key.dir).join(&*key.name));
         }
-        left.names += inode.placed.len();
+        left.names += inode.placed().len();
     }
     touched.remove(&Ino::ROOT);
     let staging = touched.into_iter();
     left.staging = staging
         .map(|ino| StagingHolder {
-            path: model.old_path(ino),
-            times: model.at(ino).times_before(),
+            path: model.inodes.old_path(ino),
+            times: model.inodes.at(ino).times_before(),
             closed: None,
-            open: model.dir_at(ino).handle.clone(),
+            open: model.inodes.dir_at(ino).handle.clone(),
         })
         .collect();
     left
@@ -695,7 +704,7 @@ pub(crate) fn remove_leftovers(
     tally: &Tally,
 ) -> Result<(), Errno> {
     let (storage, part) = (tree.storage, part_name(staging_name));
-    let visible = parallel(&left.visible, tree.threads, |path| gone_is_none(tree.spot(path)));
+    let visible = parallel(&left.visible, tree.threads, |path| gone_is_none(tree.parent_of(path)));
     let visible: Vec<_> = visible
         .into_iter()
         .filter_map(Result::transpose)

@@ -16,10 +16,10 @@ use super::record::{Attributes, Before, Patch, Record, Replaced, Seen};
 use super::server;
 use super::tree::Tree;
 use super::undo::cause_of;
-use crate::job::clock;
 use crate::plan::NewXattrs;
 use crate::removal::parallel;
 use crate::report::Cause;
+use crate::shared::clock;
 use crate::staging::parked_name;
 
 /// Completes the record of this job and tries what can be tried, or says why the job must not commit. `note` writes to its journal where that
@@ -70,7 +70,7 @@ fn complete(record: &mut Record, before: &Before, tree: &Tree<'_>, wins: Option<
 fn rehearse(record: &Record, tree: &Tree<'_>) -> Vec<Failure> {
     let open = |patch: &Patch| -> Result<(), Errno> {
         let path = record.before.objects.get(&patch.path).unwrap_or(&patch.path);
-        let (dir, name) = tree.spot(path)?;
+        let (dir, name) = tree.parent_of(path)?;
         try_target(tree.storage, &dir, &name, patch)
     };
     let refused = parallel(&record.patches, tree.threads, |patch| {
@@ -84,14 +84,14 @@ fn rehearse(record: &Record, tree: &Tree<'_>) -> Vec<Failure> {
 }
 
 fn look(tree: &Tree<'_>, path: &Path) -> Result<Option<Stat>, Errno> {
-    let Some((dir, name)) = gone_is_none(tree.spot(path))? else {
+    let Some((dir, name)) = gone_is_none(tree.parent_of(path))? else {
         return Ok(None);
     };
     gone_is_none(tree.storage.stat(&dir, &name))
 }
 
 fn old_xattrs(attributes: &Attributes, path: &Path, tree: &Tree<'_>) -> Result<NewXattrs, Errno> {
-    let (dir, name) = tree.spot(path)?;
+    let (dir, name) = tree.parent_of(path)?;
     let value = |key: &OsString| match tree.storage.get_xattr(&dir, &name, key) {
         Ok(value) => Some(Ok((key.clone(), Some(value)))),
         Err(Errno::NODATA | Errno::OPNOTSUPP) => Some(Ok((key.clone(), None))),

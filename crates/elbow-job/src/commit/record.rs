@@ -82,7 +82,7 @@ pub(crate) struct Departure {
 
 /// Where a placed object comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Source {
+pub(crate) enum PlacementSource {
     /// The staging directory of its directory, under the same name.
     Staged,
     /// The slot of its departure.
@@ -101,7 +101,7 @@ pub(crate) struct Replaced {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Placement {
     pub(crate) to: PathBuf,
-    pub(crate) from: Source,
+    pub(crate) from: PlacementSource,
     pub(crate) replaced: Option<Replaced>,
     /// A new directory that its owner may not write: it cannot be moved as it is.
     pub(crate) is_locked: bool,
@@ -477,8 +477,8 @@ fn take_departure(from: &mut Reader<'_>) -> Result<Departure, DecodeError> {
 fn put_placement(out: &mut Writer, placement: &Placement) {
     put_path(out, &placement.to);
     let slot = match &placement.from {
-        Source::Staged => None,
-        Source::Slot(slot) => Some(slot),
+        PlacementSource::Staged => None,
+        PlacementSource::Slot(slot) => Some(slot),
     };
     put_option(out, slot, put_slot);
     put_option(out, placement.replaced.as_ref(), |out, replaced| {
@@ -491,7 +491,7 @@ fn put_placement(out: &mut Writer, placement: &Placement) {
 fn take_placement(from: &mut Reader<'_>) -> Result<Placement, DecodeError> {
     Ok(Placement {
         to: take_path(from)?,
-        from: take_option(from, take_slot)?.map_or(Source::Staged, Source::Slot),
+        from: take_option(from, take_slot)?.map_or(PlacementSource::Staged, PlacementSource::Slot),
         replaced: take_option(from, |from| {
             Ok(Replaced {
                 seen: take_option(from, take_seen)?,

@@ -26,10 +26,12 @@ use super::saved::{
 };
 use super::watch::{Hook, Tally};
 use crate::api::Ino;
-use crate::job::{Shared, clock};
-use crate::model::{self, Body, Inode, Model, Place, Source};
-use crate::plan::{NewAttrs, Node, patch_name};
-use crate::report::{Cause, DeferredError, Kept, Phase, Publish};
+use crate::model::{self, Body, EntryKey, Inode, Model, SegmentSource};
+use crate::options::Publish;
+use crate::plan::{NewAttrs, Node};
+use crate::report::{Cause, DeferredError, Kept, Phase};
+use crate::routes::patch_name;
+use crate::shared::{Shared, clock};
 
 /// What is to be saved, with the places of its bytes in the job.
 struct Draft {
@@ -76,11 +78,7 @@ impl Shared {
         if self.close_rest() {
             return Err(Vec::new());
         }
-        let draft = self
-            .state
-            .lock()
-            .model
-            .draft_saved(self.home.clone(), &self.options.command);
+        let draft = Placing::of(&self.state.lock().model).draft_saved(self.home.clone(), &self.options.command);
         let mut refused = Vec::new();
         for place in self.options.save.iter().take_while(|_| !self.is_interrupted()) {
             let tally = Tally::of(draft.bytes.len(), draft.total_bytes());
@@ -97,7 +95,7 @@ impl Shared {
             let kept = || Kept {
                 path: self.path.join(&*self.staging_name),
                 is_whole: true,
-                missing: self.state.lock().model.missing(),
+                missing: self.state.lock().model.inodes.missing(),
                 saved: Some(path.clone()),
             };
             return match self.keep_beside(cause, &path, progress) {
@@ -117,7 +115,7 @@ impl Shared {
 
     /// Keeps what the storage has of the job. What it does not make durable is not there.
     fn keep_beside(self: &Arc<Self>, cause: &Cause, saved: &Path, progress: &mut Hook<'_>) -> Marking {
-        let Some(job) = self.state.lock().model.job_dir() else {
+        let Some(job) = self.state.lock().model.inodes.job_dir() else {
             // What cannot be rolled back is an empty directory, which a recovery removes.
             let _ = self.undo(progress);
             return Marking::Done;
@@ -139,7 +137,7 @@ impl Shared {
     /// The connection to the storage is gone, so that a sync says nothing of what the storage has. A file system of this machine that answers nothing any more
     /// may have lost what it had taken.
     fn is_cut_off(&self, job: &Handle) -> bool {
-        let own_ids = self.state.lock().model.nature.is_none_or(|nature| nature.own_ids);
+        let own_ids = self.state.lock().model.traits.has_own_ids();
         [job, &self.root].iter().all(|dir| match self.storage.list(dir) {
             Err(
                 Errno::NOTCONN
@@ -241,31 +239,31 @@ impl Draft {
     }
 }
 
-impl Model {
+impl Placing<'_> {
+    /// All that is to be saved, before its bytes are written.
     fn draft_saved(&self, home: Home, command: &[OsString]) -> Draft {
-        let placing = Placing::of(self);
         let mut draft = Draft {
             saved: Saved {
-                job: self.staging_name.to_os_string(),
+                job: self.model.config.staging_name.to_os_string(),
                 home,
                 command: command.to_vec(),
-                is_all: self.job_dir().is_none(),
-                keeps_modes: self.abilities.modes.is_none_or(|modes| modes.kept),
-                containers: placing.containers(),
-                stale: placing.stale(),
+                is_all: self.model.inodes.job_dir().is_none(),
+                keeps_modes: self.model.traits.keeps_modes(),
+                containers: self.containers(),
+                stale: self.stale(),
                 objects: Vec::new(),
                 patches: Vec::new(),
-                stored: placing.stored(),
+                stored: self.stored(),
                 stored_patches: self.stored_patches(),
                 record: Record::default(),
             },
             bytes: Vec::new(),
         };
-        let mut objects = placing.objects();
+        let mut objects = self.objects();
         objects.sort_by_cached_key(|(ino, object)| {
             let depth = object.at.path.components().count();
             (
-                !self.at(*ino).is_dir(),
+                !self.model.inodes.at(*ino).is_dir(),
                 depth,
                 object.at.container.clone(),
                 object.at.path.clone(),
@@ -279,13 +277,13 @@ impl Model {
             draft.bytes.push((ino, self.stretches(ino, true)));
             draft.saved.patches.push(patch);
         }
-        draft.saved.record = self.record_of_saved(&placing);
+        draft.saved.record = self.record_of_saved();
         draft
     }
 
     /// What is to be saved of the content of a file.
     fn stretches(&self, ino: Ino, is_made: bool) -> Vec<Stretch> {
-        let inode = self.at(ino);
+        let inode = self.model.inodes.at(ino);
         let Some(content) = inode.content() else {
             return Vec::new();
         };
@@ -304,7 +302,7 @@ impl Model {
             Stretch {
                 start,
                 end: at,
-                is_zero: matches!(segment.source, Source::Piece(model::Piece::Zero)),
+                is_zero: matches!(segment.source, SegmentSource::Piece(model::Piece::Zero)),
             }
         });
         // A file that is made anew has holes where nothing is written.
@@ -314,9 +312,9 @@ impl Model {
     fn saved_patches(&self) -> Vec<(Ino, PatchFile)> {
         let is_changed = |ino: Ino, inode: &Inode| {
             let is_dirty = inode.content().is_some_and(|content| !content.dirty.is_empty());
-            inode.is_old() && is_dirty && (self.is_alive(ino) || self.has_unknown_names(ino))
+            inode.is_old() && is_dirty && (self.model.inodes.is_alive(ino) || self.model.inodes.has_unknown_names(ino))
         };
-        let changed = self.all().filter(|(ino, inode)| is_changed(*ino, inode));
+        let changed = self.model.inodes.all().filter(|(ino, inode)| is_changed(*ino, inode));
         let patch = |(ino, inode): (Ino, &Inode)| {
             let patch = PatchFile {
                 slot: patch_name(ino).to_os_string(),
@@ -329,7 +327,11 @@ impl Model {
     }
 
     fn stored_patches(&self) -> Vec<(OsString, u64)> {
-        let olds = self.all().filter(|(ino, inode)| inode.is_old() && self.is_alive(*ino));
+        let olds = self
+            .model
+            .inodes
+            .all()
+            .filter(|(ino, inode)| inode.is_old() && self.model.inodes.is_alive(*ino));
         let written = olds.filter_map(|(ino, inode)| Some((ino, inode.content()?.written.span()?.end)));
         written
             .map(|(ino, end)| (patch_name(ino).to_os_string(), end))
@@ -337,10 +339,10 @@ impl Model {
     }
 
     /// The record of the rest, when all that is saved is staged.
-    fn record_of_saved(&self, placing: &Placing<'_>) -> Record {
+    fn record_of_saved(&self) -> Record {
         // What was published eagerly is hidden when the job is kept.
-        let mut record = draft::draft(self, true);
-        let olds = self.all().filter(|(_, inode)| inode.is_old());
+        let mut record = draft::draft(self.model, true);
+        let olds = self.model.inodes.all().filter(|(_, inode)| inode.is_old());
         let mut contents: HashMap<_, _> = olds
             .filter_map(|(ino, inode)| Some((patch_name(ino), inode.content()?)))
             .collect();
@@ -349,8 +351,8 @@ impl Model {
                 (patch.written, patch.zeroed) = content.patched_when_stored();
             }
         }
-        let staged = placing.used.iter().filter(|dir| **dir != Ino::ROOT);
-        record.staged.extend(staged.map(|dir| self.path(*dir)));
+        let staged = self.used.iter().filter(|dir| **dir != Ino::ROOT);
+        record.staged.extend(staged.map(|dir| self.model.inodes.path(*dir)));
         record.staged.sort();
         record.staged.dedup();
         record.keeps = true;
@@ -375,15 +377,17 @@ impl<'a> Placing<'a> {
             model,
             settled: HashMap::new(),
             used: BTreeSet::new(),
-            awaiting: model.awaiting_old(),
+            awaiting: model.inodes.awaiting_old(),
         };
-        for (ino, inode) in model.all() {
-            if !inode.is_old() && model.is_alive(ino) {
+        for (ino, inode) in model.inodes.all() {
+            if !inode.is_old() && model.inodes.is_alive(ino) {
                 if inode.is_dir() {
                     placing.settle(ino);
                 }
-                let holders = inode.names.iter().map(|place| place.dir);
-                placing.used.extend(holders.filter(|dir| model.at(*dir).is_old()));
+                let holders = inode.names().iter().map(|key| key.dir);
+                placing
+                    .used
+                    .extend(holders.filter(|dir| model.inodes.at(*dir).is_old()));
             }
         }
         placing
@@ -394,37 +398,37 @@ impl<'a> Placing<'a> {
         let mut way = Vec::new();
         let mut at = ino;
         let mut above = loop {
-            if self.model.at(at).is_old() {
+            if self.model.inodes.at(at).is_old() {
                 break true;
             }
             if let Some(known) = self.settled.get(&at) {
                 break *known;
             }
             way.push(at);
-            at = self.model.at(at).names[0].dir;
+            at = self.model.inodes.at(at).names()[0].dir;
         };
         for ino in way.into_iter().rev() {
-            let inode = self.model.at(ino);
-            above &= inode.placed.first() == inode.names.first();
+            let inode = self.model.inodes.at(ino);
+            above &= inode.placed().first() == inode.names().first();
             self.settled.insert(ino, above);
         }
     }
 
-    fn is_there(&self, inode: &Inode, place: &Place) -> bool {
-        let above = self.settled.get(&place.dir).copied();
-        inode.placed.contains(place) && above.unwrap_or_else(|| self.model.at(place.dir).is_old())
+    fn is_there(&self, inode: &Inode, key: &EntryKey) -> bool {
+        let above = self.settled.get(&key.dir).copied();
+        inode.placed().contains(key) && above.unwrap_or_else(|| self.model.inodes.at(key.dir).is_old())
     }
 
-    fn position(&self, place: &Place) -> Position {
-        let mut names = vec![place.name.clone()];
-        let mut at = place.dir;
-        while !self.model.at(at).is_old() {
-            let above = &self.model.at(at).names[0];
+    fn position(&self, key: &EntryKey) -> Position {
+        let mut names = vec![key.name.clone()];
+        let mut at = key.dir;
+        while !self.model.inodes.at(at).is_old() {
+            let above = &self.model.inodes.at(at).names()[0];
             names.push(above.name.clone());
             at = above.dir;
         }
         Position {
-            container: self.model.old_path(at),
+            container: self.model.inodes.old_path(at),
             path: names.iter().rev().map(|name| &**name).collect(),
         }
     }
@@ -433,10 +437,11 @@ impl<'a> Placing<'a> {
     fn objects(&self) -> Vec<(Ino, Object)> {
         let all = self
             .model
+            .inodes
             .all()
-            .filter(|(ino, inode)| !inode.is_old() && self.model.is_alive(*ino));
+            .filter(|(ino, inode)| !inode.is_old() && self.model.inodes.is_alive(*ino));
         let wanting = all.filter(|(_, inode)| {
-            inode.is_dir() || inode.has_work(true) || inode.names.iter().any(|place| !self.is_there(inode, place))
+            inode.is_dir() || inode.has_work(true) || inode.names().iter().any(|key| !self.is_there(inode, key))
         });
         wanting.map(|(ino, inode)| (ino, self.object(ino, inode))).collect()
     }
@@ -445,24 +450,25 @@ impl<'a> Placing<'a> {
     fn stale(&self) -> Vec<Position> {
         let settled = self.settled.iter().filter(|(_, is_there)| **is_there);
         let placed = settled.flat_map(|(dir, _)| {
-            let placed = self.model.dir_at(*dir).placed.iter();
-            placed.map(move |(name, ino)| (Place::new(*dir, name), *ino))
+            let placed = self.model.inodes.dir_at(*dir).placed().iter();
+            placed.map(move |(name, ino)| (EntryKey::new(*dir, name), *ino))
         });
-        let stale = placed.filter(|(place, ino)| !self.model.at(*ino).names.contains(place));
-        stale.map(|(place, _)| self.position(&place)).collect()
+        let stale = placed.filter(|(key, ino)| !self.model.inodes.at(*ino).names().contains(key));
+        stale.map(|(key, _)| self.position(&key)).collect()
     }
 
     /// New objects that are where they should be, apart from directories.
     fn stored(&self) -> Vec<Stored> {
         let news = self
             .model
+            .inodes
             .all()
-            .filter(|(ino, inode)| !inode.is_old() && self.model.is_alive(*ino));
+            .filter(|(ino, inode)| !inode.is_old() && self.model.inodes.is_alive(*ino));
         let others = news.filter(|(_, inode)| !inode.is_dir());
-        let names = others.flat_map(|(_, inode)| inode.names.iter().map(move |place| (inode, place)));
-        let there = names.filter(|(inode, place)| self.is_there(inode, place));
-        let stored = |(inode, place): (&Inode, &Place)| Stored {
-            at: self.position(place),
+        let names = others.flat_map(|(_, inode)| inode.names().iter().map(move |key| (inode, key)));
+        let there = names.filter(|(inode, key)| self.is_there(inode, key));
+        let stored = |(inode, key): (&Inode, &EntryKey)| Stored {
+            at: self.position(key),
             kind: inode.kind,
             size: inode.content().map_or(0, model::Content::counted),
         };
@@ -470,26 +476,26 @@ impl<'a> Placing<'a> {
     }
 
     fn object(&self, ino: Ino, inode: &Inode) -> Object {
-        let first = inode.names.iter().find(|place| self.is_there(inode, place));
-        let at = first.unwrap_or(&inode.names[0]);
+        let first = inode.names().iter().find(|key| self.is_there(inode, key));
+        let at = first.unwrap_or(&inode.names()[0]);
         let missing = inode
-            .names
+            .names()
             .iter()
-            .filter(|place| *place != at && !self.is_there(inode, place));
+            .filter(|key| *key != at && !self.is_there(inode, key));
         Object {
             at: self.position(at),
             is_made: first.is_some(),
-            links: missing.map(|place| self.position(place)).collect(),
+            links: missing.map(|key| self.position(key)).collect(),
             node: node_of(inode),
             attrs: self.attributes(ino, inode, at, first.is_some()),
             content: content_of(inode, first.is_some()),
         }
     }
 
-    fn attributes(&self, ino: Ino, inode: &Inode, at: &Place, is_made: bool) -> NewAttrs {
+    fn attributes(&self, ino: Ino, inode: &Inode, at: &EntryKey, is_made: bool) -> NewAttrs {
         let is_link = inode.kind == Kind::Symlink;
         // They are not its own there, but those of what it points to.
-        if is_link && self.model.link_attributes == Some(false) {
+        if is_link && self.model.traits.has_no_link_attributes() {
             return NewAttrs::default();
         }
         let gone = inode.dirty_xattrs.iter().map(|key| (key.clone(), None));
@@ -508,16 +514,16 @@ impl<'a> Placing<'a> {
     }
 
     /// What is created there belongs to whom it should, whatever number the storage shows for that.
-    fn is_given(&self, inode: &Inode, at: &Place) -> bool {
-        let group = self.model.gives(self.container(at.dir)).group;
-        (inode.uid, inode.gid) == (self.model.own_uid, group.unwrap_or(self.model.own_gid))
+    fn is_given(&self, inode: &Inode, at: &EntryKey) -> bool {
+        let group = self.model.inodes.gives(self.container(at.dir)).group;
+        (inode.uid, inode.gid) == (self.model.config.own_uid, group.unwrap_or(self.model.config.own_gid))
     }
 
     /// The old directory that a directory is staged for.
     fn container(&self, dir: Ino) -> Ino {
         let mut at = dir;
-        while !self.model.at(at).is_old() {
-            at = self.model.at(at).names[0].dir;
+        while !self.model.inodes.at(at).is_old() {
+            at = self.model.inodes.at(at).names()[0].dir;
         }
         at
     }
@@ -527,8 +533,8 @@ impl<'a> Placing<'a> {
         let dirs = [Ino::ROOT].into_iter().chain(self.used.iter().copied());
         let mut containers: Vec<Container> = dirs
             .map(|ino| Container {
-                path: self.model.old_path(ino),
-                opened: self.model.opened_staging(ino),
+                path: self.model.inodes.old_path(ino),
+                opened: self.model.inodes.opened_staging(ino),
             })
             .collect();
         containers.sort_by(|a, b| a.path.cmp(&b.path));

@@ -27,9 +27,9 @@ use elbow_ranges::encoding::{DecodeError, Reader, Writer, open_sealed, seal};
 use rustix::fs::{Mode, OFlags};
 
 use super::record::{KINDS, Record, put_all, put_attrs, put_option, take_all, take_attrs, take_name, take_option};
-use crate::job::clock;
 use crate::plan::{NewAttrs, Node};
 use crate::recover::{BIRTH_LOOKS, BIRTH_PAUSE};
+use crate::shared::clock;
 use crate::staging::{is_job_name, new_id, put_path, put_time, take_path, take_time};
 
 const MAGIC: [u8; 8] = *b"ELBOWSAV";
@@ -197,6 +197,22 @@ pub(crate) struct SavedDir {
     end: u64,
 }
 
+/// Why what was saved cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum SavedError {
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    #[error("another process is at work on it")]
+    Busy,
+    #[error("its index is larger than any that is read")]
+    LargeIndex,
+    #[error("its index cannot be read: {0}")]
+    Index(#[from] DecodeError),
+    /// At this byte.
+    #[error("its data is damaged at byte {0}")]
+    Data(u64),
+}
+
 impl SavedDir {
     /// Makes one in a directory for the job of this name.
     pub(crate) fn create(place: &Path, job: &OsStr) -> io::Result<Self> {
@@ -226,23 +242,22 @@ impl SavedDir {
     }
 
     /// Opens one to work on it, if it is whole, ours, and nobody else's work at this moment.
-    pub(crate) fn open(path: &Path) -> Result<(Self, Saved), String> {
-        let text = |error: io::Error| error.to_string();
-        let dir = open_private(path).map_err(text)?;
-        let data = open_own(&dir, DATA).map_err(text)?;
+    pub(crate) fn open(path: &Path) -> Result<(Self, Saved), SavedError> {
+        let dir = open_private(path)?;
+        let data = open_own(&dir, DATA)?;
         // Whoever has removed it had the lock until then, and the index with it.
-        if !lock_soon(&data).map_err(text)? {
-            return Err("another process is at work on it".into());
+        if !lock_soon(&data)? {
+            return Err(SavedError::Busy);
         }
         let saved = read_index(&dir)?;
-        let end = data.metadata().map_err(text)?.len();
+        let end = data.metadata()?.len();
         let path = path.to_owned();
         Ok((Self { path, dir, data, end }, saved))
     }
 
     /// The index of one that is ours.
-    pub(crate) fn look_at(path: &Path) -> Result<Saved, String> {
-        read_index(&open_private(path).map_err(|error| error.to_string())?)
+    pub(crate) fn look_at(path: &Path) -> Result<Saved, SavedError> {
+        read_index(&open_private(path)?)
     }
 
     /// Takes bytes in.
@@ -257,13 +272,11 @@ impl SavedDir {
     }
 
     /// Gives the bytes of a piece back, or what is wrong with them.
-    pub(crate) fn get(&self, data: Data, length: u64) -> Result<Vec<u8>, String> {
+    pub(crate) fn get(&self, data: Data, length: u64) -> Result<Vec<u8>, SavedError> {
         let mut bytes = vec![0; length as usize];
-        self.data
-            .read_exact_at(&mut bytes, data.offset)
-            .map_err(|error| error.to_string())?;
+        self.data.read_exact_at(&mut bytes, data.offset)?;
         if crc32fast::hash(&bytes) != data.checksum {
-            return Err(format!("its data is damaged at byte {}", data.offset));
+            return Err(SavedError::Data(data.offset));
         }
         Ok(bytes)
     }
@@ -465,16 +478,15 @@ fn open_own(dir: &OwnedFd, name: &str) -> io::Result<File> {
     ))
 }
 
-fn read_index(dir: &OwnedFd) -> Result<Saved, String> {
-    let text = |error: io::Error| error.to_string();
-    let file = open_own(dir, INDEX).map_err(text)?;
-    let size = file.metadata().map_err(text)?.len();
+fn read_index(dir: &OwnedFd) -> Result<Saved, SavedError> {
+    let file = open_own(dir, INDEX)?;
+    let size = file.metadata()?.len();
     if size > INDEX_BYTES_MAX {
-        return Err("its index is larger than any that is read".into());
+        return Err(SavedError::LargeIndex);
     }
     let mut bytes = vec![0; size as usize];
-    file.read_exact_at(&mut bytes, 0).map_err(text)?;
-    Saved::decode(&bytes).map_err(|error| format!("its index cannot be read: {error}"))
+    file.read_exact_at(&mut bytes, 0)?;
+    Ok(Saved::decode(&bytes)?)
 }
 
 /// Locks within two seconds: what a process is starting may have the lock of who has just ended for a moment still.

@@ -24,8 +24,8 @@ use super::apply::{Failure, failure, gone_is_none};
 use super::record::{Attributes, Record};
 use super::tree::Tree;
 use crate::execute::STAGING_MODE;
-use crate::job::clock;
 use crate::removal::parallel;
+use crate::shared::clock;
 use crate::staging::{JournalEntry, KEPT, MANIFEST, part_name};
 
 /// How far the clocks of two machines may be apart. A time that is further from the job's own is not that of something that it did.
@@ -174,7 +174,7 @@ impl<'a> Server<'a> {
         let Some((_, mtime)) = attributes.attrs.times.filter(|(_, mtime)| self.is_chosen(*mtime)) else {
             return Ok(());
         };
-        let (dir, name) = self.tree.spot(path)?;
+        let (dir, name) = self.tree.parent_of(path)?;
         let Some(stat) = gone_is_none(self.storage().stat(&dir, &name))? else {
             return Ok(());
         };

@@ -159,7 +159,7 @@ impl<'a> Tree<'a> {
     }
 
     /// The directory of a path and the name in it; the root is `.` of itself.
-    pub(crate) fn spot(&self, path: &Path) -> Result<(Handle, OsString), Errno> {
+    pub(crate) fn parent_of(&self, path: &Path) -> Result<(Handle, OsString), Errno> {
         match split(path) {
             Some((above, name)) => Ok((self.dir(above)?, name.to_owned())),
             None => Ok((self.root.clone(), OsString::from("."))),

@@ -140,7 +140,8 @@ impl Apply<'_> {
             |(attributes, _)| &attributes.path,
             |(attributes, set)| {
                 let is_written = begun.contains(attributes.path.as_path());
-                match self.is_first() && !is_written && !set.load(Ordering::Acquire) {
+                let is_untouched = self.is_first() && !is_written && !set.load(Ordering::Acquire);
+                match is_untouched {
                     // Nothing has happened to it but that it was opened to be written, if it was.
                     true => self.close_what_was_opened(attributes),
                     false => self.restore(attributes, is_written),
@@ -173,8 +174,10 @@ impl Apply<'_> {
     /// was set by somebody else.
     fn restore(&self, attributes: &Attributes, is_written: bool) -> StepResult {
         let (ours, mut before) = (&attributes.attrs, attributes.before.clone());
-        if !self.is_first() && !is_written && !attributes.is_dir && !before.is_empty() {
-            let Some((dir, name)) = gone_is_none(self.tree.spot(&attributes.path))? else {
+        // After a death nobody knows which of them were set: only what is as the job wanted it can have been.
+        let is_unsure = !self.is_first() && !is_written;
+        if is_unsure && !attributes.is_dir && !before.is_empty() {
+            let Some((dir, name)) = gone_is_none(self.tree.parent_of(&attributes.path))? else {
                 return Ok(());
             };
             let Some(now) = self.look(&dir, &name)? else {
@@ -188,7 +191,8 @@ impl Apply<'_> {
                 .times
                 .filter(|_| ours.times.is_some_and(|(_, mtime)| mtime == now.mtime));
         }
-        if attributes.is_dir && ours.mode.is_some() && !attributes.path.as_os_str().is_empty() {
+        let is_root = attributes.path.as_os_str().is_empty();
+        if attributes.is_dir && ours.mode.is_some() && !is_root {
             // Names in it still change: it is closed with the last of them. (Nobody expects anything of the root itself.)
             before.mode = before.mode.map(|mode| mode | OWNER_ALL);
         }
@@ -210,7 +214,7 @@ impl Apply<'_> {
         let Some(mode) = mode.filter(|_| !attributes.is_dir) else {
             return Ok(());
         };
-        let Some((dir, name)) = gone_is_none(self.tree.spot(&attributes.path))? else {
+        let Some((dir, name)) = gone_is_none(self.tree.parent_of(&attributes.path))? else {
             return Ok(());
         };
         match self.look(&dir, &name)? {
@@ -221,7 +225,7 @@ impl Apply<'_> {
 
     /// Does an object have these attributes, as far as they are seen at a look?
     fn has(&self, path: &Path, attrs: &NewAttrs) -> Result<bool, Errno> {
-        let (dir, name) = self.tree.spot(path)?;
+        let (dir, name) = self.tree.parent_of(path)?;
         let Some(now) = self.look(&dir, &name)? else {
             return Ok(false);
         };
@@ -274,7 +278,10 @@ impl Apply<'_> {
         if waits || self.is_first() && !linked.is_made.load(Ordering::Acquire) {
             return Ok(());
         }
-        let (from, to) = (gone_is_none(self.tree.spot(from))?, gone_is_none(self.tree.spot(to))?);
+        let (from, to) = (
+            gone_is_none(self.tree.parent_of(from))?,
+            gone_is_none(self.tree.parent_of(to))?,
+        );
         let Some(((from, name), (to, new_name))) = from.zip(to) else {
             return Ok(());
         };
@@ -286,7 +293,7 @@ impl Apply<'_> {
 
     /// A placed object goes back to where it waited; what it replaced gets its name again.
     fn displace(&self, placement: &Placement, placed: &Placed) -> StepResult {
-        let Some((dir, name)) = gone_is_none(self.tree.spot(&placement.to))? else {
+        let Some((dir, name)) = gone_is_none(self.tree.parent_of(&placement.to))? else {
             return Ok(());
         };
         let Some((container, source)) = gone_is_none(self.source(placement, &dir, &name))? else {
@@ -370,7 +377,7 @@ impl Apply<'_> {
     }
 
     fn bring_one_back(&self, departure: &Departure) -> StepResult {
-        let Some((dir, name)) = gone_is_none(self.tree.spot(&departure.path))? else {
+        let Some((dir, name)) = gone_is_none(self.tree.parent_of(&departure.path))? else {
             return Ok(());
         };
         let Some((there, slot)) = gone_is_none(self.slot(&dir, &departure.slot))? else {

@@ -24,8 +24,8 @@ pub(super) fn waiting_dir(model: &Model, from: Ino, to: Ino) -> Ino {
         return dir;
     }
     let mut at = from;
-    while !stays(model, at) && !model.is_bound(at) {
-        at = old_place(model, at).dir;
+    while !stays(model, at) && !model.inodes.is_bound(at) {
+        at = old_name_of(model, at).dir;
     }
     at
 }
@@ -33,29 +33,29 @@ pub(super) fn waiting_dir(model: &Model, from: Ino, to: Ino) -> Ino {
 /// The slot in a directory, as the departure names it and as the placement does.
 pub(super) fn slots_in(model: &Model, dir: Ino, name: &OsStr) -> (Slot, Slot) {
     let at = |path| Slot::At(path, name.to_owned());
-    (at(model.old_path(dir)), at(model.path(dir)))
+    (at(model.inodes.old_path(dir)), at(model.inodes.path(dir)))
 }
 
 fn old_dir_above(model: &Model, dir: Ino) -> Ino {
     let mut at = dir;
-    while !model.at(at).is_old() {
-        at = model.at(at).names[0].dir;
+    while !model.inodes.at(at).is_old() {
+        at = model.inodes.at(at).names()[0].dir;
     }
     at
 }
 
-fn old_place(model: &Model, dir: Ino) -> &crate::model::Place {
-    &model.at(dir).old.as_ref().expect("an old directory").places[0]
+fn old_name_of(model: &Model, dir: Ino) -> &crate::model::EntryKey {
+    &model.inodes.at(dir).old.as_ref().expect("an old directory").names()[0]
 }
 
 /// Neither an old directory nor any above it gets another name.
 fn stays(model: &Model, dir: Ino) -> bool {
     let mut at = dir;
     while at != Ino::ROOT {
-        let inode = model.at(at);
-        let before = inode.old.as_ref().and_then(|old| old.places.first());
-        match inode.names.first() {
-            Some(place) if Some(place) == before => at = place.dir,
+        let inode = model.inodes.at(at);
+        let before = inode.old_name();
+        match inode.names().first() {
+            Some(key) if Some(key) == before => at = key.dir,
             _ => return false,
         }
     }
@@ -67,7 +67,7 @@ mod tests {
     use super::*;
     use crate::commit::draft::draft;
     use crate::crash_test::begin;
-    use crate::report::Publish;
+    use crate::options::Publish;
     use crate::scenes_test::Scene;
     use crate::schedule_test::{InJob, scratch};
 

@@ -12,8 +12,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-use crate::job::{Shared, State};
 use crate::report::{Phase, Progress, Steps};
+use crate::shared::{Shared, SharedState};
 
 /// A progress hook is called this often.
 pub(crate) const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
@@ -128,10 +128,10 @@ impl Shared {
     /// Waits for what workers do until it is enough, and tells meanwhile how far they are.
     pub(super) fn wait_watched(
         &self,
-        state: &mut parking_lot::MutexGuard<'_, State>,
+        state: &mut parking_lot::MutexGuard<'_, SharedState>,
         progress: &mut Hook<'_>,
         phase: Phase,
-        mut is_enough: impl FnMut(&mut State) -> bool,
+        mut is_enough: impl FnMut(&mut SharedState) -> bool,
     ) {
         let mut pace = Pace::new(Instant::now());
         while !is_enough(state) {

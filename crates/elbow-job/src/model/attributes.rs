@@ -7,9 +7,9 @@ use std::os::unix::ffi::OsStrExt;
 use elbow_file::{Errno, Time};
 
 use super::rare::Rare;
-use super::{Inode, Model, Work};
+use super::{Body, Inode, Inodes, Model, Work};
 use crate::abilities::{Ability, xattr_bytes};
-use crate::api::{Answer, Attr, Fetch, Ino, SetAttr, SetIds, SetTime, Stop, XattrMode};
+use crate::api::{Answer, Attr, Fetch, Ino, OpError, SetAttr, SetIds, SetTime, XattrMode};
 use crate::manners::Manner;
 
 /// The extended attribute that holds a directory's default ACL.
@@ -53,32 +53,81 @@ pub(crate) fn has_set_id(mode: u32) -> bool {
     mode & SETUID != 0 || mode & (SETGID | GROUP_EXECUTE) == SETGID | GROUP_EXECUTE
 }
 
+impl Inode {
+    /// chmod changes the access ACL too: what was fetched of it is no longer true.
+    fn refresh_access_acl(&mut self) {
+        let xattrs = self.xattrs.as_mut().and_then(Rare::there);
+        if let Some(acl) = xattrs.and_then(|xattrs| xattrs.get_mut(OsStr::new(ACCESS_ACL))) {
+            apply_mode(acl, self.mode);
+        }
+    }
+
+    /// Whether an old object has an extended attribute whose value may not be read.
+    fn is_closed_xattr(&self, key: &OsStr) -> bool {
+        let old = self.old.as_ref();
+        old.is_some_and(|old| old.closed_xattrs.contains(key))
+    }
+
+    /// An ACL says more than an attribute: what new entries inherit, and the mode.
+    fn note_acl(&mut self, key: &OsStr, value: Option<&[u8]>) {
+        if key == DEFAULT_ACL
+            && let Ok(dir) = self.dir_mut()
+        {
+            dir.default_acl = value.map(|acl| std::sync::Arc::new(acl.to_vec()));
+        }
+        if key == ACCESS_ACL
+            && let Some(mode) = value.and_then(acl_mode)
+        {
+            self.mode = self.mode & !0o777 | mode;
+            // The ACL may be gone before it is stored, and the mode that it gave stays.
+            self.dirty.mode = true;
+        }
+    }
+}
+
+impl Inodes {
+    pub(crate) fn readlink(&self, ino: Ino) -> Answer<OsString> {
+        match &self.get(ino)?.body {
+            Body::Symlink(Some(target)) => Ok(target.clone()),
+            Body::Symlink(None) => Err(OpError::NeedsStorage(Fetch::Target(ino))),
+            _ => Err(Errno::INVAL.into()),
+        }
+    }
+
+    fn xattrs(&self, ino: Ino) -> Answer<&BTreeMap<OsString, Vec<u8>>> {
+        self.get(ino)?
+            .xattrs
+            .as_deref()
+            .ok_or(OpError::NeedsStorage(Fetch::Xattrs(ino)))
+    }
+}
+
 impl Model {
     /// The bits of its mode that a change takes from an object.
     pub(crate) fn taken(&self, ino: Ino, set_ids: SetIds) -> Answer<u32> {
-        let inode = self.get(ino)?;
+        let inode = self.inodes.get(ino)?;
         if set_ids == SetIds::Stay || inode.is_dir() {
             return Ok(0);
         }
         let has_both = inode.mode & (SETGID | GROUP_EXECUTE) == SETGID | GROUP_EXECUTE;
         let is_left = inode.mode & SETGID == 0 || has_both || set_ids == SetIds::Go;
-        let takes_group = has_both || !is_left && self.nature()?.strangers_take_set_group_id;
+        let takes_group = has_both || !is_left && self.traits.nature()?.strangers_take_set_group_id;
         Ok(if takes_group { SETUID | SETGID } else { SETUID })
     }
 
     /// Takes bits from a mode.
     pub(crate) fn take(&mut self, ino: Ino, bits: u32) {
-        take(self.at_mut(ino), bits);
+        take(self.inodes.at_mut(ino), bits);
     }
 
     pub(crate) fn set_attr(&mut self, ino: Ino, set: &SetAttr) -> Answer<Attr> {
         self.may_modify()?;
         self.attr(ino)?;
-        self.check_writable(ino)?;
-        self.check_unprotected(ino)?;
-        self.check_owner_and_mode(ino, set)?;
+        self.checks().writable(ino)?;
+        self.checks().unprotected(ino)?;
+        self.checks().owner_and_mode(ino, set)?;
         let taken = self.taken(ino, set.set_ids)?;
-        let stays = set.by_name && set.size == Some(self.get(ino)?.size) && !self.truncate_sets(ino)?;
+        let stays = set.by_name && set.size == Some(self.inodes.get(ino)?.size) && !self.truncate_sets(ino)?;
         let size_alone = SetAttr {
             size: set.size,
             by_name: true,
@@ -89,7 +138,7 @@ impl Model {
             self.set_size(ino, size)?;
         }
         let now = self.now;
-        let inode = self.at_mut(ino);
+        let inode = self.inodes.at_mut(ino);
         if set.size.is_some() {
             drop_capability(inode);
         }
@@ -107,103 +156,60 @@ impl Model {
         if !is_nothing {
             inode.ctime = now;
         }
-        self.refresh_access_acl(ino, set.mode.is_some());
-        self.touched(ino);
+        if set.mode.is_some() {
+            inode.refresh_access_acl();
+        }
+        self.scheduler().touched(ino);
         self.attr(ino)
     }
 
     /// Does truncate(2) set the times of a file whose size stays?
     fn truncate_sets(&self, ino: Ino) -> Answer<bool> {
         let has_data = self.attr(ino)?.blocks > 0;
-        self.manner(Manner::TruncateSets { has_data })
-    }
-
-    /// Does the storage have such owners and modes?
-    fn check_owner_and_mode(&self, ino: Ino, set: &SetAttr) -> Answer<()> {
-        let inode = self.at(ino);
-        let (uid, gid) = (set.uid.unwrap_or(inode.uid), set.gid.unwrap_or(inode.gid));
-        if (uid, gid) != (inode.uid, inode.gid) {
-            self.able(&Ability::Owner(uid, gid))?;
-        }
-        match set.mode {
-            Some(mode) if mode != inode.mode => self.able(&Ability::Mode(mode)),
-            _ => Ok(()),
-        }
-    }
-
-    /// chmod changes the access ACL too: what was fetched of it is no longer true.
-    fn refresh_access_acl(&mut self, ino: Ino, mode_set: bool) {
-        if !mode_set {
-            return;
-        }
-        let inode = self.at_mut(ino);
-        let mode = inode.mode;
-        if let Some(acl) = inode
-            .xattrs
-            .as_mut()
-            .and_then(Rare::there)
-            .and_then(|xattrs| xattrs.get_mut(OsStr::new(ACCESS_ACL)))
-        {
-            apply_mode(acl, mode);
-        }
-    }
-
-    pub(crate) fn readlink(&self, ino: Ino) -> Answer<OsString> {
-        match &self.get(ino)?.body {
-            super::Body::Symlink(Some(target)) => Ok(target.clone()),
-            super::Body::Symlink(None) => Err(Stop::Wait(Fetch::Target(ino))),
-            _ => Err(Errno::INVAL.into()),
-        }
-    }
-
-    fn xattrs(&self, ino: Ino) -> Answer<&BTreeMap<OsString, Vec<u8>>> {
-        self.get(ino)?.xattrs.as_deref().ok_or(Stop::Wait(Fetch::Xattrs(ino)))
+        self.traits.manner(Manner::TruncateSets { has_data })
     }
 
     pub(crate) fn get_xattr(&self, ino: Ino, key: &OsStr) -> Answer<Vec<u8>> {
         // The kernel asks for ACLs on every walk of an ordinary user: no fetch for what cannot be there.
-        if self.no_acls && (key == ACCESS_ACL || key == DEFAULT_ACL) {
+        if self.traits.has_no_acls() && (key == ACCESS_ACL || key == DEFAULT_ACL) {
             return Err(Errno::OPNOTSUPP.into());
         }
         check_key(key)?;
-        match self.xattrs(ino)?.get(key) {
+        match self.inodes.xattrs(ino)?.get(key) {
             Some(value) => Ok(value.clone()),
-            None if self.is_closed_xattr(ino, key) => Err(Errno::ACCESS.into()),
+            None if self.inodes.at(ino).is_closed_xattr(key) => Err(Errno::ACCESS.into()),
             None => Err(Errno::NODATA.into()),
         }
     }
 
     pub(crate) fn list_xattrs(&self, ino: Ino) -> Answer<Vec<OsString>> {
-        let open = self.xattrs(ino)?.keys();
-        let closed = self.at(ino).old.iter().flat_map(|old| old.closed_xattrs.iter());
+        let open = self.inodes.xattrs(ino)?.keys();
+        let closed = self.inodes.at(ino).old.iter().flat_map(|old| old.closed_xattrs.iter());
         Ok(open.chain(closed).cloned().collect())
-    }
-
-    /// Whether an old object has an extended attribute whose value may not be read.
-    fn is_closed_xattr(&self, ino: Ino, key: &OsStr) -> bool {
-        let old = self.at(ino).old.as_ref();
-        old.is_some_and(|old| old.closed_xattrs.contains(key))
     }
 
     pub(crate) fn set_xattr(&mut self, ino: Ino, key: &OsStr, value: &[u8], mode: XattrMode) -> Answer<()> {
         self.may_modify()?;
         check_key(key)?;
-        self.check_writable(ino)?;
-        self.check_unprotected(ino)?;
+        self.checks().writable(ino)?;
+        self.checks().unprotected(ino)?;
         if value.len() > XATTR_VALUE_MAX_BYTES {
             return Err(Errno::TOOBIG.into());
         }
         let is_acl = key == ACCESS_ACL || key == DEFAULT_ACL;
-        if self.no_xattrs || self.no_acls && is_acl {
+        if self.traits.has_no_xattrs() || self.traits.has_no_acls() && is_acl {
             return Err(Errno::OPNOTSUPP.into());
         }
-        self.able(&if is_acl {
+        self.traits.able(&if is_acl {
             Ability::Acl
         } else {
             Ability::Xattr(namespace(key))
         })?;
-        let xattrs = self.xattrs(ino)?;
-        match (mode, xattrs.contains_key(key) || self.is_closed_xattr(ino, key)) {
+        let xattrs = self.inodes.xattrs(ino)?;
+        match (
+            mode,
+            xattrs.contains_key(key) || self.inodes.at(ino).is_closed_xattr(key),
+        ) {
             (XattrMode::Create, true) => return Err(Errno::EXIST.into()),
             (XattrMode::Replace, false) => return Err(Errno::NODATA.into()),
             _ => {}
@@ -212,8 +218,8 @@ impl Model {
         let all = others
             .map(|(other, value)| (other.as_os_str(), value.len()))
             .chain([(key, value.len())]);
-        self.able(&Ability::XattrBytes(xattr_bytes(all)))?;
-        self.note_acl(ino, key, Some(value));
+        self.traits.able(&Ability::XattrBytes(xattr_bytes(all)))?;
+        self.inodes.at_mut(ino).note_acl(key, Some(value));
         // An ACL that says no more than a mode is a mode: that is how file systems keep it.
         let is_mode = key == ACCESS_ACL && acl_is_mode(value);
         self.change_xattr(ino, key, Some(value).filter(|_| !is_mode));
@@ -223,21 +229,21 @@ impl Model {
     pub(crate) fn remove_xattr(&mut self, ino: Ino, key: &OsStr) -> Answer<()> {
         self.may_modify()?;
         check_key(key)?;
-        self.check_writable(ino)?;
-        self.check_unprotected(ino)?;
-        if !self.xattrs(ino)?.contains_key(key) && !self.is_closed_xattr(ino, key) {
+        self.checks().writable(ino)?;
+        self.checks().unprotected(ino)?;
+        if !self.inodes.xattrs(ino)?.contains_key(key) && !self.inodes.at(ino).is_closed_xattr(key) {
             // File systems take no ACL for a removed one.
             let is_acl = key == ACCESS_ACL || key == DEFAULT_ACL;
             return if is_acl { Ok(()) } else { Err(Errno::NODATA.into()) };
         }
-        self.note_acl(ino, key, None);
+        self.inodes.at_mut(ino).note_acl(key, None);
         self.change_xattr(ino, key, None);
         Ok(())
     }
 
     fn change_xattr(&mut self, ino: Ino, key: &OsStr, value: Option<&[u8]>) {
         let now = self.now;
-        let inode = self.at_mut(ino);
+        let inode = self.inodes.at_mut(ino);
         if let Some(old) = &mut inode.old {
             old.closed_xattrs.remove(key);
         }
@@ -248,24 +254,7 @@ impl Model {
         };
         inode.dirty_xattrs.insert(key.to_owned());
         inode.ctime = now;
-        self.touched(ino);
-    }
-
-    /// An ACL says more than an attribute: what new entries inherit, and the mode.
-    fn note_acl(&mut self, ino: Ino, key: &OsStr, value: Option<&[u8]>) {
-        let inode = self.at_mut(ino);
-        if key == DEFAULT_ACL
-            && let Ok(dir) = inode.dir_mut()
-        {
-            dir.default_acl = value.map(|acl| std::sync::Arc::new(acl.to_vec()));
-        }
-        if key == ACCESS_ACL
-            && let Some(mode) = value.and_then(acl_mode)
-        {
-            inode.mode = inode.mode & !0o777 | mode;
-            // The ACL may be gone before it is stored, and the mode that it gave stays.
-            inode.dirty.mode = true;
-        }
+        self.scheduler().touched(ino);
     }
 
     /// Opens an object: `truncate` as O_TRUNC does.
@@ -273,8 +262,8 @@ impl Model {
         self.attr(ino)?;
         if write || truncate {
             self.may_modify()?;
-            self.check_writable(ino)?;
-            self.check_mutable(ino)?;
+            self.checks().writable(ino)?;
+            self.checks().mutable(ino)?;
         }
         if truncate {
             let set = SetAttr {
@@ -283,14 +272,14 @@ impl Model {
             };
             self.set_attr(ino, &set)?;
         }
-        let inode = self.get_mut(ino)?;
+        let inode = self.inodes.get_mut(ino)?;
         inode.opens += 1;
         inode.write_opens += u32::from(write);
         Ok(())
     }
 
     pub(crate) fn release(&mut self, ino: Ino, write: bool) {
-        let Ok(inode) = self.get_mut(ino) else { return };
+        let Ok(inode) = self.inodes.get_mut(ino) else { return };
         inode.opens = inode.opens.saturating_sub(1);
         inode.write_opens = inode.write_opens.saturating_sub(u32::from(write));
         let closed = inode.opens == 0;
@@ -298,7 +287,7 @@ impl Model {
             self.close_content(ino);
         }
         if closed {
-            self.queue(ino);
+            self.scheduler().queue(ino);
         }
     }
 }

@@ -18,9 +18,8 @@ use elbow_ranges::{RangeMap, RangeSet};
 
 use super::rare::Rare;
 use super::reserve::Reserve;
-use super::{Body, Inode, Model};
-use crate::abilities::{Ability, SIZE_EVERYWHERE};
-use crate::api::{Answer, Fetch, Ino, SetIds, Stop};
+use super::{Body, Inode, Inodes, Model};
+use crate::api::{Answer, Fetch, Ino, OpError, SetIds};
 use crate::spill::Spilled;
 
 /// Appending writes are joined up to this size, so that one storage call takes many of them.
@@ -145,7 +144,7 @@ impl elbow_ranges::Piece for Piece {
 
 /// Where a part of a read comes from.
 #[derive(Clone, Debug)]
-pub(crate) enum Source {
+pub(crate) enum SegmentSource {
     Piece(Piece),
     Target(u64),
     Original(u64),
@@ -155,7 +154,7 @@ pub(crate) enum Source {
 #[derive(Clone, Debug)]
 pub(crate) struct Segment {
     pub(crate) length: usize,
-    pub(crate) source: Source,
+    pub(crate) source: SegmentSource,
 }
 
 /// What one action writes to a target.
@@ -453,7 +452,7 @@ impl Content {
         let mut at = start;
         for (range, piece) in self.dirty.overlapping(start, end) {
             self.clean_segments(at, range.start, &mut segments);
-            segments.push(segment(range.end - range.start, Source::Piece(piece)));
+            segments.push(segment(range.end - range.start, SegmentSource::Piece(piece)));
             at = range.end;
         }
         self.clean_segments(at, end, &mut segments);
@@ -473,21 +472,21 @@ impl Content {
         }
     }
 
-    fn clean_new(&self, at: u64, end: u64) -> (Source, u64) {
+    fn clean_new(&self, at: u64, end: u64) -> (SegmentSource, u64) {
         let valid = self.counted();
         if at < valid {
-            (Source::Target(at), end.min(valid))
+            (SegmentSource::Target(at), end.min(valid))
         } else {
-            (Source::Piece(Piece::Zero), end)
+            (SegmentSource::Piece(Piece::Zero), end)
         }
     }
 
-    fn clean_old(&self, at: u64, end: u64) -> (Source, u64) {
+    fn clean_old(&self, at: u64, end: u64) -> (SegmentSource, u64) {
         if let Some(range) = self.written.range_at(at) {
-            return (Source::Target(at), range.end.min(end));
+            return (SegmentSource::Target(at), range.end.min(end));
         }
         if let Some(range) = self.zeroed.range_at(at) {
-            return (Source::Piece(Piece::Zero), range.end.min(end));
+            return (SegmentSource::Piece(Piece::Zero), range.end.min(end));
         }
         let patched = [&self.written, &self.zeroed];
         let next = patched
@@ -497,14 +496,14 @@ impl Content {
             .min();
         let end = end.min(next.unwrap_or(end));
         if at < self.kept {
-            (Source::Original(at), end.min(self.kept))
+            (SegmentSource::Original(at), end.min(self.kept))
         } else {
-            (Source::Piece(Piece::Zero), end)
+            (SegmentSource::Piece(Piece::Zero), end)
         }
     }
 }
 
-fn segment(length: u64, source: Source) -> Segment {
+fn segment(length: u64, source: SegmentSource) -> Segment {
     Segment {
         length: length as usize,
         source,
@@ -516,193 +515,15 @@ fn assemble(segments: &[Segment], length: usize) -> Option<Vec<u8>> {
     let mut out = Vec::with_capacity(length);
     for segment in segments {
         match &segment.source {
-            Source::Piece(Piece::Memory(chunk)) => out.extend_from_slice(chunk.bytes()),
-            Source::Piece(Piece::Zero) => out.resize(out.len() + segment.length, 0),
+            SegmentSource::Piece(Piece::Memory(chunk)) => out.extend_from_slice(chunk.bytes()),
+            SegmentSource::Piece(Piece::Zero) => out.resize(out.len() + segment.length, 0),
             _ => return None,
         }
     }
     Some(out)
 }
 
-impl Model {
-    /// Writes into a file.
-    pub(crate) fn write(
-        &mut self,
-        ino: Ino,
-        offset: u64,
-        data: &[u8],
-        set_ids: SetIds,
-        gauge: &Arc<AtomicU64>,
-    ) -> Answer<usize> {
-        self.may_modify()?;
-        self.check_mutable(ino)?;
-        if self.protection(ino) == Protection::AppendOnly && offset != self.get(ino)?.size {
-            return Err(Errno::PERM.into());
-        }
-        let end = offset
-            .checked_add(data.len() as u64)
-            .filter(|end| *end <= i64::MAX as u64)
-            .ok_or(Errno::FBIG)?;
-        self.known_file(ino)?;
-        if data.is_empty() {
-            return Ok(0);
-        }
-        if gauge.load(Ordering::Relaxed) + data.len() as u64 > self.memory_limit {
-            return Err(Stop::Wait(Fetch::Room(data.len() as u64)));
-        }
-        self.check_size(end)?;
-        let taken = self.taken(ino, set_ids)?;
-        self.reserve_gaps(ino, offset, end)?;
-        let now = self.now;
-        let inode = self.at_mut(ino);
-        inode.size = inode.size.max(end);
-        inode.content_mut().expect("a file").put(offset, data, gauge);
-        super::attributes::take(inode, taken);
-        self.note_nameless(ino);
-        self.content_touched(ino, now);
-        self.counts.bytes_acknowledged += data.len() as u64;
-        Ok(data.len())
-    }
-
-    /// Does the storage have files of this size?
-    fn check_size(&self, size: u64) -> Answer<()> {
-        if size <= SIZE_EVERYWHERE {
-            return Ok(());
-        }
-        self.able(&Ability::Size(size))
-    }
-
-    fn known_file(&self, ino: Ino) -> Answer<()> {
-        self.attr(ino)?;
-        match self.get(ino)?.body {
-            Body::File(_) => Ok(()),
-            Body::Dir(_) => Err(Errno::ISDIR.into()),
-            _ => Err(Errno::INVAL.into()),
-        }
-    }
-
-    fn reserve_gaps(&mut self, ino: Ino, start: u64, end: u64) -> Answer<()> {
-        let content = self.at(ino).content().expect("a file");
-        let covered: u64 = content
-            .dirty
-            .overlapping(start, end)
-            .map(|(r, _)| r.end - r.start)
-            .sum();
-        self.reserve_or_refresh(end - start - covered, 0)
-    }
-
-    pub(crate) fn content_touched(&mut self, ino: Ino, now: elbow_file::Time) {
-        let inode = self.at_mut(ino);
-        super::attributes::drop_capability(inode);
-        inode.mtime = now;
-        inode.ctime = now;
-        inode.dirty.times = true;
-        self.touched(ino);
-    }
-
-    /// Sets the size of a file.
-    pub(crate) fn set_size(&mut self, ino: Ino, size: u64) -> Answer<()> {
-        self.known_file(ino)?;
-        if size > i64::MAX as u64 {
-            return Err(Errno::FBIG.into());
-        }
-        self.check_size(size)?;
-        let inode = self.at_mut(ino);
-        let from = inode.size;
-        inode.size = size;
-        let content = inode.content_mut().expect("a file");
-        let before = content.dirty_bytes();
-        content.set_size(from, size);
-        let freed = before - content.dirty_bytes();
-        self.unreserve(freed, 0);
-        Ok(())
-    }
-
-    /// Reads from a file; [`Fetch::Open`] when a part of it is on the storage or spilled.
-    pub(crate) fn read(&self, ino: Ino, offset: u64, length: usize) -> Answer<Vec<u8>> {
-        let segments = self.segments(ino, offset, length)?;
-        assemble(&segments, length).ok_or(Stop::Wait(Fetch::Open(ino)))
-    }
-
-    pub(crate) fn segments(&self, ino: Ino, offset: u64, length: usize) -> Answer<Vec<Segment>> {
-        self.known_file(ino)?;
-        let inode = self.at(ino);
-        let end = inode.size.min(offset.saturating_add(length as u64));
-        let content = inode.content().expect("a file");
-        Ok(if offset < end {
-            content.segments(offset, end)
-        } else {
-            Vec::new()
-        })
-    }
-
-    /// fallocate(2): sizes, holes, and what is to be reserved on the storage.
-    pub(crate) fn fallocate(&mut self, ino: Ino, mode: i32, offset: u64, length: u64) -> Answer<()> {
-        use rustix::fs::FallocateFlags as F;
-        self.may_modify()?;
-        self.check_unprotected(ino)?;
-        self.known_file(ino)?;
-        let end = offset
-            .checked_add(length)
-            .filter(|end| *end <= i64::MAX as u64)
-            .ok_or(Errno::FBIG)?;
-        if length == 0 {
-            return Err(Errno::INVAL.into());
-        }
-        let flags = F::from_bits(mode as u32).ok_or(Errno::OPNOTSUPP)?;
-        let keep = flags.contains(F::KEEP_SIZE);
-        self.check_size(if keep { 0 } else { end })?;
-        match flags - F::KEEP_SIZE {
-            F::PUNCH_HOLE if keep => {
-                self.zero(ino, offset, end);
-                let inode = self.at_mut(ino);
-                let end = end.min(inode.size);
-                inode.content_mut().expect("a file").want_none(offset.min(end), end);
-            }
-            F::ZERO_RANGE => {
-                self.zero(ino, offset, end);
-                self.at_mut(ino)
-                    .content_mut()
-                    .expect("a file")
-                    .want_reserved(offset, end);
-            }
-            rest if rest.is_empty() => {
-                let free = self.space.blocks_available.saturating_mul(self.space.fragment_bytes);
-                if self.space.blocks != 0 && end.saturating_sub(self.at(ino).size) > free {
-                    return Err(Errno::NOSPC.into());
-                }
-                self.at_mut(ino)
-                    .content_mut()
-                    .expect("a file")
-                    .want_reserved(offset, end);
-            }
-            _ => return Err(Errno::OPNOTSUPP.into()),
-        }
-        let now = self.now;
-        let inode = self.at_mut(ino);
-        if !keep && end > inode.size {
-            inode.size = end;
-        }
-        self.content_touched(ino, now);
-        Ok(())
-    }
-
-    fn zero(&mut self, ino: Ino, start: u64, end: u64) {
-        let inode = self.at_mut(ino);
-        let end = end.min(inode.size);
-        if start >= end {
-            return;
-        }
-        let content = inode.content_mut().expect("a file");
-        let covered: u64 = content
-            .dirty
-            .overlapping(start, end)
-            .map(|(r, _)| r.end - r.start)
-            .sum();
-        content.dirty.insert(start, end, Piece::Zero);
-        self.reserved_bytes += end - start - covered;
-    }
-
+impl Inodes {
     /// Memory pieces of a file that nobody uses now, for spilling: up to `most` bytes.
     pub(crate) fn memory_pieces(&self, ino: Ino, most: u64) -> Vec<MemoryPiece> {
         let Some(content) = self.get(ino).ok().and_then(Inode::content) else {
@@ -742,9 +563,181 @@ impl Model {
         }
     }
 
+    pub(crate) fn known_file(&self, ino: Ino) -> Answer<()> {
+        match self.known(ino)?.body {
+            Body::File(_) => Ok(()),
+            Body::Dir(_) => Err(Errno::ISDIR.into()),
+            _ => Err(Errno::INVAL.into()),
+        }
+    }
+
+    /// Reads from a file; [`Fetch::Open`] when a part of it is on the storage or spilled.
+    pub(crate) fn read(&self, ino: Ino, offset: u64, length: usize) -> Answer<Vec<u8>> {
+        let segments = self.segments(ino, offset, length)?;
+        assemble(&segments, length).ok_or(OpError::NeedsStorage(Fetch::Open(ino)))
+    }
+
+    pub(crate) fn segments(&self, ino: Ino, offset: u64, length: usize) -> Answer<Vec<Segment>> {
+        self.known_file(ino)?;
+        let inode = self.at(ino);
+        let end = inode.size.min(offset.saturating_add(length as u64));
+        let content = inode.content().expect("a file");
+        Ok(if offset < end {
+            content.segments(offset, end)
+        } else {
+            Vec::new()
+        })
+    }
+}
+
+impl Model {
+    /// Writes into a file.
+    pub(crate) fn write(
+        &mut self,
+        ino: Ino,
+        offset: u64,
+        data: &[u8],
+        set_ids: SetIds,
+        gauge: &Arc<AtomicU64>,
+    ) -> Answer<usize> {
+        self.may_modify()?;
+        self.checks().mutable(ino)?;
+        if self.inodes.protection(ino) == Protection::AppendOnly && offset != self.inodes.get(ino)?.size {
+            return Err(Errno::PERM.into());
+        }
+        let end = offset
+            .checked_add(data.len() as u64)
+            .filter(|end| *end <= i64::MAX as u64)
+            .ok_or(Errno::FBIG)?;
+        self.inodes.known_file(ino)?;
+        if data.is_empty() {
+            return Ok(0);
+        }
+        if gauge.load(Ordering::Relaxed) + data.len() as u64 > self.config.memory_limit {
+            return Err(OpError::NeedsStorage(Fetch::Room(data.len() as u64)));
+        }
+        self.traits.able_size(end)?;
+        let taken = self.taken(ino, set_ids)?;
+        self.reserve_gaps(ino, offset, end)?;
+        let now = self.now;
+        let inode = self.inodes.at_mut(ino);
+        inode.size = inode.size.max(end);
+        inode.content_mut().expect("a file").put(offset, data, gauge);
+        super::attributes::take(inode, taken);
+        self.note_nameless(ino);
+        self.content_touched(ino, now);
+        self.counts.bytes_acknowledged += data.len() as u64;
+        Ok(data.len())
+    }
+
+    fn reserve_gaps(&mut self, ino: Ino, start: u64, end: u64) -> Answer<()> {
+        let content = self.inodes.at(ino).content().expect("a file");
+        let covered: u64 = content
+            .dirty
+            .overlapping(start, end)
+            .map(|(r, _)| r.end - r.start)
+            .sum();
+        self.space.reserve(end - start - covered, 0)
+    }
+
+    pub(crate) fn content_touched(&mut self, ino: Ino, now: elbow_file::Time) {
+        let inode = self.inodes.at_mut(ino);
+        super::attributes::drop_capability(inode);
+        inode.mtime = now;
+        inode.ctime = now;
+        inode.dirty.times = true;
+        self.scheduler().touched(ino);
+    }
+
+    /// Sets the size of a file.
+    pub(crate) fn set_size(&mut self, ino: Ino, size: u64) -> Answer<()> {
+        self.inodes.known_file(ino)?;
+        if size > i64::MAX as u64 {
+            return Err(Errno::FBIG.into());
+        }
+        self.traits.able_size(size)?;
+        let inode = self.inodes.at_mut(ino);
+        let from = inode.size;
+        inode.size = size;
+        let content = inode.content_mut().expect("a file");
+        let before = content.dirty_bytes();
+        content.set_size(from, size);
+        let freed = before - content.dirty_bytes();
+        self.space.unreserve(freed, 0);
+        Ok(())
+    }
+
+    /// fallocate(2): sizes, holes, and what is to be reserved on the storage.
+    pub(crate) fn fallocate(&mut self, ino: Ino, mode: i32, offset: u64, length: u64) -> Answer<()> {
+        use rustix::fs::FallocateFlags as F;
+        self.may_modify()?;
+        self.checks().unprotected(ino)?;
+        self.inodes.known_file(ino)?;
+        let end = offset
+            .checked_add(length)
+            .filter(|end| *end <= i64::MAX as u64)
+            .ok_or(Errno::FBIG)?;
+        if length == 0 {
+            return Err(Errno::INVAL.into());
+        }
+        let flags = F::from_bits(mode as u32).ok_or(Errno::OPNOTSUPP)?;
+        let keep = flags.contains(F::KEEP_SIZE);
+        self.traits.able_size(if keep { 0 } else { end })?;
+        match flags - F::KEEP_SIZE {
+            F::PUNCH_HOLE if keep => {
+                self.zero(ino, offset, end);
+                let inode = self.inodes.at_mut(ino);
+                let end = end.min(inode.size);
+                inode.content_mut().expect("a file").want_none(offset.min(end), end);
+            }
+            F::ZERO_RANGE => {
+                self.zero(ino, offset, end);
+                self.inodes
+                    .at_mut(ino)
+                    .content_mut()
+                    .expect("a file")
+                    .want_reserved(offset, end);
+            }
+            rest if rest.is_empty() => {
+                if !self.space.could_hold(end.saturating_sub(self.inodes.at(ino).size)) {
+                    return Err(Errno::NOSPC.into());
+                }
+                self.inodes
+                    .at_mut(ino)
+                    .content_mut()
+                    .expect("a file")
+                    .want_reserved(offset, end);
+            }
+            _ => return Err(Errno::OPNOTSUPP.into()),
+        }
+        let now = self.now;
+        let inode = self.inodes.at_mut(ino);
+        if !keep && end > inode.size {
+            inode.size = end;
+        }
+        self.content_touched(ino, now);
+        Ok(())
+    }
+
+    fn zero(&mut self, ino: Ino, start: u64, end: u64) {
+        let inode = self.inodes.at_mut(ino);
+        let end = end.min(inode.size);
+        if start >= end {
+            return;
+        }
+        let content = inode.content_mut().expect("a file");
+        let covered: u64 = content
+            .dirty
+            .overlapping(start, end)
+            .map(|(r, _)| r.end - r.start)
+            .sum();
+        content.dirty.insert(start, end, Piece::Zero);
+        self.space.reserve_unchecked(end - start - covered);
+    }
+
     /// Has the descriptors of a file closed by a worker, because close(2) may block and may fail.
     pub(crate) fn close_content(&mut self, ino: Ino) {
-        let Some(content) = self.get_mut(ino).ok().and_then(Inode::content_mut) else {
+        let Some(content) = self.inodes.get_mut(ino).ok().and_then(Inode::content_mut) else {
             return;
         };
         let handles = [content.target.take(), content.original.take()];
@@ -755,18 +748,21 @@ impl Model {
     /// Closes all files that are still open, of which nobody may have a name any more: some storages tell only then what they could not store.
     pub(crate) fn close_files(&mut self) {
         let is_open = |content: &Content| content.target.is_some() || content.original.is_some();
-        let open = self.all().filter(|(_, inode)| inode.content().is_some_and(is_open));
+        let open = self
+            .inodes
+            .all()
+            .filter(|(_, inode)| inode.content().is_some_and(is_open));
         let open: Vec<Ino> = open.map(|(ino, _)| ino).collect();
         open.into_iter().for_each(|ino| self.close_content(ino));
     }
 
     /// Lets go of the written data of an object that nobody can reach any more.
     pub(crate) fn release_memory(&mut self, ino: Ino) {
-        let Ok(inode) = self.get_mut(ino) else { return };
+        let Ok(inode) = self.inodes.get_mut(ino) else { return };
         let Some(content) = inode.content_mut() else { return };
         let bytes = content.dirty_bytes();
         content.dirty.clear();
         self.close_content(ino);
-        self.unreserve(bytes, 0);
+        self.space.unreserve(bytes, 0);
     }
 }

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use elbow_file::{Kind, Stat};
 
 use super::attributes::{ACCESS_ACL, DEFAULT_ACL, apply_mode, inherited_acl, inherited_mode};
-use super::{Body, Inode, Model};
+use super::{Body, Inode, Inodes};
 use crate::api::Ino;
 
 /// Set-group-id on a directory: new entries take its group.
@@ -91,7 +91,7 @@ pub(super) fn group_given(stat: &Stat) -> Option<u32> {
     (stat.kind == Kind::Dir && stat.mode & SETGID != 0).then_some(stat.gid)
 }
 
-impl Model {
+impl Inodes {
     /// The permission bits of a file that is created with all of them in the job's own directory.
     pub(crate) fn inherited_by_all(&self) -> u32 {
         self.gives(Ino::ROOT).inherited(0o777, false).mode
@@ -101,7 +101,7 @@ impl Model {
     /// the old directory that it is in, and gives on what it has inherited.
     pub(crate) fn gives(&self, dir: Ino) -> Inheritance {
         let inode = self.at(dir);
-        let seen = inode.old.as_ref().and_then(|old| old.seen.as_ref());
+        let seen = inode.seen();
         let (gives, loses_group) = (self.dir_at(dir).gives.clone(), self.dir_at(dir).loses_group);
         Inheritance {
             group: seen.map_or(gives.group, group_given).filter(|_| !loses_group),

@@ -8,7 +8,7 @@ use std::ops::{Deref, DerefMut};
 
 use elbow_ranges::RangeSet;
 
-use super::Place;
+use super::EntryKey;
 
 /// Something that is seldom anything but empty.
 #[derive(Debug)]
@@ -82,55 +82,55 @@ impl<T: Empty> DerefMut for Rare<T> {
     clippy::box_collection,
     reason = "a vector is three words, and one that is there is seldom"
 )]
-pub(crate) enum Places {
-    One(Place),
+pub(crate) enum EntryKeys {
+    One(EntryKey),
     /// None at all where there is none to be kept.
-    Other(Option<Box<Vec<Place>>>),
+    Other(Option<Box<Vec<EntryKey>>>),
 }
 
-impl Default for Places {
+impl Default for EntryKeys {
     fn default() -> Self {
         Self::Other(None)
     }
 }
 
-impl Deref for Places {
-    type Target = [Place];
+impl Deref for EntryKeys {
+    type Target = [EntryKey];
 
-    fn deref(&self) -> &[Place] {
+    fn deref(&self) -> &[EntryKey] {
         match self {
-            Self::One(place) => std::slice::from_ref(place),
+            Self::One(key) => std::slice::from_ref(key),
             Self::Other(None) => &[],
-            Self::Other(Some(places)) => places,
+            Self::Other(Some(keys)) => keys,
         }
     }
 }
 
-impl Places {
-    pub(crate) fn push(&mut self, place: Place) {
+impl EntryKeys {
+    pub(crate) fn push(&mut self, key: EntryKey) {
         *self = match std::mem::take(self) {
-            Self::Other(None) => Self::One(place),
-            Self::One(first) => Self::Other(Some(Box::new(vec![first, place]))),
-            Self::Other(Some(mut places)) => {
-                places.push(place);
-                Self::Other(Some(places))
+            Self::Other(None) => Self::One(key),
+            Self::One(first) => Self::Other(Some(Box::new(vec![first, key]))),
+            Self::Other(Some(mut keys)) => {
+                keys.push(key);
+                Self::Other(Some(keys))
             }
         };
     }
 
-    pub(crate) fn retain(&mut self, keeps: impl FnMut(&Place) -> bool) {
-        let mut places = match std::mem::take(self) {
-            Self::One(place) => vec![place],
-            Self::Other(places) => places.map(|places| *places).unwrap_or_default(),
+    pub(crate) fn retain(&mut self, keeps: impl FnMut(&EntryKey) -> bool) {
+        let mut keys = match std::mem::take(self) {
+            Self::One(key) => vec![key],
+            Self::Other(keys) => keys.map(|keys| *keys).unwrap_or_default(),
         };
-        places.retain(keeps);
-        places.into_iter().for_each(|place| self.push(place));
+        keys.retain(keeps);
+        keys.into_iter().for_each(|key| self.push(key));
     }
 }
 
-impl<'a> IntoIterator for &'a Places {
-    type Item = &'a Place;
-    type IntoIter = std::slice::Iter<'a, Place>;
+impl<'a> IntoIterator for &'a EntryKeys {
+    type Item = &'a EntryKey;
+    type IntoIter = std::slice::Iter<'a, EntryKey>;
 
     fn into_iter(self) -> Self::IntoIter {
         self.iter()
@@ -146,19 +146,19 @@ mod tests {
 
     #[test]
     fn names_come_and_go_in_their_order_and_one_costs_no_more_than_itself() {
-        assert_eq!(size_of::<Places>(), size_of::<Place>());
-        let place = |name: &str| Place::new(Ino::ROOT, OsStr::new(name));
-        let mut places = Places::default();
-        assert!(places.is_empty());
+        assert_eq!(size_of::<EntryKeys>(), size_of::<EntryKey>());
+        let key = |name: &str| EntryKey::new(Ino::ROOT, OsStr::new(name));
+        let mut keys = EntryKeys::default();
+        assert!(keys.is_empty());
         for name in ["a", "b", "c"] {
-            places.push(place(name));
+            keys.push(key(name));
         }
-        assert_eq!(places[..], [place("a"), place("b"), place("c")]);
-        places.retain(|one| *one != place("b"));
-        assert_eq!(places[..], [place("a"), place("c")]);
-        places.retain(|one| *one == place("c"));
-        assert!(matches!(&places, Places::One(one) if *one == place("c")));
-        places.retain(|_| false);
-        assert!(places.is_empty() && matches!(places, Places::Other(None)));
+        assert_eq!(keys[..], [key("a"), key("b"), key("c")]);
+        keys.retain(|one| *one != key("b"));
+        assert_eq!(keys[..], [key("a"), key("c")]);
+        keys.retain(|one| *one == key("c"));
+        assert!(matches!(&keys, EntryKeys::One(one) if *one == key("c")));
+        keys.retain(|_| false);
+        assert!(keys.is_empty() && matches!(keys, EntryKeys::Other(None)));
     }
 }

@@ -8,14 +8,14 @@
 use std::collections::{HashSet, VecDeque};
 
 use crate::api::Ino;
-use crate::model::Model;
+use crate::model::Inodes;
 
 /// Entries that may be listed ahead of the command: some ten megabytes of model.
 const ENTRIES_MAX: usize = 20_000;
 
 /// Directories to list ahead.
 #[derive(Debug, Default)]
-pub(crate) struct Ahead {
+pub(crate) struct Prelist {
     queue: VecDeque<Ino>,
     seen: HashSet<Ino>,
     /// Directories whose entries have been looked through for directories: each once, however many of these are read.
@@ -28,7 +28,7 @@ pub(crate) struct Ahead {
     pub(crate) looked: usize,
 }
 
-impl Ahead {
+impl Prelist {
     /// The next directory, if there is room for what it may hold.
     pub(crate) fn pop(&mut self) -> Option<Ino> {
         if self.unread_entries >= ENTRIES_MAX {
@@ -49,44 +49,54 @@ impl Ahead {
     }
 }
 
-impl Model {
+impl Prelist {
     /// The command reads a directory: if that is part of a walk, what comes next is listed ahead.
-    pub(crate) fn note_reading(&mut self, ino: Ino) {
-        if let Some(entries) = self.ahead.unread.remove(&ino) {
-            self.ahead.unread_entries -= entries;
+    pub(crate) fn note_reading(&mut self, inodes: &mut Inodes, ino: Ino) {
+        if let Some(entries) = self.unread.remove(&ino) {
+            self.unread_entries -= entries;
         }
-        let Ok(dir) = self.dir_at_checked(ino) else { return };
+        let Ok(dir) = inodes.dir_at_checked(ino) else {
+            return;
+        };
         if std::mem::replace(&mut dir.was_read, true) || ino == Ino::ROOT {
             return;
         }
-        let parent = self.parent(ino);
-        if self.dir_at(parent).was_read {
-            self.list_ahead(parent);
-            self.list_ahead(ino);
+        let parent = inodes.parent(ino);
+        if inodes.dir_at(parent).was_read {
+            self.expand(inodes, parent);
+            self.expand(inodes, ino);
         }
     }
 
     /// A directory was listed ahead: so are those in it.
-    pub(crate) fn listed_ahead(&mut self, ino: Ino) {
-        let Ok(dir) = self.dir_at_checked(ino) else { return };
+    pub(crate) fn note_listed(&mut self, inodes: &mut Inodes, ino: Ino) {
+        let Ok(dir) = inodes.dir_at_checked(ino) else {
+            return;
+        };
         if !dir.was_read {
-            let entries = dir.entries.len();
-            self.ahead.unread.insert(ino, entries);
-            self.ahead.unread_entries += entries;
+            let entries = dir.entries().len();
+            self.unread.insert(ino, entries);
+            self.unread_entries += entries;
         }
-        self.list_ahead(ino);
+        self.expand(inodes, ino);
     }
 
-    fn list_ahead(&mut self, ino: Ino) {
-        if !self.dir_at(ino).complete || !self.ahead.expanded.insert(ino) {
+    fn expand(&mut self, inodes: &Inodes, ino: Ino) {
+        if !inodes.dir_at(ino).is_complete() || !self.expanded.insert(ino) {
             return;
         }
         #[cfg(test)]
         {
-            self.ahead.looked += self.dir_at(ino).entries.len();
+            self.looked += inodes.dir_at(ino).entries().len();
         }
-        let unlisted = |child: &&Ino| self.at(**child).dir().is_ok_and(|dir| !dir.complete);
-        let children: Vec<Ino> = self.dir_at(ino).entries.values().filter(unlisted).copied().collect();
-        children.into_iter().for_each(|child| self.ahead.push(child));
+        let unlisted = |child: &&Ino| inodes.at(**child).dir().is_ok_and(|dir| !dir.is_complete());
+        let children: Vec<Ino> = inodes
+            .dir_at(ino)
+            .entries()
+            .values()
+            .filter(unlisted)
+            .copied()
+            .collect();
+        children.into_iter().for_each(|child| self.push(child));
     }
 }

@@ -6,9 +6,10 @@ use std::sync::Arc;
 
 use elbow_file::{DirEntry, Errno, Handle, Kind, Stat};
 
-use super::attributes::{ACCESS_ACL, DEFAULT_ACL, apply_mode, drop_capability};
-use super::{Body, Inode, Model, Old, Place, inode_of};
+use super::{Body, EntryKey, Inode, Inodes, Old};
 use crate::api::Ino;
+use crate::model::attributes::{ACCESS_ACL, DEFAULT_ACL, apply_mode, drop_capability};
+use crate::routes::DirSide;
 use crate::staging::is_staging_name;
 
 /// One name of a listed directory, with its attributes if they were fetched.
@@ -35,7 +36,7 @@ pub(crate) struct FoundXattrs {
     pub(crate) closed: BTreeSet<OsString>,
 }
 
-impl Model {
+impl Inodes {
     pub(crate) fn install_listing(&mut self, ino: Ino, listing: Listing) {
         if self.dir_at(ino).complete {
             return;
@@ -47,14 +48,14 @@ impl Model {
         }
         self.dir_at_mut(ino).complete = true;
         self.install_default_acl(ino, listing.default_acl);
-        self.keep_handle(ino, false, listing.handle);
+        self.keep_handle(DirSide::Own(ino), listing.handle);
     }
 
     /// A directory that may be entered and not be read.
     pub(crate) fn install_closed(&mut self, ino: Ino, handle: Handle, default_acl: Result<Vec<u8>, Errno>) {
         self.dir_at_mut(ino).closed = true;
         self.install_default_acl(ino, default_acl);
-        self.keep_handle(ino, false, handle);
+        self.keep_handle(DirSide::Own(ino), handle);
     }
 
     /// What a name in such a directory is, if it is there.
@@ -78,7 +79,6 @@ impl Model {
     }
 
     fn install_default_acl(&mut self, ino: Ino, default_acl: Result<Vec<u8>, Errno>) {
-        self.no_acls |= default_acl == Err(Errno::OPNOTSUPP);
         let acl = default_acl.ok().map(Arc::new);
         // The job may have set another one before it looked into the directory.
         let is_set = self.at(ino).dirty_xattrs.contains(OsStr::new(DEFAULT_ACL));
@@ -90,15 +90,18 @@ impl Model {
     }
 
     fn install_entry(&mut self, parent: Ino, found: &FoundEntry) {
-        let place = Place::new(parent, &found.entry.name);
+        let key = EntryKey::new(parent, &found.entry.name);
         let several = found.stat.filter(|stat| stat.kind != Kind::Dir && stat.nlink > 1);
         found.stat.iter().for_each(|stat| self.note_device(stat));
         let known = several.and_then(|stat| self.linked.get(&(stat.dev, stat.ino)).copied());
         let ino = known.unwrap_or_else(|| {
-            let mut inode = found.stat.as_ref().map_or_else(|| unknown(&found.entry), inode_of);
+            let mut inode = found
+                .stat
+                .as_ref()
+                .map_or_else(|| unknown(&found.entry), Inode::of_stat);
             inode.old = Some(Box::new(Old {
                 seen: found.stat,
-                places: Default::default(),
+                names: Default::default(),
                 closed_xattrs: Default::default(),
             }));
             self.add(inode)
@@ -108,11 +111,11 @@ impl Model {
         }
         let inode = self.at_mut(ino);
         let is_dir = inode.is_dir();
-        inode.names.push(place.clone());
-        inode.old.as_mut().expect("an old object").places.push(place.clone());
+        inode.names.push(key.clone());
+        inode.old.as_mut().expect("an old object").names.push(key.clone());
         let dir = self.dir_at_mut(parent);
         dir.subdirs += u32::from(is_dir);
-        dir.entries.insert(place.name, ino);
+        dir.entries.insert(key.name, ino);
     }
 
     /// Attributes of an object whose name was known before.
@@ -122,7 +125,7 @@ impl Model {
         if inode.old.as_ref().is_none_or(|old| old.seen.is_some()) {
             return;
         }
-        let fresh = inode_of(stat);
+        let fresh = Inode::of_stat(stat);
         let same_kind = inode.kind == fresh.kind;
         let (names, lookups, mut old) = (inode.names.clone(), inode.lookups, inode.old.take());
         if let Some(old) = &mut old {
@@ -168,7 +171,7 @@ impl Model {
 /// An object of which only the name, and maybe the kind, is known.
 fn unknown(entry: &DirEntry) -> Inode {
     let time = elbow_file::Time::default();
-    inode_of(&Stat {
+    Inode::of_stat(&Stat {
         kind: entry.kind.unwrap_or(Kind::File),
         mode: 0,
         uid: 0,

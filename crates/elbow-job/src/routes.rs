@@ -1,0 +1,145 @@
+//! Where something is on the storage at this moment, and the way to it.
+//!
+//! ```text
+//!   of a new directory      itself                           where its name is placed by now
+//!   of an old directory     its staging directory            `--publish eager`: itself, for names that are new in it
+//!   of the root             `new` in the job's own directory
+//! ```
+//!
+//! A way begins at the nearest directory that is open: so it stays right while directories above are moved, and is short.
+
+use std::ffi::OsStr;
+
+use elbow_file::Handle;
+
+use crate::api::Ino;
+use crate::closed::is_closed;
+use crate::model::{EntryKey, Inodes, LIMBO, ModelConfig, Name};
+use crate::options::Publish;
+use crate::staging::NEW;
+
+/// One of the two directories that a directory of the model can have on the storage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum DirSide {
+    /// The directory itself.
+    Own(Ino),
+    /// The staging directory of an old one.
+    Staging(Ino),
+}
+
+impl DirSide {
+    /// Whose it is.
+    pub(crate) fn dir(self) -> Ino {
+        let (Self::Own(dir) | Self::Staging(dir)) = self;
+        dir
+    }
+}
+
+/// The way to a directory on the storage: an open ancestor and the names from there.
+#[derive(Clone, Debug)]
+pub(crate) struct Route {
+    pub(crate) base: Handle,
+    pub(crate) names: Vec<Name>,
+    /// Who keeps the descriptor once it is open.
+    pub(crate) owner: DirSide,
+}
+
+/// A name on the storage.
+#[derive(Clone, Debug)]
+pub(crate) struct StorageName {
+    pub(crate) route: Route,
+    pub(crate) key: EntryKey,
+    /// A name in an old directory itself (`--publish eager`): a roll back has to know it.
+    pub(crate) visible: bool,
+}
+
+/// See the module's header.
+#[derive(Clone, Copy)]
+pub(crate) struct Routes<'a> {
+    pub(crate) inodes: &'a Inodes,
+    pub(crate) config: &'a ModelConfig,
+}
+
+impl Routes<'_> {
+    /// Would a name in this directory be made under its own name at once?
+    pub(crate) fn is_visible(&self, key: &EntryKey) -> bool {
+        self.config.publish == Publish::Eager
+            && key.dir != LIMBO
+            && self.inodes.at(key.dir).is_old()
+            && !self.inodes.base_has(key.dir, &key.name)
+            && !self.was_closed(key.dir)
+    }
+
+    /// An old directory that its owner cannot change the names in until the commit sets its mode.
+    fn was_closed(&self, dir: Ino) -> bool {
+        let seen = self.inodes.at(dir).seen();
+        seen.is_some_and(|seen| is_closed(seen.mode))
+    }
+
+    pub(crate) fn storage_name(&self, key: &EntryKey) -> StorageName {
+        let visible = self.is_visible(key);
+        let staged = key.dir != LIMBO && self.inodes.at(key.dir).is_old() && !visible;
+        let route = if staged {
+            self.route_staging(key.dir)
+        } else {
+            self.route_dir(key.dir)
+        };
+        StorageName {
+            route,
+            key: key.clone(),
+            visible,
+        }
+    }
+
+    /// The way to a directory itself.
+    pub(crate) fn route_dir(&self, ino: Ino) -> Route {
+        let owner = DirSide::Own(ino);
+        if let Some(handle) = &self.inodes.dir_at(ino).handle {
+            return Route {
+                base: handle.clone(),
+                names: Vec::new(),
+                owner,
+            };
+        }
+        let inode = self.inodes.at(ino);
+        let key = match &inode.old {
+            Some(old) => &old.names()[0],
+            None => &inode.placed()[0],
+        };
+        let above = if inode.is_old() {
+            self.route_dir(key.dir)
+        } else {
+            self.storage_name(key).route
+        };
+        above.join(key.name.clone(), owner)
+    }
+
+    /// The way to the staging directory of an old directory.
+    pub(crate) fn route_staging(&self, ino: Ino) -> Route {
+        let owner = DirSide::Staging(ino);
+        if let Some(handle) = &self.inodes.dir_at(ino).staging_handle {
+            return Route {
+                base: handle.clone(),
+                names: Vec::new(),
+                owner,
+            };
+        }
+        if ino == Ino::ROOT {
+            return self.route_dir(LIMBO).join(Name::from(OsStr::new(NEW)), owner);
+        }
+        self.route_dir(ino).join(self.config.part_name.clone(), owner)
+    }
+}
+
+impl Route {
+    fn join(mut self, name: Name, owner: DirSide) -> Self {
+        self.names.push(name);
+        self.owner = owner;
+        self
+    }
+}
+
+/// The name of an old object's patch file in the job's own directory.
+pub(crate) fn patch_name(ino: Ino) -> Name {
+    Name::from(OsStr::new(&format!("p{}", ino.0)))
+}
