@@ -1,5 +1,5 @@
-//! Disks: a rotating drive modelled to the microsecond, schedulers for requests that name a range of places, and a file
-//! system model that makes such requests.
+//! Disks (floor 2): a rotating drive modelled to the microsecond, schedulers for requests that name a range of places, and a device
+//! that takes such requests.
 //!
 //! Source: Anand, Sen, Krioukov, Popovici, Akella, Arpaci-Dusseau, Arpaci-Dusseau, Banerjee, *Avoiding File System Micromanagement
 //! with Range Writes* (OSDI 2008).
@@ -7,10 +7,8 @@
 mod controller;
 pub mod device;
 mod drive;
-pub mod ext2;
 mod replay;
 pub mod sched;
-pub mod study;
 pub mod trace;
 pub mod workload;
 

@@ -7,7 +7,7 @@ use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use slab::Slab;
 
-use super::drive_side::{DriveSide, Parts};
+use super::drive_side::{DriveSide, TimeParts};
 use super::source::Source;
 use super::summary::Tally;
 use super::{Arrivals, Moment, Summary, Workload, WorkloadError};
@@ -206,7 +206,7 @@ impl<Seen: FnMut(&Served) -> ControlFlow<()>> Simulation<'_, Seen> {
             ..
         } = pick;
         let started = self.now;
-        let Parts {
+        let TimeParts {
             end,
             seek,
             rotation,

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use anyhow::{Result, anyhow};
-use elbow_disk::study::{Figure, Kind, Panel};
+use elbow_study::range_writes::{Figure, Kind, Panel};
 use plotters::chart::{ChartBuilder, ChartContext};
 use plotters::coord::Shift;
 use plotters::coord::ranged1d::{KeyPointHint, NoDefaultFormatting, Ranged, ValueFormatter};
