@@ -1,41 +1,70 @@
-//! The write-back cache: what is dirty, and when it is queued for the disk.
+//! What of the memory has to be written, and since when.
 //!
-//! ```text
-//!   data, directories   dirty inode --(30 s old, too many, sync)--> queue, and its block of inodes becomes dirty
-//!   everything else     dirty block --(30 s old, sync)-----------> queue
-//! ```
+//! What always holds: an inode with a dirty block is dirty itself; a block of metadata waits in the queue at most once; the blocks counted as dirty are those that the
+//! inodes have so marked.
 //!
-//! Nothing orders the two kinds, as nothing does in ext2, but for one thing: a block of inodes or a bitmap that a range write under way
-//! will change is not queued before that is complete, or it would have to be written twice; fsync does not wait for others.
-//!
-//! Source: Linux 2.6.20, mm/page-writeback.c (wb_kupdate, background_writeout, balance_dirty_pages), fs/fs-writeback.c, by behaviour.
+//! It does not decide when something is written: that is [`Ext2`](crate::Ext2)'s, by age, number and wish.
 
-use crate::filesystem::{Ext2, Outcome};
-use crate::geometry::Geometry;
-use crate::inode::Node;
-use crate::issue::{Owner, Work};
-use crate::{BLOCKS_PER_GROUP, Ext2Error, Purpose};
+use std::collections::{BTreeMap, HashMap, HashSet};
+
 use elbow_disk::Ps;
+use elbow_ranges::RangeSet;
 
-impl Ext2 {
+use crate::Purpose;
+use crate::inode::Inode;
+
+/// The state of write-back.
+#[derive(Debug, Default)]
+pub(crate) struct Cache {
+    now: Ps,
+    /// Inodes with something to write, oldest first.
+    dirty_inodes: BTreeMap<(Ps, u64), u32>,
+    /// Their keys there.
+    dirty_keys: HashMap<u32, (Ps, u64)>,
+    /// How many became dirty so far: it orders those of one moment.
+    dirtied: u64,
+    /// Blocks of data to be written, and queued or in flight.
+    dirty_blocks: u64,
+    writeback_blocks: u64,
+    /// Other blocks to be written, and since when there are any.
+    dirty_meta: BTreeMap<u32, Purpose>,
+    meta_since: Option<Ps>,
+    /// Those that wait in the queue, and those that the disk has.
+    meta_queued: HashSet<u32>,
+    meta_in_flight: HashSet<u32>,
+    /// Writes that will change a block of inodes when they are placed.
+    pending_pointers: HashMap<u32, u32>,
+    /// Pieces of files to be placed that are queued, stalled or in flight.
+    placing: u64,
+}
+
+impl Cache {
+    /// Says what time it is; time does not go back.
+    pub(crate) fn advance(&mut self, now: Ps) {
+        assert!(now >= self.now, "time goes forward");
+        self.now = now;
+    }
+
+    pub(crate) fn now(&self) -> Ps {
+        self.now
+    }
+
     /// Something about an inode has to be written.
     pub(crate) fn touch(&mut self, ino: u32) {
         if self.dirty_keys.contains_key(&ino) {
             return;
         }
-        self.dirty_count += 1;
-        let key = (self.now, self.dirty_count);
+        self.dirtied += 1;
+        let key = (self.now, self.dirtied);
         self.dirty_keys.insert(ino, key);
         self.dirty_inodes.insert(key, ino);
-        self.inode_mut(ino).dirty_since = Some(key.0);
     }
 
     /// A block of the data of a file or directory has to be written.
-    pub(crate) fn touch_data(&mut self, ino: u32, block: u32) {
+    pub(crate) fn touch_data(&mut self, ino: u32, inode: &mut Inode, block: u32) {
         self.touch(ino);
-        let dirty = &mut self.inode_mut(ino).dirty;
-        if !dirty.contains(block.into()) {
-            dirty.insert(block.into(), u64::from(block) + 1);
+        if !inode.dirty.contains(block.into()) {
+            inode.dirty.insert(block.into(), u64::from(block) + 1);
             self.dirty_blocks += 1;
         }
     }
@@ -48,170 +77,140 @@ impl Ext2 {
         }
     }
 
-    pub(crate) fn touch_super(&mut self, group: u32) {
-        self.touch_meta(0, Purpose::Super);
-        self.touch_meta(Geometry::descriptor_block(group), Purpose::Super);
+    pub(crate) fn is_dirty(&self, ino: u32) -> bool {
+        self.dirty_keys.contains_key(&ino)
+    }
+
+    /// The inode that has been dirty for longest, and since when.
+    pub(crate) fn oldest(&self) -> Option<(Ps, u32)> {
+        self.dirty_inodes
+            .first_key_value()
+            .map(|(&(since, _), &ino)| (since, ino))
     }
 
     /// An inode has nothing to write any more.
     pub(crate) fn forget_inode(&mut self, ino: u32) {
         if let Some(key) = self.dirty_keys.remove(&ino) {
             self.dirty_inodes.remove(&key);
-            self.inode_mut(ino).dirty_since = None;
         }
     }
 
-    /// Queues what an inode has to write, in the order of the file.
-    pub(crate) fn flush_inode(&mut self, ino: u32) {
-        self.forget_inode(ino);
-        let longest = self.options.request_blocks_max;
-        let inode = self.inode_mut(ino);
-        if inode.writes > 0 {
-            inode.again = true;
-            return;
-        }
+    /// The dirty blocks of an inode, which are queued now.
+    pub(crate) fn begin_write(&mut self, inode: &mut Inode) -> RangeSet {
         let dirty = std::mem::take(&mut inode.dirty);
-        let mut works: Vec<Work> = Vec::new();
-        for block in dirty.iter().flat_map(|run| run.start as u32..run.end as u32) {
-            match (works.last_mut(), inode.place(block)) {
-                (Some(Work::Place { blocks, .. }), None) if blocks.end == block => blocks.end += 1,
-                (Some(Work::Fixed { at, blocks, .. }), Some(place)) if *at + *blocks == place && *blocks < longest => {
-                    *blocks += 1;
-                }
-                (_, Some(at)) => works.push(Work::Fixed {
-                    at,
-                    blocks: 1,
-                    owner: Owner::Data(ino),
-                }),
-                (_, None) => works.push(Work::Place {
-                    ino,
-                    blocks: block..block + 1,
-                }),
-            }
-        }
-        inode.writes += works.len() as u32;
         self.dirty_blocks -= dirty.total_bytes();
         self.writeback_blocks += dirty.total_bytes();
-        for work in works {
-            if matches!(work, Work::Place { .. }) {
-                self.begin_placing(ino);
-            }
-            self.queue.push_back(work);
-        }
-        self.touch_meta(self.geometry.inode_block(ino), Purpose::Inodes);
+        dirty
     }
 
-    /// What has been dirty for too long.
-    pub(crate) fn write_back_old(&mut self) {
-        let Some(limit) = self.now.0.checked_sub(self.options.writeback.age.0) else {
-            return;
-        };
-        while let Some((&(since, _), &ino)) = self.dirty_inodes.first_key_value()
-            && since <= Ps(limit)
-        {
-            self.flush_inode(ino);
-        }
-        if self.meta_since.is_some_and(|since| since <= Ps(limit)) {
-            self.flush_meta();
-        }
-        self.write_back_excess();
+    /// A write of so many of them is complete, or was struck off.
+    pub(crate) fn end_write(&mut self, blocks: u32) {
+        self.writeback_blocks -= u64::from(blocks);
     }
 
-    /// The oldest, while there are too many.
-    pub(crate) fn write_back_excess(&mut self) {
-        while self.dirty_blocks > self.options.writeback.background_blocks
-            && let Some((_, &ino)) = self.dirty_inodes.first_key_value()
-        {
-            self.flush_inode(ino);
-        }
+    /// Blocks of an inode from one on will never be written.
+    pub(crate) fn forget_data(&mut self, inode: &mut Inode, from: u32) {
+        let before = inode.dirty.total_bytes();
+        inode.dirty.remove(from.into(), u64::MAX);
+        self.dirty_blocks -= before - inode.dirty.total_bytes();
     }
 
-    /// Are so many blocks dirty that a writer has to wait?
-    pub(crate) fn must_wait_to_write(&mut self) -> bool {
-        let limit = self.options.writeback.limit_blocks;
-        let over = self.dirty_blocks + self.writeback_blocks > limit;
-        // With nothing left to wait for, the limit is less than one write.
-        over && {
-            self.write_back_excess();
-            !self.queue.is_empty() || !self.in_flight.is_empty()
-        }
+    /// Takes all that is dirty to be on the disk. The inodes that were.
+    pub(crate) fn forget_all(&mut self) -> Vec<u32> {
+        self.dirty_keys.clear();
+        self.dirty_meta.clear();
+        self.meta_since = None;
+        std::mem::take(&mut self.dirty_inodes).into_values().collect()
     }
 
-    /// Queues all other dirty blocks, in their order on the disk.
-    pub(crate) fn flush_meta(&mut self) {
-        let ready: Vec<u32> = self
-            .dirty_meta
-            .keys()
-            .copied()
-            .filter(|&block| !self.held(block))
-            .collect();
-        ready.into_iter().for_each(|block| self.queue_meta(block));
+    /// Blocks of data to be written that are not queued.
+    pub(crate) fn dirty_blocks(&self) -> u64 {
+        self.dirty_blocks
+    }
+
+    /// Blocks of data to be written, and queued or in flight.
+    pub(crate) fn unwritten_blocks(&self) -> u64 {
+        self.dirty_blocks + self.writeback_blocks
+    }
+
+    /// Everything that is left to write, in blocks and inodes.
+    pub(crate) fn left(&self) -> u64 {
+        self.unwritten_blocks() + (self.dirty_meta.len() + self.dirty_inodes.len()) as u64
+    }
+
+    /// Since when there has been a dirty block that is not data.
+    pub(crate) fn meta_since(&self) -> Option<Ps> {
+        self.meta_since
+    }
+
+    /// Dirty blocks that are not data, in their order on the disk.
+    pub(crate) fn dirty_meta(&self) -> impl Iterator<Item = u32> {
+        self.dirty_meta.keys().copied()
+    }
+
+    /// What can be queued of them has been: what is left counts as new.
+    pub(crate) fn restart_meta(&mut self) {
         self.meta_since = (!self.dirty_meta.is_empty()).then_some(self.now);
     }
 
-    /// Is a block about to be changed by a write under way?
-    fn held(&self, block: u32) -> bool {
-        let group = block / BLOCKS_PER_GROUP;
-        let pointers = self.pending_pointers.contains_key(&block);
-        let bits = block == self.geometry.block_bitmap_block(group) && self.claims.names(&self.groups[group as usize]);
-        pointers || bits
-    }
-
-    /// Queues one of them, unless the disk has its last version still.
-    fn queue_meta(&mut self, block: u32) {
-        if !self.meta_in_flight.contains(&block) && self.dirty_meta.remove(&block).is_some() {
+    /// Notes that a block is queued; `false` where it is clean, or the disk has its last version still.
+    pub(crate) fn queue_meta(&mut self, block: u32) -> bool {
+        let queued = !self.meta_in_flight.contains(&block) && self.dirty_meta.remove(&block).is_some();
+        if queued {
             self.meta_queued.insert(block);
-            self.queue.push_back(Work::Fixed {
-                at: block,
-                blocks: 1,
-                owner: Owner::Meta,
-            });
+        }
+        queued
+    }
+
+    /// A block that was queued need not be written: it holds nothing any more.
+    pub(crate) fn strike_meta(&mut self, block: u32) {
+        self.meta_queued.remove(&block);
+    }
+
+    /// A dirty block is nobody's any more.
+    pub(crate) fn forget_meta(&mut self, block: u32) {
+        self.dirty_meta.remove(&block);
+    }
+
+    /// The disk is asked to write a block.
+    pub(crate) fn begin_meta(&mut self, block: u32) {
+        self.meta_queued.remove(&block);
+        self.meta_in_flight.insert(block);
+    }
+
+    /// It has.
+    pub(crate) fn end_meta(&mut self, block: u32) {
+        self.meta_in_flight.remove(&block);
+    }
+
+    /// Is a block queued, or has the disk been asked to write it?
+    pub(crate) fn is_meta_under_way(&self, block: u32) -> bool {
+        self.meta_queued.contains(&block) || self.meta_in_flight.contains(&block)
+    }
+
+    /// A piece of a file is to be placed; the block of inodes that will point to it changes then.
+    pub(crate) fn begin_placing(&mut self, inode_block: u32) {
+        self.placing += 1;
+        *self.pending_pointers.entry(inode_block).or_default() += 1;
+    }
+
+    /// It is, or need not be.
+    pub(crate) fn end_placing(&mut self, inode_block: u32) {
+        self.placing -= 1;
+        let count = self.pending_pointers.get_mut(&inode_block).expect("it was begun");
+        *count -= 1;
+        if *count == 0 {
+            self.pending_pointers.remove(&inode_block);
         }
     }
 
-    /// Has everything written; done when nothing is left.
-    pub(crate) fn sync(&mut self) -> Outcome {
-        while let Some((_, &ino)) = self.dirty_inodes.first_key_value() {
-            self.flush_inode(ino);
-        }
-        if self.placing == 0 {
-            self.flush_meta();
-        }
-        match self.left() {
-            0 => Outcome::Done,
-            _ => Outcome::Wait,
-        }
+    /// Pieces of files that have no place yet.
+    pub(crate) fn placing(&self) -> u64 {
+        self.placing
     }
 
-    /// Blocks, at least, that are still to be written.
-    pub(crate) fn left(&self) -> u64 {
-        let blocks = self.dirty_blocks + self.writeback_blocks + self.dirty_meta.len() as u64;
-        blocks + (self.queue.len() + self.stalled.len() + self.in_flight.len() + self.dirty_inodes.len()) as u64
-    }
-
-    /// Has one file written, and what leads to it.
-    pub(crate) fn fsync(&mut self, path: &str) -> Result<Outcome, Ext2Error> {
-        let ino = self.resolve(path)?;
-        if self.dirty_keys.contains_key(&ino) {
-            self.flush_inode(ino);
-        }
-        if self.inodes[&ino].writes > 0 {
-            return Ok(Outcome::Wait);
-        }
-        let nodes: Vec<(Node, u32)> = self.inodes[&ino]
-            .nodes
-            .iter()
-            .map(|(&node, &place)| (node, place))
-            .collect();
-        let mut clean = true;
-        for block in nodes
-            .into_iter()
-            .map(|(_, place)| place)
-            .chain([self.geometry.inode_block(ino)])
-        {
-            self.queue_meta(block);
-            clean &= !self.meta_queued.contains(&block) && !self.meta_in_flight.contains(&block);
-        }
-        Ok(if clean { Outcome::Done } else { Outcome::Wait })
+    /// Will a block of inodes change when a write that is under way has its place?
+    pub(crate) fn has_pending_pointers(&self, inode_block: u32) -> bool {
+        self.pending_pointers.contains_key(&inode_block)
     }
 }

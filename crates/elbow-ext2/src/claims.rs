@@ -10,7 +10,7 @@
 //! Each claim keeps the difference (its *slack*); a write is let out only if its own slack and that of all outstanding ones stay
 //! positive. What the disk has placed is not given back to the slack of others, since it stays used.
 //!
-//! While a region is named no block of it is allocated otherwise ([`Group::named`](crate::group::Group)), because only the disk knows
+//! While a region is named no block of it is allocated otherwise ([`Group::name`]), because only the disk knows
 //! which of them are still free.
 
 use std::collections::HashMap;
@@ -117,9 +117,7 @@ impl Claims {
         for claim in self.claims.values_mut().filter(|claim| claim.within.overlaps(&within)) {
             claim.slack -= taken(blocks, claim.blocks);
         }
-        for mini in within.minis.clone() {
-            groups[within.group as usize].named[mini as usize] += 1;
-        }
+        groups[within.group as usize].name(within.minis.clone());
         let claim = Claim { within, blocks, slack };
         assert!(self.claims.insert(id, claim).is_none(), "a request has one name");
     }
@@ -127,14 +125,7 @@ impl Claims {
     /// A write has its place.
     pub(crate) fn end(&mut self, groups: &mut [Group], id: RequestId) {
         let claim = self.claims.remove(&id).expect("a range write that is outstanding");
-        for mini in claim.within.minis {
-            groups[claim.within.group as usize].named[mini as usize] -= 1;
-        }
-    }
-
-    /// Is one of a group outstanding?
-    pub(crate) fn names(&self, group: &Group) -> bool {
-        group.named.iter().any(|&count| count > 0)
+        groups[claim.within.group as usize].end_name(claim.within.minis);
     }
 }
 
@@ -203,7 +194,7 @@ mod tests {
                     placed += 1;
                 }
             }
-            assert_eq!((claims.len(), claims.names(&groups[0])), (0, false));
+            assert_eq!((claims.len(), groups[0].is_named()), (0, false));
         }
         assert!(waits > 200 && placed > 3_000, "{waits} waits, {placed} placed");
     }

@@ -7,7 +7,7 @@
 //!
 //! Source: Linux, Documentation/filesystems/ext2.txt; ext2_bg_has_super.
 
-use crate::{BLOCK_BYTES, BLOCKS_PER_GROUP, Ext2Error, Options};
+use crate::{BLOCK_BYTES, BLOCKS_PER_GROUP, Ext2Error, Options, Purpose};
 
 /// Bytes of a descriptor of a group.
 pub(crate) const DESCRIPTOR_BYTES: usize = 32;
@@ -124,6 +124,22 @@ impl Geometry {
     /// Block of the table that holds an inode.
     pub(crate) fn inode_block(&self, inode: u32) -> u32 {
         self.table_first(self.inode_group(inode)) + (inode - 1) % self.inodes_per_group / self.inodes_per_block()
+    }
+
+    /// Does a block lie behind the tables of its group?
+    pub(crate) fn is_data_area(&self, block: u32) -> bool {
+        block % BLOCKS_PER_GROUP >= self.first_data(block / BLOCKS_PER_GROUP)
+    }
+
+    /// What a block before the data of its group holds.
+    pub(crate) fn fixed_purpose(&self, block: u32) -> Option<Purpose> {
+        let group = block / BLOCKS_PER_GROUP;
+        match block {
+            _ if self.is_data_area(block) => None,
+            _ if block >= self.table_first(group) => Some(Purpose::Inodes),
+            _ if block >= self.block_bitmap_block(group) => Some(Purpose::Bitmap),
+            _ => Some(Purpose::Super),
+        }
     }
 
     pub(crate) fn inodes(&self) -> u32 {

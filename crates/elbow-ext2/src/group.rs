@@ -5,6 +5,7 @@
 //!
 //! Source: Linux 2.6.20, fs/ext2/ialloc.c (find_group_orlov, find_group_other), by behaviour.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use elbow_ranges::RangeSet;
@@ -12,7 +13,7 @@ use rand::{Rng, RngCore};
 
 use crate::bitmap::Bitmap;
 use crate::geometry::{FIRST_INODE, Geometry, ROOT};
-use crate::{BLOCKS_PER_GROUP, MINI_GROUPS};
+use crate::{BLOCKS_PER_GROUP, BLOCKS_PER_MINI_GROUP, MINI_GROUPS};
 
 /// What a directory is taken to cost, in inodes and in blocks.
 const INODE_COST: i64 = 64;
@@ -27,12 +28,12 @@ pub(crate) struct Group {
     /// The free ones, as blocks of the file system; shared with the range writes that name them.
     free: Arc<RangeSet>,
     first: u32,
-    pub(crate) inodes: Bitmap,
-    pub(crate) directories: u32,
+    inodes: Bitmap,
+    directories: u32,
     /// Directories made here, less files made here: how overdue files are.
     debt: i64,
     /// Outstanding range writes that name the free blocks of each mini-group.
-    pub(crate) named: [u32; MINI_GROUPS as usize],
+    named: [u32; MINI_GROUPS as usize],
 }
 
 impl Group {
@@ -60,6 +61,40 @@ impl Group {
     /// Its blocks in use.
     pub(crate) fn blocks(&self) -> &Bitmap {
         &self.blocks
+    }
+
+    /// Its inodes in use.
+    pub(crate) fn inodes(&self) -> &Bitmap {
+        &self.inodes
+    }
+
+    pub(crate) fn directories(&self) -> u32 {
+        self.directories
+    }
+
+    /// Counts the root, whose inode is among the reserved ones.
+    pub(crate) fn add_root(&mut self) {
+        self.directories += 1;
+    }
+
+    /// A range write names the free blocks of some mini-groups from now on.
+    pub(crate) fn name(&mut self, minis: Range<u32>) {
+        minis.for_each(|mini| self.named[mini as usize] += 1);
+    }
+
+    /// A range write that named them is complete.
+    pub(crate) fn end_name(&mut self, minis: Range<u32>) {
+        minis.for_each(|mini| self.named[mini as usize] -= 1);
+    }
+
+    /// Does an outstanding range write name the free blocks around a bit?
+    pub(crate) fn is_named_at(&self, bit: u32) -> bool {
+        self.named[(bit / BLOCKS_PER_MINI_GROUP) as usize] > 0
+    }
+
+    /// Does one name any block of it?
+    pub(crate) fn is_named(&self) -> bool {
+        self.named.iter().any(|&count| count > 0)
     }
 
     /// All its free blocks.

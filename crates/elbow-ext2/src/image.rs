@@ -16,9 +16,9 @@ use elbow_file::{Handle, Storage};
 use rand::{RngCore, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
-use crate::filesystem::Ext2;
 use crate::geometry::{DESCRIPTOR_BYTES, FIRST_INODE};
 use crate::inode::{Inode, Node};
+use crate::volume::Volume;
 use crate::{BLOCK_BYTES, BLOCKS_PER_GROUP, Ext2Error, Purpose};
 
 const MAGIC: u16 = 0xef53;
@@ -53,30 +53,19 @@ impl Bytes {
     }
 }
 
-impl Ext2 {
-    /// Writes an image into an empty file, which becomes as long as the file system: sparse, with all that is not data.
-    ///
-    /// ```
-    /// use elbow_ext2::{Ext2, Options};
-    /// use elbow_file::{RealStorage, Storage};
-    ///
-    /// let mut fs = Ext2::new(Options::new(2_000))?;
-    /// let file = RealStorage::temporary(std::path::Path::new("/tmp")).unwrap();
-    /// fs.write_image(&RealStorage, &file)?;
-    /// assert_eq!(RealStorage.stat_handle(&file).unwrap().size, 2_000 * 4096);
-    /// # Ok::<(), elbow_ext2::Ext2Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// [`Ext2Error::NotSynced`] if there is something left to write; [`Ext2Error::Image`] for what the storage says.
-    pub fn write_image(&mut self, storage: &dyn Storage, file: &Handle) -> Result<(), Ext2Error> {
-        let inodes: Vec<u32> = self.inodes.keys().copied().collect();
-        inodes.into_iter().for_each(|ino| self.discard_preallocation(ino));
-        let data_left = self.dirty_blocks + self.writeback_blocks + self.placing;
-        if data_left > 0 || !self.in_flight.is_empty() {
-            return Err(Ext2Error::NotSynced(self.left()));
-        }
-        let size = u64::from(self.geometry.blocks) * BLOCK_BYTES as u64;
+/// A file system as it would lie on the disk.
+pub(crate) struct Image<'v> {
+    volume: &'v Volume,
+}
+
+impl<'v> Image<'v> {
+    pub(crate) fn of(volume: &'v Volume) -> Self {
+        Self { volume }
+    }
+
+    /// Writes it into an empty file, which becomes as long as the file system: sparse, with all that is not data.
+    pub(crate) fn write(&self, storage: &dyn Storage, file: &Handle) -> Result<(), Ext2Error> {
+        let size = u64::from(self.volume.geometry().blocks) * BLOCK_BYTES as u64;
         let failed = |offset| move |errno| Ext2Error::Image { offset, errno };
         storage.truncate(file, size).map_err(failed(size))?;
         for block in self.blocks_with_content() {
@@ -91,12 +80,17 @@ impl Ext2 {
 
     fn blocks_with_content(&self) -> Vec<u32> {
         let mut blocks = Vec::new();
-        for group in 0..self.geometry.groups {
+        for group in 0..self.volume.geometry().groups {
             let first = group * BLOCKS_PER_GROUP;
-            blocks.extend(first..self.geometry.table_first(group));
+            blocks.extend(first..self.volume.geometry().table_first(group));
         }
-        blocks.extend(self.inodes.keys().map(|&ino| self.geometry.inode_block(ino)));
-        for inode in self.inodes.values() {
+        blocks.extend(
+            self.volume
+                .inodes()
+                .iter()
+                .map(|(ino, _)| self.volume.geometry().inode_block(ino)),
+        );
+        for (_, inode) in self.volume.inodes().iter() {
             let directory = inode.is_directory().then_some(&inode.map);
             blocks.extend(directory.into_iter().flatten().copied());
             blocks.extend(inode.nodes.values());
@@ -106,34 +100,34 @@ impl Ext2 {
         blocks
     }
 
-    /// What a block holds, if it is not the data of a file: what a write of it would put on the disk now.
-    pub fn content(&self, block: u32) -> Option<Vec<u8>> {
+    /// What a block holds, if it is not the data of a file.
+    pub(crate) fn content(&self, block: u32) -> Option<Vec<u8>> {
         let group = block / BLOCKS_PER_GROUP;
-        let state = self.groups.get(group as usize)?;
-        let bitmap = self.geometry.block_bitmap_block(group);
-        let table = self.geometry.table_first(group);
+        let state = self.volume.space().groups().get(group as usize)?;
+        let bitmap = self.volume.geometry().block_bitmap_block(group);
+        let table = self.volume.geometry().table_first(group);
         Some(match block {
             _ if block == bitmap => state.blocks().to_block(),
-            _ if block == bitmap + 1 => state.inodes.to_block(),
+            _ if block == bitmap + 1 => state.inodes().to_block(),
             _ if block < bitmap && block.is_multiple_of(BLOCKS_PER_GROUP) => self.superblock(group),
             _ if block < bitmap => self.descriptors(block % BLOCKS_PER_GROUP - 1),
-            _ if block < table + self.geometry.table_blocks => self.inode_table(group, block - table),
+            _ if block < table + self.volume.geometry().table_blocks => self.inode_table(group, block - table),
             _ => return self.owned_content(block),
         })
     }
 
     /// What a block of the file system holds; data for what is free, too.
-    pub fn purpose_of(&self, block: u32) -> Purpose {
-        let owned = || match self.node_owner.contains_key(&block) {
+    pub(crate) fn purpose_of(&self, block: u32) -> Purpose {
+        let owned = || match self.volume.inodes().owner_of(block).is_some() {
             true => Purpose::Indirect,
             false if self.directory_block(block).is_some() => Purpose::Directory,
             false => Purpose::Data,
         };
-        self.fixed_purpose(block).unwrap_or_else(owned)
+        self.volume.geometry().fixed_purpose(block).unwrap_or_else(owned)
     }
 
     fn directory_block(&self, block: u32) -> Option<&[u8]> {
-        self.inodes.values().find_map(|inode| {
+        self.volume.inodes().iter().find_map(|(_, inode)| {
             let directory = inode.directory.as_ref()?;
             let number = inode.map.iter().position(|&place| place == block)?;
             Some(directory.block(number as u32))
@@ -141,50 +135,60 @@ impl Ext2 {
     }
 
     fn owned_content(&self, block: u32) -> Option<Vec<u8>> {
-        let Some((ino, node)) = self.node_owner.get(&block) else {
+        let Some((ino, node)) = self.volume.inodes().owner_of(block) else {
             return self.directory_block(block).map(<[u8]>::to_vec);
         };
-        let pointers = self.inodes[ino].pointers(*node);
+        let pointers = self.volume.inode(ino).pointers(node);
         Some(pointers.into_iter().flat_map(u32::to_le_bytes).collect())
     }
 
     fn superblock(&self, group: u32) -> Vec<u8> {
         let mut block = Bytes::zeros(BLOCK_BYTES);
         let at = if group == 0 { 1024 } else { 0 };
-        let free_inodes: u32 = self.groups.iter().map(|group| group.inodes.clear_count()).sum();
-        let time = self.seconds();
-        let large = self.inodes.values().any(|inode| inode.size > i32::MAX as u64);
+        let free_inodes: u32 = self
+            .volume
+            .space()
+            .groups()
+            .iter()
+            .map(|group| group.inodes().clear_count())
+            .sum();
+        let time = self.volume.seconds();
+        let large = self
+            .volume
+            .inodes()
+            .iter()
+            .any(|(_, inode)| inode.size > i32::MAX as u64);
         let mut put32 = |offset: usize, value: u32| block.put32(at + offset, value);
-        put32(0, self.geometry.inodes());
-        put32(4, self.geometry.blocks);
-        put32(12, self.free_blocks as u32);
+        put32(0, self.volume.geometry().inodes());
+        put32(4, self.volume.geometry().blocks);
+        put32(12, self.volume.space().unused_blocks() as u32);
         put32(16, free_inodes);
         put32(24, 2); // 1024 << 2 bytes a block
         put32(28, 2); // the same for fragments
         put32(32, BLOCKS_PER_GROUP);
         put32(36, BLOCKS_PER_GROUP);
-        put32(40, self.geometry.inodes_per_group);
+        put32(40, self.volume.geometry().inodes_per_group);
         put32(44, time); // mounted
         put32(48, time); // written
-        put32(64, self.options.epoch); // checked
+        put32(64, self.volume.options().epoch); // checked
         put32(76, 1); // revision
         put32(84, FIRST_INODE);
         put32(96, INCOMPAT);
         put32(100, SPARSE_SUPER | if large { LARGE_FILE } else { 0 });
-        put32(264, self.options.epoch); // made
+        put32(264, self.volume.options().epoch); // made
         let mut put16 = |offset: usize, value: u16| block.put16(at + offset, value);
         put16(54, u16::MAX); // no limit to the number of mounts
         put16(56, MAGIC);
         put16(58, 1); // unmounted cleanly
         put16(60, 1); // go on after errors
-        put16(88, self.geometry.inode_bytes as u16);
+        put16(88, self.volume.geometry().inode_bytes as u16);
         put16(90, group as u16);
-        if self.geometry.inode_bytes > 128 {
+        if self.volume.geometry().inode_bytes > 128 {
             put16(348, EXTRA_INODE_BYTES);
             put16(350, EXTRA_INODE_BYTES);
         }
         let mut uuid = [0; 16];
-        Xoshiro256PlusPlus::seed_from_u64(self.options.seed).fill_bytes(&mut uuid);
+        Xoshiro256PlusPlus::seed_from_u64(self.volume.options().seed).fill_bytes(&mut uuid);
         uuid[6] = uuid[6] & 0x0f | 0x40;
         uuid[8] = uuid[8] & 0x3f | 0x80;
         block.put(at + 104, &uuid);
@@ -195,25 +199,28 @@ impl Ext2 {
     fn descriptors(&self, number: u32) -> Vec<u8> {
         let mut block = Bytes::zeros(BLOCK_BYTES);
         let per_block = (BLOCK_BYTES / DESCRIPTOR_BYTES) as u32;
-        let groups = number * per_block..((number + 1) * per_block).min(self.geometry.groups);
+        let groups = number * per_block..((number + 1) * per_block).min(self.volume.geometry().groups);
         for (index, group) in groups.enumerate() {
-            let (at, state) = (index * DESCRIPTOR_BYTES, &self.groups[group as usize]);
-            block.put32(at, self.geometry.block_bitmap_block(group));
-            block.put32(at + 4, self.geometry.inode_bitmap_block(group));
-            block.put32(at + 8, self.geometry.table_first(group));
+            let (at, state) = (index * DESCRIPTOR_BYTES, self.volume.space().group(group));
+            block.put32(at, self.volume.geometry().block_bitmap_block(group));
+            block.put32(at + 4, self.volume.geometry().inode_bitmap_block(group));
+            block.put32(at + 8, self.volume.geometry().table_first(group));
             block.put16(at + 12, state.blocks().clear_count() as u16);
-            block.put16(at + 14, state.inodes.clear_count() as u16);
-            block.put16(at + 16, state.directories as u16);
+            block.put16(at + 14, state.inodes().clear_count() as u16);
+            block.put16(at + 16, state.directories() as u16);
         }
         block.0
     }
 
     fn inode_table(&self, group: u32, number: u32) -> Vec<u8> {
-        let (size, count) = (self.geometry.inode_bytes as usize, self.geometry.inodes_per_block());
-        let first = group * self.geometry.inodes_per_group + number * count + 1;
+        let (size, count) = (
+            self.volume.geometry().inode_bytes as usize,
+            self.volume.geometry().inodes_per_block(),
+        );
+        let first = group * self.volume.geometry().inodes_per_group + number * count + 1;
         let mut block = Bytes::zeros(BLOCK_BYTES);
         for (index, ino) in (first..first + count).enumerate() {
-            if let Some(inode) = self.inodes.get(&ino) {
+            if let Some(inode) = self.volume.inodes().get(ino) {
                 put_inode(&mut block, index * size, inode, ino);
                 if size > 128 {
                     block.put16(index * size + 128, EXTRA_INODE_BYTES);

@@ -6,7 +6,6 @@ use std::ops::Range;
 use elbow_ranges::RangeSet;
 
 use crate::directory::Directory;
-use elbow_disk::Ps;
 
 /// Blocks that an inode points to itself.
 pub(crate) const DIRECT: u32 = 12;
@@ -55,6 +54,13 @@ impl Node {
     }
 }
 
+/// What one block of a range write will be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Slot {
+    Data(u32),
+    Node(Node),
+}
+
 /// One file or directory.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Inode {
@@ -77,8 +83,6 @@ pub(crate) struct Inode {
     pub(crate) reading: RangeSet,
     /// Blocks of the file that somebody waits for, all of which have to be in memory at one time.
     pub(crate) wanted: RangeSet,
-    /// Since when there is something to write, the inode itself included.
-    pub(crate) dirty_since: Option<Ps>,
     /// Writes of its data that are queued or in flight.
     pub(crate) writes: u32,
     /// Blocks, and indirect blocks, for which the disk is picking a place.
@@ -121,6 +125,95 @@ impl Inode {
     /// Indirect blocks that a block of the file needs and that have no place.
     pub(crate) fn missing_nodes(&self, block: u32) -> impl Iterator<Item = Node> + '_ {
         Node::on_the_way(block).filter(|node| !self.nodes.contains_key(node))
+    }
+
+    /// Blocks without a place, and without a promise of one, that have to be had to write some.
+    pub(crate) fn still_needed(&self, touched: Range<u32>) -> u64 {
+        let ahead = u64::from(self.preallocated.end - self.preallocated.start);
+        let mut nodes = BTreeSet::new();
+        let mut needed = 0;
+        for block in touched.filter(|&block| self.place(block).is_none()) {
+            needed += u64::from(!self.has_promise(block));
+            nodes.extend(self.missing_nodes(block));
+        }
+        let held = |node: &Node| self.promised.contains(node) || self.placing_nodes.contains(node);
+        (needed + nodes.iter().filter(|node| !held(node)).count() as u64).saturating_sub(ahead)
+    }
+
+    /// Is a place promised to a block of the file, or being picked by the disk?
+    fn has_promise(&self, block: u32) -> bool {
+        self.unplaced.contains(block.into()) || self.placing.contains(block.into())
+    }
+
+    /// Notes that a block of the file, and what is missing on the way to it, is promised a place. How many of them were not before.
+    pub(crate) fn promise(&mut self, block: u32) -> u64 {
+        if self.has_promise(block) {
+            return 0;
+        }
+        self.unplaced.insert(block.into(), u64::from(block) + 1);
+        let missing: Vec<Node> = self.missing_nodes(block).collect();
+        let new = missing
+            .into_iter()
+            .filter(|node| !self.placing_nodes.contains(node) && self.promised.insert(*node))
+            .count();
+        1 + new as u64
+    }
+
+    /// Forgets what was promised from a block of the file on. How many that was.
+    pub(crate) fn end_promises(&mut self, from: u32) -> u64 {
+        let before = self.unplaced.total_bytes() + self.promised.len() as u64;
+        self.unplaced.remove(from.into(), u64::MAX);
+        let unplaced = &self.unplaced;
+        self.promised
+            .retain(|node| unplaced.overlaps(node.covers().start.into(), node.covers().end.into()));
+        before - unplaced.total_bytes() - self.promised.len() as u64
+    }
+
+    /// Is the disk picking places for some of it?
+    pub(crate) fn is_being_placed(&self) -> bool {
+        !self.placing.is_empty() || !self.placing_nodes.is_empty()
+    }
+
+    /// The disk picks places for these instead of what promised them.
+    pub(crate) fn begin_placing(&mut self, slots: &[Slot]) {
+        for slot in slots {
+            match *slot {
+                Slot::Data(block) => {
+                    self.unplaced.remove(block.into(), u64::from(block) + 1);
+                    self.placing.insert(block.into(), u64::from(block) + 1);
+                }
+                Slot::Node(node) => {
+                    self.promised.remove(&node);
+                    self.placing_nodes.insert(node);
+                }
+            }
+        }
+    }
+
+    /// The disk has picked.
+    pub(crate) fn end_placing(&mut self) {
+        self.placing = RangeSet::new();
+        self.placing_nodes.clear();
+    }
+
+    /// What lies one after the other if some blocks of the file do: indirect blocks stand before what they point to.
+    pub(crate) fn slots(&self, blocks: &Range<u32>, most: u32) -> Vec<Slot> {
+        let mut new = Vec::new();
+        let mut slots = Vec::new();
+        for block in blocks.clone() {
+            for node in self.missing_nodes(block) {
+                if !new.contains(&node) {
+                    new.push(node);
+                    slots.push(Slot::Node(node));
+                }
+            }
+            slots.push(Slot::Data(block));
+            if slots.len() >= most as usize {
+                break;
+            }
+        }
+        slots.truncate(most as usize);
+        slots
     }
 
     /// Blocks on the disk, indirect ones included.

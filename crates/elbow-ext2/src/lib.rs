@@ -5,9 +5,10 @@
 //!        |                                     |
 //!        v                                     v
 //!   +-- Ext2 ------------------------------------------+
-//!   |  names   directories   inodes   maps of blocks   |
-//!   |  classic allocation     claims on ranges         |
-//!   |  write-back cache: data, then what points to it  |
+//!   |  Volume   Inodes: names, files, what they point to|
+//!   |           Space: bitmaps, promises, claims       |
+//!   |           Cache: what is dirty, since when       |
+//!   |  Queue    data, then what points to it           |
 //!   +-----|--------------------------------^-----------+
 //!         | Request: a place, or a range   | Completed: where it went
 //!         v                                |
@@ -33,10 +34,8 @@
 //! docs/design/ext2-model.md.
 
 mod bitmap;
-mod blocks;
 mod cache;
 mod claims;
-mod data;
 mod directory;
 mod disk;
 mod error;
@@ -45,24 +44,27 @@ mod geometry;
 mod group;
 mod image;
 mod inode;
-mod issue;
+mod inodes;
 mod modelled_disk;
-mod names;
 mod options;
+mod queue;
+mod resident;
 mod run;
+mod space;
 mod statistics;
 mod strace;
 mod trace;
+mod volume;
 mod workload;
 
 pub use disk::{Completed, ConstantDisk, Disk, Purpose, Request, RequestId, Target};
 pub use error::{Ext2Error, TraceError};
-pub use filesystem::{Ext2, Outcome};
+pub use filesystem::Ext2;
 pub use modelled_disk::{ModelledDisk, Work};
 pub use options::{Options, Policy, Region, Writeback};
 pub use run::{Report, Run};
 pub use statistics::Statistics;
-pub use trace::{Action, Operation, Trace, TraceSummary};
+pub use trace::{Action, Operation, Outcome, Trace, TraceSummary};
 pub use workload::{Andrew, PostMark, SmallFiles};
 
 /// Bytes of a block, the unit of allocation and of all addresses here.

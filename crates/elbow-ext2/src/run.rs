@@ -8,8 +8,8 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
-use crate::filesystem::{Ext2, Outcome};
-use crate::trace::{Action, Operation, Trace};
+use crate::filesystem::Ext2;
+use crate::trace::{Action, Operation, Outcome, Trace};
 use crate::{Disk, Ext2Error, Statistics};
 use elbow_disk::Ps;
 

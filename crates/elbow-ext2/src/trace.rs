@@ -24,6 +24,16 @@ use std::fmt;
 
 use crate::TraceError;
 
+/// What becomes of an operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It is done.
+    Done,
+    /// It has to wait for the disk: give it again after the next completion, or at once if the disk has nothing to do after
+    /// [`Ext2::next_request`](crate::Ext2::next_request) had nothing more (what was waited for was struck from the queue, with its file).
+    Wait,
+}
+
 /// The longest thought: a day. Simulated time has room for 213 of them.
 const THINK_NS_MAX: u64 = 86_400_000_000_000;
 
