@@ -13,14 +13,14 @@
 //! Source: Lemire et al., *Roaring Bitmaps: Implementation of an Optimized Software Library*, 2018.
 
 mod coding;
-mod runs;
+pub(crate) mod runs;
 
 use std::fmt;
 use std::ops::Range;
 
 use roaring::RoaringTreemap;
 
-pub(crate) use runs::Runs;
+use runs::Runs;
 
 use crate::ranges::Source;
 use crate::work::{Work, leapfrog};

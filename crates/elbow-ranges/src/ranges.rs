@@ -14,7 +14,7 @@ use std::collections::BinaryHeap;
 use std::ops::Range;
 
 use crate::Strided;
-use crate::blocks::Runs;
+use crate::blocks::runs::Runs;
 use crate::strided::Pieces;
 
 /// Sorted, disjoint, coalesced ranges; what [`Strided::iter`], [`Footprint::iter`](crate::Footprint::iter) and

@@ -9,6 +9,7 @@
 //! drive itself never changes: where the arm stands and what time it is, the caller keeps.
 
 mod description;
+mod electronics;
 mod error;
 mod geometry;
 mod mechanics;
@@ -22,7 +23,7 @@ pub use error::DriveError;
 pub use summary::{SECTOR_BYTES, Summary, ZoneSummary};
 pub use units::{Arm, Lbn, Place, Ps, Reach, Service, Track};
 
-use crate::controller::costs::Electronics;
+pub(crate) use electronics::{CacheShape, Electronics, ScatteredWrite};
 use geometry::Geometry;
 use mechanics::Turn;
 use seek::SeekTable;

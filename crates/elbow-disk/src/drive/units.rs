@@ -3,7 +3,7 @@
 use std::fmt;
 use std::ops::{Add, AddAssign, Sub, SubAssign};
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 /// Picoseconds: a time, a duration, or an angle (as the time within one turn, from 0 to the rotation period).
 ///
@@ -76,6 +76,25 @@ impl std::iter::Sum for Ps {
 impl fmt::Display for Ps {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(to, "{:.6} ms", self.ms())
+    }
+}
+
+/// No single time in a description is longer than this, in milliseconds: so times of one request cannot overflow.
+pub(crate) const TIME_MS_MAX: f64 = 1000.0;
+
+/// A duration in a description, in milliseconds there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Ms(pub(crate) Ps);
+
+impl<'de> Deserialize<'de> for Ms {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Ms, D::Error> {
+        let ms = f64::deserialize(from)?;
+        match ms {
+            _ if (0.0..=TIME_MS_MAX).contains(&ms) => Ok(Ms(Ps::from_ms(ms))),
+            _ => Err(serde::de::Error::custom(format!(
+                "{ms} is no time; expected 0 to {TIME_MS_MAX} ms"
+            ))),
+        }
     }
 }
 

@@ -8,9 +8,8 @@ use parking_lot::Mutex;
 
 use super::engine::Engine;
 use super::error::{Result, SortError, failed};
-use super::files::{Files, Temporary};
+use super::files::{Files, Sink, Temporary};
 use super::form::Source;
-use super::lane::Sink;
 use super::memory::Memory;
 use super::meter::Meter;
 use super::state::{Pass, State};

@@ -8,14 +8,14 @@ use parking_lot::Mutex;
 
 use super::RecordFormat;
 use super::error::{Result, failed};
-use super::files::{Files, RecordFile};
+use super::files::{Files, RecordFile, Sink};
 use super::form::{Formation, Source};
-use super::lane::{Checkpoint, Merge, Sink, Slice, Task};
+use super::lane::{Checkpoint, Merge};
 use super::manifest::Manifest;
 use super::memory::{DATA_SHARE, Memory, MergeMemory};
 use super::meter::{Meter, Step};
 use super::select::cut;
-use super::state::{Pass, State};
+use super::state::{Pass, Slice, State, Task};
 
 /// What a file system frees at a time.
 const BLOCK_BYTES: u64 = 4096;

@@ -9,7 +9,8 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use super::RecordFormat;
 use super::entries::RunSorter;
 use super::error::{Result, SortError};
-use super::lane::{Sink, first_cause};
+use super::files::Sink;
+use super::lane::first_cause;
 use super::memory::{Buffer, RUN_BUFFERS, buffer};
 use super::meter::Meter;
 

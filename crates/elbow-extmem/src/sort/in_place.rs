@@ -22,7 +22,7 @@ use super::files::{Files, RecordFile, Temporary, run_file_name};
 use super::manifest::{self, Manifest, Order};
 use super::memory::Memory;
 use super::meter::Meter;
-use super::state::{Pass, State};
+use super::state::{Pass, State, Task};
 use super::{Options, RecordFormat, Summary};
 
 const SUFFIX: &str = ".elbow-sort";
@@ -355,7 +355,7 @@ fn done(state: &State, size: u64, passes: u64, fan_in_max: usize) -> u64 {
         State::Merging(pass) => {
             let before = passes.saturating_sub(Pass::count(pass.runs() as u64, fan_in_max));
             let merged = pass.bounds[(pass.merged * pass.fan_in).min(pass.runs())];
-            let left: u64 = pass.lanes.iter().map(super::lane::Task::left_bytes).sum();
+            let left: u64 = pass.lanes.iter().map(Task::left_bytes).sum();
             let begun = if pass.lanes.is_empty() {
                 0
             } else {

@@ -11,37 +11,12 @@
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use super::error::{Result, SortError};
-use super::files::RecordFile;
+use super::files::{RecordFile, Sink};
 use super::memory::{BLOCKS_PER_RUN, Buffer, MergeMemory, OUTPUT_BUFFERS, buffer};
 use super::meter::Meter;
+use super::state::Task;
 use super::{RecordFormat, entries::copy_record};
 use crate::loser_tree::{EXHAUSTED, Head, LoserTree, NoTies, Ties, head, run_of};
-
-/// A part of one run: what is left of it is `at..end`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Slice {
-    pub(super) start: u64,
-    pub(super) at: u64,
-    pub(super) end: u64,
-}
-
-/// What one lane has to do: merge what is left of its slices into `out_at..`. Offsets in bytes.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Task {
-    pub(super) slices: Vec<Slice>,
-    pub(super) out_at: u64,
-}
-
-impl Task {
-    pub(super) fn left_bytes(&self) -> u64 {
-        self.slices.iter().map(|slice| slice.end - slice.at).sum()
-    }
-}
-
-/// Takes sorted bytes.
-pub(super) trait Sink: Sync {
-    fn write(&self, bytes: &[u8], at: u64) -> Result<()>;
-}
 
 /// Hears how far a lane is: everything up to `out_at` is written, and nothing before `at` in any slice is needed
 /// for the rest.

@@ -11,8 +11,6 @@
 
 use elbow_ranges::encoding::{DecodeError, Reader, Writer};
 
-use super::lane::{Slice, Task};
-
 /// Fewest bytes that a number, a slice and a lane take in the encoding.
 const NUMBER_BYTES_MIN: usize = 1;
 const SLICE_BYTES_MIN: usize = 3;
@@ -23,6 +21,27 @@ pub(super) enum State {
     Forming { formed: u64 },
     Merging(Pass),
     Finishing,
+}
+
+/// A part of one run: what is left of it is `at..end`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Slice {
+    pub(super) start: u64,
+    pub(super) at: u64,
+    pub(super) end: u64,
+}
+
+/// What one lane has to do: merge what is left of its slices into `out_at..`. Offsets in bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Task {
+    pub(super) slices: Vec<Slice>,
+    pub(super) out_at: u64,
+}
+
+impl Task {
+    pub(super) fn left_bytes(&self) -> u64 {
+        self.slices.iter().map(|slice| slice.end - slice.at).sum()
+    }
 }
 
 /// One pass over all runs.

@@ -13,8 +13,10 @@
 use std::cmp::Ordering;
 use std::ops::Range;
 
-use super::key::is_blank;
-use super::{KeyOptions, KeySpec, TextError, float, number, version};
+use super::error::TextError;
+use super::key::{KeyOptions, KeySpec, is_blank};
+use super::prefix::{common_length, first_bytes};
+use super::{float, number, version};
 
 /// What decides the order of lines.
 #[derive(Clone, Debug, Default)]
@@ -283,23 +285,4 @@ impl Key {
             .filter(counts)
             .map(move |byte| if fold { byte.to_ascii_uppercase() } else { byte })
     }
-}
-
-/// How many bytes two texts have in common in front.
-pub(super) fn common_length(a: &[u8], b: &[u8]) -> usize {
-    const STRIDE: usize = 16;
-    let strides = a.chunks_exact(STRIDE).zip(b.chunks_exact(STRIDE));
-    let same = STRIDE * strides.take_while(|(a, b)| a == b).count();
-    same + a[same..].iter().zip(&b[same..]).take_while(|(a, b)| a == b).count()
-}
-
-/// The first eight bytes as a number, zeros after the last.
-#[inline]
-fn first_bytes(content: &[u8]) -> u64 {
-    if let Some(eight) = content.first_chunk() {
-        return u64::from_be_bytes(*eight);
-    }
-    let mut bytes = [0; 8];
-    bytes[..content.len()].copy_from_slice(content);
-    u64::from_be_bytes(bytes)
 }

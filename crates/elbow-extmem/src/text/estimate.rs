@@ -1,9 +1,8 @@
 //! What a sort of text will need, reckoned without sorting.
 
-use super::SortOptions;
-use super::form::CHUNKS;
-use super::options::Memory;
-use super::passes::planned;
+use super::budget::{CHUNKS, Memory};
+use super::options::SortOptions;
+use super::plan::planned;
 
 /// Bytes of a line, its terminator included, while nobody has looked.
 pub(super) const LINE_BYTES_GUESSED: u64 = 64;
@@ -12,7 +11,7 @@ const ENTRY_BYTES: u64 = 16;
 
 /// What a sort will need. Where lines are of different lengths, runs may be a few more or less.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TextNeed {
+pub struct SortEstimate {
     /// Runs that it will form; 0: all is done in memory.
     pub runs: u64,
     /// Merges before the last.
@@ -38,13 +37,13 @@ impl SortOptions {
     /// assert_eq!(options.need(1 << 20, 99).temporary_bytes, 0); // it fits into memory
     /// ```
     #[must_use]
-    pub fn need(&self, bytes: u64, line_bytes: u64) -> TextNeed {
+    pub fn need(&self, bytes: u64, line_bytes: u64) -> SortEstimate {
         let memory = Memory::divide(self);
         let line_bytes = line_bytes.max(1);
         let chunk = (memory.chunk_bytes as u64 / (line_bytes + ENTRY_BYTES) * line_bytes).max(1);
         let runs = bytes.div_ceil(chunk);
         if runs <= CHUNKS as u64 {
-            return TextNeed {
+            return SortEstimate {
                 runs: 0,
                 merges: 0,
                 temporary_bytes: 0,
@@ -54,7 +53,7 @@ impl SortOptions {
         }
         let sizes = (0..runs).map(|run| chunk.min(bytes - run * chunk)).collect();
         let (merged, merges) = planned(sizes, memory.fan_in);
-        TextNeed {
+        SortEstimate {
             runs,
             merges,
             temporary_bytes: bytes,

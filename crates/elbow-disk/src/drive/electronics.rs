@@ -1,27 +1,8 @@
 //! What a drive's controller and bus take, beside the mechanics, and how large its cache is: parts of a description file.
 
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
 
-use crate::drive::Ps;
-
-/// No single time in a description is longer than this, in milliseconds: so times of one request cannot overflow.
-pub(crate) const TIME_MS_MAX: f64 = 1000.0;
-
-/// A duration in a description, in milliseconds there.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Ms(pub(crate) Ps);
-
-impl<'de> Deserialize<'de> for Ms {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Ms, D::Error> {
-        let ms = f64::deserialize(from)?;
-        match ms {
-            _ if (0.0..=TIME_MS_MAX).contains(&ms) => Ok(Ms(Ps::from_ms(ms))),
-            _ => Err(serde::de::Error::custom(format!(
-                "{ms} is no time; expected 0 to {TIME_MS_MAX} ms"
-            ))),
-        }
-    }
-}
+use super::units::Ms;
 
 /// Overheads of commands.
 #[derive(Clone, Debug, Default, Deserialize)]
