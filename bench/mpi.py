@@ -3,7 +3,7 @@
 
 One interleaved run: each repetition goes through all MPIs, delays, workloads and modes in turn (the modes start at another
 one each time). Every rank writes its part by one MPI_File_write_at; the workloads are elbow_study::access_patterns': interleaved
-pieces of 4 KiB and of 200 bytes (small), the paper's 3-D block, FLASH I/O and tiles (written, and read). All modes but the last three make the same requests in the same
+pieces of 4 KiB and of 200 bytes (small), the 3-D block of Aarestad et al., FLASH I/O and tiles (written, and read). All modes but the last three make the same requests in the same
 order: one per piece, data sieving off. That is checked from below, and after each round the file is: each byte, and that no
 two accesses are torn. Where a library does not do what it says that is printed, and it is not counted as correct.
 

@@ -17,7 +17,7 @@ fn write(trace: &mut Trace, pid: u32, path: &str, bytes: u64) {
     trace.push(pid, Action::Close(path.to_owned()));
 }
 
-/// Small files made in one directory by several processes in turn (the paper's Figures 9 to 11).
+/// Small files made in one directory by several processes in turn (Figures 9 to 11 of *Range Writes*).
 ///
 /// ```
 /// use elbow_ext2::SmallFiles;

@@ -1,4 +1,4 @@
-//! The three access patterns of the paper, and the plainest one, as what each rank asks for.
+//! The three access patterns of Aarestad et al., and the plainest one, as what each rank asks for.
 //!
 //! ```text
 //!   block   an array of 100^3 integers in blocks, one per rank    tile    3 x 2 overlapping displays of one picture
@@ -10,7 +10,7 @@
 //!   flash   24 variables; of each, first all blocks of rank 0, then all of rank 1, ...
 //! ```
 //!
-//! True values, which the tests hold this to (the tables of the paper and its text differ): 2,500 ranges per rank for 8 blocks, 1,156
+//! True values, which the tests hold this to (the tables of Aarestad et al. and their text differ): 2,500 ranges per rank for 8 blocks, 1,156
 //! or 1,088 or 1,024 for 27 (100 does not divide by 3: blocks are 34, 34 and 32 wide), 625 for 64; 24 for flash; 768 for a tile. At once can run: all
 //! ranks of block and flash with list locks, but 2, 3 and 4 ranks of block and one of flash with their bounding ranges; two tiles that
 //! write, all six that read.
@@ -70,7 +70,7 @@ pub struct Cost {
 }
 
 impl Workload {
-    /// All of them, as the paper has them.
+    /// All of them, with the numbers of ranks that Aarestad et al. (section 4) have.
     #[must_use]
     pub fn all() -> Vec<Self> {
         let blocks = [2, 3, 4].map(Self::block);

@@ -1,4 +1,4 @@
-//! The paper's second application: a sort of 24-byte records by a key of four bytes.
+//! The second application of *A Holesome File System*: a sort of 24-byte records by a key of four bytes.
 //!
 //! ```text
 //!   random records --> stream --sort--> stream --scan--> in order? a permutation?

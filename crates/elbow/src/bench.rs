@@ -1,4 +1,4 @@
-//! `elbow bench`: the paper's two applications, checked and timed.
+//! `elbow bench`: the two applications of *A Holesome File System*, checked and timed.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;

@@ -51,7 +51,7 @@ pub struct Setup {
 const OVERHEAD_MS: f64 = 1.07;
 
 impl Default for Setup {
-    /// As in section 4.3 of the paper: hierarchical-range scheduling, a depth of 16.
+    /// As in section 4.3 of *Range Writes*: hierarchical-range scheduling, a depth of 16.
     fn default() -> Setup {
         Setup {
             scheduler: Scheduler::Hierarchical(Walk::Pruned),

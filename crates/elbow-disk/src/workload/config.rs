@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use crate::drive::{Drive, Ps};
 
-/// Sectors of a group: 4096 blocks of 4 KiB, the 16 MB groups of the paper's simulations.
+/// Sectors of a group: 4096 blocks of 4 KiB, the 16 MB groups that *Range Writes* (section 3.4) simulates.
 pub const GROUP_SECTORS: u64 = 4096 * 8;
 
 /// A load: where requests go, how large and how free they are, and when they come.

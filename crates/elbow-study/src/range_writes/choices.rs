@@ -8,7 +8,7 @@ use elbow_disk::{Lbn, Ps};
 
 /// Figure 8.
 pub(super) fn spaced(plan: &Plan) -> Result<Figure, StudyError> {
-    // A whole track, and requests of one of its sectors: what the paper calls a block.
+    // A whole track, and requests of one of its sectors: what *Range Writes* calls a block.
     let track = plan.drive.track(Lbn(0));
     let (turn, sectors) = (plan.drive.rotation().ms(), f64::from(track.sectors));
     let choices: Vec<u32> = (1..=16).chain([20, 24, 32, 48, 64, track.sectors]).collect();

@@ -1,4 +1,4 @@
-//! What the paper says, what comes out here, and whether the two agree.
+//! What *Range Writes* says, what comes out here, and whether the two agree.
 
 use std::fmt;
 
@@ -51,12 +51,12 @@ impl fmt::Display for Verdict {
 pub(super) const SCATTER: &str =
     "Not with this seed and so few requests; it holds without --quick and with the first seed";
 
-/// One sentence of the paper.
+/// One sentence of *Range Writes*.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claim {
     /// What is said, in our words.
     pub says: &'static str,
-    /// The paper's number, or `-` where it gives none.
+    /// The number that *Range Writes* gives, or `-` where it gives none.
     pub paper: &'static str,
     /// Ours.
     pub ours: String,
@@ -92,7 +92,7 @@ pub(super) fn near(is: f64, expected: f64, tolerance: f64) -> bool {
     (is / expected - 1.0).abs() <= tolerance
 }
 
-/// Is a gain or loss in percent as the paper's? It is within 15 % of it, and in part within a third: what the paper leaves open
+/// Is a gain or loss in percent as *Range Writes* has it? It is within 15 % of it, and in part within a third: what *Range Writes* leaves open
 /// changes them so much.
 pub(super) fn as_much(is: f64, paper: f64) -> Verdict {
     if near(is, paper, 0.15) {

@@ -1,13 +1,13 @@
-//! The study of range writes, again: Figures 4 to 11 and Table 2 of the paper, each with its claims and what becomes of them here.
+//! Figures 4 to 11 and Table 2 of *Avoiding File System Micromanagement with Range Writes* (below: *Range Writes*), computed again, each with its claims and what becomes of them here.
 //!
 //! ```text
 //!   Plan { drive, seed, size } ──study──> Figure { panels, claims }
-//!                                          │         └ what the paper says, what comes out here, a verdict and its reason
+//!                                          │         └ what *Range Writes* says, what comes out here, a verdict and its reason
 //!                                          └ columns over one axis: what is drawn, and written as CSV
 //! ```
 //!
 //! `disk` and `choices` have Figures 4 to 8 (random requests), `small_files` Figures 9 to 11 and `traces` Table 2 (the ext2 model on the drive). The
-//! figure `targets` and `work` have no number in the paper: the first belongs to a claim that it makes, the second to its equations.
+//! figure `targets` and `work` have no number in *Range Writes*: the first belongs to a claim that it makes, the second to its equations.
 //! Nothing is drawn or written here. Points are simulated side by side; the same plan gives the same figures.
 //!
 //! Source: Anand et al., *Avoiding File System Micromanagement with Range Writes* (OSDI 2008), sections 3.4 and 4.3. What was found, and why:
@@ -27,7 +27,7 @@ use elbow_disk::Drive;
 use elbow_disk::workload::WorkloadError;
 use elbow_ext2::{Ext2Error, TraceError};
 
-/// What can be made, in the order of the paper.
+/// What can be made, in the order in which *Range Writes* has it.
 pub const FIGURES: [&str; 11] = ["targets", "4", "5", "6", "7", "8", "work", "9", "10", "11", "table2"];
 
 /// What a study is made with.
@@ -57,11 +57,11 @@ pub struct Figure {
     pub name: &'static str,
     /// What it is about.
     pub title: &'static str,
-    /// How it was made, and what is not known of the paper's.
+    /// How it was made, and what is not known of how *Range Writes* made it.
     pub caption: String,
     /// The graphs.
     pub panels: Vec<Panel>,
-    /// What the paper says of it.
+    /// What *Range Writes* says of it.
     pub claims: Vec<Claim>,
 }
 
@@ -107,13 +107,13 @@ pub enum StudyError {
     /// A listing or a trace of calls that is none.
     #[error(transparent)]
     Trace(#[from] TraceError),
-    /// The paper's drive is not there.
+    /// The drive of *Range Writes* is not there.
     #[error(transparent)]
     Drive(#[from] elbow_disk::DriveError),
 }
 
 impl Plan {
-    /// On the paper's drive, the HP C2247A; a quick one takes seconds and its numbers are rough.
+    /// On the drive of *Range Writes*, the HP C2247A; a quick one takes seconds and its numbers are rough.
     ///
     /// # Errors
     /// Where the built-in description is broken.

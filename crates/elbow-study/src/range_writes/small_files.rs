@@ -212,7 +212,7 @@ pub(super) fn placement(plan: &Plan) -> Result<Figure, StudyError> {
     })
 }
 
-/// In how long runs a group was filled; the paper does not say.
+/// In how long runs a group was filled; *Range Writes* does not say.
 const FILLS: [(&str, u32); 3] = [("single blocks", 1), ("runs of 4 blocks", 4), ("runs of 8 blocks", 8)];
 
 /// Figure 11.

@@ -1,6 +1,6 @@
 //! Table 2: traces of real programs on the ext2 model on the drive.
 //!
-//! The paper says of its cache that it is simple, and that writes are unordered and asynchronous, but not when they are made. Two caches are
+//! *Range Writes* says of its cache that it is simple, and that writes are unordered and asynchronous, but not when they are made. Two caches are
 //! compared here: one that writes behind the processes at once, and that of Linux 2.6.
 
 use std::sync::Arc;
@@ -75,7 +75,7 @@ pub(super) const POLICIES: [(&str, Policy); 3] = [
     ("range in the group", Policy::Range(Region::Group)),
 ];
 
-/// The paper's seconds, classic and with ranges.
+/// The seconds of Table 2 of *Range Writes*, classic and with ranges.
 const PAPER: [(&str, f64, f64); 3] = [
     ("untar", 143.0, 123.1),
     ("PostMark", 29.9, 22.2),
