@@ -13,5 +13,7 @@ pub mod trace;
 pub mod workload;
 
 pub use controller::{Controller, Request, Served};
-pub use drive::{Arm, Drive, DriveError, Lbn, Place, Ps, Reach, SECTOR_BYTES, Service, Summary, Track, ZoneSummary};
+pub use drive::{
+    Arm, Drive, DriveError, Lbn, Ps, Reach, SECTOR_BYTES, SectorAddress, Service, Summary, Track, ZoneSummary,
+};
 pub use replay::{Figures, Report, replay};

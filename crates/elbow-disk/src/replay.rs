@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use crate::controller::{Controller, Served};
 use crate::drive::Ps;
-use crate::trace::{Arrival, Kind, Record, Trace, TraceError};
+use crate::trace::{Arrival, Record, RecordKind, Trace, TraceError};
 
 /// The simulated clock stops here, after 53 days: no time can overflow.
 const CLOCK_MAX: Ps = Ps(u64::MAX / 4);
@@ -111,9 +111,9 @@ struct Tally {
 impl Tally {
     fn add(&mut self, record: &Record, response: Ps, served: &Served) {
         let kind = record.kind.unwrap_or(match (record.request.write, served.hit) {
-            (true, _) => Kind::Write,
-            (false, true) => Kind::Hit,
-            (false, false) => Kind::Read,
+            (true, _) => RecordKind::Write,
+            (false, true) => RecordKind::Hit,
+            (false, false) => RecordKind::Read,
         });
         self.kinds[kind as usize].add(record.measured, response);
         self.hits_simulated += u64::from(served.hit);

@@ -24,13 +24,13 @@ use crate::{BLOCKS_PER_GROUP, BLOCKS_PER_MINI_GROUP, MINI_GROUPS, RequestId};
 
 /// A part of a group.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Within {
+pub(crate) struct GroupPart {
     pub(crate) group: u32,
     /// Mini-groups of it.
     pub(crate) minis: Range<u32>,
 }
 
-impl Within {
+impl GroupPart {
     pub(crate) fn group(group: u32) -> Self {
         let minis = 0..MINI_GROUPS;
         Self { group, minis }
@@ -59,7 +59,7 @@ pub(crate) enum Room {
 
 #[derive(Debug)]
 struct Claim {
-    within: Within,
+    within: GroupPart,
     blocks: u32,
     slack: u64,
 }
@@ -71,7 +71,7 @@ pub(crate) struct Claims {
 }
 
 /// The free blocks of a region. Shorter runs than a write are of no use to it, but leaving them out would cost more.
-fn targets(group: &Group, within: &Within, bits: Range<u32>) -> Arc<RangeSet> {
+fn targets(group: &Group, within: &GroupPart, bits: Range<u32>) -> Arc<RangeSet> {
     if within.minis == (0..MINI_GROUPS) {
         return group.free();
     }
@@ -94,7 +94,7 @@ impl Claims {
     }
 
     /// Looks for room for `blocks` contiguous ones.
-    pub(crate) fn room(&self, groups: &[Group], within: &Within, blocks: u32) -> Room {
+    pub(crate) fn room(&self, groups: &[Group], within: &GroupPart, blocks: u32) -> Room {
         let group = &groups[within.group as usize];
         let outstanding = || self.claims.values().filter(|claim| claim.within.overlaps(within));
         if !outstanding().all(|claim| claim.slack > taken(blocks, claim.blocks)) {
@@ -113,7 +113,7 @@ impl Claims {
     }
 
     /// Lets a write out into room that was found for it.
-    pub(crate) fn begin(&mut self, groups: &mut [Group], id: RequestId, within: Within, blocks: u32, slack: u64) {
+    pub(crate) fn begin(&mut self, groups: &mut [Group], id: RequestId, within: GroupPart, blocks: u32, slack: u64) {
         for claim in self.claims.values_mut().filter(|claim| claim.within.overlaps(&within)) {
             claim.slack -= taken(blocks, claim.blocks);
         }
@@ -162,8 +162,8 @@ mod tests {
             for number in 0..400 {
                 let blocks = rng.random_range(1..=4);
                 let within = match rng.random_range(0..3) {
-                    2 => Within::group(0),
-                    mini => Within::mini_group(0, mini),
+                    2 => GroupPart::group(0),
+                    mini => GroupPart::mini_group(0, mini),
                 };
                 match claims.room(&groups, &within, blocks) {
                     Room::Targets(targets, slack) => {

@@ -15,7 +15,7 @@ pub struct RequestId(pub u64);
 
 /// Where a request goes, in blocks of the file system.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Target {
+pub enum RequestTarget {
     /// Read from this block on.
     Read(u32),
     /// Written from this block on.
@@ -48,7 +48,7 @@ pub struct Request {
     /// Its name.
     pub id: RequestId,
     /// Where.
-    pub target: Target,
+    pub target: RequestTarget,
     /// How many blocks, at least 1.
     pub blocks: u32,
     /// What they hold.
@@ -86,10 +86,10 @@ const GUESSES: u32 = 8;
 ///
 /// ```
 /// use elbow_disk::Ps;
-/// use elbow_ext2::{ConstantDisk, Disk, Purpose, Request, RequestId, Target};
+/// use elbow_ext2::{ConstantDisk, Disk, Purpose, Request, RequestId, RequestTarget};
 ///
 /// let mut disk = ConstantDisk::new(Ps::from_ms(10.0));
-/// let request = Request { id: RequestId(1), target: Target::Write(7), blocks: 1, purpose: Purpose::Data };
+/// let request = Request { id: RequestId(1), target: RequestTarget::Write(7), blocks: 1, purpose: Purpose::Data };
 /// disk.submit(Ps::from_ms(5.0), &request);
 /// assert_eq!(disk.next_at(), Some(Ps::from_ms(15.0)));
 /// assert_eq!(disk.complete().map(|done| done.place), Some(7));
@@ -184,8 +184,8 @@ impl Disk for ConstantDisk {
     fn complete(&mut self) -> Option<Completed> {
         let Queued { request, done, struck } = self.queue.pop_front()?;
         let place = match &request.target {
-            Target::Read(place) | Target::Write(place) => *place,
-            Target::WriteRange(targets) => self.pick(targets, &struck, request.blocks),
+            RequestTarget::Read(place) | RequestTarget::Write(place) => *place,
+            RequestTarget::WriteRange(targets) => self.pick(targets, &struck, request.blocks),
         };
         for other in &mut self.queue {
             other

@@ -57,7 +57,7 @@ mod trace;
 mod volume;
 mod workload;
 
-pub use disk::{Completed, ConstantDisk, Disk, Purpose, Request, RequestId, Target};
+pub use disk::{Completed, ConstantDisk, Disk, Purpose, Request, RequestId, RequestTarget};
 pub use error::{Ext2Error, TraceError};
 pub use filesystem::Ext2;
 pub use modelled_disk::{ModelledDisk, Work};

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use elbow_disk::device::{FinishedRequest, PlaceNeed, QueuedDrive, QueuedRequest, Setup};
 use elbow_disk::{Drive, Lbn, Ps, SECTOR_BYTES};
 
-use crate::{BLOCK_BYTES, Completed, Disk, Purpose, Request, RequestId, Target};
+use crate::{BLOCK_BYTES, Completed, Disk, Purpose, Request, RequestId, RequestTarget};
 
 /// Sectors of a block.
 const SECTORS: u32 = (BLOCK_BYTES as u64 / SECTOR_BYTES) as u32;
@@ -112,9 +112,9 @@ impl Disk for ModelledDisk<'_> {
         };
         let units = request.blocks;
         let (asked, purpose) = match &request.target {
-            Target::Read(block) => (at(*block, false), None),
-            Target::Write(block) => (at(*block, true), Some(request.purpose)),
-            Target::WriteRange(free) => {
+            RequestTarget::Read(block) => (at(*block, false), None),
+            RequestTarget::Write(block) => (at(*block, true), Some(request.purpose)),
+            RequestTarget::WriteRange(free) => {
                 let need = PlaceNeed { units, align: 1 };
                 (QueuedRequest::Within { free, need }, Some(request.purpose))
             }

@@ -6,7 +6,7 @@ use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
 
 use crate::inode::Slot;
-use crate::{Purpose, Request, RequestId, Target};
+use crate::{Purpose, Request, RequestId, RequestTarget};
 
 /// How far the elevator sees in the queue.
 const MERGE_WINDOW: usize = 128;
@@ -133,7 +133,13 @@ impl Queue {
     }
 
     /// Makes a request, which is in flight from now on.
-    pub(crate) fn send(&mut self, target: Target, blocks: u32, purpose: Purpose, in_flight: InFlight) -> Request {
+    pub(crate) fn send(
+        &mut self,
+        target: RequestTarget,
+        blocks: u32,
+        purpose: Purpose,
+        in_flight: InFlight,
+    ) -> Request {
         self.last_request += 1;
         let id = RequestId(self.last_request);
         self.in_flight.insert(id, in_flight);

@@ -23,7 +23,7 @@ use elbow_ranges::RangeSet;
 use rand::RngCore;
 
 use crate::cache::Cache;
-use crate::claims::{Claims, Room, Within};
+use crate::claims::{Claims, GroupPart, Room};
 use crate::geometry::Geometry;
 use crate::group::{Group, directory_group, file_group};
 use crate::{BLOCKS_PER_GROUP, BLOCKS_PER_MINI_GROUP, Ext2Error, MINI_GROUPS, Purpose, RequestId};
@@ -42,7 +42,7 @@ pub(crate) struct Space {
 
 /// What came of a search for room.
 pub(crate) enum Found {
-    Room(Within, Arc<RangeSet>, u64),
+    Room(GroupPart, Arc<RangeSet>, u64),
     Later,
     None,
 }
@@ -190,7 +190,7 @@ impl Space {
     }
 
     /// Looks for room for contiguous blocks in some regions, in this order; those in group `own` are worth waiting for.
-    pub(crate) fn find_room(&self, regions: impl Iterator<Item = Within>, own: u32, blocks: u32) -> Found {
+    pub(crate) fn find_room(&self, regions: impl Iterator<Item = GroupPart>, own: u32, blocks: u32) -> Found {
         let mut later = false;
         for within in regions {
             if later && within.group != own {
@@ -206,7 +206,7 @@ impl Space {
     }
 
     /// Lets a range write out into room that was found for it. How many are outstanding now.
-    pub(crate) fn begin_claim(&mut self, id: RequestId, within: Within, blocks: u32, slack: u64) -> u64 {
+    pub(crate) fn begin_claim(&mut self, id: RequestId, within: GroupPart, blocks: u32, slack: u64) -> u64 {
         self.claims.begin(&mut self.groups, id, within, blocks, slack);
         self.claims.len() as u64
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::{Purpose, Request, Target};
+use crate::{Purpose, Request, RequestTarget};
 
 /// Requests handed out so far.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -27,17 +27,17 @@ impl Statistics {
     pub(crate) fn count(&mut self, request: &Request) {
         let blocks = u64::from(request.blocks);
         match request.target {
-            Target::Read(_) => {
+            RequestTarget::Read(_) => {
                 self.reads += 1;
                 self.blocks_read += blocks;
             }
-            Target::Write(_) | Target::WriteRange(_) => {
+            RequestTarget::Write(_) | RequestTarget::WriteRange(_) => {
                 let (requests, total) = self.writes.entry(request.purpose).or_default();
                 *requests += 1;
                 *total += blocks;
             }
         }
-        self.range_writes += u64::from(matches!(request.target, Target::WriteRange(_)));
+        self.range_writes += u64::from(matches!(request.target, RequestTarget::WriteRange(_)));
     }
 
     /// Blocks of all writes.

@@ -7,7 +7,7 @@ use elbow_disk::device::Setup;
 use elbow_disk::sched::Scheduler;
 use elbow_disk::workload::{Moment, Overheads};
 use elbow_disk::{Controller, Drive, Lbn, Ps};
-use elbow_ext2::{Disk, ModelledDisk, Purpose, Request, RequestId, Target};
+use elbow_ext2::{Disk, ModelledDisk, Purpose, Request, RequestId, RequestTarget};
 use elbow_ranges::RangeSet;
 use elbow_testkit::cases::seeds;
 use rand::{Rng, SeedableRng};
@@ -20,7 +20,7 @@ fn hp() -> Arc<Drive> {
     Arc::new(Drive::named("hp-c2247a").expect("built in"))
 }
 
-fn request(id: u64, target: Target, blocks: u32) -> Request {
+fn request(id: u64, target: RequestTarget, blocks: u32) -> Request {
     Request {
         id: RequestId(id),
         target,
@@ -69,7 +69,10 @@ fn outstanding_range_writes_never_share_a_place() {
                 0 => free.intersection(&std::iter::once(2000..5000).collect()),
                 _ => free.clone(),
             };
-            disk.submit(now, &request(id, Target::WriteRange(Arc::new(targets.clone())), blocks));
+            disk.submit(
+                now,
+                &request(id, RequestTarget::WriteRange(Arc::new(targets.clone())), blocks),
+            );
             let others = RangeSet::new();
             out.insert(
                 id,
@@ -132,9 +135,9 @@ fn single_requests_take_the_drives_own_time() {
                 random.random(),
             );
             let target = if write {
-                Target::Write(block)
+                RequestTarget::Write(block)
             } else {
-                Target::Read(block)
+                RequestTarget::Read(block)
             };
             let (lbn, sectors) = (Lbn(u64::from(block) * 8), blocks * 8);
             let expected = controller.serve(now, elbow_disk::Request { lbn, sectors, write }).end;
@@ -152,7 +155,7 @@ fn order(setup: Setup, blocks: &[u32]) -> Vec<u64> {
     let drive = hp();
     let mut disk = ModelledDisk::new(&drive, setup);
     for (id, &block) in (0..).zip(blocks) {
-        disk.submit(Ps::ZERO, &request(id, Target::Write(block), 1));
+        disk.submit(Ps::ZERO, &request(id, RequestTarget::Write(block), 1));
     }
     std::iter::from_fn(|| disk.complete()).map(|done| done.id.0).collect()
 }
@@ -183,14 +186,17 @@ fn a_set_of_places_is_followed_through_its_changes() {
     let mut disk = ModelledDisk::new(&drive, mechanical("hrs", 4));
     let targets: Arc<RangeSet> = Arc::new(std::iter::once(100..103).collect());
     for id in 0..3 {
-        disk.submit(Ps::ZERO, &request(id, Target::WriteRange(Arc::clone(&targets)), 1));
+        disk.submit(
+            Ps::ZERO,
+            &request(id, RequestTarget::WriteRange(Arc::clone(&targets)), 1),
+        );
     }
     let mut places: Vec<u32> = std::iter::from_fn(|| disk.complete()).map(|done| done.place).collect();
     places.sort_unstable();
     assert_eq!(places, [100, 101, 102]);
     // The file system has freed one of them meanwhile: its set is the same as at first, but not what the disk kept.
     let again: Arc<RangeSet> = Arc::new(std::iter::once(101..102).collect());
-    disk.submit(Ps::from_ms(100.0), &request(3, Target::WriteRange(again), 1));
+    disk.submit(Ps::from_ms(100.0), &request(3, RequestTarget::WriteRange(again), 1));
     assert_eq!(disk.complete().map(|done| done.place), Some(101));
 }
 
@@ -204,9 +210,9 @@ fn what_it_did_adds_up() {
     let mut disk = ModelledDisk::new(&drive, setup);
     for id in 0..20 {
         let target = if id % 2 == 0 {
-            Target::Read(id * 3000)
+            RequestTarget::Read(id * 3000)
         } else {
-            Target::Write(id * 3000)
+            RequestTarget::Write(id * 3000)
         };
         disk.submit(Ps::ZERO, &request(u64::from(id), target, 2));
     }

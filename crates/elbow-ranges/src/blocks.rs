@@ -22,7 +22,7 @@ use roaring::RoaringTreemap;
 
 use runs::Runs;
 
-use crate::ranges::Source;
+use crate::ranges::RangeSource;
 use crate::work::{Work, leapfrog};
 use crate::{PatternError, Ranges};
 
@@ -190,7 +190,7 @@ impl BlockBitmap {
     /// The ranges that it covers, sorted and coalesced.
     #[must_use]
     pub fn iter(&self) -> Ranges<'_> {
-        Ranges::from_source(Source::Blocks(Box::new(self.runs())))
+        Ranges::from_source(RangeSource::Blocks(Box::new(self.runs())))
     }
 
     /// The first block that ends after a point, as bytes.

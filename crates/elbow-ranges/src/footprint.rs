@@ -25,7 +25,7 @@ use std::sync::Arc;
 
 use crate::compress::find;
 use crate::list::List;
-use crate::ranges::{Run, Source};
+use crate::ranges::{RangeSource, Run};
 use crate::{BlockBitmap, PatternError, Ranges, Strided};
 pub use coarsen::Mode;
 
@@ -256,7 +256,7 @@ impl Footprint {
     #[must_use]
     pub fn iter(&self) -> Ranges<'_> {
         match &self.form {
-            Form::Whole => Ranges::from_source(Source::List([ALL].iter())),
+            Form::Whole => Ranges::from_source(RangeSource::List([ALL].iter())),
             Form::Pattern(pattern) => pattern.iter(),
             Form::Blocks(blocks) => blocks.iter(),
             Form::List(list) => Ranges::merge(list.sources()),

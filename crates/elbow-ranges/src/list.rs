@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use crate::Strided;
 use crate::encoding::varint_bytes;
-use crate::ranges::{Run, Source};
+use crate::ranges::{RangeSource, Run};
 
 /// Runs and patterns, each by start.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -27,9 +27,12 @@ impl List {
         starts.into_iter().flatten().min().unwrap_or(0)..ends.into_iter().flatten().max().unwrap_or(0)
     }
 
-    pub(crate) fn sources(&self) -> impl Iterator<Item = Source<'_>> {
-        let patterns = self.patterns.iter().map(|pattern| Source::Pattern(pattern.pieces()));
-        patterns.chain([Source::List(self.runs.iter())])
+    pub(crate) fn sources(&self) -> impl Iterator<Item = RangeSource<'_>> {
+        let patterns = self
+            .patterns
+            .iter()
+            .map(|pattern| RangeSource::Pattern(pattern.pieces()));
+        patterns.chain([RangeSource::List(self.runs.iter())])
     }
 }
 

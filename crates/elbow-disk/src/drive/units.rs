@@ -119,7 +119,7 @@ pub struct Arm {
 
 /// A physical sector.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Place {
+pub struct SectorAddress {
     /// Its track.
     pub arm: Arm,
     /// Its number on the track, in the order in which sectors pass the head; 0 is the track's first.

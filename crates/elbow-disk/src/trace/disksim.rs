@@ -1,7 +1,7 @@
 //! DiskSim's two text formats.
 
 use super::line::Line;
-use super::{Arrival, Kind, Parsed, Reader};
+use super::{Arrival, Parsed, Reader, RecordKind};
 use crate::drive::Ps;
 
 /// `arrival_ms device lbn sectors flags`
@@ -68,9 +68,9 @@ impl Reader for Validate {
         let think = words.time("time to the next request in us", 1e-3)?;
         words.end()?;
         let kind = match (op, tag) {
-            ("W", _) => Kind::Write,
-            ("R", "Hit") => Kind::Hit,
-            ("R", _) => Kind::Read,
+            ("W", _) => RecordKind::Write,
+            ("R", "Hit") => RecordKind::Hit,
+            ("R", _) => RecordKind::Read,
             _ => return Err(format!("`{op}` is neither R nor W")),
         };
         let arrival = Arrival::After(std::mem::replace(&mut self.think, think));
@@ -78,7 +78,7 @@ impl Reader for Validate {
             arrival,
             lbn,
             sectors,
-            write: kind == Kind::Write,
+            write: kind == RecordKind::Write,
             kind: Some(kind),
             measured,
         }))

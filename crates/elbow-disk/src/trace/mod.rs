@@ -59,7 +59,7 @@ pub enum Arrival {
 
 /// What the trace calls a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum RecordKind {
     /// A read; one that was not cached, where the trace says so.
     Read,
     /// A read that was served from the drive's cache.
@@ -78,7 +78,7 @@ pub struct Record {
     /// What it asks for; on the drive.
     pub request: Request,
     /// What it is called, if the trace tells reads from hits.
-    pub kind: Option<Kind>,
+    pub kind: Option<RecordKind>,
     /// How long it took when the trace was made.
     pub measured: Option<Ps>,
 }
@@ -120,7 +120,7 @@ struct Parsed {
     lbn: u64,
     sectors: u64,
     write: bool,
-    kind: Option<Kind>,
+    kind: Option<RecordKind>,
     measured: Option<Ps>,
 }
 

@@ -8,7 +8,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use slab::Slab;
 
 use super::drive_side::{DriveSide, TimeParts};
-use super::source::Source;
+use super::source::RequestSource;
 use super::summary::Tally;
 use super::{Arrivals, Moment, Summary, Workload, WorkloadError};
 use crate::drive::{Drive, Lbn, Ps};
@@ -94,7 +94,7 @@ impl Workload {
     ) -> Result<Summary, WorkloadError> {
         self.check()?;
         let mut queue = Queue::new(Arc::clone(drive), scheduler);
-        let source = Source::new(drive, self, scheduler, &mut queue)?;
+        let source = RequestSource::new(drive, self, scheduler, &mut queue)?;
         let mut simulation = Simulation {
             drive: DriveSide::new(drive, self.overheads, self.request_sectors),
             load: self,
@@ -120,7 +120,7 @@ struct Simulation<'a, Seen> {
     drive: DriveSide<'a>,
     load: &'a Workload,
     queue: Queue,
-    source: Source<'a>,
+    source: RequestSource<'a>,
     /// Number and arrival of each request in the system, by id.
     inside: Slab<(u64, Ps)>,
     numbered: u64,

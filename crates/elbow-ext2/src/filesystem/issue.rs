@@ -15,7 +15,7 @@ use super::Ext2;
 use crate::inode::Slot;
 use crate::queue::{FixedWrite, InFlight, Owner, Work};
 use crate::space::Found;
-use crate::{Completed, Purpose, Request, Target};
+use crate::{Completed, Purpose, Request, RequestTarget};
 
 impl Ext2 {
     /// The next request for the disk; `None` if there is none now, or it has as many as it may.
@@ -37,7 +37,8 @@ impl Ext2 {
     fn issue_read(&mut self, ino: u32, at: u32, blocks: Range<u32>) -> Request {
         let count = blocks.end - blocks.start;
         let in_flight = InFlight::Read { ino, blocks };
-        self.queue.send(Target::Read(at), count, Purpose::Data, in_flight)
+        self.queue
+            .send(RequestTarget::Read(at), count, Purpose::Data, in_flight)
     }
 
     fn issue_fixed(&mut self, write: FixedWrite) -> Option<Request> {
@@ -60,7 +61,10 @@ impl Ext2 {
         }
         let purpose = self.volume.purpose(write.at, write.owner);
         let in_flight = InFlight::Fixed(parts);
-        Some(self.queue.send(Target::Write(start), end - start, purpose, in_flight))
+        Some(
+            self.queue
+                .send(RequestTarget::Write(start), end - start, purpose, in_flight),
+        )
     }
 
     /// Is what a write in the queue was about still there? If not it is struck off.
@@ -113,7 +117,7 @@ impl Ext2 {
             let count = slots.len() as u32;
             match self.volume.find_room(ino, count) {
                 Found::Room(within, targets, slack) => {
-                    let request = self.place(ino, &blocks, slots, Target::WriteRange(targets), true);
+                    let request = self.place(ino, &blocks, slots, RequestTarget::WriteRange(targets), true);
                     let outstanding = self.volume.space_mut().begin_claim(request.id, within, count, slack);
                     let most = &mut self.statistics.ranges_outstanding_max;
                     *most = (*most).max(outstanding);
@@ -142,11 +146,18 @@ impl Ext2 {
             return None;
         }
         self.statistics.continued += 1;
-        Some(self.place(ino, blocks, slots.to_vec(), Target::Write(first), false))
+        Some(self.place(ino, blocks, slots.to_vec(), RequestTarget::Write(first), false))
     }
 
     /// Asks for places for slots; what is left of the blocks goes back to the head of the queue.
-    fn place(&mut self, ino: u32, blocks: &Range<u32>, slots: Vec<Slot>, target: Target, range: bool) -> Request {
+    fn place(
+        &mut self,
+        ino: u32,
+        blocks: &Range<u32>,
+        slots: Vec<Slot>,
+        target: RequestTarget,
+        range: bool,
+    ) -> Request {
         let data = slots.iter().filter(|slot| matches!(slot, Slot::Data(_))).count() as u32;
         let rest = blocks.start + data..blocks.end;
         self.volume.inode_mut(ino).begin_placing(&slots);
@@ -155,7 +166,7 @@ impl Ext2 {
             self.volume.begin_placing(ino);
             self.queue.push_front(Work::Place { ino, blocks: rest });
         }
-        if let Target::Write(first) = target {
+        if let RequestTarget::Write(first) = target {
             self.volume.assign(ino, &slots, first);
         }
         let count = slots.len() as u32;

@@ -16,7 +16,7 @@ use crate::{Action, BLOCK_BYTES, Ext2Error, Options, Purpose, Statistics};
 /// The file system. See the [crate](crate).
 ///
 /// ```
-/// use elbow_ext2::{Action, Ext2, Options, Outcome, Target};
+/// use elbow_ext2::{Action, Ext2, Options, Outcome, RequestTarget};
 ///
 /// let mut fs = Ext2::new(Options::new(40_000))?;
 /// assert_eq!(fs.apply(7, &Action::Create("/a".into()))?, Outcome::Done);
@@ -25,7 +25,7 @@ use crate::{Action, BLOCK_BYTES, Ext2Error, Options, Purpose, Statistics};
 /// assert_eq!(fs.apply(7, &Action::Sync)?, Outcome::Wait);
 /// let request = fs.next_request().unwrap();
 /// assert_eq!(request.blocks, 2);
-/// assert!(matches!(request.target, Target::Write(_)));
+/// assert!(matches!(request.target, RequestTarget::Write(_)));
 /// # Ok::<(), elbow_ext2::Ext2Error>(())
 /// ```
 #[derive(Debug)]

@@ -15,7 +15,7 @@ use rand::{RngCore, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
 use crate::cache::Cache;
-use crate::claims::Within;
+use crate::claims::GroupPart;
 use crate::geometry::Geometry;
 use crate::inode::Inode;
 use crate::inodes::Inodes;
@@ -127,13 +127,13 @@ impl Volume {
     pub(crate) fn find_room(&self, ino: u32, blocks: u32) -> Found {
         let own = self.geometry().inode_group(ino);
         let mini = match self.options.policy {
-            Policy::Range(Region::MiniGroup) => Some(Within::mini_group(own, colour(self.inode(ino).pid))),
+            Policy::Range(Region::MiniGroup) => Some(GroupPart::mini_group(own, colour(self.inode(ino).pid))),
             _ => None,
         };
         let count = self.geometry().groups;
         let regions = mini
             .into_iter()
-            .chain((0..count).map(move |step| Within::group((own + step) % count)));
+            .chain((0..count).map(move |step| GroupPart::group((own + step) % count)));
         self.space.find_room(regions, own, blocks)
     }
 

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use elbow_disk::Ps;
-use elbow_ext2::{Action, ConstantDisk, Disk, Ext2, Ext2Error, Options, Outcome, Purpose, RequestId, Target};
+use elbow_ext2::{Action, ConstantDisk, Disk, Ext2, Ext2Error, Options, Outcome, Purpose, RequestId, RequestTarget};
 use elbow_ranges::RangeSet;
 use rand::Rng;
 use rand::rngs::StdRng;
@@ -63,9 +63,9 @@ impl Watched {
     fn pump(&mut self) {
         while let Some(request) = self.fs.next_request() {
             let out = match &request.target {
-                Target::Read(_) => None,
-                Target::Write(at) => Some(self.check_fixed(*at, request.blocks)),
-                Target::WriteRange(targets) => Some(self.check_range(targets, request.blocks)),
+                RequestTarget::Read(_) => None,
+                RequestTarget::Write(at) => Some(self.check_fixed(*at, request.blocks)),
+                RequestTarget::WriteRange(targets) => Some(self.check_range(targets, request.blocks)),
             };
             if let Some(out) = out {
                 self.out.insert(request.id, (out, request.blocks));

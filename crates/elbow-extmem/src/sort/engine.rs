@@ -9,13 +9,13 @@ use parking_lot::Mutex;
 use super::RecordFormat;
 use super::error::{Result, failed};
 use super::files::{Files, RecordFile, Sink};
-use super::form::{Formation, Source};
+use super::form::{Formation, RecordSource};
 use super::lane::{Checkpoint, Merge};
 use super::manifest::Manifest;
 use super::memory::{DATA_SHARE, Memory, MergeMemory};
 use super::meter::{Meter, Step};
 use super::select::cut;
-use super::state::{Pass, Slice, State, Task};
+use super::state::{LaneTask, Pass, RunSlice, SortState};
 
 /// What a file system frees at a time.
 const BLOCK_BYTES: u64 = 4096;
@@ -37,24 +37,24 @@ pub(super) struct Engine<'a> {
 
 impl Engine<'_> {
     /// Brings the sort from a state to its end; file 0 is then complete, and durable if there is a manifest.
-    pub(super) fn run(&mut self, mut state: State, source: &mut dyn Source) -> Result<()> {
+    pub(super) fn run(&mut self, mut state: SortState, source: &mut dyn RecordSource) -> Result<()> {
         loop {
             state = match state {
-                State::Forming { formed } => {
+                SortState::Forming { formed } => {
                     let total = self.form(formed, source)?;
                     let passes = Pass::count(total.div_ceil(self.run_bytes as u64), self.memory.fan_in_max);
                     self.meter.expect(total, total * (1 + passes), total);
                     match total {
-                        0 => State::Finishing,
-                        _ => State::Merging(Pass::first(total, self.run_bytes, self.memory.fan_in_max)),
+                        0 => SortState::Finishing,
+                        _ => SortState::Merging(Pass::first(total, self.run_bytes, self.memory.fan_in_max)),
                     }
                 }
-                State::Merging(mut pass) => {
+                SortState::Merging(mut pass) => {
                     self.merge_all(&mut pass)?;
                     pass.next(self.memory.fan_in_max)
-                        .map_or(State::Finishing, State::Merging)
+                        .map_or(SortState::Finishing, SortState::Merging)
                 }
-                State::Finishing => break,
+                SortState::Finishing => break,
             };
             self.note(&state)?;
         }
@@ -63,7 +63,7 @@ impl Engine<'_> {
     }
 
     /// Forms runs in file 1; the number of bytes in all runs.
-    fn form(&mut self, formed: u64, source: &mut dyn Source) -> Result<u64> {
+    fn form(&mut self, formed: u64, source: &mut dyn RecordSource) -> Result<u64> {
         self.meter.begin(Step::Forming);
         self.files.make(1)?;
         let formation = Formation {
@@ -88,7 +88,7 @@ impl Engine<'_> {
             return self.meter.go_on();
         }
         self.sync(1)?;
-        self.note(&State::Forming { formed: end })?;
+        self.note(&SortState::Forming { formed: end })?;
         let start = *freed / BLOCK_BYTES * BLOCK_BYTES;
         if self.free(0, start, end / BLOCK_BYTES * BLOCK_BYTES)? {
             *freed = end;
@@ -111,7 +111,7 @@ impl Engine<'_> {
             pass.lanes.clear();
             pass.merged += 1;
             if pass.merged < pass.groups() {
-                self.note(&State::Merging(pass.clone()))?;
+                self.note(&SortState::Merging(pass.clone()))?;
             }
         }
         Ok(())
@@ -133,7 +133,7 @@ impl Engine<'_> {
     }
 
     /// Splits a group so that each lane has about the same number of whole units to write.
-    fn lanes(&self, pass: &Pass, lanes: usize) -> Result<Vec<Task>> {
+    fn lanes(&self, pass: &Pass, lanes: usize) -> Result<Vec<LaneTask>> {
         let from = self.files.get(pass.from)?;
         let bounds = pass.group(pass.merged);
         let runs: Vec<_> = bounds.windows(2).map(|pair| pair[0]..pair[1]).collect();
@@ -150,12 +150,12 @@ impl Engine<'_> {
                 (out_at + share).min(end)
             };
             let cuts = cut(&runs, out_end - start, self.format, &mut read)?;
-            let slices = before.iter().zip(&cuts).map(|(start, end)| Slice {
+            let slices = before.iter().zip(&cuts).map(|(start, end)| RunSlice {
                 start: *start,
                 at: *start,
                 end: *end,
             });
-            tasks.push(Task {
+            tasks.push(LaneTask {
                 slices: slices.collect(),
                 out_at,
             });
@@ -170,7 +170,7 @@ impl Engine<'_> {
             None => self.files.get(pass.to)?,
         };
         let tasks = pass.lanes.clone();
-        let freed = |task: &Task| Mutex::new(task.slices.iter().map(|slice| slice.at).collect());
+        let freed = |task: &LaneTask| Mutex::new(task.slices.iter().map(|slice| slice.at).collect());
         let source = self.files.get(pass.from)?;
         let progress = Progress {
             engine: self,
@@ -206,7 +206,7 @@ impl Engine<'_> {
     }
 
     /// Makes a state durable, where that is wanted.
-    fn note(&self, state: &State) -> Result<()> {
+    fn note(&self, state: &SortState) -> Result<()> {
         match &self.manifest {
             Some(manifest) => manifest.lock().write(state),
             None => Ok(()),
@@ -240,10 +240,10 @@ impl Engine<'_> {
     }
 
     /// Frees again what a state says is not needed, in case it was not freed when the sort ended.
-    pub(super) fn free_again(&self, state: &State) -> Result<()> {
+    pub(super) fn free_again(&self, state: &SortState) -> Result<()> {
         match state {
-            State::Forming { formed } => self.free(0, 0, formed / BLOCK_BYTES * BLOCK_BYTES)?,
-            State::Merging(pass) => {
+            SortState::Forming { formed } => self.free(0, 0, formed / BLOCK_BYTES * BLOCK_BYTES)?,
+            SortState::Merging(pass) => {
                 let merged = pass.bounds[(pass.merged * pass.fan_in).min(pass.runs())];
                 self.free(pass.from, 0, merged / BLOCK_BYTES * BLOCK_BYTES)?;
                 for slice in pass.lanes.iter().flat_map(|lane| &lane.slices) {
@@ -252,7 +252,7 @@ impl Engine<'_> {
                 }
                 true
             }
-            State::Finishing => true,
+            SortState::Finishing => true,
         };
         Ok(())
     }
@@ -287,7 +287,7 @@ impl Checkpoint for Progress<'_, '_> {
                 slice.at = *at;
             }
             if self.engine.manifest.is_some() {
-                self.engine.note(&State::Merging(pass.clone()))?;
+                self.engine.note(&SortState::Merging(pass.clone()))?;
             }
         }
         let mut freed = self.freed[lane].lock();
@@ -316,7 +316,7 @@ pub(super) struct FileSource<'a> {
     pub(super) end: u64,
 }
 
-impl Source for FileSource<'_> {
+impl RecordSource for FileSource<'_> {
     fn fill(&mut self, buffer: &mut [u8]) -> Result<usize> {
         let bytes = (self.end - self.at).min(buffer.len() as u64) as usize;
         self.file.read(&mut buffer[..bytes], self.at)?;

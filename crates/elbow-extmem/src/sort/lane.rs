@@ -14,7 +14,7 @@ use super::error::{Result, SortError};
 use super::files::{RecordFile, Sink};
 use super::memory::{BLOCKS_PER_RUN, Buffer, MergeMemory, OUTPUT_BUFFERS, buffer};
 use super::meter::Meter;
-use super::state::Task;
+use super::state::LaneTask;
 use super::{RecordFormat, entries::copy_record};
 use crate::loser_tree::{EXHAUSTED, Head, LoserTree, NoTies, Ties, head, run_of};
 
@@ -69,7 +69,7 @@ struct Input {
 
 impl Merge<'_> {
     /// Runs all lanes, each on threads of its own.
-    pub(super) fn run(&self, tasks: &[Task]) -> Result<()> {
+    pub(super) fn run(&self, tasks: &[LaneTask]) -> Result<()> {
         std::thread::scope(|scope| {
             let lanes: Vec<_> = (tasks.iter().enumerate())
                 .map(|(lane, task)| scope.spawn(move || self.lane(lane, task)))
@@ -79,7 +79,7 @@ impl Merge<'_> {
         })
     }
 
-    fn lane(&self, lane: usize, task: &Task) -> Result<()> {
+    fn lane(&self, lane: usize, task: &LaneTask) -> Result<()> {
         let (requests, wanted) = channel::<Request>();
         let (outputs, written) = channel::<Output>();
         let (empties, empty) = channel::<Buffer>();
@@ -130,7 +130,7 @@ impl Merge<'_> {
 
     fn merge(
         &self,
-        task: &Task,
+        task: &LaneTask,
         requests: Sender<Request>,
         receivers: Vec<Receiver<Result<Filled>>>,
         outputs: &Sender<Output>,
@@ -170,7 +170,7 @@ struct Inputs<'a> {
 impl<'a> Inputs<'a> {
     fn new(
         merge: &'a Merge<'a>,
-        task: &Task,
+        task: &LaneTask,
         requests: Sender<Request>,
         receivers: Vec<Receiver<Result<Filled>>>,
     ) -> Result<Self> {
@@ -285,7 +285,12 @@ struct OutputBuffer<'a> {
 }
 
 impl<'a> OutputBuffer<'a> {
-    fn new(merge: &Merge<'_>, task: &Task, outputs: &'a Sender<Output>, empty: &'a Receiver<Buffer>) -> Result<Self> {
+    fn new(
+        merge: &Merge<'_>,
+        task: &LaneTask,
+        outputs: &'a Sender<Output>,
+        empty: &'a Receiver<Buffer>,
+    ) -> Result<Self> {
         let odd = (task.out_at % merge.unit_bytes as u64) as usize;
         Ok(Self {
             outputs,

@@ -69,7 +69,7 @@ pub struct Memory {
 
 /// What a sort will need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Need {
+pub struct RecordSortEstimate {
     /// Runs that it will form.
     pub runs: u64,
     /// Passes over all records, after run formation.
@@ -169,12 +169,12 @@ impl Memory {
 
     /// What a sort of so many bytes will need.
     #[must_use]
-    pub fn need(&self, bytes: u64) -> Need {
+    pub fn need(&self, bytes: u64) -> RecordSortEstimate {
         let runs = bytes.div_ceil(self.run_bytes as u64);
         let lanes = self.lanes_max as u64;
         // What a lane has written since it last freed something is at most a window and a buffer.
         let late = lanes * (self.window(bytes / DATA_SHARE, self.lanes_max) + self.output_bytes(1) as u64);
-        Need {
+        RecordSortEstimate {
             runs,
             passes: Pass::count(runs, self.fan_in_max),
             headroom_bytes: bytes.min((self.run_bytes as u64).max(late)) + BESIDE_BYTES,

@@ -17,7 +17,7 @@ use super::file::{FileWriter, PlacedFile};
 use super::form::{Formed, form};
 use super::input::{Input, Inputs, Opened};
 use super::lines::Lines;
-use super::merge::{Source, merge};
+use super::merge::{MergeSource, merge};
 use super::options::SortOptions;
 use super::output::{self, Output};
 use super::passes::Piece;
@@ -68,7 +68,7 @@ impl TextSort {
             Formed::InMemory(chunks) => {
                 let bytes = self.meter().read_bytes();
                 self.meter().expect(bytes, bytes, 0);
-                let sources = chunks.into_iter().map(|chunk| Source::Chunk(chunk.into_cursor()));
+                let sources = chunks.into_iter().map(|chunk| MergeSource::Chunk(chunk.into_cursor()));
                 let stream = self.write_sources(sources.collect(), output, &spill)?;
                 Ok((stream, self.summary(&spill, 0)))
             }
@@ -180,7 +180,7 @@ impl TextSort {
     /// Writes what is in memory.
     fn write_sources<W: Write + Send + 'static>(
         &self,
-        sources: Vec<Source>,
+        sources: Vec<MergeSource>,
         output: Output<W>,
         spill: &Spill,
     ) -> Result<W> {
@@ -195,7 +195,7 @@ impl TextSort {
         }
     }
 
-    fn write_in_order<W: Write + Send + 'static>(&self, sources: Vec<Source>, stream: W, name: &str) -> Result<W> {
+    fn write_in_order<W: Write + Send + 'static>(&self, sources: Vec<MergeSource>, stream: W, name: &str) -> Result<W> {
         let mut sink = Sink::new(stream, 0, &self.flow())?;
         let merged = merge(sources, self.order(), |line| sink.push(line).is_ok());
         let written = sink.finish();

@@ -21,7 +21,7 @@ use super::file::FileWriter;
 use super::input::{Input, Opened};
 use super::lanes::cut;
 use super::lines::Lines;
-use super::merge::{Source, Stream, merge};
+use super::merge::{MergeSource, Stream, merge};
 use super::plan::smallest_neighbours;
 use super::run::{AtOnce, Run, RunReader, RunWriter, Spill};
 use super::sink::Sink;
@@ -185,7 +185,7 @@ impl TextSort {
                 bytes: pieces.iter().map(Piece::bytes).sum::<u64>() * memory.lanes as u64,
             };
             let open = |piece| self.open(piece, at_once, memory, &requests);
-            let sources = pieces.into_iter().map(open).collect::<Result<Vec<Source>>>();
+            let sources = pieces.into_iter().map(open).collect::<Result<Vec<MergeSource>>>();
             drop(requests); // the thread ends with the last source
             merge(sources?, self.order(), take)
         })
@@ -198,7 +198,13 @@ impl TextSort {
         }
     }
 
-    fn open(&self, piece: Piece, at_once: AtOnce, memory: MergeMemory, requests: &Sender<Request>) -> Result<Source> {
+    fn open(
+        &self,
+        piece: Piece,
+        at_once: AtOnce,
+        memory: MergeMemory,
+        requests: &Sender<Request>,
+    ) -> Result<MergeSource> {
         let lines =
             |blocks, bytes| -> Result<Lines> { Ok(Lines::new(blocks, Block::new(bytes)?, self.options().terminator)) };
         let stream = |stream: Box<dyn Read + Send>| -> Box<dyn Blocks> { Box::new(StreamBlocks(stream)) };
@@ -235,7 +241,7 @@ impl TextSort {
                 Stream::new(lines?, failed)
             }
         };
-        Ok(Source::Stream(stream))
+        Ok(MergeSource::Stream(stream))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::claim::SCATTER;
 use super::disk::{OVERHEAD_MS, Point};
-use super::{Claim, Figure, Kind, Panel, Plan, StudyError, each, labels};
+use super::{Claim, Figure, Panel, PanelKind, Plan, StudyError, each, labels};
 use elbow_disk::workload::{Arrivals, GROUP_SECTORS, Moment, Overheads, RangeSize, Span, Workload, simulate};
 use elbow_disk::{Lbn, Ps};
 
@@ -77,7 +77,7 @@ pub(super) fn spaced(plan: &Plan) -> Result<Figure, StudyError> {
         ),
         panels: vec![Panel {
             title: "one track".into(),
-            kind: Kind::Lines,
+            kind: PanelKind::Lines,
             x: ("choices", labels(&choices)),
             y: "ms per write",
             columns: vec![("simulated".into(), simulated), ("closed form".into(), exact)],
@@ -133,7 +133,7 @@ pub(super) fn work(plan: &Plan) -> Result<Figure, StudyError> {
         caption: "Group-sized ranges. The paper gives the equations (1) and (2) and no figure.".into(),
         panels: vec![Panel {
             title: "block group".into(),
-            kind: Kind::Lines,
+            kind: PanelKind::Lines,
             x: ("outstanding requests", labels(&depths)),
             y: "estimates per decision",
             columns: schedulers

@@ -4,7 +4,7 @@
 //! of the bars of *Range Writes* into seek, rotation and transfer does; where 1.07 ms before each request matter, a claim says so.
 
 use super::claim::{SCATTER, change, near};
-use super::{Claim, Figure, Kind, Panel, Plan, StudyError, column, each, labels};
+use super::{Claim, Figure, Panel, PanelKind, Plan, StudyError, column, each, labels};
 use elbow_disk::Ps;
 use elbow_disk::workload::{Arrivals, GROUP_SECTORS, Moment, Overheads, RangeSize, Span, Summary, Workload, simulate};
 
@@ -73,7 +73,7 @@ fn positioning(of: &Summary) -> f64 {
 fn bars(of: &[Vec<Summary>; 2]) -> Vec<Panel> {
     let panel = |((title, _), of): (&(&str, Span), &Vec<Summary>)| Panel {
         title: (*title).to_owned(),
-        kind: Kind::Stacked,
+        kind: PanelKind::Stacked,
         x: ("outstanding requests", labels(&DEPTHS)),
         y: "ms per write",
         columns: vec![
@@ -124,7 +124,7 @@ pub(super) fn targets(plan: &Plan) -> Result<Figure, StudyError> {
         ),
         panels: vec![Panel {
             title: "block group".into(),
-            kind: Kind::Lines,
+            kind: PanelKind::Lines,
             x: ("targets", labels(&counts)),
             y: "ms per write",
             columns: sizes.iter().zip(all.chunks(counts.len())).map(of_size).collect(),
@@ -332,7 +332,7 @@ pub(super) fn reads(plan: &Plan) -> Result<Figure, StudyError> {
         .collect();
     let panel = |(depth, pair): (u32, usize)| Panel {
         title: format!("{depth} outstanding"),
-        kind: Kind::Lines,
+        kind: PanelKind::Lines,
         x: ("percent of reads", labels(&shares)),
         y: "ms per operation",
         columns: (0..2)

@@ -71,7 +71,7 @@ pub struct Panel {
     /// Its heading.
     pub title: String,
     /// How the columns are shown.
-    pub kind: Kind,
+    pub kind: PanelKind,
     /// What the axis is, and its places.
     pub x: (&'static str, Vec<String>),
     /// What the numbers are.
@@ -82,7 +82,7 @@ pub struct Panel {
 
 /// How columns are shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum PanelKind {
     /// A line each.
     Lines,
     /// One on top of the other: parts of a whole.

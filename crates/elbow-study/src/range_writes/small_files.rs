@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::claim::{SCATTER, Verdict, as_much, change};
 use super::traces::{Cache, Files, POLICIES};
-use super::{Claim, Figure, Kind, Panel, Plan, StudyError, each, labels};
+use super::{Claim, Figure, Panel, PanelKind, Plan, StudyError, each, labels};
 use elbow_disk::Drive;
 use elbow_ext2::{Action, BLOCKS_PER_GROUP, BLOCKS_PER_MINI_GROUP, Ext2, MINI_GROUPS, Policy, Purpose, SmallFiles};
 
@@ -152,7 +152,7 @@ pub(super) fn creation(plan: &Plan) -> Result<Figure, StudyError> {
         ),
         panels: vec![Panel {
             title: "empty group".into(),
-            kind: Kind::Bars,
+            kind: PanelKind::Bars,
             x: ("processes", labels(&processes)),
             y: "ms per write",
             columns: POLICIES
@@ -174,7 +174,7 @@ pub(super) fn placement(plan: &Plan) -> Result<Figure, StudyError> {
     let made = each(&cases, |case| Ok(case.run(&plan.drive)?.places))?;
     let panel = |(title, at): (&str, usize)| Panel {
         title: title.into(),
-        kind: Kind::Bars,
+        kind: PanelKind::Bars,
         x: ("mini-group", labels(&(0..MINI_GROUPS).collect::<Vec<_>>())),
         y: "files",
         columns: (0..2)
@@ -232,7 +232,7 @@ pub(super) fn fullness(plan: &Plan) -> Result<Figure, StudyError> {
     let of = |fill: usize, policy: usize| &times[(fill * 2 + policy) * full.len()..][..full.len()];
     let panel = |(fill, (title, _)): (usize, &(&str, u32))| Panel {
         title: format!("filled by {title}"),
-        kind: Kind::Lines,
+        kind: PanelKind::Lines,
         x: ("percent full", labels(&full)),
         y: "ms per write",
         columns: (0..2)

@@ -9,7 +9,7 @@ use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
 use super::claim::{SCATTER, as_much, change};
-use super::{Claim, Figure, Kind, Panel, Plan, StudyError, each};
+use super::{Claim, Figure, Panel, PanelKind, Plan, StudyError, each};
 use elbow_disk::device::Setup;
 use elbow_disk::{Drive, Ps};
 use elbow_ext2::{Andrew, Ext2, ModelledDisk, Options, Policy, PostMark, Region, Run, Trace, Writeback};
@@ -107,7 +107,7 @@ pub(super) fn table(plan: &Plan) -> Result<Figure, StudyError> {
     };
     let panel = |(at, (title, _)): (usize, &(&str, Cache))| Panel {
         title: (*title).into(),
-        kind: Kind::Bars,
+        kind: PanelKind::Bars,
         x: ("workload", PAPER.iter().map(|row| row.0.to_owned()).collect()),
         y: "seconds",
         columns: POLICIES
