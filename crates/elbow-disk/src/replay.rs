@@ -19,7 +19,7 @@ const CLOCK_MAX: Ps = Ps(u64::MAX / 4);
 /// Response times of some requests.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Figures {
-    /// How many.
+    /// Requests that these figures are of.
     pub requests: u64,
     /// Measured, in milliseconds; none where the trace has no measured times.
     pub mean_measured_ms: Option<f64>,
@@ -45,11 +45,11 @@ pub struct Report {
     pub hits_simulated: u64,
     /// Means of the parts of a simulated request, in milliseconds; waiting for requests before it is not in them.
     pub seek_ms: f64,
-    /// See `seek_ms`.
+    /// Until the first sector passed; a mean, as `seek_ms`.
     pub rotation_ms: f64,
-    /// See `seek_ms`.
+    /// Until the last sector had passed; a mean, as `seek_ms`.
     pub transfer_ms: f64,
-    /// See `seek_ms`.
+    /// Commands and the bus; a mean, as `seek_ms`.
     pub overhead_ms: f64,
     /// From time 0 to the last end, in simulated seconds.
     pub simulated_s: f64,

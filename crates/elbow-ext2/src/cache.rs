@@ -178,7 +178,7 @@ impl Cache {
         self.meta_in_flight.insert(block);
     }
 
-    /// It has.
+    /// The disk has written it.
     pub(crate) fn end_meta(&mut self, block: u32) {
         self.meta_in_flight.remove(&block);
     }

@@ -45,22 +45,22 @@ pub enum Purpose {
 /// One request to the disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// Its name.
+    /// By which its completion names it.
     pub id: RequestId,
-    /// Where.
+    /// The place that it reads or writes, or the places that a write may go to.
     pub target: RequestTarget,
     /// How many blocks, at least 1.
     pub blocks: u32,
-    /// What they hold.
+    /// What kind of data the blocks hold: for statistics and times.
     pub purpose: Purpose,
 }
 
 /// The end of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completed {
-    /// Which.
+    /// The request that is complete.
     pub id: RequestId,
-    /// When.
+    /// The moment of its completion; not before that of any earlier one.
     pub at: Ps,
     /// The first block, which for a range write only the disk knows.
     pub place: u32,

@@ -28,7 +28,7 @@ pub enum Ext2Error {
     /// No block is left for it.
     #[error("{path}: no space: {needed} blocks are needed and {free} are free")]
     NoSpace {
-        /// What was written.
+        /// Path of the file or directory that would have grown.
         path: String,
         /// Blocks that it needs.
         needed: u64,
@@ -41,7 +41,7 @@ pub enum Ext2Error {
     /// Beyond the doubly indirect blocks.
     #[error("{path}: {bytes} bytes are more than a file of this model can have (4 GiB)")]
     TooLarge {
-        /// The file.
+        /// Path of the file.
         path: String,
         /// Its size to be.
         bytes: u64,
@@ -67,7 +67,7 @@ pub enum Ext2Error {
         number: usize,
         /// The operation as text.
         operation: String,
-        /// Why.
+        /// What the operation ran into.
         error: Box<Ext2Error>,
     },
     /// All processes wait, and the disk has nothing to do.

@@ -38,9 +38,9 @@ pub struct ModelledDisk<'d> {
 /// What requests of one kind took, from pick to completion.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Work {
-    /// How many.
+    /// Requests of that kind.
     pub requests: u64,
-    /// Their blocks.
+    /// Blocks that they read or wrote.
     pub blocks: u64,
     /// Time to move the arm.
     pub seek: Ps,
@@ -48,12 +48,12 @@ pub struct Work {
     pub rotation: Ps,
     /// Time until the last had passed.
     pub transfer: Ps,
-    /// The rest.
+    /// Commands and the bus.
     pub overhead: Ps,
 }
 
 impl Work {
-    /// All of it.
+    /// The time from picks to completions, all parts of it.
     #[must_use]
     pub fn time(&self) -> Ps {
         self.seek + self.rotation + self.transfer + self.overhead

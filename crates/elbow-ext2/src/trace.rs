@@ -46,32 +46,32 @@ pub enum Action {
     Create(String),
     /// Writes bytes at an offset.
     Write {
-        /// The file.
+        /// Path of the file, which has to be there.
         path: String,
         /// First byte.
         offset: u64,
-        /// How many.
+        /// Bytes from there on.
         bytes: u64,
     },
     /// Writes bytes at the end.
     Append {
-        /// The file.
+        /// Path of the file, which has to be there.
         path: String,
-        /// How many.
+        /// Bytes behind its end.
         bytes: u64,
     },
     /// Reads bytes at an offset, as far as the file goes.
     Read {
-        /// The file.
+        /// Path of the file, which has to be there.
         path: String,
         /// First byte.
         offset: u64,
-        /// How many.
+        /// Bytes from there on.
         bytes: u64,
     },
     /// Sets the size of a file.
     Truncate {
-        /// The file.
+        /// Path of the file, which has to be there.
         path: String,
         /// Its new size.
         bytes: u64,
@@ -102,7 +102,7 @@ pub enum Action {
 pub struct Operation {
     /// The process; its number chooses its mini-group.
     pub pid: u32,
-    /// What it does.
+    /// What the process asks of the file system.
     pub action: Action,
 }
 
@@ -173,7 +173,7 @@ fn unescape(word: &str) -> Result<String, String> {
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Trace {
-    /// The operations.
+    /// In the order in which they begin.
     pub operations: Vec<Operation>,
 }
 
@@ -225,7 +225,7 @@ impl Trace {
         }
     }
 
-    /// Counts.
+    /// Counts operations by kind, and the bytes that they move.
     #[must_use]
     pub fn summary(&self) -> TraceSummary {
         let mut summary = TraceSummary::default();

@@ -27,9 +27,9 @@ fn write(trace: &mut Trace, pid: u32, path: &str, bytes: u64) {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SmallFiles {
-    /// How many.
+    /// Files that are made.
     pub files: u32,
-    /// Size of each.
+    /// Bytes of each file, written from its beginning.
     pub bytes: u64,
     /// Pids from 0 on; each has a mini-group of its own if there are at most 16.
     pub processes: u32,
@@ -104,7 +104,7 @@ impl Trace {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PostMark {
-    /// Files at first.
+    /// Files that are made before the transactions.
     pub files: u32,
     /// Transactions: each reads or appends, and creates or deletes.
     pub transactions: u32,
@@ -116,7 +116,7 @@ pub struct PostMark {
     pub read_bias: u32,
     /// Chances of ten that it creates rather than deletes.
     pub create_bias: u32,
-    /// For the choices.
+    /// Seed of all random choices.
     pub seed: u64,
 }
 
@@ -201,7 +201,7 @@ impl PostMark {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Andrew {
-    /// Directories.
+    /// Directories in the one that is made first.
     pub directories: u32,
     /// Source files, spread over them.
     pub files: u32,
@@ -209,7 +209,7 @@ pub struct Andrew {
     pub bytes: u64,
     /// Time to compile a file, in nanoseconds.
     pub compile_ns: u64,
-    /// For the sizes.
+    /// Seed of the sizes of files.
     pub seed: u64,
 }
 

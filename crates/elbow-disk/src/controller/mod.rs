@@ -121,7 +121,7 @@ impl<'d> Controller<'d> {
         }
     }
 
-    /// The drive.
+    /// The drive whose controller it is.
     #[must_use]
     pub fn drive(&self) -> &'d Drive {
         self.drive

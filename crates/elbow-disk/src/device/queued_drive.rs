@@ -18,7 +18,7 @@ pub enum QueuedRequest<'a> {
     At {
         /// The first one.
         lbn: Lbn,
-        /// How many there are.
+        /// Sectors in a row.
         sectors: u32,
         /// Written, not read.
         write: bool,
@@ -37,9 +37,9 @@ pub enum QueuedRequest<'a> {
 pub struct FinishedRequest {
     /// As it was submitted.
     pub id: u64,
-    /// Where it went.
+    /// First sector of the place where it was served.
     pub lbn: Lbn,
-    /// Its length.
+    /// Sectors from there on.
     pub sectors: u32,
     /// Its end, and where its time went.
     pub parts: TimeParts,

@@ -16,7 +16,7 @@ const IDLE_MAX: usize = 32;
 /// What a range write needs, in units of the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PlaceNeed {
-    /// Its length.
+    /// Units that it takes, in a row.
     pub units: u32,
     /// Its start is a multiple of so many; at least 1.
     pub align: u32,

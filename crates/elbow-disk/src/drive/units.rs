@@ -133,7 +133,7 @@ pub struct Track {
     pub first: Lbn,
     /// Logical sectors on it.
     pub sectors: u32,
-    /// Where it is.
+    /// Cylinder and surface that it lies on.
     pub arm: Arm,
     /// Physical sectors on it: one turn is so many sectors long.
     pub sectors_per_track: u32,

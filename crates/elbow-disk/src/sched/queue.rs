@@ -21,9 +21,9 @@ pub struct RegionId(usize);
 pub enum Ask {
     /// These sectors.
     At {
-        /// The first.
+        /// First of the sectors.
         lbn: Lbn,
-        /// How many.
+        /// Sectors in a row.
         sectors: u32,
         /// Whether they are written.
         write: bool,
@@ -37,9 +37,9 @@ pub enum Ask {
 pub struct Pick {
     /// As it was pushed.
     pub id: u64,
-    /// Where it begins.
+    /// First sector of the place that was picked.
     pub lbn: Lbn,
-    /// How long it is.
+    /// Sectors from there on.
     pub sectors: u32,
     /// Whether it writes.
     pub write: bool,
@@ -184,7 +184,7 @@ impl Queue {
         }
     }
 
-    /// How many wait.
+    /// Requests that wait, for places and in regions.
     #[must_use]
     pub fn len(&self) -> usize {
         self.fixed.len()

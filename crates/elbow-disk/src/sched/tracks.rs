@@ -18,7 +18,7 @@ pub(super) struct Row {
     pub(super) arm: Arm,
     /// LBN of bit 0: the first aligned sector of the track.
     pub(super) first: u64,
-    /// How many bits.
+    /// Bits of it: sectors at which a write may begin.
     pub(super) starts: u32,
     /// How many of them are set.
     pub(super) free: u32,

@@ -73,7 +73,7 @@ pub enum RecordKind {
 pub struct Record {
     /// Its line, from 1.
     pub line: u64,
-    /// When it comes.
+    /// Its time of arrival, or the pause before it.
     pub arrival: Arrival,
     /// What it asks for; on the drive.
     pub request: Request,
@@ -90,21 +90,21 @@ pub enum TraceError {
     /// The line is none of this format, or asks for what the drive does not have.
     #[error("{file}:{line}: {reason}")]
     Line {
-        /// The file.
+        /// Name of the trace, as it was given.
         file: String,
-        /// From 1.
+        /// Number of the line, from 1.
         line: u64,
-        /// What is wrong.
+        /// What is wrong with the line.
         reason: String,
     },
     /// The file cannot be read.
     #[error("{file}:{line}: cannot read: {reason}")]
     Read {
-        /// The file.
+        /// Name of the trace, as it was given.
         file: String,
         /// The line that was due.
         line: u64,
-        /// Why not.
+        /// What the system said.
         reason: io::Error,
     },
 }

@@ -21,11 +21,11 @@ pub struct Served {
     pub number: u64,
     /// Whether it wrote.
     pub write: bool,
-    /// Where it went.
+    /// First sector of the place where it was served.
     pub lbn: Lbn,
-    /// Its length.
+    /// Sectors from there on.
     pub sectors: u32,
-    /// When it came.
+    /// Time of its arrival in the queue.
     pub arrived: Ps,
     /// When it was picked.
     pub started: Ps,
@@ -37,7 +37,7 @@ pub struct Served {
     pub rotation: Ps,
     /// Time until the last sector had passed.
     pub transfer: Ps,
-    /// The rest.
+    /// Commands and the bus.
     pub overhead: Ps,
     /// Requests that still waited when it was picked.
     pub waiting: u32,

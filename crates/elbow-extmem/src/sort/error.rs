@@ -15,9 +15,9 @@ pub enum SortError {
     Storage {
         /// What was tried, as in "writing".
         tried: &'static str,
-        /// On what.
+        /// Path of the file or directory that the call was about.
         path: PathBuf,
-        /// Why it failed.
+        /// What the system said.
         errno: Errno,
     },
     /// [`Meter::stop`](super::Meter::stop) was called.
@@ -29,7 +29,7 @@ pub enum SortError {
         path.display(), size - size % record, size % record
     )]
     Truncated {
-        /// The input.
+        /// Path of the input.
         path: PathBuf,
         /// Its size in bytes.
         size: u64,
@@ -48,7 +48,7 @@ pub enum SortError {
     /// There is nothing to resume.
     #[error("{}: no sort in place of this file was begun ({} is not there)", file.display(), manifest.display())]
     NothingToResume {
-        /// The file.
+        /// Path of the file that was to be sorted on.
         file: PathBuf,
         /// Where its manifest would be.
         manifest: PathBuf,
@@ -59,7 +59,7 @@ pub enum SortError {
     /// The manifest of a sort in place cannot be read.
     #[error("{}: the manifest cannot be read, neither of its copies: {reason}", path.display())]
     BadManifest {
-        /// The manifest.
+        /// Path of the manifest.
         path: PathBuf,
         /// What is wrong with its newer copy.
         reason: DecodeError,
@@ -67,7 +67,7 @@ pub enum SortError {
     /// The manifest describes another file.
     #[error("{}: the manifest is of another file: {what}", path.display())]
     ForeignManifest {
-        /// The manifest.
+        /// Path of the manifest.
         path: PathBuf,
         /// How the files differ.
         what: String,

@@ -56,7 +56,7 @@ impl Input {
         self
     }
 
-    /// Its name.
+    /// The name by which errors mention it.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name

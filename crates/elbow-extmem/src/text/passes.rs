@@ -27,7 +27,7 @@ use super::run::{AtOnce, Run, RunReader, RunWriter, Spill};
 use super::sink::Sink;
 use super::text_sort::TextSort;
 
-/// What is merged.
+/// One source of a merge.
 pub(super) enum Piece {
     Run(Run),
     Input(Input),

@@ -5,11 +5,11 @@ use std::fmt;
 /// Whether a claim holds here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It does.
+    /// The numbers agree with the claim.
     Reproduced,
     /// The effect is there, but by as much as a third more or less, or only under some of the conditions tried.
     InPart,
-    /// It does not.
+    /// The numbers contradict it.
     Refuted,
 }
 
