@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use crate::controller::{Controller, Served};
 use crate::drive::Ps;
-use crate::trace::{Arrival, Record, RecordKind, Trace, TraceError};
+use crate::trace::{Arrival, LineError, Record, RecordKind, Trace, TraceError};
 
 /// The simulated clock stops here, after 53 days: no time can overflow.
 const CLOCK_MAX: Ps = Ps(u64::MAX / 4);
@@ -86,11 +86,10 @@ pub fn replay(
             Arrival::After(think) => now + think,
         };
         if arrival > CLOCK_MAX || now > CLOCK_MAX {
-            let reason = "the simulated clock passes 53 days".to_owned();
             return Err(TraceError::Line {
                 file,
                 line: record.line,
-                reason,
+                reason: LineError::ClockRunsOver,
             });
         }
         let served = controller.serve(now.max(arrival), record.request);

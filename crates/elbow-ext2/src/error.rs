@@ -89,5 +89,60 @@ pub struct TraceError {
     /// Line, from 1.
     pub line: usize,
     /// What is wrong with it.
-    pub reason: String,
+    pub reason: TraceProblem,
+}
+
+/// What is wrong with a line of a trace, of strace's output, or of a listing.
+///
+/// ```
+/// use elbow_ext2::Trace;
+/// let error = Trace::parse("demo", "1 chmod").unwrap_err();
+/// assert!(error.reason.to_string().starts_with("\"chmod\" is no operation"));
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+#[allow(missing_docs, reason = "the messages say what the fields are")]
+pub enum TraceProblem {
+    /// The line is too short for its operation.
+    #[error("the {0} is missing")]
+    Missing(&'static str),
+    /// The line is too long for its operation.
+    #[error("{more:?} is more than {operation} takes")]
+    TooMuch { more: String, operation: String },
+    /// No number, or one that is too large.
+    #[error("{what}: {word:?} is not a number from 0 to {most}")]
+    NotANumber {
+        what: &'static str,
+        word: String,
+        most: u64,
+    },
+    /// None of the operations.
+    #[error(
+        "{0:?} is no operation: mkdir, create, write, append, read, truncate, unlink, rmdir, rename, close, fsync, sync or think"
+    )]
+    NoOperation(String),
+    /// Nobody thinks for so long.
+    #[error("a thought of {0} ns is longer than a day")]
+    LongThought(u64),
+    /// A file cannot be so long.
+    #[error("{bytes} bytes at {offset} end beyond {}", u64::MAX)]
+    EndsBeyond { bytes: u64, offset: u64 },
+    /// Paths are written with hexadecimal digits for what is no part of a word.
+    #[error("%{0} in a path: two hexadecimal digits must follow a %")]
+    BadEscape(String),
+    /// Bytes that are no text.
+    #[error("the path {0} is not UTF-8")]
+    NotUtf8(String),
+    /// No line of strace.
+    #[error("{0:?} is no call as strace writes it: NAME(ARGUMENTS) = RESULT")]
+    NoCall(String),
+    /// strace of several processes whose calls overlap.
+    #[error("a call that was interrupted by another process; trace each process for itself (strace -ff)")]
+    Interrupted,
+    /// No line of a listing.
+    #[error("{0:?} is not a size, a tab and a path")]
+    NotAListing(String),
+    /// The size in a line of a listing.
+    #[error("{0:?} is not a size in bytes")]
+    NotASize(String),
 }

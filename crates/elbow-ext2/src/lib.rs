@@ -58,7 +58,7 @@ mod volume;
 mod workload;
 
 pub use disk::{Completed, ConstantDisk, Disk, Purpose, Request, RequestId, RequestTarget};
-pub use error::{Ext2Error, TraceError};
+pub use error::{Ext2Error, TraceError, TraceProblem};
 pub use filesystem::Ext2;
 pub use modelled_disk::{ModelledDisk, Work};
 pub use options::{Options, Policy, Region, Writeback};

@@ -6,7 +6,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use crate::TraceError;
+use crate::error::{TraceError, TraceProblem};
 use crate::trace::{Action, Trace};
 
 impl Trace {
@@ -133,7 +133,7 @@ fn unquote(text: &str) -> String {
 }
 
 /// The call in a line; `None` for one that failed, or anything else that strace says.
-fn parse_call(line: &str) -> Result<Option<Call<'_>>, String> {
+fn parse_call(line: &str) -> Result<Option<Call<'_>>, TraceProblem> {
     let (first, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
     let (pid, call) = match first.parse() {
         Ok(pid) => (pid, rest.trim_start()),
@@ -143,11 +143,9 @@ fn parse_call(line: &str) -> Result<Option<Call<'_>>, String> {
         return Ok(None);
     }
     if call.starts_with("<...") || call.ends_with("<unfinished ...>") {
-        return Err(
-            "a call that was interrupted by another process; trace each process for itself (strace -ff)".into(),
-        );
+        return Err(TraceProblem::Interrupted);
     }
-    let no_call = || format!("{line:?} is no call as strace writes it: NAME(ARGUMENTS) = RESULT");
+    let no_call = || TraceProblem::NoCall(line.to_owned());
     let (name, rest) = call.split_once('(').ok_or_else(no_call)?;
     let (arguments, result) = rest.rsplit_once(" = ").ok_or_else(no_call)?;
     let arguments = arguments.trim_end().strip_suffix(')').ok_or_else(no_call)?;
@@ -166,7 +164,7 @@ fn parse_call(line: &str) -> Result<Option<Call<'_>>, String> {
 }
 
 impl Reader<'_> {
-    fn line(&mut self, line: &str) -> Result<(), String> {
+    fn line(&mut self, line: &str) -> Result<(), TraceProblem> {
         let Some(call) = parse_call(line)? else { return Ok(()) };
         match call.name {
             "open" | "openat" | "creat" => self.open(&call),

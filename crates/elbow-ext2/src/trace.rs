@@ -22,7 +22,7 @@
 
 use std::fmt;
 
-use crate::TraceError;
+use crate::error::{TraceError, TraceProblem};
 
 /// What becomes of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -146,7 +146,7 @@ impl fmt::Display for Escaped<'_> {
     }
 }
 
-fn unescape(word: &str) -> Result<String, String> {
+fn unescape(word: &str) -> Result<String, TraceProblem> {
     let mut pieces = word.split('%');
     let mut path = pieces.next().unwrap_or_default().as_bytes().to_vec();
     for piece in pieces {
@@ -154,10 +154,10 @@ fn unescape(word: &str) -> Result<String, String> {
             .get(..2)
             .filter(|two| two.bytes().all(|digit| digit.is_ascii_hexdigit()));
         let code = digits.and_then(|two| u8::from_str_radix(two, 16).ok());
-        path.push(code.ok_or_else(|| format!("%{piece} in a path: two hexadecimal digits must follow a %"))?);
+        path.push(code.ok_or_else(|| TraceProblem::BadEscape(piece.to_owned()))?);
         path.extend(&piece.as_bytes()[2..]);
     }
-    String::from_utf8(path).map_err(|_| format!("the path {word} is not UTF-8"))
+    String::from_utf8(path).map_err(|_| TraceProblem::NotUtf8(word.to_owned()))
 }
 
 /// What processes do, in order.
@@ -293,15 +293,17 @@ impl Action {
     }
 }
 
-fn parse_line(line: &str) -> Result<Operation, String> {
+fn parse_line(line: &str) -> Result<Operation, TraceProblem> {
     let mut words = line.split_whitespace();
-    let mut word = |what: &str| words.next().ok_or_else(|| format!("the {what} is missing"));
+    let mut word = |what| words.next().ok_or(TraceProblem::Missing(what));
     let pid = word("pid")?;
-    let pid = pid
-        .parse()
-        .map_err(|_| format!("pid: {pid:?} is not a number from 0 to {}", u32::MAX))?;
+    let pid = pid.parse().map_err(|_| TraceProblem::NotANumber {
+        what: "pid",
+        word: pid.to_owned(),
+        most: u32::MAX.into(),
+    })?;
     let name = word("operation")?;
-    let path = |word: Result<&str, String>| word.and_then(unescape);
+    let path = |word: Result<&str, TraceProblem>| word.and_then(unescape);
     let action = match name {
         "mkdir" => Action::Mkdir(path(word("path"))?),
         "create" => Action::Create(path(word("path"))?),
@@ -321,29 +323,29 @@ fn parse_line(line: &str) -> Result<Operation, String> {
             numbered(name, path, offset, bytes)?
         }
         other => {
-            return Err(format!(
-                "{other:?} is no operation: mkdir, create, write, append, read, truncate, unlink, rmdir, rename, close, \
-                 fsync, sync or think"
-            ));
+            return Err(TraceProblem::NoOperation(other.to_owned()));
         }
     };
     match words.next() {
         // A trace of five columns may have them filled up.
-        Some(more) if more != "-" && more != "0" => Err(format!("{more:?} is more than {name} takes")),
+        Some(more) if more != "-" && more != "0" => Err(TraceProblem::TooMuch {
+            more: more.to_owned(),
+            operation: name.to_owned(),
+        }),
         _ => Ok(Operation { pid, action }),
     }
 }
 
-fn numbered(name: &str, path: String, offset: &str, bytes: u64) -> Result<Action, String> {
+fn numbered(name: &str, path: String, offset: &str, bytes: u64) -> Result<Action, TraceProblem> {
     Ok(match name {
         "append" => Action::Append { path, bytes },
         "truncate" => Action::Truncate { path, bytes },
-        "think" if bytes > THINK_NS_MAX => return Err(format!("a thought of {bytes} ns is longer than a day")),
+        "think" if bytes > THINK_NS_MAX => return Err(TraceProblem::LongThought(bytes)),
         "think" => Action::Think(bytes),
         _ => {
             let offset = number("offset", offset)?;
             let end = offset.checked_add(bytes);
-            end.ok_or_else(|| format!("{bytes} bytes at {offset} end beyond {}", u64::MAX))?;
+            end.ok_or(TraceProblem::EndsBeyond { bytes, offset })?;
             match name {
                 "read" => Action::Read { path, offset, bytes },
                 _ => Action::Write { path, offset, bytes },
@@ -352,9 +354,12 @@ fn numbered(name: &str, path: String, offset: &str, bytes: u64) -> Result<Action
     })
 }
 
-fn number(what: &str, word: &str) -> Result<u64, String> {
-    word.parse()
-        .map_err(|_| format!("{what}: {word:?} is not a number from 0 to {}", u64::MAX))
+fn number(what: &'static str, word: &str) -> Result<u64, TraceProblem> {
+    word.parse().map_err(|_| TraceProblem::NotANumber {
+        what,
+        word: word.to_owned(),
+        most: u64::MAX,
+    })
 }
 
 #[cfg(test)]

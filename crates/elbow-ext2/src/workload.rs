@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
-use crate::TraceError;
+use crate::error::{TraceError, TraceProblem};
 use crate::trace::{Action, Trace};
 
 fn write(trace: &mut Trace, pid: u32, path: &str, bytes: u64) {
@@ -68,17 +68,17 @@ impl Trace {
     pub fn untar(name: &str, listing: &str) -> Result<Self, TraceError> {
         let (mut trace, mut made) = (Self::default(), HashSet::new());
         for (index, line) in listing.lines().enumerate() {
-            let error = |reason: String| TraceError {
+            let error = |reason| TraceError {
                 file: name.to_owned(),
                 line: index + 1,
                 reason,
             };
             let (size, path) = line
                 .split_once('\t')
-                .ok_or_else(|| error(format!("{line:?} is not a size, a tab and a path")))?;
+                .ok_or_else(|| error(TraceProblem::NotAListing(line.to_owned())))?;
             let size = size
                 .parse()
-                .map_err(|_| error(format!("{size:?} is not a size in bytes")))?;
+                .map_err(|_| error(TraceProblem::NotASize(size.to_owned())))?;
             let path = format!("/{}", path.trim_start_matches('/'));
             for (end, _) in path.match_indices('/').skip(1) {
                 if made.insert(path[..end].to_owned()) {

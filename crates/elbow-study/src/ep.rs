@@ -91,17 +91,22 @@ impl Class {
     }
 }
 
-impl FromStr for Class {
-    type Err = String;
+/// A letter that is no class.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is no class: S, W, A, B or C")]
+pub struct UnknownClass(String);
 
-    fn from_str(text: &str) -> std::result::Result<Self, String> {
+impl FromStr for Class {
+    type Err = UnknownClass;
+
+    fn from_str(text: &str) -> std::result::Result<Self, UnknownClass> {
         Ok(match text {
             "S" => Self::S,
             "W" => Self::W,
             "A" => Self::A,
             "B" => Self::B,
             "C" => Self::C,
-            _ => return Err(format!("`{text}` is no class: S, W, A, B or C")),
+            _ => return Err(UnknownClass(text.to_owned())),
         })
     }
 }

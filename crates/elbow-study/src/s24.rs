@@ -9,7 +9,7 @@
 //!
 //! Source: Vengroff & Kotz, *A Holesome File System*, section 5.2.
 
-use elbow_extmem::sort::{Meter, RecordFormat, Result, SortError};
+use elbow_extmem::sort::{Meter, RecordFormat, Result};
 use elbow_extmem::stream::Scratch;
 
 /// A record: six numbers, the first is the key.
@@ -53,11 +53,7 @@ pub fn run(
     threads: usize,
     meter: &Meter,
 ) -> Result<Checked> {
-    let format = RecordFormat::new(
-        size_of::<Record>(),
-        vec!["0:4:u32le".parse().map_err(SortError::Refused)?],
-    );
-    let format = format.map_err(SortError::Refused)?;
+    let format = RecordFormat::new(size_of::<Record>(), vec!["0:4:u32le".parse()?])?;
     let mut writer = scratch.writer()?;
     let mut went_in = 0_u64;
     for number in 0..records {

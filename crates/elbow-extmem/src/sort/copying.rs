@@ -37,7 +37,7 @@ pub fn sort(
     options: &Options,
     meter: &Meter,
 ) -> Result<Summary> {
-    let memory = Memory::divide(options.memory_bytes, format, options.threads).map_err(SortError::Refused)?;
+    let memory = Memory::divide(options.memory_bytes, format, options.threads)?;
     let (file, stream) = match output {
         Output::File(handle, path) => (Some((handle, path)), None),
         Output::Stream(to) => (None, Some(Stream(Mutex::new(to)))),

@@ -39,6 +39,12 @@ pub enum SortError {
     /// The sort cannot be done as asked.
     #[error("{0}")]
     Refused(String),
+    /// Records or keys that cannot be.
+    #[error(transparent)]
+    Format(#[from] FormatError),
+    /// Less memory than such records need.
+    #[error(transparent)]
+    Memory(#[from] TooLittleMemory),
     /// The input of a sort in place is something that cannot be sorted in place.
     #[error("{}: cannot be sorted in place: it is not a regular file", .0.display())]
     NotAFile(PathBuf),
@@ -72,6 +78,64 @@ pub enum SortError {
         /// How the files differ.
         what: String,
     },
+}
+
+/// Why records cannot be described so.
+///
+/// ```
+/// use elbow_extmem::sort::Key;
+/// let error = "0:4:u32".parse::<Key>().unwrap_err();
+/// assert!(error.to_string().starts_with("key `0:4:u32`: `u32` is no type"));
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+#[allow(missing_docs, reason = "the messages say what the fields are")]
+pub enum FormatError {
+    /// The size of a record is out of range.
+    #[error("a record of {bytes} bytes: the size must be between 1 and {most}")]
+    RecordBytes { bytes: usize, most: usize },
+    /// A key reaches out of the record.
+    #[error("key {key} ends at byte {end}, but a record has {bytes} bytes")]
+    KeyOutside { key: String, end: usize, bytes: usize },
+    /// The text describes no key.
+    #[error("key `{text}`: {problem}; write OFFSET:WIDTH:TYPE[:desc], as in 0:4:u32le")]
+    Key { text: String, problem: KeyProblem },
+}
+
+/// Which part of the text of a key is wrong.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+#[allow(missing_docs, reason = "the messages say what the fields are")]
+pub enum KeyProblem {
+    /// The offset or the width.
+    #[error("`{word}` is no {what}")]
+    NotANumber { word: String, what: &'static str },
+    /// The name of the type.
+    #[error("`{0}` is no type (u8, u16le, i32be, f64le, bytes and the like)")]
+    UnknownType(String),
+    /// The width is not that of the type.
+    #[error("this type has {right} bytes, not {given}")]
+    Width { right: usize, given: usize },
+    /// Bytes without any.
+    #[error("this type has at least 1 byte, not 0")]
+    NoWidth,
+    /// The direction.
+    #[error("`{0}` is neither asc nor desc")]
+    Direction(String),
+}
+
+/// A memory budget that is too small for records of a size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{budget_bytes} bytes of memory are too few to sort {record_bytes}-byte records: at least {needed_bytes} are needed"
+)]
+pub struct TooLittleMemory {
+    /// The budget that was given.
+    pub budget_bytes: usize,
+    /// The size of a record.
+    pub record_bytes: usize,
+    /// The smallest budget that does.
+    pub needed_bytes: usize,
 }
 
 impl SortError {

@@ -17,7 +17,7 @@ use elbow_file::{Access, Errno, Handle, Kind, Storage, try_lock};
 use parking_lot::Mutex;
 
 use super::engine::{Engine, FileSource};
-use super::error::{Result, SortError, failed};
+use super::error::{Result, SortError, TooLittleMemory, failed};
 use super::files::{Files, RecordFile, Temporary, run_file_name};
 use super::manifest::{self, Manifest, Order};
 use super::memory::Memory;
@@ -67,7 +67,7 @@ pub fn sort_in_place(
     options: &Options,
     meter: &Meter,
 ) -> Result<Summary> {
-    let memory = Memory::divide(options.memory_bytes, format, options.threads).map_err(SortError::Refused)?;
+    let memory = Memory::divide(options.memory_bytes, format, options.threads)?;
     begin(storage, target, format, options.stable, memory, meter)
 }
 
@@ -112,7 +112,7 @@ type Check = fn(&dyn Storage, &SortTarget, &Handle, &Manifest<'_>) -> Result<()>
 fn go_on(
     storage: &dyn Storage,
     target: &SortTarget,
-    divide: &dyn Fn(&RecordFormat) -> std::result::Result<Memory, String>,
+    divide: &dyn Fn(&RecordFormat) -> std::result::Result<Memory, TooLittleMemory>,
     check: Check,
     meter: &Meter,
 ) -> Result<Summary> {
@@ -132,7 +132,7 @@ fn go_on(
         return Err(nothing());
     };
     check(storage, target, &file, &manifest)?;
-    let memory = divide(&manifest.order.format).map_err(SortError::Refused)?;
+    let memory = divide(&manifest.order.format)?;
     check_memory(&memory, &manifest.order, &state)?;
     Sort {
         storage,
