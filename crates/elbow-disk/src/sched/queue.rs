@@ -309,6 +309,7 @@ impl Queue {
     /// The best, and the number of estimates.
     fn least_positioning(&self, from: &Stand<'_>) -> (Option<Best>, u64) {
         let mut best = None;
+        // Requests with one place first: the best of them ends the walks over regions earlier.
         self.fixed.least_positioning(&self.arms, from, &mut best);
         let mut estimations = self.fixed.len() as u64;
         for (key, region) in self.regions.iter().filter(|(_, region)| !region.waiting.is_empty()) {
@@ -328,6 +329,7 @@ impl Queue {
         };
         let each = || waiting.iter().map(|&(order, _)| whose(order));
         match self.scheduler {
+            // All who wait for a region want the same places, and among equals the oldest wins: one walk, for it, is enough.
             Scheduler::Hierarchical(Walk::Pruned) => each()
                 .next()
                 .map_or(0, |whose| walk::pruned(targets, &self.arms, from, best, whose)),

@@ -95,6 +95,7 @@ impl Row {
     #[inline]
     fn next_set(&self, bits: &[u64], from: u32) -> Option<u32> {
         let words = &bits[self.word as usize..self.word as usize + self.words()];
+        // A track of one word needs no loop, and no second search when the turn begins anew.
         if let [word] = words {
             let ahead = if from < WORD { word & (u64::MAX << from) } else { 0 };
             let found = if ahead != 0 { ahead } else { *word };

@@ -87,8 +87,11 @@ impl Engine<'_> {
         if self.manifest.is_none() {
             return self.meter.go_on();
         }
+        // Durable, noted, freed, in this order: a manifest that spoke of a run which a power cut takes away would let
+        // go of the only copy of its records.
         self.sync(1)?;
         self.note(&SortState::Forming { formed: end })?;
+        // Down at both ends: the block with the end holds records that are still to be read, and was left the last time.
         let start = *freed / BLOCK_BYTES * BLOCK_BYTES;
         if self.free(0, start, end / BLOCK_BYTES * BLOCK_BYTES)? {
             *freed = end;
@@ -110,6 +113,7 @@ impl Engine<'_> {
             self.merge_group(pass, memory)?;
             pass.lanes.clear();
             pass.merged += 1;
+            // The last group is noted by `run`, as the beginning of the next pass.
             if pass.merged < pass.groups() {
                 self.note(&SortState::Merging(pass.clone()))?;
             }
@@ -224,6 +228,7 @@ impl Engine<'_> {
         let punch = || self.storage.punch(handle, start, end - start);
         let punched = match punch() {
             Err(Errno::NOSPC | Errno::DQUOT) => {
+                // btrfs has the room of what was freed before only when that is committed, and a hole takes some itself.
                 self.storage.sync_all(handle).map_err(failed("syncing", path))?;
                 punch()
             }
@@ -247,6 +252,7 @@ impl Engine<'_> {
                 let merged = pass.bounds[(pass.merged * pass.fan_in).min(pass.runs())];
                 self.free(pass.from, 0, merged / BLOCK_BYTES * BLOCK_BYTES)?;
                 for slice in pass.lanes.iter().flat_map(|lane| &lane.slices) {
+                    // As in `reached`: the block that it begins in may hold the end of another lane's.
                     let start = slice.start.next_multiple_of(BLOCK_BYTES);
                     self.free(pass.from, start, slice.at / BLOCK_BYTES * BLOCK_BYTES)?;
                 }
@@ -276,6 +282,7 @@ impl Checkpoint for Progress<'_, '_> {
             }
             (pass.from, pass.to)
         };
+        // Without the lock: a sync takes long, and the other lanes need not wait for it.
         if self.engine.manifest.is_some() {
             self.engine.sync(to)?;
         }
@@ -286,6 +293,7 @@ impl Checkpoint for Progress<'_, '_> {
             for (slice, at) in task.slices.iter_mut().zip(at) {
                 slice.at = *at;
             }
+            // With the lock, so that no older state of another lane is noted after this one.
             if self.engine.manifest.is_some() {
                 self.engine.note(&SortState::Merging(pass.clone()))?;
             }

@@ -125,6 +125,7 @@ fn go_on(
         Err(Errno::NOENT | Errno::NOTDIR) => return Err(nothing()),
         other => other.map_err(failed("opening", &path))?,
     };
+    // It is locked before the manifest is read: another process may be writing that.
     let file = open_input(storage, target)?;
     let Some((manifest, state)) = Manifest::open(storage, &side, &path)? else {
         // It ended before it had begun, or when all was done but this.
@@ -220,6 +221,7 @@ fn make_side(storage: &dyn Storage, target: &SortTarget) -> Result<Handle> {
     }
     let side = storage.open_dir(&target.dir, &name).map_err(failed("opening", &path))?;
     clear_side(storage, &side, &path)?;
+    // Before anything is punched: a power cut that took the directory away would take the manifest and all runs along.
     storage
         .sync(&target.dir)
         .map_err(failed("syncing the directory of", &target.path))?;
@@ -323,6 +325,7 @@ impl Sort<'_> {
             manifest: Some(Mutex::new(manifest)),
             meter: self.meter,
         };
+        // What is freed again is punched in an open file; a pass opens only the one that it writes.
         if let SortState::Merging(pass) = &state {
             engine.files.make(pass.from)?;
         }

@@ -91,7 +91,7 @@ impl Merge<'_> {
             scope.spawn(move || self.read(&wanted, &senders));
             let writer = scope.spawn(move || self.write(lane, &written, &empties));
             let merged = self.merge(task, requests, receivers, &outputs, &empty);
-            drop((outputs, empty));
+            drop((outputs, empty)); // the writer ends when nobody can send it any more
             let written = writer.join().expect("no panic");
             first_cause([written, merged])
         })
@@ -139,6 +139,7 @@ impl Merge<'_> {
         let mut inputs = Inputs::new(self, task, requests, receivers)?;
         let mut out = OutputBuffer::new(self, task, outputs, empty)?;
         let heads: Vec<Head> = (0..inputs.all.len()).map(|run| inputs.head(run)).collect();
+        // A loop for each kind of ties: where prefixes decide, the comparison of records is not even compiled in.
         if self.format.prefix_decides() {
             let mut tree = LoserTree::new(&heads, &NoTies);
             while tree.winner() != EXHAUSTED {
@@ -189,6 +190,7 @@ impl<'a> Inputs<'a> {
             });
         }
         let mut inputs = Self { merge, all, requests };
+        // All are asked for before the first is waited for: the reader has always something to do.
         for run in 0..inputs.all.len() {
             for _ in 1..BLOCKS_PER_RUN {
                 inputs.request(run, buffer(merge.memory.block_bytes)?);
@@ -320,6 +322,7 @@ impl<'a> OutputBuffer<'a> {
             buffer: std::mem::replace(&mut self.buffer, next),
             bytes: self.filled,
             out_at: self.out_at,
+            // The record in hand is not in this buffer, and its input has not left it yet: it will not be freed with it.
             at: inputs.at(),
             last: false,
         };
