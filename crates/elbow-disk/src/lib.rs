@@ -1,5 +1,5 @@
-//! Disks (floor 2): a rotating drive modelled to the microsecond, schedulers for requests that name a range of places, and a device
-//! that takes such requests.
+//! Disks (floor 2): a rotating drive modelled to the microsecond, schedulers for requests that name a range of places,
+//! and a device that takes such requests.
 //!
 //! Source: Anand, Sen, Krioukov, Popovici, Akella, Arpaci-Dusseau, Arpaci-Dusseau, Banerjee, *Avoiding File System Micromanagement
 //! with Range Writes* (OSDI 2008).

@@ -1,7 +1,7 @@
 //! What of the memory has to be written, and since when.
 //!
-//! What always holds: an inode with a dirty block is dirty itself; a block of metadata waits in the queue at most once; the blocks counted as dirty are those that the
-//! inodes have so marked.
+//! What always holds: an inode with a dirty block is dirty itself; a block of metadata waits in the queue at most once;
+//! the blocks counted as dirty are those that the inodes have so marked.
 //!
 //! It does not decide when something is written: that is [`Ext2`](crate::Ext2)'s, by age, number and wish.
 

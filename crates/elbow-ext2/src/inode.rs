@@ -145,7 +145,8 @@ impl Inode {
         self.unplaced.contains(block.into()) || self.placing.contains(block.into())
     }
 
-    /// Notes that a block of the file, and what is missing on the way to it, is promised a place. How many of them were not before.
+    /// Notes that a block of the file, and what is missing on the way to it, is promised a place. How many of them were
+    /// not before.
     pub(crate) fn promise(&mut self, block: u32) -> u64 {
         if self.has_promise(block) {
             return 0;

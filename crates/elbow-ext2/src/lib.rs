@@ -16,8 +16,9 @@
 //! ```
 //!
 //! [`Ext2`] has no clock, thread or file: it is told what processes do and what time it is, hands out [`Request`]s and is told of
-//! their completion. [`Run`] puts operations, [`Ext2`] and a [`Disk`] together; [`ModelledDisk`] is the disk of `elbow-disk`. What is modelled is where things are put and when they
-//! are written; the bytes of files are not kept and read as zeros.
+//! their completion. [`Run`] puts operations, [`Ext2`] and a [`Disk`] together; [`ModelledDisk`] is the disk of
+//! `elbow-disk`. What is modelled is where things are put and when they are written; the bytes of files are not kept
+//! and read as zeros.
 //!
 //! What always holds:
 //! - no block has two owners, and the bitmaps say what is owned;

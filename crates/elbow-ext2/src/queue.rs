@@ -1,6 +1,7 @@
 //! What is to be asked of the disk, and what it has been asked.
 //!
-//! What always holds: a request that is out has one name, and is answered once; what waits for room is not forgotten when room is made.
+//! What always holds: a request that is out has one name, and is answered once; what waits for room is not forgotten
+//! when room is made.
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
@@ -11,7 +12,8 @@ use crate::{Purpose, Request, RequestId, RequestTarget};
 /// How far the elevator sees in the queue.
 const MERGE_WINDOW: usize = 128;
 
-/// Writes that wait for room in their region before those behind them wait as well, so that small ones do not keep large ones out.
+/// Writes that wait for room in their region before those behind them wait as well, so that small ones do not keep
+/// large ones out.
 const WAITING_MAX: u32 = 4;
 
 /// Something to be asked of the disk.

@@ -46,8 +46,8 @@ impl ResidentBlocks {
         self.blocks -= before - inode.resident.total_bytes();
     }
 
-    /// Forgets clean blocks of the files that came first, until the rest fits; but nothing that somebody waits for, who would else wait for ever for
-    /// more than the memory holds.
+    /// Forgets clean blocks of the files that came first, until the rest fits; but nothing that somebody waits for, who
+    /// would else wait for ever for more than the memory holds.
     fn evict(&mut self, inodes: &mut Inodes) {
         for _ in 0..self.order.len() {
             if self.blocks <= self.blocks_max {

@@ -1,7 +1,7 @@
 //! Space: which blocks and inodes are in use, promised, or named by range writes.
 //!
-//! What always holds: the free blocks counted are those that the bitmaps have; no more are promised than are free; the bitmap, the descriptor and the
-//! superblock that say so are marked as changed.
+//! What always holds: the free blocks counted are those that the bitmaps have; no more are promised than are free; the
+//! bitmap, the descriptor and the superblock that say so are marked as changed.
 //!
 //! A block is looked for near a goal:
 //!
@@ -12,7 +12,8 @@
 //!   any free block of the group from there on;  then the same from the start of each other group, this one last
 //! ```
 //!
-//! Blocks of mini-groups that an outstanding range write names are left out: the disk may have put something there already.
+//! Blocks of mini-groups that an outstanding range write names are left out: the disk may have put something there
+//! already.
 //!
 //! Source: Linux 2.6.20, fs/ext2/balloc.c (ext2_new_block, grab_block), by behaviour.
 

@@ -29,8 +29,9 @@ use crate::error::{TraceError, TraceProblem};
 pub enum Outcome {
     /// It is done.
     Done,
-    /// It has to wait for the disk: give it again after the next completion, or at once if the disk has nothing to do after
-    /// [`Ext2::next_request`](crate::Ext2::next_request) had nothing more (what was waited for was struck from the queue, with its file).
+    /// It has to wait for the disk: give it again after the next completion, or at once if the disk has nothing to do
+    /// after [`Ext2::next_request`](crate::Ext2::next_request) had nothing more (what was waited for was struck from
+    /// the queue, with its file).
     Wait,
 }
 

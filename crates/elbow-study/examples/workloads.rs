@@ -1,4 +1,5 @@
-//! The three workloads of *Scalable Approaches for Supporting MPI-IO Atomicity* (section 4), and interleaved pieces, large and small, in each mode of locking: `cargo run -p elbow-study --example workloads`.
+//! The three workloads of *Scalable Approaches for Supporting MPI-IO Atomicity* (section 4), and interleaved pieces,
+//! large and small, in each mode of locking: `cargo run -p elbow-study --example workloads`.
 //!
 //! With `--json` as `bench/mpi.py` reads it: with each rank's patterns, which the MPI program makes its file types of, and with
 //! the bytes that a lock and its end take on the wire, of real frames about the file `--file`.

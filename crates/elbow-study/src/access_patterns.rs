@@ -10,10 +10,10 @@
 //!   flash   24 variables; of each, first all blocks of rank 0, then all of rank 1, ...
 //! ```
 //!
-//! True values, which the tests hold this to (the tables of Aarestad et al. and their text differ): 2,500 ranges per rank for 8 blocks, 1,156
-//! or 1,088 or 1,024 for 27 (100 does not divide by 3: blocks are 34, 34 and 32 wide), 625 for 64; 24 for flash; 768 for a tile. At once can run: all
-//! ranks of block and flash with list locks, but 2, 3 and 4 ranks of block and one of flash with their bounding ranges; two tiles that
-//! write, all six that read.
+//! True values, which the tests hold this to (the tables of Aarestad et al. and their text differ): 2,500 ranges per
+//! rank for 8 blocks, 1,156 or 1,088 or 1,024 for 27 (100 does not divide by 3: blocks are 34, 34 and 32 wide), 625 for
+//! 64; 24 for flash; 768 for a tile. At once can run: all ranks of block and flash with list locks, but 2, 3 and 4
+//! ranks of block and one of flash with their bounding ranges; two tiles that write, all six that read.
 //!
 //! Not here: running them; bandwidth depends on who carries the requests out.
 //!

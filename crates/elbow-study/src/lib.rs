@@ -6,8 +6,8 @@
 //! | [`ep`], [`s24`] | Vengroff & Kotz, *A Holesome File System* | its two applications, section 5 |
 //! | [`access_patterns`] | Aarestad et al., *Scalable Approaches for Supporting MPI-IO Atomicity* | its three workloads, section 4 |
 //!
-//! Nothing that ships as a library depends on this crate: the `elbow` command shows its results (`elbow bench`, `elbow disk figure`), and the
-//! benches take their inputs from it.
+//! Nothing that ships as a library depends on this crate: the `elbow` command shows its results (`elbow bench`, `elbow
+//! disk figure`), and the benches take their inputs from it.
 
 pub mod access_patterns;
 pub mod ep;

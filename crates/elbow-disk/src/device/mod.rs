@@ -12,8 +12,8 @@
 //!
 //! What always holds: one request at a time is served, from its pick on without a pause; times never go back; each request completes once.
 //!
-//! [`QueuedDrive`] is that; it keeps no bytes. [`ModelledDevice`] is a [`RangeDevice`](elbow_file::range_device::RangeDevice) on top that
-//! keeps them.
+//! [`QueuedDrive`] is that; it keeps no bytes. [`ModelledDevice`] is a
+//! [`RangeDevice`](elbow_file::range_device::RangeDevice) on top that keeps them.
 //!
 //! Source: Anand et al., *Avoiding File System Micromanagement with Range Writes* (OSDI 2008), sections 3 and 4.
 

@@ -45,7 +45,8 @@ pub struct FinishedRequest {
     pub parts: TimeParts,
 }
 
-/// A modelled drive with its scheduler's queue, and what waits outside of it. What stands above gives it units and bytes.
+/// A modelled drive with its scheduler's queue, and what waits outside of it. What stands above gives it units and
+/// bytes.
 ///
 /// ```
 /// use std::sync::Arc;

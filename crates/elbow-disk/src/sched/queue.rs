@@ -329,7 +329,8 @@ impl Queue {
         };
         let each = || waiting.iter().map(|&(order, _)| whose(order));
         match self.scheduler {
-            // All who wait for a region want the same places, and among equals the oldest wins: one walk, for it, is enough.
+            // All who wait for a region want the same places, and among equals the oldest wins: one walk, for it, is
+            // enough.
             Scheduler::Hierarchical(Walk::Pruned) => each()
                 .next()
                 .map_or(0, |whose| walk::pruned(targets, &self.arms, from, best, whose)),

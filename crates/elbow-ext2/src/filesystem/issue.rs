@@ -5,9 +5,10 @@
 //!   requests: Write 100+6                WriteRange {free blocks} 3   -> at 5120: blocks 0..3 of file 7 are 5120..5123
 //! ```
 //!
-//! Adjacent writes to fixed places that are in the queue together become one request, as the elevator merges them. A run of blocks
-//! of a file without a place becomes one range write, with room for the indirect blocks among them (they are written again when it is
-//! known what they point to); what is longer than a request continues at its goal if that is free and nobody's target, else in a range again.
+//! Adjacent writes to fixed places that are in the queue together become one request, as the elevator merges them. A
+//! run of blocks of a file without a place becomes one range write, with room for the indirect blocks among them (they
+//! are written again when it is known what they point to); what is longer than a request continues at its goal if that
+//! is free and nobody's target, else in a range again.
 
 use std::ops::Range;
 

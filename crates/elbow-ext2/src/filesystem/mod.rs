@@ -13,7 +13,7 @@ use crate::trace::Outcome;
 use crate::volume::Volume;
 use crate::{Action, BLOCK_BYTES, Ext2Error, Options, Purpose, Statistics};
 
-/// The file system. See the [crate](crate).
+/// The file system. See the [crate].
 ///
 /// ```
 /// use elbow_ext2::{Action, Ext2, Options, Outcome, RequestTarget};
@@ -123,8 +123,8 @@ impl Ext2 {
         Ok((0..blocks).map(|block| inode.place(block)).collect())
     }
 
-    /// Uses up a group, to a fraction of all its blocks, by a file in the root that is taken to have been there for long: runs of so many
-    /// blocks at random. Nothing is written.
+    /// Uses up a group, to a fraction of all its blocks, by a file in the root that is taken to have been there for
+    /// long: runs of so many blocks at random. Nothing is written.
     ///
     /// # Errors
     /// [`Ext2Error::Exists`] if that was done to this group before, and whatever a file can run into.

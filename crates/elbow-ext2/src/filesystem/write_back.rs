@@ -5,10 +5,12 @@
 //!   everything else     dirty block --(30 s old, sync)-----------> queue
 //! ```
 //!
-//! Nothing orders the two kinds, as nothing does in ext2, but for one thing: a block of inodes or a bitmap that a range write under way
-//! will change is not queued before that is complete, or it would have to be written twice; fsync does not wait for others.
+//! Nothing orders the two kinds, as nothing does in ext2, but for one thing: a block of inodes or a bitmap that a range
+//! write under way will change is not queued before that is complete, or it would have to be written twice; fsync does
+//! not wait for others.
 //!
-//! Source: Linux 2.6.20, mm/page-writeback.c (wb_kupdate, background_writeout, balance_dirty_pages), fs/fs-writeback.c, by behaviour.
+//! Source: Linux 2.6.20, mm/page-writeback.c (wb_kupdate, background_writeout, balance_dirty_pages), fs/fs-writeback.c,
+//! by behaviour.
 
 use super::Ext2;
 use crate::Ext2Error;

@@ -162,8 +162,8 @@ impl Volume {
         Ok(ino)
     }
 
-    /// Moves a name, over one that is there if both are files or the other is an empty directory. The inode that lost its name by that,
-    /// which is to be released as after [`unlink`](Self::unlink).
+    /// Moves a name, over one that is there if both are files or the other is an empty directory. The inode that lost
+    /// its name by that, which is to be released as after [`unlink`](Self::unlink).
     pub(crate) fn rename(&mut self, pid: u32, from: &str, to: &str) -> Result<(Outcome, Option<u32>), Ext2Error> {
         let (old_parent, old_name, moved) = self.inodes.entry(from)?;
         let moved = moved.ok_or_else(|| Ext2Error::NotFound(from.to_owned()))?;

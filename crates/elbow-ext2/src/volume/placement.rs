@@ -1,6 +1,7 @@
 //! Classic allocation, and where it is recorded what lies where.
 //!
-//! A goal is the block after the last one that was written, else the nearest before it, else the indirect block that points to it, else the mini-group of the process.
+//! A goal is the block after the last one that was written, else the nearest before it, else the indirect block that
+//! points to it, else the mini-group of the process.
 //!
 //! Source: Linux 2.6.20, fs/ext2/inode.c (ext2_find_goal, ext2_find_near, ext2_alloc_block), by behaviour.
 
@@ -69,8 +70,8 @@ impl Volume {
         inodes.into_iter().for_each(|ino| self.discard_preallocation(ino));
     }
 
-    /// Gives a block of a file, and what is missing on the way to it, a place. `false` if one cannot be had now; what was placed
-    /// stays.
+    /// Gives a block of a file, and what is missing on the way to it, a place. `false` if one cannot be had now; what
+    /// was placed stays.
     pub(super) fn place_classically(&mut self, ino: u32, block: u32) -> bool {
         let mut goal = self.goal(ino, block);
         let missing: Vec<Node> = self.inode(ino).missing_nodes(block).collect();

@@ -104,7 +104,8 @@ impl ResidentSet {
             Some(block) => {
                 self.store.read(block, &mut self.buffer)?;
                 self.stats.read_bytes += CHUNK_BYTES as u64;
-                // Protected unless it is being written, so that the first write is told: a clean chunk leaves without being saved.
+                // Protected unless it is being written, so that the first write is told: a clean chunk leaves without
+                // being saved.
                 faults.give(address, &self.buffer, !writes)?;
                 chunk.is_dirty = writes;
             }

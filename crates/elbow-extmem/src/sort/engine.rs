@@ -91,7 +91,8 @@ impl Engine<'_> {
         // go of the only copy of its records.
         self.sync(1)?;
         self.note(&SortState::Forming { formed: end })?;
-        // Down at both ends: the block with the end holds records that are still to be read, and was left the last time.
+        // Down at both ends: the block with the end holds records that are still to be read, and was left the last
+        // time.
         let start = *freed / BLOCK_BYTES * BLOCK_BYTES;
         if self.free(0, start, end / BLOCK_BYTES * BLOCK_BYTES)? {
             *freed = end;
@@ -228,7 +229,8 @@ impl Engine<'_> {
         let punch = || self.storage.punch(handle, start, end - start);
         let punched = match punch() {
             Err(Errno::NOSPC | Errno::DQUOT) => {
-                // btrfs has the room of what was freed before only when that is committed, and a hole takes some itself.
+                // btrfs has the room of what was freed before only when that is committed, and a hole takes some
+                // itself.
                 self.storage.sync_all(handle).map_err(failed("syncing", path))?;
                 punch()
             }

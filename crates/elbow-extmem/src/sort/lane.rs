@@ -322,7 +322,8 @@ impl<'a> OutputBuffer<'a> {
             buffer: std::mem::replace(&mut self.buffer, next),
             bytes: self.filled,
             out_at: self.out_at,
-            // The record in hand is not in this buffer, and its input has not left it yet: it will not be freed with it.
+            // The record in hand is not in this buffer, and its input has not left it yet: it will not be freed with
+            // it.
             at: inputs.at(),
             last: false,
         };

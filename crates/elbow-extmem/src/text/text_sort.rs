@@ -47,8 +47,8 @@ impl TextSort {
         }
     }
 
-    /// Counts what the sort reads and writes, for another thread to look at: each byte once in each pass. The bytes of all
-    /// passes together are an estimate while the inputs are read, and 0 where their sizes are not known.
+    /// Counts what the sort reads and writes, for another thread to look at: each byte once in each pass. The bytes of
+    /// all passes together are an estimate while the inputs are read, and 0 where their sizes are not known.
     #[must_use]
     pub fn meter(&self) -> &Meter {
         &self.meter

@@ -92,8 +92,8 @@ pub(super) fn near(is: f64, expected: f64, tolerance: f64) -> bool {
     (is / expected - 1.0).abs() <= tolerance
 }
 
-/// Is a gain or loss in percent as *Range Writes* has it? It is within 15 % of it, and in part within a third: what *Range Writes* leaves open
-/// changes them so much.
+/// Is a gain or loss in percent as *Range Writes* has it? It is within 15 % of it, and in part within a third: what
+/// *Range Writes* leaves open changes them so much.
 pub(super) fn as_much(is: f64, paper: f64) -> Verdict {
     if near(is, paper, 0.15) {
         Verdict::Reproduced

@@ -1,7 +1,8 @@
 //! Figures 4 to 7: random requests on the drive.
 //!
 //! Writes are of 4 KiB; a group is 4096 of them at the outer edge of the drive. Figures 4 to 7 count mechanics alone, as the split
-//! of the bars of *Range Writes* into seek, rotation and transfer does; where 1.07 ms before each request matter, a claim says so.
+//! of the bars of *Range Writes* into seek, rotation and transfer does; where 1.07 ms before each request matter, a
+//! claim says so.
 
 use super::claim::{SCATTER, change, near};
 use super::{Claim, Figure, Panel, PanelKind, Plan, StudyError, column, each, labels};

@@ -1,4 +1,5 @@
-//! Figures 4 to 11 and Table 2 of *Avoiding File System Micromanagement with Range Writes* (below: *Range Writes*), computed again, each with its claims and what becomes of them here.
+//! Figures 4 to 11 and Table 2 of *Avoiding File System Micromanagement with Range Writes* (below: *Range Writes*),
+//! computed again, each with its claims and what becomes of them here.
 //!
 //! ```text
 //!   Plan { drive, seed, size } ──study──> Figure { panels, claims }
@@ -7,8 +8,9 @@
 //! ```
 //!
 //! `disk` and `choices` have Figures 4 to 8 (random requests), `small_files` Figures 9 to 11 and `traces` Table 2 (the ext2 model on the drive). The
-//! figure `targets` and `work` have no number in *Range Writes*: the first belongs to a claim that it makes, the second to its equations.
-//! Nothing is drawn or written here. Points are simulated side by side; the same plan gives the same figures.
+//! figure `targets` and `work` have no number in *Range Writes*: the first belongs to a claim that it makes, the second
+//! to its equations. Nothing is drawn or written here. Points are simulated side by side; the same plan gives the same
+//! figures.
 //!
 //! Source: Anand et al., *Avoiding File System Micromanagement with Range Writes* (OSDI 2008), sections 3.4 and 4.3. What was found, and why:
 //! docs/design/range-writes-study.md.

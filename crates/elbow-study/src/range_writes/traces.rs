@@ -1,7 +1,7 @@
 //! Table 2: traces of real programs on the ext2 model on the drive.
 //!
-//! *Range Writes* says of its cache that it is simple, and that writes are unordered and asynchronous, but not when they are made. Two caches are
-//! compared here: one that writes behind the processes at once, and that of Linux 2.6.
+//! *Range Writes* says of its cache that it is simple, and that writes are unordered and asynchronous, but not when
+//! they are made. Two caches are compared here: one that writes behind the processes at once, and that of Linux 2.6.
 
 use std::sync::Arc;
 
