@@ -7,7 +7,7 @@
 4. s24, records kept and freed, up to what no longer fits     (elbow bench s24, the same)
 
 Each on ext4, xfs and btrfs on loop devices of their own and on tmpfs, made anew for each run of 3 and 4; kept and freed
-take turns. Room is what the file system says is taken, sampled. Writes CSV, SVG and a Markdown with the paper's claims
+take turns. Room is what the file system says is taken, sampled. Writes CSV, SVG and a Markdown with the claims of *A Holesome File System*
 beside what was measured here. Needs root.
 
     bench/figures_holes.py                            everything

@@ -2,8 +2,8 @@
 """Measures atomic MPI-IO by list, extent and file locks beside no locks and the MPI library's own: `make bench-mpi`.
 
 One interleaved run: each repetition goes through all MPIs, delays, workloads and modes in turn (the modes start at another
-one each time). Every rank writes its part by one MPI_File_write_at; the workloads are elbow_lock::workload's: interleaved
-pieces of 4 KiB and of 200 bytes (small), the paper's 3-D block, FLASH I/O and tiles (written, and read). All modes but the last three make the same requests in the same
+one each time). Every rank writes its part by one MPI_File_write_at; the workloads are elbow_study::access_patterns': interleaved
+pieces of 4 KiB and of 200 bytes (small), the 3-D block of Aarestad et al., FLASH I/O and tiles (written, and read). All modes but the last three make the same requests in the same
 order: one per piece, data sieving off. That is checked from below, and after each round the file is: each byte, and that no
 two accesses are torn. Where a library does not do what it says that is printed, and it is not counted as correct.
 
@@ -47,7 +47,7 @@ def main():
     sys.stdout.reconfigure(line_buffering=True)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # Through the finally below.
     options.elbow, programs = build.programs(options.elbow, "elbow-mpi")
-    _, examples = build.programs(options.elbow, "elbow-lock", example="workloads")
+    _, examples = build.programs(options.elbow, "elbow-study", example="workloads")
     results = report.Results()
     with tempfile.TemporaryDirectory(prefix="elbow-bench-mpi-", dir=storage.place_for_servers() or options.disk) as work:
         host = build.describe_host(work)

@@ -9,7 +9,7 @@ from .report import up
 COLUMNS = ["figure", "storage", "way", "bytes", "repetition", "seconds", "synced_seconds", "peak_disk_bytes"]
 TITLES = {"1": "Figure 1: freeing a whole file", "2": "Figure 2: freeing the middle of a file",
           "3": "Figure 3: NAS EP", "4": "Figure 4: s24, a sort of 24-byte records"}
-# In the words of the paper's abstract; the factor of figure 3 is from its section 5.
+# In the words of the abstract of A Holesome File System; the factor of figure 3 is from its section 5.
 CLAIMS = {"1": "where their functionality overlaps, zero() is more efficient than ftruncate()",
           "2": "zero() can create holes in the middle of existing files",
           "3": "1.785 N of room becomes N, for only a small performance penalty",

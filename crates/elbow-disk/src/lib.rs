@@ -1,5 +1,5 @@
-//! Disks: a rotating drive modelled to the microsecond, schedulers for requests that name a range of places, and a file
-//! system model that makes such requests.
+//! Disks (floor 2): a rotating drive modelled to the microsecond, schedulers for requests that name a range of places,
+//! and a device that takes such requests.
 //!
 //! Source: Anand, Sen, Krioukov, Popovici, Akella, Arpaci-Dusseau, Arpaci-Dusseau, Banerjee, *Avoiding File System Micromanagement
 //! with Range Writes* (OSDI 2008).
@@ -7,13 +7,13 @@
 mod controller;
 pub mod device;
 mod drive;
-pub mod ext2;
 mod replay;
 pub mod sched;
-pub mod study;
 pub mod trace;
 pub mod workload;
 
 pub use controller::{Controller, Request, Served};
-pub use drive::{Arm, Drive, DriveError, Lbn, Place, Ps, Reach, SECTOR_BYTES, Service, Summary, Track, ZoneSummary};
+pub use drive::{
+    Arm, Drive, DriveError, Lbn, Ps, Reach, SECTOR_BYTES, SectorAddress, Service, Summary, Track, ZoneSummary,
+};
 pub use replay::{Figures, Report, replay};

@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use crate::controller::{Controller, Served};
 use crate::drive::Ps;
-use crate::trace::{Arrival, Kind, Record, Trace, TraceError};
+use crate::trace::{Arrival, LineError, Record, RecordKind, Trace, TraceError};
 
 /// The simulated clock stops here, after 53 days: no time can overflow.
 const CLOCK_MAX: Ps = Ps(u64::MAX / 4);
@@ -19,7 +19,7 @@ const CLOCK_MAX: Ps = Ps(u64::MAX / 4);
 /// Response times of some requests.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Figures {
-    /// How many.
+    /// Requests that these figures are of.
     pub requests: u64,
     /// Measured, in milliseconds; none where the trace has no measured times.
     pub mean_measured_ms: Option<f64>,
@@ -45,11 +45,11 @@ pub struct Report {
     pub hits_simulated: u64,
     /// Means of the parts of a simulated request, in milliseconds; waiting for requests before it is not in them.
     pub seek_ms: f64,
-    /// See `seek_ms`.
+    /// Until the first sector passed; a mean, as `seek_ms`.
     pub rotation_ms: f64,
-    /// See `seek_ms`.
+    /// Until the last sector had passed; a mean, as `seek_ms`.
     pub transfer_ms: f64,
-    /// See `seek_ms`.
+    /// Commands and the bus; a mean, as `seek_ms`.
     pub overhead_ms: f64,
     /// From time 0 to the last end, in simulated seconds.
     pub simulated_s: f64,
@@ -86,11 +86,10 @@ pub fn replay(
             Arrival::After(think) => now + think,
         };
         if arrival > CLOCK_MAX || now > CLOCK_MAX {
-            let reason = "the simulated clock passes 53 days".to_owned();
             return Err(TraceError::Line {
                 file,
                 line: record.line,
-                reason,
+                reason: LineError::ClockRunsOver,
             });
         }
         let served = controller.serve(now.max(arrival), record.request);
@@ -111,9 +110,9 @@ struct Tally {
 impl Tally {
     fn add(&mut self, record: &Record, response: Ps, served: &Served) {
         let kind = record.kind.unwrap_or(match (record.request.write, served.hit) {
-            (true, _) => Kind::Write,
-            (false, true) => Kind::Hit,
-            (false, false) => Kind::Read,
+            (true, _) => RecordKind::Write,
+            (false, true) => RecordKind::Hit,
+            (false, false) => RecordKind::Read,
         });
         self.kinds[kind as usize].add(record.measured, response);
         self.hits_simulated += u64::from(served.hit);

@@ -1,6 +1,6 @@
 //! Each format of traces, read.
 
-use elbow_disk::trace::{Arrival, Format, Kind, Record, Trace};
+use elbow_disk::trace::{Arrival, Format, Record, RecordKind, Trace};
 use elbow_disk::{Lbn, Ps, Request};
 
 fn read(format: Format, text: &str) -> Vec<Record> {
@@ -59,7 +59,10 @@ fn disksim_validate() {
     assert_eq!(short(&records), expected);
     assert_eq!(records[0].measured, Some(Ps::from_ms(1.5005)));
     let kinds: Vec<_> = records.iter().map(|record| record.kind).collect();
-    assert_eq!(kinds, [Some(Kind::Read), Some(Kind::Hit), Some(Kind::Write)]);
+    assert_eq!(
+        kinds,
+        [Some(RecordKind::Read), Some(RecordKind::Hit), Some(RecordKind::Write)]
+    );
 }
 
 /// From blkparse(1): queued reads and writes count; completions, flushes, discards and the summary do not.

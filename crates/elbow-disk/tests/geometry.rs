@@ -3,7 +3,7 @@
 
 mod support;
 
-use elbow_disk::{Arm, Drive, Lbn, Place, Ps};
+use elbow_disk::{Arm, Drive, Lbn, Ps, SectorAddress};
 use elbow_testkit::cases::for_each_seed;
 use rand::Rng;
 use rand::rngs::StdRng;
@@ -35,14 +35,14 @@ fn check_track(drive: &Drive, line: &str) -> u64 {
     assert_eq!(drive.track_at(arm), Some(track), "{line}");
     assert_eq!(
         drive.locate(track.first),
-        Place {
+        SectorAddress {
             arm,
             sector: of[3] as u32
         },
         "{line}"
     );
     for (sector, angle) in [(of[3], of[4]), (0.0, of[5])] {
-        let ours = drive.angle(Place {
+        let ours = drive.angle(SectorAddress {
             arm,
             sector: sector as u32,
         });
@@ -141,7 +141,7 @@ fn every_sector_of_any_drive_comes_back_from_its_place() {
     for_each_seed(200, |random| {
         let text = any_drive(random);
         let drive = Drive::parse("any", &text).unwrap_or_else(|error| panic!("{error}\n{text}"));
-        let mut before: Option<Place> = None;
+        let mut before: Option<SectorAddress> = None;
         for lbn in (0..drive.sectors()).map(Lbn) {
             let (place, track) = (drive.locate(lbn), drive.track(lbn));
             assert_eq!(drive.lbn_at(place), Some(lbn), "{text}");

@@ -4,7 +4,7 @@
 
 mod support;
 
-use elbow_disk::trace::{Format, Kind, Trace};
+use elbow_disk::trace::{Format, RecordKind, Trace};
 use elbow_disk::{Controller, Drive, replay};
 use support::shared;
 
@@ -37,7 +37,7 @@ fn hits_are_those_of_the_real_drive() {
     let trace = Trace::new("hardware", Format::Validate, file, drive.sectors());
     let mut different = 0;
     replay(trace, Controller::new(&drive), |record, _, served| {
-        different += u32::from(served.hit != (record.kind == Some(Kind::Hit)));
+        different += u32::from(served.hit != (record.kind == Some(RecordKind::Hit)));
     })
     .expect("a sound trace");
     println!("{different} of 5,000 are hits here or there only");

@@ -1,4 +1,4 @@
-//! What the paper claims of range writes (Anand et al., OSDI 2008, section 3), on the HP C2247A model: reproduced, or its bounds
+//! What Anand et al. claim in *Range Writes* (OSDI 2008, section 3), on the HP C2247A model: reproduced, or its bounds
 //! shown. 4 KiB writes; a group is 4096 of them at LBN 0, unless it says otherwise.
 
 use std::sync::Arc;

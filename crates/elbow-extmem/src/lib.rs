@@ -5,10 +5,8 @@
 //!
 //! Source: Vengroff & Kotz, *A Holesome File System*.
 
-pub mod ep;
 mod loser_tree;
 pub mod pager;
-pub mod s24;
 pub mod sort;
 pub mod store;
 pub mod stream;

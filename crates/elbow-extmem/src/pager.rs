@@ -72,7 +72,7 @@ pub enum PagerError {
     /// The system refused something else.
     #[error("cannot {what}: {errno}")]
     System {
-        /// What was tried.
+        /// The call that failed, in words.
         what: &'static str,
         /// What the system said.
         errno: Errno,

@@ -29,7 +29,6 @@ pub mod server;
 mod shard;
 mod table;
 pub mod wire;
-pub mod workload;
 
 pub use address::{ADDRESS_VARIABLE, Address, BadAddress, KEY_VARIABLE};
 pub use client::{

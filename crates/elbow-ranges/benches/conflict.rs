@@ -1,8 +1,10 @@
 //! What one conflict check costs: `cargo bench -p elbow-ranges`; as a test (`cargo test --benches`) it only shows that it runs.
 //!
-//! The case of the paper's block benchmark on 64 ranks: an array of 100 x 100 x 100 integers of 4 bytes in blocks of 25 x 25 x 25, so 625
-//! pieces of 100 bytes per rank. One rank asks while the other 63 hold; nobody conflicts, so that all has to be looked at.
-//! Beside it: the same with one tree of ranges per file (the paper's red-black tree), with sorted vectors, with Roaring bitmaps.
+//! The block benchmark of Aarestad et al., *Scalable Approaches for Supporting MPI-IO Atomicity* (section 4), on 64
+//! ranks: an array of 100 x 100 x 100 integers of 4 bytes in blocks of 25 x 25 x 25, so 625 pieces of 100 bytes per
+//! rank. One rank asks while the other 63 hold; nobody conflicts, so that all has to be looked at. Beside it: the same
+//! with one tree of ranges per file (a red-black tree, as Aarestad et al. have), with sorted vectors, with Roaring
+//! bitmaps.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeMap;

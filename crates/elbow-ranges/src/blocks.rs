@@ -13,16 +13,16 @@
 //! Source: Lemire et al., *Roaring Bitmaps: Implementation of an Optimized Software Library*, 2018.
 
 mod coding;
-mod runs;
+pub(crate) mod runs;
 
 use std::fmt;
 use std::ops::Range;
 
 use roaring::RoaringTreemap;
 
-pub(crate) use runs::Runs;
+use runs::Runs;
 
-use crate::ranges::Source;
+use crate::ranges::RangeSource;
 use crate::work::{Work, leapfrog};
 use crate::{PatternError, Ranges};
 
@@ -190,7 +190,7 @@ impl BlockBitmap {
     /// The ranges that it covers, sorted and coalesced.
     #[must_use]
     pub fn iter(&self) -> Ranges<'_> {
-        Ranges::from_source(Source::Blocks(Box::new(self.runs())))
+        Ranges::from_source(RangeSource::Blocks(Box::new(self.runs())))
     }
 
     /// The first block that ends after a point, as bytes.

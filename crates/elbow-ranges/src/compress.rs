@@ -19,7 +19,7 @@
 
 use std::ops::Range;
 
-use crate::footprint::{List, encoded_bytes};
+use crate::list::{List, encoded_bytes};
 use crate::ranges::Run;
 use crate::{Dim, Strided};
 

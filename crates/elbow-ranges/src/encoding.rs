@@ -56,7 +56,7 @@ pub enum DecodeError {
         /// The newest version known.
         newest: u16,
     },
-    /// It was damaged.
+    /// The bytes are not those that the checksum was made of.
     #[error("checksum mismatch at byte {at}: stored {stored:#010x}, computed {computed:#010x}")]
     Checksum {
         /// Where the checksum is.
@@ -242,7 +242,7 @@ impl Writer {
         }
     }
 
-    /// What was written.
+    /// Ends the encoding: all bytes written so far.
     #[must_use]
     pub fn finish(self) -> Vec<u8> {
         self.bytes

@@ -23,12 +23,11 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-pub use coarsen::Mode;
-pub(crate) use coding::encoded_bytes;
-
 use crate::compress::find;
-use crate::ranges::{Run, Source};
+use crate::list::List;
+use crate::ranges::{RangeSource, Run};
 use crate::{BlockBitmap, PatternError, Ranges, Strided};
+pub use coarsen::Mode;
 
 /// The bytes that one request covers. Cloning is cheap.
 ///
@@ -60,13 +59,6 @@ enum Form {
     List(Arc<List>),
     /// Not empty.
     Blocks(Arc<BlockBitmap>),
-}
-
-/// Runs and patterns, each by start.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct List {
-    pub(crate) runs: Vec<Run>,
-    pub(crate) patterns: Vec<Strided>,
 }
 
 /// Everything.
@@ -264,7 +256,7 @@ impl Footprint {
     #[must_use]
     pub fn iter(&self) -> Ranges<'_> {
         match &self.form {
-            Form::Whole => Ranges::from_source(Source::List([ALL].iter())),
+            Form::Whole => Ranges::from_source(RangeSource::List([ALL].iter())),
             Form::Pattern(pattern) => pattern.iter(),
             Form::Blocks(blocks) => blocks.iter(),
             Form::List(list) => Ranges::merge(list.sources()),
@@ -279,26 +271,6 @@ impl Footprint {
             Form::List(list) => (&list.runs, &list.patterns),
             Form::Blocks(_) => (&[], &[]),
         }
-    }
-}
-
-impl List {
-    /// Not of the empty list.
-    fn bounds(&self) -> Range<u64> {
-        let starts = [
-            self.runs.first().map(|run| run.start),
-            self.patterns.first().map(|pattern| pattern.bounds().start),
-        ];
-        let ends = [
-            self.runs.last().map(|run| run.end),
-            self.patterns.iter().map(|pattern| pattern.bounds().end).max(),
-        ];
-        starts.into_iter().flatten().min().unwrap_or(0)..ends.into_iter().flatten().max().unwrap_or(0)
-    }
-
-    fn sources(&self) -> impl Iterator<Item = Source<'_>> {
-        let patterns = self.patterns.iter().map(|pattern| Source::Pattern(pattern.pieces()));
-        patterns.chain([Source::List(self.runs.iter())])
     }
 }
 

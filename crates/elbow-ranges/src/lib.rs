@@ -18,6 +18,7 @@ mod compress;
 pub mod encoding;
 mod error;
 mod footprint;
+mod list;
 mod range_map;
 mod range_set;
 mod ranges;

@@ -14,7 +14,7 @@ use std::collections::BinaryHeap;
 use std::ops::Range;
 
 use crate::Strided;
-use crate::blocks::Runs;
+use crate::blocks::runs::Runs;
 use crate::strided::Pieces;
 
 /// Sorted, disjoint, coalesced ranges; what [`Strided::iter`], [`Footprint::iter`](crate::Footprint::iter) and
@@ -28,14 +28,14 @@ pub struct Ranges<'a> {
 
 #[derive(Clone, Debug)]
 enum Sources<'a> {
-    One(Source<'a>),
+    One(RangeSource<'a>),
     /// By the start of the piece that each gives next.
     Many(BinaryHeap<Reverse<Head<'a>>>),
 }
 
 /// Ranges by start.
 #[derive(Clone, Debug)]
-pub(crate) enum Source<'a> {
+pub(crate) enum RangeSource<'a> {
     List(std::slice::Iter<'a, Run>),
     Pattern(Pieces<'a>),
     /// Apart: they are many times as large as the others, which are moved about in a heap.
@@ -52,22 +52,22 @@ pub(crate) struct Run {
 #[derive(Clone, Debug)]
 struct Head<'a> {
     piece: Range<u64>,
-    rest: Source<'a>,
+    rest: RangeSource<'a>,
 }
 
 impl<'a> Ranges<'a> {
     pub(crate) fn of(pattern: &'a Strided) -> Self {
-        Self::from_source(Source::Pattern(pattern.pieces()))
+        Self::from_source(RangeSource::Pattern(pattern.pieces()))
     }
 
-    pub(crate) fn from_source(source: Source<'a>) -> Self {
+    pub(crate) fn from_source(source: RangeSource<'a>) -> Self {
         Self {
             sources: Sources::One(source),
             pending: None,
         }
     }
 
-    pub(crate) fn merge(sources: impl IntoIterator<Item = Source<'a>>) -> Self {
+    pub(crate) fn merge(sources: impl IntoIterator<Item = RangeSource<'a>>) -> Self {
         let heads = sources.into_iter().filter_map(Head::new).map(Reverse).collect();
         Self {
             sources: Sources::Many(heads),
@@ -112,7 +112,7 @@ impl Iterator for Sources<'_> {
     }
 }
 
-impl Iterator for Source<'_> {
+impl Iterator for RangeSource<'_> {
     type Item = Range<u64>;
 
     fn next(&mut self) -> Option<Range<u64>> {
@@ -125,7 +125,7 @@ impl Iterator for Source<'_> {
 }
 
 impl<'a> Head<'a> {
-    fn new(mut rest: Source<'a>) -> Option<Self> {
+    fn new(mut rest: RangeSource<'a>) -> Option<Self> {
         let piece = rest.next()?;
         Some(Self { piece, rest })
     }

@@ -1,4 +1,4 @@
-//! `elbow bench`: the paper's two applications, checked and timed.
+//! `elbow bench`: the two applications of *A Holesome File System*, checked and timed.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -10,8 +10,8 @@ use anyhow::{Context, Result};
 use clap::{Args, Subcommand, ValueHint};
 use elbow_extmem::sort::Meter;
 use elbow_extmem::stream::{MemoryBudget, Scratch};
-use elbow_extmem::{ep, s24};
 use elbow_file::{Handle, RealStorage, Storage};
+use elbow_study::{ep, s24};
 use serde_json::json;
 
 use crate::json::SCHEMA;

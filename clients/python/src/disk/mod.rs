@@ -15,7 +15,7 @@ mod table;
 use std::sync::Arc;
 
 use elbow_disk::trace::TraceError;
-use elbow_disk::{Arm, DriveError, Lbn, Place};
+use elbow_disk::{Arm, DriveError, Lbn, SectorAddress};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
@@ -93,7 +93,7 @@ impl Drive {
     /// The LBN of a place, if it holds data.
     fn lbn_at(&self, cylinder: u32, head: u32, sector: u32) -> Option<u64> {
         let arm = Arm { cylinder, head };
-        self.drive.lbn_at(Place { arm, sector }).map(|lbn| lbn.0)
+        self.drive.lbn_at(SectorAddress { arm, sector }).map(|lbn| lbn.0)
     }
 
     /// All tracks that hold data, in the order of LBNs.
@@ -102,7 +102,7 @@ impl Drive {
         let mut next = Lbn(0);
         while next.0 < self.drive.sectors() {
             let track = self.drive.track(next);
-            let angle = self.drive.angle(Place {
+            let angle = self.drive.angle(SectorAddress {
                 arm: track.arm,
                 sector: 0,
             });

@@ -20,7 +20,6 @@
 //! outstanding request; Bucy, Schindler, Schlosser, Ganger, *The DiskSim Simulation Environment Version 4.0 Reference Manual*
 //! (CMU-PDL-08-101); Worthington, Ganger, Patt, Wilkes, *On-Line Extraction of SCSI Disk Drive Parameters* (SIGMETRICS 1995).
 
-pub(crate) mod costs;
 mod head;
 mod read;
 mod segments;
@@ -122,7 +121,7 @@ impl<'d> Controller<'d> {
         }
     }
 
-    /// The drive.
+    /// The drive whose controller it is.
     #[must_use]
     pub fn drive(&self) -> &'d Drive {
         self.drive

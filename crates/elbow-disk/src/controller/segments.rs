@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::costs::CacheShape;
+use crate::drive::CacheShape;
 
 /// Stretches of sectors, the one used longest ago first to be given up.
 #[derive(Clone, Debug)]

@@ -1,8 +1,7 @@
 //! Writes: data comes over the bus while the arm moves, and each sector has to be there when its place passes.
 
-use crate::drive::{Lbn, Ps};
+use crate::drive::{Lbn, Ps, ScatteredWrite};
 
-use super::costs::ScatteredWrite;
 use super::{Controller, Last, Served, served};
 
 /// When the parts of a write's command are over.

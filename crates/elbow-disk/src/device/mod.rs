@@ -12,18 +12,18 @@
 //!
 //! What always holds: one request at a time is served, from its pick on without a pause; times never go back; each request completes once.
 //!
-//! [`ModelledDisk`] stands under the [`ext2`](crate::ext2) model, which keeps no bytes; [`ModelledDevice`] is a
-//! [`RangeDevice`](elbow_file::range_device::RangeDevice) that keeps them.
+//! [`QueuedDrive`] is that; it keeps no bytes. [`ModelledDevice`] is a
+//! [`RangeDevice`](elbow_file::range_device::RangeDevice) on top that keeps them.
 //!
 //! Source: Anand et al., *Avoiding File System Micromanagement with Range Writes* (OSDI 2008), sections 3 and 4.
 
-mod engine;
+mod queued_drive;
 mod range_device;
 mod regions;
-mod under_ext2;
 
+pub use queued_drive::{FinishedRequest, QueuedDrive, QueuedRequest};
 pub use range_device::ModelledDevice;
-pub use under_ext2::{ModelledDisk, Work};
+pub use regions::PlaceNeed;
 
 use crate::Ps;
 use crate::sched::{Scheduler, Walk};
@@ -51,7 +51,7 @@ pub struct Setup {
 const OVERHEAD_MS: f64 = 1.07;
 
 impl Default for Setup {
-    /// As in section 4.3 of the paper: hierarchical-range scheduling, a depth of 16.
+    /// As in section 4.3 of *Range Writes*: hierarchical-range scheduling, a depth of 16.
     fn default() -> Setup {
         Setup {
             scheduler: Scheduler::Hierarchical(Walk::Pruned),

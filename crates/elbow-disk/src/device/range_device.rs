@@ -1,7 +1,7 @@
 //! The drive as a range device, with the bytes that are written to it.
 //!
 //! ```text
-//!   submit ──> host queue ──admitted in order──> engine ──> completion
+//!   submit ──> host queue ──admitted in order──> drive ──> completion
 //!              └ behind a barrier, or a fixed place that overlaps one under way, everything waits
 //! ```
 //!
@@ -15,8 +15,8 @@ use elbow_file::range_device::{Completion, Done, RangeDevice, RangeError, Reques
 use elbow_ranges::RangeSet;
 
 use super::Setup;
-use super::engine::{Asked, Engine};
-use super::regions::Need;
+use super::queued_drive::{QueuedDrive, QueuedRequest};
+use super::regions::PlaceNeed;
 use crate::drive::{Drive, Lbn, Ps, SECTOR_BYTES};
 
 type Sector = [u8; SECTOR_BYTES as usize];
@@ -37,7 +37,7 @@ type Sector = [u8; SECTOR_BYTES as usize];
 /// ```
 #[derive(Debug)]
 pub struct ModelledDevice<'d> {
-    engine: Engine<'d>,
+    drive: QueuedDrive<'d>,
     shape: Shape,
     now: Ps,
     tickets: u64,
@@ -102,7 +102,7 @@ impl<'d> ModelledDevice<'d> {
     #[must_use]
     pub fn new(drive: &'d Arc<Drive>, setup: Setup) -> ModelledDevice<'d> {
         ModelledDevice {
-            engine: Engine::new(drive, setup, 1),
+            drive: QueuedDrive::new(drive, setup, 1),
             shape: Shape {
                 sector_bytes: SECTOR_BYTES as u32,
                 sectors: drive.sectors(),
@@ -144,26 +144,27 @@ impl<'d> ModelledDevice<'d> {
     }
 
     fn give(&mut self, ticket: Ticket, work: Work) {
-        let fixed = |place: &Range<u64>, write| Asked::At {
+        let fixed = |place: &Range<u64>, write| QueuedRequest::At {
             lbn: Lbn(place.start),
             sectors: (place.end - place.start) as u32,
             write,
         };
         let given = match &work {
             Work::Separator => return self.end(ticket, Ok(Done::Passed)),
-            Work::Read(place) => self.engine.submit(self.now, ticket.0, &fixed(place, false)),
-            Work::Write(place, _) => self.engine.submit(self.now, ticket.0, &fixed(place, true)),
+            Work::Read(place) => self.drive.submit(self.now, ticket.0, &fixed(place, false)),
+            Work::Write(place, _) => self.drive.submit(self.now, ticket.0, &fixed(place, true)),
             Work::Within {
                 targets,
                 alignment,
                 data,
             } => {
                 let free = &Arc::new(targets.clone());
-                let need = Need {
+                let need = PlaceNeed {
                     units: (data.len() as u64 / SECTOR_BYTES) as u32,
                     align: u32::try_from(*alignment).unwrap_or(u32::MAX),
                 };
-                self.engine.submit(self.now, ticket.0, &Asked::Within { free, need })
+                self.drive
+                    .submit(self.now, ticket.0, &QueuedRequest::Within { free, need })
             }
         };
         match given {
@@ -178,13 +179,13 @@ impl<'d> ModelledDevice<'d> {
 
     /// Carries out what the drive has completed.
     fn completed(&mut self) -> Option<Completion> {
-        let at = self.engine.next_at();
-        for id in self.engine.turned_away() {
+        let at = self.drive.next_at();
+        for id in self.drive.turned_away() {
             let work = self.admitted.remove(&id).expect("it was given to the drive");
             self.end(Ticket(id), Err(no_place(&work)));
         }
         at?;
-        let finished = self.engine.complete()?;
+        let finished = self.drive.complete()?;
         self.now = self.now.max(finished.parts.end);
         let place = finished.lbn.0..finished.lbn.0 + u64::from(finished.sectors);
         let done = match self.admitted.remove(&finished.id).expect("it was given to the drive") {

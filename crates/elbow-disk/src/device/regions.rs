@@ -15,15 +15,17 @@ const IDLE_MAX: usize = 32;
 
 /// What a range write needs, in units of the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Need {
-    pub(super) units: u32,
-    pub(super) align: u32,
+pub struct PlaceNeed {
+    /// Units that it takes, in a row.
+    pub units: u32,
+    /// Its start is a multiple of so many; at least 1.
+    pub align: u32,
 }
 
 #[derive(Debug)]
 struct Region {
     id: RegionId,
-    need: Need,
+    need: PlaceNeed,
     /// In units.
     free: RangeSet,
     waiting: u32,
@@ -53,7 +55,7 @@ impl Regions {
         queue: &mut Queue,
         drive: &Drive,
         free: RangeSet,
-        need: Need,
+        need: PlaceNeed,
     ) -> Result<RegionId, NoPlace> {
         self.uses += 1;
         let uses = self.uses;

@@ -8,13 +8,13 @@ use serde::Deserialize;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use crate::controller::costs::{Bus, CacheShape, Command, Electronics, Ms};
-
+use super::Drive;
+use super::electronics::{Bus, CacheShape, Command, Electronics};
 use super::error::DriveError;
 use super::geometry::{Geometry, Zone};
 use super::mechanics::Turn;
 use super::seek::{Curve, SeekTable};
-use super::{Drive, Ps};
+use super::units::{Ms, Ps};
 
 /// More tracks than any drive has: bounds the memory that a description can ask for (32 bytes each).
 const TRACKS_MAX: u64 = 1 << 24;

@@ -21,15 +21,15 @@ pub enum DriveError {
         path: PathBuf,
         /// The names that need no file.
         known: String,
-        /// Why not.
+        /// What the system said.
         reason: std::io::Error,
     },
     /// The file does not describe a drive.
     #[error("{file}:{line}: {}{reason}", .key.as_ref().map_or(String::new(), |key| format!("key `{key}`: ")))]
     Description {
-        /// The file.
+        /// Name of the description, as it was given.
         file: String,
-        /// From 1.
+        /// Number of the line, from 1.
         line: usize,
         /// The offending key, as in `zone[1].cylinders`; none where the file is not TOML.
         key: Option<String>,

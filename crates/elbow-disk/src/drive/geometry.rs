@@ -11,7 +11,7 @@
 //! with cylinders counted from the zone's first. Everything is looked up in tables: one entry per data track, one per
 //! physical track, one per few dozen sectors.
 
-use super::{Arm, Lbn, Place, Ps, Track};
+use super::{Arm, Lbn, Ps, SectorAddress, Track};
 
 /// One zone as described, checked.
 #[derive(Clone, Debug)]
@@ -162,10 +162,10 @@ impl Geometry {
 
     /// Where a sector is, and its angle.
     #[inline]
-    pub(super) fn find(&self, lbn: Lbn) -> (Place, Ps) {
+    pub(super) fn find(&self, lbn: Lbn) -> (SectorAddress, Ps) {
         let (_, track) = self.entry(lbn);
         let sector = (lbn.0 - track.first) as u32;
-        (Place { arm: track.arm, sector }, self.angle_on(track, sector))
+        (SectorAddress { arm: track.arm, sector }, self.angle_on(track, sector))
     }
 
     #[inline]
@@ -177,7 +177,7 @@ impl Geometry {
     }
 
     /// The angle of a sector by its place; `None` where no data lies.
-    pub(super) fn angle(&self, place: Place) -> Option<Ps> {
+    pub(super) fn angle(&self, place: SectorAddress) -> Option<Ps> {
         let track = &self.tracks[self.number_at(place.arm)?];
         (place.sector < self.per_track(track)).then(|| self.angle_on(track, place.sector))
     }

@@ -9,6 +9,7 @@
 //! drive itself never changes: where the arm stands and what time it is, the caller keeps.
 
 mod description;
+mod electronics;
 mod error;
 mod geometry;
 mod mechanics;
@@ -20,9 +21,9 @@ use std::path::Path;
 
 pub use error::DriveError;
 pub use summary::{SECTOR_BYTES, Summary, ZoneSummary};
-pub use units::{Arm, Lbn, Place, Ps, Reach, Service, Track};
+pub use units::{Arm, Lbn, Ps, Reach, SectorAddress, Service, Track};
 
-use crate::controller::costs::Electronics;
+pub(crate) use electronics::{CacheShape, Electronics, ScatteredWrite};
 use geometry::Geometry;
 use mechanics::Turn;
 use seek::SeekTable;
@@ -157,7 +158,7 @@ impl Drive {
     /// Where it is not below [`sectors`](Self::sectors).
     #[inline]
     #[must_use]
-    pub fn locate(&self, lbn: Lbn) -> Place {
+    pub fn locate(&self, lbn: Lbn) -> SectorAddress {
         self.geometry.find(lbn).0
     }
 
@@ -185,7 +186,7 @@ impl Drive {
     /// # Ok::<(), elbow_disk::DriveError>(())
     /// ```
     #[must_use]
-    pub fn lbn_at(&self, place: Place) -> Option<Lbn> {
+    pub fn lbn_at(&self, place: SectorAddress) -> Option<Lbn> {
         let track = self.track_at(place.arm)?;
         (place.sector < track.sectors).then(|| Lbn(track.first.0 + u64::from(place.sector)))
     }
@@ -200,7 +201,7 @@ impl Drive {
     /// # Panics
     /// Where no data lies at `place`.
     #[must_use]
-    pub fn angle(&self, place: Place) -> Ps {
+    pub fn angle(&self, place: SectorAddress) -> Ps {
         match self.geometry.angle(place) {
             Some(angle) => angle,
             None => panic!("{place:?} holds no data on {}", self.name),

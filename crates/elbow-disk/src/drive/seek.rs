@@ -1,7 +1,6 @@
 //! How long the arm takes: one entry for each distance.
 
-use super::Ps;
-use crate::controller::costs::TIME_MS_MAX;
+use super::units::{Ps, TIME_MS_MAX};
 
 /// Seek times of reads by distance in cylinders; entry 0 is 0.
 #[derive(Clone, Debug)]

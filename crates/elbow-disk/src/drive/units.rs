@@ -3,7 +3,7 @@
 use std::fmt;
 use std::ops::{Add, AddAssign, Sub, SubAssign};
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 /// Picoseconds: a time, a duration, or an angle (as the time within one turn, from 0 to the rotation period).
 ///
@@ -79,6 +79,25 @@ impl fmt::Display for Ps {
     }
 }
 
+/// No single time in a description is longer than this, in milliseconds: so times of one request cannot overflow.
+pub(crate) const TIME_MS_MAX: f64 = 1000.0;
+
+/// A duration in a description, in milliseconds there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Ms(pub(crate) Ps);
+
+impl<'de> Deserialize<'de> for Ms {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Ms, D::Error> {
+        let ms = f64::deserialize(from)?;
+        match ms {
+            _ if (0.0..=TIME_MS_MAX).contains(&ms) => Ok(Ms(Ps::from_ms(ms))),
+            _ => Err(serde::de::Error::custom(format!(
+                "{ms} is no time; expected 0 to {TIME_MS_MAX} ms"
+            ))),
+        }
+    }
+}
+
 /// Logical block number: a sector as the host names it, from 0 to [`Drive::sectors`](crate::Drive::sectors).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Lbn(pub u64);
@@ -100,7 +119,7 @@ pub struct Arm {
 
 /// A physical sector.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Place {
+pub struct SectorAddress {
     /// Its track.
     pub arm: Arm,
     /// Its number on the track, in the order in which sectors pass the head; 0 is the track's first.
@@ -114,7 +133,7 @@ pub struct Track {
     pub first: Lbn,
     /// Logical sectors on it.
     pub sectors: u32,
-    /// Where it is.
+    /// Cylinder and surface that it lies on.
     pub arm: Arm,
     /// Physical sectors on it: one turn is so many sectors long.
     pub sectors_per_track: u32,

@@ -35,6 +35,7 @@ fn spaced(targets: &Targets, wanted: u32, arm: Arm) -> Vec<Lbn> {
     let mut places = Vec::new();
     for cylinder in Outward::new(&targets.cylinders, arm.cylinder) {
         let rows = &targets.rows[cylinder.first as usize..cylinder.end as usize];
+        // Of a cylinder the track under the arm's own head is nearest: the others cost a head switch.
         let same_head = |row: &&Row| row.arm.head == arm.head;
         for row in rows
             .iter()

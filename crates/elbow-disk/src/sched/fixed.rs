@@ -48,6 +48,7 @@ impl Column {
     }
 
     pub(super) fn remove(&mut self, slot: usize) -> Fixed {
+        // Both in the same way, or a slot would mean two requests; their order does not matter.
         self.aims.swap_remove(slot);
         self.requests.swap_remove(slot)
     }

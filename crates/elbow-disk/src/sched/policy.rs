@@ -34,7 +34,7 @@ pub enum Scheduler {
 pub enum Walk {
     /// As far as something better can lie, once for all who wait for the same region.
     Pruned,
-    /// Over all tracks of each request, as equation (2) of the paper counts: to compare with.
+    /// Over all tracks of each request, as equation (2) of *Range Writes* counts: to compare with.
     Whole,
 }
 

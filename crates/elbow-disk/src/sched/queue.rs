@@ -21,9 +21,9 @@ pub struct RegionId(usize);
 pub enum Ask {
     /// These sectors.
     At {
-        /// The first.
+        /// First of the sectors.
         lbn: Lbn,
-        /// How many.
+        /// Sectors in a row.
         sectors: u32,
         /// Whether they are written.
         write: bool,
@@ -37,9 +37,9 @@ pub enum Ask {
 pub struct Pick {
     /// As it was pushed.
     pub id: u64,
-    /// Where it begins.
+    /// First sector of the place that was picked.
     pub lbn: Lbn,
-    /// How long it is.
+    /// Sectors from there on.
     pub sectors: u32,
     /// Whether it writes.
     pub write: bool,
@@ -184,7 +184,7 @@ impl Queue {
         }
     }
 
-    /// How many wait.
+    /// Requests that wait, for places and in regions.
     #[must_use]
     pub fn len(&self) -> usize {
         self.fixed.len()
@@ -309,6 +309,7 @@ impl Queue {
     /// The best, and the number of estimates.
     fn least_positioning(&self, from: &Stand<'_>) -> (Option<Best>, u64) {
         let mut best = None;
+        // Requests with one place first: the best of them ends the walks over regions earlier.
         self.fixed.least_positioning(&self.arms, from, &mut best);
         let mut estimations = self.fixed.len() as u64;
         for (key, region) in self.regions.iter().filter(|(_, region)| !region.waiting.is_empty()) {
@@ -328,6 +329,8 @@ impl Queue {
         };
         let each = || waiting.iter().map(|&(order, _)| whose(order));
         match self.scheduler {
+            // All who wait for a region want the same places, and among equals the oldest wins: one walk, for it, is
+            // enough.
             Scheduler::Hierarchical(Walk::Pruned) => each()
                 .next()
                 .map_or(0, |whose| walk::pruned(targets, &self.arms, from, best, whose)),

@@ -159,6 +159,7 @@ impl Targets {
         let mut free = self.free.take().unwrap_or_else(|| set_of(&self.ranges));
         change(&mut free);
         let (align, sectors) = (u64::from(self.align), u64::from(self.sectors));
+        // A write that begins before `start` may reach into what has changed.
         let mut at = start.saturating_sub(sectors - 1).next_multiple_of(align);
         while at < end {
             if let Some(row) = self.row_of(at) {

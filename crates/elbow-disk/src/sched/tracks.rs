@@ -18,7 +18,7 @@ pub(super) struct Row {
     pub(super) arm: Arm,
     /// LBN of bit 0: the first aligned sector of the track.
     pub(super) first: u64,
-    /// How many bits.
+    /// Bits of it: sectors at which a write may begin.
     pub(super) starts: u32,
     /// How many of them are set.
     pub(super) free: u32,
@@ -95,6 +95,7 @@ impl Row {
     #[inline]
     fn next_set(&self, bits: &[u64], from: u32) -> Option<u32> {
         let words = &bits[self.word as usize..self.word as usize + self.words()];
+        // A track of one word needs no loop, and no second search when the turn begins anew.
         if let [word] = words {
             let ahead = if from < WORD { word & (u64::MAX << from) } else { 0 };
             let found = if ahead != 0 { ahead } else { *word };

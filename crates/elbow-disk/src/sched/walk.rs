@@ -71,6 +71,7 @@ fn estimate(
 }
 
 fn beaten(time: u64, best: Option<&Best>) -> bool {
+    // What is as good is still looked at: an older request or a lower LBN wins among equals.
     best.is_some_and(|best| time > best.cost)
 }
 

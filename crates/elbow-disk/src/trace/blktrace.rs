@@ -1,7 +1,7 @@
 //! The text that `blkparse` prints: `8,0 1 5 0.000123456 697 Q WS 223490 + 8 [kjournald]`.
 
 use super::line::{Line, whole};
-use super::{Arrival, Parsed, Reader};
+use super::{Arrival, LineError, Parsed, Reader};
 use crate::drive::Ps;
 
 const SECOND_MS: f64 = 1000.0;
@@ -16,7 +16,7 @@ pub(super) struct Blktrace {
 }
 
 impl Reader for Blktrace {
-    fn record(&mut self, line: &Line<'_>) -> Result<Option<Parsed>, String> {
+    fn record(&mut self, line: &Line<'_>) -> Result<Option<Parsed>, LineError> {
         let mut words = line.words();
         self.over |= line.text.starts_with("CPU") || line.text.starts_with("Total");
         if self.over || line.is_blank() {
@@ -28,7 +28,7 @@ impl Reader for Blktrace {
             .split_once(',')
             .is_some_and(|(major, minor)| is_number(major) && is_number(minor))
         {
-            return Err(format!("`{device}` is no device: expected major,minor"));
+            return Err(LineError::NotADevice(device.to_owned()));
         }
         words.whole("processor")?;
         words.whole("sequence number")?;
@@ -40,9 +40,7 @@ impl Reader for Blktrace {
             return Ok(None);
         }
         if self.device.get_or_insert_with(|| device.to_owned()) != device {
-            return Err(format!(
-                "device {device} after others: trace one device, or filter with `blkparse -d`"
-            ));
+            return Err(LineError::SeveralDevices(device.to_owned()));
         }
         let first = words.word("block")?;
         if first.starts_with('[') {
@@ -51,7 +49,7 @@ impl Reader for Blktrace {
         }
         let lbn = whole(first, "block")?;
         if words.word("+")? != "+" {
-            return Err("expected `+` and the number of sectors after the block".to_owned());
+            return Err(LineError::NoPlus);
         }
         let sectors = words.whole("number of sectors")?;
         // Processors' lines are merged by time, but not to the last nanosecond.

@@ -1,7 +1,7 @@
 //! Comma-separated values: numbers and single letters only, so nothing is ever quoted.
 
 use super::line::{Line, time, whole};
-use super::{Arrival, Parsed, Reader};
+use super::{Arrival, LineError, Parsed, Reader};
 use crate::drive::Ps;
 
 /// The names a column can have; all others are passed over.
@@ -15,7 +15,7 @@ pub(super) struct Csv {
 }
 
 impl Reader for Csv {
-    fn record(&mut self, line: &Line<'_>) -> Result<Option<Parsed>, String> {
+    fn record(&mut self, line: &Line<'_>) -> Result<Option<Parsed>, LineError> {
         if line.is_blank() {
             return Ok(None);
         }
@@ -30,14 +30,14 @@ impl Reader for Csv {
                 .get(at)
                 .copied()
                 .map(Some)
-                .ok_or_else(|| format!("the line ends before `{}`", COLUMNS[column])),
+                .ok_or(LineError::EndsBeforeColumn(COLUMNS[column])),
         };
         let needed = |column: usize| field(column).map(|field| field.unwrap_or(""));
         let (lbn, sectors) = (whole(needed(0)?, "lbn")?, whole(needed(1)?, "number of sectors")?);
         let write = match needed(2)? {
             "R" | "r" | "read" => false,
             "W" | "w" | "write" => true,
-            other => return Err(format!("`{other}` is no op: expected R or W")),
+            other => return Err(LineError::NotAnOp(other.to_owned())),
         };
         let measured = field(5)?.map(|word| time(word, "response in ms", 1.0)).transpose()?;
         let arrival = match (field(3)?, field(4)?) {
@@ -57,21 +57,19 @@ impl Reader for Csv {
 }
 
 impl Csv {
-    fn arrival(&mut self, at: Ps) -> Result<Arrival, String> {
+    fn arrival(&mut self, at: Ps) -> Result<Arrival, LineError> {
         if at < self.last {
-            return Err(format!("the arrival at {at} is before the last, at {}", self.last));
+            return Err(LineError::Backwards { at, last: self.last });
         }
         self.last = at;
         Ok(Arrival::At(at))
     }
 }
 
-fn header(fields: &[&str]) -> Result<[Option<usize>; COLUMNS.len()], String> {
+fn header(fields: &[&str]) -> Result<[Option<usize>; COLUMNS.len()], LineError> {
     let found = COLUMNS.map(|name| fields.iter().position(|&field| field == name));
     match COLUMNS.iter().zip(found).take(3).find(|(_, at)| at.is_none()) {
-        Some((missing, _)) => Err(format!(
-            "no column `{missing}`; the first line names the columns: lbn,sectors,op,..."
-        )),
+        Some((missing, _)) => Err(LineError::NoColumn(missing)),
         None => Ok(found),
     }
 }

@@ -1,7 +1,7 @@
 //! DiskSim's two text formats.
 
 use super::line::Line;
-use super::{Arrival, Kind, Parsed, Reader};
+use super::{Arrival, LineError, Parsed, Reader, RecordKind};
 use crate::drive::Ps;
 
 /// `arrival_ms device lbn sectors flags`
@@ -15,7 +15,7 @@ pub(super) struct Ascii {
 const READ: u64 = 1;
 
 impl Reader for Ascii {
-    fn record(&mut self, line: &Line<'_>) -> Result<Option<Parsed>, String> {
+    fn record(&mut self, line: &Line<'_>) -> Result<Option<Parsed>, LineError> {
         if line.is_blank() {
             return Ok(None);
         }
@@ -26,15 +26,16 @@ impl Reader for Ascii {
         let flags = words.word("flags")?;
         words.end()?;
         let flags = u64::from_str_radix(flags.trim_start_matches("0x"), 16)
-            .map_err(|_| format!("`{flags}` are no flags: expected a hexadecimal number"))?;
-        if *self.device.get_or_insert(device) != device {
-            return Err(format!(
-                "device {device} after {}: one drive is simulated",
-                self.device.unwrap_or(device)
-            ));
+            .map_err(|_| LineError::NotFlags(flags.to_owned()))?;
+        let before = *self.device.get_or_insert(device);
+        if before != device {
+            return Err(LineError::SeveralDrives { device, before });
         }
         if arrival < self.last {
-            return Err(format!("the arrival at {arrival} is before the last, at {}", self.last));
+            return Err(LineError::Backwards {
+                at: arrival,
+                last: self.last,
+            });
         }
         self.last = arrival;
         let (arrival, write) = (Arrival::At(arrival), flags & READ == 0);
@@ -57,7 +58,7 @@ pub(super) struct Validate {
 }
 
 impl Reader for Validate {
-    fn record(&mut self, line: &Line<'_>) -> Result<Option<Parsed>, String> {
+    fn record(&mut self, line: &Line<'_>) -> Result<Option<Parsed>, LineError> {
         if line.is_blank() {
             return Ok(None);
         }
@@ -68,17 +69,17 @@ impl Reader for Validate {
         let think = words.time("time to the next request in us", 1e-3)?;
         words.end()?;
         let kind = match (op, tag) {
-            ("W", _) => Kind::Write,
-            ("R", "Hit") => Kind::Hit,
-            ("R", _) => Kind::Read,
-            _ => return Err(format!("`{op}` is neither R nor W")),
+            ("W", _) => RecordKind::Write,
+            ("R", "Hit") => RecordKind::Hit,
+            ("R", _) => RecordKind::Read,
+            _ => return Err(LineError::NeitherReadNorWrite(op.to_owned())),
         };
         let arrival = Arrival::After(std::mem::replace(&mut self.think, think));
         Ok(Some(Parsed {
             arrival,
             lbn,
             sectors,
-            write: kind == Kind::Write,
+            write: kind == RecordKind::Write,
             kind: Some(kind),
             measured,
         }))

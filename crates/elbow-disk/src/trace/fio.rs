@@ -7,7 +7,7 @@
 //! ```
 
 use super::line::{Line, Words, time, whole};
-use super::{Arrival, Parsed, Reader};
+use super::{Arrival, LineError, Parsed, Reader};
 use crate::drive::Ps;
 
 const MICROSECOND_MS: f64 = 1e-3;
@@ -31,7 +31,7 @@ pub(super) struct Fio {
 }
 
 impl Reader for Fio {
-    fn record(&mut self, line: &Line<'_>) -> Result<Option<Parsed>, String> {
+    fn record(&mut self, line: &Line<'_>) -> Result<Option<Parsed>, LineError> {
         if line.is_blank() {
             return Ok(None);
         }
@@ -52,17 +52,17 @@ impl Reader for Fio {
     }
 }
 
-fn log_of(first: &str) -> Result<(Log, bool), String> {
+fn log_of(first: &str) -> Result<(Log, bool), LineError> {
     match first.trim_end() {
         "fio version 2 iolog" => Ok((Log::Waits, true)),
         "fio version 3 iolog" => Ok((Log::Times, true)),
-        other if other.starts_with("fio version") => Err(format!("`{other}` is not known; versions 2 and 3 are")),
+        other if other.starts_with("fio version") => Err(LineError::UnknownVersion(other.to_owned())),
         _ => Ok((Log::Latencies, false)),
     }
 }
 
 impl Fio {
-    fn action(&mut self, mut words: Words<'_>, at: Option<Ps>) -> Result<Option<Parsed>, String> {
+    fn action(&mut self, mut words: Words<'_>, at: Option<Ps>) -> Result<Option<Parsed>, LineError> {
         words.word("file")?;
         let write = match words.word("action")? {
             "add" | "open" | "close" | "unlink" => return Ok(None),
@@ -74,7 +74,7 @@ impl Fio {
             "sync" | "datasync" | "sync_file_range" | "trim" => return Ok(None),
             "read" => false,
             "write" => true,
-            other => return Err(format!("`{other}` is no action of fio")),
+            other => return Err(LineError::NotAnAction(other.to_owned())),
         };
         let (offset, bytes) = (words.whole("offset")?, words.whole("length")?);
         words.end()?;
@@ -85,16 +85,16 @@ impl Fio {
         parsed(arrival, offset, bytes, write, None)
     }
 
-    fn latency(&mut self, line: &str) -> Result<Option<Parsed>, String> {
+    fn latency(&mut self, line: &str) -> Result<Option<Parsed>, LineError> {
         let mut fields = line.split(',').map(str::trim);
-        let mut field = |what: &str| fields.next().ok_or_else(|| format!("the line ends before the {what}"));
+        let mut field = |what| fields.next().ok_or(LineError::EndsBefore(what));
         let ended = time(field("time in ms")?, "time in ms", 1.0)?;
         let took = time(field("latency in ns")?, "latency in ns", NANOSECOND_MS)?;
         let write = match field("direction")? {
             "0" => false,
             "1" => true,
             "2" => return Ok(None),
-            other => return Err(format!("`{other}` is no direction: expected 0, 1 or 2")),
+            other => return Err(LineError::NotADirection(other.to_owned())),
         };
         let bytes = whole(field("number of bytes")?, "number of bytes")?;
         let offset = whole(field("offset (log with log_offset=1)")?, "offset")?;
@@ -115,11 +115,13 @@ fn parsed(
     bytes: u64,
     write: bool,
     measured: Option<Ps>,
-) -> Result<Option<Parsed>, String> {
+) -> Result<Option<Parsed>, LineError> {
     if !offset.is_multiple_of(SECTOR_BYTES) || !bytes.is_multiple_of(SECTOR_BYTES) {
-        return Err(format!(
-            "{bytes} bytes at {offset} are no whole sectors of {SECTOR_BYTES} bytes"
-        ));
+        return Err(LineError::NotSectors {
+            bytes,
+            offset,
+            sector_bytes: SECTOR_BYTES,
+        });
     }
     let (lbn, sectors) = (offset / SECTOR_BYTES, bytes / SECTOR_BYTES);
     Ok(Some(Parsed {

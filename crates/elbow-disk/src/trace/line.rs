@@ -1,5 +1,6 @@
 //! Words of a line, with errors that say which word of what is missing or wrong.
 
+use super::LineError;
 use crate::drive::Ps;
 
 /// The latest time of a trace, in milliseconds: 40 days. Picoseconds of it are far from overflowing.
@@ -34,43 +35,44 @@ impl<'t> Line<'t> {
 }
 
 impl<'t> Words<'t> {
-    pub(super) fn word(&mut self, what: &str) -> Result<&'t str, String> {
-        self.words
-            .next()
-            .ok_or_else(|| format!("the line ends before the {what}"))
+    pub(super) fn word(&mut self, what: &'static str) -> Result<&'t str, LineError> {
+        self.words.next().ok_or(LineError::EndsBefore(what))
     }
 
-    pub(super) fn whole(&mut self, what: &str) -> Result<u64, String> {
+    pub(super) fn whole(&mut self, what: &'static str) -> Result<u64, LineError> {
         whole(self.word(what)?, what)
     }
 
-    pub(super) fn time(&mut self, what: &str, unit_ms: f64) -> Result<Ps, String> {
+    pub(super) fn time(&mut self, what: &'static str, unit_ms: f64) -> Result<Ps, LineError> {
         time(self.word(what)?, what, unit_ms)
     }
 
     /// That there is nothing more.
-    pub(super) fn end(mut self) -> Result<(), String> {
+    pub(super) fn end(mut self) -> Result<(), LineError> {
         match self.words.next() {
             None => Ok(()),
-            Some(word) => Err(format!("`{word}` is too much on the line")),
+            Some(word) => Err(LineError::TooMuch(word.to_owned())),
         }
     }
 }
 
 /// A whole number.
-pub(super) fn whole(word: &str, what: &str) -> Result<u64, String> {
-    word.parse()
-        .map_err(|_| format!("`{word}` is no {what}: expected a whole number"))
+pub(super) fn whole(word: &str, what: &'static str) -> Result<u64, LineError> {
+    word.parse().map_err(|_| LineError::NotWhole {
+        word: word.to_owned(),
+        what,
+    })
 }
 
 /// A time, in a unit of so many milliseconds.
-pub(super) fn time(word: &str, what: &str, unit_ms: f64) -> Result<Ps, String> {
+pub(super) fn time(word: &str, what: &'static str, unit_ms: f64) -> Result<Ps, LineError> {
     let ms = word.parse::<f64>().ok().map(|value| value * unit_ms);
     match ms.filter(|ms| (0.0..=TIME_MS_MAX).contains(ms)) {
         Some(ms) => Ok(Ps::from_ms(ms)),
-        None => Err(format!(
-            "`{word}` is no {what}: expected a number from 0 to {}",
-            TIME_MS_MAX / unit_ms
-        )),
+        None => Err(LineError::NotATime {
+            word: word.to_owned(),
+            what,
+            most: TIME_MS_MAX / unit_ms,
+        }),
     }
 }

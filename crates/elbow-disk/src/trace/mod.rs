@@ -17,6 +17,7 @@
 mod blktrace;
 mod csv;
 mod disksim;
+mod error;
 mod fio;
 mod line;
 
@@ -24,6 +25,8 @@ use std::io::{self, BufRead, BufReader, Read};
 
 use crate::controller::Request;
 use crate::drive::{Lbn, Ps};
+
+pub use error::{LineError, TraceError};
 
 use line::Line;
 
@@ -59,7 +62,7 @@ pub enum Arrival {
 
 /// What the trace calls a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum RecordKind {
     /// A read; one that was not cached, where the trace says so.
     Read,
     /// A read that was served from the drive's cache.
@@ -73,45 +76,19 @@ pub enum Kind {
 pub struct Record {
     /// Its line, from 1.
     pub line: u64,
-    /// When it comes.
+    /// Its time of arrival, or the pause before it.
     pub arrival: Arrival,
     /// What it asks for; on the drive.
     pub request: Request,
     /// What it is called, if the trace tells reads from hits.
-    pub kind: Option<Kind>,
+    pub kind: Option<RecordKind>,
     /// How long it took when the trace was made.
     pub measured: Option<Ps>,
 }
 
-/// A trace that cannot be read on.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum TraceError {
-    /// The line is none of this format, or asks for what the drive does not have.
-    #[error("{file}:{line}: {reason}")]
-    Line {
-        /// The file.
-        file: String,
-        /// From 1.
-        line: u64,
-        /// What is wrong.
-        reason: String,
-    },
-    /// The file cannot be read.
-    #[error("{file}:{line}: cannot read: {reason}")]
-    Read {
-        /// The file.
-        file: String,
-        /// The line that was due.
-        line: u64,
-        /// Why not.
-        reason: io::Error,
-    },
-}
-
 /// The reader of one format: a line becomes a record, or nothing (a comment, an event that is no request).
 trait Reader {
-    fn record(&mut self, line: &Line<'_>) -> Result<Option<Parsed>, String>;
+    fn record(&mut self, line: &Line<'_>) -> Result<Option<Parsed>, LineError>;
 }
 
 /// A record before it is checked.
@@ -120,7 +97,7 @@ struct Parsed {
     lbn: u64,
     sectors: u64,
     write: bool,
-    kind: Option<Kind>,
+    kind: Option<RecordKind>,
     measured: Option<Ps>,
 }
 
@@ -186,7 +163,7 @@ impl<'r> Trace<'r> {
             reason,
         })?;
         if self.buffer.len() > LINE_BYTES_MAX {
-            return Err(self.wrong(format!("a line of more than {LINE_BYTES_MAX} bytes is none of a trace")));
+            return Err(self.wrong(LineError::TooLong(LINE_BYTES_MAX)));
         }
         while matches!(self.buffer.last(), Some(b'\n' | b'\r')) {
             let ended = self.buffer.pop() == Some(b'\n');
@@ -205,7 +182,7 @@ impl<'r> Trace<'r> {
             .map_err(|reason| TraceError::Read { file, line, reason })
     }
 
-    fn wrong(&self, reason: String) -> TraceError {
+    fn wrong(&self, reason: LineError) -> TraceError {
         TraceError::Line {
             file: self.file.clone(),
             line: self.line,
@@ -215,7 +192,7 @@ impl<'r> Trace<'r> {
 
     fn next_record(&mut self) -> Result<Option<Record>, TraceError> {
         while self.read_line()?.is_some() {
-            let text = std::str::from_utf8(&self.buffer).map_err(|_| self.wrong("not text".to_owned()))?;
+            let text = std::str::from_utf8(&self.buffer).map_err(|_| self.wrong(LineError::NotText))?;
             let parsed = self.reader.record(&Line::new(text));
             if let Some(parsed) = parsed.map_err(|reason| self.wrong(reason))? {
                 return self.checked(&parsed).map(Some).map_err(|reason| self.wrong(reason));
@@ -224,7 +201,7 @@ impl<'r> Trace<'r> {
         Ok(None)
     }
 
-    fn checked(&self, parsed: &Parsed) -> Result<Record, String> {
+    fn checked(&self, parsed: &Parsed) -> Result<Record, LineError> {
         let &Parsed {
             arrival,
             lbn,
@@ -234,20 +211,18 @@ impl<'r> Trace<'r> {
             measured,
         } = parsed;
         if sectors == 0 {
-            return Err("a request of no sectors".to_owned());
+            return Err(LineError::Empty);
         }
         let last = lbn.saturating_add(sectors - 1);
         let count = u32::try_from(sectors).ok().filter(|_| last < self.sectors);
         if last < self.sectors && sectors > REQUEST_SECTORS_MAX {
-            return Err(format!(
-                "a request of {sectors} sectors; {REQUEST_SECTORS_MAX} are the most"
-            ));
+            let most = REQUEST_SECTORS_MAX;
+            return Err(LineError::TooManySectors { sectors, most });
         }
-        let sectors = count.ok_or_else(|| {
-            format!(
-                "sectors {lbn} to {last} are not on the drive, which has {}",
-                self.sectors
-            )
+        let sectors = count.ok_or(LineError::NotOnTheDrive {
+            first: lbn,
+            last,
+            sectors: self.sectors,
         })?;
         let request = Request {
             lbn: Lbn(lbn),

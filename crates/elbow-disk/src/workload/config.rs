@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use crate::drive::{Drive, Ps};
 
-/// Sectors of a group: 4096 blocks of 4 KiB, the 16 MB groups of the paper's simulations.
+/// Sectors of a group: 4096 blocks of 4 KiB, the 16 MB groups that *Range Writes* (section 3.4) simulates.
 pub const GROUP_SECTORS: u64 = 4096 * 8;
 
 /// A load: where requests go, how large and how free they are, and when they come.
@@ -22,7 +22,7 @@ pub const GROUP_SECTORS: u64 = 4096 * 8;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Workload {
-    /// Where requests go.
+    /// Sectors that requests go to.
     pub span: Span,
     /// Sectors of a request.
     pub request_sectors: u32,
@@ -34,13 +34,13 @@ pub struct Workload {
     pub targets: u32,
     /// Share of reads, from 0 to 1.
     pub reads: f64,
-    /// When requests come.
+    /// Whether a request comes when another is done, or at random moments.
     pub arrivals: Arrivals,
     /// What a request costs beside the mechanics.
     pub overheads: Overheads,
     /// Requests that are measured.
     pub requests: u64,
-    /// Requests before those.
+    /// Requests before those, which are simulated and not counted.
     pub warm_up: u64,
     /// Another seed gives other requests.
     pub seed: u64,
@@ -54,7 +54,7 @@ pub struct Workload {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Span {
-    /// All of it.
+    /// Every sector of the drive.
     Disk,
     /// The n-th group of [`GROUP_SECTORS`], from 0.
     Group(u64),
@@ -81,14 +81,14 @@ pub enum RangeSize {
 pub enum Arrivals {
     /// One for each that is done, so that `depth` are in the system.
     Closed {
-        /// From 1.
+        /// Requests in the system at any time, at least 1.
         depth: u32,
         /// When the scheduler picks.
         pick: Moment,
     },
     /// At random moments (Poisson), on average so many per second.
     Open {
-        /// More than 0.
+        /// Mean number of arrivals in a second, more than 0.
         per_second: f64,
     },
 }
@@ -105,7 +105,7 @@ pub enum Moment {
 /// Time beside the mechanics.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Overheads {
-    /// None: mechanics only.
+    /// Seek, rotation and transfer only.
     None,
     /// The same for each request, before the arm moves.
     Fixed(Ps),
@@ -142,29 +142,29 @@ pub enum WorkloadError {
     /// A group behind the last.
     #[error("there is no group {group}: the drive has {groups} whole groups of {GROUP_SECTORS} sectors, from 0")]
     NoSuchGroup {
-        /// Asked for.
+        /// The group that was asked for, from 0.
         group: u64,
-        /// There are.
+        /// Groups that the drive has.
         groups: u64,
     },
     /// Sectors that are not on the drive, or none.
     #[error("sectors {start} to {end} are no part of a drive with sectors 0 to {sectors}")]
     NoSuchSectors {
-        /// The first.
+        /// First sector of the span.
         start: u64,
-        /// Behind the last.
+        /// The sector behind its last.
         end: u64,
-        /// Of the drive.
+        /// Sectors that the drive has.
         sectors: u64,
     },
     /// Words that name no span, or no size.
     #[error("{text:?} is no {what}: write {allowed}")]
     NotUnderstood {
-        /// Span or size.
+        /// Whether the text was to be a span or a size.
         what: &'static str,
-        /// What was written.
+        /// The text as it was given.
         text: String,
-        /// What may be.
+        /// The forms or values that are accepted.
         allowed: &'static str,
     },
     /// A request can land nowhere.
@@ -173,11 +173,11 @@ pub enum WorkloadError {
     /// A number that is none of those allowed.
     #[error("{what} is {value}: it has to be {allowed}")]
     OutOfRange {
-        /// Which one.
+        /// Name of the option.
         what: &'static str,
         /// What was asked for.
         value: f64,
-        /// What may be.
+        /// The forms or values that are accepted.
         allowed: &'static str,
     },
     /// An open load that is more than the drive can do.
@@ -185,9 +185,9 @@ pub enum WorkloadError {
         "{waiting} requests wait: the drive cannot keep up with {per_second} per second, it does {served_per_second:.1}"
     )]
     Overrun {
-        /// In the queue.
+        /// Requests in the queue when it was given up.
         waiting: usize,
-        /// Asked for.
+        /// Arrivals in a second that were asked for.
         per_second: f64,
         /// What it did so far.
         served_per_second: f64,

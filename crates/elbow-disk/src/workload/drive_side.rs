@@ -19,14 +19,19 @@ pub(crate) struct DriveSide<'d> {
     length: Option<(u32, u64)>,
 }
 
-/// How a request went.
+/// When a request was done, and what its time went to.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Parts {
-    pub(crate) end: Ps,
-    pub(crate) seek: Ps,
-    pub(crate) rotation: Ps,
-    pub(crate) transfer: Ps,
-    pub(crate) overhead: Ps,
+pub struct TimeParts {
+    /// When it was complete.
+    pub end: Ps,
+    /// Moving the arm.
+    pub seek: Ps,
+    /// Waiting for the first sector.
+    pub rotation: Ps,
+    /// From there until the last had passed.
+    pub transfer: Ps,
+    /// Commands and the bus.
+    pub overhead: Ps,
 }
 
 impl<'d> DriveSide<'d> {
@@ -87,14 +92,14 @@ impl<'d> DriveSide<'d> {
         self.leads()
     }
 
-    pub(crate) fn serve(&mut self, now: Ps, pick: &Pick) -> Parts {
+    pub(crate) fn serve(&mut self, now: Ps, pick: &Pick) -> TimeParts {
         let &Pick {
             lbn, sectors, write, ..
         } = pick;
         let served = self.controller.serve(now + self.fixed, Request { lbn, sectors, write });
         self.last_wrote = write;
         let (seek, rotation, transfer) = (served.seek, served.rotation, served.transfer);
-        Parts {
+        TimeParts {
             end: served.end,
             seek,
             rotation,

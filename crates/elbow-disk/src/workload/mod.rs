@@ -24,6 +24,7 @@ mod source;
 mod summary;
 
 pub use config::{Arrivals, GROUP_SECTORS, Moment, Overheads, RangeSize, Span, Workload, WorkloadError};
-pub(crate) use drive_side::{DriveSide, Parts};
+pub(crate) use drive_side::DriveSide;
+pub use drive_side::TimeParts;
 pub use run::{Served, simulate};
 pub use summary::{Estimate, Summary};

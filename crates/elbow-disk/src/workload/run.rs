@@ -7,8 +7,8 @@ use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use slab::Slab;
 
-use super::drive_side::{DriveSide, Parts};
-use super::source::Source;
+use super::drive_side::{DriveSide, TimeParts};
+use super::source::RequestSource;
 use super::summary::Tally;
 use super::{Arrivals, Moment, Summary, Workload, WorkloadError};
 use crate::drive::{Drive, Lbn, Ps};
@@ -21,11 +21,11 @@ pub struct Served {
     pub number: u64,
     /// Whether it wrote.
     pub write: bool,
-    /// Where it went.
+    /// First sector of the place where it was served.
     pub lbn: Lbn,
-    /// Its length.
+    /// Sectors from there on.
     pub sectors: u32,
-    /// When it came.
+    /// Time of its arrival in the queue.
     pub arrived: Ps,
     /// When it was picked.
     pub started: Ps,
@@ -37,7 +37,7 @@ pub struct Served {
     pub rotation: Ps,
     /// Time until the last sector had passed.
     pub transfer: Ps,
-    /// The rest.
+    /// Commands and the bus.
     pub overhead: Ps,
     /// Requests that still waited when it was picked.
     pub waiting: u32,
@@ -94,7 +94,7 @@ impl Workload {
     ) -> Result<Summary, WorkloadError> {
         self.check()?;
         let mut queue = Queue::new(Arc::clone(drive), scheduler);
-        let source = Source::new(drive, self, scheduler, &mut queue)?;
+        let source = RequestSource::new(drive, self, scheduler, &mut queue)?;
         let mut simulation = Simulation {
             drive: DriveSide::new(drive, self.overheads, self.request_sectors),
             load: self,
@@ -120,7 +120,7 @@ struct Simulation<'a, Seen> {
     drive: DriveSide<'a>,
     load: &'a Workload,
     queue: Queue,
-    source: Source<'a>,
+    source: RequestSource<'a>,
     /// Number and arrival of each request in the system, by id.
     inside: Slab<(u64, Ps)>,
     numbered: u64,
@@ -206,7 +206,7 @@ impl<Seen: FnMut(&Served) -> ControlFlow<()>> Simulation<'_, Seen> {
             ..
         } = pick;
         let started = self.now;
-        let Parts {
+        let TimeParts {
             end,
             seek,
             rotation,

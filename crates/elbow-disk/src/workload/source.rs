@@ -10,7 +10,7 @@ use super::{RangeSize, Workload, WorkloadError};
 use crate::drive::{Drive, Lbn};
 use crate::sched::{Ask, NoPlace, Pick, Queue, RegionId, Scheduler, Targets};
 
-pub(super) struct Source<'a> {
+pub(super) struct RequestSource<'a> {
     drive: Arc<Drive>,
     load: &'a Workload,
     uses_ranges: bool,
@@ -53,7 +53,7 @@ impl Places {
     }
 }
 
-impl<'a> Source<'a> {
+impl<'a> RequestSource<'a> {
     pub(super) fn new(
         drive: &Arc<Drive>,
         load: &'a Workload,
@@ -86,7 +86,7 @@ impl<'a> Source<'a> {
             align: 1,
         };
         let ranges = Places::new(&span, range_sectors, align).unwrap_or(if is_single { places } else { only });
-        let mut source = Source {
+        let mut source = RequestSource {
             drive: Arc::clone(drive),
             load,
             uses_ranges: scheduler.uses_ranges(),

@@ -96,6 +96,7 @@ impl ResidentSet {
 
     fn load(&mut self, index: usize, writes: bool, faults: &Faults, region: &Region) -> Result<(), Fatal> {
         self.stats.faults += 1;
+        // More than one has to leave where some could not before.
         while self.queue.len() >= self.most && self.evict(faults, region)? {}
         let address = region.address + index * CHUNK_BYTES;
         let chunk = &mut self.chunks[index];
@@ -103,6 +104,8 @@ impl ResidentSet {
             Some(block) => {
                 self.store.read(block, &mut self.buffer)?;
                 self.stats.read_bytes += CHUNK_BYTES as u64;
+                // Protected unless it is being written, so that the first write is told: a clean chunk leaves without
+                // being saved.
                 faults.give(address, &self.buffer, !writes)?;
                 chunk.is_dirty = writes;
             }
@@ -123,6 +126,7 @@ impl ResidentSet {
         };
         let address = region.address + index * CHUNK_BYTES;
         if self.chunks[index].is_dirty {
+            // Nobody may write between what is saved and what is thrown away: who tries waits, and then loads it again.
             faults.protect(address, CHUNK_BYTES)?;
             region.read(address, &mut self.buffer);
             if let Err(error) = self.save(index) {
@@ -150,6 +154,7 @@ impl ResidentSet {
             None => self.store.alloc()?,
         };
         let written = self.store.write(to, &self.buffer);
+        // A block that was made for this has nothing of the chunk in it when the write fails.
         if written.is_err() && block.is_none() {
             self.store.free(to)?;
         } else {

@@ -8,12 +8,11 @@ use parking_lot::Mutex;
 
 use super::engine::Engine;
 use super::error::{Result, SortError, failed};
-use super::files::{Files, Temporary};
-use super::form::Source;
-use super::lane::Sink;
+use super::files::{Files, Sink, Temporary};
+use super::form::RecordSource;
 use super::memory::Memory;
 use super::meter::Meter;
-use super::state::{Pass, State};
+use super::state::{Pass, SortState};
 use super::{Options, RecordFormat, Summary};
 
 /// Where sorted records go.
@@ -38,7 +37,7 @@ pub fn sort(
     options: &Options,
     meter: &Meter,
 ) -> Result<Summary> {
-    let memory = Memory::divide(options.memory_bytes, format, options.threads).map_err(SortError::Refused)?;
+    let memory = Memory::divide(options.memory_bytes, format, options.threads)?;
     let (file, stream) = match output {
         Output::File(handle, path) => (Some((handle, path)), None),
         Output::Stream(to) => (None, Some(Stream(Mutex::new(to)))),
@@ -63,7 +62,7 @@ pub fn sort(
     let announced = meter.input_bytes();
     let passes = Pass::count(announced.div_ceil(memory.run_bytes as u64), memory.fan_in_max);
     meter.expect(announced, announced * (1 + passes), 0);
-    engine.run(State::Forming { formed: 0 }, &mut source)?;
+    engine.run(SortState::Forming { formed: 0 }, &mut source)?;
     let runs = source.got.div_ceil(memory.run_bytes as u64);
     Ok(Summary {
         records: source.got / format.bytes() as u64,
@@ -80,7 +79,7 @@ struct Reading<'a> {
     got: u64,
 }
 
-impl Source for Reading<'_> {
+impl RecordSource for Reading<'_> {
     fn fill(&mut self, buffer: &mut [u8]) -> Result<usize> {
         let mut filled = 0;
         while filled < buffer.len() {

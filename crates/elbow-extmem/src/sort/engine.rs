@@ -8,14 +8,14 @@ use parking_lot::Mutex;
 
 use super::RecordFormat;
 use super::error::{Result, failed};
-use super::files::{Files, RecordFile};
-use super::form::{Formation, Source};
-use super::lane::{Checkpoint, Merge, Sink, Slice, Task};
+use super::files::{Files, RecordFile, Sink};
+use super::form::{Formation, RecordSource};
+use super::lane::{Checkpoint, Merge};
 use super::manifest::Manifest;
 use super::memory::{DATA_SHARE, Memory, MergeMemory};
 use super::meter::{Meter, Step};
 use super::select::cut;
-use super::state::{Pass, State};
+use super::state::{LaneTask, Pass, RunSlice, SortState};
 
 /// What a file system frees at a time.
 const BLOCK_BYTES: u64 = 4096;
@@ -37,24 +37,24 @@ pub(super) struct Engine<'a> {
 
 impl Engine<'_> {
     /// Brings the sort from a state to its end; file 0 is then complete, and durable if there is a manifest.
-    pub(super) fn run(&mut self, mut state: State, source: &mut dyn Source) -> Result<()> {
+    pub(super) fn run(&mut self, mut state: SortState, source: &mut dyn RecordSource) -> Result<()> {
         loop {
             state = match state {
-                State::Forming { formed } => {
+                SortState::Forming { formed } => {
                     let total = self.form(formed, source)?;
                     let passes = Pass::count(total.div_ceil(self.run_bytes as u64), self.memory.fan_in_max);
                     self.meter.expect(total, total * (1 + passes), total);
                     match total {
-                        0 => State::Finishing,
-                        _ => State::Merging(Pass::first(total, self.run_bytes, self.memory.fan_in_max)),
+                        0 => SortState::Finishing,
+                        _ => SortState::Merging(Pass::first(total, self.run_bytes, self.memory.fan_in_max)),
                     }
                 }
-                State::Merging(mut pass) => {
+                SortState::Merging(mut pass) => {
                     self.merge_all(&mut pass)?;
                     pass.next(self.memory.fan_in_max)
-                        .map_or(State::Finishing, State::Merging)
+                        .map_or(SortState::Finishing, SortState::Merging)
                 }
-                State::Finishing => break,
+                SortState::Finishing => break,
             };
             self.note(&state)?;
         }
@@ -63,7 +63,7 @@ impl Engine<'_> {
     }
 
     /// Forms runs in file 1; the number of bytes in all runs.
-    fn form(&mut self, formed: u64, source: &mut dyn Source) -> Result<u64> {
+    fn form(&mut self, formed: u64, source: &mut dyn RecordSource) -> Result<u64> {
         self.meter.begin(Step::Forming);
         self.files.make(1)?;
         let formation = Formation {
@@ -87,8 +87,12 @@ impl Engine<'_> {
         if self.manifest.is_none() {
             return self.meter.go_on();
         }
+        // Durable, noted, freed, in this order: a manifest that spoke of a run which a power cut takes away would let
+        // go of the only copy of its records.
         self.sync(1)?;
-        self.note(&State::Forming { formed: end })?;
+        self.note(&SortState::Forming { formed: end })?;
+        // Down at both ends: the block with the end holds records that are still to be read, and was left the last
+        // time.
         let start = *freed / BLOCK_BYTES * BLOCK_BYTES;
         if self.free(0, start, end / BLOCK_BYTES * BLOCK_BYTES)? {
             *freed = end;
@@ -110,8 +114,9 @@ impl Engine<'_> {
             self.merge_group(pass, memory)?;
             pass.lanes.clear();
             pass.merged += 1;
+            // The last group is noted by `run`, as the beginning of the next pass.
             if pass.merged < pass.groups() {
-                self.note(&State::Merging(pass.clone()))?;
+                self.note(&SortState::Merging(pass.clone()))?;
             }
         }
         Ok(())
@@ -133,7 +138,7 @@ impl Engine<'_> {
     }
 
     /// Splits a group so that each lane has about the same number of whole units to write.
-    fn lanes(&self, pass: &Pass, lanes: usize) -> Result<Vec<Task>> {
+    fn lanes(&self, pass: &Pass, lanes: usize) -> Result<Vec<LaneTask>> {
         let from = self.files.get(pass.from)?;
         let bounds = pass.group(pass.merged);
         let runs: Vec<_> = bounds.windows(2).map(|pair| pair[0]..pair[1]).collect();
@@ -150,12 +155,12 @@ impl Engine<'_> {
                 (out_at + share).min(end)
             };
             let cuts = cut(&runs, out_end - start, self.format, &mut read)?;
-            let slices = before.iter().zip(&cuts).map(|(start, end)| Slice {
+            let slices = before.iter().zip(&cuts).map(|(start, end)| RunSlice {
                 start: *start,
                 at: *start,
                 end: *end,
             });
-            tasks.push(Task {
+            tasks.push(LaneTask {
                 slices: slices.collect(),
                 out_at,
             });
@@ -170,7 +175,7 @@ impl Engine<'_> {
             None => self.files.get(pass.to)?,
         };
         let tasks = pass.lanes.clone();
-        let freed = |task: &Task| Mutex::new(task.slices.iter().map(|slice| slice.at).collect());
+        let freed = |task: &LaneTask| Mutex::new(task.slices.iter().map(|slice| slice.at).collect());
         let source = self.files.get(pass.from)?;
         let progress = Progress {
             engine: self,
@@ -206,7 +211,7 @@ impl Engine<'_> {
     }
 
     /// Makes a state durable, where that is wanted.
-    fn note(&self, state: &State) -> Result<()> {
+    fn note(&self, state: &SortState) -> Result<()> {
         match &self.manifest {
             Some(manifest) => manifest.lock().write(state),
             None => Ok(()),
@@ -224,6 +229,8 @@ impl Engine<'_> {
         let punch = || self.storage.punch(handle, start, end - start);
         let punched = match punch() {
             Err(Errno::NOSPC | Errno::DQUOT) => {
+                // btrfs has the room of what was freed before only when that is committed, and a hole takes some
+                // itself.
                 self.storage.sync_all(handle).map_err(failed("syncing", path))?;
                 punch()
             }
@@ -240,19 +247,20 @@ impl Engine<'_> {
     }
 
     /// Frees again what a state says is not needed, in case it was not freed when the sort ended.
-    pub(super) fn free_again(&self, state: &State) -> Result<()> {
+    pub(super) fn free_again(&self, state: &SortState) -> Result<()> {
         match state {
-            State::Forming { formed } => self.free(0, 0, formed / BLOCK_BYTES * BLOCK_BYTES)?,
-            State::Merging(pass) => {
+            SortState::Forming { formed } => self.free(0, 0, formed / BLOCK_BYTES * BLOCK_BYTES)?,
+            SortState::Merging(pass) => {
                 let merged = pass.bounds[(pass.merged * pass.fan_in).min(pass.runs())];
                 self.free(pass.from, 0, merged / BLOCK_BYTES * BLOCK_BYTES)?;
                 for slice in pass.lanes.iter().flat_map(|lane| &lane.slices) {
+                    // As in `reached`: the block that it begins in may hold the end of another lane's.
                     let start = slice.start.next_multiple_of(BLOCK_BYTES);
                     self.free(pass.from, start, slice.at / BLOCK_BYTES * BLOCK_BYTES)?;
                 }
                 true
             }
-            State::Finishing => true,
+            SortState::Finishing => true,
         };
         Ok(())
     }
@@ -276,6 +284,7 @@ impl Checkpoint for Progress<'_, '_> {
             }
             (pass.from, pass.to)
         };
+        // Without the lock: a sync takes long, and the other lanes need not wait for it.
         if self.engine.manifest.is_some() {
             self.engine.sync(to)?;
         }
@@ -286,8 +295,9 @@ impl Checkpoint for Progress<'_, '_> {
             for (slice, at) in task.slices.iter_mut().zip(at) {
                 slice.at = *at;
             }
+            // With the lock, so that no older state of another lane is noted after this one.
             if self.engine.manifest.is_some() {
-                self.engine.note(&State::Merging(pass.clone()))?;
+                self.engine.note(&SortState::Merging(pass.clone()))?;
             }
         }
         let mut freed = self.freed[lane].lock();
@@ -316,7 +326,7 @@ pub(super) struct FileSource<'a> {
     pub(super) end: u64,
 }
 
-impl Source for FileSource<'_> {
+impl RecordSource for FileSource<'_> {
     fn fill(&mut self, buffer: &mut [u8]) -> Result<usize> {
         let bytes = (self.end - self.at).min(buffer.len() as u64) as usize;
         self.file.read(&mut buffer[..bytes], self.at)?;

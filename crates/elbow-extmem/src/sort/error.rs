@@ -15,9 +15,9 @@ pub enum SortError {
     Storage {
         /// What was tried, as in "writing".
         tried: &'static str,
-        /// On what.
+        /// Path of the file or directory that the call was about.
         path: PathBuf,
-        /// Why it failed.
+        /// What the system said.
         errno: Errno,
     },
     /// [`Meter::stop`](super::Meter::stop) was called.
@@ -29,7 +29,7 @@ pub enum SortError {
         path.display(), size - size % record, size % record
     )]
     Truncated {
-        /// The input.
+        /// Path of the input.
         path: PathBuf,
         /// Its size in bytes.
         size: u64,
@@ -39,6 +39,12 @@ pub enum SortError {
     /// The sort cannot be done as asked.
     #[error("{0}")]
     Refused(String),
+    /// Records or keys that cannot be.
+    #[error(transparent)]
+    Format(#[from] FormatError),
+    /// Less memory than such records need.
+    #[error(transparent)]
+    Memory(#[from] TooLittleMemory),
     /// The input of a sort in place is something that cannot be sorted in place.
     #[error("{}: cannot be sorted in place: it is not a regular file", .0.display())]
     NotAFile(PathBuf),
@@ -48,7 +54,7 @@ pub enum SortError {
     /// There is nothing to resume.
     #[error("{}: no sort in place of this file was begun ({} is not there)", file.display(), manifest.display())]
     NothingToResume {
-        /// The file.
+        /// Path of the file that was to be sorted on.
         file: PathBuf,
         /// Where its manifest would be.
         manifest: PathBuf,
@@ -59,7 +65,7 @@ pub enum SortError {
     /// The manifest of a sort in place cannot be read.
     #[error("{}: the manifest cannot be read, neither of its copies: {reason}", path.display())]
     BadManifest {
-        /// The manifest.
+        /// Path of the manifest.
         path: PathBuf,
         /// What is wrong with its newer copy.
         reason: DecodeError,
@@ -67,11 +73,69 @@ pub enum SortError {
     /// The manifest describes another file.
     #[error("{}: the manifest is of another file: {what}", path.display())]
     ForeignManifest {
-        /// The manifest.
+        /// Path of the manifest.
         path: PathBuf,
         /// How the files differ.
         what: String,
     },
+}
+
+/// Why records cannot be described so.
+///
+/// ```
+/// use elbow_extmem::sort::Key;
+/// let error = "0:4:u32".parse::<Key>().unwrap_err();
+/// assert!(error.to_string().starts_with("key `0:4:u32`: `u32` is no type"));
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+#[allow(missing_docs, reason = "the messages say what the fields are")]
+pub enum FormatError {
+    /// The size of a record is out of range.
+    #[error("a record of {bytes} bytes: the size must be between 1 and {most}")]
+    RecordBytes { bytes: usize, most: usize },
+    /// A key reaches out of the record.
+    #[error("key {key} ends at byte {end}, but a record has {bytes} bytes")]
+    KeyOutside { key: String, end: usize, bytes: usize },
+    /// The text describes no key.
+    #[error("key `{text}`: {problem}; write OFFSET:WIDTH:TYPE[:desc], as in 0:4:u32le")]
+    Key { text: String, problem: KeyProblem },
+}
+
+/// Which part of the text of a key is wrong.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+#[allow(missing_docs, reason = "the messages say what the fields are")]
+pub enum KeyProblem {
+    /// The offset or the width.
+    #[error("`{word}` is no {what}")]
+    NotANumber { word: String, what: &'static str },
+    /// The name of the type.
+    #[error("`{0}` is no type (u8, u16le, i32be, f64le, bytes and the like)")]
+    UnknownType(String),
+    /// The width is not that of the type.
+    #[error("this type has {right} bytes, not {given}")]
+    Width { right: usize, given: usize },
+    /// Bytes without any.
+    #[error("this type has at least 1 byte, not 0")]
+    NoWidth,
+    /// The direction.
+    #[error("`{0}` is neither asc nor desc")]
+    Direction(String),
+}
+
+/// A memory budget that is too small for records of a size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{budget_bytes} bytes of memory are too few to sort {record_bytes}-byte records: at least {needed_bytes} are needed"
+)]
+pub struct TooLittleMemory {
+    /// The budget that was given.
+    pub budget_bytes: usize,
+    /// The size of a record.
+    pub record_bytes: usize,
+    /// The smallest budget that does.
+    pub needed_bytes: usize,
 }
 
 impl SortError {

@@ -7,7 +7,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use elbow_file::{Access, Errno, Handle, Storage, frees_whole_extents};
 
 use super::error::{Result, SortError, failed};
-use super::lane::Sink;
 use crate::uncached::Uncached;
 
 const MODE: u32 = 0o600;
@@ -24,6 +23,11 @@ pub(super) enum Temporary {
     Named(Handle, PathBuf, u64, u64),
     /// Without a name: gone with the process, whatever ends it.
     Unnamed(Handle, PathBuf),
+}
+
+/// Takes sorted bytes.
+pub(super) trait Sink: Sync {
+    fn write(&self, bytes: &[u8], at: u64) -> Result<()>;
 }
 
 /// An open file of records.

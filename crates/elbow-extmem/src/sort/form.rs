@@ -9,12 +9,13 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use super::RecordFormat;
 use super::entries::RunSorter;
 use super::error::{Result, SortError};
-use super::lane::{Sink, first_cause};
+use super::files::Sink;
+use super::lane::first_cause;
 use super::memory::{Buffer, RUN_BUFFERS, buffer};
 use super::meter::Meter;
 
 /// Gives the input, one stretch after the other.
-pub(super) trait Source: Send {
+pub(super) trait RecordSource: Send {
     /// Fills the buffer as far as the input goes; fewer bytes only at its end.
     fn fill(&mut self, buffer: &mut [u8]) -> Result<usize>;
 }
@@ -37,7 +38,7 @@ impl Formation<'_> {
     /// Writes runs from offset `at` on until the input ends; `formed` hears of the end of each that is written.
     pub(super) fn run(
         &self,
-        source: &mut dyn Source,
+        source: &mut dyn RecordSource,
         at: u64,
         formed: &mut (dyn FnMut(u64) -> Result<()> + Send),
     ) -> Result<()> {
@@ -58,7 +59,7 @@ impl Formation<'_> {
         })
     }
 
-    fn read(&self, source: &mut dyn Source, empty: &Receiver<Buffer>, loads: &Sender<Load>) -> Result<()> {
+    fn read(&self, source: &mut dyn RecordSource, empty: &Receiver<Buffer>, loads: &Sender<Load>) -> Result<()> {
         for mut buffer in empty {
             self.meter.go_on()?;
             let bytes = source.fill(&mut buffer)?;

@@ -10,6 +10,8 @@ use std::cmp::Ordering;
 use std::fmt;
 use std::str::FromStr;
 
+use super::error::{FormatError, KeyProblem};
+
 /// Longest record; longer ones are better sorted by reference.
 pub const RECORD_BYTES_MAX: usize = 1 << 20;
 
@@ -34,8 +36,8 @@ pub enum KeyKind {
 /// let key: Key = "0:4:u32le".parse()?;
 /// assert_eq!((key.offset, key.width), (0, 4));
 /// assert_eq!("8:10:bytes:desc".parse::<Key>()?.to_string(), "8:10:bytes:desc");
-/// assert!("0:3:u32le".parse::<Key>().unwrap_err().contains("4 bytes"));
-/// # Ok::<(), String>(())
+/// assert!("0:3:u32le".parse::<Key>().unwrap_err().to_string().contains("4 bytes"));
+/// # Ok::<(), elbow_extmem::sort::FormatError>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Key {
@@ -58,7 +60,7 @@ pub struct Key {
 /// let record = [[1, 0, 0, 0].as_slice(), &[0; 20]].concat();
 /// assert_eq!(format.prefix(&record), 1 << 32);
 /// assert!(RecordFormat::new(24, vec!["22:4:u32le".parse()?]).is_err());
-/// # Ok::<(), String>(())
+/// # Ok::<(), elbow_extmem::sort::FormatError>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecordFormat {
@@ -118,20 +120,20 @@ impl RecordFormat {
     ///
     /// # Errors
     /// A size that is out of range, or a key that is not inside the record; the text says which.
-    pub fn new(bytes: usize, mut keys: Vec<Key>) -> Result<Self, String> {
+    pub fn new(bytes: usize, mut keys: Vec<Key>) -> Result<Self, FormatError> {
         if !(1..=RECORD_BYTES_MAX).contains(&bytes) {
-            return Err(format!(
-                "a record of {bytes} bytes: the size must be between 1 and {RECORD_BYTES_MAX}"
-            ));
+            let most = RECORD_BYTES_MAX;
+            return Err(FormatError::RecordBytes { bytes, most });
         }
         if keys.is_empty() {
             keys.push(Key::bytes(0, bytes));
         }
         if let Some(key) = keys.iter().find(|key| key.end() > bytes) {
-            return Err(format!(
-                "key {key} ends at byte {}, but a record has {bytes} bytes",
-                key.end()
-            ));
+            return Err(FormatError::KeyOutside {
+                key: key.to_string(),
+                end: key.end(),
+                bytes,
+            });
         }
         let key_bytes = keys.iter().map(|key| key.width).sum();
         let quick = Quick::new(bytes, &keys);
@@ -307,41 +309,51 @@ impl fmt::Display for Key {
 }
 
 impl FromStr for Key {
-    type Err = String;
+    type Err = FormatError;
 
-    fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = |what: &str| format!("key `{text}`: {what}; write OFFSET:WIDTH:TYPE[:desc], as in 0:4:u32le");
-        let mut parts = text.split(':');
-        let mut number = |what: &str| -> Result<usize, String> {
-            let part = parts.next().unwrap_or_default();
-            part.parse().map_err(|_| wrong(&format!("`{part}` is no {what}")))
-        };
-        let (offset, width) = (number("offset")?, number("width")?);
-        let (kind, right_width) = kind(parts.next().unwrap_or_default()).map_err(|what| wrong(&what))?;
-        if width == 0 || right_width.is_some_and(|right| right != width) {
-            let right = right_width.map_or("at least 1 byte".to_owned(), |bytes| format!("{bytes} bytes"));
-            return Err(wrong(&format!("this type has {right}, not {width}")));
-        }
-        let descending = match (parts.next(), parts.next()) {
-            (None, _) | (Some("asc"), None) => false,
-            (Some("desc"), None) => true,
-            (Some(other), _) => return Err(wrong(&format!("`{other}` is neither asc nor desc"))),
-        };
-        Ok(Self {
-            offset,
-            width,
-            kind,
-            descending,
+    fn from_str(text: &str) -> Result<Self, FormatError> {
+        parsed(text).map_err(|problem| FormatError::Key {
+            text: text.to_owned(),
+            problem,
         })
     }
 }
 
+fn parsed(text: &str) -> Result<Key, KeyProblem> {
+    let mut parts = text.split(':');
+    let mut number = |what| -> Result<usize, KeyProblem> {
+        let word = parts.next().unwrap_or_default();
+        word.parse().map_err(|_| KeyProblem::NotANumber {
+            word: word.to_owned(),
+            what,
+        })
+    };
+    let (offset, width) = (number("offset")?, number("width")?);
+    let (kind, right_width) = kind(parts.next().unwrap_or_default())?;
+    match right_width {
+        Some(right) if right != width => return Err(KeyProblem::Width { right, given: width }),
+        None if width == 0 => return Err(KeyProblem::NoWidth),
+        _ => {}
+    }
+    let descending = match (parts.next(), parts.next()) {
+        (None, _) | (Some("asc"), None) => false,
+        (Some("desc"), None) => true,
+        (Some(other), _) => return Err(KeyProblem::Direction(other.to_owned())),
+    };
+    Ok(Key {
+        offset,
+        width,
+        kind,
+        descending,
+    })
+}
+
 /// A type by its name, and the width that it has to have.
-fn kind(name: &str) -> Result<(KeyKind, Option<usize>), String> {
+fn kind(name: &str) -> Result<(KeyKind, Option<usize>), KeyProblem> {
     if name == "bytes" {
         return Ok((KeyKind::Bytes, None));
     }
-    let unknown = || format!("`{name}` is no type (u8, u16le, i32be, f64le, bytes and the like)");
+    let unknown = || KeyProblem::UnknownType(name.to_owned());
     let digits = name.get(1..).ok_or_else(unknown)?;
     let (bits, big) = match (digits.strip_suffix("be"), digits.strip_suffix("le")) {
         (Some(bits), _) => (bits, true),
@@ -458,9 +470,12 @@ mod tests {
             ("0:4:u32le:down", "neither asc nor desc"),
         ] {
             let error = text.parse::<Key>().expect_err(text);
-            assert!(error.contains(says), "{text}: {error}");
+            assert!(error.to_string().contains(says), "{text}: {error}");
         }
         let error = RecordFormat::new(8, vec![Key::bytes(4, 5)]).expect_err("too long");
-        assert_eq!(error, "key 4:5:bytes ends at byte 9, but a record has 8 bytes");
+        assert_eq!(
+            error.to_string(),
+            "key 4:5:bytes ends at byte 9, but a record has 8 bytes"
+        );
     }
 }

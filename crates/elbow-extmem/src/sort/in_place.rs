@@ -17,12 +17,12 @@ use elbow_file::{Access, Errno, Handle, Kind, Storage, try_lock};
 use parking_lot::Mutex;
 
 use super::engine::{Engine, FileSource};
-use super::error::{Result, SortError, failed};
+use super::error::{Result, SortError, TooLittleMemory, failed};
 use super::files::{Files, RecordFile, Temporary, run_file_name};
 use super::manifest::{self, Manifest, Order};
 use super::memory::Memory;
 use super::meter::Meter;
-use super::state::{Pass, State};
+use super::state::{LaneTask, Pass, SortState};
 use super::{Options, RecordFormat, Summary};
 
 const SUFFIX: &str = ".elbow-sort";
@@ -32,7 +32,7 @@ const FREE_SHARE: u64 = 2;
 
 /// A file by its directory: what is asked for, and how it is called in errors.
 #[derive(Clone, Debug)]
-pub struct Target {
+pub struct SortTarget {
     /// The directory that holds it.
     pub dir: Handle,
     /// Its name there.
@@ -41,7 +41,7 @@ pub struct Target {
     pub path: PathBuf,
 }
 
-impl Target {
+impl SortTarget {
     fn side_name(&self) -> OsString {
         let mut name = self.name.clone();
         name.push(SUFFIX);
@@ -62,18 +62,18 @@ impl Target {
 /// See [`SortError`]; before the first run is durable, the file is as it was.
 pub fn sort_in_place(
     storage: &dyn Storage,
-    target: &Target,
+    target: &SortTarget,
     format: &RecordFormat,
     options: &Options,
     meter: &Meter,
 ) -> Result<Summary> {
-    let memory = Memory::divide(options.memory_bytes, format, options.threads).map_err(SortError::Refused)?;
+    let memory = Memory::divide(options.memory_bytes, format, options.threads)?;
     begin(storage, target, format, options.stable, memory, meter)
 }
 
 fn begin(
     storage: &dyn Storage,
-    target: &Target,
+    target: &SortTarget,
     format: &RecordFormat,
     stable: bool,
     memory: Memory,
@@ -86,7 +86,7 @@ fn begin(
         // Nothing was begun. What cannot be removed either is used by the next sort, and in nobody's way.
         let _ = remove_side(storage, target, &side);
     })?;
-    let state = State::Forming { formed: 0 };
+    let state = SortState::Forming { formed: 0 };
     Sort {
         storage,
         target,
@@ -102,17 +102,17 @@ fn begin(
 ///
 /// # Errors
 /// See [`SortError`]; what was there is still there.
-pub fn resume(storage: &dyn Storage, target: &Target, options: &Options, meter: &Meter) -> Result<Summary> {
+pub fn resume(storage: &dyn Storage, target: &SortTarget, options: &Options, meter: &Meter) -> Result<Summary> {
     let divide = |format: &RecordFormat| Memory::divide(options.memory_bytes, format, options.threads);
     go_on(storage, target, &divide, check_same, meter)
 }
 
-type Check = fn(&dyn Storage, &Target, &Handle, &Manifest<'_>) -> Result<()>;
+type Check = fn(&dyn Storage, &SortTarget, &Handle, &Manifest<'_>) -> Result<()>;
 
 fn go_on(
     storage: &dyn Storage,
-    target: &Target,
-    divide: &dyn Fn(&RecordFormat) -> std::result::Result<Memory, String>,
+    target: &SortTarget,
+    divide: &dyn Fn(&RecordFormat) -> std::result::Result<Memory, TooLittleMemory>,
     check: Check,
     meter: &Meter,
 ) -> Result<Summary> {
@@ -125,6 +125,7 @@ fn go_on(
         Err(Errno::NOENT | Errno::NOTDIR) => return Err(nothing()),
         other => other.map_err(failed("opening", &path))?,
     };
+    // It is locked before the manifest is read: another process may be writing that.
     let file = open_input(storage, target)?;
     let Some((manifest, state)) = Manifest::open(storage, &side, &path)? else {
         // It ended before it had begun, or when all was done but this.
@@ -132,7 +133,7 @@ fn go_on(
         return Err(nothing());
     };
     check(storage, target, &file, &manifest)?;
-    let memory = divide(&manifest.order.format).map_err(SortError::Refused)?;
+    let memory = divide(&manifest.order.format)?;
     check_memory(&memory, &manifest.order, &state)?;
     Sort {
         storage,
@@ -149,7 +150,7 @@ fn go_on(
 ///
 /// # Errors
 /// When that cannot be found out.
-pub fn is_unfinished(storage: &dyn Storage, target: &Target) -> Result<bool> {
+pub fn is_unfinished(storage: &dyn Storage, target: &SortTarget) -> Result<bool> {
     let path = target.side_path();
     match storage.open_dir(&target.dir, &target.side_name()) {
         Err(Errno::NOENT | Errno::NOTDIR) => Ok(false),
@@ -161,7 +162,7 @@ pub fn is_unfinished(storage: &dyn Storage, target: &Target) -> Result<bool> {
 }
 
 /// Opens the file and locks it, so that two processes never sort it at once.
-fn open_input(storage: &dyn Storage, target: &Target) -> Result<Handle> {
+fn open_input(storage: &dyn Storage, target: &SortTarget) -> Result<Handle> {
     let stat = storage
         .stat(&target.dir, &target.name)
         .map_err(failed("looking at", &target.path))?;
@@ -179,7 +180,7 @@ fn open_input(storage: &dyn Storage, target: &Target) -> Result<Handle> {
 
 fn order(
     storage: &dyn Storage,
-    target: &Target,
+    target: &SortTarget,
     file: &Handle,
     format: &RecordFormat,
     stable: bool,
@@ -209,7 +210,7 @@ fn order(
 }
 
 /// Makes the directory beside the file; one that was left before anything began is used again.
-fn make_side(storage: &dyn Storage, target: &Target) -> Result<Handle> {
+fn make_side(storage: &dyn Storage, target: &SortTarget) -> Result<Handle> {
     let (name, path) = (target.side_name(), target.side_path());
     match storage.mkdir(&target.dir, &name, DIR_MODE) {
         Err(Errno::EXIST) if is_unfinished(storage, target)? => {
@@ -220,6 +221,7 @@ fn make_side(storage: &dyn Storage, target: &Target) -> Result<Handle> {
     }
     let side = storage.open_dir(&target.dir, &name).map_err(failed("opening", &path))?;
     clear_side(storage, &side, &path)?;
+    // Before anything is punched: a power cut that took the directory away would take the manifest and all runs along.
     storage
         .sync(&target.dir)
         .map_err(failed("syncing the directory of", &target.path))?;
@@ -243,7 +245,7 @@ fn clear_side(storage: &dyn Storage, side: &Handle, path: &Path) -> Result<()> {
     Ok(())
 }
 
-fn remove_side(storage: &dyn Storage, target: &Target, side: &Handle) -> Result<()> {
+fn remove_side(storage: &dyn Storage, target: &SortTarget, side: &Handle) -> Result<()> {
     let path = target.side_path();
     clear_side(storage, side, &path)?;
     storage
@@ -251,7 +253,7 @@ fn remove_side(storage: &dyn Storage, target: &Target, side: &Handle) -> Result<
         .map_err(failed("removing", &path))
 }
 
-fn check_same(storage: &dyn Storage, target: &Target, file: &Handle, manifest: &Manifest<'_>) -> Result<()> {
+fn check_same(storage: &dyn Storage, target: &SortTarget, file: &Handle, manifest: &Manifest<'_>) -> Result<()> {
     let stat = storage.stat_handle(file).map_err(failed("looking at", &target.path))?;
     let order = &manifest.order;
     if (stat.ino, stat.size) == (order.inode, order.size) {
@@ -272,11 +274,11 @@ fn check_same(storage: &dyn Storage, target: &Target, file: &Handle, manifest: &
 }
 
 /// What was begun is gone on with: runs of one length, and as many of them at once as were merged before.
-fn check_memory(memory: &Memory, order: &Order, state: &State) -> Result<()> {
+fn check_memory(memory: &Memory, order: &Order, state: &SortState) -> Result<()> {
     let enough = match state {
-        State::Forming { .. } => memory.can_form(&order.format, order.run_bytes),
-        State::Merging(pass) => memory.can_merge(pass.lanes.len().max(1), pass.fan_in.min(pass.runs())),
-        State::Finishing => Ok(()),
+        SortState::Forming { .. } => memory.can_form(&order.format, order.run_bytes),
+        SortState::Merging(pass) => memory.can_merge(pass.lanes.len().max(1), pass.fan_in.min(pass.runs())),
+        SortState::Finishing => Ok(()),
     };
     enough.map_err(|needed| {
         SortError::Refused(format!(
@@ -289,7 +291,7 @@ fn check_memory(memory: &Memory, order: &Order, state: &State) -> Result<()> {
 /// One sort in place, new or resumed.
 struct Sort<'a> {
     storage: &'a dyn Storage,
-    target: &'a Target,
+    target: &'a SortTarget,
     file: Handle,
     side: Handle,
     memory: Memory,
@@ -297,7 +299,7 @@ struct Sort<'a> {
 }
 
 impl Sort<'_> {
-    fn run(&self, manifest: Manifest<'_>, state: State) -> Result<Summary> {
+    fn run(&self, manifest: Manifest<'_>, state: SortState) -> Result<Summary> {
         let Order {
             format,
             stable,
@@ -323,13 +325,14 @@ impl Sort<'_> {
             manifest: Some(Mutex::new(manifest)),
             meter: self.meter,
         };
-        if let State::Merging(pass) = &state {
+        // What is freed again is punched in an open file; a pass opens only the one that it writes.
+        if let SortState::Merging(pass) = &state {
             engine.files.make(pass.from)?;
         }
         engine.free_again(&state)?;
         let mut source = FileSource {
             file: RecordFile::new(self.storage, self.file.clone(), self.target.path.clone()),
-            at: if let State::Forming { formed } = &state {
+            at: if let SortState::Forming { formed } = &state {
                 *formed
             } else {
                 size
@@ -349,13 +352,13 @@ impl Sort<'_> {
 }
 
 /// Bytes of all passes that are done in a state.
-fn done(state: &State, size: u64, passes: u64, fan_in_max: usize) -> u64 {
+fn done(state: &SortState, size: u64, passes: u64, fan_in_max: usize) -> u64 {
     match state {
-        State::Forming { formed } => *formed,
-        State::Merging(pass) => {
+        SortState::Forming { formed } => *formed,
+        SortState::Merging(pass) => {
             let before = passes.saturating_sub(Pass::count(pass.runs() as u64, fan_in_max));
             let merged = pass.bounds[(pass.merged * pass.fan_in).min(pass.runs())];
-            let left: u64 = pass.lanes.iter().map(super::lane::Task::left_bytes).sum();
+            let left: u64 = pass.lanes.iter().map(LaneTask::left_bytes).sum();
             let begun = if pass.lanes.is_empty() {
                 0
             } else {
@@ -363,7 +366,7 @@ fn done(state: &State, size: u64, passes: u64, fan_in_max: usize) -> u64 {
             };
             size * (1 + before) + merged + begun
         }
-        State::Finishing => size * (1 + passes),
+        SortState::Finishing => size * (1 + passes),
     }
 }
 

@@ -11,37 +11,12 @@
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use super::error::{Result, SortError};
-use super::files::RecordFile;
+use super::files::{RecordFile, Sink};
 use super::memory::{BLOCKS_PER_RUN, Buffer, MergeMemory, OUTPUT_BUFFERS, buffer};
 use super::meter::Meter;
+use super::state::LaneTask;
 use super::{RecordFormat, entries::copy_record};
 use crate::loser_tree::{EXHAUSTED, Head, LoserTree, NoTies, Ties, head, run_of};
-
-/// A part of one run: what is left of it is `at..end`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Slice {
-    pub(super) start: u64,
-    pub(super) at: u64,
-    pub(super) end: u64,
-}
-
-/// What one lane has to do: merge what is left of its slices into `out_at..`. Offsets in bytes.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Task {
-    pub(super) slices: Vec<Slice>,
-    pub(super) out_at: u64,
-}
-
-impl Task {
-    pub(super) fn left_bytes(&self) -> u64 {
-        self.slices.iter().map(|slice| slice.end - slice.at).sum()
-    }
-}
-
-/// Takes sorted bytes.
-pub(super) trait Sink: Sync {
-    fn write(&self, bytes: &[u8], at: u64) -> Result<()>;
-}
 
 /// Hears how far a lane is: everything up to `out_at` is written, and nothing before `at` in any slice is needed
 /// for the rest.
@@ -94,7 +69,7 @@ struct Input {
 
 impl Merge<'_> {
     /// Runs all lanes, each on threads of its own.
-    pub(super) fn run(&self, tasks: &[Task]) -> Result<()> {
+    pub(super) fn run(&self, tasks: &[LaneTask]) -> Result<()> {
         std::thread::scope(|scope| {
             let lanes: Vec<_> = (tasks.iter().enumerate())
                 .map(|(lane, task)| scope.spawn(move || self.lane(lane, task)))
@@ -104,7 +79,7 @@ impl Merge<'_> {
         })
     }
 
-    fn lane(&self, lane: usize, task: &Task) -> Result<()> {
+    fn lane(&self, lane: usize, task: &LaneTask) -> Result<()> {
         let (requests, wanted) = channel::<Request>();
         let (outputs, written) = channel::<Output>();
         let (empties, empty) = channel::<Buffer>();
@@ -116,7 +91,7 @@ impl Merge<'_> {
             scope.spawn(move || self.read(&wanted, &senders));
             let writer = scope.spawn(move || self.write(lane, &written, &empties));
             let merged = self.merge(task, requests, receivers, &outputs, &empty);
-            drop((outputs, empty));
+            drop((outputs, empty)); // the writer ends when nobody can send it any more
             let written = writer.join().expect("no panic");
             first_cause([written, merged])
         })
@@ -155,7 +130,7 @@ impl Merge<'_> {
 
     fn merge(
         &self,
-        task: &Task,
+        task: &LaneTask,
         requests: Sender<Request>,
         receivers: Vec<Receiver<Result<Filled>>>,
         outputs: &Sender<Output>,
@@ -164,6 +139,7 @@ impl Merge<'_> {
         let mut inputs = Inputs::new(self, task, requests, receivers)?;
         let mut out = OutputBuffer::new(self, task, outputs, empty)?;
         let heads: Vec<Head> = (0..inputs.all.len()).map(|run| inputs.head(run)).collect();
+        // A loop for each kind of ties: where prefixes decide, the comparison of records is not even compiled in.
         if self.format.prefix_decides() {
             let mut tree = LoserTree::new(&heads, &NoTies);
             while tree.winner() != EXHAUSTED {
@@ -195,7 +171,7 @@ struct Inputs<'a> {
 impl<'a> Inputs<'a> {
     fn new(
         merge: &'a Merge<'a>,
-        task: &Task,
+        task: &LaneTask,
         requests: Sender<Request>,
         receivers: Vec<Receiver<Result<Filled>>>,
     ) -> Result<Self> {
@@ -214,6 +190,7 @@ impl<'a> Inputs<'a> {
             });
         }
         let mut inputs = Self { merge, all, requests };
+        // All are asked for before the first is waited for: the reader has always something to do.
         for run in 0..inputs.all.len() {
             for _ in 1..BLOCKS_PER_RUN {
                 inputs.request(run, buffer(merge.memory.block_bytes)?);
@@ -310,7 +287,12 @@ struct OutputBuffer<'a> {
 }
 
 impl<'a> OutputBuffer<'a> {
-    fn new(merge: &Merge<'_>, task: &Task, outputs: &'a Sender<Output>, empty: &'a Receiver<Buffer>) -> Result<Self> {
+    fn new(
+        merge: &Merge<'_>,
+        task: &LaneTask,
+        outputs: &'a Sender<Output>,
+        empty: &'a Receiver<Buffer>,
+    ) -> Result<Self> {
         let odd = (task.out_at % merge.unit_bytes as u64) as usize;
         Ok(Self {
             outputs,
@@ -340,6 +322,8 @@ impl<'a> OutputBuffer<'a> {
             buffer: std::mem::replace(&mut self.buffer, next),
             bytes: self.filled,
             out_at: self.out_at,
+            // The record in hand is not in this buffer, and its input has not left it yet: it will not be freed with
+            // it.
             at: inputs.at(),
             last: false,
         };

@@ -18,7 +18,7 @@ use elbow_ranges::encoding::{DecodeError, ENVELOPE_BYTES, Reader, Writer, open_s
 use super::RecordFormat;
 use super::error::{Result, SortError, failed};
 use super::memory::{FAN_IN_MAX, Memory};
-use super::state::State;
+use super::state::SortState;
 
 const MAGIC: [u8; 8] = *b"ELBSORT\0";
 const VERSION: u16 = 1;
@@ -76,7 +76,7 @@ impl<'a> Manifest<'a> {
             sequence: 0,
             order,
         };
-        manifest.write(&State::Forming { formed: 0 })?;
+        manifest.write(&SortState::Forming { formed: 0 })?;
         let path = &manifest.path;
         let mode = elbow_file::RenameMode::NoReplace;
         storage
@@ -87,7 +87,7 @@ impl<'a> Manifest<'a> {
     }
 
     /// Reads the manifest of a sort that was begun; `None`: there is none.
-    pub(super) fn open(storage: &'a dyn Storage, dir: &Handle, dir_path: &Path) -> Result<Option<(Self, State)>> {
+    pub(super) fn open(storage: &'a dyn Storage, dir: &Handle, dir_path: &Path) -> Result<Option<(Self, SortState)>> {
         let path = dir_path.join(NAME);
         let file = match storage.open(dir, OsStr::new(NAME), Access::ReadWrite) {
             Err(elbow_file::Errno::NOENT) => return Ok(None),
@@ -124,7 +124,7 @@ impl<'a> Manifest<'a> {
     }
 
     /// Makes a state durable. What it says to be in files has to be durable already.
-    pub(super) fn write(&mut self, state: &State) -> Result<()> {
+    pub(super) fn write(&mut self, state: &SortState) -> Result<()> {
         let sequence = self.sequence + 1;
         let sealed = seal(MAGIC, VERSION, &encode(sequence, &self.order, state));
         if sealed.len() as u64 > self.slot_bytes {
@@ -142,7 +142,7 @@ impl<'a> Manifest<'a> {
     }
 }
 
-type Slot = (u64, Order, State);
+type Slot = (u64, Order, SortState);
 
 /// Reads one slot; the inner result says whether it is whole.
 fn read_slot(
@@ -167,7 +167,7 @@ fn read_slot(
     Ok(decode(&slot))
 }
 
-fn encode(sequence: u64, order: &Order, state: &State) -> Vec<u8> {
+fn encode(sequence: u64, order: &Order, state: &SortState) -> Vec<u8> {
     let mut to = Writer::new();
     to.varint(sequence);
     to.varint(order.inode);
@@ -205,7 +205,7 @@ fn decode(slot: &[u8]) -> std::result::Result<Slot, DecodeError> {
     if order.run_bytes == 0 || !order.run_bytes.is_multiple_of(bytes) || !size.is_multiple_of(bytes as u64) {
         return Err(bad("runs of parts of records"));
     }
-    let state = State::decode(&mut from)?;
+    let state = SortState::decode(&mut from)?;
     from.finish()?;
     Ok((sequence, order, state))
 }

@@ -9,7 +9,7 @@ use memmap2::{Advice, MmapMut};
 
 use super::RecordFormat;
 use super::entries::RunSorter;
-use super::error::{Result, SortError};
+use super::error::{Result, SortError, TooLittleMemory};
 use super::state::Pass;
 
 /// What file systems and devices like best; also the alignment that O_DIRECT asks for.
@@ -69,7 +69,7 @@ pub struct Memory {
 
 /// What a sort will need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Need {
+pub struct RecordSortEstimate {
     /// Runs that it will form.
     pub runs: u64,
     /// Passes over all records, after run formation.
@@ -90,16 +90,22 @@ impl Memory {
     /// Divides `budget_bytes` for records of a format among `lanes_max` merging threads.
     ///
     /// # Errors
-    /// A budget that is too small for such records; the text says how much is needed.
-    pub fn divide(budget_bytes: usize, format: &RecordFormat, lanes_max: usize) -> std::result::Result<Self, String> {
+    /// A budget that is too small for such records; it says how much is needed.
+    pub fn divide(
+        budget_bytes: usize,
+        format: &RecordFormat,
+        lanes_max: usize,
+    ) -> std::result::Result<Self, TooLittleMemory> {
         let bytes = format.bytes();
         let common = bytes / gcd(bytes, PAGE_BYTES) * PAGE_BYTES;
         let unit = if common <= UNIT_BYTES_MAX { common } else { bytes };
         let needed = (BUDGET_BYTES_MIN).max(OVERHEAD_BYTES + 16 * unit);
         if budget_bytes < needed {
-            return Err(format!(
-                "{budget_bytes} bytes of memory are too few to sort {bytes}-byte records: at least {needed} are needed"
-            ));
+            return Err(TooLittleMemory {
+                budget_bytes,
+                record_bytes: bytes,
+                needed_bytes: needed,
+            });
         }
         let left = budget_bytes - OVERHEAD_BYTES;
         let run = (left / bytes_per_record(format)).min(u32::MAX as usize) * bytes / unit * unit;
@@ -169,12 +175,12 @@ impl Memory {
 
     /// What a sort of so many bytes will need.
     #[must_use]
-    pub fn need(&self, bytes: u64) -> Need {
+    pub fn need(&self, bytes: u64) -> RecordSortEstimate {
         let runs = bytes.div_ceil(self.run_bytes as u64);
         let lanes = self.lanes_max as u64;
         // What a lane has written since it last freed something is at most a window and a buffer.
         let late = lanes * (self.window(bytes / DATA_SHARE, self.lanes_max) + self.output_bytes(1) as u64);
-        Need {
+        RecordSortEstimate {
             runs,
             passes: Pass::count(runs, self.fan_in_max),
             headroom_bytes: bytes.min((self.run_bytes as u64).max(late)) + BESIDE_BYTES,
@@ -287,6 +293,6 @@ mod tests {
     fn too_little_memory_is_refused_with_what_is_needed() {
         let format = RecordFormat::new(24, Vec::new()).expect("a format");
         let error = Memory::divide(1 << 20, &format, 1).expect_err("too little");
-        assert!(error.contains("at least 8388608"), "{error}");
+        assert!(error.to_string().contains("at least 8388608"), "{error}");
     }
 }

@@ -33,10 +33,10 @@ pub(crate) use error::failed;
 pub(crate) use memory::{Buffer, buffer};
 
 pub use copying::{Output, sort};
-pub use error::{Result, SortError};
+pub use error::{FormatError, KeyProblem, Result, SortError, TooLittleMemory};
 pub use format::{Key, KeyKind, RECORD_BYTES_MAX, RecordFormat};
-pub use in_place::{Target, is_unfinished, resume, side_directory, sort_in_place};
-pub use memory::{BUDGET_BYTES_MIN, Memory, Need};
+pub use in_place::{SortTarget, is_unfinished, resume, side_directory, sort_in_place};
+pub use memory::{BUDGET_BYTES_MIN, Memory, RecordSortEstimate};
 pub use meter::{Meter, Step};
 
 /// How a sort works.

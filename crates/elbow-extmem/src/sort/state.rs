@@ -11,18 +11,37 @@
 
 use elbow_ranges::encoding::{DecodeError, Reader, Writer};
 
-use super::lane::{Slice, Task};
-
 /// Fewest bytes that a number, a slice and a lane take in the encoding.
 const NUMBER_BYTES_MIN: usize = 1;
 const SLICE_BYTES_MIN: usize = 3;
 const LANE_BYTES_MIN: usize = 2;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum State {
+pub(super) enum SortState {
     Forming { formed: u64 },
     Merging(Pass),
     Finishing,
+}
+
+/// A part of one run: what is left of it is `at..end`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct RunSlice {
+    pub(super) start: u64,
+    pub(super) at: u64,
+    pub(super) end: u64,
+}
+
+/// What one lane has to do: merge what is left of its slices into `out_at..`. Offsets in bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct LaneTask {
+    pub(super) slices: Vec<RunSlice>,
+    pub(super) out_at: u64,
+}
+
+impl LaneTask {
+    pub(super) fn left_bytes(&self) -> u64 {
+        self.slices.iter().map(|slice| slice.end - slice.at).sum()
+    }
 }
 
 /// One pass over all runs.
@@ -36,7 +55,7 @@ pub(super) struct Pass {
     /// Groups that are done.
     pub(super) merged: usize,
     /// How far the group under way is; empty when it was not begun.
-    pub(super) lanes: Vec<Task>,
+    pub(super) lanes: Vec<LaneTask>,
 }
 
 impl Pass {
@@ -92,7 +111,7 @@ impl Pass {
     }
 }
 
-impl State {
+impl SortState {
     pub(super) fn encode(&self, to: &mut Writer) {
         match self {
             Self::Forming { formed } => {
@@ -166,7 +185,7 @@ fn decode_pass(from: &mut Reader<'_>) -> Result<Pass, DecodeError> {
     Ok(pass)
 }
 
-fn decode_lane(from: &mut Reader<'_>) -> Result<Task, DecodeError> {
+fn decode_lane(from: &mut Reader<'_>) -> Result<LaneTask, DecodeError> {
     let at = from.offset();
     let out_at = from.varint()?;
     let mut slices = Vec::new();
@@ -174,9 +193,9 @@ fn decode_lane(from: &mut Reader<'_>) -> Result<Task, DecodeError> {
         let start = from.varint()?;
         let cursor = sum(start, from.varint()?, at)?;
         let end = sum(cursor, from.varint()?, at)?;
-        slices.push(Slice { start, at: cursor, end });
+        slices.push(RunSlice { start, at: cursor, end });
     }
-    Ok(Task { slices, out_at })
+    Ok(LaneTask { slices, out_at })
 }
 
 fn sum(a: u64, b: u64, at: usize) -> Result<u64, DecodeError> {
@@ -213,9 +232,9 @@ mod tests {
     #[test]
     fn every_state_is_read_back_and_every_shorter_one_refused() {
         let mut pass = Pass::first(95, 10, 4);
-        pass.lanes = vec![Task {
+        pass.lanes = vec![LaneTask {
             slices: vec![
-                Slice {
+                RunSlice {
                     start: 0,
                     at: 5,
                     end: 10,
@@ -225,16 +244,16 @@ mod tests {
             out_at: 40,
         }];
         for state in [
-            State::Forming { formed: 1 << 40 },
-            State::Merging(pass),
-            State::Finishing,
+            SortState::Forming { formed: 1 << 40 },
+            SortState::Merging(pass),
+            SortState::Finishing,
         ] {
             let mut writer = Writer::new();
             state.encode(&mut writer);
             let bytes = writer.finish();
-            assert_eq!(State::decode(&mut Reader::new(&bytes)), Ok(state));
+            assert_eq!(SortState::decode(&mut Reader::new(&bytes)), Ok(state));
             for shorter in 0..bytes.len() {
-                assert!(State::decode(&mut Reader::new(&bytes[..shorter])).is_err());
+                assert!(SortState::decode(&mut Reader::new(&bytes[..shorter])).is_err());
             }
         }
     }

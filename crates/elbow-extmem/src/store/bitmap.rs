@@ -16,17 +16,10 @@ use elbow_ranges::encoding::{DecodeError, ENVELOPE_BYTES, open_sealed, seal};
 
 use super::StoreError;
 use super::bitset::Bitset;
-use super::layout::{BLOCKS_MAX, Layout};
+use super::layout::{BLOCKS_MAX, BLOCKS_PER_PAGE, Layout, PAGE_BYTES, PAGE_PREFIX_BYTES, PAGE_WORDS};
 
 const MAGIC: [u8; 8] = *b"ELBOWMAP";
 const VERSION: u16 = 1;
-/// Bytes of one copy.
-pub(super) const PAGE_BYTES: usize = 4096;
-/// Number of the page and version.
-const PREFIX_BYTES: usize = 16;
-const WORDS: usize = (PAGE_BYTES - ENVELOPE_BYTES - PREFIX_BYTES) / 8;
-/// Blocks of one page.
-pub(super) const BLOCKS_PER_PAGE: u64 = 64 * WORDS as u64;
 
 /// A page as it is to be written.
 pub(super) struct Page {
@@ -41,18 +34,18 @@ pub(super) struct Versions(Vec<Option<u64>>);
 impl Page {
     /// What is in memory of a page.
     pub(super) fn of(number: u64, written: &Bitset) -> Self {
-        let first = number as usize * WORDS;
-        let words = (first..first + WORDS).map(|index| written.word(index)).collect();
+        let first = number as usize * PAGE_WORDS;
+        let words = (first..first + PAGE_WORDS).map(|index| written.word(index)).collect();
         Self { number, words }
     }
 
     fn empty(number: u64) -> Self {
-        let words = vec![0; WORDS];
+        let words = vec![0; PAGE_WORDS];
         Self { number, words }
     }
 
     fn encode(&self, version: u64) -> Vec<u8> {
-        let mut body = Vec::with_capacity(PREFIX_BYTES + WORDS * 8);
+        let mut body = Vec::with_capacity(PAGE_PREFIX_BYTES + PAGE_WORDS * 8);
         let numbers = [self.number, version].into_iter().chain(self.words.iter().copied());
         numbers.for_each(|number| body.extend_from_slice(&number.to_le_bytes()));
         seal(MAGIC, VERSION, &body)
@@ -60,7 +53,7 @@ impl Page {
 
     /// A copy and its version.
     fn decode(number: u64, copy: &[u8]) -> Result<(u64, Self), DecodeError> {
-        let sealed = &copy[..ENVELOPE_BYTES + PREFIX_BYTES + WORDS * 8];
+        let sealed = &copy[..ENVELOPE_BYTES + PAGE_PREFIX_BYTES + PAGE_WORDS * 8];
         let (_, body) = open_sealed(MAGIC, VERSION..=VERSION, sealed)?;
         let (words, _) = body.as_chunks();
         let mut words = words.iter().map(|&word| u64::from_le_bytes(word));

@@ -20,8 +20,8 @@ use std::ops::Range;
 
 use elbow_ranges::RangeSet;
 
-use super::bitmap::BLOCKS_PER_PAGE;
 use super::bitset::Bitset;
+use super::layout::BLOCKS_PER_PAGE;
 
 #[derive(Debug)]
 pub(super) struct Blocks {

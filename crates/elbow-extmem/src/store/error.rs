@@ -12,7 +12,7 @@ pub enum StoreError {
     /// The file is something else.
     #[error("{file} is not a block store: {source}")]
     Foreign {
-        /// The file.
+        /// Path of the store, as it was given.
         file: String,
         /// What was found in place of the magic.
         source: DecodeError,
@@ -20,7 +20,7 @@ pub enum StoreError {
     /// The file begins as a block store, but its header is of another version or damaged.
     #[error("the header of block store {file} cannot be used: {source}")]
     Header {
-        /// The file.
+        /// Path of the store, as it was given.
         file: String,
         /// What is wrong with it.
         source: DecodeError,
@@ -37,7 +37,7 @@ pub enum StoreError {
          (FreeMap::Bitmap) or larger blocks"
     )]
     NoHoles {
-        /// The file.
+        /// Path of the store, as it was given.
         file: String,
         /// The block size.
         block_bytes: u64,
@@ -45,7 +45,7 @@ pub enum StoreError {
     /// The store is open already.
     #[error("{file} is open already, in this process or another")]
     InUse {
-        /// The file.
+        /// Path of the store, as it was given.
         file: String,
     },
     /// The hole that every store with holes has behind its header is filled.
@@ -54,13 +54,13 @@ pub enum StoreError {
          them? (cp and rsync --sparse keep them)"
     )]
     HolesLost {
-        /// The file.
+        /// Path of the store, as it was given.
         file: String,
     },
     /// Both copies of a page of the free map are damaged.
     #[error("{file}: both copies of page {page} of its free map are damaged: {source}")]
     Map {
-        /// The file.
+        /// Path of the store, as it was given.
         file: String,
         /// Number of the page.
         page: u64,
@@ -70,7 +70,7 @@ pub enum StoreError {
     /// The store has no block of that number.
     #[error("{file} has no block {block}: its allocated blocks end before {blocks}")]
     OutOfRange {
-        /// The file.
+        /// Path of the store, as it was given.
         file: String,
         /// The block asked for.
         block: BlockId,
@@ -80,7 +80,7 @@ pub enum StoreError {
     /// A free block was read or written.
     #[error("block {block} of {file} is free: allocate it before it is read or written")]
     NotAllocated {
-        /// The file.
+        /// Path of the store, as it was given.
         file: String,
         /// The block.
         block: BlockId,
@@ -88,7 +88,7 @@ pub enum StoreError {
     /// A block was freed that is free already.
     #[error("block {block} of {file} is freed twice")]
     DoubleFree {
-        /// The file.
+        /// Path of the store, as it was given.
         file: String,
         /// The block.
         block: BlockId,
@@ -96,7 +96,7 @@ pub enum StoreError {
     /// A buffer does not have the size of the blocks.
     #[error("{blocks} blocks of {file} are {expected} bytes, the buffer has {given}")]
     Length {
-        /// The file.
+        /// Path of the store, as it was given.
         file: String,
         /// How many blocks were asked for.
         blocks: u64,
@@ -108,7 +108,7 @@ pub enum StoreError {
     /// A block is not what was written.
     #[error("block {block} of {file} is damaged: its checksum is {computed:#010x}, {stored:#010x} was stored with it")]
     Checksum {
-        /// The file.
+        /// Path of the store, as it was given.
         file: String,
         /// The block.
         block: BlockId,
@@ -120,9 +120,9 @@ pub enum StoreError {
     /// No room is left, or no quota.
     #[error("{file}: no space left to {what} ({errno}); make room and try again")]
     NoSpace {
-        /// The file.
+        /// Path of the store, as it was given.
         file: String,
-        /// What was tried.
+        /// The call that failed, in words.
         what: &'static str,
         /// ENOSPC or EDQUOT.
         errno: Errno,
@@ -130,17 +130,17 @@ pub enum StoreError {
     /// The store has as many blocks as it can have.
     #[error("{file} has all its {blocks} blocks allocated, and cannot have more")]
     Full {
-        /// The file.
+        /// Path of the store, as it was given.
         file: String,
-        /// The limit.
+        /// Blocks that a store can have at most.
         blocks: u64,
     },
     /// A call to the storage failed.
     #[error("{file}: cannot {what}: {errno}")]
     Io {
-        /// The file.
+        /// Path of the store, as it was given.
         file: String,
-        /// What was tried.
+        /// The call that failed, in words.
         what: &'static str,
         /// What the storage said.
         errno: Errno,

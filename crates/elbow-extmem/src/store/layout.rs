@@ -16,10 +16,16 @@ use std::ops::Range;
 
 use elbow_ranges::encoding::{DecodeError, ENVELOPE_BYTES, Reader, Writer, open_sealed, seal};
 
-use super::bitmap::{BLOCKS_PER_PAGE, PAGE_BYTES};
-
 const MAGIC: [u8; 8] = *b"ELBOWBLK";
 const VERSION: u16 = 1;
+/// Bytes of one copy of a page of the bitmap.
+pub(super) const PAGE_BYTES: usize = 4096;
+/// In front of its bits: its number and version.
+pub(super) const PAGE_PREFIX_BYTES: usize = 16;
+/// Its bits, in words of 64.
+pub(super) const PAGE_WORDS: usize = (PAGE_BYTES - ENVELOPE_BYTES - PAGE_PREFIX_BYTES) / 8;
+/// Blocks of one page.
+pub(super) const BLOCKS_PER_PAGE: u64 = 64 * PAGE_WORDS as u64;
 /// Bytes of a sealed header: block size, free map, checksums.
 pub(super) const SEALED_BYTES: usize = ENVELOPE_BYTES + 8 + 1 + 1;
 /// The smallest file: a header in a sector of its own, which is written whole or not at all.

@@ -253,8 +253,10 @@ impl<T: Pod> Stream<T> {
         Reader::new(self.file, self.records, true)
     }
 
-    /// The same stream once more. When one of them is consumed, only [`disk_bytes`](Self::disk_bytes) is of use.
-    pub(crate) fn share(&self) -> Self {
+    /// The same stream once more. When one of them is consumed, only [`disk_bytes`](Self::disk_bytes) is of use: it
+    /// says what is left on disk meanwhile.
+    #[must_use]
+    pub fn share(&self) -> Self {
         Self::new(self.file.clone(), self.records)
     }
 

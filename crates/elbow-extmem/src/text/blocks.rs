@@ -16,7 +16,7 @@ use elbow_file::DIRECT_ALIGNMENT;
 
 use super::buffer::{Buffer, buffer};
 use super::error::Result;
-use super::lines::read_some;
+use super::input::read_some;
 use super::run::Consumed;
 use crate::sort::Meter;
 

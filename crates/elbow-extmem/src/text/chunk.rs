@@ -20,7 +20,7 @@ use super::TextOrder;
 use super::buffer::{Buffer, buffer};
 use super::error::Result;
 use super::input::Inputs;
-use super::order::common_length;
+use super::prefix::common_length;
 
 /// Bits of a place that hold the length of the line; what is longer is searched for its end.
 const LENGTH_BITS: u32 = 24;

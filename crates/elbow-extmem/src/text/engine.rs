@@ -10,24 +10,22 @@
 //! - The output is opened when the inputs have been read to their ends (or copied, if one of them is the output).
 
 use std::io::{self, Write};
-use std::sync::Arc;
 
-use elbow_file::{RealStorage, Storage};
-
-use super::TextOrder;
 use super::blocks::{Block, StreamBlocks};
 use super::error::{Result, TextError};
 use super::file::{FileWriter, PlacedFile};
 use super::form::{Formed, form};
 use super::input::{Input, Inputs, Opened};
 use super::lines::Lines;
-use super::merge::{Source, merge};
-use super::options::{Memory, SortOptions};
+use super::merge::{MergeSource, merge};
+use super::options::SortOptions;
 use super::output::{self, Output};
-use super::passes::{Piece, planned};
+use super::passes::Piece;
+use super::plan::planned;
 use super::run::Spill;
-use super::sink::{Flow, Sink};
-use crate::sort::{Meter, Step};
+use super::sink::Sink;
+use super::text_sort::TextSort;
+use crate::sort::Step;
 
 /// What a sort has done, beside its result.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -55,50 +53,7 @@ pub struct Disorder {
     pub line: Vec<u8>,
 }
 
-/// Sorts, merges and checks text in one order.
-///
-/// ```
-/// use elbow_extmem::text::{Input, OrderOptions, Output, SortOptions, TextOrder, TextSort};
-///
-/// let sort = TextSort::new(TextOrder::new(&OrderOptions::default())?, SortOptions::default());
-/// let inputs = vec![Input::new("one", || Ok(&b"pear\napple"[..])), Input::new("two", || Ok(&b"fig\n"[..]))];
-/// let (sorted, summary) = sort.sort(inputs, Output::new("memory", || Ok(Vec::new())))?;
-/// assert_eq!(sorted, b"apple\nfig\npear\n");
-/// assert_eq!(summary.runs, 0); // it fitted into memory
-/// # Ok::<(), elbow_extmem::text::TextError>(())
-/// ```
-pub struct TextSort {
-    order: TextOrder,
-    options: SortOptions,
-    storage: Arc<dyn Storage>,
-    meter: Arc<Meter>,
-}
-
 impl TextSort {
-    /// A sort in this order.
-    #[must_use]
-    pub fn new(order: TextOrder, options: SortOptions) -> Self {
-        Self::on_storage(order, options, Arc::new(RealStorage))
-    }
-
-    /// The same, with another way to read, write and punch files: for tests.
-    #[must_use]
-    pub fn on_storage(order: TextOrder, options: SortOptions, storage: Arc<dyn Storage>) -> Self {
-        Self {
-            order,
-            options,
-            storage,
-            meter: Arc::default(),
-        }
-    }
-
-    /// Counts what the sort reads and writes, for another thread to look at: each byte once in each pass. The bytes of all
-    /// passes together are an estimate while the inputs are read, and 0 where their sizes are not known.
-    #[must_use]
-    pub fn meter(&self) -> &Meter {
-        &self.meter
-    }
-
     /// Sorts all inputs together into the output, which is given back.
     ///
     /// # Errors
@@ -108,20 +63,20 @@ impl TextSort {
         let bytes = inputs.iter().map(Input::bytes).sum();
         let mut spill = self.spill(bytes);
         self.expect_inputs(bytes);
-        let inputs = Inputs::new(inputs, self.options.terminator, self.meter.clone());
+        let inputs = Inputs::new(inputs, self.options().terminator, self.flow().meter);
         match form(self, inputs, &mut spill)? {
             Formed::InMemory(chunks) => {
-                let bytes = self.meter.read_bytes();
-                self.meter.expect(bytes, bytes, 0);
-                let sources = chunks.into_iter().map(|chunk| Source::Chunk(chunk.into_cursor()));
+                let bytes = self.meter().read_bytes();
+                self.meter().expect(bytes, bytes, 0);
+                let sources = chunks.into_iter().map(|chunk| MergeSource::Chunk(chunk.into_cursor()));
                 let stream = self.write_sources(sources.collect(), output, &spill)?;
                 Ok((stream, self.summary(&spill, 0)))
             }
             Formed::Runs(runs) => {
                 let sizes = runs.iter().map(super::run::Run::bytes).collect();
-                let done = self.meter.done_bytes();
+                let done = self.meter().done_bytes();
                 let merged = planned(sizes, self.memory().fan_in).0;
-                self.meter.expect(self.meter.read_bytes(), done + merged, done);
+                self.meter().expect(self.meter().read_bytes(), done + merged, done);
                 self.merge_all(runs.into_iter().map(Piece::Run).collect(), output, spill)
             }
         }
@@ -136,7 +91,7 @@ impl TextSort {
         let bytes = sizes.as_ref().map(|sizes| sizes.iter().sum());
         let mut spill = self.spill(bytes);
         let written = planned(sizes.unwrap_or_default(), self.memory().fan_in).0;
-        self.meter.expect(bytes.unwrap_or(0), written, 0);
+        self.meter().expect(bytes.unwrap_or(0), written, 0);
         let pieces = inputs.into_iter().map(|input| match input.is_output() {
             true => self.merge_to_run(vec![Piece::Input(input)], &mut spill).map(Piece::Run),
             false => Ok(Piece::Input(input)),
@@ -152,7 +107,7 @@ impl TextSort {
     pub fn check(&self, input: Input) -> Result<Option<Disorder>> {
         let Opened { name, stream } = input.open()?;
         let block = Block::new(self.memory().for_merge(1, 1).whole_bytes())?;
-        let mut lines = Lines::new(Box::new(StreamBlocks(stream)), block, self.options.terminator);
+        let mut lines = Lines::new(Box::new(StreamBlocks(stream)), block, self.options().terminator);
         let mut last: Option<Vec<u8>> = None;
         let mut line_number = 0;
         while lines.advance().map_err(|reason| TextError::Input {
@@ -163,8 +118,8 @@ impl TextSort {
             line_number += 1;
             let line = lines.line();
             if let Some(last) = &mut last {
-                let order = self.order.compare(last, line);
-                if order.is_gt() || (order.is_eq() && self.order.is_unique()) {
+                let order = self.order().compare(last, line);
+                if order.is_gt() || (order.is_eq() && self.order().is_unique()) {
                     return Ok(Some(Disorder {
                         line_number,
                         line: line.to_vec(),
@@ -179,54 +134,23 @@ impl TextSort {
         Ok(None)
     }
 
-    pub(super) fn order(&self) -> &TextOrder {
-        &self.order
-    }
-
-    pub(super) fn options(&self) -> &SortOptions {
-        &self.options
-    }
-
-    pub(super) fn pool(&self) -> Option<rayon::ThreadPool> {
-        // Where no threads are to be had, one has to do.
-        let pool = || {
-            rayon::ThreadPoolBuilder::new()
-                .num_threads(self.options.threads)
-                .build()
-                .ok()
-        };
-        (self.options.threads > 1).then(pool).flatten()
-    }
-
-    pub(super) fn memory(&self) -> Memory {
-        Memory::divide(&self.options)
-    }
-
-    pub(super) fn flow(&self) -> Flow {
-        Flow {
-            terminator: self.options.terminator,
-            buffer_bytes: self.memory().buffer_bytes,
-            meter: self.meter.clone(),
-        }
-    }
-
     /// For inputs of so many bytes, if that is known.
     fn spill(&self, bytes: Option<u64>) -> Spill {
         let SortOptions {
             directories,
             cached_bytes,
             ..
-        } = &self.options;
+        } = self.options();
         let fits = bytes.is_none_or(|bytes| bytes <= *cached_bytes);
         let cached_bytes = if fits { *cached_bytes } else { 0 };
-        Spill::new(self.storage.clone(), directories.clone(), cached_bytes)
+        Spill::new(self.storage().clone(), directories.clone(), cached_bytes)
     }
 
     /// A first estimate of the work, until it is known what the lines are like.
     fn expect_inputs(&self, bytes: Option<u64>) {
-        let need = bytes.map(|bytes| self.options.need(bytes, super::need::LINE_BYTES_GUESSED));
+        let need = bytes.map(|bytes| self.options().need(bytes, super::estimate::LINE_BYTES_GUESSED));
         let written = need.map_or(0, |need| need.written_bytes);
-        self.meter.expect(bytes.unwrap_or(0), written, 0);
+        self.meter().expect(bytes.unwrap_or(0), written, 0);
     }
 
     fn merge_all<W: Write + Send + 'static>(
@@ -235,14 +159,14 @@ impl TextSort {
         output: Output<W>,
         mut spill: Spill,
     ) -> Result<(W, Summary)> {
-        self.meter.begin(Step::Merging);
+        self.meter().begin(Step::Merging);
         let mut merges = 0;
         let pieces = self.reduce(pieces, &mut spill, &mut merges)?;
         let Output { name, open } = output;
         let stream = match open().map_err(failed("open failed", &name))? {
             output::Opened::Stream(stream) => self.merge_to_stream(pieces, stream, 0, failed("write failed", &name))?,
             output::Opened::File(stream, handle) => {
-                let file = PlacedFile::new(self.storage.clone(), handle, spill.cache());
+                let file = PlacedFile::new(self.storage().clone(), handle, spill.cache());
                 let writer = FileWriter::new(file, spill.room().clone());
                 let written = self.merge_to_places(pieces, writer, failed("write failed", &name))?;
                 written.check_written().map_err(failed("write failed", &name))?;
@@ -256,7 +180,7 @@ impl TextSort {
     /// Writes what is in memory.
     fn write_sources<W: Write + Send + 'static>(
         &self,
-        sources: Vec<Source>,
+        sources: Vec<MergeSource>,
         output: Output<W>,
         spill: &Spill,
     ) -> Result<W> {
@@ -264,16 +188,16 @@ impl TextSort {
         match open().map_err(failed("open failed", &name))? {
             output::Opened::Stream(stream) => self.write_in_order(sources, stream, &name),
             output::Opened::File(stream, handle) => {
-                let file = PlacedFile::new(self.storage.clone(), handle, spill.cache());
+                let file = PlacedFile::new(self.storage().clone(), handle, spill.cache());
                 self.write_in_order(sources, FileWriter::new(file, spill.room().clone()), &name)?;
                 Ok(stream)
             }
         }
     }
 
-    fn write_in_order<W: Write + Send + 'static>(&self, sources: Vec<Source>, stream: W, name: &str) -> Result<W> {
+    fn write_in_order<W: Write + Send + 'static>(&self, sources: Vec<MergeSource>, stream: W, name: &str) -> Result<W> {
         let mut sink = Sink::new(stream, 0, &self.flow())?;
-        let merged = merge(sources, &self.order, |line| sink.push(line).is_ok());
+        let merged = merge(sources, self.order(), |line| sink.push(line).is_ok());
         let written = sink.finish();
         merged?;
         written.map_err(failed("write failed", name))
@@ -283,7 +207,7 @@ impl TextSort {
         let room = spill.room();
         Summary {
             // What was spilled was read once, too.
-            bytes: self.meter.read_bytes().saturating_sub(room.spilled_bytes()),
+            bytes: self.meter().read_bytes().saturating_sub(room.spilled_bytes()),
             runs: room.runs(),
             merges,
             spilled_bytes: room.spilled_bytes(),

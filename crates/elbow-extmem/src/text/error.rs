@@ -15,7 +15,7 @@ pub enum TextError {
     /// A key is not described as `-k` wants it.
     #[error("{problem}: invalid field specification '{spec}'")]
     FieldSpec {
-        /// What is wrong.
+        /// What is wrong with the description, in the words of sort(1).
         problem: &'static str,
         /// The whole description.
         spec: String,
@@ -23,7 +23,7 @@ pub enum TextError {
     /// A number is missing in the description of a key.
     #[error("{problem}: invalid count at start of '{rest}'")]
     Count {
-        /// What is wrong.
+        /// What is wrong with the description, in the words of sort(1).
         problem: &'static str,
         /// What stands where the number is due.
         rest: String,
@@ -44,7 +44,7 @@ pub enum TextError {
         tried: &'static str,
         /// Its name, `-` for standard input.
         name: String,
-        /// Why not.
+        /// What the system said.
         reason: io::Error,
     },
     /// The output cannot be opened or written.
@@ -52,9 +52,9 @@ pub enum TextError {
     Output {
         /// What was tried, as in "write failed".
         tried: &'static str,
-        /// Its name.
+        /// Name of the output, for messages.
         name: String,
-        /// Why not.
+        /// What the system said.
         reason: io::Error,
     },
     /// A temporary file cannot be made, written or read.
@@ -64,7 +64,7 @@ pub enum TextError {
         tried: &'static str,
         /// The directory that holds it.
         directory: PathBuf,
-        /// Why not.
+        /// What the system said.
         reason: io::Error,
     },
     /// There is less memory than was asked for.
@@ -72,15 +72,15 @@ pub enum TextError {
     Memory {
         /// How much was wanted at once, in bytes.
         bytes: usize,
-        /// Why not.
+        /// What the system said.
         reason: io::Error,
     },
     /// The program that packs temporary files cannot be run.
     #[error("couldn't execute compress program '{program}': {}", plain(reason))]
     NoCompressor {
-        /// Its name.
+        /// Name of the program, as it was given.
         program: String,
-        /// Why not.
+        /// What the system said.
         reason: io::Error,
     },
     /// The program that packs temporary files failed, or what it gave back was not all.
@@ -88,7 +88,7 @@ pub enum TextError {
     Compressor {
         /// Its name, with ` -d` if it was to unpack.
         program: String,
-        /// What it did.
+        /// How it ended, or what it could not do.
         what: String,
     },
 }

@@ -10,16 +10,14 @@
 use std::io::{self, Write};
 use std::sync::mpsc::{Receiver, Sender, channel};
 
+use super::budget::CHUNKS;
 use super::chunk::{Carry, Chunk};
 use super::compress::Packer;
-use super::engine::TextSort;
 use super::error::Result;
 use super::input::Inputs;
 use super::run::{Run, Spill};
 use super::sink::Sink;
-
-/// One is filled, one sorted, one written.
-pub(super) const CHUNKS: usize = 3;
+use super::text_sort::TextSort;
 
 /// What the input has become.
 pub(super) enum Formed {

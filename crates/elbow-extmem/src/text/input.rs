@@ -4,7 +4,6 @@ use std::io::{self, Read};
 use std::sync::Arc;
 
 use super::error::{Result, TextError};
-use super::lines::read_some;
 use crate::sort::Meter;
 
 type Opener = Box<dyn FnOnce() -> io::Result<Box<dyn Read + Send>> + Send>;
@@ -57,7 +56,7 @@ impl Input {
         self
     }
 
-    /// Its name.
+    /// The name by which errors mention it.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
@@ -137,6 +136,16 @@ impl Inputs {
                 buffer[0] = self.terminator;
                 return Ok(1);
             }
+        }
+    }
+}
+
+/// Reads what there is; 0 at the end.
+pub(super) fn read_some(input: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
+    loop {
+        match input.read(buffer) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => (),
+            other => return other,
         }
     }
 }

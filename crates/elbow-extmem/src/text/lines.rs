@@ -7,7 +7,7 @@
 //!
 //! A last line without a terminator is a line too.
 
-use std::io::{self, Read};
+use std::io;
 use std::ops::Range;
 
 use super::blocks::{Block, Blocks};
@@ -80,16 +80,6 @@ impl Lines {
                 self.next = length + 1;
                 return Ok(true);
             }
-        }
-    }
-}
-
-/// Reads what there is; 0 at the end.
-pub(super) fn read_some(input: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
-    loop {
-        match input.read(buffer) {
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => (),
-            other => return other,
         }
     }
 }

@@ -12,7 +12,7 @@ use super::lines::Lines;
 use crate::loser_tree::{EXHAUSTED, Head, LoserTree, Ties, head, run_of};
 
 /// Sorted lines, from memory or from a stream.
-pub(super) enum Source {
+pub(super) enum MergeSource {
     Chunk(Cursor),
     Stream(Stream),
 }
@@ -30,7 +30,7 @@ impl Stream {
     }
 }
 
-impl Source {
+impl MergeSource {
     /// The head of the next line.
     #[inline]
     fn next(&mut self, source: usize, order: &TextOrder) -> Result<Head> {
@@ -55,7 +55,7 @@ impl Source {
 
 /// Compares the current lines of sources.
 struct Current<'a> {
-    sources: &'a [Source],
+    sources: &'a [MergeSource],
     order: &'a TextOrder,
 }
 
@@ -70,7 +70,11 @@ impl Ties for Current<'_> {
 
 /// Hands out the lines of all sources in order; of equal ones only the first, if the order wants that. Ends early when
 /// what takes them wants no more (`false`).
-pub(super) fn merge(mut sources: Vec<Source>, order: &TextOrder, mut take: impl FnMut(&[u8]) -> bool) -> Result<()> {
+pub(super) fn merge(
+    mut sources: Vec<MergeSource>,
+    order: &TextOrder,
+    mut take: impl FnMut(&[u8]) -> bool,
+) -> Result<()> {
     let heads = (sources.iter_mut().enumerate()).map(|(number, source)| source.next(number, order));
     let heads = heads.collect::<Result<Vec<Head>>>()?;
     let mut tree = LoserTree::new(
@@ -134,7 +138,7 @@ mod tests {
         let sources = texts.iter().map(|text| {
             let block = Block::new(3).expect("memory");
             let lines = Lines::new(Box::new(StreamBlocks(text.as_bytes())), block, b'\n');
-            Source::Stream(Stream::new(lines, |error| panic!("{error}")))
+            MergeSource::Stream(Stream::new(lines, |error| panic!("{error}")))
         });
         let mut all = Vec::new();
         let take = |line: &[u8]| {

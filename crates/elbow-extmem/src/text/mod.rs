@@ -3,7 +3,7 @@
 //! ```text
 //!   order     what comes first: keys, options, the last resort; prefixes that decide most comparisons
 //!     key       which part of a line          number   -n -h -M      float   -g      version   -V
-//!   engine    sorts, merges, checks; options divide the memory; need: what it will take
+//!   engine    sorts, merges, checks: text_sort, options             estimate what it will take: budget, plan
 //!     form      reader, sorter and writer over three chunks        passes   merging, in lanes side by side
 //!       chunk     lines and entries in one allocation                merge    the loser tree over lines
 //!       input     streams one after the other                        lanes    runs cut by key
@@ -13,11 +13,13 @@
 //! ```
 
 mod blocks;
+mod budget;
 mod buffer;
 mod chunk;
 mod compress;
 mod engine;
 mod error;
+mod estimate;
 mod file;
 mod float;
 mod form;
@@ -26,22 +28,25 @@ mod key;
 mod lanes;
 mod lines;
 mod merge;
-mod need;
 mod number;
 mod options;
 mod order;
 mod output;
 mod passes;
+mod plan;
+mod prefix;
 mod room;
 mod run;
 mod sink;
+mod text_sort;
 mod version;
 
-pub use engine::{Disorder, Summary, TextSort};
+pub use engine::{Disorder, Summary};
 pub use error::TextError;
+pub use estimate::SortEstimate;
 pub use input::Input;
 pub use key::{KeyOptions, KeySpec};
-pub use need::TextNeed;
 pub use options::SortOptions;
 pub use order::{OrderOptions, TextOrder};
 pub use output::Output;
+pub use text_sort::TextSort;

@@ -13,8 +13,10 @@
 use std::cmp::Ordering;
 use std::ops::Range;
 
-use super::key::is_blank;
-use super::{KeyOptions, KeySpec, TextError, float, number, version};
+use super::error::TextError;
+use super::key::{KeyOptions, KeySpec, is_blank};
+use super::prefix::{common_length, first_bytes};
+use super::{float, number, version};
 
 /// What decides the order of lines.
 #[derive(Clone, Debug, Default)]
@@ -33,7 +35,7 @@ pub struct OrderOptions {
 
 /// How the content of a key is compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum KeyComparison {
     Bytes,
     Numeric,
     General,
@@ -55,7 +57,7 @@ enum Ignored {
 #[derive(Clone, Copy, Debug)]
 struct Key {
     spec: KeySpec,
-    kind: Kind,
+    kind: KeyComparison,
     ignored: Ignored,
     fold: bool,
     reverse: bool,
@@ -147,7 +149,7 @@ impl TextOrder {
         let Some(key) = self.keys.first() else {
             return Some(line);
         };
-        (key.kind == Kind::Bytes).then(|| &line[key.spec.range(line, self.separator)])
+        (key.kind == KeyComparison::Bytes).then(|| &line[key.spec.range(line, self.separator)])
     }
 
     /// A prefix of what follows in the first key after so many bytes, in which lines with equal prefixes are the same.
@@ -185,11 +187,11 @@ impl Key {
             (false, false) => Ignored::Nothing,
         };
         let kinds = [
-            (b'n', Kind::Numeric),
-            (b'g', Kind::General),
-            (b'h', Kind::Human),
-            (b'M', Kind::Month),
-            (b'V', Kind::Version),
+            (b'n', KeyComparison::Numeric),
+            (b'g', KeyComparison::General),
+            (b'h', KeyComparison::Human),
+            (b'M', KeyComparison::Month),
+            (b'V', KeyComparison::Version),
         ];
         let asked = || kinds.iter().filter(|(letter, _)| options.has(*letter));
         // `-V` may go with `-d` or `-i`, the others not.
@@ -202,7 +204,7 @@ impl Key {
             };
             return Err(TextError::Incompatible(options.without(unimportant).letters()));
         }
-        let kind = asked().next().map_or(Kind::Bytes, |(_, kind)| *kind);
+        let kind = asked().next().map_or(KeyComparison::Bytes, |(_, kind)| *kind);
         Ok(Self {
             spec,
             kind,
@@ -217,8 +219,8 @@ impl Key {
         let part = |line: &[u8]| -> Range<usize> { self.spec.range(line, separator) };
         let (a, b) = (&a[part(a)], &b[part(b)]);
         let order = match (self.kind, self.translates()) {
-            (Kind::Bytes, false) => a.cmp(b),
-            (Kind::Bytes, true) => {
+            (KeyComparison::Bytes, false) => a.cmp(b),
+            (KeyComparison::Bytes, true) => {
                 let same = common_length(a, b);
                 self.translated(&a[same..]).cmp(self.translated(&b[same..]))
             }
@@ -233,19 +235,19 @@ impl Key {
 
     fn compare_kind(&self, a: &[u8], b: &[u8]) -> Ordering {
         match self.kind {
-            Kind::Bytes => a.cmp(b),
-            Kind::Numeric => number::compare(a, b),
-            Kind::General => float::rank(a).cmp(&float::rank(b)),
-            Kind::Human => number::compare_human(a, b),
-            Kind::Month => number::month(a).cmp(&number::month(b)),
-            Kind::Version => version::compare(a, b),
+            KeyComparison::Bytes => a.cmp(b),
+            KeyComparison::Numeric => number::compare(a, b),
+            KeyComparison::General => float::rank(a).cmp(&float::rank(b)),
+            KeyComparison::Human => number::compare_human(a, b),
+            KeyComparison::Month => number::month(a).cmp(&number::month(b)),
+            KeyComparison::Version => version::compare(a, b),
         }
     }
 
     fn prefix(&self, content: &[u8]) -> u64 {
         match (self.kind, self.translates()) {
-            (Kind::Bytes, false) => first_bytes(content),
-            (Kind::Bytes, true) => {
+            (KeyComparison::Bytes, false) => first_bytes(content),
+            (KeyComparison::Bytes, true) => {
                 let mut bytes = self.translated(content);
                 (0..8).fold(0, |prefix, _| prefix << 8 | u64::from(bytes.next().unwrap_or(0)))
             }
@@ -256,12 +258,12 @@ impl Key {
 
     fn prefix_of_kind(&self, content: &[u8]) -> u64 {
         match self.kind {
-            Kind::Bytes => first_bytes(content),
-            Kind::Numeric => number::prefix(content),
-            Kind::General => float::prefix(content),
-            Kind::Human => number::prefix_human(content),
-            Kind::Month => number::month(content).into(),
-            Kind::Version => version::prefix(content),
+            KeyComparison::Bytes => first_bytes(content),
+            KeyComparison::Numeric => number::prefix(content),
+            KeyComparison::General => float::prefix(content),
+            KeyComparison::Human => number::prefix_human(content),
+            KeyComparison::Month => number::month(content).into(),
+            KeyComparison::Version => version::prefix(content),
         }
     }
 
@@ -283,23 +285,4 @@ impl Key {
             .filter(counts)
             .map(move |byte| if fold { byte.to_ascii_uppercase() } else { byte })
     }
-}
-
-/// How many bytes two texts have in common in front.
-pub(super) fn common_length(a: &[u8], b: &[u8]) -> usize {
-    const STRIDE: usize = 16;
-    let strides = a.chunks_exact(STRIDE).zip(b.chunks_exact(STRIDE));
-    let same = STRIDE * strides.take_while(|(a, b)| a == b).count();
-    same + a[same..].iter().zip(&b[same..]).take_while(|(a, b)| a == b).count()
-}
-
-/// The first eight bytes as a number, zeros after the last.
-#[inline]
-fn first_bytes(content: &[u8]) -> u64 {
-    if let Some(eight) = content.first_chunk() {
-        return u64::from_be_bytes(*eight);
-    }
-    let mut bytes = [0; 8];
-    bytes[..content.len()].copy_from_slice(content);
-    u64::from_be_bytes(bytes)
 }

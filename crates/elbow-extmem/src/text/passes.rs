@@ -14,19 +14,20 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::{Sender, channel};
 
 use super::blocks::{Block, Blocks, Metered, Request, RunBlocks, StreamBlocks, read_ahead};
+use super::budget::MergeMemory;
 use super::compress::{Packer, Unpacker};
-use super::engine::TextSort;
 use super::error::{Result, TextError};
 use super::file::FileWriter;
 use super::input::{Input, Opened};
 use super::lanes::cut;
 use super::lines::Lines;
-use super::merge::{Source, Stream, merge};
-use super::options::MergeMemory;
+use super::merge::{MergeSource, Stream, merge};
+use super::plan::smallest_neighbours;
 use super::run::{AtOnce, Run, RunReader, RunWriter, Spill};
 use super::sink::Sink;
+use super::text_sort::TextSort;
 
-/// What is merged.
+/// One source of a merge.
 pub(super) enum Piece {
     Run(Run),
     Input(Input),
@@ -40,30 +41,6 @@ impl Piece {
             Self::Input(_) => 0,
         }
     }
-}
-
-/// Which neighbours to merge first, of pieces that are too many to merge at once: as few bytes as possible.
-pub(super) fn smallest_neighbours(sizes: &[u64], fan_in: usize) -> Option<std::ops::Range<usize>> {
-    let width = (sizes.len() + 1)
-        .checked_sub(fan_in)
-        .filter(|width| *width > 1)?
-        .min(fan_in);
-    let bytes = |at: &usize| sizes[*at..*at + width].iter().sum::<u64>();
-    let at = (0..=sizes.len() - width).min_by_key(bytes)?;
-    Some(at..at + width)
-}
-
-/// Bytes that all merges together write, the last among them, and the number of the others.
-pub(super) fn planned(mut sizes: Vec<u64>, fan_in: usize) -> (u64, u64) {
-    let all: u64 = sizes.iter().sum();
-    let (mut bytes, mut merges) = (all, 0);
-    while let Some(neighbours) = smallest_neighbours(&sizes, fan_in) {
-        let merged = sizes[neighbours.clone()].iter().sum();
-        sizes.splice(neighbours, [merged]);
-        bytes += merged;
-        merges += 1;
-    }
-    (bytes, merges)
 }
 
 /// A stream that several lanes write to, each from another place on.
@@ -208,7 +185,7 @@ impl TextSort {
                 bytes: pieces.iter().map(Piece::bytes).sum::<u64>() * memory.lanes as u64,
             };
             let open = |piece| self.open(piece, at_once, memory, &requests);
-            let sources = pieces.into_iter().map(open).collect::<Result<Vec<Source>>>();
+            let sources = pieces.into_iter().map(open).collect::<Result<Vec<MergeSource>>>();
             drop(requests); // the thread ends with the last source
             merge(sources?, self.order(), take)
         })
@@ -221,7 +198,13 @@ impl TextSort {
         }
     }
 
-    fn open(&self, piece: Piece, at_once: AtOnce, memory: MergeMemory, requests: &Sender<Request>) -> Result<Source> {
+    fn open(
+        &self,
+        piece: Piece,
+        at_once: AtOnce,
+        memory: MergeMemory,
+        requests: &Sender<Request>,
+    ) -> Result<MergeSource> {
         let lines =
             |blocks, bytes| -> Result<Lines> { Ok(Lines::new(blocks, Block::new(bytes)?, self.options().terminator)) };
         let stream = |stream: Box<dyn Read + Send>| -> Box<dyn Blocks> { Box::new(StreamBlocks(stream)) };
@@ -258,7 +241,7 @@ impl TextSort {
                 Stream::new(lines?, failed)
             }
         };
-        Ok(Source::Stream(stream))
+        Ok(MergeSource::Stream(stream))
     }
 }
 
@@ -350,15 +333,5 @@ mod tests {
             }
         }
         assert!(failed > 8, "{failed}");
-    }
-
-    #[test]
-    fn neighbours_are_merged_until_the_rest_can_be_merged_at_once() {
-        assert_eq!(smallest_neighbours(&[1, 1], 2), None);
-        assert_eq!(smallest_neighbours(&[9, 1, 2, 9], 3), Some(1..3));
-        assert_eq!(smallest_neighbours(&[1; 100], 3), Some(0..3));
-        assert_eq!(planned(vec![9, 1, 2, 9], 3), (21 + 3, 1));
-        assert_eq!(planned(vec![5, 5], 2), (10, 0));
-        assert_eq!(planned(Vec::new(), 2), (0, 0));
     }
 }

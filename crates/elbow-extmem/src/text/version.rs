@@ -16,7 +16,7 @@
 
 use std::cmp::Ordering;
 
-use super::order::common_length;
+use super::prefix::common_length;
 
 /// `-V`.
 pub(super) fn compare(a: &[u8], b: &[u8]) -> Ordering {

@@ -15,8 +15,9 @@
 
 use std::sync::Arc;
 
-use super::{Footprint, Form, List};
+use super::{Footprint, Form};
 use crate::encoding::{DecodeError, Reader, Writer, varint_bytes};
+use crate::list::{List, body_bytes, encoded_bytes};
 use crate::ranges::Run;
 use crate::{BlockBitmap, Dim, Strided};
 
@@ -115,30 +116,6 @@ impl Footprint {
             _ => Ok(footprint),
         }
     }
-}
-
-/// Bytes that a list takes.
-pub(crate) fn encoded_bytes(list: &List) -> usize {
-    let (mut before, mut bytes) = (0, varint_bytes(list.runs.len() as u64));
-    for run in &list.runs {
-        bytes += varint_bytes(run.start - before) + varint_bytes(run.end - run.start);
-        before = run.end;
-    }
-    before = 0;
-    bytes += varint_bytes(list.patterns.len() as u64);
-    for pattern in &list.patterns {
-        let start = pattern.bounds().start;
-        bytes += varint_bytes(start - before) + body_bytes(pattern);
-        before = start;
-    }
-    bytes
-}
-
-fn body_bytes(pattern: &Strided) -> usize {
-    let dims = pattern
-        .dims()
-        .map(|dim| varint_bytes(dim.count) + varint_bytes(dim.stride));
-    varint_bytes(pattern.dims().len() as u64) + dims.sum::<usize>() + varint_bytes(pattern.piece_bytes())
 }
 
 fn write_list(list: &List, writer: &mut Writer) {

@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail, ensure};
-use elbow_extmem::sort::{self, Key, Options, Output, RecordFormat, SortError, Target};
+use elbow_extmem::sort::{self, Key, Options, Output, RecordFormat, SortError, SortTarget};
 use elbow_file::{Errno, RealStorage};
 
 use super::args::SortArgs;
@@ -148,14 +148,14 @@ fn one_file(args: &SortArgs) -> Result<&OsStr> {
 }
 
 /// The file that a name leads to, through symbolic links.
-fn target(name: &OsStr) -> Result<Target> {
+fn target(name: &OsStr) -> Result<SortTarget> {
     let shown = Path::new(name).display();
     let path = Path::new(name).canonicalize().with_context(|| format!("{shown}"))?;
     let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
         bail!("{shown}: cannot be sorted in place: it is not a regular file");
     };
     let dir = RealStorage::open_root(parent).with_context(|| format!("opening {}", parent.display()))?;
-    Ok(Target {
+    Ok(SortTarget {
         dir,
         name: name.to_owned(),
         path: path.clone(),

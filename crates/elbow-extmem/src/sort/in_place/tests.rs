@@ -85,8 +85,8 @@ fn dies_at(change: u64) -> Interposed<Faulty> {
     Interposed::new(Arc::new(RealStorage), Faulty::new([Plan::stop_at_change(change)]))
 }
 
-fn target(root: &Path) -> Target {
-    Target {
+fn target(root: &Path) -> SortTarget {
+    SortTarget {
         dir: RealStorage::open_root(root).expect("the directory"),
         name: "data".into(),
         path: root.join("data"),
@@ -330,9 +330,9 @@ fn what_is_done_of_a_sort_counts_all_its_passes() {
     let passes = Pass::count(first.runs() as u64, fan_in);
     assert_eq!(passes, 2);
     let second = first.next(fan_in).expect("a second pass");
-    let at = |state: &State| super::done(state, size, passes, fan_in);
-    assert_eq!(at(&State::Forming { formed: 100 }), 100);
-    assert_eq!(at(&State::Merging(first)), size);
-    assert_eq!(at(&State::Merging(second)), 2 * size);
-    assert_eq!(at(&State::Finishing), 3 * size);
+    let at = |state: &SortState| super::done(state, size, passes, fan_in);
+    assert_eq!(at(&SortState::Forming { formed: 100 }), 100);
+    assert_eq!(at(&SortState::Merging(first)), size);
+    assert_eq!(at(&SortState::Merging(second)), 2 * size);
+    assert_eq!(at(&SortState::Finishing), 3 * size);
 }

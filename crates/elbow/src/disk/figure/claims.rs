@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::io;
 
-use elbow_disk::study::{Figure, Verdict};
+use elbow_study::range_writes::{Figure, Verdict};
 
 use crate::say::answer;
 

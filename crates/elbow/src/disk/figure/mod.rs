@@ -10,8 +10,8 @@ use std::time::Instant;
 
 use anyhow::{Context, Result};
 use clap::{Args, ValueHint};
-use elbow_disk::study::{FIGURES, Figure, Plan};
 use elbow_disk::trace;
+use elbow_study::range_writes::{FIGURES, Figure, Plan};
 use serde_json::{Value, json};
 
 use crate::say::answer;

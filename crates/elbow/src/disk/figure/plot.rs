@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use anyhow::{Result, anyhow};
-use elbow_disk::study::{Figure, Kind, Panel};
+use elbow_study::range_writes::{Figure, Panel, PanelKind};
 use plotters::chart::{ChartBuilder, ChartContext};
 use plotters::coord::Shift;
 use plotters::coord::ranged1d::{KeyPointHint, NoDefaultFormatting, Ranged, ValueFormatter};
@@ -72,8 +72,8 @@ fn draw_panel(area: &Area<'_>, panel: &Panel) -> Drawn {
         .axis_desc_style(SMALL)
         .draw()?;
     match panel.kind {
-        Kind::Lines => lines(&mut chart, panel)?,
-        Kind::Stacked | Kind::Bars => bars(&mut chart, panel)?,
+        PanelKind::Lines => lines(&mut chart, panel)?,
+        PanelKind::Stacked | PanelKind::Bars => bars(&mut chart, panel)?,
     }
     chart
         .configure_series_labels()
@@ -116,8 +116,8 @@ impl ValueFormatter<f64> for Places {
 fn top(panel: &Panel) -> f64 {
     let at = |place: usize| panel.columns.iter().map(move |(_, values)| values[place]);
     let all = (0..panel.x.1.len()).map(|place| match panel.kind {
-        Kind::Stacked => at(place).sum(),
-        Kind::Lines | Kind::Bars => at(place).fold(0.0, f64::max),
+        PanelKind::Stacked => at(place).sum(),
+        PanelKind::Lines | PanelKind::Bars => at(place).fold(0.0, f64::max),
     });
     all.fold(f64::MIN_POSITIVE, f64::max)
 }
@@ -145,7 +145,7 @@ fn bars(chart: &mut Chart<'_, '_>, panel: &Panel) -> Drawn {
     for (column, (name, values)) in panel.columns.iter().enumerate() {
         let style = colour(column).filled();
         let (left, width) = match panel.kind {
-            Kind::Stacked => (-BAR_WIDTH / 2.0, BAR_WIDTH),
+            PanelKind::Stacked => (-BAR_WIDTH / 2.0, BAR_WIDTH),
             _ => (BAR_WIDTH * (column as f64 / count - 0.5), BAR_WIDTH / count),
         };
         let bar = |(place, (&value, &base)): (usize, (&f64, &f64))| {
@@ -156,7 +156,7 @@ fn bars(chart: &mut Chart<'_, '_>, panel: &Panel) -> Drawn {
             .draw_series(values.iter().zip(&below).enumerate().map(bar).collect::<Vec<_>>())?
             .label(name)
             .legend(move |(x, y)| Rectangle::new([(x, y - 5), (x + 14, y + 5)], style));
-        if panel.kind == Kind::Stacked {
+        if panel.kind == PanelKind::Stacked {
             below.iter_mut().zip(values).for_each(|(below, value)| *below += value);
         }
     }

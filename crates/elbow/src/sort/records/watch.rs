@@ -6,7 +6,7 @@ use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use elbow_extmem::sort::{self, Meter, SortError, Summary, Target, side_directory};
+use elbow_extmem::sort::{self, Meter, SortError, SortTarget, Summary, side_directory};
 use serde_json::json;
 
 use crate::draft::Draft;
@@ -24,7 +24,7 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 /// What is sorted how.
 pub(super) enum Watched<'a> {
     /// It stops where it can be resumed.
-    InPlace(&'a Target),
+    InPlace(&'a SortTarget),
     /// It may end at any moment; a draft of its output then has to go.
     Copying(Option<Arc<Draft>>),
 }

@@ -1,0 +1,227 @@
+//! The queue, the drive behind it, and what waits outside: one event after the other.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use elbow_ranges::RangeSet;
+
+use super::Setup;
+use super::regions::{PlaceNeed, Regions, without};
+use crate::drive::{Drive, Lbn, Ps};
+use crate::sched::{Ask, NoPlace, Pick, Queue};
+use crate::workload::{DriveSide, Moment, TimeParts};
+
+/// What is asked of a [`QueuedDrive`]: in sectors for fixed places, in units for ranges.
+#[derive(Clone, Copy, Debug)]
+pub enum QueuedRequest<'a> {
+    /// Sectors at one place.
+    At {
+        /// The first one.
+        lbn: Lbn,
+        /// Sectors in a row.
+        sectors: u32,
+        /// Written, not read.
+        write: bool,
+    },
+    /// A write to any free place of a range.
+    Within {
+        /// The places that are free, in units.
+        free: &'a Arc<RangeSet>,
+        /// What has to fit there.
+        need: PlaceNeed,
+    },
+}
+
+/// A request that a [`QueuedDrive`] has completed.
+#[derive(Debug)]
+pub struct FinishedRequest {
+    /// As it was submitted.
+    pub id: u64,
+    /// First sector of the place where it was served.
+    pub lbn: Lbn,
+    /// Sectors from there on.
+    pub sectors: u32,
+    /// Its end, and where its time went.
+    pub parts: TimeParts,
+}
+
+/// A modelled drive with its scheduler's queue, and what waits outside of it. What stands above gives it units and
+/// bytes.
+///
+/// ```
+/// use std::sync::Arc;
+/// use elbow_disk::device::{QueuedDrive, QueuedRequest, Setup};
+/// use elbow_disk::{Drive, Lbn, Ps};
+///
+/// let drive = Arc::new(Drive::named("hp-c2247a")?);
+/// let mut queued = QueuedDrive::new(&drive, Setup::default(), 8);
+/// let read = QueuedRequest::At { lbn: Lbn(80_000), sectors: 8, write: false };
+/// queued.submit(Ps::ZERO, 1, &read)?;
+/// let finished = queued.complete().expect("one is outstanding");
+/// assert_eq!((finished.id, finished.lbn), (1, Lbn(80_000)));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct QueuedDrive<'d> {
+    drive: &'d Drive,
+    side: DriveSide<'d>,
+    queue: Queue,
+    regions: Regions,
+    unit: u32,
+    depth: usize,
+    moment: Moment,
+    /// Not known to the drive yet, in the order of the host.
+    outside: VecDeque<(u64, Ask)>,
+    running: Option<FinishedRequest>,
+    /// The place of a range write under way, in units.
+    taken: Option<(u64, u64)>,
+    /// From when on the drive has nothing to do.
+    free_at: Ps,
+    /// Writes in the queue by their length, for which the drive's lead differs.
+    lengths: BTreeMap<u32, u32>,
+    /// Range writes for which there is no place any more.
+    turned_away: Vec<u64>,
+}
+
+impl<'d> QueuedDrive<'d> {
+    /// A drive just started, whose ranges are in units of so many sectors.
+    ///
+    /// # Panics
+    /// Where the depth is 0.
+    #[must_use]
+    pub fn new(drive: &'d Arc<Drive>, setup: Setup, unit: u32) -> QueuedDrive<'d> {
+        assert!(setup.depth > 0, "a drive knows at least the request that it serves");
+        QueuedDrive {
+            drive,
+            side: DriveSide::new(drive, setup.overheads, unit),
+            queue: Queue::new(Arc::clone(drive), setup.scheduler),
+            regions: Regions::new(unit),
+            unit,
+            depth: setup.depth,
+            moment: setup.pick,
+            outside: VecDeque::new(),
+            running: None,
+            taken: None,
+            free_at: Ps::ZERO,
+            lengths: BTreeMap::new(),
+            turned_away: Vec::new(),
+        }
+    }
+
+    /// Takes a request; ids are the caller's, and `now` is at least that of the one before.
+    ///
+    /// # Errors
+    /// A range write for which there is no place.
+    pub fn submit(&mut self, now: Ps, id: u64, asked: &QueuedRequest<'_>) -> Result<(), NoPlace> {
+        if now > self.free_at {
+            self.start(); // with those who came before now
+        }
+        let ask = match *asked {
+            QueuedRequest::At { lbn, sectors, write } => Ask::At { lbn, sectors, write },
+            QueuedRequest::Within { free, need } => {
+                let free = without(free, self.taken);
+                Ask::Anywhere(self.regions.join(&mut self.queue, self.drive, free, need)?)
+            }
+        };
+        if self.running.is_none() {
+            self.free_at = self.free_at.max(now);
+        }
+        self.outside.push_back((id, ask));
+        Ok(())
+    }
+
+    /// When the request being served will be complete; none, when there is nothing to serve.
+    pub fn next_at(&mut self) -> Option<Ps> {
+        self.start();
+        self.running.as_ref().map(|running| running.parts.end)
+    }
+
+    /// Completes it.
+    pub fn complete(&mut self) -> Option<FinishedRequest> {
+        self.next_at()?;
+        let finished = self.running.take()?;
+        self.taken = None;
+        self.free_at = finished.parts.end;
+        if self.moment == Moment::Before {
+            self.serve_next();
+        }
+        self.let_in();
+        Some(finished)
+    }
+
+    /// Range writes that found no place, since the last time that they were asked for.
+    pub fn turned_away(&mut self) -> Vec<u64> {
+        std::mem::take(&mut self.turned_away)
+    }
+
+    /// Serves the next one, if the drive has nothing to do.
+    fn start(&mut self) {
+        while self.running.is_none() && !(self.queue.is_empty() && self.outside.is_empty()) {
+            self.let_in();
+            self.serve_next();
+            if self.running.is_none() {
+                // Only those are left for whom there is no place.
+                let away = self.regions.turn_away(&mut self.queue);
+                assert!(!away.is_empty(), "a request that has a place is picked");
+                self.lengths.clear();
+                self.turned_away.extend(away);
+            }
+        }
+    }
+
+    fn let_in(&mut self) {
+        let known = |drive: &Self| drive.queue.len() + usize::from(drive.running.is_some());
+        while known(self) < self.depth
+            && let Some((id, ask)) = self.outside.pop_front()
+        {
+            if let Some(length) = self.length(&ask) {
+                *self.lengths.entry(length).or_default() += 1;
+            }
+            self.queue.push(id, ask);
+        }
+    }
+
+    /// Of a write.
+    fn length(&self, ask: &Ask) -> Option<u32> {
+        match *ask {
+            Ask::At { sectors, write, .. } => write.then_some(sectors),
+            Ask::Anywhere(region) => Some(self.queue.region(region).sectors()),
+        }
+    }
+
+    fn serve_next(&mut self) {
+        let shortest = self.lengths.first_key_value().map(|(&length, _)| length);
+        let (read, write) = self.side.leads_for(shortest.unwrap_or(self.unit));
+        let arm = self.side.arm(self.free_at);
+        let Some(pick) = self.queue.pick_with(arm, self.free_at, read, write) else {
+            return;
+        };
+        self.picked(&pick);
+        let parts = self.side.serve(self.free_at, &pick);
+        let Pick { id, lbn, sectors, .. } = pick;
+        self.running = Some(FinishedRequest {
+            id,
+            lbn,
+            sectors,
+            parts,
+        });
+    }
+
+    /// Its place is nobody else's.
+    fn picked(&mut self, pick: &Pick) {
+        if pick.write {
+            let count = self.lengths.get_mut(&pick.sectors).expect("it was let in");
+            *count -= 1;
+            if *count == 0 {
+                self.lengths.remove(&pick.sectors);
+            }
+        }
+        if let Some(region) = pick.region {
+            let unit = u64::from(self.unit);
+            let place = (pick.lbn.0 / unit, (pick.lbn.0 + u64::from(pick.sectors)) / unit);
+            self.regions.leave(region);
+            self.regions.take(&mut self.queue, place.0, place.1);
+            self.taken = Some(place);
+        }
+    }
+}

@@ -1,0 +1,15 @@
+//! The experiments of the papers (floor 4), run again on what Elbowroom made of them.
+//!
+//! | module | paper | experiment |
+//! |---|---|---|
+//! | [`range_writes`] | Anand et al., *Avoiding File System Micromanagement with Range Writes* (OSDI 2008) | Figures 4 to 11, Table 2 |
+//! | [`ep`], [`s24`] | Vengroff & Kotz, *A Holesome File System* | its two applications, section 5 |
+//! | [`access_patterns`] | Aarestad et al., *Scalable Approaches for Supporting MPI-IO Atomicity* | its three workloads, section 4 |
+//!
+//! Nothing that ships as a library depends on this crate: the `elbow` command shows its results (`elbow bench`, `elbow
+//! disk figure`), and the benches take their inputs from it.
+
+pub mod access_patterns;
+pub mod ep;
+pub mod range_writes;
+pub mod s24;
