@@ -1,4 +1,4 @@
-//! The experiments of the papers (floor 4), run again on what Elbowroom made of them.
+//! The experiments of three papers (floor 4), repeated with the crates of Elbowroom.
 //!
 //! | module | paper | experiment |
 //! |---|---|---|
