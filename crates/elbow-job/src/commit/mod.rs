@@ -53,7 +53,7 @@ pub(crate) use saved::{
 pub(crate) use tree::{Part, Tree};
 pub(crate) use turn::Turn;
 pub(crate) use turn::remove_old_turn;
-pub(crate) use undo::{UNDO, UndoPhase, cause_of};
+pub(crate) use undo::{UNDO, Undo, UndoPhase, cause_of};
 pub(crate) use watch::{Hook, Tally};
 
 /// Files of the job's own directory.
@@ -392,7 +392,7 @@ impl Shared {
         let publishing = record.publishing();
         let apply = Apply::new(self.tree(), job, &self.staging_name, record, &publishing, true);
         if let Err(failures) = self.watched(progress, Phase::Publishing, &publishing, || self.publish(&apply)) {
-            let take_back = || apply.take_back(record.keeps);
+            let take_back = || Undo::of(&apply).take_back(record.keeps);
             let taken_back = self.watched(progress, Phase::RollingBack, &Tally::default(), take_back);
             taken_back.map_err(|_| self.unfinished(&failures))?;
             return Ok(Err(undo::cause_of(&failures, clock())));
