@@ -28,6 +28,7 @@ use elbow_file::{Errno, Handle, RenameMode, Storage, Time};
 use crate::api::Ino;
 use crate::closed;
 use crate::execute::probe_links;
+use crate::fetch::Fetcher;
 use crate::job::Job;
 use crate::model::{Model, Staging};
 use crate::options::{OnConflict, Publish};
@@ -476,7 +477,7 @@ impl Shared {
 
     /// A job that only changes old objects has no directory of its own before its record is written.
     fn make_job_dir(self: &Arc<Self>, progress: &mut Hook<'_>) -> Result<Handle, Errno> {
-        self.look_into_root();
+        Fetcher::of(self).look_into_root();
         let mut state = self.state.lock();
         state.model.inodes.dir_at_mut(Ino::ROOT).staging = Staging::Wanted;
         state.model.scheduler().queue(Ino::ROOT);
