@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use elbow_file::{Handle, Storage};
 
-use crate::commit::{Apply, Failure, Record, Slot, Tally, Tree, write_why};
+use crate::commit::{Apply, Failure, Record, Slot, Tally, Tree, Undo, write_why};
 use crate::kept;
 use crate::liveness::{Attempt, Liveness, Lock};
 use crate::recover::{
@@ -77,7 +77,9 @@ pub fn abandon(storage: &Arc<dyn Storage>, root: &Handle, name: &OsStr) -> Resul
         .staying_on(Some(recovery.whose.mount()));
     let tally = Tally::default();
     let apply = Apply::new(tree, own.handle.clone(), name, &record, &tally, false);
-    let failures = apply.give_up(from).map_err(|failures| unfinished(&failures))?;
+    let failures = Undo::of(&apply)
+        .give_up(from)
+        .map_err(|failures| unfinished(&failures))?;
     if failures.is_empty() {
         recovery.roll_back(&apply.tree, name, &own, Some(&manifest))?;
         let message = "it was given up: nothing of it is left";

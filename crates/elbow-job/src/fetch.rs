@@ -36,24 +36,24 @@ impl Job {
     /// # Errors
     /// The error that answers the operation.
     pub fn fetch(&self, fetch: &Fetch) -> Result<(), Errno> {
-        self.shared.asking(|| self.fetch_now(fetch))
+        Fetcher::of(&self.shared).asking(|| self.fetch_now(fetch))
     }
 
     fn fetch_now(&self, fetch: &Fetch) -> Result<(), Errno> {
-        let shared = &self.shared;
+        let fetcher = Fetcher::of(&self.shared);
         match *fetch {
-            Fetch::List(ino) => shared.fetch_list(ino, THREADS_MAX),
-            Fetch::Name(ino, ref name) => shared.fetch_name(ino, name),
-            Fetch::Attributes(ino) => shared.fetch_attributes(ino),
-            Fetch::Target(ino) => shared.fetch_target(ino),
-            Fetch::Xattrs(ino) => shared.fetch_xattrs(ino),
+            Fetch::List(ino) => fetcher.list(ino, THREADS_MAX),
+            Fetch::Name(ino, ref name) => fetcher.name(ino, name),
+            Fetch::Attributes(ino) => fetcher.attributes(ino),
+            Fetch::Target(ino) => fetcher.target(ino),
+            Fetch::Xattrs(ino) => fetcher.xattrs(ino),
             Fetch::Open(_) => Ok(()),
-            Fetch::Room(bytes) => shared.make_room(bytes),
-            Fetch::Space => shared.fetch_space(),
-            Fetch::Ability(ref ability) => shared.fetch_ability(ability),
-            Fetch::Nature => shared.fetch_nature(),
-            Fetch::Moves(ino) => shared.fetch_moves(ino),
-            Fetch::Writable(ino) => shared.fetch_writable(ino),
+            Fetch::Room(bytes) => fetcher.make_room(bytes),
+            Fetch::Space => fetcher.space(),
+            Fetch::Ability(ref ability) => fetcher.ability(ability),
+            Fetch::Nature => fetcher.nature(),
+            Fetch::Moves(ino) => fetcher.moves(ino),
+            Fetch::Writable(ino) => fetcher.writable(ino),
         }
     }
 
@@ -62,8 +62,9 @@ impl Job {
     /// # Errors
     /// As read(2).
     pub fn read_blocking(&self, ino: Ino, offset: u64, length: usize) -> Result<Vec<u8>, Errno> {
+        let fetcher = Fetcher::of(&self.shared);
         for _ in 0..RETRIES {
-            match self.shared.asking(|| self.shared.read(ino, offset, length)) {
+            match fetcher.asking(|| fetcher.read(ino, offset, length)) {
                 Err(Errno::NOENT) => {}
                 answer => return answer,
             }
@@ -94,18 +95,29 @@ impl Job {
     }
 }
 
-impl Shared {
+/// Asks the storage on behalf of an operation. Blocks.
+pub(crate) struct Fetcher<'a> {
+    pub(crate) shared: &'a Arc<Shared>,
+}
+
+impl<'a> Fetcher<'a> {
+    pub(crate) fn of(shared: &'a Arc<Shared>) -> Self {
+        Self { shared }
+    }
+}
+
+impl Fetcher<'_> {
     /// Counts a question and its answer.
     fn asking<T>(&self, ask: impl FnOnce() -> T) -> T {
-        self.asked.fetch_add(1, Ordering::Relaxed);
+        self.shared.asked.fetch_add(1, Ordering::Relaxed);
         let answer = ask();
-        self.answered.fetch_add(1, Ordering::Relaxed);
+        self.shared.answered.fetch_add(1, Ordering::Relaxed);
         answer
     }
 
     /// Lists an old directory; if somebody is doing so already, waits for that.
-    pub(crate) fn fetch_list(&self, ino: Ino, threads_max: usize) -> Result<(), Errno> {
-        let mut state = self.state.lock();
+    pub(crate) fn list(&self, ino: Ino, threads_max: usize) -> Result<(), Errno> {
+        let mut state = self.shared.state.lock();
         loop {
             let dir = state.model.inodes.get(ino)?.dir()?;
             if dir.is_complete() || dir.is_closed() {
@@ -114,12 +126,12 @@ impl Shared {
             if state.listing.insert(ino) {
                 break;
             }
-            self.progress.wait(&mut state);
+            self.shared.progress.wait(&mut state);
         }
         let (route, threads) = (state.model.routes().route_dir(ino), state.pool.limit());
         let listed = parking_lot::MutexGuard::unlocked(&mut state, || self.list_now(&route, threads, threads_max));
         state.listing.remove(&ino);
-        self.progress.notify_all();
+        self.shared.progress.notify_all();
         match listed? {
             (Looked::Listed(listing), took) => {
                 state.pool.note_latency(took);
@@ -136,10 +148,11 @@ impl Shared {
 
     fn list_now(&self, route: &Route, threads: usize, threads_max: usize) -> Result<(Looked, Duration), Errno> {
         let begun = Instant::now();
-        let handle = open_route(&*self.storage, route)?;
-        let names = match self.storage.list(&handle) {
+        let handle = open_route(&*self.shared.storage, route)?;
+        let names = match self.shared.storage.list(&handle) {
             Err(Errno::ACCESS) => {
                 let acl = self
+                    .shared
                     .storage
                     .get_xattr(&handle, OsStr::new("."), OsStr::new(DEFAULT_ACL));
                 return Ok((Looked::Closed(handle, acl), begun.elapsed()));
@@ -148,55 +161,55 @@ impl Shared {
         };
         let took = begun.elapsed() / LISTING_CALLS;
         let threads = threads.max(threads_for(took)).min(threads_max);
-        let listing = list_attributes(&*self.storage, handle, names, threads)?;
+        let listing = list_attributes(&*self.shared.storage, handle, names, threads)?;
         Ok((Looked::Listed(listing), took))
     }
 
     /// Looks for a name in a directory that may not be read.
-    fn fetch_name(&self, ino: Ino, name: &OsStr) -> Result<(), Errno> {
-        let route = self.state.lock().model.routes().route_dir(ino);
-        let dir = open_route(&*self.storage, &route)?;
-        let stat = match self.storage.stat(&dir, name) {
+    fn name(&self, ino: Ino, name: &OsStr) -> Result<(), Errno> {
+        let route = self.shared.state.lock().model.routes().route_dir(ino);
+        let dir = open_route(&*self.shared.storage, &route)?;
+        let stat = match self.shared.storage.stat(&dir, name) {
             Err(Errno::NOENT) => None,
             found => Some(found?),
         };
-        self.state.lock().model.inodes.install_name(ino, name, stat);
+        self.shared.state.lock().model.inodes.install_name(ino, name, stat);
         Ok(())
     }
 
     /// The directory that holds an old object, and its name there.
     fn old_name(&self, ino: Ino) -> Result<(Route, OsString), Errno> {
-        let state = self.state.lock();
+        let state = self.shared.state.lock();
         let inode = state.model.inodes.get(ino)?;
         let key = inode.old_name().ok_or(Errno::STALE)?;
         Ok((state.model.routes().route_dir(key.dir), key.name.to_os_string()))
     }
 
-    fn fetch_attributes(&self, ino: Ino) -> Result<(), Errno> {
+    fn attributes(&self, ino: Ino) -> Result<(), Errno> {
         let (route, name) = self.old_name(ino)?;
-        let dir = open_route(&*self.storage, &route)?;
-        let stat = self.storage.stat(&dir, &name)?;
-        self.state.lock().model.inodes.install_attributes(ino, &stat);
+        let dir = open_route(&*self.shared.storage, &route)?;
+        let stat = self.shared.storage.stat(&dir, &name)?;
+        self.shared.state.lock().model.inodes.install_attributes(ino, &stat);
         Ok(())
     }
 
-    fn fetch_target(&self, ino: Ino) -> Result<(), Errno> {
+    fn target(&self, ino: Ino) -> Result<(), Errno> {
         let (route, name) = self.old_name(ino)?;
-        let dir = open_route(&*self.storage, &route)?;
-        let target = self.storage.readlink(&dir, &name)?;
-        self.state.lock().model.inodes.install_target(ino, target);
+        let dir = open_route(&*self.shared.storage, &route)?;
+        let target = self.shared.storage.readlink(&dir, &name)?;
+        self.shared.state.lock().model.inodes.install_target(ino, target);
         Ok(())
     }
 
-    fn fetch_xattrs(&self, ino: Ino) -> Result<(), Errno> {
+    fn xattrs(&self, ino: Ino) -> Result<(), Errno> {
         let (dir, name) = if ino == Ino::ROOT {
-            (self.root.clone(), OsString::from("."))
+            (self.shared.root.clone(), OsString::from("."))
         } else {
             let (route, name) = self.old_name(ino)?;
-            (open_route(&*self.storage, &route)?, name)
+            (open_route(&*self.shared.storage, &route)?, name)
         };
-        let xattrs = read_xattrs(&*self.storage, &dir, &name);
-        let mut state = self.state.lock();
+        let xattrs = read_xattrs(&*self.shared.storage, &dir, &name);
+        let mut state = self.shared.state.lock();
         if matches!(xattrs, Err(Errno::OPNOTSUPP)) {
             state.model.traits.note_no_xattrs();
         }
@@ -213,48 +226,48 @@ impl Shared {
         Ok(())
     }
 
-    fn fetch_space(&self) -> Result<(), Errno> {
-        let space = self.storage.space(&self.root)?;
-        self.state.lock().model.space.refresh(space);
+    fn space(&self) -> Result<(), Errno> {
+        let space = self.shared.storage.space(&self.shared.root)?;
+        self.shared.state.lock().model.space.refresh(space);
         Ok(())
     }
 
     /// Tries something in the job's own directory.
-    fn fetch_ability(self: &Arc<Self>, ability: &Ability) -> Result<(), Errno> {
+    fn ability(&self, ability: &Ability) -> Result<(), Errno> {
         let (job, inherited) = self.job_dir_now()?;
-        let trial = abilities::probe(&*self.storage, &job, ability, inherited);
-        self.state.lock().model.traits.learn(ability, trial)
+        let trial = abilities::probe(&*self.shared.storage, &job, ability, inherited);
+        self.shared.state.lock().model.traits.learn(ability, trial)
     }
 
-    fn fetch_nature(&self) -> Result<(), Errno> {
-        let nature = self.storage.nature(&self.root)?;
-        self.state.lock().model.traits.learn_nature(nature);
+    fn nature(&self) -> Result<(), Errno> {
+        let nature = self.shared.storage.nature(&self.shared.root)?;
+        self.shared.state.lock().model.traits.learn_nature(nature);
         Ok(())
     }
 
     /// Whether the storage lets an old directory be renamed.
-    fn fetch_moves(self: &Arc<Self>, ino: Ino) -> Result<(), Errno> {
+    fn moves(&self, ino: Ino) -> Result<(), Errno> {
         let (job, _) = self.job_dir_now()?;
         let (route, name) = self.old_name(ino)?;
-        let dir = open_route(&*self.storage, &route)?;
-        let moves = manners::moves(&*self.storage, &job, (&dir, &name));
-        self.state.lock().model.inodes.dir_at_checked(ino)?.moves = Some(moves);
+        let dir = open_route(&*self.shared.storage, &route)?;
+        let moves = manners::moves(&*self.shared.storage, &job, (&dir, &name));
+        self.shared.state.lock().model.inodes.dir_at_checked(ino)?.moves = Some(moves);
         Ok(())
     }
 
     /// Whether an old directory is in a read-only subvolume.
-    fn fetch_writable(&self, ino: Ino) -> Result<(), Errno> {
-        let route = self.state.lock().model.routes().route_dir(ino);
-        let dir = open_route(&*self.storage, &route)?;
-        let is_read_only = manners::is_read_only(&*self.storage, &dir);
-        self.state.lock().model.inodes.dir_at_checked(ino)?.is_read_only = Some(is_read_only);
+    fn writable(&self, ino: Ino) -> Result<(), Errno> {
+        let route = self.shared.state.lock().model.routes().route_dir(ino);
+        let dir = open_route(&*self.shared.storage, &route)?;
+        let is_read_only = manners::is_read_only(&*self.shared.storage, &dir);
+        self.shared.state.lock().model.inodes.dir_at_checked(ino)?.is_read_only = Some(is_read_only);
         Ok(())
     }
 
     /// The job's own directory, made now if it is not there yet, and the mode that a file of mode 777 has in it.
-    fn job_dir_now(self: &Arc<Self>) -> Result<(Handle, u32), Errno> {
+    fn job_dir_now(&self) -> Result<(Handle, u32), Errno> {
         self.look_into_root();
-        let mut state = self.state.lock();
+        let mut state = self.shared.state.lock();
         loop {
             if let Some(dir) = state.model.inodes.job_dir() {
                 return Ok((dir, state.model.inodes.inherited_by_all()));
@@ -267,11 +280,11 @@ impl Shared {
             }
             state.model.now = clock();
             state.model.scheduler().stage_root();
-            self.call_worker(&mut state);
+            self.shared.call_worker(&mut state);
             #[cfg(test)]
-            self.stage_root_by_hand(&mut state);
+            self.shared.stage_root_by_hand(&mut state);
             if state.model.inodes.job_dir().is_none() {
-                self.progress.wait_for(&mut state, ROOM_WAIT);
+                self.shared.progress.wait_for(&mut state, ROOM_WAIT);
             }
         }
     }
@@ -279,9 +292,9 @@ impl Shared {
     /// What the job's own directory inherits has to be known before it is made. A command may begin with the attributes of the root, for
     /// which nobody looks into it.
     pub(crate) fn look_into_root(&self) {
-        if self.state.lock().model.inodes.job_dir().is_none() {
+        if self.shared.state.lock().model.inodes.job_dir().is_none() {
             // Whatever keeps us from it keeps us from making something there, too, and is told then.
-            let _ = self.fetch_list(Ino::ROOT, THREADS_MAX);
+            let _ = self.list(Ino::ROOT, THREADS_MAX);
         }
     }
 
@@ -308,7 +321,8 @@ impl Shared {
     fn read_file(&self, file: Option<&Handle>, from: u64, length: usize, out: &mut Vec<u8>) -> Result<(), Errno> {
         let at = out.len();
         out.resize(at + length, 0);
-        self.storage
+        self.shared
+            .storage
             .read(file.ok_or(Errno::IO)?, &mut out[at..], from)
             .map(|_| ())
     }
@@ -321,7 +335,7 @@ impl Shared {
         offset: u64,
         length: usize,
     ) -> Result<(Vec<Segment>, Option<Handle>, Option<Handle>), Errno> {
-        let state = self.state.lock();
+        let state = self.shared.state.lock();
         let segments = match state.model.inodes.segments(ino, offset, length) {
             Ok(segments) => segments,
             Err(OpError::Errno(errno)) => return Err(errno),
@@ -335,13 +349,13 @@ impl Shared {
         let target_name = needs_target.then(|| self.target_name(&state, ino));
         drop(state);
         if let Some((route, name)) = target_name {
-            let dir = open_route(&*self.storage, &route)?;
-            target = Some(open_writable(&*self.storage, &dir, &name)?);
+            let dir = open_route(&*self.shared.storage, &route)?;
+            target = Some(open_writable(&*self.shared.storage, &dir, &name)?);
         }
         if needs_original {
             let (route, name) = self.old_name(ino)?;
-            let dir = open_route(&*self.storage, &route)?;
-            original = Some(self.storage.open(&dir, &name, Access::Read)?);
+            let dir = open_route(&*self.shared.storage, &route)?;
+            original = Some(self.shared.storage.open(&dir, &name, Access::Read)?);
         }
         self.keep_open(ino, target.clone(), original.clone());
         Ok((segments, target, original))
@@ -361,7 +375,7 @@ impl Shared {
 
     /// Keeps descriptors for the next read, as long as the command has the file open.
     fn keep_open(&self, ino: Ino, target: Option<Handle>, original: Option<Handle>) {
-        let mut state = self.state.lock();
+        let mut state = self.shared.state.lock();
         let Ok(inode) = state.model.inodes.get_mut(ino) else {
             return;
         };
@@ -374,12 +388,12 @@ impl Shared {
     }
 
     /// Waits until so much written data may be taken, spilling what is in memory.
-    fn make_room(self: &Arc<Self>, bytes: u64) -> Result<(), Errno> {
-        let mut state = self.state.lock();
+    fn make_room(&self, bytes: u64) -> Result<(), Errno> {
+        let mut state = self.shared.state.lock();
         state.waiting_for_room += 1;
         let mut vain = 0;
         let answer = loop {
-            if self.has_room(&state, bytes) {
+            if self.shared.has_room(&state, bytes) {
                 break Ok(());
             }
             if let Some(errno) = state.model.refuse {
@@ -387,7 +401,7 @@ impl Shared {
             }
             state.model.now = clock();
             state.model.scheduler().wake_parked();
-            self.call_worker(&mut state);
+            self.shared.call_worker(&mut state);
             if self.spill_some(&mut state) {
                 vain = 0;
                 continue;
@@ -397,7 +411,7 @@ impl Shared {
             if vain > VAIN_WAITS_MAX {
                 break Err(Errno::NOSPC);
             }
-            self.progress.wait_for(&mut state, ROOM_WAIT);
+            self.shared.progress.wait_for(&mut state, ROOM_WAIT);
         };
         state.waiting_for_room -= 1;
         answer
@@ -405,7 +419,9 @@ impl Shared {
 
     /// Moves the newest written data to the spill file; `false` when there is none or no room there.
     fn spill_some(&self, state: &mut parking_lot::MutexGuard<'_, SharedState>) -> bool {
-        let Some(file) = self.spill.clone() else { return false };
+        let Some(file) = self.shared.spill.clone() else {
+            return false;
+        };
         let Some((ino, pieces)) = state.model.newest_memory(SPILL_BYTES) else {
             return false;
         };

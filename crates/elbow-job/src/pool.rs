@@ -9,6 +9,7 @@ use elbow_file::Errno;
 
 use crate::api::Ino;
 use crate::execute::Executor;
+use crate::fetch::Fetcher;
 use crate::meter::Meter;
 use crate::model::Work;
 use crate::plan::{Action, Plan};
@@ -145,7 +146,7 @@ impl Shared {
     /// Lists a directory that the command will want to read.
     fn list_ahead(self: &Arc<Self>, state: &mut parking_lot::MutexGuard<'_, SharedState>, ino: Ino) {
         self.call_worker(state);
-        let listed = parking_lot::MutexGuard::unlocked(state, || self.fetch_list(ino, PRELIST_STAT_THREADS));
+        let listed = parking_lot::MutexGuard::unlocked(state, || Fetcher::of(self).list(ino, PRELIST_STAT_THREADS));
         // A directory that cannot be listed is the command's to find out, if it gets that far.
         if listed.is_ok() && state.model.refuse.is_none() {
             let model = &mut state.model;

@@ -24,8 +24,8 @@ use elbow_ranges::encoding::{DecodeError, seal};
 
 use crate::commit::{
     Apply, DEPARTED, DONE, Failure, Leftovers, RECORD, RECORD_MAGIC, RESUME, Record, StagingHolder, Tally, Tree, Turn,
-    UNDO, UndoPhase, WHY_BYTES_MAX, cause_of, find_left, find_saved, gone_is_none, put_times_back, remove_job_dir,
-    remove_leftovers, remove_old_turn, write_why,
+    UNDO, Undo, UndoPhase, WHY_BYTES_MAX, cause_of, find_left, find_saved, gone_is_none, put_times_back,
+    remove_job_dir, remove_leftovers, remove_old_turn, write_why,
 };
 use crate::kept;
 use crate::liveness::{self, Attempt, Liveness, Lock};
@@ -493,7 +493,7 @@ impl<'a> Recovery<'a> {
         let tally = Tally::default();
         let apply = Apply::new(tree, own.handle.clone(), name, record, &tally, false);
         if let Stage::TakenBack(phase) = stage {
-            let gone_on = apply.go_on_taking_back(phase, record.keeps);
+            let gone_on = Undo::of(&apply).go_on(phase, record.keeps);
             gone_on.map_err(|failures| unfinished(&failures))?;
             let waits = waits(self.storage, own).map_err(error("reading the record in"))?;
             // A recovery was taking it back: see below.
@@ -511,7 +511,7 @@ impl<'a> Recovery<'a> {
                 // Nothing of it is removed: among what it had published there may be what somebody has changed since.
                 // Nor by who goes on from here, should we die: this tells.
                 write_why(self.storage, &own.handle, &cause_of(&failures, clock()));
-                apply.take_back(true).map_err(|_| unfinished(&failures))?;
+                Undo::of(&apply).take_back(true).map_err(|_| unfinished(&failures))?;
                 kept::keep(self.storage, &own.handle).map_err(error("keeping the job in"))?;
                 let waits = waits(self.storage, own).map_err(error("reading the record in"))?;
                 return Ok((RecoverAction::Kept, kept_because(&failures, waits)));

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use elbow_file::{Errno, Handle, RenameMode, Storage};
 
 use crate::commit::{
-    Apply, Failure, RECORD, Record, Tally, Tree, Turn, cause_of, conflicts_since, gone_is_none, last_look,
+    Apply, Failure, RECORD, Record, Tally, Tree, Turn, Undo, cause_of, conflicts_since, gone_is_none, last_look,
     lost_content, sync_dir, write_sealed, write_why,
 };
 use crate::execute::Journal;
@@ -125,7 +125,7 @@ impl Resumption<'_> {
             true,
         );
         if let Err(failures) = publish(&apply) {
-            apply.take_back(true).map_err(|_| unfinished(&failures))?;
+            Undo::of(&apply).take_back(true).map_err(|_| unfinished(&failures))?;
             kept::keep(self.storage, &self.kept.own.handle).map_err(error("keeping the job in"))?;
             return Ok(Err(cause_of(&failures, clock())));
         }

@@ -5,9 +5,9 @@ use std::ops::Range;
 use elbow_file::{Errno, Handle, Storage};
 
 use crate::api::{Answer, Fetch, Ino, OpError};
+use crate::fetch::Fetcher;
 use crate::job::Job;
 use crate::model::{Piece, Segment, SegmentSource};
-use crate::shared::Shared;
 
 /// A name may move between the look at the model and the call; then the look is repeated.
 const RETRIES: usize = 8;
@@ -46,7 +46,7 @@ impl Job {
     /// As [`Job::seek`].
     pub fn seek_blocking(&self, ino: Ino, offset: u64, seek: Seek) -> Result<u64, Errno> {
         for _ in 0..RETRIES {
-            match self.shared.seek(ino, offset, seek) {
+            match Fetcher::of(&self.shared).seek(ino, offset, seek) {
                 Err(Errno::NOENT) => {}
                 answer => return answer,
             }
@@ -55,7 +55,7 @@ impl Job {
     }
 }
 
-impl Shared {
+impl Fetcher<'_> {
     fn seek(&self, ino: Ino, offset: u64, seek: Seek) -> Result<u64, Errno> {
         let (segments, target, original) = match self.open_for_read(ino, offset, usize::MAX) {
             Err(Errno::ACCESS) => return self.seek_unread(ino, offset, seek),
@@ -67,13 +67,13 @@ impl Shared {
             } else {
                 &target
             };
-            search_file(&*self.storage, file.as_ref().ok_or(Errno::IO)?, part, seek)
+            search_file(&*self.shared.storage, file.as_ref().ok_or(Errno::IO)?, part, seek)
         })
     }
 
     /// Who may write to a file and not read it may ask as well. What the storage does not let be looked at is data.
     fn seek_unread(&self, ino: Ino, offset: u64, seek: Seek) -> Result<u64, Errno> {
-        let segments = match self.state.lock().model.inodes.segments(ino, offset, usize::MAX) {
+        let segments = match self.shared.state.lock().model.inodes.segments(ino, offset, usize::MAX) {
             Ok(segments) => segments,
             Err(OpError::Errno(errno)) => return Err(errno),
             Err(OpError::NeedsStorage(_)) => return Err(Errno::ACCESS),

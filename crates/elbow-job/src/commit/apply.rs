@@ -23,7 +23,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use elbow_file::{Access, DirEntry, Errno, Handle, Protection, RenameMode, Stat, Storage, Time};
 use parking_lot::Mutex;
 
-use super::content::make_log;
+use super::content::{Contents, make_log};
+use super::late::Immovable;
 use super::record::{
     Attributes, Departure, Expected, Patch, Placement, PlacementSource, Record, Replaced, Seen, Slot, Was,
 };
@@ -222,7 +223,7 @@ impl<'a> Apply<'a> {
     pub(crate) fn publish(&self, departed: bool) -> Result<(), Vec<Failure>> {
         let record = self.record;
         match departed {
-            true => self.find_immovable()?,
+            true => Immovable::of(self).find()?,
             false => self.open_dirs()?,
         }
         if !record.departures.is_empty() && !departed {
@@ -230,7 +231,7 @@ impl<'a> Apply<'a> {
             // From here on what has an old name is new: who goes on after a death must not take it for what is still to depart.
             self.mark(DEPARTED)?;
         }
-        let late = self.late()?;
+        let late = Immovable::of(self).late()?;
         // Names before contents: as long as a name may be refused, nothing has been overwritten that would have to be put back.
         self.place(|placement| !late.has(&placement.to))?;
         self.link_all(|to| !late.has(to))?;
@@ -243,12 +244,8 @@ impl<'a> Apply<'a> {
         }
         self.has_names.store(true, Ordering::Release);
         let patches: Vec<_> = record.patches.iter().zip(&self.patched).collect();
-        self.each(
-            "write",
-            &patches,
-            |(patch, _)| &patch.path,
-            |(patch, begun)| self.patch(patch, begun),
-        )?;
+        let write = |(patch, begun): &(&Patch, &OnceLock<_>)| Contents::of(self).patch(patch, begun);
+        self.each("write", &patches, |(patch, _)| &patch.path, write)?;
         let all = record.attributes.iter().zip(&self.attributed);
         let all = all.filter(|(attributes, _)| !late.has(&attributes.path));
         let (dirs, files): (Vec<_>, Vec<_>) = all.partition(|(attributes, _)| attributes.is_dir);
@@ -268,7 +265,7 @@ impl<'a> Apply<'a> {
         for kind in [files, dirs] {
             self.each("set attributes of", &kind, |(attributes, _)| &attributes.path, set)?;
         }
-        self.check_immovable()?;
+        Immovable::of(self).check()?;
         match late.is_empty() {
             true => Ok(()),
             false => self.mark(LATE),
@@ -306,8 +303,8 @@ impl<'a> Apply<'a> {
     pub(crate) fn clean(&self, root_times: Option<(Time, Time)>) -> Result<(), Vec<Failure>> {
         let part = part_name(self.staging_name);
         // What is late gets a name that only the removal of what could not be moved frees.
-        self.remove_immovable()?;
-        self.come_late()?;
+        Immovable::of(self).remove()?;
+        Immovable::of(self).come_late()?;
         self.remove_all_parked()?;
         self.each(
             "remove the staging directory of",
@@ -456,7 +453,7 @@ impl<'a> Apply<'a> {
             // Not even to a free name: it stands for a subvolume within a snapshot.
             Err(Errno::XDEV | Errno::NOTEMPTY) if departure.is_dead => {
                 self.immovable.lock().insert(departure.path.clone());
-                return self.check_names(departure);
+                return Immovable::of(self).check_names(departure);
             }
             Err(errno) => return Err(errno.into()),
         }

@@ -164,19 +164,30 @@ fn open_as_it_is(storage: &dyn Storage, dir: &Handle, name: &OsStr, patch: &Patc
     }
 }
 
-impl Apply<'_> {
+/// The contents of old files, changed and put back.
+pub(super) struct Contents<'c, 'a> {
+    apply: &'c Apply<'a>,
+}
+
+impl<'c, 'a> Contents<'c, 'a> {
+    pub(super) fn of(apply: &'c Apply<'a>) -> Self {
+        Self { apply }
+    }
+}
+
+impl Contents<'_, '_> {
     /// Copies a patch into its file; what is copied and durable is punched out of the patch.
     pub(super) fn patch(&self, patch: &Patch, begun: &OnceLock<Option<Handle>>) -> StepResult {
-        let storage = self.storage();
-        let (dir, name) = self.tree.parent_of(&patch.path)?;
+        let storage = self.apply.storage();
+        let (dir, name) = self.apply.tree.parent_of(&patch.path)?;
         let (file, opened) = open_target(storage, &dir, &name, patch)?;
         let (overwritten, zeros) = (patch.overwritten(), patch.to_be_zero());
         let source = match patch.written.is_empty() {
             true => None,
-            false => Some(storage.open(&self.job, &patch.slot, Access::ReadWrite)?),
+            false => Some(storage.open(&self.apply.job, &patch.slot, Access::ReadWrite)?),
         };
         let is_saved = opened == Access::ReadWrite;
-        let mut log = Log::open(storage, &self.job, &patch.log_name())?;
+        let mut log = Log::open(storage, &self.apply.job, &patch.log_name())?;
         let has_begun = log.end > 0;
         let now = storage.stat_handle(&file)?;
         if !patch.is_expected(&now, has_begun) || has_begun && !self.is_ours_behind(patch, &file, now.size)? {
@@ -189,7 +200,7 @@ impl Apply<'_> {
             log.append(storage, &first)?;
             storage.sync(&log.file)?;
         }
-        let is_kept = self.record.patches.len() <= KEPT_OPEN_MAX;
+        let is_kept = self.apply.record.patches.len() <= KEPT_OPEN_MAX;
         begun.get_or_init(|| is_kept.then(|| file.clone()));
         for window in windows(&overwritten.union(&patch.written)) {
             let end = window.span().map_or(0, |span| span.end);
@@ -251,7 +262,7 @@ impl Apply<'_> {
         let holes: RangeSet = self.holes(file, range)?.into_iter().collect();
         let mut buffer = vec![0; COPY_BYTES];
         for range in &holes.union(&self.zeros(file, &holes.complement(range.clone()), &mut buffer)?) {
-            match self.storage().punch(file, range.start, range.end - range.start) {
+            match self.apply.storage().punch(file, range.start, range.end - range.start) {
                 Err(Errno::OPNOTSUPP | Errno::NOSYS) => return Ok(()),
                 other => other?,
             }
@@ -267,7 +278,7 @@ impl Apply<'_> {
                 let length = (range.end - start).min(buffer.len() as u64);
                 let part = &mut buffer[..length as usize];
                 part.fill(0);
-                self.storage().read(file, part, start)?;
+                self.apply.storage().read(file, part, start)?;
                 if part.iter().all(|byte| *byte == 0) {
                     zeros.insert(start, start + length);
                 }
@@ -278,10 +289,10 @@ impl Apply<'_> {
 
     /// Is what a file has beyond its old end what an attempt before has written there, and nobody else's?
     fn is_ours_behind(&self, patch: &Patch, file: &Handle, size: u64) -> Result<bool, Errno> {
-        let storage = self.storage();
+        let storage = self.apply.storage();
         let behind: RangeSet = std::iter::once(patch.size_before..size.max(patch.size_before)).collect();
         let written = behind.intersection(&patch.written);
-        let Some(source) = gone_is_none(storage.open(&self.job, &patch.slot, Access::Read))? else {
+        let Some(source) = gone_is_none(storage.open(&self.apply.job, &patch.slot, Access::Read))? else {
             return Ok(true);
         };
         let (mut found, mut ours) = (vec![0; COPY_BYTES], vec![0; COPY_BYTES]);
@@ -309,29 +320,29 @@ impl Apply<'_> {
     }
 
     /// Puts back what a patch has overwritten, once it has begun to; what it never reached is as it was.
-    pub(super) fn take_patch_back(&self, patch: &Patch, begun: &OnceLock<Option<Handle>>) -> StepResult {
-        let storage = self.storage();
+    pub(super) fn take_back(&self, patch: &Patch, begun: &OnceLock<Option<Handle>>) -> StepResult {
+        let storage = self.apply.storage();
         let file = match begun.get() {
             Some(Some(file)) => Some(file.clone()),
             _ => self.reopen_target(patch)?,
         };
         let Some(file) = file else { return Ok(()) };
         let is_ours_behind = self.is_ours_behind(patch, &file, storage.stat_handle(&file)?.size)?;
-        if let Some(source) = gone_is_none(storage.open(&self.job, &patch.slot, Access::ReadWrite))? {
+        if let Some(source) = gone_is_none(storage.open(&self.apply.job, &patch.slot, Access::ReadWrite))? {
             // Before anything is put back, and durable: a second attempt finds nothing to refill.
             let refilled = self.refill(&source, &file, patch).and_then(|()| storage.sync(&source));
             if refilled.is_err() {
                 // Only a job that is kept misses it, so its failure is none of the roll back.
                 storage.rename(
-                    &self.job,
+                    &self.apply.job,
                     &patch.slot,
-                    &self.job,
+                    &self.apply.job,
                     &patch.torn_name(),
                     RenameMode::Replace,
                 )?;
             }
         }
-        Log::open(storage, &self.job, &patch.log_name())?.replay(storage, |entry| match entry {
+        Log::open(storage, &self.apply.job, &patch.log_name())?.replay(storage, |entry| match entry {
             Entry::Data(at, bytes) => storage.write(&file, &[IoSlice::new(&bytes)], at),
             Entry::Hole(range) => self.zero(&file, &range),
             Entry::Reserved(range) => self.free(&file, &range),
@@ -359,10 +370,10 @@ impl Apply<'_> {
 
     /// The file of a patch by its name; what has none any more was removed by somebody else.
     fn reopen_target(&self, patch: &Patch) -> Result<Option<Handle>, Errno> {
-        let Some((dir, name)) = gone_is_none(self.tree.parent_of(&patch.path))? else {
+        let Some((dir, name)) = gone_is_none(self.apply.tree.parent_of(&patch.path))? else {
             return Ok(None);
         };
-        let opened = gone_is_none(open_target(self.storage(), &dir, &name, patch))?;
+        let opened = gone_is_none(open_target(self.apply.storage(), &dir, &name, patch))?;
         Ok(opened.map(|(file, _)| file))
     }
 
@@ -382,7 +393,7 @@ impl Apply<'_> {
 
     /// Saves parts of a file in its undo log, durably, up to the end of a window.
     fn save(&self, file: &Handle, parts: &RangeSet, end: u64, log: &mut Log) -> Result<(), Errno> {
-        let storage = self.storage();
+        let storage = self.apply.storage();
         let mut buffer = vec![0; COPY_BYTES];
         for range in parts {
             let mut at = range.start;
@@ -409,7 +420,7 @@ impl Apply<'_> {
     }
 
     fn zero(&self, file: &Handle, range: &Range<u64>) -> Result<(), Errno> {
-        match self.storage().punch(file, range.start, range.end - range.start) {
+        match self.apply.storage().punch(file, range.start, range.end - range.start) {
             Err(Errno::OPNOTSUPP | Errno::NOSYS) => {}
             other => return other,
         }
@@ -418,7 +429,7 @@ impl Apply<'_> {
         while at < range.end {
             let length = (range.end - at).min(COPY_BYTES as u64);
             let part = [IoSlice::new(&zeros[..length as usize])];
-            self.storage().write(file, &part, at)?;
+            self.apply.storage().write(file, &part, at)?;
             at += length;
         }
         Ok(())
@@ -436,20 +447,20 @@ impl Apply<'_> {
             let end = end.min(range.end);
             while at < end {
                 let part = &mut buffer[..(end - at).min(COPY_BYTES as u64) as usize];
-                let length = self.storage().read(source, part, at)?;
+                let length = self.apply.storage().read(source, part, at)?;
                 if length == 0 {
                     return Err(Errno::IO);
                 }
-                self.storage().write(file, &[IoSlice::new(&part[..length])], at)?;
+                self.apply.storage().write(file, &[IoSlice::new(&part[..length])], at)?;
                 at += length as u64;
-                self.tally.copied(length as u64);
+                self.apply.tally.copied(length as u64);
             }
         }
         Ok(())
     }
 
     fn next_data(&self, file: &Handle, at: u64) -> Result<Option<(u64, u64)>, Errno> {
-        match self.storage().next_data(file, at) {
+        match self.apply.storage().next_data(file, at) {
             Err(Errno::INVAL | Errno::OPNOTSUPP | Errno::NOSYS) => Ok(Some((at, u64::MAX))),
             other => other,
         }
@@ -463,7 +474,7 @@ impl Apply<'_> {
             if start >= end {
                 continue;
             }
-            match self.storage().punch(source, start, end - start) {
+            match self.apply.storage().punch(source, start, end - start) {
                 // The space then comes free with the whole patch file.
                 Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::NOSPC) => {}
                 other => other?,

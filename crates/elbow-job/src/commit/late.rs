@@ -17,38 +17,49 @@ use super::record::{Attributes, Departure, Placement, PlacementSource, Slot};
 use super::watch::Tally;
 use crate::removal::remove_trees;
 
-impl Apply<'_> {
+/// Dead directories that the storage does not let be renamed, and what waits for their names.
+pub(super) struct Immovable<'i, 'a> {
+    apply: &'i Apply<'a>,
+}
+
+impl<'i, 'a> Immovable<'i, 'a> {
+    pub(super) fn of(apply: &'i Apply<'a>) -> Self {
+        Self { apply }
+    }
+}
+
+impl Immovable<'_, '_> {
     /// Dead directories that an earlier attempt found not to be movable: they still have their names.
-    pub(super) fn find_immovable(&self) -> Result<(), Vec<Failure>> {
-        let dead: Vec<_> = self.record.departures.iter().filter(|d| d.is_dead).collect();
-        self.each(
+    pub(super) fn find(&self) -> Result<(), Vec<Failure>> {
+        let dead: Vec<_> = self.apply.record.departures.iter().filter(|d| d.is_dead).collect();
+        self.apply.each(
             "look at",
             &dead,
             |departure| &departure.path,
             |departure| {
-                let Some((dir, name)) = gone_is_none(self.tree.parent_of(&departure.path))? else {
+                let Some((dir, name)) = gone_is_none(self.apply.tree.parent_of(&departure.path))? else {
                     return Ok(());
                 };
-                let (there, slot) = self.slot(&dir, &departure.slot)?;
+                let (there, slot) = self.apply.slot(&dir, &departure.slot)?;
                 let is_it = |now: Stat| now.kind == Kind::Dir && departure.seen.is_some_and(|seen| seen.is(&now));
-                if self.look(&there, slot)?.is_none() && self.look(&dir, &name)?.is_some_and(is_it) {
-                    self.immovable.lock().insert(departure.path.clone());
+                if self.apply.look(&there, slot)?.is_none() && self.apply.look(&dir, &name)?.is_some_and(is_it) {
+                    self.apply.immovable.lock().insert(departure.path.clone());
                 }
                 Ok(())
             },
         )
     }
 
-    fn immovable(&self) -> Vec<&Departure> {
-        let paths = self.immovable.lock();
-        let all = self.record.departures.iter();
+    fn all(&self) -> Vec<&Departure> {
+        let paths = self.apply.immovable.lock();
+        let all = self.apply.record.departures.iter();
         all.filter(|departure| paths.contains(&departure.path)).collect()
     }
 
     /// While all can be taken back.
-    pub(super) fn check_immovable(&self) -> Result<(), Vec<Failure>> {
-        let dead = self.immovable();
-        self.each(
+    pub(super) fn check(&self) -> Result<(), Vec<Failure>> {
+        let dead = self.all();
+        self.apply.each(
             "remove",
             &dead,
             |departure| &departure.path,
@@ -61,36 +72,36 @@ impl Apply<'_> {
         if departure.seen.is_some_and(|seen| seen.kind != Kind::Dir) {
             return Err(Errno::XDEV.into());
         }
-        let is_known = self.has_only_known_names(departure, &departure.path)?;
+        let is_known = self.apply.has_only_known_names(departure, &departure.path)?;
         is_known.then_some(()).ok_or(ADDED_TO)
     }
 
     /// Removes dead directories where they are, which cannot be taken back.
-    pub(super) fn remove_immovable(&self) -> Result<(), Vec<Failure>> {
-        if !self.is_first() {
-            self.find_immovable()?;
+    pub(super) fn remove(&self) -> Result<(), Vec<Failure>> {
+        if !self.apply.is_first() {
+            self.find()?;
         }
-        let dead = self.immovable();
+        let dead = self.all();
         let tops = Mutex::new(Vec::new());
-        self.each(
+        self.apply.each(
             "remove",
             &dead,
             |departure| &departure.path,
             |departure| {
                 self.check_names(departure)?;
-                let top = self.tree.parent_of(&departure.path)?;
+                let top = self.apply.tree.parent_of(&departure.path)?;
                 tops.lock().push((&departure.path, top));
                 Ok(())
             },
         )?;
         let (paths, tops): (Vec<_>, Vec<_>) = tops.into_inner().into_iter().unzip();
-        let removed = remove_trees(self.storage(), &tops, self.tree.threads, &Tally::default());
+        let removed = remove_trees(self.apply.storage(), &tops, self.apply.tree.threads, &Tally::default());
         let refused = paths.into_iter().zip(removed);
         let refused = refused.filter_map(|(path, removed)| Some(failure("remove", path, removed.err()?)));
         none_of(refused.collect())?;
         if !dead.is_empty() {
             // Other directories are known wherever somebody may have moved them to.
-            self.tree.forget();
+            self.apply.tree.forget();
         }
         Ok(())
     }
@@ -99,7 +110,7 @@ impl Apply<'_> {
     /// `done` nothing is written any more.
     pub(super) fn late(&self) -> Result<Late, Vec<Failure>> {
         let late = self.known_late();
-        let written = self.record.patches.iter().map(|patch| &patch.path);
+        let written = self.apply.record.patches.iter().map(|patch| &patch.path);
         let refused = written
             .filter(|path| late.has(path))
             .map(|path| failure("move", path, Errno::XDEV));
@@ -108,12 +119,12 @@ impl Apply<'_> {
 
     /// As far as it is known which directories those are.
     pub(super) fn known_late(&self) -> Late {
-        Late(self.immovable.lock().clone())
+        Late(self.apply.immovable.lock().clone())
     }
 
     /// Those get their names and attributes.
     pub(super) fn come_late(&self) -> Result<(), Vec<Failure>> {
-        let late = match self.is_first() {
+        let late = match self.apply.is_first() {
             true => self.known_late(),
             false => self
                 .was_late()
@@ -122,23 +133,25 @@ impl Apply<'_> {
         if late.is_empty() {
             return Ok(());
         }
-        self.place(|placement| late.has(&placement.to) && (self.is_first() || self.waits(placement)))?;
-        self.link_all(|to| late.has(to))?;
-        let attributes = self.record.attributes.iter().filter(|a| late.has(&a.path));
+        self.apply
+            .place(|placement| late.has(&placement.to) && (self.apply.is_first() || self.waits(placement)))?;
+        self.apply.link_all(|to| late.has(to))?;
+        let attributes = self.apply.record.attributes.iter().filter(|a| late.has(&a.path));
         let attributes: Vec<_> = attributes.collect();
         let set = |attributes: &&Attributes| match attributes.is_dir {
-            true => self.attributes_before_cleaning(attributes),
-            false => self.set(&attributes.path, &attributes.attrs),
+            true => self.apply.attributes_before_cleaning(attributes),
+            false => self.apply.set(&attributes.path, &attributes.attrs),
         };
-        self.each("set attributes of", &attributes, |a| &a.path, set)?;
-        let synced = self.storage().sync_all(&self.job);
+        self.apply.each("set attributes of", &attributes, |a| &a.path, set)?;
+        let synced = self.apply.storage().sync_all(&self.apply.job);
         synced.map_err(|errno| vec![failure("finish the commit of", Path::new(""), errno)])
     }
 
     /// Which dead directories an earlier attempt could not move is not known any more when it has removed them, only whether there were any.
     fn was_late(&self) -> Result<Late, Errno> {
-        let had_any = self.look(&self.job, OsStr::new(LATE))?.is_some();
+        let had_any = self.apply.look(&self.apply.job, OsStr::new(LATE))?.is_some();
         let dead = self
+            .apply
             .record
             .departures
             .iter()
@@ -151,11 +164,13 @@ impl Apply<'_> {
         let look = || match &placement.from {
             PlacementSource::Staged => {
                 let name = placement.to.file_name().ok_or(Errno::NOENT)?;
-                self.look(&self.staging_of(&placement.to)?, name)
+                self.apply.look(&self.apply.staging_of(&placement.to)?, name)
             }
-            PlacementSource::Slot(Slot::InJob(slot)) => self.look(&self.job, slot),
-            PlacementSource::Slot(Slot::Beside(slot)) => self.look(&self.tree.parent_of(&placement.to)?.0, slot),
-            PlacementSource::Slot(Slot::At(dir, slot)) => self.look(&self.tree.dir(dir)?, slot),
+            PlacementSource::Slot(Slot::InJob(slot)) => self.apply.look(&self.apply.job, slot),
+            PlacementSource::Slot(Slot::Beside(slot)) => {
+                self.apply.look(&self.apply.tree.parent_of(&placement.to)?.0, slot)
+            }
+            PlacementSource::Slot(Slot::At(dir, slot)) => self.apply.look(&self.apply.tree.dir(dir)?, slot),
         };
         // Whatever else keeps us from it is told when it is placed.
         !matches!(look(), Ok(None) | Err(Errno::NOENT))

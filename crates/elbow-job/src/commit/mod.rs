@@ -28,6 +28,7 @@ use elbow_file::{Errno, Handle, RenameMode, Storage, Time};
 use crate::api::Ino;
 use crate::closed;
 use crate::execute::probe_links;
+use crate::fetch::Fetcher;
 use crate::job::Job;
 use crate::model::{Model, Staging};
 use crate::options::{OnConflict, Publish};
@@ -53,7 +54,7 @@ pub(crate) use saved::{
 pub(crate) use tree::{Part, Tree};
 pub(crate) use turn::Turn;
 pub(crate) use turn::remove_old_turn;
-pub(crate) use undo::{UNDO, UndoPhase, cause_of};
+pub(crate) use undo::{UNDO, Undo, UndoPhase, cause_of};
 pub(crate) use watch::{Hook, Tally};
 
 /// Files of the job's own directory.
@@ -392,7 +393,7 @@ impl Shared {
         let publishing = record.publishing();
         let apply = Apply::new(self.tree(), job, &self.staging_name, record, &publishing, true);
         if let Err(failures) = self.watched(progress, Phase::Publishing, &publishing, || self.publish(&apply)) {
-            let take_back = || apply.take_back(record.keeps);
+            let take_back = || Undo::of(&apply).take_back(record.keeps);
             let taken_back = self.watched(progress, Phase::RollingBack, &Tally::default(), take_back);
             taken_back.map_err(|_| self.unfinished(&failures))?;
             return Ok(Err(undo::cause_of(&failures, clock())));
@@ -476,7 +477,7 @@ impl Shared {
 
     /// A job that only changes old objects has no directory of its own before its record is written.
     fn make_job_dir(self: &Arc<Self>, progress: &mut Hook<'_>) -> Result<Handle, Errno> {
-        self.look_into_root();
+        Fetcher::of(self).look_into_root();
         let mut state = self.state.lock();
         state.model.inodes.dir_at_mut(Ino::ROOT).staging = Staging::Wanted;
         state.model.scheduler().queue(Ino::ROOT);

@@ -26,6 +26,7 @@ use super::saved::{
 };
 use super::watch::{Hook, Tally};
 use crate::api::Ino;
+use crate::fetch::Fetcher;
 use crate::model::{self, Body, EntryKey, Inode, Model, SegmentSource};
 use crate::options::Publish;
 use crate::plan::{NewAttrs, Node};
@@ -156,7 +157,7 @@ impl Shared {
         self.state.lock().is_interrupted
     }
 
-    fn write_saved(&self, place: &Path, draft: &Draft, tally: &Tally) -> std::io::Result<SavedDir> {
+    fn write_saved(self: &Arc<Self>, place: &Path, draft: &Draft, tally: &Tally) -> std::io::Result<SavedDir> {
         let mut dir = SavedDir::create(place, &self.staging_name)?;
         let written = draft.bytes.iter().map(|(ino, stretches)| {
             let pieces = self.write_stretches(&mut dir, *ino, stretches, tally);
@@ -176,7 +177,7 @@ impl Shared {
     }
 
     fn write_stretches(
-        &self,
+        self: &Arc<Self>,
         dir: &mut SavedDir,
         ino: Ino,
         stretches: &[Stretch],
@@ -199,7 +200,7 @@ impl Shared {
                     return Err(std::io::ErrorKind::Interrupted.into());
                 }
                 let length = (end - start).min(PIECE_BYTES_MAX);
-                let bytes = self.read(ino, start, length as usize)?;
+                let bytes = Fetcher::of(self).read(ino, start, length as usize)?;
                 let data = Some(dir.put(&bytes)?);
                 pieces.push(Piece { start, length, data });
                 tally.copied(length);

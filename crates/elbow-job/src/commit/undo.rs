@@ -19,7 +19,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use elbow_file::{Errno, RenameMode, Time};
 
 use super::apply::{Apply, Failure, Linked, Placed, Refusal, StepResult, failure, gone_is_none, levels, none_of};
+use super::content::Contents;
 use super::keep::lost_content;
+use super::late::Immovable;
 use super::record::{Attributes, Departure, Patch, Placement, Replaced};
 use super::{DEPARTED, LATE, NAMED, RECORD, RECORD_DRAFT, RESUME};
 use crate::closed::{self, OWNER_ALL};
@@ -36,17 +38,28 @@ pub(crate) const UNDO: [&str; 3] = ["undo", "undo.names", "undo.olds"];
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct UndoPhase(pub(crate) usize);
 
-impl Apply<'_> {
+/// Takes back what was carried out of a record.
+pub(crate) struct Undo<'u, 'a> {
+    apply: &'u Apply<'a>,
+}
+
+impl<'u, 'a> Undo<'u, 'a> {
+    pub(crate) fn of(apply: &'u Apply<'a>) -> Self {
+        Self { apply }
+    }
+}
+
+impl Undo<'_, '_> {
     /// Takes back what has been carried out of a record. Afterwards the job is an uncommitted one: with a record to go on from, if it `keeps` and
     /// all that it made is there, else with none.
     pub(crate) fn take_back(&self, keeps: bool) -> Result<(), Vec<Failure>> {
-        let phase = UndoPhase(usize::from(!self.has_names().map_err(failed)?));
+        let phase = UndoPhase(usize::from(!self.apply.has_names().map_err(failed)?));
         self.advance(RECORD, UNDO[phase.0])?;
-        self.go_on_taking_back(phase, keeps)
+        self.go_on(phase, keeps)
     }
 
     /// The same from where somebody else has left off.
-    pub(crate) fn go_on_taking_back(&self, from: UndoPhase, keeps: bool) -> Result<(), Vec<Failure>> {
+    pub(crate) fn go_on(&self, from: UndoPhase, keeps: bool) -> Result<(), Vec<Failure>> {
         if from <= UndoPhase(0) {
             self.take_contents_back()?;
             self.advance(UNDO[0], UNDO[1])?;
@@ -62,14 +75,14 @@ impl Apply<'_> {
 
     fn forget_record(&self, keeps: bool) -> Result<(), Errno> {
         for marker in [DEPARTED, NAMED, LATE] {
-            gone_is_fine(self.storage().unlink(&self.job, OsStr::new(marker)))?;
+            gone_is_fine(self.apply.storage().unlink(&self.apply.job, OsStr::new(marker)))?;
         }
-        self.storage().sync_all(&self.job)?;
-        if keeps && lost_content(self.storage(), &self.job, self.record)?.is_empty() {
-            return self.rename_in_job(UNDO[2], RESUME);
+        self.apply.storage().sync_all(&self.apply.job)?;
+        if keeps && lost_content(self.apply.storage(), &self.apply.job, self.apply.record)?.is_empty() {
+            return self.apply.rename_in_job(UNDO[2], RESUME);
         }
         // As a draft, it has room for the record of a job that is kept in another way.
-        gone_is_fine(self.rename_in_job(UNDO[2], RECORD_DRAFT))
+        gone_is_fine(self.apply.rename_in_job(UNDO[2], RECORD_DRAFT))
     }
 
     /// Takes back what can be, and gives the steps that cannot: what they are about is as the job made it, or waits under a hidden name. Afterwards there is
@@ -93,7 +106,7 @@ impl Apply<'_> {
         }
         self.forget_slots().map_err(failed)?;
         stays.extend(self.bring_back(true).err().into_iter().flatten());
-        let forget = |name| gone_is_fine(self.storage().unlink(&self.job, OsStr::new(name)));
+        let forget = |name| gone_is_fine(self.apply.storage().unlink(&self.apply.job, OsStr::new(name)));
         forget(DEPARTED)
             .and_then(|()| forget(NAMED))
             .and_then(|()| forget(LATE))
@@ -104,46 +117,47 @@ impl Apply<'_> {
 
     /// Links that have not got their names.
     fn forget_slots(&self) -> Result<(), Errno> {
-        let forget = |linked: &Linked| gone_is_fine(self.storage().unlink(&self.job, &linked.slot));
-        self.linked.iter().try_for_each(forget)
+        let forget = |linked: &Linked| gone_is_fine(self.apply.storage().unlink(&self.apply.job, &linked.slot));
+        self.apply.linked.iter().try_for_each(forget)
     }
 
     /// All steps of a phase are durable before the next is said to have begun.
     fn advance(&self, from: &'static str, to: &'static str) -> Result<(), Vec<Failure>> {
-        self.storage()
-            .sync_all(&self.job)
-            .and_then(|()| self.rename_in_job(from, to))
-            .and_then(|()| super::apply::sync_dir(self.storage(), &self.job))
+        self.apply
+            .storage()
+            .sync_all(&self.apply.job)
+            .and_then(|()| self.apply.rename_in_job(from, to))
+            .and_then(|()| super::apply::sync_dir(self.apply.storage(), &self.apply.job))
             .map_err(failed)
     }
 
     fn take_contents_back(&self) -> Result<(), Vec<Failure>> {
-        if !self.has_names().map_err(failed)? {
+        if !self.apply.has_names().map_err(failed)? {
             return Ok(());
         }
-        let record = self.record;
+        let record = self.apply.record;
         let begun = self.begun().map_err(failed)?;
-        let patches: Vec<_> = record.patches.iter().zip(&self.patched).collect();
-        let contents = self.each(
+        let patches: Vec<_> = record.patches.iter().zip(&self.apply.patched).collect();
+        let contents = self.apply.each(
             "restore",
             &patches,
             |(patch, _)| &patch.path,
             |(patch, file)| match begun.contains(patch.path.as_path()) {
-                true => self.take_patch_back(patch, file),
+                true => Contents::of(self.apply).take_back(patch, file),
                 false => Ok(()),
             },
         );
-        let all: Vec<_> = record.attributes.iter().zip(&self.attributed).collect();
-        let attributes = self.each(
+        let all: Vec<_> = record.attributes.iter().zip(&self.apply.attributed).collect();
+        let attributes = self.apply.each(
             "restore attributes of",
             &all,
             |(attributes, _)| &attributes.path,
             |(attributes, set)| {
                 let is_written = begun.contains(attributes.path.as_path());
-                let is_untouched = self.is_first() && !is_written && !set.load(Ordering::Acquire);
+                let is_untouched = self.apply.is_first() && !is_written && !set.load(Ordering::Acquire);
                 match is_untouched {
                     // Nothing has happened to it but that it was opened to be written, if it was.
-                    true => self.close_what_was_opened(attributes),
+                    true => self.apply.close_what_was_opened(attributes),
                     false => self.restore(attributes, is_written),
                 }
             },
@@ -151,18 +165,23 @@ impl Apply<'_> {
         let failures: Vec<_> = contents.err().into_iter().chain(attributes.err()).flatten().collect();
         if failures.is_empty() {
             // Who goes on from here later must save anew what is there then.
-            let forget = |patch: &&Patch| Ok(gone_is_fine(self.storage().unlink(&self.job, &patch.log_name()))?);
+            let forget = |patch: &&Patch| {
+                Ok(gone_is_fine(
+                    self.apply.storage().unlink(&self.apply.job, &patch.log_name()),
+                )?)
+            };
             let logged: Vec<_> = record.patches.iter().collect();
-            self.each("forget what was overwritten in", &logged, |patch| &patch.path, forget)?;
+            self.apply
+                .each("forget what was overwritten in", &logged, |patch| &patch.path, forget)?;
         }
         none_of(failures)
     }
 
     /// Files whose content may have been changed: those have an undo log with something in it.
     fn begun(&self) -> Result<BTreeSet<&Path>, Errno> {
-        let patches = &self.record.patches;
-        let logs = parallel(patches, self.tree.threads, |patch| {
-            self.look(&self.job, &patch.log_name())
+        let patches = &self.apply.record.patches;
+        let logs = parallel(patches, self.apply.tree.threads, |patch| {
+            self.apply.look(&self.apply.job, &patch.log_name())
         });
         let logs: Vec<_> = logs.into_iter().collect::<Result<_, Errno>>()?;
         let with_log = patches.iter().zip(logs);
@@ -175,12 +194,12 @@ impl Apply<'_> {
     fn restore(&self, attributes: &Attributes, is_written: bool) -> StepResult {
         let (ours, mut before) = (&attributes.attrs, attributes.before.clone());
         // After a death nobody knows which of them were set: only what is as the job wanted it can have been.
-        let is_unsure = !self.is_first() && !is_written;
+        let is_unsure = !self.apply.is_first() && !is_written;
         if is_unsure && !attributes.is_dir && !before.is_empty() {
-            let Some((dir, name)) = gone_is_none(self.tree.parent_of(&attributes.path))? else {
+            let Some((dir, name)) = gone_is_none(self.apply.tree.parent_of(&attributes.path))? else {
                 return Ok(());
             };
-            let Some(now) = self.look(&dir, &name)? else {
+            let Some(now) = self.apply.look(&dir, &name)? else {
                 return Ok(());
             };
             let is_ours = |mode| mode == now.mode || was_opened(mode, now.mode);
@@ -199,7 +218,7 @@ impl Apply<'_> {
         if before.is_empty() {
             return Ok(());
         }
-        match self.set(&attributes.path, &before) {
+        match self.apply.set(&attributes.path, &before) {
             Err(Refusal::Errno(Errno::NOENT)) => Ok(()),
             // Who was refused the step is refused to take it back, and has nothing to take back.
             Err(Refusal::Errno(Errno::PERM | Errno::ACCESS)) if self.has(&attributes.path, &before)? => Ok(()),
@@ -207,6 +226,175 @@ impl Apply<'_> {
         }
     }
 
+    /// Does an object have these attributes, as far as they are seen at a look?
+    fn has(&self, path: &Path, attrs: &NewAttrs) -> Result<bool, Errno> {
+        let (dir, name) = self.apply.tree.parent_of(path)?;
+        let Some(now) = self.apply.look(&dir, &name)? else {
+            return Ok(false);
+        };
+        Ok(attrs.xattrs.is_empty()
+            && attrs.mode.is_none_or(|mode| mode == now.mode)
+            && attrs.owner.is_none_or(|owner| owner == (now.uid, now.gid))
+            && attrs.times.is_none_or(|(_, mtime)| mtime == now.mtime))
+    }
+
+    /// `gives_up`: goes on after what cannot be taken back, but moves no directory away that holds such a thing.
+    fn take_names_back(&self, gives_up: bool) -> Result<(), Vec<Failure>> {
+        if !self.apply.is_first() {
+            Immovable::of(self.apply).find()?;
+        }
+        // What is late has not come.
+        let late = Immovable::of(self.apply).known_late();
+        let links = self.apply.record.links.iter().zip(&self.apply.linked);
+        let links: Vec<_> = links.filter(|((_, to), _)| !late.has(to)).collect();
+        let removed = self.apply.each(
+            "remove",
+            &links,
+            |((_, to), _)| to,
+            |((from, to), linked)| self.unlink_again(from, to, linked),
+        );
+        let mut stays = goes_on(gives_up, removed)?;
+        let all = self.apply.record.placements.iter().zip(&self.apply.placed);
+        let all: Vec<_> = all.filter(|(placement, _)| !late.has(&placement.to)).collect();
+        for level in levels(&all, |(placement, _)| &placement.to).rev() {
+            let is_held = |path: &Path| stays.iter().any(|failure: &Failure| failure.path.starts_with(path));
+            let (held, free): (Vec<_>, Vec<_>) = level.iter().partition(|(placement, _)| is_held(&placement.to));
+            let taken_back = self.apply.each(
+                "take back",
+                &free,
+                |(placement, _)| &placement.to,
+                |(placement, placed)| self.displace(placement, placed),
+            );
+            stays.extend(
+                held.into_iter()
+                    .map(|(placement, _)| held_up("take back", &placement.to)),
+            );
+            stays.extend(goes_on(gives_up, taken_back)?);
+            self.apply.tree.forget();
+        }
+        none_of(stays)
+    }
+
+    fn unlink_again(&self, from: &Path, to: &Path, linked: &Linked) -> StepResult {
+        // What waits has not got its name, and who has that is somebody else. It waits until all links are taken back: who dies here has to know it, too.
+        let waits = self.apply.look(&self.apply.job, &linked.slot)?.is_some();
+        if waits || self.apply.is_first() && !linked.is_made.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let (from, to) = (
+            gone_is_none(self.apply.tree.parent_of(from))?,
+            gone_is_none(self.apply.tree.parent_of(to))?,
+        );
+        let Some(((from, name), (to, new_name))) = from.zip(to) else {
+            return Ok(());
+        };
+        if lost::are_one(self.apply.storage(), (&from, &name), (&to, &new_name))? {
+            gone_is_fine(self.apply.storage().unlink(&to, &new_name))?;
+        }
+        Ok(())
+    }
+
+    /// A placed object goes back to where it waited; what it replaced gets its name again.
+    fn displace(&self, placement: &Placement, placed: &Placed) -> StepResult {
+        let Some((dir, name)) = gone_is_none(self.apply.tree.parent_of(&placement.to))? else {
+            return Ok(());
+        };
+        let Some((container, source)) = gone_is_none(self.apply.source(placement, &dir, &name))? else {
+            return Ok(());
+        };
+        let (from, to) = ((&container, source.as_os_str()), (&dir, name.as_os_str()));
+        if let Some(replaced) = &placement.replaced {
+            return self.give_way(from, to, replaced, &placed.is_exchanged);
+        }
+        let is_made = placed.is_made.load(Ordering::Acquire);
+        // What only looks the same is taken away by whoever has made it, not by a recovery.
+        let is_ours = match is_made {
+            true => self.apply.may_be_one(from, to)?,
+            false => lost::are_one(self.apply.storage(), from, to)? && self.apply.has_two_names_by_us(placement)?,
+        };
+        if is_ours {
+            return Ok(gone_is_fine(self.apply.storage().unlink(to.0, to.1))?);
+        }
+        if self.apply.is_first() && !is_made || self.apply.look(from.0, from.1)?.is_some() {
+            return Ok(());
+        }
+        match self.apply.rename_back(to, from) {
+            Err(Refusal::Errno(Errno::NOENT)) => Ok(()),
+            other => other,
+        }
+    }
+
+    fn give_way(&self, from: Name<'_>, to: Name<'_>, replaced: &Replaced, is_exchanged: &AtomicBool) -> StepResult {
+        let spare = replaced.spare.as_os_str();
+        if self.apply.look(from.0, spare)?.is_some() {
+            let storage = self.apply.storage();
+            if self.apply.look(from.0, from.1)?.is_none() {
+                lost::rename(storage, to, from, RenameMode::Replace)?;
+            }
+            lost::rename(storage, (from.0, spare), to, RenameMode::Replace)?;
+            // Two names of one object: rename(2) does nothing then.
+            gone_is_fine(storage.unlink(from.0, spare))?;
+            return Ok(());
+        }
+        // Somebody may have written to the old one meanwhile: who has made the exchange knows better than what it looks like.
+        if is_exchanged.load(Ordering::Acquire) || self.apply.is_exchanged(from, to, replaced)? {
+            self.apply
+                .storage()
+                .rename(from.0, from.1, to.0, to.1, RenameMode::Exchange)?;
+        }
+        Ok(())
+    }
+
+    /// Old objects get their names again, the highest first. `gives_up`: goes on after one that cannot.
+    fn bring_back(&self, gives_up: bool) -> Result<(), Vec<Failure>> {
+        let mut stays: Vec<Failure> = Vec::new();
+        for level in levels(&self.apply.record.departures, |departure| &departure.path).rev() {
+            let is_held = |path: &Path| stays.iter().any(|failure| path.starts_with(&failure.path));
+            let (held, free): (Vec<_>, Vec<_>) = level.iter().partition(|departure| is_held(&departure.path));
+            let brought = self.apply.each(
+                "bring back",
+                &free,
+                |departure| &departure.path,
+                |d| self.bring_one_back(d),
+            );
+            stays.extend(held.into_iter().map(|departure| held_up("bring back", &departure.path)));
+            stays.extend(goes_on(gives_up, brought)?);
+            self.apply.tree.forget();
+        }
+        self.apply.close_again();
+        stays.extend(goes_on(gives_up, self.close_dirs())?);
+        none_of(stays)
+    }
+
+    /// Directories that were closed before are closed again.
+    fn close_dirs(&self) -> Result<(), Vec<Failure>> {
+        let close = |path: &Path, mode: u32| match gone_is_none(self.apply.tree.dir(path))? {
+            Some(dir) => closed::close(self.apply.storage(), &dir, mode),
+            None => Ok(()),
+        };
+        let all = self.apply.closed_dirs().into_iter().rev();
+        let refused = all.filter_map(|(path, mode)| {
+            let errno = close(path, mode).err()?;
+            Some(failure("close", path, errno))
+        });
+        none_of(refused.collect())
+    }
+
+    fn bring_one_back(&self, departure: &Departure) -> StepResult {
+        let Some((dir, name)) = gone_is_none(self.apply.tree.parent_of(&departure.path))? else {
+            return Ok(());
+        };
+        let Some((there, slot)) = gone_is_none(self.apply.slot(&dir, &departure.slot))? else {
+            return Ok(());
+        };
+        if self.apply.look(&there, slot)?.is_none() {
+            return Ok(());
+        }
+        self.apply.rename_back((&there, slot), (&dir, &name))
+    }
+}
+
+impl Apply<'_> {
     /// Takes the right to a file again that its owner was given for the moment of a step, and that a death, or a refusal, has left. Somebody
     /// else may have given the same; they are told apart by nothing. (Directories are open while names change in them.)
     pub(super) fn close_what_was_opened(&self, attributes: &Attributes) -> StepResult {
@@ -221,172 +409,6 @@ impl Apply<'_> {
             Some(now) if was_opened(mode, now.mode) => Ok(self.storage().chmod(&dir, &name, mode)?),
             _ => Ok(()),
         }
-    }
-
-    /// Does an object have these attributes, as far as they are seen at a look?
-    fn has(&self, path: &Path, attrs: &NewAttrs) -> Result<bool, Errno> {
-        let (dir, name) = self.tree.parent_of(path)?;
-        let Some(now) = self.look(&dir, &name)? else {
-            return Ok(false);
-        };
-        Ok(attrs.xattrs.is_empty()
-            && attrs.mode.is_none_or(|mode| mode == now.mode)
-            && attrs.owner.is_none_or(|owner| owner == (now.uid, now.gid))
-            && attrs.times.is_none_or(|(_, mtime)| mtime == now.mtime))
-    }
-
-    /// `gives_up`: goes on after what cannot be taken back, but moves no directory away that holds such a thing.
-    fn take_names_back(&self, gives_up: bool) -> Result<(), Vec<Failure>> {
-        if !self.is_first() {
-            self.find_immovable()?;
-        }
-        // What is late has not come.
-        let late = self.known_late();
-        let links = self.record.links.iter().zip(&self.linked);
-        let links: Vec<_> = links.filter(|((_, to), _)| !late.has(to)).collect();
-        let removed = self.each(
-            "remove",
-            &links,
-            |((_, to), _)| to,
-            |((from, to), linked)| self.unlink_again(from, to, linked),
-        );
-        let mut stays = goes_on(gives_up, removed)?;
-        let all = self.record.placements.iter().zip(&self.placed);
-        let all: Vec<_> = all.filter(|(placement, _)| !late.has(&placement.to)).collect();
-        for level in levels(&all, |(placement, _)| &placement.to).rev() {
-            let is_held = |path: &Path| stays.iter().any(|failure: &Failure| failure.path.starts_with(path));
-            let (held, free): (Vec<_>, Vec<_>) = level.iter().partition(|(placement, _)| is_held(&placement.to));
-            let taken_back = self.each(
-                "take back",
-                &free,
-                |(placement, _)| &placement.to,
-                |(placement, placed)| self.displace(placement, placed),
-            );
-            stays.extend(
-                held.into_iter()
-                    .map(|(placement, _)| held_up("take back", &placement.to)),
-            );
-            stays.extend(goes_on(gives_up, taken_back)?);
-            self.tree.forget();
-        }
-        none_of(stays)
-    }
-
-    fn unlink_again(&self, from: &Path, to: &Path, linked: &Linked) -> StepResult {
-        // What waits has not got its name, and who has that is somebody else. It waits until all links are taken back: who dies here has to know it, too.
-        let waits = self.look(&self.job, &linked.slot)?.is_some();
-        if waits || self.is_first() && !linked.is_made.load(Ordering::Acquire) {
-            return Ok(());
-        }
-        let (from, to) = (
-            gone_is_none(self.tree.parent_of(from))?,
-            gone_is_none(self.tree.parent_of(to))?,
-        );
-        let Some(((from, name), (to, new_name))) = from.zip(to) else {
-            return Ok(());
-        };
-        if lost::are_one(self.storage(), (&from, &name), (&to, &new_name))? {
-            gone_is_fine(self.storage().unlink(&to, &new_name))?;
-        }
-        Ok(())
-    }
-
-    /// A placed object goes back to where it waited; what it replaced gets its name again.
-    fn displace(&self, placement: &Placement, placed: &Placed) -> StepResult {
-        let Some((dir, name)) = gone_is_none(self.tree.parent_of(&placement.to))? else {
-            return Ok(());
-        };
-        let Some((container, source)) = gone_is_none(self.source(placement, &dir, &name))? else {
-            return Ok(());
-        };
-        let (from, to) = ((&container, source.as_os_str()), (&dir, name.as_os_str()));
-        if let Some(replaced) = &placement.replaced {
-            return self.give_way(from, to, replaced, &placed.is_exchanged);
-        }
-        let is_made = placed.is_made.load(Ordering::Acquire);
-        // What only looks the same is taken away by whoever has made it, not by a recovery.
-        let is_ours = match is_made {
-            true => self.may_be_one(from, to)?,
-            false => lost::are_one(self.storage(), from, to)? && self.has_two_names_by_us(placement)?,
-        };
-        if is_ours {
-            return Ok(gone_is_fine(self.storage().unlink(to.0, to.1))?);
-        }
-        if self.is_first() && !is_made || self.look(from.0, from.1)?.is_some() {
-            return Ok(());
-        }
-        match self.rename_back(to, from) {
-            Err(Refusal::Errno(Errno::NOENT)) => Ok(()),
-            other => other,
-        }
-    }
-
-    fn give_way(&self, from: Name<'_>, to: Name<'_>, replaced: &Replaced, is_exchanged: &AtomicBool) -> StepResult {
-        let spare = replaced.spare.as_os_str();
-        if self.look(from.0, spare)?.is_some() {
-            let storage = self.storage();
-            if self.look(from.0, from.1)?.is_none() {
-                lost::rename(storage, to, from, RenameMode::Replace)?;
-            }
-            lost::rename(storage, (from.0, spare), to, RenameMode::Replace)?;
-            // Two names of one object: rename(2) does nothing then.
-            gone_is_fine(storage.unlink(from.0, spare))?;
-            return Ok(());
-        }
-        // Somebody may have written to the old one meanwhile: who has made the exchange knows better than what it looks like.
-        if is_exchanged.load(Ordering::Acquire) || self.is_exchanged(from, to, replaced)? {
-            self.storage()
-                .rename(from.0, from.1, to.0, to.1, RenameMode::Exchange)?;
-        }
-        Ok(())
-    }
-
-    /// Old objects get their names again, the highest first. `gives_up`: goes on after one that cannot.
-    fn bring_back(&self, gives_up: bool) -> Result<(), Vec<Failure>> {
-        let mut stays: Vec<Failure> = Vec::new();
-        for level in levels(&self.record.departures, |departure| &departure.path).rev() {
-            let is_held = |path: &Path| stays.iter().any(|failure| path.starts_with(&failure.path));
-            let (held, free): (Vec<_>, Vec<_>) = level.iter().partition(|departure| is_held(&departure.path));
-            let brought = self.each(
-                "bring back",
-                &free,
-                |departure| &departure.path,
-                |d| self.bring_one_back(d),
-            );
-            stays.extend(held.into_iter().map(|departure| held_up("bring back", &departure.path)));
-            stays.extend(goes_on(gives_up, brought)?);
-            self.tree.forget();
-        }
-        self.close_again();
-        stays.extend(goes_on(gives_up, self.close_dirs())?);
-        none_of(stays)
-    }
-
-    /// Directories that were closed before are closed again.
-    fn close_dirs(&self) -> Result<(), Vec<Failure>> {
-        let close = |path: &Path, mode: u32| match gone_is_none(self.tree.dir(path))? {
-            Some(dir) => closed::close(self.storage(), &dir, mode),
-            None => Ok(()),
-        };
-        let all = self.closed_dirs().into_iter().rev();
-        let refused = all.filter_map(|(path, mode)| {
-            let errno = close(path, mode).err()?;
-            Some(failure("close", path, errno))
-        });
-        none_of(refused.collect())
-    }
-
-    fn bring_one_back(&self, departure: &Departure) -> StepResult {
-        let Some((dir, name)) = gone_is_none(self.tree.parent_of(&departure.path))? else {
-            return Ok(());
-        };
-        let Some((there, slot)) = gone_is_none(self.slot(&dir, &departure.slot))? else {
-            return Ok(());
-        };
-        if self.look(&there, slot)?.is_none() {
-            return Ok(());
-        }
-        self.rename_back((&there, slot), (&dir, &name))
     }
 }
 
