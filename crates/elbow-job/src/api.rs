@@ -18,17 +18,17 @@ impl Ino {
 /// The attributes of an object as the job sees them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attr {
-    /// The object.
+    /// The object that these are the attributes of.
     pub ino: Ino,
     /// The inode number to show: that of the storage for what existed before the job.
     pub visible_ino: u64,
-    /// What it is.
+    /// Its type: directory, regular file, symbolic link, ...
     pub kind: Kind,
     /// `mode & 0o7777`.
     pub mode: u32,
-    /// Owner.
+    /// User id of the owner.
     pub uid: u32,
-    /// Group.
+    /// Group id.
     pub gid: u32,
     /// Number of names.
     pub nlink: u32,
@@ -57,7 +57,7 @@ impl Attr {
     }
 }
 
-/// Who asks.
+/// The process on whose behalf an object is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Caller {
     /// Effective user.
@@ -102,7 +102,7 @@ pub struct SetAttr {
 /// and owners for root, too.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SetIds {
-    /// Nothing.
+    /// Nothing: root, or a change that takes none.
     #[default]
     Stay,
     /// Set-user-id, and set-group-id of what its group may execute.

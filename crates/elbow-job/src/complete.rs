@@ -52,7 +52,7 @@ impl Model {
             Action::Create { at, fill, .. } => self.created(ino, at, fill, done.file),
             Action::Move { from, to, clobbers } => self.moved(from, to, *clobbers),
             Action::Link { to, .. } => self.inodes.place(ino, &to.key),
-            Action::Remove { at, .. } => self.removed(at, done.file),
+            Action::Remove { at, .. } | Action::RemoveDir { at } => self.removed(at, done.file),
             Action::Fill { target, fill, .. } => self.filled(ino, target, fill, done.file),
             Action::SetAttributes { .. } => {}
         }

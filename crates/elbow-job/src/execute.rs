@@ -117,7 +117,12 @@ impl Executor<'_> {
                 done.calls += 1;
                 lost::link(self.storage, (&a, &*from.key.name), (&b, &*to.key.name))?;
             }
-            Action::Remove { at, dir, keep_open } => self.remove(at, *dir, *keep_open, done)?,
+            Action::Remove { at, keep_open } => self.remove(at, *keep_open, done)?,
+            Action::RemoveDir { at } => {
+                let dir = self.open(&at.route, done)?;
+                done.calls += 1;
+                self.storage.rmdir(&dir, &at.key.name)?;
+            }
             Action::Fill { target, fill, attrs } => self.fill_target(target, fill, attrs, done)?,
             Action::SetAttributes { at, attrs } => {
                 let dir = self.open(&at.route, done)?;
@@ -270,13 +275,10 @@ impl Executor<'_> {
         });
     }
 
-    fn remove(&self, at: &StorageName, is_dir: bool, keep_open: bool, done: &mut Done) -> Result<(), Errno> {
+    fn remove(&self, at: &StorageName, keep_open: bool, done: &mut Done) -> Result<(), Errno> {
         let dir = self.open(&at.route, done)?;
         let name = &*at.key.name;
         done.calls += 1;
-        if is_dir {
-            return self.storage.rmdir(&dir, name);
-        }
         if keep_open {
             done.file = Some(open_writable(self.storage, &dir, name)?);
         }

@@ -50,7 +50,7 @@ pub fn drop_kept(storage: &Arc<dyn Storage>, root: &Handle, names: &[OsString]) 
 pub(crate) struct Kept {
     pub(crate) own: Own,
     pub(crate) manifest: Option<Manifest>,
-    /// Held.
+    /// Of its manifest: held for as long as this is worked on.
     pub(crate) lock: Lock,
     /// Its removal has begun.
     pub(crate) is_dropped: bool,

@@ -3,11 +3,11 @@
 //! ```text
 //!   front end (FUSE, tests)          operations, answered at once
 //!        v
-//!   model     what the tree will be  (pure; `model/`)
+//!   model     what the tree will be  (pure; `model/`)           <-  `fetch`: what it has to ask first
 //!        v    difference of desired and placed
-//!   graph     objects with work left (pure; `graph`, `plan`, `complete`)
+//!   graph     objects with work left (pure; `graph`, `plan`, `routes`, `complete`)
 //!        v    actions
-//!   pool      threads that execute   (`pool`, `execute`)  ->  elbow_file::Storage
+//!   pool      threads that execute   (`pool`, `execute`, `shared`)  ->  elbow_file::Storage
 //!        v
 //!   commit    record, apply, clean   (`commit/`), `recover` (`whose`, `liveness`), `kept`, `resume`
 //! ```

@@ -109,10 +109,14 @@ pub(crate) enum Action {
         from: StorageName,
         to: StorageName,
     },
+    /// Anything but a directory.
     Remove {
         at: StorageName,
-        dir: bool,
+        /// Somebody has it open: it is opened first.
         keep_open: bool,
+    },
+    RemoveDir {
+        at: StorageName,
     },
     Fill {
         target: FillTarget,
@@ -128,8 +132,11 @@ pub(crate) enum Action {
 impl Action {
     /// The names on the storage that it comes from and goes to: nobody else may act on them meanwhile.
     pub(crate) fn keys(&self) -> impl Iterator<Item = &EntryKey> {
-        let spots = match self {
-            Self::Create { at, .. } | Self::Remove { at, .. } | Self::SetAttributes { at, .. } => [Some(at), None],
+        let names = match self {
+            Self::Create { at, .. }
+            | Self::Remove { at, .. }
+            | Self::RemoveDir { at }
+            | Self::SetAttributes { at, .. } => [Some(at), None],
             Self::Fill {
                 target: FillTarget::Named(at),
                 ..
@@ -137,7 +144,7 @@ impl Action {
             Self::Move { from, to, .. } | Self::Link { from, to } => [Some(from), Some(to)],
             Self::Stage { .. } | Self::ProbeModes { .. } | Self::ProbeLinks { .. } | Self::Fill { .. } => [None, None],
         };
-        spots.into_iter().flatten().map(|at| &at.key)
+        names.into_iter().flatten().map(|at| &at.key)
     }
 
     /// Its name in an error.
@@ -156,8 +163,8 @@ impl Action {
             } => "mknod",
             Self::Move { .. } => "rename",
             Self::Link { .. } => "link",
-            Self::Remove { dir: true, .. } => "rmdir",
-            Self::Remove { dir: false, .. } => "unlink",
+            Self::RemoveDir { .. } => "rmdir",
+            Self::Remove { .. } => "unlink",
             Self::Fill { .. } => "write",
             Self::SetAttributes { .. } => "setattr",
         }
@@ -291,10 +298,10 @@ impl Planner<'_> {
         if is_dir && let Some(arriving) = self.graph.holder_in(ino) {
             return Plan::Blocked(arriving);
         }
-        act(Action::Remove {
-            at: self.storage_name(&key),
-            dir: is_dir,
-            keep_open,
+        let at = self.storage_name(&key);
+        act(match is_dir {
+            true => Action::RemoveDir { at },
+            false => Action::Remove { at, keep_open },
         })
     }
 
@@ -315,7 +322,6 @@ impl Planner<'_> {
             (None, None) => None,
             (None, Some(stale)) => Some(act(Action::Remove {
                 at: self.storage_name(&stale),
-                dir: false,
                 keep_open: false,
             })),
             (Some(missing), stale) => Some(self.plan_arrival(ino, &missing, stale.as_ref())),
@@ -433,7 +439,6 @@ impl Planner<'_> {
             // A file with several names waits there already: rename(2) between two names of one file does nothing.
             return Some(act(Action::Remove {
                 at: from,
-                dir: false,
                 keep_open: false,
             }));
         }

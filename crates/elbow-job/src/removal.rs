@@ -91,7 +91,7 @@ struct Removal<'a> {
     tally: &'a Tally,
     queue: Mutex<Queue>,
     changed: Condvar,
-    /// Most threads.
+    /// At most this many threads at a time.
     threads: usize,
 }
 

@@ -199,9 +199,9 @@ pub enum JobError {
     /// A call on the staging area or the directory itself failed.
     #[error("{tried} {}: {errno}{}", path.display(), advice(*errno))]
     Storage {
-        /// What was tried.
+        /// What was tried, so that the path can follow: `reading the attributes of`.
         tried: &'static str,
-        /// On what.
+        /// What it was tried on: the directory of the job, or something below it.
         path: PathBuf,
         /// What the storage answered.
         errno: Errno,
@@ -217,7 +217,7 @@ pub enum JobError {
     /// A commit record or manifest could not be read.
     #[error("{}: {found}; nothing was changed", path.display())]
     Damaged {
-        /// The file.
+        /// The record or manifest, below the directory of the job.
         path: PathBuf,
         /// What was found in it.
         found: String,
@@ -327,7 +327,7 @@ pub enum ChangeKind {
 pub struct Progress {
     /// What it is doing.
     pub phase: Phase,
-    /// Its numbers.
+    /// The numbers of the job at this moment.
     pub counts: Counts,
     /// How much is done of a phase that goes through a list; nothing of nothing in the others.
     pub steps: Steps,
@@ -336,11 +336,11 @@ pub struct Progress {
 /// Part of a list of steps, some of which copy bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Steps {
-    /// Steps done.
+    /// Steps that are done by now.
     pub done: u64,
     /// All steps, as far as they are known; never fewer than are done.
     pub total: u64,
-    /// Bytes copied.
+    /// Bytes that are copied by now, of those that the steps copy.
     pub bytes_done: u64,
     /// All bytes to be copied.
     pub bytes_total: u64,
@@ -371,9 +371,9 @@ pub enum Phase {
 pub struct Recovered {
     /// Its staging directory's name.
     pub job: String,
-    /// What was done.
+    /// What has become of it.
     pub action: RecoverAction,
-    /// Its command.
+    /// The command that it ran, with its arguments; empty where no manifest tells.
     pub command: Vec<OsString>,
     /// A sentence for people.
     pub message: String,

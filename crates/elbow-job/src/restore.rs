@@ -45,13 +45,13 @@ const KNOWN_MAX: usize = 256;
 /// A job of which a part, or all, was saved outside of its directory.
 #[derive(Clone, Debug)]
 pub struct SavedJob {
-    /// Where.
+    /// The directory that holds what was saved of it.
     pub path: PathBuf,
     /// Its staging directory's name.
     pub job: OsString,
     /// The directory that it was run on, as it was named then.
     pub directory: PathBuf,
-    /// Its command.
+    /// The command that it ran, with its arguments.
     pub command: Vec<OsString>,
     /// Bytes that were saved.
     pub bytes: u64,

@@ -42,7 +42,7 @@ pub enum JobState {
 pub struct Left {
     /// Its staging directory's name.
     pub job: String,
-    /// How it is.
+    /// Whether it lives, and how far it had come if not.
     pub state: JobState,
     /// All that it made is there, and [`resume`](crate::resume()) goes on with it.
     pub is_whole: bool,
@@ -50,7 +50,7 @@ pub struct Left {
     pub host: Option<String>,
     /// Its process there.
     pub pid: Option<u32>,
-    /// Its command.
+    /// The command that it ran, with its arguments; empty where no manifest tells.
     pub command: Vec<OsString>,
     /// When it was started, in seconds since 1970.
     pub started_unix_seconds: Option<u64>,
