@@ -11,7 +11,7 @@ use syn::Attribute;
 
 use crate::workspace::Workspace;
 
-pub(crate) use imports::circles;
+pub(crate) use imports::{Circle, circles};
 
 /// Crates that stand beside the product.
 const BESIDE: [&str; 2] = ["elbow-testkit", "xtask"];

@@ -3,6 +3,7 @@
 //! Each rule is a module with a pure function from what it looks at to *findings*: lines that say where, what
 //! is wrong and what to do. All rules run, all findings are printed, and one finding fails the task.
 
+mod circles;
 mod floors;
 mod links;
 mod manifests;
@@ -20,6 +21,7 @@ pub(crate) fn run(workspace: &Workspace) -> Result<()> {
         let manifest = std::fs::read_to_string(&member.manifest_path)?;
         findings.extend(manifests::check(&member.name, &manifest));
     }
+    findings.extend(circles::check(workspace)?);
     findings.extend(sources::check(workspace)?);
     findings.extend(promises::check(workspace)?);
     findings.extend(links::check(workspace)?);

@@ -1,0 +1,234 @@
+//! Modules of a crate do not name each other in a loop: none can be read, or moved, without the others.
+
+use anyhow::Result;
+
+use crate::structure::{self, Circle};
+use crate::workspace::Workspace;
+
+/// A circle that stays: its crate, its modules in their order, and why.
+type Stays = (&'static str, &'static [&'static str], &'static str);
+
+/// Each is a debt, or one thing in several files.
+const STAY: [Stays; 16] = [
+    (
+        "elbow-disk",
+        &["drive::description", "drive::mechanics", "drive"],
+        "a drive is made from its description, and turns by its mechanics",
+    ),
+    (
+        "elbow-disk",
+        &["trace::blktrace", "trace::csv", "trace::disksim", "trace::fio", "trace"],
+        "each format reads into the records of the module that chooses a format",
+    ),
+    (
+        "elbow-disk",
+        &["workload::run", "workload::summary"],
+        "a run is summed up as it goes",
+    ),
+    (
+        "elbow-file",
+        &[
+            "blocks",
+            "extents",
+            "real",
+            "zero::appended",
+            "zero::freeing",
+            "zero::quick",
+            "zero",
+        ],
+        "zeroing is tried in ways that fall back on each other",
+    ),
+    (
+        "elbow-file",
+        &["nature", "storage"],
+        "a storage tells its nature, which is told of a handle",
+    ),
+    (
+        "elbow-ranges",
+        &[
+            "blocks::runs",
+            "blocks",
+            "error",
+            "ranges",
+            "strided::canonical",
+            "strided::walk",
+            "strided",
+        ],
+        "patterns, bitmaps and lists of ranges are made into each other",
+    ),
+    (
+        "elbow-extmem",
+        &["pager::faults", "pager::resident", "pager"],
+        "a fault is of the pager that resolves it",
+    ),
+    (
+        "elbow-extmem",
+        &[
+            "store::bitmap",
+            "store::error",
+            "store::release",
+            "store::transfer",
+            "store",
+        ],
+        "the parts of a store name its blocks, and it its parts",
+    ),
+    (
+        "elbow-job",
+        &[
+            "abilities",
+            "api",
+            "commit::apply",
+            "commit::check",
+            "commit::content",
+            "commit::draft",
+            "commit::keep",
+            "commit::late",
+            "commit",
+            "commit::prepare",
+            "commit::record",
+            "commit::saved",
+            "commit::server",
+            "commit::tree",
+            "commit::turn",
+            "commit::undo",
+            "commit::waiting",
+            "commit::watch",
+            "complete",
+            "execute",
+            "fetch",
+            "graph",
+            "job",
+            "kept",
+            "manners",
+            "meter",
+            "model::attributes",
+            "model::checks",
+            "model::content",
+            "model::inherit",
+            "model::inodes::inode",
+            "model::inodes::install",
+            "model::inodes",
+            "model",
+            "model::names",
+            "model::rare",
+            "model::reserve",
+            "model::traits",
+            "plan",
+            "pool",
+            "prelist",
+            "recover",
+            "removal",
+            "report",
+            "resume",
+            "routes",
+            "shared",
+            "whose",
+        ],
+        "to be untied: what the commit and the handle share of `job`, `shared`, `report` and `removal` is to move below both",
+    ),
+    (
+        "elbow-mount",
+        &["dispatch", "prefetch"],
+        "reading in advance asks the storage as requests do, and requests say what is to be read",
+    ),
+    (
+        "elbow-study",
+        &[
+            "range_writes::choices",
+            "range_writes::disk",
+            "range_writes",
+            "range_writes::small_files",
+            "range_writes::traces",
+        ],
+        "the figures use the disks and policies that the module above chooses",
+    ),
+    (
+        "elbow-fcntl",
+        &["descriptions", "locks", "process", "reader", "session"],
+        "to be untied: session, state, reader, connect, locks and descriptions, inherit, entry",
+    ),
+    (
+        "elbow-mpi",
+        &["files", "hdf5", "presence", "shadow", "sieving", "transfer"],
+        "to be untied: a file is moved by transfers, which look at the file",
+    ),
+    (
+        "elbow-mpi",
+        &["inspect::array", "inspect"],
+        "an array is one of the shapes that the module above tells apart",
+    ),
+    (
+        "elbow-mpi",
+        &["sieve", "speed"],
+        "the sieve is chosen by its speed, which is measured by moving",
+    ),
+    (
+        "elbow-python",
+        &["hold", "own", "pending"],
+        "a hold that waits is pending, and is its owner's at work",
+    ),
+];
+
+/// The findings about circles that are not known, and about known ones that have gone.
+pub(super) fn check(workspace: &Workspace) -> Result<Vec<String>> {
+    let sources = structure::read(workspace)?;
+    let circles = sources.iter().flat_map(|sources| {
+        let circles = structure::circles(sources).into_iter();
+        circles.map(|circle| (&*sources.name, circle))
+    });
+    Ok(findings(circles, &STAY))
+}
+
+fn findings<'a>(circles: impl Iterator<Item = (&'a str, Circle)>, stay: &[Stays]) -> Vec<String> {
+    let mut known: Vec<&Stays> = stay.iter().collect();
+    let mut findings = Vec::new();
+    for (name, circle) in circles {
+        let is_it = |stays: &&Stays| stays.0 == name && circle.modules == *stays.1;
+        match known.iter().position(is_it) {
+            Some(at) => drop(known.swap_remove(at)),
+            None => findings.push(format!(
+                "{name}: {} name each other: {}",
+                circle.modules.join(", "),
+                circle.arrows.join("; ")
+            )),
+        }
+    }
+    findings.extend(known.into_iter().map(|(name, modules, _)| {
+        format!(
+            "{name}: {} are no circle any more; take them out of xtask/src/tidy/circles.rs",
+            modules.join(", ")
+        )
+    }));
+    findings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KNOWN: [Stays; 1] = [("elbow-job", &["a", "b"], "of a test")];
+
+    fn circle(modules: &[&str]) -> Circle {
+        Circle {
+            modules: modules.iter().map(|name| (*name).to_owned()).collect(),
+            arrows: vec!["a -> b: B".to_owned(), "b -> a: A".to_owned()],
+        }
+    }
+
+    #[test]
+    fn known_circles_pass_in_their_crate_alone() {
+        let found = |name: &'static str| findings([(name, circle(&["a", "b"]))].into_iter(), &KNOWN);
+        assert_eq!(found("elbow-job"), Vec::<String>::new());
+        let elsewhere = found("elbow-file");
+        assert_eq!(elsewhere[0], "elbow-file: a, b name each other: a -> b: B; b -> a: A");
+        assert!(elsewhere[1].starts_with("elbow-job: a, b are no circle any more"));
+    }
+
+    #[test]
+    fn who_joins_a_known_circle_is_found() {
+        assert_eq!(
+            findings([("elbow-job", circle(&["a", "b", "c"]))].into_iter(), &KNOWN).len(),
+            2
+        );
+    }
+}
