@@ -60,8 +60,14 @@ impl Mapped {
     fn before_end(&self, address: *mut u8, length: usize) -> Said<usize> {
         let at = self.offset + (address.addr() - self.start.addr()) as u64;
         let end = sys::fstat(&self.file)?.st_size.cast_unsigned();
-        let is_in_page = end > at && end < at + length as u64;
-        Ok(if is_in_page { (end - at) as usize } else { length })
+        let page = at - at % PAGE_BYTES as u64;
+        // The piece may lie behind the end altogether.
+        let is_last_page = end > page && end < at + length as u64;
+        Ok(if is_last_page {
+            end.saturating_sub(at) as usize
+        } else {
+            length
+        })
     }
 }
 
