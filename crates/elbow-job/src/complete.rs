@@ -33,7 +33,8 @@ pub(crate) struct Done {
 }
 
 impl Model {
-    /// An action on an object succeeded. The object stays `Work::Running` until it is planned again.
+    /// An action on an object succeeded. The object stays [`Work::Running`](crate::model::Work::Running) until it is
+    /// planned again.
     pub(crate) fn complete(&mut self, ino: Ino, action: &Action, done: Done) {
         self.counts.storage_calls += done.calls;
         for (side, handle) in done.directories {

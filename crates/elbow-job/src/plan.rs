@@ -333,7 +333,8 @@ impl Planner<'_> {
             return plan;
         }
         if self.traits.modes().is_none() && self.inodes.at(ino).kind != Kind::Symlink {
-            // `creation_mode` compares with what the storage gives: it has to be known what the storage cuts. The root tries that.
+            // `creation_mode` compares with what the storage gives: it has to be known what the storage cuts. The root
+            // tries that.
             self.traits.want_modes();
             return Plan::Blocked(Ino::ROOT);
         }
@@ -408,7 +409,8 @@ impl Planner<'_> {
         self.plan_occupant(ino, occupant, key, may_clobber)
     }
 
-    /// Something else has the name that `ino` is to have: it goes by being replaced, by itself, or out of the way; `None`: it is replaced.
+    /// Something else has the name that `ino` is to have: it goes by being replaced, by itself, or out of the way;
+    /// `None`: it is replaced.
     fn plan_occupant(&mut self, ino: Ino, occupant: Ino, key: &EntryKey, may_clobber: bool) -> Step {
         let other = self.inodes.at(occupant);
         // It may be about to leave, and its next state is not known before that.
@@ -429,7 +431,8 @@ impl Planner<'_> {
         if is_dead && is_empty {
             return Some(Plan::Blocked(occupant));
         }
-        // It waits for something else, which may be `ino` itself (two names that are exchanged): so it is moved on its behalf.
+        // It waits for something else, which may be `ino` itself (two names that are exchanged): so it is moved on its
+        // behalf.
         let limbo = self.limbo(key.dir, occupant);
         if let Some(holder) = self.holder(&limbo, ino) {
             return Some(Plan::Blocked(holder));
@@ -477,7 +480,8 @@ impl Planner<'_> {
         found
     }
 
-    /// More may be written before it is closed, and goes with it then: unless there is much of it already, or it is wanted at once.
+    /// More may be written before it is closed, and goes with it then: unless there is much of it already, or it is
+    /// wanted at once.
     fn should_park(&self, inode: &Inode) -> bool {
         let eager = self.config.publish == Publish::Eager;
         let little = inode

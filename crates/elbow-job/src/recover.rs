@@ -541,7 +541,8 @@ impl<'a> Recovery<'a> {
                         continue;
                     }
                     let is_ending = matches!(attempt, Attempt::Locked) && is_bare(self.storage, own)?;
-                    // Between the look and the lock its name may have changed: what was found counts only if it is still so.
+                    // Between the look and the lock its name may have changed: what was found counts only if it is
+                    // still so.
                     let is_over = is_ending && may_change;
                     if !is_over && (is_last || look_at(self.storage, own)? == found) {
                         return Ok(Some((found, attempt)));

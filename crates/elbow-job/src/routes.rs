@@ -6,7 +6,8 @@
 //!   of the root             `new` in the job's own directory
 //! ```
 //!
-//! A way begins at the nearest directory that is open: so it stays right while directories above are moved, and is short.
+//! A way begins at the nearest directory that is open: so it stays right while directories above are moved, and is
+//! short.
 
 use std::ffi::OsStr;
 

@@ -78,8 +78,8 @@ fn create_all(job: &Job) {
     }
 }
 
-/// Threads of a job end a moment after it, and what they share is freed by the last of them: on a busy machine in the middle of the next
-/// measurement, which then found 39 bytes per object.
+/// Threads of a job end a moment after it, and what they share is freed by the last of them: on a busy machine in the
+/// middle of the next measurement, which then found 39 bytes per object.
 fn wait_for_threads() {
     loop {
         let before = LIVE_BYTES.load(Ordering::Relaxed);

@@ -1,13 +1,13 @@
 //! Kernel requests in, operations of the job out. No policy.
 //!
-//! One thread (fuser's) reads requests and answers all that the model can answer at once, which is nearly
-//! everything; more reader threads measured slower. What has to ask the storage first ([`OpError::NeedsStorage`]) is handed
-//! to a pool of threads that may block, which asks, tries again and replies. Writers that wait for room have a
-//! pool of their own, so that they never hold up a reader.
+//! One thread (fuser's) reads requests and answers all that the model can answer at once, which is nearly everything;
+//! more reader threads measured slower. What has to ask the storage first ([`OpError::NeedsStorage`]) is handed to a
+//! pool of threads that may block, which asks, tries again and replies. Writers that wait for room have a pool of their
+//! own, so that they never hold up a reader.
 //!
 //! ```text
 //!   request ──> op(job) ──> Ok / Errno ──────────────────────────> reply
-//!                  └─> Wait(fetch) ──> pool: job.fetch ──> op(job) ... ──> reply
+//!                  └─> NeedsStorage(fetch) ──> pool: job.fetch ──> op(job) ... ──> reply
 //! ```
 //!
 //! The kernel may remember names, missing names, attributes, link targets and data for ever: every change of the

@@ -228,11 +228,13 @@ impl<'a> Apply<'a> {
         }
         if !record.departures.is_empty() && !departed {
             self.depart()?;
-            // From here on what has an old name is new: who goes on after a death must not take it for what is still to depart.
+            // From here on what has an old name is new: who goes on after a death must not take it for what is still to
+            // depart.
             self.mark(DEPARTED)?;
         }
         let late = Immovable::of(self).late()?;
-        // Names before contents: as long as a name may be refused, nothing has been overwritten that would have to be put back.
+        // Names before contents: as long as a name may be refused, nothing has been overwritten that would have to be
+        // put back.
         self.place(|placement| !late.has(&placement.to))?;
         self.link_all(|to| !late.has(to))?;
         if record.changes_old_objects() {
@@ -840,7 +842,8 @@ impl<'a> Apply<'a> {
             times: None,
             ..attrs.clone()
         };
-        // Mode and times apart: others' objects refuse them, and that need not be the end. The order is that of `set_all`.
+        // Mode and times apart: others' objects refuse them, and that need not be the end. The order is that of
+        // `set_all`.
         set_attributes(self.storage(), &dir, &name, &owner_and_xattrs)?;
         if let Some(mode) = attrs.mode {
             self.set_mode(&dir, &name, mode)?;

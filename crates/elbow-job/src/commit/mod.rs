@@ -191,7 +191,8 @@ impl Job {
                 }
             }
         }
-        // close(2) may tell only now of what was lost, so it comes last, and what was lost is not worth saving the rest.
+        // close(2) may tell only now of what was lost, so it comes last, and what was lost is not worth saving the
+        // rest.
         let may_save = is_in_hand && keep != Keep::Nothing && !self.shared.options.save.is_empty();
         if may_save && !self.shared.close_rest() {
             match self.shared.save(&cause, rest.is_some(), progress) {
@@ -303,7 +304,8 @@ impl Shared {
     /// nothing if there is nothing to be done. With `keeps`, what is taken back again is kept.
     fn stage(self: &Arc<Self>, keeps: bool, progress: &mut Hook<'_>) -> Result<Option<(Rest, Handle)>, Refused> {
         let drained = match self.drain(progress) {
-            // A disk that was full may have room by now. Where the storage has lost something, more would be stored for nothing.
+            // A disk that was full may have room by now. Where the storage has lost something, more would be stored for
+            // nothing.
             Err(cause) if keeps && cause.may_pass() && !self.close_rest() => self.drain_again(cause, progress),
             drained => drained,
         };

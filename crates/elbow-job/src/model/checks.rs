@@ -1,7 +1,7 @@
 //! What keeps an object from being changed, beside permissions, which the kernel checks.
 //!
-//! Attributes of chattr(1), read-only subvolumes, boundaries of devices, a file's most names. Each is answered as the storage
-//! would answer, or says what has to be fetched first.
+//! Attributes of chattr(1), read-only subvolumes, boundaries of devices, a file's most names. Each is answered as the
+//! storage would answer, or says what has to be fetched first.
 
 use elbow_file::{Errno, Protection};
 

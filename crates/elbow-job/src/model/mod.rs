@@ -1,9 +1,9 @@
 //! The namespace model: what the tree will be once all queued operations are done.
 //!
 //! Pure bookkeeping. Every operation is answered from here at once or says what has to be fetched first
-//! ([`OpError::NeedsStorage`](crate::api::OpError::NeedsStorage)); nothing here calls the storage, reads a clock or starts a thread. The same inodes carry
-//! what is *desired* (names, attributes, content) and what is *placed* (what the storage has by now); the
-//! graph ([`crate::graph`]) is the difference of the two.
+//! ([`OpError::NeedsStorage`](crate::OpError::NeedsStorage)); nothing here calls the storage, reads a clock or
+//! starts a thread. The same inodes carry what is *desired* (names, attributes, content) and what is *placed* (what
+//! the storage has by now); the graph ([`crate::graph`]) is the difference of the two.
 //!
 //! ```text
 //!   desired:   entries of directories, attributes, sizes, dirty pieces      <- operations

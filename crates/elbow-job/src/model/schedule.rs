@@ -6,8 +6,8 @@
 //!                          +---- waits for <----+
 //! ```
 //!
-//! Invariants: an object whose work is not idle is in the queue, waits for a slot to be created in, waits for another or is under way, each
-//! once; [`Graph`] counts them.
+//! Invariants: an object whose work is not idle is in the queue, waits for a slot to be created in, waits for another
+//! or is under way, each once; [`Graph`] counts them.
 //!
 //! Not here: what is to be done of it then ([`crate::plan`]).
 

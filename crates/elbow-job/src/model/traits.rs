@@ -5,8 +5,8 @@
 //!   learn..., note...       what a trial on the storage gave
 //! ```
 //!
-//! Invariants: what was learned holds for the whole job, so that the same operation gets the same answer at its beginning
-//! and at its end; nothing is refused because of what is not known.
+//! Invariants: what was learned holds for the whole job, so that the same operation gets the same answer at its
+//! beginning and at its end; nothing is refused because of what is not known.
 //!
 //! Not here: the trials themselves ([`crate::abilities`], [`crate::manners`]), and room ([`super::SpaceLedger`]).
 

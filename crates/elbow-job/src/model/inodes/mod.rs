@@ -8,8 +8,8 @@
 //! ```
 //!
 //! Invariants: every name in `Inode::names` is an entry of its parent and the other way round; every name in
-//! `Inode::placed` is in `Dir::placed` of its container and the other way round; the base of an old directory (its names
-//! before the job) is its entries that are at their original place plus `gone`; no number is used twice; as many
+//! `Inode::placed` is in `Dir::placed` of its container and the other way round; the base of an old directory (its
+//! names before the job) is its entries that are at their original place plus `gone`; no number is used twice; as many
 //! descriptors of directories are kept as `kept_handles` says. They hold because only this module and those below it
 //! write these fields: [`Inodes::add_name`], [`Inodes::remove_name`], [`Inodes::place`], [`Inodes::unplace`] and what
 //! installs what was found on the storage.
