@@ -20,7 +20,7 @@ use rustix::fs as f;
 
 use crate::model::{ACCESS_ACL, DEFAULT_ACL};
 use crate::options::Publish;
-use crate::{Caller, Ino, Job, Options, Outcome, SetAttr, XattrMode};
+use crate::{Caller, Ino, Job, Options, Outcome, SetAttr, SetIds, XattrMode};
 
 #[allow(dead_code)] // what other tests need of it
 #[path = "../../elbow-file/tests/disk/mod.rs"]
@@ -264,13 +264,20 @@ fn in_job(job: &Job, op: &Op) -> Gave {
                 ..SetAttr::default()
             },
         ),
-        Op::Chgrp(x, gid) => set(
-            x,
-            SetAttr {
-                gid: Some(*gid),
-                ..SetAttr::default()
-            },
-        ),
+        Op::Chgrp(x, gid) => {
+            // What a change of owner takes is for who asks the job to say, as the front end does.
+            let mode = object(x)?.mode;
+            let goes = mode & 0o4000 != 0 || mode & 0o2010 == 0o2010;
+            let set_ids = if goes { SetIds::Go } else { SetIds::Stay };
+            set(
+                x,
+                SetAttr {
+                    gid: Some(*gid),
+                    set_ids,
+                    ..SetAttr::default()
+                },
+            )
+        }
         Op::Acl(x, key, value) => {
             let (ino, key) = (no_link(x)?, OsStr::new(key));
             match value {
