@@ -22,7 +22,7 @@ BUILT := -p elbow -p elbow-mpi -p elbow-fcntl -p elbow-c -p elbow-c-lock
 INSTALLED := $(ELBOW) $(TARGET)/release/libelbow_mpi.so $(TARGET)/release/libelbow_fcntl.so \
     $(LIBBA)/libba.so $(LIBBA)/libba.a $(LIBLOCK)/libelbow_lock_c.so $(LIBLOCK)/libelbow_lock_c.a
 
-.PHONY: help build demo test bare soak fire-locks fuzz bench-run bench-sort bench-locks bench-mpi bench-disk figures-holes fmt install install-debug install-libba install-liblock clean
+.PHONY: help build demo test bare soak fire-locks fuzz docs bench-run bench-sort bench-locks bench-mpi bench-disk figures-holes fmt install install-debug install-libba install-liblock clean
 
 help: ## list these targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## */\t/' | expand -t 12
@@ -56,6 +56,15 @@ fuzz: ## search for bytes that break a decoder, a minute per target; needs night
 	cd fuzz && for target in $$(cargo +nightly fuzz list); do \
 	    cargo +nightly fuzz run $$target -- -max_total_time=60 -max_len=400 -rss_limit_mb=1024 || exit 1; \
 	done
+
+# Laid out as the repository is, so that links between pages hold.
+docs: ## the manual as one book, in target/book/html
+	@scripts/setup.sh docs
+	rm -rf $(TARGET)/book && mkdir -p $(TARGET)/book/src
+	git ls-files '*.md' docs | xargs cp --parents --target-directory $(TARGET)/book/src
+	sed -e 's#](\.\./#](#' -e 's#](\(src\|design\)/#](docs/\1/#' docs/SUMMARY.md > $(TARGET)/book/src/SUMMARY.md
+	cp docs/book.toml $(TARGET)/book
+	mdbook build $(TARGET)/book
 
 bench-run: build ## all measurements of the README; results in bench/out
 	@scripts/setup.sh bench

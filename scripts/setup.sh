@@ -240,6 +240,13 @@ need_cargo_deny() {
     CARGO_PROFILE_DEV_DEBUG=0 cargo install --quiet --locked --debug cargo-deny </dev/null
 }
 
+# Makes a book of the pages in docs/.
+need_mdbook() {
+    mdbook --version >/dev/null 2>&1 && return 0
+    say 'cargo install mdbook (some minutes, once)'
+    CARGO_PROFILE_DEV_DEBUG=0 cargo install --quiet --locked --debug mdbook </dev/null
+}
+
 # The source of GNU hello, a small real package to configure, make and check inside a job.
 need_hello() {
     [ -d "$fixtures" ] && find "$fixtures" -name 'hello_*.orig.tar.gz' | grep -q . && return 0
@@ -311,8 +318,12 @@ need_mpi_of_pypi() {
 stage=${1:-build}
 case $stage in
 build | demo | bench | test | soak) ;;
+docs)
+    need_mdbook
+    exit
+    ;;
 *)
-    say "usage: scripts/setup.sh [build|demo|bench|test|soak]"
+    say "usage: scripts/setup.sh [build|demo|bench|test|soak|docs]"
     exit 2
     ;;
 esac

@@ -3,6 +3,7 @@
 //! Each rule is a module with a pure function from what it looks at to *findings*: lines that say where, what
 //! is wrong and what to do. All rules run, all findings are printed, and one finding fails the task.
 
+mod book;
 mod circles;
 mod floors;
 mod links;
@@ -22,6 +23,7 @@ pub(crate) fn run(workspace: &Workspace) -> Result<()> {
         findings.extend(manifests::check(&member.name, &manifest));
     }
     findings.extend(circles::check(workspace)?);
+    findings.extend(book::check(workspace)?);
     findings.extend(sources::check(workspace)?);
     findings.extend(promises::check(workspace)?);
     findings.extend(links::check(workspace)?);
