@@ -61,7 +61,7 @@ fuzz: ## search for bytes that break a decoder, a minute per target; needs night
 docs: ## the manual as one book, in target/book/html
 	@scripts/setup.sh docs
 	rm -rf $(TARGET)/book && mkdir -p $(TARGET)/book/src
-	git ls-files '*.md' docs | xargs cp --parents --target-directory $(TARGET)/book/src
+	git ls-files '*.md' 'LICENSE-*' docs | xargs cp --parents --target-directory $(TARGET)/book/src
 	sed -e 's#](\.\./#](#' -e 's#](\(src\|design\)/#](docs/\1/#' docs/SUMMARY.md > $(TARGET)/book/src/SUMMARY.md
 	cp docs/book.toml $(TARGET)/book
 	mdbook build $(TARGET)/book
