@@ -278,6 +278,7 @@ impl Service {
         let mut actions = Vec::new();
         shard.handle_knowing(now, member.id, request, known, &mut actions);
         let (suspects, deadline) = self.end_step(&shard, Some(member), actions);
+        drop(shard); // A search for a deadlock locks all of them.
         self.arm(deadline);
         self.break_deadlocks(&suspects);
         None
