@@ -234,6 +234,13 @@ impl Case {
         has_set && self.steps.iter().any(|step| gives(&step.call))
     }
 
+    /// Whether somebody makes a directory that its owner may not fill, where an old one gives set-group-id to what is made in it.
+    pub fn makes_closed_dirs_in_set_group_ids(&self) -> bool {
+        let gives = |old: &Old| matches!(old, Old::Dir { mode, .. } if mode.0 & 0o2000 != 0);
+        let makes = |call: &Call| matches!(call, Call::Mkdir { mode, .. } if mode.0 & 0o700 != 0o700);
+        self.old.iter().any(gives) && self.steps.iter().any(|step| makes(&step.call))
+    }
+
     /// Whether somebody sets a trusted attribute.
     pub fn sets_trusted(&self) -> bool {
         self.steps.iter().any(|step| match &step.call {

@@ -22,7 +22,7 @@ pub struct Known {
 }
 
 /// What SEMANTICS.md says under "Limits": storage, signature, and the beginning of what it says there.
-const LIMITS: [(&str, &str, &str); 141] = [
+const LIMITS: [(&str, &str, &str); 142] = [
     ("*", "answer *chown E*/EINVAL (user)", GROUPS),
     ("*", "answer *chown ok/EINVAL (user)", GROUPS),
     ("*", "answer setacl */EINVAL (user)", GROUPS),
@@ -62,6 +62,7 @@ const LIMITS: [(&str, &str, &str); 141] = [
     ("*", "answer fallocate ok/EOPNOTSUPP*", SHIFTED_RANGES),
     ("*", "answer rmdir ENOTEMPTY/EACCES (user)", CLOSED_DIRS),
     ("*", "answer rmdir ok/EACCES (user)", CLOSED_DIRS),
+    ("*", "wrong-after-0 after dir mode (closed in groups)", CLOSED_DIRS),
     ("btrfs", "seen-inside inside file mode (punches)", HOLES_OF_NOTHING),
     ("btrfs", "wrong-after-0 after file mode (punches)", HOLES_OF_NOTHING),
     ("btrfs", "answer *stat ok/ok mtime (punches)", HOLES_OF_NOTHING),
@@ -284,7 +285,7 @@ const CLOSED: &str = "(user, closed)";
 type OfCase = fn(&Case) -> bool;
 
 /// Those of what is known only of cases of which something is so.
-const OF_CASES: [(&str, OfCase); 22] = [
+const OF_CASES: [(&str, OfCase); 23] = [
     (" (links)", Case::sets_links),
     (" (empties)", Case::empties),
     (" (umask)", Case::sets_umask),
@@ -298,6 +299,7 @@ const OF_CASES: [(&str, OfCase); 22] = [
     (" (taken directories)", Case::takes_dirs),
     (" (owners of links)", Case::sets_owners_of_links),
     (" (new groups)", Case::links_in_new_groups),
+    (" (closed in groups)", Case::makes_closed_dirs_in_set_group_ids),
     (" (rights)", Case::sets_rights_in_set_group_ids),
     (" (trusted)", Case::sets_trusted),
     (" (unreadable)", Case::has_unreadable_dirs),
