@@ -1,4 +1,4 @@
-//! libelbow_lock: the lock client for programs in C (floor 4).
+//! libelbow_lock: the lock client for programs in C (floor 5).
 //!
 //! `include/elbow_lock.h` declares its functions and `man/elbow_lock.3` describes them; a test keeps both equal to this
 //! file. The contract is that of system calls: -1 (or a null pointer) and `errno` say that a call failed, and nothing else

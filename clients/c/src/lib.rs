@@ -1,4 +1,4 @@
-//! libba: the block store for programs in C (floor 4).
+//! libba: the block store for programs in C (floor 5).
 //!
 //! The six functions of Vengroff & Kotz, *A Holesome File System*, section 4, and what a store needs beside them: open,
 //! sync, close and the last error in words. `include/ba.h` declares them and `man/ba.3` describes them; a test keeps

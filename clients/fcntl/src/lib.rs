@@ -1,4 +1,4 @@
-//! libelbow_fcntl (floor 4): to be preloaded, so that the locks of a program that knows nothing of it go to a lock service.
+//! libelbow_fcntl (floor 5): to be preloaded, so that the locks of a program that knows nothing of it go to a lock service.
 //!
 //! ```text
 //!   program --- fcntl, lockf, flock ---> entry --- range, file ---> process: who holds what here

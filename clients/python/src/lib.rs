@@ -1,4 +1,4 @@
-//! The Rust half of the Python package `elbowroom` (floor 4): sessions, holds and footprints for `python/elbowroom`, and the
+//! The Rust half of the Python package `elbowroom` (floor 5): sessions, holds and footprints for `python/elbowroom`, and the
 //! simulated disk ([`disk`]), which needs no service.
 //!
 //! ```text

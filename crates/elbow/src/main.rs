@@ -1,4 +1,4 @@
-//! The command `elbow` (floor 4): one file per subcommand.
+//! The command `elbow` (floor 5): one file per subcommand.
 //!
 //! ```text
 //!   cli       what can be asked for          run, mount     begin jobs, mount them, end them
