@@ -172,13 +172,6 @@ impl Job {
         open.map(|(ino, inode)| (ino, inode.visible_ino)).collect()
     }
 
-    /// Whether somebody has an object open for writing.
-    #[must_use]
-    pub fn is_open_for_writing(&self, ino: Ino) -> bool {
-        let state = self.shared.state.lock();
-        state.model.inodes.get(ino).is_ok_and(|inode| inode.write_opens > 0)
-    }
-
     /// Creates a regular file and opens it for writing; one reference.
     ///
     /// # Errors

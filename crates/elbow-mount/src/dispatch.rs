@@ -9,6 +9,7 @@ use fuser::{INodeNo, Notifier};
 
 use crate::caller::Who;
 use crate::last_files::LastFiles;
+use crate::mappable::MappableFiles;
 use crate::nodes::Nodes;
 use crate::open_dirs::{OpenDirs, Snapshot};
 use crate::options::FrontOptions;
@@ -37,6 +38,7 @@ pub(crate) struct FrontCore {
     pub(crate) openers: LastFiles,
     /// Of which it has taken the capabilities.
     pub(crate) takers: LastFiles,
+    pub(crate) mappable: MappableFiles,
     /// Asks the kernel for what it keeps; there is one as soon as the mount is served.
     pub(crate) notifier: OnceLock<Notifier>,
     asking: Pool,
@@ -80,6 +82,7 @@ impl FrontCore {
             options,
             openers: LastFiles::default(),
             takers: LastFiles::default(),
+            mappable: MappableFiles::default(),
             notifier: OnceLock::new(),
             asking: Pool::new("elbow-ask", ASKING_THREADS_MAX),
             room: Pool::new("elbow-room", ROOM_THREADS_MAX),
@@ -168,7 +171,7 @@ impl FrontCore {
     /// Looks for data or holes where the storage or the kernel has to be asked; blocks.
     pub(crate) fn seek_blocking(&self, node: INodeNo, offset: u64, seek: Seek) -> Result<u64, Errno> {
         let ino = self.nodes.ino(node);
-        if self.job.is_open_for_writing(ino) {
+        if self.mappable.has(ino) {
             self.fetch_mapped(node);
         }
         match self.job.seek(ino, offset, seek) {

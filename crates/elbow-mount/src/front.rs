@@ -154,9 +154,13 @@ fn rename_mode(flags: RenameFlags) -> Option<RenameMode> {
     }
 }
 
-/// A file handle remembers only whether it may write.
-fn handle_of(write: bool) -> FileHandle {
-    FileHandle(u64::from(write))
+/// A file handle remembers only what it may do.
+fn handle_of(mode: OpenAccMode) -> FileHandle {
+    FileHandle(match mode {
+        OpenAccMode::O_RDONLY => 0,
+        OpenAccMode::O_WRONLY => 1,
+        OpenAccMode::O_RDWR => 2,
+    })
 }
 
 impl Filesystem for Front {
@@ -205,7 +209,7 @@ impl Filesystem for Front {
         _flags: Option<BsdFileFlags>,
         reply: ReplyAttr,
     ) {
-        let (ino, who) = (self.ino(ino), Who::of(request));
+        let (node, ino, who) = (ino, self.ino(ino), Who::of(request));
         let set = SetAttr {
             mode: mode.map(|mode| mode & 0o7777),
             uid,
@@ -219,6 +223,16 @@ impl Filesystem for Front {
         // Another one comes before a write that takes capabilities.
         let to_nobody = is_nothing(&set) && !self.core.takers.is_last(request.pid(), ino);
         let op = move |core: &FrontCore| core.setattr(ino, &set, who, to_nobody);
+        // What was written through a map before is stored before: later it would change the time that is set here. (Never with a size: until that
+        // is answered, the kernel holds all writes to the file back.)
+        if set.mtime.is_some() && set.size.is_none() && self.core.mappable.has(ino) {
+            let core = self.core.clone();
+            self.core.run(move || {
+                core.fetch_mapped(node);
+                answer(&core, op, |core, answer| reply::attr(core, reply, answer));
+            });
+            return;
+        }
         self.ask(op, |core, answer| reply::attr(core, reply, answer));
     }
 
@@ -308,11 +322,13 @@ impl Filesystem for Front {
     fn open(&self, request: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
         let ino = self.ino(ino);
         self.core.openers.note(request.pid(), ino);
-        let write = flags.acc_mode() != OpenAccMode::O_RDONLY;
+        let mode = flags.acc_mode();
+        let write = mode != OpenAccMode::O_RDONLY;
         let op = move |core: &FrontCore| core.job.open(ino, write, false);
         self.ask(op, move |core, answer| match answer {
             Ok(()) => {
-                reply.opened(handle_of(write), FILE_FLAGS);
+                core.mappable.opened(ino, mode);
+                reply.opened(handle_of(mode), FILE_FLAGS);
                 if !write {
                     core.read_siblings(ino);
                 }
@@ -397,7 +413,10 @@ impl Filesystem for Front {
     ) {
         let ino = self.ino(ino);
         self.core.openers.forget(ino);
-        self.core.job.release(ino, handle == handle_of(true));
+        if handle == handle_of(OpenAccMode::O_RDWR) {
+            self.core.mappable.closed(ino);
+        }
+        self.core.job.release(ino, handle != handle_of(OpenAccMode::O_RDONLY));
         self.core.let_go(ino);
         reply.ok();
     }
@@ -514,19 +533,27 @@ impl Filesystem for Front {
         name: &OsStr,
         mode: u32,
         umask: u32,
-        _flags: i32,
+        flags: i32,
         reply: ReplyCreate,
     ) {
         let (caller, parent, name) = (self.caller(request, umask), self.ino(parent), name.to_owned());
+        // Also one that is only read: the job has opened it for writing, and closes it so.
+        let opened = match OpenFlags(flags).acc_mode() {
+            OpenAccMode::O_RDWR => OpenAccMode::O_RDWR,
+            _ => OpenAccMode::O_WRONLY,
+        };
         let op = move |core: &FrontCore| core.job.create(caller, parent, &name, mode & 0o7777);
-        self.ask(op, |core, answer| match answer {
-            Ok(attr) => reply.created(
-                &FOREVER,
-                &core.nodes.entry(&attr),
-                Generation(0),
-                handle_of(true),
-                FILE_FLAGS,
-            ),
+        self.ask(op, move |core, answer| match answer {
+            Ok(attr) => {
+                core.mappable.opened(attr.ino, opened);
+                reply.created(
+                    &FOREVER,
+                    &core.nodes.entry(&attr),
+                    Generation(0),
+                    handle_of(opened),
+                    FILE_FLAGS,
+                );
+            }
             Err(errno) => reply.error(convert::errno(errno)),
         });
     }
@@ -574,7 +601,7 @@ impl Filesystem for Front {
             _ => return reply.error(fuser::Errno::EINVAL),
         };
         // What is written through a map is no hole: the kernel has to be asked for it, and this thread has to take it.
-        let known = match self.core.job.is_open_for_writing(ino) {
+        let known = match self.core.mappable.has(ino) {
             true => None,
             false => self.core.job.seek(ino, offset, seek).ok(),
         };

@@ -48,6 +48,7 @@ mod fuse;
 mod id_maps;
 mod job_directory;
 mod last_files;
+mod mappable;
 mod mount_error;
 mod mount_table;
 mod namespace;

@@ -241,6 +241,32 @@ fn what_processes_left_behind_have_written_to_mapped_memory_is_stored() {
     }
 }
 
+/// What was written in memory before a time was set was stored after it: the file got the time of its storing.
+#[test]
+fn a_time_that_is_set_after_a_write_in_memory_stays() {
+    let script = r#"
+import mmap, os
+for name, by_name in ("by-descriptor", False), ("by-name", True), ("new", True):
+    fd = os.open(name, os.O_CREAT | os.O_RDWR); os.ftruncate(fd, 65536)
+    mapped = mmap.mmap(fd, 65536)
+    mapped[4096] = 1
+    if by_name: os.close(fd)
+    os.utime(name if by_name else fd, (1100000000, 1200000000))
+    print(int(os.stat(name).st_mtime), mapped[4096])
+"#;
+    let ground = Ground::new(&format!(
+        "cat > \"$OUT/map.py\" <<'END'\n{script}\nEND\nhead -c 65536 /dev/zero > by-descriptor; cp by-descriptor by-name"
+    ));
+    let told = ground.job(&[], "python3 \"$OUT/map.py\"");
+    told.assert_code(0);
+    assert_eq!(told.out.trim(), ["1200000000 1"; 3].join("\n"));
+    for name in ["by-descriptor", "by-name", "new"] {
+        assert_eq!(ground.content(name)[4096], 1, "{name}");
+        let stored = std::fs::metadata(ground.work(name)).expect("what was written to");
+        assert_eq!(stored.mtime(), 1_200_000_000, "{name}");
+    }
+}
+
 /// An object of ext4 has room for 4 kB of them: what was beyond was accepted, and the job rolled back.
 #[test]
 fn extended_attributes_beyond_the_room_for_them_are_refused_as_natively() {
