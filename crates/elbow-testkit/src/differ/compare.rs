@@ -130,7 +130,12 @@ fn first_answer(case: &Case, native: &Run, job: &Run) -> Option<Finding> {
     })
 }
 
-/// Errors by name; of two good answers which of their words differ.
+/// How much was read, of an answer that tells that and a digest.
+fn length_of_read(word: &str) -> Option<u64> {
+    word.split_once(':')?.0.parse().ok()
+}
+
+/// Errors by name; of two good answers which of their words differ, and whether less was read.
 fn answer_difference(native: &str, job: &str) -> String {
     let short = |said: &str| said.split(' ').next().unwrap_or_default().to_owned();
     if short(native) != "ok" || short(job) != "ok" {
@@ -140,10 +145,15 @@ fn answer_difference(native: &str, job: &str) -> String {
         .split(' ')
         .zip(job.split(' '))
         .filter(|(native, job)| native != job);
-    let keys = words
-        .filter_map(|(native, _)| native.split_once('='))
-        .map(|(key, _)| key);
-    let keys: Vec<&str> = keys
+    let key = |(native, job): (&'_ str, &str)| {
+        let is_less = || Some(length_of_read(job)? < length_of_read(native)?);
+        match native.split_once('=') {
+            Some((key, _)) => Some(key.to_owned()),
+            None => is_less()?.then(|| "less".to_owned()),
+        }
+    };
+    let keys: Vec<String> = words
+        .filter_map(key)
         .filter(|key| key.bytes().all(|byte| byte.is_ascii_lowercase()) && key.len() > 2)
         .collect();
     format!("ok/ok {}", keys.join(","))
@@ -343,6 +353,18 @@ mod tests {
             signatures(&compare(&case, &native, &job)),
             ["answer rmdir ENOTEMPTY/EEXIST"]
         );
+    }
+
+    #[test]
+    fn less_that_is_read_is_told_apart_from_something_else() {
+        let case = case(&["pread f0 10 0"]);
+        let told = |native: &str, job: &str| {
+            let found = compare(&case, &run(&[native], ""), &run(&[job], ""));
+            signatures(&found).join(" ")
+        };
+        assert_eq!(told("ok 10:1a", "ok 7:2b"), "answer pread ok/ok less");
+        assert_eq!(told("ok 10:1a", "ok 10:2b"), "answer pread ok/ok ");
+        assert_eq!(told("ok 7:1a", "ok 10:2b"), "answer pread ok/ok ");
     }
 
     #[test]
