@@ -376,6 +376,9 @@ impl Fetcher<'_> {
     /// Keeps descriptors for the next read, as long as the command has the file open.
     fn keep_open(&self, ino: Ino, target: Option<Handle>, original: Option<Handle>) {
         let mut state = self.shared.state.lock();
+        if state.files_are_closed {
+            return;
+        }
         let Ok(inode) = state.model.inodes.get_mut(ino) else {
             return;
         };

@@ -90,6 +90,7 @@ impl Job {
             errors: Vec::new(),
             overcome: Vec::new(),
             is_lost: false,
+            files_are_closed: false,
             is_interrupted: false,
             listing: HashSet::new(),
             waiting_for_room: 0,

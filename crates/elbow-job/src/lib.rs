@@ -29,6 +29,8 @@ mod beside_test;
 #[cfg(test)]
 mod bounds_test;
 mod closed;
+#[cfg(test)]
+mod closing_test;
 mod commit;
 mod complete;
 #[cfg(test)]

@@ -47,6 +47,8 @@ pub(crate) struct Pool {
     threads: usize,
     idle: usize,
     timekeeper: bool,
+    /// Descriptors that are being closed now.
+    closing: usize,
     latency_us: f64,
     /// How much is under way, over time.
     pub(crate) meter: Meter,
@@ -63,6 +65,7 @@ impl Pool {
             threads: 0,
             idle: 0,
             timekeeper: false,
+            closing: 0,
             latency_us: 0.0,
             meter: Meter::new(),
         }
@@ -157,7 +160,9 @@ impl Shared {
     /// Closes a descriptor without the lock.
     fn close(&self, state: &mut parking_lot::MutexGuard<'_, SharedState>, ino: Ino, handle: &elbow_file::Handle) {
         state.model.graph.running += 1;
+        state.pool.closing += 1;
         let closed = parking_lot::MutexGuard::unlocked(state, || self.storage.close(handle));
+        state.pool.closing -= 1;
         if let Err(errno) = closed {
             // What was written counts as stored; some network file systems tell only now that it is not.
             state.is_lost = true;
@@ -170,18 +175,27 @@ impl Shared {
     /// Closes files of the storage that are still open for processes that the command has left behind: NFS and FUSE file systems keep a
     /// hidden name of an open file that is removed, and so the directory that it is in.
     pub(crate) fn close_files(&self) {
-        self.state.lock().model.close_files();
+        let mut state = self.state.lock();
+        state.files_are_closed = true;
+        state.model.close_files();
+        drop(state);
         // What that tells is among the errors.
         self.close_rest();
     }
 
-    /// Closes what is left to be closed after a stop. Has the storage told that it lost something that it had taken?
+    /// Closes what is left to be closed after a stop, and waits for workers that close some of it. Has the storage told that it lost
+    /// something that it had taken?
     pub(crate) fn close_rest(&self) -> bool {
         let mut state = self.state.lock();
-        while let Some((ino, handle)) = state.model.closing.pop() {
-            self.close(&mut state, ino, &handle);
+        loop {
+            while let Some((ino, handle)) = state.model.closing.pop() {
+                self.close(&mut state, ino, &handle);
+            }
+            if state.pool.closing == 0 {
+                return state.is_lost;
+            }
+            self.progress.wait(&mut state);
         }
-        state.is_lost
     }
 
     /// Waits for work; one thread at a time watches for the first object to have rested.

@@ -60,6 +60,8 @@ pub(crate) struct SharedState {
     pub(crate) overcome: Vec<DeferredError>,
     /// The storage has taken something and told later that it could not store it, or may have told so: that is not in hand any more.
     pub(crate) is_lost: bool,
+    /// The job's end has closed the files of the storage: none is kept open from now on.
+    pub(crate) files_are_closed: bool,
     /// The end of a job that is being committed was asked for.
     pub(crate) is_interrupted: bool,
     /// Directories that somebody is listing now.
