@@ -3,11 +3,11 @@
 use elbow_file::{Errno, Handle};
 
 use crate::abilities::Modes;
+use crate::action::{Action, FillTarget};
 use crate::api::Ino;
 use crate::model::{Body, Fill, Inode, LIMBO, Model, Staging};
-use crate::plan::{Action, FillTarget};
 use crate::report::is_want_of_room;
-use crate::routes::{DirSide, StorageName};
+use crate::route::{DirSide, StorageName};
 
 /// What an action gave besides success.
 #[derive(Debug, Default)]

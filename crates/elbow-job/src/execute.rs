@@ -9,14 +9,14 @@ use elbow_file::{Access, Errno, Handle, RenameMode, Storage, Time};
 use elbow_ranges::RangeSet;
 
 use crate::abilities::{self, Ability, Trial};
+use crate::action::{Action, FillTarget, NewAttrs, Node};
 use crate::api::Ino;
 use crate::closed;
 use crate::complete::Done;
 use crate::liveness::{self, Attempt, Lock};
 use crate::lost;
 use crate::model::{CAPABILITY, DEFAULT_ACL, Fill, LIMBO, Name, Piece};
-use crate::plan::{Action, FillTarget, NewAttrs, Node};
-use crate::routes::{Route, StorageName};
+use crate::route::{Route, StorageName};
 use crate::spill::Spilled;
 use crate::staging::{Home, JOURNAL, JournalEntry, MANIFEST, MANIFEST_DRAFT, Manifest, NEW};
 

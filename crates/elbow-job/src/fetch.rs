@@ -15,7 +15,7 @@ use crate::job::Job;
 use crate::manners;
 use crate::model::{DEFAULT_ACL, FoundEntry, FoundXattrs, Listing, Piece, Segment, SegmentSource};
 use crate::pool::THREADS_MAX;
-use crate::routes::{Route, patch_name};
+use crate::route::{Route, patch_name};
 use crate::shared::{Shared, SharedState, clock};
 use crate::spill::Spilled;
 

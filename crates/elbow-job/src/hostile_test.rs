@@ -17,8 +17,8 @@ use elbow_file::double::{Counting, Faulty, Interposed, Operation, Plan};
 use elbow_file::{Access, Errno, RealStorage, Storage, Time};
 use elbow_testkit::slowfs::{SlowFs, SlowOptions};
 
+use crate::action::NewAttrs;
 use crate::commit::Record;
-use crate::plan::NewAttrs;
 use crate::report::RecoverAction as Action;
 use crate::schedule_test::snapshot;
 use crate::staging::{Home, JournalEntry, Manifest, new_probe_name, new_staging_name, part_name};

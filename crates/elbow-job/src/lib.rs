@@ -23,6 +23,7 @@ mod abandon;
 mod abilities;
 #[cfg(test)]
 mod abilities_test;
+mod action;
 mod api;
 #[cfg(test)]
 mod beside_test;
@@ -76,6 +77,7 @@ mod resume;
 mod resume_test;
 #[cfg(test)]
 mod room_test;
+mod route;
 mod routes;
 #[cfg(test)]
 mod saved_test;

@@ -7,12 +7,13 @@ use std::time::{Duration, Instant};
 
 use elbow_file::Errno;
 
+use crate::action::Action;
 use crate::api::Ino;
 use crate::execute::Executor;
 use crate::fetch::Fetcher;
 use crate::meter::Meter;
 use crate::model::Work;
-use crate::plan::{Action, Plan};
+use crate::plan::Plan;
 use crate::report::DeferredError;
 use crate::shared::{Shared, SharedState, clock};
 

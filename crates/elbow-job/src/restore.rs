@@ -19,6 +19,7 @@ use std::sync::Arc;
 use elbow_file::{Errno, Handle, Kind, Stat, Storage, Time};
 use parking_lot::Mutex;
 
+use crate::action::{Action, NewAttrs, NewXattrs, Node};
 use crate::api::Ino;
 use crate::commit::{
     Home as SavedHome, Part, PatchFile, Position, RESUME, Saved, SavedContent, SavedDir, SavedObject, Tally, Tree,
@@ -28,11 +29,10 @@ use crate::execute::{Executor, Journal, open_writable, probe_links, set_attribut
 use crate::kept;
 use crate::liveness::Lock;
 use crate::model::{ACCESS_ACL, DEFAULT_ACL, LIMBO};
-use crate::plan::{Action, NewAttrs, NewXattrs, Node};
 use crate::recover::{THREADS, error, look_at, read_journal_to, waits};
 use crate::removal::{parallel, remove_tree};
 use crate::report::JobError;
-use crate::routes::{DirSide, Route};
+use crate::route::{DirSide, Route};
 use crate::shared::clock;
 use crate::staging::{Home, Manifest, NEW, is_job_name, part_name};
 use crate::whose::{Found, Own, Whose};

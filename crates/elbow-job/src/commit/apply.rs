@@ -31,11 +31,11 @@ use super::record::{
 use super::tree::Tree;
 use super::watch::Tally;
 use super::{DEPARTED, DONE, LATE, NAMED, RECORD, remove_job_dir, remove_part};
+use crate::action::NewAttrs;
 use crate::closed::{OWNER_ALL, is_closed};
 use crate::execute::set_attributes;
 use crate::lost::{self, Name};
 use crate::manners;
-use crate::plan::NewAttrs;
 use crate::removal::{ITEMS_PER_THREAD, gone_is_fine, parallel};
 use crate::staging::{NEW, is_probe_name, part_name, touch_name};
 

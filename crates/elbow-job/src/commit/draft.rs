@@ -9,11 +9,11 @@ use elbow_file::Kind;
 use super::check::remembered;
 use super::record::{Attributes, Before, Departure, Patch, Placement, PlacementSource, Record, Replaced, Seen, Slot};
 use super::waiting::{slots_in, waiting_dir};
+use crate::action::NewAttrs;
 use crate::api::Ino;
 use crate::model::{EntryKey, Inode, Model, Staging};
-use crate::plan::NewAttrs;
 use crate::report::{Change, ChangeKind};
-use crate::routes::patch_name;
+use crate::route::patch_name;
 use crate::staging::{parked_name, touch_name};
 
 /// What a write of somebody without special rights takes from a file.

@@ -16,7 +16,7 @@ use super::record::{Attributes, Before, Patch, Record, Replaced, Seen};
 use super::server;
 use super::tree::Tree;
 use super::undo::cause_of;
-use crate::plan::NewXattrs;
+use crate::action::NewXattrs;
 use crate::removal::parallel;
 use crate::report::Cause;
 use crate::shared::clock;

@@ -15,7 +15,7 @@ use elbow_ranges::RangeSet;
 use elbow_ranges::encoding::{DecodeError, Reader, Writer, open_sealed, seal};
 
 use super::watch::Tally;
-use crate::plan::NewAttrs;
+use crate::action::NewAttrs;
 use crate::staging::{check_path, put_path, put_time, take_path, take_time};
 
 pub(crate) const MAGIC: [u8; 8] = *b"ELBOWCMT";

@@ -25,13 +25,13 @@ use super::saved::{
     Container, Content, Home, Object, PIECE_BYTES_MAX, PatchFile, Piece, Position, Saved, SavedDir, Stored,
 };
 use super::watch::{Hook, Tally};
+use crate::action::{NewAttrs, Node};
 use crate::api::Ino;
 use crate::fetch::Fetcher;
 use crate::model::{self, Body, EntryKey, Inode, Model, SegmentSource};
 use crate::options::Publish;
-use crate::plan::{NewAttrs, Node};
 use crate::report::{Cause, DeferredError, Kept, Phase};
-use crate::routes::patch_name;
+use crate::route::patch_name;
 use crate::shared::{Shared, clock};
 
 /// What is to be saved, with the places of its bytes in the job.

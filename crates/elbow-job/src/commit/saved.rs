@@ -27,7 +27,7 @@ use elbow_ranges::encoding::{DecodeError, Reader, Writer, open_sealed, seal};
 use rustix::fs::{Mode, OFlags};
 
 use super::record::{KINDS, Record, put_all, put_attrs, put_option, take_all, take_attrs, take_name, take_option};
-use crate::plan::{NewAttrs, Node};
+use crate::action::{NewAttrs, Node};
 use crate::recover::{BIRTH_LOOKS, BIRTH_PAUSE};
 use crate::shared::clock;
 use crate::staging::{is_job_name, new_id, put_path, put_time, take_path, take_time};

@@ -24,10 +24,10 @@ use super::keep::lost_content;
 use super::late::Immovable;
 use super::record::{Attributes, Departure, Patch, Placement, Replaced};
 use super::{DEPARTED, LATE, NAMED, RECORD, RECORD_DRAFT, RESUME};
+use crate::action::NewAttrs;
 use crate::closed::{self, OWNER_ALL};
 use crate::execute::{is_ever_opened, was_opened};
 use crate::lost::{self, Name};
-use crate::plan::NewAttrs;
 use crate::removal::{gone_is_fine, parallel};
 use crate::report::{Cause, DeferredError};
 

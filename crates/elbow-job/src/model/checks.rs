@@ -5,7 +5,7 @@
 
 use elbow_file::{Errno, Protection};
 
-use super::attributes::has_set_id;
+use super::mode::has_set_id;
 use super::{Inodes, StorageTraits};
 use crate::abilities::Ability;
 use crate::api::{Answer, Fetch, Ino, OpError, SetAttr};

@@ -12,12 +12,10 @@ use std::sync::Arc;
 
 use elbow_file::{Kind, Stat};
 
-use super::attributes::{ACCESS_ACL, DEFAULT_ACL, apply_mode, inherited_acl, inherited_mode};
+use super::mode::SETGID;
+use super::xattrs::{ACCESS_ACL, DEFAULT_ACL, apply_mode, inherited_acl, inherited_mode};
 use super::{Body, Inode, Inodes};
 use crate::api::Ino;
-
-/// Set-group-id on a directory: new entries take its group.
-const SETGID: u32 = 0o2000;
 
 /// What a directory gives to new entries.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -26,44 +26,45 @@
 
 mod attributes;
 mod checks;
+mod config;
 mod content;
+mod entry_key;
+mod file_data;
+mod fill;
 mod inherit;
 mod inodes;
 mod ledger;
+mod mode;
 mod names;
 mod rare;
 mod reserve;
 mod schedule;
 mod traits;
+mod xattrs;
 
 use std::cell::Cell;
 use std::collections::HashSet;
-use std::ffi::OsStr;
-use std::sync::Arc;
 
 use elbow_file::{Errno, Handle, Space, Stat, Time};
 
 use crate::api::{Answer, Attr, Ino};
 use crate::graph::Graph;
-use crate::options::Publish;
 use crate::plan::Planner;
 use crate::prelist::Prelist;
 use crate::report::Counts;
 use crate::routes::Routes;
-pub(crate) use attributes::{ACCESS_ACL, CAPABILITY, DEFAULT_ACL, has_set_id};
 use checks::Checks;
-pub(crate) use content::{Content, EAGER_DRAIN_BYTES, Fill, Piece, Segment, SegmentSource};
+pub(crate) use config::{LIMBO, ModelConfig, Name};
+pub(crate) use file_data::{Content, EAGER_DRAIN_BYTES, Segment, SegmentSource};
+use fill::MemoryPiece;
+pub(crate) use fill::{Fill, Piece};
 pub(crate) use inodes::{Body, Dir, Dirty, EntryKey, FoundEntry, FoundXattrs, Inode, Inodes, Listing, Staging, Work};
 pub(crate) use ledger::SpaceLedger;
+pub(crate) use mode::has_set_id;
 pub(crate) use names::NewObject;
 pub(crate) use schedule::Scheduler;
 pub(crate) use traits::StorageTraits;
-
-/// One path component.
-pub(crate) type Name = Arc<OsStr>;
-
-/// The job's own directory (`.elbow-<id>`), as a container for what has no place in the tree for a moment.
-pub(crate) const LIMBO: Ino = Ino(0);
+pub(crate) use xattrs::{ACCESS_ACL, CAPABILITY, DEFAULT_ACL};
 
 /// The whole model of a job.
 #[derive(Debug)]
@@ -90,23 +91,6 @@ pub(crate) struct Model {
     pub(crate) is_frozen: bool,
     /// What [`Inodes::awaiting_old`] says, once nothing changes any more.
     pub(crate) awaiting: HashSet<Ino>,
-}
-
-/// What stays the same as long as a job lives.
-#[derive(Debug)]
-pub(crate) struct ModelConfig {
-    /// The name of the job's own directory.
-    pub(crate) staging_name: Name,
-    /// The name of its staging directories below that of the job.
-    pub(crate) part_name: Name,
-    /// Written data that may be in memory, in bytes.
-    pub(crate) memory_limit: u64,
-    pub(crate) publish: Publish,
-    /// What the storage gives to objects that this process creates.
-    pub(crate) own_uid: u32,
-    pub(crate) own_gid: u32,
-    /// Descriptors of directories that may be kept open.
-    pub(crate) handles_max: usize,
 }
 
 impl Model {
@@ -245,7 +229,7 @@ impl Model {
     }
 
     /// The newest written data that is in memory: of one file, up to `most` bytes.
-    pub(crate) fn newest_memory(&self, most: u64) -> Option<(Ino, Vec<content::MemoryPiece>)> {
+    pub(crate) fn newest_memory(&self, most: u64) -> Option<(Ino, Vec<MemoryPiece>)> {
         // What has no name is written nowhere, and so is queued nowhere.
         let nameless = self.nameless.iter().copied();
         self.graph

@@ -10,7 +10,7 @@
 
 use elbow_ranges::RangeSet;
 
-use super::content::{Fill, Piece};
+use super::fill::{Fill, Piece};
 
 /// See the module's header.
 #[derive(Debug, Default)]

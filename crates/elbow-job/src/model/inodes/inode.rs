@@ -10,33 +10,14 @@ use elbow_file::{Errno, Handle, Kind, Stat, Time};
 
 use crate::api::Ino;
 use crate::closed::OWNER_ALL;
-use crate::model::Name;
-use crate::model::content::Content;
+use crate::model::config::Name;
+use crate::model::entry_key::EntryKey;
+use crate::model::file_data::Content;
 use crate::model::inherit::Inheritance;
 use crate::model::rare::{EntryKeys, Rare};
 
 /// What its owner needs to change the names in a directory, or to move it to another.
 const OWNER_WRITE_SEARCH: u32 = 0o300;
-
-/// A name in a directory of the model.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct EntryKey {
-    pub(crate) dir: Ino,
-    pub(crate) name: Name,
-}
-
-impl EntryKey {
-    pub(crate) fn new(dir: Ino, name: &OsStr) -> Self {
-        Self {
-            dir,
-            name: Name::from(name),
-        }
-    }
-
-    pub(crate) fn is(&self, dir: Ino, name: &OsStr) -> bool {
-        self.dir == dir && *self.name == *name
-    }
-}
 
 /// What an object was before the job.
 #[derive(Debug)]

@@ -8,8 +8,9 @@ use elbow_file::{DirEntry, Errno, Handle, Kind, Stat};
 
 use super::{Body, EntryKey, Inode, Inodes, Old};
 use crate::api::Ino;
-use crate::model::attributes::{ACCESS_ACL, DEFAULT_ACL, apply_mode, drop_capability};
-use crate::routes::DirSide;
+use crate::model::attributes::drop_capability;
+use crate::model::xattrs::{ACCESS_ACL, DEFAULT_ACL, apply_mode};
+use crate::route::DirSide;
 use crate::staging::is_staging_name;
 
 /// One name of a listed directory, with its attributes if they were fetched.

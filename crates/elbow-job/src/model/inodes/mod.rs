@@ -26,13 +26,14 @@ use std::path::PathBuf;
 
 use elbow_file::{Errno, Handle, Kind, Protection, Stat};
 
+use super::config::{LIMBO, Name};
+pub(crate) use super::entry_key::EntryKey;
 use super::rare::{EntryKeys, Rare};
-use super::{LIMBO, Name};
 use crate::api::{Answer, Fetch, Ino, OpError};
 use crate::closed::OWNER_ALL;
-use crate::routes::DirSide;
+use crate::route::DirSide;
 use crate::staging::is_staging_name;
-pub(crate) use inode::{Body, Dir, Dirty, EntryKey, Inode, Old, Staging, Work};
+pub(crate) use inode::{Body, Dir, Dirty, Inode, Old, Staging, Work};
 pub(crate) use install::{FoundEntry, FoundXattrs, Listing};
 
 /// See the module's header.
