@@ -9,14 +9,14 @@ use std::sync::Arc;
 
 use elbow_file::{Handle, Storage};
 
-use crate::commit::{Apply, Failure, Record, Slot, Tally, Tree, Undo, write_why};
+use crate::commit::{Apply, Failure, Record, Slot, Tree, Undo, write_why};
+use crate::found::{Found, Stage, THREADS, error, find_record, lock_manifest, look_at, report_of, unfinished};
 use crate::kept;
 use crate::liveness::{Attempt, Liveness, Lock};
-use crate::recover::{
-    Found, Recovery, Stage, THREADS, error, find_record, lock_manifest, look_at, report_of, unfinished,
-};
+use crate::recover::Recovery;
 use crate::report::{Cause, JobError, RecoverAction, Recovered};
 use crate::staging::is_job_name;
+use crate::tally::Tally;
 use crate::whose;
 
 /// What became of a job that was given up.
@@ -44,7 +44,7 @@ pub fn abandon(storage: &Arc<dyn Storage>, root: &Handle, name: &OsStr) -> Resul
     }
     let recovery = Recovery::new(storage, root, false)?;
     let opened =
-        crate::commit::gone_is_none(recovery.whose.open(name)).map_err(error("opening the staging directory in"))?;
+        crate::absence::gone_is_none(recovery.whose.open(name)).map_err(error("opening the staging directory in"))?;
     let own = match opened.ok_or_else(|| not_stuck("there is no such job here"))? {
         whose::Found::Ours(own) => own,
         whose::Found::NotOurs(why) => return Err(not_stuck(&format!("it is left alone: {why}"))),

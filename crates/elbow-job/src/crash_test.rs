@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime};
 use elbow_file::double::{Faulty, Interposed, MadeUpInodes, Operation, PlainRenames, Plan};
 use elbow_file::{RealStorage, RenameMode, Storage};
 
-use crate::commit::{DONE, RECORD};
+use crate::job_files::{DONE, RECORD};
 use crate::options::Publish;
 use crate::recover::recover_jobs;
 use crate::report::RecoverAction;

@@ -10,13 +10,13 @@ use elbow_file::{Errno, Handle, Kind, RenameMode, Space, Storage};
 use parking_lot::{Condvar, Mutex};
 
 use crate::api::{Answer, Attr, Caller, Ino, Listed, OpError, SetAttr, SetIds, XattrMode};
-use crate::commit;
 use crate::liveness::Lock;
 use crate::model::{Model, ModelConfig, Name, NewObject};
 use crate::options::Options;
 use crate::pool::Pool;
 use crate::prelist::Prelist;
-use crate::report::{Change, Counts, DeferredError, JobError, Pulse};
+use crate::report::{Counts, DeferredError, JobError, Pulse};
+use crate::root_id::RootId;
 use crate::shared::{Shared, SharedState, clock};
 use crate::spill::SpillFile;
 use crate::staging::{new_staging_name, part_name};
@@ -95,7 +95,7 @@ impl Job {
             listing: HashSet::new(),
             waiting_for_room: 0,
         };
-        let home = commit::Home::of(&*storage, &root, path);
+        let home = RootId::of(&*storage, &root, path);
         let shared = Arc::new(Shared {
             home,
             storage,
@@ -420,12 +420,6 @@ impl Job {
     #[must_use]
     pub fn overcome_errors(&self) -> Vec<DeferredError> {
         self.shared.state.lock().overcome.clone()
-    }
-
-    /// What a commit would change now, by path.
-    #[must_use]
-    pub fn changes(&self) -> Vec<Change> {
-        crate::commit::changes(&self.shared.state.lock().model)
     }
 
     /// The name of its staging directories, which no other job has.

@@ -10,14 +10,15 @@ use std::sync::Arc;
 
 use elbow_file::{Errno, Handle, RenameMode, Storage};
 
-use crate::commit::{Leftovers, StagingHolder, Tally, Tree, gone_is_none, remove_leftovers};
+use crate::absence::gone_is_none;
+use crate::commit::{Leftovers, StagingHolder, Tree, remove_leftovers};
+use crate::found::{Found, THREADS, error, find_record, lock_manifest, look_at, read_journal, report_of};
+use crate::job_files::{BIRTH_LOOKS, BIRTH_PAUSE};
 use crate::liveness::{self, Attempt, Liveness, Lock};
 use crate::lost;
-use crate::recover::{
-    BIRTH_LOOKS, BIRTH_PAUSE, Found, THREADS, error, find_record, lock_manifest, look_at, read_journal, report_of,
-};
 use crate::report::{JobError, RecoverAction, Recovered};
 use crate::staging::{DROPPED, JournalEntry, KEPT, MANIFEST, Manifest, is_job_name, is_staging_name};
+use crate::tally::Tally;
 use crate::whose::{self, Own, Whose};
 
 /// Removes kept jobs of a directory with everything of them. Each is named as its own staging directory is; if one of the

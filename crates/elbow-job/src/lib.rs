@@ -23,6 +23,7 @@ mod abandon;
 mod abilities;
 #[cfg(test)]
 mod abilities_test;
+mod absence;
 mod action;
 mod api;
 #[cfg(test)]
@@ -38,12 +39,14 @@ mod complete;
 mod crash_test;
 mod execute;
 mod fetch;
+mod found;
 mod graph;
 #[cfg(test)]
 mod hostile_test;
 #[cfg(test)]
 mod inherit_test;
 mod job;
+mod job_files;
 mod kept;
 #[cfg(test)]
 mod left_test;
@@ -55,6 +58,7 @@ mod model;
 mod options;
 #[cfg(test)]
 mod pairs_test;
+mod parallel;
 mod plan;
 #[cfg(test)]
 mod planted_test;
@@ -77,6 +81,7 @@ mod resume;
 mod resume_test;
 #[cfg(test)]
 mod room_test;
+mod root_id;
 mod route;
 mod routes;
 #[cfg(test)]
@@ -95,6 +100,7 @@ mod staging;
 mod strays;
 #[cfg(test)]
 mod stuck_test;
+mod tally;
 mod whose;
 
 pub use abandon::{Abandoned, abandon};
@@ -104,13 +110,13 @@ pub use job::{Job, MEMORY_MIN_BYTES};
 pub use kept::drop_kept;
 pub use manners::Manner;
 pub use options::{OnConflict, Options, Publish};
-pub use recover::{recover, retry};
+pub use recover::recover;
 pub use report::{
     Cause, Change, ChangeKind, Counts, DeferredError, JobError, Keep, Kept, Outcome, Phase, Progress, Pulse,
     RecoverAction, Recovered, Steps,
 };
 pub use restore::{SavedJob, drop_saved, restore, save_places, saved_jobs};
-pub use resume::resume;
+pub use resume::{resume, retry};
 pub use seek::Seek;
 pub use show::{JobState, Left, show};
 pub use spill::check_scratch;

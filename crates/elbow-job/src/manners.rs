@@ -19,8 +19,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use elbow_file::{Errno, Handle, RenameMode, Result, Storage, Time};
 
+use crate::absence::gone_is_fine;
 use crate::lost;
-use crate::removal::gone_is_fine;
 
 /// Something that is done in one of two ways.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

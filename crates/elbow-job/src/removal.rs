@@ -10,40 +10,13 @@ use std::time::Duration;
 use elbow_file::{Errno, Handle, Kind, Storage};
 use parking_lot::{Condvar, Mutex};
 
-use crate::commit::Tally;
+use crate::absence::gone_is_fine;
+use crate::parallel::STACK_BYTES;
+use crate::tally::Tally;
 
-/// To start a thread for less costs more than it saves.
-pub(crate) const ITEMS_PER_THREAD: usize = 4;
-const STACK_BYTES: usize = 256 << 10;
 const OWNER_ALL: u32 = 0o700;
 /// About two seconds in all: a slow server has answered by then.
 const HIDDEN_FILE_PAUSES_MS: [u64; 7] = [10, 20, 50, 100, 300, 500, 1000];
-
-/// Applies a function to all items from several threads; results in the order of the items.
-pub(crate) fn parallel<T: Sync, R: Send>(items: &[T], threads: usize, apply: impl Fn(&T) -> R + Sync) -> Vec<R> {
-    let next = AtomicUsize::new(0);
-    let results: Mutex<Vec<(usize, R)>> = Mutex::new(Vec::with_capacity(items.len()));
-    let run = || {
-        while let Some((at, item)) =
-            Some(next.fetch_add(1, Ordering::Relaxed)).and_then(|at| Some((at, items.get(at)?)))
-        {
-            let result = apply(item);
-            results.lock().push((at, result));
-        }
-    };
-    std::thread::scope(|scope| {
-        for _ in 1..threads.min(items.len().div_ceil(ITEMS_PER_THREAD)) {
-            // Fewer threads are only slower.
-            let _ = std::thread::Builder::new()
-                .stack_size(STACK_BYTES)
-                .spawn_scoped(scope, run);
-        }
-        run();
-    });
-    let mut results = results.into_inner();
-    results.sort_by_key(|(at, _)| *at);
-    results.into_iter().map(|(_, result)| result).collect()
-}
 
 /// A directory that is being removed.
 struct Doomed {
@@ -340,14 +313,6 @@ fn with_permission(
             storage.chmod(&dir.base, &dir.name, OWNER_ALL)?;
             gone_is_fine(attempt())
         }
-        other => other,
-    }
-}
-
-/// What is gone already needs not be removed.
-pub(crate) fn gone_is_fine(result: Result<(), Errno>) -> Result<(), Errno> {
-    match result {
-        Err(Errno::NOENT) => Ok(()),
         other => other,
     }
 }

@@ -19,22 +19,27 @@ use std::sync::Arc;
 use elbow_file::{Errno, Handle, Kind, Stat, Storage, Time};
 use parking_lot::Mutex;
 
+use crate::absence::gone_is_none;
 use crate::action::{Action, NewAttrs, NewXattrs, Node};
 use crate::api::Ino;
 use crate::commit::{
-    Home as SavedHome, Part, PatchFile, Position, RESUME, Saved, SavedContent, SavedDir, SavedObject, Tally, Tree,
-    candidates, gone_is_none, put_times_back, write_sealed,
+    Part, PatchFile, Position, Saved, SavedContent, SavedDir, SavedObject, Tree, candidates, put_times_back,
+    write_sealed,
 };
 use crate::execute::{Executor, Journal, open_writable, probe_links, set_attributes, write_zeros};
+use crate::found::{THREADS, error, look_at, read_journal_to, waits};
+use crate::job_files::RESUME;
 use crate::kept;
 use crate::liveness::Lock;
 use crate::model::{ACCESS_ACL, DEFAULT_ACL, LIMBO};
-use crate::recover::{THREADS, error, look_at, read_journal_to, waits};
-use crate::removal::{parallel, remove_tree};
+use crate::parallel::parallel;
+use crate::removal::remove_tree;
 use crate::report::JobError;
+use crate::root_id::RootId;
 use crate::route::{DirSide, Route};
 use crate::shared::clock;
 use crate::staging::{Home, Manifest, NEW, is_job_name, part_name};
+use crate::tally::Tally;
 use crate::whose::{Found, Own, Whose};
 
 const OWNER_ALL: u32 = 0o700;
@@ -66,7 +71,7 @@ pub struct SavedJob {
 pub fn saved_jobs(storage: &Arc<dyn Storage>, root: &Handle, path: &Path, places: &[PathBuf]) -> Vec<SavedJob> {
     let all = places.iter().flat_map(|place| candidates(place));
     let read = all.filter_map(|found| Some((SavedDir::look_at(&found).ok()?, found)));
-    let home = SavedHome::of(&**storage, root, path);
+    let home = RootId::of(&**storage, root, path);
     let of_root = read.filter(|(saved, _)| saved.home.is(&home));
     let job = |(saved, path): (Saved, PathBuf)| SavedJob {
         is_left: SavedDir::is_left_at(&path),
@@ -114,7 +119,7 @@ pub fn drop_saved(path: &Path) -> Result<(), JobError> {
 pub fn restore(storage: &Arc<dyn Storage>, root: &Handle, name: &Path, path: &Path) -> Result<OsString, JobError> {
     let storage = &**storage;
     let (dir, saved) = SavedDir::open(path).map_err(not_saved(path))?;
-    if !saved.home.is(&SavedHome::of(storage, root, name)) {
+    if !saved.home.is(&RootId::of(storage, root, name)) {
         let home = saved.home.path.display();
         return Err(not_saved(path)(format!("it is of a job of another directory ({home})")));
     }

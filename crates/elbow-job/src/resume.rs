@@ -14,17 +14,21 @@ use std::sync::Arc;
 
 use elbow_file::{Errno, Handle, RenameMode, Storage};
 
+use crate::absence::gone_is_none;
 use crate::commit::{
-    Apply, Failure, RECORD, Record, Tally, Tree, Turn, Undo, cause_of, conflicts_since, gone_is_none, last_look,
-    lost_content, sync_dir, write_sealed, write_why,
+    Apply, Failure, Record, Tree, Turn, Undo, cause_of, conflicts_since, last_look, lost_content, sync_dir,
+    write_sealed, write_why,
 };
 use crate::execute::Journal;
+use crate::found::{THREADS, error, read_journal_to, read_rest, unfinished};
+use crate::job_files::RECORD;
 use crate::kept::{self, Kept};
 use crate::options::OnConflict;
-use crate::recover::{Recovery, THREADS, error, read_journal_to, read_rest, unfinished};
-use crate::report::{self, Cause, JobError, Outcome};
+use crate::recover::{FINISHED, Recovery};
+use crate::report::{self, Cause, JobError, Outcome, RecoverAction, Recovered};
 use crate::shared::clock;
-use crate::staging::{JournalEntry, KEPT, MANIFEST};
+use crate::staging::{JournalEntry, KEPT, MANIFEST, is_job_name};
+use crate::tally::Tally;
 
 /// Commits a kept job of a directory, which is named as its own staging directory is. If that cannot be done, it is kept as before.
 ///
@@ -84,6 +88,37 @@ pub fn resume(
             Ok(Outcome::Kept(cause, kept))
         }
     }
+}
+
+/// Ends one dead job, which is named as its own staging directory is; one that was kept with all that it made goes on, as by
+/// [`resume`].
+///
+/// # Errors
+/// [`JobError::NotWhole`] for a name that is not there, or a job that cannot go on; others when a step fails, after which it can be called again.
+pub fn retry(storage: &Arc<dyn Storage>, root: &Handle, name: &OsStr, force: bool) -> Result<Recovered, JobError> {
+    let not_there = || JobError::NotWhole {
+        job: name.to_string_lossy().into_owned(),
+        found: "there is no such job here".into(),
+    };
+    if !is_job_name(name) {
+        return Err(not_there());
+    }
+    let ended = Recovery::new(&**storage, root, force)?.end(name)?;
+    let ended = ended.ok_or_else(not_there)?;
+    if ended.action != RecoverAction::Kept {
+        return Ok(ended);
+    }
+    Ok(match resume(storage, root, name, OnConflict::RollBack)? {
+        Outcome::Kept(cause, _) => Recovered {
+            message: format!("it cannot be stored yet ({cause}), and is kept as before"),
+            ..ended
+        },
+        _ => Recovered {
+            action: RecoverAction::Finished,
+            message: FINISHED.into(),
+            ..ended
+        },
+    })
 }
 
 /// A kept job that goes on.

@@ -9,10 +9,10 @@ use std::sync::Arc;
 use elbow_file::double::{Call, Faulty, Interposed, Operation, Plan, Recorded, Recording};
 use elbow_file::{Errno, RealStorage, RenameMode, Storage};
 
-use crate::commit::RECORD;
 use crate::crash_test::{
     age_probes, begin, drop_kept_in, fresh_for, has_staging, kept_dir, old_times, recovered, recovery_dies,
 };
+use crate::job_files::RECORD;
 use crate::options::Publish;
 use crate::report::RecoverAction;
 use crate::scenes_test::{Scene, operations_of_a_guest};

@@ -11,13 +11,13 @@ use elbow_file::{Handle, Storage, Time};
 use parking_lot::{Condvar, Mutex};
 
 use crate::api::Ino;
-use crate::commit;
 use crate::execute::Journal;
 use crate::liveness::Lock;
 use crate::model::{Model, Name};
 use crate::options::Options;
 use crate::pool::Pool;
 use crate::report::{Counts, DeferredError};
+use crate::root_id::RootId;
 use crate::spill::SpillFile;
 use crate::staging::{Home, Manifest};
 
@@ -31,7 +31,7 @@ pub(crate) struct Shared {
     pub(crate) part_name: Name,
     pub(crate) root_times: (Time, Time),
     /// What the directory can be known by, when it does not answer any more.
-    pub(crate) home: commit::Home,
+    pub(crate) home: RootId,
     pub(crate) state: Mutex<SharedState>,
     /// Work may be ready.
     pub(crate) work: Condvar,

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use elbow_file::{Errno, Handle, Kind, Storage};
 
-use crate::liveness::{self, Attempt, Liveness, Lock};
-use crate::recover::{
+use crate::found::{
     Found, Stage, command_of, error, find_record, lock_manifest, look_at, read_journal, read_why, waits,
 };
+use crate::liveness::{self, Attempt, Liveness, Lock};
 use crate::report::JobError;
 use crate::staging::{JournalEntry, Manifest, NEW, is_job_name, part_name};
 use crate::whose::{self, Own, Whose};

@@ -14,11 +14,12 @@ use std::sync::Arc;
 
 use elbow_file::{Errno, Handle, Kind, Storage};
 
-use crate::commit::{Tally, Tree, put_times_back, remove_part};
-use crate::recover::{THREADS, error, report_of};
-use crate::removal::parallel;
+use crate::commit::{Tree, put_times_back, remove_part};
+use crate::found::{THREADS, error, report_of};
+use crate::parallel::parallel;
 use crate::report::{JobError, RecoverAction, Recovered};
 use crate::staging::{id_of_job, id_of_part};
+use crate::tally::Tally;
 use crate::whose::Whose;
 
 /// Removes staging directories below a directory whose jobs have ended; `above` are the directories above it. Those of other users

@@ -25,19 +25,21 @@ use parking_lot::Mutex;
 
 use super::content::{Contents, make_log};
 use super::late::Immovable;
+use super::leftovers::{remove_job_dir, remove_part};
 use super::record::{
     Attributes, Departure, Expected, Patch, Placement, PlacementSource, Record, Replaced, Seen, Slot, Was,
 };
 use super::tree::Tree;
-use super::watch::Tally;
-use super::{DEPARTED, DONE, LATE, NAMED, RECORD, remove_job_dir, remove_part};
+use crate::absence::{gone_is_fine, gone_is_none};
 use crate::action::NewAttrs;
 use crate::closed::{OWNER_ALL, is_closed};
 use crate::execute::set_attributes;
+use crate::job_files::{DEPARTED, DONE, LATE, NAMED, RECORD};
 use crate::lost::{self, Name};
 use crate::manners;
-use crate::removal::{ITEMS_PER_THREAD, gone_is_fine, parallel};
+use crate::parallel::{ITEMS_PER_THREAD, parallel};
 use crate::staging::{NEW, is_probe_name, part_name, touch_name};
+use crate::tally::Tally;
 
 /// Why a step could not be done.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -980,14 +982,6 @@ pub(super) fn failure(step: &'static str, path: &Path, errno: Errno) -> Failure 
         step,
         path: path.to_owned(),
         refusal: Refusal::Errno(errno),
-    }
-}
-
-pub(crate) fn gone_is_none<T>(result: Result<T, Errno>) -> Result<Option<T>, Errno> {
-    match result {
-        Ok(value) => Ok(Some(value)),
-        Err(Errno::NOENT) => Ok(None),
-        Err(errno) => Err(errno),
     }
 }
 

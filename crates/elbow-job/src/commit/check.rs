@@ -18,15 +18,16 @@ use super::apply::failure;
 use super::record::{Expected, Record, Was};
 use super::tree::Tree;
 use super::undo::cause_of;
-use super::watch::{Hook, Tally};
+use super::watch::Hook;
 use crate::api::Ino;
+use crate::found::read_journal;
 use crate::model::{Inode, Model};
 use crate::options::OnConflict;
-use crate::recover::read_journal;
-use crate::removal::parallel;
+use crate::parallel::parallel;
 use crate::report::{Cause, Phase};
 use crate::shared::{Shared, clock};
 use crate::staging::{JournalEntry, is_job_name, is_probe_name, is_staging_name, part_name};
+use crate::tally::Tally;
 use crate::whose::{Found, Whose};
 
 /// Who knows what an object was like.

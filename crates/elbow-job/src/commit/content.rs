@@ -18,8 +18,9 @@ use elbow_file::{Access, Errno, Handle, RenameMode, Stat, Storage};
 use elbow_ranges::RangeSet;
 use elbow_ranges::encoding::{DecodeError, Reader, Writer, open_sealed, seal};
 
-use super::apply::{Apply, CHANGED, StepResult, gone_is_none};
+use super::apply::{Apply, CHANGED, StepResult};
 use super::record::Patch;
+use crate::absence::gone_is_none;
 use crate::execute::{open_writable, reserve};
 use crate::model::has_set_id;
 

@@ -11,6 +11,7 @@ use super::record::{Attributes, Before, Departure, Patch, Placement, PlacementSo
 use super::waiting::{slots_in, waiting_dir};
 use crate::action::NewAttrs;
 use crate::api::Ino;
+use crate::job::Job;
 use crate::model::{EntryKey, Inode, Model, Staging};
 use crate::report::{Change, ChangeKind};
 use crate::route::patch_name;
@@ -447,8 +448,16 @@ impl Draft<'_> {
     }
 }
 
+impl Job {
+    /// What a commit would change now, by path.
+    #[must_use]
+    pub fn changes(&self) -> Vec<Change> {
+        changes(&self.shared.state.lock().model)
+    }
+}
+
 /// What a commit would change, for people: sorted by path.
-pub(crate) fn changes(model: &Model) -> Vec<Change> {
+fn changes(model: &Model) -> Vec<Change> {
     let mut changes = Vec::new();
     for (ino, inode) in model.inodes.all() {
         match &inode.old {

@@ -17,12 +17,15 @@ use std::path::Path;
 
 use elbow_file::{Access, Errno, Handle, RenameMode, Storage};
 
-use super::apply::{gone_is_none, sync_dir};
+use super::apply::sync_dir;
+use super::draft;
+use super::leftovers::{Leftovers, put_times_back};
 use super::record::{Patch, Record};
 use super::tree::Tree;
-use super::{Leftovers, PRIVATE_FILE_MODE, RECORD, RESUME, draft, put_times_back};
+use crate::absence::gone_is_none;
 use crate::closed;
 use crate::execute::STAGING_MODE;
+use crate::job_files::{PRIVATE_FILE_MODE, RECORD, RESUME};
 use crate::lost;
 use crate::options::Publish;
 use crate::report::Cause;

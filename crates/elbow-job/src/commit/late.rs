@@ -11,11 +11,12 @@ use std::path::{Path, PathBuf};
 use elbow_file::{Errno, Kind, Stat};
 use parking_lot::Mutex;
 
-use super::LATE;
-use super::apply::{ADDED_TO, Apply, Failure, StepResult, failure, gone_is_none, none_of};
+use super::apply::{ADDED_TO, Apply, Failure, StepResult, failure, none_of};
 use super::record::{Attributes, Departure, Placement, PlacementSource, Slot};
-use super::watch::Tally;
+use crate::absence::gone_is_none;
+use crate::job_files::LATE;
 use crate::removal::remove_trees;
+use crate::tally::Tally;
 
 /// Dead directories that the storage does not let be renamed, and what waits for their names.
 pub(super) struct Immovable<'i, 'a> {

@@ -6,6 +6,7 @@ mod content;
 mod draft;
 mod keep;
 mod late;
+mod leftovers;
 mod parked;
 mod prepare;
 mod record;
@@ -20,88 +21,42 @@ mod watch;
 
 use std::collections::{BTreeSet, HashMap};
 use std::ffi::OsStr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
-use elbow_file::{Errno, Handle, RenameMode, Storage, Time};
+use elbow_file::{Errno, Handle, RenameMode, Time};
 
+use crate::absence::gone_is_none;
 use crate::api::Ino;
-use crate::closed;
 use crate::execute::probe_links;
 use crate::fetch::Fetcher;
 use crate::job::Job;
+use crate::job_files::{RECORD, RECORD_DRAFT, RESUME};
 use crate::model::{Model, Staging};
 use crate::options::{OnConflict, Publish};
-use crate::removal::{parallel, remove_opened_tree, remove_trees, retried};
 use crate::report::{Cause, JobError, Keep, Kept, Outcome, Phase, Progress};
 use crate::shared::{Shared, clock};
-use crate::staging::{DROPPED, JOURNAL, JournalEntry, MANIFEST, part_name};
-
+use crate::staging::JournalEntry;
+use crate::tally::Tally;
 pub(crate) use apply::sync_dir;
-pub(crate) use apply::{Apply, Failure, gone_is_none};
+pub(crate) use apply::{Apply, Failure};
 pub(crate) use check::conflicts_since;
-pub(crate) use draft::changes;
 use keep::{Drafted, Rest};
 pub(crate) use keep::{WHY_BYTES_MAX, lost_content, write_sealed, write_why};
+pub(crate) use leftovers::{Leftovers, StagingHolder, put_times_back, remove_job_dir, remove_leftovers, remove_part};
 pub(crate) use prepare::last_look;
 #[cfg(test)]
 pub(crate) use record::Attributes as RecordAttributes;
 pub(crate) use record::{Departure, MAGIC as RECORD_MAGIC, Record, Slot};
 pub(crate) use saved::{
-    Content as SavedContent, Home, Object as SavedObject, PatchFile, Position, Saved, SavedDir, candidates, find_left,
+    Content as SavedContent, Object as SavedObject, PatchFile, Position, Saved, SavedDir, candidates, find_left,
     find_saved,
 };
 pub(crate) use tree::{Part, Tree};
 pub(crate) use turn::Turn;
 pub(crate) use turn::remove_old_turn;
 pub(crate) use undo::{UNDO, Undo, UndoPhase, cause_of};
-pub(crate) use watch::{Hook, Tally};
-
-/// Files of the job's own directory.
-pub(crate) const RECORD: &str = "commit";
-/// The record of a kept job that has made all that it should.
-pub(crate) const RESUME: &str = "resume";
-const RECORD_DRAFT: &str = "commit.draft";
-pub(crate) const DEPARTED: &str = "departed";
-/// All names are as they shall be; contents and attributes of old objects may have begun to change.
-pub(crate) const NAMED: &str = "named";
-/// Something gets its name only after `done`: a dead directory that cannot be renamed has it until then.
-pub(crate) const LATE: &str = "late";
-pub(crate) const DONE: &str = "done";
-
-/// What goes last of a job's own directory: who the job was, and that it committed.
-const LAST: [&str; 3] = [MANIFEST, DROPPED, DONE];
-
-const PRIVATE_FILE_MODE: u32 = 0o600;
-
-/// What a roll back has to remove.
-#[derive(Debug, Default)]
-pub(crate) struct Leftovers {
-    /// Old directories with a staging directory or a visible new object.
-    pub(crate) staging: Vec<StagingHolder>,
-    /// New objects under their own names.
-    pub(crate) visible: Vec<PathBuf>,
-    /// Names that are to be removed, as far as they are known.
-    pub(crate) names: usize,
-}
-
-/// An old directory that a job has put something into.
-#[derive(Debug)]
-pub(crate) struct StagingHolder {
-    pub(crate) path: PathBuf,
-    /// Its times before.
-    pub(crate) times: (Time, Time),
-    /// Its mode, if it had to be opened.
-    pub(crate) closed: Option<u32>,
-    /// The directory, where the job still has it open: wherever somebody else has moved it, it is there.
-    pub(crate) open: Option<Handle>,
-}
-
-impl StagingHolder {
-    fn close(&self, storage: &dyn Storage, dir: &Handle) -> Result<(), Errno> {
-        self.closed.map_or(Ok(()), |mode| closed::close(storage, dir, mode))
-    }
-}
+pub(crate) use watch::Hook;
 
 impl Job {
     /// Ends the job: all of it reaches the storage under its own names, or nothing of it stays.
@@ -696,95 +651,4 @@ fn leftovers(model: &Model) -> Leftovers {
         })
         .collect();
     left
-}
-
-/// Rolls back: removes everything that an uncommitted job left, its own directory last.
-pub(crate) fn remove_leftovers(
-    tree: &Tree<'_>,
-    staging_name: &OsStr,
-    left: &Leftovers,
-    root_times: (Time, Time),
-    tally: &Tally,
-) -> Result<(), Errno> {
-    let (storage, part) = (tree.storage, part_name(staging_name));
-    let visible = parallel(&left.visible, tree.threads, |path| gone_is_none(tree.parent_of(path)));
-    let visible: Vec<_> = visible
-        .into_iter()
-        .filter_map(Result::transpose)
-        .collect::<Result<_, Errno>>()?;
-    let visible = remove_trees(storage, &visible, tree.threads, tally);
-    let staging = parallel(&left.staging, tree.threads, |holder| {
-        remove_staging_in(tree, holder, &part, tally)
-    });
-    visible.into_iter().chain(staging).collect::<Result<(), Errno>>()?;
-    remove_job_dir(tree, staging_name, tally)?;
-    put_times_back(storage, &tree.root, root_times)
-}
-
-/// Removes the staging directory in an old directory, and puts the times of that back.
-fn remove_staging_in(tree: &Tree<'_>, holder: &StagingHolder, part: &OsStr, tally: &Tally) -> Result<(), Errno> {
-    let dir = match &holder.open {
-        Some(dir) => dir.clone(),
-        None => match tree.dir(&holder.path) {
-            // Somebody has put something else there.
-            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(()),
-            other => other?,
-        },
-    };
-    let remove = || {
-        remove_part(tree, &dir, part, tally)?;
-        holder.close(tree.storage, &dir)?;
-        put_times_back(tree.storage, &dir, holder.times)
-    };
-    match remove() {
-        // Somebody has removed it, and all that was in it.
-        Err(Errno::NOENT) => Ok(()),
-        // Of what is in a directory that is still there it says nothing.
-        Err(Errno::STALE) if tree.storage.stat_handle(&dir).is_err() => Ok(()),
-        other => other,
-    }
-}
-
-/// Removes a staging directory with all that is in it. One that somebody else has put there is left alone.
-pub(crate) fn remove_part(tree: &Tree<'_>, dir: &Handle, part: &OsStr, tally: &Tally) -> Result<(), Errno> {
-    match tree.find_part(dir, part)? {
-        Part::Ours(handle) => {
-            let remove = || remove_opened_tree(tree.storage, dir, part, &handle, tally);
-            closed::change_names(tree.storage, dir, |_| Ok(()), remove)
-        }
-        Part::OfOthers | Part::None => Ok(()),
-    }
-}
-
-/// Removes the job's own directory: the journal first, so that nothing is undone once more; last who the job was,
-/// and that it committed, so that nothing is undone at all.
-pub(crate) fn remove_job_dir(tree: &Tree<'_>, staging_name: &OsStr, tally: &Tally) -> Result<(), Errno> {
-    let storage = tree.storage;
-    let Some(job) = gone_is_none(tree.job_dir(staging_name))? else {
-        return Ok(());
-    };
-    gone_is_none(storage.unlink(&job, OsStr::new(JOURNAL)))?;
-    let entries = storage.list(&job)?;
-    let was_kept = entries.iter().any(|entry| entry.name == DROPPED);
-    let others: Vec<_> = entries
-        .into_iter()
-        .filter(|entry| !LAST.iter().any(|last| entry.name == *last))
-        .collect();
-    let others: Vec<_> = others.into_iter().map(|entry| (job.clone(), entry.name)).collect();
-    let removed = remove_trees(storage, &others, tree.threads, tally);
-    removed.into_iter().collect::<Result<(), Errno>>()?;
-    tree.give_up_lock();
-    for name in LAST.into_iter().filter(|name| was_kept || *name != DROPPED) {
-        gone_is_none(storage.unlink(&job, OsStr::new(name)))?;
-    }
-    // Who looks at the manifest at this moment has it open.
-    retried(|| gone_is_none(storage.rmdir(&tree.root, staging_name)).map(|_| ()))
-}
-
-/// A directory of somebody else keeps the time of the roll back.
-pub(crate) fn put_times_back(storage: &dyn Storage, dir: &Handle, (atime, mtime): (Time, Time)) -> Result<(), Errno> {
-    match storage.set_times(dir, OsStr::new("."), Some(atime), Some(mtime)) {
-        Err(Errno::PERM | Errno::ACCESS) => Ok(()),
-        other => other,
-    }
 }

@@ -6,9 +6,10 @@ use std::path::{Path, PathBuf};
 use elbow_file::{Errno, Handle};
 use parking_lot::Mutex;
 
-use super::apply::{Apply, Failure, Refusal, gone_is_none, none_of};
-use super::watch::Tally;
-use crate::removal::{gone_is_fine, remove_trees};
+use super::apply::{Apply, Failure, Refusal, none_of};
+use crate::absence::{gone_is_fine, gone_is_none};
+use crate::removal::remove_trees;
+use crate::tally::Tally;
 
 impl Apply<'_> {
     /// Removes what waits under hidden names, mostly files; directories after them, all by the same threads.

@@ -10,14 +10,15 @@ use std::path::{Path, PathBuf};
 
 use elbow_file::{Errno, Stat};
 
-use super::apply::{Failure, Refusal, gone_is_none};
+use super::apply::{Failure, Refusal};
 use super::content::try_target;
 use super::record::{Attributes, Before, Patch, Record, Replaced, Seen};
 use super::server;
 use super::tree::Tree;
 use super::undo::cause_of;
+use crate::absence::gone_is_none;
 use crate::action::NewXattrs;
-use crate::removal::parallel;
+use crate::parallel::parallel;
 use crate::report::Cause;
 use crate::shared::clock;
 use crate::staging::parked_name;

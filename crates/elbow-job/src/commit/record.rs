@@ -14,9 +14,9 @@ use elbow_file::{Kind, Stat, Time};
 use elbow_ranges::RangeSet;
 use elbow_ranges::encoding::{DecodeError, Reader, Writer, open_sealed, seal};
 
-use super::watch::Tally;
 use crate::action::NewAttrs;
 use crate::staging::{check_path, put_path, put_time, take_path, take_time};
+use crate::tally::Tally;
 
 pub(crate) const MAGIC: [u8; 8] = *b"ELBOWCMT";
 /// The second has nothing on what must still be so when a job that was kept goes on, the third nothing on reserved space, and no [`Slot::At`].

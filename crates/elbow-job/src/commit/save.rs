@@ -21,18 +21,18 @@ use elbow_file::{Errno, Handle, Kind};
 
 use super::draft;
 use super::record::Record;
-use super::saved::{
-    Container, Content, Home, Object, PIECE_BYTES_MAX, PatchFile, Piece, Position, Saved, SavedDir, Stored,
-};
-use super::watch::{Hook, Tally};
+use super::saved::{Container, Content, Object, PIECE_BYTES_MAX, PatchFile, Piece, Position, Saved, SavedDir, Stored};
+use super::watch::Hook;
 use crate::action::{NewAttrs, Node};
 use crate::api::Ino;
 use crate::fetch::Fetcher;
 use crate::model::{self, Body, EntryKey, Inode, Model, SegmentSource};
 use crate::options::Publish;
 use crate::report::{Cause, DeferredError, Kept, Phase};
+use crate::root_id::RootId;
 use crate::route::patch_name;
 use crate::shared::{Shared, clock};
+use crate::tally::Tally;
 
 /// What is to be saved, with the places of its bytes in the job.
 struct Draft {
@@ -242,7 +242,7 @@ impl Draft {
 
 impl Placing<'_> {
     /// All that is to be saved, before its bytes are written.
-    fn draft_saved(&self, home: Home, command: &[OsString]) -> Draft {
+    fn draft_saved(&self, home: RootId, command: &[OsString]) -> Draft {
         let mut draft = Draft {
             saved: Saved {
                 job: self.model.config.staging_name.to_os_string(),

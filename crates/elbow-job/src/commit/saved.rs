@@ -21,14 +21,15 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use elbow_file::{Handle, Kind, Storage, Time};
+use elbow_file::Kind;
 use elbow_ranges::encoding::{DecodeError, Reader, Writer, open_sealed, seal};
 
 use rustix::fs::{Mode, OFlags};
 
 use super::record::{KINDS, Record, put_all, put_attrs, put_option, take_all, take_attrs, take_name, take_option};
 use crate::action::{NewAttrs, Node};
-use crate::recover::{BIRTH_LOOKS, BIRTH_PAUSE};
+use crate::job_files::{BIRTH_LOOKS, BIRTH_PAUSE};
+use crate::root_id::RootId;
 use crate::shared::clock;
 use crate::staging::{is_job_name, new_id, put_path, put_time, take_path, take_time};
 
@@ -53,7 +54,7 @@ pub(crate) struct Saved {
     /// The name of its own directory.
     pub(crate) job: OsString,
     /// The directory that it was run on.
-    pub(crate) home: Home,
+    pub(crate) home: RootId,
     pub(crate) command: Vec<OsString>,
     /// Nothing of the job is on the storage.
     pub(crate) is_all: bool,
@@ -71,40 +72,6 @@ pub(crate) struct Saved {
     pub(crate) stored_patches: Vec<(OsString, u64)>,
     /// What is left to be done when all of it is staged.
     pub(crate) record: Record,
-}
-
-/// What the directory of a job can be known by.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Home {
-    pub(crate) path: PathBuf,
-    pub(crate) dev: u64,
-    pub(crate) ino: u64,
-    /// When it was made, where that is kept.
-    pub(crate) born: Option<Time>,
-}
-
-impl Home {
-    pub(crate) fn of(storage: &dyn Storage, root: &Handle, path: &Path) -> Self {
-        let stat = storage.stat_handle(root);
-        let (dev, ino) = stat.map_or((0, 0), |stat| (stat.dev, stat.ino));
-        Self {
-            path: std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned()),
-            dev,
-            ino,
-            born: storage.identity(root).ok().and_then(|identity| identity.born),
-        }
-    }
-
-    /// The same directory? One that was moved has another path, a file system that was mounted again another device number, and one that was made
-    /// since may have all the numbers of one that is gone, but not its time.
-    pub(crate) fn is(&self, now: &Self) -> bool {
-        match (self.born, now.born) {
-            (Some(then), Some(now_born)) => then == now_born && self.ino == now.ino,
-            (None, None) => self.path == now.path || (self.dev, self.ino) == (now.dev, now.ino),
-            // A file system has this for all or for none: what was mounted there is not.
-            _ => false,
-        }
-    }
 }
 
 /// An old directory that needs a staging directory; the first is the job's own.
@@ -554,7 +521,7 @@ impl Saved {
         }
         let saved = Self {
             job,
-            home: Home {
+            home: RootId {
                 path: OsString::from_vec(from.bytes()?.to_vec()).into(),
                 dev: from.varint()?,
                 ino: from.varint()?,

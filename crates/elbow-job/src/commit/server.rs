@@ -20,11 +20,12 @@ use std::path::Path;
 
 use elbow_file::{Errno, Handle, Kind, Stat, Storage, Time};
 
-use super::apply::{Failure, failure, gone_is_none};
+use super::apply::{Failure, failure};
 use super::record::{Attributes, Record};
 use super::tree::Tree;
+use crate::absence::gone_is_none;
 use crate::execute::STAGING_MODE;
-use crate::removal::parallel;
+use crate::parallel::parallel;
 use crate::shared::clock;
 use crate::staging::{JournalEntry, KEPT, MANIFEST, part_name};
 

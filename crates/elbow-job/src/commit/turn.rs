@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 use elbow_file::{Access, Errno, Handle, Storage};
 
-use super::apply::gone_is_none;
 use super::record::Record;
+use crate::absence::gone_is_none;
 use crate::staging::{MANIFEST, TURN, is_job_name};
 
 const PAUSE_FIRST: Duration = Duration::from_millis(1);

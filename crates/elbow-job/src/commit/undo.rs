@@ -18,17 +18,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use elbow_file::{Errno, RenameMode, Time};
 
-use super::apply::{Apply, Failure, Linked, Placed, Refusal, StepResult, failure, gone_is_none, levels, none_of};
+use super::apply::{Apply, Failure, Linked, Placed, Refusal, StepResult, failure, levels, none_of};
 use super::content::Contents;
 use super::keep::lost_content;
 use super::late::Immovable;
 use super::record::{Attributes, Departure, Patch, Placement, Replaced};
-use super::{DEPARTED, LATE, NAMED, RECORD, RECORD_DRAFT, RESUME};
+use crate::absence::{gone_is_fine, gone_is_none};
 use crate::action::NewAttrs;
 use crate::closed::{self, OWNER_ALL};
 use crate::execute::{is_ever_opened, was_opened};
+use crate::job_files::{DEPARTED, LATE, NAMED, RECORD, RECORD_DRAFT, RESUME};
 use crate::lost::{self, Name};
-use crate::removal::{gone_is_fine, parallel};
+use crate::parallel::parallel;
 use crate::report::{Cause, DeferredError};
 
 /// The names of a record that is taken back, in their order.

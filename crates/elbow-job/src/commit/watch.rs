@@ -8,12 +8,12 @@
 //! The hook is called without any lock and only from the caller's thread, so it may take its time: what it is told
 //! next is then newer, and nothing waits for it but the end of its own phase.
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use crate::report::{Phase, Progress, Steps};
 use crate::shared::{Shared, SharedState};
+use crate::tally::Tally;
 
 /// A progress hook is called this often.
 pub(crate) const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
@@ -46,48 +46,6 @@ impl Pace {
             self.due = now + PROGRESS_INTERVAL;
         }
         is_due
-    }
-}
-
-/// Steps of a phase, counted by the threads that do them.
-#[derive(Debug, Default)]
-pub(crate) struct Tally {
-    steps: AtomicU64,
-    bytes: AtomicU64,
-    total: Steps,
-}
-
-impl Tally {
-    /// Of so many steps, in which so many bytes are copied.
-    pub(crate) fn of(steps: usize, bytes: u64) -> Self {
-        let total = Steps {
-            total: steps as u64,
-            bytes_total: bytes,
-            ..Steps::default()
-        };
-        Self {
-            total,
-            ..Self::default()
-        }
-    }
-
-    pub(crate) fn step(&self) {
-        self.steps.fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub(crate) fn copied(&self, bytes: u64) {
-        self.bytes.fetch_add(bytes, Ordering::Relaxed);
-    }
-
-    /// More may turn out to be done than was foreseen; it is never more than there is.
-    pub(crate) fn so_far(&self) -> Steps {
-        let (done, bytes_done) = (self.steps.load(Ordering::Relaxed), self.bytes.load(Ordering::Relaxed));
-        Steps {
-            done,
-            total: self.total.total.max(done),
-            bytes_done,
-            bytes_total: self.total.bytes_total.max(bytes_done),
-        }
     }
 }
 

@@ -22,9 +22,8 @@ use super::reserve::Reserve;
 
 /// A file that is still open for writing is drained from this much dirty data on.
 pub(crate) const EAGER_DRAIN_BYTES: u64 = 4 << 20;
-
 /// At most this much is written in one action, so that memory comes free steadily.
-pub(crate) const FILL_BYTES: u64 = 2 << 20;
+const FILL_BYTES: u64 = 2 << 20;
 
 /// Where a part of a read comes from.
 #[derive(Clone, Debug)]
@@ -346,7 +345,7 @@ impl Content {
     }
 }
 
-pub(crate) fn segment(length: u64, source: SegmentSource) -> Segment {
+fn segment(length: u64, source: SegmentSource) -> Segment {
     Segment {
         length: length as usize,
         source,
@@ -354,7 +353,7 @@ pub(crate) fn segment(length: u64, source: SegmentSource) -> Segment {
 }
 
 /// Copies the parts of a read that are at hand; `None` if one is on the storage.
-pub(crate) fn assemble(segments: &[Segment], length: usize) -> Option<Vec<u8>> {
+pub(super) fn assemble(segments: &[Segment], length: usize) -> Option<Vec<u8>> {
     let mut out = Vec::with_capacity(length);
     for segment in segments {
         match &segment.source {

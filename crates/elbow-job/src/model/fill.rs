@@ -9,10 +9,9 @@ use elbow_ranges::RangeSet;
 use crate::spill::Spilled;
 
 /// Appending writes are joined up to this size, so that one storage call takes many of them.
-pub(crate) const CHUNK_BYTES: usize = 256 << 10;
-
+const CHUNK_BYTES: usize = 256 << 10;
 /// What a piece costs beside its bytes.
-pub(crate) const PIECE_OVERHEAD_BYTES: u64 = 160;
+const PIECE_OVERHEAD_BYTES: u64 = 160;
 
 /// Written bytes in memory; `gauge` counts them as long as anybody holds them.
 #[derive(Debug)]

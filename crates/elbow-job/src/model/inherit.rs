@@ -14,8 +14,6 @@ use elbow_file::{Kind, Stat};
 
 use super::mode::SETGID;
 use super::xattrs::{ACCESS_ACL, DEFAULT_ACL, apply_mode, inherited_acl, inherited_mode};
-use super::{Body, Inode, Inodes};
-use crate::api::Ino;
 
 /// What a directory gives to new entries.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -66,44 +64,7 @@ impl Inherited {
     }
 }
 
-impl Inode {
-    /// What a directory gives to what is made in it inside the job.
-    pub(crate) fn inheritance(&self) -> Inheritance {
-        Inheritance {
-            default_acl: self.dir().ok().and_then(|dir| dir.default_acl.clone()),
-            group: (self.mode & SETGID != 0).then_some(self.gid),
-        }
-    }
-
-    /// A new directory gets all its attributes on the storage now, and gives what it says from then on.
-    pub(crate) fn inherit_anew(&mut self) {
-        let gives = self.inheritance();
-        if let Body::Dir(dir) = &mut self.body {
-            dir.gives = gives;
-        }
-    }
-}
-
 /// The group that a directory gives by set-group-id.
 pub(super) fn group_given(stat: &Stat) -> Option<u32> {
     (stat.kind == Kind::Dir && stat.mode & SETGID != 0).then_some(stat.gid)
-}
-
-impl Inodes {
-    /// The permission bits of a file that is created with all of them in the job's own directory.
-    pub(crate) fn inherited_by_all(&self) -> u32 {
-        self.gives(Ino::ROOT).inherited(0o777, false).mode
-    }
-
-    /// What the storage gives to what is created in the container of a directory: a staging directory inherits from
-    /// the old directory that it is in, and gives on what it has inherited.
-    pub(crate) fn gives(&self, dir: Ino) -> Inheritance {
-        let inode = self.at(dir);
-        let seen = inode.seen();
-        let (gives, loses_group) = (self.dir_at(dir).gives.clone(), self.dir_at(dir).loses_group);
-        Inheritance {
-            group: seen.map_or(gives.group, group_given).filter(|_| !loses_group),
-            ..gives
-        }
-    }
 }

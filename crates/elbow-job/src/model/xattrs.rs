@@ -4,28 +4,21 @@
 
 /// The extended attribute that holds a directory's default ACL.
 pub(crate) const DEFAULT_ACL: &str = "system.posix_acl_default";
-
 /// The extended attribute that holds an object's access ACL.
 pub(crate) const ACCESS_ACL: &str = "system.posix_acl_access";
-
 /// The extended attribute that holds file capabilities, which every change of content, size or owner takes away.
 pub(crate) const CAPABILITY: &str = "security.capability";
 
 // POSIX ACLs as extended attributes: a u32 version (2), then entries of tag u16, permissions u16, id u32,
 // all little-endian (linux/posix_acl_xattr.h).
-pub(crate) const ACL_HEADER_BYTES: usize = 4;
+const ACL_HEADER_BYTES: usize = 4;
+const ACL_ENTRY_BYTES: usize = 8;
+const ACL_USER_OBJ: u16 = 0x01;
+const ACL_GROUP_OBJ: u16 = 0x04;
+const ACL_MASK: u16 = 0x10;
+const ACL_OTHER: u16 = 0x20;
 
-pub(crate) const ACL_ENTRY_BYTES: usize = 8;
-
-pub(crate) const ACL_USER_OBJ: u16 = 0x01;
-
-pub(crate) const ACL_GROUP_OBJ: u16 = 0x04;
-
-pub(crate) const ACL_MASK: u16 = 0x10;
-
-pub(crate) const ACL_OTHER: u16 = 0x20;
-
-pub(crate) fn acl_permissions(acl: &[u8], tag: u16) -> Option<u32> {
+fn acl_permissions(acl: &[u8], tag: u16) -> Option<u32> {
     let entries = acl.get(ACL_HEADER_BYTES..)?.chunks_exact(ACL_ENTRY_BYTES);
     entries
         .map(|entry| {

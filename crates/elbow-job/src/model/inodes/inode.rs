@@ -14,6 +14,7 @@ use crate::model::config::Name;
 use crate::model::entry_key::EntryKey;
 use crate::model::file_data::Content;
 use crate::model::inherit::Inheritance;
+use crate::model::mode::SETGID;
 use crate::model::rare::{EntryKeys, Rare};
 
 /// What its owner needs to change the names in a directory, or to move it to another.
@@ -335,6 +336,22 @@ impl Inode {
         match &mut self.body {
             Body::File(content) => Some(content),
             _ => None,
+        }
+    }
+
+    /// What a directory gives to what is made in it inside the job.
+    pub(crate) fn inheritance(&self) -> Inheritance {
+        Inheritance {
+            default_acl: self.dir().ok().and_then(|dir| dir.default_acl.clone()),
+            group: (self.mode & SETGID != 0).then_some(self.gid),
+        }
+    }
+
+    /// A new directory gets all its attributes on the storage now, and gives what it says from then on.
+    pub(crate) fn inherit_anew(&mut self) {
+        let gives = self.inheritance();
+        if let Body::Dir(dir) = &mut self.body {
+            dir.gives = gives;
         }
     }
 }

@@ -28,6 +28,7 @@ use elbow_file::{Errno, Handle, Kind, Protection, Stat};
 
 use super::config::{LIMBO, Name};
 pub(crate) use super::entry_key::EntryKey;
+use super::inherit::{Inheritance, group_given};
 use super::rare::{EntryKeys, Rare};
 use crate::api::{Answer, Fetch, Ino, OpError};
 use crate::closed::OWNER_ALL;
@@ -391,5 +392,22 @@ impl Inodes {
     pub(crate) fn move_name(&mut self, ino: Ino, from: (Ino, &OsStr), to: (Ino, &OsStr)) {
         self.remove_name(ino, from.0, from.1);
         self.add_name(ino, to.0, to.1);
+    }
+
+    /// The permission bits of a file that is created with all of them in the job's own directory.
+    pub(crate) fn inherited_by_all(&self) -> u32 {
+        self.gives(Ino::ROOT).inherited(0o777, false).mode
+    }
+
+    /// What the storage gives to what is created in the container of a directory: a staging directory inherits from
+    /// the old directory that it is in, and gives on what it has inherited.
+    pub(crate) fn gives(&self, dir: Ino) -> Inheritance {
+        let inode = self.at(dir);
+        let seen = inode.seen();
+        let (gives, loses_group) = (self.dir_at(dir).gives.clone(), self.dir_at(dir).loses_group);
+        Inheritance {
+            group: seen.map_or(gives.group, group_given).filter(|_| !loses_group),
+            ..gives
+        }
     }
 }
