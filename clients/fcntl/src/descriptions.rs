@@ -17,89 +17,32 @@ use std::ffi::c_int;
 use std::sync::Arc;
 
 use elbow_lock::{Blocker, FileName, LockError, LockMode, Owner, Reply};
-use elbow_ranges::RangeSet;
 
 use crate::errno::{Errno, say};
 use crate::file::{self, Inode, Target};
 use crate::locks::{self, Wish};
-use crate::process::{self, Process};
+use crate::process::{self, Description, Process};
 use crate::range::{Asked, DESCRIPTION_OWNER, TO_END};
 use crate::session::{Disconnected, Session, errno_of};
-use crate::{descriptors, reader};
+use crate::{connect, descriptors, losses, reader};
 
 /// After the name of a file: where flock's locks on it are. No path without links has two slashes in a row.
 const FLOCK: &[u8] = b"//flock";
 
-/// An open file description that is, or may be, locked.
-pub(crate) struct Description {
-    pub(crate) session: Arc<Session>,
-    pub(crate) owner: Owner,
-    pub(crate) inode: Inode,
-    pub(crate) name: FileName,
-    /// What the file was called before, if other processes may have locked it by that name for us.
-    former: Option<FileName>,
-    /// One of its descriptors.
-    pub(crate) witness: c_int,
-    /// Other processes may lock and unlock it too: what we remember may be wrong.
-    pub(crate) is_shared: bool,
-    pub(crate) flock: Option<LockMode>,
-    pub(crate) held: RangeSet,
-    /// The session has ended, and no call has failed for it yet.
-    pub(crate) was_lost: bool,
-}
-
-impl Description {
-    /// Whether we know of a lock.
-    pub(crate) fn holds(&self) -> bool {
-        self.flock.is_some() || !self.held.is_empty()
-    }
-
-    /// Opens a session for the description of `witness`.
-    pub(crate) fn open(witness: c_int, target: &Target) -> Result<Self, LockError> {
-        let mut random = [0; 8];
-        getrandom::fill(&mut random).map_err(|error| LockError::Unreachable {
-            address: elbow_lock::Address::Tcp("the system's random numbers".to_owned()),
-            source: std::io::Error::other(error),
-        })?;
-        let owner = DESCRIPTION_OWNER | u64::from_ne_bytes(random);
-        let Inode { device, number } = target.inode;
-        let purpose = format!("description/{owner:x}/{device:x}/{number:x}/{witness}");
-        let link = process::connect(&purpose)?;
-        let description = Self::over(Session::new(link, true), Owner(owner), witness, target);
-        description.follow_witness();
-        Ok(description)
-    }
-
-    pub(crate) fn over(session: Session, owner: Owner, witness: c_int, target: &Target) -> Self {
-        Self {
-            session: Arc::new(session),
-            owner,
-            inode: target.inode,
-            name: target.name.clone(),
-            former: None,
-            witness,
-            is_shared: false,
-            flock: None,
-            held: RangeSet::new(),
-            was_lost: false,
-        }
-    }
-
-    /// The socket ends with exec if the descriptor does.
-    pub(crate) fn follow_witness(&self) {
-        // A lease needs this process to renew it, so the next program gets no copy.
-        let ends = self.session.has_lease() || descriptors::ends_with_exec(self.witness).unwrap_or(true);
-        descriptors::let_end_with_exec(self.session.descriptor(), ends);
-    }
-
-    fn may_be_elsewhere(&self) -> bool {
-        !self.session.has_lease()
-            && (self.is_shared || descriptors::ends_with_exec(self.session.descriptor()) != Some(true))
-    }
-
-    fn is_of(&self, fd: c_int, inode: Inode) -> Result<bool, Errno> {
-        Ok(self.inode == inode && descriptors::is_same_description(self.witness, fd)?)
-    }
+/// Opens a session for the description of `witness`.
+pub(crate) fn open(witness: c_int, target: &Target) -> Result<Description, LockError> {
+    let mut random = [0; 8];
+    getrandom::fill(&mut random).map_err(|error| LockError::Unreachable {
+        address: elbow_lock::Address::Tcp("the system's random numbers".to_owned()),
+        source: std::io::Error::other(error),
+    })?;
+    let owner = DESCRIPTION_OWNER | u64::from_ne_bytes(random);
+    let Inode { device, number } = target.inode;
+    let purpose = format!("description/{owner:x}/{device:x}/{number:x}/{witness}");
+    let link = connect::connect(&purpose)?;
+    let description = Description::over(Session::new(link, true), Owner(owner), witness, target);
+    description.follow_witness();
+    Ok(description)
 }
 
 /// What a call needs of a description.
@@ -137,7 +80,7 @@ pub(crate) fn flock(fd: c_int, target: &Target, mode: Option<LockMode>, waits: b
         match outcome {
             Ok(()) => return Ok(()),
             Err(Stop::Refused(errno)) => return Err(errno),
-            Err(Stop::Disconnected) => process::lost(&place.session),
+            Err(Stop::Disconnected) => losses::lost(&place.session),
         }
     }
 }
@@ -172,7 +115,7 @@ pub(crate) fn set(fd: c_int, target: &Target, asked: Asked, waits: bool) -> Resu
         match outcome {
             Ok(()) => return Ok(()),
             Err(Stop::Refused(errno)) => return Err(errno),
-            Err(Stop::Disconnected) => process::lost(&place.session),
+            Err(Stop::Disconnected) => losses::lost(&place.session),
         }
     }
 }
@@ -184,7 +127,7 @@ pub(crate) fn get(fd: c_int, target: &Target, asked: Asked) -> Result<Option<Blo
             return Ok(None);
         };
         match locks::query(&place.session, &place.name, place.owner, asked) {
-            Err(Disconnected(_)) => process::lost(&place.session),
+            Err(Disconnected(_)) => losses::lost(&place.session),
             Ok(answer) => return answer,
         }
     }
@@ -241,12 +184,12 @@ fn change(place: &Place, remember: impl FnOnce(&mut Description)) -> Result<(), 
 
 /// The session of a descriptor's description; a new one if there is none, or nothing for a mere unlock.
 fn place(fd: c_int, target: &Target, is_unlock: bool) -> Result<Option<Place>, Errno> {
-    let place = process::with_service(|process| {
+    let place = connect::with_service(|process| {
         let index = match find(process, fd, target.inode) {
             Ok(Some(index)) => index,
             Ok(None) if is_unlock => return Ok(Ok(None)),
             Ok(None) => {
-                process.descriptions.push(Description::open(fd, target)?);
+                process.descriptions.push(open(fd, target)?);
                 process.count();
                 process.descriptions.len() - 1
             }

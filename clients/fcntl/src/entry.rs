@@ -10,8 +10,8 @@ use elbow_lock::LockMode;
 
 use crate::errno::{Errno, check};
 use crate::file::{self, Target};
-use crate::range;
 use crate::{calls, config, descriptions, descriptors, inherit, libc_calls, locks, memory, process};
+use crate::{losses, range};
 
 /// What is to be done with a call.
 enum Way {
@@ -196,7 +196,7 @@ fn release(fd: c_int) {
     }
     calls::within((), || {
         let Some(inode) = file::inode(fd) else { return };
-        process::tell_of_losses();
+        losses::tell_of_losses();
         locks::release(inode);
         descriptions::release(fd, inode);
     });

@@ -16,13 +16,13 @@ use std::sync::{Arc, MutexGuard};
 
 use elbow_lock::{Address, Link, Owner};
 
-use crate::descriptions::Description;
+use crate::connect::SOCKET_NAMES;
 use crate::errno::{Errno, say};
 use crate::file::{self, Inode, Target};
-use crate::process::{self, File, Process, SOCKET_NAMES};
+use crate::process::{self, Description, File, Process};
 use crate::range::TO_END;
 use crate::session::{Session, take};
-use crate::{calls, config, descriptors, libc_calls, reader};
+use crate::{calls, config, descriptions, descriptors, libc_calls, losses, reader};
 
 /// Descriptors below are standard input, output and error: nobody locks them on behalf of a parent.
 const FIRST_TO_SHARE: c_int = 3;
@@ -154,7 +154,7 @@ fn share_descriptions(process: &mut Process) {
             && !process.descriptions.iter().any(is_known)
         {
             // Without it, locking it in the child is refused.
-            process.descriptions.extend(Description::open(fd, &target).ok());
+            process.descriptions.extend(descriptions::open(fd, &target).ok());
         }
     }
     process.descriptions.iter().for_each(Description::follow_witness);
@@ -272,7 +272,7 @@ pub(crate) fn before_exec() -> Result<(), Errno> {
     if config::get().is_none() || !process::is_ours() {
         return Ok(());
     }
-    process::tell_of_losses();
+    losses::tell_of_losses();
     let process = process::lock();
     process.descriptions.iter().for_each(Description::follow_witness);
     let held: Vec<Inode> = process

@@ -41,14 +41,17 @@ compile_error!("the redirect knows the calling convention and struct flock of 64
 
 mod calls;
 mod config;
+mod connect;
 mod descriptions;
 mod descriptors;
 mod entry;
+mod epoll;
 mod errno;
 mod file;
 mod inherit;
 mod libc_calls;
 mod locks;
+mod losses;
 mod memory;
 mod process;
 mod range;

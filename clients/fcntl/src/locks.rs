@@ -14,8 +14,8 @@ use crate::errno::Errno;
 use crate::file::{self, Inode, Target};
 use crate::process::{self, File};
 use crate::range::{Asked, TO_END};
-use crate::reader;
 use crate::session::{Disconnected, Session, errno_of};
+use crate::{connect, losses, reader};
 
 /// A service that shuts down ends the connection soon.
 const DRAIN_PAUSE: Duration = Duration::from_millis(20);
@@ -51,7 +51,7 @@ pub(crate) fn set(fd: c_int, target: &Target, asked: Asked, waits: bool) -> Resu
         if asked.mode.is_none() && !holds_any(target) {
             return Ok(());
         }
-        let session = process::session()?;
+        let session = connect::session()?;
         begin(target);
         match session.ask(|id| request(id, &target.name, &wish), waits) {
             Ok(Reply::Granted { .. }) => match note(&session, target, &asked) {
@@ -66,7 +66,7 @@ pub(crate) fn set(fd: c_int, target: &Target, asked: Asked, waits: bool) -> Resu
             Ok(Reply::Refused { why, .. }) if is_worth_waiting(&why) => {}
             Ok(Reply::Refused { why, .. }) => return Err(Errno(errno_of(&why))),
             Ok(_) => return Err(Errno(libc::ENOLCK)),
-            Err(Disconnected(_)) => process::lost(&session),
+            Err(Disconnected(_)) => losses::lost(&session),
         }
     }
 }
@@ -83,9 +83,9 @@ pub(crate) fn is_worth_waiting(why: &Refusal) -> bool {
 /// `F_GETLK`: the lock in the way.
 pub(crate) fn get(target: &Target, asked: Asked) -> Result<Option<Blocker>, Errno> {
     loop {
-        let session = process::session()?;
+        let session = connect::session()?;
         match query(&session, &as_held(target).name, process::owner(), asked) {
-            Err(Disconnected(_)) => process::lost(&session),
+            Err(Disconnected(_)) => losses::lost(&session),
             Ok(answer) => return answer,
         }
     }

@@ -5,32 +5,17 @@
 
 use std::collections::BTreeMap;
 use std::ffi::c_int;
-use std::mem::size_of;
-use std::os::fd::FromRawFd;
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::{Duration, Instant};
 
-use elbow_lock::{Address, FileName, Link, LockError, Owner, TTL_MS_TCP};
+use elbow_lock::{FileName, LockMode, Owner};
 use elbow_ranges::RangeSet;
 
-use crate::config::{self, Config};
-use crate::descriptions::Description;
-use crate::errno::{Errno, check, last, say, say_within};
+use crate::descriptors;
+use crate::errno::Errno;
 use crate::file::{Inode, Target};
 use crate::range::PROCESS_OWNER;
 use crate::session::{Session, take};
-use crate::{descriptors, libc_calls, reader};
-
-/// How long a service that is not there is looked for.
-const CONNECT_FOR: Duration = Duration::from_secs(10);
-const CONNECT_PAUSE: Duration = Duration::from_millis(50);
-/// How long a process that is to end waits for standard error to take its last words: others wait for what it holds.
-const LAST_WORDS_FOR: Duration = Duration::from_secs(1);
-/// Exit code when locks were lost, as of `elbow` itself.
-const LOST_EXIT: c_int = 125;
 
 static PROCESS: Mutex<Process> = Mutex::new(Process::new());
 /// Whose memory this is: a child of vfork, or one made without libc, has another number.
@@ -91,7 +76,7 @@ impl Process {
     }
 
     /// Forgets what was held over a session; the files, and those that only others may have locked over it.
-    fn forget(&mut self, session: &Arc<Session>) -> (Vec<FileName>, Vec<FileName>) {
+    pub(crate) fn forget(&mut self, session: &Arc<Session>) -> (Vec<FileName>, Vec<FileName>) {
         let (mut files, mut doubtful) = (Vec::new(), Vec::new());
         if self.session.as_ref().is_some_and(|ours| Arc::ptr_eq(ours, session)) {
             self.session = None;
@@ -140,166 +125,58 @@ pub(crate) fn owner() -> Owner {
     Owner(PROCESS_OWNER | u64::from(std::process::id()))
 }
 
-/// The session of fcntl's locks; made if there is none. One that has ended is not replaced before [`lost`] has told what went with
-/// it: whoever asks over it learns of the end.
-pub(crate) fn session() -> Result<Arc<Session>, Errno> {
-    with_service(|process| {
-        if let Some(session) = &process.session {
-            return Ok(Arc::clone(session));
+/// An open file description that is, or may be, locked.
+pub(crate) struct Description {
+    pub(crate) session: Arc<Session>,
+    pub(crate) owner: Owner,
+    pub(crate) inode: Inode,
+    pub(crate) name: FileName,
+    /// What the file was called before, if other processes may have locked it by that name for us.
+    pub(crate) former: Option<FileName>,
+    /// One of its descriptors.
+    pub(crate) witness: c_int,
+    /// Other processes may lock and unlock it too: what we remember may be wrong.
+    pub(crate) is_shared: bool,
+    pub(crate) flock: Option<LockMode>,
+    pub(crate) held: RangeSet,
+    /// The session has ended, and no call has failed for it yet.
+    pub(crate) was_lost: bool,
+}
+
+impl Description {
+    /// Whether we know of a lock.
+    pub(crate) fn holds(&self) -> bool {
+        self.flock.is_some() || !self.held.is_empty()
+    }
+
+    pub(crate) fn over(session: Session, owner: Owner, witness: c_int, target: &Target) -> Self {
+        Self {
+            session: Arc::new(session),
+            owner,
+            inode: target.inode,
+            name: target.name.clone(),
+            former: None,
+            witness,
+            is_shared: false,
+            flock: None,
+            held: RangeSet::new(),
+            was_lost: false,
         }
-        let link = connect(&format!("process/{}", std::process::id()))?;
-        let session = Arc::new(Session::new(link, false));
-        process.session = Some(Arc::clone(&session));
-        Ok(session)
-    })
-    .and_then(|session| reader::add(&session).map(|()| session))
-}
-
-/// Does what needs a connection; again, for a while, where nobody answers.
-pub(crate) fn with_service<T>(mut connect: impl FnMut(&mut Process) -> Result<T, LockError>) -> Result<T, Errno> {
-    let until = Instant::now() + CONNECT_FOR;
-    loop {
-        match connect(&mut unless_ending(lock())) {
-            Ok(connected) => return Ok(connected),
-            Err(LockError::Unreachable { .. }) if Instant::now() < until => {}
-            Err(error) => {
-                say(&format!("{error}; a lock call fails with ENOLCK"));
-                return Err(Errno(libc::ENOLCK));
-            }
-        }
-        std::thread::sleep(CONNECT_PAUSE);
     }
-}
 
-/// Opens a session. Over a Unix socket it has a name by which the next program of this process, or a child's, knows it.
-pub(crate) fn connect(purpose: &str) -> Result<Link, LockError> {
-    let Some(Config {
-        address, credentials, ..
-    }) = config::get()
-    else {
-        return Err(LockError::BadAddress(elbow_lock::BadAddress { text: String::new() }));
-    };
-    let program = std::env::current_exe().ok();
-    let program = program.as_deref().and_then(|path| path.file_name()).unwrap_or_default();
-    let name = format!("{}, process {}", program.display(), std::process::id());
-    match address {
-        Address::Unix(path) => {
-            let socket = named_socket(purpose, path.as_os_str().as_bytes());
-            let unreachable = |Errno(number)| LockError::Unreachable {
-                address: address.clone(),
-                source: std::io::Error::from_raw_os_error(number),
-            };
-            let socket = descriptors::move_away(socket.map_err(unreachable)?);
-            #[allow(unsafe_code)]
-            // SAFETY: the socket is new and nobody else's.
-            let stream = unsafe { UnixStream::from_raw_fd(socket) };
-            Link::over(stream, address, &name).inspect_err(|_| descriptors::set_ours(socket, false))
-        }
-        Address::Tcp(_) => Link::open(address, &name, TTL_MS_TCP, credentials.as_ref()),
+    /// The socket ends with exec if the descriptor does.
+    pub(crate) fn follow_witness(&self) {
+        // A lease needs this process to renew it, so the next program gets no copy.
+        let ends = self.session.has_lease() || descriptors::ends_with_exec(self.witness).unwrap_or(true);
+        descriptors::let_end_with_exec(self.session.descriptor(), ends);
     }
-}
 
-/// Before the purpose in the name of a socket of ours.
-pub(crate) const SOCKET_NAMES: &[u8] = b"\0elbow-fcntl/";
-
-fn named_socket(purpose: &str, service: &[u8]) -> Result<c_int, Errno> {
-    let mut unique = [0; 8];
-    getrandom::fill(&mut unique).map_err(|_| Errno(libc::EAGAIN))?;
-    let name = format!("{purpose}/{:x}", u64::from_ne_bytes(unique));
-    let ours = socket_address(&[SOCKET_NAMES, name.as_bytes()].concat())?;
-    let theirs = socket_address(&[service, b"\0"].concat())?;
-    #[allow(unsafe_code)]
-    // SAFETY: the addresses are as long as we say.
-    unsafe {
-        let socket = check(libc::socket(libc::AF_UNIX, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0))?;
-        let bound = libc::bind(socket, (&raw const ours.0).cast(), ours.1);
-        if bound == -1 || libc::connect(socket, (&raw const theirs.0).cast(), theirs.1) == -1 {
-            let errno = last();
-            libc_calls::close(socket);
-            return Err(errno);
-        }
-        Ok(socket)
+    pub(crate) fn may_be_elsewhere(&self) -> bool {
+        !self.session.has_lease()
+            && (self.is_shared || descriptors::ends_with_exec(self.session.descriptor()) != Some(true))
     }
-}
 
-fn socket_address(name: &[u8]) -> Result<(libc::sockaddr_un, libc::socklen_t), Errno> {
-    #[allow(unsafe_code)]
-    // SAFETY: numbers.
-    let mut address: libc::sockaddr_un = unsafe { std::mem::zeroed() };
-    address.sun_family = libc::AF_UNIX as libc::sa_family_t;
-    let place = address
-        .sun_path
-        .get_mut(..name.len())
-        .ok_or(Errno(libc::ENAMETOOLONG))?;
-    place
-        .iter_mut()
-        .zip(name)
-        .for_each(|(to, &from)| *to = from.cast_signed());
-    let length = size_of::<libc::sa_family_t>() + name.len();
-    Ok((address, length as libc::socklen_t))
-}
-
-/// Tells of sessions that have ended, where the reader has not yet: what is done next takes the locks for held.
-pub(crate) fn tell_of_losses() {
-    let process = unless_ending(lock());
-    let descriptions = process.descriptions.iter().map(|description| &description.session);
-    let sessions: Vec<Arc<Session>> = process.session.iter().chain(descriptions).cloned().collect();
-    drop(process);
-    sessions.iter().filter(|session| !session.is_good()).for_each(lost);
-}
-
-/// A session has ended: if anything was held over it, the process learns of it, or ends.
-pub(crate) fn lost(session: &Arc<Session>) {
-    let why = session.broken().map_or_else(String::new, |broken| broken.0);
-    let mut process = unless_ending(lock());
-    let (files, doubtful) = process.forget(session);
-    let only_warns = config::get().is_some_and(|config| config.only_warns);
-    process.is_ending = !files.is_empty() && !only_warns;
-    let is_ending = process.is_ending;
-    drop(process);
-    if is_ending {
-        say_within(&report(&files, &why, "the process ends"), LAST_WORDS_FOR);
-        end_process();
-    }
-    // What children took for us, or for themselves, is in use until the description is closed, or its next lock call has failed.
-    if only_warns || doubtful.is_empty() {
-        session.close();
-    }
-    if !doubtful.is_empty() {
-        let files = list(&doubtful);
-        say(&format!(
-            "flock locks on {files}, if children have taken any, were lost: {why}"
-        ));
-    }
-    if !files.is_empty() {
-        say(&report(&files, &why, "the next lock call fails"));
-    }
-}
-
-fn report(files: &[FileName], why: &str, then: &str) -> String {
-    format!("locks on {} were lost: {why}; {then}", list(files))
-}
-
-fn list(files: &[FileName]) -> String {
-    let names: Vec<String> = files.iter().map(ToString::to_string).collect();
-    names.join(", ")
-}
-
-/// Goes no further where another thread is about to end the process; ends it, should that thread not come to it.
-fn unless_ending(process: MutexGuard<'static, Process>) -> MutexGuard<'static, Process> {
-    if process.is_ending {
-        drop(process);
-        std::thread::sleep(2 * LAST_WORDS_FOR);
-        end_process();
-    }
-    process
-}
-
-/// The kernel closes the sessions when the last thread is gone.
-fn end_process() -> ! {
-    #[allow(unsafe_code)]
-    // SAFETY: ends the process.
-    unsafe {
-        libc::_exit(LOST_EXIT)
+    pub(crate) fn is_of(&self, fd: c_int, inode: Inode) -> Result<bool, Errno> {
+        Ok(self.inode == inode && descriptors::is_same_description(self.witness, fd)?)
     }
 }

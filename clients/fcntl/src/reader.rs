@@ -4,22 +4,21 @@
 
 use std::collections::BTreeMap;
 use std::ffi::c_int;
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::descriptors;
+use crate::epoll::{EPOLL, control};
 use crate::errno::{Errno, check};
 use crate::session::{Session, take};
-use crate::{calls, libc_calls, process};
+use crate::{calls, libc_calls};
+use crate::{descriptors, losses};
 
 const STACK_BYTES: usize = 256 << 10;
 /// How often leases are looked at, where there are any; a fraction of theirs.
 const TICK: Duration = Duration::from_millis(500);
 const EVENTS_MAX: usize = 16;
 
-/// What the thread waits on; -1 while there is none.
-static EPOLL: AtomicI32 = AtomicI32::new(-1);
 pub(crate) static SESSIONS: Mutex<BTreeMap<c_int, Arc<Session>>> = Mutex::new(BTreeMap::new());
 
 /// Has a session read from now on.
@@ -43,11 +42,6 @@ pub(crate) fn remove(session: &Session) {
     }
 }
 
-/// Has a session's replies read, or only its end noticed, or what the service says of it.
-pub(crate) fn watch(descriptor: c_int, replies: bool) {
-    let _ = control(libc::EPOLL_CTL_MOD, descriptor, replies);
-}
-
 /// In a child of fork, which has no such thread: forgets the parent's. Whoever forked holds `SESSIONS`.
 pub(crate) fn forget(sessions: &mut BTreeMap<c_int, Arc<Session>>) {
     std::mem::forget(std::mem::take(sessions));
@@ -56,32 +50,6 @@ pub(crate) fn forget(sessions: &mut BTreeMap<c_int, Arc<Session>>) {
         descriptors::set_ours(epoll, false);
         libc_calls::close(epoll);
     }
-}
-
-fn control(operation: c_int, descriptor: c_int, replies: bool) -> Result<(), Errno> {
-    // What is left there for another process to read is told of once, when it comes.
-    let once = if replies { 0 } else { libc::EPOLLET };
-    let mut event = libc::epoll_event {
-        events: (libc::EPOLLIN | libc::EPOLLRDHUP | once).cast_unsigned(),
-        u64: u64::from(descriptor.cast_unsigned()),
-    };
-    #[allow(unsafe_code)]
-    // SAFETY: the event is copied.
-    let result = unsafe { libc::epoll_ctl(EPOLL.load(Ordering::Relaxed), operation, descriptor, &raw mut event) };
-    check(result).map(|_| ())
-}
-
-/// Whether the other side has closed a connection, or we have ended the reading of it.
-pub(crate) fn has_ended(descriptor: c_int) -> bool {
-    let mut waits = libc::pollfd {
-        fd: descriptor,
-        events: libc::POLLRDHUP,
-        revents: 0,
-    };
-    #[allow(unsafe_code)]
-    // SAFETY: it is one, and nothing is waited for.
-    let ready = unsafe { libc::poll(&raw mut waits, 1, 0) };
-    ready == 1
 }
 
 fn start() -> Result<(), Errno> {
@@ -129,7 +97,7 @@ fn run(epoll: c_int) {
                 && !session.receive()
             {
                 remove(&session);
-                process::lost(&session);
+                losses::lost(&session);
             }
         }
         let sessions: Vec<Arc<Session>> = take(&SESSIONS)

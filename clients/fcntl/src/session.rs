@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use elbow_lock::{Call, ClientCore, Link, LinkNumber, LockId, Receive, Refusal, Reply, Request, Taken, now_ms, wire};
 
-use crate::reader;
+use crate::epoll;
 
 /// Of what has come for others, as much as a process with one answer to come is ever sent.
 const PEEKED_BYTES: usize = 16 << 10;
@@ -155,7 +155,7 @@ impl Session {
         state.core.ask(call, request.clone());
         state.sleepers.insert(call, Arc::clone(sleeper));
         if state.sleepers.len() == 1 && !self.is_always_read() {
-            reader::watch(self.descriptor(), true);
+            epoll::watch(self.descriptor(), true);
         }
         Ok((call, request))
     }
@@ -180,7 +180,7 @@ impl Session {
         }
         let state = take(&self.state);
         if state.sleepers.is_empty() && !self.is_always_read() && state.broken.is_none() {
-            reader::watch(self.descriptor(), false);
+            epoll::watch(self.descriptor(), false);
         }
         state.broken.is_none()
     }
@@ -190,7 +190,7 @@ impl Session {
     fn concerns_us(&self) -> bool {
         self.is_always_read()
             || !take(&self.state).sleepers.is_empty()
-            || reader::has_ended(self.descriptor())
+            || epoll::has_ended(self.descriptor())
             || self.says_lost()
     }
 
@@ -230,7 +230,7 @@ impl Session {
     }
 
     /// The session is of no more use; why, unless that is known already. What was held over it stays others' to wait for: threads of this
-    /// process may be between a look at a lock and a write. [`process::lost`](crate::process::lost) says when that is over.
+    /// process may be between a look at a lock and a write. [`losses::lost`](crate::losses::lost) says when that is over.
     pub(crate) fn end(&self, why: &str) {
         let mut state = take(&self.state);
         let (why, failed) = state.core.end(now_ms(), why);

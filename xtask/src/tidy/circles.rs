@@ -9,7 +9,7 @@ use crate::workspace::Workspace;
 type Stays = (&'static str, &'static [&'static str], &'static str);
 
 /// Each is a debt, or one thing in several files.
-const STAY: [Stays; 16] = [
+const STAY: [Stays; 15] = [
     (
         "elbow-disk",
         &["drive::description", "drive::mechanics", "drive"],
@@ -124,11 +124,6 @@ const STAY: [Stays; 16] = [
             "range_writes::traces",
         ],
         "the figures use the disks and policies that the module above chooses",
-    ),
-    (
-        "elbow-fcntl",
-        &["descriptions", "locks", "process", "reader", "session"],
-        "to be untied: session, state, reader, connect, locks and descriptions, inherit, entry",
     ),
     (
         "elbow-mpi",
