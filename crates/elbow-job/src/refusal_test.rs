@@ -336,7 +336,7 @@ fn a_kind_of_call_that_is_always_refused_leaves_the_old_tree_or_the_new_one_wher
 
 #[test]
 fn a_kind_of_call_that_is_always_refused_leaves_the_old_tree_or_the_new_one_where_old_directories_cannot_be_renamed() {
-    enumerate_kinds(&Scene::lower_dirs(), errors_of);
+    enumerate_kinds(&Scene::lower_dirs(), |_| ERRORS.to_vec());
 }
 
 #[test]
@@ -450,4 +450,36 @@ fn death_while_a_commit_is_taken_back_leaves_the_old_tree_or_the_new_one_where_f
 fn death_while_a_commit_is_taken_back_leaves_the_old_tree_or_the_new_one_where_there_are_subvolumes() {
     let scene = Scene::subvolumes(Publish::Staged);
     enumerate_deaths_of_taking_back(&scene, || Plan::fail(Errno::IO).on(Operation::Chmod).named("g"));
+}
+
+/// What was written under a late name is taken back where it waits.
+#[test]
+fn death_while_a_commit_is_taken_back_leaves_the_old_tree_or_the_new_one_where_old_directories_cannot_be_renamed() {
+    let refused = || Plan::fail(Errno::IO).on(Operation::SetTimes).named("log");
+    enumerate_deaths_of_taking_back(&Scene::lower_dirs(), refused);
+}
+
+fn operations_that_lengthen() -> Vec<Op> {
+    vec![
+        Op::Truncate("one".into(), 5000),
+        Op::Write("one".into(), 0, b"longer than before".to_vec()),
+    ]
+}
+
+/// A file that takes appends alone keeps what was appended. Any that could not be cut passed for one, and kept a part of what the job had written.
+#[test]
+fn what_cannot_be_cut_again_is_taken_back_later_where_the_job_did_not_only_append() {
+    let scene = Scene {
+        operations: operations_that_lengthen,
+        ..Scene::usual(Publish::Staged)
+    };
+    let temp = scratch();
+    let dir = fresh_for(&scene, temp.path(), "refused");
+    let before = snapshot(&dir);
+    let plan = Plan::fail(Errno::PERM).on(Operation::Truncate).times(u64::MAX);
+    let plan = plan.when(|call| visible_name(&call.path()) == Some("one".into()));
+    let ended = run(&dir, &scene, Some(plan));
+    assert!(ended.refused > 1 && ended.outcome.is_err(), "{ended:?}");
+    assert_eq!(recovered(&dir, &scene.storage).unwrap(), RecoverAction::RolledBack);
+    assert_eq!(snapshot(&dir), before);
 }

@@ -214,7 +214,8 @@ impl Scene {
     }
 }
 
-/// `rm -rf` of directories that cannot be renamed, whose names something else has afterwards: a file, and a directory with new and old objects.
+/// `rm -rf` of directories that cannot be renamed, whose names something else has afterwards: an old file, and a directory with new and old
+/// objects; what is old is written to.
 fn operations_with_late_names() -> Vec<Op> {
     let s = str::to_owned;
     vec![
@@ -231,10 +232,13 @@ fn operations_with_late_names() -> Vec<Op> {
         Op::Rename(s("aside"), s("gone/deep/saved"), RenameMode::Replace),
         Op::Chmod(s("gone/deep/saved"), 0o600),
         Op::Link(s("dead"), s("gone/second")),
+        Op::Write(s("gone/deep/saved"), 2, b"VED, then written to".to_vec()),
         Op::Unlink(s("moves/in")),
         Op::Rmdir(s("moves")),
-        Op::Create(s("moves")),
-        Op::Write(s("moves"), 0, b"a file".to_vec()),
+        Op::Truncate(s("one"), 5000),
+        Op::Rename(s("one"), s("moves"), RenameMode::Replace),
+        Op::Write(s("moves"), 0, b"an old file".to_vec()),
+        Op::Write(s("dead"), 2, b"AD by its second name".to_vec()),
         Op::Unlink(s("two")),
     ]
 }

@@ -153,6 +153,8 @@ pub(crate) struct Apply<'a> {
     opened: Mutex<Vec<(Handle, OsString, u32)>>,
     /// Dead directories that cannot be renamed.
     pub(super) immovable: Mutex<BTreeSet<PathBuf>>,
+    /// Placements by where they go, once one is looked for.
+    pub(super) placements: OnceLock<BTreeMap<&'a Path, &'a Placement>>,
     /// The storage cannot rename without replacing, or exchange names.
     no_noreplace: AtomicBool,
     no_exchange: AtomicBool,
@@ -201,6 +203,7 @@ impl<'a> Apply<'a> {
             record,
             opened: Mutex::default(),
             immovable: Mutex::default(),
+            placements: OnceLock::new(),
             no_noreplace: AtomicBool::new(false),
             no_exchange: AtomicBool::new(false),
             has_noreplace: OnceLock::new(),
@@ -234,7 +237,7 @@ impl<'a> Apply<'a> {
             // depart.
             self.mark(DEPARTED)?;
         }
-        let late = Immovable::of(self).late()?;
+        let late = Immovable::of(self).known_late();
         // Names before contents: as long as a name may be refused, nothing has been overwritten that would have to be
         // put back.
         self.place(|placement| !late.has(&placement.to))?;
@@ -259,11 +262,7 @@ impl<'a> Apply<'a> {
                 true => self.attributes_before_cleaning(attributes)?,
                 false => self.set(&attributes.path, &attributes.attrs)?,
             }
-            // Whoever comes after a death finds open what was opened for the moment of that, and its mode may be none of the job's changes.
-            match self.is_first || attributes.attrs.mode.is_some() {
-                true => Ok(()),
-                false => self.close_what_was_opened(attributes),
-            }
+            self.close_after_a_death(attributes)
         };
         // Directories after the files in them: a new mode may let nobody in.
         for kind in [files, dirs] {
@@ -654,19 +653,6 @@ impl<'a> Apply<'a> {
         ))
     }
 
-    /// Where an object waits that is to be placed under a name.
-    pub(super) fn source(
-        &self,
-        placement: &Placement,
-        dir: &Handle,
-        name: &OsStr,
-    ) -> Result<(Handle, OsString), Errno> {
-        match &placement.from {
-            PlacementSource::Staged => Ok((self.staging_of(&placement.to)?, name.to_owned())),
-            PlacementSource::Slot(slot) => self.slot(dir, slot).map(|(dir, slot)| (dir, slot.to_owned())),
-        }
-    }
-
     /// The staging directory of the directory that a path is in.
     pub(super) fn staging_of(&self, path: &Path) -> Result<Handle, Errno> {
         match path.parent().filter(|above| !above.as_os_str().is_empty()) {
@@ -838,7 +824,7 @@ impl<'a> Apply<'a> {
     }
 
     pub(super) fn set(&self, path: &Path, attrs: &NewAttrs) -> StepResult {
-        let (dir, name) = self.tree.parent_of(path)?;
+        let (dir, name) = self.place_of(path)?;
         let owner_and_xattrs = NewAttrs {
             mode: None,
             times: None,

@@ -58,6 +58,13 @@ impl Patch {
         zeros.difference(&self.written)
     }
 
+    /// Is all of it one piece behind the old end?
+    fn only_appends(&self) -> bool {
+        let is_behind = |span| span == (self.size_before..self.size);
+        let is_uncut = self.zeroed.is_empty() && self.kept == self.size_before;
+        is_uncut && self.written.len() == 1 && self.written.span().is_some_and(is_behind)
+    }
+
     /// Is the file what the job saw, or what an earlier attempt has made of it? Of a file that was begun nobody can tell more than
     /// that its size is one of those in between: its time is that of a write, which may itself be lost.
     fn is_expected(&self, now: &Stat, has_begun: bool) -> bool {
@@ -149,15 +156,8 @@ fn open_target(storage: &dyn Storage, dir: &Handle, name: &OsStr, patch: &Patch)
 }
 
 fn open_as_it_is(storage: &dyn Storage, dir: &Handle, name: &OsStr, patch: &Patch) -> Result<(Handle, Access), Errno> {
-    let appends = patch.zeroed.is_empty()
-        && patch.kept == patch.size_before
-        && patch
-            .written
-            .span()
-            .is_some_and(|span| span == (patch.size_before..patch.size))
-        && patch.written.len() == 1;
     match storage.open(dir, name, Access::ReadWrite) {
-        Err(Errno::PERM) if appends => storage
+        Err(Errno::PERM) if patch.only_appends() => storage
             .open(dir, name, Access::Append)
             .map(|file| (file, Access::Append)),
         Err(Errno::ACCESS) => storage.open(dir, name, Access::Write).map(|file| (file, Access::Write)),
@@ -180,7 +180,7 @@ impl Contents<'_, '_> {
     /// Copies a patch into its file; what is copied and durable is punched out of the patch.
     pub(super) fn patch(&self, patch: &Patch, begun: &OnceLock<Option<Handle>>) -> StepResult {
         let storage = self.apply.storage();
-        let (dir, name) = self.apply.tree.parent_of(&patch.path)?;
+        let (dir, name) = self.apply.place_of(&patch.path)?;
         let (file, opened) = open_target(storage, &dir, &name, patch)?;
         let (overwritten, zeros) = (patch.overwritten(), patch.to_be_zero());
         let source = match patch.written.is_empty() {
@@ -359,7 +359,7 @@ impl Contents<'_, '_> {
             },
             now if now != patch.size_before => match storage.truncate(&file, patch.size_before) {
                 // It takes appends alone: what was appended stays.
-                Err(Errno::PERM) if now > patch.size_before => {}
+                Err(Errno::PERM) if now > patch.size_before && patch.only_appends() => {}
                 other => other?,
             },
             // What is reserved behind the end goes with that.
@@ -371,7 +371,7 @@ impl Contents<'_, '_> {
 
     /// The file of a patch by its name; what has none any more was removed by somebody else.
     fn reopen_target(&self, patch: &Patch) -> Result<Option<Handle>, Errno> {
-        let Some((dir, name)) = gone_is_none(self.apply.tree.parent_of(&patch.path))? else {
+        let Some((dir, name)) = gone_is_none(self.apply.place_of(&patch.path))? else {
             return Ok(None);
         };
         let opened = gone_is_none(open_target(self.apply.storage(), &dir, &name, patch))?;

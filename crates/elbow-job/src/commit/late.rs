@@ -4,11 +4,11 @@
 //! They keep their names until nothing can be refused any more (`done`), and are then removed where they are. Whatever has such a
 //! name afterwards, or one below it, waits for that.
 
-use std::collections::BTreeSet;
-use std::ffi::OsStr;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
-use elbow_file::{Errno, Kind, Stat};
+use elbow_file::{Errno, Handle, Kind, Stat};
 use parking_lot::Mutex;
 
 use super::apply::{ADDED_TO, Apply, Failure, StepResult, failure, none_of};
@@ -107,18 +107,7 @@ impl Immovable<'_, '_> {
         Ok(())
     }
 
-    /// What gets the name of a dead directory that cannot be renamed, or a name below it. What is written there cannot be late: after
-    /// `done` nothing is written any more.
-    pub(super) fn late(&self) -> Result<Late, Vec<Failure>> {
-        let late = self.known_late();
-        let written = self.apply.record.patches.iter().map(|patch| &patch.path);
-        let refused = written
-            .filter(|path| late.has(path))
-            .map(|path| failure("move", path, Errno::XDEV));
-        none_of(refused.collect()).map(|()| late)
-    }
-
-    /// As far as it is known which directories those are.
+    /// What gets the name of a dead directory that cannot be renamed, or a name below it, as far as it is known which directories those are.
     pub(super) fn known_late(&self) -> Late {
         Late(self.apply.immovable.lock().clone())
     }
@@ -139,9 +128,12 @@ impl Immovable<'_, '_> {
         self.apply.link_all(|to| late.has(to))?;
         let attributes = self.apply.record.attributes.iter().filter(|a| late.has(&a.path));
         let attributes: Vec<_> = attributes.collect();
-        let set = |attributes: &&Attributes| match attributes.is_dir {
-            true => self.apply.attributes_before_cleaning(attributes),
-            false => self.apply.set(&attributes.path, &attributes.attrs),
+        let set = |attributes: &&Attributes| {
+            match attributes.is_dir {
+                true => self.apply.attributes_before_cleaning(attributes)?,
+                false => self.apply.set(&attributes.path, &attributes.attrs)?,
+            }
+            self.apply.close_after_a_death(attributes)
         };
         self.apply.each("set attributes of", &attributes, |a| &a.path, set)?;
         let synced = self.apply.storage().sync_all(&self.apply.job);
@@ -162,19 +154,77 @@ impl Immovable<'_, '_> {
 
     /// Has what is to be placed not got its name yet? (Where that is may not be there yet.)
     fn waits(&self, placement: &Placement) -> bool {
-        let look = || match &placement.from {
-            PlacementSource::Staged => {
-                let name = placement.to.file_name().ok_or(Errno::NOENT)?;
-                self.apply.look(&self.apply.staging_of(&placement.to)?, name)
-            }
-            PlacementSource::Slot(Slot::InJob(slot)) => self.apply.look(&self.apply.job, slot),
-            PlacementSource::Slot(Slot::Beside(slot)) => {
-                self.apply.look(&self.apply.tree.parent_of(&placement.to)?.0, slot)
-            }
-            PlacementSource::Slot(Slot::At(dir, slot)) => self.apply.look(&self.apply.tree.dir(dir)?, slot),
-        };
         // Whatever else keeps us from it is told when it is placed.
-        !matches!(look(), Ok(None) | Err(Errno::NOENT))
+        !matches!(self.apply.waiting(placement), Ok(None))
+    }
+}
+
+impl<'a> Apply<'a> {
+    /// Where the object is that is to have this path: what is late waits elsewhere until its name is free, and is written to there.
+    pub(super) fn place_of(&self, path: &Path) -> Result<(Handle, OsString), Errno> {
+        match self.waiting_place(path)? {
+            Some(place) => Ok(place),
+            None => self.tree.parent_of(path),
+        }
+    }
+
+    /// Where a late object waits, by itself or in a directory; `None`: it is not late, or has its name.
+    fn waiting_place(&self, path: &Path) -> Result<Option<(Handle, OsString)>, Errno> {
+        let late = Immovable::of(self).known_late();
+        let mut above = path.ancestors().take_while(|above| late.has(above));
+        let Some(placement) = above.find_map(|above| self.placements().get(above)) else {
+            let link = self.record.links.iter().find(|(_, to)| to == path && late.has(to));
+            return link.map(|(from, _)| self.place_of(from)).transpose();
+        };
+        let Some((dir, name)) = self.waiting(placement)? else {
+            return Ok(None);
+        };
+        let below = path.strip_prefix(&placement.to).map_err(|_| Errno::INVAL)?;
+        let descend = |(dir, name): (Handle, OsString), next: &OsStr| {
+            let dir = self.storage().open_dir(&dir, &name)?;
+            Ok((dir, next.to_owned()))
+        };
+        below.iter().try_fold((dir, name), descend).map(Some)
+    }
+
+    fn placements(&self) -> &BTreeMap<&'a Path, &'a Placement> {
+        let all = &self.record.placements;
+        self.placements.get_or_init(|| {
+            all.iter()
+                .map(|placement| (placement.to.as_path(), placement))
+                .collect()
+        })
+    }
+
+    /// Where the object of a placement waits; `None`: it does not any more.
+    fn waiting(&self, placement: &Placement) -> Result<Option<(Handle, OsString)>, Errno> {
+        let name = placement.to.file_name().ok_or(Errno::NOENT)?;
+        // Only what waits beside its name needs the directory of that, which may not be there yet.
+        let source = match &placement.from {
+            PlacementSource::Slot(Slot::Beside(_)) => {
+                let parent = self.tree.parent_of(&placement.to);
+                parent.and_then(|(dir, name)| self.source(placement, &dir, &name))
+            }
+            _ => self.source(placement, &self.job, name),
+        };
+        let Some(source) = gone_is_none(source)? else {
+            return Ok(None);
+        };
+        let is_there = self.look(&source.0, &source.1)?.is_some();
+        Ok(is_there.then_some(source))
+    }
+
+    /// Where an object waits that is to be placed under a name.
+    pub(super) fn source(
+        &self,
+        placement: &Placement,
+        dir: &Handle,
+        name: &OsStr,
+    ) -> Result<(Handle, OsString), Errno> {
+        match &placement.from {
+            PlacementSource::Staged => Ok((self.staging_of(&placement.to)?, name.to_owned())),
+            PlacementSource::Slot(slot) => self.slot(dir, slot).map(|(dir, slot)| (dir, slot.to_owned())),
+        }
     }
 }
 

@@ -132,10 +132,19 @@ impl Undo<'_, '_> {
             .map_err(failed)
     }
 
+    /// Which directories the attempt before could not move. (Who makes the first attempt has met them.)
+    fn find_immovable(&self) -> Result<(), Vec<Failure>> {
+        match self.apply.is_first() {
+            true => Ok(()),
+            false => Immovable::of(self.apply).find(),
+        }
+    }
+
     fn take_contents_back(&self) -> Result<(), Vec<Failure>> {
         if !self.apply.has_names().map_err(failed)? {
             return Ok(());
         }
+        self.find_immovable()?;
         let record = self.apply.record;
         let begun = self.begun().map_err(failed)?;
         let patches: Vec<_> = record.patches.iter().zip(&self.apply.patched).collect();
@@ -197,7 +206,7 @@ impl Undo<'_, '_> {
         // After a death nobody knows which of them were set: only what is as the job wanted it can have been.
         let is_unsure = !self.apply.is_first() && !is_written;
         if is_unsure && !attributes.is_dir && !before.is_empty() {
-            let Some((dir, name)) = gone_is_none(self.apply.tree.parent_of(&attributes.path))? else {
+            let Some((dir, name)) = gone_is_none(self.apply.place_of(&attributes.path))? else {
                 return Ok(());
             };
             let Some(now) = self.apply.look(&dir, &name)? else {
@@ -229,7 +238,7 @@ impl Undo<'_, '_> {
 
     /// Does an object have these attributes, as far as they are seen at a look?
     fn has(&self, path: &Path, attrs: &NewAttrs) -> Result<bool, Errno> {
-        let (dir, name) = self.apply.tree.parent_of(path)?;
+        let (dir, name) = self.apply.place_of(path)?;
         let Some(now) = self.apply.look(&dir, &name)? else {
             return Ok(false);
         };
@@ -241,9 +250,7 @@ impl Undo<'_, '_> {
 
     /// `gives_up`: goes on after what cannot be taken back, but moves no directory away that holds such a thing.
     fn take_names_back(&self, gives_up: bool) -> Result<(), Vec<Failure>> {
-        if !self.apply.is_first() {
-            Immovable::of(self.apply).find()?;
-        }
+        self.find_immovable()?;
         // What is late has not come.
         let late = Immovable::of(self.apply).known_late();
         let links = self.apply.record.links.iter().zip(&self.apply.linked);
@@ -396,6 +403,14 @@ impl Undo<'_, '_> {
 }
 
 impl Apply<'_> {
+    /// Whoever comes after a death finds open what was opened for the moment of a step, and its mode may be none of the job's changes.
+    pub(super) fn close_after_a_death(&self, attributes: &Attributes) -> StepResult {
+        match self.is_first() || attributes.attrs.mode.is_some() {
+            true => Ok(()),
+            false => self.close_what_was_opened(attributes),
+        }
+    }
+
     /// Takes the right to a file again that its owner was given for the moment of a step, and that a death, or a refusal, has left. Somebody
     /// else may have given the same; they are told apart by nothing. (Directories are open while names change in them.)
     pub(super) fn close_what_was_opened(&self, attributes: &Attributes) -> StepResult {
@@ -403,7 +418,7 @@ impl Apply<'_> {
         let Some(mode) = mode.filter(|_| !attributes.is_dir) else {
             return Ok(());
         };
-        let Some((dir, name)) = gone_is_none(self.tree.parent_of(&attributes.path))? else {
+        let Some((dir, name)) = gone_is_none(self.place_of(&attributes.path))? else {
             return Ok(());
         };
         match self.look(&dir, &name)? {
