@@ -10,8 +10,9 @@ use std::sync::Arc;
 
 use crate::abi::Handle;
 use crate::error::MpiError;
-use crate::files::{self, Atomic, Begun, OpenFile, Status};
+use crate::files::{self, Atomic, Begun, OpenFile};
 use crate::native::{Mark, Native, call};
+use crate::status::Status;
 use crate::transfer::{Direction, Place, Transfer};
 use crate::view::View;
 use crate::{collective, hints, request};

@@ -25,10 +25,12 @@ use crate::group::{self, Group};
 use crate::hints;
 use crate::native::{Native, call};
 use crate::presence;
-use crate::shadow::{Identity, Shadow, nanoseconds};
+use crate::service::client;
+use crate::shadow::{Identity, SPEEDS, Shadow, nanoseconds};
 use crate::sieve::{Sieve, Waits};
 use crate::sieving::{self, Sieving};
-use crate::view::View;
+use crate::status::Status;
+use crate::view::{Cover, View};
 
 /// An open file.
 #[derive(Debug)]
@@ -49,17 +51,6 @@ pub(crate) struct OpenFile {
 #[derive(Debug)]
 pub(crate) struct Begun {
     pub(crate) status: Status,
-}
-
-/// Room for a status of any library.
-#[derive(Clone, Copy, Debug)]
-#[repr(align(8))]
-pub(crate) struct Status(pub(crate) [u8; 64]);
-
-impl Default for Status {
-    fn default() -> Self {
-        Self([0; 64])
-    }
 }
 
 /// What a file in atomic mode has.
@@ -269,8 +260,15 @@ impl Atomic {
     }
 
     /// The file system that it is on, if it is known how fast that is to be written.
-    pub(crate) fn device(&self) -> Option<u64> {
+    fn device(&self) -> Option<u64> {
         self.shadow.as_ref().map(Shadow::device)
+    }
+
+    /// Remembers what an access has taken that was written piece by piece.
+    pub(crate) fn learn(&self, cover: &Cover, begin: Instant) {
+        if let Some(device) = self.device() {
+            SPEEDS.add(device, cover.piece_count(), cover.bytes(), nanoseconds(begin));
+        }
     }
 
     /// Whether an access is sieved.
@@ -332,18 +330,6 @@ impl Atomic {
             LockMode::Exclusive,
         )
     }
-}
-
-/// This process's session with the lock service, made when it is first needed.
-pub(crate) fn client() -> Result<Client, MpiError> {
-    static CLIENT: OnceLock<Mutex<Option<Client>>> = OnceLock::new();
-    let mut known = CLIENT.get_or_init(Mutex::default).lock();
-    if let Some(client) = &*known {
-        return Ok(client.clone());
-    }
-    let client = Client::from_environment()?;
-    *known = Some(client.clone());
-    Ok(client)
 }
 
 /// Prefixes by which ROMIO and OMPIO are told the kind of the file system.

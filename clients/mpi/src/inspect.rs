@@ -6,6 +6,7 @@
 //! Source: MPI 4.0, section 5.1.13 (decoding a datatype) and 5.1.3, 5.1.4 (subarray, distributed array).
 
 mod array;
+mod numbers;
 
 use std::ffi::c_int;
 
@@ -13,6 +14,7 @@ use crate::abi::{Combiner, Handle};
 use crate::error::MpiError;
 use crate::layout::Layout;
 use crate::native::{Native, call};
+use numbers::{Element, Numbers, count, product};
 
 /// Types are not nested deeper than this; a real one has ten levels.
 const DEPTH_MAX: u32 = 200;
@@ -235,68 +237,4 @@ fn structure(native: &Native, contents: &Contents, depth: u32) -> Result<Layout,
         parts.push((*at, element.block(count(*length)?)?));
     }
     Ok(Layout::sequence(parts)?)
-}
-
-/// The numbers a type was made from.
-struct Numbers<'a>(&'a [i64]);
-
-impl<'a> Numbers<'a> {
-    fn at(&self, index: usize) -> Result<i64, MpiError> {
-        self.0.get(index).copied().ok_or_else(short)
-    }
-
-    fn count(&self, index: usize) -> Result<u64, MpiError> {
-        count(self.at(index)?)
-    }
-
-    /// The `which`-th array of as many numbers as the first number says; the first array begins at `from`.
-    fn array(&self, from: usize, which: usize) -> Result<&'a [i64], MpiError> {
-        let length = usize::try_from(self.at(0)?).map_err(|_| short())?;
-        let begin = length
-            .checked_mul(which)
-            .and_then(|skipped| skipped.checked_add(from))
-            .ok_or_else(short)?;
-        self.0
-            .get(begin..)
-            .and_then(|rest| rest.get(..length))
-            .ok_or_else(short)
-    }
-}
-
-fn short() -> MpiError {
-    MpiError::Datatype("its description is shorter than it should be".into())
-}
-
-fn count(number: i64) -> Result<u64, MpiError> {
-    u64::try_from(number).map_err(|_| MpiError::Datatype(format!("its description has the count {number}")))
-}
-
-fn product(a: i64, b: i64) -> Result<i64, MpiError> {
-    a.checked_mul(b)
-        .ok_or_else(|| MpiError::Datatype("it spans more than 2^63 bytes".into()))
-}
-
-/// What a type is made of copies of.
-#[derive(Clone)]
-struct Element {
-    layout: Layout,
-    extent: i64,
-}
-
-impl Element {
-    fn block(&self, count: u64) -> Result<Layout, MpiError> {
-        Ok(Layout::repeat(count, self.extent, self.layout.clone())?)
-    }
-
-    fn vector(&self, count: u64, length: u64, stride: i64) -> Result<Layout, MpiError> {
-        Ok(Layout::repeat(count, stride, self.block(length)?)?)
-    }
-
-    fn indexed(&self, lengths: &[i64], displacements: &[i64], unit: i64) -> Result<Layout, MpiError> {
-        let mut parts = Vec::with_capacity(lengths.len());
-        for (length, at) in lengths.iter().zip(displacements) {
-            parts.push((product(*at, unit)?, self.block(count(*length)?)?));
-        }
-        Ok(Layout::sequence(parts)?)
-    }
 }

@@ -12,9 +12,9 @@
 //!
 //! - [`layout`], [`inspect`], [`view`]: from datatypes to patterns of bytes, never longer than the program's own description;
 //! - [`transfer`]: an access of one process; [`collective`]: one of all; [`request`]: a nonblocking one;
-//! - [`sieve`]: which parts are better written with the bytes between their pieces, as [`speed`] has it; [`sieving`] locks and
-//!   [`shadow`] writes them;
-//! - [`entry`]: the exported functions; [`files`]: what is open, and in which mode; [`grain`]: how finely it is locked;
+//! - [`sieve`]: which parts are better written with the bytes between their pieces, as [`speed`] has it; [`sieving`] is whether they
+//!   may be, [`windows`] locks and [`shadow`] writes them;
+//! - [`entry`]: the exported functions; [`files`]: what is open, and in which mode, locked over [`service`]; [`grain`]: how finely it is locked;
 //!   [`hints`]: no write beyond what was asked; [`hdf5`]: independent transfers of HDF5, which are many accesses;
 //! - [`start`], [`presence`]: whether all processes have this library;
 //! - [`group`]: messages between the processes of a file; [`error`]: how the program hears of trouble.
@@ -45,10 +45,13 @@ mod layout;
 mod native;
 mod presence;
 mod request;
+mod service;
 mod shadow;
 mod sieve;
 mod sieving;
 mod speed;
 mod start;
+mod status;
 mod transfer;
 mod view;
+mod windows;

@@ -24,8 +24,8 @@ use elbow_ranges::Footprint;
 
 use crate::abi::Handle;
 use crate::error::MpiError;
-use crate::files;
 use crate::native::{Native, call};
+use crate::service;
 
 /// What is said of ranks without the library: `fail`, or `ignore`.
 const VARIABLE: &str = "ELBOW_MPI_UNCOVERED";
@@ -252,7 +252,7 @@ fn report(what: Report) {
     ) else {
         return;
     };
-    if let Ok(client) = files::client() {
+    if let Ok(client) = service::client() {
         drop(client.lock_as(
             Owner::of_this_thread(),
             name,

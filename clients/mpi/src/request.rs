@@ -5,8 +5,8 @@
 use std::ffi::{c_int, c_void};
 
 use crate::abi::Handle;
-use crate::files::Status;
 use crate::native::{Native, call};
+use crate::status::Status;
 
 /// Makes a request of which `MPI_Wait` and `MPI_Test` give the byte count of `status`, and stores it at `request`.
 pub(crate) fn done(native: &Native, mut status: Status, request: *mut c_void) -> c_int {

@@ -24,10 +24,10 @@ use parking_lot::Mutex;
 
 use crate::abi::Handle;
 use crate::error::MpiError;
-use crate::files::Status;
 use crate::native::{Native, call};
-use crate::sieve::{self, CHUNK_BYTES, Chunk, Speed};
-use crate::speed::Speeds;
+use crate::sieve::{self, CHUNK_BYTES, Chunk};
+use crate::speed::{Speed, Speeds};
+use crate::status::Status;
 use crate::view::Cover;
 
 /// How fast the file systems are that this process has seen.

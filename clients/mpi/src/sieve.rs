@@ -16,7 +16,7 @@
 
 use std::ops::Range;
 
-use crate::speed::Moving;
+use crate::speed::{Moving, Speed};
 
 /// More windows are not worth their list of locks.
 const WINDOWS_MAX: usize = 65_536;
@@ -24,29 +24,6 @@ const WINDOWS_MAX: usize = 65_536;
 const PIECES_MIN: u64 = 3;
 /// What is read and written in one request, at most: the memory that it takes.
 pub(crate) const CHUNK_BYTES: u64 = 4 << 20;
-
-/// What requests to a file system take.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Speed {
-    /// Each request.
-    pub(crate) request_ns: u64,
-    /// Besides, each KiB of it.
-    pub(crate) kib_ns: u64,
-}
-
-impl Speed {
-    /// What so many requests of so many bytes in all take.
-    pub(crate) fn of(self, requests: u64, bytes: u64) -> u64 {
-        let moving = u128::from(self.kib_ns) * u128::from(bytes) / 1024;
-        let all = u128::from(self.request_ns) * u128::from(requests) + moving;
-        u64::try_from(all).unwrap_or(u64::MAX)
-    }
-
-    /// Gaps up to so many bytes are cheaper read and written back than a request is.
-    fn gap_max(self) -> u64 {
-        self.request_ns.saturating_mul(1024) / (2 * self.kib_ns.max(1))
-    }
-}
 
 /// The windows of an access, and what it takes both ways.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -7,8 +7,6 @@ use std::collections::HashMap;
 
 use parking_lot::Mutex;
 
-use crate::sieve::Speed;
-
 /// The median of so many says what things take: two that agree are believed, one that is late is not.
 const SAMPLES: usize = 3;
 /// What a KiB takes as long as nobody knows: 1 GB/s.
@@ -98,6 +96,29 @@ impl Speeds {
 
     pub(crate) fn of(&self, device: u64) -> Option<Speed> {
         self.0.lock().get(&device)?.speed()
+    }
+}
+
+/// What requests to a file system take.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Speed {
+    /// Each request.
+    pub(crate) request_ns: u64,
+    /// Besides, each KiB of it.
+    pub(crate) kib_ns: u64,
+}
+
+impl Speed {
+    /// What so many requests of so many bytes in all take.
+    pub(crate) fn of(self, requests: u64, bytes: u64) -> u64 {
+        let moving = u128::from(self.kib_ns) * u128::from(bytes) / 1024;
+        let all = u128::from(self.request_ns) * u128::from(requests) + moving;
+        u64::try_from(all).unwrap_or(u64::MAX)
+    }
+
+    /// Gaps up to so many bytes are cheaper read and written back than a request is.
+    pub(crate) fn gap_max(self) -> u64 {
+        self.request_ns.saturating_mul(1024) / (2 * self.kib_ns.max(1))
     }
 }
 

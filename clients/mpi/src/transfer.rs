@@ -12,11 +12,11 @@ use elbow_lock::LockMode;
 
 use crate::abi::Handle;
 use crate::error::MpiError;
-use crate::files::{Atomic, OpenFile, Status};
+use crate::files::{Atomic, OpenFile};
 use crate::hdf5::{self, Within};
 use crate::inspect;
 use crate::native::{Native, call};
-use crate::sieving;
+use crate::status::Status;
 use crate::view::Cover;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -170,7 +170,7 @@ impl Transfer {
         let begin = Instant::now();
         let code = self.go(native, file);
         if self.direction == Direction::Write {
-            sieving::learn(atomic, &cover, begin);
+            atomic.learn(&cover, begin);
         }
         hold.finish()?;
         pointer.map_or(Ok(()), |pointer| pointer.finish())?;

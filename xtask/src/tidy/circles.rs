@@ -9,7 +9,7 @@ use crate::workspace::Workspace;
 type Stays = (&'static str, &'static [&'static str], &'static str);
 
 /// Each is a debt, or one thing in several files.
-const STAY: [Stays; 15] = [
+const STAY: [Stays; 12] = [
     (
         "elbow-disk",
         &["drive::description", "drive::mechanics", "drive"],
@@ -124,21 +124,6 @@ const STAY: [Stays; 15] = [
             "range_writes::traces",
         ],
         "the figures use the disks and policies that the module above chooses",
-    ),
-    (
-        "elbow-mpi",
-        &["files", "hdf5", "presence", "shadow", "sieving", "transfer"],
-        "to be untied: a file is moved by transfers, which look at the file",
-    ),
-    (
-        "elbow-mpi",
-        &["inspect::array", "inspect"],
-        "an array is one of the shapes that the module above tells apart",
-    ),
-    (
-        "elbow-mpi",
-        &["sieve", "speed"],
-        "the sieve is chosen by its speed, which is measured by moving",
     ),
     (
         "elbow-python",

@@ -3,7 +3,7 @@
 
 use std::ffi::c_int;
 
-use super::{Element, Numbers, count, product, short};
+use super::numbers::{Element, Numbers, count, product, short};
 use crate::error::MpiError;
 use crate::layout::Layout;
 use crate::native::Native;
