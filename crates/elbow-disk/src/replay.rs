@@ -11,7 +11,8 @@ use serde::Serialize;
 
 use crate::controller::{Controller, Served};
 use crate::drive::Ps;
-use crate::trace::{Arrival, LineError, Record, RecordKind, Trace, TraceError};
+use crate::trace::{Arrival, Record, RecordKind};
+use crate::trace::{LineError, Trace, TraceError};
 
 /// The simulated clock stops here, after 53 days: no time can overflow.
 const CLOCK_MAX: Ps = Ps(u64::MAX / 4);

@@ -9,22 +9,7 @@ use crate::workspace::Workspace;
 type Stays = (&'static str, &'static [&'static str], &'static str);
 
 /// Each is a debt, or one thing in several files.
-const STAY: [Stays; 12] = [
-    (
-        "elbow-disk",
-        &["drive::description", "drive::mechanics", "drive"],
-        "a drive is made from its description, and turns by its mechanics",
-    ),
-    (
-        "elbow-disk",
-        &["trace::blktrace", "trace::csv", "trace::disksim", "trace::fio", "trace"],
-        "each format reads into the records of the module that chooses a format",
-    ),
-    (
-        "elbow-disk",
-        &["workload::run", "workload::summary"],
-        "a run is summed up as it goes",
-    ),
+const STAY: [Stays; 9] = [
     (
         "elbow-file",
         &[

@@ -3,6 +3,7 @@
 //! The format is described key by key in `docs/src/reference/drive-file.md`.
 
 use std::ops::Range;
+use std::path::Path;
 
 use serde::Deserialize;
 use toml::Spanned;
@@ -12,8 +13,8 @@ use super::Drive;
 use super::electronics::{Bus, CacheShape, Command, Electronics};
 use super::error::DriveError;
 use super::geometry::{Geometry, Zone};
-use super::mechanics::Turn;
 use super::seek::{Curve, SeekTable};
+use super::turn::Turn;
 use super::units::{Ms, Ps};
 
 /// More tracks than any drive has: bounds the memory that a description can ask for (32 bytes each).
@@ -28,6 +29,81 @@ const ROTATION_MS: Range<f64> = 0.1..1000.0;
 const SEGMENTS_MAX: u32 = 1024;
 /// Sectors of one track at most.
 const SECTORS_MAX: u32 = 1 << 20;
+
+/// Drives that need no file.
+const BUILT_IN: [(&str, &str); 2] = [
+    ("hp-c2247a", include_str!("../../disks/hp-c2247a.toml")),
+    ("generic-7200", include_str!("../../disks/generic-7200.toml")),
+];
+
+impl Drive {
+    /// A built-in drive by its name, or the one that a file describes.
+    ///
+    /// # Errors
+    /// [`DriveError`] where there is no such file, or it is not a valid description.
+    ///
+    /// ```
+    /// assert_eq!(elbow_disk::Drive::named("generic-7200")?.heads(), 4);
+    /// # Ok::<(), elbow_disk::DriveError>(())
+    /// ```
+    #[allow(
+        clippy::disallowed_methods,
+        reason = "a description is configuration, not storage of the user's"
+    )]
+    pub fn named(name_or_path: &str) -> Result<Drive, DriveError> {
+        if let Some(text) = Drive::description(name_or_path) {
+            return Drive::parse(&format!("{name_or_path}.toml"), text);
+        }
+        let path = Path::new(name_or_path);
+        let text = std::fs::read_to_string(path).map_err(|reason| DriveError::Read {
+            name: name_or_path.to_owned(),
+            path: path.to_owned(),
+            known: BUILT_IN.map(|(name, _)| name).join(", "),
+            reason,
+        })?;
+        Drive::parse(name_or_path, &text)
+    }
+
+    /// The description file of a built-in drive: a beginning for one's own.
+    ///
+    /// ```
+    /// assert!(elbow_disk::Drive::description("hp-c2247a").unwrap().contains("[[zone]]"));
+    /// ```
+    #[must_use]
+    pub fn description(name: &str) -> Option<&'static str> {
+        BUILT_IN
+            .iter()
+            .find(|(built_in, _)| *built_in == name)
+            .map(|(_, text)| *text)
+    }
+
+    /// The names of the drives that need no file.
+    ///
+    /// ```
+    /// assert!(elbow_disk::Drive::built_in().eq(["hp-c2247a", "generic-7200"]));
+    /// ```
+    pub fn built_in() -> impl Iterator<Item = &'static str> {
+        BUILT_IN.iter().map(|(name, _)| *name)
+    }
+
+    /// The drive that `text` describes; `file` is what errors call it.
+    ///
+    /// # Errors
+    /// [`DriveError::Description`] with the line and the key.
+    ///
+    /// ```
+    /// use elbow_disk::Drive;
+    /// let text = "name = 'tiny'\nheads = 1\nrotation_ms = 8\n\
+    ///     seek = { head_switch_ms = 0, points_ms = [[1, 1]] }\nzone = [{ cylinders = [0, 9], sectors_per_track = 10 }]";
+    /// assert_eq!(Drive::parse("tiny.toml", text)?.sectors(), 100);
+    /// # Ok::<(), elbow_disk::DriveError>(())
+    /// ```
+    pub fn parse(file: &str, text: &str) -> Result<Drive, DriveError> {
+        let parsed: File = toml::from_str(text)
+            .map_err(|error| located(file, text, error.span().unwrap_or(0..0), error.message().to_owned()))?;
+        build(&parsed).map_err(|(span, reason)| located(file, text, span, reason))
+    }
+}
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -85,12 +161,6 @@ fn no_slips() -> Spanned<Vec<u32>> {
 
 /// What is wrong, and at which bytes.
 type Wrong = (Range<usize>, String);
-
-pub(super) fn parse(file: &str, text: &str) -> Result<Drive, DriveError> {
-    let parsed: File = toml::from_str(text)
-        .map_err(|error| located(file, text, error.span().unwrap_or(0..0), error.message().to_owned()))?;
-    build(&parsed).map_err(|(span, reason)| located(file, text, span, reason))
-}
 
 fn located(file: &str, text: &str, span: Range<usize>, reason: String) -> DriveError {
     let before = text.as_bytes().iter().take(span.start);

@@ -15,9 +15,8 @@ mod geometry;
 mod mechanics;
 mod seek;
 mod summary;
+mod turn;
 mod units;
-
-use std::path::Path;
 
 pub use error::DriveError;
 pub use summary::{SECTOR_BYTES, Summary, ZoneSummary};
@@ -25,14 +24,8 @@ pub use units::{Arm, Lbn, Ps, Reach, SectorAddress, Service, Track};
 
 pub(crate) use electronics::{CacheShape, Electronics, ScatteredWrite};
 use geometry::Geometry;
-use mechanics::Turn;
 use seek::SeekTable;
-
-/// Drives that need no file.
-const BUILT_IN: [(&str, &str); 2] = [
-    ("hp-c2247a", include_str!("../../disks/hp-c2247a.toml")),
-    ("generic-7200", include_str!("../../disks/generic-7200.toml")),
-];
+use turn::Turn;
 
 /// A rotating drive.
 ///
@@ -57,71 +50,6 @@ pub struct Drive {
 }
 
 impl Drive {
-    /// A built-in drive by its name, or the one that a file describes.
-    ///
-    /// # Errors
-    /// [`DriveError`] where there is no such file, or it is not a valid description.
-    ///
-    /// ```
-    /// assert_eq!(elbow_disk::Drive::named("generic-7200")?.heads(), 4);
-    /// # Ok::<(), elbow_disk::DriveError>(())
-    /// ```
-    #[allow(
-        clippy::disallowed_methods,
-        reason = "a description is configuration, not storage of the user's"
-    )]
-    pub fn named(name_or_path: &str) -> Result<Drive, DriveError> {
-        if let Some(text) = Drive::description(name_or_path) {
-            return Drive::parse(&format!("{name_or_path}.toml"), text);
-        }
-        let path = Path::new(name_or_path);
-        let text = std::fs::read_to_string(path).map_err(|reason| DriveError::Read {
-            name: name_or_path.to_owned(),
-            path: path.to_owned(),
-            known: BUILT_IN.map(|(name, _)| name).join(", "),
-            reason,
-        })?;
-        Drive::parse(name_or_path, &text)
-    }
-
-    /// The description file of a built-in drive: a beginning for one's own.
-    ///
-    /// ```
-    /// assert!(elbow_disk::Drive::description("hp-c2247a").unwrap().contains("[[zone]]"));
-    /// ```
-    #[must_use]
-    pub fn description(name: &str) -> Option<&'static str> {
-        BUILT_IN
-            .iter()
-            .find(|(built_in, _)| *built_in == name)
-            .map(|(_, text)| *text)
-    }
-
-    /// The names of the drives that need no file.
-    ///
-    /// ```
-    /// assert!(elbow_disk::Drive::built_in().eq(["hp-c2247a", "generic-7200"]));
-    /// ```
-    pub fn built_in() -> impl Iterator<Item = &'static str> {
-        BUILT_IN.iter().map(|(name, _)| *name)
-    }
-
-    /// The drive that `text` describes; `file` is what errors call it.
-    ///
-    /// # Errors
-    /// [`DriveError::Description`] with the line and the key.
-    ///
-    /// ```
-    /// use elbow_disk::Drive;
-    /// let text = "name = 'tiny'\nheads = 1\nrotation_ms = 8\n\
-    ///     seek = { head_switch_ms = 0, points_ms = [[1, 1]] }\nzone = [{ cylinders = [0, 9], sectors_per_track = 10 }]";
-    /// assert_eq!(Drive::parse("tiny.toml", text)?.sectors(), 100);
-    /// # Ok::<(), elbow_disk::DriveError>(())
-    /// ```
-    pub fn parse(file: &str, text: &str) -> Result<Drive, DriveError> {
-        description::parse(file, text)
-    }
-
     /// What it is called.
     #[must_use]
     pub fn name(&self) -> &str {

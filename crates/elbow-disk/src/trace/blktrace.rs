@@ -1,7 +1,8 @@
 //! The text that `blkparse` prints: `8,0 1 5 0.000123456 697 Q WS 223490 + 8 [kjournald]`.
 
+use super::LineError;
 use super::line::{Line, whole};
-use super::{Arrival, LineError, Parsed, Reader};
+use super::record::{Arrival, Parsed, Reader};
 use crate::drive::Ps;
 
 const SECOND_MS: f64 = 1000.0;

@@ -1,7 +1,8 @@
 //! Comma-separated values: numbers and single letters only, so nothing is ever quoted.
 
+use super::LineError;
 use super::line::{Line, time, whole};
-use super::{Arrival, LineError, Parsed, Reader};
+use super::record::{Arrival, Parsed, Reader};
 use crate::drive::Ps;
 
 /// The names a column can have; all others are passed over.

@@ -1,7 +1,8 @@
 //! DiskSim's two text formats.
 
+use super::LineError;
 use super::line::Line;
-use super::{Arrival, LineError, Parsed, Reader, RecordKind};
+use super::record::{Arrival, Parsed, Reader, RecordKind};
 use crate::drive::Ps;
 
 /// `arrival_ms device lbn sectors flags`

@@ -6,8 +6,9 @@
 //!   /dev/sdb wait 500 0          (time in us)                     (the time is that of the end)
 //! ```
 
+use super::LineError;
 use super::line::{Line, Words, time, whole};
-use super::{Arrival, LineError, Parsed, Reader};
+use super::record::{Arrival, Parsed, Reader};
 use crate::drive::Ps;
 
 const MICROSECOND_MS: f64 = 1e-3;

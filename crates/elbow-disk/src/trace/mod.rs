@@ -20,15 +20,17 @@ mod disksim;
 mod error;
 mod fio;
 mod line;
+mod record;
 
 use std::io::{self, BufRead, BufReader, Read};
 
 use crate::controller::Request;
-use crate::drive::{Lbn, Ps};
+use crate::drive::Lbn;
 
 pub use error::{LineError, TraceError};
-
 use line::Line;
+pub use record::{Arrival, Record, RecordKind};
+use record::{Parsed, Reader};
 
 /// No line is longer: what is longer is no trace.
 pub const LINE_BYTES_MAX: usize = 4096;
@@ -49,56 +51,6 @@ pub enum Format {
     Fio,
     /// Comma-separated, with a line of names.
     Csv,
-}
-
-/// When a request arrives.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Arrival {
-    /// At this time.
-    At(Ps),
-    /// So long after the end of the request before it.
-    After(Ps),
-}
-
-/// What the trace calls a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RecordKind {
-    /// A read; one that was not cached, where the trace says so.
-    Read,
-    /// A read that was served from the drive's cache.
-    Hit,
-    /// A write.
-    Write,
-}
-
-/// A request of a trace.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Record {
-    /// Its line, from 1.
-    pub line: u64,
-    /// Its time of arrival, or the pause before it.
-    pub arrival: Arrival,
-    /// What it asks for; on the drive.
-    pub request: Request,
-    /// What it is called, if the trace tells reads from hits.
-    pub kind: Option<RecordKind>,
-    /// How long it took when the trace was made.
-    pub measured: Option<Ps>,
-}
-
-/// The reader of one format: a line becomes a record, or nothing (a comment, an event that is no request).
-trait Reader {
-    fn record(&mut self, line: &Line<'_>) -> Result<Option<Parsed>, LineError>;
-}
-
-/// A record before it is checked.
-struct Parsed {
-    arrival: Arrival,
-    lbn: u64,
-    sectors: u64,
-    write: bool,
-    kind: Option<RecordKind>,
-    measured: Option<Ps>,
 }
 
 /// The records of a trace, in order.

@@ -20,11 +20,13 @@
 mod config;
 mod drive_side;
 mod run;
+mod served;
 mod source;
 mod summary;
 
 pub use config::{Arrivals, GROUP_SECTORS, Moment, Overheads, RangeSize, Span, Workload, WorkloadError};
 pub(crate) use drive_side::DriveSide;
 pub use drive_side::TimeParts;
-pub use run::{Served, simulate};
+pub use run::simulate;
+pub use served::Served;
 pub use summary::{Estimate, Summary};

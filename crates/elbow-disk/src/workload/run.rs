@@ -8,48 +8,12 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use slab::Slab;
 
 use super::drive_side::{DriveSide, TimeParts};
+use super::served::Served;
 use super::source::RequestSource;
 use super::summary::Tally;
 use super::{Arrivals, Moment, Summary, Workload, WorkloadError};
-use crate::drive::{Drive, Lbn, Ps};
+use crate::drive::{Drive, Ps};
 use crate::sched::{Pick, Queue, Scheduler};
-
-/// A request that is done.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Served {
-    /// In the order of arrival, from 0.
-    pub number: u64,
-    /// Whether it wrote.
-    pub write: bool,
-    /// First sector of the place where it was served.
-    pub lbn: Lbn,
-    /// Sectors from there on.
-    pub sectors: u32,
-    /// Time of its arrival in the queue.
-    pub arrived: Ps,
-    /// When it was picked.
-    pub started: Ps,
-    /// When it was done.
-    pub ended: Ps,
-    /// Time to move the arm.
-    pub seek: Ps,
-    /// Time until the first sector passed.
-    pub rotation: Ps,
-    /// Time until the last sector had passed.
-    pub transfer: Ps,
-    /// Commands and the bus.
-    pub overhead: Ps,
-    /// Requests that still waited when it was picked.
-    pub waiting: u32,
-}
-
-impl Served {
-    /// From pick to completion.
-    #[must_use]
-    pub fn service(&self) -> Ps {
-        self.ended - self.started
-    }
-}
 
 /// In an open loop, more waiting requests than this mean that the drive cannot keep up.
 const OPEN_QUEUE_MAX: usize = 1 << 14;
