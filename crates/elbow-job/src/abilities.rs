@@ -18,6 +18,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 use elbow_file::{Access, Errno, Handle, Kind, Storage};
+use tracing::debug;
 
 use crate::manners::{self, Manner};
 use crate::model::ACCESS_ACL;
@@ -230,6 +231,7 @@ pub(crate) fn of_name(name: &OsStr) -> Option<Ability> {
 /// Tries something in the job's own directory. `inherited`: the mode that a file has there that is created with 777, by the
 /// default ACL that it inherits.
 pub(crate) fn probe(storage: &dyn Storage, job: &Handle, ability: &Ability, inherited: u32) -> Trial {
+    debug!(?ability, "asks the storage what it can do");
     match ability {
         Ability::Modes => probe_modes(storage, job, inherited).map_or_else(|e| Trial::Answer(Err(e)), Trial::Modes),
         Ability::Manner(manner) => Trial::Manner(*manner, manners::probe(storage, job, *manner)),

@@ -96,6 +96,7 @@ impl Job {
             waiting_for_room: 0,
         };
         let home = RootId::of(&*storage, &root, path);
+        tracing::info!(?path, job = ?staging_name, "a job begins");
         let shared = Arc::new(Shared {
             home,
             storage,
@@ -341,6 +342,12 @@ impl Job {
     #[must_use]
     pub fn parent(&self, ino: Ino) -> Ino {
         self.shared.state.lock().model.inodes.parent(ino)
+    }
+
+    /// The path of an object below the job's directory, for messages. Of what nobody can reach any more, as far as it is known.
+    #[must_use]
+    pub fn path_of(&self, ino: Ino) -> PathBuf {
+        self.shared.state.lock().model.inodes.path(ino)
     }
 
     /// Free space, less what is promised to the command already.

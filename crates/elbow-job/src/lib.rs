@@ -101,6 +101,7 @@ mod strays;
 #[cfg(test)]
 mod stuck_test;
 mod tally;
+mod told;
 mod whose;
 
 pub use abandon::{Abandoned, abandon};

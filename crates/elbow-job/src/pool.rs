@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use elbow_file::Errno;
+use tracing::warn;
 
 use crate::action::Action;
 use crate::api::Ino;
@@ -16,6 +17,7 @@ use crate::model::Work;
 use crate::plan::Plan;
 use crate::report::DeferredError;
 use crate::shared::{Shared, SharedState, clock};
+use crate::told::{self, Told};
 
 /// Fewest and most threads, and the most where the number is left to us.
 const THREADS_MIN: usize = 4;
@@ -270,7 +272,9 @@ impl Shared {
             .map(|inode| inode.times_before())
             .unwrap_or_default();
         let written = Cell::new(0);
+        let told = Told::of(action.operation(), || state.model.inodes.path(ino));
         let (result, took) = parking_lot::MutexGuard::unlocked(state, || {
+            let _telling = told.begin();
             let begun = Instant::now();
             let executor = Executor {
                 storage: &*self.storage,
@@ -292,7 +296,9 @@ impl Shared {
                 },
             };
             let result = executor.run(action);
-            (result, begun.elapsed())
+            let took = begun.elapsed();
+            told::ended(result.as_ref().map(|done| done.calls).map_err(|errno| *errno), took);
+            (result, took)
         });
         let left = state.model.graph.left();
         state.pool.meter.end(left);
@@ -315,6 +321,7 @@ impl Shared {
     /// A background action failed: the job cannot commit any more, and the command hears of it soon.
     pub(crate) fn fail(&self, state: &mut SharedState, ino: Ino, operation: &'static str, errno: Errno) {
         let now = clock();
+        warn!(operation, %errno, path = ?state.model.inodes.path(ino), "the job cannot commit any more");
         if state.errors.len() < ERRORS_MAX {
             state.errors.push(DeferredError {
                 operation,

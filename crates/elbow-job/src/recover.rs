@@ -19,6 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use elbow_file::{Errno, Handle, Nature, Storage, Time};
+use tracing::{debug, info, info_span, warn};
 
 use crate::absence::gone_is_none;
 use crate::commit::{
@@ -163,6 +164,17 @@ impl<'a> Recovery<'a> {
 
     /// Ends a job; `None` if it has ended by itself. Of one that is ending things go while they are looked at, the directory last.
     pub(crate) fn end(&self, name: &OsStr) -> Result<Option<Recovered>, JobError> {
+        let _telling = info_span!("recover", job = ?name).entered();
+        let ended = self.end_often(name);
+        match &ended {
+            Ok(None) => info!("it has ended by itself"),
+            Ok(Some(ended)) => info!(action = ?ended.action, said = ended.message, "looked after"),
+            Err(error) => warn!(%error, "it could not be ended"),
+        }
+        ended
+    }
+
+    fn end_often(&self, name: &OsStr) -> Result<Option<Recovered>, JobError> {
         for _ in 1..BIRTH_LOOKS {
             match self.attempt(name) {
                 Err(failed) if is_gone(&failed) => std::thread::sleep(BIRTH_PAUSE),
@@ -408,6 +420,7 @@ impl<'a> Recovery<'a> {
         own: &Own,
         manifest: Option<&Manifest>,
     ) -> Result<(), JobError> {
+        debug!("it has no record: what it made is removed");
         let left = leftovers(self.storage, self.root, name, own, manifest);
         let (left, times) = left.map_err(error("reading the journal in"))?;
         remove_leftovers(tree, name, &left, times, &Tally::default()).map_err(error("rolling back in"))
@@ -423,6 +436,7 @@ impl<'a> Recovery<'a> {
         record: &Record,
         stage: Stage,
     ) -> Result<(RecoverAction, String), JobError> {
+        debug!(?stage, "its record is carried out");
         let departed = self.storage.stat(&own.handle, OsStr::new(DEPARTED)).is_ok();
         let _turn = Turn::wait(self.storage, self.root, record, name, || false);
         let tally = Tally::default();

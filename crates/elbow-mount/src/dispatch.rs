@@ -1,12 +1,14 @@
 //! The job behind a front end, and how an operation that cannot be answered at once is answered later.
 
 use std::ffi::OsStr;
+use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
 use elbow_file::Errno;
 use elbow_job::{Answer, Attr, Fetch, Ino, Job, OpError, Seek, SetAttr, SetIds, XattrMode};
 use fuser::{INodeNo, Notifier};
 
+use crate::asked::Asked;
 use crate::caller::Who;
 use crate::last_files::LastFiles;
 use crate::mappable::MappableFiles;
@@ -54,21 +56,29 @@ pub(crate) trait Reply<T>: FnOnce(&Arc<FrontCore>, Result<T, Errno>) + Send + 's
 impl<T, F: FnOnce(&Arc<FrontCore>, Result<T, Errno>) + Send + 'static> Reply<T> for F {}
 
 /// Tries an operation; replies, or goes on in a pool.
-pub(crate) fn answer<T: 'static>(core: &Arc<FrontCore>, op: impl Op<T>, reply: impl Reply<T>) {
-    match op(core) {
-        Ok(value) => reply(core, Ok(value)),
-        Err(OpError::Errno(errno)) => reply(core, Err(errno)),
-        Err(OpError::NeedsStorage(fetch)) => later(core, fetch, op, reply),
+pub(crate) fn answer<T: 'static>(core: &Arc<FrontCore>, asked: Asked, op: impl Op<T>, reply: impl Reply<T>) {
+    match asked.within(|| op(core)) {
+        Ok(value) => reply(core, asked.told(Ok(value))),
+        Err(OpError::Errno(errno)) => reply(core, asked.told(Err(errno))),
+        Err(OpError::NeedsStorage(fetch)) => later(core, asked, fetch, op, reply),
     }
 }
 
 /// Fetches what an operation waits for, in a pool, and tries it again there.
-pub(crate) fn later<T: 'static>(core: &Arc<FrontCore>, fetch: Fetch, op: impl Op<T>, reply: impl Reply<T>) {
+pub(crate) fn later<T: 'static>(
+    core: &Arc<FrontCore>,
+    asked: Asked,
+    fetch: Fetch,
+    op: impl Op<T>,
+    reply: impl Reply<T>,
+) {
     let on_pool = core.clone();
-    core.pool(&fetch).run(move || match on_pool.job.fetch(&fetch) {
-        Ok(()) => answer(&on_pool, op, reply),
-        Err(errno) => reply(&on_pool, Err(errno)),
-    });
+    asked.waits_for(&fetch);
+    core.pool(&fetch)
+        .run(move || match asked.within(|| on_pool.job.fetch(&fetch)) {
+            Ok(()) => answer(&on_pool, asked, op, reply),
+            Err(errno) => reply(&on_pool, asked.told(Err(errno))),
+        });
 }
 
 impl FrontCore {
@@ -87,6 +97,11 @@ impl FrontCore {
             asking: Pool::new("elbow-ask", ASKING_THREADS_MAX),
             room: Pool::new("elbow-room", ROOM_THREADS_MAX),
         }
+    }
+
+    /// The path of a name in a directory, for the log.
+    pub(crate) fn path_below(&self, dir: Ino, name: &OsStr) -> PathBuf {
+        self.job.path_of(dir).join(name)
     }
 
     /// Runs what may block on one of the threads that are there for it.

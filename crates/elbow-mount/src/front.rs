@@ -21,7 +21,7 @@
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -34,6 +34,7 @@ use fuser::{
     Request, TimeOrNow, WriteFlags,
 };
 
+use crate::asked::{Asked, asked};
 use crate::caller::Who;
 use crate::convert;
 use crate::dispatch::{FrontCore, Op, Reply, answer, later};
@@ -92,25 +93,37 @@ impl Front {
         }
     }
 
-    fn ask<T: 'static>(&self, op: impl Op<T>, reply: impl Reply<T>) {
-        answer(&self.core, op, reply);
+    fn path(&self, ino: Ino) -> PathBuf {
+        self.core.job.path_of(ino)
     }
 
-    fn ask_entry(&self, op: impl Op<Attr>, reply: ReplyEntry) {
-        self.ask(op, |core, answer| reply::entry(core, reply, answer));
+    fn ask<T: 'static>(&self, asked: Asked, op: impl Op<T>, reply: impl Reply<T>) {
+        answer(&self.core, asked, op, reply);
     }
 
-    fn ask_empty(&self, op: impl Op<()>, reply: ReplyEmpty) {
-        self.ask(op, |_, answer| reply::empty(reply, answer));
+    fn ask_entry(&self, asked: Asked, op: impl Op<Attr>, reply: ReplyEntry) {
+        self.ask(asked, op, |core, answer| reply::entry(core, reply, answer));
     }
 
-    fn list(&self, node: INodeNo, handle: FileHandle, offset: u64, reply: impl Reply<Arc<Snapshot>>) {
+    fn ask_empty(&self, asked: Asked, op: impl Op<()>, reply: ReplyEmpty) {
+        self.ask(asked, op, |_, answer| reply::empty(reply, answer));
+    }
+
+    fn list(
+        &self,
+        request: &Request,
+        node: INodeNo,
+        handle: FileHandle,
+        offset: u64,
+        reply: impl Reply<Arc<Snapshot>>,
+    ) {
         let ino = self.ino(node);
         match self.core.dirs.get(handle.0) {
             Some(snapshot) if offset > 0 => reply(&self.core, Ok(snapshot)),
             _ => {
                 let op = move |core: &FrontCore| core.snapshot(ino);
-                self.ask(op, move |core, answer| {
+                let asked = asked!("readdir", request, self.path(ino));
+                self.ask(asked, op, move |core, answer| {
                     let answer = answer.map(Arc::new);
                     if let Ok(snapshot) = &answer {
                         core.dirs.put(handle.0, snapshot.clone());
@@ -170,10 +183,11 @@ impl Filesystem for Front {
         Ok(())
     }
 
-    fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+    fn lookup(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         let (parent, name) = (self.ino(parent), name.to_owned());
+        let asked = asked!("lookup", request, self.core.path_below(parent, &name));
         let op = move |core: &FrontCore| core.job.lookup(parent, &name);
-        self.ask(op, |core, answer| match answer {
+        self.ask(asked, op, |core, answer| match answer {
             Err(Errno::NOENT) => reply.entry(&FOREVER, &convert::no_entry(), Generation(0)),
             answer => reply::entry(core, reply, answer),
         });
@@ -183,9 +197,11 @@ impl Filesystem for Front {
         self.core.job.forget(self.ino(ino), lookups);
     }
 
-    fn getattr(&self, _: &Request, ino: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
+    fn getattr(&self, request: &Request, ino: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
         let ino = self.ino(ino);
+        let asked = asked!("getattr", request, self.path(ino));
         self.ask(
+            asked,
             move |core: &FrontCore| core.job.getattr(ino),
             |core, answer| reply::attr(core, reply, answer),
         );
@@ -210,6 +226,7 @@ impl Filesystem for Front {
         reply: ReplyAttr,
     ) {
         let (node, ino, who) = (ino, self.ino(ino), Who::of(request));
+        let asked = asked!("setattr", request, self.path(ino), ?mode, ?size);
         let set = SetAttr {
             mode: mode.map(|mode| mode & 0o7777),
             uid,
@@ -229,17 +246,18 @@ impl Filesystem for Front {
             let core = self.core.clone();
             self.core.run(move || {
                 core.fetch_mapped(node);
-                answer(&core, op, |core, answer| reply::attr(core, reply, answer));
+                answer(&core, asked, op, |core, answer| reply::attr(core, reply, answer));
             });
             return;
         }
-        self.ask(op, |core, answer| reply::attr(core, reply, answer));
+        self.ask(asked, op, |core, answer| reply::attr(core, reply, answer));
     }
 
-    fn readlink(&self, _: &Request, ino: INodeNo, reply: ReplyData) {
+    fn readlink(&self, request: &Request, ino: INodeNo, reply: ReplyData) {
         let ino = self.ino(ino);
+        let asked = asked!("readlink", request, self.path(ino));
         let op = move |core: &FrontCore| core.job.readlink(ino);
-        self.ask(op, |_, answer| {
+        self.ask(asked, op, |_, answer| {
             reply::data(reply, answer.map(|target| target.as_bytes().to_vec()));
         });
     }
@@ -259,7 +277,9 @@ impl Filesystem for Front {
         };
         let (caller, parent, name) = (self.caller(request, umask), self.ino(parent), name.to_owned());
         let (mode, rdev) = (mode & 0o7777, convert::from_kernel_device(rdev));
+        let asked = asked!("mknod", request, self.core.path_below(parent, &name));
         self.ask_entry(
+            asked,
             move |core: &FrontCore| core.job.mknod(caller, parent, &name, kind, mode, rdev),
             reply,
         );
@@ -267,26 +287,32 @@ impl Filesystem for Front {
 
     fn mkdir(&self, request: &Request, parent: INodeNo, name: &OsStr, mode: u32, umask: u32, reply: ReplyEntry) {
         let (caller, parent, name) = (self.caller(request, umask), self.ino(parent), name.to_owned());
+        let asked = asked!("mkdir", request, self.core.path_below(parent, &name));
         self.ask_entry(
+            asked,
             move |core: &FrontCore| core.job.mkdir(caller, parent, &name, mode & 0o7777),
             reply,
         );
     }
 
-    fn unlink(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+    fn unlink(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let (parent, name) = (self.ino(parent), name.to_owned());
-        self.ask_empty(move |core: &FrontCore| core.job.unlink(parent, &name), reply);
+        let asked = asked!("unlink", request, self.core.path_below(parent, &name));
+        self.ask_empty(asked, move |core: &FrontCore| core.job.unlink(parent, &name), reply);
     }
 
-    fn rmdir(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+    fn rmdir(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let (parent, name) = (self.ino(parent), name.to_owned());
-        self.ask_empty(move |core: &FrontCore| core.job.rmdir(parent, &name), reply);
+        let asked = asked!("rmdir", request, self.core.path_below(parent, &name));
+        self.ask_empty(asked, move |core: &FrontCore| core.job.rmdir(parent, &name), reply);
     }
 
     fn symlink(&self, request: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
         let (caller, parent) = (self.caller(request, 0), self.ino(parent));
         let (name, target) = (name.to_owned(), target.as_os_str().to_owned());
+        let asked = asked!("symlink", request, self.core.path_below(parent, &name));
         self.ask_entry(
+            asked,
             move |core: &FrontCore| core.job.symlink(caller, parent, &name, &target),
             reply,
         );
@@ -294,7 +320,7 @@ impl Filesystem for Front {
 
     fn rename(
         &self,
-        _: &Request,
+        request: &Request,
         parent: INodeNo,
         name: &OsStr,
         new_parent: INodeNo,
@@ -307,15 +333,23 @@ impl Filesystem for Front {
         };
         let (parent, name) = (self.ino(parent), name.to_owned());
         let (new_parent, new_name) = (self.ino(new_parent), new_name.to_owned());
+        let path = |dir, name: &OsStr| self.core.path_below(dir, name);
+        let asked = asked!("rename", request, path(parent, &name), to = ?path(new_parent, &new_name));
         self.ask_empty(
+            asked,
             move |core: &FrontCore| core.job.rename(parent, &name, new_parent, &new_name, mode),
             reply,
         );
     }
 
-    fn link(&self, _: &Request, ino: INodeNo, new_parent: INodeNo, new_name: &OsStr, reply: ReplyEntry) {
+    fn link(&self, request: &Request, ino: INodeNo, new_parent: INodeNo, new_name: &OsStr, reply: ReplyEntry) {
         let (ino, new_parent, new_name) = (self.ino(ino), self.ino(new_parent), new_name.to_owned());
-        self.ask_entry(move |core: &FrontCore| core.job.link(ino, new_parent, &new_name), reply);
+        let asked = asked!("link", request, self.path(ino), to = ?self.core.path_below(new_parent, &new_name));
+        self.ask_entry(
+            asked,
+            move |core: &FrontCore| core.job.link(ino, new_parent, &new_name),
+            reply,
+        );
     }
 
     /// What is to be truncated too is truncated by `setattr`.
@@ -324,8 +358,9 @@ impl Filesystem for Front {
         self.core.openers.note(request.pid(), ino);
         let mode = flags.acc_mode();
         let write = mode != OpenAccMode::O_RDONLY;
+        let asked = asked!("open", request, self.path(ino), write);
         let op = move |core: &FrontCore| core.job.open(ino, write, false);
-        self.ask(op, move |core, answer| match answer {
+        self.ask(asked, op, move |core, answer| match answer {
             Ok(()) => {
                 core.mappable.opened(ino, mode);
                 reply.opened(handle_of(mode), FILE_FLAGS);
@@ -339,7 +374,7 @@ impl Filesystem for Front {
 
     fn read(
         &self,
-        _: &Request,
+        request: &Request,
         ino: INodeNo,
         _: FileHandle,
         offset: u64,
@@ -349,13 +384,17 @@ impl Filesystem for Front {
         reply: ReplyData,
     ) {
         let (ino, length) = (self.ino(ino), size as usize);
+        let asked = asked!("read", request, self.path(ino), offset, length);
         match self.core.job.read(ino, offset, length) {
-            Ok(data) => reply.data(&data),
-            Err(OpError::Errno(errno)) => reply.error(convert::errno(errno)),
+            Ok(data) => reply::data(reply, asked.told(Ok(data))),
+            Err(OpError::Errno(errno)) => reply::data(reply, asked.told(Err(errno))),
             Err(OpError::NeedsStorage(fetch)) => {
                 let core = self.core.clone();
-                self.core
-                    .run(move || reply::data(reply, core.read_from_storage(&fetch, ino, offset, length)));
+                asked.waits_for(&fetch);
+                self.core.run(move || {
+                    let read = asked.within(|| core.read_from_storage(&fetch, ino, offset, length));
+                    reply::data(reply, asked.told(read));
+                });
                 self.core.read_ahead(ino, offset, length);
             }
         }
@@ -382,13 +421,15 @@ impl Filesystem for Front {
             Ok(written) => reply.written(written as u32),
             Err(errno) => reply.error(convert::errno(errno)),
         };
+        let asked = asked!("write", request, self.path(ino), offset, length = data.len());
         match self.core.write(ino, offset, data, set_ids) {
-            Ok(written) => send(&self.core, Ok(written)),
-            Err(OpError::Errno(errno)) => send(&self.core, Err(errno)),
+            Ok(written) => send(&self.core, asked.told(Ok(written))),
+            Err(OpError::Errno(errno)) => send(&self.core, asked.told(Err(errno))),
             Err(OpError::NeedsStorage(fetch)) => {
                 let data = data.to_vec();
                 later(
                     &self.core,
+                    asked,
                     fetch,
                     move |core: &FrontCore| core.write(ino, offset, &data, set_ids),
                     send,
@@ -403,7 +444,7 @@ impl Filesystem for Front {
 
     fn release(
         &self,
-        _: &Request,
+        request: &Request,
         ino: INodeNo,
         handle: FileHandle,
         _: OpenFlags,
@@ -412,18 +453,20 @@ impl Filesystem for Front {
         reply: ReplyEmpty,
     ) {
         let ino = self.ino(ino);
+        let asked = asked!("release", request, self.path(ino));
         self.core.openers.forget(ino);
         if handle == handle_of(OpenAccMode::O_RDWR) {
             self.core.mappable.closed(ino);
         }
         self.core.job.release(ino, handle != handle_of(OpenAccMode::O_RDONLY));
         self.core.let_go(ino);
-        reply.ok();
+        reply::empty(reply, asked.told(Ok(())));
     }
 
-    fn fsync(&self, _: &Request, ino: INodeNo, _: FileHandle, _datasync: bool, reply: ReplyEmpty) {
+    fn fsync(&self, request: &Request, ino: INodeNo, _: FileHandle, _datasync: bool, reply: ReplyEmpty) {
         let ino = self.ino(ino);
-        let sync = move |core: &FrontCore| reply::empty(reply, core.job.fsync(ino));
+        let asked = asked!("fsync", request, self.path(ino));
+        let sync = move |core: &FrontCore| reply::empty(reply, asked.told(core.job.fsync(ino)));
         if self.core.options.durable {
             let core = self.core.clone();
             self.core.run(move || sync(&core));
@@ -440,15 +483,15 @@ impl Filesystem for Front {
         reply.opened(FileHandle(self.core.dirs.open()), DIR_FLAGS);
     }
 
-    fn readdir(&self, _: &Request, ino: INodeNo, handle: FileHandle, offset: u64, reply: ReplyDirectory) {
-        self.list(ino, handle, offset, move |core, answer| match answer {
+    fn readdir(&self, request: &Request, ino: INodeNo, handle: FileHandle, offset: u64, reply: ReplyDirectory) {
+        self.list(request, ino, handle, offset, move |core, answer| match answer {
             Ok(snapshot) => reply::names(core, reply, offset, &snapshot),
             Err(errno) => reply.error(convert::errno(errno)),
         });
     }
 
-    fn readdirplus(&self, _: &Request, ino: INodeNo, handle: FileHandle, offset: u64, reply: ReplyDirectoryPlus) {
-        self.list(ino, handle, offset, move |core, answer| match answer {
+    fn readdirplus(&self, request: &Request, ino: INodeNo, handle: FileHandle, offset: u64, reply: ReplyDirectoryPlus) {
+        self.list(request, ino, handle, offset, move |core, answer| match answer {
             Ok(snapshot) => reply::names_plus(core, reply, offset, &snapshot),
             Err(errno) => reply.error(convert::errno(errno)),
         });
@@ -459,8 +502,10 @@ impl Filesystem for Front {
         reply.ok();
     }
 
-    fn statfs(&self, _: &Request, _: INodeNo, reply: ReplyStatfs) {
+    fn statfs(&self, request: &Request, _: INodeNo, reply: ReplyStatfs) {
+        let asked = asked!("statfs", request, Path::new(""));
         self.ask(
+            asked,
             |core: &FrontCore| core.job.statfs(),
             |_, answer| match answer {
                 Ok(space) => reply::space(reply, &space),
@@ -487,13 +532,15 @@ impl Filesystem for Front {
         };
         let (ino, name, value) = (self.ino(ino), name.to_owned(), value.to_vec());
         let who = Who::of(request);
+        let asked = asked!("setxattr", request, self.path(ino), ?name);
         self.ask_empty(
+            asked,
             move |core: &FrontCore| core.set_xattr(ino, (&name, &value), mode, who),
             reply,
         );
     }
 
-    fn getxattr(&self, _: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
+    fn getxattr(&self, request: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
         let ino = self.ino(ino);
         if ino == Ino::ROOT
             && name == CONTROL_XATTR
@@ -502,24 +549,27 @@ impl Filesystem for Front {
             return reply::xattr(reply, size, Ok(control.as_bytes().to_vec()));
         }
         let name = name.to_owned();
+        let asked = asked!("getxattr", request, self.path(ino), ?name);
         let op = move |core: &FrontCore| core.job.get_xattr(ino, &name);
-        self.ask(op, move |_, answer| reply::xattr(reply, size, answer));
+        self.ask(asked, op, move |_, answer| reply::xattr(reply, size, answer));
     }
 
     fn listxattr(&self, request: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
         let (ino, is_root) = (self.ino(ino), request.uid() == 0);
+        let asked = asked!("listxattr", request, self.path(ino));
         let op = move |core: &FrontCore| core.job.list_xattrs(ino);
-        self.ask(op, move |_, answer| {
+        self.ask(asked, op, move |_, answer| {
             reply::xattr(reply, size, answer.map(|names| reply::name_list(names, is_root)));
         });
     }
 
     fn removexattr(&self, request: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let (ino, name) = (self.ino(ino), name.to_owned());
+        let asked = asked!("removexattr", request, self.path(ino), ?name);
         if name == "security.capability" {
             self.core.takers.note(request.pid(), ino);
         }
-        self.ask_empty(move |core: &FrontCore| core.job.remove_xattr(ino, &name), reply);
+        self.ask_empty(asked, move |core: &FrontCore| core.job.remove_xattr(ino, &name), reply);
     }
 
     fn access(&self, _: &Request, _: INodeNo, _: fuser::AccessFlags, reply: ReplyEmpty) {
@@ -537,13 +587,14 @@ impl Filesystem for Front {
         reply: ReplyCreate,
     ) {
         let (caller, parent, name) = (self.caller(request, umask), self.ino(parent), name.to_owned());
+        let asked = asked!("create", request, self.core.path_below(parent, &name));
         // Also one that is only read: the job has opened it for writing, and closes it so.
         let opened = match OpenFlags(flags).acc_mode() {
             OpenAccMode::O_RDWR => OpenAccMode::O_RDWR,
             _ => OpenAccMode::O_WRONLY,
         };
         let op = move |core: &FrontCore| core.job.create(caller, parent, &name, mode & 0o7777);
-        self.ask(op, move |core, answer| match answer {
+        self.ask(asked, op, move |core, answer| match answer {
             Ok(attr) => {
                 core.mappable.opened(attr.ino, opened);
                 reply.created(
@@ -584,13 +635,15 @@ impl Filesystem for Front {
     ) {
         let ino = self.ino(ino);
         let who = Who::of(request);
+        let asked = asked!("fallocate", request, self.path(ino), mode, offset, length);
         self.ask_empty(
+            asked,
             move |core: &FrontCore| core.fallocate(ino, mode, (offset, length), who),
             reply,
         );
     }
 
-    fn lseek(&self, _: &Request, ino: INodeNo, _: FileHandle, offset: i64, whence: i32, reply: ReplyLseek) {
+    fn lseek(&self, request: &Request, ino: INodeNo, _: FileHandle, offset: i64, whence: i32, reply: ReplyLseek) {
         let Ok(offset) = u64::try_from(offset) else {
             return reply.error(fuser::Errno::ENXIO);
         };
@@ -605,12 +658,15 @@ impl Filesystem for Front {
             true => None,
             false => self.core.job.seek(ino, offset, seek).ok(),
         };
+        let asked = asked!("lseek", request, self.path(ino), offset, ?seek);
         match known {
-            Some(found) => reply::position(reply, Ok(found)),
+            Some(found) => reply::position(reply, asked.told(Ok(found))),
             None => {
                 let core = self.core.clone();
-                self.core
-                    .run(move || reply::position(reply, core.seek_blocking(node, offset, seek)));
+                self.core.run(move || {
+                    let found = asked.within(|| core.seek_blocking(node, offset, seek));
+                    reply::position(reply, asked.told(found));
+                });
             }
         }
     }

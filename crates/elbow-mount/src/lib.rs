@@ -37,6 +37,7 @@
 //! # Ok(()) }
 //! ```
 
+mod asked;
 mod caller;
 mod connection;
 mod convert;

@@ -23,7 +23,10 @@ Examples:
       elbow mount /project/alice ~/job
 
   After a crash, finish what was committed and undo the rest:
-      elbow recover /project/alice";
+      elbow recover /project/alice
+
+  Look for a fault: each request, action and phase in a file:
+      ELBOW_LOG=debug ELBOW_LOG_FILE=/tmp/elbow.log elbow run -- make";
 
 const RUN_EXAMPLES: &str = "\
 Examples:

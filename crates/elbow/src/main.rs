@@ -8,6 +8,7 @@
 //!   json, names    what is said to programs; report_file    where `--report` writes; suggest    for mistyped words
 //!   zero, holes    free what is dead, show and make holes (no job, no mount)
 //!   lock, lockd    list locks: commands under them, and their service
+//!   log       what it does, for who looks for a fault; off unless asked for
 //!   disk           a simulated disk: what it is, and what requests take there
 //! ```
 //!
@@ -35,6 +36,7 @@ mod job;
 mod jobs;
 mod json;
 mod lock;
+mod log;
 mod man;
 mod mount;
 mod names;
@@ -65,6 +67,9 @@ use cli::{Cli, Command};
 fn main() -> ExitCode {
     allocator::keep_small();
     let cli = Cli::try_parse().unwrap_or_else(|error| usage::told(error));
+    if let Err(error) = log::start() {
+        return not_begun(&cli.command, &error);
+    }
     let ended = match &cli.command {
         Command::Run(args) => run::run(args),
         Command::Mount(args) => mount::run(args),
@@ -86,4 +91,13 @@ fn main() -> ExitCode {
         Command::Man(args) => man::run(args),
     };
     ended.unwrap_or_else(|error| exit::failed(&error))
+}
+
+/// Says why a command was not even begun; with its code for wrong usage.
+fn not_begun(command: &Command, error: &anyhow::Error) -> ExitCode {
+    let said = exit::failed(error);
+    match command {
+        Command::Sort(_) => ExitCode::from(exit::SORT_TROUBLE),
+        _ => said,
+    }
 }

@@ -25,6 +25,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use elbow_file::{Errno, Handle, RenameMode, Time};
+use tracing::{error, info, info_span, warn};
 
 use crate::absence::gone_is_none;
 use crate::api::Ino;
@@ -114,6 +115,7 @@ impl Job {
         progress: &mut dyn FnMut(&Progress),
         attempt: impl FnOnce(&Self, &mut dyn FnMut(&Progress)) -> Result<Attempt, JobError>,
     ) -> Result<Outcome, JobError> {
+        let _telling = info_span!("end", job = ?self.shared.staging_name).entered();
         self.freeze();
         let ended = match attempt(self, progress) {
             Err(error) => Err(error),
@@ -122,7 +124,7 @@ impl Job {
         };
         // Whatever is left now is a recovery's.
         self.shared.lock.give_up(&*self.shared.storage);
-        ended
+        told(ended)
     }
 
     /// Keeps what shall be kept of a job that is not committed, and forgets the rest.
@@ -193,6 +195,17 @@ impl Job {
             None => self.shared.undo(progress).map(|()| Outcome::RolledBack(cause)),
         }
     }
+}
+
+/// Logs how a job has ended.
+fn told(ended: Result<Outcome, JobError>) -> Result<Outcome, JobError> {
+    match &ended {
+        Ok(Outcome::Committed) => info!("committed"),
+        Ok(Outcome::RolledBack(cause)) => info!(%cause, "rolled back"),
+        Ok(Outcome::Kept(cause, _)) => info!(%cause, "kept"),
+        Err(error) => error!(%error, "neither committed nor rolled back"),
+    }
+    ended
 }
 
 /// What became of an attempt to commit.
@@ -333,6 +346,7 @@ impl Shared {
             return Ok(Err(cause));
         }
         record.wins = self.options.on_conflict == OnConflict::Overwrite;
+        info!("rehearses what the record asks for");
         let note = |trials: &[JournalEntry]| {
             let mut journal = self.journal.lock();
             journal
@@ -347,9 +361,13 @@ impl Shared {
             return Ok(Err(Cause::Storage(format!("writing the commit record: {errno}"))));
         }
         // The commit point has passed.
+        info!("the commit record is durable");
         let publishing = record.publishing();
         let apply = Apply::new(self.tree(), job, &self.staging_name, record, &publishing, true);
         if let Err(failures) = self.watched(progress, Phase::Publishing, &publishing, || self.publish(&apply)) {
+            failures
+                .iter()
+                .for_each(|failure| warn!(%failure, "a step of the record is refused"));
             let take_back = || Undo::of(&apply).take_back(record.keeps);
             let taken_back = self.watched(progress, Phase::RollingBack, &Tally::default(), take_back);
             taken_back.map_err(|_| self.unfinished(&failures))?;

@@ -11,6 +11,8 @@
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
+use tracing::{info, info_span};
+
 use crate::report::{Phase, Progress, Steps};
 use crate::shared::{Shared, SharedState};
 use crate::tally::Tally;
@@ -64,13 +66,17 @@ impl Shared {
             progress(&Progress { phase, counts, steps });
         };
         tell();
-        std::thread::scope(|scope| {
+        let span = info_span!("phase", ?phase);
+        let _telling = span.enter();
+        let begun = Instant::now();
+        info!("begins");
+        let result = std::thread::scope(|scope| {
             let (over, is_over) = channel::<()>();
-            let work = &work;
+            let (work, span) = (&work, &span);
             let worker = std::thread::Builder::new()
                 .name("elbow-end".into())
                 .spawn_scoped(scope, move || {
-                    let _over = over;
+                    let (_over, _telling) = (over, span.enter());
                     work()
                 });
             let Ok(worker) = worker else {
@@ -80,7 +86,9 @@ impl Shared {
                 tell();
             }
             worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-        })
+        });
+        info!(took = ?begun.elapsed(), "ends");
+        result
     }
 
     /// Waits for what workers do until it is enough, and tells meanwhile how far they are.
@@ -91,7 +99,8 @@ impl Shared {
         phase: Phase,
         mut is_enough: impl FnMut(&mut SharedState) -> bool,
     ) {
-        let mut pace = Pace::new(Instant::now());
+        let begun = Instant::now();
+        let mut pace = Pace::new(begun);
         while !is_enough(state) {
             self.progress.wait_for(state, pace.left(Instant::now()));
             if pace.is_due(Instant::now()) {
@@ -100,6 +109,7 @@ impl Shared {
                 parking_lot::MutexGuard::unlocked(state, || progress(&Progress { phase, counts, steps }));
             }
         }
+        info!(?phase, took = ?begun.elapsed(), "nothing is left under way");
     }
 }
 

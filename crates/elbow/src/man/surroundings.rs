@@ -24,7 +24,27 @@ const MPI: &[&str] = &["elbow-lock-mpi"];
 const PRELOADED: &[&str] = &["elbow-lock-exec", "elbow-lock-mpi"];
 const SERVE: &[&str] = &["elbow-lockd-serve"];
 
+const LOGGED: &[&str] = &[
+    "elbow",
+    "elbow-run",
+    "elbow-mount",
+    "elbow-recover",
+    "elbow-sort",
+    "elbow-lockd-*",
+];
+
 const ENVIRONMENT: &[Entry] = &[
+    (
+        "ELBOW_LOG",
+        "What to log, to look for a fault: off (also when it is not set), error, warn, info, debug or trace, for all or, with commas between \
+      them, for parts: elbow_job=debug,elbow_mount=trace.",
+        LOGGED,
+    ),
+    (
+        "ELBOW_LOG_FILE",
+        "The file that the log is appended to; standard error when it is not set.",
+        LOGGED,
+    ),
     (
         "TMPDIR",
         "Where written data goes that memory does not hold, without --scratch; /var/tmp when it is not set. \

@@ -22,6 +22,7 @@ mod kept;
 mod killed;
 mod kills;
 mod liveness;
+mod log;
 mod loop_disk;
 mod nested;
 mod ordinary_user;
