@@ -4,7 +4,7 @@
 #![allow(clippy::disallowed_methods, reason = "the test makes and looks at real directories")]
 
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -116,6 +116,28 @@ pub(crate) fn age_probes(dir: &Path) {
 }
 
 /// What jobs leave that die at each of their changes.
+/// How often a fault is tried that did not come.
+const ATTEMPTS_MAX: usize = 20;
+
+/// Does on a fresh tree what meets a fault, until that comes: a job that is quicker for a moment makes fewer calls.
+///
+/// # Panics
+/// When it never comes: a test without its fault tests nothing.
+pub(crate) fn with_fault<T>(
+    what: &str,
+    mut fresh: impl FnMut() -> PathBuf,
+    run: impl Fn(&Path) -> Option<T>,
+) -> (PathBuf, T) {
+    for _ in 0..ATTEMPTS_MAX {
+        let dir = fresh();
+        if let Some(ended) = run(&dir) {
+            return (dir, ended);
+        }
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
+    panic!("{what}: it never came")
+}
+
 struct Deaths<'a> {
     scene: &'a Scene,
     place: tempfile::TempDir,
@@ -158,10 +180,11 @@ impl<'a> Deaths<'a> {
     /// A job dies at a change, and the recovery at one of its own; whether that came so far.
     fn die(&mut self, n: u64, at: u64) -> bool {
         let (scene, changes) = (self.scene, self.changes);
-        let dir = fresh_for(scene, self.place.path(), &format!("stop{n}-{at}"));
-        let times = old_times(&dir);
-        let (_, stopped) = scene.run(&dir, Some(n));
-        assert!(stopped, "the stop at change {n} of {changes} never came");
+        let fresh = || fresh_for(scene, self.place.path(), &format!("stop{n}-{at}"));
+        let (dir, times) = with_fault(&format!("a stop at change {n} of {changes}"), fresh, |dir| {
+            let times = old_times(dir);
+            scene.run(dir, Some(n)).1.then_some(times)
+        });
         let has_committed = committed_and_not_ended(&dir);
         // Recovery may die too, and is then run again.
         let has_died = recovery_dies(&dir, &scene.storage, at);
@@ -321,9 +344,8 @@ fn enumerate_recoveries(scene: &Scene, fault: fn(u64) -> Plan) -> u64 {
     let (mut faults, mut kept) = (0, 0);
     for n in 1..=changes {
         for m in 1.. {
-            let dir = fresh();
-            let (_, stopped) = scene.run(&dir, Some(n));
-            assert!(stopped, "the stop at change {n} of {changes} never came");
+            let what = format!("a stop at change {n} of {changes}");
+            let (dir, ()) = with_fault(&what, fresh, |dir| scene.run(dir, Some(n)).1.then_some(()));
             let faulty = Arc::new(Interposed::new(scene.storage.clone(), Faulty::new([fault(m)])));
             let _ = recovered(&dir, &(faulty.clone() as Arc<dyn Storage>));
             let action = recovered(&dir, &scene.storage);
@@ -546,10 +568,11 @@ fn enumerate_keeping(publish: Publish) {
     let real: Arc<dyn Storage> = Arc::new(RealStorage);
     let mut kept = 0;
     for n in 1..=changes {
-        let dir = fresh(&format!("stop{n}"));
-        let times = old_times(&dir);
-        let (_, stopped) = run_and_keep(&dir, Some(n), publish);
-        assert!(stopped, "the stop at change {n} of {changes} never came");
+        let fresh = || fresh(&format!("stop{n}"));
+        let (dir, times) = with_fault(&format!("a stop at change {n} of {changes}"), fresh, |dir| {
+            let times = old_times(dir);
+            run_and_keep(dir, Some(n), publish).1.then_some(times)
+        });
         match recovered(&dir, &real).unwrap() {
             RecoverAction::RolledBack => assert_eq!(kept, 0, "stop at change {n}: kept before, rolled back now"),
             RecoverAction::Kept => {

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use elbow_file::double::{Faulty, Interposed, Operation, Plan, Recording};
 use elbow_file::{Errno, RealStorage};
 
-use crate::crash_test::{Cut, begin, fresh_for, has_staging, recovered, recovery_dies, seen_by_jobs};
+use crate::crash_test::{Cut, begin, fresh_for, has_staging, recovered, recovery_dies, seen_by_jobs, with_fault};
 use crate::options::Publish;
 use crate::report::RecoverAction;
 use crate::scenes_test::Scene;
@@ -89,9 +89,11 @@ pub(crate) fn enumerate(scene: &Scene) {
     for n in 1..=calls {
         for errno in errors_of(n) {
             let what = format!("call {n} of {calls} refused with {errno}");
-            let dir = fresh_for(scene, temp.path(), "refused");
-            let ended = run(&dir, scene, Some(Plan::fail(errno).nth(n)));
-            assert_eq!(ended.refused, 1, "{what}: it never came");
+            let fresh = || fresh_for(scene, temp.path(), "refused");
+            let (dir, ended) = with_fault(&what, fresh, |dir| {
+                let ended = run(dir, scene, Some(Plan::fail(errno).nth(n)));
+                (ended.refused == 1).then_some(ended)
+            });
             let found = snapshot(&dir);
             match ended.outcome {
                 Ok(Outcome::Committed) if ended.was_told => {}
