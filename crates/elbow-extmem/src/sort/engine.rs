@@ -5,6 +5,7 @@
 
 use elbow_file::{Errno, Storage};
 use parking_lot::Mutex;
+use tracing::debug;
 
 use super::RecordFormat;
 use super::error::{Result, failed};
@@ -111,6 +112,12 @@ impl Engine<'_> {
             if pass.lanes.is_empty() {
                 pass.lanes = self.lanes(pass, memory.lanes)?;
             }
+            debug!(
+                group = pass.merged,
+                of = pass.groups(),
+                lanes = pass.lanes.len(),
+                "merges a group"
+            );
             self.merge_group(pass, memory)?;
             pass.lanes.clear();
             pass.merged += 1;

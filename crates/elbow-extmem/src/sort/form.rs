@@ -6,6 +6,8 @@
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 
+use tracing::debug;
+
 use super::RecordFormat;
 use super::entries::RunSorter;
 use super::error::{Result, SortError};
@@ -97,6 +99,7 @@ impl Formation<'_> {
             self.sink.write(&buffer[..bytes], at)?;
             self.meter.note_written(bytes as u64);
             at += bytes as u64;
+            debug!(bytes, end = at, "a run is formed");
             let _ = empties.send(buffer); // there may be no more to read
             formed(at)?;
         }

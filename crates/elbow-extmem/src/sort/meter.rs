@@ -117,6 +117,12 @@ impl Meter {
     }
 
     pub(crate) fn begin(&self, step: Step) {
+        tracing::info!(
+            ?step,
+            read = self.read_bytes(),
+            written = self.written_bytes(),
+            "begins"
+        );
         self.step.store(step as usize, Ordering::Relaxed);
     }
 

@@ -11,6 +11,8 @@
 
 use std::io::{self, Write};
 
+use tracing::debug;
+
 use super::blocks::{Block, StreamBlocks};
 use super::error::{Result, TextError};
 use super::file::{FileWriter, PlacedFile};
@@ -61,6 +63,7 @@ impl TextSort {
     /// read, a compress program that fails. Inputs are untouched; so is the output, as long as they are being read.
     pub fn sort<W: Write + Send + 'static>(&self, inputs: Vec<Input>, output: Output<W>) -> Result<(W, Summary)> {
         let bytes = inputs.iter().map(Input::bytes).sum();
+        self.meter().begin(Step::Forming);
         let mut spill = self.spill(bytes);
         self.expect_inputs(bytes);
         let inputs = Inputs::new(inputs, self.options().terminator, self.flow().meter);
@@ -162,6 +165,7 @@ impl TextSort {
         self.meter().begin(Step::Merging);
         let mut merges = 0;
         let pieces = self.reduce(pieces, &mut spill, &mut merges)?;
+        debug!(pieces = pieces.len(), "merges into the output");
         let Output { name, open } = output;
         let stream = match open().map_err(failed("open failed", &name))? {
             output::Opened::Stream(stream) => self.merge_to_stream(pieces, stream, 0, failed("write failed", &name))?,

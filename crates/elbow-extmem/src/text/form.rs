@@ -10,6 +10,8 @@
 use std::io::{self, Write};
 use std::sync::mpsc::{Receiver, Sender, channel};
 
+use tracing::debug;
+
 use super::budget::CHUNKS;
 use super::chunk::{Carry, Chunk};
 use super::compress::Packer;
@@ -109,7 +111,9 @@ fn distribute(
 fn write(sort: &TextSort, sorted: &Receiver<Chunk>, free: &Sender<Chunk>, spill: &mut Spill) -> Result<Vec<Run>> {
     let mut runs = Vec::new();
     for chunk in sorted {
-        runs.push(write_run(sort, chunk, free, spill)?);
+        let run = write_run(sort, chunk, free, spill)?;
+        debug!(run = runs.len(), bytes = run.bytes(), "a run is formed");
+        runs.push(run);
     }
     Ok(runs)
 }

@@ -13,6 +13,8 @@ use std::io::{self, Read, Write};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::{Sender, channel};
 
+use tracing::debug;
+
 use super::blocks::{Block, Blocks, Metered, Request, RunBlocks, StreamBlocks, read_ahead};
 use super::budget::MergeMemory;
 use super::compress::{Packer, Unpacker};
@@ -83,6 +85,11 @@ impl TextSort {
     }
 
     pub(super) fn merge_to_run(&self, pieces: Vec<Piece>, spill: &mut Spill) -> Result<Run> {
+        debug!(
+            pieces = pieces.len(),
+            bytes = pieces.iter().map(Piece::bytes).sum::<u64>(),
+            "merges into a run"
+        );
         let run = spill.begin()?;
         let failed = run.failed();
         match &self.options().compress_program {

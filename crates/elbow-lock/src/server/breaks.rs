@@ -19,6 +19,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use tracing::info;
+
 use super::handler::RequestHandler;
 use super::service::Service;
 use super::session::ServerSession;
@@ -124,6 +126,7 @@ impl Service {
     }
 
     fn break_session(&self, member: &Arc<ServerSession>, by: u32, file: &FileName, force: bool) {
+        info!(session = member.id.0, by, ?file, force, "its locks are broken");
         let how = if force { ", at once" } else { "" };
         self.say(&format!(
             "uid {by} breaks the locks of session {} ({}) for {file}{how}",

@@ -19,6 +19,7 @@ pub(crate) mod outbox;
 pub(crate) mod service;
 pub(crate) mod session;
 mod status;
+mod told;
 
 use std::future::Future;
 use std::io::{self, ErrorKind};
@@ -120,6 +121,7 @@ impl Server {
             ),
         };
         let grace = grace(life.before, life.epoch, settings.ttl_ms_max);
+        tracing::info!(epoch = life.epoch, grace_ms = grace.ms, "a service begins");
         let service = Service::new(
             settings.shards.max(1),
             life.epoch,

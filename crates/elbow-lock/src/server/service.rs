@@ -19,11 +19,13 @@ use std::time::{Duration, Instant};
 use ahash::RandomState;
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use tokio::sync::{Notify, Semaphore};
+use tracing::{debug, info, warn};
 
 use super::handler::RequestHandler;
 use super::listen::Peer;
 use super::long::{Long, STEPS_LOCKED_MAX};
 use super::session::{ServerSession, ShardIndex};
+use super::told;
 use crate::deadlock;
 use crate::hello::{PROTOCOL_NEWEST, Welcome};
 use crate::lease::Leases;
@@ -161,6 +163,7 @@ impl Service {
         let expired = self.leases.lock().expired(now);
         for session in expired {
             self.counters.leases_lost.fetch_add(1, Ordering::Relaxed);
+            warn!(session = session.0, "its lease is over");
             let member = self.sessions.read().get(&session).cloned();
             if let Some(member) = member {
                 // Its locks go now, whatever its connection does.
@@ -213,6 +216,7 @@ impl Service {
     /// From now on nothing new is granted.
     pub(crate) fn drain(&self) {
         self.draining.store(true, Ordering::Relaxed);
+        info!("nothing new is granted any more");
         let now = self.now_ms();
         for shard in &self.shards {
             self.step(shard, None, |shard, actions| shard.drain(now, actions));
@@ -352,8 +356,13 @@ impl Service {
     fn deliver(&self, own: Option<&ServerSession>, actions: Vec<Action>) -> Vec<Action> {
         let mut suspects = Vec::new();
         for action in actions {
+            match &action {
+                Action::Reply(session, reply) => told::answered(*session, reply),
+                Action::Queued { session, id, .. } => debug!(session = session.0, ?id, "waits"),
+                Action::Suspect => {}
+            }
             match (action, own) {
-                (told @ (Action::Queued { .. } | Action::Suspect), _) => suspects.push(told),
+                (suspect @ (Action::Queued { .. } | Action::Suspect), _) => suspects.push(suspect),
                 (Action::Reply(session, reply), Some(own)) if own.id == session => own.outbox.push(&reply, true),
                 (Action::Reply(session, reply), _) => {
                     if let Some(member) = self.sessions.read().get(&session) {
@@ -399,6 +408,7 @@ impl RequestHandler for Service {
             0 if !peer.is_local => self.ttl_ms_max,
             asked => asked.min(self.ttl_ms_max),
         };
+        info!(session = id.0, name, ttl_ms, uid = peer.uid, "a session begins");
         let member = ServerSession::new(id, name, now, ttl_ms > 0, peer.uid, &self.memory);
         if ttl_ms > 0 {
             let mut leases = self.leases.lock();
@@ -424,6 +434,7 @@ impl RequestHandler for Service {
     fn apply(&self, member: &ServerSession, request: Request, known: Known) -> Option<Long> {
         if known.is_empty() {
             self.counters.requests.fetch_add(1, Ordering::Relaxed);
+            told::asked(member.id, &request);
         }
         if member.is_broken() {
             return None; // It was told so.
@@ -493,6 +504,7 @@ impl RequestHandler for Service {
     }
 
     fn close(&self, member: &ServerSession) {
+        info!(session = member.id.0, "a session ends, with all its locks");
         self.taken_max.fetch_max(self.memory.used_bytes(), Ordering::Relaxed);
         self.leases.lock().close(member.id);
         let now = self.now_ms();
@@ -505,6 +517,10 @@ impl RequestHandler for Service {
 
     /// What the client waits for is taken back; what it holds stays until its lease is over.
     fn disconnect(&self, member: &ServerSession) {
+        info!(
+            session = member.id.0,
+            "is cut off, and holds what it held until its lease is over"
+        );
         let now = self.now_ms();
         for shard in &self.shards {
             let suspects = self.step(shard, None, |shard, actions| shard.disconnect(now, member.id, actions));

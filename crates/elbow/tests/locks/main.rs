@@ -11,6 +11,7 @@ mod exec;
 mod guides;
 mod hostile;
 mod lockd;
+mod log;
 mod ltp;
 mod mpi;
 #[path = "../package/mod.rs"]

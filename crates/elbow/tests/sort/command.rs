@@ -448,3 +448,22 @@ fn names_of_files_are_bytes() {
         .expect("an end");
     assert_eq!(text(&output), b"a\nb\n");
 }
+
+#[test]
+fn a_log_tells_the_runs_and_the_merges() {
+    let stage = Stage::with(&[("lines", &lines(200_000))]);
+    let words = ["ELBOW_LOG=debug", ELBOW, "sort", "-S1M", "lines", "-o", "out"];
+    let output = stage.run("env", &words, b"");
+    assert!(output.status.success());
+    let log = String::from_utf8(output.stderr).expect("text");
+    for told in [
+        "begins step=Forming",
+        "a run is formed",
+        "begins step=Merging",
+        "merges into the output",
+    ] {
+        assert!(log.contains(told), "not {told:?}: {log}");
+    }
+    let refused = stage.run("env", &["ELBOW_LOG=loud", ELBOW, "sort", "lines"], b"");
+    assert_eq!(refused.status.code(), Some(2), "as for any wrong use of sort");
+}
