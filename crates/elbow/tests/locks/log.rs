@@ -74,7 +74,7 @@ fn a_service_tells_sessions_requests_and_answers() {
 #[test]
 fn what_is_not_asked_for_is_not_told() {
     let log = logged("info", |address| {
-        assert_eq!(hold(address, &["/f", "--", "true"]), Some(0))
+        assert_eq!(hold(address, &["/f", "--", "true"]), Some(0));
     });
     assert!(
         log.contains("a session begins") && !log.contains("asks for a lock"),
