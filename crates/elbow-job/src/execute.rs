@@ -360,6 +360,7 @@ impl Journal {
     /// One more entry, durable when this returns.
     pub(crate) fn append(&mut self, storage: &dyn Storage, entry: &JournalEntry) -> Result<(), Errno> {
         self.write(storage, &entry.encode())?;
+        // Only of a directory that was opened the model does not know what to put back.
         if let JournalEntry::Staging { closed: Some(_), .. } = entry {
             self.touched.extend(TouchedDir::of(entry));
         }

@@ -29,6 +29,7 @@ use crate::whose::{self, Own, Whose};
 /// fails, after which it can be called again.
 pub fn drop_kept(storage: &Arc<dyn Storage>, root: &Handle, names: &[OsString]) -> Result<Vec<Recovered>, JobError> {
     let storage = &**storage;
+    // One that is named twice would not be found the second time.
     let names: BTreeSet<&OsString> = names.iter().collect();
     let jobs = names
         .into_iter()
@@ -38,6 +39,7 @@ pub fn drop_kept(storage: &Arc<dyn Storage>, root: &Handle, names: &[OsString]) 
         .map(|(name, kept)| {
             let job = &kept.own.handle;
             let (before, after) = (OsStr::new(KEPT), OsStr::new(DROPPED));
+            // Marked first: if we die over the removal, the next recovery goes on with it.
             let marked = lost::rename(storage, (job, before), (job, after), RenameMode::Replace);
             gone_is_none(marked).map_err(error("marking the kept job in"))?;
             let tree = Tree::new(storage, root.clone(), THREADS).of_job(Some(job.clone()), &kept.lock);

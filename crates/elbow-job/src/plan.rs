@@ -374,6 +374,7 @@ impl Planner<'_> {
             Err(plan) => return Some(plan),
         };
         let fill = self.take_fill(ino);
+        // Attributes of old objects change at the commit, with the record.
         let old = self.inodes.at(ino).is_old();
         let attrs = if old {
             NewAttrs::default()
@@ -415,6 +416,7 @@ impl Planner<'_> {
         let inode = self.inodes.at_mut(ino);
         let last = inode.write_opens == 0 || flush;
         let size = inode.size;
+        // Small writes that go on are gathered: one call for all of them when the file is closed.
         let wanted = last || pressure || inode.content().is_some_and(|c| c.dirty_bytes() >= EAGER_DRAIN_BYTES);
         let eager = self.config.publish == Publish::Eager;
         match self.inodes.at_mut(ino).content_mut() {
@@ -435,6 +437,7 @@ impl Planner<'_> {
             })),
             Some(true) => None,
             Some(false) => {
+                // Setting them would hit what it points to; what the job sees of it stays as it was set.
                 self.inodes.at_mut(ino).dirty = Default::default();
                 None
             }

@@ -205,17 +205,20 @@ impl<'a> Recovery<'a> {
         let lock = Lock::default();
         let held = self.hold(name, &own, &lock).map_err(error("reading the manifest in"))?;
         let Some((found, attempt)) = held else { return Ok(None) };
+        // What is mounted below the directory was never a part of the job.
         let mount = (!self.force).then(|| self.whose.mount());
         let tree = Tree::new(self.storage, self.root.clone(), THREADS)
             .of_job(Some(own.handle.clone()), &lock)
             .staying_on(mount);
         let manifest = match found {
             Found::Kept(manifest) => {
+                // It is left alone, whatever it has; only what is said of it depends on whether it can go on.
                 let waits = waits(self.storage, &own).map_err(error("reading the record in"))?;
                 let saved = |manifest: &Manifest| find_saved(&manifest.save, name).is_some();
                 let goes_on = waits || manifest.as_ref().is_some_and(saved);
                 return Ok(Some(is_kept(name, manifest.as_ref(), goes_on)));
             }
+            // Somebody else is removing it at this moment.
             Found::Dropped(_) if matches!(attempt, Attempt::Taken) => return Ok(None),
             Found::Dropped(manifest) => {
                 kept::remove(&tree, name, &own)?;
@@ -239,6 +242,7 @@ impl<'a> Recovery<'a> {
         attempt: &Attempt,
     ) -> Result<Option<Recovered>, Errno> {
         let Some(manifest) = manifest else {
+            // Whose lock is taken lives, even if its manifest cannot be read yet.
             let is_taken = matches!(attempt, Attempt::Taken) && self.is_alive.is_none();
             return Ok(is_taken.then(|| report_of(name, RecoverAction::Running, None, "it is still running")));
         };
@@ -300,6 +304,7 @@ impl<'a> Recovery<'a> {
         }
         let Some(home) = &manifest.home else { return Ok(false) };
         let born = self.storage.identity(&own.handle)?.born;
+        // Where inode numbers change with whoever looks, they prove nothing; the time of birth still does.
         let is_same = !self.nature.keeps_inos || home.ino == own.stat.ino;
         Ok(is_same && (born.is_none() || born == home.born))
     }
@@ -479,6 +484,7 @@ impl<'a> Recovery<'a> {
             let found = look_at(self.storage, own)?;
             let may_change = !is_last && self.is_young(name)?;
             match &found {
+                // It may come yet: a manifest gets its name when it is whole.
                 Found::Ordinary(None) if may_change => {}
                 Found::Kept(_) => return Ok(Some((found, Attempt::None))),
                 _ => {
@@ -511,6 +517,7 @@ impl<'a> Recovery<'a> {
     /// A job that began, or has done something in its own directory, just now. An error if it is gone.
     fn is_young(&self, name: &OsStr) -> Result<bool, Errno> {
         let stat = self.storage.stat(self.root, name)?;
+        // Clocks of machines go wrong in both directions.
         let is_young = |seconds: i64| (clock().seconds - seconds).abs() < BIRTH_SECONDS;
         Ok(self.is_alive.is_none() && is_young(stat.mtime.seconds))
     }

@@ -174,6 +174,7 @@ impl Removal<'_> {
                 self.changed.wait(&mut queue);
                 continue;
             };
+            // A thread more only when there is a task for it: most trees are small.
             if !queue.tasks.is_empty() && queue.threads < self.threads {
                 queue.threads += 1;
                 // Fewer threads are only slower.
@@ -243,6 +244,7 @@ fn remove_task(storage: &dyn Storage, task: Task, tally: &Tally) -> Result<Vec<T
         Task::Top(top) => match top.open(storage) {
             Ok(_) => enter(storage, &top),
             Err(Errno::NOENT) => Ok(Vec::new()),
+            // It is a file, or a link, which is not followed.
             Err(Errno::NOTDIR | Errno::LOOP) => gone_is_fine(storage.unlink(&top.base, &top.name)).map(|()| Vec::new()),
             Err(errno) => Err(errno),
         },
@@ -263,6 +265,7 @@ fn remove_task(storage: &dyn Storage, task: Task, tally: &Tally) -> Result<Vec<T
 }
 
 fn enter(storage: &dyn Storage, dir: &Arc<Doomed>) -> Result<Vec<Task>, Errno> {
+    // One for the entries that are no directories, so that it cannot reach 0 before they are gone.
     dir.left.store(1, Ordering::Release);
     let handle = dir.open(storage)?;
     let mut entries = Vec::new();
@@ -274,6 +277,7 @@ fn enter(storage: &dyn Storage, dir: &Arc<Doomed>) -> Result<Vec<Task>, Errno> {
     for entry in entries {
         let kind = match entry.kind {
             Some(kind) => kind,
+            // Some file systems do not say in a listing what an entry is.
             None => storage.stat(handle, &entry.name)?.kind,
         };
         if kind == Kind::Dir {
@@ -310,6 +314,7 @@ fn with_permission(
 ) -> Result<(), Errno> {
     match gone_is_fine(attempt()) {
         Err(Errno::ACCESS) => {
+            // It goes anyway, so its mode need not be put back.
             storage.chmod(&dir.base, &dir.name, OWNER_ALL)?;
             gone_is_fine(attempt())
         }

@@ -161,6 +161,7 @@ fn own_directory(
     let failed = error("making the staging directory in");
     let found = gone_is_none(storage.stat(root, &saved.job)).map_err(&failed)?;
     match found {
+        // One that runs, or is being dropped, waits for nothing: it is refused there.
         Some(_) => kept::find(storage, root, &saved.job).map(|kept| (kept.own.handle, kept.lock)),
         None if saved.is_all && !dir.has_begun() => {
             let made = make_own_directory(storage, root, saved).map_err(failed)?;
@@ -187,6 +188,7 @@ fn make_own_directory(storage: &dyn Storage, root: &Handle, saved: &Saved) -> Re
         manifest: &|home| Manifest::of_this_process(clock(), times, command, home),
     };
     let job = stager.stage(root, Path::new(""), times)?.ok_or(Errno::NOENT)?;
+    // While its lock is ours: a recovery would take it for a dead job later.
     kept::keep(storage, &job)?;
     put_times_back(storage, root, times)?;
     Ok((job, stager.lock))
@@ -205,6 +207,7 @@ struct Stager<'a> {
 impl Stager<'_> {
     /// The staging directory of an old directory; for that of the job its own directory, which is given.
     fn stage(&self, dir: &Handle, path: &Path, times: (Time, Time)) -> Result<Option<Handle>, Errno> {
+        // Of the root alone the executor makes the job's own directory.
         let of = if path.as_os_str().is_empty() { Ino::ROOT } else { LIMBO };
         let container = self.saved.containers.iter().find(|container| container.path == path);
         let stage = Action::Stage {
@@ -261,6 +264,7 @@ fn restore_into(
             manifest: &|_| unreachable!("its own directory is there"),
         },
         known: Mutex::default(),
+        // Only if it matters: the trial makes a link.
         links_have_attributes: has_links && probe_links(storage, job).map_err(&failed)?,
     };
     restoration.run()
@@ -298,6 +302,7 @@ impl Restoration<'_> {
         for dir in dirs.iter().filter(|dir| dir.is_made) {
             self.object(dir)?;
         }
+        // When the directories they are in can be entered, and before anything new takes their names.
         for stale in &self.saved.stale {
             self.remove(stale).map_err(|errno| refused_at(stale, errno))?;
         }
@@ -306,6 +311,7 @@ impl Restoration<'_> {
         }
         let made = parallel(&others, THREADS, |object| self.object(object));
         made.into_iter().collect::<Result<(), JobError>>()?;
+        // From the bottom: a mode may keep us out, and what is made in a directory changes its times.
         for object in dirs.iter().rev() {
             let at = |errno| refused_at(&object.at, errno);
             let (dir, name) = self.parent_of(&object.at).map_err(at)?;
@@ -316,12 +322,14 @@ impl Restoration<'_> {
         }
         put_times_back(self.storage, &self.tree.root, (root.atime, root.mtime)).map_err(&failed)?;
         self.storage.sync_all(&self.job).map_err(&failed)?;
+        // Last, and after the sync: who finds the record knows that all of it is back.
         write_sealed(self.storage, &self.job, OsStr::new(RESUME), &self.saved.record.encode()).map_err(failed)
     }
 
     /// What the storage had taken when it was last heard of must be there: a server that went down may have forgotten it.
     fn check_stored(&self) -> Result<(), JobError> {
         let is_there = |found: Result<Stat, Errno>, kind: Kind, size: u64, path: &Path| match found {
+            // An attempt before may have made it longer already.
             Ok(stat) if stat.kind == kind && (kind != Kind::File || stat.size >= size) => Ok(()),
             // Below a directory that has its final mode already.
             Err(Errno::ACCESS) => Ok(()),
@@ -444,6 +452,7 @@ impl Restoration<'_> {
 
     fn link(&self, (dir, name): (&Handle, &OsStr), to: &Position) -> Result<(), Errno> {
         let (new_dir, new_name) = self.parent_of(to)?;
+        // An attempt before may have left it, and link(2) replaces nothing.
         remove_tree(self.storage, &new_dir, &new_name, 1, &Tally::default())?;
         self.storage.link(dir, name, &new_dir, &new_name)
     }

@@ -56,9 +56,9 @@ pub enum BadCredentials {
     /// A file that cannot be read.
     #[error("{}: {source}", path.display())]
     Unreadable {
-        /// Which.
+        /// The file, as it was named.
         path: PathBuf,
-        /// Why.
+        /// What the system said.
         source: io::Error,
     },
     /// A key of fewer than [`KEY_BYTES_MIN`] bytes.
@@ -67,7 +67,7 @@ pub enum BadCredentials {
     /// A file of a directory of certificates.
     #[error("{}: {why}", path.display())]
     Certificate {
-        /// Which.
+        /// The file in the directory.
         path: PathBuf,
         /// What is wrong with it.
         why: String,

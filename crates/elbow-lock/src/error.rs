@@ -49,7 +49,7 @@ pub enum LockError {
     Lost {
         /// Of which file.
         file: FileName,
-        /// How.
+        /// What happened, for people.
         why: String,
     },
     /// What was asked for came with a later version of the service.

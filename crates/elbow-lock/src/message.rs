@@ -172,12 +172,12 @@ pub enum Request {
     Lock(LockRequest),
     /// The end of a lock that was granted. Not answered; an unknown name is ignored (its refusal may be under way).
     Unlock {
-        /// Which.
+        /// The name that it was asked for with.
         id: LockId,
     },
     /// The end of a lock, granted or not: a queued one is answered with [`Refusal::Cancelled`].
     Cancel {
-        /// Which.
+        /// The name that it was asked for with.
         id: LockId,
     },
     /// fcntl(2)'s `F_SETLK` and `F_SETLKW`: afterwards the owner holds exactly this over the range, whatever it held
@@ -185,7 +185,7 @@ pub enum Request {
     Posix(PosixRequest),
     /// Ends all POSIX locks of an owner, as close(2) and exit do. Not answered.
     PosixRelease {
-        /// Whose.
+        /// Who closed the file, or ended.
         owner: Owner,
         /// Of this file; of all files with `None`.
         file: Option<FileName>,
@@ -360,21 +360,21 @@ impl LockRequest {
 pub enum Reply {
     /// The lock is held from now on.
     Granted {
-        /// Which.
+        /// The name that it was asked for with.
         id: LockId,
         /// Larger than that of any grant before that excluded this one.
         token: Token,
     },
     /// The lock is not held and not queued (any more).
     Refused {
-        /// Which.
+        /// The name that it was asked for with.
         id: LockId,
         /// The reason.
         why: Refusal,
     },
     /// Somebody waits for this lock.
     Recall {
-        /// Which.
+        /// The name that it was asked for with.
         id: LockId,
     },
     /// To [`Request::Query`].
@@ -501,7 +501,7 @@ pub enum Refusal {
     /// A limit of the service is reached.
     #[error("the lock service is at its limit of {limit}")]
     Full {
-        /// Which.
+        /// What is at its limit, and the option that raises it.
         limit: String,
     },
     /// The session has a lock of this name.

@@ -44,7 +44,7 @@ pub enum Action {
     /// A request was queued. If somebody waits for what its owner holds, in any shard, look for deadlock now
     /// ([`resolve_after`](crate::resolve_after)).
     Queued {
-        /// Whose.
+        /// The session of who waits.
         session: SessionId,
         /// Who waits.
         owner: Owner,

@@ -119,6 +119,7 @@ impl FrontCore {
 
     pub(crate) fn snapshot(&self, dir: Ino) -> Answer<Snapshot> {
         let names = self.job.list(dir)?;
+        // `.` and `..` are listed with the numbers that stat(2) shows.
         let number = |ino| self.job.getattr(ino).map(|attr| attr.visible_ino);
         let numbers = [number(dir)?, number(self.job.parent(dir))?];
         Ok(Snapshot { dir, numbers, names })

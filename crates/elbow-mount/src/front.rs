@@ -119,6 +119,7 @@ impl Front {
     ) {
         let ino = self.ino(node);
         match self.core.dirs.get(handle.0) {
+            // Who goes on must see the listing that it began with; from the beginning it is read anew (rewinddir(3)).
             Some(snapshot) if offset > 0 => reply(&self.core, Ok(snapshot)),
             _ => {
                 let op = move |core: &FrontCore| core.snapshot(ino);
@@ -188,6 +189,7 @@ impl Filesystem for Front {
         let asked = asked!("lookup", request, self.core.path_below(parent, &name));
         let op = move |core: &FrontCore| core.job.lookup(parent, &name);
         self.ask(asked, op, |core, answer| match answer {
+            // The kernel remembers that the name is free, too: nobody else can take it.
             Err(Errno::NOENT) => reply.entry(&FOREVER, &convert::no_entry(), Generation(0)),
             answer => reply::entry(core, reply, answer),
         });
@@ -362,6 +364,7 @@ impl Filesystem for Front {
         let op = move |core: &FrontCore| core.job.open(ino, write, false);
         self.ask(asked, op, move |core, answer| match answer {
             Ok(()) => {
+                // Before the reply: the first write through a map may come right after it.
                 core.mappable.opened(ino, mode);
                 reply.opened(handle_of(mode), FILE_FLAGS);
                 if !write {
@@ -426,6 +429,7 @@ impl Filesystem for Front {
             Ok(written) => send(&self.core, asked.told(Ok(written))),
             Err(OpError::Errno(errno)) => send(&self.core, asked.told(Err(errno))),
             Err(OpError::NeedsStorage(fetch)) => {
+                // The request's own buffer is gone when this returns.
                 let data = data.to_vec();
                 later(
                     &self.core,
@@ -455,6 +459,7 @@ impl Filesystem for Front {
         let ino = self.ino(ino);
         let asked = asked!("release", request, self.path(ino));
         self.core.openers.forget(ino);
+        // mmap(2): only such a descriptor can be mapped shared and writable.
         if handle == handle_of(OpenAccMode::O_RDWR) {
             self.core.mappable.closed(ino);
         }
@@ -467,6 +472,7 @@ impl Filesystem for Front {
         let ino = self.ino(ino);
         let asked = asked!("fsync", request, self.path(ino));
         let sync = move |core: &FrontCore| reply::empty(reply, asked.told(core.job.fsync(ino)));
+        // Without it there is nothing to wait for: nothing is published before all of it is durable.
         if self.core.options.durable {
             let core = self.core.clone();
             self.core.run(move || sync(&core));
@@ -542,6 +548,7 @@ impl Filesystem for Front {
 
     fn getxattr(&self, request: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
         let ino = self.ino(ino);
+        // It is on no storage: by this `elbow status` finds the process that serves the mount.
         if ino == Ino::ROOT
             && name == CONTROL_XATTR
             && let Some(control) = &self.core.options.control
@@ -566,6 +573,7 @@ impl Filesystem for Front {
     fn removexattr(&self, request: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let (ino, name) = (self.ino(ino), name.to_owned());
         let asked = asked!("removexattr", request, self.path(ino), ?name);
+        // The kernel does this before a write to such a file, and then sends a setattr of nothing, which is no chown.
         if name == "security.capability" {
             self.core.takers.note(request.pid(), ino);
         }

@@ -80,7 +80,7 @@ pub enum MountError {
     /// That helper refused.
     #[error("fusermount3 refused to mount at {}: {message}{}", path.display(), fusermount_advice(message))]
     Fusermount {
-        /// Where.
+        /// The mount point.
         path: PathBuf,
         /// What it said.
         message: String,

@@ -45,6 +45,7 @@ impl Pool {
     pub(crate) fn run(&self, task: impl FnOnce() + Send + 'static) {
         let mut state = self.shared.state.lock();
         state.queue.push_back(Box::new(task));
+        // Idle threads are woken before one is started, but not for more tasks than there are of them.
         if state.queue.len() > state.idle && state.threads < self.threads_max {
             state.threads += 1;
             drop(state);
@@ -63,6 +64,7 @@ impl Pool {
         if started.is_err() {
             let mut state = self.shared.state.lock();
             state.threads -= 1;
+            // Nobody else would ever take it.
             let orphan = if state.threads == 0 {
                 state.queue.pop_front()
             } else {

@@ -55,7 +55,7 @@ pub struct Holding {
     pub file: String,
     /// Which bytes.
     pub ranges: Vec<Range<u64>>,
-    /// How.
+    /// Shared or exclusive.
     pub mode: Mode,
     /// The fencing token, where the client learns of it.
     pub token: Option<u64>,

@@ -41,7 +41,7 @@ pub enum Kind {
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Records {
-    /// How many.
+    /// How many records there are.
     pub records: u64,
     /// The sum over all records, in hexadecimal.
     pub checksum: String,

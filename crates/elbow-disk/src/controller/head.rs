@@ -67,6 +67,7 @@ impl Ahead {
         while self.head.next < self.limit {
             let track = drive.track(Lbn(self.head.next));
             let moved = self.head.time + drive.arm_time(self.head.arm, track.arm, false);
+            // A sector under way is given up at once.
             if self.head.time >= now {
                 return (self, now);
             }
@@ -75,6 +76,7 @@ impl Ahead {
                 time: moved,
                 ..self.head
             };
+            // A movement of the arm cannot be broken off.
             if moved > now {
                 return (self, moved);
             }

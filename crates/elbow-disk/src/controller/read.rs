@@ -44,8 +44,10 @@ impl Controller<'_> {
         let command = &self.drive.electronics.command;
         let limit = self.limit(wanted.end);
         match &mut self.ahead {
+            // It is being filled already: reading goes on, only further.
             Some(ahead) if ahead.segment == Some(segment) => ahead.limit = ahead.limit.max(limit),
             _ => {
+                // Another read may be under way; the arm is free when its movement has ended.
                 let time = free.max(now + command.read_miss_ms.0);
                 let head = Head {
                     arm: self.arm,
@@ -78,6 +80,7 @@ impl Controller<'_> {
             next: lbn,
         };
         let reach = self.drive.reach(head.arm, begun, Lbn(lbn), false);
+        // The bus is not taken before so much is there, for it waits for the medium from then on.
         let water = cache.map_or(sectors, |cache| cache.water(sectors));
         for _ in 0..water {
             head.read_one(self.drive);
@@ -87,6 +90,7 @@ impl Controller<'_> {
         let ready = (off_the_bus + back).max(head.time + command.read_return_ms.map_or(back, |ms| ms.0));
         let wanted = lbn..lbn + u64::from(sectors);
         let segment = self.segments.take(lbn);
+        // Without a segment there is nowhere to put what is read ahead.
         let limit = if segment.is_some() {
             self.limit(wanted.end)
         } else {
@@ -108,6 +112,7 @@ impl Controller<'_> {
             let mut there = wanted.end;
             if let Some(ahead) = &mut self.ahead {
                 ahead.head.read_by(self.drive, time, wanted.end);
+                // The bus is quicker than the medium: it waits for the next sector.
                 if ahead.head.next <= next {
                     ahead.head.read_one(self.drive);
                     time = ahead.head.time;

@@ -48,8 +48,10 @@ struct Written {
 impl Controller<'_> {
     pub(super) fn write(&mut self, now: Ps, lbn: u64, sectors: u32) -> Served {
         let free = self.catch_up(now);
+        // The arm is needed, so reading ahead ends at once.
         self.ahead = None;
         let end = lbn + u64::from(sectors);
+        // What was read ahead there is old now.
         self.segments.overwrite(&(lbn..end));
         let plan = self.plan(now, lbn);
         let electronics = &self.drive.electronics;
@@ -78,6 +80,7 @@ impl Controller<'_> {
     fn plan(&self, now: Ps, lbn: u64) -> Plan {
         let command = &self.drive.electronics.command;
         let (first, prepare) = (command.reselect_ms.0, command.data_preparation_ms.0);
+        // A drive that is still busy with the last write leaves the bus once more, unless this one goes on from it.
         let scattered = matches!(self.last, Last::Write(Some(end)) if end != lbn);
         match command.scattered_write.as_ref().filter(|_| scattered) {
             Some(&ScatteredWrite {
@@ -117,6 +120,7 @@ impl Controller<'_> {
             let reach = self.drive.reach(self.arm, at, Lbn(lbn + done), true);
             self.arm = track.arm;
             let start = at + reach.total();
+            // Up to here it is rotation; switches of tracks later count as transfer.
             begun.get_or_insert(start);
             let here = (data.sectors - done).min(track.first.0 + u64::from(track.sectors) - lbn - done);
             let late = self.wait_for_data(start, lbn, done..done + here, data);
@@ -137,6 +141,7 @@ impl Controller<'_> {
     /// Whole turns lost while the sectors `these` of a write pass: those whose data is not there come round again.
     fn wait_for_data(&self, start: Ps, lbn: u64, these: std::ops::Range<u64>, data: &Arriving) -> Ps {
         let mut lost = Ps::ZERO;
+        // All of it is in the buffer: no sector can be late.
         if start >= data.end() {
             return lost;
         }
@@ -144,6 +149,7 @@ impl Controller<'_> {
         for index in these.clone() {
             let passes = start + lost + self.drive.passing(first, (index - these.start) as u32);
             let late = data.ready(index).saturating_sub(passes);
+            // A sector that passes before its data is there comes round again only after a whole turn.
             lost += Ps(late.0.div_ceil(self.drive.rotation().0) * self.drive.rotation().0);
         }
         lost

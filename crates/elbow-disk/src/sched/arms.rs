@@ -45,9 +45,11 @@ impl Arms {
     pub(super) fn new(drive: &Drive) -> Arms {
         let time = |cylinder, write| drive.arm_time(Arm::default(), Arm { cylinder, head: 0 }, write).0;
         let mut floor: Vec<u64> = (0..drive.cylinders()).map(|cylinder| time(cylinder, false)).collect();
+        // A measured seek curve may dip: the floor is the least time for this distance or any longer one.
         for at in (1..floor.len()).rev() {
             floor[at - 1] = floor[at - 1].min(floor[at]);
         }
+        // The least that a write waits longer than a read: with the floor it stays below every real seek.
         let settle = (1..drive.cylinders())
             .map(|cylinder| time(cylinder, true) - time(cylinder, false))
             .min();

@@ -238,6 +238,7 @@ impl Queue {
             Scheduler::Sstf => (self.least_seek(&from), 0),
             Scheduler::Sptf | Scheduler::Expand(_) | Scheduler::Hierarchical(_) => self.least_positioning(&from),
         };
+        // Counted only when somebody is served.
         let best = best?;
         self.estimations += estimations;
         self.decisions += 1;
@@ -285,6 +286,7 @@ impl Queue {
             lbn: self.fixed.lbn(slot),
             whose: Whose::Fixed(slot),
         });
+        // To a scheduler that knows no positions a region is its lowest place.
         for lowest in self.lowest() {
             lowest.improve(&mut best);
         }
@@ -359,6 +361,7 @@ impl Queue {
     }
 
     fn lowest_of(&self, key: usize, region: &Region) -> Option<Best> {
+        // Those behind it want the same places, and came later.
         let &(order, _) = region.waiting.front()?;
         Some(Best {
             cost: 0,

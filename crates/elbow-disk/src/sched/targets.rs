@@ -168,6 +168,7 @@ impl Targets {
                 row.set(
                     &mut self.bits,
                     ((at - row.first) / align) as u32,
+                    // Places overlap where the alignment is finer than a write: each is looked at anew.
                     free.covers(at, at + sectors),
                 );
                 self.places = self.places + u64::from(row.free) - u64::from(before);
@@ -199,6 +200,7 @@ impl Targets {
     fn fill(&mut self, at: u64, end: u64) -> u64 {
         let align = u64::from(self.align);
         let row = self.rows.last_mut().expect("a row was made");
+        // A write may run on into the next track, but must end in the range.
         let last = (end - u64::from(self.sectors) - row.first) / align;
         let starts = ((at - row.first) / align) as u32..(last + 1).min(u64::from(row.starts)) as u32;
         self.places += u64::from(starts.end - starts.start);
@@ -210,6 +212,7 @@ impl Targets {
     fn index(&mut self) {
         for (number, row) in (0..).zip(&self.rows) {
             match self.cylinders.last_mut() {
+                // LBNs go cylinder by cylinder, so equal ones are neighbours.
                 Some(last) if last.number == row.arm.cylinder => last.end = number + 1,
                 last => {
                     assert!(

@@ -59,6 +59,7 @@ impl Row {
         self.free += starts.end - starts.start;
         let mut at = starts.start;
         while at < starts.end {
+            // A word at a time: fresh sets are laid out for every request that names ranges of its own.
             let end = starts.end.min((at / WORD + 1) * WORD);
             bits[(self.word + at / WORD) as usize] |= (u64::MAX >> (WORD - (end - at))) << (at % WORD);
             at = end;
@@ -71,6 +72,7 @@ impl Row {
         match (*word & bit != 0, is_free) {
             (false, true) => self.free += 1,
             (true, false) => self.free -= 1,
+            // It is so already, and must not be counted twice.
             _ => return,
         }
         *word ^= bit;

@@ -23,11 +23,13 @@ pub(super) fn pruned(targets: &Targets, arms: &Arms, from: &Stand<'_>, best: &mu
     let mut estimates = 0;
     for cylinder in Outward::new(&targets.cylinders, from.arm.cylinder) {
         let distance = cylinder.number.abs_diff(from.arm.cylinder);
+        // All that follow are further away, and none of them can be reached sooner.
         if beaten(arms.floor(from, distance), best.as_ref()) {
             break;
         }
         for row in &targets.rows[cylinder.first as usize..cylinder.end as usize] {
             let ready = from.ready(row.arm, true);
+            // Where the seek alone costs more than the best, its sectors need not be looked at.
             if row.free > 0 && !beaten(ready, best.as_ref()) {
                 estimate(targets, row, arms, from, ready, best, whose);
                 estimates += 1;

@@ -188,6 +188,7 @@ fn order(
 ) -> Result<Order> {
     let stat = storage.stat_handle(file).map_err(failed("looking at", &target.path))?;
     let record = format.bytes() as u64;
+    // Before anything is made: half a record has no place in an order.
     if !stat.size.is_multiple_of(record) {
         return Err(SortError::Truncated {
             path: target.path.clone(),
@@ -205,6 +206,7 @@ fn order(
         size: stat.size,
         format: format.clone(),
         stable,
+        // A run is written before its input is freed, so one run has to fit what is free now.
         run_bytes: memory.run_bytes.min(room / unit * unit).max(unit),
     })
 }
@@ -341,6 +343,7 @@ impl Sort<'_> {
         };
         engine.run(state, &mut source)?;
         drop(engine);
+        // After the engine has ended: what it has open there would keep its name on NFS.
         remove_side(self.storage, self.target, &self.side)?;
         Ok(Summary {
             records: size / format.bytes() as u64,
@@ -359,6 +362,7 @@ fn done(state: &SortState, size: u64, passes: u64, fan_in_max: usize) -> u64 {
             let before = passes.saturating_sub(Pass::count(pass.runs() as u64, fan_in_max));
             let merged = pass.bounds[(pass.merged * pass.fan_in).min(pass.runs())];
             let left: u64 = pass.lanes.iter().map(LaneTask::left_bytes).sum();
+            // A group without lanes was not begun; one with lanes counts by what is left of them.
             let begun = if pass.lanes.is_empty() {
                 0
             } else {

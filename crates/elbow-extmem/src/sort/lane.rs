@@ -122,6 +122,7 @@ impl Merge<'_> {
             self.sink.write(&output.buffer[..output.bytes], output.out_at)?;
             self.meter.note_written(output.bytes as u64);
             let out_at = output.out_at + output.bytes as u64;
+            // After the write: what is freed next is then in the output.
             self.checkpoint.reached(lane, &output.at, out_at, output.last)?;
             let _ = empties.send(output.buffer); // the merge may have ended
         }
@@ -226,6 +227,7 @@ impl<'a> Inputs<'a> {
     fn next_block(&mut self, run: usize) -> Result<()> {
         let input = &mut self.all[run];
         input.offset = 0;
+        // Everything asked for has come, so the slice is at its end.
         if input.fetched == input.requested {
             input.block.bytes = 0;
             return Ok(());
@@ -263,6 +265,7 @@ impl<'a> Inputs<'a> {
 
     /// How far each slice is, in the file.
     fn at(&self) -> Vec<u64> {
+        // What is read but not merged is still needed from the file, should the sort be resumed.
         let at = |input: &Input| input.fetched - (input.block.bytes - input.offset) as u64;
         self.all.iter().map(at).collect()
     }
@@ -293,6 +296,7 @@ impl<'a> OutputBuffer<'a> {
         outputs: &'a Sender<Output>,
         empty: &'a Receiver<Buffer>,
     ) -> Result<Self> {
+        // The first buffer is shorter, so that all later ones begin at a unit.
         let odd = (task.out_at % merge.unit_bytes as u64) as usize;
         Ok(Self {
             outputs,

@@ -111,6 +111,7 @@ impl RunBlocks {
 
     fn ask(&mut self, buffer: Buffer) {
         let start = self.at;
+        // What is read past the page cache begins at a page, so the bytes before the line are read with it.
         let page = start / DIRECT_ALIGNMENT as u64 * DIRECT_ALIGNMENT as u64;
         let end = (page + buffer.len() as u64).min(self.run.range().end);
         self.is_asked_for = start < end;
@@ -140,6 +141,7 @@ impl Blocks for RunBlocks {
             .recv()
             .map_err(|_| io::Error::other("the reader has ended"))??;
         let last = std::mem::replace(block, next);
+        // Asked for while this one is merged: the next is there when it is needed.
         self.ask(last.buffer);
         Ok(())
     }
@@ -157,12 +159,14 @@ pub(super) fn read_ahead(requests: &Receiver<Request>, meter: &Meter) {
         } = request;
         let page = start / DIRECT_ALIGNMENT as u64 * DIRECT_ALIGNMENT as u64;
         let read = run.read(&mut buffer[..(end - page) as usize], page);
+        // Counted whether or not it could be read: the sort ends at an error, and shows no more progress.
         meter.note_read(end - start);
         // Whoever does not wait for it any more has failed, and says why.
         let _ = reply.send(read.map(|()| Block {
             filled: (start - page) as usize..(end - page) as usize,
             buffer,
         }));
+        // After the read: the run has no other copy.
         run.free_before(end);
     }
 }

@@ -76,6 +76,7 @@ impl Chunk {
     /// Takes in lines until it is full or there are no more (`false`).
     pub(super) fn fill(&mut self, carry: &mut Carry, inputs: &mut Inputs, order: &TextOrder) -> Result<bool> {
         self.entries = self.words().len()..self.words().len();
+        // The rest of the last chunk may be one line that is longer than a chunk.
         while self.text_room() < carry.0.len() {
             self.grow()?;
         }
@@ -134,6 +135,7 @@ impl Chunk {
         let line_bytes = taken.checked_div(lines).unwrap_or(LINE_BYTES_GUESSED).max(1);
         let room = self.text_room() - filled;
         let step = room / (line_bytes + WORD_BYTES) * line_bytes;
+        // The last lines of a chunk are not worth a read each.
         let worth_it = (self.memory.len() / 64).min(READ_BYTES_MAX / 8);
         if step < worth_it.max(1) {
             0
@@ -176,6 +178,7 @@ impl Chunk {
             terminator,
         };
         match pool.filter(|_| entries.len() >= PARALLEL_LINES_MIN) {
+            // Below that, handing out the work costs more than it saves.
             Some(pool) => pool.install(|| sort(entries, &lines, order, true)),
             None => sort(entries, &lines, order, false),
         }
@@ -230,6 +233,7 @@ impl<'a> Text<'a> {
         if length < LENGTH_MAX {
             return start..start + length as usize;
         }
+        // Its length did not fit the entry; such lines are few.
         let found = memchr::memchr(self.terminator, &self.bytes[start..]);
         start..start + found.expect("a line that was taken in has an end")
     }
@@ -241,6 +245,7 @@ impl<'a> Text<'a> {
 
     /// Of entries with equal prefixes. Equal lines keep their order.
     fn compare(&self, a: &Entry, b: &Entry, order: &TextOrder) -> Ordering {
+        // By place among equals: sorting is unstable, and the result must not be.
         order.compare(self.line(a), self.line(b)).then(a[1].cmp(&b[1]))
     }
 }
@@ -264,6 +269,7 @@ fn sort_equal(equal: &mut [Entry], text: &Text<'_>, order: &TextOrder, is_parall
     let prefix = equal[0][0];
     if equal.len() >= REFINED_LINES_MIN && refine(equal, text, order) {
         sort(equal, text, order, is_parallel);
+        // Chunks are merged by the first prefix.
         equal.iter_mut().for_each(|entry| entry[0] = prefix);
     } else if is_parallel && equal.len() >= PARALLEL_LINES_MIN {
         equal.par_sort_unstable_by(|a, b| text.compare(a, b, order));
@@ -277,6 +283,7 @@ fn refine(equal: &mut [Entry], text: &Text<'_>, order: &TextOrder) -> bool {
     let key = |entry: &Entry| order.first_key_bytes(text.line(entry));
     let Some(first) = key(&equal[0]) else { return false };
     let others = equal[1..].iter().filter_map(key);
+    // Where all begin alike, what tells them apart lies behind it.
     let shared = others.fold(first.len(), |shared, other| common_length(&first[..shared], other));
     let after = |entry: &Entry| order.prefix_after(text.line(entry), shared);
     let first = after(&equal[0]);

@@ -27,6 +27,7 @@ impl Packer {
     pub(super) fn start(program: &OsStr, run: RunWriter) -> Result<Self> {
         let mut child = spawn(Command::new(program), program)?;
         let input = child.stdin.take();
+        // Its output is read by a thread: it would stop reading ours when nobody takes what it writes.
         let output = child.stdout.take().expect("it was asked for");
         let copier = std::thread::spawn(move || store(output, run));
         Ok(Self {
@@ -38,6 +39,7 @@ impl Packer {
     }
 
     pub(super) fn finish(mut self) -> Result<Run> {
+        // It ends when its input does.
         self.input = None;
         let run = self.copier.join().expect("copying does not panic")?;
         let status = self.child.wait();
@@ -113,6 +115,7 @@ impl Unpacker {
 impl Read for Unpacker {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let read = self.output.read(buffer)?;
+        // Only now its exit status says whether this was the end of the run, or its own.
         if read == 0 && !buffer.is_empty() {
             self.end()?;
         }

@@ -100,6 +100,7 @@ impl Write for FileWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.file.write(bytes, self.at)?;
         self.at += bytes.len() as u64;
+        // The result counts as well: its space and that of the runs are what a full disk has to hold.
         self.room.take(bytes.len() as u64);
         Ok(bytes.len())
     }

@@ -131,6 +131,7 @@ impl Inputs {
                 return Ok(read);
             }
             self.open = None;
+            // As sort(1): a last line without an end gets one, also between two files.
             if self.last != self.terminator {
                 self.last = self.terminator;
                 buffer[0] = self.terminator;

@@ -41,6 +41,7 @@ struct Found {
 /// The slices of so many lanes; fewer where the runs have too few different lines.
 pub(super) fn cut(runs: Vec<Run>, lanes: usize, terminator: u8, order: &TextOrder) -> Result<Vec<Vec<Run>>> {
     let mut splitters = splitters(&runs, lanes, terminator, order)?;
+    // Two equal ones would have an empty lane between them.
     splitters.dedup();
     let mut cut_up: Vec<Vec<Run>> = (0..=splitters.len()).map(|_| Vec::new()).collect();
     for run in runs {
@@ -64,9 +65,11 @@ fn splitters(runs: &[Run], lanes: usize, terminator: u8, order: &TextOrder) -> R
         for place in 1..=places {
             let at = run.range().start + run.bytes() * place / (places + 1);
             let found = look.line_from(at, run.range().end).map_err(run.failed("read"))?;
+            // Each stands for a share of its own run, so that large runs count for more.
             candidates.extend(found.map(|found| (found.line, run.bytes())));
         }
     }
+    // They are all in memory at once, and a line may be as long as the input.
     candidates.retain(|(line, _)| line.len() <= CANDIDATE_BYTES_MAX);
     candidates.sort_by(|(a, _), (b, _)| order.compare(a, b));
     let all: u64 = candidates.iter().map(|(_, share)| share).sum();
@@ -108,6 +111,7 @@ impl<'a> Look<'a> {
         // Lines that begin before `low` come before the splitter; none that begins from `high` on comes before `first`.
         let (mut low, mut high) = (self.run.range().start, first);
         while low < high {
+            // What fits one window has been read with its first line: from here on line by line costs no reads.
             let middle = if high - low > WINDOW_BYTES as u64 {
                 low.midpoint(high)
             } else {
@@ -126,6 +130,7 @@ impl<'a> Look<'a> {
     fn line_from(&mut self, at: u64, before: u64) -> io::Result<Option<Found>> {
         let mut start = at;
         if at > self.run.range().start {
+            // From the byte before, in case a line begins just here.
             match self.end_of_line(at - 1, before, &mut Vec::new())? {
                 Some(end) => start = end + 1,
                 None => return Ok(None),

@@ -68,6 +68,7 @@ impl Lines {
         self.is_joined = true;
         let mut rest = self.next;
         loop {
+            // A block is given back when the next is asked for, so what it had of the line is copied.
             self.joined.extend_from_slice(&self.block.bytes()[rest..]);
             self.blocks.next(&mut self.block)?;
             rest = 0;

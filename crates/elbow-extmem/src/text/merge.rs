@@ -64,6 +64,7 @@ impl Ties for Current<'_> {
         let order = self
             .order
             .compare(self.sources[first].line(), self.sources[second].line());
+        // Of equal lines the tree takes that of the earlier source: a stable sort keeps the order of the input.
         (!order.is_eq()).then_some(order.is_lt())
     }
 }
@@ -92,6 +93,7 @@ pub(super) fn merge(
         if is_wanted && !take(line) {
             break;
         }
+        // Copied, for its source goes on before the next line is compared with it.
         if is_wanted && order.is_unique() {
             last.set(prefix, line);
         }

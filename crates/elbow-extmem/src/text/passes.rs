@@ -113,6 +113,7 @@ impl TextSort {
         let mut sink = Sink::new(stream, at, &self.flow())?;
         let merged = self.merge_pieces(pieces, memory, |line| sink.push(line).is_ok());
         let written = sink.finish();
+        // A source that cannot be read ends the merge, too: its error is the cause.
         merged?;
         written.map_err(failed)
     }
@@ -124,6 +125,7 @@ impl TextSort {
         place: P,
         failed: impl Fn(io::Error) -> TextError + Sync,
     ) -> Result<P> {
+        // Equal lines at the cut of two lanes would both stay, and how much each lane writes is not known before.
         let lanes = if self.order().is_unique() {
             1
         } else {
@@ -131,6 +133,7 @@ impl TextSort {
         };
         let memory = self.memory().for_merge(pieces.len(), lanes);
         let runs = match runs_of(pieces) {
+            // A packed run can be read from its beginning alone, and is as long as it becomes.
             Ok(runs) if memory.lanes > 1 && self.options().compress_program.is_none() => runs,
             Ok(runs) => {
                 let pieces = runs.into_iter().map(Piece::Run).collect();
@@ -150,6 +153,7 @@ impl TextSort {
             let mut started = Vec::new();
             for slices in lanes {
                 let stream = place.ahead(before);
+                // Each lane writes as many bytes as it reads, so all know their places before any has begun.
                 before += slices.iter().map(Run::bytes).sum::<u64>();
                 let lane = || self.lane(slices, memory, stream, &failed, &is_over);
                 started.push(scope.spawn(lane));
@@ -170,6 +174,7 @@ impl TextSort {
         is_over: &AtomicBool,
     ) -> Result<()> {
         let at = stream.at();
+        // An empty source would cost a buffer and a place in the tree.
         let slices = slices.into_iter().filter(|slice| slice.bytes() > 0).map(Piece::Run);
         let mut sink = Sink::new(stream, at, &self.flow())?;
         let take = |line: &[u8]| sink.push(line).is_ok() && !is_over.load(Relaxed);
@@ -236,6 +241,7 @@ impl TextSort {
                         let unpacked = Unpacker::start(program, self.metered(RunReader::new(run)))?;
                         lines(stream(Box::new(unpacked)), memory.whole_bytes())
                     }
+                    // Where memory has no room for two blocks of each run, the whole buffer is filled when it is empty.
                     None if memory.reads_ahead() => {
                         let blocks = RunBlocks::new(run, requests.clone(), memory.block_bytes)?;
                         lines(Box::new(blocks), memory.block_bytes)

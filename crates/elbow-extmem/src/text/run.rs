@@ -118,11 +118,13 @@ impl Spill {
         let turn = self.next % self.directories.len();
         self.next += 1;
         let file = match self.files[turn].take() {
+            // Where nothing can be punched, a file is freed with its last run: few share one.
             Some(file) if file.runs.load(Relaxed) < RUNS_PER_FILE => file,
             _ => self.create(&self.directories[turn])?,
         };
         self.files[turn] = Some(file.clone());
         file.runs.fetch_add(1, Relaxed);
+        // Runs begin apart, so that each can be punched to its ends.
         let start = file.end.load(Relaxed).next_multiple_of(RUN_ALIGNMENT);
         Ok(RunWriter { file, start, at: start })
     }
@@ -132,6 +134,7 @@ impl Spill {
     /// # Errors
     /// The page cache had taken a run, and the disk did not.
     pub(super) fn close(&mut self) -> Result<()> {
+        // What could not be written back is told at close(2) at the latest, so before the result counts.
         self.files.fill(None);
         match self.room.lost() {
             Some((directory, errno)) => Err(failed("write to", directory, (*errno).into())),
@@ -191,6 +194,7 @@ impl Run {
             let own_start = if start == self.start {
                 self.own.start
             } else {
+                // The page with the cut belongs to neither lane: the other may not have read it.
                 start.next_multiple_of(CUT_ALIGNMENT)
             };
             let own_end = if end == self.end {
@@ -213,6 +217,7 @@ impl Run {
         let file = &self.file.file;
         let available = match file.storage().space(file.handle()) {
             Ok(space) => space.blocks_available.saturating_mul(space.fragment_bytes),
+            // Then as little as possible is held back.
             Err(_) => 0,
         };
         let (least, most) = PIECE_BYTES;

@@ -55,6 +55,7 @@ pub(super) struct Closed;
 impl<W: Write + Send + 'static> Sink<W> {
     /// For a stream that begins at an offset of its file.
     pub(super) fn new(stream: W, at: u64, flow: &Flow) -> Result<Self> {
+        // One buffer is filled, one waits, one is written: more would only take memory.
         let (full, full_buffers) = sync_channel(1);
         let (give_back, empty) = sync_channel(BUFFERS);
         for _ in 1..BUFFERS {
@@ -63,6 +64,7 @@ impl<W: Write + Send + 'static> Sink<W> {
                 .expect("the other end is here");
         }
         let buffer = buffer(flow.buffer_bytes)?;
+        // The first buffer ends where a page does: all after it are written past the page cache.
         let odd = (at % DIRECT_ALIGNMENT as u64) as usize;
         let limit = if buffer.len() > odd {
             buffer.len() - odd
@@ -112,6 +114,7 @@ impl<W: Write + Send + 'static> Sink<W> {
     }
 
     fn pass_on(&mut self) -> std::result::Result<(), Closed> {
+        // The writer ends early only if it has failed; `finish` says why.
         let next = self.empty.recv().map_err(|_| Closed)?;
         let full = Full {
             buffer: std::mem::replace(&mut self.buffer, next),
@@ -144,6 +147,7 @@ fn write_all<W: Write>(
         meter.note_written(bytes as u64);
         let _ = give_back.send(buffer); // nobody needs it at the end
     }
+    // The stream may have a buffer of its own, whose error must not be lost.
     stream.flush()?;
     Ok(stream)
 }

@@ -29,6 +29,7 @@ pub(super) fn take(inode: &mut Inode, bits: u32) {
 /// A write, a change of size and a change of owner take file capabilities away, whoever makes it.
 pub(super) fn drop_capability(inode: &mut Inode) {
     let Some(xattrs) = &mut inode.xattrs else {
+        // They were not fetched, and when they are, the storage may still have it.
         inode.lost_capability = true;
         return;
     };
@@ -91,6 +92,7 @@ impl Model {
     /// The bits of its mode that a change takes from an object.
     pub(crate) fn taken(&self, ino: Ino, set_ids: SetIds) -> Answer<u32> {
         let inode = self.inodes.get(ino)?;
+        // Of a directory the bits mean something else, and stay.
         if set_ids == SetIds::Stay || inode.is_dir() {
             return Ok(0);
         }
@@ -112,6 +114,7 @@ impl Model {
         self.checks().unprotected(ino)?;
         self.checks().owner_and_mode(ino, set)?;
         let taken = self.taken(ino, set.set_ids)?;
+        // Whether a truncate(2) to the same size sets times differs between file systems; ftruncate(2) always does.
         let stays = set.by_name && set.size == Some(self.inodes.get(ino)?.size) && !self.truncate_sets(ino)?;
         let size_alone = SetAttr {
             size: set.size,
@@ -169,6 +172,7 @@ impl Model {
 
     pub(crate) fn list_xattrs(&self, ino: Ino) -> Answer<Vec<OsString>> {
         let open = self.inodes.xattrs(ino)?.keys();
+        // listxattr(2) tells names that getxattr(2) refuses.
         let closed = self.inodes.at(ino).old.iter().flat_map(|old| old.closed_xattrs.iter());
         Ok(open.chain(closed).cloned().collect())
     }
@@ -230,6 +234,7 @@ impl Model {
         let now = self.now;
         let inode = self.inodes.at_mut(ino);
         if let Some(old) = &mut inode.old {
+            // What the job has set itself it can read.
             old.closed_xattrs.remove(key);
         }
         let xattrs = inode.xattrs.get_or_insert_default();
@@ -268,6 +273,7 @@ impl Model {
         inode.opens = inode.opens.saturating_sub(1);
         inode.write_opens = inode.write_opens.saturating_sub(u32::from(write));
         let closed = inode.opens == 0;
+        // A worker may be using the descriptors at this moment.
         if closed && inode.work != Work::Running {
             self.close_content(ino);
         }
@@ -291,6 +297,7 @@ fn check_key(key: &OsStr) -> Result<(), Errno> {
     const NAMESPACES: [&[u8]; 3] = [b"user.", b"trusted.", b"security."];
     let bytes = key.as_bytes();
     if bytes.is_empty() || bytes.len() > XATTR_NAME_MAX_BYTES {
+        // As the kernel's own check has it (setxattr(2)).
         return Err(Errno::RANGE);
     }
     if NAMESPACES.contains(&bytes) {
@@ -311,6 +318,7 @@ fn set_owner(inode: &mut Inode, set: &SetAttr) {
     let (uid, gid) = (set.uid.unwrap_or(inode.uid), set.gid.unwrap_or(inode.gid));
     inode.dirty.owner |= (uid, gid) != (inode.uid, inode.gid);
     (inode.uid, inode.gid) = (uid, gid);
+    // Directories have none.
     if !inode.is_dir() {
         drop_capability(inode);
     }

@@ -91,6 +91,7 @@ impl Model {
     ) -> Answer<usize> {
         self.may_modify()?;
         self.checks().mutable(ino)?;
+        // The kernel knows nothing of such an attribute (chattr +a) behind FUSE, and lets all writes through.
         if self.inodes.protection(ino) == Protection::AppendOnly && offset != self.inodes.get(ino)?.size {
             return Err(Errno::PERM.into());
         }
@@ -99,14 +100,17 @@ impl Model {
             .filter(|end| *end <= i64::MAX as u64)
             .ok_or(Errno::FBIG)?;
         self.inodes.known_file(ino)?;
+        // write(2) of nothing to a regular file changes neither times nor bits.
         if data.is_empty() {
             return Ok(0);
         }
+        // Before anything changes: when there is room, all of it is tried again.
         if gauge.load(Ordering::Relaxed) + data.len() as u64 > self.config.memory_limit {
             return Err(OpError::NeedsStorage(Fetch::Room(data.len() as u64)));
         }
         self.traits.able_size(end)?;
         let taken = self.taken(ino, set_ids)?;
+        // What is overwritten in memory has been promised room already.
         self.reserve_gaps(ino, offset, end)?;
         let now = self.now;
         let inode = self.inodes.at_mut(ino);
@@ -179,6 +183,7 @@ impl Model {
                 let end = end.min(inode.size);
                 inode.content_mut().expect("a file").want_none(offset.min(end), end);
             }
+            // fallocate(2): other than a hole, a range of zeros has its space.
             F::ZERO_RANGE => {
                 self.zero(ino, offset, end);
                 self.inodes

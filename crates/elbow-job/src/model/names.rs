@@ -43,6 +43,7 @@ impl Model {
         self.may_modify()?;
         self.space.check_name(name)?;
         self.inodes.get(parent)?.dir()?;
+        // A process may stand in a directory that was removed.
         if !self.inodes.is_alive(parent) {
             return Err(Errno::NOENT.into());
         }
@@ -83,6 +84,7 @@ impl Model {
         }
         let mut inode = new_inode(caller, &self.inodes.at(parent).inheritance(), new, self.now);
         self.expect_owner(&mut inode)?;
+        // After all checks: nothing gives the promise back when one of them refuses.
         self.space.reserve(0, 1)?;
         let ino = self.inodes.add(inode);
         self.inodes.at_mut(ino).visible_ino = crate::api::NEW_INODES + ino.0;
@@ -181,6 +183,7 @@ impl Model {
         let there = self.inodes.entry(new_parent, new_name)?;
         self.attr(ino)?;
         self.checks().removable(ino, parent)?;
+        // What exists is EEXIST then, whoever may remove it.
         if let Some(other) = there.filter(|_| mode != RenameMode::NoReplace) {
             self.attr(other)?;
             self.checks().removable(other, new_parent)?;
@@ -195,6 +198,7 @@ impl Model {
                 self.checks().moves(other, new_parent, parent)?;
                 self.exchange((ino, parent, name), (other, new_parent, new_name))
             }
+            // rename(2) of one hard link over another does nothing.
             (_, Some(other)) if other == ino => Ok(()),
             (_, there) => {
                 if let Some(other) = there {
@@ -217,6 +221,7 @@ impl Model {
         if a.0 == b.0 {
             return Ok(());
         }
+        // Only the `..` of a directory changes with its parent, and file systems differ in whether that sets its times.
         let has_dir = self.inodes.at(a.0).is_dir() || self.inodes.at(b.0).is_dir();
         let sets_times = a.1 != b.1 && has_dir && self.traits.manner(Manner::ExchangeSets)?;
         self.inodes.remove_name(a.0, a.1, a.2);
@@ -250,6 +255,7 @@ impl Model {
         let inode = self.inodes.at_mut(ino);
         inode.ctime = now;
         let dead = inode.names().is_empty();
+        // It never reaches the storage.
         let unborn = dead && inode.placed().is_empty() && !inode.is_old() && inode.work != Work::Running;
         if unborn {
             self.counts.cancelled += 1;

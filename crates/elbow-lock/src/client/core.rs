@@ -344,6 +344,7 @@ impl ClientCore {
     #[must_use]
     pub fn unlock(&mut self, id: LockId) -> Option<Request> {
         let held = self.holds.remove(&id)?;
+        // A lost lock is not known there; while the link is down, its session ends with it.
         let is_known_to_service = !matches!(held.state, HoldState::Lost(_)) && self.link().is_some();
         is_known_to_service.then_some(Request::Unlock { id })
     }
@@ -403,12 +404,14 @@ impl ClientCore {
             return false;
         }
         if let Posix::Held = self.posix {
+            // They die with the session: the next one could not tell in which order they were taken.
             self.posix = Posix::Lost(why.to_owned());
         }
         self.link = LinkState::Down(Break {
             why: why.to_owned(),
             last_epoch: epoch,
             lease: self.lease.take(),
+            // Less a margin: the clocks of two machines do not run alike.
             patience_until_ms: now_ms + u64::from(grace_ms_max - margin_ms(grace_ms_max)),
         });
         true
@@ -421,6 +424,7 @@ impl ClientCore {
             return None;
         };
         let broke = broke.clone();
+        // What is held can be asserted only as long as the next service waits for it.
         let holds_something = !matches!(self.posix, Posix::NoneYet) || !self.holds.is_empty();
         let until_ms = match holds_something {
             true => broke.patience_until_ms,
@@ -439,9 +443,11 @@ impl ClientCore {
             panic!("nobody was connecting");
         };
         let has_lease = broke.lease.clone().is_none_or(|mut lease| lease.check(now_ms));
+        // The same incarnation has granted what was held to others; without grace it lets nobody in again.
         let can_reassert = has_lease && opened.epoch != broke.last_epoch && opened.grace_ms > 0;
         let why = broke.why.clone();
         let mut send = self.assert_or_lose(can_reassert, &why);
+        // After what is asserted: what is asked for may conflict with what we hold ourselves.
         send.extend(self.ask_again());
         self.last_link += 1;
         let number = LinkNumber(self.last_link);
@@ -479,6 +485,7 @@ impl ClientCore {
     /// A request that renews the lease, about to be sent; none without a lease, or when it is over.
     pub fn renewal(&mut self, now_ms: u64) -> Option<Request> {
         self.check_lease(now_ms);
+        // Not by `number`: without a lease there is no renewal, and no number is used up.
         let seq = self.last_number + 1;
         self.lease.as_mut()?.sent(now_ms, seq);
         self.last_number = seq;
@@ -493,6 +500,7 @@ impl ClientCore {
 
     /// Takes the link down when the lease is over. True while it is good.
     pub fn check_lease(&mut self, now_ms: u64) -> bool {
+        // By our own clock: a service that cannot be heard cannot say so.
         let is_over = self.lease.as_mut().is_some_and(|lease| !lease.check(now_ms));
         if let (true, Some(link)) = (is_over, self.link()) {
             self.broke(link, now_ms, "the lock service was silent for longer than our lease");
@@ -509,6 +517,7 @@ impl ClientCore {
         match reply {
             Reply::Granted { id, token } => self.granted(id, token, heard),
             Reply::Refused { id, ref why } => match self.holds.get_mut(&id) {
+                // Of what is held this answers an assertion: the next service does not take it.
                 Some(held) => held.lose(&why.to_string()),
                 None => self.answered(Call::Lock(id), reply, heard),
             },
@@ -589,6 +598,7 @@ impl ClientCore {
                 self.calls.remove(&Call::Lock(id));
                 Taken::Answer(Reply::Granted { id, token })
             }
+            // Only the next service can say whether it still is.
             HoldState::Ours | HoldState::Reasserting => Taken::NotYet,
             HoldState::Lost(_) => self.ask_for_lost(id),
         }
@@ -598,6 +608,7 @@ impl ClientCore {
         let call = Call::Lock(id);
         self.calls.remove(&call);
         match self.holds.remove(&id) {
+            // Its caller has not heard of the grant, so it can have the next one instead.
             Some(held) if !held.is_given_up => {
                 self.ask(call, held.request.clone());
                 match self.is_answered(call) {
@@ -657,6 +668,7 @@ impl ClientCore {
         for (call, pending) in self.calls.iter_mut().filter(|(_, pending)| pending.outcome.is_none()) {
             match (&pending.request, &posix_lost, call) {
                 (request, Some(why), _) if is_posix_lock(request) => pending.outcome = Some(Err(why.clone())),
+                // The session took it with it, whether it was granted or not.
                 (_, _, Call::Lock(id)) if pending.is_cancelled => pending.outcome = Some(Ok(cancelled(*id))),
                 _ => again.push(pending.request.clone()),
             }

@@ -181,6 +181,7 @@ impl Relay {
     /// # Errors
     /// In words, when the service has not been heard for so long that there is little to promise.
     pub fn open(&mut self, now_ms: u64, client: SessionId, ttl_ms: u32) -> Result<Terms, String> {
+        // No client may believe longer in a lock than the service promises it to us.
         let left = if self.lease.check(now_ms) {
             self.lease.ends_at() - now_ms
         } else {
@@ -217,6 +218,7 @@ impl Relay {
             .collect();
         for id in ids {
             self.entries.remove(&id);
+            // A cancellation ends it whether it was granted, waits, or is granted at this moment.
             out.push(Send::Up(Request::Cancel { id }));
         }
         for (up, _) in self.calls.extract_if(|_, (owner, ..)| *owner == client) {
@@ -248,6 +250,7 @@ impl Relay {
 
     /// A client asks.
     pub fn ask(&mut self, now_ms: u64, client: SessionId, request: Request, out: &mut Vec<Send>) {
+        // Its last words may come after its end.
         if !self.clients.contains_key(&client) {
             return;
         }
@@ -282,6 +285,7 @@ impl Relay {
             }
             Request::Renew { seq } => {
                 let of_client = self.renewals_next.iter().filter(|(other, _)| *other == client);
+                // Each is kept until the service has answered, so there has to be a bound.
                 if of_client.count() < RENEWALS_OF_CLIENT {
                     self.renewals_next.push((client, seq));
                     self.renew(now_ms, out);
@@ -333,7 +337,9 @@ impl Relay {
                 }
             }
             Reply::Broken { .. } | Reply::Denied { .. } => {} // It asks for no such thing.
+            // Their locks were those of our session.
             Reply::Lost { why } => {
+                // Each has its session with us, and all end with ours.
                 let clients = self.clients.keys().copied();
                 out.extend(clients.map(|client| Send::Down(client, Reply::Lost { why: why.clone() })));
             }
@@ -387,6 +393,7 @@ impl Relay {
         (lock.id, lock.owner, lock.recall) = (up, self.owner(client, lock.owner), true);
         if let Some((&kept, entry)) = self.entries.iter_mut().find(|(_, entry)| entry.can_be(client, &lock)) {
             let State::Idle { token, .. } = entry.state else { return };
+            // So that what the last holder still sends is told from it: a grant that may be kept has several tokens.
             let token = Token(token.0 + 1);
             entry.grants_left -= 1;
             (entry.id, entry.tell, entry.state) = (id, tell, State::Held { token, wanted: false });
@@ -394,6 +401,7 @@ impl Relay {
             out.push(Send::Down(client, Reply::Granted { id, token }));
             return;
         }
+        // It may have to wait now: what is only kept for its owner would be a part of a deadlock to the service.
         let owner = lock.owner;
         self.give_back(out, |entry| {
             matches!(entry.state, State::Idle { .. }) && owner_of(&entry.request) == Some(owner)
@@ -413,6 +421,7 @@ impl Relay {
         };
         let Some(entry) = self.entries.get_mut(&up) else { return };
         match entry.state {
+            // Its client may want it again at once; somebody who waits for it comes first.
             State::Held { token, wanted: false } if matches!(entry.request, Request::Lock(_)) => {
                 entry.state = State::Idle {
                     token,
@@ -433,6 +442,7 @@ impl Relay {
             .and_then(|client| client.locks.get(&id))
             .copied();
         match up.and_then(|up| self.entries.get(&up)).map(|entry| entry.state) {
+            // The cancellation has crossed with the grant.
             Some(State::Held { .. }) => self.unlock(now_ms, client, id, out),
             Some(_) => {
                 if let Some((up, entry)) = up.and_then(|up| Some((up, self.entries.get_mut(&up)?))) {
@@ -476,6 +486,7 @@ impl Relay {
     fn recall(&mut self, up: LockId, out: &mut Vec<Send>) {
         let Some(entry) = self.entries.get_mut(&up) else { return };
         match &mut entry.state {
+            // Nobody uses it, so nobody is asked.
             State::Idle { .. } => {
                 self.entries.remove(&up);
                 out.push(Send::Up(Request::Unlock { id: up }));
@@ -498,6 +509,7 @@ impl Relay {
         for (client, seq) in renewal.clients {
             out.push(Send::Down(client, Reply::Renewed { seq }));
         }
+        // They were heard after this one was sent, so it does not count for them.
         if !self.renewals_next.is_empty() {
             self.renew_now(now_ms, out);
         }
@@ -585,6 +597,7 @@ impl Relay {
             self.last_number = next;
             Owner(next)
         });
+        // Names of owners are never forgotten while the client is there, so they count.
         client.room.set(client.owners.len() * OWNER_BYTES);
         name
     }
@@ -597,6 +610,7 @@ impl Relay {
 
     /// Whether there is room for so much more, when what is kept for nobody has been given back.
     fn make_room(&mut self, bytes: usize, out: &mut Vec<Send>) -> bool {
+        // What is kept is only there to save a round trip.
         if bytes > 0 && !self.memory.has(bytes) {
             self.give_back(out, |entry| matches!(entry.state, State::Idle { .. }));
         }
@@ -635,10 +649,10 @@ impl Relay {
 impl Entry {
     /// Whether it is idle and what `client` asks for now.
     fn can_be(&self, client: SessionId, asked: &LockRequest) -> bool {
-        matches!(&self.request, Request::Lock(lock) if lock.is_for_the_same(asked))
-            && self.client == client
-            && self.grants_left > 0
-            && matches!(self.state, State::Idle { .. })
+        let is_the_same = matches!(&self.request, Request::Lock(lock) if lock.is_for_the_same(asked));
+        // Of a lock that has no tokens left another grant could not be told from the last.
+        let can_be_granted = matches!(self.state, State::Idle { .. }) && self.grants_left > 0;
+        self.client == client && can_be_granted && is_the_same
     }
 }
 

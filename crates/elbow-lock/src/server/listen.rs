@@ -57,7 +57,7 @@ pub(crate) struct Arrival {
     pub(crate) socket: Option<OwnedFd>,
 }
 
-/// How.
+/// The way by which somebody came.
 pub(crate) enum Came {
     Unix(UnixStream),
     Tcp(TcpStream),

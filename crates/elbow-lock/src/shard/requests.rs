@@ -24,11 +24,13 @@ impl Shard {
                 None => return self.hold(now_ms, file, ask, out),
                 blocker => blocker,
             },
+            // In the grace period nothing is granted, whatever is in its way: somebody may still assert it.
             Some(_) => None,
         };
         match self.patience(now_ms, file, &ask, wait) {
             Ok(patience) => self.enqueue(now_ms, file, ask, blocker, patience, out),
             Err(why) => {
+                // What is only kept for others is given back, so that a second attempt can succeed.
                 self.recall(file, &ask, out);
                 self.answer_refused(session, id, why, out);
                 self.settle(now_ms, file, out);
@@ -45,18 +47,21 @@ impl Shard {
         if self.is_draining {
             return Err(Refusal::Draining);
         }
+        // Tokens may never go back, not even by an overflow.
         if self.sequence.is_exhausted() {
             return Err(limits::exhausted("grants in one life of the service; restart it"));
         }
         if file.is_none() && self.files.len() >= self.limits.files {
             return Err(self.limits.full_files());
         }
+        // A POSIX lock may split or merge what its owner holds there.
         let pieces = file.filter(|_| ask.posix).map_or(1, |file| {
             let change = self.files[file]
                 .table
                 .plan(ask.who, &ask.footprint.bounds(), Some(ask.mode));
             change.locks().max(0).cast_unsigned()
         });
+        // The first lock of a file brings its table along.
         let of_file = file.map_or(File::bytes(name), |_| 0);
         self.make_room(session, pieces, ask.heap_bytes(), of_file)
     }
@@ -107,6 +112,7 @@ impl Shard {
         self.totals.grants += 1;
         out.push(Action::Reply(who.session, Reply::Granted { id, token: hold.token }));
         self.apply(file, events, out);
+        // Its owner holds more now, and may pass more of the queue.
         if self.files[file].table.queue_len() > 0 {
             self.settle(now_ms, file, out);
             out.extend(hold.passes.then_some(Action::Suspect));
@@ -248,6 +254,7 @@ impl Shard {
         if let Err(why) = self.admit(known, &name, &ask) {
             return self.answer_refused(session, id, why, out);
         }
+        // A token of an older life may have been granted to somebody else since.
         let lives = self.held_since..self.epoch;
         let is_from_before = self.grace_left_ms(now_ms).is_some() && lives.contains(&token.epoch());
         if !is_from_before || known.is_some_and(|file| !self.files[file].table.is_free(&ask)) {

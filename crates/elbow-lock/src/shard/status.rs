@@ -136,7 +136,7 @@ pub struct FileStatus {
 /// A lock, held or waited for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LockStatus {
-    /// Whose.
+    /// The session, and the owner in it.
     pub who: Party,
     /// Its name in the session; of a POSIX piece that of the request that brought it.
     pub id: LockId,

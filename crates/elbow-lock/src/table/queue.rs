@@ -52,6 +52,7 @@ impl Table {
 
     /// Tells the holders that want to know that `ask` conflicts with their locks.
     pub(crate) fn recall(&mut self, ask: &Ask, out: &mut Vec<Event>) {
+        // Most holders want to hear nothing, and the look for them is as dear as that for a blocker.
         if self.unnotified == 0 {
             return;
         }
@@ -68,6 +69,7 @@ impl Table {
     pub(crate) fn settle(&mut self, now_ms: u64, sequence: &mut Sequence, out: &mut Vec<Event>) {
         while let Some((number, key)) = self.recheck.pop_first() {
             match self.blocker_before(&self.locks[key].ask, number) {
+                // One blocker is enough to wait for: when it goes, the next is looked for.
                 Some(blocker) => self.watch(key, blocker),
                 None => self.grant(key, now_ms, sequence, out),
             }
@@ -86,6 +88,7 @@ impl Table {
     pub(crate) fn pass(&mut self, key: usize, now_ms: u64, sequence: &mut Sequence, out: &mut Vec<Event>) {
         let lock = &self.locks[key];
         assert!(!self.meets_held(lock), "{lock:?} cannot pass what is held");
+        // It is looked at now, and would be gone when its turn came.
         self.recheck.remove(&lock.number);
         self.grant(key, now_ms, sequence, out);
     }
@@ -131,9 +134,11 @@ impl Table {
         let (who, id, number, posix) = (ask.who, ask.id, *number, ask.posix);
         let patience = match state {
             State::Waiting { patience, .. } => *patience,
+            // Its patience went when it was granted.
             State::Held { .. } => Patience::Forever,
         };
         let waited_ms = now_ms.saturating_sub(*since_ms);
+        // Before it leaves the queue, or it could not be told whom it passes.
         let passes = self.passes(ask, number);
         let locks = if posix {
             let Lock { ask, bounds, .. } = self.end(key);
@@ -178,6 +183,7 @@ impl Table {
 
     /// An owner that holds more than before may pass more of the queue: see the module's header.
     pub(super) fn recheck_owner(&mut self, who: Party) {
+        // Nearly every grant ends here.
         if self.queue.is_empty() {
             return;
         }
@@ -238,6 +244,7 @@ impl Table {
 
     /// Whether a request that is granted overtakes one that was asked for before `number`, which only who holds something may.
     pub(super) fn passes(&self, ask: &Ask, number: u64) -> bool {
+        // The cheapest question first: it is asked at every grant.
         let is_first = self.queue.range(..number).next().is_none();
         !is_first
             && self.of_owner(ask.who).any(|(_, lock)| lock.is_held())
@@ -256,6 +263,7 @@ impl Table {
             .map(|(_, lock)| lock)
             .filter(|lock| lock.is_held())
             .collect();
+        // Who holds nothing cannot be waited for.
         if holds.is_empty() {
             return behind;
         }

@@ -103,9 +103,9 @@ const NAME_BYTES_MAX: usize = 1 << 13;
 /// Bytes that a seed gives, as `LENGTH@SEED`; seed 0 gives zeros.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Data {
-    /// How many.
+    /// How many bytes.
     pub length: u64,
-    /// Which.
+    /// From which they are drawn.
     pub seed: u64,
 }
 
