@@ -21,6 +21,7 @@
 //!
 //! Source: Vengroff & Kotz, *A Holesome File System*, section 4.2; userfaultfd(2).
 
+mod error;
 mod faults;
 mod resident;
 
@@ -40,59 +41,11 @@ use crate::store::{BlockStore, Options, StoreError};
 use faults::{Faults, Region};
 use resident::{Fatal, ResidentSet};
 
-/// What is moved at a time: one fault of some microseconds for sixteen pages.
-pub const CHUNK_BYTES: usize = 64 << 10;
+pub use error::PagerError;
+pub use resident::{CHUNK_BYTES, PagerStats};
+
 /// Chunks that one instruction of each of some threads may need at once.
 const RESIDENT_CHUNKS_MIN: usize = 16;
-
-/// Why there is no such memory.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum PagerError {
-    /// The kernel does not let this process serve its own page faults.
-    #[error(
-        "userfaultfd is not permitted here ({errno}): it takes Linux 5.11 or newer, and in a container a seccomp \
-         profile that allows it"
-    )]
-    NotPermitted {
-        /// What the kernel said.
-        errno: Errno,
-    },
-    /// Sizes that make no sense.
-    #[error("memory of {len} bytes with {resident_bytes} of them resident cannot be: at least 1 MiB must be resident")]
-    Sizes {
-        /// The length asked for.
-        len: usize,
-        /// The budget asked for.
-        resident_bytes: usize,
-    },
-    /// The store failed.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-    /// The system refused something else.
-    #[error("cannot {what}: {errno}")]
-    System {
-        /// The call that failed, in words.
-        what: &'static str,
-        /// What the system said.
-        errno: Errno,
-    },
-}
-
-/// What a pager has done and holds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PagerStats {
-    /// Bytes in memory now.
-    pub resident_bytes: u64,
-    /// Bytes in the store now.
-    pub stored_bytes: u64,
-    /// Chunks that were not resident when they were needed.
-    pub faults: u64,
-    /// Bytes read from the store.
-    pub read_bytes: u64,
-    /// Bytes written to the store.
-    pub written_bytes: u64,
-}
 
 /// Bytes, zeros at first, of which only so many are resident.
 ///

@@ -33,6 +33,7 @@
 
 mod bitmap;
 mod bitset;
+mod block_id;
 mod blocks;
 mod emptied;
 mod error;
@@ -41,6 +42,7 @@ mod open;
 mod probe;
 mod release;
 mod transfer;
+mod upkeep;
 
 use std::fmt;
 use std::sync::Arc;
@@ -53,21 +55,10 @@ use bitmap::Versions;
 use blocks::{Blocks, Fault};
 use layout::Layout;
 use transfer::Transfer;
+use upkeep::Upkeep;
 
-pub use error::StoreError;
-
-/// What calls on a block store give.
-pub type Result<T> = std::result::Result<T, StoreError>;
-
-/// The number of a block in its store, from 0.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct BlockId(pub u64);
-
-impl fmt::Display for BlockId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
+pub use block_id::BlockId;
+pub use error::{Result, StoreError};
 
 /// Where a store keeps which blocks are free.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -128,7 +119,7 @@ pub struct BlockStore {
     /// Told when a release has ended.
     released: Condvar,
     /// Held while blocks are released or the map is written: one at a time.
-    upkeep: Mutex<release::Upkeep>,
+    upkeep: Mutex<Upkeep>,
 }
 
 impl BlockStore {
@@ -148,7 +139,7 @@ impl BlockStore {
             layout,
             blocks: Mutex::new(blocks),
             released: Condvar::new(),
-            upkeep: Mutex::new(release::Upkeep::new(versions)),
+            upkeep: Mutex::new(Upkeep::new(versions)),
         }
     }
 

@@ -33,9 +33,9 @@ use std::os::fd::AsFd;
 use rustix::fs::OFlags;
 
 use crate::blocks::{Piece, zero_blocks};
-use crate::zero::regular;
 use crate::{Errno, ExtentKind, Extents, Handle, RealStorage, Result, Storage};
 
+use crate::stat::regular;
 use compare::Donor;
 use lease::Lease;
 

@@ -19,7 +19,7 @@ use std::os::fd::AsFd;
 use rustix::fs::SeekFrom;
 use rustix::io::retry_on_intr;
 
-use crate::zero::regular;
+use crate::stat::regular;
 use crate::{Errno, Handle, RealStorage, Result, Storage};
 
 /// What stands behind a range of a file.

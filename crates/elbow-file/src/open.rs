@@ -14,7 +14,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::retry_on_intr;
 
 use crate::real::flags_of;
-use crate::zero::regular;
+use crate::stat::regular;
 use crate::{Access, Errno, Handle, RealStorage, Result, Storage};
 
 impl RealStorage {

@@ -29,7 +29,7 @@ use rustix::fs::{
 };
 use rustix::io::retry_on_intr;
 
-use crate::zero::regular;
+use crate::stat::regular;
 use crate::{
     Access, DirEntry, Errno, Handle, Identity, Kind, Nature, Protection, RenameMode, Result, Space, Stat, Storage,
     Time, lock, nature,

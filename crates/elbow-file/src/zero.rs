@@ -26,60 +26,26 @@ mod appended;
 mod freeing;
 mod quick;
 mod support;
+mod zeroed;
+mod zeros;
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use elbow_ranges::RangeSet;
-use rustix::fs::{OFlags, SeekFrom};
+use rustix::fs::OFlags;
 
-use crate::{Errno, Handle, Kind, RealStorage, Result, Storage};
+use crate::stat::regular;
+use crate::{Errno, Handle, RealStorage, Result, Storage};
 
-pub(crate) use freeing::{ZEROS, write_zeros};
+use appended::advance;
+pub(crate) use freeing::write_zeros;
 pub use support::ZeroSupport;
+pub use zeroed::Zeroed;
+pub(crate) use zeros::ZEROS;
 
 /// The last offset that a file can have (`off_t`).
 const OFFSET_MAX: u64 = i64::MAX as u64;
-
-/// What became of the ranges that were to be zeroed.
-///
-/// ```
-/// use elbow_file::Zeroed;
-/// use elbow_ranges::RangeSet;
-///
-/// let on_a_full_disk = Zeroed {
-///     zeroed_bytes: 4096,
-///     deferred: RangeSet::from_iter([8192..12_288, 20_000..20_001]),
-///     ..Zeroed::default()
-/// };
-/// assert_eq!(on_a_full_disk.complete().unwrap_err().kind(), std::io::ErrorKind::StorageFull);
-/// ```
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[must_use = "`deferred` may hold ranges that still have their old content"]
-pub struct Zeroed {
-    /// Bytes of the ranges that read as zeros now: all but the deferred.
-    pub zeroed_bytes: u64,
-    /// Bytes handed back to the file system (in whole blocks; it has written the edges).
-    pub punched_bytes: u64,
-    /// Bytes that could not be punched and were overwritten with zeros.
-    pub written_bytes: u64,
-    /// What the file system had no room to punch or to overwrite, not even after a sync: *it may still have its old content*,
-    /// and the file may still be shorter. Free something, or take more at once, and zero it again.
-    pub deferred: RangeSet,
-}
-
-impl Zeroed {
-    /// The bytes zeroed, if that is all of them.
-    ///
-    /// # Errors
-    /// ENOSPC when a part was deferred.
-    pub fn complete(self) -> io::Result<u64> {
-        match self.deferred.is_empty() {
-            true => Ok(self.zeroed_bytes),
-            false => Err(Errno::NOSPC.into()),
-        }
-    }
-}
 
 /// Zeroes `n` bytes at the file offset, which advances as with write(2). Gives the bytes zeroed: fewer than `n` only
 /// on a full disk, where the next call gives the error.
@@ -226,16 +192,6 @@ pub fn zero_ranges_in(storage: &dyn Storage, file: &Handle, ranges: &RangeSet) -
     }
 }
 
-/// Refuses what is no regular file, with the errno that says what it is.
-pub(crate) fn regular(kind: Kind) -> Result<()> {
-    match kind {
-        Kind::File => Ok(()),
-        Kind::Dir => Err(Errno::ISDIR),
-        Kind::Fifo | Kind::Socket => Err(Errno::SPIPE),
-        Kind::Symlink | Kind::CharDevice | Kind::BlockDevice => Err(Errno::NODEV),
-    }
-}
-
 /// The flags of a descriptor that one may write to.
 fn writable(fd: BorrowedFd<'_>) -> Result<OFlags> {
     let flags = rustix::fs::fcntl_getfl(fd)?;
@@ -251,18 +207,6 @@ fn with_handle(fd: BorrowedFd<'_>, work: impl FnOnce(&Handle) -> Result<Zeroed>)
         true => Err(Errno::INVAL),
         false => Handle::lent(fd, work),
     }
-}
-
-/// Moves the file offset by so much; gives the new one.
-#[allow(
-    clippy::disallowed_methods,
-    reason = "the file offset is the caller's, not the storage's"
-)]
-fn advance(fd: BorrowedFd<'_>, by: i64) -> Result<u64> {
-    rustix::fs::seek(fd, SeekFrom::Current(by)).map_err(|errno| match errno {
-        Errno::INVAL | Errno::OVERFLOW => Errno::FBIG,
-        other => other,
-    })
 }
 
 /// How far it is zeroed without a gap, as write(2) counts: ENOSPC when that is nowhere.

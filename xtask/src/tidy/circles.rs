@@ -9,25 +9,7 @@ use crate::workspace::Workspace;
 type Stays = (&'static str, &'static [&'static str], &'static str);
 
 /// Each is a debt, or one thing in several files.
-const STAY: [Stays; 9] = [
-    (
-        "elbow-file",
-        &[
-            "blocks",
-            "extents",
-            "real",
-            "zero::appended",
-            "zero::freeing",
-            "zero::quick",
-            "zero",
-        ],
-        "zeroing is tried in ways that fall back on each other",
-    ),
-    (
-        "elbow-file",
-        &["nature", "storage"],
-        "a storage tells its nature, which is told of a handle",
-    ),
+const STAY: [Stays; 5] = [
     (
         "elbow-ranges",
         &[
@@ -40,22 +22,6 @@ const STAY: [Stays; 9] = [
             "strided",
         ],
         "patterns, bitmaps and lists of ranges are made into each other",
-    ),
-    (
-        "elbow-extmem",
-        &["pager::faults", "pager::resident", "pager"],
-        "a fault is of the pager that resolves it",
-    ),
-    (
-        "elbow-extmem",
-        &[
-            "store::bitmap",
-            "store::error",
-            "store::release",
-            "store::transfer",
-            "store",
-        ],
-        "the parts of a store name its blocks, and it its parts",
     ),
     (
         "elbow-job",

@@ -12,7 +12,7 @@ use elbow_file::Errno;
 use rustix::ioctl::{Opcode, Updater, ioctl, opcode};
 use rustix::mm::UserfaultfdFlags;
 
-use super::PagerError;
+use super::error::PagerError;
 
 /// The unit of memory management.
 pub(super) const PAGE_BYTES: usize = 4096;

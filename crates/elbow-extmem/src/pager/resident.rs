@@ -13,7 +13,6 @@
 use std::collections::VecDeque;
 
 use super::faults::{Fault, Faults, Region};
-use super::{CHUNK_BYTES, PagerStats};
 use crate::store::{BlockId, BlockStore, StoreError};
 use elbow_file::Errno;
 
@@ -176,4 +175,22 @@ impl ResidentSet {
         }
         Ok(())
     }
+}
+
+/// What is moved at a time: one fault of some microseconds for sixteen pages.
+pub const CHUNK_BYTES: usize = 64 << 10;
+
+/// What a pager has done and holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PagerStats {
+    /// Bytes in memory now.
+    pub resident_bytes: u64,
+    /// Bytes in the store now.
+    pub stored_bytes: u64,
+    /// Chunks that were not resident when they were needed.
+    pub faults: u64,
+    /// Bytes read from the store.
+    pub read_bytes: u64,
+    /// Bytes written to the store.
+    pub written_bytes: u64,
 }

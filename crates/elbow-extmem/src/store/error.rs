@@ -3,7 +3,7 @@
 use elbow_file::Errno;
 use elbow_ranges::encoding::DecodeError;
 
-use super::BlockId;
+use super::block_id::BlockId;
 
 /// Why a block store did not do what it was asked. `file` is the name of the store's file.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -179,3 +179,6 @@ impl StoreError {
         }
     }
 }
+
+/// What calls on a block store give.
+pub type Result<T> = std::result::Result<T, StoreError>;

@@ -11,8 +11,9 @@ use elbow_ranges::encoding::DecodeError;
 use super::bitmap::{Map, Versions};
 use super::bitset::Bitset;
 use super::blocks::Blocks;
+use super::error::Result;
 use super::layout::{self, HEADER_BYTES, Layout};
-use super::{BlockStore, FreeMap, Options, Result, StoreError, emptied, probe};
+use super::{BlockStore, FreeMap, Options, StoreError, emptied, probe};
 
 impl BlockStore {
     /// Makes a new store in a directory; no file of that name may be there. It is durable when this returns.

@@ -8,30 +8,16 @@
 use elbow_file::{Errno, unlock};
 use elbow_ranges::RangeSet;
 
-use super::bitmap::{Map, Page, Versions};
+use super::bitmap::{Map, Page};
 use super::blocks::Release;
-use super::{BlockStore, Result, StoreError, emptied};
+use super::error::Result;
+use super::upkeep::Upkeep;
+use super::{BlockStore, StoreError, emptied};
 
 /// So many bytes of freed blocks are released without a sync.
 const STALE_BYTES_MAX: u64 = 8 << 20;
 /// So many freed blocks are, if they are small: each may need a punch of its own.
 const STALE_BLOCKS_MAX: u64 = 2048;
-
-/// What releases and syncs keep from one to the next.
-pub(super) struct Upkeep {
-    versions: Versions,
-    /// The file system cannot punch.
-    cannot_punch: bool,
-}
-
-impl Upkeep {
-    pub(super) fn new(versions: Versions) -> Self {
-        Self {
-            versions,
-            cannot_punch: false,
-        }
-    }
-}
 
 impl BlockStore {
     /// Makes durable all writes and frees that have returned, and gives freed space back.

@@ -4,8 +4,9 @@ use std::io::IoSlice;
 
 use elbow_file::{Handle, Storage};
 
+use super::StoreError;
+use super::block_id::BlockId;
 use super::layout::{CHECKSUM_BYTES, Layout};
-use super::{BlockId, StoreError};
 
 /// Bytes of blocks with checksums that are read at a time: they are moved once more in memory.
 const READ_BYTES: u64 = 1 << 20;

@@ -6,9 +6,11 @@
 
 use std::os::fd::BorrowedFd;
 
+use rustix::fs::SeekFrom;
 use rustix::io::retry_on_intr;
 
-use super::{ZEROS, advance, regular};
+use super::ZEROS;
+use crate::stat::regular;
 use crate::{Errno, Handle, RealStorage, Result, Storage};
 
 /// Appends `n` zeros; fewer only when an error came in between.
@@ -33,4 +35,16 @@ pub(super) fn append(fd: BorrowedFd<'_>, n: u64) -> Result<u64> {
         let _ = Handle::lent(fd, |file| RealStorage.punch(file, run.start, run.end - run.start));
     }
     Ok(done)
+}
+
+/// Moves the file offset by so much; gives the new one.
+#[allow(
+    clippy::disallowed_methods,
+    reason = "the file offset is the caller's, not the storage's"
+)]
+pub(super) fn advance(fd: BorrowedFd<'_>, by: i64) -> Result<u64> {
+    rustix::fs::seek(fd, SeekFrom::Current(by)).map_err(|errno| match errno {
+        Errno::INVAL | Errno::OVERFLOW => Errno::FBIG,
+        other => other,
+    })
 }

@@ -6,7 +6,8 @@ use std::ops::Range;
 use elbow_ranges::RangeSet;
 use rustix::time::ClockId;
 
-use super::Zeroed;
+use super::zeroed::Zeroed;
+use super::zeros::ZEROS;
 use crate::blocks::{Piece, zero_blocks};
 use crate::extents::data_runs;
 use crate::{Errno, Handle, Result, Stat, Storage, Time};
@@ -18,25 +19,6 @@ const PIECE_BYTES: u64 = 1 << 20;
 const PAGE_BYTES: u64 = 4096;
 /// Runs of data that are punched one by one on a full disk; what lies behind them is one more.
 const RUNS_MAX: usize = 1 << 16;
-
-#[repr(align(4096))] // as O_DIRECT wants it
-pub(crate) struct Zeros([u8; 64 << 10]);
-
-/// Zeros to write and to compare with.
-pub(crate) static ZEROS: Zeros = Zeros([0; 64 << 10]);
-
-impl Zeros {
-    /// So many zeros, or as many as there are.
-    pub(crate) fn first(&self, n: u64) -> &[u8] {
-        let all = self.0.len() as u64;
-        &self.0[..n.min(all) as usize]
-    }
-
-    /// Whether all bytes are zeros.
-    pub(crate) fn equal(&self, bytes: &[u8]) -> bool {
-        bytes.chunks(self.0.len()).all(|chunk| *chunk == self.0[..chunk.len()])
-    }
-}
 
 /// Writes zeros over a range, page-aligned in memory.
 pub(crate) fn write_zeros(storage: &dyn Storage, file: &Handle, range: Range<u64>) -> Result<()> {

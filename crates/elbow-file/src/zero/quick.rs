@@ -13,7 +13,7 @@ use std::os::fd::BorrowedFd;
 
 use rustix::fs::{FallocateFlags, FileType, OFlags};
 
-use super::Zeroed;
+use super::zeroed::Zeroed;
 
 /// Zeroes a range, if that is all there is to it: nothing to extend, nothing to write, times set by the file system.
 pub(super) fn punched(fd: BorrowedFd<'_>, offset: u64, n: u64) -> Option<Zeroed> {

@@ -1,0 +1,19 @@
+//! What releases and syncs of a store keep from one to the next.
+
+use super::bitmap::Versions;
+
+/// What releases and syncs keep from one to the next.
+pub(crate) struct Upkeep {
+    pub(super) versions: Versions,
+    /// The file system cannot punch.
+    pub(super) cannot_punch: bool,
+}
+
+impl Upkeep {
+    pub(crate) fn new(versions: Versions) -> Self {
+        Self {
+            versions,
+            cannot_punch: false,
+        }
+    }
+}
