@@ -1,6 +1,6 @@
 //! What is not there is no error where it was to go, or may have gone.
 
-use elbow_file::Errno;
+use elbow_file::{Errno, Handle, Storage};
 
 /// What is gone already needs not be removed.
 pub(crate) fn gone_is_fine(result: Result<(), Errno>) -> Result<(), Errno> {
@@ -16,5 +16,13 @@ pub(crate) fn gone_is_none<T>(result: Result<T, Errno>) -> Result<Option<T>, Err
         Ok(value) => Ok(Some(value)),
         Err(Errno::NOENT) => Ok(None),
         Err(errno) => Err(errno),
+    }
+}
+
+/// Some file systems cannot sync a directory; they have nothing to lose then.
+pub(crate) fn sync_dir(storage: &dyn Storage, dir: &Handle) -> Result<(), Errno> {
+    match storage.sync(dir) {
+        Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => Ok(()),
+        other => other,
     }
 }

@@ -10,13 +10,14 @@ use parking_lot::Mutex;
 
 use crate::abilities::{self, Ability};
 use crate::api::{Fetch, Ino, OpError};
+use crate::clock::clock;
+use crate::concurrency::THREADS_MAX;
 use crate::execute::{open_route, open_writable};
 use crate::job::Job;
 use crate::manners;
 use crate::model::{DEFAULT_ACL, FoundEntry, FoundXattrs, Listing, Piece, Segment, SegmentSource};
-use crate::pool::THREADS_MAX;
 use crate::route::{Route, patch_name};
-use crate::shared::{Shared, SharedState, clock};
+use crate::shared::{Shared, SharedState};
 use crate::spill::Spilled;
 
 /// This much is moved to the spill file at once.

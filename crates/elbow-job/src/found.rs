@@ -11,8 +11,8 @@ use elbow_file::{Access, Errno, Handle, Storage};
 use elbow_ranges::encoding::{DecodeError, seal};
 
 use crate::absence::gone_is_none;
-use crate::commit::{Failure, RECORD_MAGIC, Record, UNDO, UndoPhase, WHY_BYTES_MAX};
-use crate::job_files::{DONE, RECORD, RESUME};
+use crate::commit::{Failure, RECORD_MAGIC, Record};
+use crate::job_files::{DONE, RECORD, RESUME, UNDO, UndoPhase, WHY_BYTES_MAX};
 use crate::liveness::{self, Attempt, Lock};
 use crate::report::{JobError, RecoverAction, Recovered};
 use crate::staging::{DROPPED, JOURNAL, JournalEntry, KEPT, MANIFEST, MANIFEST_DRAFT, MANIFEST_MAGIC, Manifest, WHY};

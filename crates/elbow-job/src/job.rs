@@ -10,14 +10,15 @@ use elbow_file::{Errno, Handle, Kind, RenameMode, Space, Storage};
 use parking_lot::{Condvar, Mutex};
 
 use crate::api::{Answer, Attr, Caller, Ino, Listed, OpError, SetAttr, SetIds, XattrMode};
+use crate::clock::clock;
+use crate::concurrency::Pool;
 use crate::liveness::Lock;
 use crate::model::{Model, ModelConfig, Name, NewObject};
 use crate::options::Options;
-use crate::pool::Pool;
 use crate::prelist::Prelist;
 use crate::report::{Counts, DeferredError, JobError, Pulse};
 use crate::root_id::RootId;
-use crate::shared::{Shared, SharedState, clock};
+use crate::shared::{Shared, SharedState};
 use crate::spill::SpillFile;
 use crate::staging::{new_staging_name, part_name};
 

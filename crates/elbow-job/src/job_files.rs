@@ -22,3 +22,12 @@ pub(crate) const PRIVATE_FILE_MODE: u32 = 0o600;
 pub(crate) const BIRTH_LOOKS: usize = 40;
 /// Between two looks.
 pub(crate) const BIRTH_PAUSE: Duration = Duration::from_millis(50);
+/// The names of a record that is taken back, in their order.
+pub(crate) const UNDO: [&str; 3] = ["undo", "undo.names", "undo.olds"];
+
+/// How far the taking back of a commit has come: an index into [`UNDO`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct UndoPhase(pub(crate) usize);
+
+/// Longest text of why a job was kept, in bytes.
+pub(crate) const WHY_BYTES_MAX: usize = 4096;

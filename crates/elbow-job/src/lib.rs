@@ -9,7 +9,7 @@
 //!        v    actions
 //!   pool      threads that execute   (`pool`, `execute`, `shared`)  ->  elbow_file::Storage
 //!        v
-//!   commit    record, apply, clean   (`commit/`), `recover` (`whose`, `liveness`), `kept`, `resume`
+//!   commit    record, apply, clean   (`commit/`), `recover` (`found`, `whose`, `liveness`), `kept`, `resume`
 //! ```
 //!
 //! Invariants: before commit the storage changes only inside staging directories (`staging`); nothing is
@@ -30,11 +30,13 @@ mod api;
 mod beside_test;
 #[cfg(test)]
 mod bounds_test;
+mod clock;
 mod closed;
 #[cfg(test)]
 mod closing_test;
 mod commit;
 mod complete;
+mod concurrency;
 #[cfg(test)]
 mod crash_test;
 mod execute;

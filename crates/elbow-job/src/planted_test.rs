@@ -13,8 +13,7 @@ use elbow_file::{Handle, RenameMode, Result, Storage};
 use parking_lot::Mutex;
 
 use crate::Outcome;
-use crate::commit::UNDO;
-use crate::job_files::{DEPARTED, DONE, RECORD};
+use crate::job_files::{DEPARTED, DONE, RECORD, UNDO};
 use crate::options::Publish;
 use crate::power_test::{Found, Ran, before, commit_refused, look_for_faults, run};
 

@@ -1,4 +1,4 @@
-//! The threads that execute actions, as many as the storage's latency asks for.
+//! The threads that execute actions; how many, `concurrency` says.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -10,24 +10,15 @@ use tracing::warn;
 
 use crate::action::Action;
 use crate::api::Ino;
+use crate::clock::clock;
 use crate::execute::Executor;
 use crate::fetch::Fetcher;
-use crate::meter::Meter;
 use crate::model::Work;
 use crate::plan::Plan;
 use crate::report::DeferredError;
-use crate::shared::{Shared, SharedState, clock};
+use crate::shared::{Shared, SharedState};
 use crate::told::{self, Told};
 
-/// Fewest and most threads, and the most where the number is left to us.
-const THREADS_MIN: usize = 4;
-/// More never helped on any storage measured.
-pub(crate) const THREADS_MAX: usize = 512;
-const THREADS_GROWN_MAX: usize = 128;
-/// One thread more per this much mean latency of a call: 80 threads at 2 ms. Microseconds.
-const LATENCY_PER_THREAD_US: f64 = 25.0;
-/// Weight of the newest measurement in the mean latency.
-const LATENCY_WEIGHT: f64 = 0.05;
 /// Threads that fetch the attributes of one directory that is listed ahead; there are many such directories.
 const PRELIST_STAT_THREADS: usize = 4;
 /// Threads need no deep stacks.
@@ -36,57 +27,6 @@ const STACK_BYTES: usize = 256 << 10;
 const WORKER_NICENESS: i32 = 5;
 /// At most this many background errors are kept; one is enough to end a job.
 const ERRORS_MAX: usize = 1000;
-
-/// Numbers of the threads and of the work under way.
-#[derive(Debug)]
-pub(crate) struct Pool {
-    /// Clones of the job's handle.
-    pub(crate) handles: usize,
-    pub(crate) shut_down: bool,
-    /// Tests take every step themselves.
-    #[cfg(test)]
-    by_hand: bool,
-    fixed: Option<usize>,
-    threads: usize,
-    idle: usize,
-    timekeeper: bool,
-    /// Descriptors that are being closed now.
-    closing: usize,
-    latency_us: f64,
-    /// How much is under way, over time.
-    pub(crate) meter: Meter,
-}
-
-impl Pool {
-    pub(crate) fn new(fixed: Option<usize>) -> Self {
-        Self {
-            handles: 1,
-            shut_down: false,
-            #[cfg(test)]
-            by_hand: false,
-            fixed: fixed.map(|n| n.clamp(1, THREADS_MAX)),
-            threads: 0,
-            idle: 0,
-            timekeeper: false,
-            closing: 0,
-            latency_us: 0.0,
-            meter: Meter::new(),
-        }
-    }
-
-    /// How many storage calls may be under way at once.
-    pub(crate) fn limit(&self) -> usize {
-        let grown = (self.latency_us / LATENCY_PER_THREAD_US) as usize;
-        self.fixed.unwrap_or(grown.clamp(THREADS_MIN, THREADS_GROWN_MAX))
-    }
-
-    /// Takes the latency of one storage call into account.
-    pub(crate) fn note_latency(&mut self, took: Duration) {
-        let us = took.as_secs_f64() * 1e6;
-        let first = self.latency_us == 0.0;
-        self.latency_us += (us - self.latency_us) * if first { 1.0 } else { LATENCY_WEIGHT };
-    }
-}
 
 impl Shared {
     /// Sees to it that somebody looks after the queue.

@@ -22,9 +22,10 @@ use elbow_file::{Errno, Handle, Nature, Storage, Time};
 use tracing::{debug, info, info_span, warn};
 
 use crate::absence::gone_is_none;
+use crate::clock::clock;
 use crate::commit::{
-    Apply, Failure, Leftovers, Record, StagingHolder, Tree, Turn, Undo, cause_of, find_left, find_saved,
-    put_times_back, remove_job_dir, remove_leftovers, remove_old_turn, write_why,
+    Apply, Failure, Leftovers, Record, StagingHolder, Tree, Turn, Undo, find_left, find_saved, put_times_back,
+    remove_job_dir, remove_leftovers, remove_old_turn, write_why,
 };
 use crate::found::{
     Found, LOCK_LOOKS, Stage, THREADS, error, find_record, lock_manifest, look_at, read_journal, report_of, unfinished,
@@ -33,8 +34,7 @@ use crate::found::{
 use crate::job_files::{BIRTH_LOOKS, BIRTH_PAUSE, DEPARTED, DONE};
 use crate::kept;
 use crate::liveness::{self, Attempt, Liveness, Lock};
-use crate::report::{Cause, JobError, RecoverAction, Recovered};
-use crate::shared::clock;
+use crate::report::{Cause, JobError, RecoverAction, Recovered, cause_of};
 use crate::staging::{
     DROPPED, JournalEntry, MANIFEST, MANIFEST_DRAFT, Manifest, TURN, WHY, is_job_name, is_probe_name, mtime_in,
 };

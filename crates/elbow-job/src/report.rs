@@ -3,7 +3,10 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use elbow_file::Errno;
+use elbow_file::{Errno, Time};
+
+use crate::clock::clock;
+use crate::commit::{Failure, Refusal};
 
 /// Numbers of a job so far. Those marked *now* go up and down, the others only up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize)]
@@ -154,8 +157,8 @@ impl Cause {
     }
 
     /// The same with what else failed then.
-    pub(crate) fn and(self, failures: &[crate::commit::Failure]) -> Self {
-        match (self, crate::commit::cause_of(failures, crate::shared::clock())) {
+    pub(crate) fn and(self, failures: &[Failure]) -> Self {
+        match (self, cause_of(failures, clock())) {
             (Self::Deferred(mut errors), Self::Deferred(more)) => {
                 errors.extend(more);
                 Self::Deferred(errors)
@@ -401,4 +404,27 @@ pub enum RecoverAction {
     Kept,
     /// It had been kept, and was asked to go: nothing of it is left.
     Dropped,
+}
+
+/// Why a job whose steps were refused was rolled back.
+pub(crate) fn cause_of(failures: &[Failure], now: Time) -> Cause {
+    let unix_seconds = now.seconds as f64 + f64::from(now.nanoseconds) / 1e9;
+    let changed = failures.iter().filter_map(|failure| match &failure.refusal {
+        Refusal::Changed(how) => Some((failure.path.clone(), (*how).to_owned())),
+        Refusal::Errno(_) => None,
+    });
+    let changed: Vec<_> = changed.collect();
+    if !changed.is_empty() {
+        return Cause::Conflict(changed);
+    }
+    let errors = failures.iter().filter_map(|failure| match failure.refusal {
+        Refusal::Errno(errno) => Some(DeferredError {
+            operation: failure.step,
+            path: failure.path.clone(),
+            errno: errno.raw_os_error(),
+            unix_seconds,
+        }),
+        Refusal::Changed(_) => None,
+    });
+    Cause::Deferred(errors.collect())
 }

@@ -22,6 +22,7 @@ use parking_lot::Mutex;
 use crate::absence::gone_is_none;
 use crate::action::{Action, NewAttrs, NewXattrs, Node};
 use crate::api::Ino;
+use crate::clock::clock;
 use crate::commit::{
     Part, PatchFile, Position, Saved, SavedContent, SavedDir, SavedObject, Tree, candidates, put_times_back,
     write_sealed,
@@ -37,7 +38,6 @@ use crate::removal::remove_tree;
 use crate::report::JobError;
 use crate::root_id::RootId;
 use crate::route::{DirSide, Route};
-use crate::shared::clock;
 use crate::staging::{Home, Manifest, NEW, is_job_name, part_name};
 use crate::tally::Tally;
 use crate::whose::{Found, Own, Whose};

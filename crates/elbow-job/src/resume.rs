@@ -14,10 +14,10 @@ use std::sync::Arc;
 
 use elbow_file::{Errno, Handle, RenameMode, Storage};
 
-use crate::absence::gone_is_none;
+use crate::absence::{gone_is_none, sync_dir};
+use crate::clock::clock;
 use crate::commit::{
-    Apply, Failure, Record, Tree, Turn, Undo, cause_of, conflicts_since, last_look, lost_content, sync_dir,
-    write_sealed, write_why,
+    Apply, Failure, Record, Tree, Turn, Undo, conflicts_since, last_look, lost_content, write_sealed, write_why,
 };
 use crate::execute::Journal;
 use crate::found::{THREADS, error, read_journal_to, read_rest, unfinished};
@@ -25,8 +25,7 @@ use crate::job_files::RECORD;
 use crate::kept::{self, Kept};
 use crate::options::OnConflict;
 use crate::recover::{FINISHED, Recovery};
-use crate::report::{self, Cause, JobError, Outcome, RecoverAction, Recovered};
-use crate::shared::clock;
+use crate::report::{self, Cause, JobError, Outcome, RecoverAction, Recovered, cause_of};
 use crate::staging::{JournalEntry, KEPT, MANIFEST, is_job_name};
 use crate::tally::Tally;
 

@@ -11,11 +11,12 @@ use elbow_file::{Handle, Storage, Time};
 use parking_lot::{Condvar, Mutex};
 
 use crate::api::Ino;
+use crate::clock::clock;
+use crate::concurrency::Pool;
 use crate::execute::Journal;
 use crate::liveness::Lock;
 use crate::model::{Model, Name};
 use crate::options::Options;
-use crate::pool::Pool;
 use crate::report::{Counts, DeferredError};
 use crate::root_id::RootId;
 use crate::spill::SpillFile;
@@ -90,14 +91,5 @@ impl Shared {
             save: self.options.save.clone(),
             ..Manifest::of_this_process(clock(), self.root_times, &self.options.command, home)
         }
-    }
-}
-
-/// The time of day.
-pub(crate) fn clock() -> Time {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
-    Time {
-        seconds: now.tv_sec,
-        nanoseconds: now.tv_nsec as u32,
     }
 }

@@ -14,7 +14,7 @@ use std::ffi::OsStr;
 
 use elbow_file::{Errno, Handle, Kind, Stat, Storage};
 
-use crate::shared::clock;
+use crate::clock::clock;
 use crate::staging::{is_probe_name, new_probe_name};
 
 /// Who may do what, without set-ids and sticky: set-group-id is inherited from the directory above.

@@ -24,13 +24,14 @@ use elbow_file::{Access, DirEntry, Errno, Handle, Protection, RenameMode, Stat, 
 use parking_lot::Mutex;
 
 use super::content::{Contents, make_log};
+use super::failure::{Failure, Refusal, StepResult, failure};
 use super::late::Immovable;
 use super::leftovers::{remove_job_dir, remove_part};
 use super::record::{
     Attributes, Departure, Expected, Patch, Placement, PlacementSource, Record, Replaced, Seen, Slot, Was,
 };
 use super::tree::Tree;
-use crate::absence::{gone_is_fine, gone_is_none};
+use crate::absence::{gone_is_fine, gone_is_none, sync_dir};
 use crate::action::NewAttrs;
 use crate::closed::{OWNER_ALL, is_closed};
 use crate::execute::set_attributes;
@@ -40,52 +41,6 @@ use crate::manners;
 use crate::parallel::{ITEMS_PER_THREAD, parallel};
 use crate::staging::{NEW, is_probe_name, part_name, touch_name};
 use crate::tally::Tally;
-
-/// Why a step could not be done.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Refusal {
-    /// The storage refused it.
-    Errno(Errno),
-    /// Somebody else has changed what it is about.
-    Changed(&'static str),
-}
-
-impl From<Errno> for Refusal {
-    fn from(errno: Errno) -> Self {
-        Self::Errno(errno)
-    }
-}
-
-/// A step that could not be done.
-#[derive(Clone, Debug)]
-pub(crate) struct Failure {
-    pub(crate) step: &'static str,
-    pub(crate) path: PathBuf,
-    pub(crate) refusal: Refusal,
-}
-
-impl Failure {
-    /// The record could not be marked as carried out.
-    pub(crate) fn of_record(errno: Errno) -> Self {
-        failure("finish the commit of", Path::new(""), errno)
-    }
-
-    /// Why, in words.
-    pub(crate) fn reason(&self) -> String {
-        match &self.refusal {
-            Refusal::Errno(errno) => errno.to_string(),
-            Refusal::Changed(how) => (*how).to_owned(),
-        }
-    }
-}
-
-impl std::fmt::Display for Failure {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} {}: {}", self.step, self.path.display(), self.reason())
-    }
-}
-
-pub(super) type StepResult = Result<(), Refusal>;
 
 const GONE: Refusal = Refusal::Changed("it is gone");
 pub(super) const ADDED_TO: Refusal = Refusal::Changed("the job removes it, but something was created in it");
@@ -946,29 +901,9 @@ impl<'a> Apply<'a> {
     }
 }
 
-pub(super) fn none_of(failures: Vec<Failure>) -> Result<(), Vec<Failure>> {
-    if failures.is_empty() { Ok(()) } else { Err(failures) }
-}
-
 /// The storage does not know this kind of rename.
 fn is_unsupported(errno: Errno) -> bool {
     matches!(errno, Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP)
-}
-
-/// Some file systems cannot sync a directory; they have nothing to lose then.
-pub(crate) fn sync_dir(storage: &dyn Storage, dir: &Handle) -> Result<(), Errno> {
-    match storage.sync(dir) {
-        Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => Ok(()),
-        other => other,
-    }
-}
-
-pub(super) fn failure(step: &'static str, path: &Path, errno: Errno) -> Failure {
-    Failure {
-        step,
-        path: path.to_owned(),
-        refusal: Refusal::Errno(errno),
-    }
 }
 
 /// Runs of items whose paths are equally deep.

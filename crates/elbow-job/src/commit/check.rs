@@ -14,18 +14,18 @@ use std::path::{Path, PathBuf};
 
 use elbow_file::{Errno, Kind, Stat, Time};
 
-use super::apply::failure;
+use super::failure::failure;
 use super::record::{Expected, Record, Was};
 use super::tree::Tree;
-use super::undo::cause_of;
 use super::watch::Hook;
 use crate::api::Ino;
+use crate::clock::clock;
 use crate::found::read_journal;
 use crate::model::{Inode, Model};
 use crate::options::OnConflict;
 use crate::parallel::parallel;
-use crate::report::{Cause, Phase};
-use crate::shared::{Shared, clock};
+use crate::report::{Cause, Phase, cause_of};
+use crate::shared::Shared;
 use crate::staging::{JournalEntry, is_job_name, is_probe_name, is_staging_name, part_name};
 use crate::tally::Tally;
 use crate::whose::{Found, Whose};

@@ -18,7 +18,8 @@ use elbow_file::{Access, Errno, Handle, RenameMode, Stat, Storage};
 use elbow_ranges::RangeSet;
 use elbow_ranges::encoding::{DecodeError, Reader, Writer, open_sealed, seal};
 
-use super::apply::{Apply, CHANGED, StepResult};
+use super::apply::{Apply, CHANGED};
+use super::failure::StepResult;
 use super::record::Patch;
 use crate::absence::gone_is_none;
 use crate::execute::{open_writable, reserve};

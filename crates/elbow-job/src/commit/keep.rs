@@ -17,23 +17,19 @@ use std::path::Path;
 
 use elbow_file::{Access, Errno, Handle, RenameMode, Storage};
 
-use super::apply::sync_dir;
 use super::draft;
 use super::leftovers::{Leftovers, put_times_back};
 use super::record::{Patch, Record};
 use super::tree::Tree;
-use crate::absence::gone_is_none;
+use crate::absence::{gone_is_none, sync_dir};
 use crate::closed;
 use crate::execute::STAGING_MODE;
-use crate::job_files::{PRIVATE_FILE_MODE, RECORD, RESUME};
+use crate::job_files::{PRIVATE_FILE_MODE, RECORD, RECORD_DRAFT, RESUME, WHY_BYTES_MAX};
 use crate::lost;
 use crate::options::Publish;
 use crate::report::Cause;
 use crate::shared::Shared;
 use crate::staging::{JournalEntry, KEPT, MANIFEST, NEW, WHY};
-
-/// Longest text of why a job was kept, in bytes.
-pub(crate) const WHY_BYTES_MAX: usize = 4096;
 
 /// Patches of whose content a part is lost, because a commit that was taken back could not put it back.
 pub(crate) fn lost_content<'a>(
@@ -75,7 +71,7 @@ pub(crate) struct Drafted {
 impl Drafted {
     pub(super) fn write(storage: &dyn Storage, job: &Handle, record: &Record) -> Result<Self, Errno> {
         let bytes = record.encode();
-        let file = storage.create(job, OsStr::new(super::RECORD_DRAFT), PRIVATE_FILE_MODE)?;
+        let file = storage.create(job, OsStr::new(RECORD_DRAFT), PRIVATE_FILE_MODE)?;
         storage.write(&file, &[IoSlice::new(&bytes)], 0)?;
         Ok(Self {
             file: Some(file),
@@ -91,7 +87,7 @@ impl Drafted {
         name: &str,
         record: &Record,
     ) -> Result<(), Errno> {
-        let (draft, name) = (OsStr::new(super::RECORD_DRAFT), OsStr::new(name));
+        let (draft, name) = (OsStr::new(RECORD_DRAFT), OsStr::new(name));
         let bytes = record.encode();
         let file = match self.file.take() {
             Some(file) => file,
@@ -132,7 +128,7 @@ impl Rest {
 
 /// Writes a file that is whole and durable before it has its name, in a job's own directory.
 pub(crate) fn write_sealed(storage: &dyn Storage, job: &Handle, name: &OsStr, bytes: &[u8]) -> Result<(), Errno> {
-    let draft = OsStr::new(super::RECORD_DRAFT);
+    let draft = OsStr::new(RECORD_DRAFT);
     gone_is_none(storage.unlink(job, draft))?;
     let file = storage.create(job, draft, PRIVATE_FILE_MODE)?;
     storage.write(&file, &[IoSlice::new(bytes)], 0)?;

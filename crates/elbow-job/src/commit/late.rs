@@ -11,7 +11,8 @@ use std::path::{Path, PathBuf};
 use elbow_file::{Errno, Handle, Kind, Stat};
 use parking_lot::Mutex;
 
-use super::apply::{ADDED_TO, Apply, Failure, StepResult, failure, none_of};
+use super::apply::{ADDED_TO, Apply};
+use super::failure::{Failure, StepResult, failure, none_of};
 use super::record::{Attributes, Departure, Placement, PlacementSource, Slot};
 use crate::absence::gone_is_none;
 use crate::job_files::LATE;

@@ -4,6 +4,7 @@ mod apply;
 mod check;
 mod content;
 mod draft;
+mod failure;
 mod keep;
 mod late;
 mod leftovers;
@@ -27,23 +28,24 @@ use std::sync::Arc;
 use elbow_file::{Errno, Handle, RenameMode, Time};
 use tracing::{error, info, info_span, warn};
 
-use crate::absence::gone_is_none;
+use crate::absence::{gone_is_none, sync_dir};
 use crate::api::Ino;
+use crate::clock::clock;
 use crate::execute::probe_links;
 use crate::fetch::Fetcher;
 use crate::job::Job;
 use crate::job_files::{RECORD, RECORD_DRAFT, RESUME};
 use crate::model::{Model, Staging};
 use crate::options::{OnConflict, Publish};
-use crate::report::{Cause, JobError, Keep, Kept, Outcome, Phase, Progress};
-use crate::shared::{Shared, clock};
+use crate::report::{Cause, JobError, Keep, Kept, Outcome, Phase, Progress, cause_of};
+use crate::shared::Shared;
 use crate::staging::JournalEntry;
 use crate::tally::Tally;
-pub(crate) use apply::sync_dir;
-pub(crate) use apply::{Apply, Failure};
+pub(crate) use apply::Apply;
 pub(crate) use check::conflicts_since;
+pub(crate) use failure::{Failure, Refusal};
 use keep::{Drafted, Rest};
-pub(crate) use keep::{WHY_BYTES_MAX, lost_content, write_sealed, write_why};
+pub(crate) use keep::{lost_content, write_sealed, write_why};
 pub(crate) use leftovers::{Leftovers, StagingHolder, put_times_back, remove_job_dir, remove_leftovers, remove_part};
 pub(crate) use prepare::last_look;
 #[cfg(test)]
@@ -56,7 +58,7 @@ pub(crate) use saved::{
 pub(crate) use tree::{Part, Tree};
 pub(crate) use turn::Turn;
 pub(crate) use turn::remove_old_turn;
-pub(crate) use undo::{UNDO, Undo, UndoPhase, cause_of};
+pub(crate) use undo::Undo;
 pub(crate) use watch::Hook;
 
 impl Job {
@@ -371,7 +373,7 @@ impl Shared {
             let take_back = || Undo::of(&apply).take_back(record.keeps);
             let taken_back = self.watched(progress, Phase::RollingBack, &Tally::default(), take_back);
             taken_back.map_err(|_| self.unfinished(&failures))?;
-            return Ok(Err(undo::cause_of(&failures, clock())));
+            return Ok(Err(cause_of(&failures, clock())));
         }
         // Before the times of the directory are set: the end of the turn changes them.
         drop(turn);
@@ -385,7 +387,7 @@ impl Shared {
     fn keep_whole(&self, cause: &Cause, rest: &mut Rest, progress: &mut Hook<'_>) -> Result<(), NotKept> {
         self.stop(progress);
         let failed = |errno| NotKept {
-            failures: vec![apply::failure("keep", Path::new(""), errno)],
+            failures: vec![failure::failure("keep", Path::new(""), errno)],
             is_lost: false,
         };
         let job = self
@@ -398,7 +400,8 @@ impl Shared {
             .map_err(failed)?;
         let lost = keep::lost_content(&*self.storage, &job, &rest.record).map_err(failed)?;
         if !lost.is_empty() {
-            let failure = |patch: &&record::Patch| apply::failure("keep the new content of", &patch.path, Errno::NOSPC);
+            let failure =
+                |patch: &&record::Patch| failure::failure("keep the new content of", &patch.path, Errno::NOSPC);
             return Err(NotKept {
                 failures: lost.iter().map(failure).collect(),
                 is_lost: true,

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use elbow_file::{Errno, Handle};
 use parking_lot::Mutex;
 
-use super::apply::{Apply, Failure, Refusal, none_of};
+use super::apply::Apply;
+use super::failure::{Failure, Refusal, none_of};
 use crate::absence::{gone_is_fine, gone_is_none};
 use crate::removal::remove_trees;
 use crate::tally::Tally;

@@ -10,17 +10,16 @@ use std::path::{Path, PathBuf};
 
 use elbow_file::{Errno, Stat};
 
-use super::apply::{Failure, Refusal};
 use super::content::try_target;
+use super::failure::{Failure, Refusal};
 use super::record::{Attributes, Before, Patch, Record, Replaced, Seen};
 use super::server;
 use super::tree::Tree;
-use super::undo::cause_of;
 use crate::absence::gone_is_none;
 use crate::action::NewXattrs;
+use crate::clock::clock;
 use crate::parallel::parallel;
-use crate::report::Cause;
-use crate::shared::clock;
+use crate::report::{Cause, cause_of};
 use crate::staging::parked_name;
 
 /// Completes the record of this job and tries what can be tried, or says why the job must not commit. `note` writes to its journal where that

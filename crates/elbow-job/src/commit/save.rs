@@ -25,13 +25,14 @@ use super::saved::{Container, Content, Object, PIECE_BYTES_MAX, PatchFile, Piece
 use super::watch::Hook;
 use crate::action::{NewAttrs, Node};
 use crate::api::Ino;
+use crate::clock::clock;
 use crate::fetch::Fetcher;
 use crate::model::{self, Body, EntryKey, Inode, Model, SegmentSource};
 use crate::options::Publish;
 use crate::report::{Cause, DeferredError, Kept, Phase};
 use crate::root_id::RootId;
 use crate::route::patch_name;
-use crate::shared::{Shared, clock};
+use crate::shared::Shared;
 use crate::tally::Tally;
 
 /// What is to be saved, with the places of its bytes in the job.

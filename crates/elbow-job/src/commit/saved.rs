@@ -28,9 +28,9 @@ use rustix::fs::{Mode, OFlags};
 
 use super::record::{KINDS, Record, put_all, put_attrs, put_option, take_all, take_attrs, take_name, take_option};
 use crate::action::{NewAttrs, Node};
+use crate::clock::clock;
 use crate::job_files::{BIRTH_LOOKS, BIRTH_PAUSE};
 use crate::root_id::RootId;
-use crate::shared::clock;
 use crate::staging::{is_job_name, new_id, put_path, put_time, take_path, take_time};
 
 const MAGIC: [u8; 8] = *b"ELBOWSAV";

@@ -20,13 +20,13 @@ use std::path::Path;
 
 use elbow_file::{Errno, Handle, Kind, Stat, Storage, Time};
 
-use super::apply::{Failure, failure};
+use super::failure::{Failure, failure};
 use super::record::{Attributes, Record};
 use super::tree::Tree;
 use crate::absence::gone_is_none;
+use crate::clock::clock;
 use crate::execute::STAGING_MODE;
 use crate::parallel::parallel;
-use crate::shared::clock;
 use crate::staging::{JournalEntry, KEPT, MANIFEST, part_name};
 
 /// How far the clocks of two machines may be apart. A time that is further from the job's own is not that of something that it did.

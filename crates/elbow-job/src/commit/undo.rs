@@ -16,28 +16,21 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use elbow_file::{Errno, RenameMode, Time};
+use elbow_file::{Errno, RenameMode};
 
-use super::apply::{Apply, Failure, Linked, Placed, Refusal, StepResult, failure, levels, none_of};
+use super::apply::{Apply, Linked, Placed, levels};
 use super::content::Contents;
+use super::failure::{Failure, Refusal, StepResult, failure, none_of};
 use super::keep::lost_content;
 use super::late::Immovable;
 use super::record::{Attributes, Departure, Patch, Placement, Replaced};
-use crate::absence::{gone_is_fine, gone_is_none};
+use crate::absence::{gone_is_fine, gone_is_none, sync_dir};
 use crate::action::NewAttrs;
 use crate::closed::{self, OWNER_ALL};
 use crate::execute::{is_ever_opened, was_opened};
-use crate::job_files::{DEPARTED, LATE, NAMED, RECORD, RECORD_DRAFT, RESUME};
+use crate::job_files::{DEPARTED, LATE, NAMED, RECORD, RECORD_DRAFT, RESUME, UNDO, UndoPhase};
 use crate::lost::{self, Name};
 use crate::parallel::parallel;
-use crate::report::{Cause, DeferredError};
-
-/// The names of a record that is taken back, in their order.
-pub(crate) const UNDO: [&str; 3] = ["undo", "undo.names", "undo.olds"];
-
-/// How far the taking back of a commit has come: an index into [`UNDO`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct UndoPhase(pub(crate) usize);
 
 /// Takes back what was carried out of a record.
 pub(crate) struct Undo<'u, 'a> {
@@ -128,7 +121,7 @@ impl Undo<'_, '_> {
             .storage()
             .sync_all(&self.apply.job)
             .and_then(|()| self.apply.rename_in_job(from, to))
-            .and_then(|()| super::apply::sync_dir(self.apply.storage(), &self.apply.job))
+            .and_then(|()| sync_dir(self.apply.storage(), &self.apply.job))
             .map_err(failed)
     }
 
@@ -451,27 +444,4 @@ fn failed(errno: Errno) -> Vec<Failure> {
         path: PathBuf::new(),
         refusal: Refusal::Errno(errno),
     }]
-}
-
-/// Why a job whose steps were refused was rolled back.
-pub(crate) fn cause_of(failures: &[Failure], now: Time) -> Cause {
-    let unix_seconds = now.seconds as f64 + f64::from(now.nanoseconds) / 1e9;
-    let changed = failures.iter().filter_map(|failure| match &failure.refusal {
-        Refusal::Changed(how) => Some((failure.path.clone(), (*how).to_owned())),
-        Refusal::Errno(_) => None,
-    });
-    let changed: Vec<_> = changed.collect();
-    if !changed.is_empty() {
-        return Cause::Conflict(changed);
-    }
-    let errors = failures.iter().filter_map(|failure| match failure.refusal {
-        Refusal::Errno(errno) => Some(DeferredError {
-            operation: failure.step,
-            path: failure.path.clone(),
-            errno: errno.raw_os_error(),
-            unix_seconds,
-        }),
-        Refusal::Changed(_) => None,
-    });
-    Cause::Deferred(errors.collect())
 }
