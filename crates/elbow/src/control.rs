@@ -19,6 +19,7 @@
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -30,6 +31,8 @@ use anyhow::{Context, bail};
 use elbow_file::Errno;
 use elbow_job::{Attr, ChangeKind, Counts, Ino, Job};
 use elbow_mount::{CONTROL_XATTR, job_mounts, runtime_parents};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{PidfdFlags, pidfd_open};
 use serde::{Deserialize, Serialize};
 
 use crate::json::InWords;
@@ -346,15 +349,17 @@ fn around() -> Option<Found> {
     })
 }
 
-/// From outside: jobs over the directory, or over one that holds it.
+/// From outside: jobs over the directory, or mounted there, or over one that holds it.
 fn of_directory(path: &Path) -> anyhow::Result<Found> {
     let real = path.canonicalize()?;
     let (mut over, mut above) = (Vec::new(), Vec::new());
     for (socket, status) in running() {
-        match status.source.path() {
-            Some(source) if source == real => over.push((socket, status)),
-            Some(source) if real.starts_with(&source) => above.push((socket, status)),
-            _ => {}
+        let places = [status.source.path(), status.mount_point.path()];
+        let mut places = places.into_iter().flatten();
+        if places.clone().any(|place| place == real) {
+            over.push((socket, status));
+        } else if places.any(|place| real.starts_with(place)) {
+            above.push((socket, status));
         }
     }
     let found = if over.is_empty() { above } else { over };
@@ -460,6 +465,8 @@ pub(crate) fn mount_point_of(directory: &Path) -> MountPointName {
 
 /// How long a status may take: a job that was stopped does not answer.
 const STATUS_PATIENCE: Duration = Duration::from_secs(2);
+/// The process of a job ends soon after it has told of the end.
+const EXIT_PATIENCE: Timespec = Timespec { tv_sec: 2, tv_nsec: 0 };
 /// A job that has just begun listens a moment later.
 const BEGIN_PATIENCE: Duration = Duration::from_millis(500);
 
@@ -485,7 +492,13 @@ impl Found {
 
     /// Sends a request to the process of the job and waits for its last reply; `show` gets the progress before it.
     pub(crate) fn ask(&self, request: Request, show: &mut dyn FnMut(&Position)) -> anyhow::Result<Reply> {
-        self.ask_on(self.connect()?, request, show)
+        let stream = self.connect()?;
+        let process = process_behind(&stream);
+        let reply = self.ask_on(stream, request, show)?;
+        if let (Reply::Ended { .. }, Some(process)) = (&reply, process) {
+            wait_for_exit(&process);
+        }
+        Ok(reply)
     }
 
     fn ask_on(
@@ -528,6 +541,18 @@ impl Found {
     }
 }
 
+/// The process at the other end, if it can be seen from here.
+fn process_behind(stream: &UnixStream) -> Option<OwnedFd> {
+    let peer = rustix::net::sockopt::socket_peercred(stream).ok()?;
+    pidfd_open(peer.pid, PidfdFlags::empty()).ok()
+}
+
+/// Waits until a process that has ended its job is gone, and so whatever it had open on the storage: who hears of the end may unmount that.
+fn wait_for_exit(process: &OwnedFd) {
+    // If it was stopped it has ended the job all the same.
+    let _ = poll(&mut [PollFd::new(process, PollFlags::IN)], Some(&EXIT_PATIENCE));
+}
+
 /// The socket of the job whose mount has its root here.
 fn socket_of(mount_point: &Path) -> anyhow::Result<Option<PathBuf>> {
     let mut value = vec![0; PATH_BYTES_MAX];
@@ -537,7 +562,8 @@ fn socket_of(mount_point: &Path) -> anyhow::Result<Option<PathBuf>> {
             value.truncate(length);
             Ok(Some(OsString::from_vec(value).into()))
         }
-        Err(Errno::NODATA | Errno::OPNOTSUPP) => Ok(None),
+        // A mount whose top is closed to its user is found among the sockets.
+        Err(Errno::NODATA | Errno::OPNOTSUPP | Errno::ACCESS) => Ok(None),
         Err(Errno::NOTCONN | Errno::CONNABORTED) => bail!(
             "{}: the process that served it is gone; unmount it (umount, or fusermount3 -u), then run `elbow recover` \
              on its source",

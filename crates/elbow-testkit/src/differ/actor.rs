@@ -43,10 +43,14 @@ const CALL_SECONDS_MAX: i64 = 30;
 /// The longest answer.
 const ANSWER_BYTES_MAX: usize = 1 << 16;
 
+/// The last line of a log that begins anew, since the command is run again.
+const AGAIN: &str = "again";
+
 const SCRIPT: &str = "DIFFER_SCRIPT";
 const ROOT: &str = "DIFFER_ROOT";
 const LOG: &str = "DIFFER_LOG";
 const BUG: &str = "DIFFER_BUG";
+const FAILS_FIRST: &str = "DIFFER_FAILS_FIRST";
 
 /// What an actor is told.
 #[derive(Clone, Debug)]
@@ -59,6 +63,8 @@ pub struct Orders {
     pub log: PathBuf,
     /// What it does wrong on purpose.
     pub bug: Option<Bug>,
+    /// Whether it fails the first time that it is run.
+    pub fails_first: bool,
 }
 
 impl Orders {
@@ -69,6 +75,7 @@ impl Orders {
             (ROOT, self.root.clone().into()),
             (LOG, self.log.clone().into()),
         ];
+        environment.extend(self.fails_first.then(|| (FAILS_FIRST, "1".into())));
         environment.extend(self.bug.map(|bug| (BUG, super::word::spell(&bug).into())));
         environment
     }
@@ -82,6 +89,7 @@ impl Orders {
             root: path(ROOT)?,
             log: path(LOG)?,
             bug: bug.and_then(|bug| Bug::take(&bug)),
+            fails_first: std::env::var_os(FAILS_FIRST).is_some(),
         })
     }
 }
@@ -103,6 +111,8 @@ fn broken(error: &io::Error) -> i32 {
 fn play_case(orders: &Orders) -> io::Result<i32> {
     let script = std::fs::read_to_string(&orders.script)?;
     let case = Case::of_text(&script).map_err(io::Error::other)?;
+    // Whoever is run again finds what it has said before.
+    let fails_first = orders.fails_first && std::fs::metadata(&orders.log)?.len() == 0;
     let mut log = OpenOptions::new().append(true).open(&orders.log)?;
     std::env::set_current_dir(&orders.root)?;
     let workers = start_workers(&case, orders)?;
@@ -122,7 +132,11 @@ fn play_case(orders: &Orders) -> io::Result<i32> {
             .collect::<String>()
             .as_bytes(),
     )?;
-    end(&case, workers)
+    let code = end(&case, workers)?;
+    if fails_first {
+        writeln!(log, "{AGAIN}")?;
+    }
+    Ok(if fails_first { FAILING_CODE } else { code })
 }
 
 fn end(case: &Case, workers: Vec<Link>) -> io::Result<i32> {
@@ -134,7 +148,7 @@ fn end(case: &Case, workers: Vec<Link>) -> io::Result<i32> {
         drop(worker.socket);
         rustix::process::waitpid(Some(worker.pid), rustix::process::WaitOptions::empty())?;
     }
-    Ok(if case.ending == Ending::Fail { FAILING_CODE } else { 0 })
+    Ok(if case.ending.fails() { FAILING_CODE } else { 0 })
 }
 
 /// The actor's end of the socket to a worker.
@@ -227,6 +241,11 @@ fn become_person(person: &Person) -> io::Result<()> {
     rustix::thread::set_thread_groups(&groups)?;
     rustix::thread::set_thread_res_gid(gid, gid, gid)?;
     Ok(rustix::thread::set_thread_res_uid(uid, uid, uid)?)
+}
+
+/// What the last run of a command has written into a log.
+pub fn last_run(log: &str) -> &str {
+    log.rsplit_once(&format!("{AGAIN}\n")).map_or(log, |(_, last)| last)
 }
 
 /// An empty log that everybody may write to.

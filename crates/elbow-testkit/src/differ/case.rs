@@ -69,6 +69,14 @@ pub enum Ending {
     Fail,
     /// Well, with workers left behind that still have files open and mapped.
     Leave,
+    /// Not the first time, and well when it is run again.
+    Retry,
+    /// Not: what the job made is kept, and dropped then.
+    Keep,
+    /// Well, in a mount, which is committed.
+    Mount,
+    /// Not, in a mount, which is rolled back.
+    MountFail,
 }
 
 /// Who a worker is.
@@ -99,12 +107,36 @@ impl Runner {
 }
 
 impl Ending {
+    const ALL: [Self; 7] = [
+        Self::Commit,
+        Self::Fail,
+        Self::Leave,
+        Self::Retry,
+        Self::Keep,
+        Self::Mount,
+        Self::MountFail,
+    ];
+
     fn word(self) -> &'static str {
         match self {
             Self::Commit => "commit",
             Self::Fail => "fail",
             Self::Leave => "leave",
+            Self::Retry => "retry",
+            Self::Keep => "keep",
+            Self::Mount => "mount",
+            Self::MountFail => "mount-fail",
         }
+    }
+
+    /// Whether the command fails, the last time that it is run.
+    pub fn fails(self) -> bool {
+        matches!(self, Self::Fail | Self::Keep | Self::MountFail)
+    }
+
+    /// Whether the command runs in a mount instead of `elbow run`.
+    pub fn is_in_mount(self) -> bool {
+        matches!(self, Self::Mount | Self::MountFail)
     }
 }
 
@@ -362,8 +394,7 @@ impl Case {
             "storage" => rest.clone_into(&mut self.storage),
             "runner" => self.runner = Runner::of_word(rest)?,
             "ending" => {
-                let all = [Ending::Commit, Ending::Fail, Ending::Leave];
-                self.ending = all.into_iter().find(|ending| ending.word() == rest)?;
+                self.ending = Ending::ALL.into_iter().find(|ending| ending.word() == rest)?;
             }
             "option" => self.options.push(rest.to_owned()),
             "worker" => {

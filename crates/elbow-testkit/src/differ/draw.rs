@@ -113,7 +113,7 @@ pub fn draw(seed: u64, storage: Storage, length: Length) -> Case {
         Length::Any => [20, 60, 200, 200, 400][draw.rng.random_range(0..5)],
         Length::Of(length) => length,
     };
-    Case {
+    let case = Case {
         storage: storage.name().to_owned(),
         runner,
         ending: draw.ending(),
@@ -121,6 +121,10 @@ pub fn draw(seed: u64, storage: Storage, length: Length) -> Case {
         workers: draw.workers.clone(),
         steps: (0..length).map(|_| draw.step()).collect(),
         old,
+    };
+    Case {
+        ending: draw.another_way(case.ending),
+        ..case
     }
 }
 
@@ -167,6 +171,17 @@ impl Draw {
             0..65 => Ending::Commit,
             65..90 => Ending::Fail,
             _ => Ending::Leave,
+        }
+    }
+
+    /// Another way to the same end, now and then. Drawn last, so that all else of a seed is what it was before there were others.
+    fn another_way(&mut self, ending: Ending) -> Ending {
+        match (ending, self.rng.random_range(0..100)) {
+            (Ending::Commit, 0..6) => Ending::Retry,
+            (Ending::Commit, 6..12) => Ending::Mount,
+            (Ending::Fail, 0..15) => Ending::Keep,
+            (Ending::Fail, 15..25) => Ending::MountFail,
+            _ => ending,
         }
     }
 

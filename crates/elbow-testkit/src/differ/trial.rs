@@ -10,8 +10,8 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 
-use super::actor::{BROKEN_CODE, Orders, make_log};
-use super::case::{Case, Runner};
+use super::actor::{BROKEN_CODE, Orders, last_run, make_log};
+use super::case::{Case, Ending, Runner};
 use super::compare::{Finding, Run, compare};
 use super::draw::ordinary;
 use super::ground::{Lab, Place};
@@ -125,18 +125,24 @@ impl<'a> Stage<'a> {
         let kind = if job.is_some() { "job" } else { "native" };
         let (log, said) = (self.dir.join(kind), self.dir.join(format!("{kind}-said")));
         make_log(&log)?;
+        let root = self.root(&place, job.is_some())?;
         let orders = Orders {
             script: self.dir.join("script"),
-            root: place.work.clone(),
+            root: root.clone(),
             log: log.clone(),
             bug: job.flatten(),
+            fails_first: job.is_some() && self.case.ending == Ending::Retry,
         };
-        let mut command = self.command(&place, job.is_some());
+        let mut command = self.command(&self.words(&place, &root, job.is_some()));
         command
             .envs(orders.to_environment())
             .env("TMPDIR", self.lab.path("scratch"));
         let code = self.finish(&mut command, &said)?;
+        if job.is_some() && self.case.ending == Ending::Keep {
+            self.drop_kept(&place)?;
+        }
         let log = fs::read_to_string(&log)?;
+        let log = last_run(&log);
         Ok(Run {
             answers: log
                 .lines()
@@ -151,45 +157,96 @@ impl<'a> Stage<'a> {
         })
     }
 
-    fn command(&self, place: &Place, is_job: bool) -> Command {
-        let mut words: Vec<String> = Vec::new();
+    /// The directory that the case is played in. A user's own sshfs lets nobody else in, root among them, and so not fusermount3: what is mounted
+    /// there gets another place.
+    fn root(&self, place: &Place, is_job: bool) -> io::Result<PathBuf> {
+        if !is_job || !self.case.ending.is_in_mount() || !self.lab.storage().is_far() {
+            return Ok(place.work.clone());
+        }
+        let root = self.dir.join("mount");
+        fs::create_dir(&root)?;
+        if self.case.runner == Runner::User {
+            let person = ordinary();
+            std::os::unix::fs::chown(&root, Some(person.uid), Some(person.gid))?;
+        }
+        Ok(root)
+    }
+
+    /// What plays the case, natively or as a job.
+    fn words(&self, place: &Place, root: &Path, is_job: bool) -> Vec<String> {
+        let mut actor = vec![text(self.programs.actor.path())];
+        actor.extend(self.programs.arguments.iter().cloned());
+        let elbow = text(self.programs.elbow.path());
+        let work = text(&place.work);
+        // What is saved of results that the storage refuses goes with the lab.
+        let mut options = vec!["--scratch".to_owned(), text(&self.lab.path("scratch"))];
+        let drawn = self.case.options.iter().flat_map(|option| option.split(' '));
+        options.extend(drawn.map(str::to_owned));
+        match self.case.ending {
+            _ if !is_job => actor,
+            ending if ending.is_in_mount() => {
+                // None of the words has blanks.
+                let (options, actor, root) = (options.join(" "), actor.join(" "), text(root));
+                let script = format!(
+                    "{elbow} mount {options} {work} {root} || exit
+                    {actor} && exec {elbow} commit {root}
+                    code=$?; {elbow} rollback {root} && exit $code"
+                );
+                vec!["sh".to_owned(), "-c".to_owned(), script]
+            }
+            ending => {
+                options.extend(match ending {
+                    Ending::Retry => vec!["--retry".to_owned(), "1".to_owned()],
+                    Ending::Keep => vec!["--keep".to_owned()],
+                    _ => Vec::new(),
+                });
+                let run = [elbow, "run".to_owned(), "--on".to_owned(), work];
+                [&run, &options[..], &["--".to_owned()], &actor].concat()
+            }
+        }
+    }
+
+    /// Removes what a job has kept.
+    fn drop_kept(&self, place: &Place) -> io::Result<()> {
+        let names = fs::read_dir(&place.work)?
+            .filter_map(Result::ok)
+            .map(|entry| entry.file_name());
+        for name in names.filter(|name| name.to_string_lossy().starts_with(".elbow-")) {
+            let drop = [
+                text(self.programs.elbow.path()),
+                "recover".to_owned(),
+                text(&place.work),
+                "--drop".to_owned(),
+                name.to_string_lossy().into_owned(),
+            ];
+            // What is refused is seen by what is left.
+            self.command(&drop).output()?;
+        }
+        Ok(())
+    }
+
+    /// A command of whoever runs the case.
+    fn command(&self, words: &[String]) -> Command {
+        let mut who: Vec<String> = Vec::new();
         if self.case.runner == Runner::User {
             let person = ordinary();
             let groups: Vec<String> = person.groups.iter().map(u32::to_string).collect();
-            let who = [
+            let (uid, gid, groups) = (person.uid.to_string(), person.gid.to_string(), groups.join(","));
+            let setpriv = [
                 "setpriv",
                 "--reuid",
-                &person.uid.to_string(),
+                &uid,
                 "--regid",
-                &person.gid.to_string(),
-            ]
-            .map(str::to_owned);
-            words.extend(who);
-            words.extend(["--groups".to_owned(), groups.join(","), "--inh-caps=-all".to_owned()]);
+                &gid,
+                "--groups",
+                &groups,
+                "--inh-caps=-all",
+            ];
+            who.extend(setpriv.map(str::to_owned));
         }
-        if is_job {
-            words.extend([
-                text(self.programs.elbow.path()),
-                "run".to_owned(),
-                // What is saved of results that the storage refuses goes with the lab.
-                "--scratch".to_owned(),
-                text(&self.lab.path("scratch")),
-                "--on".to_owned(),
-                text(&place.work),
-            ]);
-            words.extend(
-                self.case
-                    .options
-                    .iter()
-                    .flat_map(|option| option.split(' '))
-                    .map(str::to_owned),
-            );
-            words.push("--".to_owned());
-        }
-        words.push(text(self.programs.actor.path()));
-        words.extend(self.programs.arguments.iter().cloned());
-        let mut command = Command::new(&words[0]);
-        command.args(&words[1..]).current_dir("/"); // Whoever it is may go there.
+        who.extend_from_slice(words);
+        let mut command = Command::new(&who[0]);
+        command.args(&who[1..]).current_dir("/"); // Whoever it is may go there.
         command
     }
 

@@ -5,6 +5,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
 use crate::ground::{Ground, wait_for};
+use crate::loop_disk::LoopDisk;
 
 /// An old tree with old times, to be changed in every way by [`CHANGES`].
 const OLD: &str = "mkdir -p d/sub keep empty; for i in 1 2 3 4 5; do seq $i 5000 > d/$i; printf $i > d/sub/$i; done
@@ -339,4 +340,31 @@ fn only_a_kept_job_can_be_dropped() {
         );
         assert_eq!(kept_files(&ground, &kept), files);
     }
+}
+
+/// For a moment `elbow commit MNT && umount STORAGE` found it busy: the process that had served the mount still had it open.
+#[test]
+fn when_a_mount_has_ended_its_storage_can_be_unmounted_at_once() {
+    let Some(disk) = LoopDisk::new(24 << 20) else { return };
+    let ground = Ground::at(&disk.path(), OLD);
+    let mount = ground.outside("mount");
+    fs::create_dir(&mount).expect("a mount point");
+    ground.restore();
+    let (work, mount) = (ground.work(""), mount.to_str().expect("UTF-8"));
+    for ending in ["rollback", "commit", "rollback"] {
+        ground
+            .elbow(&["mount", work.to_str().expect("UTF-8"), mount])
+            .assert_code(0);
+        fs::write(format!("{mount}/new"), ending).expect("writing in the mount");
+        // Much, of which it has to let go.
+        for number in 0..2000 {
+            fs::create_dir(format!("{mount}/{ending}{number}")).expect("a directory in the mount");
+        }
+        ground.elbow(&[ending, mount]).assert_code(0);
+        disk.mount_again();
+    }
+    assert_eq!(
+        fs::read_to_string(ground.work("new")).expect("what was committed"),
+        "commit"
+    );
 }

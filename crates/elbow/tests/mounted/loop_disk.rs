@@ -50,6 +50,13 @@ impl LoopDisk {
         self.dir.path().join("mounted")
     }
 
+    /// Unmounts it, which nobody may keep from happening, and mounts it again.
+    pub(crate) fn mount_again(&self) {
+        run(Command::new("umount").arg(self.path())).expect("unmounting");
+        let image = self.dir.path().join("image");
+        run(Command::new("mount").args(["-o", "loop"]).arg(&image).arg(self.path())).expect("mounting again");
+    }
+
     /// Takes all the room that is left; gives the file that took it.
     pub(crate) fn fill(&self) -> PathBuf {
         let filler = self.path().join("filler");

@@ -198,3 +198,27 @@ fn subordinate_ids_read_as_they_are() {
     let all = "theirs 100005 1998\nown 1 1998\nd 65534 1998\n";
     assert_eq!(owners_said("daemon:100000:65536\n", "1:1998:1\n"), all);
 }
+
+/// Who had closed the top of a mount could neither commit it nor roll it back, "Permission denied": a command that has no rights there could not find the
+/// job.
+#[test]
+fn a_mount_whose_top_is_closed_can_be_ended() {
+    let ground = ground_of(USER, "echo old > f; mkdir \"$OUT/mount\"; chmod 777 \"$OUT/mount\"");
+    for (mount_point, ending, mode) in [
+        ("$WORK", "rollback", 0o770),
+        ("$OUT/mount", "rollback", 0o770),
+        ("$WORK", "commit", 0),
+        ("$OUT/mount", "commit", 0),
+    ] {
+        ground.restore();
+        let script = format!(
+            "cd /; elbow='{elbow}'; mnt=\"{mount_point}\"; \"$elbow\" mount \"$WORK\" \"$mnt\"; chmod 0 \"$mnt\"
+             \"$elbow\" status \"$mnt\" > /dev/null; \"$elbow\" {ending} \"$mnt\"",
+            elbow = env!("CARGO_BIN_EXE_elbow")
+        );
+        ground.native(&script).assert_code(0);
+        let top = std::fs::metadata(ground.work("")).expect("the top");
+        assert_eq!(top.mode() & 0o777, mode, "{ending} at {mount_point}");
+        std::fs::set_permissions(ground.work(""), std::fs::Permissions::from_mode(0o2770)).expect("opening it again");
+    }
+}
