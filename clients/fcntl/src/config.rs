@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::sync::OnceLock;
 
-use elbow_lock::{ADDRESS_VARIABLE, Address, Credentials, Identity, Options};
+use elbow_lock::{ADDRESS_VARIABLE, Address, BadAddress, Credentials, Identity, LockError, Options, UnknownIdentity};
 
 use crate::errno::say;
 
@@ -48,24 +48,48 @@ fn read() -> Option<Config> {
     }
 }
 
-fn understand(prefixes: OsString) -> Result<Config, String> {
-    let address =
-        std::env::var(ADDRESS_VARIABLE).map_err(|_| format!("{PREFIXES} is set, but not {ADDRESS_VARIABLE}"))?;
-    let address: Address = address
-        .parse()
-        .map_err(|error| format!("{ADDRESS_VARIABLE}: {error}"))?;
-    let options = Options::for_address(&address).map_err(|error| error.to_string())?;
-    let one_of = |variable: &str, first: &str, second: &str| match std::env::var(variable) {
+/// Why the environment cannot be followed.
+#[derive(Debug, thiserror::Error)]
+enum ConfigError {
+    #[error("{PREFIXES} is set, but not {ADDRESS_VARIABLE}")]
+    NoAddress,
+    #[error("{ADDRESS_VARIABLE}: {0}")]
+    Address(#[from] BadAddress),
+    #[error(transparent)]
+    Options(#[from] LockError),
+    #[error("{variable} is {value:?}, neither {first} nor {second}")]
+    NeitherOf {
+        variable: &'static str,
+        value: String,
+        first: &'static str,
+        second: &'static str,
+    },
+    #[error("{PREFIXES}: {} is no absolute path", .0.display())]
+    NotAbsolute(OsString),
+    #[error("{IDENTITY}: {0}")]
+    Identity(#[from] UnknownIdentity),
+}
+
+fn understand(prefixes: OsString) -> Result<Config, ConfigError> {
+    let address = std::env::var(ADDRESS_VARIABLE).map_err(|_| ConfigError::NoAddress)?;
+    let address: Address = address.parse()?;
+    let options = Options::for_address(&address)?;
+    let one_of = |variable, first, second| match std::env::var(variable) {
         Err(_) => Ok(false),
         Ok(value) if value == first => Ok(false),
         Ok(value) if value == second => Ok(true),
-        Ok(value) => Err(format!("{variable} is {value:?}, neither {first} nor {second}")),
+        Ok(value) => Err(ConfigError::NeitherOf {
+            variable,
+            value,
+            first,
+            second,
+        }),
     };
     let prefixes = prefixes.into_vec();
     let prefixes: Vec<Vec<u8>> = prefixes.split(|&byte| byte == b':').map(<[u8]>::to_vec).collect();
     if let Some(wrong) = prefixes.iter().find(|prefix| prefix.first() != Some(&b'/')) {
         let wrong = std::ffi::OsStr::from_bytes(wrong);
-        return Err(format!("{PREFIXES}: {} is no absolute path", wrong.display()));
+        return Err(ConfigError::NotAbsolute(wrong.to_owned()));
     }
     Ok(Config {
         address,
@@ -76,14 +100,12 @@ fn understand(prefixes: OsString) -> Result<Config, String> {
     })
 }
 
-fn identity() -> Result<Identity, String> {
+fn identity() -> Result<Identity, UnknownIdentity> {
     let named = std::env::var(IDENTITY).unwrap_or_default();
-    let parsed = if named.is_empty() {
-        Ok(Identity::default())
-    } else {
-        named.parse()
-    };
-    parsed.map_err(|why: String| format!("{IDENTITY}: {why}"))
+    match named.as_str() {
+        "" => Ok(Identity::default()),
+        named => named.parse(),
+    }
 }
 
 impl Config {

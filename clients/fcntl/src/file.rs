@@ -33,11 +33,19 @@ pub(crate) fn target(fd: c_int) -> Option<Target> {
     look(fd).ok().flatten()
 }
 
+/// Such a file has no name for the service.
+#[derive(Debug, thiserror::Error)]
+#[error("{path}: it has no name by which all who lock it know it ({source})")]
+pub(crate) struct Nameless {
+    path: String,
+    source: std::io::Error,
+}
+
 /// The same.
 ///
 /// # Errors
-/// Why such a file has no name for the service.
-pub(crate) fn look(fd: c_int) -> Result<Option<Target>, String> {
+/// Such a file has no name for the service.
+pub(crate) fn look(fd: c_int) -> Result<Option<Target>, Nameless> {
     let (Some(config), Some(stat)) = (config::get(), status(fd)) else {
         return Ok(None);
     };
@@ -56,9 +64,9 @@ pub(crate) fn look(fd: c_int) -> Result<Option<Target>, String> {
     #[allow(unsafe_code)]
     // SAFETY: it was open just now, and is only looked at; a number that is closed meanwhile gives an error.
     let file = unsafe { BorrowedFd::borrow_raw(fd) };
-    let name = config.identity.of_open(file, &path).map_err(|error| {
-        let path = String::from_utf8_lossy(&path);
-        format!("{path}: it has no name by which all who lock it know it ({error})")
+    let name = config.identity.of_open(file, &path).map_err(|source| Nameless {
+        path: String::from_utf8_lossy(&path).into_owned(),
+        source,
     })?;
     Ok(Some(Target {
         inode: inode_of(&stat),

@@ -18,6 +18,11 @@ use crate::error::LockError;
 use crate::message::{Reply, SessionId};
 use crate::wire::{self, append_frame, bad};
 
+/// A lock proxy lets nobody in: its service may take what it holds for lost by now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("this lock proxy has not heard from its service for a while")]
+pub struct Unheard;
+
 /// The version of the protocol that a client says hello with: the oldest that will do.
 pub const PROTOCOL_VERSION: u16 = 1;
 /// The newest that this program speaks, which a service says in its welcome: what was added since is not to be asked of an older one.

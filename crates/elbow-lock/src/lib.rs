@@ -33,12 +33,13 @@ pub mod wire;
 pub use address::{ADDRESS_VARIABLE, Address, BadAddress, KEY_VARIABLE};
 pub use client::{
     Asked, Broken, Call, Canceller, Client, ClientCore, Heard, Hold, Identity, Link, LinkNumber, Opened, Options,
-    Posix, RECONNECT_MS, Receive, Received, Standing, TTL_MS_TCP, Taken, file_name, made_up_at, now_ms,
+    Posix, RECONNECT_MS, Receive, Received, Standing, TTL_MS_TCP, Taken, UnknownIdentity, file_name, made_up_at,
+    now_ms,
 };
 pub use credentials::{BadCredentials, Credentials, KEY_BYTES_MIN};
 pub use deadlock::{Deadlock, find_deadlock, resolve, resolve_after};
 pub use error::LockError;
-pub use hello::{MAGIC, PROTOCOL_NEWEST, PROTOCOL_VERSION};
+pub use hello::{MAGIC, PROTOCOL_NEWEST, PROTOCOL_VERSION, Unheard};
 pub use lease::{ClientLease, Leases, margin_ms};
 pub use memory::Memory;
 pub use message::{

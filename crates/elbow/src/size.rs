@@ -7,46 +7,63 @@ const BYTES_MAX: u128 = 1 << 60;
 /// More digits say nothing: the smallest part of a terabyte that is a whole byte has twelve.
 const FRACTION_DIGITS_MAX: usize = 19;
 
+/// Why a text is no size.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum SizeError {
+    #[error("`{0}` is not a size; write 1000, 64M or 1.5G")]
+    NoNumber(String),
+    #[error("`{0}` is not a unit; use K, M, G or T (powers of 1024)")]
+    UnknownUnit(String),
+    #[error("`{text}` is no number of bytes; a fraction needs a unit, as in {number}K")]
+    FractionOfBytes { text: String, number: String },
+    #[error("`{0}` has too many digits")]
+    TooManyDigits(String),
+    #[error("`{0}` is not a whole number of bytes")]
+    NotWhole(String),
+    #[error("`{0}` is out of range")]
+    OutOfRange(String),
+}
+
 /// Bytes of a size such as `64M`, `1.5G`, `512KiB` or `1000`: at least one, and what is less than a byte does not count.
-pub(crate) fn parse(text: &str) -> Result<u64, String> {
+pub(crate) fn parse(text: &str) -> Result<u64, SizeError> {
     let (bytes, _) = bytes_of(text)?;
     match u64::try_from(bytes) {
         Ok(bytes @ 1..) if u128::from(bytes) <= BYTES_MAX => Ok(bytes),
-        _ => Err(format!("`{text}` is out of range")),
+        _ => Err(SizeError::OutOfRange(text.to_owned())),
     }
 }
 
 /// Bytes of a place or a length in a file: any number, 0 too, but a whole one.
-pub(crate) fn parse_exact(text: &str) -> Result<u64, String> {
+pub(crate) fn parse_exact(text: &str) -> Result<u64, SizeError> {
     match bytes_of(text)? {
-        (_, false) => Err(format!("`{text}` is not a whole number of bytes")),
-        (bytes, true) => u64::try_from(bytes).map_err(|_| format!("`{text}` is out of range")),
+        (_, false) => Err(SizeError::NotWhole(text.to_owned())),
+        (bytes, true) => u64::try_from(bytes).map_err(|_| SizeError::OutOfRange(text.to_owned())),
     }
 }
 
 /// Whole bytes, and whether that is all of it.
-fn bytes_of(text: &str) -> Result<(u128, bool), String> {
+fn bytes_of(text: &str) -> Result<(u128, bool), SizeError> {
     let end = text
         .find(|c: char| !c.is_ascii_digit() && c != '.')
         .unwrap_or(text.len());
     let (number, unit) = text.split_at(end);
     let (whole, fraction) = number.split_once('.').unwrap_or((number, "0"));
-    let no_size = || format!("`{text}` is not a size; write 1000, 64M or 1.5G");
     let [whole_units, numerator] = [whole, fraction].map(|digits| digits.parse::<u64>().ok());
     let (Some(whole_units), Some(numerator)) = (whole_units, numerator) else {
         return Err(match is_number(whole) && is_number(fraction) {
-            true => format!("`{text}` is out of range"),
-            false => no_size(),
+            true => SizeError::OutOfRange(text.to_owned()),
+            false => SizeError::NoNumber(text.to_owned()),
         });
     };
-    let each = unit_bytes(unit.trim_start()).ok_or_else(|| unknown_unit(unit))?;
+    let each = unit_bytes(unit.trim_start()).ok_or_else(|| SizeError::UnknownUnit(unit.to_owned()))?;
     if each == 1 && number.contains('.') {
-        return Err(format!(
-            "`{text}` is no number of bytes; a fraction needs a unit, as in {number}K"
-        ));
+        return Err(SizeError::FractionOfBytes {
+            text: text.to_owned(),
+            number: number.to_owned(),
+        });
     }
     if fraction.len() > FRACTION_DIGITS_MAX {
-        return Err(format!("`{text}` has too many digits"));
+        return Err(SizeError::TooManyDigits(text.to_owned()));
     }
     let denominator = 10_u128.pow(fraction.len() as u32);
     let part = u128::from(numerator) * each;
@@ -56,10 +73,6 @@ fn bytes_of(text: &str) -> Result<(u128, bool), String> {
 
 fn is_number(digits: &str) -> bool {
     !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit())
-}
-
-fn unknown_unit(unit: &str) -> String {
-    format!("`{unit}` is not a unit; use K, M, G or T (powers of 1024)")
 }
 
 fn unit_bytes(unit: &str) -> Option<u128> {
@@ -133,7 +146,7 @@ mod tests {
                 "{text}"
             );
         }
-        assert!(parse("12X").is_err_and(|message| message.contains("K, M, G or T")));
+        assert!(parse("12X").is_err_and(|error| error.to_string().contains("K, M, G or T")));
     }
 
     /// `elbow zero q 1.5 10` zeroed from byte 1 on.

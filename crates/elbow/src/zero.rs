@@ -4,7 +4,7 @@ use std::io::{self, BufRead};
 use std::path::Path;
 use std::process::ExitCode;
 
-use anyhow::{Context, anyhow, bail};
+use anyhow::{Context, bail};
 use elbow_file::{Access, Errno, Handle, RealStorage, Storage, Zeroed, zero_ranges};
 use elbow_ranges::RangeSet;
 use serde::Serialize;
@@ -15,6 +15,7 @@ use crate::json::{self, InWords};
 use crate::names::PathName;
 use crate::say::{answer, say};
 use crate::size;
+use crate::size::SizeError;
 
 /// The last offset that a file can have.
 const OFFSET_MAX: u64 = i64::MAX as u64;
@@ -76,13 +77,24 @@ fn ranges(args: &ZeroArgs, file: &Handle) -> anyhow::Result<RangeSet> {
     }
     let whole = (0, RealStorage.stat_handle(file)?.size);
     let (offset, length) = args.offset.zip(args.length).unwrap_or(whole);
-    within_reach(offset, length).map_err(|why| anyhow!(why))
+    Ok(within_reach(offset, length)?)
 }
 
-fn within_reach(offset: u64, length: u64) -> Result<RangeSet, String> {
+/// Why there is no such range.
+#[derive(Debug, thiserror::Error)]
+enum RangeError {
+    #[error(transparent)]
+    Size(#[from] SizeError),
+    #[error("{length} bytes at {offset} end beyond what a file can hold")]
+    OutOfReach { offset: u64, length: u64 },
+    #[error("write OFFSET LENGTH")]
+    NotTwoWords,
+}
+
+fn within_reach(offset: u64, length: u64) -> Result<RangeSet, RangeError> {
     RangeSet::from_unsorted([(offset, length)])
         .filter(|set| set.span().is_none_or(|span| span.end <= OFFSET_MAX))
-        .ok_or_else(|| format!("{length} bytes at {offset} end beyond what a file can hold"))
+        .ok_or(RangeError::OutOfReach { offset, length })
 }
 
 /// The set that lines of `OFFSET LENGTH` describe. All of them are read before anything is done.
@@ -100,12 +112,12 @@ fn read_ranges(lines: impl BufRead) -> anyhow::Result<RangeSet> {
 }
 
 /// What one line says; nothing when it is empty or a comment.
-fn range_of(line: &str) -> Result<RangeSet, String> {
+fn range_of(line: &str) -> Result<RangeSet, RangeError> {
     let words: Vec<&str> = line.split('#').next().unwrap_or_default().split_whitespace().collect();
     match words[..] {
         [] => Ok(RangeSet::new()),
         [offset, length] => within_reach(size::parse_exact(offset)?, size::parse_exact(length)?),
-        _ => Err("write OFFSET LENGTH".to_owned()),
+        _ => Err(RangeError::NotTwoWords),
     }
 }
 

@@ -122,15 +122,22 @@ pub fn made_up_at(path: &Path) -> io::Result<Option<String>> {
     Ok((!site.has_true_numbers()).then_some(site.kind))
 }
 
-impl FromStr for Identity {
-    type Err = String;
+/// A text is no [`Identity`].
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{text:?} is none of path, inode and auto")]
+pub struct UnknownIdentity {
+    text: String,
+}
 
-    fn from_str(text: &str) -> Result<Self, String> {
+impl FromStr for Identity {
+    type Err = UnknownIdentity;
+
+    fn from_str(text: &str) -> Result<Self, UnknownIdentity> {
         match text {
             "path" => Ok(Self::Path),
             "inode" => Ok(Self::Inode),
             "auto" => Ok(Self::Auto),
-            _ => Err(format!("{text:?} is none of path, inode and auto")),
+            _ => Err(UnknownIdentity { text: text.to_owned() }),
         }
     }
 }

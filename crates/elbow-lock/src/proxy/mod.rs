@@ -41,7 +41,7 @@ use crate::client::link::{HELLO_FOR, not_opened, now_ms};
 use crate::client::{Options, TTL_MS_TCP};
 use crate::credentials::Credentials;
 use crate::error::LockError;
-use crate::hello::{self, Welcome};
+use crate::hello::{self, Unheard, Welcome};
 use crate::memory::{Memory, Room};
 use crate::message::{LockId, Refusal, Reply, Request, SessionId};
 use crate::server::handler::RequestHandler;
@@ -391,7 +391,7 @@ impl Proxy {
 }
 
 impl RequestHandler for Proxy {
-    fn open(&self, name: String, ttl_ms: u32, peer: Peer) -> Result<(Arc<ServerSession>, Welcome), String> {
+    fn open(&self, name: String, ttl_ms: u32, peer: Peer) -> Result<(Arc<ServerSession>, Welcome), Unheard> {
         let mut state = self.state.lock();
         state.last_session += 1;
         let session = SessionId(state.last_session);

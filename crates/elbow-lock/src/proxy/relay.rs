@@ -30,6 +30,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use crate::hello::Unheard;
 use crate::lease::ClientLease;
 use crate::memory::{LOCK_BYTES, Memory, Room};
 use crate::message::{
@@ -179,8 +180,8 @@ impl Relay {
     /// A client has come, and asks for a lease (0: as long as it may be).
     ///
     /// # Errors
-    /// In words, when the service has not been heard for so long that there is little to promise.
-    pub fn open(&mut self, now_ms: u64, client: SessionId, ttl_ms: u32) -> Result<Terms, String> {
+    /// When the service has not been heard for so long that there is little to promise.
+    pub fn open(&mut self, now_ms: u64, client: SessionId, ttl_ms: u32) -> Result<Terms, Unheard> {
         // No client may believe longer in a lock than the service promises it to us.
         let left = if self.lease.check(now_ms) {
             self.lease.ends_at() - now_ms
@@ -189,7 +190,7 @@ impl Relay {
         };
         let left = u32::try_from(left).unwrap_or(u32::MAX);
         if left < self.ttl_ms / LEASE_SHARE_MIN {
-            return Err("this lock proxy has not heard from its service for a while".to_owned());
+            return Err(Unheard);
         }
         let opened = Client {
             locks: HashMap::new(),

@@ -81,19 +81,16 @@ impl Service {
         of_shards.into_iter().sum()
     }
 
-    /// Breaks what is held of a file, all or nothing; says whose. An error says why not.
+    /// Breaks what is held of a file, all or nothing; says whose.
     pub(super) fn break_locks(
         &self,
         asker: &ServerSession,
         file: &FileName,
         only: Option<SessionId>,
         force: bool,
-    ) -> Result<Vec<SessionId>, String> {
+    ) -> Result<Vec<SessionId>, BreakError> {
         let Some(uid) = asker.uid else {
-            return Err(
-                "who comes over TCP may break no locks: ask on the service's own machine, over its Unix socket"
-                    .to_owned(),
-            );
+            return Err(BreakError::OverTcp);
         };
         let holders = self.shards[self.place_of(file)].lock().holders(file);
         let holders: Vec<_> = holders.into_iter().filter_map(|session| self.member(session)).collect();
@@ -102,7 +99,7 @@ impl Service {
             .filter(|member| only.is_none_or(|only| only == member.id))
             .collect();
         match only {
-            Some(SessionId(only)) if broken.is_empty() => return Err(format!("session {only} holds nothing of it")),
+            Some(SessionId(only)) if broken.is_empty() => return Err(BreakError::HoldsNothing { session: only }),
             Some(_) => {}
             None => broken
                 .iter()
@@ -115,13 +112,14 @@ impl Service {
         Ok(broken.iter().map(|member| member.id).collect())
     }
 
-    fn holds_nothing_else(&self, member: &ServerSession, file: &FileName) -> Result<(), String> {
+    fn holds_nothing_else(&self, member: &ServerSession, file: &FileName) -> Result<(), BreakError> {
         match self.elsewhere(member.id, file) {
             0 => Ok(()),
-            others => Err(format!(
-                "session {} ({}) holds {others} locks of other files too, and all its locks end with it: name it, if that is meant",
-                member.id.0, member.name
-            )),
+            others => Err(BreakError::HoldsOthers {
+                session: member.id.0,
+                name: member.name.clone(),
+                others: others as u64,
+            }),
         }
     }
 
@@ -145,18 +143,44 @@ impl Service {
     }
 }
 
-fn may_break(uid: u32, holder: &ServerSession) -> Result<(), String> {
+/// Why locks are not broken.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum BreakError {
+    #[error("who comes over TCP may break no locks: ask on the service's own machine, over its Unix socket")]
+    OverTcp,
+    #[error("session {session} holds nothing of it")]
+    HoldsNothing { session: u64 },
+    #[error(
+        "session {session} ({name}) holds {others} locks of other files too, and all its locks end with it: name it, if that is meant"
+    )]
+    HoldsOthers { session: u64, name: String, others: u64 },
+    #[error(
+        "uid {uid} may not break the locks of session {session} ({name}): root{theirs} and uid {service}, who runs the service, may"
+    )]
+    Forbidden {
+        uid: u32,
+        session: u64,
+        name: String,
+        /// Whose lock it is, in words, where that is known.
+        theirs: String,
+        service: u32,
+    },
+}
+
+fn may_break(uid: u32, holder: &ServerSession) -> Result<(), BreakError> {
     let service = rustix::process::geteuid().as_raw();
     if uid == 0 || uid == service || holder.uid == Some(uid) {
         return Ok(());
     }
-    let theirs = holder
-        .uid
-        .map_or(String::new(), |theirs| format!(", uid {theirs}, whose lock it is,"));
-    Err(format!(
-        "uid {uid} may not break the locks of session {} ({}): root{theirs} and uid {service}, who runs the service, may",
-        holder.id.0, holder.name
-    ))
+    Err(BreakError::Forbidden {
+        uid,
+        session: holder.id.0,
+        name: holder.name.clone(),
+        theirs: holder
+            .uid
+            .map_or(String::new(), |theirs| format!(", uid {theirs}, whose lock it is,")),
+        service,
+    })
 }
 
 fn beginning(pattern: &str) -> String {

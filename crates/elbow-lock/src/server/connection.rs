@@ -122,7 +122,7 @@ impl ClientStream {
     ) -> io::Result<Arc<ServerSession>> {
         let (member, welcome) = match handler.open(format!("{} ({who})", hello.name), hello.ttl_ms, self.peer) {
             Ok(opened) => opened,
-            Err(why) => return self.turn_away(&why).await,
+            Err(why) => return self.turn_away(&why.to_string()).await,
         };
         match self.say(&Opening::Welcome(welcome)).await {
             Ok(()) => Ok(member),

@@ -27,7 +27,7 @@ use super::long::{Long, STEPS_LOCKED_MAX};
 use super::session::{ServerSession, ShardIndex};
 use super::told;
 use crate::deadlock;
-use crate::hello::{PROTOCOL_NEWEST, Welcome};
+use crate::hello::{PROTOCOL_NEWEST, Unheard, Welcome};
 use crate::lease::Leases;
 use crate::memory::Memory;
 use crate::message::{
@@ -401,7 +401,7 @@ impl Service {
 }
 
 impl RequestHandler for Service {
-    fn open(&self, name: String, ttl_ms: u32, peer: Peer) -> Result<(Arc<ServerSession>, Welcome), String> {
+    fn open(&self, name: String, ttl_ms: u32, peer: Peer) -> Result<(Arc<ServerSession>, Welcome), Unheard> {
         let id = SessionId(self.last_session.fetch_add(1, Ordering::Relaxed) + 1);
         let now = self.now_ms();
         let ttl_ms = match ttl_ms {
@@ -490,7 +490,10 @@ impl RequestHandler for Service {
                 let seq = *seq;
                 let reply = match self.break_locks(member, file, *session, *force) {
                     Ok(sessions) => Reply::Broken { seq, sessions },
-                    Err(why) => Reply::Denied { seq, why },
+                    Err(why) => Reply::Denied {
+                        seq,
+                        why: why.to_string(),
+                    },
                 };
                 member.outbox.push(&reply, true);
             }

@@ -10,6 +10,7 @@ use elbow_lock::server::Users;
 use elbow_lock::{Address, Identity};
 
 use crate::size;
+use crate::size::SizeError;
 
 pub(crate) const LOCK_EXAMPLES: &str = "\
 Examples:
@@ -482,23 +483,40 @@ impl From<WhichUsers> for Users {
     }
 }
 
+/// Why the text of an argument is none.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+enum ArgError {
+    #[error(transparent)]
+    Size(#[from] SizeError),
+    #[error("`{0}` is no range; write OFFSET:LENGTH, such as 8192:4096 or 1M:64K")]
+    NoRange(String),
+    #[error("`{0}` has no bytes")]
+    EmptyRange(String),
+    #[error("a request of `{0}` cannot be; write 8K to 16M")]
+    RequestSize(String),
+    #[error("`{0}` is no time; write 500ms, 10s, 5m or 1h")]
+    NoTime(String),
+    #[error("`{0}` is too long")]
+    TooLong(String),
+}
+
 /// `OFFSET:LENGTH`, either with a unit.
-fn range(text: &str) -> Result<Range<u64>, String> {
-    let wrong = || format!("`{text}` is no range; write OFFSET:LENGTH, such as 8192:4096 or 1M:64K");
+fn range(text: &str) -> Result<Range<u64>, ArgError> {
+    let wrong = || ArgError::NoRange(text.to_owned());
     let (offset, length) = text.split_once(':').ok_or_else(wrong)?;
     let (offset, length) = (size::parse_exact(offset)?, size::parse_exact(length)?);
     if length == 0 {
-        return Err(format!("`{text}` has no bytes"));
+        return Err(ArgError::EmptyRange(text.to_owned()));
     }
     offset.checked_add(length).map(|end| offset..end).ok_or_else(wrong)
 }
 
 /// A length that a frame of the protocol can have.
-fn request_size(text: &str) -> Result<u64, String> {
+fn request_size(text: &str) -> Result<u64, ArgError> {
     const LONGEST: u64 = elbow_lock::wire::FRAME_BYTES_MAX as u64;
     match size::parse_exact(text)? {
         bytes @ 8192..=LONGEST => Ok(bytes),
-        _ => Err(format!("a request of `{text}` cannot be; write 8K to 16M")),
+        _ => Err(ArgError::RequestSize(text.to_owned())),
     }
 }
 
@@ -508,7 +526,8 @@ fn at_least_one() -> impl TypedValueParser<Value = usize> {
 }
 
 /// A time with its unit.
-fn milliseconds(text: &str) -> Result<u32, String> {
+fn milliseconds(text: &str) -> Result<u32, ArgError> {
+    let no_time = || ArgError::NoTime(text.to_owned());
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
     let each = match unit {
@@ -516,12 +535,12 @@ fn milliseconds(text: &str) -> Result<u32, String> {
         "s" => 1_000,
         "m" => 60_000,
         "h" => 3_600_000,
-        _ => return Err(format!("`{text}` is no time; write 500ms, 10s, 5m or 1h")),
+        _ => return Err(no_time()),
     };
-    let number: u32 = number
-        .parse()
-        .map_err(|_| format!("`{text}` is no time; write 500ms, 10s, 5m or 1h"))?;
-    number.checked_mul(each).ok_or_else(|| format!("`{text}` is too long"))
+    let number: u32 = number.parse().map_err(|_| no_time())?;
+    number
+        .checked_mul(each)
+        .ok_or_else(|| ArgError::TooLong(text.to_owned()))
 }
 
 #[cfg(test)]
