@@ -32,7 +32,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::{Access, DirEntry, Handle, Identity, Kind, Nature, RenameMode, Result, Space, Stat, Storage, Time};
+use crate::{Access, DirEntry, FileType, Handle, Identity, Nature, RenameMode, Result, Space, Stat, Storage, Time};
 
 pub use counting::Counting;
 pub use delaying::Delaying;
@@ -237,7 +237,7 @@ operations! {
     /// [`Storage::symlink`]
     Symlink: symlink(target: &OsStr, dir: &Handle, name: &OsStr) -> () = dir.named(name).and(target);
     /// [`Storage::mknod`]
-    Mknod: mknod(dir: &Handle, name: &OsStr, kind: Kind, mode: u32, rdev: u64) -> () = dir.named(name);
+    Mknod: mknod(dir: &Handle, name: &OsStr, kind: FileType, mode: u32, rdev: u64) -> () = dir.named(name);
     /// [`Storage::link`]
     Link: link(dir: &Handle, name: &OsStr, new_dir: &Handle, new_name: &OsStr) -> ()
         = dir.named(name).and(new_name).within(new_dir);

@@ -32,7 +32,7 @@ pub use handle::{Errno, Handle, Result};
 pub use lock::{try_lock, unlock};
 pub use nature::{Identity, Nature};
 pub use real::RealStorage;
-pub use stat::{DirEntry, Kind, Protection, Space, Stat, Time};
+pub use stat::{DirEntry, FileType, Protection, Space, Stat, Time};
 pub use storage::{Access, RenameMode, Storage};
 pub use written::check_written;
 pub use zero::{ZeroSupport, Zeroed, zero, zero_at, zero_in, zero_ranges, zero_ranges_in};

@@ -24,14 +24,14 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{
-    AtFlags, FallocateFlags, FileType, Gid, Mode, OFlags, RawDir, RenameFlags, SeekFrom, Statx, StatxAttributes,
-    StatxFlags, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, Uid, XattrFlags,
+    AtFlags, FallocateFlags, Gid, Mode, OFlags, RawDir, RenameFlags, SeekFrom, Statx, StatxAttributes, StatxFlags,
+    Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, Uid, XattrFlags,
 };
 use rustix::io::retry_on_intr;
 
 use crate::stat::regular;
 use crate::{
-    Access, DirEntry, Errno, Handle, Identity, Kind, Nature, Protection, RenameMode, Result, Space, Stat, Storage,
+    Access, DirEntry, Errno, FileType, Handle, Identity, Nature, Protection, RenameMode, Result, Space, Stat, Storage,
     Time, lock, nature,
 };
 
@@ -110,15 +110,15 @@ impl Storage for RealStorage {
         retry_on_intr(|| rustix::fs::symlinkat(target, dir, name))
     }
 
-    fn mknod(&self, dir: &Handle, name: &OsStr, kind: Kind, mode: u32, rdev: u64) -> Result<()> {
+    fn mknod(&self, dir: &Handle, name: &OsStr, kind: FileType, mode: u32, rdev: u64) -> Result<()> {
         let name = component(name)?;
         let file_type = match kind {
-            Kind::File => FileType::RegularFile,
-            Kind::Fifo => FileType::Fifo,
-            Kind::Socket => FileType::Socket,
-            Kind::CharDevice => FileType::CharacterDevice,
-            Kind::BlockDevice => FileType::BlockDevice,
-            Kind::Dir | Kind::Symlink => return Err(Errno::INVAL),
+            FileType::File => rustix::fs::FileType::RegularFile,
+            FileType::Fifo => rustix::fs::FileType::Fifo,
+            FileType::Socket => rustix::fs::FileType::Socket,
+            FileType::CharDevice => rustix::fs::FileType::CharacterDevice,
+            FileType::BlockDevice => rustix::fs::FileType::BlockDevice,
+            FileType::Dir | FileType::Symlink => return Err(Errno::INVAL),
         };
         retry_on_intr(|| rustix::fs::mknodat(dir, name, file_type, mode_of(mode), rdev))
     }
@@ -397,7 +397,7 @@ fn open_at(dir: &Handle, name: &OsStr, flags: OFlags, mode: u32) -> Result<Owned
 fn open_regular(dir: &Handle, name: &OsStr, flags: OFlags) -> Result<OwnedFd> {
     let object = open_at(dir, name, OFlags::PATH, 0)?;
     match kind_held(object.as_fd())? {
-        Kind::Symlink => return Err(Errno::LOOP),
+        FileType::Symlink => return Err(Errno::LOOP),
         kind => regular(kind)?,
     }
     let flags = flags | OFlags::CLOEXEC;
@@ -405,10 +405,10 @@ fn open_regular(dir: &Handle, name: &OsStr, flags: OFlags) -> Result<OwnedFd> {
 }
 
 /// The kind of an open object, which never changes: the server is not asked again.
-fn kind_held(fd: BorrowedFd<'_>) -> Result<Kind> {
+fn kind_held(fd: BorrowedFd<'_>) -> Result<FileType> {
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
     let found = retry_on_intr(|| rustix::fs::statx(fd, "", flags, StatxFlags::TYPE))?;
-    kind_of(FileType::from_raw_mode(found.stx_mode.into())).ok_or(Errno::IO)
+    kind_of(rustix::fs::FileType::from_raw_mode(found.stx_mode.into())).ok_or(Errno::IO)
 }
 
 /// An open directory, once more, for reading.
@@ -489,16 +489,16 @@ fn timestamps(atime: Option<Time>, mtime: Option<Time>) -> Result<Timestamps> {
     })
 }
 
-fn kind_of(file_type: FileType) -> Option<Kind> {
+fn kind_of(file_type: rustix::fs::FileType) -> Option<FileType> {
     match file_type {
-        FileType::RegularFile => Some(Kind::File),
-        FileType::Directory => Some(Kind::Dir),
-        FileType::Symlink => Some(Kind::Symlink),
-        FileType::Fifo => Some(Kind::Fifo),
-        FileType::Socket => Some(Kind::Socket),
-        FileType::CharacterDevice => Some(Kind::CharDevice),
-        FileType::BlockDevice => Some(Kind::BlockDevice),
-        FileType::Unknown => None,
+        rustix::fs::FileType::RegularFile => Some(FileType::File),
+        rustix::fs::FileType::Directory => Some(FileType::Dir),
+        rustix::fs::FileType::Symlink => Some(FileType::Symlink),
+        rustix::fs::FileType::Fifo => Some(FileType::Fifo),
+        rustix::fs::FileType::Socket => Some(FileType::Socket),
+        rustix::fs::FileType::CharacterDevice => Some(FileType::CharDevice),
+        rustix::fs::FileType::BlockDevice => Some(FileType::BlockDevice),
+        rustix::fs::FileType::Unknown => None,
     }
 }
 
@@ -511,7 +511,7 @@ fn look(call: impl Fn(AtFlags, StatxFlags) -> Result<Statx>) -> Result<Stat> {
     };
     let mode = u32::from(found.stx_mode);
     Ok(Stat {
-        kind: kind_of(FileType::from_raw_mode(mode)).ok_or(Errno::IO)?,
+        kind: kind_of(rustix::fs::FileType::from_raw_mode(mode)).ok_or(Errno::IO)?,
         mode: mode & 0o7777,
         uid: found.stx_uid,
         gid: found.stx_gid,

@@ -4,9 +4,9 @@ use std::ffi::OsString;
 
 use crate::{Errno, Result};
 
-/// The kind of a file system object.
+/// The type of a file system object, as inode(7) has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Kind {
+pub enum FileType {
     /// A regular file.
     File,
     /// A directory.
@@ -36,7 +36,7 @@ pub struct Time {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stat {
     /// What it is.
-    pub kind: Kind,
+    pub kind: FileType,
     /// Permission bits with set-user-id, set-group-id and sticky: `mode & 0o7777`.
     pub mode: u32,
     /// Owner.
@@ -83,7 +83,7 @@ pub struct DirEntry {
     /// The name, never `.` or `..`.
     pub name: OsString,
     /// What the directory says it is; `None` where the file system does not say.
-    pub kind: Option<Kind>,
+    pub kind: Option<FileType>,
     /// Inode number as the directory gives it.
     pub ino: u64,
 }
@@ -108,11 +108,11 @@ pub struct Space {
 }
 
 /// Refuses what is no regular file, with the errno that says what it is.
-pub(crate) fn regular(kind: Kind) -> Result<()> {
+pub(crate) fn regular(kind: FileType) -> Result<()> {
     match kind {
-        Kind::File => Ok(()),
-        Kind::Dir => Err(Errno::ISDIR),
-        Kind::Fifo | Kind::Socket => Err(Errno::SPIPE),
-        Kind::Symlink | Kind::CharDevice | Kind::BlockDevice => Err(Errno::NODEV),
+        FileType::File => Ok(()),
+        FileType::Dir => Err(Errno::ISDIR),
+        FileType::Fifo | FileType::Socket => Err(Errno::SPIPE),
+        FileType::Symlink | FileType::CharDevice | FileType::BlockDevice => Err(Errno::NODEV),
     }
 }

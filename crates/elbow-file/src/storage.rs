@@ -8,7 +8,7 @@ use std::ffi::{OsStr, OsString};
 use std::io::IoSlice;
 
 use crate::handle::{Handle, Result};
-use crate::stat::{DirEntry, Kind, Space, Stat, Time};
+use crate::stat::{DirEntry, FileType, Space, Stat, Time};
 use crate::{Identity, Nature};
 
 /// How a file is opened.
@@ -57,7 +57,7 @@ pub trait Storage: Send + Sync {
     /// Creates a symbolic link.
     fn symlink(&self, target: &OsStr, dir: &Handle, name: &OsStr) -> Result<()>;
     /// Creates a pipe, socket, device node or empty regular file.
-    fn mknod(&self, dir: &Handle, name: &OsStr, kind: Kind, mode: u32, rdev: u64) -> Result<()>;
+    fn mknod(&self, dir: &Handle, name: &OsStr, kind: FileType, mode: u32, rdev: u64) -> Result<()>;
     /// Gives an object one more name.
     fn link(&self, dir: &Handle, name: &OsStr, new_dir: &Handle, new_name: &OsStr) -> Result<()>;
     /// Moves an object to another name.

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use elbow_file::double::{
     Call, Counting, Delaying, Faulty, Gated, Guest, Hook, Interposed, Operation, Plan, Recording,
 };
-use elbow_file::{Access, Errno, Handle, Kind, RealStorage, RenameMode, Storage};
+use elbow_file::{Access, Errno, FileType, Handle, RealStorage, RenameMode, Storage};
 use tempfile::TempDir;
 
 fn bench<H: Hook>(hook: H) -> (TempDir, Handle, Interposed<H>) {
@@ -53,7 +53,7 @@ fn call_everything(storage: &dyn Storage, root: &Handle) -> elbow_file::Result<(
     storage.sync_all(root)?;
     storage.symlink(n("to"), &dir, n("s"))?;
     storage.readlink(&dir, n("s"))?;
-    storage.mknod(&dir, n("p"), Kind::Fifo, 0o600, 0)?;
+    storage.mknod(&dir, n("p"), FileType::Fifo, 0o600, 0)?;
     storage.link(&dir, n("f"), root, n("g"))?;
     storage.rename(root, n("g"), root, n("h"), RenameMode::Replace)?;
     let stat = storage.stat(root, n("h"))?;

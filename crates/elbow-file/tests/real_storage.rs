@@ -10,7 +10,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, symlink};
 use std::path::PathBuf;
 
-use elbow_file::{Access, Errno, Handle, Kind, RealStorage, RenameMode, Storage, Time};
+use elbow_file::{Access, Errno, FileType, Handle, RealStorage, RenameMode, Storage, Time};
 use tempfile::TempDir;
 
 /// A directory of its own, and the storage opened on it.
@@ -61,8 +61,8 @@ fn a_root_has_to_be_a_directory() {
 fn only_regular_files_are_opened_and_nothing_is_waited_for() {
     let bench = Bench::new();
     let mknod = |name, kind| RealStorage.mknod(&bench.root, n(name), kind, 0o666, 0).unwrap();
-    mknod("pipe", Kind::Fifo);
-    mknod("socket", Kind::Socket);
+    mknod("pipe", FileType::Fifo);
+    mknod("socket", FileType::Socket);
     fs::create_dir(bench.path("directory")).unwrap();
     symlink("file", bench.path("link")).unwrap();
     bench.file("file", b"content");
@@ -152,7 +152,7 @@ fn names_that_would_walk_are_refused() {
     assert!(bench.path("target").exists());
     assert_eq!(
         RealStorage.stat(&inner, n(".")).unwrap().kind,
-        Kind::Dir,
+        FileType::Dir,
         "the directory itself has a name"
     );
 }
@@ -234,7 +234,10 @@ fn symbolic_links_are_never_followed() {
     let before = fs::metadata(bench.path("target")).unwrap();
 
     assert_eq!(RealStorage.readlink(&bench.root, n("link")).unwrap(), "target");
-    assert_eq!(RealStorage.stat(&bench.root, n("link")).unwrap().kind, Kind::Symlink);
+    assert_eq!(
+        RealStorage.stat(&bench.root, n("link")).unwrap().kind,
+        FileType::Symlink
+    );
     assert_eq!(
         RealStorage.open(&bench.root, n("link"), Access::Read).unwrap_err(),
         Errno::LOOP
@@ -255,7 +258,10 @@ fn symbolic_links_are_never_followed() {
     RealStorage
         .link(&bench.root, n("link"), &bench.root, n("link2"))
         .unwrap();
-    assert_eq!(RealStorage.stat(&bench.root, n("link2")).unwrap().kind, Kind::Symlink);
+    assert_eq!(
+        RealStorage.stat(&bench.root, n("link2")).unwrap().kind,
+        FileType::Symlink
+    );
 
     let after = fs::metadata(bench.path("target")).unwrap();
     assert_eq!(
@@ -278,15 +284,19 @@ fn long_link_targets_come_back_whole() {
 #[test]
 fn special_files_can_be_made() {
     let bench = Bench::new();
-    RealStorage.mknod(&bench.root, n("pipe"), Kind::Fifo, 0o600, 0).unwrap();
     RealStorage
-        .mknod(&bench.root, n("socket"), Kind::Socket, 0o600, 0)
+        .mknod(&bench.root, n("pipe"), FileType::Fifo, 0o600, 0)
         .unwrap();
-    RealStorage.mknod(&bench.root, n("file"), Kind::File, 0o600, 0).unwrap();
+    RealStorage
+        .mknod(&bench.root, n("socket"), FileType::Socket, 0o600, 0)
+        .unwrap();
+    RealStorage
+        .mknod(&bench.root, n("file"), FileType::File, 0o600, 0)
+        .unwrap();
     assert!(fs::metadata(bench.path("pipe")).unwrap().file_type().is_fifo());
     assert!(fs::metadata(bench.path("socket")).unwrap().file_type().is_socket());
     assert!(fs::metadata(bench.path("file")).unwrap().is_file());
-    let made = RealStorage.mknod(&bench.root, n("d"), Kind::Dir, 0o700, 0);
+    let made = RealStorage.mknod(&bench.root, n("d"), FileType::Dir, 0o700, 0);
     assert_eq!(made.unwrap_err(), Errno::INVAL);
 }
 
@@ -340,7 +350,7 @@ fn attributes_are_those_of_stat() {
     );
     assert_eq!(by_name, by_handle);
     let found = fs::metadata(bench.path("f")).unwrap();
-    assert_eq!(by_name.kind, Kind::File);
+    assert_eq!(by_name.kind, FileType::File);
     assert_eq!(
         (by_name.mode, by_name.uid, by_name.gid),
         (found.mode() & 0o7777, found.uid(), found.gid())
@@ -430,14 +440,14 @@ fn a_list_has_all_names_with_their_kinds() {
     for index in 0..3000 {
         let name = format!("{index:0>200}"); // in all some 600 KB: several times the buffer
         bench.file(&name, b"");
-        expected.insert(OsString::from(name), Kind::File);
+        expected.insert(OsString::from(name), FileType::File);
     }
     RealStorage.mkdir(&bench.root, n("dir"), 0o755).unwrap();
     symlink("x", bench.path("link")).unwrap();
     fs::File::create(bench.dir.path().join(OsStr::from_bytes(b"not utf-8 \xff"))).unwrap();
-    expected.insert("dir".into(), Kind::Dir);
-    expected.insert("link".into(), Kind::Symlink);
-    expected.insert(OsStr::from_bytes(b"not utf-8 \xff").to_owned(), Kind::File);
+    expected.insert("dir".into(), FileType::Dir);
+    expected.insert("link".into(), FileType::Symlink);
+    expected.insert(OsStr::from_bytes(b"not utf-8 \xff").to_owned(), FileType::File);
 
     let listed = RealStorage.list(&bench.root).unwrap();
     assert_eq!(listed.len(), expected.len(), "each name once");

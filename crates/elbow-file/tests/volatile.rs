@@ -7,7 +7,7 @@ use std::io::IoSlice;
 use std::sync::Arc;
 
 use elbow_file::double::{Crash, Volatile};
-use elbow_file::{Access, Errno, Handle, Kind, RealStorage, RenameMode, Storage};
+use elbow_file::{Access, Errno, FileType, Handle, RealStorage, RenameMode, Storage};
 use tempfile::TempDir;
 
 fn n(name: &str) -> &OsStr {
@@ -72,7 +72,7 @@ fn tree(dir: &Handle) -> Vec<String> {
     let mut lines = Vec::new();
     for entry in RealStorage.list(dir).unwrap() {
         let name = entry.name.to_str().unwrap();
-        if RealStorage.stat(dir, &entry.name).unwrap().kind == Kind::Dir {
+        if RealStorage.stat(dir, &entry.name).unwrap().kind == FileType::Dir {
             lines.push(format!("{name}/"));
             let below = tree(&RealStorage.open_dir(dir, &entry.name).unwrap());
             lines.extend(below.iter().map(|line| format!("{name}/{line}")));

@@ -17,7 +17,7 @@ use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
-use elbow_file::{Access, Errno, Handle, Kind, Storage};
+use elbow_file::{Access, Errno, FileType, Handle, Storage};
 use tracing::debug;
 
 use crate::manners::{self, Manner};
@@ -51,7 +51,7 @@ pub enum Ability {
     /// POSIX access control lists.
     Acl,
     /// Symbolic links, pipes, sockets, devices.
-    Node(Kind),
+    Node(FileType),
     /// More than one name for a file.
     Link,
     /// This owner and group.
@@ -244,7 +244,7 @@ fn try_out(storage: &dyn Storage, job: &Handle, ability: &Ability) -> Result<(),
     let attempt = || match ability {
         Ability::Xattr(namespace) => storage.set_xattr(job, subject, &xattr_of(namespace), b"1"),
         Ability::Acl => storage.set_xattr(job, subject, OsStr::new(ACCESS_ACL), &sample_acl()),
-        Ability::Node(Kind::Symlink) => storage.symlink(OsStr::new("missing"), job, &named("symlink")),
+        Ability::Node(FileType::Symlink) => storage.symlink(OsStr::new("missing"), job, &named("symlink")),
         Ability::Node(kind) => storage.mknod(job, &named(&format!("{kind:?}")), *kind, SUBJECT_MODE, NULL_DEVICE),
         Ability::Link => storage.link(job, subject, job, &named("link")),
         Ability::Owner(uid, gid) => storage.chown(job, subject, Some(*uid), Some(*gid)),

@@ -9,7 +9,7 @@ use std::ffi::OsStr;
 use std::sync::Arc;
 
 use elbow_file::double::{Call, Faulty, Interposed, Operation, OwnerRights, Plan};
-use elbow_file::{Errno, Kind, RealStorage};
+use elbow_file::{Errno, FileType, RealStorage};
 
 use crate::inherit_test::disk;
 use crate::model::{ACCESS_ACL, DEFAULT_ACL};
@@ -161,7 +161,12 @@ fn acls_that_a_storage_refuses_are_refused_at_once() {
 
 #[test]
 fn objects_that_a_storage_does_not_have_are_refused_at_once() {
-    for kind in [Kind::Fifo, Kind::Socket, Kind::CharDevice, Kind::BlockDevice] {
+    for kind in [
+        FileType::Fifo,
+        FileType::Socket,
+        FileType::CharDevice,
+        FileType::BlockDevice,
+    ] {
         let bench = Bench::refusing(Errno::PERM, |call| call.operation == Operation::Mknod);
         bench.assert_refused(Errno::PERM, |job| {
             job.insist(|job| job.mknod(me(), Ino::ROOT, n("x"), kind, 0o600, 0x103))

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 
-use elbow_file::{Handle, Kind, Time};
+use elbow_file::{FileType, Handle, Time};
 
 use crate::api::Ino;
 use crate::model::{EntryKey, Fill, Name};
@@ -32,7 +32,7 @@ pub(crate) enum Node {
     File,
     Dir,
     Symlink(OsString),
-    Special(Kind, u64),
+    Special(FileType, u64),
 }
 
 /// What a fill is written to.

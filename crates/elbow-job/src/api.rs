@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 
-use elbow_file::{Errno, Kind, Time};
+use elbow_file::{Errno, FileType, Time};
 
 use crate::abilities::Ability;
 
@@ -23,7 +23,7 @@ pub struct Attr {
     /// The inode number to show: that of the storage for what existed before the job.
     pub visible_ino: u64,
     /// Its type: directory, regular file, symbolic link, ...
-    pub kind: Kind,
+    pub kind: FileType,
     /// `mode & 0o7777`.
     pub mode: u32,
     /// User id of the owner.
@@ -130,7 +130,7 @@ pub struct Listed {
     /// The inode number to show.
     pub visible_ino: u64,
     /// What it is.
-    pub kind: Kind,
+    pub kind: FileType,
     /// The name.
     pub name: OsString,
 }

@@ -12,7 +12,7 @@ use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use elbow_file::{Errno, Kind, RealStorage, RenameMode};
+use elbow_file::{Errno, FileType, RealStorage, RenameMode};
 use elbow_testkit::tree::Tree;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -30,7 +30,7 @@ pub(crate) mod disk;
 #[derive(Clone, Debug)]
 enum Op {
     /// A new object, by somebody with a umask.
-    Make(String, Kind, u32, Caller),
+    Make(String, FileType, u32, Caller),
     Link(String, String),
     Rename(String, String, RenameMode),
     Remove(String),
@@ -111,10 +111,10 @@ fn random_op(rng: &mut StdRng) -> Op {
         RenameMode::Replace
     };
     match rng.random_range(0..16) {
-        0..3 => Op::Make(x, Kind::File, mode & 0o777, caller),
-        3..6 => Op::Make(x, Kind::Dir, mode, caller),
-        6 => Op::Make(x, Kind::Fifo, mode & 0o777, caller),
-        7 => Op::Make(x, Kind::Symlink, 0o777, caller),
+        0..3 => Op::Make(x, FileType::File, mode & 0o777, caller),
+        3..6 => Op::Make(x, FileType::Dir, mode, caller),
+        6 => Op::Make(x, FileType::Fifo, mode & 0o777, caller),
+        7 => Op::Make(x, FileType::Symlink, 0o777, caller),
         8 => Op::Link(x, y),
         9..12 => Op::Rename(x, y, exchange),
         12 => Op::Remove(x),
@@ -153,9 +153,9 @@ fn native(top: &Path, op: &Op) -> Gave {
         Op::Make(x, kind, mode, caller) => {
             let (path, mode) = (at(x), f::Mode::from_raw_mode(*mode));
             as_caller(*caller, || match kind {
-                Kind::Dir => f::mkdir(&path, mode),
-                Kind::Symlink => f::symlink("missing", &path),
-                Kind::Fifo => f::mknodat(f::CWD, &path, f::FileType::Fifo, mode, 0),
+                FileType::Dir => f::mkdir(&path, mode),
+                FileType::Symlink => f::symlink("missing", &path),
+                FileType::Fifo => f::mknodat(f::CWD, &path, f::FileType::Fifo, mode, 0),
                 _ => f::open(&path, f::OFlags::CREATE | f::OFlags::EXCL | f::OFlags::WRONLY, mode).map(drop),
             })
         }
@@ -204,7 +204,7 @@ fn spot<'p>(job: &Job, path: &'p str) -> Result<(Ino, &'p OsStr), Errno> {
             let (dir, above) = spot(job, above)?;
             let found = job.insist(|job| job.lookup(dir, above))?;
             match found.kind {
-                Kind::Dir => Ok((found.ino, OsStr::new(name))),
+                FileType::Dir => Ok((found.ino, OsStr::new(name))),
                 _ => Err(Errno::NOTDIR),
             }
         }
@@ -218,7 +218,7 @@ fn in_job(job: &Job, op: &Op) -> Gave {
     };
     // The kernel refuses these of links before it asks a file system.
     let no_link = |path: &str| match object(path)? {
-        attr if attr.kind == Kind::Symlink => Err(Errno::OPNOTSUPP),
+        attr if attr.kind == FileType::Symlink => Err(Errno::OPNOTSUPP),
         attr => Ok(attr.ino),
     };
     let set = |path: &str, set: SetAttr| {
@@ -232,12 +232,12 @@ fn in_job(job: &Job, op: &Op) -> Gave {
         Op::Make(x, kind, mode, caller) => {
             let (dir, name) = spot(job, x)?;
             let made = job.insist(|job| match kind {
-                Kind::Dir => job.mkdir(*caller, dir, name, *mode),
-                Kind::Symlink => job.symlink(*caller, dir, name, OsStr::new("missing")),
-                Kind::File => job.create(*caller, dir, name, *mode),
+                FileType::Dir => job.mkdir(*caller, dir, name, *mode),
+                FileType::Symlink => job.symlink(*caller, dir, name, OsStr::new("missing")),
+                FileType::File => job.create(*caller, dir, name, *mode),
                 kind => job.mknod(*caller, dir, name, *kind, *mode, 0),
             })?;
-            if *kind == Kind::File {
+            if *kind == FileType::File {
                 job.release(made.ino, true);
             }
             Ok(())
@@ -253,7 +253,7 @@ fn in_job(job: &Job, op: &Op) -> Gave {
         Op::Remove(x) => {
             let (dir, name) = spot(job, x)?;
             match object(x)?.kind {
-                Kind::Dir => job.insist(|job| job.rmdir(dir, name)),
+                FileType::Dir => job.insist(|job| job.rmdir(dir, name)),
                 _ => job.insist(|job| job.unlink(dir, name)),
             }
         }
@@ -445,7 +445,7 @@ fn a_short_lived_acl_leaves_its_mode() {
         gid: 0,
         umask: 0o022,
     };
-    for kind in [Kind::File, Kind::Fifo, Kind::Dir] {
+    for kind in [FileType::File, FileType::Fifo, FileType::Dir] {
         for is_stored in [false, true] {
             let note = format!("{kind:?}, stored before: {is_stored}");
             let mut pair = Pair::new(&std::env::temp_dir(), Publish::default(), note);

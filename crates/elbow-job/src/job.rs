@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use elbow_file::{Errno, Handle, Kind, RenameMode, Space, Storage};
+use elbow_file::{Errno, FileType, Handle, RenameMode, Space, Storage};
 use parking_lot::{Condvar, Mutex};
 
 use crate::api::{Answer, Attr, Caller, Ino, Listed, OpError, SetAttr, SetIds, XattrMode};
@@ -182,7 +182,7 @@ impl Job {
     pub fn create(&self, caller: Caller, parent: Ino, name: &OsStr, mode: u32) -> Answer<Attr> {
         self.operate(|model| {
             let new = NewObject {
-                kind: Kind::File,
+                kind: FileType::File,
                 mode,
                 rdev: 0,
                 target: None,
@@ -197,7 +197,15 @@ impl Job {
     ///
     /// # Errors
     /// As mknod(2).
-    pub fn mknod(&self, caller: Caller, parent: Ino, name: &OsStr, kind: Kind, mode: u32, rdev: u64) -> Answer<Attr> {
+    pub fn mknod(
+        &self,
+        caller: Caller,
+        parent: Ino,
+        name: &OsStr,
+        kind: FileType,
+        mode: u32,
+        rdev: u64,
+    ) -> Answer<Attr> {
         self.new_object(
             caller,
             parent,
@@ -221,7 +229,7 @@ impl Job {
             parent,
             name,
             &NewObject {
-                kind: Kind::Dir,
+                kind: FileType::Dir,
                 mode,
                 rdev: 0,
                 target: None,
@@ -235,7 +243,7 @@ impl Job {
     /// As symlink(2).
     pub fn symlink(&self, caller: Caller, parent: Ino, name: &OsStr, target: &OsStr) -> Answer<Attr> {
         let new = NewObject {
-            kind: Kind::Symlink,
+            kind: FileType::Symlink,
             mode: 0o777,
             rdev: 0,
             target: Some(target),

@@ -6,7 +6,7 @@
 use std::ffi::OsStr;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use elbow_file::{Access, Errno, Handle, Kind, RenameMode, Stat, Storage};
+use elbow_file::{Access, Errno, FileType, Handle, RenameMode, Stat, Storage};
 
 /// A directory and a name in it.
 pub(crate) type Name<'a> = (&'a Handle, &'a OsStr);
@@ -123,9 +123,9 @@ pub(crate) fn are_alike(storage: &dyn Storage, a: Name<'_>, b: Name<'_>) -> Resu
         return Ok(false);
     }
     let contents = match one.kind {
-        Kind::File => have_same_content(storage, a, b),
-        Kind::Symlink => read_links(storage, a, b),
-        Kind::Dir => Ok(false),
+        FileType::File => have_same_content(storage, a, b),
+        FileType::Symlink => read_links(storage, a, b),
+        FileType::Dir => Ok(false),
         _ => Ok(true),
     };
     match contents {

@@ -16,7 +16,7 @@
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
 
-use elbow_file::Kind;
+use elbow_file::FileType;
 
 use crate::abilities::Modes;
 use crate::action::{Action, FillTarget, NewAttrs, Node};
@@ -199,7 +199,7 @@ impl Planner<'_> {
         if let Some(plan) = self.make_ready(ino, key, false) {
             return plan;
         }
-        if self.traits.modes().is_none() && self.inodes.at(ino).kind != Kind::Symlink {
+        if self.traits.modes().is_none() && self.inodes.at(ino).kind != FileType::Symlink {
             // `creation_mode` compares with what the storage gives: it has to be known what the storage cuts. The root
             // tries that.
             self.traits.want_modes();
@@ -428,7 +428,7 @@ impl Planner<'_> {
     /// Before the first attribute of a symbolic link is set: can this storage do that at all?
     fn plan_probe(&mut self, ino: Ino) -> Step {
         let inode = self.inodes.at(ino);
-        if inode.kind != Kind::Symlink || !inode.dirty.any() {
+        if inode.kind != FileType::Symlink || !inode.dirty.any() {
             return None;
         }
         match self.traits.link_attributes() {
@@ -506,7 +506,7 @@ impl Planner<'_> {
         if dirty.owner {
             attrs.owner = Some((inode.uid, inode.gid));
         }
-        let has_mode = inode.kind != Kind::Symlink;
+        let has_mode = inode.kind != FileType::Symlink;
         // These take set-id bits and file capabilities away, whether the job still wants them or not.
         let takes_rights = attrs.owner.is_some() || fill.changes_file();
         let mut keys = inode.dirty_xattrs.take();
@@ -549,7 +549,7 @@ impl Planner<'_> {
         let inode = self.inodes.at_mut(ino);
         // What we create is ours on the storage, whoever the command was.
         inode.dirty.owner |= (inode.uid, inode.gid) != (uid, gid);
-        if inode.kind == Kind::Symlink {
+        if inode.kind == FileType::Symlink {
             return (SYMLINK_MODE, None);
         }
         // A directory is filled before it gets a mode that keeps us out of it.

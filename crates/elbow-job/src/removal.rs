@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 use std::thread::Scope;
 use std::time::Duration;
 
-use elbow_file::{Errno, Handle, Kind, Storage};
+use elbow_file::{Errno, FileType, Handle, Storage};
 use parking_lot::{Condvar, Mutex};
 
 use crate::absence::gone_is_fine;
@@ -280,7 +280,7 @@ fn enter(storage: &dyn Storage, dir: &Arc<Doomed>) -> Result<Vec<Task>, Errno> {
             // Some file systems do not say in a listing what an entry is.
             None => storage.stat(handle, &entry.name)?.kind,
         };
-        if kind == Kind::Dir {
+        if kind == FileType::Dir {
             tasks.push(Task::Enter(Arc::new(Doomed::below(dir, handle, entry.name))));
         } else {
             names.push(entry.name);

@@ -16,7 +16,7 @@ use std::io::IoSlice;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use elbow_file::{Errno, Handle, Kind, Stat, Storage, Time};
+use elbow_file::{Errno, FileType, Handle, Stat, Storage, Time};
 use parking_lot::Mutex;
 
 use crate::absence::gone_is_none;
@@ -328,9 +328,9 @@ impl Restoration<'_> {
 
     /// What the storage had taken when it was last heard of must be there: a server that went down may have forgotten it.
     fn check_stored(&self) -> Result<(), JobError> {
-        let is_there = |found: Result<Stat, Errno>, kind: Kind, size: u64, path: &Path| match found {
+        let is_there = |found: Result<Stat, Errno>, kind: FileType, size: u64, path: &Path| match found {
             // An attempt before may have made it longer already.
-            Ok(stat) if stat.kind == kind && (kind != Kind::File || stat.size >= size) => Ok(()),
+            Ok(stat) if stat.kind == kind && (kind != FileType::File || stat.size >= size) => Ok(()),
             // Below a directory that has its final mode already.
             Err(Errno::ACCESS) => Ok(()),
             Ok(_) | Err(Errno::NOENT | Errno::NOTDIR) => Err(not_saved(&self.dir.path)(format!(
@@ -351,7 +351,7 @@ impl Restoration<'_> {
         let old = self.saved.stored_patches.iter().map(|(slot, size)| {
             let patch = patches.iter().find(|patch| *patch.slot == **slot);
             let path = patch.map_or(Path::new(slot), |patch| &patch.path);
-            is_there(self.storage.stat(&self.job, slot), Kind::File, *size, path)
+            is_there(self.storage.stat(&self.job, slot), FileType::File, *size, path)
         });
         new.into_iter().chain(old).collect()
     }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use elbow_file::double::{Faulty, Interposed, Operation, Plan};
-use elbow_file::{Errno, Kind, RealStorage, RenameMode, Storage};
+use elbow_file::{Errno, FileType, RealStorage, RenameMode, Storage};
 
 use crate::crash_test::{has_staging, recovered, seen_by_jobs};
 use crate::lost::may_be_made;
@@ -182,7 +182,7 @@ fn fifo(job: &Job) {
         gid: rustix::process::getegid().as_raw(),
         umask: 0,
     };
-    let made = job.insist(|job| job.mknod(caller, Ino::ROOT, OsStr::new("fifo"), Kind::Fifo, 0o640, 0));
+    let made = job.insist(|job| job.mknod(caller, Ino::ROOT, OsStr::new("fifo"), FileType::Fifo, 0o640, 0));
     made.unwrap();
 }
 
@@ -214,8 +214,8 @@ fn shown(job: &Job) -> Tree {
                 (attr.mtime.seconds, i64::from(attr.mtime.nanoseconds)),
             );
             match attr.kind {
-                Kind::Symlink => line += &job.insist(|job| job.readlink(entry.ino)).unwrap().to_string_lossy(),
-                Kind::File => {
+                FileType::Symlink => line += &job.insist(|job| job.readlink(entry.ino)).unwrap().to_string_lossy(),
+                FileType::File => {
                     let first = firsts.entry(entry.ino).or_insert_with(|| path.clone());
                     let bytes = job.read_blocking(entry.ino, 0, attr.size as usize).unwrap();
                     line += &content_line(first, attr.nlink, &bytes);
@@ -225,7 +225,7 @@ fn shown(job: &Job) -> Tree {
             let keys = job.insist(|job| job.list_xattrs(entry.ino)).unwrap();
             line += &xattr_line(keys);
             out.insert(path.clone(), line);
-            if attr.kind == Kind::Dir {
+            if attr.kind == FileType::Dir {
                 walk(job, entry.ino, &path, out, firsts);
             }
         }
@@ -241,15 +241,15 @@ pub(crate) fn stored(dir: &Path) -> Tree {
     for path in snapshot(dir).into_keys() {
         let (whole, meta) = (dir.join(&path), std::fs::symlink_metadata(dir.join(&path)).unwrap());
         let kind = match meta.file_type() {
-            kind if kind.is_dir() => Kind::Dir,
-            kind if kind.is_symlink() => Kind::Symlink,
-            kind if kind.is_file() => Kind::File,
-            _ => Kind::Fifo,
+            kind if kind.is_dir() => FileType::Dir,
+            kind if kind.is_symlink() => FileType::Symlink,
+            kind if kind.is_file() => FileType::File,
+            _ => FileType::Fifo,
         };
         let mut line = line_of(kind, meta.mode() & 0o7777, (meta.mtime(), meta.mtime_nsec()));
         match kind {
-            Kind::Symlink => line += &std::fs::read_link(&whole).unwrap().to_string_lossy(),
-            Kind::File => {
+            FileType::Symlink => line += &std::fs::read_link(&whole).unwrap().to_string_lossy(),
+            FileType::File => {
                 let first = firsts.entry(meta.ino()).or_insert_with(|| path.clone());
                 line += &content_line(first, meta.nlink() as u32, &std::fs::read(&whole).unwrap());
             }
@@ -265,9 +265,9 @@ pub(crate) fn stored(dir: &Path) -> Tree {
 }
 
 /// Symbolic links have the times at which they were made on the storage, unless they were given others, which are long ago here.
-fn line_of(kind: Kind, mode: u32, mtime: (i64, i64)) -> String {
+fn line_of(kind: FileType, mode: u32, mtime: (i64, i64)) -> String {
     const LONG_AGO: i64 = 100_000;
-    let mtime = Some(mtime).filter(|mtime| kind != Kind::Symlink || mtime.0 < LONG_AGO);
+    let mtime = Some(mtime).filter(|mtime| kind != FileType::Symlink || mtime.0 < LONG_AGO);
     format!("{kind:?} {mode:o} {mtime:?} ")
 }
 

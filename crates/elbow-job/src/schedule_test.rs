@@ -215,9 +215,9 @@ impl InJob<'_> {
         for part in path.split('/') {
             let kind = self.ask(|job| job.getattr(at))?.kind;
             match kind {
-                elbow_file::Kind::Dir => {}
+                elbow_file::FileType::Dir => {}
                 // Every link of the test world dangles.
-                elbow_file::Kind::Symlink => return Err(Errno::NOENT),
+                elbow_file::FileType::Symlink => return Err(Errno::NOENT),
                 _ => return Err(Errno::NOTDIR),
             }
             at = self.ask(|job| job.lookup(at, OsStr::new(part)))?.ino;
@@ -231,8 +231,8 @@ impl InJob<'_> {
             Some((above, name)) => {
                 let ino = self.walk(above)?;
                 match self.ask(|job| job.getattr(ino))?.kind {
-                    elbow_file::Kind::Dir => Ok((ino, OsStr::new(name))),
-                    elbow_file::Kind::Symlink => Err(Errno::NOENT),
+                    elbow_file::FileType::Dir => Ok((ino, OsStr::new(name))),
+                    elbow_file::FileType::Symlink => Err(Errno::NOENT),
                     _ => Err(Errno::NOTDIR),
                 }
             }
@@ -242,7 +242,7 @@ impl InJob<'_> {
     fn file(&self, path: &str) -> Result<Ino, Errno> {
         let ino = self.walk(path)?;
         match self.ask(|job| job.getattr(ino))?.kind {
-            elbow_file::Kind::Symlink => Err(Errno::LOOP),
+            elbow_file::FileType::Symlink => Err(Errno::LOOP),
             _ => Ok(ino),
         }
     }
@@ -250,7 +250,7 @@ impl InJob<'_> {
     fn writable(&self, path: &str) -> Result<Ino, Errno> {
         let ino = self.file(path)?;
         match self.ask(|job| job.getattr(ino))?.kind {
-            elbow_file::Kind::Dir => Err(Errno::ISDIR),
+            elbow_file::FileType::Dir => Err(Errno::ISDIR),
             _ => Ok(ino),
         }
     }
@@ -322,7 +322,7 @@ impl InJob<'_> {
             }
             Op::Chmod(x, mode) => {
                 let ino = self.walk(x)?;
-                if self.ask(|job| job.getattr(ino))?.kind == elbow_file::Kind::Symlink {
+                if self.ask(|job| job.getattr(ino))?.kind == elbow_file::FileType::Symlink {
                     return Err(Errno::OPNOTSUPP);
                 }
                 self.ask(|job| {

@@ -3,7 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::sync::Arc;
 
-use elbow_file::{Errno, Handle, Kind, Storage};
+use elbow_file::{Errno, FileType, Handle, Storage};
 
 use crate::found::{
     Found, Stage, command_of, error, find_record, lock_manifest, look_at, read_journal, read_why, waits,
@@ -234,7 +234,7 @@ impl Look<'_> {
         let mut dirs = vec![dir.clone()];
         while let Some(dir) = dirs.pop() {
             for entry in self.storage.list(&dir)? {
-                if self.count_one(&dir, &entry.name, shown)? == Kind::Dir {
+                if self.count_one(&dir, &entry.name, shown)? == FileType::Dir {
                     dirs.push(self.storage.open_dir(&dir, &entry.name)?);
                 }
             }
@@ -242,11 +242,11 @@ impl Look<'_> {
         Ok(())
     }
 
-    fn count_one(&self, dir: &Handle, name: &OsStr, shown: &mut Left) -> Result<Kind, Errno> {
+    fn count_one(&self, dir: &Handle, name: &OsStr, shown: &mut Left) -> Result<FileType, Errno> {
         const BLOCK_BYTES: u64 = 512;
         let stat = self.storage.stat(dir, name)?;
         shown.objects += 1;
-        if stat.kind == Kind::File {
+        if stat.kind == FileType::File {
             // What was written a moment ago may have no blocks yet.
             let stored = if stat.blocks == 0 {
                 stat.size

@@ -12,7 +12,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use elbow_file::{Errno, Handle, Kind, Storage};
+use elbow_file::{Errno, FileType, Handle, Storage};
 
 use crate::commit::{Tree, put_times_back, remove_part};
 use crate::found::{THREADS, error, report_of};
@@ -166,7 +166,7 @@ fn list(tree: &Tree<'_>, path: &Path) -> Result<Listed, Errno> {
                 id: id.to_owned(),
                 name: entry.name,
             });
-        } else if entry.kind.is_none_or(|kind| kind == Kind::Dir) {
+        } else if entry.kind.is_none_or(|kind| kind == FileType::Dir) {
             listed.dirs.push(path.join(entry.name));
         }
     }

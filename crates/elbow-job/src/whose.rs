@@ -12,7 +12,7 @@
 use std::cell::OnceCell;
 use std::ffi::OsStr;
 
-use elbow_file::{Errno, Handle, Kind, Stat, Storage};
+use elbow_file::{Errno, FileType, Handle, Stat, Storage};
 
 use crate::clock::clock;
 use crate::staging::{is_probe_name, new_probe_name};
@@ -165,7 +165,7 @@ impl<'a> Whose<'a> {
             return;
         };
         let is_old = (clock().seconds - found.mtime.seconds).abs() > PROBE_SECONDS_MAX;
-        let is_ours = is_probe_name(name) && found.kind == Kind::File && found.size == 0;
+        let is_ours = is_probe_name(name) && found.kind == FileType::File && found.size == 0;
         if is_ours && is_old && self.ours().is_ok_and(|ours| ours.uid == found.uid) {
             let _ = self.storage.unlink(self.root, name);
         }

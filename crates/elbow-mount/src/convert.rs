@@ -2,9 +2,9 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use elbow_file::{Errno, Kind, Time};
+use elbow_file::{Errno, FileType, Time};
 use elbow_job::{Attr, SetTime};
-use fuser::{FileAttr, FileType, INodeNo, TimeOrNow};
+use fuser::{FileAttr, INodeNo, TimeOrNow};
 
 /// Preferred size of reads and writes, as stat(2) shows it: what one FUSE request carries.
 const BLOCK_BYTES: u32 = 128 << 10;
@@ -14,26 +14,26 @@ pub(crate) fn errno(errno: Errno) -> fuser::Errno {
     fuser::Errno::from_i32(errno.raw_os_error())
 }
 
-pub(crate) fn file_type(kind: Kind) -> FileType {
+pub(crate) fn file_type(kind: FileType) -> fuser::FileType {
     match kind {
-        Kind::File => FileType::RegularFile,
-        Kind::Dir => FileType::Directory,
-        Kind::Symlink => FileType::Symlink,
-        Kind::Fifo => FileType::NamedPipe,
-        Kind::Socket => FileType::Socket,
-        Kind::CharDevice => FileType::CharDevice,
-        Kind::BlockDevice => FileType::BlockDevice,
+        FileType::File => fuser::FileType::RegularFile,
+        FileType::Dir => fuser::FileType::Directory,
+        FileType::Symlink => fuser::FileType::Symlink,
+        FileType::Fifo => fuser::FileType::NamedPipe,
+        FileType::Socket => fuser::FileType::Socket,
+        FileType::CharDevice => fuser::FileType::CharDevice,
+        FileType::BlockDevice => fuser::FileType::BlockDevice,
     }
 }
 
 /// The kind in the `S_IFMT` bits of a mode, as mknod(2) takes it; 0 means a regular file.
-pub(crate) fn kind_of_mode(mode: u32) -> Option<Kind> {
+pub(crate) fn kind_of_mode(mode: u32) -> Option<FileType> {
     match mode & libc::S_IFMT {
-        0 | libc::S_IFREG => Some(Kind::File),
-        libc::S_IFIFO => Some(Kind::Fifo),
-        libc::S_IFSOCK => Some(Kind::Socket),
-        libc::S_IFCHR => Some(Kind::CharDevice),
-        libc::S_IFBLK => Some(Kind::BlockDevice),
+        0 | libc::S_IFREG => Some(FileType::File),
+        libc::S_IFIFO => Some(FileType::Fifo),
+        libc::S_IFSOCK => Some(FileType::Socket),
+        libc::S_IFCHR => Some(FileType::CharDevice),
+        libc::S_IFBLK => Some(FileType::BlockDevice),
         _ => None,
     }
 }
@@ -69,7 +69,7 @@ pub(crate) fn no_entry() -> FileAttr {
         mtime: UNIX_EPOCH,
         ctime: UNIX_EPOCH,
         crtime: UNIX_EPOCH,
-        kind: FileType::RegularFile,
+        kind: fuser::FileType::RegularFile,
         perm: 0,
         nlink: 0,
         uid: 0,
@@ -161,8 +161,8 @@ mod tests {
 
     #[test]
     fn the_kind_of_an_unknown_mode_is_refused() {
-        assert_eq!(kind_of_mode(0o644), Some(Kind::File));
-        assert_eq!(kind_of_mode(libc::S_IFIFO | 0o600), Some(Kind::Fifo));
+        assert_eq!(kind_of_mode(0o644), Some(FileType::File));
+        assert_eq!(kind_of_mode(libc::S_IFIFO | 0o600), Some(FileType::Fifo));
         assert_eq!(kind_of_mode(libc::S_IFDIR | 0o755), None);
     }
 }

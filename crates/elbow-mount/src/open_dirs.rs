@@ -8,7 +8,7 @@ use std::ffi::OsStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use elbow_file::Kind;
+use elbow_file::FileType;
 use elbow_job::{Ino, Listed};
 use parking_lot::Mutex;
 
@@ -38,9 +38,9 @@ impl<'a> Item<'a> {
         }
     }
 
-    pub(crate) fn kind(self) -> Kind {
+    pub(crate) fn kind(self) -> FileType {
         match self {
-            Item::Dot(..) => Kind::Dir,
+            Item::Dot(..) => FileType::Dir,
             Item::Name(listed) => listed.kind,
         }
     }
@@ -89,7 +89,7 @@ mod tests {
         let listed = |name: &str| Listed {
             ino: Ino(9),
             visible_ino: 9,
-            kind: Kind::File,
+            kind: FileType::File,
             name: name.into(),
         };
         Snapshot {

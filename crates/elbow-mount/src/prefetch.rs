@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use elbow_file::{Errno, Kind};
+use elbow_file::{Errno, FileType};
 use elbow_job::{Fetch, Ino, OpError};
 use parking_lot::Mutex;
 
@@ -80,7 +80,7 @@ impl FrontCore {
 
     fn files_of(&self, dir: Ino) -> Option<Vec<Numbered>> {
         let names = self.job.list(dir).ok().filter(|names| names.len() <= NAMES_MAX)?;
-        let files = names.into_iter().filter(|name| name.kind == Kind::File);
+        let files = names.into_iter().filter(|name| name.kind == FileType::File);
         Some(files.map(|file| (file.ino, file.visible_ino)).collect())
     }
 

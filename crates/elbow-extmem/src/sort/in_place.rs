@@ -13,7 +13,7 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use elbow_file::{Access, Errno, Handle, Kind, Storage, try_lock};
+use elbow_file::{Access, Errno, FileType, Handle, Storage, try_lock};
 use parking_lot::Mutex;
 
 use super::engine::{Engine, FileSource};
@@ -166,7 +166,7 @@ fn open_input(storage: &dyn Storage, target: &SortTarget) -> Result<Handle> {
     let stat = storage
         .stat(&target.dir, &target.name)
         .map_err(failed("looking at", &target.path))?;
-    if stat.kind != Kind::File {
+    if stat.kind != FileType::File {
         return Err(SortError::NotAFile(target.path.clone()));
     }
     let opened = storage.open(&target.dir, &target.name, Access::ReadWrite);

@@ -4,7 +4,7 @@ use std::any::Any;
 use std::ffi::OsStr;
 
 use super::{Call, Hook, Operation};
-use crate::{Access, Errno, Handle, Kind, Nature, RealStorage, RenameMode, Result, Stat, Storage};
+use crate::{Access, Errno, FileType, Handle, Nature, RealStorage, RenameMode, Result, Stat, Storage};
 
 const GROUP: u32 = 0o070;
 const OTHERS_READ: u32 = 0o004;
@@ -119,7 +119,7 @@ fn check_rename(call: &Call<'_>) -> Result<()> {
     }
     // Its `..` changes.
     let is_elsewhere = RealStorage.stat_handle(call.handle)?.ino != RealStorage.stat_handle(to)?.ino;
-    match is_elsewhere && moved.kind == Kind::Dir && Guest::is_hosts(&moved) {
+    match is_elsewhere && moved.kind == FileType::Dir && Guest::is_hosts(&moved) {
         true => allowed(moved.mode, OTHERS_WRITE),
         false => Ok(()),
     }

@@ -1,7 +1,7 @@
 //! A storage on which directories stay where they are.
 
 use super::{Call, Hook, Operation};
-use crate::{Errno, Handle, Kind, RealStorage, RenameMode, Result, Storage};
+use crate::{Errno, FileType, Handle, RealStorage, RenameMode, Result, Storage};
 
 /// Refuses to rename directories with EXDEV, as overlayfs does those of a lower layer. What is below a name that begins like the prefix is of
 /// today, and can be renamed.
@@ -15,7 +15,7 @@ impl LowerDirs {
     fn is_lower(&self, dir: &Handle, name: &std::ffi::OsStr) -> bool {
         let call = Call::on(Operation::Stat, dir).named(name);
         let is_hidden = |name: &std::ffi::OsStr| name.as_encoded_bytes().starts_with(self.hidden.as_bytes());
-        !call.path().iter().any(is_hidden) && RealStorage.stat(dir, name).is_ok_and(|stat| stat.kind == Kind::Dir)
+        !call.path().iter().any(is_hidden) && RealStorage.stat(dir, name).is_ok_and(|stat| stat.kind == FileType::Dir)
     }
 }
 

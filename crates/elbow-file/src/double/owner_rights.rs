@@ -1,7 +1,7 @@
 //! A storage on which root has the rights of an owner, no more.
 
 use super::{Call, Hook, Operation};
-use crate::{Access, Errno, Handle, Kind, RealStorage, Result, Stat, Storage};
+use crate::{Access, Errno, FileType, Handle, RealStorage, Result, Stat, Storage};
 
 const OWNER_READ: u32 = 0o400;
 const OWNER_WRITE: u32 = 0o200;
@@ -61,7 +61,7 @@ fn subject(call: &Call<'_>) -> Option<Stat> {
 
 fn check_file(call: &Call<'_>, needed: u32) -> Result<()> {
     match subject(call) {
-        Some(stat) if stat.kind == Kind::File => check(stat.mode, needed),
+        Some(stat) if stat.kind == FileType::File => check(stat.mode, needed),
         _ => Ok(()),
     }
 }

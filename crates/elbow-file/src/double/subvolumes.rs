@@ -5,7 +5,7 @@ use std::ffi::OsStr;
 use std::path::Path;
 
 use super::{Call, Hook, Operation};
-use crate::{Errno, Handle, Kind, RealStorage, RenameMode, Result, Stat, Storage};
+use crate::{Errno, FileType, Handle, RealStorage, RenameMode, Result, Stat, Storage};
 
 /// Directories of the mode that this has (with others) are the roots of subvolumes: each has a device number of its own, as all below it has,
 /// and nothing is renamed or linked from one to another (EXDEV). The root of one goes anywhere, and nothing takes its name from it (ENOTEMPTY).
@@ -17,7 +17,7 @@ impl Subvolumes {
     pub const MODE: u32 = 0o5000;
 
     fn is_root(stat: &Stat) -> bool {
-        stat.kind == Kind::Dir && stat.mode & Self::MODE == Self::MODE
+        stat.kind == FileType::Dir && stat.mode & Self::MODE == Self::MODE
     }
 
     fn has_root(dir: &Handle, name: &OsStr) -> bool {
@@ -60,7 +60,7 @@ impl Subvolumes {
         let path = |(dir, name): (&Handle, &OsStr)| Call::on(Operation::Stat, dir).named(name).path();
         let (old, new) = (RealStorage.stat(from.0, from.1), RealStorage.stat(to.0, to.1));
         let (Ok(old), new) = (old, new.ok()) else { return true };
-        let is_dir = |stat: &Stat| stat.kind == Kind::Dir;
+        let is_dir = |stat: &Stat| stat.kind == FileType::Dir;
         match (call.mode, new) {
             (None, new) => new.is_some() || is_dir(&old),
             (Some(RenameMode::NoReplace), Some(_)) | (Some(RenameMode::Exchange), None) => true,

@@ -31,7 +31,9 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use crate::{Access, DirEntry, Errno, Handle, Identity, Kind, Nature, RenameMode, Result, Space, Stat, Storage, Time};
+use crate::{
+    Access, DirEntry, Errno, FileType, Handle, Identity, Nature, RenameMode, Result, Space, Stat, Storage, Time,
+};
 
 pub use image::{Crash, Image};
 
@@ -197,7 +199,7 @@ impl State {
     fn meet(&mut self, stat: &Stat) -> Node {
         let node = Node {
             number: self.met,
-            is_dir: stat.kind == Kind::Dir,
+            is_dir: stat.kind == FileType::Dir,
         };
         self.met += 1;
         self.nodes.insert((stat.dev, stat.ino), node);
@@ -215,8 +217,8 @@ impl State {
                 node: Some(node),
             }]));
             match stat.kind {
-                Kind::Dir => self.adopt(below, &below.open_dir(dir, &name)?, node)?,
-                Kind::File => self.adopt_content(below, &below.open(dir, &name, Access::Read)?, node, stat.size)?,
+                FileType::Dir => self.adopt(below, &below.open_dir(dir, &name)?, node)?,
+                FileType::File => self.adopt_content(below, &below.open(dir, &name, Access::Read)?, node, stat.size)?,
                 _ => return Err(Errno::OPNOTSUPP),
             }
             self.history.push(Event::Mtime(node, stat.mtime));
@@ -301,7 +303,7 @@ impl Storage for Volatile {
         Err(Errno::OPNOTSUPP)
     }
 
-    fn mknod(&self, _: &Handle, _: &OsStr, _: Kind, _: u32, _: u64) -> Result<()> {
+    fn mknod(&self, _: &Handle, _: &OsStr, _: FileType, _: u32, _: u64) -> Result<()> {
         Err(Errno::OPNOTSUPP)
     }
 

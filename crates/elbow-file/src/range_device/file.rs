@@ -17,7 +17,7 @@ use rustix::io::retry_on_intr;
 
 use super::places::{first_aligned_fit, free_targets};
 use super::{Completion, Done, RangeDevice, RangeError, Request, Shape, Ticket};
-use crate::{Errno, Handle, Kind, RealStorage, Storage};
+use crate::{Errno, FileType, Handle, RealStorage, Storage};
 
 /// A file or block device as a range device. Requests are carried out as they are submitted, by ordinary reads and writes; a barrier
 /// and a flush are both fsync(2), since nothing less orders what lies in a page cache.
@@ -55,7 +55,7 @@ impl FileDevice {
         let fd = retry_on_intr(|| rustix::fs::open(path, flags, Mode::empty()))?;
         let file = Handle::new(fd);
         let kind = RealStorage.stat_handle(&file)?.kind;
-        if !matches!(kind, Kind::File | Kind::BlockDevice) || sector_bytes == 0 {
+        if !matches!(kind, FileType::File | FileType::BlockDevice) || sector_bytes == 0 {
             return Err(Errno::INVAL);
         }
         let bytes = rustix::fs::seek(&file, SeekFrom::End(0))?;

@@ -351,7 +351,7 @@ impl<'a> Apply<'a> {
         let removed = record.expected.iter().filter(|(_, expected)| is_removed(expected));
         let opened: BTreeSet<&Path> = set.chain(removed.map(|(path, _)| path)).map(PathBuf::as_path).collect();
         let mode_of = |expected: &Expected<Was>| match expected {
-            Expected::Same(was) if was.seen.kind == elbow_file::Kind::Dir => Some(was.mode),
+            Expected::Same(was) if was.seen.kind == elbow_file::FileType::Dir => Some(was.mode),
             _ => None,
         };
         let expected = record.expected.iter();
@@ -472,7 +472,7 @@ impl<'a> Apply<'a> {
     /// Gives the owner of a directory all rights in it; `false`: it has them already, or it is no directory.
     pub(super) fn open_mode(&self, dir: &Handle, name: &OsStr) -> Result<bool, Errno> {
         let now = self.storage().stat(dir, name)?;
-        if now.kind != elbow_file::Kind::Dir || now.mode & OWNER_ALL == OWNER_ALL {
+        if now.kind != elbow_file::FileType::Dir || now.mode & OWNER_ALL == OWNER_ALL {
             return Ok(false);
         }
         self.storage().chmod(dir, name, now.mode | OWNER_ALL)?;
@@ -836,7 +836,7 @@ impl<'a> Apply<'a> {
         if stat.mode == mode {
             return Ok(());
         }
-        if stat.mode & !SET_ID != mode & !SET_ID || stat.kind != elbow_file::Kind::File {
+        if stat.mode & !SET_ID != mode & !SET_ID || stat.kind != elbow_file::FileType::File {
             return Err(refused.into());
         }
         if stat.size > 0 {

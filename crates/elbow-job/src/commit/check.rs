@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
-use elbow_file::{Errno, Kind, Stat, Time};
+use elbow_file::{Errno, FileType, Stat, Time};
 
 use super::failure::failure;
 use super::record::{Expected, Record, Was};
@@ -39,7 +39,7 @@ trait Known {
 impl Known for Stat {
     fn difference(&self, now: &Stat) -> Option<&'static str> {
         differs(self.kind, (self.size, self.mtime), now)
-            .or((now.kind != Kind::Dir && now.ctime != self.ctime).then_some(REPLACED))
+            .or((now.kind != FileType::Dir && now.ctime != self.ctime).then_some(REPLACED))
     }
 }
 
@@ -47,16 +47,16 @@ impl Known for Was {
     fn difference(&self, now: &Stat) -> Option<&'static str> {
         let seen = &self.seen;
         let set = now.mode != self.mode || (now.uid, now.gid) != self.owner;
-        differs(seen.kind, (seen.size, seen.mtime), now).or((now.kind != Kind::Dir && set).then_some(REPLACED))
+        differs(seen.kind, (seen.size, seen.mtime), now).or((now.kind != FileType::Dir && set).then_some(REPLACED))
     }
 }
 
 const REPLACED: &str = "it was replaced, or its attributes or links were changed";
 
-fn differs(kind: Kind, (size, mtime): (u64, Time), now: &Stat) -> Option<&'static str> {
+fn differs(kind: FileType, (size, mtime): (u64, Time), now: &Stat) -> Option<&'static str> {
     if now.kind != kind {
         Some("it is something else now")
-    } else if now.kind != Kind::Dir && (now.size != size || now.mtime != mtime) {
+    } else if now.kind != FileType::Dir && (now.size != size || now.mtime != mtime) {
         Some("it was written to")
     } else {
         None

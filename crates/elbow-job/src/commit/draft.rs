@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use elbow_file::Kind;
+use elbow_file::FileType;
 
 use super::check::remembered;
 use super::record::{Attributes, Before, Departure, Patch, Placement, PlacementSource, Record, Replaced, Seen, Slot};
@@ -327,7 +327,7 @@ impl Draft<'_> {
     }
 
     fn attributes(&mut self, ino: Ino, inode: &Inode, path: PathBuf) {
-        if !is_changed(inode) || inode.kind == Kind::Symlink && self.model.traits.has_no_link_attributes() {
+        if !is_changed(inode) || inode.kind == FileType::Symlink && self.model.traits.has_no_link_attributes() {
             return;
         }
         self.before
@@ -349,7 +349,7 @@ impl Draft<'_> {
         let before = NewAttrs {
             owner: seen.filter(|_| dirty.owner).map(|seen| (seen.uid, seen.gid)),
             // A write takes set-id bits away.
-            mode: seen.filter(|_| inode.kind != Kind::Symlink).map(|seen| seen.mode),
+            mode: seen.filter(|_| inode.kind != FileType::Symlink).map(|seen| seen.mode),
             xattrs: Vec::new(),
             times: seen.map(|seen| (seen.atime, seen.mtime)),
         };

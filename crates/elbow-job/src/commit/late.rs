@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
-use elbow_file::{Errno, Handle, Kind, Stat};
+use elbow_file::{Errno, FileType, Handle, Stat};
 use parking_lot::Mutex;
 
 use super::apply::{ADDED_TO, Apply};
@@ -43,7 +43,7 @@ impl Immovable<'_, '_> {
                     return Ok(());
                 };
                 let (there, slot) = self.apply.slot(&dir, &departure.slot)?;
-                let is_it = |now: Stat| now.kind == Kind::Dir && departure.seen.is_some_and(|seen| seen.is(&now));
+                let is_it = |now: Stat| now.kind == FileType::Dir && departure.seen.is_some_and(|seen| seen.is(&now));
                 if self.apply.look(&there, slot)?.is_none() && self.apply.look(&dir, &name)?.is_some_and(is_it) {
                     self.apply.immovable.lock().insert(departure.path.clone());
                 }
@@ -71,7 +71,7 @@ impl Immovable<'_, '_> {
 
     pub(super) fn check_names(&self, departure: &Departure) -> StepResult {
         // Anything else can be renamed wherever directories cannot; if not, there is another reason, and who comes later would not find it.
-        if departure.seen.is_some_and(|seen| seen.kind != Kind::Dir) {
+        if departure.seen.is_some_and(|seen| seen.kind != FileType::Dir) {
             return Err(Errno::XDEV.into());
         }
         let is_known = self.apply.has_only_known_names(departure, &departure.path)?;

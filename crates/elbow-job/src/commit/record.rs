@@ -10,7 +10,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-use elbow_file::{Kind, Stat, Time};
+use elbow_file::{FileType, Stat, Time};
 use elbow_ranges::RangeSet;
 use elbow_ranges::encoding::{DecodeError, Reader, Writer, open_sealed, seal};
 
@@ -27,7 +27,7 @@ const FIRST_WITH_RESERVED: u16 = 4;
 /// What an old object was like when the job saw it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Seen {
-    pub(super) kind: Kind,
+    pub(super) kind: FileType,
     pub(super) size: u64,
     pub(super) mtime: Time,
     ino: u64,
@@ -47,7 +47,7 @@ impl Seen {
     /// some network file systems make up. A directory changes while the job stages in it, so of one only the kind counts.
     pub(crate) fn is_still(&self, now: &Stat) -> bool {
         let same = self.size == now.size && self.mtime == now.mtime;
-        self.kind == now.kind && (same || self.kind == Kind::Dir)
+        self.kind == now.kind && (same || self.kind == FileType::Dir)
     }
 
     /// It is this very object, on a storage whose inode numbers last.
@@ -400,18 +400,21 @@ fn take_pairs(from: &mut Reader<'_>) -> Result<BTreeMap<PathBuf, PathBuf>, Decod
     Ok(pairs.into_iter().collect())
 }
 
-pub(super) const KINDS: [Kind; 7] = [
-    Kind::File,
-    Kind::Dir,
-    Kind::Symlink,
-    Kind::Fifo,
-    Kind::Socket,
-    Kind::CharDevice,
-    Kind::BlockDevice,
+pub(super) const FILE_TYPES: [FileType; 7] = [
+    FileType::File,
+    FileType::Dir,
+    FileType::Symlink,
+    FileType::Fifo,
+    FileType::Socket,
+    FileType::CharDevice,
+    FileType::BlockDevice,
 ];
 
 fn put_seen(out: &mut Writer, seen: &Seen) {
-    out.u8(KINDS.iter().position(|kind| *kind == seen.kind).unwrap_or_default() as u8);
+    out.u8(FILE_TYPES
+        .iter()
+        .position(|kind| *kind == seen.kind)
+        .unwrap_or_default() as u8);
     out.varint(seen.size);
     put_time(out, seen.mtime);
     out.varint(seen.ino);
@@ -419,7 +422,7 @@ fn put_seen(out: &mut Writer, seen: &Seen) {
 
 fn take_seen(from: &mut Reader<'_>) -> Result<Seen, DecodeError> {
     let at = from.offset();
-    let kind = KINDS.get(usize::from(from.u8()?)).copied();
+    let kind = FILE_TYPES.get(usize::from(from.u8()?)).copied();
     Ok(Seen {
         kind: kind.ok_or(DecodeError::BadValue {
             at,
@@ -596,7 +599,7 @@ mod tests {
     #[test]
     fn what_must_still_be_so_is_read_as_it_was_written() {
         let seen = Seen {
-            kind: Kind::File,
+            kind: FileType::File,
             size: 7,
             mtime: Time::default(),
             ino: 99,

@@ -17,7 +17,7 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::sync::Arc;
 
-use elbow_file::{Errno, Handle, Kind};
+use elbow_file::{Errno, FileType, Handle};
 
 use super::draft;
 use super::record::Record;
@@ -495,7 +495,7 @@ impl<'a> Placing<'a> {
     }
 
     fn attributes(&self, ino: Ino, inode: &Inode, at: &EntryKey, is_made: bool) -> NewAttrs {
-        let is_link = inode.kind == Kind::Symlink;
+        let is_link = inode.kind == FileType::Symlink;
         // They are not its own there, but those of what it points to.
         if is_link && self.model.traits.has_no_link_attributes() {
             return NewAttrs::default();

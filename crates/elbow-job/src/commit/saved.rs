@@ -21,12 +21,12 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use elbow_file::Kind;
+use elbow_file::FileType;
 use elbow_ranges::encoding::{DecodeError, Reader, Writer, open_sealed, seal};
 
 use rustix::fs::{Mode, OFlags};
 
-use super::record::{KINDS, Record, put_all, put_attrs, put_option, take_all, take_attrs, take_name, take_option};
+use super::record::{FILE_TYPES, Record, put_all, put_attrs, put_option, take_all, take_attrs, take_name, take_option};
 use crate::action::{NewAttrs, Node};
 use crate::clock::clock;
 use crate::job_files::{BIRTH_LOOKS, BIRTH_PAUSE};
@@ -109,7 +109,7 @@ pub(crate) struct Object {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Stored {
     pub(crate) at: Position,
-    pub(crate) kind: Kind,
+    pub(crate) kind: FileType,
     /// The least size that a file has.
     pub(crate) size: u64,
 }
@@ -571,14 +571,14 @@ impl Saved {
     }
 }
 
-fn put_kind(out: &mut Writer, kind: Kind) {
-    out.u8(KINDS.iter().position(|known| *known == kind).unwrap_or_default() as u8);
+fn put_kind(out: &mut Writer, kind: FileType) {
+    out.u8(FILE_TYPES.iter().position(|known| *known == kind).unwrap_or_default() as u8);
 }
 
-fn take_kind(from: &mut Reader<'_>) -> Result<Kind, DecodeError> {
+fn take_kind(from: &mut Reader<'_>) -> Result<FileType, DecodeError> {
     let at = from.offset();
     let what = "a kind of object that there is not";
-    KINDS
+    FILE_TYPES
         .get(usize::from(from.u8()?))
         .copied()
         .ok_or(DecodeError::BadValue { at, what })
@@ -638,8 +638,8 @@ fn take_node(from: &mut Reader<'_>) -> Result<Node, DecodeError> {
         0 => Node::File,
         1 => Node::Dir,
         2 => Node::Symlink(OsString::from_vec(from.bytes()?.to_vec())),
-        3 => match KINDS.get(usize::from(from.u8()?)).copied() {
-            Some(kind @ (Kind::Fifo | Kind::Socket | Kind::CharDevice | Kind::BlockDevice)) => {
+        3 => match FILE_TYPES.get(usize::from(from.u8()?)).copied() {
+            Some(kind @ (FileType::Fifo | FileType::Socket | FileType::CharDevice | FileType::BlockDevice)) => {
                 Node::Special(kind, from.varint()?)
             }
             _ => return Err(unknown),

@@ -18,7 +18,7 @@ use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
-use elbow_file::{Errno, Handle, Kind, Stat, Storage, Time};
+use elbow_file::{Errno, FileType, Handle, Stat, Storage, Time};
 
 use super::failure::{Failure, failure};
 use super::record::{Attributes, Record};
@@ -179,7 +179,7 @@ impl<'a> Server<'a> {
         let Some(stat) = gone_is_none(self.storage().stat(&dir, &name))? else {
             return Ok(());
         };
-        if !self.is_others(&stat) || stat.kind == Kind::Symlink || stat.mtime == mtime {
+        if !self.is_others(&stat) || stat.kind == FileType::Symlink || stat.mtime == mtime {
             return Ok(());
         }
         match self

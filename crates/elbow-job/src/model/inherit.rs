@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::sync::Arc;
 
-use elbow_file::{Kind, Stat};
+use elbow_file::{FileType, Stat};
 
 use super::mode::SETGID;
 use super::xattrs::{ACCESS_ACL, DEFAULT_ACL, apply_mode, inherited_acl, inherited_mode};
@@ -66,5 +66,5 @@ impl Inherited {
 
 /// The group that a directory gives by set-group-id.
 pub(super) fn group_given(stat: &Stat) -> Option<u32> {
-    (stat.kind == Kind::Dir && stat.mode & SETGID != 0).then_some(stat.gid)
+    (stat.kind == FileType::Dir && stat.mode & SETGID != 0).then_some(stat.gid)
 }

@@ -2,7 +2,7 @@
 
 use std::ffi::{OsStr, OsString};
 
-use elbow_file::{Errno, Kind, RenameMode, Time};
+use elbow_file::{Errno, FileType, RenameMode, Time};
 
 use super::inherit::Inheritance;
 use super::{Body, Dir, Inode, Model, Work};
@@ -15,7 +15,7 @@ const TARGET_MAX_BYTES: usize = 4096;
 
 /// What a new object is.
 pub(crate) struct NewObject<'a> {
-    pub(crate) kind: Kind,
+    pub(crate) kind: FileType,
     pub(crate) mode: u32,
     pub(crate) rdev: u64,
     pub(crate) target: Option<&'a OsStr>,
@@ -79,7 +79,7 @@ impl Model {
         if new.target.is_some_and(|target| target.len() >= TARGET_MAX_BYTES) {
             return Err(Errno::NAMETOOLONG.into());
         }
-        if !matches!(new.kind, Kind::File | Kind::Dir) {
+        if !matches!(new.kind, FileType::File | FileType::Dir) {
             self.traits.able(&Ability::Node(new.kind))?;
         }
         let mut inode = new_inode(caller, &self.inodes.at(parent).inheritance(), new, self.now);
@@ -278,15 +278,15 @@ impl Model {
 
 /// A new object in a directory that gives this to it.
 fn new_inode(caller: Caller, gives: &Inheritance, new: &NewObject<'_>, now: Time) -> Inode {
-    let is_dir = new.kind == Kind::Dir;
+    let is_dir = new.kind == FileType::Dir;
     // A default ACL takes the place of the umask.
     let umask = if gives.default_acl.is_some() { 0 } else { caller.umask };
     let inherited = gives.inherited(new.mode & 0o7777 & !umask, is_dir);
-    let is_link = new.kind == Kind::Symlink;
+    let is_link = new.kind == FileType::Symlink;
     let body = match new.kind {
-        Kind::Dir => Body::Dir(Box::new(Dir::empty(inherited.default_acl.clone()))),
-        Kind::File => Body::File(Box::default()),
-        Kind::Symlink => Body::Symlink(new.target.map(OsString::from)),
+        FileType::Dir => Body::Dir(Box::new(Dir::empty(inherited.default_acl.clone()))),
+        FileType::File => Body::File(Box::default()),
+        FileType::Symlink => Body::Symlink(new.target.map(OsString::from)),
         _ => Body::Special,
     };
     let mut inode = Inode::new(new.kind, body, now);

@@ -10,7 +10,7 @@ use clap::{Args, ValueEnum, ValueHint};
 use elbow_disk::trace::{Format, Record, Trace};
 use elbow_disk::{Controller, Drive, Figures, Ps, Report, Served, replay};
 
-use super::table::{Cell, Kind, Table};
+use super::table::{Cell, ColumnType, Table};
 use crate::say::answer;
 
 pub(crate) const EXAMPLES: &str = "\
@@ -124,7 +124,7 @@ fn open(path: &Path) -> Result<Box<dyn Read>> {
 
 /// The file with a row for each request.
 fn table(path: &Path) -> Result<Table> {
-    use Kind::{Letter, MaybeMilliseconds, Milliseconds, Whole};
+    use ColumnType::{Letter, MaybeMilliseconds, Milliseconds, Whole};
     Table::create(
         path,
         &[

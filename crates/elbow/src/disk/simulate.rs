@@ -15,7 +15,7 @@ use elbow_disk::workload::{
 use elbow_disk::{Drive, Ps};
 use serde_json::{Value, json};
 
-use super::table::{Cell, Kind, Table};
+use super::table::{Cell, ColumnType, Table};
 use crate::say::answer;
 
 pub(crate) const EXAMPLES: &str = "\
@@ -193,7 +193,7 @@ fn overhead(text: &str) -> Result<Ps, String> {
 
 /// The file with a row for each request.
 fn table(path: &Path) -> Result<Table> {
-    use Kind::{Letter, Milliseconds, Whole};
+    use ColumnType::{Letter, Milliseconds, Whole};
     Table::create(
         path,
         &[

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-pub(super) use cell::{Cell, Kind};
+pub(super) use cell::{Cell, ColumnType};
 
 /// A file that is being written.
 pub(super) struct Table {
@@ -31,7 +31,7 @@ enum Format {
 
 impl Table {
     /// Creates the file, for rows of these columns.
-    pub(super) fn create(path: &Path, columns: &[(&str, Kind)]) -> Result<Self> {
+    pub(super) fn create(path: &Path, columns: &[(&str, ColumnType)]) -> Result<Self> {
         let to = Format::of(path, columns)?;
         Ok(Self {
             path: path.to_owned(),
@@ -67,7 +67,7 @@ impl Table {
 impl Format {
     /// That of a file of this name, which is created; one that this program cannot write is not.
     #[allow(clippy::disallowed_methods, reason = "a report beside the simulation")]
-    fn of(path: &Path, columns: &[(&str, Kind)]) -> Result<Self> {
+    fn of(path: &Path, columns: &[(&str, ColumnType)]) -> Result<Self> {
         let failed = || format!("cannot create {}", path.display());
         let is_parquet = path.extension().is_some_and(|extension| extension == "parquet");
         if is_parquet {
@@ -81,13 +81,13 @@ impl Format {
 
     #[cfg(feature = "parquet")]
     #[allow(clippy::disallowed_methods, reason = "a report beside the simulation")]
-    fn parquet(path: &Path, columns: &[(&str, Kind)]) -> Result<Self> {
+    fn parquet(path: &Path, columns: &[(&str, ColumnType)]) -> Result<Self> {
         let groups = parquet::Groups::new(File::create(path)?, columns)?;
         Ok(Self::Parquet(Box::new(groups)))
     }
 
     #[cfg(not(feature = "parquet"))]
-    fn parquet(_: &Path, _: &[(&str, Kind)]) -> Result<Self> {
+    fn parquet(_: &Path, _: &[(&str, ColumnType)]) -> Result<Self> {
         anyhow::bail!(
             "this elbow was built without Parquet; name a file that ends otherwise for comma-separated rows, or build \
              elbow with `--features parquet`"

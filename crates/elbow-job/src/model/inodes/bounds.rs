@@ -12,7 +12,7 @@
 //! Only numbers of directories count: an overlayfs may show those of its layers for everything else. Other mounts below the directory
 //! are none of this: a job does not begin where there are any.
 
-use elbow_file::{Kind, Stat};
+use elbow_file::{FileType, Stat};
 
 use super::Inodes;
 use crate::api::Ino;
@@ -20,7 +20,7 @@ use crate::api::Ino;
 impl Inodes {
     /// Something was found on the storage.
     pub(crate) fn note_device(&mut self, stat: &Stat) {
-        self.has_bounds |= stat.kind == Kind::Dir && stat.dev != self.home_device;
+        self.has_bounds |= stat.kind == FileType::Dir && stat.dev != self.home_device;
     }
 
     /// The device that a directory is on: of a new one, that of the old one above it. (The job's own is on that of the root.)

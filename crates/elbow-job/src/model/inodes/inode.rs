@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
 use std::sync::Arc;
 
-use elbow_file::{Errno, Handle, Kind, Stat, Time};
+use elbow_file::{Errno, FileType, Handle, Stat, Time};
 
 use crate::api::Ino;
 use crate::closed::OWNER_ALL;
@@ -159,7 +159,7 @@ pub(crate) enum Work {
 /// One object.
 #[derive(Debug)]
 pub(crate) struct Inode {
-    pub(crate) kind: Kind,
+    pub(crate) kind: FileType,
     pub(crate) mode: u32,
     pub(crate) uid: u32,
     pub(crate) gid: u32,
@@ -190,7 +190,7 @@ pub(crate) struct Inode {
 
 impl Inode {
     /// A new object without a name.
-    pub(crate) fn new(kind: Kind, body: Body, now: Time) -> Self {
+    pub(crate) fn new(kind: FileType, body: Body, now: Time) -> Self {
         Self {
             kind,
             mode: 0,
@@ -221,9 +221,9 @@ impl Inode {
     /// An object that the storage has, with the attributes that it gave.
     pub(crate) fn of_stat(stat: &Stat) -> Self {
         let body = match stat.kind {
-            Kind::Dir => Body::Dir(Box::default()),
-            Kind::File => Body::File(Box::new(Content::of_old(stat.size))),
-            Kind::Symlink => Body::Symlink(None),
+            FileType::Dir => Body::Dir(Box::default()),
+            FileType::File => Body::File(Box::new(Content::of_old(stat.size))),
+            FileType::Symlink => Body::Symlink(None),
             _ => Body::Special,
         };
         Self {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
 use std::sync::Arc;
 
-use elbow_file::{DirEntry, Errno, Handle, Kind, Stat};
+use elbow_file::{DirEntry, Errno, FileType, Handle, Stat};
 
 use super::{Body, EntryKey, Inode, Inodes, Old};
 use crate::api::Ino;
@@ -92,7 +92,7 @@ impl Inodes {
 
     fn install_entry(&mut self, parent: Ino, found: &FoundEntry) {
         let key = EntryKey::new(parent, &found.entry.name);
-        let several = found.stat.filter(|stat| stat.kind != Kind::Dir && stat.nlink > 1);
+        let several = found.stat.filter(|stat| stat.kind != FileType::Dir && stat.nlink > 1);
         found.stat.iter().for_each(|stat| self.note_device(stat));
         let known = several.and_then(|stat| self.linked.get(&(stat.dev, stat.ino)).copied());
         let ino = known.unwrap_or_else(|| {
@@ -173,7 +173,7 @@ impl Inodes {
 fn unknown(entry: &DirEntry) -> Inode {
     let time = elbow_file::Time::default();
     Inode::of_stat(&Stat {
-        kind: entry.kind.unwrap_or(Kind::File),
+        kind: entry.kind.unwrap_or(FileType::File),
         mode: 0,
         uid: 0,
         gid: 0,

@@ -24,7 +24,7 @@ use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
 use std::path::PathBuf;
 
-use elbow_file::{Errno, Handle, Kind, Protection, Stat};
+use elbow_file::{Errno, FileType, Handle, Protection, Stat};
 
 use super::config::{LIMBO, Name};
 pub(crate) use super::entry_key::EntryKey;
@@ -384,7 +384,7 @@ impl Inodes {
 
     /// An old symbolic link has new attributes.
     pub(crate) fn changes_old_links(&self) -> bool {
-        let is_changed = |inode: &Inode| inode.kind == Kind::Symlink && inode.is_old() && inode.dirty.any();
+        let is_changed = |inode: &Inode| inode.kind == FileType::Symlink && inode.is_old() && inode.dirty.any();
         self.all().any(|(_, inode)| is_changed(inode))
     }
 

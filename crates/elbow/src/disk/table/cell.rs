@@ -4,7 +4,7 @@ use elbow_disk::Ps;
 
 /// What a column holds.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::disk) enum Kind {
+pub(in crate::disk) enum ColumnType {
     Whole,
     Milliseconds,
     /// Not of every row.

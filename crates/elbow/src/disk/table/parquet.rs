@@ -12,7 +12,7 @@ use parquet::file::properties::WriterProperties;
 use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::parser::parse_message_type;
 
-use super::cell::{Cell, Kind};
+use super::cell::{Cell, ColumnType};
 
 /// Rows of a group of a Parquet file.
 const GROUP_ROWS: usize = 65_536;
@@ -33,21 +33,21 @@ enum Column {
 }
 
 impl Groups {
-    pub(super) fn new(file: File, columns: &[(&str, Kind)]) -> Result<Self> {
-        let field = |(name, kind): &(&str, Kind)| match kind {
-            Kind::Whole => format!("REQUIRED INT64 {name};"),
-            Kind::Milliseconds => format!("REQUIRED DOUBLE {name};"),
-            Kind::MaybeMilliseconds => format!("OPTIONAL DOUBLE {name};"),
-            Kind::Letter => format!("REQUIRED BYTE_ARRAY {name} (UTF8);"),
+    pub(super) fn new(file: File, columns: &[(&str, ColumnType)]) -> Result<Self> {
+        let field = |(name, kind): &(&str, ColumnType)| match kind {
+            ColumnType::Whole => format!("REQUIRED INT64 {name};"),
+            ColumnType::Milliseconds => format!("REQUIRED DOUBLE {name};"),
+            ColumnType::MaybeMilliseconds => format!("OPTIONAL DOUBLE {name};"),
+            ColumnType::Letter => format!("REQUIRED BYTE_ARRAY {name} (UTF8);"),
         };
         let fields: String = columns.iter().map(field).collect();
         let schema = parse_message_type(&format!("message requests {{ {fields} }}"))?;
         let to = SerializedFileWriter::new(file, Arc::new(schema), Arc::new(WriterProperties::builder().build()))?;
-        let column = |(_, kind): &(&str, Kind)| match kind {
-            Kind::Whole => Column::Whole(Vec::new()),
-            Kind::Milliseconds => Column::Milliseconds(Vec::new()),
-            Kind::MaybeMilliseconds => Column::MaybeMilliseconds(Vec::new(), Vec::new()),
-            Kind::Letter => Column::Letters(Vec::new()),
+        let column = |(_, kind): &(&str, ColumnType)| match kind {
+            ColumnType::Whole => Column::Whole(Vec::new()),
+            ColumnType::Milliseconds => Column::Milliseconds(Vec::new()),
+            ColumnType::MaybeMilliseconds => Column::MaybeMilliseconds(Vec::new(), Vec::new()),
+            ColumnType::Letter => Column::Letters(Vec::new()),
         };
         Ok(Self {
             to,
