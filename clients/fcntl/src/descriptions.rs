@@ -19,7 +19,7 @@ use std::sync::Arc;
 use elbow_lock::{Blocker, FileName, LockError, LockMode, Owner, Reply};
 
 use crate::errno::{Errno, say};
-use crate::file::{self, Inode, Target};
+use crate::file::{self, Inode, LockTarget};
 use crate::locks::{self, Wish};
 use crate::process::{self, Description, Process};
 use crate::range::{Asked, DESCRIPTION_OWNER, TO_END};
@@ -30,7 +30,7 @@ use crate::{connect, descriptors, losses, reader};
 const FLOCK: &[u8] = b"//flock";
 
 /// Opens a session for the description of `witness`.
-pub(crate) fn open(witness: c_int, target: &Target) -> Result<Description, LockError> {
+pub(crate) fn open(witness: c_int, target: &LockTarget) -> Result<Description, LockError> {
     let mut random = [0; 8];
     getrandom::fill(&mut random).map_err(|error| LockError::Unreachable {
         address: elbow_lock::Address::Tcp("the system's random numbers".to_owned()),
@@ -46,7 +46,7 @@ pub(crate) fn open(witness: c_int, target: &Target) -> Result<Description, LockE
 }
 
 /// What a call needs of a description.
-struct Place {
+struct DescriptionSession {
     session: Arc<Session>,
     /// A file that was renamed while it is held keeps the name that its locks have at the service.
     name: FileName,
@@ -57,13 +57,13 @@ struct Place {
 }
 
 /// Why a step did not succeed.
-enum Stop {
+enum StepError {
     Refused(Errno),
     Disconnected,
 }
 
 /// flock(2).
-pub(crate) fn flock(fd: c_int, target: &Target, mode: Option<LockMode>, waits: bool) -> Result<(), Errno> {
+pub(crate) fn flock(fd: c_int, target: &LockTarget, mode: Option<LockMode>, waits: bool) -> Result<(), Errno> {
     if target.mode & libc::O_PATH != 0 {
         return Err(Errno(libc::EBADF));
     }
@@ -74,19 +74,19 @@ pub(crate) fn flock(fd: c_int, target: &Target, mode: Option<LockMode>, waits: b
         let is_held = place.flock == mode && !place.is_shared;
         let outcome = match is_held {
             true if place.session.is_good() => return Ok(()),
-            true => Err(Stop::Disconnected),
+            true => Err(StepError::Disconnected),
             false => convert(&place, mode, waits),
         };
         match outcome {
             Ok(()) => return Ok(()),
-            Err(Stop::Refused(errno)) => return Err(errno),
-            Err(Stop::Disconnected) => losses::lost(&place.session),
+            Err(StepError::Refused(errno)) => return Err(errno),
+            Err(StepError::Disconnected) => losses::lost(&place.session),
         }
     }
 }
 
 /// The kernel too gives up the old lock before it asks for the new one, and does not get it back.
-fn convert(place: &Place, mode: Option<LockMode>, waits: bool) -> Result<(), Stop> {
+fn convert(place: &DescriptionSession, mode: Option<LockMode>, waits: bool) -> Result<(), StepError> {
     let may_hold = place.flock.is_some() || place.is_shared;
     let steps = [(mode.is_none() || may_hold).then_some(None), mode.map(Some)];
     steps.into_iter().flatten().try_for_each(|mode| {
@@ -101,7 +101,7 @@ fn convert(place: &Place, mode: Option<LockMode>, waits: bool) -> Result<(), Sto
 }
 
 /// `F_OFD_SETLK` and `F_OFD_SETLKW`.
-pub(crate) fn set(fd: c_int, target: &Target, asked: Asked, waits: bool) -> Result<(), Errno> {
+pub(crate) fn set(fd: c_int, target: &LockTarget, asked: Asked, waits: bool) -> Result<(), Errno> {
     locks::check_mode(target, asked.mode)?;
     loop {
         let Some(place) = place(fd, target, asked.mode.is_none())? else {
@@ -114,14 +114,14 @@ pub(crate) fn set(fd: c_int, target: &Target, asked: Asked, waits: bool) -> Resu
         });
         match outcome {
             Ok(()) => return Ok(()),
-            Err(Stop::Refused(errno)) => return Err(errno),
-            Err(Stop::Disconnected) => losses::lost(&place.session),
+            Err(StepError::Refused(errno)) => return Err(errno),
+            Err(StepError::Disconnected) => losses::lost(&place.session),
         }
     }
 }
 
 /// `F_OFD_GETLK`: the lock in the way.
-pub(crate) fn get(fd: c_int, target: &Target, asked: Asked) -> Result<Option<Blocker>, Errno> {
+pub(crate) fn get(fd: c_int, target: &LockTarget, asked: Asked) -> Result<Option<Blocker>, Errno> {
     loop {
         let Some(place) = place(fd, target, false)? else {
             return Ok(None);
@@ -135,22 +135,22 @@ pub(crate) fn get(fd: c_int, target: &Target, asked: Asked) -> Result<Option<Blo
 
 /// Locks by what the file is called. An unlock is for what it was called, too.
 fn set_by_name(
-    place: &Place,
+    place: &DescriptionSession,
     name: impl Fn(&FileName) -> Result<FileName, Errno>,
     asked: Asked,
     waits: bool,
-) -> Result<(), Stop> {
+) -> Result<(), StepError> {
     let former = place.former.as_ref().filter(|_| asked.mode.is_none());
     [Some(&place.name), former]
         .into_iter()
         .flatten()
         .try_for_each(|called| {
-            let name = name(called).map_err(Stop::Refused)?;
+            let name = name(called).map_err(StepError::Refused)?;
             ask(place, &name, asked, waits)
         })
 }
 
-fn ask(place: &Place, name: &FileName, asked: Asked, waits: bool) -> Result<(), Stop> {
+fn ask(place: &DescriptionSession, name: &FileName, asked: Asked, waits: bool) -> Result<(), StepError> {
     let wish = Wish {
         owner: place.owner,
         asked,
@@ -160,15 +160,15 @@ fn ask(place: &Place, name: &FileName, asked: Asked, waits: bool) -> Result<(), 
         return match place.session.ask(|id| locks::request(id, name, &wish), waits) {
             Ok(Reply::Granted { .. }) => Ok(()),
             Ok(Reply::Refused { why, .. }) if locks::is_worth_waiting(&why) => continue,
-            Ok(Reply::Refused { why, .. }) => Err(Stop::Refused(Errno(errno_of(&why)))),
-            Ok(_) => Err(Stop::Refused(Errno(libc::ENOLCK))),
-            Err(Disconnected(_)) => Err(Stop::Disconnected),
+            Ok(Reply::Refused { why, .. }) => Err(StepError::Refused(Errno(errno_of(&why)))),
+            Ok(_) => Err(StepError::Refused(Errno(libc::ENOLCK))),
+            Err(Disconnected(_)) => Err(StepError::Disconnected),
         };
     }
 }
 
 /// Remembers what was granted, unless the session has ended since.
-fn change(place: &Place, remember: impl FnOnce(&mut Description)) -> Result<(), Stop> {
+fn change(place: &DescriptionSession, remember: impl FnOnce(&mut Description)) -> Result<(), StepError> {
     let mut process = process::lock();
     let ours = |description: &&mut Description| Arc::ptr_eq(&description.session, &place.session);
     match process.descriptions.iter_mut().find(ours) {
@@ -176,14 +176,14 @@ fn change(place: &Place, remember: impl FnOnce(&mut Description)) -> Result<(), 
             remember(description);
             Ok(())
         }
-        Some(_) => Err(Stop::Disconnected),
+        Some(_) => Err(StepError::Disconnected),
         // Closed by another thread, and the lock with it.
-        None => Err(Stop::Refused(Errno(libc::EBADF))),
+        None => Err(StepError::Refused(Errno(libc::EBADF))),
     }
 }
 
 /// The session of a descriptor's description; a new one if there is none, or nothing for a mere unlock.
-fn place(fd: c_int, target: &Target, is_unlock: bool) -> Result<Option<Place>, Errno> {
+fn place(fd: c_int, target: &LockTarget, is_unlock: bool) -> Result<Option<DescriptionSession>, Errno> {
     let place = connect::with_service(|process| {
         let index = match find(process, fd, target.inode) {
             Ok(Some(index)) => index,
@@ -206,7 +206,7 @@ fn place(fd: c_int, target: &Target, is_unlock: bool) -> Result<Option<Place>, E
             let former = std::mem::replace(&mut description.name, target.name.clone());
             description.former = Some(former).filter(|_| description.is_shared);
         }
-        Ok(Ok(Some(Place {
+        Ok(Ok(Some(DescriptionSession {
             session: Arc::clone(&description.session),
             name: description.name.clone(),
             former: description.former.clone(),
@@ -305,7 +305,7 @@ fn end(description: &Description) {
     // Where no other process has it, waits until the service knows: whoever is told of the close finds the file free.
     let is_read = description.session.broken().is_none() && reader::add(&description.session).is_ok();
     if !description.may_be_elsewhere() && is_read {
-        let place = Place {
+        let place = DescriptionSession {
             session: Arc::clone(&description.session),
             name: description.name.clone(),
             former: None,

@@ -9,14 +9,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use elbow_lock::LockMode;
 
 use crate::errno::{Errno, check};
-use crate::file::{self, Target};
+use crate::file::{self, LockTarget};
 use crate::{calls, config, descriptions, descriptors, inherit, libc_calls, locks, memory, process};
 use crate::{losses, range};
 
 /// What is to be done with a call.
 enum Way {
     Libc,
-    Ours(Target),
+    Ours(LockTarget),
     Refused,
 }
 
@@ -54,7 +54,7 @@ fn way(fd: c_int) -> Way {
 }
 
 /// Says, once in a process, that a lock by path is one of several that a file may have.
-fn tell_of_links(target: &Target) {
+fn tell_of_links(target: &LockTarget) {
     static IS_TOLD: AtomicBool = AtomicBool::new(false);
     if target.has_other_names {
         say_once(&IS_TOLD, || {
@@ -98,7 +98,7 @@ fn lock_command(command: c_int) -> Option<(bool, Action)> {
 
 fn fcntl_lock(
     fd: c_int,
-    target: &Target,
+    target: &LockTarget,
     of_description: bool,
     action: Action,
     flock: &mut libc::flock,
@@ -159,7 +159,7 @@ fn any_fcntl(fd: c_int, command: c_int, argument: usize, next: fn(c_int, c_int, 
     }
 }
 
-fn lockf_lock(fd: c_int, target: &Target, command: c_int, length: libc::off_t) -> Result<(), Errno> {
+fn lockf_lock(fd: c_int, target: &LockTarget, command: c_int, length: libc::off_t) -> Result<(), Errno> {
     #[allow(unsafe_code)]
     // SAFETY: numbers.
     let mut flock: libc::flock = unsafe { std::mem::zeroed() };
@@ -178,7 +178,7 @@ fn lockf_lock(fd: c_int, target: &Target, command: c_int, length: libc::off_t) -
     if is_free { Ok(()) } else { Err(Errno(libc::EACCES)) }
 }
 
-fn flock_lock(fd: c_int, target: &Target, operation: c_int) -> Result<(), Errno> {
+fn flock_lock(fd: c_int, target: &LockTarget, operation: c_int) -> Result<(), Errno> {
     let waits = operation & libc::LOCK_NB == 0;
     let mode = match operation & !libc::LOCK_NB {
         libc::LOCK_SH => Some(LockMode::Shared),

@@ -17,7 +17,7 @@ pub(crate) struct Inode {
 
 /// A regular file whose locks go to the service.
 #[derive(Clone, Debug)]
-pub(crate) struct Target {
+pub(crate) struct LockTarget {
     pub(crate) inode: Inode,
     pub(crate) name: FileName,
     /// `O_ACCMODE` and `O_PATH` of the descriptor.
@@ -29,7 +29,7 @@ pub(crate) struct Target {
 const DELETED: &[u8] = b" (deleted)";
 
 /// What a descriptor is open on, if it is a regular file below a prefix that has a name.
-pub(crate) fn target(fd: c_int) -> Option<Target> {
+pub(crate) fn target(fd: c_int) -> Option<LockTarget> {
     look(fd).ok().flatten()
 }
 
@@ -45,7 +45,7 @@ pub(crate) struct Nameless {
 ///
 /// # Errors
 /// Such a file has no name for the service.
-pub(crate) fn look(fd: c_int) -> Result<Option<Target>, Nameless> {
+pub(crate) fn look(fd: c_int) -> Result<Option<LockTarget>, Nameless> {
     let (Some(config), Some(stat)) = (config::get(), status(fd)) else {
         return Ok(None);
     };
@@ -68,7 +68,7 @@ pub(crate) fn look(fd: c_int) -> Result<Option<Target>, Nameless> {
         path: String::from_utf8_lossy(&path).into_owned(),
         source,
     })?;
-    Ok(Some(Target {
+    Ok(Some(LockTarget {
         inode: inode_of(&stat),
         has_other_names: stat.st_nlink > 1 && name.as_bytes() == path,
         name,

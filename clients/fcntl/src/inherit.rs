@@ -18,7 +18,7 @@ use elbow_lock::{Address, Link, Owner};
 
 use crate::connect::SOCKET_NAMES;
 use crate::errno::{Errno, say};
-use crate::file::{self, Inode, Target};
+use crate::file::{self, Inode, LockTarget};
 use crate::process::{self, Description, File, Process};
 use crate::range::TO_END;
 use crate::session::{Session, take};
@@ -162,7 +162,7 @@ fn share_descriptions(process: &mut Process) {
 }
 
 /// Descriptors of files below a prefix.
-fn targets() -> Vec<(c_int, Target)> {
+fn targets() -> Vec<(c_int, LockTarget)> {
     let all = descriptors::all().into_iter();
     all.filter_map(|fd| file::target(fd).map(|target| (fd, target)))
         .collect()
@@ -250,7 +250,7 @@ fn adopt_description(process: &mut Process, socket: c_int, owner: Owner, inode: 
     let named = of_file.iter().position(|(fd, _)| fd.to_string() == witness);
     // Under another number it must be the only one.
     let is_one = || {
-        let same = |(fd, _): &(c_int, Target)| descriptors::is_same_description(*fd, of_file[0].0) == Ok(true);
+        let same = |(fd, _): &(c_int, LockTarget)| descriptors::is_same_description(*fd, of_file[0].0) == Ok(true);
         !of_file.is_empty() && of_file.iter().all(same)
     };
     let Some(index) = named.or_else(|| is_one().then_some(0)) else {

@@ -11,7 +11,7 @@ use elbow_lock::{
 use elbow_ranges::RangeSet;
 
 use crate::errno::Errno;
-use crate::file::{self, Inode, Target};
+use crate::file::{self, Inode, LockTarget};
 use crate::process::{self, File};
 use crate::range::{Asked, TO_END};
 use crate::session::{Disconnected, Session, errno_of};
@@ -29,7 +29,7 @@ pub(crate) struct Wish {
 }
 
 /// Whether a descriptor may have that lock.
-pub(crate) fn check_mode(target: &Target, mode: Option<LockMode>) -> Result<(), Errno> {
+pub(crate) fn check_mode(target: &LockTarget, mode: Option<LockMode>) -> Result<(), Errno> {
     let allowed = match (target.mode, mode) {
         (mode, _) if mode & libc::O_PATH != 0 => false,
         (_, None) | (libc::O_RDWR, _) => true,
@@ -41,7 +41,7 @@ pub(crate) fn check_mode(target: &Target, mode: Option<LockMode>) -> Result<(), 
 }
 
 /// `F_SETLK` and `F_SETLKW`.
-pub(crate) fn set(fd: c_int, target: &Target, asked: Asked, waits: bool) -> Result<(), Errno> {
+pub(crate) fn set(fd: c_int, target: &LockTarget, asked: Asked, waits: bool) -> Result<(), Errno> {
     check_mode(target, asked.mode)?;
     let owner = process::owner();
     let wish = Wish { owner, asked, waits };
@@ -81,7 +81,7 @@ pub(crate) fn is_worth_waiting(why: &Refusal) -> bool {
 }
 
 /// `F_GETLK`: the lock in the way.
-pub(crate) fn get(target: &Target, asked: Asked) -> Result<Option<Blocker>, Errno> {
+pub(crate) fn get(target: &LockTarget, asked: Asked) -> Result<Option<Blocker>, Errno> {
     loop {
         let session = connect::session()?;
         match query(&session, &as_held(target).name, process::owner(), asked) {
@@ -178,12 +178,12 @@ fn refuse_if_lost(mode: Option<LockMode>) -> Result<(), Errno> {
     Ok(())
 }
 
-fn holds_any(target: &Target) -> bool {
+fn holds_any(target: &LockTarget) -> bool {
     process::lock().files.contains_key(&target.inode)
 }
 
 /// A file that was renamed while the process holds locks on it keeps the name that they have at the service.
-fn as_held(target: &Target) -> Target {
+fn as_held(target: &LockTarget) -> LockTarget {
     let mut target = target.clone();
     let process = process::lock();
     if let Some(file) = process.files.get(&target.inode).filter(|file| !file.held.is_empty()) {
@@ -193,7 +193,7 @@ fn as_held(target: &Target) -> Target {
 }
 
 /// From now on a close of the file concerns us.
-fn begin(target: &Target) {
+fn begin(target: &LockTarget) {
     let mut process = process::lock();
     let file = process.files.entry(target.inode).or_insert_with(|| File::new(target));
     if file.held.is_empty() {
@@ -203,7 +203,7 @@ fn begin(target: &Target) {
 }
 
 /// Remembers what was granted; false if the session has ended since.
-fn note(session: &Arc<Session>, target: &Target, asked: &Asked) -> bool {
+fn note(session: &Arc<Session>, target: &LockTarget, asked: &Asked) -> bool {
     let mut process = process::lock();
     if !process.live_session().is_some_and(|ours| Arc::ptr_eq(ours, session)) {
         return false;

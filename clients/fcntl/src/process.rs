@@ -13,7 +13,7 @@ use elbow_ranges::RangeSet;
 
 use crate::descriptors;
 use crate::errno::Errno;
-use crate::file::{Inode, Target};
+use crate::file::{Inode, LockTarget};
 use crate::range::PROCESS_OWNER;
 use crate::session::{Session, take};
 
@@ -44,7 +44,7 @@ pub(crate) struct File {
 }
 
 impl File {
-    pub(crate) fn new(target: &Target) -> Self {
+    pub(crate) fn new(target: &LockTarget) -> Self {
         Self {
             name: target.name.clone(),
             held: RangeSet::new(),
@@ -149,7 +149,7 @@ impl Description {
         self.flock.is_some() || !self.held.is_empty()
     }
 
-    pub(crate) fn over(session: Session, owner: Owner, witness: c_int, target: &Target) -> Self {
+    pub(crate) fn over(session: Session, owner: Owner, witness: c_int, target: &LockTarget) -> Self {
         Self {
             session: Arc::new(session),
             owner,

@@ -30,10 +30,10 @@ pub(crate) struct Session {
     number: LinkNumber,
     /// Other processes may have a copy of the socket: it is read only while an answer is due.
     is_leash: bool,
-    state: Mutex<State>,
+    state: Mutex<SessionState>,
 }
 
-struct State {
+struct SessionState {
     core: ClientCore,
     sleepers: BTreeMap<Call, Arc<Sleeper>>,
     broken: Option<Disconnected>,
@@ -53,7 +53,7 @@ impl Session {
         // Whoever else has used the session was another process, with other numbers.
         let core = ClientCore::new(link.opened(), u64::from(std::process::id()) << 32);
         let number = core.link().expect("a session begins with a link");
-        let state = Mutex::new(State {
+        let state = Mutex::new(SessionState {
             core,
             sleepers: BTreeMap::new(),
             broken: None,
@@ -250,7 +250,7 @@ impl Session {
     }
 }
 
-fn wake(state: &mut State, calls: &[Call]) {
+fn wake(state: &mut SessionState, calls: &[Call]) {
     for call in calls {
         if let Some(sleeper) = state.sleepers.remove(call) {
             sleeper.wake();

@@ -28,7 +28,7 @@ use elbow_ranges::encoding::{Reader, Writer};
 use crate::error::MpiError;
 use crate::files::{Atomic, OpenFile};
 use crate::native::{Native, call};
-use crate::transfer::{Direction, Place, Transfer};
+use crate::transfer::{Direction, Positioning, Transfer};
 use crate::view::Cover;
 
 /// How a collective access is done.
@@ -136,7 +136,7 @@ pub(crate) fn ordered(native: &Native, file: &OpenFile, atomic: &Atomic, transfe
         file,
         atomic,
         &Transfer {
-            place: Place::At(place as i64),
+            place: Positioning::At(place as i64),
             ..*transfer
         },
     );

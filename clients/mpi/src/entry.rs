@@ -13,7 +13,7 @@ use crate::error::MpiError;
 use crate::files::{self, Atomic, Begun, OpenFile};
 use crate::native::{Mark, Native, call};
 use crate::status::Status;
-use crate::transfer::{Direction, Place, Transfer};
+use crate::transfer::{Direction, Positioning, Transfer};
 use crate::view::View;
 use crate::{collective, hints, request};
 
@@ -92,25 +92,46 @@ macro_rules! end {
     };
 }
 
-access!("File_read_at", (offset), (status), Read, Place::At(offset), alone);
-access!("File_write_at", (offset), (status), Write, Place::At(offset), alone);
-access!("File_read", (), (status), Read, Place::Own, alone);
-access!("File_write", (), (status), Write, Place::Own, alone);
-access!("File_read_shared", (), (status), Read, Place::Shared, alone);
-access!("File_write_shared", (), (status), Write, Place::Shared, alone);
+access!("File_read_at", (offset), (status), Read, Positioning::At(offset), alone);
+access!(
+    "File_write_at",
+    (offset),
+    (status),
+    Write,
+    Positioning::At(offset),
+    alone
+);
+access!("File_read", (), (status), Read, Positioning::Own, alone);
+access!("File_write", (), (status), Write, Positioning::Own, alone);
+access!("File_read_shared", (), (status), Read, Positioning::Shared, alone);
+access!("File_write_shared", (), (status), Write, Positioning::Shared, alone);
 
-access!("File_iread_at", (offset), (request), Read, Place::At(offset), at_once);
-access!("File_iwrite_at", (offset), (request), Write, Place::At(offset), at_once);
-access!("File_iread", (), (request), Read, Place::Own, at_once);
-access!("File_iwrite", (), (request), Write, Place::Own, at_once);
-access!("File_iread_shared", (), (request), Read, Place::Shared, at_once);
-access!("File_iwrite_shared", (), (request), Write, Place::Shared, at_once);
+access!(
+    "File_iread_at",
+    (offset),
+    (request),
+    Read,
+    Positioning::At(offset),
+    at_once
+);
+access!(
+    "File_iwrite_at",
+    (offset),
+    (request),
+    Write,
+    Positioning::At(offset),
+    at_once
+);
+access!("File_iread", (), (request), Read, Positioning::Own, at_once);
+access!("File_iwrite", (), (request), Write, Positioning::Own, at_once);
+access!("File_iread_shared", (), (request), Read, Positioning::Shared, at_once);
+access!("File_iwrite_shared", (), (request), Write, Positioning::Shared, at_once);
 access!(
     "File_iread_at_all",
     (offset),
     (request),
     Read,
-    Place::At(offset),
+    Positioning::At(offset),
     at_once
 );
 access!(
@@ -118,18 +139,18 @@ access!(
     (offset),
     (request),
     Write,
-    Place::At(offset),
+    Positioning::At(offset),
     at_once
 );
-access!("File_iread_all", (), (request), Read, Place::Own, at_once);
-access!("File_iwrite_all", (), (request), Write, Place::Own, at_once);
+access!("File_iread_all", (), (request), Read, Positioning::Own, at_once);
+access!("File_iwrite_all", (), (request), Write, Positioning::Own, at_once);
 
 access!(
     "File_read_at_all",
     (offset),
     (status),
     Read,
-    Place::At(offset),
+    Positioning::At(offset),
     together
 );
 access!(
@@ -137,20 +158,34 @@ access!(
     (offset),
     (status),
     Write,
-    Place::At(offset),
+    Positioning::At(offset),
     together
 );
-access!("File_read_all", (), (status), Read, Place::Own, together);
-access!("File_write_all", (), (status), Write, Place::Own, together);
-access!("File_read_ordered", (), (status), Read, Place::Shared, ordered);
-access!("File_write_ordered", (), (status), Write, Place::Shared, ordered);
+access!("File_read_all", (), (status), Read, Positioning::Own, together);
+access!("File_write_all", (), (status), Write, Positioning::Own, together);
+access!("File_read_ordered", (), (status), Read, Positioning::Shared, ordered);
+access!("File_write_ordered", (), (status), Write, Positioning::Shared, ordered);
 
-access!("File_read_at_all_begin", (offset), (), Read, Place::At(offset), begin);
-access!("File_write_at_all_begin", (offset), (), Write, Place::At(offset), begin);
-access!("File_read_all_begin", (), (), Read, Place::Own, begin);
-access!("File_write_all_begin", (), (), Write, Place::Own, begin);
-access!("File_read_ordered_begin", (), (), Read, Place::Shared, begin);
-access!("File_write_ordered_begin", (), (), Write, Place::Shared, begin);
+access!(
+    "File_read_at_all_begin",
+    (offset),
+    (),
+    Read,
+    Positioning::At(offset),
+    begin
+);
+access!(
+    "File_write_at_all_begin",
+    (offset),
+    (),
+    Write,
+    Positioning::At(offset),
+    begin
+);
+access!("File_read_all_begin", (), (), Read, Positioning::Own, begin);
+access!("File_write_all_begin", (), (), Write, Positioning::Own, begin);
+access!("File_read_ordered_begin", (), (), Read, Positioning::Shared, begin);
+access!("File_write_ordered_begin", (), (), Write, Positioning::Shared, begin);
 end!("File_read_at_all_end");
 end!("File_write_at_all_end");
 end!("File_read_all_end");
@@ -325,7 +360,7 @@ fn begin(native: &Native, file: &OpenFile, atomic: &Atomic, transfer: &Transfer)
     }
     let mut status = Status::default();
     let kept = transfer.with_status(&mut status);
-    let code = if kept.place == Place::Shared {
+    let code = if kept.place == Positioning::Shared {
         ordered(native, file, atomic, &kept)
     } else {
         together(native, file, atomic, &kept)

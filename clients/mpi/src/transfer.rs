@@ -27,7 +27,7 @@ pub(crate) enum Direction {
 
 /// Where in the view an access begins.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Place {
+pub(crate) enum Positioning {
     /// At this many etypes from the view's begin.
     At(i64),
     /// At the process's own file pointer, which it moves.
@@ -40,7 +40,7 @@ pub(crate) enum Place {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Transfer {
     pub(crate) direction: Direction,
-    pub(crate) place: Place,
+    pub(crate) place: Positioning,
     pub(crate) buffer: *mut c_void,
     pub(crate) count: i64,
     pub(crate) datatype: Handle,
@@ -95,7 +95,7 @@ impl Transfer {
         let wrong = match self.place {
             _ if self.count < 0 => "a negative count",
             _ if self.datatype == native.datatype_null => "no datatype",
-            Place::At(offset) if offset < 0 => "a negative offset",
+            Positioning::At(offset) if offset < 0 => "a negative offset",
             _ => return Ok(()),
         };
         Err(MpiError::Unsupported(wrong.into()))
@@ -131,9 +131,11 @@ impl Transfer {
     pub(crate) fn offset(&self, native: &Native, file: &OpenFile) -> Result<i64, MpiError> {
         let mut offset = 0_i64;
         let code = match self.place {
-            Place::At(offset) => return Ok(offset),
-            Place::Own => call!(native, "PMPI_File_get_position", file.handle => usize, &raw mut offset => *mut i64),
-            Place::Shared => {
+            Positioning::At(offset) => return Ok(offset),
+            Positioning::Own => {
+                call!(native, "PMPI_File_get_position", file.handle => usize, &raw mut offset => *mut i64)
+            }
+            Positioning::Shared => {
                 call!(native, "PMPI_File_get_position_shared", file.handle => usize, &raw mut offset => *mut i64)
             }
         };
@@ -147,7 +149,7 @@ impl Transfer {
     /// See [`MpiError`].
     pub(crate) fn alone(&self, native: &Native, file: &OpenFile, atomic: &Atomic) -> Result<(), MpiError> {
         let pointer = match self.place {
-            Place::Shared => Some(atomic.lock_shared_pointer()?),
+            Positioning::Shared => Some(atomic.lock_shared_pointer()?),
             _ => None,
         };
         let cover = self.cover(native, file, atomic)?;
@@ -181,12 +183,12 @@ impl Transfer {
     pub(crate) fn go(&self, native: &Native, file: &OpenFile) -> c_int {
         let handle = file.handle;
         match (self.direction, self.place) {
-            (Direction::Read, Place::At(offset)) => transfer!(native, handle, self, "read_at", offset),
-            (Direction::Read, Place::Own) => transfer!(native, handle, self, "read"),
-            (Direction::Read, Place::Shared) => transfer!(native, handle, self, "read_shared"),
-            (Direction::Write, Place::At(offset)) => transfer!(native, handle, self, "write_at", offset),
-            (Direction::Write, Place::Own) => transfer!(native, handle, self, "write"),
-            (Direction::Write, Place::Shared) => transfer!(native, handle, self, "write_shared"),
+            (Direction::Read, Positioning::At(offset)) => transfer!(native, handle, self, "read_at", offset),
+            (Direction::Read, Positioning::Own) => transfer!(native, handle, self, "read"),
+            (Direction::Read, Positioning::Shared) => transfer!(native, handle, self, "read_shared"),
+            (Direction::Write, Positioning::At(offset)) => transfer!(native, handle, self, "write_at", offset),
+            (Direction::Write, Positioning::Own) => transfer!(native, handle, self, "write"),
+            (Direction::Write, Positioning::Shared) => transfer!(native, handle, self, "write_shared"),
         }
     }
 
@@ -194,12 +196,12 @@ impl Transfer {
     pub(crate) fn go_together(&self, native: &Native, file: &OpenFile) -> c_int {
         let handle = file.handle;
         match (self.direction, self.place) {
-            (Direction::Read, Place::At(offset)) => transfer!(native, handle, self, "read_at_all", offset),
-            (Direction::Read, Place::Own) => transfer!(native, handle, self, "read_all"),
-            (Direction::Read, Place::Shared) => transfer!(native, handle, self, "read_ordered"),
-            (Direction::Write, Place::At(offset)) => transfer!(native, handle, self, "write_at_all", offset),
-            (Direction::Write, Place::Own) => transfer!(native, handle, self, "write_all"),
-            (Direction::Write, Place::Shared) => transfer!(native, handle, self, "write_ordered"),
+            (Direction::Read, Positioning::At(offset)) => transfer!(native, handle, self, "read_at_all", offset),
+            (Direction::Read, Positioning::Own) => transfer!(native, handle, self, "read_all"),
+            (Direction::Read, Positioning::Shared) => transfer!(native, handle, self, "read_ordered"),
+            (Direction::Write, Positioning::At(offset)) => transfer!(native, handle, self, "write_at_all", offset),
+            (Direction::Write, Positioning::Own) => transfer!(native, handle, self, "write_all"),
+            (Direction::Write, Positioning::Shared) => transfer!(native, handle, self, "write_ordered"),
         }
     }
 

@@ -20,7 +20,7 @@ use crate::layout::Layout;
 use crate::native::{Native, call};
 use crate::shadow::{Shadow, probed};
 use crate::sieve::Sieve;
-use crate::transfer::{Direction, Place, Transfer};
+use crate::transfer::{Direction, Positioning, Transfer};
 use crate::view::Cover;
 
 /// Fewer pieces are not worth a thought.
@@ -68,7 +68,7 @@ impl Transfer {
         let written = shadow.write(native, &hold, &sieve.windows, cover, data.bytes());
         hold.finish()?;
         written.map_err(|trouble| trouble.handled_on(native, file.handle))?;
-        if self.place == Place::Own && after != offset {
+        if self.place == Positioning::Own && after != offset {
             MpiError::of_native(
                 call!(native, "PMPI_File_seek", file.handle => usize, after => i64, native.abi.seek_set => c_int),
             )?;
@@ -79,7 +79,7 @@ impl Transfer {
 
     /// Where it begins and ends, in etypes, if it is a write of whole ones at a place that a process may move on.
     fn moves(&self, native: &Native, file: &OpenFile, atomic: &Atomic) -> Result<Option<(i64, i64)>, MpiError> {
-        if self.direction != Direction::Write || self.place == Place::Shared {
+        if self.direction != Direction::Write || self.place == Positioning::Shared {
             return Ok(None);
         }
         let (bytes, etype_bytes) = (self.bytes(native)?, atomic.view(native, file)?.etype_bytes.max(1));

@@ -38,13 +38,13 @@ pub(crate) struct Pending(Arc<Call>);
 /// What the thread that waits and the thread that makes the call share.
 #[derive(Default)]
 pub(crate) struct Call {
-    state: Mutex<State>,
+    state: Mutex<CallState>,
     canceller: Mutex<Option<Canceller>>,
     changed: Condvar,
 }
 
 #[derive(Default)]
-enum State {
+enum CallState {
     #[default]
     Waiting,
     Done(Answer),
@@ -55,7 +55,7 @@ impl Call {
     /// What to call when it is abandoned; at once, if it has been.
     pub(crate) fn can_be_cancelled_by(&self, canceller: Canceller) {
         *self.canceller.lock() = Some(canceller);
-        if matches!(*self.state.lock(), State::Over) {
+        if matches!(*self.state.lock(), CallState::Over) {
             self.cancel();
         }
     }
@@ -70,7 +70,7 @@ impl Call {
     fn finish(&self, answer: Answer) {
         let mut state = self.state.lock();
         match *state {
-            State::Waiting => *state = State::Done(answer),
+            CallState::Waiting => *state = CallState::Done(answer),
             _ => {
                 drop(state);
                 drop(answer); // And with it a lock that was granted.
@@ -81,10 +81,10 @@ impl Call {
 
     fn wait_a_moment(&self) -> bool {
         let mut state = self.state.lock();
-        if matches!(*state, State::Waiting) {
+        if matches!(*state, CallState::Waiting) {
             self.changed.wait_for(&mut state, SIGNALS_EVERY);
         }
-        !matches!(*state, State::Waiting)
+        !matches!(*state, CallState::Waiting)
     }
 }
 
@@ -123,18 +123,18 @@ impl Pending {
 
     /// The answer, once, when it is there.
     fn take(&self, py: Python<'_>) -> PyResult<Option<Hold>> {
-        let state = std::mem::replace(&mut *self.0.state.lock(), State::Over);
+        let state = std::mem::replace(&mut *self.0.state.lock(), CallState::Over);
         match state {
-            State::Done(Ok(lock)) => Ok(lock.map(Hold::new)),
-            State::Done(Err(error)) => Err(errors::exception(py, &error)),
-            State::Waiting | State::Over => Err(errors::lost(py, "nobody waits for this call any more")),
+            CallState::Done(Ok(lock)) => Ok(lock.map(Hold::new)),
+            CallState::Done(Err(error)) => Err(errors::exception(py, &error)),
+            CallState::Waiting | CallState::Over => Err(errors::lost(py, "nobody waits for this call any more")),
         }
     }
 
     /// Gives the call up: it leaves the queue. If it brings a lock nevertheless, that is released at once.
     fn abandon(&self, py: Python<'_>) {
         py.detach(|| {
-            let state = std::mem::replace(&mut *self.0.state.lock(), State::Over);
+            let state = std::mem::replace(&mut *self.0.state.lock(), CallState::Over);
             at_work(|| {
                 drop(state);
                 self.0.cancel();

@@ -30,9 +30,9 @@ use slab::Slab;
 
 use crate::memory::{FILE_BYTES, LOCK_BYTES, Memory, Room};
 use crate::message::{FileName, LockId, Owner, Refusal, Reply, Request, SessionId};
-use crate::table::{Ask, Event, Grant, Known, Lock, Party, Patience, Sequence, State, Table};
+use crate::table::{Ask, Event, Grant, Known, Lock, LockState, Party, Patience, Sequence, Table};
 pub use limits::Limits;
-use session::{Place, Session};
+use session::{LockPlace, Session};
 pub use status::{FileStatus, LockStatus, Totals};
 pub use wait_for::WaitFor;
 
@@ -95,7 +95,7 @@ pub struct Shard {
     names: AHashMap<FileName, usize>,
     sessions: BTreeMap<SessionId, Session>,
     /// Ends of waits, by time and order of asking.
-    timers: BTreeMap<(u64, u64), Place>,
+    timers: BTreeMap<(u64, u64), LockPlace>,
     /// Until then nothing is granted but what was held before a restart.
     grace_until_ms: Option<u64>,
     /// The first life whose locks may be held again.
@@ -294,12 +294,12 @@ impl Shard {
 
     /// Refuses what has waited for as long as it may, and ends the grace period, if it is time.
     pub fn tick(&mut self, now_ms: u64, out: &mut Vec<Action>) {
-        while let Some((&(at_ms, _), &Place { file, key })) = self.timers.first_key_value()
+        while let Some((&(at_ms, _), &LockPlace { file, key })) = self.timers.first_key_value()
             && at_ms <= now_ms
         {
             let lock = self.remove(file, key);
             let why = match lock.state {
-                State::Waiting {
+                LockState::Waiting {
                     patience: Patience::Recall(_),
                     ..
                 } => Refusal::WouldBlock,
@@ -323,7 +323,7 @@ impl Shard {
     /// Takes a waiting request out of the queue, with an answer. False when there is none of that name.
     pub fn refuse(&mut self, now_ms: u64, session: SessionId, id: LockId, why: Refusal, out: &mut Vec<Action>) -> bool {
         let place = self.sessions.get(&session).and_then(|session| session.place(id));
-        let Some(Place { file, key }) = place.filter(|place| !self.lock_at(*place).is_held()) else {
+        let Some(LockPlace { file, key }) = place.filter(|place| !self.lock_at(*place).is_held()) else {
             return false;
         };
         self.remove(file, key);
@@ -335,7 +335,7 @@ impl Shard {
     /// Grants a request before its turn that waits for nothing that is held. False when there is none of that name.
     pub fn pass(&mut self, now_ms: u64, session: SessionId, id: LockId, out: &mut Vec<Action>) -> bool {
         let place = self.sessions.get(&session).and_then(|session| session.place(id));
-        let Some(Place { file, key }) = place.filter(|place| !self.lock_at(*place).is_held()) else {
+        let Some(LockPlace { file, key }) = place.filter(|place| !self.lock_at(*place).is_held()) else {
             return false;
         };
         let mut events = Vec::new();
@@ -419,7 +419,7 @@ impl Shard {
         assert_eq!((self.names.len(), locks), (self.files.len(), counted));
         self.check_memory(locks);
         let timed =
-            |lock: &&Lock| matches!(lock.state, State::Waiting { patience, .. } if patience.deadline().is_some());
+            |lock: &&Lock| matches!(lock.state, LockState::Waiting { patience, .. } if patience.deadline().is_some());
         let timed: usize = tables().map(|table| table.locks().filter(timed).count()).sum();
         assert_eq!(timed, self.timers.len());
     }
@@ -533,15 +533,15 @@ impl Shard {
         let list_bytes = lock.ask.heap_bytes();
         let session = self.session(who.session);
         match &lock.state {
-            State::Held { .. } if posix => {
+            LockState::Held { .. } if posix => {
                 session.add_pieces(-1);
                 session.add_held(who.owner, file, -1);
             }
-            State::Held { .. } => {
+            LockState::Held { .. } => {
                 session.remove(id, list_bytes);
                 session.add_held(who.owner, file, -1);
             }
-            State::Waiting { patience, .. } => {
+            LockState::Waiting { patience, .. } => {
                 session.remove(id, list_bytes);
                 session.add_waiting(who.owner, file, -1);
                 if let Some(at_ms) = patience.deadline() {
@@ -577,7 +577,7 @@ impl Shard {
         file
     }
 
-    fn lock_at(&self, place: Place) -> &Lock {
+    fn lock_at(&self, place: LockPlace) -> &Lock {
         self.files[place.file].table.lock(place.key)
     }
 

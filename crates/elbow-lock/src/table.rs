@@ -115,11 +115,11 @@ pub(crate) struct Lock {
     pub(crate) number: u64,
     /// When it was asked for; once it is held, when it was granted.
     pub(crate) since_ms: u64,
-    pub(crate) state: State,
+    pub(crate) state: LockState,
 }
 
 #[derive(Debug)]
-pub(crate) enum State {
+pub(crate) enum LockState {
     Held {
         token: Token,
         /// Whether its holder was told that somebody waits.
@@ -277,7 +277,7 @@ impl Table {
         ask.number = number;
         self.large += usize::from(ask.is_large());
         let who = ask.who;
-        let state = State::Waiting {
+        let state = LockState::Waiting {
             watches: blocker,
             patience,
         };
@@ -303,11 +303,11 @@ impl Table {
         self.large -= usize::from(lock.ask.is_large());
         self.by_owner.remove(&(lock.ask.who, key));
         match lock.state {
-            State::Held { notified, .. } => {
+            LockState::Held { notified, .. } => {
                 self.held.remove(&lock.bounds, lock.number);
                 self.unnotified -= usize::from(lock.ask.recall && !notified);
             }
-            State::Waiting { watches, .. } => {
+            LockState::Waiting { watches, .. } => {
                 self.waiting.remove(&lock.bounds, lock.number);
                 self.queue.remove(&lock.number);
                 self.recheck.remove(&lock.number);
@@ -359,11 +359,11 @@ impl Table {
             assert!(self.by_owner.contains(&(lock.ask.who, key)), "{lock:?} is nobody's");
             assert_eq!(lock.bounds, lock.ask.footprint.bounds());
             match lock.state {
-                State::Held { .. } => self.check_held(key, lock),
-                State::Waiting {
+                LockState::Held { .. } => self.check_held(key, lock),
+                LockState::Waiting {
                     watches: Some(blocker), ..
                 } => self.check_waiting(key, lock, blocker),
-                State::Waiting { watches: None, .. } => assert!(!settled, "{lock:?} waits for nobody"),
+                LockState::Waiting { watches: None, .. } => assert!(!settled, "{lock:?} waits for nobody"),
             }
         }
         let large = self.locks.iter().filter(|(_, lock)| lock.ask.is_large()).count();
@@ -426,7 +426,7 @@ impl Table {
         ask.number = number;
         self.large += usize::from(ask.is_large());
         self.unnotified += usize::from(ask.recall);
-        let state = State::Held { token, notified: false };
+        let state = LockState::Held { token, notified: false };
         let lock = Lock {
             ask,
             bounds: bounds.clone(),
@@ -453,7 +453,7 @@ impl Table {
 
 impl Lock {
     pub(crate) fn is_held(&self) -> bool {
-        matches!(self.state, State::Held { .. })
+        matches!(self.state, LockState::Held { .. })
     }
 }
 

@@ -156,10 +156,10 @@ impl Connection {
     }
 
     /// What a child has to attach; `None` when another child has it already.
-    pub(crate) fn source(&self) -> Option<Source<'_>> {
+    pub(crate) fn source(&self) -> Option<MountSource<'_>> {
         match &self.mount {
-            Mount::Detached(mount) => Some(Source::Detached(mount.as_fd())),
-            Mount::At(path) | Mount::Hidden(Hidden(path)) => Some(Source::Path(path)),
+            Mount::Detached(mount) => Some(MountSource::Detached(mount.as_fd())),
+            Mount::At(path) | Mount::Hidden(Hidden(path)) => Some(MountSource::Path(path)),
             Mount::Handed => None,
         }
     }
@@ -167,7 +167,7 @@ impl Connection {
 
 /// Where a child finds a mount.
 #[derive(Debug)]
-pub(crate) enum Source<'a> {
+pub(crate) enum MountSource<'a> {
     Detached(BorrowedFd<'a>),
     Path(&'a Path),
 }

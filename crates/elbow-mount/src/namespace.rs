@@ -29,7 +29,7 @@ use rustix::pipe::PipeFlags;
 use rustix::process::{Resource, Rlimit};
 use rustix::thread::{LinkNameSpaceType, UnshareFlags};
 
-use crate::connection::{Connection, Source};
+use crate::connection::{Connection, MountSource};
 use crate::copies::Copies;
 use crate::id_maps::IdMaps;
 use crate::job_directory::JobDirectory;
@@ -173,8 +173,8 @@ impl Attachment {
 
 fn attachment(connection: &Connection, place: &JobDirectory) -> io::Result<Attachment> {
     let source = match connection.source() {
-        Some(Source::Detached(mount)) => Mounted::Detached(mount.try_clone_to_owned()?),
-        Some(Source::Path(path)) => Mounted::Path(c_string(path)?),
+        Some(MountSource::Detached(mount)) => Mounted::Detached(mount.try_clone_to_owned()?),
+        Some(MountSource::Path(path)) => Mounted::Path(c_string(path)?),
         None => return Err(io::Error::other("the mount is in another namespace already")),
     };
     Ok(Attachment {

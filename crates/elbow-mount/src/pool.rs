@@ -20,12 +20,12 @@ pub(crate) struct Pool {
 
 #[derive(Default)]
 struct Shared {
-    state: Mutex<State>,
+    state: Mutex<PoolState>,
     wake: Condvar,
 }
 
 #[derive(Default)]
-struct State {
+struct PoolState {
     queue: VecDeque<Task>,
     threads: usize,
     idle: usize,

@@ -8,7 +8,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use clap_complete::Shell;
 
 use crate::holes_args;
-use crate::report_file::Target;
+use crate::report_file::ReportTarget;
 use crate::size;
 
 const EXAMPLES: &str = "\
@@ -206,8 +206,8 @@ pub(crate) struct JobArgs {
     pub(crate) durable: bool,
 }
 
-fn report_target() -> impl TypedValueParser<Value = Target> {
-    OsStringValueParser::new().try_map(Target::parse)
+fn report_target() -> impl TypedValueParser<Value = ReportTarget> {
+    OsStringValueParser::new().try_map(ReportTarget::parse)
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -258,7 +258,7 @@ pub(crate) struct RunArgs {
     pub(crate) json: bool,
     /// Write one JSON object to FILE, or to the open descriptor of this number, however the run ends.
     #[arg(long, value_name = "FILE|FD", value_parser = report_target(), value_hint = ValueHint::FilePath)]
-    pub(crate) report: Option<Target>,
+    pub(crate) report: Option<ReportTarget>,
     /// Print errors only.
     #[arg(long, short)]
     pub(crate) quiet: bool,
@@ -336,7 +336,7 @@ pub(crate) struct EndTold {
     pub(crate) json: bool,
     /// Write one JSON object to FILE, or to the open descriptor of this number, however it ends.
     #[arg(long, value_name = "FILE|FD", value_parser = report_target(), value_hint = ValueHint::FilePath)]
-    pub(crate) report: Option<Target>,
+    pub(crate) report: Option<ReportTarget>,
     /// Print errors only.
     #[arg(long, short)]
     pub(crate) quiet: bool,

@@ -30,14 +30,14 @@ const FIRST_OWN_FD: i32 = 3;
 
 /// What `--report` names.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Target {
+pub(crate) enum ReportTarget {
     /// A descriptor.
     Descriptor(i32),
     /// A file.
     Path(PathBuf),
 }
 
-impl Target {
+impl ReportTarget {
     /// A number is a descriptor, and so is what stands for one in `/dev`.
     pub(crate) fn parse(name: OsString) -> Result<Self, String> {
         let Some(text) = name.to_str() else {
@@ -84,10 +84,10 @@ pub(crate) enum ReportFile {
 
 impl ReportFile {
     /// Opens it; nothing is changed yet.
-    pub(crate) fn open(target: &Target) -> Result<Self> {
+    pub(crate) fn open(target: &ReportTarget) -> Result<Self> {
         match target {
-            Target::Descriptor(number) => descriptor(*number).map(Self::Stream),
-            Target::Path(path) => Self::at(path).with_context(|| format!("--report {}", path.display())),
+            ReportTarget::Descriptor(number) => descriptor(*number).map(Self::Stream),
+            ReportTarget::Path(path) => Self::at(path).with_context(|| format!("--report {}", path.display())),
         }
     }
 
@@ -184,17 +184,17 @@ mod tests {
     #[test]
     fn numbers_are_descriptors_and_everything_else_files() {
         for (text, target) in [
-            ("3", Target::Descriptor(3)),
-            ("/dev/stdout", Target::Descriptor(1)),
-            ("/dev/fd/7", Target::Descriptor(7)),
-            ("./3", Target::Path("./3".into())),
-            ("/dev/null", Target::Path("/dev/null".into())),
-            ("3.json", Target::Path("3.json".into())),
+            ("3", ReportTarget::Descriptor(3)),
+            ("/dev/stdout", ReportTarget::Descriptor(1)),
+            ("/dev/fd/7", ReportTarget::Descriptor(7)),
+            ("./3", ReportTarget::Path("./3".into())),
+            ("/dev/null", ReportTarget::Path("/dev/null".into())),
+            ("3.json", ReportTarget::Path("3.json".into())),
         ] {
-            assert_eq!(Target::parse(text.into()), Ok(target), "{text}");
+            assert_eq!(ReportTarget::parse(text.into()), Ok(target), "{text}");
         }
         for text in ["", "-", "99999999999"] {
-            assert!(Target::parse(text.into()).is_err(), "{text}");
+            assert!(ReportTarget::parse(text.into()).is_err(), "{text}");
         }
     }
 
@@ -203,7 +203,7 @@ mod tests {
         use std::os::fd::AsRawFd;
         let reading = File::open("/dev/null").expect("a device");
         for number in [9999, reading.as_raw_fd()] {
-            assert!(ReportFile::open(&Target::Descriptor(number)).is_err(), "{number}");
+            assert!(ReportFile::open(&ReportTarget::Descriptor(number)).is_err(), "{number}");
         }
     }
 }

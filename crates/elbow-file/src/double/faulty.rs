@@ -150,10 +150,10 @@ impl fmt::Debug for Plan {
 /// # Ok::<(), std::io::Error>(())
 /// ```
 #[derive(Debug, Default)]
-pub struct Faulty(Mutex<State>);
+pub struct Faulty(Mutex<FaultyState>);
 
 #[derive(Debug, Default)]
-struct State {
+struct FaultyState {
     plans: Vec<Plan>,
     seen: u64,
     changes: u64,
@@ -163,9 +163,9 @@ struct State {
 impl Faulty {
     /// Begins with these plans; a call that several refuse gets the errno of the first.
     pub fn new(plans: impl IntoIterator<Item = Plan>) -> Self {
-        Self(Mutex::new(State {
+        Self(Mutex::new(FaultyState {
             plans: plans.into_iter().collect(),
-            ..State::default()
+            ..FaultyState::default()
         }))
     }
 
@@ -195,7 +195,7 @@ impl Faulty {
     }
 }
 
-impl State {
+impl FaultyState {
     fn refuses(&mut self, call: &Call<'_>) -> Option<Refusal> {
         self.seen += 1;
         self.changes += u64::from(!call.operation.only_reads());

@@ -72,11 +72,11 @@ const READ_BYTES: usize = 1 << 20;
 pub struct Volatile {
     below: Arc<dyn Storage>,
     root: Node,
-    state: Mutex<State>,
+    state: Mutex<VolatileState>,
 }
 
 #[derive(Default)]
-struct State {
+struct VolatileState {
     /// By device and inode number; a new object takes the place of a deleted one whose number it got.
     nodes: HashMap<(u64, u64), Node>,
     /// Objects met so far.
@@ -123,7 +123,7 @@ impl Volatile {
     /// # Errors
     /// Those of reading the tree below the root; EOPNOTSUPP where it holds anything but files and directories.
     pub fn new(below: Arc<dyn Storage>, root: &Handle) -> Result<Self> {
-        let mut state = State::default();
+        let mut state = VolatileState::default();
         let node = state.meet(&below.stat_handle(root)?);
         state.adopt(&*below, root, node)?;
         state.history.push(Event::SyncAll);
@@ -150,7 +150,7 @@ impl Volatile {
     }
 
     /// Makes a change and remembers it, in one order with all others.
-    fn change<T>(&self, make: impl FnOnce(&mut State) -> Result<(T, Event)>) -> Result<T> {
+    fn change<T>(&self, make: impl FnOnce(&mut VolatileState) -> Result<(T, Event)>) -> Result<T> {
         let mut state = self.state.lock();
         let (value, event) = make(&mut state)?;
         state.history.push(event);
@@ -168,7 +168,7 @@ impl Volatile {
     fn change_names(
         &self,
         make: impl FnOnce() -> Result<()>,
-        names: impl FnOnce(&State) -> Result<Vec<Name>>,
+        names: impl FnOnce(&VolatileState) -> Result<Vec<Name>>,
     ) -> Result<()> {
         self.change(|state| {
             let names = names(state)?;
@@ -178,7 +178,7 @@ impl Volatile {
     }
 
     /// A name in a directory, and what it is to name.
-    fn name(&self, state: &State, dir: &Handle, name: &OsStr, node: Option<Node>) -> Result<Name> {
+    fn name(&self, state: &VolatileState, dir: &Handle, name: &OsStr, node: Option<Node>) -> Result<Name> {
         Ok(Name {
             dir: state.node_of(&self.below.stat_handle(dir)?),
             name: name.to_owned(),
@@ -187,7 +187,7 @@ impl Volatile {
     }
 }
 
-impl State {
+impl VolatileState {
     fn node_of(&self, stat: &Stat) -> Node {
         *self
             .nodes

@@ -34,11 +34,11 @@ pub(super) struct Session {
     pub(super) options: Options,
     /// A child that forked must not speak for its parent.
     process: u32,
-    state: Mutex<State>,
+    state: Mutex<SessionState>,
     changed: Condvar,
 }
 
-struct State {
+struct SessionState {
     core: ClientCore,
     /// The link that was made last.
     link: Arc<NumberedLink>,
@@ -76,7 +76,7 @@ enum Progress {
     Signal,
 }
 
-impl State {
+impl SessionState {
     /// The link over which requests go out now.
     fn link(&self) -> Option<Arc<NumberedLink>> {
         self.core.link().map(|_| Arc::clone(&self.link))
@@ -93,7 +93,7 @@ impl Session {
             address,
             options,
             process: std::process::id(),
-            state: Mutex::new(State {
+            state: Mutex::new(SessionState {
                 core,
                 link: NumberedLink::new(number, link),
                 farewells: Vec::new(),
@@ -308,7 +308,7 @@ impl Session {
     }
 
     /// Notes a call and sends it; where the link is down, whoever connects sends it.
-    fn put(&self, state: &mut MutexGuard<'_, State>, call: Call, request: Request) {
+    fn put(&self, state: &mut MutexGuard<'_, SessionState>, call: Call, request: Request) {
         if state.core.ask(call, request.clone()).is_some() {
             self.send_all(state, [request]);
         }
@@ -337,7 +337,7 @@ impl Session {
     }
 
     /// Nobody waits for a call any more. It may have been granted and lost, and then it is a hold.
-    fn drop_call(&self, state: &mut MutexGuard<'_, State>, call: Call) {
+    fn drop_call(&self, state: &mut MutexGuard<'_, SessionState>, call: Call) {
         match call {
             Call::Lock(id) => {
                 let requests = state.core.abandon(id);
@@ -370,7 +370,7 @@ impl Session {
     }
 
     /// What became of a call, if that is known.
-    fn take(&self, state: &mut MutexGuard<'_, State>, call: Call) -> Option<Result<Reply, LockError>> {
+    fn take(&self, state: &mut MutexGuard<'_, SessionState>, call: Call) -> Option<Result<Reply, LockError>> {
         if state.core.is_answered(call) {
             self.poll(state); // What was granted may be lost by now.
         }
@@ -386,7 +386,7 @@ impl Session {
     }
 
     /// Does one thing that may bring an answer: connects, reads, or waits for the thread that does.
-    fn progress(&self, state: &mut MutexGuard<'_, State>, how: Receive) -> Result<Progress, LockError> {
+    fn progress(&self, state: &mut MutexGuard<'_, SessionState>, how: Receive) -> Result<Progress, LockError> {
         let Some(link) = state.link() else {
             self.bring_up(state)?;
             return Ok(Progress::Made); // Meanwhile the call may have been given up.
@@ -406,7 +406,7 @@ impl Session {
     }
 
     /// A thread that a signal may end waits in small steps, because a condition variable sleeps through signals.
-    fn wait_for_reader(&self, state: &mut MutexGuard<'_, State>, how: Receive) {
+    fn wait_for_reader(&self, state: &mut MutexGuard<'_, SessionState>, how: Receive) {
         match how {
             Receive::UntilSignal => drop(self.changed.wait_for(state, SIGNALS_EVERY)),
             Receive::Until(at_ms) => drop(self.changed.wait_for(state, until(at_ms))),
@@ -415,7 +415,7 @@ impl Session {
     }
 
     /// Takes what the service has said meanwhile.
-    fn poll(&self, state: &mut MutexGuard<'_, State>) {
+    fn poll(&self, state: &mut MutexGuard<'_, SessionState>) {
         let Some(link) = state.link() else { return };
         if state.is_reading {
             return;
@@ -429,7 +429,7 @@ impl Session {
     /// What a receive brought, and what follows if it ended the link.
     fn heard(
         &self,
-        state: &mut MutexGuard<'_, State>,
+        state: &mut MutexGuard<'_, SessionState>,
         link: &Arc<NumberedLink>,
         replies: Vec<Reply>,
         received: Result<Received, Broken>,
@@ -451,7 +451,7 @@ impl Session {
     }
 
     /// Says of sessions that the service has ended that their locks are not used any more, where all have been given back.
-    fn say_farewells(&self, state: &mut State) {
+    fn say_farewells(&self, state: &mut SessionState) {
         if state.farewells.is_empty() || self.process != std::process::id() {
             return;
         }
@@ -463,7 +463,7 @@ impl Session {
         }
     }
 
-    fn send_all(&self, state: &mut MutexGuard<'_, State>, requests: impl IntoIterator<Item = Request>) {
+    fn send_all(&self, state: &mut MutexGuard<'_, SessionState>, requests: impl IntoIterator<Item = Request>) {
         self.say_farewells(state);
         let Some(link) = state.link() else { return };
         link.outgoing.lock().extend(requests);
@@ -471,7 +471,7 @@ impl Session {
     }
 
     /// Sends what there is to send, unless that is for a thread that does so already to go on with; then waits for it.
-    fn flush(&self, state: &mut MutexGuard<'_, State>, link: &Arc<NumberedLink>) {
+    fn flush(&self, state: &mut MutexGuard<'_, SessionState>, link: &Arc<NumberedLink>) {
         if link.outgoing.lock().is_empty() || self.process != std::process::id() {
             return;
         }

@@ -220,13 +220,13 @@ struct Proxy {
     /// It takes requests as long as the service may take them, which says no itself.
     limits: Limits,
     memory: Memory,
-    state: Mutex<State>,
+    state: Mutex<ProxyState>,
     watch: Watch,
     /// There is something to send to the service.
     wake: Notify,
 }
 
-struct State {
+struct ProxyState {
     relay: Relay,
     members: HashMap<SessionId, Arc<ServerSession>>,
     last_session: u64,
@@ -237,7 +237,7 @@ struct State {
     room: Room,
 }
 
-impl State {
+impl ProxyState {
     fn measure(&mut self) {
         self.room.set(self.unsent.capacity() + self.sending);
     }
@@ -257,7 +257,7 @@ impl State {
 impl Proxy {
     fn new(welcome: Welcome, opened_ms: u64, memory_bytes: usize) -> io::Result<Self> {
         let memory = Memory::new(memory_bytes);
-        let state = State {
+        let state = ProxyState {
             relay: Relay::new(opened_ms, welcome.ttl_ms, welcome.grace_ms).within(memory.clone()),
             members: HashMap::new(),
             last_session: 0,
@@ -342,7 +342,7 @@ impl Proxy {
     }
 
     /// Does something to the relay, and sends what follows from it.
-    fn step(&self, own: Option<&ServerSession>, act: impl FnOnce(&mut State, &mut Vec<Send>)) {
+    fn step(&self, own: Option<&ServerSession>, act: impl FnOnce(&mut ProxyState, &mut Vec<Send>)) {
         let mut out = Vec::new();
         let mut state = self.state.lock();
         act(&mut state, &mut out);

@@ -122,12 +122,12 @@ struct Entry {
     tell: bool,
     /// How often it can be granted without asking for another token.
     grants_left: u64,
-    state: State,
+    state: EntryState,
     _room: Room,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum EntryState {
     Asked,
     /// Asked for, and the cancellation is under way.
     Cancelled,
@@ -233,7 +233,7 @@ impl Relay {
 
     /// What a client waits for is taken back; what it holds stays.
     pub fn take_back(&mut self, now_ms: u64, client: SessionId, out: &mut Vec<Send>) {
-        let waits = |entry: &&Entry| entry.client == client && entry.state == State::Asked;
+        let waits = |entry: &&Entry| entry.client == client && entry.state == EntryState::Asked;
         let waiting: Vec<LockId> = self.entries.values().filter(waits).map(|entry| entry.id).collect();
         for id in waiting {
             self.cancel(now_ms, client, id, out);
@@ -366,7 +366,7 @@ impl Relay {
     pub fn deadline(&self) -> u64 {
         let renewal = self.lease.renew_at().filter(|_| self.renewing.is_none());
         let idle = self.entries.values().filter_map(|entry| match entry.state {
-            State::Idle { since_ms, .. } => Some(since_ms + IDLE_MS_MAX),
+            EntryState::Idle { since_ms, .. } => Some(since_ms + IDLE_MS_MAX),
             _ => None,
         });
         idle.chain(renewal).chain([self.lease.ends_at()]).min().unwrap_or(0)
@@ -375,7 +375,7 @@ impl Relay {
     fn give_back_old(&mut self, now_ms: u64, out: &mut Vec<Send>) {
         self.give_back(
             out,
-            |entry| matches!(entry.state, State::Idle { since_ms, .. } if now_ms >= since_ms + IDLE_MS_MAX),
+            |entry| matches!(entry.state, EntryState::Idle { since_ms, .. } if now_ms >= since_ms + IDLE_MS_MAX),
         );
     }
 
@@ -384,7 +384,7 @@ impl Relay {
     fn idle(&self) -> usize {
         self.entries
             .values()
-            .filter(|entry| matches!(entry.state, State::Idle { .. }))
+            .filter(|entry| matches!(entry.state, EntryState::Idle { .. }))
             .count()
     }
 
@@ -393,11 +393,13 @@ impl Relay {
         let up = self.number();
         (lock.id, lock.owner, lock.recall) = (up, self.owner(client, lock.owner), true);
         if let Some((&kept, entry)) = self.entries.iter_mut().find(|(_, entry)| entry.can_be(client, &lock)) {
-            let State::Idle { token, .. } = entry.state else { return };
+            let EntryState::Idle { token, .. } = entry.state else {
+                return;
+            };
             // So that what the last holder still sends is told from it: a grant that may be kept has several tokens.
             let token = Token(token.0 + 1);
             entry.grants_left -= 1;
-            (entry.id, entry.tell, entry.state) = (id, tell, State::Held { token, wanted: false });
+            (entry.id, entry.tell, entry.state) = (id, tell, EntryState::Held { token, wanted: false });
             self.name(client, id, kept);
             out.push(Send::Down(client, Reply::Granted { id, token }));
             return;
@@ -405,7 +407,7 @@ impl Relay {
         // It may have to wait now: what is only kept for its owner would be a part of a deadlock to the service.
         let owner = lock.owner;
         self.give_back(out, |entry| {
-            matches!(entry.state, State::Idle { .. }) && owner_of(&entry.request) == Some(owner)
+            matches!(entry.state, EntryState::Idle { .. }) && owner_of(&entry.request) == Some(owner)
         });
         self.give_back_old(now_ms, out);
         self.enter(client, id, up, tell, Request::Lock(lock.clone()));
@@ -423,8 +425,8 @@ impl Relay {
         let Some(entry) = self.entries.get_mut(&up) else { return };
         match entry.state {
             // Its client may want it again at once; somebody who waits for it comes first.
-            State::Held { token, wanted: false } if matches!(entry.request, Request::Lock(_)) => {
-                entry.state = State::Idle {
+            EntryState::Held { token, wanted: false } if matches!(entry.request, Request::Lock(_)) => {
+                entry.state = EntryState::Idle {
                     token,
                     since_ms: now_ms,
                 };
@@ -444,10 +446,10 @@ impl Relay {
             .copied();
         match up.and_then(|up| self.entries.get(&up)).map(|entry| entry.state) {
             // The cancellation has crossed with the grant.
-            Some(State::Held { .. }) => self.unlock(now_ms, client, id, out),
+            Some(EntryState::Held { .. }) => self.unlock(now_ms, client, id, out),
             Some(_) => {
                 if let Some((up, entry)) = up.and_then(|up| Some((up, self.entries.get_mut(&up)?))) {
-                    entry.state = State::Cancelled;
+                    entry.state = EntryState::Cancelled;
                     out.push(Send::Up(Request::Cancel { id: up }));
                 }
             }
@@ -464,14 +466,14 @@ impl Relay {
         } else if self
             .entries
             .get(&up)
-            .is_some_and(|entry| entry.state == State::Cancelled)
+            .is_some_and(|entry| entry.state == EntryState::Cancelled)
         {
             // The service gives it back when it reads the cancellation: from then on it is not ours to keep.
             let why = Refusal::Cancelled;
             let refused = self.forget(up);
             out.extend(refused.map(|(client, id)| Send::Down(client, Reply::Refused { id, why })));
         } else if let Some(entry) = self.entries.get_mut(&up) {
-            entry.state = State::Held { token, wanted: false };
+            entry.state = EntryState::Held { token, wanted: false };
             out.push(Send::Down(entry.client, Reply::Granted { id: entry.id, token }));
             let owner = owner_of(&entry.request);
             // What its owner held already has smaller tokens, and whoever it is in the way of will have called it back.
@@ -488,17 +490,17 @@ impl Relay {
         let Some(entry) = self.entries.get_mut(&up) else { return };
         match &mut entry.state {
             // Nobody uses it, so nobody is asked.
-            State::Idle { .. } => {
+            EntryState::Idle { .. } => {
                 self.entries.remove(&up);
                 out.push(Send::Up(Request::Unlock { id: up }));
             }
-            State::Held { wanted, .. } => {
+            EntryState::Held { wanted, .. } => {
                 *wanted = true;
                 if entry.tell {
                     out.push(Send::Down(entry.client, Reply::Recall { id: entry.id }));
                 }
             }
-            State::Asked | State::Cancelled => {}
+            EntryState::Asked | EntryState::Cancelled => {}
         }
     }
 
@@ -545,7 +547,7 @@ impl Relay {
 
     fn enter(&mut self, client: SessionId, id: LockId, up: LockId, tell: bool, request: Request) {
         self.name(client, id, up);
-        let (state, room) = (State::Asked, self.room(bytes_of(&request)));
+        let (state, room) = (EntryState::Asked, self.room(bytes_of(&request)));
         self.entries.insert(
             up,
             Entry {
@@ -613,7 +615,7 @@ impl Relay {
     fn make_room(&mut self, bytes: usize, out: &mut Vec<Send>) -> bool {
         // What is kept is only there to save a round trip.
         if bytes > 0 && !self.memory.has(bytes) {
-            self.give_back(out, |entry| matches!(entry.state, State::Idle { .. }));
+            self.give_back(out, |entry| matches!(entry.state, EntryState::Idle { .. }));
         }
         bytes == 0 || self.memory.has(bytes)
     }
@@ -652,7 +654,7 @@ impl Entry {
     fn can_be(&self, client: SessionId, asked: &LockRequest) -> bool {
         let is_the_same = matches!(&self.request, Request::Lock(lock) if lock.is_for_the_same(asked));
         // Of a lock that has no tokens left another grant could not be told from the last.
-        let can_be_granted = matches!(self.state, State::Idle { .. }) && self.grants_left > 0;
+        let can_be_granted = matches!(self.state, EntryState::Idle { .. }) && self.grants_left > 0;
         self.client == client && can_be_granted && is_the_same
     }
 }

@@ -118,7 +118,7 @@ impl Service {
             others => Err(BreakError::HoldsOthers {
                 session: member.id.0,
                 name: member.name.clone(),
-                others: others as u64,
+                others,
             }),
         }
     }

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use elbow_ranges::Footprint;
 
-use super::session::Place;
+use super::session::LockPlace;
 use super::{Action, File, Session, Shard, limits};
 use crate::memory::LOCK_BYTES;
 use crate::message::{FileName, LockId, LockMode, Refusal, Reply, Request, SessionId, Token, Wait};
@@ -105,7 +105,7 @@ impl Shard {
             .hold(ask, now_ms, &mut self.sequence, &mut events);
         let session = self.session(who.session);
         match hold.key {
-            Some(key) => session.add(id, Place { file, key }, list_bytes),
+            Some(key) => session.add(id, LockPlace { file, key }, list_bytes),
             None => session.add_pieces(hold.locks),
         }
         session.add_held(who.owner, file, hold.locks);
@@ -134,7 +134,7 @@ impl Shard {
         let table = &mut self.files[file].table;
         let key = table.enqueue(ask, blocker, patience, now_ms, &mut self.sequence);
         let number = table.lock(key).number;
-        let place = Place { file, key };
+        let place = LockPlace { file, key };
         let of_session = self.session(session);
         of_session.add(id, place, list_bytes);
         of_session.add_waiting(owner, file, 1);
@@ -145,7 +145,7 @@ impl Shard {
     }
 
     pub(super) fn end(&mut self, now_ms: u64, session: SessionId, id: LockId, out: &mut Vec<Action>) {
-        let Some(Place { file, key }) = self.session(session).place(id) else {
+        let Some(LockPlace { file, key }) = self.session(session).place(id) else {
             return;
         };
         if !self.remove(file, key).is_held() {

@@ -8,7 +8,7 @@ use crate::message::{LockId, Owner, Refusal};
 
 /// Where a lock is: in which file, by which key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct LockPlace {
     pub(super) file: usize,
     pub(super) key: usize,
 }
@@ -19,7 +19,7 @@ pub(super) struct Session {
     /// False when its connection is gone and only its locks are left.
     pub(super) is_connected: bool,
     /// Locks with a name: lists held, lists and POSIX locks waited for.
-    locks: BTreeMap<LockId, Place>,
+    locks: BTreeMap<LockId, LockPlace>,
     /// How many locks and pieces an owner holds of a file.
     held: BTreeMap<(Owner, usize), usize>,
     /// How many requests of an owner wait for a file.
@@ -53,7 +53,7 @@ impl Session {
         self.room.set(self.count * LOCK_BYTES + self.list_bytes);
     }
 
-    pub(super) fn place(&self, id: LockId) -> Option<Place> {
+    pub(super) fn place(&self, id: LockId) -> Option<LockPlace> {
         self.locks.get(&id).copied()
     }
 
@@ -100,7 +100,7 @@ impl Session {
         Ok(())
     }
 
-    pub(super) fn add(&mut self, id: LockId, place: Place, list_bytes: usize) {
+    pub(super) fn add(&mut self, id: LockId, place: LockPlace, list_bytes: usize) {
         let before = self.locks.insert(id, place);
         assert!(before.is_none(), "lock {} is there already", id.0);
         self.count += 1;

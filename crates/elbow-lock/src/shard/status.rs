@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use super::{File, Shard};
 use crate::message::{FileName, LockId, LockMode, Refusal, Request, SessionId, Token};
-use crate::table::{Lock, Party, State};
+use crate::table::{Lock, LockState, Party};
 
 /// What is, and what has happened since the shard began.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -265,8 +265,8 @@ impl Lock {
             pattern: self.ask.footprint.to_string(),
             bounds: self.bounds.clone(),
             token: match self.state {
-                State::Held { token, .. } => Some(token),
-                State::Waiting { .. } => None,
+                LockState::Held { token, .. } => Some(token),
+                LockState::Waiting { .. } => None,
             },
             age_ms: now_ms.saturating_sub(self.since_ms),
         }

@@ -16,7 +16,7 @@ use std::ops::Range;
 
 use elbow_ranges::Footprint;
 
-use super::{Ask, Lock, Party, Sequence, State, Table};
+use super::{Ask, Lock, LockState, Party, Sequence, Table};
 use crate::message::{LockMode, Token};
 
 /// What a POSIX request makes of its owner's pieces.
@@ -79,7 +79,7 @@ impl Table {
             let Lock {
                 ask, since_ms, state, ..
             } = &self.locks[key];
-            if let State::Held { token, .. } = *state {
+            if let LockState::Held { token, .. } = *state {
                 let ask = Ask {
                     footprint: extent(rest),
                     ..ask.clone()

@@ -4,7 +4,7 @@ use std::cell::OnceCell;
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-use super::{Ask, Event, Grant, Lock, Party, Patience, Sequence, State, Table};
+use super::{Ask, Event, Grant, Lock, LockState, Party, Patience, Sequence, Table};
 use crate::message::{SessionId, Token};
 
 impl Table {
@@ -105,7 +105,7 @@ impl Table {
             && watched == key
         {
             self.watched.remove(&(key, number, waiter));
-            if let State::Waiting { watches, .. } = &mut self.locks[waiter].state {
+            if let LockState::Waiting { watches, .. } = &mut self.locks[waiter].state {
                 *watches = None;
             }
             self.recheck.insert(number, waiter);
@@ -114,7 +114,7 @@ impl Table {
 
     fn watch(&mut self, key: usize, blocker: usize) {
         let number = self.locks[key].number;
-        if let State::Waiting { watches, .. } = &mut self.locks[key].state {
+        if let LockState::Waiting { watches, .. } = &mut self.locks[key].state {
             if let Some(before) = watches.replace(blocker) {
                 self.watched.remove(&(before, number, key));
             }
@@ -133,9 +133,9 @@ impl Table {
         } = &self.locks[key];
         let (who, id, number, posix) = (ask.who, ask.id, *number, ask.posix);
         let patience = match state {
-            State::Waiting { patience, .. } => *patience,
+            LockState::Waiting { patience, .. } => *patience,
             // Its patience went when it was granted.
-            State::Held { .. } => Patience::Forever,
+            LockState::Held { .. } => Patience::Forever,
         };
         let waited_ms = now_ms.saturating_sub(*since_ms);
         // Before it leaves the queue, or it could not be told whom it passes.
@@ -167,9 +167,9 @@ impl Table {
 
     fn turn_to_held(&mut self, key: usize, now_ms: u64, token: Token) {
         let lock = &mut self.locks[key];
-        let state = std::mem::replace(&mut lock.state, State::Held { token, notified: false });
+        let state = std::mem::replace(&mut lock.state, LockState::Held { token, notified: false });
         lock.since_ms = now_ms;
-        if let State::Waiting {
+        if let LockState::Waiting {
             watches: Some(blocker), ..
         } = state
         {
@@ -197,7 +197,7 @@ impl Table {
 
     fn tell(&mut self, key: usize, out: &mut Vec<Event>) {
         let Lock { ask, state, .. } = &mut self.locks[key];
-        if let State::Held { notified, .. } = state
+        if let LockState::Held { notified, .. } = state
             && ask.recall
             && !std::mem::replace(notified, true)
         {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use parking_lot::MutexGuard;
 
-use super::{NumberedLink, Session, State};
+use super::{NumberedLink, Session, SessionState};
 use crate::client::Options;
 use crate::client::link::{Link, now_ms};
 use crate::error::LockError;
@@ -13,7 +13,7 @@ const RECONNECT_PAUSE: Duration = Duration::from_millis(50);
 
 impl Session {
     /// Connects again where the link is down; or waits until another thread has.
-    pub(super) fn bring_up(&self, state: &mut MutexGuard<'_, State>) -> Result<(), LockError> {
+    pub(super) fn bring_up(&self, state: &mut MutexGuard<'_, SessionState>) -> Result<(), LockError> {
         while state.core.is_connecting() {
             self.changed.wait(state);
         }
@@ -49,7 +49,7 @@ impl Session {
     }
 
     /// Goes on over a new link: what was asked is asked again, what was held is held again or lost.
-    fn resume(&self, state: &mut MutexGuard<'_, State>, link: Link) {
+    fn resume(&self, state: &mut MutexGuard<'_, SessionState>, link: Link) {
         let (number, requests) = state.core.connected(&link.opened(), now_ms());
         state.link = NumberedLink::new(number, link);
         self.changed.notify_all();
