@@ -5,7 +5,8 @@ use std::ffi::OsString;
 use elbow_file::{FileType, Handle, Time};
 
 use crate::api::Ino;
-use crate::model::{EntryKey, Fill, Name};
+use crate::closed::OWNER_ALL;
+use crate::model::{ACCESS_ACL, EntryKey, Fill, Name, apply_mode};
 use crate::route::{Route, StorageName};
 
 /// Extended attributes with their new values; `None`: it goes.
@@ -21,6 +22,16 @@ pub(crate) struct NewAttrs {
 }
 
 impl NewAttrs {
+    /// The same for a directory that its owner can still work in: a list of rights sets the mode, too.
+    pub(crate) fn open_to_owner(mut self) -> Self {
+        self.mode = self.mode.map(|mode| mode | OWNER_ALL);
+        let acl = self.xattrs.iter_mut().find(|(key, _)| key == ACCESS_ACL);
+        if let (Some(mode), Some((_, Some(acl)))) = (self.mode, acl) {
+            apply_mode(acl, mode);
+        }
+        self
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.owner.is_none() && self.mode.is_none() && self.xattrs.is_empty() && self.times.is_none()
     }

@@ -851,9 +851,8 @@ impl<'a> Apply<'a> {
     /// All of a directory's attributes that can be refused, while it can still be cleaned.
     pub(super) fn attributes_before_cleaning(&self, attributes: &Attributes) -> StepResult {
         let attrs = NewAttrs {
-            mode: attributes.attrs.mode.map(|mode| mode | OWNER_ALL),
             times: None,
-            ..attributes.attrs.clone()
+            ..attributes.attrs.clone().open_to_owner()
         };
         if attrs.is_empty() {
             return Ok(());

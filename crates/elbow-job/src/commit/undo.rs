@@ -216,7 +216,7 @@ impl Undo<'_, '_> {
         let is_root = attributes.path.as_os_str().is_empty();
         if attributes.is_dir && ours.mode.is_some() && !is_root {
             // Names in it still change: it is closed with the last of them. (Nobody expects anything of the root itself.)
-            before.mode = before.mode.map(|mode| mode | OWNER_ALL);
+            before = before.open_to_owner();
         }
         if before.is_empty() {
             return Ok(());

@@ -64,7 +64,7 @@ pub(crate) use mode::has_set_id;
 pub(crate) use names::NewObject;
 pub(crate) use schedule::Scheduler;
 pub(crate) use traits::StorageTraits;
-pub(crate) use xattrs::{ACCESS_ACL, CAPABILITY, DEFAULT_ACL};
+pub(crate) use xattrs::{ACCESS_ACL, CAPABILITY, DEFAULT_ACL, apply_mode};
 
 /// The whole model of a job.
 #[derive(Debug)]

@@ -222,3 +222,32 @@ fn a_mount_whose_top_is_closed_can_be_ended() {
         std::fs::set_permissions(ground.work(""), std::fs::Permissions::from_mode(0o2770)).expect("opening it again");
     }
 }
+
+/// A list of rights that closes a directory to its owner sets its mode before the rest of the commit has been done there: the user of a mount, who has
+/// no more rights than anybody, could neither go on nor take it back.
+#[test]
+fn a_mount_whose_top_a_list_of_rights_closes_can_be_committed() {
+    let ground = ground_of(
+        USER,
+        "for n in $(seq 20); do mkdir -p d/$n; done; mkdir \"$OUT/mount\"; chmod 777 \"$OUT/mount\"",
+    );
+    for mount_point in ["$WORK", "$OUT/mount"] {
+        ground.restore();
+        let script = format!(
+            "cd /; elbow='{elbow}'; mnt=\"{mount_point}\"; \"$elbow\" mount \"$WORK\" \"$mnt\"
+             mkdir \"$mnt/d/new\"; chmod 711 \"$mnt\"/d/*; acl=u::rw-,g::r-x,g:1998:rwx,m::rwx,o::---
+             setfacl --set $acl \"$mnt/d\"; setfacl --set $acl \"$mnt\"; \"$elbow\" commit \"$mnt\"",
+            elbow = env!("CARGO_BIN_EXE_elbow")
+        );
+        ground.native(&script).assert_code(0);
+        for dir in ["", "d"] {
+            let mode = std::fs::metadata(ground.work(dir)).expect("a directory").mode();
+            assert_eq!(mode & 0o777, 0o670, "{mount_point} {dir}");
+        }
+        assert_eq!(
+            std::fs::metadata(ground.work("d/new")).expect("what is new").mode() & 0o777,
+            0o711
+        );
+        std::fs::set_permissions(ground.work(""), std::fs::Permissions::from_mode(0o2770)).expect("opening it again");
+    }
+}
