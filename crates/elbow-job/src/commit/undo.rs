@@ -26,7 +26,7 @@ use super::late::Immovable;
 use super::record::{Attributes, Departure, Patch, Placement, Replaced};
 use crate::absence::{gone_is_fine, gone_is_none, sync_dir};
 use crate::action::NewAttrs;
-use crate::closed::{self, OWNER_ALL};
+use crate::closed;
 use crate::execute::{is_ever_opened, was_opened};
 use crate::job_files::{DEPARTED, LATE, NAMED, RECORD, RECORD_DRAFT, RESUME, UNDO, UndoPhase};
 use crate::lost::{self, Name};
