@@ -53,6 +53,8 @@ pub(crate) struct Graph {
     pub(crate) finishing: bool,
     /// Only objects that the storage has get their names: that needs no room.
     pub(crate) only_names: bool,
+    /// Those that do not get them, for what they wait for does not come: nothing waits for them.
+    pub(crate) nameless: HashSet<Ino>,
     /// Nothing more goes to the storage: the job cannot commit any more.
     pub(crate) stopped: bool,
 }

@@ -82,6 +82,24 @@ impl Planner<'_> {
 
     /// The next action of an object.
     pub(crate) fn plan(&mut self, ino: Ino) -> Plan {
+        match self.plan_next(ino) {
+            Plan::Blocked(on) if self.gets_its_names(on) => Plan::Blocked(on),
+            // Where only names change, whoever waits for anything else would ask for it for ever.
+            Plan::Blocked(_) | Plan::Nothing if self.graph.only_names => {
+                self.graph.nameless.insert(ino);
+                Plan::Nothing
+            }
+            plan => plan,
+        }
+    }
+
+    /// Whether what waits for an object may go on some time.
+    fn gets_its_names(&self, ino: Ino) -> bool {
+        let lacks_names = || self.inodes.get(ino).is_ok_and(Inode::only_lacks_names);
+        !self.graph.only_names || !self.graph.nameless.contains(&ino) && lacks_names()
+    }
+
+    fn plan_next(&mut self, ino: Ino) -> Plan {
         self.graph.unpark(ino);
         let Ok(inode) = self.inodes.get(ino) else {
             return Plan::Nothing;

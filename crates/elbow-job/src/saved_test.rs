@@ -931,3 +931,38 @@ fn what_is_stored_under_another_name_is_not_saved() {
     assert_eq!(bed.saved(&dir)[0].bytes, 4);
     assert_goes_on(&bed, &dir, &shown, "moved");
 }
+
+/// What the storage has, and what was moved to a directory that it has no room for, waited for that for ever: the job never ended.
+#[test]
+fn what_was_moved_to_a_directory_that_finds_no_room_is_saved_with_it() {
+    let s = str::to_owned;
+    let bed = Bed::new();
+    let dir = bed.fresh("no room");
+    let (faulty, job) = bed.begin_faulty(&dir, Publish::Staged);
+    let run = |ops: &[Op]| ops.iter().for_each(|op| drop(InJob(&job).run(op).unwrap()));
+    run(&[
+        Op::Mkdir(s("tree")),
+        Op::Create(s("tree/file")),
+        Op::Create(s("loose")),
+        Op::Write(s("loose"), 0, b"content".to_vec()),
+    ]);
+    job.fsync(Ino::ROOT).unwrap();
+    job.by_hand(true);
+    run(&[
+        Op::Mkdir(s("later")),
+        Op::Rename(s("loose"), s("later/loose"), RenameMode::Replace),
+        // One waits for another that waits.
+        Op::Rename(s("tree"), s("later/tree"), RenameMode::Replace),
+        Op::Mkdir(s("loose")),
+        Op::Rename(s("later/tree/file"), s("loose/file"), RenameMode::Replace),
+        Op::Mkdir(s("tree")),
+        Op::Rename(s("loose/file"), s("tree/file"), RenameMode::Replace),
+    ]);
+    let shown = shown(&job);
+    faulty.hook().arm(no_room_from(1, Errno::NOSPC));
+    job.by_hand(false);
+    let outcome = job.commit_or_keep(Keep::Complete, &mut |_| {});
+    assert!(matches!(outcome, Ok(Outcome::Kept(..))), "{outcome:?}");
+    assert!(faulty.hook().fired() > 0);
+    assert_goes_on(&bed, &dir, &shown, "what was moved");
+}

@@ -124,6 +124,7 @@ impl Scheduler<'_> {
     /// Nothing but names changes from here on: of objects that the storage has.
     pub(crate) fn finish_names(&mut self) {
         self.graph.only_names = true;
+        self.graph.nameless.clear();
         self.queue_all(Inode::only_lacks_names);
     }
 
