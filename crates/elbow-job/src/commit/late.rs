@@ -156,41 +156,36 @@ impl Immovable<'_, '_> {
     /// Has what is to be placed not got its name yet? (Where that is may not be there yet.)
     fn waits(&self, placement: &Placement) -> bool {
         // Whatever else keeps us from it is told when it is placed.
-        !matches!(self.apply.waiting(placement), Ok(None))
+        !matches!(self.waiting(placement), Ok(None))
     }
 }
 
-impl<'a> Apply<'a> {
-    /// Where the object is that is to have this path: what is late waits elsewhere until its name is free, and is written to there.
-    pub(super) fn place_of(&self, path: &Path) -> Result<(Handle, OsString), Errno> {
-        match self.waiting_place(path)? {
-            Some(place) => Ok(place),
-            None => self.tree.parent_of(path),
-        }
-    }
-
+impl<'a> Immovable<'_, 'a> {
     /// Where a late object waits, by itself or in a directory; `None`: it is not late, or has its name.
     fn waiting_place(&self, path: &Path) -> Result<Option<(Handle, OsString)>, Errno> {
-        let late = Immovable::of(self).known_late();
+        let late = self.known_late();
+        if !late.has(path) {
+            return Ok(None);
+        }
         let mut above = path.ancestors().take_while(|above| late.has(above));
         let Some(placement) = above.find_map(|above| self.placements().get(above)) else {
-            let link = self.record.links.iter().find(|(_, to)| to == path && late.has(to));
-            return link.map(|(from, _)| self.place_of(from)).transpose();
+            let link = self.apply.record.links.iter().find(|(_, to)| to == path);
+            return link.map(|(from, _)| self.apply.place_of(from)).transpose();
         };
         let Some((dir, name)) = self.waiting(placement)? else {
             return Ok(None);
         };
         let below = path.strip_prefix(&placement.to).map_err(|_| Errno::INVAL)?;
         let descend = |(dir, name): (Handle, OsString), next: &OsStr| {
-            let dir = self.storage().open_dir(&dir, &name)?;
+            let dir = self.apply.storage().open_dir(&dir, &name)?;
             Ok((dir, next.to_owned()))
         };
         below.iter().try_fold((dir, name), descend).map(Some)
     }
 
     fn placements(&self) -> &BTreeMap<&'a Path, &'a Placement> {
-        let all = &self.record.placements;
-        self.placements.get_or_init(|| {
+        let all = &self.apply.record.placements;
+        self.apply.placements.get_or_init(|| {
             all.iter()
                 .map(|placement| (placement.to.as_path(), placement))
                 .collect()
@@ -203,16 +198,26 @@ impl<'a> Apply<'a> {
         // Only what waits beside its name needs the directory of that, which may not be there yet.
         let source = match &placement.from {
             PlacementSource::Slot(Slot::Beside(_)) => {
-                let parent = self.tree.parent_of(&placement.to);
-                parent.and_then(|(dir, name)| self.source(placement, &dir, &name))
+                let parent = self.apply.tree.parent_of(&placement.to);
+                parent.and_then(|(dir, name)| self.apply.source(placement, &dir, &name))
             }
-            _ => self.source(placement, &self.job, name),
+            _ => self.apply.source(placement, &self.apply.job, name),
         };
         let Some(source) = gone_is_none(source)? else {
             return Ok(None);
         };
-        let is_there = self.look(&source.0, &source.1)?.is_some();
+        let is_there = self.apply.look(&source.0, &source.1)?.is_some();
         Ok(is_there.then_some(source))
+    }
+}
+
+impl Apply<'_> {
+    /// Where the object is that is to have this path: what is late waits elsewhere until its name is free, and is written to there.
+    pub(super) fn place_of(&self, path: &Path) -> Result<(Handle, OsString), Errno> {
+        match Immovable::of(self).waiting_place(path)? {
+            Some(place) => Ok(place),
+            None => self.tree.parent_of(path),
+        }
     }
 
     /// Where an object waits that is to be placed under a name.
