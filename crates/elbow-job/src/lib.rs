@@ -57,6 +57,8 @@ mod lost;
 mod manners;
 mod meter;
 mod model;
+#[cfg(test)]
+mod no_room_test;
 mod options;
 #[cfg(test)]
 mod pairs_test;

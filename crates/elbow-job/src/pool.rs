@@ -184,7 +184,11 @@ impl Shared {
                     return state.model.settle(ino);
                 }
                 Plan::Nothing => return state.model.settle(ino),
-                Plan::Blocked(on) => return state.model.scheduler().block(ino, on),
+                Plan::Blocked(on) => {
+                    state.model.scheduler().block(ino, on);
+                    // Were the wait a mistake of ours that goes round for ever, an interrupt would still be heard.
+                    return parking_lot::MutexGuard::bump(state);
+                }
                 Plan::Do(action) => self.act(state, ino, &action),
             }
         }

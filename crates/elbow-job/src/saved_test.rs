@@ -283,7 +283,7 @@ fn xattr_line(mut keys: Vec<OsString>) -> String {
 }
 
 /// Calls that need room.
-fn needs_room(call: &elbow_file::double::Call<'_>) -> bool {
+pub(crate) fn needs_room(call: &elbow_file::double::Call<'_>) -> bool {
     matches!(
         call.operation,
         Operation::Mkdir

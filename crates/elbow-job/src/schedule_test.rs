@@ -71,7 +71,7 @@ fn rights_kept() -> u32 {
     }
 }
 
-fn random_op(rng: &mut StdRng) -> Op {
+pub(crate) fn random_op(rng: &mut StdRng) -> Op {
     let mut name = || NAMES[rng.random_range(0..NAMES.len())].to_owned();
     let (x, y) = (name(), name());
     let size = rng.random_range(0..9000);

@@ -1,0 +1,114 @@
+//! Random jobs on a disk that is full when their command has ended.
+
+use std::path::Path;
+use std::sync::mpsc::channel;
+use std::time::Duration;
+
+use elbow_file::double::{Call, Operation, Plan};
+use elbow_file::{Errno, RealStorage};
+use rand::Rng;
+use rand::rngs::StdRng;
+
+use crate::crash_test::has_staging;
+use crate::options::Publish;
+use crate::resume_test::{name_in, real};
+use crate::saved_test::{Bed, needs_room};
+use crate::schedule_test::{InJob, Native, random_op, snapshot};
+use crate::{Job, JobError, Keep, OnConflict, Outcome, resume};
+
+/// Much longer than any of them takes.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Whether what a job has made is in its place, or waits for room, whole.
+#[derive(Debug, PartialEq, Eq)]
+enum End {
+    Committed,
+    Kept,
+    RolledBack,
+}
+
+/// The end of a job, which comes.
+fn end(job: &Job) -> Result<Outcome, JobError> {
+    let (ended, end) = channel();
+    let ending = job.clone();
+    std::thread::spawn(move || ended.send(ending.commit_or_keep(Keep::Complete, &mut |_| {})));
+    end.recv_timeout(PATIENCE).unwrap_or_else(|_| {
+        // Or what never ends would keep the test from ending.
+        job.interrupt();
+        panic!("the job does not end")
+    })
+}
+
+/// A random job, of which the storage gets a random part before its command ends. From a random call of the end on there is no room; then there is again.
+fn run(rng: &mut StdRng) -> End {
+    let bed = Bed::new();
+    let (native, dir) = (Native(bed.fresh("native")), bed.fresh("job"));
+    let before = snapshot(&dir);
+    let (faulty, job) = bed.begin_faulty(&dir, Publish::Staged);
+    job.by_hand(true);
+    // What comes late meets what is stored already.
+    for steps_max in [4, 1] {
+        for _ in 0..rng.random_range(5..40) {
+            let op = random_op(rng);
+            assert_eq!(InJob(&job).run(&op), native.run(&op), "{op:?}");
+            for _ in 0..rng.random_range(0..steps_max) {
+                job.step_by_hand(|left| rng.random_range(0..left));
+            }
+        }
+    }
+    let errno = [Errno::NOSPC, Errno::DQUOT][rng.random_range(0..2)];
+    let only = [None, None, Some(Operation::Mkdir), Some(Operation::Create)][rng.random_range(0..4)];
+    let is_refused = move |call: &Call<'_>| needs_room(call) && only.is_none_or(|only| call.operation == only);
+    let from = rng.random_range(1..5);
+    let plan = Plan::fail(errno).when(is_refused).nth(from).times(u64::MAX);
+    faulty.hook().arm(plan);
+    job.by_hand(false);
+    let (outcome, fired) = (end(&job), faulty.hook().fired());
+    faulty.hook().disarm();
+    let ended = match outcome {
+        Ok(Outcome::Committed) => End::Committed,
+        Ok(Outcome::Kept(_, kept)) => {
+            assert!(fired > 0 && kept.is_whole, "{kept:?}");
+            go_on(&bed, &dir);
+            End::Kept
+        }
+        Ok(Outcome::RolledBack(_)) => End::RolledBack,
+        Err(error) => panic!("{error}"),
+    };
+    let expected = match ended {
+        End::RolledBack => before,
+        _ => snapshot(&native.0),
+    };
+    assert_eq!(snapshot(&dir), expected, "{ended:?}");
+    assert!(bed.is_empty() && !has_staging(&dir), "{ended:?}");
+    ended
+}
+
+/// There is room again.
+fn go_on(bed: &Bed, dir: &Path) {
+    let name = match bed.saved(dir).is_empty() {
+        true => name_in(dir),
+        false => bed.restore(&real(), dir).expect("what was saved is brought back"),
+    };
+    let root = RealStorage::open_root(dir).expect("the directory of the job");
+    let ended = resume(&real(), &root, &name, OnConflict::RollBack);
+    assert!(matches!(ended, Ok(Outcome::Committed)), "{ended:?}");
+}
+
+#[test]
+fn random_jobs_end_whole_on_a_disk_that_fills_up() {
+    let ends = std::sync::Mutex::new(Vec::new());
+    elbow_testkit::cases::for_each_seed(400, |rng| {
+        let ended = run(rng);
+        ends.lock().expect("no other thread").push(ended);
+    });
+    let ends = ends.into_inner().expect("no other thread");
+    let count = |wanted| ends.iter().filter(|ended| **ended == wanted).count();
+    let (committed, kept, rolled_back) = (count(End::Committed), count(End::Kept), count(End::RolledBack));
+    println!("{committed} committed, {kept} kept, {rolled_back} rolled back");
+    assert!(
+        ends.len() < 100 || kept > ends.len() / 3,
+        "{kept} of {} kept",
+        ends.len()
+    );
+}
