@@ -208,7 +208,8 @@ impl<'a> Stage<'a> {
 
     /// Removes what a job has kept.
     fn drop_kept(&self, place: &Place) -> io::Result<()> {
-        let names = fs::read_dir(&place.work)?
+        // A user's own sshfs lets nobody else look.
+        let names = fs::read_dir(&place.stored)?
             .filter_map(Result::ok)
             .map(|entry| entry.file_name());
         for name in names.filter(|name| name.to_string_lossy().starts_with(".elbow-")) {
