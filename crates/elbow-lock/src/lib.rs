@@ -32,7 +32,7 @@ pub mod wire;
 
 pub use address::{ADDRESS_VARIABLE, Address, BadAddress, KEY_VARIABLE};
 pub use client::{
-    Asked, Broken, Call, Canceller, Client, ClientCore, Heard, Hold, Identity, Link, LinkNumber, Opened, Options,
+    Asked, Call, Canceller, Client, ClientCore, Disconnected, Heard, Hold, Identity, Link, LinkNumber, Opened, Options,
     Posix, RECONNECT_MS, Receive, Received, Standing, TTL_MS_TCP, Taken, UnknownIdentity, file_name, made_up_at,
     now_ms,
 };

@@ -18,7 +18,7 @@ const PIECE_BYTES: usize = 24 * 99 * 100 * 4;
 
 /// What the records are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum Kind {
+pub enum RecordKind {
     /// 24 bytes, a little-endian number of four bytes in front is the key.
     S24,
     /// 100 bytes, the first ten are the key.
@@ -30,11 +30,11 @@ pub enum Kind {
 /// What a file of records is.
 ///
 /// ```
-/// use elbow_testkit::sortable::{Kind, check, make};
+/// use elbow_testkit::sortable::{RecordKind, check, make};
 ///
 /// let mut file = Vec::new();
-/// let made = make(Kind::S24, 10_000, 1, &mut file)?;
-/// let found = check(Kind::S24, &file[..])?;
+/// let made = make(RecordKind::S24, 10_000, 1, &mut file)?;
+/// let found = check(RecordKind::S24, &file[..])?;
 /// assert_eq!((found.records, found.checksum), (416, made.checksum));
 /// assert!(!found.is_sorted);
 /// # Ok::<(), std::io::Error>(())
@@ -49,7 +49,7 @@ pub struct Records {
     pub is_sorted: bool,
 }
 
-impl Kind {
+impl RecordKind {
     /// The size of a record, in bytes.
     #[must_use]
     pub fn record_bytes(self) -> usize {
@@ -86,7 +86,7 @@ impl Kind {
 ///
 /// # Errors
 /// Those of the writer.
-pub fn make(kind: Kind, bytes: u64, seed: u64, to: &mut dyn Write) -> io::Result<Records> {
+pub fn make(kind: RecordKind, bytes: u64, seed: u64, to: &mut dyn Write) -> io::Result<Records> {
     let (size, mut random, mut sum) = (kind.record_bytes(), seed, 0_u64);
     let records = bytes / size as u64;
     let mut piece = vec![0; PIECE_BYTES];
@@ -112,7 +112,7 @@ pub fn make(kind: Kind, bytes: u64, seed: u64, to: &mut dyn Write) -> io::Result
 ///
 /// # Errors
 /// Those of the reader; `InvalidData` when the last record is not whole.
-pub fn check(kind: Kind, mut from: impl Read) -> io::Result<Records> {
+pub fn check(kind: RecordKind, mut from: impl Read) -> io::Result<Records> {
     let size = kind.record_bytes();
     let mut piece = vec![0; PIECE_BYTES];
     let mut last: Option<Vec<u8>> = None;
@@ -191,17 +191,17 @@ fn hash(record: &[u8]) -> u64 {
 mod tests {
     use super::*;
 
-    const KINDS: [Kind; 3] = [Kind::S24, Kind::R100, Kind::Text];
+    const KINDS: [RecordKind; 3] = [RecordKind::S24, RecordKind::R100, RecordKind::Text];
     /// More than one piece.
     const BYTES: u64 = PIECE_BYTES as u64 + 50_000;
 
-    fn made(kind: Kind) -> (Vec<u8>, Records) {
+    fn made(kind: RecordKind) -> (Vec<u8>, Records) {
         let mut file = Vec::new();
         let made = make(kind, BYTES, 7, &mut file).expect("memory");
         (file, made)
     }
 
-    fn sorted(kind: Kind) -> Vec<u8> {
+    fn sorted(kind: RecordKind) -> Vec<u8> {
         let (file, _) = made(kind);
         let mut records: Vec<&[u8]> = file.chunks_exact(kind.record_bytes()).collect();
         records.sort_by(|a, b| match kind.is_in_order(a, b) {
@@ -261,6 +261,6 @@ mod tests {
 
     #[test]
     fn half_a_record_is_an_error() {
-        assert!(check(Kind::S24, &[0; 25][..]).is_err());
+        assert!(check(RecordKind::S24, &[0; 25][..]).is_err());
     }
 }

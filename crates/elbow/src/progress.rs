@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::cli::When;
 use estimate::{Estimate, Part};
-use painter::{Painter, Place, View};
+use painter::{PaintTarget, Painter, View};
 
 /// Where a job is, in numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -103,9 +103,9 @@ impl Display {
         let place = match when {
             _ if silent => None,
             When::Never => None,
-            _ if terminal::is_there() => Some(Place::Row),
-            When::Always => Some(Place::AlwaysLines),
-            When::Auto => Some(Place::Lines),
+            _ if terminal::is_there() => Some(PaintTarget::Row),
+            When::Always => Some(PaintTarget::AlwaysLines),
+            When::Auto => Some(PaintTarget::Lines),
         };
         let looked_at = jobs.clone();
         let look = move || Some(Position::stored(looked_at.iter().map(Job::counts)).view());
@@ -181,11 +181,11 @@ impl Meter {
     }
 }
 
-fn place(silent: bool) -> Option<Place> {
+fn place(silent: bool) -> Option<PaintTarget> {
     match (silent, terminal::is_there()) {
         (true, _) => None,
-        (false, true) => Some(Place::Line),
-        (false, false) => Some(Place::Lines),
+        (false, true) => Some(PaintTarget::Line),
+        (false, false) => Some(PaintTarget::Lines),
     }
 }
 

@@ -325,7 +325,7 @@ impl Runner<'_> {
     /// Waits like a shell. A signal to us alone goes on to the command; one to all of our process group it has already.
     fn wait(&self, running: &Running, mounted: &[Mounted<'_>], began: Instant) -> anyhow::Result<Verdict> {
         let mut stopped = false;
-        let mut watch = Watch::default();
+        let mut watch = CommandWatch::default();
         loop {
             match self.next(&mut watch, running, mounted)? {
                 Event::Signal(arrival) => {
@@ -352,7 +352,7 @@ impl Runner<'_> {
 
     /// The next event. When the command has run for a moment, a witness comes and the job can be asked: a short one does not pay for
     /// them. One that is to end and does not is killed.
-    fn next(&self, watch: &mut Watch, running: &Running, mounted: &[Mounted<'_>]) -> anyhow::Result<Event> {
+    fn next(&self, watch: &mut CommandWatch, running: &Running, mounted: &[Mounted<'_>]) -> anyhow::Result<Event> {
         loop {
             let short = watch.witness.is_none().then_some(SHORT);
             let left = watch.kill_at.map(|at| at.saturating_duration_since(Instant::now()));
@@ -513,7 +513,7 @@ impl Runner<'_> {
 
 /// What is waited with.
 #[derive(Default)]
-struct Watch {
+struct CommandWatch {
     witness: Option<Witness>,
     silence: Option<Silence>,
     /// When a command that was told to end is killed.

@@ -64,14 +64,14 @@ pub fn now_ms() -> u64 {
 
 /// What ended a link.
 #[derive(Debug)]
-pub enum Broken {
+pub enum Disconnected {
     /// The connection.
     Io(io::Error),
     /// Bytes that are not the protocol.
     Garbled(DecodeError),
 }
 
-impl std::error::Error for Broken {}
+impl std::error::Error for Disconnected {}
 
 /// How a receive ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -216,17 +216,17 @@ impl Link {
     ///
     /// # Errors
     /// When the connection ended or broke.
-    pub fn receive(&self, how: Receive, replies: &mut Vec<Reply>) -> Result<Received, Broken> {
+    pub fn receive(&self, how: Receive, replies: &mut Vec<Reply>) -> Result<Received, Disconnected> {
         let mut inbox = self.inbox.lock();
         loop {
-            while let Some(payload) = inbox.next().map_err(Broken::Garbled)? {
-                replies.push(wire::decode_reply(payload).map_err(Broken::Garbled)?);
+            while let Some(payload) = inbox.next().map_err(Disconnected::Garbled)? {
+                replies.push(wire::decode_reply(payload).map_err(Disconnected::Garbled)?);
             }
             if !replies.is_empty() && how != Receive::Poll {
                 return Ok(Received::Replies);
             }
             if let Receive::Until(at_ms) = how
-                && !self.is_readable_by(at_ms).map_err(Broken::Io)?
+                && !self.is_readable_by(at_ms).map_err(Disconnected::Io)?
             {
                 return Ok(Received::Nothing);
             }
@@ -240,7 +240,7 @@ impl Link {
                         return Ok(Received::Signal);
                     }
                 }
-                Err(error) => return Err(Broken::Io(error)),
+                Err(error) => return Err(Disconnected::Io(error)),
             }
         }
     }

@@ -33,7 +33,7 @@ pub use self::asked::{Asked, Canceller};
 pub use self::core::{Call, ClientCore, Heard, LinkNumber, Opened, RECONNECT_MS, Standing, Taken};
 pub use self::hold::Hold;
 pub use self::identity::{Identity, UnknownIdentity, made_up_at};
-pub use self::link::{Broken, Link, Receive, Received, now_ms};
+pub use self::link::{Disconnected, Link, Receive, Received, now_ms};
 pub use self::name::file_name;
 pub use self::options::{Options, Posix, TTL_MS_TCP};
 use self::session::Session;

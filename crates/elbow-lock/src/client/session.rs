@@ -14,7 +14,7 @@ use elbow_ranges::Footprint;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use super::core::{Call, ClientCore, LinkNumber, Standing, Taken};
-use super::link::{Broken, Link, Receive, Received, now_ms};
+use super::link::{Disconnected, Link, Receive, Received, now_ms};
 use super::options::{Options, Posix};
 use crate::address::Address;
 use crate::error::LockError;
@@ -432,7 +432,7 @@ impl Session {
         state: &mut MutexGuard<'_, SessionState>,
         link: &Arc<NumberedLink>,
         replies: Vec<Reply>,
-        received: Result<Received, Broken>,
+        received: Result<Received, Disconnected>,
     ) {
         let heard = state.core.hear(link.number, now_ms(), replies);
         link.outgoing.lock().extend(heard.send);
@@ -485,7 +485,7 @@ impl Session {
             }
         });
         if let Err(error) = sent {
-            self.heard(state, link, Vec::new(), Err(Broken::Io(error)));
+            self.heard(state, link, Vec::new(), Err(Disconnected::Io(error)));
         }
     }
 
@@ -518,7 +518,7 @@ impl std::fmt::Debug for Session {
     }
 }
 
-impl std::fmt::Display for Broken {
+impl std::fmt::Display for Disconnected {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Io(error) => write!(formatter, "the connection to the lock service broke: {error}"),
@@ -670,7 +670,7 @@ mod tests {
         fn replace_link(&mut self) -> Arc<NumberedLink> {
             let mut state = self.session.state.lock();
             let old = Arc::clone(&state.link);
-            let broken = Err(Broken::Io(std::io::Error::other("the test says so")));
+            let broken = Err(Disconnected::Io(std::io::Error::other("the test says so")));
             self.session.heard(&mut state, &old, Vec::new(), broken);
             drop(state);
             let session = Arc::clone(&self.session);

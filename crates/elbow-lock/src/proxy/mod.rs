@@ -35,7 +35,7 @@ use tokio::sync::{Notify, Semaphore};
 use tokio_rustls::TlsConnector;
 
 pub use self::relay::{Relay, Send, Terms};
-use self::watch::Watch;
+use self::watch::ClientSockets;
 use crate::address::Address;
 use crate::client::link::{HELLO_FOR, not_opened, now_ms};
 use crate::client::{Options, TTL_MS_TCP};
@@ -221,7 +221,7 @@ struct Proxy {
     limits: Limits,
     memory: Memory,
     state: Mutex<ProxyState>,
-    watch: Watch,
+    watch: ClientSockets,
     /// There is something to send to the service.
     wake: Notify,
 }
@@ -275,7 +275,7 @@ impl Proxy {
             memory,
             limits,
             state: Mutex::new(state),
-            watch: Watch::new()?,
+            watch: ClientSockets::new()?,
             wake: Notify::new(),
         })
     }

@@ -18,9 +18,9 @@ const FOUND_MAX: usize = 64;
 
 /// The sockets of all clients.
 #[derive(Debug)]
-pub(super) struct Watch(OwnedFd);
+pub(super) struct ClientSockets(OwnedFd);
 
-impl Watch {
+impl ClientSockets {
     pub(super) fn new() -> io::Result<Self> {
         Ok(Self(epoll::create(CreateFlags::CLOEXEC)?))
     }

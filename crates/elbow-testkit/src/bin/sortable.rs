@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 use clap::{Parser, Subcommand};
-use elbow_testkit::sortable::{Kind, check, make};
+use elbow_testkit::sortable::{RecordKind, check, make};
 
 /// Makes inputs for sorts and checks what came out.
 #[derive(Parser)]
@@ -21,7 +21,7 @@ struct Arguments {
 enum What {
     /// Makes a file of random records and syncs it
     Make {
-        kind: Kind,
+        kind: RecordKind,
         /// How large; the last record is a whole one
         bytes: u64,
         file: PathBuf,
@@ -30,7 +30,7 @@ enum What {
         seed: u64,
     },
     /// Tells whether a file is sorted, and the checksum of its records
-    Check { kind: Kind, file: PathBuf },
+    Check { kind: RecordKind, file: PathBuf },
 }
 
 fn main() -> anyhow::Result<()> {

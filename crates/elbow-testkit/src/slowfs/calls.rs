@@ -56,7 +56,7 @@ impl Change {
 
 /// A place in a file, for [`Tree::copy_range`].
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Place {
+pub(super) struct FilePosition {
     pub(super) handle: u64,
     pub(super) offset: u64,
 }
@@ -364,7 +364,7 @@ impl Tree {
             .map_err(|_| Errno::OVERFLOW)
     }
 
-    pub(super) fn copy_range(&self, from: Place, to: Place, length: u64) -> Result<usize> {
+    pub(super) fn copy_range(&self, from: FilePosition, to: FilePosition, length: u64) -> Result<usize> {
         let (source, target) = (self.handle(from.handle)?, self.handle(to.handle)?);
         let (mut source_at, mut target_at) = (from.offset, to.offset);
         let length = usize::try_from(length).unwrap_or(usize::MAX);

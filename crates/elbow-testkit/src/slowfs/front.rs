@@ -16,7 +16,7 @@ use rustix::fs::Stat;
 use rustix::io::Result;
 
 use super::SlowOptions;
-use super::calls::{Caller, Change, Known, NewMode, Place, is_dot};
+use super::calls::{Caller, Change, FilePosition, Known, NewMode, is_dot};
 use super::counters::Op;
 use super::service::{Request, Service};
 use super::tree::{DirEntry, ROOT, Tree};
@@ -579,11 +579,11 @@ impl Filesystem for Front {
         reply: ReplyWrite,
     ) {
         let about = self.about_node(Op::CopyFileRange, source);
-        let from = Place {
+        let from = FilePosition {
             handle: source_handle.0,
             offset: source_offset,
         };
-        let to = Place {
+        let to = FilePosition {
             handle: target_handle.0,
             offset: target_offset,
         };

@@ -31,36 +31,36 @@ pub(super) struct Request {
 /// The workers and what they share.
 #[derive(Debug)]
 pub(super) struct Service {
-    desk: Arc<Desk>,
+    shared: Arc<Shared>,
     workers: Mutex<Vec<JoinHandle<()>>>,
 }
 
 /// What the workers share.
-struct Desk {
-    state: Mutex<State>,
+struct Shared {
+    state: Mutex<QueueState>,
     changed: Condvar,
     tally: Mutex<Tally>,
     faults: Mutex<FaultPlan>,
     /// Nanoseconds per byte, and when the line is free again.
-    line: Mutex<Line>,
+    line: Mutex<Bandwidth>,
 }
 
-impl std::fmt::Debug for Desk {
+impl std::fmt::Debug for Shared {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Desk")
+        f.debug_struct("Shared")
             .field("tally", &self.tally)
             .finish_non_exhaustive()
     }
 }
 
-struct State {
+struct QueueState {
     queue: VecDeque<Request>,
     latency: Duration,
     paused: bool,
     stopped: bool,
 }
 
-struct Line {
+struct Bandwidth {
     bytes_per_second: Option<u64>,
     free_at: Instant,
 }
@@ -68,8 +68,8 @@ struct Line {
 impl Service {
     pub(super) fn start(options: &SlowOptions) -> io::Result<Self> {
         let now = Instant::now();
-        let desk = Arc::new(Desk {
-            state: Mutex::new(State {
+        let shared = Arc::new(Shared {
+            state: Mutex::new(QueueState {
                 queue: VecDeque::new(),
                 latency: options.latency,
                 paused: false,
@@ -78,13 +78,13 @@ impl Service {
             changed: Condvar::new(),
             tally: Mutex::new(Tally::new(now)),
             faults: Mutex::new(FaultPlan::new(options.faults.clone())),
-            line: Mutex::new(Line {
+            line: Mutex::new(Bandwidth {
                 bytes_per_second: options.bandwidth,
                 free_at: now,
             }),
         });
         let service = Self {
-            desk,
+            shared,
             workers: Mutex::new(Vec::new()),
         };
         let limit = if options.concurrent == 0 {
@@ -99,28 +99,28 @@ impl Service {
     }
 
     fn add_worker(&self, number: usize) -> io::Result<()> {
-        let desk = Arc::clone(&self.desk);
+        let shared = Arc::clone(&self.shared);
         let worker = thread::Builder::new()
             .name(format!("slowfs-{number}"))
-            .spawn(move || desk.work())?;
+            .spawn(move || shared.work())?;
         self.workers.lock().push(worker);
         Ok(())
     }
 
     /// Queues a request; the kernel bounds how many there can be.
     pub(super) fn submit(&self, request: Request) {
-        self.desk.state.lock().queue.push_back(request);
-        self.desk.changed.notify_one();
+        self.shared.state.lock().queue.push_back(request);
+        self.shared.changed.notify_one();
     }
 
     pub(super) fn moved(&self, op: Op, bytes: u64) {
-        self.desk.tally.lock().moved(op, bytes);
+        self.shared.tally.lock().moved(op, bytes);
     }
 
     /// Lets the workers finish what is queued and waits for them.
     pub(super) fn stop(&self) {
-        self.desk.state.lock().stopped = true;
-        self.desk.changed.notify_all();
+        self.shared.state.lock().stopped = true;
+        self.shared.changed.notify_all();
         let me = thread::current().id();
         for worker in self
             .workers
@@ -139,33 +139,33 @@ impl Service {
             fault: fault.to_string(),
             fired,
         };
-        let faults = self.desk.faults.lock().fired().map(count).collect();
-        self.desk.tally.lock().snapshot(Instant::now(), faults)
+        let faults = self.shared.faults.lock().fired().map(count).collect();
+        self.shared.tally.lock().snapshot(Instant::now(), faults)
     }
 
     pub(super) fn reset_counters(&self) {
-        self.desk.faults.lock().reset();
-        self.desk.tally.lock().reset(Instant::now());
+        self.shared.faults.lock().reset();
+        self.shared.tally.lock().reset(Instant::now());
     }
 
     pub(super) fn set_faults(&self, faults: Vec<Fault>) {
-        *self.desk.faults.lock() = FaultPlan::new(faults);
+        *self.shared.faults.lock() = FaultPlan::new(faults);
     }
 
     pub(super) fn set_latency(&self, latency: Duration) {
-        self.desk.state.lock().latency = latency;
+        self.shared.state.lock().latency = latency;
     }
 
     pub(super) fn set_paused(&self, paused: bool) {
-        self.desk.state.lock().paused = paused;
-        self.desk.changed.notify_all();
+        self.shared.state.lock().paused = paused;
+        self.shared.changed.notify_all();
     }
 }
 
 /// How late a sleep may end; the default of 50 microseconds would be a part of a short latency.
 const TIMER_SLACK_NS: NonZeroU64 = NonZeroU64::new(1_000).unwrap();
 
-impl Desk {
+impl Shared {
     fn work(&self) {
         prepare_thread();
         while let Some((request, latency)) = self.next() {

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use super::estimate::{Estimate, Part};
 use super::line::Facts;
-use super::terminal::{self, Line, Row};
+use super::terminal::{self, CursorLine, Row};
 use crate::say::say;
 use crate::signals;
 
@@ -30,7 +30,7 @@ const FAREWELL: Duration = Duration::from_millis(500);
 
 /// Where progress is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum PaintTarget {
     /// The last row of a terminal that others write to, also while a command runs.
     Row,
     /// The line of the cursor.
@@ -130,10 +130,10 @@ pub(super) struct Painter {
 
 impl Painter {
     /// Starts the thread; without one nothing is shown. `name` stands before lines in a pipe.
-    pub(super) fn start(name: String, place: Place, estimate: Estimate, look: Look) -> Option<Self> {
+    pub(super) fn start(name: String, place: PaintTarget, estimate: Estimate, look: Look) -> Option<Self> {
         let mailbox = Arc::new(Mailbox::default());
         *AT_WORK.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(&mailbox);
-        if place == Place::Row {
+        if place == PaintTarget::Row {
             give_back_on_panic();
         }
         let mut work = Work::new(name, place, estimate);
@@ -187,7 +187,7 @@ fn facts(estimate: &Estimate, view: &View) -> Facts {
 
 enum Surface {
     Row(Row),
-    Line(Line),
+    Line(CursorLine),
     Lines(Lines),
 }
 
@@ -226,16 +226,16 @@ struct Work {
 }
 
 impl Work {
-    fn new(name: String, place: Place, estimate: Estimate) -> Self {
+    fn new(name: String, place: PaintTarget, estimate: Estimate) -> Self {
         let began = Instant::now();
         let last = began;
         let lines = |name, always| Surface::Lines(Lines { last, name, always });
         Self {
             surface: match place {
-                Place::Row => Surface::Row(Row::default()),
-                Place::Line => Surface::Line(Line::default()),
-                Place::Lines => lines(name, false),
-                Place::AlwaysLines => lines(name, true),
+                PaintTarget::Row => Surface::Row(Row::default()),
+                PaintTarget::Line => Surface::Line(CursorLine::default()),
+                PaintTarget::Lines => lines(name, false),
+                PaintTarget::AlwaysLines => lines(name, true),
             },
             began,
             awaited: None,

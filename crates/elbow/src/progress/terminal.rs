@@ -1,8 +1,8 @@
 //! Standard error as a terminal: whose it is now, how large, and two ways to show a line there.
 //!
 //! ```text
-//!   Line   the line that the cursor is in: for commands that have the terminal for themselves
-//!   Row    the last row, below what others write: it is kept out of the region that scrolls (DECSTBM), as apt does
+//!   CursorLine   the line that the cursor is in: for commands that have the terminal for themselves
+//!   Row          the last row, below what others write: it is kept out of the region that scrolls (DECSTBM), as apt does
 //! ```
 //!
 //! A row is shown only while its terminal belongs to our process group and reads lines with echo. What reads single
@@ -87,12 +87,12 @@ fn write(text: &str) {
 
 /// The line of the cursor.
 #[derive(Debug, Default)]
-pub(super) struct Line {
+pub(super) struct CursorLine {
     /// Columns of what is shown.
     shown: usize,
 }
 
-impl Line {
+impl CursorLine {
     pub(super) fn draw(&mut self, line: impl FnOnce(usize) -> String) {
         let size = size().unwrap_or(UNKNOWN);
         let (clear, line) = (self.clear(size), line(size.line_columns()));

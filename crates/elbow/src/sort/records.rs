@@ -32,7 +32,7 @@ use crate::{allocator, exit};
 use dry_run::dry_run;
 use inputs::Inputs;
 use output::Destination;
-use watch::{Watch, Watched};
+use watch::{SortMonitor, Watched};
 
 /// Threads by themselves; more help little with one disk.
 const THREADS_MAX: usize = 8;
@@ -165,7 +165,7 @@ fn target(name: &OsStr) -> Result<SortTarget> {
 /// Sorts a file in place, or goes on with that where no format is given.
 fn in_place(args: &SortArgs, name: &OsStr, options: &Options, format: Option<&RecordFormat>) -> Result<ExitCode> {
     let target = target(name)?;
-    let watch = Watch::new(
+    let watch = SortMonitor::new(
         args,
         &target.path.display().to_string(),
         None,
@@ -206,7 +206,7 @@ fn copying(args: &SortArgs, format: &RecordFormat, options: &Options) -> Result<
     let name = input.name.clone();
     let mut destination = Destination::new(args.output.last())?;
     let draft = destination.draft().cloned();
-    let watch = Watch::new(
+    let watch = SortMonitor::new(
         args,
         &name.display().to_string(),
         input.bytes,

@@ -20,7 +20,7 @@ use elbow_extmem::text::{
 
 use dry_run::dry_run;
 use serde_json::json;
-use watch::Watch;
+use watch::SortMonitor;
 
 use super::args::{SortArgs, TextArgs};
 use super::failure::failure;
@@ -65,7 +65,7 @@ fn sort_as_asked(args: &SortArgs) -> Result<ExitCode> {
     let file = output.map(|path| files::open_output(path)).transpose()?;
     let inputs: Vec<Input> = names.iter().map(|name| files::input(name, file.as_ref())).collect();
     let output = files::output(output.map(PathBuf::as_path).zip(file))?;
-    let watch = Watch::new(args, &names);
+    let watch = SortMonitor::new(args, &names);
     let (file, summary) = watch.over(sort.meter(), || match args.text.merge {
         true => sort.merge(inputs, output),
         false => sort.sort(inputs, output),

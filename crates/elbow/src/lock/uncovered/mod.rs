@@ -90,7 +90,7 @@ impl Lookout {
             0 => {
                 drop(ours);
                 // Whatever happens in there must not come back into the code of the caller.
-                let _ = std::panic::catch_unwind(move || Watch::new(duty, theirs).run());
+                let _ = std::panic::catch_unwind(move || Observer::new(duty, theirs).run());
                 // SAFETY: ends the process; what is registered to run at exit is the caller's.
                 unsafe { libc::_exit(0) }
             }
@@ -185,7 +185,7 @@ fn receive(socket: &OwnedFd) -> Option<Packet> {
 }
 
 /// The lookout, as it sees itself.
-struct Watch {
+struct Observer {
     duty: Duty,
     /// Until elbow has ended.
     socket: Option<OwnedFd>,
@@ -197,7 +197,7 @@ struct Watch {
     reporter: Reporter,
 }
 
-impl Watch {
+impl Observer {
     fn new(duty: Duty, socket: OwnedFd) -> Self {
         Self {
             duty,

@@ -30,7 +30,7 @@ pub(super) enum Watched<'a> {
 }
 
 /// Follows a sort: shows progress, takes signals, sees how much space is taken, and reports.
-pub(super) struct Watch<'a> {
+pub(super) struct SortMonitor<'a> {
     args: &'a SortArgs,
     shown: String,
     watched: Watched<'a>,
@@ -40,7 +40,7 @@ pub(super) struct Watch<'a> {
     peak_bytes: AtomicU64,
 }
 
-impl<'a> Watch<'a> {
+impl<'a> SortMonitor<'a> {
     /// `input_bytes` of input, where that is known.
     pub(super) fn new(args: &'a SortArgs, shown: &str, input_bytes: Option<u64>, watched: Watched<'a>) -> Self {
         let meter = Meter::default();

@@ -21,13 +21,13 @@ use crate::sort::args::SortArgs;
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Follows a sort.
-pub(super) struct Watch<'a> {
+pub(super) struct SortMonitor<'a> {
     args: &'a SortArgs,
     what: String,
     began: Instant,
 }
 
-impl<'a> Watch<'a> {
+impl<'a> SortMonitor<'a> {
     pub(super) fn new(args: &'a SortArgs, names: &[OsString]) -> Self {
         let what = match names {
             [name] if name == "-" => "standard input".to_owned(),
