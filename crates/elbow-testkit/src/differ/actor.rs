@@ -168,6 +168,11 @@ impl Link {
 
     fn say(&self, number: usize) -> io::Result<Option<String>> {
         send(&self.socket, &(number as u64).to_le_bytes(), SendFlags::empty())?;
+        self.hear()
+    }
+
+    /// What it says next; `None` when it says nothing.
+    fn hear(&self) -> io::Result<Option<String>> {
         let mut polled = [PollFd::new(&self.socket, PollFlags::IN)];
         let patience = Timespec {
             tv_sec: CALL_SECONDS_MAX,
@@ -202,6 +207,10 @@ fn start_workers(case: &Case, orders: &Orders) -> io::Result<Vec<Link>> {
             }
         }
     }
+    // Each has opened the top before any of them closes it.
+    for link in &links {
+        link.hear()?;
+    }
     Ok(links)
 }
 
@@ -215,6 +224,7 @@ fn work(case: &Case, person: &Person, orders: &Orders, socket: &OwnedFd) -> io::
     if case.runner == Runner::Root {
         become_person(person)?;
     }
+    send(socket, b"ready", SendFlags::empty())?;
     let mut number = [0; 8];
     loop {
         let (length, _) = recv(socket, &mut number[..], RecvFlags::empty())?;
