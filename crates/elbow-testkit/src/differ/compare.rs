@@ -229,8 +229,11 @@ fn whole(class: Class, signature: &str, detail: &str) -> Finding {
     }
 }
 
-/// The first sentence that names an error, without paths and numbers.
+/// The first sentence that names an error, of the last attempt, without paths and numbers.
 fn cause(said: &str) -> String {
+    let said = said
+        .rsplit_once("elbow: running it again")
+        .map_or(said, |(_, last)| last);
     let names_one = |line: &&str| line.contains(": ") && !line.starts_with("elbow: committed");
     let line = said.lines().find(names_one).unwrap_or(said);
     let is_word = |word: &&str| word.len() > 1 && word.bytes().all(|byte| byte.is_ascii_alphabetic());
