@@ -222,6 +222,12 @@ impl Case {
         self.steps.iter().any(|step| changes(&step.call))
     }
 
+    /// Whether somebody locks a file that is mapped.
+    pub fn locks_mapped_files(&self) -> bool {
+        let has = |is_it: fn(&Call) -> bool| self.steps.iter().any(|step| is_it(&step.call));
+        has(|call| matches!(call, Call::Map { .. })) && has(|call| matches!(call, Call::Flock { .. }))
+    }
+
     /// Whether somebody takes a name from a file.
     pub fn takes_names(&self) -> bool {
         let takes = |call: &Call| matches!(call, Call::Unlink { .. } | Call::Rename { .. });
@@ -251,11 +257,12 @@ impl Case {
     /// Whether somebody gives an object a list of rights, and one has set-group-id.
     pub fn sets_rights_in_set_group_ids(&self) -> bool {
         let is_set = |old: &Old| match old {
-            Old::Dir { mode, .. } | Old::File { mode, .. } => mode.0 & 0o2000 != 0,
+            Old::Dir { mode, .. } | Old::File { mode, .. } | Old::Fifo { mode, .. } => mode.0 & 0o2000 != 0,
             _ => false,
         };
         let sets = |call: &Call| match call {
-            Call::Mkdir { mode, .. } | Call::Chmod { mode, .. } | Call::Fchmod { mode, .. } => mode.0 & 0o2000 != 0,
+            Call::Mkdir { mode, .. } | Call::Mknod { mode, .. } => mode.0 & 0o2000 != 0,
+            Call::Chmod { mode, .. } | Call::Fchmod { mode, .. } => mode.0 & 0o2000 != 0,
             _ => false,
         };
         let has_set = self.old.iter().any(is_set) || self.steps.iter().any(|step| sets(&step.call));

@@ -22,7 +22,7 @@ pub struct Known {
 }
 
 /// What SEMANTICS.md says under "Limits": storage, signature, and the beginning of what it says there.
-const LIMITS: [(&str, &str, &str); 145] = [
+const LIMITS: [(&str, &str, &str); 147] = [
     ("*", "answer *chown E*/EINVAL (user)", GROUPS),
     ("*", "answer *chown ok/EINVAL (user)", GROUPS),
     ("*", "answer setacl */EINVAL (user)", GROUPS),
@@ -115,6 +115,12 @@ const LIMITS: [(&str, &str, &str); 145] = [
         "answer map* EFAULT/ok (changed content)",
         REPLACED_WHILE_OPEN,
     ),
+    (
+        "overlayfs",
+        "answer map* ok/EFAULT (changed content)",
+        REPLACED_WHILE_OPEN,
+    ),
+    ("overlayfs", "answer flock ok/EAGAIN (locked maps)", REPLACED_WHILE_OPEN),
     ("slowfs", "answer *stat ok/ok mode* (rights)", SET_ID_BITS),
     ("slowfs", "answer *stat ok/ok gid* (rights)", SET_ID_BITS),
     ("slowfs", "seen-inside inside * mode (rights)", SET_ID_BITS),
@@ -288,7 +294,7 @@ const CLOSED: &str = "(user, closed)";
 type OfCase = fn(&Case) -> bool;
 
 /// Those of what is known only of cases of which something is so.
-const OF_CASES: [(&str, OfCase); 23] = [
+const OF_CASES: [(&str, OfCase); 24] = [
     (" (links)", Case::sets_links),
     (" (empties)", Case::empties),
     (" (umask)", Case::sets_umask),
@@ -310,6 +316,7 @@ const OF_CASES: [(&str, OfCase); 23] = [
     (" (lost groups)", Case::loses_groups),
     (" (changed content)", Case::changes_content),
     (" (pipes)", Case::has_pipes),
+    (" (locked maps)", Case::locks_mapped_files),
     (" (taken names)", Case::takes_names),
     (" (path descriptors)", Case::opens_paths),
 ];
