@@ -60,7 +60,7 @@ const NAMES: [&str; 14] = [
 ];
 
 /// An ACL as the kernel writes it: for the owner, a user, the group, a group, the mask and others.
-fn acl(permissions: [u16; 6]) -> Vec<u8> {
+pub(crate) fn acl(permissions: [u16; 6]) -> Vec<u8> {
     const NOBODY: u32 = u32::MAX;
     let tags = [
         (0x01, NOBODY),

@@ -1,6 +1,7 @@
 //! Random jobs on a disk that is full when their command has ended.
 
-use std::path::Path;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
@@ -8,8 +9,11 @@ use elbow_file::double::{Call, Operation, Plan};
 use elbow_file::{Errno, RealStorage};
 use rand::Rng;
 use rand::rngs::StdRng;
+use rustix::fs::XattrFlags;
 
 use crate::crash_test::has_staging;
+use crate::inherit_test::acl;
+use crate::model::{ACCESS_ACL, DEFAULT_ACL};
 use crate::options::Publish;
 use crate::resume_test::{name_in, real};
 use crate::saved_test::{Bed, needs_room};
@@ -39,11 +43,33 @@ fn end(job: &Job) -> Result<Outcome, JobError> {
     })
 }
 
+/// What is at each path, with its lists of rights.
+fn seen(dir: &Path) -> BTreeMap<PathBuf, (String, [Option<Vec<u8>>; 2])> {
+    let rights = |path: &Path, key: &str| {
+        let mut value = vec![0; 200];
+        let length = rustix::fs::lgetxattr(path, key, &mut value[..]).ok()?;
+        value.truncate(length);
+        Some(value)
+    };
+    let with_rights = |(name, line)| {
+        let path = dir.join(&name);
+        (name, (line, [ACCESS_ACL, DEFAULT_ACL].map(|key| rights(&path, key))))
+    };
+    snapshot(dir).into_iter().map(with_rights).collect()
+}
+
 /// A random job, of which the storage gets a random part before its command ends. From a random call of the end on there is no room; then there is again.
 fn run(rng: &mut StdRng) -> End {
     let bed = Bed::new();
     let (native, dir) = (Native(bed.fresh("native")), bed.fresh("job"));
-    let before = snapshot(&dir);
+    if rng.random() {
+        // Where the objects are made, the storage gives them more than their modes.
+        for top in [&native.0, &dir] {
+            rustix::fs::setxattr(top, DEFAULT_ACL, &acl([7, 7, 5, 5, 7, 5]), XattrFlags::empty())
+                .expect("a list of rights");
+        }
+    }
+    let before = seen(&dir);
     let (faulty, job) = bed.begin_faulty(&dir, Publish::Staged);
     job.by_hand(true);
     // What comes late meets what is stored already.
@@ -77,9 +103,9 @@ fn run(rng: &mut StdRng) -> End {
     };
     let expected = match ended {
         End::RolledBack => before,
-        _ => snapshot(&native.0),
+        _ => seen(&native.0),
     };
-    assert_eq!(snapshot(&dir), expected, "{ended:?}");
+    assert_eq!(seen(&dir), expected, "{ended:?}");
     assert!(bed.is_empty() && !has_staging(&dir), "{ended:?}");
     ended
 }
