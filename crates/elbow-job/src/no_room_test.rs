@@ -1,5 +1,7 @@
 //! Random jobs on a disk that is full when their command has ended.
 
+#![allow(clippy::disallowed_methods, reason = "the test looks at real directories")]
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::channel;
