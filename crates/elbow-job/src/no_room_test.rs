@@ -45,8 +45,10 @@ fn end(job: &Job) -> Result<Outcome, JobError> {
     })
 }
 
-/// What is at each path, with its lists of rights.
-fn seen(dir: &Path) -> BTreeMap<PathBuf, (String, [Option<Vec<u8>>; 2])> {
+/// What is at a path, and its lists of rights.
+type Seen = (String, [Option<Vec<u8>>; 2]);
+
+fn seen(dir: &Path) -> BTreeMap<PathBuf, Seen> {
     let rights = |path: &Path, key: &str| {
         let mut value = vec![0; 200];
         let length = rustix::fs::lgetxattr(path, key, &mut value[..]).ok()?;
