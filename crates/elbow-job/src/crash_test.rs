@@ -115,7 +115,6 @@ pub(crate) fn age_probes(dir: &Path) {
     }
 }
 
-/// What jobs leave that die at each of their changes.
 /// How often a fault is tried that did not come.
 const ATTEMPTS_MAX: usize = 20;
 
@@ -138,6 +137,7 @@ pub(crate) fn with_fault<T>(
     panic!("{what}: it never came")
 }
 
+/// What jobs leave that die at each of their changes.
 struct Deaths<'a> {
     scene: &'a Scene,
     place: tempfile::TempDir,

@@ -116,14 +116,14 @@ impl Shared {
     }
 
     /// Closes files of the storage that are still open for processes that the command has left behind: NFS and FUSE file systems keep a
-    /// hidden name of an open file that is removed, and so the directory that it is in.
-    pub(crate) fn close_files(&self) {
+    /// hidden name of an open file that is removed, and so the directory that it is in. What that tells is among the errors; gives the same as
+    /// [`close_rest`](Self::close_rest).
+    pub(crate) fn close_files(&self) -> bool {
         let mut state = self.state.lock();
         state.files_are_closed = true;
         state.model.close_files();
         drop(state);
-        // What that tells is among the errors.
-        self.close_rest();
+        self.close_rest()
     }
 
     /// Closes what is left to be closed after a stop, and waits for workers that close some of it. Has the storage told that it lost

@@ -76,8 +76,7 @@ impl Shared {
         }
         self.settle_names(progress);
         self.stop(progress);
-        self.state.lock().model.close_files();
-        if self.close_rest() {
+        if self.close_files() {
             return Err(Vec::new());
         }
         let draft = Placing::of(&self.state.lock().model).draft_saved(self.home.clone(), &self.options.command);
