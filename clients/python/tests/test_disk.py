@@ -178,6 +178,11 @@ WRONG = [
     (dict(arrivals_per_second=0.0), "arrivals per second"),
     (dict(arrivals_per_second=1e4), "cannot keep up"),
     (dict(arrivals_per_second=1.0, depth=4), "not both"),
+    (dict(requests=10**13), "the clock ends after 53"),
+    (dict(warm_up=10**13, per_request=False), "the clock ends after 53"),
+    (dict(requests=2_000_000, overhead_ms=10_000), r"231.6 simulated days"),
+    (dict(arrivals_per_second=1e-8), "the clock ends after 53"),
+    (dict(requests=2**24 + 1), "16777216 rows are the most; per_request=False is without"),
     (dict(sectors=512, align_sectors=65536, span="sectors:8-520"), "none of the ranges holds 512 sectors"),
 ]
 
@@ -237,7 +242,8 @@ def test_others_go_on_while_it_simulates(drive):
 
 
 ENDLESS = {
-    "simulate": "drive.simulate(requests=2**50, per_request=False)",
+    "simulate": "drive.simulate(requests=10**8, per_request=False)",
+    "while it warms up": "drive.simulate(requests=1, warm_up=10**8)",
     "replay": "drive.replay('/dev/stdin', 'disksim', per_request=False)",
 }
 

@@ -10,12 +10,9 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use crate::controller::{Controller, Served};
-use crate::drive::Ps;
+use crate::drive::{CLOCK_MAX, Ps};
 use crate::trace::{Arrival, Record, RecordKind};
 use crate::trace::{LineError, Trace, TraceError};
-
-/// The simulated clock stops here, after 53 days: no time can overflow.
-const CLOCK_MAX: Ps = Ps(u64::MAX / 4);
 
 /// Response times of some requests.
 #[derive(Clone, Debug, Default, Serialize)]

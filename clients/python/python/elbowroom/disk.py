@@ -308,7 +308,7 @@ class Drive:
         reads: share of reads, from 0 to 1.
         mechanical: no commands, bus and completion. overhead_ms: so much before each request instead of the drive's own.
         requests, warm_up: how many are measured, and how many served before.
-        per_request: False for no table, which takes 105 bytes for each request.
+        per_request: False for no table, which takes 105 bytes for each request; it has 2^24 rows at most.
 
         Raises `ValueError` for what makes no sense on this drive, or is more than it can do."""
         if arrivals_per_second is not None and (depth, pick) != (1, "before"):

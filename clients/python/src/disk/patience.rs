@@ -1,6 +1,7 @@
 //! Ctrl-C while something runs without the interpreter's lock.
 
 use std::io::{self, Read};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use pyo3::prelude::*;
@@ -45,15 +46,22 @@ impl Patience {
     }
 }
 
-/// Input that ends with an error when a signal came.
-pub(super) struct Patient<'p, R>(pub(super) R, pub(super) &'p mut Patience);
+/// Input that ends with an error when a signal came, or the table that is made of it is full.
+pub(super) struct Patient<'p, R> {
+    pub(super) input: R,
+    pub(super) patience: &'p mut Patience,
+    pub(super) is_full: &'p AtomicBool,
+}
 
 impl<R: Read> Read for Patient<'_, R> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         // Not `Interrupted`, after which one tries again.
-        if self.1.look() {
+        if self.patience.look() {
             return Err(io::Error::other("a signal came"));
         }
-        self.0.read(into)
+        if self.is_full.load(Relaxed) {
+            return Err(io::Error::other("the table is full"));
+        }
+        self.input.read(into)
     }
 }

@@ -3,9 +3,10 @@
 use std::fs::File;
 use std::io::{self, Read};
 use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use elbow_disk::trace::{Format, Record, Trace};
-use elbow_disk::workload::{Arrivals, Moment, Overheads, RangeSize, Served, Workload};
+use elbow_disk::workload::{Arrivals, Moment, Overheads, Phase, RangeSize, Served, Workload};
 use elbow_disk::{Controller, Ps, replay};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -16,6 +17,9 @@ use super::{Drive, bad_trace, json};
 
 /// More than this before a request is no overhead.
 const OVERHEAD_MS_MAX: f64 = 10_000.0;
+
+/// No table has more rows: at 105 bytes each they take 1.8 GB.
+const ROWS_MAX: u64 = 1 << 24;
 
 const SERVED: [Name; 14] = [
     ("number", "q"),
@@ -80,10 +84,13 @@ pub(crate) fn simulate_disk<'py>(
 ) -> PyResult<(String, Columns<'py>)> {
     let load: Load = load.extract()?;
     let (scheduler, workload) = (load.scheduler.parse().map_err(bad_value)?, load.workload()?);
+    if per_request && workload.requests > ROWS_MAX {
+        return Err(too_many_rows(workload.requests));
+    }
     let (mut table, mut patience) = (Table::new(&SERVED), Patience::new());
     let done = py.detach(|| {
-        workload.simulate_while(&drive.drive, scheduler, |served| {
-            if per_request {
+        workload.simulate_all_while(&drive.drive, scheduler, |phase, served| {
+            if per_request && phase == Phase::Measured {
                 table.row(served_cells(served));
             }
             match patience.is_over() {
@@ -118,20 +125,30 @@ pub(crate) fn replay_trace<'py>(
         None => Box::new(open(file)?),
     };
     let (mut table, mut patience) = (Table::new(&REPLAYED), Patience::new());
+    let (mut rows, is_full) = (0, AtomicBool::new(false));
     let done = py.detach(|| {
-        let trace = Trace::new(file, format, Patient(input, &mut patience), drive.drive.sectors());
+        let input = Patient {
+            input,
+            patience: &mut patience,
+            is_full: &is_full,
+        };
+        let trace = Trace::new(file, format, input, drive.drive.sectors());
         let controller = match mechanical {
             true => Controller::mechanical(&drive.drive),
             false => Controller::new(&drive.drive),
         };
         replay(trace, controller, |record, arrival, served| {
-            if per_request {
+            if per_request && rows == ROWS_MAX {
+                is_full.store(true, Relaxed);
+            } else if per_request {
                 table.row(replayed_cells(record, arrival, served));
+                rows += 1;
             }
         })
     });
     match patience.raised {
         Some(raised) => Err(raised),
+        None if is_full.load(Relaxed) => Err(too_many_rows(rows + 1)),
         None => Ok((
             json(serde_json::to_string(&done.map_err(|error| bad_trace(py, &error))?))?,
             table.into_python(py)?,
@@ -182,6 +199,12 @@ impl Load {
             None => Ok(Overheads::Controller),
         }
     }
+}
+
+fn too_many_rows(requests: u64) -> PyErr {
+    bad_value(format!(
+        "a table of {requests} requests is too large: {ROWS_MAX} rows are the most; per_request=False is without one"
+    ))
 }
 
 #[allow(clippy::needless_pass_by_value, reason = "that is how `map_err` passes it")]

@@ -139,13 +139,14 @@ impl<'d> Controller<'d> {
     /// Serves a request that arrives at `now`.
     ///
     /// # Panics
-    /// Where the request is empty or passes the drive's end.
+    /// Where the request is empty or passes the drive's end, or comes after [`Ps::SERVED_MAX`].
     pub fn serve(&mut self, now: Ps, request: Request) -> Served {
         let Request { lbn, sectors, write } = request;
         assert!(
             sectors > 0 && lbn.0 + u64::from(sectors) <= self.drive.sectors(),
             "{request:?} is not on the drive"
         );
+        assert!(now <= Ps::SERVED_MAX, "a drive serves for 106 days, not at {now}");
         if self.mechanical {
             let service = self.drive.service(self.arm, now, lbn, sectors, write);
             self.arm = service.end;

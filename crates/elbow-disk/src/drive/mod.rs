@@ -23,6 +23,8 @@ pub use summary::{SECTOR_BYTES, Summary, ZoneSummary};
 pub use units::{Arm, Lbn, Ps, Reach, SectorAddress, Service, Track};
 
 pub(crate) use electronics::{CacheShape, Electronics, ScatteredWrite};
+pub(crate) use units::{CLOCK_DAYS_MAX, CLOCK_MAX, PS_PER_DAY};
+
 use geometry::Geometry;
 use seek::SeekTable;
 use turn::Turn;

@@ -7,7 +7,9 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 /// Picoseconds: a time, a duration, or an angle (as the time within one turn, from 0 to the rotation period).
 ///
-/// A `u64` of them lasts 213 days, and adding them up loses nothing.
+/// A `u64` of them lasts 213 days, and adding them up loses nothing. Times of a drive, of a request and of a trace are bounded so that sums of them
+/// fit: a drive serves nothing after [`Ps::SERVED_MAX`], and simulations end at half of that. A sum of others is for
+/// [`saturating_add`](Ps::saturating_add).
 ///
 /// ```
 /// use elbow_disk::Ps;
@@ -22,6 +24,9 @@ impl Ps {
     /// No time.
     pub const ZERO: Ps = Ps(0);
 
+    /// The latest time, 106 days, at which a drive takes a request: that ends before the clock wraps.
+    pub const SERVED_MAX: Ps = Ps(u64::MAX / 2);
+
     /// The nearest whole picosecond; 0 for what is negative or not a number.
     #[must_use]
     pub fn from_ms(ms: f64) -> Ps {
@@ -32,6 +37,17 @@ impl Ps {
     #[must_use]
     pub fn ms(self) -> f64 {
         self.0 as f64 / 1e9
+    }
+
+    /// The sum, or the largest time where that does not fit: for times that nothing bounds.
+    ///
+    /// ```
+    /// use elbow_disk::Ps;
+    /// assert_eq!(Ps(u64::MAX - 1).saturating_add(Ps(7)), Ps(u64::MAX));
+    /// ```
+    #[must_use]
+    pub fn saturating_add(self, other: Ps) -> Ps {
+        Ps(self.0.saturating_add(other.0))
     }
 
     /// The difference, or nothing where `other` is longer.
@@ -78,6 +94,17 @@ impl fmt::Display for Ps {
         write!(to, "{:.6} ms", self.ms())
     }
 }
+
+/// The clock of a simulation ends here, after 53 days. A request takes less than 61 (2^20 sectors, each on a track of its own: a seek, a
+/// settling, a turn and a sector of [`TIME_MS_MAX`] each, and as long on the bus), a pause in a trace 40; so what begins before
+/// this ends before 2^64 ps, 213 days, whatever the drive.
+pub(crate) const CLOCK_MAX: Ps = Ps(Ps::SERVED_MAX.0 / 2);
+
+/// [`CLOCK_MAX`] in days.
+pub(crate) const CLOCK_DAYS_MAX: f64 = CLOCK_MAX.0 as f64 / PS_PER_DAY;
+
+/// Picoseconds in a day.
+pub(crate) const PS_PER_DAY: f64 = 24.0 * 3600.0 * 1e12;
 
 /// No single time in a description is longer than this, in milliseconds: so times of one request cannot overflow.
 pub(crate) const TIME_MS_MAX: f64 = 1000.0;

@@ -3,7 +3,8 @@
 use std::ops::Range;
 use std::str::FromStr;
 
-use crate::drive::{Drive, Ps};
+use super::sectors::shortest_sector;
+use crate::drive::{CLOCK_DAYS_MAX, Drive, PS_PER_DAY, Ps};
 
 /// Sectors of a group: 4096 blocks of 4 KiB, the 16 MB groups that *Range Writes* (section 3.4) simulates.
 pub const GROUP_SECTORS: u64 = 4096 * 8;
@@ -180,6 +181,45 @@ pub enum WorkloadError {
         /// The forms or values that are accepted.
         allowed: &'static str,
     },
+    /// More targets than fit into memory.
+    #[error(
+        "{depth} requests with {targets} targets each take too much memory: with such targets {waiting_max} can wait at once"
+    )]
+    TooDeep {
+        /// Requests in the system at once.
+        depth: u32,
+        /// Targets of each.
+        targets: u32,
+        /// How many can wait.
+        waiting_max: u64,
+    },
+    /// More requests than the simulated clock has time for.
+    #[error(
+        "{requests} requests, and {warm_up} to warm up, take {days:.1} simulated days ({each}): the clock ends after \
+         {days_max:.0}; ask for fewer"
+    )]
+    TooLong {
+        /// Requests to measure.
+        requests: u64,
+        /// Requests before those.
+        warm_up: u64,
+        /// How long they take at least, or, where they come at random, on average.
+        days: f64,
+        /// How long the clock of a simulation goes.
+        days_max: f64,
+        /// What each of them takes.
+        each: String,
+    },
+    /// The simulated time does not fit into its integer.
+    #[error(
+        "the simulated clock passes {days_max:.0} days at request {number}: ask for fewer, or for ones that come sooner"
+    )]
+    ClockRunsOver {
+        /// In the order of service, from 0, with those that warm up.
+        number: u64,
+        /// How long the clock of a simulation goes.
+        days_max: f64,
+    },
     /// An open load that is more than the drive can do.
     #[error(
         "{waiting} requests wait: the drive cannot keep up with {per_second} per second, it does {served_per_second:.1}"
@@ -257,34 +297,19 @@ const REQUEST_SECTORS_MAX: u32 = 1 << 16;
 /// More do not tell a scheduler more, and each takes memory.
 const DEPTH_MAX: u32 = 1 << 16;
 const TARGETS_MAX: u32 = 1 << 16;
+/// More before a request is no overhead.
+const OVERHEAD_MAX: Ps = Ps(10_000_000_000_000);
 
 impl Workload {
-    /// Whether its numbers are among those that mean something.
-    pub(super) fn check(&self) -> Result<(), WorkloadError> {
-        let within = |what, value: u32, max: u32, allowed| {
-            let value_f64 = f64::from(value);
-            (1..=max)
-                .contains(&value)
-                .then_some(())
-                .ok_or(WorkloadError::OutOfRange {
-                    what,
-                    value: value_f64,
-                    allowed,
-                })
-        };
+    /// Whether its numbers are among those that mean something, and the clock has time for them.
+    pub(super) fn check(&self, drive: &Drive) -> Result<(), WorkloadError> {
         within(
             "the size of a request in sectors",
             self.request_sectors,
             REQUEST_SECTORS_MAX,
-            "from 1 to 65536",
         )?;
-        within(
-            "the alignment in sectors",
-            self.align_sectors,
-            REQUEST_SECTORS_MAX,
-            "from 1 to 65536",
-        )?;
-        within("the number of targets", self.targets, TARGETS_MAX, "from 1 to 65536")?;
+        within("the alignment in sectors", self.align_sectors, REQUEST_SECTORS_MAX)?;
+        within("the number of targets", self.targets, TARGETS_MAX)?;
         let is_share = (0.0..=1.0).contains(&self.reads);
         let refuse = |what, value, allowed| Err(WorkloadError::OutOfRange { what, value, allowed });
         if !is_share {
@@ -293,10 +318,72 @@ impl Workload {
         if self.requests == 0 {
             return refuse("the number of requests", 0.0, "at least 1");
         }
+        match self.overheads {
+            Overheads::Fixed(fixed) if fixed > OVERHEAD_MAX => {
+                refuse("the overhead in ms", fixed.ms(), "from 0 to 10000")
+            }
+            _ => Ok(()),
+        }?;
         match self.arrivals {
-            Arrivals::Closed { depth, .. } => within("the depth", depth, DEPTH_MAX, "from 1 to 65536"),
+            Arrivals::Closed { depth, .. } => within("the depth", depth, DEPTH_MAX),
             Arrivals::Open { per_second } if per_second > 0.0 && per_second.is_finite() => Ok(()),
             Arrivals::Open { per_second } => refuse("the number of arrivals per second", per_second, "more than 0"),
-        }
+        }?;
+        self.check_length(drive)
     }
+
+    /// Whether the clock has time for all of it, as far as that can be known.
+    fn check_length(&self, drive: &Drive) -> Result<(), WorkloadError> {
+        let (each_s, each) = self.time_each(drive);
+        let days = (self.requests as f64 + self.warm_up as f64) * each_s * 1e12 / PS_PER_DAY;
+        let is_countable = self.requests.checked_add(self.warm_up).is_some();
+        if is_countable && days <= CLOCK_DAYS_MAX {
+            return Ok(());
+        }
+        Err(WorkloadError::TooLong {
+            requests: self.requests,
+            warm_up: self.warm_up,
+            days,
+            days_max: CLOCK_DAYS_MAX,
+            each,
+        })
+    }
+
+    /// Seconds that a request takes at least, whatever the drive does, and a word for them; of those that come at random the mean.
+    fn time_each(&self, drive: &Drive) -> (f64, String) {
+        if let Arrivals::Open { per_second } = self.arrivals {
+            return (1.0 / per_second, format!("{per_second} arrive in a second"));
+        }
+        let least = match self.overheads {
+            Overheads::None => self.passing(drive),
+            Overheads::Fixed(fixed) => self.passing(drive) + fixed,
+            Overheads::Controller => self.crossing(drive),
+        };
+        (least.ms() / 1000.0, format!("at least {:.3} ms each", least.ms()))
+    }
+
+    /// The sectors of a request, where they pass the head as fast as they do anywhere.
+    fn passing(&self, drive: &Drive) -> Ps {
+        Ps(shortest_sector(drive) * u64::from(self.request_sectors))
+    }
+
+    /// The sectors of a request on the bus, which all of them cross, cached or not.
+    fn crossing(&self, drive: &Drive) -> Ps {
+        let bus = &drive.electronics.bus;
+        let sector = match self.reads {
+            0.0 => bus.write_sector_ms.0,
+            1.0 => bus.read_sector_ms.0,
+            _ => bus.read_sector_ms.0.min(bus.write_sector_ms.0),
+        };
+        Ps(sector.0 * u64::from(self.request_sectors))
+    }
+}
+
+/// Whether it is from 1 to `most`, which is 65536.
+fn within(what: &'static str, value: u32, most: u32) -> Result<(), WorkloadError> {
+    let is_within = (1..=most).contains(&value);
+    let (value, allowed) = (f64::from(value), "from 1 to 65536");
+    is_within
+        .then_some(())
+        .ok_or(WorkloadError::OutOfRange { what, value, allowed })
 }

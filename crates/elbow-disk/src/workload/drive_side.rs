@@ -1,6 +1,7 @@
 //! The drive's end of a simulation: it serves, and says what a scheduler should know of it.
 
 use super::Overheads;
+use super::sectors::shortest_sector;
 use crate::controller::{Controller, Request};
 use crate::drive::{Arm, Drive, Ps};
 use crate::sched::{Lead, Pick};
@@ -137,10 +138,4 @@ fn write_lead(drive: &Drive, after_write: bool, sectors: u32, shortest: u64) -> 
         arm,
         data: first.max(arm + command.write_seek_min_ms.0),
     }
-}
-
-/// The least time in which any sector of the drive passes.
-fn shortest_sector(drive: &Drive) -> u64 {
-    let tracks = (0..drive.cylinders()).flat_map(|cylinder| drive.track_at(Arm { cylinder, head: 0 }));
-    drive.rotation().0 / u64::from(tracks.map(|track| track.sectors_per_track).max().unwrap_or(1))
 }

@@ -10,7 +10,7 @@
 //! replacement arrives (as a host that is told of the completion and then asks again), or after it. Picking before, it chooses
 //! among `depth - 1`, so a depth of 2 gives what 1 gives. Open loop: arrivals at random moments, whatever the drive does.
 //!
-//! Always: the same workload, seed and scheduler give the same requests and times; memory does not grow with their number.
+//! Always: no time wraps; a load for which the clock has no time is refused, at the start where that can be known. The same workload, seed and scheduler give the same requests and times; memory does not grow with their number.
 //! Reads want one place. Writes may land on any aligned place of their targets; for a scheduler that ignores ranges they want one
 //! random place of the first target, as a file system that chose itself.
 //!
@@ -20,6 +20,7 @@
 mod config;
 mod drive_side;
 mod run;
+mod sectors;
 mod served;
 mod source;
 mod summary;
@@ -27,6 +28,6 @@ mod summary;
 pub use config::{Arrivals, GROUP_SECTORS, Moment, Overheads, RangeSize, Span, Workload, WorkloadError};
 pub(crate) use drive_side::DriveSide;
 pub use drive_side::TimeParts;
-pub use run::simulate;
+pub use run::{Phase, simulate};
 pub use served::Served;
 pub use summary::{Estimate, Summary};

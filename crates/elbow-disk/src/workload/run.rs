@@ -12,7 +12,7 @@ use super::served::Served;
 use super::source::RequestSource;
 use super::summary::Tally;
 use super::{Arrivals, Moment, Summary, Workload, WorkloadError};
-use crate::drive::{Drive, Ps};
+use crate::drive::{CLOCK_DAYS_MAX, CLOCK_MAX, Drive, Ps};
 use crate::sched::{Pick, Queue, Scheduler};
 
 /// In an open loop, more waiting requests than this mean that the drive cannot keep up.
@@ -35,6 +35,29 @@ pub fn simulate(
 }
 
 impl Workload {
+    /// Whether there is memory for the targets of all who wait.
+    fn check_depth(&self, waiting_max: u64) -> Result<(), WorkloadError> {
+        match self.arrivals {
+            Arrivals::Closed { depth, .. } if u64::from(depth) > waiting_max => Err(WorkloadError::TooDeep {
+                depth,
+                targets: self.targets,
+                waiting_max,
+            }),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Whether a request counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// It is one of those before.
+    WarmUp,
+    /// It is one of those that are measured.
+    Measured,
+}
+
+impl Workload {
     /// As [`simulate`], until `seen` breaks off: the summary is of what was measured until then.
     ///
     /// # Errors
@@ -54,11 +77,43 @@ impl Workload {
         &self,
         drive: &Arc<Drive>,
         scheduler: Scheduler,
-        seen: impl FnMut(&Served) -> ControlFlow<()>,
+        mut seen: impl FnMut(&Served) -> ControlFlow<()>,
     ) -> Result<Summary, WorkloadError> {
-        self.check()?;
+        self.simulate_all_while(drive, scheduler, |phase, served| match phase {
+            Phase::WarmUp => ControlFlow::Continue(()),
+            Phase::Measured => seen(served),
+        })
+    }
+
+    /// As [`simulate_while`](Self::simulate_while), where `seen` is told of the requests that warm up, too.
+    ///
+    /// # Errors
+    /// As [`simulate`].
+    ///
+    /// ```
+    /// use std::ops::ControlFlow;
+    /// use std::sync::Arc;
+    /// use elbow_disk::Drive;
+    /// use elbow_disk::workload::{Phase, Workload};
+    /// let drive = Arc::new(Drive::named("hp-c2247a")?);
+    /// let summary = Workload::default().simulate_all_while(&drive, "sptf".parse()?, |phase, _| {
+    ///     assert_eq!(phase, Phase::WarmUp);
+    ///     ControlFlow::Break(())
+    /// })?;
+    /// assert_eq!(summary.requests, 0);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn simulate_all_while(
+        &self,
+        drive: &Arc<Drive>,
+        scheduler: Scheduler,
+        seen: impl FnMut(Phase, &Served) -> ControlFlow<()>,
+    ) -> Result<Summary, WorkloadError> {
+        self.check(drive)?;
         let mut queue = Queue::new(Arc::clone(drive), scheduler);
         let source = RequestSource::new(drive, self, scheduler, &mut queue)?;
+        let waiting_max = source.waiting_max();
+        self.check_depth(waiting_max)?;
         let mut simulation = Simulation {
             drive: DriveSide::new(drive, self.overheads, self.request_sectors),
             load: self,
@@ -70,6 +125,7 @@ impl Workload {
             left_to_warm_up: self.warm_up,
             measured_from: (Ps::ZERO, 0, 0),
             tally: Tally::new(self.requests),
+            waiting_max: OPEN_QUEUE_MAX.min(waiting_max as usize),
             seen,
         };
         match self.arrivals {
@@ -93,10 +149,12 @@ struct Simulation<'a, Seen> {
     /// Time, decisions and estimations when measuring began.
     measured_from: (Ps, u64, u64),
     tally: Tally,
+    /// In an open loop.
+    waiting_max: usize,
     seen: Seen,
 }
 
-impl<Seen: FnMut(&Served) -> ControlFlow<()>> Simulation<'_, Seen> {
+impl<Seen: FnMut(Phase, &Served) -> ControlFlow<()>> Simulation<'_, Seen> {
     fn closed(&mut self, depth: u32, moment: Moment) -> Result<(), WorkloadError> {
         for _ in 0..depth {
             self.arrive(self.now)?;
@@ -104,7 +162,7 @@ impl<Seen: FnMut(&Served) -> ControlFlow<()>> Simulation<'_, Seen> {
         let mut next = self.pick();
         for _ in 0..self.load.warm_up + self.load.requests {
             let Some(pick) = next.take() else { break };
-            if self.serve(&pick).is_break() {
+            if self.serve(&pick)?.is_break() {
                 break;
             }
             if moment == Moment::Before {
@@ -129,22 +187,27 @@ impl<Seen: FnMut(&Served) -> ControlFlow<()>> Simulation<'_, Seen> {
             }
             while next <= self.now {
                 self.arrive(next)?;
-                next += gap();
-            }
-            if self.inside.len() > OPEN_QUEUE_MAX {
-                let served_per_second = served as f64 / self.now.ms() * 1000.0;
-                return Err(WorkloadError::Overrun {
-                    waiting: self.inside.len(),
-                    per_second,
-                    served_per_second,
-                });
+                next = next.saturating_add(gap());
+                // Here, because at a rate beyond all measure there is no time between two of them.
+                if self.inside.len() > self.waiting_max {
+                    return Err(self.overrun(per_second, served));
+                }
             }
             let Some(pick) = self.pick() else { break };
-            if self.serve(&pick).is_break() {
+            if self.serve(&pick)?.is_break() {
                 break;
             }
         }
         Ok(())
+    }
+
+    fn overrun(&self, per_second: f64, served: u64) -> WorkloadError {
+        let seconds = self.now.max(Ps(1)).ms() / 1000.0;
+        WorkloadError::Overrun {
+            waiting: self.inside.len(),
+            per_second,
+            served_per_second: served as f64 / seconds,
+        }
     }
 
     fn arrive(&mut self, at: Ps) -> Result<(), WorkloadError> {
@@ -161,7 +224,13 @@ impl<Seen: FnMut(&Served) -> ControlFlow<()>> Simulation<'_, Seen> {
         Some(pick)
     }
 
-    fn serve(&mut self, pick: &Pick) -> ControlFlow<()> {
+    fn serve(&mut self, pick: &Pick) -> Result<ControlFlow<()>, WorkloadError> {
+        if self.now > CLOCK_MAX {
+            return Err(WorkloadError::ClockRunsOver {
+                number: self.queue.decisions() - 1,
+                days_max: CLOCK_DAYS_MAX,
+            });
+        }
         let &Pick {
             id,
             lbn,
@@ -180,7 +249,7 @@ impl<Seen: FnMut(&Served) -> ControlFlow<()>> Simulation<'_, Seen> {
         let (number, arrived) = self.inside.remove(id as usize);
         let waiting = self.inside.len() as u32;
         self.now = end;
-        self.measure(&Served {
+        Ok(self.measure(&Served {
             number,
             write,
             lbn,
@@ -193,17 +262,17 @@ impl<Seen: FnMut(&Served) -> ControlFlow<()>> Simulation<'_, Seen> {
             transfer,
             overhead,
             waiting,
-        })
+        }))
     }
 
     fn measure(&mut self, served: &Served) -> ControlFlow<()> {
         if self.left_to_warm_up > 0 {
             self.left_to_warm_up -= 1;
             self.measured_from = (served.ended, self.queue.decisions(), self.queue.estimations());
-            return ControlFlow::Continue(());
+            return (self.seen)(Phase::WarmUp, served);
         }
         self.tally.add(served);
-        (self.seen)(served)
+        (self.seen)(Phase::Measured, served)
     }
 
     fn summary(&self) -> Summary {

@@ -27,6 +27,9 @@ pub(super) struct RequestSource<'a> {
     span: Range<u64>,
 }
 
+/// Tracks in the targets of all who wait: each takes some 50 bytes, so 400 MB are the most.
+const TRACKS_MAX: u64 = 1 << 23;
+
 /// Aligned sectors from which a length fits in the span.
 #[derive(Clone, Copy, Debug)]
 struct Places {
@@ -103,6 +106,28 @@ impl<'a> RequestSource<'a> {
             source.shared = Some(queue.add_region(source.targets(vec![whole])?));
         }
         Ok(source)
+    }
+
+    /// How many requests with targets of their own may wait at once, so that their places fit into memory.
+    pub(super) fn waiting_max(&self) -> u64 {
+        let is_own = self.uses_ranges && !self.is_single && self.shared.is_none() && self.load.reads < 1.0;
+        if !is_own {
+            return u64::MAX;
+        }
+        let least = self
+            .drive
+            .summary()
+            .zones
+            .iter()
+            .map(|zone| zone.sectors_per_track)
+            .min();
+        let per_target = match self.load.range {
+            RangeSize::Track => 1,
+            RangeSize::Sectors(_) => self.range_sectors / u64::from(least.unwrap_or(1)) + 2,
+        };
+        let tracks = (u64::from(self.load.targets) * per_target)
+            .min(u64::from(self.drive.cylinders()) * u64::from(self.drive.heads()));
+        TRACKS_MAX / tracks.max(1)
     }
 
     /// Adds the next request to the queue.

@@ -125,7 +125,7 @@ impl Tally {
 
     fn estimate(&self, metric: usize) -> Estimate {
         let total: u128 = self.sums.iter().map(|batch| batch[metric]).sum();
-        let ms = |sum: u128, requests: u64| sum as f64 / 1e9 / requests as f64;
+        let ms = |sum: u128, requests: u64| sum as f64 / 1e9 / requests.max(1) as f64;
         let means: Vec<f64> = (0..BATCHES)
             .map_while(|batch| Some((batch, self.in_batch(batch as u64)?)))
             .map(|(batch, requests)| ms(self.sums[batch][metric], requests))

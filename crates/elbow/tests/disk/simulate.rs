@@ -69,6 +69,16 @@ fn what_makes_no_sense_is_refused_with_the_reason() {
             "cannot keep up",
         ),
         (&["--disk", "no-such-disk"], "no-such-disk"),
+        (
+            &["--overhead-ms", "10000", "--requests", "2000000"],
+            "231.6 simulated days (at least 10000.926 ms each): the clock ends after 53",
+        ),
+        (&["--arrivals-per-second", "1e-8"], "the clock ends after 53"),
+        (&["--requests", "18446744073709551615"], "18446744073709551615 requests"),
+        (
+            &["--warm-up", "18446744073709551615"],
+            "18446744073709551615 to warm up",
+        ),
     ] {
         let said = refused(&[&["simulate"], args].concat(), b"");
         assert!(said.contains(reason), "{args:?}: {said}");
