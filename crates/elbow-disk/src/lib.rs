@@ -7,6 +7,7 @@
 mod controller;
 pub mod device;
 mod drive;
+mod percentiles;
 mod replay;
 pub mod sched;
 pub mod trace;
@@ -16,4 +17,5 @@ pub use controller::{Controller, Request, Served};
 pub use drive::{
     Arm, Drive, DriveError, Lbn, Ps, Reach, SECTOR_BYTES, SectorAddress, Service, Summary, Track, ZoneSummary,
 };
-pub use replay::{Figures, Report, replay};
+pub use percentiles::Percentiles;
+pub use replay::{Figures, QueuedReplay, Report, replay};

@@ -146,7 +146,7 @@ fn error_of(format: Format, trace: &str) -> String {
 
 #[test]
 fn a_wrong_trace_names_file_line_and_reason() {
-    use Format::{Blktrace, Csv, DiskSim, Fio, Validate};
+    use Format::{Blktrace, Csv, DiskSim, Fio, Msr, Spc, Validate};
     let cases = [
         (
             DiskSim,
@@ -216,6 +216,44 @@ fn a_wrong_trace_names_file_line_and_reason() {
             "t:2: 512 bytes at 100 are no whole sectors",
         ),
         (Fio, "10, 5000, 0, 4096\n", "t:1: the line ends before the offset"),
+        (
+            Msr,
+            "128166372003061629,usr,0,Read,512,512\n",
+            "t:1: the line ends before the response in ticks of 100 ns",
+        ),
+        (Msr, "-5,usr,0,Read,512,512,9\n", "t:1: `-5` is no timestamp"),
+        (Msr, "5,usr,0,Trim,512,512,9\n", "t:1: `Trim` is no op"),
+        (
+            Msr,
+            "5,usr,0,Read,512,512,9\n6,usr,1,Read,512,512,9\n",
+            "t:2: disk usr,1 after others",
+        ),
+        (
+            Msr,
+            "5,usr,0,Read,512,512,9\n18446744073709551615,usr,0,Read,512,512,9\n",
+            "t:2: `18446744073709551615` is no timestamp in ticks: expected a number from 0 to 34560000000005",
+        ),
+        (
+            Msr,
+            "5,usr,0,Read,100,512,9\n",
+            "t:1: 512 bytes at 100 are no whole sectors",
+        ),
+        (Msr, "5,usr,0,Read,512,512,9,8\n", "t:1: `8` is too much on the line"),
+        (Msr, "5,usr,0,Read,7014609920,512,9\n", "t:1: sectors 13700410 to"),
+        (Spc, "0,5,512,X,0.5\n", "t:1: `X` is neither R nor W"),
+        (Spc, "0,5,512,R\n", "t:1: the line ends before the time in s"),
+        (Spc, "0,5,512,R,-1\n", "t:1: `-1` is no time in s"),
+        (Spc, "0,5,100,R,0\n", "t:1: 100 bytes at 2560 are no whole sectors"),
+        (
+            Spc,
+            "3,5,512,R,0\n4,5,512,R,0\n",
+            "t:2: unit 4 after 3: one drive is simulated; filter one, as with `awk -F, '$1 == 3'`",
+        ),
+        (
+            Spc,
+            "0,18446744073709551615,512,R,0\n",
+            "t:1: sectors 18446744073709551615 to",
+        ),
         (Csv, "lbn,op\n5,R\n", "t:1: no column `sectors`"),
         (Csv, "lbn,sectors,op\n5,8,X\n", "t:2: `X` is no op"),
         (Csv, "lbn,sectors,op\n5\n", "t:2: the line ends before `sectors`"),
@@ -226,6 +264,20 @@ fn a_wrong_trace_names_file_line_and_reason() {
     }
     assert!(error_of(Csv, &"x".repeat(1 << 20)).starts_with("t:1: a line of more than 4096 bytes"));
     assert!(error_of(DiskSim, "\u{1f}\u{fffd}\n").starts_with("t:1: "));
+}
+
+#[test]
+fn a_trace_of_unknown_format_shows_its_begin_and_names_the_formats() {
+    let error = |text: &[u8]| match Trace::detect("t", text, 2_054_864) {
+        Ok(trace) => panic!("taken: {}", trace.count()),
+        Err(error) => error.to_string(),
+    };
+    let expected = "t:3: `begins so` begins no trace of a known format; if it is one, name it: disksim, validate, blktrace, fio, msr, spc, csv";
+    assert_eq!(error(b"\n# comment\nbegins so\n"), expected);
+    assert!(error(b"hello\n").starts_with("t:1: `hello` begins no trace"));
+    assert!(error(&[0xff; 90]).starts_with("t:1: not text"));
+    assert!(error(&[b'x'; 9000]).starts_with("t:1: a line of more than 4096 bytes"));
+    assert!(error(&[0x1f, 0x8b, 0]).starts_with("t:1: cannot read"));
 }
 
 /// A gzip file that breaks off is an error, not the end of the trace.
@@ -292,7 +344,10 @@ fn no_bytes_break_a_trace() {
         "\u{3}fio version 2 iolog\n/dev/sdb add\n/dev/sdb wait 500 0\n/dev/sdb write 4096 8192\n",
         "\u{3}fio version 3 iolog\n12 /dev/sdb read 4096 8192\n",
         "\u{3}10, 5000, 0, 4096, 8192, 0\n",
-        "\u{4}lbn,sectors,op,arrival_ms\n5,8,R,0.5\n",
+        "\u{4}128166372003061629,usr,0,Read,7014609920,24576,41286\n128166372016382155,usr,0,Write,3072,512,96\n",
+        "\u{5}0,20941264,8192,W,0.551706\n0,20939840,8192,r,0.554041,x\n",
+        "\u{6}lbn,sectors,op,arrival_ms\n5,8,R,0.5\n",
+        "\u{7}# what\n0,96,512,W,0.5\n",
     ];
     for seed in seeds {
         bodies::trace(seed.as_bytes());

@@ -79,5 +79,5 @@ class Drive:
 
 def simulate_disk(drive: Drive, load: dict[str, object], per_request: bool) -> tuple[str, _Columns]: ...
 def replay_trace(
-    drive: Drive, file: str, text: bytes | None, format: str, mechanical: bool, per_request: bool
+    drive: Drive, file: str, text: bytes | None, how: dict[str, object], per_request: bool
 ) -> tuple[str, _Columns]: ...

@@ -29,7 +29,7 @@ try:
 except ImportError:
     numpy = None  # type: ignore[assignment]
 
-__all__ = ["BUILT_IN", "DiskError", "Drive", "Figures", "Place", "Replay", "Simulation", "Table", "Zone"]
+__all__ = ["BUILT_IN", "DiskError", "Drive", "Figures", "Percentiles", "Place", "Replay", "Simulation", "Table", "Zone"]
 
 #: Names of the drives that need no file.
 BUILT_IN: tuple[str, ...] = tuple(_Drive.built_in())
@@ -131,6 +131,8 @@ class Simulation:
     overhead_ci95_ms: float | None
     response_ms: float
     response_ci95_ms: float | None
+    #: Of response times.
+    response_percentiles_ms: Percentiles
     #: Service times that the scheduler estimated, per decision.
     estimations_per_request: float
     #: How long the drive took for the measured requests, in its own time.
@@ -144,6 +146,17 @@ class Simulation:
 
 
 @dataclass(frozen=True)
+class Percentiles:
+    """How times are spread, in milliseconds; but for `max` right to a thousandth."""
+
+    p50: float
+    p90: float
+    p99: float
+    p99_9: float
+    max: float
+
+
+@dataclass(frozen=True)
 class Figures:
     """Requests of one kind. The rms demerit is the distance of the distributions of measured and simulated response times."""
 
@@ -152,6 +165,9 @@ class Figures:
     mean_measured_ms: float | None
     mean_simulated_ms: float
     rms_demerit_ms: float | None
+    #: None where the trace has no measured times.
+    percentiles_measured_ms: Percentiles | None
+    percentiles_simulated_ms: Percentiles
 
 
 @dataclass(frozen=True)
@@ -163,6 +179,8 @@ class Replay:
     mean_measured_ms: float | None
     mean_simulated_ms: float
     rms_demerit_ms: float | None
+    percentiles_measured_ms: Percentiles | None
+    percentiles_simulated_ms: Percentiles
     reads: Figures
     hits: Figures
     writes: Figures
@@ -174,6 +192,14 @@ class Replay:
     overhead_ms: float
     #: From time 0 to the last end.
     simulated_s: float
+    #: Lines that were left out: discards, and others without sectors (flushes).
+    discards: int
+    others: int
+    #: Requests before the one on the line above, with which they arrive; reads of a kind that is not known.
+    late: int
+    unknown_kinds: int
+    #: What one has to know of these figures, in sentences.
+    notes: list[str]
     #: A row for each request: `line` of the trace, `arrival_ms`, `lbn`, `sectors`, `write`, `hit`, `measured_ms` (NaN where the trace does
     #: not say), `response_ms`, `seek_ms`, `rotation_ms`, `transfer_ms`, `overhead_ms`. None if it was not wanted.
     table: Table | Any  # "| Any": type checkers need not be told that it was wanted
@@ -297,7 +323,7 @@ class Drive:
     ) -> Simulation:
         """Serves random requests. The same arguments give the same requests and times. Ctrl-C ends it; other threads go on meanwhile.
 
-        scheduler: fcfs, sstf, sptf, ecs, ecs:K, hrs or hrs:whole.
+        scheduler: fcfs, sstf, sptf, asptf, asptf:W, scan, c-look, ecs, ecs:K, hrs or hrs:whole.
         depth: requests in the system: when one is done, another comes.
         pick: whether the scheduler picks before or after the next request has come.
         arrivals_per_second: requests come at random moments, so many per second on average, instead of `depth` at a time.
@@ -333,30 +359,50 @@ class Drive:
             "seed": _integer("seed", seed, _SEED_MAX),
         }
         summary, columns = simulate_disk(self._native, load, per_request)
-        return Simulation(table=Table(columns) if per_request else None, **json.loads(summary))
+        found = json.loads(summary)
+        found["response_percentiles_ms"] = Percentiles(**found["response_percentiles_ms"])
+        return Simulation(table=Table(columns) if per_request else None, **found)
 
     def replay(
         self,
         trace: str | os.PathLike[str] | bytes,
-        format: Literal["disksim", "validate", "blktrace", "fio", "csv"],
+        format: Literal["disksim", "validate", "blktrace", "fio", "msr", "spc", "csv"] | None = None,
         *,
+        scheduler: str = "fcfs",
+        depth: int = 1,
         mechanical: bool = False,
         per_request: bool = True,
     ) -> Replay:
-        """Serves the requests of a trace, first come first served, one at a time. Ctrl-C ends it.
+        """Serves the requests of a trace, first come first served, one at a time, or as `scheduler` picks among `depth`. Ctrl-C ends it.
 
         trace: a file's path, or its content as bytes; what begins as gzip is unpacked.
-        format: as `elbow disk replay --format`: disksim, validate, blktrace, fio or csv.
+        format: as `elbow disk replay --format`: disksim, validate, blktrace, fio, msr, spc or csv; by its first line, if it is left out.
+        scheduler: fcfs, sstf, sptf, asptf, asptf:W, scan or c-look, among the `depth` requests that the drive knows, with the one that it
+            serves. A trace whose requests come so long after the end of another is as if `depth` hosts shared it.
         mechanical: no commands, bus and cache.
         per_request: False for no table.
 
         Raises `DiskError`, a `ValueError` with `file` and `line`, for a trace that is none, or is not for this drive; and `OSError`."""
         file, text = ("<trace>", trace) if isinstance(trace, bytes) else (os.fspath(trace), None)
-        report, columns = replay_trace(self._native, file, text, format, mechanical, per_request)
+        how = {
+            "format": format,
+            "scheduler": scheduler,
+            "depth": _integer("depth", depth),
+            "mechanical": mechanical,
+        }
+        report, columns = replay_trace(self._native, file, text, how, per_request)
         found = json.loads(report)
         for kind in ("reads", "hits", "writes"):
-            found[kind] = Figures(**found[kind])
+            found[kind] = Figures(**_with_percentiles(found[kind]))
+        _with_percentiles(found)
         return Replay(table=Table(columns) if per_request else None, **found)
+
+
+def _with_percentiles(figures: dict[str, Any]) -> dict[str, Any]:
+    for name in ("percentiles_measured_ms", "percentiles_simulated_ms"):
+        found = figures[name]
+        figures[name] = Percentiles(**found) if found else None
+    return figures
 
 
 def _packed(lbns: Any) -> bytes:

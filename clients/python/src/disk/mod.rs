@@ -156,7 +156,9 @@ fn bad_drive(py: Python<'_>, error: &DriveError) -> PyErr {
 
 fn bad_trace(py: Python<'_>, error: &TraceError) -> PyErr {
     let (file, line) = match error {
-        TraceError::Line { file, line, .. } | TraceError::Read { file, line, .. } => (Some(file), Some(*line)),
+        TraceError::Line { file, line, .. }
+        | TraceError::UnknownFormat { file, line, .. }
+        | TraceError::Read { file, line, .. } => (Some(file), Some(*line)),
         _ => (None, None),
     };
     disk_error(py, &error.to_string(), file, line, None)

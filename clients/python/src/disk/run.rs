@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use elbow_disk::trace::{Format, Record, Trace};
 use elbow_disk::workload::{Arrivals, Moment, Overheads, Phase, RangeSize, Served, Workload};
-use elbow_disk::{Controller, Ps, replay};
+use elbow_disk::{Ps, QueuedReplay};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
@@ -74,6 +74,33 @@ struct Load {
     seed: u64,
 }
 
+/// How a trace is replayed, as Python says it.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+struct How {
+    format: Option<String>,
+    scheduler: String,
+    depth: u32,
+    mechanical: bool,
+}
+
+impl How {
+    fn queue(&self) -> PyResult<QueuedReplay> {
+        let (depth, most) = (self.depth, QueuedReplay::DEPTH_MAX);
+        if !(1..=most).contains(&depth) {
+            return Err(bad_value(format!("depth is {depth}: it has to be from 1 to {most}")));
+        }
+        Ok(QueuedReplay {
+            scheduler: self.scheduler.parse().map_err(bad_value)?,
+            depth,
+            overheads: match self.mechanical {
+                true => Overheads::None,
+                false => Overheads::Controller,
+            },
+        })
+    }
+}
+
 /// The summary as JSON, and a row for each request if they are wanted.
 #[pyfunction]
 pub(crate) fn simulate_disk<'py>(
@@ -115,11 +142,11 @@ pub(crate) fn replay_trace<'py>(
     py: Python<'py>,
     file: &str,
     text: Option<&[u8]>,
-    format: &str,
-    mechanical: bool,
+    how: &Bound<'py, PyAny>,
     per_request: bool,
 ) -> PyResult<(String, Columns<'py>)> {
-    let format = trace_format(format)?;
+    let how: How = how.extract()?;
+    let (format, queue) = (how.format.as_deref().map(trace_format).transpose()?, how.queue()?);
     let input: Box<dyn Read + Send + '_> = match text {
         Some(text) => Box::new(text),
         None => Box::new(open(file)?),
@@ -132,12 +159,12 @@ pub(crate) fn replay_trace<'py>(
             patience: &mut patience,
             is_full: &is_full,
         };
-        let trace = Trace::new(file, format, input, drive.drive.sectors());
-        let controller = match mechanical {
-            true => Controller::mechanical(&drive.drive),
-            false => Controller::new(&drive.drive),
+        let sectors = drive.drive.sectors();
+        let trace = match format {
+            Some(format) => Trace::new(file, format, input, sectors),
+            None => Trace::detect(file, input, sectors)?,
         };
-        replay(trace, controller, |record, arrival, served| {
+        queue.run(&drive.drive, trace, |record, arrival, served| {
             if per_request && rows == ROWS_MAX {
                 is_full.store(true, Relaxed);
             } else if per_request {
@@ -213,17 +240,10 @@ fn bad_value(error: impl ToString) -> PyErr {
 }
 
 fn trace_format(name: &str) -> PyResult<Format> {
-    Ok(match name {
-        "disksim" => Format::DiskSim,
-        "validate" => Format::Validate,
-        "blktrace" => Format::Blktrace,
-        "fio" => Format::Fio,
-        "csv" => Format::Csv,
-        _ => {
-            return Err(bad_value(format!(
-                "no trace format is called {name:?}: take disksim, validate, blktrace, fio or csv"
-            )));
-        }
+    let found = Format::ALL.into_iter().find(|format| format.name() == name);
+    found.ok_or_else(|| {
+        let names = Format::ALL.map(Format::name).join(", ");
+        bad_value(format!("no trace format is called {name:?}: take {names}"))
     })
 }
 

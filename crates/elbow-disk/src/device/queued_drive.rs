@@ -71,7 +71,7 @@ pub struct QueuedDrive<'d> {
     depth: usize,
     moment: Moment,
     /// Not known to the drive yet, in the order of the host.
-    outside: VecDeque<(u64, Ask)>,
+    outside: VecDeque<(u64, Ask, Ps)>,
     running: Option<FinishedRequest>,
     /// The place of a range write under way, in units.
     taken: Option<(u64, u64)>,
@@ -126,7 +126,7 @@ impl<'d> QueuedDrive<'d> {
         if self.running.is_none() {
             self.free_at = self.free_at.max(now);
         }
-        self.outside.push_back((id, ask));
+        self.outside.push_back((id, ask, now));
         Ok(())
     }
 
@@ -172,12 +172,12 @@ impl<'d> QueuedDrive<'d> {
     fn let_in(&mut self) {
         let known = |drive: &Self| drive.queue.len() + usize::from(drive.running.is_some());
         while known(self) < self.depth
-            && let Some((id, ask)) = self.outside.pop_front()
+            && let Some((id, ask, arrived)) = self.outside.pop_front()
         {
             if let Some(length) = self.length(&ask) {
                 *self.lengths.entry(length).or_default() += 1;
             }
-            self.queue.push(id, ask);
+            self.queue.push_at(id, ask, arrived);
         }
     }
 

@@ -2,6 +2,7 @@
 
 use super::arms::{Arms, Stand};
 use super::best::{Best, Whose};
+use super::policy::Ageing;
 use crate::drive::{Arm, Drive, Lbn, Ps};
 
 /// One waiting request.
@@ -11,6 +12,7 @@ pub(super) struct Fixed {
     pub(super) lbn: Lbn,
     pub(super) sectors: u32,
     pub(super) write: bool,
+    pub(super) arrived: Ps,
 }
 
 /// What an estimate needs.
@@ -75,6 +77,25 @@ impl Column {
             .enumerate()
             .map(|(slot, aim)| (slot, seek(aim), aim.order));
         seeks.min_by_key(|&(_, seek, order)| (seek, order))
+    }
+
+    /// The one with the least cost by its place and age; returns its slot, cost and order.
+    pub(super) fn least(&self, cost: impl Fn(&Fixed) -> u64) -> Option<(usize, u64, u64)> {
+        let both = self.aims.iter().zip(&self.requests).enumerate();
+        both.map(|(slot, (aim, request))| (slot, cost(request), aim.order))
+            .min_by_key(|&(_, cost, order)| (cost, order))
+    }
+
+    /// The one with the least positioning time after its age; returns its slot, cost and order.
+    #[inline(never)]
+    pub(super) fn least_aged(&self, arms: &Arms, from: &Stand<'_>, ageing: Ageing) -> Option<(usize, u64, u64)> {
+        let both = self.aims.iter().zip(&self.requests).enumerate();
+        let cost = |aim: &Aim, request: &Fixed| {
+            let ready = from.ready(aim.arm, aim.write);
+            ready + arms.wait(arms.angle_after(from, ready), aim.angle) + ageing.cost(request.arrived)
+        };
+        both.map(|(slot, (aim, request))| (slot, cost(aim, request), aim.order))
+            .min_by_key(|&(_, cost, order)| (cost, order))
     }
 
     /// Improves `best` to the least positioning time.

@@ -5,6 +5,7 @@
 //!                   │ fixed    requests for one place, in columns (`fixed`)
 //!                   │ regions  sets of free places that range writes may land on (`targets`); who waits for each
 //!                   └ one of   FCFS, SSTF, SPTF    `fixed`     each request has one place
+//!                              ASPTF, SCAN, C-LOOK
 //!                              expand-and-cancel   `expand`    every place of every range is a request, the rest is cancelled
 //!                              hierarchical-range  `walk`      cylinder, then track, then the next free place of the track
 //! ```
@@ -25,11 +26,12 @@ mod expand;
 mod fixed;
 mod policy;
 mod queue;
+mod sweep;
 mod targets;
 mod tracks;
 mod walk;
 
 pub use arms::Lead;
-pub use policy::{Scheduler, UnknownScheduler, Walk};
+pub use policy::{Ageing, Scheduler, UnknownScheduler, Walk};
 pub use queue::{Ask, Pick, Queue, RegionId};
 pub use targets::{NoPlace, Targets};

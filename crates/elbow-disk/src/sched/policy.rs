@@ -4,6 +4,8 @@ use std::fmt;
 use std::num::NonZeroU32;
 use std::str::FromStr;
 
+use crate::drive::Ps;
+
 /// How the next request, and its place, is chosen.
 ///
 /// ```
@@ -21,6 +23,14 @@ pub enum Scheduler {
     Sstf,
     /// Shortest positioning time (seek and rotation) first. Ranges are ignored.
     Sptf,
+    /// The elevator: upwards as far as anybody waits, then downwards. It goes by LBN, as a host does that knows no cylinders, and turns
+    /// at the last request (which is also called LOOK). Ranges are ignored.
+    Scan,
+    /// Upwards by LBN as far as anybody waits, then from the lowest on. Ranges are ignored.
+    CLook,
+    /// SPTF with ageing (ASPTF): the least `positioning time - W * time waited`, with W in thousandths, so in milliseconds for each second.
+    /// Ranges are ignored.
+    Aged(Ageing),
     /// Expand and cancel: every place of a range is a request of its own, and when one is served the others are cancelled.
     /// With a number, only so many places of each range: spaced around the track nearest to the arm, and where that has fewer
     /// free ones, the next nearest.
@@ -38,6 +48,48 @@ pub enum Walk {
     Whole,
 }
 
+/// How many milliseconds of positioning a second of waiting makes up for, from 1 to 1000.
+///
+/// ```
+/// use elbow_disk::sched::Ageing;
+/// assert_eq!(Ageing::new(6).map(Ageing::ms_per_second), Some(6));
+/// assert_eq!(Ageing::new(1001), None);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ageing(u32);
+
+impl Ageing {
+    /// With more, a request is served as it came: nothing takes longer than it waits.
+    const MS_PER_SECOND_MAX: u32 = 1000;
+
+    /// None where it is 0 or more than 1000.
+    #[must_use]
+    pub fn new(ms_per_second: u32) -> Option<Ageing> {
+        (1..=Ageing::MS_PER_SECOND_MAX)
+            .contains(&ms_per_second)
+            .then_some(Ageing(ms_per_second))
+    }
+
+    /// Milliseconds for each second.
+    #[must_use]
+    pub fn ms_per_second(self) -> u32 {
+        self.0
+    }
+
+    /// What orders requests as `-W * time waited` does, whatever the time is now; it fits for all times up to 2^63 ps.
+    #[inline]
+    pub(super) fn cost(self, arrived: Ps) -> u64 {
+        arrived.0 / 1000 * u64::from(self.0)
+    }
+}
+
+impl Default for Ageing {
+    /// Enough to bound the longest waits of a deep queue, and little enough to cost few percent of the mean.
+    fn default() -> Ageing {
+        Ageing(6)
+    }
+}
+
 impl Scheduler {
     /// Whether it uses the freedom that a range gives.
     #[must_use]
@@ -52,6 +104,9 @@ impl fmt::Display for Scheduler {
             Scheduler::Fcfs => to.write_str("fcfs"),
             Scheduler::Sstf => to.write_str("sstf"),
             Scheduler::Sptf => to.write_str("sptf"),
+            Scheduler::Scan => to.write_str("scan"),
+            Scheduler::CLook => to.write_str("c-look"),
+            Scheduler::Aged(ageing) => write!(to, "asptf:{}", ageing.ms_per_second()),
             Scheduler::Expand(None) => to.write_str("ecs"),
             Scheduler::Expand(Some(places)) => write!(to, "ecs:{places}"),
             Scheduler::Hierarchical(Walk::Pruned) => to.write_str("hrs"),
@@ -62,7 +117,10 @@ impl fmt::Display for Scheduler {
 
 /// A name that no scheduler has.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("no scheduler is called {0:?}: take fcfs, sstf, sptf, ecs, ecs:K with K of 1 or more places, hrs or hrs:whole")]
+#[error(
+    "no scheduler is called {0:?}: take fcfs, sstf, sptf, scan, c-look, asptf, asptf:W with W from 1 to 1000, ecs, \
+     ecs:K with K of 1 or more places, hrs or hrs:whole"
+)]
 pub struct UnknownScheduler(String);
 
 impl FromStr for Scheduler {
@@ -73,14 +131,22 @@ impl FromStr for Scheduler {
             "fcfs" => Scheduler::Fcfs,
             "sstf" => Scheduler::Sstf,
             "sptf" => Scheduler::Sptf,
+            "scan" => Scheduler::Scan,
+            "c-look" => Scheduler::CLook,
+            "asptf" => Scheduler::Aged(Ageing::default()),
             "ecs" => Scheduler::Expand(None),
             "hrs" => Scheduler::Hierarchical(Walk::Pruned),
             "hrs:whole" => Scheduler::Hierarchical(Walk::Whole),
-            _ => {
-                let places = name.strip_prefix("ecs:").and_then(|places| places.parse().ok());
-                Scheduler::Expand(Some(places.ok_or_else(|| UnknownScheduler(name.into()))?))
-            }
+            _ => with_number(name).ok_or_else(|| UnknownScheduler(name.into()))?,
         })
+    }
+}
+
+fn with_number(name: &str) -> Option<Scheduler> {
+    match name.split_once(':')? {
+        ("ecs", places) => Some(Scheduler::Expand(Some(places.parse().ok()?))),
+        ("asptf", ageing) => Ageing::new(ageing.parse().ok()?).map(Scheduler::Aged),
+        _ => None,
     }
 }
 
@@ -90,14 +156,39 @@ mod tests {
 
     #[test]
     fn each_name_is_understood_and_given_back() {
-        for name in ["fcfs", "sstf", "sptf", "ecs", "ecs:1", "ecs:64", "hrs", "hrs:whole"] {
+        for name in [
+            "fcfs",
+            "sstf",
+            "sptf",
+            "scan",
+            "c-look",
+            "asptf:1",
+            "asptf:1000",
+            "ecs",
+            "ecs:1",
+            "ecs:64",
+            "hrs",
+            "hrs:whole",
+        ] {
             assert_eq!(name.parse::<Scheduler>().unwrap().to_string(), name);
         }
     }
 
     #[test]
     fn other_names_are_refused_with_the_ones_there_are() {
-        for name in ["", "SPTF", "ecs:", "ecs:0", "ecs:-1", "hrs:4"] {
+        for name in [
+            "",
+            "SPTF",
+            "ecs:",
+            "ecs:0",
+            "ecs:-1",
+            "hrs:4",
+            "asptf:",
+            "asptf:0",
+            "asptf:1001",
+            "scan:1",
+            "clook",
+        ] {
             let said = name.parse::<Scheduler>().unwrap_err().to_string();
             assert!(said.contains("fcfs") && said.contains(&format!("{name:?}")), "{said}");
         }

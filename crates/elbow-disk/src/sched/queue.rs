@@ -8,7 +8,8 @@ use slab::Slab;
 use super::arms::{Arms, Lead, Stand};
 use super::best::{Best, Whose};
 use super::fixed::{Column, Fixed};
-use super::policy::Walk;
+use super::policy::{Ageing, Walk};
+use super::sweep::Sweep;
 use super::{Scheduler, Targets, expand, walk};
 use crate::drive::{Arm, Drive, Lbn, Ps, Reach};
 
@@ -75,6 +76,8 @@ pub struct Queue {
     arms: Arms,
     fixed: Column,
     regions: Slab<Region>,
+    /// Of SCAN and C-LOOK.
+    sweep: Sweep,
     arrivals: u64,
     decisions: u64,
     estimations: u64,
@@ -83,8 +86,16 @@ pub struct Queue {
 #[derive(Debug)]
 struct Region {
     targets: Targets,
-    /// Order of arrival, and id.
-    waiting: VecDeque<(u64, u64)>,
+    waiting: VecDeque<Waiting>,
+}
+
+/// Who waits for a region.
+#[derive(Clone, Copy, Debug)]
+struct Waiting {
+    /// Rises with each arrival.
+    order: u64,
+    id: u64,
+    arrived: Ps,
 }
 
 impl Queue {
@@ -98,6 +109,7 @@ impl Queue {
             arms,
             fixed: Column::default(),
             regions: Slab::new(),
+            sweep: Sweep::default(),
             arrivals: 0,
             decisions: 0,
             estimations: 0,
@@ -159,14 +171,37 @@ impl Queue {
     /// # Panics
     /// Where there is no such region.
     pub fn turn_away(&mut self, region: RegionId) -> Vec<u64> {
-        self.regions[region.0].waiting.drain(..).map(|(_, id)| id).collect()
+        self.regions[region.0]
+            .waiting
+            .drain(..)
+            .map(|waiting| waiting.id)
+            .collect()
     }
 
-    /// Adds a request. Ids are the caller's.
+    /// Adds a request that came at time 0. Ids are the caller's.
     ///
     /// # Panics
     /// Where it is not on the drive, or there is no such region.
     pub fn push(&mut self, id: u64, ask: Ask) {
+        self.push_at(id, ask, Ps::ZERO);
+    }
+
+    /// Adds a request. When it came counts for a scheduler with ageing only; among equals the one that was pushed first wins.
+    ///
+    /// ```
+    /// # use elbow_disk::{Arm, Drive, Lbn, Ps, sched::{Ask, Queue}};
+    /// let drive = std::sync::Arc::new(Drive::named("hp-c2247a")?);
+    /// let mut queue = Queue::new(drive, "asptf:1000".parse()?);
+    /// queue.push_at(1, Ask::At { lbn: Lbn(2_000_000), sectors: 8, write: false }, Ps::ZERO);
+    /// queue.push_at(2, Ask::At { lbn: Lbn(0), sectors: 8, write: false }, Ps::from_ms(100.0));
+    /// let pick = queue.pick(Arm::default(), Ps::from_ms(100.0));
+    /// assert_eq!(pick.map(|pick| pick.id), Some(1), "it has waited for longer than it takes");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Panics
+    /// Where it is not on the drive, or there is no such region.
+    pub fn push_at(&mut self, id: u64, ask: Ask, arrived: Ps) {
         let order = self.arrivals;
         self.arrivals += 1;
         match ask {
@@ -178,9 +213,10 @@ impl Queue {
                     lbn,
                     sectors,
                     write,
+                    arrived,
                 },
             ),
-            Ask::Anywhere(region) => self.regions[region.0].waiting.push_back((order, id)),
+            Ask::Anywhere(region) => self.regions[region.0].waiting.push_back(Waiting { order, id, arrived }),
         }
     }
 
@@ -236,19 +272,22 @@ impl Queue {
         let (best, estimations) = match self.scheduler {
             Scheduler::Fcfs => (self.oldest(), 0),
             Scheduler::Sstf => (self.least_seek(&from), 0),
+            Scheduler::Scan | Scheduler::CLook => (self.next_on_the_way(), 0),
+            Scheduler::Aged(ageing) => self.least_aged(&from, ageing),
             Scheduler::Sptf | Scheduler::Expand(_) | Scheduler::Hierarchical(_) => self.least_positioning(&from),
         };
         // Counted only when somebody is served.
         let best = best?;
         self.estimations += estimations;
         self.decisions += 1;
-        Some(match best.whose {
+        let pick = match best.whose {
             Whose::Fixed(slot) => {
                 let Fixed {
                     id,
                     lbn,
                     sectors,
                     write,
+                    ..
                 } = self.fixed.remove(slot);
                 Pick {
                     id,
@@ -262,7 +301,7 @@ impl Queue {
             Whose::Region(key) => {
                 let reach = from.reach(best.lbn, true);
                 let region = &mut self.regions[key];
-                let (_, id) = region
+                let Waiting { id, .. } = region
                     .waiting
                     .pop_front()
                     .expect("only regions for which somebody waits are looked at");
@@ -275,17 +314,16 @@ impl Queue {
                     reach,
                 }
             }
-        })
+        };
+        if matches!(self.scheduler, Scheduler::Scan | Scheduler::CLook) {
+            self.sweep.go(pick.lbn, pick.sectors, self.turns());
+        }
+        Some(pick)
     }
 
     fn oldest(&self) -> Option<Best> {
         let fixed = self.fixed.oldest();
-        let mut best = fixed.map(|(slot, order)| Best {
-            cost: 0,
-            order,
-            lbn: self.fixed.lbn(slot),
-            whose: Whose::Fixed(slot),
-        });
+        let mut best = fixed.map(|(slot, order)| self.fixed_best((slot, 0, order)));
         // To a scheduler that knows no positions a region is its lowest place.
         for lowest in self.lowest() {
             lowest.improve(&mut best);
@@ -295,17 +333,56 @@ impl Queue {
 
     fn least_seek(&self, from: &Stand<'_>) -> Option<Best> {
         let fixed = self.fixed.least_seek(from);
-        let mut best = fixed.map(|(slot, cost, order)| Best {
-            cost,
-            order,
-            lbn: self.fixed.lbn(slot),
-            whose: Whose::Fixed(slot),
-        });
+        let mut best = fixed.map(|found| self.fixed_best(found));
         for lowest in self.lowest() {
             let cost = from.seek(self.drive.locate(lowest.lbn).arm, true);
             Best { cost, ..lowest }.improve(&mut best);
         }
         best
+    }
+
+    /// Whether it sweeps back.
+    fn turns(&self) -> bool {
+        self.scheduler == Scheduler::Scan
+    }
+
+    #[inline(never)] // or picks of the others take longer
+    fn next_on_the_way(&self) -> Option<Best> {
+        let distance = |lbn| self.sweep.distance(lbn, self.turns());
+        let fixed = self.fixed.least(|request| distance(request.lbn));
+        let mut best = fixed.map(|found| self.fixed_best(found));
+        for lowest in self.lowest() {
+            let cost = distance(lowest.lbn);
+            Best { cost, ..lowest }.improve(&mut best);
+        }
+        best
+    }
+
+    /// The best by positioning time and age, and the number of estimates.
+    #[inline(never)]
+    fn least_aged(&self, from: &Stand<'_>, ageing: Ageing) -> (Option<Best>, u64) {
+        let fixed = self.fixed.least_aged(&self.arms, from, ageing);
+        let mut best = fixed.map(|found| self.fixed_best(found));
+        let mut estimations = self.fixed.len() as u64;
+        for (key, region) in self.regions.iter() {
+            let Some(lowest) = self.lowest_of(key, region) else {
+                continue;
+            };
+            let arrived = region.waiting.front().map_or(Ps::ZERO, |oldest| oldest.arrived);
+            let cost = from.cost(lowest.lbn, true) + ageing.cost(arrived);
+            Best { cost, ..lowest }.improve(&mut best);
+            estimations += 1;
+        }
+        (best, estimations)
+    }
+
+    fn fixed_best(&self, (slot, cost, order): (usize, u64, u64)) -> Best {
+        Best {
+            cost,
+            order,
+            lbn: self.fixed.lbn(slot),
+            whose: Whose::Fixed(slot),
+        }
     }
 
     /// The best, and the number of estimates.
@@ -329,7 +406,7 @@ impl Queue {
             lbn: Lbn(0),
             whose: Whose::Region(key),
         };
-        let each = || waiting.iter().map(|&(order, _)| whose(order));
+        let each = || waiting.iter().map(|waiting| whose(waiting.order));
         match self.scheduler {
             // All who wait for a region want the same places, and among equals the oldest wins: one walk, for it, is
             // enough.
@@ -343,7 +420,12 @@ impl Queue {
                 .map(|whose| expand::some(targets, places.get(), from, best, whose))
                 .sum(),
             Scheduler::Expand(None) => each().map(|whose| expand::all(targets, from, best, whose)).sum(),
-            Scheduler::Fcfs | Scheduler::Sstf | Scheduler::Sptf => {
+            Scheduler::Fcfs
+            | Scheduler::Sstf
+            | Scheduler::Sptf
+            | Scheduler::Scan
+            | Scheduler::CLook
+            | Scheduler::Aged(_) => {
                 let lowest = self.lowest_of(key, region).map(|lowest| {
                     let cost = from.cost(lowest.lbn, true);
                     Best { cost, ..lowest }.improve(best);
@@ -362,7 +444,7 @@ impl Queue {
 
     fn lowest_of(&self, key: usize, region: &Region) -> Option<Best> {
         // Those behind it want the same places, and came later.
-        let &(order, _) = region.waiting.front()?;
+        let &Waiting { order, .. } = region.waiting.front()?;
         Some(Best {
             cost: 0,
             order,

@@ -2,8 +2,7 @@
 
 use super::LineError;
 use super::line::{Line, whole};
-use super::record::{Arrival, Parsed, Reader};
-use crate::drive::Ps;
+use super::record::{Order, Parsed, Reader, Row};
 
 const SECOND_MS: f64 = 1000.0;
 
@@ -13,15 +12,15 @@ pub(super) struct Blktrace {
     /// The summary at the end has begun.
     over: bool,
     device: Option<String>,
-    last: Ps,
+    order: Order,
 }
 
 impl Reader for Blktrace {
-    fn record(&mut self, line: &Line<'_>) -> Result<Option<Parsed>, LineError> {
+    fn row(&mut self, line: &Line<'_>) -> Result<Row, LineError> {
         let mut words = line.words();
         self.over |= line.text.starts_with("CPU") || line.text.starts_with("Total");
         if self.over || line.is_blank() {
-            return Ok(None);
+            return Ok(Row::Nothing);
         }
         let device = words.word("device")?;
         let is_number = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
@@ -36,9 +35,16 @@ impl Reader for Blktrace {
         let time = words.time("time in s", SECOND_MS)?;
         words.whole("process")?;
         let (action, what) = (words.word("action")?, words.word("kind of request")?);
+        if action != "Q" {
+            return Ok(Row::Nothing);
+        }
+        // RWBS: D a discard, W or R what it does; F and N are without sectors, and some kernels print `DS` for a synchronous discard.
         let write = what.contains('W');
-        if action != "Q" || what.contains('D') || !(write || what.contains('R')) {
-            return Ok(None);
+        if what.contains('D') {
+            return Ok(Row::Discard);
+        }
+        if !(write || what.contains('R')) {
+            return Ok(Row::Other);
         }
         if self.device.get_or_insert_with(|| device.to_owned()) != device {
             return Err(LineError::SeveralDevices(device.to_owned()));
@@ -46,22 +52,21 @@ impl Reader for Blktrace {
         let first = words.word("block")?;
         if first.starts_with('[') {
             // A flush has no sectors, and its process comes at once.
-            return Ok(None);
+            return Ok(Row::Other);
         }
         let lbn = whole(first, "block")?;
         if words.word("+")? != "+" {
             return Err(LineError::NoPlus);
         }
         let sectors = words.whole("number of sectors")?;
+        if sectors == 0 {
+            return Ok(Row::Other);
+        }
         // Processors' lines are merged by time, but not to the last nanosecond.
-        self.last = self.last.max(time);
-        Ok((sectors > 0).then_some(Parsed {
-            arrival: Arrival::At(self.last),
-            lbn,
-            sectors,
-            write,
-            kind: None,
-            measured: None,
+        let (arrival, is_late) = self.order.at(time);
+        Ok(Row::Request(Parsed {
+            is_late,
+            ..Parsed::new(arrival, lbn, sectors, write)
         }))
     }
 }

@@ -2,7 +2,7 @@
 
 use super::LineError;
 use super::line::{Line, time, whole};
-use super::record::{Arrival, Parsed, Reader};
+use super::record::{Arrival, Parsed, Reader, Row};
 use crate::drive::Ps;
 
 /// The names a column can have; all others are passed over.
@@ -16,14 +16,14 @@ pub(super) struct Csv {
 }
 
 impl Reader for Csv {
-    fn record(&mut self, line: &Line<'_>) -> Result<Option<Parsed>, LineError> {
+    fn row(&mut self, line: &Line<'_>) -> Result<Row, LineError> {
         if line.is_blank() {
-            return Ok(None);
+            return Ok(Row::Nothing);
         }
         let fields: Vec<&str> = line.text.split(',').map(str::trim).collect();
         let Some(header) = self.header else {
             self.header = Some(header(&fields)?);
-            return Ok(None);
+            return Ok(Row::Nothing);
         };
         let field = |column: usize| match header[column] {
             None => Ok(None),
@@ -46,13 +46,9 @@ impl Reader for Csv {
             (None, Some(think)) => Arrival::After(time(think, "think time in ms", 1.0)?),
             (None, None) => Arrival::After(Ps::ZERO),
         };
-        Ok(Some(Parsed {
-            arrival,
-            lbn,
-            sectors,
-            write,
-            kind: None,
+        Ok(Row::Request(Parsed {
             measured,
+            ..Parsed::new(arrival, lbn, sectors, write)
         }))
     }
 }

@@ -2,7 +2,7 @@
 
 use super::LineError;
 use super::line::Line;
-use super::record::{Arrival, Parsed, Reader, RecordKind};
+use super::record::{Arrival, Parsed, Reader, RecordKind, Row};
 use crate::drive::Ps;
 
 /// `arrival_ms device lbn sectors flags`
@@ -16,9 +16,9 @@ pub(super) struct Ascii {
 const READ: u64 = 1;
 
 impl Reader for Ascii {
-    fn record(&mut self, line: &Line<'_>) -> Result<Option<Parsed>, LineError> {
+    fn row(&mut self, line: &Line<'_>) -> Result<Row, LineError> {
         if line.is_blank() {
-            return Ok(None);
+            return Ok(Row::Nothing);
         }
         let mut words = line.words();
         let arrival = words.time("arrival in ms", 1.0)?;
@@ -40,14 +40,7 @@ impl Reader for Ascii {
         }
         self.last = arrival;
         let (arrival, write) = (Arrival::At(arrival), flags & READ == 0);
-        Ok(Some(Parsed {
-            arrival,
-            lbn,
-            sectors,
-            write,
-            kind: None,
-            measured: None,
-        }))
+        Ok(Parsed::new(arrival, lbn, sectors, write).into())
     }
 }
 
@@ -59,9 +52,9 @@ pub(super) struct Validate {
 }
 
 impl Reader for Validate {
-    fn record(&mut self, line: &Line<'_>) -> Result<Option<Parsed>, LineError> {
+    fn row(&mut self, line: &Line<'_>) -> Result<Row, LineError> {
         if line.is_blank() {
-            return Ok(None);
+            return Ok(Row::Nothing);
         }
         let mut words = line.words();
         let (op, tag) = (words.word("R or W")?, words.word("kind")?);
@@ -70,19 +63,18 @@ impl Reader for Validate {
         let think = words.time("time to the next request in us", 1e-3)?;
         words.end()?;
         let kind = match (op, tag) {
-            ("W", _) => RecordKind::Write,
-            ("R", "Hit") => RecordKind::Hit,
-            ("R", _) => RecordKind::Read,
+            ("W", _) => Some(RecordKind::Write),
+            ("R", "Hit") => Some(RecordKind::Hit),
+            ("R", "Miss" | "Doub" | "Trip") => Some(RecordKind::Read),
+            ("R", _) => None,
             _ => return Err(LineError::NeitherReadNorWrite(op.to_owned())),
         };
         let arrival = Arrival::After(std::mem::replace(&mut self.think, think));
-        Ok(Some(Parsed {
-            arrival,
-            lbn,
-            sectors,
-            write: kind == RecordKind::Write,
-            kind: Some(kind),
+        Ok(Row::Request(Parsed {
+            kind,
             measured,
+            is_of_unknown_kind: kind.is_none(),
+            ..Parsed::new(arrival, lbn, sectors, op == "W")
         }))
     }
 }

@@ -2,6 +2,7 @@
 
 use std::io;
 
+use super::format::Format;
 use crate::drive::Ps;
 
 /// A trace that cannot be read on.
@@ -18,6 +19,19 @@ pub enum TraceError {
         /// What is wrong with the line.
         reason: LineError,
     },
+    /// Nothing says what the trace is.
+    #[error(
+        "{file}:{line}: `{start}` begins no trace of a known format; if it is one, name it: {}",
+        names()
+    )]
+    UnknownFormat {
+        /// Name of the trace, as it was given.
+        file: String,
+        /// Number of the first line that is not empty and no comment.
+        line: u64,
+        /// What it begins with.
+        start: String,
+    },
     /// The file cannot be read.
     #[error("{file}:{line}: cannot read: {reason}")]
     Read {
@@ -28,6 +42,11 @@ pub enum TraceError {
         /// What the system said.
         reason: io::Error,
     },
+}
+
+/// The names of all formats.
+fn names() -> String {
+    Format::ALL.map(Format::name).join(", ")
 }
 
 /// What is wrong with one line.
@@ -72,6 +91,12 @@ pub enum LineError {
     /// blktrace of several devices.
     #[error("device {0} after others: trace one device, or filter with `blkparse -d`")]
     SeveralDevices(String),
+    /// A trace of Microsoft Research Cambridge is of one disk.
+    #[error("disk {0} after others: one drive is simulated; filter one, as with `grep`")]
+    SeveralDisks(String),
+    /// A trace of several units of an application.
+    #[error("unit {unit} after {before}: one drive is simulated; filter one, as with `awk -F, '$1 == {before}'`")]
+    SeveralUnits { unit: u64, before: u64 },
     /// What blkparse puts between block and length.
     #[error("expected `+` and the number of sectors after the block")]
     NoPlus,

@@ -8,12 +8,11 @@
 
 use super::LineError;
 use super::line::{Line, Words, time, whole};
-use super::record::{Arrival, Parsed, Reader};
+use super::record::{Arrival, Order, Parsed, Reader, Row};
 use crate::drive::Ps;
 
 const MICROSECOND_MS: f64 = 1e-3;
 const NANOSECOND_MS: f64 = 1e-6;
-const SECTOR_BYTES: u64 = 512;
 
 /// Which of the three logs it is; the first line tells.
 #[derive(Clone, Copy)]
@@ -28,18 +27,18 @@ pub(super) struct Fio {
     log: Option<Log>,
     /// What a version 2 log waits before its next request.
     wait: Ps,
-    last: Ps,
+    order: Order,
 }
 
 impl Reader for Fio {
-    fn record(&mut self, line: &Line<'_>) -> Result<Option<Parsed>, LineError> {
+    fn row(&mut self, line: &Line<'_>) -> Result<Row, LineError> {
         if line.is_blank() {
-            return Ok(None);
+            return Ok(Row::Nothing);
         }
         let Some(log) = self.log else {
             let (log, is_header) = log_of(line.text)?;
             self.log = Some(log);
-            return if is_header { Ok(None) } else { self.record(line) };
+            return if is_header { Ok(Row::Nothing) } else { self.row(line) };
         };
         match log {
             Log::Waits => self.action(line.words(), None),
@@ -63,30 +62,34 @@ fn log_of(first: &str) -> Result<(Log, bool), LineError> {
 }
 
 impl Fio {
-    fn action(&mut self, mut words: Words<'_>, at: Option<Ps>) -> Result<Option<Parsed>, LineError> {
+    fn action(&mut self, mut words: Words<'_>, at: Option<Ps>) -> Result<Row, LineError> {
         words.word("file")?;
         let write = match words.word("action")? {
-            "add" | "open" | "close" | "unlink" => return Ok(None),
+            "add" | "open" | "close" | "unlink" => return Ok(Row::Nothing),
             "wait" => {
                 let until = words.time("wait in us", MICROSECOND_MS)?;
                 self.wait = self.wait.max(until);
-                return Ok(None);
+                return Ok(Row::Nothing);
             }
-            "sync" | "datasync" | "sync_file_range" | "trim" => return Ok(None),
+            "sync" | "datasync" | "sync_file_range" => return Ok(Row::Other),
+            "trim" => return Ok(Row::Discard),
             "read" => false,
             "write" => true,
             other => return Err(LineError::NotAnAction(other.to_owned())),
         };
         let (offset, bytes) = (words.whole("offset")?, words.whole("length")?);
         words.end()?;
-        let arrival = match at {
-            Some(at) => self.arrival(at),
-            None => Arrival::After(std::mem::take(&mut self.wait)),
+        let (arrival, is_late) = match at {
+            Some(at) => self.order.at(at),
+            None => (Arrival::After(std::mem::take(&mut self.wait)), false),
         };
-        parsed(arrival, offset, bytes, write, None)
+        Ok(Row::Request(Parsed {
+            is_late,
+            ..Parsed::in_bytes(arrival, offset, bytes, write)?
+        }))
     }
 
-    fn latency(&mut self, line: &str) -> Result<Option<Parsed>, LineError> {
+    fn latency(&mut self, line: &str) -> Result<Row, LineError> {
         let mut fields = line.split(',').map(str::trim);
         let mut field = |what| fields.next().ok_or(LineError::EndsBefore(what));
         let ended = time(field("time in ms")?, "time in ms", 1.0)?;
@@ -94,43 +97,17 @@ impl Fio {
         let write = match field("direction")? {
             "0" => false,
             "1" => true,
-            "2" => return Ok(None),
+            "2" => return Ok(Row::Discard),
             other => return Err(LineError::NotADirection(other.to_owned())),
         };
         let bytes = whole(field("number of bytes")?, "number of bytes")?;
         let offset = whole(field("offset (log with log_offset=1)")?, "offset")?;
-        let arrival = self.arrival(ended.saturating_sub(took));
-        parsed(arrival, offset, bytes, write, Some(took))
+        // Jobs and queues end requests out of order; they are served as if they had come in the order of the log.
+        let (arrival, is_late) = self.order.at(ended.saturating_sub(took));
+        Ok(Row::Request(Parsed {
+            is_late,
+            measured: Some(took),
+            ..Parsed::in_bytes(arrival, offset, bytes, write)?
+        }))
     }
-
-    /// Jobs and queues end requests out of order; they are served as if they had come in the order of the log.
-    fn arrival(&mut self, at: Ps) -> Arrival {
-        self.last = self.last.max(at);
-        Arrival::At(self.last)
-    }
-}
-
-fn parsed(
-    arrival: Arrival,
-    offset: u64,
-    bytes: u64,
-    write: bool,
-    measured: Option<Ps>,
-) -> Result<Option<Parsed>, LineError> {
-    if !offset.is_multiple_of(SECTOR_BYTES) || !bytes.is_multiple_of(SECTOR_BYTES) {
-        return Err(LineError::NotSectors {
-            bytes,
-            offset,
-            sector_bytes: SECTOR_BYTES,
-        });
-    }
-    let (lbn, sectors) = (offset / SECTOR_BYTES, bytes / SECTOR_BYTES);
-    Ok(Some(Parsed {
-        arrival,
-        lbn,
-        sectors,
-        write,
-        kind: None,
-        measured,
-    }))
 }

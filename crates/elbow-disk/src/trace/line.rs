@@ -4,7 +4,7 @@ use super::LineError;
 use crate::drive::Ps;
 
 /// The latest time of a trace, in milliseconds: 40 days. Picoseconds of it are far from overflowing.
-const TIME_MS_MAX: f64 = 40.0 * 24.0 * 3600.0 * 1000.0;
+pub(super) const TIME_MS_MAX: f64 = 40.0 * 24.0 * 3600.0 * 1000.0;
 
 /// A line of a trace.
 pub(super) struct Line<'t> {
@@ -12,8 +12,9 @@ pub(super) struct Line<'t> {
 }
 
 /// Its words from left to right.
-pub(super) struct Words<'t> {
-    words: std::str::SplitWhitespace<'t>,
+pub(super) enum Words<'t> {
+    Spaced(std::str::SplitWhitespace<'t>),
+    Separated(std::str::Split<'t, char>),
 }
 
 impl<'t> Line<'t> {
@@ -28,15 +29,25 @@ impl<'t> Line<'t> {
     }
 
     pub(super) fn words(&self) -> Words<'t> {
-        Words {
-            words: self.text.split_whitespace(),
-        }
+        Words::Spaced(self.text.split_whitespace())
+    }
+
+    /// The same where commas are between them.
+    pub(super) fn fields(&self) -> Words<'t> {
+        Words::Separated(self.text.split(','))
     }
 }
 
 impl<'t> Words<'t> {
+    fn next(&mut self) -> Option<&'t str> {
+        match self {
+            Words::Spaced(words) => words.next(),
+            Words::Separated(fields) => fields.next().map(str::trim),
+        }
+    }
+
     pub(super) fn word(&mut self, what: &'static str) -> Result<&'t str, LineError> {
-        self.words.next().ok_or(LineError::EndsBefore(what))
+        self.next().ok_or(LineError::EndsBefore(what))
     }
 
     pub(super) fn whole(&mut self, what: &'static str) -> Result<u64, LineError> {
@@ -49,7 +60,7 @@ impl<'t> Words<'t> {
 
     /// That there is nothing more.
     pub(super) fn end(mut self) -> Result<(), LineError> {
-        match self.words.next() {
+        match self.next() {
             None => Ok(()),
             Some(word) => Err(LineError::TooMuch(word.to_owned())),
         }

@@ -6,21 +6,29 @@
 //! | DiskSim validate | `R\|W kind lbn sectors response_us think_us` | measured response; the next request comes `think_us` after this one's end |
 //! | blktrace | the text of `blkparse`; its queued (`Q`) reads and writes | arrival |
 //! | fio | `write_iolog` (version 2 or 3), or `write_lat_log` with `log_offset=1` | waits, arrival, or measured latency |
+//! | MSR | `timestamp,host,disk,Read\|Write,offset,bytes,response`, in ticks of 100 ns | arrival since the first, measured response |
+//! | SPC | `unit,block,bytes,R\|W,seconds[,...]` | arrival |
 //! | CSV | columns by name: `lbn,sectors,op` and `arrival_ms` or `think_ms`, `response_ms` if wanted | as named |
 //!
 //! A file that begins as gzip is unpacked on the way. Whatever the bytes, there is a record or an error that names file, line and
 //! reason, and no more than [`LINE_BYTES_MAX`] bytes of the trace are in memory.
 //!
+//! HP Labs' traces (*cello*, SRT) are not read: they are binary, and no description of them is public but a reader in DiskSim.
+//!
 //! Sources: DiskSim 4.0 reference manual, appendix on trace formats; blkparse(1), default output format; fio(1), *Trace file
-//! format* and *Log file formats*.
+//! format* and *Log file formats*; of MSR and SPC those in their modules.
 
 mod blktrace;
 mod csv;
+mod detect;
 mod disksim;
 mod error;
 mod fio;
+mod format;
 mod line;
+mod msr;
 mod record;
+mod spc;
 
 use std::io::{self, BufRead, BufReader, Read};
 
@@ -28,9 +36,10 @@ use crate::controller::Request;
 use crate::drive::Lbn;
 
 pub use error::{LineError, TraceError};
+pub use format::Format;
 use line::Line;
-pub use record::{Arrival, Record, RecordKind};
-use record::{Parsed, Reader};
+pub use record::{Arrival, Lost, Record, RecordKind};
+use record::{Parsed, Reader, Row};
 
 /// No line is longer: what is longer is no trace.
 pub const LINE_BYTES_MAX: usize = 4096;
@@ -38,20 +47,8 @@ pub const LINE_BYTES_MAX: usize = 4096;
 /// No request is larger: 512 MiB, more than any drive takes at once. So no time can overflow.
 const REQUEST_SECTORS_MAX: u64 = 1 << 20;
 
-/// The formats of traces.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Format {
-    /// DiskSim's default.
-    DiskSim,
-    /// DiskSim's format of measured requests.
-    Validate,
-    /// The text that `blkparse` prints.
-    Blktrace,
-    /// An I/O log or a latency log of fio.
-    Fio,
-    /// Comma-separated, with a line of names.
-    Csv,
-}
+/// After so many bytes of empty lines and comments the next line has to say what a trace is.
+const COMMENT_BYTES_MAX: usize = 1 << 16;
 
 /// The records of a trace, in order.
 ///
@@ -72,20 +69,52 @@ pub struct Trace<'r> {
     sectors: u64,
     line: u64,
     buffer: Vec<u8>,
+    lost: Lost,
     ended: bool,
 }
 
 impl<'r> Trace<'r> {
     /// Reads `input`, which errors call `file`, for a drive of `sectors` sectors.
     pub fn new(file: &str, format: Format, input: impl Read + 'r, sectors: u64) -> Trace<'r> {
+        Trace::of_text(file, format, unpacked(BufReader::new(input)), sectors)
+    }
+
+    /// The same where the first line says which format it is.
+    ///
+    /// ```
+    /// use elbow_disk::trace::Trace;
+    /// let mut trace = Trace::detect("t", "0,96,8192,W,0.5\n".as_bytes(), 2_054_864)?;
+    /// assert!(trace.next().unwrap()?.request.write);
+    /// # Ok::<(), elbow_disk::trace::TraceError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`TraceError::UnknownFormat`] where it does not say so, and others where it cannot be read.
+    pub fn detect(file: &str, input: impl Read + 'r, sectors: u64) -> Result<Trace<'r>, TraceError> {
+        let mut begun = Trace::of_text(file, Format::Csv, unpacked(BufReader::new(input)), sectors);
+        let (mut lines, mut format) = (Vec::new(), None);
+        while format.is_none() && begun.read_line()?.is_some() {
+            let text = std::str::from_utf8(&begun.buffer).map_err(|_| begun.wrong(LineError::NotText))?;
+            if Format::is_told_by(text) || lines.len() > COMMENT_BYTES_MAX {
+                format = Some(Format::of(text).ok_or_else(|| begun.unknown(text))?);
+            }
+            lines.extend_from_slice(text.as_bytes());
+            lines.push(b'\n');
+        }
+        let input = Box::new(io::Cursor::new(lines).chain(begun.input));
+        Ok(Trace::of_text(file, format.unwrap_or(Format::Csv), input, sectors))
+    }
+
+    fn of_text(file: &str, format: Format, input: Box<dyn BufRead + 'r>, sectors: u64) -> Trace<'r> {
         let reader: Box<dyn Reader> = match format {
             Format::DiskSim => Box::new(disksim::Ascii::default()),
             Format::Validate => Box::new(disksim::Validate::default()),
             Format::Blktrace => Box::new(blktrace::Blktrace::default()),
             Format::Fio => Box::new(fio::Fio::default()),
+            Format::Msr => Box::new(msr::Msr::default()),
+            Format::Spc => Box::new(spc::Spc::default()),
             Format::Csv => Box::new(csv::Csv::default()),
         };
-        let input = unpacked(BufReader::new(input));
         Trace {
             file: file.to_owned(),
             input,
@@ -93,7 +122,23 @@ impl<'r> Trace<'r> {
             sectors,
             line: 0,
             buffer: Vec::new(),
+            lost: Lost::default(),
             ended: false,
+        }
+    }
+
+    /// What was left out or changed so far.
+    #[must_use]
+    pub fn lost(&self) -> Lost {
+        self.lost
+    }
+
+    fn unknown(&self, text: &str) -> TraceError {
+        const SHOWN: usize = 60;
+        TraceError::UnknownFormat {
+            file: self.file.clone(),
+            line: self.line,
+            start: text.chars().take(SHOWN).collect(),
         }
     }
 
@@ -135,9 +180,14 @@ impl<'r> Trace<'r> {
     }
 
     fn wrong(&self, reason: LineError) -> TraceError {
+        self.wrong_at(self.line, reason)
+    }
+
+    /// What is wrong with a line that was read before.
+    pub(crate) fn wrong_at(&self, line: u64, reason: LineError) -> TraceError {
         TraceError::Line {
             file: self.file.clone(),
-            line: self.line,
+            line,
             reason,
         }
     }
@@ -145,9 +195,16 @@ impl<'r> Trace<'r> {
     fn next_record(&mut self) -> Result<Option<Record>, TraceError> {
         while self.read_line()?.is_some() {
             let text = std::str::from_utf8(&self.buffer).map_err(|_| self.wrong(LineError::NotText))?;
-            let parsed = self.reader.record(&Line::new(text));
-            if let Some(parsed) = parsed.map_err(|reason| self.wrong(reason))? {
-                return self.checked(&parsed).map(Some).map_err(|reason| self.wrong(reason));
+            let row = self.reader.row(&Line::new(text));
+            match row.map_err(|reason| self.wrong(reason))? {
+                Row::Request(parsed) => {
+                    self.lost.late += u64::from(parsed.is_late);
+                    self.lost.unknown_kinds += u64::from(parsed.is_of_unknown_kind);
+                    return self.checked(&parsed).map(Some).map_err(|reason| self.wrong(reason));
+                }
+                Row::Discard => self.lost.discards += 1,
+                Row::Other => self.lost.others += 1,
+                Row::Nothing => {}
             }
         }
         Ok(None)
@@ -161,6 +218,7 @@ impl<'r> Trace<'r> {
             write,
             kind,
             measured,
+            ..
         } = parsed;
         if sectors == 0 {
             return Err(LineError::Empty);

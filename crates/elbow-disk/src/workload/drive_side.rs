@@ -33,6 +33,8 @@ pub struct TimeParts {
     pub transfer: Ps,
     /// Commands and the bus.
     pub overhead: Ps,
+    /// A read whose first sector was cached.
+    pub hit: bool,
 }
 
 impl<'d> DriveSide<'d> {
@@ -106,6 +108,7 @@ impl<'d> DriveSide<'d> {
             rotation,
             transfer,
             overhead: served.overhead + self.fixed,
+            hit: served.hit,
         }
     }
 }

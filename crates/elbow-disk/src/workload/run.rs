@@ -213,7 +213,7 @@ impl<Seen: FnMut(Phase, &Served) -> ControlFlow<()>> Simulation<'_, Seen> {
     fn arrive(&mut self, at: Ps) -> Result<(), WorkloadError> {
         let id = self.inside.insert((self.numbered, at));
         self.numbered += 1;
-        self.source.push(id as u64, &mut self.queue)
+        self.source.push(id as u64, at, &mut self.queue)
     }
 
     /// The scheduler knows what the drive does before it moves the arm.
@@ -245,6 +245,7 @@ impl<Seen: FnMut(Phase, &Served) -> ControlFlow<()>> Simulation<'_, Seen> {
             rotation,
             transfer,
             overhead,
+            ..
         } = self.drive.serve(started, pick);
         let (number, arrived) = self.inside.remove(id as usize);
         let waiting = self.inside.len() as u32;

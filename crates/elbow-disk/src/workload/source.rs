@@ -7,7 +7,7 @@ use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
 use super::{RangeSize, Workload, WorkloadError};
-use crate::drive::{Drive, Lbn};
+use crate::drive::{Drive, Lbn, Ps};
 use crate::sched::{Ask, NoPlace, Pick, Queue, RegionId, Scheduler, Targets};
 
 pub(super) struct RequestSource<'a> {
@@ -131,9 +131,9 @@ impl<'a> RequestSource<'a> {
     }
 
     /// Adds the next request to the queue.
-    pub(super) fn push(&mut self, id: u64, queue: &mut Queue) -> Result<(), WorkloadError> {
+    pub(super) fn push(&mut self, id: u64, at: Ps, queue: &mut Queue) -> Result<(), WorkloadError> {
         let ask = self.ask(queue)?;
-        queue.push(id, ask);
+        queue.push_at(id, ask, at);
         Ok(())
     }
 

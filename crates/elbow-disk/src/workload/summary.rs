@@ -3,6 +3,7 @@
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
 use super::Served;
+use crate::percentiles::{Percentiles, Times};
 
 /// Batches for a confidence interval: neighbours depend on each other, means of long batches hardly do.
 const BATCHES: usize = 30;
@@ -37,6 +38,8 @@ pub struct Summary {
     pub overhead_ms: Estimate,
     /// From arrival to completion.
     pub response_ms: Estimate,
+    /// How response times are spread, in milliseconds.
+    pub response_percentiles_ms: Percentiles,
     /// Service times that the scheduler estimated, per decision.
     pub estimations_per_request: f64,
     /// How long the drive took for the measured requests, in its own time.
@@ -68,6 +71,7 @@ impl Serialize for Summary {
         object.serialize_entry("simulated_seconds", &self.simulated_seconds)?;
         let per_second = self.requests as f64 / self.simulated_seconds;
         object.serialize_entry("simulated_requests_per_second", &per_second)?;
+        object.serialize_entry("response_percentiles_ms", &self.response_percentiles_ms)?;
         for (name, Estimate { mean, ci95 }) in self.means() {
             object.serialize_entry(&format!("{name}_ms"), &mean)?;
             object.serialize_entry(&format!("{name}_ci95_ms"), &ci95)?;
@@ -84,6 +88,7 @@ pub(super) struct Tally {
     requests: u64,
     reads: u64,
     sums: [[u128; METRICS]; BATCHES],
+    responses: Times,
 }
 
 impl Tally {
@@ -93,6 +98,7 @@ impl Tally {
             requests: 0,
             reads: 0,
             sums: [[0; METRICS]; BATCHES],
+            responses: Times::default(),
         }
     }
 
@@ -102,6 +108,7 @@ impl Tally {
         for (sum, value) in batch.iter_mut().zip(metrics(served)) {
             *sum += u128::from(value);
         }
+        self.responses.add(served.ended - served.arrived);
         self.requests += 1;
         self.reads += u64::from(!served.write);
     }
@@ -118,6 +125,7 @@ impl Tally {
             transfer_ms,
             overhead_ms,
             response_ms,
+            response_percentiles_ms: self.responses.percentiles(),
             estimations_per_request,
             simulated_seconds,
         }

@@ -10,6 +10,7 @@ mod describe;
 mod figure;
 mod replay;
 mod simulate;
+mod spread;
 mod table;
 
 use std::process::ExitCode;

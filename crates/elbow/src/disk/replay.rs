@@ -4,14 +4,18 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use anyhow::{Context, Result};
-use clap::{Args, ValueEnum, ValueHint};
+use clap::{Args, ValueEnum, ValueHint, value_parser};
+use elbow_disk::sched::Scheduler;
 use elbow_disk::trace::{Format, Record, Trace};
-use elbow_disk::{Controller, Drive, Figures, Ps, Report, Served, replay};
+use elbow_disk::workload::Overheads;
+use elbow_disk::{Controller, Drive, Figures, Ps, QueuedReplay, Report, Served, replay};
 
+use super::spread;
 use super::table::{Cell, ColumnType, Table};
-use crate::say::answer;
+use crate::say::{answer, say};
 
 pub(crate) const EXAMPLES: &str = "\
 Examples:
@@ -23,21 +27,33 @@ Examples:
       blktrace -d /dev/sda -o - | blkparse -i - |
           elbow disk replay --format blktrace -
 
+  The same, if the drive knew 32 of them and took the one that it reaches first:
+      elbow disk replay --scheduler sptf --depth 32 sda.txt
+
   A row for each request:
       elbow disk replay --format csv requests.csv --per-request times.csv
 
 Formats:
-  One request a line; gzip is unpacked.
+  One request a line; gzip is unpacked. Without --format the first line says which it is.
       disksim   arrival_ms device lbn sectors flags
       validate  R|W kind lbn sectors response_us think_us
       blktrace  the text of blkparse: its queued reads and writes
       fio       write_iolog version 2 or 3, or write_lat_log with log_offset=1
+      msr       MSR Cambridge: timestamp,host,disk,Read|Write,offset,bytes,response
+                in ticks of 100 ns
+      spc       SPC and UMass: unit,block,bytes,R|W,seconds; blocks of 512 bytes
       csv       a line of names, then values
 
   Flags of disksim are hexadecimal, 1 is a read. Kind Hit of validate is one from the drive's cache; the next \
   request comes think_us later. Names of csv are lbn, sectors, op (R or W), and arrival_ms or think_ms, response_ms.
 
-Requests are served first come first served, one at a time. The rms demerit is the distance of the distributions \
+Requests are served first come first served, one at a time, or by --scheduler among the --depth that the drive knows. \
+What comes at a time of its own waits until the drive has a place for it. In a trace whose requests come so long after \
+the end of another (validate, fio version 2, csv with think_ms) that is the one whose place it takes: as if --depth hosts shared \
+the trace. Schedulers are those of `elbow disk simulate`; here a write has one place.
+
+Percentiles are of simulated response times, right to a thousandth. What a replay leaves out (discards, flushes) or has to change is told on \
+standard error, and in `notes` with --json. The rms demerit is the distance of the distributions \
 of measured and simulated response times, as in Ruemmler and Wilkes, An Introduction to Disk Drive Modeling (1994).";
 
 #[derive(Args, Debug)]
@@ -45,12 +61,18 @@ pub(crate) struct ReplayArgs {
     /// The drive: hp-c2247a, generic-7200, or a description file.
     #[arg(long, value_name = "DISK", default_value = "hp-c2247a")]
     disk: String,
-    /// What the trace is.
+    /// What the trace is [default: what its first line looks like].
     #[arg(long, value_enum)]
-    format: TraceFormat,
+    format: Option<TraceFormat>,
     /// The trace; - is standard input.
     #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
     file: PathBuf,
+    /// Who picks among the requests that the drive knows: fcfs, sstf, sptf, asptf, asptf:W, scan or c-look.
+    #[arg(long, value_name = "NAME", default_value = "fcfs")]
+    scheduler: Scheduler,
+    /// How many requests the drive knows, with the one that it serves.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = value_parser!(u32).range(1..=QueuedReplay::DEPTH_MAX.into()))]
+    depth: u32,
     /// Nothing but mechanics: no commands, bus or cache.
     #[arg(long)]
     mechanical: bool,
@@ -68,6 +90,8 @@ enum TraceFormat {
     Validate,
     Blktrace,
     Fio,
+    Msr,
+    Spc,
     Csv,
 }
 
@@ -78,6 +102,8 @@ impl From<TraceFormat> for Format {
             TraceFormat::Validate => Format::Validate,
             TraceFormat::Blktrace => Format::Blktrace,
             TraceFormat::Fio => Format::Fio,
+            TraceFormat::Msr => Format::Msr,
+            TraceFormat::Spc => Format::Spc,
             TraceFormat::Csv => Format::Csv,
         }
     }
@@ -85,20 +111,16 @@ impl From<TraceFormat> for Format {
 
 /// Replays and reports.
 pub(super) fn run(args: &ReplayArgs) -> Result<ExitCode> {
-    let drive = Drive::named(&args.disk)?;
-    let name = args.file.display().to_string();
-    let trace = Trace::new(&name, args.format.into(), open(&args.file)?, drive.sectors());
-    let controller = if args.mechanical {
-        Controller::mechanical(&drive)
-    } else {
-        Controller::new(&drive)
-    };
+    let drive = Arc::new(Drive::named(&args.disk)?);
     let mut rows = args.per_request.as_deref().map(table).transpose()?;
-    let report = replay(trace, controller, |record, arrival, served| {
+    let report = serve(args, &drive, |record, arrival, served| {
         if let Some(rows) = &mut rows {
             rows.add(as_row(record, arrival, served));
         }
     })?;
+    for note in &report.notes {
+        say(note);
+    }
     if let Some(rows) = rows {
         rows.finish()?;
     }
@@ -108,6 +130,32 @@ pub(super) fn run(args: &ReplayArgs) -> Result<ExitCode> {
         print(&report)?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn serve(args: &ReplayArgs, drive: &Arc<Drive>, each: impl FnMut(&Record, Ps, &Served)) -> Result<Report> {
+    let (name, input) = (args.file.display().to_string(), open(&args.file)?);
+    let trace = match args.format {
+        Some(format) => Trace::new(&name, format.into(), input, drive.sectors()),
+        None => Trace::detect(&name, input, drive.sectors())?,
+    };
+    if args.depth > 1 {
+        let overheads = match args.mechanical {
+            true => Overheads::None,
+            false => Overheads::Controller,
+        };
+        let queued = QueuedReplay {
+            scheduler: args.scheduler,
+            depth: args.depth,
+            overheads,
+        };
+        return Ok(queued.run(drive, trace, each)?);
+    }
+    // A drive that knows one request has nothing to choose.
+    let controller = match args.mechanical {
+        true => Controller::mechanical(drive),
+        false => Controller::new(drive),
+    };
+    Ok(replay(trace, controller, each)?)
 }
 
 #[allow(
@@ -172,6 +220,7 @@ fn print(report: &Report) -> io::Result<()> {
     for (name, figures) in kinds {
         answer(row(name, figures))?;
     }
+    answer(spread::line("response:", &report.all.percentiles_simulated_ms))?;
     let Report {
         seek_ms,
         rotation_ms,

@@ -15,6 +15,7 @@ use elbow_disk::workload::{
 use elbow_disk::{Drive, Ps};
 use serde_json::{Value, json};
 
+use super::spread;
 use super::table::{Cell, ColumnType, Table};
 use crate::say::answer;
 
@@ -23,12 +24,16 @@ Schedulers:
       fcfs  first come, first served
       sstf  shortest seek first
       sptf  shortest positioning (seek and rotation) first
+      asptf the same with ageing: a second of waiting makes up for 6 ms of
+            positioning; asptf:W, for W ms
+      scan  the elevator, by LBN: up as far as anybody waits, then down
+      c-look  up as far as anybody waits, then from the lowest on
       ecs   expand and cancel: every place of every range is estimated;
             ecs:K, K places spaced around the nearest track
       hrs   hierarchical range: the same choice as ecs, found by cylinder,
             track and bitmap; hrs:whole without pruning
 
-  The first three ignore ranges: a write goes to one random place of its first target.
+  The first six ignore ranges: a write goes to one random place of its first target.
 
 A write has K targets, each a range of R sectors from a random place of the span, and may land on any aligned \
 place in any of them. With R as large as the span all writes share one region. Reads always want one place.
@@ -61,7 +66,7 @@ pub(crate) struct SimulateArgs {
     /// The drive: hp-c2247a, generic-7200, or a description file.
     #[arg(long, value_name = "DISK", default_value = "hp-c2247a")]
     disk: String,
-    /// Who chooses: fcfs, sstf, sptf, ecs, ecs:K, hrs or hrs:whole.
+    /// Who chooses: fcfs, sstf, sptf, asptf, asptf:W, scan, c-look, ecs, ecs:K, hrs or hrs:whole.
     #[arg(long, value_name = "NAME", default_value = "sptf")]
     scheduler: Scheduler,
     #[command(flatten)]
@@ -241,6 +246,7 @@ fn print(summary: &Summary, per_second: f64) -> io::Result<()> {
         let ci95 = ci95.map_or(String::new(), |ci95| format!(" +- {ci95:.3}"));
         answer(format_args!("{name:<10}{mean:>10.3} ms{ci95}"))?;
     }
+    answer(spread::line("response", &summary.response_percentiles_ms))?;
     answer(format_args!(
         "estimates {:>10.1} per request",
         summary.estimations_per_request

@@ -4,6 +4,7 @@
 
 mod figure;
 mod parquet;
+mod replay;
 mod simulate;
 
 use std::io::Write;
