@@ -192,3 +192,44 @@ fn percentiles_are_those_of_the_response_times() {
         assert_eq!(of.max, times[999]);
     });
 }
+
+/// A drive that needs as long for each sector as a description can say, and requests as large as a trace can have: sums stay sums (tests
+/// look at each), and the clock ends before it wraps.
+#[test]
+fn no_drive_is_so_slow_that_the_clock_wraps() {
+    const SLOWEST: &str = "name = 's'\nheads = 1\nrotation_ms = 999\n\
+        seek = { head_switch_ms = 1000, write_settle_ms = 1000, points_ms = [[1, 1000], [9, 1000]] }\n\
+        [command]\nwrite_ms = 1000\nread_miss_ms = 1000\n[bus]\nwrite_sector_ms = 1000\nread_sector_ms = 1000\n\
+        [[zone]]\ncylinders = [0, 1100000]\nsectors_per_track = 1\n";
+    let drive = Arc::new(Drive::parse("slowest", SLOWEST).expect("a drive"));
+    let text = "lbn,sectors,op,think_ms\n".to_owned() + &"0,1048576,W,0\n9,1048576,W,300000000\n".repeat(5);
+    // With as many places as requests none is read after the clock has ended, and none may be served then.
+    for depth in [1, 3, 10] {
+        let trace = Trace::detect("t", text.as_bytes(), drive.sectors()).expect("a trace");
+        let queued = QueuedReplay {
+            scheduler: "sptf".parse().expect("a scheduler"),
+            depth,
+            overheads: Overheads::Controller,
+        };
+        let mut last = Ps::ZERO;
+        let done = queued.run(&drive, trace, |record, arrival, served| {
+            println!(
+                "line {} from {:.1} to {:.1} days",
+                record.line,
+                days(arrival),
+                days(served.end)
+            );
+            assert!(served.end > last && days(served.end) < 115.0);
+            last = served.end;
+        });
+        let error = done.expect_err("it takes too long").to_string();
+        assert!(
+            error.contains("the simulated clock passes 53 days") && last > Ps::ZERO,
+            "{error}"
+        );
+    }
+}
+
+fn days(time: Ps) -> f64 {
+    time.ms() / 86_400_000.0
+}

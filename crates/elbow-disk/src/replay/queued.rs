@@ -111,11 +111,22 @@ impl<Each: FnMut(&Record, Ps, &Served)> Run<'_, '_, Each> {
     fn step(&mut self) -> Result<bool, TraceError> {
         self.give_places()?;
         self.let_come();
+        self.check_clock()?;
         let Some(finished) = self.drive.complete() else {
             return Ok(false);
         };
         self.end(&finished);
         Ok(true)
+    }
+
+    /// Whether the clock has ended while some still wait.
+    fn check_clock(&self) -> Result<(), TraceError> {
+        match self.inside.first_key_value() {
+            Some((_, (record, _))) if self.now > CLOCK_MAX => {
+                Err(self.trace.wrong_at(record.line, LineError::ClockRunsOver))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Reads on, as long as there are places.
