@@ -204,6 +204,9 @@ fn fusermount_advice(message: &str) -> &'static str {
         "; /dev/fuse must exist and be open to all (chmod 666 /dev/fuse, its usual mode)"
     } else if message.contains("Operation not permitted") {
         "; it must be setuid root (chmod u+s), and not be run where new privileges are forbidden (no_new_privs)"
+    } else if message.contains("Permission denied") {
+        "; if it is on a file system that only its user may enter (sshfs without -o allow_other), name an empty directory \
+         elsewhere: elbow mount SRC MNT"
     } else {
         ""
     }

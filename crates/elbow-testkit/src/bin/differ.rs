@@ -180,7 +180,7 @@ fn print(arguments: &Arguments, storages: &[Storage]) -> Result<()> {
         for seed in arguments.seeds.clone() {
             let mut case = draw(seed, *storage, arguments.calls);
             if adjust(arguments, &mut case) {
-                write!(io::stdout(), "{}", case.to_text())?;
+                write!(io::stdout(), "{}", case.encode())?;
             }
         }
     }
@@ -259,7 +259,7 @@ fn tell(arguments: &Arguments, bench: &Bench<'_>, summary: &Summary) -> Result<(
 /// A script, with what it shows as its second lines.
 fn save(path: &Path, case: &Case, header: &str) -> Result<()> {
     std::fs::create_dir_all(path.parent().unwrap_or(Path::new(".")))?;
-    let text = case.to_text();
+    let text = case.encode();
     let (first, rest) = text.split_once('\n').unwrap_or((&text, ""));
     let said: String = header.lines().map(|line| format!("# {line}\n")).collect();
     std::fs::write(path, format!("{first}\n{said}{rest}")).with_context(|| format!("writing {}", path.display()))
@@ -270,7 +270,7 @@ fn replay(arguments: &Arguments, programs: &Programs, known: &KnownList) -> Resu
     let mut labs: Vec<Lab> = Vec::new();
     for path in &arguments.replay {
         let text = std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
-        let case = Case::of_text(&text).map_err(|error| anyhow::anyhow!("{}: {error}", path.display()))?;
+        let case = Case::decode(&text).map_err(|error| anyhow::anyhow!("{}: {error}", path.display()))?;
         let Some(storage) = Storage::of_name(&case.storage) else {
             bail!("there is no storage \"{}\"", case.storage)
         };

@@ -170,7 +170,7 @@ impl Worker {
     /// Whether a call has a path that leads out of the directory of the case, where each run has something else. That can happen where a
     /// directory is not where it was thought to be when the call was drawn.
     fn leads_out(&self, call: &Call) -> bool {
-        let line = call.to_line();
+        let line = call.encode();
         let words: Vec<&str> = line.split(' ').collect();
         let ups = words
             .windows(2)

@@ -27,7 +27,7 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, 
 use super::act::Worker;
 use super::answer;
 use super::case::{Case, Ending, Person, Runner};
-use super::look::{look, to_lines};
+use super::look::{encode_view, look};
 use super::plant::{Bug, Planted};
 use super::word::Word;
 
@@ -110,7 +110,7 @@ fn broken(error: &io::Error) -> i32 {
 
 fn play_case(orders: &Orders) -> io::Result<i32> {
     let script = std::fs::read_to_string(&orders.script)?;
-    let case = Case::of_text(&script).map_err(io::Error::other)?;
+    let case = Case::decode(&script).map_err(io::Error::other)?;
     // Whoever is run again finds what it has said before.
     let fails_first = orders.fails_first && std::fs::metadata(&orders.log)?.len() == 0;
     let mut log = OpenOptions::new().append(true).open(&orders.log)?;
@@ -125,7 +125,7 @@ fn play_case(orders: &Orders) -> io::Result<i32> {
             }
         }
     }
-    let seen = to_lines(&look(Path::new(".")));
+    let seen = encode_view(&look(Path::new(".")));
     log.write_all(
         seen.lines()
             .map(|line| format!("= {line}\n"))

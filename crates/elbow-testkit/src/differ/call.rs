@@ -94,10 +94,10 @@ mod tests {
             "getcwd",
             "pause 40",
         ] {
-            assert_eq!(Call::of_line(line).map(|call| call.to_line()).as_deref(), Some(line));
+            assert_eq!(Call::decode(line).map(|call| call.encode()).as_deref(), Some(line));
         }
-        assert_eq!(Call::of_line("open f0 cwd a"), None);
-        assert_eq!(Call::of_line("close f0 f1"), None);
-        assert_eq!(Call::of_line("fly"), None);
+        assert_eq!(Call::decode("open f0 cwd a"), None);
+        assert_eq!(Call::decode("close f0 f1"), None);
+        assert_eq!(Call::decode("fly"), None);
     }
 }

@@ -347,7 +347,7 @@ impl Case {
     }
 
     /// The case as a script.
-    pub fn to_text(&self) -> String {
+    pub fn encode(&self) -> String {
         let mut text = format!("{HEADER}\nstorage {}\n", self.storage);
         let _ = writeln!(text, "runner {}\nending {}", self.runner.word(), self.ending.word());
         for option in &self.options {
@@ -361,10 +361,10 @@ impl Case {
             text.push('\n');
         }
         for old in &self.old {
-            let _ = writeln!(text, "old {}", old.to_line());
+            let _ = writeln!(text, "old {}", old.encode());
         }
         for step in &self.steps {
-            let _ = writeln!(text, "call {} {}", step.worker, step.call.to_line());
+            let _ = writeln!(text, "call {} {}", step.worker, step.call.encode());
         }
         text
     }
@@ -373,7 +373,7 @@ impl Case {
     ///
     /// # Errors
     /// The first line that is none of a script, with its number.
-    pub fn of_text(text: &str) -> Result<Self, String> {
+    pub fn decode(text: &str) -> Result<Self, String> {
         if text.lines().next() != Some(HEADER) {
             return Err(format!("line 1: a script begins with \"{HEADER}\""));
         }
@@ -388,7 +388,7 @@ impl Case {
         match case.steps.iter().find(|step| step.worker >= known) {
             Some(step) => Err(format!(
                 "\"{}\": there is no worker {}",
-                step.call.to_line(),
+                step.call.encode(),
                 step.worker
             )),
             None => Ok(case),
@@ -415,12 +415,12 @@ impl Case {
                     groups: groups.to_vec(),
                 });
             }
-            "old" => self.old.push(Old::of_line(rest)?),
+            "old" => self.old.push(Old::decode(rest)?),
             "call" => {
                 let (worker, call) = rest.split_once(' ')?;
                 self.steps.push(Step {
                     worker: worker.parse().ok()?,
-                    call: Call::of_line(call)?,
+                    call: Call::decode(call)?,
                 });
             }
             _ => return None,
@@ -437,12 +437,12 @@ mod tests {
     fn a_script_reads_back_as_the_case() {
         let text = "# elbow differ 1\nstorage ext4\nrunner user\nending leave\noption --mem 8M\nworker 1001 1001 2000\n\
                     old dir . 0755 0 0\nold file a 0644 1001 1001 100@7\ncall 0 chmod root a 0600 -\n";
-        assert_eq!(Case::of_text(text).map(|case| case.to_text()).as_deref(), Ok(text));
+        assert_eq!(Case::decode(text).map(|case| case.encode()).as_deref(), Ok(text));
     }
 
     #[test]
     fn a_line_that_is_none_is_named() {
-        let said = |text: &str| Case::of_text(text).expect_err("none of a script");
+        let said = |text: &str| Case::decode(text).expect_err("none of a script");
         assert!(said("storage ext4\n").starts_with("line 1:"));
         assert!(said("# elbow differ 1\n\ncall 0 fly\n").starts_with("line 3:"));
         assert!(said("# elbow differ 1\ncall 0 getcwd\n").contains("no worker 0"));

@@ -124,7 +124,7 @@ fn first_answer(case: &Case, native: &Run, job: &Run) -> Option<Finding> {
         detail: format!(
             "call {} {}: native {native}, job {job}",
             step.worker,
-            step.call.to_line()
+            step.call.encode()
         ),
         step: Some(number),
     })
@@ -316,10 +316,10 @@ fn direction(was: &str, is: &str) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::differ::look::of_lines;
+    use crate::differ::look::decode_view;
 
     fn run(answers: &[&str], after: &str) -> Run {
-        let after = of_lines(after.lines());
+        let after = decode_view(after.lines());
         Run {
             answers: answers.iter().map(|said| (*said).to_owned()).collect(),
             inside: after.clone(),
@@ -332,7 +332,7 @@ mod tests {
 
     fn case(calls: &[&str]) -> Case {
         let calls: String = calls.iter().map(|call| format!("call 0 {call}\n")).collect();
-        Case::of_text(&format!("# elbow differ 1\nworker 0 0\n{calls}")).expect("a case")
+        Case::decode(&format!("# elbow differ 1\nworker 0 0\n{calls}")).expect("a case")
     }
 
     fn signatures(findings: &[Finding]) -> Vec<&str> {
@@ -374,7 +374,7 @@ mod tests {
     fn another_tree_after_exit_0_is_told_by_its_parts() {
         let native = run(&[], "a kind=file mode=0644 content=1\nb kind=dir mode=0755\n");
         let mut job = native.clone();
-        job.after = of_lines("a kind=file mode=0600 content=2\nc kind=fifo\n".lines());
+        job.after = decode_view("a kind=file mode=0600 content=2\nc kind=fifo\n".lines());
         let found = compare(&case(&[]), &native, &job);
         let expected = [
             "after dir missing",
@@ -392,7 +392,7 @@ mod tests {
             run(&[], "a kind=file mtime=now\n.elbow-x kind=dir\n"),
         );
         (native.code, job.code) = (Some(7), Some(7));
-        job.before = of_lines("a kind=file mtime=5\n".lines());
+        job.before = decode_view("a kind=file mtime=5\n".lines());
         job.inside = native.inside.clone();
         let found = compare(&case(&[]), &native, &job);
         assert_eq!(

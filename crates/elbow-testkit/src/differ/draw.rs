@@ -392,7 +392,7 @@ mod tests {
         for seed in 0..50 {
             let case = draw(seed, Storage::Ext4, Length::Any);
             assert_eq!(case, draw(seed, Storage::Ext4, Length::Any));
-            assert_eq!(Case::of_text(&case.to_text()), Ok(case));
+            assert_eq!(Case::decode(&case.encode()), Ok(case));
         }
     }
 
@@ -400,7 +400,7 @@ mod tests {
     #[test]
     fn no_case_leaves_its_tree() {
         for seed in 0..20_000 {
-            let text = draw(seed, Storage::Overlayfs, Length::Short).to_text();
+            let text = draw(seed, Storage::Overlayfs, Length::Short).encode();
             let leaves = |word: &str| word.starts_with('/');
             let line = text.lines().find(|line| line.split(' ').any(leaves));
             assert_eq!(line, None, "seed {seed}");

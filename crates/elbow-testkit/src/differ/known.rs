@@ -433,7 +433,7 @@ mod tests {
             detail: String::new(),
             step: None,
         };
-        let case = |old: &str| Case::of_text(&format!("# elbow differ 1\nworker 1 1 1\n{old}\n")).expect("a case");
+        let case = |old: &str| Case::decode(&format!("# elbow differ 1\nworker 1 1 1\n{old}\n")).expect("a case");
         let covers = |old: &str| known.covers(Storage::Tmpfs, &case(old), &finding);
         assert!(covers("old dir a 0055 1 1") && covers("old file a 0311 1 1 0@1"));
         assert!(covers("old dir a 0755 1 1\nold acl a access u::r--,g::r--,o::---"));
@@ -444,7 +444,7 @@ mod tests {
     fn what_comes_later_is_no_cause_of_an_answer() {
         let text =
             "# elbow differ 1\nworker 0 0\ncall 0 stat root a -\ncall 0 mapwrite m0 0 1@1\ncall 0 stat root a -\n";
-        let case = Case::of_text(text).expect("a case");
+        let case = Case::decode(text).expect("a case");
         let known = |step| {
             let finding = Finding {
                 class: Class::Answer,

@@ -183,7 +183,7 @@ fn read_full(file: &impl AsFd, block: &mut [u8], offset: u64) -> Result<usize, E
 }
 
 /// A view as lines, a path each.
-pub fn to_lines(view: &View) -> String {
+pub fn encode_view(view: &View) -> String {
     let line = |(name, seen): (&Name, &Seen)| {
         let parts = seen
             .iter()
@@ -193,8 +193,8 @@ pub fn to_lines(view: &View) -> String {
     view.iter().map(line).collect()
 }
 
-/// Reads what [`to_lines`] wrote; lines that are none are left out.
-pub fn of_lines<'a>(lines: impl Iterator<Item = &'a str>) -> View {
+/// Reads what [`encode_view`] wrote; lines that are none are left out.
+pub fn decode_view<'a>(lines: impl Iterator<Item = &'a str>) -> View {
     let read = |line: &str| {
         let mut words = line.split(' ');
         let name = Name::take(words.next()?)?;
@@ -223,7 +223,7 @@ mod tests {
         std::fs::write(dir.path().join("a b"), "x").expect("a file");
         std::fs::hard_link(dir.path().join("a b"), dir.path().join("c")).expect("a second name");
         let view = look(dir.path());
-        assert_eq!(of_lines(to_lines(&view).lines()), view);
+        assert_eq!(decode_view(encode_view(&view).lines()), view);
         assert_eq!(view[&Name::of("c")]["same"], "a%20b");
     }
 

@@ -100,8 +100,8 @@ mod tests {
         let calls: String = (0..100).map(|number| format!("call 0 pause {number}\n")).collect();
         let text =
             format!("# elbow differ 1\nending fail\noption --durable\nworker 1001 1001\nold dir a 0755 0 0\n{calls}");
-        let case = Case::of_text(&text).expect("a case");
-        let has = |case: &Case, line: &str| case.to_text().lines().any(|other| other == line);
+        let case = Case::decode(&text).expect("a case");
+        let has = |case: &Case, line: &str| case.encode().lines().any(|other| other == line);
         let mut asked = 0;
         let small = shrink(&case, &mut |case| {
             asked += 1;
@@ -109,7 +109,7 @@ mod tests {
         });
         let expected =
             "# elbow differ 1\nstorage \nrunner root\nending fail\nworker 0 0\ncall 0 pause 17\ncall 0 pause 80\n";
-        assert_eq!(small.to_text(), expected);
+        assert_eq!(small.encode(), expected);
         assert!(asked < 120, "{asked} trials");
     }
 }

@@ -15,7 +15,7 @@ use super::case::{Case, Ending, Runner};
 use super::compare::{Finding, Run, compare};
 use super::draw::ordinary;
 use super::ground::{Lab, Place};
-use super::look::{look, of_lines};
+use super::look::{decode_view, look};
 use super::old;
 use super::plant::Bug;
 use crate::reachable::Reachable;
@@ -107,7 +107,7 @@ impl<'a> Stage<'a> {
     fn begin(case: &'a Case, lab: &'a Lab, programs: &'a Programs, name: &str) -> io::Result<Self> {
         let dir = lab.path(name);
         fs::create_dir(&dir)?;
-        fs::write(dir.join("script"), case.to_text())?;
+        fs::write(dir.join("script"), case.encode())?;
         Ok(Self {
             case,
             programs,
@@ -149,7 +149,7 @@ impl<'a> Stage<'a> {
                 .filter(|line| !line.starts_with("= "))
                 .filter_map(answer)
                 .collect(),
-            inside: of_lines(log.lines().filter_map(|line| line.strip_prefix("= "))),
+            inside: decode_view(log.lines().filter_map(|line| line.strip_prefix("= "))),
             before,
             after: look(&place.stored),
             code,

@@ -371,7 +371,7 @@ macro_rules! lines {
             }
 
             /// Its words, the verb first.
-            pub fn to_line(&self) -> String {
+            pub fn encode(&self) -> String {
                 #[allow(unused_mut)]
                 let mut out = self.verb().to_owned();
                 match self {
@@ -380,8 +380,8 @@ macro_rules! lines {
                 out
             }
 
-            /// Reads what `to_line` wrote; `None` where it is something else.
-            pub fn of_line(line: &str) -> Option<Self> {
+            /// Reads what `encode` wrote; `None` where it is something else.
+            pub fn decode(line: &str) -> Option<Self> {
                 let mut words = line.split_ascii_whitespace();
                 let read = match words.next()? {
                     $($verb => Self::$variant { $($field: <$kind as $crate::differ::word::Word>::take(words.next()?)?),* },)*

@@ -107,6 +107,18 @@ fn a_helper_that_may_not_mount() {
         .assert_says(&["fusermount3 refused", "no_new_privs"]);
 }
 
+/// What a user has mounted for nobody else is closed to root, and so to the helper: nothing is mounted in there.
+#[test]
+fn a_mount_point_that_only_its_user_may_enter() {
+    let stage = Stage::open_to_all();
+    let said = stage.apart(&format!(
+        "{AS_USER}; cd ..; user mkdir -p old/inner mine other; user $ELBOW mount old mine
+        user $ELBOW mount other mine/inner && code=0 || code=$?; user $ELBOW rollback mine; exit $code"
+    ));
+    said.assert_code(125)
+        .assert_says(&["fusermount3 refused", "Permission denied", "allow_other", "elsewhere"]);
+}
+
 /// The kernel gives no user namespace to a process in a chroot: a way to be refused one on any machine.
 #[test]
 fn no_user_namespaces() {

@@ -211,7 +211,7 @@ fn scripts_on(storage: Storage) -> Vec<(PathBuf, Case)> {
     scripts.sort();
     let read = |path: PathBuf| {
         let text = fs::read_to_string(&path).expect("a script");
-        let case = Case::of_text(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        let case = Case::decode(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
         (case.storage == storage.name()).then_some((path, case))
     };
     scripts.into_iter().filter_map(read).collect()
