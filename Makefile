@@ -22,7 +22,7 @@ BUILT := -p elbow -p elbow-mpi -p elbow-fcntl -p elbow-c -p elbow-c-lock
 INSTALLED := $(ELBOW) $(TARGET)/release/libelbow_mpi.so $(TARGET)/release/libelbow_fcntl.so \
     $(LIBBA)/libba.so $(LIBBA)/libba.a $(LIBLOCK)/libelbow_lock_c.so $(LIBLOCK)/libelbow_lock_c.a
 
-.PHONY: help build demo test bare soak fire-locks fuzz docs bench-run bench-sort bench-locks bench-mpi bench-disk figures-holes fmt install install-debug install-libba install-liblock clean
+.PHONY: help build demo test bare soak fire-locks fuzz docs bench-run bench-sort bench-locks bench-mpi bench-disk figures-holes figures-disk fmt install install-debug install-libba install-liblock clean
 
 help: ## list these targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## */\t/' | expand -t 12
@@ -89,6 +89,9 @@ bench-disk: build ## how fast elbow disk simulates, beside DiskSim where DISKSIM
 figures-holes: build ## Figures 1 to 4 of "A Holesome File System"; needs root; results in bench/out/holes
 	@scripts/setup.sh bench
 	bench/figures_holes.py
+
+figures-disk: build ## Figures 4 to 11 and Table 2 of "Range Writes", each with its claims judged; SVG, PNG, CSV in bench/out/figures-disk; FULL=--full: with the whole tree
+	$(ELBOW) disk figure all $(FULL) --out bench/out/figures-disk
 
 fmt: ## format the source
 	$(CARGO) fmt --all

@@ -79,6 +79,11 @@ need_c() { links cc c || package gcc libc6-dev; }
 
 need_cxx() { links c++ cc || package g++; }
 
+# Something to write with in pictures.
+need_font() {
+    [ -n "$(find /usr/share/fonts /usr/local/share/fonts -name '*.[to]tf' 2>/dev/null | head -n 1)" ] || package fonts-dejavu-core
+}
+
 # Where cargo and pip look for whom to believe.
 need_certificates() {
     [ -n "${SSL_CERT_FILE:-}" ] || [ -e /etc/ssl/certs/ca-certificates.crt ] || [ ! -e /etc/debian_version ] || package ca-certificates
@@ -168,6 +173,7 @@ look() {
         need_programs $demo_programs $test_programs
         [ "$1" = test ] || need_programs $soak_programs
         need_cxx
+        need_font
         need_python_modules
         need_python_mpi
         need_fuse

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use elbow_disk::device::{FinishedRequest, PlaceNeed, QueuedDrive, QueuedRequest, Setup};
 use elbow_disk::{Drive, Lbn, Ps, SECTOR_BYTES};
+use elbow_ranges::RangeSet;
 
 use crate::{BLOCK_BYTES, Completed, Disk, Purpose, Request, RequestId, RequestTarget};
 
@@ -33,6 +34,11 @@ pub struct ModelledDisk<'d> {
     drive: QueuedDrive<'d>,
     asked: HashMap<u64, Option<Purpose>>,
     work: BTreeMap<Option<Purpose>, Work>,
+    /// Places of writes on their way: targets of others may name them still.
+    taken: RangeSet,
+    /// Does it take the first place of a range that is free, whatever the time to get there? The simplest disk that understands range writes (*Range Writes*,
+    /// "Range-aware Scheduling").
+    pub first_choice: bool,
 }
 
 /// What requests of one kind took, from pick to completion.
@@ -78,6 +84,8 @@ impl<'d> ModelledDisk<'d> {
             drive: QueuedDrive::new(drive, setup, SECTORS),
             asked: HashMap::new(),
             work: BTreeMap::new(),
+            taken: RangeSet::new(),
+            first_choice: false,
         }
     }
 
@@ -91,6 +99,12 @@ impl<'d> ModelledDisk<'d> {
     #[must_use]
     pub fn writes(&self, purpose: Purpose) -> Work {
         self.work.get(&Some(purpose)).copied().unwrap_or_default()
+    }
+
+    /// The first run of free blocks that is long enough and nobody's yet.
+    fn first_place(&self, free: &RangeSet, blocks: u32) -> u32 {
+        let first = free.difference(&self.taken).first_fit(blocks.into());
+        first.expect("the file system asks for no more than there is room") as u32
     }
 
     /// How long it served requests.
@@ -114,6 +128,11 @@ impl Disk for ModelledDisk<'_> {
         let (asked, purpose) = match &request.target {
             RequestTarget::Read(block) => (at(*block, false), None),
             RequestTarget::Write(block) => (at(*block, true), Some(request.purpose)),
+            RequestTarget::WriteRange(free) if self.first_choice => {
+                let first = self.first_place(free, units);
+                self.taken.insert(first.into(), u64::from(first + units));
+                (at(first, true), Some(request.purpose))
+            }
             RequestTarget::WriteRange(free) => {
                 let need = PlaceNeed { units, align: 1 };
                 (QueuedRequest::Within { free, need }, Some(request.purpose))
@@ -136,10 +155,15 @@ impl Disk for ModelledDisk<'_> {
         let finished = self.drive.complete()?;
         let purpose = self.asked.remove(&finished.id).expect("it was asked");
         self.work.entry(purpose).or_default().add(&finished);
+        let place = (finished.lbn.0 / u64::from(SECTORS)) as u32;
+        if self.first_choice {
+            self.taken
+                .remove(place.into(), u64::from(place + finished.sectors / SECTORS));
+        }
         Some(Completed {
             id: RequestId(finished.id),
             at: finished.parts.end,
-            place: (finished.lbn.0 / u64::from(SECTORS)) as u32,
+            place,
         })
     }
 }

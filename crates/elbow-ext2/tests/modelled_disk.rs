@@ -60,6 +60,7 @@ fn outstanding_range_writes_never_share_a_place() {
             ..mechanical(scheduler, 1)
         };
         let mut disk = ModelledDisk::new(&drive, setup);
+        disk.first_choice = seed % 3 == 0;
         let (mut now, mut out) = (Ps::ZERO, BTreeMap::new());
         // What the file system knows to be free.
         let mut free: RangeSet = (0..40).map(|run| run * 200..run * 200 + 150).collect();
@@ -176,6 +177,32 @@ fn the_drive_chooses_among_as_many_as_it_knows() {
         order(after, &far_and_near),
         [1, 2, 3, 4, 0, 5],
         "the first is far away until the arm is half-way"
+    );
+}
+
+/// However far away it is, and not what another has that is on its way.
+#[test]
+fn the_simplest_disk_takes_the_first_place() {
+    let drive = hp();
+    let mut disk = ModelledDisk::new(&drive, mechanical("hrs", 4));
+    disk.first_choice = true;
+    let targets: Arc<RangeSet> = Arc::new([10..11, 5_000..5_004, 200_000..200_008].into_iter().collect());
+    for (id, blocks) in [(0, 2), (1, 1), (2, 2), (3, 3)] {
+        disk.submit(
+            Ps::ZERO,
+            &request(id, RequestTarget::WriteRange(Arc::clone(&targets)), blocks),
+        );
+    }
+    let mut places: Vec<(u64, u32)> = std::iter::from_fn(|| disk.complete())
+        .map(|done| (done.id.0, done.place))
+        .collect();
+    places.sort_unstable();
+    assert_eq!(places, [(0, 5_000), (1, 10), (2, 5_002), (3, 200_000)]);
+    disk.submit(Ps::from_ms(1e4), &request(9, RequestTarget::WriteRange(targets), 2));
+    assert_eq!(
+        disk.complete().map(|done| done.place),
+        Some(5_000),
+        "free again when it is complete"
     );
 }
 

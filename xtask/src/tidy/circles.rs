@@ -9,7 +9,7 @@ use crate::workspace::Workspace;
 type Stays = (&'static str, &'static [&'static str], &'static str);
 
 /// Each is a debt, or one thing in several files.
-const STAY: [Stays; 5] = [
+const STAY: [Stays; 4] = [
     (
         "elbow-ranges",
         &[
@@ -32,17 +32,6 @@ const STAY: [Stays; 5] = [
         "elbow-mount",
         &["dispatch", "prefetch"],
         "reading in advance asks the storage as requests do, and requests say what is to be read",
-    ),
-    (
-        "elbow-study",
-        &[
-            "range_writes::choices",
-            "range_writes::disk",
-            "range_writes",
-            "range_writes::small_files",
-            "range_writes::traces",
-        ],
-        "the figures use the disks and policies that the module above chooses",
     ),
     (
         "elbow-python",

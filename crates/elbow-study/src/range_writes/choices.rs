@@ -1,8 +1,9 @@
 //! Figure 8 and the equations: how many choices a scheduler needs, and what they cost it.
 
-use super::claim::SCATTER;
+use super::claim::{Claim, SCATTER};
 use super::disk::{OVERHEAD_MS, Point};
-use super::{Claim, Figure, Panel, PanelKind, Plan, StudyError, each, labels};
+use super::panel::{Column, Mean, Panel, PanelKind, Scale};
+use super::plan::{Figure, Plan, StudyError, each};
 use elbow_disk::workload::{Arrivals, GROUP_SECTORS, Moment, Overheads, RangeSize, Span, Workload, simulate};
 use elbow_disk::{Lbn, Ps};
 
@@ -39,10 +40,12 @@ pub(super) fn spaced(plan: &Plan) -> Result<Figure, StudyError> {
     let worst = worst.map(|((_, is), form)| (is / form - 1.0).abs()).fold(0.0, f64::max);
     let claims = vec![
         Claim::new(
-            "Eight choices, spaced around the track, do most of what all of them do",
-            "8",
+            "Few choices do most of what all of them do: 2, 4 or 8",
+            "2 or 4 or 8 (Figure 8)",
             format!(
-                "{one:.2} ms with 1, {eight:.2} with 8, {all:.2} with all {}",
+                "{one:.2} ms with 1, {:.2} with 2, {:.2} with 4, {eight:.2} with 8, {all:.2} with all {}",
+                of(2),
+                of(4),
                 track.sectors
             ),
             one - eight > 0.95 * (one - all),
@@ -51,19 +54,17 @@ pub(super) fn spaced(plan: &Plan) -> Result<Figure, StudyError> {
                 SCATTER,
             ],
         ),
-        Claim::new(
-            "More choices never hurt (not said, but the figure is called the diminishing benefits of more choice)",
-            "-",
+        Claim::ours(
+            "More choices may be worse: it is not monotone",
             format!("{eight:.2} ms with 8, {ten:.2} with 10"),
-            ten <= eight,
+            ten > eight,
             [
-                "-",
-                "With 10 the next one has just passed when the request before is over, so every other is used: the time is (T/k)*ceil((x+o)k/T), which is not monotone in k",
+                "With 10 the next one has just passed when the request before is over, so every other is used: the time is (T/k)*ceil((x+o)k/T)",
+                SCATTER,
             ],
         ),
-        Claim::new(
+        Claim::ours(
             "The time is (T/k)*ceil((x+o)k/T)",
-            "-",
             format!("at most {:.4} % from it, for k that divide the track", worst * 100.0),
             worst < 1e-4,
             ["One request after the other, x to transfer it and o before it", SCATTER],
@@ -73,14 +74,20 @@ pub(super) fn spaced(plan: &Plan) -> Result<Figure, StudyError> {
         name: "8",
         title: "Choices around one track",
         caption: format!(
-            "One sector (the paper's block) is written again and again to the first track; expand-and-cancel with k choices; {OVERHEAD_MS} ms before each."
+            "One sector (the paper's block) is written again and again to the first track; expand-and-cancel with k choices; {OVERHEAD_MS} ms before each. Nothing is left to chance here, so there are no intervals."
         ),
         panels: vec![Panel {
-            title: "one track".into(),
-            kind: PanelKind::Lines,
-            x: ("choices", labels(&choices)),
-            y: "ms per write",
-            columns: vec![("simulated".into(), simulated), ("closed form".into(), exact)],
+            scale: Scale::Log,
+            ..Panel::new(
+                "one track",
+                PanelKind::Lines,
+                ("choices", &choices),
+                "time per write (ms)",
+            )
+            .with(vec![
+                Column::exact("simulated", simulated),
+                Column::exact("closed form", exact),
+            ])
         }],
         claims,
     })
@@ -89,7 +96,12 @@ pub(super) fn spaced(plan: &Plan) -> Result<Figure, StudyError> {
 /// What a decision costs: equations (1) and (2).
 pub(super) fn work(plan: &Plan) -> Result<Figure, StudyError> {
     let depths = [1, 2, 4, 8, 16];
-    let schedulers = ["ecs", "hrs:whole", "ecs:8", "hrs"];
+    let schedulers = [
+        ("ecs", "expand-and-cancel"),
+        ("hrs:whole", "hierarchical-range"),
+        ("ecs:8", "expand-and-cancel, 8 choices"),
+        ("hrs", "hierarchical-range, pruned"),
+    ];
     let point = |scheduler, depth| Point {
         scheduler,
         load: Workload {
@@ -98,17 +110,22 @@ pub(super) fn work(plan: &Plan) -> Result<Figure, StudyError> {
                 depth,
                 pick: Moment::After,
             },
-            requests: if plan.quick { 20 } else { 500 },
+            requests: if plan.is_quick() { 20 } else { 200 },
             warm_up: 10,
             ..plan.load()
         },
     };
     let points: Vec<Point> = schedulers
         .iter()
-        .flat_map(|&scheduler| depths.map(|depth| point(scheduler, depth)))
+        .flat_map(|&(scheduler, _)| depths.map(|depth| point(scheduler, depth)))
         .collect();
-    let all = each(&points, |point| Ok(plan.simulate(point)?.estimations_per_request))?;
-    let of = |scheduler: usize| all.chunks(depths.len()).nth(scheduler).expect("one of them").to_vec();
+    let all: Vec<Mean> = plan
+        .simulate(&points)?
+        .iter()
+        .map(|runs| runs.over(|of| of.estimations_per_request))
+        .collect();
+    let means = |scheduler: usize| all.chunks(depths.len()).nth(scheduler).expect("one of them").to_vec();
+    let of = |scheduler: usize| means(scheduler).iter().map(|mean| mean.mean).collect::<Vec<_>>();
     let (places, per_track) = (4096.0_f64, 12.0);
     let is = |scheduler: usize, each: f64| {
         of(scheduler)
@@ -119,11 +136,16 @@ pub(super) fn work(plan: &Plan) -> Result<Figure, StudyError> {
     let last = |scheduler: usize| of(scheduler)[depths.len() - 1];
     let claims = vec![Claim::new(
         "Expand-and-cancel makes W = S*Q estimates for a decision, hierarchical-range at most ceil(S/T)*Q",
-        "65,536 and 5,472 for Q = 16",
-        format!("{} and {}; pruned, {:.0} for all 16", last(0), last(1), last(3)),
+        "W = S*Q and W = ceil(S/T)*Q (equations 1 and 2)",
+        format!(
+            "{} and {} for Q = 16, {places} places on {per_track} a track; pruned, {:.0}",
+            last(0),
+            last(1),
+            last(3)
+        ),
         is(0, places) && is(1, (places / per_track).ceil()) && last(3) <= last(1),
         [
-            "Counted, not computed: S = 4096 places in the group, T = 12 on a track",
+            "Counted while scheduling, and equal to what the equations give for S = 4096 places in the group, T = 12 on a track",
             SCATTER,
         ],
     )];
@@ -132,15 +154,21 @@ pub(super) fn work(plan: &Plan) -> Result<Figure, StudyError> {
         title: "Estimates per decision",
         caption: "Group-sized ranges. The paper gives the equations (1) and (2) and no figure.".into(),
         panels: vec![Panel {
-            title: "block group".into(),
-            kind: PanelKind::Lines,
-            x: ("outstanding requests", labels(&depths)),
-            y: "estimates per decision",
-            columns: schedulers
-                .iter()
-                .enumerate()
-                .map(|(at, name)| ((*name).to_owned(), of(at)))
-                .collect(),
+            scale: Scale::Log,
+            unit_scale: Scale::Log,
+            ..Panel::new(
+                "block group",
+                PanelKind::Lines,
+                ("outstanding requests", &depths),
+                "estimates per decision",
+            )
+            .with(
+                schedulers
+                    .iter()
+                    .enumerate()
+                    .map(|(at, (_, name))| Column::of(*name, means(at)))
+                    .collect(),
+            )
         }],
         claims,
     })

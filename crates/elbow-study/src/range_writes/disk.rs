@@ -4,8 +4,9 @@
 //! of the bars of *Range Writes* into seek, rotation and transfer does; where 1.07 ms before each request matter, a
 //! claim says so.
 
-use super::claim::{SCATTER, change, near};
-use super::{Claim, Figure, Panel, PanelKind, Plan, StudyError, column, each, labels};
+use super::claim::{Claim, LITTLE, NONE, SCATTER, TOLERANCE, Verdict, as_much, change, gone, near};
+use super::panel::{Column, Mean, Panel, PanelKind, Scale};
+use super::plan::{Figure, Plan, StudyError, each};
 use elbow_disk::Ps;
 use elbow_disk::workload::{Arrivals, GROUP_SECTORS, Moment, Overheads, RangeSize, Span, Summary, Workload, simulate};
 
@@ -34,13 +35,25 @@ impl Plan {
         }
     }
 
-    pub(super) fn simulate(&self, point: &Point) -> Result<Summary, StudyError> {
-        let scheduler = point.scheduler.parse().expect("a scheduler");
-        Ok(simulate(&self.drive, scheduler, &point.load, |_| {})?)
+    /// Simulates points with some seeds each.
+    pub(super) fn simulate(&self, points: &[Point]) -> Result<Vec<Runs>, StudyError> {
+        let of_seed = |seed| move |&Point { scheduler, load }: &Point| (scheduler, Workload { seed, ..load });
+        let loads: Vec<(&str, Workload)> = points
+            .iter()
+            .flat_map(|point| self.seeds().map(move |seed| of_seed(seed)(point)))
+            .collect();
+        let runs = each(&loads, |(scheduler, load)| {
+            let scheduler = scheduler.parse().expect("a scheduler");
+            Ok(simulate(&self.drive, scheduler, load, |_| {})?)
+        })?;
+        Ok(runs
+            .chunks(self.seeds().count())
+            .map(|runs| Runs(runs.to_vec()))
+            .collect())
     }
 
     /// One panel for each span, and its points, over all depths.
-    fn depths(&self, scheduler: &'static str, range: RangeSize) -> Result<[Vec<Summary>; 2], StudyError> {
+    fn depths(&self, scheduler: &'static str, range: RangeSize) -> Result<[Vec<Runs>; 2], StudyError> {
         let point = |(_, span), depth| Point {
             scheduler,
             load: Workload {
@@ -54,9 +67,35 @@ impl Plan {
             .iter()
             .flat_map(|&span| DEPTHS.map(|depth| point(span, depth)))
             .collect();
-        let mut disk = each(&points, |point| self.simulate(point))?;
+        let mut disk = self.simulate(&points)?;
         let group = disk.split_off(DEPTHS.len());
         Ok([disk, group])
+    }
+}
+
+/// One point, with some seeds.
+#[derive(Debug)]
+pub(super) struct Runs(Vec<Summary>);
+
+impl Runs {
+    pub(super) fn over(&self, value: impl Fn(&Summary) -> f64) -> Mean {
+        Mean::of(&self.0.iter().map(value).collect::<Vec<_>>())
+    }
+
+    fn service(&self) -> f64 {
+        self.over(|of| of.service_ms.mean).mean
+    }
+
+    fn seek(&self) -> f64 {
+        self.over(|of| of.seek_ms.mean).mean
+    }
+
+    fn rotation(&self) -> f64 {
+        self.over(|of| of.rotation_ms.mean).mean
+    }
+
+    fn positioning(&self) -> f64 {
+        self.seek() + self.rotation()
     }
 }
 
@@ -67,21 +106,25 @@ fn closed(depth: u32) -> Arrivals {
     }
 }
 
-fn positioning(of: &Summary) -> f64 {
-    of.seek_ms.mean + of.rotation_ms.mean
-}
-
-fn bars(of: &[Vec<Summary>; 2]) -> Vec<Panel> {
-    let panel = |((title, _), of): (&(&str, Span), &Vec<Summary>)| Panel {
-        title: (*title).to_owned(),
-        kind: PanelKind::Stacked,
-        x: ("outstanding requests", labels(&DEPTHS)),
-        y: "ms per write",
-        columns: vec![
-            column("seek_ms", of, |of| of.seek_ms.mean),
-            column("rotation_ms", of, |of| of.rotation_ms.mean),
-            column("transfer_ms", of, |of| of.transfer_ms.mean),
-        ],
+fn bars(of: &[Vec<Runs>; 2]) -> Vec<Panel> {
+    let parts = |of: &[Runs]| {
+        let part = |name: &str, value: fn(&Summary) -> f64| Column::of(name, of.iter().map(|of| of.over(value)));
+        let mut parts = vec![
+            part("seek", |of| of.seek_ms.mean),
+            part("rotation", |of| of.rotation_ms.mean),
+            part("transfer", |of| of.transfer_ms.mean),
+        ];
+        parts[2].intervals = part("whole", |of| of.service_ms.mean).intervals;
+        parts
+    };
+    let panel = |((title, _), of): (&(&str, Span), &Vec<Runs>)| {
+        Panel::new(
+            *title,
+            PanelKind::Stacked,
+            ("outstanding requests", &DEPTHS),
+            "time per write (ms)",
+        )
+        .with(parts(of))
     };
     SPANS.iter().zip(of).map(panel).collect()
 }
@@ -104,14 +147,15 @@ pub(super) fn targets(plan: &Plan) -> Result<Figure, StudyError> {
         .iter()
         .flat_map(|&size| counts.map(|count| point(size, count)))
         .collect();
-    let all = each(&points, |point| plan.simulate(point))?;
-    let of_size = |(size, of): (&u64, &[Summary])| column(&format!("{size} sectors"), of, |of| of.service_ms.mean);
-    let (one, many) = (all[0].service_ms.mean, all[all.len() - 1].service_ms.mean);
+    let all = plan.simulate(&points)?;
+    let service = |of: &[Runs]| of.iter().map(|of| of.over(|of| of.service_ms.mean)).collect::<Vec<_>>();
+    let of_size = |(size, of): (&u64, &[Runs])| Column::of(format!("{size} sectors"), service(of));
+    let (one, many) = (all[0].service(), all[all.len() - 1].service());
     let claims = vec![Claim::new(
         "A write with one target takes more than 12 ms, one with 64 targets of about 100 sectors about 4",
-        "12.6 -> 3.9 ms",
+        "over 12 ms, roughly 4 ms (section 3, on several ranges)",
         format!("{one:.2} -> {many:.2} ms"),
-        near(one, 12.6, 0.05) && near(many, 3.9, 0.08),
+        Verdict::together([(one > 12.0 && near(one, 12.0, TOLERANCE)).into(), as_much(many, 4.0)]),
         [
             "With k targets the positioning time is the least of k; 1.07 ms before each request are part of both numbers",
             "See the number of requests: few of them scatter",
@@ -124,11 +168,14 @@ pub(super) fn targets(plan: &Plan) -> Result<Figure, StudyError> {
             "Targets are drawn at random from the group; {OVERHEAD_MS} ms before each request. The paper's claim has no numbered figure."
         ),
         panels: vec![Panel {
-            title: "block group".into(),
-            kind: PanelKind::Lines,
-            x: ("targets", labels(&counts)),
-            y: "ms per write",
-            columns: sizes.iter().zip(all.chunks(counts.len())).map(of_size).collect(),
+            scale: Scale::Log,
+            ..Panel::new(
+                "block group",
+                PanelKind::Lines,
+                ("targets", &counts),
+                "time per write (ms)",
+            )
+            .with(sizes.iter().zip(all.chunks(counts.len())).map(of_size).collect())
         }],
         claims,
     })
@@ -137,11 +184,11 @@ pub(super) fn targets(plan: &Plan) -> Result<Figure, StudyError> {
 /// Figure 4.
 pub(super) fn classic(plan: &Plan) -> Result<Figure, StudyError> {
     let all = plan.depths("sptf", RangeSize::Sectors(8))?;
-    let mean = |span: usize, depth: usize| all[span][depth].service_ms.mean;
+    let mean = |span: usize, depth: usize| all[span][depth].service();
     let claims = vec![
         Claim::new(
             "A depth of two is no better than one",
-            "equal",
+            "no better (Figure 4)",
             format!(
                 "{:.2} and {:.2} ms on the disk, {:.2} and {:.2} in the group",
                 mean(0, 0),
@@ -149,7 +196,7 @@ pub(super) fn classic(plan: &Plan) -> Result<Figure, StudyError> {
                 mean(1, 0),
                 mean(1, 1)
             ),
-            near(mean(0, 1), mean(0, 0), 0.01) && near(mean(1, 1), mean(1, 0), 0.01),
+            (0..2).all(|span| change(mean(span, 0), mean(span, 1)).abs() <= NONE),
             [
                 "The scheduler picks when a request completes and before the host's replacement has come, so of two it chooses among one; a drive that is refilled first gains from two",
                 "The means scatter by more than a percent",
@@ -157,27 +204,29 @@ pub(super) fn classic(plan: &Plan) -> Result<Figure, StudyError> {
         ),
         Claim::new(
             "With 64 outstanding, positioning is much shorter but not gone",
-            "-",
+            "no number (Figure 4)",
             format!(
                 "{:.1} -> {:.1} ms on the disk, {:.1} -> {:.1} in the group",
-                positioning(&all[0][0]),
-                positioning(&all[0][6]),
-                positioning(&all[1][0]),
-                positioning(&all[1][6])
+                all[0][0].positioning(),
+                all[0][6].positioning(),
+                all[1][0].positioning(),
+                all[1][6].positioning()
             ),
             all.iter()
-                .all(|of| positioning(&of[6]) < positioning(&of[0]) / 1.9 && positioning(&of[6]) > 2.0),
+                .all(|of| of[6].positioning() < of[0].positioning() / 1.9 && of[6].positioning() > 2.0),
             ["The nearest of 63 is still some milliseconds away", SCATTER],
         ),
         Claim::new(
             "Locality shortens seeks and leaves rotation as it is",
-            "-",
+            "no number (Figure 4)",
             format!(
                 "seek {:.1} -> {:.1} ms, rotation {:.1} -> {:.1}, one outstanding",
-                all[0][0].seek_ms.mean, all[1][0].seek_ms.mean, all[0][0].rotation_ms.mean, all[1][0].rotation_ms.mean
+                all[0][0].seek(),
+                all[1][0].seek(),
+                all[0][0].rotation(),
+                all[1][0].rotation()
             ),
-            all[1][0].seek_ms.mean < all[0][0].seek_ms.mean / 2.0
-                && near(all[1][0].rotation_ms.mean, all[0][0].rotation_ms.mean, 0.1),
+            all[1][0].seek() < all[0][0].seek() / 2.0 && near(all[1][0].rotation(), all[0][0].rotation(), 0.1),
             ["A turn is a turn wherever the arm is", SCATTER],
         ),
     ];
@@ -194,18 +243,16 @@ pub(super) fn classic(plan: &Plan) -> Result<Figure, StudyError> {
 pub(super) fn track_ranges(plan: &Plan) -> Result<Figure, StudyError> {
     let classic = plan.depths("sptf", RangeSize::Sectors(8))?;
     let all = plan.depths("hrs", RangeSize::Track)?;
-    let rotation = all.iter().flatten().map(|of| of.rotation_ms.mean).fold(0.0, f64::max);
-    let part = |depth: usize| positioning(&all[1][depth]) / positioning(&classic[1][depth]);
-    let saved = |depth: usize| positioning(&classic[1][depth]) - positioning(&all[1][depth]);
+    let rotation = all.iter().flatten().map(Runs::rotation).fold(0.0, f64::max);
+    let unfree = classic[1][0].rotation();
+    let part = |depth: usize| all[1][depth].positioning() / classic[1][depth].positioning();
+    let saved = |depth: usize| classic[1][depth].positioning() - all[1][depth].positioning();
     let claims = vec![
         Claim::new(
             "With track-sized ranges rotation is gone",
-            "0",
-            format!(
-                "at most {rotation:.2} ms, of {:.1} without ranges",
-                classic[1][0].rotation_ms.mean
-            ),
-            rotation < 0.7,
+            "eliminated (Figure 5)",
+            format!("at most {rotation:.2} ms, of {unfree:.1} without ranges"),
+            gone(rotation, unfree),
             [
                 "Half a place is left: a track holds 7 to 12 of them, and one passes every 0.9 to 1.6 ms",
                 "More than half a place is left",
@@ -213,13 +260,13 @@ pub(super) fn track_ranges(plan: &Plan) -> Result<Figure, StudyError> {
         ),
         Claim::new(
             "With few outstanding, positioning in a group is halved",
-            "50 %",
+            "halved (Figure 5)",
             format!(
                 "{:.0} and {:.0} % of it with depths of 1 and 2",
                 part(0) * 100.0,
                 part(1) * 100.0
             ),
-            near(part(0), 0.5, 0.1) && near(part(1), 0.5, 0.1),
+            Verdict::together([0, 1].map(|depth| as_much(part(depth), 0.5))),
             [
                 "Seek and rotation are about as long in a group, and one of them goes",
                 SCATTER,
@@ -227,7 +274,7 @@ pub(super) fn track_ranges(plan: &Plan) -> Result<Figure, StudyError> {
         ),
         Claim::new(
             "With a deep queue ranges still help, but less",
-            "-",
+            "no number (Figure 5)",
             format!(
                 "{:.1} ms saved with a depth of 1, {:.1} with 16, {:.1} with 64",
                 saved(0),
@@ -258,17 +305,15 @@ pub(super) fn group_ranges(plan: &Plan) -> Result<Figure, StudyError> {
         overheads: Overheads::Fixed(Ps::from_ms(OVERHEAD_MS)),
         ..plan.load()
     };
-    let real = plan.simulate(&Point { scheduler: "hrs", load })?;
-    let worst = all[1].iter().map(positioning).fold(0.0, f64::max);
-    let [few, more] = [&tracks, &all].map(|of| of[0][0].service_ms.mean);
+    let real = plan.simulate(&[Point { scheduler: "hrs", load }])?[0].positioning();
+    let classic = plan.depths("sptf", RangeSize::Sectors(8))?;
+    let worst = all[1].iter().map(Runs::positioning).fold(0.0, f64::max);
+    let [few, more] = [&tracks, &all].map(|of| of[0][0].service());
     let claims = vec![
         Claim::new(
             "In a group, group-sized ranges leave nothing but transfer",
-            "0",
-            format!(
-                "{worst:.2} ms of positioning; {:.2} with {OVERHEAD_MS} ms before each request",
-                positioning(&real)
-            ),
+            "essentially no positioning (Figure 6)",
+            format!("{worst:.2} ms of positioning; {real:.2} with {OVERHEAD_MS} ms before each request"),
             worst < 0.05,
             [
                 "The next place is free, too; what is done before a request lets it pass, and the one after it is waited for",
@@ -277,12 +322,15 @@ pub(super) fn group_ranges(plan: &Plan) -> Result<Figure, StudyError> {
         ),
         Claim::new(
             "On the entire disk group-sized ranges do hardly more than track-sized ones",
-            "little",
+            "little difference (Figure 6)",
             format!(
                 "{few:.2} -> {more:.2} ms ({:+.0} %), one outstanding",
                 change(few, more)
             ),
-            change(few, more).abs() < 20.0 && all[0][0].rotation_ms.mean < 0.7,
+            Verdict::together([
+                (change(few, more).abs() < LITTLE).into(),
+                gone(all[0][0].rotation(), classic[0][0].rotation()),
+            ]),
             [
                 "The seek is to another group in both cases; a group is 27 cylinders wide and its near edge is taken",
                 "The seek is to the near edge of the range, and a write that ends on its way is nearer",
@@ -326,22 +374,31 @@ pub(super) fn reads(plan: &Plan) -> Result<Figure, StudyError> {
                 .map(move |&percent| point(depth, scheduler, range, percent))
         })
         .collect();
-    let all = each(&points, |point| plan.simulate(point))?;
+    let all = plan.simulate(&points)?;
     let means: Vec<Vec<f64>> = all
         .chunks(shares.len())
-        .map(|of| of.iter().map(|of| of.service_ms.mean).collect())
+        .map(|of| of.iter().map(Runs::service).collect())
         .collect();
+    let shown = |series: usize| {
+        let of = all.chunks(shares.len()).nth(series).expect("one of them");
+        of.iter().map(|of| of.over(|of| of.service_ms.mean)).collect::<Vec<_>>()
+    };
     let panel = |(depth, pair): (u32, usize)| Panel {
-        title: format!("{depth} outstanding"),
-        kind: PanelKind::Lines,
-        x: ("percent of reads", labels(&shares)),
-        y: "ms per operation",
-        columns: (0..2)
-            .map(|kind| (series[pair + kind].1.to_owned(), means[pair + kind].clone()))
-            .collect(),
+        scale: Scale::Linear,
+        ..Panel::new(
+            format!("{depth} outstanding"),
+            PanelKind::Lines,
+            ("reads (percent of operations)", &shares),
+            "time per operation (ms)",
+        )
+        .with(
+            (0..2)
+                .map(|kind| Column::of(series[pair + kind].1, shown(pair + kind)))
+                .collect(),
+        )
     };
     let saved = |pair: usize, at: usize| 0.0 - change(means[pair][at], means[pair + 1][at]);
-    let shown = |pair: usize| {
+    let gains = |pair: usize| {
         format!(
             "{:.0}, {:.0}, {:.0}, {:.0} %",
             saved(pair, 0),
@@ -354,11 +411,11 @@ pub(super) fn reads(plan: &Plan) -> Result<Figure, StudyError> {
         |pair: usize| (0..10).all(|at| saved(pair, at) > saved(pair, at + 1) - 1.5) && saved(pair, 10).abs() < 0.5;
     let claims = vec![Claim::new(
         "The more reads, the less ranges help; with few outstanding and half writes still noticeably",
-        "-",
+        "no number (Figure 7)",
         format!(
             "saved with 0, 30, 50, 100 % of reads: {} one outstanding; {} sixteen",
-            shown(0),
-            shown(2)
+            gains(0),
+            gains(2)
         ),
         falls(0) && falls(2) && saved(0, 5) > 10.0,
         ["Reads have no freedom", "With reads, the two differ by chance"],

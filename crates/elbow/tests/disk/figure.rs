@@ -20,12 +20,14 @@ fn assert_csv(name: &str, csv: &str) {
             .sum::<usize>()
             + 1
     };
+    assert!(!csv.contains("NaN"), "{name}");
     let (names, lines) = csv.split_once('\n').expect("a line of names");
     assert!(names.starts_with("panel,") && cells(names) >= 3, "{name}: {names}");
     assert!(lines.lines().count() >= 2, "{name}: {csv}");
     for line in lines.lines() {
         assert_eq!(cells(line), cells(names), "{name}: {line}");
-        let mut numbers = line.split(',').skip(2).filter(|cell| !cell.is_empty()).peekable();
+        let plain: String = line.split('"').step_by(2).collect();
+        let mut numbers = plain.split(',').skip(2).filter(|cell| !cell.is_empty()).peekable();
         assert!(numbers.peek().is_some(), "{name}: {line}");
         assert!(
             numbers.all(|cell| cell.parse().is_ok_and(f64::is_finite)),
@@ -81,7 +83,21 @@ fn all_figures_are_made_drawn_and_judged() {
         .collect();
     assert_eq!(
         names,
-        ["targets", "4", "5", "6", "7", "8", "work", "9", "10", "11", "table2"]
+        [
+            "first-choice",
+            "targets",
+            "4",
+            "5",
+            "6",
+            "7",
+            "8",
+            "work",
+            "9",
+            "10",
+            "11",
+            "table2",
+            "plane"
+        ]
     );
     let table = read(&out.join("claims.md"));
     for (figure, name) in figures.iter().zip(names) {
@@ -89,7 +105,10 @@ fn all_figures_are_made_drawn_and_judged() {
             .parse::<u32>()
             .map_or(name.to_owned(), |number| format!("figure-{number}"));
         assert_csv(name, &read(&out.join(format!("{file}.csv"))));
-        assert_svg(name, &read(&out.join(format!("{file}.svg"))));
+        let svg = read(&out.join(format!("{file}.svg")));
+        assert_svg(name, &svg);
+        assert_is_for_print(name, figure, &svg);
+        assert_png(name, &out.join(format!("{file}.png")));
         for claim in figure["claims"].as_array().expect("claims") {
             let [says, verdict, reason] = ["says", "verdict", "reason"].map(|key| claim[key].as_str().expect("text"));
             assert!(
@@ -99,6 +118,109 @@ fn all_figures_are_made_drawn_and_judged() {
             assert!(table.contains(says) && table.contains(reason), "{says}");
         }
     }
+    let table2 = read(&out.join("table2.md"));
+    assert!(
+        table2.contains("| workload | classic | range in the mini-group |"),
+        "{table2}"
+    );
+    assert!(
+        table2.contains("| untar |") && table2.contains(" 143.00 | 123.10 |") && table2.contains(" ± "),
+        "{table2}"
+    );
+}
+
+/// Labels were names of fields (`seek_ms`), and no number had an interval.
+fn assert_is_for_print(name: &str, figure: &Value, svg: &str) {
+    assert!(!svg.contains("_ms"), "{name}: a label is words");
+    for panel in figure["panels"].as_array().expect("panels") {
+        let [axis, unit] = ["axis", "unit"].map(|key| panel[key].as_str().expect("text"));
+        assert!(svg.contains(axis) && svg.contains(unit), "{name}: {axis}, {unit}");
+        let counts = ["choices", "mini-group"].contains(&axis) || name == "plane";
+        let intervals = panel["intervals"].as_object().expect("intervals");
+        assert!(counts || !intervals.is_empty(), "{name}: no interval");
+    }
+}
+
+/// On a machine that has a font.
+fn assert_png(name: &str, path: &Path) {
+    match std::fs::read(path) {
+        Ok(png) => assert!(png.starts_with(b"\x89PNG\r\n\x1a\n") && png.len() > 5_000, "{name}"),
+        Err(_) if std::env::var_os("CI").is_none() => println!("SKIPPED: {name}.png, this machine has no font"),
+        Err(error) => panic!("{}: {error}", path.display()),
+    }
+}
+
+/// What stands in the column of the paper is in its text. The first versions had numbers there that were worked out from its equations, or read
+/// into it: 12.6 and 3.9 ms, 65,536 and 5,472.
+#[test]
+fn the_papers_column_has_the_papers_words() {
+    let of = |name: &str| {
+        let report = json(&["figure", name, "--quick", "--json"], b"");
+        let claims = report["figures"][0]["claims"].as_array().expect("claims").clone();
+        claims
+            .into_iter()
+            .filter(|claim| claim["by"] == "paper")
+            .collect::<Vec<_>>()
+    };
+    let papers = |name: &str| {
+        of(name)
+            .iter()
+            .map(|claim| claim["paper"].as_str().expect("text").to_owned())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(
+        papers("targets"),
+        ["over 12 ms, roughly 4 ms (section 3, on several ranges)"]
+    );
+    assert_eq!(papers("work"), ["W = S*Q and W = ceil(S/T)*Q (equations 1 and 2)"]);
+    assert_eq!(papers("8"), ["2 or 4 or 8 (Figure 8)"]);
+    for name in ["targets", "4", "5", "6", "work", "9", "10", "first-choice"] {
+        for paper in papers(name) {
+            let cites = ["Figure", "section", "equation", "Scheduling"]
+                .iter()
+                .any(|place| paper.contains(place));
+            assert!(cites, "{name}: where does it say {paper:?}?");
+        }
+    }
+}
+
+/// Two claims were never judged, and one with Figure 11 was too kindly.
+#[test]
+fn what_the_paper_says_of_fuller_groups_and_simple_disks_is_judged() {
+    let claims = |name: &str| json(&["figure", name, "--quick", "--json"], b"")["figures"][0]["claims"].clone();
+    let verdict = |claims: &Value, says: &str| {
+        let claims = claims.as_array().expect("claims");
+        let claim = claims
+            .iter()
+            .find(|claim| claim["says"].as_str().is_some_and(|text| text.contains(says)));
+        claim.unwrap_or_else(|| panic!("nothing says {says:?}"))["verdict"].clone()
+    };
+    let eleven = claims("11");
+    assert_eq!(
+        verdict(&eleven, "write time of both increases"),
+        "in part",
+        "classic writes do not, by single blocks"
+    );
+    assert_eq!(
+        verdict(&eleven, "about 20 % faster"),
+        "in part",
+        "24 % is not 20 within 15 % of its value"
+    );
+    assert_eq!(
+        verdict(&claims("first-choice"), "first choice is no worse"),
+        "reproduced"
+    );
+}
+
+/// Its caption named neither the cache nor that it decides everything.
+#[test]
+fn the_table_says_which_cache_it_has() {
+    let report = json(&["figure", "table2", "--quick", "--json"], b"");
+    let caption = report["figures"][0]["caption"].as_str().expect("a caption");
+    assert!(
+        caption.contains("cache decides") && caption.contains("64 blocks") && caption.contains("100 ms"),
+        "{caption}"
+    );
 }
 
 /// What costs little is sure enough to be asserted with few requests, too.
@@ -112,16 +234,7 @@ fn the_cheap_claims_hold() {
             .expect("claims");
         assert!(!claims.is_empty(), "{name}");
         for claim in claims {
-            // Figure 8: the one that is refuted for good.
-            let expected = if claim["says"]
-                .as_str()
-                .is_some_and(|says| says.starts_with("More choices"))
-            {
-                "refuted"
-            } else {
-                "reproduced"
-            };
-            assert_eq!(claim["verdict"], expected, "{name}: {claim}");
+            assert_eq!(claim["verdict"], "reproduced", "{name}: {claim}");
         }
     }
 }
@@ -133,7 +246,8 @@ fn a_figure_is_shown_with_its_claims_and_the_same_again() {
     assert!(output.status.success());
     let shown = text(&output.stdout);
     assert!(
-        shown.starts_with("Figure 8: ") && shown.ends_with("2 of 3 claims reproduced\n"),
+        shown.starts_with("Figure 8: ")
+            && shown.ends_with("1 of the paper's 1 claims reproduced; 2 of our own beside them\n"),
         "{shown}"
     );
     assert_eq!(shown, text(&elbow(&args, b"").stdout));

@@ -1,6 +1,9 @@
 //! `elbow disk figure`: the study of range writes, drawn and judged.
 
+mod axis;
 mod claims;
+mod layout;
+mod picture;
 mod plot;
 
 use std::fs::File;
@@ -11,17 +14,17 @@ use std::time::Instant;
 use anyhow::{Context, Result};
 use clap::{Args, ValueHint};
 use elbow_disk::trace;
-use elbow_study::range_writes::{FIGURES, Figure, Plan};
+use elbow_study::range_writes::{Author, Column, FIGURES, Figure, Panel, Plan, Size};
 use serde_json::{Value, json};
 
-use crate::say::answer;
+use crate::say::{answer, say};
 
 pub(crate) const EXAMPLES: &str = "\
 Examples:
   What the paper says of its Figure 5, and what comes out here:
       elbow disk figure 5
 
-  The same of Figure 11, with here/figure-11.csv and here/figure-11.svg:
+  The same of Figure 11, with here/figure-11.csv, .svg and .png:
       elbow disk figure 11 --out here
 
   All of them, and here/claims.md:
@@ -31,27 +34,30 @@ Examples:
       elbow disk figure table2 --listing tree.tsv
 
 Figures 4 to 11 and Table 2 (table2) of Anand et al., Avoiding File System Micromanagement with Range Writes (OSDI \
-2008), on the HP C2247A that it used; targets and work have no number there. A claim is reproduced, in part, or \
-refuted, and the reason is given.";
+2008), on the HP C2247A that it used; targets, work and first-choice have no number there, and plane is Table 2 with other \
+caches. A claim is reproduced, in part, or refuted, and the reason is given; what we add to the paper's claims is not counted.";
 
 #[derive(Args, Debug)]
 pub(crate) struct FigureArgs {
-    /// 4 to 11, table2, targets, work, or all.
+    /// 4 to 11, table2, plane, targets, work, first-choice, or all.
     #[arg(value_name = "NAME")]
     name: String,
-    /// Write a CSV and an SVG for each there; with all, claims.md too.
+    /// Write CSV, SVG and PNG of each there, of Table 2 a table in Markdown too; with all, claims.md.
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     out: Option<PathBuf>,
     /// Another seed gives other requests.
     #[arg(long, value_name = "S", default_value_t = 1)]
     seed: u64,
     /// Few requests and short traces: seconds instead of minutes, and rough numbers.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "full")]
     quick: bool,
-    /// The tree that Table 2 unpacks: lines of size TAB path, perhaps packed by gzip; a synthetic one without it.
+    /// Unpack the whole tree also where it is unpacked a hundred times (plane): minutes.
+    #[arg(long)]
+    full: bool,
+    /// The tree that Table 2 unpacks: lines of size TAB path, perhaps packed by gzip; that of Linux 2.6.20 without it.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     listing: Option<PathBuf>,
-    /// PostMark's real calls for Table 2, as strace prints them, perhaps packed; a generator's without it.
+    /// PostMark's real calls for Table 2, as strace prints them, perhaps packed; those of version 1.51 without it.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "postmark_directory")]
     postmark: Option<PathBuf>,
     /// The directory in which PostMark worked there.
@@ -85,7 +91,7 @@ pub(super) fn run(args: &FigureArgs) -> Result<ExitCode> {
         figures.push(figure);
     }
     if let (Some(out), "all") = (&args.out, args.name.as_str()) {
-        put(&out.join("claims.md"), &claims::markdown(&figures))?;
+        put(&out.join("claims.md"), claims::markdown(&figures).as_bytes())?;
     }
     if args.json {
         answer(crate::json::line(&object(&figures, began.elapsed().as_secs_f64()))?)?;
@@ -96,7 +102,12 @@ pub(super) fn run(args: &FigureArgs) -> Result<ExitCode> {
 }
 
 fn plan(args: &FigureArgs) -> Result<Plan> {
-    let mut plan = Plan::new(args.seed, args.quick)?;
+    let size = match (args.quick, args.full) {
+        (true, _) => Size::Quick,
+        (_, true) => Size::Full,
+        _ => Size::Normal,
+    };
+    let mut plan = Plan::new(args.seed, size)?;
     if let Some(path) = &args.listing {
         plan.listing = Some((path.display().to_string(), read(path)?));
     }
@@ -121,15 +132,26 @@ fn make_directory(path: &Path) -> Result<()> {
 }
 
 #[allow(clippy::disallowed_methods, reason = "a report beside the simulation")]
-fn put(path: &Path, text: &str) -> Result<()> {
-    std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
+fn put(path: &Path, bytes: &[u8]) -> Result<()> {
+    std::fs::write(path, bytes).with_context(|| format!("cannot write {}", path.display()))
 }
 
 /// Its numbers and its picture.
 fn write(out: &Path, figure: &Figure) -> Result<()> {
     let name = file_name(figure.name);
-    put(&out.join(format!("{name}.csv")), &figure.csv())?;
-    put(&out.join(format!("{name}.svg")), &plot::svg(figure)?)
+    let svg = plot::svg(figure)?;
+    put(&out.join(format!("{name}.csv")), figure.csv().as_bytes())?;
+    put(&out.join(format!("{name}.svg")), svg.as_bytes())?;
+    match picture::png(&svg)? {
+        Some(png) => put(&out.join(format!("{name}.png")), &png)?,
+        None => say(format_args!(
+            "{name}.png is not made: this machine has no font to write with"
+        )),
+    }
+    if figure.name == "table2" {
+        put(&out.join(format!("{name}.md")), claims::tables(figure).as_bytes())?;
+    }
+    Ok(())
 }
 
 /// Without an extension.
@@ -147,6 +169,7 @@ fn object(figures: &[Figure], seconds: f64) -> Value {
 fn figure_object(figure: &Figure) -> Value {
     let claims = figure.claims.iter().map(|claim| {
         json!({
+            "by": match claim.by { Author::Paper => "paper", Author::Ours => "ours" },
             "says": claim.says,
             "paper": claim.paper,
             "ours": claim.ours,
@@ -154,19 +177,28 @@ fn figure_object(figure: &Figure) -> Value {
             "reason": claim.reason,
         })
     });
-    let panels = figure.panels.iter().map(|panel| {
-        let columns: serde_json::Map<String, Value> = panel
-            .columns
-            .iter()
-            .map(|(name, values)| (name.clone(), json!(values)))
-            .collect();
-        json!({ "title": panel.title, "axis": panel.x.0, "places": panel.x.1, "unit": panel.y, "columns": columns })
-    });
     json!({
         "name": figure.name,
         "title": figure.title,
         "caption": figure.caption,
-        "panels": panels.collect::<Vec<_>>(),
+        "panels": figure.panels.iter().map(panel_object).collect::<Vec<_>>(),
         "claims": claims.collect::<Vec<_>>(),
+    })
+}
+
+fn panel_object(panel: &Panel) -> Value {
+    let of = |part: fn(&Column) -> &Vec<f64>| -> serde_json::Map<String, Value> {
+        let columns = panel.columns.iter().filter(|&column| !part(column).is_empty());
+        columns
+            .map(|column| (column.name.clone(), json!(part(column))))
+            .collect()
+    };
+    json!({
+        "title": panel.title,
+        "axis": panel.axis,
+        "places": panel.places,
+        "unit": panel.unit,
+        "columns": of(|column| &column.values),
+        "intervals": of(|column| &column.intervals),
     })
 }
