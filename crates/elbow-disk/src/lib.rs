@@ -7,6 +7,7 @@
 mod controller;
 pub mod device;
 mod drive;
+pub mod import;
 mod percentiles;
 mod replay;
 pub mod sched;

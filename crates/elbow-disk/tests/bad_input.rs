@@ -110,6 +110,46 @@ fn a_wrong_description_names_file_line_and_key() {
             "key `cache`: 2 segments, 2 of them for writes",
         ),
         ("heads = 13", "heads = = 13", "extra `=`"),
+        (
+            "write_settle_ms = 0.65",
+            "write_settle_ms = -0.9",
+            "key `seek`: a write takes 0.9 ms less than a read, and the shortest movement 0.89 ms",
+        ),
+        (
+            "spare_tracks = 78",
+            "spare_tracks = 78\nspare_sectors = 3",
+            "key `zone[3].cylinders`: the zone spares tracks and sectors",
+        ),
+        (
+            "spare_tracks = 130\nslipped = [231, 868, 1125, 1458, 1479, 1492]",
+            "slipped_sectors = [7, 5]",
+            "key `zone[1].slipped_sectors`: 5 after 7: slipped sectors have to rise",
+        ),
+        (
+            "spare_tracks = 130\nslipped = [231, 868, 1125, 1458, 1479, 1492]",
+            "slipped_sectors = [241592]",
+            "key `zone[1].slipped_sectors`: sector 241592 is not among the zone's 241592",
+        ),
+        (
+            "spare_tracks = 130\nslipped = [231, 868, 1125, 1458, 1479, 1492]",
+            "spare_sectors = 92\nspare_every_tracks = 1",
+            "key `zone[1].cylinders`: 92 spare sectors of every 92",
+        ),
+        (
+            "spare_tracks = 130\nslipped = [231, 868, 1125, 1458, 1479, 1492]",
+            "front_sectors = 241592",
+            "key `zone[1].cylinders`: no data sector is left",
+        ),
+        (
+            "write_segments = 1",
+            "write_segments = 1\nkeep_written = true",
+            "key `cache`: what was written can be read only from segments for both",
+        ),
+        (
+            "[[zone]]",
+            "[write_cache]\nsegments = 0\n[[zone]]",
+            "key `write_cache`: 0 segments for written data",
+        ),
     ];
     for (from, to, expected) in cases {
         let text = drive_with(from, to);
@@ -323,8 +363,10 @@ fn damage(random: &mut StdRng, seeds: &[&str]) -> Vec<u8> {
 const SMALL: &str = "name = 's'\nheads = 2\nrotation_ms = 8\nseek = { head_switch_ms = 0.5, points_ms = [[1, 1], [9, 2]] }\n\
     [command]\nread_miss_ms = 1\nscattered_write = { pause_ms = 2 }\n[bus]\nwrite_sector_ms = 0.3\n\
     [cache]\nsegments = 3\nsegment_sectors = 40\nread_ahead_sectors = 9\n\
+    keep_written = true\nkeep_passing = true\nread_ahead_until = 'track'\n[write_cache]\nsegments = 2\nidle_ms = 3\n\
     [[zone]]\ncylinders = [0, 8]\nsectors_per_track = 12\nspare_tracks = 3\nslipped = [4, 6]\n\
-    [[zone]]\ncylinders = [9, 19]\nsectors_per_track = 8\ntrack_skew = 3\n";
+    [[zone]]\ncylinders = [9, 19]\nsectors_per_track = 8\ntrack_skew = 3\n\
+    [[zone]]\ngap_cylinders = 2\ncylinders = [22, 30]\nsectors_per_track = 8\nspare_sectors = 1\nspare_every_tracks = 2\nslipped_sectors = [3]\n";
 
 #[test]
 fn no_bytes_break_a_description() {

@@ -162,3 +162,21 @@ fn every_sector_of_any_drive_comes_back_from_its_place() {
         assert_eq!(sectors, drive.sectors(), "{text}");
     });
 }
+
+/// Every drive that needs no file: each sector comes back from its place, and the places rise with the sectors' order on their cylinder.
+#[test]
+fn every_sector_of_the_built_in_drives_comes_back_from_its_place() {
+    for name in Drive::built_in() {
+        let drive = Drive::named(name).expect("built in");
+        let mut cylinder = 0;
+        for lbn in (0..drive.sectors()).step_by(7).map(Lbn) {
+            let place = drive.locate(lbn);
+            assert_eq!(drive.lbn_at(place), Some(lbn), "{name}");
+            assert!(place.arm.cylinder >= cylinder, "{name}: {lbn} goes backwards");
+            cylinder = place.arm.cylinder;
+            if drive.sectors() > 100_000_000 && lbn.0 > 10_000_000 {
+                break;
+            }
+        }
+    }
+}

@@ -9,10 +9,12 @@
 //! ```
 //!
 //! Data crosses the bus while the medium moves: a read comes back to the bus when a part of it is there and then keeps it; a
-//! sector of a write is written only if its data has arrived, and costs a whole turn if it has not. There is no fast write: a write is complete
-//! when the medium has it. What was read ahead is worked out when the next request arrives, so nothing runs in between.
+//! sector of a write is written only if its data has arrived, and costs a whole turn if it has not. Without a write cache a write is complete
+//! when the medium has it; `write_back` is about drives with one. What was read ahead, and written back, is worked out when the next request
+//! arrives, so nothing runs in between.
 //!
-//! Always: requests come in order of time, each after the end of the one before; the parts of an answer add up to its whole.
+//! Always: requests come in order of time, each after the end of the one before; the parts of an answer add up to its whole. What a write that is
+//! reported before the medium has it costs there is in none of them.
 //!
 //! Not modelled: a request larger than a segment waiting for room in it, several commands in the drive at once.
 //!
@@ -21,13 +23,20 @@
 //! (CMU-PDL-08-101); Worthington, Ganger, Patt, Wilkes, *On-Line Extraction of SCSI Disk Drive Parameters* (SIGMETRICS 1995).
 
 mod head;
+mod medium;
 mod read;
 mod segments;
 mod write;
+mod write_back;
 
-use crate::drive::{Arm, Drive, Lbn, Ps};
+use std::collections::VecDeque;
+
+use elbow_ranges::RangeSet;
+
+use crate::drive::{Arm, Drive, Lbn, Ps, WriteCache};
 
 use head::Ahead;
+use medium::{Dirty, OnMedium};
 use segments::Segments;
 
 /// What is asked of a drive.
@@ -65,6 +74,12 @@ enum Last {
     Write(Option<u64>),
 }
 
+impl Last {
+    fn is_write(self) -> bool {
+        matches!(self, Last::Write(_))
+    }
+}
+
 /// A drive with its state.
 ///
 /// ```
@@ -87,6 +102,17 @@ pub struct Controller<'d> {
     last: Last,
     segments: Segments,
     ahead: Option<Ahead>,
+    /// Writes that were reported before the medium had them, in the order in which they came; those that it has are dropped as
+    /// the next one comes.
+    dirty: VecDeque<Dirty>,
+    /// The last write that was not.
+    last_write: Option<OnMedium>,
+    /// Until then the arm writes back.
+    busy: Ps,
+    /// The end of the last request.
+    idle_since: Ps,
+    /// The write cache is not used.
+    write_through: bool,
 }
 
 impl<'d> Controller<'d> {
@@ -101,6 +127,11 @@ impl<'d> Controller<'d> {
             last: Last::Write(None),
             segments,
             ahead: None,
+            dirty: VecDeque::new(),
+            last_write: None,
+            busy: Ps::ZERO,
+            idle_since: Ps::ZERO,
+            write_through: false,
         }
     }
 
@@ -147,21 +178,106 @@ impl<'d> Controller<'d> {
             "{request:?} is not on the drive"
         );
         assert!(now <= Ps::SERVED_MAX, "a drive serves for 106 days, not at {now}");
-        if self.mechanical {
-            let service = self.drive.service(self.arm, now, lbn, sectors, write);
-            self.arm = service.end;
-            return served(
-                now,
-                now + service.total(),
-                [service.seek, service.rotation, service.transfer],
-                false,
-            );
-        }
-        if write {
-            self.write(now, lbn.0, sectors)
-        } else {
+        let served = if self.mechanical {
+            self.serve_mechanically(now, request)
+        } else if !write {
             self.read(now, lbn.0, sectors)
+        } else if let Some(cache) = self.write_cache(sectors) {
+            self.write_cached(cache, now, lbn.0, sectors)
+        } else {
+            self.write(now, lbn.0, sectors)
+        };
+        self.idle_since = served.end;
+        served
+    }
+
+    fn serve_mechanically(&mut self, now: Ps, request: Request) -> Served {
+        let Request { lbn, sectors, write } = request;
+        let service = self.drive.service(self.arm, now, lbn, sectors, write);
+        self.arm = service.end;
+        if write {
+            self.last_write = Some(OnMedium::with_all_data(now + service.seek, lbn.0, sectors));
         }
+        let parts = [service.seek, service.rotation, service.transfer];
+        served(now, now + service.total(), parts, false)
+    }
+
+    /// The write cache, if a write of so many sectors goes through it.
+    fn write_cache(&self, sectors: u32) -> Option<&'d WriteCache> {
+        let electronics = &self.drive.electronics;
+        let fits = electronics
+            .cache
+            .as_ref()
+            .is_some_and(|cache| sectors <= cache.segment_sectors);
+        electronics.write_cache.as_ref().filter(|_| fits && !self.write_through)
+    }
+
+    /// A write that is complete only when the medium has it (*forced unit access*), whatever the drive caches.
+    ///
+    /// # Panics
+    /// Where the request is no write, is empty or passes the drive's end.
+    ///
+    /// ```
+    /// use elbow_disk::{Controller, Drive, Lbn, Ps, Request};
+    /// let drive = Drive::named("hp-c2247a")?;
+    /// let write = Request { lbn: Lbn(1000), sectors: 8, write: true };
+    /// let served = Controller::new(&drive).serve_through(Ps::ZERO, write);
+    /// assert_eq!(served, Controller::new(&drive).serve(Ps::ZERO, write), "this drive has no write cache");
+    /// # Ok::<(), elbow_disk::DriveError>(())
+    /// ```
+    pub fn serve_through(&mut self, now: Ps, request: Request) -> Served {
+        assert!(request.write, "{request:?} is no write");
+        let was = std::mem::replace(&mut self.write_through, true);
+        let served = self.serve(now, request);
+        self.write_through = was;
+        served
+    }
+
+    /// Turns the write cache off or on again. What is in it stays there until it is written back, or flushed.
+    pub fn set_write_through(&mut self, write_through: bool) {
+        self.write_through = write_through;
+    }
+
+    /// Has the drive write all that it reported and the medium does not have; says when that is done.
+    ///
+    /// A flush that arrives at `now`, after the end of the request before it, takes a write's completion beside that.
+    ///
+    /// ```
+    /// use elbow_disk::{Controller, Drive, Ps};
+    /// let drive = Drive::named("generic-7200")?;
+    /// assert_eq!(Controller::new(&drive).flush(Ps(5)), Ps(5), "nothing to write, and this drive's commands take no time");
+    /// # Ok::<(), elbow_disk::DriveError>(())
+    /// ```
+    pub fn flush(&mut self, now: Ps) -> Ps {
+        self.write_back_idle(now);
+        let end = self.write_back_all(now) + self.drive.electronics.command.write_completion_ms.0;
+        self.idle_since = end;
+        end
+    }
+
+    /// The sectors that a power cut at `time` finds written, as the requests so far go, and not on the medium: those keep what they had before.
+    ///
+    /// `time` is not before the arrival of the last request. Sectors of a write that the host has not been told of yet are among
+    /// them; a disk writes whole sectors, so none is torn.
+    ///
+    /// ```
+    /// use elbow_disk::{Controller, Drive, Lbn, Ps, Request};
+    /// let drive = Drive::named("hp-c2247a")?;
+    /// let mut controller = Controller::new(&drive);
+    /// let end = controller.serve(Ps::ZERO, Request { lbn: Lbn(1000), sectors: 8, write: true }).end;
+    /// assert_eq!(controller.lost_by_power_cut(Ps::ZERO).iter().collect::<Vec<_>>(), [1000..1008]);
+    /// assert!(controller.lost_by_power_cut(end).is_empty());
+    /// # Ok::<(), elbow_disk::DriveError>(())
+    /// ```
+    #[must_use]
+    pub fn lost_by_power_cut(&self, time: Ps) -> RangeSet {
+        let mut then = self.clone();
+        then.write_back_idle(time);
+        let mut lost = RangeSet::default();
+        for range in then.missing_at(time) {
+            lost.insert(range.start, range.end);
+        }
+        lost
     }
 }
 

@@ -2,6 +2,7 @@
 
 use crate::drive::{Lbn, Ps, ScatteredWrite};
 
+use super::medium::{Arriving, OnMedium};
 use super::{Controller, Last, Served, served};
 
 /// When the parts of a write's command are over.
@@ -16,58 +17,26 @@ struct Plan {
     reselect: Ps,
 }
 
-/// A write's data on the bus.
-struct Arriving {
-    from: Ps,
-    sector: Ps,
-    /// Sectors that have to be there before any is written.
-    start: u64,
-    sectors: u64,
-}
-
-impl Arriving {
-    /// When the sector `index` may be written.
-    fn ready(&self, index: u64) -> Ps {
-        self.from + Ps(self.sector.0 * (index + 1).max(self.start))
-    }
-
-    fn end(&self) -> Ps {
-        self.from + Ps(self.sector.0 * self.sectors)
-    }
-}
-
-/// How the medium was written.
-struct Written {
-    /// The first sector's start.
-    begun: Ps,
-    end: Ps,
-    /// Whole turns spent waiting for data.
-    lost: Ps,
-}
-
 impl Controller<'_> {
+    /// A write that is complete when the medium has it.
     pub(super) fn write(&mut self, now: Ps, lbn: u64, sectors: u32) -> Served {
+        let end = lbn + u64::from(sectors);
+        self.write_back_overlaps(now, &(lbn..end));
         let free = self.catch_up(now);
         // The arm is needed, so reading ahead ends at once.
         self.ahead = None;
-        let end = lbn + u64::from(sectors);
-        // What was read ahead there is old now.
-        self.segments.overwrite(&(lbn..end));
         let plan = self.plan(now, lbn);
+        let data = self.arriving(plan.data, sectors);
         let electronics = &self.drive.electronics;
-        let start = electronics.cache.as_ref().map_or(0, |cache| cache.write_start(sectors));
-        let sector = electronics.bus.write_sector_ms.0;
-        let data = Arriving {
-            from: plan.data,
-            sector,
-            start: u64::from(start),
-            sectors: u64::from(sectors),
-        };
         let seek = self.drive.arm_time(self.arm, self.drive.locate(Lbn(lbn)).arm, true);
         let arrived = free.max(plan.seek) + seek.max(electronics.command.write_seek_min_ms.0);
-        let written = self.put(arrived, lbn, &data);
+        let on_medium = self.on_medium(arrived, lbn, data);
+        let written = on_medium.write(self.drive, |_| ());
+        self.arm = written.arm;
+        self.last_write = Some(on_medium);
         let done =
             written.end.max(data.end() + plan.disconnect) + plan.reselect + electronics.command.write_completion_ms.0;
+        self.keep_written(now, lbn..end, written.end);
         self.last = Last::Write(Some(end));
         let parts = [
             seek,
@@ -75,6 +44,47 @@ impl Controller<'_> {
             written.end - written.begun - written.lost,
         ];
         served(now, done, parts, false)
+    }
+
+    /// What was read ahead where something is written is old now; the drive may keep the new.
+    fn keep_written(&mut self, now: Ps, written: std::ops::Range<u64>, clean_at: Ps) {
+        self.segments.overwrite(&written, None);
+        let keeps = self
+            .drive
+            .electronics
+            .cache
+            .as_ref()
+            .is_some_and(|cache| cache.keep_written);
+        if let Some(segment) = keeps.then(|| self.segments.take(written.start, now)).flatten() {
+            self.segments.fill(segment, written.end);
+            self.segments.clean(segment, clean_at);
+        }
+    }
+
+    /// The data of a write, on the bus from a time on.
+    pub(super) fn arriving(&self, from: Ps, sectors: u32) -> Arriving {
+        let electronics = &self.drive.electronics;
+        let start = electronics.cache.as_ref().map_or(0, |cache| cache.write_start(sectors));
+        Arriving {
+            from,
+            sector: electronics.bus.write_sector_ms.0,
+            start: u64::from(start),
+            sectors: u64::from(sectors),
+        }
+    }
+
+    pub(super) fn on_medium(&self, arrived: Ps, lbn: u64, data: Arriving) -> OnMedium {
+        OnMedium {
+            arrived,
+            lbn,
+            data,
+            immediate: self
+                .drive
+                .electronics
+                .cache
+                .as_ref()
+                .is_some_and(|cache| cache.immediate_write),
+        }
     }
 
     fn plan(&self, now: Ps, lbn: u64) -> Plan {
@@ -88,70 +98,23 @@ impl Controller<'_> {
                 first_disconnect_ms,
                 pause_ms,
                 seek_delay_ms,
-                ..
+                second_disconnect_ms,
+                last_reselect_ms,
             }) => Plan {
                 seek: now + command_ms.0 + seek_delay_ms.0,
                 data: now + command_ms.0 + first_disconnect_ms.0 + pause_ms.0 + first + prepare,
-                disconnect: command
-                    .scattered_write
-                    .as_ref()
-                    .map_or(Ps::ZERO, |other| other.second_disconnect_ms.0),
-                reselect: command
-                    .scattered_write
-                    .as_ref()
-                    .map_or(Ps::ZERO, |other| other.last_reselect_ms.0),
+                disconnect: second_disconnect_ms.0,
+                reselect: last_reselect_ms.0,
             },
-            None => Plan {
-                seek: now + command.write_ms.0,
-                data: now + command.write_ms.0 + prepare,
-                disconnect: command.write_disconnect_ms.0,
-                reselect: first,
-            },
-        }
-    }
-
-    /// Writes from `lbn` on, the arm being there since `arrived`.
-    fn put(&mut self, arrived: Ps, lbn: u64, data: &Arriving) -> Written {
-        let mut track = self.drive.track(Lbn(lbn));
-        self.arm = track.arm;
-        let (mut at, mut done, mut lost) = (arrived, 0, Ps::ZERO);
-        let mut begun = None;
-        loop {
-            let reach = self.drive.reach(self.arm, at, Lbn(lbn + done), true);
-            self.arm = track.arm;
-            let start = at + reach.total();
-            // Up to here it is rotation; switches of tracks later count as transfer.
-            begun.get_or_insert(start);
-            let here = (data.sectors - done).min(track.first.0 + u64::from(track.sectors) - lbn - done);
-            let late = self.wait_for_data(start, lbn, done..done + here, data);
-            lost += late;
-            at = start + late + self.drive.passing(Lbn(lbn + done), here as u32);
-            done += here;
-            if done == data.sectors {
-                return Written {
-                    begun: begun.unwrap_or(start),
-                    end: at,
-                    lost,
-                };
+            None => {
+                let taken = now + command.write(self.last.is_write());
+                Plan {
+                    seek: taken,
+                    data: taken + prepare,
+                    disconnect: command.write_disconnect_ms.0,
+                    reselect: first,
+                }
             }
-            track = self.drive.track(Lbn(lbn + done));
         }
-    }
-
-    /// Whole turns lost while the sectors `these` of a write pass: those whose data is not there come round again.
-    fn wait_for_data(&self, start: Ps, lbn: u64, these: std::ops::Range<u64>, data: &Arriving) -> Ps {
-        let mut lost = Ps::ZERO;
-        // All of it is in the buffer: no sector can be late.
-        if start >= data.end() {
-            return lost;
-        }
-        let first = Lbn(lbn + these.start);
-        for index in these.clone() {
-            let passes = start + lost + self.drive.passing(first, (index - these.start) as u32);
-            let late = data.ready(index).saturating_sub(passes);
-            // A sector that passes before its data is there comes round again only after a whole turn.
-            lost += Ps(late.0.div_ceil(self.drive.rotation().0) * self.drive.rotation().0);
-        }
-        lost
     }
 }

@@ -10,12 +10,13 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::Drive;
-use super::electronics::{Bus, CacheShape, Command, Electronics};
+use super::electronics::{Bus, CacheShape, Command, Electronics, WriteCache};
 use super::error::DriveError;
-use super::geometry::{Geometry, Zone};
-use super::seek::{Curve, SeekTable};
+use super::geometry::{Geometry, Serpentine, Zone};
+use super::seek::{Curve, SeekTable, Settle};
+use super::sparing::Sparing;
 use super::turn::Turn;
-use super::units::{Ms, Ps};
+use super::units::{Ms, Ps, TIME_MS_MAX};
 
 /// More tracks than any drive has: bounds the memory that a description can ask for (32 bytes each).
 const TRACKS_MAX: u64 = 1 << 24;
@@ -29,11 +30,23 @@ const ROTATION_MS: Range<f64> = 0.1..1000.0;
 const SEGMENTS_MAX: u32 = 1024;
 /// Sectors of one track at most.
 const SECTORS_MAX: u32 = 1 << 20;
+/// Zones at most, and slipped sectors of all of them, each of which takes a place in the table of tracks.
+const ZONES_MAX: usize = u16::MAX as usize;
+const SLIPPED_MAX: usize = 1 << 20;
 
 /// Drives that need no file.
-const BUILT_IN: [(&str, &str); 2] = [
+const BUILT_IN: [(&str, &str); 11] = [
     ("hp-c2247a", include_str!("../../disks/hp-c2247a.toml")),
     ("generic-7200", include_str!("../../disks/generic-7200.toml")),
+    ("hp-c2490a", include_str!("../../disks/hp-c2490a.toml")),
+    ("hp-c3323a", include_str!("../../disks/hp-c3323a.toml")),
+    ("dec-rz26", include_str!("../../disks/dec-rz26.toml")),
+    ("barracuda", include_str!("../../disks/barracuda.toml")),
+    ("cheetah4lp", include_str!("../../disks/cheetah4lp.toml")),
+    ("cheetah9lp", include_str!("../../disks/cheetah9lp.toml")),
+    ("ibm18es", include_str!("../../disks/ibm18es.toml")),
+    ("atlas10k", include_str!("../../disks/atlas10k.toml")),
+    ("atlas-iii", include_str!("../../disks/atlas-iii.toml")),
 ];
 
 impl Drive {
@@ -80,7 +93,7 @@ impl Drive {
     /// The names of the drives that need no file.
     ///
     /// ```
-    /// assert!(elbow_disk::Drive::built_in().eq(["hp-c2247a", "generic-7200"]));
+    /// assert!(elbow_disk::Drive::built_in().take(3).eq(["hp-c2247a", "generic-7200", "hp-c2490a"]));
     /// ```
     pub fn built_in() -> impl Iterator<Item = &'static str> {
         BUILT_IN.iter().map(|(name, _)| *name)
@@ -111,12 +124,15 @@ struct File {
     name: String,
     heads: Spanned<u32>,
     rotation_ms: Spanned<f64>,
+    #[serde(default)]
+    serpentine: Serpentine,
     seek: Spanned<SeekPart>,
     #[serde(default)]
     command: Command,
     #[serde(default)]
     bus: Bus,
     cache: Option<Spanned<CacheShape>>,
+    write_cache: Option<Spanned<WriteCache>>,
     zone: Spanned<Vec<Spanned<ZonePart>>>,
 }
 
@@ -125,7 +141,7 @@ struct File {
 struct SeekPart {
     head_switch_ms: Ms,
     #[serde(default)]
-    write_settle_ms: Ms,
+    write_settle_ms: SignedMs,
     #[serde(default)]
     short_ms: Vec<Ms>,
     #[serde(default)]
@@ -153,10 +169,42 @@ struct ZonePart {
     spare_tracks: u32,
     #[serde(default = "no_slips")]
     slipped: Spanned<Vec<u32>>,
+    #[serde(default)]
+    gap_cylinders: u32,
+    #[serde(default)]
+    front_sectors: u64,
+    #[serde(default)]
+    spare_sectors: u64,
+    spare_every_tracks: Option<u32>,
+    #[serde(default)]
+    spares_first: bool,
+    #[serde(default = "yes")]
+    slips_take_spares: bool,
+    #[serde(default = "no_slips")]
+    slipped_sectors: Spanned<Vec<u64>>,
 }
 
-fn no_slips() -> Spanned<Vec<u32>> {
+fn yes() -> bool {
+    true
+}
+
+fn no_slips<T>() -> Spanned<Vec<T>> {
     Spanned::new(0..0, Vec::new())
+}
+
+/// A duration in milliseconds that may be below 0.
+#[derive(Clone, Copy, Debug, Default)]
+struct SignedMs(f64);
+
+impl<'de> Deserialize<'de> for SignedMs {
+    fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<SignedMs, D::Error> {
+        let ms = f64::deserialize(from)?;
+        if (-TIME_MS_MAX..=TIME_MS_MAX).contains(&ms) {
+            return Ok(SignedMs(ms));
+        }
+        let reason = format!("{ms} is no time; expected {} to {TIME_MS_MAX} ms", -TIME_MS_MAX);
+        Err(serde::de::Error::custom(reason))
+    }
 }
 
 /// What is wrong, and at which bytes.
@@ -240,13 +288,25 @@ fn build(file: &File) -> Result<Drive, Wrong> {
     let geometry = Geometry::new(&zones, heads, Ps::from_ms(*file.rotation_ms.get_ref()));
     let part = file.seek.get_ref();
     let seek = SeekTable::new(&curve(part, file.seek.span())?, geometry.cylinders());
+    let head_switch = part.head_switch_ms.0;
+    let write_settle = Settle::from_ms(part.write_settle_ms.0);
+    let shortest = seek
+        .shortest()
+        .into_iter()
+        .chain((heads > 1).then_some(head_switch))
+        .min();
+    if let Some(shortest) = shortest.filter(|&shortest| !write_settle.suits(shortest)) {
+        let (less, all) = (-part.write_settle_ms.0, shortest.ms());
+        let reason = format!("a write takes {less} ms less than a read, and the shortest movement {all} ms");
+        return Err((file.seek.span(), reason));
+    }
     Ok(Drive {
         name: file.name.clone(),
         turn: Turn::new(geometry.rotation()),
         geometry,
         seek,
-        head_switch: part.head_switch_ms.0,
-        write_settle: part.write_settle_ms.0,
+        head_switch,
+        write_settle,
         electronics: electronics(file)?,
     })
 }
@@ -277,11 +337,9 @@ fn points_curve(points: &Spanned<Vec<(u32, Ms)>>) -> Result<Curve, Wrong> {
     if list.is_empty() {
         return Err((points.span(), "no points; give [distance, ms] at least once".to_owned()));
     }
-    if let Some(pair) = list
-        .windows(2)
-        .find(|pair| pair[0].0 >= pair[1].0 || pair[0].1 > pair[1].1)
-    {
-        let reason = format!("{:?} after {:?}: distances and times have to rise", pair[1], pair[0]);
+    // Times need not rise: measured ones dip, where the arm is calm sooner.
+    if let Some(pair) = list.windows(2).find(|pair| pair[0].0 >= pair[1].0) {
+        let reason = format!("{:?} after {:?}: distances have to rise", pair[1], pair[0]);
         return Err((points.span(), reason));
     }
     Ok(Curve::Points(list))
@@ -299,20 +357,52 @@ fn electronics(file: &File) -> Result<Electronics, Wrong> {
         if shape.segment_sectors == 0 || !(0.0..=1.0).contains(&shape.read_water_mark) {
             return wrong("expected `segment_sectors` of 1 or more and a `read_water_mark` of 0 to 1".to_owned());
         }
+        if shape.keep_written && shape.write_segments > 0 {
+            return wrong(
+                "what was written can be read only from segments for both; `write_segments` has to be 0".to_owned(),
+            );
+        }
+    }
+    if let Some(cache) = &file.write_cache {
+        let segments = cache.get_ref().segments;
+        if segments == 0 || segments > SEGMENTS_MAX {
+            let reason = format!("{segments} segments for written data; expected 1 to {SEGMENTS_MAX}");
+            return Err((cache.span(), reason));
+        }
+        if file.cache.is_none() {
+            return Err((
+                cache.span(),
+                "a write cache needs `[cache]`, for the size of its segments".to_owned(),
+            ));
+        }
     }
     let cache = file.cache.as_ref().map(|cache| cache.get_ref().clone());
     Ok(Electronics {
         command: file.command.clone(),
         bus: file.bus.clone(),
         cache,
+        write_cache: file.write_cache.as_ref().map(|cache| cache.get_ref().clone()),
     })
 }
 
 fn zones(file: &File, heads: u32) -> Result<Vec<Zone>, Wrong> {
     let mut zones: Vec<Zone> = Vec::new();
     for part in file.zone.get_ref() {
-        let zone = zone(part.get_ref(), heads, zones.last())?;
+        let mut zone = zone(part.get_ref(), heads, zones.last())?;
+        zone.serpentine = file.serpentine;
         zones.push(zone);
+    }
+    let slipped: usize = zones
+        .iter()
+        .filter_map(|zone| zone.sparing.as_ref())
+        .map(|sparing| sparing.slipped.len())
+        .sum();
+    if zones.len() > ZONES_MAX || slipped > SLIPPED_MAX {
+        let reason = format!(
+            "{} zones with {slipped} slipped sectors; {ZONES_MAX} and {SLIPPED_MAX} are the most",
+            zones.len()
+        );
+        return Err((file.zone.span(), reason));
     }
     if zones.is_empty() {
         return Err((file.zone.span(), "a drive has at least one zone".to_owned()));
@@ -332,7 +422,9 @@ fn zones(file: &File, heads: u32) -> Result<Vec<Zone>, Wrong> {
 fn zone(part: &ZonePart, heads: u32, before: Option<&Zone>) -> Result<Zone, Wrong> {
     let [first, last] = *part.cylinders.get_ref();
     let wrong = |reason: String| Err((part.cylinders.span(), reason));
-    let next = before.map_or(0, |before| before.last_cylinder + 1);
+    let next = before
+        .map_or(0, |before| before.last_cylinder + 1)
+        .saturating_add(part.gap_cylinders);
     if let Some(before) = before.filter(|_| first < next) {
         let (start, end) = (before.first_cylinder, before.last_cylinder);
         return wrong(format!(
@@ -368,6 +460,8 @@ fn tracks(part: &ZonePart, heads: u32, [first_cylinder, last_cylinder]: [u32; 2]
         front_tracks: part.front_tracks,
         spare_tracks: part.spare_tracks,
         slipped: part.slipped.get_ref().clone(),
+        sparing: sparing(part),
+        serpentine: Serpentine::None,
     };
     let (total, front, spare) = (
         zone.tracks(heads),
@@ -379,7 +473,53 @@ fn tracks(part: &ZonePart, heads: u32, [first_cylinder, last_cylinder]: [u32; 2]
         return Err((part.cylinders.span(), reason));
     }
     slips(part, &zone, total)?;
+    if let Some(sparing) = &zone.sparing {
+        spared(part, &zone, sparing, total)?;
+    }
     Ok(zone)
+}
+
+/// What single sectors hold no data, if the zone says so.
+fn sparing(part: &ZonePart) -> Option<Sparing> {
+    let slipped = part.slipped_sectors.get_ref();
+    (part.front_sectors > 0 || part.spare_sectors > 0 || !slipped.is_empty()).then(|| Sparing {
+        front: part.front_sectors,
+        spares: part.spare_sectors,
+        unit_tracks: part.spare_every_tracks,
+        spares_first: part.spares_first,
+        slips_take_spares: part.slips_take_spares,
+        slipped: slipped.clone(),
+    })
+}
+
+fn spared(part: &ZonePart, zone: &Zone, sparing: &Sparing, tracks: u64) -> Result<(), Wrong> {
+    let wrong = |reason: String| Err((part.cylinders.span(), reason));
+    if zone.front_tracks > 0 || zone.spare_tracks > 0 {
+        return wrong("the zone spares tracks and sectors; it has to be one of them".to_owned());
+    }
+    let sectors = tracks * u64::from(zone.sectors_per_track);
+    let unit = sparing
+        .unit_tracks
+        .map_or(sectors, |tracks| u64::from(tracks) * u64::from(zone.sectors_per_track));
+    if sparing.spares >= unit {
+        return wrong(format!("{} spare sectors of every {unit}", sparing.spares));
+    }
+    let wrong_slip = |reason: String| Err((part.slipped_sectors.span(), reason));
+    if let Some(pair) = sparing.slipped.windows(2).find(|pair| pair[0] >= pair[1]) {
+        return wrong_slip(format!("{} after {}: slipped sectors have to rise", pair[1], pair[0]));
+    }
+    if let Some(last) = sparing.slipped.last().filter(|&&last| last >= sectors) {
+        return wrong_slip(format!("sector {last} is not among the zone's {sectors}"));
+    }
+    // Each unit has as many as it has, less spares and slips; so there is something left where they are fewer than the sectors.
+    let gone = sparing.spares.saturating_mul(sectors.div_ceil(unit)) + sparing.slipped.len() as u64;
+    if gone.saturating_add(sparing.front) >= sectors {
+        return wrong(format!(
+            "no data sector is left: the zone has {sectors}, and {gone} and {} in front hold none",
+            sparing.front
+        ));
+    }
+    Ok(())
 }
 
 fn slips(part: &ZonePart, zone: &Zone, total: u64) -> Result<(), Wrong> {

@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use super::units::Ms;
+use super::units::{Ms, Ps};
 
 /// Overheads of commands.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -10,10 +10,16 @@ use super::units::Ms;
 pub(crate) struct Command {
     /// From a read's arrival until the arm may move.
     pub(crate) read_miss_ms: Ms,
+    /// The same after a write, where that is another time.
+    pub(crate) read_miss_after_write_ms: Option<Ms>,
     /// From the arrival of a read whose first sector is cached until its data is prepared.
     pub(crate) read_hit_ms: Ms,
+    /// The same after a write, where that is another time.
+    pub(crate) read_hit_after_write_ms: Option<Ms>,
     /// From a write's arrival until the arm may move, and until its data is prepared.
     pub(crate) write_ms: Ms,
+    /// The same after a write, where that is another time.
+    pub(crate) write_after_write_ms: Option<Ms>,
     /// Before each stretch of data on the bus.
     pub(crate) data_preparation_ms: Ms,
     /// To leave the bus after the command of a read that follows a read.
@@ -70,6 +76,29 @@ pub(crate) struct CacheShape {
     /// Sectors past a read's end that are read ahead.
     #[serde(default)]
     pub(crate) read_ahead_sectors: u32,
+    /// Where reading ahead ends at the latest.
+    #[serde(default)]
+    pub(crate) read_ahead_until: ReadAheadUntil,
+    /// A hit on data behind which nothing is being read has it go on.
+    #[serde(default = "yes")]
+    pub(crate) resume_on_hit: bool,
+    /// Reading ahead can be broken off within a sector.
+    #[serde(default = "yes")]
+    pub(crate) stop_in_sector: bool,
+    /// What passes the head before a read's first sector, on its track, is kept.
+    #[serde(default)]
+    pub(crate) keep_passing: bool,
+    /// A head that lands among the sectors of a read, or of a write, begins with what comes first.
+    #[serde(default)]
+    pub(crate) immediate_read: bool,
+    #[serde(default)]
+    pub(crate) immediate_write: bool,
+    /// A write takes one of the segments, and what it wrote can be read from there.
+    #[serde(default)]
+    pub(crate) keep_written: bool,
+    /// A hit waits while the arm writes.
+    #[serde(default)]
+    pub(crate) hits_wait_for_writes: bool,
     /// The part of a read that has to be there before the drive comes back to the bus.
     #[serde(default)]
     pub(crate) read_water_mark: f64,
@@ -86,6 +115,47 @@ pub(crate) struct CacheShape {
 
 fn never() -> u32 {
     u32::MAX
+}
+
+fn yes() -> bool {
+    true
+}
+
+/// Where reading ahead ends, if not at its number of sectors before.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum ReadAheadUntil {
+    /// Only its number counts.
+    #[default]
+    Sectors,
+    /// The end of the track.
+    Track,
+    /// The end of the cylinder.
+    Cylinder,
+    /// The end of the track behind the read, and so many sectors more where the segment begins before that track; its number does not count.
+    NextTrack,
+}
+
+/// Writes that are reported when the drive has their data, before the medium has it.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct WriteCache {
+    /// Segments that may hold what the medium does not have.
+    pub(crate) segments: u32,
+    /// From a write's arrival until its data is prepared, and until the arm may move.
+    #[serde(default)]
+    pub(crate) command_ms: Ms,
+    /// The same after a write, where that is another time.
+    pub(crate) command_after_write_ms: Option<Ms>,
+    /// A write that goes on from the last one goes into its segment.
+    #[serde(default = "yes")]
+    pub(crate) append: bool,
+    /// Data is taken while the arm writes something else.
+    #[serde(default)]
+    pub(crate) take_while_busy: bool,
+    /// What is written waits for the drive to be idle so long, or for its segment to be needed; 0: it is written at once.
+    #[serde(default)]
+    pub(crate) idle_ms: Ms,
 }
 
 impl CacheShape {
@@ -111,4 +181,43 @@ pub(crate) struct Electronics {
     pub(crate) command: Command,
     pub(crate) bus: Bus,
     pub(crate) cache: Option<CacheShape>,
+    pub(crate) write_cache: Option<WriteCache>,
+}
+
+impl Command {
+    /// By what came before.
+    pub(crate) fn read_miss(&self, after_write: bool) -> Ps {
+        by_predecessor(self.read_miss_ms, self.read_miss_after_write_ms, after_write)
+    }
+
+    /// By what came before.
+    pub(crate) fn read_hit(&self, after_write: bool) -> Ps {
+        by_predecessor(self.read_hit_ms, self.read_hit_after_write_ms, after_write)
+    }
+
+    /// By what came before.
+    pub(crate) fn write(&self, after_write: bool) -> Ps {
+        by_predecessor(self.write_ms, self.write_after_write_ms, after_write)
+    }
+}
+
+impl WriteCache {
+    /// By what came before.
+    pub(crate) fn command(&self, after_write: bool) -> Ps {
+        by_predecessor(self.command_ms, self.command_after_write_ms, after_write)
+    }
+}
+
+impl Electronics {
+    /// From a write's arrival until the arm may move, whether or not it is cached.
+    pub(crate) fn write_command(&self, after_write: bool) -> Ps {
+        match &self.write_cache {
+            Some(cache) => cache.command(after_write),
+            None => self.command.write(after_write),
+        }
+    }
+}
+
+fn by_predecessor(usual: Ms, after_write: Option<Ms>, is_after_write: bool) -> Ps {
+    after_write.filter(|_| is_after_write).unwrap_or(usual).0
 }

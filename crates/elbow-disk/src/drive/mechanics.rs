@@ -7,7 +7,7 @@ use super::{Arm, Drive, Lbn, Ps, Reach, Service};
 
 impl Drive {
     /// How long the arm takes from track to track: the longer of the seek and, where the head changes, its switch; a write then
-    /// has to settle. Nothing where it stands already.
+    /// has to settle, or needs less (a settle below 0, as of drives that read only when the head is calm). Nothing where it stands already.
     ///
     /// ```
     /// use elbow_disk::{Arm, Drive, Ps};
@@ -29,7 +29,7 @@ impl Drive {
         } else {
             self.head_switch
         };
-        seek.max(switch) + if write { self.write_settle } else { Ps::ZERO }
+        self.write_settle.after(seek.max(switch), write)
     }
 
     /// When the arm gets to `lbn` and how long it waits there: what a scheduler asks of each request in its queue.

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!   description   a TOML file, checked          geometry    LBN <-> place, angle: tables
-//!   seek          times by distance             mechanics   seek, rotation, transfer of a request
+//!   sparing       sectors that hold no data     seek        times by distance
+//!   mechanics     seek, rotation, transfer of a request
 //! ```
 //!
 //! All times are whole picoseconds, all angles the time since the turn's start; nothing is added up in floating point. The
@@ -14,6 +15,7 @@ mod error;
 mod geometry;
 mod mechanics;
 mod seek;
+mod sparing;
 mod summary;
 mod turn;
 mod units;
@@ -22,11 +24,11 @@ pub use error::DriveError;
 pub use summary::{SECTOR_BYTES, Summary, ZoneSummary};
 pub use units::{Arm, Lbn, Ps, Reach, SectorAddress, Service, Track};
 
-pub(crate) use electronics::{CacheShape, Electronics, ScatteredWrite};
+pub(crate) use electronics::{CacheShape, Electronics, ReadAheadUntil, ScatteredWrite, WriteCache};
 pub(crate) use units::{CLOCK_DAYS_MAX, CLOCK_MAX, PS_PER_DAY};
 
 use geometry::Geometry;
-use seek::SeekTable;
+use seek::{SeekTable, Settle};
 use turn::Turn;
 
 /// A rotating drive.
@@ -47,7 +49,7 @@ pub struct Drive {
     turn: Turn,
     seek: SeekTable,
     head_switch: Ps,
-    write_settle: Ps,
+    write_settle: Settle,
     pub(crate) electronics: Electronics,
 }
 
@@ -92,7 +94,7 @@ impl Drive {
         self.geometry.find(lbn).0
     }
 
-    /// The track that a sector lies on.
+    /// The track that a sector lies on; where sectors of it are slipped, the part without a gap that it lies on.
     ///
     /// # Panics
     /// Where it is not below [`sectors`](Self::sectors).
@@ -101,7 +103,7 @@ impl Drive {
         self.geometry.track(lbn)
     }
 
-    /// The track there, if it holds data.
+    /// The track there, if it holds data; where sectors of it are slipped, the part before the first of them.
     #[must_use]
     pub fn track_at(&self, arm: Arm) -> Option<Track> {
         self.geometry.track_at(arm)
@@ -117,8 +119,17 @@ impl Drive {
     /// ```
     #[must_use]
     pub fn lbn_at(&self, place: SectorAddress) -> Option<Lbn> {
-        let track = self.track_at(place.arm)?;
-        (place.sector < track.sectors).then(|| Lbn(track.first.0 + u64::from(place.sector)))
+        self.geometry.lbn_at(place)
+    }
+
+    /// All sectors of the track that a sector lies on, across those that are slipped.
+    pub(crate) fn whole_track(&self, lbn: Lbn) -> std::ops::Range<u64> {
+        self.geometry.range_of(lbn, |other, own| other == own)
+    }
+
+    /// All sectors of the cylinder that a sector lies on.
+    pub(crate) fn whole_cylinder(&self, lbn: Lbn) -> std::ops::Range<u64> {
+        self.geometry.range_of(lbn, |other, own| other.cylinder == own.cylinder)
     }
 
     /// How long `sectors` sectors from `first` on, all on its track, take to pass the head.

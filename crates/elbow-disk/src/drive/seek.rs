@@ -8,6 +8,30 @@ pub(super) struct SeekTable {
     by_distance: Vec<Ps>,
 }
 
+/// What a write takes more than a read behind a movement, or less; never more less than the movement takes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Settle(i64);
+
+impl Settle {
+    pub(super) fn from_ms(ms: f64) -> Settle {
+        Settle((ms * 1e9).round() as i64)
+    }
+
+    pub(super) fn ms(self) -> f64 {
+        self.0 as f64 / 1e9
+    }
+
+    /// Whether a movement of that time is long enough.
+    pub(super) fn suits(self, shortest: Ps) -> bool {
+        shortest.0.checked_add_signed(self.0).is_some()
+    }
+
+    #[inline]
+    pub(super) fn after(self, moved: Ps, write: bool) -> Ps {
+        Ps(moved.0.wrapping_add_signed(if write { self.0 } else { 0 }))
+    }
+}
+
 /// What a table is made of, in milliseconds.
 #[derive(Clone, Debug)]
 pub(super) enum Curve {
@@ -29,6 +53,11 @@ impl SeekTable {
             .map(|distance| Ps::from_ms(curve.ms(distance).clamp(0.0, TIME_MS_MAX)))
             .collect();
         SeekTable { by_distance }
+    }
+
+    /// The shortest movement to another cylinder, if there is one.
+    pub(super) fn shortest(&self) -> Option<Ps> {
+        self.by_distance.iter().skip(1).min().copied()
     }
 
     #[inline]

@@ -30,7 +30,7 @@ pub struct Summary {
     pub seek_full_ms: f64,
     /// Another head on the same cylinder.
     pub head_switch_ms: f64,
-    /// More for a write, after any movement.
+    /// More for a write, after any movement; below 0: less.
     pub write_settle_ms: f64,
     /// Segments of the cache that keep what was read.
     pub read_segments: u32,
@@ -112,6 +112,7 @@ impl Drive {
 
     fn zone_summaries(&self) -> Vec<ZoneSummary> {
         let mut zones: Vec<ZoneSummary> = Vec::new();
+        let mut last = None;
         for (zone, track) in self.geometry.data_tracks() {
             if zones.len() <= zone as usize {
                 let bytes = (u64::from(track.sectors_per_track) * SECTOR_BYTES) as f64;
@@ -126,7 +127,9 @@ impl Drive {
             }
             if let Some(zone) = zones.last_mut() {
                 zone.cylinders[1] = track.arm.cylinder;
-                zone.tracks += 1;
+                // The parts of a track with slipped sectors follow one another.
+                zone.tracks += u64::from(last != Some(track.arm));
+                last = Some(track.arm);
                 zone.sectors += u64::from(track.sectors);
             }
         }

@@ -8,7 +8,7 @@ use crate::drive::{Arm, Drive, Lbn, Ps, Reach};
 #[derive(Debug)]
 pub(super) struct Arms {
     rotation: u64,
-    /// By distance, for reads.
+    /// By distance, for reads, or for writes where those need less.
     floor: Vec<u64>,
     /// What a write adds to each move.
     settle: u64,
@@ -44,14 +44,16 @@ pub(super) struct Stand<'a> {
 impl Arms {
     pub(super) fn new(drive: &Drive) -> Arms {
         let time = |cylinder, write| drive.arm_time(Arm::default(), Arm { cylinder, head: 0 }, write).0;
-        let mut floor: Vec<u64> = (0..drive.cylinders()).map(|cylinder| time(cylinder, false)).collect();
+        // A write may need less than a read.
+        let least = |cylinder| time(cylinder, false).min(time(cylinder, true));
+        let mut floor: Vec<u64> = (0..drive.cylinders()).map(least).collect();
         // A measured seek curve may dip: the floor is the least time for this distance or any longer one.
         for at in (1..floor.len()).rev() {
             floor[at - 1] = floor[at - 1].min(floor[at]);
         }
         // The least that a write waits longer than a read: with the floor it stays below every real seek.
         let settle = (1..drive.cylinders())
-            .map(|cylinder| time(cylinder, true) - time(cylinder, false))
+            .map(|cylinder| time(cylinder, true).saturating_sub(time(cylinder, false)))
             .min();
         Arms {
             rotation: drive.rotation().0,

@@ -63,7 +63,7 @@ impl<'d> DriveSide<'d> {
                     controller: Controller::new(drive),
                     fixed: Ps::ZERO,
                     read: Lead {
-                        arm: drive.electronics.command.read_miss_ms.0,
+                        arm: drive.electronics.command.read_miss(false),
                         data: Ps::ZERO,
                     },
                     write: [false, true].map(|after_write| write_lead(drive, after_write, sectors, shortest)),
@@ -125,7 +125,10 @@ fn write_lead(drive: &Drive, after_write: bool, sectors: u32, shortest: u64) -> 
                 taken + command.reselect_ms.0 + prepared,
             )
         }
-        None => (command.write_ms.0, command.write_ms.0 + prepared),
+        None => {
+            let taken = drive.electronics.write_command(after_write);
+            (taken, taken + prepared)
+        }
     };
     let start = drive
         .electronics

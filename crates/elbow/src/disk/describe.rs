@@ -10,6 +10,9 @@ use crate::say::answer;
 
 pub(crate) const EXAMPLES: &str = "\
 Examples:
+  The drives that need no file:
+      elbow disk describe
+
   For people:
       elbow disk describe hp-c2247a
 
@@ -21,9 +24,9 @@ Examples:
 
 #[derive(Args, Debug)]
 pub(crate) struct DescribeArgs {
-    /// The drive: hp-c2247a, generic-7200, or a description file.
-    #[arg(value_name = "DISK")]
-    disk: String,
+    /// The drive: a name, or a description file; without it, the names are listed.
+    #[arg(value_name = "DISK", required_if_eq_any([("json", "true"), ("toml", "true")]))]
+    disk: Option<String>,
     /// Print one JSON object.
     #[arg(long)]
     json: bool,
@@ -34,18 +37,35 @@ pub(crate) struct DescribeArgs {
 
 /// Prints it.
 pub(super) fn run(args: &DescribeArgs) -> Result<ExitCode> {
+    let Some(disk) = &args.disk else {
+        return list();
+    };
     if args.toml {
-        let text = Drive::description(&args.disk).ok_or_else(|| anyhow!("{} is not built in", args.disk))?;
+        let text = Drive::description(disk).ok_or_else(|| anyhow!("{disk} is not built in"))?;
         answer(text.trim_end())?;
         return Ok(ExitCode::SUCCESS);
     }
-    let summary = Drive::named(&args.disk)?.summary();
+    let summary = Drive::named(disk)?.summary();
     if args.json {
         answer(crate::json::line(&summary)?)?;
     } else {
         for line in lines(&summary) {
             answer(line)?;
         }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The drives that need no file.
+fn list() -> Result<ExitCode> {
+    for name in Drive::built_in() {
+        let of = Drive::named(name)?.summary();
+        let rpm = 60_000.0 / of.rotation_ms;
+        answer(format_args!(
+            "{name:<14} {:>8.2} GB {rpm:>6.0} rpm  {}",
+            of.bytes as f64 / 1e9,
+            of.name
+        ))?;
     }
     Ok(ExitCode::SUCCESS)
 }

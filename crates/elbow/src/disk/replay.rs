@@ -58,7 +58,7 @@ of measured and simulated response times, as in Ruemmler and Wilkes, An Introduc
 
 #[derive(Args, Debug)]
 pub(crate) struct ReplayArgs {
-    /// The drive: hp-c2247a, generic-7200, or a description file.
+    /// The drive: a name (`elbow disk describe` lists them), or a description file.
     #[arg(long, value_name = "DISK", default_value = "hp-c2247a")]
     disk: String,
     /// What the trace is [default: what its first line looks like].

@@ -63,7 +63,7 @@ requests_per_second is how fast the simulation ran; simulated_requests_per_secon
 
 #[derive(Args, Debug)]
 pub(crate) struct SimulateArgs {
-    /// The drive: hp-c2247a, generic-7200, or a description file.
+    /// The drive: a name (`elbow disk describe` lists them), or a description file.
     #[arg(long, value_name = "DISK", default_value = "hp-c2247a")]
     disk: String,
     /// Who chooses: fcfs, sstf, sptf, asptf, asptf:W, scan, c-look, ecs, ecs:K, hrs or hrs:whole.

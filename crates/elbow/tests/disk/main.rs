@@ -141,3 +141,68 @@ fn a_drive_is_described_and_a_wrong_one_refused() {
     );
     assert!(refused(&["describe", "no-such-drive"], b"").contains("built in are: hp-c2247a, generic-7200"));
 }
+
+#[test]
+fn the_drives_that_need_no_file_are_listed() {
+    let listed = text(&elbow(&["describe"], b"").stdout);
+    let names: Vec<&str> = listed
+        .lines()
+        .filter_map(|line| line.split_whitespace().next())
+        .collect();
+    assert_eq!(names[..2], ["hp-c2247a", "generic-7200"]);
+    for name in names {
+        assert_eq!(
+            json(&["describe", name, "--json"], b"")["name"]
+                .as_str()
+                .map(|name| listed.contains(name)),
+            Some(true)
+        );
+    }
+}
+
+#[test]
+fn a_drive_of_disksim_is_taken_over_from_its_files() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let save = |name: &str, text: &str| std::fs::write(directory.path().join(name), text).expect("written");
+    save("d.parv", "source d.diskspecs\n");
+    save(
+        "d.diskspecs",
+        "disksim_disk D {\n Model = source d.model,\n Preseeking level = 1 }\n",
+    );
+    save(
+        "d.model",
+        "dm_disk M { Number of data surfaces = 2, Number of cylinders = 9, Layout Model = dm_layout_g1 {
+          Sparing scheme used = 0, Zones = [ dm_layout_g1_zone {
+            First cylinder number = 0, Last cylinder number = 8, Blocks per track = 50 } ] },
+          Mechanical Model = dm_mech_g1 { Seek type = extracted, Full seek curve = d.seek, Rotation speed (in rpms) = 7200 } }",
+    );
+    save("d.seek", "Seek distances measured: 1\n1, 2.5\n");
+    let parv = directory.path().join("d.parv");
+    let parv = parv.to_str().expect("text");
+    let imported = elbow(&["import", parv], b"");
+    assert!(imported.status.success(), "{}", text(&imported.stderr));
+    let notes = text(&imported.stderr);
+    assert!(
+        notes.contains("elbow: left out: `Preseeking level` = 1: the arm goes on"),
+        "{notes}"
+    );
+    let toml = text(&imported.stdout);
+    assert!(
+        toml.starts_with(&format!(
+            "# Taken over from {parv}, a parameter file of DiskSim.\n# Left out: "
+        )),
+        "{toml}"
+    );
+    save("d.toml", &toml);
+    let described = directory.path().join("d.toml");
+    let described = json(&["describe", described.to_str().expect("text"), "--json"], b"");
+    assert_eq!(
+        (&described["sectors"], &described["seek_next_ms"]),
+        (&900.into(), &2.5.into())
+    );
+    save("d.seek", "Seek distances measured: 1\n1; 2.5\n");
+    assert_eq!(
+        refused(&["import", parv], b""),
+        "elbow: d.seek:2: expected `distance, time in ms`\n"
+    );
+}
