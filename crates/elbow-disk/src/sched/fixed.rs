@@ -87,7 +87,6 @@ impl Column {
     }
 
     /// The one with the least positioning time after its age; returns its slot, cost and order.
-    #[inline(never)]
     pub(super) fn least_aged(&self, arms: &Arms, from: &Stand<'_>, ageing: Ageing) -> Option<(usize, u64, u64)> {
         let both = self.aims.iter().zip(&self.requests).enumerate();
         let cost = |aim: &Aim, request: &Fixed| {
