@@ -86,3 +86,48 @@ fn time_goes_by_while_one_waits() {
     }
     assert!(took[1].ms() < took[0].ms() * 0.8, "{took:?}");
 }
+
+/// Completions came by `wait` alone, after any time.
+#[test]
+fn what_is_complete_by_now_is_handed_out_without_waiting() {
+    use elbow_file::range_device::{Done, RangeDevice, Request as Asked};
+    let drive = hp();
+    let mut device = ModelledDevice::new(&drive, Setup::default());
+    let reads: Vec<_> = [80_000, 1_000_000]
+        .into_iter()
+        .map(|at| {
+            device
+                .submit(Asked::Read { at, sectors: 8 })
+                .expect("it is on the drive")
+        })
+        .collect();
+    assert_eq!(device.poll(), None, "nothing takes no time");
+    device.pass(Ps::from_ms(10_000.0));
+    let mut done: Vec<_> = std::iter::from_fn(|| device.poll())
+        .inspect(|completion| assert_eq!(completion.result, Ok(Done::Read(vec![0; 4096]))))
+        .map(|completion| completion.ticket)
+        .collect();
+    done.sort_unstable();
+    assert_eq!((done, device.now()), (reads, Ps::from_ms(10_000.0)));
+}
+
+/// `wait` waited for the first member that had something to do.
+#[test]
+fn the_member_that_is_done_first_is_waited_for() {
+    use elbow_file::range_device::{Members, RangeDevice, Request as Asked};
+    let drive = hp();
+    let end = drive.sectors();
+    let devices = [(); 2].map(|()| ModelledDevice::new(&drive, mechanical("fcfs", 4)));
+    let mut device = Members::new(devices.into());
+    let far = device
+        .submit(Asked::Read {
+            at: end - 8,
+            sectors: 8,
+        })
+        .expect("on the first");
+    let near = device
+        .submit(Asked::Read { at: end, sectors: 8 })
+        .expect("on the second");
+    let order = std::iter::from_fn(|| device.wait()).map(|completion| completion.ticket);
+    assert_eq!(order.collect::<Vec<_>>(), [near, far]);
+}

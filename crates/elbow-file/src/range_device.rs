@@ -13,11 +13,25 @@
 //! out. What always holds:
 //!
 //! - the sectors of one write are contiguous and in order, and its start is a multiple of its alignment;
-//! - two writes that are outstanding at the same time never get the same place, however much their targets overlap;
+//! - a place that a range write was given is not given again before a barrier that the host submits when it has been told of that
+//!   place, whatever targets say until then; so two writes that are outstanding at the same time never get the same place;
 //! - a range with no aligned free place is [`RangeError::NoPlace`], at submission or at completion, and then nothing was written;
 //! - what was submitted before a barrier or a flush completes before it, what is submitted after completes after it;
 //! - reads and writes of fixed places that overlap are done in the order in which they were submitted;
 //! - each ticket completes exactly once.
+//!
+//! What the barrier is for: a host names targets by its lists of free places, and those are old as soon as a write is under way.
+//!
+//! ```text
+//!   host    lists: 8, 9 are free
+//!           R1 {8, 9} ------------------+            R3 {8, 9}, made before the host knew of R1's place
+//!   device            R1 gets 8 --------|- "8" ->    R3 gets 9: 8 was given, and no barrier has come since
+//!           "R1 lies at 8": lists: 9 is free         barrier: "my lists know of 8"
+//!           8 is freed again, R4 {8} ----------->    R4 gets 8
+//! ```
+//!
+//! A barrier orders and makes the device forget; it makes nothing durable, which is what a flush is for. A host that never
+//! submits one runs out of places, and is told so (`NoPlace`).
 //!
 //! Whoever submits a write to a *fixed* place keeps it away from the targets of range writes that are outstanding: those may already lie
 //! there. [`contract::check`] tests all of this on any device.
@@ -36,6 +50,7 @@ mod memory;
 mod places;
 
 use std::ops::Range;
+use std::time::Duration;
 
 use elbow_ranges::RangeSet;
 
@@ -45,7 +60,7 @@ pub use error::RangeError;
 pub use file::FileDevice;
 pub use members::Members;
 pub use memory::MemoryDevice;
-pub use places::first_aligned_fit;
+pub use places::{GivenPlaces, first_aligned_fit};
 
 /// Size of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,7 +101,8 @@ pub enum Request<'a> {
         /// What is written, at least one sector.
         data: &'a [u8],
     },
-    /// Separates what was submitted before from what is submitted after.
+    /// Separates what was submitted before from what is submitted after, and says that the host's lists of free places know of
+    /// all places that it has been told.
     Barrier,
     /// A barrier, and what was written before it is durable when it completes.
     Flush,
@@ -142,6 +158,12 @@ pub trait RangeDevice {
 
     /// Waits for the next completion and hands it out; `None` when nothing is outstanding.
     fn wait(&mut self) -> Option<Completion>;
+
+    /// When that will be there, in the device's own time since it was made; `None` when nothing is outstanding, and of a device that
+    /// cannot know.
+    fn next_completion_at(&mut self) -> Option<Duration> {
+        None
+    }
 }
 
 impl<D: RangeDevice + ?Sized> RangeDevice for Box<D> {
@@ -159,5 +181,9 @@ impl<D: RangeDevice + ?Sized> RangeDevice for Box<D> {
 
     fn wait(&mut self) -> Option<Completion> {
         (**self).wait()
+    }
+
+    fn next_completion_at(&mut self) -> Option<Duration> {
+        (**self).next_completion_at()
     }
 }

@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 use std::thread::Scope;
 use std::time::Duration;
 
-use elbow_file::{Errno, FileType, Handle, Storage};
+use elbow_file::{DirEntry, Errno, FileType, Handle, Storage};
 use parking_lot::{Condvar, Mutex};
 
 use crate::absence::gone_is_fine;
@@ -268,11 +268,7 @@ fn enter(storage: &dyn Storage, dir: &Arc<Doomed>) -> Result<Vec<Task>, Errno> {
     // One for the entries that are no directories, so that it cannot reach 0 before they are gone.
     dir.left.store(1, Ordering::Release);
     let handle = dir.open(storage)?;
-    let mut entries = Vec::new();
-    with_permission(storage, dir, || {
-        entries = storage.list(handle)?;
-        Ok(())
-    })?;
+    let entries = list(storage, dir, handle)?;
     let (mut tasks, mut names) = (Vec::new(), Vec::new());
     for entry in entries {
         let kind = match entry.kind {
@@ -289,6 +285,25 @@ fn enter(storage: &dyn Storage, dir: &Arc<Doomed>) -> Result<Vec<Task>, Errno> {
     dir.left.fetch_add(tasks.len(), Ordering::AcqRel);
     tasks.push(Task::Unlink(dir.clone(), names));
     Ok(tasks)
+}
+
+/// What is in a directory, with permission given to the owner where that is needed.
+///
+/// An SFTP server leaves out of its listing what it cannot look at: a directory that may be read and not searched has nothing.
+fn list(storage: &dyn Storage, dir: &Doomed, handle: &Handle) -> Result<Vec<DirEntry>, Errno> {
+    let mut entries = Vec::new();
+    let mut attempt = || {
+        entries = storage.list(handle)?;
+        Ok(())
+    };
+    with_permission(storage, dir, &mut attempt)?;
+    if entries.is_empty() && storage.stat_handle(handle)?.mode & OWNER_ALL != OWNER_ALL {
+        // Who may not change it has seen all that there is to see.
+        if storage.chmod(&dir.base, &dir.name, OWNER_ALL).is_ok() {
+            return storage.list(handle);
+        }
+    }
+    Ok(entries)
 }
 
 /// A part of a directory is gone; with the last one the directory goes, and is a part of the one above.

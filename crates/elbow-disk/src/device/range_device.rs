@@ -5,13 +5,15 @@
 //!              └ behind a barrier, or a fixed place that overlaps one under way, everything waits
 //! ```
 //!
-//! Its clock is the drive's own: it goes on when somebody waits for a completion, or by [`ModelledDevice::pass`].
+//! Its clock is the drive's own: it goes on when somebody waits for a completion, or by [`ModelledDevice::pass`]. What is complete by
+//! then is there without waiting.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 
-use elbow_file::range_device::{Completion, Done, RangeDevice, RangeError, Request, Shape, Ticket};
+use elbow_file::range_device::{Completion, Done, GivenPlaces, RangeDevice, RangeError, Request, Shape, Ticket};
 use elbow_ranges::RangeSet;
 
 use super::Setup;
@@ -44,8 +46,11 @@ pub struct ModelledDevice<'d> {
     /// Not yet admitted.
     waiting: VecDeque<(Ticket, Work)>,
     admitted: HashMap<u64, Work>,
-    /// Complete without the drive.
+    /// Complete and not handed out.
     ended: VecDeque<Completion>,
+    given: GivenPlaces,
+    /// Where the range writes in `ended` went.
+    not_told: HashMap<u64, Range<u64>>,
     bytes: BTreeMap<u64, Sector>,
 }
 
@@ -58,11 +63,12 @@ enum Work {
         alignment: u64,
         data: Vec<u8>,
     },
-    Separator,
+    /// A barrier or flush, with the places that are forgotten then.
+    Separator(RangeSet),
 }
 
 impl Work {
-    fn new(request: &Request<'_>) -> Work {
+    fn new(request: &Request<'_>, given: &mut GivenPlaces) -> Work {
         let sectors = |data: &[u8]| data.len() as u64 / SECTOR_BYTES;
         match *request {
             Request::Read { at, sectors } => Work::Read(at..at + sectors),
@@ -76,7 +82,7 @@ impl Work {
                 alignment,
                 data: data.to_vec(),
             },
-            Request::Barrier | Request::Flush => Work::Separator,
+            Request::Barrier | Request::Flush => Work::Separator(given.barrier()),
         }
     }
 
@@ -92,7 +98,7 @@ impl Work {
     fn place(&self) -> Option<&Range<u64>> {
         match self {
             Work::Read(place) | Work::Write(place, _) => Some(place),
-            Work::Within { .. } | Work::Separator => None,
+            Work::Within { .. } | Work::Separator(_) => None,
         }
     }
 }
@@ -112,6 +118,8 @@ impl<'d> ModelledDevice<'d> {
             waiting: VecDeque::new(),
             admitted: HashMap::new(),
             ended: VecDeque::new(),
+            given: GivenPlaces::default(),
+            not_told: HashMap::new(),
             bytes: BTreeMap::new(),
         }
     }
@@ -122,17 +130,22 @@ impl<'d> ModelledDevice<'d> {
         self.now
     }
 
-    /// Lets time go by in which the host does something else, and nothing is handed out. The drive goes on with what it has, up to the first
-    /// completion.
+    /// Lets time go by in which the host does something else. The drive goes on with what it has; what it completes is there for
+    /// [`poll`](RangeDevice::poll) then.
     pub fn pass(&mut self, time: Ps) {
-        self.now += time;
+        let until = self.now + time;
+        while self.drive.next_at().is_some_and(|at| at <= until) {
+            self.complete_next();
+            self.admit();
+        }
+        self.now = until;
     }
 
     /// Gives the drive what may be done now, in order.
     fn admit(&mut self) {
         while let Some((ticket, work)) = self.waiting.pop_front() {
             let blocked = match &work {
-                Work::Separator => !self.admitted.is_empty(),
+                Work::Separator(_) => !self.admitted.is_empty(),
                 work => self.admitted.values().any(|other| work.follows(other)),
             };
             if blocked {
@@ -150,7 +163,10 @@ impl<'d> ModelledDevice<'d> {
             write,
         };
         let given = match &work {
-            Work::Separator => return self.end(ticket, Ok(Done::Passed)),
+            Work::Separator(known) => {
+                self.given.forget(known);
+                return self.end(ticket, Ok(Done::Passed));
+            }
             Work::Read(place) => self.drive.submit(self.now, ticket.0, &fixed(place, false)),
             Work::Write(place, _) => self.drive.submit(self.now, ticket.0, &fixed(place, true)),
             Work::Within {
@@ -158,7 +174,7 @@ impl<'d> ModelledDevice<'d> {
                 alignment,
                 data,
             } => {
-                let free = &Arc::new(targets.clone());
+                let free = &Arc::new(self.given.without(targets));
                 let need = PlaceNeed {
                     units: (data.len() as u64 / SECTOR_BYTES) as u32,
                     align: u32::try_from(*alignment).unwrap_or(u32::MAX),
@@ -169,7 +185,7 @@ impl<'d> ModelledDevice<'d> {
         };
         match given {
             Ok(()) => drop(self.admitted.insert(ticket.0, work)),
-            Err(_) => self.end(ticket, Err(no_place(&work))),
+            Err(_) => self.end(ticket, Err(self.no_place(&work))),
         }
     }
 
@@ -177,29 +193,37 @@ impl<'d> ModelledDevice<'d> {
         self.ended.push_back(Completion { ticket, result });
     }
 
-    /// Carries out what the drive has completed.
-    fn completed(&mut self) -> Option<Completion> {
+    /// Carries out what the drive completes next, and what it turns away.
+    fn complete_next(&mut self) {
         let at = self.drive.next_at();
         for id in self.drive.turned_away() {
             let work = self.admitted.remove(&id).expect("it was given to the drive");
-            self.end(Ticket(id), Err(no_place(&work)));
+            self.end(Ticket(id), Err(self.no_place(&work)));
         }
-        at?;
-        let finished = self.drive.complete()?;
+        let Some(finished) = at.and_then(|_| self.drive.complete()) else {
+            return;
+        };
         self.now = self.now.max(finished.parts.end);
         let place = finished.lbn.0..finished.lbn.0 + u64::from(finished.sectors);
         let done = match self.admitted.remove(&finished.id).expect("it was given to the drive") {
             Work::Read(_) => Done::Read(self.get(place)),
-            Work::Write(_, data) | Work::Within { data, .. } => {
-                self.put(&place, &data);
-                Done::Written(place)
+            Work::Write(_, data) => self.put(place, &data),
+            Work::Within { data, .. } => {
+                self.given.give(&place);
+                self.not_told.insert(finished.id, place.clone());
+                self.put(place, &data)
             }
-            Work::Separator => unreachable!("the drive knows none"),
+            Work::Separator(_) => unreachable!("the drive knows none"),
         };
-        Some(Completion {
-            ticket: Ticket(finished.id),
-            result: Ok(done),
-        })
+        self.end(Ticket(finished.id), Ok(done));
+    }
+
+    fn hand_out(&mut self) -> Option<Completion> {
+        let completion = self.ended.pop_front()?;
+        if let Some(place) = self.not_told.remove(&completion.ticket.0) {
+            self.given.hand_out(&place);
+        }
+        Some(completion)
     }
 
     fn get(&self, place: Range<u64>) -> Vec<u8> {
@@ -209,34 +233,28 @@ impl<'d> ModelledDevice<'d> {
             .collect()
     }
 
-    /// Keeps data, and strikes its place from the targets of those who wait outside.
-    fn put(&mut self, place: &Range<u64>, data: &[u8]) {
+    fn put(&mut self, place: Range<u64>, data: &[u8]) -> Done {
         for (sector, bytes) in place.clone().zip(data.as_chunks().0) {
             self.bytes.insert(sector, *bytes);
         }
-        for (_, work) in &mut self.waiting {
-            if let Work::Within { targets, .. } = work {
-                targets.remove(place.start, place.end);
-            }
-        }
+        Done::Written(place)
     }
-}
 
-fn no_place(work: &Work) -> RangeError {
-    let Work::Within {
-        targets,
-        alignment,
-        data,
-    } = work
-    else {
-        unreachable!("only range writes have targets")
-    };
-    let targets = targets.total_bytes();
-    RangeError::NoPlace {
-        sectors: data.len() as u64 / SECTOR_BYTES,
-        alignment: *alignment,
-        targets,
-        taken: targets, // or what is left is too short
+    fn no_place(&self, work: &Work) -> RangeError {
+        let Work::Within {
+            targets,
+            alignment,
+            data,
+        } = work
+        else {
+            unreachable!("only range writes have targets")
+        };
+        RangeError::NoPlace {
+            sectors: data.len() as u64 / SECTOR_BYTES,
+            alignment: *alignment,
+            targets: targets.total_bytes(),
+            taken: targets.total_bytes() - self.given.without(targets).total_bytes(),
+        }
     }
 }
 
@@ -249,26 +267,29 @@ impl RangeDevice for ModelledDevice<'_> {
         self.shape.check(&request)?;
         self.tickets += 1;
         let ticket = Ticket(self.tickets);
-        self.waiting.push_back((ticket, Work::new(&request)));
+        self.waiting.push_back((ticket, Work::new(&request, &mut self.given)));
         self.admit();
         Ok(ticket)
     }
 
-    /// Only what needed no time is there without waiting.
+    /// Hands out what is complete by now.
     fn poll(&mut self) -> Option<Completion> {
-        self.ended.pop_front()
+        self.hand_out()
     }
 
     fn wait(&mut self) -> Option<Completion> {
-        loop {
-            if let Some(ended) = self.ended.pop_front() {
-                return Some(ended);
-            }
-            let completion = self.completed();
+        while self.ended.is_empty() && !(self.admitted.is_empty() && self.waiting.is_empty()) {
+            self.complete_next();
             self.admit();
-            if completion.is_some() || self.ended.is_empty() {
-                return completion;
-            }
         }
+        self.hand_out()
+    }
+
+    fn next_completion_at(&mut self) -> Option<Duration> {
+        let at = match self.ended.is_empty() {
+            true => self.drive.next_at()?,
+            false => self.now,
+        };
+        Some(Duration::from_nanos(at.0 / 1000))
     }
 }

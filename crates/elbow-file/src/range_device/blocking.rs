@@ -1,10 +1,11 @@
 //! One request at a time, or several with the answers taken in any order.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 use elbow_ranges::RangeSet;
 
-use super::{Completion, Done, RangeDevice, RangeError, Request, Shape, Ticket};
+use super::{Completion, Done, GivenPlaces, RangeDevice, RangeError, Request, Shape, Ticket};
 
 /// Keeps completions until they are asked for by ticket, so that one can wait for a certain request.
 ///
@@ -23,13 +24,26 @@ pub struct Blocking<D> {
     device: D,
     /// Completed, but not asked for yet; bounded by what the caller leaves outstanding.
     kept: BTreeMap<Ticket, Completion>,
+    /// Outstanding range writes, and those that are kept.
+    range_writes: BTreeSet<Ticket>,
+    /// Places of range writes that were kept: the device thinks that the caller has been told.
+    given: GivenPlaces,
 }
 
 impl<D: RangeDevice> Blocking<D> {
     /// Takes a device over.
     pub fn new(device: D) -> Self {
-        let kept = BTreeMap::new();
-        Self { device, kept }
+        Self {
+            device,
+            kept: BTreeMap::new(),
+            range_writes: BTreeSet::new(),
+            given: GivenPlaces::default(),
+        }
+    }
+
+    /// The device, for what only it has: its clock, its counts.
+    pub fn device(&mut self) -> &mut D {
+        &mut self.device
     }
 
     /// The device again, with what was completed and not asked for.
@@ -47,7 +61,29 @@ impl<D: RangeDevice> Blocking<D> {
     /// # Errors
     /// Those of [`RangeDevice::submit`].
     pub fn submit(&mut self, request: Request<'_>) -> Result<Ticket, RangeError> {
-        self.device.submit(request)
+        match request {
+            Request::WriteRange {
+                targets,
+                alignment,
+                data,
+            } => {
+                let request = Request::WriteRange {
+                    targets: &self.given.without(targets),
+                    alignment,
+                    data,
+                };
+                let ticket = self.device.submit(request)?;
+                self.range_writes.insert(ticket);
+                Ok(ticket)
+            }
+            Request::Barrier | Request::Flush => {
+                let ticket = self.device.submit(request)?;
+                let known = self.given.barrier();
+                self.given.forget(&known); // the targets of whoever is before the barrier were looked at when they came
+                Ok(ticket)
+            }
+            Request::Read { .. } | Request::Write { .. } => self.device.submit(request),
+        }
     }
 
     /// Waits for one request.
@@ -58,13 +94,32 @@ impl<D: RangeDevice> Blocking<D> {
     /// # Panics
     /// For a ticket that is not outstanding.
     pub fn wait_for(&mut self, ticket: Ticket) -> Result<Done, RangeError> {
-        loop {
-            if let Some(completion) = self.kept.remove(&ticket) {
-                return completion.result;
+        if let Some(completion) = self.kept.remove(&ticket) {
+            if let Some(place) = self.range_place(&completion) {
+                self.given.hand_out(&place);
             }
+            self.range_writes.remove(&ticket);
+            return completion.result;
+        }
+        loop {
             let completion = self.device.wait();
             let completion = completion.unwrap_or_else(|| panic!("{ticket:?} is not outstanding"));
+            if completion.ticket == ticket {
+                self.range_writes.remove(&ticket);
+                return completion.result;
+            }
+            if let Some(place) = self.range_place(&completion) {
+                self.given.give(&place);
+            }
             self.kept.insert(completion.ticket, completion);
+        }
+    }
+
+    /// Where a range write went.
+    fn range_place(&self, completion: &Completion) -> Option<Range<u64>> {
+        match &completion.result {
+            Ok(Done::Written(place)) if self.range_writes.contains(&completion.ticket) => Some(place.clone()),
+            _ => None,
         }
     }
 

@@ -5,7 +5,7 @@
 
 #![allow(clippy::single_range_in_vec_init, reason = "a set of one range")]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use elbow_ranges::RangeSet;
@@ -34,6 +34,8 @@ pub fn check<D: RangeDevice>(make: &mut dyn FnMut() -> D, seeds: Range<u64>) {
     ordinary_writes_are_read_back(make());
     a_range_write_says_where_it_went(make());
     overlapping_ranges_get_different_places(make());
+    a_place_is_given_once_until_a_barrier(make());
+    a_barrier_speaks_of_what_its_host_was_told(make());
     no_place_is_an_error_that_says_so(make());
     what_cannot_be_is_refused(make());
     barriers_separate(make());
@@ -123,6 +125,58 @@ fn overlapping_ranges_get_different_places<D: RangeDevice>(mut device: D) {
     assert_eq!(places, targets, "eight sectors for eight writes");
 }
 
+/// Targets are made before it is known where the write before went: that place is not given to the next one.
+fn a_place_is_given_once_until_a_barrier<D: RangeDevice>(device: D) {
+    let mut device = Blocking::new(device);
+    let bytes = device.shape().sector_bytes;
+    let targets = set(&[10..12]);
+    let mut places = Vec::new();
+    for tag in 30..32 {
+        let at = device
+            .write_range(&targets, 1, &pattern(bytes, 1, tag))
+            .expect("one of two places");
+        assert!(
+            device.read(at, 1) == Ok(pattern(bytes, 1, tag)),
+            "the write of sector {at} is there"
+        );
+        assert!(!places.contains(&at), "sector {at} was given twice without a barrier");
+        places.push(at);
+    }
+    for separator in [Request::Barrier, Request::Flush] {
+        let third = device.write_range(&targets, 1, &pattern(bytes, 1, 32));
+        assert!(
+            matches!(third, Err(RangeError::NoPlace { taken: 2, .. })),
+            "both places were given since the last barrier: {third:?}"
+        );
+        let ticket = device.submit(separator).expect("a separator");
+        assert_eq!(device.wait_for(ticket), Ok(Done::Passed));
+        let at = device.write_range(&targets, 2, &pattern(bytes, 2, 33));
+        assert_eq!(at, Ok(10), "after {separator:?} both places may be given again");
+    }
+}
+
+/// A host knows of a place when it has taken the completion that names it: a barrier from before that says nothing of it.
+fn a_barrier_speaks_of_what_its_host_was_told<D: RangeDevice>(mut device: D) {
+    let data = pattern(device.shape().sector_bytes, 1, 34);
+    let targets = set(&[10..12]);
+    let write = Request::WriteRange {
+        targets: &targets,
+        alignment: 1,
+        data: &data,
+    };
+    for request in [write, Request::Barrier, write] {
+        device.submit(request).expect("there is room");
+    }
+    let mut places = RangeSet::new();
+    while let Some(completion) = device.wait() {
+        if let Done::Written(place) = completion.result.expect("room for two") {
+            assert!(!places.overlaps(place.start, place.end), "{place:?} was given twice");
+            places.insert(place.start, place.end);
+        }
+    }
+    assert_eq!(places, targets);
+}
+
 fn no_place_is_an_error_that_says_so<D: RangeDevice>(device: D) {
     let mut device = Blocking::new(device);
     let bytes = device.shape().sector_bytes;
@@ -142,8 +196,9 @@ fn no_place_is_an_error_that_says_so<D: RangeDevice>(device: D) {
     }
     assert!(device.read(0, SECTORS_MIN) == Ok(before), "nothing was written");
     assert_full_is_no_place(&mut device, &one);
+    device.barrier().expect("a barrier");
     let at = device.write_range(&set(&[8..9]), 1, &one);
-    assert_eq!(at, Ok(8), "a place is free again when its write was handed out");
+    assert_eq!(at, Ok(8), "a place may be given again behind a barrier");
 }
 
 /// One place for two outstanding writes: one gets it, the other is told.
@@ -231,12 +286,17 @@ struct Case<D> {
     random: u64,
     /// Content of the window, where it is known: sector to tag and number within the write.
     known: BTreeMap<u64, Vec<u8>>,
-    /// Outstanding range writes, with what was given to others meanwhile.
+    /// Outstanding range writes, with what was given to others meanwhile and since the barrier before them.
     writes: BTreeMap<Ticket, Outstanding>,
     reads: BTreeMap<Ticket, (u64, Vec<u8>)>,
+    barriers: BTreeSet<Ticket>,
     window: u64,
     /// Sectors not yet owned by a completed write, as the owner of the device keeps them.
     free: RangeSet,
+    /// The same at some moment since the last barrier: what targets are made of.
+    stale: RangeSet,
+    /// Places of which completions told since the last barrier.
+    told: RangeSet,
 }
 
 struct Outstanding {
@@ -255,8 +315,11 @@ impl<D: RangeDevice> Case<D> {
             known: BTreeMap::new(),
             writes: BTreeMap::new(),
             reads: BTreeMap::new(),
+            barriers: BTreeSet::new(),
             window,
             free: set(&[0..window]),
+            stale: set(&[0..window]),
+            told: RangeSet::new(),
         }
     }
 
@@ -270,8 +333,10 @@ impl<D: RangeDevice> Case<D> {
 
     fn run(&mut self) {
         for step in 0..STEPS {
-            match self.below(8) {
+            match self.below(10) {
                 0..4 => self.write_range(step),
+                8 => self.barrier(),
+                9 => self.stale = self.free.clone(),
                 4 => self.read(),
                 5 => self.give_back(),
                 6 => {
@@ -289,13 +354,24 @@ impl<D: RangeDevice> Case<D> {
         while let Some(completion) = self.device.wait() {
             self.completed(completion);
         }
-        assert!(self.writes.is_empty() && self.reads.is_empty(), "each ticket completes");
+        assert!(
+            self.writes.is_empty() && self.reads.is_empty() && self.barriers.is_empty(),
+            "each ticket completes"
+        );
     }
 
-    /// Targets may be any free sectors, and mostly overlap those of outstanding writes.
+    /// The lists are fresh: they know of all that was told.
+    fn barrier(&mut self) {
+        let request = [Request::Barrier, Request::Flush][self.below(2) as usize];
+        self.barriers.insert(self.device.submit(request).expect("a barrier"));
+        self.stale = self.free.clone();
+        self.told = RangeSet::new();
+    }
+
+    /// Targets may be any sectors that were free at some moment since the last barrier, and mostly overlap those of outstanding writes.
     fn write_range(&mut self, tag: u64) {
         let (start, length) = (self.below(self.window), 1 + self.below(100));
-        let targets = self.free.intersection(&set(&[start..start + length]));
+        let targets = self.stale.intersection(&set(&[start..start + length]));
         let (sectors, alignment) = (1 + self.below(5), 1 << self.below(3));
         let data = pattern(self.device.shape().sector_bytes, sectors, tag);
         let request = Request::WriteRange {
@@ -305,7 +381,7 @@ impl<D: RangeDevice> Case<D> {
         };
         match self.device.submit(request) {
             Ok(ticket) => {
-                let others = RangeSet::new();
+                let others = self.told.clone();
                 let write = Outstanding {
                     targets,
                     alignment,
@@ -338,6 +414,9 @@ impl<D: RangeDevice> Case<D> {
     }
 
     fn completed(&mut self, completion: Completion) {
+        if self.barriers.remove(&completion.ticket) {
+            return assert_eq!(completion.result, Ok(Done::Passed), "a barrier");
+        }
         if let Some((at, expected)) = self.reads.remove(&completion.ticket) {
             assert!(completion.result == Ok(Done::Read(expected)), "a read of sector {at}");
             return;
@@ -362,11 +441,12 @@ impl<D: RangeDevice> Case<D> {
         );
         assert!(
             !write.others.overlaps(place.start, place.end),
-            "{place:?} was given to another that was outstanding at the same time"
+            "{place:?} was given to another that was outstanding at the same time, or since the last barrier"
         );
         for other in self.writes.values_mut() {
             other.others.insert(place.start, place.end);
         }
+        self.told.insert(place.start, place.end);
         self.free.remove(place.start, place.end);
         for (sector, data) in place.clone().zip(write.data.chunks(sector_bytes)) {
             self.known.insert(sector, data.to_vec());

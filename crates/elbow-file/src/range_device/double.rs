@@ -1,5 +1,7 @@
 //! Range devices for tests: one that counts, one that fails.
 
+use std::time::Duration;
+
 use super::{Completion, RangeDevice, RangeError, Request, Shape, Ticket};
 use crate::Errno;
 
@@ -101,6 +103,10 @@ impl<D: RangeDevice> RangeDevice for CountingDevice<D> {
         let completion = self.device.wait();
         self.completed(completion)
     }
+
+    fn next_completion_at(&mut self) -> Option<Duration> {
+        self.device.next_completion_at()
+    }
 }
 
 /// Refuses some requests at their submission, without passing them on. A test asks [`fired`](Self::fired) in the end, since a fault
@@ -163,5 +169,9 @@ impl<D: RangeDevice, P: FnMut(u64, &Request<'_>) -> bool> RangeDevice for Faulty
 
     fn wait(&mut self) -> Option<Completion> {
         self.device.wait()
+    }
+
+    fn next_completion_at(&mut self) -> Option<Duration> {
+        self.device.next_completion_at()
     }
 }

@@ -16,7 +16,7 @@ pub enum RangeError {
         alignment: u64,
         /// Sectors among the targets.
         targets: u64,
-        /// Sectors of those that other outstanding writes have.
+        /// Sectors of those that other writes have, or were given since the last barrier.
         taken: u64,
     },
     /// A place, or a target, beyond the end of the device.
@@ -52,7 +52,8 @@ impl fmt::Display for RangeError {
             } => write!(
                 f,
                 "no place for {sectors} contiguous sectors aligned to {alignment} among {targets} target sectors, \
-                 {taken} of which outstanding writes have; name more targets or wait for a completion"
+                 {taken} of which were given away since the last barrier or are being written; name more targets, or submit a \
+                 barrier once what was given away is no target any more"
             ),
             Self::Outside { at, sectors, device } => {
                 write!(

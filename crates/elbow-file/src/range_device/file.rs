@@ -16,11 +16,12 @@ use rustix::fs::{Mode, OFlags, SeekFrom};
 use rustix::io::retry_on_intr;
 
 use super::places::{first_aligned_fit, free_targets};
-use super::{Completion, Done, RangeDevice, RangeError, Request, Shape, Ticket};
+use super::{Completion, Done, GivenPlaces, RangeDevice, RangeError, Request, Shape, Ticket};
 use crate::{Errno, FileType, Handle, RealStorage, Storage};
 
-/// A file or block device as a range device. Requests are carried out as they are submitted, by ordinary reads and writes; a barrier
-/// and a flush are both fsync(2), since nothing less orders what lies in a page cache.
+/// A file or block device as a range device. Requests are carried out as they are submitted, by ordinary reads and writes. A flush is
+/// fsync(2). A barrier is only what it says: after it others see nothing of what was submitted later without what was submitted before; of
+/// what a power cut leaves of a page cache it says nothing.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -41,8 +42,9 @@ pub struct FileDevice {
     tickets: u64,
     /// Carried out and not handed out; as long as the caller makes it.
     done: VecDeque<Completion>,
-    /// Where the writes among those went.
-    taken: BTreeMap<Ticket, Range<u64>>,
+    /// Where the range writes among those went.
+    not_told: BTreeMap<Ticket, Range<u64>>,
+    given: GivenPlaces,
 }
 
 impl FileDevice {
@@ -75,11 +77,12 @@ impl FileDevice {
             shape: Shape { sector_bytes, sectors },
             tickets: 0,
             done: VecDeque::new(),
-            taken: BTreeMap::new(),
+            not_told: BTreeMap::new(),
+            given: GivenPlaces::default(),
         }
     }
 
-    fn carry_out(&self, request: &Request<'_>) -> Result<Done, RangeError> {
+    fn carry_out(&mut self, request: &Request<'_>) -> Result<Done, RangeError> {
         match *request {
             Request::Read { at, sectors } => self.read(&(at..at + sectors)).map(Done::Read),
             Request::Write { at, data } => self.write(at, data),
@@ -88,16 +91,23 @@ impl FileDevice {
                 alignment,
                 data,
             } => self.write(self.pick(targets, alignment, self.shape.length(data)?)?, data),
-            Request::Barrier | Request::Flush => {
+            Request::Barrier => Ok(self.pass()),
+            Request::Flush => {
                 self.storage.sync(&self.file)?;
-                Ok(Done::Passed)
+                Ok(self.pass())
             }
         }
     }
 
+    /// All that was submitted before is done, and what the host knows of is forgotten.
+    fn pass(&mut self) -> Done {
+        let known = self.given.barrier();
+        self.given.forget(&known);
+        Done::Passed
+    }
+
     fn pick(&self, targets: &RangeSet, alignment: u64, sectors: u64) -> Result<u64, RangeError> {
-        let taken = self.taken.values().cloned().collect();
-        let free = free_targets(targets, &taken, sectors, alignment)?;
+        let free = free_targets(targets, self.given.all(), sectors, alignment)?;
         Ok(first_aligned_fit(&free, sectors, alignment).expect("free_targets found one"))
     }
 
@@ -138,8 +148,9 @@ impl RangeDevice for FileDevice {
         };
         self.tickets += 1;
         let ticket = Ticket(self.tickets);
-        if let Ok(Done::Written(place)) = &result {
-            self.taken.insert(ticket, place.clone());
+        if let (Request::WriteRange { .. }, Ok(Done::Written(place))) = (&request, &result) {
+            self.given.give(place);
+            self.not_told.insert(ticket, place.clone());
         }
         self.done.push_back(Completion { ticket, result });
         Ok(ticket)
@@ -147,7 +158,9 @@ impl RangeDevice for FileDevice {
 
     fn poll(&mut self) -> Option<Completion> {
         let completion = self.done.pop_front()?;
-        self.taken.remove(&completion.ticket);
+        if let Some(place) = self.not_told.remove(&completion.ticket) {
+            self.given.hand_out(&place);
+        }
         Some(completion)
     }
 

@@ -7,14 +7,21 @@
 //!
 //! The emptiest member is the one with the fewest sectors outstanding, and among those the one with the most target sectors. Reads and
 //! writes of fixed places may cross members; a range write never does.
+//!
+//! Members need not begin at a multiple of the alignment: such a member is given places that are aligned here, each as a range of
+//! its own, so that it can still choose.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
+use std::time::Duration;
 
 use elbow_ranges::RangeSet;
 
-use super::places::first_aligned_fit;
-use super::{Completion, Done, RangeDevice, RangeError, Request, Shape, Ticket};
+use super::places::{first_aligned_fit, fits};
+use super::{Completion, Done, GivenPlaces, RangeDevice, RangeError, Request, Shape, Ticket};
+
+/// More places than this are not named one by one: a member that is not aligned has choice enough.
+const PLACES_MAX: usize = 1 << 12;
 
 /// Devices of one sector size side by side.
 ///
@@ -40,6 +47,21 @@ pub struct Members<D> {
     whole: BTreeMap<Ticket, Whole>,
     /// Complete, not handed out.
     done: VecDeque<Completion>,
+    /// Places of which the members think that the host has been told when we have.
+    given: GivenPlaces,
+    /// Range writes that are not handed out.
+    range_writes: BTreeMap<Ticket, RangeWrite>,
+}
+
+/// A range write, so that another member can be asked where one finds all its places taken.
+#[derive(Debug)]
+struct RangeWrite {
+    targets: RangeSet,
+    alignment: u64,
+    data: Vec<u8>,
+    sectors: u64,
+    /// Members that are still to be asked, each with one of the turns of [`Member::places`].
+    attempts: VecDeque<(usize, u64)>,
 }
 
 #[derive(Debug)]
@@ -94,37 +116,64 @@ impl<D: RangeDevice> Members<D> {
             tickets: 0,
             whole: BTreeMap::new(),
             done: VecDeque::new(),
+            given: GivenPlaces::default(),
+            range_writes: BTreeMap::new(),
         }
     }
 
     fn submit_range(&mut self, targets: &RangeSet, alignment: u64, data: &[u8]) -> Result<Ticket, RangeError> {
-        let sectors = self.shape.length(data)?;
-        let mut candidates: Vec<(u64, u64, usize, RangeSet)> = (0..self.members.len())
-            .map(|index| (index, self.members[index].own(targets, alignment)))
-            .filter(|(_, own)| first_aligned_fit(own, sectors, alignment).is_some())
-            .map(|(index, own)| (self.members[index].load(), u64::MAX - own.total_bytes(), index, own))
-            .collect();
-        candidates.sort_by_key(|&(load, room, index, _)| (load, room, index));
-        let mut refusal = RangeError::NoPlace {
-            sectors,
+        let write = RangeWrite {
+            targets: targets.clone(),
             alignment,
-            targets: targets.total_bytes(),
-            taken: 0,
+            data: data.to_vec(),
+            sectors: self.shape.length(data)?,
+            attempts: VecDeque::new(),
         };
+        let attempts = self.attempts(&write);
         let ticket = self.expect(1);
-        for (_, _, index, own) in candidates {
-            let request = Request::WriteRange {
-                targets: &own,
-                alignment,
-                data,
-            };
-            match self.members[index].submit(request, ticket, 0, sectors) {
-                Ok(()) => return Ok(ticket),
-                Err(error) => refusal = error,
+        self.range_writes.insert(ticket, RangeWrite { attempts, ..write });
+        match self.ask_next(ticket) {
+            Ok(()) => Ok(ticket),
+            Err(refusal) => {
+                self.range_writes.remove(&ticket);
+                self.whole.remove(&ticket);
+                Err(refusal)
             }
         }
-        self.whole.remove(&ticket);
-        Err(refusal)
+    }
+
+    /// Members that may have a place, the emptiest first.
+    fn attempts(&self, write: &RangeWrite) -> VecDeque<(usize, u64)> {
+        let free = self.given.without(&write.targets);
+        let mut candidates: Vec<(u64, u64, usize)> = (0..self.members.len())
+            .map(|index| (index, self.members[index].own(&free)))
+            .filter(|(_, own)| first_aligned_fit(own, write.sectors, write.alignment).is_some())
+            .map(|(index, own)| (self.members[index].load(), u64::MAX - own.total_bytes(), index))
+            .collect();
+        candidates.sort_unstable();
+        candidates
+            .into_iter()
+            .flat_map(|(_, _, index)| (0..self.members[index].turns(write)).map(move |turn| (index, turn)))
+            .collect()
+    }
+
+    /// Asks the next member for a place.
+    fn ask_next(&mut self, ticket: Ticket) -> Result<(), RangeError> {
+        let write = self.range_writes.get_mut(&ticket).expect("a range write");
+        let free = self.given.without(&write.targets);
+        while let Some((index, turn)) = write.attempts.pop_front() {
+            match self.members[index].submit_range(&free, write, turn, ticket) {
+                Err(RangeError::NoPlace { .. }) => {}
+                other => return other,
+            }
+        }
+        let targets = write.targets.total_bytes();
+        Err(RangeError::NoPlace {
+            sectors: write.sectors,
+            alignment: write.alignment,
+            targets,
+            taken: targets - free.total_bytes(),
+        })
     }
 
     /// Parts of a fixed place: member, place within it, piece of the data.
@@ -161,18 +210,26 @@ impl<D: RangeDevice> Members<D> {
         Ok(self.settle(ticket))
     }
 
-    /// No member may run ahead of another past a barrier: all are drained.
+    /// No member may run ahead of another past a barrier: all are drained, before it too, since a write that finds no place in
+    /// one goes to another.
     fn submit_barrier(&mut self, request: Request<'_>) -> Ticket {
+        let known = self.given.barrier();
+        self.drain();
         let ticket = self.expect(self.members.len());
         for index in 0..self.members.len() {
             self.submit_part(index, request, ticket, index, 0);
         }
-        for index in 0..self.members.len() {
-            while let Some(completion) = self.members[index].device.wait() {
-                self.complete(index, completion);
-            }
-        }
+        self.drain();
+        self.given.forget(&known);
         self.settle(ticket)
+    }
+
+    fn drain(&mut self) {
+        while let Some(index) = self.next_member()
+            && let Some(completion) = self.members[index].device.wait()
+        {
+            self.complete(index, completion);
+        }
     }
 
     /// A part that is refused has completed with that error; the others go on.
@@ -195,8 +252,16 @@ impl<D: RangeDevice> Members<D> {
         let part = member.outstanding.remove(&completion.ticket);
         let part = part.expect("a member completes what it was asked");
         let first = member.first;
+        let mut result = completion.result.map(|done| done.moved(first));
+        if let Err(RangeError::NoPlace { .. }) = result {
+            // Others were given its places meanwhile; another member may have one.
+            match self.ask_next(part.whole) {
+                Ok(()) => return,
+                Err(refusal) => result = Err(refusal),
+            }
+        }
         let whole = self.whole.get_mut(&part.whole).expect("of a whole");
-        whole.parts[part.index] = Some(completion.result.map(|done| done.moved(first)));
+        whole.parts[part.index] = Some(result);
         self.settle(part.whole);
     }
 
@@ -206,21 +271,90 @@ impl<D: RangeDevice> Members<D> {
         if self.whole.get(&ticket).is_some_and(complete) {
             let parts = self.whole.remove(&ticket).into_iter().flat_map(|whole| whole.parts);
             let result = parts.flatten().reduce(join).expect("at least a part");
+            if let (true, Ok(Done::Written(place))) = (self.range_writes.contains_key(&ticket), &result) {
+                self.given.give(place);
+            }
             self.done.push_back(Completion { ticket, result });
         }
         ticket
     }
+
+    fn hand_out(&mut self) -> Option<Completion> {
+        let completion = self.done.pop_front()?;
+        let range_write = self.range_writes.remove(&completion.ticket);
+        if let (Some(_), Ok(Done::Written(place))) = (range_write, &completion.result) {
+            self.given.hand_out(place);
+        }
+        Some(completion)
+    }
+
+    /// The member whose next completion comes first: one that knows of none in its own time counts as the first.
+    fn next_member(&mut self) -> Option<usize> {
+        let busy = self.members.iter_mut().enumerate();
+        busy.filter(|(_, member)| !member.outstanding.is_empty())
+            .map(|(index, member)| (member.device.next_completion_at(), index))
+            .min()
+            .map(|(_, index)| index)
+    }
 }
 
 impl<D: RangeDevice> Member<D> {
-    /// Targets within this member, as it counts sectors, with places that are aligned here where they are aligned there.
-    fn own(&self, targets: &RangeSet, alignment: u64) -> RangeSet {
-        let within: RangeSet = std::iter::once(self.first..self.end).collect();
-        let own = targets.intersection(&within);
-        match self.first.is_multiple_of(alignment) {
-            true => own.iter().map(|r| r.start - self.first..r.end - self.first).collect(),
-            false => RangeSet::new(), // the member could not tell which places are aligned for us
+    /// What of targets lies in this member.
+    fn own(&self, targets: &RangeSet) -> RangeSet {
+        targets.intersection(&std::iter::once(self.first..self.end).collect())
+    }
+
+    /// Whether places that are aligned here are aligned there.
+    fn is_aligned(&self, write: &RangeWrite) -> bool {
+        self.first.is_multiple_of(write.alignment)
+    }
+
+    /// In how many turns the member is asked.
+    fn turns(&self, write: &RangeWrite) -> u64 {
+        match self.is_aligned(write) {
+            true => 1,
+            false => write.sectors / write.alignment + 1,
         }
+    }
+
+    fn submit_range(
+        &mut self,
+        targets: &RangeSet,
+        write: &RangeWrite,
+        turn: u64,
+        whole: Ticket,
+    ) -> Result<(), RangeError> {
+        let own = self.own(targets);
+        let (targets, alignment) = match self.is_aligned(write) {
+            true => (self.moved(own.iter()), write.alignment),
+            false => (self.moved(self.places(&own, write, turn)), 1),
+        };
+        let request = Request::WriteRange {
+            targets: &targets,
+            alignment,
+            data: &write.data,
+        };
+        self.submit(request, whole, 0, write.sectors)
+    }
+
+    /// Ranges of the length of the write leave the member one place in each. They must not touch, or they would be one range with
+    /// more places: neighbours are in different turns.
+    fn places(&self, own: &RangeSet, write: &RangeWrite, turn: u64) -> impl Iterator<Item = Range<u64>> {
+        let (sectors, alignment, turns) = (write.sectors, write.alignment, self.turns(write));
+        let places: Vec<_> = own
+            .iter()
+            .flat_map(|range| fits(&range, sectors, alignment))
+            .filter(|at| (at / alignment) % turns == turn)
+            .take(PLACES_MAX)
+            .collect();
+        places.into_iter().map(move |at| at..at + sectors)
+    }
+
+    /// Ranges as the member counts sectors.
+    fn moved(&self, ranges: impl Iterator<Item = Range<u64>>) -> RangeSet {
+        ranges
+            .map(|range| range.start - self.first..range.end - self.first)
+            .collect()
     }
 
     fn load(&self) -> u64 {
@@ -284,15 +418,23 @@ impl<D: RangeDevice> RangeDevice for Members<D> {
                 self.complete(index, completion);
             }
         }
-        self.done.pop_front()
+        self.hand_out()
     }
 
+    /// That of any member: what is there already before anybody is waited for.
     fn wait(&mut self) -> Option<Completion> {
-        while self.done.is_empty() {
-            let busy = self.members.iter().position(|member| !member.outstanding.is_empty())?;
-            let completion = self.members[busy].device.wait()?;
-            self.complete(busy, completion);
+        loop {
+            if let Some(completion) = self.poll() {
+                return Some(completion);
+            }
+            let next = self.next_member()?;
+            let completion = self.members[next].device.wait()?;
+            self.complete(next, completion);
         }
-        self.done.pop_front()
+    }
+
+    fn next_completion_at(&mut self) -> Option<Duration> {
+        let next = self.next_member()?;
+        self.members[next].device.next_completion_at()
     }
 }

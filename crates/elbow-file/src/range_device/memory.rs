@@ -5,7 +5,7 @@ use std::ops::Range;
 use elbow_ranges::RangeSet;
 
 use super::places::{fits, free_targets};
-use super::{Completion, Done, RangeDevice, RangeError, Request, Shape, Ticket};
+use super::{Completion, Done, GivenPlaces, RangeDevice, RangeError, Request, Shape, Ticket};
 
 /// Sectors in memory, zero at first. Places are chosen when a request is carried out, not when it is submitted.
 ///
@@ -24,6 +24,7 @@ pub struct MemoryDevice {
     /// In the order of submission; as long as the caller makes it.
     pending: Vec<Pending>,
     tickets: u64,
+    given: GivenPlaces,
     /// State of the random choices; `None` for the first of everything.
     whim: Option<u64>,
 }
@@ -40,12 +41,11 @@ enum Work {
     Write(Range<u64>, Vec<u8>),
     WriteRange {
         targets: RangeSet,
-        /// Sectors that others got while this was outstanding, or have now.
-        struck: RangeSet,
         alignment: u64,
         data: Vec<u8>,
     },
-    Barrier,
+    /// With the places that are forgotten then.
+    Barrier(RangeSet),
 }
 
 impl MemoryDevice {
@@ -61,6 +61,7 @@ impl MemoryDevice {
             bytes: vec![0; bytes],
             pending: Vec::new(),
             tickets: 0,
+            given: GivenPlaces::default(),
             whim: None,
         }
     }
@@ -91,7 +92,7 @@ impl MemoryDevice {
     fn ready(&self, index: usize) -> bool {
         let earlier = &self.pending[..index];
         match &self.pending[index].work {
-            Work::Barrier => index == 0,
+            Work::Barrier(_) => index == 0,
             work => !earlier.iter().any(|other| other.work.precedes(work)),
         }
     }
@@ -107,9 +108,6 @@ impl MemoryDevice {
             self.pending.remove(ready[chosen])
         };
         let result = self.carry_out(work);
-        if let Ok(Done::Written(place)) = &result {
-            self.strike(place);
-        }
         Some(Completion { ticket, result })
     }
 
@@ -119,21 +117,25 @@ impl MemoryDevice {
             Work::Write(place, data) => Ok(self.put(place, &data)),
             Work::WriteRange {
                 targets,
-                struck,
                 alignment,
                 data,
             } => {
                 let sectors = self.shape.length(&data)?;
-                let at = self.pick(&targets, &struck, sectors, alignment)?;
+                let at = self.pick(&targets, sectors, alignment)?;
+                self.given.give(&(at..at + sectors));
+                self.given.hand_out(&(at..at + sectors)); // by the completion that this becomes
                 Ok(self.put(at..at + sectors, &data))
             }
-            Work::Barrier => Ok(Done::Passed),
+            Work::Barrier(known) => {
+                self.given.forget(&known);
+                Ok(Done::Passed)
+            }
         }
     }
 
-    fn pick(&mut self, targets: &RangeSet, struck: &RangeSet, sectors: u64, alignment: u64) -> Result<u64, RangeError> {
+    fn pick(&mut self, targets: &RangeSet, sectors: u64, alignment: u64) -> Result<u64, RangeError> {
         let fixed = self.pending.iter().filter_map(|other| other.work.place());
-        let taken: RangeSet = fixed.chain(struck.iter()).collect();
+        let taken: RangeSet = fixed.chain(self.given.all().iter()).collect();
         let free = free_targets(targets, &taken, sectors, alignment)?;
         let places: Vec<u64> = free
             .iter()
@@ -141,15 +143,6 @@ impl MemoryDevice {
             .take(if self.whim.is_some() { usize::MAX } else { 1 })
             .collect();
         Ok(places[self.choose(places.len())])
-    }
-
-    /// Those that are still outstanding never get this place.
-    fn strike(&mut self, place: &Range<u64>) {
-        for other in &mut self.pending {
-            if let Work::WriteRange { struck, .. } = &mut other.work {
-                struck.insert(place.start, place.end);
-            }
-        }
     }
 
     fn at(&mut self, place: &Range<u64>) -> &mut [u8] {
@@ -168,7 +161,7 @@ impl Work {
     fn place(&self) -> Option<Range<u64>> {
         match self {
             Self::Read(place) | Self::Write(place, _) => Some(place.clone()),
-            Self::WriteRange { .. } | Self::Barrier => None,
+            Self::WriteRange { .. } | Self::Barrier(_) => None,
         }
     }
 
@@ -176,7 +169,7 @@ impl Work {
     fn precedes(&self, other: &Self) -> bool {
         match (self.place(), other.place()) {
             (Some(a), Some(b)) => a.start < b.end && b.start < a.end,
-            _ => matches!(self, Self::Barrier),
+            _ => matches!(self, Self::Barrier(_)),
         }
     }
 }
@@ -197,11 +190,10 @@ impl RangeDevice for MemoryDevice {
                 data,
             } => Work::WriteRange {
                 targets: targets.clone(),
-                struck: RangeSet::new(),
                 alignment,
                 data: data.to_vec(),
             },
-            Request::Barrier | Request::Flush => Work::Barrier,
+            Request::Barrier | Request::Flush => Work::Barrier(self.given.barrier()),
         };
         self.tickets += 1;
         let ticket = Ticket(self.tickets);

@@ -49,6 +49,65 @@ pub(super) fn free_targets(
     }
 }
 
+/// The places that range writes were given, until the host says that it knows of them: the memory of a device between barriers.
+///
+/// A place is *handed out* with the completion that names it. A barrier says that the host has taken all those off its lists of
+/// free places that were handed out before the barrier was submitted; so these are forgotten when the barrier passes, and no
+/// others. It has as many ranges as there were writes since the last barrier, at most.
+///
+/// ```
+/// use elbow_file::range_device::GivenPlaces;
+///
+/// let mut given = GivenPlaces::default();
+/// given.give(&(3..5));
+/// assert_eq!(given.without(&[0..8].into_iter().collect()), [0..3, 5..8].into_iter().collect());
+/// let barrier = given.barrier(); // whoever submitted it did not know of 3..5
+/// given.hand_out(&(3..5));
+/// given.forget(&barrier);
+/// assert_eq!(given.without(&[3..5].into_iter().collect()).total_bytes(), 0);
+/// ```
+///
+/// Source: Anand et al., *Range Writes* (OSDI 2008), section 3.
+#[derive(Clone, Debug, Default)]
+pub struct GivenPlaces {
+    all: RangeSet,
+    handed_out: RangeSet,
+}
+
+impl GivenPlaces {
+    /// A range write has got a place.
+    pub fn give(&mut self, place: &Range<u64>) {
+        self.all.insert(place.start, place.end);
+    }
+
+    /// The completion that names a place goes to the host.
+    pub fn hand_out(&mut self, place: &Range<u64>) {
+        self.handed_out.insert(place.start, place.end);
+    }
+
+    /// A barrier is submitted: what is to be forgotten when it passes.
+    pub fn barrier(&mut self) -> RangeSet {
+        std::mem::take(&mut self.handed_out)
+    }
+
+    /// A barrier passes.
+    pub fn forget(&mut self, known: &RangeSet) {
+        self.all = self.all.difference(known);
+    }
+
+    /// Targets without what others have been given.
+    #[must_use]
+    pub fn without(&self, targets: &RangeSet) -> RangeSet {
+        targets.difference(&self.all)
+    }
+
+    /// All that must not be given.
+    #[must_use]
+    pub fn all(&self) -> &RangeSet {
+        &self.all
+    }
+}
+
 impl Shape {
     /// Refuses what cannot be asked of a device of this shape: a place or a target outside, no whole sectors, alignment 0, or
     /// targets where nothing would fit if all of them were free.

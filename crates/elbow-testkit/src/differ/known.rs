@@ -22,7 +22,7 @@ pub struct Known {
 }
 
 /// What SEMANTICS.md says under "Limits": storage, signature, and the beginning of what it says there.
-const LIMITS: [(&str, &str, &str); 148] = [
+const LIMITS: [(&str, &str, &str); 150] = [
     ("*", "answer *chown E*/EINVAL (user)", GROUPS),
     ("*", "answer *chown ok/EINVAL (user)", GROUPS),
     ("*", "answer setacl */EINVAL (user)", GROUPS),
@@ -237,6 +237,7 @@ const LIMITS: [(&str, &str, &str); 148] = [
         MORE_THAN_SSHFS,
     ),
     ("sshfs*", "answer holes ok/ok  (appended maps)", MORE_THAN_SSHFS),
+    ("sshfs*", "answer seek ok/ok  (appended maps)", MORE_THAN_SSHFS),
     ("sshfs*", "seen-inside inside file mtime is now (maps)", TIMES_OF_MAPS),
     ("sshfs*", "answer *stat ok/ok size (appended maps)", MORE_THAN_SSHFS),
     (
@@ -256,6 +257,7 @@ const LIMITS: [(&str, &str, &str); 148] = [
     ("sshfs*", "answer utimens E/ok*", MORE_THAN_SSHFS),
     ("sshfs*", "answer link E/ok*", MORE_THAN_SSHFS),
     ("sshfs*", "answer fstat E/ok (path descriptors)", MORE_THAN_SSHFS),
+    ("sshfs*", "answer dup E/ok (path descriptors)", MORE_THAN_SSHFS),
     ("sshfs*", "answer *stat E/ok (taken directories)", MORE_THAN_SSHFS),
     ("sshfs*", "answer holes E/ok (taken directories)", MORE_THAN_SSHFS),
     ("sshfs*", "answer list E/ok (taken directories)", MORE_THAN_SSHFS),
