@@ -49,7 +49,9 @@ def test_a_drive_has_the_figures_that_describe_prints(drive):
     assert len(drive.zones) == 8 and drive.toml == subprocess.check_output(
         [ELBOW, "disk", "describe", "hp-c2247a", "--toml"], text=True
     )
-    assert BUILT_IN == ("hp-c2247a", "generic-7200") and "hp" in repr(drive).lower()
+    listed = subprocess.check_output([ELBOW, "disk", "describe"], text=True).splitlines()
+    assert list(BUILT_IN) == [line.split()[0] for line in listed] and len(BUILT_IN) == 11
+    assert BUILT_IN[:2] == ("hp-c2247a", "generic-7200") and "hp" in repr(drive).lower()
 
 
 def test_sectors_are_located_one_by_one_and_many_at_once(drive):

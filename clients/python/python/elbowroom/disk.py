@@ -384,7 +384,7 @@ class Drive:
 
         Raises `DiskError`, a `ValueError` with `file` and `line`, for a trace that is none, or is not for this drive; and `OSError`."""
         file, text = ("<trace>", trace) if isinstance(trace, bytes) else (os.fspath(trace), None)
-        how = {
+        how: dict[str, object] = {
             "format": format,
             "scheduler": scheduler,
             "depth": _integer("depth", depth),
