@@ -5,6 +5,9 @@ use std::sync::Arc;
 use elbow_disk::device::{ModelledDevice, Setup};
 use elbow_disk::workload::{Moment, Overheads};
 use elbow_disk::{Drive, Ps};
+use elbow_file::range_device::{
+    Blocking, Clock, Done, Members, MemoryDevice, RangeDevice, RangeError, Request, contract,
+};
 use elbow_ranges::RangeSet;
 use elbow_testkit::cases::seeds;
 use rand::{Rng, SeedableRng};
@@ -40,7 +43,7 @@ fn the_modelled_device_keeps_the_contract() {
             let seeds = seeds(CASES);
             let part = (seeds.end - seeds.start).div_ceil(10);
             println!("{scheduler}, a depth of {depth}");
-            elbow_file::range_device::contract::check(
+            contract::check(
                 &mut || ModelledDevice::new(&drive, setup),
                 seeds.start..seeds.start + part,
             );
@@ -51,7 +54,6 @@ fn the_modelled_device_keeps_the_contract() {
 /// A range write costs less time than a write to a place, and says where it went.
 #[test]
 fn time_goes_by_while_one_waits() {
-    use elbow_file::range_device::{Done, RangeDevice, Request as Asked};
     let drive = hp();
     let mut device = ModelledDevice::new(&drive, Setup::default());
     let group: RangeSet = std::iter::once(0..32_768).collect();
@@ -64,8 +66,8 @@ fn time_goes_by_while_one_waits() {
             let at = random.random_range(5000..7000) * 8;
             let (targets, alignment, data) = (&group, 8, &[1; 4096]);
             let request = match free {
-                0 => Asked::Write { at, data },
-                _ => Asked::WriteRange {
+                0 => Request::Write { at, data },
+                _ => Request::WriteRange {
                     targets,
                     alignment,
                     data,
@@ -90,14 +92,13 @@ fn time_goes_by_while_one_waits() {
 /// Completions came by `wait` alone, after any time.
 #[test]
 fn what_is_complete_by_now_is_handed_out_without_waiting() {
-    use elbow_file::range_device::{Done, RangeDevice, Request as Asked};
     let drive = hp();
     let mut device = ModelledDevice::new(&drive, Setup::default());
     let reads: Vec<_> = [80_000, 1_000_000]
         .into_iter()
         .map(|at| {
             device
-                .submit(Asked::Read { at, sectors: 8 })
+                .submit(Request::Read { at, sectors: 8 })
                 .expect("it is on the drive")
         })
         .collect();
@@ -114,20 +115,142 @@ fn what_is_complete_by_now_is_handed_out_without_waiting() {
 /// `wait` waited for the first member that had something to do.
 #[test]
 fn the_member_that_is_done_first_is_waited_for() {
-    use elbow_file::range_device::{Members, RangeDevice, Request as Asked};
     let drive = hp();
     let end = drive.sectors();
     let devices = [(); 2].map(|()| ModelledDevice::new(&drive, mechanical("fcfs", 4)));
     let mut device = Members::new(devices.into());
     let far = device
-        .submit(Asked::Read {
+        .submit(Request::Read {
             at: end - 8,
             sectors: 8,
         })
         .expect("on the first");
     let near = device
-        .submit(Asked::Read { at: end, sectors: 8 })
+        .submit(Request::Read { at: end, sectors: 8 })
         .expect("on the second");
     let order = std::iter::from_fn(|| device.wait()).map(|completion| completion.ticket);
     assert_eq!(order.collect::<Vec<_>>(), [near, far]);
+}
+
+/// Behind a member of three sectors no place of the drive is where its own alignment would have it.
+#[test]
+fn a_drive_among_others_keeps_the_contract() {
+    let drive = hp();
+    for depth in [1, 16] {
+        let make = || -> Members<Box<dyn RangeDevice + '_>> {
+            let setup = mechanical("hrs", depth);
+            Members::new(vec![
+                Box::new(MemoryDevice::new(512, 3)),
+                Box::new(ModelledDevice::new(&drive, setup)),
+                Box::new(ModelledDevice::new(&drive, setup)),
+            ])
+        };
+        contract::check(&mut { make }, seeds(CASES));
+    }
+}
+
+/// `poll` never gave a completion, not even after ten seconds.
+#[test]
+fn poll_hands_out_what_is_done_by_now() {
+    let drive = hp();
+    let mut device = ModelledDevice::new(&drive, mechanical("hrs", 2));
+    let read = |at| Request::Read { at, sectors: 8 };
+    let mut tickets = Vec::new();
+    for at in [1_000_000, 0, 2_000_000] {
+        tickets.push(device.submit(read(at)).expect("it is on the drive"));
+    }
+    tickets.push(device.submit(Request::Barrier).expect("a barrier"));
+    tickets.push(device.submit(read(500_000)).expect("it is on the drive"));
+    assert_eq!(device.poll(), None, "no time has gone by");
+    device.pass(Ps::from_ms(0.001));
+    assert_eq!(device.poll(), None, "nothing is done in a microsecond");
+    let first = device.next_completion_at().expect("one is being served");
+    device.pass_until(first);
+    let done = device.poll().expect("it is done now");
+    assert_eq!((done.at, device.clock()), (first, Clock::Modelled(first)));
+    device.pass(Ps::from_ms(10_000.0));
+    let rest: Vec<_> = std::iter::from_fn(|| device.poll()).collect();
+    assert_eq!(rest.len(), 4, "the drive went on by itself, past the barrier, too");
+    let times: Vec<_> = rest.iter().map(|done| done.at).collect();
+    assert!(
+        times.is_sorted() && times[3].as_millis() < 200,
+        "as they were done: {times:?}"
+    );
+    assert_eq!(rest[2].ticket, tickets[3]);
+    assert_eq!((device.wait(), device.next_completion_at()), (None, None));
+}
+
+/// Whether it is asked again and again or waited for: the drive does the same at the same times.
+#[test]
+fn polling_and_waiting_see_the_same_drive() {
+    let drive = hp();
+    let run = |polls: bool| {
+        let mut device = ModelledDevice::new(&drive, mechanical("hrs", 4));
+        let mut random = Xoshiro256PlusPlus::seed_from_u64(5);
+        let mut seen = Vec::new();
+        for _ in 0..20 {
+            for _ in 0..random.random_range(1..8) {
+                let at = random.random_range(0..2_000_000);
+                device
+                    .submit(Request::Read { at, sectors: 8 })
+                    .expect("it is on the drive");
+            }
+            loop {
+                let completion = match polls {
+                    false => device.wait(),
+                    true => {
+                        let next = device.next_completion_at();
+                        next.into_iter().for_each(|next| device.pass_until(next));
+                        device.poll()
+                    }
+                };
+                let Some(completion) = completion else { break };
+                seen.push((completion.ticket, completion.at));
+            }
+        }
+        seen
+    };
+    // Rounded to nanoseconds, a pass may end some picoseconds after what it waits for, and the next request begins
+    // there.
+    let (waited, polled) = (run(false), run(true));
+    assert_eq!(waited.len(), polled.len());
+    for (waited, polled) in waited.iter().zip(&polled) {
+        assert_eq!(waited.0, polled.0);
+        assert!(waited.1.abs_diff(polled.1).as_micros() < 1, "{waited:?}, {polled:?}");
+    }
+}
+
+/// A drive that knows one request: the others have not begun.
+#[test]
+fn what_the_drive_does_not_know_yet_can_be_cancelled_and_comes_too_late() {
+    let drive = hp();
+    let mut device = Blocking::new(ModelledDevice::new(&drive, mechanical("hrs", 1)));
+    let read = Request::Read {
+        at: 1_000_000,
+        sectors: 8,
+    };
+    let (targets, alignment, data) = (&std::iter::once(80..88).collect(), 8, &[5; 4096]);
+    let write = Request::WriteRange {
+        targets,
+        alignment,
+        data,
+    };
+    let begun = device.submit(read).expect("it is on the drive");
+    device.device().pass(Ps::from_ms(0.1));
+    let cancelled = device.submit(write).expect("a place");
+    device.cancel(cancelled).expect("it waits");
+    assert_eq!(device.wait_for(cancelled), Err(RangeError::Cancelled));
+    assert_eq!(device.cancel(begun), Err(RangeError::Begun { ticket: begun }));
+    let begin_by = device.device().clock().time() + std::time::Duration::from_millis(1);
+    let late = device.submit_by(write, begin_by).expect("a place");
+    let in_time = device.submit(write).expect("the place is still free");
+    let late = device.complete(late);
+    assert_eq!(late.result, Err(RangeError::Late { begin_by }));
+    assert_eq!(
+        late.at, begin_by,
+        "it is known at its deadline, and not when the drive comes to it"
+    );
+    assert_eq!(device.wait_for(begun), Ok(Done::Read(vec![0; 4096])));
+    assert_eq!(device.wait_for(in_time), Ok(Done::Written(80..88)));
+    assert_eq!(device.read(80, 8), Ok(data.to_vec()));
 }

@@ -136,6 +136,40 @@ impl<'d> QueuedDrive<'d> {
         self.running.as_ref().map(|running| running.parts.end)
     }
 
+    /// The same, if it is complete by `now`. The drive goes on by then with what was submitted before.
+    pub fn done_by(&mut self, now: Ps) -> Option<Ps> {
+        if now > self.free_at {
+            self.start();
+        }
+        let end = self.running.as_ref()?.parts.end;
+        (end <= now).then_some(end)
+    }
+
+    /// Takes back a request that the drive does not know yet; `false` for all others.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use elbow_disk::device::{QueuedDrive, QueuedRequest, Setup};
+    /// # use elbow_disk::{Drive, Lbn, Ps};
+    /// # let drive = Arc::new(Drive::named("hp-c2247a")?);
+    /// let mut queued = QueuedDrive::new(&drive, Setup { depth: 1, ..Setup::default() }, 8);
+    /// let read = QueuedRequest::At { lbn: Lbn(80_000), sectors: 8, write: false };
+    /// queued.submit(Ps::ZERO, 1, &read)?;
+    /// queued.submit(Ps::ZERO, 2, &read)?;
+    /// assert!(queued.next_at().is_some());
+    /// assert!(!queued.withdraw(1) && queued.withdraw(2));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn withdraw(&mut self, id: u64) -> bool {
+        let Some(index) = self.outside.iter().position(|&(other, ..)| other == id) else {
+            return false;
+        };
+        if let Some((_, Ask::Anywhere(region), _)) = self.outside.remove(index) {
+            self.regions.leave(region);
+        }
+        true
+    }
+
     /// Completes it.
     pub fn complete(&mut self) -> Option<FinishedRequest> {
         self.next_at()?;
@@ -167,6 +201,16 @@ impl<'d> QueuedDrive<'d> {
                 self.turned_away.extend(away);
             }
         }
+    }
+
+    /// The place of the range write that is being served, in units.
+    pub(super) fn taken(&self) -> Option<(u64, u64)> {
+        self.taken
+    }
+
+    /// From when on the drive has nothing to do, or since when.
+    pub(super) fn free_at(&self) -> Ps {
+        self.free_at
     }
 
     fn let_in(&mut self) {

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
+use std::time::Duration;
 
 use elbow_ranges::RangeSet;
 
@@ -61,6 +62,26 @@ impl<D: RangeDevice> Blocking<D> {
     /// # Errors
     /// Those of [`RangeDevice::submit`].
     pub fn submit(&mut self, request: Request<'_>) -> Result<Ticket, RangeError> {
+        self.take(request, None)
+    }
+
+    /// Submits a request that must begin by then; see [`RangeDevice::submit_by`].
+    ///
+    /// # Errors
+    /// Those of [`RangeDevice::submit_by`].
+    pub fn submit_by(&mut self, request: Request<'_>, begin_by: Duration) -> Result<Ticket, RangeError> {
+        self.take(request, Some(begin_by))
+    }
+
+    /// Takes back a request that has not begun; see [`RangeDevice::cancel`].
+    ///
+    /// # Errors
+    /// Those of [`RangeDevice::cancel`].
+    pub fn cancel(&mut self, ticket: Ticket) -> Result<(), RangeError> {
+        self.device.cancel(ticket)
+    }
+
+    fn take(&mut self, request: Request<'_>, begin_by: Option<Duration>) -> Result<Ticket, RangeError> {
         match request {
             Request::WriteRange {
                 targets,
@@ -72,17 +93,24 @@ impl<D: RangeDevice> Blocking<D> {
                     alignment,
                     data,
                 };
-                let ticket = self.device.submit(request)?;
+                let ticket = self.pass_on(request, begin_by)?;
                 self.range_writes.insert(ticket);
                 Ok(ticket)
             }
             Request::Barrier | Request::Flush => {
-                let ticket = self.device.submit(request)?;
+                let ticket = self.pass_on(request, begin_by)?;
                 let known = self.given.barrier();
                 self.given.forget(&known); // the targets of whoever is before the barrier were looked at when they came
                 Ok(ticket)
             }
-            Request::Read { .. } | Request::Write { .. } => self.device.submit(request),
+            Request::Read { .. } | Request::Write { .. } => self.pass_on(request, begin_by),
+        }
+    }
+
+    fn pass_on(&mut self, request: Request<'_>, begin_by: Option<Duration>) -> Result<Ticket, RangeError> {
+        match begin_by {
+            None => self.device.submit(request),
+            Some(begin_by) => self.device.submit_by(request, begin_by),
         }
     }
 
@@ -94,19 +122,39 @@ impl<D: RangeDevice> Blocking<D> {
     /// # Panics
     /// For a ticket that is not outstanding.
     pub fn wait_for(&mut self, ticket: Ticket) -> Result<Done, RangeError> {
+        self.complete(ticket).result
+    }
+
+    /// Waits for one request, and says when it was complete.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use elbow_file::range_device::{Blocking, MemoryDevice, RangeDevice, Request};
+    ///
+    /// let mut device = Blocking::new(MemoryDevice::new(512, 64));
+    /// device.device().pass_until(Duration::from_millis(3));
+    /// let ticket = device.submit(Request::Read { at: 0, sectors: 1 })?;
+    /// let completion = device.complete(ticket);
+    /// assert!(completion.at > Duration::from_millis(3) && completion.at <= device.device().clock().time());
+    /// # Ok::<(), elbow_file::range_device::RangeError>(())
+    /// ```
+    ///
+    /// # Panics
+    /// For a ticket that is not outstanding.
+    pub fn complete(&mut self, ticket: Ticket) -> Completion {
         if let Some(completion) = self.kept.remove(&ticket) {
             if let Some(place) = self.range_place(&completion) {
                 self.given.hand_out(&place);
             }
             self.range_writes.remove(&ticket);
-            return completion.result;
+            return completion;
         }
         loop {
             let completion = self.device.wait();
             let completion = completion.unwrap_or_else(|| panic!("{ticket:?} is not outstanding"));
             if completion.ticket == ticket {
                 self.range_writes.remove(&ticket);
-                return completion.result;
+                return completion;
             }
             if let Some(place) = self.range_place(&completion) {
                 self.given.give(&place);

@@ -1,16 +1,18 @@
 //! What every range device must do, as a test that any device can be put to.
 //!
-//! [`check`] makes devices again and again, and panics with the broken rule and the seed. It uses only a window of the device, so that
-//! a modelled drive of a gigabyte can be tested as well; the device has to keep what is written in that window.
+//! [`check`] makes devices again and again, and panics with the broken rule and the seed. It uses only a window of the
+//! device, so that a modelled drive of a gigabyte can be tested as well; the device has to keep what is written in that
+//! window.
 
 #![allow(clippy::single_range_in_vec_init, reason = "a set of one range")]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
+use std::time::Duration;
 
 use elbow_ranges::RangeSet;
 
-use super::{Blocking, Completion, Done, RangeDevice, RangeError, Request, Ticket};
+use super::{Blocking, Clock, Completion, Done, RangeDevice, RangeError, Request, Ticket};
 
 /// Sectors of a device that the contract needs.
 pub const SECTORS_MIN: u64 = 64;
@@ -19,8 +21,8 @@ const WINDOW: u64 = 256;
 /// Requests of a random case.
 const STEPS: u64 = 200;
 
-/// Puts devices, each freshly made, of at least [`SECTORS_MIN`] sectors, to the test: every rule once, and random requests from so many
-/// seeds.
+/// Puts devices, each freshly made, of at least [`SECTORS_MIN`] sectors, to the test: every rule once, and random
+/// requests from so many seeds.
 ///
 /// ```
 /// use elbow_file::range_device::{MemoryDevice, contract};
@@ -36,6 +38,9 @@ pub fn check<D: RangeDevice>(make: &mut dyn FnMut() -> D, seeds: Range<u64>) {
     overlapping_ranges_get_different_places(make());
     a_place_is_given_once_until_a_barrier(make());
     a_barrier_speaks_of_what_its_host_was_told(make());
+    what_is_taken_back_is_not_written(make());
+    what_is_late_is_not_written(make());
+    completions_are_dated(make());
     no_place_is_an_error_that_says_so(make());
     what_cannot_be_is_refused(make());
     barriers_separate(make());
@@ -155,7 +160,8 @@ fn a_place_is_given_once_until_a_barrier<D: RangeDevice>(device: D) {
     }
 }
 
-/// A host knows of a place when it has taken the completion that names it: a barrier from before that says nothing of it.
+/// A host knows of a place when it has taken the completion that names it: a barrier from before that says nothing of
+/// it.
 fn a_barrier_speaks_of_what_its_host_was_told<D: RangeDevice>(mut device: D) {
     let data = pattern(device.shape().sector_bytes, 1, 34);
     let targets = set(&[10..12]);
@@ -263,7 +269,7 @@ fn barriers_separate<D: RangeDevice>(mut device: D) {
         before.push(device.submit(separator).expect("a barrier"));
     }
     let mut order = Vec::new();
-    while let Some(Completion { ticket, result }) = device.wait() {
+    while let Some(Completion { ticket, result, .. }) = device.wait() {
         result.expect("a write or a barrier");
         order.push(ticket);
     }
@@ -280,6 +286,110 @@ fn barriers_separate<D: RangeDevice>(mut device: D) {
     assert_eq!(before.len(), order.len(), "each ticket completes once");
 }
 
+/// A device may take nothing back, but it says so, and what it takes back has not happened.
+fn what_is_taken_back_is_not_written<D: RangeDevice>(device: D) {
+    let mut device = Blocking::new(device);
+    let bytes = device.shape().sector_bytes;
+    let data = [30, 31, 32, 33].map(|tag| pattern(bytes, 1, tag));
+    let mut tickets = Vec::new();
+    for data in &data {
+        tickets.push(device.submit(Request::Write { at: 5, data }).expect("a write"));
+    }
+    let barrier = device.submit(Request::Barrier).expect("a barrier");
+    assert!(
+        device.cancel(barrier).is_err(),
+        "what comes after it rests on a barrier"
+    );
+    let never = device.cancel(Ticket(u64::MAX));
+    assert!(never.is_err(), "a ticket that was never given");
+    let cancelled = device.cancel(tickets[3]);
+    for &ticket in &tickets[..3] {
+        assert_eq!(device.wait_for(ticket), Ok(Done::Written(5..6)));
+    }
+    let (expected, content) = match cancelled {
+        Ok(()) => (Err(RangeError::Cancelled), &data[2]),
+        Err(RangeError::Begun { .. } | RangeError::Unsupported(_)) => (Ok(Done::Written(5..6)), &data[3]),
+        Err(error) => panic!("cancelling gave {error:?}"),
+    };
+    assert_eq!(device.wait_for(tickets[3]), expected);
+    assert_eq!(device.wait_for(barrier), Ok(Done::Passed));
+    assert!(
+        device.read(5, 1).as_ref() == Ok(content),
+        "what was cancelled was not written"
+    );
+    assert!(device.cancel(tickets[0]).is_err(), "it is complete");
+}
+
+fn what_is_late_is_not_written<D: RangeDevice>(device: D) {
+    let mut device = Blocking::new(device);
+    let bytes = device.shape().sector_bytes;
+    let [old, new] = [34, 35].map(|tag| pattern(bytes, 1, tag));
+    device.write(6, &old).expect("a write");
+    let write = Request::Write { at: 6, data: &new };
+    let then = device.device().clock();
+    let hour = then.time() + Duration::from_secs(3600);
+    if then == Clock::None {
+        let refused = device.submit_by(write, hour);
+        assert!(
+            matches!(refused, Err(RangeError::Unsupported(_))),
+            "no clock, and {refused:?}"
+        );
+        return;
+    }
+    assert!(matches!(
+        device.submit_by(Request::Barrier, hour),
+        Err(RangeError::Unsupported(_))
+    ));
+    let (targets, alignment) = (&set(&[6..7]), 1);
+    let anywhere = Request::WriteRange {
+        targets,
+        alignment,
+        data: &new,
+    };
+    let_pass(device.device(), Duration::from_millis(1));
+    for late in [write, anywhere] {
+        let ticket = device.submit_by(late, then.time()).expect("a request");
+        assert_eq!(device.wait_for(ticket), Err(RangeError::Late { begin_by: then.time() }));
+        assert!(device.read(6, 1).as_ref() == Ok(&old), "what was late was not written");
+    }
+    for early in [write, anywhere] {
+        let ticket = device.submit_by(early, hour).expect("a request");
+        assert_eq!(device.wait_for(ticket), Ok(Done::Written(6..7)), "nothing else waits");
+    }
+    assert!(device.read(6, 1) == Ok(new), "what was in time was written");
+}
+
+/// Time goes by, and longer than so long.
+fn let_pass(device: &mut impl RangeDevice, time: Duration) {
+    match device.clock() {
+        Clock::Modelled(now) => device.pass_until(now + 2 * time),
+        Clock::Real(_) | Clock::None => std::thread::sleep(2 * time),
+    }
+}
+
+fn completions_are_dated<D: RangeDevice>(mut device: D) {
+    let data = pattern(device.shape().sector_bytes, 1, 36);
+    let mut last = device.clock().time();
+    for at in 0..8 {
+        let request = if at % 2 == 0 {
+            Request::Write { at, data: &data }
+        } else {
+            Request::Barrier
+        };
+        device.submit(request).expect("a request");
+    }
+    while let Some(completion) = device.wait() {
+        let (at, now) = (completion.at, device.clock());
+        if now != Clock::None {
+            assert!(
+                last <= at && at <= now.time(),
+                "{last:?}, {at:?}, {now:?}: barriers order times, too"
+            );
+            last = at;
+        }
+    }
+}
+
 /// Random requests, many outstanding, against what is known about them.
 struct Case<D> {
     device: D,
@@ -289,7 +399,8 @@ struct Case<D> {
     /// Outstanding range writes, with what was given to others meanwhile and since the barrier before them.
     writes: BTreeMap<Ticket, Outstanding>,
     reads: BTreeMap<Ticket, (u64, Vec<u8>)>,
-    barriers: BTreeSet<Ticket>,
+    /// Those outstanding, with what comes before each.
+    barriers: BTreeMap<Ticket, BTreeSet<Ticket>>,
     window: u64,
     /// Sectors not yet owned by a completed write, as the owner of the device keeps them.
     free: RangeSet,
@@ -315,7 +426,7 @@ impl<D: RangeDevice> Case<D> {
             known: BTreeMap::new(),
             writes: BTreeMap::new(),
             reads: BTreeMap::new(),
-            barriers: BTreeSet::new(),
+            barriers: BTreeMap::new(),
             window,
             free: set(&[0..window]),
             stale: set(&[0..window]),
@@ -358,17 +469,31 @@ impl<D: RangeDevice> Case<D> {
             self.writes.is_empty() && self.reads.is_empty() && self.barriers.is_empty(),
             "each ticket completes"
         );
+        self.read_all();
+    }
+
+    /// Nothing that was handed out was written over.
+    fn read_all(&mut self) {
+        for (at, expected) in std::mem::take(&mut self.known) {
+            self.device.submit(Request::Read { at, sectors: 1 }).expect("a read");
+            let result = self.device.wait().expect("it is outstanding").result;
+            assert!(result == Ok(Done::Read(expected)), "sector {at} in the end");
+        }
     }
 
     /// The lists are fresh: they know of all that was told.
     fn barrier(&mut self) {
         let request = [Request::Barrier, Request::Flush][self.below(2) as usize];
-        self.barriers.insert(self.device.submit(request).expect("a barrier"));
+        let ticket = self.device.submit(request).expect("a barrier");
+        let before = self.writes.keys().chain(self.reads.keys()).chain(self.barriers.keys());
+        let before = before.copied().collect();
+        self.barriers.insert(ticket, before);
         self.stale = self.free.clone();
         self.told = RangeSet::new();
     }
 
-    /// Targets may be any sectors that were free at some moment since the last barrier, and mostly overlap those of outstanding writes.
+    /// Targets may be any sectors that were free at some moment since the last barrier, and mostly overlap those of
+    /// outstanding writes.
     fn write_range(&mut self, tag: u64) {
         let (start, length) = (self.below(self.window), 1 + self.below(100));
         let targets = self.stale.intersection(&set(&[start..start + length]));
@@ -414,7 +539,12 @@ impl<D: RangeDevice> Case<D> {
     }
 
     fn completed(&mut self, completion: Completion) {
-        if self.barriers.remove(&completion.ticket) {
+        for (barrier, before) in &mut self.barriers {
+            let is_before = before.remove(&completion.ticket) || completion.ticket == *barrier;
+            assert!(is_before, "{completion:?} overtook {barrier:?}");
+        }
+        if let Some(before) = self.barriers.remove(&completion.ticket) {
+            assert!(before.is_empty(), "{completion:?} overtook {before:?}");
             return assert_eq!(completion.result, Ok(Done::Passed), "a barrier");
         }
         if let Some((at, expected)) = self.reads.remove(&completion.ticket) {

@@ -1,8 +1,9 @@
 //! Range devices for tests: one that counts, one that fails.
 
+use std::task::Waker;
 use std::time::Duration;
 
-use super::{Completion, RangeDevice, RangeError, Request, Shape, Ticket};
+use super::{Clock, Completion, RangeDevice, RangeError, Request, Shape, Ticket, leave_to_device};
 use crate::Errno;
 
 /// How often each kind of request was submitted to a [`CountingDevice`], refused or not.
@@ -75,6 +76,12 @@ impl<D: RangeDevice> CountingDevice<D> {
         }
     }
 
+    fn submitted(&mut self, submitted: Result<Ticket, RangeError>) -> Result<Ticket, RangeError> {
+        self.outstanding += u64::from(submitted.is_ok());
+        self.counts.outstanding_max = self.counts.outstanding_max.max(self.outstanding);
+        submitted
+    }
+
     fn completed(&mut self, completion: Option<Completion>) -> Option<Completion> {
         self.outstanding -= u64::from(completion.is_some());
         completion
@@ -88,11 +95,17 @@ impl<D: RangeDevice> RangeDevice for CountingDevice<D> {
 
     fn submit(&mut self, request: Request<'_>) -> Result<Ticket, RangeError> {
         self.count(&request);
-        let ticket = self.device.submit(request)?;
-        self.outstanding += 1;
-        self.counts.outstanding_max = self.counts.outstanding_max.max(self.outstanding);
-        Ok(ticket)
+        let submitted = self.device.submit(request);
+        self.submitted(submitted)
     }
+
+    fn submit_by(&mut self, request: Request<'_>, begin_by: Duration) -> Result<Ticket, RangeError> {
+        self.count(&request);
+        let submitted = self.device.submit_by(request, begin_by);
+        self.submitted(submitted)
+    }
+
+    leave_to_device!(device);
 
     fn poll(&mut self) -> Option<Completion> {
         let completion = self.device.poll();
@@ -103,14 +116,10 @@ impl<D: RangeDevice> RangeDevice for CountingDevice<D> {
         let completion = self.device.wait();
         self.completed(completion)
     }
-
-    fn next_completion_at(&mut self) -> Option<Duration> {
-        self.device.next_completion_at()
-    }
 }
 
-/// Refuses some requests at their submission, without passing them on. A test asks [`fired`](Self::fired) in the end, since a fault
-/// that never came proves nothing.
+/// Refuses some requests at their submission, without passing them on. A test asks [`fired`](Self::fired) in the end,
+/// since a fault that never came proves nothing.
 ///
 /// ```
 /// use elbow_file::Errno;
@@ -118,7 +127,7 @@ impl<D: RangeDevice> RangeDevice for CountingDevice<D> {
 ///
 /// let mut device = Blocking::new(FaultyDevice::new(MemoryDevice::new(512, 8), Errno::IO, |number, _| number == 2));
 /// device.write(3, &[1; 512])?;
-/// assert_eq!(device.write(3, &[2; 512]), Err(RangeError::Io(Errno::IO)));
+/// assert_eq!(device.write(3, &[2; 512]), Err(RangeError::from(Errno::IO)));
 /// assert_eq!(device.read(3, 1)?, [1; 512]);
 /// assert_eq!(device.into_parts().0.fired(), 1);
 /// # Ok::<(), RangeError>(())
@@ -143,6 +152,15 @@ impl<D: RangeDevice, P: FnMut(u64, &Request<'_>) -> bool> FaultyDevice<D, P> {
         }
     }
 
+    fn let_pass(&mut self, request: &Request<'_>) -> Result<(), RangeError> {
+        self.seen += 1;
+        if !(self.fails)(self.seen, request) {
+            return Ok(());
+        }
+        self.fired += 1;
+        Err(self.errno.into())
+    }
+
     /// Number of requests refused so far.
     pub fn fired(&self) -> u64 {
         self.fired
@@ -155,13 +173,16 @@ impl<D: RangeDevice, P: FnMut(u64, &Request<'_>) -> bool> RangeDevice for Faulty
     }
 
     fn submit(&mut self, request: Request<'_>) -> Result<Ticket, RangeError> {
-        self.seen += 1;
-        if (self.fails)(self.seen, &request) {
-            self.fired += 1;
-            return Err(RangeError::Io(self.errno));
-        }
+        self.let_pass(&request)?;
         self.device.submit(request)
     }
+
+    fn submit_by(&mut self, request: Request<'_>, begin_by: Duration) -> Result<Ticket, RangeError> {
+        self.let_pass(&request)?;
+        self.device.submit_by(request, begin_by)
+    }
+
+    leave_to_device!(device);
 
     fn poll(&mut self) -> Option<Completion> {
         self.device.poll()
@@ -169,9 +190,5 @@ impl<D: RangeDevice, P: FnMut(u64, &Request<'_>) -> bool> RangeDevice for Faulty
 
     fn wait(&mut self) -> Option<Completion> {
         self.device.wait()
-    }
-
-    fn next_completion_at(&mut self) -> Option<Duration> {
-        self.device.next_completion_at()
     }
 }

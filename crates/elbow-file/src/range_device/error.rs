@@ -1,7 +1,10 @@
 //! What can be wrong with a request, or go wrong with it.
 
 use std::fmt;
+use std::ops::Range;
+use std::time::Duration;
 
+use super::Ticket;
 use crate::Errno;
 
 /// Why a request was refused or failed. Lengths and places are in sectors unless they say bytes.
@@ -37,8 +40,31 @@ pub enum RangeError {
     },
     /// An alignment of 0.
     Alignment,
-    /// A call of the storage below failed.
-    Io(Errno),
+    /// The storage below failed. Of a write that failed any sectors of its place may have been written.
+    Io {
+        /// How.
+        errno: Errno,
+        /// The sectors that could not be read or written; `None` where it is not known, as of a flush. It begins with
+        /// the first bad one where the device knows which that is.
+        place: Option<Range<u64>>,
+    },
+    /// It was taken back before it began.
+    Cancelled,
+    /// It had not begun by its deadline.
+    Late {
+        /// The deadline.
+        begin_by: Duration,
+    },
+    /// Too late to cancel it.
+    Begun {
+        /// Which request.
+        ticket: Ticket,
+    },
+    /// This device cannot do that.
+    Unsupported(
+        /// What it is.
+        &'static str,
+    ),
 }
 
 impl fmt::Display for RangeError {
@@ -68,7 +94,23 @@ impl fmt::Display for RangeError {
                 )
             }
             Self::Alignment => write!(f, "an alignment of 0 sectors; 1 allows every place"),
-            Self::Io(errno) => write!(f, "the storage below: {errno}"),
+            Self::Io { errno, place: None } => write!(f, "the storage below: {errno}"),
+            Self::Io {
+                errno,
+                place: Some(place),
+            } => write!(
+                f,
+                "the storage below, at sectors {} to {}: {errno}",
+                place.start, place.end
+            ),
+            Self::Cancelled => write!(f, "the request was cancelled before it began"),
+            Self::Late { begin_by } => write!(f, "the request had not begun by its deadline, {begin_by:?}"),
+            Self::Begun { ticket } => write!(
+                f,
+                "request {} has begun, or is complete; wait for its completion",
+                ticket.0
+            ),
+            Self::Unsupported(what) => write!(f, "this device does not know {what}"),
         }
     }
 }
@@ -77,6 +119,6 @@ impl std::error::Error for RangeError {}
 
 impl From<Errno> for RangeError {
     fn from(errno: Errno) -> Self {
-        Self::Io(errno)
+        Self::Io { errno, place: None }
     }
 }

@@ -10,18 +10,19 @@ use std::io::IoSlice;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use elbow_ranges::RangeSet;
 use rustix::fs::{Mode, OFlags, SeekFrom};
 use rustix::io::retry_on_intr;
 
-use super::places::{first_aligned_fit, free_targets};
-use super::{Completion, Done, GivenPlaces, RangeDevice, RangeError, Request, Shape, Ticket};
+use super::places::{check_deadline, first_aligned_fit, free_targets};
+use super::{Clock, Completion, Done, GivenPlaces, RangeDevice, RangeError, Request, Shape, Ticket};
 use crate::{Errno, FileType, Handle, RealStorage, Storage};
 
-/// A file or block device as a range device. Requests are carried out as they are submitted, by ordinary reads and writes. A flush is
-/// fsync(2). A barrier is only what it says: after it others see nothing of what was submitted later without what was submitted before; of
-/// what a power cut leaves of a page cache it says nothing.
+/// A file or block device as a range device. Requests are carried out as they are submitted, by ordinary reads and
+/// writes, so a barrier has nothing to wait for. A flush is fsync(2): what a crash leaves of writes since the last one
+/// is anybody's guess, whatever barriers lie between them.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -36,9 +37,8 @@ use crate::{Errno, FileType, Handle, RealStorage, Storage};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct FileDevice {
-    storage: Arc<dyn Storage>,
-    file: Handle,
-    shape: Shape,
+    sectors: Sectors,
+    started: Instant,
     tickets: u64,
     /// Carried out and not handed out; as long as the caller makes it.
     done: VecDeque<Completion>,
@@ -48,19 +48,13 @@ pub struct FileDevice {
 }
 
 impl FileDevice {
-    /// Opens a regular file or block device for reading and writing; what is beyond the last whole sector is left alone.
+    /// Opens a regular file or block device for reading and writing; what is beyond the last whole sector is left
+    /// alone.
     ///
     /// # Errors
     /// Those of open(2); EINVAL for anything else than a regular file or a block device, or a sector of 0 bytes.
     pub fn open(path: &Path, sector_bytes: u32) -> crate::Result<Self> {
-        let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
-        let fd = retry_on_intr(|| rustix::fs::open(path, flags, Mode::empty()))?;
-        let file = Handle::new(fd);
-        let kind = RealStorage.stat_handle(&file)?.kind;
-        if !matches!(kind, FileType::File | FileType::BlockDevice) || sector_bytes == 0 {
-            return Err(Errno::INVAL);
-        }
-        let bytes = rustix::fs::seek(&file, SeekFrom::End(0))?;
+        let (file, bytes) = open(path, sector_bytes)?;
         Ok(Self::new(Arc::new(RealStorage), file, sector_bytes, bytes))
     }
 
@@ -71,10 +65,10 @@ impl FileDevice {
     pub fn new(storage: Arc<dyn Storage>, file: Handle, sector_bytes: u32, bytes: u64) -> Self {
         assert!(sector_bytes > 0, "a sector has bytes");
         let sectors = bytes / u64::from(sector_bytes);
+        let shape = Shape { sector_bytes, sectors };
         Self {
-            storage,
-            file,
-            shape: Shape { sector_bytes, sectors },
+            sectors: Sectors { storage, file, shape },
+            started: Instant::now(),
             tickets: 0,
             done: VecDeque::new(),
             not_told: BTreeMap::new(),
@@ -82,78 +76,163 @@ impl FileDevice {
         }
     }
 
-    fn carry_out(&mut self, request: &Request<'_>) -> Result<Done, RangeError> {
+    fn carry_out(&self, request: &Request<'_>) -> Result<Done, RangeError> {
         match *request {
-            Request::Read { at, sectors } => self.read(&(at..at + sectors)).map(Done::Read),
-            Request::Write { at, data } => self.write(at, data),
+            Request::Read { at, sectors } => self.sectors.read(&(at..at + sectors)),
+            Request::Write { at, data } => self.sectors.write(at, data),
             Request::WriteRange {
                 targets,
                 alignment,
                 data,
-            } => self.write(self.pick(targets, alignment, self.shape.length(data)?)?, data),
-            Request::Barrier => Ok(self.pass()),
-            Request::Flush => {
-                self.storage.sync(&self.file)?;
-                Ok(self.pass())
+            } => {
+                let at = self.pick(targets, alignment, self.shape().length(data)?)?;
+                self.sectors.write(at, data)
             }
+            Request::Barrier => Ok(Done::Passed),
+            Request::Flush => self.sectors.flush(),
         }
-    }
-
-    /// All that was submitted before is done, and what the host knows of is forgotten.
-    fn pass(&mut self) -> Done {
-        let known = self.given.barrier();
-        self.given.forget(&known);
-        Done::Passed
     }
 
     fn pick(&self, targets: &RangeSet, alignment: u64, sectors: u64) -> Result<u64, RangeError> {
         let free = free_targets(targets, self.given.all(), sectors, alignment)?;
-        Ok(first_aligned_fit(&free, sectors, alignment).expect("free_targets found one"))
+        Ok(first_aligned_fit(&free, sectors, alignment).expect("there is one"))
     }
 
-    fn read(&self, place: &Range<u64>) -> Result<Vec<u8>, RangeError> {
-        let bytes = self.shape.bytes(place);
-        let mut data = vec![0; (bytes.end - bytes.start) as usize];
-        let mut filled = 0;
-        while filled < data.len() {
-            match self
-                .storage
-                .read(&self.file, &mut data[filled..], bytes.start + filled as u64)?
-            {
-                0 => return Err(RangeError::Io(Errno::IO)), // somebody made the file shorter
+    fn take(&mut self, request: Request<'_>, begin_by: Option<Duration>) -> Result<Ticket, RangeError> {
+        self.shape().check(&request)?;
+        check_deadline(&request, begin_by)?;
+        let late = begin_by.filter(|&begin_by| begin_by < self.started.elapsed());
+        let result = match late {
+            Some(begin_by) => Err(RangeError::Late { begin_by }),
+            None => self.carry_out(&request),
+        };
+        if let Err(refusal @ RangeError::NoPlace { .. }) = result {
+            return Err(refusal);
+        }
+        self.tickets += 1;
+        let ticket = Ticket(self.tickets);
+        self.note(ticket, &request, &result);
+        let at = self.started.elapsed();
+        self.done.push_back(Completion { ticket, result, at });
+        Ok(ticket)
+    }
+
+    /// Keeps in mind what was given, until it is heard or forgotten.
+    fn note(&mut self, ticket: Ticket, request: &Request<'_>, result: &Result<Done, RangeError>) {
+        match (request, result) {
+            (Request::WriteRange { .. }, Ok(Done::Written(place))) => {
+                self.given.give(place);
+                self.not_told.insert(ticket, place.clone());
+            }
+            (Request::Barrier | Request::Flush, _) => {
+                let known = self.given.barrier();
+                self.given.forget(&known); // all that was submitted before is done
+            }
+            _ => {}
+        }
+    }
+}
+
+/// A file or block device, and its length in bytes.
+pub(super) fn open(path: &Path, sector_bytes: u32) -> crate::Result<(Handle, u64)> {
+    let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
+    let fd = retry_on_intr(|| rustix::fs::open(path, flags, Mode::empty()))?;
+    let file = Handle::new(fd);
+    let kind = RealStorage.stat_handle(&file)?.kind;
+    if !matches!(kind, FileType::File | FileType::BlockDevice) || sector_bytes == 0 {
+        return Err(Errno::INVAL);
+    }
+    let bytes = rustix::fs::seek(&file, SeekFrom::End(0))?;
+    Ok((file, bytes))
+}
+
+/// The file of a device, with errors that say where.
+pub(super) struct Sectors {
+    pub(super) storage: Arc<dyn Storage>,
+    pub(super) file: Handle,
+    pub(super) shape: Shape,
+}
+
+impl Sectors {
+    pub(super) fn read(&self, place: &Range<u64>) -> Result<Done, RangeError> {
+        let mut data = vec![0; self.bytes(place)];
+        let mut sectors = 0; // that are there
+        while sectors < place.end - place.start {
+            let rest = place.start + sectors..place.end;
+            let filled = self.bytes(&(place.start..rest.start));
+            sectors += self
+                .fill(&mut data[filled..], &rest)
+                .or_else(|error| self.first_bad(&mut data[filled..], &rest, error))?;
+        }
+        Ok(Done::Read(data))
+    }
+
+    /// Reads some whole sectors from the start of a place on, and returns how many.
+    fn fill(&self, data: &mut [u8], place: &Range<u64>) -> Result<u64, RangeError> {
+        let failed = |errno| RangeError::Io {
+            errno,
+            place: Some(place.clone()),
+        };
+        let mut filled = 0_usize;
+        let sector = self.shape.sector_bytes as usize;
+        while filled == 0 || !filled.is_multiple_of(sector) {
+            let at = self.shape.bytes(place).start + filled as u64;
+            match self.storage.read(&self.file, &mut data[filled..], at).map_err(failed)? {
+                0 => return Err(failed(Errno::IO)), // somebody made the file shorter
                 read => filled += read,
             }
         }
-        Ok(data)
+        Ok((filled / sector) as u64)
     }
 
-    fn write(&self, at: u64, data: &[u8]) -> Result<Done, RangeError> {
+    /// After a read of several sectors has failed: reads one after the other up to the one that cannot be read. Returns
+    /// their number where all can.
+    fn first_bad(&self, data: &mut [u8], place: &Range<u64>, error: RangeError) -> Result<u64, RangeError> {
+        if place.end - place.start == 1 {
+            return Err(error);
+        }
+        let sector = self.shape.sector_bytes as usize;
+        for (at, data) in (place.start..).zip(data.chunks_mut(sector)) {
+            self.fill(data, &(at..at + 1)).map_err(|error| match error {
+                RangeError::Io { errno, .. } => RangeError::Io {
+                    errno,
+                    place: Some(at..place.end),
+                },
+                other => other,
+            })?;
+        }
+        Ok(place.end - place.start)
+    }
+
+    pub(super) fn write(&self, at: u64, data: &[u8]) -> Result<Done, RangeError> {
         let place = at..at + self.shape.length(data)?;
-        self.storage
-            .write(&self.file, &[IoSlice::new(data)], self.shape.bytes(&place).start)?;
+        let bytes = self.shape.bytes(&place);
+        let written = self.storage.write(&self.file, &[IoSlice::new(data)], bytes.start);
+        written.map_err(|errno| RangeError::Io {
+            errno,
+            place: Some(place.clone()),
+        })?;
         Ok(Done::Written(place))
+    }
+
+    pub(super) fn flush(&self) -> Result<Done, RangeError> {
+        self.storage.sync(&self.file)?;
+        Ok(Done::Passed)
+    }
+
+    fn bytes(&self, place: &Range<u64>) -> usize {
+        let bytes = self.shape.bytes(place);
+        (bytes.end - bytes.start) as usize
     }
 }
 
 impl RangeDevice for FileDevice {
     fn shape(&self) -> Shape {
-        self.shape
+        self.sectors.shape
     }
 
     fn submit(&mut self, request: Request<'_>) -> Result<Ticket, RangeError> {
-        self.shape.check(&request)?;
-        let result = match self.carry_out(&request) {
-            Err(refusal @ RangeError::NoPlace { .. }) => return Err(refusal),
-            result => result,
-        };
-        self.tickets += 1;
-        let ticket = Ticket(self.tickets);
-        if let (Request::WriteRange { .. }, Ok(Done::Written(place))) = (&request, &result) {
-            self.given.give(place);
-            self.not_told.insert(ticket, place.clone());
-        }
-        self.done.push_back(Completion { ticket, result });
-        Ok(ticket)
+        self.take(request, None)
     }
 
     fn poll(&mut self) -> Option<Completion> {
@@ -166,5 +245,21 @@ impl RangeDevice for FileDevice {
 
     fn wait(&mut self) -> Option<Completion> {
         self.poll()
+    }
+
+    fn submit_by(&mut self, request: Request<'_>, begin_by: Duration) -> Result<Ticket, RangeError> {
+        self.take(request, Some(begin_by))
+    }
+
+    fn cancel(&mut self, ticket: Ticket) -> Result<(), RangeError> {
+        Err(RangeError::Begun { ticket }) // it began when it was submitted
+    }
+
+    fn clock(&self) -> Clock {
+        Clock::Real(self.started.elapsed())
+    }
+
+    fn next_completion_at(&mut self) -> Option<Duration> {
+        self.done.front().map(|completion| completion.at)
     }
 }

@@ -5,23 +5,30 @@
 //!             member 0          member 1               member 2
 //! ```
 //!
-//! The emptiest member is the one with the fewest sectors outstanding, and among those the one with the most target sectors. Reads and
-//! writes of fixed places may cross members; a range write never does.
+//! The emptiest member is the one with the fewest sectors outstanding, and among those the one with the most target
+//! sectors. Where it has no place (any more) the next is asked. Reads and writes of fixed places may cross members; a
+//! range write never does.
 //!
-//! Members need not begin at a multiple of the alignment: such a member is given places that are aligned here, each as a range of
-//! its own, so that it can still choose.
+//! No member runs ahead of another past a barrier: what is submitted after one waits here until all members have passed
+//! it.
+//!
+//! Time: members that are all modelled are kept in step, and their time is ours. Otherwise ours is real and begins with
+//! our making, and modelled members do what they are asked in no time.
+
+mod choice;
+mod waiting;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
-use std::time::Duration;
+use std::task::Waker;
+use std::time::{Duration, Instant};
 
 use elbow_ranges::RangeSet;
 
-use super::places::{first_aligned_fit, fits};
-use super::{Completion, Done, GivenPlaces, RangeDevice, RangeError, Request, Shape, Ticket};
-
-/// More places than this are not named one by one: a member that is not aligned has choice enough.
-const PLACES_MAX: usize = 1 << 12;
+use self::choice::{Choice, Need};
+use super::owned::OwnedRequest;
+use super::places::check_deadline;
+use super::{Clock, Completion, Done, GivenPlaces, RangeDevice, RangeError, Request, Shape, Ticket};
 
 /// Devices of one sector size side by side.
 ///
@@ -42,26 +49,21 @@ const PLACES_MAX: usize = 1 << 12;
 pub struct Members<D> {
     members: Vec<Member<D>>,
     shape: Shape,
+    started: Instant,
     tickets: u64,
-    /// Requests with parts that are not complete.
-    whole: BTreeMap<Ticket, Whole>,
-    /// Complete, not handed out.
-    done: VecDeque<Completion>,
     /// Places of which the members think that the host has been told when we have.
     given: GivenPlaces,
-    /// Range writes that are not handed out.
-    range_writes: BTreeMap<Ticket, RangeWrite>,
-}
-
-/// A range write, so that another member can be asked where one finds all its places taken.
-#[derive(Debug)]
-struct RangeWrite {
-    targets: RangeSet,
-    alignment: u64,
-    data: Vec<u8>,
-    sectors: u64,
-    /// Members that are still to be asked, each with one of the turns of [`Member::places`].
-    attempts: VecDeque<(usize, u64)>,
+    /// Submitted, and a barrier that has not passed or what is behind one; as long as the caller makes it.
+    held: VecDeque<Held>,
+    /// A barrier that the members have, and the places that are forgotten then.
+    barrier: Option<(Ticket, RangeSet)>,
+    /// Requests with parts that are not complete.
+    whole: BTreeMap<Ticket, Whole>,
+    /// Where the range writes in `done` went.
+    not_told: BTreeMap<Ticket, Range<u64>>,
+    /// Complete, not handed out.
+    done: VecDeque<Completion>,
+    waker: Option<Waker>,
 }
 
 #[derive(Debug)]
@@ -70,6 +72,8 @@ struct Member<D> {
     /// First sector of it here.
     first: u64,
     end: u64,
+    /// What its clock said when ours was 0, if it is a real one.
+    zero: Option<Duration>,
     outstanding: BTreeMap<Ticket, Part>,
 }
 
@@ -82,8 +86,32 @@ struct Part {
 }
 
 #[derive(Debug)]
+struct Held {
+    ticket: Ticket,
+    request: OwnedRequest,
+    begin_by: Option<Duration>,
+    /// Of a barrier: the places that are forgotten then.
+    known: RangeSet,
+}
+
+#[derive(Debug)]
 struct Whole {
     parts: Vec<Option<Result<Done, RangeError>>>,
+    at: Duration,
+    /// Only of a range write: what is left to try.
+    search: Option<Search>,
+}
+
+/// A range write on its way through the members.
+#[derive(Debug)]
+struct Search {
+    request: OwnedRequest,
+    need: Need,
+    begin_by: Option<Duration>,
+    /// The best last.
+    choices: Vec<Choice>,
+    /// Sectors that members said were taken.
+    taken: u64,
 }
 
 impl<D: RangeDevice> Members<D> {
@@ -98,12 +126,15 @@ impl<D: RangeDevice> Members<D> {
             assert_eq!(device.shape().sector_bytes, sector_bytes, "one size of sectors");
             let (start, end) = (first, first + device.shape().sectors);
             first = end;
-            let outstanding = BTreeMap::new();
             Member {
+                zero: match device.clock() {
+                    Clock::Real(zero) => Some(zero),
+                    Clock::None | Clock::Modelled(_) => None,
+                },
                 device,
                 first: start,
                 end,
-                outstanding,
+                outstanding: BTreeMap::new(),
             }
         };
         let members: Vec<_> = devices.into_iter().map(place).collect();
@@ -113,266 +144,392 @@ impl<D: RangeDevice> Members<D> {
                 sectors: first,
             },
             members,
+            started: Instant::now(),
             tickets: 0,
-            whole: BTreeMap::new(),
-            done: VecDeque::new(),
             given: GivenPlaces::default(),
-            range_writes: BTreeMap::new(),
+            held: VecDeque::new(),
+            barrier: None,
+            whole: BTreeMap::new(),
+            not_told: BTreeMap::new(),
+            done: VecDeque::new(),
+            waker: None,
         }
     }
 
-    fn submit_range(&mut self, targets: &RangeSet, alignment: u64, data: &[u8]) -> Result<Ticket, RangeError> {
-        let write = RangeWrite {
-            targets: targets.clone(),
-            alignment,
-            data: data.to_vec(),
-            sectors: self.shape.length(data)?,
-            attempts: VecDeque::new(),
+    fn take(&mut self, request: Request<'_>, begin_by: Option<Duration>) -> Result<Ticket, RangeError> {
+        self.shape.check(&request)?;
+        check_deadline(&request, begin_by)?;
+        if begin_by.is_some() && self.members.iter().any(|member| member.device.clock() == Clock::None) {
+            return Err(RangeError::Unsupported("a deadline, since a member has no clock"));
+        }
+        self.keep_in_step();
+        self.tickets += 1;
+        let ticket = Ticket(self.tickets);
+        if let Some(begin_by) = begin_by.filter(|&begin_by| begin_by < self.clock().time()) {
+            self.end(ticket, Err(RangeError::Late { begin_by }));
+            return Ok(ticket);
+        }
+        let request = OwnedRequest::from(request);
+        let known = match request {
+            OwnedRequest::Barrier | OwnedRequest::Flush => self.given.barrier(),
+            _ => RangeSet::new(),
         };
-        let attempts = self.attempts(&write);
-        let ticket = self.expect(1);
-        self.range_writes.insert(ticket, RangeWrite { attempts, ..write });
-        match self.ask_next(ticket) {
-            Ok(()) => Ok(ticket),
-            Err(refusal) => {
-                self.range_writes.remove(&ticket);
-                self.whole.remove(&ticket);
-                Err(refusal)
+        let held = Held {
+            ticket,
+            request,
+            begin_by,
+            known,
+        };
+        match self.held.is_empty() && self.may_start(&held.request) {
+            true => self.start(held)?,
+            false => self.held.push_back(held),
+        }
+        Ok(ticket)
+    }
+
+    /// Gives a request to the members. A range write for which none has a place is refused.
+    fn start(&mut self, held: Held) -> Result<(), RangeError> {
+        let Held {
+            ticket,
+            request,
+            begin_by,
+            known,
+        } = held;
+        match &request {
+            OwnedRequest::Read { at, sectors } => {
+                let place = *at..*at + *sectors;
+                self.start_fixed(ticket, &place, begin_by, |part| Request::Read {
+                    at: part.start,
+                    sectors: part.end - part.start,
+                });
+            }
+            OwnedRequest::Write { at, data } => {
+                let (shape, place) = (self.shape, *at..*at + self.shape.length(data)?);
+                self.start_fixed(ticket, &place, begin_by, |part| {
+                    let piece = shape.bytes(&(part.start - at..part.end - at));
+                    Request::Write {
+                        at: part.start,
+                        data: &data[piece.start as usize..piece.end as usize],
+                    }
+                });
+            }
+            OwnedRequest::WriteRange { .. } => return self.start_range(ticket, request, begin_by),
+            OwnedRequest::Barrier | OwnedRequest::Flush => {
+                self.barrier = Some((ticket, known));
+                self.expect(ticket, self.members.len(), None);
+                for index in 0..self.members.len() {
+                    self.start_part(index, request.borrow(), None, ticket, index, 0);
+                }
+                self.settle(ticket);
             }
         }
+        Ok(())
     }
 
-    /// Members that may have a place, the emptiest first.
-    fn attempts(&self, write: &RangeWrite) -> VecDeque<(usize, u64)> {
-        let free = self.given.without(&write.targets);
-        let mut candidates: Vec<(u64, u64, usize)> = (0..self.members.len())
-            .map(|index| (index, self.members[index].own(&free)))
-            .filter(|(_, own)| first_aligned_fit(own, write.sectors, write.alignment).is_some())
-            .map(|(index, own)| (self.members[index].load(), u64::MAX - own.total_bytes(), index))
-            .collect();
-        candidates.sort_unstable();
-        candidates
-            .into_iter()
-            .flat_map(|(_, _, index)| (0..self.members[index].turns(write)).map(move |turn| (index, turn)))
-            .collect()
-    }
-
-    /// Asks the next member for a place.
-    fn ask_next(&mut self, ticket: Ticket) -> Result<(), RangeError> {
-        let write = self.range_writes.get_mut(&ticket).expect("a range write");
-        let free = self.given.without(&write.targets);
-        while let Some((index, turn)) = write.attempts.pop_front() {
-            match self.members[index].submit_range(&free, write, turn, ticket) {
-                Err(RangeError::NoPlace { .. }) => {}
-                other => return other,
-            }
-        }
-        let targets = write.targets.total_bytes();
-        Err(RangeError::NoPlace {
-            sectors: write.sectors,
-            alignment: write.alignment,
-            targets,
-            taken: targets - free.total_bytes(),
-        })
-    }
-
-    /// Parts of a fixed place: member, place within it, piece of the data.
-    fn parts(&self, place: &Range<u64>) -> Vec<(usize, Range<u64>)> {
+    /// The parts of a fixed place, each as `request` says for its sectors.
+    fn start_fixed<'a>(
+        &mut self,
+        ticket: Ticket,
+        place: &Range<u64>,
+        begin_by: Option<Duration>,
+        request: impl Fn(&Range<u64>) -> Request<'a>,
+    ) {
         let within = |(index, member): (usize, &Member<D>)| {
             let (start, end) = (place.start.max(member.first), place.end.min(member.end));
             (start < end).then_some((index, start..end))
         };
-        self.members.iter().enumerate().filter_map(within).collect()
-    }
-
-    fn submit_read(&mut self, place: &Range<u64>) -> Ticket {
-        let parts = self.parts(place);
-        let ticket = self.expect(parts.len());
+        let parts: Vec<_> = self.members.iter().enumerate().filter_map(within).collect();
+        self.expect(ticket, parts.len(), None);
         for (number, (index, part)) in parts.into_iter().enumerate() {
-            let (at, sectors) = (part.start - self.members[index].first, part.end - part.start);
-            self.submit_part(index, Request::Read { at, sectors }, ticket, number, sectors);
+            let request = request(&part).moved_down(self.members[index].first);
+            self.start_part(index, request, begin_by, ticket, number, part.end - part.start);
         }
-        self.settle(ticket)
+        self.settle(ticket);
     }
 
-    fn submit_write(&mut self, at: u64, data: &[u8]) -> Result<Ticket, RangeError> {
-        let place = at..at + self.shape.length(data)?;
-        let parts = self.parts(&place);
-        let ticket = self.expect(parts.len());
-        for (number, (index, part)) in parts.into_iter().enumerate() {
-            let piece = self.shape.bytes(&(part.start - at..part.end - at));
-            let request = Request::Write {
-                at: part.start - self.members[index].first,
-                data: &data[piece.start as usize..piece.end as usize],
+    fn start_range(
+        &mut self,
+        ticket: Ticket,
+        request: OwnedRequest,
+        begin_by: Option<Duration>,
+    ) -> Result<(), RangeError> {
+        let OwnedRequest::WriteRange {
+            targets,
+            alignment,
+            data,
+        } = &request
+        else {
+            unreachable!("a range write")
+        };
+        let need = Need {
+            sectors: self.shape.length(data)?,
+            alignment: *alignment,
+        };
+        let choices = self.choices(targets, need);
+        self.expect(
+            ticket,
+            1,
+            Some(Search {
+                request,
+                need,
+                begin_by,
+                choices,
+                taken: 0,
+            }),
+        );
+        self.search(ticket).inspect_err(|_| drop(self.whole.remove(&ticket)))
+    }
+
+    /// All that can be tried, the best last.
+    fn choices(&self, targets: &RangeSet, need: Need) -> Vec<Choice> {
+        let room = |member: &Member<D>| {
+            let within: RangeSet = std::iter::once(member.first..member.end).collect();
+            targets.intersection(&within).total_bytes()
+        };
+        let mut order: Vec<(u64, u64, usize)> = (self.members.iter().enumerate())
+            .map(|(index, member)| (member.load(), u64::MAX - room(member), index))
+            .filter(|&(_, missing, _)| missing < u64::MAX)
+            .collect();
+        order.sort_unstable();
+        let choices = |&(_, _, index): &(u64, u64, usize)| need.choices(index, self.members[index].first);
+        let mut choices: Vec<Choice> = order.iter().flat_map(choices).collect();
+        choices.reverse();
+        choices
+    }
+
+    /// Asks one member after the other for a place, up to the first that does not refuse at once.
+    fn search(&mut self, ticket: Ticket) -> Result<(), RangeError> {
+        let mut search = self
+            .whole
+            .get_mut(&ticket)
+            .and_then(|whole| whole.search.take())
+            .expect("a range write");
+        let mut refusal = None;
+        while let Some(choice) = search.choices.pop() {
+            let OwnedRequest::WriteRange { targets, data, .. } = &search.request else {
+                unreachable!("a range write")
             };
-            self.submit_part(index, request, ticket, number, part.end - part.start);
+            let index = choice.member;
+            let place = self.members[index].first..self.members[index].end;
+            let Some((own, alignment)) = choice.targets(search.need, &place, targets, self.given.all()) else {
+                continue;
+            };
+            search.choices.extend(choice.next());
+            let request = Request::WriteRange {
+                targets: &own,
+                alignment,
+                data,
+            };
+            match self.try_part(index, request, search.begin_by, ticket, 0, search.need.sectors) {
+                Err(RangeError::NoPlace { taken, .. }) => search.taken += taken,
+                Err(error) => refusal = Some(error), // another may be well
+                Ok(()) => {
+                    self.whole.get_mut(&ticket).expect("a range write").search = Some(search);
+                    return Ok(());
+                }
+            }
         }
-        Ok(self.settle(ticket))
+        Err(refusal.unwrap_or_else(|| self.no_place(&search)))
     }
 
-    /// No member may run ahead of another past a barrier: all are drained, before it too, since a write that finds no place in
-    /// one goes to another.
-    fn submit_barrier(&mut self, request: Request<'_>) -> Ticket {
-        let known = self.given.barrier();
-        self.drain();
-        let ticket = self.expect(self.members.len());
-        for index in 0..self.members.len() {
-            self.submit_part(index, request, ticket, index, 0);
+    fn no_place(&self, search: &Search) -> RangeError {
+        let OwnedRequest::WriteRange { targets, .. } = &search.request else {
+            unreachable!("a range write")
+        };
+        let known = targets.intersection(self.given.all()).total_bytes();
+        let all = targets.total_bytes();
+        RangeError::NoPlace {
+            sectors: search.need.sectors,
+            alignment: search.need.alignment,
+            targets: all,
+            taken: all.min(known + search.taken),
         }
-        self.drain();
-        self.given.forget(&known);
-        self.settle(ticket)
     }
 
-    fn drain(&mut self) {
-        while let Some(index) = self.next_member()
-            && let Some(completion) = self.members[index].device.wait()
-        {
-            self.complete(index, completion);
-        }
+    fn try_part(
+        &mut self,
+        index: usize,
+        request: Request<'_>,
+        begin_by: Option<Duration>,
+        whole: Ticket,
+        number: usize,
+        sectors: u64,
+    ) -> Result<(), RangeError> {
+        let now = self.clock().time();
+        let member = &mut self.members[index];
+        let ticket = match begin_by {
+            None => member.device.submit(request)?,
+            Some(begin_by) => {
+                let begin_by = member
+                    .device
+                    .clock()
+                    .time()
+                    .saturating_add(begin_by.saturating_sub(now));
+                member.device.submit_by(request, begin_by)?
+            }
+        };
+        let part = Part {
+            whole,
+            index: number,
+            sectors,
+        };
+        member.outstanding.insert(ticket, part);
+        Ok(())
     }
 
     /// A part that is refused has completed with that error; the others go on.
-    fn submit_part(&mut self, index: usize, request: Request<'_>, ticket: Ticket, number: usize, sectors: u64) {
-        if let Err(error) = self.members[index].submit(request, ticket, number, sectors) {
+    fn start_part(
+        &mut self,
+        index: usize,
+        request: Request<'_>,
+        begin_by: Option<Duration>,
+        ticket: Ticket,
+        number: usize,
+        sectors: u64,
+    ) {
+        if let Err(error) = self.try_part(index, request, begin_by, ticket, number, sectors) {
+            let now = self.clock().time();
+            let first = self.members[index].first;
             let whole = self.whole.get_mut(&ticket).expect("expected before its parts");
-            whole.parts[number] = Some(Err(error));
+            whole.parts[number] = Some(Err(error.moved_up(first)));
+            whole.at = whole.at.max(now);
         }
     }
 
-    fn expect(&mut self, parts: usize) -> Ticket {
-        self.tickets += 1;
-        let parts = vec![None; parts];
-        self.whole.insert(Ticket(self.tickets), Whole { parts });
-        Ticket(self.tickets)
+    fn expect(&mut self, ticket: Ticket, parts: usize, search: Option<Search>) {
+        let whole = Whole {
+            parts: vec![None; parts],
+            at: Duration::ZERO,
+            search,
+        };
+        self.whole.insert(ticket, whole);
     }
 
     fn complete(&mut self, index: usize, completion: Completion) {
+        let at = self.our_time(index, completion.at);
         let member = &mut self.members[index];
         let part = member.outstanding.remove(&completion.ticket);
         let part = part.expect("a member completes what it was asked");
         let first = member.first;
-        let mut result = completion.result.map(|done| done.moved(first));
-        if let Err(RangeError::NoPlace { .. }) = result {
-            // Others were given its places meanwhile; another member may have one.
-            match self.ask_next(part.whole) {
-                Ok(()) => return,
-                Err(refusal) => result = Err(refusal),
-            }
-        }
         let whole = self.whole.get_mut(&part.whole).expect("of a whole");
-        whole.parts[part.index] = Some(result);
+        whole.at = whole.at.max(at);
+        if let (Err(RangeError::NoPlace { taken, .. }), Some(search)) = (&completion.result, &mut whole.search) {
+            search.taken += taken;
+            if let Err(error) = self.search(part.whole) {
+                let whole = self.whole.get_mut(&part.whole).expect("of a whole");
+                whole.parts[0] = Some(Err(error));
+            }
+        } else {
+            let result = completion.result;
+            whole.parts[part.index] = Some(match result {
+                Ok(done) => Ok(done.moved_up(first)),
+                Err(error) => Err(error.moved_up(first)),
+            });
+        }
         self.settle(part.whole);
     }
 
     /// Completes a request if all its parts are.
-    fn settle(&mut self, ticket: Ticket) -> Ticket {
+    fn settle(&mut self, ticket: Ticket) {
         let complete = |whole: &Whole| whole.parts.iter().all(Option::is_some);
-        if self.whole.get(&ticket).is_some_and(complete) {
-            let parts = self.whole.remove(&ticket).into_iter().flat_map(|whole| whole.parts);
-            let result = parts.flatten().reduce(join).expect("at least a part");
-            if let (true, Ok(Done::Written(place))) = (self.range_writes.contains_key(&ticket), &result) {
-                self.given.give(place);
-            }
-            self.done.push_back(Completion { ticket, result });
+        if !self.whole.get(&ticket).is_some_and(complete) {
+            return;
         }
-        ticket
+        let Whole { parts, at, search } = self.whole.remove(&ticket).expect("it was there");
+        let result = parts.into_iter().flatten().reduce(join).expect("at least a part");
+        if search.is_some()
+            && let Ok(Done::Written(place)) = &result
+        {
+            self.given.give(place);
+            self.not_told.insert(ticket, place.clone());
+        }
+        self.done.push_back(Completion { ticket, result, at });
+        if let Some((_, known)) = self.barrier.take_if(|(barrier, _)| *barrier == ticket) {
+            self.given.forget(&known);
+        }
+        self.release();
+    }
+
+    /// Completes a request that no member has.
+    fn end(&mut self, ticket: Ticket, result: Result<Done, RangeError>) {
+        let at = self.clock().time();
+        self.done.push_back(Completion { ticket, result, at });
+    }
+
+    /// Nothing passes a barrier; and a barrier waits for range writes, which may still have to go to another member.
+    fn may_start(&self, request: &OwnedRequest) -> bool {
+        let is_separator = matches!(request, OwnedRequest::Barrier | OwnedRequest::Flush);
+        let searches = || self.whole.values().any(|whole| whole.search.is_some());
+        self.barrier.is_none() && !(is_separator && searches())
+    }
+
+    /// Starts what was held, as far as it may.
+    fn release(&mut self) {
+        while let Some(held) = self.held.pop_front() {
+            if !self.may_start(&held.request) {
+                self.held.push_front(held);
+                return;
+            }
+            self.keep_in_step();
+            let (ticket, now) = (held.ticket, self.clock().time());
+            let begun = match held.begin_by.filter(|&begin_by| begin_by < now) {
+                Some(begin_by) => Err(RangeError::Late { begin_by }),
+                None => self.start(held),
+            };
+            if let Err(error) = begun {
+                self.end(ticket, Err(error));
+            }
+        }
     }
 
     fn hand_out(&mut self) -> Option<Completion> {
         let completion = self.done.pop_front()?;
-        let range_write = self.range_writes.remove(&completion.ticket);
-        if let (Some(_), Ok(Done::Written(place))) = (range_write, &completion.result) {
-            self.given.hand_out(place);
+        if let Some(place) = self.not_told.remove(&completion.ticket) {
+            self.given.hand_out(&place);
         }
         Some(completion)
-    }
-
-    /// The member whose next completion comes first: one that knows of none in its own time counts as the first.
-    fn next_member(&mut self) -> Option<usize> {
-        let busy = self.members.iter_mut().enumerate();
-        busy.filter(|(_, member)| !member.outstanding.is_empty())
-            .map(|(index, member)| (member.device.next_completion_at(), index))
-            .min()
-            .map(|(_, index)| index)
     }
 }
 
 impl<D: RangeDevice> Member<D> {
-    /// What of targets lies in this member.
-    fn own(&self, targets: &RangeSet) -> RangeSet {
-        targets.intersection(&std::iter::once(self.first..self.end).collect())
-    }
-
-    /// Whether places that are aligned here are aligned there.
-    fn is_aligned(&self, write: &RangeWrite) -> bool {
-        self.first.is_multiple_of(write.alignment)
-    }
-
-    /// In how many turns the member is asked.
-    fn turns(&self, write: &RangeWrite) -> u64 {
-        match self.is_aligned(write) {
-            true => 1,
-            false => write.sectors / write.alignment + 1,
-        }
-    }
-
-    fn submit_range(
-        &mut self,
-        targets: &RangeSet,
-        write: &RangeWrite,
-        turn: u64,
-        whole: Ticket,
-    ) -> Result<(), RangeError> {
-        let own = self.own(targets);
-        let (targets, alignment) = match self.is_aligned(write) {
-            true => (self.moved(own.iter()), write.alignment),
-            false => (self.moved(self.places(&own, write, turn)), 1),
-        };
-        let request = Request::WriteRange {
-            targets: &targets,
-            alignment,
-            data: &write.data,
-        };
-        self.submit(request, whole, 0, write.sectors)
-    }
-
-    /// Ranges of the length of the write leave the member one place in each. They must not touch, or they would be one range with
-    /// more places: neighbours are in different turns.
-    fn places(&self, own: &RangeSet, write: &RangeWrite, turn: u64) -> impl Iterator<Item = Range<u64>> {
-        let (sectors, alignment, turns) = (write.sectors, write.alignment, self.turns(write));
-        let places: Vec<_> = own
-            .iter()
-            .flat_map(|range| fits(&range, sectors, alignment))
-            .filter(|at| (at / alignment) % turns == turn)
-            .take(PLACES_MAX)
-            .collect();
-        places.into_iter().map(move |at| at..at + sectors)
-    }
-
-    /// Ranges as the member counts sectors.
-    fn moved(&self, ranges: impl Iterator<Item = Range<u64>>) -> RangeSet {
-        ranges
-            .map(|range| range.start - self.first..range.end - self.first)
-            .collect()
-    }
-
     fn load(&self) -> u64 {
         self.outstanding.values().map(|part| part.sectors).sum()
     }
+}
 
-    fn submit(&mut self, request: Request<'_>, whole: Ticket, index: usize, sectors: u64) -> Result<(), RangeError> {
-        let ticket = self.device.submit(request)?;
-        let part = Part { whole, index, sectors };
-        self.outstanding.insert(ticket, part);
-        Ok(())
+impl<'a> Request<'a> {
+    /// As a member says it that begins at `first`.
+    fn moved_down(self, first: u64) -> Request<'a> {
+        match self {
+            Self::Read { at, sectors } => Self::Read {
+                at: at - first,
+                sectors,
+            },
+            Self::Write { at, data } => Self::Write { at: at - first, data },
+            other => other,
+        }
     }
 }
 
 impl Done {
-    fn moved(self, by: u64) -> Self {
+    fn moved_up(self, by: u64) -> Self {
         match self {
             Self::Written(place) => Self::Written(place.start + by..place.end + by),
+            other => other,
+        }
+    }
+}
+
+impl RangeError {
+    fn moved_up(self, by: u64) -> Self {
+        match self {
+            Self::Io {
+                errno,
+                place: Some(place),
+            } => Self::Io {
+                errno,
+                place: Some(place.start + by..place.end + by),
+            },
             other => other,
         }
     }
@@ -396,45 +553,73 @@ impl<D: RangeDevice> RangeDevice for Members<D> {
     }
 
     fn submit(&mut self, request: Request<'_>) -> Result<Ticket, RangeError> {
-        self.shape.check(&request)?;
-        match request {
-            Request::Read { at, sectors } => Ok(self.submit_read(&(at..at + sectors))),
-            Request::Write { at, data } => self.submit_write(at, data),
-            Request::WriteRange {
-                targets,
-                alignment,
-                data,
-            } => self.submit_range(targets, alignment, data),
-            Request::Barrier | Request::Flush => Ok(self.submit_barrier(request)),
-        }
+        self.take(request, None)
     }
 
     fn poll(&mut self) -> Option<Completion> {
-        for index in 0..self.members.len() {
-            if !self.done.is_empty() {
-                break;
-            }
-            if let Some(completion) = self.members[index].device.poll() {
-                self.complete(index, completion);
+        if self.done.is_empty() {
+            self.gather();
+        }
+        self.hand_out()
+    }
+
+    fn wait(&mut self) -> Option<Completion> {
+        while self.done.is_empty() {
+            self.gather();
+            if self.done.is_empty() && !self.wait_for_any() {
+                return None;
             }
         }
         self.hand_out()
     }
 
-    /// That of any member: what is there already before anybody is waited for.
-    fn wait(&mut self) -> Option<Completion> {
-        loop {
-            if let Some(completion) = self.poll() {
-                return Some(completion);
+    fn submit_by(&mut self, request: Request<'_>, begin_by: Duration) -> Result<Ticket, RangeError> {
+        self.take(request, Some(begin_by))
+    }
+
+    /// A request that has parts on several members is not taken back.
+    fn cancel(&mut self, ticket: Ticket) -> Result<(), RangeError> {
+        if let Some(index) = self.held.iter().position(|held| held.ticket == ticket) {
+            if matches!(self.held[index].request, OwnedRequest::Barrier | OwnedRequest::Flush) {
+                return Err(RangeError::Begun { ticket });
             }
-            let next = self.next_member()?;
-            let completion = self.members[next].device.wait()?;
-            self.complete(next, completion);
+            self.held.remove(index);
+            self.end(ticket, Err(RangeError::Cancelled));
+            return Ok(());
         }
+        if self.whole.get(&ticket).is_none_or(|whole| whole.parts.len() > 1) {
+            return Err(RangeError::Begun { ticket });
+        }
+        for member in &mut self.members {
+            if let Some((&part, _)) = member.outstanding.iter().find(|(_, part)| part.whole == ticket) {
+                return member.device.cancel(part).map_err(|error| match error {
+                    RangeError::Begun { .. } => RangeError::Begun { ticket },
+                    other => other,
+                });
+            }
+        }
+        Err(RangeError::Begun { ticket })
+    }
+
+    fn clock(&self) -> Clock {
+        self.our_clock()
     }
 
     fn next_completion_at(&mut self) -> Option<Duration> {
-        let next = self.next_member()?;
-        self.members[next].device.next_completion_at()
+        match self.done.front() {
+            Some(completion) => Some(completion.at),
+            None => self.next_of_members(),
+        }
+    }
+
+    fn pass_until(&mut self, time: Duration) {
+        for member in &mut self.members {
+            member.device.pass_until(time);
+        }
+    }
+
+    fn wake(&mut self, waker: &Waker) -> bool {
+        self.waker = Some(waker.clone());
+        self.wake_by(waker)
     }
 }

@@ -1,13 +1,19 @@
 //! A device in memory: in order and first fit, or as capricious as a device may be.
 
+use std::collections::VecDeque;
 use std::ops::Range;
+use std::time::Duration;
 
 use elbow_ranges::RangeSet;
 
-use super::places::{fits, free_targets};
-use super::{Completion, Done, GivenPlaces, RangeDevice, RangeError, Request, Shape, Ticket};
+use super::places::{check_deadline, fits, free_targets};
+use super::{Clock, Completion, Done, GivenPlaces, RangeDevice, RangeError, Request, Shape, Ticket};
 
-/// Sectors in memory, zero at first. Places are chosen when a request is carried out, not when it is submitted.
+/// What carrying out a request takes in its own time, so that there is an order and deadlines mean something.
+const STEP: Duration = Duration::from_micros(1);
+
+/// Sectors in memory, zero at first. Places are chosen when a request is carried out, not when it is submitted: one
+/// with each completion that is asked for. Its time is modelled, a microsecond for each request.
 ///
 /// ```
 /// use elbow_file::range_device::{Blocking, MemoryDevice};
@@ -23,6 +29,9 @@ pub struct MemoryDevice {
     bytes: Vec<u8>,
     /// In the order of submission; as long as the caller makes it.
     pending: Vec<Pending>,
+    /// Ended without being carried out.
+    ended: VecDeque<Completion>,
+    now: Duration,
     tickets: u64,
     given: GivenPlaces,
     /// State of the random choices; `None` for the first of everything.
@@ -32,6 +41,7 @@ pub struct MemoryDevice {
 #[derive(Debug)]
 struct Pending {
     ticket: Ticket,
+    begin_by: Option<Duration>,
     work: Work,
 }
 
@@ -60,6 +70,8 @@ impl MemoryDevice {
             shape: Shape { sector_bytes, sectors },
             bytes: vec![0; bytes],
             pending: Vec::new(),
+            ended: VecDeque::new(),
+            now: Duration::ZERO,
             tickets: 0,
             given: GivenPlaces::default(),
             whim: None,
@@ -77,6 +89,29 @@ impl MemoryDevice {
             whim,
             ..Self::new(sector_bytes, sectors)
         }
+    }
+
+    fn take(&mut self, request: Request<'_>, begin_by: Option<Duration>) -> Result<Ticket, RangeError> {
+        self.shape.check(&request)?;
+        check_deadline(&request, begin_by)?;
+        let work = match request {
+            Request::Read { at, sectors } => Work::Read(at..at + sectors),
+            Request::Write { at, data } => Work::Write(at..at + self.shape.length(data)?, data.to_vec()),
+            Request::WriteRange {
+                targets,
+                alignment,
+                data,
+            } => Work::WriteRange {
+                targets: targets.clone(),
+                alignment,
+                data: data.to_vec(),
+            },
+            Request::Barrier | Request::Flush => Work::Barrier(self.given.barrier()),
+        };
+        self.tickets += 1;
+        let ticket = Ticket(self.tickets);
+        self.pending.push(Pending { ticket, begin_by, work });
+        Ok(ticket)
     }
 
     /// A number below `choices`: 0, or a random one (SplitMix64, Steele et al. 2014).
@@ -99,16 +134,36 @@ impl MemoryDevice {
 
     /// Carries one request out; `None` if there is none.
     fn step(&mut self) -> Option<Completion> {
+        self.end_late();
+        if let Some(ended) = self.ended.pop_front() {
+            return Some(ended);
+        }
         let ready: Vec<usize> = (0..self.pending.len()).filter(|&index| self.ready(index)).collect();
         if ready.is_empty() {
             return None;
         }
-        let Pending { ticket, work } = {
+        let Pending { ticket, work, .. } = {
             let chosen = self.choose(ready.len());
             self.pending.remove(ready[chosen])
         };
         let result = self.carry_out(work);
-        Some(Completion { ticket, result })
+        self.now += STEP;
+        let at = self.now;
+        Some(Completion { ticket, result, at })
+    }
+
+    fn end_late(&mut self) {
+        let now = self.now;
+        let is_late = |pending: &mut Pending| pending.begin_by.is_some_and(|begin_by| begin_by < now);
+        for late in self.pending.extract_if(.., is_late) {
+            let begin_by = late.begin_by.unwrap_or_default();
+            let (ticket, result) = (late.ticket, Err(RangeError::Late { begin_by }));
+            self.ended.push_back(Completion {
+                ticket,
+                result,
+                at: now,
+            });
+        }
     }
 
     fn carry_out(&mut self, work: Work) -> Result<Done, RangeError> {
@@ -180,25 +235,7 @@ impl RangeDevice for MemoryDevice {
     }
 
     fn submit(&mut self, request: Request<'_>) -> Result<Ticket, RangeError> {
-        self.shape.check(&request)?;
-        let work = match request {
-            Request::Read { at, sectors } => Work::Read(at..at + sectors),
-            Request::Write { at, data } => Work::Write(at..at + self.shape.length(data)?, data.to_vec()),
-            Request::WriteRange {
-                targets,
-                alignment,
-                data,
-            } => Work::WriteRange {
-                targets: targets.clone(),
-                alignment,
-                data: data.to_vec(),
-            },
-            Request::Barrier | Request::Flush => Work::Barrier(self.given.barrier()),
-        };
-        self.tickets += 1;
-        let ticket = Ticket(self.tickets);
-        self.pending.push(Pending { ticket, work });
-        Ok(ticket)
+        self.take(request, None)
     }
 
     fn poll(&mut self) -> Option<Completion> {
@@ -207,5 +244,35 @@ impl RangeDevice for MemoryDevice {
 
     fn wait(&mut self) -> Option<Completion> {
         self.step()
+    }
+
+    fn submit_by(&mut self, request: Request<'_>, begin_by: Duration) -> Result<Ticket, RangeError> {
+        self.take(request, Some(begin_by))
+    }
+
+    fn cancel(&mut self, ticket: Ticket) -> Result<(), RangeError> {
+        let waits = |pending: &Pending| pending.ticket == ticket && !matches!(pending.work, Work::Barrier(_));
+        let index = self
+            .pending
+            .iter()
+            .position(waits)
+            .ok_or(RangeError::Begun { ticket })?;
+        self.pending.remove(index);
+        let (result, at) = (Err(RangeError::Cancelled), self.now);
+        self.ended.push_back(Completion { ticket, result, at });
+        Ok(())
+    }
+
+    fn clock(&self) -> Clock {
+        Clock::Modelled(self.now)
+    }
+
+    fn next_completion_at(&mut self) -> Option<Duration> {
+        let is_idle = self.pending.is_empty() && self.ended.is_empty();
+        (!is_idle).then_some(self.now)
+    }
+
+    fn pass_until(&mut self, time: Duration) {
+        self.now = self.now.max(time);
     }
 }

@@ -1,6 +1,7 @@
 //! Requests checked, and places among targets.
 
 use std::ops::Range;
+use std::time::Duration;
 
 use elbow_ranges::RangeSet;
 
@@ -30,8 +31,21 @@ pub(super) fn fits(range: &Range<u64>, sectors: u64, alignment: u64) -> impl Ite
         .flat_map(move |first| (first..end).step_by(usize::try_from(alignment).unwrap_or(usize::MAX)))
 }
 
-/// Targets without what is taken, or the error that nothing fits there.
-pub(super) fn free_targets(
+/// Targets without what is taken, for whoever writes a device.
+///
+/// ```
+/// use elbow_file::range_device::free_targets;
+///
+/// let (targets, taken) = ([0..8].into_iter().collect(), [2..4].into_iter().collect());
+/// let free = free_targets(&targets, &taken, 4, 2)?;
+/// assert_eq!(free.iter().collect::<Vec<_>>(), [0..2, 4..8]);
+/// assert!(free_targets(&targets, &taken, 5, 1).is_err());
+/// # Ok::<(), elbow_file::range_device::RangeError>(())
+/// ```
+///
+/// # Errors
+/// [`RangeError::NoPlace`] where the rest has no aligned place for so many sectors.
+pub fn free_targets(
     targets: &RangeSet,
     taken: &RangeSet,
     sectors: u64,
@@ -49,11 +63,12 @@ pub(super) fn free_targets(
     }
 }
 
-/// The places that range writes were given, until the host says that it knows of them: the memory of a device between barriers.
+/// The places that range writes were given, until the host says that it knows of them: the memory of a device between
+/// barriers.
 ///
-/// A place is *handed out* with the completion that names it. A barrier says that the host has taken all those off its lists of
-/// free places that were handed out before the barrier was submitted; so these are forgotten when the barrier passes, and no
-/// others. It has as many ranges as there were writes since the last barrier, at most.
+/// A place is *handed out* with the completion that names it. A barrier says that the host has taken all those off its
+/// lists of free places that were handed out before the barrier was submitted; so these are forgotten when the barrier
+/// passes, and no others. It has as many ranges as there were writes since the last barrier, at most.
 ///
 /// ```
 /// use elbow_file::range_device::GivenPlaces;
@@ -78,6 +93,11 @@ impl GivenPlaces {
     /// A range write has got a place.
     pub fn give(&mut self, place: &Range<u64>) {
         self.all.insert(place.start, place.end);
+    }
+
+    /// A place that nobody has heard of was not used: its write was cancelled, say.
+    pub fn take_back(&mut self, place: &Range<u64>) {
+        self.all.remove(place.start, place.end);
     }
 
     /// The completion that names a place goes to the host.
@@ -108,9 +128,19 @@ impl GivenPlaces {
     }
 }
 
+/// Refuses a deadline for what others rely on.
+pub(super) fn check_deadline(request: &Request<'_>, begin_by: Option<Duration>) -> Result<(), RangeError> {
+    match (request, begin_by) {
+        (Request::Barrier | Request::Flush, Some(_)) => {
+            Err(RangeError::Unsupported("a deadline of a barrier or flush"))
+        }
+        _ => Ok(()),
+    }
+}
+
 impl Shape {
-    /// Refuses what cannot be asked of a device of this shape: a place or a target outside, no whole sectors, alignment 0, or
-    /// targets where nothing would fit if all of them were free.
+    /// Refuses what cannot be asked of a device of this shape: a place or a target outside, no whole sectors, alignment
+    /// 0, or targets where nothing would fit if all of them were free.
     ///
     /// # Errors
     /// What is wrong.

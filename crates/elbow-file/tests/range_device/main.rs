@@ -1,6 +1,7 @@
 //! Every range device of this crate keeps the contract, and the contract finds devices that do not.
 #![allow(clippy::unwrap_used, clippy::single_range_in_vec_init)]
 
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::Command;
 use std::sync::Arc;
@@ -8,14 +9,22 @@ use std::sync::Arc;
 use elbow_file::double::{Faulty, Interposed, Operation, Plan};
 use elbow_file::range_device::{
     Blocking, Completion, CountingDevice, Done, FaultyDevice, FileDevice, Members, MemoryDevice, RangeDevice,
-    RangeError, Request, Shape, Ticket, contract,
+    RangeError, Request, Shape, ThreadedDevice, Ticket, contract,
 };
 use elbow_file::{Access, Errno, RealStorage, Storage};
 use elbow_ranges::RangeSet;
 use elbow_testkit::cases::seeds;
 
+mod interface;
+mod members;
+
 /// Random cases per device without `SEED` or `ROUNDS`.
 const CASES: u64 = 30;
+
+fn io(errno: Errno, place: Range<u64>) -> RangeError {
+    let place = Some(place);
+    RangeError::Io { errno, place }
+}
 
 /// A file of 200 sectors of 512 bytes and a bit, which is gone when the device is.
 fn file() -> FileDevice {
@@ -42,6 +51,31 @@ fn capricious_memory_keeps_the_contract() {
 #[test]
 fn a_file_keeps_the_contract() {
     contract::check(&mut file, seeds(CASES));
+}
+
+#[test]
+fn a_file_with_threads_keeps_the_contract() {
+    let make = |threads: usize| {
+        let file = RealStorage::temporary(std::env::temp_dir().as_path()).unwrap();
+        RealStorage.truncate(&file, 200 * 512).unwrap();
+        ThreadedDevice::new(Arc::new(RealStorage), file, 512, 200 * 512, threads).unwrap()
+    };
+    for threads in [1, 2, 8] {
+        contract::check(&mut || make(threads), seeds(CASES));
+    }
+    contract::check(&mut || Members::new(vec![make(2), make(1)]), seeds(CASES));
+}
+
+/// Members whose first sectors are no multiples of the alignments: 3, 93 and 143.
+#[test]
+fn members_that_begin_anywhere_keep_the_contract() {
+    let mut seed = 300;
+    let mut make = || {
+        seed += 1;
+        let devices = [3, 90, 50, 37].map(|sectors| MemoryDevice::capricious(512, sectors, seed));
+        Members::new(devices.into())
+    };
+    contract::check(&mut make, seeds(CASES));
 }
 
 #[test]
@@ -76,32 +110,6 @@ fn members_keep_the_contract() {
     contract::check(&mut askew, seeds(CASES));
 }
 
-/// "0 taken; name more targets", with twelve free places: a member whose start was not aligned was never used.
-#[test]
-fn a_member_that_is_not_aligned_takes_range_writes() {
-    let mut device = Blocking::new(Members::new(vec![
-        MemoryDevice::new(512, 5),
-        MemoryDevice::new(512, 60),
-    ]));
-    let targets: RangeSet = [6..60].into_iter().collect();
-    for (sectors, expected) in [
-        (4, vec![8, 16, 24, 32, 40, 48, 56]),
-        (9, vec![16, 32, 48]),
-        (4, vec![8]),
-    ] {
-        let data = vec![7; sectors * 512];
-        let mut places = Vec::new();
-        while let Ok(at) = device.write_range(&targets, 8, &data) {
-            places.push(at);
-        }
-        places.sort_unstable();
-        assert_eq!(places, expected, "{sectors} sectors");
-        if sectors == 4 {
-            device.barrier().unwrap();
-        }
-    }
-}
-
 /// Each barrier was an fsync(2).
 #[test]
 fn a_barrier_syncs_no_file_and_a_flush_does() {
@@ -111,7 +119,7 @@ fn a_barrier_syncs_no_file_and_a_flush_does() {
     storage.hook().arm(Plan::fail(Errno::IO).on(Operation::Sync));
     device.barrier().unwrap();
     assert_eq!(storage.hook().fired(), 0);
-    assert_eq!(device.flush(), Err(RangeError::Io(Errno::IO)));
+    assert_eq!(device.flush(), Err(RangeError::from(Errno::IO)));
     assert_eq!(storage.hook().fired(), 1);
 }
 
@@ -182,75 +190,17 @@ fn a_block_device_keeps_the_contract() {
 }
 
 #[test]
-fn the_emptiest_member_takes_a_range_write() {
-    let devices = [100, 100, 50].map(|sectors| MemoryDevice::new(512, sectors));
-    let mut device = Members::new(devices.into());
-    let targets: RangeSet = [90..110, 200..250].into_iter().collect();
-    let mut take = |sectors: usize| {
-        let data = vec![1; sectors * 512];
-        let request = Request::WriteRange {
-            targets: &targets,
-            alignment: 1,
-            data: &data,
-        };
-        device.submit(request).unwrap();
-    };
-    take(20); // most targets: the third member
-    take(2); // then the first
-    take(1); // then the second
-    take(1); // the second again: 1 outstanding against 2 and 20
-    let mut places: Vec<_> = std::iter::from_fn(|| device.wait())
-        .map(|done| done.result.unwrap())
-        .collect();
-    places.sort_by_key(|place| match place {
-        Done::Written(place) => place.start,
-        _ => 0,
-    });
-    assert_eq!(places, [90..92, 100..101, 101..102, 200..220].map(Done::Written));
-}
-
-#[test]
-fn a_fixed_write_may_cross_members() {
-    let mut device = Blocking::new(Members::new(vec![
-        MemoryDevice::new(512, 10),
-        MemoryDevice::new(512, 10),
-    ]));
-    let data: Vec<u8> = (0..4 * 512_u32).map(|byte| (byte % 251) as u8).collect();
-    device.write(8, &data).unwrap();
-    assert_eq!(device.read(8, 4).unwrap(), data);
-    assert_eq!(device.read(10, 1).unwrap(), data[1024..1536]);
-}
-
-#[test]
-fn a_member_that_fails_does_not_lose_the_other_part() {
-    let member = |bad: bool| FaultyDevice::new(MemoryDevice::new(512, 10), Errno::IO, move |_, _| bad);
-    let mut device = Members::new(vec![member(false), member(true)]);
-    let ticket = device
-        .submit(Request::Write {
-            at: 8,
-            data: &[1; 2048],
-        })
-        .unwrap();
-    let result = Err(RangeError::Io(Errno::IO));
-    assert_eq!(device.wait(), Some(Completion { ticket, result }));
-    assert_eq!(device.wait(), None);
-}
-
-#[test]
 fn a_failed_call_of_the_storage_is_the_result_of_its_request() {
     let storage = Arc::new(Interposed::new(Arc::new(RealStorage), Faulty::default()));
     let handle = RealStorage::temporary(std::env::temp_dir().as_path()).unwrap();
     let mut device = Blocking::new(FileDevice::new(storage.clone(), handle, 512, 100 * 512));
     storage.hook().arm(Plan::fail(Errno::NOSPC).on(Operation::Write));
     let free = [0..9].into_iter().collect();
-    assert_eq!(
-        device.write_range(&free, 1, &[1; 512]),
-        Err(RangeError::Io(Errno::NOSPC))
-    );
+    assert_eq!(device.write_range(&free, 1, &[1; 512]), Err(io(Errno::NOSPC, 0..1)));
     assert_eq!(storage.hook().fired(), 1);
     assert_eq!(device.write_range(&free, 1, &[1; 512]), Ok(0));
     let short = device.read(50, 1);
-    assert_eq!(short, Err(RangeError::Io(Errno::IO)), "the file ends before the device");
+    assert_eq!(short, Err(io(Errno::IO, 50..51)), "the file ends before the device");
 }
 
 #[test]
