@@ -59,7 +59,9 @@ mod members;
 mod memory;
 mod owned;
 mod places;
+mod tearing;
 mod threaded;
+mod volatile;
 
 use std::ops::Range;
 use std::task::Waker;
@@ -74,7 +76,9 @@ pub use file::FileDevice;
 pub use members::Members;
 pub use memory::MemoryDevice;
 pub use places::{GivenPlaces, first_aligned_fit, free_targets};
+pub use tearing::TearingDevice;
 pub use threaded::{THREADS_MAX, ThreadedDevice};
+pub use volatile::{CutImage, PowerCut, VolatileDevice};
 
 /// Size of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -272,44 +276,51 @@ macro_rules! leave_to_device {
 }
 use leave_to_device;
 
-impl<D: RangeDevice + ?Sized> RangeDevice for Box<D> {
-    fn shape(&self) -> Shape {
-        (**self).shape()
-    }
+/// A device that is lent, or in a box, is that device.
+macro_rules! is_device {
+    ($pointer:ty) => {
+        impl<D: RangeDevice + ?Sized> RangeDevice for $pointer {
+            fn shape(&self) -> Shape {
+                (**self).shape()
+            }
 
-    fn submit(&mut self, request: Request<'_>) -> Result<Ticket, RangeError> {
-        (**self).submit(request)
-    }
+            fn submit(&mut self, request: Request<'_>) -> Result<Ticket, RangeError> {
+                (**self).submit(request)
+            }
 
-    fn poll(&mut self) -> Option<Completion> {
-        (**self).poll()
-    }
+            fn poll(&mut self) -> Option<Completion> {
+                (**self).poll()
+            }
 
-    fn wait(&mut self) -> Option<Completion> {
-        (**self).wait()
-    }
+            fn wait(&mut self) -> Option<Completion> {
+                (**self).wait()
+            }
 
-    fn submit_by(&mut self, request: Request<'_>, begin_by: Duration) -> Result<Ticket, RangeError> {
-        (**self).submit_by(request, begin_by)
-    }
+            fn submit_by(&mut self, request: Request<'_>, begin_by: Duration) -> Result<Ticket, RangeError> {
+                (**self).submit_by(request, begin_by)
+            }
 
-    fn cancel(&mut self, ticket: Ticket) -> Result<(), RangeError> {
-        (**self).cancel(ticket)
-    }
+            fn cancel(&mut self, ticket: Ticket) -> Result<(), RangeError> {
+                (**self).cancel(ticket)
+            }
 
-    fn clock(&self) -> Clock {
-        (**self).clock()
-    }
+            fn clock(&self) -> Clock {
+                (**self).clock()
+            }
 
-    fn next_completion_at(&mut self) -> Option<Duration> {
-        (**self).next_completion_at()
-    }
+            fn next_completion_at(&mut self) -> Option<Duration> {
+                (**self).next_completion_at()
+            }
 
-    fn pass_until(&mut self, time: Duration) {
-        (**self).pass_until(time);
-    }
+            fn pass_until(&mut self, time: Duration) {
+                (**self).pass_until(time);
+            }
 
-    fn wake(&mut self, waker: &Waker) -> bool {
-        (**self).wake(waker)
-    }
+            fn wake(&mut self, waker: &Waker) -> bool {
+                (**self).wake(waker)
+            }
+        }
+    };
 }
+is_device!(Box<D>);
+is_device!(&mut D);

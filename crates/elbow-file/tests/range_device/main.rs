@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::Command;
 use std::sync::Arc;
 
-use elbow_file::double::{Faulty, Interposed, Operation, Plan};
+use elbow_file::double::{Faulty, Gated, Interposed, Operation, Plan};
 use elbow_file::range_device::{
     Blocking, Completion, CountingDevice, Done, FaultyDevice, FileDevice, Members, MemoryDevice, RangeDevice,
     RangeError, Request, Shape, ThreadedDevice, Ticket, contract,
@@ -15,6 +15,7 @@ use elbow_file::{Access, Errno, RealStorage, Storage};
 use elbow_ranges::RangeSet;
 use elbow_testkit::cases::seeds;
 
+mod faults;
 mod interface;
 mod members;
 
@@ -24,6 +25,15 @@ const CASES: u64 = 30;
 fn io(errno: Errno, place: Range<u64>) -> RangeError {
     let place = Some(place);
     RangeError::Io { errno, place }
+}
+
+/// A test that fails behind a closed gate would wait for ever for the threads that it holds.
+struct OpenInTheEnd<'a>(&'a Gated);
+
+impl Drop for OpenInTheEnd<'_> {
+    fn drop(&mut self) {
+        self.0.open();
+    }
 }
 
 /// A file of 200 sectors of 512 bytes and a bit, which is gone when the device is.

@@ -10,6 +10,8 @@ use elbow_file::range_device::{
 use elbow_file::{Errno, RealStorage, Storage};
 use elbow_ranges::RangeSet;
 
+use crate::OpenInTheEnd;
+
 #[test]
 fn the_emptiest_member_takes_a_range_write() {
     let devices = [100, 100, 50].map(|sectors| MemoryDevice::new(512, sectors));
@@ -171,6 +173,7 @@ fn whoever_is_done_first_is_heard_first() {
         ThreadedDevice::new(Arc::new(RealStorage), file, 512, 16 * 512, 2).unwrap()
     };
     let mut device = Members::new(vec![slow, quick]);
+    let _opens = OpenInTheEnd(storage.hook());
     storage.hook().close();
     let held = device.submit(Request::Read { at: 0, sectors: 1 }).unwrap();
     storage.hook().wait_for_held(1);
@@ -217,6 +220,7 @@ fn a_barrier_holds_all_members() {
         ThreadedDevice::new(storage, file, 512, 16 * 512, 2).unwrap()
     };
     let mut device = Members::new(vec![make(storage.clone()), make(Arc::new(RealStorage))]);
+    let _opens = OpenInTheEnd(storage.hook());
     storage.hook().close();
     let before = device.submit(Request::Write { at: 0, data: &[1; 512] }).unwrap();
     let barrier = device.submit(Request::Barrier).unwrap();
