@@ -39,8 +39,8 @@ Formats:
       validate  R|W kind lbn sectors response_us think_us
       blktrace  the text of blkparse: its queued reads and writes
       fio       write_iolog version 2 or 3, or write_lat_log with log_offset=1
-      msr       MSR Cambridge: timestamp,host,disk,Read|Write,offset,bytes,response
-                in ticks of 100 ns
+      msr       timestamp,host,disk,Read|Write,offset,bytes,response
+                of MSR Cambridge, in ticks of 100 ns
       spc       SPC and UMass: unit,block,bytes,R|W,seconds; blocks of 512 bytes
       csv       a line of names, then values
 
@@ -48,9 +48,11 @@ Formats:
   request comes think_us later. Names of csv are lbn, sectors, op (R or W), and arrival_ms or think_ms, response_ms.
 
 Requests are served first come first served, one at a time, or by --scheduler among the --depth that the drive knows. \
+Schedulers are those of `elbow disk simulate`; here a write has one place.
+
 What comes at a time of its own waits until the drive has a place for it. In a trace whose requests come so long after \
 the end of another (validate, fio version 2, csv with think_ms) that is the one whose place it takes: as if --depth hosts shared \
-the trace. Schedulers are those of `elbow disk simulate`; here a write has one place.
+the trace.
 
 Percentiles are of simulated response times, right to a thousandth. What a replay leaves out (discards, flushes) or has to change is told on \
 standard error, and in `notes` with --json. The rms demerit is the distance of the distributions \
