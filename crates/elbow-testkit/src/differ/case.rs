@@ -222,10 +222,11 @@ impl Case {
         self.steps.iter().any(|step| changes(&step.call))
     }
 
-    /// Whether somebody locks a file that is mapped.
+    /// Whether somebody maps files, and locks files by what is open (flock(2), OFD locks).
     pub fn locks_mapped_files(&self) -> bool {
         let has = |is_it: fn(&Call) -> bool| self.steps.iter().any(|step| is_it(&step.call));
-        has(|call| matches!(call, Call::Map { .. })) && has(|call| matches!(call, Call::Flock { .. }))
+        let locks = |call: &Call| matches!(call, Call::Flock { .. } | Call::Ofdlock { .. });
+        has(|call| matches!(call, Call::Map { .. })) && has(locks)
     }
 
     /// Whether somebody takes a name from a file.

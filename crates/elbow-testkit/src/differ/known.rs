@@ -120,7 +120,7 @@ const LIMITS: [(&str, &str, &str); 151] = [
         "answer map* ok/EFAULT (changed content)",
         REPLACED_WHILE_OPEN,
     ),
-    ("overlayfs", "answer flock ok/EAGAIN (locked maps)", REPLACED_WHILE_OPEN),
+    ("overlayfs", "answer *lock ok/EAGAIN (locked maps)", REPLACED_WHILE_OPEN),
     ("slowfs", "answer *stat ok/ok mode* (rights)", SET_ID_BITS),
     ("slowfs", "answer *stat ok/ok gid* (rights)", SET_ID_BITS),
     ("slowfs", "seen-inside inside * mode (rights)", SET_ID_BITS),
