@@ -254,3 +254,117 @@ fn what_the_drive_does_not_know_yet_can_be_cancelled_and_comes_too_late() {
     assert_eq!(device.wait_for(in_time), Ok(Done::Written(80..88)));
     assert_eq!(device.read(80, 8), Ok(data.to_vec()));
 }
+
+/// What the drive's queue knew was served in any case.
+#[test]
+fn all_but_the_request_that_is_served_can_be_cancelled() {
+    let drive = hp();
+    let targets: RangeSet = std::iter::once(80..104).collect();
+    for scheduler in ["hrs", "ecs:4", "sptf", "fcfs"] {
+        let mut device = Blocking::new(ModelledDevice::new(&drive, mechanical(scheduler, 16)));
+        let read = |at| Request::Read { at, sectors: 8 };
+        let (alignment, data) = (8, &[5; 4096][..]);
+        let (targets, write) = (
+            &targets,
+            Request::Write {
+                at: 120,
+                data: &[6; 512],
+            },
+        );
+        let anywhere = Request::WriteRange {
+            targets,
+            alignment,
+            data,
+        };
+        let served = device.submit(read(2_000_000)).expect("it is on the drive");
+        device.device().pass(Ps::from_ms(0.1)); // it is picked before the others come
+        let waiting = [read(0), anywhere, write, anywhere, anywhere]
+            .map(|request| device.submit(request).expect("it is on the drive"));
+        device.device().pass(Ps::from_ms(0.1));
+        let now = device.device().clock().time();
+        for ticket in waiting {
+            device.cancel(ticket).expect("it waits");
+            let completion = device.complete(ticket);
+            assert_eq!(
+                (completion.result, completion.at),
+                (Err(RangeError::Cancelled), now),
+                "at once"
+            );
+            assert!(device.cancel(ticket).is_err(), "once");
+        }
+        assert_eq!(
+            device.cancel(served),
+            Err(RangeError::Begun { ticket: served }),
+            "{scheduler}"
+        );
+        let mut places: Vec<u64> = (0..3)
+            .map(|_| device.write_range(targets, 8, data).expect("all three are free"))
+            .collect();
+        places.sort_unstable();
+        assert_eq!(places, [80, 88, 96]);
+        assert_eq!(device.read(120, 1), Ok(vec![0; 512]), "it was not written");
+        assert_eq!(device.wait_for(served), Ok(Done::Read(vec![0; 4096])));
+    }
+}
+
+/// A request that the others stood in the way of for so long that its deadline passed was served all the same.
+#[test]
+fn a_deadline_counts_in_the_queue_of_the_drive() {
+    let drive = hp();
+    let mut device = Blocking::new(ModelledDevice::new(&drive, mechanical("fcfs", 16)));
+    let read = |at| Request::Read { at, sectors: 8 };
+    let begin_by = std::time::Duration::from_millis(1);
+    let first = device.submit(read(2_000_000)).expect("it is on the drive");
+    let late = device.submit_by(read(0), begin_by).expect("it is on the drive");
+    let completion = device.complete(late);
+    assert_eq!(
+        (completion.result, completion.at),
+        (Err(RangeError::Late { begin_by }), begin_by)
+    );
+    assert!(device.wait_for(first).is_ok());
+}
+
+/// The clock of the drive wrapped, and the device panicked.
+#[test]
+fn nothing_begins_after_the_end_of_the_clock() {
+    let drive = hp();
+    let day = std::time::Duration::from_secs(24 * 3600);
+    for overheads in [Overheads::None, Overheads::Controller] {
+        let setup = Setup {
+            overheads,
+            ..mechanical("hrs", 4)
+        };
+        let make = || ModelledDevice::new(&drive, setup);
+        let read = Request::Read {
+            at: 1_000_000,
+            sectors: 8,
+        };
+        let mut device = Blocking::new(make());
+        device.device().pass_until(53 * day);
+        assert!(device.read(0, 8).is_ok());
+        for days in [54, 107, 250, 100_000] {
+            device.device().pass_until(days * day);
+            let error = device.submit(read).expect_err("the clock has ended");
+            assert!(matches!(error, RangeError::ClockEnded { .. }));
+            assert!(error.to_string().contains("passed 53.4 days"), "{error}");
+        }
+        let Err(RangeError::ClockEnded { end }) = device.submit(read) else {
+            unreachable!("it has ended")
+        };
+        let mut device = make();
+        device.pass_until(end - std::time::Duration::from_millis(30));
+        for _ in 0..8 {
+            device.submit(read).expect("before the end");
+        }
+        let barrier = device.submit(Request::Barrier).expect("before the end");
+        let mut done: Vec<_> = std::iter::from_fn(|| device.wait()).collect();
+        let last = done.pop().expect("a barrier");
+        assert_eq!((last.ticket, last.result), (barrier, Ok(Done::Passed)));
+        let ended = |done: &elbow_file::range_device::Completion| done.result == Err(RangeError::ClockEnded { end });
+        let count = done.iter().filter(|done| ended(done)).count();
+        assert!(
+            done.len() == 8 && (1..8).contains(&count),
+            "some are served, some are not: {done:?}"
+        );
+    }
+}

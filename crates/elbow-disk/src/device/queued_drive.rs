@@ -145,29 +145,46 @@ impl<'d> QueuedDrive<'d> {
         (end <= now).then_some(end)
     }
 
-    /// Takes back a request that the drive does not know yet; `false` for all others.
+    /// Takes back a request that is not being served, wherever it waits; `false` for all others. The drive goes on by `now`
+    /// with what was submitted before.
     ///
     /// ```
     /// # use std::sync::Arc;
     /// # use elbow_disk::device::{QueuedDrive, QueuedRequest, Setup};
     /// # use elbow_disk::{Drive, Lbn, Ps};
     /// # let drive = Arc::new(Drive::named("hp-c2247a")?);
-    /// let mut queued = QueuedDrive::new(&drive, Setup { depth: 1, ..Setup::default() }, 8);
+    /// let mut queued = QueuedDrive::new(&drive, Setup { depth: 2, ..Setup::default() }, 8);
     /// let read = QueuedRequest::At { lbn: Lbn(80_000), sectors: 8, write: false };
-    /// queued.submit(Ps::ZERO, 1, &read)?;
-    /// queued.submit(Ps::ZERO, 2, &read)?;
-    /// assert!(queued.next_at().is_some());
-    /// assert!(!queued.withdraw(1) && queued.withdraw(2));
+    /// for id in 1..=3 {
+    ///     queued.submit(Ps::ZERO, id, &read)?;
+    /// }
+    /// assert!(!queued.withdraw(Ps(1), 1) && queued.withdraw(Ps(1), 2) && queued.withdraw(Ps(1), 3));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn withdraw(&mut self, id: u64) -> bool {
-        let Some(index) = self.outside.iter().position(|&(other, ..)| other == id) else {
-            return false;
-        };
-        if let Some((_, Ask::Anywhere(region), _)) = self.outside.remove(index) {
-            self.regions.leave(region);
+    pub fn withdraw(&mut self, now: Ps, id: u64) -> bool {
+        if now > self.free_at {
+            self.start();
         }
+        match self.withdraw_outside(id).or_else(|| self.withdraw_inside(id)) {
+            Some(Ask::Anywhere(region)) => self.regions.leave(region),
+            Some(Ask::At { .. }) => {}
+            None => return false,
+        }
+        self.let_in();
         true
+    }
+
+    fn withdraw_outside(&mut self, id: u64) -> Option<Ask> {
+        let index = self.outside.iter().position(|&(other, ..)| other == id)?;
+        self.outside.remove(index).map(|(_, ask, _)| ask)
+    }
+
+    fn withdraw_inside(&mut self, id: u64) -> Option<Ask> {
+        let ask = self.queue.withdraw(id)?;
+        if let Some(length) = self.length(&ask) {
+            self.forget_length(length);
+        }
+        Some(ask)
     }
 
     /// Completes it.
@@ -251,14 +268,19 @@ impl<'d> QueuedDrive<'d> {
         });
     }
 
+    /// One write of this length has left the queue.
+    fn forget_length(&mut self, length: u32) {
+        let count = self.lengths.get_mut(&length).expect("it was let in");
+        *count -= 1;
+        if *count == 0 {
+            self.lengths.remove(&length);
+        }
+    }
+
     /// Its place is nobody else's.
     fn picked(&mut self, pick: &Pick) {
         if pick.write {
-            let count = self.lengths.get_mut(&pick.sectors).expect("it was let in");
-            *count -= 1;
-            if *count == 0 {
-                self.lengths.remove(&pick.sectors);
-            }
+            self.forget_length(pick.sectors);
         }
         if let Some(region) = pick.region {
             let unit = u64::from(self.unit);

@@ -9,8 +9,8 @@
 //! happens meanwhile is worked out event by event when it has gone on: completions, deadlines, and what may begin after
 //! each.
 //!
-//! A request has begun when the drive knows it: up to the depth of its queue. Before that it can be cancelled, and its
-//! deadline counts.
+//! A request has begun when the drive serves it. Before that it can be cancelled, and its deadline counts, also where it is
+//! in the drive's queue already. Nothing begins after 53 days ([`RangeError::ClockEnded`]).
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::ops::Range;
@@ -25,7 +25,7 @@ use elbow_ranges::RangeSet;
 use super::Setup;
 use super::queued_drive::{QueuedDrive, QueuedRequest};
 use super::regions::PlaceNeed;
-use crate::drive::{Drive, Lbn, Ps, SECTOR_BYTES};
+use crate::drive::{CLOCK_MAX, Drive, Lbn, Ps, SECTOR_BYTES};
 
 type Sector = [u8; SECTOR_BYTES as usize];
 
@@ -149,6 +149,9 @@ impl<'d> ModelledDevice<'d> {
 
     fn take(&mut self, request: Request<'_>, begin_by: Option<Duration>) -> Result<Ticket, RangeError> {
         self.shape.check(&request)?;
+        if self.now > CLOCK_MAX {
+            return Err(clock_ended());
+        }
         self.tickets += 1;
         let ticket = Ticket(self.tickets);
         let work = self.work(&request);
@@ -260,8 +263,24 @@ impl<'d> ModelledDevice<'d> {
         }
     }
 
+    /// After the end of the clock nothing begins.
+    fn end_with_clock(&mut self) {
+        if self.drive.free_at() <= CLOCK_MAX {
+            return;
+        }
+        let at = self.drive.free_at();
+        let admitted = self.admitted.keys().copied().map(Ticket);
+        let mut tickets: Vec<Ticket> = admitted.chain(self.waiting.iter().map(|&(ticket, _)| ticket)).collect();
+        tickets.sort_unstable();
+        for ticket in tickets {
+            self.withdraw(at, ticket, clock_ended());
+        }
+        self.admit(at);
+    }
+
     /// The first thing that happens up to a time. What begins at its deadline is not late.
     fn event_by(&mut self, now: Ps) -> Option<Event> {
+        self.end_with_clock();
         let mut complete = self.drive.done_by(now);
         while self.turn_away() {
             complete = self.drive.done_by(now);
@@ -294,7 +313,7 @@ impl<'d> ModelledDevice<'d> {
         let waiting = self.waiting.iter().position(waits);
         let is_out = match waiting {
             Some(index) => self.waiting.remove(index).is_some(),
-            None => self.drive.withdraw(ticket.0) && self.admitted.remove(&ticket.0).is_some(),
+            None => self.drive.withdraw(at, ticket.0) && self.admitted.remove(&ticket.0).is_some(),
         };
         if is_out {
             self.end(at, ticket, Err(error));
@@ -339,6 +358,7 @@ impl<'d> ModelledDevice<'d> {
 
     /// When something happens next.
     fn next_event(&mut self) -> Option<Ps> {
+        self.end_with_clock();
         let mut complete = self.drive.next_at();
         while self.turn_away() {
             complete = self.drive.next_at();
@@ -355,6 +375,11 @@ impl<'d> ModelledDevice<'d> {
         }
         Some(completion)
     }
+}
+
+fn clock_ended() -> RangeError {
+    let end = to_duration(CLOCK_MAX);
+    RangeError::ClockEnded { end }
 }
 
 /// Rounded up, so that what has happened at a time has happened by then.

@@ -55,6 +55,12 @@ impl Column {
         self.requests.swap_remove(slot)
     }
 
+    /// Takes out the request with this id.
+    pub(super) fn withdraw(&mut self, id: u64) -> Option<Fixed> {
+        let slot = self.requests.iter().position(|request| request.id == id)?;
+        Some(self.remove(slot))
+    }
+
     /// The one that came first.
     pub(super) fn oldest(&self) -> Option<(usize, u64)> {
         self.aims

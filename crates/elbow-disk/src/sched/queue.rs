@@ -220,6 +220,33 @@ impl Queue {
         }
     }
 
+    /// Takes out a request that has not been picked, by its id, and says what it wanted; `None` where nobody waits with that
+    /// id. The others are served as if it had never come. It looks at all who wait.
+    ///
+    /// ```
+    /// # use elbow_disk::{Arm, Drive, Lbn, Ps, sched::{Ask, Queue, Scheduler}};
+    /// let drive = std::sync::Arc::new(Drive::named("hp-c2247a")?);
+    /// let mut queue = Queue::new(drive, Scheduler::Fcfs);
+    /// let ask = Ask::At { lbn: Lbn(5000), sectors: 8, write: true };
+    /// queue.push(1, ask);
+    /// assert_eq!((queue.withdraw(1), queue.withdraw(1)), (Some(ask), None));
+    /// assert!(queue.pick(Arm::default(), Ps::ZERO).is_none());
+    /// # Ok::<(), elbow_disk::DriveError>(())
+    /// ```
+    pub fn withdraw(&mut self, id: u64) -> Option<Ask> {
+        if let Some(Fixed {
+            lbn, sectors, write, ..
+        }) = self.fixed.withdraw(id)
+        {
+            return Some(Ask::At { lbn, sectors, write });
+        }
+        self.regions.iter_mut().find_map(|(key, region)| {
+            let at = region.waiting.iter().position(|waiting| waiting.id == id)?;
+            region.waiting.remove(at);
+            Some(Ask::Anywhere(RegionId(key)))
+        })
+    }
+
     /// Requests that wait, for places and in regions.
     #[must_use]
     pub fn len(&self) -> usize {

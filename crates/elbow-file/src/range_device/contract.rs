@@ -399,6 +399,8 @@ struct Case<D> {
     /// Outstanding range writes, with what was given to others meanwhile and since the barrier before them.
     writes: BTreeMap<Ticket, Outstanding>,
     reads: BTreeMap<Ticket, (u64, Vec<u8>)>,
+    /// Range writes that were taken back.
+    cancelled: BTreeSet<Ticket>,
     /// Those outstanding, with what comes before each.
     barriers: BTreeMap<Ticket, BTreeSet<Ticket>>,
     window: u64,
@@ -426,6 +428,7 @@ impl<D: RangeDevice> Case<D> {
             known: BTreeMap::new(),
             writes: BTreeMap::new(),
             reads: BTreeMap::new(),
+            cancelled: BTreeSet::new(),
             barriers: BTreeMap::new(),
             window,
             free: set(&[0..window]),
@@ -444,8 +447,9 @@ impl<D: RangeDevice> Case<D> {
 
     fn run(&mut self) {
         for step in 0..STEPS {
-            match self.below(10) {
+            match self.below(11) {
                 0..4 => self.write_range(step),
+                10 => self.cancel(),
                 8 => self.barrier(),
                 9 => self.stale = self.free.clone(),
                 4 => self.read(),
@@ -530,6 +534,19 @@ impl<D: RangeDevice> Case<D> {
         self.reads.insert(ticket, (at, expected));
     }
 
+    /// Takes a range write back, if the device lets it: its place is then another's.
+    fn cancel(&mut self) {
+        let nth = self.below(self.writes.len().max(1) as u64);
+        let Some(&ticket) = self.writes.keys().nth(nth as usize) else {
+            return;
+        };
+        match self.device.cancel(ticket) {
+            Ok(()) => self.cancelled.extend([ticket]),
+            Err(RangeError::Begun { .. } | RangeError::Unsupported(_)) => {}
+            Err(error) => panic!("cancelling gave {error}"),
+        }
+    }
+
     /// Frees a sector, unless somebody still reads it.
     fn give_back(&mut self) {
         let at = self.below(self.window);
@@ -539,6 +556,15 @@ impl<D: RangeDevice> Case<D> {
     }
 
     fn completed(&mut self, completion: Completion) {
+        if self.cancelled.remove(&completion.ticket) {
+            // At once, before or after barriers.
+            assert_eq!(completion.result, Err(RangeError::Cancelled), "it was taken back");
+            self.writes.remove(&completion.ticket).expect("it was outstanding");
+            self.barriers
+                .values_mut()
+                .for_each(|before| _ = before.remove(&completion.ticket));
+            return;
+        }
         for (barrier, before) in &mut self.barriers {
             let is_before = before.remove(&completion.ticket) || completion.ticket == *barrier;
             assert!(is_before, "{completion:?} overtook {barrier:?}");

@@ -60,6 +60,11 @@ pub enum RangeError {
         /// Which request.
         ticket: Ticket,
     },
+    /// The clock of a modelled device has come to its end, and it begins with nothing more.
+    ClockEnded {
+        /// The latest time at which it begins.
+        end: Duration,
+    },
     /// This device cannot do that.
     Unsupported(
         /// What it is.
@@ -109,6 +114,11 @@ impl fmt::Display for RangeError {
                 f,
                 "request {} has begun, or is complete; wait for its completion",
                 ticket.0
+            ),
+            Self::ClockEnded { end } => write!(
+                f,
+                "the clock of the modelled device has passed {:.1} days, where it ends; make a new device",
+                end.as_secs_f64() / (24.0 * 3600.0)
             ),
             Self::Unsupported(what) => write!(f, "this device does not know {what}"),
         }
