@@ -11,12 +11,13 @@ pub mod import;
 mod percentiles;
 mod replay;
 pub mod sched;
+pub mod timeline;
 pub mod trace;
 pub mod workload;
 
 pub use controller::{Controller, Request, Served};
 pub use drive::{
-    Arm, Drive, DriveError, Lbn, Ps, Reach, SECTOR_BYTES, SectorAddress, Service, Summary, Track, ZoneSummary,
+    Arm, Drive, DriveError, Lbn, Leg, Ps, Reach, SECTOR_BYTES, SectorAddress, Service, Summary, Track, ZoneSummary,
 };
 pub use percentiles::Percentiles;
 pub use replay::{Figures, QueuedReplay, Report, replay};

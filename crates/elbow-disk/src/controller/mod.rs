@@ -152,6 +152,24 @@ impl<'d> Controller<'d> {
         }
     }
 
+    /// The same where the arm stands there at first.
+    ///
+    /// # Panics
+    /// Where that is not on the drive.
+    ///
+    /// ```
+    /// use elbow_disk::{Arm, Controller, Drive, Ps};
+    /// let drive = Drive::named("hp-c2247a")?;
+    /// let arm = Arm { cylinder: 700, head: 3 };
+    /// assert_eq!(Controller::mechanical(&drive).standing_at(arm).arm(Ps::ZERO), arm);
+    /// # Ok::<(), elbow_disk::DriveError>(())
+    /// ```
+    #[must_use]
+    pub fn standing_at(self, arm: Arm) -> Controller<'d> {
+        assert!(self.drive.has(arm), "{arm:?} is not on {}", self.drive.name());
+        Controller { arm, ..self }
+    }
+
     /// The drive whose controller it is.
     #[must_use]
     pub fn drive(&self) -> &'d Drive {

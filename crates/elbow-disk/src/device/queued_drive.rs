@@ -7,7 +7,7 @@ use elbow_ranges::RangeSet;
 
 use super::Setup;
 use super::regions::{PlaceNeed, Regions, without};
-use crate::drive::{Drive, Lbn, Ps};
+use crate::drive::{Arm, Drive, Lbn, Ps};
 use crate::sched::{Ask, NoPlace, Pick, Queue};
 use crate::workload::{DriveSide, Moment, TimeParts};
 
@@ -105,6 +105,18 @@ impl<'d> QueuedDrive<'d> {
             free_at: Ps::ZERO,
             lengths: BTreeMap::new(),
             turned_away: Vec::new(),
+        }
+    }
+
+    /// The same where the arm stands there at first.
+    ///
+    /// # Panics
+    /// Where that is not on the drive.
+    #[must_use]
+    pub fn standing_at(self, arm: Arm) -> QueuedDrive<'d> {
+        QueuedDrive {
+            side: self.side.standing_at(arm),
+            ..self
         }
     }
 

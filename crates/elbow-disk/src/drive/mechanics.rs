@@ -3,7 +3,7 @@
 //! The platter turns for ever at one speed: at time `t` the angle under the heads is `t mod rotation`. A head that arrives
 //! exactly when a sector starts catches it.
 
-use super::{Arm, Drive, Lbn, Ps, Reach, Service};
+use super::{Arm, Drive, Lbn, Leg, Ps, Reach, Service};
 
 impl Drive {
     /// How long the arm takes from track to track: the longer of the seek and, where the head changes, its switch; a write then
@@ -69,7 +69,7 @@ impl Drive {
     /// What a request of `sectors` sectors takes from `now` on, with nothing but mechanics: no command, bus or cache.
     ///
     /// # Panics
-    /// Where it passes the drive's end or `from` is not on the drive.
+    /// Where it is empty, passes the drive's end or `from` is not on the drive.
     ///
     /// ```
     /// use elbow_disk::{Arm, Drive, Lbn, Ps};
@@ -80,25 +80,56 @@ impl Drive {
     /// ```
     #[must_use]
     pub fn service(&self, from: Arm, now: Ps, lbn: Lbn, sectors: u32, write: bool) -> Service {
-        let Reach { seek, rotation } = self.reach(from, now, lbn, write);
-        let begun = now + seek + rotation;
-        let mut track = self.geometry.track(lbn);
-        let (mut at, mut left, mut time) = (lbn, sectors, begun);
-        loop {
-            let here = left.min((track.first.0 + u64::from(track.sectors) - at.0) as u32);
-            time += self.geometry.passing(at, here);
-            left -= here;
+        let mut legs = self.legs(from, now, lbn, sectors, write);
+        let Some(first) = legs.next() else {
+            panic!("a request of no sectors");
+        };
+        let alone = Service {
+            seek: first.seek,
+            rotation: first.rotation,
+            transfer: first.passing,
+            end: first.arm,
+        };
+        legs.fold(alone, |service, leg| Service {
+            transfer: service.transfer + leg.total(),
+            end: leg.arm,
+            ..service
+        })
+    }
+
+    /// The same request track by track: what [`service`](Self::service) adds up.
+    ///
+    /// ```
+    /// use elbow_disk::{Arm, Drive, Lbn, Ps};
+    /// let drive = Drive::named("hp-c2247a")?;
+    /// let legs: Vec<_> = drive.legs(Arm::default(), Ps::ZERO, Lbn(90), 10, true).collect();
+    /// assert_eq!((legs[0].sectors, legs[1].first, legs[1].sectors), (6, Lbn(96), 4), "96 sectors on a track");
+    /// # Ok::<(), elbow_disk::DriveError>(())
+    /// ```
+    ///
+    /// # Panics
+    /// As [`service`](Self::service), as far as it is asked.
+    #[inline]
+    pub fn legs(&self, from: Arm, now: Ps, lbn: Lbn, sectors: u32, write: bool) -> impl Iterator<Item = Leg> {
+        let (mut arm, mut time, mut first, mut left) = (from, now, lbn, sectors);
+        std::iter::from_fn(move || {
             if left == 0 {
-                return Service {
-                    seek,
-                    rotation,
-                    transfer: time - begun,
-                    end: track.arm,
-                };
+                return None;
             }
-            at = Lbn(at.0 + u64::from(here));
-            time += self.reach(track.arm, time, at, write).total();
-            track = self.geometry.track(at);
-        }
+            let track = self.geometry.track(first);
+            let Reach { seek, rotation } = self.reach(arm, time, first, write);
+            let sectors = left.min((track.first.0 + u64::from(track.sectors) - first.0) as u32);
+            let leg = Leg {
+                seek,
+                rotation,
+                passing: self.geometry.passing(first, sectors),
+                first,
+                sectors,
+                arm: track.arm,
+            };
+            time += leg.total();
+            (arm, first, left) = (leg.arm, Lbn(first.0 + u64::from(sectors)), left - sectors);
+            Some(leg)
+        })
     }
 }

@@ -22,7 +22,7 @@ mod units;
 
 pub use error::DriveError;
 pub use summary::{SECTOR_BYTES, Summary, ZoneSummary};
-pub use units::{Arm, Lbn, Ps, Reach, SectorAddress, Service, Track};
+pub use units::{Arm, Lbn, Leg, Ps, Reach, SectorAddress, Service, Track};
 
 pub(crate) use electronics::{CacheShape, Electronics, ReadAheadUntil, ScatteredWrite, WriteCache};
 pub(crate) use units::{CLOCK_DAYS_MAX, CLOCK_MAX, PS_PER_DAY};
@@ -82,6 +82,12 @@ impl Drive {
     #[must_use]
     pub fn heads(&self) -> u32 {
         self.geometry.heads()
+    }
+
+    /// Whether there is such a cylinder with such a head.
+    #[must_use]
+    pub fn has(&self, arm: Arm) -> bool {
+        arm.cylinder < self.cylinders() && arm.head < self.heads()
     }
 
     /// Where a sector lies.

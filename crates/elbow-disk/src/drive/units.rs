@@ -203,3 +203,28 @@ impl Service {
         self.seek + self.rotation + self.transfer
     }
 }
+
+/// The part of a request that lies on one track without a gap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Leg {
+    /// To come to the track.
+    pub seek: Ps,
+    /// To wait there for the first sector.
+    pub rotation: Ps,
+    /// While the sectors pass the head.
+    pub passing: Ps,
+    /// The first sector.
+    pub first: Lbn,
+    /// How many.
+    pub sectors: u32,
+    /// The track.
+    pub arm: Arm,
+}
+
+impl Leg {
+    /// From start to end.
+    #[must_use]
+    pub fn total(self) -> Ps {
+        self.seek + self.rotation + self.passing
+    }
+}

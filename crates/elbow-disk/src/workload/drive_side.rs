@@ -74,6 +74,14 @@ impl<'d> DriveSide<'d> {
         }
     }
 
+    /// The same where the arm stands there at first.
+    pub(crate) fn standing_at(self, arm: Arm) -> DriveSide<'d> {
+        DriveSide {
+            controller: self.controller.standing_at(arm),
+            ..self
+        }
+    }
+
     pub(crate) fn arm(&self, now: Ps) -> Arm {
         self.controller.arm(now)
     }

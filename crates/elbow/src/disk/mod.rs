@@ -7,10 +7,14 @@
 //!   figure      the study of range writes again, with a verdict on each claim
 //! ```
 
+mod colours;
 mod describe;
 mod figure;
 mod import;
+mod input;
+mod picture;
 mod replay;
+mod show;
 mod simulate;
 mod spread;
 mod table;
@@ -30,6 +34,9 @@ Examples:
 
   A drive of DiskSim, from its own files:
       elbow disk import valid/cheetah9LP.parv > cheetah9LP.toml
+
+  Platter and head while three requests are served:
+      elbow disk simulate --show --lbns 90,2000000,30000
 
   What the requests of a trace would take there:
       elbow disk replay --disk mine.toml --format blktrace sda.txt

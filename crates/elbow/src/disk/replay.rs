@@ -1,18 +1,19 @@
 //! `elbow disk replay`: a trace on a simulated drive.
 
-use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use anyhow::{Context, Result};
-use clap::{Args, ValueEnum, ValueHint, value_parser};
+use anyhow::Result;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::{Args, ValueHint, value_parser};
 use elbow_disk::sched::Scheduler;
 use elbow_disk::trace::{Format, Record, Trace};
 use elbow_disk::workload::Overheads;
 use elbow_disk::{Controller, Drive, Figures, Ps, QueuedReplay, Report, Served, replay};
 
+use super::input;
 use super::spread;
 use super::table::{Cell, ColumnType, Table};
 use crate::say::{answer, say};
@@ -64,8 +65,8 @@ pub(crate) struct ReplayArgs {
     #[arg(long, value_name = "DISK", default_value = "hp-c2247a")]
     disk: String,
     /// What the trace is [default: what its first line looks like].
-    #[arg(long, value_enum)]
-    format: Option<TraceFormat>,
+    #[arg(long, value_parser = PossibleValuesParser::new(Format::ALL.map(Format::name)).map(|name| named(&name)))]
+    format: Option<Format>,
     /// The trace; - is standard input.
     #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
     file: PathBuf,
@@ -86,29 +87,10 @@ pub(crate) struct ReplayArgs {
     json: bool,
 }
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum TraceFormat {
-    Disksim,
-    Validate,
-    Blktrace,
-    Fio,
-    Msr,
-    Spc,
-    Csv,
-}
-
-impl From<TraceFormat> for Format {
-    fn from(format: TraceFormat) -> Format {
-        match format {
-            TraceFormat::Disksim => Format::DiskSim,
-            TraceFormat::Validate => Format::Validate,
-            TraceFormat::Blktrace => Format::Blktrace,
-            TraceFormat::Fio => Format::Fio,
-            TraceFormat::Msr => Format::Msr,
-            TraceFormat::Spc => Format::Spc,
-            TraceFormat::Csv => Format::Csv,
-        }
-    }
+/// One of those that the parser lets through.
+fn named(name: &str) -> Format {
+    let found = Format::ALL.into_iter().find(|format| format.name() == name);
+    found.expect("the parser knows the names of all formats")
 }
 
 /// Replays and reports.
@@ -135,9 +117,9 @@ pub(super) fn run(args: &ReplayArgs) -> Result<ExitCode> {
 }
 
 fn serve(args: &ReplayArgs, drive: &Arc<Drive>, each: impl FnMut(&Record, Ps, &Served)) -> Result<Report> {
-    let (name, input) = (args.file.display().to_string(), open(&args.file)?);
+    let (name, input) = (args.file.display().to_string(), input::open(&args.file)?);
     let trace = match args.format {
-        Some(format) => Trace::new(&name, format.into(), input, drive.sectors()),
+        Some(format) => Trace::new(&name, format, input, drive.sectors()),
         None => Trace::detect(&name, input, drive.sectors())?,
     };
     if args.depth > 1 {
@@ -158,18 +140,6 @@ fn serve(args: &ReplayArgs, drive: &Arc<Drive>, each: impl FnMut(&Record, Ps, &S
         false => Controller::new(drive),
     };
     Ok(replay(trace, controller, each)?)
-}
-
-#[allow(
-    clippy::disallowed_methods,
-    reason = "a trace is read once from front to back; it may be a pipe"
-)]
-fn open(path: &Path) -> Result<Box<dyn Read>> {
-    if path == Path::new("-") {
-        return Ok(Box::new(io::stdin().lock()));
-    }
-    let file = File::open(path).with_context(|| format!("cannot open the trace {}", path.display()))?;
-    Ok(Box::new(file))
 }
 
 /// The file with a row for each request.

@@ -15,6 +15,7 @@ use elbow_disk::workload::{
 use elbow_disk::{Drive, Ps};
 use serde_json::{Value, json};
 
+use super::show::{ShowArgs, Told};
 use super::spread;
 use super::table::{Cell, ColumnType, Table};
 use crate::say::answer;
@@ -57,9 +58,19 @@ Examples:
       elbow disk simulate --overhead-ms 1.07 --span sectors:96-192 \\
           --range-sectors track --scheduler ecs:6
 
+  What does the arm do for three requests, if the nearest is served first?
+      elbow disk simulate --show --lbns 90,2000000,30000 --scheduler sstf
+
+  The same for a browser, the platter half a turn on at first:
+      elbow disk simulate --show three.svg --lbns 90,2000000,30000 \\
+          --start-angle 180
+
 Numbers are means over the measured requests; +- is half of a 95 % confidence interval, by batch means. mean is \
 the time from the pick of a request to its completion, response that from its arrival. With --json, \
-requests_per_second is how fast the simulation ran; simulated_requests_per_second what the drive did.";
+requests_per_second is how fast the simulation ran; simulated_requests_per_second what the drive did.
+
+--show is of the mechanics (and --overhead-ms), without commands, bus and cache: so many moments in which the arm moves, the head waits and \
+sectors pass, each with its time. All requests of --lbns are there at once; they are writes, or with --reads 1 reads.";
 
 #[derive(Args, Debug)]
 pub(crate) struct SimulateArgs {
@@ -71,6 +82,8 @@ pub(crate) struct SimulateArgs {
     scheduler: Scheduler,
     #[command(flatten)]
     load: LoadArgs,
+    #[command(flatten)]
+    show: ShowArgs,
     /// Nothing but mechanics: no command, bus or completion. A replacement arrives after the completion.
     #[arg(long)]
     mechanical: bool,
@@ -88,9 +101,9 @@ pub(crate) struct SimulateArgs {
 /// The load.
 #[derive(Args, Debug)]
 struct LoadArgs {
-    /// Requests in the system: when one is done, another comes.
-    #[arg(long, value_name = "Q", default_value_t = 1)]
-    depth: u32,
+    /// Requests in the system: when one is done, another comes [default: 1]. With --show how many the scheduler knows [default: all].
+    #[arg(long, value_name = "Q")]
+    depth: Option<u32>,
     /// Whether the scheduler picks before or after the next request has come.
     #[arg(long, value_enum, value_name = "MOMENT", default_value_t = PickMoment::Before)]
     pick: PickMoment,
@@ -115,9 +128,9 @@ struct LoadArgs {
     /// Share of reads, from 0 to 1.
     #[arg(long, value_name = "P", default_value_t = 0.0)]
     reads: f64,
-    /// Requests to measure.
-    #[arg(long, value_name = "N", default_value_t = 30_000)]
-    requests: u64,
+    /// Requests to measure [default: 30000], or to show [default: 5].
+    #[arg(long, value_name = "N")]
+    requests: Option<u64>,
     /// Requests to serve before those.
     #[arg(long, value_name = "N", default_value_t = 1000)]
     warm_up: u64,
@@ -138,6 +151,15 @@ enum PickMoment {
 pub(super) fn run(args: &SimulateArgs) -> Result<ExitCode> {
     let drive = Arc::new(Drive::named(&args.disk)?);
     let load = load(args);
+    if args.show.is_asked_for() {
+        return args.show.run(&Told {
+            drive: &drive,
+            scheduler: args.scheduler,
+            depth: args.load.depth,
+            load,
+            json: args.json,
+        });
+    }
     let mut rows = args.per_request.as_deref().map(table).transpose()?;
     let began = Instant::now();
     let summary = simulate(&drive, args.scheduler, &load, |served| {
@@ -173,18 +195,28 @@ fn load(args: &SimulateArgs) -> Workload {
         reads: of.reads,
         arrivals: match of.arrivals_per_second {
             Some(per_second) => Arrivals::Open { per_second },
-            None => Arrivals::Closed { depth: of.depth, pick },
+            None => Arrivals::Closed {
+                depth: of.depth.unwrap_or(1),
+                pick,
+            },
         },
         overheads: match args.overhead_ms {
             Some(overhead) => Overheads::Fixed(overhead),
             None if args.mechanical => Overheads::None,
             None => Overheads::Controller,
         },
-        requests: of.requests,
+        requests: of.requests.unwrap_or(match args.show.is_asked_for() {
+            true => SHOWN,
+            false => MEASURED,
+        }),
         warm_up: of.warm_up,
         seed: of.seed,
     }
 }
+
+/// Requests, unless the command says how many.
+const MEASURED: u64 = 30_000;
+const SHOWN: u64 = 5;
 
 /// More than this before a request is no overhead.
 const OVERHEAD_MS_MAX: f64 = 10_000.0;

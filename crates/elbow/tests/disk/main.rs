@@ -3,8 +3,10 @@
 #![allow(clippy::disallowed_methods, reason = "files of tests, and the command's own process")]
 
 mod figure;
+mod guide;
 mod parquet;
 mod replay;
+mod show;
 mod simulate;
 
 use std::io::Write;

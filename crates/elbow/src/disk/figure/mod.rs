@@ -3,7 +3,6 @@
 mod axis;
 mod claims;
 mod layout;
-mod picture;
 mod plot;
 
 use std::fs::File;
@@ -17,6 +16,7 @@ use elbow_disk::trace;
 use elbow_study::range_writes::{Author, Column, FIGURES, Figure, Panel, Plan, Size};
 use serde_json::{Value, json};
 
+use super::picture;
 use crate::say::{answer, say};
 
 pub(crate) const EXAMPLES: &str = "\

@@ -9,18 +9,10 @@ use plotters::coord::Shift;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
+use super::super::colours::COLOURS;
 use super::axis::{Axis, extent, numbers};
 use super::layout::{LINE, PANEL, SIGN, TITLE_HEIGHT, columns, legend, legend_lines};
 
-/// Okabe and Ito's colours, which most people can tell apart.
-const COLOURS: [RGBColor; 6] = [
-    RGBColor(0, 114, 178),
-    RGBColor(230, 159, 0),
-    RGBColor(0, 158, 115),
-    RGBColor(213, 94, 0),
-    RGBColor(204, 121, 167),
-    RGBColor(86, 180, 233),
-];
 /// A gain and a loss, of this many percent and more.
 const GAIN: (RGBColor, f64) = (RGBColor(0, 114, 178), 40.0);
 const LOSS: (RGBColor, f64) = (RGBColor(213, 94, 0), 80.0);
@@ -172,15 +164,16 @@ fn shown(panel: &Panel) -> Vec<f64> {
 }
 
 fn colour(column: usize) -> RGBColor {
-    COLOURS[column % COLOURS.len()]
+    let (red, green, blue) = COLOURS[column % COLOURS.len()];
+    RGBColor(red, green, blue)
 }
 
 /// Half a 95 % interval to both sides of a number.
-fn whisker(chart: &mut Chart<'_, '_>, (x, y): (f64, f64), half: f64) -> Drawn {
+fn whisker(chart: &mut Chart<'_, '_>, (x, y): (f64, f64), half: f64, colour: RGBColor) -> Drawn {
     if half < HIDDEN * y {
         return Ok(());
     }
-    let style = BLACK.stroke_width(1);
+    let style = colour.stroke_width(1);
     let ends = [y - half, y + half];
     let upright = PathElement::new([(x, ends[0]), (x, ends[1])], style);
     chart.draw_series([upright])?;
@@ -197,7 +190,7 @@ fn lines(chart: &mut Chart<'_, '_>, panel: &Panel) -> Drawn {
         chart.draw_series(LineSeries::new(points(), style))?;
         chart.draw_series(points().map(|point| Circle::new(point, 3, colour(index).filled())))?;
         for (point, &half) in points().zip(&column.intervals) {
-            whisker(chart, point, half)?;
+            whisker(chart, point, half, colour(index))?;
         }
     }
     Ok(())
@@ -220,7 +213,7 @@ fn stacks(chart: &mut Chart<'_, '_>, panel: &Panel) -> Drawn {
     }
     let halves = panel.columns.last().map_or(&[][..], |column| &column.intervals);
     for (place, (&top, &half)) in below.iter().zip(halves).enumerate() {
-        whisker(chart, (place as f64, top), half)?;
+        whisker(chart, (place as f64, top), half, BLACK)?;
     }
     Ok(())
 }
@@ -237,7 +230,7 @@ fn bars(chart: &mut Chart<'_, '_>, panel: &Panel) -> Drawn {
         };
         chart.draw_series(column.values.iter().enumerate().map(bar))?;
         for (place, (&value, &half)) in column.values.iter().zip(&column.intervals).enumerate() {
-            whisker(chart, (left(place) + width / 2.0, value), half)?;
+            whisker(chart, (left(place) + width / 2.0, value), half, BLACK)?;
         }
     }
     Ok(())
