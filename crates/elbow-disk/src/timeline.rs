@@ -11,11 +11,11 @@
 
 use std::sync::Arc;
 
-use crate::controller::Request;
+use crate::controller::{Request, Served};
 use crate::device::{FinishedRequest, QueuedDrive, QueuedRequest, Setup};
 use crate::drive::{Arm, Drive, Lbn, Leg, Ps};
 use crate::sched::Scheduler;
-use crate::workload::{Moment, Overheads, TimeParts};
+use crate::workload::{Moment, Overheads};
 
 /// Who serves a list, and from where on.
 ///
@@ -64,7 +64,7 @@ pub struct Visit {
     /// When it was picked.
     pub began: Ps,
     /// When it was complete, and where its time went; changes of track in it count as transfer.
-    pub parts: TimeParts,
+    pub parts: Served,
     /// One after the other, with a time before it in which there was nothing to do.
     pub steps: Vec<Step>,
 }
@@ -171,7 +171,7 @@ impl Recorder<'_> {
     fn visit(&mut self, finished: &FinishedRequest) -> Visit {
         let number = finished.id as usize;
         let listed = self.list[number];
-        let TimeParts {
+        let Served {
             end,
             seek,
             rotation,
@@ -201,7 +201,7 @@ impl Recorder<'_> {
             number,
             listed,
             began,
-            parts: TimeParts { end, ..finished.parts },
+            parts: Served { end, ..finished.parts },
             steps: steps.all,
         }
     }

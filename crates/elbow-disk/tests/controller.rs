@@ -7,28 +7,14 @@ use elbow_testkit::cases::for_each_seed;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
+use support::{read, write};
+
 const READ_MISS: f64 = 0.55821;
 const READ_HIT: f64 = 0.95343 + 0.02519 + 0.05665;
 const BUS_READ: f64 = 0.1701;
 
 fn hp() -> Drive {
     Drive::named("hp-c2247a").expect("built in")
-}
-
-fn read(lbn: u64, sectors: u32) -> Request {
-    Request {
-        lbn: Lbn(lbn),
-        sectors,
-        write: false,
-    }
-}
-
-fn write(lbn: u64, sectors: u32) -> Request {
-    Request {
-        lbn: Lbn(lbn),
-        sectors,
-        write: true,
-    }
 }
 
 fn any_request(random: &mut StdRng, drive: &Drive) -> Request {

@@ -4,9 +4,13 @@
 
 #![allow(clippy::single_range_in_vec_init, reason = "a list of ranges may have one")]
 
+mod support;
+
 use elbow_disk::{Controller, Drive, Lbn, Ps, Request, Served};
 use elbow_testkit::cases::for_each_seed;
 use rand::Rng;
+
+use support::{read, write};
 
 /// A drive of two heads whose turn takes 8 ms, 0.1 ms a sector; its bus takes 0.05 ms a sector.
 fn drive(cache: &str, write_cache: &str) -> Drive {
@@ -19,22 +23,6 @@ fn drive(cache: &str, write_cache: &str) -> Drive {
          [[zone]]\ncylinders = [0, 99]\nsectors_per_track = 80\ntrack_skew = 8\ncylinder_skew = 15\n"
     );
     Drive::parse("w", &text).unwrap_or_else(|error| panic!("{error}\n{text}"))
-}
-
-fn write(lbn: u64, sectors: u32) -> Request {
-    Request {
-        lbn: Lbn(lbn),
-        sectors,
-        write: true,
-    }
-}
-
-fn read(lbn: u64, sectors: u32) -> Request {
-    Request {
-        lbn: Lbn(lbn),
-        sectors,
-        write: false,
-    }
 }
 
 fn ms(served: Served, from: Ps) -> f64 {

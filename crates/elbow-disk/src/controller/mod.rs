@@ -230,6 +230,12 @@ impl<'d> Controller<'d> {
         electronics.write_cache.as_ref().filter(|_| fits && !self.write_through)
     }
 
+    /// Whether reads find in the cache what was written.
+    fn keeps_written(&self) -> bool {
+        let cache = self.drive.electronics.cache.as_ref();
+        cache.is_some_and(|cache| cache.keep_written)
+    }
+
     /// A write that is complete only when the medium has it (*forced unit access*), whatever the drive caches.
     ///
     /// # Panics

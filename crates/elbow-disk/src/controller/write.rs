@@ -49,13 +49,11 @@ impl Controller<'_> {
     /// What was read ahead where something is written is old now; the drive may keep the new.
     fn keep_written(&mut self, now: Ps, written: std::ops::Range<u64>, clean_at: Ps) {
         self.segments.overwrite(&written, None);
-        let keeps = self
-            .drive
-            .electronics
-            .cache
-            .as_ref()
-            .is_some_and(|cache| cache.keep_written);
-        if let Some(segment) = keeps.then(|| self.segments.take(written.start, now)).flatten() {
+        if let Some(segment) = self
+            .keeps_written()
+            .then(|| self.segments.take(written.start, now))
+            .flatten()
+        {
             self.segments.fill(segment, written.end);
             self.segments.clean(segment, clean_at);
         }

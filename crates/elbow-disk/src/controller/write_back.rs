@@ -130,12 +130,7 @@ impl Controller<'_> {
 
     /// The segment that keeps a write for reads, if the drive does that.
     fn segment_for(&mut self, is_appended: bool, now: Ps, written: Range<u64>) -> Option<usize> {
-        let keeps = self
-            .drive
-            .electronics
-            .cache
-            .as_ref()
-            .is_some_and(|cache| cache.keep_written);
+        let keeps = self.keeps_written();
         let last = self.dirty.back().and_then(|last| last.segment).filter(|_| is_appended);
         self.segments.overwrite(&written, last);
         let segment = last.or_else(|| self.segments.take(written.start, now).filter(|_| keeps))?;

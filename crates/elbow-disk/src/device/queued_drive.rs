@@ -7,9 +7,10 @@ use elbow_ranges::RangeSet;
 
 use super::Setup;
 use super::regions::{PlaceNeed, Regions, without};
+use crate::controller::Served;
 use crate::drive::{Arm, Drive, Lbn, Ps};
 use crate::sched::{Ask, NoPlace, Pick, Queue};
-use crate::workload::{DriveSide, Moment, TimeParts};
+use crate::workload::{DriveSide, Moment};
 
 /// What is asked of a [`QueuedDrive`]: in sectors for fixed places, in units for ranges.
 #[derive(Clone, Copy, Debug)]
@@ -42,7 +43,7 @@ pub struct FinishedRequest {
     /// Sectors from there on.
     pub sectors: u32,
     /// Its end, and where its time went.
-    pub parts: TimeParts,
+    pub parts: Served,
 }
 
 /// A modelled drive with its scheduler's queue, and what waits outside of it. What stands above gives it units and

@@ -215,17 +215,30 @@ fn node(input: &mut Input<'_>, parent: Option<&str>, all: &mut Vec<(String, Opti
     })
 }
 
-/// `{ KEY = VALUE, ... }`, behind the kind and name of the block.
-fn block(input: &mut Input<'_>, kind: String, name: Option<String>) -> ModalResult<RawBlock> {
-    let entries = deeper(input, |input| {
-        let entries = separated(0.., entry, mark(',', "`,`"));
+/// A mark, and what is said where it is missing.
+type Mark = (char, &'static str);
+
+/// What stands between two marks, with commas between and perhaps one behind the last.
+fn between<'t, T>(
+    input: &mut Input<'t>,
+    begin: Mark,
+    one: impl FnMut(&mut Input<'t>) -> ModalResult<T>,
+    end: Mark,
+) -> ModalResult<Vec<T>> {
+    deeper(input, |input| {
+        let all = separated(0.., one, mark(',', "`,`"));
         delimited(
-            mark('{', "`{`"),
-            terminated(entries, opt(mark(',', "`,`"))),
-            cut_err(mark('}', "`,` or `}`")),
+            mark(begin.0, begin.1),
+            terminated(all, opt(mark(',', "`,`"))),
+            cut_err(mark(end.0, end.1)),
         )
         .parse_next(input)
-    })?;
+    })
+}
+
+/// `{ KEY = VALUE, ... }`, behind the kind and name of the block.
+fn block(input: &mut Input<'_>, kind: String, name: Option<String>) -> ModalResult<RawBlock> {
+    let entries = between(input, ('{', "`{`"), entry, ('}', "`,` or `}`"))?;
     Ok(RawBlock { kind, name, entries })
 }
 
@@ -239,15 +252,7 @@ fn entry(input: &mut Input<'_>) -> ModalResult<(String, At<RawValue>)> {
 fn value(input: &mut Input<'_>) -> ModalResult<At<RawValue>> {
     let at = input.current_token_start();
     if opt(peek(one_of('['))).parse_next(input)?.is_some() {
-        let values = deeper(input, |input| {
-            let values = separated(0.., value, mark(',', "`,`"));
-            delimited(
-                mark('[', "`[`"),
-                terminated(values, opt(mark(',', "`,`"))),
-                cut_err(mark(']', "`,` or `]`")),
-            )
-            .parse_next(input)
-        })?;
+        let values = between(input, ('[', "`[`"), value, (']', "`,` or `]`"))?;
         return Ok((at, RawValue::List(values)));
     }
     let first = word

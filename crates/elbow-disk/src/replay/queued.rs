@@ -174,18 +174,10 @@ impl<Each: FnMut(&Record, Ps, &Served)> Run<'_, '_, Each> {
 
     fn end(&mut self, finished: &FinishedRequest) {
         let (record, arrival) = self.inside.remove(&finished.id).expect("it had a place");
-        let parts = finished.parts;
-        let served = Served {
-            end: parts.end,
-            seek: parts.seek,
-            rotation: parts.rotation,
-            transfer: parts.transfer,
-            overhead: parts.overhead,
-            hit: parts.hit,
-        };
+        let served = finished.parts;
         (self.each)(&record, arrival, &served);
-        self.tally.add(&record, parts.end - arrival, &served);
-        self.now = parts.end;
+        self.tally.add(&record, served.end - arrival, &served);
+        self.now = served.end;
         self.free.push_back(self.now);
     }
 }

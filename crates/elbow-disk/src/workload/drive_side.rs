@@ -2,7 +2,7 @@
 
 use super::Overheads;
 use super::sectors::shortest_sector;
-use crate::controller::{Controller, Request};
+use crate::controller::{Controller, Request, Served};
 use crate::drive::{Arm, Drive, Ps};
 use crate::sched::{Lead, Pick};
 
@@ -18,23 +18,6 @@ pub(crate) struct DriveSide<'d> {
     last_wrote: bool,
     /// The write for which those are, and the least time in which a sector passes; only with a controller.
     length: Option<(u32, u64)>,
-}
-
-/// When a request was done, and what its time went to.
-#[derive(Clone, Copy, Debug)]
-pub struct TimeParts {
-    /// When it was complete.
-    pub end: Ps,
-    /// Moving the arm.
-    pub seek: Ps,
-    /// Waiting for the first sector.
-    pub rotation: Ps,
-    /// From there until the last had passed.
-    pub transfer: Ps,
-    /// Commands and the bus.
-    pub overhead: Ps,
-    /// A read whose first sector was cached.
-    pub hit: bool,
 }
 
 impl<'d> DriveSide<'d> {
@@ -103,20 +86,15 @@ impl<'d> DriveSide<'d> {
         self.leads()
     }
 
-    pub(crate) fn serve(&mut self, now: Ps, pick: &Pick) -> TimeParts {
+    pub(crate) fn serve(&mut self, now: Ps, pick: &Pick) -> Served {
         let &Pick {
             lbn, sectors, write, ..
         } = pick;
         let served = self.controller.serve(now + self.fixed, Request { lbn, sectors, write });
         self.last_wrote = write;
-        let (seek, rotation, transfer) = (served.seek, served.rotation, served.transfer);
-        TimeParts {
-            end: served.end,
-            seek,
-            rotation,
-            transfer,
+        Served {
             overhead: served.overhead + self.fixed,
-            hit: served.hit,
+            ..served
         }
     }
 }

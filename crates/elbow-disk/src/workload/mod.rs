@@ -27,7 +27,6 @@ mod summary;
 
 pub use config::{Arrivals, GROUP_SECTORS, Moment, Overheads, RangeSize, Span, Workload, WorkloadError};
 pub(crate) use drive_side::DriveSide;
-pub use drive_side::TimeParts;
 pub use run::{Phase, simulate};
 pub use served::Served;
 pub use summary::{Estimate, Summary};

@@ -7,11 +7,12 @@ use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use slab::Slab;
 
-use super::drive_side::{DriveSide, TimeParts};
+use super::drive_side::DriveSide;
 use super::served::Served;
 use super::source::RequestSource;
 use super::summary::Tally;
 use super::{Arrivals, Moment, Summary, Workload, WorkloadError};
+use crate::controller::Served as Parts;
 use crate::drive::{CLOCK_DAYS_MAX, CLOCK_MAX, Drive, Ps};
 use crate::sched::{Pick, Queue, Scheduler};
 
@@ -239,7 +240,7 @@ impl<Seen: FnMut(Phase, &Served) -> ControlFlow<()>> Simulation<'_, Seen> {
             ..
         } = pick;
         let started = self.now;
-        let TimeParts {
+        let Parts {
             end,
             seek,
             rotation,

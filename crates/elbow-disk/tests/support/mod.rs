@@ -9,6 +9,8 @@
 use std::io::Read;
 use std::path::PathBuf;
 
+use elbow_disk::{Lbn, Request};
+
 /// The path of a file of the data, or a message that it is not there.
 pub(crate) fn shared(name: &str) -> Option<PathBuf> {
     let root = std::env::var_os("ELBOW_SHARED_DATA").map_or_else(
@@ -46,4 +48,19 @@ pub(crate) fn numbers(line: &str) -> Vec<f64> {
     line.split_whitespace()
         .map(|word| word.parse().expect("a number"))
         .collect()
+}
+
+/// A read of sectors in a row.
+pub(crate) fn read(lbn: u64, sectors: u32) -> Request {
+    let lbn = Lbn(lbn);
+    let write = false;
+    Request { lbn, sectors, write }
+}
+
+/// A write of sectors in a row.
+pub(crate) fn write(lbn: u64, sectors: u32) -> Request {
+    Request {
+        write: true,
+        ..read(lbn, sectors)
+    }
 }

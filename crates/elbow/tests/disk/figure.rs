@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use elbow_study::range_writes::FIGURES;
 use serde_json::Value;
 
 use crate::{elbow, json, refused, text};
@@ -82,24 +83,7 @@ fn all_figures_are_made_drawn_and_judged() {
         .iter()
         .map(|figure| figure["name"].as_str().expect("a name"))
         .collect();
-    assert_eq!(
-        names,
-        [
-            "first-choice",
-            "targets",
-            "4",
-            "5",
-            "6",
-            "7",
-            "8",
-            "work",
-            "9",
-            "10",
-            "11",
-            "table2",
-            "plane"
-        ]
-    );
+    assert_eq!(names, FIGURES);
     let table = read(&out.join("claims.md"));
     for (figure, name) in figures.iter().zip(names) {
         let file = name

@@ -29,7 +29,7 @@ pub(super) fn columns(panels: usize) -> usize {
 }
 
 /// Where the names of a legend begin: from the left, and in which line.
-pub(super) fn legend(names: &[&str], width: u32) -> Vec<(u32, u32)> {
+pub(super) fn legend(names: &[String], width: u32) -> Vec<(u32, u32)> {
     let (mut x, mut line) = (0, 0);
     let mut places = Vec::new();
     for name in names {
@@ -44,7 +44,7 @@ pub(super) fn legend(names: &[&str], width: u32) -> Vec<(u32, u32)> {
 }
 
 /// Lines of a legend.
-pub(super) fn legend_lines(names: &[&str], width: u32) -> u32 {
+pub(super) fn legend_lines(names: &[String], width: u32) -> u32 {
     legend(names, width).last().map_or(0, |&(_, line)| line + 1)
 }
 
@@ -54,7 +54,7 @@ mod tests {
 
     #[test]
     fn names_that_have_no_room_begin_a_line() {
-        let names = ["range in the mini-group", "range in the group", "paper, classic"];
+        let names = ["range in the mini-group", "range in the group", "paper, classic"].map(str::to_owned);
         let places = legend(&names, 400);
         assert_eq!(places[0], (0, 0));
         assert!(places[1].1 == 0 && places[1].0 >= SIGN + 23 * 6);

@@ -30,6 +30,10 @@ const PAPER: &str = "paper";
 const BAR_WIDTH: f64 = 0.8;
 /// Half of the stroke at the end of an interval, in pixels.
 const WHISKER: i32 = 3;
+/// No line is broader than two others.
+const BROADER_MAX: usize = 2;
+/// A bar of a smaller part of the axis cannot be seen, so its number is written.
+const INVISIBLE: f64 = 2e-3;
 /// An interval of so small a part of its number is not drawn: nobody could see it.
 const HIDDEN: f64 = 1e-3;
 
@@ -73,16 +77,22 @@ fn room() -> u32 {
     PANEL.0 - 2 * MARGIN
 }
 
-/// What the legend names; cells are named at their axis.
-fn names(panel: &Panel) -> Vec<&str> {
-    match panel.kind {
-        PanelKind::Cells => Vec::new(),
-        _ => panel.columns.iter().map(|column| column.name.as_str()).collect(),
+/// What the legend names; cells are named at their axis, and it says what they are and which are framed.
+fn names(panel: &Panel) -> Vec<String> {
+    match (panel.kind, panel.paper) {
+        (PanelKind::Cells, Some(paper)) => {
+            let part = TOLERANCE * 100.0;
+            vec![format!(
+                "change in %; framed: the paper's {paper:+.0}, within {part:.0} % of it"
+            )]
+        }
+        (PanelKind::Cells, None) => vec!["change in %".to_owned()],
+        _ => panel.columns.iter().map(|column| column.name.clone()).collect(),
     }
 }
 
 fn draw_panel(area: &Area<'_>, panel: &Panel, upright: &Axis) -> Drawn {
-    let area = area.margin(MARGIN, 0, MARGIN, MARGIN);
+    let area = area.margin(MARGIN, MARGIN / 2, MARGIN, MARGIN);
     let (heading, rest) = area.split_vertically(HEADING_HEIGHT);
     let middle = Pos::new(HPos::Center, VPos::Center);
     let at = (heading.dim_in_pixel().0 as i32 / 2, HEADING_HEIGHT as i32 / 2);
@@ -122,6 +132,7 @@ fn draw_legend(area: &Area<'_>, panel: &Panel) -> Drawn {
         let fill = colour(column).filled();
         match panel.kind {
             PanelKind::Lines => area.draw(&PathElement::new([(x, y), (x + 16, y)], colour(column).stroke_width(3)))?,
+            PanelKind::Cells => area.draw(&Rectangle::new([(x, y - 6), (x + 14, y + 6)], BLACK.stroke_width(2)))?,
             PanelKind::Points if *name == PAPER => area.draw(&Cross::new((x + 8, y), 6, BLACK.stroke_width(3)))?,
             PanelKind::Points => area.draw(&Circle::new((x + 8, y), 5, fill))?,
             _ => area.draw(&Rectangle::new([(x, y - 6), (x + 14, y + 6)], fill))?,
@@ -182,13 +193,15 @@ fn whisker(chart: &mut Chart<'_, '_>, (x, y): (f64, f64), half: f64, colour: RGB
     Ok(())
 }
 
+/// A line is broader than those drawn after it: where they are the same, its edges are seen.
 fn lines(chart: &mut Chart<'_, '_>, panel: &Panel) -> Drawn {
     let at = numbers(panel);
     for (index, column) in panel.columns.iter().enumerate() {
-        let style = colour(index).stroke_width(2);
+        let broader = (panel.columns.len() - 1 - index).min(BROADER_MAX);
+        let style = colour(index).stroke_width(2 + 2 * broader as u32);
         let points = || at.iter().copied().zip(column.values.iter().copied());
         chart.draw_series(LineSeries::new(points(), style))?;
-        chart.draw_series(points().map(|point| Circle::new(point, 3, colour(index).filled())))?;
+        chart.draw_series(points().map(|point| Circle::new(point, 3 + broader as i32, colour(index).filled())))?;
         for (point, &half) in points().zip(&column.intervals) {
             whisker(chart, point, half, colour(index))?;
         }
@@ -229,10 +242,26 @@ fn bars(chart: &mut Chart<'_, '_>, panel: &Panel) -> Drawn {
             )
         };
         chart.draw_series(column.values.iter().enumerate().map(bar))?;
+        invisible(chart, column, |place| left(place) + width / 2.0)?;
         for (place, (&value, &half)) in column.values.iter().zip(&column.intervals).enumerate() {
             whisker(chart, (left(place) + width / 2.0, value), half, BLACK)?;
         }
     }
+    Ok(())
+}
+
+/// The numbers of bars that are too small to be seen.
+fn invisible(chart: &mut Chart<'_, '_>, column: &Column, middle: impl Fn(usize) -> f64) -> Drawn {
+    let most = chart.as_coord_spec().get_y_range().end * INVISIBLE;
+    let above = Pos::new(HPos::Center, VPos::Bottom);
+    let style = SMALL.into_text_style(chart.plotting_area()).pos(above);
+    let small = column
+        .values
+        .iter()
+        .enumerate()
+        .filter(|&(_, &value)| value > 0.0 && value < most);
+    let text = |(place, value): (usize, &f64)| Text::new(format!("{value:.2}"), (middle(place), *value), style.clone());
+    chart.draw_series(small.map(text).collect::<Vec<_>>())?;
     Ok(())
 }
 

@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use elbow_disk::timeline::{Doing, Listed, Plan, Step, Visit};
-use elbow_disk::workload::TimeParts;
-use elbow_disk::{Drive, Lbn, Ps};
+use elbow_disk::{Drive, Lbn, Ps, Served};
 use serde_json::{Value, json};
 
 /// A list as it was served.
@@ -183,7 +182,7 @@ impl Scene<'_> {
 }
 
 /// Overhead, seek, rotation, transfer.
-pub(super) fn of(parts: &TimeParts) -> [Ps; 4] {
+pub(super) fn of(parts: &Served) -> [Ps; 4] {
     [parts.overhead, parts.seek, parts.rotation, parts.transfer]
 }
 

@@ -133,3 +133,51 @@ fn doing(step: &Step, time: Ps) -> String {
         step.takes().ms()
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use elbow_disk::timeline::{Listed, Plan};
+    use elbow_disk::{Arm, Drive, Lbn, Request};
+
+    use super::*;
+
+    fn column_of_head(lines: &[String]) -> usize {
+        let line = lines
+            .iter()
+            .find(|line| line.contains('<'))
+            .expect("the head is in the picture");
+        line.chars()
+            .position(|letter| letter == '<')
+            .expect("it is in this line")
+    }
+
+    #[test]
+    fn the_head_moves_inwards_and_what_it_does_is_told() {
+        let drive = Arc::new(Drive::named("hp-c2247a").expect("built in"));
+        let request = Request {
+            lbn: Lbn(2_000_000),
+            sectors: 8,
+            write: false,
+        };
+        let plan = Plan {
+            scheduler: "sptf".parse().expect("a scheduler"),
+            depth: 1,
+            overhead: Ps::ZERO,
+            arm: Arm::default(),
+            angle: Ps::ZERO,
+        };
+        let arrival = Ps::ZERO;
+        let scene = Scene::new(&drive, plan, vec![Listed { arrival, request }]);
+        let steps: Vec<Step> = scene.steps().map(|(_, step)| *step).collect();
+        let [start, waits, end] = [Ps::ZERO, steps[0].to, scene.end()].map(|time| frame(&scene, time, 20));
+        assert!(column_of_head(&start) > column_of_head(&waits), "{start:#?}{waits:#?}");
+        assert_eq!(column_of_head(&waits), column_of_head(&end));
+        assert_eq!(start[21], format!("seek: 0.000 of {:.3} ms", steps[0].takes().ms()));
+        assert_eq!(waits[21], format!("rotation: 0.000 of {:.3} ms", steps[1].takes().ms()));
+        assert_eq!(waits[22], "request 1: read sectors 2000000 to 2000007");
+        assert_eq!(end[21], "all are served");
+        assert!(start.iter().all(|line| line.chars().count() <= 60), "{start:#?}");
+    }
+}
