@@ -1,4 +1,4 @@
-//! The request of a nonblocking access that is done already: a generalized request, complete from birth.
+//! The request of a nonblocking access that is done already: a generalized request, complete from the start.
 //!
 //! Source: MPI 4.0, section 13.2.
 

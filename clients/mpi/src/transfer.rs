@@ -3,7 +3,7 @@
 //! The library's *blocking, independent* function does the I/O, whatever the program called: nothing may be under way
 //! after the lock is gone, and no lock may be kept after the call. A lock that was kept until `MPI_Wait` would be kept
 //! while the program waits for messages from a process that waits for that lock. So a nonblocking access is done when it
-//! returns, and its request is complete from birth. Source: MPI 4.0, sections 14.4 and 14.6.1.
+//! returns, and its request is complete from the start. Source: MPI 4.0, sections 14.4 and 14.6.1.
 
 use std::ffi::{c_int, c_void};
 use std::time::Instant;

@@ -27,17 +27,17 @@ pub(crate) struct Threads {
 struct Idle {
     last_number: u64,
     /// The last that became idle comes first: its stack is still in the cache.
-    doors: Vec<(u64, SyncSender<Work>)>,
+    senders: Vec<(u64, SyncSender<Work>)>,
 }
 
 impl Threads {
     /// Has some thread do `work`.
     pub(crate) fn run(self: &Arc<Self>, work: Work) -> io::Result<()> {
-        let door = self.idle.lock().doors.pop();
-        let Some((_, door)) = door else {
+        let sender = self.idle.lock().senders.pop();
+        let Some((_, sender)) = sender else {
             return self.start(work);
         };
-        match door.send(work) {
+        match sender.send(work) {
             Ok(()) => Ok(()), // Who is in the list takes what it is sent.
             Err(SendError(work)) => self.start(work),
         }
@@ -49,15 +49,15 @@ impl Threads {
             let mut next = Some(work);
             while let Some(work) = next.take() {
                 work();
-                let Some((number, door)) = threads.upgrade().map(|threads| threads.rest()) else {
+                let Some((number, sender)) = threads.upgrade().map(|threads| threads.rest()) else {
                     return;
                 };
-                next = match door.recv_timeout(IDLE_FOR) {
+                next = match sender.recv_timeout(IDLE_FOR) {
                     Ok(work) => Some(work),
                     Err(RecvTimeoutError::Disconnected) => None,
                     Err(RecvTimeoutError::Timeout) => match threads.upgrade() {
                         Some(threads) if threads.leave(number) => None,
-                        _ => door.recv().ok(), // Somebody is about to send.
+                        _ => sender.recv().ok(), // Somebody is about to send.
                     },
                 };
             }
@@ -67,19 +67,19 @@ impl Threads {
     }
 
     fn rest(&self) -> (u64, Receiver<Work>) {
-        let (door, receiver) = sync_channel(1);
+        let (sender, receiver) = sync_channel(1);
         let mut idle = self.idle.lock();
         idle.last_number += 1;
         let number = idle.last_number;
-        idle.doors.push((number, door));
+        idle.senders.push((number, sender));
         (number, receiver)
     }
 
     /// Takes a thread off the list, if it is still there.
     fn leave(&self, number: u64) -> bool {
         let mut idle = self.idle.lock();
-        let before = idle.doors.len();
-        idle.doors.retain(|(other, _)| *other != number);
-        idle.doors.len() < before
+        let before = idle.senders.len();
+        idle.senders.retain(|(other, _)| *other != number);
+        idle.senders.len() < before
     }
 }

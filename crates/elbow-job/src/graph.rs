@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn as_many_as_the_door_takes_enter_and_the_others_follow_in_order() {
+    fn as_many_as_the_limit_allows_enter_and_the_others_follow_in_order() {
         let mut graph = Graph::default();
         assert_eq!(with_slots(&mut graph, 10..15), [true, true, true, false, false]);
         assert_eq!(graph.left(), 2, "those that wait for a slot are left to do");

@@ -55,7 +55,7 @@ pub(crate) struct Welcome {
     pub(crate) session: SessionId,
     /// As granted; at most what was asked for, if that was not 0.
     pub(crate) ttl_ms: u32,
-    /// The life of the service, as in its tokens.
+    /// The epoch of the service, as in its tokens.
     pub(crate) epoch: u32,
     /// For so long from now on holders from before a restart can reassert, and nothing new is granted.
     pub(crate) grace_ms: u32,

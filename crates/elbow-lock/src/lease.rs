@@ -21,7 +21,7 @@
 //! session waits for (`Shard::disconnect`), and what it holds only when the lease is over.
 //!
 //! *After a restart* the service knows nobody, and somebody may hold anything, for one lease at most: the grace period
-//! must be at least as long as the longest lease that the life before it granted.
+//! must be at least as long as the longest lease that the incarnation before it granted.
 //!
 //! Not here: clocks (every call brings the time in milliseconds of a clock that does not go back), and what a session
 //! holds (`shard`).
@@ -80,7 +80,7 @@ impl Leases {
         self.sessions.len()
     }
 
-    /// Whether no session lives.
+    /// Whether there is no session.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.sessions.is_empty()

@@ -12,7 +12,7 @@
 //! A lock's name is (session, [`LockId`]): the client chooses the second half, so that it can ask, cancel and release
 //! without waiting to be told a name. Any other number of the protocol is the service's.
 //!
-//! Not here: the bytes of a message (`wire`), when it is granted (`table`), and whose session still lives (`lease`).
+//! Not here: the bytes of a message (`wire`), when it is granted (`table`), and whether a session has ended (`lease`).
 //!
 //! Source: Aarestad, Ching, Thiruvathukal, Choudhary, *Scalable Approaches for Supporting MPI-IO Atomicity*, section 3
 //! (list locks, one request for all ranges); fcntl(2), "Advisory record locking" (the requests named POSIX).
@@ -50,10 +50,10 @@ impl Token {
     /// gives them one after the other.
     pub const OF_KEPT: u64 = 128;
 
-    /// Bits that count grants within one life of a service; the bits above count its lives.
+    /// Bits that count the grants of one incarnation of a service; the bits above are its epoch, which counts the incarnations.
     pub const COUNTER_BITS: u32 = 40;
 
-    /// The first token of the service's `epoch`-th life.
+    /// The first token that the service grants in this epoch.
     ///
     /// ```
     /// use elbow_lock::Token;
@@ -66,7 +66,7 @@ impl Token {
         Self((epoch as u64) << Self::COUNTER_BITS)
     }
 
-    /// The life of the service in which it was given.
+    /// The epoch of the service that granted it.
     #[must_use]
     pub const fn epoch(self) -> u32 {
         (self.0 >> Self::COUNTER_BITS) as u32
@@ -192,9 +192,9 @@ pub enum Request {
     },
     /// fcntl(2)'s `F_GETLK`: which lock of another owner would be in the way? Answered with [`Reply::Answer`].
     Query(QueryRequest),
-    /// Holds again, after the service was restarted, what its life before had granted.
+    /// Holds again, after the service was restarted, what it had granted before that.
     Reassert(ReassertRequest),
-    /// The session lives. Answered with [`Reply::Renewed`].
+    /// The session goes on. Answered with [`Reply::Renewed`].
     Renew {
         /// Comes back in the answer.
         seq: u64,

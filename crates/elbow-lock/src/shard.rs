@@ -98,7 +98,7 @@ pub struct Shard {
     timers: BTreeMap<(u64, u64), LockPlace>,
     /// Until then nothing is granted but what was held before a restart.
     grace_until_ms: Option<u64>,
-    /// The first life whose locks may be held again.
+    /// The first epoch whose locks may be held again.
     held_since: u32,
     is_draining: bool,
     /// Files in which each change may close a circle.
@@ -124,10 +124,10 @@ impl File {
 const FILES_KEPT: usize = 1 << 10;
 
 impl Shard {
-    /// No locks, in the service's `epoch`-th life: larger than that of any life before, and below 2^24.
+    /// Holds no locks. `epoch` is larger than that of any incarnation of the service before, and below 2^24.
     ///
-    /// Until `grace_until_ms` what the life before granted can be held again, and nothing else is granted: at least the
-    /// longest lease that the life before gave, from now; 0 when it left no holder.
+    /// Until `grace_until_ms` what the incarnation before granted can be held again, and nothing else is granted: at least the
+    /// longest lease that the incarnation before gave, from now; 0 when it left no holder.
     ///
     /// # Panics
     /// When the epoch does not fit a token.
@@ -152,8 +152,8 @@ impl Shard {
         }
     }
 
-    /// Lets locks of all lives from `epoch` on be held again, where those since have ended within their grace periods: none of them has
-    /// granted anything new. Otherwise only locks of the life before may: what is older may have been granted to others since.
+    /// Lets locks of all incarnations from `epoch` on be held again, where those since have ended within their grace periods: none of them has
+    /// granted anything new. Otherwise only locks of the incarnation before may: what is older may have been granted to others since.
     #[must_use]
     pub fn held_since(self, epoch: u32) -> Self {
         Self {

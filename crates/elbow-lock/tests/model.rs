@@ -371,7 +371,7 @@ fn the_comparison_finds_planted_bugs() {
         Flaw::GrantsToTheDisconnected,
         Flaw::ComparesFirstRanges,
         Flaw::NoGrace,
-        Flaw::RevivesAnyLife,
+        Flaw::RevivesAnyEpoch,
         Flaw::NoDeadlockDetection,
     ];
     for flaw in flaws {

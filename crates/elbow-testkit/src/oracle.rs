@@ -20,7 +20,7 @@
 //!   proxy) than that of any later one on the file;
 //! - a lock that was lost and then the client's again;
 //! - a grant that was lost when it was told: the process was stopped for longer than its lease while it asked, and what it was told when it went on is lost
-//!   within half a lease, though nothing happened to the service meanwhile. (A session that it began after that lives for longer.)
+//!   within half a lease, though nothing happened to the service meanwhile. (A session that it began after that lasts for longer.)
 //!
 //! It never takes a delay for a fault: times are taken before a call that promises and after one that grants, so that whatever keeps a client
 //! from running between makes less sure and not more. All times are of one clock, in nanoseconds.

@@ -290,7 +290,7 @@ fn without_a_service_a_lock_call_fails() {
     assert!(complaint.contains("No locks available"), "{complaint}");
 }
 
-/// Over TCP a session lives as long as its lease, which the redirect renews.
+/// Over TCP a session lasts as long as its lease, which the redirect renews.
 #[test]
 fn leases_are_renewed_while_locks_are_held() {
     const TTL_MS: u32 = 3000;

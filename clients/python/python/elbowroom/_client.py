@@ -34,7 +34,7 @@ class LockClient:
     """A client of a lock service.
 
     `url`: `unix:PATH` or `tcp:HOST:PORT`; without it what ELBOW_LOCKS names. `key_file`: what a service on TCP and we
-    know each other by, a file with a shared key or a directory with certificates; without it what ELBOW_LOCKS_KEY names. `ttl`: for how many seconds our locks outlive our last sign of life;
+    know each other by, a file with a shared key or a directory with certificates; without it what ELBOW_LOCKS_KEY names. `ttl`: for how many seconds our locks outlive our last message;
     without it 10 over TCP, and over a Unix socket as long as the process has it.
 
     It may be used from many threads and tasks, and pickled; after a fork the child has a session of its own. It connects

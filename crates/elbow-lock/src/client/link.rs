@@ -120,7 +120,7 @@ impl Link {
         Self::greet(stream, address, name, ttl_ms, opened_ms)
     }
 
-    /// Says hello over a socket that is connected to `address`; the session lives as long as that does.
+    /// Says hello over a socket that is connected to `address`; the session lasts as long as that does.
     ///
     /// # Errors
     /// As [`open`](Self::open).

@@ -1,4 +1,4 @@
-//! A client that blocks, without threads of its own while its session lives as long as its connection.
+//! A client that blocks, without threads of its own while its session lasts as long as its connection.
 //!
 //! ```text
 //!   Client ---- one Session: calls under way, holds, the link

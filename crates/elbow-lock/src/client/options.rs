@@ -29,7 +29,7 @@ impl Default for Options {
     }
 }
 
-/// How long a session over TCP lives without a word, unless its options say otherwise, ms.
+/// How long a session over TCP lasts without a word, unless its options say otherwise, ms.
 pub const TTL_MS_TCP: u32 = 10_000;
 
 impl Options {

@@ -10,7 +10,7 @@
 //! through the next session, and the proxy knows nothing of it.
 //!
 //! Its session has a lease even where the service could see it die, on a Unix socket: its clients may hold locks for
-//! a moment longer than it lives.
+//! a moment longer than it lasts.
 //!
 //! Invariants: what goes to the service goes in the order in which the relay decided it. When the lease of the session is
 //! over by the proxy's clock, every client is told before anything else is done. What its clients make it keep is bounded: locks, held, waiting and idle, what
@@ -204,7 +204,7 @@ async fn serve_over(settings: &Settings, uplink: Uplink, ready: &impl Fn(&Addres
     listen::hide(&settings.listen);
     match broken {
         Ok(()) => proxy.each_member(|outbox| outbox.end("the lease of the lock proxy is over")),
-        // What they hold they still do, until their leases end: they may assert it to the next life of the service.
+        // What they hold they still do, until their leases end: they may assert it to the service once it is restarted.
         Err(_) => proxy.each_member(Outbox::break_off),
     }
     tokio::time::sleep(LAST_WORDS_FOR).await;

@@ -1,4 +1,4 @@
-//! The lives of a service: what it remembers between them, in one small file.
+//! The incarnations of a service (it is restarted, and each is another one), and the small file in which one leaves the next what it has to know.
 //!
 //! ```text
 //!   sealed (elbow_ranges::encoding), magic "ELBOWLIF", version 2:  epoch (varint) | 0 in its grace period | held since (varint)
@@ -7,15 +7,15 @@
 //!                                                      version 1:  epoch (varint) | ended well (bool)
 //! ```
 //!
-//! Each life has a later epoch, written and synced before the first grant, so that its fencing tokens are larger than
-//! any before. A life that ended well left no holder behind; after any other there may be some, and the next one
+//! Each incarnation has a later epoch, written and synced before the first grant, so that its fencing tokens are larger than
+//! any before. One that ended well left no holder behind; after any other there may be some, and the next one
 //! waits for a grace period in which they can hold again what they held, before it grants anything new. Only what the
-//! last life that granted has granted can be held again: what is older, it may have given to somebody else. So a life
+//! last incarnation that granted has granted can be held again: what is older, it may have given to somebody else. So an incarnation
 //! says so before its first new grant, and one that ends within its grace period hands on what it was told.
 //!
 //! Without a memory nothing is known of the services before (their address may have moved here, or the file is lost): locks may be
 //! held, and nobody knows which. Then none can be held again, and nothing is granted until the longest lease is over. Epochs are not smaller than the
-//! minutes since 2026, so that those of such a life are larger than any before: it takes one that is [`AHEAD`] of the clock, and waits for the
+//! minutes since 2026, so that those of such an incarnation are larger than any before: it takes one that is [`AHEAD`] of the clock, and waits for the
 //! next minute, so that no other one like it has the same.
 //!
 //! Invariants: one service at a time has the file (it is locked). It is replaced by a rename, so that a crash leaves
@@ -36,14 +36,14 @@ const EPOCHS: u32 = 1 << 24;
 const MINUTE: Duration = Duration::from_secs(60);
 /// 2026-01-01T00:00:00Z, in seconds since 1970.
 const FIRST_MINUTE_S: u64 = 1_767_225_600;
-/// So many lives may have begun within a minute elsewhere, each with the next epoch.
+/// So many incarnations may have begun within a minute elsewhere, each with the next epoch.
 const AHEAD: u32 = 16;
 
-/// This life of the service.
+/// The service from one start to its end.
 #[derive(Debug)]
 pub(super) struct Incarnation {
     pub(super) path: PathBuf,
-    /// Locked as long as we live.
+    /// Locked as long as this process runs.
     _lock: File,
     pub(super) epoch: u32,
     pub(super) before: Before,
@@ -55,13 +55,13 @@ pub(super) struct Incarnation {
 pub(super) enum Before {
     /// Nobody.
     Nobody,
-    /// Those to whom a life from this one on has granted.
+    /// Those to whom an incarnation from this epoch on has granted.
     HoldersSince(u32),
     /// There is no memory: somebody may, and nothing is granted for at least so long.
     Unknown(Duration),
 }
 
-/// How far a life has come.
+/// How far an incarnation has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Went {
     /// Within its grace period, in which what has been held since this epoch may be held again.
@@ -72,14 +72,14 @@ enum Went {
     Ended,
 }
 
-/// What a life has left.
+/// What an incarnation has left.
 struct Memory {
     epoch: u32,
     went: Went,
 }
 
 impl Incarnation {
-    /// Begins the next life of the service whose memory is at `path`. `first`: where there is none, there was no service.
+    /// Begins the next incarnation of the service whose memory is at `path`. `first`: where there is none, there was no service.
     pub(super) fn begin(path: &Path, first: bool) -> io::Result<Self> {
         Self::begin_at(path, first, SystemTime::now())
     }
@@ -111,22 +111,24 @@ impl Incarnation {
             None => (minute + AHEAD, Before::Unknown(rest)),
         };
         if epoch >= EPOCHS {
-            return Err(io::Error::other("2^24 lives are all that its tokens have room for"));
+            return Err(io::Error::other(
+                "its tokens have room for 2^24 epochs, and all of them are used",
+            ));
         }
         let went = match before {
             Before::Nobody => Went::Granting,
             Before::HoldersSince(since) => Went::Grace(since),
             Before::Unknown(_) => Went::Grace(epoch),
         };
-        let life = Self {
+        let incarnation = Self {
             path: path.to_owned(),
             _lock: lock,
             epoch,
             before,
             went: Mutex::new(went),
         };
-        life.remember(went)?;
-        Ok(life)
+        incarnation.remember(went)?;
+        Ok(incarnation)
     }
 
     /// Its grace period is over, and it grants from now on.
@@ -174,7 +176,7 @@ impl Incarnation {
     }
 }
 
-/// Who may hold something after a life that went so.
+/// Who may hold something after an incarnation that went so.
 fn after(epoch: u32, went: Went) -> Before {
     match went {
         Went::Ended => Before::Nobody,
@@ -198,7 +200,7 @@ fn decode(bytes: &[u8]) -> io::Result<Memory> {
         let mut reader = Reader::new(body);
         let epoch = reader.u32()?;
         let at = reader.offset();
-        let what = "no life of a service went so";
+        let what = "no state of a lock service";
         let went = match (version, reader.u8()?) {
             (2, 0) => Went::Grace(reader.u32()?),
             (1, 0) | (2, 1) => Went::Granting,
@@ -235,9 +237,9 @@ mod tests {
     }
 
     #[test]
-    fn each_life_has_a_later_epoch_and_knows_how_the_last_one_ended() {
+    fn each_incarnation_has_a_later_epoch_and_knows_how_the_last_one_ended() {
         let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("life");
+        let path = directory.path().join("memory");
         let first = begin(&path, true, at(7, 0));
         assert_eq!((first.epoch, first.before), (7, Before::Nobody));
         assert_eq!(
@@ -257,21 +259,21 @@ mod tests {
         assert_eq!(after_the_clock_was_set_back.epoch, 31);
     }
 
-    /// What lives have granted that ended within their grace periods can be held again in the next, and nothing from before them: somebody else
+    /// What incarnations have granted that ended within their grace periods can be held again in the next, and nothing from before them: somebody else
     /// may have it since. One that was told to end within it has left no holder of its own, and those that it waited for.
     #[test]
-    fn a_life_hands_on_who_may_come_back_until_it_grants() {
+    fn an_incarnation_hands_on_who_may_come_back_until_it_grants() {
         let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("life");
+        let path = directory.path().join("memory");
         let next = |grants: bool, ends_well: bool| {
-            let life = begin(&path, true, at(1, 0));
+            let incarnation = begin(&path, true, at(1, 0));
             if grants {
-                life.grants().unwrap();
+                incarnation.grants().unwrap();
             }
             if ends_well {
-                life.end_well().unwrap();
+                incarnation.end_well().unwrap();
             }
-            (life.epoch, life.before)
+            (incarnation.epoch, incarnation.before)
         };
         assert_eq!(next(true, false), (1, Before::Nobody));
         assert_eq!(next(false, false), (2, Before::HoldersSince(1)));
@@ -283,7 +285,7 @@ mod tests {
 
     /// An address that has moved to another machine.
     #[test]
-    fn a_life_without_a_memory_has_an_epoch_of_its_own_and_lets_nobody_in() {
+    fn an_incarnation_without_a_memory_has_an_epoch_of_its_own_and_lets_nobody_in() {
         let directory = tempfile::tempdir().unwrap();
         let place = |name: &str| directory.path().join(name);
         let here = begin(&place("here"), true, at(100, 5));
@@ -303,21 +305,21 @@ mod tests {
     #[test]
     fn the_memory_of_older_services_is_read() {
         let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("life");
+        let path = directory.path().join("memory");
         for (ended_well, before) in [(true, Before::Nobody), (false, Before::HoldersSince(5))] {
             let mut body = Writer::new();
             body.varint(5);
             body.bool(ended_well);
             std::fs::write(&path, seal(MAGIC, 1, &body.finish())).unwrap();
-            let life = begin(&path, false, at(1, 0));
-            assert_eq!((life.epoch, life.before), (6, before));
+            let incarnation = begin(&path, false, at(1, 0));
+            assert_eq!((incarnation.epoch, incarnation.before), (6, before));
         }
     }
 
     #[test]
-    fn a_damaged_memory_is_an_error_and_no_first_life() {
+    fn a_damaged_memory_is_an_error_and_no_first_start() {
         let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("life");
+        let path = directory.path().join("memory");
         drop(Incarnation::begin(&path, true).unwrap());
         let mut bytes = std::fs::read(&path).unwrap();
         *bytes.last_mut().unwrap() ^= 1;

@@ -87,7 +87,7 @@ pub struct Server {
     service: Arc<Service>,
     listeners: Vec<Listener>,
     metrics: Option<tokio::net::TcpListener>,
-    life: Arc<Incarnation>,
+    incarnation: Arc<Incarnation>,
 }
 
 impl Server {
@@ -99,7 +99,7 @@ impl Server {
     pub async fn open(settings: Settings) -> io::Result<Self> {
         let naming = |what: String| move |error: io::Error| io::Error::new(error.kind(), format!("{what}: {error}"));
         let first = settings.first || settings.listen.iter().all(is_unused);
-        let life =
+        let incarnation =
             Incarnation::begin(&settings.memory, first).map_err(naming(settings.memory.display().to_string()))?;
         let mut listeners = Vec::new();
         for address in &settings.listen {
@@ -120,11 +120,11 @@ impl Server {
                     .map_err(naming(place.clone()))?,
             ),
         };
-        let grace = grace(life.before, life.epoch, settings.ttl_ms_max);
-        tracing::info!(epoch = life.epoch, grace_ms = grace.ms, "a service begins");
+        let grace = grace(incarnation.before, incarnation.epoch, settings.ttl_ms_max);
+        tracing::info!(epoch = incarnation.epoch, grace_ms = grace.ms, "a service begins");
         let service = Service::new(
             settings.shards.max(1),
-            life.epoch,
+            incarnation.epoch,
             grace,
             settings.ttl_ms_max,
             &settings.limits,
@@ -135,7 +135,7 @@ impl Server {
             service: Arc::new(service),
             listeners,
             metrics,
-            life: Arc::new(life),
+            incarnation: Arc::new(incarnation),
         })
     }
 
@@ -156,21 +156,21 @@ impl Server {
     /// Whether nothing is known of a service before this one: then nobody is let in so long.
     #[must_use]
     pub fn has_no_memory(&self) -> bool {
-        matches!(self.life.before, Before::Unknown(_))
+        matches!(self.incarnation.before, Before::Unknown(_))
     }
 
     /// Serves until `told_to_end`; then grants nothing new, waits for locks to be given back, and ends.
     /// Returns how many sessions still held something.
     ///
     /// # Errors
-    /// When its memory cannot be written at the end: the next life will then wait for holders that there are not.
+    /// When its memory cannot be written at the end: the next incarnation will then wait for holders that there are not.
     pub async fn run(self, told_to_end: impl Future<Output = ()>) -> io::Result<usize> {
         let Self {
             settings,
             service,
             listeners,
             metrics,
-            life,
+            incarnation,
         } = self;
         let mut tasks = tokio::task::JoinSet::new();
         let places = Arc::new(Semaphore::new(settings.clients_max));
@@ -182,7 +182,7 @@ impl Server {
                 Arc::clone(&places),
             ));
         }
-        tasks.spawn(keep_time(Arc::clone(&service), Arc::clone(&life), settings.warn));
+        tasks.spawn(keep_time(Arc::clone(&service), Arc::clone(&incarnation), settings.warn));
         tasks.spawn(give_back(Arc::clone(&service), settings.give_back));
         if let Some(listener) = metrics {
             tasks.spawn(metrics::serve(listener, Arc::clone(&service)));
@@ -190,7 +190,7 @@ impl Server {
         told_to_end.await;
         let still_held = drain(&service, settings.drain_ms_max).await;
         if still_held == 0 {
-            life.end_well()?;
+            incarnation.end_well()?;
         }
         service.end_all("the lock service has ended");
         tokio::time::sleep(if service.members().is_empty() {
@@ -234,17 +234,17 @@ pub(crate) async fn accept<D: RequestHandler + 'static>(
 }
 
 /// Wakes the service when something is due.
-async fn keep_time(service: Arc<Service>, life: Arc<Incarnation>, warn: fn(&str)) {
+async fn keep_time(service: Arc<Service>, incarnation: Arc<Incarnation>, warn: fn(&str)) {
     let mut is_known = false;
     loop {
         if service.grace_left_ms() == 0 {
-            match life.grants() {
+            match incarnation.grants() {
                 Ok(()) => service.may_grant(),
-                // The next life would let holders from before the grace period in beside those whom we would let in now.
+                // The next incarnation would let holders from before the grace period in beside those whom we would let in now.
                 Err(error) => {
                     service.stay_in_grace(MEMORY_PAUSE);
                     if !std::mem::replace(&mut is_known, true) {
-                        let path = life.path.display();
+                        let path = incarnation.path.display();
                         warn(&format!(
                             "{path} cannot be written ({error}): until it can, nothing new is granted"
                         ));

@@ -73,7 +73,7 @@ pub(crate) struct Service {
     warn: fn(&str),
 }
 
-/// How long holders from before are let in again, and those of which lives.
+/// How long holders from before are let in again, and from which epoch on.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Grace {
     pub(crate) ms: u64,

@@ -49,7 +49,7 @@ impl Shard {
         }
         // Tokens may never go back, not even by an overflow.
         if self.sequence.is_exhausted() {
-            return Err(limits::exhausted("grants in one life of the service; restart it"));
+            return Err(limits::exhausted("grants in one epoch of the service; restart it"));
         }
         if file.is_none() && self.files.len() >= self.limits.files {
             return Err(self.limits.full_files());
@@ -254,9 +254,9 @@ impl Shard {
         if let Err(why) = self.admit(known, &name, &ask) {
             return self.answer_refused(session, id, why, out);
         }
-        // A token of an older life may have been granted to somebody else since.
-        let lives = self.held_since..self.epoch;
-        let is_from_before = self.grace_left_ms(now_ms).is_some() && lives.contains(&token.epoch());
+        // A token of an older incarnation may have been granted to somebody else since.
+        let epochs = self.held_since..self.epoch;
+        let is_from_before = self.grace_left_ms(now_ms).is_some() && epochs.contains(&token.epoch());
         if !is_from_before || known.is_some_and(|file| !self.files[file].table.is_free(&ask)) {
             return self.answer_refused(session, id, Refusal::NotReasserted, out);
         }

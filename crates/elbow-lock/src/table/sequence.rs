@@ -2,7 +2,7 @@
 //!
 //! One counter serves all files of the shard, so a file's tokens go on growing when nobody has used it for a while and
 //! everything about it was dropped: memory holds what is locked, not what ever was. Over a restart they grow because the
-//! life of the service (its epoch) is the high part of a token.
+//! epoch of the service is the high part of a token.
 
 use crate::message::Token;
 
@@ -17,7 +17,7 @@ pub(crate) struct Sequence {
 }
 
 impl Sequence {
-    /// Starts a life of the service.
+    /// Starts in an epoch of the service.
     pub(crate) fn new(epoch: u32) -> Self {
         assert!(
             epoch < 1 << (64 - Token::COUNTER_BITS),
@@ -44,7 +44,7 @@ impl Sequence {
     pub(crate) fn tokens(&mut self, count: u64) -> Token {
         assert!(
             self.end - self.token >= count,
-            "more than 2^40 tokens in one life of a shard"
+            "more than 2^40 tokens in one epoch of a shard"
         );
         self.token += count;
         Token(self.token - count)

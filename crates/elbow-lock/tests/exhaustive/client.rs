@@ -11,7 +11,7 @@ pub(crate) enum Phase {
     Stale,
     /// The program knows.
     Ours(Token),
-    /// Asserted to the next life of the service; whether the program knew of it.
+    /// Asserted to the next incarnation of the service; whether the program knew of it.
     Reasserting(Token, bool),
     Done,
 }
@@ -19,8 +19,8 @@ pub(crate) enum Phase {
 /// A connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Link {
-    /// Which life of the service, counted by us; and by itself.
-    pub(crate) life: u8,
+    /// Which incarnation of the service, as the model counts them; its epoch is what the service itself counts.
+    pub(crate) incarnation: u8,
     pub(crate) epoch: u8,
     /// Its end has come.
     pub(crate) is_broken: bool,
@@ -29,9 +29,9 @@ pub(crate) struct Link {
 }
 
 impl Link {
-    pub(crate) fn new((life, epoch): (u8, u8)) -> Self {
+    pub(crate) fn new((incarnation, epoch): (u8, u8)) -> Self {
         Self {
-            life,
+            incarnation,
             epoch,
             is_broken: false,
             is_over: false,

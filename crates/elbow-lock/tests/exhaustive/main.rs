@@ -1,4 +1,4 @@
-//! Every order of events of a small world: one lock, three clients (over a Unix socket, over TCP, behind a proxy), three lives of the service.
+//! Every order of events of a small world: one lock, three clients (over a Unix socket, over TCP, behind a proxy), three incarnations of the service.
 //!
 //! The simulation runs the shipped code on random orders; this is a model of the protocol, in which no order within its bounds is left out.
 //! It says of the *rules* (whose lease ends first, what may be asserted again, whose word is believed) that they are enough, and by leaving
@@ -6,7 +6,7 @@
 //!
 //! ```text
 //!   client 0 ---- Unix ----.
-//!   client 1 ---- TCP ------ service (lives 1, 2, 3)
+//!   client 1 ---- TCP ------ service (incarnations 1, 2, 3)
 //!   client 2 - Unix - proxy -'
 //! ```
 //!

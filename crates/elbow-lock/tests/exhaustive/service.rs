@@ -1,6 +1,6 @@
-//! A life of the service, and what it leaves to the next.
+//! An incarnation of the service, and what it leaves to the next.
 
-/// Its epoch: what is after that in one life only grows.
+/// Its epoch: the rest of a token only grows within one epoch.
 pub(crate) type Token = u8;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -48,9 +48,9 @@ impl Service {
         }
     }
 
-    /// The one after another that crashed. `any_life`: a rule is broken.
-    pub(crate) fn after(memory: Memory, any_life: bool) -> Self {
-        let since = if any_life {
+    /// The one after another that crashed. `any_incarnation`: a rule is broken.
+    pub(crate) fn after(memory: Memory, any_incarnation: bool) -> Self {
+        let since = if any_incarnation {
             0
         } else {
             memory.grace_since.unwrap_or(memory.epoch)

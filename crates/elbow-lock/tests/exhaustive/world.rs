@@ -9,7 +9,7 @@ const CLIENTS: usize = 3;
 const UNIX: usize = 0;
 const TCP: usize = 1;
 const BEHIND: usize = 2;
-const LIVES: u8 = 3;
+const INCARNATIONS: u8 = 3;
 /// Connections of each client, and of the proxy.
 const LINKS: [u8; CLIENTS] = [3, 2, 2];
 const PROXY_LINKS: u8 = 2;
@@ -19,7 +19,7 @@ const BY_CLOCK: u8 = 100;
 /// What holds, and may be left out to see that it is needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rule {
-    OnlyTheLastLifeThatGranted,
+    OnlyTheLastIncarnationThatGranted,
     RepliesAreOfTheirLink,
     AGrantIsLookedAtWhenItIsTaken,
     WithoutMemoryNothingIsGranted,
@@ -29,7 +29,7 @@ pub(crate) enum Rule {
 
 impl Rule {
     pub(crate) const ALL: [Self; 6] = [
-        Self::OnlyTheLastLifeThatGranted,
+        Self::OnlyTheLastIncarnationThatGranted,
         Self::RepliesAreOfTheirLink,
         Self::AGrantIsLookedAtWhenItIsTaken,
         Self::WithoutMemoryNothingIsGranted,
@@ -45,14 +45,14 @@ pub(crate) struct World {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct State {
-    lives: u8,
+    incarnations: u8,
     service: Service,
     has_moved: bool,
     clients: [Client; CLIENTS],
     /// The proxy's link to the service; how many it has had.
     proxy: Link,
     proxy_links: u8,
-    /// The largest token of a grant that was no assertion, and the life that gave it.
+    /// The largest token of a grant that was no assertion, and the incarnation that gave it.
     largest: (Token, u8),
     wrong: Option<Wrong>,
 }
@@ -94,7 +94,7 @@ impl Model for World {
     fn init_states(&self) -> Vec<State> {
         let service = Service::first(1);
         vec![State {
-            lives: 1,
+            incarnations: 1,
             proxy: Link::new((1, service.epoch)),
             service,
             has_moved: false,
@@ -132,11 +132,11 @@ impl Model for World {
                 state.largest == (1, 1) && state.clients.iter().all(|client| client.phase == Phase::Done)
             }),
             Property::sometimes("it is held over two restarts", |_, state: &State| {
-                state.lives == LIVES && state.largest.1 == 1 && state.believers() == 1
+                state.incarnations == INCARNATIONS && state.largest.1 == 1 && state.believers() == 1
             }),
             Property::sometimes(
-                "the one behind the proxy gets it in the last life",
-                |_, state: &State| state.largest.1 == LIVES && state.clients[BEHIND].believes(),
+                "the one behind the proxy gets it from the last incarnation",
+                |_, state: &State| state.largest.1 == INCARNATIONS && state.clients[BEHIND].believes(),
             ),
         ]
     }
@@ -205,11 +205,11 @@ impl State {
     fn of_service(&self, actions: &mut Vec<Action>) {
         let over = self.service.parties().filter(|party| !self.relies_on(party));
         actions.extend(over.map(Action::Expire));
-        let relies = |link: &Link| link.is_good() && link.life != self.lives;
+        let relies = |link: &Link| link.is_good() && link.incarnation != self.incarnations;
         if self.service.is_grace && !relies(&self.proxy) && !self.clients[TCP].link.as_ref().is_some_and(relies) {
             actions.push(Action::GraceEnds);
         }
-        if self.lives < LIVES {
+        if self.incarnations < INCARNATIONS {
             actions.push(Action::Restart);
             if !self.has_moved {
                 actions.push(Action::Move);
@@ -271,7 +271,7 @@ impl State {
             Action::ProxyLeaseOver => self.proxy.is_over = true,
             Action::ProxyAgain => {
                 self.proxy_links += 1;
-                self.proxy = Link::new((self.lives, self.service.epoch));
+                self.proxy = Link::new((self.incarnations, self.service.epoch));
                 self.breaks(BEHIND);
             }
             Action::Expire(party) => {
@@ -283,8 +283,8 @@ impl State {
                 self.settle();
             }
             Action::Restart => {
-                let any_life = !world.keeps(Rule::OnlyTheLastLifeThatGranted);
-                self.begin(Service::after(self.service.memory(), any_life));
+                let any_incarnation = !world.keeps(Rule::OnlyTheLastIncarnationThatGranted);
+                self.begin(Service::after(self.service.memory(), any_incarnation));
             }
             Action::Move => self.move_without_memory(world),
         }
@@ -303,25 +303,25 @@ impl State {
     fn connect(&mut self, number: usize, looks: bool) {
         let service = &mut self.service;
         let link = match number {
-            BEHIND => (self.proxy.life, self.proxy.epoch),
-            _ => (self.lives, service.epoch),
+            BEHIND => (self.proxy.incarnation, self.proxy.epoch),
+            _ => (self.incarnations, service.epoch),
         };
         if number == BEHIND {
             // The proxy gives up what its client wanted over the link before.
             let proxy_link = self.proxy_links;
             service.forget(|party| party.client == BEHIND && party.proxy_link == proxy_link);
         }
-        let is_grace = service.is_grace && link.0 == self.lives;
+        let is_grace = service.is_grace && link.0 == self.incarnations;
         self.clients[number].connect(link, is_grace, number != UNIX, looks);
         self.settle();
         self.ask(number, link.0, looks);
     }
 
-    /// Asks for what it has not, or asserts what it has; of a life that is over nobody answers.
-    fn ask(&mut self, number: usize, life: u8, looks: bool) {
+    /// Asks for what it has not, or asserts what it has; nobody answers for an incarnation that is over.
+    fn ask(&mut self, number: usize, incarnation: u8, looks: bool) {
         let party = self.party(number);
         let phase = self.clients[number].phase;
-        if life != self.lives {
+        if incarnation != self.incarnations {
             return;
         }
         let service = &mut self.service;
@@ -344,11 +344,11 @@ impl State {
     fn settle(&mut self) {
         let token = self.service.epoch;
         let Some(party) = self.service.settle() else { return };
-        let (largest, life) = self.largest;
-        if token < largest || (token == largest && life != self.lives) {
+        let (largest, incarnation) = self.largest;
+        if token < largest || (token == largest && incarnation != self.incarnations) {
             self.wrong = Some(Wrong::TokenNotLarger);
         }
-        self.largest = self.largest.max((token, self.lives));
+        self.largest = self.largest.max((token, self.incarnations));
         self.tell(party, Reply::Granted(token), true);
     }
 
@@ -366,11 +366,11 @@ impl State {
     }
 
     fn hear(&mut self, number: usize, reply: Reply, looks: bool) {
-        let life = self.clients[number].link.map(|link| link.life);
+        let incarnation = self.clients[number].link.map(|link| link.incarnation);
         if self.clients[number].hear(reply, looks)
-            && let Some(life) = life
+            && let Some(incarnation) = incarnation
         {
-            self.ask(number, life, looks);
+            self.ask(number, incarnation, looks);
         }
     }
 
@@ -402,7 +402,7 @@ impl State {
     }
 
     fn begin(&mut self, service: Service) {
-        self.lives += 1;
+        self.incarnations += 1;
         self.service = service;
         self.breaks(UNIX);
     }

@@ -53,7 +53,7 @@ pub(crate) struct Identity {
     pub(crate) number: u64,
     /// The service or proxy that it speaks with.
     pub(crate) service: NodeId,
-    /// 0: its session lives as long as its connection.
+    /// 0: its session lasts as long as its connection.
     pub(crate) ttl_ms: u32,
     pub(crate) flaw: ClientFlaw,
 }

@@ -66,7 +66,7 @@ struct Planted {
     service: Trust,
     /// A service that has lost its memory begins as if there had been none: a bug.
     assumes_first: bool,
-    /// A service lets hold again what any life before has granted, not noting that others have granted since: a bug, in the real shard.
+    /// A service lets hold again what any incarnation before has granted, not noting that others have granted since: a bug, in the real shard.
     notes_no_grants: bool,
 }
 
@@ -87,7 +87,7 @@ struct Outcome {
 
 fn run(rng: &mut StdRng, trouble: Trouble, planted: Planted) -> Outcome {
     let witness = Rc::new(RefCell::new(Witness::default()));
-    let mut world = World::new(birth(rng, planted, Rc::clone(&witness)));
+    let mut world = World::new(node_maker(rng, planted, Rc::clone(&witness)));
     // The service's clock may be 2 % wrong and those of clients 5 % slow or 10 % fast: together less than the margin.
     world.add(SERVICE, rng.random_range(0..1000), rng.random_range(980..=1020));
     for client in CLIENTS {
@@ -119,8 +119,8 @@ fn run(rng: &mut StdRng, trouble: Trouble, planted: Planted) -> Outcome {
     }
 }
 
-/// The service and the proxy are in their next life whenever they are born.
-fn birth(
+/// Makes a node whenever it is started; the service and the proxy are then their next incarnation.
+fn node_maker(
     rng: &mut StdRng,
     planted: Planted,
     witness: Rc<RefCell<Witness>>,
@@ -128,7 +128,7 @@ fn birth(
     let seed: u64 = rng.random();
     let mut rng = StdRng::seed_from_u64(seed);
     let mut memory = Memory::default();
-    let mut life = 0;
+    let mut incarnation = 0;
     Box::new(move |id, now_ms| match id {
         SERVICE => {
             let was_in_grace = witness.borrow().in_grace();
@@ -140,8 +140,8 @@ fn birth(
             Box::new(Service::new(locks, memory.epoch, grace_until_ms, trust, witness))
         }
         PROXY => {
-            life += 1;
-            Box::new(Proxy::new(SERVICE, life, planted.proxy))
+            incarnation += 1;
+            Box::new(Proxy::new(SERVICE, incarnation, planted.proxy))
         }
         client => {
             let is_of_proxy = CLIENTS_OF_PROXY.contains(&client);
@@ -190,7 +190,7 @@ enum Trouble {
     /// All of it at the proxy, which has few rivals otherwise.
     AtProxy,
     /// A client without a lease stands still while the service dies, grants to others, and dies again.
-    UnseenLives,
+    UnseenIncarnations,
 }
 
 impl Trouble {
@@ -198,14 +198,14 @@ impl Trouble {
         match rng.random_range(0..10) {
             0..5 => Self::Anywhere,
             5..8 => Self::AtProxy,
-            _ => Self::UnseenLives,
+            _ => Self::UnseenIncarnations,
         }
     }
 
     fn plan(self, rng: &mut StdRng, world: &mut World) {
         match self {
             Self::Anywhere | Self::AtProxy => plan_random(rng, world, self),
-            Self::UnseenLives => plan_unseen_lives(rng, world),
+            Self::UnseenIncarnations => plan_unseen_incarnations(rng, world),
         }
         for _ in 0..rng.random_range(0..3) {
             let at = rng.random_range(0..TROUBLE_MS);
@@ -244,17 +244,17 @@ fn plan_random(rng: &mut StdRng, world: &mut World, trouble: Trouble) {
     }
 }
 
-fn plan_unseen_lives(rng: &mut StdRng, world: &mut World) {
+fn plan_unseen_incarnations(rng: &mut StdRng, world: &mut World) {
     let stops = rng.random_range(100..600);
     let first_death = stops + rng.random_range(1..200);
-    let reborn_after = rng.random_range(0..50);
-    let second_death = first_death + reborn_after + u64::from(TTL_MS) + rng.random_range(1..150);
+    let restarted_after = rng.random_range(0..50);
+    let second_death = first_death + restarted_after + u64::from(TTL_MS) + rng.random_range(1..150);
     let client = rng.random_range(LOCAL_CLIENTS);
     world.schedule(
         stops,
         Fault::Pause(client, second_death - stops + rng.random_range(0..200)),
     );
-    world.schedule(first_death, Fault::Kill(SERVICE, Some(reborn_after)));
+    world.schedule(first_death, Fault::Kill(SERVICE, Some(restarted_after)));
     world.schedule(second_death, Fault::Kill(SERVICE, Some(rng.random_range(0..50))));
 }
 
@@ -291,12 +291,12 @@ fn the_simulation_finds_planted_bugs() {
     let client = |client| at(Trouble::Anywhere, Planted { client, ..SOUND });
     let proxy = |proxy| at(Trouble::AtProxy, Planted { proxy, ..SOUND });
     let service = |trouble, service| at(trouble, Planted { service, ..SOUND });
-    // Bugs that clients of a real service have acted on: an old life's locks, an old link's words, an old grant, a service without a memory. They are found
+    // Bugs that clients of a real service have acted on: an old incarnation's locks, an old link's words, an old grant, a service without a memory. They are found
     // where they are looked for, and by the cases of the gate too.
     let real = |trouble, planted| (1_000, Some(trouble), planted);
     let in_the_gate = |planted| (1_000, None, planted);
     let revived = Planted {
-        table: Flaw::RevivesAnyLife,
+        table: Flaw::RevivesAnyEpoch,
         ..SOUND
     };
     let revived_by_shards = Planted {
@@ -331,11 +331,11 @@ fn the_simulation_finds_planted_bugs() {
         service(Trouble::AtProxy, Trust::DeathsOfProxies),
         service(Trouble::Anywhere, Trust::Everything),
         service(Trouble::Anywhere, Trust::TheBroken),
-        real(Trouble::UnseenLives, revived),
+        real(Trouble::UnseenIncarnations, revived),
         real(Trouble::Anywhere, believed),
         real(Trouble::Anywhere, old_grants),
         real(Trouble::Anywhere, forgetful),
-        real(Trouble::UnseenLives, revived_by_shards),
+        real(Trouble::UnseenIncarnations, revived_by_shards),
         in_the_gate(revived),
         in_the_gate(revived_by_shards),
         in_the_gate(believed),

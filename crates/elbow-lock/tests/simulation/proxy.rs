@@ -49,15 +49,15 @@ enum Upstream {
 }
 
 impl Proxy {
-    /// In its `life`-th life.
-    pub(crate) fn new(service: NodeId, life: u64, flaw: ProxyFlaw) -> Self {
+    /// As its `incarnation`-th.
+    pub(crate) fn new(service: NodeId, incarnation: u64, flaw: ProxyFlaw) -> Self {
         Self {
             service,
             flaw,
             upstream: Upstream::Down,
             clients: BTreeMap::new(),
-            // The names of sessions are compared in beliefs: never those of the service, nor of another life.
-            last_session: (1 << 62) + (life << 32),
+            // The names of sessions are compared in beliefs: never those of the service, nor of another incarnation.
+            last_session: (1 << 62) + (incarnation << 32),
         }
     }
 

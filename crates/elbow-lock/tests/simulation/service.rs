@@ -155,7 +155,7 @@ pub(crate) enum Trust {
     TheBroken,
 }
 
-/// One life of the service.
+/// One incarnation of the service.
 pub(crate) struct Service {
     epoch: u32,
     grace_until_ms: u64,

@@ -4,8 +4,8 @@
 //!   wait for the same owner);
 //! - whoever waits is blocked: nobody is forgotten;
 //! - owners never wait in a circle, once the service has had its say;
-//! - a file's tokens grow, over all lives of the service;
-//! - what was not asked for, or not by a session that lives, is not answered.
+//! - a file's tokens grow, over all restarts of the service;
+//! - what was not asked for, or not by a session that is open, is not answered.
 
 use std::collections::{BTreeMap, BTreeSet};
 

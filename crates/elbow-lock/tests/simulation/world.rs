@@ -30,7 +30,7 @@ pub(crate) type LinkId = usize;
 pub(crate) struct Hello {
     /// It speaks for others, who may live on when it dies.
     pub(crate) is_proxy: bool,
-    /// 0: its session lives as long as its connection, whose end is always known.
+    /// 0: its session lasts as long as its connection, whose end is always known.
     pub(crate) ttl_ms: u32,
 }
 
@@ -119,7 +119,7 @@ impl Out {
 pub(crate) enum Fault {
     /// One of the links of a node breaks.
     Cut(NodeId),
-    /// A node dies; a service is born again after so many ms.
+    /// A node dies; a service is restarted after so many ms.
     Kill(NodeId, Option<u64>),
     /// A node stands still for so many ms.
     Pause(NodeId, u64),
@@ -150,7 +150,7 @@ enum Event {
     Flush(LinkId, usize),
     Ended(LinkId, usize, Ending),
     Wake(NodeId, u64),
-    Born(NodeId),
+    Start(NodeId),
     Breaks(NodeId, u64),
     Fault(Fault),
 }
@@ -193,7 +193,7 @@ struct Place {
     wakes: (u64, u64),
 }
 
-type Birth = Box<dyn FnMut(NodeId, u64) -> Box<dyn Node>>;
+type MakeNode = Box<dyn FnMut(NodeId, u64) -> Box<dyn Node>>;
 
 pub(crate) struct World {
     pub(crate) now: u64,
@@ -201,8 +201,8 @@ pub(crate) struct World {
     events: BinaryHeap<Reverse<Timed>>,
     places: Vec<Place>,
     links: Vec<Link>,
-    /// Makes a node that is born again.
-    birth: Birth,
+    /// Makes a node anew when it is restarted.
+    make_node: MakeNode,
     ios: Vec<Belief>,
     pub(crate) told: Told,
 }
@@ -227,20 +227,20 @@ pub(crate) struct Told {
 }
 
 impl World {
-    pub(crate) fn new(birth: Birth) -> Self {
+    pub(crate) fn new(make_node: MakeNode) -> Self {
         Self {
             now: 0,
             seq: 0,
             events: BinaryHeap::new(),
             places: Vec::new(),
             links: Vec::new(),
-            birth,
+            make_node,
             ios: Vec::new(),
             told: Told::default(),
         }
     }
 
-    /// A node that is born now, on a machine with a clock that starts at `clock` and counts `rate` thousandths of a ms
+    /// A node that starts now, on a machine with a clock that starts at `clock` and counts `rate` thousandths of a ms
     /// per ms. Links within a machine are not cut, and both ends know when the other dies.
     pub(crate) fn add(&mut self, machine: usize, clock: u64, rate: u64) -> NodeId {
         let clock = Clock {
@@ -256,7 +256,7 @@ impl World {
             wakes: (u64::MAX, 0),
         });
         let id = self.places.len() - 1;
-        self.at(0, Event::Born(id));
+        self.at(0, Event::Start(id));
         id
     }
 
@@ -297,9 +297,9 @@ impl World {
         }
         match event {
             Event::Fault(fault) => self.suffer(fault, rng),
-            Event::Born(id) => {
+            Event::Start(id) => {
                 let now = self.local(id);
-                self.places[id].node = Some((self.birth)(id, now));
+                self.places[id].node = Some((self.make_node)(id, now));
                 self.with(id, rng, |node, now, out| node.started(now, out));
             }
             Event::Wake(id, which) if self.places[id].wakes.1 == which => {
@@ -336,14 +336,14 @@ impl World {
         true
     }
 
-    /// Whose business an event is. Faults and births come to those who stand still, too.
+    /// To which node an event comes. Faults and starts come to paused nodes, too.
     fn who(&self, event: &Event) -> Option<NodeId> {
         match *event {
             Event::Opened(link, end) | Event::Arrives(link, end, _) | Event::Ended(link, end, _) => {
                 Some(self.links[link].ends[end])
             }
             Event::Wake(id, _) | Event::Breaks(id, _) => Some(id),
-            Event::Flush(..) | Event::Born(_) | Event::Fault(_) => None,
+            Event::Flush(..) | Event::Start(_) | Event::Fault(_) => None,
         }
     }
 
@@ -517,7 +517,7 @@ impl World {
                     self.cut(links[rng.random_range(0..links.len())], Ending::Lost, rng);
                 }
             }
-            Fault::Kill(id, reborn_after) => {
+            Fault::Kill(id, restarted_after) => {
                 if self.places[id].node.take().is_some() {
                     self.told.kills += 1;
                     let is_known = rng.random_bool(0.5);
@@ -533,8 +533,8 @@ impl World {
                             self.cut(link, ending, rng);
                         }
                     }
-                    if let Some(after) = reborn_after {
-                        self.at(self.now + after, Event::Born(id));
+                    if let Some(after) = restarted_after {
+                        self.at(self.now + after, Event::Start(id));
                     }
                 }
             }

@@ -25,12 +25,12 @@ pub(crate) enum Flaw {
     GrantsToTheDisconnected,
     /// Two shared locks that overlap an exclusive one are compared by their first ranges only.
     ComparesFirstRanges,
-    /// Tokens begin at 0 in every life.
+    /// Tokens begin at 0 whenever the service starts.
     TokensStartAgain,
     /// New locks are granted in the grace period.
     NoGrace,
-    /// Locks of any life before are held again.
-    RevivesAnyLife,
+    /// Locks of any incarnation before are held again.
+    RevivesAnyEpoch,
     /// Nobody is refused in a circle.
     NoDeadlockDetection,
 }
@@ -457,7 +457,7 @@ impl Naive {
             return out.push(refused(session, id, Refusal::Duplicate));
         }
         let is_free = !self.held.iter().any(|hold| conflict(&hold.want, &want));
-        let since = if self.flaw == Flaw::RevivesAnyLife {
+        let since = if self.flaw == Flaw::RevivesAnyEpoch {
             0
         } else {
             self.held_since

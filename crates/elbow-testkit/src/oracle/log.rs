@@ -25,7 +25,7 @@ pub struct Client {
     pub name: String,
     /// Whether it speaks with the service itself.
     pub is_direct: bool,
-    /// How long its session lives without a word from it at most, where it speaks with the service itself and that is known.
+    /// How long its session lasts without a word from it at most, where it speaks with the service itself and that is known.
     pub lease: Option<u64>,
     /// When it certainly did not run.
     pub stops: Vec<Range<u64>>,

@@ -230,7 +230,7 @@ pub(crate) struct ServiceArgs {
 pub(crate) struct HoldArgs {
     #[command(flatten)]
     pub(super) service: ServiceArgs,
-    /// How long locks outlive our last sign of life [default: 10s over TCP; as long as the connection over Unix].
+    /// How long locks outlive our last message [default: 10s over TCP; as long as the connection over Unix].
     #[arg(long, value_name = "TIME", value_parser = milliseconds)]
     pub(super) ttl: Option<u32>,
     /// The file; it need not exist.
@@ -396,7 +396,7 @@ pub(crate) struct ServeArgs {
     /// Where to listen: unix:PATH or tcp:HOST:PORT; may be repeated.
     #[arg(long, value_name = "URL", required = true)]
     pub(super) listen: Vec<Address>,
-    /// Longest time that locks outlive their client's last sign of life; also the grace period after a crash.
+    /// Longest time that locks outlive their client's last message; also the grace period after a crash.
     #[arg(long, value_name = "TIME", value_parser = milliseconds, default_value = "10s")]
     pub(super) ttl: u32,
     /// What clients over TCP and the service know each other by, needed wherever other machines can come: a file with a key that all
@@ -451,7 +451,7 @@ pub(crate) struct ProxyArgs {
     pub(super) listen: Address,
     #[command(flatten)]
     pub(super) service: ServiceArgs,
-    /// How long locks outlive the proxy's last sign of life [default: 10s].
+    /// How long locks outlive the proxy's last message [default: 10s].
     #[arg(long, value_name = "TIME", value_parser = milliseconds)]
     pub(super) ttl: Option<u32>,
     /// Whose processes may use the socket.

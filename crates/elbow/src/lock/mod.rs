@@ -1,4 +1,4 @@
-//! `elbow lock` and `elbow lockd`: the lock service, and the doors into it.
+//! `elbow lock` and `elbow lockd`: the lock service, and the commands that use it.
 //!
 //! ```text
 //!   lockd serve    the service          lock hold      a command under a lock

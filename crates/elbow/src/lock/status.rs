@@ -108,7 +108,7 @@ impl Status {
             (_, 0) => String::new(),
             (_, left) => format!(", after a crash: only former holders for {left} ms"),
         };
-        format!("lock service, life {}, up {}{state}", self.epoch, age(self.uptime_ms))
+        format!("lock service, epoch {}, up {}{state}", self.epoch, age(self.uptime_ms))
     }
 
     fn sums(&self) -> String {

@@ -203,7 +203,7 @@ const FILES: &[Entry] = &[
     ),
     (
         "/dev/fuse",
-        "The kernel's door for file systems; has to be readable and writable.",
+        "The device of the kernel's FUSE; has to be readable and writable.",
         JOBS,
     ),
     (

@@ -82,7 +82,7 @@ impl Bed {
         command
     }
 
-    /// The proxies lie at the service's two doors.
+    /// One proxy reaches the service over TCP, the other over its Unix socket.
     pub(crate) fn start_proxy(&self, number: usize) -> Process {
         let (address, key) = (self.proxy(number), self.key());
         let service = if number == 0 { self.tcp() } else { self.unix() };

@@ -4,7 +4,7 @@
 //! ```text
 //!   schedule   a seed -> who is killed or stopped, when, for how long
 //!   bed        the service (Unix and TCP), two proxies
-//!   cast       twelve clients: C, Python, fcntl, `elbow lock hold`; over a Unix socket, TCP and proxies; each writes a log
+//!   clients    twelve clients: C, Python, fcntl, `elbow lock hold`; over a Unix socket, TCP and proxies; each writes a log
 //! ```
 //!
 //! A round takes a minute. `SEED=n` repeats a schedule (not what the processes make of it), `SOAK=1` runs ten, the last of them until a service that
@@ -13,7 +13,7 @@
 #![allow(clippy::disallowed_methods, clippy::unwrap_used)] // tests look at files themselves, and fail where they must
 
 mod bed;
-mod cast;
+mod clients;
 #[path = "../package/mod.rs"]
 mod package;
 mod process;
@@ -29,7 +29,7 @@ use elbow_testkit::cases::{is_soak, seeds_of};
 use elbow_testkit::oracle::{Holding, Violation, judge, log::Story};
 
 use self::bed::{Bed, FILES};
-use self::cast::{Door, Programs, Slot};
+use self::clients::{ClientKind, Programs, Slot};
 use self::process::{Process, now};
 use self::schedule::{CLIENTS, Event, Fault, PROXIES, Target, draw};
 
@@ -316,13 +316,13 @@ impl<'a> Round<'a> {
 
     /// A fire in which nothing happened would show nothing.
     fn expect_that_it_burned(&self, story: &Story) {
-        let mut by_door: BTreeMap<Door, usize> = BTreeMap::new();
+        let mut by_kind: BTreeMap<ClientKind, usize> = BTreeMap::new();
         for slot in &self.slots {
             let grants: usize = slot.stories().iter().map(|story| story.holdings.len()).sum();
-            *by_door.entry(slot.door()).or_default() += grants;
+            *by_kind.entry(slot.kind()).or_default() += grants;
         }
         println!(
-            "{by_door:?}; {} asked, {} lost, {} reasserted, refused {:?}; {:?}",
+            "{by_kind:?}; {} asked, {} lost, {} reasserted, refused {:?}; {:?}",
             story.asked, story.lost, self.reasserted, story.refused, self.done
         );
         let done = |fault, whom| self.done.get(&(fault, whom)).copied().unwrap_or(0);
@@ -337,8 +337,13 @@ impl<'a> Round<'a> {
             noticed > 0,
             "no lock was held when the service died or its client was stopped"
         );
-        for (door, enough) in [(Door::C, 50), (Door::Python, 20), (Door::Fcntl, 20), (Door::Hold, 5)] {
-            assert!(by_door[&door] > enough, "{door:?}: {} grants", by_door[&door]);
+        for (kind, enough) in [
+            (ClientKind::C, 50),
+            (ClientKind::Python, 20),
+            (ClientKind::Fcntl, 20),
+            (ClientKind::Hold, 5),
+        ] {
+            assert!(by_kind[&kind] > enough, "{kind:?}: {} grants", by_kind[&kind]);
         }
     }
 }

@@ -11,7 +11,7 @@ pub(crate) const PROXIES: usize = 2;
 pub(crate) const CLIENTS: usize = 12;
 /// Longest lease that the service gives, and its grace period.
 pub(crate) const TTL_MS: u64 = 1_000;
-/// Each life of a service has the next epoch, and a service without its memory begins so few above the minutes since 2026.
+/// Each incarnation of a service has the next epoch, and a service without its memory begins so few above the minutes since 2026.
 const LIVES_MAX: usize = 14;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -239,10 +239,10 @@ fn a_command_that_ends_right_after_its_lock_was_lost_has_not_worked() {
 
 const UNTIL_TOLD: &str = "trap 'exit 3' TERM; while :; do sleep 0.02; done";
 
-/// Who slept through a whole life of the service comes back to the one after it: meanwhile another may have had the lock. Over a Unix socket it has
+/// Who slept while the service was restarted and granted, and was restarted once more, comes back to that one: meanwhile another may have had the lock. Over a Unix socket it has
 /// no lease by which it would know.
 #[test]
-fn who_was_stopped_through_a_life_of_the_service_has_lost_its_lock() {
+fn who_was_stopped_through_two_restarts_of_the_service_has_lost_its_lock() {
     let mut lockd = Lockd::start(&["--ttl", "400ms"]);
     let mut sleeper = lockd
         .elbow(&["lock", "hold", "f", "--", "sh", "-c", UNTIL_TOLD])
@@ -315,7 +315,10 @@ fn who_waits_is_told_in_time_while_the_memory_cannot_be_written() {
     let refused = answer
         .recv_timeout(Duration::from_secs(30))
         .expect("it is told in time");
-    assert!(refused.is_some(), "granted, and the next life would not know of it");
+    assert!(
+        refused.is_some(),
+        "granted, and the next incarnation would not know of it"
+    );
     std::fs::rename(&away, &memory).unwrap();
     waiter.join().unwrap();
 }

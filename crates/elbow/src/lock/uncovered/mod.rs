@@ -13,7 +13,7 @@
 //! ```
 //!
 //! The lookout is a process of its own, because what the command leaves behind in the background calls through the filter as
-//! long as it lives: the lookout ends with the last of them (`POLLHUP`). When elbow has ended there is nobody left to tell; such calls are
+//! long as the process runs: the lookout ends with the last of them (`POLLHUP`). When elbow has ended there is nobody left to tell; such calls are
 //! then refused, or not, in silence. When the lookout dies, calls fail with `ENOSYS`, and elbow says so.
 //!
 //! It is forked while elbow has one thread, so that ordinary code may run in it. Before a call is answered it reads procfs, and of a file below a prefix only

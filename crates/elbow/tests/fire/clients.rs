@@ -10,9 +10,9 @@ use super::package;
 use super::process::Process;
 use super::schedule::{CLIENTS, TTL_MS};
 
-/// By which door a client comes.
+/// Which of the client libraries or commands it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Door {
+pub(crate) enum ClientKind {
     /// libelbow_lock.
     C,
     /// The package for Python.
@@ -25,31 +25,31 @@ pub(crate) enum Door {
 
 /// Where it finds the service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
+enum Transport {
     Unix,
     Tcp,
     Proxy(usize),
 }
 
-const CAST: [(Door, Way); CLIENTS] = [
-    (Door::C, Way::Unix),
-    (Door::C, Way::Tcp),
-    (Door::C, Way::Proxy(0)),
-    (Door::C, Way::Proxy(1)),
-    (Door::Python, Way::Unix),
-    (Door::Python, Way::Tcp),
-    (Door::Python, Way::Proxy(0)),
-    (Door::Fcntl, Way::Unix),
-    (Door::Fcntl, Way::Tcp),
-    (Door::Fcntl, Way::Proxy(1)),
-    (Door::Hold, Way::Unix),
-    (Door::Hold, Way::Tcp),
+const MATRIX: [(ClientKind, Transport); CLIENTS] = [
+    (ClientKind::C, Transport::Unix),
+    (ClientKind::C, Transport::Tcp),
+    (ClientKind::C, Transport::Proxy(0)),
+    (ClientKind::C, Transport::Proxy(1)),
+    (ClientKind::Python, Transport::Unix),
+    (ClientKind::Python, Transport::Tcp),
+    (ClientKind::Python, Transport::Proxy(0)),
+    (ClientKind::Fcntl, Transport::Unix),
+    (ClientKind::Fcntl, Transport::Tcp),
+    (ClientKind::Fcntl, Transport::Proxy(1)),
+    (ClientKind::Hold, Transport::Unix),
+    (ClientKind::Hold, Transport::Tcp),
 ];
 
 /// How a process whose locks were lost ends itself.
 const LOST_EXIT: i32 = 125;
 
-/// What the clients are made of.
+/// The compiled programs and the libraries that the clients are started from.
 pub(crate) struct Programs {
     directory: tempfile::TempDir,
     libraries: [PathBuf; 3],
@@ -100,27 +100,27 @@ impl Slot {
         }
     }
 
-    pub(crate) fn door(&self) -> Door {
-        CAST[self.number].0
+    pub(crate) fn kind(&self) -> ClientKind {
+        MATRIX[self.number].0
     }
 
     pub(crate) fn start(&mut self, bed: &Bed, programs: &Programs, seed: u64) {
-        let (door, way) = CAST[self.number];
-        let life = self.logs.len();
-        let log = bed.path().join(format!("log-{}-{life}", self.number));
+        let (kind, transport) = MATRIX[self.number];
+        let start = self.logs.len();
+        let log = bed.path().join(format!("log-{}-{start}", self.number));
         let client = log::Client {
-            name: format!("{door:?} over {way:?}, number {}, life {life}", self.number),
-            is_direct: !matches!(way, Way::Proxy(_)),
-            lease: lease(door, way),
+            name: format!("{kind:?} over {transport:?}, number {}, start {start}", self.number),
+            is_direct: !matches!(transport, Transport::Proxy(_)),
+            lease: lease(kind, transport),
             stops: Vec::new(),
         };
         let mut command = command(
             bed,
             programs,
-            door,
-            way,
+            kind,
+            transport,
             &log,
-            seed.wrapping_mul(1_000) + (self.number * 50 + life) as u64,
+            seed.wrapping_mul(1_000) + (self.number * 50 + start) as u64,
         );
         let errors = std::fs::File::create(log.with_extension("errors")).unwrap();
         self.process = Some(Process::start(
@@ -140,10 +140,10 @@ impl Slot {
         let is_right = process.was_killed
             || match status.code() {
                 Some(0) => may_end_well,
-                Some(LOST_EXIT) => self.door() == Door::Fcntl,
+                Some(LOST_EXIT) => self.kind() == ClientKind::Fcntl,
                 _ => false,
             };
-        self.bury();
+        self.note_end();
         let (log, client) = self.logs.last().unwrap();
         match is_right {
             true => Ok(true),
@@ -157,13 +157,13 @@ impl Slot {
     pub(crate) fn kill(&mut self) {
         if let Some(process) = &mut self.process {
             process.kill();
-            self.bury();
+            self.note_end();
         }
     }
 
     /// Keeps what is known of the last one.
-    fn bury(&mut self) {
-        let is_one_process = self.door() != Door::Hold; // What that starts may begin while it is looked at.
+    fn note_end(&mut self) {
+        let is_one_process = self.kind() != ClientKind::Hold; // What that starts may begin while it is looked at.
         if let (Some(mut process), Some((_, client))) = (self.process.take(), self.logs.last_mut())
             && is_one_process
         {
@@ -183,47 +183,51 @@ impl Slot {
 }
 
 /// Of those that ask the service itself whether a lock is theirs.
-fn lease(door: Door, way: Way) -> Option<u64> {
-    match (door, way) {
-        (Door::C | Door::Python, Way::Tcp) | (Door::Python, Way::Unix) => Some(TTL_MS * 1_000_000),
+fn lease(kind: ClientKind, transport: Transport) -> Option<u64> {
+    match (kind, transport) {
+        (ClientKind::C | ClientKind::Python, Transport::Tcp) | (ClientKind::Python, Transport::Unix) => {
+            Some(TTL_MS * 1_000_000)
+        }
         _ => None,
     }
 }
 
-fn command(bed: &Bed, programs: &Programs, door: Door, way: Way, log: &Path, seed: u64) -> Command {
+fn command(bed: &Bed, programs: &Programs, kind: ClientKind, transport: Transport, log: &Path, seed: u64) -> Command {
     let place = programs.directory.path();
-    let url = match way {
-        Way::Unix => bed.unix(),
-        Way::Tcp => bed.tcp(),
-        Way::Proxy(number) => bed.proxy(number),
+    let url = match transport {
+        Transport::Unix => bed.unix(),
+        Transport::Tcp => bed.tcp(),
+        Transport::Proxy(number) => bed.proxy(number),
     };
-    let mut command = match door {
-        Door::C => Command::new(place.join("list")),
-        Door::Python => Command::new("python3"),
-        Door::Fcntl => Command::new(place.join("fcntl")),
-        Door::Hold => Command::new(place.join("hold")),
+    let mut command = match kind {
+        ClientKind::C => Command::new(place.join("list")),
+        ClientKind::Python => Command::new("python3"),
+        ClientKind::Fcntl => Command::new(place.join("fcntl")),
+        ClientKind::Hold => Command::new(place.join("hold")),
     };
-    if door == Door::Python {
+    if kind == ClientKind::Python {
         command
             .arg(source("package.py"))
             .env("PYTHONPATH", place.join("python"));
     }
     command.arg(log).arg(seed.to_string()).arg(bed.path().join("stop"));
-    match door {
-        Door::C => command.arg(&url).env("LD_LIBRARY_PATH", place),
-        Door::Python => command.arg(&url).arg(if way == Way::Unix { "1" } else { "0" }),
-        Door::Fcntl => command
+    match kind {
+        ClientKind::C => command.arg(&url).env("LD_LIBRARY_PATH", place),
+        ClientKind::Python => command
+            .arg(&url)
+            .arg(if transport == Transport::Unix { "1" } else { "0" }),
+        ClientKind::Fcntl => command
             .env("LD_PRELOAD", &programs.libraries[1])
             .env("ELBOW_FCNTL_PREFIXES", bed.path().canonicalize().unwrap())
             .env("ELBOW_FCNTL_IDENTITY", "path"),
-        Door::Hold => command.arg(env!("CARGO_BIN_EXE_elbow")),
+        ClientKind::Hold => command.arg(env!("CARGO_BIN_EXE_elbow")),
     };
     command
         .env("ELBOW_LOCKS", &url)
         .env("PYTHONDONTWRITEBYTECODE", "1")
         .current_dir(bed.path());
-    match way {
-        Way::Tcp => command.env("ELBOW_LOCKS_KEY", bed.key()),
+    match transport {
+        Transport::Tcp => command.env("ELBOW_LOCKS_KEY", bed.key()),
         _ => command.env_remove("ELBOW_LOCKS_KEY"),
     };
     command
