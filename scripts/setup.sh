@@ -31,11 +31,12 @@ bench_programs='make:make unzip:unzip zip:zip rsync:rsync sshfs:sshfs sshd:opens
     mpicc.mpich:libmpich-dev mpirun.mpich:mpich mpicc.openmpi:libopenmpi-dev mpirun.openmpi:openmpi-bin'
 test_programs='make:make git:git sqlite3:sqlite3 unzip:unzip zip:zip rsync:rsync kill:procps ps:procps
     setfacl:acl setfattr:attr mkfs.ext4:e2fsprogs mkfs.xfs:xfsprogs mkfs.btrfs:btrfs-progs losetup:mount
+    fio:fio qemu-io:qemu-utils nbdinfo:libnbd-bin
     tmux:tmux less:less zsh:zsh fish:fish dh_bash-completion:bash-completion
     newuidmap:uidmap script:bsdutils ip:iproute2 pkg-config:pkg-config groff:groff-base readelf:binutils
     sshfs:sshfs sshd:openssh-server ssh:openssh-client dpkg-source:dpkg-dev strace:strace openssl:openssl
     mpicc.mpich:libmpich-dev mpirun.mpich:mpich mpicc.openmpi:libopenmpi-dev mpirun.openmpi:openmpi-bin gfortran:gfortran'
-soak_programs='fio:fio stress-ng:stress-ng linux.uml:user-mode-linux mmdebstrap:mmdebstrap'
+soak_programs='stress-ng:stress-ng linux.uml:user-mode-linux mmdebstrap:mmdebstrap'
 
 packages= # to be installed
 by_root=  # commands that only root may run, each beginning with ` && `

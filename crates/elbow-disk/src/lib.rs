@@ -19,5 +19,5 @@ pub use controller::{Controller, Request, Served};
 pub use drive::{
     Arm, Drive, DriveError, Lbn, Leg, Ps, Reach, SECTOR_BYTES, SectorAddress, Service, Summary, Track, ZoneSummary,
 };
-pub use percentiles::Percentiles;
+pub use percentiles::{Percentiles, Times};
 pub use replay::{Figures, QueuedReplay, Report, replay};

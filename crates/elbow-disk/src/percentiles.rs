@@ -43,8 +43,15 @@ impl Percentiles {
 /// Times that are counted, in 0.2 MB: exactly below a nanosecond, and longer ones by their first ten binary digits.
 ///
 /// Made here because it is part of each simulated request: of one at a time the crate `hdrhistogram` took 5 %.
-#[derive(Debug)]
-pub(crate) struct Times {
+///
+/// ```
+/// use elbow_disk::{Ps, Times};
+/// let mut times = Times::default();
+/// times.add(Ps::from_ms(2.0));
+/// assert_eq!((times.count(), times.percentiles().max), (1, 2.0));
+/// ```
+#[derive(Clone, Debug)]
+pub struct Times {
     /// Empty until the first one comes.
     counts: Vec<u64>,
     count: u64,
@@ -70,8 +77,15 @@ impl Default for Times {
 }
 
 impl Times {
+    /// How many were added.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// Counts one.
     #[inline]
-    pub(crate) fn add(&mut self, time: Ps) {
+    pub fn add(&mut self, time: Ps) {
         let bucket = bucket(time.0);
         match self.counts.get_mut(bucket) {
             Some(count) => *count += 1,
@@ -104,7 +118,8 @@ impl Times {
     }
 
     /// All 0 where there is none.
-    pub(crate) fn percentiles(&self) -> Percentiles {
+    #[must_use]
+    pub fn percentiles(&self) -> Percentiles {
         let at = |share| self.at(share).ms();
         Percentiles {
             p50: at(0.5),

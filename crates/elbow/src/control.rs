@@ -16,12 +16,11 @@
 
 #![allow(clippy::disallowed_methods)] // sockets and mount roots, not the storage of a job
 
-use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
-use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
+use std::io::{BufReader, ErrorKind};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStringExt;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -30,30 +29,20 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use elbow_file::Errno;
 use elbow_job::{Attr, ChangeKind, Counts, Ino, Job};
-use elbow_mount::{CONTROL_XATTR, job_mounts, runtime_parents};
+use elbow_mount::{CONTROL_XATTR, job_mounts};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{PidfdFlags, pidfd_open};
 use serde::{Deserialize, Serialize};
 
 use crate::json::InWords;
+use crate::messages::{receive, send};
 use crate::names::{CommandWords, DirectoryName, FromName, MountPointName, PathName, SourceName};
 use crate::progress::Position;
 use crate::report::{Failure, Report};
+use crate::runtime_directory::{candidates, is_private, runtime_directory};
 
-/// What both sides speak; this is not the version of what is printed.
-const VERSION: u32 = 3;
-/// No request or reply line is longer; a longer one is not from us.
-const LINE_BYTES_MAX: u64 = 256 << 20;
 /// Longest path of a socket that is looked up.
 const PATH_BYTES_MAX: usize = 4096;
-
-/// One line from a client.
-#[derive(Debug, Serialize, Deserialize)]
-struct Envelope<T> {
-    version: u32,
-    #[serde(flatten)]
-    body: T,
-}
 
 /// What a client asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -173,28 +162,6 @@ pub(crate) fn counts_object(counts: &Counts) -> serde_json::Map<String, serde_js
     }
 }
 
-/// One line out.
-pub(crate) fn send<T: Serialize>(stream: &mut UnixStream, body: T) -> std::io::Result<()> {
-    let mut line = serde_json::to_vec(&Envelope { version: VERSION, body })?;
-    line.push(b'\n');
-    stream.write_all(&line)
-}
-
-/// One line in; `None` at the end.
-pub(crate) fn receive<T: for<'a> Deserialize<'a>>(from: &mut impl BufRead) -> anyhow::Result<Option<T>> {
-    let mut line = Vec::new();
-    if from.by_ref().take(LINE_BYTES_MAX).read_until(b'\n', &mut line)? == 0 {
-        return Ok(None);
-    }
-    let value: serde_json::Value = serde_json::from_slice(&line).context("not a line of JSON")?;
-    match value.get("version").and_then(serde_json::Value::as_u64) {
-        Some(version) if version == u64::from(VERSION) => {}
-        other => bail!("the other side speaks version {other:?} of the protocol, this is version {VERSION}"),
-    }
-    let envelope: Envelope<T> = serde_json::from_value(value).context("not a message of this protocol")?;
-    Ok(Some(envelope.body))
-}
-
 /// Where this process can be asked about one of its jobs; gone when dropped.
 pub(crate) struct Socket {
     path: PathBuf,
@@ -274,38 +241,6 @@ fn connect_to(path: &Path) -> std::io::Result<UnixStream> {
         let _ = std::fs::remove_file(path);
     }
     connected
-}
-
-/// Where things of this user can be, whatever the environment says, and then what it says.
-fn candidates() -> Vec<PathBuf> {
-    let own = rustix::process::geteuid().as_raw();
-    let fixed = [
-        format!("/run/user/{own}"),
-        "/run".into(),
-        "/tmp".into(),
-        "/var/tmp".into(),
-    ]
-    .map(PathBuf::from);
-    let mut all: Vec<PathBuf> = fixed.into_iter().chain(runtime_parents()).collect();
-    let mut seen = HashSet::new();
-    all.retain(|parent| seen.insert(parent.clone()));
-    all.iter().map(|parent| parent.join(format!("elbow-{own}"))).collect()
-}
-
-/// A directory of the user's own that nobody else can enter.
-fn runtime_directory(apart_from: &[&Path]) -> anyhow::Result<PathBuf> {
-    let is_apart = |directory: &PathBuf| apart_from.iter().all(|other| !directory.starts_with(other));
-    let made = candidates().into_iter().filter(is_apart).find(|directory| {
-        let made = std::fs::DirBuilder::new().mode(0o700).create(directory);
-        made.is_ok() || is_private(directory)
-    });
-    made.context("no directory for a control socket; set XDG_RUNTIME_DIR or TMPDIR to a directory of yours")
-}
-
-fn is_private(directory: &Path) -> bool {
-    let own = rustix::process::geteuid().as_raw();
-    std::fs::symlink_metadata(directory)
-        .is_ok_and(|metadata| metadata.is_dir() && metadata.uid() == own && metadata.mode() & 0o077 == 0)
 }
 
 /// A job that can be asked.

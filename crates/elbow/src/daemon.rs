@@ -30,14 +30,14 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{AtFlags, StatxFlags};
 
 use crate::cli::MountArgs;
-use crate::control::{self, JobKind, Reply, Request, Socket};
+use crate::control::{JobKind, Reply, Request, Socket};
 use crate::job::{self, Site};
 use crate::progress::Position;
 use crate::report::Report;
 use crate::responder::{Responder, start};
 use crate::say::say;
 use crate::signals::{self, Event};
-use crate::{ending, exit};
+use crate::{ending, exit, messages};
 
 /// Why the job ends.
 enum End {
@@ -214,7 +214,7 @@ impl Serving {
         let reply = Reply::Ended {
             report: Box::new(report.clone()),
         };
-        let told = client.is_some_and(|mut client| control::send(&mut client, reply).is_ok());
+        let told = client.is_some_and(|mut client| messages::send(&mut client, reply).is_ok());
         if !told && report.exit_code != 0 {
             report.lines().iter().for_each(|line| log(line));
         }
@@ -228,7 +228,7 @@ impl Serving {
         if let Some(client) = client.filter(|client| has_room(client)) {
             let position = Some(position);
             // Without its client the job ends all the same.
-            let _ = control::send(client, Reply::Progress { sentence, position });
+            let _ = messages::send(client, Reply::Progress { sentence, position });
         }
     }
 

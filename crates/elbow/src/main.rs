@@ -16,6 +16,7 @@
 //! asked for: a status, a list of changes). Exit codes are in [`exit`], and nowhere else.
 
 mod allocator;
+mod background;
 mod bench;
 mod child;
 mod cli;
@@ -38,6 +39,7 @@ mod json;
 mod lock;
 mod log;
 mod man;
+mod messages;
 mod mount;
 mod names;
 mod progress;
@@ -48,6 +50,7 @@ mod responder;
 mod resume;
 mod rollback;
 mod run;
+mod runtime_directory;
 mod say;
 mod signals;
 mod silence;

@@ -4,12 +4,11 @@
 //! goes wrong before that, it says itself, on the standard error that it still shares with us.
 
 use std::io::Read;
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
-use std::os::unix::process::CommandExt;
-use std::process::{Command, ExitCode, Stdio};
+use std::process::ExitCode;
 
 use anyhow::Context;
 
+use crate::background::start_again;
 use crate::cli::MountArgs;
 use crate::{daemon, exit};
 
@@ -18,9 +17,7 @@ pub(crate) fn run(args: &MountArgs) -> anyhow::Result<ExitCode> {
     if args.foreground {
         return daemon::run(args);
     }
-    let (reading, writing) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
-    let mut child = spawn(&writing).context("cannot start the process that serves the mount")?;
-    drop(writing);
+    let (reading, mut child) = start_again().context("cannot start the process that serves the mount")?;
     let mut said = Vec::new();
     std::io::PipeReader::from(reading).read_to_end(&mut said)?;
     if said == daemon::READY {
@@ -28,26 +25,4 @@ pub(crate) fn run(args: &MountArgs) -> anyhow::Result<ExitCode> {
     }
     child.wait()?;
     Ok(ExitCode::from(exit::ELBOW_FAILED))
-}
-
-#[allow(unsafe_code)]
-fn spawn(ready: &OwnedFd) -> anyhow::Result<std::process::Child> {
-    let ready = ready.as_raw_fd();
-    let mut command = Command::new(std::env::current_exe()?);
-    command
-        .args(std::env::args_os().skip(1))
-        .arg("--foreground")
-        .arg(format!("--ready-fd={ready}"));
-    command.stdin(Stdio::null()).stdout(Stdio::null());
-    // SAFETY: setsid(2) and fcntl(2) are async-signal-safe; the pipe stays open until spawn() has returned.
-    unsafe { command.pre_exec(move || own_session(ready)) };
-    Ok(command.spawn()?)
-}
-
-#[allow(unsafe_code)]
-fn own_session(keep: RawFd) -> std::io::Result<()> {
-    rustix::process::setsid()?;
-    // SAFETY: the caller vouches that the descriptor is open.
-    let keep = unsafe { BorrowedFd::borrow_raw(keep) };
-    Ok(rustix::io::fcntl_setfd(keep, rustix::io::FdFlags::empty())?)
 }

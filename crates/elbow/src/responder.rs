@@ -15,6 +15,7 @@ use anyhow::Context;
 use elbow_job::Job;
 
 use crate::control::{self, Change, JobKind, Reply, Request, Status};
+use crate::messages;
 use crate::names::{CommandWords, MountPointName, SourceName};
 use crate::report::Failure;
 use crate::say::sentence;
@@ -54,7 +55,7 @@ impl Responder {
 
     fn serve(&self, mut stream: UnixStream, end: &impl End) {
         let request = stream.try_clone().map_err(anyhow::Error::from);
-        let request = request.and_then(|stream| control::receive(&mut BufReader::new(stream)));
+        let request = request.and_then(|stream| messages::receive(&mut BufReader::new(stream)));
         let reply = match request {
             Ok(Some(Request::Status)) => Reply::Status {
                 status: Box::new(self.status()),
@@ -80,7 +81,7 @@ impl Responder {
             },
         };
         // A client that went away needs no answer.
-        let _ = control::send(&mut stream, reply);
+        let _ = messages::send(&mut stream, reply);
     }
 
     fn status(&self) -> Status {

@@ -33,6 +33,7 @@ use crate::control::{self, JobKind, KeptJob, Reply, Request, Socket};
 use crate::ending::{self, Ending};
 use crate::exit;
 use crate::job::{self, Site};
+use crate::messages;
 use crate::names::{CommandWords, DirectoryName};
 use crate::progress::{self, Display, Position};
 use crate::report::Report;
@@ -269,7 +270,7 @@ impl Runner<'_> {
         for mut client in self.clients.take() {
             let report = Box::new(report.clone());
             // A client that went away needs no answer.
-            let _ = control::send(&mut client, Reply::Ended { report });
+            let _ = messages::send(&mut client, Reply::Ended { report });
         }
     }
 

@@ -3,7 +3,7 @@
 //! ```text
 //! floor 5   elbow  elbow-c  elbow-c-lock  elbow-fcntl  elbow-mpi  elbow-python
 //! floor 4   elbow-study
-//! floor 3   elbow-mount  elbow-ext2
+//! floor 3   elbow-mount  elbow-ext2  elbow-drive
 //! floor 2   elbow-job  elbow-extmem  elbow-lock  elbow-disk
 //! floor 1   elbow-file
 //! floor 0   elbow-ranges
@@ -27,7 +27,7 @@ fn place(name: &str) -> Option<Place> {
         "elbow-ranges" => Place::Floor(0),
         "elbow-file" => Place::Floor(1),
         "elbow-job" | "elbow-extmem" | "elbow-lock" | "elbow-disk" => Place::Floor(2),
-        "elbow-mount" | "elbow-ext2" => Place::Floor(3),
+        "elbow-mount" | "elbow-ext2" | "elbow-drive" => Place::Floor(3),
         "elbow-study" => Place::Floor(4),
         "elbow" | "elbow-c" | "elbow-c-lock" | "elbow-fcntl" | "elbow-mpi" | "elbow-python" => Place::Floor(5),
         "elbow-testkit" | "xtask" => Place::Beside,

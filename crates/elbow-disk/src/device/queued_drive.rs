@@ -1,6 +1,6 @@
 //! The queue, the drive behind it, and what waits outside: one event after the other.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use elbow_ranges::RangeSet;
@@ -82,6 +82,8 @@ pub struct QueuedDrive<'d> {
     lengths: BTreeMap<u32, u32>,
     /// Range writes for which there is no place any more.
     turned_away: Vec<u64>,
+    /// Writes that the write cache must not take, and that are not being served yet.
+    through: BTreeSet<u64>,
 }
 
 impl<'d> QueuedDrive<'d> {
@@ -106,6 +108,7 @@ impl<'d> QueuedDrive<'d> {
             free_at: Ps::ZERO,
             lengths: BTreeMap::new(),
             turned_away: Vec::new(),
+            through: BTreeSet::new(),
         }
     }
 
@@ -141,6 +144,54 @@ impl<'d> QueuedDrive<'d> {
         }
         self.outside.push_back((id, ask, now));
         Ok(())
+    }
+
+    /// Takes a write of one place that is complete only when the medium has it (*forced unit access*).
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use elbow_disk::device::{QueuedDrive, Setup};
+    /// # use elbow_disk::workload::Overheads;
+    /// # use elbow_disk::{Drive, Lbn, Ps};
+    /// # let drive = Arc::new(Drive::named("hp-c2247a")?.caching_writes());
+    /// let setup = Setup { overheads: Overheads::Controller, ..Setup::default() };
+    /// let mut queued = QueuedDrive::new(&drive, setup, 1);
+    /// queued.submit_through(Ps::ZERO, 1, Lbn(80_000), 8);
+    /// let end = queued.complete().expect("one is outstanding").parts.end;
+    /// assert_eq!(queued.flush(end), end + Ps::from_ms(0.05045), "nothing is left to write: a completion");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn submit_through(&mut self, now: Ps, id: u64, lbn: Lbn, sectors: u32) {
+        self.through.insert(id);
+        let write = QueuedRequest::At {
+            lbn,
+            sectors,
+            write: true,
+        };
+        let taken = self.submit(now, id, &write);
+        taken.expect("only a write that leaves its place open may find none");
+    }
+
+    /// Writes all that the write cache holds; says when the medium has it. Nothing else begins before that.
+    ///
+    /// # Panics
+    /// Where a request is outstanding: its write would not be among what is flushed.
+    pub fn flush(&mut self, now: Ps) -> Ps {
+        let is_idle = self.running.is_none() && self.queue.is_empty() && self.outside.is_empty();
+        assert!(is_idle, "a flush comes when all before it are complete");
+        self.free_at = self.side.flush(self.free_at.max(now));
+        self.free_at
+    }
+
+    /// Turns the write cache off or on again; what is in it stays there until it is written back, or flushed.
+    pub fn set_write_through(&mut self, write_through: bool) {
+        self.side.set_write_through(write_through);
+    }
+
+    /// The request that is being served, and when it will be complete; none, when there is nothing to serve.
+    pub fn serving(&mut self) -> Option<(u64, Ps)> {
+        self.start();
+        self.running.as_ref().map(|running| (running.id, running.parts.end))
     }
 
     /// When the request being served will be complete; none, when there is nothing to serve.
@@ -183,6 +234,7 @@ impl<'d> QueuedDrive<'d> {
             Some(Ask::At { .. }) => {}
             None => return false,
         }
+        self.through.remove(&id);
         self.let_in();
         true
     }
@@ -271,7 +323,10 @@ impl<'d> QueuedDrive<'d> {
             return;
         };
         self.picked(&pick);
-        let parts = self.side.serve(self.free_at, &pick);
+        let parts = match self.through.remove(&pick.id) {
+            true => self.side.serve_through(self.free_at, &pick),
+            false => self.side.serve(self.free_at, &pick),
+        };
         let Pick { id, lbn, sectors, .. } = pick;
         self.running = Some(FinishedRequest {
             id,

@@ -202,6 +202,18 @@ impl Command {
 }
 
 impl WriteCache {
+    /// One that a description does not have: assumed, not measured.
+    pub(super) fn of_segments(cache: &CacheShape, command: &Command) -> WriteCache {
+        WriteCache {
+            segments: cache.segments.saturating_sub(1).max(1),
+            command_ms: command.write_ms,
+            command_after_write_ms: command.write_after_write_ms,
+            append: true,
+            take_while_busy: true,
+            idle_ms: Ms::default(),
+        }
+    }
+
     /// By what came before.
     pub(crate) fn command(&self, after_write: bool) -> Ps {
         by_predecessor(self.command_ms, self.command_after_write_ms, after_write)

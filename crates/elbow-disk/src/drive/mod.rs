@@ -128,6 +128,30 @@ impl Drive {
         self.geometry.lbn_at(place)
     }
 
+    /// Whether its description has a write cache.
+    #[must_use]
+    pub fn caches_writes(&self) -> bool {
+        self.electronics.write_cache.is_some()
+    }
+
+    /// The drive with a write cache, if it is described without one and has segments that can be one: all but one of them may hold
+    /// what the medium does not have, commands take what its writes take, and data is taken while the arm writes.
+    ///
+    /// ```
+    /// use elbow_disk::Drive;
+    /// let drive = Drive::named("generic-7200")?;
+    /// assert!(!drive.caches_writes() && drive.caching_writes().caches_writes());
+    /// # Ok::<(), elbow_disk::DriveError>(())
+    /// ```
+    #[must_use]
+    pub fn caching_writes(mut self) -> Drive {
+        let electronics = &mut self.electronics;
+        if let (None, Some(cache)) = (&electronics.write_cache, &electronics.cache) {
+            electronics.write_cache = Some(WriteCache::of_segments(cache, &electronics.command));
+        }
+        self
+    }
+
     /// All sectors of the track that a sector lies on, across those that are slipped.
     pub(crate) fn whole_track(&self, lbn: Lbn) -> std::ops::Range<u64> {
         self.geometry.range_of(lbn, |other, own| other == own)

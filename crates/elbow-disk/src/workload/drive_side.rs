@@ -92,6 +92,31 @@ impl<'d> DriveSide<'d> {
         } = pick;
         let served = self.controller.serve(now + self.fixed, Request { lbn, sectors, write });
         self.last_wrote = write;
+        self.with_fixed(served)
+    }
+
+    /// A write that is complete only when the medium has it.
+    pub(crate) fn serve_through(&mut self, now: Ps, pick: &Pick) -> Served {
+        let &Pick { lbn, sectors, .. } = pick;
+        let write = Request {
+            lbn,
+            sectors,
+            write: true,
+        };
+        let served = self.controller.serve_through(now + self.fixed, write);
+        self.last_wrote = true;
+        self.with_fixed(served)
+    }
+
+    pub(crate) fn flush(&mut self, now: Ps) -> Ps {
+        self.controller.flush(now)
+    }
+
+    pub(crate) fn set_write_through(&mut self, write_through: bool) {
+        self.controller.set_write_through(write_through);
+    }
+
+    fn with_fixed(&self, served: Served) -> Served {
         Served {
             overhead: served.overhead + self.fixed,
             ..served

@@ -1,14 +1,16 @@
-//! `elbow disk`: a simulated rotating disk.
+//! `elbow disk`: a simulated rotating disk, and an emulated one.
 //!
 //! ```text
 //!   describe    what a drive is             replay    a trace against it, with what was measured beside
 //!   import      a drive from a parameter file of DiskSim
 //!   simulate    a random load on it, by one of several schedulers
 //!   figure      the study of range writes again, with a verdict on each claim
+//!   attach      the model in real time, as a device; status, powercut, detach
 //! ```
 
 mod colours;
 mod describe;
+mod drive;
 mod figure;
 mod import;
 mod input;
@@ -23,6 +25,8 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::Subcommand;
+
+use drive::{attach, clients, options};
 
 pub(crate) const EXAMPLES: &str = "\
 Examples:
@@ -43,6 +47,9 @@ Examples:
 
   Random writes, and where their time goes:
       elbow disk simulate --depth 16 --scheduler sptf
+
+  A slow disk to try programs on, as a block device:
+      elbow disk attach --model hp-c2247a --backing disk.img
 
   What range writes buy, in eleven figures:
       elbow disk figure all --out study
@@ -67,6 +74,18 @@ pub(crate) enum DiskArgs {
     /// Make the figures of the study of range writes again, and judge its claims.
     #[command(after_help = figure::EXAMPLES)]
     Figure(Box<figure::FigureArgs>),
+    /// Attach an emulated drive: a modelled disk in real time, as a block device, a file or NBD.
+    #[command(after_help = attach::EXAMPLES)]
+    Attach(Box<options::AttachArgs>),
+    /// Say what an emulated drive has done, and how late its answers were.
+    #[command(after_help = clients::STATUS_EXAMPLES)]
+    Status(clients::StatusArgs),
+    /// Cut the power of an emulated drive: what was not flushed is lost, in any part.
+    #[command(after_help = clients::POWERCUT_EXAMPLES)]
+    Powercut(clients::PowercutArgs),
+    /// Take an emulated drive away.
+    #[command(after_help = clients::DETACH_EXAMPLES)]
+    Detach(clients::DetachArgs),
 }
 
 /// Does what was asked.
@@ -77,5 +96,9 @@ pub(crate) fn run(args: &DiskArgs) -> Result<ExitCode> {
         DiskArgs::Replay(args) => replay::run(args),
         DiskArgs::Simulate(args) => simulate::run(args),
         DiskArgs::Figure(args) => figure::run(args),
+        DiskArgs::Attach(args) => attach::run(args),
+        DiskArgs::Status(args) => clients::status(args),
+        DiskArgs::Powercut(args) => clients::powercut(args),
+        DiskArgs::Detach(args) => clients::detach(args),
     }
 }

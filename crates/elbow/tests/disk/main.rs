@@ -2,6 +2,7 @@
 
 #![allow(clippy::disallowed_methods, reason = "files of tests, and the command's own process")]
 
+mod drive;
 mod figure;
 mod guide;
 mod parquet;

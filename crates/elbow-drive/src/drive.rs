@@ -1,0 +1,668 @@
+//! The drive in real time: requests come from any thread, one thread of its own answers them.
+//!
+//! ```text
+//!   attachments ──> inbox ──> DriveModel says when ──> Medium, just before ──> sleep until then ──> answer
+//! ```
+//!
+//! Each request gets the time at which it was submitted, and is answered at the moment that the model says for it, never before. How much
+//! after is the *lateness*, counted for each. A late answer delays nothing in the model: it goes on from its own times.
+//!
+//! How many requests may be outstanding is bounded by the attachments.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use elbow_disk::{Drive, Ps, SECTOR_BYTES, Times};
+use serde::{Deserialize, Serialize};
+
+use crate::clock::{Moment, wake_first, wake_without_slack};
+use crate::medium::{CutReport, Medium};
+use crate::model::{DriveModel, Driving, Motion};
+use crate::unflushed::{Content, Write};
+
+/// The last part of a wait is slept without looking at the inbox, and the backing file is read or written before it.
+const MARGIN_NS: u64 = 150_000;
+/// What reading or writing a byte of the backing file takes at most, if it is in memory, in thousandths of a nanosecond.
+const MARGIN_PS_PER_BYTE: u64 = 2000;
+/// And each write that a flush stores.
+const MARGIN_NS_PER_WRITE: u64 = 20_000;
+/// The drive's clock ends; it is the same bound as that of simulations.
+const POWERED_MAX: Ps = Ps(Ps::SERVED_MAX.0 / 2);
+
+/// What is asked of an emulated drive; places and lengths are in sectors of 512 bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ask {
+    /// Reads.
+    Read {
+        /// First sector.
+        at: u64,
+        /// How many, at least 1.
+        sectors: u32,
+    },
+    /// Writes whole sectors.
+    Write {
+        /// First sector.
+        at: u64,
+        /// At least one sector.
+        data: Vec<u8>,
+        /// Complete only when it is on the medium (forced unit access).
+        through: bool,
+    },
+    /// Writes zeros: as long as a write of as many sectors.
+    WriteZeros {
+        /// First sector.
+        at: u64,
+        /// How many, at least 1.
+        sectors: u32,
+        /// As of a write.
+        through: bool,
+    },
+    /// Forgets what sectors hold: they read as zeros. It takes no time.
+    Trim {
+        /// First sector.
+        at: u64,
+        /// How many, at least 1.
+        sectors: u32,
+    },
+    /// Makes durable what was complete when it was submitted.
+    Flush,
+}
+
+/// Why a drive did not do what it was asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum DriveFault {
+    /// It is gone, its power was cut since the asker opened it, or it has been powered for 53 days.
+    #[error("the drive has lost its power")]
+    NoPower,
+    /// It passes the end of the drive, or is nothing, or no whole number of sectors.
+    #[error("no such sectors")]
+    NoSuchSectors,
+    /// The backing file cannot be read or written.
+    #[error("the backing file: {}", io::Error::from_raw_os_error(*.0))]
+    Backing(i32),
+}
+
+impl DriveFault {
+    /// As a system call says it.
+    #[must_use]
+    pub fn errno(self) -> i32 {
+        match self {
+            DriveFault::NoPower => libc::EIO,
+            DriveFault::NoSuchSectors => libc::EINVAL,
+            DriveFault::Backing(errno) => errno,
+        }
+    }
+
+    fn backing(error: &io::Error) -> Self {
+        DriveFault::Backing(error.raw_os_error().unwrap_or(libc::EIO))
+    }
+}
+
+/// What came of a request: the bytes of a read, else nothing.
+pub type Answer = Result<Vec<u8>, DriveFault>;
+
+type Reply = Box<dyn FnOnce(Answer) + Send>;
+
+/// What a drive is.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The model.
+    pub drive: Arc<Drive>,
+    /// How it is driven.
+    pub driving: Driving,
+    /// Sectors that are offered: the first ones of the model's.
+    pub sectors: u64,
+    /// Answers that are later than this are counted as too late.
+    pub lateness_max: Option<Duration>,
+}
+
+/// How late answers were, in microseconds after the model's moment.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Lateness {
+    /// Half of them were no later.
+    pub p50: f64,
+    /// All but one in a hundred were no later.
+    pub p99: f64,
+    /// None was later.
+    pub max: f64,
+    /// How many were given.
+    pub served: u64,
+}
+
+/// What the model says that requests took, in milliseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Response {
+    /// From submission to the model's moment of completion.
+    pub mean: f64,
+    /// Half of them took no longer.
+    pub p50: f64,
+    /// All but one in a hundred.
+    pub p99: f64,
+    /// None took longer.
+    pub max: f64,
+}
+
+/// What a drive has done since it was attached.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct DriveStatus {
+    /// Requests that were answered at a moment of the model's.
+    pub served: u64,
+    /// Of those, reads.
+    pub reads: u64,
+    /// Writes, of zeros too.
+    pub writes: u64,
+    /// Flushes.
+    pub flushes: u64,
+    /// How late they were answered.
+    pub lateness_us: Lateness,
+    /// Answers later than the bound, if there is one.
+    pub too_late: u64,
+    /// What they took in the model.
+    pub response_ms: Response,
+    /// Writes that a power cut may lose, without those under way.
+    pub unflushed_writes: usize,
+    /// What they take in memory.
+    pub unflushed_bytes: u64,
+    /// Whether its thread is woken before all that is not real-time.
+    pub realtime: bool,
+    /// How often its power was cut.
+    pub power_cuts: u64,
+}
+
+enum Message {
+    Ask {
+        generation: u64,
+        at: Moment,
+        ask: Ask,
+        reply: Reply,
+    },
+    Status(Sender<DriveStatus>),
+    PowerCut {
+        torn: bool,
+        seed: u64,
+        report: Sender<Result<CutReport, DriveFault>>,
+    },
+    Stop(Sender<Result<DriveStatus, DriveFault>>),
+}
+
+/// A way to a drive, from when it was powered on until its power is cut; after that all is refused.
+#[derive(Clone, Debug)]
+pub struct Link {
+    inbox: Sender<Message>,
+    generation: u64,
+    sectors: u64,
+}
+
+impl Link {
+    /// Submits a request; the reply is called on the drive's thread, and must not block.
+    pub fn submit(&self, ask: Ask, reply: impl FnOnce(Answer) + Send + 'static) {
+        let message = Message::Ask {
+            generation: self.generation,
+            at: Moment::now(),
+            ask,
+            reply: Box::new(reply),
+        };
+        if let Err(mpsc::SendError(Message::Ask { reply, .. })) = self.inbox.send(message) {
+            reply(Err(DriveFault::NoPower));
+        }
+    }
+
+    /// Submits a request, and waits for its answer.
+    ///
+    /// # Errors
+    /// Those of the drive.
+    pub fn ask(&self, ask: Ask) -> Answer {
+        let (tell, told) = mpsc::channel();
+        self.submit(ask, move |answer| drop(tell.send(answer)));
+        told.recv().unwrap_or(Err(DriveFault::NoPower))
+    }
+
+    /// How large the drive is.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.sectors * SECTOR_BYTES
+    }
+}
+
+/// A drive at work.
+///
+/// ```
+/// use std::sync::Arc;
+/// use elbow_disk::Drive;
+/// use elbow_drive::{Ask, Driving, EmulatedDrive, Settings};
+///
+/// let backing = tempfile::tempfile()?;
+/// backing.set_len(1 << 20)?;
+/// let settings = Settings {
+///     drive: Arc::new(Drive::named("generic-7200")?.caching_writes()),
+///     driving: Driving { scheduler: "sptf".parse()?, depth: 32, write_through: false },
+///     sectors: 2048,
+///     lateness_max: None,
+/// };
+/// let drive = EmulatedDrive::start(settings, backing)?;
+/// let link = drive.link();
+/// link.ask(Ask::Write { at: 8, data: vec![7; 512], through: false })?;
+/// assert_eq!(link.ask(Ask::Read { at: 8, sectors: 1 })?, [7; 512]);
+/// assert_eq!(drive.status()?.unflushed_writes, 1);
+/// link.ask(Ask::Flush)?;
+/// drive.power_cut(true, 1)?;
+/// assert!(link.ask(Ask::Flush).is_err(), "of before the power cut");
+/// assert_eq!(drive.link().ask(Ask::Read { at: 8, sectors: 1 })?, [7; 512]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct EmulatedDrive {
+    inbox: Sender<Message>,
+    generation: Arc<AtomicU64>,
+    sectors: u64,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl EmulatedDrive {
+    /// Powers it on. The backing file has at least as many bytes as are offered.
+    ///
+    /// # Errors
+    /// The thread cannot be started.
+    ///
+    /// # Panics
+    /// Where more sectors are offered than the model has, or none.
+    pub fn start(settings: Settings, backing: File) -> io::Result<Self> {
+        let sectors = settings.sectors;
+        assert!((1..=settings.drive.sectors()).contains(&sectors), "{sectors} sectors");
+        let (inbox, messages) = mpsc::channel();
+        let generation = Arc::new(AtomicU64::new(0));
+        let worker = Worker::new(settings, Medium::new(backing), messages, Arc::clone(&generation));
+        let thread = std::thread::Builder::new()
+            .name("elbow-drive".into())
+            .spawn(move || worker.run())?;
+        Ok(Self {
+            inbox,
+            generation,
+            sectors,
+            thread: Some(thread),
+        })
+    }
+
+    /// A way to it, until its power is cut.
+    #[must_use]
+    pub fn link(&self) -> Link {
+        Link {
+            inbox: self.inbox.clone(),
+            generation: self.generation.load(Ordering::Acquire),
+            sectors: self.sectors,
+        }
+    }
+
+    /// What it has done so far.
+    ///
+    /// # Errors
+    /// It is gone.
+    pub fn status(&self) -> Result<DriveStatus, DriveFault> {
+        self.tell(Message::Status)
+    }
+
+    /// Cuts its power, and gives it back: of what was not flushed any part is lost, by a seed; what is outstanding fails, and the drive
+    /// is as when it was started.
+    ///
+    /// # Errors
+    /// The backing file cannot be written.
+    pub fn power_cut(&self, torn: bool, seed: u64) -> Result<CutReport, DriveFault> {
+        self.tell(|report| Message::PowerCut { torn, seed, report })?
+    }
+
+    /// Ends it: all that was written is stored, and safe from a crash of this machine. What is outstanding fails.
+    ///
+    /// # Errors
+    /// The backing file cannot be written.
+    pub fn stop(mut self) -> Result<DriveStatus, DriveFault> {
+        let last = self.tell(Message::Stop)?;
+        self.thread.take().map(JoinHandle::join);
+        last
+    }
+
+    fn tell<T>(&self, message: impl FnOnce(Sender<T>) -> Message) -> Result<T, DriveFault> {
+        let (tell, told) = mpsc::channel();
+        // Where the thread has ended there is no answer.
+        let _ = self.inbox.send(message(tell));
+        told.recv().map_err(|_| DriveFault::NoPower)
+    }
+}
+
+impl Drop for EmulatedDrive {
+    fn drop(&mut self) {
+        if let Some(thread) = self.thread.take() {
+            let _ = self.tell(Message::Stop);
+            let _ = thread.join();
+        }
+    }
+}
+
+/// What was counted.
+#[derive(Debug, Default)]
+struct Tally {
+    lateness: Times,
+    response: Times,
+    response_sum_ms: f64,
+    reads: u64,
+    writes: u64,
+    flushes: u64,
+    too_late: u64,
+}
+
+impl Tally {
+    fn add(&mut self, ask: &Ask, response: Ps, late: Ps, late_max: Option<Duration>) {
+        self.lateness.add(late);
+        self.response.add(response);
+        self.response_sum_ms += response.ms();
+        self.too_late += u64::from(late_max.is_some_and(|max| late.ms() > max.as_secs_f64() * 1e3));
+        match ask {
+            Ask::Read { .. } => self.reads += 1,
+            Ask::Flush => self.flushes += 1,
+            _ => self.writes += 1,
+        }
+    }
+
+    fn lateness(&self) -> Lateness {
+        let of = self.lateness.percentiles();
+        let [p50, p99, max] = [of.p50, of.p99, of.max].map(|ms| ms * 1e3);
+        let served = self.lateness.count();
+        Lateness { p50, p99, max, served }
+    }
+
+    fn response(&self) -> Response {
+        let of = self.response.percentiles();
+        Response {
+            mean: self.response_sum_ms / self.response.count().max(1) as f64,
+            p50: of.p50,
+            p99: of.p99,
+            max: of.max,
+        }
+    }
+}
+
+/// The thread's own.
+struct Worker {
+    settings: Settings,
+    medium: Medium,
+    inbox: Receiver<Message>,
+    generation: Arc<AtomicU64>,
+    tally: Tally,
+    realtime: bool,
+    power_cuts: u64,
+}
+
+/// Why the drive is not powered any more.
+enum PowerEnd {
+    Cut,
+    Stopped,
+}
+
+impl Worker {
+    fn new(settings: Settings, medium: Medium, inbox: Receiver<Message>, generation: Arc<AtomicU64>) -> Self {
+        Self {
+            settings,
+            medium,
+            inbox,
+            generation,
+            tally: Tally::default(),
+            realtime: false,
+            power_cuts: 0,
+        }
+    }
+
+    fn run(mut self) {
+        self.realtime = wake_first();
+        if !self.realtime {
+            wake_without_slack();
+        }
+        let drive = Arc::clone(&self.settings.drive);
+        while let PowerEnd::Cut = Powered::on(&mut self, &drive).run() {}
+    }
+
+    fn status(&self) -> DriveStatus {
+        let unflushed = self.medium.unflushed();
+        DriveStatus {
+            served: self.tally.lateness.count(),
+            reads: self.tally.reads,
+            writes: self.tally.writes,
+            flushes: self.tally.flushes,
+            lateness_us: self.tally.lateness(),
+            too_late: self.tally.too_late,
+            response_ms: self.tally.response(),
+            unflushed_writes: unflushed.at_risk(),
+            unflushed_bytes: unflushed.bytes(),
+            realtime: self.realtime,
+            power_cuts: self.power_cuts,
+        }
+    }
+
+    /// Whether a write is on the medium when it is complete.
+    fn is_durable(&self, through: bool) -> bool {
+        through || self.settings.driving.write_through || !self.settings.drive.caches_writes()
+    }
+}
+
+struct Pending {
+    ask: Ask,
+    submitted: Ps,
+    reply: Reply,
+}
+
+/// From power on to power off.
+struct Powered<'w, 'd> {
+    worker: &'w mut Worker,
+    model: DriveModel<'d>,
+    /// When its power came on.
+    since: Moment,
+    pending: BTreeMap<u64, Pending>,
+    next: u64,
+    /// The time of the last request.
+    last: Ps,
+}
+
+impl<'w, 'd> Powered<'w, 'd> {
+    fn on(worker: &'w mut Worker, drive: &'d Arc<Drive>) -> Self {
+        let model = DriveModel::new(drive, worker.settings.driving);
+        Self {
+            worker,
+            model,
+            since: Moment::now(),
+            pending: BTreeMap::new(),
+            next: 0,
+            last: Ps::ZERO,
+        }
+    }
+
+    fn run(mut self) -> PowerEnd {
+        loop {
+            if let ControlFlow::Break(end) = self.step() {
+                return end;
+            }
+        }
+    }
+
+    /// One message, or one answer.
+    fn step(&mut self) -> ControlFlow<PowerEnd> {
+        let message = match self.model.serving() {
+            // All who could ask are gone: nothing comes any more.
+            None => Some(self.worker.inbox.recv().map_err(|_| PowerEnd::Stopped)),
+            Some((id, end)) => self.wait(self.since.after(end).earlier(self.margin(id))),
+        };
+        match message {
+            Some(Ok(message)) => self.handle(message),
+            Some(Err(end)) => ControlFlow::Break(end),
+            None => {
+                self.serve();
+                ControlFlow::Continue(())
+            }
+        }
+    }
+
+    /// A message that comes before a moment.
+    fn wait(&self, until: Moment) -> Option<Result<Message, PowerEnd>> {
+        let left = until.0.saturating_sub(Moment::now().0);
+        // Also where nothing is left: what has come meanwhile is known to the drive when it picks.
+        match self.worker.inbox.recv_timeout(Duration::from_nanos(left)) {
+            Ok(message) => Some(Ok(message)),
+            Err(RecvTimeoutError::Timeout) => None,
+            Err(RecvTimeoutError::Disconnected) => Some(Err(PowerEnd::Stopped)),
+        }
+    }
+
+    /// How long before its end a request's work on the backing file begins.
+    fn margin(&self, id: u64) -> u64 {
+        let bytes_and_writes = match &self.pending[&id].ask {
+            Ask::Read { sectors, .. } => (u64::from(*sectors) * SECTOR_BYTES, 1),
+            Ask::Write { data, .. } => (data.len() as u64, 1),
+            Ask::Flush => (
+                self.worker.medium.unflushed().bytes(),
+                self.worker.medium.unflushed().len() as u64,
+            ),
+            Ask::WriteZeros { .. } | Ask::Trim { .. } => (0, 1),
+        };
+        let (bytes, writes) = bytes_and_writes;
+        MARGIN_NS + bytes * MARGIN_PS_PER_BYTE / 1000 + writes * MARGIN_NS_PER_WRITE
+    }
+
+    fn handle(&mut self, message: Message) -> ControlFlow<PowerEnd> {
+        match message {
+            Message::Ask {
+                generation,
+                at,
+                ask,
+                reply,
+            } => match generation == self.worker.generation.load(Ordering::Relaxed) {
+                true => self.accept(at, ask, reply),
+                false => reply(Err(DriveFault::NoPower)),
+            },
+            Message::Status(tell) => drop(tell.send(self.worker.status())),
+            Message::PowerCut { torn, seed, report } => {
+                let _ = report.send(self.cut(torn, seed));
+                return ControlFlow::Break(PowerEnd::Cut);
+            }
+            Message::Stop(tell) => {
+                self.refuse_all();
+                let stored = self.worker.medium.sync();
+                let last = stored.map_err(|error| DriveFault::backing(&error));
+                let _ = tell.send(last.map(|()| self.worker.status()));
+                return ControlFlow::Break(PowerEnd::Stopped);
+            }
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn accept(&mut self, at: Moment, ask: Ask, reply: Reply) {
+        let now = at.since(self.since).max(self.last);
+        // The model has to be where the request finds it, however late this thread is.
+        while self.model.serving().is_some_and(|(_, end)| end <= now) {
+            self.serve();
+        }
+        self.last = now;
+        if now > POWERED_MAX {
+            return reply(Err(DriveFault::NoPower));
+        }
+        let motion = match self.motion(&ask) {
+            Ok(Some(motion)) => motion,
+            Ok(None) => return reply(self.carry_out(&ask)),
+            Err(fault) => return reply(Err(fault)),
+        };
+        let id = self.next;
+        self.next += 1;
+        let submitted = now;
+        self.pending.insert(id, Pending { ask, submitted, reply });
+        self.model.submit(now, id, motion);
+    }
+
+    /// What the mechanics do for a request; nothing for a trim.
+    fn motion(&self, ask: &Ask) -> Result<Option<Motion>, DriveFault> {
+        let (at, sectors, motion) = match *ask {
+            Ask::Flush => return Ok(Some(Motion::Flush)),
+            Ask::Read { at, sectors } => (at, sectors, Some(Motion::Read { at, sectors })),
+            Ask::Write { at, ref data, through } => {
+                let sectors = whole_sectors(data)?;
+                (at, sectors, Some(Motion::Write { at, sectors, through }))
+            }
+            Ask::WriteZeros { at, sectors, through } => (at, sectors, Some(Motion::Write { at, sectors, through })),
+            Ask::Trim { at, sectors } => (at, sectors, None),
+        };
+        let end = at.checked_add(u64::from(sectors));
+        let is_there = sectors > 0 && end.is_some_and(|end| end <= self.worker.settings.sectors);
+        is_there.then_some(motion).ok_or(DriveFault::NoSuchSectors)
+    }
+
+    /// Answers what is being served, at its moment.
+    fn serve(&mut self) {
+        let Some((id, end)) = self.model.serving() else { return };
+        let moment = self.since.after(end);
+        let pending = self.pending.remove(&id).expect("it was submitted");
+        let answer = self.carry_out(&pending.ask);
+        moment.sleep_until();
+        self.model.complete();
+        let late = Moment::now().since(moment);
+        let lateness_max = self.worker.settings.lateness_max;
+        let response = end - pending.submitted;
+        self.worker.tally.add(&pending.ask, response, late, lateness_max);
+        (pending.reply)(answer);
+    }
+
+    fn carry_out(&mut self, ask: &Ask) -> Answer {
+        let medium = &mut self.worker.medium;
+        let done = match ask {
+            Ask::Read { at, sectors } => medium.read(*at..at + u64::from(*sectors)),
+            Ask::Flush => medium.flush().map(|()| Vec::new()),
+            _ => match self.write_of(ask) {
+                Some(write) => self.worker.medium.write(write).map(|()| Vec::new()),
+                None => Ok(Vec::new()),
+            },
+        };
+        done.map_err(|error| DriveFault::backing(&error))
+    }
+
+    /// What a request writes, if it does.
+    fn write_of(&self, ask: &Ask) -> Option<Write> {
+        let (at, content, through) = match ask {
+            Ask::Write { at, data, through } => (*at, Content::Bytes(data.clone()), *through),
+            Ask::WriteZeros { at, sectors, through } => (*at, Content::Zeros(u64::from(*sectors)), *through),
+            Ask::Trim { at, sectors } => (*at, Content::Zeros(u64::from(*sectors)), false),
+            Ask::Read { .. } | Ask::Flush => return None,
+        };
+        let durable = self.worker.is_durable(through);
+        Some(Write { at, content, durable })
+    }
+
+    fn cut(&mut self, torn: bool, seed: u64) -> Result<CutReport, DriveFault> {
+        let at_risk = |write: Write| Write {
+            durable: false,
+            ..write
+        };
+        let under_way = self.pending.values().filter_map(|pending| self.write_of(&pending.ask));
+        let under_way = under_way.map(at_risk).collect();
+        let report = self.worker.medium.power_cut(under_way, torn, seed);
+        self.worker.generation.fetch_add(1, Ordering::Release);
+        self.worker.power_cuts += 1;
+        self.refuse_all();
+        report.map_err(|error| DriveFault::backing(&error))
+    }
+
+    fn refuse_all(&mut self) {
+        for (_, pending) in std::mem::take(&mut self.pending) {
+            (pending.reply)(Err(DriveFault::NoPower));
+        }
+    }
+}
+
+fn whole_sectors(data: &[u8]) -> Result<u32, DriveFault> {
+    let bytes = data.len() as u64;
+    let sectors = u32::try_from(bytes / SECTOR_BYTES).ok();
+    sectors
+        .filter(|_| bytes.is_multiple_of(SECTOR_BYTES))
+        .ok_or(DriveFault::NoSuchSectors)
+}

@@ -1,0 +1,332 @@
+//! A drive as a file: the root of a FUSE file system that has nothing else.
+//!
+//! Each write(2) goes to the drive at once, as to a device that is open with `O_DIRECT`; reads may come from the page cache. fsync(2) is a
+//! flush, close(2) is none. A write that does not begin and end with a sector reads that sector first. The size does not change:
+//! truncate(2) does nothing.
+//!
+//! When the power is cut, the old mount goes away lazily and a new one takes its place: who has the file open gets EIO for ever.
+
+#![allow(clippy::disallowed_methods, reason = "a mount point, not storage")]
+
+use std::fs::File;
+use std::io::{self, ErrorKind};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, SystemTime};
+
+use elbow_disk::SECTOR_BYTES;
+use fuser::{
+    BackgroundSession, BsdFileFlags, Config, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, INodeNo,
+    KernelConfig, LockOwner, MountOption, OpenFlags, ReplyAttr, ReplyData, ReplyEmpty, ReplyOpen, ReplyStatfs,
+    ReplyWrite, Request, TimeOrNow, WriteFlags,
+};
+use rustix::mount::{UnmountFlags, unmount};
+
+use crate::drive::{Answer, Ask, Link};
+
+/// The kernel asks nobody else.
+const FOREVER: Duration = Duration::from_secs(u32::MAX as u64);
+/// Largest write; what the kernel's default limit of 256 pages carries.
+const WRITE_BYTES_MAX: u32 = 1 << 20;
+/// Requests that the kernel may have under way without a caller waiting.
+const BACKGROUND_MAX: u16 = 64;
+
+/// A drive as a file at a path.
+#[derive(Debug)]
+pub(crate) struct MountedFile {
+    path: PathBuf,
+    session: Option<BackgroundSession>,
+    /// The mount point was made for it.
+    is_own: bool,
+}
+
+impl MountedFile {
+    /// Mounts it over an empty file, which is made where there is none.
+    pub(crate) fn at(path: &Path, link: Link) -> io::Result<Self> {
+        let is_own = match File::create_new(path) {
+            Ok(_) => true,
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => false,
+            Err(error) => return Err(error),
+        };
+        if !is_own && path.metadata()?.len() > 0 {
+            return Err(io::Error::new(
+                ErrorKind::AlreadyExists,
+                "there is a file that is not empty: name another one",
+            ));
+        }
+        let mut mounted = Self {
+            path: path.canonicalize()?,
+            session: None,
+            is_own,
+        };
+        mounted.mount(link)?;
+        Ok(mounted)
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn mount(&mut self, link: Link) -> io::Result<()> {
+        let mut config = Config::default();
+        config.mount_options = vec![
+            MountOption::FSName("elbow-drive".into()),
+            MountOption::Subtype("elbow".into()),
+            MountOption::DefaultPermissions,
+        ];
+        let session = fuser::Session::new(DriveFile::new(link), &self.path, &config)?;
+        self.session = Some(session.spawn()?);
+        // The kernel learns the size.
+        self.path.metadata()?;
+        Ok(())
+    }
+
+    /// Puts a new mount in place of the old one.
+    pub(crate) fn replace(&mut self, link: Link) -> io::Result<()> {
+        take_away(&self.path, true)?;
+        self.session = None;
+        self.mount(link)
+    }
+
+    /// Takes it away.
+    ///
+    /// # Errors
+    /// Somebody has it open: then it stays.
+    pub(crate) fn close(&mut self) -> io::Result<()> {
+        if self.session.is_some() {
+            take_away(&self.path, false)?;
+            self.session = None;
+        }
+        if std::mem::take(&mut self.is_own) {
+            std::fs::remove_file(&self.path)?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for MountedFile {
+    fn drop(&mut self) {
+        if self.session.take().is_some() {
+            // Whoever has it open gets errors.
+            let _ = take_away(&self.path, true);
+        }
+        if self.is_own {
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// Unmounts; ordinary users by the setuid helper.
+pub(crate) fn take_away(path: &Path, lazily: bool) -> io::Result<()> {
+    let flags = if lazily {
+        UnmountFlags::DETACH
+    } else {
+        UnmountFlags::empty()
+    };
+    match unmount(path, flags) {
+        Err(rustix::io::Errno::PERM) => fusermount(path, lazily),
+        // Somebody else has unmounted it.
+        Err(rustix::io::Errno::INVAL) => Ok(()),
+        unmounted => Ok(unmounted?),
+    }
+}
+
+fn fusermount(path: &Path, lazily: bool) -> io::Result<()> {
+    let mut helper = Command::new("fusermount3");
+    helper.arg("-u").args(lazily.then_some("-z")).arg("--").arg(path);
+    let output = helper.stdin(Stdio::null()).output()?;
+    match output.status.success() {
+        true => Ok(()),
+        false => Err(io::Error::new(
+            ErrorKind::ResourceBusy,
+            String::from_utf8_lossy(&output.stderr).trim().to_owned(),
+        )),
+    }
+}
+
+struct DriveFile {
+    link: Link,
+    made: SystemTime,
+}
+
+impl DriveFile {
+    fn new(link: Link) -> Self {
+        let made = SystemTime::now();
+        Self { link, made }
+    }
+
+    fn attr(&self) -> FileAttr {
+        let bytes = self.link.bytes();
+        FileAttr {
+            ino: INodeNo::ROOT,
+            size: bytes,
+            blocks: bytes / SECTOR_BYTES,
+            atime: self.made,
+            mtime: self.made,
+            ctime: self.made,
+            crtime: self.made,
+            kind: FileType::RegularFile,
+            perm: 0o600,
+            nlink: 1,
+            uid: rustix::process::getuid().as_raw(),
+            gid: rustix::process::getgid().as_raw(),
+            rdev: 0,
+            blksize: 4096,
+            flags: 0,
+        }
+    }
+}
+
+fn errno(answer: &Answer) -> Errno {
+    Errno::from_i32(answer.as_ref().err().map_or(libc::EIO, |fault| fault.errno()))
+}
+
+/// The sectors that hold some bytes.
+fn sectors_of(bytes: &Range<u64>) -> Range<u64> {
+    bytes.start / SECTOR_BYTES..bytes.end.div_ceil(SECTOR_BYTES)
+}
+
+fn read_of(sectors: &Range<u64>) -> Ask {
+    Ask::Read {
+        at: sectors.start,
+        sectors: (sectors.end - sectors.start) as u32,
+    }
+}
+
+/// Writes bytes that may begin and end within sectors.
+fn write_bytes(link: &Link, offset: u64, data: Vec<u8>, reply: impl FnOnce(Answer) + Send + 'static) {
+    let sectors = sectors_of(&(offset..offset + data.len() as u64));
+    let whole = |data| Ask::Write {
+        at: sectors.start,
+        data,
+        through: false,
+    };
+    if offset.is_multiple_of(SECTOR_BYTES) && (data.len() as u64).is_multiple_of(SECTOR_BYTES) {
+        return link.submit(whole(data), reply);
+    }
+    let from = (offset - sectors.start * SECTOR_BYTES) as usize;
+    let at = sectors.start;
+    let then = link.clone();
+    link.submit(read_of(&sectors), move |answer| match answer {
+        Ok(mut old) => {
+            old[from..from + data.len()].copy_from_slice(&data);
+            let write = Ask::Write {
+                at,
+                data: old,
+                through: false,
+            };
+            then.submit(write, reply);
+        }
+        refused => reply(refused),
+    });
+}
+
+impl Filesystem for DriveFile {
+    fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
+        // Where the kernel allows less, it tells how much, and keeps to that by itself.
+        let _ = config.set_max_write(WRITE_BYTES_MAX);
+        let _ = config.set_max_background(BACKGROUND_MAX);
+        Ok(())
+    }
+
+    fn getattr(&self, _: &Request, _: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
+        reply.attr(&FOREVER, &self.attr());
+    }
+
+    fn setattr(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        _: Option<u32>,
+        _: Option<u32>,
+        _: Option<u32>,
+        _: Option<u64>,
+        _: Option<TimeOrNow>,
+        _: Option<TimeOrNow>,
+        _: Option<SystemTime>,
+        _: Option<FileHandle>,
+        _: Option<SystemTime>,
+        _: Option<SystemTime>,
+        _: Option<SystemTime>,
+        _: Option<BsdFileFlags>,
+        reply: ReplyAttr,
+    ) {
+        reply.attr(&FOREVER, &self.attr());
+    }
+
+    fn open(&self, _: &Request, _: INodeNo, _: OpenFlags, reply: ReplyOpen) {
+        reply.opened(FileHandle(0), FopenFlags::FOPEN_KEEP_CACHE | FopenFlags::FOPEN_NOFLUSH);
+    }
+
+    fn read(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        _: FileHandle,
+        offset: u64,
+        size: u32,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        reply: ReplyData,
+    ) {
+        let end = (offset + u64::from(size)).min(self.link.bytes());
+        if offset >= end {
+            return reply.data(&[]);
+        }
+        let sectors = sectors_of(&(offset..end));
+        let wanted = (offset - sectors.start * SECTOR_BYTES) as usize..(end - sectors.start * SECTOR_BYTES) as usize;
+        self.link.submit(read_of(&sectors), move |answer| match &answer {
+            Ok(bytes) => reply.data(&bytes[wanted]),
+            Err(_) => reply.error(errno(&answer)),
+        });
+    }
+
+    fn write(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        _: FileHandle,
+        offset: u64,
+        data: &[u8],
+        _: WriteFlags,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        reply: ReplyWrite,
+    ) {
+        let room = self.link.bytes().saturating_sub(offset);
+        if room == 0 {
+            return reply.error(Errno::ENOSPC);
+        }
+        let data = &data[..(data.len() as u64).min(room) as usize];
+        let written = data.len() as u32;
+        write_bytes(&self.link, offset, data.to_vec(), move |answer| match &answer {
+            Ok(_) => reply.written(written),
+            Err(_) => reply.error(errno(&answer)),
+        });
+    }
+
+    fn fsync(&self, _: &Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
+        self.link.submit(Ask::Flush, move |answer| match &answer {
+            Ok(_) => reply.ok(),
+            Err(_) => reply.error(errno(&answer)),
+        });
+    }
+
+    fn flush(&self, _: &Request, _: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
+        reply.ok();
+    }
+
+    fn statfs(&self, _: &Request, _: INodeNo, reply: ReplyStatfs) {
+        reply.statfs(
+            self.link.bytes() / SECTOR_BYTES,
+            0,
+            0,
+            1,
+            0,
+            SECTOR_BYTES as u32,
+            255,
+            0,
+        );
+    }
+}

@@ -1,0 +1,268 @@
+//! `elbow disk status`, `powercut` and `detach`.
+
+use std::process::{Command, ExitCode, Stdio};
+
+use anyhow::{Result, bail};
+use clap::Args;
+use elbow_drive::CutReport;
+use serde::Serialize;
+
+use super::registry::{Attached, Place, Reply, Request, Status, all, find};
+use super::server;
+use crate::say::{answer, say};
+
+pub(crate) const STATUS_EXAMPLES: &str = "\
+Examples:
+  What a drive has done, and how late its answers were:
+      elbow disk status /dev/loop0
+
+  All that are attached:
+      elbow disk status
+
+  For programs:
+      elbow disk status /dev/loop0 --json | jq .lateness_us.p99
+
+Lateness is how long after the model's moment an answer was given, response what a request took in the model. Both are of all requests \
+since the drive was attached.";
+
+pub(crate) const POWERCUT_EXAMPLES: &str = "\
+Examples:
+  Is what my program says is stored there afterwards?
+      ./my-program /mnt/data
+      elbow disk powercut /dev/loop0
+      mount /dev/loop0 /mnt && ./check /mnt/data
+
+  Writes under way are found in part; the same again, by its seed:
+      elbow disk powercut /dev/loop0 --torn --seed 7
+
+Each write that was not flushed is found, or lost, by itself, whatever came after it; with --torn, of some only some sectors are found. What was flushed stays. \
+File systems that are mounted from a block device are not mounted any more, who has the file open gets EIO, clients of NBD are disconnected; then the drive is as after \
+power on.";
+
+pub(crate) const DETACH_EXAMPLES: &str = "\
+Examples:
+  Take a drive away, and see how late it was:
+      umount /mnt
+      elbow disk detach /dev/loop0
+
+Refused while the device is in use or the file is open; clients of NBD are disconnected. All that was written is then in the backing file, and synced.
+
+Exit code:
+  0; 125 where that was not possible, or an answer was later than --max-lateness of `elbow disk attach` allows.
+
+Of a drive whose process has died, what it has left is taken away.";
+
+#[derive(Args, Debug)]
+pub(crate) struct StatusArgs {
+    /// The drive, as attach printed it; without it, all are listed.
+    #[arg(value_name = "DEVICE", required_if_eq("json", "true"))]
+    device: Option<String>,
+    /// Print one JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct PowercutArgs {
+    /// The drive, as attach printed it.
+    #[arg(value_name = "DEVICE")]
+    device: String,
+    /// Of some writes only some sectors are found.
+    #[arg(long)]
+    torn: bool,
+    /// Decides what is lost [default: another each time, and printed].
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+    /// Print one JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct DetachArgs {
+    /// The drive, as attach printed it.
+    #[arg(value_name = "DEVICE")]
+    device: String,
+    /// Print one JSON object: its last status.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Says what a drive has done.
+pub(in crate::disk) fn status(args: &StatusArgs) -> Result<ExitCode> {
+    let Some(device) = &args.device else {
+        return list();
+    };
+    let (place, attached) = alive(device)?;
+    show(&place.ask(&attached.device, Request::Status)?, args.json)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Cuts the power of a drive.
+pub(in crate::disk) fn powercut(args: &PowercutArgs) -> Result<ExitCode> {
+    let (place, attached) = alive(&args.device)?;
+    let torn = args.torn;
+    let seed = args.seed.map_or_else(any_seed, Ok)?;
+    let Reply::PowerCut { report } = place.ask(&attached.device, Request::PowerCut { torn, seed })? else {
+        bail!("{}: another answer", attached.device);
+    };
+    match args.json {
+        true => answer(crate::json::line(&Cut {
+            device: &attached.device,
+            report,
+        })?)?,
+        false => answer(format_args!(
+            "{}: {} write(s) not flushed: {} kept, {} lost, {} torn (--seed {})",
+            attached.device, report.unflushed, report.kept, report.lost, report.torn, report.seed
+        ))?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+#[derive(Serialize)]
+struct Cut<'a> {
+    device: &'a str,
+    #[serde(flatten)]
+    report: CutReport,
+}
+
+/// Short enough to be typed.
+fn any_seed() -> Result<u64> {
+    let mut bytes = [0; 4];
+    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
+    Ok(u32::from_le_bytes(bytes).into())
+}
+
+/// Takes a drive away.
+pub(in crate::disk) fn detach(args: &DetachArgs) -> Result<ExitCode> {
+    let (place, attached) = find(&args.device)?;
+    if place.is_dead() {
+        return tidy(&place, &attached);
+    }
+    let last = place.ask(&attached.device, Request::Detach)?;
+    show(&last, args.json)?;
+    Ok(ExitCode::from(server::code(&last)))
+}
+
+fn alive(device: &str) -> Result<(Place, Attached)> {
+    let (place, attached) = find(device)?;
+    if place.is_dead() {
+        bail!("{device}: its process has died; `elbow disk detach {device}` takes away what it has left");
+    }
+    Ok((place, attached))
+}
+
+/// What a process that was killed has left: a mount, and a block device over it.
+fn tidy(place: &Place, attached: &Attached) -> Result<ExitCode> {
+    let hidden = place.hidden_file();
+    let quietly = |program: &str, arguments: &[&str]| {
+        let mut command = Command::new(program);
+        command
+            .args(arguments)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        // It may be gone already.
+        let _ = command.status();
+    };
+    match attached.device.strip_prefix("unix:") {
+        Some(socket) => remove(socket.as_ref()),
+        None if attached.device.starts_with("tcp:") => {}
+        None if attached.device.starts_with("/dev/loop") => {
+            quietly("losetup", &["--detach", &attached.device]);
+            quietly("umount", &["--lazy", &hidden.display().to_string()]);
+            remove(&hidden);
+        }
+        None => {
+            quietly("fusermount3", &["-u", "-z", "--", &attached.device]);
+            remove(attached.device.as_ref());
+        }
+    }
+    place.forget();
+    say(format_args!(
+        "{}: its process had died; what was not flushed is lost",
+        attached.device
+    ));
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A mount point or socket, if it is empty.
+#[allow(clippy::disallowed_methods, reason = "what a drive was offered at")]
+fn remove(path: &std::path::Path) {
+    if std::fs::symlink_metadata(path).is_ok_and(|found| found.len() == 0) {
+        let _ = std::fs::remove_file(path);
+    }
+}
+
+fn list() -> Result<ExitCode> {
+    for (place, attached) in all() {
+        let state = if place.is_dead() {
+            "its process has died"
+        } else {
+            "attached"
+        };
+        answer(format_args!(
+            "{}  {}, {:.2} GB, {}: {state}",
+            attached.device,
+            attached.model,
+            attached.bytes as f64 / 1e9,
+            attached.backing
+        ))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn show(reply: &Reply, json: bool) -> Result<()> {
+    let Reply::Status { status } = reply else {
+        bail!("another answer than a status");
+    };
+    match json {
+        true => answer(crate::json::line(status)?)?,
+        false => lines(status).iter().try_for_each(answer)?,
+    }
+    Ok(())
+}
+
+fn lines(status: &Status) -> Vec<String> {
+    let Status { attached, done } = status;
+    let (late, took) = (&done.lateness_us, &done.response_ms);
+    vec![
+        format!(
+            "{}: {}, {:.2} GB in {}",
+            attached.device,
+            attached.model,
+            attached.bytes as f64 / 1e9,
+            attached.backing
+        ),
+        format!(
+            "  {}, {}, a depth of {}",
+            attached.cache, attached.scheduler, attached.depth
+        ),
+        format!(
+            "  {} answers: {} reads, {} writes, {} flushes",
+            done.served, done.reads, done.writes, done.flushes
+        ),
+        format!(
+            "  response: mean {:.3}, p50 {:.3}, p99 {:.3}, max {:.3} ms",
+            took.mean, took.p50, took.p99, took.max
+        ),
+        format!(
+            "  lateness: p50 {:.0}, p99 {:.0}, max {:.0} us{}",
+            late.p50,
+            late.p99,
+            late.max,
+            real_time(done.realtime)
+        ),
+        format!(
+            "  {} write(s) not flushed; power was cut {} time(s)",
+            done.unflushed_writes, done.power_cuts
+        ),
+    ]
+}
+
+fn real_time(is_allowed: bool) -> &'static str {
+    match is_allowed {
+        true => "",
+        false => " (real-time priority is not allowed)",
+    }
+}

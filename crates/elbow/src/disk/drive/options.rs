@@ -1,0 +1,173 @@
+//! What `elbow disk attach` is told: the drive, how it is driven, and its backing file.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use clap::{Args, ValueEnum, ValueHint, value_parser};
+use elbow_disk::sched::Scheduler;
+use elbow_disk::{Drive, SECTOR_BYTES};
+use elbow_drive::{Driving, NbdAddress, Settings};
+use rustix::fs::{FlockOperation, flock};
+
+use crate::say::say;
+use crate::size;
+
+/// Deeper queues tell a scheduler nothing more.
+const DEPTH_MAX: u32 = 256;
+
+#[derive(Args, Debug)]
+pub(crate) struct AttachArgs {
+    /// The drive: a name (`elbow disk describe` lists them), or a description file.
+    #[arg(long, value_name = "DISK", default_value = "generic-7200")]
+    model: String,
+    /// Where its bytes are; made where there is none.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(super) backing: PathBuf,
+    /// Offer the first N bytes of the drive [default: as many as the backing file has; if it has none, all].
+    #[arg(long, value_name = "N", value_parser = size::parse)]
+    size: Option<u64>,
+    /// When a write is complete: when the drive has it, or when the medium has it [default: as described].
+    #[arg(long, value_enum, value_name = "CACHE")]
+    cache: Option<CacheMode>,
+    /// How many requests the drive knows, with the one that it serves.
+    #[arg(long, value_name = "N", default_value_t = 32, value_parser = value_parser!(u32).range(1..=DEPTH_MAX.into()))]
+    depth: u32,
+    /// Who picks among them: fcfs, sstf, sptf, asptf, asptf:W, scan or c-look.
+    #[arg(long, value_name = "NAME", default_value = "asptf")]
+    pub(super) scheduler: Scheduler,
+    /// Fail when detached if any answer was later than this, as 500us or 5ms.
+    #[arg(long, value_name = "T", value_parser = duration)]
+    pub(super) max_lateness: Option<Duration>,
+    /// Offer it as a file, which is made at this path.
+    #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath, conflicts_with = "nbd")]
+    pub(super) file: Option<PathBuf>,
+    /// Offer it as a network block device: unix:SOCKET, or tcp:ADDRESS:PORT.
+    #[arg(long, value_name = "WHERE")]
+    pub(super) nbd: Option<NbdAddress>,
+    /// Stay in the foreground.
+    #[arg(long)]
+    pub(super) foreground: bool,
+    /// Where the server tells its parent that the drive is ready (internal).
+    #[arg(long, hide = true, value_name = "FD")]
+    pub(super) ready_fd: Option<i32>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum CacheMode {
+    /// When the drive has it; a flush waits for the medium.
+    WriteBack,
+    /// When the medium has it.
+    WriteThrough,
+}
+
+/// A time with its unit.
+fn duration(text: &str) -> Result<Duration, String> {
+    let units = [("us", 1e-6), ("ms", 1e-3), ("s", 1.0)];
+    let parsed = units.iter().find_map(|(unit, seconds)| {
+        let number: f64 = text.strip_suffix(unit)?.parse().ok()?;
+        Duration::try_from_secs_f64(number * seconds).ok()
+    });
+    parsed.ok_or_else(|| "write a number and us, ms or s, as 500us".to_owned())
+}
+
+impl AttachArgs {
+    /// The drive as it is to be driven, and the backing file.
+    pub(super) fn settings(&self) -> Result<(Settings, File)> {
+        let drive = self.drive()?;
+        let write_through = self.cache == Some(CacheMode::WriteThrough);
+        let backing = open(&self.backing)?;
+        let sectors = self.sectors(&drive, &backing)?;
+        let driving = Driving {
+            scheduler: self.scheduler,
+            depth: self.depth as usize,
+            write_through,
+        };
+        let settings = Settings {
+            drive: Arc::new(drive),
+            driving,
+            sectors,
+            lateness_max: self.max_lateness,
+        };
+        Ok((settings, backing))
+    }
+
+    fn drive(&self) -> Result<Drive> {
+        let drive = Drive::named(&self.model)?;
+        if self.cache != Some(CacheMode::WriteBack) || drive.caches_writes() {
+            return Ok(drive);
+        }
+        let drive = drive.caching_writes();
+        ensure!(
+            drive.caches_writes(),
+            "{}: it has no memory that could be a write cache; describe a [cache] of it",
+            self.model
+        );
+        say(format_args!(
+            "{}: a write cache is assumed, the description has none",
+            self.model
+        ));
+        Ok(drive)
+    }
+
+    /// How many are offered; the backing file has them then.
+    #[allow(clippy::disallowed_methods, reason = "the backing file")]
+    fn sectors(&self, drive: &Drive, backing: &File) -> Result<u64> {
+        let (has, whole) = (backing.metadata()?.len(), drive.sectors() * SECTOR_BYTES);
+        let bytes = match (self.size, has) {
+            (Some(size), _) => size,
+            (None, 0) => whole,
+            (None, has) => has,
+        };
+        let name = self.backing.display();
+        ensure!(
+            bytes <= whole,
+            "{bytes} bytes are more than the drive has, {whole}: say --size, or take another --model"
+        );
+        ensure!(
+            bytes.is_multiple_of(SECTOR_BYTES),
+            "{bytes} bytes are no whole number of sectors of {SECTOR_BYTES}: say --size"
+        );
+        if has < bytes {
+            backing
+                .set_len(bytes)
+                .with_context(|| format!("{name}: cannot be made {bytes} bytes long"))?;
+        }
+        Ok(bytes / SECTOR_BYTES)
+    }
+}
+
+/// Opens the backing file for this drive alone.
+#[allow(clippy::disallowed_methods, reason = "the backing file")]
+fn open(path: &Path) -> Result<File> {
+    let name = path.display();
+    let options = File::options()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .open(path);
+    let file = options.with_context(|| format!("cannot open the backing file {name}"))?;
+    if !file.metadata()?.is_file() {
+        bail!("{name}: the backing of a drive is an ordinary file");
+    }
+    flock(&file, FlockOperation::NonBlockingLockExclusive)
+        .map_err(|_| anyhow::anyhow!("{name}: another drive has it"))?;
+    Ok(file)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_have_a_unit() {
+        assert_eq!(duration("500us"), Ok(Duration::from_micros(500)));
+        assert_eq!(duration("1.5ms"), Ok(Duration::from_micros(1500)));
+        for wrong in ["5", "ms", "-1s", "5m"] {
+            assert!(duration(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,422 @@
+//! Emulated drives: what programs read and write through each attachment, what a power cut leaves, and what a dead server leaves.
+
+use std::fs::OpenOptions;
+use std::io::{Read, Write};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use super::{elbow, json, refused, text};
+
+/// A drive that is taken away with the test.
+struct Attached {
+    device: String,
+    directory: TempDir,
+    is_there: bool,
+}
+
+impl Attached {
+    fn new(options: &[&str]) -> Option<Attached> {
+        Self::offered(options, |_| Vec::new())
+    }
+
+    fn file(options: &[&str]) -> Option<Attached> {
+        has_fuse()?;
+        Self::offered(options, |directory| {
+            vec!["--file".into(), directory.join("disk").display().to_string()]
+        })
+    }
+
+    fn nbd(options: &[&str]) -> Option<Attached> {
+        Self::offered(options, |directory| {
+            vec!["--nbd".into(), format!("unix:{}", directory.join("socket").display())]
+        })
+    }
+
+    fn offered(options: &[&str], attachment: impl FnOnce(&Path) -> Vec<String>) -> Option<Attached> {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let backing = directory.path().join("backing").display().to_string();
+        let attachment = attachment(directory.path());
+        let mut args = vec!["attach", "--backing", &backing];
+        args.extend(options.iter().copied().chain(attachment.iter().map(String::as_str)));
+        let output = elbow(&args, b"");
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        let device = text(&output.stdout).trim().to_owned();
+        let is_there = true;
+        Some(Attached {
+            device,
+            directory,
+            is_there,
+        })
+    }
+
+    fn status(&self) -> Value {
+        json(&["status", &self.device, "--json"], b"")
+    }
+
+    fn detach(mut self) -> Output {
+        self.is_there = false;
+        elbow(&["detach", &self.device, "--json"], b"")
+    }
+
+    fn uri(&self) -> String {
+        let socket = self.device.strip_prefix("unix:").expect("a socket");
+        format!("nbd+unix:///?socket={socket}")
+    }
+
+    fn pid(&self) -> rustix::process::Pid {
+        let pid = self.status()["pid"].as_i64().expect("a process");
+        rustix::process::Pid::from_raw(pid as i32).expect("not 0")
+    }
+}
+
+impl Drop for Attached {
+    fn drop(&mut self) {
+        if self.is_there {
+            elbow(&["detach", &self.device], b"");
+        }
+    }
+}
+
+/// Where the continuous integration runs, nothing is skipped.
+fn skip(what: &str) -> Option<()> {
+    assert!(std::env::var_os("CI").is_none(), "CI, and this machine lacks {what}");
+    eprintln!("SKIPPED: this machine lacks {what}");
+    None
+}
+
+fn has_fuse() -> Option<()> {
+    match OpenOptions::new().read(true).write(true).open("/dev/fuse") {
+        Ok(_) => Some(()),
+        Err(_) => skip("FUSE"),
+    }
+}
+
+fn is_root() -> Option<()> {
+    match rustix::process::geteuid().is_root() {
+        true => has_fuse(),
+        false => skip("root"),
+    }
+}
+
+fn program(name: &str) -> Option<Command> {
+    let path = std::env::var("PATH").unwrap_or_default() + ":/usr/sbin:/sbin";
+    let is_there = path.split(':').any(|place| Path::new(place).join(name).exists());
+    match is_there {
+        true => {
+            let mut command = Command::new("timeout");
+            command.args(["120", name]).env("PATH", path);
+            Some(command)
+        }
+        false => skip(name).map(|()| Command::new(name)),
+    }
+}
+
+fn succeeds(command: &mut Command) -> String {
+    let output = command.output().expect("it runs");
+    let said = text(&output.stdout) + &text(&output.stderr);
+    assert!(output.status.success(), "{command:?}: {said}");
+    said
+}
+
+/// Random writes, checked; by fio's own engine for NBD, or through a file.
+fn fio(to: &[String]) -> Option<()> {
+    let mut fio = program("fio")?;
+    fio.args([
+        "--name=verify",
+        "--rw=randwrite",
+        "--bs=4k",
+        "--size=1M",
+        "--verify=crc32c",
+        "--iodepth=8",
+    ]);
+    succeeds(fio.args(["--fsync=32", "--minimal"]).args(to));
+    Some(())
+}
+
+const FAST: [&str; 6] = ["--model", "generic-7200", "--cache", "write-back", "--size", "16M"];
+
+#[test]
+fn a_file_is_written_checked_and_counted() {
+    let Some(drive) = Attached::file(&FAST) else { return };
+    assert_eq!(std::fs::metadata(&drive.device).expect("a file").len(), 16 << 20);
+    fio(&[format!("--filename={}", drive.device)]);
+    let file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open(&drive.device)
+        .expect("it opens");
+    file.write_all_at(b"within a sector", 1000).expect("it writes");
+    file.sync_data().expect("it flushes");
+    let mut read = [0; 15];
+    file.read_exact_at(&mut read, 1000).expect("it reads");
+    assert_eq!(&read, b"within a sector");
+    let status = drive.status();
+    for key in ["p50", "p99", "max"] {
+        assert!(status["lateness_us"][key].is_number(), "{status}");
+    }
+    println!("{status}");
+    assert!(
+        status["served"].as_u64() >= Some(2) && status["flushes"].as_u64() >= Some(1),
+        "{status}"
+    );
+    assert!(refused(&["detach", &drive.device], b"").contains("in use"));
+    drop(file);
+    let backing = drive.directory.path().join("backing");
+    let device = drive.device.clone();
+    let directory = drive.directory.path().to_owned();
+    assert!(backing.exists() && directory.exists());
+    let mut held = std::fs::File::open(&backing).expect("it opens");
+    let output = drive.detach();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert!(!Path::new(&device).exists(), "it was made by attach");
+    let mut stored = Vec::new();
+    held.read_to_end(&mut stored).expect("it reads");
+    assert_eq!(&stored[1000..1015], b"within a sector");
+}
+
+#[test]
+fn a_power_cut_takes_what_was_not_flushed() {
+    let (mut kept, mut lost) = (0, 0);
+    for seed in 0..8 {
+        let Some(drive) = Attached::file(&FAST) else { return };
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .open(&drive.device)
+            .expect("it opens");
+        file.write_all_at(&[1; 512], 0).expect("it writes");
+        file.sync_data().expect("it flushes");
+        file.write_all_at(&[2; 512], 4096).expect("it writes");
+        let report = json(&["powercut", &drive.device, "--seed", &seed.to_string(), "--json"], b"");
+        assert_eq!(report["unflushed"], 1, "{report}");
+        assert!(file.write_all_at(&[3; 512], 0).is_err(), "of before the power cut");
+        let file = OpenOptions::new().read(true).open(&drive.device).expect("it opens");
+        let mut found = [0; 4608];
+        file.read_exact_at(&mut found, 0).expect("it reads");
+        assert_eq!(found[0], 1, "what was flushed is there");
+        assert_eq!(found[4096], if report["kept"] == 1 { 2 } else { 0 });
+        (kept, lost) = (
+            kept + report["kept"].as_i64().unwrap_or(0),
+            lost + report["lost"].as_i64().unwrap_or(0),
+        );
+    }
+    assert!(kept > 0 && lost > 0, "{kept} kept, {lost} lost");
+}
+
+#[test]
+fn clients_of_nbd_read_what_they_wrote() {
+    let Some(drive) = Attached::nbd(&FAST) else { return };
+    if let Some(mut qemu) = program("qemu-io") {
+        for command in [
+            "write -P 7 0 64k",
+            "write -f -P 9 1M 4k",
+            "flush",
+            "read -P 7 0 64k",
+            "read -P 9 1M 4k",
+            "write -z 4k 8k",
+            "read -P 0 4k 8k",
+            "discard 32k 4k",
+            "read -P 0 32k 4k",
+        ] {
+            qemu.args(["-c", command]);
+        }
+        let said = succeeds(qemu.args(["-f", "raw", &drive.uri()]));
+        assert!(!said.contains("failed"), "{said}");
+    }
+    if let Some(mut info) = program("nbdinfo") {
+        let said = succeeds(info.args(["--json", &drive.uri()]));
+        let info: Value = serde_json::from_str(&said).expect("JSON");
+        let export = &info["exports"][0];
+        assert_eq!(export["export-size"], 16 << 20);
+        for can in [
+            "can_flush",
+            "can_fua",
+            "can_trim",
+            "can_zero",
+            "can_multi_conn",
+            "is_rotational",
+        ] {
+            assert_eq!(export[can], true, "{can}: {export}");
+        }
+    }
+    fio(&["--ioengine=nbd".to_owned(), format!("--uri={}", drive.uri())]);
+    let output = drive.detach();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+}
+
+#[test]
+fn a_file_system_on_the_block_device_survives_a_power_cut() {
+    if is_root().is_none() {
+        return;
+    }
+    let Some(drive) = Attached::new(&[&FAST[..4], &["--size", "64M"]].concat()) else {
+        return;
+    };
+    let point = drive.directory.path().join("mounted");
+    std::fs::create_dir(&point).expect("a directory");
+    let mut mkfs = program("mkfs.ext4").expect("e2fsprogs");
+    succeeds(mkfs.args(["-q", &drive.device]));
+    let mount = || succeeds(Command::new("mount").arg(&drive.device).arg(&point));
+    mount();
+    std::fs::write(point.join("synced"), "here").expect("it writes");
+    std::fs::File::open(&point)
+        .and_then(|directory| rustix::fs::syncfs(&directory).map_err(Into::into))
+        .expect("synced");
+    std::fs::write(point.join("not"), "perhaps").expect("it writes");
+    assert!(
+        refused(&["detach", &drive.device], b"").contains("in use"),
+        "it is mounted"
+    );
+    let report = json(&["powercut", &drive.device, "--json"], b"");
+    println!("{report}");
+    assert!(!point.join("synced").exists(), "it is not mounted any more");
+    mount();
+    assert_eq!(std::fs::read_to_string(point.join("synced")).expect("it reads"), "here");
+    fio(&[format!("--directory={}", point.display())]);
+    println!("{}", json(&["powercut", &drive.device, "--torn", "--json"], b""));
+    // A superblock of which one sector is new is mended here.
+    let mended = program("e2fsck")
+        .expect("e2fsprogs")
+        .args(["-fy", &drive.device])
+        .output()
+        .expect("it runs");
+    assert!(matches!(mended.status.code(), Some(0 | 1)), "{}", text(&mended.stdout));
+    mount();
+    assert_eq!(std::fs::read_to_string(point.join("synced")).expect("it reads"), "here");
+    succeeds(Command::new("umount").arg(&point));
+    succeeds(program("e2fsck").expect("e2fsprogs").args(["-fn", &drive.device]));
+    fio(&[format!("--filename={}", drive.device), "--direct=1".to_owned()]);
+    let output = drive.detach();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+}
+
+#[test]
+fn a_server_that_was_killed_leaves_what_was_flushed_and_nothing_that_hangs() {
+    let Some(drive) = Attached::file(&FAST) else { return };
+    let mut file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open(&drive.device)
+        .expect("it opens");
+    file.write_all(&[5; 4096]).expect("it writes");
+    file.sync_data().expect("it flushes");
+    rustix::process::kill_process(drive.pid(), rustix::process::Signal::KILL).expect("it is killed");
+    assert!(file.sync_data().is_err(), "nobody answers, and nobody waits");
+    drop(file);
+    // It is dead when its socket is closed.
+    while !refused(&["status", &drive.device], b"").contains("has died") {
+        std::thread::yield_now();
+    }
+    let backing = std::fs::read(drive.directory.path().join("backing")).expect("it reads");
+    assert_eq!(backing[..4096], [5; 4096]);
+    let device = drive.device.clone();
+    let output = drive.detach();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert!(refused(&["status", &device], b"").contains("attached"));
+}
+
+#[test]
+fn a_server_that_was_stopped_was_late_and_says_so() {
+    let slow = ["--model", "hp-c2247a", "--size", "16M", "--max-lateness", "50ms"];
+    let Some(drive) = Attached::file(&slow) else { return };
+    let (pid, device) = (drive.pid(), drive.device.clone());
+    // Long on its way: eight thousand sectors, at about two megabytes a second.
+    let writer = std::thread::spawn(move || {
+        let file = OpenOptions::new().write(true).open(device).expect("it opens");
+        file.write_all_at(&[1; 8 << 20], 0).expect("it writes");
+    });
+    while drive.status()["writes"] == 0 {
+        std::thread::yield_now();
+    }
+    // Mostly a write is under way then; where the next one has not come yet, it is stopped again.
+    while drive.status()["too_late"] == 0 && !writer.is_finished() {
+        rustix::process::kill_process(pid, rustix::process::Signal::STOP).expect("it is stopped");
+        std::thread::sleep(std::time::Duration::from_millis(300)); // More than a write takes, and 50 ms.
+        rustix::process::kill_process(pid, rustix::process::Signal::CONT).expect("it goes on");
+    }
+    writer.join().expect("it writes");
+    let output = drive.detach();
+    assert_eq!(output.status.code(), Some(125));
+    let last: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert!(
+        last["lateness_us"]["max"].as_f64() > Some(50_000.0),
+        "it was late: {last}"
+    );
+    assert!(
+        text(&output.stderr).contains("--max-lateness"),
+        "{}",
+        text(&output.stderr)
+    );
+}
+
+#[test]
+fn mistakes_are_told() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let backing = directory.path().join("backing").display().to_string();
+    let attach = |options: &[&str]| refused(&[&["attach", "--backing", &backing], options].concat(), b"");
+    assert!(attach(&["--nbd", "disk"]).contains("unix:SOCKET"));
+    assert!(
+        attach(&["--model", "hp-c2247a", "--size", "2G", "--nbd", "tcp:127.0.0.1:0"])
+            .contains("more than the drive has")
+    );
+    assert!(attach(&["--size", "1000", "--nbd", "tcp:127.0.0.1:0"]).contains("sectors"));
+    assert!(refused(&["status", "/dev/none"], b"").contains("/dev/none"));
+}
+
+/// The guide's commands, with its program.
+#[test]
+fn the_guide_finds_the_fsync_that_is_missing() {
+    if is_root().is_none() {
+        return;
+    }
+    let guide = include_str!("../../../../docs/src/guide/power-cut.md");
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let save = blocks(guide, "python");
+    std::fs::write(directory.path().join("save.py"), save).expect("it writes");
+    run_guide(guide, directory.path());
+    let found = |name: &str| std::fs::read_to_string(directory.path().join(name)).expect("it reads");
+    assert_eq!(
+        (found("found").as_str(), found("found-synced").as_str()),
+        ("first", "third")
+    );
+}
+
+#[test]
+fn the_guide_to_slow_disks_runs() {
+    if has_fuse().and(program("fio")).is_none() {
+        return;
+    }
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let said = run_guide(
+        include_str!("../../../../docs/src/guide/emulated-drive.md"),
+        directory.path(),
+    );
+    assert!(said.contains("50 writes") && said.contains("lateness"), "{said}");
+}
+
+fn blocks(guide: &str, language: &str) -> String {
+    let fence = format!("```{language}\n");
+    let blocks = guide.split(&fence).skip(1);
+    blocks.map(|rest| rest.split("```").next().expect("its end")).collect()
+}
+
+fn run_guide(guide: &str, directory: &Path) -> String {
+    let elbow = Path::new(env!("CARGO_BIN_EXE_elbow")).parent().expect("a directory");
+    let path = format!(
+        "{}:{}:/usr/sbin:/sbin",
+        elbow.display(),
+        std::env::var("PATH").unwrap_or_default()
+    );
+    let mut shell = Command::new("timeout");
+    let script = format!("set -e\n{}", blocks(guide, "sh"));
+    succeeds(
+        shell
+            .args(["120", "bash", "-c", &script])
+            .env("PATH", path)
+            .current_dir(directory),
+    )
+}
