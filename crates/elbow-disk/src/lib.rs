@@ -1,5 +1,5 @@
 //! Disks (floor 2): a rotating drive modelled to the microsecond, schedulers for requests that name a range of places,
-//! and a device that takes such requests.
+//! a device that takes such requests, and a write-ahead region on it.
 //!
 //! Source: Anand, Sen, Krioukov, Popovici, Akella, Arpaci-Dusseau, Arpaci-Dusseau, Banerjee, *Avoiding File System Micromanagement
 //! with Range Writes* (OSDI 2008).
@@ -9,6 +9,7 @@ pub mod device;
 mod drive;
 pub mod import;
 mod percentiles;
+pub mod region;
 mod replay;
 pub mod sched;
 pub mod timeline;

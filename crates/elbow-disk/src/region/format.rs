@@ -1,0 +1,207 @@
+//! The bytes of a region: its header, in two copies, and its records.
+//!
+//! ```text
+//!   header   magic 8 | version 4 | sector bytes 4 | id 8 | incarnation 8 | logical sectors 8 | sectors 8 | CRC 4
+//!   record   magic 8 | id 8 | incarnation 8 | sequence 8 | first logical sector 8 | logical sectors 8
+//!            | payload bytes 4 | CRC of the payload 4 | zeros 4 | CRC of these 60 bytes 4 | payload | zeros to the end of the sector
+//! ```
+//!
+//! Integers are little-endian, the CRC is CRC-32 (IEEE 802.3). Zeros at the end of what is written are no part of the
+//! payload; so a record without payload says that its sectors are zeros, and is what a trim leaves.
+
+use std::ops::Range;
+
+use super::error::RegionError;
+use super::planted::{Bug, has};
+
+/// Logical sectors of one record. A track of a drive has about as many: a longer one would not be written any quicker.
+pub const RECORD_SECTORS_MAX: u64 = 256;
+/// Sectors of the two copies of the header, in front of all places.
+pub(super) const HEADER_SECTORS: u64 = 2;
+/// Bytes of a record in front of its payload.
+pub(super) const HEAD_BYTES: usize = 64;
+const HEADER_MAGIC: &[u8; 8] = b"ELBREGN\0";
+const RECORD_MAGIC: &[u8; 8] = b"ELBRCRD\x01";
+const HEADER_BYTES: usize = 52;
+const VERSION: u32 = 1;
+
+/// What one copy of the header says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Header {
+    pub(super) sector_bytes: u32,
+    pub(super) id: u64,
+    pub(super) incarnation: u64,
+    pub(super) logical_sectors: u64,
+    /// All sectors of the region, its headers among them.
+    pub(super) sectors: u64,
+}
+
+/// Which of two records is newer: by incarnation, then by sequence number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Age {
+    pub(super) incarnation: u64,
+    pub(super) sequence: u64,
+}
+
+/// What a record says in front of its payload.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Head {
+    pub(super) id: u64,
+    pub(super) age: Age,
+    pub(super) logical: Range<u64>,
+    pub(super) payload_bytes: u32,
+    payload_crc: u32,
+}
+
+impl Header {
+    /// One sector of it.
+    pub(super) fn to_sector(self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(self.sector_bytes as usize);
+        bytes.extend(HEADER_MAGIC);
+        bytes.extend(VERSION.to_le_bytes());
+        bytes.extend(self.sector_bytes.to_le_bytes());
+        let numbers = [self.id, self.incarnation, self.logical_sectors, self.sectors];
+        numbers.iter().for_each(|number| bytes.extend(number.to_le_bytes()));
+        bytes.extend(crc32fast::hash(&bytes).to_le_bytes());
+        bytes.resize(self.sector_bytes as usize, 0);
+        bytes
+    }
+
+    /// What a sector says; `None` where it is no whole header.
+    ///
+    /// # Errors
+    /// [`RegionError::Version`] for a whole header of a version that is not known here.
+    pub(super) fn from_sector(bytes: &[u8]) -> Result<Option<Header>, RegionError> {
+        let is_whole = bytes.starts_with(HEADER_MAGIC) && u32_at(bytes, 48) == crc32fast::hash(&bytes[..48]);
+        if !is_whole {
+            return Ok(None);
+        }
+        match u32_at(bytes, 8) {
+            VERSION => Ok(Some(Header {
+                sector_bytes: u32_at(bytes, 12),
+                id: u64_at(bytes, 16),
+                incarnation: u64_at(bytes, 24),
+                logical_sectors: u64_at(bytes, 32),
+                sectors: u64_at(bytes, 40),
+            })),
+            found => Err(RegionError::Version { found }),
+        }
+    }
+}
+
+impl Head {
+    /// Reads the head of a record; `None` where there is none of this region.
+    pub(super) fn parse(bytes: &[u8], id: u64) -> Option<Head> {
+        let bytes = bytes.get(..HEAD_BYTES)?;
+        let is_whole = bytes.starts_with(RECORD_MAGIC) && u32_at(bytes, 60) == crc32fast::hash(&bytes[..60]);
+        let first = u64_at(bytes, 32);
+        let head = Head {
+            id: u64_at(bytes, 8),
+            age: Age {
+                incarnation: u64_at(bytes, 16),
+                sequence: u64_at(bytes, 24),
+            },
+            logical: first..first.checked_add(u64_at(bytes, 40))?,
+            payload_bytes: u32_at(bytes, 48),
+            payload_crc: u32_at(bytes, 52),
+        };
+        (is_whole && head.id == id).then_some(head)
+    }
+
+    /// Whether a payload is the one that was written.
+    pub(super) fn is_of(&self, payload: &[u8]) -> bool {
+        has(Bug::NoChecksum) || crc32fast::hash(payload) == self.payload_crc
+    }
+}
+
+/// A record as it is written, of whole sectors.
+pub(super) fn record(id: u64, age: Age, logical: &Range<u64>, data: &[u8], sector_bytes: u32) -> Vec<u8> {
+    let payload = without_zeros(data);
+    let mut bytes = Vec::with_capacity(record_sectors(payload.len(), sector_bytes) as usize * sector_bytes as usize);
+    bytes.extend(RECORD_MAGIC);
+    let length = logical.end - logical.start;
+    let numbers = [id, age.incarnation, age.sequence, logical.start, length];
+    numbers.iter().for_each(|number| bytes.extend(number.to_le_bytes()));
+    bytes.extend((payload.len() as u32).to_le_bytes());
+    bytes.extend(crc32fast::hash(payload).to_le_bytes());
+    bytes.extend([0; 4]);
+    bytes.extend(crc32fast::hash(&bytes).to_le_bytes());
+    bytes.extend(payload);
+    bytes.resize(bytes.len().next_multiple_of(sector_bytes as usize), 0);
+    bytes
+}
+
+/// Sectors of a record with such a payload.
+pub(super) fn record_sectors(payload_bytes: usize, sector_bytes: u32) -> u64 {
+    (HEAD_BYTES + payload_bytes).div_ceil(sector_bytes as usize) as u64
+}
+
+/// Data without the zeros at its end.
+pub(super) fn without_zeros(data: &[u8]) -> &[u8] {
+    let end = data.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
+    &data[..end]
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"))
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))
+}
+
+const _: () = assert!(
+    HEADER_BYTES <= HEAD_BYTES,
+    "a sector with room for a record has room for a header"
+);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const AGE: Age = Age {
+        incarnation: 3,
+        sequence: 9,
+    };
+
+    #[test]
+    fn a_record_is_read_as_it_was_written() {
+        let mut data = vec![7; 700];
+        data.resize(1024, 0);
+        let bytes = record(5, AGE, &(40..42), &data, 512);
+        assert_eq!(bytes.len(), 1024, "64 + 700 bytes");
+        let head = Head::parse(&bytes, 5).expect("a record");
+        assert_eq!((head.age, head.logical.clone(), head.payload_bytes), (AGE, 40..42, 700));
+        assert!(head.is_of(&data[..700]));
+        assert_eq!(Head::parse(&bytes, 6), None, "of another region");
+    }
+
+    #[test]
+    fn any_bit_of_a_record_counts() {
+        let bytes = record(5, AGE, &(40..41), &[7; 100], 512);
+        for bit in 0..(HEAD_BYTES + 100) * 8 {
+            let mut changed = bytes.clone();
+            changed[bit / 8] ^= 1 << (bit % 8);
+            let is_taken = Head::parse(&changed, 5).is_some_and(|head| head.is_of(&changed[HEAD_BYTES..][..100]));
+            assert!(!is_taken, "bit {bit}");
+        }
+    }
+
+    #[test]
+    fn a_header_is_read_as_it_was_written_or_not_at_all() {
+        let header = Header {
+            sector_bytes: 512,
+            id: 1,
+            incarnation: 2,
+            logical_sectors: 3,
+            sectors: 4,
+        };
+        let bytes = header.to_sector();
+        assert!(matches!(Header::from_sector(&bytes), Ok(Some(read)) if read == header));
+        for bit in 0..HEADER_BYTES * 8 {
+            let mut changed = bytes.clone();
+            changed[bit / 8] ^= 1 << (bit % 8);
+            assert!(matches!(Header::from_sector(&changed), Ok(None)), "bit {bit}");
+        }
+    }
+}

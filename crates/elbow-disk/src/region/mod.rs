@@ -1,0 +1,397 @@
+//! The write-ahead region (Bark): a log whose writes go where the device is quickest, and a scan that finds the newest of each.
+//!
+//! ```text
+//!   write(logical 40, 2 sectors) ──> record: head | payload ──> write_range(all free places) ──> the device says where
+//!   crash ──> scan all places ──> of each logical sector the record with the highest incarnation and sequence number
+//! ```
+//!
+//! A region of some sectors holds an image of logical sectors. Each write is one record, at any free place; the device chooses, so that a
+//! write does not wait for a rotation. What always holds:
+//!
+//! - a write, up to [`RECORD_SECTORS_MAX`] sectors, is found whole after a crash or not at all;
+//! - what was written before a [`flush`](Region::flush) that succeeded is found after a crash, or something newer;
+//! - nothing older comes back: the place of a superseded record is used again only when what superseded it is durable;
+//! - after a write or flush that failed the region takes nothing more until it is opened again.
+//!
+//! [`Log`] is a log of byte strings on top.
+//!
+//! Not here: which place is quickest (the device's business), and whoever writes into the device beside the region.
+//!
+//! Source: Anand et al., *Avoiding File System Micromanagement with Range Writes* (OSDI 2008), section 6; it leaves recovery out.
+//! Why it is so: `docs/design/region.md`.
+
+#[cfg(test)]
+mod crash_test;
+mod error;
+mod format;
+mod image;
+mod log;
+mod planted;
+mod room;
+mod scan;
+
+use std::collections::VecDeque;
+use std::ops::Range;
+
+use elbow_file::range_device::{Blocking, Done, RangeDevice, RangeError, Request, Shape, Ticket};
+use elbow_ranges::RangeSet;
+
+pub use error::{Lsn, RegionError};
+pub use format::RECORD_SECTORS_MAX;
+pub use log::{ENTRY_HEAD_BYTES, Entries, Log};
+
+use format::{Age, HEAD_BYTES, HEADER_SECTORS, Head, Header};
+use image::{Image, Record};
+use planted::{Bug, has};
+
+/// Writes that are outstanding at a time; as many as a drive's queue has (section 4.3 of the paper).
+const OUTSTANDING_MAX: usize = 16;
+/// A record's head and one byte of payload fit into the smallest sector.
+const SECTOR_BYTES_MIN: u32 = 128;
+
+/// How often something was done since the region was opened; lengths in sectors.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Statistics {
+    /// Records written for [`Region::write`].
+    pub writes: u64,
+    /// Records written for [`Region::trim`].
+    pub trims: u64,
+    /// Sectors of all records, their heads among them.
+    pub sectors: u64,
+    /// Flushes that the caller asked for and the device was asked for.
+    pub flushes: u64,
+    /// Flushes because no free place was left but superseded ones.
+    pub forced_flushes: u64,
+    /// Records that were written anew elsewhere, because no free place was left.
+    pub moved: u64,
+    /// Records that the scan took when the region was opened, superseded ones among them.
+    pub found: u64,
+    /// Heads of records that the scan found without their whole payload: torn, or written over in part.
+    pub torn: u64,
+}
+
+/// A region on a device. See the [module](self) for what holds.
+///
+/// ```
+/// use elbow_disk::region::Region;
+/// use elbow_file::range_device::MemoryDevice;
+///
+/// let mut device = MemoryDevice::new(512, 1000);
+/// let mut region = Region::format(&mut device, 300, 7)?; // 300 logical sectors in 1000
+/// region.write(40, &[1; 1024])?;
+/// region.write(41, &[2; 512])?;
+/// region.flush()?;
+///
+/// let mut region = Region::open(&mut device)?; // a scan
+/// assert_eq!(region.read(40, 3)?, [[1; 512], [2; 512], [0; 512]].concat());
+/// assert_eq!(region.statistics().found, 2);
+/// # Ok::<(), elbow_disk::region::RegionError>(())
+/// ```
+#[derive(Debug)]
+pub struct Region<D> {
+    device: Blocking<D>,
+    header: Header,
+    /// Of the next record.
+    sequence: u64,
+    image: Image,
+    /// Outstanding, the oldest first; at most [`OUTSTANDING_MAX`].
+    outstanding: VecDeque<(Ticket, Record)>,
+    is_flushed: bool,
+    failed: Option<RangeError>,
+    statistics: Statistics,
+}
+
+impl<D: RangeDevice> Region<D> {
+    /// Makes an empty region of a whole device, for so many logical sectors; all of them are zeros. What the device held is lost.
+    ///
+    /// `id` tells the records of this region from those of an earlier one on the same device: a random number.
+    ///
+    /// # Errors
+    /// [`RegionError::TooSmall`] for a device on which no record fits; those of the device.
+    pub fn format(device: D, logical_sectors: u64, id: u64) -> Result<Self, RegionError> {
+        let mut device = Blocking::new(device);
+        let Shape { sector_bytes, sectors } = device.shape();
+        let needed = HEADER_SECTORS + 2;
+        if sectors < needed || sector_bytes < SECTOR_BYTES_MIN {
+            return Err(RegionError::TooSmall {
+                needed,
+                sectors,
+                sector_bytes,
+            });
+        }
+        let header = Header {
+            sector_bytes,
+            id,
+            incarnation: 0,
+            logical_sectors,
+            sectors,
+        };
+        (0..HEADER_SECTORS).try_for_each(|copy| device.write(copy, &header.to_sector()))?;
+        device.flush()?;
+        Ok(Self::with(device, header, 0, Image::new(HEADER_SECTORS..sectors)))
+    }
+
+    /// Finds the newest image on a device, by reading all of it once. What it found is durable then.
+    ///
+    /// # Errors
+    /// [`RegionError::NoRegion`], [`RegionError::Version`] and [`RegionError::Shape`] for what is no region of this device; those of the device: a
+    /// sector that cannot be read is an error, since what it held may be the newest.
+    pub fn open(device: D) -> Result<Self, RegionError> {
+        let mut device = Blocking::new(device);
+        let header = scan::header(&mut device)?;
+        let scan::Found {
+            image,
+            sequence,
+            records,
+            torn,
+        } = scan::records(&mut device, &header)?;
+        let incarnation = header.incarnation + 1;
+        let header = Header { incarnation, ..header };
+        device.write(incarnation % HEADER_SECTORS, &header.to_sector())?;
+        // What a process that died had left in a cache must not be lost once it is read.
+        if !has(Bug::NoFlushAfterScan) {
+            device.flush()?;
+        }
+        let mut region = Self::with(device, header, sequence, image);
+        (region.statistics.found, region.statistics.torn) = (records, torn);
+        Ok(region)
+    }
+
+    fn with(device: Blocking<D>, header: Header, sequence: u64, image: Image) -> Self {
+        Self {
+            device,
+            header,
+            sequence,
+            image,
+            outstanding: VecDeque::new(),
+            is_flushed: true,
+            failed: None,
+            statistics: Statistics::default(),
+        }
+    }
+
+    /// Writes whole sectors from a logical sector on. It is found by whoever reads from now on, and after a crash when a
+    /// [`flush`](Self::flush) has succeeded. Up to [`RECORD_SECTORS_MAX`] sectors are found whole after a crash or not at all; more are
+    /// several writes.
+    ///
+    /// The device may still be busy with it on return; what comes of it is told by a later call, at the latest by the flush.
+    ///
+    /// # Errors
+    /// [`RegionError::Length`], [`RegionError::Outside`]; [`RegionError::Full`], and then nothing was changed (of several writes the first may be
+    /// done); [`RegionError::Failed`] after a failure; those of the device.
+    pub fn write(&mut self, at: u64, data: &[u8]) -> Result<(), RegionError> {
+        let sector_bytes = self.header.sector_bytes as usize;
+        if data.is_empty() || !data.len().is_multiple_of(sector_bytes) {
+            return Err(RegionError::Length {
+                bytes: data.len() as u64,
+                allowed: format!("whole sectors of {sector_bytes} bytes"),
+            });
+        }
+        self.check_place(at, (data.len() / sector_bytes) as u64)?;
+        let records = data.chunks(RECORD_SECTORS_MAX as usize * sector_bytes);
+        for (at, data) in (at..).step_by(RECORD_SECTORS_MAX as usize).zip(records) {
+            self.put(at..at + (data.len() / sector_bytes) as u64, data)?;
+            self.statistics.writes += 1;
+        }
+        Ok(())
+    }
+
+    /// Reads logical sectors; those that were never written or were trimmed are zeros.
+    ///
+    /// # Errors
+    /// [`RegionError::Outside`]; [`RegionError::Damaged`] for a record that is not whole any more; those of the device.
+    ///
+    /// # Panics
+    /// Where the sectors do not fit into memory.
+    pub fn read(&mut self, at: u64, sectors: u64) -> Result<Vec<u8>, RegionError> {
+        self.check_place(at, sectors)?;
+        self.settle()?;
+        let sector_bytes = u64::from(self.header.sector_bytes);
+        let bytes = |sectors: u64| usize::try_from(sectors * sector_bytes).expect("it fits into memory");
+        let mut data = vec![0; bytes(sectors)];
+        let pieces: Vec<_> = self.image.pieces(&(at..at + sectors)).collect();
+        for (range, record) in pieces {
+            let to = bytes(range.start - at)..bytes(range.end - at);
+            let payload = self.read_piece(record, &range)?;
+            data[to][..payload.len()].copy_from_slice(&payload);
+        }
+        Ok(data)
+    }
+
+    /// Makes logical sectors zeros, and frees the places that held them at the next flush. It counts as a write, which is found after a crash when
+    /// a flush has succeeded; where all is zeros already nothing is written.
+    ///
+    /// # Errors
+    /// Those of [`write`](Self::write).
+    pub fn trim(&mut self, range: Range<u64>) -> Result<(), RegionError> {
+        self.check_place(range.start, range.end.saturating_sub(range.start))?;
+        self.settle()?;
+        if self.image.has_data(&range) {
+            // Trims side by side are one record, so that a log cut again and again has one.
+            let range = self.image.with_zeros_around(&range);
+            self.put(range, &[])?;
+            self.statistics.trims += 1;
+        }
+        Ok(())
+    }
+
+    /// Makes all that was written and trimmed durable: a crash leaves it, or something newer.
+    ///
+    /// # Errors
+    /// What a write since the last flush came to, or the flush itself; then any of those writes may be found after a crash or not.
+    pub fn flush(&mut self) -> Result<(), RegionError> {
+        self.settle()?;
+        if !self.is_flushed {
+            self.statistics.flushes += 1;
+        }
+        self.make_durable()
+    }
+
+    /// Logical sectors of the region.
+    #[must_use]
+    pub fn logical_sectors(&self) -> u64 {
+        self.header.logical_sectors
+    }
+
+    /// Bytes of a sector.
+    #[must_use]
+    pub fn sector_bytes(&self) -> u32 {
+        self.header.sector_bytes
+    }
+
+    /// Sectors of the device on which the next record could go, without a flush.
+    #[must_use]
+    pub fn free_sectors(&self) -> u64 {
+        let outstanding: u64 = self.outstanding.iter().map(|(_, record)| record.sectors).sum();
+        self.image.free().total_bytes().saturating_sub(outstanding)
+    }
+
+    /// Records that hold something of the image, outstanding ones not counted.
+    #[must_use]
+    pub fn live_records(&self) -> usize {
+        self.image.records()
+    }
+
+    /// What was done since the region was opened.
+    #[must_use]
+    pub fn statistics(&self) -> Statistics {
+        self.statistics
+    }
+
+    /// The device below, for its clock or its counts. Nobody else may write to it.
+    pub fn device(&mut self) -> &mut D {
+        self.device.device()
+    }
+
+    /// Writes one record, at any free place.
+    fn put(&mut self, logical: Range<u64>, data: &[u8]) -> Result<(), RegionError> {
+        self.check_whole()?;
+        let sectors = self.record_sectors(data);
+        self.make_room(sectors)?;
+        let free = self.image.free().clone();
+        self.submit(&free, logical, data)
+    }
+
+    fn submit(&mut self, targets: &RangeSet, logical: Range<u64>, data: &[u8]) -> Result<(), RegionError> {
+        let Header {
+            id,
+            sector_bytes,
+            incarnation,
+            ..
+        } = self.header;
+        let sequence = self.sequence;
+        let bytes = format::record(id, Age { incarnation, sequence }, &logical, data, sector_bytes);
+        let sectors = bytes.len() as u64 / u64::from(sector_bytes);
+        let request = Request::WriteRange {
+            targets,
+            alignment: 1,
+            data: &bytes,
+        };
+        let ticket = self.device.submit(request)?;
+        let payload_bytes = format::without_zeros(data).len() as u32;
+        self.outstanding
+            .push_back((ticket, Record::new(logical, sectors, payload_bytes)));
+        self.sequence += 1;
+        self.is_flushed = false;
+        self.statistics.sectors += sectors;
+        Ok(())
+    }
+
+    /// Waits for the oldest write that is outstanding. In their order, since the later one is the newer.
+    fn settle_oldest(&mut self) -> Result<(), RegionError> {
+        let Some((ticket, record)) = self.outstanding.pop_front() else {
+            return Ok(());
+        };
+        match self.device.wait_for(ticket) {
+            Ok(Done::Written(place)) => self.image.add(place.start, record),
+            Ok(other) => panic!("a write gave {other:?}"),
+            Err(error) => return Err(self.fail(error)),
+        }
+        Ok(())
+    }
+
+    /// Waits for all writes that are outstanding.
+    fn settle(&mut self) -> Result<(), RegionError> {
+        let mut result = Ok(());
+        while !self.outstanding.is_empty() {
+            result = result.and(self.settle_oldest());
+        }
+        result
+    }
+
+    fn make_durable(&mut self) -> Result<(), RegionError> {
+        self.check_whole()?;
+        if !self.is_flushed && !has(Bug::EarlyFlush) {
+            self.device.flush().map_err(|error| self.fail(error))?;
+        }
+        self.is_flushed = true;
+        self.image.durable();
+        Ok(())
+    }
+
+    /// What a piece of a record holds, without zeros at its end.
+    fn read_piece(&mut self, at: u64, piece: &Range<u64>) -> Result<Vec<u8>, RegionError> {
+        let record = self.image.record(at).clone();
+        if record.payload_bytes == 0 {
+            return Ok(Vec::new());
+        }
+        let bytes = self.device.read(at, record.sectors)?;
+        let payload = HEAD_BYTES..HEAD_BYTES + record.payload_bytes as usize;
+        let payload = bytes.get(payload).unwrap_or_default();
+        let is_whole = Head::parse(&bytes, self.header.id)
+            .is_some_and(|head| head.logical == record.logical && head.is_of(payload));
+        if !is_whole {
+            return Err(RegionError::Damaged { at });
+        }
+        let byte = |sector: u64| ((sector - record.logical.start) * u64::from(self.header.sector_bytes)) as usize;
+        let part = byte(piece.start).min(payload.len())..byte(piece.end).min(payload.len());
+        Ok(payload[part].to_vec())
+    }
+
+    fn record_sectors(&self, data: &[u8]) -> u64 {
+        format::record_sectors(format::without_zeros(data).len(), self.header.sector_bytes)
+    }
+
+    fn check_place(&self, at: u64, sectors: u64) -> Result<(), RegionError> {
+        let logical_sectors = self.header.logical_sectors;
+        match at.checked_add(sectors).is_some_and(|end| end <= logical_sectors) {
+            true => Ok(()),
+            false => Err(RegionError::Outside {
+                at,
+                sectors,
+                logical_sectors,
+            }),
+        }
+    }
+
+    fn check_whole(&self) -> Result<(), RegionError> {
+        self.failed
+            .clone()
+            .map_or(Ok(()), |error| Err(RegionError::Failed(error)))
+    }
+
+    fn fail(&mut self, error: RangeError) -> RegionError {
+        self.failed.get_or_insert_with(|| error.clone());
+        RegionError::Device(error)
+    }
+}

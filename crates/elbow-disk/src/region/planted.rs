@@ -1,0 +1,35 @@
+//! Mistakes that the crash tests plant, to see that they are found. Outside of tests there are none.
+
+/// A mistake.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Bug {
+    /// Records are taken whatever their checksum says.
+    NoChecksum,
+    /// The scan takes records in the order of their places.
+    NoSequence,
+    /// A flush is acknowledged without one of the device.
+    EarlyFlush,
+    /// A place is free as soon as its content is superseded.
+    EarlyReuse,
+    /// The scan does not make durable what it found.
+    NoFlushAfterScan,
+    /// A log leaves behind its end what lay there after a crash.
+    TailKept,
+}
+
+#[cfg(test)]
+thread_local! {
+    pub(super) static PLANTED: std::cell::Cell<Option<Bug>> = const { std::cell::Cell::new(None) };
+}
+
+/// Whether this mistake is planted.
+#[cfg(test)]
+pub(super) fn has(bug: Bug) -> bool {
+    PLANTED.get() == Some(bug)
+}
+
+/// Whether this mistake is planted: never.
+#[cfg(not(test))]
+pub(super) const fn has(_: Bug) -> bool {
+    false
+}
