@@ -70,6 +70,21 @@ pub enum Ext2Error {
         /// What the operation ran into.
         error: Box<Ext2Error>,
     },
+    /// An operation of a trace that was read from a file failed.
+    #[error("{file}:{line}: {operation}: {reason}")]
+    Line {
+        /// The file, as it was given.
+        file: String,
+        /// Its line, from 1.
+        line: usize,
+        /// The operation as text.
+        operation: String,
+        /// What the operation ran into.
+        reason: String,
+    },
+    /// Whoever watched a run ended it.
+    #[error("the run was ended before the trace")]
+    Interrupted,
     /// All processes wait, and the disk has nothing to do.
     #[error("operation {number} of the trace ({operation}) waits for something that will not come")]
     Stuck {

@@ -17,7 +17,7 @@
 //!
 //! [`Ext2`] has no clock, thread or file: it is told what processes do and what time it is, hands out [`Request`]s and is told of
 //! their completion. [`Run`] puts operations, [`Ext2`] and a [`Disk`] together; [`ModelledDisk`] is the disk of
-//! `elbow-disk`. What is modelled is where things are put and when they are written; the bytes of files are not kept
+//! `elbow-disk`; [`FileReplay`] chooses all of them for a trace of a user's. What is modelled is where things are put and when they are written; the bytes of files are not kept
 //! and read as zeros.
 //!
 //! What always holds:
@@ -49,6 +49,7 @@ mod inodes;
 mod modelled_disk;
 mod options;
 mod queue;
+mod replay;
 mod resident;
 mod run;
 mod space;
@@ -63,9 +64,10 @@ pub use error::{Ext2Error, TraceError, TraceProblem};
 pub use filesystem::Ext2;
 pub use modelled_disk::{ModelledDisk, Work};
 pub use options::{Options, Policy, Region, Writeback};
+pub use replay::{Allocated, FileReplay, FileReport, GroupReport, KindReport, Kinds};
 pub use run::{Report, Run};
 pub use statistics::Statistics;
-pub use trace::{Action, Operation, Outcome, Trace, TraceSummary};
+pub use trace::{Action, Operation, Outcome, Trace, TraceFile, TraceSummary};
 pub use workload::{Andrew, PostMark, SmallFiles};
 
 /// Bytes of a block, the unit of allocation and of all addresses here.

@@ -84,14 +84,22 @@ impl<D: Disk> Run<D> {
     /// # Errors
     /// The first operation that fails.
     pub fn replay(&mut self, trace: &Trace) -> Result<Report, Ext2Error> {
+        self.replay_while(trace, &mut || true)
+    }
+
+    /// As [`replay`](Self::replay), as long as whoever watches wants it: asked with each operation, write-back and completion.
+    ///
+    /// # Errors
+    /// The first operation that fails; [`Ext2Error::Interrupted`] where it is not wanted any more.
+    pub fn replay_while(&mut self, trace: &Trace, goes_on: &mut dyn FnMut() -> bool) -> Result<Report, Ext2Error> {
         let start = self.now;
-        self.work(&trace.operations)?;
+        self.work(&trace.operations, goes_on)?;
         let processes = self.now;
         let sync = Operation {
             pid: 0,
             action: Action::Sync,
         };
-        self.work(std::slice::from_ref(&sync))?;
+        self.work(std::slice::from_ref(&sync), goes_on)?;
         Ok(Report {
             elapsed: self.now - start,
             processes: processes - start,
@@ -99,10 +107,13 @@ impl<D: Disk> Run<D> {
         })
     }
 
-    fn work(&mut self, operations: &[Operation]) -> Result<(), Ext2Error> {
+    fn work(&mut self, operations: &[Operation], goes_on: &mut dyn FnMut() -> bool) -> Result<(), Ext2Error> {
         let mut processes = self.processes(operations);
         let mut tried_again = false;
         loop {
+            if !goes_on() {
+                return Err(Ext2Error::Interrupted);
+            }
             while let Some(request) = self.fs.next_request() {
                 self.disk.submit(self.now, &request);
             }

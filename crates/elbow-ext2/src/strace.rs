@@ -1,13 +1,15 @@
 //! Traces from the output of strace(1): `strace -f -o FILE -e trace=file,desc,process COMMAND`.
 //!
+//! With `-y`, strace also tells the directory of paths that do not begin at `/`.
+//!
 //! Kept are the calls on what lies below one directory, which is taken to be empty at first and becomes the root; a directory that is
 //! used before it is made is made then. Failed calls, and calls that neither change nor read a file, are left out. Calls that were
 //! interrupted by those of another process (`<unfinished ...>`) cannot be put in order and are an error.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use crate::error::{TraceError, TraceProblem};
-use crate::trace::{Action, Trace};
+use crate::trace::{Action, Trace, TraceFile, line_numbers};
 
 impl Trace {
     /// Reads what strace has written; `name` is for errors, `below` the directory that becomes the root.
@@ -26,20 +28,32 @@ impl Trace {
     /// # Errors
     /// A line that is no line of strace, or a call that was interrupted.
     pub fn parse_strace(name: &str, text: &str, below: &str) -> Result<Self, TraceError> {
+        Ok(TraceFile::parse_strace(name, text, below)?.trace)
+    }
+}
+
+impl TraceFile {
+    /// As [`Trace::parse_strace`], with the line of each operation, and notes of calls that have no counterpart.
+    ///
+    /// # Errors
+    /// A line that is no line of strace, or a call that was interrupted.
+    pub fn parse_strace(name: &str, text: &str, below: &str) -> Result<Self, TraceError> {
         let mut reader = Reader {
             below: below.trim_end_matches('/'),
-            trace: Self::default(),
+            trace: Trace::default(),
             files: HashMap::new(),
             known: HashSet::new(),
+            left_out: BTreeMap::new(),
         };
-        for (index, line) in text.lines().enumerate() {
-            reader.line(line.trim()).map_err(|reason| TraceError {
-                file: name.to_owned(),
-                line: index + 1,
-                reason,
-            })?;
-        }
-        Ok(reader.trace)
+        let lines = line_numbers(name, text, |line| {
+            reader.line(line.trim())?;
+            Ok(reader.trace.operations.len())
+        })?;
+        let notes = reader.notes();
+        Ok(Self {
+            notes,
+            ..Self::of(name, reader.trace, lines)
+        })
     }
 }
 
@@ -58,7 +72,32 @@ struct Reader<'t> {
     files: HashMap<(u32, i64), Open>,
     /// Paths that are there.
     known: HashSet<String>,
+    /// Calls that would have changed or read something, by why they are left out.
+    left_out: BTreeMap<&'static str, u64>,
 }
+
+/// Calls on a descriptor that the model has no counterpart for, or that are not followed.
+const NOT_FOLLOWED: [&str; 15] = [
+    "copy_file_range",
+    "dup",
+    "dup2",
+    "dup3",
+    "fallocate",
+    "fcntl",
+    "mmap",
+    "preadv",
+    "preadv2",
+    "pwritev",
+    "pwritev2",
+    "sendfile",
+    "splice",
+    "io_uring_enter",
+    "vmsplice",
+];
+/// Calls that name files in a way that is not followed.
+const NAMES_NOT_FOLLOWED: [&str; 5] = ["link", "linkat", "symlink", "symlinkat", "openat2"];
+const BEFORE: &str = "of files that were there before";
+const RELATIVE: &str = "with paths that do not begin at / and whose directory strace was not asked for (-y)";
 
 /// One call that has succeeded.
 struct Call<'t> {
@@ -80,15 +119,48 @@ impl Call<'_> {
         Some(unquote(&rest[..quoted_end(rest)?]))
     }
 
+    /// The n-th text in quotes as a path from the root; `None` where strace did not say the directory (`-y`).
+    fn path(&self, n: usize) -> Option<Result<String, String>> {
+        let text = self.text(n)?;
+        if text.starts_with('/') {
+            return Some(Ok(plain(&text)));
+        }
+        // openat(AT_FDCWD</t>, "a", ...), renameat(3</t>, "a", 4</u>, "b").
+        let before = self.arguments.split(", \"").nth(n)?;
+        let directory = before.strip_suffix('>').and_then(|before| before.rsplit_once('<'));
+        Some(match directory {
+            Some((_, directory)) => Ok(plain(&format!("{directory}/{text}"))),
+            None => Err(text),
+        })
+    }
+
     /// The first argument as a number.
     fn descriptor(&self) -> Option<i64> {
-        self.arguments.split([',', ')']).next()?.trim().parse().ok()
+        self.arguments.split(',').next().and_then(descriptor)
     }
 
     /// The last argument as a number.
     fn last_number(&self) -> Option<u64> {
         self.arguments.rsplit(',').next()?.trim().parse().ok()
     }
+}
+
+/// A descriptor, with its path behind it (`-y`) or without.
+fn descriptor(word: &str) -> Option<i64> {
+    word.split('<').next()?.trim().parse().ok()
+}
+
+/// A path without `.`, `..` and doubled slashes, as far as names say.
+fn plain(path: &str) -> String {
+    let mut parts = Vec::new();
+    for part in path.split('/') {
+        match part {
+            "" | "." => {}
+            ".." => drop(parts.pop()),
+            name => parts.push(name),
+        }
+    }
+    format!("/{}", parts.join("/"))
 }
 
 /// Where a text in quotes ends.
@@ -153,7 +225,7 @@ fn parse_call(line: &str) -> Result<Option<Call<'_>>, TraceProblem> {
     let result = match result {
         "?" => return Ok(None),
         hexadecimal if hexadecimal.starts_with("0x") => 0,
-        number => number.parse().map_err(|_| no_call())?,
+        number => descriptor(number).ok_or_else(no_call)?,
     };
     Ok((result >= 0).then_some(Call {
         pid,
@@ -168,7 +240,7 @@ impl Reader<'_> {
         let Some(call) = parse_call(line)? else { return Ok(()) };
         match call.name {
             "open" | "openat" | "creat" => self.open(&call),
-            "read" | "write" | "pread64" | "pwrite64" => self.transfer(&call),
+            "read" | "write" | "readv" | "writev" | "pread64" | "pwrite64" => self.transfer(&call),
             "lseek" => {
                 if let Some(file) = self.file(&call) {
                     file.offset = call.result as u64;
@@ -180,14 +252,59 @@ impl Reader<'_> {
             "sync" | "syncfs" => self.trace.push(call.pid, Action::Sync),
             "mkdir" | "mkdirat" | "rmdir" | "unlink" | "unlinkat" | "truncate" => self.on_path(&call),
             "rename" | "renameat" | "renameat2" => self.rename(&call),
-            _ => {}
+            other => self.not_followed(other, &call),
         }
         Ok(())
     }
 
+    fn leave_out(&mut self, why: &'static str) {
+        *self.left_out.entry(why).or_default() += 1;
+    }
+
+    fn not_followed(&mut self, name: &str, call: &Call<'_>) {
+        let on_file = || NOT_FOLLOWED.iter().find(|known| **known == name);
+        let on_name = || NAMES_NOT_FOLLOWED.iter().find(|known| **known == name);
+        let inside = |path: Option<Result<String, String>>| {
+            path.is_some_and(|path| path.is_ok_and(|path| path.starts_with(self.below)))
+        };
+        let why = match on_file() {
+            // mmap has its descriptor behind, the others in front.
+            Some(why)
+                if self
+                    .descriptors(call)
+                    .any(|fd| self.files.contains_key(&(call.pid, fd))) =>
+            {
+                Some(why)
+            }
+            Some(_) => None,
+            None => on_name().filter(|_| inside(call.path(0)) || inside(call.path(1))),
+        };
+        let duplicates = !name.starts_with("fcntl") || call.arguments.contains("F_DUPFD");
+        if let Some(why) = why.filter(|_| duplicates) {
+            self.leave_out(why);
+        }
+    }
+
+    fn descriptors<'c>(&self, call: &'c Call<'_>) -> impl Iterator<Item = i64> + 'c {
+        call.arguments.split(',').filter_map(descriptor)
+    }
+
+    /// What was left out, in sentences.
+    fn notes(&self) -> Vec<String> {
+        let sentence = |(why, calls): (&&str, &u64)| match *why {
+            BEFORE | RELATIVE => format!("{calls} calls {why} are left out"),
+            name => format!("{calls} calls of {name} are left out: they have no counterpart here"),
+        };
+        self.left_out.iter().map(sentence).collect()
+    }
+
     /// A path as seen from the root; `None` outside.
-    fn inside(&self, path: Option<String>) -> Option<String> {
-        let path = path?.strip_prefix(self.below)?.to_owned();
+    fn inside(&mut self, path: Option<Result<String, String>>) -> Option<String> {
+        let Ok(path) = path? else {
+            self.leave_out(RELATIVE);
+            return None;
+        };
+        let path = path.strip_prefix(self.below)?.to_owned();
         path.starts_with('/').then_some(path)
     }
 
@@ -206,7 +323,7 @@ impl Reader<'_> {
     }
 
     fn open(&mut self, call: &Call<'_>) {
-        let Some(path) = self.inside(call.text(0)) else { return };
+        let Some(path) = self.inside(call.path(0)) else { return };
         let has = |flag: &str| call.arguments.split(['|', ',', ' ']).any(|word| word == flag);
         if has("O_DIRECTORY") {
             return;
@@ -217,7 +334,7 @@ impl Reader<'_> {
             self.known.insert(path.clone());
             self.trace.push(call.pid, Action::Create(path.clone()));
         } else if new {
-            return; // it was there before
+            return self.leave_out(BEFORE);
         }
         let open = Open {
             path,
@@ -236,8 +353,8 @@ impl Reader<'_> {
         }
         let (path, offset) = (file.path.clone(), at.unwrap_or(file.offset));
         let action = match (call.name, file.append) {
-            ("read" | "pread64", _) => Action::Read { path, offset, bytes },
-            ("write", true) => Action::Append { path, bytes },
+            ("read" | "readv" | "pread64", _) => Action::Read { path, offset, bytes },
+            ("write" | "writev", true) => Action::Append { path, bytes },
             _ => Action::Write { path, offset, bytes },
         };
         if at.is_none() {
@@ -274,7 +391,7 @@ impl Reader<'_> {
     }
 
     fn on_path(&mut self, call: &Call<'_>) {
-        let Some(path) = self.inside(call.text(0)) else { return };
+        let Some(path) = self.inside(call.path(0)) else { return };
         if call.name.starts_with("mkdir") {
             self.make_parents(call.pid, &path);
             if self.known.insert(path.clone()) {
@@ -303,7 +420,7 @@ impl Reader<'_> {
     }
 
     fn rename(&mut self, call: &Call<'_>) {
-        let (Some(from), Some(to)) = (self.inside(call.text(0)), self.inside(call.text(1))) else {
+        let (Some(from), Some(to)) = (self.inside(call.path(0)), self.inside(call.path(1))) else {
             return;
         };
         if !self.known.remove(&from) {
@@ -367,6 +484,39 @@ mod tests {
             5 write /d/e/a%20\"1\"é 4096 9\n5 truncate /d/e/a%20\"1\"é - 77\n6 fsync /d/e/a%20\"1\"é\n5 rename /d/e /f\n\
             5 close /f/a%20\"1\"é\n5 unlink /f/a%20\"1\"é\n5 rmdir /f\n";
         assert_eq!(Trace::parse_strace("s", text, "/t/").unwrap().to_string(), expected);
+    }
+
+    /// A program that had changed its directory did nothing at all, and nobody was told.
+    #[test]
+    fn paths_are_followed_where_strace_tells_their_directory_and_others_are_counted() {
+        let text = r#"5 openat(AT_FDCWD</t/d>, "./x/../a", O_WRONLY|O_CREAT, 0666) = 4</t/d/a>
+5 writev(4</t/d/a>, [{iov_base="x", iov_len=1}, {iov_base="yz", iov_len=2}], 2) = 3
+5 mmap(NULL, 4096, PROT_READ, MAP_PRIVATE, 4</t/d/a>, 0) = 0x7f
+5 mmap(NULL, 4096, PROT_READ, MAP_PRIVATE, 3</lib/c.so>, 0) = 0x7f
+5 fcntl(4</t/d/a>, F_GETFL) = 0x8001
+5 renameat(3</t/d>, "a", AT_FDCWD</t>, "b") = 0
+5 link("/t/b", "/t/c") = 0
+5 link("/u/b", "/u/c") = 0
+5 openat(AT_FDCWD, "e", O_WRONLY|O_CREAT, 0666) = 5
+5 openat(AT_FDCWD, "/t/old", O_RDONLY) = 6"#;
+        let file = TraceFile::parse_strace("s", text, "/t").unwrap();
+        assert_eq!(
+            file.trace.to_string(),
+            "5 mkdir /d\n5 create /d/a\n5 write /d/a 0 3\n5 rename /d/a /b\n"
+        );
+        assert_eq!(
+            [1, 2, 3, 4, 5].map(|number| file.line_of(number)),
+            [1, 1, 2, 6, 0].map(|line| (line > 0).then_some(line))
+        );
+        assert_eq!(
+            file.notes,
+            [
+                "1 calls of link are left out: they have no counterpart here",
+                "1 calls of mmap are left out: they have no counterpart here",
+                "1 calls of files that were there before are left out",
+                "1 calls with paths that do not begin at / and whose directory strace was not asked for (-y) are left out",
+            ]
+        );
     }
 
     #[test]

@@ -22,7 +22,7 @@
 
 use std::fmt;
 
-use crate::error::{TraceError, TraceProblem};
+use crate::error::{Ext2Error, TraceError, TraceProblem};
 
 /// What becomes of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -178,6 +178,99 @@ pub struct Trace {
     pub operations: Vec<Operation>,
 }
 
+/// A trace that was read from text, and on which line each of its operations began.
+///
+/// ```
+/// use elbow_ext2::TraceFile;
+///
+/// let file = TraceFile::parse("demo", "# mail\n1 create /a\n\n1 unlink /a\n")?;
+/// assert_eq!((file.line_of(1), file.line_of(2)), (Some(2), Some(4)));
+/// # Ok::<(), elbow_ext2::TraceError>(())
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TraceFile {
+    /// What errors call it.
+    pub name: String,
+    /// What it says.
+    pub trace: Trace,
+    /// What was left out, in sentences.
+    pub notes: Vec<String>,
+    pub(crate) lines: Vec<usize>,
+}
+
+impl TraceFile {
+    /// Reads the text form.
+    ///
+    /// # Errors
+    /// The first line that cannot be read, and why.
+    pub fn parse(name: &str, text: &str) -> Result<Self, TraceError> {
+        let mut trace = Trace::default();
+        let lines = line_numbers(name, text, |line| {
+            let line = line.trim();
+            if !line.is_empty() && !line.starts_with('#') {
+                trace.operations.push(parse_line(line)?);
+            }
+            Ok(trace.operations.len())
+        })?;
+        Ok(Self::of(name, trace, lines))
+    }
+
+    pub(crate) fn of(name: &str, trace: Trace, lines: Vec<usize>) -> Self {
+        Self {
+            name: name.to_owned(),
+            trace,
+            lines,
+            notes: Vec::new(),
+        }
+    }
+
+    /// The line, from 1, of an operation, from 1 too.
+    #[must_use]
+    pub fn line_of(&self, number: usize) -> Option<usize> {
+        self.lines.get(number.checked_sub(1)?).copied()
+    }
+
+    /// An error of a run, which knows the number of the operation, with file and line instead.
+    #[must_use]
+    pub fn located(&self, error: Ext2Error) -> Ext2Error {
+        let (number, operation, reason) = match error {
+            Ext2Error::Operation {
+                number,
+                operation,
+                error,
+            } => (number, operation, error.to_string()),
+            Ext2Error::Stuck { number, operation } => {
+                (number, operation, "it waits for something that will not come".into())
+            }
+            other => return other,
+        };
+        Ext2Error::Line {
+            file: self.name.clone(),
+            line: self.line_of(number).unwrap_or(0),
+            operation,
+            reason,
+        }
+    }
+}
+
+/// Reads line by line; `read` says how many operations there are then. The line on which each of them began.
+pub(crate) fn line_numbers(
+    name: &str,
+    text: &str,
+    mut read: impl FnMut(&str) -> Result<usize, TraceProblem>,
+) -> Result<Vec<usize>, TraceError> {
+    let mut lines = Vec::new();
+    for (index, line) in text.lines().enumerate() {
+        let operations = read(line).map_err(|reason| TraceError {
+            file: name.to_owned(),
+            line: index + 1,
+            reason,
+        })?;
+        lines.resize(operations, index + 1);
+    }
+    Ok(lines)
+}
+
 /// How much of what there is in a trace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TraceSummary {
@@ -203,19 +296,7 @@ impl Trace {
     /// # Errors
     /// The first line that cannot be read, and why.
     pub fn parse(name: &str, text: &str) -> Result<Self, TraceError> {
-        let mut operations = Vec::new();
-        for (index, line) in text.lines().enumerate() {
-            let line = line.trim();
-            if line.is_empty() || line.starts_with('#') {
-                continue;
-            }
-            operations.push(parse_line(line).map_err(|reason| TraceError {
-                file: name.to_owned(),
-                line: index + 1,
-                reason,
-            })?);
-        }
-        Ok(Self { operations })
+        Ok(TraceFile::parse(name, text)?.trace)
     }
 
     /// Adds an operation; a read, write or append that goes on where the one before ended becomes part of it.

@@ -6,7 +6,7 @@ use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
 use crate::error::{TraceError, TraceProblem};
-use crate::trace::{Action, Trace};
+use crate::trace::{Action, Trace, TraceFile, line_numbers};
 
 fn write(trace: &mut Trace, pid: u32, path: &str, bytes: u64) {
     trace.push(pid, Action::Create(path.to_owned()));
@@ -66,29 +66,39 @@ impl Trace {
     /// # Errors
     /// The first line that is not of that form.
     pub fn untar(name: &str, listing: &str) -> Result<Self, TraceError> {
-        let (mut trace, mut made) = (Self::default(), HashSet::new());
-        for (index, line) in listing.lines().enumerate() {
-            let error = |reason| TraceError {
-                file: name.to_owned(),
-                line: index + 1,
-                reason,
-            };
-            let (size, path) = line
-                .split_once('\t')
-                .ok_or_else(|| error(TraceProblem::NotAListing(line.to_owned())))?;
-            let size = size
-                .parse()
-                .map_err(|_| error(TraceProblem::NotASize(size.to_owned())))?;
-            let path = format!("/{}", path.trim_start_matches('/'));
-            for (end, _) in path.match_indices('/').skip(1) {
-                if made.insert(path[..end].to_owned()) {
-                    trace.push(1, Action::Mkdir(path[..end].to_owned()));
-                }
-            }
-            write(&mut trace, 1, &path, size);
-        }
-        Ok(trace)
+        Ok(TraceFile::untar(name, listing)?.trace)
     }
+}
+
+impl TraceFile {
+    /// As [`Trace::untar`], with the line of each operation.
+    ///
+    /// # Errors
+    /// The first line that is not of that form.
+    pub fn untar(name: &str, listing: &str) -> Result<Self, TraceError> {
+        let (mut trace, mut made) = (Trace::default(), HashSet::new());
+        let lines = line_numbers(name, listing, |line| {
+            unpack(&mut trace, &mut made, line)?;
+            Ok(trace.operations.len())
+        })?;
+        Ok(Self::of(name, trace, lines))
+    }
+}
+
+/// Makes the file of a line, and the directories above it that are not made yet.
+fn unpack(trace: &mut Trace, made: &mut HashSet<String>, line: &str) -> Result<(), TraceProblem> {
+    let (size, path) = line
+        .split_once('\t')
+        .ok_or_else(|| TraceProblem::NotAListing(line.to_owned()))?;
+    let size = size.parse().map_err(|_| TraceProblem::NotASize(size.to_owned()))?;
+    let path = format!("/{}", path.trim_start_matches('/'));
+    for (end, _) in path.match_indices('/').skip(1) {
+        if made.insert(path[..end].to_owned()) {
+            trace.push(1, Action::Mkdir(path[..end].to_owned()));
+        }
+    }
+    write(trace, 1, &path, size);
+    Ok(())
 }
 
 /// PostMark, a mail server: files made, then transactions on them, then all removed. Its random numbers are not those of the program, whose

@@ -123,6 +123,17 @@ impl Ext2 {
         Ok((0..blocks).map(|block| inode.place(block)).collect())
     }
 
+    /// As [`places`](Self::places), of a regular file; `None` if there is none of that name.
+    pub(crate) fn places_of_file(&self, path: &str) -> Option<Vec<Option<u32>>> {
+        self.volume.inodes().resolve_file(path).ok()?;
+        self.places(path).ok()
+    }
+
+    /// Groups that it has.
+    pub fn groups(&self) -> u32 {
+        self.volume.geometry().groups
+    }
+
     /// Uses up a group, to a fraction of all its blocks, by a file in the root that is taken to have been there for
     /// long: runs of so many blocks at random. Nothing is written.
     ///

@@ -19,6 +19,7 @@ mod choices;
 mod claim;
 mod disk;
 mod first_choice;
+mod linux;
 mod panel;
 mod plan;
 mod plane;

@@ -39,9 +39,9 @@ pub struct Plan {
     pub(super) drive: Arc<Drive>,
     pub(super) seed: u64,
     pub(super) size: Size,
-    /// Listing of the tree that is unpacked, `size TAB path` in each line, and its name; without one, that of Linux 2.6.20.
+    /// Listing of the tree that is unpacked, `size TAB path` in each line, and its name; without one, a tree is drawn at random with the sizes of Linux 2.6.20.
     pub listing: Option<(String, String)>,
-    /// Real calls of PostMark as strace prints them, their name, and the directory that they worked in; without them, those of version 1.51 with its defaults.
+    /// Real calls of PostMark as strace prints them, their name, and the directory that they worked in; without them, our generator makes some with the defaults of version 1.51.
     pub postmark: Option<(String, String, String)>,
 }
 

@@ -77,12 +77,12 @@ pub(super) fn plane(plan: &Plan) -> Result<Figure, StudyError> {
         caption: format!(
             "Change of the time with ranges in the mini-group, in percent. {} {} Data goes to the disk at once; processes wait while so many blocks are on their way; metadata \
              is written each so many ms. Cells within {:.0} % of the paper's number are framed. The last panel has all settings, and the \
-             paper's point. A depth of 16, 1.07 ms before each request; one seed, which PostMark does not depend on and untar by 3 %.",
+             paper's point. A depth of 16, 1.07 ms before each request; one seed, on which untar depends by 3 %.",
             plan.tree_part(),
             plan.mail(),
             TOLERANCE * 100.0
         ),
-        claims: claims(&gains),
+        claims: plan.with_sources(claims(&gains)),
         panels,
     })
 }

@@ -161,9 +161,9 @@ pub(super) fn table(plan: &Plan) -> Result<Figure, StudyError> {
             plan.tree(),
             plan.mail()
         ),
-        claims: claims(
+        claims: plan.with_sources(claims(
             &[0, 1].map(|cache| [0, 1, 2].map(|policy| of(cache, policy).iter().map(|of| of.mean).collect())),
-        ),
+        )),
         panels,
     })
 }

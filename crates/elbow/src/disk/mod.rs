@@ -4,6 +4,7 @@
 //!   describe    what a drive is             replay    a trace against it, with what was measured beside
 //!   import      a drive from a parameter file of DiskSim
 //!   simulate    a random load on it, by one of several schedulers
+//!   files       a trace of file operations on the model of ext2 above it
 //!   figure      the study of range writes again, with a verdict on each claim
 //!   attach      the model in real time, as a device; status, powercut, detach
 //! ```
@@ -12,6 +13,7 @@ mod colours;
 mod describe;
 mod drive;
 mod figure;
+mod files;
 mod import;
 mod input;
 mod picture;
@@ -51,6 +53,9 @@ Examples:
   A slow disk to try programs on, as a block device:
       elbow disk attach --model hp-c2247a --backing disk.img
 
+  What a program's calls would take on ext2 there, with and without ranges:
+      elbow disk files --format strace --below /t --compare calls
+
   What range writes buy, in eleven figures:
       elbow disk figure all --out study
 
@@ -71,6 +76,9 @@ pub(crate) enum DiskArgs {
     /// Serve random requests on a simulated drive, and say where the time goes.
     #[command(after_help = simulate::EXAMPLES)]
     Simulate(Box<simulate::SimulateArgs>),
+    /// Replay a trace of file operations on ext2 above a simulated drive, with classic allocation or range writes.
+    #[command(after_help = files::EXAMPLES)]
+    Files(Box<files::FilesArgs>),
     /// Make the figures of the study of range writes again, and judge its claims.
     #[command(after_help = figure::EXAMPLES)]
     Figure(Box<figure::FigureArgs>),
@@ -95,6 +103,7 @@ pub(crate) fn run(args: &DiskArgs) -> Result<ExitCode> {
         DiskArgs::Import(args) => import::run(args),
         DiskArgs::Replay(args) => replay::run(args),
         DiskArgs::Simulate(args) => simulate::run(args),
+        DiskArgs::Files(args) => files::run(args),
         DiskArgs::Figure(args) => figure::run(args),
         DiskArgs::Attach(args) => attach::run(args),
         DiskArgs::Status(args) => clients::status(args),

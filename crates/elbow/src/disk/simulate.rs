@@ -221,7 +221,7 @@ const SHOWN: u64 = 5;
 /// More than this before a request is no overhead.
 const OVERHEAD_MS_MAX: f64 = 10_000.0;
 
-fn overhead(text: &str) -> Result<Ps, String> {
+pub(super) fn overhead(text: &str) -> Result<Ps, String> {
     let ms: Option<f64> = text.parse().ok();
     let ms = ms.filter(|ms| (0.0..=OVERHEAD_MS_MAX).contains(ms));
     ms.map(Ps::from_ms)

@@ -257,6 +257,52 @@ fn the_table_takes_a_tree_of_ones_own() {
     );
 }
 
+/// The real tree and the real calls lie beside the repository, if they are there.
+#[test]
+fn the_table_is_made_of_real_traces_where_they_are() {
+    let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data/workloads");
+    let [listing, calls] = ["linux-2.6.20.sizes.tsv.gz", "postmark_default.strace.gz"].map(|name| data.join(name));
+    if !listing.exists() || !calls.exists() {
+        eprintln!("SKIPPED: no {} or {}", listing.display(), calls.display());
+        return;
+    }
+    let [listing, calls] = [&listing, &calls].map(|path| path.to_str().expect("text"));
+    let mut args = vec![
+        "figure",
+        "table2",
+        "--quick",
+        "--json",
+        "--listing",
+        listing,
+        "--postmark",
+        calls,
+    ];
+    args.extend(["--postmark-directory", "/tmp/disk-bench/pm/d"]);
+    let report = json(&args, b"");
+    let figure = &report["figures"][0];
+    let claims = figure["claims"].as_array().expect("claims");
+    for claim in claims {
+        let ours = claim["ours"].as_str().expect("text");
+        assert!(ours.contains(listing) && ours.contains(calls), "{ours}");
+    }
+    // PostMark is not shortened, and no chance is in it.
+    let seconds = |policy: &str| figure["panels"][0]["columns"][policy][1].as_f64().expect("seconds");
+    let ratio = seconds("range in the mini-group") / seconds("classic");
+    assert!((0.74..0.80).contains(&ratio), "{ratio}");
+}
+
+#[test]
+fn verdicts_say_that_tree_and_mail_are_drawn() {
+    let report = json(&["figure", "table2", "--quick", "--json"], b"");
+    for claim in report["figures"][0]["claims"].as_array().expect("claims") {
+        let ours = claim["ours"].as_str().expect("text");
+        assert!(
+            ours.ends_with(" (with a tree drawn at random and our PostMark)"),
+            "{ours}"
+        );
+    }
+}
+
 #[test]
 fn other_figures_are_refused_with_those_there_are() {
     let said = refused(&["figure", "3"], b"");

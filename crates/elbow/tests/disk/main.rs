@@ -4,6 +4,7 @@
 
 mod drive;
 mod figure;
+mod files;
 mod guide;
 mod parquet;
 mod replay;

@@ -54,10 +54,10 @@ pub(crate) struct FigureArgs {
     /// Unpack the whole tree also where it is unpacked a hundred times (plane): minutes.
     #[arg(long)]
     full: bool,
-    /// The tree that Table 2 unpacks: lines of size TAB path, perhaps packed by gzip; that of Linux 2.6.20 without it.
+    /// The tree that Table 2 unpacks: lines of size TAB path, perhaps packed by gzip; one drawn at random without it.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     listing: Option<PathBuf>,
-    /// PostMark's real calls for Table 2, as strace prints them, perhaps packed; those of version 1.51 without it.
+    /// PostMark's real calls for Table 2, as strace prints them, perhaps packed; those of our generator without it.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "postmark_directory")]
     postmark: Option<PathBuf>,
     /// The directory in which PostMark worked there.
