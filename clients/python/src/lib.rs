@@ -23,7 +23,7 @@ mod threads;
 #[pyo3::pymodule]
 mod _native {
     #[pymodule_export]
-    use crate::disk::{Drive, replay_trace, simulate_disk};
+    use crate::disk::{Drive, replay_files, replay_trace, simulate_disk};
     #[pymodule_export]
     use crate::footprint::Footprint;
     #[pymodule_export]

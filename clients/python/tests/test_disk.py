@@ -316,6 +316,82 @@ def feed(pipe):
         pass
 
 
+SMALL = b"0 mkdir /d\n" + b"".join(
+    b"%d create /d/%d\n%d write /d/%d 0 4096\n" % (n % 16, n, n % 16, n) for n in range(200)
+)
+AT_ONCE = dict(dirty_bytes=256 << 10, age_s=0.0, interval_s=0.1, merge="none")
+AT_ONCE_SAID = ["--dirty", "256K", "--age-s", "0", "--interval-s", "0.1", "--merge", "none"]
+
+
+def plain_files(replayed):
+    found = dataclasses.asdict(replayed)
+    found["requests"] = {name: kind._asdict() for name, kind in replayed.requests.items()}
+    found["allocated"]["groups"] = [group._asdict() for group in replayed.allocated.groups]
+    return found
+
+
+@pytest.mark.parametrize(
+    "how, words",
+    [
+        ({}, []),
+        (AT_ONCE, AT_ONCE_SAID),
+        (AT_ONCE | dict(allocation="ranges", region="group"), [*AT_ONCE_SAID, "--allocation", "ranges", "--region", "group"]),
+        (
+            dict(partition_bytes=200 << 20, full_percent=70.0, full_run_blocks=4, memory_bytes=64 << 20, seed=3),
+            ["--partition", "200M", "--full", "70", "--full-run-blocks", "4", "--memory", "64M", "--seed", "3"],
+        ),
+        (
+            dict(scheduler="fcfs", depth=2, overhead_ms=1.5, concurrent=True),
+            ["--scheduler", "fcfs", "--depth", "2", "--overhead-ms", "1.5", "--concurrent"],
+        ),
+    ],
+)
+def test_file_operations_take_what_the_command_says(drive, tmp_path, how, words):
+    file = tmp_path / "small.trace"
+    file.write_bytes(SMALL)
+    replayed = drive.replay_files(file, **how)
+    assert plain_files(replayed) == said("files", str(file), *words)
+    assert replayed == drive.replay_files(SMALL, **how)
+    assert replayed.allocated.files == 200 and replayed.seconds >= replayed.busy_seconds > 0
+
+
+def test_range_writes_help_a_cache_that_writes_at_once(drive):
+    classic, ranges = (drive.replay_files(SMALL, allocation=name, **AT_ONCE) for name in ("classic", "ranges"))
+    assert ranges.seconds < 0.8 * classic.seconds
+    assert ranges.range_writes == 200 and classic.range_writes == 0
+
+
+def test_calls_and_listings_are_replayed(drive):
+    calls = b'7 openat(AT_FDCWD, "/t/a", O_CREAT) = 3\n7 link("/t/a", "/t/b") = 0\n'
+    replayed = drive.replay_files(calls, "strace", below="/t")
+    assert replayed.operations == 1 and replayed.notes == ["1 calls of link are left out: they have no counterpart here"]
+    assert drive.replay_files(b"18693\tCOPYING\n", "listing").bytes_written == 18693
+
+
+def test_wrong_file_operations_are_refused(drive):
+    with pytest.raises(DiskError, match="<trace>:2: 1 read /b 0 5: /b: not found") as told:
+        drive.replay_files(b"1 create /a\n1 read /b 0 5\n")
+    assert (told.value.file, told.value.line) == ("<trace>", 2)
+    with pytest.raises(DiskError, match='<trace>:1: "chmod" is no operation') as told:
+        drive.replay_files(b"1 chmod /a\n")
+    assert told.value.line == 1
+    with pytest.raises(OSError):
+        drive.replay_files("/no/such/trace")
+    for how in (
+        dict(format="csv"),
+        dict(allocation="best"),
+        dict(merge="all"),
+        dict(partition_bytes=1 << 40),
+        dict(interval_s=0.0),
+        dict(full_percent=float("nan")),
+        dict(overhead_ms=-1.0),
+        dict(depth=0),
+        dict(seed=-1),
+    ):
+        with pytest.raises(ValueError):
+            drive.replay_files(b"", **how)
+
+
 def test_numpy_is_not_needed():
     program = """
 import sys

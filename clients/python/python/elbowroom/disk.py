@@ -22,14 +22,29 @@ from typing import Any, Literal, NamedTuple
 
 from ._errors import DiskError
 from ._native import Drive as _Drive
-from ._native import replay_trace, simulate_disk
+from ._native import replay_files, replay_trace, simulate_disk
 
 try:
     import numpy
 except ImportError:
     numpy = None  # type: ignore[assignment]
 
-__all__ = ["BUILT_IN", "DiskError", "Drive", "Figures", "Percentiles", "Place", "Replay", "Simulation", "Table", "Zone"]
+__all__ = [
+    "BUILT_IN",
+    "Allocated",
+    "DiskError",
+    "Drive",
+    "Figures",
+    "FileReplay",
+    "Group",
+    "Kind",
+    "Percentiles",
+    "Place",
+    "Replay",
+    "Simulation",
+    "Table",
+    "Zone",
+]
 
 #: Names of the drives that need no file.
 BUILT_IN: tuple[str, ...] = tuple(_Drive.built_in())
@@ -203,6 +218,65 @@ class Replay:
     #: A row for each request: `line` of the trace, `arrival_ms`, `lbn`, `sectors`, `write`, `hit`, `measured_ms` (NaN where the trace does
     #: not say), `response_ms`, `seek_ms`, `rotation_ms`, `transfer_ms`, `overhead_ms`. None if it was not wanted.
     table: Table | Any  # "| Any": type checkers need not be told that it was wanted
+
+
+class Kind(NamedTuple):
+    """Requests of one kind, and what they took together, from pick to completion."""
+
+    requests: int
+    #: Of 4 KiB.
+    blocks: int
+    #: The sum of the parts that follow.
+    time_ms: float
+    seek_ms: float
+    rotation_ms: float
+    transfer_ms: float
+    overhead_ms: float
+
+
+class Group(NamedTuple):
+    """What was written to a group of 128 MiB, blocks that were freed again included."""
+
+    group: int
+    data_blocks: int
+    metadata_blocks: int
+
+
+@dataclass(frozen=True)
+class Allocated:
+    """What lies where in the end."""
+
+    #: Files of the trace that are there in the end, their blocks, and the runs of neighbouring blocks that those are.
+    files: int
+    blocks: int
+    extents: int
+    #: Groups of which something was written.
+    groups: list[Group]
+
+
+@dataclass(frozen=True)
+class FileReplay:
+    """What came of a trace of file operations. Times are those of the model."""
+
+    operations: int
+    #: What the operations wrote, and asked to read.
+    bytes_written: int
+    bytes_read: int
+    #: Until all was on the disk, and until the last operation had ended.
+    seconds: float
+    processes_seconds: float
+    #: What the drive spent on requests.
+    busy_seconds: float
+    #: By what they hold: all, reads, data, directories, inodes, indirect, bitmaps, superblocks. One of merged neighbours counts as what
+    #: its first block is.
+    requests: dict[str, Kind]
+    #: Writes of data that named a range; those that had to wait for one; writes that continued a file where it ended.
+    range_writes: int
+    range_waits: int
+    continued: int
+    allocated: Allocated
+    #: What the trace left out, in sentences.
+    notes: list[str]
 
 
 class Drive:
@@ -396,6 +470,73 @@ class Drive:
             found[kind] = Figures(**_with_percentiles(found[kind]))
         _with_percentiles(found)
         return Replay(table=Table(columns) if per_request else None, **found)
+
+    def replay_files(
+        self,
+        trace: str | os.PathLike[str] | bytes,
+        format: Literal["operations", "strace", "listing"] = "operations",
+        *,
+        below: str = "/",
+        allocation: Literal["classic", "ranges"] = "classic",
+        region: Literal["mini-group", "group"] = "mini-group",
+        partition_bytes: int | None = None,
+        full_percent: float = 0.0,
+        full_run_blocks: int = 8,
+        memory_bytes: int = 512 << 20,
+        dirty_bytes: int | None = None,
+        age_s: float = 30.0,
+        interval_s: float = 5.0,
+        merge: Literal["none", "neighbours"] = "neighbours",
+        scheduler: str = "hrs",
+        depth: int = 16,
+        overhead_ms: float | None = None,
+        concurrent: bool = False,
+        seed: int = 1,
+    ) -> FileReplay:
+        """Does the file operations of a trace on a model of ext2 above this drive. Ctrl-C ends it; other threads go on meanwhile.
+
+        trace: a file's path, or its content as bytes; what begins as gzip is unpacked.
+        format: as `elbow disk files --format`: lines of `pid operation path offset bytes`, what strace writes of what lies `below` a
+            directory, or lines of size TAB path, which are unpacked.
+        allocation: classic finds places when a process writes; ranges has the disk choose within the mini-group of the process, or
+            within its whole group (`region`), when the cache is written back.
+        partition_bytes: size of the file system; the drive's, and at most 16 GiB, without it.
+        full_percent, full_run_blocks: how much of each group is in use before, in runs of how many blocks at random places.
+        memory_bytes: file data that is kept in memory. dirty_bytes: with more that is not yet written processes wait; two fifths of the
+            memory without it. A quarter of that is written whatever its age.
+        age_s: data is written when it is so old; 0: at once. interval_s: so often the cache is looked through.
+        merge: what becomes of requests that wait beside each other.
+        scheduler, depth, overhead_ms: who picks among how many requests, and what each costs instead of the drive's own commands.
+        concurrent: each process goes on by itself.
+
+        Raises `DiskError`, a `ValueError` with `file` and `line`, for a trace that is none, or an operation that cannot be done; `ValueError`
+        for what makes no sense on this drive; and `OSError`."""
+        file, text = ("<trace>", trace) if isinstance(trace, bytes) else (os.fspath(trace), None)
+        how: dict[str, object] = {
+            "format": format,
+            "below": below,
+            "allocation": allocation,
+            "region": region,
+            "partition_bytes": partition_bytes and _integer("partition_bytes", partition_bytes, _COUNT_MAX),
+            "full_percent": full_percent,
+            "full_run_blocks": _integer("full_run_blocks", full_run_blocks),
+            "memory_bytes": _integer("memory_bytes", memory_bytes, _COUNT_MAX),
+            "dirty_bytes": dirty_bytes and _integer("dirty_bytes", dirty_bytes, _COUNT_MAX),
+            "age_s": age_s,
+            "interval_s": interval_s,
+            "merge": merge,
+            "scheduler": scheduler,
+            "depth": _integer("depth", depth),
+            "overhead_ms": overhead_ms,
+            "concurrent": concurrent,
+            "seed": _integer("seed", seed, _SEED_MAX),
+        }
+        found = json.loads(replay_files(self._native, file, text, how))
+        found["requests"] = {name: Kind(**kind) for name, kind in found["requests"].items()}
+        there = found["allocated"]
+        there["groups"] = [Group(**group) for group in there["groups"]]
+        found["allocated"] = Allocated(**there)
+        return FileReplay(**found)
 
 
 def _with_percentiles(figures: dict[str, Any]) -> dict[str, Any]:

@@ -2,12 +2,14 @@
 //!
 //! ```text
 //!   this      a drive, its sectors, tracks and seek times     table    columns that Python gets without looking at each number
+//!   files     replay_files: operations on files, on ext2 above it
 //!   run       simulate, replay                                patience Ctrl-C while one runs
 //! ```
 //!
 //! Always: what Python passes is checked before the model sees it, because a panic ends the interpreter; nothing simulates while
 //! it holds the interpreter's lock.
 
+mod files;
 mod patience;
 mod run;
 mod table;
@@ -19,6 +21,7 @@ use elbow_disk::{Arm, DriveError, Lbn, SectorAddress};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
+pub(crate) use files::replay_files;
 pub(crate) use run::{replay_trace, simulate_disk};
 use table::{Cell, Columns, Name, Table};
 

@@ -217,14 +217,20 @@ impl Load {
 
     fn overheads(&self) -> PyResult<Overheads> {
         match self.overhead_ms {
-            Some(ms) if (0.0..=OVERHEAD_MS_MAX).contains(&ms) => Ok(Overheads::Fixed(Ps::from_ms(ms))),
-            Some(ms) => {
-                let message = format!("overhead_ms is {ms}: it has to be from 0 to {OVERHEAD_MS_MAX}");
-                Err(bad_value(message))
-            }
+            Some(ms) => fixed(ms),
             None if self.mechanical => Ok(Overheads::None),
             None => Ok(Overheads::Controller),
         }
+    }
+}
+
+/// So many milliseconds before each request.
+pub(super) fn fixed(ms: f64) -> PyResult<Overheads> {
+    match (0.0..=OVERHEAD_MS_MAX).contains(&ms) {
+        true => Ok(Overheads::Fixed(Ps::from_ms(ms))),
+        false => Err(bad_value(format!(
+            "overhead_ms is {ms}: it has to be from 0 to {OVERHEAD_MS_MAX}"
+        ))),
     }
 }
 
@@ -235,7 +241,7 @@ fn too_many_rows(requests: u64) -> PyErr {
 }
 
 #[allow(clippy::needless_pass_by_value, reason = "that is how `map_err` passes it")]
-fn bad_value(error: impl ToString) -> PyErr {
+pub(super) fn bad_value(error: impl ToString) -> PyErr {
     PyValueError::new_err(error.to_string())
 }
 
@@ -251,7 +257,7 @@ fn trace_format(name: &str) -> PyResult<Format> {
     clippy::disallowed_methods,
     reason = "a trace is read once from front to back; it may be a pipe"
 )]
-fn open(path: &str) -> io::Result<File> {
+pub(super) fn open(path: &str) -> io::Result<File> {
     File::open(path).map_err(|error| io::Error::new(error.kind(), format!("cannot open the trace {path}: {error}")))
 }
 
