@@ -131,6 +131,7 @@ fn fio(to: &[String]) -> Option<()> {
         "--bs=4k",
         "--size=1M",
         "--verify=crc32c",
+        "--verify_state_save=0", // Which would lie in the current directory, the source tree.
         "--iodepth=8",
     ]);
     succeeds(fio.args(["--fsync=32", "--minimal"]).args(to));

@@ -45,7 +45,7 @@ fn prints_what_it_says(guide: &'static str, number: usize) {
 
 #[test]
 fn the_guide_to_ostep_prints_what_it_says() {
-    prints_what_it_says(OSTEP, 10);
+    prints_what_it_says(OSTEP, 12);
 }
 
 #[test]
