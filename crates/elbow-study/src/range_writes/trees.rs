@@ -1,7 +1,7 @@
 //! What Table 2 is made of: a source tree and the calls of PostMark, both made here or given.
 //!
 //! *Range Writes* says "the Linux source tree", and no version. Linux 2.6.20 is of the time of its traces; without a listing of it,
-//! [`linux`](super::linux) draws a tree of as many directories and files, with sizes as there. PostMark is our generator with the defaults of
+//! [`linux`] draws a tree of as many directories and files, with sizes as there. PostMark is our generator with the defaults of
 //! version 1.51, whose random numbers are not those of the program.
 
 use std::collections::HashMap;
