@@ -190,6 +190,7 @@ enum Message {
         seed: u64,
         report: Sender<Result<CutReport, DriveFault>>,
     },
+    Sync(Sender<Result<(), DriveFault>>),
     Stop(Sender<Result<DriveStatus, DriveFault>>),
 }
 
@@ -316,6 +317,14 @@ impl EmulatedDrive {
     /// The backing file cannot be written.
     pub fn power_cut(&self, torn: bool, seed: u64) -> Result<CutReport, DriveFault> {
         self.tell(|report| Message::PowerCut { torn, seed, report })?
+    }
+
+    /// Stores all that is complete, safe from a crash of this machine, in no time of the model's.
+    ///
+    /// # Errors
+    /// The backing file cannot be written; what it could not take is kept.
+    pub fn sync(&self) -> Result<(), DriveFault> {
+        self.tell(Message::Sync)?
     }
 
     /// Ends it: all that was written is stored, and safe from a crash of this machine. What is outstanding fails.
@@ -548,10 +557,10 @@ impl<'w, 'd> Powered<'w, 'd> {
                 let _ = report.send(self.cut(torn, seed));
                 return ControlFlow::Break(PowerEnd::Cut);
             }
+            Message::Sync(tell) => drop(tell.send(self.sync())),
             Message::Stop(tell) => {
                 self.refuse_all();
-                let stored = self.worker.medium.sync();
-                let last = stored.map_err(|error| DriveFault::backing(&error));
+                let last = self.sync();
                 let _ = tell.send(last.map(|()| self.worker.status()));
                 return ControlFlow::Break(PowerEnd::Stopped);
             }
@@ -650,6 +659,11 @@ impl<'w, 'd> Powered<'w, 'd> {
         self.worker.power_cuts += 1;
         self.refuse_all();
         report.map_err(|error| DriveFault::backing(&error))
+    }
+
+    fn sync(&mut self) -> Result<(), DriveFault> {
+        let stored = self.worker.medium.sync();
+        stored.map_err(|error| DriveFault::backing(&error))
     }
 
     fn refuse_all(&mut self) {

@@ -70,20 +70,29 @@ impl Medium {
         Ok(bytes)
     }
 
+    /// Where the backing file takes no more, this write fails, and nothing of older ones is lost.
     pub(crate) fn write(&mut self, write: Write) -> io::Result<()> {
+        self.make_room_for(write.content.bytes())?;
         if write.durable {
             self.store(write.at, &write.content)?;
         }
         if !(write.durable && self.unflushed.is_empty()) {
             self.unflushed.add(write);
         }
-        while self.unflushed.bytes() > UNFLUSHED_BYTES_MAX || self.unflushed.len() > UNFLUSHED_WRITES_MAX {
+        Ok(())
+    }
+
+    fn make_room_for(&mut self, bytes: u64) -> io::Result<()> {
+        let is_full = |unflushed: &Unflushed| {
+            unflushed.bytes() + bytes > UNFLUSHED_BYTES_MAX || unflushed.len() >= UNFLUSHED_WRITES_MAX
+        };
+        while !self.unflushed.is_empty() && is_full(&self.unflushed) {
             self.settle_oldest()?;
         }
         Ok(())
     }
 
-    /// All that was written is durable from now on.
+    /// All that was written is durable from now on. What could not be stored is kept, and stored by the next flush.
     pub(crate) fn flush(&mut self) -> io::Result<()> {
         while !self.unflushed.is_empty() {
             self.settle_oldest()?;
@@ -97,7 +106,8 @@ impl Medium {
         self.file.sync_data()
     }
 
-    /// Loses some of what was not flushed, and of the writes under way: each by itself, and if `torn` each of their sectors.
+    /// Loses some of what was not flushed, and of the writes under way: each by itself, and if `torn` each of their sectors. Where the backing
+    /// file takes no more, nothing is forgotten.
     pub(crate) fn power_cut(&mut self, under_way: Vec<Write>, torn: bool, seed: u64) -> io::Result<CutReport> {
         let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
         let mut report = CutReport {
@@ -107,26 +117,41 @@ impl Medium {
             lost: 0,
             torn: 0,
         };
-        let before = std::mem::take(&mut self.unflushed);
-        for write in before.into_writes().chain(under_way) {
-            if write.durable {
-                self.store(write.at, &write.content)?;
-                continue;
+        for (number, write) in self.unflushed.writes().filter(|(_, write)| !write.durable) {
+            let kept = survivors(write.content.sectors(), torn, &mut random);
+            report.count(&kept, write.content.sectors());
+            for part in kept {
+                self.store_part(number, write, write.at + part.start..write.at + part.end)?;
             }
+        }
+        for write in under_way {
             let kept = survivors(write.content.sectors(), torn, &mut random);
             report.count(&kept, write.content.sectors());
             for part in kept {
                 self.store(write.at + part.start, &write.content.part(part.clone()))?;
             }
         }
+        self.unflushed = Unflushed::default();
         Ok(report)
     }
 
     fn settle_oldest(&mut self) -> io::Result<()> {
-        match self.unflushed.take_oldest() {
-            Some(write) if !write.durable => self.store(write.at, &write.content),
-            _ => Ok(()),
+        if let Some((number, write)) = self.unflushed.writes().next()
+            && !write.durable
+        {
+            self.store_part(number, write, write.range())?;
         }
+        self.unflushed.forget_oldest();
+        Ok(())
+    }
+
+    /// Stores some sectors of a write, but none that a later durable one has taken.
+    fn store_part(&self, number: u64, write: &Write, place: Range<u64>) -> io::Result<()> {
+        for part in self.unflushed.not_forced(number, place) {
+            let content = write.content.part(part.start - write.at..part.end - write.at);
+            self.store(part.start, &content)?;
+        }
+        Ok(())
     }
 
     fn store(&self, at: u64, content: &Content) -> io::Result<()> {
@@ -244,6 +269,77 @@ mod tests {
             medium.power_cut(Vec::new(), true, seed).expect("cut");
             assert_eq!(image(&medium)[1], 2, "seed {seed}");
         }
+    }
+
+    /// What a flush stores of an older write must not hide it either, not even for a moment: the backing file is looked at alone.
+    #[test]
+    fn a_flush_stores_nothing_over_a_later_durable_write() {
+        let mut medium = medium();
+        medium.write(write(0, 4, 1, false)).expect("written");
+        medium.write(write(1, 1, 2, true)).expect("written");
+        medium.write(write(2, 1, 3, false)).expect("written");
+        medium.settle_oldest().expect("settled");
+        let mut stored = vec![0; 4 * SECTOR_BYTES as usize];
+        medium.file.read_exact_at(&mut stored, 0).expect("read");
+        let firsts: Vec<_> = stored.chunks(SECTOR_BYTES as usize).map(|sector| sector[0]).collect();
+        assert_eq!(firsts, [1, 2, 1, 1]);
+        medium.flush().expect("flushed");
+        assert_eq!(image(&medium)[..4], [1, 2, 3, 1]);
+    }
+
+    #[test]
+    fn random_writes_and_flushes_leave_what_an_array_has() {
+        for seed in 0..200 {
+            let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
+            let mut medium = medium();
+            let mut expected = vec![0; DEVICE_SECTORS as usize];
+            for byte in 1..60 {
+                let at = random.random_range(0..DEVICE_SECTORS - 8);
+                let sectors = random.random_range(1..=8);
+                let is_zero = random.random_ratio(1, 5);
+                let content = match is_zero {
+                    true => Content::Zeros(sectors),
+                    false => Content::Bytes(vec![byte; (sectors * SECTOR_BYTES) as usize]),
+                };
+                let durable = random.random_ratio(1, 3);
+                medium.write(Write { at, content, durable }).expect("written");
+                expected[at as usize..(at + sectors) as usize].fill(if is_zero { 0 } else { byte });
+                match random.random_range(0..12) {
+                    0 => medium.flush().expect("flushed"),
+                    1 | 2 => medium.settle_oldest().expect("settled"),
+                    _ => {}
+                }
+                assert_eq!(image(&medium), expected, "seed {seed}");
+            }
+            medium.flush().expect("flushed");
+            assert_eq!(image(&medium), expected, "seed {seed}");
+        }
+    }
+
+    /// A file that is open for reading alone refuses every write; here it stands for one on a full file system.
+    #[test]
+    fn what_cannot_be_stored_is_kept_for_the_next_flush() {
+        let place = tempfile::NamedTempFile::new().expect("a temporary file");
+        place
+            .as_file()
+            .set_len(DEVICE_SECTORS * SECTOR_BYTES)
+            .expect("it grows");
+        let refusing = File::open(place.path()).expect("it opens");
+        let mut medium = Medium::new(refusing);
+        for at in 0..8 {
+            medium.write(write(at, 1, 7, false)).expect("in memory");
+        }
+        medium.write(write(9, 1, 8, true)).expect_err("not stored");
+        medium.flush().expect_err("not stored");
+        medium.flush().expect_err("and not forgotten");
+        medium
+            .power_cut(Vec::new(), false, 3)
+            .expect_err("a survivor cannot be stored");
+        assert_eq!(image(&medium)[..8], [7; 8]);
+        medium.file = place.reopen().expect("it opens");
+        medium.flush().expect("stored");
+        let again = Medium::new(place.reopen().expect("it opens"));
+        assert_eq!(image(&again)[..10], [7, 7, 7, 7, 7, 7, 7, 7, 0, 0]);
     }
 
     #[test]

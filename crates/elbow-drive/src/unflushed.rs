@@ -5,8 +5,8 @@
 //!   newest   10..12 -> 1, 12..13 -> 2, 13..14 -> 1, 40..44 -> 3
 //! ```
 //!
-//! A write that is durable (forced unit access) is kept here too while others are: where an older one survives a power cut, it must not come
-//! back over it.
+//! A write that is durable (forced unit access) is in the backing file already. It is kept here too while older ones are, for what is stored
+//! of those later, by a flush or a power cut, must not come back over it: [`Unflushed::not_forced`].
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -40,7 +40,7 @@ impl Content {
     }
 
     /// What it takes in memory.
-    fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         match self {
             Content::Bytes(bytes) => bytes.len() as u64,
             Content::Zeros(_) => 0,
@@ -82,6 +82,8 @@ impl Piece for Number {
 pub(crate) struct Unflushed {
     writes: BTreeMap<u64, Write>,
     newest: RangeMap<Number>,
+    /// As `newest`, of durable writes alone.
+    forced: RangeMap<Number>,
     next: u64,
     bytes: u64,
 }
@@ -105,14 +107,33 @@ impl Unflushed {
         self.bytes
     }
 
-    /// All of them, the oldest first.
-    pub(crate) fn into_writes(self) -> impl Iterator<Item = Write> {
-        self.writes.into_values()
+    /// All of them with their numbers, the oldest first.
+    pub(crate) fn writes(&self) -> impl Iterator<Item = (u64, &Write)> {
+        self.writes.iter().map(|(&number, write)| (number, write))
+    }
+
+    /// What no later durable write has taken of some sectors of the write with that number.
+    pub(crate) fn not_forced(&self, number: u64, place: Range<u64>) -> Vec<Range<u64>> {
+        let mut parts = Vec::new();
+        let mut at = place.start;
+        for (taken, Number(by)) in self.forced.overlapping(place.start, place.end) {
+            if by < number {
+                continue;
+            }
+            parts.push(at..taken.start);
+            at = taken.end;
+        }
+        parts.push(at..place.end);
+        parts.retain(|part| !part.is_empty());
+        parts
     }
 
     pub(crate) fn add(&mut self, write: Write) {
         let place = write.range();
         self.newest.insert(place.start, place.end, Number(self.next));
+        if write.durable {
+            self.forced.insert(place.start, place.end, Number(self.next));
+        }
         self.bytes += write.content.bytes();
         self.writes.insert(self.next, write);
         self.next += 1;
@@ -128,20 +149,23 @@ impl Unflushed {
         })
     }
 
-    /// The oldest, which is forgotten here.
-    pub(crate) fn take_oldest(&mut self) -> Option<Write> {
-        let (number, write) = self.writes.pop_first()?;
-        let place = write.range();
-        let own: Vec<_> = self
-            .newest
-            .overlapping(place.start, place.end)
-            .filter(|&(_, newest)| newest == Number(number))
-            .map(|(piece, _)| piece)
-            .collect();
-        own.iter().for_each(|piece| self.newest.remove(piece.start, piece.end));
+    /// Forgets the oldest.
+    pub(crate) fn forget_oldest(&mut self) {
+        let Some((number, write)) = self.writes.pop_first() else {
+            return;
+        };
+        for map in [&mut self.newest, &mut self.forced] {
+            remove_own(map, Number(number), write.range());
+        }
         self.bytes -= write.content.bytes();
-        Some(write)
     }
+}
+
+/// Removes the pieces of one write, where no newer one has taken them.
+fn remove_own(map: &mut RangeMap<Number>, number: Number, place: Range<u64>) {
+    let pieces = map.overlapping(place.start, place.end);
+    let own: Vec<_> = pieces.filter(|&(_, of)| of == number).map(|(piece, _)| piece).collect();
+    own.iter().for_each(|piece| map.remove(piece.start, piece.end));
 }
 
 #[cfg(test)]
@@ -174,9 +198,10 @@ mod tests {
         unflushed.add(write(12, 1, 2));
         assert_eq!(first_bytes(&unflushed, 11..20), [(11..12, 1), (12..13, 2), (13..14, 1)]);
         assert_eq!(unflushed.bytes(), 5 * SECTOR_BYTES);
-        assert_eq!(unflushed.take_oldest().expect("one").range(), 10..14);
+        assert_eq!(unflushed.writes().next().expect("one").1.range(), 10..14);
+        unflushed.forget_oldest();
         assert_eq!(first_bytes(&unflushed, 0..20), [(12..13, 2)]);
-        unflushed.take_oldest().expect("another");
+        unflushed.forget_oldest();
         assert!(unflushed.is_empty() && unflushed.bytes() == 0 && unflushed.within(0..100).next().is_none());
     }
 }

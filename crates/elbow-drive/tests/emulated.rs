@@ -167,19 +167,25 @@ fn what_is_under_way_at_a_power_cut_fails_and_may_be_there() {
     let found = (0..16).filter(|&seed| {
         let drive = started(settings("hp-c2247a", true));
         let (tell, told) = mpsc::channel();
-        // It takes more than a turn; the cut is asked for at once.
-        drive.link().submit(
-            Ask::WriteZeros {
-                at: 0,
-                sectors: 1000,
-                through: true,
-            },
-            drop,
-        );
+        // The drive's thread goes on when both writes and the cut have been asked for.
+        let (go_on, wait) = mpsc::channel::<()>();
+        drive
+            .link()
+            .submit(write(3000, 1), move |_| wait.recv().expect("it is told to go on"));
+        let zeros = Ask::WriteZeros {
+            at: 0,
+            sectors: 1000,
+            through: true,
+        };
+        drive.link().submit(zeros, drop);
         drive
             .link()
             .submit(write(1500, 9), move |answer| drop(tell.send(answer)));
-        let report = drive.power_cut(false, seed).expect("cut");
+        let report = std::thread::scope(|scope| {
+            let cut = scope.spawn(|| drive.power_cut(false, seed).expect("cut"));
+            go_on.send(()).expect("it waits");
+            cut.join().expect("it is cut")
+        });
         assert_eq!(report.unflushed, 2);
         assert_eq!(told.recv().expect("an answer"), Err(DriveFault::NoPower));
         read(&drive, 1500) == 9
@@ -234,7 +240,8 @@ fn a_late_answer_is_counted() {
     go_on.send(()).expect("it waits");
     told.recv().expect("an answer").expect("it writes");
     let status = drive.status().expect("it answers");
-    assert_eq!(status.too_late, 1);
+    // On a busy machine the first may be late, too.
+    assert!((1..=2).contains(&status.too_late), "{status:?}");
     assert!(status.lateness_us.max > 20_000.0, "{status:?}");
 }
 
