@@ -32,6 +32,12 @@ pub enum RegionError {
         /// The version in the header.
         found: u32,
     },
+    /// A header that no region comes to have.
+    #[error("the header says that the region was opened {found} times, which cannot be; the device has damaged it")]
+    Incarnation {
+        /// The number in the header.
+        found: u64,
+    },
     /// The header describes another device.
     #[error(
         "the region was made with {made} sectors of {made_bytes} bytes, and the device has {found} of {found_bytes}; name the whole device that it was made on"
@@ -107,6 +113,8 @@ pub enum RegionError {
         lsn: Lsn,
     },
     /// A write or flush has failed before, and what is durable is not known.
-    #[error("a write or flush of this region has failed ({0}); open it again to learn what is durable")]
+    #[error(
+        "a write or flush of this region has failed ({0}); open the device again, and then the region, to learn what is durable"
+    )]
     Failed(RangeError),
 }

@@ -18,6 +18,8 @@ use super::planted::{Bug, has};
 pub const RECORD_SECTORS_MAX: u64 = 256;
 /// Sectors of the two copies of the header, in front of all places.
 pub(super) const HEADER_SECTORS: u64 = 2;
+/// A header never says so many: nobody opens a region so often, and the next one is still a number.
+pub(super) const INCARNATIONS: u64 = 1 << 63;
 /// Bytes of a record in front of its payload.
 pub(super) const HEAD_BYTES: usize = 64;
 const HEADER_MAGIC: &[u8; 8] = b"ELBREGN\0";
@@ -36,11 +38,19 @@ pub(super) struct Header {
     pub(super) sectors: u64,
 }
 
-/// Which of two records is newer: by incarnation, then by sequence number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+/// Which of two records is newer: by incarnation, then by sequence number, which counts from 0 in each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Age {
     pub(super) incarnation: u64,
     pub(super) sequence: u64,
+}
+
+impl Age {
+    /// By what records are sorted.
+    pub(super) fn order(self) -> (u64, u64) {
+        let incarnation = if has(Bug::NoIncarnation) { 0 } else { self.incarnation };
+        (incarnation, self.sequence)
+    }
 }
 
 /// What a record says in front of its payload.
@@ -72,6 +82,7 @@ impl Header {
     /// # Errors
     /// [`RegionError::Version`] for a whole header of a version that is not known here.
     pub(super) fn from_sector(bytes: &[u8]) -> Result<Option<Header>, RegionError> {
+        let bytes = bytes.get(..HEADER_BYTES).unwrap_or_default();
         let is_whole = bytes.starts_with(HEADER_MAGIC) && u32_at(bytes, 48) == crc32fast::hash(&bytes[..48]);
         if !is_whole {
             return Ok(None);
@@ -111,6 +122,22 @@ impl Head {
     /// Whether a payload is the one that was written.
     pub(super) fn is_of(&self, payload: &[u8]) -> bool {
         has(Bug::NoChecksum) || crc32fast::hash(payload) == self.payload_crc
+    }
+
+    /// Sectors of the whole record.
+    pub(super) fn record_sectors(&self, sector_bytes: u32) -> u64 {
+        record_sectors(self.payload_bytes as usize, sector_bytes)
+    }
+
+    /// The payload of the record that these bytes begin with, if all of its sectors are as they were written. The zeros behind the payload count:
+    /// the last sector may have been written over by another record that begins with the same bytes.
+    pub(super) fn payload<'a>(&self, bytes: &'a [u8], sector_bytes: u32) -> Option<&'a [u8]> {
+        let record_bytes = self.record_sectors(sector_bytes) as usize * sector_bytes as usize;
+        let (payload, padding) = bytes
+            .get(HEAD_BYTES..record_bytes)?
+            .split_at(self.payload_bytes as usize);
+        let is_padded = has(Bug::PaddingUnchecked) || padding.iter().all(|&byte| byte == 0);
+        (is_padded && self.is_of(payload)).then_some(payload)
     }
 }
 
@@ -172,18 +199,21 @@ mod tests {
         assert_eq!(bytes.len(), 1024, "64 + 700 bytes");
         let head = Head::parse(&bytes, 5).expect("a record");
         assert_eq!((head.age, head.logical.clone(), head.payload_bytes), (AGE, 40..42, 700));
-        assert!(head.is_of(&data[..700]));
+        assert_eq!(head.payload(&bytes, 512), Some(&data[..700]));
+        assert_eq!(head.payload(&bytes[..1023], 512), None, "a part of it");
         assert_eq!(Head::parse(&bytes, 6), None, "of another region");
     }
 
     #[test]
     fn any_bit_of_a_record_counts() {
         let bytes = record(5, AGE, &(40..41), &[7; 100], 512);
-        for bit in 0..(HEAD_BYTES + 100) * 8 {
+        assert_eq!(bytes.len(), 512);
+        for bit in 0..bytes.len() * 8 {
             let mut changed = bytes.clone();
             changed[bit / 8] ^= 1 << (bit % 8);
-            let is_taken = Head::parse(&changed, 5).is_some_and(|head| head.is_of(&changed[HEAD_BYTES..][..100]));
-            assert!(!is_taken, "bit {bit}");
+            let head = Head::parse(&changed, 5);
+            let payload = head.as_ref().and_then(|head| head.payload(&changed, 512));
+            assert_eq!(payload, None, "bit {bit}");
         }
     }
 

@@ -17,9 +17,9 @@ use super::planted::{Bug, has};
 
 /// A piece of the image: the first sector of its record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct InRecord(pub(super) u64);
+pub(super) struct RecordPlace(pub(super) u64);
 
-impl Piece for InRecord {
+impl Piece for RecordPlace {
     fn slice(&self, _start: u64, _end: u64) -> Self {
         *self
     }
@@ -51,7 +51,7 @@ impl Record {
 /// See the [module](self).
 #[derive(Debug)]
 pub(super) struct Image {
-    pieces: RangeMap<InRecord>,
+    pieces: RangeMap<RecordPlace>,
     /// By the first sector of the place.
     records: BTreeMap<u64, Record>,
     superseded: RangeSet,
@@ -74,10 +74,10 @@ impl Image {
         let Range { start, end } = record.logical;
         self.free.remove(at, at + record.sectors);
         let older: Vec<_> = self.pieces.overlapping(start, end).collect();
-        for (range, InRecord(older)) in older {
+        for (range, RecordPlace(older)) in older {
             self.supersede(older, range.end - range.start);
         }
-        self.pieces.insert(start, end, InRecord(at));
+        self.pieces.insert(start, end, RecordPlace(at));
         let live = end - start;
         self.records.insert(at, Record { live, ..record });
     }
@@ -107,10 +107,6 @@ impl Image {
         &self.free
     }
 
-    pub(super) fn has_superseded(&self) -> bool {
-        !self.superseded.is_empty()
-    }
-
     pub(super) fn records(&self) -> usize {
         self.records.len()
     }
@@ -122,12 +118,12 @@ impl Image {
     /// The pieces of a part of the image, with the first sectors of their records.
     pub(super) fn pieces(&self, logical: &Range<u64>) -> impl DoubleEndedIterator<Item = (Range<u64>, u64)> {
         let pieces = self.pieces.overlapping(logical.start, logical.end);
-        pieces.map(|(range, InRecord(at))| (range, at))
+        pieces.map(|(range, RecordPlace(at))| (range, at))
     }
 
     /// The whole piece that holds a logical sector.
     pub(super) fn piece_at(&self, logical: u64) -> Option<(Range<u64>, u64)> {
-        self.pieces.get(logical).map(|(range, &InRecord(at))| (range, at))
+        self.pieces.get(logical).map(|(range, &RecordPlace(at))| (range, at))
     }
 
     /// The end of the last piece.

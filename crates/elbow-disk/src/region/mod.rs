@@ -11,7 +11,7 @@
 //! - a write, up to [`RECORD_SECTORS_MAX`] sectors, is found whole after a crash or not at all;
 //! - what was written before a [`flush`](Region::flush) that succeeded is found after a crash, or something newer;
 //! - nothing older comes back: the place of a superseded record is used again only when what superseded it is durable;
-//! - after a write or flush that failed the region takes nothing more until it is opened again.
+//! - after a write or flush that failed the region takes nothing more until the device and it are opened again.
 //!
 //! [`Log`] is a log of byte strings on top.
 //!
@@ -20,6 +20,8 @@
 //! Source: Anand et al., *Avoiding File System Micromanagement with Range Writes* (OSDI 2008), section 6; it leaves recovery out.
 //! Why it is so: `docs/design/region.md`.
 
+#[cfg(test)]
+mod case_test;
 #[cfg(test)]
 mod crash_test;
 mod error;
@@ -40,12 +42,14 @@ pub use error::{Lsn, RegionError};
 pub use format::RECORD_SECTORS_MAX;
 pub use log::{ENTRY_HEAD_BYTES, Entries, Log};
 
-use format::{Age, HEAD_BYTES, HEADER_SECTORS, Head, Header};
+use format::{Age, HEADER_SECTORS, Head, Header};
 use image::{Image, Record};
 use planted::{Bug, has};
 
 /// Writes that are outstanding at a time; as many as a drive's queue has (section 4.3 of the paper).
 const OUTSTANDING_MAX: usize = 16;
+/// Sectors that stay free for a trim: a full region must not refuse what makes room.
+const TRIM_SECTORS: u64 = 1;
 /// A record's head and one byte of payload fit into the smallest sector.
 const SECTOR_BYTES_MIN: u32 = 128;
 
@@ -60,13 +64,13 @@ pub struct Statistics {
     pub sectors: u64,
     /// Flushes that the caller asked for and the device was asked for.
     pub flushes: u64,
-    /// Flushes because no free place was left but superseded ones.
+    /// Flushes because no free place was left: for superseded ones, or before records are moved.
     pub forced_flushes: u64,
     /// Records that were written anew elsewhere, because no free place was left.
     pub moved: u64,
     /// Records that the scan took when the region was opened, superseded ones among them.
     pub found: u64,
-    /// Heads of records that the scan found without their whole payload: torn, or written over in part.
+    /// Heads of records that the scan found without their whole payload: torn, written over in part, or damaged while the region was closed.
     pub torn: u64,
 }
 
@@ -91,7 +95,7 @@ pub struct Statistics {
 pub struct Region<D> {
     device: Blocking<D>,
     header: Header,
-    /// Of the next record.
+    /// Of the next record; from 0 on in each incarnation.
     sequence: u64,
     image: Image,
     /// Outstanding, the oldest first; at most [`OUTSTANDING_MAX`].
@@ -104,64 +108,64 @@ pub struct Region<D> {
 impl<D: RangeDevice> Region<D> {
     /// Makes an empty region of a whole device, for so many logical sectors; all of them are zeros. What the device held is lost.
     ///
-    /// `id` tells the records of this region from those of an earlier one on the same device: a random number.
+    /// `id` tells the records of this region from those of an earlier one on the same device: a random number. Where that one's header is still
+    /// there its id goes into it, so that the same number does no harm.
     ///
     /// # Errors
     /// [`RegionError::TooSmall`] for a device on which no record fits; those of the device.
     pub fn format(device: D, logical_sectors: u64, id: u64) -> Result<Self, RegionError> {
-        let mut device = Blocking::new(device);
+        let mut device = taken_over(device)?;
         let Shape { sector_bytes, sectors } = device.shape();
-        let needed = HEADER_SECTORS + 2;
-        if sectors < needed || sector_bytes < SECTOR_BYTES_MIN {
-            return Err(RegionError::TooSmall {
-                needed,
-                sectors,
-                sector_bytes,
-            });
-        }
+        // One that cannot be read, or not be understood, is no reason not to make a new one.
+        let earlier = scan::newest_header(&mut device).ok().flatten();
         let header = Header {
             sector_bytes,
-            id,
+            id: earlier.map_or(id, |(earlier, _)| earlier.id.wrapping_add(id | 1)),
             incarnation: 0,
             logical_sectors,
             sectors,
         };
         (0..HEADER_SECTORS).try_for_each(|copy| device.write(copy, &header.to_sector()))?;
         device.flush()?;
-        Ok(Self::with(device, header, 0, Image::new(HEADER_SECTORS..sectors)))
+        Ok(Self::with(device, header, Image::new(HEADER_SECTORS..sectors)))
     }
 
-    /// Finds the newest image on a device, by reading all of it once. What it found is durable then.
+    /// Finds the newest image on a device, by reading all of it. What it found is durable then. What was outstanding on the device is waited for.
+    ///
+    /// After a failure the *device* has to be opened again before: the memory of the system may hold writes that its medium does not.
     ///
     /// # Errors
-    /// [`RegionError::NoRegion`], [`RegionError::Version`] and [`RegionError::Shape`] for what is no region of this device; those of the device: a
-    /// sector that cannot be read is an error, since what it held may be the newest.
+    /// [`RegionError::NoRegion`], [`RegionError::Version`], [`RegionError::Incarnation`], [`RegionError::Shape`] and [`RegionError::TooSmall`] for
+    /// what is no region of this device; those of the device: a sector that cannot be read is an error, since what it held may be the newest.
     pub fn open(device: D) -> Result<Self, RegionError> {
-        let mut device = Blocking::new(device);
-        let header = scan::header(&mut device)?;
+        let mut device = taken_over(device)?;
+        let (header, copy) = scan::header(&mut device)?;
         let scan::Found {
             image,
-            sequence,
+            incarnation,
             records,
             torn,
         } = scan::records(&mut device, &header)?;
-        let incarnation = header.incarnation + 1;
+        let incarnation = incarnation + 1;
         let header = Header { incarnation, ..header };
-        device.write(incarnation % HEADER_SECTORS, &header.to_sector())?;
-        // What a process that died had left in a cache must not be lost once it is read.
-        if !has(Bug::NoFlushAfterScan) {
-            device.flush()?;
+        // The copy that was read stays until the other is durable. Then both are new, so that either is enough.
+        for copy in [HEADER_SECTORS - 1 - copy, copy] {
+            device.write(copy, &header.to_sector())?;
+            // What a process that died had left in a cache must not be lost once it is read.
+            if !has(Bug::NoFlushAfterScan) {
+                device.flush()?;
+            }
         }
-        let mut region = Self::with(device, header, sequence, image);
+        let mut region = Self::with(device, header, image);
         (region.statistics.found, region.statistics.torn) = (records, torn);
         Ok(region)
     }
 
-    fn with(device: Blocking<D>, header: Header, sequence: u64, image: Image) -> Self {
+    fn with(device: Blocking<D>, header: Header, image: Image) -> Self {
         Self {
             device,
             header,
-            sequence,
+            sequence: 0,
             image,
             outstanding: VecDeque::new(),
             is_flushed: true,
@@ -177,8 +181,8 @@ impl<D: RangeDevice> Region<D> {
     /// The device may still be busy with it on return; what comes of it is told by a later call, at the latest by the flush.
     ///
     /// # Errors
-    /// [`RegionError::Length`], [`RegionError::Outside`]; [`RegionError::Full`], and then nothing was changed (of several writes the first may be
-    /// done); [`RegionError::Failed`] after a failure; those of the device.
+    /// [`RegionError::Length`], [`RegionError::Outside`]; [`RegionError::Full`], and then no logical sector was changed (of several writes the first
+    /// may be done; records may lie elsewhere than before); [`RegionError::Failed`] after a failure; those of the device.
     pub fn write(&mut self, at: u64, data: &[u8]) -> Result<(), RegionError> {
         let sector_bytes = self.header.sector_bytes as usize;
         if data.is_empty() || !data.len().is_multiple_of(sector_bytes) {
@@ -190,7 +194,7 @@ impl<D: RangeDevice> Region<D> {
         self.check_place(at, (data.len() / sector_bytes) as u64)?;
         let records = data.chunks(RECORD_SECTORS_MAX as usize * sector_bytes);
         for (at, data) in (at..).step_by(RECORD_SECTORS_MAX as usize).zip(records) {
-            self.put(at..at + (data.len() / sector_bytes) as u64, data)?;
+            self.put(at..at + (data.len() / sector_bytes) as u64, data, TRIM_SECTORS)?;
             self.statistics.writes += 1;
         }
         Ok(())
@@ -219,7 +223,7 @@ impl<D: RangeDevice> Region<D> {
     }
 
     /// Makes logical sectors zeros, and frees the places that held them at the next flush. It counts as a write, which is found after a crash when
-    /// a flush has succeeded; where all is zeros already nothing is written.
+    /// a flush has succeeded; where all is zeros already nothing is written. One sector is kept free for it where writes find the region full.
     ///
     /// # Errors
     /// Those of [`write`](Self::write).
@@ -229,7 +233,7 @@ impl<D: RangeDevice> Region<D> {
         if self.image.has_data(&range) {
             // Trims side by side are one record, so that a log cut again and again has one.
             let range = self.image.with_zeros_around(&range);
-            self.put(range, &[])?;
+            self.put(range, &[], 0)?;
             self.statistics.trims += 1;
         }
         Ok(())
@@ -259,7 +263,7 @@ impl<D: RangeDevice> Region<D> {
         self.header.sector_bytes
     }
 
-    /// Sectors of the device on which the next record could go, without a flush.
+    /// Sectors of the device on which the next record could go, without a flush; the last of them is for a trim alone.
     #[must_use]
     pub fn free_sectors(&self) -> u64 {
         let outstanding: u64 = self.outstanding.iter().map(|(_, record)| record.sectors).sum();
@@ -283,11 +287,11 @@ impl<D: RangeDevice> Region<D> {
         self.device.device()
     }
 
-    /// Writes one record, at any free place.
-    fn put(&mut self, logical: Range<u64>, data: &[u8]) -> Result<(), RegionError> {
-        self.check_whole()?;
+    /// Writes one record, at any free place, and leaves so many free sectors.
+    fn put(&mut self, logical: Range<u64>, data: &[u8], kept: u64) -> Result<(), RegionError> {
+        self.check_not_failed()?;
         let sectors = self.record_sectors(data);
-        self.make_room(sectors)?;
+        self.make_room(sectors, kept)?;
         let free = self.image.free().clone();
         self.submit(&free, logical, data)
     }
@@ -340,7 +344,7 @@ impl<D: RangeDevice> Region<D> {
     }
 
     fn make_durable(&mut self) -> Result<(), RegionError> {
-        self.check_whole()?;
+        self.check_not_failed()?;
         if !self.is_flushed && !has(Bug::EarlyFlush) {
             self.device.flush().map_err(|error| self.fail(error))?;
         }
@@ -356,13 +360,9 @@ impl<D: RangeDevice> Region<D> {
             return Ok(Vec::new());
         }
         let bytes = self.device.read(at, record.sectors)?;
-        let payload = HEAD_BYTES..HEAD_BYTES + record.payload_bytes as usize;
-        let payload = bytes.get(payload).unwrap_or_default();
-        let is_whole = Head::parse(&bytes, self.header.id)
-            .is_some_and(|head| head.logical == record.logical && head.is_of(payload));
-        if !is_whole {
-            return Err(RegionError::Damaged { at });
-        }
+        let head = Head::parse(&bytes, self.header.id).filter(|head| head.logical == record.logical);
+        let payload = head.and_then(|head| head.payload(&bytes, self.header.sector_bytes));
+        let payload = payload.ok_or(RegionError::Damaged { at })?;
         let byte = |sector: u64| ((sector - record.logical.start) * u64::from(self.header.sector_bytes)) as usize;
         let part = byte(piece.start).min(payload.len())..byte(piece.end).min(payload.len());
         Ok(payload[part].to_vec())
@@ -384,7 +384,7 @@ impl<D: RangeDevice> Region<D> {
         }
     }
 
-    fn check_whole(&self) -> Result<(), RegionError> {
+    fn check_not_failed(&self) -> Result<(), RegionError> {
         self.failed
             .clone()
             .map_or(Ok(()), |error| Err(RegionError::Failed(error)))
@@ -394,4 +394,19 @@ impl<D: RangeDevice> Region<D> {
         self.failed.get_or_insert_with(|| error.clone());
         RegionError::Device(error)
     }
+}
+
+/// A device that is large enough and on which nothing is outstanding: a scan would miss that.
+fn taken_over<D: RangeDevice>(mut device: D) -> Result<Blocking<D>, RegionError> {
+    let Shape { sector_bytes, sectors } = device.shape();
+    let needed = HEADER_SECTORS + 2;
+    if sectors < needed || sector_bytes < SECTOR_BYTES_MIN {
+        return Err(RegionError::TooSmall {
+            needed,
+            sectors,
+            sector_bytes,
+        });
+    }
+    while device.wait().is_some() {}
+    Ok(Blocking::new(device))
 }

@@ -5,6 +5,10 @@
 pub(super) enum Bug {
     /// Records are taken whatever their checksum says.
     NoChecksum,
+    /// A record is taken whatever lies between its payload and the end of its sectors.
+    PaddingUnchecked,
+    /// The scan orders records by their sequence numbers alone.
+    NoIncarnation,
     /// The scan takes records in the order of their places.
     NoSequence,
     /// A flush is acknowledged without one of the device.

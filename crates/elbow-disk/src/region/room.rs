@@ -7,82 +7,86 @@
 
 use std::ops::Range;
 
-use elbow_file::range_device::{RangeDevice, RangeError};
+use elbow_file::range_device::RangeDevice;
 
 use super::format::HEADER_SECTORS;
 use super::{OUTSTANDING_MAX, Region, RegionError};
 
 impl<D: RangeDevice> Region<D> {
-    /// Sees to it that the device finds a place for a record of so many sectors.
-    pub(super) fn make_room(&mut self, sectors: u64) -> Result<(), RegionError> {
+    /// Sees to it that the device finds a place for a record of so many sectors, and that so many are left free.
+    pub(super) fn make_room(&mut self, sectors: u64, kept: u64) -> Result<(), RegionError> {
         if self.outstanding.len() >= OUTSTANDING_MAX {
             self.settle_oldest()?;
         }
-        if self.fits_beside_outstanding(sectors) {
+        if self.fits_beside_outstanding(sectors, kept) {
             return Ok(());
         }
         self.settle()?;
-        if self.fits(sectors) {
+        if self.fits(sectors, kept) {
             return Ok(());
         }
-        if self.image.has_superseded() {
+        // Also where nothing is superseded: to write a part of a record elsewhere would tear it, while what supersedes the rest is not durable.
+        if !self.is_flushed {
             self.statistics.forced_flushes += 1;
             self.make_durable()?;
         }
-        match self.fits(sectors) {
+        match self.fits(sectors, kept) {
             true => Ok(()),
-            false => self.move_least(sectors),
+            false => self.move_least(sectors, kept),
         }
     }
 
-    fn fits(&self, sectors: u64) -> bool {
-        self.image.free().first_fit(sectors).is_some()
+    fn fits(&self, sectors: u64, kept: u64) -> bool {
+        self.free_sectors() >= sectors + kept && self.image.free().first_fit(sectors).is_some()
     }
 
-    /// Whether it fits wherever the writes that are outstanding have gone: `n` writes of `m` sectors cut a free range into `n + 1` parts.
-    fn fits_beside_outstanding(&self, sectors: u64) -> bool {
-        let longest = self
-            .outstanding
-            .iter()
-            .map(|(_, record)| record.sectors)
-            .max()
-            .unwrap_or(0);
+    /// Whether it and those that are outstanding fit, in whatever order they are carried out and wherever they go: `n` writes of up to `m` sectors
+    /// cut a free range into `n + 1` parts, and one more must fit into one of them.
+    fn fits_beside_outstanding(&self, sectors: u64, kept: u64) -> bool {
+        let outstanding = self.outstanding.iter().map(|(_, record)| record.sectors);
+        let longest = outstanding.fold(sectors, u64::max);
         let count = self.outstanding.len() as u64;
-        self.fits(count * longest + (count + 1) * sectors)
+        let range = (2 * count + 1) * longest;
+        self.fits(sectors, kept) && self.image.free().first_fit(range).is_some()
     }
 
     /// Makes the place free in which the least lies, by writing that anew elsewhere.
-    fn move_least(&mut self, sectors: u64) -> Result<(), RegionError> {
+    fn move_least(&mut self, sectors: u64, kept: u64) -> Result<(), RegionError> {
         let free = self.image.free().total_bytes();
         let full = RegionError::Full { sectors, free };
+        if free < sectors + kept {
+            return Err(full);
+        }
         let places = HEADER_SECTORS..self.header.sectors;
         let window = self.image.least_taken(sectors, &places).ok_or_else(|| full.clone())?;
         let records: Vec<u64> = self.image.records_in(&window).collect();
         for record in records {
-            match self.move_record(record, &window) {
-                Err(RegionError::Device(RangeError::NoPlace { .. })) => return Err(full),
-                moved => moved?,
+            if !self.move_record(record, &window)? {
+                return Err(full);
             }
         }
         self.make_durable()?;
-        match self.fits(sectors) {
+        match self.fits(sectors, kept) {
             true => Ok(()),
             false => Err(full),
         }
     }
 
-    /// Writes what is newest of a record anew, outside of a place.
-    fn move_record(&mut self, record: u64, away_from: &Range<u64>) -> Result<(), RegionError> {
+    /// Writes what is newest of a record anew, outside of a place; `false` where there is no room for it. Nothing is outstanding.
+    fn move_record(&mut self, record: u64, away_from: &Range<u64>) -> Result<bool, RegionError> {
         let logical = self.image.record(record).logical.clone();
         let pieces: Vec<_> = self.image.pieces(&logical).filter(|&(_, at)| at == record).collect();
         for (piece, _) in pieces {
             let data = self.read_piece(record, &piece)?;
             let mut targets = self.image.free().clone();
             targets.remove(away_from.start, away_from.end);
+            if targets.first_fit(self.record_sectors(&data)).is_none() {
+                return Ok(false);
+            }
             self.submit(&targets, piece, &data)?;
             self.settle()?;
             self.statistics.moved += 1;
         }
-        Ok(())
+        Ok(true)
     }
 }

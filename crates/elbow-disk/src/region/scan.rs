@@ -5,7 +5,7 @@
 use elbow_file::range_device::{Blocking, RangeDevice};
 
 use super::error::RegionError;
-use super::format::{Age, HEAD_BYTES, HEADER_SECTORS, Head, Header, RECORD_SECTORS_MAX, record_sectors};
+use super::format::{Age, HEADER_SECTORS, Head, Header, INCARNATIONS, RECORD_SECTORS_MAX};
 use super::image::{Image, Record};
 use super::planted::{Bug, has};
 
@@ -16,33 +16,46 @@ const _: () = assert!(WINDOW_SECTORS > RECORD_SECTORS_MAX + 1);
 /// What a scan found.
 pub(super) struct Found {
     pub(super) image: Image,
-    /// For the next record.
-    pub(super) sequence: u64,
+    /// The highest of the header and of all heads of records.
+    pub(super) incarnation: u64,
     /// Whole records, superseded ones among them.
     pub(super) records: u64,
     /// Heads without their whole payload.
     pub(super) torn: u64,
 }
 
-/// The newer copy of the header.
-pub(super) fn header<D: RangeDevice>(device: &mut Blocking<D>) -> Result<Header, RegionError> {
-    let shape = device.shape();
-    let mut newest: Option<Header> = None;
-    for copy in 0..HEADER_SECTORS.min(shape.sectors) {
-        let found = Header::from_sector(&device.read(copy, 1)?)?;
-        newest = newest.into_iter().chain(found).max_by_key(|header| header.incarnation);
-    }
-    let header = newest.ok_or(RegionError::NoRegion)?;
-    let is_made_here = header.sector_bytes == shape.sector_bytes && header.sectors == shape.sectors;
-    match is_made_here {
-        true => Ok(header),
-        false => Err(RegionError::Shape {
+/// The newer copy of the header, and the sector that has it.
+pub(super) fn header<D: RangeDevice>(device: &mut Blocking<D>) -> Result<(Header, u64), RegionError> {
+    let (header, copy) = newest_header(device)?.ok_or(RegionError::NoRegion)?;
+    let found = device.shape();
+    let is_made_here = header.sector_bytes == found.sector_bytes && header.sectors == found.sectors;
+    if !is_made_here {
+        return Err(RegionError::Shape {
             made: header.sectors,
             made_bytes: header.sector_bytes,
-            found: shape.sectors,
-            found_bytes: shape.sector_bytes,
+            found: found.sectors,
+            found_bytes: found.sector_bytes,
+        });
+    }
+    match header.incarnation < INCARNATIONS {
+        true => Ok((header, copy)),
+        false => Err(RegionError::Incarnation {
+            found: header.incarnation,
         }),
     }
+}
+
+/// What the newer copy says, of whatever device, and the sector that has it.
+pub(super) fn newest_header<D: RangeDevice>(device: &mut Blocking<D>) -> Result<Option<(Header, u64)>, RegionError> {
+    let mut newest: Option<(Header, u64)> = None;
+    for copy in 0..HEADER_SECTORS.min(device.shape().sectors) {
+        let found = Header::from_sector(&device.read(copy, 1)?)?.map(|header| (header, copy));
+        newest = newest
+            .into_iter()
+            .chain(found)
+            .max_by_key(|(header, _)| header.incarnation);
+    }
+    Ok(newest)
 }
 
 /// The image that the records make; all places without a newest record are free.
@@ -51,12 +64,13 @@ pub(super) fn records<D: RangeDevice>(device: &mut Blocking<D>, header: &Header)
         window: Vec::new(),
         first: 0,
         header,
+        incarnation: header.incarnation,
         torn: 0,
     };
     let mut records = Vec::new();
     let mut at = HEADER_SECTORS;
     while at < header.sectors {
-        scan.see(device, at)?;
+        scan.read_ahead(device, at)?;
         match scan.record_at(at) {
             Some((age, record)) => {
                 let next = at + record.sectors;
@@ -66,24 +80,22 @@ pub(super) fn records<D: RangeDevice>(device: &mut Blocking<D>, header: &Header)
             None => at += 1,
         }
     }
-    let torn = scan.torn;
-    Ok(found(records, header, torn))
+    Ok(found(records, &scan))
 }
 
-fn found(mut records: Vec<(Age, u64, Record)>, header: &Header, torn: u64) -> Found {
+fn found(mut records: Vec<(Age, u64, Record)>, scan: &Scan<'_>) -> Found {
     if !has(Bug::NoSequence) {
-        records.sort_unstable_by_key(|&(age, ..)| age);
+        records.sort_unstable_by_key(|&(age, ..)| age.order());
     }
-    let sequence = records.iter().map(|(age, ..)| age.sequence + 1).max().unwrap_or(0);
     let count = records.len() as u64;
-    let mut image = Image::new(HEADER_SECTORS..header.sectors);
+    let mut image = Image::new(HEADER_SECTORS..scan.header.sectors);
     records.into_iter().for_each(|(_, at, record)| image.add(at, record));
     image.durable();
     Found {
         image,
-        sequence,
+        incarnation: scan.incarnation,
         records: count,
-        torn,
+        torn: scan.torn,
     }
 }
 
@@ -92,6 +104,8 @@ struct Scan<'a> {
     /// First sector in the window.
     first: u64,
     header: &'a Header,
+    /// The highest so far.
+    incarnation: u64,
     torn: u64,
 }
 
@@ -101,7 +115,7 @@ impl Scan<'_> {
     }
 
     /// Reads on where the longest record at a place could end outside the window.
-    fn see<D: RangeDevice>(&mut self, device: &mut Blocking<D>, at: u64) -> Result<(), RegionError> {
+    fn read_ahead<D: RangeDevice>(&mut self, device: &mut Blocking<D>, at: u64) -> Result<(), RegionError> {
         let end = self.first + (self.window.len() / self.sector_bytes()) as u64;
         let needed = (at + RECORD_SECTORS_MAX + 1).min(self.header.sectors);
         if end < needed {
@@ -116,23 +130,29 @@ impl Scan<'_> {
     fn record_at(&mut self, at: u64) -> Option<(Age, Record)> {
         let bytes = &self.window[(at - self.first) as usize * self.sector_bytes()..];
         let head = Head::parse(bytes, self.header.id)?;
-        let payload = bytes[HEAD_BYTES..].get(..head.payload_bytes as usize);
-        let is_whole = payload.is_some_and(|payload| head.is_of(payload)) && self.is_possible(&head);
-        if !is_whole {
+        let sector_bytes = self.header.sector_bytes;
+        let payload = head.payload(bytes, sector_bytes);
+        let is_possible = self.is_possible(&head);
+        if is_possible {
+            self.incarnation = self.incarnation.max(head.age.incarnation); // of torn ones too: none has the same age again
+        }
+        if !is_possible || payload.is_none() {
             self.torn += 1;
             return None;
         }
-        let sectors = record_sectors(head.payload_bytes as usize, self.header.sector_bytes);
+        let sectors = head.record_sectors(sector_bytes);
         Some((head.age, Record::new(head.logical, sectors, head.payload_bytes)))
     }
 
     fn is_possible(&self, head: &Head) -> bool {
         let sectors = u64::from(head.payload_bytes).div_ceil(u64::from(self.header.sector_bytes));
         let length = head.logical.end - head.logical.start;
+        let is_trim = head.payload_bytes == 0;
         length > 0
             && head.logical.end <= self.header.logical_sectors
-            && sectors <= length.min(RECORD_SECTORS_MAX)
-            && head.age.incarnation <= self.header.incarnation
-            && head.age.sequence < u64::MAX
+            && sectors <= length
+            && (is_trim || length <= RECORD_SECTORS_MAX)
+            // One copy of the header may be damaged and the other one behind.
+            && head.age.incarnation <= self.header.incarnation + 1
     }
 }
