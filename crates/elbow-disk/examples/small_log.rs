@@ -527,8 +527,19 @@ pub(crate) fn on_a_file(path: &Path, lines: &mut impl BufRead, out: &mut impl Wr
             writeln!(out, "{number}: {}", String::from_utf8_lossy(&payload))?;
         }
     }
+    let appended = append_lines(&mut log, lines);
+    let next = log.flush()?; // also of the lines before one that could not be appended
+    writeln!(out, "records before {next} are durable; bad places: {:?}", log.bad())?;
+    appended
+}
+
+/// A record for each line that is not empty.
+fn append_lines(log: &mut Log<impl RangeDevice>, lines: &mut impl BufRead) -> Result<(), Box<dyn Error>> {
     for line in lines.lines() {
         let line = line?;
+        if line.is_empty() {
+            continue;
+        }
         match log.append(line.as_bytes()) {
             Err(LogError::Full) => {
                 log.trim(log.numbers().end.saturating_sub(10))?;
@@ -537,7 +548,5 @@ pub(crate) fn on_a_file(path: &Path, lines: &mut impl BufRead, out: &mut impl Wr
             other => other?,
         };
     }
-    let next = log.flush()?;
-    writeln!(out, "records before {next} are durable; bad places: {:?}", log.bad())?;
     Ok(())
 }

@@ -240,6 +240,13 @@ fn a_file_keeps_its_lines() {
     };
     assert_eq!(run("one\ntwo\n"), "records before 3 are durable; bad places: {}\n");
     assert!(run("three\n").starts_with("1: one\n2: two\nrecords before 4"));
+    assert!(run("\n").contains("records before 4 "), "an empty line is no record");
+    let too_long = format!("four\n{}\nfive\n", "x".repeat(2000));
+    let mut out = Vec::new();
+    let error = small_log::on_a_file(file.path(), &mut too_long.as_bytes(), &mut out).unwrap_err();
+    assert!(error.to_string().contains("2000"), "{error}");
+    let shown = run("");
+    assert!(shown.contains(": four\n") && !shown.contains(": five\n"), "{shown}");
     run(&"line\n".repeat(100));
     let shown = run("");
     let lines = shown.lines().filter(|line| line.ends_with(": line")).count();

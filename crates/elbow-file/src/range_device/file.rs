@@ -9,11 +9,11 @@ use std::collections::{BTreeMap, VecDeque};
 use std::io::IoSlice;
 use std::ops::Range;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use elbow_ranges::RangeSet;
-use rustix::fs::{Mode, OFlags, SeekFrom};
+use rustix::fs::{Advice, Mode, OFlags, SeekFrom};
 use rustix::io::retry_on_intr;
 
 use super::places::{check_deadline, first_aligned_fit, free_targets};
@@ -22,7 +22,9 @@ use crate::{Errno, FileType, Handle, RealStorage, Storage};
 
 /// A file or block device as a range device. Requests are carried out as they are submitted, by ordinary reads and
 /// writes, so a barrier has nothing to wait for. A flush is fsync(2): what a crash leaves of writes since the last one
-/// is anybody's guess, whatever barriers lie between them.
+/// is anybody's guess, whatever barriers lie between them. After a flush that failed all later ones of this device fail:
+/// the system may have forgotten what it could not write. Opening the device asks it to forget what else it has in memory,
+/// so that what is read then is what the medium has; pages that others have in use stay.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -49,7 +51,7 @@ pub struct FileDevice {
 
 impl FileDevice {
     /// Opens a regular file or block device for reading and writing; what is beyond the last whole sector is left
-    /// alone.
+    /// alone. The system is asked to forget what it has of it in memory and takes for written, so that it is read anew.
     ///
     /// # Errors
     /// Those of open(2); EINVAL for anything else than a regular file or a block device, or a sector of 0 bytes.
@@ -67,7 +69,7 @@ impl FileDevice {
         let sectors = bytes / u64::from(sector_bytes);
         let shape = Shape { sector_bytes, sectors };
         Self {
-            sectors: Sectors { storage, file, shape },
+            sectors: Sectors::new(storage, file, shape),
             started: Instant::now(),
             tickets: 0,
             done: VecDeque::new(),
@@ -142,6 +144,9 @@ pub(super) fn open(path: &Path, sector_bytes: u32) -> crate::Result<(Handle, u64
     if !matches!(kind, FileType::File | FileType::BlockDevice) || sector_bytes == 0 {
         return Err(Errno::INVAL);
     }
+    // After an fsync(2) that failed, Linux keeps pages that the medium does not have, and takes them for clean: whoever
+    // read them would build on what a crash loses. Pages that are dirty or in use stay.
+    rustix::fs::fadvise(&file, 0, None, Advice::DontNeed)?;
     let bytes = rustix::fs::seek(&file, SeekFrom::End(0))?;
     Ok((file, bytes))
 }
@@ -151,9 +156,20 @@ pub(super) struct Sectors {
     pub(super) storage: Arc<dyn Storage>,
     pub(super) file: Handle,
     pub(super) shape: Shape,
+    /// Of the first flush that failed.
+    flush_error: OnceLock<Errno>,
 }
 
 impl Sectors {
+    pub(super) fn new(storage: Arc<dyn Storage>, file: Handle, shape: Shape) -> Self {
+        Self {
+            storage,
+            file,
+            shape,
+            flush_error: OnceLock::new(),
+        }
+    }
+
     pub(super) fn read(&self, place: &Range<u64>) -> Result<Done, RangeError> {
         let mut data = vec![0; self.bytes(place)];
         let mut sectors = 0; // that are there
@@ -216,7 +232,11 @@ impl Sectors {
     }
 
     pub(super) fn flush(&self) -> Result<Done, RangeError> {
-        self.storage.sync(&self.file)?;
+        if let Some(&errno) = self.flush_error.get() {
+            return Err(errno.into()); // fsync(2) tells an error once, and succeeds the next time
+        }
+        let synced = self.storage.sync(&self.file);
+        synced.map_err(|errno| *self.flush_error.get_or_init(|| errno))?;
         Ok(Done::Passed)
     }
 

@@ -141,7 +141,7 @@ impl ThreadedDevice {
         let shape = Shape { sector_bytes, sectors };
         let mut device = Self {
             shared: Arc::new(Shared {
-                sectors: Sectors { storage, file, shape },
+                sectors: Sectors::new(storage, file, shape),
                 started: Instant::now(),
                 state: Mutex::default(),
                 may_begin: Condvar::new(),

@@ -38,6 +38,69 @@ fn a_barrier_does_not_sync_and_a_flush_does() {
     assert_eq!(syncs(), 2);
 }
 
+/// fsync(2) tells an error once, and what it could not write may be gone then: a second flush must not succeed.
+#[test]
+fn after_a_flush_that_failed_all_fail() {
+    let storage = || Arc::new(Interposed::new(Arc::new(RealStorage), Faulty::default()));
+    let (first, second) = (storage(), storage());
+    let mut file = Blocking::new(FileDevice::new(first.clone(), sectors(16), 512, 16 * 512));
+    let threads = ThreadedDevice::new(second.clone(), sectors(16), 512, 16 * 512, 2);
+    let mut threads = Blocking::new(threads.unwrap());
+    file.flush().unwrap();
+    threads.flush().unwrap();
+    for storage in [&first, &second] {
+        storage.hook().arm(Plan::fail(Errno::NOSPC).on(Operation::Sync));
+    }
+    for _ in 0..3 {
+        assert_eq!(file.flush(), Err(RangeError::from(Errno::NOSPC)));
+        assert_eq!(threads.flush(), Err(RangeError::from(Errno::NOSPC)));
+    }
+    assert_eq!((first.hook().fired(), second.hook().fired()), (1, 1));
+}
+
+/// Whether the system has the first page of a file in memory; `None` where it does not say.
+#[expect(clippy::disallowed_methods, reason = "no other call says it")]
+fn is_in_memory(file: &std::fs::File) -> Option<bool> {
+    let mut page = [0; 4096];
+    let mut into = [std::io::IoSliceMut::new(&mut page)];
+    match rustix::io::preadv2(file, &mut into, 0, rustix::io::ReadWriteFlags::NOWAIT) {
+        Ok(bytes) => Some(bytes > 0),
+        Err(Errno::AGAIN) => Some(false),
+        Err(_) => None,
+    }
+}
+
+/// What is clean in memory may not be on the medium: an fsync(2) failed.
+#[test]
+#[expect(clippy::disallowed_methods, reason = "it looks at what the system keeps in memory")]
+fn an_opened_device_is_read_from_its_medium() {
+    let file = tempfile::NamedTempFile::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    std::fs::write(file.path(), [1; 64 * 1024]).unwrap();
+    file.as_file().sync_all().unwrap();
+    rustix::fs::fadvise(file.as_file(), 0, None, rustix::fs::Advice::DontNeed).unwrap();
+    let is_told = is_in_memory(file.as_file()) == Some(false);
+    std::fs::read(file.path()).unwrap();
+    if !is_told || is_in_memory(file.as_file()) != Some(true) {
+        assert!(
+            std::env::var_os("CI").is_none(),
+            "this file system does not say what is in memory"
+        );
+        return println!("SKIPPED: this file system does not say what is in memory");
+    }
+    let open = || drop(FileDevice::open(file.path(), 512).unwrap());
+    let open_threaded = || drop(ThreadedDevice::open(file.path(), 512, 1).unwrap());
+    for open in [&open as &dyn Fn(), &open_threaded] {
+        // A page that the kernel has in use at the moment stays.
+        let is_forgotten = (0..100).any(|_| {
+            std::fs::read(file.path()).unwrap();
+            assert_eq!(is_in_memory(file.as_file()), Some(true));
+            open();
+            is_in_memory(file.as_file()) == Some(false)
+        });
+        assert!(is_forgotten);
+    }
+}
+
 #[test]
 fn requests_are_really_in_flight_and_no_more_than_threads() {
     let storage = Arc::new(Interposed::new(
