@@ -3,16 +3,21 @@
 use std::io::{self, ErrorKind, Read, Write};
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver};
+use std::time::{Duration, Instant};
 
 use elbow_disk::SECTOR_BYTES;
 
-use super::room::Room;
+use super::room::{Room, SharedRoom};
 use super::stream::Stream;
 use super::wire::{self, Command, OptionHeader, Request, option, option_reply};
 use crate::drive::{Answer, Ask, DriveFault, Link};
 
 /// A client that has not chosen an export by then never will.
 const OPTIONS_MAX: usize = 64;
+/// Nor one that has not come to it in this time.
+const NEGOTIATION_PATIENCE: Duration = Duration::from_secs(10);
+/// A client that stops in the middle of a request, or takes no answers, for so long has gone: what it has taken of the room is others'.
+const TRANSFER_PATIENCE: Duration = Duration::from_secs(60);
 /// File systems and databases write in these.
 const PREFERRED_BYTES: u32 = 4096;
 
@@ -20,12 +25,15 @@ const PREFERRED_BYTES: u32 = 4096;
 ///
 /// # Errors
 /// It has gone without a word, or does not keep to the protocol.
-pub(super) fn serve(mut stream: Stream, link: &Link) -> io::Result<()> {
+pub(super) fn serve(stream: Stream, link: &Link, shared: Arc<SharedRoom>) -> io::Result<()> {
     let mut writing = stream.try_clone()?;
-    if !negotiate(&mut stream, &mut writing, link.bytes())? {
+    stream.set_write_patience(Some(TRANSFER_PATIENCE))?;
+    let mut from = WithDeadline::after(&stream, NEGOTIATION_PATIENCE);
+    if !negotiate(&mut from, &mut writing, link.bytes())? {
         return Ok(());
     }
-    let room = Arc::new(Room::default());
+    stream.set_read_patience(None)?;
+    let room = Arc::new(Room::within(shared));
     let (tell, told) = mpsc::channel();
     let given = Arc::clone(&room);
     let writer = std::thread::Builder::new()
@@ -50,6 +58,30 @@ pub(super) fn serve(mut stream: Stream, link: &Link) -> io::Result<()> {
     drop(tell);
     let _ = writer.join();
     ended
+}
+
+/// What comes from a client until a moment; then it is an error.
+struct WithDeadline<'s> {
+    stream: &'s Stream,
+    end: Instant,
+}
+
+impl<'s> WithDeadline<'s> {
+    fn after(stream: &'s Stream, patience: Duration) -> Self {
+        let end = Instant::now() + patience;
+        Self { stream, end }
+    }
+}
+
+impl Read for WithDeadline<'_> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let left = self.end.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(ErrorKind::TimedOut.into());
+        }
+        self.stream.set_read_patience(Some(left))?;
+        (&*self.stream).read(into)
+    }
 }
 
 /// Lets the client choose; `false` where it does not want to go on.
@@ -125,7 +157,9 @@ impl Requests<'_> {
         let mut data = Vec::new();
         if request.command == Command::Write {
             data = vec![0; request.bytes as usize];
+            self.stream.set_read_patience(Some(TRANSFER_PATIENCE))?;
             self.stream.read_exact(&mut data)?;
+            self.stream.set_read_patience(None)?;
         }
         Ok(Some((request, ask(&request, data, self.link.bytes()))))
     }
@@ -171,6 +205,9 @@ fn write_replies(mut to: Stream, replies: &Receiver<Reply>, room: &Room) {
             Err(fault) => wire::reply(request.cookie, error(*fault), &[]),
         };
         is_there = is_there && to.write_all(&bytes).is_ok();
+        if !is_there {
+            to.shut_down(); // It may have a part of an answer, and nothing that follows could be understood.
+        }
         room.give_back(carried(&request));
     }
 }
@@ -253,6 +290,16 @@ mod tests {
             assert!(said.starts_with(&wire::GREETING));
             drop(ended);
         }
+    }
+
+    #[test]
+    fn a_client_that_says_nothing_is_left() {
+        let (ours, _theirs) = std::os::unix::net::UnixStream::pair().expect("a pair");
+        let ours = Stream::Unix(ours);
+        let mut from = WithDeadline::after(&ours, Duration::from_millis(20));
+        let ended = negotiate(&mut from, &mut Vec::new(), 4096);
+        let kind = ended.expect_err("there is no end else").kind();
+        assert!(matches!(kind, ErrorKind::WouldBlock | ErrorKind::TimedOut), "{kind}");
     }
 
     #[test]

@@ -2,10 +2,16 @@
 
 use std::fmt;
 use std::io::{self, Read, Write};
-use std::net::{Shutdown, TcpListener, TcpStream};
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use std::time::Duration;
+
+use rustix::fs::Mode;
+use rustix::net::{AddressFamily, Shutdown, SocketAddrUnix, SocketFlags, SocketType};
 
 /// Where a server listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,9 +53,18 @@ impl fmt::Display for NbdAddress {
     }
 }
 
+/// Clients that may wait until they are accepted.
+const BACKLOG: i32 = 128;
+
 pub(super) enum Listener {
-    Unix(UnixListener),
+    Unix(UnixListener, SocketFile),
     Tcp(TcpListener),
+}
+
+/// The name of a Unix socket, and what it names.
+pub(super) struct SocketFile {
+    path: PathBuf,
+    device_and_inode: (u64, u64),
 }
 
 /// A client's connection.
@@ -64,10 +79,11 @@ impl Listener {
     pub(super) fn at(address: &NbdAddress) -> io::Result<(Self, NbdAddress)> {
         match address {
             NbdAddress::Unix(path) => {
-                let listener = UnixListener::bind(path)?;
+                let listener = bind_for_its_user(path)?;
                 // As it is found from any directory.
-                let path = std::path::absolute(path)?;
-                Ok((Self::Unix(listener), NbdAddress::Unix(path)))
+                let file = SocketFile::at(std::path::absolute(path)?)?;
+                let address = NbdAddress::Unix(file.path.clone());
+                Ok((Self::Unix(listener, file), address))
             }
             NbdAddress::Tcp(address) => {
                 let listener = TcpListener::bind(address)?;
@@ -79,7 +95,7 @@ impl Listener {
 
     pub(super) fn accept(&self) -> io::Result<Stream> {
         match self {
-            Self::Unix(listener) => Ok(Stream::Unix(listener.accept()?.0)),
+            Self::Unix(listener, _) => Ok(Stream::Unix(listener.accept()?.0)),
             Self::Tcp(listener) => {
                 let stream = listener.accept()?.0;
                 stream.set_nodelay(true)?;
@@ -87,6 +103,53 @@ impl Listener {
             }
         }
     }
+
+    /// Nobody comes any more: who waits in `accept` gets an error, and the name of the socket goes if it is still its own.
+    pub(super) fn close(&self) {
+        // Linux ends by this a listening socket, too, and who waits at it.
+        let _ = rustix::net::shutdown(self, Shutdown::Both);
+        if let Self::Unix(_, file) = self {
+            file.remove();
+        }
+    }
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Unix(listener, _) => listener.as_fd(),
+            Self::Tcp(listener) => listener.as_fd(),
+        }
+    }
+}
+
+/// A Unix socket gets its mode before it has a name, so there is no moment at which others may connect.
+fn bind_for_its_user(path: &Path) -> io::Result<UnixListener> {
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
+    rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;
+    rustix::net::listen(&socket, BACKLOG)?;
+    Ok(socket.into())
+}
+
+impl SocketFile {
+    fn at(path: PathBuf) -> io::Result<Self> {
+        let device_and_inode = device_and_inode(&path)?;
+        Ok(Self { path, device_and_inode })
+    }
+
+    #[allow(clippy::disallowed_methods, reason = "its own socket")]
+    fn remove(&self) {
+        if device_and_inode(&self.path).is_ok_and(|found| found == self.device_and_inode) {
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+#[allow(clippy::disallowed_methods, reason = "a socket, not storage")]
+fn device_and_inode(path: &Path) -> io::Result<(u64, u64)> {
+    let found = path.symlink_metadata()?;
+    Ok((found.dev(), found.ino()))
 }
 
 impl Stream {
@@ -100,18 +163,40 @@ impl Stream {
     pub(super) fn shut_down(&self) {
         // It may be closed already.
         let _ = match self {
-            Self::Unix(stream) => stream.shutdown(Shutdown::Both),
-            Self::Tcp(stream) => stream.shutdown(Shutdown::Both),
+            Self::Unix(stream) => stream.shutdown(std::net::Shutdown::Both),
+            Self::Tcp(stream) => stream.shutdown(std::net::Shutdown::Both),
         };
+    }
+
+    /// How long a read waits for bytes; on all clones of the connection.
+    pub(super) fn set_read_patience(&self, patience: Option<Duration>) -> io::Result<()> {
+        match self {
+            Self::Unix(stream) => stream.set_read_timeout(patience),
+            Self::Tcp(stream) => stream.set_read_timeout(patience),
+        }
+    }
+
+    /// How long a write waits until the client takes bytes; on all clones of the connection.
+    pub(super) fn set_write_patience(&self, patience: Option<Duration>) -> io::Result<()> {
+        match self {
+            Self::Unix(stream) => stream.set_write_timeout(patience),
+            Self::Tcp(stream) => stream.set_write_timeout(patience),
+        }
+    }
+}
+
+impl Read for &Stream {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Stream::Unix(stream) => (&*stream).read(into),
+            Stream::Tcp(stream) => (&*stream).read(into),
+        }
     }
 }
 
 impl Read for Stream {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        match self {
-            Self::Unix(stream) => stream.read(into),
-            Self::Tcp(stream) => stream.read(into),
-        }
+        (&*self).read(into)
     }
 }
 
