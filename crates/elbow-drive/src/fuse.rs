@@ -11,8 +11,10 @@
 use std::fs::File;
 use std::io::{self, ErrorKind};
 use std::ops::Range;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
 use elbow_disk::SECTOR_BYTES;
@@ -24,6 +26,7 @@ use fuser::{
 use rustix::mount::{UnmountFlags, unmount};
 
 use crate::drive::{Answer, Ask, Link};
+use crate::mounts::{self, Mount};
 
 /// The kernel asks nobody else.
 const FOREVER: Duration = Duration::from_secs(u32::MAX as u64);
@@ -37,28 +40,32 @@ const BACKGROUND_MAX: u16 = 64;
 pub(crate) struct MountedFile {
     path: PathBuf,
     session: Option<BackgroundSession>,
-    /// The mount point was made for it.
-    is_own: bool,
+    /// What its mounts are called in the kernel's table, and no others.
+    source: String,
+    /// Device and inode of the mount point, where that was made for it.
+    own: Option<(u64, u64)>,
 }
 
 impl MountedFile {
     /// Mounts it over an empty file, which is made where there is none.
     pub(crate) fn at(path: &Path, link: Link) -> io::Result<Self> {
-        let is_own = match File::create_new(path) {
-            Ok(_) => true,
-            Err(error) if error.kind() == ErrorKind::AlreadyExists => false,
+        let own = match File::create_new(path) {
+            Ok(file) => Some(identity(&file.metadata()?)),
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => None,
             Err(error) => return Err(error),
         };
-        if !is_own && path.metadata()?.len() > 0 {
+        let found = path.metadata()?;
+        if !found.is_file() || found.len() > 0 {
             return Err(io::Error::new(
                 ErrorKind::AlreadyExists,
-                "there is a file that is not empty: name another one",
+                "what is there is no regular file that is empty: name another one",
             ));
         }
         let mut mounted = Self {
             path: path.canonicalize()?,
             session: None,
-            is_own,
+            source: unique_source(),
+            own,
         };
         mounted.mount(link)?;
         Ok(mounted)
@@ -71,7 +78,7 @@ impl MountedFile {
     fn mount(&mut self, link: Link) -> io::Result<()> {
         let mut config = Config::default();
         config.mount_options = vec![
-            MountOption::FSName("elbow-drive".into()),
+            MountOption::FSName(self.source.clone()),
             MountOption::Subtype("elbow".into()),
             MountOption::DefaultPermissions,
         ];
@@ -84,8 +91,8 @@ impl MountedFile {
 
     /// Puts a new mount in place of the old one.
     pub(crate) fn replace(&mut self, link: Link) -> io::Result<()> {
-        take_away(&self.path, true)?;
-        self.session = None;
+        self.take_away(true)?;
+        self.end_session();
         self.mount(link)
     }
 
@@ -95,40 +102,74 @@ impl MountedFile {
     /// Somebody has it open: then it stays.
     pub(crate) fn close(&mut self) -> io::Result<()> {
         if self.session.is_some() {
-            take_away(&self.path, false)?;
-            self.session = None;
+            self.take_away(false)?;
+            self.end_session();
         }
-        if std::mem::take(&mut self.is_own) {
-            std::fs::remove_file(&self.path)?;
-        }
+        self.remove_mount_point();
         Ok(())
     }
-}
 
-impl Drop for MountedFile {
-    fn drop(&mut self) {
-        if self.session.take().is_some() {
-            // Whoever has it open gets errors.
-            let _ = take_away(&self.path, true);
+    /// Unmounts it, where nobody has done that by hand; ordinary users by the setuid helper.
+    fn take_away(&self, lazily: bool) -> io::Result<()> {
+        let mounts = mounts::all()?;
+        match mounts::at(&mounts, &self.path) {
+            Some(mount) if mount.source == self.source => {}
+            _ if mounts.iter().any(|mount| self.is_of(mount)) => {
+                return Err(io::Error::new(ErrorKind::ResourceBusy, "something is mounted over it"));
+            }
+            _ => return Ok(()),
         }
-        if self.is_own {
+        let flags = if lazily {
+            UnmountFlags::DETACH
+        } else {
+            UnmountFlags::empty()
+        };
+        match unmount(&self.path, flags) {
+            Err(rustix::io::Errno::PERM) => fusermount(&self.path, lazily),
+            unmounted => Ok(unmounted?),
+        }
+    }
+
+    /// A session that is dropped unmounts whatever is at the path: where that is another's, it is kept.
+    fn end_session(&mut self) {
+        let is_free = mounts::all().is_ok_and(|mounts| mounts::at(&mounts, &self.path).is_none());
+        match self.session.take() {
+            Some(session) if !is_free => std::mem::forget(session),
+            session => drop(session),
+        }
+    }
+
+    fn is_of(&self, mount: &Mount) -> bool {
+        mount.source == self.source && mount.point == self.path
+    }
+
+    fn remove_mount_point(&mut self) {
+        let own = self.own.take();
+        // What has its name by now may be somebody else's.
+        if own.is_some() && self.path.symlink_metadata().ok().as_ref().map(identity) == own {
             let _ = std::fs::remove_file(&self.path);
         }
     }
 }
 
-/// Unmounts; ordinary users by the setuid helper.
-pub(crate) fn take_away(path: &Path, lazily: bool) -> io::Result<()> {
-    let flags = if lazily {
-        UnmountFlags::DETACH
-    } else {
-        UnmountFlags::empty()
-    };
-    match unmount(path, flags) {
-        Err(rustix::io::Errno::PERM) => fusermount(path, lazily),
-        // Somebody else has unmounted it.
-        Err(rustix::io::Errno::INVAL) => Ok(()),
-        unmounted => Ok(unmounted?),
+fn unique_source() -> String {
+    static MADE: AtomicU64 = AtomicU64::new(0);
+    let number = MADE.fetch_add(1, Ordering::Relaxed);
+    format!("elbow-drive-{}-{number}", std::process::id())
+}
+
+fn identity(file: &std::fs::Metadata) -> (u64, u64) {
+    (file.dev(), file.ino())
+}
+
+impl Drop for MountedFile {
+    fn drop(&mut self) {
+        if self.session.is_some() {
+            // Whoever has it open gets errors.
+            let _ = self.take_away(true);
+            self.end_session();
+        }
+        self.remove_mount_point();
     }
 }
 
@@ -136,13 +177,15 @@ fn fusermount(path: &Path, lazily: bool) -> io::Result<()> {
     let mut helper = Command::new("fusermount3");
     helper.arg("-u").args(lazily.then_some("-z")).arg("--").arg(path);
     let output = helper.stdin(Stdio::null()).output()?;
-    match output.status.success() {
-        true => Ok(()),
-        false => Err(io::Error::new(
-            ErrorKind::ResourceBusy,
-            String::from_utf8_lossy(&output.stderr).trim().to_owned(),
-        )),
+    if output.status.success() {
+        return Ok(());
     }
+    let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+    let kind = match said.contains("busy") {
+        true => ErrorKind::ResourceBusy,
+        false => ErrorKind::Other,
+    };
+    Err(io::Error::new(kind, said))
 }
 
 struct DriveFile {
@@ -328,5 +371,32 @@ impl Filesystem for DriveFile {
             255,
             0,
         );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::nbd::tests::drive;
+
+    /// What was mounted at the path by then was taken away instead.
+    #[test]
+    fn a_mount_of_another_drive_at_the_same_path_is_left_alone() {
+        if !rustix::process::geteuid().is_root() || File::open("/dev/fuse").is_err() {
+            assert!(
+                std::env::var_os("CI").is_none(),
+                "CI, and this machine lacks root or FUSE"
+            );
+            eprintln!("SKIPPED: this machine lacks root or FUSE");
+            return;
+        }
+        let (drive, directory) = (drive(), tempfile::tempdir().expect("a directory"));
+        let path = directory.path().join("disk");
+        let mut first = MountedFile::at(&path, drive.link()).expect("it is mounted");
+        unmount(&path, UnmountFlags::empty()).expect("nobody has it open");
+        let mut second = MountedFile::at(&path, drive.link()).expect("it is mounted");
+        first.close().expect("there is nothing to take away");
+        assert_eq!(path.metadata().expect("it is there").len(), drive.link().bytes());
+        second.close().expect("nobody has it open");
     }
 }

@@ -21,11 +21,13 @@ mod fuse;
 mod loop_device;
 mod medium;
 mod model;
+mod mounts;
 mod nbd;
 mod unflushed;
 
 pub use attachment::{Attachment, AttachmentKind};
 pub use drive::{Answer, Ask, DriveFault, DriveStatus, EmulatedDrive, Lateness, Link, Response, Settings};
+pub use loop_device::file_of_loop_device;
 pub use medium::CutReport;
 pub use model::{DriveModel, Driving, Motion};
 pub use nbd::{NbdAddress, NbdAddressError};

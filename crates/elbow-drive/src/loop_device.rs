@@ -3,10 +3,14 @@
 //! The loop driver reads and writes past the page cache of the file (`--direct-io=on`); it has no forced unit access, so the kernel asks
 //! for a flush after such a write.
 
+//!
+//! Anybody who is root may take a loop device away and give its number to another file: a device is touched only while its file is ours.
+
 #![allow(clippy::disallowed_methods, reason = "devices and tables of the kernel, not storage")]
 
 use std::io::{self, ErrorKind};
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -14,12 +18,16 @@ use std::time::{Duration, Instant};
 use rustix::fs::{Mode, OFlags};
 use rustix::mount::{UnmountFlags, unmount};
 
+use crate::mounts;
+
 /// The kernel lets go of a device a moment after the last who used it.
 const UNUSED_PATIENCE: Duration = Duration::from_secs(5);
 
 #[derive(Debug)]
 pub(crate) struct LoopDevice {
     device: PathBuf,
+    /// As the kernel names it.
+    file: PathBuf,
     /// The device may be somebody else's by now.
     is_released: bool,
 }
@@ -29,8 +37,10 @@ impl LoopDevice {
     pub(crate) fn over(file: &Path) -> io::Result<Self> {
         let said = losetup(&["--find", "--show", "--direct-io=on", "--"], file)?;
         let device = PathBuf::from(said.trim());
+        let file = file_of_loop_device(&device).unwrap_or_else(|| file.to_owned());
         Ok(Self {
             device,
+            file,
             is_released: false,
         })
     }
@@ -48,10 +58,12 @@ impl LoopDevice {
     /// Lets go of the file.
     ///
     /// # Errors
-    /// It is in use: then it stays.
+    /// It is in use: then it stays. If somebody opens it at the last moment, it goes when the last one closes it.
     pub(crate) fn release(&mut self) -> io::Result<()> {
-        self.check_unused()?;
-        self.unbind()?;
+        if self.is_ours() {
+            self.check_unused()?;
+            self.unbind()?;
+        }
         self.is_released = true;
         Ok(())
     }
@@ -61,6 +73,9 @@ impl LoopDevice {
     /// # Errors
     /// A process still uses a file on it.
     pub(crate) fn tear_off(&self) -> io::Result<()> {
+        if !self.is_ours() {
+            return Ok(());
+        }
         let mounts = self.mounts()?;
         for point in mounts.iter().rev() {
             unmount(point, UnmountFlags::DETACH)?;
@@ -69,15 +84,12 @@ impl LoopDevice {
     }
 
     fn unbind(&self) -> io::Result<()> {
-        if self.is_bound() {
-            losetup(&["--detach"], &self.device)?;
-        }
+        losetup(&["--detach"], &self.device)?;
         self.wait_until_unbound()
     }
 
-    fn is_bound(&self) -> bool {
-        let name = self.device.file_name().unwrap_or_default();
-        Path::new("/sys/block").join(name).join("loop/backing_file").exists()
+    fn is_ours(&self) -> bool {
+        file_of_loop_device(&self.device).is_some_and(|file| file == self.file)
     }
 
     /// As a file system does that is mounted: for itself alone.
@@ -89,9 +101,10 @@ impl LoopDevice {
 
     fn wait_until_unbound(&self) -> io::Result<()> {
         let deadline = Instant::now() + UNUSED_PATIENCE;
-        while self.is_bound() {
+        while self.is_ours() {
             if Instant::now() > deadline {
-                return Err(ErrorKind::ResourceBusy.into());
+                let message = "somebody has the block device open: it goes when the last one closes it";
+                return Err(io::Error::new(ErrorKind::ResourceBusy, message));
             }
             std::thread::sleep(Duration::from_millis(5));
         }
@@ -101,33 +114,31 @@ impl LoopDevice {
     /// Where it is mounted, the first first.
     fn mounts(&self) -> io::Result<Vec<PathBuf>> {
         let number = rustix::fs::stat(&self.device)?.st_rdev;
-        let number = format!("{}:{}", rustix::fs::major(number), rustix::fs::minor(number));
-        let table = std::fs::read_to_string("/proc/self/mountinfo")?;
-        let points = table.lines().filter_map(|line| {
-            let mut words = line.split(' ').skip(2);
-            let is_own = words.next() == Some(number.as_str());
-            is_own.then(|| words.nth(1)).flatten().map(unescaped)
-        });
-        Ok(points.collect())
+        let mounts = mounts::all()?.into_iter();
+        Ok(mounts
+            .filter_map(|mount| (mount.device == number).then_some(mount.point))
+            .collect())
     }
 }
 
 impl Drop for LoopDevice {
     fn drop(&mut self) {
-        if !self.is_released && self.is_bound() {
+        if !self.is_released && self.is_ours() {
             // Whoever uses it gets errors until it lets go.
             let _ = losetup(&["--detach"], &self.device);
         }
     }
 }
 
-/// A path of the mount table, in which some bytes are written in octal (proc(5)).
-fn unescaped(text: &str) -> PathBuf {
-    let codes = [("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")];
-    let path = codes
-        .iter()
-        .fold(text.to_owned(), |path, (code, byte)| path.replace(code, byte));
-    path.into()
+/// The file that a loop device reads, if it reads one.
+#[must_use]
+pub fn file_of_loop_device(device: &Path) -> Option<PathBuf> {
+    let attribute = Path::new("/sys/block")
+        .join(device.file_name()?)
+        .join("loop/backing_file");
+    let mut path = std::fs::read(attribute).ok()?;
+    path.pop_if(|last| *last == b'\n');
+    Some(std::ffi::OsString::from_vec(path).into())
 }
 
 fn losetup(arguments: &[&str], last: &Path) -> io::Result<String> {
@@ -140,15 +151,5 @@ fn losetup(arguments: &[&str], last: &Path) -> io::Result<String> {
         false => Err(io::Error::other(
             String::from_utf8_lossy(&output.stderr).trim().to_owned(),
         )),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn paths_of_the_mount_table_are_read() {
-        assert_eq!(unescaped("/a\\040b\\134c"), Path::new("/a b\\c"));
     }
 }

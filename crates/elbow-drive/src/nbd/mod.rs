@@ -158,7 +158,8 @@ impl fmt::Debug for NbdServer {
 }
 
 #[cfg(test)]
-mod tests {
+#[allow(clippy::disallowed_methods, reason = "sockets of tests")]
+pub(crate) mod tests {
     use std::os::unix::net::UnixStream;
     use std::time::Instant;
 
@@ -167,7 +168,7 @@ mod tests {
     use super::*;
     use crate::{Ask, Driving, EmulatedDrive, Settings};
 
-    fn drive() -> EmulatedDrive {
+    pub(crate) fn drive() -> EmulatedDrive {
         let backing = tempfile::tempfile().expect("a temporary file");
         backing.set_len(1 << 20).expect("it grows");
         let settings = Settings {

@@ -1,5 +1,7 @@
 //! Where a server listens, and what a client is connected by: a Unix socket or TCP.
 
+#![allow(clippy::disallowed_methods, reason = "sockets, not storage")]
+
 use std::fmt;
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -138,7 +140,6 @@ impl SocketFile {
         Ok(Self { path, device_and_inode })
     }
 
-    #[allow(clippy::disallowed_methods, reason = "its own socket")]
     fn remove(&self) {
         if device_and_inode(&self.path).is_ok_and(|found| found == self.device_and_inode) {
             let _ = std::fs::remove_file(&self.path);
@@ -146,7 +147,6 @@ impl SocketFile {
     }
 }
 
-#[allow(clippy::disallowed_methods, reason = "a socket, not storage")]
 fn device_and_inode(path: &Path) -> io::Result<(u64, u64)> {
     let found = path.symlink_metadata()?;
     Ok((found.dev(), found.ino()))

@@ -3,6 +3,7 @@
 use std::fs::OpenOptions;
 use std::io::{Read, Write};
 use std::os::unix::fs::FileExt;
+use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -351,6 +352,206 @@ fn a_server_that_was_stopped_was_late_and_says_so() {
         text(&output.stderr).contains("--max-lateness"),
         "{}",
         text(&output.stderr)
+    );
+}
+
+impl Attached {
+    /// Kills its server, and waits until it is known to be dead.
+    fn kill(&self) {
+        rustix::process::kill_process(self.pid(), rustix::process::Signal::KILL).expect("it is killed");
+        while !refused(&["status", &self.device], b"").contains("has died") {
+            std::thread::yield_now();
+        }
+    }
+}
+
+#[test]
+fn a_drive_whose_socket_or_mount_was_removed_by_hand_is_detached() {
+    let Some(drive) = Attached::nbd(&FAST) else { return };
+    if let Some(mut qemu) = program("qemu-io") {
+        succeeds(qemu.args(["-f", "raw", "-c", "write -P 7 0 4k", &drive.uri()]));
+        std::fs::remove_file(drive.directory.path().join("socket")).expect("removed");
+        let mut held = std::fs::File::open(drive.directory.path().join("backing")).expect("it opens");
+        let output = drive.detach();
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        let mut stored = [0; 4096];
+        held.read_exact(&mut stored).expect("it reads");
+        assert_eq!(stored, [7; 4096]);
+    }
+    let Some(drive) = Attached::file(&FAST) else { return };
+    succeeds(Command::new("fusermount3").args(["-u", "--", &drive.device]));
+    std::fs::write(&drive.device, "of its user").expect("the mount point is a file again");
+    std::fs::rename(&drive.device, drive.directory.path().join("other")).expect("moved");
+    let output = drive.detach();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+}
+
+/// The device was gone, and what it had in memory with it, before it was known that the backing file could not take that.
+#[test]
+fn a_drive_that_cannot_be_stored_stays_until_it_can_be() {
+    let Some(drive) = Attached::file(&FAST) else { return };
+    let file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open(&drive.device)
+        .expect("it opens");
+    file.write_all_at(&[7; 4096], 8 << 20).expect("it writes");
+    drop(file);
+    let limit = |current| {
+        let limit = rustix::process::Rlimit { current, maximum: None };
+        rustix::process::prlimit(Some(drive.pid()), rustix::process::Resource::Fsize, limit).expect("it is limited");
+    };
+    limit(Some(1 << 20));
+    let said = refused(&["detach", &drive.device], b"");
+    assert!(said.contains("so it stays") && said.contains("backing"), "{said}");
+    assert_eq!(drive.status()["unflushed_writes"], 1, "it is there, and has it");
+    limit(None);
+    let held = std::fs::File::open(drive.directory.path().join("backing")).expect("it opens");
+    let output = drive.detach();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let mut stored = [0; 4096];
+    held.read_exact_at(&mut stored, 8 << 20).expect("it reads");
+    assert_eq!(stored, [7; 4096]);
+}
+
+#[test]
+fn a_dead_drive_hides_no_living_one_and_takes_nothing_from_it() {
+    let Some(first) = Attached::nbd(&FAST) else { return };
+    let socket = first.directory.path().join("socket");
+    // The order in which entries are read is not known: among so many it is not the last.
+    first.kill();
+    for number in 0..6 {
+        std::fs::remove_file(&socket).expect("nobody listens there");
+        let backing = first.directory.path().join(number.to_string()).display().to_string();
+        let output = elbow(
+            &[&["attach", "--backing", &backing, "--nbd", &first.device], &FAST[..]].concat(),
+            b"",
+        );
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        assert_eq!(first.status()["backing"], backing, "the living one");
+        if number < 5 {
+            first.kill();
+        } else {
+            let last = json(&["detach", &first.device, "--json"], b"");
+            assert_eq!(last["backing"], backing);
+        }
+    }
+    let _listener = UnixListener::bind(&socket).expect("it is free");
+    for _ in 0..6 {
+        let tidied = json(&["detach", &first.device, "--json"], b"");
+        assert_eq!(
+            (&tidied["died"], &tidied["schema"]),
+            (&Value::Bool(true), &Value::from(1))
+        );
+    }
+    assert!(socket.exists(), "somebody else listens there");
+    assert!(refused(&["status", &first.device], b"").contains("attached"));
+}
+
+#[test]
+fn a_block_device_that_is_another_file_s_by_now_is_left_alone() {
+    if is_root().is_none() {
+        return;
+    }
+    for kill in [false, true] {
+        let Some(drive) = Attached::new(&FAST) else { return };
+        let other = drive.directory.path().join("other");
+        std::fs::write(&other, vec![0; 1 << 20]).expect("a file");
+        if kill {
+            drive.kill();
+        }
+        let mut losetup = program("losetup").expect("util-linux");
+        succeeds(losetup.args(["--detach", &drive.device]));
+        let mut losetup = program("losetup").expect("util-linux");
+        // Where a test beside this one was quicker, the device is another's all the same.
+        let _ = losetup.arg(&drive.device).arg(&other).output().expect("it runs");
+        let reads = || elbow_drive::file_of_loop_device(Path::new(&drive.device));
+        let before = reads();
+        let detached = elbow(&["detach", &drive.device], b"");
+        assert!(detached.status.success(), "{}", text(&detached.stderr));
+        if before.as_ref() == Some(&other) {
+            assert_eq!(reads(), before);
+            let mut losetup = program("losetup").expect("util-linux");
+            succeeds(losetup.args(["--detach", &drive.device]));
+        }
+    }
+}
+
+#[test]
+fn a_file_is_offered_over_nothing_but_an_empty_file() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let (backing, pipe) = (directory.path().join("backing"), directory.path().join("pipe"));
+    succeeds(Command::new("mkfifo").arg(&pipe));
+    let (backing, pipe) = (backing.display().to_string(), pipe.display().to_string());
+    let said = refused(
+        &[&["attach", "--backing", &backing, "--file", &pipe], &FAST[..]].concat(),
+        b"",
+    );
+    assert!(said.contains("regular file"), "{said}");
+}
+
+#[test]
+fn an_address_that_others_reach_is_told() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let backing = directory.path().join("backing").display().to_string();
+    for (address, is_told) in [("tcp:0.0.0.0:0", true), ("tcp:127.0.0.1:0", false)] {
+        let output = elbow(
+            &[&["attach", "--backing", &backing, "--nbd", address], &FAST[..]].concat(),
+            b"",
+        );
+        assert!(elbow(&["detach", text(&output.stdout).trim()], b"").status.success());
+        let said = text(&output.stderr);
+        assert_eq!(said.contains("whoever reaches"), is_told, "{said}");
+    }
+}
+
+/// Its two drives would write over each other.
+#[test]
+fn a_backing_file_has_one_drive() {
+    let Some(drive) = Attached::nbd(&FAST) else { return };
+    let backing = drive.directory.path().join("backing").display().to_string();
+    let other = drive.directory.path().join("other").display().to_string();
+    let said = refused(
+        &["attach", "--backing", &backing, "--nbd", &format!("unix:{other}")],
+        b"",
+    );
+    assert!(said.contains("another drive has it"), "{said}");
+    assert_eq!(drive.status()["backing"], backing);
+}
+
+#[test]
+fn the_documented_objects_of_drives_have_the_fields_of_real_ones() {
+    let documented = |section: &str| {
+        let document = include_str!("../../../../docs/src/reference/json.md");
+        let (_, rest) = document.split_once(&format!("\n## `{section}`\n")).expect(section);
+        serde_json::from_str(&blocks(rest.split("\n## ").next().expect("its end"), "json")).expect(section)
+    };
+    let same = |section, real: Value| {
+        let example: Value = documented(section);
+        let pairs = |of: &Value| {
+            let fields = of.as_object().expect("an object").iter();
+            let named = fields.map(|(name, value)| {
+                let below = value.as_object().map(|below| below.keys().cloned().collect());
+                (name.clone(), below.unwrap_or_default())
+            });
+            named.collect::<std::collections::BTreeMap<String, Vec<String>>>()
+        };
+        assert_eq!(pairs(&example), pairs(&real), "{section}");
+    };
+    let Some(drive) = Attached::nbd(&FAST) else { return };
+    same("elbow disk status", drive.status());
+    same("elbow disk powercut", json(&["powercut", &drive.device, "--json"], b""));
+    let detached = drive.detach();
+    same(
+        "elbow disk status",
+        serde_json::from_slice(&detached.stdout).expect("JSON"),
+    );
+    let Some(drive) = Attached::nbd(&FAST) else { return };
+    drive.kill();
+    let tidied = drive.detach();
+    same(
+        "elbow disk detach",
+        serde_json::from_slice(&tidied.stdout).expect("JSON"),
     );
 }
 

@@ -1,6 +1,6 @@
 //! `elbow disk status`, `powercut` and `detach`.
 
-use std::process::{Command, ExitCode, Stdio};
+use std::process::ExitCode;
 
 use anyhow::{Result, bail};
 use clap::Args;
@@ -8,7 +8,7 @@ use elbow_drive::CutReport;
 use serde::Serialize;
 
 use super::registry::{Attached, Place, Reply, Request, Status, all, find};
-use super::server;
+use super::{remains, server};
 use crate::say::{answer, say};
 
 pub(crate) const STATUS_EXAMPLES: &str = "\
@@ -45,7 +45,7 @@ Examples:
       umount /mnt
       elbow disk detach /dev/loop0
 
-Refused while the device is in use or the file is open; clients of NBD are disconnected. All that was written is then in the backing file, and synced.
+Refused while the device is in use or the file is open, or the backing file cannot take what was written; clients of NBD are disconnected. All that was written is then in the backing file, and synced.
 
 Exit code:
   0; 125 where that was not possible, or an answer was later than --max-lateness of `elbow disk attach` allows.
@@ -83,7 +83,7 @@ pub(crate) struct DetachArgs {
     /// The drive, as attach printed it.
     #[arg(value_name = "DEVICE")]
     device: String,
-    /// Print one JSON object: its last status.
+    /// Print one JSON object: its last status, or what was attached.
     #[arg(long)]
     json: bool,
 }
@@ -137,7 +137,7 @@ fn any_seed() -> Result<u64> {
 pub(in crate::disk) fn detach(args: &DetachArgs) -> Result<ExitCode> {
     let (place, attached) = find(&args.device)?;
     if place.is_dead() {
-        return tidy(&place, &attached);
+        return tidy(&place, &attached, args.json);
     }
     let last = place.ask(&attached.device, Request::Detach)?;
     show(&last, args.json)?;
@@ -152,46 +152,27 @@ fn alive(device: &str) -> Result<(Place, Attached)> {
     Ok((place, attached))
 }
 
-/// What a process that was killed has left: a mount, and a block device over it.
-fn tidy(place: &Place, attached: &Attached) -> Result<ExitCode> {
-    let hidden = place.hidden_file();
-    let quietly = |program: &str, arguments: &[&str]| {
-        let mut command = Command::new(program);
-        command
-            .args(arguments)
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null());
-        // It may be gone already.
-        let _ = command.status();
-    };
-    match attached.device.strip_prefix("unix:") {
-        Some(socket) => remove(socket.as_ref()),
-        None if attached.device.starts_with("tcp:") => {}
-        None if attached.device.starts_with("/dev/loop") => {
-            quietly("losetup", &["--detach", &attached.device]);
-            quietly("umount", &["--lazy", &hidden.display().to_string()]);
-            remove(&hidden);
-        }
-        None => {
-            quietly("fusermount3", &["-u", "-z", "--", &attached.device]);
-            remove(attached.device.as_ref());
-        }
-    }
-    place.forget();
-    say(format_args!(
-        "{}: its process had died; what was not flushed is lost",
-        attached.device
-    ));
-    Ok(ExitCode::SUCCESS)
+/// What was attached, of a drive whose process had died.
+#[derive(Serialize)]
+struct Tidied<'a> {
+    #[serde(flatten)]
+    attached: &'a Attached,
+    died: bool,
 }
 
-/// A mount point or socket, if it is empty.
-#[allow(clippy::disallowed_methods, reason = "what a drive was offered at")]
-fn remove(path: &std::path::Path) {
-    if std::fs::symlink_metadata(path).is_ok_and(|found| found.len() == 0) {
-        let _ = std::fs::remove_file(path);
+/// Takes away what a process that was killed has left, and nothing that is another's by now.
+fn tidy(place: &Place, attached: &Attached, json: bool) -> Result<ExitCode> {
+    remains::take_away(&attached.device, &place.hidden_file())?;
+    place.forget();
+    let died = true;
+    match json {
+        true => answer(crate::json::line(&Tidied { attached, died })?)?,
+        false => say(format_args!(
+            "{}: its process had died; what was not flushed is lost",
+            attached.device
+        )),
     }
+    Ok(ExitCode::SUCCESS)
 }
 
 fn list() -> Result<ExitCode> {

@@ -9,4 +9,5 @@ pub(super) mod attach;
 pub(super) mod clients;
 pub(super) mod options;
 mod registry;
+mod remains;
 mod server;

@@ -9,7 +9,7 @@
 #![allow(clippy::disallowed_methods)] // sockets and what lies beside them, not storage
 
 use std::fs::DirBuilder;
-use std::io::BufReader;
+use std::io::{BufReader, ErrorKind};
 use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -129,8 +129,8 @@ impl Place {
 
     /// Whether its process is gone.
     pub(super) fn is_dead(&self) -> bool {
-        self.connect()
-            .is_err_and(|error| error.kind() == std::io::ErrorKind::ConnectionRefused)
+        let gone = [ErrorKind::ConnectionRefused, ErrorKind::NotFound];
+        self.connect().is_err_and(|error| gone.contains(&error.kind()))
     }
 
     /// Asks its process, and waits for the answer.
@@ -166,12 +166,11 @@ fn within(directory: &Path) -> Vec<(Place, Attached)> {
         .collect()
 }
 
-/// The drive of that name.
+/// The drive of that name: one whose process has died only where there is no other.
 pub(super) fn find(device: &str) -> anyhow::Result<(Place, Attached)> {
     let names = [Some(device.to_owned()), absolute(device)];
-    let found = all()
-        .into_iter()
-        .find(|(_, attached)| names.iter().flatten().any(|name| *name == attached.device));
+    let named = |(_, attached): &(Place, Attached)| names.iter().flatten().any(|name| *name == attached.device);
+    let found = all().into_iter().filter(named).min_by_key(|(place, _)| place.is_dead());
     found.with_context(|| {
         let known: Vec<String> = all().into_iter().map(|(_, attached)| attached.device).collect();
         match known.is_empty() {

@@ -4,7 +4,8 @@
 //! given.
 
 use std::fs::File;
-use std::io::{BufReader, Write};
+use std::io::{self, BufReader, ErrorKind, Write};
+use std::net::SocketAddr;
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::process::ExitCode;
@@ -53,6 +54,7 @@ pub(super) fn run(args: &AttachArgs) -> Result<ExitCode> {
     let (calls, called) = mpsc::channel();
     listen(listener, calls.clone())?;
     stop_by_signal(calls)?;
+    warn_of_strangers(&attached.device);
     say_ready(args, &attached.device)?;
     let server = Server {
         attached,
@@ -61,6 +63,16 @@ pub(super) fn run(args: &AttachArgs) -> Result<ExitCode> {
         drive,
     };
     Ok(server.serve(&called))
+}
+
+/// NBD asks nobody who he is.
+fn warn_of_strangers(device: &str) {
+    let address = device.strip_prefix("tcp:").and_then(|address| address.parse().ok());
+    if address.is_some_and(|address: SocketAddr| !address.ip().to_canonical().is_loopback()) {
+        say(format_args!(
+            "{device}: whoever reaches this address reads and writes the drive; tcp:127.0.0.1:PORT is for this machine alone"
+        ));
+    }
 }
 
 fn refusal(kind: &AttachmentKind) -> String {
@@ -143,12 +155,9 @@ impl Server {
     fn serve(mut self, calls: &mpsc::Receiver<Call>) -> ExitCode {
         while let Ok(Call::Asked(request, mut stream)) = calls.recv() {
             if let Request::Detach = request {
-                match self.attachment.close() {
+                match self.close() {
                     Ok(()) => return self.end(Some(stream)),
-                    Err(error) => {
-                        let message = format!("it is in use ({error}): close or unmount it first");
-                        let _ = messages::send(&mut stream, Reply::Refused { message });
-                    }
+                    Err(message) => drop(messages::send(&mut stream, Reply::Refused { message })),
                 }
             } else {
                 let reply = self.reply(request).unwrap_or_else(|error| Reply::Refused {
@@ -161,16 +170,42 @@ impl Server {
         self.end(None)
     }
 
+    /// Takes it away from its users, or says why not. What it has is stored before: a drive that cannot be stored stays.
+    fn close(&mut self) -> Result<(), String> {
+        let name = &self.attached.backing;
+        let kept = |fault| {
+            format!("not all of it can be stored in {name} ({fault}), so it stays: make room, and detach it again")
+        };
+        self.drive.sync().map_err(kept)?;
+        self.attachment.close().map_err(|error| match error.kind() {
+            ErrorKind::ResourceBusy => format!("it is in use ({error}): close or unmount it first"),
+            _ => format!("it cannot be taken away: {error}"),
+        })
+    }
+
     fn reply(&mut self, request: Request) -> Result<Reply> {
         match request {
             Request::PowerCut { torn, seed } => {
                 let report = self.drive.power_cut(torn, seed)?;
-                self.attachment.replug(self.drive.link()).context(
-                    "its power is cut, and stays so while a process uses a file on it: end that, and cut the power again",
-                )?;
+                let replugged = self.attachment.replug(self.drive.link());
+                replugged.map_err(|error| {
+                    let told = self.how_to_go_on(&error);
+                    anyhow::Error::new(error).context(told)
+                })?;
                 Ok(Reply::PowerCut { report })
             }
             Request::Status | Request::Detach => Ok(self.status(self.drive.status()?)),
+        }
+    }
+
+    /// After a power cut, where the drive could not be offered again.
+    fn how_to_go_on(&self, error: &io::Error) -> &'static str {
+        let is_device = self.attached.device.starts_with("/dev/loop");
+        match error.kind() {
+            ErrorKind::ResourceBusy if is_device => {
+                "its power is cut, and stays so while a process uses a file on it: end that, and cut the power again"
+            }
+            _ => "its power is cut, and it could not be offered again: mend that, and cut the power again",
         }
     }
 
