@@ -29,8 +29,8 @@ use crate::{connect, descriptors, losses, reader};
 /// After the name of a file: where flock's locks on it are. No path without links has two slashes in a row.
 const FLOCK: &[u8] = b"//flock";
 
-/// Opens a session for the description of `witness`.
-pub(crate) fn open(witness: c_int, target: &LockTarget) -> Result<Description, LockError> {
+/// Opens a session for the description of `representative_fd`.
+pub(crate) fn open(representative_fd: c_int, target: &LockTarget) -> Result<Description, LockError> {
     let mut random = [0; 8];
     getrandom::fill(&mut random).map_err(|error| LockError::Unreachable {
         address: elbow_lock::Address::Tcp("the system's random numbers".to_owned()),
@@ -38,9 +38,9 @@ pub(crate) fn open(witness: c_int, target: &LockTarget) -> Result<Description, L
     })?;
     let owner = DESCRIPTION_OWNER | u64::from_ne_bytes(random);
     let Inode { device, number } = target.inode;
-    let purpose = format!("description/{owner:x}/{device:x}/{number:x}/{witness}");
+    let purpose = format!("description/{owner:x}/{device:x}/{number:x}/{representative_fd}");
     let link = connect::connect(&purpose)?;
-    let description = Description::over(Session::new(link, true), Owner(owner), witness, target);
+    let description = Description::over(Session::new(link, true), Owner(owner), representative_fd, target);
     description.follow_witness();
     Ok(description)
 }
@@ -224,7 +224,7 @@ fn place(fd: c_int, target: &LockTarget, is_unlock: bool) -> Result<Option<Descr
 fn find(process: &mut Process, fd: c_int, inode: Inode) -> Result<Option<usize>, Errno> {
     // Closed by a way that we have not seen.
     process.descriptions.retain(|description| {
-        let is_there = description.inode != inode || file::inode(description.witness) == Some(inode);
+        let is_there = description.inode != inode || file::inode(description.representative_fd) == Some(inode);
         if !is_there {
             reader::remove(&description.session);
         }
@@ -278,14 +278,14 @@ pub(crate) fn release(fd: c_int, inode: Inode) {
             None => drop(process.strangers.swap_remove(index)),
         }
     }
-    let of = |description: &Description| description.inode == inode && is_same(description.witness);
+    let of = |description: &Description| description.inode == inode && is_same(description.representative_fd);
     let Some(index) = process.descriptions.iter().position(of) else {
         return process.count();
     };
     if let Some(other) = other {
         let description = &mut process.descriptions[index];
-        if description.witness == fd {
-            description.witness = other;
+        if description.representative_fd == fd {
+            description.representative_fd = other;
         }
         return;
     }

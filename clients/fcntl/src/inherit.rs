@@ -121,7 +121,7 @@ fn take_over(mut description: Description) -> Result<Description, (c_int, Inode)
     let session = &description.session;
     if session.has_lease() {
         // Nobody would renew the lease when the parent has ended.
-        let stranger = (description.witness, description.inode);
+        let stranger = (description.representative_fd, description.inode);
         leave(description.session);
         return Err(stranger);
     }
@@ -145,7 +145,8 @@ fn share_descriptions(process: &mut Process) {
     let shareable = if is_local { targets() } else { Vec::new() };
     for (fd, target) in shareable {
         let is_known = |description: &Description| {
-            description.inode == target.inode && descriptors::is_same_description(description.witness, fd) == Ok(true)
+            description.inode == target.inode
+                && descriptors::is_same_description(description.representative_fd, fd) == Ok(true)
         };
         let is_stranger = process.strangers.contains(&(fd, target.inode));
         if fd >= FIRST_TO_SHARE
@@ -172,7 +173,8 @@ fn targets() -> Vec<(c_int, LockTarget)> {
 fn find_strangers(process: &mut Process) {
     for (fd, target) in targets() {
         let is_known = |description: &Description| {
-            description.inode == target.inode && descriptors::is_same_description(description.witness, fd) == Ok(true)
+            description.inode == target.inode
+                && descriptors::is_same_description(description.representative_fd, fd) == Ok(true)
         };
         if !process.descriptions.iter().any(is_known) && !process.strangers.contains(&(fd, target.inode)) {
             process.strangers.push((fd, target.inode));
@@ -231,23 +233,35 @@ fn adopt_one(process: &mut Process, socket: c_int, name: &str) -> bool {
             }
             true
         }
-        ["description", owner, device, number, witness, _] => {
+        ["description", owner, device, number, representative_fd, _] => {
             let hexadecimal = |text: &str| u64::from_str_radix(text, 16).ok();
             let (Some(owner), Some(device), Some(number)) =
                 (hexadecimal(owner), hexadecimal(device), hexadecimal(number))
             else {
                 return false;
             };
-            adopt_description(process, socket, Owner(owner), Inode { device, number }, witness)
+            adopt_description(
+                process,
+                socket,
+                Owner(owner),
+                Inode { device, number },
+                representative_fd,
+            )
         }
         _ => false,
     }
 }
 
-fn adopt_description(process: &mut Process, socket: c_int, owner: Owner, inode: Inode, witness: &str) -> bool {
+fn adopt_description(
+    process: &mut Process,
+    socket: c_int,
+    owner: Owner,
+    inode: Inode,
+    representative_fd: &str,
+) -> bool {
     let mut of_file = targets();
     of_file.retain(|(_, target)| target.inode == inode);
-    let named = of_file.iter().position(|(fd, _)| fd.to_string() == witness);
+    let named = of_file.iter().position(|(fd, _)| fd.to_string() == representative_fd);
     // Under another number it must be the only one.
     let is_one = || {
         let same = |(fd, _): &(c_int, LockTarget)| descriptors::is_same_description(*fd, of_file[0].0) == Ok(true);

@@ -134,7 +134,7 @@ pub(crate) struct Description {
     /// What the file was called before, if other processes may have locked it by that name for us.
     pub(crate) former: Option<FileName>,
     /// One of its descriptors.
-    pub(crate) witness: c_int,
+    pub(crate) representative_fd: c_int,
     /// Other processes may lock and unlock it too: what we remember may be wrong.
     pub(crate) is_shared: bool,
     pub(crate) flock: Option<LockMode>,
@@ -149,14 +149,14 @@ impl Description {
         self.flock.is_some() || !self.held.is_empty()
     }
 
-    pub(crate) fn over(session: Session, owner: Owner, witness: c_int, target: &LockTarget) -> Self {
+    pub(crate) fn over(session: Session, owner: Owner, representative_fd: c_int, target: &LockTarget) -> Self {
         Self {
             session: Arc::new(session),
             owner,
             inode: target.inode,
             name: target.name.clone(),
             former: None,
-            witness,
+            representative_fd,
             is_shared: false,
             flock: None,
             held: RangeSet::new(),
@@ -167,7 +167,7 @@ impl Description {
     /// The socket ends with exec if the descriptor does.
     pub(crate) fn follow_witness(&self) {
         // A lease needs this process to renew it, so the next program gets no copy.
-        let ends = self.session.has_lease() || descriptors::ends_with_exec(self.witness).unwrap_or(true);
+        let ends = self.session.has_lease() || descriptors::ends_with_exec(self.representative_fd).unwrap_or(true);
         descriptors::let_end_with_exec(self.session.descriptor(), ends);
     }
 
@@ -177,6 +177,6 @@ impl Description {
     }
 
     pub(crate) fn is_of(&self, fd: c_int, inode: Inode) -> Result<bool, Errno> {
-        Ok(self.inode == inode && descriptors::is_same_description(self.witness, fd)?)
+        Ok(self.inode == inode && descriptors::is_same_description(self.representative_fd, fd)?)
     }
 }

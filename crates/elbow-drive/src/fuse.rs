@@ -1,8 +1,8 @@
 //! A drive as a file: the root of a FUSE file system that has nothing else.
 //!
 //! Each write(2) goes to the drive at once, as to a device that is open with `O_DIRECT`; reads may come from the page cache. fsync(2) is a
-//! flush, close(2) is none. A write that does not begin and end with a sector reads that sector first. The size does not change:
-//! truncate(2) does nothing.
+//! flush, close(2) is none. A write that does not begin and end with a sector reads that sector first; with `O_DIRECT` it is refused, as by a
+//! block device. The size does not change: truncate(2) does nothing.
 //!
 //! When the power is cut, the old mount goes away lazily and a new one takes its place: who has the file open gets EIO for ever.
 
@@ -20,8 +20,8 @@ use std::time::{Duration, SystemTime};
 use elbow_disk::SECTOR_BYTES;
 use fuser::{
     BackgroundSession, BsdFileFlags, Config, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, INodeNo,
-    KernelConfig, LockOwner, MountOption, OpenFlags, ReplyAttr, ReplyData, ReplyEmpty, ReplyOpen, ReplyStatfs,
-    ReplyWrite, Request, TimeOrNow, WriteFlags,
+    InitFlags, KernelConfig, LockOwner, MountOption, OpenFlags, ReplyAttr, ReplyData, ReplyEmpty, ReplyOpen,
+    ReplyStatfs, ReplyWrite, Request, TimeOrNow, WriteFlags,
 };
 use rustix::mount::{UnmountFlags, unmount};
 
@@ -33,7 +33,7 @@ const FOREVER: Duration = Duration::from_secs(u32::MAX as u64);
 /// Largest write; what the kernel's default limit of 256 pages carries.
 const WRITE_BYTES_MAX: u32 = 1 << 20;
 /// Requests that the kernel may have under way without a caller waiting.
-const BACKGROUND_MAX: u16 = 64;
+const BACKGROUND_MAX: u16 = 256;
 
 /// A drive as a file at a path.
 #[derive(Debug)]
@@ -238,31 +238,27 @@ fn read_of(sectors: &Range<u64>) -> Ask {
 }
 
 /// Writes bytes that may begin and end within sectors.
-fn write_bytes(link: &Link, offset: u64, data: Vec<u8>, reply: impl FnOnce(Answer) + Send + 'static) {
+fn write_bytes(link: &Link, offset: u64, data: Vec<u8>, through: bool, reply: impl FnOnce(Answer) + Send + 'static) {
     let sectors = sectors_of(&(offset..offset + data.len() as u64));
-    let whole = |data| Ask::Write {
-        at: sectors.start,
-        data,
-        through: false,
-    };
-    if offset.is_multiple_of(SECTOR_BYTES) && (data.len() as u64).is_multiple_of(SECTOR_BYTES) {
-        return link.submit(whole(data), reply);
-    }
-    let from = (offset - sectors.start * SECTOR_BYTES) as usize;
     let at = sectors.start;
+    if is_whole(offset, data.len()) {
+        return link.submit(Ask::Write { at, data, through }, reply);
+    }
+    let from = (offset - at * SECTOR_BYTES) as usize;
     let then = link.clone();
     link.submit(read_of(&sectors), move |answer| match answer {
         Ok(mut old) => {
             old[from..from + data.len()].copy_from_slice(&data);
-            let write = Ask::Write {
-                at,
-                data: old,
-                through: false,
-            };
-            then.submit(write, reply);
+            let data = old;
+            then.submit(Ask::Write { at, data, through }, reply);
         }
         refused => reply(refused),
     });
+}
+
+/// Whether bytes begin and end with sectors.
+fn is_whole(offset: u64, bytes: usize) -> bool {
+    offset.is_multiple_of(SECTOR_BYTES) && (bytes as u64).is_multiple_of(SECTOR_BYTES)
 }
 
 impl Filesystem for DriveFile {
@@ -270,6 +266,8 @@ impl Filesystem for DriveFile {
         // Where the kernel allows less, it tells how much, and keeps to that by itself.
         let _ = config.set_max_write(WRITE_BYTES_MAX);
         let _ = config.set_max_background(BACKGROUND_MAX);
+        // Else the kernel waits for each request of a block device above it, and the drive's queue never has two.
+        let _ = config.add_capabilities(InitFlags::FUSE_ASYNC_DIO & config.capabilities());
         Ok(())
     }
 
@@ -333,20 +331,33 @@ impl Filesystem for DriveFile {
         offset: u64,
         data: &[u8],
         _: WriteFlags,
-        _: OpenFlags,
+        open: OpenFlags,
         _: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
+        // Several may be under way with O_DIRECT: two that share a sector would each write back what it was.
+        if open.0 & libc::O_DIRECT != 0 && !is_whole(offset, data.len()) {
+            return reply.error(Errno::EINVAL);
+        }
         let room = self.link.bytes().saturating_sub(offset);
         if room == 0 {
             return reply.error(Errno::ENOSPC);
         }
         let data = &data[..(data.len() as u64).min(room) as usize];
         let written = data.len() as u32;
-        write_bytes(&self.link, offset, data.to_vec(), move |answer| match &answer {
-            Ok(_) => reply.written(written),
-            Err(_) => reply.error(errno(&answer)),
-        });
+        // After an asynchronous one with O_DIRECT the kernel does not ask for the flush.
+        let durable = libc::O_DIRECT | libc::O_DSYNC;
+        let through = open.0 & durable == durable;
+        write_bytes(
+            &self.link,
+            offset,
+            data.to_vec(),
+            through,
+            move |answer| match &answer {
+                Ok(_) => reply.written(written),
+                Err(_) => reply.error(errno(&answer)),
+            },
+        );
     }
 
     fn fsync(&self, _: &Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {

@@ -1,8 +1,8 @@
 //! Emulated drives: what programs read and write through each attachment, what a power cut leaves, and what a dead server leaves.
 
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::process::{Command, Output};
@@ -56,6 +56,12 @@ impl Attached {
 
     fn status(&self) -> Value {
         json(&["status", &self.device, "--json"], b"")
+    }
+
+    /// To be read and written.
+    fn open(&self) -> File {
+        let file = OpenOptions::new().read(true).write(true).open(&self.device);
+        file.expect("it opens")
     }
 
     fn detach(mut self) -> Output {
@@ -146,11 +152,7 @@ fn a_file_is_written_checked_and_counted() {
     let Some(drive) = Attached::file(&FAST) else { return };
     assert_eq!(std::fs::metadata(&drive.device).expect("a file").len(), 16 << 20);
     fio(&[format!("--filename={}", drive.device)]);
-    let file = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .open(&drive.device)
-        .expect("it opens");
+    let file = drive.open();
     file.write_all_at(b"within a sector", 1000).expect("it writes");
     file.sync_data().expect("it flushes");
     let mut read = [0; 15];
@@ -171,7 +173,7 @@ fn a_file_is_written_checked_and_counted() {
     let device = drive.device.clone();
     let directory = drive.directory.path().to_owned();
     assert!(backing.exists() && directory.exists());
-    let mut held = std::fs::File::open(&backing).expect("it opens");
+    let mut held = File::open(&backing).expect("it opens");
     let output = drive.detach();
     assert!(output.status.success(), "{}", text(&output.stderr));
     assert!(!Path::new(&device).exists(), "it was made by attach");
@@ -180,16 +182,63 @@ fn a_file_is_written_checked_and_counted() {
     assert_eq!(&stored[1000..1015], b"within a sector");
 }
 
+/// Mean response in the model's time of random reads, so many at once.
+fn mean_response_ms(drive: &Attached, at_once: u32) -> Option<f64> {
+    let sum = |status: &Value| status["response_ms"]["mean"].as_f64().map(|mean| mean * served(status));
+    let before = drive.status();
+    let mut fio = program("fio")?;
+    fio.args([
+        "--name=deep",
+        "--rw=randread",
+        "--bs=4k",
+        "--size=16M",
+        "--number_ios=100",
+    ]);
+    fio.args(["--direct=1", "--ioengine=libaio", "--minimal"]);
+    succeeds(fio.args([format!("--iodepth={at_once}"), format!("--filename={}", drive.device)]));
+    let after = drive.status();
+    Some((sum(&after)? - sum(&before)?) / (served(&after) - served(&before)))
+}
+
+fn served(status: &Value) -> f64 {
+    status["served"].as_f64().expect("a number")
+}
+
+/// The kernel used to wait for each of them, so that the drive had nothing to pick from.
+#[test]
+fn many_requests_are_under_way_at_once() {
+    let write_through = ["--model", "generic-7200", "--cache", "write-through", "--size", "16M"];
+    let block_device = || is_root().and_then(|()| Attached::new(&write_through));
+    for attach in [&block_device as &dyn Fn() -> _, &|| Attached::file(&write_through)] {
+        let Some(drive) = attach() else { continue };
+        let Some(alone) = mean_response_ms(&drive, 1) else {
+            return;
+        };
+        let together = mean_response_ms(&drive, 16).expect("fio is there");
+        println!("{}: {alone:.2} ms alone, {together:.2} ms of 16", drive.device);
+        assert!(together > 2.0 * alone, "{alone} ms alone, {together} ms of 16");
+    }
+}
+
+/// As a block device does: two at once within one sector would each write back what it was.
+#[test]
+fn a_part_of_a_sector_is_not_written_directly() {
+    let Some(drive) = Attached::file(&FAST) else { return };
+    let direct = OpenOptions::new()
+        .write(true)
+        .custom_flags(libc::O_DIRECT)
+        .open(&drive.device);
+    let direct = direct.expect("it opens");
+    let refused = direct.write_at(b"within a sector", 1000).expect_err("refused");
+    assert_eq!(refused.raw_os_error(), Some(libc::EINVAL));
+}
+
 #[test]
 fn a_power_cut_takes_what_was_not_flushed() {
     let (mut kept, mut lost) = (0, 0);
     for seed in 0..8 {
         let Some(drive) = Attached::file(&FAST) else { return };
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .open(&drive.device)
-            .expect("it opens");
+        let file = drive.open();
         file.write_all_at(&[1; 512], 0).expect("it writes");
         file.sync_data().expect("it flushes");
         file.write_all_at(&[2; 512], 4096).expect("it writes");
@@ -265,7 +314,7 @@ fn a_file_system_on_the_block_device_survives_a_power_cut() {
     let mount = || succeeds(Command::new("mount").arg(&drive.device).arg(&point));
     mount();
     std::fs::write(point.join("synced"), "here").expect("it writes");
-    std::fs::File::open(&point)
+    File::open(&point)
         .and_then(|directory| rustix::fs::syncfs(&directory).map_err(Into::into))
         .expect("synced");
     std::fs::write(point.join("not"), "perhaps").expect("it writes");
@@ -299,11 +348,7 @@ fn a_file_system_on_the_block_device_survives_a_power_cut() {
 #[test]
 fn a_server_that_was_killed_leaves_what_was_flushed_and_nothing_that_hangs() {
     let Some(drive) = Attached::file(&FAST) else { return };
-    let mut file = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .open(&drive.device)
-        .expect("it opens");
+    let mut file = drive.open();
     file.write_all(&[5; 4096]).expect("it writes");
     file.sync_data().expect("it flushes");
     rustix::process::kill_process(drive.pid(), rustix::process::Signal::KILL).expect("it is killed");
@@ -371,7 +416,7 @@ fn a_drive_whose_socket_or_mount_was_removed_by_hand_is_detached() {
     if let Some(mut qemu) = program("qemu-io") {
         succeeds(qemu.args(["-f", "raw", "-c", "write -P 7 0 4k", &drive.uri()]));
         std::fs::remove_file(drive.directory.path().join("socket")).expect("removed");
-        let mut held = std::fs::File::open(drive.directory.path().join("backing")).expect("it opens");
+        let mut held = File::open(drive.directory.path().join("backing")).expect("it opens");
         let output = drive.detach();
         assert!(output.status.success(), "{}", text(&output.stderr));
         let mut stored = [0; 4096];
@@ -390,11 +435,7 @@ fn a_drive_whose_socket_or_mount_was_removed_by_hand_is_detached() {
 #[test]
 fn a_drive_that_cannot_be_stored_stays_until_it_can_be() {
     let Some(drive) = Attached::file(&FAST) else { return };
-    let file = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .open(&drive.device)
-        .expect("it opens");
+    let file = drive.open();
     file.write_all_at(&[7; 4096], 8 << 20).expect("it writes");
     drop(file);
     let limit = |current| {
@@ -406,7 +447,7 @@ fn a_drive_that_cannot_be_stored_stays_until_it_can_be() {
     assert!(said.contains("so it stays") && said.contains("backing"), "{said}");
     assert_eq!(drive.status()["unflushed_writes"], 1, "it is there, and has it");
     limit(None);
-    let held = std::fs::File::open(drive.directory.path().join("backing")).expect("it opens");
+    let held = File::open(drive.directory.path().join("backing")).expect("it opens");
     let output = drive.detach();
     assert!(output.status.success(), "{}", text(&output.stderr));
     let mut stored = [0; 4096];
