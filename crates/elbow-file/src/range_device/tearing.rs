@@ -11,12 +11,11 @@ use std::time::Duration;
 
 use elbow_ranges::RangeSet;
 
-use super::places::first_aligned_fit;
 use super::{Clock, Completion, Done, RangeDevice, RangeError, Request, Shape, Ticket, leave_to_device};
 use crate::Errno;
 
-/// Lets some requests fail when they complete: of a write the first sectors are written, as many as are said; a read
-/// gives nothing, a barrier has ordered, a flush has made nothing durable. [`FaultyDevice`](super::FaultyDevice)
+/// Lets some requests fail when they complete: of a write the first sectors are written, as many as are said (of a range
+/// write at least one, which gives it its place; where none is said, all of that place has failed); a read gives nothing, a barrier has ordered, a flush has made nothing durable. [`FaultyDevice`](super::FaultyDevice)
 /// refuses at submission. A test asks [`fired`](Self::fired) in the end, since a fault that never came proves nothing.
 ///
 /// ```
@@ -95,21 +94,17 @@ impl<D: RangeDevice, P: FnMut(u64, &Request<'_>) -> Option<u64>> TearingDevice<D
                 alignment,
                 data,
             } => {
-                let (first, failed) = self.split(data, written);
-                let at = first_aligned_fit(targets, failed.end, alignment).expect("that was checked");
+                // A write to which the device gives no place has none to fail at that another could not get.
+                let (first, rest) = self.split(data, written.max(1));
+                let failed = if written == 0 { 0..rest.end } else { rest.clone() };
                 // Where the first sectors find a place the whole write does.
-                let narrow = narrowed(targets, failed.end - failed.start);
-                match first {
-                    [] => self.fail(Request::Read { at, sectors: 1 }, begin_by, Some(at), failed),
-                    data => {
-                        let request = Request::WriteRange {
-                            targets: &narrow,
-                            alignment,
-                            data,
-                        };
-                        self.fail(request, begin_by, None, failed)
-                    }
-                }
+                let narrow = narrowed(targets, rest.end - rest.start);
+                let request = Request::WriteRange {
+                    targets: &narrow,
+                    alignment,
+                    data: first,
+                };
+                self.fail(request, begin_by, None, failed)
             }
             Request::Barrier | Request::Flush => {
                 let ticket = self.pass_on(Request::Barrier, begin_by)?;
