@@ -99,6 +99,14 @@ const NAMES_NOT_FOLLOWED: [&str; 5] = ["link", "linkat", "symlink", "symlinkat",
 const BEFORE: &str = "of files that were there before";
 const RELATIVE: &str = "with paths that do not begin at / and whose directory strace was not asked for (-y)";
 
+/// A path in the arguments of a call.
+enum Named {
+    /// From the root.
+    Path(String),
+    /// Below a directory that strace did not say (`-y`).
+    Relative,
+}
+
 /// One call that has succeeded.
 struct Call<'t> {
     pid: u32,
@@ -119,18 +127,18 @@ impl Call<'_> {
         Some(unquote(&rest[..quoted_end(rest)?]))
     }
 
-    /// The n-th text in quotes as a path from the root; `None` where strace did not say the directory (`-y`).
-    fn path(&self, n: usize) -> Option<Result<String, String>> {
+    /// The n-th text in quotes as a path.
+    fn path(&self, n: usize) -> Option<Named> {
         let text = self.text(n)?;
         if text.starts_with('/') {
-            return Some(Ok(plain(&text)));
+            return Some(Named::Path(plain(&text)));
         }
         // openat(AT_FDCWD</t>, "a", ...), renameat(3</t>, "a", 4</u>, "b").
         let before = self.arguments.split(", \"").nth(n)?;
         let directory = before.strip_suffix('>').and_then(|before| before.rsplit_once('<'));
         Some(match directory {
-            Some((_, directory)) => Ok(plain(&format!("{directory}/{text}"))),
-            None => Err(text),
+            Some((_, directory)) => Named::Path(plain(&format!("{directory}/{text}"))),
+            None => Named::Relative,
         })
     }
 
@@ -264,9 +272,7 @@ impl Reader<'_> {
     fn not_followed(&mut self, name: &str, call: &Call<'_>) {
         let on_file = || NOT_FOLLOWED.iter().find(|known| **known == name);
         let on_name = || NAMES_NOT_FOLLOWED.iter().find(|known| **known == name);
-        let inside = |path: Option<Result<String, String>>| {
-            path.is_some_and(|path| path.is_ok_and(|path| path.starts_with(self.below)))
-        };
+        let inside = |path| matches!(path, Some(Named::Path(path)) if path.starts_with(self.below));
         let why = match on_file() {
             // mmap has its descriptor behind, the others in front.
             Some(why)
@@ -299,8 +305,8 @@ impl Reader<'_> {
     }
 
     /// A path as seen from the root; `None` outside.
-    fn inside(&mut self, path: Option<Result<String, String>>) -> Option<String> {
-        let Ok(path) = path? else {
+    fn inside(&mut self, path: Option<Named>) -> Option<String> {
+        let Named::Path(path) = path? else {
             self.leave_out(RELATIVE);
             return None;
         };

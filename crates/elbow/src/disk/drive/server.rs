@@ -12,7 +12,7 @@ use std::process::ExitCode;
 use std::sync::mpsc::{self, Sender};
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 use elbow_disk::SECTOR_BYTES;
 use elbow_drive::{Attachment, AttachmentKind, DriveStatus, EmulatedDrive, Settings};
 
@@ -157,12 +157,10 @@ impl Server {
             if let Request::Detach = request {
                 match self.close() {
                     Ok(()) => return self.end(Some(stream)),
-                    Err(message) => drop(messages::send(&mut stream, Reply::Refused { message })),
+                    Err(error) => drop(messages::send(&mut stream, refused(&error))),
                 }
             } else {
-                let reply = self.reply(request).unwrap_or_else(|error| Reply::Refused {
-                    message: crate::say::sentence(&error),
-                });
+                let reply = self.reply(request).unwrap_or_else(|error| refused(&error));
                 // A client that went away needs no answer.
                 let _ = messages::send(&mut stream, reply);
             }
@@ -171,15 +169,15 @@ impl Server {
     }
 
     /// Takes it away from its users, or says why not. What it has is stored before: a drive that cannot be stored stays.
-    fn close(&mut self) -> Result<(), String> {
+    fn close(&mut self) -> Result<()> {
         let name = &self.attached.backing;
         let kept = |fault| {
-            format!("not all of it can be stored in {name} ({fault}), so it stays: make room, and detach it again")
+            anyhow!("not all of it can be stored in {name} ({fault}), so it stays: make room, and detach it again")
         };
         self.drive.sync().map_err(kept)?;
         self.attachment.close().map_err(|error| match error.kind() {
-            ErrorKind::ResourceBusy => format!("it is in use ({error}): close or unmount it first"),
-            _ => format!("it cannot be taken away: {error}"),
+            ErrorKind::ResourceBusy => anyhow!("it is in use ({error}): close or unmount it first"),
+            _ => anyhow!("it cannot be taken away: {error}"),
         })
     }
 
@@ -239,6 +237,11 @@ impl Server {
         }
         ExitCode::from(code)
     }
+}
+
+fn refused(error: &anyhow::Error) -> Reply {
+    let message = crate::say::sentence(error);
+    Reply::Refused { message }
 }
 
 /// That of the server in the foreground, and of the client that detached it.
