@@ -233,8 +233,8 @@ impl Run {
 }
 
 impl SpillFile {
-    /// Frees a range; `false` if it is to be tried again later.
-    fn free(&self, start: u64, end: u64) -> bool {
+    /// Frees a range of which so many bytes were written; `false` if it is to be tried again later.
+    fn free(&self, start: u64, end: u64, written: u64) -> bool {
         if start >= end || !self.can_punch.load(Relaxed) {
             return true;
         }
@@ -246,22 +246,15 @@ impl SpillFile {
             other => other,
         };
         match punched {
-            Ok(()) => self.note_freed(end - start),
+            Ok(()) => {
+                self.left.fetch_sub(written, Relaxed);
+                self.room.free(written);
+            }
             Err(Errno::NOSPC) => return false,
             // It cannot be done here, or not any more; the space is freed with the file.
             Err(_) => self.can_punch.store(false, Relaxed),
         }
         true
-    }
-
-    fn note_freed(&self, bytes: u64) {
-        let mut freed = 0;
-        // A piece may end in a gap, which took nothing.
-        let _ = self.left.fetch_update(Relaxed, Relaxed, |left| {
-            freed = bytes.min(left);
-            Some(left - freed)
-        });
-        self.room.free(freed);
     }
 }
 
@@ -346,15 +339,21 @@ impl Consumed {
     /// Frees what lies before a place, when that is worth it. One thread does.
     pub(super) fn free_before(&self, at: u64) {
         let (freed, whole) = (self.freed.load(Relaxed), at / RUN_ALIGNMENT * RUN_ALIGNMENT);
-        if whole.saturating_sub(freed) >= self.piece && self.run.file.free(freed, whole.min(self.run.own.end)) {
+        if whole.saturating_sub(freed) >= self.piece && self.free(freed, whole.min(self.run.own.end)) {
             self.freed.store(whole, Relaxed);
         }
+    }
+
+    fn free(&self, start: u64, end: u64) -> bool {
+        // The gap behind the run took nothing, and other runs of the file are counted by themselves.
+        let written = end.min(self.run.end).saturating_sub(start);
+        self.run.file.free(start, end, written)
     }
 }
 
 impl Drop for Consumed {
     fn drop(&mut self) {
-        self.run.file.free(self.freed.load(Relaxed), self.run.own.end);
+        self.free(self.freed.load(Relaxed), self.run.own.end);
     }
 }
 

@@ -77,6 +77,18 @@ fn slices_of_a_run_are_read_in_any_order_and_nothing_of_another_is_freed() {
     assert_eq!(spill.room().taken_bytes(), 0);
 }
 
+/// What was freed too much was taken from a run that was being written, and the sum of all could fall below nothing.
+#[test]
+fn the_gap_behind_a_run_is_not_counted_as_freed() {
+    let (_places, mut spill) = spill(1);
+    let (short, long) = (write(&mut spill, b"short"), write(&mut spill, &[7; 70_000]));
+    assert!(Arc::ptr_eq(&short.file, &long.file));
+    drop(short.consume(FREED_AT_ONCE));
+    assert_eq!((spill.room().freed_bytes(), spill.room().taken_bytes()), (5, 70_000));
+    drop(long.consume(FREED_AT_ONCE));
+    assert_eq!((spill.room().freed_bytes(), spill.room().taken_bytes()), (70_005, 0));
+}
+
 #[test]
 fn directories_are_used_in_turn_and_files_take_several_runs() {
     let (places, mut spill) = spill(2);
