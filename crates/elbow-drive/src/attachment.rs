@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::drive::Link;
+use crate::block_device::Link;
 use crate::fuse::MountedFile;
 use crate::loop_device::LoopDevice;
 use crate::nbd::{NbdAddress, NbdServer};
@@ -81,12 +81,24 @@ impl Attachment {
     /// Closes it; clients of NBD are disconnected.
     ///
     /// # Errors
-    /// The file is open, or the device in use: then it stays.
+    /// The file is open, the device in use, or what the system has of it cannot be stored: then it stays.
     pub fn close(&mut self) -> io::Result<()> {
+        self.close_storing(true)
+    }
+
+    /// The same of a device that takes nothing more: what the system has of it is lost.
+    ///
+    /// # Errors
+    /// The file is open, or the device in use: then it stays.
+    pub fn close_failed(&mut self) -> io::Result<()> {
+        self.close_storing(false)
+    }
+
+    fn close_storing(&mut self, stores: bool) -> io::Result<()> {
         match &mut self.0 {
             Kind::File(file) => file.close(),
             Kind::Loop(device, file) => {
-                device.release()?;
+                device.release(stores)?;
                 file.close()
             }
             Kind::Nbd(_) => Ok(()),

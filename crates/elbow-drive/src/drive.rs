@@ -22,6 +22,7 @@ use std::time::Duration;
 use elbow_disk::{Drive, Ps, SECTOR_BYTES, Times};
 use serde::{Deserialize, Serialize};
 
+use crate::block_device::{Answer, Ask, BlockDevice, DriveFault, Link, Reply, whole_sectors};
 use crate::clock::{Moment, wake_first, wake_without_slack};
 use crate::medium::{CutReport, Medium};
 use crate::model::{DriveModel, Driving, Motion};
@@ -35,81 +36,6 @@ const MARGIN_PS_PER_BYTE: u64 = 2000;
 const MARGIN_NS_PER_WRITE: u64 = 20_000;
 /// The drive's clock ends; it is the same bound as that of simulations.
 const POWERED_MAX: Ps = Ps(Ps::SERVED_MAX.0 / 2);
-
-/// What is asked of an emulated drive; places and lengths are in sectors of 512 bytes.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Ask {
-    /// Reads.
-    Read {
-        /// First sector.
-        at: u64,
-        /// How many, at least 1.
-        sectors: u32,
-    },
-    /// Writes whole sectors.
-    Write {
-        /// First sector.
-        at: u64,
-        /// At least one sector.
-        data: Vec<u8>,
-        /// Complete only when it is on the medium (forced unit access).
-        through: bool,
-    },
-    /// Writes zeros: as long as a write of as many sectors.
-    WriteZeros {
-        /// First sector.
-        at: u64,
-        /// How many, at least 1.
-        sectors: u32,
-        /// As of a write.
-        through: bool,
-    },
-    /// Forgets what sectors hold: they read as zeros. It takes no time.
-    Trim {
-        /// First sector.
-        at: u64,
-        /// How many, at least 1.
-        sectors: u32,
-    },
-    /// Makes durable what was complete when it was submitted.
-    Flush,
-}
-
-/// Why a drive did not do what it was asked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum DriveFault {
-    /// It is gone, its power was cut since the asker opened it, or it has been powered for 53 days.
-    #[error("the drive has lost its power")]
-    NoPower,
-    /// It passes the end of the drive, or is nothing, or no whole number of sectors.
-    #[error("no such sectors")]
-    NoSuchSectors,
-    /// The backing file cannot be read or written.
-    #[error("the backing file: {}", io::Error::from_raw_os_error(*.0))]
-    Backing(i32),
-}
-
-impl DriveFault {
-    /// As a system call says it.
-    #[must_use]
-    pub fn errno(self) -> i32 {
-        match self {
-            DriveFault::NoPower => libc::EIO,
-            DriveFault::NoSuchSectors => libc::EINVAL,
-            DriveFault::Backing(errno) => errno,
-        }
-    }
-
-    fn backing(error: &io::Error) -> Self {
-        DriveFault::Backing(error.raw_os_error().unwrap_or(libc::EIO))
-    }
-}
-
-/// What came of a request: the bytes of a read, else nothing.
-pub type Answer = Result<Vec<u8>, DriveFault>;
-
-type Reply = Box<dyn FnOnce(Answer) + Send>;
 
 /// What a drive is.
 #[derive(Clone, Debug)]
@@ -194,42 +120,32 @@ enum Message {
     Stop(Sender<Result<DriveStatus, DriveFault>>),
 }
 
-/// A way to a drive, from when it was powered on until its power is cut; after that all is refused.
-#[derive(Clone, Debug)]
-pub struct Link {
+/// The drive from when it was powered on until its power is cut.
+struct PoweredDrive {
     inbox: Sender<Message>,
     generation: u64,
     sectors: u64,
 }
 
-impl Link {
-    /// Submits a request; the reply is called on the drive's thread, and must not block.
-    pub fn submit(&self, ask: Ask, reply: impl FnOnce(Answer) + Send + 'static) {
+impl BlockDevice for PoweredDrive {
+    fn submit(&self, ask: Ask, reply: Reply) {
         let message = Message::Ask {
             generation: self.generation,
             at: Moment::now(),
             ask,
-            reply: Box::new(reply),
+            reply,
         };
         if let Err(mpsc::SendError(Message::Ask { reply, .. })) = self.inbox.send(message) {
             reply(Err(DriveFault::NoPower));
         }
     }
 
-    /// Submits a request, and waits for its answer.
-    ///
-    /// # Errors
-    /// Those of the drive.
-    pub fn ask(&self, ask: Ask) -> Answer {
-        let (tell, told) = mpsc::channel();
-        self.submit(ask, move |answer| drop(tell.send(answer)));
-        told.recv().unwrap_or(Err(DriveFault::NoPower))
+    fn sectors(&self) -> u64 {
+        self.sectors
     }
 
-    /// How large the drive is.
-    #[must_use]
-    pub fn bytes(&self) -> u64 {
-        self.sectors * SECTOR_BYTES
+    fn is_rotational(&self) -> bool {
+        true
     }
 }
 
@@ -295,11 +211,11 @@ impl EmulatedDrive {
     /// A way to it, until its power is cut.
     #[must_use]
     pub fn link(&self) -> Link {
-        Link {
+        Link::to(PoweredDrive {
             inbox: self.inbox.clone(),
             generation: self.generation.load(Ordering::Acquire),
             sectors: self.sectors,
-        }
+        })
     }
 
     /// What it has done so far.
@@ -671,12 +587,4 @@ impl<'w, 'd> Powered<'w, 'd> {
             (pending.reply)(Err(DriveFault::NoPower));
         }
     }
-}
-
-fn whole_sectors(data: &[u8]) -> Result<u32, DriveFault> {
-    let bytes = data.len() as u64;
-    let sectors = u32::try_from(bytes / SECTOR_BYTES).ok();
-    sectors
-        .filter(|_| bytes.is_multiple_of(SECTOR_BYTES))
-        .ok_or(DriveFault::NoSuchSectors)
 }

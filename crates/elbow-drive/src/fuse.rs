@@ -1,8 +1,8 @@
-//! A drive as a file: the root of a FUSE file system that has nothing else.
+//! A block device as a file: the root of a FUSE file system that has nothing else.
 //!
-//! Each write(2) goes to the drive at once, as to a device that is open with `O_DIRECT`; reads may come from the page cache. fsync(2) is a
+//! Each write(2) goes to the device at once, as to a device that is open with `O_DIRECT`; reads may come from the page cache. fsync(2) is a
 //! flush, close(2) is none. A write that does not begin and end with a sector reads that sector first; with `O_DIRECT` it is refused, as by a
-//! block device. The size does not change: truncate(2) does nothing.
+//! block device. The size does not change: truncate(2) does nothing. A hole (fallocate(2)) is a trim, of devices that do not rotate.
 //!
 //! When the power is cut, the old mount goes away lazily and a new one takes its place: who has the file open gets EIO for ever.
 
@@ -25,7 +25,7 @@ use fuser::{
 };
 use rustix::mount::{UnmountFlags, unmount};
 
-use crate::drive::{Answer, Ask, Link};
+use crate::block_device::{Answer, Ask, Link};
 use crate::mounts::{self, Mount};
 
 /// The kernel asks nobody else.
@@ -256,6 +256,21 @@ fn write_bytes(link: &Link, offset: u64, data: Vec<u8>, through: bool, reply: im
     });
 }
 
+/// What a hole in the file, or zeros that stay allocated, are to the device; nothing where it takes none, or they are no whole sectors. The block
+/// device above asks for a hole where it is asked to discard.
+fn hole_of(link: &Link, offset: u64, length: u64, mode: i32) -> Option<Ask> {
+    let end = offset.checked_add(length)?.min(link.bytes());
+    let sectors = u32::try_from(end.checked_sub(offset)? / SECTOR_BYTES).ok()?;
+    let is_whole = offset.is_multiple_of(SECTOR_BYTES) && end.is_multiple_of(SECTOR_BYTES);
+    let (at, through) = (offset / SECTOR_BYTES, false);
+    match mode & !libc::FALLOC_FL_KEEP_SIZE {
+        _ if link.is_rotational() || !is_whole || sectors == 0 => None,
+        libc::FALLOC_FL_PUNCH_HOLE => Some(Ask::Trim { at, sectors }),
+        libc::FALLOC_FL_ZERO_RANGE => Some(Ask::WriteZeros { at, sectors, through }),
+        _ => None,
+    }
+}
+
 /// Whether bytes begin and end with sectors.
 fn is_whole(offset: u64, bytes: usize) -> bool {
     offset.is_multiple_of(SECTOR_BYTES) && (bytes as u64).is_multiple_of(SECTOR_BYTES)
@@ -362,6 +377,25 @@ impl Filesystem for DriveFile {
 
     fn fsync(&self, _: &Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
         self.link.submit(Ask::Flush, move |answer| match &answer {
+            Ok(_) => reply.ok(),
+            Err(_) => reply.error(errno(&answer)),
+        });
+    }
+
+    fn fallocate(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        _: FileHandle,
+        offset: u64,
+        length: u64,
+        mode: i32,
+        reply: ReplyEmpty,
+    ) {
+        let Some(ask) = hole_of(&self.link, offset, length, mode) else {
+            return reply.error(Errno::EOPNOTSUPP);
+        };
+        self.link.submit(ask, move |answer| match &answer {
             Ok(_) => reply.ok(),
             Err(_) => reply.error(errno(&answer)),
         });

@@ -1,11 +1,13 @@
-//! Emulated drives (floor 3): a modelled disk that answers in real time, and loses at a power cut what was not flushed.
+//! Block devices of our own (floor 3): emulated drives, which answer in real time and lose at a power cut what was not flushed, and write-ahead regions.
 //!
 //! ```text
 //!   file (FUSE)   block device (loop on such a file)   NBD          attachments: each request becomes an `Ask`
 //!        └──────────────────┬──────────────────────────┘
-//!                     EmulatedDrive                                 answers at the model's moment, and counts how late
-//!               DriveModel        Medium                            when it is complete; the bytes, and what is not flushed
-//!            (elbow-disk)         backing file
+//!                          Link                                     to whatever is served
+//!             ┌─────────────┴──────────────┐
+//!       EmulatedDrive                 ServedRegion                  answers at the model's moment, and counts how late │ a region on any device
+//!    DriveModel    Medium           elbow_disk::region              when it is complete; the bytes, and what is not flushed
+//!   (elbow-disk)   backing file       RangeDevice
 //! ```
 //!
 //! What it costs to ask is real: the time until a request has come here, and from the answer to the program, is not taken off. Lateness is what
@@ -15,6 +17,7 @@
 //! same way.
 
 mod attachment;
+mod block_device;
 mod clock;
 mod drive;
 mod fuse;
@@ -23,11 +26,14 @@ mod medium;
 mod model;
 mod mounts;
 mod nbd;
+mod region;
 mod unflushed;
 
 pub use attachment::{Attachment, AttachmentKind};
-pub use drive::{Answer, Ask, DriveFault, DriveStatus, EmulatedDrive, Lateness, Link, Response, Settings};
+pub use block_device::{Answer, Ask, BlockDevice, DriveFault, Link, Reply};
+pub use drive::{DriveStatus, EmulatedDrive, Lateness, Response, Settings};
 pub use loop_device::file_of_loop_device;
 pub use medium::CutReport;
 pub use model::{DriveModel, Driving, Motion};
 pub use nbd::{NbdAddress, NbdAddressError};
+pub use region::{RegionStatus, ServedRegion, Spread};

@@ -55,13 +55,13 @@ impl LoopDevice {
         losetup(&["--direct-io=on", &device], file).map(drop)
     }
 
-    /// Lets go of the file.
+    /// Lets go of the file, and stores before what the system has of the device, if it takes that.
     ///
     /// # Errors
-    /// It is in use: then it stays. If somebody opens it at the last moment, it goes when the last one closes it.
-    pub(crate) fn release(&mut self) -> io::Result<()> {
+    /// It is in use, or cannot be stored: then it stays. If somebody opens it at the last moment, it goes when the last one closes it.
+    pub(crate) fn release(&mut self, stores: bool) -> io::Result<()> {
         if self.is_ours() {
-            self.check_unused()?;
+            self.check_unused(stores)?;
             self.unbind()?;
         }
         self.is_released = true;
@@ -93,10 +93,13 @@ impl LoopDevice {
     }
 
     /// As a file system does that is mounted: for itself alone.
-    fn check_unused(&self) -> io::Result<()> {
+    fn check_unused(&self, stores: bool) -> io::Result<()> {
         let flags = OFlags::RDWR | OFlags::EXCL | OFlags::CLOEXEC;
         let device: OwnedFd = rustix::fs::open(&self.device, flags, Mode::empty())?;
-        Ok(rustix::fs::fsync(&device)?)
+        match rustix::fs::fsync(&device) {
+            Err(error) if stores => Err(error.into()),
+            _ => Ok(()),
+        }
     }
 
     fn wait_until_unbound(&self) -> io::Result<()> {

@@ -175,6 +175,9 @@ pub(crate) enum Command {
     /// Simulate a rotating disk: how long requests take on it, and why.
     #[command(subcommand, after_help = crate::disk::EXAMPLES)]
     Disk(crate::disk::DiskArgs),
+    /// Keep a journal or log in a region whose writes go where the device is quickest.
+    #[command(subcommand, after_help = crate::bark::EXAMPLES)]
+    Bark(crate::bark::BarkArgs),
     /// Print shell completions.
     #[command(after_help = crate::completions::EXAMPLES)]
     Completions(CompletionsArgs),

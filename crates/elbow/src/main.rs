@@ -10,13 +10,17 @@
 //!   lock, lockd    list locks: commands under them, and their service
 //!   log       what it does, for who looks for a fault; off unless asked for
 //!   disk           a simulated disk: what it is, and what requests take there
+//!   bark           a write-ahead region on a device
+//!   attached       block devices that a process in the background serves, for both
 //! ```
 //!
 //! Everything for people goes to standard error; standard output belongs to the command that runs (or to what was
 //! asked for: a status, a list of changes). Exit codes are in [`exit`], and nowhere else.
 
 mod allocator;
+mod attached;
 mod background;
+mod bark;
 mod bench;
 mod child;
 mod cli;
@@ -90,6 +94,7 @@ fn main() -> ExitCode {
         Command::Lock(args) => lock::run(args),
         Command::Lockd(args) => lock::run_daemon(args),
         Command::Disk(args) => disk::run(args),
+        Command::Bark(args) => bark::run(args),
         Command::Completions(args) => completions::run(args),
         Command::Man(args) => man::run(args),
     };

@@ -74,6 +74,44 @@ pub struct Statistics {
     pub torn: u64,
 }
 
+/// What a header says of a region, without a look at its records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// Sectors of the image; 2^48 of a [`Log`].
+    pub logical_sectors: u64,
+    /// Sectors of the device that it was made on.
+    pub sectors: u64,
+    /// Bytes of a sector.
+    pub sector_bytes: u32,
+    /// How often it was opened.
+    pub incarnation: u64,
+}
+
+/// What is said of a region on a device, if one is there; nothing is written. The device may be larger than the one that it was made on.
+///
+/// ```
+/// use elbow_disk::region::{Region, probe};
+/// use elbow_file::range_device::MemoryDevice;
+///
+/// let mut device = MemoryDevice::new(512, 1000);
+/// assert_eq!(probe(&mut device)?, None);
+/// drop(Region::format(&mut device, 300, 7)?);
+/// assert_eq!(probe(&mut device)?.map(|region| region.logical_sectors), Some(300));
+/// # Ok::<(), elbow_disk::region::RegionError>(())
+/// ```
+///
+/// # Errors
+/// [`RegionError::Version`], [`RegionError::TooSmall`]; those of reading.
+pub fn probe<D: RangeDevice>(device: D) -> Result<Option<Identity>, RegionError> {
+    let newest = scan::newest_header(&mut taken_over(device)?)?;
+    Ok(newest.map(|(header, _)| Identity {
+        logical_sectors: header.logical_sectors,
+        sectors: header.sectors,
+        sector_bytes: header.sector_bytes,
+        incarnation: header.incarnation,
+    }))
+}
+
 /// A region on a device. See the [module](self) for what holds.
 ///
 /// ```
@@ -280,6 +318,12 @@ impl<D: RangeDevice> Region<D> {
     #[must_use]
     pub fn statistics(&self) -> Statistics {
         self.statistics
+    }
+
+    /// Of the write or flush that failed, if one has.
+    #[must_use]
+    pub fn failure(&self) -> Option<&RangeError> {
+        self.failed.as_ref()
     }
 
     /// The device below, for its clock or its counts. Nobody else may write to it.

@@ -9,8 +9,8 @@ use elbow_disk::SECTOR_BYTES;
 
 use super::room::{Room, SharedRoom};
 use super::stream::Stream;
-use super::wire::{self, Command, OptionHeader, Request, option, option_reply};
-use crate::drive::{Answer, Ask, DriveFault, Link};
+use super::wire::{self, Command, Export, OptionHeader, Request, option, option_reply};
+use crate::block_device::{Answer, Ask, DriveFault, Link};
 
 /// A client that has not chosen an export by then never will.
 const OPTIONS_MAX: usize = 64;
@@ -29,7 +29,11 @@ pub(super) fn serve(stream: Stream, link: &Link, shared: Arc<SharedRoom>) -> io:
     let mut writing = stream.try_clone()?;
     stream.set_write_patience(Some(TRANSFER_PATIENCE))?;
     let mut from = WithDeadline::after(&stream, NEGOTIATION_PATIENCE);
-    if !negotiate(&mut from, &mut writing, link.bytes())? {
+    let export = Export {
+        bytes: link.bytes(),
+        is_rotational: link.is_rotational(),
+    };
+    if !negotiate(&mut from, &mut writing, export)? {
         return Ok(());
     }
     stream.set_read_patience(None)?;
@@ -85,7 +89,7 @@ impl Read for WithDeadline<'_> {
 }
 
 /// Lets the client choose; `false` where it does not want to go on.
-fn negotiate(from: &mut impl Read, to: &mut impl Write, bytes: u64) -> io::Result<bool> {
+fn negotiate(from: &mut impl Read, to: &mut impl Write, export: Export) -> io::Result<bool> {
     to.write_all(&wire::GREETING)?;
     let flags = u32::from_be_bytes(take(from)?);
     if flags & !(wire::FIXED_NEWSTYLE | wire::NO_ZEROES) != 0 || flags & wire::FIXED_NEWSTYLE == 0 {
@@ -98,7 +102,7 @@ fn negotiate(from: &mut impl Read, to: &mut impl Write, bytes: u64) -> io::Resul
         let mut say = |kind, data: &[u8]| to.write_all(&wire::option_reply(header.option, kind, data));
         match header.option {
             option::EXPORT_NAME if data.is_empty() => {
-                to.write_all(&wire::export(bytes))?;
+                to.write_all(&wire::export(export))?;
                 let zeros: &[u8] = if flags & wire::NO_ZEROES == 0 { &[0; 124] } else { &[] };
                 to.write_all(zeros)?;
                 return Ok(true);
@@ -114,7 +118,7 @@ fn negotiate(from: &mut impl Read, to: &mut impl Write, bytes: u64) -> io::Resul
             }
             option::INFO | option::GO => match wire::named_export(&data) {
                 Some([]) => {
-                    say(option_reply::INFO, &wire::export_info(bytes))?;
+                    say(option_reply::INFO, &wire::export_info(export))?;
                     say(
                         option_reply::INFO,
                         &wire::block_info(SECTOR_BYTES as u32, PREFERRED_BYTES),
@@ -229,6 +233,11 @@ mod tests {
 
     use super::*;
 
+    const EXPORT: Export = Export {
+        bytes: 4096,
+        is_rotational: true,
+    };
+
     fn option_bytes(option: u32, data: &[u8]) -> Vec<u8> {
         let mut bytes = b"IHAVEOPT".to_vec();
         bytes.extend(option.to_be_bytes());
@@ -239,7 +248,7 @@ mod tests {
 
     fn negotiated(client: &[u8]) -> (io::Result<bool>, Vec<u8>) {
         let mut said = Vec::new();
-        let ended = negotiate(&mut &*client, &mut said, 4096);
+        let ended = negotiate(&mut &*client, &mut said, EXPORT);
         (ended, said)
     }
 
@@ -253,7 +262,7 @@ mod tests {
         let (ended, said) = negotiated(&client);
         assert!(ended.expect("it goes on"));
         let has = |data: &[u8]| said.windows(data.len()).any(|part| part == data);
-        assert!(has(&wire::export_info(4096)) && has(b"has no name"));
+        assert!(has(&wire::export_info(EXPORT)) && has(b"has no name"));
         assert!(has(&wire::option_reply(8, option_reply::UNSUPPORTED, &[])));
     }
 
@@ -297,7 +306,7 @@ mod tests {
         let (ours, _theirs) = std::os::unix::net::UnixStream::pair().expect("a pair");
         let ours = Stream::Unix(ours);
         let mut from = WithDeadline::after(&ours, Duration::from_millis(20));
-        let ended = negotiate(&mut from, &mut Vec::new(), 4096);
+        let ended = negotiate(&mut from, &mut Vec::new(), EXPORT);
         let kind = ended.expect_err("there is no end else").kind();
         assert!(matches!(kind, ErrorKind::WouldBlock | ErrorKind::TimedOut), "{kind}");
     }

@@ -25,7 +25,7 @@ use std::time::Duration;
 
 pub use stream::{NbdAddress, NbdAddressError};
 
-use crate::drive::Link;
+use crate::block_device::Link;
 use room::SharedRoom;
 use stream::{Listener, Stream};
 

@@ -34,8 +34,16 @@ pub(super) mod option_reply {
     pub(in crate::nbd) const UNKNOWN: u32 = 1 << 31 | 6;
 }
 
-/// Has flags, flush, forced unit access, is rotational, trim, zeros, and a flush on one connection is one of all.
-pub(super) const TRANSMISSION_FLAGS: u16 = 1 | 1 << 2 | 1 << 3 | 1 << 4 | 1 << 5 | 1 << 6 | 1 << 8;
+/// Has flags, flush, forced unit access, trim, zeros, and a flush on one connection is one of all.
+const TRANSMISSION_FLAGS: u16 = 1 | 1 << 2 | 1 << 3 | 1 << 5 | 1 << 6 | 1 << 8;
+const ROTATIONAL: u16 = 1 << 4;
+
+/// What is offered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Export {
+    pub(super) bytes: u64,
+    pub(super) is_rotational: bool,
+}
 
 /// What precedes an option's data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,15 +87,16 @@ pub(super) fn option_reply(option: u32, kind: u32, data: &[u8]) -> Vec<u8> {
 }
 
 /// Information 0: size and flags.
-pub(super) fn export_info(bytes: u64) -> Vec<u8> {
+pub(super) fn export_info(of: Export) -> Vec<u8> {
     let mut info = 0_u16.to_be_bytes().to_vec();
-    info.extend(export(bytes));
+    info.extend(export(of));
     info
 }
 
-pub(super) fn export(bytes: u64) -> Vec<u8> {
-    let mut export = bytes.to_be_bytes().to_vec();
-    export.extend(TRANSMISSION_FLAGS.to_be_bytes());
+pub(super) fn export(of: Export) -> Vec<u8> {
+    let mut export = of.bytes.to_be_bytes().to_vec();
+    let rotational = if of.is_rotational { ROTATIONAL } else { 0 };
+    export.extend((TRANSMISSION_FLAGS | rotational).to_be_bytes());
     export
 }
 

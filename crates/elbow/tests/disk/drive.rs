@@ -89,27 +89,27 @@ impl Drop for Attached {
 }
 
 /// Where the continuous integration runs, nothing is skipped.
-fn skip(what: &str) -> Option<()> {
+pub(super) fn skip(what: &str) -> Option<()> {
     assert!(std::env::var_os("CI").is_none(), "CI, and this machine lacks {what}");
     eprintln!("SKIPPED: this machine lacks {what}");
     None
 }
 
-fn has_fuse() -> Option<()> {
+pub(super) fn has_fuse() -> Option<()> {
     match OpenOptions::new().read(true).write(true).open("/dev/fuse") {
         Ok(_) => Some(()),
         Err(_) => skip("FUSE"),
     }
 }
 
-fn is_root() -> Option<()> {
+pub(super) fn is_root() -> Option<()> {
     match rustix::process::geteuid().is_root() {
         true => has_fuse(),
         false => skip("root"),
     }
 }
 
-fn program(name: &str) -> Option<Command> {
+pub(super) fn program(name: &str) -> Option<Command> {
     let path = std::env::var("PATH").unwrap_or_default() + ":/usr/sbin:/sbin";
     let is_there = path.split(':').any(|place| Path::new(place).join(name).exists());
     match is_there {
@@ -122,7 +122,7 @@ fn program(name: &str) -> Option<Command> {
     }
 }
 
-fn succeeds(command: &mut Command) -> String {
+pub(super) fn succeeds(command: &mut Command) -> String {
     let output = command.output().expect("it runs");
     let said = text(&output.stdout) + &text(&output.stderr);
     assert!(output.status.success(), "{command:?}: {said}");
@@ -130,7 +130,7 @@ fn succeeds(command: &mut Command) -> String {
 }
 
 /// Random writes, checked; by fio's own engine for NBD, or through a file.
-fn fio(to: &[String]) -> Option<()> {
+pub(super) fn fio(to: &[String]) -> Option<()> {
     let mut fio = program("fio")?;
     fio.args([
         "--name=verify",
@@ -560,39 +560,42 @@ fn a_backing_file_has_one_drive() {
     assert_eq!(drive.status()["backing"], backing);
 }
 
+/// Compares an object with the one that is documented: the names of its fields, and of those below.
+pub(super) fn same_fields(section: &str, real: &Value) {
+    let document = include_str!("../../../../docs/src/reference/json.md");
+    let (_, rest) = document.split_once(&format!("\n## `{section}`\n")).expect(section);
+    let example = blocks(rest.split("\n## ").next().expect("its end"), "json");
+    let example: Value = serde_json::from_str(&example).expect(section);
+    let pairs = |of: &Value| {
+        let fields = of.as_object().expect("an object").iter();
+        let named = fields.map(|(name, value)| {
+            let below = value.as_object().map(|below| below.keys().cloned().collect());
+            (name.clone(), below.unwrap_or_default())
+        });
+        named.collect::<std::collections::BTreeMap<String, Vec<String>>>()
+    };
+    assert_eq!(pairs(&example), pairs(real), "{section}");
+}
+
 #[test]
 fn the_documented_objects_of_drives_have_the_fields_of_real_ones() {
-    let documented = |section: &str| {
-        let document = include_str!("../../../../docs/src/reference/json.md");
-        let (_, rest) = document.split_once(&format!("\n## `{section}`\n")).expect(section);
-        serde_json::from_str(&blocks(rest.split("\n## ").next().expect("its end"), "json")).expect(section)
-    };
-    let same = |section, real: Value| {
-        let example: Value = documented(section);
-        let pairs = |of: &Value| {
-            let fields = of.as_object().expect("an object").iter();
-            let named = fields.map(|(name, value)| {
-                let below = value.as_object().map(|below| below.keys().cloned().collect());
-                (name.clone(), below.unwrap_or_default())
-            });
-            named.collect::<std::collections::BTreeMap<String, Vec<String>>>()
-        };
-        assert_eq!(pairs(&example), pairs(&real), "{section}");
-    };
     let Some(drive) = Attached::nbd(&FAST) else { return };
-    same("elbow disk status", drive.status());
-    same("elbow disk powercut", json(&["powercut", &drive.device, "--json"], b""));
+    same_fields("elbow disk status", &drive.status());
+    same_fields(
+        "elbow disk powercut",
+        &json(&["powercut", &drive.device, "--json"], b""),
+    );
     let detached = drive.detach();
-    same(
+    same_fields(
         "elbow disk status",
-        serde_json::from_slice(&detached.stdout).expect("JSON"),
+        &serde_json::from_slice(&detached.stdout).expect("JSON"),
     );
     let Some(drive) = Attached::nbd(&FAST) else { return };
     drive.kill();
     let tidied = drive.detach();
-    same(
+    same_fields(
         "elbow disk detach",
-        serde_json::from_slice(&tidied.stdout).expect("JSON"),
+        &serde_json::from_slice(&tidied.stdout).expect("JSON"),
     );
 }
 
@@ -641,13 +644,13 @@ fn the_guide_to_slow_disks_runs() {
     assert!(said.contains("50 writes") && said.contains("lateness"), "{said}");
 }
 
-fn blocks(guide: &str, language: &str) -> String {
+pub(super) fn blocks(guide: &str, language: &str) -> String {
     let fence = format!("```{language}\n");
     let blocks = guide.split(&fence).skip(1);
     blocks.map(|rest| rest.split("```").next().expect("its end")).collect()
 }
 
-fn run_guide(guide: &str, directory: &Path) -> String {
+pub(super) fn run_guide(guide: &str, directory: &Path) -> String {
     let elbow = Path::new(env!("CARGO_BIN_EXE_elbow")).parent().expect("a directory");
     let path = format!(
         "{}:{}:/usr/sbin:/sbin",

@@ -1,7 +1,8 @@
-//! The command `elbow disk`: what it prints, and what it refuses.
+//! The commands `elbow disk` and `elbow bark`: what they print, and what they refuse.
 
 #![allow(clippy::disallowed_methods, reason = "files of tests, and the command's own process")]
 
+mod bark;
 mod drive;
 mod figure;
 mod files;
@@ -18,8 +19,12 @@ use std::process::{Command, Output, Stdio};
 use serde_json::Value;
 
 fn elbow(args: &[&str], input: &[u8]) -> Output {
+    elbow_of("disk", args, input)
+}
+
+fn elbow_of(command: &str, args: &[&str], input: &[u8]) -> Output {
     let mut child = Command::new(env!("CARGO_BIN_EXE_elbow"))
-        .arg("disk")
+        .arg(command)
         .args(args)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())

@@ -1,15 +1,12 @@
 //! `elbow disk attach`: a drive of the model in real time.
 
-use std::io::Read;
 use std::process::ExitCode;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 
 use super::options::AttachArgs;
 use super::server;
-use crate::background::start_again;
-use crate::exit;
-use crate::say::answer;
+use crate::attached::server::start;
 
 pub(crate) const EXAMPLES: &str = "\
 Examples:
@@ -40,16 +37,5 @@ no time is given: it takes what it takes, about 0.05 ms.";
 
 /// Starts the server, and prints what the drive is called.
 pub(in crate::disk) fn run(args: &AttachArgs) -> Result<ExitCode> {
-    if args.foreground {
-        return server::run(args);
-    }
-    let (reading, mut child) = start_again().context("cannot start the process that serves the drive")?;
-    let mut said = String::new();
-    std::io::PipeReader::from(reading).read_to_string(&mut said)?;
-    if let Some(device) = said.strip_suffix('\n') {
-        answer(device)?;
-        return Ok(ExitCode::SUCCESS);
-    }
-    child.wait()?;
-    Ok(ExitCode::from(exit::ELBOW_FAILED))
+    start(&args.offer, || server::run(args))
 }

@@ -7,9 +7,11 @@ use clap::Args;
 use elbow_drive::CutReport;
 use serde::Serialize;
 
-use super::registry::{Attached, Place, Reply, Request, Status, all, find};
-use super::{remains, server};
-use crate::say::{answer, say};
+use super::known::{Answer, Ask, AttachedDrive, DRIVES, Status};
+use super::server;
+use crate::attached::registry::{Request, alive, all, find};
+use crate::attached::tidy::tidy;
+use crate::say::answer;
 
 pub(crate) const STATUS_EXAMPLES: &str = "\
 Examples:
@@ -52,6 +54,9 @@ Exit code:
 
 Of a drive whose process has died, what it has left is taken away.";
 
+const STATUS: Request<Ask> = Request::Status;
+const DETACH: Request<Ask> = Request::Detach;
+
 #[derive(Args, Debug)]
 pub(crate) struct StatusArgs {
     /// The drive, as attach printed it; without it, all are listed.
@@ -93,17 +98,18 @@ pub(in crate::disk) fn status(args: &StatusArgs) -> Result<ExitCode> {
     let Some(device) = &args.device else {
         return list();
     };
-    let (place, attached) = alive(device)?;
-    show(&place.ask(&attached.device, Request::Status)?, args.json)?;
+    let (place, attached) = alive::<AttachedDrive>(DRIVES, device)?;
+    show(&place.ask(&attached.device, STATUS)?, args.json)?;
     Ok(ExitCode::SUCCESS)
 }
 
 /// Cuts the power of a drive.
 pub(in crate::disk) fn powercut(args: &PowercutArgs) -> Result<ExitCode> {
-    let (place, attached) = alive(&args.device)?;
+    let (place, attached) = alive::<AttachedDrive>(DRIVES, &args.device)?;
     let torn = args.torn;
     let seed = args.seed.map_or_else(any_seed, Ok)?;
-    let Reply::PowerCut { report } = place.ask(&attached.device, Request::PowerCut { torn, seed })? else {
+    let ask = Ask::PowerCut { torn, seed };
+    let Answer::PowerCut(report) = place.ask(&attached.device, Request::Own { ask })? else {
         bail!("{}: another answer", attached.device);
     };
     match args.json {
@@ -135,48 +141,17 @@ fn any_seed() -> Result<u64> {
 
 /// Takes a drive away.
 pub(in crate::disk) fn detach(args: &DetachArgs) -> Result<ExitCode> {
-    let (place, attached) = find(&args.device)?;
+    let (place, attached) = find::<AttachedDrive>(DRIVES, &args.device)?;
     if place.is_dead() {
-        return tidy(&place, &attached, args.json);
+        return tidy(&place, &attached, args.json, "what was not flushed is lost");
     }
-    let last = place.ask(&attached.device, Request::Detach)?;
+    let last = place.ask(&attached.device, DETACH)?;
     show(&last, args.json)?;
     Ok(ExitCode::from(server::code(&last)))
 }
 
-fn alive(device: &str) -> Result<(Place, Attached)> {
-    let (place, attached) = find(device)?;
-    if place.is_dead() {
-        bail!("{device}: its process has died; `elbow disk detach {device}` takes away what it has left");
-    }
-    Ok((place, attached))
-}
-
-/// What was attached, of a drive whose process had died.
-#[derive(Serialize)]
-struct Tidied<'a> {
-    #[serde(flatten)]
-    attached: &'a Attached,
-    died: bool,
-}
-
-/// Takes away what a process that was killed has left, and nothing that is another's by now.
-fn tidy(place: &Place, attached: &Attached, json: bool) -> Result<ExitCode> {
-    remains::take_away(&attached.device, &place.hidden_file())?;
-    place.forget();
-    let died = true;
-    match json {
-        true => answer(crate::json::line(&Tidied { attached, died })?)?,
-        false => say(format_args!(
-            "{}: its process had died; what was not flushed is lost",
-            attached.device
-        )),
-    }
-    Ok(ExitCode::SUCCESS)
-}
-
 fn list() -> Result<ExitCode> {
-    for (place, attached) in all() {
+    for (place, attached) in all::<AttachedDrive>(DRIVES) {
         let state = if place.is_dead() {
             "its process has died"
         } else {
@@ -193,8 +168,8 @@ fn list() -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn show(reply: &Reply, json: bool) -> Result<()> {
-    let Reply::Status { status } = reply else {
+fn show(reply: &Answer, json: bool) -> Result<()> {
+    let Answer::Status(status) = reply else {
         bail!("another answer than a status");
     };
     match json {

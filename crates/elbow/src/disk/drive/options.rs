@@ -9,9 +9,10 @@ use anyhow::{Context, Result, bail, ensure};
 use clap::{Args, ValueEnum, ValueHint, value_parser};
 use elbow_disk::sched::Scheduler;
 use elbow_disk::{Drive, SECTOR_BYTES};
-use elbow_drive::{Driving, NbdAddress, Settings};
+use elbow_drive::{Driving, Settings};
 use rustix::fs::{FlockOperation, flock};
 
+use crate::attached::server::OfferArgs;
 use crate::say::say;
 use crate::size;
 
@@ -41,18 +42,8 @@ pub(crate) struct AttachArgs {
     /// Fail when detached if any answer was later than this, as 500us or 5ms.
     #[arg(long, value_name = "T", value_parser = duration)]
     pub(super) max_lateness: Option<Duration>,
-    /// Offer it as a file, which is made at this path.
-    #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath, conflicts_with = "nbd")]
-    pub(super) file: Option<PathBuf>,
-    /// Offer it as a network block device: unix:SOCKET, or tcp:ADDRESS:PORT.
-    #[arg(long, value_name = "WHERE")]
-    pub(super) nbd: Option<NbdAddress>,
-    /// Stay in the foreground.
-    #[arg(long)]
-    pub(super) foreground: bool,
-    /// Where the server tells its parent that the drive is ready (internal).
-    #[arg(long, hide = true, value_name = "FD")]
-    pub(super) ready_fd: Option<i32>,
+    #[command(flatten)]
+    pub(super) offer: OfferArgs,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

@@ -1,7 +1,8 @@
-//! Which drives are attached, and how their processes are asked.
+//! What is attached, and how the processes behind it are asked.
 //!
 //! ```text
 //!   RUNTIME/elbow-UID/drives/PID.sock     listened at by the process of a drive; one JSON object a line, as of jobs
+//!                     regions/            and so for regions
 //!                            PID.json     what it is called, and what has to be taken away should the process die
 //!                            PID.disk     where the file of a block device is mounted
 //! ```
@@ -15,79 +16,68 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
-use elbow_drive::{CutReport, DriveStatus};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::messages;
 use crate::runtime_directory::{candidates, is_private, runtime_directory};
 
+/// A kind of attachments, each with a directory of its own.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Kind {
+    /// Below the runtime directory.
+    pub(crate) directory: &'static str,
+    /// What one is called.
+    pub(crate) what: &'static str,
+    /// What attaches and detaches them.
+    pub(crate) command: &'static str,
+}
+
+/// What was attached, as it is known to others.
+pub(crate) trait Attached: Clone + Serialize + DeserializeOwned {
+    /// A path, or the address of NBD.
+    fn device(&self) -> &str;
+}
+
 /// What a client asks for.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(tag = "request", rename_all = "snake_case")]
-pub(super) enum Request {
+pub(crate) enum Request<Q> {
     Status,
-    PowerCut { torn: bool, seed: u64 },
     Detach,
+    /// What only this kind knows.
+    Own {
+        ask: Q,
+    },
 }
 
-/// What the process of a drive answers.
+/// What the process answers.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(tag = "reply", rename_all = "snake_case")]
-pub(super) enum Reply {
-    /// To `status`, and the last one to `detach`.
-    Status {
-        status: Box<Status>,
-    },
-    PowerCut {
-        report: CutReport,
-    },
-    Refused {
-        message: String,
-    },
-}
-
-/// A drive at work.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct Status {
-    #[serde(flatten)]
-    pub(super) attached: Attached,
-    #[serde(flatten)]
-    pub(super) done: DriveStatus,
-}
-
-/// What was attached.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct Attached {
-    /// A path, or the address of NBD.
-    pub(super) device: String,
-    pub(super) model: String,
-    pub(super) backing: String,
-    pub(super) bytes: u64,
-    pub(super) cache: String,
-    pub(super) depth: usize,
-    pub(super) scheduler: String,
-    pub(super) max_lateness_us: Option<f64>,
-    pub(super) pid: u32,
+pub(crate) enum Reply<R> {
+    Done { answer: R },
+    Refused { message: String },
 }
 
 /// Where one process is known.
 #[derive(Clone, Debug)]
-pub(super) struct Place {
+pub(crate) struct Place {
+    kind: Kind,
     directory: PathBuf,
     pid: u32,
 }
 
 impl Place {
     /// For this process.
-    pub(super) fn plan() -> anyhow::Result<Self> {
-        let directory = runtime_directory(&[])?.join("drives");
+    pub(crate) fn plan(kind: Kind) -> anyhow::Result<Self> {
+        let directory = runtime_directory(&[])?.join(kind.directory);
         DirBuilder::new()
             .mode(0o700)
             .recursive(true)
             .create(&directory)
             .with_context(|| format!("cannot make {}", directory.display()))?;
         let pid = std::process::id();
-        Ok(Self { directory, pid })
+        Ok(Self { kind, directory, pid })
     }
 
     fn file(&self, ending: &str) -> PathBuf {
@@ -95,12 +85,12 @@ impl Place {
     }
 
     /// Where a block device's file is mounted.
-    pub(super) fn hidden_file(&self) -> PathBuf {
+    pub(crate) fn hidden_file(&self) -> PathBuf {
         self.file("disk")
     }
 
     /// Listens, and is found from now on.
-    pub(super) fn listen(&self, attached: &Attached) -> anyhow::Result<UnixListener> {
+    pub(crate) fn listen(&self, attached: &impl Attached) -> anyhow::Result<UnixListener> {
         let socket = self.file("sock");
         // Left over from a process of the same number, if anything.
         let _ = std::fs::remove_file(&socket);
@@ -112,14 +102,14 @@ impl Place {
     }
 
     /// Nobody finds it any more.
-    pub(super) fn forget(&self) {
+    pub(crate) fn forget(&self) {
         for ending in ["json", "sock"] {
             // It may never have been there.
             let _ = std::fs::remove_file(self.file(ending));
         }
     }
 
-    fn attached(&self) -> Option<Attached> {
+    fn attached<A: Attached>(&self) -> Option<A> {
         serde_json::from_slice(&std::fs::read(self.file("json")).ok()?).ok()
     }
 
@@ -128,62 +118,81 @@ impl Place {
     }
 
     /// Whether its process is gone.
-    pub(super) fn is_dead(&self) -> bool {
+    pub(crate) fn is_dead(&self) -> bool {
         let gone = [ErrorKind::ConnectionRefused, ErrorKind::NotFound];
         self.connect().is_err_and(|error| gone.contains(&error.kind()))
     }
 
     /// Asks its process, and waits for the answer.
-    pub(super) fn ask(&self, device: &str, request: Request) -> anyhow::Result<Reply> {
-        let lost = || format!("{device}: lost the process of the drive");
+    pub(crate) fn ask<Q, R>(&self, device: &str, request: Request<Q>) -> anyhow::Result<R>
+    where
+        Q: Serialize,
+        R: DeserializeOwned,
+    {
+        let lost = || format!("{device}: lost the process of the {}", self.kind.what);
         let mut stream = self.connect().with_context(lost)?;
         messages::send(&mut stream, request).with_context(lost)?;
         match messages::receive(&mut BufReader::new(stream)).with_context(lost)? {
             Some(Reply::Refused { message }) => bail!("{device}: {message}"),
-            Some(reply) => Ok(reply),
+            Some(Reply::Done { answer }) => Ok(answer),
             None => bail!(lost()),
         }
     }
 }
 
-/// All that are attached, or whose process has died.
-pub(super) fn all() -> Vec<(Place, Attached)> {
+/// All of a kind that are attached, or whose process has died.
+pub(crate) fn all<A: Attached>(kind: Kind) -> Vec<(Place, A)> {
     let directories = candidates().into_iter().filter(|place| is_private(place));
-    let directories = directories.map(|place| place.join("drives"));
-    directories.flat_map(|directory| within(&directory)).collect()
+    let directories = directories.map(|place| place.join(kind.directory));
+    directories.flat_map(|directory| within(kind, &directory)).collect()
 }
 
-fn within(directory: &Path) -> Vec<(Place, Attached)> {
+fn within<A: Attached>(kind: Kind, directory: &Path) -> Vec<(Place, A)> {
     let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
     let places = entries.filter_map(|entry| {
         let name = entry.file_name();
         let pid = name.to_str()?.strip_suffix(".json")?.parse().ok()?;
         let directory = directory.to_owned();
-        Some(Place { directory, pid })
+        Some(Place { kind, directory, pid })
     });
     places
         .filter_map(|place| place.attached().map(|attached| (place, attached)))
         .collect()
 }
 
-/// The drive of that name: one whose process has died only where there is no other.
-pub(super) fn find(device: &str) -> anyhow::Result<(Place, Attached)> {
+/// The one of that name: one whose process has died only where there is no other.
+pub(crate) fn find<A: Attached>(kind: Kind, device: &str) -> anyhow::Result<(Place, A)> {
     let names = [Some(device.to_owned()), absolute(device)];
-    let named = |(_, attached): &(Place, Attached)| names.iter().flatten().any(|name| *name == attached.device);
-    let found = all().into_iter().filter(named).min_by_key(|(place, _)| place.is_dead());
+    let named = |(_, attached): &(Place, A)| names.iter().flatten().any(|name| *name == attached.device());
+    let found = all(kind)
+        .into_iter()
+        .filter(named)
+        .min_by_key(|(place, _)| place.is_dead());
     found.with_context(|| {
-        let known: Vec<String> = all().into_iter().map(|(_, attached)| attached.device).collect();
+        let Kind { what, command, .. } = kind;
+        let all = all::<A>(kind);
+        let known: Vec<&str> = all.iter().map(|(_, attached)| attached.device()).collect();
         match known.is_empty() {
-            true => format!("{device}: no drive is attached (`elbow disk attach` does that)"),
+            true => format!("{device}: no {what} is attached (`{command} attach` does that)"),
             false => format!(
-                "{device}: no drive of that name is attached; there is {}",
+                "{device}: no {what} of that name is attached; there is {}",
                 known.join(", ")
             ),
         }
     })
 }
 
-/// As a drive calls itself.
+/// One whose process lives.
+pub(crate) fn alive<A: Attached>(kind: Kind, device: &str) -> anyhow::Result<(Place, A)> {
+    let (place, attached) = find(kind, device)?;
+    if place.is_dead() {
+        let command = kind.command;
+        bail!("{device}: its process has died; `{command} detach {device}` takes away what it has left");
+    }
+    Ok((place, attached))
+}
+
+/// As it calls itself.
 fn absolute(device: &str) -> Option<String> {
     let absolute = |path: &str| Some(std::path::absolute(path).ok()?.to_str()?.to_owned());
     match device.strip_prefix("unix:") {

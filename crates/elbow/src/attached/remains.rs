@@ -1,9 +1,9 @@
-//! What the process of a drive leaves when it is killed: a mount that nobody serves, a block device over it, a socket.
+//! What the process behind an attachment leaves when it is killed: a mount that nobody serves, a block device over it, a socket.
 //!
 //! The names may be another's by now, so each thing is looked at first: a mount goes if nobody answers for it, a block device if it reads
-//! the hidden file of this drive, a socket if nobody listens.
+//! the hidden file of this attachment, a socket if nobody listens.
 
-#![allow(clippy::disallowed_methods, reason = "what a drive was offered at, not storage")]
+#![allow(clippy::disallowed_methods, reason = "what something was offered at, not storage")]
 
 use std::fs::FileType;
 use std::io::ErrorKind;
@@ -20,7 +20,7 @@ use rustix::io::Errno;
 ///
 /// # Errors
 /// A mount is still there.
-pub(super) fn take_away(device: &str, hidden: &Path) -> Result<()> {
+pub(crate) fn take_away(device: &str, hidden: &Path) -> Result<()> {
     if let Some(socket) = device.strip_prefix("unix:") {
         remove_socket(socket.as_ref());
         return Ok(());
@@ -53,7 +53,7 @@ fn unmount(path: &Path) -> Result<()> {
         }
         ensure!(
             !is_dead_mount(path),
-            "{shown}: cannot be unmounted: do that, and detach the drive again"
+            "{shown}: cannot be unmounted: do that, and detach it again"
         );
     }
     remove_empty(path, FileType::is_file);

@@ -1,0 +1,168 @@
+//! `elbow bark attach`: the content of a region as a device, and the process that serves it.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, anyhow, ensure};
+use clap::{Args, ValueHint};
+use elbow_disk::SECTOR_BYTES;
+use elbow_disk::region::{Identity, Region};
+use elbow_drive::{Attachment, ServedRegion};
+use elbow_file::range_device::RangeDevice;
+
+use super::known::{Ask, AttachedRegion, REGIONS, Status};
+use super::make::FactorArgs;
+use super::site::{Ground, Site, Wanted};
+use crate::attached::registry::Place;
+use crate::attached::server::{self, OfferArgs, Service};
+use crate::{signals, size};
+
+pub(crate) const EXAMPLES: &str = "\
+Examples:
+  A region for 64 MiB in a new file of 256 MiB, as a block device (as root):
+      JOURNAL=$(elbow bark attach region.img --size 64M)
+
+  An ext4 whose journal lies there; it is recovered before ext4 reads it:
+      mke2fs -q -b 4096 -O journal_dev $JOURNAL
+      mkfs.ext4 -q -b 4096 -J device=$JOURNAL /dev/sdb1
+
+  After a crash or restart the same region again, and then the file system:
+      elbow bark attach region.img
+      mount -o journal_path=$JOURNAL /dev/sdb1 /mnt
+
+  As a file, or for qemu, libnbd, fio and nbd-client, without root:
+      elbow bark attach region.img --size 64M --file journal
+      elbow bark attach region.img --size 64M --nbd unix:journal.sock
+
+It prints the device, and goes on in the background. Each write goes to a free place of the region and carries its address, its age and a checksum; \
+attaching finds the newest of each by one scan, before anybody can read.
+
+What fsync(2), a flush or forced unit access has returned for is on the device below, and is found again after kill -9 or a power cut, with nothing older instead. \
+A write of up to 128 KiB is found whole or not at all.
+
+A region that is there is attached as it is; --size then only has to be right. Where something else lies, nothing is touched.";
+
+#[derive(Args, Debug)]
+pub(crate) struct AttachArgs {
+    /// The block device or file that the region lies on.
+    #[arg(value_name = "DEV", value_hint = ValueHint::FilePath)]
+    on: PathBuf,
+    /// Bytes of its content; where DEV is empty or not there, a region of that size is made.
+    #[arg(long, value_name = "S", value_parser = size::parse)]
+    size: Option<u64>,
+    #[command(flatten)]
+    factor: FactorArgs,
+    #[command(flatten)]
+    offer: OfferArgs,
+}
+
+/// Starts the server, and prints what the device is called.
+pub(super) fn run(args: &AttachArgs) -> Result<ExitCode> {
+    server::start(&args.offer, || serve(args))
+}
+
+fn serve(args: &AttachArgs) -> Result<ExitCode> {
+    signals::block_all();
+    let mut site = Site::open(&args.on, args.size.is_some())?;
+    let mut region = region(args, &mut site)?;
+    let place = Place::plan(REGIONS)?;
+    let region_bytes = region.device().shape().sectors * SECTOR_BYTES;
+    let served = ServedRegion::start(region).context("cannot serve the region")?;
+    let attachment = server::open(&args.offer, &place, served.link())?;
+    let attached = AttachedRegion {
+        device: attachment.name(),
+        on: site.name(),
+        bytes: served.link().bytes(),
+        region_bytes,
+        pid: std::process::id(),
+    };
+    let service = RegionService {
+        attached: attached.clone(),
+        attachment,
+        served,
+        _site: site,
+    };
+    server::serve(&args.offer, &place, &attached, service)
+}
+
+/// The region that is there, or a new one.
+fn region(args: &AttachArgs, site: &mut Site) -> Result<Region<Ground>> {
+    let name = args.on.display();
+    if let Some(identity) = site.identity()? {
+        check_size(args, identity)?;
+        return site.recover(identity);
+    }
+    site.check_blank()?;
+    let bytes = args
+        .size
+        .with_context(|| format!("{name}: no region lies there; --size makes one"))?;
+    let factor = args.factor.factor;
+    site.format(Wanted { bytes, factor })
+}
+
+fn check_size(args: &AttachArgs, found: Identity) -> Result<()> {
+    let found = found.logical_sectors.saturating_mul(SECTOR_BYTES);
+    ensure!(
+        args.size.is_none_or(|size| size == found),
+        "{}: a region of {found} bytes lies there; leave --size away, or make it anew with `elbow bark format --force`",
+        args.on.display()
+    );
+    Ok(())
+}
+
+struct RegionService {
+    attached: AttachedRegion,
+    attachment: Attachment,
+    served: ServedRegion,
+    /// Nobody else has it as long as it is served.
+    _site: Site,
+}
+
+impl RegionService {
+    fn status(&self) -> Result<Status> {
+        let done = self.served.status()?;
+        let attached = self.attached.clone();
+        Ok(Status { attached, done })
+    }
+}
+
+impl Service for RegionService {
+    type Attached = AttachedRegion;
+    type Request = Ask;
+    type Answer = Status;
+
+    fn status(&mut self) -> Result<Status> {
+        RegionService::status(self)
+    }
+
+    fn own(&mut self, request: Ask) -> Result<Status> {
+        match request {}
+    }
+
+    /// One that has failed is taken away all the same: it takes nothing more.
+    fn close(&mut self) -> Result<()> {
+        let closed = self.attachment.close().or_else(|error| {
+            let has_failed = self.served.status().is_ok_and(|done| done.failure.is_some());
+            match has_failed {
+                true => self.attachment.close_failed(),
+                false => Err(error),
+            }
+        });
+        closed.map_err(|error| server::not_closed(&error))
+    }
+
+    fn end(self) -> Result<Status> {
+        drop(self.attachment);
+        let on = &self.attached.on;
+        let failed = |fault| anyhow!("{on}: a write or flush has failed ({fault}): what was flushed before is there");
+        let done = self.served.stop().map_err(failed)?;
+        Ok(Status {
+            attached: self.attached,
+            done,
+        })
+    }
+
+    fn code(_: &Status) -> u8 {
+        0
+    }
+}

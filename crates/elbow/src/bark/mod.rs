@@ -1,0 +1,53 @@
+//! `elbow bark`: a write-ahead region on a device, whose writes go where the device is quickest.
+//!
+//! ```text
+//!   format      make a region      attach      offer its content as a device; status, detach
+//! ```
+
+mod attach;
+mod clients;
+mod known;
+mod make;
+mod site;
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::Subcommand;
+
+pub(crate) const EXAMPLES: &str = "\
+Examples:
+  A journal for ext4 that never waits for a rotation (as root):
+      JOURNAL=$(elbow bark attach region.img --size 64M)
+      mke2fs -q -O journal_dev $JOURNAL
+      mkfs.ext4 -J device=$JOURNAL /dev/sdb1
+
+  What it has done, and taking it away:
+      elbow bark status $JOURNAL
+      elbow bark detach $JOURNAL";
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum BarkArgs {
+    /// Attach a region: its content as a block device, a file or NBD; where there is none yet it is made.
+    #[command(after_help = attach::EXAMPLES)]
+    Attach(attach::AttachArgs),
+    /// Make an empty region on a device or file.
+    #[command(after_help = make::EXAMPLES)]
+    Format(make::FormatArgs),
+    /// Say what an attached region has done.
+    #[command(after_help = clients::STATUS_EXAMPLES)]
+    Status(clients::StatusArgs),
+    /// Take an attached region away.
+    #[command(after_help = clients::DETACH_EXAMPLES)]
+    Detach(clients::DetachArgs),
+}
+
+/// Does what was asked.
+pub(crate) fn run(args: &BarkArgs) -> Result<ExitCode> {
+    match args {
+        BarkArgs::Attach(args) => attach::run(args),
+        BarkArgs::Format(args) => make::run(args),
+        BarkArgs::Status(args) => clients::status(args),
+        BarkArgs::Detach(args) => clients::detach(args),
+    }
+}
