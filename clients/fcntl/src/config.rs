@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 
 use elbow_lock::{ADDRESS_VARIABLE, Address, BadAddress, Credentials, Identity, LockError, Options, UnknownIdentity};
 
-use crate::errno::say;
+use crate::errno::warn;
 
 /// Directories, separated by `:`, whose files' locks go to the service. Absolute, without symbolic links.
 const PREFIXES: &str = "ELBOW_FCNTL_PREFIXES";
@@ -34,11 +34,11 @@ pub(crate) fn get() -> Option<&'static Config> {
 
 fn read() -> Option<Config> {
     let prefixes = std::env::var_os(PREFIXES)?;
-    match understand(prefixes) {
+    match parse(prefixes) {
         Ok(config) => Some(config),
         Err(why) => {
             // To go on would be to run without locks.
-            say(&format!("{why}; the program is not run"));
+            warn(&format!("{why}; the program is not run"));
             #[allow(unsafe_code)]
             // SAFETY: ends the process.
             unsafe {
@@ -70,7 +70,7 @@ enum ConfigError {
     Identity(#[from] UnknownIdentity),
 }
 
-fn understand(prefixes: OsString) -> Result<Config, ConfigError> {
+fn parse(prefixes: OsString) -> Result<Config, ConfigError> {
     let address = std::env::var(ADDRESS_VARIABLE).map_err(|_| ConfigError::NoAddress)?;
     let address: Address = address.parse()?;
     let options = Options::for_address(&address)?;

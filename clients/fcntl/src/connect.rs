@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use elbow_lock::{Address, Link, LockError, TTL_MS_TCP};
 
 use crate::config::Config;
-use crate::errno::{Errno, check, last, say};
+use crate::errno::{Errno, check, last, warn};
 use crate::losses::unless_ending;
 use crate::process::{Process, lock};
 use crate::session::Session;
@@ -44,7 +44,7 @@ pub(crate) fn with_service<T>(mut connect: impl FnMut(&mut Process) -> Result<T,
             Ok(connected) => return Ok(connected),
             Err(LockError::Unreachable { .. }) if Instant::now() < until => {}
             Err(error) => {
-                say(&format!("{error}; a lock call fails with ENOLCK"));
+                warn(&format!("{error}; a lock call fails with ENOLCK"));
                 return Err(Errno(libc::ENOLCK));
             }
         }

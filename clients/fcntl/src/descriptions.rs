@@ -18,11 +18,11 @@ use std::sync::Arc;
 
 use elbow_lock::{Blocker, FileName, LockError, LockMode, Owner, Reply};
 
-use crate::errno::{Errno, say};
+use crate::errno::{Errno, warn};
 use crate::file::{self, Inode, LockTarget};
-use crate::locks::{self, Wish};
+use crate::locks::{self, OwnerRequest};
 use crate::process::{self, Description, Process};
-use crate::range::{Asked, DESCRIPTION_OWNER, TO_END};
+use crate::range::{DESCRIPTION_OWNER, FlockRequest, TO_END};
 use crate::session::{Disconnected, Session, errno_of};
 use crate::{connect, descriptors, losses, reader};
 
@@ -41,7 +41,7 @@ pub(crate) fn open(representative_fd: c_int, target: &LockTarget) -> Result<Desc
     let purpose = format!("description/{owner:x}/{device:x}/{number:x}/{representative_fd}");
     let link = connect::connect(&purpose)?;
     let description = Description::over(Session::new(link, true), Owner(owner), representative_fd, target);
-    description.follow_witness();
+    description.follow_representative_fd();
     Ok(description)
 }
 
@@ -90,7 +90,7 @@ fn convert(place: &DescriptionSession, mode: Option<LockMode>, waits: bool) -> R
     let may_hold = place.flock.is_some() || place.is_shared;
     let steps = [(mode.is_none() || may_hold).then_some(None), mode.map(Some)];
     steps.into_iter().flatten().try_for_each(|mode| {
-        let asked = Asked {
+        let asked = FlockRequest {
             mode,
             start: 0,
             end: TO_END,
@@ -101,7 +101,7 @@ fn convert(place: &DescriptionSession, mode: Option<LockMode>, waits: bool) -> R
 }
 
 /// `F_OFD_SETLK` and `F_OFD_SETLKW`.
-pub(crate) fn set(fd: c_int, target: &LockTarget, asked: Asked, waits: bool) -> Result<(), Errno> {
+pub(crate) fn set(fd: c_int, target: &LockTarget, asked: FlockRequest, waits: bool) -> Result<(), Errno> {
     locks::check_mode(target, asked.mode)?;
     loop {
         let Some(place) = place(fd, target, asked.mode.is_none())? else {
@@ -121,7 +121,7 @@ pub(crate) fn set(fd: c_int, target: &LockTarget, asked: Asked, waits: bool) -> 
 }
 
 /// `F_OFD_GETLK`: the lock in the way.
-pub(crate) fn get(fd: c_int, target: &LockTarget, asked: Asked) -> Result<Option<Blocker>, Errno> {
+pub(crate) fn get(fd: c_int, target: &LockTarget, asked: FlockRequest) -> Result<Option<Blocker>, Errno> {
     loop {
         let Some(place) = place(fd, target, false)? else {
             return Ok(None);
@@ -137,7 +137,7 @@ pub(crate) fn get(fd: c_int, target: &LockTarget, asked: Asked) -> Result<Option
 fn set_by_name(
     place: &DescriptionSession,
     name: impl Fn(&FileName) -> Result<FileName, Errno>,
-    asked: Asked,
+    asked: FlockRequest,
     waits: bool,
 ) -> Result<(), StepError> {
     let former = place.former.as_ref().filter(|_| asked.mode.is_none());
@@ -150,14 +150,14 @@ fn set_by_name(
         })
 }
 
-fn ask(place: &DescriptionSession, name: &FileName, asked: Asked, waits: bool) -> Result<(), StepError> {
-    let wish = Wish {
+fn ask(place: &DescriptionSession, name: &FileName, asked: FlockRequest, waits: bool) -> Result<(), StepError> {
+    let wanted = OwnerRequest {
         owner: place.owner,
         asked,
         waits,
     };
     loop {
-        return match place.session.ask(|id| locks::request(id, name, &wish), waits) {
+        return match place.session.ask(|id| locks::request(id, name, &wanted), waits) {
             Ok(Reply::Granted { .. }) => Ok(()),
             Ok(Reply::Refused { why, .. }) if locks::is_worth_waiting(&why) => continue,
             Ok(Reply::Refused { why, .. }) => Err(StepError::Refused(Errno(errno_of(&why)))),
@@ -235,9 +235,9 @@ fn find(process: &mut Process, fd: c_int, inode: Inode) -> Result<Option<usize>,
             return Ok(Some(index));
         }
     }
-    for &(stranger, of) in &process.strangers {
-        if of == inode && descriptors::is_same_description(stranger, fd).map_err(without_kcmp)? {
-            say(&format!(
+    for &(inherited_fd, of) in &process.inherited_fds {
+        if of == inode && descriptors::is_same_description(inherited_fd, fd).map_err(without_kcmp)? {
+            warn(&format!(
                 "descriptor {fd} was opened by another process, before or without a session for its locks: flock or \
                  F_OFD_SETLK on it fails with ENOLCK; open the file again in this process"
             ));
@@ -249,7 +249,7 @@ fn find(process: &mut Process, fd: c_int, inode: Inode) -> Result<Option<usize>,
 
 fn without_kcmp(errno: Errno) -> Errno {
     let why = std::io::Error::from_raw_os_error(errno.0);
-    say(&format!(
+    warn(&format!(
         "kcmp(2) is not to be had ({why}): flock and F_OFD_SETLK fail with ENOLCK"
     ));
     Errno(libc::ENOLCK)
@@ -266,16 +266,20 @@ pub(crate) fn release(fd: c_int, inode: Inode) {
         .descriptions
         .iter()
         .any(|description| description.inode == inode)
-        && !process.strangers.contains(&(fd, inode))
+        && !process.inherited_fds.contains(&(fd, inode))
     {
         return;
     }
     let is_same = |other: c_int| descriptors::is_same_description(fd, other) == Ok(true);
     let other = descriptors::of_file(inode).find(|&other| other != fd && is_same(other));
-    if let Some(index) = process.strangers.iter().position(|&stranger| stranger == (fd, inode)) {
+    if let Some(index) = process
+        .inherited_fds
+        .iter()
+        .position(|&inherited_fd| inherited_fd == (fd, inode))
+    {
         match other {
-            Some(other) => process.strangers[index].0 = other,
-            None => drop(process.strangers.swap_remove(index)),
+            Some(other) => process.inherited_fds[index].0 = other,
+            None => drop(process.inherited_fds.swap_remove(index)),
         }
     }
     let of = |description: &Description| description.inode == inode && is_same(description.representative_fd);
@@ -297,7 +301,7 @@ pub(crate) fn release(fd: c_int, inode: Inode) {
 
 /// The last descriptor here is about to be closed.
 fn end(description: &Description) {
-    let all = |mode| Asked {
+    let all = |mode| FlockRequest {
         mode,
         start: 0,
         end: TO_END,

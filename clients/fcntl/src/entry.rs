@@ -14,50 +14,50 @@ use crate::{calls, config, descriptions, descriptors, inherit, libc_calls, locks
 use crate::{losses, range};
 
 /// What is to be done with a call.
-enum Way {
+enum Route {
     Libc,
     Ours(LockTarget),
     Refused,
 }
 
 /// Whether a lock call is ours to answer. Why not is said once in a process: a program that polls would fill its log.
-fn way(fd: c_int) -> Way {
+fn route(fd: c_int) -> Route {
     if config::get().is_none() {
-        return Way::Libc;
+        return Route::Libc;
     }
     if calls::is_inside() {
         // A signal handler that interrupted a lock call. The client itself never locks.
-        return Way::Refused;
+        return Route::Refused;
     }
     let target = calls::within(Ok(None), || file::look(fd));
     match target {
-        Ok(None) => Way::Libc,
+        Ok(None) => Route::Libc,
         Err(why) => {
             static IS_TOLD: AtomicBool = AtomicBool::new(false);
-            say_once(&IS_TOLD, || {
+            warn_once(&IS_TOLD, || {
                 format!("{why}: its lock calls fail with ENOLCK, and those on other such files")
             });
-            Way::Refused
+            Route::Refused
         }
         Ok(Some(target)) if process::is_ours() => {
-            calls::within((), || tell_of_links(&target));
-            Way::Ours(target)
+            calls::within((), || warn_of_links(&target));
+            Route::Ours(target)
         }
         Ok(Some(_)) => {
             static IS_TOLD: AtomicBool = AtomicBool::new(false);
-            say_once(&IS_TOLD, || {
+            warn_once(&IS_TOLD, || {
                 "this process was made without libc's fork: its lock calls fail with ENOLCK".to_owned()
             });
-            Way::Refused
+            Route::Refused
         }
     }
 }
 
 /// Says, once in a process, that a lock by path is one of several that a file may have.
-fn tell_of_links(target: &LockTarget) {
+fn warn_of_links(target: &LockTarget) {
     static IS_TOLD: AtomicBool = AtomicBool::new(false);
     if target.has_other_names {
-        say_once(&IS_TOLD, || {
+        warn_once(&IS_TOLD, || {
             format!(
                 "{} has other names too (hard links): who locks it by one of them is not excluded, but with --identity inode",
                 target.name
@@ -66,9 +66,9 @@ fn tell_of_links(target: &LockTarget) {
     }
 }
 
-fn say_once(is_told: &AtomicBool, message: impl FnOnce() -> String) {
-    if !is_told.swap(true, Ordering::Relaxed) {
-        crate::errno::say(&message());
+fn warn_once(was_warned: &AtomicBool, message: impl FnOnce() -> String) {
+    if !was_warned.swap(true, Ordering::Relaxed) {
+        crate::errno::warn(&message());
     }
 }
 
@@ -111,7 +111,7 @@ fn fcntl_lock(
     if matches!(action, Action::Get) && !of_description && !is_kind {
         return Err(Errno(libc::EINVAL));
     }
-    let asked = range::understand(flock, |whence| position(fd, whence))?;
+    let asked = range::parse(flock, |whence| position(fd, whence))?;
     let is_bad_get = matches!(action, Action::Get) && !is_kind;
     if of_description && (flock.l_pid != 0 || is_bad_get) {
         return Err(Errno(libc::EINVAL));
@@ -142,10 +142,10 @@ fn any_fcntl(fd: c_int, command: c_int, argument: usize, next: fn(c_int, c_int, 
     let Some((of_description, action)) = lock_command(command) else {
         return next(fd, command, argument);
     };
-    match way(fd) {
-        Way::Libc => next(fd, command, argument),
-        Way::Refused => refused(),
-        Way::Ours(target) => {
+    match route(fd) {
+        Route::Libc => next(fd, command, argument),
+        Route::Refused => refused(),
+        Route::Ours(target) => {
             let address = argument as *mut libc::flock;
             calls::answer(|| {
                 let mut flock = memory::read(address)?;
@@ -196,7 +196,7 @@ fn release(fd: c_int) {
     }
     calls::within((), || {
         let Some(inode) = file::inode(fd) else { return };
-        losses::tell_of_losses();
+        losses::report_losses();
         locks::release(inode);
         descriptions::release(fd, inode);
     });
@@ -209,7 +209,7 @@ fn is_hidden(fd: c_int) -> bool {
 
 fn replace(from: c_int, to: c_int, next: impl FnOnce() -> c_int) -> c_int {
     if is_hidden(to) {
-        crate::errno::say(&format!(
+        crate::errno::warn(&format!(
             "descriptor {to} is the lock client's; dup2 to it fails with EBUSY"
         ));
         crate::errno::set(libc::EBUSY);
@@ -284,10 +284,10 @@ mod exported {
 
     #[unsafe(no_mangle)]
     extern "C" fn lockf(fd: c_int, command: c_int, length: libc::off_t) -> c_int {
-        match way(fd) {
-            Way::Libc => libc_calls::lockf(fd, command, length),
-            Way::Refused => refused(),
-            Way::Ours(target) => calls::answer(|| lockf_lock(fd, &target, command, length)),
+        match route(fd) {
+            Route::Libc => libc_calls::lockf(fd, command, length),
+            Route::Refused => refused(),
+            Route::Ours(target) => calls::answer(|| lockf_lock(fd, &target, command, length)),
         }
     }
 
@@ -298,10 +298,10 @@ mod exported {
 
     #[unsafe(no_mangle)]
     extern "C" fn flock(fd: c_int, operation: c_int) -> c_int {
-        match way(fd) {
-            Way::Libc => libc_calls::flock(fd, operation),
-            Way::Refused => refused(),
-            Way::Ours(target) => calls::answer(|| flock_lock(fd, &target, operation)),
+        match route(fd) {
+            Route::Libc => libc_calls::flock(fd, operation),
+            Route::Refused => refused(),
+            Route::Ours(target) => calls::answer(|| flock_lock(fd, &target, operation)),
         }
     }
 

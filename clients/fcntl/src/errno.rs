@@ -39,12 +39,12 @@ pub(crate) fn check(result: c_int) -> Result<c_int, Errno> {
 }
 
 /// A line on standard error, written at once.
-pub(crate) fn say(message: &str) {
+pub(crate) fn warn(message: &str) {
     write(line(message).as_bytes());
 }
 
-/// As [`say`], but what standard error does not take within this time is not said: its reader may be stopped.
-pub(crate) fn say_within(message: &str, time: Duration) {
+/// As [`warn`], but what standard error does not take within this time is not said: its reader may be stopped.
+pub(crate) fn warn_within(message: &str, time: Duration) {
     let until = Instant::now() + time;
     for part in line(message).as_bytes().chunks(READY_BYTES) {
         if !can_be_written(until) {

@@ -36,7 +36,7 @@ pub(crate) fn target(fd: c_int) -> Option<LockTarget> {
 /// Such a file has no name for the service.
 #[derive(Debug, thiserror::Error)]
 #[error("{path}: it has no name by which all who lock it know it ({source})")]
-pub(crate) struct Nameless {
+pub(crate) struct UnnamedFile {
     path: String,
     source: std::io::Error,
 }
@@ -45,7 +45,7 @@ pub(crate) struct Nameless {
 ///
 /// # Errors
 /// Such a file has no name for the service.
-pub(crate) fn look(fd: c_int) -> Result<Option<LockTarget>, Nameless> {
+pub(crate) fn look(fd: c_int) -> Result<Option<LockTarget>, UnnamedFile> {
     let (Some(config), Some(stat)) = (config::get(), status(fd)) else {
         return Ok(None);
     };
@@ -64,7 +64,7 @@ pub(crate) fn look(fd: c_int) -> Result<Option<LockTarget>, Nameless> {
     #[allow(unsafe_code)]
     // SAFETY: it was open just now, and is only looked at; a number that is closed meanwhile gives an error.
     let file = unsafe { BorrowedFd::borrow_raw(fd) };
-    let name = config.identity.of_open(file, &path).map_err(|source| Nameless {
+    let name = config.identity.of_open(file, &path).map_err(|source| UnnamedFile {
         path: String::from_utf8_lossy(&path).into_owned(),
         source,
     })?;

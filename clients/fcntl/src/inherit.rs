@@ -17,7 +17,7 @@ use std::sync::{Arc, MutexGuard};
 use elbow_lock::{Address, Link, Owner};
 
 use crate::connect::SOCKET_NAMES;
-use crate::errno::{Errno, say};
+use crate::errno::{Errno, warn};
 use crate::file::{self, Inode, LockTarget};
 use crate::process::{self, Description, File, Process};
 use crate::range::TO_END;
@@ -27,14 +27,14 @@ use crate::{calls, config, descriptions, descriptors, libc_calls, losses, reader
 /// Descriptors below are standard input, output and error: nobody locks them on behalf of a parent.
 const FIRST_TO_SHARE: c_int = 3;
 
-type Held = (
+type HeldMutexes = (
     MutexGuard<'static, Process>,
     MutexGuard<'static, BTreeMap<c_int, Arc<Session>>>,
 );
 
 thread_local! {
     /// The mutexes that a fork in this thread holds, so that the child finds all in order.
-    static HELD: Cell<Option<ManuallyDrop<Held>>> = const { Cell::new(None) };
+    static HELD: Cell<Option<ManuallyDrop<HeldMutexes>>> = const { Cell::new(None) };
 }
 
 /// When the library is loaded.
@@ -45,7 +45,7 @@ pub(crate) fn begin() {
     // SAFETY: the three functions live as long as the process.
     let registered = unsafe { libc::pthread_atfork(Some(before_fork), Some(in_parent), Some(in_child)) };
     if registered != 0 {
-        say("no memory to be told of forks; the program is not run");
+        warn("no memory to be told of forks; the program is not run");
         #[allow(unsafe_code)]
         // SAFETY: ends the process.
         unsafe {
@@ -97,10 +97,10 @@ extern "C" fn in_child() {
     for description in descriptions {
         match take_over(description) {
             Ok(description) => process.descriptions.push(description),
-            Err(stranger) => process.strangers.push(stranger),
+            Err(inherited_fd) => process.inherited_fds.push(inherited_fd),
         }
     }
-    find_strangers(&mut process);
+    find_inherited_fds(&mut process);
     process.count();
     drop(process);
     process::begin();
@@ -121,9 +121,9 @@ fn take_over(mut description: Description) -> Result<Description, (c_int, Inode)
     let session = &description.session;
     if session.has_lease() {
         // Nobody would renew the lease when the parent has ended.
-        let stranger = (description.representative_fd, description.inode);
+        let inherited_fd = (description.representative_fd, description.inode);
         leave(description.session);
-        return Err(stranger);
+        return Err(inherited_fd);
     }
     let descriptor = session.descriptor();
     let ours = Arc::new(Session::new(adopted(descriptor), true));
@@ -148,9 +148,9 @@ fn share_descriptions(process: &mut Process) {
             description.inode == target.inode
                 && descriptors::is_same_description(description.representative_fd, fd) == Ok(true)
         };
-        let is_stranger = process.strangers.contains(&(fd, target.inode));
+        let is_inherited = process.inherited_fds.contains(&(fd, target.inode));
         if fd >= FIRST_TO_SHARE
-            && !is_stranger
+            && !is_inherited
             && descriptors::ends_with_exec(fd) == Some(false)
             && !process.descriptions.iter().any(is_known)
         {
@@ -158,7 +158,10 @@ fn share_descriptions(process: &mut Process) {
             process.descriptions.extend(descriptions::open(fd, &target).ok());
         }
     }
-    process.descriptions.iter().for_each(Description::follow_witness);
+    process
+        .descriptions
+        .iter()
+        .for_each(Description::follow_representative_fd);
     process.count();
 }
 
@@ -170,14 +173,14 @@ fn targets() -> Vec<(c_int, LockTarget)> {
 }
 
 /// All that is open now may be shared with others; where no session is shared too, it is a stranger.
-fn find_strangers(process: &mut Process) {
+fn find_inherited_fds(process: &mut Process) {
     for (fd, target) in targets() {
         let is_known = |description: &Description| {
             description.inode == target.inode
                 && descriptors::is_same_description(description.representative_fd, fd) == Ok(true)
         };
-        if !process.descriptions.iter().any(is_known) && !process.strangers.contains(&(fd, target.inode)) {
-            process.strangers.push((fd, target.inode));
+        if !process.descriptions.iter().any(is_known) && !process.inherited_fds.contains(&(fd, target.inode)) {
+            process.inherited_fds.push((fd, target.inode));
         }
     }
 }
@@ -193,7 +196,7 @@ fn adopt() {
             libc_calls::close(socket);
         }
     }
-    find_strangers(&mut process);
+    find_inherited_fds(&mut process);
     process.count();
 }
 
@@ -286,9 +289,12 @@ pub(crate) fn before_exec() -> Result<(), Errno> {
     if config::get().is_none() || !process::is_ours() {
         return Ok(());
     }
-    losses::tell_of_losses();
+    losses::report_losses();
     let process = process::lock();
-    process.descriptions.iter().for_each(Description::follow_witness);
+    process
+        .descriptions
+        .iter()
+        .for_each(Description::follow_representative_fd);
     let held: Vec<Inode> = process
         .files
         .iter()
@@ -304,7 +310,7 @@ pub(crate) fn before_exec() -> Result<(), Errno> {
     };
     if session.has_lease() {
         let name = &process.files[&staying[0]].name;
-        say(&format!(
+        warn(&format!(
             "a lock on {name} would have to go on after exec, which needs a lock service on a Unix socket; exec fails with ENOLCK"
         ));
         return Err(Errno(libc::ENOLCK));

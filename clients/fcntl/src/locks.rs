@@ -13,18 +13,18 @@ use elbow_ranges::RangeSet;
 use crate::errno::Errno;
 use crate::file::{self, Inode, LockTarget};
 use crate::process::{self, File};
-use crate::range::{Asked, TO_END};
+use crate::range::{FlockRequest, TO_END};
 use crate::session::{Disconnected, Session, errno_of};
 use crate::{connect, losses, reader};
 
 /// A service that shuts down ends the connection soon.
 const DRAIN_PAUSE: Duration = Duration::from_millis(20);
 
-/// One owner's wish, as a request needs it.
+/// What one owner asks for, as a request needs it.
 #[derive(Clone, Copy)]
-pub(crate) struct Wish {
+pub(crate) struct OwnerRequest {
     pub(crate) owner: Owner,
-    pub(crate) asked: Asked,
+    pub(crate) asked: FlockRequest,
     pub(crate) waits: bool,
 }
 
@@ -41,10 +41,10 @@ pub(crate) fn check_mode(target: &LockTarget, mode: Option<LockMode>) -> Result<
 }
 
 /// `F_SETLK` and `F_SETLKW`.
-pub(crate) fn set(fd: c_int, target: &LockTarget, asked: Asked, waits: bool) -> Result<(), Errno> {
+pub(crate) fn set(fd: c_int, target: &LockTarget, asked: FlockRequest, waits: bool) -> Result<(), Errno> {
     check_mode(target, asked.mode)?;
     let owner = process::owner();
-    let wish = Wish { owner, asked, waits };
+    let wanted = OwnerRequest { owner, asked, waits };
     let target = &as_held(target);
     loop {
         refuse_if_lost(asked.mode)?;
@@ -53,7 +53,7 @@ pub(crate) fn set(fd: c_int, target: &LockTarget, asked: Asked, waits: bool) -> 
         }
         let session = connect::session()?;
         begin(target);
-        match session.ask(|id| request(id, &target.name, &wish), waits) {
+        match session.ask(|id| request(id, &target.name, &wanted), waits) {
             Ok(Reply::Granted { .. }) => match note(&session, target, &asked) {
                 true if file::inode(fd) == Some(target.inode) => return Ok(()),
                 true => {
@@ -81,7 +81,7 @@ pub(crate) fn is_worth_waiting(why: &Refusal) -> bool {
 }
 
 /// `F_GETLK`: the lock in the way.
-pub(crate) fn get(target: &LockTarget, asked: Asked) -> Result<Option<Blocker>, Errno> {
+pub(crate) fn get(target: &LockTarget, asked: FlockRequest) -> Result<Option<Blocker>, Errno> {
     loop {
         let session = connect::session()?;
         match query(&session, &as_held(target).name, process::owner(), asked) {
@@ -96,7 +96,7 @@ pub(crate) fn query(
     session: &Session,
     file: &FileName,
     owner: Owner,
-    asked: Asked,
+    asked: FlockRequest,
 ) -> Result<Result<Option<Blocker>, Errno>, Disconnected> {
     loop {
         let request = |id| {
@@ -124,16 +124,16 @@ pub(crate) fn query(
     }
 }
 
-pub(crate) fn request(id: LockId, file: &FileName, wish: &Wish) -> Request {
-    let Asked { mode, start, end } = wish.asked;
+pub(crate) fn request(id: LockId, file: &FileName, wanted: &OwnerRequest) -> Request {
+    let FlockRequest { mode, start, end } = wanted.asked;
     Request::Posix(PosixRequest {
         id,
-        owner: wish.owner,
+        owner: wanted.owner,
         file: file.clone(),
         start,
         end,
         mode,
-        wait: if wish.waits { Wait::Forever } else { Wait::Try },
+        wait: if wanted.waits { Wait::Forever } else { Wait::Try },
     })
 }
 
@@ -153,20 +153,20 @@ pub(crate) fn release(inode: Inode) {
 
 /// Waits for the answer, so that whoever is told of the close finds the file free. A session that breaks has freed it too.
 fn unlock_all(session: &Arc<Session>, name: &FileName) {
-    let asked = Asked {
+    let asked = FlockRequest {
         mode: None,
         start: 0,
         end: TO_END,
     };
     let owner = process::owner();
-    let wish = Wish {
+    let wanted = OwnerRequest {
         owner,
         asked,
         waits: false,
     };
     // One that was adopted after exec may not be read yet.
     if reader::add(session).is_ok() {
-        drop(session.ask(|id| request(id, name, &wish), false));
+        drop(session.ask(|id| request(id, name, &wanted), false));
     }
 }
 
@@ -203,7 +203,7 @@ fn begin(target: &LockTarget) {
 }
 
 /// Remembers what was granted; false if the session has ended since.
-fn note(session: &Arc<Session>, target: &LockTarget, asked: &Asked) -> bool {
+fn note(session: &Arc<Session>, target: &LockTarget, asked: &FlockRequest) -> bool {
     let mut process = process::lock();
     if !process.live_session().is_some_and(|ours| Arc::ptr_eq(ours, session)) {
         return false;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use elbow_lock::FileName;
 
 use crate::config;
-use crate::errno::{say, say_within};
+use crate::errno::{warn, warn_within};
 use crate::process::{Process, lock};
 use crate::session::Session;
 
@@ -17,7 +17,7 @@ const LAST_WORDS_FOR: Duration = Duration::from_secs(1);
 const LOST_EXIT: c_int = 125;
 
 /// Tells of sessions that have ended, where the reader has not yet: what is done next takes the locks for held.
-pub(crate) fn tell_of_losses() {
+pub(crate) fn report_losses() {
     let process = unless_ending(lock());
     let descriptions = process.descriptions.iter().map(|description| &description.session);
     let sessions: Vec<Arc<Session>> = process.session.iter().chain(descriptions).cloned().collect();
@@ -35,7 +35,7 @@ pub(crate) fn lost(session: &Arc<Session>) {
     let is_ending = process.is_ending;
     drop(process);
     if is_ending {
-        say_within(&report(&files, &why, "the process ends"), LAST_WORDS_FOR);
+        warn_within(&report(&files, &why, "the process ends"), LAST_WORDS_FOR);
         end_process();
     }
     // What children took for us, or for themselves, is in use until the description is closed, or its next lock call has failed.
@@ -44,12 +44,12 @@ pub(crate) fn lost(session: &Arc<Session>) {
     }
     if !doubtful.is_empty() {
         let files = list(&doubtful);
-        say(&format!(
+        warn(&format!(
             "flock locks on {files}, if children have taken any, were lost: {why}"
         ));
     }
     if !files.is_empty() {
-        say(&report(&files, &why, "the next lock call fails"));
+        warn(&report(&files, &why, "the next lock call fails"));
     }
 }
 

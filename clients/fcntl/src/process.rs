@@ -30,7 +30,7 @@ pub(crate) struct Process {
     pub(crate) files: BTreeMap<Inode, File>,
     pub(crate) descriptions: Vec<Description>,
     /// Descriptors that other processes share, without a session that they share too.
-    pub(crate) strangers: Vec<(c_int, Inode)>,
+    pub(crate) inherited_fds: Vec<(c_int, Inode)>,
     /// fcntl's locks were lost, and no call has failed for it yet.
     pub(crate) was_lost: bool,
     /// Locks were lost, and a thread is about to end the process for it. Its sessions stay open until then, so that nobody gets what
@@ -58,7 +58,7 @@ impl Process {
             session: None,
             files: BTreeMap::new(),
             descriptions: Vec::new(),
-            strangers: Vec::new(),
+            inherited_fds: Vec::new(),
             was_lost: false,
             is_ending: false,
         }
@@ -66,7 +66,7 @@ impl Process {
 
     /// Call after each change of what a close concerns.
     pub(crate) fn count(&self) {
-        let count = self.files.len() + self.descriptions.len() + self.strangers.len();
+        let count = self.files.len() + self.descriptions.len() + self.inherited_fds.len();
         TRACKED.store(count, Ordering::Relaxed);
     }
 
@@ -165,7 +165,7 @@ impl Description {
     }
 
     /// The socket ends with exec if the descriptor does.
-    pub(crate) fn follow_witness(&self) {
+    pub(crate) fn follow_representative_fd(&self) {
         // A lease needs this process to renew it, so the next program gets no copy.
         let ends = self.session.has_lease() || descriptors::ends_with_exec(self.representative_fd).unwrap_or(true);
         descriptors::let_end_with_exec(self.session.descriptor(), ends);

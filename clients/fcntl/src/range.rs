@@ -16,7 +16,7 @@ pub(crate) const DESCRIPTION_OWNER: u64 = 1 << 63;
 
 /// What a `struct flock` asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Asked {
+pub(crate) struct FlockRequest {
     /// None to unlock.
     pub(crate) mode: Option<LockMode>,
     pub(crate) start: u64,
@@ -25,10 +25,10 @@ pub(crate) struct Asked {
 }
 
 /// Understands `flock`; `position` tells the file's offset (`SEEK_CUR`) or size (`SEEK_END`).
-pub(crate) fn understand(
+pub(crate) fn parse(
     flock: &libc::flock,
     position: impl FnOnce(i32) -> Result<i64, Errno>,
-) -> Result<Asked, Errno> {
+) -> Result<FlockRequest, Errno> {
     let base = match i32::from(flock.l_whence) {
         libc::SEEK_SET => 0,
         whence @ (libc::SEEK_CUR | libc::SEEK_END) => position(whence)?,
@@ -45,7 +45,7 @@ pub(crate) fn understand(
     } else {
         last.cast_unsigned() + 1
     };
-    Ok(Asked {
+    Ok(FlockRequest {
         mode,
         start: first.cast_unsigned(),
         end,
@@ -109,7 +109,7 @@ mod tests {
 
     use super::*;
 
-    fn asked(l_type: i32, whence: i32, start: i64, length: i64) -> Result<Asked, i32> {
+    fn asked(l_type: i32, whence: i32, start: i64, length: i64) -> Result<FlockRequest, i32> {
         #[allow(unsafe_code)]
         // SAFETY: plain numbers.
         let mut flock: libc::flock = unsafe { std::mem::zeroed() };
@@ -117,7 +117,7 @@ mod tests {
         flock.l_whence = whence as i16;
         flock.l_start = start;
         flock.l_len = length;
-        understand(&flock, |whence| Ok(if whence == libc::SEEK_CUR { 100 } else { 1000 })).map_err(|errno| errno.0)
+        parse(&flock, |whence| Ok(if whence == libc::SEEK_CUR { 100 } else { 1000 })).map_err(|errno| errno.0)
     }
 
     fn range(whence: i32, start: i64, length: i64) -> Result<(u64, u64), i32> {

@@ -29,19 +29,19 @@ pub(crate) struct Session {
     link: Link,
     number: LinkNumber,
     /// Other processes may have a copy of the socket: it is read only while an answer is due.
-    is_leash: bool,
+    is_shared: bool,
     state: Mutex<SessionState>,
 }
 
 struct SessionState {
     core: ClientCore,
-    sleepers: BTreeMap<Call, Arc<Sleeper>>,
+    waiters: BTreeMap<Call, Arc<AnswerWaiter>>,
     broken: Option<Disconnected>,
 }
 
 /// Who waits for an answer: 1 when it can be taken.
 #[derive(Default)]
-struct Sleeper(AtomicU32);
+struct AnswerWaiter(AtomicU32);
 
 /// Takes a mutex; no panic leaves anything half done here.
 pub(crate) fn take<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -49,19 +49,19 @@ pub(crate) fn take<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Session {
-    pub(crate) fn new(link: Link, is_leash: bool) -> Self {
+    pub(crate) fn new(link: Link, is_shared: bool) -> Self {
         // Whoever else has used the session was another process, with other numbers.
         let core = ClientCore::new(link.opened(), u64::from(std::process::id()) << 32);
         let number = core.link().expect("a session begins with a link");
         let state = Mutex::new(SessionState {
             core,
-            sleepers: BTreeMap::new(),
+            waiters: BTreeMap::new(),
             broken: None,
         });
         Self {
             link,
             number,
-            is_leash,
+            is_shared,
             state,
         }
     }
@@ -77,7 +77,7 @@ impl Session {
 
     /// Whether replies are waited for when nothing was asked.
     pub(crate) fn is_always_read(&self) -> bool {
-        !self.is_leash || self.has_lease()
+        !self.is_shared || self.has_lease()
     }
 
     pub(crate) fn broken(&self) -> Option<Disconnected> {
@@ -90,14 +90,14 @@ impl Session {
         request: impl FnOnce(LockId) -> Request,
         until_signal: bool,
     ) -> Result<Reply, Disconnected> {
-        let sleeper = Arc::new(Sleeper::default());
-        let (call, request) = self.note(request, &sleeper)?;
-        self.tell(&request);
-        if until_signal && sleeper.sleep(true) {
+        let waiter = Arc::new(AnswerWaiter::default());
+        let (call, request) = self.note(request, &waiter)?;
+        self.send(&request);
+        if until_signal && waiter.sleep(true) {
             let cancel = take(&self.state).core.cancel(call);
-            cancel.iter().for_each(|cancel| self.tell(cancel));
+            cancel.iter().for_each(|cancel| self.send(cancel));
         }
-        sleeper.sleep(false);
+        waiter.sleep(false);
         // A grant may be old when its caller wakes: who was stopped past the lease would act on what is another's by now.
         let taken = take(&self.state).core.take(call, now_ms());
         self.check_lease();
@@ -128,7 +128,7 @@ impl Session {
     }
 
     /// Sends what has no answer, or one that is waited for elsewhere.
-    pub(crate) fn tell(&self, request: &Request) {
+    pub(crate) fn send(&self, request: &Request) {
         if let Err(error) = self.link.send(request) {
             self.end(&format!("the connection to the lock service broke: {error}"));
         }
@@ -137,14 +137,14 @@ impl Session {
     /// Ends a session that would outlive its connection. One without a lease ends with its last socket.
     pub(crate) fn end_session(&self) {
         if self.has_lease() {
-            self.tell(&Request::Close);
+            self.send(&Request::Close);
         }
     }
 
     fn note(
         &self,
         request: impl FnOnce(LockId) -> Request,
-        sleeper: &Arc<Sleeper>,
+        waiter: &Arc<AnswerWaiter>,
     ) -> Result<(Call, Request), Disconnected> {
         let mut state = take(&self.state);
         if let Some(broken) = &state.broken {
@@ -153,8 +153,8 @@ impl Session {
         let id = LockId(state.core.number());
         let (call, request) = (Call::Lock(id), request(id));
         state.core.ask(call, request.clone());
-        state.sleepers.insert(call, Arc::clone(sleeper));
-        if state.sleepers.len() == 1 && !self.is_always_read() {
+        state.waiters.insert(call, Arc::clone(waiter));
+        if state.waiters.len() == 1 && !self.is_always_read() {
             epoll::watch(self.descriptor(), true);
         }
         Ok((call, request))
@@ -179,7 +179,7 @@ impl Session {
             Ok(_) => {}
         }
         let state = take(&self.state);
-        if state.sleepers.is_empty() && !self.is_always_read() && state.broken.is_none() {
+        if state.waiters.is_empty() && !self.is_always_read() && state.broken.is_none() {
             epoll::watch(self.descriptor(), false);
         }
         state.broken.is_none()
@@ -189,13 +189,13 @@ impl Session {
     /// socket; but that the locks are lost is for all.
     fn concerns_us(&self) -> bool {
         self.is_always_read()
-            || !take(&self.state).sleepers.is_empty()
+            || !take(&self.state).waiters.is_empty()
             || epoll::has_ended(self.descriptor())
-            || self.says_lost()
+            || self.reports_lost()
     }
 
     /// Whether the service says that the locks are lost. It stays there to be read.
-    fn says_lost(&self) -> bool {
+    fn reports_lost(&self) -> bool {
         let mut seen = vec![0_u8; PEEKED_BYTES];
         #[allow(unsafe_code)]
         // SAFETY: there is room for as much as we say.
@@ -226,7 +226,7 @@ impl Session {
         let is_due = state.core.renew_at().is_some_and(|at| now_ms() >= at);
         let renewal = if is_due { state.core.renewal(now_ms()) } else { None };
         drop(state);
-        renewal.iter().for_each(|renewal| self.tell(renewal));
+        renewal.iter().for_each(|renewal| self.send(renewal));
     }
 
     /// The session is of no more use; why, unless that is known already. What was held over it stays others' to wait for: threads of this
@@ -252,8 +252,8 @@ impl Session {
 
 fn wake(state: &mut SessionState, calls: &[Call]) {
     for call in calls {
-        if let Some(sleeper) = state.sleepers.remove(call) {
-            sleeper.wake();
+        if let Some(waiter) = state.waiters.remove(call) {
+            waiter.wake();
         }
     }
 }
@@ -264,7 +264,7 @@ impl Drop for Session {
     }
 }
 
-impl Sleeper {
+impl AnswerWaiter {
     /// Sleeps until the answer can be taken; with `until_signal` also until a signal, and says whether it was one.
     fn sleep(&self, until_signal: bool) -> bool {
         while self.0.load(Ordering::Acquire) == 0 {

@@ -22,7 +22,7 @@ pub(crate) struct Handle(pub(crate) usize);
 
 /// Where a predefined handle comes from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Named {
+pub(crate) enum Predefined {
     /// The handle is this number.
     Number(usize),
     /// The handle is the address of this variable of the library.
@@ -59,10 +59,10 @@ pub(crate) struct Abi {
     pub(crate) seek_set: c_int,
     pub(crate) mode_rdwr: c_int,
     pub(crate) mode_unique_open: c_int,
-    pub(crate) byte: Named,
-    pub(crate) datatype_null: Named,
-    pub(crate) comm_world: Named,
-    pub(crate) comm_null: Named,
+    pub(crate) byte: Predefined,
+    pub(crate) datatype_null: Predefined,
+    pub(crate) comm_world: Predefined,
+    pub(crate) comm_null: Predefined,
     pub(crate) combiners: [(&'static str, c_int, Combiner); 16],
     pub(crate) order_c: c_int,
     pub(crate) distribute_block: c_int,
@@ -102,10 +102,10 @@ pub(crate) static MPICH: Abi = Abi {
     seek_set: 600,
     mode_rdwr: 8,
     mode_unique_open: 32,
-    byte: Named::Number(0x4c00_010d),
-    datatype_null: Named::Number(0x0c00_0000),
-    comm_world: Named::Number(0x4400_0000),
-    comm_null: Named::Number(0x0400_0000),
+    byte: Predefined::Number(0x4c00_010d),
+    datatype_null: Predefined::Number(0x0c00_0000),
+    comm_world: Predefined::Number(0x4400_0000),
+    comm_null: Predefined::Number(0x0400_0000),
     combiners: combiners([1, 2, 3, 4, 6, 7, 9, 10, 19, 12, 13, 14, 18, 15, 16, 17]),
     order_c: 56,
     distribute_block: 121,
@@ -124,10 +124,10 @@ pub(crate) static OPEN_MPI: Abi = Abi {
     seek_set: 600,
     mode_rdwr: 8,
     mode_unique_open: 32,
-    byte: Named::Symbol("ompi_mpi_byte"),
-    datatype_null: Named::Symbol("ompi_mpi_datatype_null"),
-    comm_world: Named::Symbol("ompi_mpi_comm_world"),
-    comm_null: Named::Symbol("ompi_mpi_comm_null"),
+    byte: Predefined::Symbol("ompi_mpi_byte"),
+    datatype_null: Predefined::Symbol("ompi_mpi_datatype_null"),
+    comm_world: Predefined::Symbol("ompi_mpi_comm_world"),
+    comm_null: Predefined::Symbol("ompi_mpi_comm_null"),
     combiners: combiners([0, 1, 2, 3, 5, 6, 8, 9, 18, 11, 12, 13, 17, 14, 15, 16]),
     order_c: 0,
     distribute_block: 0,
@@ -146,10 +146,10 @@ pub(crate) static STANDARD: Abi = Abi {
     seek_set: 403,
     mode_rdwr: 32,
     mode_unique_open: 128,
-    byte: Named::Number(0x247),
-    datatype_null: Named::Number(0x200),
-    comm_world: Named::Number(0x101),
-    comm_null: Named::Number(0x100),
+    byte: Predefined::Number(0x247),
+    datatype_null: Predefined::Number(0x200),
+    comm_world: Predefined::Number(0x101),
+    comm_null: Predefined::Number(0x100),
     combiners: combiners([
         101, 102, 103, 104, 105, 106, 107, 108, 109, 110, 111, 112, 116, 113, 114, 115,
     ]),
@@ -231,8 +231,8 @@ mod tests {
         }
     }
 
-    fn check(abi: &Abi, numbers: &HashMap<&str, i64>, whose: &str) {
-        let is = |name: &str, ours: i64| assert_eq!(numbers.get(name), Some(&ours), "{name} of {whose}");
+    fn check(abi: &Abi, numbers: &HashMap<&str, i64>, library: &str) {
+        let is = |name: &str, ours: i64| assert_eq!(numbers.get(name), Some(&ours), "{name} of {library}");
         is("HANDLE_BYTES", abi.handle_bytes as i64);
         is("STATUS_BYTES", abi.status_bytes as i64);
         for eight in ["OFFSET_BYTES", "AINT_BYTES", "COUNT_BYTES", "FILE_BYTES"] {
@@ -248,7 +248,7 @@ mod tests {
             ("MPI_COMM_WORLD", abi.comm_world),
             ("MPI_COMM_NULL", abi.comm_null),
         ] {
-            if let Named::Number(number) = named {
+            if let Predefined::Number(number) = named {
                 is(name, number as i64);
             }
         }

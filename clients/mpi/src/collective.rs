@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   all     what I cover ------------------.
-//!   rank 0                 who overlaps whom? one lock on all of it -- the verdict --.
+//!   rank 0                 who overlaps whom? one lock on all of it -- the decision --.
 //!   all                                                                             do it, each as told
 //!   rank 0                                                              all done: unlock <---'
 //! ```
@@ -29,11 +29,11 @@ use crate::error::MpiError;
 use crate::files::{Atomic, OpenFile};
 use crate::native::{Native, call};
 use crate::transfer::{Direction, Positioning, Transfer};
-use crate::view::Cover;
+use crate::view::AccessFootprint;
 
 /// How a collective access is done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Verdict {
+enum Decision {
     /// Not at all.
     Refused,
     /// By the library's collective function.
@@ -44,7 +44,7 @@ enum Verdict {
 
 /// What rank 0 decided.
 struct Plan {
-    verdict: Verdict,
+    decision: Decision,
     /// The turn of each rank, if there are several.
     turns: Vec<u64>,
     hold: Option<Hold>,
@@ -54,9 +54,14 @@ struct Plan {
 ///
 /// # Errors
 /// See [`MpiError`]; when one process cannot take part, none does I/O.
-pub(crate) fn together(native: &Native, file: &OpenFile, atomic: &Atomic, transfer: &Transfer) -> Result<(), MpiError> {
+pub(crate) fn collective(
+    native: &Native,
+    file: &OpenFile,
+    atomic: &Atomic,
+    transfer: &Transfer,
+) -> Result<(), MpiError> {
     if file.group.size == 1 {
-        return transfer.alone(native, file, atomic);
+        return transfer.independent(native, file, atomic);
     }
     let mine = transfer.cover(native, file, atomic);
     let offers = file.group.gather(native, &offer(&mine))?;
@@ -64,21 +69,23 @@ pub(crate) fn together(native: &Native, file: &OpenFile, atomic: &Atomic, transf
         plan(transfer, atomic, &offers)
     } else {
         Ok(Plan {
-            verdict: Verdict::Refused,
+            decision: Decision::Refused,
             turns: Vec::new(),
             hold: None,
         })
     };
-    let verdict = file.group.share_number(
+    let decision = file.group.share_number(
         native,
-        plan.as_ref().map_or(Verdict::Refused, |plan| plan.verdict).to_number(),
+        plan.as_ref()
+            .map_or(Decision::Refused, |plan| plan.decision)
+            .to_number(),
     )?;
     mine?;
     let plan = plan?;
-    let code = match Verdict::of_number(verdict) {
-        Verdict::Refused => return Err(MpiError::Elsewhere),
-        Verdict::Together => transfer.go_together(native, file),
-        Verdict::Turns(turns) => in_turns(native, file, transfer, &plan, turns)?,
+    let code = match Decision::of_number(decision) {
+        Decision::Refused => return Err(MpiError::Elsewhere),
+        Decision::Together => transfer.go_collective(native, file),
+        Decision::Turns(turns) => in_turns(native, file, transfer, &plan, turns)?,
     };
     file.group.arrived(native)?;
     plan.hold.map_or(Ok(()), Hold::finish)?;
@@ -112,7 +119,7 @@ fn in_turns(native: &Native, file: &OpenFile, transfer: &Transfer, plan: &Plan, 
 /// An access at the shared file pointer, by all processes in the order of their ranks.
 ///
 /// # Errors
-/// As [`together`].
+/// As [`collective`].
 pub(crate) fn ordered(native: &Native, file: &OpenFile, atomic: &Atomic, transfer: &Transfer) -> Result<(), MpiError> {
     let mine = transfer.etypes(native, file, atomic);
     let counts = file
@@ -131,7 +138,7 @@ pub(crate) fn ordered(native: &Native, file: &OpenFile, atomic: &Atomic, transfe
     if place == REFUSED || end == REFUSED {
         return Err(MpiError::Elsewhere);
     }
-    let done = together(
+    let done = collective(
         native,
         file,
         atomic,
@@ -178,7 +185,7 @@ fn places(
     Ok((places, Some(pointer)))
 }
 
-fn offer(mine: &Result<Cover, MpiError>) -> Vec<u8> {
+fn offer(mine: &Result<AccessFootprint, MpiError>) -> Vec<u8> {
     let mut writer = Writer::new();
     writer.bool(mine.is_ok());
     if let Ok(cover) = mine {
@@ -188,7 +195,7 @@ fn offer(mine: &Result<Cover, MpiError>) -> Vec<u8> {
 }
 
 /// What each rank would cover.
-fn understood(offers: &[Vec<u8>]) -> Result<Vec<Cover>, MpiError> {
+fn understood(offers: &[Vec<u8>]) -> Result<Vec<AccessFootprint>, MpiError> {
     let garbled = |error: String| {
         MpiError::Unsupported(format!(
             "another process described its access in another way ({error}): has it the same version?"
@@ -200,7 +207,7 @@ fn understood(offers: &[Vec<u8>]) -> Result<Vec<Cover>, MpiError> {
         if !reader.bool().map_err(|error| garbled(error.to_string()))? {
             return Err(MpiError::Elsewhere);
         }
-        covers.push(Cover::decode(&mut reader).map_err(garbled)?);
+        covers.push(AccessFootprint::decode(&mut reader).map_err(garbled)?);
     }
     Ok(covers)
 }
@@ -212,9 +219,9 @@ fn plan(transfer: &Transfer, atomic: &Atomic, offers: &[Vec<u8>]) -> Result<Plan
         Direction::Write => turns(&covers),
     };
     let last = turns.iter().max().copied().unwrap_or(0);
-    let Some(all) = Cover::union(covers.iter().cloned()).footprint() else {
+    let Some(all) = AccessFootprint::union(covers.iter().cloned()).footprint() else {
         return Ok(Plan {
-            verdict: Verdict::Together,
+            decision: Decision::Together,
             turns,
             hold: None,
         });
@@ -223,26 +230,26 @@ fn plan(transfer: &Transfer, atomic: &Atomic, offers: &[Vec<u8>]) -> Result<Plan
     let without_gap = last == 0
         && covers
             .iter()
-            .filter_map(Cover::footprint)
+            .filter_map(AccessFootprint::footprint)
             .map(|cover| cover.total_bytes())
             .sum::<u64>()
             == bounds.end - bounds.start;
-    let (verdict, all) = match transfer.direction {
-        Direction::Read => (Verdict::Together, all),
-        Direction::Write if without_gap => (Verdict::Together, Footprint::extent(bounds).unwrap_or(all)),
-        Direction::Write => (Verdict::Turns(last + 1), all),
+    let (decision, all) = match transfer.direction {
+        Direction::Read => (Decision::Together, all),
+        Direction::Write if without_gap => (Decision::Together, Footprint::extent(bounds).unwrap_or(all)),
+        Direction::Write => (Decision::Turns(last + 1), all),
     };
     let hold = atomic.lock(all, transfer.kind())?;
     Ok(Plan {
-        verdict,
+        decision,
         turns,
         hold: Some(hold),
     })
 }
 
 /// Each rank's turn: after those of lower rank that it overlaps.
-fn turns(covers: &[Cover]) -> Vec<u64> {
-    let footprints: Vec<Option<Footprint>> = covers.iter().map(Cover::footprint).collect();
+fn turns(covers: &[AccessFootprint]) -> Vec<u64> {
+    let footprints: Vec<Option<Footprint>> = covers.iter().map(AccessFootprint::footprint).collect();
     let mut turns = Vec::with_capacity(covers.len());
     for mine in &footprints {
         let overlaps =
@@ -258,20 +265,20 @@ fn turns(covers: &[Cover]) -> Vec<u64> {
     turns
 }
 
-impl Verdict {
+impl Decision {
     fn to_number(self) -> u64 {
         match self {
-            Verdict::Refused => 0,
-            Verdict::Together => 1,
-            Verdict::Turns(turns) => 1 + turns,
+            Decision::Refused => 0,
+            Decision::Together => 1,
+            Decision::Turns(turns) => 1 + turns,
         }
     }
 
     fn of_number(number: u64) -> Self {
         match number {
-            0 => Verdict::Refused,
-            1 => Verdict::Together,
-            more => Verdict::Turns(more - 1),
+            0 => Decision::Refused,
+            1 => Decision::Together,
+            more => Decision::Turns(more - 1),
         }
     }
 }

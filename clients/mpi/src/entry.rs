@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 use crate::abi::Handle;
 use crate::error::MpiError;
-use crate::files::{self, Atomic, Begun, OpenFile};
-use crate::native::{Mark, Native, call};
+use crate::files::{self, Atomic, OpenFile, SplitAccess};
+use crate::native::{InsideLibrary, Native, call};
 use crate::status::Status;
 use crate::transfer::{Direction, Positioning, Transfer};
 use crate::view::View;
@@ -46,7 +46,7 @@ macro_rules! export {
 pub(crate) use export;
 
 /// How an access is carried out in atomic mode.
-type Way = fn(&Native, &OpenFile, &Atomic, &Transfer) -> c_int;
+type AccessFunction = fn(&Native, &OpenFile, &Atomic, &Transfer) -> c_int;
 
 /// Exports a function of data access, with a count of `int` and, under `_c`, of `MPI_Count`.
 macro_rules! access {
@@ -61,7 +61,7 @@ macro_rules! access {
             if let Some((known, atomic)) = atomic(file) {
                 let status: *mut c_void = access!(@status native, $($status)?);
                 let transfer = Transfer { direction: Direction::$direction, place: $place, buffer, count: i64::from(count), datatype, status };
-                let way: Way = $way;
+                let way: AccessFunction = $way;
                 return way(native, &known, &atomic, &transfer);
             }
             if native.has(concat!("P", "MPI_", $exported)) {
@@ -85,26 +85,40 @@ macro_rules! end {
         export!($name, (file: usize, buffer: *mut c_void, status: *mut c_void), {
             let native = Native::get();
             match files::find(file).and_then(|known| known.begun.lock().take()) {
-                Some(begun) if !Mark::is_set() => ended(native, &begun, status),
+                Some(begun) if !InsideLibrary::is_set() => ended(native, &begun, status),
                 _ => call!(native, concat!("PMPI_", $name), file => usize, buffer => *mut c_void, status => *mut c_void),
             }
         });
     };
 }
 
-access!("File_read_at", (offset), (status), Read, Positioning::At(offset), alone);
+access!(
+    "File_read_at",
+    (offset),
+    (status),
+    Read,
+    Positioning::At(offset),
+    independent
+);
 access!(
     "File_write_at",
     (offset),
     (status),
     Write,
     Positioning::At(offset),
-    alone
+    independent
 );
-access!("File_read", (), (status), Read, Positioning::Own, alone);
-access!("File_write", (), (status), Write, Positioning::Own, alone);
-access!("File_read_shared", (), (status), Read, Positioning::Shared, alone);
-access!("File_write_shared", (), (status), Write, Positioning::Shared, alone);
+access!("File_read", (), (status), Read, Positioning::Own, independent);
+access!("File_write", (), (status), Write, Positioning::Own, independent);
+access!("File_read_shared", (), (status), Read, Positioning::Shared, independent);
+access!(
+    "File_write_shared",
+    (),
+    (status),
+    Write,
+    Positioning::Shared,
+    independent
+);
 
 access!(
     "File_iread_at",
@@ -151,7 +165,7 @@ access!(
     (status),
     Read,
     Positioning::At(offset),
-    together
+    collective
 );
 access!(
     "File_write_at_all",
@@ -159,10 +173,10 @@ access!(
     (status),
     Write,
     Positioning::At(offset),
-    together
+    collective
 );
-access!("File_read_all", (), (status), Read, Positioning::Own, together);
-access!("File_write_all", (), (status), Write, Positioning::Own, together);
+access!("File_read_all", (), (status), Read, Positioning::Own, collective);
+access!("File_write_all", (), (status), Write, Positioning::Own, collective);
 access!("File_read_ordered", (), (status), Read, Positioning::Shared, ordered);
 access!("File_write_ordered", (), (status), Write, Positioning::Shared, ordered);
 
@@ -231,7 +245,7 @@ export!("File_set_info", (file: usize, info: usize), {
 
 export!("File_set_atomicity", (file: usize, flag: c_int), {
     let native = Native::get();
-    let Some(known) = files::find(file).filter(|_| !Mark::is_set()) else {
+    let Some(known) = files::find(file).filter(|_| !InsideLibrary::is_set()) else {
         if flag == 0 {
             return call!(native, "PMPI_File_set_atomicity", file => usize, flag => c_int);
         }
@@ -296,7 +310,7 @@ unsafe extern "C" fn elbow_mpi_cover(
 
 /// The file if it is in atomic mode and the call is the program's.
 fn atomic(file: usize) -> Option<(Arc<OpenFile>, Arc<Atomic>)> {
-    if Mark::is_set() {
+    if InsideLibrary::is_set() {
         return None;
     }
     let known = files::find(file)?;
@@ -319,16 +333,21 @@ fn outcome(native: &Native, file: &OpenFile, doing: &str, done: Result<(), MpiEr
     }
 }
 
-fn alone(native: &Native, file: &OpenFile, atomic: &Atomic, transfer: &Transfer) -> c_int {
-    outcome(native, file, transfer.name(), transfer.alone(native, file, atomic))
-}
-
-fn together(native: &Native, file: &OpenFile, atomic: &Atomic, transfer: &Transfer) -> c_int {
+fn independent(native: &Native, file: &OpenFile, atomic: &Atomic, transfer: &Transfer) -> c_int {
     outcome(
         native,
         file,
         transfer.name(),
-        collective::together(native, file, atomic, transfer),
+        transfer.independent(native, file, atomic),
+    )
+}
+
+fn collective(native: &Native, file: &OpenFile, atomic: &Atomic, transfer: &Transfer) -> c_int {
+    outcome(
+        native,
+        file,
+        transfer.name(),
+        collective::collective(native, file, atomic, transfer),
     )
 }
 
@@ -345,7 +364,7 @@ fn ordered(native: &Native, file: &OpenFile, atomic: &Atomic, transfer: &Transfe
 fn at_once(native: &Native, file: &OpenFile, atomic: &Atomic, transfer: &Transfer) -> c_int {
     let mut status = Status::default();
     let request = transfer.status;
-    match alone(native, file, atomic, &transfer.with_status(&mut status)) {
+    match independent(native, file, atomic, &transfer.with_status(&mut status)) {
         0 => request::done(native, status, request),
         code => code,
     }
@@ -363,15 +382,15 @@ fn begin(native: &Native, file: &OpenFile, atomic: &Atomic, transfer: &Transfer)
     let code = if kept.place == Positioning::Shared {
         ordered(native, file, atomic, &kept)
     } else {
-        together(native, file, atomic, &kept)
+        collective(native, file, atomic, &kept)
     };
     if code == 0 {
-        *begun = Some(Begun { status });
+        *begun = Some(SplitAccess { status });
     }
     code
 }
 
-fn ended(native: &Native, begun: &Begun, status: *mut c_void) -> c_int {
+fn ended(native: &Native, begun: &SplitAccess, status: *mut c_void) -> c_int {
     if status as usize != native.abi.status_ignore {
         // SAFETY: the program's status, which is as long as the library says.
         #[allow(unsafe_code)]

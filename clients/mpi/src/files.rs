@@ -20,17 +20,17 @@ use parking_lot::{Mutex, RwLock};
 
 use crate::abi::Handle;
 use crate::error::MpiError;
-use crate::grain::{self, FILE_END};
+use crate::granularity::{self, FILE_END};
 use crate::group::{self, Group};
 use crate::hints;
 use crate::native::{Native, call};
 use crate::presence;
 use crate::service::client;
 use crate::shadow::{Identity, SPEEDS, Shadow, nanoseconds};
-use crate::sieve::{Sieve, Waits};
+use crate::sieve::{LockWaits, Sieve};
 use crate::sieving::{self, Sieving};
 use crate::status::Status;
-use crate::view::{Cover, View};
+use crate::view::{AccessFootprint, View};
 
 /// An open file.
 #[derive(Debug)]
@@ -41,15 +41,15 @@ pub(crate) struct OpenFile {
     /// What was at that path when it was opened.
     identity: Option<Identity>,
     /// This process alone, from the first time on that the file is atomic.
-    pub(crate) alone: OnceLock<Handle>,
+    pub(crate) own_communicator: OnceLock<Handle>,
     atomic: RwLock<Option<Arc<Atomic>>>,
     /// The status of the split collective access that has begun.
-    pub(crate) begun: Mutex<Option<Begun>>,
+    pub(crate) begun: Mutex<Option<SplitAccess>>,
 }
 
 /// What the end of a split collective access gives to the program.
 #[derive(Debug)]
-pub(crate) struct Begun {
+pub(crate) struct SplitAccess {
     pub(crate) status: Status,
 }
 
@@ -58,12 +58,12 @@ pub(crate) struct Begun {
 pub(crate) struct Atomic {
     client: Client,
     name: FileName,
-    grain: Mode,
+    granularity: Mode,
     view: Mutex<Option<Arc<View>>>,
     /// The library's own hints, put back when atomic mode ends.
-    hints: hints::Previous,
+    hints: hints::PreviousHint,
     pub(crate) sieving: Sieving,
-    waits: Mutex<Waits>,
+    waits: Mutex<LockWaits>,
     /// For windows; nothing where accesses are written piece by piece.
     shadow: Option<Shadow>,
 }
@@ -113,7 +113,7 @@ pub(crate) unsafe fn open(
         handle,
         group,
         identity: Identity::of(without_prefix(&path)),
-        alone: OnceLock::new(),
+        own_communicator: OnceLock::new(),
         path,
         atomic: RwLock::default(),
         begun: Mutex::default(),
@@ -135,8 +135,8 @@ pub(crate) unsafe fn close(native: &Native, file: *mut usize) -> c_int {
     }
     let code = call!(native, "PMPI_File_close", file => *mut usize);
     if let Some(known) = known {
-        if let Some(alone) = known.alone.get() {
-            group::free(native, *alone);
+        if let Some(own_communicator) = known.own_communicator.get() {
+            group::free(native, *own_communicator);
         }
         known.group.free(native);
     }
@@ -179,19 +179,19 @@ impl OpenFile {
     /// Gets ready for atomic mode. All processes take part in every message, whatever they find.
     fn enter(&self, native: &Native) -> Result<Option<Arc<Atomic>>, MpiError> {
         let name = self.shared_name(native);
-        let alone = self.alone(native);
+        let own_communicator = self.own_communicator(native);
         let hints = match self.atomic() {
             Some(already) => Ok(already.hints.clone()),
             None => hints::exact_writes(native, self.handle),
         };
         presence::is_known()?;
-        let (name, hints, client, grain) = (name?, hints?, client()?, grain::from_environment()?);
+        let (name, hints, client, granularity) = (name?, hints?, client()?, granularity::from_environment()?);
         let sieving = sieving::from_environment()?.unless_hinted(hints.forbid_sieving());
-        let shadow = (sieving != Sieving::Never).then(|| self.shadow(native, alone.ok()?));
+        let shadow = (sieving != Sieving::Never).then(|| self.shadow(native, own_communicator.ok()?));
         Ok(Some(Arc::new(Atomic {
             client,
             name,
-            grain,
+            granularity,
             view: Mutex::default(),
             hints,
             sieving,
@@ -201,17 +201,17 @@ impl OpenFile {
     }
 
     /// A communicator of this process alone; all processes of the file call it, before any has a reason not to.
-    fn alone(&self, native: &Native) -> Result<Handle, MpiError> {
-        if let Some(alone) = self.alone.get() {
-            return Ok(*alone);
+    fn own_communicator(&self, native: &Native) -> Result<Handle, MpiError> {
+        if let Some(own_communicator) = self.own_communicator.get() {
+            return Ok(*own_communicator);
         }
-        let alone = self.group.alone(native)?;
-        Ok(*self.alone.get_or_init(|| alone))
+        let own_communicator = self.group.own_communicator(native)?;
+        Ok(*self.own_communicator.get_or_init(|| own_communicator))
     }
 
-    fn shadow(&self, native: &Native, alone: Handle) -> Option<Shadow> {
+    fn shadow(&self, native: &Native, own_communicator: Handle) -> Option<Shadow> {
         let path = without_prefix(&self.path);
-        Shadow::of(native, self.handle, &self.path, path, self.identity?, alone)
+        Shadow::of(native, self.handle, &self.path, path, self.identity?, own_communicator)
     }
 
     /// The file's name for the lock service: rank 0's, so that all have the same.
@@ -265,7 +265,7 @@ impl Atomic {
     }
 
     /// Remembers what an access has taken that was written piece by piece.
-    pub(crate) fn learn(&self, cover: &Cover, begin: Instant) {
+    pub(crate) fn learn(&self, cover: &AccessFootprint, begin: Instant) {
         if let Some(device) = self.device() {
             SPEEDS.add(device, cover.piece_count(), cover.bytes(), nanoseconds(begin));
         }
@@ -298,7 +298,7 @@ impl Atomic {
     /// Waits until the bytes are ours. A list without any pattern that is too long for a request, or more than the service has room for, is
     /// locked from its first byte to its last.
     pub(crate) fn lock(&self, footprint: Footprint, mode: LockMode) -> Result<Hold, MpiError> {
-        self.hold(grain::coarsened(footprint, self.grain), mode)
+        self.hold(granularity::coarsened(footprint, self.granularity), mode)
     }
 
     fn hold(&self, footprint: Footprint, mode: LockMode) -> Result<Hold, MpiError> {

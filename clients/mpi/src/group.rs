@@ -46,16 +46,16 @@ impl Group {
     ///
     /// # Errors
     /// The library's.
-    pub(crate) fn alone(&self, native: &Native) -> Result<Handle, MpiError> {
-        let mut alone = 0_usize;
+    pub(crate) fn own_communicator(&self, native: &Native) -> Result<Handle, MpiError> {
+        let mut own_communicator = 0_usize;
         let mine = self.rank as c_int;
         MpiError::of_native(
-            call!(native, "PMPI_Comm_split", self.comm => Handle, mine => c_int, 0 => c_int, &raw mut alone => *mut usize),
+            call!(native, "PMPI_Comm_split", self.comm => Handle, mine => c_int, 0 => c_int, &raw mut own_communicator => *mut usize),
         )?;
         // SAFETY: the library has put a handle there.
         #[allow(unsafe_code)]
         unsafe {
-            Ok(native.abi.load((&raw const alone).cast()))
+            Ok(native.abi.load((&raw const own_communicator).cast()))
         }
     }
 

@@ -24,7 +24,7 @@ use elbow_ranges::Footprint;
 
 use crate::error::MpiError;
 use crate::files::{self, Atomic};
-use crate::grain::FILE_END;
+use crate::granularity::FILE_END;
 
 type Transfer = unsafe extern "C" fn(i64, i64, i64, i64, i64, *mut c_void) -> c_int;
 
@@ -47,11 +47,11 @@ struct Call {
 }
 
 /// How an access within a transfer is to be done.
-pub(crate) enum Within {
+pub(crate) enum AccessLock {
     /// As any other, under a lock of its own: there is no transfer, or it holds nothing of this file yet.
-    No,
+    Own,
     /// At once: the transfer holds its lock, of which the access is a part or, if it reads elsewhere, beside which nothing is asked for.
-    Held,
+    Transfer,
 }
 
 /// What an access within a transfer needs first.
@@ -87,11 +87,16 @@ impl Call {
 ///
 /// # Errors
 /// The lock cannot be had, or was lost; or a write is none of the transfer's.
-pub(crate) fn within(file: usize, atomic: &Atomic, mode: LockMode, bounds: &Range<u64>) -> Result<Within, MpiError> {
+pub(crate) fn within(
+    file: usize,
+    atomic: &Atomic,
+    mode: LockMode,
+    bounds: &Range<u64>,
+) -> Result<AccessLock, MpiError> {
     CALL.with_borrow_mut(|call| {
-        let Some(call) = call else { return Ok(Within::No) };
+        let Some(call) = call else { return Ok(AccessLock::Own) };
         match call.need(file, mode, bounds)? {
-            Need::Own => return Ok(Within::No),
+            Need::Own => return Ok(AccessLock::Own),
             Need::Lock => {
                 let footprint = Footprint::extent(call.range.clone())?;
                 call.held = Some((file, atomic.lock(footprint, call.mode)?));
@@ -101,7 +106,7 @@ pub(crate) fn within(file: usize, atomic: &Atomic, mode: LockMode, bounds: &Rang
         if let Some((_, hold)) = &call.held {
             hold.check()?;
         }
-        Ok(Within::Held)
+        Ok(AccessLock::Transfer)
     })
 }
 

@@ -18,14 +18,14 @@ const VALUE_BYTES: usize = 256;
 
 /// What the hint was before.
 #[derive(Clone, Debug)]
-pub(crate) struct Previous(Option<[u8; VALUE_BYTES]>);
+pub(crate) struct PreviousHint(Option<[u8; VALUE_BYTES]>);
 
 /// Ends data sieving of writes to a file; all processes of the file call it.
 ///
 /// # Errors
 /// The library sieves and cannot be told not to.
-pub(crate) fn exact_writes(native: &Native, file: usize) -> Result<Previous, MpiError> {
-    let previous = Previous(current(native, file));
+pub(crate) fn exact_writes(native: &Native, file: usize) -> Result<PreviousHint, MpiError> {
+    let previous = PreviousHint(current(native, file));
     set(native, file, c"disable")?;
     if ompio_sieves(native) {
         return Err(MpiError::Unsupported(
@@ -42,7 +42,7 @@ pub(crate) fn keep_exact(native: &Native, file: usize) -> Result<(), MpiError> {
     set(native, file, c"disable")
 }
 
-impl Previous {
+impl PreviousHint {
     /// The program wants its pieces written one by one.
     pub(crate) fn forbid_sieving(&self) -> bool {
         let value = self.0.as_ref().and_then(|value| CStr::from_bytes_until_nul(value).ok());

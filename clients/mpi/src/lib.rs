@@ -14,7 +14,7 @@
 //! - [`transfer`]: an access of one process; [`collective`]: one of all; [`request`]: a nonblocking one;
 //! - [`sieve`]: which parts are better written with the bytes between their pieces, as [`speed`] has it; [`sieving`] is whether they
 //!   may be, [`windows`] locks and [`shadow`] writes them;
-//! - [`entry`]: the exported functions; [`files`]: what is open, and in which mode, locked over [`service`]; [`grain`]: how finely it is locked;
+//! - [`entry`]: the exported functions; [`files`]: what is open, and in which mode, locked over [`service`]; [`granularity`]: how finely it is locked;
 //!   [`hints`]: no write beyond what was asked; [`hdf5`]: independent transfers of HDF5, which are many accesses;
 //! - [`start`], [`presence`]: whether all processes have this library;
 //! - [`group`]: messages between the processes of a file; [`error`]: how the program hears of trouble.
@@ -28,7 +28,7 @@ mod collective;
 mod entry;
 mod error;
 mod files;
-mod grain;
+mod granularity;
 mod group;
 mod hdf5;
 mod hints;

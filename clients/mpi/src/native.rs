@@ -10,7 +10,7 @@ use std::cell::Cell;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::sync::OnceLock;
 
-use crate::abi::{Abi, Handle, MPICH, Named, OPEN_MPI, STANDARD};
+use crate::abi::{Abi, Handle, MPICH, OPEN_MPI, Predefined, STANDARD};
 
 /// The MPI library of this process.
 #[derive(Debug)]
@@ -28,7 +28,7 @@ pub(crate) struct Native {
 /// A function that the library does not have gives `MPI_ERR_OTHER`, after a word on stderr.
 macro_rules! call {
     ($native:expr, $symbol:expr $(, $argument:expr => $type:ty)* $(,)?) => {{
-        let _mark = crate::native::Mark::set();
+        let _mark = crate::native::InsideLibrary::set();
         crate::native::call_back!($native, $symbol $(, $argument => $type)*)
     }};
 }
@@ -60,9 +60,9 @@ thread_local! {
 }
 
 /// This thread is inside the MPI library for as long as one of these lives.
-pub(crate) struct Mark;
+pub(crate) struct InsideLibrary;
 
-impl Mark {
+impl InsideLibrary {
     pub(crate) fn set() -> Self {
         INSIDE.with(|inside| inside.set(inside.get() + 1));
         Self
@@ -73,7 +73,7 @@ impl Mark {
     }
 }
 
-impl Drop for Mark {
+impl Drop for InsideLibrary {
     fn drop(&mut self) {
         INSIDE.with(|inside| inside.set(inside.get() - 1));
     }
@@ -119,8 +119,8 @@ impl Native {
             None => &MPICH,
         };
         let predefined = |named| match named {
-            Named::Number(number) => Some(abi.handle(number)),
-            Named::Symbol(name) => variable(library, &CString::new(name).ok()?).map(Handle),
+            Predefined::Number(number) => Some(abi.handle(number)),
+            Predefined::Symbol(name) => variable(library, &CString::new(name).ok()?).map(Handle),
         };
         Some(Native {
             abi,

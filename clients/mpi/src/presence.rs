@@ -66,7 +66,7 @@ pub(crate) fn begun(native: &Native) {
     let code = call!(native, "PMPI_Comm_get_parent", &raw mut parent => *mut usize);
     let parent = loaded(native, &parent);
     if code == 0 && parent != native.comm_null {
-        greet(native, parent, native.comm_world, "that started this program");
+        exchange_presence(native, parent, native.comm_world, "that started this program");
     }
     check(native, native.comm_world);
 }
@@ -82,9 +82,9 @@ pub(crate) fn made(native: &Native, comm: Handle) {
 }
 
 /// After `comm` met other processes, over `between`.
-pub(crate) fn met(native: &Native, between: Handle, comm: Handle, whose: &str) {
+pub(crate) fn connected(native: &Native, between: Handle, comm: Handle, peers: &str) {
     if !is_ignored() && between != native.comm_null {
-        greet(native, between, comm, whose);
+        exchange_presence(native, between, comm, peers);
     }
 }
 
@@ -124,10 +124,10 @@ fn check(native: &Native, comm: Handle) {
 }
 
 /// Looks whether the processes at the other end of `between` have the library; all of `comm`, on this end, call it.
-fn greet(native: &Native, between: Handle, comm: Handle, whose: &str) {
+fn exchange_presence(native: &Native, between: Handle, comm: Handle, peers: &str) {
     let Some((rank, _)) = place(native, comm) else { return };
     if rank == 0 && !exchange(native, between, &[0]).is_empty() {
-        let text = format!("the processes {whose} gave no sign of the library in {:?}", patience());
+        let text = format!("the processes {peers} gave no sign of the library in {:?}", patience());
         end(native, comm, &text);
     }
     call!(native, "PMPI_Barrier", comm => Handle);
@@ -160,14 +160,14 @@ fn neighbours(rank: usize, size: usize) -> Vec<usize> {
 }
 
 /// A message under way.
-struct Mail {
-    whose: usize,
+struct PendingMessage {
+    rank: usize,
     bytes: Box<[u8; HERE.len()]>,
     /// As C stores it.
     request: usize,
 }
 
-impl Mail {
+impl PendingMessage {
     fn is_done(&mut self, native: &Native) -> bool {
         let mut done: c_int = 0;
         let code = call!(native, "PMPI_Test", &raw mut self.request => *mut usize, &raw mut done => *mut c_int,
@@ -178,18 +178,18 @@ impl Mail {
 
 /// Tells others that we are here, and waits for the same of them; those of whom nothing was heard.
 fn exchange(native: &Native, comm: Handle, others: &[usize]) -> Vec<usize> {
-    let mut expected: Vec<Mail> = others.iter().map(|other| receive(native, comm, *other)).collect();
-    let mut sent: Vec<Mail> = others.iter().map(|other| send(native, comm, *other)).collect();
+    let mut expected: Vec<PendingMessage> = others.iter().map(|other| receive(native, comm, *other)).collect();
+    let mut sent: Vec<PendingMessage> = others.iter().map(|other| send(native, comm, *other)).collect();
     let (begin, patience) = (Instant::now(), patience());
     let mut looks = 0;
     loop {
-        expected.retain_mut(|mail| !(mail.is_done(native) && *mail.bytes == HERE));
-        sent.retain_mut(|mail| !mail.is_done(native));
+        expected.retain_mut(|message| !(message.is_done(native) && *message.bytes == HERE));
+        sent.retain_mut(|message| !message.is_done(native));
         if expected.is_empty() && sent.is_empty() {
             return Vec::new();
         }
         if begin.elapsed() > patience {
-            let silent = |mails: &[Mail]| mails.iter().map(|mail| mail.whose).collect::<Vec<_>>();
+            let silent = |messages: &[PendingMessage]| messages.iter().map(|message| message.rank).collect::<Vec<_>>();
             let missing = if expected.is_empty() {
                 silent(&sent)
             } else {
@@ -208,26 +208,26 @@ fn exchange(native: &Native, comm: Handle, others: &[usize]) -> Vec<usize> {
     }
 }
 
-fn receive(native: &Native, comm: Handle, whose: usize) -> Mail {
-    let mut mail = Mail {
-        whose,
+fn receive(native: &Native, comm: Handle, rank: usize) -> PendingMessage {
+    let mut message = PendingMessage {
+        rank,
         bytes: Box::new([0; HERE.len()]),
         request: 0,
     };
-    call!(native, "PMPI_Irecv", mail.bytes.as_mut_ptr().cast() => *mut c_void, HERE.len() as c_int => c_int, native.byte => Handle,
-        whose as c_int => c_int, TAG => c_int, comm => Handle, &raw mut mail.request => *mut usize);
-    mail
+    call!(native, "PMPI_Irecv", message.bytes.as_mut_ptr().cast() => *mut c_void, HERE.len() as c_int => c_int, native.byte => Handle,
+        rank as c_int => c_int, TAG => c_int, comm => Handle, &raw mut message.request => *mut usize);
+    message
 }
 
-fn send(native: &Native, comm: Handle, whose: usize) -> Mail {
-    let mut mail = Mail {
-        whose,
+fn send(native: &Native, comm: Handle, rank: usize) -> PendingMessage {
+    let mut message = PendingMessage {
+        rank,
         bytes: Box::new(HERE),
         request: 0,
     };
-    call!(native, "PMPI_Isend", mail.bytes.as_ptr().cast() => *const c_void, HERE.len() as c_int => c_int, native.byte => Handle,
-        whose as c_int => c_int, TAG => c_int, comm => Handle, &raw mut mail.request => *mut usize);
-    mail
+    call!(native, "PMPI_Isend", message.bytes.as_ptr().cast() => *const c_void, HERE.len() as c_int => c_int, native.byte => Handle,
+        rank as c_int => c_int, TAG => c_int, comm => Handle, &raw mut message.request => *mut usize);
+    message
 }
 
 /// Says why, here and to `elbow lock mpi`, and ends all processes.

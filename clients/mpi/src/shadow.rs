@@ -28,7 +28,7 @@ use crate::native::{Native, call};
 use crate::sieve::{self, CHUNK_BYTES, Chunk};
 use crate::speed::{Speed, Speeds};
 use crate::status::Status;
-use crate::view::Cover;
+use crate::view::AccessFootprint;
 
 /// How fast the file systems are that this process has seen.
 pub(crate) static SPEEDS: LazyLock<Speeds> = LazyLock::new(Speeds::default);
@@ -76,14 +76,14 @@ pub(crate) struct Shadow {
     path: PathBuf,
     identity: Identity,
     /// This process alone.
-    alone: Handle,
-    handle: Mutex<Opened>,
+    own_communicator: Handle,
+    handle: Mutex<OpenState>,
     /// Of one chunk, kept for the next.
     buffer: Mutex<Vec<u8>>,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Opened {
+enum OpenState {
     NotYet,
     Never,
     As(usize),
@@ -99,7 +99,7 @@ impl Shadow {
         named: &CStr,
         path: &Path,
         identity: Identity,
-        alone: Handle,
+        own_communicator: Handle,
     ) -> Option<Self> {
         let mut amode: c_int = 0;
         let code = call!(native, "PMPI_File_get_amode", file => usize, &raw mut amode => *mut c_int);
@@ -108,8 +108,8 @@ impl Shadow {
             named: named.to_owned(),
             path: path.to_owned(),
             identity,
-            alone,
-            handle: Mutex::new(Opened::NotYet),
+            own_communicator,
+            handle: Mutex::new(OpenState::NotYet),
             buffer: Mutex::default(),
         })
     }
@@ -121,10 +121,10 @@ impl Shadow {
     /// Opens the file if it is not open; says whether it is.
     pub(crate) fn is_open(&self, native: &Native) -> bool {
         let mut handle = self.handle.lock();
-        if matches!(*handle, Opened::NotYet) {
-            *handle = self.open(native).map_or(Opened::Never, Opened::As);
+        if matches!(*handle, OpenState::NotYet) {
+            *handle = self.open(native).map_or(OpenState::Never, OpenState::As);
         }
-        matches!(*handle, Opened::As(_))
+        matches!(*handle, OpenState::As(_))
     }
 
     fn open(&self, native: &Native) -> Option<usize> {
@@ -137,7 +137,7 @@ impl Shadow {
         // SAFETY: the library has put a handle there.
         #[allow(unsafe_code)]
         let hints = unsafe { native.abi.load((&raw const info).cast()) };
-        let code = call!(native, "PMPI_File_open", self.alone => Handle, self.named.as_ptr() => *const std::ffi::c_char,
+        let code = call!(native, "PMPI_File_open", self.own_communicator => Handle, self.named.as_ptr() => *const std::ffi::c_char,
             native.abi.mode_rdwr => c_int, hints => Handle, &raw mut file => *mut usize);
         call!(native, "PMPI_Info_free", &raw mut info => *mut usize);
         MpiError::of_native(code).ok()?;
@@ -150,7 +150,7 @@ impl Shadow {
 
     /// Ends it.
     pub(crate) fn close(&self, native: &Native) {
-        if let Opened::As(mut file) = std::mem::replace(&mut *self.handle.lock(), Opened::Never) {
+        if let OpenState::As(mut file) = std::mem::replace(&mut *self.handle.lock(), OpenState::Never) {
             call!(native, "PMPI_File_close", &raw mut file => *mut usize);
         }
     }
@@ -182,7 +182,7 @@ impl Shadow {
         native: &Native,
         hold: &Hold,
         windows: &[Range<u64>],
-        cover: &Cover,
+        cover: &AccessFootprint,
         data: &[u8],
     ) -> Result<(), MpiError> {
         let mut buffer = self.buffer.lock();
@@ -254,8 +254,10 @@ impl Shadow {
 
     fn file(&self) -> Result<usize, MpiError> {
         match *self.handle.lock() {
-            Opened::As(file) => Ok(file),
-            Opened::NotYet | Opened::Never => Err(MpiError::Unsupported("the file was closed during an access".into())),
+            OpenState::As(file) => Ok(file),
+            OpenState::NotYet | OpenState::Never => {
+                Err(MpiError::Unsupported("the file was closed during an access".into()))
+            }
         }
     }
 }

@@ -16,7 +16,7 @@
 
 use std::ops::Range;
 
-use crate::speed::{Moving, Speed};
+use crate::speed::{RecentSamples, Speed};
 
 /// More windows are not worth their list of locks.
 const WINDOWS_MAX: usize = 65_536;
@@ -46,20 +46,20 @@ impl Sieve {
             sieved_ns: 0,
             exact_ns: 0,
         };
-        let mut open: Option<Open> = None;
+        let mut open: Option<GrowingWindow> = None;
         for piece in pieces {
             sieve.exact_ns = sieve.exact_ns.saturating_add(speed.of(1, piece.end - piece.start));
             match &mut open {
                 Some(open) if piece.start < open.range.end => return None,
                 Some(open) if piece.start - open.range.end <= gap_max => open.add(piece),
-                _ => sieve.close(open.replace(Open::new(piece)), speed)?,
+                _ => sieve.close(open.replace(GrowingWindow::new(piece)), speed)?,
             }
         }
         sieve.close(open, speed)?;
         Some(sieve)
     }
 
-    fn close(&mut self, open: Option<Open>, speed: Speed) -> Option<()> {
+    fn close(&mut self, open: Option<GrowingWindow>, speed: Speed) -> Option<()> {
         let Some(open) = open else { return Some(()) };
         let taken = if open.is_window() {
             let bytes = open.range.end - open.range.start;
@@ -79,14 +79,14 @@ impl Sieve {
 }
 
 /// A window that may get longer.
-struct Open {
+struct GrowingWindow {
     range: Range<u64>,
     pieces: u64,
     first: Range<u64>,
     last: Option<Range<u64>>,
 }
 
-impl Open {
+impl GrowingWindow {
     fn new(piece: Range<u64>) -> Self {
         Self {
             range: piece.clone(),
@@ -181,13 +181,13 @@ const EXPLORED: u32 = 16;
 
 /// How long accesses to a file wait for their locks, the one way and the other.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Waits {
-    sieved: Moving,
-    exact: Moving,
+pub(crate) struct LockWaits {
+    sieved: RecentSamples,
+    exact: RecentSamples,
     declined: u32,
 }
 
-impl Waits {
+impl LockWaits {
     /// An access has waited.
     pub(crate) fn add(&mut self, is_sieved: bool, waited_ns: u64) {
         let waits = if is_sieved { &mut self.sieved } else { &mut self.exact };
@@ -361,18 +361,18 @@ mod tests {
 
     #[test]
     fn what_pays_even_if_all_others_are_in_the_way_is_sieved_at_once() {
-        assert!(Waits::default().decide(&costs(10, 200), 8));
-        assert!(!Waits::default().decide(&costs(10, 70), 8));
-        assert!(Waits::default().decide(&costs(60, 70), 1));
+        assert!(LockWaits::default().decide(&costs(10, 200), 8));
+        assert!(!LockWaits::default().decide(&costs(10, 70), 8));
+        assert!(LockWaits::default().decide(&costs(60, 70), 1));
         // Each that waits for one that does not sieve would else not sieve either.
-        let mut waits = Waits::default();
+        let mut waits = LockWaits::default();
         waits.add(true, 100_000);
         assert!(waits.decide(&costs(10, 200), 8));
     }
 
     #[test]
     fn what_would_pay_alone_is_tried_now_and_then_and_kept_if_nobody_waits() {
-        let mut waits = Waits::default();
+        let mut waits = LockWaits::default();
         let tried = (0..64).filter(|_| waits.decide(&costs(10, 70), 8)).count();
         assert_eq!(tried, 4);
         waits.add(true, 5);
@@ -385,7 +385,7 @@ mod tests {
 
     #[test]
     fn locks_that_are_waited_for_either_way_speak_for_the_shorter_access() {
-        let mut waits = Waits::default();
+        let mut waits = LockWaits::default();
         waits.add(true, 400);
         assert!(!waits.decide(&costs(50, 70), 8));
         waits.add(false, 500);

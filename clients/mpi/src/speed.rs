@@ -18,12 +18,12 @@ const DEVICES_MAX: usize = 1_024;
 
 /// The last samples.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Moving {
+pub(crate) struct RecentSamples {
     last: [u64; SAMPLES],
     count: usize,
 }
 
-impl Moving {
+impl RecentSamples {
     pub(crate) fn add(&mut self, sample: u64) {
         self.last[self.count % SAMPLES] = sample;
         self.count += 1;
@@ -44,12 +44,12 @@ impl Moving {
 
 /// What was measured on one file system.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Measured {
-    request: Moving,
-    kib: Moving,
+pub(crate) struct RequestTimes {
+    request: RecentSamples,
+    kib: RecentSamples,
 }
 
-impl Measured {
+impl RequestTimes {
     /// So many requests of so many bytes in all have taken so long.
     pub(crate) fn add(&mut self, requests: u64, bytes: u64, took_ns: u64) {
         if requests == 0 {
@@ -84,7 +84,7 @@ impl Measured {
 
 /// What is known of each file system, by its device number.
 #[derive(Debug, Default)]
-pub(crate) struct Speeds(Mutex<HashMap<u64, Measured>>);
+pub(crate) struct Speeds(Mutex<HashMap<u64, RequestTimes>>);
 
 impl Speeds {
     pub(crate) fn add(&self, device: u64, requests: u64, bytes: u64, took_ns: u64) {
@@ -143,7 +143,7 @@ mod tests {
 
     #[test]
     fn one_late_access_is_not_believed_and_two_are() {
-        let mut measured = Measured::default();
+        let mut measured = RequestTimes::default();
         (0..5).for_each(|_| measured.add(100, 100, 100 * 1_000));
         let before = measured.speed();
         measured.add(100, 100, 100 * 900_000);
@@ -154,7 +154,7 @@ mod tests {
 
     #[test]
     fn large_requests_say_what_bytes_take() {
-        let mut measured = Measured::default();
+        let mut measured = RequestTimes::default();
         measured.add(1, 10, 100_000);
         measured.add(1, 4 << 20, 100_000 + 4096 * 250);
         assert_eq!(measured.speed().map(|speed| speed.kib_ns), Some(250));

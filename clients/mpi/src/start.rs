@@ -5,7 +5,7 @@ use std::ffi::{c_char, c_int, c_void};
 
 use crate::abi::Handle;
 use crate::entry::export;
-use crate::native::{Mark, Native, call};
+use crate::native::{InsideLibrary, Native, call};
 use crate::presence;
 
 const STARTED: &str = "that were started by MPI_Comm_spawn";
@@ -16,7 +16,7 @@ macro_rules! begin_mpi {
     ($name:literal, ($($argument:ident: $type:ty),*)) => {
         export!($name, ($($argument: $type),*), {
             let native = Native::get();
-            let is_ours = !Mark::is_set();
+            let is_ours = !InsideLibrary::is_set();
             let code = call!(native, concat!("PMPI_", $name), $($argument => $type),*);
             if code == 0 && is_ours {
                 presence::begun(native);
@@ -33,7 +33,7 @@ export!("Comm_create_from_group", (group: usize, tag: *const c_char, info: usize
     let native = Native::get();
     let code = call!(native, "PMPI_Comm_create_from_group", native.abi.handle(group) => Handle, tag => *const c_char,
         native.abi.handle(info) => Handle, native.abi.handle(handler) => Handle, made => *mut usize);
-    if code == 0 && !Mark::is_set() {
+    if code == 0 && !InsideLibrary::is_set() {
         presence::made(native, stored(native, made));
     }
     code
@@ -45,7 +45,7 @@ export!("Comm_spawn", (command: *const c_char, words: *mut c_void, processes: c_
     let comm = native.abi.handle(comm);
     let code = call!(native, "PMPI_Comm_spawn", command => *const c_char, words => *mut c_void, processes => c_int, native.abi.handle(info) => Handle,
         root => c_int, comm => Handle, between => *mut usize, codes => *mut c_int);
-    met(native, code, between, comm, STARTED);
+    connected(native, code, between, comm, STARTED);
     code
 });
 
@@ -55,7 +55,7 @@ export!("Comm_spawn_multiple", (commands: c_int, names: *mut c_void, words: *mut
     let comm = native.abi.handle(comm);
     let code = call!(native, "PMPI_Comm_spawn_multiple", commands => c_int, names => *mut c_void, words => *mut c_void, processes => *const c_int,
         infos => *const c_void, root => c_int, comm => Handle, between => *mut usize, codes => *mut c_int);
-    met(native, code, between, comm, STARTED);
+    connected(native, code, between, comm, STARTED);
     code
 });
 
@@ -64,7 +64,7 @@ export!("Comm_connect", (port: *const c_char, info: usize, root: c_int, comm: us
     let comm = native.abi.handle(comm);
     let code = call!(native, "PMPI_Comm_connect", port => *const c_char, native.abi.handle(info) => Handle, root => c_int, comm => Handle,
         between => *mut usize);
-    met(native, code, between, comm, CONNECTED);
+    connected(native, code, between, comm, CONNECTED);
     code
 });
 
@@ -73,14 +73,14 @@ export!("Comm_accept", (port: *const c_char, info: usize, root: c_int, comm: usi
     let comm = native.abi.handle(comm);
     let code = call!(native, "PMPI_Comm_accept", port => *const c_char, native.abi.handle(info) => Handle, root => c_int, comm => Handle,
         between => *mut usize);
-    met(native, code, between, comm, CONNECTED);
+    connected(native, code, between, comm, CONNECTED);
     code
 });
 
 /// The processes of `comm` have met others, if there was no error.
-fn met(native: &Native, code: c_int, between: *const usize, comm: Handle, whose: &str) {
-    if code == 0 && !Mark::is_set() {
-        presence::met(native, stored(native, between), comm, whose);
+fn connected(native: &Native, code: c_int, between: *const usize, comm: Handle, peers: &str) {
+    if code == 0 && !InsideLibrary::is_set() {
+        presence::connected(native, stored(native, between), comm, peers);
     }
 }
 

@@ -13,11 +13,11 @@ use elbow_lock::LockMode;
 use crate::abi::Handle;
 use crate::error::MpiError;
 use crate::files::{Atomic, OpenFile};
-use crate::hdf5::{self, Within};
+use crate::hdf5::{self, AccessLock};
 use crate::inspect;
 use crate::native::{Native, call};
 use crate::status::Status;
-use crate::view::Cover;
+use crate::view::AccessFootprint;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Direction {
@@ -105,10 +105,10 @@ impl Transfer {
     ///
     /// # Errors
     /// The view cannot be locked exactly.
-    pub(crate) fn cover(&self, native: &Native, file: &OpenFile, atomic: &Atomic) -> Result<Cover, MpiError> {
+    pub(crate) fn cover(&self, native: &Native, file: &OpenFile, atomic: &Atomic) -> Result<AccessFootprint, MpiError> {
         self.check(native)?;
         match self.bytes(native)? {
-            0 => Ok(Cover::nothing()),
+            0 => Ok(AccessFootprint::nothing()),
             bytes => atomic.view(native, file)?.cover(self.offset(native, file)?, bytes),
         }
     }
@@ -147,7 +147,7 @@ impl Transfer {
     ///
     /// # Errors
     /// See [`MpiError`].
-    pub(crate) fn alone(&self, native: &Native, file: &OpenFile, atomic: &Atomic) -> Result<(), MpiError> {
+    pub(crate) fn independent(&self, native: &Native, file: &OpenFile, atomic: &Atomic) -> Result<(), MpiError> {
         let pointer = match self.place {
             Positioning::Shared => Some(atomic.lock_shared_pointer()?),
             _ => None,
@@ -156,7 +156,7 @@ impl Transfer {
         let Some(footprint) = cover.footprint() else {
             return MpiError::of_native(self.go(native, file));
         };
-        if let Within::Held = hdf5::within(file.handle, atomic, self.kind(), &footprint.bounds())? {
+        if let AccessLock::Transfer = hdf5::within(file.handle, atomic, self.kind(), &footprint.bounds())? {
             return MpiError::of_native(self.go(native, file));
         }
         if self.sieved(native, file, atomic, &cover)?.is_some() {
@@ -193,7 +193,7 @@ impl Transfer {
     }
 
     /// The library's blocking, collective function.
-    pub(crate) fn go_together(&self, native: &Native, file: &OpenFile) -> c_int {
+    pub(crate) fn go_collective(&self, native: &Native, file: &OpenFile) -> c_int {
         let handle = file.handle;
         match (self.direction, self.place) {
             (Direction::Read, Positioning::At(offset)) => transfer!(native, handle, self, "read_at_all", offset),

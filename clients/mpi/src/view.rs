@@ -106,7 +106,7 @@ impl View {
     ///
     /// # Errors
     /// When some of it lies outside of any file.
-    pub(crate) fn cover(&self, offset: i64, bytes: u64) -> Result<Cover, MpiError> {
+    pub(crate) fn cover(&self, offset: i64, bytes: u64) -> Result<AccessFootprint, MpiError> {
         let outside = || MpiError::Datatype("the access ends beyond 2^63".into());
         let from = u64::try_from(offset)
             .ok()
@@ -120,21 +120,21 @@ impl View {
         let tiles = Layout::repeat(to.div_ceil(tile_bytes), self.extent, self.layout.clone())?;
         let mut patterns = Vec::new();
         tiles.cover(self.displacement, from, to, &mut patterns)?;
-        Ok(Cover(patterns))
+        Ok(AccessFootprint(patterns))
     }
 }
 
 /// The patterns that an access covers; none if it moves no data.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Cover(Vec<Strided>);
+pub(crate) struct AccessFootprint(Vec<Strided>);
 
-impl Cover {
+impl AccessFootprint {
     pub(crate) fn nothing() -> Self {
         Self(Vec::new())
     }
 
     /// All of several.
-    pub(crate) fn union(covers: impl IntoIterator<Item = Cover>) -> Self {
+    pub(crate) fn union(covers: impl IntoIterator<Item = AccessFootprint>) -> Self {
         Self(covers.into_iter().flat_map(|cover| cover.0).collect())
     }
 

@@ -21,7 +21,7 @@ use crate::native::{Native, call};
 use crate::shadow::{Shadow, probed};
 use crate::sieve::Sieve;
 use crate::transfer::{Direction, Positioning, Transfer};
-use crate::view::Cover;
+use crate::view::AccessFootprint;
 
 /// Fewer pieces are not worth a thought.
 const PIECES_MIN: u64 = 8;
@@ -38,7 +38,7 @@ impl Transfer {
         native: &Native,
         file: &OpenFile,
         atomic: &Atomic,
-        cover: &Cover,
+        cover: &AccessFootprint,
     ) -> Result<Option<()>, MpiError> {
         let Some((offset, after)) = self.moves(native, file, atomic)? else {
             return Ok(None);
@@ -101,11 +101,13 @@ impl Transfer {
         let Ok(count) = c_int::try_from(self.count) else {
             return Ok(None);
         };
-        let Some(alone) = file.alone.get() else { return Ok(None) };
+        let Some(own_communicator) = file.own_communicator.get() else {
+            return Ok(None);
+        };
         let mut packed = vec![0_u8; bytes];
         let mut position: c_int = 0;
         let code = call!(native, "PMPI_Pack", self.buffer as *const c_void => *const c_void, count => c_int, self.datatype => Handle,
-            packed.as_mut_ptr().cast() => *mut c_void, bytes as c_int => c_int, &raw mut position => *mut c_int, *alone => Handle);
+            packed.as_mut_ptr().cast() => *mut c_void, bytes as c_int => c_int, &raw mut position => *mut c_int, *own_communicator => Handle);
         MpiError::of_native(code)?;
         // A library that adds anything of its own to the data would have said more, or had no room.
         Ok((position as usize == bytes).then_some(Data::Packed(packed)))
@@ -137,7 +139,12 @@ impl Transfer {
 }
 
 /// The windows by what is known of the file system; a first request is made where nothing is.
-fn planned(native: &Native, atomic: &Atomic, shadow: &Shadow, cover: &Cover) -> Result<Option<Sieve>, MpiError> {
+fn planned(
+    native: &Native,
+    atomic: &Atomic,
+    shadow: &Shadow,
+    cover: &AccessFootprint,
+) -> Result<Option<Sieve>, MpiError> {
     if let (None, Some(piece)) = (shadow.speed(), cover.pieces().next()) {
         let hold = atomic.lock(Footprint::extent(probed(&piece))?, LockMode::Exclusive)?;
         let probed = shadow.probe(native, &hold, &piece);

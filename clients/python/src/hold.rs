@@ -7,13 +7,13 @@ use parking_lot::Mutex;
 use pyo3::prelude::*;
 
 use crate::errors;
-use crate::own::{Own, at_work};
 use crate::pending::Pending;
+use crate::process_local::{ProcessLocal, at_work};
 use crate::threads::Threads;
 
 /// A lock as it was granted, not yet handed to Python.
 pub(crate) struct Lock {
-    held: Own<elbow_lock::Hold>,
+    held: ProcessLocal<elbow_lock::Hold>,
     token: u64,
     threads: Weak<Threads>,
 }
@@ -22,7 +22,7 @@ impl Lock {
     pub(crate) fn new(hold: elbow_lock::Hold, has_lease: bool, threads: Weak<Threads>) -> Self {
         Self {
             token: hold.token().0,
-            held: Own::new(hold, has_lease),
+            held: ProcessLocal::new(hold, has_lease),
             threads,
         }
     }
@@ -38,7 +38,7 @@ pub(crate) struct Hold {
 }
 
 /// Nothing after it was released.
-type Held = Mutex<Option<Own<elbow_lock::Hold>>>;
+type Held = Mutex<Option<ProcessLocal<elbow_lock::Hold>>>;
 
 impl Hold {
     pub(crate) fn new(lock: Lock) -> Self {
@@ -83,7 +83,7 @@ impl Hold {
     /// Whether somebody waits for this lock, as far as the service has said.
     #[getter]
     fn wanted(&self, py: Python<'_>) -> bool {
-        let is_wanted = |held: &Own<elbow_lock::Hold>| held.get().is_some_and(elbow_lock::Hold::is_wanted);
+        let is_wanted = |held: &ProcessLocal<elbow_lock::Hold>| held.get().is_some_and(elbow_lock::Hold::is_wanted);
         self.is_ours() && py.detach(|| at_work(|| self.held.lock().as_ref().is_some_and(is_wanted)))
     }
 
@@ -131,7 +131,7 @@ impl Hold {
 
 /// Whether it was not released.
 fn check(held: &Held) -> Result<bool, LockError> {
-    match held.lock().as_ref().and_then(Own::get) {
+    match held.lock().as_ref().and_then(ProcessLocal::get) {
         Some(hold) => hold.check().map(|()| true),
         None => Ok(false),
     }
@@ -140,7 +140,7 @@ fn check(held: &Held) -> Result<bool, LockError> {
 /// Whether it was not released before.
 fn finish(held: &Held) -> Result<bool, LockError> {
     let taken = held.lock().take();
-    match taken.and_then(Own::take) {
+    match taken.and_then(ProcessLocal::take) {
         Some(hold) => hold.finish().map(|()| true),
         None => Ok(false),
     }

@@ -8,14 +8,14 @@
 //! ```
 //!
 //! Invariants: no thread waits for the lock service while it holds the interpreter's lock. What belongs to a process is
-//! neither used nor ended by a child that it forked ([`own`]).
+//! neither used nor ended by a child that it forked ([`process_local`]).
 
 mod disk;
 mod errors;
 mod footprint;
 mod hold;
-mod own;
 mod pending;
+mod process_local;
 mod session;
 mod threads;
 
@@ -29,9 +29,9 @@ mod _native {
     #[pymodule_export]
     use crate::hold::Hold;
     #[pymodule_export]
-    use crate::own::forked;
-    #[pymodule_export]
     use crate::pending::{Pending, shut_down};
+    #[pymodule_export]
+    use crate::process_local::forked;
     #[pymodule_export]
     use crate::session::{Session, file_name};
 }

@@ -16,7 +16,7 @@ use pyo3::prelude::*;
 
 use crate::errors;
 use crate::hold::{Hold, Lock};
-use crate::own::at_work;
+use crate::process_local::at_work;
 use crate::threads::Threads;
 
 /// How long a thread that waits does not look for signals. Only Ctrl-C feels it.
@@ -101,7 +101,7 @@ impl Pending {
             theirs.finish(at_work(|| work(&theirs)));
             drop(theirs);
             if let Some(then) = then {
-                tell(then);
+                call_back(then);
             }
         }))?;
         Ok(Self(call))
@@ -144,7 +144,7 @@ impl Pending {
 }
 
 /// Tells Python, unless it is about to end.
-fn tell(then: Py<PyAny>) {
+fn call_back(then: Py<PyAny>) {
     if CALLERS.fetch_add(1, Ordering::AcqRel) & ENDING == 0 {
         // None: the interpreter ends, and nobody waits.
         Python::try_attach(|py| {

@@ -11,20 +11,20 @@ use pyo3::types::PyBytes;
 use crate::errors;
 use crate::footprint::Footprint;
 use crate::hold::{Hold, Lock};
-use crate::own::{Own, at_work};
 use crate::pending::Pending;
+use crate::process_local::{ProcessLocal, at_work};
 use crate::threads::Threads;
 
 /// A session: its locks end with it, and with its process.
 #[pyclass(frozen, module = "elbowroom._native", weakref)]
 pub(crate) struct Session {
-    client: Own<Client>,
+    client: ProcessLocal<Client>,
     has_lease: bool,
-    threads: Own<Arc<Threads>>,
+    threads: ProcessLocal<Arc<Threads>>,
 }
 
 /// What is asked for.
-struct Ask {
+struct LockCall {
     owner: Owner,
     file: FileName,
     footprint: elbow_ranges::Footprint,
@@ -50,9 +50,9 @@ impl Session {
         let has_lease = options.ttl_ms > 0;
         let client = py.detach(|| at_work(|| Client::connect_with(address, options)));
         Ok(Self {
-            client: Own::new(client.map_err(raise)?, has_lease),
+            client: ProcessLocal::new(client.map_err(raise)?, has_lease),
             has_lease,
-            threads: Own::new(Arc::default(), true),
+            threads: ProcessLocal::new(Arc::default(), true),
         })
     }
 
@@ -67,9 +67,9 @@ impl Session {
         timeout_ms: Option<u32>,
         owner: u64,
     ) -> PyResult<Hold> {
-        let ask = Ask::new(file, footprint, shared, timeout_ms, owner)?;
+        let lock_call = LockCall::new(file, footprint, shared, timeout_ms, owner)?;
         let (client, threads) = self.parts(py)?;
-        let lock = py.detach(|| at_work(|| ask.send(client)?.wait()));
+        let lock = py.detach(|| at_work(|| lock_call.send(client)?.wait()));
         let lock = lock.map_err(|error| errors::exception(py, &error))?;
         Ok(Hold::new(Lock::new(lock, self.has_lease, Arc::downgrade(threads))))
     }
@@ -87,11 +87,11 @@ impl Session {
         owner: u64,
         then: Option<Py<PyAny>>,
     ) -> PyResult<Pending> {
-        let ask = Ask::new(file, footprint, shared, timeout_ms, owner)?;
+        let lock_call = LockCall::new(file, footprint, shared, timeout_ms, owner)?;
         let (client, threads) = self.parts(py)?;
         let (client, has_lease, theirs) = (client.clone(), self.has_lease, Arc::downgrade(threads));
         Pending::start(threads, then, move |call| {
-            let asked = ask.send(&client)?;
+            let asked = lock_call.send(&client)?;
             call.can_be_cancelled_by(asked.canceller());
             Ok(Some(Lock::new(asked.wait()?, has_lease, theirs)))
         })
@@ -126,7 +126,7 @@ impl Session {
     }
 }
 
-impl Ask {
+impl LockCall {
     fn new(file: &[u8], footprint: &Footprint, shared: bool, timeout_ms: Option<u32>, owner: u64) -> PyResult<Self> {
         Ok(Self {
             owner: Owner(owner),

@@ -20,11 +20,11 @@ type Work = Box<dyn FnOnce() + Send>;
 /// The threads of one session; all end when it is dropped and their work is done.
 #[derive(Default)]
 pub(crate) struct Threads {
-    idle: Mutex<Idle>,
+    idle: Mutex<IdleThreads>,
 }
 
 #[derive(Default)]
-struct Idle {
+struct IdleThreads {
     last_number: u64,
     /// The last that became idle comes first: its stack is still in the cache.
     senders: Vec<(u64, SyncSender<Work>)>,

@@ -10,7 +10,7 @@ use elbow_testkit::cases::seeds;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
-use crate::ground::{Ground, PATIENCE, Stepper, compile};
+use crate::test_dir::{PATIENCE, Stepper, TestDir, compile};
 
 const STEPS: usize = 150;
 /// The end of a session by the end of its last socket reaches the service a moment later.
@@ -19,7 +19,7 @@ const CATCH_UP_TRIES: u32 = 500;
 
 /// What a case may do.
 #[derive(Clone, Copy)]
-struct Style {
+struct CaseOptions {
     processes: usize,
     /// flock and F_OFD_*.
     descriptions: bool,
@@ -27,48 +27,50 @@ struct Style {
     forks: bool,
 }
 
-struct Worlds {
+struct Comparison {
     native: Vec<Stepper>,
     redirected: Vec<Stepper>,
-    style: Style,
+    options: CaseOptions,
 }
 
-fn check(style: Style, few: u64) {
-    seeds(few).for_each(|seed| check_seed(style, seed));
+fn check(options: CaseOptions, few: u64) {
+    seeds(few).for_each(|seed| check_seed(options, seed));
 }
 
-fn check_seed(style: Style, seed: u64) {
+fn check_seed(options: CaseOptions, seed: u64) {
     println!("SEED={seed}");
     let mut rng = StdRng::seed_from_u64(seed);
-    let (native, redirected) = (Ground::native(), Ground::redirected());
+    let (native, redirected) = (TestDir::native(), TestDir::redirected());
     let program = compile("steps", native.data.parent().unwrap());
-    let start = |ground: &Ground| -> Vec<Stepper> {
-        std::fs::write(ground.data.join("a"), [0; 100]).unwrap();
-        (0..style.processes).map(|_| Stepper::start(ground, &program)).collect()
+    let start = |test_dir: &TestDir| -> Vec<Stepper> {
+        std::fs::write(test_dir.data.join("a"), [0; 100]).unwrap();
+        (0..options.processes)
+            .map(|_| Stepper::start(test_dir, &program))
+            .collect()
     };
-    let mut worlds = Worlds {
+    let mut comparison = Comparison {
         native: start(&native),
         redirected: start(&redirected),
-        style,
+        options,
     };
     let mut kernel_saw_locks = false;
     for _ in 0..STEPS {
-        let process = rng.random_range(0..style.processes);
-        let step = random_step(&mut rng, style);
-        worlds.both(process, &step, &mut rng);
+        let process = rng.random_range(0..options.processes);
+        let step = random_step(&mut rng, options);
+        comparison.both(process, &step, &mut rng);
         kernel_saw_locks |= !native.kernel_locks().is_empty();
         redirected.expect_no_kernel_locks();
     }
     assert!(kernel_saw_locks, "a case without any lock shows nothing");
 }
 
-fn random_step(rng: &mut StdRng, style: Style) -> String {
+fn random_step(rng: &mut StdRng, options: CaseOptions) -> String {
     let slot = rng.random_range(0..4);
     let other = rng.random_range(0..4);
     match rng.random_range(0..100) {
         0..18 => {
             let mode = [2, 2, 2, 0, 1][rng.random_range(0..5)];
-            let cloexec = i32::from(!style.forks || rng.random());
+            let cloexec = i32::from(!options.forks || rng.random());
             format!("o {slot} {} {mode} {cloexec}", rng.random_range(1..3))
         }
         18..22 => format!("d {slot} {other}"),
@@ -76,21 +78,21 @@ fn random_step(rng: &mut StdRng, style: Style) -> String {
         24..30 => format!("c {slot}"),
         30..32 => format!("C {slot}"),
         32..36 => format!("s {slot} {}", rng.random_range(0..60)),
-        36..40 if style.forks => "F".to_owned(),
+        36..40 if options.forks => "F".to_owned(),
         40..45 => {
             let command = [libc::F_TEST, libc::F_ULOCK, libc::F_TLOCK, libc::F_LOCK, 77][rng.random_range(0..5)];
             format!("k {slot} {command} {}", rng.random_range(-20..20))
         }
-        45..58 if style.descriptions => {
+        45..58 if options.descriptions => {
             let operation = [libc::LOCK_SH, libc::LOCK_EX, libc::LOCK_UN][rng.random_range(0..3)];
             format!("f {slot} {}", operation | libc::LOCK_NB)
         }
-        _ => random_lock(rng, slot, style),
+        _ => random_lock(rng, slot, options),
     }
 }
 
-fn random_lock(rng: &mut StdRng, slot: i32, style: Style) -> String {
-    let of_description = i32::from(style.descriptions && rng.random_range(0..3) == 0);
+fn random_lock(rng: &mut StdRng, slot: i32, options: CaseOptions) -> String {
+    let of_description = i32::from(options.descriptions && rng.random_range(0..3) == 0);
     let command = [0, 0, 0, 1, 2][rng.random_range(0..5)];
     let l_type = match rng.random_range(0..20) {
         0 => 9,
@@ -117,7 +119,7 @@ fn random_lock(rng: &mut StdRng, slot: i32, style: Style) -> String {
     format!("l {slot} {of_description} {command} {l_type} {whence} {start} {length}")
 }
 
-impl Worlds {
+impl Comparison {
     fn both(&mut self, process: usize, step: &str, rng: &mut StdRng) {
         let native = match waits(step) {
             true => self.wait(process, step, rng),
@@ -129,7 +131,7 @@ impl Worlds {
         for _ in 0..CATCH_UP_TRIES {
             let answer = self.redirected[process].run(step);
             found = self.without_pids(&self.redirected, &answer, step);
-            let may_catch_up = self.style.forks && (found.ends_with(" 11") || step.contains("l "));
+            let may_catch_up = self.options.forks && (found.ends_with(" 11") || step.contains("l "));
             if found == expected || !may_catch_up {
                 break;
             }
@@ -145,7 +147,7 @@ impl Worlds {
             return Some(answer);
         }
         self.redirected[process].send(step);
-        let others = (0..self.style.processes).filter(|&other| other != process);
+        let others = (0..self.options.processes).filter(|&other| other != process);
         for other in others {
             for slot in 0..4 {
                 let close = format!("{} {slot}", if rng.random() { 'c' } else { 'C' });
@@ -184,7 +186,7 @@ impl Worlds {
         if !step.starts_with('l') || words.len() < 7 {
             return answer.to_owned();
         }
-        if self.style.descriptions || self.style.processes > 2 {
+        if self.options.descriptions || self.options.processes > 2 {
             return "blocked".to_owned();
         }
         let of = |stepper: &Stepper| stepper.pid == words[6];
@@ -206,7 +208,7 @@ fn waits(step: &str) -> bool {
 #[test]
 fn fcntl_of_two_processes_is_the_same() {
     check(
-        Style {
+        CaseOptions {
             processes: 2,
             descriptions: false,
             forks: false,
@@ -218,7 +220,7 @@ fn fcntl_of_two_processes_is_the_same() {
 #[test]
 fn fcntl_flock_and_descriptions_of_three_processes_are_the_same() {
     check(
-        Style {
+        CaseOptions {
             processes: 3,
             descriptions: true,
             forks: false,
@@ -230,7 +232,7 @@ fn fcntl_flock_and_descriptions_of_three_processes_are_the_same() {
 #[test]
 fn forks_change_nothing() {
     check(
-        Style {
+        CaseOptions {
             processes: 2,
             descriptions: true,
             forks: true,

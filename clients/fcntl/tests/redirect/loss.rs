@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use elbow_lock::{Client, FileName, LockMode, Owner, Wait, file_name};
 use elbow_ranges::Footprint;
 
-use crate::ground::{Ground, complained, eventually, said};
+use crate::test_dir::{TestDir, complained, eventually, said};
 
 const HOLDER: &str = r#"
 import fcntl, sys, time
@@ -21,8 +21,8 @@ for _ in range(600):
     except OSError as error: print(error.strerror, flush=True); sys.exit(7)
 "#;
 
-fn lose(ground: &mut Ground, program: &str) -> (Option<i32>, String, String) {
-    let mut child = ground
+fn lose(test_dir: &mut TestDir, program: &str) -> (Option<i32>, String, String) {
+    let mut child = test_dir
         .command("python3")
         .args(["-c", program])
         .stdout(Stdio::piped())
@@ -33,7 +33,7 @@ fn lose(ground: &mut Ground, program: &str) -> (Option<i32>, String, String) {
     let mut line = String::new();
     output.read_line(&mut line).unwrap();
     assert_eq!(line, "held\n");
-    ground.service.as_mut().unwrap().end();
+    test_dir.service.as_mut().unwrap().end();
     let mut rest = String::new();
     std::io::Read::read_to_string(&mut output, &mut rest).unwrap();
     let ended = child.wait_with_output().unwrap();
@@ -43,8 +43,8 @@ fn lose(ground: &mut Ground, program: &str) -> (Option<i32>, String, String) {
 
 #[test]
 fn the_process_ends_and_says_why() {
-    let mut ground = Ground::redirected();
-    let (code, output, complaint) = lose(&mut ground, HOLDER);
+    let mut test_dir = TestDir::redirected();
+    let (code, output, complaint) = lose(&mut test_dir, HOLDER);
     assert_eq!((code, &*output), (Some(125), ""), "{complaint}");
     assert!(complaint.contains("were lost"), "{complaint}");
     assert!(complaint.contains("/data/f"), "{complaint}");
@@ -52,17 +52,17 @@ fn the_process_ends_and_says_why() {
 
 #[test]
 fn with_warn_the_next_lock_call_fails() {
-    let mut ground = Ground::redirected();
-    ground.set("ELBOW_FCNTL_ON_LOSS", "warn");
-    let (code, output, complaint) = lose(&mut ground, HOLDER);
+    let mut test_dir = TestDir::redirected();
+    test_dir.set("ELBOW_FCNTL_ON_LOSS", "warn");
+    let (code, output, complaint) = lose(&mut test_dir, HOLDER);
     assert_eq!((code, &*output), (Some(7), "No locks available\n"), "{complaint}");
     assert!(complaint.contains("the next lock call fails"), "{complaint}");
 }
 
 #[test]
 fn flock_is_lost_as_loudly() {
-    let mut ground = Ground::redirected();
-    let (code, _, complaint) = lose(&mut ground, &HOLDER.replace("lockf", "flock"));
+    let mut test_dir = TestDir::redirected();
+    let (code, _, complaint) = lose(&mut test_dir, &HOLDER.replace("lockf", "flock"));
     assert_eq!(code, Some(125), "{complaint}");
     assert!(complaint.contains("were lost"), "{complaint}");
 }
@@ -77,8 +77,8 @@ print("went on", flush=True); os._exit(0)
 "#;
 
 /// The reader is kept for a while where it has seen the end of the session.
-fn start_with_a_slow_reader(ground: &Ground, program: &str) -> Child {
-    let mut command = ground.command("strace");
+fn start_with_a_slow_reader(test_dir: &TestDir, program: &str) -> Child {
+    let mut command = test_dir.command("strace");
     command.args(["-f", "-qq", "-o", "strace.out", "-e", "trace=shutdown"]);
     command.args(["-e", "inject=shutdown:delay_enter=3000000", "python3", "-c", program]);
     piped(&mut command)
@@ -114,10 +114,10 @@ fn who_comes_before_the_reader_learns_of_the_loss() {
         ("fcntl.flock", again),
         ("fcntl.flock", "f.close()"),
     ] {
-        let mut ground = Ground::redirected();
+        let mut test_dir = TestDir::redirected();
         let program = BEFORE_THE_READER.replace("NEXT", next).replace("CALL", call);
-        let child = start_with_a_slow_reader(&ground, &program);
-        ground.restart();
+        let child = start_with_a_slow_reader(&test_dir, &program);
+        test_dir.restart();
         let mut looks = 0;
         eventually("the reader has seen the end and is kept there", || {
             looks = if is_reader_kept(child.id()) { looks + 1 } else { 0 };
@@ -152,10 +152,10 @@ while True: os.write(f.fileno(), b"w"); time.sleep(0.001)
 #[test]
 fn what_was_broken_is_nobody_elses_before_the_process_has_ended() {
     for call in ["fcntl.lockf", "fcntl.flock"] {
-        let ground = Ground::redirected();
-        let holder = piped(ground.command("python3").args(["-c", &WRITER.replace("CALL", call)]));
-        let client = Client::connect(&ground.service.as_ref().unwrap().url).unwrap();
-        let path = ground.data.join("f");
+        let test_dir = TestDir::redirected();
+        let holder = piped(test_dir.command("python3").args(["-c", &WRITER.replace("CALL", call)]));
+        let client = Client::connect(&test_dir.service.as_ref().unwrap().url).unwrap();
+        let path = test_dir.data.join("f");
         let mut file = file_name(&path).unwrap();
         if call == "fcntl.flock" {
             file = FileName::new(&[file.as_bytes(), b"//flock"].concat()).unwrap();
@@ -179,11 +179,11 @@ fn what_was_broken_is_nobody_elses_before_the_process_has_ended() {
 /// What its child has locked for it, a shell writes under for as long as it has the file open; it is told, but does not know that it holds anything.
 #[test]
 fn what_a_child_locked_for_a_shell_is_nobody_elses_before_the_shell_has_ended() {
-    let ground = Ground::redirected();
+    let test_dir = TestDir::redirected();
     let script = "exec 9>f; flock 9; echo held; while [ ! -e end ]; do sleep 0.01; done";
-    let shell = piped(ground.command("sh").args(["-c", script]));
-    let client = Client::connect(&ground.service.as_ref().unwrap().url).unwrap();
-    let path = file_name(&ground.data.join("f")).unwrap();
+    let shell = piped(test_dir.command("sh").args(["-c", script]));
+    let client = Client::connect(&test_dir.service.as_ref().unwrap().url).unwrap();
+    let path = file_name(&test_dir.data.join("f")).unwrap();
     let file = FileName::new(&[path.as_bytes(), b"//flock"].concat()).unwrap();
     assert_eq!(client.break_locks(&file, None, false).unwrap().len(), 1);
     let lock = |wait_ms| {
@@ -196,7 +196,7 @@ fn what_a_child_locked_for_a_shell_is_nobody_elses_before_the_shell_has_ended() 
         )
     };
     assert!(lock(1_000).is_err(), "two have it");
-    std::fs::write(ground.data.join("end"), "").unwrap();
+    std::fs::write(test_dir.data.join("end"), "").unwrap();
     lock(60_000).unwrap().finish().unwrap();
     let ended = shell.wait_with_output().unwrap();
     assert_eq!(ended.status.code(), Some(0));
@@ -224,10 +224,10 @@ fn is_reader_kept(strace: u32) -> bool {
 #[test]
 fn who_was_stopped_past_the_lease_does_not_hold_by_asking_again() {
     for call in ["fcntl.lockf", "fcntl.flock"] {
-        let ground = Ground::redirected_over_tcp(1000);
+        let test_dir = TestDir::redirected_over_tcp(1000);
         let stopped = "import signal; os.kill(os.getpid(), signal.SIGSTOP); CALL(f, fcntl.LOCK_EX | fcntl.LOCK_NB)";
         let program = BEFORE_THE_READER.replace("NEXT", stopped).replace("CALL", call);
-        let mut child = piped(ground.command("python3").args(["-c", &program]));
+        let mut child = piped(test_dir.command("python3").args(["-c", &program]));
         child.stdin.take().unwrap().write_all(b"go\n").unwrap();
         let state = || std::fs::read_to_string(format!("/proc/{}/stat", child.id())).unwrap();
         eventually("it is stopped", || state().contains(") T "));
@@ -252,13 +252,13 @@ fn who_was_stopped_past_the_lease_does_not_hold_by_asking_again() {
 
 #[test]
 fn a_process_that_holds_nothing_goes_on_with_the_next_service() {
-    let mut ground = Ground::redirected();
+    let mut test_dir = TestDir::redirected();
     let program = HOLDER.replace(
         "print(\"held\", flush=True)",
         "fcntl.lockf(f, fcntl.LOCK_UN); print(\"held\", flush=True); time.sleep(1)\n\
          fcntl.lockf(f, fcntl.LOCK_EX); print(\"again\"); sys.exit(0)",
     );
-    let mut child = ground
+    let mut child = test_dir
         .command("python3")
         .args(["-c", &program])
         .stdout(Stdio::piped())
@@ -268,7 +268,7 @@ fn a_process_that_holds_nothing_goes_on_with_the_next_service() {
     let mut output = BufReader::new(child.stdout.take().unwrap());
     let mut line = String::new();
     output.read_line(&mut line).unwrap();
-    ground.restart();
+    test_dir.restart();
     line.clear();
     output.read_line(&mut line).unwrap();
     let ended = child.wait_with_output().unwrap();
@@ -282,9 +282,9 @@ fn a_process_that_holds_nothing_goes_on_with_the_next_service() {
 
 #[test]
 fn without_a_service_a_lock_call_fails() {
-    let mut ground = Ground::redirected();
-    ground.service.as_mut().unwrap().end();
-    let output = ground.python("import fcntl\nfcntl.lockf(open('f', 'w'), fcntl.LOCK_EX)");
+    let mut test_dir = TestDir::redirected();
+    test_dir.service.as_mut().unwrap().end();
+    let output = test_dir.python("import fcntl\nfcntl.lockf(open('f', 'w'), fcntl.LOCK_EX)");
     let complaint = complained(&output);
     assert!(complaint.contains("cannot reach the lock service"), "{complaint}");
     assert!(complaint.contains("No locks available"), "{complaint}");
@@ -294,7 +294,7 @@ fn without_a_service_a_lock_call_fails() {
 #[test]
 fn leases_are_renewed_while_locks_are_held() {
     const TTL_MS: u32 = 3000;
-    let ground = Ground::redirected_over_tcp(TTL_MS);
+    let test_dir = TestDir::redirected_over_tcp(TTL_MS);
     let program = r#"
 import fcntl, os, subprocess, sys, time
 f = open("f", "w"); fcntl.lockf(f, fcntl.LOCK_EX); g = open("g", "w"); fcntl.flock(g, fcntl.LOCK_EX)
@@ -310,18 +310,18 @@ subprocess.run([sys.executable, "-c", code])
 f.close(); g.close()
 subprocess.run([sys.executable, "-c", code])
 "#;
-    let output = ground.python(program);
+    let output = test_dir.python(program);
     assert_eq!(said(&output), "11 11\nfree free\n", "{}", complained(&output));
 }
 
 /// Stands before a service, whose answers come through byte by byte, and over the first connection only so many of them.
-struct Dribble {
+struct ThrottledProxy {
     url: String,
     connections: Arc<AtomicUsize>,
     bytes: Arc<AtomicUsize>,
 }
 
-impl Dribble {
+impl ThrottledProxy {
     fn before(service: &str, place: &std::path::Path, bytes_of_first: usize) -> Self {
         let listener = UnixListener::bind(place).unwrap();
         let service = service.strip_prefix("unix:").unwrap().to_owned();
@@ -338,7 +338,7 @@ impl Dribble {
                     to.shutdown(Shutdown::Both)
                 });
                 let bytes = Arc::clone(&counted.1);
-                std::thread::spawn(move || dribble(&server, &client, at_most, &bytes));
+                std::thread::spawn(move || forward(&server, &client, at_most, &bytes));
             }
         });
         let url = format!("unix:{}", place.display());
@@ -350,7 +350,7 @@ impl Dribble {
     }
 }
 
-fn dribble(server: &UnixStream, mut client: &UnixStream, at_most: usize, counted: &AtomicUsize) {
+fn forward(server: &UnixStream, mut client: &UnixStream, at_most: usize, counted: &AtomicUsize) {
     for byte in BufReader::new(server).bytes().map_while(Result::ok).take(at_most) {
         if client.write_all(&[byte]).is_err() {
             break;
@@ -372,11 +372,11 @@ for _ in range(100):
     time.sleep(0.02)
 "#;
     let run = |bytes_of_first| {
-        let mut ground = Ground::redirected();
-        let service = ground.service.as_ref().unwrap().url.clone();
-        let between = Dribble::before(&service, &ground.data.with_file_name("between"), bytes_of_first);
-        ground.set("ELBOW_LOCKS", &between.url);
-        let output = ground.python(program);
+        let mut test_dir = TestDir::redirected();
+        let service = test_dir.service.as_ref().unwrap().url.clone();
+        let between = ThrottledProxy::before(&service, &test_dir.data.with_file_name("between"), bytes_of_first);
+        test_dir.set("ELBOW_LOCKS", &between.url);
+        let output = test_dir.python(program);
         assert_eq!(
             said(&output),
             "held\n",

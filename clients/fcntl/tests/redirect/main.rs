@@ -6,8 +6,8 @@
 )]
 
 mod differential;
-mod ground;
 mod identity;
 mod loss;
 mod programs;
 mod rules;
+mod test_dir;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use elbow_testkit::slowfs::{Mounted, SlowFs, SlowOptions};
 
-use crate::ground::{Ground, PATIENCE, Stepper, compile, complained, eventually, said};
+use crate::test_dir::{PATIENCE, Stepper, TestDir, compile, complained, eventually, said};
 
 /// A mount without locks; none, with a word, where there are no mounts.
 fn mount_without_locks() -> Option<(tempfile::TempDir, Mounted)> {
@@ -32,21 +32,21 @@ fn mount_without_locks_with(options: SlowOptions) -> Option<(tempfile::TempDir, 
     }
 }
 
-fn run(ground: &Ground, program: &str, arguments: &[&str]) -> Output {
-    ground.command(program).args(arguments).output().unwrap()
+fn run(test_dir: &TestDir, program: &str, arguments: &[&str]) -> Output {
+    test_dir.command(program).args(arguments).output().unwrap()
 }
 
 const WRITERS: usize = 4;
 const INSERTS: usize = 25;
 
 /// Several sqlite3 write one database, each row in a transaction of its own, in the journal mode that it has by default.
-fn sqlite_writers(ground: &Ground) {
-    sqlite_writers_in(ground, "delete", INSERTS);
+fn sqlite_writers(test_dir: &TestDir) {
+    sqlite_writers_in(test_dir, "delete", INSERTS);
 }
 
-fn sqlite_writers_in(ground: &Ground, journal: &str, inserts: usize) {
+fn sqlite_writers_in(test_dir: &TestDir, journal: &str, inserts: usize) {
     let sqlite = |sql: &str| {
-        let mut command = ground.command("sqlite3");
+        let mut command = test_dir.command("sqlite3");
         command
             .args(["-cmd", ".timeout 60000", "db", sql])
             .stderr(Stdio::piped());
@@ -74,7 +74,7 @@ fn sqlite_writers_in(ground: &Ground, journal: &str, inserts: usize) {
         assert!(output.status.success(), "{}", complained(&output));
     }
     let counted = run(
-        ground,
+        test_dir,
         "sqlite3",
         &[
             "db",
@@ -98,7 +98,7 @@ fn sqlite_works_on_a_mount_without_locks() {
     let without = run_without_redirect(mounted.path(), "CREATE TABLE t(a);");
     assert!(complained(&without).contains("lock"), "it fails without: {without:?}");
     let _ = std::fs::remove_file(mounted.path().join("db"));
-    sqlite_writers(&Ground::redirected_at(mounted.path()));
+    sqlite_writers(&TestDir::redirected_at(mounted.path()));
 }
 
 /// With names that a mount told differently to each of them, they lost a quarter of their commits in 3 of 25 runs.
@@ -108,9 +108,9 @@ fn sqlite_in_wal_mode_loses_no_commit_on_a_mount_without_locks() {
         let Some((_home, mounted)) = mount_without_locks() else {
             return;
         };
-        let mut ground = Ground::redirected_at(mounted.path());
-        ground.set("ELBOW_FCNTL_IDENTITY", identity);
-        sqlite_writers_in(&ground, "wal", 50);
+        let mut test_dir = TestDir::redirected_at(mounted.path());
+        test_dir.set("ELBOW_FCNTL_IDENTITY", identity);
+        sqlite_writers_in(&test_dir, "wal", 50);
     }
 }
 
@@ -137,12 +137,12 @@ fn locked_while_it_is_called_deleted(identity: Option<&str>) {
     let Some((home, mounted)) = mount_without_locks_with(without_memory) else {
         return;
     };
-    let mut ground = Ground::redirected_at(mounted.path());
+    let mut test_dir = TestDir::redirected_at(mounted.path());
     if let Some(identity) = identity {
-        ground.set("ELBOW_FCNTL_IDENTITY", identity);
+        test_dir.set("ELBOW_FCNTL_IDENTITY", identity);
     }
     let program = compile("steps", home.path());
-    let [mut early, mut late] = [(); 2].map(|()| Stepper::start(&ground, &program));
+    let [mut early, mut late] = [(); 2].map(|()| Stepper::start(&test_dir, &program));
     assert_eq!(early.run("o 0 1 2 0"), "0 0");
     // Somebody renames it at the server, and back.
     let [name, other] = ["below/a", "below/other"].map(|path| home.path().join(path));
@@ -172,7 +172,7 @@ fn locked_while_it_is_called_deleted(identity: Option<&str>) {
 
 #[test]
 fn a_file_that_is_called_deleted_is_a_file_of_its_own() {
-    let ground = Ground::redirected();
+    let test_dir = TestDir::redirected();
     let program = "
 import fcntl
 files = [open(name, 'w') for name in ['x', 'x (deleted)', 'x (deleted) (deleted)']]
@@ -180,25 +180,25 @@ for file in files:
     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 print('all')
 ";
-    let output = ground.python(program);
+    let output = test_dir.python(program);
     assert_eq!(said(&output), "all\n", "{}", complained(&output));
 }
 
 #[test]
 fn sqlite_works_with_files_named_by_inode() {
-    let mut ground = Ground::redirected();
-    ground.set("ELBOW_FCNTL_IDENTITY", "inode");
-    sqlite_writers(&ground);
-    ground.expect_no_kernel_locks();
+    let mut test_dir = TestDir::redirected();
+    test_dir.set("ELBOW_FCNTL_IDENTITY", "inode");
+    sqlite_writers(&test_dir);
+    test_dir.expect_no_kernel_locks();
 }
 
 /// The lost update that locks are there to prevent: so many shells add 1 to a number in a file.
-fn counters(ground: &Ground, script: &str) {
-    std::fs::write(ground.data.join("n"), "0\n").unwrap();
+fn counters(test_dir: &TestDir, script: &str) {
+    std::fs::write(test_dir.data.join("n"), "0\n").unwrap();
     let shells: Vec<_> = (0..4)
         .map(|_| {
             let script = format!("for i in 1 2 3 4 5; do {script}; done");
-            let mut command = ground.command("bash");
+            let mut command = test_dir.command("bash");
             command.args(["-c", &script]).stderr(Stdio::piped()).spawn().unwrap()
         })
         .collect();
@@ -206,9 +206,9 @@ fn counters(ground: &Ground, script: &str) {
         let output = shell.wait_with_output().unwrap();
         assert_eq!((complained(&output), output.status.code()), (String::new(), Some(0)));
     }
-    let count = std::fs::read_to_string(ground.data.join("n")).unwrap();
+    let count = std::fs::read_to_string(test_dir.data.join("n")).unwrap();
     assert_eq!(count, "20\n", "{script}");
-    ground.expect_no_kernel_locks();
+    test_dir.expect_no_kernel_locks();
 }
 
 const ADD_ONE: &str = "read n < n; sleep 0.01; echo $((n + 1)) > n";
@@ -224,25 +224,25 @@ fn flock_runs_commands_one_at_a_time_on_a_mount_without_locks() {
         .output()
         .unwrap();
     assert!(!refused.status.success(), "it fails without");
-    let ground = Ground::redirected_at(mounted.path());
-    counters(&ground, &format!("flock lock bash -c '{ADD_ONE}'"));
+    let test_dir = TestDir::redirected_at(mounted.path());
+    counters(&test_dir, &format!("flock lock bash -c '{ADD_ONE}'"));
 }
 
 #[test]
 fn a_shell_holds_the_lock_that_its_child_took_on_its_descriptor() {
-    let ground = Ground::redirected();
-    counters(&ground, &format!("( flock 9; {ADD_ONE} ) 9>lock"));
-    counters(&ground, &format!("exec 9>lock; flock 9; {ADD_ONE}; flock -u 9"));
-    counters(&ground, &format!("exec 9>lock; flock 9; {ADD_ONE}; exec 9>&-"));
+    let test_dir = TestDir::redirected();
+    counters(&test_dir, &format!("( flock 9; {ADD_ONE} ) 9>lock"));
+    counters(&test_dir, &format!("exec 9>lock; flock 9; {ADD_ONE}; flock -u 9"));
+    counters(&test_dir, &format!("exec 9>lock; flock 9; {ADD_ONE}; exec 9>&-"));
 }
 
 #[test]
 fn a_waiter_gets_the_lock_of_a_holder_that_was_killed() {
-    let ground = Ground::redirected();
-    let program = compile("steps", ground.data.parent().unwrap());
+    let test_dir = TestDir::redirected();
+    let program = compile("steps", test_dir.data.parent().unwrap());
     let exclusive = format!("l 0 0 1 {} 0 0 0", libc::F_WRLCK);
     for lock in [&*exclusive, "f 0 2"] {
-        let [mut holder, mut waiter] = [(); 2].map(|()| Stepper::start(&ground, &program));
+        let [mut holder, mut waiter] = [(); 2].map(|()| Stepper::start(&test_dir, &program));
         for stepper in [&mut holder, &mut waiter] {
             assert_eq!(stepper.run("o 0 1 2 0"), "0 0");
         }
@@ -256,15 +256,15 @@ fn a_waiter_gets_the_lock_of_a_holder_that_was_killed() {
 
 #[test]
 fn a_command_under_flock_keeps_the_lock_when_flock_is_killed() {
-    let ground = Ground::redirected();
-    let mut flock = ground
+    let test_dir = TestDir::redirected();
+    let mut flock = test_dir
         .command("flock")
         .args(["lock", "sh", "-c", "echo $$ > pid; exec sleep 600"])
         .spawn()
         .unwrap();
-    let pid = || std::fs::read_to_string(ground.data.join("pid")).unwrap_or_default();
+    let pid = || std::fs::read_to_string(test_dir.data.join("pid")).unwrap_or_default();
     eventually("the command runs", || pid().ends_with('\n'));
-    let is_free = || run(&ground, "flock", &["-n", "lock", "true"]).status.success();
+    let is_free = || run(&test_dir, "flock", &["-n", "lock", "true"]).status.success();
     assert!(!is_free());
     flock.kill().unwrap();
     flock.wait().unwrap();

@@ -1,7 +1,7 @@
 //! One rule of fcntl(2), flock(2) and their like at a time: a Python program says what it sees, with the kernel's locks and
 //! with the service's.
 
-use crate::ground::{Ground, complained, said};
+use crate::test_dir::{TestDir, complained, said};
 
 /// What all programs begin with: `tries(code)` runs code in a fresh process, and says whether it got its lock.
 const BEGIN: &str = r#"
@@ -30,9 +30,13 @@ def fails(what):
 /// Runs it in both worlds: the same output, which is `expected`, and no complaints.
 fn same(program: &str, expected: &str) {
     let program = format!("{BEGIN}\n{program}");
-    for ground in [Ground::native(), Ground::redirected()] {
-        let output = ground.python(&program);
-        let world = if ground.is_redirected() { "redirected" } else { "native" };
+    for test_dir in [TestDir::native(), TestDir::redirected()] {
+        let output = test_dir.python(&program);
+        let world = if test_dir.is_redirected() {
+            "redirected"
+        } else {
+            "native"
+        };
         assert_eq!(complained(&output), "", "{world}");
         assert_eq!(said(&output), expected, "{world}");
     }
@@ -314,20 +318,20 @@ print(lockf_is_free()); fcntl.lockf(f, fcntl.LOCK_UN); print(lockf_is_free())
 
 #[test]
 fn files_elsewhere_keep_the_kernels_locks() {
-    let ground = Ground::redirected();
+    let test_dir = TestDir::redirected();
     let elsewhere = tempfile::tempdir().unwrap();
     let path = elsewhere.path().join("f");
     let program = format!(
         "import fcntl, os\nf = open({path:?}, 'w'); fcntl.lockf(f, fcntl.LOCK_EX); fcntl.flock(f, fcntl.LOCK_EX)\n\
          print(sum(':%d ' % os.fstat(f.fileno()).st_ino in line for line in open('/proc/locks')))"
     );
-    assert_eq!(said(&ground.python(&program)), "2\n");
+    assert_eq!(said(&test_dir.python(&program)), "2\n");
 }
 
 /// What cannot be done as the kernel does it is refused, and said.
 #[test]
 fn a_description_of_a_stranger_is_refused() {
-    let ground = Ground::redirected();
+    let test_dir = TestDir::redirected();
     // An environment without the library between two with it: nobody could open a session for the descriptor.
     let program = r#"
 import os, subprocess, sys
@@ -336,11 +340,11 @@ code = "import fcntl, os\nfcntl.flock(%d, fcntl.LOCK_EX)" % fd
 os.environ.update(LD_PRELOAD=sys.argv[1]) if len(sys.argv) > 1 else None
 os.execve(sys.executable, [sys.executable, "-c", code], os.environ)
 "#;
-    let output = ground
+    let output = test_dir
         .command("python3")
         .env_remove("LD_PRELOAD")
         .args(["-c", program])
-        .arg(crate::ground::library())
+        .arg(crate::test_dir::library())
         .output()
         .unwrap();
     assert!(!output.status.success());

@@ -7,18 +7,18 @@
     reason = "this is what a program's build does"
 )]
 
-mod bed;
 mod implementations;
 mod ranks;
 mod service;
 mod sieving;
+mod testbed;
 
 use std::path::Path;
 
-use bed::{Bed, Ran, Run};
 use elbow_testkit::cases::{rounds, seed};
 use implementations::Mpi;
 use service::Service;
+use testbed::{Output, Run, Testbed};
 
 /// Rounds of each method, and random datatypes, in the gate.
 const ROUNDS: u64 = 3;
@@ -35,21 +35,21 @@ const SLOW: Run<'_> = Run {
 
 #[test]
 fn what_is_locked_is_what_mpi_writes() {
-    let bed = Bed::new();
+    let testbed = Testbed::new();
     let seed = seed().to_string();
     for mpi in implementations::installed() {
-        let program = mpi.compile("c/types.c", bed.path());
+        let program = mpi.compile("c/types.c", testbed.path());
         let how = Run {
             ranks: 1,
             without_service: true,
             ..Run::default()
         };
-        let ran = run_types(&bed, &mpi, how, &program, &seed);
-        let agree = ran
+        let output = run_types(&testbed, &mpi, how, &program, &seed);
+        let agree = output
             .printed
             .lines()
             .find(|line| line.contains("cases agree"))
-            .unwrap_or_else(|| panic!("{}: {}", mpi.name, ran.printed));
+            .unwrap_or_else(|| panic!("{}: {}", mpi.name, output.printed));
         println!("{}: {agree}", mpi.name);
         // ROMIO of MPICH 4.0 places some types elsewhere than MPI says; they are refused.
         let refused: u64 = agree
@@ -59,44 +59,49 @@ fn what_is_locked_is_what_mpi_writes() {
             .unwrap()
             .parse()
             .unwrap();
-        assert!(refused == 0 || mpi.name == "mpich 4", "{}: {}", mpi.name, ran.printed);
+        assert!(
+            refused == 0 || mpi.name == "mpich 4",
+            "{}: {}",
+            mpi.name,
+            output.printed
+        );
     }
 }
 
 /// Runs all cases but those at which the MPI library ends the program itself: an assertion in how MPICH 5.0 takes a file type to pieces, about
 /// one in ten thousand types.
-fn run_types(bed: &Bed, mpi: &Mpi, how: Run<'_>, program: &Path, seed: &str) -> Ran {
+fn run_types(testbed: &Testbed, mpi: &Mpi, how: Run<'_>, program: &Path, seed: &str) -> Output {
     let mut arguments = vec![rounds(TYPES).to_string(), seed.to_owned()];
     loop {
         let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
-        let ran = bed.run(mpi, how, program, &words);
-        let is_its_own = ran.printed.contains("romio/adio/common/flatten.c") && ran.printed.contains("Assertion");
-        let mut lines = ran.printed.lines();
+        let output = testbed.run(mpi, how, program, &words);
+        let is_its_own = output.printed.contains("romio/adio/common/flatten.c") && output.printed.contains("Assertion");
+        let mut lines = output.printed.lines();
         let case = lines.find_map(|line| line.strip_prefix("aborted in case "));
         let Some(case) = case.filter(|_| is_its_own && mpi.name.starts_with("mpich 5")) else {
-            return ran;
+            return output;
         };
         println!("{}: its own assertion ends case {case}", mpi.name);
         arguments.push(case.to_owned());
-        assert!(arguments.len() < 2 + 4, "{}: {}", mpi.name, ran.printed);
+        assert!(arguments.len() < 2 + 4, "{}: {}", mpi.name, output.printed);
     }
 }
 
 #[test]
 fn every_access_is_whole_with_the_library() {
-    let bed = Bed::new();
-    let service = Service::start(bed.path());
+    let testbed = Testbed::new();
+    let service = Service::start(testbed.path());
     let seed = seed().to_string();
     for mpi in implementations::installed() {
-        let program = mpi.compile("c/overlap.c", bed.path());
+        let program = mpi.compile("c/overlap.c", testbed.path());
         let how = Run {
             service: Some(&service.url),
             ..SLOW
         };
-        let ran = bed.run(&mpi, how, &program, &["all", &rounds(ROUNDS).to_string(), &seed]);
-        assert!(ran.succeeded, "{}: {}", mpi.name, ran.printed);
-        assert_eq!(ran.torn().len(), 14, "{}: {}", mpi.name, ran.printed);
-        for line in ran.torn() {
+        let output = testbed.run(&mpi, how, &program, &["all", &rounds(ROUNDS).to_string(), &seed]);
+        assert!(output.succeeded, "{}: {}", mpi.name, output.printed);
+        assert_eq!(output.torn().len(), 14, "{}: {}", mpi.name, output.printed);
+        for line in output.torn() {
             assert!(
                 line.contains("torn 0 of") && line.ends_with("gaps lost in 0"),
                 "{}: {line}",
@@ -109,22 +114,22 @@ fn every_access_is_whole_with_the_library() {
 /// Without locks in the file system, which ROMIO's own atomic mode needs; its shared file pointer needs them still.
 #[test]
 fn every_access_is_whole_where_there_are_no_locks() {
-    let bed = Bed::new();
-    let service = Service::start(bed.path());
+    let testbed = Testbed::new();
+    let service = Service::start(testbed.path());
     for mpi in implementations::installed() {
-        let program = mpi.compile("c/overlap.c", bed.path());
+        let program = mpi.compile("c/overlap.c", testbed.path());
         for method in ["write_at", "iwrite_at_all"] {
             let how = Run {
                 service: Some(&service.url),
                 no_locks: true,
                 ..SLOW
             };
-            let ran = bed.run(&mpi, how, &program, &[method, "2"]);
+            let output = testbed.run(&mpi, how, &program, &[method, "2"]);
             assert!(
-                ran.succeeded && ran.torn().iter().all(|line| line.contains("torn 0 of")),
+                output.succeeded && output.torn().iter().all(|line| line.contains("torn 0 of")),
                 "{}: {}",
                 mpi.name,
-                ran.printed
+                output.printed
             );
         }
     }
@@ -133,12 +138,12 @@ fn every_access_is_whole_where_there_are_no_locks() {
 /// The test above can fail: each library's own atomic mode tears, loses bytes in gaps, or ends the program.
 #[test]
 fn the_libraries_own_atomic_mode_fails_where_there_are_no_locks() {
-    let bed = Bed::new();
+    let testbed = Testbed::new();
     for mpi in implementations::installed()
         .into_iter()
         .filter(|mpi| mpi.abi != "standard")
     {
-        let program = mpi.compile("c/overlap.c", bed.path());
+        let program = mpi.compile("c/overlap.c", testbed.path());
         for method in [
             "write_at",
             "write_at_all",
@@ -146,26 +151,26 @@ fn the_libraries_own_atomic_mode_fails_where_there_are_no_locks() {
             "iwrite_at_all",
             "write_ordered",
         ] {
-            let ran = bed.run(
+            let output = testbed.run(
                 &mpi,
                 Run { no_locks: true, ..SLOW },
                 &program,
                 &[method, "300", "1", "until-torn"],
             );
-            let whole = ran.succeeded
-                && ran
+            let whole = output.succeeded
+                && output
                     .torn()
                     .iter()
                     .all(|line| line.contains("torn 0 of") && line.ends_with("gaps lost in 0"));
             println!(
                 "{} {method}: {}",
                 mpi.name,
-                ran.torn().first().unwrap_or(&"the program was ended")
+                output.torn().first().unwrap_or(&"the program was ended")
             );
             assert!(
                 !whole,
                 "{} {method} is whole without the library: {}",
-                mpi.name, ran.printed
+                mpi.name, output.printed
             );
         }
     }
@@ -173,15 +178,15 @@ fn the_libraries_own_atomic_mode_fails_where_there_are_no_locks() {
 
 #[test]
 fn fortran_programs_are_whole_too() {
-    let bed = Bed::new();
-    let service = Service::start(bed.path());
+    let testbed = Testbed::new();
+    let service = Service::start(testbed.path());
     for mpi in implementations::installed()
         .into_iter()
         .filter(|mpi| mpi.fortran.is_some())
     {
         for source in ["fortran/overlap.f90", "fortran/overlap_mpi.f90"] {
-            let program = mpi.compile(source, bed.path());
-            let without = bed.run(&mpi, Run { no_locks: true, ..SLOW }, &program, &["8"]);
+            let program = mpi.compile(source, testbed.path());
+            let without = testbed.run(&mpi, Run { no_locks: true, ..SLOW }, &program, &["8"]);
             assert!(
                 !without.succeeded || without.torn() != ["torn 0 of 8 rounds"],
                 "{} {source} without: {}",
@@ -193,7 +198,7 @@ fn fortran_programs_are_whole_too() {
                 no_locks: true,
                 ..SLOW
             };
-            let with = bed.run(&mpi, how, &program, &["8"]);
+            let with = testbed.run(&mpi, how, &program, &["8"]);
             assert_eq!(
                 with.torn(),
                 ["torn 0 of 8 rounds"],
@@ -207,13 +212,13 @@ fn fortran_programs_are_whole_too() {
 
 /// Runs a Python program without the library, where it must tear or end, and with it.
 fn python_program_is_whole(mpi: &implementations::Mpi, python: &Path, source: &str, without_locks: Option<bool>) {
-    let bed = Bed::new();
-    let service = Service::start(bed.path());
+    let testbed = Testbed::new();
+    let service = Service::start(testbed.path());
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/python").join(source);
-    let file = bed.path().join("data");
+    let file = testbed.path().join("data");
     let program = [python.as_os_str(), script.as_os_str(), file.as_os_str()];
     if let Some(no_locks) = without_locks {
-        let without = bed.start(
+        let without = testbed.start(
             mpi,
             Run {
                 ranks: 4,
@@ -247,7 +252,7 @@ fn python_program_is_whole(mpi: &implementations::Mpi, python: &Path, source: &s
         service: Some(&service.url),
         ..SLOW
     };
-    let with = bed.start(mpi, how, &program, &["8"]);
+    let with = testbed.start(mpi, how, &program, &["8"]);
     assert_eq!(
         with.torn(),
         ["torn 0 of 8 rounds"],
@@ -301,41 +306,41 @@ fn hdf5_is_whole(source: &str) {
 
 #[test]
 fn what_cannot_be_locked_is_refused() {
-    let bed = Bed::new();
+    let testbed = Testbed::new();
     for mpi in implementations::installed() {
-        let program = mpi.compile("c/refusals.c", bed.path());
+        let program = mpi.compile("c/refusals.c", testbed.path());
         let how = Run {
             ranks: 3,
             without_service: true,
             ..Run::default()
         };
-        let ran = bed.run(&mpi, how, &program, &["without-service"]);
+        let output = testbed.run(&mpi, how, &program, &["without-service"]);
         assert!(
-            ran.printed.contains("refused as it should be"),
+            output.printed.contains("refused as it should be"),
             "{}: {}",
             mpi.name,
-            ran.printed
+            output.printed
         );
-        let service = Service::start(bed.path());
+        let service = Service::start(testbed.path());
         let how = Run {
             ranks: 3,
             service: Some(&service.url),
             ..Run::default()
         };
-        let ran = bed.run(&mpi, how, &program, &["with-service"]);
+        let output = testbed.run(&mpi, how, &program, &["with-service"]);
         assert!(
-            ran.printed.contains("refused as it should be"),
+            output.printed.contains("refused as it should be"),
             "{}: {}",
             mpi.name,
-            ran.printed
+            output.printed
         );
-        let ran = bed.run(&mpi, how, &program, &["started-past"]);
+        let output = testbed.run(&mpi, how, &program, &["started-past"]);
         assert!(
-            ran.printed.contains("refused as it should be")
-                && ran.printed.contains("MPI was started past this library"),
+            output.printed.contains("refused as it should be")
+                && output.printed.contains("MPI was started past this library"),
             "{}: {}",
             mpi.name,
-            ran.printed
+            output.printed
         );
     }
 }
@@ -343,31 +348,31 @@ fn what_cannot_be_locked_is_refused() {
 /// A process whose lock service is gone gets an error before its next I/O, and so do those that are with it in a collective access.
 #[test]
 fn no_byte_is_written_when_the_service_is_gone() {
-    let bed = Bed::new();
+    let testbed = Testbed::new();
     for mpi in implementations::installed().into_iter().take(1) {
-        let program = mpi.compile("c/refusals.c", bed.path());
-        let service = Service::start(bed.path());
+        let program = mpi.compile("c/refusals.c", testbed.path());
+        let service = Service::start(testbed.path());
         let url = service.url.clone();
         let how = Run {
             ranks: 3,
             service: Some(&url),
             ..Run::default()
         };
-        let ran = std::thread::scope(|scope| {
+        let output = std::thread::scope(|scope| {
             scope.spawn(|| {
-                while !bed.path().join("data.ready").exists() {
+                while !testbed.path().join("data.ready").exists() {
                     std::thread::sleep(std::time::Duration::from_millis(20));
                 }
                 drop(service);
-                std::fs::write(bed.path().join("data.gone"), "").unwrap();
+                std::fs::write(testbed.path().join("data.gone"), "").unwrap();
             });
-            bed.run(&mpi, how, &program, &["service-gone"])
+            testbed.run(&mpi, how, &program, &["service-gone"])
         });
         assert!(
-            ran.printed.contains("refused as it should be"),
+            output.printed.contains("refused as it should be"),
             "{}: {}",
             mpi.name,
-            ran.printed
+            output.printed
         );
     }
 }

@@ -3,9 +3,9 @@
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use crate::bed::{Bed, Run, library};
 use crate::implementations::{self, Mpi};
 use crate::service::Service;
+use crate::testbed::{Run, Testbed, library};
 
 /// Starts its words without the library where the rank is one of `DROP`, as a launcher does that loses the environment of some.
 const LAUNCHER: &str = "\
@@ -14,13 +14,13 @@ for dropped in $DROP; do
     [ $dropped != \"$rank\" ] || unset LD_PRELOAD
 done";
 
-fn launcher(bed: &Bed) -> PathBuf {
-    script(bed, "launcher", LAUNCHER)
+fn launcher(testbed: &Testbed) -> PathBuf {
+    script(testbed, "launcher", LAUNCHER)
 }
 
 /// A script that does something, and then becomes its words.
-fn script(bed: &Bed, name: &str, does: &str) -> PathBuf {
-    let path = bed.path().join(name);
+fn script(testbed: &Testbed, name: &str, does: &str) -> PathBuf {
+    let path = testbed.path().join(name);
     std::fs::write(&path, format!("#!/bin/sh\n{does}\nexec \"$@\"\n")).unwrap();
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
     path
@@ -34,56 +34,66 @@ fn words<'a>(launcher: &'a Path, program: &'a Path, file: &'a Path) -> [&'a std:
 /// would not notice that it is not one of them.
 #[test]
 fn ranks_without_the_library_are_named_and_end_the_program() {
-    let bed = Bed::new();
-    let service = Service::start(bed.path());
-    let (launcher, file) = (launcher(&bed), bed.path().join("data"));
+    let testbed = Testbed::new();
+    let service = Service::start(testbed.path());
+    let (launcher, file) = (launcher(&testbed), testbed.path().join("data"));
     for mpi in implementations::installed() {
-        let program = mpi.compile("c/overlap.c", bed.path());
+        let program = mpi.compile("c/overlap.c", testbed.path());
         for (dropped, named) in [
             ("DROP=2", "rank 2 "),
             ("DROP=0", "rank 0 "),
             ("DROP=1 3", "ranks 1, 3 "),
         ] {
             let _ = std::fs::remove_file(&file);
-            let ran = start(
-                &bed,
+            let output = start(
+                &testbed,
                 &mpi,
                 &service,
                 dropped,
                 &words(&launcher, &program, &file),
                 &["write_at", "2"],
             );
-            let is_named = ran
+            let is_named = output
                 .printed
                 .contains(&format!("of the 4 ranks of this program, {named}gave no sign"));
-            assert!(is_named && !ran.succeeded, "{} {dropped}: {}", mpi.name, ran.printed);
             assert!(
-                ran.torn().is_empty() && !file.exists(),
+                is_named && !output.succeeded,
                 "{} {dropped}: {}",
                 mpi.name,
-                ran.printed
+                output.printed
+            );
+            assert!(
+                output.torn().is_empty() && !file.exists(),
+                "{} {dropped}: {}",
+                mpi.name,
+                output.printed
             );
         }
-        let ran = start(
-            &bed,
+        let output = start(
+            &testbed,
             &mpi,
             &service,
             "DROP=",
             &words(&launcher, &program, &file),
             &["write_at", "2"],
         );
-        assert!(ran.succeeded && ran.torn().len() == 1, "{}: {}", mpi.name, ran.printed);
+        assert!(
+            output.succeeded && output.torn().len() == 1,
+            "{}: {}",
+            mpi.name,
+            output.printed
+        );
     }
 }
 
 fn start(
-    bed: &Bed,
+    testbed: &Testbed,
     mpi: &Mpi,
     service: &Service,
     dropped: &str,
     words: &[&std::ffi::OsStr],
     more: &[&str],
-) -> crate::bed::Ran {
+) -> crate::testbed::Output {
     let how = Run {
         ranks: 4,
         service: Some(&service.url),
@@ -95,18 +105,18 @@ fn start(
         .into_iter()
         .chain(words.iter().copied())
         .collect();
-    bed.start(mpi, how, &words, more)
+    testbed.start(mpi, how, &words, more)
 }
 
 /// With `ELBOW_MPI_UNCOVERED=ignore` nobody looks, and nothing is sent to ranks that would not take it.
 #[test]
 fn ranks_without_the_library_are_let_go_on_if_that_is_wanted() {
-    let bed = Bed::new();
-    let service = Service::start(bed.path());
-    let launcher = launcher(&bed);
+    let testbed = Testbed::new();
+    let service = Service::start(testbed.path());
+    let launcher = launcher(&testbed);
     for mpi in implementations::installed() {
-        let program = mpi.compile("c/overlap.c", bed.path());
-        let file = bed.path().join("data");
+        let program = mpi.compile("c/overlap.c", testbed.path());
+        let file = testbed.path().join("data");
         let how = Run {
             ranks: 4,
             service: Some(&service.url),
@@ -121,28 +131,33 @@ fn ranks_without_the_library_are_let_go_on_if_that_is_wanted() {
             program.as_os_str(),
             file.as_os_str(),
         ];
-        let ran = bed.start(&mpi, how, &words, &["write_at", "2"]);
-        assert!(ran.succeeded && ran.torn().len() == 1, "{}: {}", mpi.name, ran.printed);
+        let output = testbed.start(&mpi, how, &words, &["write_at", "2"]);
+        assert!(
+            output.succeeded && output.torn().len() == 1,
+            "{}: {}",
+            mpi.name,
+            output.printed
+        );
     }
 }
 
 /// What was started later writes the same file, and is in no communicator that the first processes could have looked at.
 #[test]
 fn processes_that_a_program_starts_without_the_library_end_it() {
-    let bed = Bed::new();
-    let service = Service::start(bed.path());
-    let bare = script(&bed, "bare", "unset LD_PRELOAD");
+    let testbed = Testbed::new();
+    let service = Service::start(testbed.path());
+    let bare = script(&testbed, "bare", "unset LD_PRELOAD");
     // Open MPI starts them in the environment of its daemon.
     let covered = format!(
         "export ELBOW_MPI_PATIENCE=5 LD_PRELOAD={} ELBOW_LOCKS={}\nexport OMPI_MCA_fbtl_posix_write_datasieving=false",
         library().display(),
         service.url
     );
-    let covered = script(&bed, "covered", &covered);
+    let covered = script(&testbed, "covered", &covered);
     for mpi in implementations::installed() {
-        let program = mpi.compile("c/spawn.c", bed.path());
+        let program = mpi.compile("c/spawn.c", testbed.path());
         let run = |how, script: &Path| {
-            bed.run(
+            testbed.run(
                 &mpi,
                 how,
                 &program,
@@ -163,37 +178,44 @@ fn processes_that_a_program_starts_without_the_library_end_it() {
             variable: Some(("ELBOW_MPI_PATIENCE", "5")),
             ..without
         };
-        let ran = run(how, &covered);
+        let output = run(how, &covered);
         assert!(
-            ran.succeeded && ran.printed.contains("all wrote"),
+            output.succeeded && output.printed.contains("all wrote"),
             "{}: {}",
             mpi.name,
-            ran.printed
+            output.printed
         );
-        let ran = run(how, &bare);
-        let is_named = ran.printed.contains("that were started by MPI_Comm_spawn gave no sign");
-        assert!(is_named && !ran.succeeded, "{}: {}", mpi.name, ran.printed);
-        assert!(!ran.printed.contains("all wrote"), "{}: {}", mpi.name, ran.printed);
+        let output = run(how, &bare);
+        let is_named = output
+            .printed
+            .contains("that were started by MPI_Comm_spawn gave no sign");
+        assert!(is_named && !output.succeeded, "{}: {}", mpi.name, output.printed);
+        assert!(
+            !output.printed.contains("all wrote"),
+            "{}: {}",
+            mpi.name,
+            output.printed
+        );
         // The other way round: the processes that were started look for those that started them.
-        let ran = run(
+        let output = run(
             Run {
                 variable: None,
                 ..without
             },
             &covered,
         );
-        let is_named = ran.printed.contains("that started this program gave no sign");
-        assert!(is_named && !ran.succeeded, "{}: {}", mpi.name, ran.printed);
+        let is_named = output.printed.contains("that started this program gave no sign");
+        assert!(is_named && !output.succeeded, "{}: {}", mpi.name, output.printed);
     }
 }
 
 /// Neither has been in one `MPI_Init` with the other, or in any.
 #[test]
 fn processes_that_meet_later_look_for_each_other() {
-    let bed = Bed::new();
-    let service = Service::start(bed.path());
+    let testbed = Testbed::new();
+    let service = Service::start(testbed.path());
     for mpi in implementations::installed() {
-        let program = mpi.compile("c/meet.c", bed.path());
+        let program = mpi.compile("c/meet.c", testbed.path());
         for (way, named) in [
             ("connect", "at the other end of the connection gave no sign"),
             ("session", "rank 1 gave no sign"),
@@ -202,7 +224,7 @@ fn processes_that_meet_later_look_for_each_other() {
                 ranks: 2,
                 ..Run::default()
             };
-            if !bed.run(&mpi, without, &program, &[way]).printed.contains("all met") {
+            if !testbed.run(&mpi, without, &program, &[way]).printed.contains("all met") {
                 println!("SKIPPED: {} does not {way} here", mpi.name);
                 continue;
             }
@@ -211,16 +233,16 @@ fn processes_that_meet_later_look_for_each_other() {
                 variable: Some(("ELBOW_MPI_PATIENCE", "2")),
                 ..without
             };
-            let ran = bed.run(&mpi, how, &program, &[way]);
+            let output = testbed.run(&mpi, how, &program, &[way]);
             assert!(
-                ran.succeeded && ran.printed.contains("all met"),
+                output.succeeded && output.printed.contains("all met"),
                 "{} {way}: {}",
                 mpi.name,
-                ran.printed
+                output.printed
             );
-            let ran = bed.run(&mpi, how, &program, &[way, "silent"]);
-            let is_named = ran.printed.contains(named) && !ran.printed.contains("all met");
-            assert!(is_named && !ran.succeeded, "{} {way}: {}", mpi.name, ran.printed);
+            let output = testbed.run(&mpi, how, &program, &[way, "silent"]);
+            let is_named = output.printed.contains(named) && !output.printed.contains("all met");
+            assert!(is_named && !output.succeeded, "{} {way}: {}", mpi.name, output.printed);
         }
     }
 }

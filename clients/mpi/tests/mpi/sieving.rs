@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 use elbow_lock::{Client, file_name};
 use elbow_testkit::cases::{rounds, seed};
 
-use crate::bed::{Bed, Ran, Run};
 use crate::implementations;
 use crate::service::Service;
+use crate::testbed::{Output, Run, Testbed};
 use crate::{ROUNDS, SLOW};
 
 /// Of tests/c/overlap.c.
@@ -19,37 +19,37 @@ const METHODS: [&str; 4] = ["write_at", "write", "iwrite_at", "iwrite_at_all"];
 const VARIABLE: &str = "ELBOW_MPI_SIEVING";
 
 /// Runs one method of overlap.c, which must be whole and lose nothing in the gaps.
-fn whole(bed: &Bed, mpi: &implementations::Mpi, url: &str, variable: (&str, &str), method: &str) -> Ran {
-    let program = mpi.compile("c/overlap.c", bed.path());
+fn whole(testbed: &Testbed, mpi: &implementations::Mpi, url: &str, variable: (&str, &str), method: &str) -> Output {
+    let program = mpi.compile("c/overlap.c", testbed.path());
     let how = Run {
         service: Some(url),
         variable: Some(variable),
         ..SLOW
     };
     let (rounds, seed) = (rounds(ROUNDS).to_string(), seed().to_string());
-    let ran = bed.run(mpi, how, &program, &[method, &rounds, &seed]);
+    let output = testbed.run(mpi, how, &program, &[method, &rounds, &seed]);
     let expected = format!("{method}: torn 0 of {rounds} rounds, gaps lost in 0");
-    assert!(ran.succeeded, "{} {variable:?}: {}", mpi.name, ran.printed);
-    assert_eq!(ran.torn(), [expected], "{} {variable:?}", mpi.name);
-    ran
+    assert!(output.succeeded, "{} {variable:?}: {}", mpi.name, output.printed);
+    assert_eq!(output.torn(), [expected], "{} {variable:?}", mpi.name);
+    output
 }
 
 /// A sieved access writes back the gaps, into which one process writes by list locks at the same time.
 #[test]
 fn sieved_writes_are_whole_and_lose_nothing_in_the_gaps() {
-    let (bed, rounds, writers) = (Bed::new(), rounds(ROUNDS), u64::from(SLOW.ranks) - 1);
-    let service = Service::start(bed.path());
+    let (testbed, rounds, writers) = (Testbed::new(), rounds(ROUNDS), u64::from(SLOW.ranks) - 1);
+    let service = Service::start(testbed.path());
     for mpi in implementations::installed() {
         for method in METHODS {
-            let ran = whole(&bed, &mpi, &service.url, (VARIABLE, "always"), method);
+            let output = whole(&testbed, &mpi, &service.url, (VARIABLE, "always"), method);
             // One each, one that is made to see how long a request takes, and what the library writes for itself.
             let most = 4 * rounds * writers;
-            let writes = ran.writes().unwrap_or(u64::MAX);
+            let writes = output.writes().unwrap_or(u64::MAX);
             assert!(
                 writes <= most,
                 "{} {method}: {writes} writes, not sieved: {}",
                 mpi.name,
-                ran.printed
+                output.printed
             );
         }
     }
@@ -57,18 +57,18 @@ fn sieved_writes_are_whole_and_lose_nothing_in_the_gaps() {
 
 #[test]
 fn processes_that_sieve_and_others_that_do_not_are_whole_together() {
-    let (bed, rounds) = (Bed::new(), rounds(ROUNDS));
-    let service = Service::start(bed.path());
+    let (testbed, rounds) = (Testbed::new(), rounds(ROUNDS));
+    let service = Service::start(testbed.path());
     for mpi in implementations::installed() {
         for method in METHODS {
-            let ran = whole(&bed, &mpi, &service.url, ("MIXED", "1"), method);
+            let output = whole(&testbed, &mpi, &service.url, ("MIXED", "1"), method);
             // Of four writers two write piece by piece.
-            let (least, writes) = (2 * rounds * PIECES, ran.writes().unwrap_or(0));
+            let (least, writes) = (2 * rounds * PIECES, output.writes().unwrap_or(0));
             assert!(
                 (least..least + 8 * rounds).contains(&writes),
                 "{} {method}: {writes} writes: {}",
                 mpi.name,
-                ran.printed
+                output.printed
             );
         }
     }
@@ -76,16 +76,16 @@ fn processes_that_sieve_and_others_that_do_not_are_whole_together() {
 
 #[test]
 fn who_forbids_sieving_gets_one_request_for_each_piece() {
-    let (bed, rounds, writers) = (Bed::new(), rounds(ROUNDS), u64::from(SLOW.ranks) - 1);
-    let service = Service::start(bed.path());
+    let (testbed, rounds, writers) = (Testbed::new(), rounds(ROUNDS), u64::from(SLOW.ranks) - 1);
+    let service = Service::start(testbed.path());
     for mpi in implementations::installed() {
-        let ran = whole(&bed, &mpi, &service.url, (VARIABLE, "never"), "write_at");
-        let writes = ran.writes().unwrap_or(0);
+        let output = whole(&testbed, &mpi, &service.url, (VARIABLE, "never"), "write_at");
+        let writes = output.writes().unwrap_or(0);
         assert!(
             writes >= rounds * writers * PIECES,
             "{}: {writes} writes: {}",
             mpi.name,
-            ran.printed
+            output.printed
         );
     }
 }
@@ -93,16 +93,16 @@ fn who_forbids_sieving_gets_one_request_for_each_piece() {
 /// Small pieces on slow storage: what it costs is found out, and sieved it is.
 #[test]
 fn small_pieces_on_slow_storage_are_sieved_by_themselves() {
-    let (bed, rounds, writers) = (Bed::new(), rounds(ROUNDS), u64::from(SLOW.ranks) - 1);
-    let service = Service::start(bed.path());
+    let (testbed, rounds, writers) = (Testbed::new(), rounds(ROUNDS), u64::from(SLOW.ranks) - 1);
+    let service = Service::start(testbed.path());
     for mpi in implementations::installed() {
-        let ran = whole(&bed, &mpi, &service.url, (VARIABLE, "automatic"), "write_at");
-        let writes = ran.writes().unwrap_or(u64::MAX);
+        let output = whole(&testbed, &mpi, &service.url, (VARIABLE, "automatic"), "write_at");
+        let writes = output.writes().unwrap_or(u64::MAX);
         assert!(
             writes < rounds * writers * PIECES / 2,
             "{}: {writes} writes: {}",
             mpi.name,
-            ran.printed
+            output.printed
         );
     }
 }
@@ -110,10 +110,10 @@ fn small_pieces_on_slow_storage_are_sieved_by_themselves() {
 /// The same bytes at the same places, whatever lies in memory and in the file, with the same status and file pointer.
 #[test]
 fn a_sieved_write_leaves_what_an_ordinary_one_leaves() {
-    let bed = Bed::new();
-    let service = Service::start(bed.path());
+    let testbed = Testbed::new();
+    let service = Service::start(testbed.path());
     for mpi in implementations::installed() {
-        let program = mpi.compile("c/sieve.c", bed.path());
+        let program = mpi.compile("c/sieve.c", testbed.path());
         let how = Run {
             ranks: 1,
             service: Some(&service.url),
@@ -121,12 +121,12 @@ fn a_sieved_write_leaves_what_an_ordinary_one_leaves() {
             ..Run::default()
         };
         let cases = rounds(40).to_string();
-        let ran = bed.run(&mpi, how, &program, &[&cases, &seed().to_string()]);
+        let output = testbed.run(&mpi, how, &program, &[&cases, &seed().to_string()]);
         assert!(
-            ran.succeeded && ran.printed.contains(&format!("{cases} cases are the same")),
+            output.succeeded && output.printed.contains(&format!("{cases} cases are the same")),
             "{}: {}",
             mpi.name,
-            ran.printed
+            output.printed
         );
     }
 }
@@ -140,9 +140,9 @@ const FILE_BYTES: u64 = 40 << 20;
 #[test]
 fn who_loses_the_lock_writes_back_no_gaps_any_more() {
     for mpi in implementations::installed() {
-        let bed = Bed::new();
-        let service = Service::start(bed.path());
-        let program = mpi.compile("c/lost.c", bed.path());
+        let testbed = Testbed::new();
+        let service = Service::start(testbed.path());
+        let program = mpi.compile("c/lost.c", testbed.path());
         let how = Run {
             ranks: 1,
             service: Some(&service.url),
@@ -150,9 +150,9 @@ fn who_loses_the_lock_writes_back_no_gaps_any_more() {
             write_delay_us: 300_000,
             ..Run::default()
         };
-        let data = bed.path().join("data");
+        let data = testbed.path().join("data");
         let (is_over, lost) = (AtomicBool::new(false), AtomicU64::new(0));
-        let ran = std::thread::scope(|scope| {
+        let output = std::thread::scope(|scope| {
             scope.spawn(|| {
                 let until = Instant::now() + Duration::from_secs(60);
                 while read_byte(&data, 0) != Some(b'n') && Instant::now() < until {
@@ -163,21 +163,21 @@ fn who_loses_the_lock_writes_back_no_gaps_any_more() {
                 assert_eq!(broken.len(), 1, "{}: it held nothing", mpi.name);
                 lost.store(write_into_gap(&data, &is_over), Ordering::Relaxed);
             });
-            let ran = bed.run(&mpi, how, &program, &[]);
+            let output = testbed.run(&mpi, how, &program, &[]);
             is_over.store(true, Ordering::Relaxed);
-            ran
+            output
         });
         assert!(
-            ran.printed.contains("lost as it should be"),
+            output.printed.contains("lost as it should be"),
             "{}: {}",
             mpi.name,
-            ran.printed
+            output.printed
         );
         let lost = lost.into_inner();
-        assert_eq!(lost, 0, "{}: of the other's writes: {}", mpi.name, ran.printed);
+        assert_eq!(lost, 0, "{}: of the other's writes: {}", mpi.name, output.printed);
         // That of the probe, those of two chunks at most, and what the library writes for itself.
-        let writes = ran.writes().unwrap_or(u64::MAX);
-        assert!(writes <= 5, "{}: it went on: {}", mpi.name, ran.printed);
+        let writes = output.writes().unwrap_or(u64::MAX);
+        assert!(writes <= 5, "{}: it went on: {}", mpi.name, output.printed);
     }
 }
 

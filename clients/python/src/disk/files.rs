@@ -7,14 +7,14 @@ use elbow_disk::workload::Overheads;
 use elbow_ext2::{Ext2Error, FileReplay, Policy, Region, TraceError, TraceFile};
 use pyo3::prelude::*;
 
-use super::patience::Patience;
 use super::run::{bad_value, fixed, open};
+use super::signal_check::SignalCheck;
 use super::{Drive, disk_error, json};
 
 /// What the trace is and what it is replayed on, as Python says it.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
-struct How {
+struct FileReplayOptions {
     format: String,
     below: String,
     allocation: String,
@@ -34,7 +34,7 @@ struct How {
     seed: u64,
 }
 
-impl How {
+impl FileReplayOptions {
     fn replay(&self) -> PyResult<FileReplay> {
         let region = chosen(
             "region",
@@ -89,19 +89,19 @@ pub(crate) fn replay_files(
     py: Python<'_>,
     file: &str,
     text: Option<&[u8]>,
-    how: &Bound<'_, PyAny>,
+    options: &Bound<'_, PyAny>,
 ) -> PyResult<String> {
-    let how: How = how.extract()?;
-    let replay = how.replay()?;
+    let options: FileReplayOptions = options.extract()?;
+    let replay = options.replay()?;
     let input: Box<dyn Read + Send + '_> = match text {
         Some(text) => Box::new(text),
         None => Box::new(open(file)?),
     };
     let text = py.detach(|| trace::text(input))?;
-    let trace = how.read(py, file, &text)?;
-    let mut patience = Patience::new();
-    let done = py.detach(|| replay.run(&drive.drive, &trace, &mut || !patience.is_over()));
-    match patience.raised {
+    let trace = options.read(py, file, &text)?;
+    let mut signal_check = SignalCheck::new();
+    let done = py.detach(|| replay.run(&drive.drive, &trace, &mut || !signal_check.is_over()));
+    match signal_check.raised {
         Some(raised) => Err(raised),
         None => json(serde_json::to_string(&done.map_err(|error| bad_run(py, &error))?)),
     }

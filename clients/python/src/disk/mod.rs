@@ -3,15 +3,15 @@
 //! ```text
 //!   this      a drive, its sectors, tracks and seek times     table    columns that Python gets without looking at each number
 //!   files     replay_files: operations on files, on ext2 above it
-//!   run       simulate, replay                                patience Ctrl-C while one runs
+//!   run       simulate, replay                                signal_check Ctrl-C while one runs
 //! ```
 //!
 //! Always: what Python passes is checked before the model sees it, because a panic ends the interpreter; nothing simulates while
 //! it holds the interpreter's lock.
 
 mod files;
-mod patience;
 mod run;
+mod signal_check;
 mod table;
 
 use std::sync::Arc;

@@ -11,7 +11,7 @@ use elbow_disk::{Ps, QueuedReplay};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
-use super::patience::{Patience, Patient};
+use super::signal_check::{InterruptibleInput, SignalCheck};
 use super::table::{Cell, Columns, Name, Table};
 use super::{Drive, bad_trace, json};
 
@@ -77,14 +77,14 @@ struct Load {
 /// How a trace is replayed, as Python says it.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
-struct How {
+struct ReplayOptions {
     format: Option<String>,
     scheduler: String,
     depth: u32,
     mechanical: bool,
 }
 
-impl How {
+impl ReplayOptions {
     fn queue(&self) -> PyResult<QueuedReplay> {
         let (depth, most) = (self.depth, QueuedReplay::DEPTH_MAX);
         if !(1..=most).contains(&depth) {
@@ -114,19 +114,19 @@ pub(crate) fn simulate_disk<'py>(
     if per_request && workload.requests > ROWS_MAX {
         return Err(too_many_rows(workload.requests));
     }
-    let (mut table, mut patience) = (Table::new(&SERVED), Patience::new());
+    let (mut table, mut signal_check) = (Table::new(&SERVED), SignalCheck::new());
     let done = py.detach(|| {
         workload.simulate_all_while(&drive.drive, scheduler, |phase, served| {
             if per_request && phase == Phase::Measured {
                 table.row(served_cells(served));
             }
-            match patience.is_over() {
+            match signal_check.is_over() {
                 true => ControlFlow::Break(()),
                 false => ControlFlow::Continue(()),
             }
         })
     });
-    match patience.raised {
+    match signal_check.raised {
         Some(raised) => Err(raised),
         None => Ok((
             json(serde_json::to_string(&done.map_err(bad_value)?))?,
@@ -142,21 +142,24 @@ pub(crate) fn replay_trace<'py>(
     py: Python<'py>,
     file: &str,
     text: Option<&[u8]>,
-    how: &Bound<'py, PyAny>,
+    options: &Bound<'py, PyAny>,
     per_request: bool,
 ) -> PyResult<(String, Columns<'py>)> {
-    let how: How = how.extract()?;
-    let (format, queue) = (how.format.as_deref().map(trace_format).transpose()?, how.queue()?);
+    let options: ReplayOptions = options.extract()?;
+    let (format, queue) = (
+        options.format.as_deref().map(trace_format).transpose()?,
+        options.queue()?,
+    );
     let input: Box<dyn Read + Send + '_> = match text {
         Some(text) => Box::new(text),
         None => Box::new(open(file)?),
     };
-    let (mut table, mut patience) = (Table::new(&REPLAYED), Patience::new());
+    let (mut table, mut signal_check) = (Table::new(&REPLAYED), SignalCheck::new());
     let (mut rows, is_full) = (0, AtomicBool::new(false));
     let done = py.detach(|| {
-        let input = Patient {
+        let input = InterruptibleInput {
             input,
-            patience: &mut patience,
+            signal_check: &mut signal_check,
             is_full: &is_full,
         };
         let sectors = drive.drive.sectors();
@@ -173,7 +176,7 @@ pub(crate) fn replay_trace<'py>(
             }
         })
     });
-    match patience.raised {
+    match signal_check.raised {
         Some(raised) => Err(raised),
         None if is_full.load(Relaxed) => Err(too_many_rows(rows + 1)),
         None => Ok((

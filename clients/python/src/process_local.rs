@@ -14,14 +14,14 @@ static AT_WORK: AtomicUsize = AtomicUsize::new(0);
 static INHERITED_AT_REST: AtomicBool = AtomicBool::new(false);
 
 /// A value of the process that made it.
-pub(crate) struct Own<T> {
+pub(crate) struct ProcessLocal<T> {
     value: Option<T>,
     process: u32,
     /// A thread of its own renews its session's lease, unseen by us; and the lease ends the session in any case.
     has_lease: bool,
 }
 
-impl<T> Own<T> {
+impl<T> ProcessLocal<T> {
     pub(crate) fn new(value: T, has_lease: bool) -> Self {
         Self {
             value: Some(value),
@@ -44,7 +44,7 @@ impl<T> Own<T> {
     }
 }
 
-impl<T> Drop for Own<T> {
+impl<T> Drop for ProcessLocal<T> {
     fn drop(&mut self) {
         let may_drop =
             self.process == std::process::id() || (!self.has_lease && INHERITED_AT_REST.load(Ordering::Relaxed));

@@ -1,7 +1,7 @@
 //! Runs MPI programs, with and without the library.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{self, Command};
 use std::time::{Duration, Instant};
 
 use crate::implementations::Mpi;
@@ -13,7 +13,7 @@ const PATIENCE: Duration = Duration::from_secs(180);
 static ALONE: parking_lot::Mutex<()> = parking_lot::Mutex::new(());
 
 /// A directory with what the programs need.
-pub(crate) struct Bed {
+pub(crate) struct Testbed {
     dir: tempfile::TempDir,
     delay: PathBuf,
 }
@@ -36,12 +36,12 @@ pub(crate) struct Run<'a> {
 
 /// What it printed, and whether it succeeded.
 #[derive(Debug)]
-pub(crate) struct Ran {
+pub(crate) struct Output {
     pub(crate) printed: String,
     pub(crate) succeeded: bool,
 }
 
-impl Bed {
+impl Testbed {
     pub(crate) fn new() -> Self {
         let dir = tempfile::tempdir().expect("a directory");
         let delay = dir.path().join("delay.so");
@@ -61,14 +61,14 @@ impl Bed {
     }
 
     /// Runs `mpirun PROGRAM FILE ARGUMENTS`, on a file that is not there yet.
-    pub(crate) fn run(&self, mpi: &Mpi, how: Run<'_>, program: &Path, arguments: &[&str]) -> Ran {
+    pub(crate) fn run(&self, mpi: &Mpi, how: Run<'_>, program: &Path, arguments: &[&str]) -> Output {
         let file = self.dir.path().join("data");
         let _ = std::fs::remove_file(&file);
         self.start(mpi, how, &[program.as_os_str(), file.as_os_str()], arguments)
     }
 
     /// Runs `mpirun COMMAND ARGUMENTS`.
-    pub(crate) fn start(&self, mpi: &Mpi, how: Run<'_>, program: &[&std::ffi::OsStr], arguments: &[&str]) -> Ran {
+    pub(crate) fn start(&self, mpi: &Mpi, how: Run<'_>, program: &[&std::ffi::OsStr], arguments: &[&str]) -> Output {
         let mut preload = vec![self.delay.clone()];
         let mut command = Command::new("timeout");
         command
@@ -102,14 +102,14 @@ impl Bed {
         }
         let _alone = ALONE.lock();
         let begin = Instant::now();
-        let ran = Ran::of(&command.output().unwrap_or_else(|error| panic!("{command:?}: {error}")));
-        assert!(begin.elapsed() < PATIENCE, "it hangs: {command:?}\n{}", ran.printed);
-        ran
+        let output = Output::of(&command.output().unwrap_or_else(|error| panic!("{command:?}: {error}")));
+        assert!(begin.elapsed() < PATIENCE, "it hangs: {command:?}\n{}", output.printed);
+        output
     }
 }
 
-impl Ran {
-    fn of(output: &Output) -> Self {
+impl Output {
+    fn of(output: &process::Output) -> Self {
         let printed = format!(
             "{}{}",
             String::from_utf8_lossy(&output.stdout),

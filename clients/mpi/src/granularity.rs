@@ -20,12 +20,12 @@ pub(crate) const FILE_END: u64 = 1 << 63;
 pub(crate) fn from_environment() -> Result<Mode, MpiError> {
     match std::env::var(VARIABLE) {
         Err(std::env::VarError::NotPresent) => Ok(Mode::List),
-        Ok(text) => grain(&text),
+        Ok(text) => granularity(&text),
         Err(error) => Err(MpiError::Unsupported(format!("{VARIABLE}: {error}"))),
     }
 }
 
-fn grain(text: &str) -> Result<Mode, MpiError> {
+fn granularity(text: &str) -> Result<Mode, MpiError> {
     match text {
         "list" => Ok(Mode::List),
         "extent" => Ok(Mode::Extent),
@@ -38,8 +38,8 @@ fn grain(text: &str) -> Result<Mode, MpiError> {
 
 /// What is locked for an access: all of the file ends before the byte that stands for the shared pointer, which may be
 /// locked already.
-pub(crate) fn coarsened(footprint: Footprint, grain: Mode) -> Footprint {
-    match grain {
+pub(crate) fn coarsened(footprint: Footprint, granularity: Mode) -> Footprint {
+    match granularity {
         Mode::List => footprint,
         Mode::File => Footprint::extent(0..FILE_END).unwrap_or(footprint),
         coarser => footprint.coarsen(coarser),
@@ -52,11 +52,11 @@ mod tests {
 
     #[test]
     fn a_grain_is_one_of_three_words() {
-        assert_eq!(grain("list").unwrap(), Mode::List);
-        assert_eq!(grain("extent").unwrap(), Mode::Extent);
-        assert_eq!(grain("file").unwrap(), Mode::File);
+        assert_eq!(granularity("list").unwrap(), Mode::List);
+        assert_eq!(granularity("extent").unwrap(), Mode::Extent);
+        assert_eq!(granularity("file").unwrap(), Mode::File);
         assert!(
-            grain("blocks")
+            granularity("blocks")
                 .unwrap_err()
                 .to_string()
                 .contains("list, extent or file")
@@ -67,12 +67,12 @@ mod tests {
     fn each_grain_covers_the_access_and_none_the_shared_pointer() {
         let access = Footprint::from_list([(100, 10), (200, 10)]).unwrap();
         let pointer = Footprint::extent(FILE_END..FILE_END + 1).unwrap();
-        for (grain, locked) in [
+        for (granularity, locked) in [
             (Mode::List, access.clone()),
             (Mode::Extent, Footprint::extent(100..210).unwrap()),
             (Mode::File, Footprint::extent(0..FILE_END).unwrap()),
         ] {
-            let found = coarsened(access.clone(), grain);
+            let found = coarsened(access.clone(), granularity);
             assert_eq!(found, locked);
             assert!(!found.overlaps(&pointer));
         }

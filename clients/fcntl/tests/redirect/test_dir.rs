@@ -105,14 +105,14 @@ impl Drop for Service {
 }
 
 /// Where programs run: a directory whose locks go to a service, or not.
-pub(crate) struct Ground {
+pub(crate) struct TestDir {
     pub(crate) service: Option<Service>,
     pub(crate) data: PathBuf,
     extra: Vec<(String, String)>,
     home: TempDir,
 }
 
-impl Ground {
+impl TestDir {
     /// With the redirect.
     pub(crate) fn redirected() -> Self {
         let home = tempfile::tempdir().unwrap();
@@ -146,9 +146,9 @@ impl Ground {
 
     /// As `redirected`, for another directory.
     pub(crate) fn redirected_at(data: &Path) -> Self {
-        let mut ground = Self::redirected();
-        ground.data = data.canonicalize().unwrap();
-        ground
+        let mut test_dir = Self::redirected();
+        test_dir.data = data.canonicalize().unwrap();
+        test_dir
     }
 
     /// Sets a variable for all programs from now on.
@@ -241,8 +241,8 @@ pub(crate) struct Stepper {
 }
 
 impl Stepper {
-    pub(crate) fn start(ground: &Ground, program: &Path) -> Self {
-        let mut child = ground
+    pub(crate) fn start(test_dir: &TestDir, program: &Path) -> Self {
+        let mut child = test_dir
             .command(program)
             .args(["a", "b"])
             .stdin(Stdio::piped())

@@ -12,14 +12,14 @@ const EVERY: Duration = Duration::from_millis(100);
 const REQUESTS: u32 = 16;
 
 /// Looks now and then whether a signal came.
-pub(super) struct Patience {
+pub(super) struct SignalCheck {
     next: Instant,
     requests: u32,
     /// What its handler raised.
     pub(super) raised: Option<PyErr>,
 }
 
-impl Patience {
+impl SignalCheck {
     pub(super) fn new() -> Self {
         Self {
             next: Instant::now() + EVERY,
@@ -47,16 +47,16 @@ impl Patience {
 }
 
 /// Input that ends with an error when a signal came, or the table that is made of it is full.
-pub(super) struct Patient<'p, R> {
+pub(super) struct InterruptibleInput<'p, R> {
     pub(super) input: R,
-    pub(super) patience: &'p mut Patience,
+    pub(super) signal_check: &'p mut SignalCheck,
     pub(super) is_full: &'p AtomicBool,
 }
 
-impl<R: Read> Read for Patient<'_, R> {
+impl<R: Read> Read for InterruptibleInput<'_, R> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         // Not `Interrupted`, after which one tries again.
-        if self.patience.look() {
+        if self.signal_check.look() {
             return Err(io::Error::other("a signal came"));
         }
         if self.is_full.load(Relaxed) {
