@@ -18,9 +18,9 @@ use elbow_lock::{LockError, LockMode, Refusal, Wait};
 use elbow_ranges::Footprint;
 
 pub use self::requests::{
-    Asked, Pattern, Request, Vector, elbow_lock_ask, elbow_lock_cancel, elbow_lock_forget, elbow_lock_wait,
+    Pattern, PendingLock, Request, Vector, elbow_lock_ask, elbow_lock_cancel, elbow_lock_forget, elbow_lock_wait,
 };
-pub use self::status::{Seen, Status, elbow_lock_look, elbow_lock_status_free, elbow_lock_status_get};
+pub use self::status::{LockEntry, Status, elbow_lock_look, elbow_lock_status_free, elbow_lock_status_get};
 
 /// Flag of [`elbow_lock_hold`]: no other lock may cover a byte.
 pub const ELBOW_LOCK_EXCLUSIVE: c_uint = 0;

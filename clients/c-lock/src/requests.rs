@@ -21,8 +21,8 @@ const SIZE_MAX: usize = 4096;
 const FOREVER: Duration = Duration::from_secs(u32::MAX as u64);
 
 /// A lock that was asked for, behind the pointer that C programs have.
-pub struct Asked {
-    asked: elbow_lock::Asked,
+pub struct PendingLock {
+    asked: elbow_lock::PendingLock,
     process: u32,
 }
 
@@ -66,7 +66,7 @@ pub struct Request {
 /// `client` is null or a client, `request` is null or a request whose pointers are null or what they should be.
 #[allow(unsafe_code, reason = "called from C")]
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn elbow_lock_ask(client: *mut Client, request: *const Request) -> *mut Asked {
+pub unsafe extern "C" fn elbow_lock_ask(client: *mut Client, request: *const Request) -> *mut PendingLock {
     give(|| {
         // SAFETY: the caller's promise.
         let client = unsafe { client.as_ref() }.ok_or_else(no_client)?;
@@ -82,7 +82,7 @@ pub unsafe extern "C" fn elbow_lock_ask(client: *mut Client, request: *const Req
         };
         let asked = client.client.ask(owner, file, footprint, mode, wait)?;
         let process = client.process;
-        Ok(Asked { asked, process })
+        Ok(PendingLock { asked, process })
     })
 }
 
@@ -92,7 +92,7 @@ pub unsafe extern "C" fn elbow_lock_ask(client: *mut Client, request: *const Req
 /// `asked` is null or a lock that was asked for.
 #[allow(unsafe_code, reason = "called from C")]
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn elbow_lock_wait(asked: *mut Asked, wait_ms: c_int) -> *mut Hold {
+pub unsafe extern "C" fn elbow_lock_wait(asked: *mut PendingLock, wait_ms: c_int) -> *mut Hold {
     give(|| {
         // SAFETY: the caller's promise.
         let asked = unsafe { asked.as_ref() }.ok_or_else(nothing_asked)?;
@@ -122,7 +122,7 @@ pub unsafe extern "C" fn elbow_lock_wait(asked: *mut Asked, wait_ms: c_int) -> *
 /// `asked` is null or a lock that was asked for.
 #[allow(unsafe_code, reason = "called from C")]
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn elbow_lock_cancel(asked: *mut Asked) -> c_int {
+pub unsafe extern "C" fn elbow_lock_cancel(asked: *mut PendingLock) -> c_int {
     answer(-1, || {
         // SAFETY: the caller's promise.
         let asked = unsafe { asked.as_ref() }.ok_or_else(nothing_asked)?;
@@ -138,11 +138,11 @@ pub unsafe extern "C" fn elbow_lock_cancel(asked: *mut Asked) -> c_int {
 /// `asked` is null or a lock that was asked for, which is none afterwards.
 #[allow(unsafe_code, reason = "called from C")]
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn elbow_lock_forget(asked: *mut Asked) -> c_int {
+pub unsafe extern "C" fn elbow_lock_forget(asked: *mut PendingLock) -> c_int {
     answer(-1, || {
         let asked = (!asked.is_null()).then_some(asked).ok_or_else(nothing_asked)?;
         // SAFETY: the caller's promise.
-        let Asked { asked, process } = *unsafe { Box::from_raw(asked) };
+        let PendingLock { asked, process } = *unsafe { Box::from_raw(asked) };
         if let Err(failure) = ours(process) {
             std::mem::forget(asked); // It is the parent's.
             return Err(failure);

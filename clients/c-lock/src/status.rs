@@ -2,20 +2,20 @@
 
 use std::ffi::{CString, c_char, c_int, c_uint};
 
-use elbow_lock::{LockMode, SeenLock};
+use elbow_lock::{LockInfo, LockMode};
 
 use super::requests::{check_size, named};
 use super::{Client, ELBOW_LOCK_BROKEN, ELBOW_LOCK_POSIX, ELBOW_LOCK_SHARED, Failure, answer, give, no_client, ours};
 
 /// The locks of a file at one moment, behind the pointer that C programs have.
 pub struct Status {
-    locks: Vec<(SeenLock, CString, CString)>,
+    locks: Vec<(LockInfo, CString, CString)>,
 }
 
 /// A lock that is held or waited for, as C has it.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
-pub struct Seen {
+pub struct LockEntry {
     size: usize,
     session: u64,
     owner: u64,
@@ -58,7 +58,7 @@ pub unsafe extern "C" fn elbow_lock_look(client: *mut Client, path: *const c_cha
 /// `status` is null or a status, `seen` is null or has as many bytes as its first field says.
 #[allow(unsafe_code, reason = "called from C")]
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn elbow_lock_status_get(status: *const Status, index: usize, seen: *mut Seen) -> c_int {
+pub unsafe extern "C" fn elbow_lock_status_get(status: *const Status, index: usize, seen: *mut LockEntry) -> c_int {
     answer(-1, || {
         // SAFETY: the caller's promise.
         let status = unsafe { status.as_ref() }.ok_or_else(no_status)?;
@@ -67,7 +67,7 @@ pub unsafe extern "C" fn elbow_lock_status_get(status: *const Status, index: usi
         }
         // SAFETY: the caller's promise; any version has this field.
         let size = unsafe { std::ptr::addr_of!((*seen).size).read() };
-        let known = size_of::<Seen>();
+        let known = size_of::<LockEntry>();
         let later = check_size(size, known, "a place", "elbow_lock_seen_t")?;
         let Some((lock, client, pattern)) = status.locks.get(index) else {
             return Ok(0);
@@ -75,7 +75,7 @@ pub unsafe extern "C" fn elbow_lock_status_get(status: *const Status, index: usi
         // SAFETY: the caller's promise. What a later program has room for beyond that is zero.
         unsafe {
             seen.cast::<u8>().add(known).write_bytes(0, later);
-            seen.write(Seen {
+            seen.write(LockEntry {
                 size,
                 session: lock.session.0,
                 owner: lock.owner.0,
@@ -111,7 +111,7 @@ fn no_status() -> Failure {
     Failure::new(libc::EINVAL, "no status")
 }
 
-fn flags_of(lock: &SeenLock) -> c_uint {
+fn flags_of(lock: &LockInfo) -> c_uint {
     let flag = |is_so: bool, flag: c_uint| if is_so { flag } else { 0 };
     flag(lock.mode == LockMode::Shared, ELBOW_LOCK_SHARED)
         | flag(lock.is_posix, ELBOW_LOCK_POSIX)

@@ -144,11 +144,11 @@ fn declarations() -> Vec<String> {
 fn declare(of: &str, name: &str) -> String {
     let of = match of {
         "*mut Client" => "elbow_lock_client_t *",
-        "*mut Asked" => "elbow_lock_asked_t *",
+        "*mut PendingLock" => "elbow_lock_asked_t *",
         "*const Request" => "const elbow_lock_request_t *",
         "*mut Status" => "elbow_lock_status_t *",
         "*const Status" => "const elbow_lock_status_t *",
-        "*mut Seen" => "elbow_lock_seen_t *",
+        "*mut LockEntry" => "elbow_lock_seen_t *",
         "*mut Hold" => "elbow_lock_hold_t *",
         "*const Hold" => "const elbow_lock_hold_t *",
         "*const Range" => "const elbow_lock_range_t *",
@@ -208,7 +208,7 @@ fn compile_and_run(installed: &Installed, source: &str, flags: &[String]) {
     let sizes = [
         ("REQUEST_BYTES", size_of::<elbow_lock_c::Request>()),
         ("PATTERN_BYTES", size_of::<elbow_lock_c::Pattern>()),
-        ("SEEN_BYTES", size_of::<elbow_lock_c::Seen>()),
+        ("SEEN_BYTES", size_of::<elbow_lock_c::LockEntry>()),
     ];
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     succeed(

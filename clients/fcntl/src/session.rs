@@ -169,7 +169,7 @@ impl Session {
         let received = self.link.receive(Receive::Poll, &mut replies);
         let mut state = take(&self.state);
         // It would give back what nobody here has asked for: the grants of another process with the same socket.
-        let heard = state.core.hear(self.number, now_ms(), replies);
+        let heard = state.core.handle_replies(self.number, now_ms(), replies);
         wake(&mut state, &heard.answered);
         let is_up = state.core.link().is_some();
         drop(state);

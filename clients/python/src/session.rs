@@ -3,7 +3,9 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use elbow_lock::{Address, Asked, Client, Credentials, FileName, LockError, LockMode, Options, Owner, Posix, Wait};
+use elbow_lock::{
+    Address, Client, Credentials, FileName, LockError, LockMode, Options, Owner, PendingLock, Posix, Wait,
+};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -137,7 +139,7 @@ impl LockCall {
         })
     }
 
-    fn send(self, client: &Client) -> Result<Asked, LockError> {
+    fn send(self, client: &Client) -> Result<PendingLock, LockError> {
         let wait = match self.timeout_ms {
             None => Wait::Forever,
             Some(0) => Wait::Try,

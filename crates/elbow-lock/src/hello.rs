@@ -21,7 +21,7 @@ use crate::wire::{self, append_frame, bad};
 /// A lock proxy lets nobody in: its service may take what it holds for lost by now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("this lock proxy has not heard from its service for a while")]
-pub struct Unheard;
+pub struct UpstreamSilent;
 
 /// The version of the protocol that a client says hello with: the oldest that will do.
 pub const PROTOCOL_VERSION: u16 = 1;

@@ -32,19 +32,19 @@ pub mod wire;
 
 pub use address::{ADDRESS_VARIABLE, Address, BadAddress, KEY_VARIABLE};
 pub use client::{
-    Asked, Call, Canceller, Client, ClientCore, Disconnected, Heard, Hold, Identity, Link, LinkNumber, Opened, Options,
-    Posix, RECONNECT_MS, Receive, Received, Standing, TTL_MS_TCP, Taken, UnknownIdentity, file_name, made_up_at,
-    now_ms,
+    Call, Canceller, Client, ClientCore, Disconnected, Hold, Identity, Link, LinkNumber, Opened, Options, PendingLock,
+    Posix, RECONNECT_MS, Receive, Received, ReplyEffects, Standing, TTL_MS_TCP, Taken, UnknownIdentity, file_name,
+    now_ms, unstable_inodes_at,
 };
 pub use credentials::{BadCredentials, Credentials, KEY_BYTES_MIN};
 pub use deadlock::{Deadlock, find_deadlock, resolve, resolve_after};
 pub use error::LockError;
-pub use hello::{MAGIC, PROTOCOL_NEWEST, PROTOCOL_VERSION, Unheard};
+pub use hello::{MAGIC, PROTOCOL_NEWEST, PROTOCOL_VERSION, UpstreamSilent};
 pub use lease::{ClientLease, Leases, margin_ms};
 pub use memory::Memory;
 pub use message::{
-    Blocker, FILE_NAME_BYTES_MAX, FileName, LockId, LockMode, LockRequest, Owner, PosixRequest, QueryRequest,
-    ReassertRequest, Refusal, Reply, Request, Seen, SeenLock, SessionId, Token, Wait,
+    Blocker, FILE_NAME_BYTES_MAX, FileLocks, FileName, LockId, LockInfo, LockMode, LockRequest, Owner, PosixRequest,
+    QueryRequest, ReassertRequest, Refusal, Reply, Request, SessionId, Token, Wait,
 };
 pub use shard::{Action, FileStatus, Limits, LockStatus, Shard, Totals, WaitFor};
-pub use table::{Comparison, Known, Party};
+pub use table::{Comparison, KnownOverlaps, Party};

@@ -204,7 +204,7 @@ pub enum Request {
         /// Comes back in the answer.
         seq: u64,
     },
-    /// Who holds and who waits for locks of one file. Answered with [`Reply::Seen`]. From version 2 on.
+    /// Who holds and who waits for locks of one file. Answered with [`Reply::FileLocks`]. From version 2 on.
     Look {
         /// Comes back in the answer.
         seq: u64,
@@ -397,11 +397,11 @@ pub enum Reply {
         json: String,
     },
     /// To [`Request::Look`].
-    Seen {
+    FileLocks {
         /// Of the request.
         seq: u64,
         /// What is held, and who waits.
-        seen: Seen,
+        seen: FileLocks,
     },
     /// To [`Request::Break`]: these sessions are told that their locks are lost.
     Broken {
@@ -426,18 +426,18 @@ pub enum Reply {
 
 /// The locks of one file, as a service tells them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Seen {
+pub struct FileLocks {
     /// Locks held; of a POSIX lock each piece.
     pub holds: u64,
     /// Requests that wait.
     pub queued: u64,
     /// Those who hold, then those who wait, each in the order of asking; not all of them, where there are many.
-    pub locks: Vec<SeenLock>,
+    pub locks: Vec<LockInfo>,
 }
 
 /// A lock that is held or waited for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SeenLock {
+pub struct LockInfo {
     /// Whose session.
     pub session: SessionId,
     /// Who in that session.

@@ -30,7 +30,7 @@ use slab::Slab;
 
 use crate::memory::{FILE_BYTES, LOCK_BYTES, Memory, Room};
 use crate::message::{FileName, LockId, Owner, Refusal, Reply, Request, SessionId};
-use crate::table::{Ask, Event, Grant, Known, Lock, LockState, Party, Patience, Sequence, Table};
+use crate::table::{Ask, Event, Grant, KnownOverlaps, Lock, LockState, Party, Sequence, Table, WaitLimit};
 pub use limits::Limits;
 use session::{LockPlace, Session};
 pub use status::{FileStatus, LockStatus, Totals};
@@ -209,16 +209,16 @@ impl Shard {
     /// Takes a request. Those that ask for no lock and end none ([`Request::Renew`], [`Request::Status`], [`Request::Look`],
     /// [`Request::Break`], [`Request::Close`]) are not for shards, and are ignored.
     pub fn handle(&mut self, now_ms: u64, session: SessionId, request: Request, out: &mut Vec<Action>) {
-        self.handle_knowing(now_ms, session, request, Known::default(), out);
+        self.handle_with_overlaps(now_ms, session, request, KnownOverlaps::default(), out);
     }
 
     /// As [`handle`](Self::handle), of a request of which something is known: the same follows, in fewer steps.
-    pub fn handle_knowing(
+    pub fn handle_with_overlaps(
         &mut self,
         now_ms: u64,
         session: SessionId,
         request: Request,
-        known: Known,
+        known: KnownOverlaps,
         out: &mut Vec<Action>,
     ) {
         if !self.sessions.get(&session).is_some_and(|session| session.is_connected) {
@@ -230,7 +230,7 @@ impl Shard {
         match request {
             Request::Lock(lock) => {
                 let ask = Ask::new(party(lock.owner), lock.id, lock.mode, lock.footprint);
-                let ask = ask.recalled(lock.recall).knowing(known);
+                let ask = ask.recalled(lock.recall).with_known_overlaps(known);
                 self.ask(now_ms, lock.file, ask, lock.wait, out);
             }
             Request::Unlock { id } | Request::Cancel { id } => self.end(now_ms, session, id, out),
@@ -248,7 +248,7 @@ impl Shard {
             }
             Request::Reassert(lock) => {
                 let ask = Ask::new(party(lock.owner), lock.id, lock.mode, lock.footprint);
-                let ask = ask.recalled(lock.recall).knowing(known);
+                let ask = ask.recalled(lock.recall).with_known_overlaps(known);
                 self.reassert(now_ms, lock.file, ask, lock.token, out);
             }
             Request::Renew { .. }
@@ -300,7 +300,7 @@ impl Shard {
             let lock = self.remove(file, key);
             let why = match lock.state {
                 LockState::Waiting {
-                    patience: Patience::Recall(_),
+                    wait_limit: WaitLimit::Recall(_),
                     ..
                 } => Refusal::WouldBlock,
                 _ => Refusal::TimedOut,
@@ -418,8 +418,7 @@ impl Shard {
         let counted: usize = self.sessions.values().map(Session::count).sum();
         assert_eq!((self.names.len(), locks), (self.files.len(), counted));
         self.check_memory(locks);
-        let timed =
-            |lock: &&Lock| matches!(lock.state, LockState::Waiting { patience, .. } if patience.deadline().is_some());
+        let timed = |lock: &&Lock| matches!(lock.state, LockState::Waiting { wait_limit, .. } if wait_limit.deadline().is_some());
         let timed: usize = tables().map(|table| table.locks().filter(timed).count()).sum();
         assert_eq!(timed, self.timers.len());
     }
@@ -510,7 +509,7 @@ impl Shard {
             passes,
             ..
         } = *grant;
-        if let Some(at_ms) = grant.patience.deadline() {
+        if let Some(at_ms) = grant.wait_limit.deadline() {
             self.timers.remove(&(at_ms, grant.number));
         }
         self.totals.grants += 1;
@@ -541,10 +540,10 @@ impl Shard {
                 session.remove(id, list_bytes);
                 session.add_held(who.owner, file, -1);
             }
-            LockState::Waiting { patience, .. } => {
+            LockState::Waiting { wait_limit, .. } => {
                 session.remove(id, list_bytes);
                 session.add_waiting(who.owner, file, -1);
-                if let Some(at_ms) = patience.deadline() {
+                if let Some(at_ms) = wait_limit.deadline() {
                     self.timers.remove(&(at_ms, lock.number));
                 }
             }

@@ -1,7 +1,7 @@
 //! One file's locks: who holds what, and who waits for it.
 //!
 //! ```text
-//!   held      |==A==|      |=A=|      |====B====|            boxes by place
+//!   held      |==A==|      |=A=|      |====B====|            by_range by place
 //!   queue     1 C: |===|  -> A    2 D: |==| -> C    3 B: ... each waits, and watches one that is in its way
 //! ```
 //!
@@ -24,8 +24,8 @@
 //! Source: Aarestad et al., *Scalable Approaches for Supporting MPI-IO Atomicity*, section 3; fcntl(2). Watching one
 //! witness in place of counting all: Moskewicz et al., *Chaff*, section 2 (two watched literals).
 
-mod boxes;
-mod known;
+mod interval_index;
+mod known_overlaps;
 mod posix;
 mod queue;
 mod sequence;
@@ -38,8 +38,8 @@ use elbow_ranges::Footprint;
 use slab::Slab;
 
 use crate::message::{Blocker, LockId, LockMode, Owner, SessionId, Token};
-use boxes::Boxes;
-pub use known::{Comparison, Known};
+use interval_index::IntervalIndex;
+pub use known_overlaps::{Comparison, KnownOverlaps};
 pub(crate) use sequence::Sequence;
 
 /// Who holds or waits: an owner of a session. Deadlock is a cycle of these.
@@ -77,7 +77,7 @@ pub(crate) struct Ask {
     /// Whether its holder wants to hear that somebody waits.
     pub(crate) recall: bool,
     /// Of older locks: whether it shares bytes with them. Not for POSIX locks, whose footprints change.
-    pub(crate) known: Known,
+    pub(crate) known: KnownOverlaps,
     /// Its place in the order of asking; 0 until it has one.
     pub(crate) number: u64,
 }
@@ -128,20 +128,20 @@ pub(crate) enum LockState {
     Waiting {
         /// A lock that blocks it; none during the grace period.
         watches: Option<usize>,
-        patience: Patience,
+        wait_limit: WaitLimit,
     },
 }
 
 /// How long a request waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Patience {
+pub(crate) enum WaitLimit {
     Forever,
     Until(u64),
     /// A try, until the holders who might not need their locks had time to give them back.
     Recall(u64),
 }
 
-impl Patience {
+impl WaitLimit {
     pub(crate) fn deadline(self) -> Option<u64> {
         match self {
             Self::Forever => None,
@@ -184,15 +184,15 @@ pub(crate) struct Grant {
     /// As in [`Hold`].
     pub(crate) passes: bool,
     pub(crate) waited_ms: u64,
-    pub(crate) patience: Patience,
+    pub(crate) wait_limit: WaitLimit,
 }
 
 /// The locks of one file.
 #[derive(Debug, Default)]
 pub(crate) struct Table {
     locks: Slab<Lock>,
-    held: Boxes,
-    waiting: Boxes,
+    held: IntervalIndex,
+    waiting: IntervalIndex,
     /// Waiting requests by number.
     queue: BTreeMap<u64, usize>,
     /// All locks, held or not, by whose they are.
@@ -253,7 +253,7 @@ impl Table {
         let who = ask.who;
         let key = self.insert_held(ask, sequence.number(), now_ms, token);
         if !self.queue.is_empty() {
-            self.tell_if_waited_for(key, out);
+            self.notify_if_waited_for(key, out);
             self.recheck_owner(who);
         }
         Hold {
@@ -269,7 +269,7 @@ impl Table {
         &mut self,
         mut ask: Ask,
         blocker: Option<usize>,
-        patience: Patience,
+        wait_limit: WaitLimit,
         now_ms: u64,
         sequence: &mut Sequence,
     ) -> usize {
@@ -279,7 +279,7 @@ impl Table {
         let who = ask.who;
         let state = LockState::Waiting {
             watches: blocker,
-            patience,
+            wait_limit,
         };
         let lock = Lock {
             ask,

@@ -143,8 +143,8 @@ mod tests {
 
     use super::*;
     use crate::message::{
-        Blocker, FileName, LockId, LockMode, LockRequest, Owner, PosixRequest, QueryRequest, ReassertRequest, Refusal,
-        Seen, SeenLock, SessionId, Token, Wait,
+        Blocker, FileLocks, FileName, LockId, LockInfo, LockMode, LockRequest, Owner, PosixRequest, QueryRequest,
+        ReassertRequest, Refusal, SessionId, Token, Wait,
     };
 
     fn lock(footprint: Footprint) -> Request {
@@ -228,8 +228,8 @@ mod tests {
         }
     }
 
-    fn seen() -> Seen {
-        let held = SeenLock {
+    fn seen() -> FileLocks {
+        let held = LockInfo {
             session: SessionId(4),
             owner: Owner(5),
             client: "process 12 (uid 0 pid 12)".to_owned(),
@@ -243,12 +243,12 @@ mod tests {
             pattern: "7 + 2 x 9 + [0, 3)".to_owned(),
             elsewhere: 2,
         };
-        let waits = SeenLock {
+        let waits = LockInfo {
             token: None,
             is_posix: true,
             ..held.clone()
         };
-        Seen {
+        FileLocks {
             holds: 1,
             queued: 200,
             locks: vec![held, waits],
@@ -294,7 +294,7 @@ mod tests {
                 seq: 1,
                 json: "{}".to_owned(),
             },
-            Reply::Seen { seq: 3, seen: seen() },
+            Reply::FileLocks { seq: 3, seen: seen() },
             Reply::Broken {
                 seq: 4,
                 sessions: vec![SessionId(1), SessionId(300)],

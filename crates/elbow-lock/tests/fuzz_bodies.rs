@@ -7,8 +7,8 @@ mod bodies;
 
 use elbow_lock::wire::{append_reply, append_request, decode_reply, decode_request};
 use elbow_lock::{
-    Blocker, FileName, LockId, LockMode, LockRequest, Owner, PosixRequest, QueryRequest, ReassertRequest, Refusal,
-    Reply, Request, Seen, SeenLock, SessionId, Token, Wait,
+    Blocker, FileLocks, FileName, LockId, LockInfo, LockMode, LockRequest, Owner, PosixRequest, QueryRequest,
+    ReassertRequest, Refusal, Reply, Request, SessionId, Token, Wait,
 };
 use elbow_ranges::{Dim, Footprint, Strided};
 use elbow_testkit::cases::for_each_seed;
@@ -91,8 +91,8 @@ fn requests() -> Vec<Request> {
     ]
 }
 
-fn seen() -> Seen {
-    let lock = SeenLock {
+fn seen() -> FileLocks {
+    let lock = LockInfo {
         session: SessionId(2),
         owner: Owner(1 << 63),
         client: "process 7 (uid 0 pid 7)".into(),
@@ -106,11 +106,11 @@ fn seen() -> Seen {
         pattern: "all".into(),
         elsewhere: 3,
     };
-    let waits = SeenLock {
+    let waits = LockInfo {
         token: None,
         ..lock.clone()
     };
-    Seen {
+    FileLocks {
         holds: 1,
         queued: 1,
         locks: vec![lock, waits],
@@ -148,7 +148,7 @@ fn replies() -> Vec<Reply> {
     let others = [
         Reply::Granted { id, token: Token(9) },
         Reply::Recall { id },
-        Reply::Seen { seq: 1, seen: seen() },
+        Reply::FileLocks { seq: 1, seen: seen() },
         Reply::Broken {
             seq: 2,
             sessions: vec![SessionId(1), SessionId(1 << 40)],

@@ -6,8 +6,8 @@ mod support;
 use std::collections::{BTreeMap, HashMap};
 
 use elbow_lock::{
-    Action, FileName, Known, Limits, LockId, LockMode, LockRequest, Owner, PosixRequest, QueryRequest, ReassertRequest,
-    Refusal, Reply, Request, SessionId, Shard, Token, Wait, find_deadlock, resolve_after,
+    Action, FileName, KnownOverlaps, Limits, LockId, LockMode, LockRequest, Owner, PosixRequest, QueryRequest,
+    ReassertRequest, Refusal, Reply, Request, SessionId, Shard, Token, Wait, find_deadlock, resolve_after,
 };
 use elbow_ranges::{BlockBitmap, Dim, Footprint, PatternError, Strided};
 use rand::Rng;
@@ -79,7 +79,7 @@ impl Pair {
                 let request = self.request(rng, session);
                 let known = self.known(rng, session, &request);
                 self.real
-                    .handle_knowing(self.now_ms, session, request.clone(), known, &mut real);
+                    .handle_with_overlaps(self.now_ms, session, request.clone(), known, &mut real);
                 self.naive.handle(self.now_ms, session, &request, &mut naive);
                 self.compare_answer(session, &request, &mut real, &mut naive);
             }
@@ -170,8 +170,8 @@ impl Pair {
     }
 
     /// Of half of the requests all is known before that can be: nothing may follow from it.
-    fn known(&self, rng: &mut StdRng, session: SessionId, request: &Request) -> Known {
-        let mut known = Known::default();
+    fn known(&self, rng: &mut StdRng, session: SessionId, request: &Request) -> KnownOverlaps {
+        let mut known = KnownOverlaps::default();
         if let Request::Lock(LockRequest { footprint, .. }) | Request::Reassert(ReassertRequest { footprint, .. }) =
             request
             && rng.random_bool(0.5)

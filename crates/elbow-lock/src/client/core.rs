@@ -2,11 +2,11 @@
 //! library and the simulation all act on it.
 //!
 //! ```text
-//!   ask ----------> calls --- hear: answered --> take
+//!   ask ----------> calls --- handle_replies: answered --> take
 //!                     |                            |  granted: only while the lease and the link are good
-//!                     '--- hear: granted ---> holds --- standing: ours, unknown, lost
+//!                     '--- handle_replies: granted ---> holds --- standing: ours, unknown, lost
 //!
-//!   link:   up --- broke, lease over ---> down --- connect ---> connecting
+//!   link:   up --- disconnected, lease over ---> down --- connect ---> connecting
 //!           ^                              ^ failed: all is lost    |
 //!           '---- connected: what was unanswered is asked again, ---'
 //!                 what was held is asserted or lost
@@ -51,7 +51,7 @@ pub const RECONNECT_MS: u64 = 15_000;
 ///     recall: false,
 /// });
 /// let link = core.ask(Call::Lock(id), request).expect("the link is up: send it");
-/// core.hear(link, 10, [Reply::Granted { id, token: Token(7) }]);
+/// core.handle_replies(link, 10, [Reply::Granted { id, token: Token(7) }]);
 /// assert_eq!(core.take(Call::Lock(id), 20), Taken::Answer(Reply::Granted { id, token: Token(7) }));
 /// assert_eq!(core.standing(id, 699), Standing::Ours(Token(7)));
 /// assert_eq!(core.standing(id, 700), Standing::Unknown); // an eighth of the lease before its end
@@ -123,7 +123,7 @@ pub enum Standing {
 
 /// What follows from what was heard.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Heard {
+pub struct ReplyEffects {
     /// To be sent over the same link.
     pub send: Vec<Request>,
     /// Calls whose answers can be taken.
@@ -378,12 +378,17 @@ impl ClientCore {
     }
 
     /// What the service said over a link, oldest first.
-    pub fn hear(&mut self, link: LinkNumber, now_ms: u64, replies: impl IntoIterator<Item = Reply>) -> Heard {
-        let mut heard = Heard::default();
+    pub fn handle_replies(
+        &mut self,
+        link: LinkNumber,
+        now_ms: u64,
+        replies: impl IntoIterator<Item = Reply>,
+    ) -> ReplyEffects {
+        let mut heard = ReplyEffects::default();
         for reply in replies {
             // What came over a link that has been replaced is the word of a session that has ended: what it answers is asked again.
             if self.link() == Some(link) {
-                self.hear_one(link, now_ms, reply, &mut heard);
+                self.handle_reply(link, now_ms, reply, &mut heard);
             }
         }
         self.check_lease(now_ms);
@@ -391,7 +396,7 @@ impl ClientCore {
     }
 
     /// A link is of no more use. False: it had been replaced or was down already.
-    pub fn broke(&mut self, link: LinkNumber, now_ms: u64, why: &str) -> bool {
+    pub fn disconnected(&mut self, link: LinkNumber, now_ms: u64, why: &str) -> bool {
         let LinkState::Up {
             number,
             epoch,
@@ -420,17 +425,17 @@ impl ClientCore {
     /// Begins to connect where the link is down, and says until when it is worth trying. [`connected`](Self::connected) or
     /// [`failed`](Self::failed) must follow.
     pub fn connect(&mut self, now_ms: u64) -> Option<u64> {
-        let LinkState::Down(broke) = &self.link else {
+        let LinkState::Down(disconnected) = &self.link else {
             return None;
         };
-        let broke = broke.clone();
+        let disconnected = disconnected.clone();
         // What is held can be asserted only as long as the next service waits for it.
         let holds_something = !matches!(self.posix, Posix::NoneYet) || !self.holds.is_empty();
         let until_ms = match holds_something {
-            true => broke.patience_until_ms,
+            true => disconnected.patience_until_ms,
             false => now_ms + RECONNECT_MS,
         };
-        self.link = LinkState::Connecting(broke);
+        self.link = LinkState::Connecting(disconnected);
         Some(until_ms)
     }
 
@@ -439,13 +444,13 @@ impl ClientCore {
     /// # Panics
     /// When nobody was connecting.
     pub fn connected(&mut self, opened: &Opened, now_ms: u64) -> (LinkNumber, Vec<Request>) {
-        let LinkState::Connecting(broke) = &self.link else {
+        let LinkState::Connecting(disconnected) = &self.link else {
             panic!("nobody was connecting");
         };
-        let has_lease = broke.lease.clone().is_none_or(|mut lease| lease.check(now_ms));
+        let has_lease = disconnected.lease.clone().is_none_or(|mut lease| lease.check(now_ms));
         // The same incarnation has granted what was held to others; without grace it lets nobody in again.
-        let can_reassert = has_lease && opened.epoch != broke.last_epoch && opened.grace_ms > 0;
-        let why = broke.why.clone();
+        let can_reassert = has_lease && opened.epoch != disconnected.last_epoch && opened.grace_ms > 0;
+        let why = disconnected.why.clone();
         let mut send = self.assert_or_lose(can_reassert, &why);
         // After what is asserted: what is asked for may conflict with what we hold ourselves.
         send.extend(self.ask_again());
@@ -458,11 +463,11 @@ impl ClientCore {
 
     /// Nobody is there: all is lost, and what was asked has failed. Returns those calls.
     pub fn failed(&mut self, why: &str) -> Vec<Call> {
-        if let LinkState::Connecting(broke) = &self.link {
-            self.link = LinkState::Down(broke.clone());
+        if let LinkState::Connecting(disconnected) = &self.link {
+            self.link = LinkState::Down(disconnected.clone());
         }
         let why = match &self.link {
-            LinkState::Down(broke) => format!("{}; {why}", broke.why),
+            LinkState::Down(disconnected) => format!("{}; {why}", disconnected.why),
             LinkState::Up { .. } | LinkState::Connecting(_) => why.to_owned(),
         };
         self.lose_all(&why)
@@ -472,10 +477,10 @@ impl ClientCore {
     /// already, and the calls that have failed.
     pub fn end(&mut self, now_ms: u64, why: &str) -> (String, Vec<Call>) {
         if let Some(link) = self.link() {
-            self.broke(link, now_ms, why);
+            self.disconnected(link, now_ms, why);
         }
         let why = match &self.link {
-            LinkState::Down(broke) | LinkState::Connecting(broke) => broke.why.clone(),
+            LinkState::Down(disconnected) | LinkState::Connecting(disconnected) => disconnected.why.clone(),
             LinkState::Up { .. } => why.to_owned(),
         };
         let failed = self.lose_all(&why);
@@ -503,7 +508,7 @@ impl ClientCore {
         // By our own clock: a service that cannot be heard cannot say so.
         let is_over = self.lease.as_mut().is_some_and(|lease| !lease.check(now_ms));
         if let (true, Some(link)) = (is_over, self.link()) {
-            self.broke(link, now_ms, "the lock service was silent for longer than our lease");
+            self.disconnected(link, now_ms, "the lock service was silent for longer than our lease");
         }
         !is_over
     }
@@ -513,7 +518,7 @@ impl ClientCore {
         self.link().is_some() && self.lease.clone().is_none_or(|mut lease| lease.check(now_ms))
     }
 
-    fn hear_one(&mut self, link: LinkNumber, now_ms: u64, reply: Reply, heard: &mut Heard) {
+    fn handle_reply(&mut self, link: LinkNumber, now_ms: u64, reply: Reply, heard: &mut ReplyEffects) {
         match reply {
             Reply::Granted { id, token } => self.granted(id, token, heard),
             Reply::Refused { id, ref why } => match self.holds.get_mut(&id) {
@@ -537,7 +542,7 @@ impl ClientCore {
                 self.answered(Call::Number(seq), reply, heard);
             }
             Reply::Lost { why } => self.dismissed(link, now_ms, &why),
-            Reply::Seen { .. } | Reply::Broken { .. } => {} // Asked for over another connection.
+            Reply::FileLocks { .. } | Reply::Broken { .. } => {} // Asked for over another connection.
         }
     }
 
@@ -553,10 +558,10 @@ impl ClientCore {
         if !matches!(self.posix, Posix::Held) {
             self.farewells.insert(link, held);
         }
-        self.broke(link, now_ms, why);
+        self.disconnected(link, now_ms, why);
     }
 
-    fn granted(&mut self, id: LockId, token: Token, heard: &mut Heard) {
+    fn granted(&mut self, id: LockId, token: Token, heard: &mut ReplyEffects) {
         if let Some(held) = self.holds.get_mut(&id) {
             // What was told to be lost stays lost: somebody has acted on it.
             if let HoldState::Reasserting = held.state {
@@ -579,7 +584,7 @@ impl ClientCore {
         self.answered(Call::Lock(id), Reply::Granted { id, token }, heard);
     }
 
-    fn answered(&mut self, call: Call, reply: Reply, heard: &mut Heard) {
+    fn answered(&mut self, call: Call, reply: Reply, heard: &mut ReplyEffects) {
         if let Some(pending) = self.calls.get_mut(&call)
             && pending.outcome.is_none()
         {
@@ -815,7 +820,10 @@ mod tests {
         let id = LockId(core.number());
         let link = core.ask(Call::Lock(id), posix(id)).unwrap();
         let granted = Reply::Granted { id, token: Token(1) };
-        assert_eq!(core.hear(link, 1, [granted.clone()]).answered, [Call::Lock(id)]);
+        assert_eq!(
+            core.handle_replies(link, 1, [granted.clone()]).answered,
+            [Call::Lock(id)]
+        );
         assert_eq!(core.take(Call::Lock(id), 2), Taken::Answer(granted));
         (core, link)
     }
@@ -826,7 +834,7 @@ mod tests {
         let (mut core, link) = posix_held();
         let id = LockId(core.number());
         core.ask(Call::Lock(id), posix(id));
-        assert!(core.broke(link, 3, "cut"));
+        assert!(core.disconnected(link, 3, "cut"));
         core.connect(4).unwrap();
         let (_, again) = core.connected(&opened(4, 1), 5);
         assert_eq!(again, []);
@@ -842,7 +850,7 @@ mod tests {
         let id = LockId(core.number());
         let link = core.ask(Call::Lock(id), posix(id)).unwrap();
         assert_eq!(core.cancel(Call::Lock(id)), Some(Request::Cancel { id }));
-        core.broke(link, 1, "cut");
+        core.disconnected(link, 1, "cut");
         core.connect(2).unwrap();
         assert_eq!(core.connected(&opened(2, 2), 3).1, []);
         assert_eq!(core.take(Call::Lock(id), 4), Taken::Answer(cancelled(id)));
@@ -870,10 +878,10 @@ mod tests {
             id: held,
             token: Token(1),
         };
-        core.hear(link, 1, [granted.clone()]);
+        core.handle_replies(link, 1, [granted.clone()]);
         assert_eq!(core.take(Call::Lock(held), 1), Taken::Answer(granted));
         core.ask(Call::Lock(waits), lock(waits));
-        core.hear(
+        core.handle_replies(
             link,
             2,
             [Reply::Lost {
@@ -899,6 +907,6 @@ mod tests {
         assert!(!core.check_lease(700));
         assert_eq!(core.link(), None);
         assert!(core.posix_lost(701).is_some());
-        assert!(!core.broke(link, 702, "late"), "it is down already");
+        assert!(!core.disconnected(link, 702, "late"), "it is down already");
     }
 }

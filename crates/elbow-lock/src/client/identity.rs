@@ -103,7 +103,7 @@ impl Identity {
             Ok(file) => self.of_open(file, by_path()?.as_bytes()).map_err(bad),
             Err(error) if self == Self::Auto && error.kind() == io::ErrorKind::NotFound => {
                 let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-                match made_up_at(directory.unwrap_or(Path::new("."))).map_err(bad)? {
+                match unstable_inodes_at(directory.unwrap_or(Path::new("."))).map_err(bad)? {
                     Some(_) => by_path(),
                     None => Err(bad(error)),
                 }
@@ -117,7 +117,7 @@ impl Identity {
 ///
 /// # Errors
 /// The path cannot be reached, or where it is mounted cannot be seen.
-pub fn made_up_at(path: &Path) -> io::Result<Option<String>> {
+pub fn unstable_inodes_at(path: &Path) -> io::Result<Option<String>> {
     let site = Site::of(&look(open(path)?)?)?;
     Ok((!site.has_true_numbers()).then_some(site.kind))
 }
@@ -281,7 +281,7 @@ mod tests {
         std::fs::rename(path("c"), path("a")).unwrap();
         assert_ne!(name(Identity::Inode, "a"), before);
         assert_eq!(name(Identity::Inode, "b"), before);
-        let chosen = match made_up_at(directory.path()).unwrap() {
+        let chosen = match unstable_inodes_at(directory.path()).unwrap() {
             None => Identity::Inode,
             Some(_) => Identity::Path,
         };
@@ -291,7 +291,7 @@ mod tests {
 
     #[test]
     fn numbers_of_a_file_system_that_makes_them_up_are_not_taken_by_itself() {
-        assert_eq!(made_up_at("/proc".as_ref()).unwrap().as_deref(), Some("proc"));
+        assert_eq!(unstable_inodes_at("/proc".as_ref()).unwrap().as_deref(), Some("proc"));
         let name = Identity::Auto.of_file("/proc/version".as_ref()).unwrap();
         assert_eq!(name.to_string(), "/proc/version");
         assert_ne!(Identity::Inode.of_file("/proc/version".as_ref()).unwrap(), name);

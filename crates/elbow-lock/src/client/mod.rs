@@ -13,14 +13,14 @@
 //!
 //! Not here: what a lock means (`table`), the other end (`server`).
 
-mod aside;
-mod asked;
 mod core;
 mod hold;
 mod identity;
 pub(crate) mod link;
 mod name;
 mod options;
+mod pending_lock;
+mod separate_link;
 mod session;
 mod stream;
 
@@ -29,17 +29,17 @@ use std::sync::Arc;
 
 use elbow_ranges::Footprint;
 
-pub use self::asked::{Asked, Canceller};
-pub use self::core::{Call, ClientCore, Heard, LinkNumber, Opened, RECONNECT_MS, Standing, Taken};
+pub use self::core::{Call, ClientCore, LinkNumber, Opened, RECONNECT_MS, ReplyEffects, Standing, Taken};
 pub use self::hold::Hold;
-pub use self::identity::{Identity, UnknownIdentity, made_up_at};
+pub use self::identity::{Identity, UnknownIdentity, unstable_inodes_at};
 pub use self::link::{Disconnected, Link, Receive, Received, now_ms};
 pub use self::name::file_name;
 pub use self::options::{Options, Posix, TTL_MS_TCP};
+pub use self::pending_lock::{Canceller, PendingLock};
 use self::session::Session;
 use crate::address::{ADDRESS_VARIABLE, Address, BadAddress};
 use crate::error::LockError;
-use crate::message::{Blocker, FileName, LockMode, Owner, Seen, SessionId, Wait};
+use crate::message::{Blocker, FileLocks, FileName, LockMode, Owner, SessionId, Wait};
 
 /// A session with a lock service. Clones share it; it ends with the last clone and hold.
 ///
@@ -149,9 +149,9 @@ impl Client {
         footprint: Footprint,
         mode: LockMode,
         wait: Wait,
-    ) -> Result<Asked, LockError> {
+    ) -> Result<PendingLock, LockError> {
         let id = self.0.ask(owner, &file, footprint, mode, wait)?;
-        Ok(Asked::new(Arc::clone(&self.0), id, file))
+        Ok(PendingLock::new(Arc::clone(&self.0), id, file))
     }
 
     /// fcntl(2)'s `F_SETLK(W)`: makes `owner` hold exactly `mode` over the range. `interruptible`: a signal ends the
@@ -208,7 +208,7 @@ impl Client {
     ///
     /// # Errors
     /// When the service is gone, and [`LockError::TooOld`].
-    pub fn look(&self, file: &FileName) -> Result<Seen, LockError> {
+    pub fn look(&self, file: &FileName) -> Result<FileLocks, LockError> {
         self.0.look(file)
     }
 

@@ -116,11 +116,11 @@ impl Session {
         mode: LockMode,
         wait: Wait,
     ) -> Result<LockId, LockError> {
-        self.ask_to_be_told(owner, file, footprint, mode, wait, false)
+        self.ask_with_recall(owner, file, footprint, mode, wait, false)
     }
 
     /// As [`ask`](Self::ask); with `recall`, [`is_wanted`](Self::is_wanted) hears of it when somebody waits for the lock.
-    pub(super) fn ask_to_be_told(
+    pub(super) fn ask_with_recall(
         &self,
         owner: Owner,
         file: &FileName,
@@ -248,7 +248,7 @@ impl Session {
 
     pub(super) fn posix_release(&self, owner: Owner, file: Option<FileName>) -> Result<(), LockError> {
         let mut state = self.state.lock();
-        self.bring_up(&mut state)?;
+        self.ensure_link(&mut state)?;
         self.send_all(&mut state, [Request::PosixRelease { owner, file }]);
         Ok(())
     }
@@ -284,7 +284,7 @@ impl Session {
 
     fn renew(&self) -> Result<(), LockError> {
         let mut state = self.state.lock();
-        self.bring_up(&mut state)?;
+        self.ensure_link(&mut state)?;
         let Some(request @ Request::Renew { seq }) = state.core.renewal(now_ms()) else {
             return Ok(());
         };
@@ -302,7 +302,7 @@ impl Session {
     /// Sends a request.
     fn begin(&self, call: Call, request: Request) -> Result<(), LockError> {
         let mut state = self.state.lock();
-        self.bring_up(&mut state)?;
+        self.ensure_link(&mut state)?;
         self.put(&mut state, call, request);
         Ok(())
     }
@@ -388,7 +388,7 @@ impl Session {
     /// Does one thing that may bring an answer: connects, reads, or waits for the thread that does.
     fn progress(&self, state: &mut MutexGuard<'_, SessionState>, how: Receive) -> Result<Progress, LockError> {
         let Some(link) = state.link() else {
-            self.bring_up(state)?;
+            self.ensure_link(state)?;
             return Ok(Progress::Made); // Meanwhile the call may have been given up.
         };
         if state.is_reading {
@@ -434,10 +434,10 @@ impl Session {
         replies: Vec<Reply>,
         received: Result<Received, Disconnected>,
     ) {
-        let heard = state.core.hear(link.number, now_ms(), replies);
+        let heard = state.core.handle_replies(link.number, now_ms(), replies);
         link.outgoing.lock().extend(heard.send);
         if let Err(broken) = received {
-            state.core.broke(link.number, now_ms(), &broken.to_string());
+            state.core.disconnected(link.number, now_ms(), &broken.to_string());
         }
         if state.core.owes_farewell(link.number) {
             if !state.farewells.iter().any(|ended| ended.number == link.number) {
@@ -446,12 +446,12 @@ impl Session {
         } else if state.core.link() != Some(link.number) {
             link.link.close(); // Wakes the thread that reads it.
         }
-        self.say_farewells(state);
+        self.send_farewells(state);
         self.changed.notify_all();
     }
 
     /// Says of sessions that the service has ended that their locks are not used any more, where all have been given back.
-    fn say_farewells(&self, state: &mut SessionState) {
+    fn send_farewells(&self, state: &mut SessionState) {
         if state.farewells.is_empty() || self.process != std::process::id() {
             return;
         }
@@ -464,7 +464,7 @@ impl Session {
     }
 
     fn send_all(&self, state: &mut MutexGuard<'_, SessionState>, requests: impl IntoIterator<Item = Request>) {
-        self.say_farewells(state);
+        self.send_farewells(state);
         let Some(link) = state.link() else { return };
         link.outgoing.lock().extend(requests);
         self.flush(state, &link);
@@ -674,7 +674,7 @@ mod tests {
             self.session.heard(&mut state, &old, Vec::new(), broken);
             drop(state);
             let session = Arc::clone(&self.session);
-            let connecting = std::thread::spawn(move || session.bring_up(&mut session.state.lock()).unwrap());
+            let connecting = std::thread::spawn(move || session.ensure_link(&mut session.state.lock()).unwrap());
             self.peer = Peer::let_in(&self.listener, 2);
             connecting.join().unwrap();
             old

@@ -41,17 +41,17 @@ use crate::client::link::{HELLO_FOR, not_opened, now_ms};
 use crate::client::{Options, TTL_MS_TCP};
 use crate::credentials::Credentials;
 use crate::error::LockError;
-use crate::hello::{self, Unheard, Welcome};
+use crate::hello::{self, UpstreamSilent, Welcome};
 use crate::memory::{Memory, Room};
 use crate::message::{LockId, Refusal, Reply, Request, SessionId};
 use crate::server::handler::RequestHandler;
 use crate::server::listen::{self, Listener, Peer, Stream};
-use crate::server::long::Long;
+use crate::server::long_comparison::LongComparison;
 use crate::server::outbox::Outbox;
 use crate::server::session::ServerSession;
 use crate::server::{Users, accept};
 use crate::shard::Limits;
-use crate::table::Known;
+use crate::table::KnownOverlaps;
 use crate::wire;
 
 /// How often old idle locks and the lease are looked at, where no lease says to do it more often.
@@ -205,7 +205,7 @@ async fn serve_over(settings: &Settings, uplink: Uplink, ready: &impl Fn(&Addres
     match broken {
         Ok(()) => proxy.each_member(|outbox| outbox.end("the lease of the lock proxy is over")),
         // What they hold they still do, until their leases end: they may assert it to the service once it is restarted.
-        Err(_) => proxy.each_member(Outbox::break_off),
+        Err(_) => proxy.each_member(Outbox::disconnect),
     }
     tokio::time::sleep(LAST_WORDS_FOR).await;
     clients.abort();
@@ -287,7 +287,7 @@ impl Proxy {
         let mut ticks = tokio::time::interval(TICK.min(often));
         bytes.reserve(READ_BYTES);
         loop {
-            self.hear_all(&mut bytes)?;
+            self.handle_frames(&mut bytes)?;
             let unsent = self.state.lock().take_unsent();
             if !unsent.is_empty() {
                 writer.write_all(&unsent).await?;
@@ -311,7 +311,7 @@ impl Proxy {
         }
     }
 
-    fn hear_all(&self, bytes: &mut Vec<u8>) -> io::Result<()> {
+    fn handle_frames(&self, bytes: &mut Vec<u8>) -> io::Result<()> {
         let garbled = |error| io::Error::new(ErrorKind::InvalidData, error);
         let mut begin = 0;
         while let Some(length) = wire::frame_length(&bytes[begin..]).map_err(garbled)? {
@@ -321,7 +321,7 @@ impl Proxy {
             if matches!(reply, Reply::Recall { .. }) {
                 self.end_dead(); // Perhaps what is in the way is a dead client's.
             }
-            self.step(None, |state, out| state.relay.hear(now_ms(), reply, out));
+            self.step(None, |state, out| state.relay.handle_reply(now_ms(), reply, out));
             if is_over {
                 // The service may leave the connection open until it hears of us: nothing more comes over it.
                 return Err(io::Error::new(
@@ -391,7 +391,7 @@ impl Proxy {
 }
 
 impl RequestHandler for Proxy {
-    fn open(&self, name: String, ttl_ms: u32, peer: Peer) -> Result<(Arc<ServerSession>, Welcome), Unheard> {
+    fn open(&self, name: String, ttl_ms: u32, peer: Peer) -> Result<(Arc<ServerSession>, Welcome), UpstreamSilent> {
         let mut state = self.state.lock();
         state.last_session += 1;
         let session = SessionId(state.last_session);
@@ -415,7 +415,7 @@ impl RequestHandler for Proxy {
         }
     }
 
-    fn apply(&self, member: &ServerSession, request: Request, _known: Known) -> Option<Long> {
+    fn apply(&self, member: &ServerSession, request: Request, _known: KnownOverlaps) -> Option<LongComparison> {
         if request.is_answered_at_once() {
             self.end_dead();
         }
@@ -554,12 +554,12 @@ mod tests {
     fn with_a_dead_holder(of: Request) -> Proxy {
         let proxy = proxy();
         let (holder, connection) = client(&proxy);
-        assert!(proxy.apply(&holder, of, Known::default()).is_none());
+        assert!(proxy.apply(&holder, of, KnownOverlaps::default()).is_none());
         let [Request::Lock(LockRequest { id, .. }) | Request::Posix(PosixRequest { id, .. })] = said(&proxy)[..] else {
             panic!("it asked for a lock")
         };
         let granted = Reply::Granted { id, token: Token(7) };
-        proxy.step(None, |state, out| state.relay.hear(now_ms(), granted, out));
+        proxy.step(None, |state, out| state.relay.handle_reply(now_ms(), granted, out));
         drop(connection);
         assert!(proxy.holds_something(&holder));
         proxy
@@ -575,7 +575,7 @@ mod tests {
         {
             let proxy = with_a_dead_holder(of.clone());
             let (other, _connection) = client(&proxy);
-            assert!(proxy.apply(&other, asked.clone(), Known::default()).is_none());
+            assert!(proxy.apply(&other, asked.clone(), KnownOverlaps::default()).is_none());
             let said = said(&proxy);
             let given_up = match of {
                 Request::Lock(_) => matches!(said[0], Request::Cancel { .. }),
@@ -593,7 +593,7 @@ mod tests {
         let proxy = with_a_dead_holder(lock(1, Wait::Forever));
         let mut bytes = Vec::new();
         wire::append_reply(&mut bytes, &Reply::Recall { id: LockId(u64::MAX) });
-        proxy.hear_all(&mut bytes).unwrap();
+        proxy.handle_frames(&mut bytes).unwrap();
         assert!(matches!(said(&proxy)[..], [Request::Cancel { .. }, ..]));
     }
 }

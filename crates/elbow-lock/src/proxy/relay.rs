@@ -30,7 +30,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use crate::hello::Unheard;
+use crate::hello::UpstreamSilent;
 use crate::lease::ClientLease;
 use crate::memory::{LOCK_BYTES, Memory, Room};
 use crate::message::{
@@ -81,7 +81,7 @@ pub struct Terms {
 /// let mut sent = Vec::new();
 /// relay.ask(1_100, client, Request::Renew { seq: 7 }, &mut sent);
 /// let Send::Up(Request::Renew { seq }) = sent.remove(0) else { panic!("{sent:?}") };
-/// relay.hear(1_101, Reply::Renewed { seq }, &mut sent);
+/// relay.handle_reply(1_101, Reply::Renewed { seq }, &mut sent);
 /// assert_eq!(sent, [Send::Down(client, Reply::Renewed { seq: 7 })]);
 /// ```
 #[derive(Debug)]
@@ -128,7 +128,7 @@ struct Entry {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum EntryState {
-    Asked,
+    PendingLock,
     /// Asked for, and the cancellation is under way.
     Cancelled,
     Held {
@@ -181,7 +181,7 @@ impl Relay {
     ///
     /// # Errors
     /// When the service has not been heard for so long that there is little to promise.
-    pub fn open(&mut self, now_ms: u64, client: SessionId, ttl_ms: u32) -> Result<Terms, Unheard> {
+    pub fn open(&mut self, now_ms: u64, client: SessionId, ttl_ms: u32) -> Result<Terms, UpstreamSilent> {
         // No client may believe longer in a lock than the service promises it to us.
         let left = if self.lease.check(now_ms) {
             self.lease.ends_at() - now_ms
@@ -190,7 +190,7 @@ impl Relay {
         };
         let left = u32::try_from(left).unwrap_or(u32::MAX);
         if left < self.ttl_ms / LEASE_SHARE_MIN {
-            return Err(Unheard);
+            return Err(UpstreamSilent);
         }
         let opened = Client {
             locks: HashMap::new(),
@@ -233,7 +233,7 @@ impl Relay {
 
     /// What a client waits for is taken back; what it holds stays.
     pub fn take_back(&mut self, now_ms: u64, client: SessionId, out: &mut Vec<Send>) {
-        let waits = |entry: &&Entry| entry.client == client && entry.state == EntryState::Asked;
+        let waits = |entry: &&Entry| entry.client == client && entry.state == EntryState::PendingLock;
         let waiting: Vec<LockId> = self.entries.values().filter(waits).map(|entry| entry.id).collect();
         for id in waiting {
             self.cancel(now_ms, client, id, out);
@@ -312,7 +312,7 @@ impl Relay {
     }
 
     /// The service has said something.
-    pub fn hear(&mut self, now_ms: u64, reply: Reply, out: &mut Vec<Send>) {
+    pub fn handle_reply(&mut self, now_ms: u64, reply: Reply, out: &mut Vec<Send>) {
         match reply {
             Reply::Granted { id: up, token } => self.granted(up, token, out),
             Reply::Refused { id: up, why } => {
@@ -332,9 +332,9 @@ impl Relay {
                     out.push(Send::Down(client, Reply::Status { seq, json }));
                 }
             }
-            Reply::Seen { seq, seen } => {
+            Reply::FileLocks { seq, seen } => {
                 if let Some((client, seq, _)) = self.statuses.remove(&seq) {
-                    out.push(Send::Down(client, Reply::Seen { seq, seen }));
+                    out.push(Send::Down(client, Reply::FileLocks { seq, seen }));
                 }
             }
             Reply::Broken { .. } | Reply::Denied { .. } => {} // It asks for no such thing.
@@ -500,7 +500,7 @@ impl Relay {
                     out.push(Send::Down(entry.client, Reply::Recall { id: entry.id }));
                 }
             }
-            EntryState::Asked | EntryState::Cancelled => {}
+            EntryState::PendingLock | EntryState::Cancelled => {}
         }
     }
 
@@ -547,7 +547,7 @@ impl Relay {
 
     fn enter(&mut self, client: SessionId, id: LockId, up: LockId, tell: bool, request: Request) {
         self.name(client, id, up);
-        let (state, room) = (EntryState::Asked, self.room(bytes_of(&request)));
+        let (state, room) = (EntryState::PendingLock, self.room(bytes_of(&request)));
         self.entries.insert(
             up,
             Entry {
@@ -716,9 +716,9 @@ mod tests {
         out
     }
 
-    fn hear(relay: &mut Relay, reply: Reply) -> Vec<Send> {
+    fn handle_reply(relay: &mut Relay, reply: Reply) -> Vec<Send> {
         let mut out = Vec::new();
-        relay.hear(0, reply, &mut out);
+        relay.handle_reply(0, reply, &mut out);
         out
     }
 
@@ -741,7 +741,7 @@ mod tests {
     fn held(relay: &mut Relay) -> LockId {
         let up = asked(&ask(relay, ONE, lock(5, 0)));
         let token = Token(9);
-        let sent = hear(relay, Reply::Granted { id: up, token });
+        let sent = handle_reply(relay, Reply::Granted { id: up, token });
         assert_eq!(sent, [Send::Down(ONE, Reply::Granted { id: LockId(5), token })]);
         up
     }
@@ -757,7 +757,7 @@ mod tests {
             _ => None,
         };
         assert_ne!(owner(&first), owner(&second));
-        let sent = hear(
+        let sent = handle_reply(
             &mut relay,
             Reply::Refused {
                 id: asked(&second),
@@ -815,7 +815,7 @@ mod tests {
             ask(&mut relay, ONE, Request::Unlock { id: LockId(5) });
             assert_eq!(relay.idle(), 1);
             let sent = match how {
-                0 => hear(&mut relay, Reply::Recall { id: up }),
+                0 => handle_reply(&mut relay, Reply::Recall { id: up }),
                 1 => ask(&mut relay, ONE, lock(7, 100)),
                 _ => {
                     let mut out = Vec::new();
@@ -832,7 +832,7 @@ mod tests {
     fn a_lock_that_is_wanted_is_not_kept() {
         let mut relay = with_two();
         let up = held(&mut relay);
-        assert_eq!(hear(&mut relay, Reply::Recall { id: up }), []);
+        assert_eq!(handle_reply(&mut relay, Reply::Recall { id: up }), []);
         let sent = ask(&mut relay, ONE, Request::Unlock { id: LockId(5) });
         assert_eq!(sent, [Send::Up(Request::Unlock { id: up })]);
     }
@@ -846,7 +846,7 @@ mod tests {
         let cancel = ask(&mut relay, ONE, Request::Cancel { id: LockId(5) });
         assert_eq!(cancel, [Send::Up(Request::Cancel { id: up })]);
         let token = Token(9);
-        let sent = hear(&mut relay, Reply::Granted { id: up, token });
+        let sent = handle_reply(&mut relay, Reply::Granted { id: up, token });
         let (id, why) = (LockId(5), Refusal::Cancelled);
         assert_eq!(sent, [Send::Down(ONE, Reply::Refused { id, why })]);
         assert_eq!(ask(&mut relay, ONE, Request::Unlock { id }), []);
@@ -864,7 +864,7 @@ mod tests {
         relay.open(0, TWO, 0).unwrap();
         let up = held(&mut relay);
         let idle = asked(&ask(&mut relay, ONE, lock(6, 50)));
-        hear(
+        handle_reply(
             &mut relay,
             Reply::Granted {
                 id: idle,
@@ -887,7 +887,7 @@ mod tests {
             "{sent:?}"
         );
         assert!(!ask(&mut relay, ONE, Request::Renew { seq: 8 }).is_empty());
-        hear(
+        handle_reply(
             &mut relay,
             Reply::Refused {
                 id: other,
@@ -896,7 +896,7 @@ mod tests {
         );
         asked(&ask(&mut relay, TWO, lock(6, 70)));
         ask(&mut relay, TWO, Request::Close);
-        hear(&mut relay, Reply::Recall { id: up });
+        handle_reply(&mut relay, Reply::Recall { id: up });
         ask(&mut relay, ONE, Request::Unlock { id: LockId(5) });
         relay.close(ONE, &mut Vec::new());
         assert_eq!(memory.used_bytes(), 0);
@@ -914,7 +914,7 @@ mod tests {
         }
         // A grant that crosses the cancellation goes nowhere; the cancellation gives it back.
         assert_eq!(
-            hear(
+            handle_reply(
                 &mut relay,
                 Reply::Granted {
                     id: waiting,
@@ -934,7 +934,7 @@ mod tests {
             panic!("{sent:?}")
         };
         assert_eq!(ask(&mut relay, TWO, Request::Renew { seq: 80 }), [], "one is under way");
-        let sent = hear(&mut relay, Reply::Renewed { seq: first });
+        let sent = handle_reply(&mut relay, Reply::Renewed { seq: first });
         let [
             Send::Down(ONE, Reply::Renewed { seq: 70 }),
             Send::Up(Request::Renew { seq: second }),
@@ -943,7 +943,7 @@ mod tests {
             panic!("{sent:?}")
         };
         assert_eq!(
-            hear(&mut relay, Reply::Renewed { seq: second }),
+            handle_reply(&mut relay, Reply::Renewed { seq: second }),
             [Send::Down(TWO, Reply::Renewed { seq: 80 })]
         );
     }

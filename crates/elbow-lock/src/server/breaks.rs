@@ -24,7 +24,7 @@ use tracing::info;
 use super::handler::RequestHandler;
 use super::service::Service;
 use super::session::ServerSession;
-use crate::message::{FileName, Seen, SeenLock, SessionId};
+use crate::message::{FileLocks, FileName, LockInfo, SessionId};
 use crate::shard::LockStatus;
 
 /// Locks told of one file, held and waited for: with the longest words for each they fit a frame.
@@ -34,11 +34,11 @@ const PATTERN_BYTES_MAX: usize = 200;
 
 impl Service {
     /// Who holds and who waits for locks of a file.
-    pub(super) fn look(&self, file: &FileName) -> Seen {
+    pub(super) fn look(&self, file: &FileName) -> FileLocks {
         let (now, place) = (self.now_ms(), self.place_of(file));
         let status = self.shards[place].lock().look(now, file, LOCKS_MAX);
         let Some(status) = status else {
-            return Seen::default();
+            return FileLocks::default();
         };
         let locks = status.holders.iter().chain(&status.queue);
         let sessions: BTreeSet<SessionId> = locks.clone().map(|lock| lock.who.session).collect();
@@ -47,7 +47,7 @@ impl Service {
             .into_iter()
             .map(|session| (session, self.elsewhere(session, file)));
         let elsewhere: BTreeMap<SessionId, u64> = elsewhere.collect();
-        Seen {
+        FileLocks {
             holds: status.holds as u64,
             queued: status.queued as u64,
             locks: locks
@@ -56,10 +56,10 @@ impl Service {
         }
     }
 
-    fn seen(&self, lock: &LockStatus, elsewhere: u64) -> SeenLock {
+    fn seen(&self, lock: &LockStatus, elsewhere: u64) -> LockInfo {
         let session = lock.who.session;
         let member = self.member(session);
-        SeenLock {
+        LockInfo {
             session,
             owner: lock.who.owner,
             client: member.as_ref().map(|member| member.name.clone()).unwrap_or_default(),
@@ -126,11 +126,11 @@ impl Service {
     fn break_session(&self, member: &Arc<ServerSession>, by: u32, file: &FileName, force: bool) {
         info!(session = member.id.0, by, ?file, force, "its locks are broken");
         let how = if force { ", at once" } else { "" };
-        self.say(&format!(
+        self.warn(&format!(
             "uid {by} breaks the locks of session {} ({}) for {file}{how}",
             member.id.0, member.name
         ));
-        if member.end_by_others() {
+        if member.end_from_outside() {
             self.disconnect(member);
             member.outbox.end(&format!(
                 "uid {by} broke it, with all others of this session, for {file}"
@@ -201,7 +201,7 @@ mod tests {
     use crate::server::outbox::Ending;
     use crate::server::service::Grace;
     use crate::shard::Limits;
-    use crate::table::Known;
+    use crate::table::KnownOverlaps;
 
     static SAID: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
@@ -237,23 +237,23 @@ mod tests {
         ];
         for (uid, may) in allowed {
             let limits = Limits::default();
-            let service =
-                Service::new(2, 1, Grace::default(), 10_000, &limits).telling(|what| SAID.lock().push(what.to_owned()));
+            let service = Service::new(2, 1, Grace::default(), 10_000, &limits)
+                .with_warnings(|what| SAID.lock().push(what.to_owned()));
             let (holder, asker) = (open(&service, Some(whose)), open(&service, uid));
             let file = FileName::new(b"/f").unwrap();
-            drop(service.apply(&holder, lock(1, b"/f"), Known::default()));
+            drop(service.apply(&holder, lock(1, b"/f"), KnownOverlaps::default()));
             SAID.lock().clear();
             let broken = service.break_locks(&asker, &file, None, false);
             assert_eq!(broken.is_ok(), may, "{uid:?}: {broken:?}");
             assert_eq!(holder.is_broken(), may);
-            assert_eq!(holder.outbox.ending() == Ending::Told, may);
+            assert_eq!(holder.outbox.ending() == Ending::Announced, may);
             let said = std::mem::take(&mut *SAID.lock());
             let expected = uid.map(|uid| format!("uid {uid} breaks the locks of session 1 (test) for /f"));
             assert_eq!(said, Vec::from_iter(expected.filter(|_| may)));
             // Held until its client says so, and then not.
             assert_eq!(service.look(&file).locks.len(), 1);
             service.close(&holder);
-            assert_eq!(service.look(&file), Seen::default());
+            assert_eq!(service.look(&file), FileLocks::default());
         }
     }
 
@@ -262,12 +262,12 @@ mod tests {
     fn a_broken_session_asks_in_vain() {
         let service = Service::new(1, 1, Grace::default(), 10_000, &Limits::default());
         let (holder, asker) = (open(&service, Some(0)), open(&service, Some(0)));
-        drop(service.apply(&holder, lock(1, b"/f"), Known::default()));
+        drop(service.apply(&holder, lock(1, b"/f"), KnownOverlaps::default()));
         service
             .break_locks(&asker, &FileName::new(b"/f").unwrap(), None, false)
             .unwrap();
-        drop(service.apply(&holder, Request::Unlock { id: LockId(1) }, Known::default()));
-        drop(service.apply(&holder, lock(2, b"/g"), Known::default()));
+        drop(service.apply(&holder, Request::Unlock { id: LockId(1) }, KnownOverlaps::default()));
+        drop(service.apply(&holder, lock(2, b"/g"), KnownOverlaps::default()));
         assert_eq!(service.look(&FileName::new(b"/f").unwrap()).holds, 1);
         assert_eq!(service.look(&FileName::new(b"/g").unwrap()).holds, 0);
         let again = service

@@ -9,15 +9,15 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf};
 use tokio::time::timeout;
 
 use super::handler::RequestHandler;
-use super::listen::{Arrival, Came, Peer, Stream};
-use super::long::Long;
+use super::listen::{Arrival, Peer, Stream, Transport};
+use super::long_comparison::LongComparison;
 use super::outbox::{Ending, Unsent};
 use super::session::ServerSession;
 use crate::credentials::Credentials;
 use crate::hello::{Hello, Opening, PROTOCOL_VERSION};
 use crate::memory::Room;
 use crate::message::{LockId, Refusal, Reply, Request};
-use crate::table::Known;
+use crate::table::KnownOverlaps;
 use crate::wire;
 
 /// A client that has not said hello after so long is none.
@@ -81,13 +81,13 @@ struct ClientStream {
 
 impl ClientStream {
     async fn admit(
-        came: Came,
+        came: Transport,
         peer: Peer,
         who: &str,
         handler: &impl RequestHandler,
         credentials: Option<&Credentials>,
     ) -> io::Result<(Self, Arc<ServerSession>)> {
-        let (stream, unlike) = came.secured(credentials).await?;
+        let (stream, unlike) = came.secure(credentials).await?;
         let (reader, writer) = tokio::io::split(stream);
         let mut incoming = Self {
             reader,
@@ -100,7 +100,7 @@ impl ClientStream {
             incoming.reader.read_buf(&mut incoming.bytes).await?;
             return incoming.turn_away(why).await;
         }
-        let hello = match incoming.hear().await {
+        let hello = match incoming.receive_opening().await {
             Ok(Opening::Hello(hello)) => hello,
             Err(error) if error.kind() != ErrorKind::InvalidData => return Err(error),
             _ => return incoming.turn_away("a connection begins with a hello").await,
@@ -124,7 +124,7 @@ impl ClientStream {
             Ok(opened) => opened,
             Err(why) => return self.turn_away(&why.to_string()).await,
         };
-        match self.say(&Opening::Welcome(welcome)).await {
+        match self.send_opening(&Opening::Welcome(welcome)).await {
             Ok(()) => Ok(member),
             Err(error) => {
                 handler.close(&member);
@@ -141,7 +141,7 @@ impl ClientStream {
         Err(io::Error::other(why.to_owned()))
     }
 
-    async fn say(&mut self, opening: &Opening) -> io::Result<()> {
+    async fn send_opening(&mut self, opening: &Opening) -> io::Result<()> {
         let mut bytes = Vec::new();
         opening.append(&mut bytes);
         self.write(&bytes).await
@@ -152,7 +152,7 @@ impl ClientStream {
         self.writer.flush().await // What is sealed may be kept until then.
     }
 
-    async fn hear(&mut self) -> io::Result<Opening> {
+    async fn receive_opening(&mut self) -> io::Result<Opening> {
         loop {
             if wire::announced(&self.bytes)
                 .map_err(garbled)?
@@ -196,7 +196,7 @@ impl<D: RequestHandler> Connection<'_, D> {
             }
             match self.member.outbox.ending() {
                 Ending::No => {}
-                Ending::Told => return Ok(None),
+                Ending::Announced => return Ok(None),
                 Ending::BrokenOff => return Ok(Some(Ended::Cut)),
             }
             tokio::select! {
@@ -213,10 +213,10 @@ impl<D: RequestHandler> Connection<'_, D> {
     /// Takes nothing more of a client but that it goes. It was told that its locks are lost, or could not be told, and may still be
     /// using them: they are others' when it says so, when the connection has ended or when its lease is over.
     async fn await_farewell(&mut self) -> Ended {
-        self.member.end_by_others();
+        self.member.end_from_outside();
         self.handler.disconnect(self.member);
         self.coming = None;
-        while !self.has_said_close() && self.handler.holds_something(self.member) {
+        while !self.has_sent_close() && self.handler.holds_something(self.member) {
             tokio::select! {
                 read = self.incoming.reader.read_buf(&mut self.incoming.bytes) => {
                     if !read.is_ok_and(|read| read > 0) {
@@ -230,7 +230,7 @@ impl<D: RequestHandler> Connection<'_, D> {
     }
 
     /// Whether a close is among what has come; all else is dropped.
-    fn has_said_close(&mut self) -> bool {
+    fn has_sent_close(&mut self) -> bool {
         let bytes = std::mem::take(&mut self.incoming.bytes);
         let mut begin = 0;
         let is_close = loop {
@@ -278,7 +278,7 @@ impl<D: RequestHandler> Connection<'_, D> {
 
     /// Applies the requests from `begin` on up to one that takes long to compare, which is given back. Not async: each request would be copied
     /// into and out of the future's state, which takes as long as a third of its grant.
-    fn apply_until_long(&mut self, bytes: &[u8], begin: &mut usize) -> Result<Option<Long>, DecodeError> {
+    fn apply_until_long(&mut self, bytes: &[u8], begin: &mut usize) -> Result<Option<LongComparison>, DecodeError> {
         loop {
             *begin += self.skip(bytes.len() - *begin);
             if self.to_skip > 0 || self.member.outbox.has_ended() {
@@ -298,7 +298,7 @@ impl<D: RequestHandler> Connection<'_, D> {
             self.coming = None;
             if matches!(request, Request::Close) {
                 self.said_close = true;
-            } else if let Some(long) = self.handler.apply(self.member, request, Known::default()) {
+            } else if let Some(long) = self.handler.apply(self.member, request, KnownOverlaps::default()) {
                 return Ok(Some(long));
             }
         }
@@ -372,7 +372,11 @@ impl<D: RequestHandler> Connection<'_, D> {
 }
 
 /// Applies a request that takes long to compare, once it has been compared elsewhere.
-async fn compare_and_apply<D: RequestHandler>(handler: &D, member: &ServerSession, long: Long) -> io::Result<()> {
+async fn compare_and_apply<D: RequestHandler>(
+    handler: &D,
+    member: &ServerSession,
+    long: LongComparison,
+) -> io::Result<()> {
     let mut next = Some(long);
     while let Some(long) = next {
         let compared = long.compare().await;

@@ -3,23 +3,23 @@
 use std::sync::Arc;
 
 use super::listen::Peer;
-use super::long::Long;
+use super::long_comparison::LongComparison;
 use super::session::ServerSession;
-use crate::hello::{Unheard, Welcome};
+use crate::hello::{UpstreamSilent, Welcome};
 use crate::memory::Memory;
 use crate::message::{LockId, Refusal, Request};
 use crate::shard::Limits;
-use crate::table::Known;
+use crate::table::KnownOverlaps;
 
 /// Who answers the requests of a connection. Replies go to the member's outbox, then or later.
 pub(crate) trait RequestHandler: Send + Sync {
     /// Opens a session for a client that asked for a lease of `ttl_ms`; an error is why it cannot come in.
-    fn open(&self, name: String, ttl_ms: u32, peer: Peer) -> Result<(Arc<ServerSession>, Welcome), Unheard>;
+    fn open(&self, name: String, ttl_ms: u32, peer: Peer) -> Result<(Arc<ServerSession>, Welcome), UpstreamSilent>;
     /// It is known by which socket the client is dead or alive.
     fn watch(&self, _member: &ServerSession) {}
     /// Does what a client asks; not called with `Close`. Given back is what takes long to compare: it is to be compared, and applied again.
     #[must_use]
-    fn apply(&self, member: &ServerSession, request: Request, known: Known) -> Option<Long>;
+    fn apply(&self, member: &ServerSession, request: Request, known: KnownOverlaps) -> Option<LongComparison>;
     /// These locks are no more without the client having said so.
     fn forget(&self, member: &ServerSession, refused: &[LockId]);
     /// The client has gone.

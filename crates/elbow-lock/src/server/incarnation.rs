@@ -47,7 +47,7 @@ pub(super) struct Incarnation {
     _lock: File,
     pub(super) epoch: u32,
     pub(super) before: Before,
-    went: Mutex<Went>,
+    phase: Mutex<IncarnationPhase>,
 }
 
 /// Who may hold something from before.
@@ -63,7 +63,7 @@ pub(super) enum Before {
 
 /// How far an incarnation has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Went {
+enum IncarnationPhase {
     /// Within its grace period, in which what has been held since this epoch may be held again.
     Grace(u32),
     /// It grants.
@@ -75,7 +75,7 @@ enum Went {
 /// What an incarnation has left.
 struct Memory {
     epoch: u32,
-    went: Went,
+    phase: IncarnationPhase,
 }
 
 impl Incarnation {
@@ -106,7 +106,7 @@ impl Incarnation {
         };
         let (minute, rest) = minute_of(now);
         let (epoch, before) = match last {
-            Some(Memory { epoch, went }) => ((epoch + 1).max(minute), after(epoch, went)),
+            Some(Memory { epoch, phase }) => ((epoch + 1).max(minute), after(epoch, phase)),
             None if first => (minute, Before::Nobody),
             None => (minute + AHEAD, Before::Unknown(rest)),
         };
@@ -115,37 +115,37 @@ impl Incarnation {
                 "its tokens have room for 2^24 epochs, and all of them are used",
             ));
         }
-        let went = match before {
-            Before::Nobody => Went::Granting,
-            Before::HoldersSince(since) => Went::Grace(since),
-            Before::Unknown(_) => Went::Grace(epoch),
+        let phase = match before {
+            Before::Nobody => IncarnationPhase::Granting,
+            Before::HoldersSince(since) => IncarnationPhase::Grace(since),
+            Before::Unknown(_) => IncarnationPhase::Grace(epoch),
         };
         let incarnation = Self {
             path: path.to_owned(),
             _lock: lock,
             epoch,
             before,
-            went: Mutex::new(went),
+            phase: Mutex::new(phase),
         };
-        incarnation.remember(went)?;
+        incarnation.remember(phase)?;
         Ok(incarnation)
     }
 
     /// Its grace period is over, and it grants from now on.
     pub(super) fn grants(&self) -> io::Result<()> {
-        let went = *self.went.lock();
-        match went {
-            Went::Grace(_) => self.remember(Went::Granting),
-            Went::Granting | Went::Ended => Ok(()),
+        let phase = *self.phase.lock();
+        match phase {
+            IncarnationPhase::Grace(_) => self.remember(IncarnationPhase::Granting),
+            IncarnationPhase::Granting | IncarnationPhase::Ended => Ok(()),
         }
     }
 
     /// Ends it: no holder is left, unless from before it.
     pub(super) fn end_well(&self) -> io::Result<()> {
-        let went = *self.went.lock();
-        match went {
-            Went::Grace(_) => Ok(()),
-            Went::Granting | Went::Ended => self.remember(Went::Ended),
+        let phase = *self.phase.lock();
+        match phase {
+            IncarnationPhase::Grace(_) => Ok(()),
+            IncarnationPhase::Granting | IncarnationPhase::Ended => self.remember(IncarnationPhase::Ended),
         }
     }
 
@@ -153,16 +153,16 @@ impl Incarnation {
         clippy::disallowed_methods,
         reason = "the service's own memory, not storage of the user's"
     )]
-    fn remember(&self, went: Went) -> io::Result<()> {
+    fn remember(&self, phase: IncarnationPhase) -> io::Result<()> {
         let mut body = Writer::new();
         body.varint(u64::from(self.epoch));
-        match went {
-            Went::Grace(since) => {
+        match phase {
+            IncarnationPhase::Grace(since) => {
                 body.u8(0);
                 body.varint(u64::from(since));
             }
-            Went::Granting => body.u8(1),
-            Went::Ended => body.u8(2),
+            IncarnationPhase::Granting => body.u8(1),
+            IncarnationPhase::Ended => body.u8(2),
         }
         let new = beside(&self.path, ".new");
         let mut file = File::create(&new)?;
@@ -171,17 +171,17 @@ impl Incarnation {
         std::fs::rename(&new, &self.path)?;
         let directory = self.path.parent().filter(|parent| !parent.as_os_str().is_empty());
         File::open(directory.unwrap_or(Path::new(".")))?.sync_all()?;
-        *self.went.lock() = went;
+        *self.phase.lock() = phase;
         Ok(())
     }
 }
 
 /// Who may hold something after an incarnation that went so.
-fn after(epoch: u32, went: Went) -> Before {
-    match went {
-        Went::Ended => Before::Nobody,
-        Went::Granting => Before::HoldersSince(epoch),
-        Went::Grace(since) => Before::HoldersSince(since),
+fn after(epoch: u32, phase: IncarnationPhase) -> Before {
+    match phase {
+        IncarnationPhase::Ended => Before::Nobody,
+        IncarnationPhase::Granting => Before::HoldersSince(epoch),
+        IncarnationPhase::Grace(since) => Before::HoldersSince(since),
     }
 }
 
@@ -201,14 +201,14 @@ fn decode(bytes: &[u8]) -> io::Result<Memory> {
         let epoch = reader.u32()?;
         let at = reader.offset();
         let what = "no state of a lock service";
-        let went = match (version, reader.u8()?) {
-            (2, 0) => Went::Grace(reader.u32()?),
-            (1, 0) | (2, 1) => Went::Granting,
-            (1, 1) | (2, 2) => Went::Ended,
+        let phase = match (version, reader.u8()?) {
+            (2, 0) => IncarnationPhase::Grace(reader.u32()?),
+            (1, 0) | (2, 1) => IncarnationPhase::Granting,
+            (1, 1) | (2, 2) => IncarnationPhase::Ended,
             _ => return Err(DecodeError::BadValue { at, what }),
         };
         reader.finish()?;
-        Ok(Memory { epoch, went })
+        Ok(Memory { epoch, phase })
     };
     read().map_err(|error: DecodeError| io::Error::new(ErrorKind::InvalidData, error))
 }

@@ -49,7 +49,7 @@ pub(crate) struct Peer {
 
 /// Somebody who came in.
 pub(crate) struct Arrival {
-    pub(crate) came: Came,
+    pub(crate) came: Transport,
     /// For people: who it is by the system's word.
     pub(crate) name: String,
     pub(crate) peer: Peer,
@@ -58,7 +58,7 @@ pub(crate) struct Arrival {
 }
 
 /// The way by which somebody came.
-pub(crate) enum Came {
+pub(crate) enum Transport {
     Unix(UnixStream),
     Tcp(TcpStream),
 }
@@ -69,9 +69,9 @@ const TLS_BEGINS: [u8; 2] = [22, 3];
 /// Between two looks whether the second byte has come.
 const PEEK_PAUSE: Duration = Duration::from_millis(1);
 
-impl Came {
+impl Transport {
     /// What is said over it from now on: sealed where there are credentials; and why not, where the two sides do not agree about that.
-    pub(crate) async fn secured(
+    pub(crate) async fn secure(
         self,
         credentials: Option<&Credentials>,
     ) -> io::Result<(Pin<Box<dyn Stream>>, Option<&'static str>)> {
@@ -140,7 +140,7 @@ impl Listener {
     }
 
     /// Whether who comes is known by the system's word, so that no key is needed.
-    pub(crate) fn knows_its_peers(&self) -> bool {
+    pub(crate) fn has_peer_credentials(&self) -> bool {
         matches!(self, Self::Unix { .. })
     }
 
@@ -151,7 +151,7 @@ impl Listener {
                 let (stream, peer) = listener.accept().await?;
                 stream.set_nodelay(true)?;
                 Ok(Some(Arrival {
-                    came: Came::Tcp(stream),
+                    came: Transport::Tcp(stream),
                     name: peer.to_string(),
                     peer: Peer {
                         is_local: false,
@@ -169,7 +169,7 @@ impl Listener {
                 let name = format!("uid {} pid {}", peer.uid(), peer.pid().unwrap_or(0));
                 let socket = Some(stream.as_fd().try_clone_to_owned()?);
                 Ok(Some(Arrival {
-                    came: Came::Unix(stream),
+                    came: Transport::Unix(stream),
                     name,
                     peer: Peer {
                         is_local: true,

@@ -13,13 +13,13 @@ pub(crate) mod connection;
 pub(crate) mod handler;
 mod incarnation;
 pub(crate) mod listen;
-pub(crate) mod long;
+pub(crate) mod long_comparison;
 mod metrics;
 pub(crate) mod outbox;
+mod request_trace;
 pub(crate) mod service;
 pub(crate) mod session;
 mod status;
-mod told;
 
 use std::future::Future;
 use std::io::{self, ErrorKind};
@@ -129,7 +129,7 @@ impl Server {
             settings.ttl_ms_max,
             &settings.limits,
         )
-        .telling(settings.warn);
+        .with_warnings(settings.warn);
         Ok(Self {
             settings,
             service: Arc::new(service),
@@ -211,7 +211,7 @@ pub(crate) async fn accept<D: RequestHandler + 'static>(
     credentials: Option<Credentials>,
     places: Arc<Semaphore>,
 ) {
-    let credentials = credentials.filter(|_| !listener.knows_its_peers());
+    let credentials = credentials.filter(|_| !listener.has_peer_credentials());
     let mut connections = tokio::task::JoinSet::new();
     loop {
         match listener.accept().await {

@@ -32,7 +32,7 @@ pub(crate) enum Ending {
     #[default]
     No,
     /// Its last words are that its session is over. It may use its locks until it has read them, and a moment longer.
-    Told,
+    Announced,
     /// None: to its client the connection broke, and nothing is said of its locks.
     BrokenOff,
 }
@@ -59,7 +59,7 @@ impl Unsent {
 
     fn end(&mut self, why: &str) {
         if self.ending == Ending::No {
-            self.ending = Ending::Told;
+            self.ending = Ending::Announced;
             wire::append_reply(&mut self.bytes, &Reply::Lost { why: why.to_owned() });
         }
     }
@@ -140,7 +140,7 @@ impl Outbox {
     }
 
     /// Ends the connection without a word.
-    pub(crate) fn break_off(&self) {
+    pub(crate) fn disconnect(&self) {
         self.unsent.lock().ending = Ending::BrokenOff;
         self.has_ended.store(true, Ordering::Release);
         self.wake.notify_one();

@@ -23,18 +23,18 @@ use tracing::{debug, info, warn};
 
 use super::handler::RequestHandler;
 use super::listen::Peer;
-use super::long::{Long, STEPS_LOCKED_MAX};
+use super::long_comparison::{LongComparison, STEPS_LOCKED_MAX};
+use super::request_trace;
 use super::session::{ServerSession, ShardIndex};
-use super::told;
 use crate::deadlock;
-use crate::hello::{PROTOCOL_NEWEST, Unheard, Welcome};
+use crate::hello::{PROTOCOL_NEWEST, UpstreamSilent, Welcome};
 use crate::lease::Leases;
 use crate::memory::Memory;
 use crate::message::{
     FileName, LockId, LockRequest, PosixRequest, QueryRequest, ReassertRequest, Refusal, Reply, Request, SessionId,
 };
 use crate::shard::{Action, Limits, Shard};
-use crate::table::Known;
+use crate::table::KnownOverlaps;
 
 /// No deadline.
 const NEVER: u64 = u64::MAX;
@@ -121,11 +121,11 @@ impl Service {
     }
 
     /// Tells `warn` what whoever runs it should know.
-    pub(crate) fn telling(self, warn: fn(&str)) -> Self {
+    pub(crate) fn with_warnings(self, warn: fn(&str)) -> Self {
         Self { warn, ..self }
     }
 
-    pub(super) fn say(&self, what: &str) {
+    pub(super) fn warn(&self, what: &str) {
         (self.warn)(what);
     }
 
@@ -266,13 +266,19 @@ impl Service {
     }
 
     /// As `apply_at`, for a list lock; nothing is done but to say what has to be compared first, if that takes long.
-    fn lock_at(&self, place: ShardIndex, member: &ServerSession, request: Request, known: Known) -> Option<Long> {
+    fn lock_at(
+        &self,
+        place: ShardIndex,
+        member: &ServerSession,
+        request: Request,
+        known: KnownOverlaps,
+    ) -> Option<LongComparison> {
         let now = self.now_ms();
         let mut shard = self.shards[place].lock();
         let comparisons = shard.long_comparisons(member.id, &request, &known, STEPS_LOCKED_MAX);
         if !comparisons.is_empty() {
             let turns = Arc::clone(&self.turns);
-            return Some(Long {
+            return Some(LongComparison {
                 request,
                 known,
                 comparisons,
@@ -280,7 +286,7 @@ impl Service {
             });
         }
         let mut actions = Vec::new();
-        shard.handle_knowing(now, member.id, request, known, &mut actions);
+        shard.handle_with_overlaps(now, member.id, request, known, &mut actions);
         let (suspects, deadline) = self.end_step(&shard, Some(member), actions);
         drop(shard); // A search for a deadlock locks all of them.
         self.arm(deadline);
@@ -290,14 +296,14 @@ impl Service {
 
     /// Ends the sessions of processes that are gone and are in the way of what would be refused at once: to who has waited for the end of a
     /// process (waitpid(2)) its locks are free.
-    fn end_dead(&self, place: ShardIndex, member: &ServerSession, request: &Request, known: &Known) {
+    fn end_dead(&self, place: ShardIndex, member: &ServerSession, request: &Request, known: &KnownOverlaps) {
         if !request.is_answered_at_once() {
             return; // It waits for them.
         }
         loop {
             let in_the_way = self.in_the_way(place, member, request, known);
             let found = in_the_way.and_then(|session| self.sessions.read().get(&session).cloned());
-            match found.filter(|other| other.id != member.id && other.has_gone()) {
+            match found.filter(|other| other.id != member.id && other.is_closed_by_client()) {
                 Some(gone) => self.close(&gone),
                 None => return,
             }
@@ -310,7 +316,7 @@ impl Service {
         place: ShardIndex,
         member: &ServerSession,
         request: &Request,
-        known: &Known,
+        known: &KnownOverlaps,
     ) -> Option<SessionId> {
         let shard = self.shards[place].lock();
         match &shard.long_comparisons(member.id, request, known, STEPS_LOCKED_MAX)[..] {
@@ -357,7 +363,7 @@ impl Service {
         let mut suspects = Vec::new();
         for action in actions {
             match &action {
-                Action::Reply(session, reply) => told::answered(*session, reply),
+                Action::Reply(session, reply) => request_trace::reply(*session, reply),
                 Action::Queued { session, id, .. } => debug!(session = session.0, ?id, "waits"),
                 Action::Suspect => {}
             }
@@ -401,7 +407,7 @@ impl Service {
 }
 
 impl RequestHandler for Service {
-    fn open(&self, name: String, ttl_ms: u32, peer: Peer) -> Result<(Arc<ServerSession>, Welcome), Unheard> {
+    fn open(&self, name: String, ttl_ms: u32, peer: Peer) -> Result<(Arc<ServerSession>, Welcome), UpstreamSilent> {
         let id = SessionId(self.last_session.fetch_add(1, Ordering::Relaxed) + 1);
         let now = self.now_ms();
         let ttl_ms = match ttl_ms {
@@ -431,10 +437,10 @@ impl RequestHandler for Service {
         Ok((member, welcome))
     }
 
-    fn apply(&self, member: &ServerSession, request: Request, known: Known) -> Option<Long> {
+    fn apply(&self, member: &ServerSession, request: Request, known: KnownOverlaps) -> Option<LongComparison> {
         if known.is_empty() {
             self.counters.requests.fetch_add(1, Ordering::Relaxed);
-            told::asked(member.id, &request);
+            request_trace::request(member.id, &request);
         }
         if member.is_broken() {
             return None; // It was told so.
@@ -479,7 +485,7 @@ impl RequestHandler for Service {
             }
             Request::Look { seq, file } => {
                 let (seq, seen) = (*seq, self.look(file));
-                member.outbox.push(&Reply::Seen { seq, seen }, true);
+                member.outbox.push(&Reply::FileLocks { seq, seen }, true);
             }
             Request::Break {
                 seq,
@@ -625,7 +631,7 @@ mod tests {
     /// made while it was locked.
     fn apply(service: &Service, member: &ServerSession, request: Request) -> (usize, u64) {
         let (mut outside, mut steps_max) = (0, 0);
-        let (mut request, mut known) = (request, Known::default());
+        let (mut request, mut known) = (request, KnownOverlaps::default());
         loop {
             let before = service.each_shard(Shard::compared)[0];
             let long = service.apply(member, request, known);
@@ -660,7 +666,7 @@ mod tests {
         assert_eq!(service.each_shard(Shard::totals)[0].queued, 2);
         // While a long request is being compared, others are served.
         let (late, _) = service.open("late".to_owned(), 0, PEER).unwrap();
-        let long = service.apply(&late, list_lock(7, odd(16, RANGES)), Known::default());
+        let long = service.apply(&late, list_lock(7, odd(16, RANGES)), KnownOverlaps::default());
         assert!(long.is_some() && sent(&service, &late).is_empty());
         let (bystander, _) = service.open("bystander".to_owned(), 0, PEER).unwrap();
         let small = Footprint::extent(9_990..10_000).unwrap();
@@ -671,7 +677,7 @@ mod tests {
         let before = service.each_shard(Shard::compared)[0];
         assert!(
             service
-                .apply(&holder, Request::Unlock { id: LockId(0) }, Known::default())
+                .apply(&holder, Request::Unlock { id: LockId(0) }, KnownOverlaps::default())
                 .is_none()
         );
         assert!(matches!(sent(&service, &waiter)[..], [Reply::Granted { .. }]));
@@ -701,7 +707,7 @@ mod tests {
         let (others, _) = service.open("others".to_owned(), 0, PEER).unwrap();
         let (late, _) = service.open("late".to_owned(), 0, PEER).unwrap();
         apply(&service, &others, list_lock(0, odd(0, RANGES)));
-        let mut next = service.apply(&late, list_lock(7, odd(99, RANGES)), Known::default());
+        let mut next = service.apply(&late, list_lock(7, odd(99, RANGES)), KnownOverlaps::default());
         let mut rounds = 0;
         while let Some(long) = next {
             rounds += 1;
@@ -731,21 +737,21 @@ mod tests {
                 .for_each(|seq| {
                     assert!(
                         service
-                            .apply(member, Request::Renew { seq }, Known::default())
+                            .apply(member, Request::Renew { seq }, KnownOverlaps::default())
                             .is_none()
                     );
                 });
         }
         assert!(service.memory.used_bytes() <= 1 << 20);
         assert!(
-            lazy.last().unwrap().outbox.ending() == Ending::Told,
+            lazy.last().unwrap().outbox.ending() == Ending::Announced,
             "there was no room for its answers"
         );
         // What every client may leave unread needs no room.
         let (member, _) = service.open("usual".to_owned(), 0, PEER).unwrap();
         assert!(
             service
-                .apply(&member, Request::Renew { seq: 1 }, Known::default())
+                .apply(&member, Request::Renew { seq: 1 }, KnownOverlaps::default())
                 .is_none()
         );
         assert_eq!(sent(&service, &member), [Reply::Renewed { seq: 1 }]);
@@ -760,11 +766,17 @@ mod tests {
         let service = Service::new(2, 1, Grace::default(), 10_000, &Limits::default());
         let (member, _) = service.open("test".to_owned(), 0, PEER).unwrap();
         for order in [[1, 2, 3], [3, 2, 1]] {
-            (1..=3).for_each(|id| assert!(service.apply(&member, lock(id, b"/f"), Known::default()).is_none()));
+            (1..=3).for_each(|id| {
+                assert!(
+                    service
+                        .apply(&member, lock(id, b"/f"), KnownOverlaps::default())
+                        .is_none()
+                )
+            });
             assert_eq!(member.places.lock().len(), 3);
-            order
-                .into_iter()
-                .for_each(|id| drop(service.apply(&member, Request::Cancel { id: LockId(id) }, Known::default())));
+            order.into_iter().for_each(|id| {
+                drop(service.apply(&member, Request::Cancel { id: LockId(id) }, KnownOverlaps::default()))
+            });
             assert!(!sent(&service, &member).is_empty());
             assert!(member.places.lock().is_empty() && service.is_idle());
         }
@@ -775,7 +787,7 @@ mod tests {
     fn a_number_that_is_in_use_is_refused_on_any_file() {
         let service = Service::new(8, 1, Grace::default(), 10_000, &Limits::default());
         let (member, _) = service.open("test".to_owned(), 0, PEER).unwrap();
-        drop(service.apply(&member, lock(1, b"/f"), Known::default()));
+        drop(service.apply(&member, lock(1, b"/f"), KnownOverlaps::default()));
         assert!(matches!(sent(&service, &member)[..], [Reply::Granted { .. }]));
         for number in 0..50 {
             let file = if number == 0 {
@@ -783,7 +795,7 @@ mod tests {
             } else {
                 format!("/f{number}")
             };
-            drop(service.apply(&member, lock(1, file.as_bytes()), Known::default()));
+            drop(service.apply(&member, lock(1, file.as_bytes()), KnownOverlaps::default()));
             let why = Refusal::Duplicate;
             assert_eq!(
                 sent(&service, &member),
@@ -791,7 +803,7 @@ mod tests {
                 "{file}"
             );
         }
-        drop(service.apply(&member, Request::Unlock { id: LockId(1) }, Known::default()));
+        drop(service.apply(&member, Request::Unlock { id: LockId(1) }, KnownOverlaps::default()));
         assert!(service.is_idle() && member.places.lock().is_empty());
     }
 }

@@ -76,7 +76,7 @@ impl ServerSession {
     }
 
     /// Somebody else ends it. False: that has happened already.
-    pub(super) fn end_by_others(&self) -> bool {
+    pub(super) fn end_from_outside(&self) -> bool {
         !self.is_broken.swap(true, Ordering::AcqRel)
     }
 
@@ -97,7 +97,7 @@ impl ServerSession {
     }
 
     /// Has its process closed the connection, or died? Whoever serves it may not have seen that yet.
-    pub(super) fn has_gone(&self) -> bool {
+    pub(super) fn is_closed_by_client(&self) -> bool {
         self.socket.get().is_some_and(|socket| {
             let mut polled = [PollFd::new(socket, PollFlags::empty())];
             poll(&mut polled, Some(&Timespec::default())).is_ok() && polled[0].revents().contains(PollFlags::HUP)

@@ -8,7 +8,7 @@ use super::session::LockPlace;
 use super::{Action, File, Session, Shard, limits};
 use crate::memory::LOCK_BYTES;
 use crate::message::{FileName, LockId, LockMode, Refusal, Reply, Request, SessionId, Token, Wait};
-use crate::table::{Ask, Comparison, Known, Party, Patience};
+use crate::table::{Ask, Comparison, KnownOverlaps, Party, WaitLimit};
 
 impl Shard {
     pub(super) fn ask(&mut self, now_ms: u64, name: FileName, ask: Ask, wait: Wait, out: &mut Vec<Action>) {
@@ -27,8 +27,8 @@ impl Shard {
             // In the grace period nothing is granted, whatever is in its way: somebody may still assert it.
             Some(_) => None,
         };
-        match self.patience(now_ms, file, &ask, wait) {
-            Ok(patience) => self.enqueue(now_ms, file, ask, blocker, patience, out),
+        match self.wait_limit(now_ms, file, &ask, wait) {
+            Ok(wait_limit) => self.enqueue(now_ms, file, ask, blocker, wait_limit, out),
             Err(why) => {
                 // What is only kept for others is given back, so that a second attempt can succeed.
                 self.recall(file, &ask, out);
@@ -77,24 +77,24 @@ impl Shard {
     }
 
     /// How long a request that is blocked may wait.
-    fn patience(&self, now_ms: u64, file: usize, ask: &Ask, wait: Wait) -> Result<Patience, Refusal> {
+    fn wait_limit(&self, now_ms: u64, file: usize, ask: &Ask, wait: Wait) -> Result<WaitLimit, Refusal> {
         let table = &self.files[file].table;
         let is_full = table.queue_len() >= self.limits.queue_per_file;
-        let patience = match wait {
+        let wait_limit = match wait {
             Wait::Try => match self.grace_left_ms(now_ms) {
                 Some(wait_ms) => Err(Refusal::Grace { wait_ms }),
                 None if self.limits.recall_ms > 0 && !is_full && table.is_blocked_by_recallable(ask) => Ok(
-                    Patience::Recall(now_ms.saturating_add(u64::from(self.limits.recall_ms))),
+                    WaitLimit::Recall(now_ms.saturating_add(u64::from(self.limits.recall_ms))),
                 ),
                 None => Err(Refusal::WouldBlock),
             },
             _ if is_full => Err(self.limits.full_queue()),
-            Wait::For(ms) => Ok(Patience::Until(now_ms.saturating_add(u64::from(ms)))),
-            Wait::Forever => Ok(Patience::Forever),
+            Wait::For(ms) => Ok(WaitLimit::Until(now_ms.saturating_add(u64::from(ms)))),
+            Wait::Forever => Ok(WaitLimit::Forever),
         }?;
         // A POSIX lock that merges pieces takes none when it is granted, but one while it waits.
         self.make_room(&self.sessions[&ask.who.session], 1, ask.heap_bytes(), 0)?;
-        Ok(patience)
+        Ok(wait_limit)
     }
 
     fn hold(&mut self, now_ms: u64, file: usize, ask: Ask, out: &mut Vec<Action>) {
@@ -125,21 +125,21 @@ impl Shard {
         file: usize,
         ask: Ask,
         blocker: Option<usize>,
-        patience: Patience,
+        wait_limit: WaitLimit,
         out: &mut Vec<Action>,
     ) {
         let (Party { session, owner }, id) = (ask.who, ask.id);
         let list_bytes = ask.heap_bytes();
         self.recall(file, &ask, out);
         let table = &mut self.files[file].table;
-        let key = table.enqueue(ask, blocker, patience, now_ms, &mut self.sequence);
+        let key = table.enqueue(ask, blocker, wait_limit, now_ms, &mut self.sequence);
         let number = table.lock(key).number;
         let place = LockPlace { file, key };
         let of_session = self.session(session);
         of_session.add(id, place, list_bytes);
         of_session.add_waiting(owner, file, 1);
         self.timers
-            .extend(patience.deadline().map(|at_ms| ((at_ms, number), place)));
+            .extend(wait_limit.deadline().map(|at_ms| ((at_ms, number), place)));
         self.totals.waits += 1;
         out.push(Action::Queued { session, owner, id });
     }
@@ -196,7 +196,7 @@ impl Shard {
 
     /// Whose lock keeps a request back that is not to wait.
     #[must_use]
-    pub fn in_the_way(&self, session: SessionId, request: &Request, known: &Known) -> Option<SessionId> {
+    pub fn in_the_way(&self, session: SessionId, request: &Request, known: &KnownOverlaps) -> Option<SessionId> {
         let file = match request {
             Request::Lock(lock) if lock.wait == Wait::Try => &lock.file,
             Request::Posix(lock) if lock.wait == Wait::Try => &lock.file,
@@ -209,13 +209,13 @@ impl Shard {
     }
 
     /// What a list lock has to be compared with, not counting what is known, that takes more than so many steps each. Find it out outside of the
-    /// shard ([`Known::learn`]), and let [`handle_knowing`](Self::handle_knowing) have it: so that no step of the shard takes long.
+    /// shard ([`KnownOverlaps::learn`]), and let [`handle_with_overlaps`](Self::handle_knowing) have it: so that no step of the shard takes long.
     #[must_use]
     pub fn long_comparisons(
         &self,
         session: SessionId,
         request: &Request,
-        known: &Known,
+        known: &KnownOverlaps,
         steps: u64,
     ) -> Vec<Comparison> {
         let table = request
@@ -267,16 +267,16 @@ impl Shard {
 }
 
 /// The lock that a request asks for or about.
-fn ask_of(session: SessionId, request: &Request, known: &Known) -> Option<Ask> {
+fn ask_of(session: SessionId, request: &Request, known: &KnownOverlaps) -> Option<Ask> {
     let party = |owner| Party { session, owner };
     match request {
         Request::Lock(lock) => {
             let ask = Ask::new(party(lock.owner), lock.id, lock.mode, lock.footprint.clone());
-            Some(ask.recalled(lock.recall).knowing(known.clone()))
+            Some(ask.recalled(lock.recall).with_known_overlaps(known.clone()))
         }
         Request::Reassert(lock) => {
             let ask = Ask::new(party(lock.owner), lock.id, lock.mode, lock.footprint.clone());
-            Some(ask.recalled(lock.recall).knowing(known.clone()))
+            Some(ask.recalled(lock.recall).with_known_overlaps(known.clone()))
         }
         Request::Posix(lock) if lock.mode.is_some() => {
             Ask::posix(party(lock.owner), lock.id, lock.start..lock.end, lock.mode).ok()
@@ -298,7 +298,7 @@ impl Ask {
             footprint,
             posix: false,
             recall: false,
-            known: Known::default(),
+            known: KnownOverlaps::default(),
             number: 0,
         }
     }
@@ -321,7 +321,7 @@ impl Ask {
     }
 
     /// What has been compared already.
-    pub(super) fn knowing(self, known: Known) -> Self {
+    pub(super) fn with_known_overlaps(self, known: KnownOverlaps) -> Self {
         Self { known, ..self }
     }
 }

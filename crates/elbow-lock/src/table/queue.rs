@@ -4,7 +4,7 @@ use std::cell::OnceCell;
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-use super::{Ask, Event, Grant, Lock, LockState, Party, Patience, Sequence, Table};
+use super::{Ask, Event, Grant, Lock, LockState, Party, Sequence, Table, WaitLimit};
 use crate::message::{SessionId, Token};
 
 impl Table {
@@ -132,10 +132,10 @@ impl Table {
             ..
         } = &self.locks[key];
         let (who, id, number, posix) = (ask.who, ask.id, *number, ask.posix);
-        let patience = match state {
-            LockState::Waiting { patience, .. } => *patience,
+        let wait_limit = match state {
+            LockState::Waiting { wait_limit, .. } => *wait_limit,
             // Its patience went when it was granted.
-            LockState::Held { .. } => Patience::Forever,
+            LockState::Held { .. } => WaitLimit::Forever,
         };
         let waited_ms = now_ms.saturating_sub(*since_ms);
         // Before it leaves the queue, or it could not be told whom it passes.
@@ -157,10 +157,10 @@ impl Table {
             locks,
             passes,
             waited_ms,
-            patience,
+            wait_limit,
         }));
         if !posix {
-            self.tell_if_waited_for(key, out);
+            self.notify_if_waited_for(key, out);
         }
         self.recheck_owner(who);
     }
@@ -209,7 +209,7 @@ impl Table {
         }
     }
 
-    pub(super) fn tell_if_waited_for(&mut self, key: usize, out: &mut Vec<Event>) {
+    pub(super) fn notify_if_waited_for(&mut self, key: usize, out: &mut Vec<Event>) {
         let ask = &self.locks[key].ask;
         if ask.recall && self.conflicting_queued(ask, u64::MAX).next().is_some() {
             self.tell(key, out);

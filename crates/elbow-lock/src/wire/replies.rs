@@ -5,7 +5,7 @@ use elbow_ranges::encoding::{DecodeError, Reader, Writer};
 use super::fields::{
     bad, kinds, put_number, put_range, put_text, take_id, take_many, take_mode, take_range, take_text,
 };
-use crate::message::{Blocker, Owner, Refusal, Reply, Seen, SeenLock, SessionId, Token};
+use crate::message::{Blocker, FileLocks, LockInfo, Owner, Refusal, Reply, SessionId, Token};
 
 pub(super) fn put_reply(writer: &mut Writer, reply: &Reply) {
     match reply {
@@ -33,7 +33,7 @@ pub(super) fn put_reply(writer: &mut Writer, reply: &Reply) {
             put_number(writer, kinds::STATUS_REPLY, *seq);
             writer.bytes(json.as_bytes());
         }
-        Reply::Seen { seq, seen } => {
+        Reply::FileLocks { seq, seen } => {
             put_number(writer, kinds::SEEN, *seq);
             put_seen(writer, seen);
         }
@@ -79,7 +79,7 @@ pub(super) fn take_reply(reader: &mut Reader<'_>) -> Result<Reply, DecodeError> 
             seq: reader.varint()?,
             json: take_text(reader)?,
         },
-        kinds::SEEN => Reply::Seen {
+        kinds::SEEN => Reply::FileLocks {
             seq: reader.varint()?,
             seen: take_seen(reader)?,
         },
@@ -136,7 +136,7 @@ fn take_refusal(reader: &mut Reader<'_>) -> Result<Refusal, DecodeError> {
     })
 }
 
-fn put_seen(writer: &mut Writer, seen: &Seen) {
+fn put_seen(writer: &mut Writer, seen: &FileLocks) {
     writer.varint(seen.holds);
     writer.varint(seen.queued);
     writer.varint(seen.locks.len() as u64);
@@ -158,15 +158,15 @@ fn put_seen(writer: &mut Writer, seen: &Seen) {
     }
 }
 
-fn take_seen(reader: &mut Reader<'_>) -> Result<Seen, DecodeError> {
-    Ok(Seen {
+fn take_seen(reader: &mut Reader<'_>) -> Result<FileLocks, DecodeError> {
+    Ok(FileLocks {
         holds: reader.varint()?,
         queued: reader.varint()?,
         locks: take_many(reader, take_seen_lock)?,
     })
 }
 
-fn take_seen_lock(reader: &mut Reader<'_>) -> Result<SeenLock, DecodeError> {
+fn take_seen_lock(reader: &mut Reader<'_>) -> Result<LockInfo, DecodeError> {
     let (session, owner, client) = (SessionId(reader.varint()?), Owner(reader.varint()?), take_text(reader)?);
     let (mode, is_posix, is_ending) = (take_mode(reader)?, reader.bool()?, reader.bool()?);
     let token = match reader.bool()? {
@@ -175,7 +175,7 @@ fn take_seen_lock(reader: &mut Reader<'_>) -> Result<SeenLock, DecodeError> {
     };
     let age_ms = reader.varint()?;
     let (start, end) = take_range(reader)?;
-    Ok(SeenLock {
+    Ok(LockInfo {
         session,
         owner,
         client,

@@ -4,7 +4,7 @@ use super::service::{Reply, Token};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Phase {
-    Asked,
+    PendingLock,
     /// It is granted; the thread that waits does not know yet.
     Granted(Token),
     /// The same, and the grant is of no worth any more; only where nobody looks at it.
@@ -58,7 +58,7 @@ pub(crate) struct Client {
 impl Client {
     pub(crate) fn new() -> Self {
         Self {
-            phase: Phase::Asked,
+            phase: Phase::PendingLock,
             links: 0,
             link: None,
             replies: Vec::new(),
@@ -101,14 +101,14 @@ impl Client {
     }
 
     /// Takes what was read. True: it has to ask once more.
-    pub(crate) fn hear(&mut self, reply: Reply, looks: bool) -> bool {
+    pub(crate) fn receive(&mut self, reply: Reply, looks: bool) -> bool {
         self.phase = match (reply, self.phase) {
-            (Reply::Granted(token), Phase::Asked | Phase::Reasserting(_, false)) => Phase::Granted(token),
+            (Reply::Granted(token), Phase::PendingLock | Phase::Reasserting(_, false)) => Phase::Granted(token),
             (Reply::Granted(token), Phase::Reasserting(_, true)) => Phase::Ours(token),
             (Reply::Refused, Phase::Reasserting(_, true)) => Phase::Done,
             (Reply::Refused, Phase::Reasserting(_, false)) => {
                 self.phase = unknown_loss(looks);
-                return self.phase == Phase::Asked;
+                return self.phase == Phase::PendingLock;
             }
             (_, phase) => phase,
         };
@@ -118,5 +118,5 @@ impl Client {
 
 /// A lock that was lost before its program knew of it is asked for again.
 fn unknown_loss(looks: bool) -> Phase {
-    if looks { Phase::Asked } else { Phase::Stale }
+    if looks { Phase::PendingLock } else { Phase::Stale }
 }

@@ -251,7 +251,7 @@ impl State {
                 if let Some((link, reply)) = late
                     && (is_current(link) || !world.keeps(Rule::RepliesAreOfTheirLink))
                 {
-                    self.hear(TCP, reply, world.looks());
+                    self.receive(TCP, reply, world.looks());
                 }
             }
             Action::Return(number) => self.wait_returns(number, world.looks()),
@@ -326,7 +326,7 @@ impl State {
         }
         let service = &mut self.service;
         match phase {
-            Phase::Asked => {
+            Phase::PendingLock => {
                 service.ask(party);
                 self.settle();
             }
@@ -335,7 +335,7 @@ impl State {
                     true => Reply::Granted(service.epoch),
                     false => Reply::Refused,
                 };
-                self.tell(party, reply, looks);
+                self.deliver(party, reply, looks);
             }
             _ => {}
         }
@@ -349,25 +349,25 @@ impl State {
             self.wrong = Some(Wrong::TokenNotLarger);
         }
         self.largest = self.largest.max((token, self.incarnations));
-        self.tell(party, Reply::Granted(token), true);
+        self.deliver(party, Reply::Granted(token), true);
     }
 
     /// Over TCP an answer is under way for a while; elsewhere that changes nothing.
-    fn tell(&mut self, party: Party, reply: Reply, looks: bool) {
+    fn deliver(&mut self, party: Party, reply: Reply, looks: bool) {
         let Party { client, .. } = party;
         if self.party(client) != party {
             return;
         }
         match client {
             TCP => self.clients[TCP].replies.push(reply),
-            _ if self.clients[client].link.is_some_and(|link| !link.is_broken) => self.hear(client, reply, looks),
+            _ if self.clients[client].link.is_some_and(|link| !link.is_broken) => self.receive(client, reply, looks),
             _ => {}
         }
     }
 
-    fn hear(&mut self, number: usize, reply: Reply, looks: bool) {
+    fn receive(&mut self, number: usize, reply: Reply, looks: bool) {
         let incarnation = self.clients[number].link.map(|link| link.incarnation);
-        if self.clients[number].hear(reply, looks)
+        if self.clients[number].receive(reply, looks)
             && let Some(incarnation) = incarnation
         {
             self.ask(number, incarnation, looks);

@@ -1,7 +1,7 @@
 //! A client as a node: the shipped [`ClientCore`], driven by threads that may stop between any two of their steps.
 //!
 //! ```text
-//!   reader    reads the link ...stops... core.hear ...stops... sends what follows
+//!   reader    reads the link ...stops... core.handle ...stops... sends what follows
 //!   worker    core.ask ...stops... sends ...... is answered ...stops... core.take: I/O at once
 //!             core.standing: I/O at once ...stops... core.unlock ...stops... sends
 //!   renewer   core.renewal ...stops... sends
@@ -23,7 +23,7 @@ use rand::{Rng, SeedableRng};
 use crate::TTL_MS;
 use crate::frame::Message;
 use crate::support::naive::{Want, wanted};
-use crate::world::{Belief, Ending, Hello, LinkId, Node, NodeId, Out, file};
+use crate::world::{AssumedLock, Ending, Hello, LinkId, Node, NodeId, Out, file};
 
 /// A bug of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -281,15 +281,15 @@ impl Client {
     }
 
     /// Says to the core what is due until then.
-    fn hear_until(&mut self, until_ms: u64, now_ms: u64) {
+    fn handle_until(&mut self, until_ms: u64, now_ms: u64) {
         let mut due: Vec<Read> = Vec::new();
         while let Some(at) = self.read.iter().position(|read| read.due_ms <= until_ms) {
             due.extend(self.read.remove(at));
         }
-        due.into_iter().for_each(|read| self.hear(now_ms, read));
+        due.into_iter().for_each(|read| self.handle(now_ms, read));
     }
 
-    fn hear(&mut self, now_ms: u64, read: Read) {
+    fn handle(&mut self, now_ms: u64, read: Read) {
         let flaw = self.identity.flaw;
         let clock_ms = self.clock(now_ms);
         let Some(core) = &mut self.core else { return };
@@ -300,9 +300,9 @@ impl Client {
         if let (ClientFlaw::CountsFromAnswers, Reply::Renewed { .. }) = (flaw, &read.reply)
             && let Some(Request::Renew { seq }) = core.renewal(now_ms)
         {
-            core.hear(number, clock_ms, [Reply::Renewed { seq }]);
+            core.handle_replies(number, clock_ms, [Reply::Renewed { seq }]);
         }
-        let heard = core.hear(number, clock_ms, [read.reply]);
+        let heard = core.handle_replies(number, clock_ms, [read.reply]);
         self.send(now_ms, READER, heard.send);
         self.wake_answered(now_ms);
     }
@@ -441,7 +441,7 @@ impl Client {
         let before = worker.tokens.insert(about, token);
         assert!(before < Some(token), "{token:?} after {before:?}: {want:?}");
         let held = Held { want, token };
-        out.io(held.belief());
+        out.io(held.assumed_lock());
         worker.holds.push(held);
         let for_ms = if self.rng.random_bool(0.2) { 1500 } else { 50 };
         worker.doing = Doing::Using {
@@ -457,7 +457,7 @@ impl Client {
         let worker = &mut self.workers[place];
         worker.holds.retain(|held| match held.standing(core, clock_ms) {
             Standing::Ours(_) => {
-                out.io(held.belief());
+                out.io(held.assumed_lock());
                 true
             }
             Standing::Unknown => true,
@@ -615,7 +615,7 @@ impl Client {
     }
 
     fn step(&mut self, now_ms: u64, out: &mut Out) {
-        self.hear_until(now_ms, now_ms);
+        self.handle_until(now_ms, now_ms);
         self.keep_up(now_ms, out);
         for place in 0..self.workers.len() {
             self.work(now_ms, place, out);
@@ -627,8 +627,8 @@ impl Client {
 }
 
 impl Held {
-    fn belief(&self) -> Belief {
-        Belief {
+    fn assumed_lock(&self) -> AssumedLock {
+        AssumedLock {
             want: self.want.clone(),
             token: self.token,
         }
@@ -729,11 +729,11 @@ impl Node for Client {
             Transport::Up { link: ours, number } if ours == link => {
                 // A thread that sends may see the end before the one that reads has said what came before it.
                 if self.rng.random_bool(0.5) {
-                    self.hear_until(u64::MAX, now_ms);
+                    self.handle_until(u64::MAX, now_ms);
                 }
                 let keeps = self.identity.flaw == ClientFlaw::KeepsLocksOfOldSession;
                 if let Some(core) = self.core.as_mut().filter(|_| !keeps) {
-                    core.broke(number, clock_ms, "the connection ended");
+                    core.disconnected(number, clock_ms, "the connection ended");
                 }
                 self.retry(now_ms);
             }
@@ -762,7 +762,7 @@ impl Node for Client {
         workers.chain(transport).chain(read).chain(sending).min()
     }
 
-    fn beliefs(&self, now_ms: u64) -> Vec<Belief> {
+    fn assumed_locks(&self, now_ms: u64) -> Vec<AssumedLock> {
         let clock_ms = self.clock(now_ms);
         let Some(core) = &self.core else {
             return Vec::new();
@@ -773,7 +773,7 @@ impl Node for Client {
             false => matches!(core.standing_at(held.want.id, clock_ms), Standing::Ours(_)),
         };
         let holds = self.workers.iter().flat_map(|worker| &worker.holds);
-        holds.filter(is_ours).map(Held::belief).collect()
+        holds.filter(is_ours).map(Held::assumed_lock).collect()
     }
 
     fn polls(&self) -> Option<LinkId> {

@@ -12,7 +12,7 @@
 //! What must be true, whatever happens:
 //! - at no instant do two clients believe that they hold conflicting locks; nor does anybody do I/O under a lock after
 //!   somebody did under a later one (`world`);
-//! - the service grants, refuses and wakes as the definition of the table says, and its tokens grow (`witness`);
+//! - the service grants, refuses and wakes as the definition of the table says, and its tokens grow (`checker`);
 //! - so also when somebody breaks the locks of a client, without force;
 //! - when things stop going wrong, everybody gets done, and the service holds nothing any more.
 //!
@@ -22,11 +22,11 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod checker;
 mod client;
 mod frame;
 mod proxy;
 mod service;
-mod witness;
 mod world;
 
 use std::cell::RefCell;
@@ -35,12 +35,12 @@ use std::rc::Rc;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
+use checker::Checker;
 use client::{Client, ClientFlaw};
 use proxy::{Proxy, ProxyFlaw};
 use service::{Locks, Service, Trust};
 use support::naive::Flaw;
 use support::{cases_to_fail, for_each_seed};
-use witness::Witness;
 use world::{Fault, World};
 
 /// The lease of every session.
@@ -81,13 +81,13 @@ const SOUND: Planted = Planted {
 
 /// What happened in a case.
 struct Outcome {
-    world: world::Told,
-    service: witness::Told,
+    world: world::EventCounts,
+    service: checker::CheckCounts,
 }
 
-fn run(rng: &mut StdRng, trouble: Trouble, planted: Planted) -> Outcome {
-    let witness = Rc::new(RefCell::new(Witness::default()));
-    let mut world = World::new(node_maker(rng, planted, Rc::clone(&witness)));
+fn run(rng: &mut StdRng, fault_scope: FaultScope, planted: Planted) -> Outcome {
+    let checker = Rc::new(RefCell::new(Checker::default()));
+    let mut world = World::new(node_maker(rng, planted, Rc::clone(&checker)));
     // The service's clock may be 2 % wrong and those of clients 5 % slow or 10 % fast: together less than the margin.
     world.add(SERVICE, rng.random_range(0..1000), rng.random_range(980..=1020));
     for client in CLIENTS {
@@ -100,7 +100,7 @@ fn run(rng: &mut StdRng, trouble: Trouble, planted: Planted) -> Outcome {
     for _ in LOCAL_CLIENTS {
         world.add(SERVICE, 0, 1000);
     }
-    trouble.plan(rng, &mut world);
+    fault_scope.plan(rng, &mut world);
     while world.now < TROUBLE_MS + PATIENCE_MS && world.step(rng) {
         if world.now > TROUBLE_MS && world.is_done() {
             break;
@@ -112,9 +112,9 @@ fn run(rng: &mut StdRng, trouble: Trouble, planted: Planted) -> Outcome {
         world.now,
         world.undone()
     );
-    let service = witness.borrow().told.clone();
+    let service = checker.borrow().counts.clone();
     Outcome {
-        world: world.told,
+        world: world.counts,
         service,
     }
 }
@@ -123,7 +123,7 @@ fn run(rng: &mut StdRng, trouble: Trouble, planted: Planted) -> Outcome {
 fn node_maker(
     rng: &mut StdRng,
     planted: Planted,
-    witness: Rc<RefCell<Witness>>,
+    checker: Rc<RefCell<Checker>>,
 ) -> Box<dyn FnMut(usize, u64) -> Box<dyn world::Node>> {
     let seed: u64 = rng.random();
     let mut rng = StdRng::seed_from_u64(seed);
@@ -131,13 +131,13 @@ fn node_maker(
     let mut incarnation = 0;
     Box::new(move |id, now_ms| match id {
         SERVICE => {
-            let was_in_grace = witness.borrow().in_grace();
+            let was_in_grace = checker.borrow().in_grace();
             memory.begin(was_in_grace, rng.random_bool(0.2), planted.assumes_first);
             let grace_until_ms = if memory.is_first { 0 } else { now_ms + u64::from(TTL_MS) };
             let held_since = if planted.notes_no_grants { 0 } else { memory.held_since };
             let locks = Locks::new(planted.table, memory.epoch, grace_until_ms, held_since);
-            let (trust, witness) = (planted.service, Rc::clone(&witness));
-            Box::new(Service::new(locks, memory.epoch, grace_until_ms, trust, witness))
+            let (trust, checker) = (planted.service, Rc::clone(&checker));
+            Box::new(Service::new(locks, memory.epoch, grace_until_ms, trust, checker))
         }
         PROXY => {
             incarnation += 1;
@@ -185,7 +185,7 @@ impl Memory {
 
 /// Where things go wrong, in a case.
 #[derive(Clone, Copy, Debug)]
-enum Trouble {
+enum FaultScope {
     Anywhere,
     /// All of it at the proxy, which has few rivals otherwise.
     AtProxy,
@@ -193,7 +193,7 @@ enum Trouble {
     UnseenIncarnations,
 }
 
-impl Trouble {
+impl FaultScope {
     fn any(rng: &mut StdRng) -> Self {
         match rng.random_range(0..10) {
             0..5 => Self::Anywhere,
@@ -214,12 +214,12 @@ impl Trouble {
     }
 }
 
-fn plan_random(rng: &mut StdRng, world: &mut World, trouble: Trouble) {
+fn plan_random(rng: &mut StdRng, world: &mut World, fault_scope: FaultScope) {
     let mut set_back = [false; *LOCAL_CLIENTS.end() + 1];
     for _ in 0..rng.random_range(0..8) {
         let at = rng.random_range(0..1500);
-        let node = match trouble {
-            Trouble::AtProxy => PROXY,
+        let node = match fault_scope {
+            FaultScope::AtProxy => PROXY,
             _ => rng.random_range(1..set_back.len()),
         };
         let machine = match node {
@@ -260,10 +260,10 @@ fn plan_unseen_incarnations(rng: &mut StdRng, world: &mut World) {
 
 #[test]
 fn no_two_believe_to_hold_and_everybody_gets_done() {
-    let totals = std::sync::Mutex::new((world::Told::default(), witness::Told::default(), 0));
+    let totals = std::sync::Mutex::new((world::EventCounts::default(), checker::CheckCounts::default(), 0));
     for_each_seed(10_000, |rng| {
-        let trouble = Trouble::any(rng);
-        let outcome = run(rng, trouble, SOUND);
+        let fault_scope = FaultScope::any(rng);
+        let outcome = run(rng, fault_scope, SOUND);
         let (world, service, cases) = &mut *totals.lock().unwrap();
         add_world(world, &outcome.world);
         add_service(service, &outcome.service);
@@ -286,14 +286,14 @@ fn no_two_believe_to_hold_and_everybody_gets_done() {
 /// The simulation is worth what it finds, in so many cases at most.
 #[test]
 fn the_simulation_finds_planted_bugs() {
-    let at = |trouble, planted| (20_000, Some(trouble), planted);
-    let table = |table| at(Trouble::Anywhere, Planted { table, ..SOUND });
-    let client = |client| at(Trouble::Anywhere, Planted { client, ..SOUND });
-    let proxy = |proxy| at(Trouble::AtProxy, Planted { proxy, ..SOUND });
-    let service = |trouble, service| at(trouble, Planted { service, ..SOUND });
+    let at = |fault_scope, planted| (20_000, Some(fault_scope), planted);
+    let table = |table| at(FaultScope::Anywhere, Planted { table, ..SOUND });
+    let client = |client| at(FaultScope::Anywhere, Planted { client, ..SOUND });
+    let proxy = |proxy| at(FaultScope::AtProxy, Planted { proxy, ..SOUND });
+    let service = |fault_scope, service| at(fault_scope, Planted { service, ..SOUND });
     // Bugs that clients of a real service have acted on: an old incarnation's locks, an old link's words, an old grant, a service without a memory. They are found
     // where they are looked for, and by the cases of the gate too.
-    let real = |trouble, planted| (1_000, Some(trouble), planted);
+    let real = |fault_scope, planted| (1_000, Some(fault_scope), planted);
     let in_the_gate = |planted| (1_000, None, planted);
     let revived = Planted {
         table: Flaw::RevivesAnyEpoch,
@@ -328,52 +328,52 @@ fn the_simulation_finds_planted_bugs() {
         client(ClientFlaw::KeepsLocksOfOldSession),
         proxy(ProxyFlaw::PromisesWholeLease),
         proxy(ProxyFlaw::RenewsItself),
-        service(Trouble::AtProxy, Trust::DeathsOfProxies),
-        service(Trouble::Anywhere, Trust::Everything),
-        service(Trouble::Anywhere, Trust::TheBroken),
-        real(Trouble::UnseenIncarnations, revived),
-        real(Trouble::Anywhere, believed),
-        real(Trouble::Anywhere, old_grants),
-        real(Trouble::Anywhere, forgetful),
-        real(Trouble::UnseenIncarnations, revived_by_shards),
+        service(FaultScope::AtProxy, Trust::DeathsOfProxies),
+        service(FaultScope::Anywhere, Trust::Everything),
+        service(FaultScope::Anywhere, Trust::TheBroken),
+        real(FaultScope::UnseenIncarnations, revived),
+        real(FaultScope::Anywhere, believed),
+        real(FaultScope::Anywhere, old_grants),
+        real(FaultScope::Anywhere, forgetful),
+        real(FaultScope::UnseenIncarnations, revived_by_shards),
         in_the_gate(revived),
         in_the_gate(revived_by_shards),
         in_the_gate(believed),
         in_the_gate(old_grants),
         in_the_gate(forgetful),
     ];
-    for (at_most, trouble, planted) in planted {
+    for (at_most, fault_scope, planted) in planted {
         let cases = cases_to_fail(at_most, |rng| {
-            let trouble = trouble.unwrap_or_else(|| Trouble::any(rng));
-            drop(run(rng, trouble, planted));
+            let fault_scope = fault_scope.unwrap_or_else(|| FaultScope::any(rng));
+            drop(run(rng, fault_scope, planted));
         });
-        println!("found after {cases:?} cases: {trouble:?}, {planted:?}");
-        assert!(cases.is_some(), "not found: {trouble:?}, {planted:?}");
+        println!("found after {cases:?} cases: {fault_scope:?}, {planted:?}");
+        assert!(cases.is_some(), "not found: {fault_scope:?}, {planted:?}");
     }
 }
 
-fn add_world(sum: &mut world::Told, told: &world::Told) {
-    sum.events += told.events;
-    sum.ios += told.ios;
-    sum.cuts += told.cuts;
-    sum.lost_pieces += told.lost_pieces;
-    sum.split += told.split;
-    sum.joined += told.joined;
-    sum.half_frames += told.half_frames;
-    sum.kills += told.kills;
-    sum.pauses += told.pauses;
-    sum.clocks_set += told.clocks_set;
+fn add_world(sum: &mut world::EventCounts, counts: &world::EventCounts) {
+    sum.events += counts.events;
+    sum.ios += counts.ios;
+    sum.cuts += counts.cuts;
+    sum.lost_pieces += counts.lost_pieces;
+    sum.split += counts.split;
+    sum.joined += counts.joined;
+    sum.half_frames += counts.half_frames;
+    sum.kills += counts.kills;
+    sum.pauses += counts.pauses;
+    sum.clocks_set += counts.clocks_set;
 }
 
-fn add_service(sum: &mut witness::Told, told: &witness::Told) {
-    sum.grants += told.grants;
-    sum.reasserted += told.reasserted;
-    sum.restarts += told.restarts;
-    sum.disconnected += told.disconnected;
-    sum.broken += told.broken;
-    sum.recalls += told.recalls;
-    sum.passed += told.passed;
-    for (&what, count) in &told.refused {
+fn add_service(sum: &mut checker::CheckCounts, counts: &checker::CheckCounts) {
+    sum.grants += counts.grants;
+    sum.reasserted += counts.reasserted;
+    sum.restarts += counts.restarts;
+    sum.disconnected += counts.disconnected;
+    sum.broken += counts.broken;
+    sum.recalls += counts.recalls;
+    sum.passed += counts.passed;
+    for (&what, count) in &counts.refused {
         *sum.refused.entry(what).or_default() += count;
     }
 }

@@ -199,7 +199,7 @@ impl Node for Proxy {
             }
             Message::Reply(reply @ elbow_lock::Reply::Lost { .. }) => self.down(Some(&reply), out),
             Message::Reply(reply) => {
-                self.relayed(out, |relay, sent| relay.hear(now_ms, reply, sent));
+                self.relayed(out, |relay, sent| relay.handle_reply(now_ms, reply, sent));
             }
         }
     }

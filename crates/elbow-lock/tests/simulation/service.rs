@@ -6,9 +6,9 @@ use std::rc::Rc;
 
 use elbow_lock::{Action, Leases, Limits, Reply, Request, SessionId, Shard, find_deadlock, resolve, resolve_after};
 
+use crate::checker::Checker;
 use crate::frame::Message;
 use crate::support::naive::{Flaw, Naive, wanted};
-use crate::witness::Witness;
 use crate::world::{Ending, Hello, LinkId, Node, Out};
 
 /// The tables behind a service: the real shards, or the naive one with a bug in it.
@@ -168,7 +168,7 @@ pub(crate) struct Service {
     /// Sessions that somebody has ended, and whose clients may not know.
     broken: BTreeSet<SessionId>,
     trust: Trust,
-    witness: Rc<RefCell<Witness>>,
+    checker: Rc<RefCell<Checker>>,
 }
 
 impl Service {
@@ -177,9 +177,9 @@ impl Service {
         epoch: u32,
         grace_until_ms: u64,
         trust: Trust,
-        witness: Rc<RefCell<Witness>>,
+        checker: Rc<RefCell<Checker>>,
     ) -> Self {
-        witness.borrow_mut().restarted(grace_until_ms > 0);
+        checker.borrow_mut().restarted(grace_until_ms > 0);
         Self {
             epoch,
             grace_until_ms,
@@ -190,7 +190,7 @@ impl Service {
             proxies: BTreeSet::new(),
             broken: BTreeSet::new(),
             trust,
-            witness,
+            checker,
         }
     }
 
@@ -230,7 +230,7 @@ impl Service {
             Request::Renew { .. } => self.say_lost(link, out),
             Request::Close => self.end(now_ms, link, session, out),
             request => {
-                self.witness.borrow_mut().requested(session, &request);
+                self.checker.borrow_mut().requested(session, &request);
                 let mut actions = Vec::new();
                 self.locks.handle(now_ms, session, request, &mut actions);
                 self.apply(now_ms, actions, out);
@@ -252,7 +252,7 @@ impl Service {
     }
 
     fn close(&mut self, now_ms: u64, session: SessionId, out: &mut Out) {
-        self.witness.borrow_mut().closed(session);
+        self.checker.borrow_mut().closed(session);
         let mut actions = Vec::new();
         self.locks.close(now_ms, session, &mut actions);
         self.apply(now_ms, actions, out);
@@ -262,7 +262,7 @@ impl Service {
         let did = actions.clone();
         self.locks.break_deadlocks(now_ms, &did, &mut actions);
         for action in actions {
-            self.witness.borrow_mut().acted(&action);
+            self.checker.borrow_mut().acted(&action);
             if let Action::Reply(session, reply) = action
                 && let Some((&link, _)) = self.sessions.iter().find(|(_, of)| **of == session)
             {
@@ -270,7 +270,7 @@ impl Service {
             }
         }
         self.locks.check();
-        self.witness.borrow().check();
+        self.checker.borrow().check();
     }
 }
 
@@ -292,14 +292,14 @@ impl Node for Service {
             return;
         };
         let ends_at_once = match self.trust {
-            Trust::Deaths | Trust::TheBroken => ending == Ending::Known && !self.proxies.contains(&session),
-            Trust::DeathsOfProxies => ending == Ending::Known,
+            Trust::Deaths | Trust::TheBroken => ending == Ending::KnownOverlaps && !self.proxies.contains(&session),
+            Trust::DeathsOfProxies => ending == Ending::KnownOverlaps,
             Trust::Everything => true,
         };
         if ends_at_once {
             return self.end(now_ms, link, session, out);
         }
-        self.witness.borrow_mut().disconnected(session);
+        self.checker.borrow_mut().disconnected(session);
         let mut actions = Vec::new();
         self.locks.disconnect(now_ms, session, &mut actions);
         self.apply(now_ms, actions, out);
@@ -313,7 +313,7 @@ impl Node for Service {
         if !self.broken.insert(session) {
             return;
         }
-        self.witness.borrow_mut().broken(session);
+        self.checker.borrow_mut().broken(session);
         let mut actions = Vec::new();
         self.locks.disconnect(now_ms, session, &mut actions);
         self.apply(now_ms, actions, out);
@@ -339,7 +339,7 @@ impl Node for Service {
         let ends_grace = self.grace_until_ms > 0 && self.grace_until_ms <= now_ms;
         if ends_grace {
             self.grace_until_ms = 0;
-            self.witness.borrow_mut().grace_ended();
+            self.checker.borrow_mut().grace_ended();
         }
         let mut actions = Vec::new();
         self.locks.tick(now_ms, &mut actions);
@@ -354,7 +354,7 @@ impl Node for Service {
     }
 
     fn describe(&self) -> String {
-        format!("sessions {:?}, {:#?}", self.sessions, self.witness.borrow())
+        format!("sessions {:?}, {:#?}", self.sessions, self.checker.borrow())
     }
 
     /// All sessions have ended and left nothing.

@@ -38,14 +38,14 @@ pub(crate) struct Hello {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ending {
     /// The other end is known to have ended it or to be dead: as on a Unix socket.
-    Known,
+    KnownOverlaps,
     /// It is gone, and the other end may not know: as with TCP.
     Lost,
 }
 
 /// A lock that a node would do I/O under.
 #[derive(Clone, Debug)]
-pub(crate) struct Belief {
+pub(crate) struct AssumedLock {
     pub(crate) want: Want,
     pub(crate) token: Token,
 }
@@ -63,7 +63,7 @@ pub(crate) trait Node {
     fn woke(&mut self, now_ms: u64, out: &mut Out);
     fn deadline(&self) -> Option<u64>;
     /// What it would do I/O under at this time.
-    fn beliefs(&self, _now_ms: u64) -> Vec<Belief> {
+    fn assumed_locks(&self, _now_ms: u64) -> Vec<AssumedLock> {
         Vec::new()
     }
     /// For who looks for what is not done.
@@ -92,7 +92,7 @@ enum Command {
     Connect(NodeId),
     Send(LinkId, Message),
     Close(LinkId),
-    Io(Belief),
+    Io(AssumedLock),
 }
 
 impl Out {
@@ -109,7 +109,7 @@ impl Out {
     }
 
     /// Reads or writes what a lock covers.
-    pub(crate) fn io(&mut self, under: Belief) {
+    pub(crate) fn io(&mut self, under: AssumedLock) {
         self.commands.push(Command::Io(under));
     }
 }
@@ -203,13 +203,13 @@ pub(crate) struct World {
     links: Vec<Link>,
     /// Makes a node anew when it is restarted.
     make_node: MakeNode,
-    ios: Vec<Belief>,
-    pub(crate) told: Told,
+    ios: Vec<AssumedLock>,
+    pub(crate) counts: EventCounts,
 }
 
 /// What has happened, for tests that want to know that it did.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Told {
+pub(crate) struct EventCounts {
     pub(crate) events: u64,
     pub(crate) ios: u64,
     pub(crate) cuts: u64,
@@ -236,7 +236,7 @@ impl World {
             links: Vec::new(),
             make_node,
             ios: Vec::new(),
-            told: Told::default(),
+            counts: EventCounts::default(),
         }
     }
 
@@ -286,7 +286,7 @@ impl World {
             return false;
         };
         self.now = at;
-        self.told.events += 1;
+        self.counts.events += 1;
         if let Some(id) = self.who(&event)
             && self.places[id].stands_still_until > at
         {
@@ -319,13 +319,13 @@ impl World {
                 if at <= self.links[link].cut[end] && !self.links[link].is_closed[end] {
                     self.arrives(link, end, &bytes, rng);
                 } else {
-                    self.told.lost_pieces += 1;
+                    self.counts.lost_pieces += 1;
                 }
             }
             Event::Flush(link, to) => self.flush(link, to, rng),
             Event::Ended(link, end, ending) => {
                 if !std::mem::replace(&mut self.links[link].is_closed[end], true) {
-                    self.told.half_frames += u64::from(!self.links[link].inbox[end].is_empty());
+                    self.counts.half_frames += u64::from(!self.links[link].inbox[end].is_empty());
                     self.with(self.links[link].ends[end], rng, |node, now, out| {
                         node.ended(now, link, ending, out);
                     });
@@ -363,8 +363,8 @@ impl World {
             });
         }
         let is_split = !self.links[link].inbox[end].is_empty();
-        self.told.split += u64::from(is_split);
-        self.told.joined += u64::from(messages > 0 && (is_split || had_some && messages > 1));
+        self.counts.split += u64::from(is_split);
+        self.counts.joined += u64::from(messages > 0 && (is_split || had_some && messages > 1));
     }
 
     fn local(&self, id: NodeId) -> u64 {
@@ -390,7 +390,7 @@ impl World {
         if let Some(link) = ended {
             let end = usize::from(self.links[link].ends[0] != id);
             self.links[link].is_closed[end] = true;
-            node.ended(now, link, Ending::Known, &mut out);
+            node.ended(now, link, Ending::KnownOverlaps, &mut out);
         }
         act(node, now, &mut out);
         for command in out.commands {
@@ -444,13 +444,13 @@ impl World {
                 let at = (self.now + delay(rng)).max(self.links[link].arrives[1 - from]);
                 if at <= self.links[link].cut[1 - from] {
                     let ending = match self.is_local(link) {
-                        true => Ending::Known,
+                        true => Ending::KnownOverlaps,
                         false => Ending::Lost,
                     };
                     self.at(at, Event::Ended(link, 1 - from, ending));
                 }
             }
-            Command::Io(belief) => self.io(belief),
+            Command::Io(assumed_lock) => self.io(assumed_lock),
         }
     }
 
@@ -513,13 +513,13 @@ impl World {
                     .filter(|&link| mine(&self.links[link]) && !self.is_local(link))
                     .collect();
                 if !links.is_empty() {
-                    self.told.cuts += 1;
+                    self.counts.cuts += 1;
                     self.cut(links[rng.random_range(0..links.len())], Ending::Lost, rng);
                 }
             }
             Fault::Kill(id, restarted_after) => {
                 if self.places[id].node.take().is_some() {
-                    self.told.kills += 1;
+                    self.counts.kills += 1;
                     let is_known = rng.random_bool(0.5);
                     for link in 0..self.links.len() {
                         if self.links[link].ends.contains(&id) && self.links[link].is_closed != [true; 2] {
@@ -527,7 +527,7 @@ impl World {
                             self.links[link].is_closed[end] = true;
                             self.links[link].held[1 - end].clear(); // It died while it wrote.
                             let ending = match is_known || self.is_local(link) {
-                                true => Ending::Known,
+                                true => Ending::KnownOverlaps,
                                 false => Ending::Lost,
                             };
                             self.cut(link, ending, rng);
@@ -539,13 +539,13 @@ impl World {
                 }
             }
             Fault::Pause(id, ms) => {
-                self.told.pauses += 1;
+                self.counts.pauses += 1;
                 let until = &mut self.places[id].stands_still_until;
                 *until = (*until).max(self.now + ms);
             }
             Fault::Break(id, which) => self.at(self.now, Event::Breaks(id, which)),
             Fault::SetClock(id, by) => {
-                self.told.clocks_set += 1;
+                self.counts.clocks_set += 1;
                 let now = self.now;
                 let machine = self.places[id].machine;
                 for id in (0..self.places.len())
@@ -581,32 +581,32 @@ impl World {
     }
 
     /// The storage: whoever touches bytes after a holder of a later lock did is stale.
-    fn io(&mut self, belief: Belief) {
-        self.told.ios += 1;
-        let is_later = |io: &Belief| io.token > belief.token && conflict(&io.want, &belief.want);
+    fn io(&mut self, assumed_lock: AssumedLock) {
+        self.counts.ios += 1;
+        let is_later = |io: &AssumedLock| io.token > assumed_lock.token && conflict(&io.want, &assumed_lock.want);
         if let Some(later) = self.ios.iter().find(|io| is_later(io)) {
-            panic!("at {}: I/O under {belief:?} after I/O under {later:?}", self.now);
+            panic!("at {}: I/O under {assumed_lock:?} after I/O under {later:?}", self.now);
         }
-        self.ios.push(belief);
+        self.ios.push(assumed_lock);
     }
 
     /// No two nodes would do conflicting I/O now, and no two owners of one.
     fn compare_beliefs(&self) {
-        let mut all: Vec<Belief> = Vec::new();
+        let mut all: Vec<AssumedLock> = Vec::new();
         for (id, place) in self.places.iter().enumerate() {
             if self.polled_end(id).is_some() {
                 continue;
             }
-            let beliefs = place
+            let assumed_locks = place
                 .node
                 .as_ref()
-                .map(|node| node.beliefs(self.local(id)))
+                .map(|node| node.assumed_locks(self.local(id)))
                 .unwrap_or_default();
-            for belief in beliefs {
-                if let Some(other) = all.iter().find(|other| conflict(&other.want, &belief.want)) {
-                    panic!("at {}: two believe to hold:\n{other:?}\n{belief:?}", self.now);
+            for assumed_lock in assumed_locks {
+                if let Some(other) = all.iter().find(|other| conflict(&other.want, &assumed_lock.want)) {
+                    panic!("at {}: two believe to hold:\n{other:?}\n{assumed_lock:?}", self.now);
                 }
-                all.push(belief);
+                all.push(assumed_lock);
             }
         }
     }

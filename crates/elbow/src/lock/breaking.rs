@@ -4,7 +4,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use elbow_lock::{Client, FileName, LockError, SeenLock, SessionId};
+use elbow_lock::{Client, FileName, LockError, LockInfo, SessionId};
 
 use super::args::BreakArgs;
 use super::look::name_of;
@@ -55,7 +55,7 @@ fn wait_for_end(
     file: &FileName,
     sessions: &[SessionId],
     patience: Duration,
-) -> Result<Vec<SeenLock>, LockError> {
+) -> Result<Vec<LockInfo>, LockError> {
     let since = Instant::now();
     loop {
         let mut left = client.look(file)?.locks;

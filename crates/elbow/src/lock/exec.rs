@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result, bail, ensure};
-use elbow_lock::{ADDRESS_VARIABLE, Identity, KEY_VARIABLE, made_up_at};
+use elbow_lock::{ADDRESS_VARIABLE, Identity, KEY_VARIABLE, unstable_inodes_at};
 
 use super::args::{ExecArgs, OnLoss, Uncovered};
 use super::supervise::Supervision;
@@ -183,7 +183,7 @@ fn tell_identity(identity: Identity, prefixes: &[PathBuf]) -> Result<()> {
     for prefix in prefixes.iter().filter(|_| identity != Identity::Path) {
         let shown = prefix.display();
         let made_up =
-            made_up_at(prefix).with_context(|| format!("--identity {identity}: where is {shown} mounted?"))?;
+            unstable_inodes_at(prefix).with_context(|| format!("--identity {identity}: where is {shown} mounted?"))?;
         match (identity, made_up) {
             (Identity::Auto, Some(kind)) => say(format_args!(
                 "files below {shown} are known by their paths: inode numbers of {kind} may differ from client to client"

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::Result;
-use elbow_lock::{Client, FileName, LockError, LockMode, Seen, SeenLock, file_name};
+use elbow_lock::{Client, FileLocks, FileName, LockError, LockInfo, LockMode, file_name};
 use serde::Serialize;
 
 use crate::json;
@@ -12,15 +12,15 @@ use crate::say::answer;
 
 /// What is told to programs.
 #[derive(Serialize)]
-struct FileLocks {
+struct FileLocksJson {
     file: String,
     held: u64,
     waiting: u64,
-    locks: Vec<Lock>,
+    locks: Vec<LockJson>,
 }
 
 #[derive(Serialize)]
-struct Lock {
+struct LockJson {
     state: &'static str,
     session: u64,
     owner: u64,
@@ -49,15 +49,15 @@ pub(super) fn name_of(file: &Path, is_name: bool) -> Result<FileName, LockError>
 pub(super) fn tell(client: &Client, file: &FileName, as_json: bool) -> Result<()> {
     let seen = client.look(file)?;
     if as_json {
-        answer(json::line(&FileLocks::new(file, &seen))?)?;
+        answer(json::line(&FileLocksJson::new(file, &seen))?)?;
     } else {
         answer(lines(file, &seen).join("\n"))?;
     }
     Ok(())
 }
 
-fn lines(file: &FileName, seen: &Seen) -> Vec<String> {
-    let Seen { holds, queued, locks } = seen;
+fn lines(file: &FileName, seen: &FileLocks) -> Vec<String> {
+    let FileLocks { holds, queued, locks } = seen;
     if locks.is_empty() {
         return vec![format!("{file}: nobody holds a lock on it, and nobody waits for one")];
     }
@@ -70,7 +70,7 @@ fn lines(file: &FileName, seen: &Seen) -> Vec<String> {
     lines
 }
 
-fn line(lock: &SeenLock) -> String {
+fn line(lock: &LockInfo) -> String {
     let mode = lock.mode.name();
     let token = lock.token.map_or(String::new(), |token| format!(", token {}", token.0));
     let elsewhere = match lock.elsewhere {
@@ -89,7 +89,7 @@ fn line(lock: &SeenLock) -> String {
 }
 
 /// `broken`: its holder was told, and has not given it back.
-fn state(lock: &SeenLock) -> &'static str {
+fn state(lock: &LockInfo) -> &'static str {
     match lock.token {
         None => "waits",
         Some(_) if lock.is_ending => "broken",
@@ -97,21 +97,21 @@ fn state(lock: &SeenLock) -> &'static str {
     }
 }
 
-impl FileLocks {
-    fn new(file: &FileName, seen: &Seen) -> Self {
+impl FileLocksJson {
+    fn new(file: &FileName, seen: &FileLocks) -> Self {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let now_ms = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
         Self {
             file: file.to_string(),
             held: seen.holds,
             waiting: seen.queued,
-            locks: seen.locks.iter().map(|lock| Lock::new(lock, now_ms)).collect(),
+            locks: seen.locks.iter().map(|lock| LockJson::new(lock, now_ms)).collect(),
         }
     }
 }
 
-impl Lock {
-    fn new(lock: &SeenLock, now_ms: u64) -> Self {
+impl LockJson {
+    fn new(lock: &LockInfo, now_ms: u64) -> Self {
         Self {
             state: state(lock),
             session: lock.session.0,

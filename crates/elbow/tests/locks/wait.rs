@@ -3,13 +3,13 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use elbow_lock::{Asked, Client, LockError, LockMode, Owner, Refusal, Wait, file_name};
+use elbow_lock::{Client, LockError, LockMode, Owner, PendingLock, Refusal, Wait, file_name};
 use elbow_ranges::Footprint;
 
 use super::lockd::{Lockd, until};
 use super::proxy::Proxy;
 
-fn ask(client: &Client, owner: u64, mode: LockMode, wait: Wait) -> Asked {
+fn ask(client: &Client, owner: u64, mode: LockMode, wait: Wait) -> PendingLock {
     let file = file_name("/f".as_ref()).unwrap();
     let all = Footprint::extent(0..100).unwrap();
     client.ask(Owner(owner), file, all, mode, wait).unwrap()
@@ -72,7 +72,7 @@ fn a_lock_that_is_asked_for_and_dropped_is_given_up() {
 #[test]
 fn several_are_asked_for_by_one_thread() {
     directly_and_through_a_proxy(|_, client| {
-        let asked: Vec<Asked> = (0..10)
+        let asked: Vec<PendingLock> = (0..10)
             .map(|_| ask(client, 1, LockMode::Shared, Wait::Forever))
             .collect();
         let tokens: Vec<_> = asked

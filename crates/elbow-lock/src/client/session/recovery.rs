@@ -13,7 +13,7 @@ const RECONNECT_PAUSE: Duration = Duration::from_millis(50);
 
 impl Session {
     /// Connects again where the link is down; or waits until another thread has.
-    pub(super) fn bring_up(&self, state: &mut MutexGuard<'_, SessionState>) -> Result<(), LockError> {
+    pub(super) fn ensure_link(&self, state: &mut MutexGuard<'_, SessionState>) -> Result<(), LockError> {
         while state.core.is_connecting() {
             self.changed.wait(state);
         }

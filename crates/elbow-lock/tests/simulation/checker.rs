@@ -16,7 +16,7 @@ use elbow_lock::{
 use crate::support::naive::{Want, behind, conflict, posix_apply, wanted};
 
 #[derive(Debug, Default)]
-pub(crate) struct Witness {
+pub(crate) struct Checker {
     held: Vec<Want>,
     /// In the order of asking.
     waiting: Vec<Want>,
@@ -25,12 +25,12 @@ pub(crate) struct Witness {
     queries: BTreeSet<(SessionId, LockId)>,
     tokens: BTreeMap<FileName, Token>,
     in_grace: bool,
-    pub(crate) told: Told,
+    pub(crate) counts: CheckCounts,
 }
 
 /// What was seen to happen.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Told {
+pub(crate) struct CheckCounts {
     pub(crate) grants: u64,
     pub(crate) reasserted: u64,
     pub(crate) restarts: u64,
@@ -43,16 +43,16 @@ pub(crate) struct Told {
     pub(crate) passed: u64,
 }
 
-impl Witness {
+impl Checker {
     pub(crate) fn restarted(&mut self, in_grace: bool) {
-        let told = Told {
-            restarts: self.told.restarts + 1,
-            ..self.told.clone()
+        let counts = CheckCounts {
+            restarts: self.counts.restarts + 1,
+            ..self.counts.clone()
         };
         *self = Self {
             tokens: std::mem::take(&mut self.tokens),
             in_grace,
-            told,
+            counts,
             ..Self::default()
         };
     }
@@ -87,12 +87,12 @@ impl Witness {
 
     /// Its locks are broken: what it waits for is dropped, what it holds stays.
     pub(crate) fn broken(&mut self, session: SessionId) {
-        self.told.broken += u64::from(self.held.iter().any(|want| want.who.session == session));
+        self.counts.broken += u64::from(self.held.iter().any(|want| want.who.session == session));
         self.waiting.retain(|want| want.who.session != session);
     }
 
     pub(crate) fn disconnected(&mut self, session: SessionId) {
-        self.told.disconnected += 1;
+        self.counts.disconnected += 1;
         self.waiting.retain(|want| want.who.session != session);
     }
 
@@ -105,7 +105,7 @@ impl Witness {
         match action {
             Action::Reply(session, Reply::Granted { id, token }) => self.granted(*session, *id, *token),
             Action::Reply(session, Reply::Refused { id, why }) => {
-                *self.told.refused.entry(kind_of(why)).or_default() += 1;
+                *self.counts.refused.entry(kind_of(why)).or_default() += 1;
                 let lists = [&mut self.waiting, &mut self.reasserted, &mut self.unlocks];
                 let found = lists.into_iter().any(|list| take(list, *session, *id).is_some());
                 assert!(found, "{action:?} was not asked for");
@@ -113,7 +113,7 @@ impl Witness {
             Action::Reply(session, Reply::Answer { id, .. }) => {
                 assert!(self.queries.remove(&(*session, *id)), "{action:?} was not asked for");
             }
-            Action::Reply(_, Reply::Recall { .. }) => self.told.recalls += 1,
+            Action::Reply(_, Reply::Recall { .. }) => self.counts.recalls += 1,
             _ => {}
         }
     }
@@ -123,7 +123,7 @@ impl Witness {
             self.grows(&want, token);
             return posix_apply(&mut self.held, &want, None);
         }
-        self.told.grants += 1;
+        self.counts.grants += 1;
         let place = self
             .waiting
             .iter()
@@ -135,7 +135,7 @@ impl Witness {
                 self.waiting.remove(place)
             }
             None => {
-                self.told.reasserted += 1;
+                self.counts.reasserted += 1;
                 let want = take(&mut self.reasserted, session, id);
                 want.unwrap_or_else(|| panic!("{session:?} {id:?} was granted and nobody waits for it"))
             }
@@ -162,7 +162,7 @@ impl Witness {
         if let Some(earlier) = earlier {
             let is_in_circle = self.is_in_circle(place);
             assert!(is_in_circle, "granted: {:?}\nbefore: {earlier:?}", self.waiting[place]);
-            self.told.passed += 1;
+            self.counts.passed += 1;
         }
     }
 

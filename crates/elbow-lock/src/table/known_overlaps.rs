@@ -21,12 +21,12 @@ const ROUNDS_MAX: u32 = 8;
 /// With which locks, by their numbers, a request shares bytes. Cloning is cheap.
 ///
 /// ```
-/// use elbow_lock::Known;
+/// use elbow_lock::KnownOverlaps;
 ///
-/// assert!(Known::default().is_empty());
+/// assert!(KnownOverlaps::default().is_empty());
 /// ```
 #[derive(Clone, Debug, Default)]
-pub struct Known {
+pub struct KnownOverlaps {
     answers: Option<Arc<AHashMap<u64, bool>>>,
     /// How often it was compared.
     rounds: u32,
@@ -39,7 +39,7 @@ pub struct Comparison {
     pub(super) footprint: Footprint,
 }
 
-impl Known {
+impl KnownOverlaps {
     /// Whether nothing is known.
     #[must_use]
     pub fn is_empty(&self) -> bool {

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use tokio::sync::Semaphore;
 
 use crate::message::Request;
-use crate::table::{Comparison, Known};
+use crate::table::{Comparison, KnownOverlaps};
 
 /// Steps of one comparison that the shard may be locked for; some nanoseconds each.
 pub(crate) const STEPS_LOCKED_MAX: u64 = 256;
@@ -25,17 +25,17 @@ const STEPS_AT_ONCE_MAX: u64 = 1 << 14;
 
 /// A request, and what it has to be compared with first.
 #[derive(Debug)]
-pub(crate) struct Long {
+pub(crate) struct LongComparison {
     pub(crate) request: Request,
-    pub(crate) known: Known,
+    pub(crate) known: KnownOverlaps,
     pub(crate) comparisons: Vec<Comparison>,
     /// How many may be compared at one time.
     pub(crate) turns: Arc<Semaphore>,
 }
 
-impl Long {
+impl LongComparison {
     /// The request again, and what is known now. None when the service ends meanwhile.
-    pub(crate) async fn compare(self) -> Option<(Request, Known)> {
+    pub(crate) async fn compare(self) -> Option<(Request, KnownOverlaps)> {
         if self.steps() <= STEPS_AT_ONCE_MAX {
             return Some(self.compare_here());
         }
@@ -50,7 +50,7 @@ impl Long {
         self.comparisons.iter().map(|other| other.cost(footprint)).sum()
     }
 
-    pub(crate) fn compare_here(self) -> (Request, Known) {
+    pub(crate) fn compare_here(self) -> (Request, KnownOverlaps) {
         let Self {
             request,
             mut known,

@@ -1,4 +1,4 @@
-//! Which locks lie where: an index of bounding boxes that finds those that touch a range.
+//! Which locks lie where: an index of intervals (bounding boxes) that finds those that touch a range.
 //!
 //! ```text
 //!   class 12 (4096..8191 bytes)   |==|  |==| |===|      |==|          each class sorted by start
@@ -18,8 +18,8 @@ use std::ops::Range;
 
 /// Boxes with a key each.
 #[derive(Debug, Default)]
-pub(super) struct Boxes {
-    by_start: BTreeMap<Place, Boxed>,
+pub(super) struct IntervalIndex {
+    by_start: BTreeMap<Place, IndexedInterval>,
     /// Bit `c` is set when class `c` has a box.
     classes: u64,
 }
@@ -28,12 +28,12 @@ pub(super) struct Boxes {
 type Place = (u32, u64, u64);
 
 #[derive(Debug)]
-struct Boxed {
+struct IndexedInterval {
     end: u64,
     key: usize,
 }
 
-impl Boxes {
+impl IntervalIndex {
     /// Whether there is none.
     #[cfg(test)]
     pub(super) fn is_empty(&self) -> bool {
@@ -44,7 +44,7 @@ impl Boxes {
     pub(super) fn insert(&mut self, bounds: &Range<u64>, number: u64, key: usize) {
         let class = class(bounds);
         self.classes |= 1 << class;
-        let boxed = Boxed { end: bounds.end, key };
+        let boxed = IndexedInterval { end: bounds.end, key };
         let before = self.by_start.insert((class, bounds.start, number), boxed);
         assert!(before.is_none(), "box {number} is there already");
     }
@@ -99,7 +99,7 @@ fn classes(mut bits: u64) -> impl Iterator<Item = u32> {
 mod tests {
     use super::*;
 
-    fn found(boxes: &Boxes, range: Range<u64>) -> Vec<usize> {
+    fn found(boxes: &IntervalIndex, range: Range<u64>) -> Vec<usize> {
         let mut found: Vec<usize> = boxes.overlapping(range).map(|(_, key)| key).collect();
         found.sort_unstable();
         found
@@ -121,7 +121,7 @@ mod tests {
             .flat_map(|&start| points.iter().map(move |&end| start..end))
             .filter(|range| range.start < range.end)
             .collect();
-        let mut boxes = Boxes::default();
+        let mut boxes = IntervalIndex::default();
         for (key, range) in ranges.iter().enumerate() {
             boxes.insert(range, key as u64, key);
         }

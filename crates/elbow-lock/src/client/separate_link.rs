@@ -5,7 +5,7 @@ use super::link::{Link, Receive};
 use super::session::Session;
 use crate::error::LockError;
 use crate::hello::PROTOCOL_NEWEST;
-use crate::message::{FileName, Reply, Request, Seen, SessionId};
+use crate::message::{FileLocks, FileName, Reply, Request, SessionId};
 
 /// The number of the one question of a connection.
 const SEQ: u64 = 1;
@@ -14,11 +14,11 @@ const SINCE: u16 = 2;
 const _: () = assert!(SINCE <= PROTOCOL_NEWEST);
 
 impl Session {
-    pub(super) fn look(&self, file: &FileName) -> Result<Seen, LockError> {
+    pub(super) fn look(&self, file: &FileName) -> Result<FileLocks, LockError> {
         let (seq, file) = (SEQ, file.clone());
         let what = "look at one file";
-        match self.ask_aside(what, &Request::Look { seq, file })? {
-            Reply::Seen { seen, .. } => Ok(seen),
+        match self.ask_over_separate_link(what, &Request::Look { seq, file })? {
+            Reply::FileLocks { seen, .. } => Ok(seen),
             other => Err(self.no_answer(what, other)),
         }
     }
@@ -36,7 +36,7 @@ impl Session {
             session,
             force,
         };
-        match self.ask_aside(what, &request)? {
+        match self.ask_over_separate_link(what, &request)? {
             Reply::Broken { sessions, .. } => Ok(sessions),
             Reply::Denied { why, .. } => Err(LockError::Denied {
                 address: self.address.clone(),
@@ -46,7 +46,7 @@ impl Session {
         }
     }
 
-    fn ask_aside(&self, what: &'static str, request: &Request) -> Result<Reply, LockError> {
+    fn ask_over_separate_link(&self, what: &'static str, request: &Request) -> Result<Reply, LockError> {
         let options = &self.options;
         let link = Link::open(
             &self.address,

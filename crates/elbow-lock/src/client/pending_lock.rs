@@ -17,13 +17,13 @@ use crate::message::{FileName, LockId, LockMode, Owner, Wait};
 /// A thread may ask for several before it waits for the first.
 #[derive(Debug)]
 #[must_use = "dropping it gives the lock up"]
-pub struct Asked {
+pub struct PendingLock {
     session: Arc<Session>,
     id: LockId,
     file: FileName,
 }
 
-/// Ends the wait for a lock that was [`Asked`] for, from any thread and at any time.
+/// Ends the wait for a lock that was [`PendingLock`] for, from any thread and at any time.
 #[derive(Clone, Debug)]
 pub struct Canceller {
     session: Weak<Session>,
@@ -50,12 +50,12 @@ impl Client {
     /// When somebody holds it, or the service refuses or is gone.
     pub fn lock_until_wanted(&self, file: FileName, footprint: Footprint) -> Result<Hold, LockError> {
         let (owner, mode) = (Owner::of_this_thread(), LockMode::Exclusive);
-        let id = self.0.ask_to_be_told(owner, &file, footprint, mode, Wait::Try, true)?;
-        Asked::new(Arc::clone(&self.0), id, file).wait()
+        let id = self.0.ask_with_recall(owner, &file, footprint, mode, Wait::Try, true)?;
+        PendingLock::new(Arc::clone(&self.0), id, file).wait()
     }
 }
 
-impl Asked {
+impl PendingLock {
     pub(super) fn new(session: Arc<Session>, id: LockId, file: FileName) -> Self {
         Self { session, id, file }
     }
@@ -112,7 +112,7 @@ impl Asked {
     }
 }
 
-impl Drop for Asked {
+impl Drop for PendingLock {
     fn drop(&mut self) {
         self.session.abandon(self.id);
     }

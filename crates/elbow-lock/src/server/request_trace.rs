@@ -7,7 +7,7 @@ use tracing::{Level, debug, enabled, trace};
 use crate::message::{Reply, Request, SessionId};
 
 /// A session asks for something.
-pub(super) fn asked(SessionId(session): SessionId, request: &Request) {
+pub(super) fn request(SessionId(session): SessionId, request: &Request) {
     if !enabled!(Level::DEBUG) {
         return;
     }
@@ -26,9 +26,11 @@ pub(super) fn asked(SessionId(session): SessionId, request: &Request) {
 }
 
 /// A session is answered, or called.
-pub(super) fn answered(SessionId(session): SessionId, reply: &Reply) {
+pub(super) fn reply(SessionId(session): SessionId, reply: &Reply) {
     match reply {
-        Reply::Renewed { .. } | Reply::Status { .. } | Reply::Seen { .. } => trace!(session, ?reply, "is answered"),
+        Reply::Renewed { .. } | Reply::Status { .. } | Reply::FileLocks { .. } => {
+            trace!(session, ?reply, "is answered")
+        }
         _ => debug!(session, ?reply, "is answered"),
     }
 }
