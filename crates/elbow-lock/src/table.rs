@@ -1,7 +1,7 @@
 //! One file's locks: who holds what, and who waits for it.
 //!
 //! ```text
-//!   held      |==A==|      |=A=|      |====B====|            by_range by place
+//!   held      |==A==|      |=A=|      |====B====|            boxes by place
 //!   queue     1 C: |===|  -> A    2 D: |==| -> C    3 B: ... each waits, and watches one that is in its way
 //! ```
 //!

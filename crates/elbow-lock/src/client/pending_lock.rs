@@ -23,7 +23,7 @@ pub struct PendingLock {
     file: FileName,
 }
 
-/// Ends the wait for a lock that was [`PendingLock`] for, from any thread and at any time.
+/// Ends the wait for a [`PendingLock`], from any thread and at any time.
 #[derive(Clone, Debug)]
 pub struct Canceller {
     session: Weak<Session>,

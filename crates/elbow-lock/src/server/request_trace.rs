@@ -29,7 +29,7 @@ pub(super) fn request(SessionId(session): SessionId, request: &Request) {
 pub(super) fn reply(SessionId(session): SessionId, reply: &Reply) {
     match reply {
         Reply::Renewed { .. } | Reply::Status { .. } | Reply::FileLocks { .. } => {
-            trace!(session, ?reply, "is answered")
+            trace!(session, ?reply, "is answered");
         }
         _ => debug!(session, ?reply, "is answered"),
     }

@@ -771,11 +771,11 @@ mod tests {
                     service
                         .apply(&member, lock(id, b"/f"), KnownOverlaps::default())
                         .is_none()
-                )
+                );
             });
             assert_eq!(member.places.lock().len(), 3);
             order.into_iter().for_each(|id| {
-                drop(service.apply(&member, Request::Cancel { id: LockId(id) }, KnownOverlaps::default()))
+                drop(service.apply(&member, Request::Cancel { id: LockId(id) }, KnownOverlaps::default()));
             });
             assert!(!sent(&service, &member).is_empty());
             assert!(member.places.lock().is_empty() && service.is_idle());

@@ -209,7 +209,7 @@ impl Shard {
     }
 
     /// What a list lock has to be compared with, not counting what is known, that takes more than so many steps each. Find it out outside of the
-    /// shard ([`KnownOverlaps::learn`]), and let [`handle_with_overlaps`](Self::handle_knowing) have it: so that no step of the shard takes long.
+    /// shard ([`KnownOverlaps::learn`]), and let [`handle_with_overlaps`](Self::handle_with_overlaps) have it: so that no step of the shard takes long.
     #[must_use]
     pub fn long_comparisons(
         &self,
